@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that is freed all at once. Everything read from a job file, and every decoded description, lives in one arena,
+ * so that nothing in it has an owner of its own. An allocation that fails makes the arena sticky-failed and returns NULL from then
+ * on; callers may check arena_failed() once at the end of a batch, but never write through a NULL.
+ */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct arena_chunk;
+struct arena {
+    struct arena_chunk *head;
+    bool failed;
+};
+
+void arena_init(struct arena *a);
+void arena_fini(struct arena *a); /* frees everything; the arena may be used again */
+bool arena_failed(const struct arena *a);
+
+/* Zeroed, aligned for any type. A size of 0 gives a valid pointer. */
+void *arena_alloc(struct arena *a, size_t size);
+void *arena_calloc(struct arena *a, size_t count, size_t size); /* NULL, failed, on overflow */
+char *arena_strdup(struct arena *a, const char *s);             /* NULL for NULL */
+char *arena_strndup(struct arena *a, const char *s, size_t len);
+void *arena_memdup(struct arena *a, const void *p, size_t len);
+char *arena_printf(struct arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# libcollrun.so.1, the collrun-engine program around it, and base, which runner, agent and engine share (libc only).
+
+BASE_SRC := $(wildcard engine/base/*.c)
+ENGINE_SRC := $(filter-out engine/main.c,$(wildcard engine/*.c))
+OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/main.c)
+
+BASE_LIB := $(B)/obj/libbase.a
+ENGINE_LIB := $(B)/obj/libengine.a
+LIBCOLLRUN := $(B)/lib/libcollrun.so.1
+LIBRARIES := $(LIBCOLLRUN) $(B)/lib/libcollrun.so
+PROGRAMS += $(B)/libexec/collrun/collrun-engine
+
+# The reduction kernels are written for the vectoriser.
+$(B)/obj/engine/reduce%.c.o: OPT_release += -O3
+
+# The build id names this build: runner, agent and engine of different builds refuse each other.
+BUILD_ID_SRC := $(sort $(wildcard engine/*.[ch] engine/base/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch]))
+$(B)/obj/build_id.h: $(BUILD_ID_SRC)
+	@mkdir -p $(@D)
+	@id=$$(cat $(BUILD_ID_SRC) | sha256sum | cut -c1-12); \
+	printf '#define COLLRUN_VERSION "%s"\n#define COLLRUN_BUILD_ID "%s"\n' '$(VERSION)' "$$id" >$@
+
+$(BASE_LIB): $(call obj,$(BASE_SRC))
+$(ENGINE_LIB): $(call obj,$(ENGINE_SRC))
+
+$(LIBCOLLRUN): $(call obj,$(ENGINE_SRC)) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -shared -Wl,-soname,libcollrun.so.1 $(NO_UNDEFINED) -o $@ $^ -ldl -lm
+
+$(B)/lib/libcollrun.so: $(LIBCOLLRUN)
+	$(Q)ln -sf libcollrun.so.1 $@
+
+$(B)/libexec/collrun/collrun-engine: $(call obj,engine/main.c) $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lcollrun

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# collrun, the command (libyaml, jansson), and collrun-agent, its hand on each host (libc only).
+
+AGENT_SRC := $(wildcard runner/agent/*.c)
+RUNNER_SRC := $(filter-out runner/main.c,$(wildcard runner/*.c)) $(wildcard $(addsuffix /*.c,$(addprefix runner/,spec plan launch \
+	watch tell)))
+OBJECTS += $(call obj,$(AGENT_SRC) $(RUNNER_SRC) runner/main.c)
+
+RUNNER_LIB := $(B)/obj/librunner.a
+AGENT_LIB := $(B)/obj/libagent.a
+RUNNER_PKGS := yaml-0.1 jansson
+RUNNER_LIBS = $(shell $(PKG_CONFIG) --libs $(RUNNER_PKGS))
+PROGRAMS += $(B)/bin/collrun $(B)/libexec/collrun/collrun-agent
+
+$(RUNNER_LIB): $(call obj,$(RUNNER_SRC))
+$(AGENT_LIB): $(call obj,$(filter-out runner/agent/main.c,$(AGENT_SRC)))
+
+$(B)/bin/collrun: $(call obj,runner/main.c) $(RUNNER_LIB) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS)
+
+$(B)/libexec/collrun/collrun-agent: $(call obj,runner/agent/main.c) $(AGENT_LIB) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^
