@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is freed all at once. Everything read from a job file, and every decoded description, lives in one arena,
- * so that nothing in it has an owner of its own. An allocation that fails makes the arena sticky-failed and returns NULL from then
- * on; callers may check arena_failed() once at the end of a batch, but never write through a NULL.
+ * Memory that is freed all at once. Everything read from a job file, and every decoded description,
+ * lives in one arena, so that nothing in it has an owner of its own. An allocation that fails makes
+ * the arena sticky-failed and returns NULL from then on; callers may check arena_failed() once at
+ * the end of a batch, but never write through a NULL.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

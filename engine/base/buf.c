@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The byte buffer and the reader. Consumed bytes are moved away when the buffer has to grow, or when it is empty.
+ * The byte buffer and the reader. Consumed bytes are moved away when the buffer has to grow, or
+ * when it is empty.
  */
 #include "base/buf.h"
 
@@ -44,11 +45,11 @@ void *buf_reserve(struct buf *b, size_t len)
 {
     if (b->failed)
         return NULL;
-    if (b->capacity - b->len >= len)
-        return b->data ? b->data + b->len : (b->failed = len > 0, NULL);
+    if (b->data && b->capacity - b->len >= len)
+        return b->data + b->len;
     if (b->start >= b->len / 2)
         compact(b);
-    if (b->capacity - b->len >= len)
+    if (b->data && b->capacity - b->len >= len)
         return b->data + b->len;
     size_t want = b->capacity ? b->capacity : 256;
     while (want - b->len < len && want < SIZE_MAX / 2)

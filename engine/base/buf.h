@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes: a growing buffer to write messages into (struct buf) and a bounds-checked cursor to read them back (struct
- * reader). Numbers are little-endian; strings and blobs carry a 32-bit length. A writer that runs out of memory and a
- * reader that runs past the end become sticky-bad; both are checked once, at the end.
+ * Bytes: a growing buffer to write messages into (struct buf) and a bounds-checked cursor to read
+ * them back (struct reader). Numbers are little-endian; strings and blobs carry a 32-bit length. A
+ * writer that runs out of memory and a reader that runs past the end become sticky-bad; both are
+ * checked once, at the end.
  */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -24,7 +25,8 @@ void buf_init(struct buf *b);
 void buf_fini(struct buf *b);
 void buf_clear(struct buf *b);
 size_t buf_pending(const struct buf *b); /* len - start */
-void *buf_reserve(struct buf *b, size_t len); /* room for len bytes at the end, not counted yet; NULL = failed */
+void *buf_reserve(struct buf *b,
+                  size_t len); /* room for len bytes at the end, not counted yet; NULL = failed */
 void buf_commit(struct buf *b, size_t len);
 void buf_consume(struct buf *b, size_t len);
 
@@ -51,6 +53,7 @@ uint64_t read_u64(struct reader *r);
 /* A count of items that take at least `item_len` bytes each; bad if they cannot all be there. */
 uint32_t read_count(struct reader *r, size_t item_len);
 const void *read_blob(struct reader *r, size_t *len); /* borrowed; NULL when bad */
-const char *read_str(struct reader *r, struct arena *arena); /* a copy; "" when bad or with a NUL inside */
+const char *read_str(struct reader *r,
+                     struct arena *arena); /* a copy; "" when bad or with a NUL inside */
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct desc: what a job is, once it is planned: the one description that the runner's plan produces, the wire carries, and
- * agent and engine read. It is resolved: host names expanded, `auto` replaced, splits expanded, params checked, paths
- * absolute. Everything in it lives in one arena (or is borrowed from one) and is never changed after it is made.
- * desc_encode/desc_decode turn it into bytes and back; decode checks every index and length, so that a description that
+ * struct desc: what a job is, once it is planned: the one description that the runner's plan
+ * produces, the wire carries, and agent and engine read. It is resolved: host names expanded,
+ * `auto` replaced, splits expanded, params checked, paths absolute. Everything in it lives in one
+ * arena (or is borrowed from one) and is never changed after it is made. desc_encode/desc_decode
+ * turn it into bytes and back; decode checks every index and length, so that a description that
  * decodes is safe to walk.
  */
 #ifndef BASE_DESC_H
@@ -39,7 +40,7 @@ struct desc_backend {
 
 struct desc_group {
     const char *name;
-    uint32_t backend; /* index into desc.backends */
+    uint32_t backend;        /* index into desc.backends */
     struct desc_ranks ranks; /* index = group rank */
     uint64_t timeout_ns;
     uint32_t check; /* enum desc_check */
@@ -57,7 +58,8 @@ struct desc_workload {
     const char *name;
     const char *plugin; /* absolute path */
     struct desc_ranks ranks;
-    uint32_t *groups; /* indices into desc.groups: those that this workload may use; a rank uses those it is in */
+    uint32_t *groups; /* indices into desc.groups: those that this workload may use; a rank uses
+                         those it is in */
     uint32_t ngroups;
     struct desc_kvs params; /* as written; checked against the plugin's table */
     struct desc_override *overrides;
@@ -94,13 +96,15 @@ struct desc {
     uint32_t ngroups;
     struct desc_workload *workloads;
     uint32_t nworkloads;
-    struct desc_kvs env_pass; /* names and values taken from the runner's environment; includes secrets */
-    struct desc_kvs env_set;  /* values may hold {rank} {local_rank} {host} {run_id} {attempt} */
+    struct desc_kvs
+        env_pass; /* names and values taken from the runner's environment; includes secrets */
+    struct desc_kvs env_set;   /* values may hold {rank} {local_rank} {host} {run_id} {attempt} */
     struct desc_kvs env_unset; /* keys only */
     uint64_t start_timeout_ns, rendezvous_timeout_ns, grace_ns;
 };
 
 void desc_encode(const struct desc *desc, struct buf *out);
-int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_t len, struct diag *d);
+int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_t len,
+                struct diag *d);
 
 #endif

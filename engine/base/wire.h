@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The control protocol: frames on a byte stream, the same between rank and agent (a socketpair) and between agent and runner
- * (whatever the transport is). A frame is a 16-byte head {u32 payload length, u16 type, u16 0, u32 rank, u32 attempt},
- * little-endian, then the payload, written and read with base/buf.h. `rank` is the world rank that a frame comes from or
- * goes to; WIRE_HOST means the host itself. The agent relays what it does not handle, in both directions, without looking inside.
+ * The control protocol: frames on a byte stream, the same between rank and agent (a socketpair) and
+ * between agent and runner (whatever the transport is). A frame is a 16-byte head {u32 payload
+ * length, u16 type, u16 0, u32 rank, u32 attempt}, little-endian, then the payload, written and
+ * read with base/buf.h. `rank` is the world rank that a frame comes from or goes to; WIRE_HOST
+ * means the host itself. The agent relays what it does not handle, in both directions, without
+ * looking inside.
  *
  *   rank                         agent                          runner
- *    |                             |-------- HELLO --------------->|   who I am; refused if the build differs
- *    |                             |<------- JOB ------------------|   struct desc and which host this is
+ *    |                             |-------- HELLO --------------->|   who I am; refused if the
+ * build differs |                             |<------- JOB ------------------|   struct desc and
+ * which host this is
  *    |<--- fork, exec, WELCOME ----|-------- SPAWNED ------------->|   a pid, or why there is none
  *    |----- ATTACHED --------------------------------------------->|   plugins are loaded
  *    |----- JOIN, PUT, GET, FENCE -------------------------------->|   groups form, in file order
  *    |<---- REPLY, FENCED -----------------------------------------|
- *    |----- READY ------------------------------------------------>|   groups are open, every init has returned
+ *    |----- READY ------------------------------------------------>|   groups are open, every init
+ * has returned
  *    |<---- GO ----------------------------------------------------|   all ranks are ready: run
- *    |----- DONE ------------------------------------------------->|   the foreground workloads of this rank returned 0
- *    |<---- STOP_BACKGROUND ---------------------------------------|   all ranks are done: background workloads end
+ *    |----- DONE ------------------------------------------------->|   the foreground workloads of
+ * this rank returned 0
+ *    |<---- STOP_BACKGROUND ---------------------------------------|   all ranks are done:
+ * background workloads end
  *    |----- IDLE ------------------------------------------------->|   nothing runs here any more
- *    |<---- FINISH ------------------------------------------------|   nobody needs anybody: close groups, exit
- *    |  exits                      |-------- EXITED -------------->|   wait status, resources
- * A rank that fails sends FAILED and exits without waiting; the runner answers with ABORT to all others.
+ *    |<---- FINISH ------------------------------------------------|   nobody needs anybody: close
+ * groups, exit |  exits                      |-------- EXITED -------------->|   wait status,
+ * resources A rank that fails sends FAILED and exits without waiting; the runner answers with ABORT
+ * to all others.
  */
 #ifndef BASE_WIRE_H
 #define BASE_WIRE_H
@@ -40,8 +47,9 @@ enum wire_type {
     /* agent -> runner */
     WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus */
     WIRE_SPAWNED,   /* u32 pid (0 = failed: then diag) */
-    WIRE_EXITED,    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes; output has been sent before it */
-    WIRE_OUTPUT,    /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
+    WIRE_EXITED, /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes; output has been
+                    sent before it */
+    WIRE_OUTPUT, /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_HEARTBEAT, /* empty */
     WIRE_TROUBLE,   /* diag: the host cannot go on */
     WIRE_BYE,       /* empty: every rank is gone, nothing is left on this host */
@@ -50,55 +58,72 @@ enum wire_type {
     WIRE_JOB = 32, /* u32 host index, str engine path ("" = beside the agent), blob desc */
     WIRE_SIGNAL,   /* u32 signal: to every process of the addressed rank, or of all (WIRE_HOST) */
     WIRE_CREDIT,   /* u32 bytes of OUTPUT that were written out: the agent may send as many more */
-    WIRE_MANY,     /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks of this host */
-    WIRE_QUIT,     /* empty: stop every rank now, say BYE, exit */
+    WIRE_MANY, /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks
+                  of this host */
+    WIRE_QUIT, /* empty: stop every rank now, say BYE, exit */
 
     /* rank -> runner, relayed */
     WIRE_ATTACHED = 64, /* u32 pid */
     WIRE_READY,         /* empty */
     WIRE_DONE,          /* empty */
     WIRE_IDLE,          /* empty */
-    WIRE_FAILED,        /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation number, diag */
-    WIRE_LOG,           /* u8 level, str text */
-    WIRE_PROGRESS,      /* u32 workload, u64 done, u64 total, str what */
-    WIRE_METRIC,        /* u32 workload, str name, u64 bits of the double */
-    WIRE_JOIN,          /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity (backend, version, ABI), u32 group index or UINT32_MAX */
-    WIRE_PUT,           /* str scope, str key, blob value */
-    WIRE_GET,           /* str scope, str key; answered by REPLY */
-    WIRE_FENCE,         /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
-    WIRE_LEAVE,         /* str scope */
+    WIRE_FAILED, /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "",
+                    u64 operation number, diag */
+    WIRE_LOG,    /* u8 level, str text */
+    WIRE_PROGRESS, /* u32 workload, u64 done, u64 total, str what */
+    WIRE_METRIC,   /* u32 workload, str name, u64 bits of the double */
+    WIRE_JOIN,     /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity
+                      (backend, version, ABI), u32 group index or UINT32_MAX */
+    WIRE_PUT,      /* str scope, str key, blob value */
+    WIRE_GET,      /* str scope, str key; answered by REPLY */
+    WIRE_FENCE,    /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
+    WIRE_LEAVE,    /* str scope */
 
     /* runner -> rank, relayed */
-    WIRE_REPLY = 96,      /* str scope, str key, i32 status as u32, then OK: blob value; else diag */
-    WIRE_FENCED,          /* str scope, u32 number, i32 status as u32, then OK: u32 n, n x {str key, blob value}; else diag */
-    WIRE_GO,              /* empty */
+    WIRE_REPLY = 96, /* str scope, str key, i32 status as u32, then OK: blob value; else diag */
+    WIRE_FENCED,     /* str scope, u32 number, i32 status as u32, then OK: u32 n, n x {str key, blob
+                        value}; else diag */
+    WIRE_GO,         /* empty */
     WIRE_STOP_BACKGROUND, /* empty */
     WIRE_FINISH,          /* empty */
-    WIRE_ABORT,           /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str sentence */
+    WIRE_ABORT, /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str
+                   sentence */
 
     /* between rank and agent only */
-    WIRE_WELCOME = 128, /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32 cpus of the host that ranks may use, blob desc */
+    WIRE_WELCOME = 128, /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32
+                           cpus of the host that ranks may use, blob desc */
     WIRE_SEGMENT,       /* rank -> agent: str scope, str key, u64 len */
-    WIRE_SEGMENT_FD     /* agent -> rank: str scope, str key, i32 status as u32, then OK: nothing, with one descriptor
-                           (SCM_RIGHTS) on the frame's first byte; else diag */
+    WIRE_SEGMENT_FD /* agent -> rank: str scope, str key, i32 status as u32, then OK: nothing, with
+                       one descriptor (SCM_RIGHTS) on the frame's first byte; else diag */
 };
 
-enum wire_phase { WIRE_PHASE_LOAD, WIRE_PHASE_GROUPS, WIRE_PHASE_INIT, WIRE_PHASE_RUN, WIRE_PHASE_FINI };
+enum wire_phase {
+    WIRE_PHASE_LOAD,
+    WIRE_PHASE_GROUPS,
+    WIRE_PHASE_INIT,
+    WIRE_PHASE_RUN,
+    WIRE_PHASE_FINI
+};
 
 struct wire_frame {
     uint16_t type;
     uint32_t rank, attempt;
-    const unsigned char *payload; /* borrowed from the input buffer: valid until it is fed or consumed */
+    const unsigned char
+        *payload; /* borrowed from the input buffer: valid until it is fed or consumed */
     size_t len;
 };
 
-/* Appends a frame. wire_begin/wire_end write the payload in place: everything put into `out` between them. */
-void wire_put(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload, size_t len);
-size_t wire_begin(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt); /* a mark for wire_end */
+/* Appends a frame. wire_begin/wire_end write the payload in place: everything put into `out`
+ * between them. */
+void wire_put(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
+              size_t len);
+size_t wire_begin(struct buf *out, uint16_t type, uint32_t rank,
+                  uint32_t attempt); /* a mark for wire_end */
 void wire_end(struct buf *out, size_t mark);
 
-/* Takes the next whole frame off the front of `in` (the caller consumes it with wire_next_done after use):
- * 1 = a frame, 0 = more bytes are needed, negative = not our protocol (diag says so). */
+/* Takes the next whole frame off the front of `in` (the caller consumes it with wire_next_done
+ * after use): 1 = a frame, 0 = more bytes are needed, negative = not our protocol (diag says so).
+ */
 int wire_next(const struct buf *in, struct wire_frame *frame, struct diag *d);
 void wire_next_done(struct buf *in, const struct wire_frame *frame);
 

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Framing, and the few payload parts that several frames share.
+ */
+#include "base/wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t wire_begin(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt)
+{
+    size_t mark = buf_pending(out);
+    buf_put_u32(out, 0);
+    buf_put_u16(out, type);
+    buf_put_u16(out, 0);
+    buf_put_u32(out, rank);
+    buf_put_u32(out, attempt);
+    return mark;
+}
+
+void wire_end(struct buf *out, size_t mark)
+{
+    if (out->failed)
+        return;
+    size_t len = buf_pending(out) - mark - WIRE_HEAD_LEN;
+    if (len > WIRE_MAX_PAYLOAD) {
+        out->failed = true;
+        return;
+    }
+    unsigned char *head = out->data + out->start + mark;
+    for (int i = 0; i < 4; i++)
+        head[i] = (unsigned char)(len >> (8 * i));
+}
+
+void wire_put(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
+              size_t len)
+{
+    size_t mark = wire_begin(out, type, rank, attempt);
+    buf_put(out, payload, len);
+    wire_end(out, mark);
+}
+
+int wire_next(const struct buf *in, struct wire_frame *frame, struct diag *d)
+{
+    if (buf_pending(in) < WIRE_HEAD_LEN)
+        return 0;
+    struct reader r;
+    reader_init(&r, in->data + in->start, WIRE_HEAD_LEN);
+    uint32_t len = read_u32(&r);
+    frame->type = read_u16(&r);
+    uint16_t zero = read_u16(&r);
+    frame->rank = read_u32(&r);
+    frame->attempt = read_u32(&r);
+    if (len > WIRE_MAX_PAYLOAD || zero)
+        return diag_set(d, COLLRUN_ERR_INVALID,
+                        "the control stream carries something that is not a collrun frame");
+    if (buf_pending(in) - WIRE_HEAD_LEN < len)
+        return 0;
+    frame->payload = in->data + in->start + WIRE_HEAD_LEN;
+    frame->len = len;
+    return 1;
+}
+
+void wire_next_done(struct buf *in, const struct wire_frame *frame)
+{
+    buf_consume(in, WIRE_HEAD_LEN + frame->len);
+}
+
+static void put_loc(struct buf *out, struct diag_loc loc)
+{
+    buf_put_u32(out, loc.line);
+    buf_put_u32(out, loc.column);
+    buf_put_u32(out, loc.width);
+}
+
+static struct diag_loc read_loc(struct reader *r)
+{
+    struct diag_loc loc = {0};
+    loc.line = read_u32(r);
+    loc.column = read_u32(r);
+    loc.width = read_u32(r);
+    return loc;
+}
+
+static void read_text(struct reader *r, char *to, size_t size)
+{
+    size_t len;
+    const void *text = read_blob(r, &len);
+    if (len >= size)
+        len = size - 1;
+    if (text)
+        memcpy(to, text, len);
+    to[len] = '\0';
+}
+
+void wire_put_diag(struct buf *out, const struct diag *d)
+{
+    buf_put_u32(out, (uint32_t)d->code);
+    buf_put_u32(out, (uint32_t)d->sys_errno);
+    buf_put_u32(out, (uint32_t)d->rank);
+    put_loc(out, d->loc);
+    put_loc(out, d->loc2);
+    buf_put_str(out, d->host);
+    buf_put_str(out, d->text);
+    buf_put_str(out, d->note2);
+    buf_put_str(out, d->hint);
+}
+
+void wire_read_diag(struct reader *r, struct diag *d)
+{
+    diag_init(d);
+    d->code = (int)read_u32(r);
+    d->sys_errno = (int)read_u32(r);
+    d->rank = (int)read_u32(r);
+    d->loc = read_loc(r);
+    d->loc2 = read_loc(r);
+    read_text(r, d->host, sizeof d->host);
+    read_text(r, d->text, sizeof d->text);
+    read_text(r, d->note2, sizeof d->note2);
+    read_text(r, d->hint, sizeof d->hint);
+    if (r->bad)
+        diag_set(d, COLLRUN_ERR_INVALID, "an error report that cannot be read");
+}
+
+const char *wire_type_name(uint16_t type)
+{
+    static const char *const names[] = {
+        [WIRE_HELLO] = "HELLO",
+        [WIRE_SPAWNED] = "SPAWNED",
+        [WIRE_EXITED] = "EXITED",
+        [WIRE_OUTPUT] = "OUTPUT",
+        [WIRE_HEARTBEAT] = "HEARTBEAT",
+        [WIRE_TROUBLE] = "TROUBLE",
+        [WIRE_BYE] = "BYE",
+        [WIRE_JOB] = "JOB",
+        [WIRE_SIGNAL] = "SIGNAL",
+        [WIRE_CREDIT] = "CREDIT",
+        [WIRE_MANY] = "MANY",
+        [WIRE_QUIT] = "QUIT",
+        [WIRE_ATTACHED] = "ATTACHED",
+        [WIRE_READY] = "READY",
+        [WIRE_DONE] = "DONE",
+        [WIRE_IDLE] = "IDLE",
+        [WIRE_FAILED] = "FAILED",
+        [WIRE_LOG] = "LOG",
+        [WIRE_PROGRESS] = "PROGRESS",
+        [WIRE_METRIC] = "METRIC",
+        [WIRE_JOIN] = "JOIN",
+        [WIRE_PUT] = "PUT",
+        [WIRE_GET] = "GET",
+        [WIRE_FENCE] = "FENCE",
+        [WIRE_LEAVE] = "LEAVE",
+        [WIRE_REPLY] = "REPLY",
+        [WIRE_FENCED] = "FENCED",
+        [WIRE_GO] = "GO",
+        [WIRE_STOP_BACKGROUND] = "STOP_BACKGROUND",
+        [WIRE_FINISH] = "FINISH",
+        [WIRE_ABORT] = "ABORT",
+        [WIRE_WELCOME] = "WELCOME",
+        [WIRE_SEGMENT] = "SEGMENT",
+        [WIRE_SEGMENT_FD] = "SEGMENT_FD",
+    };
+    const char *name = type < sizeof names / sizeof *names ? names[type] : NULL;
+    return name ? name : "unknown";
+}
