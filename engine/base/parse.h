@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Texts as job.yaml writes them, turned into values: durations, sizes, numbers, rank sets. The
+ * runner reads the file with these, the engine the workloads' parameters, so both accept the same
+ * spelling. Each takes the whole string (no blanks around it), returns 0, or fills in the diag with
+ * one sentence that quotes the text and returns its negative code; the output is then untouched.
+ */
+#ifndef BASE_PARSE_H
+#define BASE_PARSE_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+/* The YAML 1.2 core schema: [-+]?[0-9]+, 0o17, 0x1F; decimal floats, .inf, .nan; true True TRUE
+ * false False FALSE. parse_float takes an integer, too. */
+int parse_int(const char *s, int64_t *out, struct diag *d);
+int parse_float(const char *s, double *out, struct diag *d);
+int parse_bool(const char *s, bool *out, struct diag *d);
+
+/* "500ms", "30s", "5m", "1h30m", "1.5s", "0"; units ns us ms s m h, largest first. Nanoseconds, at
+ * most INT64_MAX. */
+int parse_duration(const char *s, uint64_t *out, struct diag *d);
+/* "64KiB", "1GiB", "1.5MiB", "2MB", "1000", "1000B"; KiB MiB GiB TiB are powers of 1024, kB MB GB
+ * TB of 1000. Bytes, at most INT64_MAX. */
+int parse_size(const char *s, uint64_t *out, struct diag *d);
+
+/* "0-3,8-15:2" as it stands, not expanded: 0-3 is {0, 3, 1}; 8-15:2 is {8, 15, 2}; "all" is n = 0
+ * and all = true. */
+struct parse_range {
+    uint32_t first, last, step;
+    uint32_t at, len; /* which bytes of the text say so */
+};
+struct parse_ranks {
+    bool all;
+    struct parse_range *ranges;
+    uint32_t n;
+};
+int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d);
+uint64_t parse_range_count(const struct parse_range *range); /* how many ranks a range holds */
+
+/* "512ms", "5m", "1h30m"; "64KiB", "1000": what parse_duration and parse_size read back. `out`
+ * holds at least 32 bytes. */
+const char *format_duration(uint64_t ns, char out[32]);
+const char *format_size(uint64_t bytes, char out[32]);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Templates: texts with {rank} {local_rank} {host} {run_id} {attempt} in them, as env.set,
+ * logging.dir, console labels and string parameters may hold. `{{` and `}}` stand for braces. Any
+ * other name in braces, and a brace without its partner, is an error.
+ */
+#ifndef BASE_TEMPLATE_H
+#define BASE_TEMPLATE_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+enum template_name {
+    TEMPLATE_RANK = 1u << 0,
+    TEMPLATE_LOCAL_RANK = 1u << 1,
+    TEMPLATE_HOST = 1u << 2,
+    TEMPLATE_RUN_ID = 1u << 3,
+    TEMPLATE_ATTEMPT = 1u << 4,
+    TEMPLATE_ALL = (1u << 5) - 1
+};
+
+struct template_values {
+    uint32_t rank, local_rank, attempt;
+    const char *host, *run_id;
+};
+
+/* Whether the text is a template that uses no name outside the set `allowed`. */
+int template_check(const char *text, unsigned allowed, struct diag *d);
+int template_expand(const char *text, const struct template_values *values, struct arena *arena,
+                    const char **out, struct diag *d);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What plugins say about themselves: flags, availability and operations of backends, parameter
+ * tables of workloads. Foreign code is never loaded into the runner: one `collrun-engine
+ * --describe` loads it and prints one JSON line per plugin. A plugin that kills or hangs that
+ * process costs itself an error, and the rest are asked for again.
+ */
+#ifndef PLAN_DESCRIBE_H
+#define PLAN_DESCRIBE_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+#include <collrun/backend.h>
+#include <collrun/workload.h>
+
+enum describe_kind { DESCRIBE_BACKEND, DESCRIBE_WORKLOAD };
+enum describe_how { DESCRIBE_UNSUPPORTED, DESCRIBE_NATIVE, DESCRIBE_EMULATED };
+
+struct describe_param {
+    const char *name, *def, *min, *max, *help; /* def NULL = required; min, max NULL = no bound */
+    enum collrun_param_type type;
+};
+
+struct described {
+    enum describe_kind kind; /* set by the caller, as is path */
+    const char *path;        /* absolute */
+    const char *error;       /* NULL, or the sentence that says why it cannot be loaded */
+    const char *hint;        /* "" or what to do about it */
+    const char *name;
+    /* of a backend */
+    const char *version;
+    uint32_t abi;
+    bool available;
+    const char *reason; /* why it is not */
+    uint64_t flags;     /* enum collrun_backend_flags */
+    enum describe_how operations[COLLRUN_KIND_COUNT];
+    /* of a workload */
+    const char *summary;
+    struct describe_param *params;
+    uint32_t nparams;
+};
+
+/* Fills in what each plugin says, or its `error`. Fails only when the engine itself cannot be run.
+ */
+int describe(const char *engine, struct described *items, uint32_t n, struct arena *arena,
+             struct diag *d);
+
+#endif

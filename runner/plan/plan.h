@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan: struct job and what is known about hosts and plugins in, struct desc out; a pure
+ * function. It places ranks on hosts and cpus, expands splits, chooses backends for `auto`, checks
+ * parameters against the plugins' tables, and makes every path absolute. It reports every
+ * contradiction it finds, each with its place.
+ */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "base/desc.h"
+#include "plan/describe.h"
+#include "plan/topology.h"
+#include "prefix.h"
+#include "spec/diag_list.h"
+#include "spec/job.h"
+
+struct plan_input {
+    const struct topology *const
+        *topologies; /* one per job host, the same pointer = the same machine; NULL: unknown */
+    const struct prefix_plugins *backends, *workloads; /* installed with this build */
+    const struct described *plugins; /* what those that the job may use say of themselves */
+    uint32_t nplugins;
+    const char *const *environ; /* that env.pass and env.secrets take from; NULL-terminated */
+    const char *run_id;
+};
+
+/* 0, or a negative code with the errors in `diags`. `desc` borrows from job, input and arena. */
+int plan_make(const struct job *job, const struct plan_input *in, struct arena *arena,
+              struct desc *desc, struct diag_list *diags);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where this build stands: the folder above the bin/ that holds the running collrun, in the build
+ * tree as when installed. All its other parts are found from there, never from the environment:
+ *   libexec/collrun/collrun-{agent,engine}   lib/collrun/backends/libcollrun_NAME.so
+ * lib/collrun/workloads/NAME.so
+ */
+#ifndef RUNNER_PREFIX_H
+#define RUNNER_PREFIX_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+
+/* The absolute path of `relative` under the prefix; NULL with the diag filled in when
+ * /proc/self/exe does not tell. */
+const char *prefix_path(struct arena *arena, const char *relative, struct diag *d);
+
+/* The plugins installed in lib/collrun/backends or lib/collrun/workloads, sorted by name. */
+enum prefix_kind { PREFIX_BACKENDS, PREFIX_WORKLOADS };
+struct prefix_plugin {
+    const char *name; /* of the file: lower case, without libcollrun_ and .so */
+    const char *path; /* absolute */
+};
+struct prefix_plugins {
+    struct prefix_plugin *items;
+    uint32_t n;
+};
+int prefix_plugins(enum prefix_kind kind, struct arena *arena, struct prefix_plugins *out,
+                   struct diag *d);
+
+#endif

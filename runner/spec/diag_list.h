@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All errors of one reading, so that a user sees them at once. Adding never fails: what has no room
+ * is counted.
+ */
+#ifndef SPEC_DIAG_LIST_H
+#define SPEC_DIAG_LIST_H
+
+#include "base/diag.h"
+
+struct diag_list {
+    struct diag *items;
+    uint32_t n, capacity;
+    uint32_t dropped; /* errors that were only counted */
+};
+
+void diag_list_init(struct diag_list *list);
+void diag_list_fini(struct diag_list *list);
+void diag_list_add(struct diag_list *list, const struct diag *d);
+uint32_t diag_list_count(const struct diag_list *list); /* kept and dropped */
+void diag_list_sort(struct diag_list *list); /* by place; those without one last; stable */
+
+#endif
