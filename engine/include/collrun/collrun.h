@@ -39,6 +39,9 @@ uint64_t collrun_param_duration(const struct collrun_ctx *ctx, const char *name)
 /* ---- groups ---- */
 int collrun_group_get(struct collrun_ctx *ctx, const char *name,
                       struct collrun_group **out); /* borrowed */
+/* The groups that this workload may use on this rank, in the order of job.yaml: index 0, 1, ...; NULL past the
+ * last. Borrowed. */
+struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index);
 bool collrun_group_exists(const struct collrun_ctx *ctx,
                           const char *name); /* open in this process */
 int collrun_group_rank(const struct collrun_ctx *ctx,
