@@ -45,7 +45,7 @@ int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, stru
     if (rc == COLLRUN_OK)
         rc = watch(c, &c->reader, c->read_fd, EPOLLIN, d);
     if (rc == COLLRUN_OK)
-        rc = watch(c, &c->writer, c->write_fd, 0, d);
+        fcntl(c->write_fd, F_SETFL, fcntl(c->write_fd, F_GETFL) | O_NONBLOCK);
     if (rc != COLLRUN_OK)
         conn_close(c);
     return rc;
@@ -197,7 +197,12 @@ void conn_flush(struct conn *c)
         return;
     if (push(c) != 0 || c->out.failed)
         buf_clear(&c->out);
-    loop_change(c->loop, &c->writer, buf_pending(&c->out) ? EPOLLOUT : 0);
+    /* Watched only while something waits: an idle descriptor would report its hang-up over and
+     * over. */
+    if (!buf_pending(&c->out))
+        loop_unwatch(c->loop, &c->writer);
+    else if (c->writer.fd < 0)
+        loop_watch(c->loop, &c->writer, c->write_fd, EPOLLOUT);
 }
 
 struct buf *conn_out(struct conn *c)

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/agent.h"
+
+#include "build_id.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("collrun-agent %s (build %s)\n", COLLRUN_VERSION, COLLRUN_BUILD_ID);
+        return 0;
+    }
+    if (argc > 1 || isatty(STDIN_FILENO)) {
+        fprintf(stderr, "collrun-agent is started by collrun, which talks to it on its standard "
+                        "input and output\n");
+        return 2;
+    }
+    return agent_main();
+}
