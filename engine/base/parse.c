@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Readers for the texts of job.yaml. All arithmetic is in integers and checked; nothing depends on
+ * the locale.
+ */
+#include "base/parse.h"
+
+#include "base/quote.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
+
+static int bad(struct diag *d, const char *s, const char *what)
+{
+    return diag_set(d, COLLRUN_ERR_INVALID, "%s %s", QUOTED(s), what);
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static int digit_value(char c)
+{
+    if (is_digit(c))
+        return c - '0';
+    int lower = tolower((unsigned char)c);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
+}
+
+/* At least one digit of `base`, up to the first that is none. False: no digit, or too large. */
+static bool read_digits(const char **p, uint64_t base, uint64_t *out, bool *overflow)
+{
+    const char *start = *p;
+    uint64_t v = 0;
+    for (; (uint64_t)digit_value(**p) < base; (*p)++) {
+        uint64_t digit = (uint64_t)digit_value(**p);
+        if (v > (UINT64_MAX - digit) / base)
+            *overflow = true;
+        else
+            v = v * base + digit;
+    }
+    *out = v;
+    return *p > start;
+}
+
+int parse_int(const char *s, int64_t *out, struct diag *d)
+{
+    const char *p = s;
+    bool negative = *p == '-', sign = negative || *p == '+', overflow = false;
+    p += sign;
+    uint64_t base = 10, v;
+    if (!sign && p[0] == '0' && (p[1] == 'x' || p[1] == 'o')) {
+        base = p[1] == 'x' ? 16 : 8;
+        p += 2;
+    }
+    if (!read_digits(&p, base, &v, &overflow) || *p)
+        return bad(d, s, "is not an integer");
+    uint64_t limit = (uint64_t)INT64_MAX + negative;
+    if (overflow || v > limit)
+        return bad(d, s, "is too large for a 64-bit integer");
+    *out = negative && v == limit ? INT64_MIN : negative ? -(int64_t)v : (int64_t)v;
+    return 0;
+}
+
+static bool one_of(const char *s, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strcmp(s, *words))
+            return true;
+    return false;
+}
+
+/* [-+]? ( \.[0-9]+ | [0-9]+ (\.[0-9]*)? ) ([eE][-+]?[0-9]+)? */
+static bool looks_float(const char *s)
+{
+    s += *s == '-' || *s == '+';
+    size_t before = strspn(s, "0123456789");
+    s += before;
+    if (*s == '.') {
+        size_t after = strspn(s + 1, "0123456789");
+        if (!before && !after)
+            return false;
+        s += 1 + after;
+    } else if (!before) {
+        return false;
+    }
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        s += *s == '-' || *s == '+';
+        if (!is_digit(*s))
+            return false;
+        s += strspn(s, "0123456789");
+    }
+    return !*s;
+}
+
+int parse_float(const char *s, double *out, struct diag *d)
+{
+    const char *bare = s + (*s == '-' || *s == '+');
+    int64_t whole;
+    if (one_of(bare, (const char *const[]){".inf", ".Inf", ".INF", NULL})) {
+        *out = *s == '-' ? -INFINITY : INFINITY;
+        return 0;
+    }
+    if (one_of(s, (const char *const[]){".nan", ".NaN", ".NAN", NULL})) {
+        *out = NAN;
+        return 0;
+    }
+    if (!strncmp(s, "0x", 2) || !strncmp(s, "0o", 2)) {
+        int code = parse_int(s, &whole, d);
+        if (!code)
+            *out = (double)whole;
+        return code;
+    }
+    if (!looks_float(s))
+        return bad(d, s, "is not a number");
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
+    if (!plain)
+        return diag_sys(d, errno, "cannot read %s", QUOTED(s));
+    double v = strtod_l(s, NULL, plain);
+    freelocale(plain);
+    if (isinf(v))
+        return bad(d, s, "is too large for a double");
+    *out = v;
+    return 0;
+}
+
+int parse_bool(const char *s, bool *out, struct diag *d)
+{
+    bool yes = one_of(s, (const char *const[]){"true", "True", "TRUE", NULL});
+    if (!yes && !one_of(s, (const char *const[]){"false", "False", "FALSE", NULL}))
+        return bad(d, s, "is neither true nor false");
+    *out = yes;
+    return 0;
+}
+
+/* ---- amounts: a number and a unit ---- */
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct unit durations[] = {{"ns", 1},
+                                        {"us", 1000},
+                                        {"ms", 1000000},
+                                        {"s", 1000000000},
+                                        {"m", 60 * UINT64_C(1000000000)},
+                                        {"h", 3600 * UINT64_C(1000000000)}};
+static const struct unit sizes[] = {{"B", 1},
+                                    {"KiB", UINT64_C(1) << 10},
+                                    {"MiB", UINT64_C(1) << 20},
+                                    {"GiB", UINT64_C(1) << 30},
+                                    {"TiB", UINT64_C(1) << 40},
+                                    {"kB", 1000},
+                                    {"KB", 1000},
+                                    {"MB", 1000000},
+                                    {"GB", 1000000000},
+                                    {"TB", UINT64_C(1000000000000)}};
+
+struct amount {
+    const char *text;              /* all of it, for messages */
+    uint64_t whole, part, divisor; /* whole + part / divisor */
+    bool overflow;
+};
+
+/* Digits, and up to six more behind a point. */
+static int read_number(const char **p, struct amount *a, const char *what, struct diag *d)
+{
+    a->part = 0;
+    a->divisor = 1;
+    if (!read_digits(p, 10, &a->whole, &a->overflow))
+        return bad(d, a->text, what);
+    if (**p != '.')
+        return 0;
+    (*p)++;
+    if (!is_digit(**p))
+        return bad(d, a->text, what);
+    for (; is_digit(**p); (*p)++) {
+        if (a->divisor == 1000000)
+            return bad(d, a->text, "has more than six digits after the point");
+        a->part = a->part * 10 + (uint64_t)(**p - '0');
+        a->divisor *= 10;
+    }
+    return 0;
+}
+
+static const struct unit *find_unit(const struct unit *units, size_t n, const char *name,
+                                    size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(units[i].name) == len && !memcmp(units[i].name, name, len))
+            return &units[i];
+    return NULL;
+}
+
+/* total += a * unit, checked. `noun`: what the smallest unit is. */
+static int add_amount(uint64_t *total, const struct amount *a, const struct unit *unit,
+                      const char *noun, struct diag *d)
+{
+    uint64_t f = unit->factor, room = INT64_MAX - *total;
+    if (a->overflow || a->whole > room / f || a->part * f / a->divisor > room - a->whole * f)
+        return bad(d, a->text, "is too large");
+    if (a->part * f % a->divisor)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s is not a whole number of %s", QUOTED(a->text),
+                        noun);
+    *total += a->whole * f + a->part * f / a->divisor;
+    return 0;
+}
+
+int parse_duration(const char *s, uint64_t *out, struct diag *d)
+{
+    static const char what[] = "is not a duration such as 500ms, 30s or 1h30m";
+    enum { NUNITS = sizeof durations / sizeof durations[0] };
+    if (!strcmp(s, "0")) {
+        *out = 0;
+        return 0;
+    }
+    uint64_t total = 0;
+    const struct unit *last = NULL;
+    const char *p = s;
+    do {
+        struct amount a = {.text = s};
+        int code = read_number(&p, &a, what, d);
+        if (code)
+            return code;
+        size_t len = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (!len && !*p) {
+            bad(d, s, "has no unit");
+            return diag_hint(d, "units are ns us ms s m h, as in %.24ss", s);
+        }
+        const struct unit *unit = find_unit(durations, NUNITS, p, len);
+        if (!unit || (last && unit >= last))
+            return bad(d, s, what);
+        p += len;
+        code = add_amount(&total, &a, unit, "nanoseconds", d);
+        if (code)
+            return code;
+        last = unit;
+    } while (*p);
+    *out = total;
+    return 0;
+}
+
+int parse_size(const char *s, uint64_t *out, struct diag *d)
+{
+    static const char what[] = "is not a size such as 64KiB, 1GiB or 1000";
+    enum { NUNITS = sizeof sizes / sizeof sizes[0] };
+    const char *p = s;
+    struct amount a = {.text = s};
+    int code = read_number(&p, &a, what, d);
+    if (code)
+        return code;
+    const struct unit *unit = *p ? find_unit(sizes, NUNITS, p, strlen(p)) : &sizes[0];
+    if (!unit) {
+        bad(d, s, what);
+        bool letter = p[0] && !p[1] && strchr("kKmMgGtT", p[0]);
+        if (letter)
+            diag_hint(d, "write %.*s%ciB (powers of 1024) or %.*s%cB (powers of 1000)",
+                      (int)(p - s), s, toupper((unsigned char)*p), (int)(p - s), s,
+                      toupper((unsigned char)*p));
+        return COLLRUN_ERR_INVALID;
+    }
+    uint64_t total = 0;
+    code = add_amount(&total, &a, unit, "bytes", d);
+    if (!code)
+        *out = total;
+    return code;
+}
+
+/* ---- rank sets ---- */
+
+static void skip_blanks(const char **p)
+{
+    *p += strspn(*p, " ");
+}
+
+static int read_rank(const char **p, const char *text, uint32_t *out, struct diag *d)
+{
+    uint64_t v;
+    bool overflow = false;
+    if (!read_digits(p, 10, &v, &overflow))
+        return bad(d, text, "is not a rank set such as 0-3,8-15:2 or all");
+    if (overflow || v > INT32_MAX)
+        return bad(d, text, "holds a number that is too large for a rank");
+    *out = (uint32_t)v;
+    return 0;
+}
+
+static int read_range(const char **p, const char *text, struct parse_range *range, struct diag *d)
+{
+    const char *start = *p;
+    int code = read_rank(p, text, &range->first, d);
+    if (code)
+        return code;
+    range->last = range->first;
+    range->step = 1;
+    if (**p == '-') {
+        (*p)++;
+        code = read_rank(p, text, &range->last, d);
+        if (!code && **p == ':') {
+            (*p)++;
+            code = read_rank(p, text, &range->step, d);
+        }
+    }
+    if (code)
+        return code;
+    range->at = (uint32_t)(start - text);
+    range->len = (uint32_t)(*p - start);
+    if (range->last < range->first)
+        return diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u runs backwards", range->first,
+                        range->last);
+    if (!range->step)
+        return diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u:0 has a step of 0", range->first,
+                        range->last);
+    return 0;
+}
+
+int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d)
+{
+    if (!strcmp(s, "all")) {
+        *out = (struct parse_ranks){.all = true};
+        return 0;
+    }
+    size_t n = 1;
+    for (const char *p = s; *p; p++)
+        n += *p == ',';
+    struct parse_range *ranges = arena_calloc(arena, n, sizeof *ranges);
+    if (!ranges)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    const char *p = s;
+    for (size_t i = 0; i < n; i++) {
+        skip_blanks(&p);
+        int code = read_range(&p, s, &ranges[i], d);
+        if (code)
+            return code;
+        skip_blanks(&p);
+        if (*p != (i + 1 < n ? ',' : '\0'))
+            return bad(d, s, "is not a rank set such as 0-3,8-15:2 or all");
+        p++;
+    }
+    *out = (struct parse_ranks){.ranges = ranges, .n = (uint32_t)n};
+    return 0;
+}
+
+uint64_t parse_range_count(const struct parse_range *range)
+{
+    return (uint64_t)(range->last - range->first) / range->step + 1;
+}
+
+/* ---- the way back ---- */
+
+const char *format_duration(uint64_t ns, char out[32])
+{
+    const struct unit *last = &durations[5], *unit = last;
+    while (unit > durations && (ns < unit->factor || ns % unit->factor))
+        unit--;
+    uint64_t v = ns / unit->factor;
+    if (unit->factor == last[-1].factor && v > 60) /* minutes: 1h30m */
+        snprintf(out, 32, "%" PRIu64 "h%" PRIu64 "m", v / 60, v % 60);
+    else
+        snprintf(out, 32, "%" PRIu64 "%s", v, ns ? unit->name : "s");
+    return out;
+}
+
+const char *format_size(uint64_t bytes, char out[32])
+{
+    const struct unit *unit = &sizes[4];
+    while (unit > sizes && (bytes < unit->factor || bytes % unit->factor))
+        unit--;
+    snprintf(out, 32, "%" PRIu64 "%s", bytes / unit->factor, unit == sizes ? "" : unit->name);
+    return out;
+}
