@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Grid: a toy training run on `stages` x `width` ranks, in which every rank is in three groups at
+ * once:
+ *
+ *            pp0    pp1    pp2   ...       ppC: the pipeline of column C; activations and gradients
+ * hop dp0    rank 0 rank 1 rank 2            along it by send and receive dp1    rank 3 rank 4 rank
+ * 5            dpS: the ranks that hold a copy of stage S; they sum their
+ *   ...                                    gradients by allreduce
+ *                                          world: all ranks; they sum the loss of each step
+ *
+ * A step sends `micro` microbatches forward, then back; the gradient of each is summed over dp, and
+ * the weights move. With `threads: true` a second thread sums while the first already receives the
+ * next gradient, so that each rank drives two groups at the same time. The "layer" adds its weights
+ * to its input; all numbers are whole, so every activation, gradient and loss is known in closed
+ * form, and each is checked on arrival.
+ */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#include <collrun/workload.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const struct collrun_param params[] = {
+    {"stages", COLLRUN_PARAM_INT, "2", "2", "64", "stages of each pipeline: ranks in a pp group"},
+    {"steps", COLLRUN_PARAM_INT, "10", "1", "10000", "training steps"},
+    {"micro", COLLRUN_PARAM_INT, "4", "1", "64", "microbatches in a step"},
+    {"bytes", COLLRUN_PARAM_SIZE, "64KiB", "8", NULL, "size of an activation or a gradient"},
+    {"threads", COLLRUN_PARAM_BOOL, "false", NULL, NULL,
+     "sum gradients in a second thread while the pipeline goes on"},
+    {0},
+};
+
+/* The calls of this rank in one group: how many, and how long each took. */
+struct tally {
+    double *us;
+    size_t n;
+};
+
+struct grid {
+    struct collrun_ctx *ctx;
+    struct collrun_group *pipe, *data, *world;
+    int stages, width, stage, column;
+    int steps, micro, step;
+    bool threads;
+    size_t count;
+    double *weights, *activation, *gradients; /* gradients: one for each microbatch */
+    struct tally sent, summed, met;
+
+    /* What the two threads of a step share. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int ready;  /* gradients that may be summed; -1: give up */
+    int failed; /* the second thread's result, read after it has ended */
+};
+
+/* What travels to rank 0 about each group at the end. */
+struct row {
+    char group[32], backend[32], ranks[64], operation[16];
+    double bytes, busbw_factor, calls, median_us;
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* ---- the closed form ---- */
+
+/* The gradient of microbatch `m` in `column`. */
+static double gradient(int column, int m, size_t i)
+{
+    return column + m + 1 + (double)(i % 7);
+}
+
+/* The same, summed over the columns. */
+static double summed_gradient(const struct grid *grid, int m, size_t i)
+{
+    double n = grid->width;
+    return n * gradient(0, m, i) + n * (n - 1) / 2;
+}
+
+/* What all weights of a stage have moved by in one step. */
+static double update(const struct grid *grid, size_t i)
+{
+    double n = grid->micro;
+    return n * summed_gradient(grid, 0, i) + grid->width * n * (n - 1) / 2;
+}
+
+/* The input of stage `stage`: the sample, and the weights of the stages before, which were 1, 2, 3,
+ * ... at first. */
+static double input(const struct grid *grid, int stage, int column, int m, size_t i)
+{
+    double weights = stage * (stage + 1) / 2.0 - stage * (grid->step * update(grid, i));
+    return column + m + (double)(i % 7) + weights;
+}
+
+/* Sum of the last stages' first outputs, over all columns and microbatches. */
+static double expected_loss(const struct grid *grid)
+{
+    double w = grid->width, m = grid->micro;
+    return w * m * input(grid, grid->stages, 0, 0, 0) + m * w * (w - 1) / 2 + w * m * (m - 1) / 2;
+}
+
+static int wrong(const struct grid *grid, const char *what, int m, size_t i, double got,
+                 double want)
+{
+    return collrun_fail(grid->ctx,
+                        "step %d, stage %d, column %d: %s %d, element %zu: %.17g, not %.17g",
+                        grid->step, grid->stage, grid->column, what, m, i, got, want);
+}
+
+/* ---- one step ---- */
+
+static void tally_add(struct tally *tally, double start)
+{
+    tally->us[tally->n++] = now_us() - start;
+}
+
+static int send_to(struct grid *grid, const double *buf, int stage)
+{
+    double start = now_us();
+    int rc = collrun_send(grid->pipe, buf, grid->count, COLLRUN_FLOAT64, stage);
+    tally_add(&grid->sent, start);
+    return rc;
+}
+
+static int forward(struct grid *grid, int m, double *loss)
+{
+    double *x = grid->activation;
+    if (grid->stage > 0) {
+        int rc = collrun_recv(grid->pipe, x, grid->count, COLLRUN_FLOAT64, grid->stage - 1);
+        if (rc)
+            return rc;
+    }
+    for (size_t i = 0; i < grid->count; i++) {
+        double want = input(grid, grid->stage, grid->column, m, i);
+        if (grid->stage == 0)
+            x[i] = want;
+        else if (x[i] != want)
+            return wrong(grid, "activation", m, i, x[i], want);
+        x[i] += grid->weights[i];
+    }
+    if (grid->stage < grid->stages - 1)
+        return send_to(grid, x, grid->stage + 1);
+    *loss += x[0];
+    return 0;
+}
+
+/* The layer only adds, so its gradient passes through unchanged. */
+static int backward(struct grid *grid, int m)
+{
+    double *g = grid->gradients + (size_t)m * grid->count;
+    bool last = grid->stage == grid->stages - 1;
+    if (!last) {
+        int rc = collrun_recv(grid->pipe, g, grid->count, COLLRUN_FLOAT64, grid->stage + 1);
+        if (rc)
+            return rc;
+    }
+    for (size_t i = 0; i < grid->count; i++) {
+        double want = gradient(grid->column, m, i);
+        if (last)
+            g[i] = want;
+        else if (g[i] != want)
+            return wrong(grid, "gradient", m, i, g[i], want);
+    }
+    return grid->stage > 0 ? send_to(grid, g, grid->stage - 1) : 0;
+}
+
+static int sum_gradient(struct grid *grid, int m)
+{
+    double *g = grid->gradients + (size_t)m * grid->count, start = now_us();
+    int rc = collrun_allreduce(grid->data, g, g, grid->count, COLLRUN_FLOAT64, COLLRUN_SUM);
+    if (rc)
+        return rc;
+    tally_add(&grid->summed, start);
+    for (size_t i = 0; i < grid->count; i++) {
+        double want = summed_gradient(grid, m, i);
+        if (g[i] != want)
+            return wrong(grid, "summed gradient", m, i, g[i], want);
+        grid->weights[i] -= g[i];
+    }
+    return 0;
+}
+
+/* The second thread: sums each gradient as soon as it is ready. The sentence of a failure belongs
+ * to the thread it happened in, so this thread reports it. */
+static void *sum_gradients(void *arg)
+{
+    struct grid *grid = arg;
+    for (int m = 0; m < grid->micro && !grid->failed; m++) {
+        pthread_mutex_lock(&grid->lock);
+        while (grid->ready >= 0 && grid->ready <= m)
+            pthread_cond_wait(&grid->changed, &grid->lock);
+        bool give_up = grid->ready < 0;
+        pthread_mutex_unlock(&grid->lock);
+        if (give_up)
+            break;
+        grid->failed = sum_gradient(grid, m);
+        if (grid->failed < 0)
+            grid->failed = collrun_fail(grid->ctx, "%s", collrun_error());
+    }
+    return NULL;
+}
+
+static void set_ready(struct grid *grid, int ready)
+{
+    pthread_mutex_lock(&grid->lock);
+    grid->ready = ready;
+    pthread_cond_signal(&grid->changed);
+    pthread_mutex_unlock(&grid->lock);
+}
+
+static int backward_in_two_threads(struct grid *grid)
+{
+    pthread_t summer;
+    grid->ready = 0;
+    if (pthread_create(&summer, NULL, sum_gradients, grid) != 0)
+        return collrun_fail(grid->ctx, "cannot start a thread");
+    int rc = 0;
+    for (int m = 0; m < grid->micro && !rc; m++) {
+        rc = backward(grid, m);
+        set_ready(grid, rc ? -1 : m + 1);
+    }
+    pthread_join(summer, NULL);
+    return grid->failed ? grid->failed : rc;
+}
+
+static int backward_in_one_thread(struct grid *grid)
+{
+    for (int m = 0; m < grid->micro; m++) {
+        int rc = backward(grid, m);
+        if (!rc)
+            rc = sum_gradient(grid, m);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int step(struct grid *grid)
+{
+    double loss = 0;
+    for (int m = 0; m < grid->micro; m++) {
+        int rc = forward(grid, m, &loss);
+        if (rc)
+            return rc;
+    }
+    int rc = grid->threads ? backward_in_two_threads(grid) : backward_in_one_thread(grid);
+    if (rc)
+        return rc;
+
+    double start = now_us(), want = expected_loss(grid);
+    rc = collrun_allreduce(grid->world, &loss, &loss, 1, COLLRUN_FLOAT64, COLLRUN_SUM);
+    tally_add(&grid->met, start);
+    if (!rc && loss != want)
+        return wrong(grid, "loss", 0, 0, loss, want);
+    return rc;
+}
+
+/* ---- the whole run ---- */
+
+static void fini(struct collrun_ctx *ctx, void *state)
+{
+    (void)ctx;
+    struct grid *grid = state;
+    free(grid->weights);
+    free(grid->activation);
+    free(grid->gradients);
+    free(grid->sent.us);
+    free(grid->summed.us);
+    free(grid->met.us);
+    pthread_cond_destroy(&grid->changed);
+    pthread_mutex_destroy(&grid->lock);
+    free(grid);
+}
+
+static int allocate(struct grid *grid)
+{
+    size_t steps = (size_t)grid->steps, micro = (size_t)grid->micro;
+    grid->weights = calloc(grid->count, sizeof(double));
+    grid->activation = calloc(grid->count, sizeof(double));
+    grid->gradients = calloc(grid->count, micro * sizeof(double));
+    grid->sent.us = calloc(steps * micro * 2, sizeof(double));
+    grid->summed.us = calloc(steps * micro, sizeof(double));
+    grid->met.us = calloc(steps, sizeof(double));
+    if (!grid->weights || !grid->activation || !grid->gradients || !grid->sent.us ||
+        !grid->summed.us || !grid->met.us)
+        return collrun_fail(grid->ctx, "out of memory: %zu values, %d times", grid->count,
+                            grid->micro + 2);
+    for (size_t i = 0; i < grid->count; i++)
+        grid->weights[i] = grid->stage + 1;
+    return 0;
+}
+
+/* Looks a group up and makes sure that it has the shape that the grid needs. */
+static int find_group(struct grid *grid, const char *prefix, int index, int rank, int size,
+                      struct collrun_group **out)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s%d", prefix, index);
+    int rc = collrun_group_get(grid->ctx, name, out);
+    if (rc)
+        return rc;
+    if (collrun_rank(*out) != rank || collrun_size(*out) != size)
+        return collrun_fail(grid->ctx,
+                            "group %s: this rank should be number %d of %d, it is %d of %d", name,
+                            rank, size, collrun_rank(*out), collrun_size(*out));
+    return 0;
+}
+
+static int lay_out(struct grid *grid)
+{
+    int rank = collrun_world_rank(grid->ctx), size = collrun_world_size(grid->ctx);
+    if (size % grid->stages != 0)
+        return collrun_fail(grid->ctx, "%d ranks do not divide into pipelines of %d stages", size,
+                            grid->stages);
+    grid->width = size / grid->stages;
+    grid->stage = rank / grid->width;
+    grid->column = rank % grid->width;
+    int rc = find_group(grid, "pp", grid->column, grid->stage, grid->stages, &grid->pipe);
+    if (!rc)
+        rc = find_group(grid, "dp", grid->stage, grid->column, grid->width, &grid->data);
+    if (!rc)
+        rc = collrun_group_get(grid->ctx, "world", &grid->world);
+    return rc;
+}
+
+static int init(struct collrun_ctx *ctx, void **state)
+{
+    struct grid *grid = calloc(1, sizeof *grid);
+    if (!grid)
+        return collrun_fail(ctx, "out of memory");
+    pthread_mutex_init(&grid->lock, NULL);
+    pthread_cond_init(&grid->changed, NULL);
+    grid->ctx = ctx;
+    grid->stages = (int)collrun_param_int(ctx, "stages");
+    grid->steps = (int)collrun_param_int(ctx, "steps");
+    grid->micro = (int)collrun_param_int(ctx, "micro");
+    grid->threads = collrun_param_bool(ctx, "threads");
+    grid->count = collrun_param_size(ctx, "bytes") / sizeof(double);
+    int rc = lay_out(grid);
+    if (!rc)
+        rc = allocate(grid);
+    if (rc) {
+        fini(ctx, grid);
+        return rc;
+    }
+    *state = grid;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Writes the world ranks of a group as "0-3", or "0 4 8". */
+static void list_ranks(struct collrun_group *group, char *text, size_t len)
+{
+    int n = collrun_size(group), first = collrun_world_rank_of(group, 0), run = 1;
+    while (run < n && collrun_world_rank_of(group, run) == first + run)
+        run++;
+    if (run == n && n > 1) {
+        snprintf(text, len, "%d-%d", first, first + n - 1);
+        return;
+    }
+    size_t used = 0;
+    for (int i = 0; i < n && used < len; i++)
+        used += (size_t)snprintf(text + used, len - used, "%s%d", i ? " " : "",
+                                 collrun_world_rank_of(group, i));
+}
+
+static struct row make_row(struct collrun_group *group, const char *operation, size_t bytes,
+                           double busbw_factor, struct tally *tally)
+{
+    struct row row = {.bytes = (double)bytes,
+                      .busbw_factor = busbw_factor,
+                      .calls = (double)tally->n,
+                      .median_us = 0};
+    snprintf(row.group, sizeof row.group, "%s", collrun_group_name(group));
+    snprintf(row.backend, sizeof row.backend, "%s", collrun_group_backend(group));
+    snprintf(row.operation, sizeof row.operation, "%s", operation);
+    list_ranks(group, row.ranks, sizeof row.ranks);
+    if (tally->n > 0) {
+        qsort(tally->us, tally->n, sizeof *tally->us, by_value);
+        row.median_us = tally->us[tally->n / 2];
+    }
+    return row;
+}
+
+static void print_heading(const struct grid *grid, double seconds)
+{
+    printf(
+        "grid: %d pipelines of %d stages, %d steps of %d microbatches in %.2f s, %s per rank\n\n",
+        grid->width, grid->stages, grid->steps, grid->micro, seconds,
+        grid->threads ? "two threads" : "one thread");
+    printf("  %-7s %-12s %-8s %-10s %10s %16s %13s %15s\n", "group", "ranks", "backend",
+           "operation", "message", "verified", "median time", "bus bandwidth");
+}
+
+static void print_row(const struct row *row)
+{
+    const char *unit = row->bytes >= 1048576 ? "MiB" : row->bytes >= 1024 ? "KiB" : "B";
+    double scale = row->bytes >= 1048576 ? 1048576 : row->bytes >= 1024 ? 1024 : 1;
+    double busbw = row->bytes / row->median_us / 1e3 * row->busbw_factor;
+    printf("  %-7s %-12s %-8s %-10s %6.4g %-3s %7.0f of %-5.0f %10.1f us %10.3f GB/s\n", row->group,
+           row->ranks, row->backend, row->operation, row->bytes / scale, unit, row->calls,
+           row->calls, row->median_us, busbw);
+}
+
+/* The first rank of each group knows its figures; rank 0 of the world prints them, group by group.
+ */
+static int tell(struct grid *grid, struct row *row, int leader)
+{
+    int rank = collrun_rank(grid->world), rc = 0;
+    if (leader != 0 && rank == leader)
+        return collrun_send(grid->world, row, sizeof *row, COLLRUN_UINT8, 0);
+    if (rank != 0)
+        return 0;
+    if (leader != 0)
+        rc = collrun_recv(grid->world, row, sizeof *row, COLLRUN_UINT8, leader);
+    if (!rc)
+        print_row(row);
+    return rc;
+}
+
+static int report(struct grid *grid, double seconds)
+{
+    int width = grid->width, stages = grid->stages, rc = 0;
+    size_t bytes = grid->count * sizeof(double);
+    struct row pipe = make_row(grid->pipe, "send/recv", bytes, 1, &grid->sent);
+    struct row data =
+        make_row(grid->data, "allreduce", bytes, 2.0 * (width - 1) / width, &grid->summed);
+    struct row world = make_row(grid->world, "allreduce", sizeof(double),
+                                2.0 * (width * stages - 1) / (width * stages), &grid->met);
+    if (collrun_rank(grid->world) == 0)
+        print_heading(grid, seconds);
+    for (int column = 0; column < width && !rc; column++)
+        rc = tell(grid, &pipe, column);
+    for (int stage = 0; stage < stages && !rc; stage++)
+        rc = tell(grid, &data, stage * width);
+    return rc ? rc : tell(grid, &world, 0);
+}
+
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    struct grid *grid = state;
+    double start = now_us();
+    for (grid->step = 0; grid->step < grid->steps; grid->step++) {
+        int rc = step(grid);
+        if (rc)
+            return rc;
+        collrun_progress(ctx, (uint64_t)grid->step + 1, (uint64_t)grid->steps, "steps");
+    }
+    double seconds = (now_us() - start) / 1e6;
+    collrun_metric(ctx, "steps_per_s", grid->steps / seconds);
+    return report(grid, seconds);
+}
+
+COLLRUN_WORKLOAD(.name = "grid",
+                 .summary =
+                     "data-parallel and pipeline groups over the same ranks, every value checked",
+                 .params = params, .init = init, .run = run, .fini = fini);
