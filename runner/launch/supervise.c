@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What happens on each frame, and when time passes.
+ */
+#include "launch/supervise.h"
+
+#include "build_id.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define SECOND_NS 1000000000ull
+#define HALF_SECOND_NS 500000000ull
+#define HOST_SILENCE_NS (15 * SECOND_NS) /* of an agent that sends a heartbeat every second */
+
+/* ---- stopping ---- */
+
+static void ladder_climb(struct supervisor *s);
+
+static void on_ladder(struct loop_timer *t)
+{
+    ladder_climb(t->owner);
+}
+
+static void send_signal(struct supervisor *s, int sig)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)sig);
+    hosts_send_all(s, WIRE_SIGNAL, b.data, b.len);
+    buf_fini(&b);
+}
+
+static void mark_killed(struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->desc->nranks; i++)
+        s->ranks[i].killed = s->ranks[i].killed || !s->ranks[i].exited;
+}
+
+static void ladder_climb(struct supervisor *s)
+{
+    uint64_t next_ns = HALF_SECOND_NS;
+    s->ladder++;
+    switch (s->ladder) {
+    case LADDER_NONE:
+    case LADDER_ABORT:
+        break;
+    case LADDER_TERM:
+        mark_killed(s);
+        send_signal(s, SIGTERM);
+        send_signal(s, SIGCONT);
+        break;
+    case LADDER_KILL:
+        mark_killed(s);
+        send_signal(s, SIGKILL);
+        next_ns = 2 * SECOND_NS;
+        break;
+    case LADDER_QUIT:
+        hosts_send_all(s, WIRE_QUIT, NULL, 0);
+        next_ns = 5 * SECOND_NS;
+        break;
+    case LADDER_LEAVE:
+        loop_stop(s->loop);
+        return;
+    }
+    loop_timer_set(s->loop, &s->ladder_timer, next_ns);
+}
+
+/* Tells every rank to stop, and why. */
+static void stop(struct supervisor *s, int status, uint32_t culprit, const char *sentence)
+{
+    if (s->ladder != LADDER_NONE)
+        return;
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)status);
+    buf_put_u32(&b, culprit);
+    buf_put_str(&b, sentence);
+    hosts_send_all(s, WIRE_ABORT, b.data, b.len);
+    buf_fini(&b);
+    for (uint32_t i = 0; i < s->desc->nranks; i++)
+        s->ranks[i].told = s->ranks[i].told || !s->ranks[i].sign_ns;
+    s->ladder = LADDER_ABORT;
+    loop_timer_clear(s->loop, &s->start);
+    loop_timer_clear(s->loop, &s->run);
+    loop_timer_set(s->loop, &s->ladder_timer, s->desc->grace_ns);
+}
+
+void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
+                        const struct diag *d)
+{
+    if (s->trouble.class == CAUSE_NONE) {
+        s->trouble =
+            (struct verdict){.class = class, .exit_code = exit_code, .rank = WIRE_HOST, .diag = *d};
+        s->trouble_ns = now_ns();
+    }
+    stop(s, COLLRUN_ERR_ABORTED, WIRE_HOST, d->text);
+}
+
+/* The first bad sign of a rank. */
+static void rank_sign(struct supervisor *s, uint32_t rank)
+{
+    struct rank_state *r = &s->ranks[rank];
+    if (r->sign_ns)
+        return;
+    r->sign_ns = now_ns();
+    if (s->ladder != LADDER_NONE)
+        return;
+    struct verdict none = {.class = CAUSE_NONE, .rank = WIRE_HOST}, v;
+    cause_find(s->desc, s->ranks, &none, 0, &v);
+    stop(s, COLLRUN_ERR_PEER_FAILED, rank, v.diag.text);
+}
+
+void supervisor_interrupt(struct supervisor *s, int sig)
+{
+    struct diag d;
+    s->interrupts++;
+    if (s->interrupts == 1 && s->ladder == LADDER_NONE) {
+        diag_set(&d, COLLRUN_ERR_ABORTED, "interrupted by %s",
+                 sig == SIGINT ? "Ctrl-C" : strsignal(sig));
+        supervisor_trouble(s, CAUSE_INTERRUPTED, 128 + sig, &d);
+        if (!s->options->quiet)
+            fprintf(
+                stderr,
+                "collrun: interrupted: the ranks have %.1f s to end; again kills them at once\n",
+                (double)s->desc->grace_ns / 1e9);
+        return;
+    }
+    if (s->interrupts > 2) {
+        loop_stop(s->loop);
+        return;
+    }
+    if (s->ladder < LADDER_TERM)
+        s->ladder = LADDER_TERM;
+    if (s->ladder < LADDER_KILL)
+        ladder_climb(s);
+}
+
+bool supervisor_over(const struct supervisor *s)
+{
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
+        if (!s->hosts[h].bye && !s->hosts[h].lost)
+            return false;
+    }
+    return true;
+}
+
+static void end_if_over(struct supervisor *s)
+{
+    if (supervisor_over(s))
+        loop_stop(s->loop);
+}
+
+/* ---- stairs ---- */
+
+static void reach(struct supervisor *s, uint32_t rank, enum rank_stage stage)
+{
+    struct rank_state *r = &s->ranks[rank];
+    while (r->stage < stage)
+        s->at_least[++r->stage]++;
+}
+
+static void everybody_to(struct supervisor *s, enum rank_stage stage, uint16_t type)
+{
+    hosts_send_all(s, type, NULL, 0);
+    for (uint32_t i = 0; i < s->desc->nranks; i++)
+        reach(s, i, stage);
+}
+
+static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
+{
+    if (s->ladder != LADDER_NONE || s->ranks[rank].stage >= stage)
+        return;
+    reach(s, rank, stage);
+    if (s->at_least[stage] < s->desc->nranks)
+        return;
+    switch (stage) {
+    case STAGE_READY:
+        loop_timer_clear(s->loop, &s->start);
+        if (s->job->timeouts.run.v)
+            loop_timer_set(s->loop, &s->run, (uint64_t)s->job->timeouts.run.v);
+        everybody_to(s, STAGE_RUNNING, WIRE_GO);
+        break;
+    case STAGE_DONE:
+        loop_timer_clear(s->loop, &s->run);
+        hosts_send_all(s, WIRE_STOP_BACKGROUND, NULL, 0);
+        break;
+    case STAGE_IDLE:
+        everybody_to(s, STAGE_FINISHING, WIRE_FINISH);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- frames ---- */
+
+static void broken_frame(struct supervisor *s, const struct wire_frame *f)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_INVALID, "rank %u sent a %s that cannot be read", f->rank,
+             wire_type_name(f->type));
+    supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
+}
+
+static void on_hello(struct host *host, const struct wire_frame *f)
+{
+    struct supervisor *s = host->run;
+    struct reader r;
+    struct diag d;
+    reader_init(&r, f->payload, f->len);
+    const char *magic = read_str(&r, &s->arena);
+    uint32_t version = read_u32(&r);
+    const char *build = read_str(&r, &s->arena);
+    if (strcmp(magic, WIRE_MAGIC) != 0 || version != WIRE_VERSION ||
+        strcmp(build, COLLRUN_BUILD_ID) != 0) {
+        diag_set(
+            &d, COLLRUN_ERR_UNAVAILABLE,
+            "host %s has another build of collrun-agent (%s, protocol %u; here %s, protocol %d)",
+            s->desc->hosts[host->index].name, build, version, COLLRUN_BUILD_ID, WIRE_VERSION);
+        supervisor_trouble(s, CAUSE_HOST_LOST, 127, &d);
+        return;
+    }
+    host->greeted = true;
+    if (s->ladder != LADDER_NONE) {
+        conn_send(&host->conn, WIRE_QUIT, WIRE_HOST, s->desc->attempt, NULL, 0);
+        return;
+    }
+    struct buf *out = conn_out(&host->conn);
+    size_t mark = wire_begin(out, WIRE_CREDIT, WIRE_HOST, s->desc->attempt);
+    buf_put_u32(out, OUTPUT_CREDIT);
+    wire_end(out, mark);
+    mark = wire_begin(out, WIRE_JOB, WIRE_HOST, s->desc->attempt);
+    buf_put_u32(out, host->index);
+    buf_put_str(out, "");
+    buf_put_blob(out, s->desc_bytes.data, s->desc_bytes.len);
+    wire_end(out, mark);
+    conn_flush(&host->conn);
+}
+
+static void on_spawned(struct supervisor *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    state->pid = (pid_t)read_u32(&r);
+    if (state->pid) {
+        reach(s, f->rank, STAGE_SPAWNED);
+        return;
+    }
+    state->failed = true;
+    state->phase = WIRE_PHASE_LOAD;
+    state->workload = UINT32_MAX;
+    state->exited = true;
+    state->status = 127 << 8;
+    s->nexited++;
+    wire_read_diag(&r, &state->failure);
+    rank_sign(s, f->rank);
+}
+
+static void on_failed(struct supervisor *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->ranks[f->rank];
+    struct reader r;
+    if (state->failed)
+        return;
+    reader_init(&r, f->payload, f->len);
+    state->failed = true;
+    state->workload = read_u32(&r);
+    state->phase = (enum wire_phase)read_u32(&r);
+    snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
+    state->operation = read_u64(&r);
+    wire_read_diag(&r, &state->failure);
+    rank_sign(s, f->rank);
+}
+
+static void on_exited(struct supervisor *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    if (state->exited)
+        return;
+    state->exited = true;
+    state->status = (int)read_u32(&r);
+    s->nexited++;
+    if (cause_of(state) != CAUSE_NONE)
+        rank_sign(s, f->rank);
+    rdv_rank_gone(s->rdv, f->rank, "ended while the group was being formed");
+}
+
+static void on_log(struct supervisor *s, const struct wire_frame *f)
+{
+    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint8_t level = read_u8(&r);
+    const char *text = read_str(&r, &s->arena);
+    unsigned most = s->options->quiet     ? COLLRUN_LOG_ERROR
+                    : s->options->verbose ? COLLRUN_LOG_DEBUG
+                                          : COLLRUN_LOG_WARN;
+    if (!r.bad && level <= most)
+        fprintf(stderr, "collrun: rank %u: %s: %s\n", f->rank, levels[level & 3], text);
+}
+
+static void rearm_rendezvous(struct supervisor *s)
+{
+    uint64_t at = rdv_next_deadline(s->rdv), now = now_ns();
+    if (at == UINT64_MAX)
+        loop_timer_clear(s->loop, &s->rendezvous);
+    else if (!s->rendezvous.at_ns || at < s->rendezvous.at_ns)
+        loop_timer_set(s->loop, &s->rendezvous, at > now ? at - now : 0);
+}
+
+static void on_store(struct supervisor *s, const struct wire_frame *f)
+{
+    struct diag d;
+    diag_init(&d);
+    if (s->ranks[f->rank].exited)
+        return;
+    if (rdv_frame(s->rdv, f, now_ns(), &d) != COLLRUN_OK)
+        supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
+    rearm_rendezvous(s);
+}
+
+static void on_output(struct supervisor *s, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint8_t stream = read_u8(&r);
+    uint64_t realtime_ns = read_u64(&r);
+    if (r.bad || (stream != 1 && stream != 2)) {
+        broken_frame(s, f);
+        return;
+    }
+    output_take(s->output, f->rank, stream, realtime_ns, f->payload + r.pos, f->len - r.pos);
+}
+
+static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
+{
+    switch (f->type) {
+    case WIRE_SPAWNED:
+        on_spawned(s, f);
+        break;
+    case WIRE_EXITED:
+        on_exited(s, f);
+        break;
+    case WIRE_OUTPUT:
+        on_output(s, f);
+        break;
+    case WIRE_ATTACHED:
+        on_stage(s, f->rank, STAGE_ATTACHED);
+        break;
+    case WIRE_READY:
+        on_stage(s, f->rank, STAGE_READY);
+        break;
+    case WIRE_DONE:
+        on_stage(s, f->rank, STAGE_DONE);
+        break;
+    case WIRE_IDLE:
+        on_stage(s, f->rank, STAGE_IDLE);
+        break;
+    case WIRE_FAILED:
+        on_failed(s, f);
+        break;
+    case WIRE_LOG:
+        on_log(s, f);
+        break;
+    case WIRE_JOIN:
+    case WIRE_PUT:
+    case WIRE_GET:
+    case WIRE_FENCE:
+    case WIRE_LEAVE:
+        on_store(s, f);
+        break;
+    default: /* PROGRESS and METRIC are for those who ask to see them */
+        break;
+    }
+}
+
+static void on_bye(struct host *host)
+{
+    struct supervisor *s = host->run;
+    host->bye = true;
+    for (uint32_t i = 0; i < s->desc->nranks; i++) {
+        if (s->desc->ranks[i].host == host->index)
+            output_end_rank(s->output, i);
+    }
+    conn_close(&host->conn);
+    end_if_over(s);
+}
+
+static void on_host_frame(struct conn *c, const struct wire_frame *f)
+{
+    struct host *host = c->owner;
+    struct supervisor *s = host->run;
+    struct diag d;
+    struct reader r;
+    host->heard_ns = now_ns();
+    if (f->rank != WIRE_HOST) {
+        if (host->greeted && f->rank < s->desc->nranks &&
+            s->desc->ranks[f->rank].host == host->index)
+            on_rank_frame(s, f);
+        return;
+    }
+    switch (f->type) {
+    case WIRE_HELLO:
+        on_hello(host, f);
+        break;
+    case WIRE_BYE:
+        on_bye(host);
+        break;
+    case WIRE_TROUBLE:
+        reader_init(&r, f->payload, f->len);
+        wire_read_diag(&r, &d);
+        diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
+        supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- hosts ---- */
+
+static void host_lost(struct host *host, const char *how)
+{
+    struct supervisor *s = host->run;
+    struct diag d;
+    char ranks[128];
+    uint32_t n = 0, *list = calloc(s->desc->nranks, sizeof *list);
+    host->lost = true;
+    conn_close(&host->conn);
+    for (uint32_t i = 0; i < s->desc->nranks; i++) {
+        if (s->desc->ranks[i].host != host->index)
+            continue;
+        if (list)
+            list[n++] = i;
+        output_end_rank(s->output, i);
+        rdv_rank_gone(s->rdv, i, "was lost with its host");
+    }
+    ranks_format(ranks, sizeof ranks, list, n);
+    free(list);
+    diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
+             s->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
+    if (s->ladder < LADDER_QUIT)
+        supervisor_trouble(s, CAUSE_HOST_LOST, 127, &d);
+    end_if_over(s);
+}
+
+static void on_host_closed(struct conn *c, const struct diag *why)
+{
+    struct host *host = c->owner;
+    char how[256];
+    int status = host->pid_status;
+    /* The process that carried the stream tells more than the stream; it is ending right now. */
+    if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
+        host->pid = 0;
+    if (why->code)
+        snprintf(how, sizeof how, "%s", why->text);
+    else if (!host->pid && WIFSIGNALED(status))
+        snprintf(how, sizeof how, "its collrun-agent was killed by signal %d (SIG%s)",
+                 WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
+    else if (!host->pid)
+        snprintf(how, sizeof how, "its collrun-agent exited with code %d", WEXITSTATUS(status));
+    else
+        snprintf(how, sizeof how, "its collrun-agent closed the connection");
+    host_lost(host, how);
+}
+
+void supervisor_child_ended(struct supervisor *s, pid_t pid, int status)
+{
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
+        if (s->hosts[h].pid == pid) {
+            s->hosts[h].pid = 0;
+            s->hosts[h].pid_status = status;
+        }
+    }
+}
+
+int supervisor_add_host(struct supervisor *s, uint32_t index, int read_fd, int write_fd, pid_t pid,
+                        struct diag *d)
+{
+    struct host *host = &s->hosts[index];
+    host->run = s;
+    host->index = index;
+    host->pid = pid;
+    host->heard_ns = now_ns();
+    host->conn.frame = on_host_frame;
+    host->conn.on_closed = on_host_closed;
+    host->conn.owner = host;
+    return conn_open(&host->conn, s->loop, read_fd, write_fd, d);
+}
+
+/* ---- time ---- */
+
+/* Who is behind, and with what: "rank 3 (loading its plugins)". */
+static void name_late(const struct supervisor *s, enum rank_stage stage, char *out, size_t size)
+{
+    uint32_t n = 0, *list = calloc(s->desc->nranks, sizeof *list);
+    const char *doing = "";
+    for (uint32_t i = 0; list && i < s->desc->nranks; i++) {
+        if (s->ranks[i].stage >= stage)
+            continue;
+        doing = n ? doing : rank_stage_text(s->ranks[i].stage);
+        list[n++] = i;
+    }
+    char ranks[200];
+    ranks_format(ranks, sizeof ranks, list, n);
+    snprintf(out, size, "rank%s %s (%s)", n == 1 ? "" : "s", ranks, doing);
+    free(list);
+}
+
+static void time_out(struct supervisor *s, const char *what, struct job_num limit,
+                     enum rank_stage stage)
+{
+    struct diag d;
+    char late[256];
+    name_late(s, stage, late, sizeof late);
+    diag_set(&d, COLLRUN_ERR_TIMEOUT, "timeouts.%s: %.1f s are over; late: %s", what,
+             (double)limit.v / 1e9, late);
+    d.loc = limit.loc;
+    supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
+}
+
+static void on_start_over(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    time_out(s, "start", s->job->timeouts.start, STAGE_READY);
+}
+
+static void on_run_over(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    time_out(s, "run", s->job->timeouts.run, STAGE_DONE);
+}
+
+static void on_rendezvous_over(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    rdv_expire(s->rdv, now_ns());
+    rearm_rendezvous(s);
+}
+
+static void on_pulse(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    uint64_t now = now_ns();
+    loop_timer_set(s->loop, t, SECOND_NS);
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
+        struct host *host = &s->hosts[h];
+        if (!host->bye && !host->lost && conn_is_open(&host->conn) &&
+            now - host->heard_ns > HOST_SILENCE_NS)
+            host_lost(host, "its collrun-agent has been silent for 15 s");
+    }
+}
+
+/* ---- making it ---- */
+
+static void send_store(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
+                       const struct buf *payload)
+{
+    hosts_send_ranks(ctx, ranks, n, type, payload);
+}
+
+static void give_credit(void *ctx, uint32_t host, uint32_t bytes)
+{
+    struct supervisor *s = ctx;
+    unsigned char payload[4];
+    for (int i = 0; i < 4; i++)
+        payload[i] = (unsigned char)(bytes >> (8 * i));
+    if (conn_is_open(&s->hosts[host].conn))
+        conn_send(&s->hosts[host].conn, WIRE_CREDIT, WIRE_HOST, s->desc->attempt, payload,
+                  sizeof payload);
+}
+
+static void stdout_broken(void *ctx)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
+    supervisor_trouble(ctx, CAUSE_INTERRUPTED, 128 + SIGPIPE, &d);
+}
+
+int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
+                    const struct launch_options *options, struct diag *d)
+{
+    *s = (struct supervisor){.job = job, .desc = desc, .options = options};
+    s->trouble = (struct verdict){.class = CAUSE_NONE, .rank = WIRE_HOST};
+    s->start = (struct loop_timer){.fired = on_start_over, .owner = s};
+    s->run = (struct loop_timer){.fired = on_run_over, .owner = s};
+    s->rendezvous = (struct loop_timer){.fired = on_rendezvous_over, .owner = s};
+    s->ladder_timer = (struct loop_timer){.fired = on_ladder, .owner = s};
+    s->pulse = (struct loop_timer){.fired = on_pulse, .owner = s};
+    arena_init(&s->arena);
+    s->hosts = arena_calloc(&s->arena, desc->nhosts, sizeof *s->hosts);
+    s->ranks = arena_calloc(&s->arena, desc->nranks, sizeof *s->ranks);
+    desc_encode(desc, &s->desc_bytes);
+    s->loop = loop_new();
+    s->rdv = rdv_new(desc, (struct rdv_output){.send = send_store, .ctx = s});
+    s->output = s->loop ? output_new(s->loop, job, desc,
+                                     (struct output_hooks){
+                                         .credit = give_credit, .broken = stdout_broken, .ctx = s})
+                        : NULL;
+    if (arena_failed(&s->arena) || s->desc_bytes.failed || !s->loop || !s->rdv || !s->output)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
+    loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
+    loop_timer_set(s->loop, &s->pulse, SECOND_NS);
+    return COLLRUN_OK;
+}
+
+void supervisor_fini(struct supervisor *s)
+{
+    for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
+        conn_close(&s->hosts[h].conn);
+    output_free(s->output);
+    rdv_free(s->rdv);
+    loop_free(s->loop);
+    buf_fini(&s->desc_bytes);
+    arena_fini(&s->arena);
+}

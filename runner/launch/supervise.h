@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The run itself, as the runner sees it: hosts with their streams, ranks with their stages, and
+ * what moves them on. All ranks climb the same stairs (watch/ranks.h); when the last one has
+ * reached a stair, everybody is sent to the next. The first sign of trouble starts the stop ladder:
+ * ABORT at once, SIGTERM after `grace`, SIGKILL half a second later, then the agents are told to
+ * QUIT, and in the end a host that still does not answer is given up, by name.
+ */
+#ifndef LAUNCH_SUPERVISE_H
+#define LAUNCH_SUPERVISE_H
+
+#include "base/conn.h"
+#include "launch/launch.h"
+#include "tell/output.h"
+#include "watch/cause.h"
+#include "watch/rendezvous.h"
+
+struct host {
+    struct supervisor *run;
+    uint32_t index;
+    struct conn conn;
+    pid_t pid; /* of the process that carries the stream; 0: reaped */
+    int pid_status;
+    bool greeted, bye, lost;
+    uint64_t heard_ns; /* when its last frame came */
+};
+
+enum ladder { LADDER_NONE, LADDER_ABORT, LADDER_TERM, LADDER_KILL, LADDER_QUIT, LADDER_LEAVE };
+
+struct supervisor {
+    struct loop *loop;
+    const struct job *job;
+    const struct desc *desc;
+    const struct launch_options *options;
+    struct arena arena;
+    struct buf desc_bytes;
+    struct host *hosts;
+    struct rank_state *ranks;
+    uint32_t at_least[STAGE_FINISHING + 1]; /* how many ranks have reached each stage */
+    uint32_t nexited;
+    struct rdv *rdv;
+    struct output *output;
+    struct loop_timer start, run, rendezvous, ladder_timer, pulse;
+    enum ladder ladder;
+    struct verdict trouble; /* a cause that is not a rank's */
+    uint64_t trouble_ns;
+    int interrupts;
+};
+
+int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
+                    const struct launch_options *options, struct diag *d);
+void supervisor_fini(struct supervisor *s);
+
+/* Takes the stream to the agent of a host, and the process that carries it. */
+int supervisor_add_host(struct supervisor *s, uint32_t host, int read_fd, int write_fd, pid_t pid,
+                        struct diag *d);
+/* A child of the runner ended: an agent or a transport's process. */
+void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
+/* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
+ * leaves. */
+void supervisor_interrupt(struct supervisor *s, int sig);
+/* Something other than a rank failed; the first one counts. Starts the stop ladder. */
+void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
+                        const struct diag *d);
+/* All hosts have said BYE or are lost. */
+bool supervisor_over(const struct supervisor *s);
+
+/* hosts.c: frames to ranks, as few as can be: one per host. */
+void hosts_send_all(struct supervisor *s, uint16_t type, const void *payload, size_t len);
+void hosts_send_ranks(struct supervisor *s, const uint32_t *ranks, uint32_t n, uint16_t type,
+                      const struct buf *payload);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Classes, the choice, and the sentences.
+ */
+#include "watch/cause.h"
+
+#include "watch/rendezvous.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+const char *rank_stage_text(enum rank_stage stage)
+{
+    static const char *const texts[] = {
+        [STAGE_WAITING] = "not started",
+        [STAGE_SPAWNED] = "loading its plugins",
+        [STAGE_ATTACHED] = "forming its groups or in a workload's init",
+        [STAGE_READY] = "ready",
+        [STAGE_RUNNING] = "running",
+        [STAGE_DONE] = "done",
+        [STAGE_IDLE] = "idle",
+        [STAGE_FINISHING] = "closing its groups",
+    };
+    return texts[stage];
+}
+
+/* Signals that a process brings upon itself: a crash while cleaning up is still a consequence. */
+static bool self_inflicted(int sig)
+{
+    return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL ||
+           sig == SIGSYS;
+}
+
+static enum cause_class class_of_signal(const struct rank_state *r, int sig)
+{
+    if (r->killed && (sig == SIGKILL || sig == SIGTERM))
+        return CAUSE_STOPPED;
+    return r->told && self_inflicted(sig) ? CAUSE_PEER : CAUSE_SIGNAL;
+}
+
+static enum cause_class class_of_failure(const struct rank_state *r)
+{
+    int code = r->failure.code;
+    if (r->told || code == COLLRUN_ERR_PEER_FAILED || code == COLLRUN_ERR_ABORTED)
+        return CAUSE_PEER;
+    if (code == COLLRUN_ERR_TIMEOUT)
+        return CAUSE_TIMEOUT;
+    return r->phase == WIRE_PHASE_LOAD || r->phase == WIRE_PHASE_GROUPS ? CAUSE_LAUNCH : CAUSE_EXIT;
+}
+
+enum cause_class cause_of(const struct rank_state *r)
+{
+    if (r->exited && WIFSIGNALED(r->status))
+        return class_of_signal(r, WTERMSIG(r->status));
+    if (r->failed)
+        return class_of_failure(r);
+    if (r->exited && (WEXITSTATUS(r->status) || r->stage != STAGE_FINISHING))
+        return r->told ? CAUSE_PEER : CAUSE_EXIT;
+    return CAUSE_NONE;
+}
+
+static int exit_code_of(const struct rank_state *r, enum cause_class class)
+{
+    if (r->exited && WIFSIGNALED(r->status))
+        return 128 + WTERMSIG(r->status);
+    int code = r->exited ? WEXITSTATUS(r->status) : 0;
+    if (class == CAUSE_LAUNCH)
+        return code == 125 || code == 127 ? 125 : 126;
+    if (class == CAUSE_TIMEOUT && r->phase == WIRE_PHASE_GROUPS)
+        return 124;
+    return code ? code : 1;
+}
+
+static void who(char *out, size_t size, const struct desc *desc, const struct rank_state *r,
+                uint32_t rank)
+{
+    const char *host = desc->hosts[desc->ranks[rank].host].name;
+    int n = snprintf(out, size, "rank %u (%s, pid %d)", rank, host, (int)r->pid);
+    if (r->failed && r->workload < desc->nworkloads && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, ", workload \"%s\"", desc->workloads[r->workload].name);
+}
+
+static void say(const struct desc *desc, const struct rank_state *r, uint32_t rank, struct diag *d)
+{
+    char name[256];
+    who(name, sizeof name, desc, r, rank);
+    if (r->exited && WIFSIGNALED(r->status)) {
+        int sig = WTERMSIG(r->status);
+        const char *abbrev = sigabbrev_np(sig);
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s was killed by signal %d (SIG%s)%s, %s", name, sig,
+                 abbrev ? abbrev : "?", sig == SIGKILL ? ", sender unknown" : "",
+                 r->stage == STAGE_RUNNING ? "while it ran" : rank_stage_text(r->stage));
+    } else if (r->failed) {
+        *d = r->failure;
+        diag_wrap(d, "%s", name);
+    } else if (WEXITSTATUS(r->status)) {
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d, %s", name,
+                 WEXITSTATUS(r->status),
+                 r->stage == STAGE_RUNNING ? "while it ran" : rank_stage_text(r->stage));
+    } else {
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: it exited with code 0, %s",
+                 name,
+                 r->stage == STAGE_RUNNING ? "while its workloads ran" : rank_stage_text(r->stage));
+        diag_hint(d, "a workload ends by returning from run, not by exit()");
+    }
+    d->rank = (int)rank;
+}
+
+void cause_find(const struct desc *desc, const struct rank_state *ranks, const struct verdict *job,
+                uint64_t job_ns, struct verdict *out)
+{
+    uint64_t best_ns = job_ns;
+    *out = *job;
+    for (uint32_t i = 0; i < desc->nranks; i++) {
+        enum cause_class class = cause_of(&ranks[i]);
+        if (class == CAUSE_NONE || class > out->class ||
+            (class == out->class && ranks[i].sign_ns >= best_ns))
+            continue;
+        out->class = class;
+        out->rank = i;
+        best_ns = ranks[i].sign_ns;
+    }
+    if (out->rank == WIRE_HOST || out->class == CAUSE_NONE)
+        return;
+    out->exit_code = exit_code_of(&ranks[out->rank], out->class);
+    say(desc, &ranks[out->rank], out->rank, &out->diag);
+}
+
+void cause_consequences(const struct desc *desc, const struct rank_state *ranks,
+                        const struct verdict *v, char *out, size_t size)
+{
+    static const struct {
+        enum cause_class class;
+        const char *words;
+    } kinds[] = {{CAUSE_PEER, "failed because of it"},
+                 {CAUSE_STOPPED, "had to be killed by collrun"}};
+    size_t len = 0;
+    uint32_t *list = calloc(desc->nranks, sizeof *list);
+    out[0] = '\0';
+    for (size_t k = 0; list && k < sizeof kinds / sizeof *kinds; k++) {
+        uint32_t n = 0;
+        char text[256];
+        for (uint32_t i = 0; i < desc->nranks; i++) {
+            if (i != v->rank && cause_of(&ranks[i]) == kinds[k].class)
+                list[n++] = i;
+        }
+        if (!n)
+            continue;
+        ranks_format(text, sizeof text, list, n);
+        int wrote = snprintf(out + len, size - len, "%srank%s %s %s", len ? "; " : "",
+                             n == 1 ? "" : "s", text, kinds[k].words);
+        len += wrote > 0 && (size_t)wrote < size - len ? (size_t)wrote : 0;
+    }
+    free(list);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the runner knows of each rank: how far it has come, and how it ended. Plain state, filled in
+ * from frames by launch/supervise.c, read by cause.c.
+ */
+#ifndef WATCH_RANKS_H
+#define WATCH_RANKS_H
+
+#include "base/diag.h"
+#include "base/wire.h"
+
+#include <sys/types.h>
+
+enum rank_stage {
+    STAGE_WAITING,
+    STAGE_SPAWNED,
+    STAGE_ATTACHED,
+    STAGE_READY,
+    STAGE_RUNNING,
+    STAGE_DONE,
+    STAGE_IDLE,
+    STAGE_FINISHING
+};
+
+struct rank_state {
+    enum rank_stage stage;
+    pid_t pid;
+    uint64_t sign_ns; /* when its first bad sign arrived; 0 = none */
+    bool told; /* it had been told to stop when that sign arrived: what it did then is a consequence
+                */
+    bool killed; /* collrun sent it SIGTERM or SIGKILL before it ended */
+    bool failed; /* it said why: the next four */
+    struct diag failure;
+    enum wire_phase phase;
+    uint32_t workload; /* index, or UINT32_MAX */
+    char group[64];
+    uint64_t operation; /* number in that group */
+    bool exited;
+    int status; /* of wait(2) */
+};
+
+/* "waiting for its process", "loading plugins", ...: what a rank in this stage is doing. */
+const char *rank_stage_text(enum rank_stage stage);
+
+#endif
