@@ -80,7 +80,7 @@ include examples/module.mk
 include tests/module.mk
 -include $(patsubst %.o,%.d,$(OBJECTS))
 
-.PHONY: all help clean
+.PHONY: all help clean deps demo install uninstall lint format layers
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS)
 
 help:
@@ -89,11 +89,83 @@ help:
 	@echo 'make test        install missing packages, build, run unit, golden and end-to-end tests'
 	@echo 'make check-asan  the same suite under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
+	@echo 'make conform     BACKEND=shm|gloo|/path/to/libcollrun_x.so: the conformance suite'
+	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
 	@echo 'make lint        clang-format, clang-tidy and the layer rules; make layers: only the last'
-	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo) where they are installed'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 	@echo 'make deps        install the missing Debian packages'
 	@echo 'make clean       remove $(BUILDROOT)/'
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@echo
+	$(B)/bin/collrun configs/demo.yaml
+
+# ---- Debian packages: $(1) names those that are missing are looked for among ----
+PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libgloo-dev
+PACKAGES_TEST := libcmocka-dev procps util-linux
+PACKAGES_LINT := clang-format clang-tidy
+PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev
+PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
+
+deps:
+	@missing=; for p in $(PACKAGES); do \
+		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "install these first (Debian's names):$$missing" >&2; exit 1; fi; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
+		echo "as root: apt-get install$$missing" >&2; exit 1; fi; \
+	echo "installing:$$missing"; \
+	$$sudo apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+
+# ---- install ----
+MAN_PAGES := $(wildcard runner/man/*.[1-8])
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/collrun $(DESTDIR)$(PREFIX)/lib/collrun/backends \
+		$(DESTDIR)$(PREFIX)/lib/collrun/workloads $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/collrun \
+		$(DESTDIR)$(PREFIX)/share/collrun $(DESTDIR)$(PREFIX)/share/man
+	install -m 755 $(B)/bin/collrun $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(B)/libexec/collrun/collrun-agent $(B)/libexec/collrun/collrun-engine $(DESTDIR)$(PREFIX)/libexec/collrun
+	install -m 644 $(LIBCOLLRUN) $(DESTDIR)$(PREFIX)/lib
+	ln -sf libcollrun.so.1 $(DESTDIR)$(PREFIX)/lib/libcollrun.so
+	install -m 644 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/collrun/backends
+	install -m 644 $(WORKLOADS) $(DESTDIR)$(PREFIX)/lib/collrun/workloads
+	install -m 644 engine/include/collrun/*.h $(DESTDIR)$(PREFIX)/include/collrun
+	install -m 644 configs/collrun.schema.json $(DESTDIR)$(PREFIX)/share/collrun
+	for page in $(MAN_PAGES); do install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: collrun' \
+		'Description: collective workloads and backends for collrun' 'Version: $(VERSION)' \
+		'Libs: -L$${libdir} -lcollrun' 'Cflags: -I$${includedir}' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/collrun.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/collrun $(DESTDIR)$(PREFIX)/lib/libcollrun.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/collrun.pc
+	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,libexec/collrun lib/collrun include/collrun share/collrun)
+	for page in $(MAN_PAGES); do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
+
+# ---- the look of the house ----
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null || find . -name '*.[ch]' -o -name '*.cc')
+lint: PACKAGES += $(PACKAGES_LINT)
+lint: deps layers
+	$(Q)clang-format --dry-run -Werror $(C_FILES)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)printf '%s\n' $(filter-out tests/% %.h,$(C_FILES)) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 \
+		-D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj 2>/dev/null' clang-tidy
+
+format:
+	clang-format -i $(C_FILES)
+
+# Layers point down only. The -I flags see to most of it; this sees to the rest.
+layers:
+	@bad=$$( \
+	grep -nE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"[a-z_0-9]+\.h"'; \
+	grep -nE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
+	grep -nE '#include "(spec|plan|launch|watch|tell|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
+	grep -nE '#include "(plan|launch|watch|tell)/' $$(git ls-files 'runner/spec/*'); \
+	grep -nE '#include "(launch|watch|tell)/' $$(git ls-files 'runner/plan/*'); \
+	grep -nE '#include "(spec|plan|launch|watch|tell)/' $$(git ls-files 'runner/agent/*'); \
+	grep -lE '#include <yaml.h>' $$(git ls-files '*.[ch]') | grep -v '^runner/spec/yaml.c'); \
+	[ -z "$$bad" ] || { echo "layers: these reach upwards:" >&2; echo "$$bad" >&2; exit 1; }
 
 clean:
 	$(Q)rm -rf $(BUILDROOT)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Unit tests: every tests/unit/test_NAME.c is one cmocka program, linked against the archives, so that it sees internals.
+# Tests, in tiers that run alone: unit (cmocka programs, linked against the archives so that they see internals), golden (job
+# files and their exact diagnostics), e2e (the built programs, from outside), conform (any backend).
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
@@ -11,5 +12,22 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LI
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka $(RUNNER_LIBS) -ldl -lm
 
-.PHONY: unit
-unit: $(UNIT_TESTS)
+E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
+GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
+CONFORM_BACKENDS := shm gloo
+export COLLRUN := $(abspath $(B)/bin/collrun)
+export BUILD := $(abspath $(B))
+
+.PHONY: test unit golden e2e conform bench check-asan check-tsan
+unit: all $(UNIT_TESTS)
+	tests/run $(UNIT_TESTS)
+golden: all
+	tests/run $(GOLDEN_TESTS)
+e2e: all
+	tests/run $(E2E_TESTS)
+test: deps
+	@$(MAKE) --no-print-directory all $(UNIT_TESTS)
+	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
+
+check-asan:
+	@$(MAKE) --no-print-directory VARIANT=asan test
