@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rendezvous store, fed with frames as ranks would send them; what it answers is read back from
+ * its output.
+ */
+#include "watch/rendezvous.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_SENT = 64 };
+
+struct sent {
+    uint16_t type;
+    uint32_t ranks[8], n;
+    int status;
+    uint32_t nkvs;
+    char first_key[32], text[1024];
+};
+
+struct world {
+    struct rdv *rdv;
+    struct desc desc;
+    struct sent sent[MAX_SENT];
+    int nsent;
+    struct arena arena;
+};
+
+static void record(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
+                   const struct buf *payload)
+{
+    struct world *w = ctx;
+    struct sent *s = &w->sent[w->nsent++];
+    struct reader r;
+    *s = (struct sent){.type = type, .n = n};
+    memcpy(s->ranks, ranks, n * sizeof *ranks);
+    reader_init(&r, payload->data, payload->len);
+    read_str(&r, &w->arena);
+    if (type == WIRE_FENCED)
+        read_u32(&r);
+    else
+        snprintf(s->first_key, sizeof s->first_key, "%s", read_str(&r, &w->arena));
+    s->status = (int)read_u32(&r);
+    if (s->status != COLLRUN_OK) {
+        struct diag d;
+        wire_read_diag(&r, &d);
+        snprintf(s->text, sizeof s->text, "%s", d.text);
+    } else if (type == WIRE_FENCED) {
+        s->nkvs = read_u32(&r);
+        if (s->nkvs)
+            snprintf(s->first_key, sizeof s->first_key, "%s", read_str(&r, &w->arena));
+    } else {
+        size_t len;
+        const char *value = read_blob(&r, &len);
+        snprintf(s->text, sizeof s->text, "%.*s", (int)len, value);
+    }
+    assert_false(r.bad);
+}
+
+static int setup(void **state)
+{
+    static struct world w;
+    w = (struct world){0};
+    arena_init(&w.arena);
+    w.rdv = rdv_new(&w.desc, (struct rdv_output){.send = record, .ctx = &w});
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    rdv_free(w->rdv);
+    arena_fini(&w->arena);
+    return 0;
+}
+
+static int feed(struct world *w, uint32_t rank, uint16_t type, struct buf *b, struct diag *d)
+{
+    struct wire_frame f = {.type = type, .rank = rank, .payload = b->data, .len = b->len};
+    int rc = rdv_frame(w->rdv, &f, 1000, d);
+    buf_fini(b);
+    return rc;
+}
+
+static int join(struct world *w, uint32_t rank, const char *scope, uint32_t n,
+                const uint32_t *ranks, const char *identity)
+{
+    struct buf b;
+    struct diag d;
+    buf_init(&b);
+    buf_put_str(&b, scope);
+    buf_put_str(&b, "g");
+    buf_put_u64(&b, 500);
+    buf_put_u32(&b, n);
+    for (uint32_t i = 0; i < n; i++)
+        buf_put_u32(&b, ranks[i]);
+    buf_put_str(&b, identity);
+    buf_put_u32(&b, UINT32_MAX);
+    return feed(w, rank, WIRE_JOIN, &b, &d);
+}
+
+static int put(struct world *w, uint32_t rank, const char *scope, const char *key,
+               const char *value)
+{
+    struct buf b;
+    struct diag d;
+    buf_init(&b);
+    buf_put_str(&b, scope);
+    buf_put_str(&b, key);
+    buf_put_blob(&b, value, strlen(value));
+    return feed(w, rank, WIRE_PUT, &b, &d);
+}
+
+static int get(struct world *w, uint32_t rank, const char *scope, const char *key)
+{
+    struct buf b;
+    struct diag d;
+    buf_init(&b);
+    buf_put_str(&b, scope);
+    buf_put_str(&b, key);
+    return feed(w, rank, WIRE_GET, &b, &d);
+}
+
+static int fence(struct world *w, uint32_t rank, const char *scope, uint32_t number)
+{
+    struct buf b;
+    struct diag d;
+    buf_init(&b);
+    buf_put_str(&b, scope);
+    buf_put_u32(&b, number);
+    return feed(w, rank, WIRE_FENCE, &b, &d);
+}
+
+static int leave(struct world *w, uint32_t rank, const char *scope)
+{
+    struct buf b;
+    struct diag d;
+    buf_init(&b);
+    buf_put_str(&b, scope);
+    return feed(w, rank, WIRE_LEAVE, &b, &d);
+}
+
+static const uint32_t pair[] = {2, 5};
+
+static void both_join(struct world *w)
+{
+    assert_int_equal(join(w, 2, "s", 2, pair, "shm 1"), 0);
+    assert_int_equal(join(w, 5, "s", 2, pair, "shm 1"), 0);
+}
+
+static void a_fence_gives_everybody_everything(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    put(w, 2, "s", "a", "1");
+    assert_int_equal(fence(w, 2, "s", 0), 0);
+    assert_int_equal(w->nsent, 0);
+    put(w, 5, "s", "b", "2");
+    fence(w, 5, "s", 0);
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].n, 2);
+    assert_int_equal(w->sent[0].nkvs, 2);
+    /* The next fence carries only what is new. */
+    put(w, 5, "s", "c", "3");
+    fence(w, 5, "s", 1);
+    fence(w, 2, "s", 1);
+    assert_int_equal(w->sent[1].nkvs, 1);
+    assert_string_equal(w->sent[1].first_key, "c");
+}
+
+static void a_get_waits_for_its_put(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    get(w, 2, "s", "k");
+    get(w, 5, "s", "other");
+    assert_int_equal(w->nsent, 0);
+    put(w, 5, "s", "k", "value");
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].ranks[0], 2);
+    assert_string_equal(w->sent[0].text, "value");
+    get(w, 5, "s", "k");
+    assert_int_equal(w->nsent, 2);
+}
+
+static void a_late_group_names_who_is_missing(void **state)
+{
+    struct world *w = *state;
+    static const uint32_t five[] = {0, 1, 2, 3, 7};
+    join(w, 1, "s", 5, five, "x");
+    join(w, 3, "s", 5, five, "x");
+    fence(w, 1, "s", 0);
+    fence(w, 3, "s", 0);
+    assert_int_equal(rdv_next_deadline(w->rdv), 1500);
+    rdv_expire(w->rdv, 1499);
+    assert_int_equal(w->nsent, 0);
+    rdv_expire(w->rdv, 1500);
+    assert_int_equal(w->nsent, 2);
+    assert_int_equal(w->sent[0].status, COLLRUN_ERR_TIMEOUT);
+    assert_non_null(strstr(w->sent[0].text, "ranks 0, 2 and 7 of 5, which never came"));
+    /* Whoever comes now hears the same. */
+    join(w, 0, "s", 5, five, "x");
+    fence(w, 0, "s", 0);
+    assert_int_equal(w->sent[2].status, COLLRUN_ERR_TIMEOUT);
+    assert_true(rdv_next_deadline(w->rdv) == UINT64_MAX);
+}
+
+static void disagreement_fails_everybody(void **state)
+{
+    struct world *w = *state;
+    join(w, 2, "s", 2, pair, "shm 1");
+    fence(w, 2, "s", 0);
+    join(w, 5, "s", 2, pair, "shm 2");
+    fence(w, 5, "s", 0);
+    assert_int_equal(w->nsent, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(w->sent[i].status, COLLRUN_ERR_MISMATCH);
+        assert_non_null(strstr(w->sent[i].text, "rank 2 has shm 1, rank 5 has shm 2"));
+    }
+}
+
+static void a_key_put_twice_is_an_error(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    put(w, 2, "s", "k", "1");
+    put(w, 5, "s", "k", "2");
+    fence(w, 2, "s", 0);
+    assert_int_equal(w->sent[0].status, COLLRUN_ERR_BACKEND);
+    assert_non_null(strstr(w->sent[0].text, "\"k\" twice"));
+}
+
+static void a_dead_member_ends_the_wait(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    fence(w, 2, "s", 0);
+    rdv_rank_gone(w->rdv, 5, "was killed");
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].status, COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(w->sent[0].text, "group \"g\": rank 5 was killed");
+    leave(w, 2, "s");
+    assert_int_equal(rdv_open_scopes(w->rdv), 0);
+}
+
+static void scopes_are_forgotten_and_names_reused(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 1000; i++) {
+        w->nsent = 0;
+        both_join(w);
+        put(w, 2, "s", "k", "v");
+        fence(w, 2, "s", 0);
+        fence(w, 5, "s", 0);
+        leave(w, 2, "s");
+        assert_int_equal(rdv_open_scopes(w->rdv), 1);
+        leave(w, 5, "s");
+        assert_int_equal(rdv_open_scopes(w->rdv), 0);
+    }
+}
+
+static void strangers_are_refused(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    assert_true(put(w, 3, "s", "k", "v") < 0);
+    assert_true(put(w, 2, "nowhere", "k", "v") < 0);
+    assert_true(join(w, 4, "s", 2, pair, "shm 1") < 0);
+    assert_true(join(w, 2, "s", 2, pair, "shm 1") < 0);
+    assert_true(fence(w, 2, "s", 1) < 0);
+}
+
+static void malformed_frames_are_refused(void **state)
+{
+    struct world *w = *state;
+    both_join(w);
+    for (uint16_t type = WIRE_JOIN; type <= WIRE_FENCE; type++) {
+        struct buf b;
+        struct diag d;
+        buf_init(&b);
+        buf_put_str(&b, "s");
+        buf_put_u8(&b, 9);
+        assert_true(feed(w, 2, type, &b, &d) < 0);
+    }
+}
+
+static void ranks_read_like_a_sentence(void **state)
+{
+    (void)state;
+    char text[128];
+    ranks_format(text, sizeof text, (uint32_t[]){3}, 1);
+    assert_string_equal(text, "3");
+    ranks_format(text, sizeof text, (uint32_t[]){0, 1, 2, 5}, 4);
+    assert_string_equal(text, "0-2 and 5");
+    ranks_format(text, sizeof text, (uint32_t[]){0, 2, 4, 6, 8, 10, 12, 14, 16, 18}, 10);
+    assert_string_equal(text, "0, 2, 4, 6, 8, 10, 12, 14 and 2 more");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_fence_gives_everybody_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_get_waits_for_its_put, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_late_group_names_who_is_missing, setup, teardown),
+        cmocka_unit_test_setup_teardown(disagreement_fails_everybody, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_key_put_twice_is_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_dead_member_ends_the_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(scopes_are_forgotten_and_names_reused, setup, teardown),
+        cmocka_unit_test_setup_teardown(strangers_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(malformed_frames_are_refused, setup, teardown),
+        cmocka_unit_test(ranks_read_like_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
