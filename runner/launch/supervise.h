@@ -62,6 +62,9 @@ void supervisor_interrupt(struct supervisor *s, int sig);
 /* Something other than a rank failed; the first one counts. Starts the stop ladder. */
 void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
                         const struct diag *d);
+/* Tells every rank to stop, and why; the first time counts. `culprit` is a rank or WIRE_HOST. */
+void supervisor_stop(struct supervisor *s, int status, uint32_t culprit, const char *sentence);
+void supervisor_on_ladder(struct loop_timer *t);
 /* All hosts have said BYE or are lost. */
 bool supervisor_over(const struct supervisor *s);
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stopping a run: the ladder, and who sets a foot on it. Every rung waits only as long as somebody
+ * is still there: the run is over as soon as all hosts have said BYE.
+ */
+#include "launch/supervise.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SECOND_NS 1000000000ull
+#define HALF_SECOND_NS 500000000ull
+
+static void send_signal(struct supervisor *s, int sig)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)sig);
+    hosts_send_all(s, WIRE_SIGNAL, b.data, b.len);
+    buf_fini(&b);
+}
+
+static void mark_killed(struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->desc->nranks; i++)
+        s->ranks[i].killed = s->ranks[i].killed || !s->ranks[i].exited;
+}
+
+static void ladder_climb(struct supervisor *s)
+{
+    uint64_t next_ns = HALF_SECOND_NS;
+    s->ladder++;
+    switch (s->ladder) {
+    case LADDER_NONE:
+    case LADDER_ABORT:
+        break;
+    case LADDER_TERM:
+        mark_killed(s);
+        send_signal(s, SIGTERM);
+        send_signal(s, SIGCONT);
+        break;
+    case LADDER_KILL:
+        mark_killed(s);
+        send_signal(s, SIGKILL);
+        next_ns = 2 * SECOND_NS;
+        break;
+    case LADDER_QUIT:
+        hosts_send_all(s, WIRE_QUIT, NULL, 0);
+        next_ns = 5 * SECOND_NS;
+        break;
+    case LADDER_LEAVE:
+        loop_stop(s->loop);
+        return;
+    }
+    loop_timer_set(s->loop, &s->ladder_timer, next_ns);
+}
+
+void supervisor_on_ladder(struct loop_timer *t)
+{
+    ladder_climb(t->owner);
+}
+
+void supervisor_stop(struct supervisor *s, int status, uint32_t culprit, const char *sentence)
+{
+    if (s->ladder != LADDER_NONE)
+        return;
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)status);
+    buf_put_u32(&b, culprit);
+    buf_put_str(&b, sentence);
+    hosts_send_all(s, WIRE_ABORT, b.data, b.len);
+    buf_fini(&b);
+    for (uint32_t i = 0; i < s->desc->nranks; i++)
+        s->ranks[i].told = s->ranks[i].told || !s->ranks[i].sign_ns;
+    s->ladder = LADDER_ABORT;
+    loop_timer_clear(s->loop, &s->start);
+    loop_timer_clear(s->loop, &s->run);
+    loop_timer_set(s->loop, &s->ladder_timer, s->desc->grace_ns);
+}
+
+void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
+                        const struct diag *d)
+{
+    if (s->trouble.class == CAUSE_NONE) {
+        s->trouble =
+            (struct verdict){.class = class, .exit_code = exit_code, .rank = WIRE_HOST, .diag = *d};
+        s->trouble_ns = now_ns();
+    }
+    supervisor_stop(s, COLLRUN_ERR_ABORTED, WIRE_HOST, d->text);
+}
+
+void supervisor_interrupt(struct supervisor *s, int sig)
+{
+    struct diag d;
+    s->interrupts++;
+    if (s->interrupts == 1 && s->ladder == LADDER_NONE) {
+        diag_set(&d, COLLRUN_ERR_ABORTED, "interrupted by %s",
+                 sig == SIGINT ? "Ctrl-C" : strsignal(sig));
+        supervisor_trouble(s, CAUSE_INTERRUPTED, 128 + sig, &d);
+        if (!s->options->quiet)
+            fprintf(
+                stderr,
+                "collrun: interrupted: the ranks have %.1f s to end; again kills them at once\n",
+                (double)s->desc->grace_ns / 1e9);
+        return;
+    }
+    if (s->interrupts > 2) {
+        loop_stop(s->loop);
+        return;
+    }
+    if (s->ladder < LADDER_TERM)
+        s->ladder = LADDER_TERM;
+    if (s->ladder < LADDER_KILL)
+        ladder_climb(s);
+}
