@@ -350,7 +350,7 @@ static void on_host_closed(struct conn *c, const struct diag *why)
     if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
         host->pid = 0;
     if (why->code)
-        snprintf(how, sizeof how, "%s", why->text);
+        snprintf(how, sizeof how, "%.200s", why->text);
     else if (!host->pid && WIFSIGNALED(status))
         snprintf(how, sizeof how, "its collrun-agent was killed by signal %d (SIG%s)",
                  WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));

@@ -83,27 +83,32 @@ static void who(char *out, size_t size, const struct desc *desc, const struct ra
         snprintf(out + n, size - (size_t)n, ", workload \"%s\"", desc->workloads[r->workload].name);
 }
 
+/* "while it was running" */
+static const char *when(const struct rank_state *r, char *out, size_t size)
+{
+    snprintf(out, size, "while it was %s", rank_stage_text(r->stage));
+    return out;
+}
+
 static void say(const struct desc *desc, const struct rank_state *r, uint32_t rank, struct diag *d)
 {
-    char name[256];
+    char name[256], stage[80];
     who(name, sizeof name, desc, r, rank);
     if (r->exited && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);
         const char *abbrev = sigabbrev_np(sig);
-        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s was killed by signal %d (SIG%s)%s, %s", name, sig,
-                 abbrev ? abbrev : "?", sig == SIGKILL ? ", sender unknown" : "",
-                 r->stage == STAGE_RUNNING ? "while it ran" : rank_stage_text(r->stage));
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s was killed by signal %d (SIG%s)%s %s", name, sig,
+                 abbrev ? abbrev : "?", sig == SIGKILL ? ", sender unknown," : "",
+                 when(r, stage, sizeof stage));
     } else if (r->failed) {
         *d = r->failure;
         diag_wrap(d, "%s", name);
     } else if (WEXITSTATUS(r->status)) {
-        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d, %s", name,
-                 WEXITSTATUS(r->status),
-                 r->stage == STAGE_RUNNING ? "while it ran" : rank_stage_text(r->stage));
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d %s", name,
+                 WEXITSTATUS(r->status), when(r, stage, sizeof stage));
     } else {
-        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: it exited with code 0, %s",
-                 name,
-                 r->stage == STAGE_RUNNING ? "while its workloads ran" : rank_stage_text(r->stage));
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: it exited with code 0 %s",
+                 name, when(r, stage, sizeof stage));
         diag_hint(d, "a workload ends by returning from run, not by exit()");
     }
     d->rank = (int)rank;
