@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests: many in flight and waited for in any order, tested instead of waited for, progress
+ * while nobody waits, head-to-head messages by sendrecv and start_many at all sizes, tags that
+ * overtake, receives from anyone. Every data check is the trial's; the loops here only choose the
+ * order.
+ */
+#include "conform.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ORDER_FORWARD, ORDER_REVERSE, ORDER_RANDOM, ORDER_TEST, ORDER_ALL, ORDERS };
+static const char *const order_names[] = {"in order", "in reverse", "in random order", "by test",
+                                          "by wait_all"};
+
+static struct shape small_shape(const struct team *team, uint64_t i)
+{
+    static const enum collrun_kind kinds[] = {
+        COLLRUN_ALLREDUCE,      COLLRUN_BROADCAST, COLLRUN_ALLGATHER, COLLRUN_REDUCE,
+        COLLRUN_REDUCE_SCATTER, COLLRUN_ALLTOALL,  COLLRUN_GATHERV};
+    size_t nkinds = team->run->full ? ARRAY_LEN(kinds) : 5;
+    return (struct shape){.kind = kinds[i % nkinds],
+                          .dtype = i % 2 != 0 ? COLLRUN_INT64 : COLLRUN_FLOAT32,
+                          .root = (int)(i % (uint64_t)team->size),
+                          .count = 1 + i * 7 % 40};
+}
+
+static void shuffle(int *order, int n, uint64_t seed)
+{
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)(mix(seed + (uint64_t)i) % (uint64_t)(i + 1)), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+static int wait_by_test(struct collrun_request *request)
+{
+    int status;
+    while ((status = collrun_test(request)) == COLLRUN_AGAIN)
+        sched_yield();
+    return status;
+}
+
+static void finish_all(struct team *team, struct trial *trials, int n, int how)
+{
+    int *order = calloc((size_t)n, sizeof *order);
+    struct collrun_request **requests = calloc((size_t)n, sizeof(struct collrun_request *));
+    if (order == NULL || requests == NULL)
+        abort();
+    for (int i = 0; i < n; i++) {
+        order[i] = how == ORDER_REVERSE ? n - 1 - i : i;
+        requests[i] = trials[i].request;
+    }
+    if (how == ORDER_RANDOM)
+        shuffle(order, n, team->serial * 64 + (uint64_t)team->rank);
+    int all = how == ORDER_ALL ? collrun_wait_all(requests, n) : COLLRUN_OK;
+    for (int i = 0; i < n; i++) {
+        struct trial *t = &trials[order[i]];
+        int status = how == ORDER_ALL    ? all
+                     : how == ORDER_TEST ? wait_by_test(t->request)
+                                         : collrun_wait(t->request);
+        trial_verify(t, status);
+    }
+    free(order);
+    free(requests);
+}
+
+static void in_flight(struct team *team, int n, int how)
+{
+    struct trial *trials = calloc((size_t)n, sizeof *trials);
+    int started = 0;
+    if (trials == NULL)
+        abort();
+    for (; started < n && !team->dead; started++) {
+        struct shape s = small_shape(team, (uint64_t)started);
+        trial_prepare(&trials[started], team, &s);
+        int status = collrun_start(team->group, &trials[started].call, &trials[started].request);
+        if (!team_want(team, status, COLLRUN_OK, order_names[how]))
+            break;
+    }
+    finish_all(team, trials, started, how);
+    for (int i = 0; i < n; i++)
+        trial_free(&trials[i]);
+    free(trials);
+}
+
+/* ---- head to head ---- */
+struct exchange {
+    struct stream stream;
+    struct guarded out, in, want;
+    size_t count;
+};
+
+static void exchange_prepare(struct exchange *x, struct team *team, size_t count, int from)
+{
+    x->count = count;
+    x->stream = (struct stream){COLLRUN_INT32, OP_NONE, mix(team->run->seed) + team->serial};
+    guarded_set(&x->out, count * 4, 0);
+    guarded_set(&x->in, count * 4, 0);
+    guarded_set(&x->want, count * 4, 0);
+    stream_input(&x->stream, team->rank, 0, count, x->out.at);
+    stream_input(&x->stream, from, 0, count, x->want.at);
+}
+
+static void exchange_verify(struct exchange *x, struct team *team, int status, const char *what)
+{
+    team_case(team);
+    if (!team_want(team, status, COLLRUN_OK, what))
+        return;
+    if (stream_differs(&x->stream, x->in.at, x->want.at, x->count) != x->count)
+        team_fail(team, "%s of %zu elements: wrong data", what, x->count);
+    if (!guarded_intact(&x->in) || !guarded_intact(&x->out))
+        team_fail(team, "%s of %zu elements: wrote outside its buffer", what, x->count);
+}
+
+static void exchange_free(struct exchange *x)
+{
+    guarded_free(&x->out);
+    guarded_free(&x->in);
+    guarded_free(&x->want);
+}
+
+static const size_t exchange_counts[] = {0, 1, 1000, 16384, 100003, 262144, 2097152};
+
+static void sendrecv_ring(struct team *team, size_t count)
+{
+    struct exchange x = {0};
+    int right = (team->rank + 1) % team->size, left = (team->rank + team->size - 1) % team->size;
+    team->serial++;
+    exchange_prepare(&x, team, count, left);
+    int status =
+        collrun_sendrecv(team->group, x.out.at, count, right, x.in.at, count, left, COLLRUN_INT32);
+    exchange_verify(&x, team, status, "sendrecv round the ring");
+    exchange_free(&x);
+}
+
+/* Everyone sends to everyone, all sends before all receives: only "they progress together"
+ * completes it. */
+static void many_to_many(struct team *team, size_t count)
+{
+    struct exchange xs[MAX_RANKS] = {0};
+    struct collrun_call calls[2 * MAX_RANKS] = {0};
+    struct collrun_request *request = NULL;
+    int n = 0, size = team->size;
+    team->serial++;
+    for (int i = 1; i < size; i++) {
+        int peer = (team->rank + i) % size;
+        exchange_prepare(&xs[peer], team, count, peer);
+        calls[n] = (struct collrun_call)COLLRUN_CALL(COLLRUN_SEND);
+        calls[n].send = xs[peer].out.at, calls[n].peer = peer;
+        calls[n].count = count, calls[n++].dtype = COLLRUN_INT32;
+    }
+    for (int i = 1; i < size; i++) {
+        int peer = (team->rank + size - i) % size;
+        calls[n] = (struct collrun_call)COLLRUN_CALL(COLLRUN_RECV);
+        calls[n].recv = xs[peer].in.at, calls[n].peer = peer;
+        calls[n].count = count, calls[n++].dtype = COLLRUN_INT32;
+    }
+    int status = collrun_start_many(team->group, calls, n, &request);
+    if (status == COLLRUN_OK)
+        status = collrun_wait(request);
+    for (int peer = 0; peer < size; peer++) {
+        if (peer != team->rank)
+            exchange_verify(&xs[peer], team, status, "start_many, all to all");
+        exchange_free(&xs[peer]);
+    }
+}
+
+/* ---- tags and recv_any ---- */
+static void tags_overtake(struct team *team)
+{
+    enum { TAGS = 8 };
+    struct trial trials[TAGS] = {0};
+    bool sends = team->rank == 0, takes_part = team->rank < 2;
+    for (uint32_t i = 0; i < TAGS; i++) {
+        /* The sender goes up through the tags, the receiver waits for each on its way down. */
+        uint32_t tag = sends ? i : TAGS - 1 - i;
+        struct shape s = {
+            .dtype = COLLRUN_INT64, .from = 0, .to = 1, .count = 10 + tag * 100, .tag = tag + 1};
+        uint64_t serial = team->serial;
+        s.kind = sends ? COLLRUN_SEND : COLLRUN_RECV;
+        team->serial = serial - i + tag; /* the salt goes with the tag */
+        if (takes_part && !team->dead) {
+            trial_prepare(&trials[i], team, &s);
+            int status = collrun_start(team->group, &trials[i].call, &trials[i].request);
+            if (status != COLLRUN_OK)
+                trials[i].request = NULL, team_want(team, status, COLLRUN_OK, "start with a tag");
+            else if (!sends)
+                trial_verify(&trials[i], collrun_wait(trials[i].request));
+        }
+        team->serial = serial + 1;
+    }
+    for (int i = 0; sends && i < TAGS; i++)
+        if (trials[i].request != NULL)
+            trial_verify(&trials[i], collrun_wait(trials[i].request));
+    for (int i = 0; i < TAGS; i++)
+        trial_free(&trials[i]);
+}
+
+/* Everyone sends `ROUNDS` numbered messages to rank 0, which takes them from anyone. */
+static void from_anyone(struct team *team)
+{
+    enum { ROUNDS = 20 };
+    int64_t next[MAX_RANKS] = {0};
+    for (int64_t i = 0; team->rank != 0 && i < ROUNDS && !team->dead; i++) {
+        int64_t message[2] = {team->rank, i};
+        team_want(team, collrun_send(team->group, message, 2, COLLRUN_INT64, 0), COLLRUN_OK,
+                  "send to recv_any");
+    }
+    for (int i = 0; team->rank == 0 && i < ROUNDS * (team->size - 1) && !team->dead; i++) {
+        int64_t message[2] = {-1, -1};
+        int source = -1;
+        team_case(team);
+        int status = collrun_recv_any(team->group, message, 2, COLLRUN_INT64, &source);
+        if (!team_want(team, status, COLLRUN_OK, "recv_any"))
+            continue;
+        if (source < 1 || source >= team->size || message[0] != source)
+            team_fail(team, "recv_any: source %d, message from %d", source, (int)message[0]);
+        else if (message[1] != next[source]++)
+            team_fail(team, "recv_any: messages of rank %d out of order", source);
+    }
+}
+
+/* ---- progress while nobody waits ---- */
+static void mark(const struct team *team, const char *name, uint64_t serial, int rank, char *out,
+                 size_t len)
+{
+    snprintf(out, len, "%s/%s-%s-%llu-%d", team->run->dir, name, team->name,
+             (unsigned long long)serial, rank);
+}
+
+/* Rank 0 starts and stays out of the library until the others are through. */
+static void progress_alone(struct team *team)
+{
+    char path[512];
+    struct trial t = {0};
+    struct shape s = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 100000};
+    if (team->dead || team->run->dir[0] == '\0')
+        return;
+    trial_prepare(&t, team, &s);
+    int status = collrun_start(team->group, &t.call, &t.request);
+    double deadline = now_s() + 20;
+    bool late = false;
+    for (int r = 1; status == COLLRUN_OK && team->rank == 0 && r < team->size; r++) {
+        struct timespec pause = {.tv_nsec = 1000000};
+        mark(team, "through", team->serial, r, path, sizeof path);
+        while (access(path, F_OK) != 0 && !(late = now_s() > deadline))
+            nanosleep(&pause, NULL);
+    }
+    if (late)
+        team_fail(team, "an operation made no progress while one rank did not wait for it");
+    if (status == COLLRUN_OK)
+        status = collrun_wait(t.request);
+    trial_verify(&t, status);
+    mark(team, "through", team->serial, team->rank, path, sizeof path);
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fclose(file) != 0)
+        team_fail(team, "cannot write %s", path);
+    trial_free(&t);
+}
+
+void suite_async(struct team *team)
+{
+    int n = (int)team->run->steps;
+    for (int how = 0; how < ORDERS && !team->dead; how++)
+        in_flight(team, n, how);
+    for (size_t i = 0; team->size > 1 && i < ARRAY_LEN(exchange_counts); i++) {
+        if (exchange_counts[i] * 4 > team->run->max_bytes * 8)
+            break;
+        if (!team->dead)
+            sendrecv_ring(team, exchange_counts[i]);
+        if (!team->dead)
+            many_to_many(team, exchange_counts[i]);
+    }
+    if (team->size > 1) {
+        tags_overtake(team);
+        from_anyone(team);
+        progress_alone(team);
+    }
+}

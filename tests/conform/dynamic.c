@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups made at run time: create by members only, split by color and key, destroy, names that are
+ * free again a thousand times over without growth, twenty groups over the same ranks, and every way
+ * to ask for nonsense.
+ */
+#include "conform.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct team team_of(struct conform *run, struct collrun_group *group)
+{
+    return (struct team){.run = run,
+                         .group = group,
+                         .name = collrun_group_name(group),
+                         .rank = collrun_rank(group),
+                         .size = collrun_size(group)};
+}
+
+static int create(struct conform *run, const char *name, const int *ranks, int n,
+                  struct collrun_group **out)
+{
+    struct collrun_group_options options = {
+        .size = (uint32_t)sizeof options, .name = name, .ranks = ranks, .nranks = n};
+    *out = NULL;
+    return collrun_group_create(run->ctx, &options, out);
+}
+
+static void exercise(struct team *team)
+{
+    static const enum collrun_kind kinds[] = {COLLRUN_ALLREDUCE, COLLRUN_BROADCAST,
+                                              COLLRUN_ALLGATHER, COLLRUN_REDUCE};
+    struct trial t = {0};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        struct shape s = {
+            .kind = kinds[i], .dtype = COLLRUN_INT32, .count = 17, .root = team->size - 1};
+        trial_run(&t, team, &s);
+    }
+    trial_free(&t);
+}
+
+static void check_gone(struct conform *run, const char *name)
+{
+    if (collrun_group_exists(run->ctx, name))
+        fail(run, "group %s exists after destroy", name);
+    if (collrun_group_rank(run->ctx, name) != -1 || collrun_group_size(run->ctx, name) != -1)
+        fail(run, "group %s has a rank or size after destroy", name);
+}
+
+/* Ranks of the world with the same parity, downwards: two disjoint groups made at the same time. */
+static void by_parity(struct conform *run)
+{
+    int rank = collrun_world_rank(run->ctx), size = collrun_world_size(run->ctx), ranks[MAX_RANKS],
+        n = 0;
+    const char *name = rank % 2 == 0 ? "dyn-even" : "dyn-odd";
+    struct collrun_group *g, *again;
+    for (int r = size - 1; r >= 0; r--)
+        if (r % 2 == rank % 2)
+            ranks[n++] = r;
+    if (create(run, name, ranks, n, &g) != COLLRUN_OK) {
+        fail(run, "create %s: %s", name, collrun_error());
+        return;
+    }
+    struct team team = team_of(run, g);
+    for (int r = 0; r < n; r++)
+        if (collrun_world_rank_of(g, r) != ranks[r])
+            team_fail(&team, "rank %d is world rank %d, expected %d", r,
+                      collrun_world_rank_of(g, r), ranks[r]);
+    exercise(&team);
+    team_want(&team, create(run, name, ranks, n, &again), COLLRUN_ERR_EXISTS,
+              "a name that is taken");
+    team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
+    check_gone(run, name);
+}
+
+static void refuse(struct conform *run, const char *what, int status, int want)
+{
+    run->cases++;
+    if (status != want)
+        fail(run, "create, %s: %s, expected %s: %s", what, collrun_strstatus(status),
+             collrun_strstatus(want), collrun_error());
+    else if (collrun_error()[0] == '\0')
+        fail(run, "create, %s: no sentence", what);
+}
+
+static void bad_creates(struct conform *run)
+{
+    int rank = collrun_world_rank(run->ctx), size = collrun_world_size(run->ctx);
+    int twice[] = {rank, rank}, past[] = {rank, size}, negative[] = {rank, -1},
+        other[] = {(rank + 1) % size};
+    struct collrun_group *g = NULL;
+    struct collrun_group_options options = {
+        .size = (uint32_t)sizeof options, .name = "dyn-bad", .ranks = twice, .nranks = 1};
+    refuse(run, "no ranks", create(run, "dyn-bad", twice, 0, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "a rank twice", create(run, "dyn-bad", twice, 2, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "a rank past the world", create(run, "dyn-bad", past, 2, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "a negative rank", create(run, "dyn-bad", negative, 2, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "an empty name", create(run, "", twice, 1, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "no name", create(run, NULL, twice, 1, &g), COLLRUN_ERR_INVALID);
+    refuse(run, "no ranks array", create(run, "dyn-bad", NULL, 1, &g), COLLRUN_ERR_INVALID);
+    if (size > 1)
+        refuse(run, "without this rank", create(run, "dyn-bad", other, 1, &g),
+               COLLRUN_ERR_NOT_MEMBER);
+    options.backend = "no-such-backend";
+    refuse(run, "an unknown backend", collrun_group_create(run->ctx, &options, &g),
+           COLLRUN_ERR_NOT_FOUND);
+    options.backend = NULL, options.size = 4;
+    refuse(run, "a wrong structure size", collrun_group_create(run->ctx, &options, &g),
+           COLLRUN_ERR_INVALID);
+    if (g != NULL)
+        fail(run, "a refused create wrote its output");
+    refuse(run, "get of an unknown group", collrun_group_get(run->ctx, "no-such-group", &g),
+           COLLRUN_ERR_NOT_FOUND);
+}
+
+/* Every third rank stays out; the others form two groups, numbered downwards by key. */
+static void split_world(struct conform *run, struct collrun_group *world)
+{
+    int rank = collrun_rank(world), color = rank % 3 == 2 ? -1 : rank % 3;
+    struct collrun_group *g = (struct collrun_group *)run;
+    int status = collrun_group_split(world, color, -rank, "dyn-split", &g);
+    run->cases++;
+    if (status != COLLRUN_OK) {
+        fail(run, "split: %s: %s", collrun_strstatus(status), collrun_error());
+        return;
+    }
+    if (color < 0) {
+        if (g != NULL)
+            fail(run, "split: color -1 got a group");
+        return;
+    }
+    struct team team = team_of(run, g);
+    for (int r = 1; r < team.size; r++)
+        if (collrun_world_rank_of(g, r - 1) <= collrun_world_rank_of(g, r))
+            team_fail(&team, "split does not follow the key");
+    exercise(&team);
+    team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
+}
+
+static int entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+static long resident_kib(void)
+{
+    char line[128];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtol(line + 6, NULL, 10);
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+/* One name, made and destroyed `steps` times. Growth is counted from the tenth time on. */
+static void reuse_name(struct conform *run)
+{
+    int size = collrun_world_size(run->ctx), ranks[MAX_RANKS], fds = 0, threads = 0;
+    long kib = 0;
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    for (uint64_t i = 0; i < run->steps; i++) {
+        struct collrun_group *g;
+        if (create(run, "dyn-again", ranks, size, &g) != COLLRUN_OK) {
+            fail(run, "create number %llu of one name: %s", (unsigned long long)i, collrun_error());
+            return;
+        }
+        struct team team = team_of(run, g);
+        struct trial t = {0};
+        struct shape s = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 4};
+        team.serial = i;
+        trial_run(&t, &team, &s);
+        trial_free(&t);
+        team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
+        if (i == 9)
+            fds = entries("/proc/self/fd"), threads = entries("/proc/self/task"),
+            kib = resident_kib();
+    }
+    if (run->steps <= 10)
+        return;
+    if (entries("/proc/self/fd") > fds + 2 || entries("/proc/self/task") > threads + 2)
+        fail(run, "re-use of a name: descriptors went from %d to %d, threads from %d to %d", fds,
+             entries("/proc/self/fd"), threads, entries("/proc/self/task"));
+    if (resident_kib() > kib + 8192)
+        fail(run, "re-use of a name: memory went from %ld to %ld KiB", kib, resident_kib());
+}
+
+static void twenty_groups(struct conform *run)
+{
+    enum { GROUPS = 20 };
+    struct collrun_group *groups[GROUPS];
+    struct team teams[GROUPS];
+    int size = collrun_world_size(run->ctx), n = 0, ranks[MAX_RANKS];
+    for (; n < GROUPS; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "dyn-%d", n);
+        for (int r = 0; r < size; r++)
+            ranks[r] = (r + n) % size;
+        if (create(run, name, ranks, size, &groups[n]) != COLLRUN_OK) {
+            fail(run, "create %s: %s", name, collrun_error());
+            break;
+        }
+        teams[n] = team_of(run, groups[n]);
+    }
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < n; i++)
+            exercise(&teams[(i * 7 + round) % n]);
+    for (int i = 0; i < n; i++)
+        team_want(&teams[i], collrun_group_destroy(groups[i]), COLLRUN_OK, "destroy");
+}
+
+void suite_dynamic(struct conform *run)
+{
+    struct collrun_group *world;
+    if (collrun_group_get(run->ctx, "world", &world) != COLLRUN_OK) {
+        fail(run, "no group world: %s", collrun_error());
+        return;
+    }
+    by_parity(run);
+    bad_creates(run);
+    split_world(run, world);
+    twenty_groups(run);
+    reuse_name(run);
+}

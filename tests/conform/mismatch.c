@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that disagree about a call: MISMATCH on all of them, both calls in the sentence, nothing
+ * written, and the group only fails from then on. Group rank 1 deviates. A group takes one such
+ * case, named by the group ("m-dtype").
+ */
+#include "conform.h"
+
+#include <string.h>
+#include <strings.h>
+
+struct mismatch {
+    const char *name;
+    struct shape most, one; /* what the others call, what group rank 1 calls */
+    const char *words[2];   /* both are in the sentence */
+};
+
+static const struct mismatch cases[] = {
+    {"m-kind",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 10},
+     {.kind = COLLRUN_BROADCAST, .dtype = COLLRUN_INT32, .count = 10},
+     {"allreduce", "broadcast"}},
+    {"m-barrier",
+     {.kind = COLLRUN_BARRIER},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 1},
+     {"barrier", "allreduce"}},
+    {"m-dtype",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 10},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 10},
+     {"int32", "float32"}},
+    {"m-width",
+     {.kind = COLLRUN_ALLGATHER, .dtype = COLLRUN_FLOAT32, .count = 8},
+     {.kind = COLLRUN_ALLGATHER, .dtype = COLLRUN_FLOAT64, .count = 8},
+     {"float32", "float64"}},
+    {"m-op",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT64, .count = 10, .op = COLLRUN_SUM},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT64, .count = 10, .op = COLLRUN_MAX},
+     {"sum", "max"}},
+    {"m-root",
+     {.kind = COLLRUN_BROADCAST, .dtype = COLLRUN_UINT8, .count = 10, .root = 0},
+     {.kind = COLLRUN_BROADCAST, .dtype = COLLRUN_UINT8, .count = 10, .root = 2},
+     {"root", "2"}},
+    {"m-count",
+     {.kind = COLLRUN_REDUCE_SCATTER, .dtype = COLLRUN_INT32, .count = 4321},
+     {.kind = COLLRUN_REDUCE_SCATTER, .dtype = COLLRUN_INT32, .count = 4322},
+     {"4321", "4322"}},
+    {"m-large",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 250000},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 250001},
+     {"250000", "250001"}},
+    {"m-zero",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 0},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 7},
+     {"allreduce", "7"}},
+    {"m-sendcount",
+     {.kind = COLLRUN_SEND, .dtype = COLLRUN_INT32, .count = 301, .from = 0, .to = 1},
+     {.kind = COLLRUN_RECV, .dtype = COLLRUN_INT32, .count = 302, .from = 0, .to = 1},
+     {"301", "302"}},
+    {"m-sendtype",
+     {.kind = COLLRUN_SEND, .dtype = COLLRUN_INT32, .count = 30, .from = 0, .to = 1},
+     {.kind = COLLRUN_RECV, .dtype = COLLRUN_FLOAT32, .count = 30, .from = 0, .to = 1},
+     {"int32", "float32"}},
+};
+
+static void disagree(struct team *team, const struct mismatch *m)
+{
+    struct trial t = {0};
+    const struct shape *s = team->rank == 1 ? &m->one : &m->most;
+    if (s->kind >= COLLRUN_SEND && team->rank > 1)
+        return;
+    team_case(team);
+    trial_prepare(&t, team, s);
+    guarded_set(&t.want, t.recv.len, 0);
+    if (t.recv.len != 0)
+        memcpy(t.want.at, t.recv.at, t.recv.len);
+    int status = trial_block(&t);
+    const char *text = collrun_error();
+    if (team_want(team, status, COLLRUN_ERR_MISMATCH, m->name)) {
+        for (int i = 0; i < 2; i++)
+            if (strcasestr(text, m->words[i]) == NULL)
+                team_fail(team, "%s: the sentence lacks \"%s\": %s", m->name, m->words[i], text);
+        if (t.recv.len != 0 && memcmp(t.want.at, t.recv.at, t.recv.len) != 0)
+            team_fail(team, "%s: wrote to the output", m->name);
+        team_want(team, collrun_barrier(team->group), COLLRUN_ERR_MISMATCH, "the next operation");
+    }
+    trial_free(&t);
+}
+
+void suite_mismatch(struct team *team)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        if (strcmp(cases[i].name, team->name) == 0) {
+            disagree(team, &cases[i]);
+            return;
+        }
+    team_fail(team, "no such mismatch");
+}

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The conformance suite on one backend: run.sh NAME, or run.sh /path/to/libcollrun_NAME.so for one that is not
+# installed. Speaks TAP, one line per job with its number of cases, and ends with the totals. From the environment:
+#   COLLRUN   the command under test (build/release/bin/collrun)     PREFIX  where include/ and lib/ are, if installed
+#   SCOPE     core (default): the operations, types and operators every build has; full: all of the API
+#   JOBS      only jobs whose title matches this extended regular expression
+#   WIDE=1    all roots and pairs in large groups too                SEED    of fuzz and pairwise choice
+#   STEPS     length of the fuzz programs (600)                      GROUP_TIMEOUT  of one operation (60s)
+#   OPTIONS   options of the backend, as a YAML flow map             JOB_TIMEOUT    of one job in seconds (120)
+#   KEEP=1    keep the folder with job files and outputs
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+backend=${1:?usage: run.sh BACKEND|/path/to/libcollrun_NAME.so}
+collrun=${COLLRUN:-$top/build/release/bin/collrun}
+collrun=$(realpath "$collrun") || exit 2
+scope=${SCOPE:-core}
+seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
+steps=${STEPS:-600}
+group_timeout=${GROUP_TIMEOUT:-60s}
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/conform.XXXXXX") || exit 2
+trap '[ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
+started=$(date +%s)
+
+name=$backend
+declare_backend=
+if [[ $backend == */* ]]; then
+    path=$(realpath "$backend") || exit 2
+    name=$(basename "$path" .so)
+    name=${name#libcollrun_}
+    declare_backend="  $name: {path: $path${OPTIONS:+, options: $OPTIONS}}"
+elif [ -n "${OPTIONS:-}" ]; then
+    declare_backend="  $name: {options: $OPTIONS}"
+fi
+
+# ---- the workload, built like a user's ----
+prefix=$(cd "$(dirname "$collrun")/.." && pwd)
+include=${PREFIX:+$PREFIX/include}
+if [ -z "$include" ]; then
+    include=$prefix/include
+    [ -d "$include/collrun" ] || include=$top/engine/include
+fi
+sources=()
+for source in "$here"/*.c; do
+    [ "$(basename "$source")" = saboteur.c ] || sources+=("$source")
+done
+if ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
+    -L"${PREFIX:-$prefix}/lib" -lcollrun -lm -o "$tmp/conform.so"; then
+    echo "1..0 # SKIP the workload does not compile"
+    exit 1
+fi
+
+# ---- jobs ----
+identity="w-0 w-0-1 w-0-1-2 w-0-1-2-3 w-0-1-2-3-4 w-0-1-2-3-4-5 w-0-1-2-3-4-5-6 w-0-1-2-3-4-5-6-7"
+permuted="w-5 w-1-0 w-4-0-2 w-3-1-0-2 w-7-2-5-0-3 w-5-4-3-2-1-0 w-6-1-4-0-2-5-3 w-2-7-0-5-1-6-4-3"
+some="w-0-1 w-2-0-1 w-4-1-3-0-2 w-0-1-2-3-4-5-6-7"
+overlapping="w-0-1-2-3-4-5-6-7 w-3-2-1-0 w-4-5-6-7 w-0-2-4-6 w-1-7 w-6-5 w-2-7-0-5-1-6-4-3 w-3 w-5-0-1"
+mismatches="m-kind m-barrier m-dtype m-width m-op m-root m-count m-large m-zero m-sendcount m-sendtype"
+
+# ranks_of GROUP: the list that its name spells.
+ranks_of() {
+    case $1 in
+    w-*) local list=${1#w-} && echo "[${list//-/, }]" ;;
+    *) echo "[0, 1, 2]" ;;
+    esac
+}
+
+# job COUNT TEAMS PARAMS: a job file on stdout. Groups of the fuzzer's job may mix in shm by MIX.
+job() {
+    local count=$1 teams=$2 params=$3 i=0 group
+    echo "version: 1"
+    echo "processes: {count: $count}"
+    [ -z "$declare_backend" ] || printf 'backends:\n%s\n' "$declare_backend"
+    echo "groups:"
+    [[ " $teams " == *" world "* ]] || echo "  world: {ranks: all, backend: $name, timeout: $group_timeout}"
+    for group in $teams; do
+        local with=$name
+        [ -z "${MIX:-}" ] || [ $((++i % 3)) -ne 0 ] || with=shm
+        echo "  $group: {ranks: $(ranks_of "$group"), backend: $with, timeout: $group_timeout}"
+    done
+    echo "workloads:"
+    echo "  - plugin: ./conform.so"
+    echo "    params: {teams: \"$teams\", scope: $scope, wide: ${WIDE:+true}${WIDE:-false}, seed: $seed, dir: $tmp, $params}" |
+        sed 's/true1/true/'
+    echo "timeouts: {start: 60s, rendezvous: 60s, run: ${JOB_TIMEOUT:-120}s, grace: 2s}"
+}
+
+number=0 failed=0 total=0
+# try TITLE COUNT TEAMS PARAMS
+try() {
+    local title=$1 code begin end cases
+    [[ $title =~ ${JOBS:-.} ]] || return
+    number=$((number + 1))
+    job "$2" "$3" "$4" >"$tmp/$number.yaml"
+    begin=$(date +%s%N)
+    timeout -k 10 $((${JOB_TIMEOUT:-120} + 30)) "$collrun" run "$tmp/$number.yaml" >"$tmp/$number.out" 2>"$tmp/$number.err" </dev/null
+    code=$?
+    end=$(date +%s%N)
+    cases=$(sed -n 's/.*conform: rank [0-9]* cases \([0-9]*\).*/\1/p' "$tmp/$number.out" | awk '{n += $1} END {print n + 0}')
+    total=$((total + cases))
+    local reports
+    reports=$(grep -c 'conform: rank' "$tmp/$number.out")
+    if [ $code -eq 0 ] && [ "$reports" -eq "$2" ] && [ "$cases" -gt 0 ] && [ ! -s "$tmp/$number.err" ]; then
+        echo "ok $number - $name: $title: $cases cases in $(((end - begin) / 1000000)) ms"
+        return
+    fi
+    failed=$((failed + 1))
+    echo "not ok $number - $name: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
+    grep FAIL "$tmp/$number.out" | head -n 12 | sed 's/^/#   /'
+    head -n 12 "$tmp/$number.err" | sed 's/^/#   /'
+}
+
+for n in 1 2 3 4 5 6 7 8; do
+    world=w$(seq -f '-%g' -s '' 0 $((n - 1)))
+    try "world of $n: special values, synchronisation, bad arguments" "$n" "$world" 'suite: "special sync arguments"'
+done
+try "every small operation, ranks in order" 8 "$identity" 'suite: sweep'
+try "every small operation, ranks permuted" 8 "$permuted" 'suite: sweep'
+try "messages" 8 "w-0-1 w-1-0 w-2-0-1 w-0-1-2-3 w-7-2-5-0-3 w-2-7-0-5-1-6-4-3" 'suite: p2p'
+try "large operations, pairwise" 8 "$some" 'suite: large'
+try "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
+try "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
+MIX=1 try "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
+[ "$name" != shm ] || try "calls that disagree" 3 "$mismatches" 'suite: mismatch'
+if [ "$scope" = full ]; then
+    try "every small operation, started" 8 "$permuted" 'suite: sweep, async: true'
+    try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" 'suite: async, steps: 2000'
+    try "random programs, asynchronous" 8 "$overlapping" "suite: fuzz, steps: $steps, async: true"
+    try "random programs, asynchronous, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3, async: true"
+    try "groups made at run time" 5 "" 'suite: dynamic, steps: 1000'
+fi
+echo "1..$number"
+echo "# $name, $scope: $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
+[ -z "${KEEP:-}" ] || echo "# kept: $tmp"
+[ "$failed" -eq 0 ]
