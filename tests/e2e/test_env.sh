@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The environment of ranks: pass, set, unset, secrets, templates; what the context says about the job.
+# shellcheck disable=SC2016
+. "$(dirname "$0")/lib.sh"
+need_actor
+shows() { like "$1" "$(out)" "$2"; }
+export E2E_PASSED=through E2E_GLOB_A=left E2E_GLOB_B=right E2E_UNSET=visible E2E_EMPTY='' E2E_SECRET='hunter2 of 7'
+
+simple pass 2 "env E2E_PASSED; env E2E_GLOB_A; env E2E_GLOB_B; env E2E_EMPTY; env E2E_ABSENT" \
+    'env: {pass: [E2E_PASSED, "E2E_GLOB_*", E2E_EMPTY, E2E_ABSENT]}'
+run run pass.yaml
+ends "env.pass" 0
+shows "a named variable is passed" '^\[0\] E2E_PASSED=through$'
+shows "on every rank" '^\[1\] E2E_PASSED=through$'
+shows "a pattern passes all that match (a)" '^\[0\] E2E_GLOB_A=left$'
+shows "a pattern passes all that match (b)" '^\[0\] E2E_GLOB_B=right$'
+shows "an empty variable stays empty" '^\[0\] E2E_EMPTY=$'
+shows "what is not there is not made up" '^\[0\] E2E_ABSENT is unset$'
+
+simple set 3 "env TAG; env PLAIN; env E2E_PASSED" \
+    'env: {set: {TAG: "{rank}-{local_rank}-{host}-{run_id}-{attempt}", PLAIN: value, E2E_PASSED: replaced}}'
+run run set.yaml
+shows "env.set" '^\[0\] PLAIN=value$'
+shows "env.set goes before what was there" '^\[0\] E2E_PASSED=replaced$'
+shows "templates: rank, local_rank, host, run_id, attempt" '^\[2\] TAG=2-2-[^-{}][^{}]*-[^{}-][^{}]*-0$'
+unlike "no template is left" "$(out)" '[{}]'
+
+simple unset 1 "env E2E_UNSET; env E2E_PASSED" 'env: {pass: ["E2E_*"], unset: [E2E_UNSET]}'
+run run unset.yaml
+shows "env.unset goes before pass" '^\[0\] E2E_UNSET is unset$'
+shows "and leaves the rest" '^\[0\] E2E_PASSED=through$'
+
+simple secret 2 "env E2E_SECRET" 'env: {secrets: [E2E_SECRET]}'
+run run secret.yaml
+shows "a secret reaches the ranks" '^\[1\] E2E_SECRET=hunter2 of 7$'
+run plan secret.yaml --json
+unlike "plan --json does not show a secret" "$(cat out err)" 'hunter2'
+cat >watch.sh <<'END'
+# Looks at the command lines of all processes while the job runs.
+for file in /proc/[0-9]*/cmdline; do
+    tr '\0' ' ' <"$file" 2>/dev/null && echo
+done | grep -v grep | grep hunter2
+END
+simple waiting 2 "note up; until-stopped" 'env: {secrets: [E2E_SECRET]}'
+start run waiting.yaml
+within 20 noted_all 2 up
+is "nor do command lines" "$(bash watch.sh)" ""
+kill -INT "$pid"
+finish 20
+simple missing 1 "env E2E_NOT_SET" 'env: {secrets: [E2E_NOT_SET]}'
+run run missing.yaml
+check "a secret that is not set is an error with its name" grep -q E2E_NOT_SET err
+
+# ---- ${env:...}: filled in when the file is read ----
+simple read 1 "env A; env B; env C" 'env: {set: {A: "${env:E2E_PASSED}", B: "${env:E2E_NONE:-fallback}", C: "x${env:E2E_GLOB_A}y"}}'
+run run read.yaml
+shows '${env:NAME}' '^\[0\] A=through$'
+shows '${env:NAME:-default}' '^\[0\] B=fallback$'
+shows '${env:NAME} inside a string' '^\[0\] C=xlefty$'
+simple unread 1 "print x" 'env: {set: {A: "${env:E2E_NONE}"}}'
+run run unread.yaml
+ends '${env:NAME} of an unset variable: 2' 2
+like "at its place" "$(err)" 'unread\.yaml:5:[0-9]+: error: .*E2E_NONE'
+simple params 2 "print I am {rank} of {local_rank} in {attempt}"
+run run params.yaml
+shows "templates in string params (0)" '^\[0\] I am 0 of 0 in 0$'
+shows "templates in string params (1)" '^\[1\] I am 1 of 1 in 0$'
+
+# ---- what the context says ----
+simple context 3 "job"
+run run context.yaml
+shows "rank, size, local rank, local size, attempt" '^\[2\] rank 2 of 3, local 2 of 3, attempt 0, host [^ ,]+, run [^ ,]+, dir $'
+is "one run id for all ranks" "$(sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u | wc -l)" 1
+sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u >first
+run run context.yaml
+check "another one for the next run" [ "$(sed 's/.*, run \([^,]*\),.*/\1/' out | sort -u)" != "$(cat first)" ]
+done_testing

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Exit codes: of a good job, of ranks that return, exit or are killed, of job files, time-outs and what cannot load.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+simple good 3 "print hello"
+run run good.yaml
+ends "a good job: 0" 0
+quiet "a good job prints nothing on stderr"
+is "every rank ran once" "$(grep -c hello out)" 3
+run good.yaml
+ends "the word run may be left out" 0
+
+simple seven 3 "@1 exit 7"
+run run seven.yaml
+ends "a rank returns 7: 7" 7
+like "the report names the rank" "$(err)" 'rank 1([^0-9]|$)'
+like "and its exit code" "$(err)" '(^|[^0-9])7([^0-9]|$)'
+
+simple leave 2 "@0 leave 9"
+run run leave.yaml
+ends "a rank calls _exit(9): 9" 9
+simple libc 2 "@0 libc-exit 10"
+run run libc.yaml
+ends "a rank calls exit(10): 10" 10
+simple early 3 "@1 leave 0; hang"
+run run early.yaml
+check "a rank that calls _exit(0) in the middle is not taken for success" [ "$code" -ne 0 ]
+
+# The first failure is the cause; the second follows from it.
+simple two 4 "@2 exit 5; try world; exit 6"
+run run two.yaml
+ends "of two failing ranks the first decides" 5
+like "the report names rank 2" "$(err)" 'rank 2([^0-9]|$)'
+
+simple segv 3 "@2 signal 11; hang"
+run run segv.yaml
+ends "signal 11: 139" 139
+like "the report names rank 2 and the signal" "$(err)" 'rank 2.*(SIGSEGV|[Ss]egmentation|signal 11)'
+simple crash 2 "@1 crash; hang"
+run run crash.yaml
+ends "a write to address 0: 139" 139
+simple killed 3 "@0 signal 9; hang"
+run run killed.yaml
+ends "SIGKILL: 137" 137
+like "the report names rank 0 and the signal" "$(err)" 'rank 0.*(SIGKILL|[Kk]illed|signal 9)'
+simple abrt 2 "@1 signal 6; hang"
+run run abrt.yaml
+ends "SIGABRT: 134" 134
+
+simple negative 2 "@1 exit -9"
+run run negative.yaml
+ends "a workload returns a negative status: 1" 1
+simple sentence 2 "@1 fail the disk is full of cats"
+run run sentence.yaml
+ends "collrun_fail: 1" 1
+like "its sentence is in the report" "$(err)" 'the disk is full of cats'
+simple status 2 "allreduce 1 nogroup; @1 exit 0"
+sed -i 's/allreduce 1 nogroup/@1 exit -2/' status.yaml
+run run status.yaml
+ends "a status from a collrun function: 1" 1
+
+job init <<END
+version: 1
+processes: {count: 3}
+workloads: [{plugin: ./actor.so, params: {init: "@1 exit 4", do: "print ran"}}]
+END
+run run init.yaml
+ends "init returns 4: 4" 4
+is "then no rank runs" "$(grep -c ran out)" 0
+job fini <<END
+version: 1
+processes: {count: 2}
+workloads: [{plugin: ./actor.so, params: {fini: "print swept"}}]
+END
+run run fini.yaml
+is "fini is called on every rank" "$(grep -c swept out)" 2
+
+# ---- 2: the job file ----
+printf 'version: 1\nprocesses: {count: 2}\nworkload: []\n' >bad.yaml
+run run bad.yaml
+ends "a misspelt key: 2" 2
+like "it is explained at its place" "$(err)" 'bad\.yaml:3:1: error: .*workload'
+like "with a hint" "$(err)" '^hint: did you mean "workloads"'
+is "nothing on stdout" "$(out)" ""
+run check bad.yaml
+ends "check says the same: 2" 2
+run check good.yaml
+ends "check of a good file: 0" 0
+quiet "and no word"
+run run absent.yaml
+ends "no such file: 2" 2
+like "it names the file" "$(err)" 'absent\.yaml'
+run run .
+ends "a folder instead of a file: 2" 2
+printf 'version: 1\nprocesses: {count: 2}\ngroups: {a: {ranks: 0-1, backend: shmm}}\nworkloads: [{plugin: ./actor.so}]\n' >backend.yaml
+run run backend.yaml
+ends "an unknown backend: 2" 2
+like "it is explained at its place" "$(err)" 'backend\.yaml:3:[0-9]+: error: groups\.a\.backend: no backend named "shmm"'
+like "with a hint" "$(err)" 'did you mean "shm"'
+run run good.yaml --no-such-option
+check "an unknown option is refused" [ "$code" -eq 2 ]
+like "and named" "$(err)" 'no-such-option'
+run run good.yaml --set processes.count=lots
+ends "a bad --set: 2" 2
+run run good.yaml --set processes.count=5
+is "--set changes the job" "$(grep -c hello out)" 5
+run
+check "no arguments: usage, not success" [ "$code" -eq 2 ]
+run --version
+ends "--version: 0" 0
+like "it prints a version" "$(out)" '[0-9]+\.[0-9]+'
+run --help
+ends "--help: 0" 0
+like "it shows the commands" "$(out)" 'collrun.*check'
+
+# ---- 126: what cannot be loaded ----
+job noplugin <<END
+version: 1
+processes: {count: 2}
+workloads:
+  - plugin: ./absent.so
+END
+run run noplugin.yaml
+check "a plugin that does not exist: 126 (or 2)" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+like "it is explained at its line" "$(err)" 'noplugin\.yaml:4:[0-9]+: error: .*absent\.so'
+echo "not a library" >text.so
+sed 's/absent/text/' noplugin.yaml >text.yaml
+run run text.yaml
+ends "a plugin that is no shared object: 126" 126
+like "it is explained at its line" "$(err)" 'text\.yaml:4:[0-9]+: error: .*text\.so'
+echo 'int nothing_here;' >empty.c
+plugin empty.c empty.so
+sed 's/absent/empty/' noplugin.yaml >empty.yaml
+run run empty.yaml
+ends "a shared object that is no workload: 126" 126
+like "it is explained at its line" "$(err)" 'empty\.yaml:4:[0-9]+: error: .*empty\.so'
+echo 'int missing(void); int call(void); int call(void) { return missing(); }' >undefined.c
+plugin undefined.c undefined.so
+sed 's/absent/undefined/' noplugin.yaml >undefined.yaml
+run run undefined.yaml
+ends "a plugin with an undefined symbol: 126" 126
+like "the missing symbol is named" "$(err)" 'missing'
+cat >future.c <<END
+#include <collrun/workload.h>
+static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return 0; }
+__attribute__((visibility("default"))) extern const struct collrun_workload collrun_workload_v1;
+const struct collrun_workload collrun_workload_v1 = {.abi = 77, .size = sizeof(struct collrun_workload), .name = "x", .run = run};
+END
+plugin future.c future.so
+sed 's/absent/future/' noplugin.yaml >future.yaml
+run run future.yaml
+ends "a plugin of another ABI: 126" 126
+like "both ABIs are named" "$(err)" '77.*1|1.*77'
+sed 's/\.\/absent\.so/helo/' noplugin.yaml >helo.yaml
+run run helo.yaml
+check "a bare name that is not installed: 126 (or 2)" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+like "with a hint at the installed one" "$(err)" 'did you mean "hello"'
+done_testing

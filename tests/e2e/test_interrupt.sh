@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Ctrl-C once and twice, SIGTERM, stdin, with and without a terminal.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+simple patient 3 "until-stopped" "timeouts: {grace: 20s}"
+start run patient.yaml
+check "the job is up" within 10 noted_all 3 waiting
+kill -INT "$pid"
+finish 15
+ends "SIGINT to the runner: 130" 130
+check "the workloads had time to finish" noted_all 3 stopped
+check "and no more than they needed" [ "$elapsed" -lt $((10000 * slow)) ]
+
+start run patient.yaml
+within 10 noted_all 3 waiting
+kill -INT -- "-$pid"
+finish 15
+ends "Ctrl-C, as a terminal sends it to the whole process group: 130" 130
+check "the workloads had time to finish, too" noted_all 3 stopped
+
+start run patient.yaml
+within 10 noted_all 3 waiting
+kill -TERM "$pid"
+finish 15
+check "SIGTERM ends the job as well" [ "$code" = 130 ] || [ "$code" = 143 ]
+check "in order" noted_all 3 stopped
+
+simple deaf 3 "ignore 15; ignore 2; note up; hang" "timeouts: {grace: 600ms}"
+start run deaf.yaml
+within 10 noted_all 3 up
+kill -INT "$pid"
+finish 15
+ends "ranks that do not listen are killed after the grace time: 130" 130
+check "not before" [ "$elapsed" -ge 500 ]
+check "and soon after" [ "$elapsed" -lt $((5000 * slow)) ]
+
+simple deafer 3 "ignore 15; ignore 2; note up; hang" "timeouts: {grace: 1m}"
+start run deafer.yaml
+within 10 noted_all 3 up
+kill -INT "$pid"
+within 5 grep -qi . err || :
+kill -INT "$pid"
+finish 15
+ends "Ctrl-C twice: 130" 130
+check "at once" [ "$elapsed" -lt $((5000 * slow)) ]
+like "the first tells what the second will do" "$(err)" '(again|second|once more|twice)'
+
+simple collective 4 "note up; endless world"
+start run collective.yaml
+within 10 noted_all 4 up
+kill -INT "$pid"
+finish 15
+ends "Ctrl-C in the middle of operations: 130" 130
+check "in time" [ "$elapsed" -lt $((9000 * slow)) ]
+sed 's/do: /init: "@1 hang", do: /' collective.yaml >starting.yaml
+start run starting.yaml
+within 3 test -e "$tmp/never" || :
+kill -INT "$pid"
+finish 15
+ends "Ctrl-C while the job starts: 130" 130
+
+# ---- stdin ----
+simple reads 2 "read"
+run run reads.yaml <&-
+ends "stdin is /dev/null" 0
+like "ranks read its end" "$(notes 1)" 'read 0'
+rm -f notes.*
+timeout "$limit" "$COLLRUN" run reads.yaml >out 2>err <&-
+code=$?
+ends "stdin is closed" 0
+like "ranks still get something to read the end of" "$(notes 0)" 'read 0'
+timeout "$limit" "$COLLRUN" run reads.yaml 2>err </dev/null >&-
+code=$?
+check "stdout is closed: it ends" [ "$code" -ne 124 ]
+echo "print" | timeout "$limit" "$COLLRUN" run reads.yaml >out 2>err
+code=$?
+ends "stdin is a pipe" 0
+
+# ---- a terminal ----
+# terminal COMMAND: its whole screen in $tmp/screen
+terminal() {
+    rm -f screen
+    # One terminal line at a time; script(1) passes the exit code on.
+    timeout -k 5 "$limit" script -qefc "$1" screen </dev/null >/dev/null 2>&1
+    code=$?
+}
+if command -v script >/dev/null; then
+    simple quick 2 "print hello"
+    terminal "$COLLRUN run quick.yaml"
+    ends "on a terminal: 0" 0
+    is "a quick job shows the ranks' lines alone" "$(tr -d '\r' <screen | grep -v '^Script ' | grep -v '^$' | sort)" \
+        "$(printf '[%d] hello\n' 0 1)"
+    simple lengthy 2 "allreduce 10 world; sleep 2500; print hello"
+    terminal "$COLLRUN run lengthy.yaml"
+    like "a longer one shows a status line" "$(tr '\r' '\n' <screen)" '2(/2)? .*(up|rank)|rank.*2'
+    like "and wipes it" "$(tr '\r' '\n' <screen | cat -v)" '\^\[\[[0-9]*[KJ]'
+    NO_COLOR=1 terminal "$COLLRUN run bad.yaml"
+    printf 'version: 2\n' >bad.yaml
+    terminal "$COLLRUN run bad.yaml"
+    like "errors have colour on a terminal" "$(cat -v screen)" '\^\[\[[0-9;]*m'
+    terminal "env NO_COLOR=1 $COLLRUN run bad.yaml"
+    unlike "NO_COLOR takes it away" "$(cat -v screen)" '\^\[\[[0-9;]*m'
+    terminal "$COLLRUN run bad.yaml --no-color"
+    unlike "so does --no-color" "$(cat -v screen)" '\^\[\[[0-9;]*m'
+else
+    skip "on a terminal" "script(1) is not installed"
+fi
+run run bad.yaml
+unlike "no colour without a terminal" "$(cat -v err)" '\^\['
+done_testing

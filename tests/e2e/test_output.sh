@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What ranks print: whole lines with labels, every byte, in order, nothing lost; the two streams apart.
+# shellcheck disable=SC2016
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+simple hello 4 "print hello from here"
+run run hello.yaml
+is "one labelled line per rank" "$(sort out)" "$(printf '[%d] hello from here\n' 0 1 2 3)"
+
+simple streams 2 "print to stdout; err to stderr"
+run run streams.yaml
+is "stdout has what went to stdout" "$(sort out)" "$(printf '[%d] to stdout\n' 0 1)"
+is "stderr has what went to stderr" "$(sort err)" "$(printf '[%d] to stderr\n' 0 1)"
+
+simple empty 1 "print ; print a; print "
+run run empty.yaml
+is "empty lines stay" "$(sed 's/ *$//' out)" "$(printf '[0]\n[0] a\n[0]')"
+
+simple bare 2 "bare no newline at the end"
+run run bare.yaml
+is "a last line without newline is ended" "$(sort out)" "$(printf '[%d] no newline at the end\n' 0 1)"
+
+simple pieces 2 "bare one ; bare two ; sleep 50; bare three; print"
+run run pieces.yaml
+is "a line written in pieces stays one line" "$(sort out | sed 's/ *$//')" "$(printf '[%d] one two three\n' 0 1)"
+
+simple bytes 1 "hex 41 00 42 ff fe 1b 5b 33 31 6d 0d 07 c3 a4 80 43 0a"
+run run bytes.yaml
+is "bytes pass through unchanged" "$(od -An -tx1 out | tr -d ' \n')" "5b305d20410042fffe1b5b33316d0d07c3a480430a"
+
+simple long 3 "long 65000"
+run run long.yaml
+is "lines of 65,000 bytes stay whole" "$(awk '{print length($0)}' out | sort -n | tr '\n' ' ')" "65004 65004 65004 "
+simple longer 2 "long 3000000"
+run run longer.yaml
+is "of lines of 3 MB nothing is lost (rank 0)" "$(tr -cd a <out | wc -c)" 3000000
+is "of lines of 3 MB nothing is lost (rank 1)" "$(tr -cd b <out | wc -c)" 3000000
+
+# 4 ranks x 25,000 lines of 100 bytes.
+simple flood 4 "spew 25000 100"
+run run flood.yaml
+ends "10 MB of output" 0
+is "all of it arrives" "$(wc -l <out)" 100000
+is "every line is whole, labelled and in its rank's order" "$(awk '
+    { label = "[" $2 "]" }
+    $1 != label || $3 != next_line[$2]++ || length($0) != 103 { bad++ }
+    END { print bad + 0 }' out)" 0
+simple slow 2 "spew 10000 100"
+timeout "$limit" "$COLLRUN" run slow.yaml 2>err </dev/null | { sleep 0.3; cat; } >out
+is "a slow reader gets everything" "$(wc -l <out)" 20000
+simple closed 2 "spew 20000 100"
+timeout "$limit" "$COLLRUN" run closed.yaml 2>err </dev/null | head -n 1 >out
+check "a reader that goes away does not hang the job" [ "${PIPESTATUS[0]}" -ne 124 ]
+
+# ---- logging.console ----
+simple two 4 "print line" "logging: {console: {ranks: [1, 3]}}"
+run run two.yaml
+is "console.ranks chooses who is shown" "$(sort out)" "$(printf '[1] line\n[3] line')"
+simple label 2 "print line" "logging: {console: {label: \"<{rank}/{local_rank}> \"}}"
+run run label.yaml
+is "console.label is a template" "$(sort out | tr -s ' ')" "$(printf '<0/0> line\n<1/1> line')"
+simple nolabel 2 "hex 41 42 0a 43" "logging: {console: {label: \"\"}}"
+run run nolabel.yaml
+is "an empty label leaves the lines as they are" "$(sort out)" "$(printf 'AB\nAB\nC\nC')"
+simple stamp 1 "print line" "logging: {console: {timestamps: true}}"
+run run stamp.yaml
+like "console.timestamps adds the time" "$(out)" '[0-9]{2}:[0-9]{2}:[0-9]{2}.*line$'
+simple fold 4 "print same; print same" "logging: {console: {fold: true}}"
+run run fold.yaml
+check "console.fold folds or is refused, not ignored" \
+    bash -c '[ "$1" -eq 2 ] && grep -q "not supported by this build" err || { [ "$1" -eq 0 ] && [ "$(wc -l <out)" -lt 8 ]; }' _ "$code"
+
+# ---- what collrun itself says ----
+simple chatter 2 "progress halfway; print done"
+run run chatter.yaml
+quiet "progress, metrics and debug messages do not reach a plain stderr"
+is "nor stdout" "$(sort out)" "$(printf '[%d] done\n' 0 1)"
+simple warn 1 "warn the room is warm"
+run run warn.yaml
+like "a warning of collrun_log is shown on stderr" "$(err)" 'the room is warm'
+is "and not on stdout" "$(out)" ""
+simple failing 2 "print last words; @1 fail badly"
+run run failing.yaml
+is "output before a failure is shown" "$(grep -c 'last words' out)" 2
+simple dying 2 "bare last words; @1 signal 9; hang"
+run run dying.yaml
+like "unfinished lines of a killed rank are shown" "$(out)" '^\[1\] last words$'
+simple child 1 "print parent"
+run run child.yaml -q
+is "-q leaves the ranks' output" "$(out)" "[0] parent"
+run run child.yaml -v
+like "-v says more on stderr" "$(err)" .
+is "and not on stdout" "$(out)" "[0] parent"
+done_testing

@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Where things lie and who runs it: other folders, plugins and backends by path, permissions, other users.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+mkdir -p jobs/sub elsewhere "with space"
+cp actor.so jobs/sub/
+job plain <<END
+version: 1
+processes: {count: 2}
+workloads: [{plugin: ./sub/actor.so, params: {do: "allreduce 3 world; print here"}}]
+END
+mv plain.yaml jobs/
+both() { is "$1" "$code: $(sort out | tr '\n' ' ')" "0: [0] here [1] here "; }
+run run jobs/plain.yaml
+both "a job file by relative path; its plugin lies relative to it"
+run run "$tmp/jobs/plain.yaml"
+both "a job file by absolute path"
+cd elsewhere || exit 1
+run run ../jobs/plain.yaml
+cd "$tmp" || exit 1
+both "from another folder"
+cd / || exit 1
+run run "$tmp/jobs/plain.yaml"
+cd "$tmp" || exit 1
+both "from /"
+cp -r jobs/. "with space/"
+run run "with space/plain.yaml"
+both "in a folder with a space"
+ln -s "$tmp/jobs/plain.yaml" elsewhere/link.yaml
+cp -r jobs/sub elsewhere/
+run run elsewhere/link.yaml
+both "by a symbolic link"
+sed "s,\./sub,$tmp/jobs/sub," jobs/plain.yaml >absolute.yaml
+run run absolute.yaml
+both "a plugin by absolute path"
+ln -s "$COLLRUN" elsewhere/collrun
+timeout "$limit" elsewhere/collrun run jobs/plain.yaml >out 2>err </dev/null
+code=$?
+both "the command by a symbolic link"
+(cd "$(dirname "$COLLRUN")" && PATH=.:$PATH timeout "$limit" collrun run "$tmp/jobs/plain.yaml") >out 2>err </dev/null
+code=$?
+both "the command by a relative PATH"
+env -i "$COLLRUN" run jobs/plain.yaml >out 2>err </dev/null
+code=$?
+both "with an empty environment"
+job bare <<END
+version: 1
+processes: {count: 2}
+workloads: [{plugin: hello}]
+END
+run run bare.yaml
+ends "a bare name is an installed workload" 0
+timeout "$limit" "$COLLRUN" run - <jobs/plain.yaml >out 2>err
+check "a job on stdin works or is refused" [ $? -ne 124 ]
+
+# ---- backends by path ----
+plugin "$here/toy.c" libcollrun_toy.so
+job toy <<END
+version: 1
+processes: {count: 3}
+backends:
+  toy: {path: ./libcollrun_toy.so}
+groups:
+  g: {ranks: all, backend: toy}
+workloads: [{plugin: ./actor.so, params: {do: "allreduce 50 g; where g"}}]
+END
+run run toy.yaml
+ends "a backend of one's own by path" 0
+like "the group runs on it" "$(out)" '^\[2\] g: exists 1, rank 2, size 3, order 0 1 2, toy$'
+sed 's,\./lib,./no/such/lib,' toy.yaml >absent.yaml
+run run absent.yaml
+check "a backend that does not exist: 126 (or 2)" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+like "explained at its line" "$(err)" 'absent\.yaml:4:[0-9]+: error: .*no/such'
+plugin "$here/toy.c" libcollrun_ill.so '-DTOY_WHY="the toy is broken today"'
+sed 's,libcollrun_toy,libcollrun_ill,' toy.yaml >ill.yaml
+run run ill.yaml
+ends "a backend that is not available: 126" 126
+like "its reason is given, at the group's line" "$(err)" 'ill\.yaml:[46]:[0-9]+: error: .*the toy is broken today'
+plugin "$here/toy.c" libcollrun_old.so -DTOY_ABI=99u
+sed 's,libcollrun_toy,libcollrun_old,' toy.yaml >old.yaml
+run run old.yaml
+ends "a backend of another ABI: 126" 126
+like "both ABIs are named" "$(err)" '(99.*1|1.*99)'
+cp actor.so libcollrun_wrong.so
+sed 's,libcollrun_toy,libcollrun_wrong,' toy.yaml >wrong.yaml
+run run wrong.yaml
+ends "a shared object that is no backend: 126" 126
+like "at its line" "$(err)" 'wrong\.yaml:4:[0-9]+: error: .*libcollrun_wrong\.so'
+plugin "$here/toy.c" libcollrun_clash.so '-DTOY_NAME="shm"'
+sed 's,toy: {path: ./libcollrun_toy,shm: {path: ./libcollrun_clash,; s,backend: toy,backend: shm,' toy.yaml >clash.yaml
+run run clash.yaml
+check "a backend name that is taken is an error" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+like "it prints the one path" "$(err)" "$tmp/libcollrun_clash\.so|[. ]/libcollrun_clash\.so"
+like "and the other" "$(err)" 'lib/collrun/backends/libcollrun_shm\.so'
+sed 's,toy: {path,tay: {path,; s,backend: toy,backend: tay,' toy.yaml >name.yaml
+run run name.yaml
+check "a backend whose name is not the one of job.yaml is refused" [ "$code" -ne 0 ]
+like "with both names" "$(err)" '(tay.*toy|toy.*tay)'
+
+# ---- what others could have changed ----
+mkdir open
+cp actor.so open/
+chmod 777 open/actor.so
+sed 's,\./sub,./open,' jobs/plain.yaml >open.yaml
+run run open.yaml
+ends "a plugin that anyone may write to is refused: 126" 126
+like "and why is said" "$(err)" 'writ'
+chmod 755 open/actor.so
+chmod 777 open
+run run open.yaml
+ends "so is one in a folder that anyone may write to" 126
+chmod 755 open
+run run open.yaml
+both "with the permissions mended it runs"
+chmod 666 libcollrun_toy.so
+run run toy.yaml
+ends "a backend that anyone may write to is refused" 126
+
+# ---- other users, read-only folders ----
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    readable=1
+    path=$(dirname "$COLLRUN")
+    while [ "$path" != / ]; do
+        [ $((0$(stat -c %a "$path") & 1)) -eq 1 ] || readable=0
+        path=$(dirname "$path")
+    done
+    chmod 755 "$tmp"
+    if [ $readable = 1 ]; then
+        cd elsewhere || exit 1
+        setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent \
+            timeout "$limit" "$COLLRUN" run "$tmp/jobs/plain.yaml" >"$tmp/out" 2>"$tmp/err" </dev/null
+        code=$?
+        cd "$tmp" || exit 1
+        both "as another user, without a home, in a folder one may not write to"
+    else
+        skip "as another user" "the build lies in a folder that others may not enter"
+    fi
+else
+    skip "as another user" "needs root and setpriv"
+fi
+if unshare -m true 2>/dev/null; then
+    cat >readonly.sh <<'END'
+mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && cd "$1/jobs" && ! touch probe 2>/dev/null &&
+    TMPDIR=$1 exec timeout "$2" "$3" run plain.yaml </dev/null
+END
+    mkdir ro
+    cp -r jobs ro/
+    unshare -m sh readonly.sh "$tmp/ro" "$limit" "$COLLRUN" >out 2>err
+    code=$?
+    both "in a read-only file system"
+else
+    skip "in a read-only file system" "needs to mount"
+fi
+(ulimit -n 256 && exec timeout "$limit" "$COLLRUN" run jobs/plain.yaml) >out 2>err </dev/null
+code=$?
+both "with few file descriptors"
+
+# ---- logging.dir ----
+run run jobs/plain.yaml
+is "nothing is written without logging.dir" "$(find . -newer jobs/plain.yaml -name '*run*' -type d | wc -l)" 0
+sed '$a logging: {dir: "logs/{run_id}"}' jobs/plain.yaml >jobs/logged.yaml
+run run jobs/logged.yaml
+if [ "$code" -eq 2 ]; then
+    like "logging.dir is refused by a build without it" "$(err)" 'logging\.dir.*not supported by this build'
+else
+    is "logging.dir: one folder per run" "$(find . -path '*/logs/*' -name result.json | wc -l)" 1
+fi
+done_testing
