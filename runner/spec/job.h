@@ -4,9 +4,6 @@
  * filled in, each value with its place so that a later failure can still point at it. Host ranges
  * are expanded and host defaults applied; nothing else is resolved: that is the plan's work, whose
  * product is struct desc.
- *
- * job_read collects every error it can find in one go. A job that it refused must not be used
- * further.
  */
 #ifndef SPEC_JOB_H
 #define SPEC_JOB_H
@@ -68,7 +65,7 @@ struct job_transport {
 };
 
 struct job_gpus {         /* of a host: so many, or these ordinals */
-    struct job_num count; /* -1 = not written */
+    struct job_num count; /* loc.line 0 = not written */
     struct job_nums list;
 };
 
@@ -76,7 +73,7 @@ struct job_host { /* host ranges expanded, hosts.defaults applied; desc.hosts ha
                      indices */
     struct job_str name, address, user, workdir;
     struct job_num port;
-    struct job_num slots; /* -1 = not written */
+    struct job_num slots; /* 0 = not written */
     struct job_gpus gpus;
     struct job_transport transport;
     struct diag_loc loc;
@@ -210,6 +207,7 @@ struct job {
     const char *file; /* as given on the command line */
     const char *dir;  /* absolute: the folder it stands in, which relative paths start from */
     struct source *sources;
+    bool complete; /* every part has been read, whatever errors were found: see job_read */
     struct job_num version;
     struct job_str name;
     struct job_hosts hosts;
@@ -231,7 +229,9 @@ struct job {
 
 /* Reads `file`, applies the `nsets` texts "path=value" of --set, checks what can be checked without
  * loading any plugin. Everything lives in `arena`, `job->sources` even when it fails. 0, or a
- * negative code with the errors in `diags`. */
+ * negative code with the errors in `diags`. A job with errors must not be run; if it is `complete`,
+ * it can still be planned, to find the errors that only plugins know of: what was refused stands at
+ * its default, and what is missing and has none is NULL or 0. */
 int job_read(struct job *job, const char *file, const char *const *sets, uint32_t nsets,
              struct arena *arena, struct diag_list *diags);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The texts that a job was read from, the job file and each --set, kept so that a diag can show the
- * line it points at. A diag_loc names its text by `file`: the `name` here, the same pointer, or
- * NULL for the first one, the job file.
+ * line it points at. A diag_loc names its text by `file`: the `name` here, or NULL for the first
+ * one, the job file. Line breaks are those that libyaml counts, so that both agree on what line 7
+ * is.
  */
 #ifndef SPEC_SOURCE_H
 #define SPEC_SOURCE_H
@@ -14,15 +15,26 @@ struct source {
     const char *name; /* "job.yaml", "--set #1" */
     const char *text; /* NUL-terminated; may hold NUL bytes before its end */
     size_t len;
+    uint32_t *lines; /* where each line begins; an empty last one counts */
+    uint32_t nlines;
     struct source *next;
 };
 
-/* Appends; `list` points at the head pointer. NULL when out of memory. */
+enum { SOURCE_MAX = 4 << 20 };
+
+/* Appends; `list` points at the head pointer. `text` is borrowed. NULL when out of memory. */
 struct source *source_add(struct source **list, struct arena *arena, const char *name,
                           const char *text, size_t len);
+/* Reads a whole file of at most SOURCE_MAX bytes and appends it. */
+int source_read(struct source **list, struct arena *arena, const char *file, struct source **out,
+                struct diag *d);
 const struct source *source_find(const struct source *list, const char *name);
 
 /* The bytes of a line (from 1) without its line break; NULL past the end. */
 const char *source_line(const struct source *source, uint32_t line, size_t *len);
+
+/* Whether the text is what YAML may consist of: UTF-8 without control characters. The first thing
+ * that is not is pointed at. */
+int source_check(const struct source *source, struct diag *d);
 
 #endif

@@ -75,6 +75,7 @@ static void sink_write(struct sink *s, int wait_ms)
         if (ready == 0 || (ready < 0 && errno == EINTR))
             return;
         size_t len = buf_pending(&s->queue);
+        s->output->hooks.writing(s->output->hooks.ctx);
         ssize_t n = write(s->fd, s->queue.data + s->queue.start, len < PIPE_BUF ? len : PIPE_BUF);
         if (n < 0 && errno == EAGAIN)
             return;

@@ -22,6 +22,7 @@ struct output;
 struct output_hooks {
     void (*credit)(void *ctx, uint32_t host,
                    uint32_t bytes); /* the agent of this host may send as many more */
+    void (*writing)(void *ctx);     /* something is about to be written */
     void (*broken)(void *ctx);      /* nobody reads stdout any more */
     void *ctx;
 };

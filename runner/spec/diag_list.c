@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A growing array of diags, with an end: a file with thousands of errors keeps the first ones.
+ */
+#include "spec/diag_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT_MAX = 256 };
+
+void diag_list_init(struct diag_list *list)
+{
+    *list = (struct diag_list){0};
+}
+
+void diag_list_fini(struct diag_list *list)
+{
+    free(list->items);
+    diag_list_init(list);
+}
+
+void diag_list_add(struct diag_list *list, const struct diag *d)
+{
+    if (list->n == list->capacity && list->n < KEPT_MAX) {
+        uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
+        struct diag *grown = realloc(list->items, capacity * sizeof *grown);
+        if (grown) {
+            list->items = grown;
+            list->capacity = capacity;
+        }
+    }
+    if (list->n == list->capacity) {
+        list->dropped++;
+        return;
+    }
+    list->items[list->n++] = *d;
+}
+
+uint32_t diag_list_count(const struct diag_list *list)
+{
+    return list->n + list->dropped;
+}
+
+static int compare_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* The job file (its name or NULL) before "--set #1" before no place at all. */
+static int file_order(const struct diag_loc *loc)
+{
+    if (!loc->line)
+        return 2;
+    return loc->file && !strncmp(loc->file, "--set ", 6);
+}
+
+static int compare(const struct diag *a, const struct diag *b)
+{
+    int order = file_order(&a->loc) - file_order(&b->loc);
+    if (!order && a->loc.file && b->loc.file)
+        order = strcmp(a->loc.file, b->loc.file);
+    if (!order)
+        order = compare_u32(a->loc.line, b->loc.line);
+    return order ? order : compare_u32(a->loc.column, b->loc.column);
+}
+
+/* Stable, unlike qsort; there are at most KEPT_MAX. */
+void diag_list_sort(struct diag_list *list)
+{
+    for (uint32_t i = 1; i < list->n; i++) {
+        struct diag moving = list->items[i];
+        uint32_t to = i;
+        for (; to > 0 && compare(&list->items[to - 1], &moving) > 0; to--)
+            list->items[to] = list->items[to - 1];
+        list->items[to] = moving;
+    }
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Filling in from collrun's own environment. A variable that is not set and has no default is an
+ * error: an empty value would only surface later and elsewhere. As in a shell, `:-` also replaces a
+ * variable that is set but empty.
+ */
+#include "spec/interpolate.h"
+
+#include "base/buf.h"
+#include "base/quote.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool name_is_valid(const char *s, size_t len)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    return len && strspn(s, letters) >= len && !(s[0] >= '0' && s[0] <= '9');
+}
+
+static int malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
+{
+    const char *text = arena_strndup(arena, at, len);
+    if (!text)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME} or ${env:NAME:-default}",
+             quote(text, (char[QUOTE_SIZE]){0}));
+    return diag_hint(d, "write $${ where ${ itself is meant");
+}
+
+/* What stands at "${": its value into `out`, its length into *taken. */
+static int fill_in(const char *at, struct arena *arena, struct buf *out, size_t *taken,
+                   struct diag *d)
+{
+    size_t len = strcspn(at, "}");
+    bool closed = at[len] == '}';
+    *taken = len + closed;
+    if (!closed || strncmp(at, "${env:", 6) != 0)
+        return malformed(at, *taken, arena, d);
+    const char *name = at + 6, *end = at + len, *fallback = NULL;
+    size_t name_len = strcspn(name, ":}");
+    if (name + name_len < end && name[name_len + 1] == '-')
+        fallback = name + name_len + 2;
+    if (!name_is_valid(name, name_len) || (name + name_len < end && !fallback))
+        return malformed(at, *taken, arena, d);
+    const char *key = arena_strndup(arena, name, name_len);
+    const char *value = key ? getenv(key) : NULL;
+    if (value && (*value || !fallback)) {
+        buf_put(out, value, strlen(value));
+        return 0;
+    }
+    if (!fallback) {
+        diag_set(d, COLLRUN_ERR_INVALID, "the environment variable %s is not set", key ? key : "");
+        return diag_hint(d, "set it, or give a default: ${env:%s:-default}", key ? key : "");
+    }
+    buf_put(out, fallback, (size_t)(end - fallback));
+    return 0;
+}
+
+int interpolate(const char *text, struct arena *arena, const char **out, struct diag *d)
+{
+    if (!strchr(text, '$')) {
+        *out = text;
+        return 0;
+    }
+    struct buf buf;
+    buf_init(&buf);
+    int code = 0;
+    for (size_t pos = 0; text[pos] && !code;) {
+        size_t taken = 1;
+        if (text[pos] == '$' && text[pos + 1] == '{')
+            code = fill_in(text + pos, arena, &buf, &taken, d);
+        else
+            buf_put(&buf, text + pos, 1);
+        pos += taken + (text[pos] == '$' && text[pos + 1] == '$');
+    }
+    const char *result =
+        code || buf.failed ? NULL : arena_strndup(arena, buf.data ? (char *)buf.data : "", buf.len);
+    buf_fini(&buf);
+    if (code)
+        return code;
+    if (!result)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    *out = result;
+    return 0;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of names, and host ranges.
+ */
+#include "spec/names.h"
+
+#include "base/quote.h"
+
+#include <arpa/inet.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+#define DIGITS "0123456789"
+#define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
+
+static int bad(struct diag *d, const char *text, const char *what)
+{
+    return diag_set(d, COLLRUN_ERR_INVALID, "%s %s", QUOTED(text), what);
+}
+
+int name_check_text(const char *text, struct diag *d)
+{
+    return *text ? 0 : diag_set(d, COLLRUN_ERR_INVALID, "is empty");
+}
+
+int name_check_absolute(const char *text, struct diag *d)
+{
+    return *text == '/' ? 0 : bad(d, text, "is not an absolute path");
+}
+
+/* Only letters of `set`, at most `max`, beginning with a letter or digit. */
+static int check_word(const char *text, const char *set, size_t max, const char *what,
+                      struct diag *d)
+{
+    if (!*text)
+        return diag_set(d, COLLRUN_ERR_INVALID, "a name cannot be empty");
+    if (strspn(text, set) != strlen(text) || !strchr(LETTERS DIGITS, *text))
+        return bad(d, text, what);
+    if (strlen(text) > max)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s is longer than %zu characters", QUOTED(text),
+                        max);
+    return 0;
+}
+
+int name_check_group(const char *text, struct diag *d)
+{
+    return check_word(text, LETTERS DIGITS "_-.", 63,
+                      "is not a group name: letters, digits, \"_\", \"-\" and \".\", beginning "
+                      "with a letter or digit",
+                      d);
+}
+
+int name_check_backend(const char *text, struct diag *d)
+{
+    return check_word(
+        text, LETTERS DIGITS "_-", 31,
+        "is not a backend name: letters, digits, \"_\" and \"-\", beginning with a letter or digit",
+        d);
+}
+
+static int check_variable(const char *text, const char *set, struct diag *d)
+{
+    if (!*text)
+        return diag_set(d, COLLRUN_ERR_INVALID, "a name cannot be empty");
+    if (strspn(text, set) == strlen(text) && !strchr(DIGITS, *text))
+        return 0;
+    int code = bad(d, text, "is not the name of an environment variable");
+    if (strchr(text, '='))
+        diag_hint(d, "values go under env.set, as in {%.*s: %.40s}", (int)strcspn(text, "="), text,
+                  strchr(text, '=') + 1);
+    return code;
+}
+
+int name_check_env(const char *text, struct diag *d)
+{
+    int code = check_variable(text, LETTERS DIGITS "_", d);
+    if (code && strchr(text, '*'))
+        diag_hint(d, "patterns are for env.pass");
+    return code;
+}
+
+int name_check_env_pattern(const char *text, struct diag *d)
+{
+    return check_variable(text, LETTERS DIGITS "_*", d);
+}
+
+bool name_matches(const char *pattern, const char *name)
+{
+    return fnmatch(pattern, name, FNM_NOESCAPE) == 0;
+}
+
+static int check_network(const char *text, const char *slash, struct diag *d)
+{
+    char address[INET6_ADDRSTRLEN] = "";
+    unsigned char bytes[16];
+    size_t len = (size_t)(slash - text);
+    if (len < sizeof address)
+        memcpy(address, text, len);
+    bool v4 = inet_pton(AF_INET, address, bytes) == 1,
+         v6 = !v4 && inet_pton(AF_INET6, address, bytes) == 1;
+    if (!v4 && !v6)
+        return bad(d, text, "is not a network such as 10.2.0.0/16");
+    size_t digits = strspn(slash + 1, DIGITS);
+    long bits = digits && digits <= 3 ? strtol(slash + 1, NULL, 10) : -1;
+    if (slash[1 + digits] || bits < 0 || bits > (v4 ? 32 : 128))
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s: the prefix length is a number from 0 to %d",
+                        QUOTED(text), v4 ? 32 : 128);
+    return 0;
+}
+
+int name_check_interface(const char *text, struct diag *d)
+{
+    const char *slash = strchr(text, '/');
+    if (slash)
+        return check_network(text, slash, d);
+    unsigned char bytes[16];
+    if (inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1) {
+        bad(d, text, "is an address; hosts have different ones");
+        return diag_hint(d, "write the network they share, such as 10.2.0.0/16");
+    }
+    if (!strcmp(text, "default-route"))
+        return 0;
+    if (!*text || strlen(text) >= IF_NAMESIZE || strpbrk(text, " \t:,"))
+        return bad(d, text,
+                   "is not an interface name, a network such as 10.2.0.0/16, or default-route");
+    return 0;
+}
+
+/* ---- hosts ---- */
+
+struct host_list {
+    struct arena *arena;
+    const char *text; /* all of it, for messages */
+    const char **names;
+    uint32_t n, capacity;
+};
+
+static int add_host(struct host_list *list, const char *name, struct diag *d)
+{
+    static const char set[] = LETTERS DIGITS "_-.:";
+    if (!*name || strspn(name, set) != strlen(name) || !strchr(LETTERS DIGITS, *name) ||
+        strlen(name) > 63)
+        return bad(d, list->text, "is not a host name");
+    if (list->n == HOSTS_MAX)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s stands for more than %d hosts",
+                        QUOTED(list->text), HOSTS_MAX);
+    if (list->n == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 8;
+        const char **grown = arena_calloc(list->arena, list->capacity, sizeof *grown);
+        if (!grown)
+            return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        if (list->n)
+            memcpy(grown, list->names, list->n * sizeof *grown);
+        list->names = grown;
+    }
+    list->names[list->n] = arena_strdup(list->arena, name);
+    if (!list->names[list->n])
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    list->n++;
+    return 0;
+}
+
+static int expand(struct host_list *list, const char *head, const char *rest, struct diag *d);
+
+/* One number or range of a bracket: every number of it, as wide as its first one is written. */
+static int expand_range(struct host_list *list, const char *head, const char *range,
+                        const char *after, struct diag *d)
+{
+    size_t width = strspn(range, DIGITS), end_width = 0;
+    const char *end = range;
+    if (range[width] == '-') {
+        end = range + width + 1;
+        end_width = strspn(end, DIGITS);
+    }
+    const char *stop = range[width] == '-' ? end + end_width : range + width;
+    if (!width || width > 9 || end_width > 9 || (range[width] == '-' && !end_width) ||
+        (*stop != ',' && *stop != ']'))
+        return bad(d, list->text, "is not a host range such as gpu[01-16,20]");
+    uint64_t first = strtoull(range, NULL, 10),
+             last = range[width] == '-' ? strtoull(end, NULL, 10) : first;
+    if (last < first)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s: the range runs backwards", QUOTED(list->text));
+    for (uint64_t v = first; v <= last; v++) {
+        char name[128];
+        int n = snprintf(name, sizeof name, "%s%0*" PRIu64, head, (int)width, v);
+        if (n < 0 || (size_t)n >= sizeof name)
+            return bad(d, list->text, "is not a host name");
+        int code = expand(list, name, after, d);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+/* `head` is done; the first bracket of `rest` multiplies it. */
+static int expand(struct host_list *list, const char *head, const char *rest, struct diag *d)
+{
+    char name[128];
+    size_t plain = strcspn(rest, "[");
+    int n = snprintf(name, sizeof name, "%s%.*s", head, (int)(plain < 120 ? plain : 120), rest);
+    if (n < 0 || (size_t)n >= sizeof name)
+        return bad(d, list->text, "is not a host name");
+    if (!rest[plain])
+        return add_host(list, name, d);
+    const char *open = rest + plain, *close = strchr(open, ']');
+    if (!close)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s: \"[\" without \"]\"", QUOTED(list->text));
+    for (const char *range = open + 1; range <= close; range += strcspn(range, ",]") + 1) {
+        int code = expand_range(list, name, range, close + 1, d);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+int name_expand_hosts(const char *text, struct arena *arena, const char ***names, uint32_t *n,
+                      struct diag *d)
+{
+    struct host_list list = {.arena = arena, .text = text};
+    int code = expand(&list, "", text, d);
+    if (code)
+        return code;
+    *names = list.names;
+    *n = list.n;
+    return 0;
+}
+
+int name_check_hosts(const char *text, struct diag *d)
+{
+    struct arena arena;
+    const char **names;
+    uint32_t n;
+    arena_init(&arena);
+    int code = name_expand_hosts(text, &arena, &names, &n, d);
+    arena_fini(&arena);
+    return code;
+}

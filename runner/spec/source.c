@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keeping texts and finding lines in them. A byte order mark at the start belongs to no line.
+ */
+#include "spec/source.h"
+
+#include "base/buf.h"
+#include "base/quote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char bom[] = "\xef\xbb\xbf";
+
+/* How many bytes of line break stand at p: LF, CR, CR LF, NEL, LS, PS. */
+static size_t break_len(const char *p, size_t len)
+{
+    if (len >= 2 && p[0] == '\r' && p[1] == '\n')
+        return 2;
+    if (len >= 1 && (p[0] == '\n' || p[0] == '\r'))
+        return 1;
+    if (len >= 2 && !memcmp(p, "\xc2\x85", 2))
+        return 2;
+    return len >= 3 && (!memcmp(p, "\xe2\x80\xa8", 3) || !memcmp(p, "\xe2\x80\xa9", 3)) ? 3 : 0;
+}
+
+/* Counts the lines and, when `lines` has room for them, notes where each begins. */
+static uint32_t index_lines(const char *text, size_t len, uint32_t *lines)
+{
+    uint32_t n = 1;
+    size_t pos = len >= 3 && !memcmp(text, bom, 3) ? 3 : 0;
+    if (lines)
+        lines[0] = (uint32_t)pos;
+    while (pos < len) {
+        size_t step = break_len(text + pos, len - pos);
+        pos += step ? step : 1;
+        if (step && lines)
+            lines[n] = (uint32_t)pos;
+        n += step > 0;
+    }
+    return n;
+}
+
+struct source *source_add(struct source **list, struct arena *arena, const char *name,
+                          const char *text, size_t len)
+{
+    uint32_t nlines = index_lines(text, len, NULL);
+    uint32_t *lines = arena_calloc(arena, nlines, sizeof *lines);
+    struct source *source = arena_alloc(arena, sizeof *source);
+    if (!lines || !source)
+        return NULL;
+    index_lines(text, len, lines);
+    *source = (struct source){name, text, len, lines, nlines, NULL};
+    while (*list)
+        list = &(*list)->next;
+    *list = source;
+    return source;
+}
+
+const struct source *source_find(const struct source *list, const char *name)
+{
+    if (!name)
+        return list;
+    for (; list; list = list->next)
+        if (!strcmp(list->name, name))
+            return list;
+    return NULL;
+}
+
+const char *source_line(const struct source *source, uint32_t line, size_t *len)
+{
+    if (!line || line > source->nlines)
+        return NULL;
+    size_t start = source->lines[line - 1], pos = start;
+    while (pos < source->len && !break_len(source->text + pos, source->len - pos))
+        pos++;
+    *len = pos - start;
+    return source->text + start;
+}
+
+static int file_error(struct diag *d, const char *file, int err)
+{
+    if (err == EISDIR)
+        diag_set(d, COLLRUN_ERR_INVALID, "this is a directory, not a job file");
+    else
+        diag_sys(d, err, "cannot read the job file");
+    d->loc.file = file;
+    return d->code;
+}
+
+/* Everything up to the end, or a little more than SOURCE_MAX: then it is too long. */
+static int read_all(int fd, struct buf *out)
+{
+    while (out->len <= SOURCE_MAX) {
+        void *room = buf_reserve(out, 65536);
+        if (!room)
+            return ENOMEM;
+        ssize_t n = read(fd, room, 65536);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : 0;
+        buf_commit(out, (size_t)n);
+    }
+    return 0;
+}
+
+int source_read(struct source **list, struct arena *arena, const char *file, struct source **out,
+                struct diag *d)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return file_error(d, file, errno);
+    struct buf bytes;
+    buf_init(&bytes);
+    int err = read_all(fd, &bytes);
+    close(fd);
+    char *text = err ? NULL : arena_strndup(arena, bytes.data ? (char *)bytes.data : "", bytes.len);
+    struct source *source = text ? source_add(list, arena, file, text, bytes.len) : NULL;
+    size_t len = bytes.len;
+    buf_fini(&bytes);
+    if (err || !source)
+        return file_error(d, file, err ? err : ENOMEM);
+    if (len > SOURCE_MAX) {
+        diag_set(d, COLLRUN_ERR_INVALID, "the file is larger than 4 MiB");
+        d->loc.file = file;
+        return d->code;
+    }
+    *out = source;
+    return 0;
+}
+
+/* What YAML 1.2 calls printable, plus the line breaks. */
+static bool allowed(uint32_t c)
+{
+    if (c < 0x20)
+        return c == '\t' || c == '\n' || c == '\r';
+    return c != 0x7f && (c < 0x80 || c == 0x85 || c >= 0xa0) && c != 0xfffe && c != 0xffff &&
+           c != 0xfeff;
+}
+
+static uint32_t decode(const char *s, size_t len)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    uint32_t c = len == 1 ? p[0] : p[0] & (0xffu >> (len + 1));
+    for (size_t i = 1; i < len; i++)
+        c = c << 6 | (p[i] & 0x3f);
+    return c;
+}
+
+static int bad_character(const struct source *source, uint32_t line, uint32_t column, const char *p,
+                         size_t len, struct diag *d)
+{
+    struct diag_loc loc = {source->name, line, column, 1};
+    if (!len)
+        diag_at(d, loc, "this byte, 0x%02x, is not UTF-8", (unsigned char)*p);
+    else if (!*p)
+        diag_at(d, loc, "a NUL byte");
+    else if (decode(p, len) == 0xfeff)
+        diag_at(d, loc, "a byte order mark in the middle of the file");
+    else
+        diag_at(d, loc, "the control character U+%04X is not allowed", decode(p, len));
+    if (!len)
+        diag_hint(d, "save the file as UTF-8");
+    else
+        diag_hint(d, "in double quotes, YAML can spell it with a backslash, as in \"\\x%02x\"",
+                  decode(p, len) & 0xff);
+    if (len && decode(p, len) > 0xff)
+        d->hint[0] = '\0';
+    return d->code;
+}
+
+int source_check(const struct source *source, struct diag *d)
+{
+    const char *text = source->text;
+    size_t len = source->len;
+    bool utf16 = len >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2));
+    if (utf16) {
+        diag_at(d, (struct diag_loc){source->name, 1, 1, 1}, "this file is UTF-16");
+        return diag_hint(d, "save it as UTF-8");
+    }
+    for (uint32_t line = 1; line <= source->nlines; line++) {
+        size_t line_len = 0;
+        const char *p = source_line(source, line, &line_len);
+        for (uint32_t column = 1; line_len; column++) {
+            size_t n = utf8_len(p, line_len);
+            if (!n || !allowed(decode(p, n)))
+                return bad_character(source, line, column, p, n, d);
+            p += n;
+            line_len -= n;
+        }
+    }
+    return 0;
+}

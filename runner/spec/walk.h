@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reader that the schema table drives: a node tree in, a C structure out, every error at its
+ * place, none of them the end. What is wrong or missing keeps its default, so that checks across
+ * keys can still be made.
+ */
+#ifndef SPEC_WALK_H
+#define SPEC_WALK_H
+
+#include "spec/diag_list.h"
+#include "spec/node.h"
+#include "spec/schema.h"
+
+/* Fills `out`, zeroed by the caller, from `root`. Errors go to `diags`. */
+void walk_read(const struct schema_type *type, const struct node *root, void *out,
+               struct arena *arena, struct diag_list *diags);
+
+#endif

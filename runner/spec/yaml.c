@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libyaml's events, walked by recursive descent (its document API neither tells duplicate keys
+ * apart nor survives an alias to a node that is still open). The first thing that libyaml cannot
+ * read ends the walk, as do the bounds; a duplicate key, a custom tag or a variable that is not set
+ * is noted, and reading goes on, so that a user sees them all.
+ *
+ * What libyaml says of a syntax error is put into the words of someone who writes a job file.
+ */
+#include "spec/yaml.h"
+
+#include "base/quote.h"
+#include "spec/interpolate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yaml.h>
+
+struct anchor {
+    const char *name;
+    struct node *node; /* complete once closed */
+    struct diag_loc loc;
+    bool open;
+};
+
+struct yaml_reader {
+    yaml_parser_t parser;
+    const struct source *source;
+    const char *file;
+    struct arena *arena;
+    struct diag_list *diags;
+    struct anchor anchors[YAML_ANCHORS_MAX];
+    uint32_t nanchors;
+    uint32_t depth;
+    uint64_t weight; /* of all that has been read */
+    bool aliased;
+};
+
+static struct diag_loc loc_of(const struct yaml_reader *r, const yaml_mark_t *start,
+                              const yaml_mark_t *end)
+{
+    struct diag_loc loc = {
+        .file = r->file, .line = (uint32_t)start->line + 1, .column = (uint32_t)start->column + 1};
+    bool one_line = end && end->line == start->line && end->column > start->column;
+    loc.width = one_line ? (uint32_t)(end->column - start->column) : 1;
+    return loc;
+}
+
+static struct diag_loc event_loc(const struct yaml_reader *r, const yaml_event_t *event)
+{
+    return loc_of(r, &event->start_mark, &event->end_mark);
+}
+
+/* Notes an error; always negative, for those who cannot go on. */
+static int note(struct yaml_reader *r, const struct diag *d)
+{
+    diag_list_add(r->diags, d);
+    return d->code;
+}
+
+static int out_of_memory(struct yaml_reader *r)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return note(r, &d);
+}
+
+/* ---- syntax errors ---- */
+
+struct wording {
+    const char *libyaml, *ours, *hint;
+};
+
+static const struct wording wordings[] = {
+    {"mapping values are not allowed in this context", "a \":\" is not expected here",
+     "does the line above begin where it should? a text that holds \": \" needs quotes"},
+    {"could not find expected ':'",
+     "this line is neither \"key: value\" nor the continuation of a text", "is a \":\" missing?"},
+    {"did not find expected key", "a key is expected here",
+     "do the lines of this mapping begin in the same column?"},
+    {"did not find expected '-' indicator", "a \"- \" is expected here",
+     "do the items of this list begin in the same column?"},
+    {"did not find expected ',' or ']'", "a \",\" or \"]\" is expected here", NULL},
+    {"did not find expected ',' or '}'", "a \",\" or \"}\" is expected here", NULL},
+    {"did not find expected node content", "a value is expected here", NULL},
+    {"did not find expected <document start>", "this does not belong to the mapping above",
+     "do all top-level keys begin in the first column?"},
+    {"block sequence entries are not allowed in this context", "a list cannot begin here",
+     "put it on a line of its own"},
+    {"block mapping entries are not allowed in this context", "a mapping cannot begin here",
+     "put it on a line of its own"},
+    {"mapping keys are not allowed in this context", "a key cannot stand here", NULL},
+    {"found unexpected end of stream", "the file ends inside a quoted text",
+     "is the closing quote missing?"},
+    {"found unexpected document indicator", "a document ends inside a quoted text",
+     "is the closing quote missing?"},
+    {"found unknown escape character", "this is not an escape that YAML knows",
+     "in single quotes, a backslash is a backslash"},
+    {"did not find expected hexadecimal number", "an escape without its hexadecimal digits",
+     "in single quotes, a backslash is a backslash"},
+    {"found a tab character where an indentation space is expected", "a tab cannot indent",
+     "use spaces"},
+    {"found a tab character that violates indentation", "a tab cannot indent", "use spaces"},
+    {"found undefined tag handle", "custom tags are not allowed", NULL},
+    {"found incompatible YAML document", "this version of YAML is not supported",
+     "leave the %YAML line out"},
+};
+
+static const struct wording contexts[] = {
+    {"while parsing a flow mapping", "the { it belongs to", NULL},
+    {"while parsing a flow sequence", "the [ it belongs to", NULL},
+    {"while scanning a quoted scalar", "the quoted text begins here", NULL},
+    {"while parsing a block mapping", "the mapping begins here", NULL},
+    {"while parsing a block collection", "the list begins here", NULL},
+    {"while scanning a simple key", "the line begins here", NULL},
+};
+
+static const struct wording *find_wording(const struct wording *table, size_t n,
+                                          const char *libyaml)
+{
+    for (size_t i = 0; libyaml && i < n; i++)
+        if (!strcmp(table[i].libyaml, libyaml))
+            return &table[i];
+    return NULL;
+}
+
+/* A character that may not begin a value: a tab, %, @ or `. */
+static int bad_start(struct yaml_reader *r, struct diag_loc loc)
+{
+    size_t len = 0;
+    const char *line = source_line(r->source, loc.line, &len);
+    size_t pos = 0;
+    for (uint32_t column = 1; line && column < loc.column && pos < len; column++)
+        pos += utf8_len(line + pos, len - pos);
+    struct diag d;
+    if (!line || pos >= len) {
+        diag_at(&d, loc, "a value cannot begin here");
+    } else if (line[pos] == '\t') {
+        diag_at(&d, loc, "a tab cannot indent");
+        diag_hint(&d, "use spaces");
+    } else {
+        diag_at(&d, loc, "a value cannot begin with \"%c\"", line[pos]);
+        diag_hint(&d, "put it in quotes");
+    }
+    return note(r, &d);
+}
+
+/* An end of input is shown where the last character is, not on an empty line after it. */
+static struct diag_loc clamp(const struct yaml_reader *r, struct diag_loc loc)
+{
+    size_t len = 0;
+    while (loc.line > 1 && (!source_line(r->source, loc.line, &len) || (!len && loc.column == 1))) {
+        loc.line--;
+        source_line(r->source, loc.line, &len);
+        loc.column = (uint32_t)len + 1;
+    }
+    return loc;
+}
+
+static int syntax_error(struct yaml_reader *r)
+{
+    const yaml_parser_t *p = &r->parser;
+    if (p->error == YAML_MEMORY_ERROR)
+        return out_of_memory(r);
+    struct diag_loc loc = clamp(r, loc_of(r, &p->problem_mark, NULL));
+    const char *problem = p->problem ? p->problem : "this is not YAML";
+    if (!strcmp(problem, "found character that cannot start any token"))
+        return bad_start(r, loc);
+    size_t n = sizeof wordings / sizeof wordings[0];
+    const struct wording *words = find_wording(wordings, n, problem);
+    struct diag d;
+    diag_at(&d, loc, "%s%s", words ? "" : "YAML: ", words ? words->ours : problem);
+    if (words && words->hint)
+        diag_hint(&d, "%s", words->hint);
+    const struct wording *context =
+        find_wording(contexts, sizeof contexts / sizeof contexts[0], p->context);
+    struct diag_loc second = loc_of(r, &p->context_mark, NULL);
+    if (context && (second.line != loc.line || second.column != loc.column))
+        diag_second(&d, second, "%s", context->ours);
+    return note(r, &d);
+}
+
+/* ---- bounds ---- */
+
+static int add_weight(struct yaml_reader *r, uint64_t weight, struct diag_loc loc)
+{
+    r->weight += weight;
+    if (r->weight <= YAML_NODES_MAX)
+        return 0;
+    struct diag d;
+    diag_at(&d, loc, "more than %d values%s", YAML_NODES_MAX,
+            r->aliased ? ", counting what aliases repeat" : "");
+    return note(r, &d);
+}
+
+static int enter(struct yaml_reader *r, struct diag_loc loc)
+{
+    if (++r->depth <= YAML_DEPTH_MAX)
+        return 0;
+    struct diag d;
+    diag_at(&d, loc, "nested more than %d levels deep", YAML_DEPTH_MAX);
+    return note(r, &d);
+}
+
+/* ---- values ---- */
+
+static int next_event(struct yaml_reader *r, yaml_event_t *event)
+{
+    return yaml_parser_parse(&r->parser, event) ? 0 : syntax_error(r);
+}
+
+static int add_anchor(struct yaml_reader *r, const yaml_char_t *name, struct node *node)
+{
+    if (!name)
+        return 0;
+    struct diag d;
+    if (r->nanchors == YAML_ANCHORS_MAX) {
+        diag_at(&d, node->loc, "more than %d anchors", YAML_ANCHORS_MAX);
+        return note(r, &d);
+    }
+    const char *copy = arena_strdup(r->arena, (const char *)name);
+    if (!copy)
+        return out_of_memory(r);
+    r->anchors[r->nanchors++] =
+        (struct anchor){.name = copy, .node = node, .loc = node->loc, .open = true};
+    return 0;
+}
+
+static void close_anchor(struct yaml_reader *r, const struct node *node)
+{
+    for (uint32_t i = r->nanchors; i-- > 0;)
+        if (r->anchors[i].node == node)
+            r->anchors[i].open = false;
+}
+
+/* An alias: a copy of the node, standing where the alias stands, sharing what is below. */
+static int read_alias(struct yaml_reader *r, const yaml_event_t *event, struct node **out)
+{
+    const char *name = (const char *)event->data.alias.anchor;
+    struct diag_loc loc = event_loc(r, event);
+    const struct anchor *anchor = NULL;
+    for (uint32_t i = r->nanchors; i-- > 0 && !anchor;)
+        if (!strcmp(r->anchors[i].name, name))
+            anchor = &r->anchors[i];
+    struct diag d;
+    if (!anchor) {
+        diag_at(&d, loc, "no anchor &%.64s before this alias", name);
+        return note(r, &d);
+    }
+    if (anchor->open) {
+        diag_at(&d, loc, "the alias *%.64s stands inside what it repeats", name);
+        diag_second(&d, anchor->loc, "&%.64s begins here", name);
+        return note(r, &d);
+    }
+    r->aliased = true;
+    struct node *copy = arena_memdup(r->arena, anchor->node, sizeof *copy);
+    if (!copy)
+        return out_of_memory(r);
+    copy->loc = loc;
+    copy->text_column = 0;
+    *out = copy;
+    return add_weight(r, copy->weight, loc);
+}
+
+/* Core tags say what the value is anyway; any other is an error. Returns the tag's word, or "". */
+static const char *check_tag(struct yaml_reader *r, const yaml_char_t *tag, struct diag_loc loc)
+{
+    static const char prefix[] = "tag:yaml.org,2002:";
+    static const char *const core[] = {"str", "int", "float", "bool", "null", "map", "seq"};
+    const char *s = (const char *)tag;
+    if (!s)
+        return "";
+    if (!strcmp(s, "!"))
+        return "str";
+    for (size_t i = 0; i < sizeof core / sizeof core[0]; i++)
+        if (!strncmp(s, prefix, sizeof prefix - 1) && !strcmp(s + sizeof prefix - 1, core[i]))
+            return core[i];
+    struct diag d;
+    diag_at(&d, loc, "the tag %s: custom tags are not allowed", quote(s, (char[QUOTE_SIZE]){0}));
+    loc.width = 1;
+    d.loc = loc;
+    note(r, &d);
+    return "";
+}
+
+/* Where the text of a scalar stands in the file, if it stands there letter by letter. */
+static uint32_t find_text(const struct yaml_reader *r, const struct node *node, size_t text_len)
+{
+    size_t len = 0;
+    const char *line = source_line(r->source, node->loc.line, &len);
+    size_t pos = 0;
+    for (uint32_t column = 1; line && column < node->loc.column && pos < len; column++)
+        pos += utf8_len(line + pos, len - pos);
+    bool quoted = line && pos < len && (line[pos] == '"' || line[pos] == '\'');
+    pos += quoted;
+    if (!line || pos > len || len - pos < text_len || memcmp(line + pos, node->text, text_len) != 0)
+        return 0;
+    return node->loc.column + quoted;
+}
+
+static int read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct node *node)
+{
+    const char *tag = check_tag(r, event->data.scalar.tag, node->loc);
+    node->kind = NODE_SCALAR;
+    node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    if (*tag)
+        node->plain = strcmp(tag, "str") != 0;
+    size_t len = event->data.scalar.length;
+    const char *text = arena_strndup(r->arena, (const char *)event->data.scalar.value, len);
+    if (!text)
+        return out_of_memory(r);
+    node->text = text;
+    struct diag d;
+    if (strlen(text) != len) {
+        diag_at(&d, node->loc, "a text cannot hold a NUL character");
+        note(r, &d);
+        return 0;
+    }
+    node->text_column = *tag ? 0 : find_text(r, node, len);
+    if (interpolate(text, r->arena, &node->text, &d) < 0) {
+        d.loc = node->loc;
+        note(r, &d);
+    } else if (node->text != text) {
+        node->text_column = 0;
+    }
+    return 0;
+}
+
+static int read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out);
+
+/* A growing array in the arena. */
+static void *grow(struct arena *arena, void *items, uint32_t n, size_t size)
+{
+    if (n & (n - 1) || (n && n < 8)) /* room for 8, then for powers of two */
+        return items;
+    void *grown = arena_calloc(arena, n ? 2 * (size_t)n : 8, size);
+    if (grown && n)
+        memcpy(grown, items, n * size);
+    return grown;
+}
+
+static int read_list(struct yaml_reader *r, struct node *node)
+{
+    node->kind = NODE_LIST;
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(r, &event) < 0)
+            return COLLRUN_ERR_INVALID;
+        if (event.type == YAML_SEQUENCE_END_EVENT) {
+            yaml_event_delete(&event);
+            return 0;
+        }
+        struct node *item = NULL;
+        int code = read_value(r, &event, &item);
+        yaml_event_delete(&event);
+        if (code < 0)
+            return code;
+        node->items = grow(r->arena, node->items, node->n, sizeof(struct node *));
+        if (!node->items)
+            return out_of_memory(r);
+        node->items[node->n++] = item;
+        node->weight += item->weight;
+    }
+}
+
+/* The key in an event: a scalar that is not null. NULL, with an error noted, for anything else. */
+static const char *read_key(struct yaml_reader *r, const yaml_event_t *event)
+{
+    struct diag d;
+    bool scalar = event->type == YAML_SCALAR_EVENT;
+    const char *text = scalar ? (const char *)event->data.scalar.value : "";
+    bool plain = scalar && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    if (!scalar || (plain && !*text)) {
+        diag_at(&d, event_loc(r, event), "a key must be a plain text");
+        note(r, &d);
+        return NULL;
+    }
+    if (plain && !strcmp(text, "<<")) {
+        diag_at(&d, event_loc(r, event), "merge keys (<<) are not part of YAML 1.2");
+        diag_hint(&d, "an alias can stand for a whole value: key: *name");
+        note(r, &d);
+        return NULL;
+    }
+    if (strlen(text) != event->data.scalar.length) {
+        diag_at(&d, event_loc(r, event), "a key cannot hold a NUL character");
+        note(r, &d);
+        return NULL;
+    }
+    check_tag(r, event->data.scalar.tag, event_loc(r, event));
+    const char *copy = arena_strdup(r->arena, text);
+    if (!copy)
+        out_of_memory(r);
+    return copy;
+}
+
+static int read_map(struct yaml_reader *r, struct node *node)
+{
+    node->kind = NODE_MAP;
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(r, &event) < 0)
+            return COLLRUN_ERR_INVALID;
+        if (event.type == YAML_MAPPING_END_EVENT) {
+            yaml_event_delete(&event);
+            return 0;
+        }
+        struct node_entry entry = {.key = read_key(r, &event), .loc = event_loc(r, &event)};
+        struct node *skipped = NULL;
+        bool nested =
+            event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        int code = nested ? read_value(r, &event, &skipped) : 0;
+        yaml_event_delete(&event);
+        if (code < 0 || next_event(r, &event) < 0)
+            return COLLRUN_ERR_INVALID;
+        code = read_value(r, &event, &entry.value);
+        yaml_event_delete(&event);
+        if (code < 0)
+            return code;
+        node->weight += entry.value->weight;
+        if (!entry.key)
+            continue;
+        node->entries = grow(r->arena, node->entries, node->n, sizeof *node->entries);
+        if (!node->entries)
+            return out_of_memory(r);
+        node->entries[node->n++] = entry;
+    }
+}
+
+/* ---- duplicate keys ---- */
+
+static int compare_entries(const void *left, const void *right)
+{
+    const struct node_entry *a = *(const struct node_entry *const *)left;
+    const struct node_entry *b = *(const struct node_entry *const *)right;
+    int order = strcmp(a->key, b->key);
+    return order ? order : a < b ? -1 : a > b;
+}
+
+/* Notes keys that repeat an earlier one, and removes them. */
+static int drop_duplicates(struct yaml_reader *r, struct node *map)
+{
+    if (map->n < 2)
+        return 0;
+    struct node_entry **sorted = malloc(map->n * sizeof(struct node_entry *));
+    if (!sorted)
+        return out_of_memory(r);
+    for (uint32_t i = 0; i < map->n; i++)
+        sorted[i] = &map->entries[i];
+    qsort(sorted, map->n, sizeof(struct node_entry *), compare_entries);
+    const struct node_entry *first = sorted[0];
+    for (uint32_t i = 1; i < map->n; i++) {
+        if (strcmp(sorted[i]->key, first->key) != 0) {
+            first = sorted[i];
+            continue;
+        }
+        struct diag d;
+        diag_at(&d, sorted[i]->loc, "the key %s stands here twice",
+                quote(first->key, (char[QUOTE_SIZE]){0}));
+        diag_second(&d, first->loc, "first here");
+        note(r, &d);
+        sorted[i]->value = NULL;
+    }
+    free(sorted);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < map->n; i++)
+        if (map->entries[i].value)
+            map->entries[kept++] = map->entries[i];
+    map->n = kept;
+    return 0;
+}
+
+static int read_collection(struct yaml_reader *r, yaml_event_t *event, struct node *node)
+{
+    bool map = event->type == YAML_MAPPING_START_EVENT;
+    const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
+    const yaml_char_t *anchor =
+        map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
+    check_tag(r, tag, node->loc);
+    node->loc.width = 1;
+    int code = enter(r, node->loc);
+    if (code == 0)
+        code = add_anchor(r, anchor, node);
+    if (code == 0)
+        code = map ? read_map(r, node) : read_list(r, node);
+    if (code == 0 && map)
+        code = drop_duplicates(r, node);
+    close_anchor(r, node);
+    r->depth--;
+    return code;
+}
+
+static int read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out)
+{
+    if (event->type == YAML_ALIAS_EVENT)
+        return read_alias(r, event, out);
+    struct node *node = arena_alloc(r->arena, sizeof *node);
+    if (!node)
+        return out_of_memory(r);
+    node->loc = event_loc(r, event);
+    node->weight = 1;
+    *out = node;
+    int code = add_weight(r, 1, node->loc);
+    if (code < 0)
+        return code;
+    if (event->type != YAML_SCALAR_EVENT)
+        return read_collection(r, event, node);
+    code = read_scalar(r, event, node);
+    if (code == 0)
+        code = add_anchor(r, event->data.scalar.anchor, node);
+    close_anchor(r, node);
+    return code;
+}
+
+/* ---- the document ---- */
+
+static int empty_document(struct yaml_reader *r)
+{
+    struct diag d;
+    diag_at(&d, (struct diag_loc){r->file, 1, 1, 1}, "%s",
+            r->source->len ? "nothing but comments here" : "the file is empty");
+    diag_hint(
+        &d, "the smallest job: {version: 1, processes: {count: 4}, workloads: [{plugin: hello}]}");
+    return note(r, &d);
+}
+
+/* Reads up to the event after the first document. */
+static int read_document(struct yaml_reader *r, struct node **root)
+{
+    yaml_event_t event;
+    bool seen = false;
+    for (;;) {
+        if (next_event(r, &event) < 0)
+            return COLLRUN_ERR_INVALID;
+        yaml_event_type_t type = event.type;
+        struct diag_loc loc = event_loc(r, &event);
+        int code = 0;
+        if (type == YAML_DOCUMENT_START_EVENT && seen) {
+            struct diag d;
+            diag_at(&d, loc, "a second document begins here; a job file holds one");
+            code = note(r, &d);
+        } else if (type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT ||
+                   type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT) {
+            code = read_value(r, &event, root);
+            seen = true;
+        }
+        yaml_event_delete(&event);
+        if (code < 0)
+            return code;
+        if (type == YAML_STREAM_END_EVENT)
+            return seen ? 0 : empty_document(r);
+    }
+}
+
+int yaml_read(const struct source *source, const char *file, struct arena *arena,
+              struct node **root, struct diag_list *diags)
+{
+    struct yaml_reader *r = calloc(1, sizeof *r);
+    struct diag d;
+    if (!r || !yaml_parser_initialize(&r->parser)) {
+        free(r);
+        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        diag_list_add(diags, &d);
+        return d.code;
+    }
+    r->source = source;
+    r->file = file;
+    r->arena = arena;
+    r->diags = diags;
+    int code = source_check(source, &d);
+    if (code < 0) {
+        d.loc.file = file;
+        note(r, &d);
+    } else {
+        size_t start = source->lines[0]; /* after a byte order mark */
+        yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+        yaml_parser_set_input_string(&r->parser, (const unsigned char *)source->text + start,
+                                     source->len - start);
+        struct node *result = NULL;
+        code = read_document(r, &result);
+        if (code == 0)
+            *root = result;
+    }
+    yaml_parser_delete(&r->parser);
+    free(r);
+    return code;
+}
