@@ -73,11 +73,13 @@ static int start_agents(struct supervisor *s, struct diag *d)
     return COLLRUN_OK;
 }
 
-static int tell_verdict(const struct supervisor *s)
+static int tell_verdict(struct supervisor *s)
 {
     struct verdict v;
     char others[512];
     cause_find(s->desc, s->ranks, &s->trouble, s->trouble_ns, &v);
+    live_wipe(&s->live);
+    rundir_result(s->rundir, s->ranks, &v, s->desc->attempt + 1);
     if (v.class == CAUSE_NONE)
         return 0;
     if (v.class == CAUSE_INTERRUPTED)

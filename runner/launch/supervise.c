@@ -72,6 +72,7 @@ static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
         loop_timer_clear(s->loop, &s->start);
         if (s->job->timeouts.run.v)
             loop_timer_set(s->loop, &s->run, (uint64_t)s->job->timeouts.run.v);
+        rundir_event(s->rundir, "running", NULL);
         everybody_to(s, STAGE_RUNNING, WIRE_GO);
         break;
     case STAGE_DONE:
@@ -139,6 +140,8 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     state->pid = (pid_t)read_u32(&r);
     if (state->pid) {
         reach(s, f->rank, STAGE_SPAWNED);
+        rundir_event(s->rundir, "spawned",
+                     json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
         return;
     }
     state->failed = true;
@@ -164,6 +167,8 @@ static void on_failed(struct supervisor *s, const struct wire_frame *f)
     snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
     state->operation = read_u64(&r);
     wire_read_diag(&r, &state->failure);
+    rundir_event(s->rundir, "failed",
+                 json_pack("{s:i, s:s}", "rank", (int)f->rank, "error", state->failure.text));
     rank_sign(s, f->rank);
 }
 
@@ -176,10 +181,45 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
         return;
     state->exited = true;
     state->status = (int)read_u32(&r);
+    state->user_us = read_u64(&r);
+    state->system_us = read_u64(&r);
+    state->max_rss = read_u64(&r);
     s->nexited++;
+    rundir_event(s->rundir, "exited",
+                 json_pack("{s:i, s:i}", "rank", (int)f->rank, "status", state->status));
     if (cause_of(state) != CAUSE_NONE)
         rank_sign(s, f->rank);
     rdv_rank_gone(s->rdv, f->rank, "ended while the group was being formed");
+}
+
+static void on_progress(struct supervisor *s, const struct wire_frame *f)
+{
+    struct reader r;
+    struct arena arena;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint32_t workload = read_u32(&r);
+    uint64_t done = read_u64(&r), total = read_u64(&r);
+    const char *what = read_str(&r, &arena);
+    if (!r.bad)
+        live_progress(&s->live, f->rank, workload, done, total, what);
+    arena_fini(&arena);
+}
+
+static void on_metric(struct supervisor *s, const struct wire_frame *f)
+{
+    struct reader r;
+    struct arena arena;
+    double value;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint32_t workload = read_u32(&r);
+    const char *name = read_str(&r, &arena);
+    uint64_t bits = read_u64(&r);
+    memcpy(&value, &bits, sizeof value);
+    if (!r.bad)
+        rundir_metric(s->rundir, f->rank, workload, name, value);
+    arena_fini(&arena);
 }
 
 static void on_log(struct supervisor *s, const struct wire_frame *f)
@@ -192,6 +232,7 @@ static void on_log(struct supervisor *s, const struct wire_frame *f)
     unsigned most = s->options->quiet     ? COLLRUN_LOG_ERROR
                     : s->options->verbose ? COLLRUN_LOG_DEBUG
                                           : COLLRUN_LOG_WARN;
+    live_wipe(&s->live);
     if (!r.bad && level <= most)
         fprintf(stderr, "collrun: rank %u: %s: %s\n", f->rank, levels[level & 3], text);
 }
@@ -226,6 +267,7 @@ static void on_output(struct supervisor *s, const struct wire_frame *f)
         broken_frame(s, f);
         return;
     }
+    rundir_output(s->rundir, s->desc->attempt, f->rank, stream, f->payload + r.pos, f->len - r.pos);
     output_take(s->output, f->rank, stream, realtime_ns, f->payload + r.pos, f->len - r.pos);
 }
 
@@ -266,9 +308,16 @@ static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
     case WIRE_LEAVE:
         on_store(s, f);
         break;
-    default: /* PROGRESS and METRIC are for those who ask to see them */
+    case WIRE_PROGRESS:
+        on_progress(s, f);
+        break;
+    case WIRE_METRIC:
+        on_metric(s, f);
+        break;
+    default:
         break;
     }
+    s->live.up = s->at_least[STAGE_SPAWNED] - s->nexited;
 }
 
 static void on_bye(struct host *host)
@@ -467,6 +516,12 @@ static void give_credit(void *ctx, uint32_t host, uint32_t bytes)
                   sizeof payload);
 }
 
+static void about_to_write(void *ctx)
+{
+    struct supervisor *s = ctx;
+    live_wipe(&s->live);
+}
+
 static void stdout_broken(void *ctx)
 {
     struct diag d;
@@ -491,20 +546,28 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     s->loop = loop_new();
     s->rdv = rdv_new(desc, (struct rdv_output){.send = send_store, .ctx = s});
     s->output = s->loop ? output_new(s->loop, job, desc,
-                                     (struct output_hooks){
-                                         .credit = give_credit, .broken = stdout_broken, .ctx = s})
+                                     (struct output_hooks){.credit = give_credit,
+                                                           .writing = about_to_write,
+                                                           .broken = stdout_broken,
+                                                           .ctx = s})
                         : NULL;
-    if (arena_failed(&s->arena) || s->desc_bytes.failed || !s->loop || !s->rdv || !s->output)
+    int live = s->loop ? live_init(&s->live, s->loop, desc, stderr, options->quiet)
+                       : COLLRUN_ERR_NO_MEMORY;
+    if (live != COLLRUN_OK || arena_failed(&s->arena) || s->desc_bytes.failed || !s->loop ||
+        !s->rdv || !s->output)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
     loop_timer_set(s->loop, &s->pulse, SECOND_NS);
-    return COLLRUN_OK;
+    s->rundir = rundir_open(job, desc, d);
+    return d->code;
 }
 
 void supervisor_fini(struct supervisor *s)
 {
     for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
         conn_close(&s->hosts[h].conn);
+    live_fini(&s->live);
+    rundir_close(s->rundir);
     output_free(s->output);
     rdv_free(s->rdv);
     loop_free(s->loop);

@@ -11,7 +11,9 @@
 
 #include "base/conn.h"
 #include "launch/launch.h"
+#include "tell/live.h"
 #include "tell/output.h"
+#include "tell/rundir.h"
 #include "watch/cause.h"
 #include "watch/rendezvous.h"
 
@@ -40,6 +42,8 @@ struct supervisor {
     uint32_t nexited;
     struct rdv *rdv;
     struct output *output;
+    struct live live;
+    struct rundir *rundir; /* NULL without logging.dir */
     struct loop_timer start, run, rendezvous, ladder_timer, pulse;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */

@@ -37,6 +37,7 @@ struct rank_state {
     uint64_t operation; /* number in that group */
     bool exited;
     int status; /* of wait(2) */
+    uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
 };
 
 /* "waiting for its process", "loading plugins", ...: what a rank in this stage is doing. */

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The live line: on a terminal, a job that takes longer than a second shows one line on stderr that
+ * says how many ranks are up, what each group does, and how far each workload is. It is redrawn a
+ * few times a second, wiped before anything else is printed, and gone at the end. Not on a
+ * terminal, with --quiet or TERM=dumb, nothing of it is ever written.
+ */
+#ifndef TELL_LIVE_H
+#define TELL_LIVE_H
+
+#include "base/desc.h"
+#include "base/loop.h"
+
+#include <stdio.h>
+
+struct live_group {             /* totals over all ranks */
+    uint64_t operations, bytes; /* so far */
+    double operations_per_s, bytes_per_s;
+    uint64_t shown_operations, shown_bytes;
+};
+
+struct live_work {          /* of one workload: sums over its ranks of what collrun_progress said */
+    uint64_t *done, *total; /* per rank */
+    uint64_t first_ns;      /* of the first word */
+    char what[48];
+};
+
+struct live {
+    struct loop *loop;
+    const struct desc *desc;
+    FILE *out;
+    bool on, drawn;
+    uint64_t begin_ns, shown_ns;
+    uint32_t up; /* ranks that run */
+    struct live_group *groups;
+    struct live_work *works;
+    struct loop_timer timer;
+    struct arena arena;
+};
+
+int live_init(struct live *l, struct loop *loop, const struct desc *desc, FILE *out, bool quiet);
+void live_fini(struct live *l); /* wipes the line */
+void live_wipe(struct live *l); /* before something else is printed on the terminal */
+void live_progress(struct live *l, uint32_t rank, uint32_t workload, uint64_t done, uint64_t total,
+                   const char *what);
+
+/* The line as it would be shown now on a terminal that is `width` wide; for tests. */
+void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t size);
+
+#endif

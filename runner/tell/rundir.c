@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files are opened at their first byte, so that a quiet rank leaves none. result.json is written
+ * beside its name and then renamed: whoever sees it, sees all of it.
+ */
+#include "tell/rundir.h"
+
+#include "base/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct log_file {
+    int fd; /* -1: not open */
+    bool dead;
+    uint64_t len;
+};
+
+struct rundir {
+    const struct job *job;
+    const struct desc *desc;
+    int dir;
+    uint64_t begin_ns;
+    uint32_t attempt;       /* that the files below belong to */
+    struct log_file *files; /* two per rank */
+    struct log_file events;
+    json_t *metrics; /* rank -> name -> last value */
+    bool complained;
+};
+
+static void complain(struct rundir *rd, const char *what)
+{
+    if (!rd->complained)
+        fprintf(stderr, "collrun: warning: %s/%s: %s; the job goes on, its log does not\n",
+                rd->desc->run_dir, what, strerror(errno));
+    rd->complained = true;
+}
+
+/* mkdir -p */
+static int make_dirs(const char *path)
+{
+    char part[4096];
+    size_t len = strlen(path);
+    if (len >= sizeof part)
+        return ENAMETOOLONG;
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) < 0 && errno != EEXIST)
+            return errno;
+    }
+    return 0;
+}
+
+struct rundir *rundir_open(const struct job *job, const struct desc *desc, struct diag *d)
+{
+    diag_init(d);
+    if (!desc->run_dir[0])
+        return NULL;
+    int err = make_dirs(desc->run_dir);
+    struct rundir *rd = err ? NULL : calloc(1, sizeof *rd);
+    int dir = rd ? open(desc->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (dir >= 0 && faccessat(dir, "result.json", F_OK, 0) == 0)
+        err = EEXIST;
+    if (dir < 0 || err) {
+        diag_sys(d, err ? err : errno, "logging.dir: %s", desc->run_dir);
+        d->loc = job->logging.dir.loc;
+        if (err == EEXIST)
+            diag_hint(d, "another run is in it; put {run_id} into the name");
+        if (dir >= 0)
+            close(dir);
+        free(rd);
+        return NULL;
+    }
+    *rd = (struct rundir){.job = job,
+                          .desc = desc,
+                          .dir = dir,
+                          .begin_ns = now_ns(),
+                          .attempt = UINT32_MAX,
+                          .events = {.fd = -1}};
+    rd->files = calloc(desc->nranks * 2, sizeof *rd->files);
+    rd->metrics = json_object();
+    for (uint32_t i = 0; rd->files && i < desc->nranks * 2; i++)
+        rd->files[i].fd = -1;
+    if (!rd->files || !rd->metrics) {
+        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the run directory");
+        rundir_close(rd);
+        return NULL;
+    }
+    return rd;
+}
+
+static void close_files(struct rundir *rd)
+{
+    for (uint32_t i = 0; rd->files && i < rd->desc->nranks * 2; i++) {
+        if (rd->files[i].fd >= 0)
+            close(rd->files[i].fd);
+        rd->files[i] = (struct log_file){.fd = -1};
+    }
+}
+
+void rundir_close(struct rundir *rd)
+{
+    if (!rd)
+        return;
+    close_files(rd);
+    if (rd->events.fd >= 0)
+        close(rd->events.fd);
+    json_decref(rd->metrics);
+    free(rd->files);
+    close(rd->dir);
+    free(rd);
+}
+
+static void append(struct rundir *rd, struct log_file *f, const char *name, const void *bytes,
+                   size_t len)
+{
+    if (f->dead)
+        return;
+    if (f->fd < 0)
+        f->fd = openat(rd->dir, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const char *p = bytes;
+    while (f->fd >= 0 && len) {
+        ssize_t n = write(f->fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            break;
+        p += n;
+        len -= (size_t)n;
+        f->len += (uint64_t)n;
+    }
+    if (f->fd < 0 || len) {
+        complain(rd, name);
+        f->dead = true;
+    }
+}
+
+void rundir_file(struct rundir *rd, const char *name, const char *text, size_t len)
+{
+    char temporary[128];
+    if (!rd)
+        return;
+    snprintf(temporary, sizeof temporary, ".%s.new", name);
+    struct log_file f = {.fd = -1};
+    append(rd, &f, temporary, text, len);
+    if (f.fd >= 0)
+        close(f.fd);
+    if (f.dead || renameat(rd->dir, temporary, rd->dir, name) < 0)
+        unlinkat(rd->dir, temporary, 0);
+}
+
+void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t stream,
+                   const void *bytes, size_t len)
+{
+    char name[64];
+    if (!rd)
+        return;
+    snprintf(name, sizeof name, "attempt-%u", attempt);
+    if (rd->attempt != attempt) {
+        close_files(rd);
+        rd->attempt = attempt;
+        if (mkdirat(rd->dir, name, 0777) < 0 && errno != EEXIST)
+            complain(rd, name);
+    }
+    struct log_file *f = &rd->files[rank * 2 + stream - 1u];
+    uint64_t limit = (uint64_t)rd->job->logging.max_file.v;
+    bool cut = f->len + len > limit;
+    snprintf(name, sizeof name, "attempt-%u/rank-%u.%s", attempt, rank,
+             stream == 1 ? "stdout" : "stderr");
+    if (!f->dead)
+        append(rd, f, name, bytes, cut ? limit - f->len : len);
+    if (cut && !f->dead) {
+        static const char note[] =
+            "\n[collrun: logging.max_file is reached; the rest is not kept]\n";
+        append(rd, f, name, note, sizeof note - 1);
+        f->dead = true;
+    }
+}
+
+void rundir_event(struct rundir *rd, const char *event, json_t *fields)
+{
+    if (rd) {
+        json_t *line =
+            json_pack("{s:f, s:s}", "t", (double)(now_ns() - rd->begin_ns) / 1e9, "event", event);
+        if (fields)
+            json_object_update(line, fields);
+        char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+        if (text) {
+            append(rd, &rd->events, "events.jsonl", text, strlen(text));
+            append(rd, &rd->events, "events.jsonl", "\n", 1);
+        }
+        free(text);
+        json_decref(line);
+    }
+    json_decref(fields);
+}
+
+void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const char *name,
+                   double value)
+{
+    char key[16];
+    if (!rd)
+        return;
+    snprintf(key, sizeof key, "%u", rank);
+    json_t *of_rank = json_object_get(rd->metrics, key);
+    if (!of_rank) {
+        of_rank = json_object();
+        json_object_set_new(rd->metrics, key, of_rank);
+    }
+    const char *owner = workload < rd->desc->nworkloads ? rd->desc->workloads[workload].name : "";
+    char *full = NULL;
+    if (asprintf(&full, "%s.%s", owner, name) > 0)
+        json_object_set_new(of_rank, full, json_real(value));
+    free(full);
+    rundir_event(rd, "metric",
+                 json_pack("{s:i, s:s, s:s, s:f}", "rank", (int)rank, "workload", owner, "name",
+                           name, "value", value));
+}
+
+static json_t *rank_json(const struct rundir *rd, const struct rank_state *r, uint32_t rank)
+{
+    static const char *const causes[] = {[CAUSE_INTERRUPTED] = "interrupted",
+                                         [CAUSE_LAUNCH] = "launch",
+                                         [CAUSE_SIGNAL] = "signal",
+                                         [CAUSE_EXIT] = "exit",
+                                         [CAUSE_HOST_LOST] = "host_lost",
+                                         [CAUSE_TIMEOUT] = "timeout",
+                                         [CAUSE_PEER] = "peer",
+                                         [CAUSE_STOPPED] = "stopped",
+                                         [CAUSE_NONE] = "none"};
+    char key[16];
+    json_t *o = json_pack("{s:i, s:s, s:i, s:s}", "rank", (int)rank, "host",
+                          rd->desc->hosts[rd->desc->ranks[rank].host].name, "pid", (int)r->pid,
+                          "cause", causes[cause_of(r)]);
+    if (r->exited && WIFSIGNALED(r->status))
+        json_object_set_new(o, "signal", json_integer(WTERMSIG(r->status)));
+    else if (r->exited)
+        json_object_set_new(o, "exit_code", json_integer(WEXITSTATUS(r->status)));
+    if (r->failed)
+        json_object_set_new(o, "error", json_string(r->failure.text));
+    if (r->exited && !r->failed)
+        json_object_set_new(o, "error", json_null());
+    json_object_set_new(o, "user_s", json_real((double)r->user_us / 1e6));
+    json_object_set_new(o, "system_s", json_real((double)r->system_us / 1e6));
+    json_object_set_new(o, "max_rss_bytes", json_integer((json_int_t)r->max_rss));
+    snprintf(key, sizeof key, "%u", rank);
+    json_t *metrics = json_object_get(rd->metrics, key);
+    json_object_set_new(o, "metrics", metrics ? json_incref(metrics) : json_object());
+    return o;
+}
+
+void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
+                   uint32_t attempts)
+{
+    if (!rd)
+        return;
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < rd->desc->nranks; i++)
+        json_array_append_new(list, rank_json(rd, &ranks[i], i));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:f, s:o}", "job", rd->desc->job_name, "run_id",
+                          rd->desc->run_id, "exit_code", v->class == CAUSE_NONE ? 0 : v->exit_code,
+                          "attempts", (int)attempts, "seconds",
+                          (double)(now_ns() - rd->begin_ns) / 1e9, "ranks", list);
+    json_object_set_new(o, "cause",
+                        v->class == CAUSE_NONE ? json_null() : json_string(v->diag.text));
+    json_object_set_new(o, "culprit",
+                        v->class == CAUSE_NONE || v->rank == WIRE_HOST ? json_null()
+                                                                       : json_integer(v->rank));
+    char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (text)
+        rundir_file(rd, "result.json", text, strlen(text));
+    free(text);
+    json_decref(o);
+}

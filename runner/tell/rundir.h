@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The run directory (logging.dir): what is left of a run for those who come later.
+ *   resolved.yaml                 the job as it was read: file, --set and environment applied
+ *   plan.json                     who ran where, as `collrun plan --json` prints it
+ *   events.jsonl                  one JSON object a line, as things happened: t (seconds since the
+ * start), event, rank, ... attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up
+ * to logging.max_file each result.json                   the end: verdict, exit code, every rank,
+ * every metric Nothing here can stop a job: the first failure to write (a full disk, above all) is
+ * said once, on stderr, and the rest of that file is dropped.
+ */
+#ifndef TELL_RUNDIR_H
+#define TELL_RUNDIR_H
+
+#include "base/desc.h"
+#include "spec/job.h"
+#include "watch/cause.h"
+
+#include <jansson.h>
+#include <sys/types.h>
+
+struct rundir;
+
+/* Makes the directory, which must not exist yet or be empty. NULL without logging.dir (d->code 0)
+ * or on failure. */
+struct rundir *rundir_open(const struct job *job, const struct desc *desc, struct diag *d);
+void rundir_close(struct rundir *rd); /* NULL is fine, here and below */
+
+/* Writes a whole file into the directory, atomically. */
+void rundir_file(struct rundir *rd, const char *name, const char *text, size_t len);
+void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t stream,
+                   const void *bytes, size_t len);
+/* `fields` is taken: {"rank": 3, "pid": 4711}; NULL = none. */
+void rundir_event(struct rundir *rd, const char *event, json_t *fields);
+void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const char *name,
+                   double value);
+void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
+                   uint32_t attempts);
+
+#endif
