@@ -463,16 +463,7 @@ static int find(const char *const *names, int n, const char *name)
 
 static int read_params(struct collrun_ctx *ctx, struct bench *b)
 {
-    const char *dtype = collrun_param_string(ctx, "dtype"), *op = collrun_param_string(ctx, "op");
-    int dtype_index = find(dtype_names, COLLRUN_DTYPE_COUNT, dtype);
-    int op_index = find(op_names, COLLRUN_OP_COUNT, op);
-    if (dtype_index < 0)
-        return collrun_fail(ctx, "dtype: this workload does not know \"%s\"", dtype);
-    if (op_index < 0)
-        return collrun_fail(ctx, "op: this workload does not know \"%s\"", op);
     *b = (struct bench){.ctx = ctx,
-                        .dtype = (enum collrun_dtype)dtype_index,
-                        .op = (enum collrun_op)op_index,
                         .root = (int)collrun_param_int(ctx, "root"),
                         .min = collrun_param_size(ctx, "min"),
                         .max = collrun_param_size(ctx, "max"),
@@ -480,8 +471,18 @@ static int read_params(struct collrun_ctx *ctx, struct bench *b)
                         .iters = (int)collrun_param_int(ctx, "iters"),
                         .warmup = (int)collrun_param_int(ctx, "warmup"),
                         .verify = collrun_param_bool(ctx, "verify")};
+    const char *dtype_name = collrun_param_string(ctx, "dtype");
+    const char *op_name = collrun_param_string(ctx, "op");
+    int dtype = find(dtype_names, COLLRUN_DTYPE_COUNT, dtype_name);
+    int op = find(op_names, COLLRUN_OP_COUNT, op_name);
+    if (dtype < 0)
+        return collrun_fail(ctx, "dtype: this workload does not know \"%s\"", dtype_name);
+    if (op < 0)
+        return collrun_fail(ctx, "op: this workload does not know \"%s\"", op_name);
     if (b->min > b->max)
         return collrun_fail(ctx, "min: %zu is more than max, %zu", b->min, b->max);
+    b->dtype = (enum collrun_dtype)dtype;
+    b->op = (enum collrun_op)op;
     b->width = collrun_dtype_size(b->dtype);
     return 0;
 }
@@ -508,20 +509,20 @@ static int check_ops(struct collrun_ctx *ctx, const char *ops)
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
-    struct bench params_read;
+    struct bench settings;
     const char *ops = collrun_param_string(ctx, "ops");
-    int rc = check_ops(ctx, ops);
+    int rc = read_params(ctx, &settings);
     if (!rc)
-        rc = read_params(ctx, &params_read);
+        rc = check_ops(ctx, ops);
     if (rc)
         return rc;
-    double *us = calloc((size_t)params_read.iters, sizeof *us);
+    double *us = calloc((size_t)settings.iters, sizeof *us);
     if (!us)
-        return collrun_fail(ctx, "out of memory: %d times", params_read.iters);
+        return collrun_fail(ctx, "out of memory: %d times", settings.iters);
 
     struct collrun_group *group;
     for (int i = 0; !rc && (group = collrun_group_at(ctx, i)) != NULL; i++) {
-        struct bench b = params_read;
+        struct bench b = settings;
         b.group = group;
         b.rank = collrun_rank(group);
         b.size = collrun_size(group);

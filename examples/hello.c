@@ -5,10 +5,9 @@
  *
  *   cc -shared -fPIC $(pkg-config --cflags --libs collrun) hello.c -o libhello.so
  */
-#define _POSIX_C_SOURCE 200809L /* strtok_r */
+#define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include <collrun/workload.h>
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,35 +18,34 @@ static const struct collrun_param params[] = {
     {0},
 };
 
-/* Appends to a line; what does not fit is left out. */
-static void append(char *line, size_t len, const char *format, ...)
-{
-    size_t used = strlen(line);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line + used, len - used, format, args);
-    va_end(args);
-}
-
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
-    char line[4096] = "", names[1024] = "";
-    append(line, sizeof line, "%s from rank %d of %d on %s", collrun_param_string(ctx, "greeting"),
-           collrun_world_rank(ctx), collrun_world_size(ctx), collrun_host(ctx));
+    char *line = NULL;
+    size_t len;
+    FILE *out = open_memstream(&line, &len);
+    if (!out)
+        return collrun_fail(ctx, "out of memory");
+    fprintf(out, "%s from rank %d of %d on %s", collrun_param_string(ctx, "greeting"),
+            collrun_world_rank(ctx), collrun_world_size(ctx), collrun_host(ctx));
 
     struct collrun_group *group;
     for (int i = 0; (group = collrun_group_at(ctx, i)) != NULL; i++)
-        append(line, sizeof line, "; %s: %d of %d (%s)", collrun_group_name(group),
-               collrun_rank(group), collrun_size(group), collrun_group_backend(group));
+        fprintf(out, "; %s: %d of %d (%s)", collrun_group_name(group), collrun_rank(group),
+                collrun_size(group), collrun_group_backend(group));
 
-    append(names, sizeof names, "%s", collrun_param_string(ctx, "show"));
-    for (char *rest, *name = strtok_r(names, " ,", &rest); name;
-         name = strtok_r(NULL, " ,", &rest)) {
+    for (const char *show = collrun_param_string(ctx, "show"); *show; show += strspn(show, " ,")) {
+        char name[128];
+        int n = (int)strcspn(show, " ,");
+        snprintf(name, sizeof name, "%.*s", n, show);
         const char *value = getenv(name);
-        append(line, sizeof line, "; %s=%s", name, value ? value : "(not set)");
+        if (n > 0)
+            fprintf(out, "; %s=%s", name, value ? value : "(not set)");
+        show += n;
     }
-    puts(line);
+    if (fclose(out) == 0)
+        puts(line); /* at once, so that the lines of several workloads do not mix */
+    free(line);
     return 0;
 }
 

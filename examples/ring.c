@@ -71,7 +71,7 @@ static int init(struct collrun_ctx *ctx, void **state)
     ring->next = calloc(ring->count, sizeof *ring->next);
     if (!ring->token || !ring->next) {
         fini(ctx, ring);
-        return collrun_fail(ctx, "out of memory: two tokens of %zu elements", ring->count);
+        return collrun_fail(ctx, "out of memory: two tokens");
     }
     *state = ring;
     return 0;
