@@ -7,6 +7,10 @@
 extern "C" {
 #endif
 
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
 struct collrun_ctx;     /* the job, seen from one workload of one rank */
 struct collrun_group;   /* a communicator; one thread at a time per group, different groups in
                            parallel */
@@ -136,6 +140,10 @@ void collrun_log(struct collrun_ctx *ctx, enum collrun_log_level level, const ch
 int collrun_fail(struct collrun_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 2, 3)));            /* the sentence of the report; returns 1 */
 bool collrun_stopping(const struct collrun_ctx *ctx); /* a background workload is asked to end */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

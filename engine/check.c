@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A table says for each kind what it needs; three passes (meaning, sizes, buffers) obey it. Sizes
+ * are computed in bytes and bounded by PTRDIFF_MAX, so that nothing after this check can overflow.
+ */
+#include "check.h"
+
+#include "backend.h"
+#include "error.h"
+#include "group.h"
+#include "names.h"
+#include "reduce.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How many blocks of `count` elements a buffer holds. */
+enum extent { NONE, ONE, PER_RANK };
+
+struct rule {
+    unsigned char send, recv;        /* enum extent; the v-forms have their own rules */
+    bool send_at_root, recv_at_root; /* only the root has that buffer */
+    bool root, peer, reduces;
+};
+
+static const struct rule rules[COLLRUN_KIND_COUNT] = {
+    [COLLRUN_ALLREDUCE] = {.send = ONE, .recv = ONE, .reduces = true},
+    [COLLRUN_REDUCE] =
+        {.send = ONE, .recv = ONE, .recv_at_root = true, .root = true, .reduces = true},
+    [COLLRUN_BROADCAST] = {.recv = ONE, .root = true},
+    [COLLRUN_ALLGATHER] = {.send = ONE, .recv = PER_RANK},
+    [COLLRUN_GATHER] = {.send = ONE, .recv = PER_RANK, .recv_at_root = true, .root = true},
+    [COLLRUN_SCATTER] = {.send = PER_RANK, .recv = ONE, .send_at_root = true, .root = true},
+    [COLLRUN_REDUCE_SCATTER] = {.send = PER_RANK, .recv = ONE, .reduces = true},
+    [COLLRUN_ALLTOALL] = {.send = PER_RANK, .recv = PER_RANK},
+    [COLLRUN_GATHERV] = {.root = true},
+    [COLLRUN_SCATTERV] = {.root = true},
+    [COLLRUN_REDUCE_SCATTERV] = {.reduces = true},
+    [COLLRUN_SEND] = {.send = ONE, .peer = true},
+    [COLLRUN_RECV] = {.recv = ONE, .peer = true},
+    [COLLRUN_RECV_ANY] = {.recv = ONE},
+};
+
+static int refuse(const struct collrun_group *g, const struct collrun_call *call, int status,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static int refuse(const struct collrun_group *g, const struct collrun_call *call, int status,
+                  const char *format, ...)
+{
+    char where[256];
+    const char *kind = kind_name(call->kind);
+    va_list args;
+    va_start(args, format);
+    error_vcause(status, format, args);
+    va_end(args);
+    snprintf(where, sizeof where, "%s %s", kind ? kind : "call", g->name);
+    return error_wrap(status, g->name, 0, where);
+}
+
+#define INVALID(g, call, ...) refuse((g), (call), COLLRUN_ERR_INVALID, __VA_ARGS__)
+
+/* ---- meaning ---- */
+
+static int check_rank(const struct collrun_group *g, const struct collrun_call *call,
+                      const char *what, int rank)
+{
+    if (rank < 0 || (uint32_t)rank >= g->nranks)
+        return INVALID(g, call, "%s %d is not a rank of this group of %u", what, rank, g->nranks);
+    return COLLRUN_OK;
+}
+
+static int check_message(const struct collrun_group *g, const struct collrun_call *call)
+{
+    int rc = call->kind == COLLRUN_RECV_ANY ? COLLRUN_OK : check_rank(g, call, "peer", call->peer);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (call->kind != COLLRUN_RECV_ANY && (uint32_t)call->peer == g->rank)
+        return INVALID(g, call, "peer %d is this rank itself", call->peer);
+    if (call->tag >= TAG_ENGINE)
+        return INVALID(g, call, "tag %u is more than the largest, %u", call->tag, TAG_ENGINE - 1);
+    if (call->tag && !(g->backend->table.flags & COLLRUN_BACKEND_TAGS))
+        return refuse(g, call, COLLRUN_ERR_UNSUPPORTED,
+                      "backend \"%s\" does not match tags; only tag 0 works", g->backend->name);
+    return COLLRUN_OK;
+}
+
+static int check_meaning(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const struct rule *rule = &rules[call->kind];
+    if (!dtype_name(call->dtype))
+        return INVALID(g, call, "%d is no element type", (int)call->dtype);
+    if (rule->reduces && !op_name(call->op))
+        return INVALID(g, call, "%d is no operator", (int)call->op);
+    if (rule->reduces && !op_valid_for(call->op, call->dtype))
+        return INVALID(g, call, "operator %s has no meaning for %s", op_name(call->op),
+                       dtype_name(call->dtype));
+    if (rule->root)
+        return check_rank(g, call, "root", call->root);
+    return group_lane_of(call->kind) == GROUP_MESSAGES ? check_message(g, call) : COLLRUN_OK;
+}
+
+/* ---- one or n equal blocks ---- */
+
+static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return alen && blen && x < y + blen && y < x + alen;
+}
+
+/* Where, in bytes into the longer buffer, the shorter one lies in the in-place form. */
+static size_t in_place_offset(const struct collrun_group *g, const struct collrun_call *call,
+                              size_t block)
+{
+    switch (call->kind) {
+    case COLLRUN_ALLGATHER:
+    case COLLRUN_REDUCE_SCATTER:
+        return g->rank * block;
+    case COLLRUN_GATHER:
+    case COLLRUN_SCATTER:
+        return (size_t)call->root * block;
+    default:
+        return 0;
+    }
+}
+
+static int check_overlap(const struct collrun_group *g, const struct collrun_call *call,
+                         size_t send_len, size_t recv_len, size_t block)
+{
+    if (!overlap(call->send, send_len, call->recv, recv_len))
+        return COLLRUN_OK;
+    size_t offset = in_place_offset(g, call, block);
+    bool send_is_longer = send_len > recv_len;
+    uintptr_t longer = (uintptr_t)(send_is_longer ? call->send : call->recv);
+    uintptr_t shorter = (uintptr_t)(send_is_longer ? call->recv : call->send);
+    if (shorter == longer + offset)
+        return COLLRUN_OK;
+    return INVALID(g, call,
+                   "the send and receive buffers overlap in another way than the in-place form");
+}
+
+/* blocks * block bytes, which must fit. */
+static bool fits(size_t blocks, size_t block, size_t *out)
+{
+    return !__builtin_mul_overflow(blocks, block, out) && *out <= PTRDIFF_MAX;
+}
+
+static int check_plain(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const struct rule *rule = &rules[call->kind];
+    bool at_root = rule->root && (uint32_t)call->root == g->rank;
+    size_t blocks[2] = {rule->send == PER_RANK ? g->nranks : rule->send,
+                        rule->recv == PER_RANK ? g->nranks : rule->recv};
+    size_t block, send_len, recv_len;
+    if (!fits(call->count, dtype_size(call->dtype), &block) || !fits(blocks[0], block, &send_len) ||
+        !fits(blocks[1], block, &recv_len))
+        return INVALID(g, call, "%zu elements of %s are more than memory can hold", call->count,
+                       dtype_name(call->dtype));
+    if (rule->send_at_root && !at_root)
+        send_len = 0;
+    if (rule->recv_at_root && !at_root)
+        recv_len = 0;
+    if (send_len && !call->send)
+        return INVALID(g, call, "the send buffer is NULL");
+    if (recv_len && !call->recv)
+        return INVALID(g, call, "the %sbuffer is NULL",
+                       call->kind == COLLRUN_BROADCAST ? "" : "receive ");
+    if (send_len && recv_len)
+        return check_overlap(g, call, send_len, recv_len, block);
+    return COLLRUN_OK;
+}
+
+/* ---- the v-forms ---- */
+
+/* One side of a v-form: a block per rank. */
+struct blocks {
+    const char *what; /* "send", "receive" */
+    bool received;
+    const void *base;
+    const size_t *counts, *displs; /* displs NULL = packed */
+    size_t lo, hi;                 /* bytes from base that the blocks lie between */
+    bool in_order;                 /* each starts at or after the end of all before */
+};
+
+static size_t block_at(const struct blocks *b, uint32_t i, size_t packed)
+{
+    return b->displs ? b->displs[i] : packed;
+}
+
+/* Sums up counts and displacements, in elements and then bytes, and looks at the pointers. */
+static int measure(const struct collrun_group *g, const struct collrun_call *call, struct blocks *b)
+{
+    size_t es = dtype_size(call->dtype), packed = 0, lo = SIZE_MAX, hi = 0;
+    b->in_order = true;
+    if (!b->counts)
+        return INVALID(g, call, "the array of %s counts is NULL", b->what);
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        size_t at = block_at(b, i, packed), end;
+        if (__builtin_add_overflow(at, b->counts[i], &end) ||
+            __builtin_add_overflow(packed, b->counts[i], &packed) || end > PTRDIFF_MAX / es ||
+            packed > PTRDIFF_MAX / es)
+            return INVALID(g, call, "the %s counts for rank %u are more than memory can hold",
+                           b->what, i);
+        if (!b->counts[i])
+            continue;
+        b->in_order = b->in_order && at >= hi;
+        lo = at < lo ? at : lo;
+        hi = end > hi ? end : hi;
+    }
+    b->lo = hi ? lo * es : 0;
+    b->hi = hi * es;
+    if (hi && !b->base)
+        return INVALID(g, call, "the %s buffer is NULL", b->what);
+    return COLLRUN_OK;
+}
+
+/* Blocks that are received into must not share a byte. */
+static int check_disjoint(const struct collrun_group *g, const struct collrun_call *call,
+                          const struct blocks *b)
+{
+    if (b->in_order || !b->displs)
+        return COLLRUN_OK;
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (b->counts[i] && b->counts[k] && b->displs[i] < b->displs[k] + b->counts[k] &&
+                b->displs[k] < b->displs[i] + b->counts[i])
+                return INVALID(g, call, "the blocks received from ranks %u and %u overlap", k, i);
+        }
+    }
+    return COLLRUN_OK;
+}
+
+/* A plain buffer of `len` bytes against blocks: it may be the block of rank `own`, exactly. */
+static int check_apart(const struct collrun_group *g, const struct collrun_call *call,
+                       const void *plain, size_t len, const struct blocks *b, int own)
+{
+    size_t es = dtype_size(call->dtype), packed = 0;
+    const char *base = b->base;
+    if (!base || !overlap(plain, len, base + b->lo, b->hi - b->lo))
+        return COLLRUN_OK;
+    for (uint32_t i = 0; i < g->nranks; packed += b->counts[i++]) {
+        const char *at = base + block_at(b, i, packed) * es;
+        bool in_place = (int)i == own && at == plain;
+        if (!in_place && overlap(plain, len, at, b->counts[i] * es))
+            return INVALID(
+                g, call,
+                "the send and receive buffers overlap in another way than the in-place form");
+    }
+    return COLLRUN_OK;
+}
+
+static int check_own(const struct collrun_group *g, const struct collrun_call *call, size_t mine,
+                     size_t theirs)
+{
+    if (mine != theirs)
+        return INVALID(g, call, "this rank sends itself %zu elements and receives %zu", mine,
+                       theirs);
+    return COLLRUN_OK;
+}
+
+/* allgatherv, gatherv at its root, scatterv at its root: a plain buffer on one side, blocks on the
+ * other. */
+static int check_plain_against_blocks(const struct collrun_group *g,
+                                      const struct collrun_call *call, struct blocks *b,
+                                      const void *plain, size_t count, const char *plain_what)
+{
+    size_t len;
+    if (!fits(count, dtype_size(call->dtype), &len))
+        return INVALID(g, call, "%zu elements of %s are more than memory can hold", count,
+                       dtype_name(call->dtype));
+    if (len && !plain)
+        return INVALID(g, call, "the %s buffer is NULL", plain_what);
+    if (!b)
+        return COLLRUN_OK;
+    int rc = measure(g, call, b);
+    if (rc == COLLRUN_OK)
+        rc = check_own(g, call, count, b->counts[g->rank]);
+    if (rc == COLLRUN_OK && b->received)
+        rc = check_disjoint(g, call, b);
+    return rc == COLLRUN_OK ? check_apart(g, call, plain, len, b, (int)g->rank) : rc;
+}
+
+static int check_reduce_scatterv(const struct collrun_group *g, const struct collrun_call *call)
+{
+    struct blocks b = {.what = "receive", .base = call->send, .counts = call->recvcounts};
+    int rc = measure(g, call, &b);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (call->recvcounts[g->rank] && !call->recv)
+        return INVALID(g, call, "the receive buffer is NULL");
+    return check_apart(g, call, call->recv, call->recvcounts[g->rank] * dtype_size(call->dtype), &b,
+                       (int)g->rank);
+}
+
+static int check_alltoallv(const struct collrun_group *g, const struct collrun_call *call)
+{
+    struct blocks s = {
+        .what = "send", .base = call->send, .counts = call->sendcounts, .displs = call->senddispls};
+    struct blocks r = {.what = "receive",
+                       .received = true,
+                       .base = call->recv,
+                       .counts = call->recvcounts,
+                       .displs = call->recvdispls};
+    int rc = measure(g, call, &s);
+    if (rc == COLLRUN_OK)
+        rc = measure(g, call, &r);
+    if (rc == COLLRUN_OK)
+        rc = check_own(g, call, s.counts[g->rank], r.counts[g->rank]);
+    if (rc == COLLRUN_OK)
+        rc = check_disjoint(g, call, &r);
+    size_t es = dtype_size(call->dtype), packed = 0;
+    for (uint32_t i = 0; rc == COLLRUN_OK && s.base && i < g->nranks; packed += s.counts[i++])
+        rc = check_apart(g, call, (const char *)s.base + block_at(&s, i, packed) * es,
+                         s.counts[i] * es, &r, -1);
+    return rc;
+}
+
+static int check_uneven(const struct collrun_group *g, const struct collrun_call *call)
+{
+    struct blocks r = {.what = "receive",
+                       .received = true,
+                       .base = call->recv,
+                       .counts = call->recvcounts,
+                       .displs = call->recvdispls};
+    struct blocks s = {
+        .what = "send", .base = call->send, .counts = call->sendcounts, .displs = call->senddispls};
+    bool at_root = (uint32_t)call->root == g->rank;
+    switch (call->kind) {
+    case COLLRUN_ALLGATHERV:
+        return check_plain_against_blocks(g, call, &r, call->send, call->count, "send");
+    case COLLRUN_GATHERV:
+        return check_plain_against_blocks(g, call, at_root ? &r : NULL, call->send, call->count,
+                                          "send");
+    case COLLRUN_SCATTERV:
+        return check_plain_against_blocks(g, call, at_root ? &s : NULL, call->recv, call->recvcount,
+                                          "receive");
+    case COLLRUN_REDUCE_SCATTERV:
+        return check_reduce_scatterv(g, call);
+    default:
+        return check_alltoallv(g, call);
+    }
+}
+
+/* ---- all of it ---- */
+
+static bool is_uneven(enum collrun_kind kind)
+{
+    return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
+}
+
+static int check_backend(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const struct backend *b = g->backend;
+    if (backend_supports(b, call->kind) != BACKEND_UNSUPPORTED)
+        return COLLRUN_OK;
+    return refuse(g, call, COLLRUN_ERR_UNSUPPORTED, "not supported by backend \"%s\"", b->name);
+}
+
+int call_check(const struct collrun_group *g, const struct collrun_call *call)
+{
+    if (!kind_name(call->kind))
+        return INVALID(g, call, "%d is no kind of operation", (int)call->kind);
+    int rc = COLLRUN_OK;
+    if (call->kind != COLLRUN_BARRIER) {
+        rc = check_meaning(g, call);
+        if (rc == COLLRUN_OK)
+            rc = is_uneven(call->kind) ? check_uneven(g, call) : check_plain(g, call);
+    }
+    bool native = rc == COLLRUN_OK &&
+                  g->backend->native[call->kind][call->kind == COLLRUN_BARRIER ? 0 : call->dtype];
+    return rc != COLLRUN_OK || native ? rc : check_backend(g, call);
+}
+
+int call_import(const struct collrun_group *g, const struct collrun_call *theirs,
+                struct collrun_call *out)
+{
+    if (!theirs)
+        return error_set(COLLRUN_ERR_INVALID, "group %s: the call is NULL", g->name);
+    if (theirs->size < offsetof(struct collrun_call, timeout_ns) + sizeof theirs->timeout_ns ||
+        theirs->size > 4096)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "group %s: a call of %u bytes; COLLRUN_CALL(kind) fills in the right size",
+                         g->name, theirs->size);
+    *out = (struct collrun_call){0};
+    memcpy(out, theirs, theirs->size < sizeof *out ? theirs->size : sizeof *out);
+    out->size = (uint32_t)sizeof *out;
+    return COLLRUN_OK;
+}
+
+void call_trim(const struct collrun_group *g, struct collrun_call *call)
+{
+    bool at_root = (uint32_t)call->root == g->rank;
+    bool sends = call->kind == COLLRUN_ALLTOALLV || (call->kind == COLLRUN_SCATTERV && at_root);
+    bool receives = call->kind == COLLRUN_ALLTOALLV || call->kind == COLLRUN_ALLGATHERV ||
+                    call->kind == COLLRUN_REDUCE_SCATTERV ||
+                    (call->kind == COLLRUN_GATHERV && at_root);
+    if (!sends)
+        call->sendcounts = call->senddispls = NULL;
+    if (!receives)
+        call->recvcounts = call->recvdispls = NULL;
+    if (call->kind == COLLRUN_REDUCE_SCATTERV)
+        call->recvdispls = NULL;
+}

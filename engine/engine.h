@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct engine: the process of one rank, as a whole. There is one; it lives from WELCOME to exit.
+ * Every part that needs more than its own state is handed a pointer to it.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "base/desc.h"
+#include "control.h"
+#include "registry.h"
+
+struct collrun_ctx;
+struct collrun_group;
+
+/* How often a group of this name and these members has been formed in this process. */
+struct generation {
+    char *name;
+    uint64_t hash;
+    uint32_t next;
+    struct generation *after;
+};
+
+struct engine {
+    struct control control;
+    struct arena arena; /* everything that lives as long as the process */
+    struct desc desc;
+    uint32_t rank, attempt, host;
+    const char *address, *interface;
+    uint32_t ncpus; /* of this host, for all its ranks together */
+    struct registry registry;
+
+    pthread_mutex_t groups_lock;
+    struct collrun_group *groups; /* open ones, of job.yaml and made at run time */
+    struct generation *generations;
+
+    struct collrun_ctx *tasks; /* the workloads of this rank, in file order */
+    uint32_t ntasks;
+};
+
+#endif

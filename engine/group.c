@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forming, failing and closing groups.
+ */
+#include "group.h"
+
+#include "backend.h"
+#include "base/loop.h"
+#include "engine.h"
+#include "names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long a backend's complaint about a peer waits for the runner's word on what happened to that
+ * peer. */
+enum { CULPRIT_PATIENCE_MS = 1000 };
+
+/* ---- the table of open groups ---- */
+
+int group_rank_in(const struct desc_ranks *members, uint32_t rank)
+{
+    for (uint32_t i = 0; i < members->n; i++) {
+        if (members->items[i] == rank)
+            return (int)i;
+    }
+    return -1;
+}
+
+struct collrun_group *group_find(struct engine *e, const char *name)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    struct collrun_group *g = e->groups;
+    while (g && strcmp(g->name, name) != 0)
+        g = g->next;
+    pthread_mutex_unlock(&e->groups_lock);
+    return g;
+}
+
+bool group_is_open(struct engine *e, const struct collrun_group *g)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    const struct collrun_group *p = e->groups;
+    while (p && p != g)
+        p = p->next;
+    pthread_mutex_unlock(&e->groups_lock);
+    return p != NULL;
+}
+
+static void table_remove(struct engine *e, const struct collrun_group *g)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    struct collrun_group **p = &e->groups;
+    while (*p && *p != g)
+        p = &(*p)->next;
+    if (*p)
+        *p = g->next;
+    pthread_mutex_unlock(&e->groups_lock);
+}
+
+/* Counted per name and members, so that the n-th forming on one rank meets the n-th on the others.
+ */
+static int next_generation(struct engine *e, const char *name, const struct desc_ranks *members,
+                           uint32_t *out)
+{
+    uint64_t hash = rendezvous_hash(members);
+    pthread_mutex_lock(&e->groups_lock);
+    struct generation *g = e->generations;
+    while (g && (g->hash != hash || strcmp(g->name, name) != 0))
+        g = g->after;
+    if (!g && (g = calloc(1, sizeof *g))) {
+        g->name = strdup(name);
+        g->hash = hash;
+        g->after = e->generations;
+        if (g->name)
+            e->generations = g;
+    }
+    bool good = g && g->name;
+    if (good)
+        *out = g->next++;
+    else
+        free(g);
+    pthread_mutex_unlock(&e->groups_lock);
+    return good ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+/* ---- forming ---- */
+
+static struct collrun_group *group_new(struct engine *e, const struct group_spec *spec,
+                                       uint32_t rank)
+{
+    struct collrun_group *g = calloc(1, sizeof *g);
+    uint32_t *members = calloc(spec->members->n, sizeof *members);
+    char *name = strdup(spec->name);
+    if (!g || !members || !name) {
+        free(g);
+        free(members);
+        free(name);
+        return NULL;
+    }
+    memcpy(members, spec->members->items, spec->members->n * sizeof *members);
+    g->engine = e;
+    g->name = name;
+    g->backend = spec->backend;
+    g->members = (struct desc_ranks){.items = members, .n = spec->members->n};
+    g->rank = rank;
+    g->nranks = spec->members->n;
+    g->timeout_ns = spec->timeout_ns;
+    g->index = spec->index;
+    atomic_init(&g->refs, 1);
+    pthread_mutex_init(&g->fate_lock, NULL);
+    return g;
+}
+
+static void group_free(struct collrun_group *g)
+{
+    pthread_mutex_destroy(&g->fate_lock);
+    free(g->fate_text);
+    free(g->members.items);
+    free(g->name);
+    free(g);
+}
+
+void group_unref(struct collrun_group *g)
+{
+    if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1)
+        group_free(g);
+}
+
+/* What the backend is told; host_of has room for all members. */
+static void describe_group(struct collrun_group *g, uint32_t *host_of,
+                           struct collrun_group_desc *out)
+{
+    const struct desc *desc = &g->engine->desc;
+    *out = (struct collrun_group_desc){.size = sizeof *out,
+                                       .rank = g->rank,
+                                       .nranks = g->nranks,
+                                       .name = g->name,
+                                       .world_rank = g->members.items,
+                                       .host_of = host_of,
+                                       .address = g->engine->address,
+                                       .interface = g->engine->interface,
+                                       .timeout_ns = g->timeout_ns,
+                                       .rendezvous = &g->rendezvous.lent,
+                                       .services = &g->services.lent,
+                                       .ncpus = g->engine->ncpus};
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        host_of[i] = desc->ranks[g->members.items[i]].host;
+        if (host_of[i] != g->engine->host)
+            continue;
+        if (i == g->rank)
+            out->local_rank = out->nlocal;
+        out->nlocal++;
+    }
+}
+
+static bool needs_two_handles(const struct collrun_group *g)
+{
+    const struct backend *b = g->backend;
+    return g->nranks > 1 && (!b->has_start || !(b->table.flags & COLLRUN_BACKEND_TAGS));
+}
+
+static int open_handles(struct collrun_group *g, const struct collrun_group_desc *desc)
+{
+    static const char *const prefixes[2] = {"", "messages/"};
+    uint32_t want = needs_two_handles(g) ? 2 : 1;
+    while (g->nlanes < want) {
+        void *handle = NULL;
+        rendezvous_prefix(&g->rendezvous, prefixes[g->nlanes]);
+        error_clear_cause();
+        int rc = g->backend->table.group_open(g->backend->state, desc, &handle);
+        if (rc != COLLRUN_OK)
+            return rc;
+        lane_init(&g->lanes[g->nlanes++], g, handle);
+    }
+    g->lane[GROUP_COLLECTIVES] = &g->lanes[0];
+    g->lane[GROUP_MESSAGES] = &g->lanes[want - 1];
+    return COLLRUN_OK;
+}
+
+static void close_handles(struct collrun_group *g)
+{
+    for (uint32_t i = 0; i < g->nlanes; i++) {
+        lane_fini(&g->lanes[i]);
+        g->backend->table.group_close(g->lanes[i].handle);
+    }
+    g->nlanes = 0;
+}
+
+/* The members' backends are compared by the store when they join; a fence is what tells them of the
+ * result. */
+static int meet(struct collrun_group *g)
+{
+    uint32_t *host_of = calloc(g->nranks, sizeof *host_of);
+    struct collrun_group_desc desc;
+    if (!host_of)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory");
+    describe_group(g, host_of, &desc);
+    int rc = open_handles(g, &desc);
+    if (rc == COLLRUN_OK && g->rendezvous.fences == 0 && g->nranks > 1)
+        rc = g->rendezvous.lent.fence(&g->rendezvous);
+    rendezvous_settle(&g->rendezvous);
+    free(host_of);
+    return rc;
+}
+
+static int join(struct collrun_group *g, const struct group_spec *spec, struct diag *d)
+{
+    char identity[128];
+    struct rendezvous_spec join = {.name = spec->name,
+                                   .members = spec->members,
+                                   .identity = identity,
+                                   .index = spec->index,
+                                   .timeout_ns = g->engine->desc.rendezvous_timeout_ns};
+    backend_identity(spec->backend, identity, sizeof identity);
+    if (next_generation(g->engine, spec->name, spec->members, &join.generation) != COLLRUN_OK)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
+    services_init(&g->services, &g->engine->control, spec->options, spec->backend_options,
+                  "%s, group %s", g->backend->name, g->name);
+    int rc = rendezvous_open(&g->rendezvous, &g->engine->control, &join, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = meet(g);
+    if (rc == COLLRUN_OK)
+        return rc;
+    if (g->rendezvous.failure.code != COLLRUN_OK)
+        *d = g->rendezvous.failure; /* with its place, and whole */
+    else
+        diag_set(d, rc, "group \"%s\" on backend \"%s\": %s", g->name, g->backend->name,
+                 error_get()->cause[0] ? error_get()->cause : collrun_strstatus(rc));
+    close_handles(g);
+    rendezvous_leave(&g->rendezvous);
+    return d->code;
+}
+
+/* A job that failed meanwhile finds the group in the table, or this finds the failure. */
+static void publish(struct collrun_group *g)
+{
+    struct engine *e = g->engine;
+    pthread_mutex_lock(&e->groups_lock);
+    g->next = e->groups;
+    e->groups = g;
+    pthread_mutex_unlock(&e->groups_lock);
+    if (control_has(&e->control, CONTROL_ABORT))
+        group_abort(g, e->control.abort_reason.code, e->control.abort_reason.text);
+}
+
+int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+               struct diag *d)
+{
+    int rank = group_rank_in(spec->members, e->rank);
+    if (rank < 0)
+        return diag_set(d, COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"", e->rank,
+                        spec->name);
+    if (group_find(e, spec->name))
+        return diag_set(d, COLLRUN_ERR_EXISTS, "a group \"%s\" is open already", spec->name);
+    struct collrun_group *g = group_new(e, spec, (uint32_t)rank);
+    if (!g)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
+    int rc = join(g, spec, d);
+    if (rc != COLLRUN_OK) {
+        group_free(g);
+        return rc;
+    }
+    publish(g);
+    *out = g;
+    return COLLRUN_OK;
+}
+
+void group_close(struct collrun_group *g)
+{
+    table_remove(g->engine, g);
+    /* Only what is still inside is aborted: peers may yet receive what was sent. */
+    if (!lane_is_idle(g->lane[GROUP_COLLECTIVES]) || !lane_is_idle(g->lane[GROUP_MESSAGES]))
+        group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
+    close_handles(g);
+    rendezvous_leave(&g->rendezvous);
+    group_unref(g);
+}
+
+/* ---- failing ---- */
+
+/* True if this is the first reason. */
+static bool doom(struct collrun_group *g, int status, const char *why)
+{
+    pthread_mutex_lock(&g->fate_lock);
+    bool first = atomic_load_explicit(&g->fate, memory_order_relaxed) == 0;
+    if (first) {
+        g->fate_text = strdup(why);
+        atomic_store_explicit(&g->fate, status, memory_order_release);
+    }
+    pthread_mutex_unlock(&g->fate_lock);
+    return first;
+}
+
+void group_abort(struct collrun_group *g, int status, const char *why)
+{
+    doom(g, status, why);
+    for (uint32_t i = 0; i < g->nlanes; i++)
+        g->backend->table.group_abort(g->lanes[i].handle);
+}
+
+void group_abort_all(struct engine *e, int status, const char *why)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    for (struct collrun_group *g = e->groups; g; g = g->next)
+        group_abort(g, status, why);
+    pthread_mutex_unlock(&e->groups_lock);
+}
+
+static int sentence(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status)
+{
+    char where[256];
+    const char *name = kind_name(kind);
+    snprintf(where, sizeof where, "%s %s#%llu", name ? name : "call", g->name,
+             (unsigned long long)number);
+    return error_wrap(status, g->name, number, where);
+}
+
+int group_refuse(struct collrun_group *g, enum collrun_kind kind, uint64_t number)
+{
+    int status = atomic_load_explicit(&g->fate, memory_order_acquire);
+    error_cause(status, "%s", g->fate_text ? g->fate_text : collrun_strstatus(status));
+    return sentence(g, kind, number, status);
+}
+
+int group_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status)
+{
+    struct control *c = &g->engine->control;
+    bool about_peer = status == COLLRUN_ERR_ABORTED || status == COLLRUN_ERR_PEER_FAILED ||
+                      status == COLLRUN_ERR_BACKEND;
+    bool doomed = atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
+    if (about_peer && !doomed)
+        control_wait(c, CONTROL_ABORT, now_ns() + (uint64_t)CULPRIT_PATIENCE_MS * 1000000u);
+    if (about_peer && control_has(c, CONTROL_ABORT)) {
+        status = c->abort_reason.code;
+        error_cause(status, "%s", c->abort_reason.text);
+    } else if (doomed) {
+        return group_refuse(g, kind, number);
+    }
+    sentence(g, kind, number, status);
+    if (!group_survives(status))
+        doom(g, status, error_get()->text);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct collrun_group: one rank's membership in one group, open on a backend. It holds what every
+ * call needs (first, for the cache), how the group came about, and its fate: after a failure that
+ * leaves the members in different places, the group only fails, at once and with the first reason.
+ * group_open forms it with the other members; group_close takes it down without them.
+ *
+ * A backend that has start and test and matches tags serves a group through one handle. Any other
+ * gets two, one for collectives and one for messages, so that a message that waits for its peer
+ * does not stand in the way of a collective, and messages that an emulated collective sends are not
+ * taken for the workload's.
+ */
+#ifndef ENGINE_GROUP_H
+#define ENGINE_GROUP_H
+
+#include "base/desc.h"
+#include "lane.h"
+#include "rendezvous.h"
+#include "services.h"
+
+#include <collrun/collrun.h>
+
+struct backend;
+struct engine;
+
+enum group_lane { GROUP_COLLECTIVES, GROUP_MESSAGES };
+
+struct collrun_group {
+    _Atomic(const struct collrun_ctx *)
+        driver;      /* the workload whose thread is inside; NULL = nobody */
+    atomic_int fate; /* 0, or why it only fails */
+    struct backend *backend;
+    struct lane *lane[2]; /* by enum group_lane; may be the same */
+    uint64_t numbers[2];  /* operations so far, of each sort */
+    uint32_t rank, nranks;
+    uint64_t timeout_ns;
+
+    struct engine *engine;
+    char *name;
+    struct desc_ranks members; /* world ranks */
+    uint32_t index;            /* in the desc; UINT32_MAX = made at run time */
+    uint32_t splits;           /* how often it has been split */
+    struct lane lanes[2];
+    uint32_t nlanes;
+    struct rendezvous rendezvous;
+    struct services services;
+    pthread_mutex_t fate_lock;
+    char *fate_text;            /* written once, under the lock, before `fate` */
+    atomic_uint refs;           /* 1 for being open, 1 for each request that is not freed */
+    struct collrun_group *next; /* in engine.groups */
+};
+
+struct group_spec {
+    const char *name;
+    struct backend *backend;
+    const struct desc_ranks *members;
+    uint64_t timeout_ns;            /* of an operation */
+    const struct desc_kvs *options; /* may be NULL; borrowed for the life of the group */
+    const struct desc_kvs *backend_options;
+    uint32_t index; /* in the desc, or UINT32_MAX */
+};
+
+/* Collective over the members. NOT_MEMBER if this rank is none, EXISTS if the name is open here. */
+int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+               struct diag *d);
+/* Local and bounded: aborts what is still inside, then closes. The memory goes with the last
+ * request. */
+void group_close(struct collrun_group *g);
+void group_unref(struct collrun_group *g);
+
+struct collrun_group *group_find(struct engine *e, const char *name); /* an open one; NULL */
+bool group_is_open(struct engine *e, const struct collrun_group *g);  /* g may be a dead pointer */
+int group_rank_in(const struct desc_ranks *members, uint32_t rank);   /* -1 = no member */
+
+/* Dooms every open group and aborts its backend. From the service thread. */
+void group_abort_all(struct engine *e, int status, const char *why);
+void group_abort(struct collrun_group *g, int status, const char *why);
+
+static inline enum group_lane group_lane_of(enum collrun_kind kind)
+{
+    return kind >= COLLRUN_SEND ? GROUP_MESSAGES : GROUP_COLLECTIVES;
+}
+
+/* Which failures leave the group as it was. */
+static inline bool group_survives(int status)
+{
+    return status != COLLRUN_ERR_MISMATCH && status != COLLRUN_ERR_TIMEOUT &&
+           status != COLLRUN_ERR_PEER_FAILED && status != COLLRUN_ERR_ABORTED &&
+           status != COLLRUN_ERR_BACKEND;
+}
+
+/* An operation failed with `status`, its cause stands in this thread's record: finds the reason
+ * behind it (another rank's end is told by the runner a moment later), dooms the group if need be,
+ * and makes the sentence. Returns the status that counts. */
+int group_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status);
+/* The same for a call on a group that is doomed already. */
+int group_refuse(struct collrun_group *g, enum collrun_kind kind, uint64_t number);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups, as workloads see them: finding those of job.yaml, making new ones at run time (create,
+ * split), ending these, and the memory that a group moves best. Groups of job.yaml belong to the
+ * job and end with it.
+ */
+#include "backend.h"
+#include "coll.h"
+#include "engine.h"
+#include "task.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t DEFAULT_TIMEOUT_NS = 600u * 1000000000ull;
+
+/* ---- finding ---- */
+
+static const struct desc_group *in_job(const struct engine *e, const char *name)
+{
+    for (uint32_t i = 0; i < e->desc.ngroups; i++) {
+        if (strcmp(e->desc.groups[i].name, name) == 0)
+            return &e->desc.groups[i];
+    }
+    return NULL;
+}
+
+static bool may_use(const struct collrun_ctx *ctx, const struct desc_group *group)
+{
+    uint32_t index = (uint32_t)(group - ctx->engine->desc.groups);
+    for (uint32_t i = 0; i < ctx->desc->ngroups; i++) {
+        if (ctx->desc->groups[i] == index)
+            return true;
+    }
+    return false;
+}
+
+int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out)
+{
+    if (!name || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_get: the %s is NULL",
+                         name ? "place for the group" : "name");
+    const struct desc_group *job = in_job(ctx->engine, name);
+    if (job && group_rank_in(&job->ranks, ctx->engine->rank) < 0)
+        return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",
+                         ctx->engine->rank, name);
+    if (job && !may_use(ctx, job))
+        return error_set(COLLRUN_ERR_NOT_FOUND, "workload \"%s\" does not list group \"%s\"",
+                         ctx->desc->name, name);
+    struct collrun_group *g = group_find(ctx->engine, name);
+    if (!g)
+        return error_set(COLLRUN_ERR_NOT_FOUND, "there is no group \"%s\"", name);
+    *out = g;
+    return COLLRUN_OK;
+}
+
+struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index)
+{
+    const struct desc *desc = &ctx->engine->desc;
+    for (uint32_t i = 0; index >= 0 && i < desc->ngroups; i++) {
+        const struct desc_group *job = &desc->groups[i];
+        if (group_rank_in(&job->ranks, ctx->engine->rank) >= 0 && may_use(ctx, job) && index-- == 0)
+            return group_find(ctx->engine, job->name);
+    }
+    return NULL;
+}
+
+bool collrun_group_exists(const struct collrun_ctx *ctx, const char *name)
+{
+    return name && group_find(ctx->engine, name);
+}
+
+int collrun_group_rank(const struct collrun_ctx *ctx, const char *name)
+{
+    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    return g ? (int)g->rank : -1;
+}
+
+int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
+{
+    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    return g ? (int)g->nranks : -1;
+}
+
+int collrun_rank(const struct collrun_group *group)
+{
+    return (int)group->rank;
+}
+
+int collrun_size(const struct collrun_group *group)
+{
+    return (int)group->nranks;
+}
+
+int collrun_world_rank_of(const struct collrun_group *group, int rank)
+{
+    return rank >= 0 && (uint32_t)rank < group->nranks ? (int)group->members.items[rank] : -1;
+}
+
+const char *collrun_group_name(const struct collrun_group *group)
+{
+    return group->name;
+}
+
+const char *collrun_group_backend(const struct collrun_group *group)
+{
+    return group->backend->name;
+}
+
+/* ---- which backend ---- */
+
+static bool share_a_host(const struct engine *e, const struct desc_ranks *members)
+{
+    for (uint32_t i = 1; i < members->n; i++) {
+        if (e->desc.ranks[members->items[i]].host != e->desc.ranks[members->items[0]].host)
+            return false;
+    }
+    return true;
+}
+
+/* Among the backends of the job, by what they declare: all ranks read the same job and come to the
+ * same choice. On one host, one that is made for that is better. */
+static int choose_backend(struct engine *e, const struct desc_ranks *members, struct backend **out,
+                          struct diag *d)
+{
+    bool one_host = share_a_host(e, members);
+    struct backend *best = NULL;
+    for (uint32_t i = 0; i < e->desc.nbackends; i++) {
+        struct backend *b;
+        int rc = registry_get(e, e->desc.backends[i].name, &b, d);
+        if (rc != COLLRUN_OK)
+            return rc;
+        uint64_t flags = b->table.flags;
+        bool fits = !(flags & COLLRUN_BACKEND_NEEDS_DEVICE) &&
+                    (one_host || !(flags & COLLRUN_BACKEND_ONE_HOST));
+        if (fits && (!best || (flags & ~best->table.flags & COLLRUN_BACKEND_ONE_HOST)))
+            best = b;
+    }
+    if (!best)
+        return diag_set(d, COLLRUN_ERR_UNAVAILABLE,
+                        "no backend of this job suits these ranks; name one");
+    *out = best;
+    return COLLRUN_OK;
+}
+
+static int check_fits(struct engine *e, const struct backend *b, const struct desc_ranks *members,
+                      struct diag *d)
+{
+    if ((b->table.flags & COLLRUN_BACKEND_ONE_HOST) && !share_a_host(e, members))
+        return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
+                        "backend \"%s\" works on one host only, and these ranks are on several",
+                        b->name);
+    if (b->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE)
+        return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
+                        "backend \"%s\" needs GPUs, and this rank has none", b->name);
+    return COLLRUN_OK;
+}
+
+static int find_backend(struct engine *e, const char *name, const struct desc_ranks *members,
+                        struct backend **out, struct diag *d)
+{
+    if (!name || strcmp(name, "auto") == 0)
+        return choose_backend(e, members, out, d);
+    int rc = registry_get(e, name, out, d);
+    return rc == COLLRUN_OK ? check_fits(e, *out, members, d) : rc;
+}
+
+/* ---- making ---- */
+
+static int check_options(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
+                         struct collrun_group **out)
+{
+    if (!o || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: NULL");
+    if (o->size < sizeof *o)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "collrun_group_create: options of %u bytes; set .size = sizeof options",
+                         o->size);
+    if (!o->name || !o->name[0])
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: a group needs a name");
+    if (!o->ranks || o->nranks < 1)
+        return error_set(COLLRUN_ERR_INVALID, "group \"%s\": it has no ranks", o->name);
+    int world = (int)ctx->engine->desc.nranks;
+    for (int i = 0; i < o->nranks; i++) {
+        if (o->ranks[i] < 0 || o->ranks[i] >= world)
+            return error_set(COLLRUN_ERR_INVALID, "group \"%s\": rank %d is not in 0..%d", o->name,
+                             o->ranks[i], world - 1);
+    }
+    return COLLRUN_OK;
+}
+
+static int copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
+                      struct desc_ranks *out)
+{
+    bool *seen = calloc(ctx->engine->desc.nranks, sizeof *seen);
+    uint32_t *ranks = calloc((size_t)o->nranks, sizeof *ranks);
+    int rc = seen && ranks
+                 ? COLLRUN_OK
+                 : error_set(COLLRUN_ERR_NO_MEMORY, "group \"%s\": out of memory", o->name);
+    for (int i = 0; rc == COLLRUN_OK && i < o->nranks; i++) {
+        if (seen[o->ranks[i]])
+            rc = error_set(COLLRUN_ERR_INVALID, "group \"%s\": rank %d stands in it twice", o->name,
+                           o->ranks[i]);
+        seen[o->ranks[i]] = true;
+        ranks[i] = (uint32_t)o->ranks[i];
+    }
+    free(seen);
+    if (rc == COLLRUN_OK)
+        *out = (struct desc_ranks){.items = ranks, .n = (uint32_t)o->nranks};
+    else
+        free(ranks);
+    return rc;
+}
+
+static int make(struct engine *e, const char *name, struct backend *b,
+                const struct desc_ranks *members, uint64_t timeout_ns, struct collrun_group **out)
+{
+    struct diag d;
+    struct group_spec spec = {.name = name,
+                              .backend = b,
+                              .members = members,
+                              .timeout_ns = timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS,
+                              .backend_options = b->services.options[0],
+                              .index = UINT32_MAX};
+    diag_init(&d);
+    return group_open(e, &spec, out, &d) == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
+}
+
+int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
+                         struct collrun_group **out)
+{
+    struct engine *e = ctx->engine;
+    struct desc_ranks members = {0};
+    struct backend *b = NULL;
+    struct diag d;
+    diag_init(&d);
+    int rc = check_options(ctx, options, out);
+    if (rc == COLLRUN_OK)
+        rc = copy_ranks(ctx, options, &members);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (group_rank_in(&members, e->rank) < 0)
+        rc = error_set(COLLRUN_ERR_NOT_MEMBER,
+                       "rank %u is not in group \"%s\"; only members create it", e->rank,
+                       options->name);
+    else if (in_job(e, options->name))
+        rc = error_set(COLLRUN_ERR_EXISTS, "job.yaml has a group \"%s\"", options->name);
+    else if (find_backend(e, options->backend, &members, &b, &d) != COLLRUN_OK)
+        rc = error_set(d.code, "group \"%s\": %s", options->name, d.text);
+    else
+        rc = make(e, options->name, b, &members, options->timeout_ns, out);
+    free(members.items);
+    return rc;
+}
+
+/* ---- splitting ---- */
+
+struct part {
+    uint32_t rank; /* in the parent */
+    int32_t color, key;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int exchange_parts(struct rendezvous *r, const struct collrun_group *parent,
+                          struct part *parts)
+{
+    char key[16];
+    const struct collrun_rendezvous *lent = &r->lent;
+    struct part *mine = &parts[parent->rank];
+    snprintf(key, sizeof key, "%" PRIu32, parent->rank);
+    int rc =
+        lent->put(lent->ctx, key, (const int32_t[2]){mine->color, mine->key}, 2 * sizeof(int32_t));
+    if (rc == COLLRUN_OK)
+        rc = lent->fence(lent->ctx);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < parent->nranks; i++) {
+        int32_t said[2];
+        size_t len;
+        snprintf(key, sizeof key, "%" PRIu32, i);
+        rc = lent->get(lent->ctx, key, said, sizeof said, &len);
+        parts[i] = (struct part){.rank = i, .color = said[0], .key = said[1]};
+    }
+    return rc;
+}
+
+/* What all members of the parent chose; collective over the parent, through the runner's store, so
+ * that it works on any backend. */
+static int learn_parts(struct collrun_group *parent, struct part *parts)
+{
+    char name[192];
+    struct diag d;
+    struct rendezvous r;
+    struct rendezvous_spec spec = {.name = name,
+                                   .generation = parent->splits++,
+                                   .members = &parent->members,
+                                   .identity = "split",
+                                   .index = UINT32_MAX,
+                                   .timeout_ns = parent->engine->desc.rendezvous_timeout_ns};
+    diag_init(&d);
+    snprintf(name, sizeof name, "%s, split", parent->name);
+    if (rendezvous_open(&r, &parent->engine->control, &spec, &d) != COLLRUN_OK)
+        return error_from_diag(&d);
+    int rc = exchange_parts(&r, parent, parts);
+    if (rc != COLLRUN_OK)
+        rc = error_wrap(rc, parent->name, 0, "split");
+    rendezvous_leave(&r);
+    return rc;
+}
+
+/* The members with my color, ordered by key, then by rank in the parent. */
+static uint32_t select_members(const struct collrun_group *parent, struct part *parts, int color,
+                               uint32_t *ranks)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < parent->nranks; i++) {
+        if (parts[i].color == color)
+            parts[n++] = parts[i];
+    }
+    qsort(parts, n, sizeof *parts, by_key);
+    for (uint32_t i = 0; i < n; i++)
+        ranks[i] = parent->members.items[parts[i].rank];
+    return n;
+}
+
+static int split(struct collrun_group *parent, int color, int key, const char *name,
+                 struct collrun_group **out)
+{
+    struct part *parts = calloc(parent->nranks, sizeof *parts);
+    uint32_t *ranks = calloc(parent->nranks, sizeof *ranks);
+    int rc = parts && ranks
+                 ? COLLRUN_OK
+                 : error_set(COLLRUN_ERR_NO_MEMORY, "split %s: out of memory", parent->name);
+    if (rc == COLLRUN_OK) {
+        parts[parent->rank] =
+            (struct part){.rank = parent->rank, .color = color < 0 ? -1 : color, .key = key};
+        rc = learn_parts(parent, parts);
+    }
+    if (rc == COLLRUN_OK && color < 0)
+        *out = NULL;
+    else if (rc == COLLRUN_OK) {
+        struct desc_ranks members = {.items = ranks,
+                                     .n = select_members(parent, parts, color, ranks)};
+        rc = make(parent->engine, name, parent->backend, &members, parent->timeout_ns, out);
+    }
+    free(parts);
+    free(ranks);
+    return rc;
+}
+
+int collrun_group_split(struct collrun_group *parent, int color, int key, const char *name,
+                        struct collrun_group **out)
+{
+    if (!parent || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_split: the %s is NULL",
+                         parent ? "place for the group" : "group");
+    if (color >= 0 && (!name || !name[0]))
+        return error_set(COLLRUN_ERR_INVALID, "split %s: a group needs a name", parent->name);
+    if (color >= 0 && in_job(parent->engine, name))
+        return error_set(COLLRUN_ERR_EXISTS, "split %s: job.yaml has a group \"%s\"", parent->name,
+                         name);
+    int rc = group_enter(parent, "split");
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = split(parent, color, key, name, out);
+    group_leave(parent);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+int collrun_group_destroy(struct collrun_group *group)
+{
+    /* A group that has been destroyed is no memory to look at; the table knows. */
+    if (!group || (task_current && !group_is_open(task_current->engine, group)))
+        return COLLRUN_OK;
+    if (group->index != UINT32_MAX)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "group \"%s\" belongs to job.yaml and ends with the job", group->name);
+    int rc = group_enter(group, "destroy");
+    if (rc == COLLRUN_OK)
+        group_close(group);
+    return rc;
+}
+
+/* ---- memory ---- */
+
+int collrun_alloc(struct collrun_group *g, size_t bytes, void **out)
+{
+    if (!g || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_alloc: the %s is NULL",
+                         g ? "place for the memory" : "group");
+    int rc = group_enter(g, "alloc");
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct lane *lane = g->lane[GROUP_COLLECTIVES];
+    lane_acquire(lane);
+    error_clear_cause();
+    rc = g->backend->table.alloc(lane->handle, bytes, out);
+    lane_release(lane);
+    group_leave(g);
+    if (rc == COLLRUN_OK)
+        return rc;
+    char where[256];
+    snprintf(where, sizeof where, "alloc %s, %zu bytes", g->name, bytes);
+    return error_wrap(rc, g->name, 0, where);
+}
+
+int collrun_free(struct collrun_group *g, void *ptr)
+{
+    if (!g)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_free: the group is NULL");
+    if (!ptr)
+        return COLLRUN_OK;
+    int rc = group_enter(g, "free");
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct lane *lane = g->lane[GROUP_COLLECTIVES];
+    lane_acquire(lane);
+    error_clear_cause();
+    rc = g->backend->table.free(lane->handle, ptr);
+    lane_release(lane);
+    group_leave(g);
+    char where[256];
+    snprintf(where, sizeof where, "free %s", g->name);
+    return rc == COLLRUN_OK ? rc : error_wrap(rc, g->name, 0, where);
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The turn is the right to be inside the backend and to touch `flying`; it is given and taken under
+ * the lock. Who has it calls make_progress, which starts or executes what is queued and asks what
+ * is flying. Between two rounds without any progress a thread first spins, then yields, then
+ * sleeps: ranks often outnumber cores.
+ */
+#include "lane.h"
+
+#include "backend.h"
+#include "base/loop.h"
+#include "emulate.h"
+#include "group.h"
+#include "names.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { SPIN_ROUNDS = 64, YIELD_ROUNDS = 1000, SLEEP_NS = 50000, LONGEST_NAP_NS = 2000000 };
+
+/* ---- finishing ---- */
+
+static void finish(struct collrun_request *r, int status)
+{
+    struct lane *lane = r->lane;
+    if (status != COLLRUN_OK) {
+        status = group_failed(r->group, r->calls[0].kind, r->number, status);
+        r->failure = malloc(sizeof *r->failure);
+        if (r->failure)
+            *r->failure = *error_get();
+    }
+    pthread_mutex_lock(&lane->lock);
+    atomic_fetch_sub_explicit(&lane->pending, 1, memory_order_release);
+    atomic_store_explicit(&r->status, status, memory_order_release);
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* ---- with the turn ---- */
+
+static bool is_message(const struct collrun_request *r)
+{
+    return group_lane_of(r->calls[0].kind) == GROUP_MESSAGES;
+}
+
+static struct collrun_request *pop(struct lane *lane)
+{
+    struct collrun_request *r = lane->queue;
+    lane->queue = r->next;
+    if (!lane->queue)
+        lane->queue_end = &lane->queue;
+    r->next = NULL;
+    return r;
+}
+
+/* The next request, or a batch of messages: a list. `may_block` false: only what start can do. */
+static struct collrun_request *take_next(struct lane *lane, bool may_block)
+{
+    bool has_start = lane->group->backend->has_start;
+    struct collrun_request *first = NULL, **end = &first;
+    pthread_mutex_lock(&lane->lock);
+    while (lane->queue && (may_block || (has_start && !lane->queue->needs_exec))) {
+        if (first && (has_start || !is_message(first) || !is_message(lane->queue)))
+            break;
+        *end = pop(lane);
+        end = &(*end)->next;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return first;
+}
+
+static void push_front(struct lane *lane, struct collrun_request *r)
+{
+    pthread_mutex_lock(&lane->lock);
+    r->next = lane->queue;
+    if (!lane->queue)
+        lane->queue_end = &r->next;
+    lane->queue = r;
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static int exec_batch(struct lane *lane, const struct collrun_request *list)
+{
+    uint32_t n = 0;
+    for (const struct collrun_request *r = list; r; r = r->next)
+        n += r->ncalls;
+    if (!list->next)
+        return emulate_exec(lane, list->calls, list->ncalls);
+    struct collrun_call *calls = calloc(n, sizeof *calls);
+    if (!calls)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", n);
+    n = 0;
+    for (const struct collrun_request *r = list; r; r = r->next) {
+        for (uint32_t i = 0; i < r->ncalls; i++)
+            calls[n++] = r->calls[i];
+    }
+    int rc = lane_exec(lane, calls, n);
+    free(calls);
+    return rc;
+}
+
+/* Executes a list; blocks. */
+static void execute(struct lane *lane, struct collrun_request *list)
+{
+    error_clear_cause();
+    int fate = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
+    int rc = fate ? fate : exec_batch(lane, list);
+    struct error_record cause = *error_get();
+    for (struct collrun_request *r = list, *next; r; r = next) {
+        next = r->next;
+        if (rc != COLLRUN_OK)
+            error_restore(&cause);
+        finish(r, rc);
+    }
+}
+
+/* False: start cannot do it, and the request is back in the queue. */
+static bool start(struct lane *lane, struct collrun_request *r)
+{
+    int fate = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
+    if (fate != 0) {
+        error_clear_cause();
+        finish(r, fate);
+        return true;
+    }
+    error_clear_cause();
+    int rc = lane->group->backend->table.start(lane->handle, r->calls, r->ncalls, &r->handle);
+    if (rc == COLLRUN_ERR_UNSUPPORTED && lane->group->backend->has_exec) {
+        r->needs_exec = true;
+        push_front(lane, r);
+        return false;
+    }
+    if (rc == COLLRUN_OK) {
+        struct collrun_request **end = &lane->flying;
+        while (*end)
+            end = &(*end)->next;
+        *end = r;
+    } else {
+        finish(r, rc);
+    }
+    return true;
+}
+
+/* Starts or executes what is queued. True if there was something. */
+static bool drain_queue(struct lane *lane, bool may_block)
+{
+    bool any = false;
+    struct collrun_request *list;
+    while ((list = take_next(lane, may_block))) {
+        any = true;
+        if (lane->group->backend->has_start && !list->needs_exec)
+            start(lane, list);
+        else
+            execute(lane, list);
+    }
+    return any;
+}
+
+/* A backend that does not keep time is stopped; its request then ends like any other of an aborted
+ * group. */
+static void expire(struct collrun_request *r)
+{
+    char why[256];
+    if (r->expired || now_ns() < r->deadline_ns)
+        return;
+    r->expired = true;
+    snprintf(why, sizeof why, "%s %s#%llu timed out after %.1f s", kind_name(r->calls[0].kind),
+             r->group->name, (unsigned long long)r->number, (double)r->calls[0].timeout_ns / 1e9);
+    group_abort(r->group, COLLRUN_ERR_TIMEOUT, why);
+}
+
+/* Asks every started request once. True if one finished. */
+static bool ask_flying(struct lane *lane)
+{
+    bool any = false;
+    struct collrun_request **p = &lane->flying;
+    while (*p) {
+        struct collrun_request *r = *p;
+        error_clear_cause();
+        int rc = lane->group->backend->table.test(lane->handle, r->handle);
+        if (rc == COLLRUN_AGAIN) {
+            expire(r);
+            p = &r->next;
+            continue;
+        }
+        *p = r->next;
+        r->next = NULL;
+        finish(r, rc);
+        any = true;
+    }
+    return any;
+}
+
+static bool make_progress(struct lane *lane, bool may_block)
+{
+    bool queued = drain_queue(lane, may_block);
+    return ask_flying(lane) || queued;
+}
+
+/* ---- the turn ---- */
+
+/* With the lock held; `flying` is only looked at when nobody has the turn. */
+static bool turn_is_free(const struct lane *lane)
+{
+    return !lane->taken && (lane->queue || lane->flying);
+}
+
+/* With the lock held before and after. True if something moved. */
+static bool take_turn(struct lane *lane, bool may_block)
+{
+    lane->taken = true;
+    pthread_mutex_unlock(&lane->lock);
+    bool moved = make_progress(lane, may_block);
+    pthread_mutex_lock(&lane->lock);
+    lane->taken = false;
+    pthread_cond_broadcast(&lane->changed);
+    return moved;
+}
+
+void lane_acquire(struct lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    while (lane->taken)
+        pthread_cond_wait(&lane->changed, &lane->lock);
+    lane->taken = true;
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_release(struct lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    lane->taken = false;
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static void idle_round(unsigned round)
+{
+    if (round < SPIN_ROUNDS) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    } else if (round < YIELD_ROUNDS) {
+        sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
+}
+
+void lane_poke(struct lane *lane)
+{
+    if (!lane->group->backend->has_start)
+        return;
+    pthread_mutex_lock(&lane->lock);
+    if (turn_is_free(lane))
+        take_turn(lane, false);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_wait(struct collrun_request *r)
+{
+    struct lane *lane = r->lane;
+    unsigned round = 0;
+    pthread_mutex_lock(&lane->lock);
+    lane->waiters++;
+    while (atomic_load_explicit(&r->status, memory_order_acquire) == COLLRUN_AGAIN) {
+        if (!turn_is_free(lane)) {
+            pthread_cond_wait(&lane->changed, &lane->lock);
+            continue;
+        }
+        bool moved = take_turn(lane, true);
+        round = moved ? 0 : round + 1;
+        if (!moved && atomic_load_explicit(&r->status, memory_order_acquire) == COLLRUN_AGAIN) {
+            pthread_mutex_unlock(&lane->lock);
+            idle_round(round);
+            pthread_mutex_lock(&lane->lock);
+        }
+    }
+    if (--lane->waiters == 0)
+        pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+/* ---- the worker ---- */
+
+/* Longer and longer, while nothing moves; ended by any change. */
+static void nap(struct lane *lane, unsigned round)
+{
+    struct timespec at;
+    long ns = round < 8 ? SLEEP_NS << round : LONGEST_NAP_NS;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&lane->changed, &lane->lock, &at);
+}
+
+static void *work(void *arg)
+{
+    struct lane *lane = arg;
+    unsigned idle = 0;
+    pthread_mutex_lock(&lane->lock);
+    for (;;) {
+        while ((lane->waiters && !lane->stopping) || lane->taken ||
+               (!lane->stopping && !turn_is_free(lane)))
+            pthread_cond_wait(&lane->changed, &lane->lock);
+        if (lane->stopping && !turn_is_free(lane))
+            break;
+        idle = take_turn(lane, true) ? 0 : idle + 1;
+        if (idle && !lane->waiters)
+            nap(lane, idle);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+static int start_worker(struct lane *lane)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&lane->worker, NULL, work, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->has_worker = rc == 0;
+    return rc == 0 ? COLLRUN_OK : COLLRUN_ERR_SYSTEM;
+}
+
+/* ---- life ---- */
+
+void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
+{
+    pthread_condattr_t monotonic;
+    *lane = (struct lane){.group = group, .handle = handle};
+    lane->queue_end = &lane->queue;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&lane->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&lane->lock, NULL);
+}
+
+int lane_submit(struct lane *lane, struct collrun_request *r)
+{
+    if (!lane->has_worker && start_worker(lane) != COLLRUN_OK)
+        return COLLRUN_ERR_SYSTEM;
+    r->lane = lane;
+    r->next = NULL;
+    atomic_init(&r->status, COLLRUN_AGAIN);
+    atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
+    pthread_mutex_lock(&lane->lock);
+    *lane->queue_end = r;
+    lane->queue_end = &r->next;
+    bool has_start = lane->group->backend->has_start;
+    if (has_start && turn_is_free(lane))
+        take_turn(lane, false);
+    else
+        pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+    return COLLRUN_OK;
+}
+
+void lane_fini(struct lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    lane->stopping = true;
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+    if (lane->has_worker)
+        pthread_join(lane->worker, NULL);
+    pthread_cond_destroy(&lane->changed);
+    pthread_mutex_destroy(&lane->lock);
+}
+
+int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls)
+{
+    const struct collrun_backend *table = &lane->group->backend->table;
+    if (lane->group->backend->has_exec)
+        return table->exec(lane->handle, calls, ncalls);
+    void *request = NULL;
+    int rc = table->start(lane->handle, calls, ncalls, &request);
+    if (rc != COLLRUN_OK)
+        return rc;
+    for (unsigned round = 0; (rc = table->test(lane->handle, request)) == COLLRUN_AGAIN; round++)
+        idle_round(round);
+    return rc;
+}

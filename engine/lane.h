@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct lane: the way into one backend handle, one call at a time, as the ABI demands. A blocking
+ * call on an idle lane goes straight through in the caller's thread. Everything else becomes a
+ * request: a queue in order of arrival, a worker thread that is made for the first request, and
+ * waiters that take the worker's place while they wait, so that progress never depends on anybody
+ * waiting and waiting costs no hop.
+ *
+ * Whoever holds the turn takes requests off the queue. A backend with start and test gets them all
+ * started, and then asked in turn. For one with exec alone, a collective runs by itself, and
+ * neighbouring point-to-point requests run as one batch, in which they progress together.
+ */
+#ifndef ENGINE_LANE_H
+#define ENGINE_LANE_H
+
+#include "error.h"
+
+#include <collrun/backend.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct collrun_group;
+
+struct collrun_request {
+    struct collrun_group *group; /* a reference; kept until the request is freed */
+    struct lane *lane;
+    struct collrun_call *calls; /* copies, with their count arrays, in this very allocation */
+    uint32_t ncalls;
+    uint64_t number;              /* of the operation in its group */
+    uint64_t deadline_ns;         /* when the engine steps in, should the backend not */
+    void *handle;                 /* the backend's, while it is started */
+    bool needs_exec;              /* start cannot do it */
+    bool expired;                 /* the engine has aborted the group for it */
+    atomic_int status;            /* AGAIN until it is finished */
+    struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */
+    struct collrun_request *next;
+};
+
+struct lane {
+    struct collrun_group *group;
+    void *handle;        /* the backend's group */
+    atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;                     /* on CLOCK_MONOTONIC */
+    struct collrun_request *queue, **queue_end; /* not started yet */
+    struct collrun_request *flying;             /* started */
+    bool taken;                                 /* somebody has the turn */
+    unsigned waiters;                           /* threads that make progress while they wait */
+    bool stopping, has_worker;
+    pthread_t worker;
+};
+
+void lane_init(struct lane *lane, struct collrun_group *group, void *handle);
+/* Takes the request, which then finishes at some time, whatever happens; or fails and leaves it to
+ * the caller. */
+int lane_submit(struct lane *lane, struct collrun_request *request);
+void lane_wait(struct collrun_request *request); /* until it is finished */
+void lane_poke(struct lane *lane); /* makes some progress if nobody else does; never blocks */
+/* No call may be inside or come. Finishes what is left (the backend has been aborted), ends the
+ * worker. */
+void lane_fini(struct lane *lane);
+
+/* Sole use of the handle, for what is neither a call nor thread-safe; waits until the turn is free.
+ */
+void lane_acquire(struct lane *lane);
+void lane_release(struct lane *lane);
+
+static inline bool lane_is_idle(const struct lane *lane)
+{
+    return atomic_load_explicit(&lane->pending, memory_order_acquire) == 0;
+}
+
+/* One or more calls through to the backend; blocks. Native ones only. */
+int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls);
+
+#endif
