@@ -131,6 +131,8 @@ const char *wire_type_name(uint16_t type)
         [WIRE_OUTPUT] = "OUTPUT",
         [WIRE_HEARTBEAT] = "HEARTBEAT",
         [WIRE_TROUBLE] = "TROUBLE",
+        [WIRE_SEEN] = "SEEN",
+        [WIRE_LOOK] = "LOOK",
         [WIRE_BYE] = "BYE",
         [WIRE_JOB] = "JOB",
         [WIRE_SIGNAL] = "SIGNAL",

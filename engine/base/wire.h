@@ -53,6 +53,9 @@ enum wire_type {
     WIRE_HEARTBEAT, /* empty */
     WIRE_TROUBLE,   /* diag: the host cannot go on */
     WIRE_BYE,       /* empty: every rank is gone, nothing is left on this host */
+    WIRE_SEEN, /* what a rank is doing, from its record: u8 process state (as /proc says, 0 = gone),
+                  u32 n, n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count,
+                  u32 root or peer, u8 kind, u8 dtype, u8 op}; before EXITED, and after LOOK */
 
     /* runner -> agent */
     WIRE_JOB = 32, /* u32 host index, str engine path ("" = beside the agent), blob desc */
@@ -61,6 +64,7 @@ enum wire_type {
     WIRE_MANY, /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks
                   of this host */
     WIRE_QUIT, /* empty: stop every rank now, say BYE, exit */
+    WIRE_LOOK, /* empty: answer with SEEN for every rank */
 
     /* rank -> runner, relayed */
     WIRE_ATTACHED = 64, /* u32 pid */

@@ -14,6 +14,7 @@
 
 #include "base/conn.h"
 #include "base/desc.h"
+#include "base/record.h"
 
 #include <sys/types.h>
 
@@ -57,6 +58,7 @@ struct rank_proc {
     bool spawned, exited, idle, failed; /* idle: said IDLE; failed: said FAILED */
     struct conn control;
     struct rank_pipe out, err;
+    struct record_page *record; /* what it is doing; shared with it */
 };
 
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,12 +90,13 @@ static int bind_cpus(const char *cpus, struct diag *d)
 }
 
 /* Descriptors: out of the way first, for any of them may stand where another has to go. */
-static int arrange_descriptors(int control, int out, int err, struct diag *d)
+static int arrange_descriptors(int control, int out, int err, int record, struct diag *d)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int high[4] = {fcntl(null, F_DUPFD_CLOEXEC, 10), fcntl(out, F_DUPFD_CLOEXEC, 10),
-                   fcntl(err, F_DUPFD_CLOEXEC, 10), fcntl(control, F_DUPFD_CLOEXEC, 10)};
-    for (int i = 0; i < 4; i++) {
+    int high[5] = {fcntl(null, F_DUPFD_CLOEXEC, 10), fcntl(out, F_DUPFD_CLOEXEC, 10),
+                   fcntl(err, F_DUPFD_CLOEXEC, 10), fcntl(control, F_DUPFD_CLOEXEC, 10),
+                   fcntl(record, F_DUPFD_CLOEXEC, 10)};
+    for (int i = 0; i < 5; i++) {
         if (high[i] < 0 || dup2(high[i], i) < 0)
             return diag_sys(d, errno, "arrange the descriptors of a rank");
     }
@@ -138,11 +140,11 @@ _Noreturn static void fail_child(const struct rank_proc *p, const struct diag *d
 }
 
 _Noreturn static void child_main(struct rank_proc *p, pid_t parent, const char *engine,
-                                 const int fds[3])
+                                 const int fds[4])
 {
     struct diag d;
     diag_init(&d);
-    if (arrange_descriptors(fds[0], fds[1], fds[2], &d) != COLLRUN_OK)
+    if (arrange_descriptors(fds[0], fds[1], fds[2], fds[3], &d) != COLLRUN_OK)
         _exit(125);
     if (prepare_child(p, parent, &d) == COLLRUN_OK) {
         execl(engine, "collrun-engine", (char *)NULL);
@@ -217,8 +219,13 @@ static void close_pair(int fds[2])
 
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d)
 {
-    int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
+    int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, record = record_make();
     p->out.fd = p->err.fd = -1;
+    if (record < 0) {
+        diag_sys(d, -record, "make the record of rank %u", p->rank);
+        goto fail;
+    }
+    p->record = record_map(record);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0 ||
         pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0) {
         diag_sys(d, errno, "make the pipes of rank %u", p->rank);
@@ -230,7 +237,7 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
     pid_t parent = getpid();
     p->pid = fork();
     if (p->pid == 0)
-        child_main(p, parent, engine, (int[]){control[1], out[1], err[1]});
+        child_main(p, parent, engine, (int[]){control[1], out[1], err[1], record});
     if (p->pid < 0) {
         p->pid = 0;
         diag_sys(d, errno, "fork rank %u", p->rank);
@@ -239,6 +246,7 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
     close(control[1]);
     close(out[1]);
     close(err[1]);
+    close(record);
     p->spawned = true;
     pipe_open(p, &p->out, 1, out[0]);
     pipe_open(p, &p->err, 2, err[0]);
@@ -254,6 +262,8 @@ fail:
     close_pair(control);
     close_pair(out);
     close_pair(err);
+    if (record >= 0)
+        close(record);
     return d->code;
 }
 
@@ -262,6 +272,8 @@ void rank_close(struct rank_proc *p)
     if (!p->spawned)
         return;
     conn_close(&p->control);
+    if (p->record)
+        munmap(p->record, sizeof *p->record);
     struct rank_pipe *pipes[2] = {&p->out, &p->err};
     for (int i = 0; i < 2; i++) {
         if (pipes[i]->fd < 0)

@@ -28,6 +28,10 @@ static void on_signal(struct loop_fd *w, uint32_t events)
     struct supervisor *s = w->owner;
     struct signalfd_siginfo info;
     while (read(w->fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGUSR1) {
+            supervisor_tell_state(s);
+            continue;
+        }
         if (info.ssi_signo != SIGCHLD) {
             supervisor_interrupt(s, (int)info.ssi_signo);
             continue;
@@ -47,6 +51,7 @@ static int open_signals(struct supervisor *s, struct loop_fd *w, sigset_t *befor
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, before);
     signal(SIGPIPE, SIG_IGN);
     *w = (struct loop_fd){.fd = -1, .ready = on_signal, .owner = s};

@@ -192,6 +192,16 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
     rdv_rank_gone(s->rdv, f->rank, "ended while the group was being formed");
 }
 
+static void on_seen(struct supervisor *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->ranks[f->rank];
+    if (!seen_read(&state->seen, f))
+        broken_frame(s, f);
+    for (uint32_t i = 0; i < state->seen.n; i++)
+        live_seen(&s->live, state->seen.groups[i].name, state->seen.groups[i].done,
+                  state->seen.groups[i].bytes);
+}
+
 static void on_progress(struct supervisor *s, const struct wire_frame *f)
 {
     struct reader r;
@@ -307,6 +317,9 @@ static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
     case WIRE_FENCE:
     case WIRE_LEAVE:
         on_store(s, f);
+        break;
+    case WIRE_SEEN:
+        on_seen(s, f);
         break;
     case WIRE_PROGRESS:
         on_progress(s, f);
@@ -484,10 +497,55 @@ static void on_rendezvous_over(struct loop_timer *t)
     rearm_rendezvous(s);
 }
 
+/* The answers to LOOK are in, or never will be: ranks that do the same share a line. */
+static void on_state_due(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    uint32_t *list = calloc(s->desc->nranks, sizeof *list);
+    bool *told = calloc(s->desc->nranks, sizeof *told);
+    live_wipe(&s->live);
+    for (uint32_t i = 0; list && told && i < s->desc->nranks; i++) {
+        char doing[320], other[320], ranks[256];
+        uint32_t n = 0;
+        supervisor_describe_rank(s, i, doing, sizeof doing);
+        for (uint32_t j = i; !told[i] && j < s->desc->nranks; j++) {
+            supervisor_describe_rank(s, j, other, sizeof other);
+            if (strcmp(doing, other) == 0)
+                list[n++] = j;
+        }
+        for (uint32_t k = 0; k < n; k++)
+            told[list[k]] = true;
+        ranks_format(ranks, sizeof ranks, list, n);
+        if (n)
+            fprintf(stderr, "collrun: rank%s %s: %s\n", n == 1 ? "" : "s", ranks, doing);
+    }
+    free(list);
+    free(told);
+}
+
+void supervisor_describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size)
+{
+    const struct rank_state *r = &s->ranks[rank];
+    if (r->exited)
+        snprintf(out, size, "ended");
+    else if (r->stage == STAGE_RUNNING && r->seen.state)
+        seen_describe(&r->seen, out, size);
+    else
+        snprintf(out, size, "%s", rank_stage_text(r->stage));
+}
+
+void supervisor_tell_state(struct supervisor *s)
+{
+    hosts_send_all(s, WIRE_LOOK, NULL, 0);
+    loop_timer_set(s->loop, &s->state, SECOND_NS / 5);
+}
+
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
     uint64_t now = now_ns();
+    if (s->live.on)
+        hosts_send_all(s, WIRE_LOOK, NULL, 0);
     loop_timer_set(s->loop, t, SECOND_NS);
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         struct host *host = &s->hosts[h];
@@ -538,6 +596,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     s->run = (struct loop_timer){.fired = on_run_over, .owner = s};
     s->rendezvous = (struct loop_timer){.fired = on_rendezvous_over, .owner = s};
     s->ladder_timer = (struct loop_timer){.fired = supervisor_on_ladder, .owner = s};
+    s->state = (struct loop_timer){.fired = on_state_due, .owner = s};
     s->pulse = (struct loop_timer){.fired = on_pulse, .owner = s};
     arena_init(&s->arena);
     s->hosts = arena_calloc(&s->arena, desc->nhosts, sizeof *s->hosts);
@@ -566,6 +625,8 @@ void supervisor_fini(struct supervisor *s)
 {
     for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
         conn_close(&s->hosts[h].conn);
+    for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)
+        seen_fini(&s->ranks[i].seen);
     live_fini(&s->live);
     rundir_close(s->rundir);
     output_free(s->output);

@@ -44,7 +44,7 @@ struct supervisor {
     struct output *output;
     struct live live;
     struct rundir *rundir; /* NULL without logging.dir */
-    struct loop_timer start, run, rendezvous, ladder_timer, pulse;
+    struct loop_timer start, run, rendezvous, ladder_timer, pulse, state;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
@@ -63,6 +63,9 @@ void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
  * leaves. */
 void supervisor_interrupt(struct supervisor *s, int sig);
+/* Says on stderr, soon, what every rank is doing (SIGUSR1). */
+void supervisor_tell_state(struct supervisor *s);
+void supervisor_describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size);
 /* Something other than a rank failed; the first one counts. Starts the stop ladder. */
 void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
                         const struct diag *d);

@@ -66,6 +66,18 @@ void live_progress(struct live *l, uint32_t rank, uint32_t workload, uint64_t do
     snprintf(w->what, sizeof w->what, "%s", what);
 }
 
+void live_seen(struct live *l, const char *group, uint64_t operations, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < l->desc->ngroups; i++) {
+        struct live_group *g = &l->groups[i];
+        if (strcmp(l->desc->groups[i].name, group) != 0)
+            continue;
+        g->operations = operations > g->operations ? operations : g->operations;
+        g->bytes = bytes > g->bytes ? bytes : g->bytes;
+        return;
+    }
+}
+
 /* ---- the parts ---- */
 
 static void add(char *out, size_t size, const char *part)

@@ -43,6 +43,8 @@ void live_fini(struct live *l); /* wipes the line */
 void live_wipe(struct live *l); /* before something else is printed on the terminal */
 void live_progress(struct live *l, uint32_t rank, uint32_t workload, uint64_t done, uint64_t total,
                    const char *what);
+/* What a rank has done in a group so far. A group's totals are those of its foremost rank. */
+void live_seen(struct live *l, const char *group, uint64_t operations, uint64_t bytes);
 
 /* The line as it would be shown now on a terminal that is `width` wide; for tests. */
 void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t size);

@@ -83,16 +83,20 @@ static void who(char *out, size_t size, const struct desc *desc, const struct ra
         snprintf(out + n, size - (size_t)n, ", workload \"%s\"", desc->workloads[r->workload].name);
 }
 
-/* "while it was running" */
+/* "in allreduce train#12 (1024 x float32, sum)", or "while it was running" */
 static const char *when(const struct rank_state *r, char *out, size_t size)
 {
-    snprintf(out, size, "while it was %s", rank_stage_text(r->stage));
+    char inside[192];
+    if (seen_inside(&r->seen, inside, sizeof inside))
+        snprintf(out, size, "in %s", inside);
+    else
+        snprintf(out, size, "while it was %s", rank_stage_text(r->stage));
     return out;
 }
 
 static void say(const struct desc *desc, const struct rank_state *r, uint32_t rank, struct diag *d)
 {
-    char name[256], stage[80];
+    char name[256], stage[256];
     who(name, sizeof name, desc, r, rank);
     if (r->exited && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);

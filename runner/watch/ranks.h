@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/wire.h"
+#include "watch/seen.h"
 
 #include <sys/types.h>
 
@@ -35,8 +36,9 @@ struct rank_state {
     uint32_t workload; /* index, or UINT32_MAX */
     char group[64];
     uint64_t operation; /* number in that group */
+    struct seen seen;   /* what it was last seen doing */
     bool exited;
-    int status; /* of wait(2) */
+    int status;                           /* of wait(2) */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
 };
 

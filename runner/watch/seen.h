@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank was last seen doing: the runner's copy of its record (base/record.h), and the words
+ * for it.
+ */
+#ifndef WATCH_SEEN_H
+#define WATCH_SEEN_H
+
+#include "base/wire.h"
+
+struct seen_group {
+    char name[64];
+    uint64_t started, done, bytes, age_ns, count;
+    int root_or_peer;
+    uint8_t kind, dtype, op;
+};
+
+struct seen {
+    char state; /* of its main thread, as /proc says: R S D T Z; 0 = gone or not looked at */
+    struct seen_group *groups; /* owned */
+    uint32_t n;
+};
+
+/* The payload of a SEEN; false: malformed, and `seen` is as it was. */
+bool seen_read(struct seen *seen, const struct wire_frame *f);
+void seen_fini(struct seen *seen);
+
+/* The operation that it is inside of, the oldest if there are several: "allreduce train#12 (1024 x
+ * float32, sum)". False: none. */
+bool seen_inside(const struct seen *seen, char *out, size_t size);
+/* The same, and else "outside any collective". With the state of the process when it explains
+ * something: "stopped". */
+void seen_describe(const struct seen *seen, char *out, size_t size);
+
+#endif
