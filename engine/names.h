@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words for the numbers of types.h, as people type them: "reduce_scatterv", "bfloat16", "sum".
- * Every function returns NULL for a number that has no name, so it also answers whether an enum
- * value is one that this build knows.
+ * The words for kinds, dtypes and operators are the runner's, too: see base/names.h.
  */
 #ifndef ENGINE_NAMES_H
 #define ENGINE_NAMES_H
 
-#include <collrun/types.h>
-
-const char *kind_name(enum collrun_kind kind);
-const char *dtype_name(enum collrun_dtype dtype);
-const char *op_name(enum collrun_op op);
+#include "base/names.h"
 
 #endif
