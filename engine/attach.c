@@ -126,6 +126,9 @@ static void greet(struct engine *e)
     arena_init(&e->arena);
     registry_init(&e->registry);
     pthread_mutex_init(&e->groups_lock, NULL);
+    e->record = record_map(RECORD_FD);
+    if (e->record)
+        close(RECORD_FD);
     if (control_open(&e->control, WIRE_CONTROL_FD, WIRE_WELCOME, &welcome, &d) != COLLRUN_OK)
         fail_alone(&d);
     if (read_welcome(e, &welcome, &d) != COLLRUN_OK ||

@@ -74,15 +74,17 @@ int coll_run(struct collrun_group *g, struct collrun_call *calls, uint32_t ncall
     if (!lane_is_idle(lane))
         return run_queued(g, lane, calls, ncalls, number);
     int rc;
+    record_begin(g->record[which], calls, number, calls->count * dtype_size(calls->dtype));
     if (ncalls == 1 && backend_is_native(g->backend, calls) && g->backend->has_exec) {
         rc = g->backend->table.exec(lane->handle, calls, 1);
-        if (rc == COLLRUN_OK)
-            return rc;
     } else {
         error_clear_cause();
         rc = emulate_exec(lane, calls, ncalls);
     }
-    return rc == COLLRUN_OK ? rc : group_failed(g, calls->kind, number, rc);
+    if (rc != COLLRUN_OK)
+        return group_failed(g, calls->kind, number, rc);
+    record_end(g->record[which], number);
+    return rc;
 }
 
 /* The way of every blocking function but sendrecv. */

@@ -7,6 +7,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/desc.h"
+#include "base/record.h"
 #include "control.h"
 #include "registry.h"
 
@@ -29,6 +30,7 @@ struct engine {
     const char *address, *interface;
     uint32_t ncpus; /* of this host, for all its ranks together */
     struct registry registry;
+    struct record_page *record; /* what the agent reads of this rank; NULL: nobody does */
 
     pthread_mutex_t groups_lock;
     struct collrun_group *groups; /* open ones, of job.yaml and made at run time */

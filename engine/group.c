@@ -263,6 +263,8 @@ int group_open(struct engine *e, const struct group_spec *spec, struct collrun_g
         group_free(g);
         return rc;
     }
+    for (int i = 0; i < 2; i++)
+        g->record[i] = record_open(e->record, g->name);
     publish(g);
     *out = g;
     return COLLRUN_OK;
@@ -275,6 +277,8 @@ void group_close(struct collrun_group *g)
     if (!lane_is_idle(g->lane[GROUP_COLLECTIVES]) || !lane_is_idle(g->lane[GROUP_MESSAGES]))
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
     close_handles(g);
+    for (int i = 0; i < 2; i++)
+        record_close(g->record[i]);
     rendezvous_leave(&g->rendezvous);
     group_unref(g);
 }

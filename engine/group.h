@@ -14,6 +14,7 @@
 #define ENGINE_GROUP_H
 
 #include "base/desc.h"
+#include "base/record.h"
 #include "lane.h"
 #include "rendezvous.h"
 #include "services.h"
@@ -30,8 +31,9 @@ struct collrun_group {
         driver;      /* the workload whose thread is inside; NULL = nobody */
     atomic_int fate; /* 0, or why it only fails */
     struct backend *backend;
-    struct lane *lane[2]; /* by enum group_lane; may be the same */
-    uint64_t numbers[2];  /* operations so far, of each sort */
+    struct lane *lane[2];           /* by enum group_lane; may be the same */
+    struct record_group *record[2]; /* what the agent sees of each sort; may be NULL */
+    uint64_t numbers[2];            /* operations so far, of each sort */
     uint32_t rank, nranks;
     uint64_t timeout_ns;
 

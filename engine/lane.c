@@ -12,6 +12,7 @@
 #include "emulate.h"
 #include "group.h"
 #include "names.h"
+#include "reduce.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -32,6 +33,8 @@ static void finish(struct collrun_request *r, int status)
         if (r->failure)
             *r->failure = *error_get();
     }
+    if (status == COLLRUN_OK)
+        record_end(r->group->record[group_lane_of(r->calls[0].kind)], r->number);
     pthread_mutex_lock(&lane->lock);
     atomic_fetch_sub_explicit(&lane->pending, 1, memory_order_release);
     atomic_store_explicit(&r->status, status, memory_order_release);
@@ -350,6 +353,9 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     r->next = NULL;
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
+    const struct collrun_call *call = &r->calls[0];
+    record_begin(r->group->record[group_lane_of(call->kind)], call, r->number,
+                 call->count * dtype_size(call->dtype));
     pthread_mutex_lock(&lane->lock);
     *lane->queue_end = r;
     lane->queue_end = &r->next;
