@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame around a run: signals, agents, the loop, the verdict, and the sweep at the end. The
- * runner is a child subreaper too: if an agent on this machine is killed, what it leaves becomes
- * the runner's to end.
+ * The frame around a run: signals, attempts, and in each of them agents, the loop, the verdict and
+ * the sweep at the end. The runner is a child subreaper too: if an agent on this machine is killed,
+ * what it leaves becomes the runner's to end.
  */
 #include "launch/launch.h"
 
@@ -10,8 +10,10 @@
 #include "launch/supervise.h"
 #include "launch/transport.h"
 #include "prefix.h"
+#include "watch/policy.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -43,7 +45,7 @@ static void on_signal(struct loop_fd *w, uint32_t events)
     }
 }
 
-static int open_signals(struct supervisor *s, struct loop_fd *w, sigset_t *before, struct diag *d)
+static int open_signals(int *out, struct diag *d)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -52,14 +54,10 @@ static int open_signals(struct supervisor *s, struct loop_fd *w, sigset_t *befor
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &set, before);
+    sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    *w = (struct loop_fd){.fd = -1, .ready = on_signal, .owner = s};
-    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0)
-        return diag_sys(d, errno, "watch signals");
-    int rc = loop_watch(s->loop, w, fd, EPOLLIN);
-    return rc < 0 ? diag_sys(d, -rc, "watch signals") : COLLRUN_OK;
+    *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out < 0 ? diag_sys(d, errno, "watch signals") : COLLRUN_OK;
 }
 
 static int start_agents(struct supervisor *s, struct diag *d)
@@ -78,24 +76,19 @@ static int start_agents(struct supervisor *s, struct diag *d)
     return COLLRUN_OK;
 }
 
-static int tell_verdict(struct supervisor *s)
+static void tell_verdict(struct supervisor *s, struct verdict *v)
 {
-    struct verdict v;
     char others[512];
-    cause_find(s->desc, s->ranks, &s->trouble, s->trouble_ns, &v);
+    cause_find(s->desc, s->ranks, &s->trouble, s->trouble_ns, v);
     live_wipe(&s->live);
-    rundir_result(s->rundir, s->ranks, &v, s->desc->attempt + 1);
-    if (v.class == CAUSE_NONE)
-        return 0;
-    if (v.class == CAUSE_INTERRUPTED)
-        return v.exit_code;
-    if (!v.diag.loc.file)
-        v.diag.loc.file = s->job->file;
-    report_diag(s->options->report, &v.diag);
-    cause_consequences(s->desc, s->ranks, &v, others, sizeof others);
+    if (v->class == CAUSE_NONE || v->class == CAUSE_INTERRUPTED)
+        return;
+    if (!v->diag.loc.file)
+        v->diag.loc.file = s->job->file;
+    report_diag(s->options->report, &v->diag);
+    cause_consequences(s->desc, s->ranks, v, others, sizeof others);
     if (others[0] && !s->options->quiet)
         fprintf(s->options->report->out, "collrun: %s\n", others);
-    return v.exit_code;
 }
 
 /* Nothing stays: agents end when their stream does; what a killed one left behind is ours. */
@@ -117,32 +110,100 @@ static void sweep(struct supervisor *s)
                 "collrun: some processes of the job cannot be killed (they hang in the kernel)\n");
 }
 
-int launch_run(const struct job *job, const struct desc *desc, const struct launch_options *options)
+/* ---- attempts ---- */
+
+struct launch {
+    const struct job *job;
+    const struct launch_options *options;
+    struct desc desc; /* of this attempt */
+    struct rundir *rundir;
+    struct policy policy;
+    int signal_fd;
+};
+
+/* One attempt, from agents to verdict. True: it is to be repeated, after the pause. */
+static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decision *next)
 {
     struct supervisor s;
     struct diag d;
-    struct loop_fd signals = {.fd = -1};
-    sigset_t before;
+    struct loop_fd signals = {.fd = -1, .ready = on_signal, .owner = &s};
     diag_init(&d);
-    int rc = supervisor_init(&s, job, desc, options, &d);
+    *next = (struct policy_decision){0};
+    int rc = supervisor_init(&s, l->job, &l->desc, l->options, l->rundir, &d);
     if (rc != COLLRUN_OK) {
-        report_diag(options->report, &d);
+        report_diag(l->options->report, &d);
+        *v =
+            (struct verdict){.class = CAUSE_LAUNCH, .exit_code = 125, .rank = WIRE_HOST, .diag = d};
         supervisor_fini(&s);
-        return 125;
+        return false;
     }
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = open_signals(&s, &signals, &before, &d);
-    if (rc == COLLRUN_OK)
-        rc = start_agents(&s, &d);
+    uint64_t begin = now_ns();
+    loop_watch(s.loop, &signals, l->signal_fd, EPOLLIN);
+    rc = start_agents(&s, &d);
     if (rc == COLLRUN_OK)
         loop_run(s.loop);
     else
         supervisor_trouble(&s, CAUSE_HOST_LOST, 127, &d);
     output_drain(s.output, now_ns() + 60 * SECOND_NS);
-    int code = tell_verdict(&s);
+    tell_verdict(&s, v);
+    if (v->class != CAUSE_NONE)
+        policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
+    rundir_result(l->rundir, s.ranks, v, l->desc.attempt + 1);
     sweep(&s);
-    if (signals.fd >= 0)
-        close(signals.fd);
     supervisor_fini(&s);
+    return next->restart;
+}
+
+/* The pause before a restart. False: interrupted. */
+static bool pause_before_restart(struct launch *l, const struct policy_decision *next)
+{
+    struct pollfd p = {.fd = l->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+    uint64_t until = now_ns() + next->pause_ns;
+    if (!l->options->quiet)
+        fprintf(stderr, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
+                (double)next->pause_ns / 1e9, l->desc.attempt + 1, l->policy.restarts,
+                (long long)l->job->on_failure.max_restarts.v);
+    for (uint64_t now = now_ns(); now < until; now = now_ns()) {
+        if (poll(&p, 1, (int)((until - now) / 1000000 + 1)) <= 0)
+            continue;
+        while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1)
+                return false;
+        }
+    }
+    return true;
+}
+
+static int run_attempts(struct launch *l)
+{
+    struct verdict v;
+    struct policy_decision next;
+    while (run_attempt(l, &v, &next)) {
+        if (!pause_before_restart(l, &next))
+            return 130;
+        l->desc.attempt++;
+        rundir_event(l->rundir, "restart", json_pack("{s:i}", "attempt", (int)l->desc.attempt));
+    }
+    if (next.why[0] && !l->options->quiet)
+        fprintf(stderr, "collrun: %s\n", next.why);
+    return v.class == CAUSE_NONE ? 0 : v.exit_code;
+}
+
+int launch_run(const struct job *job, const struct desc *desc, const struct launch_options *options)
+{
+    struct launch l = {.job = job, .options = options, .desc = *desc, .signal_fd = -1};
+    struct diag d;
+    int code = 125;
+    diag_init(&d);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    l.rundir = rundir_open(job, desc, &d);
+    if (d.code == COLLRUN_OK && open_signals(&l.signal_fd, &d) == COLLRUN_OK)
+        code = run_attempts(&l);
+    else
+        report_diag(options->report, &d);
+    if (l.signal_fd >= 0)
+        close(l.signal_fd);
+    rundir_close(l.rundir);
     return code;
 }

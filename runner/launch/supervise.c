@@ -497,49 +497,6 @@ static void on_rendezvous_over(struct loop_timer *t)
     rearm_rendezvous(s);
 }
 
-/* The answers to LOOK are in, or never will be: ranks that do the same share a line. */
-static void on_state_due(struct loop_timer *t)
-{
-    struct supervisor *s = t->owner;
-    uint32_t *list = calloc(s->desc->nranks, sizeof *list);
-    bool *told = calloc(s->desc->nranks, sizeof *told);
-    live_wipe(&s->live);
-    for (uint32_t i = 0; list && told && i < s->desc->nranks; i++) {
-        char doing[320], other[320], ranks[256];
-        uint32_t n = 0;
-        supervisor_describe_rank(s, i, doing, sizeof doing);
-        for (uint32_t j = i; !told[i] && j < s->desc->nranks; j++) {
-            supervisor_describe_rank(s, j, other, sizeof other);
-            if (strcmp(doing, other) == 0)
-                list[n++] = j;
-        }
-        for (uint32_t k = 0; k < n; k++)
-            told[list[k]] = true;
-        ranks_format(ranks, sizeof ranks, list, n);
-        if (n)
-            fprintf(stderr, "collrun: rank%s %s: %s\n", n == 1 ? "" : "s", ranks, doing);
-    }
-    free(list);
-    free(told);
-}
-
-void supervisor_describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size)
-{
-    const struct rank_state *r = &s->ranks[rank];
-    if (r->exited)
-        snprintf(out, size, "ended");
-    else if (r->stage == STAGE_RUNNING && r->seen.state)
-        seen_describe(&r->seen, out, size);
-    else
-        snprintf(out, size, "%s", rank_stage_text(r->stage));
-}
-
-void supervisor_tell_state(struct supervisor *s)
-{
-    hosts_send_all(s, WIRE_LOOK, NULL, 0);
-    loop_timer_set(s->loop, &s->state, SECOND_NS / 5);
-}
-
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
@@ -588,15 +545,15 @@ static void stdout_broken(void *ctx)
 }
 
 int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
-                    const struct launch_options *options, struct diag *d)
+                    const struct launch_options *options, struct rundir *rundir, struct diag *d)
 {
-    *s = (struct supervisor){.job = job, .desc = desc, .options = options};
+    *s = (struct supervisor){.job = job, .desc = desc, .options = options, .rundir = rundir};
     s->trouble = (struct verdict){.class = CAUSE_NONE, .rank = WIRE_HOST};
     s->start = (struct loop_timer){.fired = on_start_over, .owner = s};
     s->run = (struct loop_timer){.fired = on_run_over, .owner = s};
     s->rendezvous = (struct loop_timer){.fired = on_rendezvous_over, .owner = s};
     s->ladder_timer = (struct loop_timer){.fired = supervisor_on_ladder, .owner = s};
-    s->state = (struct loop_timer){.fired = on_state_due, .owner = s};
+    s->state = (struct loop_timer){.fired = supervisor_on_state, .owner = s};
     s->pulse = (struct loop_timer){.fired = on_pulse, .owner = s};
     arena_init(&s->arena);
     s->hosts = arena_calloc(&s->arena, desc->nhosts, sizeof *s->hosts);
@@ -617,8 +574,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
     loop_timer_set(s->loop, &s->pulse, SECOND_NS);
-    s->rundir = rundir_open(job, desc, d);
-    return d->code;
+    return COLLRUN_OK;
 }
 
 void supervisor_fini(struct supervisor *s)
@@ -628,7 +584,6 @@ void supervisor_fini(struct supervisor *s)
     for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)
         seen_fini(&s->ranks[i].seen);
     live_fini(&s->live);
-    rundir_close(s->rundir);
     output_free(s->output);
     rdv_free(s->rdv);
     loop_free(s->loop);

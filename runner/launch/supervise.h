@@ -52,7 +52,7 @@ struct supervisor {
 };
 
 int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
-                    const struct launch_options *options, struct diag *d);
+                    const struct launch_options *options, struct rundir *rundir, struct diag *d);
 void supervisor_fini(struct supervisor *s);
 
 /* Takes the stream to the agent of a host, and the process that carries it. */
@@ -65,7 +65,7 @@ void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 void supervisor_interrupt(struct supervisor *s, int sig);
 /* Says on stderr, soon, what every rank is doing (SIGUSR1). */
 void supervisor_tell_state(struct supervisor *s);
-void supervisor_describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size);
+void supervisor_on_state(struct loop_timer *t);
 /* Something other than a rank failed; the first one counts. Starts the stop ladder. */
 void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
                         const struct diag *d);

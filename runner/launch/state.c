@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SIGUSR1: what every rank is doing right now, on stderr. Agents read it from the ranks' records,
+ * so a rank that hangs, or is stopped, is told of like any other.
+ */
+#include "launch/supervise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_NS 200000000ull /* how long the agents have for their answers */
+
+static void describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size)
+{
+    const struct rank_state *r = &s->ranks[rank];
+    if (r->exited)
+        snprintf(out, size, "ended");
+    else if (r->stage == STAGE_RUNNING && r->seen.state)
+        seen_describe(&r->seen, out, size);
+    else
+        snprintf(out, size, "%s", rank_stage_text(r->stage));
+}
+
+/* The answers to LOOK are in, or never will be: ranks that do the same share a line. */
+void supervisor_on_state(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    uint32_t *list = calloc(s->desc->nranks, sizeof *list);
+    bool *told = calloc(s->desc->nranks, sizeof *told);
+    live_wipe(&s->live);
+    for (uint32_t i = 0; list && told && i < s->desc->nranks; i++) {
+        char doing[320], other[320], ranks[256];
+        uint32_t n = 0;
+        describe_rank(s, i, doing, sizeof doing);
+        for (uint32_t j = i; !told[i] && j < s->desc->nranks; j++) {
+            describe_rank(s, j, other, sizeof other);
+            if (strcmp(doing, other) == 0)
+                list[n++] = j;
+        }
+        for (uint32_t k = 0; k < n; k++)
+            told[list[k]] = true;
+        ranks_format(ranks, sizeof ranks, list, n);
+        if (n)
+            fprintf(stderr, "collrun: rank%s %s: %s\n", n == 1 ? "" : "s", ranks, doing);
+    }
+    free(list);
+    free(told);
+}
+
+void supervisor_tell_state(struct supervisor *s)
+{
+    hosts_send_all(s, WIRE_LOOK, NULL, 0);
+    loop_timer_set(s->loop, &s->state, ANSWER_NS);
+}
