@@ -24,6 +24,8 @@
 
 #define SECOND_NS 1000000000ull
 
+enum { LAST_WORDS = 20 }; /* lines of the culprit's stderr that the verdict repeats */
+
 static void on_signal(struct loop_fd *w, uint32_t events)
 {
     (void)events;
@@ -32,6 +34,10 @@ static void on_signal(struct loop_fd *w, uint32_t events)
     while (read(w->fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGUSR1) {
             supervisor_tell_state(s);
+            continue;
+        }
+        if (info.ssi_signo == SIGTSTP) {
+            supervisor_suspend(s);
             continue;
         }
         if (info.ssi_signo != SIGCHLD) {
@@ -54,6 +60,7 @@ static int open_signals(int *out, struct diag *d)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGTSTP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -86,6 +93,8 @@ static void tell_verdict(struct supervisor *s, struct verdict *v)
     if (!v->diag.loc.file)
         v->diag.loc.file = s->job->file;
     report_diag(s->options->report, &v->diag);
+    if (v->rank != WIRE_HOST && !s->options->quiet)
+        output_last_words(s->output, v->rank, LAST_WORDS, "  | ", s->options->report->out);
     cause_consequences(s->desc, s->ranks, v, others, sizeof others);
     if (others[0] && !s->options->quiet)
         fprintf(s->options->report->out, "collrun: %s\n", others);

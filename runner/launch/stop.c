@@ -115,3 +115,11 @@ void supervisor_interrupt(struct supervisor *s, int sig)
     if (s->ladder < LADDER_KILL)
         ladder_climb(s);
 }
+
+void supervisor_suspend(struct supervisor *s)
+{
+    live_wipe(&s->live);
+    send_signal(s, SIGSTOP);
+    raise(SIGSTOP);
+    send_signal(s, SIGCONT);
+}

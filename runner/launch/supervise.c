@@ -500,12 +500,15 @@ static void on_rendezvous_over(struct loop_timer *t)
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
-    uint64_t now = now_ns();
+    uint64_t now = now_ns(), gap = s->pulse_ns ? now - s->pulse_ns : 0;
+    s->pulse_ns = now;
     if (s->live.on)
         hosts_send_all(s, WIRE_LOOK, NULL, 0);
     loop_timer_set(s->loop, t, SECOND_NS);
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         struct host *host = &s->hosts[h];
+        if (gap > 3 * SECOND_NS)
+            host->heard_ns = now; /* nobody was there to listen */
         if (!host->bye && !host->lost && conn_is_open(&host->conn) &&
             now - host->heard_ns > HOST_SILENCE_NS)
             host_lost(host, "its collrun-agent has been silent for 15 s");

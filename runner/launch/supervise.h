@@ -49,6 +49,8 @@ struct supervisor {
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
     int interrupts;
+    uint64_t
+        pulse_ns; /* when the last pulse was: a gap means that this process itself was stopped */
 };
 
 int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
@@ -63,6 +65,8 @@ void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
  * leaves. */
 void supervisor_interrupt(struct supervisor *s, int sig);
+/* Ctrl-Z: stops the ranks, then this process; goes on with both when it is continued. */
+void supervisor_suspend(struct supervisor *s);
 /* Says on stderr, soon, what every rank is doing (SIGUSR1). */
 void supervisor_tell_state(struct supervisor *s);
 void supervisor_on_state(struct loop_timer *t);

@@ -30,12 +30,18 @@ struct source_stream {
     struct buf line; /* without its end so far */
 };
 
+struct tail { /* the last OUTPUT_TAIL bytes of a rank's stderr */
+    char *ring;
+    uint64_t len; /* ever written */
+};
+
 struct output {
     struct loop *loop;
     const struct desc *desc;
     struct output_hooks hooks;
     struct sink sinks[2];
     struct source_stream *streams; /* two per rank */
+    struct tail *tails;            /* one per rank */
     const char **labels;           /* per rank; NULL: not shown */
     bool timestamps;
     uint32_t *owed; /* per host */
@@ -127,12 +133,47 @@ static void put_line(struct output *o, uint32_t rank, uint8_t stream, uint64_t r
     buf_put(&s->queue, "\n", 1);
 }
 
+static void keep_tail(struct tail *t, const char *bytes, size_t len)
+{
+    if (!t->ring)
+        t->ring = malloc(OUTPUT_TAIL);
+    for (size_t i = len > OUTPUT_TAIL ? len - OUTPUT_TAIL : 0; t->ring && i < len; i++)
+        t->ring[(t->len + i) % OUTPUT_TAIL] = bytes[i];
+    t->len += len;
+}
+
+void output_last_words(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
+                       FILE *to)
+{
+    const struct tail *t = &o->tails[rank];
+    uint64_t begin = t->len > OUTPUT_TAIL ? t->len - OUTPUT_TAIL : 0, at = t->len;
+    unsigned found = 0;
+    if (!t->ring || !t->len)
+        return;
+    while (at > begin) {
+        if (t->ring[(at - 1) % OUTPUT_TAIL] == '\n' && at != t->len && ++found == lines)
+            break;
+        at--;
+    }
+    fputs(prefix, to);
+    for (; at < t->len; at++) {
+        char c = t->ring[at % OUTPUT_TAIL];
+        fputc(c, to);
+        if (c == '\n' && at + 1 < t->len)
+            fputs(prefix, to);
+    }
+    if (t->ring[(t->len - 1) % OUTPUT_TAIL] != '\n')
+        fputc('\n', to);
+}
+
 void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                  const void *bytes, size_t len)
 {
     struct buf *line = &o->streams[rank * 2 + stream - 1].line;
     const char *p = bytes, *end = p + len;
     o->owed[o->desc->ranks[rank].host] += (uint32_t)len;
+    if (stream == 2)
+        keep_tail(&o->tails[rank], bytes, len);
     while (o->labels[rank] && p < end) {
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         size_t n = (size_t)((newline ? newline : end) - p), pending = buf_pending(line);
@@ -208,6 +249,7 @@ struct output *output_new(struct loop *loop, const struct job *job, const struct
     o->hooks = hooks;
     o->timestamps = job->logging.console.timestamps.v;
     o->streams = arena_calloc(&o->arena, desc->nranks * 2, sizeof *o->streams);
+    o->tails = arena_calloc(&o->arena, desc->nranks, sizeof *o->tails);
     o->labels = arena_calloc(&o->arena, desc->nranks, sizeof *o->labels);
     o->owed = arena_calloc(&o->arena, desc->nhosts, sizeof *o->owed);
     for (int i = 0; i < 2; i++) {
@@ -230,6 +272,8 @@ void output_free(struct output *o)
         return;
     for (uint32_t i = 0; o->streams && i < o->desc->nranks * 2; i++)
         buf_fini(&o->streams[i].line);
+    for (uint32_t i = 0; o->tails && i < o->desc->nranks; i++)
+        free(o->tails[i].ring);
     for (int i = 0; i < 2; i++) {
         loop_unwatch(o->loop, &o->sinks[i].watch);
         buf_fini(&o->sinks[i].queue);

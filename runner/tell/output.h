@@ -16,7 +16,14 @@
 #include "base/loop.h"
 #include "spec/job.h"
 
-enum { OUTPUT_LINE_MAX = 64 << 10, OUTPUT_QUEUE_MAX = 1 << 20, OUTPUT_CREDIT = 256 << 10 };
+#include <stdio.h>
+
+enum {
+    OUTPUT_TAIL = 8 << 10,
+    OUTPUT_LINE_MAX = 64 << 10,
+    OUTPUT_QUEUE_MAX = 1 << 20,
+    OUTPUT_CREDIT = 256 << 10
+};
 
 struct output;
 struct output_hooks {
@@ -34,6 +41,9 @@ void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realt
                  const void *bytes, size_t len);
 /* A line that has no end yet is written as it is, with a newline. */
 void output_end_rank(struct output *o, uint32_t rank);
+/* The last lines that a rank wrote to stderr, each behind `prefix`. */
+void output_last_words(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
+                       FILE *to);
 /* Writes what waits, blocking, until the deadline (monotonic ns) at most. */
 void output_drain(struct output *o, uint64_t deadline_ns);
 
