@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "base/loop.h"
 #include "base/parse.h"
+#include "crash.h"
 #include "engine.h"
 #include "group.h"
 #include "task.h"
@@ -134,6 +135,7 @@ static void greet(struct engine *e)
     if (read_welcome(e, &welcome, &d) != COLLRUN_OK ||
         control_start(&e->control, on_abort, e, &d) != COLLRUN_OK)
         fail(e, &(struct blame){.workload = UINT32_MAX, .group = ""}, &d, EXIT_INTERNAL);
+    crash_install(e->rank);
 }
 
 /* ---- loading ---- */

@@ -27,7 +27,7 @@ $(ENGINE_LIB): $(call obj,$(ENGINE_SRC))
 $(LIBCOLLRUN): $(call obj,$(ENGINE_SRC)) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -shared -Wl,-soname,libcollrun.so.1 $(NO_UNDEFINED) -o $@ $^ -ldl -lm
+	$(Q)$(CC) $(LD_FLAGS) -shared -static-libgcc -Wl,-soname,libcollrun.so.1 $(NO_UNDEFINED) -o $@ $^ -ldl -lm
 
 $(B)/lib/libcollrun.so: $(LIBCOLLRUN)
 	$(Q)ln -sf libcollrun.so.1 $@

@@ -6,6 +6,7 @@
 
 #include "base/loop.h"
 #include "control.h"
+#include "crash.h"
 #include "engine.h"
 #include "error.h"
 #include "plugin.h"
@@ -167,6 +168,7 @@ static void *live(void *arg)
     struct control *c = &task->engine->control;
     void *state = NULL;
     task_current = task;
+    crash_thread();
     int result = task->plugin.init ? task->plugin.init(task, &state) : 0;
     if (result != 0 || task->misuse[0]) {
         fail(task, WIRE_PHASE_INIT, result);
