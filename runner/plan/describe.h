@@ -41,6 +41,9 @@ struct described {
     uint32_t nparams;
 };
 
+/* The operations' names, by enum collrun_kind. */
+extern const char *const describe_operations[COLLRUN_KIND_COUNT];
+
 /* Fills in what each plugin says, or its `error`. Fails only when the engine itself cannot be run.
  */
 int describe(const char *engine, struct described *items, uint32_t n, struct arena *arena,

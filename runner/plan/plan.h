@@ -16,8 +16,9 @@
 #include "spec/job.h"
 
 struct plan_input {
-    const struct topology *const
-        *topologies; /* one per job host, the same pointer = the same machine; NULL: unknown */
+    /* One per job host, the same pointer = the same machine; NULL: not known, nothing is bound
+     * there. */
+    const struct topology *const *topologies;
     const struct prefix_plugins *backends, *workloads; /* installed with this build */
     const struct described *plugins; /* what those that the job may use say of themselves */
     uint32_t nplugins;
@@ -25,7 +26,9 @@ struct plan_input {
     const char *run_id;
 };
 
-/* 0, or a negative code with the errors in `diags`. `desc` borrows from job, input and arena. */
+/* 0, or a negative code with the errors in `diags`: COLLRUN_ERR_UNAVAILABLE those of a plugin that
+ * cannot be used, COLLRUN_ERR_INVALID those of the job. `desc` borrows from job, input and arena.
+ * A complete job with errors may be planned too, for the sake of further errors. */
 int plan_make(const struct job *job, const struct plan_input *in, struct arena *arena,
               struct desc *desc, struct diag_list *diags);
 

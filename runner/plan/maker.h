@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of the plan share: place.c (ranks on hosts and cpus), groups.c (groups and their
+ * backends), work.c (workloads and parameters), and the names that the job gives to plugins
+ * (lookup.c). Only files of this folder include it.
+ */
+#ifndef PLAN_MAKER_H
+#define PLAN_MAKER_H
+
+#include "plan/plan.h"
+
+struct maker {
+    const struct job *job;
+    const struct plan_input *in;
+    struct arena *arena;
+    struct desc *desc;
+    struct diag_list *diags;
+};
+
+void maker_note(struct maker *m, const struct diag *d);
+
+/* Ranks of the job in the order written; what does not exist or repeats is left out. */
+void maker_ranks(struct maker *m, const struct job_ranks *ranks, struct desc_ranks *out);
+
+void maker_pairs(struct maker *m, const struct job_pairs *from, struct desc_kvs *to);
+
+void maker_place(struct maker *m);
+void maker_groups(struct maker *m);
+void maker_workloads(struct maker *m);
+
+/* ---- lookup.c ---- */
+
+/* The file that a backend's name stands for: a path of job.yaml, or an installed one. NULL = none;
+ * then the diag has the words and the hint, but neither path nor place. The name's own spelling
+ * goes to *name if it is not NULL. */
+const char *lookup_backend(const struct job *job, const struct prefix_plugins *installed,
+                           const char *written, struct arena *arena, const char **name,
+                           struct diag *d);
+/* The same for `plugin:` of a workload: a path relative to the job file, or the name of an
+ * installed one. */
+const char *lookup_workload(const struct job *job, const struct prefix_plugins *installed,
+                            const char *written, struct arena *arena, struct diag *d);
+/* "allreduce, bench, hello" */
+const char *lookup_list(const struct prefix_plugins *installed, struct arena *arena);
+const struct described *lookup_described(const struct plan_input *in, enum describe_kind kind,
+                                         const char *path);
+
+#endif
