@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Send, recv and recv_any. A send ends when its message has been received: both sides then know
+ * that count and type agree, or both fail with the same sentence, and no message is ever left
+ * behind in a rank that has gone.
+ *
+ * The sender announces a message (SEND); the receiver matches it with the oldest of its receives
+ * that takes that sender and tag, or puts the announcement by. Up to 40 bytes ride in the
+ * announcement itself; the first block of a longer message lies beside it in the sender's blocks;
+ * the rest follows block by block (FRAG) once the receiver says so (GO). Every block is
+ * acknowledged (ACK) and then reused. Memory from the shared heap is read, or written, in place.
+ *
+ * All transfers of one call array progress together: whatever arrives is always taken, whatever
+ * there is to say is said as soon as its box has room, and nobody waits with a full box for another
+ * full box.
+ */
+#ifndef SHM_P2P_H
+#define SHM_P2P_H
+
+#include "heap.h"
+
+#include <collrun/backend.h>
+
+/* This rank's side of the two boxes that it has with one peer. */
+struct mail_side {
+    uint32_t put, seen_taken; /* outgoing */
+    uint32_t got;             /* incoming */
+    bool ring_due; /* something was put or taken since the peer's bell was last looked at */
+    bool watched;  /* by the calls that are running */
+};
+
+struct transfer;
+struct letter;
+
+struct p2p {
+    struct mail_side *sides; /* per peer */
+    uint32_t *watched;       /* peers to look at */
+    uint32_t nwatched;
+    uint64_t free_blocks; /* a bit for each of the own blocks */
+    uint32_t next_block;  /* blocks are used in turn; see step.h on why */
+    struct transfer *transfers;
+    uint32_t ntransfers, capacity, unfinished;
+    struct letter *unexpected; /* announcements that no receive has matched, oldest first */
+    struct letter **unexpected_end;
+};
+
+int p2p_init(struct p2p *p, uint32_t nranks);
+void p2p_fini(struct p2p *p);
+
+/* Runs the calls, which are all point to point. */
+int p2p_run(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls);
+
+#endif
