@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shm backend's collectives, through the rig: every kind at small and large sizes, plain, in
+ * place, in the shared heap and out of alignment, for one to eight ranks, in processes and in
+ * threads; then crowds, disagreement, time-outs and aborts. Point to point is test_shm_p2p.c.
+ */
+#include "coll_cases.h"
+#include "reduce.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const enum collrun_kind kinds[] = {
+    COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
+    COLLRUN_ALLGATHER,       COLLRUN_GATHER,     COLLRUN_SCATTER, COLLRUN_REDUCE_SCATTER,
+    COLLRUN_ALLTOALL,        COLLRUN_ALLGATHERV, COLLRUN_GATHERV, COLLRUN_SCATTERV,
+    COLLRUN_REDUCE_SCATTERV, COLLRUN_ALLTOALLV,
+};
+#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static struct rig_options options_for(uint32_t nranks)
+{
+    return (struct rig_options){.path = rig_backend_path("shm"), .nranks = nranks};
+}
+
+/* ---- data ---- */
+
+/* Every kind, size and variant; types, operators and roots take turns. */
+static int all_kinds(struct rig_rank *r)
+{
+    static const size_t sizes[] = {0, 1, 7, 10, 11, 1000, 4099};
+    uint32_t turn = 0;
+    for (size_t k = 0; k < NKINDS; k++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            for (int variant = 0; variant < 6; variant++, turn++) {
+                struct coll_case c = {.kind = kinds[k], .count = sizes[s], .salt = turn};
+                c.dtype = (enum collrun_dtype)(turn % COLLRUN_DTYPE_COUNT);
+                c.op = (enum collrun_op)(turn / 3 % COLLRUN_OP_COUNT);
+                c.root = turn % r->nranks;
+                c.in_place = variant & 1;
+                c.memory = variant & 2 ? COLL_HEAP : COLL_PLAIN;
+                c.shift = variant & 4 ? 1 : 0;
+                if (c.in_place && !coll_has_in_place(c.kind))
+                    continue;
+                if (coll_reduces(c.kind) && !op_valid_for(c.op, c.dtype))
+                    c.op = COLLRUN_AVG;
+                if (coll_case_run(r, r->group, &c) != 0)
+                    return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void every_kind_in_processes(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 8; n++) {
+        const struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, all_kinds), 0);
+    }
+}
+
+static void every_kind_in_threads(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        struct rig_options options = options_for(n);
+        options.threads = true;
+        assert_int_equal(rig_run(&options, all_kinds), 0);
+    }
+}
+
+/* Without sharing cores nobody sleeps; the waiting of wide machines is tested on narrow ones. */
+static void every_kind_as_if_alone(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(5);
+    options.ncpus = 64;
+    assert_int_equal(rig_run(&options, all_kinds), 0);
+}
+
+static int every_type(struct rig_rank *r)
+{
+    static const enum collrun_kind reductions[] = {COLLRUN_ALLREDUCE, COLLRUN_REDUCE,
+                                                   COLLRUN_REDUCE_SCATTER, COLLRUN_REDUCE_SCATTERV};
+    for (enum collrun_dtype t = 0; t < COLLRUN_DTYPE_COUNT; t++)
+        for (enum collrun_op op = 0; op < COLLRUN_OP_COUNT; op++)
+            for (size_t k = 0; k < 4 && op_valid_for(op, t); k++) {
+                const struct coll_case few = {reductions[k], t, op, 5, 0, false, COLL_PLAIN, 0, op};
+                const struct coll_case many = {reductions[k], t,          op, 9001, r->nranks - 1,
+                                               false,         COLL_PLAIN, 0,  op};
+                if (coll_case_run(r, r->group, &few) != 0 || coll_case_run(r, r->group, &many) != 0)
+                    return 1;
+            }
+    return 0;
+}
+
+static void every_type_and_operator(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 3; n++) {
+        const struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, every_type), 0);
+    }
+}
+
+/* Several turns of the ring, with lengths around the borders of chunks. */
+static int large(struct rig_rank *r)
+{
+    static const size_t counts[] = {32767, 32768, 65537, 1310720};
+    uint32_t turn = 0;
+    for (size_t k = 0; k < NKINDS; k++)
+        for (size_t s = 0; s < 4; s++)
+            for (int variant = 0; variant < 3; variant++, turn++) {
+                struct coll_case c = {.kind = kinds[k], .count = counts[s], .salt = turn};
+                c.dtype = COLLRUN_FLOAT32;
+                c.root = turn % r->nranks;
+                c.in_place = variant == 1 && coll_has_in_place(c.kind);
+                c.memory = variant == 2 ? COLL_HEAP : COLL_PLAIN;
+                /* blocks per pair: keep the whole at the size of the others */
+                if (s == 3 && c.kind != COLLRUN_ALLREDUCE && c.kind != COLLRUN_REDUCE &&
+                    c.kind != COLLRUN_BROADCAST)
+                    c.count /= r->nranks;
+                if (coll_case_run(r, r->group, &c) != 0)
+                    return 1;
+            }
+    return 0;
+}
+
+static void large_messages(void **state)
+{
+    (void)state;
+    static const uint32_t worlds[] = {1, 2, 3, 5};
+    for (int i = 0; i < 4; i++) {
+        const struct rig_options options = options_for(worlds[i]);
+        assert_int_equal(rig_run(&options, large), 0);
+    }
+}
+
+/* Random collectives in the same order everywhere, while ranks fall behind at random: reuse of
+ * memory that somebody still reads would show. */
+static int out_of_step(struct rig_rank *r)
+{
+    uint64_t common = 42;
+    uint64_t own = 1000 + r->rank;
+    for (uint32_t turn = 0; turn < 600; turn++) {
+        common = common * 6364136223846793005u + 1442695040888963407u;
+        own = own * 6364136223846793005u + 1442695040888963407u;
+        struct coll_case c = {.kind = kinds[(common >> 33) % NKINDS], .salt = turn};
+        c.count = (common >> 40) % (turn % 10 == 0 ? 60000 : 600);
+        c.dtype = COLLRUN_INT32;
+        c.root = turn % r->nranks;
+        c.memory = (common >> 50) % 4 == 0 ? COLL_HEAP : COLL_PLAIN;
+        if ((own >> 40) % 16 == 0)
+            usleep((useconds_t)((own >> 50) % 300));
+        if (coll_case_run(r, r->group, &c) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void ranks_out_of_step(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 6; n += 2) {
+        struct rig_options options = options_for(n);
+        options.ncpus = n == 4 ? 64 : 0;
+        assert_int_equal(rig_run(&options, out_of_step), 0);
+        options.threads = true;
+        assert_int_equal(rig_run(&options, out_of_step), 0);
+    }
+}
+
+static int crowd(struct rig_rank *r)
+{
+    for (uint32_t turn = 0; turn < 20; turn++)
+        for (size_t k = 0; k < NKINDS; k++) {
+            const struct coll_case c = {.kind = kinds[k],
+                                        .dtype = COLLRUN_INT32,
+                                        .count = turn % 4 == 3 ? 700 : turn,
+                                        .root = turn,
+                                        .salt = turn};
+            if (coll_case_run(r, r->group, &c) != 0)
+                return 1;
+        }
+    return 0;
+}
+
+static void many_ranks_on_few_cores(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(64);
+    const uint64_t start = rig_now_ns();
+    assert_int_equal(rig_run(&options, crowd), 0);
+    print_message("# 64 ranks, 280 collectives: %.2f s\n", (double)(rig_now_ns() - start) / 1e9);
+}
+
+/* Two groups of the same ranks in different order, used in turn. */
+static int two_groups(struct rig_rank *r)
+{
+    const uint32_t turned[3] = {2, 0, 1};
+    struct rig_group *other = NULL;
+    RIG_CHECK(r, rig_group_open(r, "turned", turned, 3, &other) == COLLRUN_OK);
+    for (uint32_t turn = 0; turn < 30; turn++) {
+        const struct coll_case c = {.kind = kinds[turn % NKINDS],
+                                    .dtype = COLLRUN_FLOAT64,
+                                    .count = 100 * turn,
+                                    .root = turn % 3,
+                                    .salt = turn};
+        if (coll_case_run(r, turn % 2 ? other : r->group, &c) != 0)
+            return 1;
+    }
+    rig_group_close(other);
+    return 0;
+}
+
+static void groups_do_not_mix(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(3);
+    assert_int_equal(rig_run(&options, two_groups), 0);
+}
+
+/* ---- failures ---- */
+
+static struct collrun_call call_of(enum collrun_kind kind, void *buf, size_t count)
+{
+    struct collrun_call call = COLLRUN_CALL(kind);
+    call.send = buf;
+    call.recv = (char *)buf + 4096;
+    call.count = count;
+    call.dtype = COLLRUN_FLOAT32;
+    return call;
+}
+
+/* After a failure the group only fails, at once, with the same sentence. */
+static int stays_failed(struct rig_rank *r, int status)
+{
+    char first[512];
+    char buf[8192];
+    snprintf(first, sizeof(first), "%s", rig_error());
+    const struct collrun_call again = call_of(COLLRUN_BARRIER, buf, 0);
+    const uint64_t start = rig_now_ns();
+    RIG_CHECK(r, rig_exec(r->group, &again, 1) == status);
+    RIG_CHECK(r, rig_now_ns() - start < 100000000u);
+    RIG_CHECK(r, strcmp(first, rig_error()) == 0);
+    return 0;
+}
+
+/* Rank 1 differs from the others in one field; buffers stay as they are. */
+static int disagree(struct rig_rank *r)
+{
+    const int which = *(const int *)r->arg;
+    char buf[8192];
+    memset(buf, 1, sizeof(buf));
+    struct collrun_call call = call_of(COLLRUN_REDUCE, buf, 100);
+    const char *words = "";
+    const bool odd = r->rank == 1;
+    switch (which) {
+    case 0:
+        if (odd)
+            call.count = 101;
+        words = "calls reduce(101 x float32, sum, root 0)";
+        break;
+    case 1:
+        if (odd)
+            call.dtype = COLLRUN_INT32;
+        words = "calls reduce(100 x int32, sum, root 0)";
+        break;
+    case 2:
+        if (odd)
+            call.op = COLLRUN_MAX;
+        words = "calls reduce(100 x float32, max, root 0)";
+        break;
+    case 3:
+        if (odd)
+            call.root = 1;
+        words = "calls reduce(100 x float32, sum, root 1)";
+        break;
+    default:
+        if (odd)
+            call = call_of(COLLRUN_BARRIER, buf, 0);
+        words = "calls barrier()";
+    }
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
+    RIG_CHECK(r, strstr(rig_error(), words));
+    RIG_CHECK(r, strstr(rig_error(), "calls reduce(100 x float32, sum, root 0)"));
+    RIG_CHECK(r, strstr(rig_error(), "rank 1 "));
+    for (size_t i = 0; i < sizeof(buf); i++)
+        RIG_CHECK(r, buf[i] == 1);
+    return stays_failed(r, COLLRUN_ERR_MISMATCH);
+}
+
+static void disagreement_is_explained(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 5; which++)
+        for (uint32_t n = 2; n <= 4; n++) {
+            struct rig_options options = options_for(n);
+            options.arg = &which;
+            assert_int_equal(rig_run(&options, disagree), 0);
+        }
+}
+
+/* Each uneven kind, with one pair of ranks that disagrees about one count. */
+static int disagree_uneven(struct rig_rank *r)
+{
+    char send[4096] = {0};
+    char recv[4096];
+    memset(recv, 1, sizeof(recv));
+    size_t out[3] = {4, 5, 6};
+    size_t in[3] = {4, 5, 6};
+    struct collrun_call call = COLLRUN_CALL(*(const enum collrun_kind *)r->arg);
+    call.dtype = COLLRUN_FLOAT32;
+    call.send = send;
+    call.recv = recv;
+    call.root = 2;
+    call.count = out[r->rank];
+    call.recvcount = in[r->rank];
+    call.sendcounts = out;
+    call.recvcounts = in;
+    if (call.kind == COLLRUN_ALLTOALLV)
+        in[0] = in[1] = in[2] = out[r->rank];
+    if (r->rank == 1) { /* sends, and expects, one more than the others think */
+        call.count++;
+        call.recvcount++;
+        out[0]++;
+        in[0]++;
+    }
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
+    RIG_CHECK(r, strstr(rig_error(), "elements to rank"));
+    for (size_t i = 0; i < sizeof(recv); i++)
+        RIG_CHECK(r, recv[i] == 1);
+    return stays_failed(r, COLLRUN_ERR_MISMATCH);
+}
+
+static void uneven_disagreement_is_explained(void **state)
+{
+    (void)state;
+    for (enum collrun_kind kind = COLLRUN_ALLGATHERV; kind <= COLLRUN_ALLTOALLV; kind++) {
+        struct rig_options options = options_for(3);
+        options.arg = &kind;
+        assert_int_equal(rig_run(&options, disagree_uneven), 0);
+    }
+}
+
+/* Ranks 3 and 5 do not come; rank 3 comes later and hears of it. */
+static int two_missing(struct rig_rank *r)
+{
+    char buf[8192] = {0};
+    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, buf, 1);
+    call.timeout_ns = 300000000u;
+    if (r->rank == 5)
+        return 0;
+    if (r->rank == 3)
+        usleep(600000);
+    const uint64_t start = rig_now_ns();
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_TIMEOUT);
+    const uint64_t waited = rig_now_ns() - start;
+    RIG_CHECK(r, strstr(rig_error(), "waited 0.3 s for ranks 3,5"));
+    RIG_CHECK(r, r->rank == 3 ? waited < 100000000u : waited > 250000000u && waited < 600000000u);
+    return stays_failed(r, COLLRUN_ERR_TIMEOUT);
+}
+
+static void time_outs_name_who_is_missing(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(6);
+    assert_int_equal(rig_run(&options, two_missing), 0);
+    options.ncpus = 64;
+    assert_int_equal(rig_run(&options, two_missing), 0);
+}
+
+static int aborted(struct rig_rank *r)
+{
+    char buf[8192] = {0};
+    const struct collrun_call call = call_of(COLLRUN_BARRIER, buf, 0);
+    if (r->rank == 1) {
+        rig_abort_after(r, 50);
+        usleep(100000);
+        return 0;
+    }
+    const uint64_t start = rig_now_ns();
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_ABORTED);
+    RIG_CHECK(r, rig_now_ns() - start < 1000000000u);
+    return stays_failed(r, COLLRUN_ERR_ABORTED);
+}
+
+static void abort_unblocks_everyone(void **state)
+{
+    (void)state;
+    for (uint32_t cpus = 1; cpus <= 65; cpus += 64) {
+        struct rig_options options = options_for(4);
+        options.ncpus = cpus;
+        assert_int_equal(rig_run(&options, aborted), 0);
+        options.threads = true;
+        assert_int_equal(rig_run(&options, aborted), 0);
+    }
+}
+
+/* Rank 1 dies somewhere inside a long allreduce; its host's agent aborts; the others are out within
+ * milliseconds. */
+static int killed(struct rig_rank *r)
+{
+    const size_t count = 16u << 20;
+    float *send = calloc(count, sizeof(*send));
+    float *recv = calloc(count, sizeof(*recv));
+    RIG_CHECK(r, send && recv);
+    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, send, count);
+    call.recv = recv;
+    int status = COLLRUN_OK;
+    for (int i = 0; status == COLLRUN_OK && i < 1000; i++) {
+        if (r->rank == 0 && i == 2)
+            rig_kill(r, 1);
+        status = rig_exec(r->group, &call, 1);
+    }
+    const uint64_t late = rig_now_ns() - rig_abort_ns(r);
+    uint64_t *delays = r->scratch;
+    delays[r->rank] = late;
+    free(send);
+    free(recv);
+    RIG_CHECK(r, status == COLLRUN_ERR_ABORTED);
+    return 0;
+}
+
+static void a_killed_rank_blocks_nobody(void **state)
+{
+    (void)state;
+    const bool may_die[4] = {false, true, false, false};
+    struct rig_options options = options_for(4);
+    options.may_die = may_die;
+    options.abort_on_death = true;
+    assert_int_equal(rig_run(&options, killed), 0);
+    const uint64_t *delays = rig_scratch();
+    print_message("# out after %.1f, %.1f and %.1f ms\n", (double)delays[0] / 1e6,
+                  (double)delays[2] / 1e6, (double)delays[3] / 1e6);
+}
+
+static int refused(struct rig_rank *r)
+{
+    const uint32_t all[2] = {0, 1};
+    struct rig_group *g = NULL;
+    RIG_CHECK(r, rig_group_open(r, "far", all, 2, &g) == COLLRUN_ERR_UNSUPPORTED);
+    RIG_CHECK(r, strstr(rig_error(), "on one host"));
+    return 0;
+}
+
+static void several_hosts_are_refused(void **state)
+{
+    (void)state;
+    const uint32_t hosts[2] = {0, 1};
+    struct rig_options options = options_for(2);
+    options.host_of = hosts;
+    options.no_group = true;
+    assert_int_equal(rig_run(&options, refused), 0);
+}
+
+/* ---- memory ---- */
+
+static int heap_use(struct rig_rank *r)
+{
+    const struct collrun_backend *b = r->backend;
+    void *group = r->group->handle;
+    void *p[100];
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 100; i++) {
+            RIG_CHECK(r, b->alloc(group, (size_t)(i * 777 % 9000), &p[i]) == COLLRUN_OK);
+            memset(p[i], i, (size_t)(i * 777 % 9000));
+        }
+        for (int i = 0; i < 100; i++) {
+            const char *bytes = p[i * 37 % 100];
+            for (int k = 0; k < i * 37 % 100 * 777 % 9000; k++)
+                RIG_CHECK(r, bytes[k] == (char)(i * 37 % 100));
+            RIG_CHECK(r, b->free(group, p[i * 37 % 100]) == COLLRUN_OK);
+        }
+    }
+    RIG_CHECK(r, b->free(group, p) == COLLRUN_ERR_INVALID);
+    RIG_CHECK(r, b->alloc(group, SIZE_MAX / 2, &p[0]) == COLLRUN_ERR_NO_MEMORY);
+    return 0;
+}
+
+static void heap_gives_and_takes(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, heap_use), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_in_processes),
+        cmocka_unit_test(every_kind_in_threads),
+        cmocka_unit_test(every_kind_as_if_alone),
+        cmocka_unit_test(every_type_and_operator),
+        cmocka_unit_test(large_messages),
+        cmocka_unit_test(ranks_out_of_step),
+        cmocka_unit_test(many_ranks_on_few_cores),
+        cmocka_unit_test(groups_do_not_mix),
+        cmocka_unit_test(disagreement_is_explained),
+        cmocka_unit_test(uneven_disagreement_is_explained),
+        cmocka_unit_test(time_outs_name_who_is_missing),
+        cmocka_unit_test(abort_unblocks_everyone),
+        cmocka_unit_test(a_killed_rank_blocks_nobody),
+        cmocka_unit_test(several_hosts_are_refused),
+        cmocka_unit_test(heap_gives_and_takes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
