@@ -158,7 +158,8 @@ static void describe_group(struct collrun_group *g, uint32_t *host_of,
 static bool needs_two_handles(const struct collrun_group *g)
 {
     const struct backend *b = g->backend;
-    return g->nranks > 1 && (!b->has_start || !(b->table.flags & COLLRUN_BACKEND_TAGS));
+    bool starts_all = b->has_start && !b->has_exec;
+    return g->nranks > 1 && (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS));
 }
 
 static int open_handles(struct collrun_group *g, const struct collrun_group_desc *desc)

@@ -5,10 +5,10 @@
  * leaves the members in different places, the group only fails, at once and with the first reason.
  * group_open forms it with the other members; group_close takes it down without them.
  *
- * A backend that has start and test and matches tags serves a group through one handle. Any other
- * gets two, one for collectives and one for messages, so that a message that waits for its peer
- * does not stand in the way of a collective, and messages that an emulated collective sends are not
- * taken for the workload's.
+ * A backend that has nothing but start and test, and matches tags, serves a group through one
+ * handle. Any other gets two, one for collectives and one for messages, so that a message that
+ * waits for its peer does not stand in the way of a collective, and messages that an emulated
+ * collective sends are not taken for the workload's.
  */
 #ifndef ENGINE_GROUP_H
 #define ENGINE_GROUP_H

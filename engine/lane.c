@@ -351,6 +351,8 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
         return COLLRUN_ERR_SYSTEM;
     r->lane = lane;
     r->next = NULL;
+    r->needs_exec =
+        !backend_is_native(lane->group->backend, r->calls); /* emulated from several messages */
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
     const struct collrun_call *call = &r->calls[0];

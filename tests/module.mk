@@ -12,6 +12,29 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LI
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka $(RUNNER_LIBS) -ldl -lm
 
+# What the engine's tests load: a small backend, a workload that does as it is told, and broken relatives of both.
+PLUGINS := $(B)/tests/plugins
+define plugin_rule
+UNIT_PLUGINS += $(PLUGINS)/$(1).so
+$(PLUGINS)/$(1).so: tests/unit/plugins/$(2).c $(LIBRARIES)
+	@mkdir -p $$(@D)
+	$$(call say,LINK)
+	$(Q)$$(CC) $$(C_FLAGS) -MF $$@.d $(INC_PUBLIC) $(3) -shared $$(LD_FLAGS) -o $$@ $$< -L$(B)/lib -lcollrun
+endef
+$(eval $(call plugin_rule,msg,backend_msg,))
+$(eval $(call plugin_rule,msgstart,backend_msg,-DWITH_START))
+$(eval $(call plugin_rule,msg_abi,backend_msg,-DBROKEN_ABI))
+$(eval $(call plugin_rule,msg_half,backend_msg,-DBROKEN_HALF -Wno-unused-function))
+$(eval $(call plugin_rule,msg_probe,backend_msg,-DBROKEN_PROBE))
+$(eval $(call plugin_rule,probe,probe,))
+$(eval $(call plugin_rule,broken_no_symbol,broken,-DNO_SYMBOL))
+$(eval $(call plugin_rule,broken_undefined,broken,-DUNDEFINED_SYMBOL))
+$(eval $(call plugin_rule,broken_abi,broken,-DWRONG_ABI))
+$(eval $(call plugin_rule,broken_no_run,broken,-DNO_RUN))
+$(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
+-include $(addsuffix .d,$(UNIT_PLUGINS))
+$(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
+
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 CONFORM_BACKENDS := shm gloo
