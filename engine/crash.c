@@ -63,7 +63,11 @@ static _Unwind_Reason_Code print_frame(struct _Unwind_Context *context, void *ar
     uintptr_t pc = _Unwind_GetIPInfo(context, &before);
     if (!pc || *number >= MOST_FRAMES)
         return _URC_END_OF_STACK;
-    if (!before)
+    if (*number < 0 && !before)
+        return _URC_NO_REASON; /* the handler's own frames, above the one that the signal hit */
+    if (*number < 0)
+        *number = 0;
+    else
         pc--; /* the call, not what comes after it */
     add(&l, "  #");
     add_number(&l, (uintptr_t)(*number)++, 10);
@@ -87,7 +91,7 @@ static void on_crash(int sig, siginfo_t *info, void *context)
 {
     struct line l = {.len = 0};
     const char *name = sigabbrev_np(sig);
-    int number = 0;
+    int number = -1;
     (void)context;
     add(&l, "rank ");
     add_number(&l, crashing_rank, 10);

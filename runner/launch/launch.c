@@ -90,12 +90,14 @@ static void tell_verdict(struct supervisor *s, struct verdict *v)
     live_wipe(&s->live);
     if (v->class == CAUSE_NONE || v->class == CAUSE_INTERRUPTED)
         return;
-    if (!v->diag.loc.file)
+    if (v->diag.loc.line && !v->diag.loc.file)
         v->diag.loc.file = s->job->file;
     report_diag(s->options->report, &v->diag);
     if (v->rank != WIRE_HOST && !s->options->quiet)
         output_last_words(s->output, v->rank, LAST_WORDS, "  | ", s->options->report->out);
     cause_consequences(s->desc, s->ranks, v, others, sizeof others);
+    if (v->class == CAUSE_TIMEOUT && !s->options->quiet)
+        supervisor_print_state(s, s->options->report->out);
     if (others[0] && !s->options->quiet)
         fprintf(s->options->report->out, "collrun: %s\n", others);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SIGUSR1: what every rank is doing right now, on stderr. Agents read it from the ranks' records,
- * so a rank that hangs, or is stopped, is told of like any other.
+ * What every rank is doing, on stderr: for SIGUSR1, and with a verdict that says that time ran out.
+ * Agents read it from the ranks' records, so a rank that hangs, or is stopped, is told of like any
+ * other. Ranks that do the same share a line.
  */
 #include "launch/supervise.h"
 
@@ -14,21 +15,16 @@
 static void describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size)
 {
     const struct rank_state *r = &s->ranks[rank];
-    if (r->exited)
-        snprintf(out, size, "ended");
-    else if (r->stage == STAGE_RUNNING && r->seen.state)
+    if (r->stage == STAGE_RUNNING && r->seen.looked)
         seen_describe(&r->seen, out, size);
     else
-        snprintf(out, size, "%s", rank_stage_text(r->stage));
+        snprintf(out, size, "%s", r->exited ? "ended" : rank_stage_text(r->stage));
 }
 
-/* The answers to LOOK are in, or never will be: ranks that do the same share a line. */
-void supervisor_on_state(struct loop_timer *t)
+void supervisor_print_state(const struct supervisor *s, FILE *out)
 {
-    struct supervisor *s = t->owner;
     uint32_t *list = calloc(s->desc->nranks, sizeof *list);
     bool *told = calloc(s->desc->nranks, sizeof *told);
-    live_wipe(&s->live);
     for (uint32_t i = 0; list && told && i < s->desc->nranks; i++) {
         char doing[320], other[320], ranks[256];
         uint32_t n = 0;
@@ -42,10 +38,17 @@ void supervisor_on_state(struct loop_timer *t)
             told[list[k]] = true;
         ranks_format(ranks, sizeof ranks, list, n);
         if (n)
-            fprintf(stderr, "collrun: rank%s %s: %s\n", n == 1 ? "" : "s", ranks, doing);
+            fprintf(out, "collrun: rank%s %s: %s\n", n == 1 ? "" : "s", ranks, doing);
     }
     free(list);
     free(told);
+}
+
+void supervisor_on_state(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    live_wipe(&s->live);
+    supervisor_print_state(s, stderr);
 }
 
 void supervisor_tell_state(struct supervisor *s)

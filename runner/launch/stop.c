@@ -66,6 +66,7 @@ void supervisor_stop(struct supervisor *s, int status, uint32_t culprit, const c
     if (s->ladder != LADDER_NONE)
         return;
     struct buf b;
+    hosts_send_all(s, WIRE_LOOK, NULL, 0); /* before it changes: what everybody was doing */
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
     buf_put_u32(&b, culprit);

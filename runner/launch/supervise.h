@@ -70,6 +70,7 @@ void supervisor_suspend(struct supervisor *s);
 /* Says on stderr, soon, what every rank is doing (SIGUSR1). */
 void supervisor_tell_state(struct supervisor *s);
 void supervisor_on_state(struct loop_timer *t);
+void supervisor_print_state(const struct supervisor *s, FILE *out);
 /* Something other than a rank failed; the first one counts. Starts the stop ladder. */
 void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
                         const struct diag *d);

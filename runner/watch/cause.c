@@ -79,7 +79,8 @@ static void who(char *out, size_t size, const struct desc *desc, const struct ra
 {
     const char *host = desc->hosts[desc->ranks[rank].host].name;
     int n = snprintf(out, size, "rank %u (%s, pid %d)", rank, host, (int)r->pid);
-    if (r->failed && r->workload < desc->nworkloads && n > 0 && (size_t)n < size)
+    if (r->failed && r->workload < desc->nworkloads && n > 0 && (size_t)n < size &&
+        strncmp(r->failure.text, "workload", 8) != 0)
         snprintf(out + n, size - (size_t)n, ", workload \"%s\"", desc->workloads[r->workload].name);
 }
 
@@ -115,7 +116,7 @@ static void say(const struct desc *desc, const struct rank_state *r, uint32_t ra
                  name, when(r, stage, sizeof stage));
         diag_hint(d, "a workload ends by returning from run, not by exit()");
     }
-    d->rank = (int)rank;
+    d->rank = -1; /* the sentence names it */
 }
 
 void cause_find(const struct desc *desc, const struct rank_state *ranks, const struct verdict *job,

@@ -31,6 +31,7 @@ bool seen_read(struct seen *seen, const struct wire_frame *f)
     struct reader r;
     struct seen fresh;
     reader_init(&r, f->payload, f->len);
+    fresh = (struct seen){.looked = true};
     fresh.state = (char)read_u8(&r);
     fresh.n = read_count(&r, 51);
     fresh.groups = calloc(fresh.n ? fresh.n : 1, sizeof *fresh.groups);

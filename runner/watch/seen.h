@@ -16,7 +16,8 @@ struct seen_group {
 };
 
 struct seen {
-    char state; /* of its main thread, as /proc says: R S D T Z; 0 = gone or not looked at */
+    bool looked; /* something is known */
+    char state;  /* of its main thread, as /proc says: R S D T Z; 0 = gone or not looked at */
     struct seen_group *groups; /* owned */
     uint32_t n;
 };
