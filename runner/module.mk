@@ -24,3 +24,10 @@ $(B)/libexec/collrun/collrun-agent: $(call obj,runner/agent/main.c) $(AGENT_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^
+
+# What the schema table generates and the tree keeps: the key table of the manual page. tests/e2e/test_man.sh holds it current.
+.PHONY: man
+man: all
+	$(Q)$(B)/bin/collrun schema --man >$(B)/obj/keys.roff
+	$(Q)sed -i -e '/BEGIN collrun schema/,/END collrun schema/{/BEGIN/{p;r $(B)/obj/keys.roff' -e '};/END/p;d}' \
+		runner/man/collrun.yaml.5
