@@ -60,6 +60,20 @@ static void everybody_to(struct supervisor *s, enum rank_stage stage, uint16_t t
         reach(s, i, stage);
 }
 
+/* --verbose: when everybody has reached a stair. */
+static void tell_stage(const struct supervisor *s, enum rank_stage stage)
+{
+    static const char *const words[] = {
+        [STAGE_ATTACHED] = "all ranks have loaded their plugins",
+        [STAGE_READY] = "all groups are formed, all workloads initialised: running",
+        [STAGE_DONE] = "all foreground workloads are done",
+        [STAGE_IDLE] = "all workloads have ended",
+    };
+    if (s->options->verbose && words[stage])
+        fprintf(stderr, "collrun: %.3f s: %s\n", (double)(now_ns() - s->live.begin_ns) / 1e9,
+                words[stage]);
+}
+
 static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
 {
     if (s->ladder != LADDER_NONE || s->ranks[rank].stage >= stage)
@@ -67,6 +81,7 @@ static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
     reach(s, rank, stage);
     if (s->at_least[stage] < s->desc->nranks)
         return;
+    tell_stage(s, stage);
     switch (stage) {
     case STAGE_READY:
         loop_timer_clear(s->loop, &s->start);

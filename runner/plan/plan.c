@@ -109,9 +109,6 @@ static void make_env(struct maker *m)
         pass_matching(m, &env->pass.items[i]);
     for (uint32_t i = 0; i < env->secrets.n; i++)
         pass_secret(m, &env->secrets.items[i]);
-    for (uint32_t i = 0; i < env->set.n; i++)
-        desc->env_set.items[desc->env_set.n++] =
-            (struct desc_kv){env->set.items[i].key, env->set.items[i].value, env->set.items[i].loc};
     maker_pairs(m, &env->set, &desc->env_set);
     for (uint32_t i = 0; i < env->unset.n; i++)
         if (env->unset.items[i].v)
@@ -120,6 +117,15 @@ static void make_env(struct maker *m)
 }
 
 /* ---- the whole ---- */
+
+/* Ranks that share a machine talk over its loopback, unless the job file names something else. */
+static const char *interface_of(const struct job *job)
+{
+    bool local = true;
+    for (uint32_t i = 0; i < job->hosts.n; i++)
+        local = local && job->hosts.nodes[i].transport.kind.v == JOB_TRANSPORT_LOCAL;
+    return local && !strcmp(job->interface.v, "default-route") ? "loopback" : job->interface.v;
+}
 
 static void make_head(struct maker *m)
 {
@@ -135,7 +141,7 @@ static void make_head(struct maker *m)
     }
     desc->job_name = job->name.v;
     desc->job_file = job->file;
-    desc->interface = job->interface.v;
+    desc->interface = interface_of(job);
     desc->start_timeout_ns = (uint64_t)job->timeouts.start.v;
     desc->rendezvous_timeout_ns = (uint64_t)job->timeouts.rendezvous.v;
     desc->grace_ns = (uint64_t)job->timeouts.grace.v;
