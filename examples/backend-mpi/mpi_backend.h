@@ -37,7 +37,7 @@ struct library {
     pthread_mutex_t opening; /* while a group that starts MPI is being opened */
     pthread_mutex_t lock;    /* whoever is inside MPI; guards the rest */
     bool running, dirty;     /* dirty: requests were abandoned, so MPI_Finalize might hang */
-    atomic_bool lost;        /* MPI is not entered any more; `why` says so */
+    atomic_bool losing, lost; /* lost: MPI is not entered any more; `why` says why */
     char why[WHY_LEN];
     uint32_t rank;          /* in the job */
     bool near[WORLD_SIZE];  /* ranks that share memory with this one */
@@ -105,6 +105,8 @@ int library_join(struct library *library, const struct collrun_group_desc *desc)
 int library_take(struct library *library, const struct collrun_group_desc *desc, struct spare **out);
 void library_give(struct library *library, struct spare *spare);
 void library_lose(struct library *library, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* From inside MPI, back to where it was entered, for good: MPI must be lost. */
+_Noreturn void library_escape(void);
 struct library *library_new(const struct collrun_services *services);
 void library_free(struct library *library);
 
@@ -113,7 +115,7 @@ void library_free(struct library *library);
 int pmi_start(struct library *library, const struct collrun_group_desc *desc, const bool *fresh);
 /* The card is what another rank's MPI needs to know of this one's. NUL-terminated lines. */
 const char *pmi_card(size_t *len);
-int pmi_learn(const struct collrun_group_desc *desc, const bool *whose);
-_Noreturn void library_escape(void);
+/* Reads "WHAT.MEMBER" from the rendezvous, once the member has put it, and keeps the card. What is no card makes it fresh. */
+int pmi_learn(const struct collrun_group_desc *desc, const char *what, uint32_t member, bool *fresh);
 
 #endif
