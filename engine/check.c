@@ -249,12 +249,12 @@ static int check_apart(const struct collrun_group *g, const struct collrun_call 
     return COLLRUN_OK;
 }
 
-static int check_own(const struct collrun_group *g, const struct collrun_call *call, size_t mine,
-                     size_t theirs)
+static int check_own(const struct collrun_group *g, const struct collrun_call *call, size_t sent,
+                     size_t received)
 {
-    if (mine != theirs)
-        return INVALID(g, call, "this rank sends itself %zu elements and receives %zu", mine,
-                       theirs);
+    if (sent != received)
+        return INVALID(g, call, "this rank sends itself %zu elements and receives %zu", sent,
+                       received);
     return COLLRUN_OK;
 }
 
@@ -274,7 +274,8 @@ static int check_plain_against_blocks(const struct collrun_group *g,
         return COLLRUN_OK;
     int rc = measure(g, call, b);
     if (rc == COLLRUN_OK)
-        rc = check_own(g, call, count, b->counts[g->rank]);
+        rc = b->received ? check_own(g, call, count, b->counts[g->rank])
+                         : check_own(g, call, b->counts[g->rank], count);
     if (rc == COLLRUN_OK && b->received)
         rc = check_disjoint(g, call, b);
     return rc == COLLRUN_OK ? check_apart(g, call, plain, len, b, (int)g->rank) : rc;
