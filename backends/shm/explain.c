@@ -37,21 +37,17 @@ void explain_signature(const struct signature *s, char *out, size_t len)
 {
     const unsigned kind = s->what & 0xff;
     const unsigned dtype = s->what >> 8 & 0xff;
-    const unsigned op = s->what >> 16 & 0xff;
-    const unsigned root = (unsigned)(s->what >> 32);
     char count[32] = "";
-    char rest[48] = "";
+    char op[16] = "";
+    char root[24] = "";
     if (!kind_is_uneven((enum collrun_kind)kind))
         snprintf(count, sizeof(count), "%llu x ", (unsigned long long)s->count);
     if (kind_reduces((enum collrun_kind)kind))
-        snprintf(rest, sizeof(rest), ", %s", op_name(op));
-    if (kind_has_root((enum collrun_kind)kind)) {
-        char to[48];
-        snprintf(to, sizeof(to), "%s, root %u", rest, root);
-        snprintf(rest, sizeof(rest), "%s", to);
-    }
+        snprintf(op, sizeof(op), ", %s", op_name(s->what >> 16 & 0xff));
+    if (kind_has_root((enum collrun_kind)kind))
+        snprintf(root, sizeof(root), ", root %u", (unsigned)(s->what >> 32));
     if (kind == COLLRUN_BARRIER)
         snprintf(out, len, "%s()", kind_name(kind));
     else
-        snprintf(out, len, "%s(%s%s%s)", kind_name(kind), count, dtype_name(dtype), rest);
+        snprintf(out, len, "%s(%s%s%s%s)", kind_name(kind), count, dtype_name(dtype), op, root);
 }

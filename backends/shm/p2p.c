@@ -131,6 +131,7 @@ static int hear_all(struct shm_group *g, bool *progress)
 static void say_all(struct shm_group *g, bool *progress)
 {
     struct p2p *p = &g->p2p;
+    p->round++;
     for (uint32_t i = 0; i < p->ntransfers; i++) {
         struct transfer *t = &p->transfers[i];
         if (t->on_agenda)

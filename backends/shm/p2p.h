@@ -24,9 +24,10 @@
 /* This rank's side of the two boxes that it has with one peer. */
 struct mail_side {
     uint32_t put, seen_taken; /* outgoing */
-    uint32_t got;             /* incoming */
-    bool ring_due; /* something was put or taken since the peer's bell was last looked at */
-    bool watched;  /* by the calls that are running */
+    uint32_t full_round; /* in which no more announcements may go out: an earlier one had no room */
+    uint32_t got;        /* incoming */
+    bool ring_due;       /* something was put or taken since the peer's bell was last looked at */
+    bool watched;        /* by the calls that are running */
 };
 
 struct transfer;
@@ -36,6 +37,7 @@ struct p2p {
     struct mail_side *sides; /* per peer */
     uint32_t *watched;       /* peers to look at */
     uint32_t nwatched;
+    uint32_t round;       /* of hearing and saying */
     uint64_t free_blocks; /* a bit for each of the own blocks */
     uint32_t next_block;  /* blocks are used in turn; see step.h on why */
     struct transfer *transfers;

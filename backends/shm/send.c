@@ -51,11 +51,16 @@ static void enclose(struct shm_group *g, struct transfer *t, struct cell *cell)
         fill_block(g, t, cell->block);
 }
 
+/* Announcements leave in the order of the calls, so one that finds no room holds back those behind
+ * it. */
 static bool say_announcement(struct shm_group *g, struct transfer *t)
 {
-    struct cell *cell = mail_room(g, t->peer);
-    if (!cell)
+    struct mail_side *side = &g->p2p.sides[t->peer];
+    struct cell *cell = side->full_round == g->p2p.round ? NULL : mail_room(g, t->peer);
+    if (!cell) {
+        side->full_round = g->p2p.round;
         return false;
+    }
     cell->type = MAIL_SEND;
     cell->dtype = (uint8_t)t->call->dtype;
     cell->id = transfer_id(g, t);

@@ -386,6 +386,8 @@ static struct collrun_call call_of(const struct running *u)
 static int compare(struct running *u, const struct buffer *have, const char *want, const char *what)
 {
     const size_t all = 2 * GUARD + u->c->shift + have->bytes;
+    if (memcmp(have->base, want, all) == 0)
+        return 0;
     for (size_t i = 0; i < all; i++)
         if (have->base[i] != want[i])
             return rig_fail(

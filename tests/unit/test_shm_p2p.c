@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shm backend's point to point, through the rig: sizes around every border of the protocol,
+ * order and tags, recv_any, thousands of calls at once, head-to-head sends, heap memory on either
+ * side, and each way to fail.
+ */
+#include "backend_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct rig_options options_for(uint32_t nranks)
+{
+    return (struct rig_options){.path = rig_backend_path("shm"), .nranks = nranks, .limit_s = 60};
+}
+
+static struct collrun_call transfer(enum collrun_kind kind, void *buf, size_t count, uint32_t peer,
+                                    uint32_t tag)
+{
+    struct collrun_call call = COLLRUN_CALL(kind);
+    call.send = kind == COLLRUN_SEND ? buf : NULL;
+    call.recv = kind == COLLRUN_SEND ? NULL : buf;
+    call.count = count;
+    call.dtype = COLLRUN_UINT8;
+    call.peer = (int)peer;
+    call.tag = tag;
+    return call;
+}
+
+static unsigned char byte_of(uint32_t from, uint32_t to, uint32_t tag, size_t i)
+{
+    return (unsigned char)(from * 31 + to * 17 + tag * 7 + i % 251 + i / 251);
+}
+
+static void fill(unsigned char *buf, size_t len, uint32_t from, uint32_t to, uint32_t tag)
+{
+    for (size_t i = 0; i < len; i++)
+        buf[i] = byte_of(from, to, tag, i);
+}
+
+static bool is_filled(const unsigned char *buf, size_t len, uint32_t from, uint32_t to,
+                      uint32_t tag)
+{
+    for (size_t i = 0; i < len; i++)
+        if (buf[i] != byte_of(from, to, tag, i))
+            return false;
+    return true;
+}
+
+static unsigned char *memory(struct rig_rank *r, bool heap, size_t len)
+{
+    void *p = NULL;
+    if (!heap)
+        return malloc(len + 1);
+    return r->backend->alloc(r->group->handle, len + 1, &p) == COLLRUN_OK ? p : NULL;
+}
+
+static void release(struct rig_rank *r, bool heap, void *p)
+{
+    if (heap)
+        r->backend->free(r->group->handle, p);
+    else
+        free(p);
+}
+
+/* ---- messages ---- */
+
+/* Everybody sends to the next rank and receives from the one before, in one call array: head to
+ * head for two ranks, to itself for one. Buffers of either side in and out of the heap. */
+static int around(struct rig_rank *r, size_t len, bool send_heap, bool recv_heap)
+{
+    const uint32_t next = (r->rank + 1) % r->nranks;
+    const uint32_t before = (r->rank + r->nranks - 1) % r->nranks;
+    unsigned char *out = memory(r, send_heap, len);
+    unsigned char *in = memory(r, recv_heap, len);
+    RIG_CHECK(r, out && in);
+    fill(out, len, r->rank, next, 0);
+    memset(in, 0, len);
+    in[len] = 0x5a;
+    const struct collrun_call calls[2] = {transfer(COLLRUN_SEND, out, len, next, 0),
+                                          transfer(COLLRUN_RECV, in, len, before, 0)};
+    RIG_CHECK(r, rig_exec(r->group, calls, 2) == COLLRUN_OK);
+    RIG_CHECK(r, is_filled(in, len, before, r->rank, 0));
+    RIG_CHECK(r, is_filled(out, len, r->rank, next, 0));
+    RIG_CHECK(r, in[len] == 0x5a);
+    release(r, send_heap, out);
+    release(r, recv_heap, in);
+    return 0;
+}
+
+static int all_sizes(struct rig_rank *r)
+{
+    static const size_t sizes[] = {0,     1,     40,     41,     1000,    32767,  32768,
+                                   32769, 65536, 100000, 300000, 1 << 20, 5 << 20};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+        for (int heaps = 0; heaps < 4; heaps++)
+            if (around(r, sizes[s], heaps & 1, heaps & 2) != 0)
+                return 1;
+    return 0;
+}
+
+static void every_size_head_to_head(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, all_sizes), 0);
+        options.ncpus = 64;
+        assert_int_equal(rig_run(&options, all_sizes), 0);
+        options.threads = true;
+        assert_int_equal(rig_run(&options, all_sizes), 0);
+    }
+}
+
+/* Blocking calls one by one: send, then receive. */
+static int ping_pong(struct rig_rank *r)
+{
+    unsigned char buf[3000];
+    for (uint32_t turn = 0; turn < 2000; turn++) {
+        const size_t len = turn * 7 % sizeof(buf);
+        struct collrun_call call = transfer(COLLRUN_SEND, buf, len, 1 - r->rank, turn);
+        if (r->rank != turn % 2)
+            call = transfer(COLLRUN_RECV, buf, len, 1 - r->rank, turn);
+        else
+            fill(buf, len, r->rank, 1 - r->rank, turn);
+        RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+        RIG_CHECK(r, is_filled(buf, len, turn % 2, 1 - turn % 2, turn));
+    }
+    return 0;
+}
+
+static void blocking_calls(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, ping_pong), 0);
+    options.ncpus = 1;
+    assert_int_equal(rig_run(&options, ping_pong), 0);
+}
+
+/* Rank 0 sends tags 0..N-1 in one array, every tag twice; rank 1 asks for them from the highest
+ * down, one at a time, so that nearly all announcements have to be put by. Within a tag the order
+ * is that of sending. */
+static int tags_backwards(struct rig_rank *r)
+{
+    enum { TAGS = 300 };
+    static unsigned char bytes[2 * TAGS][200];
+    static struct collrun_call calls[2 * TAGS];
+    for (uint32_t k = 0; k < 2 * TAGS; k++) {
+        const uint32_t tag = k % TAGS;
+        const size_t len = tag % 3 == 0 ? 200 : 20;
+        if (r->rank == 0)
+            fill(bytes[k], len, 0, 1, k);
+        calls[k] = transfer(COLLRUN_SEND, bytes[k], len, 1, tag);
+    }
+    if (r->rank == 0) {
+        RIG_CHECK(r, rig_exec(r->group, calls, 2 * TAGS) == COLLRUN_OK);
+        return 0;
+    }
+    for (uint32_t tag = TAGS; tag-- > 0;)
+        for (uint32_t k = tag; k < 2 * TAGS; k += TAGS) {
+            const size_t len = tag % 3 == 0 ? 200 : 20;
+            const struct collrun_call call = transfer(COLLRUN_RECV, bytes[k], len, 0, tag);
+            RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+            RIG_CHECK(r, is_filled(bytes[k], len, 0, 1, k));
+        }
+    return 0;
+}
+
+static void tags_match_in_any_order(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, tags_backwards), 0);
+}
+
+/* Everybody sends to everybody, 100 messages per pair of all sizes, everything in one array. */
+static int crowd(struct rig_rank *r)
+{
+    enum { PER_PAIR = 100 };
+    const uint32_t ncalls = 2 * PER_PAIR * r->nranks;
+    struct collrun_call *calls = calloc(ncalls, sizeof(*calls));
+    unsigned char **bufs = calloc(ncalls, sizeof(*bufs));
+    RIG_CHECK(r, calls && bufs);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < PER_PAIR; k++)
+        for (uint32_t peer = 0; peer < r->nranks; peer++)
+            for (int sends = 0; sends < 2; sends++, n++) {
+                const size_t len = k % 10 == 9 ? 50000 : k * 5;
+                bufs[n] = malloc(len + 1);
+                if (sends)
+                    fill(bufs[n], len, r->rank, peer, k);
+                calls[n] = transfer(sends ? COLLRUN_SEND : COLLRUN_RECV, bufs[n], len, peer, k % 4);
+            }
+    RIG_CHECK(r, rig_exec(r->group, calls, ncalls) == COLLRUN_OK);
+    for (uint32_t i = 0; i < ncalls; i++) {
+        const uint32_t k = i / (2 * r->nranks);
+        const uint32_t peer = i / 2 % r->nranks;
+        if (i % 2 == 0)
+            RIG_CHECK(r, is_filled(bufs[i], calls[i].count, peer, r->rank, k));
+        free(bufs[i]);
+    }
+    free(bufs);
+    free(calls);
+    return 0;
+}
+
+static void thousands_at_once(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n += 2) {
+        struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, crowd), 0);
+        options.threads = true;
+        assert_int_equal(rig_run(&options, crowd), 0);
+    }
+}
+
+/* Rank 0 takes from whoever comes; the source it is told must be the one that the bytes name, in
+ * order per source. */
+static int from_anyone(struct rig_rank *r)
+{
+    enum { EACH = 50 };
+    unsigned char buf[1000];
+    uint32_t seen[RIG_MAX_RANKS] = {0};
+    if (r->rank > 0) {
+        for (uint32_t k = 0; k < EACH; k++) {
+            fill(buf, sizeof(buf), r->rank, 0, k);
+            const struct collrun_call call = transfer(COLLRUN_SEND, buf, sizeof(buf), 0, 3);
+            RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+        }
+        return 0;
+    }
+    for (uint32_t k = 0; k < EACH * (r->nranks - 1); k++) {
+        int source = -1;
+        struct collrun_call call = transfer(COLLRUN_RECV_ANY, buf, sizeof(buf), 0, 3);
+        call.source = &source;
+        RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+        RIG_CHECK(r, source > 0 && source < (int)r->nranks);
+        RIG_CHECK(r, is_filled(buf, sizeof(buf), (uint32_t)source, 0, seen[source]++));
+    }
+    return 0;
+}
+
+static void anyone_may_send(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 6; n += 2) {
+        const struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, from_anyone), 0);
+    }
+}
+
+/* Point to point between collectives, with slow ranks: neither disturbs the other's memory. */
+static int mixed(struct rig_rank *r)
+{
+    for (uint32_t turn = 0; turn < 60; turn++) {
+        if (turn % 7 == r->rank)
+            usleep(200);
+        if (around(r, turn * 997 % 70000, false, false) != 0)
+            return 1;
+        float in = (float)r->rank;
+        float out = -1;
+        struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+        call.send = &in;
+        call.recv = &out;
+        call.count = 1;
+        call.dtype = COLLRUN_FLOAT32;
+        RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+        RIG_CHECK(r, out == (float)(r->nranks * (r->nranks - 1) / 2));
+    }
+    return 0;
+}
+
+static void collectives_between(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 5; n++) {
+        const struct rig_options options = options_for(n);
+        assert_int_equal(rig_run(&options, mixed), 0);
+    }
+}
+
+/* ---- failures ---- */
+
+static int sizes_differ(struct rig_rank *r)
+{
+    unsigned char buf[400] = {1};
+    struct collrun_call call = transfer(COLLRUN_SEND, buf, 100, 1, 9);
+    if (r->rank == 1)
+        call = transfer(COLLRUN_RECV, buf, 120, 0, 9);
+    if (r->rank == 1 && r->arg) {
+        call.count = 100;
+        call.dtype = COLLRUN_INT8;
+    }
+    if (r->rank == 2)
+        return 0;
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
+    RIG_CHECK(r, strstr(rig_error(), "rank 0 calls send(100 x uint8, to 1, tag 9)"));
+    RIG_CHECK(r, strstr(rig_error(), r->arg ? "rank 1 calls recv(100 x int8)"
+                                            : "rank 1 calls recv(120 x uint8)"));
+    RIG_CHECK(r, buf[0] == 1 && buf[1] == 0);
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
+    return 0;
+}
+
+static void disagreement_is_explained_to_both(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(3);
+    assert_int_equal(rig_run(&options, sizes_differ), 0);
+    options.arg = &options;
+    assert_int_equal(rig_run(&options, sizes_differ), 0);
+}
+
+static int nobody_answers(struct rig_rank *r)
+{
+    unsigned char buf[100] = {0};
+    struct collrun_call call = transfer(COLLRUN_SEND, buf, 100, 1, 0);
+    if (r->arg)
+        call = transfer(COLLRUN_RECV_ANY, buf, 100, 0, 0);
+    call.timeout_ns = 200000000u;
+    if (r->rank != 0)
+        return 0;
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_TIMEOUT);
+    RIG_CHECK(
+        r, strstr(rig_error(), r->arg ? "waited 0.2 s for ranks 1,2" : "waited 0.2 s for rank 1"));
+    return 0;
+}
+
+static void time_outs_name_the_peer(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(3);
+    assert_int_equal(rig_run(&options, nobody_answers), 0);
+    options.arg = &options;
+    assert_int_equal(rig_run(&options, nobody_answers), 0);
+}
+
+static int aborted(struct rig_rank *r)
+{
+    unsigned char buf[100];
+    const struct collrun_call call = transfer(COLLRUN_RECV, buf, 100, 1 - r->rank, 0);
+    if (r->rank == 0)
+        rig_abort_after(r, 30);
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_ABORTED);
+    return 0;
+}
+
+static void abort_unblocks_both(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, aborted), 0);
+    options.threads = true;
+    assert_int_equal(rig_run(&options, aborted), 0);
+}
+
+/* Rank 1 dies in the middle of messages that rank 0 streams to it. */
+static int killed(struct rig_rank *r)
+{
+    const size_t len = 256u << 20;
+    unsigned char *buf = malloc(len);
+    int status = COLLRUN_OK;
+    if (r->rank == 2) {
+        free(buf);
+        usleep(30000);
+        rig_kill(r, 1);
+        return 0;
+    }
+    for (int i = 0; status == COLLRUN_OK && i < 10000; i++) {
+        const struct collrun_call call =
+            transfer(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, len, 1 - r->rank, 0);
+        status = rig_exec(r->group, &call, 1);
+    }
+    *(uint64_t *)r->scratch = rig_now_ns() - rig_abort_ns(r);
+    free(buf);
+    RIG_CHECK(r, status == COLLRUN_ERR_ABORTED);
+    return 0;
+}
+
+static void a_killed_receiver_blocks_nobody(void **state)
+{
+    (void)state;
+    const bool may_die[3] = {false, true, false};
+    struct rig_options options = options_for(3);
+    options.may_die = may_die;
+    options.abort_on_death = true;
+    assert_int_equal(rig_run(&options, killed), 0);
+    print_message("# out after %.1f ms\n", (double)*(const uint64_t *)rig_scratch() / 1e6);
+}
+
+/* With an argument: only the tests whose names match that pattern. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size_head_to_head),
+        cmocka_unit_test(blocking_calls),
+        cmocka_unit_test(tags_match_in_any_order),
+        cmocka_unit_test(thousands_at_once),
+        cmocka_unit_test(anyone_may_send),
+        cmocka_unit_test(collectives_between),
+        cmocka_unit_test(disagreement_is_explained_to_both),
+        cmocka_unit_test(time_outs_name_the_peer),
+        cmocka_unit_test(abort_unblocks_both),
+        cmocka_unit_test(a_killed_receiver_blocks_nobody),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
