@@ -234,11 +234,13 @@ static int reap(struct loader *loader)
 static const char *last_words(const struct loader *loader, int status, struct arena *arena)
 {
     if (loader->late)
-        return arena_printf(arena, "loading it did not end within %d seconds", DEADLINE_MS / 1000);
-    if (WIFSIGNALED(status))
-        return arena_printf(arena, "loading it killed the process that did so (SIG%s)",
-                            sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
-    return arena_printf(arena, "loading it ended the process that did so (exit code %d)",
+        return arena_printf(arena, "it does not finish loading within %d seconds",
+                            DEADLINE_MS / 1000);
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        return arena_printf(arena, "it crashes when it is loaded (SIG%s)", name ? name : "?");
+    }
+    return arena_printf(arena, "it ends the process that loads it (exit code %d)",
                         WEXITSTATUS(status));
 }
 

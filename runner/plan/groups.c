@@ -1,163 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: members in order, splits expanded, and a backend for each. Nothing here knows a backend
- * by name; `auto` goes by what they declare.
+ * Groups: members in order, splits expanded, a backend for each.
  */
-#include "base/quote.h"
 #include "plan/maker.h"
 
-#include <stdio.h>
-#include <string.h>
+enum { GROUPS_MAX = 65536 };
 
-#define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
-
-/* One host that all members share, or -1. */
-static int64_t common_host(const struct desc *desc, const struct desc_ranks *ranks)
+static bool on_one_host(const struct desc *desc, const struct desc_ranks *ranks)
 {
     for (uint32_t i = 1; i < ranks->n; i++)
         if (desc->ranks[ranks->items[i]].host != desc->ranks[ranks->items[0]].host)
-            return -1;
-    return ranks->n ? (int64_t)desc->ranks[ranks->items[0]].host : -1;
+            return false;
+    return true;
 }
-
-/* ---- backends ---- */
-
-/* The backend of this file in the description, added if it is not there yet. */
-static uint32_t add_backend(struct maker *m, const char *path, const char *name,
-                            struct diag_loc loc)
-{
-    struct desc *desc = m->desc;
-    for (uint32_t i = 0; i < desc->nbackends; i++)
-        if (!strcmp(desc->backends[i].path, path))
-            return i;
-    struct desc_backend *backend = &desc->backends[desc->nbackends];
-    char *lower = arena_strdup(m->arena, name);
-    for (char *p = lower; p && *p; p++)
-        *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + ('a' - 'A') : *p);
-    *backend = (struct desc_backend){.name = lower, .path = path, .loc = loc};
-    for (uint32_t i = 0; i < m->job->nbackends; i++)
-        if (!strcasecmp(m->job->backends[i].name, name))
-            maker_pairs(m, &m->job->backends[i].options, &backend->options);
-    return desc->nbackends++;
-}
-
-/* Why a described backend cannot be used at all; NULL = it can. */
-static const char *trouble(const struct described *b, struct arena *arena)
-{
-    if (b->error)
-        return b->error;
-    return b->available ? NULL : arena_printf(arena, "it is not available here: %s", b->reason);
-}
-
-/* What a group asks of its backend. */
-struct wish {
-    bool one_host, devices;
-};
-
-static const char *unfit(const struct described *b, const struct wish *wish)
-{
-    if (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE && !wish->devices)
-        return "needs a GPU for every member, and the group has gpus_per_process 0";
-    if (b->flags & COLLRUN_BACKEND_ONE_HOST && !wish->one_host)
-        return "works within one host, and the group has ranks on several";
-    return NULL;
-}
-
-/* How well a backend that fits answers a wish; the larger the better. */
-static int rank_fit(const struct described *b, const struct wish *wish)
-{
-    if (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE)
-        return wish->devices ? 2 : 0;
-    return b->flags & COLLRUN_BACKEND_ONE_HOST ? 1 : 0;
-}
-
-/* The first of the best installed ones; NULL with the diag filled in. */
-static const struct described *choose(struct maker *m, const struct wish *wish, struct diag *d)
-{
-    const struct described *best = NULL;
-    const char *why = "";
-    for (uint32_t i = 0; i < m->in->backends->n && why; i++) {
-        const struct described *b =
-            lookup_described(m->in, DESCRIBE_BACKEND, m->in->backends->items[i].path);
-        if (!b)
-            continue;
-        const char *problem = trouble(b, m->arena);
-        if (!problem && !unfit(b, wish) && (!best || rank_fit(b, wish) > rank_fit(best, wish)))
-            best = b;
-        problem = problem ? problem : unfit(b, wish);
-        if (problem)
-            why = arena_printf(m->arena, "%s%s%s %s", why, *why ? "; " : "",
-                               m->in->backends->items[i].name, problem);
-    }
-    if (best)
-        return best;
-    diag_set(d, COLLRUN_ERR_UNAVAILABLE, "no backend of this build can carry it");
-    diag_hint(d, "%s", why && *why ? why : "none is installed");
-    return NULL;
-}
-
-static void backend_error(struct maker *m, const struct job_group *group, struct diag *d)
-{
-    bool written = group->backend.loc.line != 0;
-    d->loc = written ? group->backend.loc : group->name_loc;
-    if (!d->loc.line)
-        d->loc = m->job->processes.count.loc;
-    diag_wrap(d, "groups.%s%s", group->name, written ? ".backend" : "");
-    maker_note(m, d);
-}
-
-static bool is_auto(const struct job_group *group)
-{
-    return !strcasecmp(group->backend.v, "auto");
-}
-
-/* The backend of a group (one part of it, when split); negative = none, and said so. */
-static int64_t find_backend(struct maker *m, const struct job_group *group, const struct wish *wish)
-{
-    struct diag d;
-    diag_init(&d);
-    const struct described *b;
-    const char *path = NULL, *name = NULL;
-    if (is_auto(group)) {
-        b = choose(m, wish, &d);
-        path = b ? b->path : NULL;
-        for (uint32_t i = 0; b && i < m->in->backends->n; i++)
-            if (!strcmp(m->in->backends->items[i].path, b->path))
-                name = m->in->backends->items[i].name;
-    } else {
-        path = lookup_backend(m->job, m->in->backends, group->backend.v, m->arena, &name, &d);
-        b = lookup_described(m->in, DESCRIBE_BACKEND, path);
-    }
-    const char *problem = b ? trouble(b, m->arena) : NULL;
-    if (problem) {
-        diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "the backend \"%s\" cannot be used: %s", name,
-                 problem);
-        diag_hint(&d, "%s", b->hint ? b->hint : "");
-    } else if (b && strcasecmp(b->name, name) != 0) {
-        diag_set(&d, COLLRUN_ERR_INVALID, "%s calls itself \"%s\", not \"%s\"", path, b->name,
-                 name);
-        diag_hint(&d, "name it \"%s\" under backends and here", b->name);
-    } else if (b && unfit(b, wish)) {
-        diag_set(&d, COLLRUN_ERR_INVALID, "the backend \"%s\" %s", name, unfit(b, wish));
-        if (b->flags & COLLRUN_BACKEND_ONE_HOST && !wish->one_host)
-            diag_hint(&d, "leave it to auto, or make one group per host with split: host");
-    } else if (b) {
-        return add_backend(m, path, name, group->backend.loc);
-    }
-    if (d.code)
-        backend_error(m, group, &d);
-    return -1;
-}
-
-/* ---- groups ---- */
 
 static bool add_group(struct maker *m, const struct job_group *group, const char *name,
                       const struct desc_ranks *ranks)
 {
     struct desc *desc = m->desc;
-    struct wish wish = {.one_host = common_host(desc, ranks) >= 0,
-                        .devices = group->gpus_per_process.v > 0};
-    int64_t backend = ranks->n ? find_backend(m, group, &wish) : -1;
+    int64_t backend = ranks->n ? maker_backend(m, group, on_one_host(desc, ranks)) : -1;
     struct desc_group *out = &desc->groups[desc->ngroups++];
     *out = (struct desc_group){.name = name,
                                .backend = backend >= 0 ? (uint32_t)backend : 0,
@@ -200,7 +61,15 @@ void maker_groups(struct maker *m)
 {
     const struct job *job = m->job;
     struct desc *desc = m->desc;
+    maker_check_backends(m);
     uint64_t most = count_groups(job, desc);
+    if (most > GROUPS_MAX) {
+        struct diag d;
+        diag_at(&d, job->groups[0].name_loc, "groups: more than %d, with a part for every host",
+                GROUPS_MAX);
+        maker_note(m, &d);
+        return;
+    }
     desc->groups = arena_calloc(m->arena, most, sizeof *desc->groups);
     desc->backends = arena_calloc(m->arena, most, sizeof *desc->backends);
     if (!desc->groups || !desc->backends || !desc->nranks)

@@ -37,12 +37,18 @@ static const struct job_backend *find_declared(const struct job *job, const char
     return NULL;
 }
 
-/* A path of job.yaml, without "." and with the links resolved if it exists. */
+/* A path of job.yaml: the file it leads to, or, when there is none, where it was looked for. */
 static const char *absolute(const struct job *job, const char *path, struct arena *arena)
 {
     const char *joined = *path == '/' ? path : arena_printf(arena, "%s/%s", job->dir, path);
     char *real = joined ? realpath(joined, NULL) : NULL;
     const char *result = real ? arena_strdup(arena, real) : joined;
+    if (joined && !real) {
+        const char *base = strrchr(joined, '/');
+        const char *folder = arena_strndup(arena, joined, (size_t)(base - joined) + 1);
+        real = folder ? realpath(folder, NULL) : NULL;
+        result = real ? arena_printf(arena, "%s%s", strcmp(real, "/") ? real : "", base) : joined;
+    }
     free(real);
     return result;
 }

@@ -24,6 +24,10 @@ void maker_ranks(struct maker *m, const struct job_ranks *ranks, struct desc_ran
 
 void maker_pairs(struct maker *m, const struct job_pairs *from, struct desc_kvs *to);
 
+void maker_check_backends(struct maker *m);
+/* The index of the group's backend in the description; negative = none, and that has been said. */
+int64_t maker_backend(struct maker *m, const struct job_group *group, bool one_host);
+
 void maker_place(struct maker *m);
 void maker_groups(struct maker *m);
 void maker_workloads(struct maker *m);

@@ -5,13 +5,11 @@
  */
 #include "plan/scout.h"
 
-#include "base/quote.h"
 #include "base/suggest.h"
 #include "plan/maker.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -44,28 +42,50 @@ static const char *similar_file(const char *path, struct arena *arena)
     return best;
 }
 
-static void explain_missing(struct finder *f, struct described *out, const char *written)
+/* An installed plugin that a path seems to mean: ./hello.so, ./libhello.so. */
+static const char *similar_installed(const struct prefix_plugins *installed, const char *path)
 {
-    struct stat st;
-    bool there = stat(out->path, &st) == 0;
-    out->error = there ? arena_printf(f->arena, "%s is not a file", out->path)
-                       : arena_printf(f->arena, "%s: %s", out->path, strerror(errno));
-    const char *similar = there ? NULL : similar_file(out->path, f->arena);
-    const char *known =
-        lookup_list(out->kind == DESCRIBE_WORKLOAD ? f->in->workloads : f->in->backends, f->arena);
+    const char *base = strrchr(path, '/') + 1;
+    base += strncmp(base, "lib", 3) ? 0 : 3;
+    size_t len = strcspn(base, ".");
+    for (uint32_t i = 0; i < installed->n; i++)
+        if (strlen(installed->items[i].name) == len &&
+            !strncmp(installed->items[i].name, base, len))
+            return installed->items[i].name;
+    return NULL;
+}
+
+static const char *hint_missing(struct finder *f, const struct described *what, const char *written)
+{
+    bool workload = what->kind == DESCRIBE_WORKLOAD;
+    const struct prefix_plugins *installed = workload ? f->in->workloads : f->in->backends;
+    const char *similar = similar_file(what->path, f->arena);
+    const char *slash = strrchr(written, '/');
+    int folder = slash ? (int)(slash - written) + 1 : 0;
     if (similar)
-        out->hint =
-            arena_printf(f->arena, "did you mean %.*s%s?",
-                         (int)(strrchr(written, '/') ? strrchr(written, '/') - written + 1 : 0),
-                         written, similar);
-    else if (*written == '~')
-        out->hint = "\"~\" is no folder here; write ${env:HOME}";
+        return arena_printf(f->arena, "did you mean %.*s%s?", folder, written, similar);
+    if (*written == '~')
+        return "\"~\" is no folder here; write ${env:HOME}";
+    similar = workload ? similar_installed(installed, what->path) : NULL;
+    if (similar)
+        return arena_printf(
+            f->arena, "did you mean the installed one? it goes by its bare name: %s", similar);
+    const char *known = lookup_list(installed, f->arena);
+    return arena_printf(f->arena, "a path is relative to the job file; installed %s: %s",
+                        workload ? "workloads" : "backends", known ? known : "");
+}
+
+static void explain_missing(struct finder *f, struct described *what, const char *written, int err)
+{
+    if (!err)
+        what->error = arena_printf(f->arena, "%s is not a file", what->path);
+    else if (err == ENOENT)
+        what->error = arena_printf(f->arena, "there is no file %s", what->path);
     else
-        out->hint = arena_printf(f->arena, "a path is relative to the job file; installed %s: %s",
-                                 out->kind == DESCRIBE_WORKLOAD ? "workloads" : "backends",
-                                 known ? known : "");
-    out->hint = out->hint ? out->hint : "";
-    out->error = out->error ? out->error : "out of memory";
+        what->error = arena_printf(f->arena, "%s: %s", what->path, strerror(err));
+    what->hint = hint_missing(f, what, written);
+    what->hint = what->hint ? what->hint : "";
+    what->error = what->error ? what->error : "out of memory";
 }
 
 static bool is_known(const struct described *items, uint32_t n, enum describe_kind kind,
@@ -83,13 +103,14 @@ static void add(struct finder *f, enum describe_kind kind, const char *path, con
     if (!path || is_known(f->found, f->nfound, kind, path) ||
         is_known(f->missing, f->nmissing, kind, path))
         return;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+    int err = stat(path, &st) == 0 ? 0 : errno;
+    if (!err && S_ISREG(st.st_mode)) {
         f->found[f->nfound++] = (struct described){.kind = kind, .path = path, .hint = ""};
         return;
     }
     struct described *out = &f->missing[f->nmissing++];
     *out = (struct described){.kind = kind, .path = path};
-    explain_missing(f, out, written);
+    explain_missing(f, out, written, err);
 }
 
 /* ---- who may be asked ---- */

@@ -12,7 +12,7 @@
 
 bool node_is_null(const struct node *node)
 {
-    if (node->kind != NODE_SCALAR || !node->plain)
+    if (node->kind != NODE_SCALAR || !node->plain || node->filled)
         return false;
     const char *s = node->text;
     return !*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "Null") || !strcmp(s, "NULL");

@@ -20,8 +20,9 @@ struct node_entry { /* of a map */
 
 struct node {
     enum node_kind kind;
-    bool plain;                 /* a scalar without quotes: `12` may be a number, `'12'` may not */
-    const char *text;           /* of a scalar, ${env:...} filled in */
+    bool plain;       /* a scalar without quotes: `12` may be a number, `'12'` may not */
+    bool filled;      /* ${env:...} was filled in: a number whatever its quotes, and never null */
+    const char *text; /* of a scalar, ${env:...} filled in */
     uint32_t text_column;       /* where its first letter stands, if it stands in the file letter by
                                    letter; else 0 */
     struct node_entry *entries; /* of a map: keys differ, in file order */

@@ -789,7 +789,7 @@ static const struct schema_key job_keys[] = {
     {0},
 };
 const struct schema_type schema_job = {.kind = SCHEMA_MAP,
-                                       .expects = "a mapping",
+                                       .expects = "a mapping of keys such as version and processes",
                                        .size = sizeof(struct job),
                                        .keys = job_keys,
                                        .loc_at = NO_LOC};

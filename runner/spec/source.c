@@ -81,6 +81,20 @@ const char *source_line(const struct source *source, uint32_t line, size_t *len)
     return source->text + start;
 }
 
+const char *source_at(const struct source *source, uint32_t line, uint32_t column, size_t *len)
+{
+    const char *p = source_line(source, line, len);
+    for (uint32_t i = 1; p && i < column; i++) {
+        size_t n = utf8_len(p, *len);
+        if (!*len)
+            return NULL;
+        n = n ? n : 1;
+        p += n;
+        *len -= n;
+    }
+    return p;
+}
+
 static int file_error(struct diag *d, const char *file, int err)
 {
     if (err == EISDIR)
@@ -155,21 +169,18 @@ static int bad_character(const struct source *source, uint32_t line, uint32_t co
                          size_t len, struct diag *d)
 {
     struct diag_loc loc = {source->name, line, column, 1};
-    if (!len)
-        diag_at(d, loc, "this byte, 0x%02x, is not UTF-8", (unsigned char)*p);
-    else if (!*p)
-        diag_at(d, loc, "a NUL byte");
-    else if (decode(p, len) == 0xfeff)
-        diag_at(d, loc, "a byte order mark in the middle of the file");
-    else
-        diag_at(d, loc, "the control character U+%04X is not allowed", decode(p, len));
-    if (!len)
-        diag_hint(d, "save the file as UTF-8");
-    else
-        diag_hint(d, "in double quotes, YAML can spell it with a backslash, as in \"\\x%02x\"",
-                  decode(p, len) & 0xff);
-    if (len && decode(p, len) > 0xff)
-        d->hint[0] = '\0';
+    uint32_t c = len ? decode(p, len) : 0;
+    if (!len) {
+        diag_at(d, loc, "the byte 0x%02x is not UTF-8 here", (unsigned char)*p);
+        return diag_hint(d, "save the file as UTF-8");
+    }
+    if (!c)
+        return diag_at(d, loc, "a NUL byte");
+    if (c == 0xfeff)
+        return diag_at(d, loc, "a byte order mark in the middle of the file");
+    diag_at(d, loc, "the control character U+%04X", c);
+    if (c <= 0xff)
+        diag_hint(d, "YAML can spell it in double quotes: \"\\x%02x\"", c);
     return d->code;
 }
 

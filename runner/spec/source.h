@@ -33,6 +33,9 @@ const struct source *source_find(const struct source *list, const char *name);
 /* The bytes of a line (from 1) without its line break; NULL past the end. */
 const char *source_line(const struct source *source, uint32_t line, size_t *len);
 
+/* The bytes of a line from a column (from 1, in characters) on; NULL past the end. */
+const char *source_at(const struct source *source, uint32_t line, uint32_t column, size_t *len);
+
 /* Whether the text is what YAML may consist of: UTF-8 without control characters. The first thing
  * that is not is pointed at. */
 int source_check(const struct source *source, struct diag *d);

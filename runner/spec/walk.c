@@ -145,7 +145,7 @@ static void read_number(struct walk *w, const struct schema_type *type, const st
     bool amount = type->kind == SCHEMA_DURATION || type->kind == SCHEMA_SIZE;
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
         wrong_kind(w, type, node);
-    } else if (!node->plain && !amount) {
+    } else if (!node->plain && !node->filled && !amount) {
         wrong(w, node->loc, "in quotes it is a text; take them away",
               "expected %s, found the text %s", type->expects, QUOTED(node->text));
     } else if (parse_number(type, node, &v, &d) < 0) {

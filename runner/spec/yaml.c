@@ -4,13 +4,12 @@
  * apart nor survives an alias to a node that is still open). The first thing that libyaml cannot
  * read ends the walk, as do the bounds; a duplicate key, a custom tag or a variable that is not set
  * is noted, and reading goes on, so that a user sees them all.
- *
- * What libyaml says of a syntax error is put into the words of someone who writes a job file.
  */
 #include "spec/yaml.h"
 
 #include "base/quote.h"
 #include "spec/interpolate.h"
+#include "spec/yaml_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,84 +68,6 @@ static int out_of_memory(struct yaml_reader *r)
 
 /* ---- syntax errors ---- */
 
-struct wording {
-    const char *libyaml, *ours, *hint;
-};
-
-static const struct wording wordings[] = {
-    {"mapping values are not allowed in this context", "a \":\" is not expected here",
-     "does the line above begin where it should? a text that holds \": \" needs quotes"},
-    {"could not find expected ':'",
-     "this line is neither \"key: value\" nor the continuation of a text", "is a \":\" missing?"},
-    {"did not find expected key", "a key is expected here",
-     "do the lines of this mapping begin in the same column?"},
-    {"did not find expected '-' indicator", "a \"- \" is expected here",
-     "do the items of this list begin in the same column?"},
-    {"did not find expected ',' or ']'", "a \",\" or \"]\" is expected here", NULL},
-    {"did not find expected ',' or '}'", "a \",\" or \"}\" is expected here", NULL},
-    {"did not find expected node content", "a value is expected here", NULL},
-    {"did not find expected <document start>", "this does not belong to the mapping above",
-     "do all top-level keys begin in the first column?"},
-    {"block sequence entries are not allowed in this context", "a list cannot begin here",
-     "put it on a line of its own"},
-    {"block mapping entries are not allowed in this context", "a mapping cannot begin here",
-     "put it on a line of its own"},
-    {"mapping keys are not allowed in this context", "a key cannot stand here", NULL},
-    {"found unexpected end of stream", "the file ends inside a quoted text",
-     "is the closing quote missing?"},
-    {"found unexpected document indicator", "a document ends inside a quoted text",
-     "is the closing quote missing?"},
-    {"found unknown escape character", "this is not an escape that YAML knows",
-     "in single quotes, a backslash is a backslash"},
-    {"did not find expected hexadecimal number", "an escape without its hexadecimal digits",
-     "in single quotes, a backslash is a backslash"},
-    {"found a tab character where an indentation space is expected", "a tab cannot indent",
-     "use spaces"},
-    {"found a tab character that violates indentation", "a tab cannot indent", "use spaces"},
-    {"found undefined tag handle", "custom tags are not allowed", NULL},
-    {"found incompatible YAML document", "this version of YAML is not supported",
-     "leave the %YAML line out"},
-};
-
-static const struct wording contexts[] = {
-    {"while parsing a flow mapping", "the { it belongs to", NULL},
-    {"while parsing a flow sequence", "the [ it belongs to", NULL},
-    {"while scanning a quoted scalar", "the quoted text begins here", NULL},
-    {"while parsing a block mapping", "the mapping begins here", NULL},
-    {"while parsing a block collection", "the list begins here", NULL},
-    {"while scanning a simple key", "the line begins here", NULL},
-};
-
-static const struct wording *find_wording(const struct wording *table, size_t n,
-                                          const char *libyaml)
-{
-    for (size_t i = 0; libyaml && i < n; i++)
-        if (!strcmp(table[i].libyaml, libyaml))
-            return &table[i];
-    return NULL;
-}
-
-/* A character that may not begin a value: a tab, %, @ or `. */
-static int bad_start(struct yaml_reader *r, struct diag_loc loc)
-{
-    size_t len = 0;
-    const char *line = source_line(r->source, loc.line, &len);
-    size_t pos = 0;
-    for (uint32_t column = 1; line && column < loc.column && pos < len; column++)
-        pos += utf8_len(line + pos, len - pos);
-    struct diag d;
-    if (!line || pos >= len) {
-        diag_at(&d, loc, "a value cannot begin here");
-    } else if (line[pos] == '\t') {
-        diag_at(&d, loc, "a tab cannot indent");
-        diag_hint(&d, "use spaces");
-    } else {
-        diag_at(&d, loc, "a value cannot begin with \"%c\"", line[pos]);
-        diag_hint(&d, "put it in quotes");
-    }
-    return note(r, &d);
-}
-
 /* An end of input is shown where the last character is, not on an empty line after it. */
 static struct diag_loc clamp(const struct yaml_reader *r, struct diag_loc loc)
 {
@@ -165,20 +86,10 @@ static int syntax_error(struct yaml_reader *r)
     if (p->error == YAML_MEMORY_ERROR)
         return out_of_memory(r);
     struct diag_loc loc = clamp(r, loc_of(r, &p->problem_mark, NULL));
-    const char *problem = p->problem ? p->problem : "this is not YAML";
-    if (!strcmp(problem, "found character that cannot start any token"))
-        return bad_start(r, loc);
-    size_t n = sizeof wordings / sizeof wordings[0];
-    const struct wording *words = find_wording(wordings, n, problem);
+    struct diag_loc context_loc = loc_of(r, &p->context_mark, NULL);
     struct diag d;
-    diag_at(&d, loc, "%s%s", words ? "" : "YAML: ", words ? words->ours : problem);
-    if (words && words->hint)
-        diag_hint(&d, "%s", words->hint);
-    const struct wording *context =
-        find_wording(contexts, sizeof contexts / sizeof contexts[0], p->context);
-    struct diag_loc second = loc_of(r, &p->context_mark, NULL);
-    if (context && (second.line != loc.line || second.column != loc.column))
-        diag_second(&d, second, "%s", context->ours);
+    yaml_explain(r->source, p->problem ? p->problem : "this cannot be read", loc, p->context,
+                 context_loc, &d);
     return note(r, &d);
 }
 
@@ -289,13 +200,9 @@ static const char *check_tag(struct yaml_reader *r, const yaml_char_t *tag, stru
 static uint32_t find_text(const struct yaml_reader *r, const struct node *node, size_t text_len)
 {
     size_t len = 0;
-    const char *line = source_line(r->source, node->loc.line, &len);
-    size_t pos = 0;
-    for (uint32_t column = 1; line && column < node->loc.column && pos < len; column++)
-        pos += utf8_len(line + pos, len - pos);
-    bool quoted = line && pos < len && (line[pos] == '"' || line[pos] == '\'');
-    pos += quoted;
-    if (!line || pos > len || len - pos < text_len || memcmp(line + pos, node->text, text_len) != 0)
+    const char *at = source_at(r->source, node->loc.line, node->loc.column, &len);
+    bool quoted = at && len && (*at == '"' || *at == '\'');
+    if (!at || len - quoted < text_len || memcmp(at + quoted, node->text, text_len) != 0)
         return 0;
     return node->loc.column + quoted;
 }
@@ -324,6 +231,7 @@ static int read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct 
         note(r, &d);
     } else if (node->text != text) {
         node->text_column = 0;
+        node->filled = true;
     }
     return 0;
 }

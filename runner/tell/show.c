@@ -79,34 +79,56 @@ const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena)
     return copy ? copy : "";
 }
 
-static bool has_rank(const struct desc_ranks *ranks, uint32_t rank)
+/* Who is in what: by group, or workload, then rank. */
+struct members {
+    const char **names;
+    bool **has;
+    uint32_t n;
+};
+
+static void members_add(struct members *members, const char *name, const struct desc_ranks *ranks,
+                        bool *has)
 {
     for (uint32_t i = 0; i < ranks->n; i++)
-        if (ranks->items[i] == rank)
-            return true;
-    return false;
+        has[ranks->items[i]] = true;
+    members->names[members->n] = name;
+    members->has[members->n++] = has;
 }
 
-static const char *join(struct arena *arena, const char *list, const char *word)
+static int members_init(struct members *members, uint32_t n, struct arena *arena)
 {
-    return *list ? arena_printf(arena, "%s, %s", list, word) : word;
+    *members = (struct members){.names = arena_calloc(arena, n, sizeof *members->names),
+                                .has = arena_calloc(arena, n, sizeof(bool *))};
+    return members->names && members->has ? 0 : COLLRUN_ERR_NO_MEMORY;
 }
 
-static const char *groups_of(const struct desc *desc, uint32_t rank, struct arena *arena)
+static int find_members(const struct desc *desc, struct arena *arena, struct members *groups,
+                        struct members *workloads)
+{
+    if (members_init(groups, desc->ngroups, arena) < 0 ||
+        members_init(workloads, desc->nworkloads, arena) < 0)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < desc->ngroups; i++) {
+        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
+        if (has)
+            members_add(groups, desc->groups[i].name, &desc->groups[i].ranks, has);
+    }
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
+        if (has)
+            members_add(workloads, desc->workloads[i].name, &desc->workloads[i].ranks, has);
+    }
+    return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : 0;
+}
+
+/* "world, train", or "-". */
+static const char *join(const struct members *members, uint32_t rank, struct arena *arena)
 {
     const char *list = "";
-    for (uint32_t i = 0; list && i < desc->ngroups; i++)
-        if (has_rank(&desc->groups[i].ranks, rank))
-            list = join(arena, list, desc->groups[i].name);
-    return list && *list ? list : "-";
-}
-
-static const char *workloads_of(const struct desc *desc, uint32_t rank, struct arena *arena)
-{
-    const char *list = "";
-    for (uint32_t i = 0; list && i < desc->nworkloads; i++)
-        if (has_rank(&desc->workloads[i].ranks, rank))
-            list = join(arena, list, desc->workloads[i].name);
+    for (uint32_t i = 0; list && i < members->n; i++)
+        if (members->has[i][rank])
+            list =
+                *list ? arena_printf(arena, "%s, %s", list, members->names[i]) : members->names[i];
     return list && *list ? list : "-";
 }
 
@@ -114,7 +136,8 @@ static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *
 {
     enum { COLUMNS = 6 };
     const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * COLUMNS, sizeof *cells);
-    if (!cells)
+    struct members groups, workloads;
+    if (!cells || find_members(desc, arena, &groups, &workloads) < 0)
         return COLLRUN_ERR_NO_MEMORY;
     static const char *const heads[] = {"RANK", "HOST", "CPUS", "GPUS", "GROUPS", "WORKLOADS"};
     memcpy(cells, heads, sizeof heads);
@@ -124,8 +147,8 @@ static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *
         row[1] = desc->hosts[desc->ranks[rank].host].name;
         row[2] = *desc->ranks[rank].cpus ? desc->ranks[rank].cpus : "any";
         row[3] = "-";
-        row[4] = groups_of(desc, rank, arena);
-        row[5] = workloads_of(desc, rank, arena);
+        row[4] = join(&groups, rank, arena);
+        row[5] = join(&workloads, rank, arena);
     }
     if (arena_failed(arena))
         return COLLRUN_ERR_NO_MEMORY;
@@ -187,19 +210,23 @@ static json_t *json_pairs(const struct desc_kvs *pairs)
     return object;
 }
 
-static json_t *json_rank(const struct desc *desc, uint32_t rank)
+static json_t *json_members(const struct members *members, uint32_t rank)
 {
-    json_t *groups = json_array(), *workloads = json_array();
-    for (uint32_t i = 0; i < desc->ngroups; i++)
-        if (has_rank(&desc->groups[i].ranks, rank))
-            json_array_append_new(groups, json_string(desc->groups[i].name));
-    for (uint32_t i = 0; i < desc->nworkloads; i++)
-        if (has_rank(&desc->workloads[i].ranks, rank))
-            json_array_append_new(workloads, json_string(desc->workloads[i].name));
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < members->n; i++)
+        if (members->has[i][rank])
+            json_array_append_new(list, json_string(members->names[i]));
+    return list;
+}
+
+static json_t *json_rank(const struct desc *desc, uint32_t rank, const struct members *groups,
+                         const struct members *workloads)
+{
     return json_pack("{si ss si ss s[] so so}", "rank", (int)rank, "host",
                      desc->hosts[desc->ranks[rank].host].name, "local_rank",
                      (int)desc->ranks[rank].local_rank, "cpus", desc->ranks[rank].cpus, "gpus",
-                     "groups", groups, "workloads", workloads);
+                     "groups", json_members(groups, rank), "workloads",
+                     json_members(workloads, rank));
 }
 
 static json_t *json_group(const struct desc *desc, const struct desc_group *group)
@@ -234,15 +261,18 @@ static int dump(json_t *root, FILE *out)
     return code;
 }
 
-int show_plan_json(const struct desc *desc, FILE *out)
+int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out)
 {
+    struct members of_groups, of_workloads;
+    if (find_members(desc, arena, &of_groups, &of_workloads) < 0)
+        return COLLRUN_ERR_NO_MEMORY;
     json_t *hosts = json_array(), *ranks = json_array(), *groups = json_array(),
            *workloads = json_array();
     for (uint32_t i = 0; i < desc->nhosts; i++)
         json_array_append_new(hosts, json_pack("{ss si}", "name", desc->hosts[i].name, "ranks",
                                                (int)desc->hosts[i].nranks));
     for (uint32_t i = 0; i < desc->nranks; i++)
-        json_array_append_new(ranks, json_rank(desc, i));
+        json_array_append_new(ranks, json_rank(desc, i, &of_groups, &of_workloads));
     for (uint32_t i = 0; i < desc->ngroups; i++)
         json_array_append_new(groups, json_group(desc, &desc->groups[i]));
     for (uint32_t i = 0; i < desc->nworkloads; i++)

@@ -14,7 +14,7 @@
 const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena);
 
 int show_plan(const struct desc *desc, struct arena *arena, FILE *out);
-int show_plan_json(const struct desc *desc, FILE *out);
+int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out);
 
 void show_backends(const struct plan_input *in, FILE *out);
 int show_backends_json(const struct plan_input *in, FILE *out);
