@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices, pulses and signals. A pulse is a timer that Gloo's own loop watches.
+ */
+#include "device.h"
+
+#include "common.h"
+
+#include <gloo/transport/tcp/attr.h>
+
+#include <csignal>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+namespace collrun_gloo
+{
+
+namespace tcp = gloo::transport::tcp;
+
+std::shared_ptr<gloo::transport::Device> devices::get(const char *address, const char *interface)
+{
+    tcp::attr attr;
+    if (address && *address)
+        attr.hostname = address;
+    else if (interface && *interface)
+        attr.iface = interface;
+    else
+        throw failure{COLLRUN_ERR_INVALID, no_peer, "neither an address nor an interface is given"};
+    std::lock_guard<std::mutex> guard(lock);
+    auto &device = known[attr.hostname + "%" + attr.iface];
+    if (!device) {
+        quiet_signals quiet;
+        device = tcp::CreateDevice(attr);
+    }
+    return device;
+}
+
+void pulse::beat::handleEvents(int)
+{
+    uint64_t ticks;
+    (void)!read(fd, &ticks, sizeof(ticks));
+}
+
+pulse::pulse(std::shared_ptr<gloo::transport::Device> d)
+    : device(std::dynamic_pointer_cast<tcp::Device>(std::move(d)))
+{
+    const struct itimerspec every = {{0, 200000}, {0, 200000}};
+    beat_.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (beat_.fd < 0 || !device)
+        return; /* slower, no worse */
+    timerfd_settime(beat_.fd, 0, &every, nullptr);
+    try {
+        device->registerDescriptor(beat_.fd, EPOLLIN, &beat_);
+    } catch (...) {
+        close(beat_.fd);
+        beat_.fd = -1;
+    }
+}
+
+pulse::~pulse()
+{
+    if (beat_.fd < 0)
+        return;
+    try {
+        device->unregisterDescriptor(beat_.fd, &beat_);
+    } catch (...) { /* it was registered, so this cannot be */
+    }
+    close(beat_.fd);
+}
+
+quiet_signals::quiet_signals()
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+}
+
+quiet_signals::~quiet_signals()
+{
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+static sigset_t only_sigpipe()
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    return set;
+}
+
+no_sigpipe::no_sigpipe() : active(false)
+{
+    struct sigaction action;
+    if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler == SIG_IGN)
+        return;
+    const sigset_t set = only_sigpipe();
+    sigset_t before;
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    active = !sigismember(&before, SIGPIPE);
+}
+
+no_sigpipe::~no_sigpipe()
+{
+    if (!active)
+        return;
+    const sigset_t set = only_sigpipe();
+    const struct timespec at_once = {0, 0};
+    sigtimedwait(&set, nullptr, &at_once);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+} // namespace collrun_gloo

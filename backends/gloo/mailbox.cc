@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rings. Both directions use one Gloo buffer per peer with several operations in flight: they
+ * complete in order, so counting completions says which entry is meant.
+ */
+#include "mailbox.h"
+
+#include "group.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace collrun_gloo
+{
+
+static constexpr uint32_t entries = 8;
+
+/* 8 KiB in small groups, less in large ones: a rank has a ring for every peer that it listens to.
+ */
+static size_t capacity_for(int size)
+{
+    const size_t fair = (1u << 18) / static_cast<size_t>(size);
+    return std::clamp<size_t>(fair, 2048, 8192);
+}
+
+mailbox::mailbox(group &g)
+    : capacity(capacity_for(g.size())), group_(g), entry_len_(capacity + sizeof(signature)),
+      boxes_(static_cast<size_t>(g.size()))
+{
+}
+
+char *mailbox::entry(const std::unique_ptr<char[]> &memory, uint32_t i) const
+{
+    return memory.get() + (i % entries) * entry_len_;
+}
+
+/* ---- sending ---- */
+
+void mailbox::await_departure(int peer, uint32_t until_left)
+{
+    box &b = boxes_[static_cast<size_t>(peer)];
+    while (b.left != until_left) {
+        group_.await(*b.out, mesh::sending, {peer, nullptr});
+        b.left++;
+    }
+}
+
+char *mailbox::prepare(int peer)
+{
+    box &b = boxes_[static_cast<size_t>(peer)];
+    if (!b.out) {
+        b.out_memory.reset(new char[entries * entry_len_]);
+        b.out = group_.net().make_buffer(b.out_memory.get(), entries * entry_len_);
+    }
+    if (b.sent - b.left == entries)
+        await_departure(peer, b.left + 1);
+    return entry(b.out_memory, b.sent) + sizeof(signature);
+}
+
+void mailbox::post_prepared(int peer, const signature &head)
+{
+    box &b = boxes_[static_cast<size_t>(peer)];
+    char *at = entry(b.out_memory, b.sent);
+    std::memcpy(at, &head, sizeof(head));
+    group_.net().send(*b.out, peer, slot_mailbox, static_cast<size_t>(at - b.out_memory.get()),
+                      sizeof(head) + head.bytes);
+    if (b.sent++ == b.left)
+        busy_.push_back(peer);
+}
+
+void mailbox::post(int peer, const signature &head, const void *payload)
+{
+    char *at = prepare(peer);
+    if (head.bytes > 0)
+        std::memcpy(at, payload, head.bytes);
+    post_prepared(peer, head);
+}
+
+void mailbox::flush()
+{
+    for (int peer : busy_)
+        await_departure(peer, boxes_[static_cast<size_t>(peer)].sent);
+    busy_.clear();
+}
+
+/* ---- receiving ---- */
+
+/* Posts what is free. Half a ring at a time: notices that travel together cost one wake-up. */
+void mailbox::listen(int peer)
+{
+    box &b = boxes_[static_cast<size_t>(peer)];
+    if (!b.in) {
+        b.in_memory.reset(new char[entries * entry_len_]);
+        b.in = group_.net().make_buffer(b.in_memory.get(), entries * entry_len_);
+    }
+    if (b.posted - b.taken > entries / 2)
+        return;
+    for (; b.posted - b.taken < entries; b.posted++)
+        group_.net().recv(*b.in, peer, slot_mailbox, (b.posted % entries) * entry_len_, entry_len_);
+}
+
+const char *mailbox::take(int peer, const signature &expected)
+{
+    box &b = boxes_[static_cast<size_t>(peer)];
+    if (!b.in)
+        listen(peer);
+    group_.await(*b.in, mesh::receiving, {peer, nullptr});
+    const char *at = entry(b.in_memory, b.taken);
+    signature head;
+    std::memcpy(&head, at, sizeof(head));
+    if (std::memcmp(&head, &expected, sizeof(head)) != 0)
+        group_.disagree(peer, head, expected);
+    return at + sizeof(head);
+}
+
+/* A peer that has closed meanwhile needs no new receives; whoever still wants something from it
+ * finds out in take(). */
+void mailbox::drop(int peer)
+{
+    boxes_[static_cast<size_t>(peer)].taken++;
+    try {
+        listen(peer);
+    } catch (const failure &f) {
+        if (f.status == COLLRUN_ERR_ABORTED)
+            throw;
+    }
+}
+
+} // namespace collrun_gloo

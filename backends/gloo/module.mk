@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+# The Gloo backend links Debian's libgloo (package libgloo-dev, which has no pkg-config file).
+
+LIBS_gloo := -lgloo
