@@ -66,13 +66,25 @@ _Noreturn static void fail(struct engine *e, const struct blame *where, struct d
     leave(code);
 }
 
+/* The runner hears of it at once; then the workload's fini gets its time. */
 _Noreturn static void fail_task(struct engine *e, struct collrun_ctx *task)
 {
     struct blame where = {.workload = task->index,
                           .phase = task->phase,
                           .group = task->group,
                           .number = task->number};
-    fail(e, &where, &task->failure, task->exit_code);
+    if (task->failure.rank < 0)
+        task->failure.rank = (int)e->rank;
+    send_failed(e, &where, &task->failure);
+    uint64_t deadline = now_ns() + e->desc.grace_ns;
+    control_lock(&e->control);
+    while (task->state != TASK_BURIED && now_ns() < deadline)
+        control_wait_change(&e->control, deadline);
+    bool buried = task->state == TASK_BURIED;
+    control_unlock(&e->control);
+    if (buried)
+        task_join(task);
+    leave(task->exit_code);
 }
 
 /* The job failed elsewhere; nothing of this rank's is worth telling. */
@@ -245,7 +257,7 @@ static void start_tasks(struct engine *e)
 static struct collrun_ctx *failed_task(struct engine *e)
 {
     for (uint32_t i = 0; i < e->ntasks; i++) {
-        if (e->tasks[i].state == TASK_FAILED)
+        if (e->tasks[i].state >= TASK_FAILED)
             return &e->tasks[i];
     }
     return NULL;

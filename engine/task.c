@@ -158,8 +158,7 @@ static void run(struct collrun_ctx *task, void *state)
         fail(task, WIRE_PHASE_RUN, result);
     if (task->plugin.fini)
         task->plugin.fini(task, state);
-    if (good)
-        set_state(task, TASK_ENDED);
+    set_state(task, good ? TASK_ENDED : TASK_BURIED);
 }
 
 static void *live(void *arg)
@@ -172,6 +171,7 @@ static void *live(void *arg)
     int result = task->plugin.init ? task->plugin.init(task, &state) : 0;
     if (result != 0 || task->misuse[0]) {
         fail(task, WIRE_PHASE_INIT, result);
+        set_state(task, TASK_BURIED);
         return NULL;
     }
     set_state(task, TASK_READY);
@@ -194,14 +194,14 @@ bool task_start(struct collrun_ctx *task)
     if (rc != 0) {
         diag_sys(&task->failure, rc, "start a thread for workload \"%s\"", task->desc->name);
         task->exit_code = 1;
-        task->state = TASK_FAILED;
+        task->state = TASK_BURIED;
         return false;
     }
     task->has_thread = true;
     control_lock(c);
     while (task->state == TASK_IN_INIT && !control_has(c, CONTROL_ABORT))
         control_wait_change(c, UINT64_MAX);
-    bool ready = task->state != TASK_IN_INIT && task->state != TASK_FAILED;
+    bool ready = task->state != TASK_IN_INIT && task->state < TASK_FAILED;
     control_unlock(c);
     return ready;
 }

@@ -17,7 +17,17 @@
 
 struct engine;
 
-enum task_state { TASK_NEW, TASK_IN_INIT, TASK_READY, TASK_RUNNING, TASK_ENDED, TASK_FAILED };
+/* ENDED: run returned 0, fini has returned. FAILED: what `failure` says; fini may still run.
+ * BURIED: FAILED, and the thread does nothing any more. */
+enum task_state {
+    TASK_NEW,
+    TASK_IN_INIT,
+    TASK_READY,
+    TASK_RUNNING,
+    TASK_ENDED,
+    TASK_FAILED,
+    TASK_BURIED
+};
 
 struct collrun_ctx {
     struct engine *engine;

@@ -270,11 +270,12 @@ static void append_line(struct buf *b, const char *text)
     buf_put(b, "\n", 2);
 }
 
-static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *in)
+static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *in, double now_s)
 {
     struct arena arena;
     arena_init(&arena);
     r->failed = true;
+    r->failed_s = now_s;
     r->failed_workload = read_u32(in);
     r->failed_phase = read_u32(in);
     snprintf(r->failed_group, sizeof r->failed_group, "%s", read_str(in, &arena));
@@ -351,7 +352,7 @@ static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_fram
             say_all(job, WIRE_FINISH);
         break;
     case WIRE_FAILED:
-        on_failed(job, r, &in);
+        on_failed(job, r, &in, now_s);
         break;
     case WIRE_LOG:
     case WIRE_PROGRESS:

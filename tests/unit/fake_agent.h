@@ -37,7 +37,7 @@ struct fake_rank {
     unsigned progress, metrics;
     double last_metric;
     char last_metric_name[64];
-    double ended_s; /* seconds after the job's start */
+    double failed_s, ended_s; /* seconds after the job's start */
 };
 
 struct fake_job {

@@ -179,7 +179,7 @@ static struct collrun_call message(enum collrun_kind kind, void *buf, size_t cou
 /* Requests: waited for in the opposite order, beside a collective, across each other, many. */
 static int do_requests(struct collrun_ctx *ctx, struct collrun_group *g)
 {
-    enum { MANY = 200, LEN = 3000 };
+    enum { MANY = 60, LEN = 3000 };
     int n = collrun_size(g), me = collrun_rank(g), peer = me ^ 1;
     static int32_t out[MANY][LEN], in[MANY][LEN];
     struct collrun_request *r[2 * MANY], *sum;
