@@ -127,6 +127,14 @@ static const char *interface_of(const struct job *job)
     return local && !strcmp(job->interface.v, "default-route") ? "loopback" : job->interface.v;
 }
 
+static bool may_continue(const struct job_on_failure *on)
+{
+    bool may = on->action.v == JOB_ACTION_CONTINUE;
+    for (uint32_t i = 0; i < on->nrules; i++)
+        may = may || on->rules[i].action.v == JOB_ACTION_CONTINUE;
+    return may;
+}
+
 static void make_head(struct maker *m)
 {
     const struct job *job = m->job;
@@ -142,6 +150,7 @@ static void make_head(struct maker *m)
     desc->job_name = job->name.v;
     desc->job_file = job->file;
     desc->interface = interface_of(job);
+    desc->keep_going = may_continue(&job->on_failure);
     desc->start_timeout_ns = (uint64_t)job->timeouts.start.v;
     desc->rendezvous_timeout_ns = (uint64_t)job->timeouts.rendezvous.v;
     desc->grace_ns = (uint64_t)job->timeouts.grace.v;

@@ -7,6 +7,7 @@
 
 #include "base/suggest.h"
 #include "plan/maker.h"
+#include "plan/peek.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +19,7 @@ struct finder {
     const struct plan_input *in;
     struct arena *arena;
     struct described *found, *missing; /* files that are there, and that are not */
-    uint32_t nfound, nmissing;
+    uint32_t nfound, nmissing, nasked;
 };
 
 /* ---- files that are not there ---- */
@@ -132,18 +133,50 @@ static void add_installed(struct finder *f)
         add(f, DESCRIBE_BACKEND, f->in->backends->items[i].path, "");
 }
 
-static void add_backends(struct finder *f)
+/* Whether a backend with these flags may be what `auto` chooses. */
+static bool may_win(const struct job *job, uint64_t flags)
 {
-    bool automatic = false;
-    for (uint32_t i = 0; i < f->job->ngroups; i++) {
-        const char *name = f->job->groups[i].backend.v;
-        automatic = automatic || (name && !strcasecmp(name, "auto"));
-        if (name && strcasecmp(name, "auto") != 0)
-            add(f, DESCRIBE_BACKEND,
-                lookup_backend(f->job, f->in->backends, name, f->arena, NULL, NULL), name);
+    if (flags & COLLRUN_BACKEND_ONE_HOST)
+        return true;
+    bool gpus = false;
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        gpus = gpus || job->groups[i].gpus_per_process.v > 0;
+    return flags & COLLRUN_BACKEND_NEEDS_DEVICE ? gpus : job->hosts.n > 1;
+}
+
+/* The installed ones that `auto` may choose. */
+static void add_candidates(struct finder *f)
+{
+    for (uint32_t i = 0; i < f->in->backends->n; i++) {
+        const char *path = f->in->backends->items[i].path;
+        uint64_t flags;
+        if (!peek_backend_flags(path, &flags) || may_win(f->job, flags))
+            add(f, DESCRIBE_BACKEND, path, "");
     }
-    if (automatic)
-        add_installed(f);
+}
+
+static bool is_auto(const struct job_group *group)
+{
+    return group->backend.v && !strcasecmp(group->backend.v, "auto");
+}
+
+static bool any_auto(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        if (is_auto(&job->groups[i]))
+            return true;
+    return false;
+}
+
+static void add_named(struct finder *f)
+{
+    for (uint32_t i = 0; i < f->job->ngroups; i++) {
+        const struct job_group *group = &f->job->groups[i];
+        if (group->backend.v && !is_auto(group))
+            add(f, DESCRIBE_BACKEND,
+                lookup_backend(f->job, f->in->backends, group->backend.v, f->arena, NULL, NULL),
+                group->backend.v);
+    }
 }
 
 static void add_workloads(struct finder *f)
@@ -167,16 +200,32 @@ static int finder_init(struct finder *f, const struct job *job, const struct pla
     return f->found && f->missing ? 0 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
-static int ask(struct finder *f, const char *engine, struct plan_input *in, struct diag *d)
+/* Describes what has been found since the last time. */
+static int ask(struct finder *f, const char *engine, struct diag *d)
 {
-    int code = describe(engine, f->found, f->nfound, f->arena, d);
-    if (code < 0)
-        return code;
+    int code = describe(engine, f->found + f->nasked, f->nfound - f->nasked, f->arena, d);
+    f->nasked = f->nfound;
+    return code;
+}
+
+/* Whether one that any group without GPUs could use is among those asked. */
+static bool has_answer(const struct finder *f)
+{
+    for (uint32_t i = 0; i < f->nfound; i++) {
+        const struct described *b = &f->found[i];
+        if (b->kind == DESCRIBE_BACKEND && !b->error && b->available &&
+            !(b->flags & COLLRUN_BACKEND_NEEDS_DEVICE))
+            return true;
+    }
+    return false;
+}
+
+static void finish(struct finder *f, struct plan_input *in)
+{
     if (f->nmissing)
         memcpy(f->found + f->nfound, f->missing, f->nmissing * sizeof *f->missing);
     in->plugins = f->found;
     in->nplugins = f->nfound + f->nmissing;
-    return 0;
 }
 
 int scout(const struct job *job, const char *engine, struct arena *arena, struct plan_input *in,
@@ -186,10 +235,19 @@ int scout(const struct job *job, const char *engine, struct arena *arena, struct
     int code = finder_init(&f, job, in, arena, d);
     if (code < 0)
         return code;
-    add_backends(&f);
+    bool automatic = any_auto(job);
+    add_named(&f);
     add_declared(&f);
+    if (automatic)
+        add_candidates(&f);
     add_workloads(&f);
-    return ask(&f, engine, in, d);
+    code = ask(&f, engine, d);
+    if (code == 0 && automatic && !has_answer(&f)) {
+        add_installed(&f); /* the best ones do not work here: now the others count */
+        code = ask(&f, engine, d);
+    }
+    finish(&f, in);
+    return code;
 }
 
 int scout_backends(const struct job *job, const char *engine, struct arena *arena,
@@ -201,5 +259,7 @@ int scout_backends(const struct job *job, const char *engine, struct arena *aren
         return code;
     add_installed(&f);
     add_declared(&f);
-    return ask(&f, engine, in, d);
+    code = ask(&f, engine, d);
+    finish(&f, in);
+    return code;
 }

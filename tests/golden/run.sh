@@ -11,15 +11,14 @@
 # Cases that cannot be files of a repository (a folder, an unreadable or a huge one) are made below.
 # The plugins are pretended: engine.sh answers for them.
 #
-# usage: run.sh COLLRUN [--update] [NAME...]      prints TAP; --update writes the expected files
-collrun=$1
-shift
+# usage: [COLLRUN=path] run.sh [--update] [NAME...]      prints TAP; --update writes the expected files
+collrun=${COLLRUN:-$(dirname "$0")/../../build/release/bin/collrun}
 update=
 if [ "$1" = --update ]; then
     update=1
     shift
 fi
-[ -x "$collrun" ] || { echo "usage: $0 COLLRUN [--update] [NAME...]" >&2; exit 2; }
+[ -x "$collrun" ] || { echo "$0: no $collrun" >&2; exit 2; }
 only=$*
 cd "$(dirname "$0")" || exit 2
 dir=$PWD
@@ -123,6 +122,14 @@ try cli-check-ok check good-smallest.yaml
 try cli-backends backends
 try cli-backends-json backends --json good-backend-declared.yaml
 try cli-plan-json plan --json good-hosts.yaml
+
+# ---- the schema that editors are given ----
+if "$prefix/bin/collrun" schema | cmp -s - ../../configs/collrun.schema.json; then
+    say ok schema-is-current
+else
+    say 'not ok' schema-is-current
+    echo "# collrun schema >configs/collrun.schema.json brings it up to date"
+fi
 
 echo "1..$number"
 [ "$failed" = 0 ]

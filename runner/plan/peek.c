@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Just enough ELF: the dynamic symbol table, one symbol in it, and the segment that holds what it
+ * stands for. Every offset is checked against the file.
+ */
+#include "plan/peek.h"
+
+#include <collrun/backend.h>
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct image {
+    const unsigned char *bytes;
+    uint64_t len;
+    Elf64_Ehdr head;
+};
+
+/* Copies from the file; false if it ends before. */
+static bool take(const struct image *image, uint64_t at, void *out, uint64_t len)
+{
+    if (at > image->len || len > image->len - at)
+        return false;
+    memcpy(out, image->bytes + at, len);
+    return true;
+}
+
+static bool is_named(const struct image *image, uint64_t at, const char *name)
+{
+    uint64_t len = strlen(name) + 1;
+    return at <= image->len && len <= image->len - at && !memcmp(image->bytes + at, name, len);
+}
+
+static bool read_head(struct image *image)
+{
+    const Elf64_Ehdr *h = &image->head;
+    return take(image, 0, &image->head, sizeof image->head) &&
+           !memcmp(h->e_ident, ELFMAG, SELFMAG) && h->e_ident[EI_CLASS] == ELFCLASS64 &&
+           h->e_ident[EI_DATA] == ELFDATA2LSB && h->e_shentsize == sizeof(Elf64_Shdr) &&
+           h->e_phentsize == sizeof(Elf64_Phdr);
+}
+
+static bool find_section(const struct image *image, uint32_t type, Elf64_Shdr *out)
+{
+    for (uint32_t i = 0; i < image->head.e_shnum; i++)
+        if (!take(image, image->head.e_shoff + i * sizeof *out, out, sizeof *out))
+            return false;
+        else if (out->sh_type == type)
+            return true;
+    return false;
+}
+
+static bool find_symbol(const struct image *image, const char *name, Elf64_Sym *out)
+{
+    Elf64_Shdr symbols, strings;
+    if (!find_section(image, SHT_DYNSYM, &symbols) || symbols.sh_link >= image->head.e_shnum ||
+        !take(image, image->head.e_shoff + symbols.sh_link * sizeof strings, &strings,
+              sizeof strings))
+        return false;
+    for (uint64_t i = 0; i < symbols.sh_size / sizeof *out; i++) {
+        if (!take(image, symbols.sh_offset + i * sizeof *out, out, sizeof *out))
+            return false;
+        if (out->st_shndx != SHN_UNDEF && is_named(image, strings.sh_offset + out->st_name, name))
+            return true;
+    }
+    return false;
+}
+
+/* Bytes that will stand at an address once the file is loaded. */
+static bool take_loaded(const struct image *image, uint64_t address, void *out, uint64_t len)
+{
+    Elf64_Phdr p;
+    for (uint32_t i = 0; i < image->head.e_phnum; i++) {
+        if (!take(image, image->head.e_phoff + i * sizeof p, &p, sizeof p))
+            return false;
+        if (p.p_type == PT_LOAD && address >= p.p_vaddr && address - p.p_vaddr < p.p_filesz)
+            return take(image, p.p_offset + (address - p.p_vaddr), out, len);
+    }
+    return false;
+}
+
+static bool read_flags(struct image *image, uint64_t *flags)
+{
+    struct {
+        uint32_t abi, size;
+    } lead;
+    Elf64_Sym symbol;
+    return read_head(image) && find_symbol(image, "collrun_backend_v1", &symbol) &&
+           take_loaded(image, symbol.st_value, &lead, sizeof lead) &&
+           lead.abi == COLLRUN_BACKEND_ABI &&
+           lead.size >= offsetof(struct collrun_backend, flags) + sizeof *flags &&
+           take_loaded(image, symbol.st_value + offsetof(struct collrun_backend, flags), flags,
+                       sizeof *flags);
+}
+
+bool peek_backend_flags(const char *path, uint64_t *flags)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    void *map = MAP_FAILED;
+    if (fstat(fd, &st) == 0 && st.st_size > 0)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED)
+        return false;
+    struct image image = {.bytes = map, .len = (uint64_t)st.st_size};
+    uint64_t found = 0;
+    bool known = read_flags(&image, &found);
+    munmap(map, (size_t)st.st_size);
+    if (known)
+        *flags = found;
+    return known;
+}
