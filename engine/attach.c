@@ -118,6 +118,11 @@ static int read_welcome(struct engine *e, const struct wire_frame *f, struct dia
     return rc;
 }
 
+static void on_lost(void *ctx, uint32_t rank, const char *sentence)
+{
+    group_abort_with(ctx, rank, COLLRUN_ERR_PEER_FAILED, sentence);
+}
+
 static void on_abort(void *ctx)
 {
     struct engine *e = ctx;
@@ -145,7 +150,7 @@ static void greet(struct engine *e)
     if (control_open(&e->control, WIRE_CONTROL_FD, WIRE_WELCOME, &welcome, &d) != COLLRUN_OK)
         fail_alone(&d);
     if (read_welcome(e, &welcome, &d) != COLLRUN_OK ||
-        control_start(&e->control, on_abort, e, &d) != COLLRUN_OK)
+        control_start(&e->control, (struct control_hooks){on_abort, on_lost, e}, &d) != COLLRUN_OK)
         fail(e, &(struct blame){.workload = UINT32_MAX, .group = ""}, &d, EXIT_INTERNAL);
     crash_install(e->rank);
 }
@@ -334,6 +339,12 @@ static bool wait_for_tasks(struct engine *e, bool background, uint64_t deadline)
     return true;
 }
 
+static void join_tasks(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->ntasks; i++)
+        task_join(&e->tasks[i]);
+}
+
 /* Waits for the runner's word; a background workload may fail meanwhile. */
 static void wait_for_word(struct engine *e, unsigned event)
 {
@@ -346,7 +357,9 @@ static void wait_for_word(struct engine *e, unsigned event)
     if (failed)
         fail_task(e, failed);
     if (control_has(c, CONTROL_ABORT)) {
-        wait_for_tasks(e, true, now_ns() + e->desc.grace_ns);
+        wait_for_tasks(e, false, UINT64_MAX); /* for the grace, at most */
+        wait_for_tasks(e, true, UINT64_MAX);
+        join_tasks(e);
         leave_aborted();
     }
 }
@@ -398,8 +411,7 @@ int attach_run(void)
     stop_background(e);
     control_send(&e->control, WIRE_IDLE);
     wait_for_word(e, CONTROL_FINISH);
-    for (uint32_t i = 0; i < e->ntasks; i++)
-        task_join(&e->tasks[i]);
+    join_tasks(e);
     close_groups(e);
     registry_fini(&e->registry);
     control_close(&e->control);

@@ -127,7 +127,7 @@ static void set_abort(struct control *c, const struct diag *why)
     }
     control_unlock(c);
     if (first)
-        c->on_abort(c->ctx);
+        c->hooks.abort(c->hooks.ctx);
 }
 
 /* ---- answers ---- */
@@ -257,6 +257,21 @@ static int on_abort_frame(struct control *c, const struct wire_frame *f, struct 
     return good ? COLLRUN_OK : diag_set(d, COLLRUN_ERR_INVALID, "an ABORT that cannot be read");
 }
 
+static int on_lost_frame(struct control *c, const struct wire_frame *f, struct diag *d)
+{
+    struct arena arena;
+    struct reader r;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint32_t rank = read_u32(&r);
+    const char *text = read_str(&r, &arena);
+    bool good = reader_done(&r);
+    if (good)
+        c->hooks.lost(c->hooks.ctx, rank, text);
+    arena_fini(&arena);
+    return good ? COLLRUN_OK : diag_set(d, COLLRUN_ERR_INVALID, "a LOST that cannot be read");
+}
+
 static int on_frame(struct control *c, const struct wire_frame *f, struct diag *d)
 {
     switch (f->type) {
@@ -269,6 +284,8 @@ static int on_frame(struct control *c, const struct wire_frame *f, struct diag *
     case WIRE_FINISH:
         set_event(c, CONTROL_FINISH);
         return COLLRUN_OK;
+    case WIRE_LOST:
+        return on_lost_frame(c, f, d);
     case WIRE_ABORT:
         return on_abort_frame(c, f, d);
     case WIRE_REPLY:
@@ -420,13 +437,12 @@ int control_open(struct control *c, int fd, uint16_t type, struct wire_frame *fi
     return COLLRUN_OK;
 }
 
-int control_start(struct control *c, void (*on_abort)(void *ctx), void *ctx, struct diag *d)
+int control_start(struct control *c, struct control_hooks hooks, struct diag *d)
 {
     struct wire_frame first;
     if (wire_next(&c->in, &first, d) > 0)
         wire_next_done(&c->in, &first);
-    c->on_abort = on_abort;
-    c->ctx = ctx;
+    c->hooks = hooks;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

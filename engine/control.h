@@ -5,9 +5,9 @@
  * answers to the threads that wait for them, and collects the descriptors that come along. Any
  * thread may send; one lock keeps frames whole.
  *
- * When the job fails, an ABORT frame arrives: its sentence is kept, `on_abort` is called at once
- * from the service thread, and every wait ends. The end of the stream means that the agent is gone,
- * and is treated the same way; then the workloads have LINGER_MS to return before the process
+ * When the job fails, an ABORT frame arrives: its sentence is kept, the abort hook is called at
+ * once from the service thread, and every wait ends. The end of the stream means that the agent is
+ * gone, and is treated the same way; then the workloads have LINGER_MS to return before the process
  * exits.
  */
 #ifndef ENGINE_CONTROL_H
@@ -27,6 +27,13 @@ enum control_event {
 
 struct control_request;
 
+struct control_hooks {        /* called by the service thread; none may block */
+    void (*abort)(void *ctx); /* the job failed: abort_reason says why */
+    void (*lost)(void *ctx, uint32_t rank,
+                 const char *sentence); /* a rank is gone, the job goes on */
+    void *ctx;
+};
+
 struct control {
     int fd, wake_fd;
     uint32_t rank, attempt;
@@ -43,8 +50,7 @@ struct control {
     struct control_request *requests;
     struct diag abort_reason; /* valid with CONTROL_ABORT; never changes afterwards */
 
-    void (*on_abort)(void *ctx);
-    void *ctx;
+    struct control_hooks hooks;
 
     struct buf
         in; /* the service thread's own, as are the descriptors that arrived and were not claimed */
@@ -57,7 +63,7 @@ struct control {
 int control_open(struct control *c, int fd, uint16_t type, struct wire_frame *first,
                  struct diag *d);
 /* Starts the service thread. */
-int control_start(struct control *c, void (*on_abort)(void *ctx), void *ctx, struct diag *d);
+int control_start(struct control *c, struct control_hooks hooks, struct diag *d);
 void control_close(struct control *c);
 
 /* Builds one frame in place: what is put into the buffer between the two. The send lock is held in

@@ -314,6 +314,33 @@ void group_abort_all(struct engine *e, int status, const char *why)
     pthread_mutex_unlock(&e->groups_lock);
 }
 
+void group_abort_with(struct engine *e, uint32_t member, int status, const char *why)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    for (struct collrun_group *g = e->groups; g; g = g->next) {
+        if (group_rank_in(&g->members, member) >= 0)
+            group_abort(g, status, why);
+    }
+    pthread_mutex_unlock(&e->groups_lock);
+}
+
+static bool is_doomed(const struct collrun_group *g)
+{
+    return atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
+}
+
+/* The runner's word on what happened to a peer is on its way: waits until it is here, and not too
+ * long. */
+static void await_culprit(const struct collrun_group *g)
+{
+    struct control *c = &g->engine->control;
+    uint64_t until = now_ns() + (uint64_t)CULPRIT_PATIENCE_MS * 1000000u;
+    for (uint64_t now = now_ns(); now < until && !is_doomed(g); now = now_ns()) {
+        if (control_wait(c, CONTROL_ABORT, now + 2000000))
+            return;
+    }
+}
+
 static int sentence(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status)
 {
     char where[256];
@@ -335,13 +362,12 @@ int group_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t numbe
     struct control *c = &g->engine->control;
     bool about_peer = status == COLLRUN_ERR_ABORTED || status == COLLRUN_ERR_PEER_FAILED ||
                       status == COLLRUN_ERR_BACKEND;
-    bool doomed = atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
-    if (about_peer && !doomed)
-        control_wait(c, CONTROL_ABORT, now_ns() + (uint64_t)CULPRIT_PATIENCE_MS * 1000000u);
+    if (about_peer)
+        await_culprit(g);
     if (about_peer && control_has(c, CONTROL_ABORT)) {
         status = c->abort_reason.code;
         error_cause(status, "%s", c->abort_reason.text);
-    } else if (doomed) {
+    } else if (is_doomed(g)) {
         return group_refuse(g, kind, number);
     }
     sentence(g, kind, number, status);

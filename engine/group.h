@@ -76,6 +76,8 @@ int group_rank_in(const struct desc_ranks *members, uint32_t rank);   /* -1 = no
 
 /* Dooms every open group and aborts its backend. From the service thread. */
 void group_abort_all(struct engine *e, int status, const char *why);
+/* The same for those that this rank of the job is a member of. */
+void group_abort_with(struct engine *e, uint32_t member, int status, const char *why);
 void group_abort(struct collrun_group *g, int status, const char *why);
 
 static inline enum group_lane group_lane_of(enum collrun_kind kind)

@@ -268,6 +268,7 @@ void desc_encode(const struct desc *desc, struct buf *out)
     put_kvs(out, &desc->env_pass);
     put_kvs(out, &desc->env_set);
     put_kvs(out, &desc->env_unset);
+    buf_put_u8(out, desc->keep_going);
     buf_put_u64(out, desc->start_timeout_ns);
     buf_put_u64(out, desc->rendezvous_timeout_ns);
     buf_put_u64(out, desc->grace_ns);
@@ -341,6 +342,7 @@ int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_
     read_kvs(&in, &result.env_pass);
     read_kvs(&in, &result.env_set);
     read_kvs(&in, &result.env_unset);
+    result.keep_going = read_u8(&in.r) != 0;
     result.start_timeout_ns = read_u64(&in.r);
     result.rendezvous_timeout_ns = read_u64(&in.r);
     result.grace_ns = read_u64(&in.r);

@@ -100,6 +100,8 @@ struct desc {
         env_pass; /* names and values taken from the runner's environment; includes secrets */
     struct desc_kvs env_set;   /* values may hold {rank} {local_rank} {host} {run_id} {attempt} */
     struct desc_kvs env_unset; /* keys only */
+    bool keep_going; /* on_failure may say `continue`: the agent leaves it to the runner what a
+                        death means */
     uint64_t start_timeout_ns, rendezvous_timeout_ns, grace_ns;
 };
 

@@ -157,6 +157,7 @@ const char *wire_type_name(uint16_t type)
         [WIRE_GO] = "GO",
         [WIRE_STOP_BACKGROUND] = "STOP_BACKGROUND",
         [WIRE_FINISH] = "FINISH",
+        [WIRE_LOST] = "LOST",
         [WIRE_ABORT] = "ABORT",
         [WIRE_WELCOME] = "WELCOME",
         [WIRE_SEGMENT] = "SEGMENT",

@@ -90,6 +90,8 @@ enum wire_type {
     WIRE_GO,         /* empty */
     WIRE_STOP_BACKGROUND, /* empty */
     WIRE_FINISH,          /* empty */
+    WIRE_LOST,  /* u32 rank, str sentence: on_failure: continue: this rank is gone, the job goes on
+                 */
     WIRE_ABORT, /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str
                    sentence */
 

@@ -245,7 +245,7 @@ static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *u
     if (conn_is_open(&p->control))
         p->control.reader.ready(&p->control.reader, EPOLLIN);
     bool early = WIFSIGNALED(status) || WEXITSTATUS(status) || !p->idle;
-    if (early && !a->aborted && !p->failed) {
+    if (early && !a->aborted && !p->failed && !a->desc.keep_going) {
         char text[256];
         describe_exit(p, status, text, sizeof text);
         abort_ranks(a, COLLRUN_ERR_PEER_FAILED, p->rank, text);

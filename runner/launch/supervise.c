@@ -15,20 +15,6 @@
 #define SECOND_NS 1000000000ull
 #define HOST_SILENCE_NS (15 * SECOND_NS) /* of an agent that sends a heartbeat every second */
 
-/* The first bad sign of a rank. */
-static void rank_sign(struct supervisor *s, uint32_t rank)
-{
-    struct rank_state *r = &s->ranks[rank];
-    if (r->sign_ns)
-        return;
-    r->sign_ns = now_ns();
-    if (s->ladder != LADDER_NONE)
-        return;
-    struct verdict none = {.class = CAUSE_NONE, .rank = WIRE_HOST}, v;
-    cause_find(s->desc, s->ranks, &none, 0, &v);
-    supervisor_stop(s, COLLRUN_ERR_PEER_FAILED, rank, v.diag.text);
-}
-
 bool supervisor_over(const struct supervisor *s)
 {
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
@@ -74,13 +60,9 @@ static void tell_stage(const struct supervisor *s, enum rank_stage stage)
                 words[stage]);
 }
 
-static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
+/* Everybody has reached this stair: on to the next. */
+static void everybody_at(struct supervisor *s, enum rank_stage stage)
 {
-    if (s->ladder != LADDER_NONE || s->ranks[rank].stage >= stage)
-        return;
-    reach(s, rank, stage);
-    if (s->at_least[stage] < s->desc->nranks)
-        return;
     tell_stage(s, stage);
     switch (stage) {
     case STAGE_READY:
@@ -100,6 +82,46 @@ static void on_stage(struct supervisor *s, uint32_t rank, enum rank_stage stage)
     default:
         break;
     }
+}
+
+static void advance(struct supervisor *s, uint32_t rank, enum rank_stage stage)
+{
+    if (s->ladder != LADDER_NONE)
+        return;
+    reach(s, rank, stage);
+    while (s->everybody < STAGE_FINISHING && s->at_least[s->everybody + 1] == s->desc->nranks)
+        everybody_at(s, ++s->everybody);
+}
+
+/* on_failure: continue. Those who share a group with the rank hear of it; for everybody else the
+ * job goes on, and the rank counts as one that is done. */
+static void go_on_without(struct supervisor *s, uint32_t rank, const char *sentence)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, rank);
+    buf_put_str(&b, sentence);
+    hosts_send_all(s, WIRE_LOST, b.data, b.len);
+    buf_fini(&b);
+    advance(s, rank, STAGE_FINISHING);
+}
+
+/* The first bad sign of a rank. */
+static void rank_sign(struct supervisor *s, uint32_t rank)
+{
+    struct rank_state *r = &s->ranks[rank];
+    if (r->sign_ns)
+        return;
+    r->sign_ns = now_ns();
+    if (s->ladder != LADDER_NONE)
+        return;
+    struct verdict none = {.class = CAUSE_NONE, .rank = WIRE_HOST}, v;
+    cause_find(s->desc, s->ranks, &none, 0, &v);
+    if (s->everybody >= STAGE_RUNNING &&
+        policy_action(&s->job->on_failure, &v) == JOB_ACTION_CONTINUE)
+        go_on_without(s, rank, v.diag.text);
+    else
+        supervisor_stop(s, COLLRUN_ERR_PEER_FAILED, rank, v.diag.text);
 }
 
 /* ---- frames ---- */
@@ -154,7 +176,7 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     reader_init(&r, f->payload, f->len);
     state->pid = (pid_t)read_u32(&r);
     if (state->pid) {
-        reach(s, f->rank, STAGE_SPAWNED);
+        advance(s, f->rank, STAGE_SPAWNED);
         rundir_event(s->rundir, "spawned",
                      json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
         return;
@@ -309,16 +331,16 @@ static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
         on_output(s, f);
         break;
     case WIRE_ATTACHED:
-        on_stage(s, f->rank, STAGE_ATTACHED);
+        advance(s, f->rank, STAGE_ATTACHED);
         break;
     case WIRE_READY:
-        on_stage(s, f->rank, STAGE_READY);
+        advance(s, f->rank, STAGE_READY);
         break;
     case WIRE_DONE:
-        on_stage(s, f->rank, STAGE_DONE);
+        advance(s, f->rank, STAGE_DONE);
         break;
     case WIRE_IDLE:
-        on_stage(s, f->rank, STAGE_IDLE);
+        advance(s, f->rank, STAGE_IDLE);
         break;
     case WIRE_FAILED:
         on_failed(s, f);

@@ -15,6 +15,7 @@
 #include "tell/output.h"
 #include "tell/rundir.h"
 #include "watch/cause.h"
+#include "watch/policy.h"
 #include "watch/rendezvous.h"
 
 struct host {
@@ -39,6 +40,7 @@ struct supervisor {
     struct host *hosts;
     struct rank_state *ranks;
     uint32_t at_least[STAGE_FINISHING + 1]; /* how many ranks have reached each stage */
+    enum rank_stage everybody; /* the highest stage that all ranks have reached */
     uint32_t nexited;
     struct rdv *rdv;
     struct output *output;

@@ -576,8 +576,8 @@ static const struct schema_type timeouts = {
 /* ---- on_failure ---- */
 
 static const struct schema_choice action_choices[] = {{"stop", JOB_ACTION_STOP, NOW},
-                                                      {"continue", JOB_ACTION_CONTINUE, LATER},
-                                                      {"restart", JOB_ACTION_RESTART, LATER},
+                                                      {"continue", JOB_ACTION_CONTINUE, NOW},
+                                                      {"restart", JOB_ACTION_RESTART, NOW},
                                                       {0}};
 static const struct schema_type action = {.kind = SCHEMA_CHOICE, .choices = action_choices};
 static const struct schema_choice cause_choices[] = {
@@ -641,26 +641,22 @@ static const struct schema_key failure_keys[] = {
     {.name = "max_restarts",
      .type = &restarts,
      .at = AT(job_on_failure, max_restarts),
-     .def = "0",
-     .help = "How often a job is restarted",
-     .when = LATER},
+     .def = "2",
+     .help = "How often in a row a job that ran for less than min_uptime is restarted"},
     {.name = "backoff",
      .type = &duration,
      .at = AT(job_on_failure, backoff),
      .def = "1s",
-     .help = "The pause before a restart",
-     .when = LATER},
+     .help = "The pause before the first restart; it doubles each time, up to a minute"},
     {.name = "min_uptime",
      .type = &duration,
      .at = AT(job_on_failure, min_uptime),
-     .def = "0",
-     .help = "A job that fails sooner than this is not restarted",
-     .when = LATER},
+     .def = "30s",
+     .help = "A job that ran for this long before it failed starts the count of restarts afresh"},
     {.name = "rules",
      .type = &rules,
      .at = AT(job_on_failure, rules),
-     .help = "What to do for some causes; the first rule that holds decides",
-     .when = LATER},
+     .help = "What to do for some causes; the first rule that holds decides"},
     {0},
 };
 static const struct schema_type on_failure = {
@@ -701,8 +697,7 @@ static const struct schema_key logging_keys[] = {
      .type = &run_template,
      .at = AT(job_logging, dir),
      .help = "The folder that takes result, events and output; may hold {run_id}; default: nothing "
-             "is written",
-     .when = LATER},
+             "is written"},
     {.name = "console",
      .type = &console,
      .at = AT(job_logging, console),
@@ -711,8 +706,7 @@ static const struct schema_key logging_keys[] = {
      .type = &size,
      .at = AT(job_logging, max_file),
      .def = "256MiB",
-     .help = "How much of one rank's output a file keeps",
-     .when = LATER},
+     .help = "How much of one rank's output a file keeps"},
     {0},
 };
 static const struct schema_type logging = {
