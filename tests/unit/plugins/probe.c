@@ -448,7 +448,7 @@ static int misbehave(struct collrun_ctx *ctx, struct collrun_group *g)
     if (is(ctx, "return-500"))
         return 500;
     if (is(ctx, "say-late"))
-        sleep_ms(200);
+        sleep_ms(300);
     if (is(ctx, "say") || is(ctx, "say-late"))
         return collrun_fail(ctx, "the sum is %d, not %d", 5, 4);
     if (is(ctx, "undeclared"))
@@ -459,8 +459,10 @@ static int misbehave(struct collrun_ctx *ctx, struct collrun_group *g)
         return collrun_broadcast(g, &g, 1, COLLRUN_INT8, 99);
     if (is(ctx, "sleep"))
         sleep_ms(600000);
-    if (is(ctx, "die"))
+    if (is(ctx, "die")) {
+        sleep_ms(300); /* the others are inside their barrier by then */
         abort();
+    }
     if (is(ctx, "barrier"))
         return wait_forever(ctx, g);
     return collrun_fail(ctx, "nobody taught me to %s", collrun_param_string(ctx, "do"));
