@@ -113,6 +113,7 @@ static void rank_sign(struct supervisor *s, uint32_t rank)
     if (r->sign_ns)
         return;
     r->sign_ns = now_ns();
+    r->sign_stage = r->stage;
     if (s->ladder != LADDER_NONE)
         return;
     struct verdict none = {.class = CAUSE_NONE, .rank = WIRE_HOST}, v;

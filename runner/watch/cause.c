@@ -91,7 +91,8 @@ static const char *when(const struct rank_state *r, char *out, size_t size)
     if (seen_inside(&r->seen, inside, sizeof inside))
         snprintf(out, size, "in %s", inside);
     else
-        snprintf(out, size, "while it was %s", rank_stage_text(r->stage));
+        snprintf(out, size, "while it was %s",
+                 rank_stage_text(r->sign_ns ? r->sign_stage : r->stage));
     return out;
 }
 

@@ -38,7 +38,9 @@ struct situation {
     {                                                                                              \
         .stage = STAGE_FINISHING, .exited = true                                                   \
     }
-#define SIGN(t) .stage = STAGE_RUNNING, .exited = true, .sign_ns = (t), .workload = UINT32_MAX
+#define SIGN(t)                                                                                    \
+    .stage = STAGE_RUNNING, .sign_stage = STAGE_RUNNING, .exited = true, .sign_ns = (t),           \
+    .workload = UINT32_MAX
 #define FAILED(code_)                                                                              \
     .failed = true, .phase = WIRE_PHASE_RUN, .failure = {.code = (code_), .text = "why"}
 
