@@ -47,7 +47,8 @@ static void excerpt_init(struct excerpt *e, const char *line, size_t len, uint32
     uint32_t at = 1;
     for (size_t pos = 0; pos < len; at++) {
         size_t n = utf8_len(line + pos, len - pos);
-        bool printable = n > 1 || (n == 1 && line[pos] >= 0x20 && line[pos] != 0x7f);
+        bool printable = (n > 1 && memcmp(line + pos, "\xef\xbb\xbf", 3) != 0) ||
+                         (n == 1 && line[pos] >= 0x20 && line[pos] != 0x7f);
         if (at >= e->first && e->n == WINDOW) {
             e->cut_right = true;
             return;
