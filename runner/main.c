@@ -93,6 +93,15 @@ static int find_plugins(struct session *s, const char **engine, struct diag *d)
     return code;
 }
 
+/* --run-dir is relative to where collrun was called, logging.dir to the job file. */
+static const char *run_dir_here(struct session *s)
+{
+    char here[4096];
+    if (s->opts.run_dir[0] == '/' || !getcwd(here, sizeof here))
+        return s->opts.run_dir;
+    return arena_printf(&s->arena, "%s/%s", here, s->opts.run_dir);
+}
+
 /* Reads and plans; 0, or the exit code once everything has been said. */
 static int make_plan(struct session *s)
 {
@@ -105,6 +114,8 @@ static int make_plan(struct session *s)
     if (find_plugins(s, &engine, &d) < 0 || scout(&s->job, engine, &s->arena, &s->in, &d) < 0 ||
         read_topologies(s, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
+    if (s->opts.run_dir)
+        s->job.logging.dir = (struct job_str){.v = run_dir_here(s)};
     s->in.environ = (const char *const *)environ;
     s->in.run_id = make_run_id(&s->arena);
     plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags);

@@ -54,7 +54,7 @@ enum option_id { SET, RUN_DIR, TRACE, JSON, MAN, QUIET, VERBOSE, NO_COLOR, VERSI
 static const struct option options[] = {
     [SET] = {"set", "PATH=VALUE",
              "change the job, as in --set groups.world.backend=gloo; repeatable", 0, JOBS, false},
-    [RUN_DIR] = {"run-dir", "DIR", "keep results and output in DIR", 0, FOR(OPTS_RUN), true},
+    [RUN_DIR] = {"run-dir", "DIR", "keep results and output in DIR", 0, FOR(OPTS_RUN), false},
     [TRACE] = {"trace", "FILE", "write a trace of all operations", 0, FOR(OPTS_RUN), true},
     [JSON] = {"json", NULL, "print JSON", 0, FOR(OPTS_PLAN) | FOR(OPTS_BACKENDS), false},
     [MAN] = {"man", NULL, "print the keys for the manual page instead", 0, FOR(OPTS_SCHEMA), false},
@@ -111,6 +111,8 @@ static void apply(struct opts *o, enum option_id id, const char *value)
         [HELP] = &o->help};
     if (id == SET)
         o->sets[o->nsets++] = value;
+    else if (id == RUN_DIR)
+        o->run_dir = value;
     else if (id >= JSON)
         *flags[id] = true;
 }

@@ -27,6 +27,8 @@ struct opts {
     const char *job; /* NULL = none given */
     const char **sets;
     uint32_t nsets;
+    const char
+        *run_dir; /* NULL = as the job says; may hold {run_id}; relative to where collrun stands */
     bool json, man, quiet, verbose, no_color, help, version;
 };
 

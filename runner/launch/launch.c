@@ -10,12 +10,14 @@
 #include "launch/supervise.h"
 #include "launch/transport.h"
 #include "prefix.h"
+#include "tell/show.h"
 #include "watch/policy.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -201,6 +203,22 @@ static int run_attempts(struct launch *l)
     return v.class == CAUSE_NONE ? 0 : v.exit_code;
 }
 
+static void keep_plan(struct launch *l)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct arena arena;
+    FILE *f = l->rundir ? open_memstream(&text, &len) : NULL;
+    if (!f)
+        return;
+    arena_init(&arena);
+    int rc = show_plan_json(&l->desc, &arena, f);
+    if (fclose(f) == 0 && rc == 0)
+        rundir_file(l->rundir, "plan.json", text, len);
+    arena_fini(&arena);
+    free(text);
+}
+
 int launch_run(const struct job *job, const struct desc *desc, const struct launch_options *options)
 {
     struct launch l = {.job = job, .options = options, .desc = *desc, .signal_fd = -1};
@@ -209,6 +227,7 @@ int launch_run(const struct job *job, const struct desc *desc, const struct laun
     diag_init(&d);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     l.rundir = rundir_open(job, desc, &d);
+    keep_plan(&l);
     if (d.code == COLLRUN_OK && open_signals(&l.signal_fd, &d) == COLLRUN_OK)
         code = run_attempts(&l);
     else

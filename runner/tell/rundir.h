@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The run directory (logging.dir): what is left of a run for those who come later.
- *   resolved.yaml                 the job as it was read: file, --set and environment applied
  *   plan.json                     who ran where, as `collrun plan --json` prints it
  *   events.jsonl                  one JSON object a line, as things happened: t (seconds since the
  * start), event, rank, ... attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up
