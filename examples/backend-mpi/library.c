@@ -12,7 +12,6 @@
  */
 #include "mpi_backend.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CREATE_SECONDS = 30, CARD_LEN = 1 << 16 };
+enum { CREATE_SECONDS = 30 };
 
 static _Thread_local jmp_buf *way_out; /* of this thread, while it is inside MPI */
 
@@ -353,12 +352,12 @@ static int choose(const struct collrun_group_desc *desc, const struct offer *min
     return COLLRUN_OK;
 }
 
-int library_take(struct library *library, const struct collrun_group_desc *desc, struct spare **out)
+int library_take(struct library *library, const struct collrun_group_desc *desc, struct spare **out, uint64_t *id)
 {
     const struct collrun_rendezvous *rendezvous = desc->rendezvous;
     struct offer offer = {0};
     struct spare *offered = NULL, *found = NULL;
-    uint64_t id = 0, next_id = 0;
+    uint64_t common = 0;
     char key[32];
     make_offer(library, desc, &offered, &offer);
     snprintf(key, sizeof key, "offer.%u", desc->rank);
@@ -366,16 +365,16 @@ int library_take(struct library *library, const struct collrun_group_desc *desc,
     if (rc == COLLRUN_OK)
         rc = rendezvous->fence(rendezvous->ctx);
     if (rc == COLLRUN_OK)
-        rc = choose(desc, &offer, &id, &next_id);
+        rc = choose(desc, &offer, &common, id);
     for (struct spare *spare = offered, *next; spare; spare = next) {
         next = spare->next;
-        if (rc == COLLRUN_OK && spare->id == id)
+        if (rc == COLLRUN_OK && spare->id == common)
             found = spare;
         else
             library_give(library, spare);
     }
     if (rc == COLLRUN_OK && !found)
-        rc = make_communicator(library, desc, next_id, &found);
+        rc = make_communicator(library, desc, *id, &found);
     if (rc == COLLRUN_OK)
         *out = found;
     return rc;

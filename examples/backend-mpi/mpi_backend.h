@@ -62,6 +62,7 @@ struct group {
     struct library *library;
     const struct collrun_services *services;
     struct spare *comm; /* owned while the group is open */
+    uint64_t id;        /* no other group of this job has it */
     uint32_t rank, nranks;
     bool crowded;              /* more ranks than cores */
     atomic_bool aborted;       /* by another thread */
@@ -77,7 +78,7 @@ struct operation {
     struct group *group;
     uint64_t deadline_ns, timeout_ns;
     int status; /* AGAIN until it is finished */
-    bool queued;
+    bool queued; /* a collective that waits for its turn or runs */
     /* Inside MPI. AGAIN, OK, or a failure that group_fail has told. */
     int (*advance)(struct operation *op);
     void (*release)(struct operation *op); /* frees all but what MPI may still use */
@@ -90,9 +91,8 @@ int group_fail(struct group *group, int status, const char *format, ...) __attri
 int group_fail_mpi(struct group *group, const char *function, int error);
 uint64_t now_ns(void);
 
-/* ---- collective.c, message.c: both return with the sentence told if they fail ---- */
+/* ---- collective.c, message.c: nothing moves before the first advance ---- */
 int collective_new(struct group *group, const struct collrun_call *call, struct operation **out);
-/* Inside MPI: what it posts must be posted before the next call on the group. */
 int messages_new(struct group *group, const struct collrun_call *calls, uint32_t ncalls, struct operation **out);
 
 /* ---- library.c ---- */
@@ -101,8 +101,8 @@ int library_enter(struct library *library, int (*fn)(void *arg), void *arg);
 int library_guard(struct library *library, int (*fn)(void *arg), void *arg);
 /* Starts MPI if it does not run yet, and makes it know all members of the group. */
 int library_join(struct library *library, const struct collrun_group_desc *desc);
-/* A communicator of the members, in their order, that no open group uses. */
-int library_take(struct library *library, const struct collrun_group_desc *desc, struct spare **out);
+/* A communicator of the members, in their order, that no open group uses, and a number that no other group ever has. */
+int library_take(struct library *library, const struct collrun_group_desc *desc, struct spare **out, uint64_t *id);
 void library_give(struct library *library, struct spare *spare);
 void library_lose(struct library *library, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* From inside MPI, back to where it was entered, for good: MPI must be lost. */

@@ -179,9 +179,11 @@ static int init_with_settings(struct library *library, const struct collrun_grou
         {"FLUX_PMI_LIBRARY_PATH", self.dli_fname, true, NULL},
         {"OMPI_MCA_pmix", "flux", true, NULL},
         {"OMPI_MCA_schizo", "flux", true, NULL},
+        {"OMPI_MCA_pmix_base_collect_data", "0", true, NULL}, /* rank 0 knows of all ranks? it may not be there */
         {"OMPI_MCA_orte_create_session_dirs", "0", true, NULL}, /* nothing to clean up */
         {"OMPI_MCA_shmem", "sysv", true, NULL},                 /* memory that has no name, as soon as it is mapped */
         {"OMPI_MCA_opal_signal", "", true, NULL},               /* signals are the engine's */
+        {"OMPI_MCA_op", "^avx", true, NULL},                    /* which saturates 8 and 16 bits, where integers wrap */
         {"OMPI_MCA_pml", "ob1", true, NULL},
         {"OMPI_MCA_btl", "self,vader,tcp", false, NULL},
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none", false, NULL},
