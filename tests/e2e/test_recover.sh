@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# on_failure (continue, restart, rules), the run directory, SIGUSR1, job control.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+# ---- restart ----
+restart='on_failure: {action: restart, max_restarts: 2, backoff: 10ms}'
+simple always 3 "@1 exit 7" "$restart"
+run run always.yaml
+ends "a job that always fails ends with its exit code" 7
+is "it was started three times" "$(err | grep -c 'returned 7')" 3
+like "the restarts are counted aloud" "$(err)" 'restart 2 of 2'
+like "and why there is no fourth attempt" "$(err)" 'max_restarts \(2\) is used up'
+
+simple ruled 2 "@1 exit 75" "on_failure: {backoff: 10ms, max_restarts: 1, rules: [{when: {exit_code: [75]}, action: restart}]}"
+run run ruled.yaml
+is "a rule by exit code restarts" "$(err | grep -c 'returned 75')" 2
+simple unruled 2 "@1 exit 74" "on_failure: {backoff: 10ms, max_restarts: 1, rules: [{when: {exit_code: [75]}, action: restart}]}"
+run run unruled.yaml
+is "another exit code does not" "$(err | grep -c 'returned 74')" 1
+simple signalled 2 "@1 crash" "on_failure: {action: restart, backoff: 10ms, rules: [{when: {cause: signal}, action: stop}]}"
+run run signalled.yaml
+is "a rule by cause stops" "$(err | grep -c 'error: rank 1')" 1
+ends "with the signal's exit code" 139
+
+simple attempts 2 "job; @0 exit 3" "$restart"
+run run attempts.yaml
+like "the first attempt is number 0" "$(out)" 'attempt 0'
+like "the third is number 2" "$(out)" 'attempt 2'
+
+simple slow 2 "@1 exit 7" "on_failure: {action: restart, max_restarts: 2, backoff: 30s}"
+start run slow.yaml
+check "it waits before the restart" within 10 grep -q restarting err
+kill -INT "$pid"
+finish 10
+ends "Ctrl-C ends the wait: 130" 130
+
+# ---- checkpoint: a job that resumes ----
+job resume <<EOF
+version: 1
+processes: {count: 3}
+workloads:
+  - {plugin: checkpoint, params: {steps: 60, every: 10, fail_at: 37}}
+on_failure: {action: restart, backoff: 10ms}
+logging: {dir: "run"}
+EOF
+run run resume.yaml
+ends "a job that crashes once and resumes: 0" 0
+like "it began anew from the last common checkpoint" "$(out)" 'attempt 1 starts at step 30'
+like "and its result is right" "$(out)" '60 steps, sum .*: right'
+
+# ---- the run directory ----
+check "result.json is there" test -s run/result.json
+like "with the exit code" "$(cat run/result.json)" '"exit_code": 0'
+like "and the number of attempts" "$(cat run/result.json)" '"attempts": 2'
+check "plan.json is there" test -s run/plan.json
+check "a file per rank, stream and attempt" test -s run/attempt-1/rank-0.stdout
+like "events in order" "$(head -n 1 run/events.jsonl)" '"event":"spawned"'
+check "every event is one line of JSON" test "$(grep -cv '^{.*}$' run/events.jsonl)" = 0
+run run resume.yaml
+among "a second run in the same directory is refused" "$code" 2 125
+like "with a way out" "$(err)" 'run_id'
+
+job limited <<EOF
+version: 1
+processes: {count: 1}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "spew 1000 100"}}]
+logging: {dir: "limited", max_file: 10KiB}
+EOF
+run run limited.yaml
+ends "output past max_file does not stop the job" 0
+check "the file keeps no more" test "$(stat -c %s limited/attempt-0/rank-0.stdout)" -lt 11000
+like "and says so" "$(tail -n 1 limited/attempt-0/rank-0.stdout)" 'max_file'
+simple plain 2 "print hello"
+run run --run-dir 'here/{run_id}' plain.yaml
+ends "--run-dir works without logging.dir" 0
+check "relative to where one stands" test -s here/*/result.json
+
+if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/dev/null; then
+    job enospc <<EOF
+version: 1
+processes: {count: 2}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "spew 5000 100"}}]
+logging: {dir: "full/run"}
+EOF
+    run run enospc.yaml
+    umount full
+    ends "a full disk does not stop the job" 0
+    like "but is said" "$(err)" 'No space left'
+    is "once" "$(err | grep -c 'No space left')" 1
+else
+    for what in "a full disk does not stop the job" "but is said" "once"; do skip "$what" "needs root and mount"; done
+fi
+
+# ---- continue ----
+job continue <<EOF
+version: 1
+processes: {count: 4}
+groups: {low: {ranks: 0-1}, high: {ranks: 2-3}}
+workloads:
+  - {plugin: ./actor.so, ranks: 0-1, groups: [low], params: {dir: "$tmp", do: "allreduce 2000 low; note survived"}}
+  - {plugin: ./actor.so, ranks: 2-3, groups: [high], params: {dir: "$tmp", do: "@3 crash; @2 try high"}}
+on_failure: {action: continue}
+EOF
+run run continue.yaml
+ends "continue: the exit code is still the culprit's" 139
+check "those who share no group with it finish" noted_all 2 survived
+like "those who do hear of it" "$(notes 2)" 'status -9: .*rank 3 .*SIGSEGV'
+
+# ---- SIGUSR1, Ctrl-Z ----
+simple busy 3 "@1 note up; @1 hang; note up; endless world" "timeouts: {grace: 1s}"
+start run busy.yaml
+within 10 noted_all 3 up
+check "ranks wait for each other" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q 'in allreduce world#1' $tmp/err"
+like "SIGUSR1 names who is elsewhere" "$(err)" 'rank 1: outside any collective'
+like "and folds those who wait" "$(err)" 'ranks 0 and 2: in allreduce world#1 \('
+stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
+kill -TSTP "$pid"
+check "Ctrl-Z stops collrun" within 5 stopped "$pid"
+kill -CONT "$pid"
+check "and it goes on" within 5 sh -c "! [ \"\$(sed 's/.*) //; s/ .*//' /proc/$pid/stat)\" = T ]"
+kill -INT "$pid"
+finish 15
+ends "then it ends as always: 130" 130
+done_testing
