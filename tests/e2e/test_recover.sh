@@ -50,6 +50,10 @@ ends "a job that crashes once and resumes: 0" 0
 like "it began anew from the last common checkpoint" "$(out)" 'attempt 1 starts at step 30'
 like "and its result is right" "$(out)" '60 steps, sum .*: right'
 
+run --run-dir "$tmp/config" "$top/configs/checkpoint.yaml"
+ends "configs/checkpoint.yaml runs" 0
+like "and resumes" "$(out)" 'attempt 1 starts at step 30'
+
 # ---- the run directory ----
 check "result.json is there" test -s run/result.json
 like "with the exit code" "$(cat run/result.json)" '"exit_code": 0'
