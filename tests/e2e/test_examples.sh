@@ -131,6 +131,8 @@ for operation in allreduce reduce broadcast allgather reduce_scatter alltoall ga
 done
 is "bench: and none is left out" "$(lines '^\[0\] # .*not supported')" 0
 shows "bench: all results are right" 'Out of bounds values : 0 OK'
+run one.yaml --set groups.world.backend=gloo
+is "bench: the same on gloo" "$code $(lines '# [a-z_]+ in group world: 3 ranks on gloo') $(lines 'Out of bounds values : 0 OK')" "0 10 1"
 with bench "ops: \"reduce, allreduce\", op: max, dtype: int64, root: 1, max: 1KiB, iters: 3"
 is "bench: another operator, type and root" "$code $(lines ' int64 +max +1 ') $(lines ' int64 +max +-1 ')" "0 8 8"
 with bench "ops: allredcue"
