@@ -37,11 +37,15 @@ $(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
-CONFORM_BACKENDS := shm gloo
+# What the wider runs repeat under the sanitizers: everything that is not about packaging or words.
+TSAN_TESTS := $(filter %/test_engine %/test_engine_checks %/test_shm %/test_reduce,$(UNIT_TESTS)) \
+	$(addprefix tests/e2e/,test_groups.sh test_workloads.sh test_failure.sh)
+BACKEND ?=
+CONFORM_BACKENDS := $(or $(BACKEND),shm gloo)
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
-.PHONY: test unit golden e2e conform bench check-asan check-tsan
+.PHONY: test unit golden e2e conform sabotage bench check-asan check-tsan
 unit: all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS)
 golden: all
@@ -52,5 +56,22 @@ test: deps
 	@$(MAKE) --no-print-directory all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
 
+# One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
+conform: all
+	SCOPE=$(or $(SCOPE),full) tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
+# Ten planted bugs: does the suite catch each?
+sabotage: all
+	tests/run -t 900 tests/conform/saboteur.sh
+
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan test
+check-tsan: deps
+	@$(MAKE) --no-print-directory VARIANT=tsan tsan-run
+.PHONY: tsan-run
+tsan-run: all $(TSAN_TESTS)
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tests/run -t 600 $(TSAN_TESTS)
+
+bench: PACKAGES += $(PACKAGES_BENCH)
+bench: deps
+	@$(MAKE) --no-print-directory all
+	@for script in $(sort $(wildcard tests/bench/*.sh)); do echo; echo "== $$script"; $$script || exit 1; done
