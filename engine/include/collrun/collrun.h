@@ -1,150 +1,332 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interface for workloads: what a rank knows of its job, the groups it is in, collective
+ * operations and messages, requests, parameters, and words to the runner. A workload is one shared
+ * object; workload.h says what it exports.
+ *
+ * Status. Functions that return int and are called for an effect return COLLRUN_OK (0) or a
+ * negative enum collrun_status; collrun_error() then holds a sentence. Any of them may return
+ * INVALID (a bad argument, checked before anything is sent) and NO_MEMORY. Operations may also
+ * return UNSUPPORTED, MISMATCH, TIMEOUT, PEER_FAILED, ABORTED, BACKEND and SYSTEM. On failure,
+ * outputs stay untouched, except for buffers of an operation that had begun: their contents are
+ * undefined. After MISMATCH, TIMEOUT, PEER_FAILED, ABORTED or BACKEND a group only fails, at once
+ * and with the first reason; after anything else it works on.
+ *
+ * Time. Every wait ends: by completion, by an error, or by the time-out of the operation
+ * (collrun_call.timeout_ns, else the group's). When another rank ends, blocked calls return
+ * PEER_FAILED within milliseconds and name it.
+ *
+ * Threads. A group is used by one thread at a time; a second one gets INVALID. Different groups are
+ * independent: use them from as many threads as you like. Requests may be waited for in any thread.
+ * The functions about the job and about parameters, and those that speak to the runner, may be
+ * called from any thread at any time.
+ *
+ * Strings that are returned live as long as what they were asked of. Counts are elements of the
+ * given dtype, never bytes; ranks are ranks of the group unless they say world. Buffers need no
+ * alignment.
+ *
+ * C11 and C++17.
+ */
 #ifndef COLLRUN_COLLRUN_H
 #define COLLRUN_COLLRUN_H
+
 #include <collrun/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 #if defined(__GNUC__)
 #pragma GCC visibility push(default)
 #endif
 
-struct collrun_ctx;     /* the job, seen from one workload of one rank */
-struct collrun_group;   /* a communicator; one thread at a time per group, different groups in
-                           parallel */
+struct collrun_ctx; /* the job, seen from one workload of one rank; lives as long as the workload */
+struct collrun_group;   /* one rank's membership in one group, as MPI's communicator */
 struct collrun_request; /* an operation in flight */
 
+/* ==== errors ================================================================================== */
+
+/* A status in a few words: "timed out". Never NULL. */
 const char *collrun_strstatus(int status);
-const char *collrun_error(void);                     /* "" if this thread has not failed yet */
-size_t collrun_dtype_size(enum collrun_dtype dtype); /* bytes; 0 if unknown */
 
-/* ---- the job ---- */
-int collrun_world_rank(const struct collrun_ctx *ctx);
-int collrun_world_size(const struct collrun_ctx *ctx);
-int collrun_local_rank(const struct collrun_ctx *ctx);
-int collrun_local_size(const struct collrun_ctx *ctx);
-int collrun_attempt(const struct collrun_ctx *ctx); /* 0, 1, ... with on_failure: restart */
-int collrun_gpu_count(const struct collrun_ctx *ctx);
-const char *collrun_host(const struct collrun_ctx *ctx);
-const char *collrun_run_id(const struct collrun_ctx *ctx);
-const char *collrun_run_dir(const struct collrun_ctx *ctx); /* "" without logging.dir */
+/* The sentence of this thread's last failure, with group, operation and its number where there is
+ * one: "allreduce train#1042: rank 5 (node2) was killed by SIGKILL". "" if this thread has not
+ * failed yet. Valid until this thread fails again; success does not clear it. */
+const char *collrun_error(void);
 
-/* ---- parameters: declared in the workload's table; asking for one that is not declared is a bug
- * and says so ---- */
+/* Bytes of one element; 0 if `dtype` is none. */
+size_t collrun_dtype_size(enum collrun_dtype dtype);
+
+/* ==== the job ================================================================================= */
+
+int collrun_world_rank(const struct collrun_ctx *ctx); /* 0 .. world size - 1 */
+int collrun_world_size(const struct collrun_ctx *ctx); /* processes.count */
+int collrun_local_rank(const struct collrun_ctx *ctx); /* among the job's ranks on this host */
+int collrun_local_size(const struct collrun_ctx *ctx); /* how many those are */
+int collrun_gpu_count(const struct collrun_ctx *ctx);  /* GPUs that this rank owns */
+
+/* 0, then 1, 2, ... when on_failure restarts the job. */
+int collrun_attempt(const struct collrun_ctx *ctx);
+
+const char *collrun_host(const struct collrun_ctx *ctx);   /* this host, as job.yaml names it */
+const char *collrun_run_id(const struct collrun_ctx *ctx); /* the same on all ranks */
+
+/* The directory that the run is logged in; "" without logging.dir. */
+const char *collrun_run_dir(const struct collrun_ctx *ctx);
+
+/* ==== parameters =================================================================================
+ *
+ * `params` of job.yaml, for this rank, typed as the workload's own table declares them
+ * (workload.h); the default if the job gives none. They have been checked before any rank starts,
+ * so there is no error to handle. Asking for a name that is not declared, or as another type, is a
+ * bug of the workload: it is logged, 0, "" or false is returned, and the workload fails with that
+ * sentence when it returns. */
+
+/* {rank} and the like are filled in. */
 const char *collrun_param_string(const struct collrun_ctx *ctx, const char *name);
+
 int64_t collrun_param_int(const struct collrun_ctx *ctx, const char *name);
 double collrun_param_float(const struct collrun_ctx *ctx, const char *name);
 bool collrun_param_bool(const struct collrun_ctx *ctx, const char *name);
 uint64_t collrun_param_size(const struct collrun_ctx *ctx, const char *name);     /* bytes */
 uint64_t collrun_param_duration(const struct collrun_ctx *ctx, const char *name); /* nanoseconds */
 
-/* ---- groups ---- */
-int collrun_group_get(struct collrun_ctx *ctx, const char *name,
-                      struct collrun_group **out); /* borrowed */
-/* The groups that this workload may use on this rank, in the order of job.yaml: index 0, 1, ...; NULL past the
- * last. Borrowed. */
+/* ==== groups of job.yaml =========================================================================
+ *
+ * They are open before any workload's init runs and close after the last one has returned. */
+
+/* A group by name: of job.yaml, or made at run time by any workload of this process. Borrowed.
+ * NOT_MEMBER if this rank is not in it; NOT_FOUND if there is no such group, or this workload's
+ * `groups` does not list it. */
+int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out);
+
+/* The groups of job.yaml that this workload may use on this rank, in the order of the file: index
+ * 0, 1, ...; NULL past the last. Borrowed. */
 struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index);
-bool collrun_group_exists(const struct collrun_ctx *ctx,
-                          const char *name); /* open in this process */
-int collrun_group_rank(const struct collrun_ctx *ctx,
-                       const char *name); /* -1: unknown, or not a member */
-int collrun_group_size(const struct collrun_ctx *ctx, const char *name); /* -1: likewise */
+
+/* Whether it is open in this process. */
+bool collrun_group_exists(const struct collrun_ctx *ctx, const char *name);
+
+/* This rank in the group; how many members it has. -1: no such group, or this rank is not in it. */
+int collrun_group_rank(const struct collrun_ctx *ctx, const char *name);
+int collrun_group_size(const struct collrun_ctx *ctx, const char *name);
+
+/* ==== groups made at run time ================================================================= */
+
 struct collrun_group_options {
     uint32_t size;       /* sizeof this struct */
-    const char *name;    /* not empty */
-    const char *backend; /* NULL = auto */
-    const int *ranks;    /* world ranks; their order is the order of group ranks */
+    const char *name;    /* not empty; no open group of this process has it, no group of job.yaml */
+    const char *backend; /* of job.yaml or installed; NULL or "auto": among the job's, by what suits
+                            these ranks */
+    const int *ranks;    /* world ranks, no rank twice; their order is the order of group ranks */
     int nranks;
-    uint64_t timeout_ns; /* 0 = the default */
+    uint64_t timeout_ns; /* of an operation; 0 = 10 minutes */
 };
+
+/* Collective over the members, and over nobody else: other ranks neither call nor wait. All members
+ * give the same options. Ends within timeouts.rendezvous of job.yaml, then with TIMEOUT and the
+ * ranks that have not come. The caller owns *out and destroys it. Also: NOT_MEMBER, EXISTS,
+ * NOT_FOUND (the backend), UNAVAILABLE (the backend says why), MISMATCH (members disagree about the
+ * members, or hold different backends). */
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
-                         struct collrun_group **out); /* members only */
+                         struct collrun_group **out);
+
+/* Collective over the parent. Members that give the same color (>= 0) form one group each, called
+ * `name`, ordered by `key`, then by rank in the parent, on the parent's backend and with its
+ * time-out. A negative color takes part and gets *out = NULL. The caller destroys *out. */
 int collrun_group_split(struct collrun_group *parent, int color, int key, const char *name,
-                        struct collrun_group **out);    /* color < 0: *out = NULL */
-int collrun_group_destroy(struct collrun_group *group); /* local; the name is free again */
+                        struct collrun_group **out);
+
+/* Local and bounded: waits for nobody. What has been sent stays receivable; requests that are not
+ * finished end with ABORTED, and still have to be waited for. The name is free again at once. NULL,
+ * and a group that has been destroyed before, are OK. INVALID for a group of job.yaml. */
+int collrun_group_destroy(struct collrun_group *group);
+
+/* ==== what a group is ========================================================================= */
+
 int collrun_rank(const struct collrun_group *group);
 int collrun_size(const struct collrun_group *group);
-int collrun_world_rank_of(const struct collrun_group *group, int rank);
 const char *collrun_group_name(const struct collrun_group *group);
-const char *collrun_group_backend(const struct collrun_group *group);
+const char *collrun_group_backend(const struct collrun_group *group); /* "shm" */
 
-/* ---- collectives, blocking ----
- * In place: send == recv for allreduce, reduce and alltoall; allgather send == recv + rank*count;
- * reduce_scatter recv == send + rank*count; gather send == recv + root*count and scatter recv ==
- * send + root*count at the root. Any other overlap: INVALID. What a rank does not receive into
- * stays unchanged; inputs stay unchanged unless in place. displs NULL = packed. */
+/* The world rank of a rank of the group; -1: it has no such rank. */
+int collrun_world_rank_of(const struct collrun_group *group, int rank);
+
+/* ==== collectives, blocking ======================================================================
+ *
+ * Every member calls, in the same order on the group, with the same kind, dtype, operator, root and
+ * (where it is one number) count. Below, n is the group's size, r this rank; "count" is always a
+ * number of elements. A count of 0 moves nothing and needs no buffers, and the equal forms still
+ * synchronise. A call returns when this rank's part is done: its buffers may be used again; other
+ * ranks may still be at it.
+ *
+ * In place: send == recv for allreduce, reduce and alltoall; allgather send == recv + r*count;
+ * reduce_scatter recv == send + r*count; at the root, gather send == recv + root*count and scatter
+ * recv == send + root*count; the v-forms likewise, with this rank's own block (not alltoallv). Any
+ * other overlap of what is sent and what is received is INVALID. What a rank does not receive into
+ * stays unchanged; inputs stay unchanged unless in place. */
+
+/* Returns when every member has called it. */
 int collrun_barrier(struct collrun_group *g);
+
+/* recv[i] = send[i] of all ranks, combined by op: count elements each, the same bits on every rank.
+ * types.h defines the operators; B* and L* need integers or bool, else INVALID. */
 int collrun_allreduce(struct collrun_group *g, const void *send, void *recv, size_t count,
                       enum collrun_dtype dtype, enum collrun_op op);
+
+/* The same, for the root alone; recv is ignored elsewhere and may be NULL there. */
 int collrun_reduce(struct collrun_group *g, const void *send, void *recv, size_t count,
                    enum collrun_dtype dtype, enum collrun_op op, int root);
+
+/* The root's count elements of buf, to everybody's buf. */
 int collrun_broadcast(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                       int root);
+
+/* count: of one rank. recv holds n*count elements: rank k's at k*count. */
 int collrun_allgather(struct collrun_group *g, const void *send, void *recv, size_t count,
-                      enum collrun_dtype dtype); /* count of one rank */
+                      enum collrun_dtype dtype);
+
+/* The same, for the root alone; recv is ignored elsewhere. */
 int collrun_gather(struct collrun_group *g, const void *send, void *recv, size_t count,
                    enum collrun_dtype dtype, int root);
+
+/* count: of one rank. The root's send holds n*count elements: those at k*count go to rank k. send
+ * is ignored elsewhere. */
 int collrun_scatter(struct collrun_group *g, const void *send, void *recv, size_t count,
                     enum collrun_dtype dtype, int root);
+
+/* count: what each rank receives. send holds n*count elements; rank k gets those at k*count,
+ * combined over all ranks. */
 int collrun_reduce_scatter(struct collrun_group *g, const void *send, void *recv, size_t count,
-                           enum collrun_dtype dtype, enum collrun_op op); /* count received */
+                           enum collrun_dtype dtype, enum collrun_op op);
+
+/* count: of one pair. send and recv hold n*count elements: send[k*count...] goes to rank k's
+ * recv[r*count...]. */
 int collrun_alltoall(struct collrun_group *g, const void *send, void *recv, size_t count,
-                     enum collrun_dtype dtype); /* count of one pair */
+                     enum collrun_dtype dtype);
+
+/* ---- uneven forms: one count per rank, in arrays of n
+ *
+ * counts[k] elements concern rank k; displs[k] says where they start in the buffer, in elements;
+ * displs NULL = packed in rank order. Blocks that are received must not overlap; blocks that are
+ * sent may. Sender and receiver must agree on every count: what a rank sends itself is checked
+ * before anything is sent, the rest is a MISMATCH where the backend compares calls. The arrays are
+ * read before the call returns (collrun_start: before that returns). */
+
+/* sendcount == recvcounts[r]; recvcounts are the same on all ranks, displs need not be. */
 int collrun_allgatherv(struct collrun_group *g, const void *send, size_t sendcount, void *recv,
                        const size_t *recvcounts, const size_t *displs, enum collrun_dtype dtype);
+
+/* recv, recvcounts and displs matter at the root only. */
 int collrun_gatherv(struct collrun_group *g, const void *send, size_t sendcount, void *recv,
                     const size_t *recvcounts, const size_t *displs, enum collrun_dtype dtype,
                     int root);
+
+/* send, sendcounts and displs matter at the root only. */
 int collrun_scatterv(struct collrun_group *g, const void *send, const size_t *sendcounts,
                      const size_t *displs, void *recv, size_t recvcount, enum collrun_dtype dtype,
                      int root);
+
+/* send holds the sum of recvcounts, packed; rank k gets block k, recvcounts[k] elements combined
+ * over all ranks. recvcounts are the same on all ranks. */
 int collrun_reduce_scatterv(struct collrun_group *g, const void *send, void *recv,
                             const size_t *recvcounts, enum collrun_dtype dtype, enum collrun_op op);
+
+/* sendcounts[k] here == recvcounts[r] at rank k. */
 int collrun_alltoallv(struct collrun_group *g, const void *send, const size_t *sendcounts,
                       const size_t *senddispls, void *recv, const size_t *recvcounts,
                       const size_t *recvdispls, enum collrun_dtype dtype);
 
-/* ---- point to point: messages of one pair, group and tag arrive in order; a count or dtype that
- * differs is a MISMATCH on both sides ---- */
+/* ==== messages ===================================================================================
+ *
+ * Messages of one pair, group and tag arrive in the order they were sent; the blocking forms use
+ * tag 0 (collrun_call has others). The receiver gives exactly the sender's count and dtype; a
+ * difference is a MISMATCH. A send may return before it is received, and may wait until it is: two
+ * ranks that both send before they receive may block, as in MPI; sendrecv and start_many never do.
+ * A peer that is this rank itself is INVALID, but in sendrecv. */
+
 int collrun_send(struct collrun_group *g, const void *buf, size_t count, enum collrun_dtype dtype,
                  int peer);
 int collrun_recv(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                  int peer);
+
+/* The next message of whichever rank; *source (may be NULL) is who sent it. */
 int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                      int *source);
+
+/* Both at once. dst and src may be the same rank, and both may be this one: that is a copy. */
 int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount, int dst,
                      void *recv, size_t recvcount, int src, enum collrun_dtype dtype);
 
-/* ---- the same without blocking: one descriptor (types.h) for every kind ---- */
+/* ==== the same without blocking ==================================================================
+ *
+ * One descriptor, struct collrun_call of types.h, describes every kind:
+ *
+ *     struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+ *     call.send = x, call.recv = y, call.count = n;
+ *     call.dtype = COLLRUN_FLOAT32, call.op = COLLRUN_SUM;
+ *     collrun_start(g, &call, &request);
+ *
+ * The descriptor may be reused at once; the buffers belong to the operation until the request is
+ * finished. Requests make progress whether or not anyone waits. Collectives of one group run in the
+ * order in which they were started, blocking ones included; messages do not wait for them. Any
+ * number may be in flight; they may be waited for in any order. Each has to be waited for (or
+ * tested until it is not AGAIN): that frees it. */
+
+/* Never blocks. Errors that are known at once are returned here; there is no request then. */
 int collrun_start(struct collrun_group *g, const struct collrun_call *call,
-                  struct collrun_request **out); /* never blocks */
+                  struct collrun_request **out);
+
+/* n >= 1 calls, messages only, as one request: none of them waits for an earlier one, so they
+ * complete in whatever order the peers send and receive. */
 int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls, int n,
-                       struct collrun_request **out); /* one request; they progress together */
-int collrun_test(
-    struct collrun_request *request); /* AGAIN keeps the request; anything else frees it */
-int collrun_wait(struct collrun_request *request); /* frees it, always */
-int collrun_wait_all(struct collrun_request **requests,
-                     int n); /* waits for all, frees all, returns the first failure */
+                       struct collrun_request **out);
 
-/* ---- memory that the group's backend moves without a copy; any rank may use any amount ---- */
+/* AGAIN if it is not finished; anything else is its result and frees it. Never blocks. */
+int collrun_test(struct collrun_request *request);
+
+/* Waits until it is finished, returns its result, frees it, whatever the result. */
+int collrun_wait(struct collrun_request *request);
+
+/* Waits for all of them, frees all, sets the entries to NULL, returns the first failure in the
+ * order of the array. Entries that are NULL are skipped. */
+int collrun_wait_all(struct collrun_request **requests, int n);
+
+/* ==== memory =====================================================================================
+ *
+ * Memory that the group's backend moves without a copy where it can (shm), else plain memory
+ * aligned to a page. Any rank may use any amount; not collective. It can be used with every group
+ * and function. Free it before its group is destroyed; after that it must not be touched. */
+
 int collrun_alloc(struct collrun_group *g, size_t bytes, void **out);
-int collrun_free(struct collrun_group *g, void *ptr);
+int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
 
-/* ---- telling the runner ---- */
+/* ==== words to the runner ===================================================================== */
+
+/* How far the work is: `done` of `total` (0 = unknown) of `what` ("steps"). Shown in the status
+ * line. Call it as often as you like: at most ten a second are sent, and the last. */
 void collrun_progress(struct collrun_ctx *ctx, uint64_t done, uint64_t total, const char *what);
+
+/* A number for the run's result.json. */
 void collrun_metric(struct collrun_ctx *ctx, const char *name, double value);
+
+/* One line, printed by the runner with this rank's label, on stderr; printf goes to stdout, as
+ * everywhere. */
 void collrun_log(struct collrun_ctx *ctx, enum collrun_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Stores the sentence that the report of the job will give as the cause, if this workload fails;
+ * the first one counts. Returns 1, so that `return collrun_fail(ctx, "loss is %g", loss);` ends the
+ * workload with exit code 1. */
 int collrun_fail(struct collrun_ctx *ctx, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));            /* the sentence of the report; returns 1 */
-bool collrun_stopping(const struct collrun_ctx *ctx); /* a background workload is asked to end */
+    __attribute__((format(printf, 2, 3)));
+
+/* True when a background workload is asked to end, and for every workload when the job has failed:
+ * return soon. */
+bool collrun_stopping(const struct collrun_ctx *ctx);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif
-
 #ifdef __cplusplus
 }
 #endif
