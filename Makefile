@@ -11,6 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
+.SECONDARY:
 
 B := $(BUILDROOT)/$(VARIANT)
 comma := ,

@@ -38,7 +38,7 @@ $(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # What the wider runs repeat under the sanitizers: everything that is not about packaging or words.
-TSAN_TESTS := $(filter %/test_engine %/test_engine_checks %/test_shm %/test_reduce,$(UNIT_TESTS)) \
+TSAN_TESTS := $(filter %/test_engine %/test_engine_check %/test_shm %/test_shm_p2p %/test_reduce,$(UNIT_TESTS)) \
 	$(addprefix tests/e2e/,test_groups.sh test_workloads.sh test_failure.sh)
 BACKEND ?=
 CONFORM_BACKENDS := $(or $(BACKEND),shm gloo)
