@@ -50,6 +50,8 @@ is "allreduce: best, median, worst in order" "$(awk '$2 == "best" || $2 == "medi
     ok += $3 >= last && $3 > 0; last = $3
     alg = 1048576 / $3 / 1000; ok += $4 > alg - 0.002 && $4 < alg + 0.002
     ok += $5 > alg * 1.5 - 0.002 && $5 < alg * 1.5 + 0.002 } END { print ok }' out)" 9
+run "$configs/allreduce.yaml" --run-dir kept
+like "allreduce: its metrics are in the run directory" "$(cat kept/result.json)" '"allreduce.busbw_GBps": [0-9]+\.[0-9]+'
 runs allreduce --set groups.world.backend=gloo
 shows "allreduce: on the other backend" '4 ranks on gloo, .* all verified$'
 
