@@ -7,8 +7,6 @@
  */
 #include "control.h"
 
-#include <cstring>
-
 namespace collrun_gloo
 {
 
@@ -38,18 +36,21 @@ void control::listen(int peer) noexcept
     }
 }
 
-bool control::read(int peer, signature *out) noexcept
+bool control::read(int peer, word *out) noexcept
 {
     try {
         line &l = of(peer);
-        if (!l.receiver || __atomic_load_n(&l.in.magic, __ATOMIC_ACQUIRE) == 0)
+        if (!l.receiver || __atomic_load_n(&l.in.call.magic, __ATOMIC_ACQUIRE) == 0)
             return false;
         if (!net_.wait(*l.receiver, mesh::receiving, {peer, nullptr}, now_ns() + soon))
             return false;
         *out = l.in;
-        std::memset(&l.in, 0, sizeof(l.in));
-        net_.recv(*l.receiver, peer, slot_control, 0, sizeof(l.in));
-        return out->magic == signature_magic;
+        l.in = word();
+        try {
+            net_.recv(*l.receiver, peer, slot_control, 0, sizeof(l.in));
+        } catch (const failure &) { /* it has left: these were its last words */
+        }
+        return out->call.magic == signature_magic;
     } catch (...) {
         return false;
     }
@@ -62,7 +63,7 @@ bool control::taken(int peer, line &l, uint64_t until)
     return !l.telling;
 }
 
-void control::tell(int peer, const signature &s) noexcept
+void control::tell(int peer, const word &w) noexcept
 {
     try {
         line &l = of(peer);
@@ -70,7 +71,7 @@ void control::tell(int peer, const signature &s) noexcept
             l.sender = net_.make_buffer(&l.out, sizeof(l.out));
         if (!taken(peer, l, now_ns() + soon))
             return;
-        l.out = s;
+        l.out = w;
         net_.send(*l.sender, peer, slot_control, 0, sizeof(l.out));
         l.telling = true;
     } catch (...) { /* as above */

@@ -13,6 +13,19 @@
 namespace collrun_gloo
 {
 
+/* What goes over a line: the call that the speaker is in, or a verdict: calls of two ranks that do
+ * not agree. */
+struct word {
+    signature call = {};
+    signature other = {}; /* no magic: not a verdict */
+    int32_t caller = no_peer, other_caller = no_peer;
+
+    bool is_verdict() const
+    {
+        return other.magic != 0;
+    }
+};
+
 class control
 {
   public:
@@ -21,15 +34,15 @@ class control
     /* Posts a receive for what the peer has to say, if there is none. */
     void listen(int peer) noexcept;
     /* Tells the peer, unless it has not taken the last message yet. */
-    void tell(int peer, const signature &s) noexcept;
+    void tell(int peer, const word &w) noexcept;
     /* The next message of the peer, if one has come. */
-    bool read(int peer, signature *out) noexcept;
+    bool read(int peer, word *out) noexcept;
     /* Waits until what was told has been taken, or until `until`. */
     void settle(uint64_t until) noexcept;
 
   private:
     struct line {
-        signature in = {}, out = {};
+        word in, out;
         std::unique_ptr<buffer> receiver, sender; /* over in and out; destroyed first */
         bool telling = false;
     };

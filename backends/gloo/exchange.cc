@@ -149,7 +149,7 @@ void v_form_bytes(const group &g, const collrun_call &call, int peer, size_t *ou
     const bool root = call.root == g.rank(), to_root = call.root == peer;
     switch (call.kind) {
     case COLLRUN_ALLGATHERV:
-        *out = call.recvcounts[self];
+        *out = call.count;
         *in = call.recvcounts[p];
         break;
     case COLLRUN_GATHERV:
@@ -180,7 +180,7 @@ void exchange_allgather(group &g, const collrun_call &call)
     const bool v = call.kind == COLLRUN_ALLGATHERV;
     const layout at(g, call.count, v ? call.recvcounts : nullptr, v ? call.recvdispls : nullptr);
     char *recv = static_cast<char *>(call.recv);
-    const size_t own = at.bytes(g.rank());
+    const size_t own = call.count * g.element();
     copy_own(bytes_at(recv, at.offset(g.rank())), call.send, own);
     if (g.net().crowded_hosts() && !v && own > g.mail().capacity)
         return ring_allgather(g, recv, blocks::uniform(g, call.count));

@@ -11,7 +11,10 @@ namespace collrun_gloo
 {
 
 /* When a waiting rank begins to ask; late enough not to disturb ranks that share a core. */
-static constexpr uint64_t first_probe = 100 * millisecond, longest_pause = 1000 * millisecond;
+static constexpr uint64_t first_probe = 50 * millisecond;
+static constexpr uint64_t second_probe = 10 * millisecond, longest_pause = 1000 * millisecond;
+/* How long a failed group lets its peers take what they were told. */
+static constexpr uint64_t parting_words = 150 * millisecond;
 static constexpr size_t probed_at_once = 8;
 /* Scratch beyond this is not kept between operations. */
 static constexpr size_t scratch_kept = 4u << 20;
@@ -28,7 +31,7 @@ group::~group()
 {
     const no_sigpipe guard;
     if (failed_)
-        control_.settle(now_ns() + 100 * millisecond);
+        control_.settle(now_ns() + parting_words);
     else if (!net_.aborted())
         p2p_.farewell();
 }
@@ -168,18 +171,18 @@ char *group::scratch(size_t len)
 
 void group::await(buffer &b, mesh::direction d, const awaited &who, int *from)
 {
-    uint64_t pause = first_probe, ask_at = now_ns() + pause;
+    uint64_t pause = second_probe, ask_at = now_ns() + first_probe;
     try {
         while (!net_.wait(b, d, who, std::min(ask_at, deadline_), from)) {
             if (now_ns() >= deadline_)
                 time_out(d, who);
             probe(who);
-            pause = std::min(2 * pause, longest_pause);
             ask_at = now_ns() + pause;
+            pause = std::min(2 * pause, longest_pause);
         }
     } catch (const failure &f) {
-        if (f.status == COLLRUN_ERR_PEER_FAILED && f.peer != no_peer)
-            examine(f.peer);
+        if (f.status == COLLRUN_ERR_PEER_FAILED)
+            examine();
         throw;
     }
 }
@@ -215,42 +218,71 @@ signature group::announcement(int peer) const
     return s;
 }
 
-/* Has the peer said that it is in another call? */
-void group::examine(int peer)
+/* Has anybody said that the ranks are in different calls? */
+void group::examine()
 {
-    signature theirs;
-    while (control_.read(peer, &theirs)) {
-        if (theirs.kind >= COLLRUN_SEND || theirs.sequence != current_.sequence)
-            continue;
-        signature mine = announcement(peer);
-        if (is_v_form(mine.kind))
-            std::swap(mine.bytes, mine.count); /* their side of it */
-        if (!same_call(theirs, mine) || theirs.bytes != mine.bytes)
-            disagree(peer, theirs, mine);
-    }
+    word theirs;
+    for (int peer = 0; peer < size(); peer++)
+        while (peer != rank() && control_.read(peer, &theirs))
+            weigh(peer, theirs);
+}
+
+/* Two calls that differ. In a v-form the calls look alike: `a` says what it expects from b's rank
+ * and what it sends there, `b` the same turned round. */
+std::string group::quarrel(const std::string &a_name, const signature &a, const std::string &b_name,
+                           const signature &b) const
+{
+    const auto number = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+    std::string text = format("%s called %s, %s %s", a_name.c_str(), describe(a).c_str(),
+                              b_name.c_str(), describe(b).c_str());
+    if (a.sequence != b.sequence)
+        text += format(", as operations %llu and %llu", number(a.sequence), number(b.sequence));
+    else if (is_v_form(a.kind) && a.kind == b.kind && a.bytes != b.bytes)
+        text += format("; the former expects %llu bytes from the latter, which sends %llu",
+                       number(a.bytes), number(b.bytes));
+    else if (is_v_form(a.kind) && a.kind == b.kind)
+        text += format("; the former sends %llu bytes to the latter, which expects %llu",
+                       number(a.count), number(b.count));
+    return text;
+}
+
+/* Words about earlier and later calls mean nothing now. */
+void group::weigh(int peer, const word &theirs)
+{
+    if (theirs.call.kind >= COLLRUN_SEND || theirs.call.sequence != current_.sequence)
+        return;
+    if (theirs.is_verdict())
+        throw failure{COLLRUN_ERR_MISMATCH, peer,
+                      quarrel(net_.name_of(theirs.caller), theirs.call,
+                              net_.name_of(theirs.other_caller), theirs.other) +
+                          format(" (this rank: %s)", describe(current_).c_str())};
+    signature mine = announcement(peer);
+    if (is_v_form(mine.kind))
+        std::swap(mine.bytes, mine.count); /* their side of it */
+    if (!same_call(theirs.call, mine) || theirs.call.bytes != mine.bytes)
+        disagree(peer, theirs.call, mine);
 }
 
 void group::probe(const awaited &who)
 {
+    for (int peer = 0; peer < size(); peer++)
+        if (peer != rank())
+            control_.listen(peer);
+    examine();
     auto peers = who.peers();
     peers.resize(std::min(peers.size(), probed_at_once));
-    for (int peer : peers) {
-        control_.listen(peer);
-        examine(peer);
-        control_.tell(peer, announcement(peer));
-    }
+    for (int peer : peers)
+        control_.tell(peer, {announcement(peer), {}, no_peer, no_peer});
 }
 
 void group::disagree(int peer, const signature &theirs, const signature &mine)
 {
-    control_.tell(peer, announcement(peer));
-    std::string text = format("%s called %s, this rank %s", net_.name_of(peer).c_str(),
-                              describe(theirs).c_str(), describe(mine).c_str());
-    if (is_v_form(mine.kind) && mine.kind == theirs.kind)
-        text += format("; it sends this rank %llu bytes where %llu are expected",
-                       static_cast<unsigned long long>(theirs.bytes),
-                       static_cast<unsigned long long>(mine.bytes));
-    throw failure{COLLRUN_ERR_MISMATCH, peer, text};
+    const word verdict = {mine, theirs, rank(), peer};
+    for (int other = 0; other < size(); other++)
+        if (other != rank())
+            control_.tell(other, verdict);
+    throw failure{COLLRUN_ERR_MISMATCH, peer,
+                  quarrel("this rank", mine, net_.name_of(peer), theirs)};
 }
 
 } // namespace collrun_gloo

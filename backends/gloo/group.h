@@ -78,7 +78,10 @@ class group
     void run(const collrun_call *calls, uint32_t ncalls);
     int fail(const failure &f) noexcept;
     void probe(const awaited &who);
-    void examine(int peer);
+    void examine();
+    void weigh(int peer, const word &theirs);
+    std::string quarrel(const std::string &a_name, const signature &a, const std::string &b_name,
+                        const signature &b) const;
     signature announcement(int peer) const;
 
     mesh net_;

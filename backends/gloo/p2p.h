@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Point to point. A message is matched by its slot: tag, element type and count, so that Gloo joins
- * a send and a receive only if they agree, in the order of each slot; and the order of a (pair,
- * tag) is kept by posting a message of another shape only after those before it are gone.
+ * Point to point. A message is matched by its slot: tag, element type, count, and its number among
+ * the messages of that pair and tag. So Gloo keeps the order, everything can be posted at once, and
+ * a send and a receive only meet if they agree.
  *
- * Large messages wait for their receiver. Small ones (8 KiB) are sent from a copy: the sender waits
+ * A message starts with one small part (a word and up to 8 KiB); the rest of a large one follows in
+ * pieces. Large messages wait for their receiver. Small ones are sent from a copy: the sender waits
  * a while for the receiver, since only then both sides can tell a mismatch, and then goes on
- * without it. A pair whose messages keep finding the receiver late waits less and less. What has
- * not been taken when the group closes is left with the receiver's I/O thread, as its will: a
- * receive that finds the sender gone looks there. Copies carry a number, so that none is received
- * twice.
+ * without it. A pair whose receiver keeps being late is waited for less and less. What has not been
+ * taken when the group closes is left with the receiver's I/O thread, as a will: a receive that
+ * finds the sender gone looks there.
  *
- * A rank that waits in vain tells its peer what it waits for (control.h); a shape that differs from
- * the peer's oldest unmatched message of that tag is a mismatch, on both sides.
+ * recv_any posts a receive for the next message of every rank (anyone.h). ask.cc is for ranks that
+ * wait in vain: two ends of the same message that differ in shape are a mismatch, on both sides.
  */
 #ifndef BACKENDS_GLOO_P2P_H
 #define BACKENDS_GLOO_P2P_H
 
+#include "anyone.h"
 #include "mesh.h"
 
-#include <bitset>
 #include <deque>
+#include <unordered_map>
 
 namespace collrun_gloo
 {
 
 class group;
+
+/* The first part: a word that is never 0, so that one can see it arrive, and the payload's start.
+ */
+constexpr uint64_t first_word = signature_magic;
+constexpr size_t first_word_bytes = sizeof(uint64_t), first_payload = 8192;
 
 class p2p
 {
@@ -42,31 +48,26 @@ class p2p
     void farewell() noexcept;
 
   private:
-    /* A message sent from a copy. */
+    /* A small message, sent and perhaps not taken. */
     struct copy {
         signature what;
-        uint64_t number;
         size_t len;                    /* of the payload */
-        std::unique_ptr<char[]> bytes; /* the number, then the payload */
+        std::unique_ptr<char[]> bytes; /* the first part */
         std::unique_ptr<buffer> out;
     };
     /* A message that a sender left behind. */
     struct legacy {
         signature what;
-        uint64_t number;
         const char *payload;
     };
     struct peer {
-        std::deque<std::unique_ptr<copy>> copies; /* sent, not known to be taken; oldest first */
-        size_t copied = 0;                        /* their bytes */
-        uint64_t next_number = 0;                 /* of a copy */
-        uint64_t newest = 0;                      /* copies received: highest number + 1, and */
-        std::bitset<64> received;                 /* which of the last 64 */
-        uint64_t sent = 0, got = 0;               /* messages finished, for the control lines */
-        unsigned patience = 4;                    /* pauses that a small send waits */
-        std::unique_ptr<buffer> will;             /* receive for what the peer leaves */
-        bool will_read = false;
-        std::deque<legacy> left; /* by the peer */
+        std::unordered_map<uint32_t, uint64_t> next_out, next_in; /* message numbers by tag */
+        std::deque<std::unique_ptr<copy>> copies;                 /* oldest first */
+        size_t copied = 0;                                        /* their bytes */
+        unsigned patience = 4;        /* pauses that a small send waits for its receiver */
+        std::unique_ptr<buffer> will; /* receive for what the peer leaves */
+        bool will_read = false;       /* it has left */
+        std::deque<legacy> left;
     };
     /* A message to oneself. */
     struct note {
@@ -76,41 +77,46 @@ class p2p
     /* One call in progress. */
     struct item {
         const collrun_call *call = nullptr;
-        signature what = {};
+        signature what = {}; /* recv_any: without number until the sender is known */
         size_t bytes = 0;
-        int peer = no_peer; /* recv_any: known when the first piece is here */
-        bool sending = false, small = false, posted = false, done = false;
-        uint32_t pieces = 0;           /* that have not completed */
-        item *before = nullptr;        /* must be done first: same peer and tag, another shape */
-        std::unique_ptr<char[]> space; /* small: the number and the payload */
-        std::unique_ptr<buffer> b;
-        copy *out = nullptr; /* a small send that need not be waited for */
+        int peer = no_peer;
+        bool sending = false, done = false;
+        crowd *any = nullptr; /* the first part comes there: recv_any, or a receive after one */
+        uint32_t parts = 0;   /* first parts and pieces that have not completed */
+        std::unique_ptr<char[]> space; /* the first part */
+        std::unique_ptr<buffer> first, rest;
+        copy *out = nullptr; /* a small send, which need not be waited for */
     };
     using batch = std::vector<std::unique_ptr<item>>;
 
     /* p2p.cc */
     void plan(batch &b, const collrun_call &call);
-    bool ready(item &i, uint64_t until);
-    void post(item &i);
+    void post_send(item &i);
     void post_small_send(item &i);
-    void post_large(item &i, size_t from, size_t to);
+    void post_recv(item &i);
+    void post_rest(item &i);
     bool advance(item &i, uint64_t until);
-    bool advance_recv(item &i, uint64_t until);
-    void arrived(item &i);
+    bool advance_first_of_any(item &i, uint64_t until);
+    void first_arrived(item &i, const char *part);
+    bool advance_or_inherit(batch &b, item &i, uint64_t until);
     void progress(batch &b);
     void finish_small_send(batch &b, item &i);
-    bool reclaim(int to, size_t k, uint64_t until);
+    bool still_there(const item &i);
+    void forget(peer &p, size_t k);
     bool make_room(int to, size_t bytes);
     bool local(const collrun_call &call);
+
+    /* anyone.cc */
+    crowd &crowd_of(const signature &shape, size_t first_bytes);
+    void invite(crowd &c, const signature &shape);
 
     /* ask.cc */
     void ask(batch &b);
     void hear(batch &b, int from);
-    void hear_receiver(batch &b, int from, const signature &theirs);
-    void hear_sender(batch &b, int from, const signature &theirs);
-    void settle_copies(int to);
-    signature announcement(const item &i);
-    [[noreturn]] void mismatch(int with, const signature &theirs, const signature &mine);
+    const signature *sent_to(const batch &b, int to, const signature &number) const;
+    const signature *awaited_from(const batch &b, int from, const signature &number) const;
+    [[noreturn]] void mismatch(int with, bool sending, const signature &mine,
+                               const signature &theirs);
 
     /* will.cc */
     void expect_wills();
@@ -118,7 +124,6 @@ class p2p
     void read_will(int from);
     bool inherit(item &i);
     bool inherit_from(item &i, int from);
-    bool is_new(peer &p, uint64_t number);
 
     peer &of(int rank)
     {
@@ -131,6 +136,7 @@ class p2p
     char farewells_[16] = {}; /* nobody reads them */
     std::unique_ptr<buffer> farewell_;
     std::vector<peer> peers_;
+    std::vector<std::unique_ptr<crowd>> crowds_;
     std::deque<note> notes_;
 };
 

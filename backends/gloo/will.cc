@@ -25,7 +25,7 @@ struct will_head {
 };
 struct will_entry {
     signature what;
-    uint64_t number, len; /* of the payload, which follows, padded to 8 bytes */
+    uint64_t len; /* of the payload, which follows, padded to 8 bytes */
 };
 
 static size_t padded(size_t len)
@@ -77,12 +77,12 @@ std::vector<char> p2p::last_will(const peer &p) const
     std::vector<char> text(sizeof(will_head));
     will_head head = {signature_magic, 0};
     for (const auto &c : p.copies) {
-        const will_entry e = {c->what, c->number, c->len};
+        const will_entry e = {c->what, c->len};
         const size_t at = text.size();
         text.resize(at + sizeof(e) + padded(c->len));
         std::memcpy(&text[at], &e, sizeof(e));
         if (c->len > 0)
-            std::memcpy(&text[at + sizeof(e)], c->bytes.get() + sizeof(uint64_t), c->len);
+            std::memcpy(&text[at + sizeof(e)], c->bytes.get() + first_word_bytes, c->len);
         head.count++;
     }
     std::memcpy(text.data(), &head, sizeof(head));
@@ -150,67 +150,51 @@ void p2p::read_will(int from)
         will_entry e;
         std::memcpy(&e, at, sizeof(e));
         at += sizeof(e);
-        p.left.push_back({e.what, e.number, at});
+        p.left.push_back({e.what, at});
         at += padded(e.len);
     }
 }
 
-/* Notes that a copy has come; false if it had before. */
-bool p2p::is_new(peer &p, uint64_t number)
-{
-    if (number >= p.newest) {
-        const uint64_t ahead = number - p.newest + 1;
-        p.received = ahead < p.received.size() ? p.received << ahead : decltype(p.received)();
-        p.received.set(0);
-        p.newest = number + 1;
-        return true;
-    }
-    const uint64_t age = p.newest - 1 - number;
-    if (age >= p.received.size() || p.received.test(age))
-        return false;
-    p.received.set(age);
-    return true;
-}
-
+/* A message in a will may have come after all; then its number is of the past. */
 bool p2p::inherit_from(item &i, int from)
 {
-    if (from == group_.rank())
-        return false;
     read_will(from);
     peer &p = of(from);
-    for (size_t k = 0; k < p.left.size(); k++) {
-        const legacy l = p.left[k];
-        if (l.what.tag != i.what.tag)
-            continue;
-        p.left.erase(p.left.begin() + static_cast<std::ptrdiff_t>(k--));
-        if (!is_new(p, l.number))
-            continue;
-        if (!same_call(l.what, i.what))
-            mismatch(from, l.what, announcement(i));
-        if (i.bytes > 0)
-            std::memcpy(i.call->recv, l.payload, i.bytes);
-        p.got++;
-        if (i.call->kind == COLLRUN_RECV_ANY && i.call->source)
+    const bool any = i.call->kind == COLLRUN_RECV_ANY;
+    signature wanted = i.what;
+    if (any)
+        wanted.sequence = p.next_in[wanted.tag];
+    const auto l = std::find_if(p.left.begin(), p.left.end(), [&](const legacy &o) {
+        return o.what.tag == wanted.tag && o.what.sequence == wanted.sequence;
+    });
+    if (l == p.left.end() || (any && !same_call(l->what, wanted)))
+        return false;
+    if (!same_call(l->what, wanted))
+        mismatch(from, false, wanted, l->what);
+    if (i.bytes > 0)
+        std::memcpy(i.call->recv, l->payload, i.bytes);
+    p.left.erase(l);
+    for (const auto &c : crowds_)
+        if (c->reserve(from, slot_of(wanted)))
+            c->strike(from);
+    if (any) {
+        p.next_in[wanted.tag]++;
+        if (i.call->source)
             *i.call->source = from;
-        i.peer = from;
-        i.pieces = 0;
-        i.done = true;
-        return true;
     }
-    return false;
+    i.peer = from;
+    i.done = true;
+    return true;
 }
 
 /* Takes the message from what its sender left, if it did. */
 bool p2p::inherit(item &i)
 {
-    i.b.reset();
-    i.posted = true;
     if (i.peer != no_peer)
         return inherit_from(i, i.peer);
     for (int r = 0; r < group_.size(); r++)
-        if (inherit_from(i, r))
+        if (r != group_.rank() && inherit_from(i, r))
             return true;
-    i.posted = false;
     return false;
 }
 
