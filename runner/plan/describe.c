@@ -23,7 +23,7 @@
 
 #include <jansson.h>
 
-enum { DEADLINE_MS = 10000, LINE_MAX_LEN = 4 << 20 };
+enum { LINE_MAX_LEN = 4 << 20 };
 
 /* ---- one line ---- */
 
@@ -125,8 +125,9 @@ static bool take_line(struct arena *arena, const char *line, size_t len, struct 
 
 struct loader {
     pid_t pid;
-    int fd; /* its stdout */
-    struct timespec deadline;
+    int fd;               /* its stdout */
+    uint32_t deadline_ms; /* from its start */
+    struct timespec started;
     bool late;
 };
 
@@ -170,8 +171,7 @@ static int start(struct loader *loader, const char *engine, struct described *it
         return diag_sys(d, err, "cannot start %s", engine);
     }
     loader->fd = ends[0];
-    clock_gettime(CLOCK_MONOTONIC, &loader->deadline);
-    loader->deadline.tv_sec += DEADLINE_MS / 1000;
+    clock_gettime(CLOCK_MONOTONIC, &loader->started);
     return 0;
 }
 
@@ -179,8 +179,8 @@ static int ms_left(const struct loader *loader)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ms = (int64_t)(loader->deadline.tv_sec - now.tv_sec) * 1000 +
-                 (loader->deadline.tv_nsec - now.tv_nsec) / 1000000;
+    int64_t ms = loader->deadline_ms - (int64_t)(now.tv_sec - loader->started.tv_sec) * 1000 -
+                 (now.tv_nsec - loader->started.tv_nsec) / 1000000;
     return ms > 0 ? (int)ms : 0;
 }
 
@@ -234,8 +234,8 @@ static int reap(struct loader *loader)
 static const char *last_words(const struct loader *loader, int status, struct arena *arena)
 {
     if (loader->late)
-        return arena_printf(arena, "it does not finish loading within %d seconds",
-                            DEADLINE_MS / 1000);
+        return arena_printf(arena, "it does not finish loading within %g seconds",
+                            loader->deadline_ms / 1e3);
     if (WIFSIGNALED(status)) {
         const char *name = sigabbrev_np(WTERMSIG(status));
         return arena_printf(arena, "it crashes when it is loaded (SIG%s)", name ? name : "?");
@@ -246,10 +246,10 @@ static const char *last_words(const struct loader *loader, int status, struct ar
 
 /* One child for all of `items`; returns how many have been dealt with, at least one, or a negative
  * code. */
-static int run_once(const char *engine, struct described *items, uint32_t n, struct arena *arena,
-                    struct diag *d)
+static int run_once(const char *engine, uint32_t deadline_ms, struct described *items, uint32_t n,
+                    struct arena *arena, struct diag *d)
 {
-    struct loader loader = {.fd = -1};
+    struct loader loader = {.fd = -1, .deadline_ms = deadline_ms};
     int code = start(&loader, engine, items, n, arena, d);
     if (code < 0)
         return code;
@@ -278,11 +278,11 @@ static int run_once(const char *engine, struct described *items, uint32_t n, str
     return (int)done + 1;
 }
 
-int describe(const char *engine, struct described *items, uint32_t n, struct arena *arena,
-             struct diag *d)
+int describe(const char *engine, uint32_t deadline_ms, struct described *items, uint32_t n,
+             struct arena *arena, struct diag *d)
 {
     for (uint32_t done = 0; done < n;) {
-        int more = run_once(engine, items + done, n - done, arena, d);
+        int more = run_once(engine, deadline_ms, items + done, n - done, arena, d);
         if (more < 0)
             return more;
         done += (uint32_t)more;

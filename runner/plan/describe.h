@@ -44,9 +44,10 @@ struct described {
 /* The operations' names, by enum collrun_kind. */
 extern const char *const describe_operations[COLLRUN_KIND_COUNT];
 
-/* Fills in what each plugin says, or its `error`. Fails only when the engine itself cannot be run.
- */
-int describe(const char *engine, struct described *items, uint32_t n, struct arena *arena,
-             struct diag *d);
+/* Fills in what each plugin says, or its `error`; a child that has not said all within the deadline
+ * is killed. Fails only when the engine itself cannot be run. */
+enum { DESCRIBE_DEADLINE_MS = 10000 };
+int describe(const char *engine, uint32_t deadline_ms, struct described *items, uint32_t n,
+             struct arena *arena, struct diag *d);
 
 #endif

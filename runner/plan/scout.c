@@ -203,7 +203,8 @@ static int finder_init(struct finder *f, const struct job *job, const struct pla
 /* Describes what has been found since the last time. */
 static int ask(struct finder *f, const char *engine, struct diag *d)
 {
-    int code = describe(engine, f->found + f->nasked, f->nfound - f->nasked, f->arena, d);
+    int code = describe(engine, DESCRIBE_DEADLINE_MS, f->found + f->nasked, f->nfound - f->nasked,
+                        f->arena, d);
     f->nasked = f->nfound;
     return code;
 }

@@ -24,9 +24,16 @@ struct anchor {
     bool open;
 };
 
+struct cursor { /* a place in the source */
+    uint32_t line, column;
+    const char *at;
+    size_t left; /* in the line */
+};
+
 struct yaml_reader {
     yaml_parser_t parser;
     const struct source *source;
+    struct cursor cursor;
     const char *file;
     struct arena *arena;
     struct diag_list *diags;
@@ -196,13 +203,29 @@ static const char *check_tag(struct yaml_reader *r, const yaml_char_t *tag, stru
     return "";
 }
 
-/* Where the text of a scalar stands in the file, if it stands there letter by letter. */
-static uint32_t find_text(const struct yaml_reader *r, const struct node *node, size_t text_len)
+/* Moves the cursor to a place. Scalars come in the order of the file, so a line is walked once. */
+static void seek(struct yaml_reader *r, struct diag_loc loc)
 {
-    size_t len = 0;
-    const char *at = source_at(r->source, node->loc.line, node->loc.column, &len);
-    bool quoted = at && len && (*at == '"' || *at == '\'');
-    if (!at || len - quoted < text_len || memcmp(at + quoted, node->text, text_len) != 0)
+    struct cursor *c = &r->cursor;
+    if (c->line != loc.line || c->column > loc.column) {
+        *c = (struct cursor){.line = loc.line, .column = 1};
+        c->at = source_line(r->source, loc.line, &c->left);
+    }
+    for (; c->column < loc.column && c->at && c->left; c->column++) {
+        size_t n = utf8_len(c->at, c->left); /* not 0: source_check has passed the text */
+        c->at += n;
+        c->left -= n;
+    }
+}
+
+/* Where the text of a scalar stands in the file, if it stands there letter by letter. */
+static uint32_t find_text(struct yaml_reader *r, const struct node *node, size_t text_len)
+{
+    seek(r, node->loc);
+    const char *at = r->cursor.at;
+    size_t left = r->cursor.left;
+    bool quoted = at && left && (*at == '"' || *at == '\'');
+    if (!at || left - quoted < text_len || memcmp(at + quoted, node->text, text_len) != 0)
         return 0;
     return node->loc.column + quoted;
 }
