@@ -103,7 +103,7 @@ demo: deps
 	$(B)/bin/collrun configs/demo.yaml
 
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
-PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libgloo-dev
+PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libgloo-dev
 PACKAGES_TEST := libcmocka-dev procps util-linux
 PACKAGES_LINT := clang-format clang-tidy
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev

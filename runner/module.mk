@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# collrun, the command (libyaml, jansson), and collrun-agent, its hand on each host (libc only).
+# collrun, the command (libyaml, jansson, libssh, libcrypto), and collrun-agent, its hand on each host (libc only).
 
 AGENT_SRC := $(wildcard runner/agent/*.c)
 RUNNER_SRC := $(filter-out runner/main.c,$(wildcard runner/*.c)) $(wildcard $(addsuffix /*.c,$(addprefix runner/,spec plan launch \
@@ -8,7 +8,7 @@ OBJECTS += $(call obj,$(AGENT_SRC) $(RUNNER_SRC) runner/main.c)
 
 RUNNER_LIB := $(B)/obj/librunner.a
 AGENT_LIB := $(B)/obj/libagent.a
-RUNNER_PKGS := yaml-0.1 jansson
+RUNNER_PKGS := yaml-0.1 jansson libssh libcrypto
 RUNNER_LIBS = $(shell $(PKG_CONFIG) --libs $(RUNNER_PKGS))
 PROGRAMS += $(B)/bin/collrun $(B)/libexec/collrun/collrun-agent
 

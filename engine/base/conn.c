@@ -134,6 +134,14 @@ static void on_readable(struct loop_fd *w, uint32_t events)
     deliver(c);
 }
 
+void conn_feed(struct conn *c, const void *bytes, size_t len)
+{
+    if (!conn_is_open(c))
+        return;
+    buf_put(&c->in, bytes, len);
+    deliver(c);
+}
+
 /* One write, up to the next byte that carries a descriptor, or from it. */
 static ssize_t write_some(struct conn *c)
 {

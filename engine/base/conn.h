@@ -37,6 +37,9 @@ void conn_close(
     struct conn *c); /* no callback; safe on a zeroed or closed conn; what is buffered is dropped */
 bool conn_is_open(const struct conn *c);
 
+/* Bytes that were read ahead of conn_open; they are delivered before all others. */
+void conn_feed(struct conn *c, const void *bytes, size_t len);
+
 /* What is put into the returned buffer is sent soon after conn_flush. */
 struct buf *conn_out(struct conn *c);
 void conn_flush(struct conn *c);

@@ -132,6 +132,7 @@ const char *wire_type_name(uint16_t type)
         [WIRE_HEARTBEAT] = "HEARTBEAT",
         [WIRE_TROUBLE] = "TROUBLE",
         [WIRE_SEEN] = "SEEN",
+        [WIRE_ALIVE] = "ALIVE",
         [WIRE_LOOK] = "LOOK",
         [WIRE_BYE] = "BYE",
         [WIRE_JOB] = "JOB",

@@ -45,7 +45,8 @@ enum {
 
 enum wire_type {
     /* agent -> runner */
-    WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus */
+    WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str
+                       machine (equal where processes share one network stack), u64 realtime ns */
     WIRE_SPAWNED,   /* u32 pid (0 = failed: then diag) */
     WIRE_EXITED, /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes; output has been
                     sent before it */
@@ -58,12 +59,15 @@ enum wire_type {
                   u32 root or peer, u8 kind, u8 dtype, u8 op}; before EXITED, and after LOOK */
 
     /* runner -> agent */
-    WIRE_JOB = 32, /* u32 host index, str engine path ("" = beside the agent), blob desc */
+    WIRE_JOB = 32, /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one
+                      machine, blob desc */
     WIRE_SIGNAL,   /* u32 signal: to every process of the addressed rank, or of all (WIRE_HOST) */
     WIRE_CREDIT,   /* u32 bytes of OUTPUT that were written out: the agent may send as many more */
     WIRE_MANY, /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks
                   of this host */
     WIRE_QUIT, /* empty: stop every rank now, say BYE, exit */
+    WIRE_ALIVE, /* u32 milliseconds: the runner is there; if nothing comes for so long, it is lost,
+                   or the connection is; 0: silence means nothing */
     WIRE_LOOK, /* empty: answer with SEEN for every rank */
 
     /* rank -> runner, relayed */

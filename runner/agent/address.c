@@ -130,6 +130,11 @@ static int not_found(const struct ifaddrs *all, const char *wanted, struct diag 
     return diag_hint(d, "here: %s", known);
 }
 
+bool address_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
 int address_resolve(const char *wanted, char *address, size_t address_size, char *interface,
                     size_t interface_size, struct diag *d)
 {

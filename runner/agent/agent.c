@@ -24,6 +24,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,11 +42,31 @@ static void trouble(struct agent *a, const struct diag *d)
     buf_fini(&b);
 }
 
+/* The boot and the network namespace: processes with both in common reach each other by loopback.
+ */
+static void put_machine(struct buf *out)
+{
+    char boot[64] = "", text[160];
+    struct stat net;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f))
+        boot[0] = '\0';
+    if (f)
+        fclose(f);
+    boot[strcspn(boot, "\n")] = '\0';
+    if (!boot[0] || stat("/proc/self/ns/net", &net) < 0)
+        text[0] = '\0';
+    else
+        snprintf(text, sizeof text, "%s/%llu", boot, (unsigned long long)net.st_ino);
+    buf_put_str(out, text);
+}
+
 static void say_hello(struct agent *a)
 {
     struct buf b;
     char host[65] = "";
     cpu_set_t cpus;
+    struct timespec now;
     gethostname(host, sizeof host - 1);
     buf_init(&b);
     buf_put_str(&b, WIRE_MAGIC);
@@ -54,6 +75,9 @@ static void say_hello(struct agent *a)
     buf_put_str(&b, host);
     buf_put_u32(&b, (uint32_t)getpid());
     buf_put_u32(&b, sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
+    put_machine(&b);
+    clock_gettime(CLOCK_REALTIME, &now);
+    buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
     conn_send(&a->runner, WIRE_HELLO, WIRE_HOST, 0, b.data, b.len);
     buf_fini(&b);
 }
@@ -81,6 +105,8 @@ void agent_rank_output(struct rank_pipe *p, const void *bytes, size_t len)
     wire_end(out, mark);
     conn_flush(&a->runner);
 }
+
+static void on_runner_closed(struct conn *c, const struct diag *why);
 
 /* ---- to the ranks ---- */
 
@@ -374,8 +400,8 @@ static int engine_path(const char *given, char *path, size_t size, struct diag *
     return COLLRUN_OK;
 }
 
-static int welcome_make(struct agent *a, const void *desc, size_t len, struct buf *out,
-                        size_t *rank_at, struct diag *d)
+static int welcome_make(struct agent *a, bool together, const void *desc, size_t len,
+                        struct buf *out, size_t *rank_at, struct diag *d)
 {
     char address[64], interface[64];
     cpu_set_t cpus;
@@ -383,6 +409,13 @@ static int welcome_make(struct agent *a, const void *desc, size_t len, struct bu
         address_resolve(a->desc.interface, address, sizeof address, interface, sizeof interface, d);
     if (rc != COLLRUN_OK)
         return rc;
+    if (!together && address_is_loopback(address)) {
+        diag_set(d, COLLRUN_ERR_INVALID,
+                 "network.interface: %s is the loopback here (%s), which no other host can reach",
+                 interface, address);
+        return diag_hint(d, "name another interface or a network; where a host's own name stands "
+                            "for such an address, the place to look at is its /etc/hosts");
+    }
     *rank_at = buf_pending(out);
     buf_put_u32(out, 0);
     buf_put_u32(out, a->desc.attempt);
@@ -408,14 +441,14 @@ static void announce(struct agent *a, const struct rank_proc *p, const struct di
     buf_fini(&b);
 }
 
-static int spawn_all(struct agent *a, const char *engine, const void *desc, size_t len,
-                     struct diag *d)
+static int spawn_all(struct agent *a, const char *engine, bool together, const void *desc,
+                     size_t len, struct diag *d)
 {
     struct buf welcome;
-    size_t rank_at;
+    size_t rank_at = 0;
     uint32_t next = 0;
     buf_init(&welcome);
-    int rc = welcome_make(a, desc, len, &welcome, &rank_at, d);
+    int rc = welcome_make(a, together, desc, len, &welcome, &rank_at, d);
     for (uint32_t rank = 0; rc == COLLRUN_OK && rank < a->desc.nranks; rank++) {
         if (a->desc.ranks[rank].host != a->host)
             continue;
@@ -447,6 +480,7 @@ static int take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
     reader_init(&r, f->payload, f->len);
     a->host = read_u32(&r);
     const char *given = read_str(&r, &a->arena);
+    bool together = read_u8(&r);
     const void *bytes = read_blob(&r, &len);
     if (!reader_done(&r))
         return diag_set(d, COLLRUN_ERR_INVALID, "a JOB that cannot be read");
@@ -460,7 +494,7 @@ static int take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
     a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
     if (!a->ranks)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the ranks");
-    return spawn_all(a, engine, bytes, len, d);
+    return spawn_all(a, engine, together, bytes, len, d);
 }
 
 static void fan_out(struct agent *a, const struct wire_frame *f)
@@ -493,6 +527,24 @@ static void take_credit(struct agent *a, const struct wire_frame *f)
     finish_if_done(a);
 }
 
+/* A link that is cut ends no stream: silence has to. */
+static void on_silence(struct loop_timer *t)
+{
+    struct agent *a = t->owner;
+    struct diag why;
+    diag_set(&why, COLLRUN_ERR_TIMEOUT, "nothing has come from collrun for too long");
+    conn_close(&a->runner);
+    on_runner_closed(&a->runner, &why);
+}
+
+static void take_alive(struct agent *a, uint64_t limit_ns)
+{
+    if (limit_ns)
+        loop_timer_set(a->loop, &a->silence, limit_ns);
+    else
+        loop_timer_clear(a->loop, &a->silence);
+}
+
 static void on_runner_frame(struct conn *c, const struct wire_frame *f)
 {
     struct agent *a = c->owner;
@@ -521,6 +573,9 @@ static void on_runner_frame(struct conn *c, const struct wire_frame *f)
                 tell_seen(a, &a->ranks[i]);
         }
         break;
+    case WIRE_ALIVE:
+        take_alive(a, (uint64_t)read_u32(&r) * 1000000u);
+        break;
     case WIRE_QUIT:
         stop(a, "", 0);
         break;
@@ -538,6 +593,7 @@ static void on_runner_closed(struct conn *c, const struct diag *why)
     (void)why;
     struct agent *a = c->owner;
     loop_timer_clear(a->loop, &a->heartbeat);
+    loop_timer_clear(a->loop, &a->silence);
     a->credit = UINT64_MAX; /* output is read and dropped, so that no rank hangs on it */
     if (!a->nrunning)
         loop_stop(a->loop);
@@ -567,6 +623,7 @@ static int agent_init(struct agent *a, struct diag *d)
     a->signals = (struct loop_fd){.fd = -1, .ready = on_signal, .owner = a};
     loop_watch(a->loop, &a->signals, fd, EPOLLIN);
     a->heartbeat = (struct loop_timer){.fired = on_heartbeat, .owner = a};
+    a->silence = (struct loop_timer){.fired = on_silence, .owner = a};
     a->kill_timer = (struct loop_timer){.fired = on_kill_timer, .owner = a};
     a->runner.frame = on_runner_frame;
     a->runner.on_closed = on_runner_closed;

@@ -38,6 +38,8 @@ void segment_leave(struct segment **list, uint32_t rank, const char *scope);
 
 /* ---- address.c: network.interface, resolved here ---- */
 
+/* Whether it leads back to this host only. */
+bool address_is_loopback(const char *address);
 /* `wanted` is the name of an interface, a CIDR, "default-route" or "loopback". */
 int address_resolve(const char *wanted, char *address, size_t address_size, char *interface,
                     size_t interface_size, struct diag *d);
@@ -73,7 +75,7 @@ struct agent {
     struct loop *loop;
     struct conn runner;
     struct loop_fd signals;
-    struct loop_timer heartbeat, kill_timer;
+    struct loop_timer heartbeat, silence, kill_timer;
     struct arena arena; /* of desc */
     struct desc desc;
     bool have_job, stopping, bye_sent, aborted;

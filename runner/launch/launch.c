@@ -7,9 +7,8 @@
 #include "launch/launch.h"
 
 #include "base/reap.h"
+#include "launch/muster.h"
 #include "launch/supervise.h"
-#include "launch/transport.h"
-#include "prefix.h"
 #include "tell/show.h"
 #include "watch/policy.h"
 
@@ -69,22 +68,6 @@ static int open_signals(int *out, struct diag *d)
     return *out < 0 ? diag_sys(d, errno, "watch signals") : COLLRUN_OK;
 }
 
-static int start_agents(struct supervisor *s, struct diag *d)
-{
-    const char *agent = prefix_path(&s->arena, "libexec/collrun/collrun-agent", d);
-    if (!agent)
-        return d->code;
-    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
-        struct transport_stream stream;
-        int rc = transport_local_open(agent, &stream, d);
-        if (rc == COLLRUN_OK)
-            rc = supervisor_add_host(s, h, stream.read_fd, stream.write_fd, stream.pid, d);
-        if (rc != COLLRUN_OK)
-            return diag_wrap(d, "host %s", s->desc->hosts[h].name);
-    }
-    return COLLRUN_OK;
-}
-
 static void tell_verdict(struct supervisor *s, struct verdict *v)
 {
     char others[512];
@@ -95,6 +78,7 @@ static void tell_verdict(struct supervisor *s, struct verdict *v)
     if (v->diag.loc.line && !v->diag.loc.file)
         v->diag.loc.file = s->job->file;
     report_diag(s->options->report, &v->diag);
+    muster_report(s, s->options->report);
     if (v->rank != WIRE_HOST && !s->options->quiet)
         output_last_words(s->output, v->rank, LAST_WORDS, "  | ", s->options->report->out);
     cause_consequences(s->desc, s->ranks, v, others, sizeof others);
@@ -152,11 +136,11 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     }
     uint64_t begin = now_ns();
     loop_watch(s.loop, &signals, l->signal_fd, EPOLLIN);
-    rc = start_agents(&s, &d);
-    if (rc == COLLRUN_OK)
+    rc = muster_begin(&s, &d);
+    if (rc != COLLRUN_OK)
+        supervisor_trouble(&s, CAUSE_LAUNCH, 125, &d);
+    if (!supervisor_over(&s))
         loop_run(s.loop);
-    else
-        supervisor_trouble(&s, CAUSE_HOST_LOST, 127, &d);
     output_drain(s.output, now_ns() + 60 * SECOND_NS);
     tell_verdict(&s, v);
     if (v->class != CAUSE_NONE)

@@ -5,6 +5,8 @@
  */
 #include "launch/supervise.h"
 
+#include "launch/muster.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,6 +81,7 @@ void supervisor_stop(struct supervisor *s, int status, uint32_t culprit, const c
     loop_timer_clear(s->loop, &s->start);
     loop_timer_clear(s->loop, &s->run);
     loop_timer_set(s->loop, &s->ladder_timer, s->desc->grace_ns);
+    muster_give_up(s);
 }
 
 void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_code,
@@ -120,6 +123,8 @@ void supervisor_interrupt(struct supervisor *s, int sig)
 void supervisor_suspend(struct supervisor *s)
 {
     live_wipe(&s->live);
+    for (uint32_t h = 0; h < s->desc->nhosts; h++)
+        supervisor_tell_alive(&s->hosts[h], 0);
     send_signal(s, SIGSTOP);
     raise(SIGSTOP);
     send_signal(s, SIGCONT);

@@ -4,7 +4,7 @@
  */
 #include "launch/supervise.h"
 
-#include "build_id.h"
+#include "launch/muster.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,11 @@
 #include <sys/wait.h>
 
 #define SECOND_NS 1000000000ull
-#define HOST_SILENCE_NS (15 * SECOND_NS) /* of an agent that sends a heartbeat every second */
+/* Of an agent that sends a heartbeat every second. On this machine only a stopped or starved agent
+ * is silent, so there is time; a connection that is cut should be told of soon. */
+#define LOCAL_SILENCE_NS (15 * SECOND_NS)
+#define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
+enum { RUNNER_SILENCE_MS = 10000 }; /* after which a remote agent takes this process for lost */
 
 bool supervisor_over(const struct supervisor *s)
 {
@@ -54,6 +58,7 @@ static void tell_stage(const struct supervisor *s, enum rank_stage stage)
         [STAGE_READY] = "all groups are formed, all workloads initialised: running",
         [STAGE_DONE] = "all foreground workloads are done",
         [STAGE_IDLE] = "all workloads have ended",
+        [STAGE_FINISHING] = NULL,
     };
     if (s->options->verbose && words[stage])
         fprintf(stderr, "collrun: %.3f s: %s\n", (double)(now_ns() - s->live.begin_ns) / 1e9,
@@ -133,41 +138,6 @@ static void broken_frame(struct supervisor *s, const struct wire_frame *f)
     diag_set(&d, COLLRUN_ERR_INVALID, "rank %u sent a %s that cannot be read", f->rank,
              wire_type_name(f->type));
     supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
-}
-
-static void on_hello(struct host *host, const struct wire_frame *f)
-{
-    struct supervisor *s = host->run;
-    struct reader r;
-    struct diag d;
-    reader_init(&r, f->payload, f->len);
-    const char *magic = read_str(&r, &s->arena);
-    uint32_t version = read_u32(&r);
-    const char *build = read_str(&r, &s->arena);
-    if (strcmp(magic, WIRE_MAGIC) != 0 || version != WIRE_VERSION ||
-        strcmp(build, COLLRUN_BUILD_ID) != 0) {
-        diag_set(
-            &d, COLLRUN_ERR_UNAVAILABLE,
-            "host %s has another build of collrun-agent (%s, protocol %u; here %s, protocol %d)",
-            s->desc->hosts[host->index].name, build, version, COLLRUN_BUILD_ID, WIRE_VERSION);
-        supervisor_trouble(s, CAUSE_HOST_LOST, 127, &d);
-        return;
-    }
-    host->greeted = true;
-    if (s->ladder != LADDER_NONE) {
-        conn_send(&host->conn, WIRE_QUIT, WIRE_HOST, s->desc->attempt, NULL, 0);
-        return;
-    }
-    struct buf *out = conn_out(&host->conn);
-    size_t mark = wire_begin(out, WIRE_CREDIT, WIRE_HOST, s->desc->attempt);
-    buf_put_u32(out, OUTPUT_CREDIT);
-    wire_end(out, mark);
-    mark = wire_begin(out, WIRE_JOB, WIRE_HOST, s->desc->attempt);
-    buf_put_u32(out, host->index);
-    buf_put_str(out, "");
-    buf_put_blob(out, s->desc_bytes.data, s->desc_bytes.len);
-    wire_end(out, mark);
-    conn_flush(&host->conn);
 }
 
 static void on_spawned(struct supervisor *s, const struct wire_frame *f)
@@ -398,7 +368,7 @@ static void on_host_frame(struct conn *c, const struct wire_frame *f)
     }
     switch (f->type) {
     case WIRE_HELLO:
-        on_hello(host, f);
+        muster_hello(host, f);
         break;
     case WIRE_BYE:
         on_bye(host);
@@ -406,6 +376,8 @@ static void on_host_frame(struct conn *c, const struct wire_frame *f)
     case WIRE_TROUBLE:
         reader_init(&r, f->payload, f->len);
         wire_read_diag(&r, &d);
+        if (strstr(d.text, "network.interface"))
+            d.loc = s->job->interface.loc;
         diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
         supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
         break;
@@ -418,6 +390,10 @@ static void on_host_frame(struct conn *c, const struct wire_frame *f)
 
 static void host_lost(struct host *host, const char *how)
 {
+    if (!host->has_job) {
+        muster_lost(host, how);
+        return;
+    }
     struct supervisor *s = host->run;
     struct diag d;
     char ranks[128];
@@ -441,28 +417,38 @@ static void host_lost(struct host *host, const char *how)
     end_if_over(s);
 }
 
-static void on_host_closed(struct conn *c, const struct diag *why)
+/* The process that carried the stream tells more than the stream; it is ending right now. */
+static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
 {
-    struct host *host = c->owner;
-    char how[256];
     int status = host->pid_status;
-    /* The process that carried the stream tells more than the stream; it is ending right now. */
+    if (reach_is_remote(host->run->reach, host->index) &&
+        reach_why(host->run->reach, host->index, how, size))
+        return;
     if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
         host->pid = 0;
     if (why->code)
-        snprintf(how, sizeof how, "%.200s", why->text);
+        snprintf(how, size, "%.200s", why->text);
     else if (!host->pid && WIFSIGNALED(status))
-        snprintf(how, sizeof how, "its collrun-agent was killed by signal %d (SIG%s)",
-                 WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
+        snprintf(how, size, "its collrun-agent was killed by signal %d (SIG%s)", WTERMSIG(status),
+                 sigabbrev_np(WTERMSIG(status)));
     else if (!host->pid)
-        snprintf(how, sizeof how, "its collrun-agent exited with code %d", WEXITSTATUS(status));
+        snprintf(how, size, "its collrun-agent exited with code %d", WEXITSTATUS(status));
     else
-        snprintf(how, sizeof how, "its collrun-agent closed the connection");
+        snprintf(how, size, "its collrun-agent closed the connection");
+}
+
+static void on_host_closed(struct conn *c, const struct diag *why)
+{
+    struct host *host = c->owner;
+    char how[400];
+    describe_end(host, why, how, sizeof how);
     host_lost(host, how);
 }
 
 void supervisor_child_ended(struct supervisor *s, pid_t pid, int status)
 {
+    if (s->reach)
+        reach_child_ended(s->reach, pid, status);
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         if (s->hosts[h].pid == pid) {
             s->hosts[h].pid = 0;
@@ -483,6 +469,16 @@ int supervisor_add_host(struct supervisor *s, uint32_t index, int read_fd, int w
     host->conn.on_closed = on_host_closed;
     host->conn.owner = host;
     return conn_open(&host->conn, s->loop, read_fd, write_fd, d);
+}
+
+void supervisor_tell_alive(struct host *host, uint32_t limit_ms)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, limit_ms);
+    if (conn_is_open(&host->conn))
+        conn_send(&host->conn, WIRE_ALIVE, WIRE_HOST, host->run->desc->attempt, b.data, b.len);
+    buf_fini(&b);
 }
 
 /* ---- time ---- */
@@ -509,9 +505,12 @@ static void time_out(struct supervisor *s, const char *what, struct job_num limi
 {
     struct diag d;
     char late[256];
-    name_late(s, stage, late, sizeof late);
-    diag_set(&d, COLLRUN_ERR_TIMEOUT, "timeouts.%s: %.1f s are over; late: %s", what,
-             (double)limit.v / 1e9, late);
+    muster_late(s, late, sizeof late);
+    bool hosts = late[0];
+    if (!hosts)
+        name_late(s, stage, late, sizeof late);
+    diag_set(&d, COLLRUN_ERR_TIMEOUT, "timeouts.%s: %.1f s are over; late: %s%s", what,
+             (double)limit.v / 1e9, hosts ? "host " : "", late);
     d.loc = limit.loc;
     supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
 }
@@ -535,6 +534,22 @@ static void on_rendezvous_over(struct loop_timer *t)
     rearm_rendezvous(s);
 }
 
+static void check_host(struct host *host, uint64_t now)
+{
+    struct supervisor *s = host->run;
+    bool remote = reach_is_remote(s->reach, host->index);
+    uint64_t silence = now - host->heard_ns;
+    char how[160];
+    if (silence > (remote ? REMOTE_SILENCE_NS : LOCAL_SILENCE_NS)) {
+        snprintf(how, sizeof how, "no sign of life for %.0f s%s", (double)silence / 1e9,
+                 remote ? " (the connection is cut, or the host is frozen or overloaded)"
+                        : " from its collrun-agent");
+        host_lost(host, how);
+    } else if (remote) {
+        supervisor_tell_alive(host, RUNNER_SILENCE_MS);
+    }
+}
+
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
@@ -547,9 +562,8 @@ static void on_pulse(struct loop_timer *t)
         struct host *host = &s->hosts[h];
         if (gap > 3 * SECOND_NS)
             host->heard_ns = now; /* nobody was there to listen */
-        if (!host->bye && !host->lost && conn_is_open(&host->conn) &&
-            now - host->heard_ns > HOST_SILENCE_NS)
-            host_lost(host, "its collrun-agent has been silent for 15 s");
+        if (host->greeted && !host->bye && !host->lost && conn_is_open(&host->conn))
+            check_host(host, now);
     }
 }
 
@@ -599,7 +613,6 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     arena_init(&s->arena);
     s->hosts = arena_calloc(&s->arena, desc->nhosts, sizeof *s->hosts);
     s->ranks = arena_calloc(&s->arena, desc->nranks, sizeof *s->ranks);
-    desc_encode(desc, &s->desc_bytes);
     s->loop = loop_new();
     s->rdv = rdv_new(desc, (struct rdv_output){.send = send_store, .ctx = s});
     s->output = s->loop ? output_new(s->loop, job, desc,
@@ -610,7 +623,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
                         : NULL;
     int live = s->loop ? live_init(&s->live, s->loop, desc, stderr, options->quiet)
                        : COLLRUN_ERR_NO_MEMORY;
-    if (live != COLLRUN_OK || arena_failed(&s->arena) || s->desc_bytes.failed || !s->loop ||
+    if (live != COLLRUN_OK || arena_failed(&s->arena) || !s->loop ||
         !s->rdv || !s->output)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
@@ -624,10 +637,11 @@ void supervisor_fini(struct supervisor *s)
         conn_close(&s->hosts[h].conn);
     for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)
         seen_fini(&s->ranks[i].seen);
+    if (s->reach)
+        muster_end(s);
     live_fini(&s->live);
     output_free(s->output);
     rdv_free(s->rdv);
     loop_free(s->loop);
-    buf_fini(&s->desc_bytes);
     arena_fini(&s->arena);
 }

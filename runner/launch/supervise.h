@@ -11,6 +11,8 @@
 
 #include "base/conn.h"
 #include "launch/launch.h"
+#include "launch/reach.h"
+#include "spec/diag_list.h"
 #include "tell/live.h"
 #include "tell/output.h"
 #include "tell/rundir.h"
@@ -24,7 +26,9 @@ struct host {
     struct conn conn;
     pid_t pid; /* of the process that carries the stream; 0: reaped */
     int pid_status;
-    bool greeted, bye, lost;
+    bool greeted, has_job, bye, lost;
+    const char *machine; /* equal on hosts that are one machine */
+    int64_t clock_offset_ns; /* its clock, as seen from here */
     uint64_t heard_ns; /* when its last frame came */
 };
 
@@ -36,7 +40,8 @@ struct supervisor {
     const struct desc *desc;
     const struct launch_options *options;
     struct arena arena;
-    struct buf desc_bytes;
+    struct reach *reach;
+    struct diag_list unreached; /* hosts that could not be used, one sentence each */
     struct host *hosts;
     struct rank_state *ranks;
     uint32_t at_least[STAGE_FINISHING + 1]; /* how many ranks have reached each stage */
@@ -46,7 +51,7 @@ struct supervisor {
     struct output *output;
     struct live live;
     struct rundir *rundir; /* NULL without logging.dir */
-    struct loop_timer start, run, rendezvous, ladder_timer, pulse, state;
+    struct loop_timer start, run, rendezvous, ladder_timer, pulse, state, patience;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
@@ -62,6 +67,8 @@ void supervisor_fini(struct supervisor *s);
 /* Takes the stream to the agent of a host, and the process that carries it. */
 int supervisor_add_host(struct supervisor *s, uint32_t host, int read_fd, int write_fd, pid_t pid,
                         struct diag *d);
+/* Tells an agent that this process is there, and how long it may be silent; 0: for ever. */
+void supervisor_tell_alive(struct host *host, uint32_t limit_ms);
 /* A child of the runner ended: an agent or a transport's process. */
 void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time

@@ -43,6 +43,7 @@ int transport_local_open(const char *agent, struct transport_stream *out, struct
         close(pair[0]);
         return diag_sys(d, err, "start %s", agent);
     }
-    *out = (struct transport_stream){.read_fd = pair[0], .write_fd = pair[0], .pid = pid};
+    *out = (struct transport_stream){
+        .read_fd = pair[0], .write_fd = pair[0], .err_fd = -1, .pid = pid};
     return COLLRUN_OK;
 }

@@ -61,8 +61,8 @@ static const struct schema_type options = {.kind = SCHEMA_PAIRS,
 
 const struct schema_choice schema_transports[] = {
     {"local", JOB_TRANSPORT_LOCAL, NOW},
-    {"ssh", JOB_TRANSPORT_SSH, LATER},
-    {"slurm", JOB_TRANSPORT_SLURM, LATER},
+    {"ssh", JOB_TRANSPORT_SSH, NOW},
+    {"slurm", JOB_TRANSPORT_SLURM, NOW},
     {0},
 };
 static const struct schema_type transport_name = {.kind = SCHEMA_CHOICE,
@@ -82,8 +82,7 @@ static const struct schema_key transport_keys[] = {
      .at = AT(job_transport, command),
      .help = "The command that reaches a host and starts the agent there, argument by argument; "
              "{host} is its name",
-     .required = true,
-     .when = LATER},
+     .required = true},
     {0},
 };
 static const struct schema_type transport_map = {
@@ -180,7 +179,7 @@ static const struct schema_key hosts_keys[] = {
      .required = true},
     {0},
 };
-static const struct schema_choice host_lists[] = {{"slurm", 1, LATER}, {0}};
+static const struct schema_choice host_lists[] = {{"slurm", 1, NOW}, {0}};
 static const struct schema_type hosts_name = {.kind = SCHEMA_CHOICE, .choices = host_lists};
 static const struct schema_type hosts_map = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = hosts_keys, LOC(job_hosts)};
@@ -737,14 +736,12 @@ static const struct schema_key job_keys[] = {
     {.name = "ssh",
      .type = &ssh,
      .at = AT(job, ssh),
-     .help = "How hosts are reached by SSH",
-     .when = LATER},
+     .help = "How hosts are reached by SSH"},
     {.name = "stage",
      .type = &stage,
      .at = AT(job, stage),
      .def = "auto",
-     .help = "Whether this build is sent to hosts that lack it",
-     .when = LATER},
+     .help = "Whether this build is sent to hosts that lack it"},
     {.name = "network",
      .type = &network,
      .at = AT(job, interface),
