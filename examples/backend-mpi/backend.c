@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi: collrun's collectives by Open MPI, for ranks that collrun started. This file is what collrun sees: the table, groups,
- * and the way of an operation. start makes one and sets it going, test moves it on and ends it, exec does both.
+ * mpi: collrun's collectives by Open MPI, for ranks that collrun started. This file is what collrun
+ * sees: the table, groups, and the way of an operation. start makes one and sets it going, test
+ * moves it on and ends it, exec does both.
  *
- * Every wait is a loop around test, and test looks at the clock and at the flag that group_abort sets. The first failure of
- * a group is its last word: what was under way inside MPI is abandoned, later calls repeat the sentence.
+ * Every wait is a loop around test, and test looks at the clock and at the flag that group_abort
+ * sets. The first failure of a group is its last word: what was under way inside MPI is abandoned,
+ * later calls repeat the sentence.
  */
 #include "mpi_backend.h"
 
@@ -18,7 +20,8 @@
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
-#define OPEN_MPI_VERSION STRING(OMPI_MAJOR_VERSION) "." STRING(OMPI_MINOR_VERSION) "." STRING(OMPI_RELEASE_VERSION)
+#define OPEN_MPI_VERSION                                                                           \
+    STRING(OMPI_MAJOR_VERSION) "." STRING(OMPI_MINOR_VERSION) "." STRING(OMPI_RELEASE_VERSION)
 
 uint64_t now_ns(void)
 {
@@ -63,7 +66,7 @@ static int group_open(void *backend, const struct collrun_group_desc *desc, void
     group->crowded = desc->nlocal > desc->ncpus;
     int rc = library_join(library, desc);
     if (rc == COLLRUN_OK)
-        rc = library_take(library, desc, &group->comm, &group->id);
+        rc = communicator_take(library, desc, &group->comm, &group->id);
     if (rc != COLLRUN_OK) {
         free(group);
         return rc;
@@ -82,34 +85,36 @@ static void group_close(void *handle)
 {
     struct group *group = handle;
     if (!group->failed && group->active == 0) {
-        library_give(group->library, group->comm);
+        communicator_give(group->library, group->comm);
         free(group->input.bytes);
         free(group->output.bytes);
     } else {
-        group->library->dirty = true;
+        atomic_store(&group->library->dirty, true);
     }
     free(group);
 }
 
 /* ---- operations ---- */
 
-/* Inside MPI: moves an operation on, or the collectives before it. */
+/* Inside MPI: moves on the collectives, whichever operation is asked for; a message that waits for
+ * its peer must not keep this rank from its part in them. Messages need nothing but MPI's own
+ * progress. */
 static int drive(void *arg)
 {
     struct operation *op = arg;
     struct group *group = op->group;
-    if (!op->queued)
-        return op->status = op->advance(op);
-    while (op->queued) {
+    while (group->queue) {
         struct operation *first = group->queue;
         first->status = first->advance(first);
         if (first->status == COLLRUN_AGAIN)
-            return COLLRUN_AGAIN;
+            break;
         group->queue = first->next;
         first->queued = false;
         if (first->status != COLLRUN_OK)
             return first->status;
     }
+    if (!op->queued && op->status == COLLRUN_AGAIN)
+        op->status = op->advance(op);
     return op->status;
 }
 
@@ -126,7 +131,8 @@ static void move(struct operation *op)
     if (rc < 0)
         group_fail(group, rc, "%s", group->library->why);
     else if (op->status == COLLRUN_AGAIN && now_ns() > op->deadline_ns)
-        group_fail(group, COLLRUN_ERR_TIMEOUT, "not done after %.1f s", (double)op->timeout_ns / 1e9);
+        group_fail(group, COLLRUN_ERR_TIMEOUT, "not done after %.1f s",
+                   (double)op->timeout_ns / 1e9);
 }
 
 static void leave_queue(struct operation *op)
@@ -161,7 +167,8 @@ static int start(void *handle, const struct collrun_call *calls, uint32_t ncalls
     bool collective = calls[0].kind < COLLRUN_SEND;
     if (group->failed)
         return s->fail(s->ctx, group->failed, "%s", group->why);
-    int rc = collective ? collective_new(group, &calls[0], &op) : messages_new(group, calls, ncalls, &op);
+    int rc = collective ? collective_new(group, &calls[0], &op)
+                        : messages_new(group, calls, ncalls, &op);
     if (rc != COLLRUN_OK)
         return rc;
     uint64_t now = now_ns();
@@ -205,7 +212,8 @@ static int exec(void *handle, const struct collrun_call *calls, uint32_t ncalls)
 
 /* ---- the table ---- */
 
-/* A const struct is bound to the major version it was compiled with: handles are addresses in the library. */
+/* A const struct is bound to the major version it was compiled with: handles are addresses in the
+ * library. */
 static int probe(const struct collrun_services *services, char *why, size_t len)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -224,8 +232,9 @@ static int open_library(const struct collrun_services *services, void **backend)
 {
     if (!dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL))
         return services->fail(services->ctx, COLLRUN_ERR_UNAVAILABLE, "%s", dlerror());
-    *backend = library_new(services);
-    return *backend ? COLLRUN_OK : services->fail(services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    *backend = library_new();
+    return *backend ? COLLRUN_OK
+                    : services->fail(services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
 static void close_library(void *backend)
@@ -233,15 +242,22 @@ static void close_library(void *backend)
     library_free(backend);
 }
 
-/* The types and operators whose results MPI and collrun define alike. Floating MIN and MAX are not among them (MPI leaves NaN
- * open), nor half precision, which collrun sums in float32, nor bool. */
+/* The types and operators whose results MPI and collrun define alike. Floating MIN and MAX are not
+ * among them (MPI leaves NaN open), nor half precision, which collrun sums in float32, nor bool. */
 #define BIT(x) (1ull << (x))
 #define INTEGERS 0xffull
 #define FLOATS (BIT(COLLRUN_FLOAT32) | BIT(COLLRUN_FLOAT64))
 #define ALL_OPS (BIT(COLLRUN_OP_COUNT) - 1)
 #define FLOAT_OPS (BIT(COLLRUN_SUM) | BIT(COLLRUN_PROD) | BIT(COLLRUN_AVG))
-#define MOVES(kind) {kind, COLLRUN_MEMORY_HOST, ~0ull, 0}
-#define REDUCES(kind) {kind, COLLRUN_MEMORY_HOST, INTEGERS, ALL_OPS}, {kind, COLLRUN_MEMORY_HOST, FLOATS, FLOAT_OPS}
+#define MOVES(kind)                                                                                \
+    {                                                                                              \
+        kind, COLLRUN_MEMORY_HOST, ~0ull, 0                                                        \
+    }
+#define REDUCES(kind)                                                                              \
+    {kind, COLLRUN_MEMORY_HOST, INTEGERS, ALL_OPS},                                                \
+    {                                                                                              \
+        kind, COLLRUN_MEMORY_HOST, FLOATS, FLOAT_OPS                                               \
+    }
 
 static const struct collrun_capability native[] = {
     {COLLRUN_BARRIER, COLLRUN_MEMORY_HOST, 0, 0},

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives. Every one of them moves blocks of elements: one block that all ranks share, or one per rank. A long block
- * goes in slices, so that the memory in which MPI sees it is small and MPI's int counts suffice: slice after slice is copied
- * from the caller's buffer, given to a nonblocking collective of MPI, and copied on when that is done. All ranks must cut
- * alike, so where a rank cannot know the longest block of any other (gatherv, scatterv, alltoallv), they first agree on it.
- * An operation without any element moves one that nobody looks at, and so waits for whom the full one would wait for.
+ * Collectives. Every one of them moves blocks of elements: one block that all ranks share, or one
+ * per rank. A long block goes in slices, so that the memory in which MPI sees it is small and MPI's
+ * int counts suffice: slice after slice is copied from the caller's buffer, given to a nonblocking
+ * collective of MPI, and copied on when that is done. All ranks must cut alike, so where a rank
+ * cannot know the longest block of any other (gatherv, scatterv, alltoallv), they first agree on
+ * it. An operation without any element moves one that nobody looks at, and so waits for whom the
+ * full one would wait for.
  *
- * The uniform forms are the v-forms with equal counts. The collectives of a group run one after the other, in their order.
+ * The uniform forms are the v-forms with equal counts. The collectives of a group run one after the
+ * other, in their order.
  */
 #include "mpi_backend.h"
 
@@ -18,9 +21,9 @@ enum { STAGE_LEN = 1 << 20 }; /* of a slice's input, or output */
 /* One side of a collective: what a rank brings, or gets. */
 struct side {
     unsigned char *user;
-    uint32_t nblocks; /* 0: this rank has no part in this side */
-    size_t *counts;   /* owned: elements of each block */
-    size_t *places;   /* owned: where they are in `user` */
+    uint32_t nblocks;      /* 0: this rank has no part in this side */
+    size_t *counts;        /* owned: elements of each block */
+    size_t *places;        /* owned: where they are in `user` */
     int *cut, *cut_places; /* owned: the same of the slice in the stage, in units of `type` */
     int cut_total;
 };
@@ -31,8 +34,8 @@ struct collective {
     enum collrun_dtype dtype;
     enum collrun_op reduce;
     int root;
-    size_t element;    /* bytes */
-    int unit;          /* what MPI counts: elements of a type it reduces, or bytes */
+    size_t element; /* bytes */
+    int unit;       /* what MPI counts: elements of a type it reduces, or bytes */
     MPI_Datatype type;
     MPI_Op mpi_op;
     struct side in, out;
@@ -76,14 +79,16 @@ static bool must_agree(enum collrun_kind kind)
     return kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV || kind == COLLRUN_ALLTOALLV;
 }
 
-/* Sums, products and bits of signed integers are those of unsigned ones, whose overflow is defined. */
+/* Sums, products and bits of signed integers are those of unsigned ones, whose overflow is defined.
+ */
 static MPI_Datatype type_of(enum collrun_dtype dtype, enum collrun_op op)
 {
     static const MPI_Datatype types[COLLRUN_DTYPE_COUNT] = {
-        [COLLRUN_INT8] = MPI_INT8_T,   [COLLRUN_UINT8] = MPI_UINT8_T,   [COLLRUN_INT16] = MPI_INT16_T,
-        [COLLRUN_UINT16] = MPI_UINT16_T, [COLLRUN_INT32] = MPI_INT32_T,   [COLLRUN_UINT32] = MPI_UINT32_T,
-        [COLLRUN_INT64] = MPI_INT64_T, [COLLRUN_UINT64] = MPI_UINT64_T, [COLLRUN_FLOAT32] = MPI_FLOAT,
-        [COLLRUN_FLOAT64] = MPI_DOUBLE,
+        [COLLRUN_INT8] = MPI_INT8_T,   [COLLRUN_UINT8] = MPI_UINT8_T,
+        [COLLRUN_INT16] = MPI_INT16_T, [COLLRUN_UINT16] = MPI_UINT16_T,
+        [COLLRUN_INT32] = MPI_INT32_T, [COLLRUN_UINT32] = MPI_UINT32_T,
+        [COLLRUN_INT64] = MPI_INT64_T, [COLLRUN_UINT64] = MPI_UINT64_T,
+        [COLLRUN_FLOAT32] = MPI_FLOAT, [COLLRUN_FLOAT64] = MPI_DOUBLE,
     };
     bool ordered = op == COLLRUN_MIN || op == COLLRUN_MAX;
     return types[dtype <= COLLRUN_UINT64 && !ordered ? dtype | 1 : dtype];
@@ -92,9 +97,10 @@ static MPI_Datatype type_of(enum collrun_dtype dtype, enum collrun_op op)
 static MPI_Op op_of(enum collrun_op op)
 {
     static const MPI_Op ops[COLLRUN_OP_COUNT] = {
-        [COLLRUN_SUM] = MPI_SUM,   [COLLRUN_PROD] = MPI_PROD, [COLLRUN_MIN] = MPI_MIN,   [COLLRUN_MAX] = MPI_MAX,
-        [COLLRUN_AVG] = MPI_SUM,   [COLLRUN_BAND] = MPI_BAND, [COLLRUN_BOR] = MPI_BOR,   [COLLRUN_BXOR] = MPI_BXOR,
-        [COLLRUN_LAND] = MPI_LAND, [COLLRUN_LOR] = MPI_LOR,   [COLLRUN_LXOR] = MPI_LXOR,
+        [COLLRUN_SUM] = MPI_SUM, [COLLRUN_PROD] = MPI_PROD, [COLLRUN_MIN] = MPI_MIN,
+        [COLLRUN_MAX] = MPI_MAX, [COLLRUN_AVG] = MPI_SUM,   [COLLRUN_BAND] = MPI_BAND,
+        [COLLRUN_BOR] = MPI_BOR, [COLLRUN_BXOR] = MPI_BXOR, [COLLRUN_LAND] = MPI_LAND,
+        [COLLRUN_LOR] = MPI_LOR, [COLLRUN_LXOR] = MPI_LXOR,
     };
     return ops[op];
 }
@@ -157,22 +163,27 @@ static int call_mpi(struct collective *c)
     case COLLRUN_REDUCE:
         return MPI_Ireduce(from, to, in->cut_total, t, c->mpi_op, c->root, comm, &c->request);
     case COLLRUN_BROADCAST:
-        return MPI_Ibcast(is_root ? from : to, is_root ? in->cut_total : out->cut_total, t, c->root, comm, &c->request);
+        return MPI_Ibcast(is_root ? from : to, is_root ? in->cut_total : out->cut_total, t, c->root,
+                          comm, &c->request);
     case COLLRUN_ALLGATHER:
     case COLLRUN_ALLGATHERV:
-        return MPI_Iallgatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, comm, &c->request);
+        return MPI_Iallgatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, comm,
+                               &c->request);
     case COLLRUN_GATHER:
     case COLLRUN_GATHERV:
-        return MPI_Igatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, c->root, comm, &c->request);
+        return MPI_Igatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, c->root, comm,
+                            &c->request);
     case COLLRUN_SCATTER:
     case COLLRUN_SCATTERV:
-        return MPI_Iscatterv(from, in->cut, in->cut_places, t, to, out->cut_total, t, c->root, comm, &c->request);
+        return MPI_Iscatterv(from, in->cut, in->cut_places, t, to, out->cut_total, t, c->root, comm,
+                             &c->request);
     case COLLRUN_REDUCE_SCATTER:
     case COLLRUN_REDUCE_SCATTERV:
         return MPI_Ireduce_scatter(from, to, in->cut, t, c->mpi_op, comm, &c->request);
     case COLLRUN_ALLTOALL:
     case COLLRUN_ALLTOALLV:
-        return MPI_Ialltoallv(from, in->cut, in->cut_places, t, to, out->cut, out->cut_places, t, comm, &c->request);
+        return MPI_Ialltoallv(from, in->cut, in->cut_places, t, to, out->cut, out->cut_places, t,
+                              comm, &c->request);
     default:
         return MPI_Ibarrier(comm, &c->request);
     }
@@ -197,9 +208,11 @@ static void finish_slice(struct collective *c)
     struct group *group = c->op.group;
     const struct collrun_services *s = group->services;
     const void *sums = group->output.bytes;
-    /* MPI only sums for an average, and leaves alone what a single rank brings, be it a truth value other than 0 and 1. */
+    /* MPI only sums for an average, and leaves alone what a single rank brings, be it a truth value
+     * other than 0 and 1. */
     if (reduces(c->kind) && (c->reduce == COLLRUN_AVG || group->nranks == 1) && c->out.nblocks > 0)
-        s->reduce(group->output.bytes, &sums, 1, (size_t)c->out.cut_total, c->dtype, c->reduce, group->nranks);
+        s->reduce(group->output.bytes, &sums, 1, (size_t)c->out.cut_total, c->dtype, c->reduce,
+                  group->nranks);
     copy(c, &c->out, group->output.bytes, false);
     c->next += c->slice;
     c->state = c->next < c->longest ? CUT : DONE;
@@ -216,8 +229,8 @@ static int start_agreement(struct collective *c)
     if (rc != COLLRUN_OK)
         return rc;
     memcpy(group->input.bytes, &longest, sizeof longest);
-    int error = MPI_Iallreduce(group->input.bytes, group->output.bytes, 1, MPI_UINT64_T, MPI_MAX, group->comm->comm,
-                               &c->request);
+    int error = MPI_Iallreduce(group->input.bytes, group->output.bytes, 1, MPI_UINT64_T, MPI_MAX,
+                               group->comm->comm, &c->request);
     c->state = AGREEING;
     return error == MPI_SUCCESS ? COLLRUN_OK : group_fail_mpi(group, "MPI_Iallreduce", error);
 }
@@ -235,7 +248,9 @@ static int advance(struct operation *op)
     struct collective *c = (struct collective *)op;
     int done = 1;
     while (c->state != DONE) {
-        int rc = c->state == AGREE ? start_agreement(c) : c->state == CUT ? start_slice(c) : COLLRUN_OK;
+        int rc = c->state == AGREE ? start_agreement(c)
+                 : c->state == CUT ? start_slice(c)
+                                   : COLLRUN_OK;
         if (rc != COLLRUN_OK)
             return rc;
         int error = MPI_Test(&c->request, &done, MPI_STATUS_IGNORE);
@@ -272,8 +287,8 @@ static void release(struct operation *op)
 }
 
 /* Without `counts` all blocks are `count` long; without `places` they are packed. */
-static bool side_init(struct side *side, const void *user, unsigned blocks, uint32_t nranks, size_t count,
-                      const size_t *counts, const size_t *places)
+static bool side_init(struct side *side, const void *user, unsigned blocks, uint32_t nranks,
+                      size_t count, const size_t *counts, const size_t *places)
 {
     size_t packed = 0;
     side->user = (unsigned char *)(uintptr_t)user;
@@ -307,14 +322,21 @@ static bool sides_init(struct collective *c, const struct collrun_call *call)
     const struct shape *shape = &shapes[c->kind];
     bool is_root = (int)group->rank == c->root;
     bool sends_v = c->kind == COLLRUN_SCATTERV || c->kind == COLLRUN_ALLTOALLV;
-    bool receives_v = c->kind == COLLRUN_ALLGATHERV || c->kind == COLLRUN_GATHERV || c->kind == COLLRUN_ALLTOALLV;
+    bool receives_v =
+        c->kind == COLLRUN_ALLGATHERV || c->kind == COLLRUN_GATHERV || c->kind == COLLRUN_ALLTOALLV;
     bool reduces_v = c->kind == COLLRUN_REDUCE_SCATTERV;
-    size_t mine = c->kind == COLLRUN_SCATTERV ? call->recvcount : reduces_v ? call->recvcounts[group->rank] : call->count;
-    return side_init(&c->in, c->kind == COLLRUN_BROADCAST ? call->recv : call->send, is_root ? shape->in_root : shape->in,
-                     group->nranks, call->count, sends_v ? call->sendcounts : reduces_v ? call->recvcounts : NULL,
+    size_t mine = c->kind == COLLRUN_SCATTERV ? call->recvcount
+                  : reduces_v                 ? call->recvcounts[group->rank]
+                                              : call->count;
+    return side_init(&c->in, c->kind == COLLRUN_BROADCAST ? call->recv : call->send,
+                     is_root ? shape->in_root : shape->in, group->nranks, call->count,
+                     sends_v     ? call->sendcounts
+                     : reduces_v ? call->recvcounts
+                                 : NULL,
                      sends_v ? call->senddispls : NULL) &&
-           side_init(&c->out, call->recv, is_root ? shape->out_root : shape->out, group->nranks, mine,
-                     receives_v ? call->recvcounts : NULL, receives_v ? call->recvdispls : NULL);
+           side_init(&c->out, call->recv, is_root ? shape->out_root : shape->out, group->nranks,
+                     mine, receives_v ? call->recvcounts : NULL,
+                     receives_v ? call->recvdispls : NULL);
 }
 
 int collective_new(struct group *group, const struct collrun_call *call, struct operation **out)
@@ -339,7 +361,8 @@ int collective_new(struct group *group, const struct collrun_call *call, struct 
         release(&c->op);
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
-    c->longest = longest_of(&c->in) > longest_of(&c->out) ? longest_of(&c->in) : longest_of(&c->out);
+    c->longest =
+        longest_of(&c->in) > longest_of(&c->out) ? longest_of(&c->in) : longest_of(&c->out);
     c->slice = STAGE_LEN / c->element / (each ? group->nranks : 1);
     c->slice = c->slice ? c->slice : 1;
     c->state = must_agree(c->kind) ? AGREE : CUT;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Point to point: a call is one MPI message, its data behind a head that says what it is. So a receiver can tell a message
- * of another length or type (MISMATCH) and one that an earlier group on the same communicator never received (dropped).
+ * Point to point: a call is one MPI message, its data behind a head that says what it is. So a
+ * receiver can tell a message of another length or type (MISMATCH) and one that an earlier group on
+ * the same communicator never received (dropped).
  *
- * collrun's tags are 0 to 2^31 - 1 for workloads and 2^31 for the engine, one more than MPI has: the engine's is 0 here, the
- * others are one higher, and the very last one is refused.
+ * collrun's tags are 0 to 2^31 - 1 for workloads and 2^31 for the engine, one more than MPI has:
+ * the engine's is 0 here, the others are one higher, and the very last one is refused.
  */
 #include "mpi_backend.h"
 
@@ -43,13 +44,17 @@ static int post(struct group *group, struct message *m)
     bool bulk = m->stage_len > INT_MAX;
     MPI_Datatype type = bulk ? group->library->bulk : MPI_BYTE;
     int count = (int)(bulk ? m->stage_len / BULK : m->stage_len);
-    int error = m->sends ? MPI_Isend(m->stage, count, type, m->peer, m->tag, group->comm->comm, &m->request)
-                         : MPI_Irecv(m->stage, count, type, m->peer, m->tag, group->comm->comm, &m->request);
+    int error =
+        m->sends
+            ? MPI_Isend(m->stage, count, type, m->peer, m->tag, group->comm->comm, &m->request)
+            : MPI_Irecv(m->stage, count, type, m->peer, m->tag, group->comm->comm, &m->request);
     m->pending = error == MPI_SUCCESS;
-    return m->pending ? COLLRUN_OK : group_fail_mpi(group, m->sends ? "MPI_Isend" : "MPI_Irecv", error);
+    return m->pending ? COLLRUN_OK
+                      : group_fail_mpi(group, m->sends ? "MPI_Isend" : "MPI_Irecv", error);
 }
 
-/* What has arrived. An error of MPI is one of length at most, and the head, which comes first, knows better. */
+/* What has arrived. An error of MPI is one of length at most, and the head, which comes first,
+ * knows better. */
 static int check(struct group *group, struct message *m, int error, const MPI_Status *status)
 {
     struct head got;
@@ -62,11 +67,13 @@ static int check(struct group *group, struct message *m, int error, const MPI_St
         return post(group, m);
     if (got.count != m->head.count || got.dtype != m->head.dtype)
         return group_fail(group, COLLRUN_ERR_MISMATCH,
-                          "rank %d sent %llu elements of %zu bytes (type %u), this rank expects %llu of %zu (type %u)",
+                          "rank %d sent %llu elements of %zu bytes (type %u), this rank expects "
+                          "%llu of %zu (type %u)",
                           status->MPI_SOURCE, (unsigned long long)got.count,
                           group->services->dtype_size((enum collrun_dtype)got.dtype), got.dtype,
                           (unsigned long long)m->head.count,
-                          group->services->dtype_size((enum collrun_dtype)m->head.dtype), m->head.dtype);
+                          group->services->dtype_size((enum collrun_dtype)m->head.dtype),
+                          m->head.dtype);
     if (m->bytes > 0)
         memcpy(m->data, m->stage + sizeof got, m->bytes);
     if (m->source)
@@ -121,7 +128,8 @@ static int prepare(struct group *group, const struct collrun_call *call, struct 
 {
     const struct collrun_services *s = group->services;
     if (call->tag == ENGINE_TAG - 1)
-        return s->fail(s->ctx, COLLRUN_ERR_UNSUPPORTED, "tag %u: MPI's tags end at %u", call->tag, call->tag - 1);
+        return s->fail(s->ctx, COLLRUN_ERR_UNSUPPORTED, "tag %u: MPI's tags end at %u", call->tag,
+                       call->tag - 1);
     m->sends = call->kind == COLLRUN_SEND;
     m->peer = call->kind == COLLRUN_RECV_ANY ? MPI_ANY_SOURCE : call->peer;
     m->tag = call->tag == ENGINE_TAG ? 0 : (int)call->tag + 1;
@@ -134,7 +142,8 @@ static int prepare(struct group *group, const struct collrun_call *call, struct 
         m->stage_len = (m->stage_len + BULK - 1) / BULK * BULK;
     m->stage = malloc(m->stage_len);
     if (!m->stage)
-        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for a message of %zu bytes", m->bytes);
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for a message of %zu bytes",
+                       m->bytes);
     if (m->sends)
         memcpy(m->stage, &m->head, sizeof m->head);
     if (m->sends && m->bytes > 0)
@@ -142,7 +151,8 @@ static int prepare(struct group *group, const struct collrun_call *call, struct 
     return COLLRUN_OK;
 }
 
-int messages_new(struct group *group, const struct collrun_call *calls, uint32_t ncalls, struct operation **out)
+int messages_new(struct group *group, const struct collrun_call *calls, uint32_t ncalls,
+                 struct operation **out)
 {
     const struct collrun_services *s = group->services;
     struct messages *ms = calloc(1, sizeof *ms + ncalls * sizeof ms->items[0]);

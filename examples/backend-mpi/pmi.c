@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process manager that Open MPI is told it runs under. Open MPI 3 and 4 can be started by Flux, whose PMI library they
- * load from FLUX_PMI_LIBRARY_PATH and ask, with a dozen functions of the old PMI-1 interface: who am I, who is on this host,
- * keep this for the others, what did that other rank leave. This very shared object is that library. So there is no daemon
- * and no socket; a rank's answers come from here, and what it leaves travels through collrun's rendezvous as its "card".
+ * The process manager that Open MPI is told it runs under. Open MPI 3 and 4 can be started by Flux,
+ * whose PMI library they load from FLUX_PMI_LIBRARY_PATH and ask, with a dozen functions of the old
+ * PMI-1 interface: who am I, who is on this host, keep this for the others, what did that other
+ * rank leave. This very shared object is that library. So there is no daemon and no socket; a
+ * rank's answers come from here, and what it leaves travels through collrun's rendezvous as its
+ * "card".
  *
- * MPI_COMM_WORLD stands for all ranks that the job may have. Nobody waits for it: a rank's card is learned when a group with
- * that rank is opened, and Open MPI connects to a rank when it first sends to it. One thing is settled for good when MPI
- * starts: which ranks share memory. Those are the members, on one host, of the group with which they all started.
+ * MPI_COMM_WORLD stands for all ranks that the job may have. Nobody waits for it: a rank's card is
+ * learned when a group with that rank is opened, and Open MPI connects to a rank when it first
+ * sends to it. One thing is settled for good when MPI starts: which ranks share memory. Those are
+ * the members, on one host, of the group with which they all started.
  *
- * PMI's functions have no argument for a state; hence `pmi`, the one variable of this backend. A failure in here cannot be
- * returned, since MPI_Init would end the process: it leaves by library_escape.
+ * PMI's functions have no argument for a state; hence `pmi`, the one variable of this backend. A
+ * failure in here cannot be returned, since MPI_Init would end the process: it leaves by
+ * library_escape.
  */
 #include "mpi_backend.h"
 
@@ -58,7 +62,8 @@ static bool card_is_known(uint32_t rank)
     return known;
 }
 
-static int card_keep(const struct collrun_group_desc *desc, uint32_t rank, const char *bytes, size_t len)
+static int card_keep(const struct collrun_group_desc *desc, uint32_t rank, const char *bytes,
+                     size_t len)
 {
     const struct collrun_services *s = desc->services;
     struct card *card = malloc(sizeof *card);
@@ -88,7 +93,8 @@ int pmi_learn(const struct collrun_group_desc *desc, const char *what, uint32_t 
     int rc = rendezvous->get(rendezvous->ctx, key, bytes, CARD_LEN, &len);
     if (rc == COLLRUN_OK && fresh)
         *fresh = len == 1;
-    if (rc == COLLRUN_OK && len > 1 && member != desc->rank && !card_is_known(desc->world_rank[member]))
+    if (rc == COLLRUN_OK && len > 1 && member != desc->rank &&
+        !card_is_known(desc->world_rank[member]))
         rc = card_keep(desc, desc->world_rank[member], bytes, len);
     free(bytes);
     return rc;
@@ -130,7 +136,7 @@ static int find_clique(const struct collrun_group_desc *desc, const bool *fresh)
 
 struct setting {
     const char *name, *value;
-    bool forced; /* else the user's own setting stands */
+    bool forced;  /* else the user's own setting stands */
     char *before; /* owned */
 };
 
@@ -168,7 +174,8 @@ static int init(void *arg)
     return COLLRUN_OK;
 }
 
-/* Open MPI takes its settings from the environment. They stay no longer than it needs to read them. */
+/* Open MPI takes its settings from the environment. They stay no longer than it needs to read them.
+ */
 static int init_with_settings(struct library *library, const struct collrun_group_desc *desc)
 {
     Dl_info self;
@@ -179,11 +186,14 @@ static int init_with_settings(struct library *library, const struct collrun_grou
         {"FLUX_PMI_LIBRARY_PATH", self.dli_fname, true, NULL},
         {"OMPI_MCA_pmix", "flux", true, NULL},
         {"OMPI_MCA_schizo", "flux", true, NULL},
-        {"OMPI_MCA_pmix_base_collect_data", "0", true, NULL}, /* rank 0 knows of all ranks? it may not be there */
+        {"OMPI_MCA_pmix_base_collect_data", "0", true,
+         NULL}, /* rank 0 knows of all ranks? it may not be there */
         {"OMPI_MCA_orte_create_session_dirs", "0", true, NULL}, /* nothing to clean up */
-        {"OMPI_MCA_shmem", "sysv", true, NULL},                 /* memory that has no name, as soon as it is mapped */
-        {"OMPI_MCA_opal_signal", "", true, NULL},               /* signals are the engine's */
-        {"OMPI_MCA_op", "^avx", true, NULL},                    /* which saturates 8 and 16 bits, where integers wrap */
+        {"OMPI_MCA_shmem", "sysv", true,
+         NULL}, /* memory that has no name, as soon as it is mapped */
+        {"OMPI_MCA_opal_signal", "", true, NULL}, /* signals are the engine's */
+        {"OMPI_MCA_op", "^avx", true,
+         NULL}, /* which saturates 8 and 16 bits, where integers wrap */
         {"OMPI_MCA_pml", "ob1", true, NULL},
         {"OMPI_MCA_btl", "self,vader,tcp", false, NULL},
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none", false, NULL},
@@ -217,7 +227,8 @@ int pmi_start(struct library *library, const struct collrun_group_desc *desc, co
     return COLLRUN_OK;
 }
 
-/* In the middle of MPI_Init: this rank's card is complete, and the next thing that Open MPI wants is that of others. */
+/* In the middle of MPI_Init: this rank's card is complete, and the next thing that Open MPI wants
+ * is that of others. */
 static int exchange(void)
 {
     const struct collrun_rendezvous *rendezvous = pmi.desc->rendezvous;
@@ -233,12 +244,12 @@ static int exchange(void)
 /* ---- PMI-1, as Open MPI calls it ---- */
 
 #define PMI __attribute__((visibility("default")))
-#define PMI_NUMBER(function, number)                                                                                            \
-    PMI int function(int *out);                                                                                                 \
-    int function(int *out)                                                                                                      \
-    {                                                                                                                           \
-        *out = (number);                                                                                                        \
-        return PMI_SUCCESS;                                                                                                     \
+#define PMI_NUMBER(function, number)                                                               \
+    PMI int function(int *out);                                                                    \
+    int function(int *out)                                                                         \
+    {                                                                                              \
+        *out = (number);                                                                           \
+        return PMI_SUCCESS;                                                                        \
     }
 
 PMI_NUMBER(PMI_Init, 0) /* not spawned */
@@ -282,7 +293,8 @@ int PMI_Barrier(void)
 int PMI_Abort(int code, const char *message)
 {
     (void)message; /* says nothing; the reason is on stderr */
-    library_lose(pmi.library, "Open MPI gave up (code %d); what it said is in this rank's stderr", code);
+    library_lose(pmi.library, "Open MPI gave up (code %d); what it said is in this rank's stderr",
+                 code);
     library_escape();
 }
 
