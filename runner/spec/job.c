@@ -9,6 +9,7 @@
 #include "spec/names.h"
 #include "spec/schema.h"
 #include "spec/set.h"
+#include "spec/slurm.h"
 #include "spec/walk.h"
 #include "spec/yaml.h"
 
@@ -191,7 +192,7 @@ static int this_machine(struct job_hosts *hosts, struct arena *arena)
     return 0;
 }
 
-static int expand_hosts(struct job_hosts *hosts, struct arena *arena)
+static int expand_hosts(struct job_hosts *hosts, struct arena *arena, struct diag_list *diags)
 {
     struct job_host *written = hosts->nodes;
     uint32_t n = hosts->n, capacity = 0;
@@ -200,6 +201,15 @@ static int expand_hosts(struct job_hosts *hosts, struct arena *arena)
     hosts->n = 0;
     if (!hosts->loc.line && !hosts->all.loc.line)
         return this_machine(hosts, arena);
+    if (hosts->all.v) {
+        struct diag d;
+        diag_init(&d);
+        if (slurm_hosts(hosts, getenv("SLURM_JOB_NODELIST"), getenv("SLURM_TASKS_PER_NODE"), arena,
+                        &d) == 0)
+            return 0;
+        diag_list_add(diags, &d);
+        return this_machine(hosts, arena);
+    }
     int code = 0;
     for (uint32_t i = 0; i < n && code == 0; i++)
         code = add_hosts(hosts, &written[i], &capacity, arena);
@@ -262,7 +272,7 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
     name_job(job, arena);
     for (uint32_t i = 0; i < job->nworkloads; i++)
         name_workload(job, i, arena);
-    if (expand_hosts(&job->hosts, arena) < 0 || arena_failed(arena))
+    if (expand_hosts(&job->hosts, arena, diags) < 0 || arena_failed(arena))
         return out_of_memory(diags);
     job->complete = true;
     job_check(job, arena, diags);
