@@ -64,7 +64,7 @@ static const char *make_run_id(struct arena *arena)
     return arena_printf(arena, "%s-%04x", text, random);
 }
 
-/* Every host of this build is this machine; its processors matter only if ranks are bound. */
+/* The processors of this machine matter only if ranks are bound; those of others are not known. */
 static int read_topologies(struct session *s, struct diag *d)
 {
     const struct job *job = &s->job;

@@ -29,14 +29,18 @@ static void list_names(unsigned allowed, char *out, size_t size)
 
 static int unknown_name(const char *name, size_t len, unsigned allowed, struct diag *d)
 {
-    char written[64], known[128];
+    char written[64], known[128], text[QUOTE_SIZE];
+    const char *choices[NNAMES];
+    size_t n = 0;
+    for (size_t i = 0; i < NNAMES; i++)
+        if (allowed & 1u << i)
+            choices[n++] = names[i];
     snprintf(written, sizeof written, "%.*s", (int)(len < 60 ? len : 60), name);
-    list_names(allowed, known, sizeof known);
-    char text[QUOTE_SIZE];
     snprintf(text, sizeof text, "{%s}", written);
     int code = diag_set(d, COLLRUN_ERR_INVALID, "%s has no meaning here",
                         quote(text, (char[QUOTE_SIZE]){0}));
-    const char *meant = suggest(written, names, NNAMES);
+    const char *meant = suggest(written, choices, n);
+    list_names(allowed, known, sizeof known);
     diag_hint(d, "%s%s%sknown here: %s; write {{ and }} for braces", meant ? "did you mean {" : "",
               meant ? meant : "", meant ? "}? " : "", known);
     return code;

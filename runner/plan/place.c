@@ -124,6 +124,21 @@ static bool has_room(struct maker *m, const struct machine *machine)
     return false;
 }
 
+/* Nobody has looked at the processors of a host that is not this one. */
+static void unknown_processors(struct maker *m, uint32_t host)
+{
+    const struct job_processes *p = &m->job->processes;
+    struct diag d;
+    diag_at(&d, p->bind.loc,
+            "processes.bind: \"%s\" is supported by this build only for ranks of this machine",
+            p->bind.v == JOB_BIND_CORE ? "core" : "numa");
+    diag_hint(&d, "bind: none leaves it to the system");
+    if (m->job->hosts.nodes[host].loc.line)
+        diag_second(&d, m->job->hosts.nodes[host].loc, "the host \"%s\" is another one",
+                    m->desc->hosts[host].name);
+    maker_note(m, &d);
+}
+
 static struct machine *find_machine(struct machine *machines, uint32_t *n, const struct topology *t)
 {
     for (uint32_t i = 0; i < *n; i++)
@@ -142,8 +157,12 @@ static void bind_ranks(struct maker *m)
     if (!machines || !of)
         return;
     for (uint32_t h = 0; h < desc->nhosts; h++) {
-        if (!m->in->topologies[h])
+        if (!desc->hosts[h].nranks)
             continue;
+        if (!m->in->topologies[h]) {
+            unknown_processors(m, h);
+            return;
+        }
         of[h] = find_machine(machines, &n, m->in->topologies[h]);
         of[h]->nranks += desc->hosts[h].nranks;
         of[h]->name = of[h]->name ? "this machine" : desc->hosts[h].name;
@@ -152,9 +171,7 @@ static void bind_ranks(struct maker *m)
         if (!has_room(m, &machines[i]))
             return;
     for (uint32_t rank = 0; rank < desc->nranks; rank++) {
-        struct machine *machine = of[desc->ranks[rank].host];
-        if (machine)
-            desc->ranks[rank].cpus = cpus_for(m, machine);
+        desc->ranks[rank].cpus = cpus_for(m, of[desc->ranks[rank].host]);
     }
 }
 
