@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schema table is sound (every default is a legal value, every key is explained), names and
+ * host ranges, and what a job looks like once it is read: defaults, places, host defaults, the
+ * implicit group.
+ */
+#include "spec/job.h"
+#include "spec/names.h"
+#include "spec/schema.h"
+#include "spec/walk.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- the table ---- */
+
+static void check_type(const struct schema_type *type, const char *path, unsigned *keys);
+
+static void check_default(const struct schema_key *key, const char *path)
+{
+    struct arena arena;
+    struct diag_list diags;
+    arena_init(&arena);
+    diag_list_init(&diags);
+    void *out = arena_alloc(&arena, 4096);
+    struct node *node = node_scalar(&arena, key->def);
+    walk_read(key->type, node, out, &arena, &diags);
+    for (uint32_t i = 0; i < diags.n; i++) /* a default may be something that a later build does */
+        if (!strstr(diags.items[i].text, "not supported by this build"))
+            fail_msg("default of %s: %s", path, diags.items[i].text);
+    diag_list_fini(&diags);
+    arena_fini(&arena);
+}
+
+static void check_keys(const struct schema_type *map, const char *path, unsigned *keys)
+{
+    for (const struct schema_key *key = map->keys; key->name; key++) {
+        char inner[256];
+        snprintf(inner, sizeof inner, "%s.%s", path, key->name);
+        (*keys)++;
+        if (!key->help || strlen(key->help) < 8 || key->help[strlen(key->help) - 1] == '.')
+            fail_msg("%s: the help is a sentence without its full stop", inner);
+        if (key->required && key->def)
+            fail_msg("%s: required, and has a default", inner);
+        for (const struct schema_key *other = map->keys; other != key; other++)
+            assert_string_not_equal(other->name, key->name);
+        if (key->def)
+            check_default(key, inner);
+        check_type(key->type, inner, keys);
+    }
+}
+
+static void check_type(const struct schema_type *type, const char *path, unsigned *keys)
+{
+    if (type->kind == SCHEMA_CHOICE)
+        assert_non_null(type->choices);
+    else if (!type->expects)
+        fail_msg("%s: what does it expect?", path);
+    if (type->kind == SCHEMA_LIST || type->kind == SCHEMA_NAMED) {
+        assert_true(type->item->size > 0);
+        check_type(type->item, path, keys);
+    }
+    if (type->kind == SCHEMA_MAP)
+        check_keys(type, path, keys);
+    if (type->kind == SCHEMA_EITHER && type->map)
+        check_type(type->map, path, keys);
+    if (type->kind == SCHEMA_INT)
+        assert_true(type->min <= type->max);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    unsigned keys = 0;
+    check_type(&schema_job, "", &keys);
+    assert_true(keys > 80);
+    for (int i = 0; schema_transports[i].name; i++)
+        assert_int_equal(schema_transports[i].value, i); /* found by index */
+}
+
+/* ---- names ---- */
+
+static void expect_hosts(const char *text, const char *want)
+{
+    struct arena arena;
+    const char **names;
+    uint32_t n;
+    char got[512] = "";
+    arena_init(&arena);
+    int code = name_expand_hosts(text, &arena, &names, &n, NULL);
+    for (uint32_t i = 0; code == 0 && i < n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", i ? " " : "", names[i]);
+    if (strcmp(code == 0 ? got : "refused", want) != 0)
+        fail_msg("%s: %s, not %s", text, got, want);
+    arena_fini(&arena);
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    expect_hosts("gpu01", "gpu01");
+    expect_hosts("gpu[01-03]", "gpu01 gpu02 gpu03");
+    expect_hosts("n[1,3-4,10]x", "n1x n3x n4x n10x");
+    expect_hosts("n[8-11]", "n8 n9 n10 n11");
+    expect_hosts("n[008-010]", "n008 n009 n010");
+    expect_hosts("r[1-2]n[1-2]", "r1n1 r1n2 r2n1 r2n2");
+    expect_hosts("10.2.0.[13-14]", "10.2.0.13 10.2.0.14");
+    static const char *const bad[] = {
+        "",       "n[",         "n[]",           "n[1-]",         "n[-1]", "n[2-1]",
+        "n[a]",   "n[1",        "n[1]]",         "n 1",           "-n",    "n[1,]",
+        "n[1;2]", "n[1-99999]", "n[1-99][1-99]", "n[9999999999]", "n\n",   "n[1-2-3]"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_hosts(bad[i], "refused");
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"eth0",      "default-route", "10.2.0.0/16",
+                                       "0.0.0.0/0", "fd00::/8",      "br-1a2b.100"};
+    static const char *const bad[] = {
+        "",          "10.2.0.1", "fd00::1", "10.2.0.0/33",           "10.2.0/16",  "fd00::/129",
+        "10.2.0.0/", "/16",      "eth 0",   "averyveryverylongname", "10.2.0.0/1x"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        assert_int_equal(name_check_interface(good[i], NULL), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_true(name_check_interface(bad[i], NULL) < 0);
+    assert_int_equal(name_check_env("_A1", NULL), 0);
+    assert_true(name_check_env("1A", NULL) < 0 && name_check_env("A-B", NULL) < 0 &&
+                name_check_env("A*", NULL) < 0);
+    assert_int_equal(name_check_env_pattern("OMP_*", NULL), 0);
+    assert_true(name_matches("OMP_*", "OMP_") && name_matches("*", "X") &&
+                !name_matches("OMP_*", "OMP"));
+    assert_int_equal(name_check_group("dp-0.a_b", NULL), 0);
+    assert_true(name_check_group("-a", NULL) < 0 && name_check_group("a/b", NULL) < 0 &&
+                name_check_group("", NULL) < 0);
+    assert_true(name_check_backend("abcdefghijklmnopqrstuvwxyz012345", NULL) < 0); /* 32 */
+}
+
+/* ---- a job ---- */
+
+struct reading {
+    struct arena arena;
+    struct diag_list diags;
+    struct job job;
+};
+
+static int read_job(struct reading *r, const char *text)
+{
+    char path[64];
+    arena_init(&r->arena);
+    diag_list_init(&r->diags);
+    int fd = memfd_create("job", MFD_CLOEXEC);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int code = job_read(&r->job, arena_strdup(&r->arena, path), NULL, 0, &r->arena, &r->diags);
+    close(fd);
+    return code;
+}
+
+static void done(struct reading *r)
+{
+    diag_list_fini(&r->diags);
+    arena_fini(&r->arena);
+}
+
+static void test_smallest(void **state)
+{
+    (void)state;
+    struct reading r;
+    assert_int_equal(read_job(&r, "version: 1\nprocesses: {count: 4}\nworkloads: [{plugin: "
+                                  "./dir/libfoo.so}, {plugin: x}, {plugin: x}]\n"),
+                     0);
+    const struct job *job = &r.job;
+    assert_true(job->complete);
+    assert_int_equal(job->processes.count.v, 4);
+    assert_int_equal(job->processes.count.loc.column, 20);
+    assert_int_equal(job->hosts.n, 1);
+    assert_int_equal(job->hosts.nodes[0].transport.kind.v, JOB_TRANSPORT_LOCAL);
+    assert_int_equal(job->ngroups, 1);
+    assert_string_equal(job->groups[0].name, "world");
+    assert_int_equal(job->groups[0].name_loc.line, 0);
+    assert_true(job->groups[0].ranks.all);
+    assert_string_equal(job->groups[0].backend.v, "auto");
+    assert_int_equal(job->groups[0].timeout.v, INT64_C(600000000000));
+    assert_string_equal(job->workloads[0].name.v, "foo");
+    assert_string_equal(job->workloads[1].name.v, "x");
+    assert_string_equal(job->workloads[2].name.v, "x#2");
+    assert_int_equal(job->workloads[0].timeout.v, 0);
+    assert_int_equal(job->timeouts.grace.v, INT64_C(5000000000));
+    assert_int_equal(job->timeouts.run.v, 0);
+    assert_string_equal(job->interface.v, "default-route");
+    assert_string_equal(job->logging.console.label.v, "[{rank}]");
+    assert_null(job->logging.dir.v);
+    assert_int_equal(job->ssh.parallel.v, 32);
+    done(&r);
+}
+
+static void test_host_defaults(void **state)
+{
+    (void)state;
+    struct reading r;
+    assert_int_equal(
+        read_job(
+            &r,
+            "version: 1\nprocesses: {count: 4}\nworkloads: [{plugin: x}]\n"
+            "hosts:\n"
+            "  defaults: {user: bench, slots: 8, gpus: 8, transport: local, workdir: /scratch}\n"
+            "  nodes: [\"gpu[01-02]\", {name: three, port: 2222, gpus: [0, 2], slots: 4, workdir: "
+            "/tmp}]\n"),
+        0);
+    const struct job_host *nodes = r.job.hosts.nodes;
+    assert_int_equal(r.job.hosts.n, 3);
+    assert_string_equal(nodes[1].name.v, "gpu02");
+    assert_int_equal(nodes[1].loc.line, 6);
+    assert_string_equal(nodes[1].user.v, "bench");
+    assert_int_equal(nodes[1].port.v, 22);
+    assert_int_equal(nodes[1].slots.v, 8);
+    assert_int_equal(nodes[1].slots.loc.line, 5);
+    assert_int_equal(nodes[1].gpus.count.v, 8);
+    assert_int_equal(nodes[2].port.v, 2222);
+    assert_int_equal(nodes[2].slots.v, 4);
+    assert_int_equal(nodes[2].gpus.list.n, 2);
+    assert_int_equal(nodes[2].gpus.list.items[1].v, 2);
+    assert_int_equal(nodes[2].gpus.count.loc.line, 0);
+    assert_string_equal(nodes[2].workdir.v, "/tmp");
+    done(&r);
+}
+
+/* What is refused keeps its default, and the rest of the job is there. */
+static void test_wrong_parts(void **state)
+{
+    (void)state;
+    struct reading r;
+    assert_true(
+        read_job(&r,
+                 "version: 1\nprocesses: {count: many, map: cyclic}\nworkloads: [{plugin: x}, 7]\n"
+                 "timeouts: {start: soon, grace: 1s}\n") < 0);
+    assert_int_equal(diag_list_count(&r.diags), 3);
+    assert_true(r.job.complete);
+    assert_int_equal(r.job.processes.count.v, 0);
+    assert_int_equal(r.job.processes.map.v, JOB_MAP_CYCLIC);
+    assert_int_equal(r.job.timeouts.start.v, INT64_C(120000000000));
+    assert_int_equal(r.job.timeouts.grace.v, 1000000000);
+    assert_int_equal(r.job.nworkloads, 2);
+    assert_null(r.job.workloads[1].plugin.v);
+    done(&r);
+    assert_true(read_job(&r, "version: [") < 0);
+    assert_false(r.job.complete);
+    done(&r);
+}
+
+static void test_ranks_has(void **state)
+{
+    (void)state;
+    struct reading r;
+    assert_int_equal(read_job(&r, "version: 1\nprocesses: {count: 10}\nworkloads: [{plugin: "
+                                  "x}]\ngroups: {a: {ranks: \"7,0-5:2\"}}\n"),
+                     0);
+    const struct job_ranks *ranks = &r.job.groups[1].ranks;
+    for (uint32_t rank = 0; rank < 12; rank++)
+        assert_int_equal(job_ranks_has(ranks, rank),
+                         rank == 7 || rank == 0 || rank == 2 || rank == 4);
+    assert_int_equal(ranks->parts[1].loc.column, 24);
+    assert_int_equal(ranks->parts[1].loc.width, 5);
+    done(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_host_defaults), cmocka_unit_test(test_wrong_parts),
+        cmocka_unit_test(test_ranks_has),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

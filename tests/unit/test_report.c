@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a diag is printed, to the letter: excerpts with tabs, wide lines and broken bytes, a second
+ * place, errors without a place, colours, and the limit. And the command line.
+ */
+#include "opts.h"
+#include "tell/report.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct printing {
+    struct arena arena;
+    struct source *sources;
+    struct report report;
+    char *text;
+    size_t len;
+};
+
+static void print_init(struct printing *p, const char *text)
+{
+    *p = (struct printing){0};
+    arena_init(&p->arena);
+    source_add(&p->sources, &p->arena, "job.yaml", text, strlen(text));
+    source_add(&p->sources, &p->arena, "--set #1", "a.b=c", 5);
+    FILE *out = open_memstream(&p->text, &p->len);
+    assert_non_null(out);
+    report_init(&p->report, out, false, p->sources);
+    assert_false(p->report.color); /* no terminal */
+}
+
+static void printed(struct printing *p, const char *want)
+{
+    fclose(p->report.out);
+    assert_string_equal(p->text, want);
+    free(p->text);
+    arena_fini(&p->arena);
+}
+
+static void test_excerpt(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag d;
+    print_init(&p, "one\n\tb\xff: x\n");
+    diag_at(&d, (struct diag_loc){NULL, 2, 5, 9}, "wrong");
+    diag_second(&d, (struct diag_loc){"--set #1", 1, 1, 3}, "as said");
+    diag_hint(&d, "do better");
+    report_diag(&p.report, &d);
+    printed(&p, "job.yaml:2:5: error: wrong\n"
+                "    2 |  b?: x\n"
+                "      |     ^~\n" /* not past the line's end */
+                "--set #1:1:1: note: as said\n"
+                "    1 | a.b=c\n"
+                "      | ^~~\n"
+                "hint: do better\n");
+}
+
+static void test_no_excerpt(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag d;
+    print_init(&p, "one\n");
+    diag_set(&d, COLLRUN_ERR_SYSTEM, "out of everything");
+    report_diag(&p.report, &d);
+    d.rank = 3;
+    snprintf(d.host, sizeof d.host, "gpu02");
+    report_diag(&p.report, &d);
+    d.rank = -1;
+    d.loc = (struct diag_loc){"job.yaml", 0, 0, 0};
+    report_diag(&p.report, &d);
+    d.loc = (struct diag_loc){"gone.yaml", 7, 1, 1}; /* a text that nobody has */
+    d.host[0] = '\0';
+    report_diag(&p.report, &d);
+    d.loc = (struct diag_loc){NULL, 99, 1, 1}; /* a line that is not there */
+    report_diag(&p.report, &d);
+    printed(&p, "collrun: error: out of everything\n"
+                "collrun: error: rank 3 on gpu02: out of everything\n"
+                "job.yaml: error: host gpu02: out of everything\n"
+                "gone.yaml:7:1: error: out of everything\n"
+                "job.yaml:99:1: error: out of everything\n");
+}
+
+static void test_wide(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag d;
+    char line[401], want[1024];
+    memset(line, 'x', 400);
+    line[400] = '\0';
+    print_init(&p, line);
+    diag_at(&d, (struct diag_loc){NULL, 1, 300, 2}, "here");
+    report_diag(&p.report, &d);
+    snprintf(want, sizeof want,
+             "job.yaml:1:300: error: here\n    1 | ...%.100s...\n      | %53s^~\n", line, "");
+    printed(&p, want);
+}
+
+static void test_color(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag d;
+    print_init(&p, "one\n");
+    p.report.color = true;
+    diag_at(&d, (struct diag_loc){NULL, 1, 1, 3}, "wrong");
+    report_diag(&p.report, &d);
+    printed(&p, "\033[1mjob.yaml:1:1: \033[0m\033[1;31merror:\033[0m wrong\n"
+                "    1 | one\n"
+                "      | \033[1;31m^~~\033[0m\n");
+}
+
+static void test_order_and_limit(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag_list list;
+    struct diag d;
+    print_init(&p, "");
+    diag_list_init(&list);
+    diag_set(&d, COLLRUN_ERR_SYSTEM, "no place");
+    diag_list_add(&list, &d);
+    diag_at(&d, (struct diag_loc){"--set #1", 1, 1, 1}, "set");
+    diag_list_add(&list, &d);
+    for (uint32_t i = 0; i < 300; i++) {
+        diag_at(&d, (struct diag_loc){NULL, 1000 - i, 1, 1}, "number %u", i);
+        diag_list_add(&list, &d);
+    }
+    assert_int_equal(diag_list_count(&list), 302);
+    report_diags(&p.report, &list);
+    assert_string_equal(list.items[list.n - 1].text, "no place");
+    assert_string_equal(list.items[list.n - 2].text, "set");
+    diag_list_fini(&list);
+    fflush(p.report.out);
+    assert_true(strncmp(p.text, "job.yaml:747:1: error: number 253\n", 34) == 0);
+    assert_non_null(strstr(p.text, "number 234\n... and 282 more errors\n"));
+    assert_null(strstr(p.text, "number 233\n"));
+    fclose(p.report.out);
+    free(p.text);
+    arena_fini(&p.arena);
+}
+
+/* ---- the command line ---- */
+
+static int parse(struct arena *arena, struct opts *o, struct diag *d, const char *line)
+{
+    char *words = arena_strdup(arena, line);
+    char **argv = arena_calloc(arena, 32, sizeof *argv);
+    int argc = 0;
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    return opts_parse(argc, argv, arena, o, d);
+}
+
+static void test_opts(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct opts o;
+    struct diag d;
+    arena_init(&arena);
+    assert_int_equal(parse(&arena, &o, &d, "collrun job.yaml --set a=b -q --set=c=d"), 0);
+    assert_int_equal(o.command, OPTS_RUN);
+    assert_string_equal(o.job, "job.yaml");
+    assert_int_equal(o.nsets, 2);
+    assert_string_equal(o.sets[0], "a=b");
+    assert_string_equal(o.sets[1], "c=d");
+    assert_true(o.quiet && !o.verbose);
+    assert_int_equal(parse(&arena, &o, &d, "collrun --json plan -- --odd-name.yaml"), 0);
+    assert_int_equal(o.command, OPTS_PLAN);
+    assert_string_equal(o.job, "--odd-name.yaml");
+    assert_true(o.json);
+    assert_int_equal(parse(&arena, &o, &d, "collrun run run"), 0);
+    assert_string_equal(o.job, "run");
+    assert_int_equal(parse(&arena, &o, &d, "collrun --help"), 0);
+    assert_int_equal(parse(&arena, &o, &d, "collrun -h check"), 0);
+    assert_true(o.help);
+    assert_int_equal(o.command, OPTS_CHECK);
+    assert_int_equal(parse(&arena, &o, &d, "collrun backends"), 0);
+    static const char *const bad[] = {"collrun",
+                                      "collrun run",
+                                      "collrun nothing",
+                                      "collrun a.yaml b.yaml",
+                                      "collrun check a.yaml --json",
+                                      "collrun a.yaml --set",
+                                      "collrun a.yaml --sett a=b",
+                                      "collrun a.yaml -x",
+                                      "collrun a.yaml --quiet=1",
+                                      "collrun schema a.yaml",
+                                      "collrun a.yaml -qv",
+                                      "collrun --"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(parse(&arena, &o, &d, bad[i]), COLLRUN_ERR_INVALID);
+    arena_fini(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_excerpt),
+        cmocka_unit_test(test_no_excerpt),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_color),
+        cmocka_unit_test(test_order_and_limit),
+        cmocka_unit_test(test_opts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
