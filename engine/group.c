@@ -155,10 +155,12 @@ static void describe_group(struct collrun_group *g, uint32_t *host_of,
     }
 }
 
+/* One handle is enough where messages in flight progress while a collective is under way. */
 static bool needs_two_handles(const struct collrun_group *g)
 {
     const struct backend *b = g->backend;
-    bool starts_all = b->has_start && !b->has_exec;
+    bool starts_all =
+        b->has_start && (!b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL));
     return g->nranks > 1 && (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS));
 }
 

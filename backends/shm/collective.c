@@ -7,6 +7,7 @@
 
 #include "combine.h"
 #include "exchange.h"
+#include "tiny.h"
 
 #define FLAT_BYTES                                                                                 \
     (16u << 10) /* what one rank may read in a reduction where every rank reads everything */
@@ -152,11 +153,11 @@ static bool is_flat(const struct shm_group *g, size_t len)
 
 int collective_run(struct shm_group *g, const struct collrun_call *call)
 {
+    if (tiny_fits(g, call))
+        return tiny_run(g, call);
     struct exchange x = exchange_of(g, call);
     const size_t len = call->count * x.elem;
     switch (call->kind) {
-    case COLLRUN_BARRIER:
-        break;
     case COLLRUN_BROADCAST:
         describe_broadcast(&x, len);
         break;

@@ -130,12 +130,13 @@ static int meet(struct combine *c)
 {
     struct shm_group *g = c->g;
     int status = step_check(g, c->first_step, &c->signature);
+    c->any_direct = is_somewhere(c->mine.input) || is_somewhere(c->mine.result);
     for (uint32_t r = 0; status == COLLRUN_OK && r < g->nranks; r++) {
         struct combine_refs refs;
-        memcpy(&refs, step_post_of(g, r, c->first_step)->payload, sizeof(refs));
-        c->any_direct |= is_somewhere(refs.input) || is_somewhere(refs.result);
         if (r == g->rank)
             continue;
+        memcpy(&refs, step_post_of(g, r, c->first_step)->payload, sizeof(refs));
+        c->any_direct |= is_somewhere(refs.input) || is_somewhere(refs.result);
         if (is_somewhere(refs.input) && !(g->in[r].direct = heap_at(g, r, refs.input)))
             status = group_failure(g);
         else if (is_somewhere(refs.result) && !(g->out[r].direct = heap_at(g, r, refs.result)))

@@ -11,14 +11,13 @@
 
 #include <string.h>
 
-#define EVEN_CHUNK                                                                                 \
-    (128u << 10) /* own and foreign data of a step stay in the second-level cache                  \
-                  */
-#define ONE_SIDED_LEAST                                                                            \
-    (8u << 10) /* where only some send, short steps let receivers start early                      \
-                */
+/* Own and foreign data of a step stay in the second-level cache. */
+#define EVEN_CHUNK (128u << 10)
+/* Where only some ranks send, shorter steps let the receivers start early. */
+#define ONE_SIDED_LEAST (8u << 10)
 #define ONE_SIDED_PARTS 8u
-#define STREAM_FROM (8u << 20) /* bytes that a rank receives; less stays in the cache */
+/* A rank that receives less than this finds it in its cache afterwards. */
+#define STREAM_FROM (8u << 20)
 
 /* What a sender announces in an uneven call: first the longest block, then an entry per block. */
 struct announcement {
@@ -67,15 +66,15 @@ static void announce(struct exchange *x)
     const uint32_t nblocks = x->personal ? g->nranks : 1;
     struct announcement *a =
         (void *)step_room(g, (size_t)(nblocks + 1) * sizeof(struct announcement));
-    a[0] = (struct announcement){0};
     for (uint32_t j = 0; j < nblocks; j++) {
         const struct piece *block = &g->out[j];
         a[1 + j] = (struct announcement){block->len, HEAP_NOWHERE};
         if (is_somewhere(x->ref))
             a[1 + j].ref = heap_find(g, block->at, block->len);
-        if (block->len > a[0].len)
-            a[0].len = block->len;
+        if (block->len > x->longest)
+            x->longest = block->len;
     }
+    a[0] = (struct announcement){x->longest, HEAP_NOWHERE};
     step_post(g, &x->signature);
 }
 
@@ -88,27 +87,38 @@ static int uneven_mismatch(struct exchange *x, uint32_t from, uint64_t sent, uin
                       (unsigned long long)sent, x->g->rank, (unsigned long long)expected);
 }
 
-/* Compares what each rank announced to this one, and finds the longest block of all. */
-static int hear_announcements(struct exchange *x)
+/* What `from` has announced to this rank. */
+static int hear(struct exchange *x, uint32_t from)
+{
+    struct shm_group *g = x->g;
+    struct announcement a[2] = {{0, HEAP_NOWHERE}, {out_block(x, g->rank)->len, HEAP_NOWHERE}};
+    if (from != g->rank) {
+        const char *data = step_data(g, from, g->step);
+        memcpy(&a[0], data, sizeof(a[0]));
+        memcpy(&a[1], data + sizeof(a[0]) * (1 + (x->personal ? g->rank : 0)), sizeof(a[1]));
+    }
+    if (a[0].len > x->longest)
+        x->longest = (size_t)a[0].len;
+    if (!x->receives)
+        return COLLRUN_OK;
+    if (a[1].len != g->in[from].len)
+        return uneven_mismatch(x, from, a[1].len / x->elem, g->in[from].len / x->elem);
+    if (!is_somewhere(a[1].ref))
+        return COLLRUN_OK;
+    g->in[from].direct = heap_at(g, from, a[1].ref);
+    return g->in[from].direct ? COLLRUN_OK : group_failure(g);
+}
+
+/* Compares what the ranks announced with what this one expects, and finds the longest block of all.
+ */
+static int hear_all(struct exchange *x)
 {
     struct shm_group *g = x->g;
     int status = step_wait(g, g->step);
     if (status == COLLRUN_OK)
         status = step_check(g, g->step, &x->signature);
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nranks; i++) {
-        struct announcement a[2];
-        const char *data = step_data(g, i, g->step);
-        memcpy(&a[0], data, sizeof(a[0]));
-        memcpy(&a[1], data + sizeof(a[0]) * (1 + (x->personal ? g->rank : 0)), sizeof(a[1]));
-        if (a[0].len > x->longest)
-            x->longest = (size_t)a[0].len;
-        if (!x->receives)
-            continue;
-        if (a[1].len != g->in[i].len)
-            return uneven_mismatch(x, i, a[1].len / x->elem, g->in[i].len / x->elem);
-        if (is_somewhere(a[1].ref) && i != g->rank && !(g->in[i].direct = heap_at(g, i, a[1].ref)))
-            return group_failure(g);
-    }
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nranks; i++)
+        status = hear(x, i);
     return status;
 }
 
@@ -161,10 +171,18 @@ static void produce(struct exchange *x, size_t done)
         memcpy(step_room(g, len), g->out[0].at + done, len);
     else
         step_room(g, 0);
+    if (done == 0)
+        x->place = g->place;
     step_post(g, done == 0 && !x->uneven ? &x->signature : NULL);
 }
 
 /* ---- receiving ---- */
+
+/* Where `rank` has put what it sends, in the first data step. */
+static uint32_t place_of(const struct exchange *x, uint32_t rank)
+{
+    return rank == x->g->rank ? x->place : step_post_of(x->g, rank, x->first_step)->at;
+}
 
 /* After the first data step: who is to be read in place. */
 static int find_direct(struct exchange *x)
@@ -172,16 +190,13 @@ static int find_direct(struct exchange *x)
     struct shm_group *g = x->g;
     bool copied = false;
     for (uint32_t i = 0; i < g->nranks; i++) {
-        const struct post *p = step_post_of(g, i, x->first_step);
-        if (p->at != POST_DIRECT) {
-            copied |= p->at != POST_NOTHING;
-            continue;
-        }
-        x->some_direct = true;
-        if (x->uneven || i == g->rank)
+        const uint32_t place = place_of(x, i);
+        copied |= place != POST_DIRECT && place != POST_NOTHING;
+        x->some_direct |= place == POST_DIRECT;
+        if (place != POST_DIRECT || x->uneven || i == g->rank)
             continue; /* known from the announcement; not needed */
         struct heap_ref ref;
-        memcpy(&ref, p->payload, sizeof(ref));
+        memcpy(&ref, step_post_of(g, i, x->first_step)->payload, sizeof(ref));
         if (x->personal)
             ref.offset += g->rank * x->longest;
         if (!(g->in[i].direct = heap_at(g, i, ref)))
@@ -253,7 +268,7 @@ static int prepare(struct exchange *x)
     x->ref = find_blocks(x);
     if (x->uneven) {
         announce(x);
-        const int status = hear_announcements(x);
+        const int status = hear_all(x);
         if (status != COLLRUN_OK)
             return status;
     }

@@ -37,6 +37,7 @@ struct exchange {
     struct signature signature;
     struct heap_ref ref;
     uint64_t first_step; /* of data */
+    uint32_t place;      /* enum post_place, of the own data in that step */
     size_t piece;        /* bytes of a block that move in one step */
     bool stream, all_direct, some_direct;
 };

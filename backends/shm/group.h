@@ -23,12 +23,14 @@ struct shm_group {
     struct segment seg;
 
     /* wait.h */
-    bool crowded;         /* ranks share cores: give way at once */
+    bool crowded;         /* there are more ranks than cores */
+    uint32_t spins;       /* how often to look before giving way */
     uint64_t timeout_ns;  /* of the call that is running */
     uint64_t deadline_ns; /* 0 until a wait of this call took long enough to look at the clock */
 
     /* step.h */
-    uint64_t step; /* the last one posted; posts hold its lower half */
+    uint64_t step;  /* the last one posted; posts hold its lower half */
+    uint32_t place; /* of the next post's data; a copy of post.at */
     size_t ring_pos,
         ring_window;     /* next byte of the own ring, and how much of the ring is in use */
     uint64_t ring_moved; /* bytes since the window last grew */

@@ -10,9 +10,9 @@
  * the rest follows block by block (FRAG) once the receiver says so (GO). Every block is
  * acknowledged (ACK) and then reused. Memory from the shared heap is read, or written, in place.
  *
- * All transfers of one call array progress together: whatever arrives is always taken, whatever
- * there is to say is said as soon as its box has room, and nobody waits with a full box for another
- * full box.
+ * Everything that has been started progresses together, whether it came by exec or by start:
+ * whatever arrives is always taken, whatever there is to say is said as soon as its box has room,
+ * and nobody waits with a full box for another full box.
  */
 #ifndef SHM_P2P_H
 #define SHM_P2P_H
@@ -33,15 +33,24 @@ struct mail_side {
 struct transfer;
 struct letter;
 
+/* The calls of one exec or start. */
+struct parcel {
+    uint32_t unfinished; /* of its transfers */
+    uint64_t timeout_ns, deadline_ns;
+};
+
 struct p2p {
     struct mail_side *sides; /* per peer */
     uint32_t *watched;       /* peers to look at */
     uint32_t nwatched;
-    uint32_t round;       /* of hearing and saying */
-    uint64_t free_blocks; /* a bit for each of the own blocks */
-    uint32_t next_block;  /* blocks are used in turn; see step.h on why */
-    struct transfer *transfers;
-    uint32_t ntransfers, capacity, unfinished;
+    uint32_t round;              /* of hearing and saying */
+    uint64_t free_blocks;        /* a bit for each of the own blocks */
+    uint32_t next_block;         /* blocks are used in turn; see step.h on why */
+    struct transfer **transfers; /* by their number */
+    uint32_t ntransfers, active; /* that there are; that are in use */
+    struct transfer *idle;
+    struct transfer *posted, **posted_end; /* receives that wait for their message, in order */
+    struct transfer *agenda, **agenda_end; /* transfers that have something to say, in order */
     struct letter *unexpected; /* announcements that no receive has matched, oldest first */
     struct letter **unexpected_end;
 };
@@ -51,5 +60,11 @@ void p2p_fini(struct p2p *p);
 
 /* Runs the calls, which are all point to point. */
 int p2p_run(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls);
+
+/* The same in two parts. The calls stay where they are until p2p_test has said something other than
+ * AGAIN. */
+int p2p_start(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls,
+              struct parcel *parcel);
+int p2p_test(struct shm_group *g, struct parcel *parcel);
 
 #endif

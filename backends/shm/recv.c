@@ -52,7 +52,7 @@ static int match(struct shm_group *g, struct transfer *t, uint32_t from, const s
         return mismatch(g, t, from, cell);
     t->peer = from;
     t->peer_id = cell->id;
-    t->on_agenda = true;
+    transfer_has_news(&g->p2p, t);
     if (cell->flags & SEND_INLINE) {
         status = take_bytes(g, t, cell->payload, t->len);
     } else if (cell->flags & SEND_DIRECT) {
@@ -79,6 +79,8 @@ int recv_start(struct shm_group *g, struct transfer *t)
         free(l);
         return status;
     }
+    *p->posted_end = t;
+    p->posted_end = &t->next;
     return COLLRUN_OK;
 }
 
@@ -100,9 +102,16 @@ static int put_by(struct shm_group *g, uint32_t from, const struct cell *cell)
 int recv_hear_announcement(struct shm_group *g, uint32_t from, const struct cell *cell)
 {
     struct p2p *p = &g->p2p;
-    for (uint32_t i = 0; i < p->ntransfers; i++)
-        if (takes(&p->transfers[i], from, cell->tag))
-            return match(g, &p->transfers[i], from, cell);
+    for (struct transfer **link = &p->posted; *link; link = &(*link)->next) {
+        struct transfer *t = *link;
+        if (!takes(t, from, cell->tag))
+            continue;
+        *link = t->next;
+        if (!t->next)
+            p->posted_end = link;
+        t->next = NULL;
+        return match(g, t, from, cell);
+    }
     return put_by(g, from, cell);
 }
 
@@ -113,15 +122,15 @@ int recv_hear_frag(struct shm_group *g, struct transfer *t, const struct cell *c
     t->blocks |= 1ull << cell->block;
     if (t->moved == t->len)
         t->state = RECV_COMPLETE;
-    t->on_agenda = true;
+    transfer_has_news(&g->p2p, t);
     return status;
 }
 
-void recv_hear_written(struct transfer *t)
+void recv_hear_written(struct shm_group *g, struct transfer *t)
 {
     t->moved = t->len;
     t->state = RECV_COMPLETE;
-    t->on_agenda = true;
+    transfer_has_news(&g->p2p, t);
 }
 
 static void write_go(struct shm_group *g, struct transfer *t, struct cell *cell)
@@ -129,12 +138,12 @@ static void write_go(struct shm_group *g, struct transfer *t, struct cell *cell)
     const struct go go = {t->blocks, heap_find(g, t->call->recv, t->len)};
     cell->type = MAIL_GO;
     cell->id = t->peer_id;
-    cell->count = transfer_id(g, t);
+    cell->count = t->id;
     memcpy(cell->payload, &go, sizeof(go));
     t->state = RECV_STREAMS;
 }
 
-static void write_ack(struct shm_group *g, struct transfer *t, struct cell *cell)
+static void write_ack(const struct transfer *t, struct cell *cell)
 {
     cell->type = MAIL_ACK;
     cell->id = t->peer_id;
@@ -143,23 +152,24 @@ static void write_ack(struct shm_group *g, struct transfer *t, struct cell *cell
     if (t->state != RECV_COMPLETE)
         return;
     cell->flags = ACK_LAST;
-    t->state = FINISHED;
-    g->p2p.unfinished--;
     if (t->call->kind == COLLRUN_RECV_ANY && t->call->source)
         *t->call->source = (int)t->peer;
 }
 
 bool recv_say(struct shm_group *g, struct transfer *t)
 {
+    const bool last = t->state == RECV_COMPLETE;
     struct cell *cell = mail_room(g, t->peer);
     if (!cell)
         return false;
     if (t->state == RECV_MATCHED)
         write_go(g, t, cell);
     else
-        write_ack(g, t, cell);
+        write_ack(t, cell);
     t->blocks = 0;
     t->on_agenda = false;
     mail_send(g, t->peer, cell);
+    if (last)
+        transfer_finish(&g->p2p, t);
     return true;
 }

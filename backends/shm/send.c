@@ -63,7 +63,7 @@ static bool say_announcement(struct shm_group *g, struct transfer *t)
     }
     cell->type = MAIL_SEND;
     cell->dtype = (uint8_t)t->call->dtype;
-    cell->id = transfer_id(g, t);
+    cell->id = t->id;
     cell->tag = t->call->tag;
     cell->count = t->call->count;
     enclose(g, t, cell);
@@ -139,15 +139,12 @@ void send_hear_go(struct shm_group *g, struct transfer *t, const struct cell *ce
     t->peer_id = (uint32_t)cell->count;
     t->ref = go.ref;
     t->state = go.ref.offset == HEAP_NOWHERE.offset ? SEND_STREAMS : SEND_WRITES;
-    t->on_agenda = true;
+    transfer_has_news(&g->p2p, t);
 }
 
 void send_hear_ack(struct shm_group *g, struct transfer *t, const struct cell *cell)
 {
     blocks_back(g, t, cell->count);
-    if (cell->flags & ACK_LAST) {
-        t->state = FINISHED;
-        t->on_agenda = false;
-        g->p2p.unfinished--;
-    }
+    if (cell->flags & ACK_LAST)
+        transfer_finish(&g->p2p, t);
 }

@@ -84,6 +84,7 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *desc, 
         return status;
     }
     g->crowded = agree_on_crowding(g->seg.head, desc);
+    wait_init(g);
     *group = g;
     return COLLRUN_OK;
 }
@@ -112,6 +113,34 @@ static int shm_exec(void *group, const struct collrun_call *calls, uint32_t ncal
     if (calls[0].kind >= COLLRUN_SEND)
         return p2p_run(g, calls, ncalls);
     return collective_run(g, &calls[0]);
+}
+
+/* Messages only: whoever starts a collective has a thread to wait in it. */
+static int shm_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request)
+{
+    struct shm_group *g = group;
+    if (group_failed(g))
+        return group_failure(g);
+    if (ncalls == 0 || calls[0].kind < COLLRUN_SEND)
+        return COLLRUN_ERR_UNSUPPORTED;
+    struct parcel *parcel = malloc(sizeof(*parcel));
+    if (!parcel)
+        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY,
+                                 "no memory for a request");
+    const int status = p2p_start(g, calls, ncalls, parcel);
+    if (status == COLLRUN_OK)
+        *request = parcel;
+    else
+        free(parcel);
+    return status;
+}
+
+static int shm_test(void *group, void *request)
+{
+    const int status = p2p_test(group, request);
+    if (status != COLLRUN_AGAIN)
+        free(request);
+    return status;
 }
 
 static int shm_alloc(void *group, size_t len, void **ptr)
@@ -169,6 +198,8 @@ const struct collrun_backend collrun_backend_v1 = {
     .group_abort = shm_group_abort,
     .group_close = shm_group_close,
     .exec = shm_exec,
+    .start = shm_start,
+    .test = shm_test,
     .alloc = shm_alloc,
     .free = shm_free,
 };

@@ -45,14 +45,14 @@ char *step_room(struct shm_group *g, size_t len)
 {
     struct post *p = next_post(g);
     if (len <= PAYLOAD_BYTES) {
-        p->at = len > 0 ? POST_INLINE : POST_NOTHING;
+        p->at = g->place = len > 0 ? POST_INLINE : POST_NOTHING;
         return p->payload;
     }
     len = lines_len(len);
     ring_grow(g, len);
     if (g->ring_pos + len > g->ring_window)
         g->ring_pos = 0;
-    p->at = (uint32_t)(g->ring_pos / LINE_BYTES);
+    p->at = g->place = (uint32_t)(g->ring_pos / LINE_BYTES);
     char *room = g->seg.rings + (size_t)g->rank * RING_BYTES + g->ring_pos;
     g->ring_pos += len;
     g->ring_moved += len;
@@ -62,7 +62,7 @@ char *step_room(struct shm_group *g, size_t len)
 void step_refer(struct shm_group *g, struct heap_ref ref)
 {
     struct post *p = next_post(g);
-    p->at = POST_DIRECT;
+    p->at = g->place = POST_DIRECT;
     memcpy(p->payload, &ref, sizeof(ref));
 }
 
@@ -115,7 +115,7 @@ static void missing_posts(struct shm_group *g, const void *context, char *out, s
 {
     const uint64_t step = *(const uint64_t *)context;
     for (uint32_t r = 0; r < g->nranks; r++)
-        if (!has_posted(g, r, step))
+        if (r != g->rank && !has_posted(g, r, step))
             rank_list_add(out, len, r);
 }
 
@@ -157,7 +157,9 @@ int step_wait(struct shm_group *g, uint64_t step)
     if (g->crowded)
         return wait_arrivals(g, step);
     for (uint32_t r = 0; r < g->nranks; r++) {
-        const int status = has_posted(g, r, step) ? COLLRUN_OK : wait_for_post(g, r, step);
+        if (r == g->rank || has_posted(g, r, step))
+            continue;
+        const int status = wait_for_post(g, r, step);
         if (status != COLLRUN_OK)
             return status;
     }
@@ -216,6 +218,8 @@ int step_check(struct shm_group *g, uint64_t step, const struct signature *mine)
 {
     for (uint32_t r = 0; r < g->nranks; r++) {
         const struct post *p = step_post_of(g, r, step);
+        if (r == g->rank)
+            continue;
         if (p->signature != mine->what || p->count != mine->count)
             return mismatch(g, r, p, mine);
     }

@@ -14,6 +14,9 @@
  * hold costs four times what it costs once they have been evicted, so the part of the ring in use
  * grows with the traffic, up to twice a second-level cache.
  *
+ * Nobody reads a line of its own posts again: once others have read it, that costs as much as
+ * reading theirs.
+ *
  * The first step of every collective carries its signature, and nothing is delivered before all
  * have been compared.
  */

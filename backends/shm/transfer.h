@@ -3,7 +3,8 @@
  * One send or receive on its way: what p2p.c, send.c and recv.c share. A transfer is on the agenda
  * while it has something to say: it says as much as its box and the free blocks allow, and leaves
  * the agenda when nothing is left. What comes in ("hear") changes transfers and may put them on the
- * agenda, but never says anything itself.
+ * agenda, but never says anything itself. A transfer keeps its number, by which the peer addresses
+ * it, until it is finished; then it is used again.
  */
 #ifndef SHM_TRANSFER_H
 #define SHM_TRANSFER_H
@@ -45,7 +46,11 @@ struct transfer {
     enum transfer_state state;
     uint64_t blocks; /* sender: on their way; receiver: to be acknowledged */
     struct heap_ref ref;
-    bool on_agenda;
+    struct parcel *parcel;
+    uint32_t id;
+    bool on_agenda; /* has something to say */
+    bool listed;    /* stands in the agenda's list, if only to be taken off it */
+    struct transfer *next, *agenda_next; /* among the posted or the idle ones; on the agenda */
 };
 
 /* An announcement put by. */
@@ -60,10 +65,9 @@ static inline bool transfer_sends(const struct transfer *t)
     return t->call->kind == COLLRUN_SEND;
 }
 
-static inline uint32_t transfer_id(const struct shm_group *g, const struct transfer *t)
-{
-    return (uint32_t)(t - g->p2p.transfers);
-}
+/* p2p.c: it has something to say; it has no more to do. */
+void transfer_has_news(struct p2p *p, struct transfer *t);
+void transfer_finish(struct p2p *p, struct transfer *t);
 
 static inline char *block_at(const struct shm_group *g, uint32_t rank, uint32_t block)
 {
@@ -86,6 +90,6 @@ int recv_start(struct shm_group *g, struct transfer *t);
 bool recv_say(struct shm_group *g, struct transfer *t);
 int recv_hear_announcement(struct shm_group *g, uint32_t from, const struct cell *cell);
 int recv_hear_frag(struct shm_group *g, struct transfer *t, const struct cell *cell);
-void recv_hear_written(struct transfer *t);
+void recv_hear_written(struct shm_group *g, struct transfer *t);
 
 #endif

@@ -15,13 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_POLLS 2000u
+#define MOST_SPINS 2000u
+#define LEAST_SPINS 8u
 #define POLLS_PER_LOOK 64u /* between two looks at the group's failure while spinning */
-#define DEDICATED_YIELD_NS                                                                         \
-    1000000u                    /* waking a sleeper costs tens of microseconds: not too soon       \
-                                 */
-#define CROWDED_YIELD_NS 50000u /* others have work to do */
-#define FIRST_NAP_NS 200000u    /* bounds the harm of a ring that was missed; see wait.h */
+#define SWITCH_NS 1500u    /* a yield that takes longer has let somebody else run */
+/* Waking a sleeper costs tens of microseconds, so not too soon; but sooner where others have work
+ * to do. */
+#define DEDICATED_YIELD_NS 1000000u
+#define CROWDED_YIELD_NS 50000u
+#define FIRST_NAP_NS 200000u /* bounds the harm of a ring that was missed; see wait.h */
 #define LONGEST_NAP_NS 500000000u
 
 static uint64_t now_ns(void)
@@ -38,6 +40,11 @@ static inline void cpu_relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("isb" ::: "memory");
 #endif
+}
+
+void wait_init(struct shm_group *g)
+{
+    g->spins = g->crowded ? 0 : MOST_SPINS;
 }
 
 /* ---- bells ---- */
@@ -100,12 +107,21 @@ void rank_list_add(char *list, size_t len, uint32_t rank)
 
 /* ---- waiting ---- */
 
-static int timed_out(struct wait *w, missing_fn *missing, const void *context)
+static int timed_out(struct shm_group *g, missing_fn *missing, const void *context)
 {
     char ranks[128] = "";
-    missing(w->g, context, ranks, sizeof(ranks));
-    return group_fail(w->g, COLLRUN_ERR_TIMEOUT, "rank %u waited %.1f s for rank%s %s", w->g->rank,
-                      (double)w->g->timeout_ns / 1e9, strchr(ranks, ',') ? "s" : "", ranks);
+    missing(g, context, ranks, sizeof(ranks));
+    return group_fail(g, COLLRUN_ERR_TIMEOUT, "rank %u waited %.1f s for rank%s %s", g->rank,
+                      (double)g->timeout_ns / 1e9, strchr(ranks, ',') ? "s" : "", ranks);
+}
+
+int wait_expired(struct shm_group *g, uint64_t *deadline_ns, missing_fn *missing,
+                 const void *context)
+{
+    const uint64_t now = now_ns();
+    if (*deadline_ns == 0)
+        *deadline_ns = g->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + g->timeout_ns;
+    return now < *deadline_ns ? COLLRUN_OK : timed_out(g, missing, context);
 }
 
 static void nap(struct wait *w, uint64_t now)
@@ -118,8 +134,7 @@ static void nap(struct wait *w, uint64_t now)
     syscall(SYS_futex, &w->bell->seq, FUTEX_WAIT, w->seq, &t, NULL, 0);
 }
 
-/* Past spinning: yields until that is no longer polite, then announces itself, looks once more, and
- * sleeps. */
+/* Yields until that is no longer polite, then announces itself; the next time round it sleeps. */
 static int wait_long(struct wait *w, missing_fn *missing, const void *context)
 {
     struct shm_group *g = w->g;
@@ -129,8 +144,9 @@ static int wait_long(struct wait *w, missing_fn *missing, const void *context)
     if (w->yield_until_ns == 0)
         w->yield_until_ns = now + (g->crowded ? CROWDED_YIELD_NS : DEDICATED_YIELD_NS);
     if (now >= g->deadline_ns)
-        return timed_out(w, missing, context);
+        return timed_out(g, missing, context);
     if (now < w->yield_until_ns) {
+        w->yielded_ns = now;
         sched_yield();
         return COLLRUN_OK;
     }
@@ -145,7 +161,7 @@ static int wait_long(struct wait *w, missing_fn *missing, const void *context)
 
 int wait_more(struct wait *w, missing_fn *missing, const void *context)
 {
-    const bool spinning = !w->g->crowded && w->polls < SPIN_POLLS;
+    const bool spinning = w->polls < w->g->spins;
     if (++w->polls % POLLS_PER_LOOK == 0 || !spinning) {
         if (group_failed(w->g)) {
             wait_end(w);
@@ -162,9 +178,23 @@ int wait_more(struct wait *w, missing_fn *missing, const void *context)
     return status;
 }
 
+/* What was awaited came while this rank spun or yielded in vain: spinning is right. It came while
+ * somebody else had the core: spinning only keeps the others from coming. */
+static void learn(const struct wait *w)
+{
+    struct shm_group *g = w->g;
+    if (w->yielded_ns == 0 || now_ns() - w->yielded_ns < SWITCH_NS)
+        g->spins = g->spins < MOST_SPINS / 2 ? g->spins * 2 : MOST_SPINS;
+    else
+        g->spins = g->spins / 2 > LEAST_SPINS ? g->spins / 2 : LEAST_SPINS;
+}
+
 void wait_end(struct wait *w)
 {
+    if (w->polls > 0 && !w->g->crowded && !w->sleeping)
+        learn(w);
     if (w->sleeping)
         atomic_fetch_sub(&w->bell->sleepers, 1);
     w->sleeping = false;
+    w->polls = 0;
 }

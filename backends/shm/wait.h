@@ -31,7 +31,7 @@ struct wait {
     uint32_t polls;
     uint32_t seq; /* of the bell, read before the last look at what is awaited */
     uint32_t naps;
-    uint64_t yield_until_ns;
+    uint64_t yield_until_ns, yielded_ns; /* when to stop yielding; when it last gave way */
     bool sleeping;
 };
 #define WAIT_FOR(group, b)                                                                         \
@@ -42,16 +42,24 @@ struct wait {
 /* Writes the ranks that are being waited for, e.g. "3,5". */
 typedef void missing_fn(struct shm_group *g, const void *context, char *out, size_t len);
 
+/* Chooses how the group waits, once `crowded` is known. */
+void wait_init(struct shm_group *g);
+
 int wait_more(struct wait *w, missing_fn *missing, const void *context);
 void wait_end(struct wait *w);
+/* For those who look by themselves: fails the group once g->timeout_ns have passed since the first
+ * look (*deadline_ns = 0). */
+int wait_expired(struct shm_group *g, uint64_t *deadline_ns, missing_fn *missing,
+                 const void *context);
 
 /* Wakes whoever sleeps on the bell; to be called after every store that somebody may wait for. */
 void bell_wake(struct bell *bell);
 static inline void bell_ring(const struct shm_group *g, struct bell *bell)
 {
-    if (g->crowded)
-        atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed) != 0)
+    const uint32_t sleepers = g->crowded
+                                  ? atomic_fetch_add(&bell->sleepers, 0) /* a fence that reads */
+                                  : atomic_load_explicit(&bell->sleepers, memory_order_relaxed);
+    if (sleepers != 0)
         bell_wake(bell);
 }
 

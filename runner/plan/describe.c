@@ -41,8 +41,8 @@ static const char *take_word(struct arena *arena, const json_t *object, const ch
 
 static uint64_t take_flags(const json_t *list)
 {
-    static const char *const names[] = {"one_host", "needs_device", "tags", "recv_any",
-                                        "inline_check"};
+    static const char *const names[] = {"one_host", "needs_device", "tags",
+                                        "recv_any", "inline_check", "starts_all"};
     uint64_t flags = 0;
     size_t i;
     const json_t *item;
