@@ -16,6 +16,8 @@
 #define SECOND INT64_C(1000000000)
 #define LOC(type) .loc_at = offsetof(struct type, loc)
 #define MAX_RANKS 65536
+#define KEY(name_, type_, at_, def_, help_)                                                        \
+    .name = (name_), .type = &(type_), .at = (at_), .def = (def_), .help = (help_)
 
 static int check_template(const char *text, struct diag *d)
 {
@@ -77,11 +79,9 @@ static const struct schema_type argv = {.kind = SCHEMA_LIST,
                                         .not_empty = true,
                                         LOC(job_strs)};
 static const struct schema_key transport_keys[] = {
-    {.name = "command",
-     .type = &argv,
-     .at = AT(job_transport, command),
-     .help = "The command that reaches a host and starts the agent there, argument by argument; "
-             "{host} is its name",
+    {KEY("command", argv, AT(job_transport, command), NULL,
+         "The command that reaches a host and starts the agent there, argument by argument; {host} "
+         "is its name"),
      .required = true},
     {0},
 };
@@ -114,44 +114,28 @@ static const struct schema_type port = {
 static const struct schema_type slots = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 1, .max = MAX_RANKS};
 
+/* What hosts.defaults and every host may say. */
 #define HOST_KEYS                                                                                  \
-    {.name = "user", .type = &text, .at = AT(job_host, user), .help = "The user to log in as"},    \
-        {.name = "port",                                                                           \
-         .type = &port,                                                                            \
-         .at = AT(job_host, port),                                                                 \
-         .def = "22",                                                                              \
-         .help = "The port of its SSH server"},                                                    \
-        {.name = "slots",                                                                          \
-         .type = &slots,                                                                           \
-         .at = AT(job_host, slots),                                                                \
-         .help = "How many ranks it may run"},                                                     \
-        {.name = "gpus",                                                                           \
-         .type = &gpus,                                                                            \
-         .at = AT(job_host, gpus),                                                                 \
-         .help = "How many GPUs it has, or which may be used"},                                    \
-        {.name = "transport",                                                                      \
-         .type = &transport,                                                                       \
-         .at = AT(job_host, transport),                                                            \
-         .def = "ssh",                                                                             \
-         .help = "How it is reached: local is this machine, slurm is srun, command is any other"}, \
+    {KEY("user", text, AT(job_host, user), NULL, "The user to log in as")},                        \
+        {KEY("port", port, AT(job_host, port), "22", "The port of its SSH server")},               \
+        {KEY("slots", slots, AT(job_host, slots), NULL, "How many ranks it may run")},             \
+        {KEY("gpus", gpus, AT(job_host, gpus), NULL,                                               \
+             "How many GPUs it has, or which may be used")},                                       \
+        {KEY("transport", transport, AT(job_host, transport), "ssh",                               \
+             "How it is reached: local is this machine, slurm is srun, command is any other")},    \
     {                                                                                              \
-        .name = "workdir", .type = &absolute_path, .at = AT(job_host, workdir),                    \
-        .help = "The folder that its ranks start in"                                               \
+        KEY("workdir", absolute_path, AT(job_host, workdir), NULL,                                 \
+            "The folder that its ranks start in")                                                  \
     }
 
 static const struct schema_key default_keys[] = {HOST_KEYS, {0}};
 static const struct schema_type host_defaults = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = default_keys, LOC(job_host)};
 static const struct schema_key host_keys[] = {
-    {.name = "name",
-     .type = &host_pattern,
-     .at = AT(job_host, name),
-     .help = "Its name in plan, labels and messages; gpu[01-02] stands for several hosts",
+    {KEY("name", host_pattern, AT(job_host, name), NULL,
+         "Its name in plan, labels and messages; gpu[01-02] stands for several hosts"),
      .required = true},
-    {.name = "address",
-     .type = &text,
-     .at = AT(job_host, address),
-     .help = "Where it is reached, if not by its name"},
+    {KEY("address", text, AT(job_host, address), NULL, "Where it is reached, if not by its name")},
     HOST_KEYS,
     {0},
 };
@@ -168,14 +152,10 @@ static const struct schema_type nodes = {.kind = SCHEMA_LIST,
                                          .not_empty = true,
                                          .loc_at = NO_LOC};
 static const struct schema_key hosts_keys[] = {
-    {.name = "defaults",
-     .type = &host_defaults,
-     .at = AT(job_hosts, defaults),
-     .help = "What holds for every host that does not say otherwise"},
-    {.name = "nodes",
-     .type = &nodes,
-     .at = AT(job_hosts, nodes),
-     .help = "The hosts, in the order that ranks are placed on them",
+    {KEY("defaults", host_defaults, AT(job_hosts, defaults), NULL,
+         "What holds for every host that does not say otherwise")},
+    {KEY("nodes", nodes, AT(job_hosts, nodes), NULL,
+         "The hosts, in the order that ranks are placed on them"),
      .required = true},
     {0},
 };
@@ -202,34 +182,17 @@ static const struct schema_type retries = {
 static const struct schema_type parallel = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 1, .max = 1024};
 static const struct schema_key ssh_keys[] = {
-    {.name = "known_hosts",
-     .type = &known_hosts,
-     .at = AT(job_ssh, known_hosts),
-     .def = "strict",
-     .help = "What to do about a host key that is not known yet; there is never a prompt"},
-    {.name = "identity",
-     .type = &path,
-     .at = AT(job_ssh, identity),
-     .help = "The private key; without it, those that ssh would try"},
-    {.name = "config",
-     .type = &path,
-     .at = AT(job_ssh, config),
-     .help = "The configuration to follow; without it, ssh's"},
-    {.name = "connect_timeout",
-     .type = &time_out,
-     .at = AT(job_ssh, connect_timeout),
-     .def = "10s",
-     .help = "How long one attempt to connect and log in may take"},
-    {.name = "retries",
-     .type = &retries,
-     .at = AT(job_ssh, retries),
-     .def = "3",
-     .help = "How many more attempts after the first"},
-    {.name = "parallel",
-     .type = &parallel,
-     .at = AT(job_ssh, parallel),
-     .def = "32",
-     .help = "How many hosts to connect to at once"},
+    {KEY("known_hosts", known_hosts, AT(job_ssh, known_hosts), "strict",
+         "What to do about a host key that is not known yet; there is never a prompt")},
+    {KEY("identity", path, AT(job_ssh, identity), NULL,
+         "The private key; without it, those that ssh would try")},
+    {KEY("config", path, AT(job_ssh, config), NULL,
+         "The configuration to follow; without it, ssh's")},
+    {KEY("connect_timeout", time_out, AT(job_ssh, connect_timeout), "10s",
+         "How long one attempt to connect and log in may take")},
+    {KEY("retries", retries, AT(job_ssh, retries), "3", "How many more attempts after the first")},
+    {KEY("parallel", parallel, AT(job_ssh, parallel), "32",
+         "How many hosts to connect to at once")},
     {0},
 };
 static const struct schema_type ssh = {
@@ -244,12 +207,10 @@ static const struct schema_type interface = {
     .expects = "an interface name, a network such as 10.2.0.0/16, or default-route",
     .check = name_check_interface};
 static const struct schema_key network_keys[] = {
-    {.name = "interface",
-     .type = &interface,
-     .def = "default-route",
-     .help = "Where the ranks of different hosts meet: an interface's name, a network that one of "
-             "its addresses is in, or "
-             "default-route; resolved on each host, and the loopback when all ranks share one"},
+    {KEY("interface", interface, 0, "default-route",
+         "Where the ranks of different hosts meet: an interface's name, a network that one of its "
+         "addresses is in, or default-route; resolved on each host, and the loopback when all "
+         "ranks share one")},
     {0},
 };
 static const struct schema_type network = {
@@ -271,35 +232,18 @@ static const struct schema_choice bind_choices[] = {{"none", JOB_BIND_NONE, NOW}
                                                     {0}};
 static const struct schema_type bind = {.kind = SCHEMA_CHOICE, .choices = bind_choices};
 static const struct schema_key processes_keys[] = {
-    {.name = "count",
-     .type = &rank_count,
-     .at = AT(job_processes, count),
-     .help = "How many ranks",
-     .required = true,
+    {KEY("count", rank_count, AT(job_processes, count), NULL, "How many ranks"), .required = true,
      .example = "count: 4"},
-    {.name = "gpus_per_process",
-     .type = &gpu_count,
-     .at = AT(job_processes, gpus_per_process),
-     .def = "0",
-     .help = "How many GPUs each rank owns",
+    {KEY("gpus_per_process", gpu_count, AT(job_processes, gpus_per_process), "0",
+         "How many GPUs each rank owns"),
      .when = ONLY_DEFAULT},
-    {.name = "map",
-     .type = &map,
-     .at = AT(job_processes, map),
-     .def = "block",
-     .help =
-         "How ranks go to hosts: block fills one after the other, cyclic deals them out in turn"},
-    {.name = "bind",
-     .type = &bind,
-     .at = AT(job_processes, bind),
-     .def = "none",
-     .help = "What each rank is bound to: cpus_per_process cores of its own, the cores of one NUMA "
-             "node, or those near its GPUs"},
-    {.name = "cpus_per_process",
-     .type = &cpu_count,
-     .at = AT(job_processes, cpus_per_process),
-     .def = "1",
-     .help = "How many cores each rank gets with bind: core"},
+    {KEY("map", map, AT(job_processes, map), "block",
+         "How ranks go to hosts: block fills one after the other, cyclic deals them out in turn")},
+    {KEY("bind", bind, AT(job_processes, bind), "none",
+         "What each rank is bound to: cpus_per_process cores of its own, the cores of one NUMA "
+         "node, or those near its GPUs")},
+    {KEY("cpus_per_process", cpu_count, AT(job_processes, cpus_per_process), "1",
+         "How many cores each rank gets with bind: core")},
     {0},
 };
 static const struct schema_type processes = {
@@ -308,15 +252,10 @@ static const struct schema_type processes = {
 /* ---- backends ---- */
 
 static const struct schema_key backend_keys[] = {
-    {.name = "path",
-     .type = &path,
-     .at = AT(job_backend, path),
-     .help = "The shared object of a third-party backend, relative to this file; built-in ones "
-             "need none"},
-    {.name = "options",
-     .type = &options,
-     .at = AT(job_backend, options),
-     .help = "Handed to the backend as they are"},
+    {KEY("path", path, AT(job_backend, path), NULL,
+         "The shared object of a third-party backend, relative to this file; built-in ones need "
+         "none")},
+    {KEY("options", options, AT(job_backend, options), NULL, "Handed to the backend as they are")},
     {0},
 };
 static const struct schema_type backend = {.kind = SCHEMA_MAP,
@@ -335,18 +274,12 @@ static const struct schema_type backend_name = {
     .kind = SCHEMA_STR, .expects = "a backend's name", .check = name_check_backend};
 #define BY_MEMORY(member) (AT(job_group, member) - AT(job_group, backend))
 static const struct schema_key memory_keys[] = {
-    {.name = "host",
-     .type = &backend_name,
-     .at = BY_MEMORY(backend_host),
-     .help = "The backend for buffers in host memory",
-     .required = true,
-     .when = LATER},
-    {.name = "cuda",
-     .type = &backend_name,
-     .at = BY_MEMORY(backend_cuda),
-     .help = "The backend for buffers in GPU memory",
-     .required = true,
-     .when = LATER},
+    {KEY("host", backend_name, BY_MEMORY(backend_host), NULL,
+         "The backend for buffers in host memory"),
+     .required = true, .when = LATER},
+    {KEY("cuda", backend_name, BY_MEMORY(backend_cuda), NULL,
+         "The backend for buffers in GPU memory"),
+     .required = true, .when = LATER},
     {0},
 };
 static const struct schema_type backend_by_memory = {
@@ -364,46 +297,23 @@ static const struct schema_choice check_choices[] = {{"async", JOB_CHECK_ASYNC, 
                                                      {0}};
 static const struct schema_type check = {.kind = SCHEMA_CHOICE, .choices = check_choices};
 static const struct schema_key group_keys[] = {
-    {.name = "ranks",
-     .type = &ranks,
-     .at = AT(job_group, ranks),
-     .def = "all",
-     .help = "Its members; their order is the order of group ranks"},
-    {.name = "world_size",
-     .type = &rank_count,
-     .at = AT(job_group, world_size),
-     .help = "How many members there must be, as a check on ranks"},
-    {.name = "backend",
-     .type = &group_backend,
-     .at = AT(job_group, backend),
-     .def = "auto",
-     .help = "What carries its operations; auto chooses by GPUs and hosts; {host: ..., cuda: ...} "
-             "by where a buffer lives"},
-    {.name = "gpus_per_process",
-     .type = &gpu_count,
-     .at = AT(job_group, gpus_per_process),
-     .def = "0",
-     .help = "How many GPUs each member brings",
+    {KEY("ranks", ranks, AT(job_group, ranks), "all",
+         "Its members; their order is the order of group ranks")},
+    {KEY("world_size", rank_count, AT(job_group, world_size), NULL,
+         "How many members there must be, as a check on ranks")},
+    {KEY("backend", group_backend, AT(job_group, backend), "auto",
+         "What carries its operations; auto chooses by GPUs and hosts; {host: ..., cuda: ...} by "
+         "where a buffer lives")},
+    {KEY("gpus_per_process", gpu_count, AT(job_group, gpus_per_process), "0",
+         "How many GPUs each member brings"),
      .when = ONLY_DEFAULT},
-    {.name = "timeout",
-     .type = &time_out,
-     .at = AT(job_group, timeout),
-     .def = "10m",
-     .help = "How long one operation may take"},
-    {.name = "split",
-     .type = &split,
-     .at = AT(job_group, split),
-     .help = "host: one group per host, named NAME/HOST"},
-    {.name = "check",
-     .type = &check,
-     .at = AT(job_group, check),
-     .def = "async",
-     .help = "How ranks that disagree about a call are found: beside the operations, before each "
-             "one, or not at all"},
-    {.name = "options",
-     .type = &options,
-     .at = AT(job_group, options),
-     .help = "Handed to the backend as they are; they come before the backend's own"},
+    {KEY("timeout", time_out, AT(job_group, timeout), "10m", "How long one operation may take")},
+    {KEY("split", split, AT(job_group, split), NULL, "host: one group per host, named NAME/HOST")},
+    {KEY("check", check, AT(job_group, check), "async",
+         "How ranks that disagree about a call are found: beside the operations, before each one, "
+         "or not at all")},
+    {KEY("options", options, AT(job_group, options), NULL,
+         "Handed to the backend as they are; they come before the backend's own")},
     {0},
 };
 static const struct schema_type group = {.kind = SCHEMA_MAP,
@@ -421,15 +331,8 @@ static const struct schema_type groups = {.kind = SCHEMA_NAMED,
 static const struct schema_type params = {.kind = SCHEMA_PAIRS,
                                           .expects = "a mapping of names to values"};
 static const struct schema_key override_keys[] = {
-    {.name = "ranks",
-     .type = &ranks,
-     .at = AT(job_override, ranks),
-     .help = "Which ranks",
-     .required = true},
-    {.name = "params",
-     .type = &params,
-     .at = AT(job_override, params),
-     .help = "What differs for them",
+    {KEY("ranks", ranks, AT(job_override, ranks), NULL, "Which ranks"), .required = true},
+    {KEY("params", params, AT(job_override, params), NULL, "What differs for them"),
      .required = true},
     {0},
 };
@@ -447,43 +350,23 @@ static const struct schema_type group_name = {.kind = SCHEMA_STR,
 static const struct schema_type group_names = {
     .kind = SCHEMA_LIST, .expects = "a list of group names", .item = &group_name, LOC(job_strs)};
 static const struct schema_key workload_keys[] = {
-    {.name = "name",
-     .type = &text,
-     .at = AT(job_workload, name),
-     .help = "Its name in messages; default: the plugin's"},
-    {.name = "plugin",
-     .type = &path,
-     .at = AT(job_workload, plugin),
-     .help = "The shared object: a path relative to this file, or the bare name of an installed "
-             "workload",
-     .required = true,
-     .example = "plugin: hello"},
-    {.name = "ranks",
-     .type = &ranks,
-     .at = AT(job_workload, ranks),
-     .def = "all",
-     .help = "Which ranks run it"},
-    {.name = "groups",
-     .type = &group_names,
-     .at = AT(job_workload, groups),
-     .help = "The groups it may use; default: all that a rank is in"},
-    {.name = "params",
-     .type = &params,
-     .at = AT(job_workload, params),
-     .help = "Its parameters, checked against its own table"},
-    {.name = "per_ranks",
-     .type = &overrides,
-     .at = AT(job_workload, overrides),
-     .help = "Parameters that differ for some of its ranks; later entries win"},
-    {.name = "timeout",
-     .type = &time_out,
-     .at = AT(job_workload, timeout),
-     .help = "How long it may run; default: no limit"},
-    {.name = "background",
-     .type = &flag,
-     .at = AT(job_workload, background),
-     .def = "false",
-     .help = "Whether it runs beside the others and is stopped when they are done"},
+    {KEY("name", text, AT(job_workload, name), NULL,
+         "Its name in messages; default: the plugin's")},
+    {KEY("plugin", path, AT(job_workload, plugin), NULL,
+         "The shared object: a path relative to this file, or the bare name of an installed "
+         "workload"),
+     .required = true, .example = "plugin: hello"},
+    {KEY("ranks", ranks, AT(job_workload, ranks), "all", "Which ranks run it")},
+    {KEY("groups", group_names, AT(job_workload, groups), NULL,
+         "The groups it may use; default: all that a rank is in")},
+    {KEY("params", params, AT(job_workload, params), NULL,
+         "Its parameters, checked against its own table")},
+    {KEY("per_ranks", overrides, AT(job_workload, overrides), NULL,
+         "Parameters that differ for some of its ranks; later entries win")},
+    {KEY("timeout", time_out, AT(job_workload, timeout), NULL,
+         "How long it may run; default: no limit")},
+    {KEY("background", flag, AT(job_workload, background), "false",
+         "Whether it runs beside the others and is stopped when they are done")},
     {0},
 };
 static const struct schema_type workload = {.kind = SCHEMA_MAP,
@@ -518,23 +401,14 @@ static const struct schema_type env_values = {.kind = SCHEMA_PAIRS,
                                               .check = check_template,
                                               .check_key = name_check_env};
 static const struct schema_key env_keys[] = {
-    {.name = "pass",
-     .type = &env_patterns,
-     .at = AT(job_env, pass),
-     .help = "Variables that ranks get from collrun's environment; * stands for any letters"},
-    {.name = "set",
-     .type = &env_values,
-     .at = AT(job_env, set),
-     .help = "Variables with their values, which may hold {rank} {local_rank} {host} {run_id} "
-             "{attempt}"},
-    {.name = "unset",
-     .type = &env_names,
-     .at = AT(job_env, unset),
-     .help = "Variables that ranks shall not see"},
-    {.name = "secrets",
-     .type = &env_names,
-     .at = AT(job_env, secrets),
-     .help = "Variables that are passed like those of pass, must be set, and are shown nowhere"},
+    {KEY("pass", env_patterns, AT(job_env, pass), NULL,
+         "Variables that ranks get from collrun's environment; * stands for any letters")},
+    {KEY("set", env_values, AT(job_env, set), NULL,
+         "Variables with their values, which may hold {rank} {local_rank} {host} {run_id} "
+         "{attempt}")},
+    {KEY("unset", env_names, AT(job_env, unset), NULL, "Variables that ranks shall not see")},
+    {KEY("secrets", env_names, AT(job_env, secrets), NULL,
+         "Variables that are passed like those of pass, must be set, and are shown nowhere")},
     {0},
 };
 static const struct schema_type env = {
@@ -543,30 +417,16 @@ static const struct schema_type env = {
 /* ---- timeouts ---- */
 
 static const struct schema_key timeouts_keys[] = {
-    {.name = "start",
-     .type = &time_out,
-     .at = AT(job_timeouts, start),
-     .def = "2m",
-     .help = "Until every rank has loaded its plugins, formed its groups and returned from init"},
-    {.name = "rendezvous",
-     .type = &time_out,
-     .at = AT(job_timeouts, rendezvous),
-     .def = "2m",
-     .help = "Until one group has formed"},
-    {.name = "run",
-     .type = &time_out,
-     .at = AT(job_timeouts, run),
-     .help = "How long the workloads may run; default: no limit"},
-    {.name = "stall",
-     .type = &time_out,
-     .at = AT(job_timeouts, stall),
-     .help = "How long a group may stand still before its job is diagnosed",
+    {KEY("start", time_out, AT(job_timeouts, start), "2m",
+         "Until every rank has loaded its plugins, formed its groups and returned from init")},
+    {KEY("rendezvous", time_out, AT(job_timeouts, rendezvous), "2m", "Until one group has formed")},
+    {KEY("run", time_out, AT(job_timeouts, run), NULL,
+         "How long the workloads may run; default: no limit")},
+    {KEY("stall", time_out, AT(job_timeouts, stall), NULL,
+         "How long a group may stand still before its job is diagnosed"),
      .when = LATER},
-    {.name = "grace",
-     .type = &duration,
-     .at = AT(job_timeouts, grace),
-     .def = "5s",
-     .help = "Between the request to end and the kill"},
+    {KEY("grace", duration, AT(job_timeouts, grace), "5s",
+         "Between the request to end and the kill")},
     {0},
 };
 static const struct schema_type timeouts = {
@@ -597,28 +457,16 @@ static const struct schema_type exit_codes = {.kind = SCHEMA_LIST,
                                               .not_empty = true,
                                               LOC(job_nums)};
 static const struct schema_key when_keys[] = {
-    {.name = "cause",
-     .type = &cause,
-     .at = AT(job_rule, cause),
-     .help = "What ended the rank that failed first"},
-    {.name = "exit_code",
-     .type = &exit_codes,
-     .at = AT(job_rule, exit_code),
-     .help = "Its exit code, any of these"},
+    {KEY("cause", cause, AT(job_rule, cause), NULL, "What ended the rank that failed first")},
+    {KEY("exit_code", exit_codes, AT(job_rule, exit_code), NULL, "Its exit code, any of these")},
     {0},
 };
 static const struct schema_type when = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = when_keys, .loc_at = NO_LOC};
 static const struct schema_key rule_keys[] = {
-    {.name = "when",
-     .type = &when,
-     .help = "What the failure must have been; all that is written must hold",
+    {KEY("when", when, 0, NULL, "What the failure must have been; all that is written must hold"),
      .required = true},
-    {.name = "action",
-     .type = &action,
-     .at = AT(job_rule, action),
-     .help = "What to do then",
-     .required = true},
+    {KEY("action", action, AT(job_rule, action), NULL, "What to do then"), .required = true},
     {0},
 };
 static const struct schema_type rule = {.kind = SCHEMA_MAP,
@@ -631,31 +479,17 @@ static const struct schema_type rules = {
 static const struct schema_type restarts = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 0, .max = 1000};
 static const struct schema_key failure_keys[] = {
-    {.name = "action",
-     .type = &action,
-     .at = AT(job_on_failure, action),
-     .def = "stop",
-     .help = "What to do when a rank fails: stop the others, let them continue, or restart the "
-             "whole job"},
-    {.name = "max_restarts",
-     .type = &restarts,
-     .at = AT(job_on_failure, max_restarts),
-     .def = "2",
-     .help = "How often in a row a job that ran for less than min_uptime is restarted"},
-    {.name = "backoff",
-     .type = &duration,
-     .at = AT(job_on_failure, backoff),
-     .def = "1s",
-     .help = "The pause before the first restart; it doubles each time, up to a minute"},
-    {.name = "min_uptime",
-     .type = &duration,
-     .at = AT(job_on_failure, min_uptime),
-     .def = "30s",
-     .help = "A job that ran for this long before it failed starts the count of restarts afresh"},
-    {.name = "rules",
-     .type = &rules,
-     .at = AT(job_on_failure, rules),
-     .help = "What to do for some causes; the first rule that holds decides"},
+    {KEY("action", action, AT(job_on_failure, action), "stop",
+         "What to do when a rank fails: stop the others, let them continue, or restart the whole "
+         "job")},
+    {KEY("max_restarts", restarts, AT(job_on_failure, max_restarts), "2",
+         "How often in a row a job that ran for less than min_uptime is restarted")},
+    {KEY("backoff", duration, AT(job_on_failure, backoff), "1s",
+         "The pause before the first restart; it doubles each time, up to a minute")},
+    {KEY("min_uptime", duration, AT(job_on_failure, min_uptime), "30s",
+         "A job that ran for this long before it failed starts the count of restarts afresh")},
+    {KEY("rules", rules, AT(job_on_failure, rules), NULL,
+         "What to do for some causes; the first rule that holds decides")},
     {0},
 };
 static const struct schema_type on_failure = {
@@ -666,46 +500,26 @@ static const struct schema_type on_failure = {
 static const struct schema_type run_template = {
     .kind = SCHEMA_STR, .expects = "a path", .check = check_run_template};
 static const struct schema_key console_keys[] = {
-    {.name = "ranks",
-     .type = &ranks,
-     .at = AT(job_console, ranks),
-     .def = "all",
-     .help = "Whose output is shown"},
-    {.name = "label",
-     .type = &template_text,
-     .at = AT(job_console, label),
-     .def = "[{rank}]",
-     .help = "What stands before each line; empty: nothing"},
-    {.name = "timestamps",
-     .type = &flag,
-     .at = AT(job_console, timestamps),
-     .def = "false",
-     .help = "Whether each line shows its time"},
-    {.name = "fold",
-     .type = &flag,
-     .at = AT(job_console, fold),
-     .def = "false",
-     .help = "Whether a line that several ranks print is shown once",
+    {KEY("ranks", ranks, AT(job_console, ranks), "all", "Whose output is shown")},
+    {KEY("label", template_text, AT(job_console, label), "[{rank}]",
+         "What stands before each line; empty: nothing")},
+    {KEY("timestamps", flag, AT(job_console, timestamps), "false",
+         "Whether each line shows its time")},
+    {KEY("fold", flag, AT(job_console, fold), "false",
+         "Whether a line that several ranks print is shown once"),
      .when = ONLY_DEFAULT},
     {0},
 };
 static const struct schema_type console = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = console_keys, LOC(job_console)};
 static const struct schema_key logging_keys[] = {
-    {.name = "dir",
-     .type = &run_template,
-     .at = AT(job_logging, dir),
-     .help = "The folder that takes result, events and output; may hold {run_id}; default: nothing "
-             "is written"},
-    {.name = "console",
-     .type = &console,
-     .at = AT(job_logging, console),
-     .help = "What the ranks' output looks like on collrun's stdout and stderr"},
-    {.name = "max_file",
-     .type = &size,
-     .at = AT(job_logging, max_file),
-     .def = "256MiB",
-     .help = "How much of one rank's output a file keeps"},
+    {KEY("dir", run_template, AT(job_logging, dir), NULL,
+         "The folder that takes result, events and output; may hold {run_id}; default: nothing is "
+         "written")},
+    {KEY("console", console, AT(job_logging, console), NULL,
+         "What the ranks' output looks like on collrun's stdout and stderr")},
+    {KEY("max_file", size, AT(job_logging, max_file), "256MiB",
+         "How much of one rank's output a file keeps")},
     {0},
 };
 static const struct schema_type logging = {
@@ -719,64 +533,29 @@ static const struct schema_type version = {.kind = SCHEMA_INT,
                                            .max = 1,
                                            .range = "this build reads version 1"};
 static const struct schema_key job_keys[] = {
-    {.name = "version",
-     .type = &version,
-     .at = AT(job, version),
-     .help = "The version of this format",
-     .required = true,
-     .example = "version: 1"},
-    {.name = "name",
-     .type = &text,
-     .at = AT(job, name),
-     .help = "The job's name; default: the file's, without .yaml"},
-    {.name = "hosts",
-     .type = &hosts,
-     .at = AT(job, hosts),
-     .help = "Where ranks run; default: this machine"},
-    {.name = "ssh",
-     .type = &ssh,
-     .at = AT(job, ssh),
-     .help = "How hosts are reached by SSH"},
-    {.name = "stage",
-     .type = &stage,
-     .at = AT(job, stage),
-     .def = "auto",
-     .help = "Whether this build is sent to hosts that lack it"},
-    {.name = "network",
-     .type = &network,
-     .at = AT(job, interface),
-     .help = "Which network the ranks use"},
-    {.name = "processes",
-     .type = &processes,
-     .at = AT(job, processes),
-     .help = "How many ranks there are, and where they go",
-     .required = true,
-     .example = "processes: {count: 4}"},
-    {.name = "backends",
-     .type = &backends,
-     .at = AT(job, backends),
-     .help = "Backends from elsewhere, and options of any"},
-    {.name = "groups",
-     .type = &groups,
-     .at = AT(job, groups),
-     .help = "The named collective groups; a group world of all ranks is there even if it is not "
-             "named"},
-    {.name = "workloads",
-     .type = &workloads,
-     .at = AT(job, workloads),
-     .help = "What the ranks run; a rank that several name runs them at the same time",
-     .required = true,
-     .example = "workloads: [{plugin: hello}]"},
-    {.name = "env", .type = &env, .at = AT(job, env), .help = "The environment of the ranks"},
-    {.name = "timeouts", .type = &timeouts, .at = AT(job, timeouts), .help = "When to give up"},
-    {.name = "on_failure",
-     .type = &on_failure,
-     .at = AT(job, on_failure),
-     .help = "What to do when a rank fails"},
-    {.name = "logging",
-     .type = &logging,
-     .at = AT(job, logging),
-     .help = "What is shown and what is kept"},
+    {KEY("version", version, AT(job, version), NULL, "The version of this format"),
+     .required = true, .example = "version: 1"},
+    {KEY("name", text, AT(job, name), NULL, "The job's name; default: the file's, without .yaml")},
+    {KEY("hosts", hosts, AT(job, hosts), NULL, "Where ranks run; default: this machine")},
+    {KEY("ssh", ssh, AT(job, ssh), NULL, "How hosts are reached by SSH")},
+    {KEY("stage", stage, AT(job, stage), "auto",
+         "Whether this build is sent to hosts that lack it")},
+    {KEY("network", network, AT(job, interface), NULL, "Which network the ranks use")},
+    {KEY("processes", processes, AT(job, processes), NULL,
+         "How many ranks there are, and where they go"),
+     .required = true, .example = "processes: {count: 4}"},
+    {KEY("backends", backends, AT(job, backends), NULL,
+         "Backends from elsewhere, and options of any")},
+    {KEY("groups", groups, AT(job, groups), NULL,
+         "The named collective groups; a group world of all ranks is there even if it is not "
+         "named")},
+    {KEY("workloads", workloads, AT(job, workloads), NULL,
+         "What the ranks run; a rank that several name runs them at the same time"),
+     .required = true, .example = "workloads: [{plugin: hello}]"},
+    {KEY("env", env, AT(job, env), NULL, "The environment of the ranks")},
+    {KEY("timeouts", timeouts, AT(job, timeouts), NULL, "When to give up")},
+    {KEY("on_failure", on_failure, AT(job, on_failure), NULL, "What to do when a rank fails")},
+    {KEY("logging", logging, AT(job, logging), NULL, "What is shown and what is kept")},
     {0},
 };
 const struct schema_type schema_job = {.kind = SCHEMA_MAP,
