@@ -58,6 +58,9 @@ static int refuse(const struct collrun_group *g, const struct collrun_call *call
     return error_wrap(status, g->name, 0, where);
 }
 
+/* More than any later version of struct collrun_call will have. */
+enum { MOST_CALL_BYTES = 4096 };
+
 #define INVALID(g, call, ...) refuse((g), (call), COLLRUN_ERR_INVALID, __VA_ARGS__)
 
 /* ---- meaning ---- */
@@ -210,7 +213,7 @@ static int measure(const struct collrun_group *g, const struct collrun_call *cal
     b->lo = hi ? lo * es : 0;
     b->hi = hi * es;
     if (hi && !b->base)
-        return INVALID(g, call, "the %s buffer is NULL", b->what);
+        return INVALID(g, call, "the %s buffer is NULL", b->received ? "receive" : "send");
     return COLLRUN_OK;
 }
 
@@ -378,10 +381,10 @@ int call_import(const struct collrun_group *g, const struct collrun_call *theirs
     if (!theirs)
         return error_set(COLLRUN_ERR_INVALID, "group %s: the call is NULL", g->name);
     if (theirs->size < offsetof(struct collrun_call, timeout_ns) + sizeof theirs->timeout_ns ||
-        theirs->size > 4096)
-        return error_set(COLLRUN_ERR_INVALID,
-                         "group %s: a call of %u bytes; COLLRUN_CALL(kind) fills in the right size",
-                         g->name, theirs->size);
+        theirs->size > MOST_CALL_BYTES)
+        return INVALID(g, theirs,
+                       "a call structure of %u bytes; COLLRUN_CALL(kind) fills in the right size",
+                       theirs->size);
     *out = (struct collrun_call){0};
     memcpy(out, theirs, theirs->size < sizeof *out ? theirs->size : sizeof *out);
     out->size = (uint32_t)sizeof *out;

@@ -22,6 +22,10 @@
 
 enum { SPIN_ROUNDS = 64, YIELD_ROUNDS = 1000, SLEEP_NS = 50000, LONGEST_NAP_NS = 2000000 };
 
+/* How long the worker leaves a batch of messages open: as long as a thread that has more to add may
+ * have lost its core. */
+enum { BATCH_QUIET_NS = 100000000, BATCH_LONGEST_NS = 1000000000 };
+
 /* ---- finishing ---- */
 
 static void finish(struct collrun_request *r, int status)
@@ -289,16 +293,28 @@ void lane_wait(struct collrun_request *r)
 
 /* ---- the worker ---- */
 
+static void wait_until(struct lane *lane, uint64_t ns)
+{
+    struct timespec at = {.tv_sec = (time_t)(ns / 1000000000u),
+                          .tv_nsec = (long)(ns % 1000000000u)};
+    pthread_cond_timedwait(&lane->changed, &lane->lock, &at);
+}
+
 /* Longer and longer, while nothing moves; ended by any change. */
 static void nap(struct lane *lane, unsigned round)
 {
-    struct timespec at;
-    long ns = round < 8 ? SLEEP_NS << round : LONGEST_NAP_NS;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&lane->changed, &lane->lock, &at);
+    uint64_t ns = round < 8 ? (uint64_t)SLEEP_NS << round : LONGEST_NAP_NS;
+    wait_until(lane, now_ns() + (ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS));
+}
+
+/* When the batch at the head of the queue may run without a waiter; 0: now. */
+static uint64_t batch_due(const struct lane *lane)
+{
+    if (lane->group->backend->has_start || !lane->queue || !is_message(lane->queue) ||
+        lane->stopping)
+        return 0;
+    uint64_t latest = lane->queue->submitted_ns + BATCH_LONGEST_NS;
+    return lane->last_ns + BATCH_QUIET_NS < latest ? lane->last_ns + BATCH_QUIET_NS : latest;
 }
 
 static void *work(void *arg)
@@ -312,6 +328,11 @@ static void *work(void *arg)
             pthread_cond_wait(&lane->changed, &lane->lock);
         if (lane->stopping && !turn_is_free(lane))
             break;
+        uint64_t due = batch_due(lane);
+        if (now_ns() < due) {
+            wait_until(lane, due);
+            continue;
+        }
         idle = take_turn(lane, true) ? 0 : idle + 1;
         if (idle && !lane->waiters)
             nap(lane, idle);
@@ -359,6 +380,7 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     record_begin(r->group->record[group_lane_of(call->kind)], call, r->number,
                  call->count * dtype_size(call->dtype));
     pthread_mutex_lock(&lane->lock);
+    r->submitted_ns = lane->last_ns = now_ns();
     *lane->queue_end = r;
     lane->queue_end = &r->next;
     bool has_start = lane->group->backend->has_start;

@@ -8,7 +8,9 @@
  *
  * Whoever holds the turn takes requests off the queue. A backend with start and test gets them all
  * started, and then asked in turn. For one with exec alone, a collective runs by itself, and
- * neighbouring point-to-point requests run as one batch, in which they progress together.
+ * neighbouring messages run as one batch, in which they progress together. What comes while a batch
+ * runs has to wait for it, so the worker leaves a batch of messages open until nothing has been
+ * added for a while; a waiter closes it at once.
  */
 #ifndef ENGINE_LANE_H
 #define ENGINE_LANE_H
@@ -26,7 +28,8 @@ struct collrun_request {
     struct lane *lane;
     struct collrun_call *calls; /* copies, with their count arrays, in this very allocation */
     uint32_t ncalls;
-    uint64_t number;              /* of the operation in its group */
+    uint64_t number; /* of the operation in its group */
+    uint64_t submitted_ns;
     uint64_t deadline_ns;         /* when the engine steps in, should the backend not */
     void *handle;                 /* the backend's, while it is started */
     bool needs_exec;              /* start cannot do it */
@@ -45,6 +48,7 @@ struct lane {
     pthread_cond_t changed;                     /* on CLOCK_MONOTONIC */
     struct collrun_request *queue, **queue_end; /* not started yet */
     struct collrun_request *flying;             /* started */
+    uint64_t last_ns;                           /* when the last request came */
     bool taken;                                 /* somebody has the turn */
     unsigned waiters;                           /* threads that make progress while they wait */
     bool stopping, has_worker;

@@ -155,6 +155,8 @@ static const struct row rows[] = {
         .recv = AT(1), .recvcounts = twos),
     BAD("reduce_scatterv counts", "the array of receive counts is NULL", COLLRUN_REDUCE_SCATTERV,
         I32, .send = AT(0), .recv = AT(50)),
+    BAD("reduce_scatterv send", "the send buffer is NULL", COLLRUN_REDUCE_SCATTERV, I32,
+        .recv = AT(2), .recvcounts = twos),
     GOOD("alltoallv", COLLRUN_ALLTOALLV, I32, .send = AT(100), .sendcounts = twos, .recv = AT(0),
          .recvcounts = twos, .recvdispls = back),
     BAD("alltoallv overlap", "overlap", COLLRUN_ALLTOALLV, I32, .send = AT(0), .sendcounts = twos,
