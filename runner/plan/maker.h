@@ -15,6 +15,9 @@ struct maker {
     struct arena *arena;
     struct desc *desc;
     struct diag_list *diags;
+    uint64_t members; /* of all rank sets so far */
+    uint32_t *seen;   /* by rank: the last set, numbered by `sets`, that held it */
+    uint32_t sets;
 };
 
 void maker_note(struct maker *m, const struct diag *d);

@@ -10,28 +10,58 @@
 
 #include <string.h>
 
+/* What a description can hold and still be sent in one frame. */
+enum { MEMBERS_MAX = 8 << 20 };
+
 void maker_note(struct maker *m, const struct diag *d)
 {
     diag_list_add(m->diags, d);
 }
 
+/* Whether `n` more members still fit; the first that do not are reported. */
+static bool count_members(struct maker *m, uint64_t n)
+{
+    bool before = m->members <= MEMBERS_MAX;
+    m->members += n;
+    if (m->members <= MEMBERS_MAX)
+        return true;
+    if (before) {
+        struct diag d;
+        diag_at(&d, m->job->processes.count.loc,
+                "groups and workloads have more than %d members together", MEMBERS_MAX);
+        maker_note(m, &d);
+    }
+    return false;
+}
+
+static void add_rank(struct maker *m, uint64_t rank, struct desc_ranks *out)
+{
+    if (m->seen[rank] == m->sets)
+        return;
+    m->seen[rank] = m->sets;
+    out->items[out->n++] = (uint32_t)rank;
+}
+
 void maker_ranks(struct maker *m, const struct job_ranks *ranks, struct desc_ranks *out)
 {
     uint32_t count = m->desc->nranks;
-    bool *seen = arena_calloc(m->arena, count, sizeof *seen);
-    *out = (struct desc_ranks){.items = arena_calloc(m->arena, count, sizeof *out->items)};
-    if (!seen || !out->items)
+    uint64_t most = ranks->all ? count : 0;
+    for (uint32_t i = 0; i < ranks->n; i++)
+        most += parse_range_count(&ranks->parts[i].range);
+    most = most < count ? most : count;
+    *out = (struct desc_ranks){0};
+    if (!m->seen)
+        m->seen = arena_calloc(m->arena, count, sizeof *m->seen);
+    out->items = count_members(m, most) ? arena_calloc(m->arena, most, sizeof *out->items) : NULL;
+    if (!m->seen || !out->items)
         return;
+    m->sets++;
     for (uint32_t rank = 0; ranks->all && rank < count; rank++)
-        out->items[out->n++] = rank;
+        add_rank(m, rank, out);
     for (uint32_t i = 0; i < ranks->n; i++) {
         const struct parse_range *range = &ranks->parts[i].range;
-        for (uint64_t rank = range->first; rank <= range->last && rank < count;
-             rank += range->step) {
-            if (!seen[rank])
-                out->items[out->n++] = (uint32_t)rank;
-            seen[rank] = true;
-        }
+        for (uint64_t rank = range->first; rank <= range->last && rank < count; rank += range->step)
+            add_rank(m, rank, out);
     }
 }
 
