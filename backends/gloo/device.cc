@@ -8,7 +8,10 @@
 
 #include <gloo/transport/tcp/attr.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -17,6 +20,27 @@ namespace collrun_gloo
 {
 
 namespace tcp = gloo::transport::tcp;
+
+/* Gloo looks addresses up and leaks when that fails, so what would fail is refused before. */
+static void check_address(const std::string &address)
+{
+    struct addrinfo hints = {}, *list = nullptr;
+    hints.ai_flags = AI_NUMERICHOST;
+    hints.ai_socktype = SOCK_STREAM;
+    const int found = getaddrinfo(address.c_str(), nullptr, &hints, &list);
+    if (found != 0)
+        throw failure{COLLRUN_ERR_INVALID, no_peer,
+                      format("address \"%s\": %s", address.c_str(), gai_strerror(found))};
+    const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool bound = fd >= 0 && bind(fd, list->ai_addr, list->ai_addrlen) == 0;
+    const int error = errno;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(list);
+    if (!bound)
+        throw failure{COLLRUN_ERR_SYSTEM, no_peer,
+                      format("address %s: %s", address.c_str(), std::strerror(error))};
+}
 
 std::shared_ptr<gloo::transport::Device> devices::get(const char *address, const char *interface)
 {
@@ -30,6 +54,8 @@ std::shared_ptr<gloo::transport::Device> devices::get(const char *address, const
     std::lock_guard<std::mutex> guard(lock);
     auto &device = known[attr.hostname + "%" + attr.iface];
     if (!device) {
+        if (!attr.hostname.empty())
+            check_address(attr.hostname);
         quiet_signals quiet;
         device = tcp::CreateDevice(attr);
     }

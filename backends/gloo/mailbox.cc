@@ -85,7 +85,8 @@ void mailbox::flush()
 
 /* ---- receiving ---- */
 
-/* Posts what is free. Half a ring at a time: notices that travel together cost one wake-up. */
+/* Posts what is free. Half a ring at a time: notices that travel together cost one wake-up. A peer
+ * that closes meanwhile needs no more receives; one that is posted already tells what has come. */
 void mailbox::listen(int peer)
 {
     box &b = boxes_[static_cast<size_t>(peer)];
@@ -95,14 +96,20 @@ void mailbox::listen(int peer)
     }
     if (b.posted - b.taken > entries / 2)
         return;
-    for (; b.posted - b.taken < entries; b.posted++)
-        group_.net().recv(*b.in, peer, slot_mailbox, (b.posted % entries) * entry_len_, entry_len_);
+    try {
+        for (; b.posted - b.taken < entries; b.posted++)
+            group_.net().recv(*b.in, peer, slot_mailbox, (b.posted % entries) * entry_len_,
+                              entry_len_);
+    } catch (const failure &f) {
+        if (f.status == COLLRUN_ERR_ABORTED || b.posted == b.taken)
+            throw;
+    }
 }
 
 const char *mailbox::take(int peer, const signature &expected)
 {
     box &b = boxes_[static_cast<size_t>(peer)];
-    if (!b.in)
+    if (b.posted == b.taken)
         listen(peer);
     group_.await(*b.in, mesh::receiving, {peer, nullptr});
     const char *at = entry(b.in_memory, b.taken);
@@ -113,17 +120,11 @@ const char *mailbox::take(int peer, const signature &expected)
     return at + sizeof(head);
 }
 
-/* A peer that has closed meanwhile needs no new receives; whoever still wants something from it
- * finds out in take(). */
 void mailbox::drop(int peer)
 {
-    boxes_[static_cast<size_t>(peer)].taken++;
-    try {
+    box &b = boxes_[static_cast<size_t>(peer)];
+    if (++b.taken != b.posted) /* else whoever wants more finds out in take() */
         listen(peer);
-    } catch (const failure &f) {
-        if (f.status == COLLRUN_ERR_ABORTED)
-            throw;
-    }
 }
 
 } // namespace collrun_gloo

@@ -50,6 +50,8 @@ std::unique_ptr<buffer> mesh::make_buffer(void *ptr, size_t len)
 
 void mesh::send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 {
+    if (aborted())
+        throw abort_failure();
     sent_to_[static_cast<size_t>(peer)] = true;
     try {
         b.send(peer, slot, offset, len);
@@ -60,6 +62,8 @@ void mesh::send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 
 void mesh::recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 {
+    if (aborted())
+        throw abort_failure();
     try {
         b.recv(peer, slot, offset, len);
     } catch (const std::exception &e) {
@@ -152,6 +156,20 @@ void mesh::retract() noexcept
     poke_at_.store(0);
 }
 
+/* Gloo prefers the exception of a broken connection to a message that came just before it; asked
+ * again, it gives the message. */
+bool mesh::wait_in_gloo(buffer &b, direction d, int *from)
+{
+    for (bool again = false;; again = true) {
+        try {
+            return d == receiving ? b.waitRecv(from, forever) : b.waitSend(nullptr, forever);
+        } catch (const std::exception &) {
+            if (again)
+                throw;
+        }
+    }
+}
+
 bool mesh::wait(buffer &b, direction d, const awaited &who, uint64_t until, int *from)
 {
     struct retractor {
@@ -166,9 +184,7 @@ bool mesh::wait(buffer &b, direction d, const awaited &who, uint64_t until, int 
         watch_.wake_if_asleep();
         try {
             const retractor at_end{*this};
-            const bool done =
-                d == receiving ? b.waitRecv(from, forever) : b.waitSend(nullptr, forever);
-            if (done)
+            if (wait_in_gloo(b, d, from))
                 return true;
         } catch (const std::exception &e) {
             rethrow(who, e.what());

@@ -110,6 +110,7 @@ class mesh : public watched
     void connect_peer(int peer, const std::vector<char> &address);
     failure lost(int peer, const char *what) const;
     [[noreturn]] void rethrow(const awaited &who, const char *what);
+    bool wait_in_gloo(buffer &b, direction d, int *from);
     void publish(buffer *b, uint64_t until);
     void retract() noexcept;
     void poke() noexcept;

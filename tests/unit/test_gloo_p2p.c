@@ -471,7 +471,7 @@ static int disagree(struct rig_rank *r)
     RIG_CHECK(r, status == COLLRUN_ERR_MISMATCH);
     RIG_CHECK(r, strstr(rig_error(), "send(") && strstr(rig_error(), "recv("));
     RIG_CHECK(r, strstr(rig_error(), r->rank == 0 ? "rank 1 (" : "rank 0 ("));
-    RIG_CHECK(r, waited < 500 * MS);
+    RIG_CHECK(r, waited < 2000 * MS);
     char more = 0;
     RIG_CHECK(r, send_to(r, &more, 1, 1 - r->rank, 9) == COLLRUN_ERR_MISMATCH);
     return 0;
