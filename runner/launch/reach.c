@@ -181,6 +181,8 @@ static void fail_early(struct reach_host *h)
     char why[700];
     diag_init(&d);
     if (h->stream.ssh && transport_ssh_why(h->stream.ssh, &d)) {
+        if (h->stage.noise[0] && !d.hint[0])
+            diag_hint(&d, "the last line it printed was: %.200s", h->stage.noise);
         fail(h, &d);
         return;
     }

@@ -175,6 +175,8 @@ static void on_failed(struct supervisor *s, const struct wire_frame *f)
     snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
     state->operation = read_u64(&r);
     wire_read_diag(&r, &state->failure);
+    if (!state->failure.loc.line && strstr(state->failure.text, "hosts: workdir"))
+        state->failure.loc = s->job->hosts.nodes[s->desc->ranks[f->rank].host].workdir.loc;
     rundir_event(s->rundir, "failed",
                  json_pack("{s:i, s:s}", "rank", (int)f->rank, "error", state->failure.text));
     rank_sign(s, f->rank);
@@ -623,8 +625,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
                         : NULL;
     int live = s->loop ? live_init(&s->live, s->loop, desc, stderr, options->quiet)
                        : COLLRUN_ERR_NO_MEMORY;
-    if (live != COLLRUN_OK || arena_failed(&s->arena) || !s->loop ||
-        !s->rdv || !s->output)
+    if (live != COLLRUN_OK || arena_failed(&s->arena) || !s->loop || !s->rdv || !s->output)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
     loop_timer_set(s->loop, &s->pulse, SECOND_NS);

@@ -27,9 +27,9 @@ struct host {
     pid_t pid; /* of the process that carries the stream; 0: reaped */
     int pid_status;
     bool greeted, has_job, bye, lost;
-    const char *machine; /* equal on hosts that are one machine */
+    const char *machine;     /* equal on hosts that are one machine */
     int64_t clock_offset_ns; /* its clock, as seen from here */
-    uint64_t heard_ns; /* when its last frame came */
+    uint64_t heard_ns;       /* when its last frame came */
 };
 
 enum ladder { LADDER_NONE, LADDER_ABORT, LADDER_TERM, LADDER_KILL, LADDER_QUIT, LADDER_LEAVE };
@@ -45,7 +45,7 @@ struct supervisor {
     struct host *hosts;
     struct rank_state *ranks;
     uint32_t at_least[STAGE_FINISHING + 1]; /* how many ranks have reached each stage */
-    enum rank_stage everybody; /* the highest stage that all ranks have reached */
+    enum rank_stage everybody;              /* the highest stage that all ranks have reached */
     uint32_t nexited;
     struct rdv *rdv;
     struct output *output;

@@ -123,7 +123,7 @@ static int configure(struct ssh_link *l, struct diag *d)
     const struct job_host *h = l->host;
     long seconds = (long)((p->timeout_ns + SECOND_NS - 1) / SECOND_NS);
     unsigned port = 0;
-    int strict = p->known_hosts == JOB_KNOWN_HOSTS_STRICT;
+    int strict = p->known_hosts != JOB_KNOWN_HOSTS_OFF; /* 0 would let any key pass */
     int rc = option(l, SSH_OPTIONS_HOST, h->name.v, d);
     if (rc == COLLRUN_OK && ssh_options_parse_config(l->session, p->config) != 0 && p->config)
         rc = diag_set(d, COLLRUN_ERR_INVALID, "%s cannot be followed: %s", p->config,
@@ -384,9 +384,10 @@ static int fail_login(struct ssh_link *l, int rc, bool *again, struct diag *d)
             l->user, identity);
         return diag_hint(d, "ssh-add %s", identity);
     }
-    diag_set(d, COLLRUN_ERR_UNAVAILABLE,
-             "authentication as user %s failed: its sshd took none of the keys%s%s", l->user,
-             identity ? ", nor " : "", identity ? identity : "");
+    diag_set(d, COLLRUN_ERR_UNAVAILABLE, "authentication as user %s failed: its sshd took %s%s%s",
+             l->user,
+             identity ? "neither " : "no key of ssh-agent, the SSH configuration or ~/.ssh",
+             identity ? identity : "", identity ? " nor another key of this user" : "");
     return diag_hint(d,
                      "ssh-copy-id%s%s -p %s %s@%s; keys with a passphrase must be in ssh-agent "
                      "(ssh-add)",

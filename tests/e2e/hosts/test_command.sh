@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The same hosts reached by a command (nsenter here; kubectl exec -i, docker exec -i are of the same kind).
+. "$(dirname "$0")/bed.sh"
+. "$bed_dir/suite.sh"
+bed_up
+need_actor
+head_of() { command_head "\"h[1-$1]\""; }
+suite command
+
+# A command that names the agent itself is run as it is, whatever it prints first.
+printf '#!/bin/sh\necho "connecting to $1 ..."\nprintf "a line without an end"\nshift\nexec "$@"\n' >"$tmp/noisy"
+chmod +x "$tmp/noisy"
+cat <<JOB | job bare
+version: 1
+hosts: {defaults: {transport: {command: [$tmp/noisy, "{host}", $home/libexec/collrun/collrun-agent]}}, nodes: [a]}
+processes: {count: 2}
+workloads: [{plugin: hello}]
+JOB
+run bare.yaml
+ends "an agent that is called by name, after noise" 0
+is "its ranks speak" "$(grep -c hello "$tmp/out")" 2
+# Ctrl-C reaches collrun alone: the command has a session of its own.
+{ head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
+    "$tmp" "$tmp"; } | job interrupt
+start interrupt.yaml
+within 20 noted_all 2 up
+kill -INT -- "-$pid"
+finish 20
+is "Ctrl-C: the code" "$code" 130
+check "Ctrl-C: nothing is left on any host" within 10 nothing_left
+done_testing

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Hosts that die in the middle of a job: the runner says so within 5 s, stops everybody else, and the host that was cut off
+# has cleaned up after itself, also when nobody could tell it to.
+hosts=4
+HOSTS=4
+. "$(dirname "$0")/bed.sh"
+bed_up
+need_actor
+
+# doing STEPS: 2 ranks on each of 4 hosts; rank 4 and 5 are h3's
+doing() {
+    { ssh_head; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\ngroups: {world: {backend: gloo, timeout: 5m}}\nworkloads:\n'
+      printf '  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' "$tmp" "$tmp" "$1"; } | job lost
+}
+agent_of() { ip netns pids "collrun-h$1" | while read -r p; do [ "$(cat "/proc/$p/comm" 2>/dev/null)" = collrun-agent ] && echo "$p"; done; }
+# Sets $lost to the ms between now and the end of collrun.
+to_the_end() {
+    local begin
+    begin=$(date +%s%N)
+    finish 30
+    lost=$((($(date +%s%N) - begin) / 1000000))
+}
+others_empty() {
+    local n
+    for n in 1 2 4; do
+        for pid in $(ip netns pids "collrun-h$n"); do
+            case $(cat "/proc/$pid/comm" 2>/dev/null) in collrun-*) return 1 ;; esac
+        done
+    done
+}
+h3_empty() {
+    for pid in $(ip netns pids collrun-h3); do
+        case $(cat "/proc/$pid/comm" 2>/dev/null) in collrun-*) return 1 ;; esac
+    done
+}
+running() { noted 0 up && noted 4 up && noted 7 up; }
+
+for what in sleep endless; do
+    case $what in sleep) steps="note up;sleep 600000" ;; endless) steps="note up;endless world" ;; esac
+
+    doing "$steps"
+    start lost.yaml
+    within 20 running || not_ok "$what: the job runs" "$(err)"
+    kill -KILL "$(agent_of 3)"
+    to_the_end
+    is "$what, agent killed: the code" "$code" 127
+    like "$what, agent killed: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: its shell or collrun-agent was killed by SIGKILL'
+    check "$what, agent killed: soon over ($lost ms)" [ "$lost" -lt $((4000 * slow)) ]
+    check "$what, agent killed: nothing is left anywhere" within 3 nothing_left
+
+    start lost.yaml
+    within 20 running || not_ok "$what: the job runs" "$(err)"
+    for pid in $(ip netns pids collrun-h3); do
+        [ "$(cat "/proc/$pid/comm")" = sshd ] && [ "$pid" != "$(cat "$tmp/h3/pid")" ] && kill -KILL "$pid"
+    done
+    to_the_end
+    is "$what, sshd killed: the code" "$code" 127
+    like "$what, sshd killed: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: '
+    check "$what, sshd killed: soon over ($lost ms)" [ "$lost" -lt $((4000 * slow)) ]
+    check "$what, sshd killed: nothing is left anywhere" within 3 nothing_left
+
+    start lost.yaml
+    within 20 running || not_ok "$what: the job runs" "$(err)"
+    ip -n collrun-head link set v3 down
+    to_the_end
+    is "$what, link cut: the code" "$code" 127
+    like "$what, link cut: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: no sign of life for [45] s'
+    check "$what, link cut: said and over within 5 s and the grace ($lost ms)" [ "$lost" -lt $((7500 * slow)) ]
+    check "$what, link cut: the others are empty" within 3 others_empty
+    check "$what, link cut: h3 cleans up by itself, with the link still down" within 20 h3_empty
+    ip -n collrun-head link set v3 up
+
+    start lost.yaml
+    within 20 running || not_ok "$what: the job runs" "$(err)"
+    frozen=$(ip netns pids collrun-h3)
+    kill -STOP $frozen
+    to_the_end
+    is "$what, host frozen: the code" "$code" 127
+    like "$what, host frozen: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: no sign of life for [45] s'
+    check "$what, host frozen: said and over ($lost ms)" [ "$lost" -lt $((7500 * slow)) ]
+    check "$what, host frozen: the others are empty" within 3 others_empty
+    kill -CONT $frozen
+    check "$what, host thawed: it cleans up" within 15 h3_empty
+done
+
+# The runner dies, or is stopped for a while.
+doing "note up;sleep 600000"
+start lost.yaml
+within 20 running
+kill -KILL -- "-$pid"
+wait "$pid" 2>/dev/null
+check "the runner is killed: nothing is left anywhere" within 10 nothing_left
+done_testing

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Eight hosts by SSH, with nothing of collrun on them: what holds for every transport, then staging and secrets.
+. "$(dirname "$0")/bed.sh"
+. "$bed_dir/suite.sh"
+bed_up
+need_actor
+head_of() { ssh_head "\"h[1-$1]\""; }
+
+check "the hosts lack this build" on 1 test ! -e "$home/bin"
+suite ssh
+
+# ---- staging ----
+{ head_of 8; printf 'processes: {count: 8}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: hello}]\n'; } | job hello
+cold
+run -v hello.yaml
+ends "cold: everything is sent" 0
+is "cold: to every host" "$(grep -cE 'host h[1-8]: sent [0-9]+ files' "$tmp/err")" 8
+run -v hello.yaml
+ends "warm" 0
+is "warm: nothing is sent" "$(grep -cE 'host h[1-8]: nothing to send' "$tmp/err")" 8
+is "the cache is the user's alone" "$(stat -c %a "$tmp/h1/cache/collrun")" 700
+file=$(find "$tmp/h2/cache/collrun/trees" -name collrun-engine)
+chmod u+w "$file" && echo damaged >"$file"
+run -v hello.yaml
+ends "a damaged file is noticed" 0
+like "and sent again, it alone" "$(err)" 'host h2: sent 1 file,'
+is "and the others get nothing" "$(grep -c 'nothing to send' "$tmp/err")" 7
+cold
+run hello.yaml --set name=a &
+first=$!
+"$COLLRUN" hello.yaml >"$tmp/out2" 2>"$tmp/err2"
+is "two jobs at once, cold: the one" "$?" 0
+wait $first
+is "the other" "$(grep -c hello "$tmp/out")" 8
+cp "$tmp/actor.so" "$tmp/libother.so"
+{ head_of 1; printf 'processes: {count: 1}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: ./libother.so, params: {dir: /tmp, do: "print own"}}]\n'; } | job other
+run -v other.yaml
+ends "a plugin of the user's own" 0
+like "only it is sent" "$(err)" 'host h1: sent 1 file,'
+for ((i = 0; i < 3; i++)); do
+    on 1 dd if=/dev/urandom of="$tmp/h1/cache/collrun/objects/old$i" bs=1M count=4 status=none
+    mkdir -p "$tmp/h1/cache/collrun/trees/old$i" && ln "$tmp/h1/cache/collrun/objects/old$i" "$tmp/h1/cache/collrun/trees/old$i/x"
+    touch -d "2020-01-0$((i + 1))" "$tmp/h1/cache/collrun/trees/old$i"
+done
+sshd_down 1
+sshd_up 1 "SetEnv XDG_CACHE_HOME=$tmp/h1/cache COLLRUN_CACHE_KIB=16384"
+within 10 test -s "$tmp/h1/pid"
+echo more >>"$tmp/libother.so"
+run -v other.yaml
+ends "a cache over its limit" 0
+check "the oldest go" [ ! -e "$tmp/h1/cache/collrun/trees/old0" ]
+check "the limit holds" [ "$(du -sk "$tmp/h1/cache/collrun" | cut -f1)" -le 16384 ]
+sshd_down 1 && sshd_up 1 && within 10 test -s "$tmp/h1/pid"
+
+# ---- shell noise, jump host, IPv6 ----
+mkdir -p "$tmp/profile"
+{ ssh_head '"h1"' "" ", user: noisy"; printf 'processes: {count: 1}\nworkloads: [{plugin: hello}]\n'; } | job noisy
+cat >"$tmp/noisy.sh" <<'NOISE'
+#!/bin/sh
+echo "Welcome! collrun-stage of nothing"; printf 'no newline'; echo 'stty: standard input: Inappropriate ioctl' >&2
+head -c 3000 /dev/zero | tr '\0' '\377'
+case $1 in -c) exec /bin/sh -c "$2" ;; esac
+NOISE
+chmod 755 "$tmp" "$tmp/noisy.sh"
+if useradd -M -d "$tmp/profile" -s "$tmp/noisy.sh" noisy 2>/dev/null; then
+    sed -i "s/^noisy:[^:]*:/noisy:*:/" /etc/shadow
+    rm -rf "$tmp/h1/cache/collrun"
+    chown noisy "$tmp/h1/cache" "$tmp/profile"
+    run noisy.yaml
+    ends "another user, whose shell prints before it listens" 0
+    run noisy.yaml
+    ends "warm too" 0
+    userdel noisy
+    chown root "$tmp/h1/cache"
+    rm -rf "$tmp/h1/cache/collrun"
+else
+    skip "another user, whose shell prints before it listens" "no useradd"
+    skip "warm too" "no useradd"
+fi
+cp "$tmp/ssh_config" "$tmp/saved"
+sed -i 's/^  HostName 10.91.0.2$/&\n  ProxyJump root@10.91.0.3/' "$tmp/ssh_config"
+{ head_of 2; printf 'processes: {count: 2}\nworkloads: [{plugin: hello}]\n'; } | job jump
+run jump.yaml
+ends "through a jump host" 0
+like "it went through" "$(tail -n 5 "$tmp/h3/log")" 'Accepted publickey'
+cp "$tmp/saved" "$tmp/ssh_config"
+{ head_of 2; printf 'network: {interface: "fd91::/64"}\nprocesses: {count: 2}\nworkloads: [{plugin: allreduce}]\n'; } | job six
+run six.yaml
+ends "ranks meet over IPv6" 0
+{ head_of 2; printf 'network: {interface: eth0}\nprocesses: {count: 2}\nworkloads: [{plugin: allreduce}]\n'; } | job eth0
+run eth0.yaml
+ends "and by the name of an interface" 0
+{ ssh_head '{name: one, address: 10.91.0.1}, {name: two, address: 10.91.0.1}'
+  printf 'processes: {count: 2}\nworkloads: [{plugin: allreduce}]\n'; } | job twice
+run twice.yaml
+ends "two names for one machine: ranks meet on its loopback" 0
+
+# ---- secrets ----
+{ head_of 1; printf 'processes: {count: 1}\nenv: {secrets: [TOKEN], set: {SHOWN: plain-value}}\n'
+  printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/actor.so, params: {dir: %s, do: "note up;sleep 3000"}}]\n' \
+      "$tmp" "$tmp" "$tmp"; } | job secret
+export TOKEN=s3cr3t-t0k3n
+start secret.yaml
+within 20 noted 0 up
+is "no command line shows a secret, nor any value" \
+    "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cE 's3cr3t-t0k3[n]|plain-valu[e]')" 0
+finish 30
+is "the job is good" "$code" 0
+is "no file of the run holds the secret" "$(grep -rl s3cr3t-t0k3n "$tmp/runs" "$tmp"/h*/log 2>/dev/null)" ""
+run plan secret.yaml
+unlike "nor does the plan" "$(out)" s3cr3t
+check "nothing is left on any host" within 10 nothing_left
+done_testing
