@@ -366,14 +366,21 @@ void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
     pthread_mutex_init(&lane->lock, NULL);
 }
 
+/* Emulated ones take several calls, and some backends start nothing but messages. */
+static bool needs_exec(const struct backend *b, const struct collrun_call *call)
+{
+    bool starts = group_lane_of(call->kind) == GROUP_MESSAGES || !b->has_exec ||
+                  (b->table.flags & COLLRUN_BACKEND_STARTS_ALL);
+    return !starts || !backend_is_native(b, call);
+}
+
 int lane_submit(struct lane *lane, struct collrun_request *r)
 {
     if (!lane->has_worker && start_worker(lane) != COLLRUN_OK)
         return COLLRUN_ERR_SYSTEM;
     r->lane = lane;
     r->next = NULL;
-    r->needs_exec =
-        !backend_is_native(lane->group->backend, r->calls); /* emulated from several messages */
+    r->needs_exec = needs_exec(lane->group->backend, r->calls);
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
     const struct collrun_call *call = &r->calls[0];
@@ -404,16 +411,26 @@ void lane_fini(struct lane *lane)
     pthread_mutex_destroy(&lane->lock);
 }
 
+/* Only the holder of the turn, or the one caller of an idle lane, comes here; `flying` is theirs.
+ */
 int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls)
 {
-    const struct collrun_backend *table = &lane->group->backend->table;
-    if (lane->group->backend->has_exec)
-        return table->exec(lane->handle, calls, ncalls);
+    const struct backend *b = lane->group->backend;
     void *request = NULL;
-    int rc = table->start(lane->handle, calls, ncalls, &request);
+    if (b->has_exec && (!b->has_start || !lane->flying))
+        return b->table.exec(lane->handle, calls, ncalls);
+    int rc = b->table.start(lane->handle, calls, ncalls, &request);
+    if (rc == COLLRUN_ERR_UNSUPPORTED && b->has_exec)
+        return b->table.exec(lane->handle, calls, ncalls);
     if (rc != COLLRUN_OK)
         return rc;
-    for (unsigned round = 0; (rc = table->test(lane->handle, request)) == COLLRUN_AGAIN; round++)
+    for (unsigned round = 0;; round++) {
+        error_clear_cause();
+        rc = b->table.test(lane->handle, request);
+        if (rc != COLLRUN_AGAIN)
+            return rc;
+        if (ask_flying(lane)) /* peers may need what is in flight before they come to this */
+            round = 0;
         idle_round(round);
-    return rc;
+    }
 }
