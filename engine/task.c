@@ -176,7 +176,9 @@ static void *live(void *arg)
     }
     set_state(task, TASK_READY);
     control_wait(c, CONTROL_GO | CONTROL_ABORT, UINT64_MAX);
-    if (control_has(c, CONTROL_ABORT)) {
+    /* Once everybody was told to run, everybody runs, even if the first of them has failed by now.
+     */
+    if (!control_has(c, CONTROL_GO)) {
         if (task->plugin.fini)
             task->plugin.fini(task, state);
         set_state(task, TASK_ENDED);

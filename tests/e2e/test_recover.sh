@@ -60,7 +60,8 @@ like "with the exit code" "$(cat run/result.json)" '"exit_code": 0'
 like "and the number of attempts" "$(cat run/result.json)" '"attempts": 2'
 check "plan.json is there" test -s run/plan.json
 check "a file per rank, stream and attempt" test -s run/attempt-1/rank-0.stdout
-like "events in order" "$(head -n 1 run/events.jsonl)" '"event":"spawned"'
+is "events in order" "$(grep -oE '"event":"(spawned|running|restart)"' run/events.jsonl | uniq | tr '\n' ' ')" \
+    '"event":"spawned" "event":"running" "event":"restart" "event":"spawned" "event":"running" '
 check "every event is one line of JSON" test "$(grep -cv '^{.*}$' run/events.jsonl)" = 0
 run run resume.yaml
 among "a second run in the same directory is refused" "$code" 2 125
