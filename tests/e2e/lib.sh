@@ -66,6 +66,12 @@ done_testing() {
 is() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got:      $2" "expected: $3"; fi
 }
+# among WHAT GOT WANTED...
+among() {
+    local what=$1 got=$2
+    shift 2
+    if [[ " $* " == *" $got "* ]]; then ok "$what"; else not_ok "$what" "got: $got, expected one of: $*"; fi
+}
 # like WHAT TEXT REGEX (extended; any line)
 like() {
     if grep -qE -- "$3" <<<"$2"; then ok "$1"; else not_ok "$1" "in: $2" "no line matches: $3"; fi
@@ -117,6 +123,8 @@ run() {
     timeout -k 5 "$limit" "$COLLRUN" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
     code=$?
     elapsed=$((($(date +%s%N) - begin) / 1000000))
+    [ -z "${TIMES:-}" ] || echo "# $elapsed ms: $*" 
+    [ "$elapsed" -lt $((limit * 1000)) ] || code="killed after $limit s"
 }
 out() { cat "$tmp/out"; }
 err() { cat "$tmp/err"; }

@@ -39,7 +39,7 @@ unlike "plan --json does not show a secret" "$(cat out err)" 'hunter2'
 cat >watch.sh <<'END'
 # Looks at the command lines of all processes while the job runs.
 for file in /proc/[0-9]*/cmdline; do
-    tr '\0' ' ' <"$file" 2>/dev/null && echo
+    { tr "\0" " " <"$file" && echo; } 2>/dev/null
 done | grep -v grep | grep hunter2
 END
 simple waiting 2 "note up; until-stopped" 'env: {secrets: [E2E_SECRET]}'

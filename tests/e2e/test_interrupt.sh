@@ -24,7 +24,7 @@ start run patient.yaml
 within 10 noted_all 3 waiting
 kill -TERM "$pid"
 finish 15
-check "SIGTERM ends the job as well" [ "$code" = 130 ] || [ "$code" = 143 ]
+among "SIGTERM ends the job as well" "$code" 130 143
 check "in order" noted_all 3 stopped
 
 simple deaf 3 "ignore 15; ignore 2; note up; hang" "timeouts: {grace: 600ms}"

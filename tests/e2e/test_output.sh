@@ -84,7 +84,7 @@ is "and not on stdout" "$(out)" ""
 simple failing 2 "print last words; @1 fail badly"
 run run failing.yaml
 is "output before a failure is shown" "$(grep -c 'last words' out)" 2
-simple dying 2 "bare last words; @1 signal 9; hang"
+simple dying 2 "bare last words; @1 signal 9; hang" "timeouts: {grace: 300ms}"
 run run dying.yaml
 like "unfinished lines of a killed rank are shown" "$(out)" '^\[1\] last words$'
 simple child 1 "print parent"

@@ -67,8 +67,8 @@ shows "bounds are inclusive; octal" "s=12:30 i=-10 f=0 b=1 z=1073741824 d=100000
 params "s: '', must: 0"
 shows "an empty string" "s= i=-5 f=2.5 b=1 z=65536 d=90000000000 must=0"
 
-wrong "an unknown parameter" "must: 1, speed: 3" 'params\.speed'
-wrong "a misspelt parameter" "musd: 1" 'params\.musd'
+wrong "an unknown parameter" "must: 1, speed: 3" 'speed'
+wrong "a misspelt parameter" "musd: 1" 'musd'
 like "has a hint" "$(err)" 'did you mean "must"'
 wrong "a required one missing" "i: 1" 'must'
 wrong "an integer that is a word" "must: many" 'params\.must.*integer|many'

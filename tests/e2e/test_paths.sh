@@ -71,7 +71,7 @@ ends "a backend of one's own by path" 0
 like "the group runs on it" "$(out)" '^\[2\] g: exists 1, rank 2, size 3, order 0 1 2, toy$'
 sed 's,\./lib,./no/such/lib,' toy.yaml >absent.yaml
 run run absent.yaml
-check "a backend that does not exist: 126 (or 2)" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+among "a backend that does not exist: 126 (or 2)" "$code" 126 2
 like "explained at its line" "$(err)" 'absent\.yaml:4:[0-9]+: error: .*no/such'
 plugin "$here/toy.c" libcollrun_ill.so '-DTOY_WHY="the toy is broken today"'
 sed 's,libcollrun_toy,libcollrun_ill,' toy.yaml >ill.yaml
@@ -91,7 +91,7 @@ like "at its line" "$(err)" 'wrong\.yaml:4:[0-9]+: error: .*libcollrun_wrong\.so
 plugin "$here/toy.c" libcollrun_clash.so '-DTOY_NAME="shm"'
 sed 's,toy: {path: ./libcollrun_toy,shm: {path: ./libcollrun_clash,; s,backend: toy,backend: shm,' toy.yaml >clash.yaml
 run run clash.yaml
-check "a backend name that is taken is an error" [ "$code" -eq 126 ] || [ "$code" -eq 2 ]
+among "a backend name that is taken is an error" "$code" 126 2
 like "it prints the one path" "$(err)" "$tmp/libcollrun_clash\.so|[. ]/libcollrun_clash\.so"
 like "and the other" "$(err)" 'lib/collrun/backends/libcollrun_shm\.so'
 sed 's,toy: {path,tay: {path,; s,backend: toy,backend: tay,' toy.yaml >name.yaml

@@ -104,7 +104,7 @@ workloads:
 timeouts: {run: 20s, grace: 1s}
 END
 run run clash.yaml
-check "two workloads that drive one group at once are refused" [ "$code" -ne 0 ] && [ "$code" -ne 124 ]
+among "two workloads that drive one group at once are refused" "$code" 1 2
 like "with a sentence that names the group" "$(err)" '(group )?"?a"?.*(first|second|workload|same time|at once)'
 
 job names <<END
