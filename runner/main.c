@@ -5,6 +5,7 @@
  * started then.
  */
 #include "build_id.h"
+#include "launch/doctor.h"
 #include "launch/launch.h"
 #include "opts.h"
 #include "plan/scout.h"
@@ -15,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -184,6 +186,37 @@ static int command_backends(struct session *s)
     return finish(s, 0);
 }
 
+/* A job for `doctor` alone: one rank here. NULL: no memory. */
+static const char *smallest_job(struct session *s)
+{
+    static const char text[] = "version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\n";
+    int fd = memfd_create("smallest.yaml", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1)
+        return NULL;
+    return arena_printf(&s->arena, "/proc/self/fd/%d", fd);
+}
+
+static int command_doctor(struct session *s)
+{
+    struct diag d;
+    bool alone = !s->opts.job;
+    if (alone && !(s->opts.job = smallest_job(s)))
+        return fail(s, (diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory"), &d), EXIT_INTERNAL);
+    int exit_code = make_plan(s);
+    if (exit_code)
+        return exit_code;
+    exit_code = doctor_run(&s->job, &s->desc, &s->report, s->opts.verbose);
+    if (alone) {
+        putchar('\n');
+        s->opts.job = NULL;
+        s->in = (struct plan_input){0};
+        int code = command_backends(s);
+        exit_code = exit_code ? exit_code : code;
+    }
+    int written = finish(s, 0);
+    return exit_code ? exit_code : written;
+}
+
 static int command_schema(struct session *s)
 {
     if (!s->opts.man)
@@ -211,6 +244,8 @@ static int run_command(struct session *s)
         return command_plan(s);
     case OPTS_BACKENDS:
         return command_backends(s);
+    case OPTS_DOCTOR:
+        return command_doctor(s);
     case OPTS_SCHEMA:
         return command_schema(s);
     default: /* refused while the command line was read */

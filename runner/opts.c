@@ -31,7 +31,7 @@ static const struct command commands[] = {
     [OPTS_BACKENDS] = {"backends", "backends [JOB.yaml] [--json]",
                        "list the backends that are known here", JOB_OPTIONAL, false},
     [OPTS_DOCTOR] = {"doctor", "doctor [JOB.yaml]", "examine hosts, backends and plugins",
-                     JOB_OPTIONAL, true},
+                     JOB_OPTIONAL, false},
     [OPTS_DIAG] = {"diag", "diag RUN_DIR", "repeat the verdict on a saved run", JOB_REQUIRED, true},
     [OPTS_SCHEMA] = {"schema", "schema", "print the JSON Schema of job.yaml, for editors", JOB_NONE,
                      false},
@@ -39,7 +39,8 @@ static const struct command commands[] = {
 enum { NCOMMANDS = sizeof commands / sizeof commands[0] };
 
 #define FOR(command) (1u << (command))
-#define JOBS (FOR(OPTS_RUN) | FOR(OPTS_CHECK) | FOR(OPTS_PLAN) | FOR(OPTS_BACKENDS))
+#define JOBS                                                                                       \
+    (FOR(OPTS_RUN) | FOR(OPTS_CHECK) | FOR(OPTS_PLAN) | FOR(OPTS_BACKENDS) | FOR(OPTS_DOCTOR))
 #define EVERY (FOR(NCOMMANDS) - 1)
 
 struct option {

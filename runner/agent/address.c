@@ -130,9 +130,15 @@ static int not_found(const struct ifaddrs *all, const char *wanted, struct diag 
     return diag_hint(d, "here: %s", known);
 }
 
-bool address_is_loopback(const char *address)
+int address_check(const char *address, const char *interface, bool together, struct diag *d)
 {
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+    if (together || (strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0))
+        return COLLRUN_OK;
+    diag_set(d, COLLRUN_ERR_INVALID,
+             "network.interface: %s is the loopback here (%s), which no other host can reach",
+             interface, address);
+    return diag_hint(d, "name another interface or a network; where a host's own name stands for "
+                        "such an address, the place to look at is its /etc/hosts");
 }
 
 int address_resolve(const char *wanted, char *address, size_t address_size, char *interface,

@@ -381,8 +381,7 @@ void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f)
 
 /* ---- from the runner ---- */
 
-/* Where collrun-engine is: beside this program, unless the job says otherwise. */
-static int engine_path(const char *given, char *path, size_t size, struct diag *d)
+int agent_engine_path(const char *given, char *path, size_t size, struct diag *d)
 {
     if (given[0]) {
         snprintf(path, size, "%s", given);
@@ -409,13 +408,9 @@ static int welcome_make(struct agent *a, bool together, const void *desc, size_t
         address_resolve(a->desc.interface, address, sizeof address, interface, sizeof interface, d);
     if (rc != COLLRUN_OK)
         return rc;
-    if (!together && address_is_loopback(address)) {
-        diag_set(d, COLLRUN_ERR_INVALID,
-                 "network.interface: %s is the loopback here (%s), which no other host can reach",
-                 interface, address);
-        return diag_hint(d, "name another interface or a network; where a host's own name stands "
-                            "for such an address, the place to look at is its /etc/hosts");
-    }
+    rc = address_check(address, interface, together, d);
+    if (rc != COLLRUN_OK)
+        return rc;
     *rank_at = buf_pending(out);
     buf_put_u32(out, 0);
     buf_put_u32(out, a->desc.attempt);
@@ -488,7 +483,7 @@ static int take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
     if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a JOB for a host that is not in it");
     if (rc == COLLRUN_OK)
-        rc = engine_path(given, engine, sizeof engine, d);
+        rc = agent_engine_path(given, engine, sizeof engine, d);
     if (rc != COLLRUN_OK)
         return rc;
     a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
@@ -572,6 +567,12 @@ static void on_runner_frame(struct conn *c, const struct wire_frame *f)
             if (a->ranks[i].pid && !a->ranks[i].exited)
                 tell_seen(a, &a->ranks[i]);
         }
+        break;
+    case WIRE_EXAMINE:
+        examine_host(a, f);
+        break;
+    case WIRE_PROBE:
+        examine_paths(a, f);
         break;
     case WIRE_ALIVE:
         take_alive(a, (uint64_t)read_u32(&r) * 1000000u);

@@ -38,8 +38,8 @@ void segment_leave(struct segment **list, uint32_t rank, const char *scope);
 
 /* ---- address.c: network.interface, resolved here ---- */
 
-/* Whether it leads back to this host only. */
-bool address_is_loopback(const char *address);
+/* Refuses an address that leads back to this host only, unless all hosts are one machine. */
+int address_check(const char *address, const char *interface, bool together, struct diag *d);
 /* `wanted` is the name of an interface, a CIDR, "default-route" or "loopback". */
 int address_resolve(const char *wanted, char *address, size_t address_size, char *interface,
                     size_t interface_size, struct diag *d);
@@ -68,6 +68,14 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
  * False: at its end. */
 bool rank_pipe_pump(struct rank_pipe *p);
 void rank_close(struct rank_proc *p);
+/* Libraries that were staged because the host lacks them: LD_LIBRARY_PATH leads there. For the
+ * child, ahead of its exec. */
+void rank_private_libraries(const char *engine);
+
+/* ---- examine.c: EXAMINE and PROBE, of `collrun doctor` ---- */
+
+void examine_host(struct agent *a, const struct wire_frame *f);
+void examine_paths(struct agent *a, const struct wire_frame *f);
 
 /* ---- agent.c ---- */
 
@@ -86,6 +94,8 @@ struct agent {
     uint64_t credit; /* bytes of output that the runner will take now */
 };
 
+/* Where collrun-engine is: beside this program, unless `given` says otherwise. */
+int agent_engine_path(const char *given, char *path, size_t size, struct diag *d);
 void agent_rank_output(struct rank_pipe *p, const void *bytes, size_t len);
 void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f);
 int agent_main(void); /* the exit code */

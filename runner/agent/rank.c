@@ -123,6 +123,19 @@ static int prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     return apply_environment(p, d);
 }
 
+void rank_private_libraries(const char *engine)
+{
+    char path[8192], *old = getenv("LD_LIBRARY_PATH");
+    const char *slash = strrchr(engine, '/');
+    int dir = slash ? (int)(slash - engine) : 0;
+    int n = snprintf(path, sizeof path, "%.*s/../../lib/collrun/private", dir, engine);
+    if (n < 0 || (size_t)n >= sizeof path || access(path, X_OK) < 0)
+        return;
+    if (old && *old)
+        snprintf(path + n, sizeof path - (size_t)n, ":%s", old);
+    setenv("LD_LIBRARY_PATH", path, 1);
+}
+
 /* Tells the runner, through the control socket, why there is no rank. */
 _Noreturn static void fail_child(const struct rank_proc *p, const struct diag *d)
 {
@@ -147,6 +160,7 @@ _Noreturn static void child_main(struct rank_proc *p, pid_t parent, const char *
     if (arrange_descriptors(fds[0], fds[1], fds[2], fds[3], &d) != COLLRUN_OK)
         _exit(125);
     if (prepare_child(p, parent, &d) == COLLRUN_OK) {
+        rank_private_libraries(engine);
         execl(engine, "collrun-engine", (char *)NULL);
         diag_sys(&d, errno, "start %s", engine);
     }

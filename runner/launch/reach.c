@@ -404,6 +404,13 @@ const char *reach_phase(const struct reach *r, uint32_t host)
     return ssh ? ssh : "waiting for its shell to answer";
 }
 
+const char *reach_path(struct reach *r, uint32_t host, const char *path)
+{
+    const char *root = r->hosts[host].stage.root;
+    const char *there = *root ? stage_path(&r->bundle, path, root, &r->arena) : path;
+    return there ? there : path;
+}
+
 void reach_set_interface(struct reach *r, const char *interface)
 {
     r->desc.interface = interface;

@@ -40,6 +40,8 @@ bool reach_is_remote(const struct reach *r, uint32_t host);
 const char *reach_phase(const struct reach *r, uint32_t host);
 /* Once a ready host's stream has ended: what is known of the reason; false: nothing. */
 bool reach_why(struct reach *r, uint32_t host, char *out, size_t size);
+/* Where a file of the description (a backend, a plugin) is on a ready host. Borrowed. */
+const char *reach_path(struct reach *r, uint32_t host, const char *path);
 /* Replaces network.interface for all hosts. */
 void reach_set_interface(struct reach *r, const char *interface);
 /* The description as this host needs it, encoded; borrowed until the next call. NULL: no memory. */

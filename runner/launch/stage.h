@@ -41,6 +41,9 @@ struct stage_bundle {
 int stage_bundle_make(struct stage_bundle *b, const struct desc *desc, const char *prefix,
                       struct arena *arena, struct diag *d);
 void stage_bundle_free(struct stage_bundle *b);
+/* Where a file of the bundle is on a host whose prefix is `root`; others stay where they are. */
+const char *stage_path(const struct stage_bundle *b, const char *source, const char *root,
+                       struct arena *arena);
 /* `desc` as it reads on a host whose prefix is `root`: a shallow copy with other paths. */
 int stage_rewrite(const struct stage_bundle *b, const struct desc *desc, const char *root,
                   struct arena *arena, struct desc *out);

@@ -291,8 +291,8 @@ void stage_bundle_free(struct stage_bundle *b)
 
 /* ---- the description on a host ---- */
 
-static const char *moved(const struct stage_bundle *b, const char *source, const char *root,
-                         struct arena *arena)
+const char *stage_path(const struct stage_bundle *b, const char *source, const char *root,
+                       struct arena *arena)
 {
     const struct stage_file *f = find_source(b, source);
     return f ? arena_printf(arena, "%s/%s", root, f->dest) : source;
@@ -308,8 +308,8 @@ int stage_rewrite(const struct stage_bundle *b, const struct desc *desc, const c
     if (!out->backends || !out->workloads)
         return COLLRUN_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < desc->nbackends; i++)
-        out->backends[i].path = moved(b, desc->backends[i].path, root, arena);
+        out->backends[i].path = stage_path(b, desc->backends[i].path, root, arena);
     for (uint32_t i = 0; i < desc->nworkloads; i++)
-        out->workloads[i].plugin = moved(b, desc->workloads[i].plugin, root, arena);
+        out->workloads[i].plugin = stage_path(b, desc->workloads[i].plugin, root, arena);
     return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
 }

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# collrun doctor: the table, and what it finds. And libraries that a host lacks.
+hosts=3
+HOSTS=3
+. "$(dirname "$0")/bed.sh"
+bed_up
+{ ssh_head; printf 'processes: {count: 3}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: allreduce}, {plugin: hello}]\n'; } | job good
+row() { grep "^$1 " "$tmp/out" | tr -s ' '; }
+
+run doctor good.yaml
+ends "three good hosts" 0
+for n in 1 2 3; do
+    like "h$n" "$(row h$n)" "^h$n [0-9.]+ s [+-][0-9.]+ ms eth0 10.91.0.$n yes [0-9]+ gloo allreduce hello\$"
+done
+quiet "nothing else is said"
+
+{ ssh_head '{name: nosuch.invalid}, h2, h3' ', retries: 0'; sed 1,3d good.yaml; } | job bad
+run doctor bad.yaml
+ends "one cannot be reached" 127
+like "its row" "$(row nosuch.invalid)" 'nosuch.invalid no - - - - - -'
+like "its reason, with the place" "$(err)" '^bad.yaml:3:.*: error: host nosuch.invalid: the name'
+like "the others are examined all the same" "$(row h3)" 'h3 .* yes .* gloo allreduce'
+
+# A host without a library that the backend needs: it is sent along, and found.
+lib=$(ldd "$home/lib/collrun/backends/libcollrun_gloo.so" | awk '/libgloo/ {print $3}')
+lib=$(realpath "$(dirname "$lib")")/$(basename "$lib")
+on 2 mount -t tmpfs none "$tmp/h2/cache"
+if [ -n "$lib" ] && on 2 sh -c 'mkdir "$1/up" "$1/work" && mount -t overlay -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" none "$2" &&
+    rm -f "$2"/libgloo.so.0*' sh "$tmp/h2/cache" "$(dirname "$lib")" 2>/dev/null && on 2 test ! -e "$lib"; then
+    mkdir -p "$tmp/h2/cache2"
+    sshd_down 2
+    sshd_up 2 "SetEnv XDG_CACHE_HOME=$tmp/h2/cache2" && within 10 test -s "$tmp/h2/pid"
+    run good.yaml
+    ends "a host that lacks libgloo runs gloo" 0
+    check "the library was sent" test -e "$tmp"/h2/cache2/collrun/trees/*/lib/collrun/private/libgloo.so.0
+    check "but not to those that have it" test ! -e "$tmp"/h1/cache/collrun/trees/*/lib/collrun/private
+else
+    skip "a host that lacks libgloo runs gloo" "libgloo cannot be hidden here"
+fi
+
+run doctor
+ends "without a job: this machine" 0
+like "its backends" "$(out)" '^shm .*: available'
+done_testing
