@@ -106,7 +106,7 @@ static bool looks_float(const char *s)
 int parse_float(const char *s, double *out, struct diag *d)
 {
     const char *bare = s + (*s == '-' || *s == '+');
-    int64_t whole;
+    int64_t whole = 0;
     if (one_of(bare, (const char *const[]){".inf", ".Inf", ".INF", NULL})) {
         *out = *s == '-' ? -INFINITY : INFINITY;
         return 0;
