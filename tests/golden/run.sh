@@ -114,7 +114,7 @@ try cli-option-elsewhere check --json good-smallest.yaml
 try cli-value-missing check good-smallest.yaml --set
 try cli-two-jobs check good-smallest.yaml good-hosts.yaml
 try cli-later run --trace out good-smallest.yaml
-try cli-doctor doctor
+try cli-doctor doctor missing.yaml
 try cli-help --help
 try cli-help-plan plan --help
 try cli-plugin-unloadable run bad-plugin-no-symbol.yaml
