@@ -115,6 +115,7 @@ try cli-value-missing check good-smallest.yaml --set
 try cli-two-jobs check good-smallest.yaml good-hosts.yaml
 try cli-later run --trace out good-smallest.yaml
 try cli-doctor doctor missing.yaml
+try cli-diag diag some-run
 try cli-help --help
 try cli-help-plan plan --help
 try cli-plugin-unloadable run bad-plugin-no-symbol.yaml
