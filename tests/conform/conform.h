@@ -21,6 +21,7 @@ struct conform {
     struct collrun_ctx *ctx;
     bool full;          /* all operations, types and operators; else the core set */
     bool wide;          /* every root and every pair also in groups of more than four ranks */
+    bool alloc;         /* buffers come from collrun_alloc */
     bool async;         /* collrun_start and collrun_wait instead of the blocking forms */
     uint64_t seed;      /* of fuzz and sweep */
     uint64_t steps;     /* length of a fuzz program, repetitions elsewhere */
@@ -73,8 +74,9 @@ extern const char *const kind_names[COLLRUN_KIND_COUNT];
 
 /* ---- guarded buffers ---- */
 struct guarded {
-    unsigned char *base; /* owned */
-    unsigned char *at;   /* payload */
+    struct collrun_group *home; /* memory comes from its collrun_alloc; NULL: malloc */
+    unsigned char *base;        /* owned */
+    unsigned char *at;          /* payload */
     size_t len, capacity;
 };
 /* (Re)shapes to `len` bytes that start `misalign` bytes past a 64-byte boundary, guards and poison

@@ -23,18 +23,35 @@ void poison(unsigned char *at, size_t len)
         at[i] = (unsigned char)(0x5bu + i * 7u);
 }
 
+static void release(struct guarded *b)
+{
+    if (b->home == NULL)
+        free(b->base);
+    else if (b->base != NULL)
+        collrun_free(b->home, b->base);
+}
+
+static void grow(struct guarded *b, size_t capacity)
+{
+    void *base = NULL;
+    release(b);
+    if (b->home == NULL)
+        base = malloc(capacity);
+    else if (collrun_alloc(b->home, capacity, &base) != COLLRUN_OK)
+        base = NULL;
+    if (base == NULL) {
+        fprintf(stderr, "conform: no memory for %zu bytes: %s\n", capacity, collrun_error());
+        abort();
+    }
+    b->base = base;
+    b->capacity = capacity;
+}
+
 void guarded_set(struct guarded *b, size_t len, unsigned misalign)
 {
     size_t need = 2 * GUARD + ALIGN + misalign + len;
-    if (need > b->capacity) {
-        free(b->base);
-        b->capacity = need + need / 2;
-        b->base = malloc(b->capacity);
-        if (b->base == NULL) {
-            fprintf(stderr, "conform: no memory for %zu bytes\n", b->capacity);
-            abort();
-        }
-    }
+    if (need > b->capacity)
+        grow(b, need + need / 2);
     size_t skew = (size_t)(-(uintptr_t)(b->base + GUARD)) % ALIGN;
     b->at = b->base + GUARD + skew + misalign;
     b->len = len;
@@ -56,6 +73,6 @@ bool guarded_intact(const struct guarded *b)
 
 void guarded_free(struct guarded *b)
 {
-    free(b->base);
+    release(b);
     *b = (struct guarded){0};
 }

@@ -3,13 +3,20 @@
 #
 # The conformance suite on one backend: run.sh NAME, or run.sh /path/to/libcollrun_NAME.so for one that is not
 # installed. Speaks TAP, one line per job with its number of cases, and ends with the totals. From the environment:
-#   COLLRUN   the command under test (build/release/bin/collrun)     PREFIX  where include/ and lib/ are, if installed
-#   SCOPE     core (default): the operations, types and operators every build has; full: all of the API
-#   JOBS      only jobs whose title matches this extended regular expression
-#   WIDE=1    all roots and pairs in large groups too                SEED    of fuzz and pairwise choice
-#   STEPS     length of the fuzz programs (600)                      GROUP_TIMEOUT  of one operation (60s)
-#   OPTIONS   options of the backend, as a YAML flow map             JOB_TIMEOUT    of one job in seconds (120)
-#   KEEP=1    keep the folder with job files and outputs
+#   COLLRUN        the command under test (build/release/bin/collrun)
+#   PREFIX         where include/ and lib/ are, if it is installed elsewhere
+#   SCOPE          core (default): the operations, types and operators every build has; full: all of the API
+#   JOBS           only jobs whose title matches this extended regular expression
+#   TEAMS          the groups of the small sweeps, as in "w-2-0-1 w-0-1" (ranks 0 to 7)
+#   WIDE=1         all roots and pairs in large groups too
+#   SEED           of the fuzzer and the pairwise choice
+#   STEPS          length of the fuzz programs (600)
+#   REQUESTS       how many are in flight at once (2000)
+#   OPTIONS        options of the backend, as a YAML flow map
+#   GROUP_TIMEOUT  of one operation (10m)
+#   JOB_TIMEOUT    of one job, in seconds (300; 900 in full scope)
+#   CONFORM_SO     the workload, if it is built already
+#   KEEP=1         keep the folder with job files and outputs
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -19,9 +26,12 @@ collrun=$(realpath "$collrun") || exit 2
 scope=${SCOPE:-core}
 seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
 steps=${STEPS:-600}
-group_timeout=${GROUP_TIMEOUT:-60s}
+group_timeout=${GROUP_TIMEOUT:-10m}
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/conform.XXXXXX") || exit 2
-trap '[ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
+child=
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
+trap 'exit 143' TERM INT
+job_timeout=${JOB_TIMEOUT:-$([ "$scope" = full ] && echo 900 || echo 300)}
 started=$(date +%s)
 
 name=$backend
@@ -46,7 +56,9 @@ sources=()
 for source in "$here"/*.c; do
     [ "$(basename "$source")" = saboteur.c ] || sources+=("$source")
 done
-if ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
+if [ -n "${CONFORM_SO:-}" ]; then
+    cp "$CONFORM_SO" "$tmp/conform.so"
+elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
     -L"${PREFIX:-$prefix}/lib" -lcollrun -lm -o "$tmp/conform.so"; then
     echo "1..0 # SKIP the workload does not compile"
     exit 1
@@ -55,6 +67,7 @@ fi
 # ---- jobs ----
 identity="w-0 w-0-1 w-0-1-2 w-0-1-2-3 w-0-1-2-3-4 w-0-1-2-3-4-5 w-0-1-2-3-4-5-6 w-0-1-2-3-4-5-6-7"
 permuted="w-5 w-1-0 w-4-0-2 w-3-1-0-2 w-7-2-5-0-3 w-5-4-3-2-1-0 w-6-1-4-0-2-5-3 w-2-7-0-5-1-6-4-3"
+[ -z "${TEAMS:-}" ] || identity=$TEAMS permuted=$TEAMS
 some="w-0-1 w-2-0-1 w-4-1-3-0-2 w-0-1-2-3-4-5-6-7"
 overlapping="w-0-1-2-3-4-5-6-7 w-3-2-1-0 w-4-5-6-7 w-0-2-4-6 w-1-7 w-6-5 w-2-7-0-5-1-6-4-3 w-3 w-5-0-1"
 mismatches="m-kind m-barrier m-dtype m-width m-op m-root m-count m-large m-zero m-sendcount m-sendtype"
@@ -67,7 +80,7 @@ ranks_of() {
     esac
 }
 
-# job COUNT TEAMS PARAMS: a job file on stdout. Groups of the fuzzer's job may mix in shm by MIX.
+# job COUNT TEAMS PARAMS: a job file on stdout. MIX: every third group is shm. CHECK: their check.
 job() {
     local count=$1 teams=$2 params=$3 i=0 group
     echo "version: 1"
@@ -78,13 +91,13 @@ job() {
     for group in $teams; do
         local with=$name
         [ -z "${MIX:-}" ] || [ $((++i % 3)) -ne 0 ] || with=shm
-        echo "  $group: {ranks: $(ranks_of "$group"), backend: $with, timeout: $group_timeout}"
+        echo "  $group: {ranks: $(ranks_of "$group"), backend: $with, timeout: $group_timeout${CHECK:+, check: $CHECK}}"
     done
     echo "workloads:"
     echo "  - plugin: ./conform.so"
     echo "    params: {teams: \"$teams\", scope: $scope, wide: ${WIDE:+true}${WIDE:-false}, seed: $seed, dir: $tmp, $params}" |
         sed 's/true1/true/'
-    echo "timeouts: {start: 60s, rendezvous: 60s, run: ${JOB_TIMEOUT:-120}s, grace: 2s}"
+    echo "timeouts: {start: 60s, rendezvous: 60s, run: ${job_timeout}s, grace: 2s}"
 }
 
 number=0 failed=0 total=0
@@ -95,8 +108,11 @@ try() {
     number=$((number + 1))
     job "$2" "$3" "$4" >"$tmp/$number.yaml"
     begin=$(date +%s%N)
-    timeout -k 10 $((${JOB_TIMEOUT:-120} + 30)) "$collrun" run "$tmp/$number.yaml" >"$tmp/$number.out" 2>"$tmp/$number.err" </dev/null
+    timeout -k 10 $((job_timeout + 30)) "$collrun" run "$tmp/$number.yaml" >"$tmp/$number.out" 2>"$tmp/$number.err" </dev/null &
+    child=$!
+    wait "$child"
     code=$?
+    child=
     end=$(date +%s%N)
     cases=$(sed -n 's/.*conform: rank [0-9]* cases \([0-9]*\).*/\1/p' "$tmp/$number.out" | awk '{n += $1} END {print n + 0}')
     total=$((total + cases))
@@ -106,10 +122,13 @@ try() {
         echo "ok $number - $name: $title: $cases cases in $(((end - begin) / 1000000)) ms"
         return
     fi
+    if [ $code -eq 2 ] && grep -q 'is not supported by this build' "$tmp/$number.err"; then
+        echo "ok $number - $name: $title # SKIP $(sed -n 's/.*error: //p' "$tmp/$number.err" | head -n 1)"
+        return
+    fi
     failed=$((failed + 1))
     echo "not ok $number - $name: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
-    grep FAIL "$tmp/$number.out" | head -n 12 | sed 's/^/#   /'
-    head -n 12 "$tmp/$number.err" | sed 's/^/#   /'
+    { sed -n 's/.*FAIL rank [0-9]*: /FAIL /p; /crashed:/p' "$tmp/$number.out" | awk '!seen[$0]++' | head -n "${LINES_SHOWN:-8}"; head -n 8 "$tmp/$number.err"; } | sed 's/^/#   /'
 }
 
 for n in 1 2 3 4 5 6 7 8; do
@@ -126,9 +145,13 @@ MIX=1 try "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps
 [ "$name" != shm ] || try "calls that disagree" 3 "$mismatches" 'suite: mismatch'
 if [ "$scope" = full ]; then
     try "every small operation, started" 8 "$permuted" 'suite: sweep, async: true'
-    try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" 'suite: async, steps: 2000'
+    try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" "suite: async, steps: ${REQUESTS:-2000}"
     try "random programs, asynchronous" 8 "$overlapping" "suite: fuzz, steps: $steps, async: true"
     try "random programs, asynchronous, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3, async: true"
+    CHECK=strict try "calls that disagree, check: strict" 3 "$mismatches" 'suite: mismatch'
+    CHECK=strict try "random programs, check: strict" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2, async: true"
+    try "small operations in collrun_alloc" 8 "w-0-1 w-2-0-1 w-7-2-5-0-3" 'suite: sweep, alloc: true'
+    try "large operations in collrun_alloc" 8 "$some" 'suite: large, alloc: true'
     try "groups made at run time" 5 "" 'suite: dynamic, steps: 1000'
 fi
 echo "1..$number"

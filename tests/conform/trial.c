@@ -321,6 +321,8 @@ void trial_prepare(struct trial *t, struct team *team, const struct shape *shape
     t->source = -1;
     t->stream = (struct stream){shape->dtype, has_op(shape->kind) ? (int)shape->op : OP_NONE,
                                 mix(team->run->seed) + ++team->serial};
+    if (team->run->alloc)
+        t->send.home = t->recv.home = team->group;
     if (is_v(shape->kind))
         lay_out_v(t, &send_len, &recv_len);
     else
