@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The Gloo backend beside Gloo's own collectives, over loopback, in the same processes and in turn. Medians over ROUNDS
+# rounds; the ratio is the median of the rounds' own. Above 1.0 the backend is faster.
+#
+#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-m MAX_BYTES] [-b BUILD] [-q] [operation...]
+#
+# -q runs the ranks at real-time priority, so that other work on the machine disturbs them less (as root).
+set -eu
+ranks='2 4' rounds=11 most=67108864 build=build/release quiet=
+while getopts n:r:m:b:q option; do
+    case $option in
+    n) ranks=$OPTARG ;;
+    r) rounds=$OPTARG ;;
+    m) most=$OPTARG ;;
+    b) build=$OPTARG ;;
+    q) quiet='chrt -f 1' ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+here=$(dirname "$0")
+root=$here/../..
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+include="-I$root/engine/include -I$root/engine -I$root/tests/unit -I$here"
+for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root/tests/unit/rig_store.c" "$root"/engine/reduce.c \
+    "$root"/engine/reduce_*.c; do
+    flags=
+    case $source in *avx2*) flags='-mavx2 -mfma -mf16c' ;; esac
+    cc -std=c11 -O3 -D_GNU_SOURCE -pthread $include $flags -c "$source" -o "$work/$(basename "$source").o"
+done
+c++ -std=c++17 -O2 -pthread $include -c "$here/gloo_bench_raw.cc" -o "$work/raw.o"
+c++ -pthread -o "$work/bench" "$work"/*.o -lgloo -ldl -lm
+
+for n in $ranks; do
+    echo "# $n ranks on $(nproc) cores, $rounds rounds, float32"
+    $quiet "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$most" "$@"
+done

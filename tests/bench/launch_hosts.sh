@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Launch on many hosts. First: 8 hosts x 8 ranks by SSH (the bed of tests/e2e/hosts: real sshds in network namespaces),
+# start, form a group over gloo, allreduce once, exit, beside mpirun (Open MPI, TCP) on the same hosts, in turn. Then what the
+# runner itself spends on 32 to 256 hosts whose agents are local processes: CPU time, memory, messages.
+# usage: tests/bench/launch_hosts.sh [ROUNDS]        COLLRUN=path/to/collrun; needs root, ip and sshd
+. "$(dirname "$0")/../e2e/hosts/bed.sh"
+rounds=${1:-5}
+bed_up
+plugin "$top/tests/bench/once.c" "$tmp/once.so" || exit 1
+median() { sort -n "$1" | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)] / 1e6}'; }
+timed() {
+    local name=$1 begin
+    shift
+    begin=$(date +%s%N)
+    timeout 120 "$@" >"$tmp/out" 2>"$tmp/err" || { cat "$tmp/err"; echo "$name failed"; return 1; }
+    echo $((($(date +%s%N) - begin) / 1000)) >>"$tmp/$name.us"
+}
+
+{ ssh_head; printf 'processes: {count: 64}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: ./once.so}]\n'; } | job once
+"$COLLRUN" once.yaml >/dev/null || exit 1 # stages
+mpi=()
+if command -v mpirun.openmpi mpicc.openmpi >/dev/null; then
+    mpicc.openmpi -O2 "$top/tests/bench/hello_mpi.c" -o "$tmp/hello"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    list=$(for n in 1 2 3 4 5 6 7 8; do printf '10.91.0.%d:8,' $n; done)
+    mpi=(nsenter --net=/run/netns/collrun-head mpirun.openmpi --host "${list%,}" -np 64 --mca mpi_yield_when_idle 1
+        --mca plm_rsh_agent "ssh -F $tmp/ssh_config -i $tmp/id" --mca oob_tcp_if_include 10.91.0.0/24
+        --mca btl_tcp_if_include 10.91.0.0/24 --mca btl self,tcp --oversubscribe "$tmp/hello")
+fi
+for ((r = 0; r < rounds; r++)); do
+    timed collrun "$COLLRUN" once.yaml || exit 1
+    [ ${#mpi[@]} -eq 0 ] || timed mpirun "${mpi[@]}" || mpi=()
+done
+echo "# 8 hosts x 8 ranks by SSH, one group, one allreduce; $(nproc) cores; medians of $rounds rounds, s"
+printf 'collrun  %s\n' "$(median "$tmp/collrun.us")"
+[ ! -s "$tmp/mpirun.us" ] || printf 'mpirun   %s\n' "$(median "$tmp/mpirun.us")"
+
+echo "# the runner alone: N hosts, agents on this machine, one rank in all; CPU time to the first second of the run"
+printf '%6s %12s %12s %14s %16s\n' hosts 'cpu (ms)' 'rss (KiB)' 'start (s)' 'messages/host'
+need_actor
+ticks=$(getconf CLK_TCK)
+for n in 32 64 128 256; do
+    cat <<JOB | job many
+version: 1
+hosts: {defaults: {transport: {command: ["$home/libexec/collrun/collrun-agent"]}}, nodes: ["s[1-$n]"]}
+processes: {count: 1}
+workloads: [{plugin: ./actor.so, params: {dir: $tmp, do: "note up;sleep 1000"}}]
+JOB
+    rm -f "$tmp"/notes.*
+    begin=$(date +%s%N)
+    "$real_collrun" -v many.yaml >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    within 60 noted 0 up || { cat "$tmp/err"; exit 1; }
+    start=$((($(date +%s%N) - begin) / 1000000))
+    cpu=$(awk -v t="$ticks" '{print ($14 + $15) * 1000 / t}' "/proc/$pid/stat")
+    rss=$(awk '/VmHWM/ {print $2}' "/proc/$pid/status")
+    wait $pid || { cat "$tmp/err"; exit 1; }
+    messages=$(sed -n 's/^collrun: \([0-9]*\) messages.*/\1/p' "$tmp/err")
+    printf '%6d %12s %12s %14s %16s\n' "$n" "$cpu" "$rss" "$(awk -v s=$start 'BEGIN {printf "%.2f", s / 1000}')" \
+        "$(awk -v m="$messages" -v n=$n 'BEGIN {printf "%.1f", m / n}')"
+done
