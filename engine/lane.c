@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The turn is the right to be inside the backend and to touch `flying`; it is given and taken under
- * the lock. Who has it calls make_progress, which starts or executes what is queued and asks what
- * is flying. Between two rounds without any progress a thread first spins, then yields, then
- * sleeps: ranks often outnumber cores.
+ * the lock. Who has it starts or executes what is queued, then asks what is flying. A waiter stops
+ * as soon as its own request is finished: what comes after may need something that its thread does
+ * next. Between two rounds without any progress a thread first spins, then yields, then sleeps:
+ * ranks often outnumber cores.
  */
 #include "lane.h"
 
@@ -42,7 +43,8 @@ static void finish(struct collrun_request *r, int status)
     pthread_mutex_lock(&lane->lock);
     atomic_fetch_sub_explicit(&lane->pending, 1, memory_order_release);
     atomic_store_explicit(&r->status, status, memory_order_release);
-    pthread_cond_broadcast(&lane->changed);
+    if (lane->sleepers)
+        pthread_cond_broadcast(&lane->changed);
     pthread_mutex_unlock(&lane->lock);
 }
 
@@ -151,12 +153,25 @@ static bool start(struct lane *lane, struct collrun_request *r)
     return true;
 }
 
+static bool is_finished(const struct collrun_request *r)
+{
+    return atomic_load_explicit(&r->status, memory_order_acquire) != COLLRUN_AGAIN;
+}
+
+/* Who takes the turn, and what for. */
+struct errand {
+    bool may_block; /* also what only exec can do */
+    const struct collrun_request
+        *awaited; /* enough when this one is finished; NULL: all there is */
+};
+
 /* Starts or executes what is queued. True if there was something. */
-static bool drain_queue(struct lane *lane, bool may_block)
+static bool drain_queue(struct lane *lane, const struct errand *errand)
 {
     bool any = false;
     struct collrun_request *list;
-    while ((list = take_next(lane, may_block))) {
+    while (!(errand->awaited && is_finished(errand->awaited)) &&
+           (list = take_next(lane, errand->may_block))) {
         any = true;
         if (lane->group->backend->has_start && !list->needs_exec)
             start(lane, list);
@@ -201,12 +216,6 @@ static bool ask_flying(struct lane *lane)
     return any;
 }
 
-static bool make_progress(struct lane *lane, bool may_block)
-{
-    bool queued = drain_queue(lane, may_block);
-    return ask_flying(lane) || queued;
-}
-
 /* ---- the turn ---- */
 
 /* With the lock held; `flying` is only looked at when nobody has the turn. */
@@ -215,15 +224,31 @@ static bool turn_is_free(const struct lane *lane)
     return !lane->taken && (lane->queue || lane->flying);
 }
 
+/* Somebody who waits goes on with what is left, else the worker does. With the lock held. */
+static void pass_turn(struct lane *lane)
+{
+    if (lane->sleepers)
+        pthread_cond_broadcast(&lane->changed);
+    else if (!lane->waiters && (turn_is_free(lane) || lane->stopping))
+        pthread_cond_signal(&lane->work);
+}
+
+static void sleep_until_changed(struct lane *lane)
+{
+    lane->sleepers++;
+    pthread_cond_wait(&lane->changed, &lane->lock);
+    lane->sleepers--;
+}
+
 /* With the lock held before and after. True if something moved. */
-static bool take_turn(struct lane *lane, bool may_block)
+static bool take_turn(struct lane *lane, const struct errand *errand)
 {
     lane->taken = true;
     pthread_mutex_unlock(&lane->lock);
-    bool moved = make_progress(lane, may_block);
+    bool queued = drain_queue(lane, errand), moved = ask_flying(lane) || queued;
     pthread_mutex_lock(&lane->lock);
     lane->taken = false;
-    pthread_cond_broadcast(&lane->changed);
+    pass_turn(lane);
     return moved;
 }
 
@@ -231,7 +256,7 @@ void lane_acquire(struct lane *lane)
 {
     pthread_mutex_lock(&lane->lock);
     while (lane->taken)
-        pthread_cond_wait(&lane->changed, &lane->lock);
+        sleep_until_changed(lane);
     lane->taken = true;
     pthread_mutex_unlock(&lane->lock);
 }
@@ -240,7 +265,7 @@ void lane_release(struct lane *lane)
 {
     pthread_mutex_lock(&lane->lock);
     lane->taken = false;
-    pthread_cond_broadcast(&lane->changed);
+    pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
 }
 
@@ -263,31 +288,31 @@ void lane_poke(struct lane *lane)
         return;
     pthread_mutex_lock(&lane->lock);
     if (turn_is_free(lane))
-        take_turn(lane, false);
+        take_turn(lane, &(struct errand){.may_block = false});
     pthread_mutex_unlock(&lane->lock);
 }
 
 void lane_wait(struct collrun_request *r)
 {
     struct lane *lane = r->lane;
+    struct errand errand = {.may_block = true, .awaited = r};
     unsigned round = 0;
     pthread_mutex_lock(&lane->lock);
     lane->waiters++;
-    while (atomic_load_explicit(&r->status, memory_order_acquire) == COLLRUN_AGAIN) {
+    while (!is_finished(r)) {
         if (!turn_is_free(lane)) {
-            pthread_cond_wait(&lane->changed, &lane->lock);
+            sleep_until_changed(lane);
             continue;
         }
-        bool moved = take_turn(lane, true);
-        round = moved ? 0 : round + 1;
-        if (!moved && atomic_load_explicit(&r->status, memory_order_acquire) == COLLRUN_AGAIN) {
+        round = take_turn(lane, &errand) ? 0 : round + 1;
+        if (round && !is_finished(r)) {
             pthread_mutex_unlock(&lane->lock);
             idle_round(round);
             pthread_mutex_lock(&lane->lock);
         }
     }
-    if (--lane->waiters == 0)
-        pthread_cond_broadcast(&lane->changed);
+    lane->waiters--;
+    pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
 }
 
@@ -297,7 +322,7 @@ static void wait_until(struct lane *lane, uint64_t ns)
 {
     struct timespec at = {.tv_sec = (time_t)(ns / 1000000000u),
                           .tv_nsec = (long)(ns % 1000000000u)};
-    pthread_cond_timedwait(&lane->changed, &lane->lock, &at);
+    pthread_cond_timedwait(&lane->work, &lane->lock, &at);
 }
 
 /* Longer and longer, while nothing moves; ended by any change. */
@@ -323,9 +348,8 @@ static void *work(void *arg)
     unsigned idle = 0;
     pthread_mutex_lock(&lane->lock);
     for (;;) {
-        while ((lane->waiters && !lane->stopping) || lane->taken ||
-               (!lane->stopping && !turn_is_free(lane)))
-            pthread_cond_wait(&lane->changed, &lane->lock);
+        while (lane->taken || (!lane->stopping && (lane->waiters || !turn_is_free(lane))))
+            pthread_cond_wait(&lane->work, &lane->lock);
         if (lane->stopping && !turn_is_free(lane))
             break;
         uint64_t due = batch_due(lane);
@@ -333,7 +357,7 @@ static void *work(void *arg)
             wait_until(lane, due);
             continue;
         }
-        idle = take_turn(lane, true) ? 0 : idle + 1;
+        idle = take_turn(lane, &(struct errand){.may_block = true}) ? 0 : idle + 1;
         if (idle && !lane->waiters)
             nap(lane, idle);
     }
@@ -362,6 +386,7 @@ void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&lane->changed, &monotonic);
+    pthread_cond_init(&lane->work, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&lane->lock, NULL);
 }
@@ -390,11 +415,10 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     r->submitted_ns = lane->last_ns = now_ns();
     *lane->queue_end = r;
     lane->queue_end = &r->next;
-    bool has_start = lane->group->backend->has_start;
-    if (has_start && turn_is_free(lane))
-        take_turn(lane, false);
+    if (lane->group->backend->has_start && turn_is_free(lane))
+        take_turn(lane, &(struct errand){.may_block = false});
     else
-        pthread_cond_broadcast(&lane->changed);
+        pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
     return COLLRUN_OK;
 }
@@ -403,11 +427,12 @@ void lane_fini(struct lane *lane)
 {
     pthread_mutex_lock(&lane->lock);
     lane->stopping = true;
-    pthread_cond_broadcast(&lane->changed);
+    pthread_cond_signal(&lane->work);
     pthread_mutex_unlock(&lane->lock);
     if (lane->has_worker)
         pthread_join(lane->worker, NULL);
     pthread_cond_destroy(&lane->changed);
+    pthread_cond_destroy(&lane->work);
     pthread_mutex_destroy(&lane->lock);
 }
 

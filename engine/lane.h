@@ -45,12 +45,12 @@ struct lane {
     atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;                     /* on CLOCK_MONOTONIC */
+    pthread_cond_t changed, work; /* for those who wait, and for the worker; CLOCK_MONOTONIC */
     struct collrun_request *queue, **queue_end; /* not started yet */
     struct collrun_request *flying;             /* started */
     uint64_t last_ns;                           /* when the last request came */
     bool taken;                                 /* somebody has the turn */
-    unsigned waiters;                           /* threads that make progress while they wait */
+    unsigned waiters, sleepers; /* threads that wait, making progress; those who cannot just now */
     bool stopping, has_worker;
     pthread_t worker;
 };

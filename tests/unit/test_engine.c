@@ -88,6 +88,15 @@ static void test_overtake(void **state)
     run_well(3, 1, "overtake");
 }
 
+static void test_wait_for_the_first(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        run_well(2, 0, "ahead");
+        run_well(3, 1, "ahead");
+    }
+}
+
 static void test_groups_at_run_time(void **state)
 {
     (void)state;
@@ -553,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_overtake),
+        cmocka_unit_test(test_wait_for_the_first),
         cmocka_unit_test(test_groups_at_run_time),
         cmocka_unit_test(test_driver_conflict),
         cmocka_unit_test(test_params),

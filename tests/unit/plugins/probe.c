@@ -243,6 +243,29 @@ static int do_overtake(struct collrun_ctx *ctx, struct collrun_group *g)
     return 0;
 }
 
+/* Waiting for the first of two collectives must not wait for the second, which others enter later.
+ */
+static int do_ahead(struct collrun_ctx *ctx, struct collrun_group *g)
+{
+    struct collrun_request *r[2];
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_BARRIER);
+    int32_t word = 9;
+    int n = collrun_size(g);
+    if (collrun_rank(g) == 0) {
+        CHECK(ctx, collrun_start(g, &call, &r[0]) == COLLRUN_OK);
+        CHECK(ctx, collrun_start(g, &call, &r[1]) == COLLRUN_OK);
+        CHECK(ctx, collrun_wait(r[0]) == COLLRUN_OK);
+        for (int i = 1; i < n; i++)
+            CHECK(ctx, collrun_send(g, &word, 1, COLLRUN_INT32, i) == COLLRUN_OK);
+        CHECK(ctx, collrun_wait(r[1]) == COLLRUN_OK);
+    } else {
+        CHECK(ctx, collrun_barrier(g) == COLLRUN_OK);
+        CHECK(ctx, collrun_recv(g, &word, 1, COLLRUN_INT32, 0) == COLLRUN_OK);
+        CHECK(ctx, collrun_barrier(g) == COLLRUN_OK);
+    }
+    return 0;
+}
+
 /* ---- groups made at run time ---- */
 
 static int count_open(const char *dir)
@@ -485,6 +508,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         return do_requests(ctx, g);
     if (is(ctx, "overtake"))
         return do_overtake(ctx, g);
+    if (is(ctx, "ahead"))
+        return do_ahead(ctx, g);
     if (is(ctx, "groups"))
         return do_groups(ctx, g);
     if (is(ctx, "two-threads"))
