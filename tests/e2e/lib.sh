@@ -20,6 +20,9 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
 # A sanitized build is slower; its deadlines are longer.
 slow=${SLOW:-1}
 case $home in *asan* | *tsan*) slow=${SLOW:-5} ;; esac
+# Signals are the test's subject: the sanitizers leave them to the program.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
 limit=$((30 * slow))
 case_number=0 cases_failed=0 code=0
 children=()
