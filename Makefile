@@ -81,7 +81,7 @@ include examples/module.mk
 include tests/module.mk
 -include $(patsubst %.o,%.d,$(OBJECTS))
 
-.PHONY: all help clean deps demo install uninstall lint format layers
+.PHONY: all help clean deps demo install uninstall lint look format layers
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS)
 
 help:
@@ -92,7 +92,7 @@ help:
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
 	@echo 'make conform     BACKEND=shm|gloo|/path/to/libcollrun_x.so: the conformance suite'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
-	@echo 'make lint        clang-format, clang-tidy and the layer rules; make layers: only the last'
+	@echo 'make look        clang-format and the layer rules; make lint: clang-tidy as well (minutes)'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 	@echo 'make deps        install the missing Debian packages'
 	@echo 'make clean       remove $(BUILDROOT)/'
@@ -147,8 +147,10 @@ uninstall:
 # ---- the look of the house ----
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null || find . -name '*.[ch]' -o -name '*.cc')
 lint: PACKAGES += $(PACKAGES_LINT)
-lint: deps layers
+look: PACKAGES += $(PACKAGES_LINT)
+look: deps layers
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
+lint: look
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)printf '%s\n' $(filter-out tests/% %.h,$(C_FILES)) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 \
 		-D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj 2>/dev/null' clang-tidy

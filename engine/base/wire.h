@@ -58,8 +58,9 @@ enum wire_type {
                   u32 n, n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count,
                   u32 root or peer, u8 kind, u8 dtype, u8 op}; before EXITED, and after LOOK */
 
-    WIRE_EXAMINED, /* answers EXAMINE: str address, str interface, u16 port that it listens on there,
-                      diag (code 0: none), u32 GPUs, u32 n, n x blob: what the engine says of each */
+    WIRE_EXAMINED, /* answers EXAMINE: str address, str interface, u16 port that it listens on
+                      there, diag (code 0: none), u32 GPUs, u32 n, n x blob: what the engine says of
+                      each */
     WIRE_PROBED,   /* answers PROBE: u32 n, n x str: "" or why there is no connection */
 
     /* runner -> agent */
@@ -72,9 +73,10 @@ enum wire_type {
     WIRE_QUIT, /* empty: stop every rank now, say BYE, exit */
     WIRE_ALIVE, /* u32 milliseconds: the runner is there; if nothing comes for so long, it is lost,
                    or the connection is; 0: silence means nothing */
-    WIRE_EXAMINE, /* str interface, u8 all hosts are one machine, u32 n, n x str KIND:PATH of plugins */
+    WIRE_EXAMINE, /* str interface, u8 all hosts are one machine, u32 n, n x str KIND:PATH of
+                     plugins */
     WIRE_PROBE,   /* u32 n, n x {str address, u16 port}: connect to each */
-    WIRE_LOOK, /* empty: answer with SEEN for every rank */
+    WIRE_LOOK,    /* empty: answer with SEEN for every rank */
 
     /* rank -> runner, relayed */
     WIRE_ATTACHED = 64, /* u32 pid */

@@ -41,9 +41,9 @@ enum collrun_backend_flags {
     COLLRUN_BACKEND_RECV_ANY = 1u << 3,     /* has RECV_ANY natively */
     COLLRUN_BACKEND_INLINE_CHECK =
         1u << 4, /* compares call signatures across ranks before data moves */
-    COLLRUN_BACKEND_STARTS_ALL =
-        1u << 5 /* start takes every kind; otherwise messages only: it returns UNSUPPORTED for the
-                   rest, which exec then does */
+    COLLRUN_BACKEND_STARTS_ALL = 1u
+                                 << 5 /* start takes every kind; otherwise messages only: it returns
+                                         UNSUPPORTED for the rest, which exec then does */
 };
 
 /* Lent by the engine. The one passed to probe and open is valid until close and speaks for the
