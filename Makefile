@@ -37,7 +37,7 @@ OPT_cov := -O0 -g --coverage
 ifeq ($(OPT_$(VARIANT)),)
 $(error no variant "$(VARIANT)"; known: release debug asan tsan cov)
 endif
-WERROR ?= $(if $(CI),-Werror)
+WERROR ?= $(if $(CI),$(if $(filter release,$(VARIANT)),-Werror))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wundef $(WERROR)
 WARN_C := $(WARN) -Wstrict-prototypes -Wmissing-prototypes
 COMMON = $(OPT_$(VARIANT)) -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE -MMD -MP

@@ -293,7 +293,7 @@ static void check_one(struct bench *b, uint32_t nsrcs, size_t count, enum collru
 {
     const size_t shift = next_random() % 9;
     const size_t bytes = count * dtype_size(t);
-    char *srcs[MAX_SRCS];
+    char *srcs[MAX_SRCS] = {0};
     const void *in[MAX_SRCS];
     size_t where;
     for (uint32_t s = 0; s < nsrcs; s++) {
