@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -363,6 +364,8 @@ static void on_lost(struct control *c, struct diag *why)
 {
     if (why->code == COLLRUN_OK)
         diag_set(why, COLLRUN_ERR_ABORTED, "the agent of this host is gone");
+    else
+        dprintf(STDERR_FILENO, "collrun-engine: rank %u: %s\n", c->rank, why->text);
     why->code = COLLRUN_ERR_ABORTED;
     set_abort(c, why);
     struct pollfd p = {.fd = c->wake_fd, .events = POLLIN};

@@ -23,6 +23,7 @@ $(PLUGINS)/$(1).so: tests/unit/plugins/$(2).c $(LIBRARIES)
 endef
 $(eval $(call plugin_rule,msg,backend_msg,))
 $(eval $(call plugin_rule,msgstart,backend_msg,-DWITH_START))
+$(eval $(call plugin_rule,msg_2,backend_msg,-DVERSION_2))
 $(eval $(call plugin_rule,msg_abi,backend_msg,-DBROKEN_ABI))
 $(eval $(call plugin_rule,msg_half,backend_msg,-DBROKEN_HALF -Wno-unused-function))
 $(eval $(call plugin_rule,msg_probe,backend_msg,-DBROKEN_PROBE))

@@ -121,15 +121,14 @@ struct desc_workload *fake_workload(struct fake_job *job, const char *name, cons
 
 /* ---- starting ---- */
 
-static void start_rank(struct fake_job *job, uint32_t rank, const struct buf *desc)
+/* A new engine: its control socket and output pipe. */
+static pid_t spawn(const char *engine, int *control_fd, int *output_fd)
 {
-    struct fake_rank *r = &job->ranks[rank];
     int control[2], output[2];
-    const char *engine = fake_engine(job);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) || pipe(output))
         abort();
-    r->pid = fork();
-    if (r->pid == 0) {
+    pid_t pid = fork();
+    if (pid == 0) {
         dup2(output[1], 1);
         dup2(output[1], 2);
         int fd = dup(control[1]);
@@ -144,9 +143,21 @@ static void start_rank(struct fake_job *job, uint32_t rank, const struct buf *de
     }
     close(control[1]);
     close(output[1]);
-    r->control = control[0];
-    r->output = output[0];
-    struct buf b;
+    *control_fd = control[0];
+    *output_fd = output[0];
+    return pid;
+}
+
+static void start_rank(struct fake_job *job, uint32_t rank)
+{
+    struct fake_rank *r = &job->ranks[rank];
+    struct desc desc = job->desc;
+    struct buf b, encoded;
+    r->pid = spawn(fake_engine(job), &r->control, &r->output);
+    if (job->odd && rank == job->odd_rank)
+        job->odd(&desc);
+    buf_init(&encoded);
+    desc_encode(&desc, &encoded);
     buf_init(&b);
     size_t mark = wire_begin(&b, WIRE_WELCOME, rank, job->desc.attempt);
     buf_put_u32(&b, rank);
@@ -155,11 +166,38 @@ static void start_rank(struct fake_job *job, uint32_t rank, const struct buf *de
     buf_put_str(&b, "127.0.0.1");
     buf_put_str(&b, "lo");
     buf_put_u32(&b, 2);
-    buf_put_blob(&b, desc->data, desc->len);
+    buf_put_blob(&b, encoded.data, encoded.len);
     wire_end(&b, mark);
     if (send(r->control, b.data, b.len, MSG_NOSIGNAL) != (ssize_t)b.len)
         abort();
     buf_fini(&b);
+    buf_fini(&encoded);
+}
+
+static int exit_code_of(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int fake_stammer(const void *bytes, size_t len, char *printed, size_t size)
+{
+    struct fake_job job;
+    int control, output, status = 0;
+    size_t n = 0;
+    ssize_t got;
+    fake_init(&job, 1);
+    pid_t pid = spawn(fake_engine(&job), &control, &output);
+    if (len && send(control, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
+        abort();
+    shutdown(control, SHUT_WR);
+    while ((got = read(output, printed + n, size - 1 - n)) > 0)
+        n += (size_t)got;
+    printed[n] = '\0';
+    waitpid(pid, &status, 0);
+    close(control);
+    close(output);
+    fake_fini(&job);
+    return exit_code_of(status);
 }
 
 /* ---- talking ---- */
@@ -200,6 +238,11 @@ void fake_hang_up(struct fake_job *job, uint32_t rank)
 {
     close(job->ranks[rank].control);
     job->ranks[rank].control = -1;
+}
+
+void fake_babble(struct fake_job *job, uint32_t rank, uint16_t type)
+{
+    say(job, rank, type, "?", 1);
 }
 
 void fake_kill(struct fake_job *job, uint32_t rank)
@@ -416,7 +459,7 @@ static void reap(struct fake_job *job, double now_s)
         r->pid = 0;
         r->ended = true;
         r->ended_s = now_s;
-        r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        r->exit_code = exit_code_of(status);
         if (r->exit_code && !r->failed)
             tell_others(job, i, "died");
     }
@@ -459,15 +502,12 @@ static int verdict(const struct fake_job *job)
 
 int fake_run(struct fake_job *job)
 {
-    struct buf desc;
     uint64_t start = now_ns();
     double go_s = 0, now_s = 0;
     bool killed = false;
-    buf_init(&desc);
-    desc_encode(&job->desc, &desc);
     job->rdv = rdv_new(&job->desc, (struct rdv_output){.send = store_says, .ctx = job});
     for (uint32_t i = 0; i < job->desc.nranks; i++)
-        start_rank(job, i, &desc);
+        start_rank(job, i);
     while (!all_ended(job)) {
         poll_ranks(job, &go_s, now_s);
         now_s = (double)(now_ns() - start) / 1e9;
@@ -486,7 +526,6 @@ int fake_run(struct fake_job *job)
     }
     job->scopes_left = rdv_open_scopes(job->rdv);
     rdv_free(job->rdv);
-    buf_fini(&desc);
     if (killed)
         fprintf(stderr, "# the job took more than %.0f s and was killed\n", job->limit_s);
     for (uint32_t i = 0; i < job->desc.nranks; i++) {

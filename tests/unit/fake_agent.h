@@ -47,9 +47,11 @@ struct fake_job {
     struct desc_group groups[4];
     struct desc_workload workloads[4];
     struct fake_rank ranks[FAKE_RANKS];
-    double limit_s;    /* default 30 */
-    bool no_abort;     /* do not tell the others when a rank fails */
-    double after_go_s; /* with after_go: when */
+    double limit_s;                 /* default 30 */
+    bool no_abort;                  /* do not tell the others when a rank fails */
+    uint32_t odd_rank;              /* with odd: which rank */
+    void (*odd)(struct desc *desc); /* changes a copy of the description, for that rank alone */
+    double after_go_s;              /* with after_go: when */
     void (*after_go)(struct fake_job *job);
     struct rdv *rdv;
     struct fake_segment *segments;
@@ -72,9 +74,14 @@ const char *fake_engine(struct fake_job *job); /* the path of collrun-engine */
 /* Runs the job. 0 = every rank ended well; 1 = some did not; 2 = it had to be killed. */
 int fake_run(struct fake_job *job);
 
+/* Starts one engine whose agent says these bytes and hangs up; returns its exit code, and what it
+ * printed. */
+int fake_stammer(const void *bytes, size_t len, char *printed, size_t size);
+
 /* For after_go. */
 void fake_abort(struct fake_job *job, int status, uint32_t culprit, const char *sentence);
 void fake_hang_up(struct fake_job *job, uint32_t rank);
 void fake_kill(struct fake_job *job, uint32_t rank);
+void fake_babble(struct fake_job *job, uint32_t rank, uint16_t type); /* a frame out of place */
 
 #endif

@@ -304,25 +304,111 @@ static void test_group_that_does_not_open(void **state)
     fake_fini(&job);
 }
 
-/* Rank 1 holds another backend under the same path-independent name. */
+static void other_version(struct desc *desc)
+{
+    static struct desc_backend other;
+    other = desc->backends[0];
+    other.path = getenv("OTHER_BACKEND");
+    desc->backends = &other;
+}
+
+/* Who hears it from the store says who has what; the others may hear of that rank's failure first.
+ */
+static void test_backends_that_differ(void **state)
+{
+    struct fake_job job;
+    bool told = false;
+    (void)state;
+    simple(&job, 3, 0, "sum");
+    setenv("OTHER_BACKEND", fake_path(&job, "msg_2.so"), 1);
+    job.odd = other_version;
+    job.odd_rank = 1;
+    assert_int_equal(fake_run(&job), 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct fake_rank *r = &job.ranks[i];
+        assert_int_equal(r->failed_phase, WIRE_PHASE_GROUPS);
+        assert_has(r->failure.text, "group \"world\": ranks disagree about the backend");
+        assert_has(r->failure.text, "msg 1.0, ABI 1");
+        assert_has(r->failure.text, "rank 1 has msg 2.0, ABI 1");
+        told = told || (r->failure.code == COLLRUN_ERR_MISMATCH && r->failure.loc.line == 10);
+    }
+    assert_true(told);
+    fake_fini(&job);
+}
+
+static void no_groups(struct desc *desc)
+{
+    desc->ngroups = desc->nworkloads = 0;
+}
+
 static void test_missing_member(void **state)
 {
     struct fake_job job;
     (void)state;
-    simple(&job, 3, 0, "hang-init");
+    simple(&job, 3, 1, "sum");
     job.desc.rendezvous_timeout_ns = 500000000;
-    /* Two groups in another order on another rank cannot happen; a rank that never comes can: it
-     * hangs in an earlier group's place. */
-    fake_group(&job, "late", 0, NULL, 0);
-    job.groups[0].ranks.n = 1;
-    job.groups[0].backend = 0;
-    job.workloads[0].ranks.n = 1;
-    job.workloads[0].ngroups = 1;
-    job.limit_s = 3;
-    assert_int_equal(fake_run(&job),
-                     2); /* all groups form; rank 0 hangs in init, nobody is ready */
-    for (uint32_t i = 0; i < 3; i++)
-        assert_true(job.ranks[i].attached && !job.ranks[i].failed && job.ranks[i].ready == (i > 0));
+    job.odd = no_groups;
+    job.odd_rank = 2;
+    assert_int_equal(fake_run(&job), 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(job.ranks[i].exit_code, 124);
+        assert_int_equal(job.ranks[i].failure.code, COLLRUN_ERR_TIMEOUT);
+        assert_string_equal(
+            job.ranks[i].failure.text,
+            "group \"world\": waited 0.5 s for rank 2 of 3, which never came to form it");
+        assert_int_equal(job.ranks[i].failure.loc.line, 10);
+    }
+    assert_false(job.ranks[2].failed);
+    assert_int_equal(job.ranks[2].exit_code, 1);
+    fake_fini(&job);
+}
+
+/* ---- an agent out of its mind ---- */
+
+static void test_bad_first_words(void **state)
+{
+    char printed[1024], garbage[64];
+    struct buf b;
+    (void)state;
+    assert_int_equal(fake_stammer("", 0, printed, sizeof printed), 125);
+    assert_has(printed, "the agent closed the control stream before it said WELCOME");
+    memset(garbage, 0xee, sizeof garbage);
+    assert_int_equal(fake_stammer(garbage, sizeof garbage, printed, sizeof printed), 125);
+    assert_has(printed, "something that is not a collrun frame");
+    buf_init(&b);
+    wire_put(&b, WIRE_GO, 0, 0, NULL, 0);
+    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
+    assert_has(printed, "the agent's first word is GO, not WELCOME");
+    buf_clear(&b);
+    wire_put(&b, WIRE_WELCOME, 0, 0, garbage, sizeof garbage);
+    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
+    buf_fini(&b);
+}
+
+static void babble(struct fake_job *job)
+{
+    fake_babble(job, 0, WIRE_HELLO);
+    fake_babble(job, 1, WIRE_ABORT);
+    fake_babble(job, 2, WIRE_REPLY);
+}
+
+static void test_bad_frames(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    simple(&job, 3, 0, "sleep")->timeout_ns = 20000000000u;
+    job.after_go = babble;
+    job.after_go_s = 0.1;
+    job.no_abort = true;
+    assert_int_equal(fake_run(&job), 1);
+    static const char *const words[] = {"a frame that is not for a rank: HELLO",
+                                        "an ABORT that cannot be read",
+                                        "a REPLY that cannot be read"};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_has((char *)job.ranks[i].printed.data, words[i]);
+        assert_int_not_equal(job.ranks[i].exit_code, 0);
+        assert_true(job.ranks[i].ended_s < 10);
+    }
     fake_fini(&job);
 }
 
@@ -573,7 +659,10 @@ int main(void)
         cmocka_unit_test(test_backends_that_do_not_load),
         cmocka_unit_test(test_bad_params),
         cmocka_unit_test(test_group_that_does_not_open),
+        cmocka_unit_test(test_backends_that_differ),
         cmocka_unit_test(test_missing_member),
+        cmocka_unit_test(test_bad_first_words),
+        cmocka_unit_test(test_bad_frames),
         cmocka_unit_test(test_workloads_that_fail),
         cmocka_unit_test(test_workload_timeout),
         cmocka_unit_test(test_death_of_a_peer),

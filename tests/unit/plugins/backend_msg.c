@@ -283,7 +283,11 @@ const struct collrun_backend collrun_backend_v1 = {
     .name = "msg",
     .exec = exec,
 #endif
+#ifdef VERSION_2
+    .version = "2.0",
+#else
     .version = "1.0",
+#endif
     .flags = COLLRUN_BACKEND_ONE_HOST | COLLRUN_BACKEND_RECV_ANY,
     .native = native,
 #ifdef BROKEN_PROBE
