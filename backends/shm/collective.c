@@ -7,10 +7,10 @@
 
 #include "combine.h"
 #include "exchange.h"
-#include "tiny.h"
+#include "short.h"
 
-#define FLAT_BYTES                                                                                 \
-    (16u << 10) /* what one rank may read in a reduction where every rank reads everything */
+/* What one rank may read in a reduction where every rank reads everything. */
+#define FLAT_BYTES (16u << 10)
 
 static char *bytes_at(const void *base, size_t offset)
 {
@@ -153,10 +153,11 @@ static bool is_flat(const struct shm_group *g, size_t len)
 
 int collective_run(struct shm_group *g, const struct collrun_call *call)
 {
-    if (tiny_fits(g, call))
-        return tiny_run(g, call);
+    const size_t len = call->count * g->services->dtype_size(call->dtype);
+    const bool flat = is_flat(g, len);
+    if (short_fits(g, call) && (flat || !kind_reduces(call->kind)))
+        return short_run(g, call);
     struct exchange x = exchange_of(g, call);
-    const size_t len = call->count * x.elem;
     switch (call->kind) {
     case COLLRUN_BROADCAST:
         describe_broadcast(&x, len);
@@ -176,7 +177,7 @@ int collective_run(struct shm_group *g, const struct collrun_call *call)
         break;
     case COLLRUN_ALLREDUCE:
     case COLLRUN_REDUCE:
-        if (!is_flat(g, len))
+        if (!flat)
             return combine_run(g, call);
         describe_flat_reduction(&x, len);
         break;

@@ -79,8 +79,8 @@ static void copy_input(const struct combine *c, char *room, size_t t)
     const size_t len = chunk_len(c, t);
     const size_t own = least(c->g->rank * c->share, len);
     const size_t after = least(own + c->share, len);
-    memcpy(room, from, own);
-    memcpy(room + after, from + after, len - after);
+    copy_out(&c->g->pace, room, from, own);
+    copy_out(&c->g->pace, room + after, from + after, len - after);
 }
 
 /* Reduces the own share of chunk t from everybody's input, into the receive buffer and to where the
@@ -99,10 +99,9 @@ static int reduce_share(struct combine *c, char *room, size_t t)
         else
             g->srcs[r] = step_data(g, r, c->first_step + t) + at;
     }
-    const bool in_heap = is_somewhere(c->mine.result);
-    int status = reduce_slices(g, in_heap ? recv : room, len, c->call, false);
-    if (status == COLLRUN_OK && recv && !in_heap)
-        copy_bytes(recv, room, len, c->stream);
+    const int status = reduce_slices(g, recv ? recv : room, len, c->call, false);
+    if (status == COLLRUN_OK && recv && !is_somewhere(c->mine.result))
+        copy_out(&g->pace, room, recv, len);
     return status;
 }
 

@@ -153,7 +153,7 @@ static void put_personal(struct exchange *x, size_t done)
     for (uint32_t j = 0; j < g->nranks; j++) {
         const size_t len = part_len(g->out[j].len, done, x->piece);
         if (j != g->rank && len > 0)
-            memcpy(room + j * x->piece, g->out[j].at + done, len);
+            copy_out(&g->pace, room + j * x->piece, g->out[j].at + done, len);
     }
 }
 
@@ -168,7 +168,7 @@ static void produce(struct exchange *x, size_t done)
     else if (x->personal)
         put_personal(x, done);
     else if (len > 0)
-        memcpy(step_room(g, len), g->out[0].at + done, len);
+        copy_out(&g->pace, step_room(g, len), g->out[0].at + done, len);
     else
         step_room(g, 0);
     if (done == 0)

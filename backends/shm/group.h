@@ -6,6 +6,7 @@
 #ifndef SHM_GROUP_H
 #define SHM_GROUP_H
 
+#include "copy.h"
 #include "heap.h"
 #include "p2p.h"
 #include "segment.h"
@@ -24,7 +25,8 @@ struct shm_group {
 
     /* wait.h */
     bool crowded;         /* there are more ranks than cores */
-    uint32_t spins;       /* how often to look before giving way */
+    uint32_t spins;       /* how often to look before giving way, */
+    uint64_t yield_ns;    /* and how long to yield before sleeping: both learnt */
     uint64_t timeout_ns;  /* of the call that is running */
     uint64_t deadline_ns; /* 0 until a wait of this call took long enough to look at the clock */
 
@@ -34,6 +36,7 @@ struct shm_group {
     size_t ring_pos,
         ring_window;     /* next byte of the own ring, and how much of the ring is in use */
     uint64_t ring_moved; /* bytes since the window last grew */
+    struct pace pace;    /* of copies to the others */
 
     /* exchange.h: one entry per rank, valid during one call */
     struct piece *in, *out;

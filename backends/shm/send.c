@@ -23,7 +23,7 @@ static uint8_t block_take(struct p2p *p, uint32_t kept)
 static void fill_block(struct shm_group *g, struct transfer *t, uint8_t block)
 {
     const size_t len = block_len(t->len, t->moved);
-    memcpy(block_at(g, g->rank, block), (const char *)t->call->send + t->moved, len);
+    copy_out(&g->pace, block_at(g, g->rank, block), (const char *)t->call->send + t->moved, len);
     t->moved += len;
     t->blocks |= 1ull << block;
 }

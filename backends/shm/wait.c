@@ -19,10 +19,9 @@
 #define LEAST_SPINS 8u
 #define POLLS_PER_LOOK 64u /* between two looks at the group's failure while spinning */
 #define SWITCH_NS 1500u    /* a yield that takes longer has let somebody else run */
-/* Waking a sleeper costs tens of microseconds, so not too soon; but sooner where others have work
- * to do. */
-#define DEDICATED_YIELD_NS 1000000u
-#define CROWDED_YIELD_NS 50000u
+/* Waking a sleeper costs tens of microseconds, so not too soon, as long as nobody else wants the
+ * core. */
+#define YIELD_NS 1000000u
 #define FIRST_NAP_NS 200000u /* bounds the harm of a ring that was missed; see wait.h */
 #define LONGEST_NAP_NS 500000000u
 
@@ -45,6 +44,7 @@ static inline void cpu_relax(void)
 void wait_init(struct shm_group *g)
 {
     g->spins = g->crowded ? 0 : MOST_SPINS;
+    g->yield_ns = g->crowded ? 0 : YIELD_NS;
 }
 
 /* ---- bells ---- */
@@ -134,17 +134,26 @@ static void nap(struct wait *w, uint64_t now)
     syscall(SYS_futex, &w->bell->seq, FUTEX_WAIT, w->seq, &t, NULL, 0);
 }
 
-/* Yields until that is no longer polite, then announces itself; the next time round it sleeps. */
+/* Whether the last yield let somebody else run: then yielding gives away whole time slices, and
+ * sleeping, from which one is woken at once, is better. */
+static bool has_company(const struct wait *w, uint64_t now)
+{
+    return w->yielded_ns != 0 && now - w->yielded_ns >= SWITCH_NS;
+}
+
+/* Yields as long as that is right, then announces itself; the next time round it sleeps. */
 static int wait_long(struct wait *w, missing_fn *missing, const void *context)
 {
     struct shm_group *g = w->g;
     const uint64_t now = now_ns();
     if (g->deadline_ns == 0)
         g->deadline_ns = g->timeout_ns < UINT64_MAX - now ? now + g->timeout_ns : UINT64_MAX;
-    if (w->yield_until_ns == 0)
-        w->yield_until_ns = now + (g->crowded ? CROWDED_YIELD_NS : DEDICATED_YIELD_NS);
     if (now >= g->deadline_ns)
         return timed_out(g, missing, context);
+    if (w->yield_until_ns == 0)
+        w->yield_until_ns = now + g->yield_ns;
+    if (has_company(w, now))
+        w->yield_until_ns = now;
     if (now < w->yield_until_ns) {
         w->yielded_ns = now;
         sched_yield();
@@ -178,20 +187,24 @@ int wait_more(struct wait *w, missing_fn *missing, const void *context)
     return status;
 }
 
-/* What was awaited came while this rank spun or yielded in vain: spinning is right. It came while
- * somebody else had the core: spinning only keeps the others from coming. */
+/* How long to spin and yield the next time. While others want the core, spinning may be what keeps
+ * the awaited rank from coming. */
 static void learn(const struct wait *w)
 {
     struct shm_group *g = w->g;
-    if (w->yielded_ns == 0 || now_ns() - w->yielded_ns < SWITCH_NS)
+    const bool spun = !w->sleeping && w->yielded_ns == 0;
+    if (spun) {
         g->spins = g->spins < MOST_SPINS / 2 ? g->spins * 2 : MOST_SPINS;
-    else
+        g->yield_ns = YIELD_NS;
+    } else if (w->yielded_ns != 0 && has_company(w, now_ns())) {
         g->spins = g->spins / 2 > LEAST_SPINS ? g->spins / 2 : LEAST_SPINS;
+        g->yield_ns = 0;
+    }
 }
 
 void wait_end(struct wait *w)
 {
-    if (w->polls > 0 && !w->g->crowded && !w->sleeping)
+    if (w->polls > 0 && !w->g->crowded)
         learn(w);
     if (w->sleeping)
         atomic_fetch_sub(&w->bell->sleepers, 1);

@@ -2,9 +2,10 @@
  *
  * Waiting for other ranks, and failing together with them.
  *
- * A waiter first spins (not where ranks share cores), then yields its core, then sleeps on a bell.
- * So that posting stays one plain store while nobody sleeps, a poster looks at the bell without a
- * fence; the rare sleeper whose announcement that look missed wakes by itself after a fraction of a
+ * A waiter first spins, then yields its core, then sleeps on a bell. Where there are more ranks
+ * than cores it sleeps at once; where others turn out to want the core, it learns to. So that
+ * posting stays one plain store while nobody sleeps, a poster looks at the bell without a fence;
+ * the rare sleeper whose announcement that look missed wakes by itself after a fraction of a
  * millisecond, and from then on nobody can have missed it. Crowded groups sleep all the time, so
  * their posters do use a fence.
  *

@@ -1,54 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See tiny.h. Broadcast, allgather, gather, allreduce and reduce put one block of `len` bytes into
- * the post; scatter, alltoall and reduce_scatter put one block for every rank there, in the order
- * of ranks.
+ * See short.h. Broadcast, allgather, gather, allreduce and reduce contribute one block of `len`
+ * bytes; scatter, alltoall and reduce_scatter one block for every rank, in the order of ranks. Up
+ * to 40 bytes ride in the post itself.
  */
-#include "tiny.h"
+#include "short.h"
 
 #include "copy.h"
 #include "step.h"
 #include "wait.h"
 
-#include <string.h>
+#define SHORT_BYTES 8192u
 
 static bool has_block_per_rank(enum collrun_kind kind)
 {
     return kind == COLLRUN_SCATTER || kind == COLLRUN_ALLTOALL || kind == COLLRUN_REDUCE_SCATTER;
 }
 
-bool tiny_fits(const struct shm_group *g, const struct collrun_call *call)
+bool short_fits(const struct shm_group *g, const struct collrun_call *call)
 {
     if (kind_is_uneven(call->kind))
         return false;
     if (call->kind == COLLRUN_BARRIER || call->count == 0)
         return true;
     const size_t blocks = has_block_per_rank(call->kind) ? g->nranks : 1;
-    return call->count <= PAYLOAD_BYTES &&
-           call->count * g->services->dtype_size(call->dtype) * blocks <= PAYLOAD_BYTES;
+    return call->count <= SHORT_BYTES &&
+           call->count * g->services->dtype_size(call->dtype) * blocks <= SHORT_BYTES;
+}
+
+/* What this rank contributes, if anything. */
+static const void *own_blocks(const struct shm_group *g, const struct collrun_call *call)
+{
+    const bool is_root = (uint32_t)call->root == g->rank;
+    if (call->kind == COLLRUN_BROADCAST)
+        return is_root ? call->recv : NULL;
+    return call->kind == COLLRUN_SCATTER && !is_root ? NULL : call->send;
 }
 
 static void put_own(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
-    const bool is_root = (uint32_t)call->root == g->rank;
-    switch (call->kind) {
-    case COLLRUN_BARRIER:
-        return;
-    case COLLRUN_BROADCAST:
-        if (is_root)
-            step_note(g, call->recv, len);
-        return;
-    case COLLRUN_SCATTER:
-        if (is_root)
-            step_note(g, call->send, len * g->nranks);
-        return;
-    case COLLRUN_ALLTOALL:
-    case COLLRUN_REDUCE_SCATTER:
-        step_note(g, call->send, len * g->nranks);
-        return;
-    default:
-        step_note(g, call->send, len);
-    }
+    const void *blocks = len > 0 ? own_blocks(g, call) : NULL;
+    const size_t all = blocks ? len * (has_block_per_rank(call->kind) ? g->nranks : 1) : 0;
+    char *room = step_room(g, all);
+    if (all > 0)
+        copy_out(&g->pace, room, blocks, all);
 }
 
 /* The block that `rank` has for this one. */
@@ -57,7 +52,7 @@ static const char *block_from(const struct shm_group *g, const struct collrun_ca
 {
     if (rank == g->rank)
         return (const char *)call->send + offset;
-    return step_post_of(g, rank, g->step)->payload + offset;
+    return step_data(g, rank, g->step) + offset;
 }
 
 static void reduce_blocks(struct shm_group *g, const struct collrun_call *call, size_t offset)
@@ -82,7 +77,7 @@ static void deliver(struct shm_group *g, const struct collrun_call *call, size_t
     switch (call->kind) {
     case COLLRUN_BROADCAST:
         if (root != g->rank)
-            memcpy(call->recv, block_from(g, call, root, 0), len);
+            copy_bytes(call->recv, block_from(g, call, root, 0), len, false);
         return;
     case COLLRUN_SCATTER:
         copy_bytes(call->recv, block_from(g, call, root, mine), len, false);
@@ -101,13 +96,12 @@ static void deliver(struct shm_group *g, const struct collrun_call *call, size_t
         collect_blocks(g, call, mine, len);
 }
 
-int tiny_run(struct shm_group *g, const struct collrun_call *call)
+int short_run(struct shm_group *g, const struct collrun_call *call)
 {
     const bool empty = call->kind == COLLRUN_BARRIER || call->count == 0;
     const size_t len = empty ? 0 : call->count * g->services->dtype_size(call->dtype);
     const struct signature s = signature_of(call);
-    if (len > 0)
-        put_own(g, call, len);
+    put_own(g, call, len);
     step_post(g, &s);
     int status = step_wait(g, g->step);
     if (status == COLLRUN_OK)
