@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The workload's frame: parameters, choice of suite, the tally. `suite` names one suite, `teams`
- * the groups that it runs on, one after the other, where this rank is a member. A group whose name
+ * The workload's frame: parameters, choice of suite, the tally. `suite` names suites, `teams` the
+ * groups that they run on, one after the other, where this rank is a member. A group whose name
  * is "w-" and numbers (w-3-1-0) was given those world ranks in that order, and that is checked
  * first. Every rank prints one line of totals; failures are lines that start with "FAIL".
  */
@@ -117,7 +117,7 @@ static bool run_team_suite(struct team *team, const char *suite, size_t len)
     } suites[] = {
         {"sweep", suite_sweep},       {"large", suite_large}, {"p2p", suite_p2p},
         {"special", suite_special},   {"sync", suite_sync},   {"arguments", suite_arguments},
-        {"mismatch", suite_mismatch}, {"async", suite_async},
+        {"mismatch", suite_mismatch}, {"async", suite_async}, {"huge", suite_huge},
     };
     for (size_t i = 0; i < ARRAY_LEN(suites); i++)
         if (strlen(suites[i].name) == len && strncmp(suites[i].name, suite, len) == 0) {
@@ -173,7 +173,7 @@ static int run(struct collrun_ctx *ctx, void *state)
 static const struct collrun_param params[] = {
     {.name = "suite",
      .type = COLLRUN_PARAM_STRING,
-     .help = "sweep, large, p2p, special, sync, arguments, mismatch, async, dynamic or fuzz"},
+     .help = "sweep, large, p2p, special, sync, arguments, mismatch, async, huge, dynamic or fuzz"},
     {.name = "teams",
      .type = COLLRUN_PARAM_STRING,
      .def = "world",

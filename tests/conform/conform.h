@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The conformance workload: every operation of <collrun/collrun.h> against an oracle that knows
- * nothing but rank numbers. The parts, each a file: values.c     what a rank sends and what must
- * arrive, computed from (rank, index, salt) alone guard.c      buffers between guard bytes, filled
- * with poison trial.c      one operation: prepare, call, verify sweep.c      which operations:
- * exhaustive at small counts, pairwise at large ones p2p.c special.c arguments.c mismatch.c async.c
- * dynamic.c fuzz.c   the suites beside it conform.c    parameters, choice of suite, the tally
- * Nothing here looks at how collrun or a backend works; it is built like any user's workload.
+ * nothing but rank numbers. Nothing here looks at how collrun or a backend works; it is built like
+ * any user's workload. The parts:
+ *
+ *   values.c   what a rank sends and what must arrive, from (rank, index, salt) alone
+ *   guard.c    buffers between guard bytes, filled with poison
+ *   trial.c    one operation: prepare, call, verify
+ *   sweep.c    which operations: everything at small counts, pairwise at large ones
+ *   conform.c  parameters, choice of suite, the tally
+ *
+ * and one file for each of the other suites: p2p, special, arguments, mismatch, async, huge,
+ * dynamic, fuzz.
  */
 #ifndef CONFORM_CONFORM_H
 #define CONFORM_CONFORM_H
@@ -143,6 +148,7 @@ void suite_sync(struct team *team);
 void suite_arguments(struct team *team);
 void suite_mismatch(struct team *team);
 void suite_async(struct team *team);
+void suite_huge(struct team *team);
 /* Suites of several groups. */
 void suite_dynamic(struct conform *run);
 void suite_fuzz(struct conform *run, struct team *teams, int nteams, int nthreads);

@@ -8,7 +8,7 @@
 #   SCOPE          core (default): the operations, types and operators every build has; full: all of the API
 #   JOBS           only jobs whose title matches this extended regular expression
 #   TEAMS          the groups of the small sweeps, as in "w-2-0-1 w-0-1" (ranks 0 to 7)
-#   WIDE=1         all roots and pairs in large groups too
+#   WIDE=1         all roots and pairs in large groups too; counts past 2^31 (4 GiB of memory)
 #   SEED           of the fuzzer and the pairwise choice
 #   STEPS          length of the fuzz programs (600)
 #   REQUESTS       how many are in flight at once (2000)
@@ -143,6 +143,9 @@ try "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
 try "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
 MIX=1 try "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
 [ "$name" != shm ] || try "calls that disagree" 3 "$mismatches" 'suite: mismatch'
+if [ -n "${WIDE:-}" ]; then
+    try "counts past 2^31" 2 "w-0-1" 'suite: huge'
+fi
 if [ "$scope" = full ]; then
     try "every small operation, started" 8 "$permuted" 'suite: sweep, async: true'
     try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" "suite: async, steps: ${REQUESTS:-2000}"

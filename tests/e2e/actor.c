@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A workload that does what its parameter says: `do` is a list of steps separated by ";", each a
- * verb and its words;
- * "@2 verb" is for world rank 2 alone, "@!2 verb" for all others. `init` is the same for the init
- * function. What must survive the death of the rank is written with "note" to DIR/notes.RANK rather
- * than printed. The verbs are the table at the end.
+ * verb and its words; "@2 verb" is for world rank 2 alone, "@!2 verb" for all others. `init` and
+ * `fini` are the same for those functions. What must survive the death of the rank is written with
+ * "note" to DIR/notes.RANK rather than printed. The verbs are the table at the end.
  */
 #include <collrun/workload.h>
 
