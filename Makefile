@@ -105,7 +105,7 @@ demo: deps
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
 PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libgloo-dev
 PACKAGES_TEST := libcmocka-dev procps util-linux
-PACKAGES_LINT := clang-format clang-tidy
+PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
@@ -152,8 +152,11 @@ look: deps layers
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 lint: look
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)printf '%s\n' $(filter-out tests/% %.h,$(C_FILES)) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 \
-		-D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj 2>/dev/null' clang-tidy
+	$(Q)$(call tidy,$(filter %.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
+	$(Q)$(call tidy,$(filter %.cc,$(TIDY_FILES)),-std=c++17 $(INC_PUBLIC))
+TIDY_FILES = $(filter-out tests/% %.h,$(C_FILES))
+MPI_CFLAGS = $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null) # examples/backend-mpi
+tidy = printf '%s\n' $(1) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- $(2) 2>/dev/null' clang-tidy
 
 format:
 	clang-format -i $(C_FILES)
@@ -161,13 +164,13 @@ format:
 # Layers point down only. The -I flags see to most of it; this sees to the rest.
 layers:
 	@bad=$$( \
-	grep -nE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"[a-z_0-9]+\.h"'; \
-	grep -nE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
-	grep -nE '#include "(spec|plan|launch|watch|tell|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
-	grep -nE '#include "(plan|launch|watch|tell)/' $$(git ls-files 'runner/spec/*'); \
-	grep -nE '#include "(launch|watch|tell)/' $$(git ls-files 'runner/plan/*'); \
-	grep -nE '#include "(spec|plan|launch|watch|tell)/' $$(git ls-files 'runner/agent/*'); \
-	grep -lE '#include <yaml.h>' $$(git ls-files '*.[ch]') | grep -v '^runner/spec/yaml.c'); \
+	grep -snE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"[a-z_0-9]+\.h"'; \
+	grep -snE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
+	grep -snE '#include "(spec|plan|launch|watch|tell|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
+	grep -snE '#include "(plan|launch|watch|tell)/' $$(git ls-files 'runner/spec/*'); \
+	grep -snE '#include "(launch|watch|tell)/' $$(git ls-files 'runner/plan/*'); \
+	grep -snE '#include "(spec|plan|launch|watch|tell)/' $$(git ls-files 'runner/agent/*'); \
+	grep -slE '#include <yaml.h>' $$(git ls-files '*.[ch]') | grep -v '^runner/spec/yaml.c'); \
 	[ -z "$$bad" ] || { echo "layers: these reach upwards:" >&2; echo "$$bad" >&2; exit 1; }
 
 clean:

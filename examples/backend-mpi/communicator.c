@@ -88,17 +88,11 @@ static struct creation *creation_new(struct library *library, const struct collr
     return c;
 }
 
-/* Frees `c` if it fails, unless MPI is lost, which may hold it still. */
-static int create_in_time(struct creation *c, const struct collrun_group_desc *desc)
+/* Waits for the thread that runs create(). A failure leaves `c` to MPI, which may hold it still. */
+static int create_in_time(struct creation *c, pthread_t thread,
+                          const struct collrun_group_desc *desc)
 {
-    const struct collrun_services *s = desc->services;
     struct timespec end;
-    pthread_t thread;
-    int error = library_thread(&thread, create, c);
-    if (error) {
-        creation_free(c);
-        return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "no thread: %s", strerror(error));
-    }
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += CREATE_SECONDS;
     if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
@@ -123,7 +117,13 @@ static int make_communicator(struct library *library, const struct collrun_group
     struct creation *c = creation_new(library, desc, id);
     if (!c)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    int rc = create_in_time(c, desc);
+    pthread_t thread;
+    int error = library_thread(&thread, create, c);
+    if (error) {
+        creation_free(c);
+        return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "no thread: %s", strerror(error));
+    }
+    int rc = create_in_time(c, thread, desc);
     if (rc != COLLRUN_OK)
         return rc;
     *out = c->made;

@@ -342,6 +342,6 @@ int PMI_KVS_Get(const char *space, const char *key, char *value, int len)
     pthread_mutex_unlock(&pmi.lock);
     if (!found || strlen(found) >= (size_t)len)
         return PMI_FAIL;
-    strcpy(value, found);
+    snprintf(value, (size_t)len, "%s", found);
     return PMI_SUCCESS;
 }
