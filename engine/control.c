@@ -193,10 +193,12 @@ static int claim_fd(struct control *c)
     return fd;
 }
 
-static void fill_answer(struct control_request *q, struct reader *r, int status, int fd)
+/* With the lock, which keeps the arena too. */
+static void fill_answer(struct control *c, struct control_request *q, struct reader *r, int status,
+                        int fd)
 {
     if (status != COLLRUN_OK)
-        wire_read_diag(r, &q->failure);
+        wire_read_diag(r, &c->arena, &q->failure);
     else if (q->answer_type == WIRE_SEGMENT_FD && fd < 0)
         diag_set(&q->failure, COLLRUN_ERR_SYSTEM, "the agent's descriptor did not arrive");
     else
@@ -223,7 +225,7 @@ static int on_answer(struct control *c, const struct wire_frame *f, struct diag 
     control_lock(c);
     for (struct control_request *q = c->requests; q && !r.bad && !taken; q = q->next) {
         if (answers(q, f->type, scope, key, number)) {
-            fill_answer(q, &r, status, fd);
+            fill_answer(c, q, &r, status, fd);
             taken = true;
         }
     }
@@ -414,6 +416,7 @@ int control_open(struct control *c, int fd, uint16_t type, struct wire_frame *fi
 {
     *c = (struct control){.fd = fd, .wake_fd = eventfd(0, EFD_CLOEXEC)};
     init_locks(c);
+    arena_init(&c->arena);
     diag_init(&c->abort_reason);
     struct timeval limit = {.tv_sec = SEND_LIMIT_S};
     int flags = fcntl(fd, F_GETFD);
@@ -468,6 +471,7 @@ void control_close(struct control *c)
     free(c->fds);
     buf_fini(&c->in);
     buf_fini(&c->out);
+    arena_fini(&c->arena);
     if (c->wake_fd >= 0)
         close(c->wake_fd);
     close(c->fd);

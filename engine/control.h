@@ -48,6 +48,7 @@ struct control {
     pthread_cond_t changed; /* on CLOCK_MONOTONIC; broadcast at every change of what stands below */
     atomic_uint events;     /* set of enum control_event; written under the lock */
     struct control_request *requests;
+    struct arena arena;       /* with the lock: what failures say of files */
     struct diag abort_reason; /* valid with CONTROL_ABORT; never changes afterwards */
 
     struct control_hooks hooks;

@@ -71,14 +71,18 @@ static void put_loc(struct buf *out, struct diag_loc loc)
     buf_put_u32(out, loc.line);
     buf_put_u32(out, loc.column);
     buf_put_u32(out, loc.width);
+    buf_put_str(out, loc.file);
 }
 
-static struct diag_loc read_loc(struct reader *r)
+static struct diag_loc read_loc(struct reader *r, struct arena *arena)
 {
+    size_t len;
     struct diag_loc loc = {0};
     loc.line = read_u32(r);
     loc.column = read_u32(r);
     loc.width = read_u32(r);
+    const char *file = read_blob(r, &len);
+    loc.file = file && len && arena ? arena_strndup(arena, file, len) : NULL;
     return loc;
 }
 
@@ -106,14 +110,14 @@ void wire_put_diag(struct buf *out, const struct diag *d)
     buf_put_str(out, d->hint);
 }
 
-void wire_read_diag(struct reader *r, struct diag *d)
+void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d)
 {
     diag_init(d);
     d->code = (int)read_u32(r);
     d->sys_errno = (int)read_u32(r);
     d->rank = (int)read_u32(r);
-    d->loc = read_loc(r);
-    d->loc2 = read_loc(r);
+    d->loc = read_loc(r, arena);
+    d->loc2 = read_loc(r, arena);
     read_text(r, d->host, sizeof d->host);
     read_text(r, d->text, sizeof d->text);
     read_text(r, d->note2, sizeof d->note2);

@@ -31,6 +31,7 @@
 #ifndef BASE_WIRE_H
 #define BASE_WIRE_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/diag.h"
 
@@ -48,9 +49,10 @@ enum wire_type {
     WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str
                        machine (equal where processes share one network stack), u64 realtime ns */
     WIRE_SPAWNED,   /* u32 pid (0 = failed: then diag) */
-    WIRE_EXITED, /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes; output has been
-                    sent before it */
-    WIRE_OUTPUT, /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
+    WIRE_EXITED,    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str how much
+                       memory there was, if the kernel killed it for lack of it, else ""; output has
+                       been sent before it */
+    WIRE_OUTPUT,    /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_HEARTBEAT, /* empty */
     WIRE_TROUBLE,   /* diag: the host cannot go on */
     WIRE_BYE,       /* empty: every rank is gone, nothing is left on this host */
@@ -145,9 +147,10 @@ void wire_end(struct buf *out, size_t mark);
 int wire_next(const struct buf *in, struct wire_frame *frame, struct diag *d);
 void wire_next_done(struct buf *in, const struct wire_frame *frame);
 
-/* A diag as part of a payload. */
+/* A diag as part of a payload. What it says of files is kept in `arena`; NULL: its places are taken
+ * to be in the job file. */
 void wire_put_diag(struct buf *out, const struct diag *d);
-void wire_read_diag(struct reader *r, struct diag *d);
+void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d);
 
 /* A name for messages: "FENCE". */
 const char *wire_type_name(uint16_t type);

@@ -241,7 +241,7 @@ static void on_examined(struct patient *p, const struct wire_frame *f)
     snprintf(p->address, sizeof p->address, "%s", read_str(&r, &doc->arena));
     const char *interface = read_str(&r, &doc->arena);
     p->port = read_u16(&r);
-    wire_read_diag(&r, &d);
+    wire_read_diag(&r, &doc->arena, &d);
     if (d.code != COLLRUN_OK) {
         diag_wrap(&d, "host %s", doc->desc->hosts[p->index].name);
         cell(p, INTERFACE, "no");

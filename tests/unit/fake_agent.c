@@ -323,7 +323,7 @@ static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *
     r->failed_phase = read_u32(in);
     snprintf(r->failed_group, sizeof r->failed_group, "%s", read_str(in, &arena));
     r->failed_number = read_u64(in);
-    wire_read_diag(in, &r->failure);
+    wire_read_diag(in, NULL, &r->failure);
     arena_fini(&arena);
     if (!reader_done(in))
         abort();

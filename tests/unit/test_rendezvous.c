@@ -48,7 +48,7 @@ static void record(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
     s->status = (int)read_u32(&r);
     if (s->status != COLLRUN_OK) {
         struct diag d;
-        wire_read_diag(&r, &d);
+        wire_read_diag(&r, NULL, &d);
         snprintf(s->text, sizeof s->text, "%s", d.text);
     } else if (type == WIRE_FENCED) {
         s->nkvs = read_u32(&r);

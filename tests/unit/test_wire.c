@@ -75,23 +75,28 @@ static void a_diag_travels_whole(void **state)
     diag_set(&in, COLLRUN_ERR_TIMEOUT, "group \"%s\"", "dp");
     diag_hint(&in, "wait longer");
     in.rank = 5;
-    in.loc = (struct diag_loc){.line = 14, .column = 3, .width = 5};
+    in.loc = (struct diag_loc){.file = "--set #1", .line = 14, .column = 3, .width = 5};
+    struct arena arena;
+    arena_init(&arena);
     buf_init(&b);
     wire_put_diag(&b, &in);
     reader_init(&r, b.data, b.len);
-    wire_read_diag(&r, &out);
+    wire_read_diag(&r, &arena, &out);
     assert_true(reader_done(&r));
     assert_int_equal(out.code, COLLRUN_ERR_TIMEOUT);
     assert_int_equal(out.rank, 5);
     assert_int_equal(out.loc.line, 14);
+    assert_string_equal(out.loc.file, "--set #1");
+    assert_null(out.loc2.file);
     assert_string_equal(out.text, "group \"dp\"");
     assert_string_equal(out.hint, "wait longer");
     for (size_t cut = 0; cut < b.len; cut++) {
         reader_init(&r, b.data, cut);
-        wire_read_diag(&r, &out);
+        wire_read_diag(&r, NULL, &out);
         assert_true(r.bad);
     }
     buf_fini(&b);
+    arena_fini(&arena);
 }
 
 static void a_reader_never_runs_over(void **state)
