@@ -17,7 +17,7 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-enum { STACK_LEN = 64 << 10, MOST_FRAMES = 32 };
+enum { STACK_LEN = 64 << 10, MOST_FRAMES = 16 };
 
 static uint32_t crashing_rank;
 static pthread_key_t stack_key;

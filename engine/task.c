@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LARGEST_EXIT_CODE = 119, LOAD_EXIT_CODE = 126 };
+enum { LARGEST_EXIT_CODE = 119, TIMEOUT_EXIT_CODE = 124, LOAD_EXIT_CODE = 126 };
 
 _Thread_local const struct collrun_ctx *task_current;
 
@@ -81,11 +81,11 @@ static int consequence(const struct collrun_ctx *task)
                : 0;
 }
 
-/* A status: 1 with the sentence that goes with it. */
+/* A status: 1, or 124 for a time-out, with the sentence that goes with it. */
 static void fail_with_status(struct collrun_ctx *task, int status)
 {
     const struct error_record *last = error_get();
-    task->exit_code = 1;
+    task->exit_code = status == COLLRUN_ERR_TIMEOUT ? TIMEOUT_EXIT_CODE : 1;
     if (task->said[0])
         diag_set(&task->failure, status, "%s", task->said);
     else if (last->status == status)
@@ -96,7 +96,7 @@ static void fail_with_status(struct collrun_ctx *task, int status)
 }
 
 /* An exit code of the workload's own. Its diag's code is that number: positive, unlike any status.
- */
+ * A call that failed before may be why, or may have been dealt with long ago: it is only a hint. */
 static void fail_with_code(struct collrun_ctx *task, int code, const char *where)
 {
     const struct error_record *last = error_get();
@@ -104,11 +104,11 @@ static void fail_with_code(struct collrun_ctx *task, int code, const char *where
     task->exit_code = code;
     if (task->said[0])
         diag_set(&task->failure, why ? why : code, "%s", task->said);
-    else if (last->status)
-        diag_set(&task->failure, why ? why : last->status, "%s", last->text);
     else
         diag_set(&task->failure, why ? why : code, "workload \"%s\" returned %d from %s",
                  task->desc->name, code, where);
+    if (last->status && !task->said[0])
+        diag_hint(&task->failure, "its last call that failed: %s", last->text);
 }
 
 static void fail(struct collrun_ctx *task, uint32_t phase, int result)
@@ -161,18 +161,28 @@ static void run(struct collrun_ctx *task, void *state)
     set_state(task, good ? TASK_ENDED : TASK_BURIED);
 }
 
-static void *live(void *arg)
+/* A workload's thread is not the workload's to end: nobody would ever hear of it. */
+static void left_thread(void *arg)
 {
     struct collrun_ctx *task = arg;
+    task->exit_code = 1;
+    diag_set(&task->failure, COLLRUN_ERR_INVALID, "workload \"%s\" ended its thread",
+             task->desc->name);
+    diag_hint(&task->failure, "a workload ends by returning from run, not by pthread_exit()");
+    task->failure.loc = task->desc->loc;
+    task->phase = WIRE_PHASE_RUN;
+    set_state(task, TASK_BURIED);
+}
+
+static void act(struct collrun_ctx *task)
+{
     struct control *c = &task->engine->control;
     void *state = NULL;
-    task_current = task;
-    crash_thread();
     int result = task->plugin.init ? task->plugin.init(task, &state) : 0;
     if (result != 0 || task->misuse[0]) {
         fail(task, WIRE_PHASE_INIT, result);
         set_state(task, TASK_BURIED);
-        return NULL;
+        return;
     }
     set_state(task, TASK_READY);
     control_wait(c, CONTROL_GO | CONTROL_ABORT, UINT64_MAX);
@@ -182,9 +192,19 @@ static void *live(void *arg)
         if (task->plugin.fini)
             task->plugin.fini(task, state);
         set_state(task, TASK_ENDED);
-        return NULL;
+        return;
     }
     run(task, state);
+}
+
+static void *live(void *arg)
+{
+    struct collrun_ctx *task = arg;
+    task_current = task;
+    crash_thread();
+    pthread_cleanup_push(left_thread, task);
+    act(task);
+    pthread_cleanup_pop(0);
     return NULL;
 }
 

@@ -250,11 +250,16 @@ static void tell_seen(struct agent *a, const struct rank_proc *p)
 
 /* ---- exits ---- */
 
-static void describe_exit(const struct rank_proc *p, int status, char *text, size_t size)
+static void describe_exit(const struct rank_proc *p, int status, const char *memory, char *text,
+                          size_t size)
 {
     const struct desc *desc = &p->agent->desc;
     const char *host = desc->hosts[p->agent->host].name;
-    if (WIFSIGNALED(status))
+    if (memory[0])
+        snprintf(text, size,
+                 "rank %u (%s, pid %d) was killed by the kernel for lack of memory (%s)", p->rank,
+                 host, (int)p->pid, memory);
+    else if (WIFSIGNALED(status))
         snprintf(text, size, "rank %u (%s, pid %d) was killed by signal %d (SIG%s)", p->rank, host,
                  (int)p->pid, WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
     else
@@ -271,9 +276,12 @@ static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *u
     if (conn_is_open(&p->control))
         p->control.reader.ready(&p->control.reader, EPOLLIN);
     bool early = WIFSIGNALED(status) || WEXITSTATUS(status) || !p->idle;
+    char memory[96] = "";
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !a->stopping)
+        memory_was_short(&a->memory, memory, sizeof memory);
     if (early && !a->aborted && !p->failed && !a->desc.keep_going) {
         char text[256];
-        describe_exit(p, status, text, sizeof text);
+        describe_exit(p, status, memory, text, sizeof text);
         abort_ranks(a, COLLRUN_ERR_PEER_FAILED, p->rank, text);
     }
     rank_pipe_pump(&p->out);
@@ -288,6 +296,7 @@ static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *u
     buf_put_u64(&b, (uint64_t)use->ru_utime.tv_sec * 1000000u + (uint64_t)use->ru_utime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
+    buf_put_str(&b, memory);
     conn_send(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, b.data, b.len);
     buf_fini(&b);
 }
@@ -616,6 +625,7 @@ static int agent_init(struct agent *a, struct diag *d)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    memory_watch_init(&a->memory, "/proc/self/cgroup", "/sys/fs/cgroup");
     arena_init(&a->arena);
     a->loop = loop_new();
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -72,6 +72,18 @@ void rank_close(struct rank_proc *p);
  * child, ahead of its exec. */
 void rank_private_libraries(const char *engine);
 
+/* ---- memory.c: whether the kernel killed for lack of memory ---- */
+
+struct memory_watch {
+    char dir[4096];             /* of the agent's cgroup; "": it cannot be told */
+    const char *events, *limit; /* files in it */
+    uint64_t kills;             /* known so far */
+};
+/* `proc_cgroup` is /proc/self/cgroup and `root` /sys/fs/cgroup, but for tests. */
+void memory_watch_init(struct memory_watch *w, const char *proc_cgroup, const char *root);
+/* The kernel has killed one more process than were asked about. `text`: what there was to have. */
+bool memory_was_short(struct memory_watch *w, char *text, size_t size);
+
 /* ---- examine.c: EXAMINE and PROBE, of `collrun doctor` ---- */
 
 void examine_host(struct agent *a, const struct wire_frame *f);
@@ -91,6 +103,7 @@ struct agent {
     struct rank_proc *ranks; /* those of this host */
     uint32_t nranks, nrunning;
     struct segment *segments;
+    struct memory_watch memory;
     uint64_t credit; /* bytes of output that the runner will take now */
 };
 

@@ -116,6 +116,7 @@ struct launch {
     struct rundir *rundir;
     struct policy policy;
     int signal_fd;
+    bool output_lost; /* in any attempt */
 };
 
 /* One attempt, from agents to verdict. True: it is to be repeated, after the pause. */
@@ -145,6 +146,7 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     tell_verdict(&s, v);
     if (v->class != CAUSE_NONE)
         policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
+    l->output_lost = l->output_lost || s.output_lost;
     rundir_result(l->rundir, s.ranks, v, l->desc.attempt + 1);
     sweep(&s);
     supervisor_fini(&s);
@@ -184,7 +186,7 @@ static int run_attempts(struct launch *l)
     }
     if (next.why[0] && !l->options->quiet)
         fprintf(stderr, "collrun: %s\n", next.why);
-    return v.class == CAUSE_NONE ? 0 : v.exit_code;
+    return v.class != CAUSE_NONE ? v.exit_code : l->output_lost ? 125 : 0;
 }
 
 static void keep_plan(struct launch *l)

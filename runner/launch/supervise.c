@@ -6,6 +6,7 @@
 
 #include "launch/muster.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +159,7 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     state->exited = true;
     state->status = 127 << 8;
     s->nexited++;
-    wire_read_diag(&r, &state->failure);
+    wire_read_diag(&r, &s->arena, &state->failure);
     rank_sign(s, f->rank);
 }
 
@@ -174,7 +175,7 @@ static void on_failed(struct supervisor *s, const struct wire_frame *f)
     state->phase = (enum wire_phase)read_u32(&r);
     snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
     state->operation = read_u64(&r);
-    wire_read_diag(&r, &state->failure);
+    wire_read_diag(&r, &s->arena, &state->failure);
     if (!state->failure.loc.line && strstr(state->failure.text, "hosts: workdir"))
         state->failure.loc = s->job->hosts.nodes[s->desc->ranks[f->rank].host].workdir.loc;
     rundir_event(s->rundir, "failed",
@@ -194,6 +195,7 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
     state->user_us = read_u64(&r);
     state->system_us = read_u64(&r);
     state->max_rss = read_u64(&r);
+    snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->arena));
     s->nexited++;
     rundir_event(s->rundir, "exited",
                  json_pack("{s:i, s:i}", "rank", (int)f->rank, "status", state->status));
@@ -205,6 +207,9 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
 static void on_seen(struct supervisor *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->ranks[f->rank];
+    if (state->seen_last)
+        return;
+    state->seen_last = s->ladder != LADDER_NONE;
     if (!seen_read(&state->seen, f))
         broken_frame(s, f);
     for (uint32_t i = 0; i < state->seen.n; i++)
@@ -377,7 +382,7 @@ static void on_host_frame(struct conn *c, const struct wire_frame *f)
         break;
     case WIRE_TROUBLE:
         reader_init(&r, f->payload, f->len);
-        wire_read_diag(&r, &d);
+        wire_read_diag(&r, &s->arena, &d);
         if (strstr(d.text, "network.interface"))
             d.loc = s->job->interface.loc;
         diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
@@ -594,11 +599,21 @@ static void about_to_write(void *ctx)
     live_wipe(&s->live);
 }
 
-static void stdout_broken(void *ctx)
+/* A reader that is gone wants no more: the job ends, as a command in a pipe does. Anything else, a
+ * full disk above all, costs the output but not the work. */
+static void output_broken(void *ctx, const char *which, int err)
 {
+    struct supervisor *s = ctx;
     struct diag d;
-    diag_set(&d, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
-    supervisor_trouble(ctx, CAUSE_INTERRUPTED, 128 + SIGPIPE, &d);
+    if (err == EPIPE) {
+        diag_set(&d, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
+        supervisor_trouble(s, CAUSE_INTERRUPTED, 128 + SIGPIPE, &d);
+        return;
+    }
+    diag_sys(&d, err, "cannot write to %s, so what the ranks print there is lost", which);
+    diag_hint(&d, "the job goes on");
+    report_diag(s->options->report, &d);
+    s->output_lost = true;
 }
 
 int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
@@ -620,7 +635,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     s->output = s->loop ? output_new(s->loop, job, desc,
                                      (struct output_hooks){.credit = give_credit,
                                                            .writing = about_to_write,
-                                                           .broken = stdout_broken,
+                                                           .broken = output_broken,
                                                            .ctx = s})
                         : NULL;
     int live = s->loop ? live_init(&s->live, s->loop, desc, stderr, options->quiet)

@@ -56,6 +56,7 @@ struct supervisor {
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
     int interrupts;
+    bool output_lost; /* stdout or stderr could not be written */
     uint64_t
         pulse_ns; /* when the last pulse was: a gap means that this process itself was stopped */
 };

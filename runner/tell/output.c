@@ -68,8 +68,8 @@ static void sink_die(struct sink *s, int err)
     s->dead = true;
     buf_clear(&s->queue);
     loop_unwatch(s->output->loop, &s->watch);
-    if (err == EPIPE)
-        s->output->hooks.broken(s->output->hooks.ctx);
+    s->output->hooks.broken(s->output->hooks.ctx, s->fd == STDOUT_FILENO ? "stdout" : "stderr",
+                            err);
 }
 
 /* Writes while the descriptor takes more. */

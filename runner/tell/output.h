@@ -30,7 +30,8 @@ struct output_hooks {
     void (*credit)(void *ctx, uint32_t host,
                    uint32_t bytes); /* the agent of this host may send as many more */
     void (*writing)(void *ctx);     /* something is about to be written */
-    void (*broken)(void *ctx);      /* nobody reads stdout any more */
+    /* Writing to stdout or stderr failed, and is given up: EPIPE, ENOSPC, ... */
+    void (*broken)(void *ctx, const char *which, int err);
     void *ctx;
 };
 

@@ -231,6 +231,7 @@ static json_t *rank_json(const struct rundir *rd, const struct rank_state *r, ui
 {
     static const char *const causes[] = {[CAUSE_INTERRUPTED] = "interrupted",
                                          [CAUSE_LAUNCH] = "launch",
+                                         [CAUSE_OOM] = "oom",
                                          [CAUSE_SIGNAL] = "signal",
                                          [CAUSE_EXIT] = "exit",
                                          [CAUSE_HOST_LOST] = "host_lost",

@@ -4,6 +4,7 @@
  */
 #include "watch/cause.h"
 
+#include "base/parse.h"
 #include "watch/rendezvous.h"
 
 #include <signal.h>
@@ -38,6 +39,8 @@ static enum cause_class class_of_signal(const struct rank_state *r, int sig)
 {
     if (r->killed && (sig == SIGKILL || sig == SIGTERM))
         return CAUSE_STOPPED;
+    if (r->memory[0])
+        return CAUSE_OOM;
     return r->told && self_inflicted(sig) ? CAUSE_PEER : CAUSE_SIGNAL;
 }
 
@@ -58,7 +61,7 @@ enum cause_class cause_of(const struct rank_state *r)
     if (r->failed)
         return class_of_failure(r);
     if (r->exited && (WEXITSTATUS(r->status) || r->stage != STAGE_FINISHING))
-        return r->told ? CAUSE_PEER : CAUSE_EXIT;
+        return r->told ? CAUSE_STOPPED : CAUSE_EXIT;
     return CAUSE_NONE;
 }
 
@@ -74,14 +77,45 @@ static int exit_code_of(const struct rank_state *r, enum cause_class class)
     return code ? code : 1;
 }
 
+static bool takes_part(const struct desc_workload *w, uint32_t rank)
+{
+    for (uint32_t i = 0; i < w->ranks.n; i++) {
+        if (w->ranks.items[i] == rank)
+            return true;
+    }
+    return false;
+}
+
+/* The workload that failed; for a rank that could not say so, the one it has, if that is one. NULL:
+ * not known, or the sentence names it. */
+static const char *which_workload(const struct desc *desc, const struct rank_state *r,
+                                  uint32_t rank)
+{
+    const char *only = NULL;
+    if (r->failed && strncmp(r->failure.text, "workload", 8) == 0)
+        return NULL;
+    if (r->failed)
+        return r->workload < desc->nworkloads ? desc->workloads[r->workload].name : NULL;
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        if (!takes_part(&desc->workloads[i], rank))
+            continue;
+        if (only)
+            return NULL;
+        only = desc->workloads[i].name;
+    }
+    return only;
+}
+
 static void who(char *out, size_t size, const struct desc *desc, const struct rank_state *r,
                 uint32_t rank)
 {
     const char *host = desc->hosts[desc->ranks[rank].host].name;
-    int n = snprintf(out, size, "rank %u (%s, pid %d)", rank, host, (int)r->pid);
-    if (r->failed && r->workload < desc->nworkloads && n > 0 && (size_t)n < size &&
-        strncmp(r->failure.text, "workload", 8) != 0)
-        snprintf(out + n, size - (size_t)n, ", workload \"%s\"", desc->workloads[r->workload].name);
+    const char *workload = which_workload(desc, r, rank);
+    snprintf(out, size, "rank %u (%s, pid %d)%s%s%s", rank, host, (int)r->pid,
+             workload ? ", workload \"" : "", workload ? workload : "",
+             !workload   ? ""
+             : r->failed ? "\""
+                         : "\",");
 }
 
 /* "in allreduce train#12 (1024 x float32, sum)", or "while it was running" */
@@ -96,11 +130,39 @@ static const char *when(const struct rank_state *r, char *out, size_t size)
     return out;
 }
 
-static void say(const struct desc *desc, const struct rank_state *r, uint32_t rank, struct diag *d)
+/* An operation of a group took too long for this rank. It can only tell whom it waited for; whoever
+ * waits for nobody is the one to name. */
+static void add_late(const struct desc *desc, const struct rank_state *ranks,
+                     const struct rank_state *r, struct diag *d)
 {
+    char text[200];
+    uint32_t n = 0, *list = calloc(desc->nranks, sizeof *list);
+    bool collective = r->operation && seen_called(&r->seen, r->group, r->operation);
+    for (uint32_t i = 0; list && collective && i < desc->nranks; i++) {
+        if (seen_member(&ranks[i].seen, r->group) &&
+            !seen_called(&ranks[i].seen, r->group, r->operation))
+            list[n++] = i;
+    }
+    ranks_format(text, sizeof text, list, n);
+    free(list);
+    size_t len = strlen(d->text);
+    if (n)
+        snprintf(d->text + len, sizeof d->text - len, "; rank%s %s %s not called it",
+                 n == 1 ? "" : "s", text, n == 1 ? "has" : "have");
+}
+
+static void say(const struct desc *desc, const struct rank_state *ranks, uint32_t rank,
+                struct diag *d)
+{
+    const struct rank_state *r = &ranks[rank];
     char name[256], stage[256];
     who(name, sizeof name, desc, r, rank);
-    if (r->exited && WIFSIGNALED(r->status)) {
+    if (r->exited && r->memory[0]) {
+        char most[32];
+        diag_set(d, COLLRUN_ERR_PEER_FAILED,
+                 "%s was killed by the kernel for lack of memory (%s; it held up to %s) %s", name,
+                 r->memory, format_size(r->max_rss, most), when(r, stage, sizeof stage));
+    } else if (r->exited && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);
         const char *abbrev = sigabbrev_np(sig);
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s was killed by signal %d (SIG%s)%s %s", name, sig,
@@ -109,6 +171,8 @@ static void say(const struct desc *desc, const struct rank_state *r, uint32_t ra
     } else if (r->failed) {
         *d = r->failure;
         diag_wrap(d, "%s", name);
+        if (d->code == COLLRUN_ERR_TIMEOUT)
+            add_late(desc, ranks, r, d);
     } else if (WEXITSTATUS(r->status)) {
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d %s", name,
                  WEXITSTATUS(r->status), when(r, stage, sizeof stage));
@@ -137,7 +201,12 @@ void cause_find(const struct desc *desc, const struct rank_state *ranks, const s
     if (out->rank == WIRE_HOST || out->class == CAUSE_NONE)
         return;
     out->exit_code = exit_code_of(&ranks[out->rank], out->class);
-    say(desc, &ranks[out->rank], out->rank, &out->diag);
+    say(desc, ranks, out->rank, &out->diag);
+}
+
+static bool was_killed(const struct rank_state *r)
+{
+    return r->exited && WIFSIGNALED(r->status);
 }
 
 void cause_consequences(const struct desc *desc, const struct rank_state *ranks,
@@ -145,9 +214,11 @@ void cause_consequences(const struct desc *desc, const struct rank_state *ranks,
 {
     static const struct {
         enum cause_class class;
+        bool killed;
         const char *words;
-    } kinds[] = {{CAUSE_PEER, "failed because of it"},
-                 {CAUSE_STOPPED, "had to be killed by collrun"}};
+    } kinds[] = {{CAUSE_PEER, false, "failed because of it"},
+                 {CAUSE_STOPPED, false, "stopped when told to"},
+                 {CAUSE_STOPPED, true, "had to be killed by collrun"}};
     size_t len = 0;
     uint32_t *list = calloc(desc->nranks, sizeof *list);
     out[0] = '\0';
@@ -155,7 +226,8 @@ void cause_consequences(const struct desc *desc, const struct rank_state *ranks,
         uint32_t n = 0;
         char text[256];
         for (uint32_t i = 0; i < desc->nranks; i++) {
-            if (i != v->rank && cause_of(&ranks[i]) == kinds[k].class)
+            if (i != v->rank && cause_of(&ranks[i]) == kinds[k].class &&
+                (kinds[k].class != CAUSE_STOPPED || was_killed(&ranks[i]) == kinds[k].killed))
                 list[n++] = i;
         }
         if (!n)

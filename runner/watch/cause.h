@@ -15,12 +15,14 @@
 enum cause_class {                    /* strongest first */
                    CAUSE_INTERRUPTED, /* the user asked for the end before anything had failed */
                    CAUSE_LAUNCH, /* a plugin, backend or program could not be loaded or started */
+                   CAUSE_OOM,    /* killed by the kernel for lack of memory */
                    CAUSE_SIGNAL, /* killed by a signal that collrun did not send */
                    CAUSE_EXIT,   /* a workload's own exit code, or error */
                    CAUSE_HOST_LOST, /* the agent or the connection to it is gone */
                    CAUSE_TIMEOUT,
                    CAUSE_PEER,    /* an error that another rank caused */
-                   CAUSE_STOPPED, /* ended by collrun */
+                   CAUSE_STOPPED, /* ended by collrun: killed, or told to stop without having failed
+                                   */
                    CAUSE_NONE     /* a good end */
 };
 

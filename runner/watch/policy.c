@@ -16,6 +16,8 @@ static enum job_cause job_cause_of(const struct verdict *v)
     switch (v->class) {
     case CAUSE_LAUNCH:
         return v->exit_code == 126 ? JOB_CAUSE_PLUGIN : JOB_CAUSE_LAUNCH;
+    case CAUSE_OOM:
+        return JOB_CAUSE_OOM;
     case CAUSE_SIGNAL:
         return JOB_CAUSE_SIGNAL;
     case CAUSE_HOST_LOST:

@@ -37,10 +37,12 @@ struct rank_state {
     uint32_t workload; /* index, or UINT32_MAX */
     char group[64];
     uint64_t operation; /* number in that group */
-    struct seen seen;   /* what it was last seen doing */
+    struct seen seen;   /* what it was last seen doing; once it was told to stop: before that */
+    bool seen_last;     /* that is so */
     bool exited;
     int status;                           /* of wait(2) */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
+    char memory[96]; /* killed by the kernel for lack of memory: how much there was; else "" */
 };
 
 /* "waiting for its process", "loading plugins", ...: what a rank in this stage is doing. */

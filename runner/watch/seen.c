@@ -41,6 +41,8 @@ bool seen_read(struct seen *seen, const struct wire_frame *f)
         free(fresh.groups);
         return false;
     }
+    if (!fresh.state)
+        fresh.state = seen->state; /* it has ended since */
     seen_fini(seen);
     *seen = fresh;
     return true;
@@ -50,6 +52,25 @@ void seen_fini(struct seen *seen)
 {
     free(seen->groups);
     *seen = (struct seen){0};
+}
+
+bool seen_member(const struct seen *seen, const char *group)
+{
+    for (uint32_t i = 0; i < seen->n; i++) {
+        if (strcmp(seen->groups[i].name, group) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool seen_called(const struct seen *seen, const char *group, uint64_t number)
+{
+    for (uint32_t i = 0; i < seen->n; i++) {
+        const struct seen_group *g = &seen->groups[i];
+        if (strcmp(g->name, group) == 0 && g->kind < COLLRUN_SEND && g->started >= number)
+            return true;
+    }
+    return false;
 }
 
 static void describe_call(const struct seen_group *g, char *out, size_t size)

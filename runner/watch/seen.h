@@ -17,7 +17,7 @@ struct seen_group {
 
 struct seen {
     bool looked; /* something is known */
-    char state;  /* of its main thread, as /proc says: R S D T Z; 0 = gone or not looked at */
+    char state;  /* of its main thread, as /proc said last: R S D T Z; 0 = not looked at */
     struct seen_group *groups; /* owned */
     uint32_t n;
 };
@@ -26,6 +26,10 @@ struct seen {
 bool seen_read(struct seen *seen, const struct wire_frame *f);
 void seen_fini(struct seen *seen);
 
+/* Whether it is in this group, and whether it has come to that number of the group's collectives.
+ */
+bool seen_member(const struct seen *seen, const char *group);
+bool seen_called(const struct seen *seen, const char *group, uint64_t number);
 /* The operation that it is inside of, the oldest if there are several: "allreduce train#12 (1024 x
  * float32, sum)". False: none. */
 bool seen_inside(const struct seen *seen, char *out, size_t size);

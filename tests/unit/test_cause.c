@@ -17,7 +17,12 @@
 
 static struct desc_host host = {.name = "here", .nranks = 4};
 static struct desc_rank places[4];
-static struct desc_workload workload = {.name = "train"};
+static uint32_t everybody[] = {0, 1, 2, 3};
+static struct desc_workload workload = {.name = "train", .ranks = {everybody, 4}};
+static struct seen_group came = {.name = "dp", .started = 7, .done = 6, .kind = COLLRUN_ALLREDUCE};
+static struct seen_group absent = {
+    .name = "dp", .started = 6, .done = 6, .kind = COLLRUN_ALLREDUCE};
+static struct seen_group elsewhere = {.name = "world", .started = 1};
 static const struct desc desc = {.hosts = &host,
                                  .nhosts = 1,
                                  .ranks = places,
@@ -76,6 +81,27 @@ static const struct situation situations[] = {
      CAUSE_SIGNAL,
      137,
      "sender unknown"},
+    {"a SIGKILL for lack of memory beats a crash that came first",
+     {{SIGN(5), .status = SIGSEGV},
+      GOOD,
+      {SIGN(9), .memory = "the host has no more", .max_rss = 3 << 20, .status = SIGKILL},
+      GOOD},
+     2,
+     CAUSE_OOM,
+     137,
+     "rank 2 (here, pid 0), workload \"train\", was killed by the kernel for lack of memory (the "
+     "host "
+     "has no more; it held up to 3MiB) while it was running"},
+    {"a group's time-out: who has not come",
+     {{SIGN(5), FAILED(COLLRUN_ERR_TIMEOUT), .group = "dp", .operation = 7, .status = EXIT(124),
+       .seen = {.groups = &came, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &absent, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &came, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &elsewhere, .n = 1}}},
+     0,
+     CAUSE_TIMEOUT,
+     124,
+     "why; rank 1 has not called it"},
     {"collrun's own SIGKILL does not",
      {{SIGN(5), FAILED(COLLRUN_ERR_INVALID), .status = EXIT(1)},
       {SIGN(6), .told = true, .killed = true, .status = SIGKILL},
@@ -163,8 +189,8 @@ static void the_root_cause_is_found(void **state)
 static void a_cause_that_is_no_rank_s(void **state)
 {
     (void)state;
-    struct rank_state told[4] = {GOOD,
-                                 {SIGN(9), .told = true, .status = EXIT(3)},
+    struct rank_state told[4] = {{SIGN(9), .told = true, .status = EXIT(1)},
+                                 {SIGN(9), FAILED(COLLRUN_ERR_ABORTED), .told = true},
                                  {SIGN(9), .killed = true, .status = SIGKILL},
                                  GOOD};
     struct verdict job = {.class = CAUSE_TIMEOUT, .exit_code = 124, .rank = WIRE_HOST}, v;
@@ -172,7 +198,9 @@ static void a_cause_that_is_no_rank_s(void **state)
     cause_find(&desc, told, &job, 5, &v);
     assert_int_equal(v.exit_code, 124);
     cause_consequences(&desc, told, &v, others, sizeof others);
-    assert_string_equal(others, "rank 1 failed because of it; rank 2 had to be killed by collrun");
+    assert_string_equal(
+        others, "rank 1 failed because of it; rank 0 stopped when told to; rank 2 had to be "
+                "killed by collrun");
     /* A rank's signal, though it came later, says more than the lost host that it took along. */
     struct rank_state crashed[4] = {GOOD, {SIGN(9), .status = SIGBUS}, GOOD, GOOD};
     job.class = CAUSE_HOST_LOST;

@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The exit code, by one rule: 0; else that of the root-cause rank (128 + N for signal N); collrun's own 124 time-out, 125 internal,
+# 126 cannot be loaded, 127 host lost, 128 + N when collrun itself was told to end by signal N. A table of every way to die, each with the words
+# that the sentence must hold.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+# dies CODE REGEX STEPS [FURTHER LINES]: one job of 3 ranks. The regex is of the one line that names the cause.
+dies() {
+    simple case 3 "$3" "${4:-timeouts: {grace: 300ms\}}"
+    run run case.yaml
+    local cause
+    cause=$(grep -m 1 -E 'error: ' err)
+    if [ "$code" = "$1" ] && grep -qE -- "$2" <<<"$cause" && [ "$(grep -c 'error: ' err)" = 1 ]; then
+        ok "$3: $1"
+    else
+        not_ok "$3: $1" "cause: $cause" "expected: $2"
+    fi
+}
+
+# ---- a rank's own code ----
+for n in 1 2 42 75 119; do dies $n "rank 1 \(.*workload \"actor\" returned $n from run" "@1 exit $n; hang"; done
+dies 1 'rank 1 .*returned 120 from run, which is neither' "@1 exit 120; hang"
+dies 1 'rank 1 .*returned -500 from run, which is neither' "@1 exit -500; hang"
+dies 1 'rank 1 .*the disk is full' "@1 fail the disk is full; hang"
+dies 1 'rank 1 .*returned -1' "@1 exit -1; hang"
+dies 9 'rank 1 .*exited with code 9 while it was running' "@1 leave 9; hang"
+dies 10 'rank 1 .*exited with code 10 ' "@1 libc-exit 10; hang"
+dies 4 'rank 1 .*exited with code 4 ' "@1 thread-exit 4; hang"
+dies 1 'rank 1 .*left the job early: it exited with code 0' "@1 leave 0; hang"
+dies 1 'rank 1 .*left the job early: it exited with code 0' "@1 libc-exit 0; hang"
+dies 1 'rank 1 .*ended its thread' "@1 pthread-exit; hang"
+dies 3 'rank 1 .*exited with code 3 ' "@1 exec exit 3; hang"
+dies 143 'rank 1 .*killed by signal 15 \(SIGTERM\)' "@1 exec kill -15 \$\$\$\$; hang"
+
+# An error that was dealt with does not explain what came later.
+job dealt <<END
+version: 1
+processes: {count: 2}
+groups: {g: {ranks: all, timeout: 200ms}}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@1 sleep 600; try g; @1 sleep 300; @0 exit 33; hang"}}]
+timeouts: {grace: 300ms}
+END
+run run dealt.yaml
+ends "a code after a time-out that was handled: the code" 33
+like "and the sentence is about the code" "$(grep error: err)" 'rank 0 .*workload "actor" returned 33 from run$'
+like "the old error is a hint" "$(err)" '^hint: its last call that failed: allreduce g#'
+
+# Who failed because of it, and who did not.
+job after <<END
+version: 1
+processes: {count: 3}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@0 note up; @0 exit 0; @1 sleep 300; @1 exit 6; try world; exit 1"}}]
+timeouts: {grace: 2s}
+END
+run run after.yaml
+ends "one had returned 0, one fails, one follows" 6
+like "those who follow failed because of it" "$(err)" 'rank 2 failed because of it'
+like "who had returned 0 did not" "$(err)" 'rank 0 stopped when told to'
+
+# ---- signals ----
+for s in HUP:1 INT:2 QUIT:3 ILL:4 TRAP:5 ABRT:6 BUS:7 FPE:8 KILL:9 USR1:10 SEGV:11 USR2:12 PIPE:13 ALRM:14 TERM:15 STKFLT:16 \
+    XCPU:24 XFSZ:25 VTALRM:26 PROF:27 POLL:29 PWR:30 SYS:31; do
+    dies $((128 + ${s#*:})) "rank 2 .*killed by signal ${s#*:} \(SIG${s%:*}\)" "@2 signal ${s#*:}; hang"
+done
+dies 139 'rank 1 .*SIGSEGV' "@1 crash; hang"
+dies 139 'rank 1 .*SIGSEGV' "@1 overflow; hang"
+dies 134 'rank 1 .*SIGABRT' "@1 abort; hang"
+dies 137 'SIGKILL\), sender unknown, while it was running' "@1 signal 9; hang"
+dies 139 'in allreduce world#[0-9]+ \(3 x int64, sum\)' "@1 later 200 11; endless world" "timeouts: {grace: 1s}"
+sed 's/do: "[^"]*"/init: "@1 signal 11", do: "print ran"/' case.yaml >init.yaml
+run run init.yaml
+ends "a crash in init" 139
+is "then no rank runs" "$(grep -c ran out)" 0
+sed 's/do: "[^"]*"/fini: "@1 signal 8"/' case.yaml >fini.yaml
+run run fini.yaml
+ends "a crash in fini" 136
+sed 's/do: "[^"]*"/init: "@1 leave 5"/' case.yaml >leave.yaml
+run run leave.yaml
+ends "_exit in init" 5
+
+# ---- loading: 126 ----
+cat >exits.c <<'END'
+#include <collrun/workload.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void leave_here(void)
+{
+    if (getenv("E2E_RANK") != NULL && getenv("E2E_RANK")[0] == '1')
+        raise_it();
+}
+static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return 0; }
+COLLRUN_WORKLOAD(.name = "exits", .run = run);
+END
+sed 's/raise_it()/_exit(23)/' exits.c >exits23.c && plugin exits23.c exits23.so
+sed 's/raise_it()/abort()/' exits.c >aborts.c && plugin aborts.c aborts.so
+for what in exits23:23 aborts:134; do
+    printf 'version: 1\nprocesses: {count: 3}\nenv: {set: {E2E_RANK: "{rank}"}}\nworkloads: [{plugin: ./%s.so}]\n' "${what%:*}" >load.yaml
+    run run load.yaml
+    ends "a plugin whose constructor ends the process (${what%:*})" "${what#*:}"
+    like "the rank, and that it was loading" "$(err)" 'rank 1 .*while it was loading its plugins'
+done
+
+# ---- time-outs: 124, and who is late ----
+late() { # WHAT REGEX
+    ends "$1: 124" 124
+    like "$1: who is late" "$(grep -m 1 error: err)" "$2"
+}
+for backend in shm gloo; do
+    job operation <<END
+version: 1
+processes: {count: 3}
+groups: {g: {ranks: [2, 0, 1], backend: $backend, timeout: 400ms}}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@1 hang; allreduce 3 g"}}]
+timeouts: {grace: 300ms}
+END
+    run run operation.yaml
+    late "an operation's time-out on $backend" 'allreduce g#1: .*rank 1([^0-9]|$)'
+done
+simple running 3 "@2 hang" "timeouts: {run: 500ms, grace: 300ms}"
+run run running.yaml
+late "timeouts.run" 'timeouts.run: 0.5 s are over; late: rank 2 \(running\)'
+simple running 3 "@2 hang" "timeouts: {grace: 300ms}"
+run run --set timeouts.run=400ms running.yaml
+late "timeouts.run by --set" 'timeouts.run: 0.4 s are over; late: rank 2 '
+like "its place is the command line" "$(err)" '^--set #1:1:[0-9]+: error'
+sed 's/do: "[^"]*"/init: "@1 hang"/; s/timeouts.*/timeouts: {start: 600ms, grace: 300ms}/' case.yaml >start.yaml
+run run start.yaml
+late "timeouts.start" 'timeouts.start: 0.6 s are over; late: rank 1 \(forming its groups or in'
+printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{name: w, plugin: ./actor.so, timeout: 400ms, params: {do: "@1 hang"}}]\ntimeouts: {grace: 300ms}\n' >work.yaml
+run run work.yaml
+late "a workload's time-out" 'rank 1 \(.*workload "w" ran longer than its time-out, 400ms'
+run run --set 'workloads[0].plugin=./exits23.so' --set 'workloads[0].params={}' --set env.set.E2E_RANK=1 work.yaml
+like "an error at launch whose cause is a --set value points there" "$(err)" 'rank [0-2] .*exited with code 23'
+simple frozen 3 "@1 signal 19; allreduce 3 world" "timeouts: {run: 600ms, grace: 300ms}"
+run run frozen.yaml
+late "a rank that was stopped" 'late: ranks 0-2 \(running\)'
+like "it is told apart" "$(err)" 'rank 1: outside any collective, stopped by a signal'
+
+# ---- for lack of memory ----
+group=/sys/fs/cgroup/memory/collrun-e2e.$$
+if mkdir "$group" 2>/dev/null && echo 40M >"$group/memory.limit_in_bytes" 2>/dev/null; then
+    simple oom 3 "@1 sleep 200; @1 eat 200; hang" "timeouts: {grace: 300ms}"
+    memory_limited() { (echo "$BASHPID" >"$group/cgroup.procs" && exec "$COLLRUN" run "$@") ; }
+    memory_limited oom.yaml >out 2>err
+    code=$?
+    ends "a rank that the kernel kills for lack of memory" 137
+    like "is told apart from any other SIGKILL" "$(err)" 'rank 1 .*killed by the kernel for lack of memory \(the memory limit of its cgroup is 40MiB; it held up to'
+    sed -i 's/^timeouts.*/on_failure: {action: restart, backoff: 10ms, rules: [{when: {cause: oom}, action: stop}]}/' oom.yaml
+    memory_limited oom.yaml >out 2>err
+    is "on_failure knows the cause oom" "$(grep -c 'lack of memory' err)" 1
+    simple notoom 3 "@1 signal 9; hang" "timeouts: {grace: 300ms}"
+    memory_limited notoom.yaml >out 2>err
+    like "and a SIGKILL in that cgroup is still just that" "$(err)" 'SIGKILL\), sender unknown'
+    rmdir "$group"
+else
+    skip "a rank that the kernel kills for lack of memory" "no memory cgroup (version 1) can be made here"
+fi
+
+# ---- collrun and its agents are told to end ----
+simple patient 3 "note up; until-stopped" "timeouts: {grace: 10s}"
+simple deaf 3 "ignore 15; ignore 1; ignore 2; note up; hang" "timeouts: {grace: 1m}"
+agent_of() { pgrep -P "$1" -x collrun-agent; }
+copies() { ls -l /proc/[0-9]*/exe 2>/dev/null | grep -cE "$home/libexec/collrun/collrun-(agent|engine)"; }
+for s in INT:130 TERM:143 HUP:129; do
+    start run patient.yaml
+    within 10 noted_all 3 up
+    kill -"${s%:*}" "$pid"
+    finish 10
+    ends "SIG${s%:*} once" "${s#*:}"
+    check "SIG${s%:*} once: the workloads end by themselves" noted_all 3 stopped
+    start run deaf.yaml
+    within 10 noted_all 3 up
+    kill -"${s%:*}" "$pid"
+    within 5 grep -q again err
+    kill -"${s%:*}" "$pid"
+    finish 10
+    ends "SIG${s%:*} twice" "${s#*:}"
+    check "SIG${s%:*} twice: at once ($elapsed ms)" [ "$elapsed" -lt $((3000 * slow)) ]
+    # Thrice: collrun leaves though its agent cannot answer; when the agent can, it cleans up.
+    start run deaf.yaml
+    within 10 noted_all 3 up
+    agent=$(agent_of "$pid")
+    kill -STOP "$agent"
+    for ((i = 0; i < 3; i++)); do
+        kill -"${s%:*}" "$pid"
+        sleep 0.1
+    done
+    finish 10
+    ends "SIG${s%:*} thrice, with an agent that does not answer" "${s#*:}"
+    check "SIG${s%:*} thrice: at once ($elapsed ms)" [ "$elapsed" -lt $((2000 * slow)) ]
+    kill -CONT "$agent"
+    check "SIG${s%:*} thrice: the agent cleans up" within 10 gone "$agent"
+done
+start run patient.yaml
+within 10 noted_all 3 up
+agent=$(agent_of "$pid")
+kill -KILL "$agent"
+finish 10
+ends "the agent is killed" 127
+like "and said to be" "$(err)" 'host .* lost, with ranks 0-2: its collrun-agent was killed by signal 9 \(SIGKILL\)'
+start run patient.yaml
+within 10 noted_all 3 up
+agent=$(agent_of "$pid")
+kill -TERM "$agent"
+finish 10
+among "the agent is told to end" "$code" 1 127
+start run patient.yaml
+within 10 noted_all 3 up
+agent=$(agent_of "$pid")
+kill -KILL "$pid"
+finish 10
+ends "collrun itself is killed" 137
+check "its agent ends the ranks and itself" within 15 gone "$agent"
+check "in order" noted_all 3 stopped
+
+# ---- what cannot be written ----
+simple chatty 2 "print hello"
+"$COLLRUN" run chatty.yaml >/dev/full 2>err
+code=$?
+ends "stdout on a full disk: 125" 125
+like "with a sentence" "$(err)" 'error: cannot write to stdout.*No space left on device'
+simple chattier 2 "@0 print hello; exit 3"
+"$COLLRUN" run chattier.yaml >/dev/full 2>err
+code=$?
+ends "the rank's code comes first" 3
+done_testing

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the agent reads from a cgroup, on made-up trees of both versions.
+ */
+#include "agent/agent.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[] = "/tmp/test_memory.XXXXXX";
+
+static const char *path(const char *name)
+{
+    static char text[2][256];
+    static int turn;
+    turn = !turn;
+    snprintf(text[turn], sizeof text[turn], "%s/%s", root, name);
+    return text[turn];
+}
+
+static void file(const char *name, const char *content)
+{
+    FILE *f = fopen(path(name), "w");
+    assert_non_null(f);
+    fputs(content, f);
+    fclose(f);
+}
+
+static void version_2(void **state)
+{
+    struct memory_watch w;
+    char text[96];
+    (void)state;
+    mkdir(path("job"), 0700);
+    file("proc", "1:name=systemd:/x\n0::/job\n");
+    file("job/memory.events", "low 0\nhigh 0\nmax 3\noom 2\noom_kill 4\noom_group_kill 0\n");
+    file("job/memory.max", "67108864\n");
+    memory_watch_init(&w, path("proc"), root);
+    assert_false(memory_was_short(&w, text, sizeof text));
+    file("job/memory.events", "oom 3\noom_kill 6\n");
+    assert_true(memory_was_short(&w, text, sizeof text));
+    assert_string_equal(text, "the memory limit of its cgroup is 64MiB");
+    file("job/memory.max", "max\n");
+    assert_true(memory_was_short(&w, text, sizeof text));
+    assert_string_equal(text, "the host has no more");
+    assert_false(memory_was_short(&w, text, sizeof text)); /* two kills, two ranks */
+}
+
+static void version_1(void **state)
+{
+    struct memory_watch w;
+    char text[96];
+    (void)state;
+    mkdir(path("memory"), 0700);
+    mkdir(path("memory/job"), 0700);
+    file("proc", "8:cpu:/\n4:memory:/job\n0::/\n");
+    file("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+    file("memory/job/memory.limit_in_bytes", "1048576\n");
+    memory_watch_init(&w, path("proc"), root);
+    assert_false(memory_was_short(&w, text, sizeof text));
+    file("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+    assert_true(memory_was_short(&w, text, sizeof text));
+    assert_string_equal(text, "the memory limit of its cgroup is 1MiB");
+}
+
+/* A container sees its own cgroup as the root, under a path that is only the host's. */
+static void container(void **state)
+{
+    struct memory_watch w;
+    char text[96];
+    (void)state;
+    file("proc", "0::/kubepods/pod1\n");
+    file("memory.events", "oom_kill 1\n");
+    file("memory.max", "max\n");
+    memory_watch_init(&w, path("proc"), root);
+    assert_false(memory_was_short(&w, text, sizeof text));
+    file("memory.events", "oom_kill 2\n");
+    assert_true(memory_was_short(&w, text, sizeof text));
+}
+
+static void nothing_to_read(void **state)
+{
+    struct memory_watch w;
+    char text[96];
+    (void)state;
+    memory_watch_init(&w, path("absent"), root);
+    assert_false(memory_was_short(&w, text, sizeof text));
+    file("proc", "garbage\n:\n::\n");
+    unlink(path("memory.events"));
+    memory_watch_init(&w, path("proc"), root);
+    assert_false(memory_was_short(&w, text, sizeof text));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version_2),
+        cmocka_unit_test(version_1),
+        cmocka_unit_test(container),
+        cmocka_unit_test(nothing_to_read),
+    };
+    if (!mkdtemp(root))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    return system(command) == 0 ? failed : 1;
+}
