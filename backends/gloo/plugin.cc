@@ -134,4 +134,6 @@ extern "C" const struct collrun_backend collrun_backend_v1 = {
     nullptr,
     nullptr, /* alloc, free: the engine's memory is as good */
     nullptr,
+    nullptr, /* order, alloc_on: it knows no GPU */
+    nullptr,
 };

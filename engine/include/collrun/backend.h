@@ -42,8 +42,11 @@ enum collrun_backend_flags {
     COLLRUN_BACKEND_INLINE_CHECK =
         1u << 4, /* compares call signatures across ranks before data moves */
     COLLRUN_BACKEND_STARTS_ALL = 1u
-                                 << 5 /* start takes every kind; otherwise messages only: it returns
-                                         UNSUPPORTED for the rest, which exec then does */
+                                 << 5, /* start takes every kind; otherwise messages only: it
+                                          returns UNSUPPORTED for the rest, which exec then does */
+    COLLRUN_BACKEND_BATCHES_MESSAGES =
+        1u << 6 /* messages of one call progress together, those of several wait for each other: the
+                   engine gathers what was started into one exec */
 };
 
 /* Lent by the engine. The one passed to probe and open is valid until close and speaks for the
@@ -60,7 +63,7 @@ struct collrun_services {
     /* `options:` of job.yaml (the group's first, then the backend's), or NULL. The key is the
      * backend's own. */
     const char *(*option)(void *ctx, const char *key);
-    /* enum collrun_memory of a pointer. */
+    /* enum collrun_memory of a pointer; memory that CUDA manages counts as a GPU's. */
     int (*memory_kind)(void *ctx, const void *ptr);
     size_t (*dtype_size)(enum collrun_dtype dtype); /* bytes of an element; 0 if unknown */
     /* dst[i] = srcs[0][i] op srcs[1][i] op ... over nsrcs >= 1 vectors of `count` elements; dst may
@@ -161,6 +164,13 @@ struct collrun_backend {
      * memory. */
     int (*alloc)(void *group, size_t len, void **ptr);
     int (*free)(void *group, void *ptr);
+
+    /* Optional, for backends that work on streams. What `stream` (of the process's GPU `device`,
+     * an index into desc->devices) gets from now on runs after the started request. Returns at
+     * once; test still has to be asked until the request ends. NULL: the engine waits instead. */
+    int (*order)(void *group, void *request, uint32_t device, void *stream);
+    /* Optional: alloc on one of the process's GPUs, likewise an index; `free` takes it back. */
+    int (*alloc_on)(void *group, uint32_t device, size_t len, void **ptr);
 };
 
 /* The one exported symbol of a backend. */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the backend uses of the CUDA runtime, declared here so that nothing of CUDA is needed to
+ * build. The lists are the whole of it: a function that is not in CUDA_FUNCTIONS is not called.
+ * library.c fills struct cuda_api from them, tests/gpu/check_api.c holds both against the real
+ * headers where those are installed, and the stand-in under tests/fake provides the same functions.
+ *
+ *     X(need, result, name, parameters)    need: MUST, or MAY for what only newer libraries have
+ */
+#ifndef NCCL_CUDA_API_H
+#define NCCL_CUDA_API_H
+
+#include <stddef.h>
+
+#define CUDA_CONSTANTS(X)                                                                          \
+    X(cudaSuccess, 0)                                                                              \
+    X(cudaErrorNotReady, 600)                                                                      \
+    X(cudaErrorNoDevice, 100)                                                                      \
+    X(cudaErrorInsufficientDriver, 35)                                                             \
+    X(cudaStreamNonBlocking, 1)                                                                    \
+    X(cudaEventDisableTiming, 2)                                                                   \
+    X(cudaHostAllocPortable, 1)
+
+#define CUDA_COPY_KINDS(X)                                                                         \
+    X(cudaMemcpyHostToDevice, 1)                                                                   \
+    X(cudaMemcpyDeviceToHost, 2)                                                                   \
+    X(cudaMemcpyDeviceToDevice, 3)
+
+#ifndef CUDA_API_IS_REAL /* the real headers declare these */
+typedef int cudaError_t; /* an enum there, of the same size */
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+typedef void (*cudaHostFn_t)(void *data);
+#define CUDA_CONSTANT(name, value) name = (value),
+enum { CUDA_CONSTANTS(CUDA_CONSTANT) };
+enum cudaMemcpyKind { CUDA_COPY_KINDS(CUDA_CONSTANT) };
+#undef CUDA_CONSTANT
+#endif
+
+#define CUDA_FUNCTIONS(X)                                                                          \
+    X(MUST, cudaError_t, cudaRuntimeGetVersion, (int *version))                                    \
+    X(MUST, cudaError_t, cudaDriverGetVersion, (int *version))                                     \
+    X(MUST, const char *, cudaGetErrorString, (cudaError_t error))                                 \
+    X(MUST, cudaError_t, cudaGetLastError, (void))                                                 \
+    X(MUST, cudaError_t, cudaGetDeviceCount, (int *count))                                         \
+    X(MUST, cudaError_t, cudaGetDevice, (int *device))                                             \
+    X(MUST, cudaError_t, cudaSetDevice, (int device))                                              \
+    X(MUST, cudaError_t, cudaDeviceGetPCIBusId, (char *id, int len, int device))                   \
+    X(MUST, cudaError_t, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest))            \
+    X(MUST, cudaError_t, cudaStreamCreateWithPriority,                                             \
+      (cudaStream_t * stream, unsigned int flags, int priority))                                   \
+    X(MUST, cudaError_t, cudaStreamDestroy, (cudaStream_t stream))                                 \
+    X(MUST, cudaError_t, cudaStreamWaitEvent,                                                      \
+      (cudaStream_t stream, cudaEvent_t event, unsigned int flags))                                \
+    X(MUST, cudaError_t, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned int flags))      \
+    X(MUST, cudaError_t, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream))                \
+    X(MUST, cudaError_t, cudaEventQuery, (cudaEvent_t event))                                      \
+    X(MUST, cudaError_t, cudaEventDestroy, (cudaEvent_t event))                                    \
+    X(MUST, cudaError_t, cudaMalloc, (void **ptr, size_t len))                                     \
+    X(MUST, cudaError_t, cudaFree, (void *ptr))                                                    \
+    X(MUST, cudaError_t, cudaHostAlloc, (void **ptr, size_t len, unsigned int flags))              \
+    X(MUST, cudaError_t, cudaFreeHost, (void *ptr))                                                \
+    X(MUST, cudaError_t, cudaMemcpyAsync,                                                          \
+      (void *dst, const void *src, size_t len, enum cudaMemcpyKind kind, cudaStream_t stream))     \
+    X(MUST, cudaError_t, cudaMemsetAsync, (void *ptr, int value, size_t len, cudaStream_t stream)) \
+    X(MUST, cudaError_t, cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *data))
+
+#define CUDA_MEMBER(need, result, name, parameters) result(*name) parameters;
+struct cuda_api {
+    CUDA_FUNCTIONS(CUDA_MEMBER)
+};
+#undef CUDA_MEMBER
+
+#endif

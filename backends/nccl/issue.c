@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Putting operations onto the ports' streams. Each call waits, on the GPU, for what its caller's
+ * stream holds; all calls of one operation go to NCCL as one group, so that they progress together;
+ * a mark behind them tells when they are done. Nothing here waits for another rank: connections
+ * were made when the group was formed.
+ */
+#include "group.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- failures ---- */
+
+int nccl_failed(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what)
+{
+    const struct nccl_api *nccl = &g->home->lib.nccl;
+    const char *more = nccl->ncclGetLastError ? nccl->ncclGetLastError(comm) : "";
+    const int status = result == ncclRemoteError ? COLLRUN_ERR_PEER_FAILED : COLLRUN_ERR_BACKEND;
+    char xid[160] = "", text[sizeof(g->why)];
+    for (uint32_t i = 0; i < g->nports && !xid[0]; i++)
+        if (g->ports[i].device)
+            xid_words(g->ports[i].device, xid, sizeof(xid));
+    snprintf(text, sizeof(text), "%s: %s%s%s%s", what, nccl->ncclGetErrorString(result),
+             more && *more ? ": " : "", more ? more : "", xid);
+    group_doom(g, status, text);
+    return g->services->fail(g->services->ctx, status, "%s", text);
+}
+
+int cuda_failed(struct nccl_group *g, const struct port *port, cudaError_t error, const char *what)
+{
+    char xid[160], text[sizeof(g->why)];
+    g->home->lib.cuda.cudaGetLastError(); /* one that is not sticky must not surface elsewhere */
+    snprintf(text, sizeof(text), "%s on GPU %d: %s%s", what, port->ordinal,
+             g->home->lib.cuda.cudaGetErrorString(error),
+             xid_words(port->device, xid, sizeof(xid)));
+    group_doom(g, COLLRUN_ERR_BACKEND, text);
+    return g->services->fail(g->services->ctx, COLLRUN_ERR_BACKEND, "%s", text);
+}
+
+int device_enter(const struct home *home, int ordinal)
+{
+    int before = ordinal;
+    home->lib.cuda.cudaGetDevice(&before);
+    if (before != ordinal)
+        home->lib.cuda.cudaSetDevice(ordinal);
+    return before;
+}
+
+void device_leave(const struct home *home, int before)
+{
+    int now = before;
+    home->lib.cuda.cudaGetDevice(&now);
+    if (before != now)
+        home->lib.cuda.cudaSetDevice(before);
+}
+
+/* ---- waiting for NCCL itself ---- */
+
+int await_ready(struct nccl_group *g, struct port *port, uint64_t deadline_ns)
+{
+    ncclResult_t state = ncclInProgress;
+    for (unsigned round = 0;; round++) {
+        const ncclResult_t asked = g->home->lib.nccl.ncclCommGetAsyncError(port->comm, &state);
+        if (asked != ncclSuccess)
+            state = asked;
+        if (state == ncclSuccess)
+            return COLLRUN_OK;
+        if (state != ncclInProgress)
+            return nccl_failed(g, port->comm, state, "NCCL");
+        if (atomic_load_explicit(&g->fate, memory_order_acquire))
+            return group_failure(g);
+        if (round > 64 && clock_ns() >= deadline_ns)
+            return g->services->fail(g->services->ctx, COLLRUN_ERR_TIMEOUT,
+                                     "NCCL was not ready in time: a peer has not come, or cannot "
+                                     "be reached");
+        if (round < 1000)
+            sched_yield();
+        else
+            pause_ns(50000);
+    }
+}
+
+/* ---- native calls ---- */
+
+/* One call on one port. */
+struct order {
+    struct nccl_group *g;
+    struct port *port;
+    const struct collrun_call *call;
+    uint32_t rank; /* of the port in the communicator */
+    int root;
+    ncclDataType_t type; /* that moves or reduces, and how many of it one element is */
+    size_t scale, width; /* width: bytes of an element */
+    ncclRedOp_t op;
+};
+
+static char *at(const void *base, size_t bytes)
+{
+    return base ? (char *)(uintptr_t)base + bytes : NULL;
+}
+
+static ncclResult_t send_block(const struct order *o, const void *base, size_t first, size_t count,
+                               uint32_t peer)
+{
+    if (!count)
+        return ncclSuccess;
+    return o->g->home->lib.nccl.ncclSend(at(base, first * o->width), count * o->scale, o->type,
+                                         (int)peer, o->port->comm, o->port->stream);
+}
+
+static ncclResult_t recv_block(const struct order *o, void *base, size_t first, size_t count,
+                               uint32_t peer)
+{
+    if (!count)
+        return ncclSuccess;
+    return o->g->home->lib.nccl.ncclRecv(at(base, first * o->width), count * o->scale, o->type,
+                                         (int)peer, o->port->comm, o->port->stream);
+}
+
+/* Where the blocks of a buffer lie: equal ones, or those of a v-form. */
+struct blocks {
+    const void *base;
+    size_t equal;
+    const size_t *counts, *displs;
+};
+
+static ncclResult_t send_all(const struct order *o, const struct blocks *b)
+{
+    ncclResult_t result = ncclSuccess;
+    size_t packed = 0;
+    for (uint32_t i = 0; result == ncclSuccess && i < o->g->size; i++) {
+        const size_t count = b->counts ? b->counts[i] : b->equal;
+        result = send_block(o, b->base, b->displs ? b->displs[i] : packed, count, i);
+        packed += count;
+    }
+    return result;
+}
+
+static ncclResult_t recv_all(const struct order *o, const struct blocks *b)
+{
+    ncclResult_t result = ncclSuccess;
+    size_t packed = 0;
+    for (uint32_t i = 0; result == ncclSuccess && i < o->g->size; i++) {
+        const size_t count = b->counts ? b->counts[i] : b->equal;
+        result =
+            recv_block(o, (void *)(uintptr_t)b->base, b->displs ? b->displs[i] : packed, count, i);
+        packed += count;
+    }
+    return result;
+}
+
+/* Every port's own block goes to every port. */
+static ncclResult_t spread(const struct order *o, const void *block, size_t count)
+{
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t i = 0; result == ncclSuccess && i < o->g->size; i++)
+        result = send_block(o, block, 0, count, i);
+    return result;
+}
+
+static ncclResult_t both(ncclResult_t first, ncclResult_t second)
+{
+    return first != ncclSuccess ? first : second;
+}
+
+static ncclResult_t gather(const struct order *o, const struct blocks *into)
+{
+    const struct collrun_call *c = o->call;
+    const bool at_root = (int)o->rank == o->root;
+    const ncclResult_t sent = send_block(o, c->send, 0, c->count, (uint32_t)o->root);
+    return at_root ? both(sent, recv_all(o, into)) : sent;
+}
+
+static ncclResult_t scatter(const struct order *o, const struct blocks *from, size_t count)
+{
+    const ncclResult_t sent = (int)o->rank == o->root ? send_all(o, from) : ncclSuccess;
+    return both(sent, recv_block(o, o->call->recv, 0, count, (uint32_t)o->root));
+}
+
+/* A reduction per owner, each to the port whose block it is. */
+static ncclResult_t reduce_scatterv(const struct order *o)
+{
+    const struct collrun_call *c = o->call;
+    ncclResult_t result = ncclSuccess;
+    size_t first = 0;
+    for (uint32_t i = 0; result == ncclSuccess && i < o->g->size; i++) {
+        if (c->recvcounts[i])
+            result = o->g->home->lib.nccl.ncclReduce(at(c->send, first * o->width),
+                                                     i == o->rank ? c->recv : NULL,
+                                                     c->recvcounts[i] * o->scale, o->type, o->op,
+                                                     (int)i, o->port->comm, o->port->stream);
+        first += c->recvcounts[i];
+    }
+    return result;
+}
+
+static ncclResult_t moves(const struct order *o)
+{
+    const struct nccl_api *n = &o->g->home->lib.nccl;
+    const struct collrun_call *c = o->call;
+    const ncclComm_t comm = o->port->comm;
+    const cudaStream_t stream = o->port->stream;
+    const size_t count = c->count * o->scale;
+    const struct blocks out = {c->send, c->count, c->sendcounts, c->senddispls};
+    const struct blocks in = {c->recv, c->count, c->recvcounts, c->recvdispls};
+    const uint32_t ports = o->g->nports;
+    switch (c->kind) {
+    case COLLRUN_BROADCAST:
+        return n->ncclBroadcast(c->recv, c->recv, count, o->type, o->root, comm, stream);
+    case COLLRUN_ALLGATHER:
+        return n->ncclAllGather(c->send, c->recv, count, o->type, comm, stream);
+    case COLLRUN_GATHER:
+        return n->ncclGather
+                   ? n->ncclGather(c->send, c->recv, count, o->type, o->root, comm, stream)
+                   : gather(o, &in);
+    case COLLRUN_SCATTER:
+        return n->ncclScatter
+                   ? n->ncclScatter(c->send, c->recv, count, o->type, o->root, comm, stream)
+                   : scatter(o, &out, c->count);
+    case COLLRUN_ALLTOALL:
+        return n->ncclAlltoAll ? n->ncclAlltoAll(c->send, c->recv, count, o->type, comm, stream)
+                               : both(send_all(o, &out), recv_all(o, &in));
+    case COLLRUN_ALLGATHERV:
+        return both(spread(o, c->send, c->count), recv_all(o, &in));
+    case COLLRUN_GATHERV:
+        return gather(o, &in);
+    case COLLRUN_SCATTERV:
+        return scatter(o, &out, c->recvcount);
+    case COLLRUN_ALLTOALLV:
+        return both(send_all(o, &out), recv_all(o, &in));
+    case COLLRUN_SEND:
+        return send_block(o, c->send, 0, c->count,
+                          (uint32_t)c->peer * ports + (uint32_t)c->peer_device);
+    case COLLRUN_RECV:
+        return recv_block(o, c->recv, 0, c->count,
+                          (uint32_t)c->peer * ports + (uint32_t)c->peer_device);
+    default:
+        return ncclInvalidArgument;
+    }
+}
+
+static ncclResult_t reduces(const struct order *o)
+{
+    const struct nccl_api *n = &o->g->home->lib.nccl;
+    const struct collrun_call *c = o->call;
+    const ncclComm_t comm = o->port->comm;
+    const cudaStream_t stream = o->port->stream;
+    const size_t count = c->count * o->scale;
+    switch (c->kind) {
+    case COLLRUN_ALLREDUCE:
+        return n->ncclAllReduce(c->send, c->recv, count, o->type, o->op, comm, stream);
+    case COLLRUN_REDUCE:
+        return n->ncclReduce(c->send, c->recv, count, o->type, o->op, o->root, comm, stream);
+    case COLLRUN_REDUCE_SCATTER:
+        return n->ncclReduceScatter(c->send, c->recv, count, o->type, o->op, comm, stream);
+    default:
+        return reduce_scatterv(o);
+    }
+}
+
+static bool is_reduction(enum collrun_kind kind)
+{
+    return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
+           kind == COLLRUN_REDUCE_SCATTERV;
+}
+
+static ncclResult_t issue_native(struct nccl_group *g, const struct collrun_call *call)
+{
+    struct order o = {.g = g,
+                      .port = &g->ports[call->device],
+                      .call = call,
+                      .rank = g->rank * g->nports + (uint32_t)call->device,
+                      .root = call->root * (int)g->nports + call->peer_device,
+                      .type = ncclUint8,
+                      .width = g->services->dtype_size(call->dtype)};
+    o.scale = o.width;
+    if (!is_reduction(call->kind))
+        return moves(&o); /* bytes: whatever the type */
+    o.scale = 1;
+    reduction_native(call->dtype, call->op, &o.type, &o.op);
+    return reduces(&o);
+}
+
+/* Something for everybody to wait for. */
+static ncclResult_t issue_token(struct nccl_group *g, struct port *p)
+{
+    return g->home->lib.nccl.ncclAllReduce(p->token, p->token, 1, ncclUint8, ncclMax, p->comm,
+                                           p->stream);
+}
+
+/* ---- one operation ---- */
+
+/* With nothing to move, the equal forms still wait for everybody; NCCL would not. */
+static bool is_barrier(const struct collrun_call *call)
+{
+    return call->kind == COLLRUN_BARRIER || (call->kind < COLLRUN_ALLGATHERV && call->count == 0);
+}
+
+static uint64_t ports_of(const struct nccl_group *g, const struct collrun_call *calls,
+                         uint32_t ncalls)
+{
+    uint64_t set = 0;
+    if (calls[0].kind < COLLRUN_SEND)
+        return g->nports == 64 ? UINT64_MAX : (1ull << g->nports) - 1;
+    for (uint32_t i = 0; i < ncalls; i++)
+        set |= 1ull << calls[i].device;
+    return set;
+}
+
+/* Of the ports in the set, in ascending order of ordinals: all threads lock in the same order. */
+static void lock_devices(struct nccl_group *g, uint64_t set, bool lock)
+{
+    for (int ordinal = 0; ordinal < g->home->lib.device_count; ordinal++)
+        for (uint32_t i = 0; i < g->nports; i++)
+            if (set >> i & 1 && g->ports[i].ordinal == ordinal) {
+                pthread_mutex_t *m = &g->ports[i].device->issue;
+                lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);
+            }
+}
+
+/* What the caller's stream holds now comes before what this port's stream gets next. */
+static int follow(struct nccl_group *g, struct port *p, void *stream)
+{
+    const struct cuda_api *cuda = &g->home->lib.cuda;
+    cudaError_t error = cuda->cudaEventRecord(p->ready->event, stream);
+    if (error == cudaSuccess)
+        error = cuda->cudaStreamWaitEvent(p->stream, p->ready->event, 0);
+    return error == cudaSuccess ? COLLRUN_OK
+                                : cuda_failed(g, p, error, "order after the caller's stream");
+}
+
+static int follow_all(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls)
+{
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < ncalls; i++) {
+        struct port *p = &g->ports[calls[i].device];
+        if (i && calls[i].device == calls[i - 1].device && calls[i].stream == calls[i - 1].stream)
+            continue;
+        const int before = device_enter(g->home, p->ordinal);
+        status = follow(g, p, calls[i].stream);
+        device_leave(g->home, before);
+    }
+    return status;
+}
+
+static int submit(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls)
+{
+    const struct nccl_api *nccl = &g->home->lib.nccl;
+    ncclResult_t result = nccl->ncclGroupStart();
+    if (is_barrier(calls))
+        for (uint32_t i = 0; result == ncclSuccess && i < g->nports; i++)
+            result = issue_token(g, &g->ports[i]);
+    else
+        for (uint32_t i = 0; result == ncclSuccess && i < ncalls; i++)
+            result = issue_native(g, &calls[i]);
+    const ncclResult_t end = nccl->ncclGroupEnd();
+    if (result == ncclSuccess && end != ncclInProgress)
+        result = end;
+    return result == ncclSuccess ? COLLRUN_OK
+                                 : nccl_failed(g, g->ports[calls[0].device].comm, result, "NCCL");
+}
+
+/* NCCL launches at its leisure; only then is a mark behind the operation. */
+static int mark_all(struct nccl_group *g, uint64_t set, struct flight *f)
+{
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++) {
+        struct port *p = &g->ports[i];
+        if (!(set >> i & 1))
+            continue;
+        status = await_ready(g, p, f->deadline_ns);
+        if (status != COLLRUN_OK)
+            break;
+        const int before = device_enter(g->home, p->ordinal);
+        struct mark *m = port_mark(g->home, p);
+        const cudaError_t error = m ? g->home->lib.cuda.cudaEventRecord(m->event, p->stream)
+                                    : g->home->lib.cuda.cudaGetLastError();
+        device_leave(g->home, before);
+        if (!m || error != cudaSuccess)
+            status = cuda_failed(g, p, error, "mark the end of an operation");
+        f->done[i] = m;
+        if (m)
+            atomic_fetch_add(&p->device->flying, 1);
+    }
+    return status;
+}
+
+/* What is not NCCL's to do. */
+static bool is_emulated(const struct collrun_call *call)
+{
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    return !is_barrier(call) && is_reduction(call->kind) &&
+           !reduction_native(call->dtype, call->op, &type, &op);
+}
+
+static bool is_in_place(const struct collrun_call *call)
+{
+    return call->kind == COLLRUN_ALLTOALL && call->count && call->send == call->recv;
+}
+
+int issue(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
+          struct flight *flight)
+{
+    const uint64_t set = ports_of(g, calls, ncalls);
+    lock_devices(g, set, true);
+    int status = follow_all(g, calls, ncalls);
+    if (status == COLLRUN_OK)
+        status = is_emulated(calls)   ? emulate_reduction(g, calls, flight)
+                 : is_in_place(calls) ? alltoall_in_place(g, calls, flight)
+                                      : submit(g, calls, ncalls);
+    if (status == COLLRUN_OK)
+        status = mark_all(g, set, flight);
+    lock_devices(g, set, false);
+    return status;
+}
+
+/* ---- connecting ---- */
+
+/* Beyond this many ranks, pairs connect when they first exchange messages. */
+enum { MOST_CONNECTED = 128 };
+
+static ncclResult_t greet(struct nccl_group *g, struct port *p)
+{
+    const struct nccl_api *nccl = &g->home->lib.nccl;
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t i = 0; result == ncclSuccess && i < g->size && g->size <= MOST_CONNECTED; i++) {
+        result = nccl->ncclSend(p->token, 1, ncclUint8, (int)i, p->comm, p->stream);
+        if (result == ncclSuccess)
+            result = nccl->ncclRecv(p->token + 1, 1, ncclUint8, (int)i, p->comm, p->stream);
+    }
+    return result;
+}
+
+int issue_handshake(struct nccl_group *g, struct flight *flight)
+{
+    const struct nccl_api *nccl = &g->home->lib.nccl;
+    const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
+    const uint64_t set = ports_of(g, &barrier, 1);
+    lock_devices(g, set, true);
+    ncclResult_t result = nccl->ncclGroupStart();
+    for (uint32_t i = 0; result == ncclSuccess && i < g->nports; i++)
+        result = greet(g, &g->ports[i]);
+    const ncclResult_t end = nccl->ncclGroupEnd();
+    if (result == ncclSuccess && end != ncclInProgress)
+        result = end;
+    int status =
+        result == ncclSuccess ? COLLRUN_OK : nccl_failed(g, g->ports[0].comm, result, "connect");
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
+        status = await_ready(g, &g->ports[i], flight->deadline_ns);
+    if (status == COLLRUN_OK)
+        status = submit(g, &barrier, 1);
+    if (status == COLLRUN_OK)
+        status = mark_all(g, set, flight);
+    lock_devices(g, set, false);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend for GPUs: NCCL, on streams of its own, found at run time (library.h). This file is
+ * the backend's table and the state that the groups of a process share; group.h says what lives
+ * where.
+ *
+ * Memory is the GPU's. Everything that moves data is NCCL's, moved as bytes; sums, products,
+ * minima, maxima and averages of the types that NCCL knows are NCCL's too, with its rounding (half
+ * precision is rounded at every step) and its minimum and maximum (which prefer a number to NaN).
+ * Other reductions go through the host (emulate.c). Tags and receiving from anyone are not
+ * there.
+ */
+#include "group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long the end of the process waits for groups that are being closed. */
+#define CLOSING_NS 15000000000ull
+
+static int nccl_probe(const struct collrun_services *services, char *why, size_t len)
+{
+    struct libraries lib;
+    (void)services;
+    return libraries_load(&lib, why, len) == 0 ? COLLRUN_OK : COLLRUN_ERR_UNAVAILABLE;
+}
+
+static void home_free(struct home *home)
+{
+    for (int i = 0; home->devices && i < home->lib.device_count; i++)
+        pthread_mutex_destroy(&home->devices[i].issue);
+    pthread_mutex_destroy(&home->lock);
+    pthread_cond_destroy(&home->changed);
+    free(home->devices);
+    free(home);
+}
+
+static struct home *home_new(const struct collrun_services *services, const struct libraries *lib)
+{
+    pthread_condattr_t monotonic;
+    struct home *home = calloc(1, sizeof(*home));
+    if (!home)
+        return NULL;
+    home->services = services;
+    home->lib = *lib;
+    home->devices = calloc((size_t)lib->device_count, sizeof(*home->devices));
+    pthread_mutex_init(&home->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&home->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (int i = 0; home->devices && i < lib->device_count; i++) {
+        struct device *d = &home->devices[i];
+        pthread_mutex_init(&d->issue, NULL);
+        if (lib->cuda.cudaDeviceGetPCIBusId(d->pci, sizeof(d->pci), i) != cudaSuccess)
+            d->pci[0] = '\0';
+    }
+    if (home->devices)
+        return home;
+    home_free(home);
+    return NULL;
+}
+
+/* What NCCL can be told by the environment alone, unless the user has told it already: operations
+ * of different groups start on a GPU in the order in which the program issued them, and connections
+ * are made when a group is formed. */
+static void set_defaults(void)
+{
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+}
+
+static int nccl_open(const struct collrun_services *services, void **backend)
+{
+    const struct collrun_services *s = services;
+    struct libraries lib;
+    char why[512];
+    set_defaults();
+    if (libraries_load(&lib, why, sizeof(why)) != 0)
+        return s->fail(s->ctx, COLLRUN_ERR_UNAVAILABLE, "%s", why);
+    struct home *home = home_new(services, &lib);
+    if (!home || aborter_start(home) != 0) {
+        if (home)
+            home_free(home);
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory or threads");
+    }
+    xid_start(home);
+    if (lib.nccl_version < 22600 || lib.cuda_version < 12030 || lib.driver_version < 12030)
+        s->log(s->ctx, COLLRUN_LOG_INFO,
+               "NCCL %d.%d.%d on CUDA %d.%d does not order the operations of different groups on a "
+               "GPU; use them in the same order on all ranks",
+               lib.nccl_version / 10000, lib.nccl_version / 100 % 100, lib.nccl_version % 100,
+               lib.cuda_version / 1000, lib.cuda_version % 1000 / 10);
+    *backend = home;
+    return COLLRUN_OK;
+}
+
+/* A group that cannot be closed, because the GPU hangs, keeps its memory: the process ends anyway.
+ */
+static bool await_burials(struct home *home)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(CLOSING_NS / 1000000000u);
+    pthread_mutex_lock(&home->lock);
+    while (home->burials && pthread_cond_timedwait(&home->changed, &home->lock, &until) == 0)
+        ;
+    const bool all = home->burials == 0;
+    pthread_mutex_unlock(&home->lock);
+    return all;
+}
+
+static void nccl_close(void *backend)
+{
+    struct home *home = backend;
+    const bool all = await_burials(home);
+    aborter_stop(home);
+    xid_stop(home);
+    if (all)
+        home_free(home);
+}
+
+#define CUDA COLLRUN_MEMORY_CUDA
+#define ANY_DTYPE UINT64_MAX
+#define ANY_OP ((1u << COLLRUN_OP_COUNT) - 1)
+#define REDUCES(kind_)                                                                             \
+    {                                                                                              \
+        kind_, CUDA, (1u << COLLRUN_DTYPE_COUNT) - 1, ANY_OP                                       \
+    }
+#define MOVES(kind_)                                                                               \
+    {                                                                                              \
+        kind_, CUDA, ANY_DTYPE, 0                                                                  \
+    }
+
+static const struct collrun_capability native[] = {
+    {COLLRUN_BARRIER, CUDA, 0, 0},
+    REDUCES(COLLRUN_ALLREDUCE),
+    REDUCES(COLLRUN_REDUCE),
+    REDUCES(COLLRUN_REDUCE_SCATTER),
+    REDUCES(COLLRUN_REDUCE_SCATTERV),
+    MOVES(COLLRUN_BROADCAST),
+    MOVES(COLLRUN_ALLGATHER),
+    MOVES(COLLRUN_GATHER),
+    MOVES(COLLRUN_SCATTER),
+    MOVES(COLLRUN_ALLTOALL),
+    MOVES(COLLRUN_ALLGATHERV),
+    MOVES(COLLRUN_GATHERV),
+    MOVES(COLLRUN_SCATTERV),
+    MOVES(COLLRUN_ALLTOALLV),
+    MOVES(COLLRUN_SEND),
+    MOVES(COLLRUN_RECV),
+    {0},
+};
+
+const struct collrun_backend collrun_backend_v1 = {
+    .abi = COLLRUN_BACKEND_ABI,
+    .size = sizeof(struct collrun_backend),
+    .name = "nccl",
+    .version = "1.0",
+    .flags = COLLRUN_BACKEND_NEEDS_DEVICE | COLLRUN_BACKEND_STARTS_ALL |
+             COLLRUN_BACKEND_BATCHES_MESSAGES,
+    .native = native,
+    .probe = nccl_probe,
+    .open = nccl_open,
+    .close = nccl_close,
+    .group_open = nccl_group_open,
+    .group_abort = nccl_group_abort,
+    .group_close = nccl_group_close,
+    .exec = nccl_exec,
+    .start = nccl_start,
+    .test = nccl_test,
+    .alloc = nccl_alloc,
+    .free = nccl_free,
+    .order = nccl_order,
+    .alloc_on = nccl_alloc_on,
+};

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the backend uses of NVML, the driver's library of facts about GPUs: their Xid events, which
+ * say why a GPU stopped. All of it may be missing. As in cuda_api.h, the list is the whole of it.
+ */
+#ifndef NCCL_NVML_API_H
+#define NCCL_NVML_API_H
+
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_TIMEOUT = 10,
+    NVML_EVENT_XID_CRITICAL = 0x8 /* nvmlEventTypeXidCriticalError */
+};
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
+typedef struct nvmlEventData_st { /* nvmlEventData_t of nvmlEventSetWait_v2 */
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData; /* eventData: the Xid */
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
+#define NVML_FUNCTIONS(X)                                                                          \
+    X(MUST, int, nvmlInit_v2, (void))                                                              \
+    X(MUST, int, nvmlShutdown, (void))                                                             \
+    X(MUST, int, nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device))         \
+    X(MUST, int, nvmlEventSetCreate, (nvmlEventSet_t * set))                                       \
+    X(MUST, int, nvmlDeviceRegisterEvents,                                                         \
+      (nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set))                         \
+    X(MUST, int, nvmlEventSetWait_v2,                                                              \
+      (nvmlEventSet_t set, nvmlEventData_t * data, unsigned int timeout_ms))                       \
+    X(MUST, int, nvmlEventSetFree, (nvmlEventSet_t set))
+
+#define NVML_MEMBER(need, result, name, parameters) result(*name) parameters;
+struct nvml_api {
+    NVML_FUNCTIONS(NVML_MEMBER)
+};
+#undef NVML_MEMBER
+
+#endif

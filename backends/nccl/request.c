@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From start to end of an operation. It is done when the GPU has passed its marks and NCCL reports
+ * no error: after an error or an abort the kernels leave early, and their marks mean nothing. One
+ * that failed is kept until the streams are quiet, for a second at most, so that nobody frees a
+ * buffer that a kernel still writes to.
+ *
+ * A blocking call asks again and again, at first at once, then after naps of a tenth of the time
+ * that it has waited: late by a tenth, and no core is burnt.
+ */
+#include "group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SPIN_NS 20000u
+#define LONGEST_NAP_NS 200000u
+#define QUIET_NS 1000000000u
+enum { POLLS_BETWEEN_ERROR_CHECKS = 64 };
+
+uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void pause_ns(uint64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+                                 .tv_nsec = (long)(ns % 1000000000u)},
+              NULL);
+}
+
+struct flight *flight_new(struct nccl_group *g, uint64_t timeout_ns)
+{
+    struct flight *f = calloc(1, sizeof(*f) + g->nports * sizeof(f->done[0]));
+    if (!f)
+        return NULL;
+    const uint64_t now = clock_ns();
+    f->group = g;
+    f->timeout_ns = timeout_ns;
+    f->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+    f->peer = -1;
+    return f;
+}
+
+static void flight_free(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    for (uint32_t i = 0; i < g->nports; i++) {
+        struct mark *m = f->done[i];
+        if (!m)
+            continue;
+        m->next = g->ports[i].spare_marks;
+        g->ports[i].spare_marks = m;
+        atomic_fetch_sub(&g->ports[i].device->flying, 1);
+    }
+    free(f);
+}
+
+/* ---- failing ---- */
+
+static int fail_flight(struct flight *f, int status)
+{
+    f->status = status;
+    f->failed_ns = clock_ns();
+    return COLLRUN_AGAIN;
+}
+
+/* The first reason is the group's; the sentence is this thread's. */
+static void time_out(struct flight *f)
+{
+    static const char *const hint =
+        "; if that rank sends to this one too before it receives, use collrun_sendrecv or "
+        "collrun_start_many";
+    char why[400];
+    if (f->kind == COLLRUN_SEND || f->kind == COLLRUN_RECV)
+        snprintf(why, sizeof(why), "rank %d did not %s within %g s%s", f->peer,
+                 f->kind == COLLRUN_SEND ? "receive" : "send", (double)f->timeout_ns / 1e9,
+                 f->kind == COLLRUN_SEND ? hint : "");
+    else
+        snprintf(why, sizeof(why), "timed out after %g s", (double)f->timeout_ns / 1e9);
+    group_doom(f->group, COLLRUN_ERR_TIMEOUT, why);
+}
+
+/* What NCCL found by itself: a peer that is gone, a network that broke. */
+static int check_errors(struct nccl_group *g)
+{
+    int status = COLLRUN_OK;
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++) {
+        ncclResult_t error = ncclSuccess;
+        if (g->ports[i].comm)
+            g->home->lib.nccl.ncclCommGetAsyncError(g->ports[i].comm, &error);
+        if (error != ncclSuccess && error != ncclInProgress)
+            status = nccl_failed(g, g->ports[i].comm, error, "NCCL");
+    }
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+/* OK: the GPU has passed all marks. */
+static int ask_marks(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    for (uint32_t i = 0; i < g->nports; i++) {
+        if (!f->done[i])
+            continue;
+        const cudaError_t error = g->home->lib.cuda.cudaEventQuery(f->done[i]->event);
+        if (error == cudaErrorNotReady)
+            return COLLRUN_AGAIN;
+        if (error != cudaSuccess)
+            return cuda_failed(g, &g->ports[i], error, "an operation");
+    }
+    return COLLRUN_OK;
+}
+
+/* Failed: AGAIN until the streams are quiet, or have had their time. */
+static int settle(struct flight *f)
+{
+    if (ask_marks(f) == COLLRUN_AGAIN && clock_ns() < f->failed_ns + QUIET_NS)
+        return COLLRUN_AGAIN;
+    return group_failure(f->group);
+}
+
+static int poll_flight(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    if (f->status)
+        return settle(f);
+    int status = ask_marks(f);
+    if (atomic_load_explicit(&g->fate, memory_order_acquire))
+        return fail_flight(f, COLLRUN_ERR_ABORTED);
+    if (status == COLLRUN_OK || f->polls++ % POLLS_BETWEEN_ERROR_CHECKS == 0) {
+        const int error = check_errors(g);
+        status = error == COLLRUN_OK ? status : error;
+    }
+    if (status < 0)
+        return fail_flight(f, status);
+    if (status == COLLRUN_AGAIN && clock_ns() >= f->deadline_ns) {
+        time_out(f);
+        return fail_flight(f, COLLRUN_ERR_TIMEOUT);
+    }
+    return status;
+}
+
+/* ---- the interface ---- */
+
+static int start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
+                 struct flight **out)
+{
+    struct flight *f = flight_new(g, calls->timeout_ns);
+    if (!f)
+        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    f->kind = calls->kind;
+    f->peer = ncalls == 1 ? calls->peer : -1;
+    pthread_mutex_lock(&g->lock);
+    const int status = atomic_load_explicit(&g->fate, memory_order_acquire)
+                           ? group_failure(g)
+                           : issue(g, calls, ncalls, f);
+    pthread_mutex_unlock(&g->lock);
+    if (status == COLLRUN_OK) {
+        *out = f;
+        return status;
+    }
+    group_doom(g, status, "an operation could not be started");
+    flight_free(f);
+    return status;
+}
+
+int flight_wait(struct flight *f)
+{
+    const uint64_t since = clock_ns();
+    int status;
+    while ((status = poll_flight(f)) == COLLRUN_AGAIN) {
+        const uint64_t waited = clock_ns() - since;
+        if (waited > SPIN_NS)
+            pause_ns(waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS);
+    }
+    flight_free(f);
+    return status;
+}
+
+int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
+{
+    struct flight *f;
+    const int status = start(group, calls, ncalls, &f);
+    return status == COLLRUN_OK ? flight_wait(f) : status;
+}
+
+int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request)
+{
+    struct flight *f;
+    const int status = start(group, calls, ncalls, &f);
+    if (status == COLLRUN_OK)
+        *request = f;
+    return status;
+}
+
+int nccl_test(void *group, void *request)
+{
+    (void)group;
+    const int status = poll_flight(request);
+    if (status != COLLRUN_AGAIN)
+        flight_free(request);
+    return status;
+}
+
+int nccl_order(void *group, void *request, uint32_t device, void *stream)
+{
+    struct nccl_group *g = group;
+    struct flight *f = request;
+    struct port *p = &g->ports[device];
+    if (!f->done[device])
+        return COLLRUN_OK; /* the operation does nothing there */
+    const int before = device_enter(g->home, p->ordinal);
+    const cudaError_t error =
+        g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done[device]->event, 0);
+    device_leave(g->home, before);
+    return error == cudaSuccess ? COLLRUN_OK : cuda_failed(g, p, error, "order a stream");
+}
