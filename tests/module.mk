@@ -36,6 +36,9 @@ $(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
 -include $(addsuffix .d,$(UNIT_PLUGINS))
 $(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 
+include tests/fake/module.mk
+$(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl: | $(FAKE_LIBS)
+
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer: engine and shm, whose threads are all ours. Gloo's library is not instrumented, so that what it orders

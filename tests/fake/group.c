@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ncclGroupStart and ncclGroupEnd, per thread. A call outside of a group is a group of one. At the
+ * end of the outermost group the tasks of each communicator become one kernel, on the first of the
+ * streams that they named (the others are made to wait before and after); jobs (init, abort, ...)
+ * run side by side. Communicators that do not block have all of it done by another thread, a random
+ * moment later: an event that the caller records before ncclCommGetAsyncError says ncclSuccess may
+ * come before the kernel.
+ */
+#include "comm.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENTRIES_MAX = 64 };
+
+struct entry { /* one communicator in the group: a job or tasks */
+    struct ncclComm *comm;
+    bool is_job, counted;
+    enum job_kind job;
+    struct CUstream_st *streams[STREAMS_MAX];
+    uint32_t nstreams, ntasks, capacity;
+    struct task *tasks;
+};
+
+struct group {
+    int depth, result;
+    uint32_t nentries;
+    struct entry entries[ENTRIES_MAX];
+};
+
+static _Thread_local struct group open_group;
+
+/* ---- doing it ---- */
+
+static int launch_kernel(struct entry *entry, struct kernel *kernel)
+{
+    struct ncclComm *comm = entry->comm;
+    struct CUstream_st *stream = entry->streams[0];
+    int code = cudaSuccess;
+    for (uint32_t i = 1; code == cudaSuccess && i < entry->nstreams; i++)
+        code = fake_order(stream, entry->streams[i]);
+    if (code == cudaSuccess)
+        code = lane_launch(kernel, stream);
+    else
+        free(kernel);
+    for (uint32_t i = 1; code == cudaSuccess && i < entry->nstreams; i++)
+        code = fake_order(entry->streams[i], stream);
+    if (code == cudaSuccess)
+        return ncclSuccess;
+    return comm_fail(comm, ncclUnhandledCudaError, "launch on a stream of device %d, from %d: %s",
+                     fake_stream_device(stream), comm->device, cudaGetErrorString(code));
+}
+
+static int launch(struct entry *entry)
+{
+    struct ncclComm *comm = entry->comm;
+    struct kernel *kernel = calloc(1, sizeof *kernel + entry->ntasks * sizeof *entry->tasks);
+    int before = fake_current(), result;
+    if (!kernel)
+        return ncclSystemError;
+    kernel->comm = comm;
+    kernel->ntasks = entry->ntasks;
+    memcpy(kernel->tasks, entry->tasks, entry->ntasks * sizeof *entry->tasks);
+    if (!lane_enter(comm->device)) {
+        free(kernel);
+        return comm_fail(comm, ncclInvalidUsage,
+                         "host threads race to launch on device %d (NCCL_LAUNCH_RACE_FATAL)",
+                         comm->device);
+    }
+    cudaSetDevice(comm->device);
+    fake_delay();
+    result = launch_kernel(entry, kernel);
+    cudaSetDevice(before);
+    lane_leave(comm->device);
+    return result;
+}
+
+struct helper { /* a job that runs beside others */
+    struct entry *entry;
+    pthread_t thread;
+    int result;
+    bool started;
+};
+
+static void *help(void *arg)
+{
+    struct helper *helper = arg;
+    cudaSetDevice(helper->entry->comm->device);
+    helper->result = job_run(helper->entry->job, helper->entry->comm);
+    return NULL;
+}
+
+static int run_jobs(struct group *group)
+{
+    struct helper helpers[ENTRIES_MAX];
+    int result = ncclSuccess;
+    for (uint32_t i = 0; i < group->nentries; i++) {
+        helpers[i] = (struct helper){.entry = &group->entries[i]};
+        helpers[i].started = group->nentries > 1 && group->entries[i].is_job &&
+                             !pthread_create(&helpers[i].thread, NULL, help, &helpers[i]);
+        if (group->entries[i].is_job && !helpers[i].started)
+            helpers[i].result = job_run(group->entries[i].job, group->entries[i].comm);
+    }
+    for (uint32_t i = 0; i < group->nentries; i++) {
+        if (helpers[i].started)
+            pthread_join(helpers[i].thread, NULL);
+        if (result == ncclSuccess)
+            result = helpers[i].result;
+    }
+    return result;
+}
+
+/* Frees what the entries own. */
+static void clear(struct group *group)
+{
+    for (uint32_t i = 0; i < group->nentries; i++)
+        free(group->entries[i].tasks);
+    memset(group, 0, sizeof *group);
+}
+
+static int carry_out(struct group *group)
+{
+    int result = run_jobs(group);
+    for (uint32_t i = 0; i < group->nentries; i++) {
+        struct entry *entry = &group->entries[i];
+        if (entry->is_job)
+            continue;
+        int launched = entry->ntasks ? launch(entry) : ncclSuccess;
+        if (result == ncclSuccess)
+            result = launched;
+        if (launched != ncclSuccess || !entry->comm->blocking)
+            atomic_store(&entry->comm->async, launched);
+    }
+    for (uint32_t i = 0; i < group->nentries; i++)
+        if (group->entries[i].counted)
+            atomic_fetch_sub(&group->entries[i].comm->busy, 1);
+    clear(group);
+    return result;
+}
+
+static void *carry_out_later(void *arg)
+{
+    fake_delay();
+    carry_out(arg);
+    free(arg);
+    return NULL;
+}
+
+/* A thread of its own, which no signal reaches. */
+static int begin(struct group *group)
+{
+    struct group *copy = malloc(sizeof *copy);
+    pthread_t thread;
+    sigset_t every, before;
+    if (!copy)
+        return ncclSystemError;
+    for (uint32_t i = 0; i < group->nentries; i++) {
+        struct entry *entry = &group->entries[i];
+        bool ends = entry->is_job && (entry->job == JOB_ABORT || entry->job == JOB_DESTROY);
+        if (!ends)
+            atomic_store(&entry->comm->async, ncclInProgress);
+        entry->counted = !ends;
+        if (entry->counted)
+            atomic_fetch_add(&entry->comm->busy, 1);
+    }
+    *copy = *group;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    int failed = pthread_create(&thread, NULL, carry_out_later, copy);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    memset(group, 0, sizeof *group);
+    if (failed) {
+        carry_out(copy);
+        free(copy);
+        return ncclSystemError;
+    }
+    pthread_detach(thread);
+    return ncclInProgress;
+}
+
+/* ---- collecting it ---- */
+
+int group_refuse(int result)
+{
+    if (open_group.depth && open_group.result == ncclSuccess)
+        open_group.result = result;
+    return result;
+}
+
+static int check(const struct group *group)
+{
+    uint32_t blocking = 0, jobs = 0;
+    for (uint32_t i = 0; i < group->nentries; i++) {
+        blocking += group->entries[i].comm->blocking;
+        jobs += group->entries[i].is_job;
+    }
+    if (blocking && blocking < group->nentries)
+        return comm_fail(NULL, ncclInvalidArgument,
+                         "blocking and nonblocking communicators in one group");
+    if (jobs && jobs < group->nentries)
+        return comm_fail(NULL, ncclInvalidUsage,
+                         "a group mixes operations with making or ending communicators");
+    return ncclSuccess;
+}
+
+/* A job that was never begun leaves no communicator behind that nobody can end. */
+static void drop(struct group *group)
+{
+    for (uint32_t i = 0; i < group->nentries; i++)
+        if (group->entries[i].is_job && group->entries[i].job == JOB_INIT) {
+            atomic_store(&group->entries[i].comm->async, group->result);
+            atomic_store(&group->entries[i].comm->ready, true);
+        }
+    clear(group);
+}
+
+int ncclGroupStart(void)
+{
+    open_group.depth++;
+    return ncclSuccess;
+}
+
+int ncclGroupEnd(void)
+{
+    struct group *group = &open_group;
+    if (!group->depth)
+        return comm_fail(NULL, ncclInvalidUsage, "ncclGroupEnd: not in a group call");
+    if (--group->depth)
+        return ncclSuccess;
+    if (group->result == ncclSuccess)
+        group->result = check(group);
+    int result = group->result;
+    if (result != ncclSuccess) {
+        drop(group);
+        return result;
+    }
+    if (!group->nentries) {
+        clear(group);
+        return ncclSuccess;
+    }
+    return group->entries[0].comm->blocking ? carry_out(group) : begin(group);
+}
+
+static struct entry *add_entry(struct ncclComm *comm)
+{
+    struct group *group = &open_group;
+    if (group->nentries == ENTRIES_MAX) {
+        comm_fail(comm, ncclInvalidUsage, "more than %d communicators in a group", ENTRIES_MAX);
+        return NULL;
+    }
+    struct entry *entry = &group->entries[group->nentries++];
+    *entry = (struct entry){.comm = comm};
+    return entry;
+}
+
+int group_job(enum job_kind kind, struct ncclComm *comm)
+{
+    ncclGroupStart();
+    struct entry *entry = add_entry(comm);
+    if (entry) {
+        entry->is_job = true;
+        entry->job = kind;
+    } else {
+        group_refuse(ncclInvalidUsage);
+    }
+    return ncclGroupEnd();
+}
+
+static struct entry *find_entry(struct ncclComm *comm)
+{
+    for (uint32_t i = 0; i < open_group.nentries; i++)
+        if (open_group.entries[i].comm == comm && !open_group.entries[i].is_job)
+            return &open_group.entries[i];
+    return add_entry(comm);
+}
+
+static bool add_stream(struct entry *entry, struct CUstream_st *stream)
+{
+    uint32_t i = 0;
+    while (i < entry->nstreams && entry->streams[i] != stream)
+        i++;
+    if (i == STREAMS_MAX)
+        return false;
+    entry->streams[i] = stream;
+    entry->nstreams += i == entry->nstreams;
+    return true;
+}
+
+static bool add_task(struct entry *entry, const struct task *task)
+{
+    if (entry->ntasks == entry->capacity) {
+        uint32_t capacity = entry->capacity ? 2 * entry->capacity : 8;
+        struct task *tasks = realloc(entry->tasks, capacity * sizeof *tasks);
+        if (!tasks)
+            return false;
+        entry->tasks = tasks;
+        entry->capacity = capacity;
+    }
+    entry->tasks[entry->ntasks++] = *task;
+    return true;
+}
+
+int group_task(struct ncclComm *comm, struct CUstream_st *stream, const struct task *task)
+{
+    ncclGroupStart();
+    struct entry *entry = find_entry(comm);
+    if (!entry || !add_stream(entry, stream) || !add_task(entry, task))
+        group_refuse(ncclSystemError);
+    return ncclGroupEnd();
+}

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Stand-ins for NVIDIA's libraries, under their own file names in a folder of their own; old/ holds an NCCL that lacks what 2.28
+# brought. They are used by tests that put the folder into LD_LIBRARY_PATH, and never installed.
+
+FAKE := $(B)/tests/fake
+FAKE_LIBS := $(FAKE)/libcudart.so.13 $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2 $(FAKE)/libnvidia-ml.so.1
+fake_obj = $(call obj,$(patsubst %,tests/fake/%.c,$(1)))
+FAKE_NCCL_SRC := nccl board operations group lane kernel arith
+OBJECTS += $(call obj,$(wildcard tests/fake/*.c))
+
+$(B)/obj/old/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(C_FLAGS) -DFAKE_NCCL_OLD -c $< -o $@
+
+FAKE_LINK = $(CC) $(LD_FLAGS) -shared -Wl,-soname,$(notdir $@) $(NO_UNDEFINED) -o $@ $(filter %.o,$^)
+$(FAKE)/libcudart.so.13: $(call fake_obj,cudart calls memory stream host)
+$(FAKE)/libnvidia-ml.so.1: $(call fake_obj,nvml host)
+$(FAKE)/libcudart.so.13 $(FAKE)/libnvidia-ml.so.1:
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(FAKE_LINK)
+
+$(FAKE)/libnccl.so.2: $(call fake_obj,$(FAKE_NCCL_SRC) host) $(FAKE)/libcudart.so.13
+$(FAKE)/old/libnccl.so.2: $(patsubst $(B)/obj/%,$(B)/obj/old/%,$(call fake_obj,$(FAKE_NCCL_SRC))) $(call fake_obj,host) \
+	$(FAKE)/libcudart.so.13
+$(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2:
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(FAKE_LINK) -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/..' -L$(FAKE) -l:libcudart.so.13 -lm
+
+.PHONY: fake
+fake: $(FAKE_LIBS)

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A stand-in for libnccl.so.2: no GPU, no NVIDIA code. The life of a communicator: init, finalize,
+ * destroy, abort, revoke, and what one may ask it.
+ *
+ * As in NCCL, aborting stops the communicator's own kernels and then frees memory, which waits for
+ * everything else on the device: who aborts two communicators one after the other in one thread,
+ * while both are stuck, waits for ever. Communicators that do not block free in a thread of their
+ * own, so there the order does no harm.
+ */
+#include "comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef FAKE_NCCL_OLD
+enum { VERSION = 22707 };
+#else
+enum { VERSION = 22809 };
+#endif
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *all;
+static _Thread_local char last_words[300];
+
+/* ---- what a communicator is ---- */
+
+struct ncclComm *comm_get(struct ncclComm *comm, const char *function)
+{
+    pthread_mutex_lock(&all_lock);
+    struct ncclComm *c = all;
+    while (c && c != comm)
+        c = c->next;
+    pthread_mutex_unlock(&all_lock);
+    if (!c)
+        fake_say("libnccl", "%s: %p is no communicator, or it has been destroyed", function,
+                 (void *)comm);
+    return c;
+}
+
+int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_words, sizeof last_words, format, args);
+    va_end(args);
+    if (comm) {
+        snprintf(comm->last_error, sizeof comm->last_error, "%s", last_words);
+        fake_say("libnccl", "%s rank %d of %d: %s", comm->name, comm->rank, comm->nranks,
+                 last_words);
+    } else {
+        fake_say("libnccl", "%s", last_words);
+    }
+    return result;
+}
+
+bool comm_stopped(const struct ncclComm *comm)
+{
+    return atomic_load(&comm->aborted) || atomic_load(&comm->revoked);
+}
+
+int comm_ready(struct ncclComm *comm, const char *function)
+{
+    int state = atomic_load(&comm->async);
+    if (atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
+        atomic_load(&comm->finalizing))
+        return comm_fail(comm, ncclInvalidUsage, "%s: the communicator is at its end", function);
+    if (state == ncclSuccess)
+        return ncclSuccess;
+    return comm_fail(comm, state == ncclInProgress ? ncclInvalidArgument : state,
+                     "%s: Attempt to use communicator before the previous operation returned "
+                     "ncclSuccess",
+                     function);
+}
+
+static struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config)
+{
+    static _Atomic int count;
+    struct ncclComm *comm = calloc(1, sizeof *comm);
+    if (!comm)
+        return NULL;
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->device = fake_current();
+    comm->blocking = !config || config->blocking != 0;
+    atomic_store(&comm->async, ncclInProgress);
+    if (config && config->size > offsetof(struct ncclConfig, commName) && config->commName)
+        snprintf(comm->name, sizeof comm->name, "%s", config->commName);
+    else
+        snprintf(comm->name, sizeof comm->name, "comm%d", atomic_fetch_add(&count, 1));
+    pthread_mutex_lock(&all_lock);
+    comm->next = all;
+    all = comm;
+    pthread_mutex_unlock(&all_lock);
+    return comm;
+}
+
+static void comm_free(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&all_lock);
+    struct ncclComm **link = &all;
+    while (*link != comm)
+        link = &(*link)->next;
+    *link = comm->next;
+    pthread_mutex_unlock(&all_lock);
+    board_leave(comm);
+    free(comm);
+}
+
+/* ---- jobs: what group.c runs, in a thread of its own where the communicator does not block ----
+ */
+
+static int finalize(struct ncclComm *comm)
+{
+    fake_delay();
+    while (atomic_load(&comm->launched) > atomic_load(&comm->done))
+        usleep(500);
+    atomic_store(&comm->board->lines[comm->rank].finalized, 1);
+    board_ring(comm->board);
+    for (int r = 0; r < comm->nranks;) { /* all ranks are quiet */
+        uint32_t heard = atomic_load(&comm->board->bell);
+        if (atomic_load(&comm->board->lines[r].finalized))
+            r++;
+        else if (comm_stopped(comm))
+            return ncclInternalError;
+        else
+            board_listen(comm->board, heard);
+    }
+    return ncclSuccess;
+}
+
+/* Waits for what else is being done for the communicator, then for its device, as cudaFree does. */
+static void reclaim(struct ncclComm *comm)
+{
+    while (atomic_load(&comm->busy) || atomic_load(&comm->launched) > atomic_load(&comm->done))
+        usleep(500);
+    fake_drain(comm->device);
+}
+
+int job_run(enum job_kind kind, struct ncclComm *comm)
+{
+    int result = ncclSuccess;
+    switch (kind) {
+    case JOB_INIT:
+        fake_delay();
+        result = board_join(comm);
+        atomic_store(&comm->ready, true);
+        break;
+    case JOB_FINALIZE:
+        result = finalize(comm);
+        break;
+    case JOB_DESTROY:
+        while (atomic_load(&comm->busy))
+            usleep(500);
+        if (!atomic_load(&comm->revoked) && comm->board &&
+            !atomic_load(&comm->board->lines[comm->rank].finalized))
+            finalize(comm);
+        reclaim(comm);
+        comm_free(comm);
+        return ncclSuccess;
+    case JOB_ABORT:
+        reclaim(comm);
+        comm_free(comm);
+        return ncclSuccess;
+    case JOB_REVOKE:
+        while (atomic_load(&comm->launched) > atomic_load(&comm->done))
+            usleep(500);
+        break;
+    }
+    atomic_store(&comm->async, result);
+    return result;
+}
+
+/* ---- making one ---- */
+
+int ncclGetVersion(int *version)
+{
+    if (!version)
+        return ncclInvalidArgument;
+    *version = (int)fake_setting("FAKE_NCCL_VERSION", VERSION);
+    return ncclSuccess;
+}
+
+int ncclGetUniqueId(struct ncclUniqueId *id)
+{
+    int result = ncclSuccess;
+    if (!id)
+        return ncclInvalidArgument;
+    if (fake_fault("FAKE_NCCL_FAULT", "ncclGetUniqueId", -1, &result))
+        return comm_fail(NULL, result, "ncclGetUniqueId: a planted fault");
+    return board_make(id);
+}
+
+int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUniqueId id, int rank,
+                           struct ncclConfig *config)
+{
+    int result = ncclSuccess;
+    if (!comm || nranks < 1 || nranks > RANKS_MAX || rank < 0 || rank >= nranks)
+        return group_refuse(
+            comm_fail(NULL, ncclInvalidArgument, "ncclCommInitRank: rank %d of %d", rank, nranks));
+    if (config && (config->magic != NCCL_CONFIG_MAGIC || config->size < 40))
+        return group_refuse(
+            comm_fail(NULL, ncclInvalidArgument, "ncclConfig_t is not initialised"));
+    if (fake_gpu_of(fake_current()) < 0)
+        return group_refuse(comm_fail(NULL, ncclUnhandledCudaError, "no CUDA device"));
+    if (fake_fault("FAKE_NCCL_FAULT", "ncclCommInitRank", rank, &result))
+        return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: a planted fault"));
+    struct ncclComm *made = comm_new(nranks, rank, config);
+    if (!made)
+        return group_refuse(ncclSystemError);
+    made->unique = id;
+    *comm = made;
+    return group_job(JOB_INIT, made);
+}
+
+int ncclCommInitRank(struct ncclComm **comm, int nranks, struct ncclUniqueId id, int rank)
+{
+    return ncclCommInitRankConfig(comm, nranks, id, rank, NULL);
+}
+
+/* ---- ending it ---- */
+
+int ncclCommFinalize(struct ncclComm *comm)
+{
+    struct ncclComm *c = comm_get(comm, "ncclCommFinalize");
+    int result = c ? comm_ready(c, "ncclCommFinalize") : ncclInvalidArgument;
+    if (result != ncclSuccess)
+        return group_refuse(result);
+    atomic_store(&c->finalizing, true);
+    return group_job(JOB_FINALIZE, c);
+}
+
+int ncclCommDestroy(struct ncclComm *comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    struct ncclComm *c = comm_get(comm, "ncclCommDestroy");
+    if (!c)
+        return group_refuse(ncclInvalidArgument);
+    if (!atomic_load(&c->ready))
+        return group_refuse(comm_fail(c, ncclInvalidArgument,
+                                      "ncclCommDestroy: its initialisation is in progress"));
+    return group_job(JOB_DESTROY, c);
+}
+
+static void stop(struct ncclComm *comm, _Atomic bool *flag)
+{
+    atomic_store(flag, true);
+    if (atomic_load(&comm->ready) && comm->board)
+        board_ring(comm->board);
+    lane_wake(comm->device);
+}
+
+int ncclCommAbort(struct ncclComm *comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    struct ncclComm *c = comm_get(comm, "ncclCommAbort");
+    if (!c)
+        return group_refuse(ncclInvalidArgument);
+    stop(c, &c->aborted);
+    return group_job(JOB_ABORT, c);
+}
+
+#ifndef FAKE_NCCL_OLD
+int ncclCommRevoke(struct ncclComm *comm, int flags)
+{
+    struct ncclComm *c = comm_get(comm, "ncclCommRevoke");
+    if (!c || flags)
+        return group_refuse(ncclInvalidArgument);
+    if (!atomic_load(&c->ready))
+        return group_refuse(comm_fail(c, ncclInvalidArgument, "ncclCommRevoke: not initialised"));
+    stop(c, &c->revoked);
+    return group_job(JOB_REVOKE, c);
+}
+#endif
+
+/* ---- asking it ---- */
+
+int ncclCommGetAsyncError(struct ncclComm *comm, int *result)
+{
+    struct ncclComm *c = comm_get(comm, "ncclCommGetAsyncError");
+    if (!c || !result)
+        return ncclInvalidArgument;
+    *result = atomic_load(&c->async);
+    return ncclSuccess;
+}
+
+const char *ncclGetLastError(struct ncclComm *comm)
+{
+    return comm && comm_get(comm, "ncclGetLastError") ? comm->last_error : last_words;
+}
+
+const char *ncclGetErrorString(int result)
+{
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error (run with NCCL_DEBUG=INFO for "
+                                        "details)",
+                                        "unhandled system error (run with NCCL_DEBUG=INFO for "
+                                        "details)",
+                                        "internal error - please report this issue to the NCCL "
+                                        "developers",
+                                        "invalid argument (run with NCCL_DEBUG=WARN for details)",
+                                        "invalid usage (run with NCCL_DEBUG=WARN for details)",
+                                        "remote process exited or there was a network error",
+                                        "NCCL operation in progress"};
+    return result >= 0 && result <= ncclInProgress ? texts[result] : "unknown result code";
+}
+
+int ncclCommCount(const struct ncclComm *comm, int *count)
+{
+    if (!comm_get((struct ncclComm *)comm, "ncclCommCount") || !count)
+        return ncclInvalidArgument;
+    *count = comm->nranks;
+    return ncclSuccess;
+}
+
+int ncclCommCuDevice(const struct ncclComm *comm, int *device)
+{
+    if (!comm_get((struct ncclComm *)comm, "ncclCommCuDevice") || !device)
+        return ncclInvalidArgument;
+    *device = comm->device;
+    return ncclSuccess;
+}
+
+int ncclCommUserRank(const struct ncclComm *comm, int *rank)
+{
+    if (!comm_get((struct ncclComm *)comm, "ncclCommUserRank") || !rank)
+        return ncclInvalidArgument;
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+/* ---- memory ---- */
+
+int ncclCommRegister(const struct ncclComm *comm, void *ptr, size_t len, void **handle)
+{
+    struct fake_place place = fake_find(ptr);
+    if (!comm_get((struct ncclComm *)comm, "ncclCommRegister") || !handle || !place.bytes ||
+        place.left < len)
+        return ncclInvalidArgument;
+    *handle = ptr;
+    return ncclSuccess;
+}
+
+int ncclCommDeregister(const struct ncclComm *comm, void *handle)
+{
+    return comm_get((struct ncclComm *)comm, "ncclCommDeregister") && handle ? ncclSuccess
+                                                                             : ncclInvalidArgument;
+}
+
+int ncclMemAlloc(void **ptr, size_t len)
+{
+    return cudaMalloc(ptr, len) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+int ncclMemFree(void *ptr)
+{
+    return cudaFree(ptr) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
