@@ -202,6 +202,7 @@ static void form_group(struct engine *e, uint32_t index)
     struct group_spec spec = {.name = group->name,
                               .members = &group->ranks,
                               .timeout_ns = group->timeout_ns,
+                              .check = (enum collrun_check)group->check,
                               .options = &group->options,
                               .backend_options = &wanted->options,
                               .index = index};

@@ -8,9 +8,9 @@
 
 #include "backend.h"
 #include "check.h"
-#include "emulate.h"
 #include "names.h"
 #include "reduce.h"
+#include "strict.h"
 #include "task.h"
 
 #include <stdio.h>
@@ -75,11 +75,12 @@ int coll_run(struct collrun_group *g, struct collrun_call *calls, uint32_t ncall
         return run_queued(g, lane, calls, ncalls, number);
     int rc;
     record_begin(g->record[which], calls, number, calls->count * dtype_size(calls->dtype));
-    if (ncalls == 1 && backend_is_native(g->backend, calls) && g->backend->has_exec) {
+    if (ncalls == 1 && backend_is_native(g->backend, calls) && g->backend->has_exec &&
+        g->check != COLLRUN_CHECK_STRICT) {
         rc = g->backend->table.exec(lane->handle, calls, 1);
     } else {
         error_clear_cause();
-        rc = emulate_exec(lane, calls, ncalls);
+        rc = strict_exec(lane, calls, ncalls, number);
     }
     if (rc != COLLRUN_OK)
         return group_failed(g, calls->kind, number, rc);

@@ -107,6 +107,7 @@ static struct collrun_group *group_new(struct engine *e, const struct group_spec
     g->rank = rank;
     g->nranks = spec->members->n;
     g->timeout_ns = spec->timeout_ns;
+    g->check = spec->check;
     g->index = spec->index;
     atomic_init(&g->refs, 1);
     pthread_mutex_init(&g->fate_lock, NULL);
@@ -161,7 +162,8 @@ static bool needs_two_handles(const struct collrun_group *g)
     const struct backend *b = g->backend;
     bool starts_all =
         b->has_start && (!b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL));
-    return g->nranks > 1 && (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS));
+    return g->nranks > 1 && (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS) ||
+                             g->check == COLLRUN_CHECK_STRICT);
 }
 
 static int open_handles(struct collrun_group *g, const struct collrun_group_desc *desc)
@@ -217,6 +219,8 @@ static int join(struct collrun_group *g, const struct group_spec *spec, struct d
                                    .index = spec->index,
                                    .timeout_ns = g->engine->desc.rendezvous_timeout_ns};
     backend_identity(spec->backend, identity, sizeof identity);
+    if (spec->check == COLLRUN_CHECK_STRICT)
+        strncat(identity, ", check: strict", sizeof identity - strlen(identity) - 1);
     if (next_generation(g->engine, spec->name, spec->members, &join.generation) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     services_init(&g->services, &g->engine->control, spec->options, spec->backend_options,

@@ -8,7 +8,8 @@
  * A backend that has nothing but start and test, and matches tags, serves a group through one
  * handle. Any other gets two, one for collectives and one for messages, so that a message that
  * waits for its peer does not stand in the way of a collective, and messages that an emulated
- * collective sends are not taken for the workload's.
+ * collective sends are not taken for the workload's. So does a group with check: strict, which
+ * needs to execute in any case.
  */
 #ifndef ENGINE_GROUP_H
 #define ENGINE_GROUP_H
@@ -36,6 +37,7 @@ struct collrun_group {
     uint64_t numbers[2];            /* operations so far, of each sort */
     uint32_t rank, nranks;
     uint64_t timeout_ns;
+    enum collrun_check check;
 
     struct engine *engine;
     char *name;
@@ -56,7 +58,8 @@ struct group_spec {
     const char *name;
     struct backend *backend;
     const struct desc_ranks *members;
-    uint64_t timeout_ns;            /* of an operation */
+    uint64_t timeout_ns; /* of an operation */
+    enum collrun_check check;
     const struct desc_kvs *options; /* may be NULL; borrowed for the life of the group */
     const struct desc_kvs *backend_options;
     uint32_t index; /* in the desc, or UINT32_MAX */

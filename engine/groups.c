@@ -10,6 +10,7 @@
 #include "task.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,12 +170,18 @@ static int find_backend(struct engine *e, const char *name, const struct desc_ra
 
 /* ---- making ---- */
 
+/* A workload that was compiled before there was this member has the default. */
+static enum collrun_check check_of(const struct collrun_group_options *o)
+{
+    return o->size >= sizeof *o ? o->check : COLLRUN_CHECK_ASYNC;
+}
+
 static int check_options(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
                          struct collrun_group **out)
 {
     if (!o || !out)
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: NULL");
-    if (o->size < sizeof *o)
+    if (o->size < offsetof(struct collrun_group_options, check))
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create: options of %u bytes; set .size = sizeof options",
                          o->size);
@@ -182,6 +189,9 @@ static int check_options(const struct collrun_ctx *ctx, const struct collrun_gro
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: a group needs a name");
     if (!o->ranks || o->nranks < 1)
         return error_set(COLLRUN_ERR_INVALID, "group \"%s\": it has no ranks", o->name);
+    if ((unsigned)check_of(o) > COLLRUN_CHECK_OFF)
+        return error_set(COLLRUN_ERR_INVALID, "group \"%s\": %d is no check", o->name,
+                         (int)check_of(o));
     int world = (int)ctx->engine->desc.nranks;
     for (int i = 0; i < o->nranks; i++) {
         if (o->ranks[i] < 0 || o->ranks[i] >= world)
@@ -215,13 +225,15 @@ static int copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_
 }
 
 static int make(struct engine *e, const char *name, struct backend *b,
-                const struct desc_ranks *members, uint64_t timeout_ns, struct collrun_group **out)
+                const struct desc_ranks *members, uint64_t timeout_ns, enum collrun_check check,
+                struct collrun_group **out)
 {
     struct diag d;
     struct group_spec spec = {.name = name,
                               .backend = b,
                               .members = members,
                               .timeout_ns = timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS,
+                              .check = check,
                               .backend_options = b->services.options[0],
                               .index = UINT32_MAX};
     diag_init(&d);
@@ -250,7 +262,7 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
     else if (find_backend(e, options->backend, &members, &b, &d) != COLLRUN_OK)
         rc = error_set(d.code, "group \"%s\": %s", options->name, d.text);
     else
-        rc = make(e, options->name, b, &members, options->timeout_ns, out);
+        rc = make(e, options->name, b, &members, options->timeout_ns, check_of(options), out);
     free(members.items);
     return rc;
 }
@@ -348,7 +360,8 @@ static int split(struct collrun_group *parent, int color, int key, const char *n
     else if (rc == COLLRUN_OK) {
         struct desc_ranks members = {.items = ranks,
                                      .n = select_members(parent, parts, color, ranks)};
-        rc = make(parent->engine, name, parent->backend, &members, parent->timeout_ns, out);
+        rc = make(parent->engine, name, parent->backend, &members, parent->timeout_ns,
+                  parent->check, out);
     }
     free(parts);
     free(ranks);

@@ -10,10 +10,10 @@
 
 #include "backend.h"
 #include "base/loop.h"
-#include "emulate.h"
 #include "group.h"
 #include "names.h"
 #include "reduce.h"
+#include "strict.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -97,7 +97,7 @@ static int exec_batch(struct lane *lane, const struct collrun_request *list)
     for (const struct collrun_request *r = list; r; r = r->next)
         n += r->ncalls;
     if (!list->next)
-        return emulate_exec(lane, list->calls, list->ncalls);
+        return strict_exec(lane, list->calls, list->ncalls, list->number);
     struct collrun_call *calls = calloc(n, sizeof *calls);
     if (!calls)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", n);
@@ -391,12 +391,14 @@ void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
     pthread_mutex_init(&lane->lock, NULL);
 }
 
-/* Emulated ones take several calls, and some backends start nothing but messages. */
-static bool needs_exec(const struct backend *b, const struct collrun_call *call)
+/* Emulated and checked ones take several calls, and some backends start nothing but messages. */
+static bool needs_exec(const struct collrun_group *g, const struct collrun_call *call)
 {
-    bool starts = group_lane_of(call->kind) == GROUP_MESSAGES || !b->has_exec ||
-                  (b->table.flags & COLLRUN_BACKEND_STARTS_ALL);
-    return !starts || !backend_is_native(b, call);
+    const struct backend *b = g->backend;
+    if (group_lane_of(call->kind) == GROUP_MESSAGES)
+        return !backend_is_native(b, call);
+    bool starts = !b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL);
+    return !starts || !backend_is_native(b, call) || g->check == COLLRUN_CHECK_STRICT;
 }
 
 int lane_submit(struct lane *lane, struct collrun_request *r)
@@ -405,7 +407,7 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
         return COLLRUN_ERR_SYSTEM;
     r->lane = lane;
     r->next = NULL;
-    r->needs_exec = needs_exec(lane->group->backend, r->calls);
+    r->needs_exec = needs_exec(lane->group, r->calls);
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
     const struct collrun_call *call = &r->calls[0];

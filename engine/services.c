@@ -7,6 +7,7 @@
 #include "base/desc.h"
 #include "control.h"
 #include "error.h"
+#include "names.h"
 #include "reduce.h"
 
 #include <stdarg.h>
@@ -61,6 +62,12 @@ static int lent_memory_kind(void *ctx, const void *ptr)
     return COLLRUN_MEMORY_HOST;
 }
 
+static const char *lent_dtype_name(enum collrun_dtype dtype)
+{
+    const char *name = dtype_name(dtype);
+    return name ? name : "?";
+}
+
 void services_init(struct services *s, struct control *control, const struct desc_kvs *first,
                    const struct desc_kvs *second, const char *speaker_format, ...)
 {
@@ -78,5 +85,6 @@ void services_init(struct services *s, struct control *control, const struct des
                                         .option = lent_option,
                                         .memory_kind = lent_memory_kind,
                                         .dtype_size = dtype_size,
-                                        .reduce = reduce_vectors};
+                                        .reduce = reduce_vectors,
+                                        .dtype_name = lent_dtype_name};
 }

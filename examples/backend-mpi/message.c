@@ -67,13 +67,11 @@ static int check(struct group *group, struct message *m, int error, const MPI_St
         return post(group, m);
     if (got.count != m->head.count || got.dtype != m->head.dtype)
         return group_fail(group, COLLRUN_ERR_MISMATCH,
-                          "rank %d sent %llu elements of %zu bytes (type %u), this rank expects "
-                          "%llu of %zu (type %u)",
-                          status->MPI_SOURCE, (unsigned long long)got.count,
-                          group->services->dtype_size((enum collrun_dtype)got.dtype), got.dtype,
+                          "rank %d sent %llu x %s, this rank expects %llu x %s", status->MPI_SOURCE,
+                          (unsigned long long)got.count,
+                          group->services->dtype_name((enum collrun_dtype)got.dtype),
                           (unsigned long long)m->head.count,
-                          group->services->dtype_size((enum collrun_dtype)m->head.dtype),
-                          m->head.dtype);
+                          group->services->dtype_name((enum collrun_dtype)m->head.dtype));
     if (m->bytes > 0)
         memcpy(m->data, m->stage + sizeof got, m->bytes);
     if (m->source)

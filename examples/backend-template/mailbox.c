@@ -35,7 +35,7 @@ struct bell {
 
 struct box {
     _Alignas(64) atomic_uint state;
-    uint32_t tag;
+    uint32_t tag, dtype;
     uint64_t message; /* bytes of the whole message */
     unsigned char chunk[];
 };
@@ -51,7 +51,7 @@ struct transfer {
 /* A message that came before anybody asked for it. */
 struct stashed {
     struct stashed *next;
-    uint32_t tag;
+    uint32_t tag, dtype;
     size_t bytes;
     bool complete;
     unsigned char data[];
@@ -206,7 +206,7 @@ static int send_chunk(struct group *group, struct transfer *t)
     struct box *box = box_of(group, group->rank, (uint32_t)t->call->peer);
     unsigned state = atomic_load_explicit(&box->state, memory_order_acquire);
     if (state == REFUSED)
-        return s->fail(s->ctx, COLLRUN_ERR_MISMATCH, "rank %d expects a message of another length",
+        return s->fail(s->ctx, COLLRUN_ERR_MISMATCH, "rank %d expects another message",
                        t->call->peer);
     if (state != EMPTY)
         return 0;
@@ -214,6 +214,7 @@ static int send_chunk(struct group *group, struct transfer *t)
     if (n > 0)
         memcpy(box->chunk, (const unsigned char *)t->call->send + t->moved, n);
     box->tag = t->call->tag;
+    box->dtype = t->call->dtype;
     box->message = t->bytes;
     atomic_store_explicit(&box->state, FULL, memory_order_release);
     ring(group, t->call->peer);
@@ -234,13 +235,16 @@ static struct transfer *wanted_by(const struct batch *batch, int from, uint32_t 
     return NULL;
 }
 
-/* Gives the message of `from` to a receive, if their lengths agree. */
-static int claim(struct group *group, struct transfer *t, int from, size_t bytes)
+/* Gives the message of `from` to a receive, if they agree on length and type. */
+static int claim(struct group *group, struct transfer *t, int from, size_t bytes, uint32_t type)
 {
     const struct collrun_services *s = group->services;
-    if (bytes != t->bytes)
+    enum collrun_dtype theirs = (enum collrun_dtype)type, mine = t->call->dtype;
+    if (bytes != t->bytes || theirs != mine)
         return s->fail(s->ctx, COLLRUN_ERR_MISMATCH,
-                       "rank %d sends %zu bytes, this rank expects %zu", from, bytes, t->bytes);
+                       "rank %d sends %zu x %s, this rank expects %zu x %s", from,
+                       bytes / s->dtype_size(theirs), s->dtype_name(theirs), t->call->count,
+                       s->dtype_name(mine));
     t->from = from;
     if (t->call->source)
         *t->call->source = from;
@@ -256,7 +260,7 @@ static int begin_message(struct group *group, struct source *source, int from, s
     source->left = (size_t)box->message;
     source->transfer = wanted_by(batch, from, box->tag);
     if (source->transfer) {
-        int rc = claim(group, source->transfer, from, source->left);
+        int rc = claim(group, source->transfer, from, source->left, box->dtype);
         if (rc) {
             atomic_store_explicit(&box->state, REFUSED, memory_order_release);
             ring(group, from);
@@ -269,6 +273,7 @@ static int begin_message(struct group *group, struct source *source, int from, s
         return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "no memory for a message of %zu bytes",
                        source->left);
     m->tag = box->tag;
+    m->dtype = box->dtype;
     m->bytes = source->left;
     *(source->first ? &source->last->next : &source->first) = m;
     source->last = m;
@@ -288,7 +293,7 @@ static int take_stashed(struct group *group, struct transfer *t, int from)
     }
     if (!m || !m->complete)
         return 0;
-    int rc = claim(group, t, from, m->bytes);
+    int rc = claim(group, t, from, m->bytes, m->dtype);
     if (rc)
         return rc;
     if (m->bytes > 0)

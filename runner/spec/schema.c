@@ -292,7 +292,7 @@ static const struct schema_type group_backend = {.kind = SCHEMA_EITHER,
 static const struct schema_choice split_choices[] = {{"host", JOB_SPLIT_HOST, NOW}, {0}};
 static const struct schema_type split = {.kind = SCHEMA_CHOICE, .choices = split_choices};
 static const struct schema_choice check_choices[] = {{"async", JOB_CHECK_ASYNC, NOW},
-                                                     {"strict", JOB_CHECK_STRICT, LATER},
+                                                     {"strict", JOB_CHECK_STRICT, NOW},
                                                      {"off", JOB_CHECK_OFF, NOW},
                                                      {0}};
 static const struct schema_type check = {.kind = SCHEMA_CHOICE, .choices = check_choices};
@@ -310,8 +310,9 @@ static const struct schema_key group_keys[] = {
     {KEY("timeout", time_out, AT(job_group, timeout), "10m", "How long one operation may take")},
     {KEY("split", split, AT(job_group, split), NULL, "host: one group per host, named NAME/HOST")},
     {KEY("check", check, AT(job_group, check), "async",
-         "How ranks that disagree about a call are found: beside the operations, before each one, "
-         "or not at all")},
+         "How ranks that disagree about a call are found: beside the operations (async), before "
+         "each "
+         "one, by exchanging the calls, on any backend (strict), or not at all (off)")},
     {KEY("options", options, AT(job_group, options), NULL,
          "Handed to the backend as they are; they come before the backend's own")},
     {0},

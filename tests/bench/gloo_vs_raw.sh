@@ -26,8 +26,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 include="-I$root/engine/include -I$root/engine -I$root/tests/unit -I$here"
-for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root/tests/unit/rig_store.c" "$root"/engine/reduce.c \
-    "$root"/engine/reduce_*.c; do
+for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root/tests/unit/rig_store.c" "$root"/engine/base/names.c \
+    "$root"/engine/reduce.c "$root"/engine/reduce_*.c; do
     flags=
     case $source in *avx2*) flags='-mavx2 -mfma -mf16c' ;; esac
     cc -std=c11 -O3 -D_GNU_SOURCE -pthread $include $flags -c "$source" -o "$work/$(basename "$source").o"

@@ -145,9 +145,9 @@ static void bad_calls(struct team *team, int32_t *a, int32_t *b)
     struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
     call.send = a, call.recv = b, call.count = 1, call.dtype = COLLRUN_INT32;
     call.size = 8;
-    refused(team, collrun_start(team->group, &call, &request), "call", "call size 8", NULL);
+    refused(team, collrun_start(team->group, &call, &request), "allreduce", "call size 8", "8");
     call.size = 0;
-    refused(team, collrun_start(team->group, &call, &request), "call", "call size 0", NULL);
+    refused(team, collrun_start(team->group, &call, &request), "allreduce", "call size 0", NULL);
     call.size = (uint32_t)sizeof call;
     call.kind = (enum collrun_kind)77;
     refused(team, collrun_start(team->group, &call, &request), "77", "unknown kind", NULL);

@@ -20,13 +20,22 @@ static struct team team_of(struct conform *run, struct collrun_group *group)
                          .size = collrun_size(group)};
 }
 
+static int create_checked(struct conform *run, const char *name, const int *ranks, int n,
+                          enum collrun_check check, struct collrun_group **out)
+{
+    struct collrun_group_options options = {.size = (uint32_t)sizeof options,
+                                            .name = name,
+                                            .ranks = ranks,
+                                            .nranks = n,
+                                            .check = check};
+    *out = NULL;
+    return collrun_group_create(run->ctx, &options, out);
+}
+
 static int create(struct conform *run, const char *name, const int *ranks, int n,
                   struct collrun_group **out)
 {
-    struct collrun_group_options options = {
-        .size = (uint32_t)sizeof options, .name = name, .ranks = ranks, .nranks = n};
-    *out = NULL;
-    return collrun_group_create(run->ctx, &options, out);
+    return create_checked(run, name, ranks, n, COLLRUN_CHECK_ASYNC, out);
 }
 
 static void exercise(struct team *team)
@@ -107,7 +116,10 @@ static void bad_creates(struct conform *run)
     options.backend = "no-such-backend";
     refuse(run, "an unknown backend", collrun_group_create(run->ctx, &options, &g),
            COLLRUN_ERR_NOT_FOUND);
-    options.backend = NULL, options.size = 4;
+    options.backend = NULL, options.check = (enum collrun_check)3;
+    refuse(run, "an unknown check", collrun_group_create(run->ctx, &options, &g),
+           COLLRUN_ERR_INVALID);
+    options.check = COLLRUN_CHECK_ASYNC, options.size = 4;
     refuse(run, "a wrong structure size", collrun_group_create(run->ctx, &options, &g),
            COLLRUN_ERR_INVALID);
     if (g != NULL)
@@ -138,6 +150,38 @@ static void split_world(struct conform *run, struct collrun_group *world)
             team_fail(&team, "split does not follow the key");
     exercise(&team);
     team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
+}
+
+/* A group that wants its calls compared, and one split off it: ranks that call different operations
+ * are told, on any backend. Members that do not even agree about that form no group. */
+static void strict_groups(struct conform *run)
+{
+    int rank = collrun_world_rank(run->ctx), size = collrun_world_size(run->ctx), ranks[MAX_RANKS];
+    struct collrun_group *groups[2] = {NULL, NULL}, *none;
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    int status = create_checked(run, "dyn-strict", ranks, size, COLLRUN_CHECK_STRICT, &groups[0]);
+    if (status == COLLRUN_OK)
+        status = collrun_group_split(groups[0], 0, 0, "dyn-strict-part", &groups[1]);
+    if (status != COLLRUN_OK) {
+        fail(run, "create with check: strict: %s", collrun_error());
+        return;
+    }
+    for (int i = 1; i >= 0; i--) {
+        struct team team = team_of(run, groups[i]);
+        int32_t one = 1, all = 0;
+        enum collrun_op op = rank == size - 1 ? COLLRUN_MAX : COLLRUN_SUM;
+        exercise(&team);
+        team_case(&team);
+        status = collrun_allreduce(groups[i], &one, &all, 1, COLLRUN_INT32, op);
+        if (size > 1)
+            team_want(&team, status, COLLRUN_ERR_MISMATCH, "ranks that disagree");
+        team_want(&team, collrun_group_destroy(groups[i]), COLLRUN_OK, "destroy");
+    }
+    enum collrun_check mine = rank == 0 ? COLLRUN_CHECK_STRICT : COLLRUN_CHECK_ASYNC;
+    if (size > 1)
+        refuse(run, "members with different checks",
+               create_checked(run, "dyn-strict", ranks, size, mine, &none), COLLRUN_ERR_MISMATCH);
 }
 
 static int entries(const char *path)
@@ -231,6 +275,7 @@ void suite_dynamic(struct conform *run)
     by_parity(run);
     bad_creates(run);
     split_world(run, world);
+    strict_groups(run);
     twenty_groups(run);
     reuse_name(run);
 }

@@ -6,6 +6,7 @@
  * other.
  */
 #include "backend_rig.h"
+#include "base/names.h"
 #include "reduce.h"
 #include "rig_store.h"
 
@@ -390,6 +391,7 @@ static int rank_main(struct rig_team *team, uint32_t rank)
                      .option = option,
                      .memory_kind = memory_kind,
                      .dtype_size = dtype_size,
+                     .dtype_name = dtype_name,
                      .reduce = reduce_vectors},
     };
     struct rig_rank r = {
@@ -451,6 +453,7 @@ static int team_open(struct rig_team *team, uint32_t rank)
                                          .option = option,
                                          .memory_kind = memory_kind,
                                          .dtype_size = dtype_size,
+                                         .dtype_name = dtype_name,
                                          .reduce = reduce_vectors};
     char why[256] = "";
     if (team_load(team, rank) != 0)

@@ -74,6 +74,7 @@ struct collrun_services {
      * dtypes and operators: it never has to look inside a buffer. */
     void (*reduce)(void *dst, const void *const *srcs, uint32_t nsrcs, size_t count,
                    enum collrun_dtype dtype, enum collrun_op op, uint32_t divisor);
+    const char *(*dtype_name)(enum collrun_dtype dtype); /* "float32"; "?" if unknown */
 };
 
 /* The key/value exchange of one group. Keys are the group's own: two groups never see each other's.
@@ -155,7 +156,9 @@ struct collrun_backend {
     /* A backend has exec (it blocks; the engine adds a worker thread for collrun_start), or start
      * and test, or all three. Arguments are checked, counts resolved and timeout_ns filled in by
      * the engine. Several calls are point to point only and progress together: none waits for an
-     * earlier one of the same array. */
+     * earlier one of the same array. A message brings its count and dtype along; the receiver
+     * compares them with its own and fails with MISMATCH, and so should a sender that still waits.
+     */
     int (*exec)(void *group, const struct collrun_call *calls, uint32_t ncalls);
     int (*start)(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request);
     int (*test)(void *group, void *request); /* AGAIN keeps the request; anything else frees it */

@@ -112,6 +112,12 @@ int collrun_group_size(const struct collrun_ctx *ctx, const char *name);
 
 /* ==== groups made at run time ================================================================= */
 
+/* How ranks that disagree about a collective are found; `check` of job.yaml. STRICT: before each
+ * one, on any backend, by exchanging the calls; all ranks then return MISMATCH, and nothing was
+ * moved. OFF and ASYNC leave it to the backend, which may (shm does) or may not notice. Messages
+ * are compared by their receiver, whatever this says. */
+enum collrun_check { COLLRUN_CHECK_ASYNC, COLLRUN_CHECK_STRICT, COLLRUN_CHECK_OFF };
+
 struct collrun_group_options {
     uint32_t size;       /* sizeof this struct */
     const char *name;    /* not empty; no open group of this process has it, no group of job.yaml */
@@ -120,19 +126,21 @@ struct collrun_group_options {
     const int *ranks;    /* world ranks, no rank twice; their order is the order of group ranks */
     int nranks;
     uint64_t timeout_ns; /* of an operation; 0 = 10 minutes */
+    enum collrun_check check;
 };
 
 /* Collective over the members, and over nobody else: other ranks neither call nor wait. All members
  * give the same options. Ends within timeouts.rendezvous of job.yaml, then with TIMEOUT and the
  * ranks that have not come. The caller owns *out and destroys it. Also: NOT_MEMBER, EXISTS,
  * NOT_FOUND (the backend), UNAVAILABLE (the backend says why), MISMATCH (members disagree about the
- * members, or hold different backends). */
+ * members or the check, or hold different backends). */
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
                          struct collrun_group **out);
 
 /* Collective over the parent. Members that give the same color (>= 0) form one group each, called
- * `name`, ordered by `key`, then by rank in the parent, on the parent's backend and with its
- * time-out. A negative color takes part and gets *out = NULL. The caller destroys *out. */
+ * `name`, ordered by `key`, then by rank in the parent, on the parent's backend, with its
+ * time-out and check. A negative color takes part and gets *out = NULL. The caller destroys *out.
+ */
 int collrun_group_split(struct collrun_group *parent, int color, int key, const char *name,
                         struct collrun_group **out);
 

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The signature of an equal form is the call. A v-form's counts do not fit into a fixed size, so
+ * its ranks tell what they themselves contribute (`own`), and those that hold an array tell a hash
+ * of it (`claim`): everybody then hashes the contributions and compares. In alltoallv each rank
+ * tells the sum of the hashes of (from, to, count) over what it sends, and over what it expects;
+ * the two agree over all ranks exactly if every pair does.
+ */
+#include "strict.h"
+
+#include "backend.h"
+#include "base/loop.h"
+#include "emulate.h"
+#include "error.h"
+#include "group.h"
+#include "lane.h"
+#include "names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- signing ---- */
+
+/* A well-mixed 64 bits of three numbers (the finaliser of SplitMix64, thrice). */
+static uint64_t hash3(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t x = 0;
+    for (int i = 0; i < 3; i++) {
+        x += (i == 0 ? a : i == 1 ? b : c) + 0x9e3779b97f4a7c15u;
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+/* Sums, so that the order of the ranks is in the terms alone. */
+static uint64_t hash_counts(const size_t *counts, uint32_t nranks)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < nranks; i++)
+        sum += hash3(i, 0, counts[i]);
+    return sum;
+}
+
+static bool has_root(enum collrun_kind kind)
+{
+    const unsigned rooted = 1u << COLLRUN_REDUCE | 1u << COLLRUN_BROADCAST | 1u << COLLRUN_GATHER |
+                            1u << COLLRUN_SCATTER | 1u << COLLRUN_GATHERV | 1u << COLLRUN_SCATTERV;
+    return rooted >> kind & 1;
+}
+
+static bool is_uneven(enum collrun_kind kind)
+{
+    return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
+}
+
+/* Of what an array says (sent or received), per peer, between this rank and all. */
+static uint64_t hash_pairs(const size_t *counts, uint32_t rank, uint32_t nranks, bool sent)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < nranks; i++)
+        sum += sent ? hash3(rank, i, counts[i]) : hash3(i, rank, counts[i]);
+    return sum;
+}
+
+static void sign_uneven(struct strict_signature *s, const struct collrun_call *call, uint32_t rank,
+                        uint32_t nranks)
+{
+    const size_t *array =
+        call->kind == COLLRUN_SCATTERV ? call->sendcounts : call->recvcounts; /* trimmed: NULL
+                                                                               elsewhere */
+    if (call->kind == COLLRUN_ALLTOALLV) {
+        s->own = hash_pairs(call->sendcounts, rank, nranks, true);
+        s->claim = hash_pairs(call->recvcounts, rank, nranks, false);
+        return;
+    }
+    s->own = call->kind == COLLRUN_SCATTERV          ? call->recvcount
+             : call->kind == COLLRUN_REDUCE_SCATTERV ? call->recvcounts[rank]
+                                                     : call->count;
+    s->claims = array != NULL;
+    s->claim = array ? hash_counts(array, nranks) : 0;
+}
+
+struct strict_signature strict_sign(const struct collrun_call *call, uint64_t number, uint32_t rank,
+                                    uint32_t nranks)
+{
+    struct strict_signature s = {.number = number, .kind = (uint8_t)call->kind};
+    if (call->kind == COLLRUN_BARRIER)
+        return s;
+    s.dtype = (uint8_t)call->dtype;
+    s.op = kind_reduces(call->kind) ? (uint8_t)call->op : 0;
+    s.root = has_root(call->kind) ? call->root : 0;
+    if (is_uneven(call->kind))
+        sign_uneven(&s, call, rank, nranks);
+    else
+        s.count = call->count;
+    return s;
+}
+
+/* ---- comparing ---- */
+
+/* "allreduce(10 x float32, sum)" */
+static void describe(const struct strict_signature *s, char *out, size_t size)
+{
+    enum collrun_kind kind = (enum collrun_kind)s->kind;
+    const char *name = kind_name(kind), *dtype = dtype_name((enum collrun_dtype)s->dtype),
+               *op = op_name((enum collrun_op)s->op);
+    char count[32] = "", root[32] = "";
+    if (!name || !dtype || !op || kind == COLLRUN_BARRIER) {
+        snprintf(out, size, "%s()", name ? name : "an unknown operation");
+        return;
+    }
+    if (!is_uneven(kind))
+        snprintf(count, sizeof count, "%llu x ", (unsigned long long)s->count);
+    if (has_root(kind))
+        snprintf(root, sizeof root, ", root %d", (int)s->root);
+    snprintf(out, size, "%s(%s%s%s%s%s)", name, count, dtype, kind_reduces(kind) ? ", " : "",
+             kind_reduces(kind) ? op : "", root);
+}
+
+static bool same_call(const struct strict_signature *a, const struct strict_signature *b)
+{
+    return a->number == b->number && a->count == b->count && a->root == b->root &&
+           a->kind == b->kind && a->dtype == b->dtype && a->op == b->op;
+}
+
+static int disagree(const struct strict_signature *all, uint32_t r)
+{
+    char a[128], b[128], numbers[96] = "";
+    describe(&all[0], a, sizeof a);
+    describe(&all[r], b, sizeof b);
+    if (all[0].number != all[r].number)
+        snprintf(numbers, sizeof numbers, ", as operations %llu and %llu of the group",
+                 (unsigned long long)all[0].number, (unsigned long long)all[r].number);
+    return error_cause(COLLRUN_ERR_MISMATCH, "rank 0 calls %s, rank %u calls %s%s", a, r, b,
+                       numbers);
+}
+
+/* What every rank contributes, as far as it fits: "3, 5, 4". */
+static void list_own(const struct strict_signature *all, uint32_t nranks, char *out, size_t size)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < nranks; i++) {
+        int n = snprintf(out + len, size - len, "%s%llu", i ? ", " : "",
+                         (unsigned long long)all[i].own);
+        if (n < 0 || len + (size_t)n + 8 > size) {
+            snprintf(out + len, size - len, ", ...");
+            return;
+        }
+        len += (size_t)n;
+    }
+}
+
+/* The arrays of two ranks differ, or (a == b) that of one from what the ranks contribute. */
+static int disagree_on_arrays(const struct strict_signature *all, uint32_t nranks, uint32_t a,
+                              uint32_t b)
+{
+    char call[128], own[256], who[64];
+    describe(&all[0], call, sizeof call);
+    list_own(all, nranks, own, sizeof own);
+    snprintf(who, sizeof who, a == b ? "rank %u gives other" : "ranks %u and %u give different", a,
+             b);
+    return error_cause(COLLRUN_ERR_MISMATCH,
+                       "all call %s, but %s counts for the ranks, which themselves say %s", call,
+                       who, own);
+}
+
+static int compare_arrays(const struct strict_signature *all, uint32_t nranks)
+{
+    uint64_t expected = 0;
+    uint32_t first = nranks;
+    for (uint32_t i = 0; i < nranks; i++) {
+        expected += hash3(i, 0, all[i].own);
+        if (!all[i].claims)
+            continue;
+        first = first < nranks ? first : i;
+        if (all[i].claim != all[first].claim)
+            return disagree_on_arrays(all, nranks, first, i);
+    }
+    if (first < nranks && all[first].claim != expected)
+        return disagree_on_arrays(all, nranks, first, first);
+    return COLLRUN_OK;
+}
+
+static int compare_pairs(const struct strict_signature *all, uint32_t nranks)
+{
+    uint64_t sent = 0, expected = 0;
+    for (uint32_t i = 0; i < nranks; i++) {
+        sent += all[i].own;
+        expected += all[i].claim;
+    }
+    if (sent == expected)
+        return COLLRUN_OK;
+    char call[128];
+    describe(&all[0], call, sizeof call);
+    return error_cause(COLLRUN_ERR_MISMATCH,
+                       "all call %s, but the counts that ranks send are not those that their peers "
+                       "expect",
+                       call);
+}
+
+int strict_compare(const struct strict_signature *all, uint32_t nranks)
+{
+    for (uint32_t r = 1; r < nranks; r++) {
+        if (!same_call(&all[0], &all[r]))
+            return disagree(all, r);
+    }
+    if (all->kind == COLLRUN_ALLTOALLV)
+        return compare_pairs(all, nranks);
+    return is_uneven((enum collrun_kind)all->kind) ? compare_arrays(all, nranks) : COLLRUN_OK;
+}
+
+/* ---- before an operation ---- */
+
+static int check(struct lane *lane, const struct collrun_call *call, uint64_t number)
+{
+    const struct collrun_group *g = lane->group;
+    struct strict_signature *all = calloc(g->nranks, sizeof *all);
+    if (!all)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the signatures of %u ranks",
+                           g->nranks);
+    struct strict_signature mine = strict_sign(call, number, g->rank, g->nranks);
+    struct collrun_call gather = COLLRUN_CALL(COLLRUN_ALLGATHER);
+    gather.send = &mine;
+    gather.recv = all;
+    gather.count = sizeof mine;
+    gather.dtype = COLLRUN_UINT8;
+    gather.timeout_ns = call->timeout_ns;
+    int rc = emulate_exec(lane, &gather, 1);
+    if (rc == COLLRUN_OK)
+        rc = strict_compare(all, g->nranks);
+    free(all);
+    return rc;
+}
+
+int strict_exec(struct lane *lane, struct collrun_call *calls, uint32_t ncalls, uint64_t number)
+{
+    const struct collrun_group *g = lane->group;
+    if (g->check != COLLRUN_CHECK_STRICT || g->nranks == 1 ||
+        group_lane_of(calls->kind) == GROUP_MESSAGES)
+        return emulate_exec(lane, calls, ncalls);
+    uint64_t begun = now_ns();
+    int rc = check(lane, calls, number);
+    if (rc != COLLRUN_OK)
+        return rc;
+    uint64_t took = now_ns() - begun;
+    calls->timeout_ns = calls->timeout_ns > took ? calls->timeout_ns - took : 1;
+    return emulate_exec(lane, calls, ncalls);
+}
