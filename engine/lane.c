@@ -55,6 +55,12 @@ static bool is_message(const struct collrun_request *r)
     return group_lane_of(r->calls[0].kind) == GROUP_MESSAGES;
 }
 
+/* Both sorts go through one handle. */
+static bool lane_is_shared(const struct lane *lane)
+{
+    return lane->group->nlanes == 1;
+}
+
 static struct collrun_request *pop(struct lane *lane)
 {
     struct collrun_request *r = lane->queue;
@@ -438,13 +444,44 @@ void lane_fini(struct lane *lane)
     pthread_mutex_destroy(&lane->lock);
 }
 
+/* The next message of the queue, wherever it stands; NULL: none that start can do. */
+static struct collrun_request *take_message(struct lane *lane)
+{
+    struct collrun_request **p = &lane->queue, *r;
+    pthread_mutex_lock(&lane->lock);
+    while ((r = *p) && !is_message(r))
+        p = &r->next;
+    if (r && !r->needs_exec) {
+        *p = r->next;
+        if (!r->next)
+            lane->queue_end = p;
+        r->next = NULL;
+    } else {
+        r = NULL;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return r;
+}
+
+/* Peers may need messages that were started before or behind a collective, before they come to it.
+ * True if something moved. */
+static bool move_messages(struct lane *lane)
+{
+    bool any = false;
+    struct collrun_request *r;
+    while (lane_is_shared(lane) && (r = take_message(lane)) && start(lane, r))
+        any = true;
+    return ask_flying(lane) || any;
+}
+
 /* Only the holder of the turn, or the one caller of an idle lane, comes here; `flying` is theirs.
  */
 int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls)
 {
     const struct backend *b = lane->group->backend;
     void *request = NULL;
-    if (b->has_exec && (!b->has_start || !lane->flying))
+    bool blocks = lane_is_idle(lane) || !lane_is_shared(lane);
+    if (b->has_exec && (!b->has_start || (blocks && !lane->flying)))
         return b->table.exec(lane->handle, calls, ncalls);
     int rc = b->table.start(lane->handle, calls, ncalls, &request);
     if (rc == COLLRUN_ERR_UNSUPPORTED && b->has_exec)
@@ -456,7 +493,7 @@ int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncal
         rc = b->table.test(lane->handle, request);
         if (rc != COLLRUN_AGAIN)
             return rc;
-        if (ask_flying(lane)) /* peers may need what is in flight before they come to this */
+        if (move_messages(lane))
             round = 0;
         idle_round(round);
     }

@@ -2,8 +2,8 @@
  *
  * Requests: many in flight and waited for in any order, tested instead of waited for, progress
  * while nobody waits, head-to-head messages by sendrecv and start_many at all sizes, tags that
- * overtake, receives from anyone. Every data check is the trial's; the loops here only choose the
- * order.
+ * overtake, messages that pass collectives, receives from anyone. Every data check is the trial's;
+ * the loops here only choose the order.
  */
 #include "conform.h"
 
@@ -203,6 +203,35 @@ static void tags_overtake(struct team *team)
         trial_free(&trials[i]);
 }
 
+/* A message does not wait for a collective that was started before it: the last rank comes to the
+ * collective only when it has the message. */
+static void passes_collective(struct team *team, enum collrun_dtype dtype, enum collrun_op op)
+{
+    int last = team->size - 1;
+    struct trial collective = {0}, message = {0};
+    struct shape all = {.kind = COLLRUN_ALLREDUCE, .dtype = dtype, .op = op, .count = 1000};
+    struct shape one = {.dtype = COLLRUN_INT32, .from = 0, .to = last, .count = 100000};
+    one.kind = team->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV;
+    if (team->dead || !dtype_in_scope(team->run, dtype) || !op_in_scope(team->run, op))
+        return;
+    trial_prepare(&collective, team, &all);
+    if (team->rank == 0 || team->rank == last)
+        trial_prepare(&message, team, &one);
+    else
+        team->serial++;
+    int status = COLLRUN_OK;
+    if (team->rank == last)
+        trial_verify(&message, trial_block(&message));
+    status = collrun_start(team->group, &collective.call, &collective.request);
+    if (team->rank == 0) {
+        int sent = collrun_start(team->group, &message.call, &message.request);
+        trial_verify(&message, sent == COLLRUN_OK ? collrun_wait(message.request) : sent);
+    }
+    trial_verify(&collective, status == COLLRUN_OK ? collrun_wait(collective.request) : status);
+    trial_free(&collective);
+    trial_free(&message);
+}
+
 /* Everyone sends `ROUNDS` numbered messages to rank 0, which takes them from anyone. */
 static void from_anyone(struct team *team)
 {
@@ -280,6 +309,9 @@ void suite_async(struct team *team)
     }
     if (team->size > 1) {
         tags_overtake(team);
+        passes_collective(team, COLLRUN_INT32, COLLRUN_SUM);
+        passes_collective(team, COLLRUN_FLOAT16, COLLRUN_SUM);
+        passes_collective(team, COLLRUN_FLOAT32, COLLRUN_MIN);
         from_anyone(team);
         progress_alone(team);
     }

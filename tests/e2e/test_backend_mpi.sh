@@ -84,6 +84,9 @@ if [ -x "$top/tests/conform/run.sh" ]; then
     jobs=${CONFORM_JOBS:-'world of [1258]|permuted|messages|large|programs, three|run time'}
     COLLRUN=$COLLRUN PREFIX=$prefix JOBS=$jobs "$top/tests/conform/run.sh" "$tmp/vendor/libcollrun_mpi.so" >conform.log 2>&1
     check "the conformance suite passes: $(tail -n 1 conform.log | tr -d '#')" [ $? -eq 0 ]
+    SCOPE=full REQUESTS=50 COLLRUN=$COLLRUN PREFIX=$prefix JOBS='^requests|disagree' "$top/tests/conform/run.sh" \
+        "$tmp/vendor/libcollrun_mpi.so" >>conform.log 2>&1
+    check "and what is asynchronous in it: $(tail -n 1 conform.log | tr -d '#')" [ $? -eq 0 ]
     grep -A12 '^not ok' conform.log | sed 's/^/# /'
 else
     skip "the conformance suite" "tests/conform is not there"
