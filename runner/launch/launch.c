@@ -9,6 +9,7 @@
 #include "base/reap.h"
 #include "launch/muster.h"
 #include "launch/supervise.h"
+#include "spec/resolved.h"
 #include "tell/show.h"
 #include "watch/policy.h"
 
@@ -119,6 +120,11 @@ struct launch {
     bool output_lost; /* in any attempt */
 };
 
+static int exit_code(const struct launch *l, const struct verdict *v)
+{
+    return v->class != CAUSE_NONE ? v->exit_code : l->output_lost ? 125 : 0;
+}
+
 /* One attempt, from agents to verdict. True: it is to be repeated, after the pause. */
 static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decision *next)
 {
@@ -147,7 +153,7 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     if (v->class != CAUSE_NONE)
         policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
     l->output_lost = l->output_lost || s.output_lost;
-    rundir_result(l->rundir, s.ranks, v, l->desc.attempt + 1);
+    rundir_result(l->rundir, s.ranks, v, exit_code(l, v));
     sweep(&s);
     supervisor_fini(&s);
     return next->restart;
@@ -186,22 +192,32 @@ static int run_attempts(struct launch *l)
     }
     if (next.why[0] && !l->options->quiet)
         fprintf(stderr, "collrun: %s\n", next.why);
-    return v.class != CAUSE_NONE ? v.exit_code : l->output_lost ? 125 : 0;
+    return exit_code(l, &v);
 }
 
-static void keep_plan(struct launch *l)
+static int write_plan(struct launch *l, FILE *out)
+{
+    struct arena arena;
+    arena_init(&arena);
+    int rc = show_plan_json(&l->desc, &arena, out);
+    arena_fini(&arena);
+    return rc;
+}
+
+static int write_resolved(struct launch *l, FILE *out)
+{
+    return resolved_write(l->job, out);
+}
+
+/* A file of the run directory that is known from the start. */
+static void keep(struct launch *l, const char *name, int (*write)(struct launch *l, FILE *out))
 {
     char *text = NULL;
     size_t len = 0;
-    struct arena arena;
     FILE *f = l->rundir ? open_memstream(&text, &len) : NULL;
-    if (!f)
-        return;
-    arena_init(&arena);
-    int rc = show_plan_json(&l->desc, &arena, f);
-    if (fclose(f) == 0 && rc == 0)
-        rundir_file(l->rundir, "plan.json", text, len);
-    arena_fini(&arena);
+    int rc = f ? write(l, f) : -1;
+    if (f && fclose(f) == 0 && rc == 0)
+        rundir_file(l->rundir, name, text, len);
     free(text);
 }
 
@@ -212,8 +228,9 @@ int launch_run(const struct job *job, const struct desc *desc, const struct laun
     int code = 125;
     diag_init(&d);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    l.rundir = rundir_open(job, desc, &d);
-    keep_plan(&l);
+    l.rundir = rundir_open(job, &l.desc, &d);
+    keep(&l, "plan.json", write_plan);
+    keep(&l, "resolved.yaml", write_resolved);
     if (d.code == COLLRUN_OK && open_signals(&l.signal_fd, &d) == COLLRUN_OK)
         code = run_attempts(&l);
     else

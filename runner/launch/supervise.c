@@ -83,6 +83,9 @@ static void everybody_at(struct supervisor *s, enum rank_stage stage)
         hosts_send_all(s, WIRE_STOP_BACKGROUND, NULL, 0);
         break;
     case STAGE_IDLE:
+        if (s->rundir)
+            hosts_send_all(s, WIRE_LOOK, NULL,
+                           0); /* the totals of the groups, while they are open */
         everybody_to(s, STAGE_FINISHING, WIRE_FINISH);
         break;
     default:
@@ -147,6 +150,7 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     struct reader r;
     reader_init(&r, f->payload, f->len);
     state->pid = (pid_t)read_u32(&r);
+    state->started_ns = now_ns();
     if (state->pid) {
         advance(s, f->rank, STAGE_SPAWNED);
         rundir_event(s->rundir, "spawned",
@@ -191,6 +195,7 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
     if (state->exited)
         return;
     state->exited = true;
+    state->ended_ns = now_ns();
     state->status = (int)read_u32(&r);
     state->user_us = read_u64(&r);
     state->system_us = read_u64(&r);

@@ -267,6 +267,7 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
     root = add_world(root, arena);
     if (!root)
         return out_of_memory(diags);
+    job->tree = root;
     walk_read(&schema_job, root, job, arena, diags);
     job->dir = folder_of(file, arena);
     name_job(job, arena);

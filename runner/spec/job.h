@@ -207,6 +207,7 @@ struct job {
     const char *file; /* as given on the command line */
     const char *dir;  /* absolute: the folder it stands in, which relative paths start from */
     struct source *sources;
+    const struct node *tree; /* of the file, with every --set and the implicit group */
     bool complete; /* every part has been read, whatever errors were found: see job_read */
     struct job_num version;
     struct job_str name;

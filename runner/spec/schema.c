@@ -34,7 +34,9 @@ static int check_run_template(const char *text, struct diag *d)
 static const struct schema_type text = {
     .kind = SCHEMA_STR, .expects = "a text", .check = name_check_text};
 static const struct schema_type path = {
-    .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text};
+    .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_RELATIVE};
+static const struct schema_type plugin = {
+    .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_WITH_SLASH};
 static const struct schema_type absolute_path = {
     .kind = SCHEMA_STR, .expects = "an absolute path", .check = name_check_absolute};
 static const struct schema_type template_text = {
@@ -353,7 +355,7 @@ static const struct schema_type group_names = {
 static const struct schema_key workload_keys[] = {
     {KEY("name", text, AT(job_workload, name), NULL,
          "Its name in messages; default: the plugin's")},
-    {KEY("plugin", path, AT(job_workload, plugin), NULL,
+    {KEY("plugin", plugin, AT(job_workload, plugin), NULL,
          "The shared object: a path relative to this file, or the bare name of an installed "
          "workload"),
      .required = true, .example = "plugin: hello"},
@@ -498,8 +500,10 @@ static const struct schema_type on_failure = {
 
 /* ---- logging ---- */
 
-static const struct schema_type run_template = {
-    .kind = SCHEMA_STR, .expects = "a path", .check = check_run_template};
+static const struct schema_type run_template = {.kind = SCHEMA_STR,
+                                                .expects = "a path",
+                                                .check = check_run_template,
+                                                .relative = PATH_RELATIVE};
 static const struct schema_key console_keys[] = {
     {KEY("ranks", ranks, AT(job_console, ranks), "all", "Whose output is shown")},
     {KEY("label", template_text, AT(job_console, label), "[{rank}]",

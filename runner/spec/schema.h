@@ -35,6 +35,9 @@ enum schema_kind {
     SCHEMA_EITHER /* one of several, by what kind of node stands there */
 };
 
+/* Whether a text is a path that starts at the job file's folder. */
+enum schema_path { PATH_NONE, PATH_RELATIVE, PATH_WITH_SLASH /* without: an installed name */ };
+
 struct schema_choice {
     const char *name; /* NULL ends the table */
     int64_t value;
@@ -51,6 +54,7 @@ struct schema_type {
     const struct schema_choice *choices;
     const struct schema_key *keys;  /* of a map */
     const struct schema_type *item; /* of a list or a named map */
+    enum schema_path relative;      /* of a text */
     bool not_empty;                 /* a list must have items */
     size_t loc_at;                  /* where the place of a map or list goes; NO_LOC = nowhere */
     const struct schema_type *scalar, *list,

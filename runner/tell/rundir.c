@@ -6,15 +6,15 @@
 #include "tell/rundir.h"
 
 #include "base/loop.h"
+#include "tell/result.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct log_file {
@@ -31,7 +31,9 @@ struct rundir {
     uint32_t attempt;       /* that the files below belong to */
     struct log_file *files; /* two per rank */
     struct log_file events;
-    json_t *metrics; /* rank -> name -> last value */
+    time_t begin_realtime;
+    json_t *metrics;  /* rank -> name -> last value */
+    json_t *attempts; /* how each ended */
     bool complained;
 };
 
@@ -85,13 +87,15 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, struc
                           .desc = desc,
                           .dir = dir,
                           .begin_ns = now_ns(),
+                          .begin_realtime = time(NULL),
                           .attempt = UINT32_MAX,
                           .events = {.fd = -1}};
     rd->files = calloc(desc->nranks * 2, sizeof *rd->files);
     rd->metrics = json_object();
+    rd->attempts = json_array();
     for (uint32_t i = 0; rd->files && i < desc->nranks * 2; i++)
         rd->files[i].fd = -1;
-    if (!rd->files || !rd->metrics) {
+    if (!rd->files || !rd->metrics || !rd->attempts) {
         diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the run directory");
         rundir_close(rd);
         return NULL;
@@ -116,6 +120,7 @@ void rundir_close(struct rundir *rd)
     if (rd->events.fd >= 0)
         close(rd->events.fd);
     json_decref(rd->metrics);
+    json_decref(rd->attempts);
     free(rd->files);
     close(rd->dir);
     free(rd);
@@ -227,56 +232,20 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
                            name, "value", value));
 }
 
-static json_t *rank_json(const struct rundir *rd, const struct rank_state *r, uint32_t rank)
-{
-    static const char *const causes[] = {[CAUSE_INTERRUPTED] = "interrupted",
-                                         [CAUSE_LAUNCH] = "launch",
-                                         [CAUSE_OOM] = "oom",
-                                         [CAUSE_SIGNAL] = "signal",
-                                         [CAUSE_EXIT] = "exit",
-                                         [CAUSE_HOST_LOST] = "host_lost",
-                                         [CAUSE_TIMEOUT] = "timeout",
-                                         [CAUSE_PEER] = "peer",
-                                         [CAUSE_STOPPED] = "stopped",
-                                         [CAUSE_NONE] = "none"};
-    char key[16];
-    json_t *o = json_pack("{s:i, s:s, s:i, s:s}", "rank", (int)rank, "host",
-                          rd->desc->hosts[rd->desc->ranks[rank].host].name, "pid", (int)r->pid,
-                          "cause", causes[cause_of(r)]);
-    if (r->exited && WIFSIGNALED(r->status))
-        json_object_set_new(o, "signal", json_integer(WTERMSIG(r->status)));
-    else if (r->exited)
-        json_object_set_new(o, "exit_code", json_integer(WEXITSTATUS(r->status)));
-    if (r->failed)
-        json_object_set_new(o, "error", json_string(r->failure.text));
-    if (r->exited && !r->failed)
-        json_object_set_new(o, "error", json_null());
-    json_object_set_new(o, "user_s", json_real((double)r->user_us / 1e6));
-    json_object_set_new(o, "system_s", json_real((double)r->system_us / 1e6));
-    json_object_set_new(o, "max_rss_bytes", json_integer((json_int_t)r->max_rss));
-    snprintf(key, sizeof key, "%u", rank);
-    json_t *metrics = json_object_get(rd->metrics, key);
-    json_object_set_new(o, "metrics", metrics ? json_incref(metrics) : json_object());
-    return o;
-}
-
 void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
-                   uint32_t attempts)
+                   int exit_code)
 {
     if (!rd)
         return;
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < rd->desc->nranks; i++)
-        json_array_append_new(list, rank_json(rd, &ranks[i], i));
-    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:f, s:o}", "job", rd->desc->job_name, "run_id",
-                          rd->desc->run_id, "exit_code", v->class == CAUSE_NONE ? 0 : v->exit_code,
-                          "attempts", (int)attempts, "seconds",
-                          (double)(now_ns() - rd->begin_ns) / 1e9, "ranks", list);
-    json_object_set_new(o, "cause",
-                        v->class == CAUSE_NONE ? json_null() : json_string(v->diag.text));
-    json_object_set_new(o, "culprit",
-                        v->class == CAUSE_NONE || v->rank == WIRE_HOST ? json_null()
-                                                                       : json_integer(v->rank));
+    struct result result = {.desc = rd->desc,
+                            .ranks = ranks,
+                            .verdict = v,
+                            .exit_code = exit_code,
+                            .begin_ns = rd->begin_ns,
+                            .begin_realtime = rd->begin_realtime,
+                            .metrics = rd->metrics};
+    json_array_append_new(rd->attempts, result_attempt(&result));
+    json_t *o = result_json(&result, rd->attempts);
     char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (text)
         rundir_file(rd, "result.json", text, strlen(text));

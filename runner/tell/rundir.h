@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The run directory (logging.dir): what is left of a run for those who come later.
- *   plan.json                     who ran where, as `collrun plan --json` prints it
- *   events.jsonl                  one JSON object a line, as things happened: t (seconds since the
- * start), event, rank, ... attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up
- * to logging.max_file each result.json                   the end: verdict, exit code, every rank,
- * every metric Nothing here can stop a job: the first failure to write (a full disk, above all) is
- * said once, on stderr, and the rest of that file is dropped.
+ *   plan.json      who runs where, as `collrun plan --json` prints it
+ *   resolved.yaml  the job with nothing left open (spec/resolved.h)
+ *   events.jsonl   one JSON object a line, as things happened: t (seconds since the start), event,
+ *                  rank, ...
+ *   attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up to logging.max_file each
+ *   result.json    the end (tell/result.h)
+ *
+ * Nothing here can stop a job: the first failure to write (a full disk, above all) is said once, on
+ * stderr, and the rest of that file is dropped.
  */
 #ifndef TELL_RUNDIR_H
 #define TELL_RUNDIR_H
@@ -33,7 +36,8 @@ void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t s
 void rundir_event(struct rundir *rd, const char *event, json_t *fields);
 void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const char *name,
                    double value);
+/* After each attempt; the last one stays. */
 void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
-                   uint32_t attempts);
+                   int exit_code);
 
 #endif

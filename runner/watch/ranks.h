@@ -26,8 +26,9 @@ enum rank_stage {
 struct rank_state {
     enum rank_stage stage;
     pid_t pid;
-    uint64_t sign_ns;           /* when its first bad sign arrived; 0 = none */
-    enum rank_stage sign_stage; /* how far it had come by then */
+    uint64_t started_ns, ended_ns; /* when its process was said to be there, and to be gone */
+    uint64_t sign_ns;              /* when its first bad sign arrived; 0 = none */
+    enum rank_stage sign_stage;    /* how far it had come by then */
     bool told; /* it had been told to stop when that sign arrived: what it did then is a consequence
                 */
     bool killed; /* collrun sent it SIGTERM or SIGKILL before it ended */

@@ -73,6 +73,18 @@ bool seen_called(const struct seen *seen, const char *group, uint64_t number)
     return false;
 }
 
+uint64_t seen_total(const struct seen *seen, const char *group, uint64_t *bytes)
+{
+    uint64_t operations = 0;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        if (strcmp(seen->groups[i].name, group) != 0)
+            continue;
+        operations += seen->groups[i].done;
+        *bytes += seen->groups[i].bytes;
+    }
+    return operations;
+}
+
 static void describe_call(const struct seen_group *g, char *out, size_t size)
 {
     const char *kind = kind_name(g->kind), *dtype = dtype_name(g->dtype), *op = op_name(g->op);

@@ -30,6 +30,8 @@ void seen_fini(struct seen *seen);
  */
 bool seen_member(const struct seen *seen, const char *group);
 bool seen_called(const struct seen *seen, const char *group, uint64_t number);
+/* How many of the group's operations it has done; adds the bytes that it put into them. */
+uint64_t seen_total(const struct seen *seen, const char *group, uint64_t *bytes);
 /* The operation that it is inside of, the oldest if there are several: "allreduce train#12 (1024 x
  * float32, sum)". False: none. */
 bool seen_inside(const struct seen *seen, char *out, size_t size);

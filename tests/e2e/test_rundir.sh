@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The run directory: what is in it after a good run, after a failure, after a restart, on a full disk.
+. "$(dirname "$0")/lib.sh"
+need_actor
+
+# value FILE KEY: of the first such key of a file of indented JSON; the top level's come first.
+value() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | head -n 1; }
+values() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | paste -sd' '; }
+
+# ---- a good run ----
+job good <<END
+version: 1
+name: "a good: run"
+processes: {count: 3}
+groups: {pair: {ranks: [2, 0], backend: gloo}}
+workloads:
+  - {name: work, plugin: ./actor.so, params: {dir: "$tmp", do: "allreduce 7 world pair; @1 progress half; @1 err careful; print \"quoted\" \${env:TAG}"}}
+logging: {dir: "runs/{run_id}"}
+env: {set: {PRICE: "\$\$5"}}
+END
+TAG='12 # not a comment' run run good.yaml
+ends "a good run with logging.dir: 0" 0
+dir=$(echo runs/*)
+result=$dir/result.json
+is "all files are there" "$(cd "$dir" && find . -type f | sort | paste -sd' ')" \
+    "./attempt-0/rank-0.stdout ./attempt-0/rank-1.stderr ./attempt-0/rank-1.stdout ./attempt-0/rank-2.stdout ./events.jsonl ./plan.json ./resolved.yaml ./result.json"
+is "result.json: exit_code, cause, culprit" "$(value "$result" exit_code) $(value "$result" cause) $(value "$result" culprit)" "0 null null"
+like "the job's name and run" "$(value "$result" job) $(value "$result" run_id)" '^"a good: run" "[0-9]{8}-[0-9]{6}-[0-9a-f]+"$'
+is "the ranks of the groups" "$(values "$result" size)" "3 2"
+is "their operations, as the ranks did them" "$(values "$result" operations)" "7 7"
+is "their bytes: 3 x int64 each time" "$(values "$result" bytes)" "$((7 * 24 * 3)) $((7 * 24 * 2))"
+is "every rank's exit code" "$(sed -n '/"ranks"/,$p' "$result" | grep -c '"exit_code": 0')" 3
+is "every rank's host" "$(grep -c '"host": "' "$result")" 3
+is "every rank's pid is in the events too" "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$dir/events.jsonl" | sort)" \
+    "$(sed -n 's/^ *"pid": \([0-9]*\),/\1/p' "$result" | sort)"
+check "peak memory is plausible" test "$(values "$result" max_rss_bytes | tr ' ' '\n' | awk '$1 < 1e6 || $1 > 1e9' | wc -l)" = 0
+check "nobody ended before he started" test "$(paste <(sed -n 's/^ *"started_s": \(.*\),/\1/p' "$result") <(sed -n 's/^ *"ended_s": \(.*\),/\1/p' "$result") | awk '$2 <= $1' | wc -l)" = 0
+check "CPU times are there" test "$(grep -cE '"(user|system)_s": [0-9]' "$result")" = 6
+is "a metric" "$(value "$result" work.speed)" 1.5
+is "stdout as the rank wrote it" "$(cat "$dir/attempt-0/rank-2.stdout")" '"quoted" 12 # not a comment'
+is "stderr in a file of its own" "$(cat "$dir/attempt-0/rank-1.stderr")" "careful"
+check "every event is one line of JSON with a time" test "$(grep -cvE '^\{"t":[0-9.e-]+,"event":"[a-z_]+".*\}$' "$dir/events.jsonl")" = 0
+
+# ---- resolved.yaml: the same job again, whatever became of the environment, and from elsewhere ----
+unset TAG
+run check "$dir/resolved.yaml"
+ends "resolved.yaml is a good job file" 0
+TAG='12 # not a comment' run plan good.yaml
+out | sed 1d >plan.1
+run plan "$dir/resolved.yaml"
+out | sed 1d >plan.2
+is "with the same plan" "$(cat plan.2)" "$(cat plan.1)"
+run run "$dir/resolved.yaml"
+is "and the same run" "$(unlabelled 2)" '"quoted" 12 # not a comment'
+like "defaults are spelt out" "$(cat "$dir/resolved.yaml")" '^timeouts: \{start: 2m, rendezvous: 2m, grace: 5s\}'
+for file in "$top"/configs/*.yaml; do
+    name=$(basename "$file" .yaml)
+    run plan "$file"
+    [ "$code" = 0 ] || continue
+    out | sed 1d >plan.1
+    start run --run-dir "$tmp/of-$name" "$file"
+    within 10 test -s "of-$name/resolved.yaml"
+    kill -TERM "$pid" 2>/dev/null
+    finish 20
+    run plan "of-$name/resolved.yaml"
+    is "configs/$name.yaml: the plan of its resolved.yaml is the same" "$(out | sed 1d)" "$(cat plan.1)"
+done
+TAG=x run run --set processes.count=2 --set 'groups.pair.ranks=[1, 0]' --run-dir set good.yaml --set 'workloads[0].params.do=print hi'
+like "--set is in it" "$(cat set/resolved.yaml)" '^processes: \{count: 2,'
+like "a price stays what it is" "$(cat set/resolved.yaml)" 'PRICE: "\$\$5"'
+
+# ---- a failure ----
+simple crash 3 "allreduce 5 world; @1 err last words; @1 signal 9; endless world" 'logging: {dir: crash}'
+run run crash.yaml
+result=crash/result.json
+is "a crash: exit_code, cause, culprit" "$(value $result exit_code) $(value $result cause) $(value $result culprit)" '137 "signal" 1'
+like "the sentence" "$(value $result error)" 'rank 1 .*SIGKILL'
+is "its signal" "$(values $result signal)" 9
+is "what befell each" "$(sed -n '/"ranks"/,$p' $result | sed -n 's/^ *"cause": \(.*\),/\1/p' | paste -sd' ')" '"peer" "signal" "peer"'
+like "how far it had come" "$(values $result operations)" '^[5-9]|^[0-9]{2,}'
+simple mute 2 "hang" 'timeouts: {run: 300ms, grace: 100ms}
+logging: {dir: mute}'
+run run mute.yaml
+is "a time-out" "$(value mute/result.json exit_code) $(value mute/result.json cause) $(value mute/result.json culprit)" '124 "timeout" null'
+
+# ---- a restart ----
+simple again 2 "print hello; @1 exit 7" 'on_failure: {action: restart, max_restarts: 1, backoff: 10ms}
+logging: {dir: again}'
+run run again.yaml
+is "two attempts" "$(values again/result.json attempt)" "0 1"
+is "each with its end" "$(sed -n '/"attempts"/,/\]/p' again/result.json | sed -n 's/^ *"exit_code": \(.*\),/\1/p' | paste -sd' ')" "7 7"
+check "each with its output" test -s again/attempt-0/rank-0.stdout -a -s again/attempt-1/rank-0.stdout
+check "the restart is an event" grep -q '"event":"restart","attempt":1' again/events.jsonl
+
+# ---- what cannot be written ----
+mkdir -p taken && echo '{}' >taken/result.json
+simple plain 2 "print hello" 'logging: {dir: taken}'
+run run plain.yaml
+like "a folder that holds a run is refused" "$(err)" 'plain.yaml:5:[0-9]+: error: logging.dir: .*exists'
+if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/dev/null; then
+    simple enospc 2 "spew 5000 100; allreduce 100 world; note done" 'logging: {dir: full/run}'
+    run run enospc.yaml
+    ends "a full disk does not stop the job" 0
+    check "it runs to its end" noted_all 2 done
+    is "it is said, once" "$(err | grep -c 'No space left')" 1
+    is "and no output is lost on the way to the console" "$(grep -c '^\[[01]\] [01] ' out)" 10000
+    umount full
+else
+    for what in "a full disk does not stop the job" "it runs to its end" "it is said, once" "no output is lost"; do
+        skip "$what" "needs root and mount"
+    done
+fi
+job limited <<EOF
+version: 1
+processes: {count: 1}
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "spew 1000 100; err short"}}]
+logging: {dir: "limited", max_file: 10KiB}
+EOF
+run run limited.yaml
+ends "output past max_file does not stop the job" 0
+check "the file keeps no more" test "$(stat -c %s limited/attempt-0/rank-0.stdout)" -lt 11000
+like "and says so" "$(tail -n 1 limited/attempt-0/rank-0.stdout)" 'max_file'
+is "each file has its own limit" "$(cat limited/attempt-0/rank-0.stderr)" short
+is "the console shows all" "$(grep -c . out)" 1000
+done_testing
