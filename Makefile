@@ -97,8 +97,10 @@ help:
 	@echo 'make deps        install the missing Debian packages'
 	@echo 'make clean       remove $(BUILDROOT)/'
 
+# Both commands of the README use every core, unless the caller has said how many.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo: deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@echo
 	$(B)/bin/collrun configs/demo.yaml
 

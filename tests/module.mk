@@ -57,7 +57,7 @@ golden: all
 e2e: all
 	tests/run $(E2E_TESTS)
 test: deps
-	@$(MAKE) --no-print-directory all $(UNIT_TESTS)
+	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.

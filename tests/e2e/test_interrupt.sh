@@ -83,7 +83,7 @@ ends "stdin is a pipe" 0
 terminal() {
     rm -f screen
     # One terminal line at a time; script(1) passes the exit code on.
-    timeout -k 5 "$limit" script -qefc "$1" screen </dev/null >/dev/null 2>&1
+    TERM=xterm timeout -k 5 "$limit" script -qefc "$1" screen </dev/null >/dev/null 2>&1
     code=$?
 }
 if command -v script >/dev/null; then
