@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #define SECOND_NS 1000000000ull
+#define FIRST_WORD_NS (60 * SECOND_NS) /* that the runner may take for its first ALIVE */
 
 /* ---- to the runner ---- */
 
@@ -652,6 +653,7 @@ int agent_main(void)
         return 125;
     }
     say_hello(&a);
+    loop_timer_set(a.loop, &a.silence, FIRST_WORD_NS);
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
     loop_run(a.loop);
     bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);

@@ -132,6 +132,7 @@ static void on_hello(struct patient *p, const struct wire_frame *f)
     struct reader r;
     struct diag d;
     struct timespec now;
+    struct buf b;
     char text[CELL];
     reader_init(&r, f->payload, f->len);
     read_str(&r, &doc->arena);
@@ -160,6 +161,10 @@ static void on_hello(struct patient *p, const struct wire_frame *f)
     snprintf(text, sizeof text, "%+.1f ms", offset / 1e6);
     cell(p, CLOCK, text);
     p->here = true;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)(doc->job->timeouts.start.v / 1000000));
+    conn_send(&p->conn, WIRE_ALIVE, WIRE_HOST, 0, b.data, b.len);
+    buf_fini(&b);
     advance(doc);
 }
 

@@ -144,8 +144,8 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     uint64_t begin = now_ns();
     loop_watch(s.loop, &signals, l->signal_fd, EPOLLIN);
     rc = muster_begin(&s, &d);
-    if (rc != COLLRUN_OK)
-        supervisor_trouble(&s, CAUSE_LAUNCH, 125, &d);
+    if (rc != COLLRUN_OK) /* with a place: job.yaml names something that is not there */
+        supervisor_trouble(&s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
     if (!supervisor_over(&s))
         loop_run(s.loop);
     output_drain(s.output, now_ns() + 60 * SECOND_NS);

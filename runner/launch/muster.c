@@ -152,6 +152,7 @@ void muster_hello(struct host *host, const struct wire_frame *f)
     host->clock_offset_ns =
         (int64_t)read_u64(&r) - ((int64_t)now.tv_sec * 1000000000 + (int64_t)now.tv_nsec);
     host->greeted = true;
+    supervisor_tell_alive(host, reach_is_remote(s->reach, host->index) ? RUNNER_SILENCE_MS : 0);
     rundir_event(s->rundir, "host",
                  json_pack("{s:s, s:f}", "host", s->desc->hosts[host->index].name, "clock_offset_s",
                            (double)host->clock_offset_ns / 1e9));
@@ -194,11 +195,12 @@ void muster_end(struct supervisor *s)
 void muster_give_up(struct supervisor *s)
 {
     loop_timer_clear(s->loop, &s->patience);
-    for (uint32_t h = 0; s->reach && h < s->desc->nhosts; h++) {
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         struct host *host = &s->hosts[h];
         if (host->has_job || host->lost)
             continue;
-        reach_give_up(s->reach, h);
+        if (s->reach)
+            reach_give_up(s->reach, h);
         conn_close(&host->conn);
         host->bye = true;
     }

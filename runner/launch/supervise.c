@@ -18,7 +18,6 @@
  * is silent, so there is time; a connection that is cut should be told of soon. */
 #define LOCAL_SILENCE_NS (15 * SECOND_NS)
 #define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
-enum { RUNNER_SILENCE_MS = 10000 }; /* after which a remote agent takes this process for lost */
 
 bool supervisor_over(const struct supervisor *s)
 {
@@ -391,7 +390,7 @@ static void on_host_frame(struct conn *c, const struct wire_frame *f)
         if (strstr(d.text, "network.interface"))
             d.loc = s->job->interface.loc;
         diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
-        supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
+        supervisor_trouble(s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
         break;
     default:
         break;

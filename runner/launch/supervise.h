@@ -32,6 +32,9 @@ struct host {
     uint64_t heard_ns;       /* when its last frame came */
 };
 
+/* After which a remote agent takes this process for lost. */
+enum { RUNNER_SILENCE_MS = 10000 };
+
 enum ladder { LADDER_NONE, LADDER_ABORT, LADDER_TERM, LADDER_KILL, LADDER_QUIT, LADDER_LEAVE };
 
 struct supervisor {

@@ -621,16 +621,20 @@ static bool is_ending(struct ssh_link *l)
     return ending;
 }
 
-/* The shell's exit status comes around its end of file; a moment is enough. */
+/* The exit status of the shell may come after its end of file, when reading does not look at
+ * packets any more; an event loop does. */
 static void wait_for_status(struct ssh_link *l)
 {
-    uint64_t until = now_ns() + SECOND_NS / 4;
-    while (l->exit_status < 0 && !l->signal[0] && ssh_is_connected(l->session) &&
-           !ssh_channel_is_closed(l->channel) && now_ns() < until) {
-        struct pollfd p = {.fd = ssh_get_fd(l->session), .events = POLLIN};
-        poll(&p, 1, 20);
-        ssh_channel_poll(l->channel, 0);
+    uint64_t until = now_ns() + SECOND_NS;
+    ssh_event event = ssh_event_new();
+    if (event && ssh_event_add_session(event, l->session) == SSH_OK) {
+        while (l->exit_status < 0 && !l->signal[0] && ssh_is_connected(l->session) &&
+               !ssh_channel_is_closed(l->channel) && now_ns() < until &&
+               ssh_event_dopoll(event, 20) != SSH_ERROR)
+            continue;
+        ssh_event_remove_session(event, l->session);
     }
+    ssh_event_free(event);
     keep_stderr(l);
 }
 
