@@ -90,6 +90,7 @@ help:
 	@echo 'make test        install missing packages, build, run unit, golden and end-to-end tests'
 	@echo 'make check-asan  the same suite under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
+	@echo 'make e2e-hosts   many hosts by SSH, Slurm and a command, in network namespaces; installs sshd and Slurm if missing'
 	@echo 'make conform     BACKEND=shm|gloo|/path/to/libcollrun_x.so: the conformance suite'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
 	@echo 'make look        clang-format and the layer rules; make lint: clang-tidy as well (minutes)'
@@ -107,6 +108,7 @@ demo: deps
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
 PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libgloo-dev
 PACKAGES_TEST := libcmocka-dev procps util-linux
+PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)

@@ -40,6 +40,7 @@ include tests/fake/module.mk
 $(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl: | $(FAKE_LIBS)
 
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
+HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer: engine and shm, whose threads are all ours. Gloo's library is not instrumented, so that what it orders
 # looks like a race.
@@ -49,13 +50,18 @@ CONFORM_BACKENDS := $(or $(BACKEND),shm gloo)
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
-.PHONY: test unit golden e2e conform sabotage bench check-asan check-tsan
+.PHONY: test unit golden e2e e2e-hosts conform sabotage bench check-asan check-tsan
 unit: all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS)
 golden: all
 	tests/run $(GOLDEN_TESTS)
 e2e: all
 	tests/run $(E2E_TESTS)
+# Many hosts: real sshds and a real Slurm in network namespaces. Minutes, so not part of `make test`.
+e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
+e2e-hosts: deps
+	@$(MAKE) --no-print-directory all
+	tests/run $(HOSTS_TESTS)
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)

@@ -4,35 +4,30 @@
 # The test bed: eight hosts on one machine. Each is a network namespace with an address, a real sshd with a host key
 # of its own, and a mount namespace in which neither the build nor the cache of another host can be seen.
 #
-#   namespace collrun-head                      collrun-h1 ... collrun-h8
+#   namespace collrun-head (the test)           collrun-h1 ... collrun-h8
 #   +---------------------------+               +--------------------------------+
 #   | collrun (the runner)      |     veth x 8  | sshd, collrun-agent, ranks     |
-#   | br0 10.91.0.254 ----------+---------------+ eth0 10.91.0.N, fd91::N        |
+#   | br0 10.91.0.254 ----------+-vN------------+ eth0 10.91.0.N, fd91::N        |
 #   | ssh: config, id, known    |               | lo   127.0.0.1                 |
 #   +---------------------------+               | nothing at the build's prefix  |
+#                                               | cache at $tmp/cache, its own   |
 #                                               +--------------------------------+
 #
-# A test sources this, then calls bed_up; $COLLRUN runs in collrun-head. In $tmp: ssh_config, id, known_hosts, hN/.
-# Without root, sshd, ip or unshare the whole file is skipped, and says so. One bed at a time (a lock).
+# A test sources this first and calls bed_up. Sourcing starts the test again in namespaces of its own (network, mounts, pids), so
+# that beds do not meet each other, and that everything of a bed is gone with its test, even when that is killed. Root is
+# not needed where the kernel gives user namespaces; then the bed's sshds log in this user alone. What cannot be had is said
+# in a skip.
+#
+#   hosts=N              before sourcing: how many (8)
+#   $tmp                 ssh_config, id, known_hosts; hN/ of host N: hostkey, authorized_keys, sshd_config, log, cache
+#   ssh_head, command_head [NODES] ...   the head of a job (version, ssh, hosts) by ssh or by nsenter
+#   on N COMMAND...      runs it on host N
+#   sshd_up N [LINES]    (again) its sshd, with further lines of configuration;    sshd_down N
+#   link N up|down       its network cable
+#   processes N [NAME]   the pids on it, of that name;   nothing_left   no collrun process on any host;   empty N   nor on this one
+#   cold                 empties the caches
 bed_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-COLLRUN=${COLLRUN:-$bed_dir/../../../build/release/bin/collrun}
-. "$bed_dir/../lib.sh"
-here=$bed_dir/..
-top=$(cd "$bed_dir/../../.." && pwd)
-[ -d "$include/collrun" ] || include=$top/engine/include
-real_collrun=$COLLRUN
-hosts=${HOSTS:-8}
-
-bed_missing() {
-    [ "$(id -u)" = 0 ] || { echo "not root"; return; }
-    local program
-    for program in ip unshare ssh-keygen ssh nsenter flock; do
-        command -v $program >/dev/null || { echo "$program is missing"; return; }
-    done
-    [ -x /usr/sbin/sshd ] || { echo "openssh-server is missing"; return; }
-    ip netns add collrun-probe 2>/dev/null || { echo "network namespaces cannot be made"; return; }
-    ip netns del collrun-probe
-}
+hosts=${hosts:-8}
 
 skip_all() {
     echo "1..1"
@@ -40,17 +35,35 @@ skip_all() {
     exit 0
 }
 
-bed_down() {
-    local n pid
-    for ((n = 1; n <= hosts; n++)); do
-        for pid in $(ip netns pids "collrun-h$n" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
-        ip netns del "collrun-h$n" 2>/dev/null
+bed_enter() {
+    local program flags=(--net --mount --pid --fork --kill-child --mount-proc)
+    for program in ip unshare nsenter ssh ssh-keygen; do
+        command -v $program >/dev/null || skip_all "$program is missing"
     done
-    for pid in $(ip netns pids collrun-head 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
-    ip netns del collrun-head 2>/dev/null
+    [ -x /usr/sbin/sshd ] || skip_all "openssh-server is missing"
+    [ "$(id -u)" = 0 ] || flags+=(--map-current-user --keep-caps)
+    unshare "${flags[@]}" ip link set lo up 2>/dev/null || skip_all "network namespaces cannot be made here"
+    export COLLRUN_BED=1
+    exec unshare "${flags[@]}" bash "$0" "$@"
 }
+[ -n "${COLLRUN_BED:-}" ] || bed_enter "$@"
+unset COLLRUN_BED
+# What is under /run is the bed's own, the test's files among it (unless they are to be kept).
+mount -t tmpfs -o mode=755 none /run && mkdir -p /run/netns /run/sshd /run/tmp || exit 1
+[ -n "${KEEP:-}" ] || TMPDIR=/run/tmp
 
-# sshd_up N [LINES OF sshd_config]: (again) the sshd of host N.
+COLLRUN=${COLLRUN:-$bed_dir/../../../build/release/bin/collrun}
+. "$bed_dir/../lib.sh"
+here=$bed_dir/..
+top=$(cd "$bed_dir/../../.." && pwd)
+[ -d "$include/collrun" ] || include=$top/engine/include
+limit=$((90 * slow)) # eight hosts on a few cores take their time when everything is sent
+me=$(id -un)
+export XDG_CACHE_HOME=$tmp/cache
+trap 'exit 1' INT TERM
+
+# ---- hosts ----
+# sshd_up N [LINES OF sshd_config]
 sshd_up() {
     local n=$1 d=$tmp/h$1
     shift
@@ -65,26 +78,44 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
 StrictModes no
-SetEnv XDG_CACHE_HOME=$d/cache
+SetEnv XDG_CACHE_HOME=$tmp/cache
 CONFIG
     } >"$d/sshd_config"
-    nsenter --net="/run/netns/collrun-h$n" --mount="$d/mnt/ns" /usr/sbin/sshd -f "$d/sshd_config" -E "$d/log"
+    on "$n" /usr/sbin/sshd -f "$d/sshd_config" -E "$d/log"
+    within 10 test -s "$d/pid" || {
+        echo "Bail out! the sshd of h$n did not start: $(tail -n 3 "$d/log")"
+        exit 1
+    }
 }
 sshd_down() {
     local pid
     pid=$(cat "$tmp/h$1/pid" 2>/dev/null) && kill "$pid" && within 5 gone "$pid"
     rm -f "$tmp/h$1/pid"
 }
-# on N COMMAND...: on that host
 on() {
     local n=$1
     shift
-    nsenter --net="/run/netns/collrun-h$n" --mount="$tmp/h$n/mnt/ns" "$@"
+    nsenter --net="/run/netns/collrun-h$n" --mount="$tmp/h$n/mnt" "$@"
 }
+link() { ip -n collrun-head link set "v$1" "$2"; }
+
+processes() {
+    local pid
+    for pid in $(ip netns pids "collrun-h$1"); do
+        [ $# -eq 1 ] || [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] || continue
+        echo "$pid"
+    done
+}
+empty() { [ -z "$(processes "$1" collrun-agent)$(processes "$1" collrun-engine)" ]; }
+nothing_left() {
+    local n
+    for ((n = 1; n <= hosts; n++)); do empty "$n" || return 1; done
+}
+cold() { rm -rf "$tmp"/h*/cache/*; }
 
 host_up() {
     local n=$1 d=$tmp/h$1
-    mkdir -p "$d/cache" "$d/mnt"
+    mkdir -p "$d/cache"
     ip netns add "collrun-h$n"
     ip -n collrun-head link add "v$n" type veth peer name eth0 netns "collrun-h$n"
     ip -n collrun-head link set "v$n" master br0 up
@@ -93,10 +124,14 @@ host_up() {
     ip -n "collrun-h$n" link set eth0 up
     ip -n "collrun-h$n" link set lo up
     ip -n "collrun-h$n" route add default via 10.91.0.254
-    mount --bind "$d/mnt" "$d/mnt" && mount --make-private "$d/mnt"
-    : >"$d/mnt/ns"
-    unshare --mount="$d/mnt/ns" --propagation private sh -c '
-        mount -t tmpfs none "$1" && [ ! -e "$1/bin" ]' sh "$home"
+    # A process keeps the mount namespace; not every kernel lets a file do that for one made on another cpu.
+    unshare --mount --propagation private sh -c 'mount -t tmpfs none "$1" && mount --bind "$2/cache" "$3" && [ ! -e "$1/bin" ] &&
+        : >"$2/mounted" && exec sleep infinity' sh "$home" "$d" "$tmp/cache" >/dev/null 2>&1 </dev/null &
+    ln -s "/proc/$!/ns/mnt" "$d/mnt"
+    within 10 test -e "$d/mounted" || {
+        echo "Bail out! the mounts of h$n cannot be made"
+        exit 1
+    }
     ssh-keygen -q -t "$2" -N '' -f "$d/hostkey"
     cp "$tmp/id.pub" "$d/authorized_keys"
     echo "10.91.0.$n $(cut -d' ' -f1,2 "$d/hostkey.pub")" >>"$tmp/known_hosts"
@@ -104,66 +139,27 @@ host_up() {
     sshd_up "$n"
 }
 
-bed_cleanup() {
-    bed_down
-    local n
-    for ((n = 1; n <= hosts; n++)); do
-        umount -l "$tmp/h$n/mnt/ns" 2>/dev/null
-        umount -l "$tmp/h$n/mnt" 2>/dev/null
-    done
-    cleanup
-}
-
 bed_up() {
-    local n why types=(ed25519 ecdsa rsa)
-    why=$(bed_missing)
-    [ -z "$why" ] || skip_all "$why"
-    exec 9>/run/collrun-bed.lock
-    flock -w 600 9 || skip_all "another bed is up"
-    trap bed_cleanup EXIT
-    trap 'exit 1' INT TERM
-    bed_down
-    mkdir -p /run/sshd
-    ip netns add collrun-head
-    ip -n collrun-head link set lo up
-    ip -n collrun-head link add br0 type bridge
-    ip -n collrun-head addr add 10.91.0.254/24 dev br0
-    ip -n collrun-head link set br0 up
+    local n types=(ed25519 ecdsa rsa)
+    mkdir -p "$tmp/cache"
+    ip netns attach collrun-head $$
+    ip link set lo up
+    ip link add br0 type bridge
+    ip addr add 10.91.0.254/24 dev br0
+    ip link set br0 up
     ssh-keygen -q -t ed25519 -N '' -f "$tmp/id"
     printf 'Host *\n  UserKnownHostsFile %s/known_hosts\n' "$tmp" >"$tmp/ssh_config"
     for ((n = 1; n <= hosts; n++)); do host_up "$n" "${types[n % 3]}"; done
-    for ((n = 1; n <= hosts; n++)); do
-        within 10 test -s "$tmp/h$n/pid" || {
-            echo "Bail out! the sshd of h$n did not start: $(tail -n 3 "$tmp/h$n/log")"
-            exit 1
-        }
-    done
-    # 9>&-: what is started here does not hold the lock.
-    printf '#!/bin/sh\nexec nsenter --net=/run/netns/collrun-head "%s" "$@" 9>&-\n' "$real_collrun" >"$tmp/collrun"
-    chmod +x "$tmp/collrun"
-    COLLRUN=$tmp/collrun
 }
 
-# The head of a job on all hosts, or on those named; further keys of hosts.defaults may follow.
+# ---- jobs ----
+# ssh_head [NODES [SSH OPTIONS [OPTIONS OF hosts.defaults]]]
 ssh_head() {
     printf 'version: 1\nssh: {identity: %s/id, config: %s/ssh_config%s}\n' "$tmp" "$tmp" "${2:-}"
     printf 'hosts: {defaults: {transport: ssh%s}, nodes: [%s]}\n' "${3:-}" "${1:-\"h[1-$hosts]\"}"
 }
 command_head() {
     printf 'version: 1\nhosts:\n  defaults: {transport: {command: [nsenter, "--net=/run/netns/collrun-{host}", '
-    printf '"--mount=%s/{host}/mnt/ns", env, "XDG_CACHE_HOME=%s/{host}/cache"]}}\n' "$tmp" "$tmp"
+    printf '"--mount=%s/{host}/mnt"]}}\n' "$tmp"
     printf '  nodes: [%s]\n' "${1:-\"h[1-$hosts]\"}"
-}
-cold() {
-    local n
-    for ((n = 1; n <= hosts; n++)); do rm -rf "$tmp/h$n/cache"/*; done
-}
-# nothing_left: no process of a job on any host, and none of collrun in the head
-nothing_left() {
-    local n pid
-    for ((n = 1; n <= hosts; n++)); do
-        for pid in $(ip netns pids "collrun-h$n"); do
-            case $(cat "/proc/$pid/comm" 2>/dev/null) in collrun-*) return 1 ;; esac
-        done
-    done
 }

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # collrun doctor: the table, and what it finds. And libraries that a host lacks.
 hosts=3
-HOSTS=3
 . "$(dirname "$0")/bed.sh"
 bed_up
 { ssh_head; printf 'processes: {count: 3}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: allreduce}, {plugin: hello}]\n'; } | job good
@@ -25,12 +24,12 @@ like "the others are examined all the same" "$(row h3)" 'h3 .* yes .* gloo allre
 # A host without a library that the backend needs: it is sent along, and found.
 lib=$(ldd "$home/lib/collrun/backends/libcollrun_gloo.so" | awk '/libgloo/ {print $3}')
 lib=$(realpath "$(dirname "$lib")")/$(basename "$lib")
-on 2 mount -t tmpfs none "$tmp/h2/cache"
+on 2 mount -t tmpfs none "$tmp/cache"
 if [ -n "$lib" ] && on 2 sh -c 'mkdir "$1/up" "$1/work" && mount -t overlay -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" none "$2" &&
-    rm -f "$2"/libgloo.so.0*' sh "$tmp/h2/cache" "$(dirname "$lib")" 2>/dev/null && on 2 test ! -e "$lib"; then
+    rm -f "$2"/libgloo.so.0*' sh "$tmp/cache" "$(dirname "$lib")" 2>/dev/null && on 2 test ! -e "$lib"; then
     mkdir -p "$tmp/h2/cache2"
     sshd_down 2
-    sshd_up 2 "SetEnv XDG_CACHE_HOME=$tmp/h2/cache2" && within 10 test -s "$tmp/h2/pid"
+    sshd_up 2 "SetEnv XDG_CACHE_HOME=$tmp/h2/cache2"
     run good.yaml
     ends "a host that lacks libgloo runs gloo" 0
     check "the library was sent" test -e "$tmp"/h2/cache2/collrun/trees/*/lib/collrun/private/libgloo.so.0

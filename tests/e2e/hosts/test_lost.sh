@@ -3,7 +3,6 @@
 # Hosts that die in the middle of a job: the runner says so within 5 s, stops everybody else, and the host that was cut off
 # has cleaned up after itself, also when nobody could tell it to.
 hosts=4
-HOSTS=4
 . "$(dirname "$0")/bed.sh"
 bed_up
 need_actor
@@ -13,7 +12,6 @@ doing() {
     { ssh_head; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\ngroups: {world: {backend: gloo, timeout: 5m}}\nworkloads:\n'
       printf '  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' "$tmp" "$tmp" "$1"; } | job lost
 }
-agent_of() { ip netns pids "collrun-h$1" | while read -r p; do [ "$(cat "/proc/$p/comm" 2>/dev/null)" = collrun-agent ] && echo "$p"; done; }
 # Sets $lost to the ms between now and the end of collrun.
 to_the_end() {
     local begin
@@ -21,19 +19,7 @@ to_the_end() {
     finish 30
     lost=$((($(date +%s%N) - begin) / 1000000))
 }
-others_empty() {
-    local n
-    for n in 1 2 4; do
-        for pid in $(ip netns pids "collrun-h$n"); do
-            case $(cat "/proc/$pid/comm" 2>/dev/null) in collrun-*) return 1 ;; esac
-        done
-    done
-}
-h3_empty() {
-    for pid in $(ip netns pids collrun-h3); do
-        case $(cat "/proc/$pid/comm" 2>/dev/null) in collrun-*) return 1 ;; esac
-    done
-}
+others_empty() { empty 1 && empty 2 && empty 4; }
 running() { noted 0 up && noted 4 up && noted 7 up; }
 
 for what in sleep endless; do
@@ -42,7 +28,7 @@ for what in sleep endless; do
     doing "$steps"
     start lost.yaml
     within 20 running || not_ok "$what: the job runs" "$(err)"
-    kill -KILL "$(agent_of 3)"
+    kill -KILL "$(processes 3 collrun-agent)"
     to_the_end
     is "$what, agent killed: the code" "$code" 127
     like "$what, agent killed: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: its shell or collrun-agent was killed by SIGKILL'
@@ -51,9 +37,7 @@ for what in sleep endless; do
 
     start lost.yaml
     within 20 running || not_ok "$what: the job runs" "$(err)"
-    for pid in $(ip netns pids collrun-h3); do
-        [ "$(cat "/proc/$pid/comm")" = sshd ] && [ "$pid" != "$(cat "$tmp/h3/pid")" ] && kill -KILL "$pid"
-    done
+    kill -KILL $(processes 3 sshd | grep -vx "$(cat "$tmp/h3/pid")")
     to_the_end
     is "$what, sshd killed: the code" "$code" 127
     like "$what, sshd killed: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: '
@@ -62,18 +46,18 @@ for what in sleep endless; do
 
     start lost.yaml
     within 20 running || not_ok "$what: the job runs" "$(err)"
-    ip -n collrun-head link set v3 down
+    link 3 down
     to_the_end
     is "$what, link cut: the code" "$code" 127
     like "$what, link cut: the host and its ranks" "$(err)" 'host h3 lost, with ranks 4-5: no sign of life for [45] s'
     check "$what, link cut: said and over within 5 s and the grace ($lost ms)" [ "$lost" -lt $((7500 * slow)) ]
     check "$what, link cut: the others are empty" within 3 others_empty
-    check "$what, link cut: h3 cleans up by itself, with the link still down" within 20 h3_empty
-    ip -n collrun-head link set v3 up
+    check "$what, link cut: h3 cleans up by itself, with the link still down" within 20 empty 3
+    link 3 up
 
     start lost.yaml
     within 20 running || not_ok "$what: the job runs" "$(err)"
-    frozen=$(ip netns pids collrun-h3)
+    frozen=$(processes 3)
     kill -STOP $frozen
     to_the_end
     is "$what, host frozen: the code" "$code" 127
@@ -81,7 +65,7 @@ for what in sleep endless; do
     check "$what, host frozen: said and over ($lost ms)" [ "$lost" -lt $((7500 * slow)) ]
     check "$what, host frozen: the others are empty" within 3 others_empty
     kill -CONT $frozen
-    check "$what, host thawed: it cleans up" within 15 h3_empty
+    check "$what, host thawed: it cleans up" within 15 empty 3
 done
 
 # The runner dies, or is stopped for a while.

@@ -8,7 +8,7 @@ need_actor
 head_of() { ssh_head "\"h[1-$1]\""; }
 
 check "the hosts lack this build" on 1 test ! -e "$home/bin"
-suite ssh
+suite ssh 1073742
 
 # ---- staging ----
 { head_of 8; printf 'processes: {count: 8}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: hello}]\n'; } | job hello
@@ -45,13 +45,13 @@ for ((i = 0; i < 3; i++)); do
 done
 sshd_down 1
 sshd_up 1 "SetEnv XDG_CACHE_HOME=$tmp/h1/cache COLLRUN_CACHE_KIB=16384"
-within 10 test -s "$tmp/h1/pid"
 echo more >>"$tmp/libother.so"
 run -v other.yaml
 ends "a cache over its limit" 0
 check "the oldest go" [ ! -e "$tmp/h1/cache/collrun/trees/old0" ]
 check "the limit holds" [ "$(du -sk "$tmp/h1/cache/collrun" | cut -f1)" -le 16384 ]
-sshd_down 1 && sshd_up 1 && within 10 test -s "$tmp/h1/pid"
+sshd_down 1
+sshd_up 1
 
 # ---- shell noise, jump host, IPv6 ----
 mkdir -p "$tmp/profile"
@@ -79,7 +79,7 @@ else
     skip "warm too" "no useradd"
 fi
 cp "$tmp/ssh_config" "$tmp/saved"
-sed -i 's/^  HostName 10.91.0.2$/&\n  ProxyJump root@10.91.0.3/' "$tmp/ssh_config"
+sed -i "s/^  HostName 10.91.0.2\$/&\\n  ProxyJump $me@10.91.0.3/" "$tmp/ssh_config"
 { head_of 2; printf 'processes: {count: 2}\nworkloads: [{plugin: hello}]\n'; } | job jump
 run jump.yaml
 ends "through a jump host" 0
