@@ -216,9 +216,7 @@ static void on_seen(struct supervisor *s, const struct wire_frame *f)
     state->seen_last = s->ladder != LADDER_NONE;
     if (!seen_read(&state->seen, f))
         broken_frame(s, f);
-    for (uint32_t i = 0; i < state->seen.n; i++)
-        live_seen(&s->live, state->seen.groups[i].name, state->seen.groups[i].done,
-                  state->seen.groups[i].bytes);
+    live_seen(&s->live, now_ns(), &state->seen);
 }
 
 static void on_progress(struct supervisor *s, const struct wire_frame *f)
@@ -231,7 +229,7 @@ static void on_progress(struct supervisor *s, const struct wire_frame *f)
     uint64_t done = read_u64(&r), total = read_u64(&r);
     const char *what = read_str(&r, &arena);
     if (!r.bad)
-        live_progress(&s->live, f->rank, workload, done, total, what);
+        live_progress(&s->live, now_ns(), f->rank, workload, done, total, what);
     arena_fini(&arena);
 }
 
@@ -261,9 +259,8 @@ static void on_log(struct supervisor *s, const struct wire_frame *f)
     unsigned most = s->options->quiet     ? COLLRUN_LOG_ERROR
                     : s->options->verbose ? COLLRUN_LOG_DEBUG
                                           : COLLRUN_LOG_WARN;
-    live_wipe(&s->live);
     if (!r.bad && level <= most)
-        fprintf(stderr, "collrun: rank %u: %s: %s\n", f->rank, levels[level & 3], text);
+        output_say(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
 }
 
 static void rearm_rendezvous(struct supervisor *s)

@@ -5,6 +5,9 @@
  */
 #include "tell/live.h"
 
+#include "base/quote.h"
+
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -12,6 +15,7 @@
 
 #define SECOND_NS 1000000000ull
 #define REDRAW_NS (SECOND_NS / 5)
+#define RATE_NS (SECOND_NS * 4 / 5)
 
 static void on_timer(struct loop_timer *t);
 
@@ -20,7 +24,7 @@ int live_init(struct live *l, struct loop *loop, const struct desc *desc, FILE *
     const char *term = getenv("TERM");
     *l = (struct live){.loop = loop, .desc = desc, .out = out};
     l->on = !quiet && isatty(fileno(out)) && term && strcmp(term, "dumb") != 0;
-    l->begin_ns = l->shown_ns = now_ns();
+    l->begin_ns = now_ns();
     arena_init(&l->arena);
     l->groups = arena_calloc(&l->arena, desc->ngroups, sizeof *l->groups);
     l->works = arena_calloc(&l->arena, desc->nworkloads, sizeof *l->works);
@@ -53,28 +57,71 @@ void live_fini(struct live *l)
     arena_fini(&l->arena);
 }
 
-void live_progress(struct live *l, uint32_t rank, uint32_t workload, uint64_t done, uint64_t total,
-                   const char *what)
+static double sum(const struct live *l, const uint64_t *of_rank)
+{
+    double all = 0;
+    for (uint32_t r = 0; r < l->desc->nranks; r++)
+        all += (double)of_rank[r];
+    return all;
+}
+
+/* A rank's words, on one line of a terminal. */
+static void take_words(char *to, size_t size, const char *what)
+{
+    size_t n = 0;
+    for (size_t step; *what && n + 4 < size; what += step) {
+        size_t len = utf8_len(what, strlen(what));
+        step = len ? len : 1;
+        if (len > 1 || (len == 1 && (unsigned char)*what >= 0x20 && *what != 0x7f)) {
+            memcpy(to + n, what, len);
+            n += len;
+        } else {
+            to[n++] = '?';
+        }
+    }
+    to[n] = '\0';
+}
+
+void live_progress(struct live *l, uint64_t now, uint32_t rank, uint32_t workload, uint64_t done,
+                   uint64_t total, const char *what)
 {
     if (workload >= l->desc->nworkloads || rank >= l->desc->nranks)
         return;
     struct live_work *w = &l->works[workload];
-    if (!w->first_ns)
-        w->first_ns = now_ns();
+    bool first = !w->total[rank];
     w->done[rank] = done < total ? done : total;
     w->total[rank] = total;
-    snprintf(w->what, sizeof w->what, "%s", what);
+    take_words(w->what, sizeof w->what, what);
+    if (first) {
+        w->at_first = sum(l, w->done);
+        w->first_ns = now;
+    }
 }
 
-void live_seen(struct live *l, const char *group, uint64_t operations, uint64_t bytes)
+/* Over at least so long: shorter ones only flicker. */
+static void take_rates(struct live_group *g, uint64_t now)
+{
+    double seconds = (double)(now - g->then_ns) / 1e9;
+    if (g->then_ns && now - g->then_ns < RATE_NS)
+        return;
+    if (g->then_ns) {
+        g->operations_per_s = (double)(g->operations - g->then_operations) / seconds;
+        g->bytes_per_s = (double)(g->bytes - g->then_bytes) / seconds;
+    }
+    g->then_operations = g->operations;
+    g->then_bytes = g->bytes;
+    g->then_ns = now;
+}
+
+void live_seen(struct live *l, uint64_t now, const struct seen *seen)
 {
     for (uint32_t i = 0; i < l->desc->ngroups; i++) {
         struct live_group *g = &l->groups[i];
-        if (strcmp(l->desc->groups[i].name, group) != 0)
-            continue;
+        uint64_t bytes = 0, operations = seen_total(seen, l->desc->groups[i].name, &bytes);
         g->operations = operations > g->operations ? operations : g->operations;
         g->bytes = bytes > g->bytes ? bytes : g->bytes;
-        return;
+        if (seen_member(seen, l->desc->groups[i].name))
+            take_rates(g, now);
     }
 }
 
@@ -98,71 +145,92 @@ static void scaled(char *out, size_t size, double v)
     snprintf(out, size, v < 9.95 && unit ? "%.1f%s" : "%.0f%s", v, units[unit]);
 }
 
+/* 200 -> "3m20s" */
+static void rough_time(char *out, size_t size, double seconds)
+{
+    unsigned long t = seconds < 1e9 ? (unsigned long)(seconds + 0.5) : 1000000000u;
+    if (t < 60)
+        snprintf(out, size, "%lus", t);
+    else if (t < 3600)
+        snprintf(out, size, "%lum%02lus", t / 60, t % 60);
+    else
+        snprintf(out, size, "%luh%02lum", t / 3600, t % 3600 / 60);
+}
+
 static void add_work(struct live *l, uint32_t i, uint64_t now, char *out, size_t size)
 {
     struct live_work *w = &l->works[i];
-    double done = 0, total = 0;
-    char part[160], eta[48] = "";
-    for (uint32_t r = 0; r < l->desc->nranks; r++) {
-        done += (double)w->done[r];
-        total += (double)w->total[r];
-    }
+    double done = sum(l, w->done), total = sum(l, w->total);
+    char part[256], left[32], eta[48] = "";
     if (total <= 0)
         return;
-    double seconds = (double)(now - w->first_ns) / 1e9;
-    if (done > 0 && done < total && seconds > 1)
-        snprintf(eta, sizeof eta, ", %.0f s left", seconds / done * (total - done));
+    double seconds = (double)(now - w->first_ns) / 1e9, since = done - w->at_first;
+    if (since > 0 && done < total && seconds > 1) {
+        rough_time(left, sizeof left, seconds / since * (total - done));
+        snprintf(eta, sizeof eta, ", %s left", left);
+    }
     snprintf(part, sizeof part, "%s %.0f%%%s%s%s", l->desc->workloads[i].name, 100 * done / total,
              w->what[0] ? " " : "", w->what, eta);
     add(out, size, part);
 }
 
-static void add_group(struct live *l, uint32_t i, double seconds, char *out, size_t size)
+static void add_group(const struct live *l, uint32_t i, char *out, size_t size)
 {
-    struct live_group *g = &l->groups[i];
+    const struct live_group *g = &l->groups[i];
     char operations[32], bytes[32], part[160];
-    if (seconds > 0) {
-        g->operations_per_s = (double)(g->operations - g->shown_operations) / seconds;
-        g->bytes_per_s = (double)(g->bytes - g->shown_bytes) / seconds;
-        g->shown_operations = g->operations;
-        g->shown_bytes = g->bytes;
-    }
-    if (g->operations_per_s <= 0)
+    if (!g->operations)
         return;
     scaled(operations, sizeof operations, g->operations_per_s);
     scaled(bytes, sizeof bytes, g->bytes_per_s);
-    snprintf(part, sizeof part, "%s %s op/s %sB/s", l->desc->groups[i].name, operations, bytes);
+    snprintf(part, sizeof part, "%s %s op/s", l->desc->groups[i].name, operations);
     add(out, size, part);
+    if (!g->bytes) /* barriers alone */
+        return;
+    size_t len = strlen(out);
+    snprintf(out + len, size - len, " %sB/s", bytes);
+}
+
+/* To so many characters; the last one says that there would be more. */
+static void cut(char *line, size_t width)
+{
+    size_t at = 0, last = 0, columns = 0;
+    while (line[at] && columns < width) {
+        size_t len = utf8_len(line + at, strlen(line + at));
+        last = at;
+        at += len ? len : 1;
+        columns += len > 2 ? 2 : 1; /* at most */
+    }
+    if (line[at])
+        snprintf(line + last, 2, "%s", columns > 1 ? ">" : "");
 }
 
 void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t size)
 {
     char part[96];
-    double seconds = (double)(now - l->shown_ns) / 1e9;
+    char time[32];
     out[0] = '\0';
-    snprintf(part, sizeof part, "%.0f s | %u/%u ranks up", (double)(now - l->begin_ns) / 1e9, l->up,
-             l->desc->nranks);
+    rough_time(time, sizeof time, (double)(now - l->begin_ns) / 1e9);
+    snprintf(part, sizeof part, "%s | %u/%u ranks up", time, l->up, l->desc->nranks);
     add(out, size, part);
     for (uint32_t i = 0; i < l->desc->nworkloads; i++)
         add_work(l, i, now, out, size);
-    /* Rates over at least a second: shorter ones only flicker. */
     for (uint32_t i = 0; i < l->desc->ngroups; i++)
-        add_group(l, i, seconds >= 1 ? seconds : 0, out, size);
-    if (seconds >= 1)
-        l->shown_ns = now;
-    if (strlen(out) > width)
-        out[width] = '\0';
+        add_group(l, i, out, size);
+    cut(out, width);
 }
 
 static void on_timer(struct loop_timer *t)
 {
     struct live *l = t->owner;
     struct winsize w = {0};
+    struct pollfd p = {.fd = fileno(l->out), .events = POLLOUT};
     char line[1024];
+    loop_timer_set(l->loop, t, REDRAW_NS);
+    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT))
+        return;
     size_t width = ioctl(fileno(l->out), TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1u : 79;
     live_format(l, now_ns(), width, line, sizeof line);
     fprintf(l->out, "\r%s\033[K", line);
     fflush(l->out);
     l->drawn = true;
-    loop_timer_set(l->loop, t, REDRAW_NS);
 }

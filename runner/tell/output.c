@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,22 @@ void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realt
     }
     sink_push(&o->sinks[stream - 1]);
     refund(o);
+}
+
+void output_say(struct output *o, const char *format, ...)
+{
+    struct sink *s = &o->sinks[1];
+    char *line = NULL;
+    va_list args;
+    va_start(args, format);
+    int len = vasprintf(&line, format, args);
+    va_end(args);
+    if (len >= 0 && !s->dead) {
+        buf_put(&s->queue, line, (size_t)len);
+        buf_put(&s->queue, "\n", 1);
+        sink_push(s);
+    }
+    free(len >= 0 ? line : NULL);
 }
 
 void output_end_rank(struct output *o, uint32_t rank)

@@ -40,6 +40,8 @@ struct output *output_new(struct loop *loop, const struct job *job, const struct
 void output_free(struct output *o);
 void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                  const void *bytes, size_t len);
+/* A line of collrun's own on stderr, among those of the ranks. */
+void output_say(struct output *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A line that has no end yet is written as it is, with a newline. */
 void output_end_rank(struct output *o, uint32_t rank);
 /* The last lines that a rank wrote to stderr, each behind `prefix`. */

@@ -455,6 +455,17 @@ static int do_progress(struct actor *a, char *words)
     return GO_ON;
 }
 
+/* N steps of MS each, told of as they are done. */
+static int do_advance(struct actor *a, char *words)
+{
+    long n = strtol(words, &words, 10), ms = strtol(words, &words, 10);
+    for (long i = 0; i < n; i++) {
+        pause_ms(ms);
+        collrun_progress(a->ctx, (uint64_t)i + 1, (uint64_t)n, words + strspn(words, " "));
+    }
+    return GO_ON;
+}
+
 static int do_warn(struct actor *a, char *words)
 {
     collrun_log(a->ctx, COLLRUN_LOG_WARN, "%s", words);
@@ -500,6 +511,7 @@ static const struct {
     {"endless", do_endless},     /* GROUP... */
     {"try", do_try},             /* GROUP */
     {"progress", do_progress},   /* TEXT */
+    {"advance", do_advance},     /* N MS TEXT */
     {"warn", do_warn},           /* TEXT */
 };
 
