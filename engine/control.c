@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/loop.h"
+#include "base/prompt.h"
 
 #include <collrun/collrun.h>
 #include <errno.h>
@@ -380,6 +381,7 @@ static void *serve(void *arg)
     struct control *c = arg;
     struct diag d;
     diag_init(&d);
+    prompt_thread();
     int rc = deliver(c, &d);
     while (rc >= 0) {
         struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},

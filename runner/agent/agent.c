@@ -10,6 +10,7 @@
  */
 #include "agent/agent.h"
 
+#include "base/prompt.h"
 #include "base/reap.h"
 
 #include "build_id.h"
@@ -652,6 +653,7 @@ int agent_main(void)
         fprintf(stderr, "collrun-agent: %s\n", d.text);
         return 125;
     }
+    prompt_thread();
     say_hello(&a);
     loop_timer_set(a.loop, &a.silence, FIRST_WORD_NS);
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
