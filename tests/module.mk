@@ -68,7 +68,7 @@ test: deps
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all
-	SCOPE=$(or $(SCOPE),full) tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
+	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
 # Ten planted bugs: does the suite catch each?
 sabotage: all
 	tests/run -t 900 tests/conform/saboteur.sh

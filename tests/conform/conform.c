@@ -85,16 +85,15 @@ static void check_order(struct team *team)
         team_fail(team, "it has fewer ranks than its name");
 }
 
-static int open_teams(struct conform *run, const char *names, struct team *teams)
+/* Cuts `names` into words, which the teams go on pointing to. */
+static int open_teams(struct conform *run, char *names, struct team *teams)
 {
-    char copy[2048], *rest = copy;
     int n = 0;
-    snprintf(copy, sizeof copy, "%s", names);
-    for (char *name; (name = strtok_r(NULL, " ", &rest)) != NULL && n < MOST_TEAMS;) {
+    for (char *name; (name = strtok_r(NULL, " ", &names)) != NULL && n < MOST_TEAMS;) {
         struct team *t = &teams[n];
         if (collrun_group_rank(run->ctx, name) < 0)
             continue;
-        *t = (struct team){.run = run, .name = strdup(name)};
+        *t = (struct team){.run = run, .name = name};
         if (collrun_group_get(run->ctx, name, &t->group) != COLLRUN_OK) {
             fail(run, "collrun_group_get(%s): %s", name, collrun_error());
             continue;
@@ -144,6 +143,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     (void)state;
     const char *suite = collrun_param_string(ctx, "suite");
     struct team teams[MOST_TEAMS];
+    char names[2048];
     struct conform run = {
         .ctx = ctx,
         .full = strcmp(collrun_param_string(ctx, "scope"), "full") == 0,
@@ -155,7 +155,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         .max_bytes = collrun_param_size(ctx, "max_bytes"),
         .dir = collrun_param_string(ctx, "dir"),
     };
-    int n = open_teams(&run, collrun_param_string(ctx, "teams"), teams);
+    snprintf(names, sizeof names, "%s", collrun_param_string(ctx, "teams"));
+    int n = open_teams(&run, names, teams);
     if (strcmp(suite, "dynamic") == 0)
         suite_dynamic(&run);
     else if (strcmp(suite, "fuzz") == 0)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counts past 2^31, where an int somewhere would show: a broadcast, an allreduce and a message of
- * 2^31 + 17 bytes, checked byte by byte. Takes 2 GiB in each rank, so it runs only when asked for.
+ * 2^31 + 17 bytes, an allgather and a reduce_scatter with blocks of that size, whose offsets are
+ * past 2^32 with three ranks; all checked byte by byte. Every rank takes as many times 2 GiB as
+ * there are ranks, so it runs only when asked for.
  */
 #include "conform.h"
 
@@ -36,15 +38,9 @@ static void verify(struct team *team, const unsigned char *at, unsigned salt, in
         }
 }
 
-void suite_huge(struct team *team)
+static void one_vector(struct team *team, unsigned char *at)
 {
     int last = team->size - 1;
-    unsigned char *at =
-        mmap(NULL, COUNT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) {
-        team_fail(team, "no memory for 2 GiB");
-        return;
-    }
     fill(at, team->rank == 0 ? 1 : 2);
     verify(team, at, 1, 1, collrun_broadcast(team->group, at, COUNT, COLLRUN_UINT8, 0),
            "broadcast");
@@ -57,5 +53,32 @@ void suite_huge(struct team *team)
         team_want(team, collrun_send(team->group, at, COUNT, COLLRUN_UINT8, 0), COLLRUN_OK, "send");
     else if (!team->dead && last > 0 && team->rank == 0)
         verify(team, at, 3, 1, collrun_recv(team->group, at, COUNT, COLLRUN_UINT8, last), "recv");
-    munmap(at, COUNT);
+}
+
+/* In place: rank r's block holds byte_at(i, r + 5). */
+static void a_block_per_rank(struct team *team, unsigned char *at)
+{
+    unsigned char *mine = at + COUNT * (size_t)team->rank;
+    fill(mine, (unsigned)team->rank + 5);
+    int status = collrun_allgather(team->group, mine, at, COUNT, COLLRUN_UINT8);
+    for (int r = 0; !team->dead && r < team->size; r++)
+        verify(team, at + COUNT * (size_t)r, (unsigned)r + 5, 1, status, "allgather");
+    if (team->dead)
+        return;
+    status = collrun_reduce_scatter(team->group, at, mine, COUNT, COLLRUN_UINT8, COLLRUN_SUM);
+    verify(team, mine, (unsigned)team->rank + 5, team->size, status, "reduce_scatter");
+}
+
+void suite_huge(struct team *team)
+{
+    size_t len = COUNT * (size_t)team->size;
+    unsigned char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        team_fail(team, "no memory for %zu GiB", len >> 30);
+        return;
+    }
+    one_vector(team, at);
+    if (!team->dead)
+        a_block_per_rank(team, at);
+    munmap(at, len);
 }

@@ -8,14 +8,16 @@
 #   SCOPE          core (default): the operations, types and operators every build has; full: all of the API
 #   JOBS           only jobs whose title matches this extended regular expression
 #   TEAMS          the groups of the small sweeps, as in "w-2-0-1 w-0-1" (ranks 0 to 7)
-#   WIDE=1         all roots and pairs in large groups too; counts past 2^31 (4 GiB of memory)
+#   WIDE=1         all roots and pairs in large groups too; counts past 2^31 (12 GiB of memory)
 #   SEED           of the fuzzer and the pairwise choice
+#   SEEDS          how many seeds the random programs run with, from SEED on (1)
 #   STEPS          length of the fuzz programs (600)
 #   REQUESTS       how many are in flight at once (2000)
 #   OPTIONS        options of the backend, as a YAML flow map
 #   GROUP_TIMEOUT  of one operation (10m)
 #   JOB_TIMEOUT    of one job, in seconds (300; 900 in full scope)
 #   CONFORM_SO     the workload, if it is built already
+#   SANITIZE       flags to build it with, if collrun has been: -fsanitize=thread
 #   KEEP=1         keep the folder with job files and outputs
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,7 +60,7 @@ for source in "$here"/*.c; do
 done
 if [ -n "${CONFORM_SO:-}" ]; then
     cp "$CONFORM_SO" "$tmp/conform.so"
-elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
+elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread ${SANITIZE:-} -I"$include" "${sources[@]}" \
     -L"${PREFIX:-$prefix}/lib" -lcollrun -lm -o "$tmp/conform.so"; then
     echo "1..0 # SKIP the workload does not compile"
     exit 1
@@ -102,6 +104,16 @@ job() {
     echo "timeouts: {start: 60s, rendezvous: 60s, run: ${job_timeout}s, grace: 2s}"
 }
 
+# programs TITLE COUNT TEAMS PARAMS: random ones, for every seed.
+programs() {
+    local first=$seed title=$1
+    shift
+    for ((; seed < first + ${SEEDS:-1}; seed++)); do
+        try "$title${SEEDS:+, seed $seed}" "$@"
+    done
+    seed=$first
+}
+
 number=0 failed=0 total=0
 # try TITLE COUNT TEAMS PARAMS
 try() {
@@ -141,9 +153,9 @@ try "every small operation, ranks in order" 8 "$identity" 'suite: sweep'
 try "every small operation, ranks permuted" 8 "$permuted" 'suite: sweep'
 try "messages" 8 "w-0-1 w-1-0 w-2-0-1 w-0-1-2-3 w-7-2-5-0-3 w-2-7-0-5-1-6-4-3" 'suite: p2p'
 try "large operations, pairwise" 8 "$some" 'suite: large'
-try "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
-try "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
-MIX=1 try "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
+programs "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
+programs "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
+MIX=1 programs "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
 [ "$name" != shm ] || try "calls that disagree" 3 "$mismatches" 'suite: mismatch'
 try "messages that disagree" 3 "$message_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict" 3 "$mismatches $uneven_mismatches" 'suite: mismatch'
@@ -154,9 +166,9 @@ fi
 if [ "$scope" = full ]; then
     try "every small operation, started" 8 "$permuted" 'suite: sweep, async: true'
     try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" "suite: async, steps: ${REQUESTS:-2000}"
-    try "random programs, asynchronous" 8 "$overlapping" "suite: fuzz, steps: $steps, async: true"
-    try "random programs, asynchronous, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3, async: true"
-    CHECK=strict try "random programs, check: strict" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2, async: true"
+    programs "random programs, asynchronous" 8 "$overlapping" "suite: fuzz, steps: $steps, async: true"
+    programs "random programs, asynchronous, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3, async: true"
+    CHECK=strict programs "random programs, check: strict" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2, async: true"
     try "small operations in collrun_alloc" 8 "w-0-1 w-2-0-1 w-7-2-5-0-3" 'suite: sweep, alloc: true'
     try "large operations in collrun_alloc" 8 "$some" 'suite: large, alloc: true'
     try "groups made at run time" 5 "" 'suite: dynamic, steps: 1000'
