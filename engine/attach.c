@@ -95,6 +95,18 @@ _Noreturn static void leave_aborted(void)
 
 /* ---- WELCOME ---- */
 
+/* Those that its groups drive. */
+static uint32_t count_gpus(const struct engine *e)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < e->desc.ngroups; i++) {
+        const struct desc_group *g = &e->desc.groups[i];
+        if (g->gpus_per_process > most && group_rank_in(&g->ranks, e->rank) >= 0)
+            most = g->gpus_per_process;
+    }
+    return most;
+}
+
 static int read_welcome(struct engine *e, const struct wire_frame *f, struct diag *d)
 {
     struct reader r;
@@ -113,6 +125,7 @@ static int read_welcome(struct engine *e, const struct wire_frame *f, struct dia
     if (rc == COLLRUN_OK && (e->rank >= e->desc.nranks || e->host >= e->desc.nhosts))
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", e->rank,
                       e->desc.nranks);
+    e->ngpus = rc == COLLRUN_OK ? count_gpus(e) : 0;
     e->control.rank = e->rank;
     e->control.attempt = e->attempt;
     return rc;
@@ -204,10 +217,13 @@ static void form_group(struct engine *e, uint32_t index)
                               .timeout_ns = group->timeout_ns,
                               .check = (enum collrun_check)group->check,
                               .options = &group->options,
-                              .backend_options = &wanted->options,
-                              .index = index};
+                              .index = index,
+                              .gpus_per_process = group->gpus_per_process};
     diag_init(&d);
     if (registry_get(e, wanted->name, &spec.backend, &d) != COLLRUN_OK)
+        fail(e, &where, &d, EXIT_LOAD);
+    if (group->cuda_backend && registry_get(e, e->desc.backends[group->cuda_backend - 1].name,
+                                            &spec.cuda_backend, &d) != COLLRUN_OK)
         fail(e, &where, &d, EXIT_LOAD);
     if (group_open(e, &spec, &out, &d) == COLLRUN_OK)
         return;

@@ -73,9 +73,19 @@ static int free_plain(void *group, void *ptr)
     return COLLRUN_OK;
 }
 
+static int no_alloc_on(void *group, uint32_t device, size_t len, void **ptr)
+{
+    (void)group;
+    (void)device;
+    (void)len;
+    (void)ptr;
+    return COLLRUN_ERR_UNSUPPORTED;
+}
+
 static void fill_holes(struct backend *b)
 {
     struct collrun_backend *t = &b->table;
+    b->has_order = t->order != NULL;
     b->has_exec = t->exec != NULL;
     b->has_start = t->start != NULL;
     t->probe = t->probe ? t->probe : probe_available;
@@ -86,6 +96,7 @@ static void fill_holes(struct backend *b)
     t->test = t->test ? t->test : no_test;
     t->alloc = t->alloc ? t->alloc : alloc_plain;
     t->free = t->free ? t->free : free_plain;
+    t->alloc_on = t->alloc_on ? t->alloc_on : no_alloc_on;
 }
 
 static bool name_is_good(const char *name)
@@ -119,11 +130,15 @@ static const char *flaw(const struct collrun_backend *t)
     return NULL;
 }
 
-/* Only rows for host memory: that is where every buffer of this build lives. */
+/* Rows count for host memory, or for a GPU's where the backend works on nothing else. */
 static void index_native(struct backend *b)
 {
-    for (const struct collrun_capability *row = b->table.native; row->memory; row++) {
-        if (row->kind >= COLLRUN_KIND_COUNT || !(row->memory & COLLRUN_MEMORY_HOST))
+    const struct collrun_capability *row;
+    for (row = b->table.native; row->memory; row++)
+        b->memory |= row->memory;
+    uint32_t home = b->memory & COLLRUN_MEMORY_HOST ? COLLRUN_MEMORY_HOST : COLLRUN_MEMORY_CUDA;
+    for (row = b->table.native; row->memory; row++) {
+        if (row->kind >= COLLRUN_KIND_COUNT || !(row->memory & home))
             continue;
         uint64_t dtypes = row->kind == COLLRUN_BARRIER ? UINT64_MAX : row->dtypes;
         for (unsigned dtype = 0; dtype < COLLRUN_DTYPE_COUNT; dtype++) {

@@ -7,9 +7,9 @@
 
 #include "backend.h"
 #include "error.h"
-#include "group.h"
 #include "names.h"
 #include "reduce.h"
+#include "route.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,65 +42,97 @@ static const struct rule rules[COLLRUN_KIND_COUNT] = {
     [COLLRUN_RECV_ANY] = {.recv = ONE},
 };
 
+/* A call as the communicator sees it that carries it: ranks are places there (group.h). */
+struct view {
+    const struct collrun_group *g;
+    const struct group_side *side;
+    uint32_t nplaces, place, root;
+};
+
+/* The sentence around a cause that is stored. */
+static int complain(const struct collrun_group *g, const struct collrun_call *call, int status)
+{
+    char where[256];
+    const char *kind = kind_name(call->kind);
+    snprintf(where, sizeof where, "%s %s", kind ? kind : "call", g->name);
+    return error_wrap(status, g->name, 0, where);
+}
+
 static int refuse(const struct collrun_group *g, const struct collrun_call *call, int status,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 static int refuse(const struct collrun_group *g, const struct collrun_call *call, int status,
                   const char *format, ...)
 {
-    char where[256];
-    const char *kind = kind_name(call->kind);
     va_list args;
     va_start(args, format);
     error_vcause(status, format, args);
     va_end(args);
-    snprintf(where, sizeof where, "%s %s", kind ? kind : "call", g->name);
-    return error_wrap(status, g->name, 0, where);
+    return complain(g, call, status);
 }
 
 /* More than any later version of struct collrun_call will have. */
 enum { MOST_CALL_BYTES = 4096 };
 
-#define INVALID(g, call, ...) refuse((g), (call), COLLRUN_ERR_INVALID, __VA_ARGS__)
+#define REFUSE(v, call, ...) refuse((v)->g, (call), __VA_ARGS__)
+#define INVALID(v, call, ...) REFUSE(v, call, COLLRUN_ERR_INVALID, __VA_ARGS__)
 
 /* ---- meaning ---- */
 
-static int check_rank(const struct collrun_group *g, const struct collrun_call *call,
-                      const char *what, int rank)
+static int check_rank(const struct view *v, const struct collrun_call *call, const char *what,
+                      int rank)
 {
-    if (rank < 0 || (uint32_t)rank >= g->nranks)
-        return INVALID(g, call, "%s %d is not a rank of this group of %u", what, rank, g->nranks);
+    if (rank < 0 || (uint32_t)rank >= v->g->nranks)
+        return INVALID(v, call, "%s %d is not a rank of this group of %u", what, rank,
+                       v->g->nranks);
     return COLLRUN_OK;
 }
 
-static int check_message(const struct collrun_group *g, const struct collrun_call *call)
+static int check_message(const struct view *v, const struct collrun_call *call)
 {
-    int rc = call->kind == COLLRUN_RECV_ANY ? COLLRUN_OK : check_rank(g, call, "peer", call->peer);
+    int rc = call->kind == COLLRUN_RECV_ANY ? COLLRUN_OK : check_rank(v, call, "peer", call->peer);
     if (rc != COLLRUN_OK)
         return rc;
-    if (call->kind != COLLRUN_RECV_ANY && (uint32_t)call->peer == g->rank)
-        return INVALID(g, call, "peer %d is this rank itself", call->peer);
+    bool to_self = (uint32_t)call->peer == v->g->rank &&
+                   (!v->side->ndevices || call->peer_device == call->device);
+    if (call->kind != COLLRUN_RECV_ANY && to_self)
+        return INVALID(v, call, "peer %d is this rank itself", call->peer);
     if (call->tag >= TAG_ENGINE)
-        return INVALID(g, call, "tag %u is more than the largest, %u", call->tag, TAG_ENGINE - 1);
-    if (call->tag && !(g->backend->table.flags & COLLRUN_BACKEND_TAGS))
-        return refuse(g, call, COLLRUN_ERR_UNSUPPORTED,
-                      "backend \"%s\" does not match tags; only tag 0 works", g->backend->name);
+        return INVALID(v, call, "tag %u is more than the largest, %u", call->tag, TAG_ENGINE - 1);
+    if (call->tag && !(v->side->backend->table.flags & COLLRUN_BACKEND_TAGS))
+        return REFUSE(v, call, COLLRUN_ERR_UNSUPPORTED,
+                      "backend \"%s\" does not match tags; only tag 0 works",
+                      v->side->backend->name);
     return COLLRUN_OK;
 }
 
-static int check_meaning(const struct collrun_group *g, const struct collrun_call *call)
+static int check_device(const struct view *v, const struct collrun_call *call, const char *what,
+                        int device)
+{
+    if (v->side->ndevices && (device < 0 || (uint32_t)device >= v->side->ndevices))
+        return INVALID(v, call, "%s %d is not one of the %u GPUs of each process", what, device,
+                       v->side->ndevices);
+    return COLLRUN_OK;
+}
+
+static int check_meaning(const struct view *v, const struct collrun_call *call)
 {
     const struct rule *rule = &rules[call->kind];
+    int rc = check_device(v, call, "device", call->device);
+    if (rc == COLLRUN_OK && (rule->root || rule->peer))
+        rc = check_device(v, call, "peer_device", call->peer_device);
+    if (rc != COLLRUN_OK)
+        return rc;
     if (!dtype_name(call->dtype))
-        return INVALID(g, call, "%d is no element type", (int)call->dtype);
+        return INVALID(v, call, "%d is no element type", (int)call->dtype);
     if (rule->reduces && !op_name(call->op))
-        return INVALID(g, call, "%d is no operator", (int)call->op);
+        return INVALID(v, call, "%d is no operator", (int)call->op);
     if (rule->reduces && !op_valid_for(call->op, call->dtype))
-        return INVALID(g, call, "operator %s has no meaning for %s", op_name(call->op),
+        return INVALID(v, call, "operator %s has no meaning for %s", op_name(call->op),
                        dtype_name(call->dtype));
     if (rule->root)
-        return check_rank(g, call, "root", call->root);
-    return group_lane_of(call->kind) == GROUP_MESSAGES ? check_message(g, call) : COLLRUN_OK;
+        return check_rank(v, call, "root", call->root);
+    return group_lane_of(call->kind) == GROUP_MESSAGES ? check_message(v, call) : COLLRUN_OK;
 }
 
 /* ---- one or n equal blocks ---- */
@@ -112,33 +144,32 @@ static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
 }
 
 /* Where, in bytes into the longer buffer, the shorter one lies in the in-place form. */
-static size_t in_place_offset(const struct collrun_group *g, const struct collrun_call *call,
-                              size_t block)
+static size_t in_place_offset(const struct view *v, const struct collrun_call *call, size_t block)
 {
     switch (call->kind) {
     case COLLRUN_ALLGATHER:
     case COLLRUN_REDUCE_SCATTER:
-        return g->rank * block;
+        return v->place * block;
     case COLLRUN_GATHER:
     case COLLRUN_SCATTER:
-        return (size_t)call->root * block;
+        return (size_t)v->root * block;
     default:
         return 0;
     }
 }
 
-static int check_overlap(const struct collrun_group *g, const struct collrun_call *call,
-                         size_t send_len, size_t recv_len, size_t block)
+static int check_overlap(const struct view *v, const struct collrun_call *call, size_t send_len,
+                         size_t recv_len, size_t block)
 {
     if (!overlap(call->send, send_len, call->recv, recv_len))
         return COLLRUN_OK;
-    size_t offset = in_place_offset(g, call, block);
+    size_t offset = in_place_offset(v, call, block);
     bool send_is_longer = send_len > recv_len;
     uintptr_t longer = (uintptr_t)(send_is_longer ? call->send : call->recv);
     uintptr_t shorter = (uintptr_t)(send_is_longer ? call->recv : call->send);
     if (shorter == longer + offset)
         return COLLRUN_OK;
-    return INVALID(g, call,
+    return INVALID(v, call,
                    "the send and receive buffers overlap in another way than the in-place form");
 }
 
@@ -148,28 +179,28 @@ static bool fits(size_t blocks, size_t block, size_t *out)
     return !__builtin_mul_overflow(blocks, block, out) && *out <= PTRDIFF_MAX;
 }
 
-static int check_plain(const struct collrun_group *g, const struct collrun_call *call)
+static int check_plain(const struct view *v, const struct collrun_call *call)
 {
     const struct rule *rule = &rules[call->kind];
-    bool at_root = rule->root && (uint32_t)call->root == g->rank;
-    size_t blocks[2] = {rule->send == PER_RANK ? g->nranks : rule->send,
-                        rule->recv == PER_RANK ? g->nranks : rule->recv};
+    bool at_root = rule->root && v->root == v->place;
+    size_t blocks[2] = {rule->send == PER_RANK ? v->nplaces : rule->send,
+                        rule->recv == PER_RANK ? v->nplaces : rule->recv};
     size_t block, send_len, recv_len;
     if (!fits(call->count, dtype_size(call->dtype), &block) || !fits(blocks[0], block, &send_len) ||
         !fits(blocks[1], block, &recv_len))
-        return INVALID(g, call, "%zu elements of %s are more than memory can hold", call->count,
+        return INVALID(v, call, "%zu elements of %s are more than memory can hold", call->count,
                        dtype_name(call->dtype));
     if (rule->send_at_root && !at_root)
         send_len = 0;
     if (rule->recv_at_root && !at_root)
         recv_len = 0;
     if (send_len && !call->send)
-        return INVALID(g, call, "the send buffer is NULL");
+        return INVALID(v, call, "the send buffer is NULL");
     if (recv_len && !call->recv)
-        return INVALID(g, call, "the %sbuffer is NULL",
+        return INVALID(v, call, "the %sbuffer is NULL",
                        call->kind == COLLRUN_BROADCAST ? "" : "receive ");
     if (send_len && recv_len)
-        return check_overlap(g, call, send_len, recv_len, block);
+        return check_overlap(v, call, send_len, recv_len, block);
     return COLLRUN_OK;
 }
 
@@ -191,18 +222,18 @@ static size_t block_at(const struct blocks *b, uint32_t i, size_t packed)
 }
 
 /* Sums up counts and displacements, in elements and then bytes, and looks at the pointers. */
-static int measure(const struct collrun_group *g, const struct collrun_call *call, struct blocks *b)
+static int measure(const struct view *v, const struct collrun_call *call, struct blocks *b)
 {
     size_t es = dtype_size(call->dtype), packed = 0, lo = SIZE_MAX, hi = 0;
     b->in_order = true;
     if (!b->counts)
-        return INVALID(g, call, "the array of %s counts is NULL", b->what);
-    for (uint32_t i = 0; i < g->nranks; i++) {
+        return INVALID(v, call, "the array of %s counts is NULL", b->what);
+    for (uint32_t i = 0; i < v->nplaces; i++) {
         size_t at = block_at(b, i, packed), end;
         if (__builtin_add_overflow(at, b->counts[i], &end) ||
             __builtin_add_overflow(packed, b->counts[i], &packed) || end > PTRDIFF_MAX / es ||
             packed > PTRDIFF_MAX / es)
-            return INVALID(g, call, "the %s counts for rank %u are more than memory can hold",
+            return INVALID(v, call, "the %s counts for rank %u are more than memory can hold",
                            b->what, i);
         if (!b->counts[i])
             continue;
@@ -213,90 +244,90 @@ static int measure(const struct collrun_group *g, const struct collrun_call *cal
     b->lo = hi ? lo * es : 0;
     b->hi = hi * es;
     if (hi && !b->base)
-        return INVALID(g, call, "the %s buffer is NULL", b->received ? "receive" : "send");
+        return INVALID(v, call, "the %s buffer is NULL", b->received ? "receive" : "send");
     return COLLRUN_OK;
 }
 
 /* Blocks that are received into must not share a byte. */
-static int check_disjoint(const struct collrun_group *g, const struct collrun_call *call,
+static int check_disjoint(const struct view *v, const struct collrun_call *call,
                           const struct blocks *b)
 {
     if (b->in_order || !b->displs)
         return COLLRUN_OK;
-    for (uint32_t i = 0; i < g->nranks; i++) {
+    for (uint32_t i = 0; i < v->nplaces; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (b->counts[i] && b->counts[k] && b->displs[i] < b->displs[k] + b->counts[k] &&
                 b->displs[k] < b->displs[i] + b->counts[i])
-                return INVALID(g, call, "the blocks received from ranks %u and %u overlap", k, i);
+                return INVALID(v, call, "the blocks received from ranks %u and %u overlap", k, i);
         }
     }
     return COLLRUN_OK;
 }
 
 /* A plain buffer of `len` bytes against blocks: it may be the block of rank `own`, exactly. */
-static int check_apart(const struct collrun_group *g, const struct collrun_call *call,
-                       const void *plain, size_t len, const struct blocks *b, int own)
+static int check_apart(const struct view *v, const struct collrun_call *call, const void *plain,
+                       size_t len, const struct blocks *b, int own)
 {
     size_t es = dtype_size(call->dtype), packed = 0;
     const char *base = b->base;
     if (!base || !overlap(plain, len, base + b->lo, b->hi - b->lo))
         return COLLRUN_OK;
-    for (uint32_t i = 0; i < g->nranks; packed += b->counts[i++]) {
+    for (uint32_t i = 0; i < v->nplaces; packed += b->counts[i++]) {
         const char *at = base + block_at(b, i, packed) * es;
         bool in_place = (int)i == own && at == plain;
         if (!in_place && overlap(plain, len, at, b->counts[i] * es))
             return INVALID(
-                g, call,
+                v, call,
                 "the send and receive buffers overlap in another way than the in-place form");
     }
     return COLLRUN_OK;
 }
 
-static int check_own(const struct collrun_group *g, const struct collrun_call *call, size_t sent,
+static int check_own(const struct view *v, const struct collrun_call *call, size_t sent,
                      size_t received)
 {
     if (sent != received)
-        return INVALID(g, call, "this rank sends itself %zu elements and receives %zu", sent,
+        return INVALID(v, call, "this rank sends itself %zu elements and receives %zu", sent,
                        received);
     return COLLRUN_OK;
 }
 
 /* allgatherv, gatherv at its root, scatterv at its root: a plain buffer on one side, blocks on the
  * other. */
-static int check_plain_against_blocks(const struct collrun_group *g,
-                                      const struct collrun_call *call, struct blocks *b,
-                                      const void *plain, size_t count, const char *plain_what)
+static int check_plain_against_blocks(const struct view *v, const struct collrun_call *call,
+                                      struct blocks *b, const void *plain, size_t count,
+                                      const char *plain_what)
 {
     size_t len;
     if (!fits(count, dtype_size(call->dtype), &len))
-        return INVALID(g, call, "%zu elements of %s are more than memory can hold", count,
+        return INVALID(v, call, "%zu elements of %s are more than memory can hold", count,
                        dtype_name(call->dtype));
     if (len && !plain)
-        return INVALID(g, call, "the %s buffer is NULL", plain_what);
+        return INVALID(v, call, "the %s buffer is NULL", plain_what);
     if (!b)
         return COLLRUN_OK;
-    int rc = measure(g, call, b);
+    int rc = measure(v, call, b);
     if (rc == COLLRUN_OK)
-        rc = b->received ? check_own(g, call, count, b->counts[g->rank])
-                         : check_own(g, call, b->counts[g->rank], count);
+        rc = b->received ? check_own(v, call, count, b->counts[v->place])
+                         : check_own(v, call, b->counts[v->place], count);
     if (rc == COLLRUN_OK && b->received)
-        rc = check_disjoint(g, call, b);
-    return rc == COLLRUN_OK ? check_apart(g, call, plain, len, b, (int)g->rank) : rc;
+        rc = check_disjoint(v, call, b);
+    return rc == COLLRUN_OK ? check_apart(v, call, plain, len, b, (int)v->place) : rc;
 }
 
-static int check_reduce_scatterv(const struct collrun_group *g, const struct collrun_call *call)
+static int check_reduce_scatterv(const struct view *v, const struct collrun_call *call)
 {
     struct blocks b = {.what = "receive", .base = call->send, .counts = call->recvcounts};
-    int rc = measure(g, call, &b);
+    int rc = measure(v, call, &b);
     if (rc != COLLRUN_OK)
         return rc;
-    if (call->recvcounts[g->rank] && !call->recv)
-        return INVALID(g, call, "the receive buffer is NULL");
-    return check_apart(g, call, call->recv, call->recvcounts[g->rank] * dtype_size(call->dtype), &b,
-                       (int)g->rank);
+    if (call->recvcounts[v->place] && !call->recv)
+        return INVALID(v, call, "the receive buffer is NULL");
+    return check_apart(v, call, call->recv, call->recvcounts[v->place] * dtype_size(call->dtype),
+                       &b, (int)v->place);
 }
 
-static int check_alltoallv(const struct collrun_group *g, const struct collrun_call *call)
+static int check_alltoallv(const struct view *v, const struct collrun_call *call)
 {
     struct blocks s = {
         .what = "send", .base = call->send, .counts = call->sendcounts, .displs = call->senddispls};
@@ -305,21 +336,21 @@ static int check_alltoallv(const struct collrun_group *g, const struct collrun_c
                        .base = call->recv,
                        .counts = call->recvcounts,
                        .displs = call->recvdispls};
-    int rc = measure(g, call, &s);
+    int rc = measure(v, call, &s);
     if (rc == COLLRUN_OK)
-        rc = measure(g, call, &r);
+        rc = measure(v, call, &r);
     if (rc == COLLRUN_OK)
-        rc = check_own(g, call, s.counts[g->rank], r.counts[g->rank]);
+        rc = check_own(v, call, s.counts[v->place], r.counts[v->place]);
     if (rc == COLLRUN_OK)
-        rc = check_disjoint(g, call, &r);
+        rc = check_disjoint(v, call, &r);
     size_t es = dtype_size(call->dtype), packed = 0;
-    for (uint32_t i = 0; rc == COLLRUN_OK && s.base && i < g->nranks; packed += s.counts[i++])
-        rc = check_apart(g, call, (const char *)s.base + block_at(&s, i, packed) * es,
+    for (uint32_t i = 0; rc == COLLRUN_OK && s.base && i < v->nplaces; packed += s.counts[i++])
+        rc = check_apart(v, call, (const char *)s.base + block_at(&s, i, packed) * es,
                          s.counts[i] * es, &r, -1);
     return rc;
 }
 
-static int check_uneven(const struct collrun_group *g, const struct collrun_call *call)
+static int check_uneven(const struct view *v, const struct collrun_call *call)
 {
     struct blocks r = {.what = "receive",
                        .received = true,
@@ -328,20 +359,20 @@ static int check_uneven(const struct collrun_group *g, const struct collrun_call
                        .displs = call->recvdispls};
     struct blocks s = {
         .what = "send", .base = call->send, .counts = call->sendcounts, .displs = call->senddispls};
-    bool at_root = (uint32_t)call->root == g->rank;
+    bool at_root = v->root == v->place;
     switch (call->kind) {
     case COLLRUN_ALLGATHERV:
-        return check_plain_against_blocks(g, call, &r, call->send, call->count, "send");
+        return check_plain_against_blocks(v, call, &r, call->send, call->count, "send");
     case COLLRUN_GATHERV:
-        return check_plain_against_blocks(g, call, at_root ? &r : NULL, call->send, call->count,
+        return check_plain_against_blocks(v, call, at_root ? &r : NULL, call->send, call->count,
                                           "send");
     case COLLRUN_SCATTERV:
-        return check_plain_against_blocks(g, call, at_root ? &s : NULL, call->recv, call->recvcount,
+        return check_plain_against_blocks(v, call, at_root ? &s : NULL, call->recv, call->recvcount,
                                           "receive");
     case COLLRUN_REDUCE_SCATTERV:
-        return check_reduce_scatterv(g, call);
+        return check_reduce_scatterv(v, call);
     default:
-        return check_alltoallv(g, call);
+        return check_alltoallv(v, call);
     }
 }
 
@@ -352,27 +383,90 @@ static bool is_uneven(enum collrun_kind kind)
     return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
 }
 
-static int check_backend(const struct collrun_group *g, const struct collrun_call *call)
+static int check_backend(const struct view *v, const struct collrun_call *call)
 {
-    const struct backend *b = g->backend;
+    const struct backend *b = v->side->backend;
     if (backend_supports(b, call->kind) != BACKEND_UNSUPPORTED)
         return COLLRUN_OK;
-    return refuse(g, call, COLLRUN_ERR_UNSUPPORTED, "not supported by backend \"%s\"", b->name);
+    return REFUSE(v, call, COLLRUN_ERR_UNSUPPORTED, "not supported by backend \"%s\"", b->name);
 }
 
-int call_check(const struct collrun_group *g, const struct collrun_call *call)
+static struct view view_of(const struct collrun_group *g, const struct group_side *side,
+                           const struct collrun_call *call)
+{
+    return (struct view){.g = g,
+                         .side = side,
+                         .nplaces = side->nplaces,
+                         .place = route_place(side, call),
+                         .root = route_root(side, call)};
+}
+
+int call_check(struct collrun_group *g, const struct collrun_call *call, struct route *route)
 {
     if (!kind_name(call->kind))
-        return INVALID(g, call, "%d is no kind of operation", (int)call->kind);
-    int rc = COLLRUN_OK;
+        return refuse(g, call, COLLRUN_ERR_INVALID, "%d is no kind of operation", (int)call->kind);
+    int rc = route_find(g, call, route);
+    if (rc != COLLRUN_OK)
+        return complain(g, call, rc);
+    struct view v = view_of(g, route->side, call);
     if (call->kind != COLLRUN_BARRIER) {
-        rc = check_meaning(g, call);
+        rc = check_meaning(&v, call);
         if (rc == COLLRUN_OK)
-            rc = is_uneven(call->kind) ? check_uneven(g, call) : check_plain(g, call);
+            rc = is_uneven(call->kind) ? check_uneven(&v, call) : check_plain(&v, call);
     }
-    bool native = rc == COLLRUN_OK &&
-                  g->backend->native[call->kind][call->kind == COLLRUN_BARRIER ? 0 : call->dtype];
-    return rc != COLLRUN_OK || native ? rc : check_backend(g, call);
+    const struct backend *b = route->side->backend;
+    bool native =
+        rc == COLLRUN_OK && b->native[call->kind][call->kind == COLLRUN_BARRIER ? 0 : call->dtype];
+    return rc != COLLRUN_OK || native ? rc : check_backend(&v, call);
+}
+
+/* The calls of one collective, one for each device of the side. */
+static int check_set(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
+                     const struct group_side *side)
+{
+    uint64_t seen = 0;
+    if (n == 1 && group_devices(side) == 1)
+        return COLLRUN_OK;
+    if (group_devices(side) == 1)
+        return refuse(g, calls, COLLRUN_ERR_INVALID,
+                      "several calls in one request have to be messages");
+    if (n != group_devices(side) && !(n == 1 && calls->kind == COLLRUN_BARRIER))
+        return refuse(g, calls, COLLRUN_ERR_INVALID,
+                      "%u call%s, and each process drives %u GPUs in this group: "
+                      "collrun_start_many takes one call for each",
+                      n, n == 1 ? "" : "s", group_devices(side));
+    for (uint32_t i = 0; i < n; i++) {
+        const struct collrun_call *c = &calls[i];
+        if (c->kind != calls->kind || c->count != calls->count || c->dtype != calls->dtype ||
+            c->op != calls->op || c->root != calls->root || c->peer_device != calls->peer_device)
+            return refuse(g, c, COLLRUN_ERR_INVALID,
+                          "the calls for devices %d and %d differ in more than their buffers",
+                          calls->device, c->device);
+        if (side->ndevices && seen >> c->device & 1)
+            return refuse(g, c, COLLRUN_ERR_INVALID, "two calls for device %d", c->device);
+        seen |= 1ull << (side->ndevices ? c->device : 0);
+    }
+    return COLLRUN_OK;
+}
+
+int call_check_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
+                   struct route *route)
+{
+    int rc = call_check(g, &calls[0], route);
+    for (uint32_t i = 1; rc == COLLRUN_OK && i < n; i++) {
+        struct route other;
+        rc = call_check(g, &calls[i], &other);
+        if (rc == COLLRUN_OK && group_lane_of(calls[i].kind) != group_lane_of(calls->kind))
+            rc = refuse(g, &calls[i], COLLRUN_ERR_INVALID,
+                        "several calls in one request have to be messages");
+        else if (rc == COLLRUN_OK && other.side != route->side)
+            rc = refuse(g, &calls[i], COLLRUN_ERR_INVALID,
+                        "the calls of one request have buffers in host memory and on a GPU");
+        route->staged = route->staged || other.staged;
+    }
+    if (rc == COLLRUN_OK && group_lane_of(calls->kind) == GROUP_COLLECTIVES)
+        rc = check_set(g, calls, n, route->side);
+    return rc;
 }
 
 int call_import(const struct collrun_group *g, const struct collrun_call *theirs,
@@ -382,18 +476,18 @@ int call_import(const struct collrun_group *g, const struct collrun_call *theirs
         return error_set(COLLRUN_ERR_INVALID, "group %s: the call is NULL", g->name);
     if (theirs->size < offsetof(struct collrun_call, timeout_ns) + sizeof theirs->timeout_ns ||
         theirs->size > MOST_CALL_BYTES)
-        return INVALID(g, theirs,
-                       "a call structure of %u bytes; COLLRUN_CALL(kind) fills in the right size",
-                       theirs->size);
+        return refuse(g, theirs, COLLRUN_ERR_INVALID,
+                      "a call structure of %u bytes; COLLRUN_CALL(kind) fills in the right size",
+                      theirs->size);
     *out = (struct collrun_call){0};
     memcpy(out, theirs, theirs->size < sizeof *out ? theirs->size : sizeof *out);
     out->size = (uint32_t)sizeof *out;
     return COLLRUN_OK;
 }
 
-void call_trim(const struct collrun_group *g, struct collrun_call *call)
+void call_trim(const struct group_side *side, struct collrun_call *call)
 {
-    bool at_root = (uint32_t)call->root == g->rank;
+    bool at_root = route_root(side, call) == route_place(side, call);
     bool sends = call->kind == COLLRUN_ALLTOALLV || (call->kind == COLLRUN_SCATTERV && at_root);
     bool receives = call->kind == COLLRUN_ALLTOALLV || call->kind == COLLRUN_ALLGATHERV ||
                     call->kind == COLLRUN_REDUCE_SCATTERV ||

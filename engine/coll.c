@@ -8,8 +8,10 @@
 
 #include "backend.h"
 #include "check.h"
+#include "gpu.h"
 #include "names.h"
 #include "reduce.h"
+#include "stage.h"
 #include "strict.h"
 #include "task.h"
 
@@ -41,19 +43,34 @@ int group_enter(struct collrun_group *g, const char *what)
     return error_wrap(COLLRUN_ERR_INVALID, g->name, 0, where);
 }
 
-void call_as_bytes(const struct collrun_group *g, struct collrun_call *call)
+void call_as_bytes(const struct group_side *side, struct collrun_call *call)
 {
-    if (g->backend->native[call->kind][call->dtype])
+    if (side->backend->native[call->kind][call->dtype])
         return;
     call->count *= dtype_size(call->dtype);
     call->dtype = COLLRUN_UINT8;
 }
 
-static int run_queued(struct collrun_group *g, struct lane *lane, const struct collrun_call *calls,
-                      uint32_t ncalls, uint64_t number)
+void call_complete(const struct collrun_group *g, struct collrun_call *call)
 {
-    struct collrun_request *r = request_new(g, calls, ncalls, number);
-    int rc = r ? lane_submit(lane, r) : COLLRUN_ERR_NO_MEMORY;
+    call->timeout_ns = call->timeout_ns ? call->timeout_ns : g->timeout_ns;
+    if (!call->stream && g->has_gpus && call->device >= 0 && call->device < GROUP_MOST_DEVICES)
+        call->stream = g->streams[call->device];
+}
+
+/* Behind unfinished requests. Takes the stage over. */
+static int run_queued(struct collrun_group *g, struct group_side *side,
+                      const struct collrun_call *calls, uint32_t ncalls, uint64_t number,
+                      struct stage *stage)
+{
+    struct collrun_request *r = request_new(g, side, calls, ncalls, number);
+    int rc = r ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+    if (r) {
+        r->stage = stage;
+        rc = lane_submit(side->lane[group_lane_of(calls->kind)], r);
+    } else if (stage) {
+        stage_out(stage, rc);
+    }
     if (rc == COLLRUN_OK)
         return request_wait(r);
     if (r)
@@ -62,26 +79,36 @@ static int run_queued(struct collrun_group *g, struct lane *lane, const struct c
     return group_failed(g, calls->kind, number, rc);
 }
 
-int coll_run(struct collrun_group *g, struct collrun_call *calls, uint32_t ncalls)
+/* In the caller's thread. The cause of a failure is stored. */
+static int run_now(struct lane *lane, struct collrun_call *calls, uint32_t ncalls, uint64_t number)
+{
+    const struct backend *b = lane->backend;
+    if (ncalls == 1 && b->has_exec && backend_is_native(b, calls) &&
+        lane->group->check != COLLRUN_CHECK_STRICT)
+        return b->table.exec(lane->handle, calls, 1);
+    error_clear_cause();
+    return strict_exec(lane, calls, ncalls, number);
+}
+
+int coll_run(struct collrun_group *g, const struct route *route, struct collrun_call *calls,
+             uint32_t ncalls)
 {
     enum group_lane which = group_lane_of(calls->kind);
-    struct lane *lane = g->lane[which];
+    struct lane *lane = route->side->lane[which];
+    struct stage *stage = NULL;
     uint64_t number = ++g->numbers[which];
     if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
         return group_refuse(g, calls->kind, number);
     for (uint32_t i = 0; i < ncalls; i++)
-        calls[i].timeout_ns = calls[i].timeout_ns ? calls[i].timeout_ns : g->timeout_ns;
-    if (!lane_is_idle(lane))
-        return run_queued(g, lane, calls, ncalls, number);
-    int rc;
+        call_complete(g, &calls[i]);
+    int rc = route->staged ? stage_in(g, calls, ncalls, &stage) : COLLRUN_OK;
+    if (rc == COLLRUN_OK && !lane_is_idle(lane))
+        return run_queued(g, route->side, calls, ncalls, number, stage);
     record_begin(g->record[which], calls, number, calls->count * dtype_size(calls->dtype));
-    if (ncalls == 1 && backend_is_native(g->backend, calls) && g->backend->has_exec &&
-        g->check != COLLRUN_CHECK_STRICT) {
-        rc = g->backend->table.exec(lane->handle, calls, 1);
-    } else {
-        error_clear_cause();
-        rc = strict_exec(lane, calls, ncalls, number);
-    }
+    if (rc == COLLRUN_OK)
+        rc = run_now(lane, calls, ncalls, number);
+    if (stage)
+        rc = stage_out(stage, rc);
     if (rc != COLLRUN_OK)
         return group_failed(g, calls->kind, number, rc);
     record_end(g->record[which], number);
@@ -91,18 +118,19 @@ int coll_run(struct collrun_group *g, struct collrun_call *calls, uint32_t ncall
 /* The way of every blocking function but sendrecv. */
 static int blocking(struct collrun_group *g, struct collrun_call *call)
 {
+    struct route route;
     if (!g)
         return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
-    int rc = call_check(g, call);
+    int rc = call_check_all(g, call, 1, &route);
     if (rc != COLLRUN_OK)
         return rc;
     if ((rc = group_enter(g, kind_name(call->kind))) != COLLRUN_OK)
         return rc;
     if (group_lane_of(call->kind) == GROUP_MESSAGES)
-        call_as_bytes(g, call);
+        call_as_bytes(route.side, call);
     else if (call->kind >= COLLRUN_ALLGATHERV)
-        call_trim(g, call);
-    rc = coll_run(g, call, 1);
+        call_trim(route.side, call);
+    rc = coll_run(g, &route, call, 1);
     group_leave(g);
     return rc;
 }
@@ -327,8 +355,11 @@ static int send_to_self(struct collrun_group *g, const struct collrun_call *pair
                          pair[0].count);
     if (len && (!pair[0].send || !pair[1].recv))
         return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: a buffer is NULL", g->name);
-    if (len)
+    if (!g->has_gpus && len)
         memmove(pair[1].recv, pair[0].send, len);
+    else if (g->has_gpus && gpu_copy_after(g->streams[0], pair[1].recv, pair[0].send, len,
+                                           UINT64_MAX) != COLLRUN_OK)
+        return error_wrap(COLLRUN_ERR_BACKEND, g->name, 0, "sendrecv");
     return COLLRUN_OK;
 }
 
@@ -346,16 +377,15 @@ int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount
     if (!g)
         return error_set(COLLRUN_ERR_INVALID, "sendrecv: the group is NULL");
     bool to_self = dst == src && dst == (int)g->rank;
-    int rc = COLLRUN_OK;
-    for (int i = 0; rc == COLLRUN_OK && !to_self && i < 2; i++)
-        rc = call_check(g, &pair[i]);
+    struct route route;
+    int rc = to_self ? COLLRUN_OK : call_check_all(g, pair, 2, &route);
     if (rc == COLLRUN_OK)
         rc = group_enter(g, "sendrecv");
     if (rc != COLLRUN_OK)
         return rc;
     for (int i = 0; !to_self && i < 2; i++)
-        call_as_bytes(g, &pair[i]);
-    rc = to_self ? send_to_self(g, pair) : coll_run(g, pair, 2);
+        call_as_bytes(route.side, &pair[i]);
+    rc = to_self ? send_to_self(g, pair) : coll_run(g, &route, pair, 2);
     group_leave(g);
     return rc;
 }

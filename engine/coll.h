@@ -7,7 +7,7 @@
 #ifndef ENGINE_COLL_H
 #define ENGINE_COLL_H
 
-#include "group.h"
+#include "route.h"
 
 /* INVALID, with both workloads' names, if another thread is inside. */
 int group_enter(struct collrun_group *g, const char *what);
@@ -18,14 +18,19 @@ static inline void group_leave(struct collrun_group *g)
 }
 
 /* Messages of a dtype that the backend does not know travel as bytes. */
-void call_as_bytes(const struct collrun_group *g, struct collrun_call *call);
+void call_as_bytes(const struct group_side *side, struct collrun_call *call);
 
 /* Checked calls, already inside: blocks. More than one are messages. */
-int coll_run(struct collrun_group *g, struct collrun_call *calls, uint32_t ncalls);
+int coll_run(struct collrun_group *g, const struct route *route, struct collrun_call *calls,
+             uint32_t ncalls);
+
+/* Fills in what a call leaves to the group: its time-out, the stream that it comes after. */
+void call_complete(const struct collrun_group *g, struct collrun_call *call);
 
 /* A request for copies of checked calls; NULL: out of memory. Holds a reference to the group. */
-struct collrun_request *request_new(struct collrun_group *g, const struct collrun_call *calls,
-                                    uint32_t ncalls, uint64_t number);
+struct collrun_request *request_new(struct collrun_group *g, const struct group_side *side,
+                                    const struct collrun_call *calls, uint32_t ncalls,
+                                    uint64_t number);
 /* Waits, frees, restores the sentence. */
 int request_wait(struct collrun_request *r);
 void request_free(struct collrun_request *r);

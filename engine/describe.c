@@ -74,8 +74,9 @@ static void describe_error(FILE *out, const char *kind, const char *path, const 
 
 static void put_flags(FILE *out, uint64_t flags)
 {
-    static const char *const names[] = {"one_host", "needs_device", "tags",
-                                        "recv_any", "inline_check", "starts_all"};
+    static const char *const names[] = {"one_host",        "needs_device", "tags",
+                                        "recv_any",        "inline_check", "starts_all",
+                                        "batches_messages"};
     const char *comma = "";
     fputs(",\"flags\":[", out);
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {

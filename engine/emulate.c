@@ -35,7 +35,7 @@ static void add(struct emulation *e, enum collrun_kind kind, uint32_t peer, void
 {
     if (!len)
         return;
-    bool tags = e->g->backend->table.flags & COLLRUN_BACKEND_TAGS;
+    bool tags = e->lane->backend->table.flags & COLLRUN_BACKEND_TAGS;
     struct collrun_call m = COLLRUN_CALL(kind);
     m.send = kind == COLLRUN_SEND ? bytes : NULL;
     m.recv = kind == COLLRUN_RECV ? bytes : NULL;
@@ -386,7 +386,7 @@ static int exec_as_bytes(struct lane *lane, const struct collrun_call *call)
 
 int emulate_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls)
 {
-    const struct backend *b = lane->group->backend;
+    const struct backend *b = lane->backend;
     if (ncalls > 1 || group_lane_of(calls->kind) == GROUP_MESSAGES || backend_is_native(b, calls))
         return lane_exec(lane, calls, ncalls);
     if (!kind_reduces(calls->kind) && b->native[calls->kind][COLLRUN_UINT8])

@@ -29,6 +29,7 @@ struct engine {
     uint32_t rank, attempt, host;
     const char *address, *interface;
     uint32_t ncpus; /* of this host, for all its ranks together */
+    uint32_t ngpus; /* that this rank owns */
     struct registry registry;
     struct record_page *record; /* what the agent reads of this rank; NULL: nobody does */
 

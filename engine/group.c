@@ -87,6 +87,15 @@ static int next_generation(struct engine *e, const char *name, const struct desc
 
 /* ---- forming ---- */
 
+static void name_backends(struct collrun_group *g)
+{
+    if (g->nsides == 1)
+        snprintf(g->backend_name, sizeof g->backend_name, "%s", g->sides[0].backend->name);
+    else
+        snprintf(g->backend_name, sizeof g->backend_name, "%s (host), %s (cuda)",
+                 g->sides[0].backend->name, g->sides[1].backend->name);
+}
+
 static struct collrun_group *group_new(struct engine *e, const struct group_spec *spec,
                                        uint32_t rank)
 {
@@ -102,13 +111,18 @@ static struct collrun_group *group_new(struct engine *e, const struct group_spec
     memcpy(members, spec->members->items, spec->members->n * sizeof *members);
     g->engine = e;
     g->name = name;
-    g->backend = spec->backend;
+    g->sides[0].backend = spec->backend;
+    g->sides[1].backend = spec->cuda_backend;
+    g->nsides = spec->cuda_backend ? 2 : 1;
     g->members = (struct desc_ranks){.items = members, .n = spec->members->n};
     g->rank = rank;
     g->nranks = spec->members->n;
     g->timeout_ns = spec->timeout_ns;
     g->check = spec->check;
     g->index = spec->index;
+    g->gpus_per_process = spec->gpus_per_process;
+    g->has_gpus = e->ngpus > 0;
+    name_backends(g);
     atomic_init(&g->refs, 1);
     pthread_mutex_init(&g->fate_lock, NULL);
     return g;
@@ -129,8 +143,17 @@ void group_unref(struct collrun_group *g)
         group_free(g);
 }
 
-/* What the backend is told; host_of has room for all members. */
-static void describe_group(struct collrun_group *g, uint32_t *host_of,
+/* The agent shows a process its own GPUs only: they are 0, 1, ... there. */
+static const int32_t *ordinals(void)
+{
+    static int32_t all[GROUP_MOST_DEVICES];
+    for (int32_t i = 0; i < GROUP_MOST_DEVICES; i++)
+        all[i] = i;
+    return all;
+}
+
+/* What a backend is told; host_of has room for all members. */
+static void describe_group(struct collrun_group *g, struct group_side *side, uint32_t *host_of,
                            struct collrun_group_desc *out)
 {
     const struct desc *desc = &g->engine->desc;
@@ -144,7 +167,9 @@ static void describe_group(struct collrun_group *g, uint32_t *host_of,
                                        .interface = g->engine->interface,
                                        .timeout_ns = g->timeout_ns,
                                        .rendezvous = &g->rendezvous.lent,
-                                       .services = &g->services.lent,
+                                       .services = &side->services.lent,
+                                       .ndevices = side->ndevices,
+                                       .devices = ordinals(),
                                        .ncpus = g->engine->ncpus};
     for (uint32_t i = 0; i < g->nranks; i++) {
         host_of[i] = desc->ranks[g->members.items[i]].host;
@@ -157,40 +182,67 @@ static void describe_group(struct collrun_group *g, uint32_t *host_of,
 }
 
 /* One handle is enough where messages in flight progress while a collective is under way. */
-static bool needs_two_handles(const struct collrun_group *g)
+static bool needs_two_handles(const struct collrun_group *g, const struct group_side *side)
 {
-    const struct backend *b = g->backend;
+    const struct backend *b = side->backend;
     bool starts_all =
         b->has_start && (!b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL));
-    return g->nranks > 1 && (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS) ||
-                             g->check == COLLRUN_CHECK_STRICT);
+    return g->nranks * group_devices(side) > 1 &&
+           (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS) ||
+            g->check == COLLRUN_CHECK_STRICT);
 }
 
-static int open_handles(struct collrun_group *g, const struct collrun_group_desc *desc)
+static int open_handles(struct collrun_group *g, struct group_side *side,
+                        const struct collrun_group_desc *desc)
 {
-    static const char *const prefixes[2] = {"", "messages/"};
-    uint32_t want = needs_two_handles(g) ? 2 : 1;
-    while (g->nlanes < want) {
+    static const char *const prefixes[2][2] = {{"", "messages/"}, {"cuda/", "cuda/messages/"}};
+    uint32_t want = needs_two_handles(g, side) ? 2 : 1;
+    while (side->nlanes < want) {
         void *handle = NULL;
-        rendezvous_prefix(&g->rendezvous, prefixes[g->nlanes]);
+        rendezvous_prefix(&g->rendezvous, prefixes[side - g->sides][side->nlanes]);
         error_clear_cause();
-        int rc = g->backend->table.group_open(g->backend->state, desc, &handle);
+        int rc = side->backend->table.group_open(side->backend->state, desc, &handle);
         if (rc != COLLRUN_OK)
             return rc;
-        lane_init(&g->lanes[g->nlanes++], g, handle);
+        lane_init(&side->lanes[side->nlanes], g, side->backend, handle, side->nlanes > 0);
+        side->nlanes++;
     }
-    g->lane[GROUP_COLLECTIVES] = &g->lanes[0];
-    g->lane[GROUP_MESSAGES] = &g->lanes[want - 1];
+    side->lanes[0].shared = want == 1;
+    side->lane[GROUP_COLLECTIVES] = &side->lanes[0];
+    side->lane[GROUP_MESSAGES] = &side->lanes[want - 1];
     return COLLRUN_OK;
 }
 
 static void close_handles(struct collrun_group *g)
 {
-    for (uint32_t i = 0; i < g->nlanes; i++) {
-        lane_fini(&g->lanes[i]);
-        g->backend->table.group_close(g->lanes[i].handle);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct group_side *side = &g->sides[i];
+        for (uint32_t k = 0; k < side->nlanes; k++) {
+            lane_fini(&side->lanes[k]);
+            side->backend->table.group_close(side->lanes[k].handle);
+        }
+        side->nlanes = 0;
     }
-    g->nlanes = 0;
+}
+
+static int meet_side(struct collrun_group *g, struct group_side *side, uint32_t *host_of)
+{
+    struct collrun_group_desc desc;
+    if (side->backend->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE)
+        side->ndevices = g->gpus_per_process ? g->gpus_per_process : 1;
+    if (side->ndevices > g->engine->ngpus || side->ndevices > GROUP_MOST_DEVICES)
+        return error_cause(COLLRUN_ERR_UNAVAILABLE,
+                           "it needs %u GPUs in each process, and this rank owns %u",
+                           side->ndevices, g->engine->ngpus);
+    if (g->check == COLLRUN_CHECK_STRICT && !(side->backend->memory & COLLRUN_MEMORY_HOST))
+        return error_cause(COLLRUN_ERR_UNSUPPORTED,
+                           "check: strict compares calls in host memory, which backend \"%s\" does "
+                           "not move",
+                           side->backend->name);
+    side->nplaces = g->nranks * group_devices(side);
+    side->first_place = g->rank * group_devices(side);
+    describe_group(g, side, host_of, &desc);
+    return open_handles(g, side, &desc);
 }
 
 /* The members' backends are compared by the store when they join; a fence is what tells them of the
@@ -198,11 +250,11 @@ static void close_handles(struct collrun_group *g)
 static int meet(struct collrun_group *g)
 {
     uint32_t *host_of = calloc(g->nranks, sizeof *host_of);
-    struct collrun_group_desc desc;
     if (!host_of)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory");
-    describe_group(g, host_of, &desc);
-    int rc = open_handles(g, &desc);
+    int rc = COLLRUN_OK;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < g->nsides; i++)
+        rc = meet_side(g, &g->sides[i], host_of);
     if (rc == COLLRUN_OK && g->rendezvous.fences == 0 && g->nranks > 1)
         rc = g->rendezvous.lent.fence(&g->rendezvous);
     rendezvous_settle(&g->rendezvous);
@@ -210,21 +262,34 @@ static int meet(struct collrun_group *g)
     return rc;
 }
 
+/* What all members must agree on. */
+static void describe_identity(const struct collrun_group *g, char *out, size_t size)
+{
+    for (uint32_t i = 0; i < g->nsides; i++) {
+        size_t len = i ? strlen(out) : 0;
+        if (i)
+            len += (size_t)snprintf(out + len, size - len, "; ");
+        backend_identity(g->sides[i].backend, out + len, size - len);
+    }
+    if (g->check == COLLRUN_CHECK_STRICT)
+        strncat(out, ", check: strict", size - strlen(out) - 1);
+}
+
 static int join(struct collrun_group *g, const struct group_spec *spec, struct diag *d)
 {
-    char identity[128];
+    char identity[256];
     struct rendezvous_spec join = {.name = spec->name,
                                    .members = spec->members,
                                    .identity = identity,
                                    .index = spec->index,
                                    .timeout_ns = g->engine->desc.rendezvous_timeout_ns};
-    backend_identity(spec->backend, identity, sizeof identity);
-    if (spec->check == COLLRUN_CHECK_STRICT)
-        strncat(identity, ", check: strict", sizeof identity - strlen(identity) - 1);
+    describe_identity(g, identity, sizeof identity);
     if (next_generation(g->engine, spec->name, spec->members, &join.generation) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
-    services_init(&g->services, &g->engine->control, spec->options, spec->backend_options,
-                  "%s, group %s", g->backend->name, g->name);
+    for (uint32_t i = 0; i < g->nsides; i++)
+        services_init(&g->sides[i].services, &g->engine->control, spec->options,
+                      g->sides[i].backend->services.options[0], "%s, group %s",
+                      g->sides[i].backend->name, g->name);
     int rc = rendezvous_open(&g->rendezvous, &g->engine->control, &join, d);
     if (rc != COLLRUN_OK)
         return rc;
@@ -234,7 +299,7 @@ static int join(struct collrun_group *g, const struct group_spec *spec, struct d
     if (g->rendezvous.failure.code != COLLRUN_OK)
         *d = g->rendezvous.failure; /* with its place, and whole */
     else
-        diag_set(d, rc, "group \"%s\" on backend \"%s\": %s", g->name, g->backend->name,
+        diag_set(d, rc, "group \"%s\" on backend \"%s\": %s", g->name, g->backend_name,
                  error_get()->cause[0] ? error_get()->cause : collrun_strstatus(rc));
     close_handles(g);
     rendezvous_leave(&g->rendezvous);
@@ -281,7 +346,11 @@ void group_close(struct collrun_group *g)
 {
     table_remove(g->engine, g);
     /* Only what is still inside is aborted: peers may yet receive what was sent. */
-    if (!lane_is_idle(g->lane[GROUP_COLLECTIVES]) || !lane_is_idle(g->lane[GROUP_MESSAGES]))
+    bool idle = true;
+    for (uint32_t i = 0; i < g->nsides; i++)
+        for (uint32_t k = 0; k < g->sides[i].nlanes; k++)
+            idle = idle && lane_is_idle(&g->sides[i].lanes[k]);
+    if (!idle)
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
     close_handles(g);
     for (int i = 0; i < 2; i++)
@@ -308,8 +377,9 @@ static bool doom(struct collrun_group *g, int status, const char *why)
 void group_abort(struct collrun_group *g, int status, const char *why)
 {
     doom(g, status, why);
-    for (uint32_t i = 0; i < g->nlanes; i++)
-        g->backend->table.group_abort(g->lanes[i].handle);
+    for (uint32_t i = 0; i < g->nsides; i++)
+        for (uint32_t k = 0; k < g->sides[i].nlanes; k++)
+            g->sides[i].backend->table.group_abort(g->sides[i].lanes[k].handle);
 }
 
 void group_abort_all(struct engine *e, int status, const char *why)

@@ -5,6 +5,9 @@
  * leaves the members in different places, the group only fails, at once and with the first reason.
  * group_open forms it with the other members; group_close takes it down without them.
  *
+ * A group may have a backend for each sort of memory: two sides. A call goes to the side of its
+ * buffers (route.h).
+ *
  * A backend that has nothing but start and test, and matches tags, serves a group through one
  * handle. Any other gets two, one for collectives and one for messages, so that a message that
  * waits for its peer does not stand in the way of a collective, and messages that an emulated
@@ -27,27 +30,41 @@ struct engine;
 
 enum group_lane { GROUP_COLLECTIVES, GROUP_MESSAGES };
 
+/* One backend of a group, and the way into it. */
+struct group_side {
+    struct backend *backend;
+    struct lane *lane[2];          /* by enum group_lane; may be the same */
+    uint32_t ndevices;             /* GPUs that each member drives in it; 0: it knows of none */
+    uint32_t nplaces, first_place; /* ranks of its communicator; this process's first one */
+    struct lane lanes[2];
+    uint32_t nlanes;
+    struct services services;
+};
+
+enum { GROUP_MOST_DEVICES = 64 };
+
 struct collrun_group {
     _Atomic(const struct collrun_ctx *)
         driver;      /* the workload whose thread is inside; NULL = nobody */
     atomic_int fate; /* 0, or why it only fails */
-    struct backend *backend;
-    struct lane *lane[2];           /* by enum group_lane; may be the same */
+    bool has_gpus;   /* this process may hold pointers to GPU memory */
+    uint32_t nsides; /* 2: sides[0] for buffers in host memory, sides[1] for those on a GPU */
+    struct group_side sides[2];
     struct record_group *record[2]; /* what the agent sees of each sort; may be NULL */
     uint64_t numbers[2];            /* operations so far, of each sort */
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
+    void *streams[GROUP_MOST_DEVICES]; /* what comes before an operation that names no stream */
 
     struct engine *engine;
     char *name;
     struct desc_ranks members; /* world ranks */
     uint32_t index;            /* in the desc; UINT32_MAX = made at run time */
     uint32_t splits;           /* how often it has been split */
-    struct lane lanes[2];
-    uint32_t nlanes;
+    uint32_t gpus_per_process;
+    char backend_name[80]; /* "shm"; "gloo (host), nccl (cuda)" */
     struct rendezvous rendezvous;
-    struct services services;
     pthread_mutex_t fate_lock;
     char *fate_text;            /* written once, under the lock, before `fate` */
     atomic_uint refs;           /* 1 for being open, 1 for each request that is not freed */
@@ -56,13 +73,13 @@ struct collrun_group {
 
 struct group_spec {
     const char *name;
-    struct backend *backend;
+    struct backend *backend, *cuda_backend; /* the latter for buffers on a GPU; NULL: one for all */
     const struct desc_ranks *members;
     uint64_t timeout_ns; /* of an operation */
     enum collrun_check check;
     const struct desc_kvs *options; /* may be NULL; borrowed for the life of the group */
-    const struct desc_kvs *backend_options;
-    uint32_t index; /* in the desc, or UINT32_MAX */
+    uint32_t index;                 /* in the desc, or UINT32_MAX */
+    uint32_t gpus_per_process;
 };
 
 /* Collective over the members. NOT_MEMBER if this rank is none, EXISTS if the name is open here. */
@@ -82,6 +99,12 @@ void group_abort_all(struct engine *e, int status, const char *why);
 /* The same for those that this rank of the job is a member of. */
 void group_abort_with(struct engine *e, uint32_t member, int status, const char *why);
 void group_abort(struct collrun_group *g, int status, const char *why);
+
+/* The devices and places of a side: GPU d of member r is place r * ndevices + d. */
+static inline uint32_t group_devices(const struct group_side *s)
+{
+    return s->ndevices ? s->ndevices : 1;
+}
 
 static inline enum group_lane group_lane_of(enum collrun_kind kind)
 {

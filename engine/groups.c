@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "coll.h"
 #include "engine.h"
+#include "gpu.h"
 #include "task.h"
 
 #include <inttypes.h>
@@ -107,7 +108,7 @@ const char *collrun_group_name(const struct collrun_group *group)
 
 const char *collrun_group_backend(const struct collrun_group *group)
 {
-    return group->backend->name;
+    return group->backend_name;
 }
 
 /* ---- which backend ---- */
@@ -119,6 +120,11 @@ static bool share_a_host(const struct engine *e, const struct desc_ranks *member
             return false;
     }
     return true;
+}
+
+static int merit(uint64_t flags)
+{
+    return flags & COLLRUN_BACKEND_NEEDS_DEVICE ? 2 : flags & COLLRUN_BACKEND_ONE_HOST ? 1 : 0;
 }
 
 /* Among the backends of the job, by what they declare: all ranks read the same job and come to the
@@ -134,9 +140,9 @@ static int choose_backend(struct engine *e, const struct desc_ranks *members, st
         if (rc != COLLRUN_OK)
             return rc;
         uint64_t flags = b->table.flags;
-        bool fits = !(flags & COLLRUN_BACKEND_NEEDS_DEVICE) &&
+        bool fits = (!(flags & COLLRUN_BACKEND_NEEDS_DEVICE) || e->ngpus) &&
                     (one_host || !(flags & COLLRUN_BACKEND_ONE_HOST));
-        if (fits && (!best || (flags & ~best->table.flags & COLLRUN_BACKEND_ONE_HOST)))
+        if (fits && (!best || merit(flags) > merit(best->table.flags)))
             best = b;
     }
     if (!best)
@@ -153,7 +159,7 @@ static int check_fits(struct engine *e, const struct backend *b, const struct de
         return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
                         "backend \"%s\" works on one host only, and these ranks are on several",
                         b->name);
-    if (b->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE)
+    if (b->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE && !e->ngpus)
         return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
                         "backend \"%s\" needs GPUs, and this rank has none", b->name);
     return COLLRUN_OK;
@@ -201,6 +207,14 @@ static int check_options(const struct collrun_ctx *ctx, const struct collrun_gro
     return COLLRUN_OK;
 }
 
+/* The member is younger than the struct. */
+static uint32_t gpus_of(const struct collrun_group_options *o)
+{
+    bool has = o->size >= offsetof(struct collrun_group_options, gpus_per_process) +
+                              sizeof o->gpus_per_process;
+    return has && o->gpus_per_process > 0 ? (uint32_t)o->gpus_per_process : 0;
+}
+
 static int copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
                       struct desc_ranks *out)
 {
@@ -224,20 +238,13 @@ static int copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_
     return rc;
 }
 
-static int make(struct engine *e, const char *name, struct backend *b,
-                const struct desc_ranks *members, uint64_t timeout_ns, enum collrun_check check,
-                struct collrun_group **out)
+static int make(struct engine *e, struct group_spec *spec, struct collrun_group **out)
 {
     struct diag d;
-    struct group_spec spec = {.name = name,
-                              .backend = b,
-                              .members = members,
-                              .timeout_ns = timeout_ns ? timeout_ns : DEFAULT_TIMEOUT_NS,
-                              .check = check,
-                              .backend_options = b->services.options[0],
-                              .index = UINT32_MAX};
     diag_init(&d);
-    return group_open(e, &spec, out, &d) == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
+    spec->timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
+    spec->index = UINT32_MAX;
+    return group_open(e, spec, out, &d) == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
 }
 
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
@@ -262,7 +269,14 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
     else if (find_backend(e, options->backend, &members, &b, &d) != COLLRUN_OK)
         rc = error_set(d.code, "group \"%s\": %s", options->name, d.text);
     else
-        rc = make(e, options->name, b, &members, options->timeout_ns, check_of(options), out);
+        rc = make(e,
+                  &(struct group_spec){.name = options->name,
+                                       .backend = b,
+                                       .members = &members,
+                                       .timeout_ns = options->timeout_ns,
+                                       .check = check_of(options),
+                                       .gpus_per_process = gpus_of(options)},
+                  out);
     free(members.items);
     return rc;
 }
@@ -360,8 +374,15 @@ static int split(struct collrun_group *parent, int color, int key, const char *n
     else if (rc == COLLRUN_OK) {
         struct desc_ranks members = {.items = ranks,
                                      .n = select_members(parent, parts, color, ranks)};
-        rc = make(parent->engine, name, parent->backend, &members, parent->timeout_ns,
-                  parent->check, out);
+        rc = make(parent->engine,
+                  &(struct group_spec){.name = name,
+                                       .backend = parent->sides[0].backend,
+                                       .cuda_backend = parent->sides[1].backend,
+                                       .members = &members,
+                                       .timeout_ns = parent->timeout_ns,
+                                       .check = parent->check,
+                                       .gpus_per_process = parent->gpus_per_process},
+                  out);
     }
     free(parts);
     free(ranks);
@@ -405,7 +426,27 @@ int collrun_group_destroy(struct collrun_group *group)
 
 /* ---- memory ---- */
 
-int collrun_alloc(struct collrun_group *g, size_t bytes, void **out)
+/* Where a group takes memory from: `device` of its processes' GPUs, or -1 for whatever its backend
+ * (in a group with two, the one for host memory) likes best. */
+static int alloc_on(struct collrun_group *g, int device, size_t bytes, void **out)
+{
+    struct group_side *side = &g->sides[device >= 0 && g->nsides == 2];
+    struct lane *lane = side->lane[GROUP_COLLECTIVES];
+    const struct collrun_backend *table = &side->backend->table;
+    if (device >= 0 && (uint32_t)device >= side->ndevices)
+        return error_cause(COLLRUN_ERR_INVALID,
+                           "device %d is not one of the %u GPUs that each "
+                           "process drives in this group",
+                           device, side->ndevices);
+    lane_acquire(lane);
+    error_clear_cause();
+    int rc = device >= 0 ? table->alloc_on(lane->handle, (uint32_t)device, bytes, out)
+                         : table->alloc(lane->handle, bytes, out);
+    lane_release(lane);
+    return rc;
+}
+
+static int alloc(struct collrun_group *g, int device, size_t bytes, void **out)
 {
     if (!g || !out)
         return error_set(COLLRUN_ERR_INVALID, "collrun_alloc: the %s is NULL",
@@ -413,17 +454,26 @@ int collrun_alloc(struct collrun_group *g, size_t bytes, void **out)
     int rc = group_enter(g, "alloc");
     if (rc != COLLRUN_OK)
         return rc;
-    struct lane *lane = g->lane[GROUP_COLLECTIVES];
-    lane_acquire(lane);
-    error_clear_cause();
-    rc = g->backend->table.alloc(lane->handle, bytes, out);
-    lane_release(lane);
+    rc = alloc_on(g, device, bytes, out);
     group_leave(g);
     if (rc == COLLRUN_OK)
         return rc;
     char where[256];
     snprintf(where, sizeof where, "alloc %s, %zu bytes", g->name, bytes);
     return error_wrap(rc, g->name, 0, where);
+}
+
+int collrun_alloc(struct collrun_group *g, size_t bytes, void **out)
+{
+    return alloc(g, -1, bytes, out);
+}
+
+int collrun_alloc_device(struct collrun_group *g, int device, size_t bytes, void **out)
+{
+    if (g && device < 0)
+        return error_set(COLLRUN_ERR_INVALID, "alloc %s: %d is no GPU of this process", g->name,
+                         device);
+    return alloc(g, device, bytes, out);
 }
 
 int collrun_free(struct collrun_group *g, void *ptr)
@@ -435,13 +485,48 @@ int collrun_free(struct collrun_group *g, void *ptr)
     int rc = group_enter(g, "free");
     if (rc != COLLRUN_OK)
         return rc;
-    struct lane *lane = g->lane[GROUP_COLLECTIVES];
+    bool on_gpu = g->nsides == 2 && gpu_memory_kind(ptr) == COLLRUN_MEMORY_CUDA;
+    struct group_side *side = &g->sides[on_gpu];
+    struct lane *lane = side->lane[GROUP_COLLECTIVES];
     lane_acquire(lane);
     error_clear_cause();
-    rc = g->backend->table.free(lane->handle, ptr);
+    rc = side->backend->table.free(lane->handle, ptr);
     lane_release(lane);
     group_leave(g);
     char where[256];
     snprintf(where, sizeof where, "free %s", g->name);
     return rc == COLLRUN_OK ? rc : error_wrap(rc, g->name, 0, where);
+}
+
+/* ---- GPUs ---- */
+
+static const struct group_side *gpu_side(const struct collrun_group *g)
+{
+    return &g->sides[g->nsides - 1];
+}
+
+int collrun_devices(const struct collrun_group *group)
+{
+    return (int)gpu_side(group)->ndevices;
+}
+
+int collrun_device(const struct collrun_group *group, int index)
+{
+    return index >= 0 && (uint32_t)index < gpu_side(group)->ndevices ? index : -1;
+}
+
+int collrun_set_stream(struct collrun_group *group, int device, void *stream)
+{
+    if (!group)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_set_stream: the group is NULL");
+    if (device < 0 || (uint32_t)device >= group->engine->ngpus || device >= GROUP_MOST_DEVICES)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "group %s: device %d is not one of the %u GPUs of this rank", group->name,
+                         device, group->engine->ngpus);
+    int rc = group_enter(group, "set_stream");
+    if (rc != COLLRUN_OK)
+        return rc;
+    group->streams[device] = stream;
+    group_leave(group);
+    return COLLRUN_OK;
 }

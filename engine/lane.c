@@ -13,6 +13,7 @@
 #include "group.h"
 #include "names.h"
 #include "reduce.h"
+#include "stage.h"
 #include "strict.h"
 
 #include <sched.h>
@@ -32,6 +33,9 @@ enum { BATCH_QUIET_NS = 100000000, BATCH_LONGEST_NS = 1000000000 };
 static void finish(struct collrun_request *r, int status)
 {
     struct lane *lane = r->lane;
+    if (r->stage)
+        status = stage_out(r->stage, status);
+    r->stage = NULL;
     if (status != COLLRUN_OK) {
         status = group_failed(r->group, r->calls[0].kind, r->number, status);
         r->failure = malloc(sizeof *r->failure);
@@ -58,7 +62,7 @@ static bool is_message(const struct collrun_request *r)
 /* Both sorts go through one handle. */
 static bool lane_is_shared(const struct lane *lane)
 {
-    return lane->group->nlanes == 1;
+    return lane->shared;
 }
 
 static struct collrun_request *pop(struct lane *lane)
@@ -74,7 +78,7 @@ static struct collrun_request *pop(struct lane *lane)
 /* The next request, or a batch of messages: a list. `may_block` false: only what start can do. */
 static struct collrun_request *take_next(struct lane *lane, bool may_block)
 {
-    bool has_start = lane->group->backend->has_start;
+    bool has_start = lane->starts;
     struct collrun_request *first = NULL, **end = &first;
     pthread_mutex_lock(&lane->lock);
     while (lane->queue && (may_block || (has_start && !lane->queue->needs_exec))) {
@@ -142,8 +146,8 @@ static bool start(struct lane *lane, struct collrun_request *r)
         return true;
     }
     error_clear_cause();
-    int rc = lane->group->backend->table.start(lane->handle, r->calls, r->ncalls, &r->handle);
-    if (rc == COLLRUN_ERR_UNSUPPORTED && lane->group->backend->has_exec) {
+    int rc = lane->backend->table.start(lane->handle, r->calls, r->ncalls, &r->handle);
+    if (rc == COLLRUN_ERR_UNSUPPORTED && lane->backend->has_exec) {
         r->needs_exec = true;
         push_front(lane, r);
         return false;
@@ -179,7 +183,7 @@ static bool drain_queue(struct lane *lane, const struct errand *errand)
     while (!(errand->awaited && is_finished(errand->awaited)) &&
            (list = take_next(lane, errand->may_block))) {
         any = true;
-        if (lane->group->backend->has_start && !list->needs_exec)
+        if (lane->starts && !list->needs_exec)
             start(lane, list);
         else
             execute(lane, list);
@@ -208,7 +212,7 @@ static bool ask_flying(struct lane *lane)
     while (*p) {
         struct collrun_request *r = *p;
         error_clear_cause();
-        int rc = lane->group->backend->table.test(lane->handle, r->handle);
+        int rc = lane->backend->table.test(lane->handle, r->handle);
         if (rc == COLLRUN_AGAIN) {
             expire(r);
             p = &r->next;
@@ -290,7 +294,7 @@ static void idle_round(unsigned round)
 
 void lane_poke(struct lane *lane)
 {
-    if (!lane->group->backend->has_start)
+    if (!lane->starts)
         return;
     pthread_mutex_lock(&lane->lock);
     if (turn_is_free(lane))
@@ -322,6 +326,47 @@ void lane_wait(struct collrun_request *r)
     pthread_mutex_unlock(&lane->lock);
 }
 
+/* With the lock, and the turn free. */
+static int order_flying(struct lane *lane, const struct collrun_request *r, uint32_t device,
+                        void *stream)
+{
+    lane->taken = true;
+    pthread_mutex_unlock(&lane->lock);
+    error_clear_cause();
+    int rc = lane->backend->table.order(lane->handle, r->handle, device, stream);
+    pthread_mutex_lock(&lane->lock);
+    lane->taken = false;
+    pass_turn(lane);
+    return rc;
+}
+
+int lane_order(struct collrun_request *r, uint32_t device, void *stream)
+{
+    struct lane *lane = r->lane;
+    struct errand errand = {.may_block = true, .awaited = r};
+    int rc = COLLRUN_OK;
+    if (!lane->backend->has_order || r->stage) {
+        lane_wait(r);
+        return rc;
+    }
+    pthread_mutex_lock(&lane->lock);
+    lane->waiters++;
+    while (!is_finished(r)) {
+        if (lane->taken) {
+            sleep_until_changed(lane);
+        } else if (r->handle) {
+            rc = order_flying(lane, r, device, stream);
+            break;
+        } else {
+            take_turn(lane, &errand);
+        }
+    }
+    lane->waiters--;
+    pass_turn(lane);
+    pthread_mutex_unlock(&lane->lock);
+    return rc;
+}
+
 /* ---- the worker ---- */
 
 static void wait_until(struct lane *lane, uint64_t ns)
@@ -341,8 +386,7 @@ static void nap(struct lane *lane, unsigned round)
 /* When the batch at the head of the queue may run without a waiter; 0: now. */
 static uint64_t batch_due(const struct lane *lane)
 {
-    if (lane->group->backend->has_start || !lane->queue || !is_message(lane->queue) ||
-        lane->stopping)
+    if (lane->starts || !lane->queue || !is_message(lane->queue) || lane->stopping)
         return 0;
     uint64_t latest = lane->queue->submitted_ns + BATCH_LONGEST_NS;
     return lane->last_ns + BATCH_QUIET_NS < latest ? lane->last_ns + BATCH_QUIET_NS : latest;
@@ -384,10 +428,15 @@ static int start_worker(struct lane *lane)
 
 /* ---- life ---- */
 
-void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
+void lane_init(struct lane *lane, struct collrun_group *group, struct backend *backend,
+               void *handle, bool messages)
 {
     pthread_condattr_t monotonic;
-    *lane = (struct lane){.group = group, .handle = handle};
+    bool batches = messages && (backend->table.flags & COLLRUN_BACKEND_BATCHES_MESSAGES);
+    *lane = (struct lane){.group = group,
+                          .backend = backend,
+                          .handle = handle,
+                          .starts = backend->has_start && !batches};
     lane->queue_end = &lane->queue;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -398,13 +447,13 @@ void lane_init(struct lane *lane, struct collrun_group *group, void *handle)
 }
 
 /* Emulated and checked ones take several calls, and some backends start nothing but messages. */
-static bool needs_exec(const struct collrun_group *g, const struct collrun_call *call)
+static bool needs_exec(const struct lane *lane, const struct collrun_call *call)
 {
-    const struct backend *b = g->backend;
+    const struct backend *b = lane->backend;
     if (group_lane_of(call->kind) == GROUP_MESSAGES)
         return !backend_is_native(b, call);
     bool starts = !b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL);
-    return !starts || !backend_is_native(b, call) || g->check == COLLRUN_CHECK_STRICT;
+    return !starts || !backend_is_native(b, call) || lane->group->check == COLLRUN_CHECK_STRICT;
 }
 
 int lane_submit(struct lane *lane, struct collrun_request *r)
@@ -413,7 +462,7 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
         return COLLRUN_ERR_SYSTEM;
     r->lane = lane;
     r->next = NULL;
-    r->needs_exec = needs_exec(lane->group, r->calls);
+    r->needs_exec = needs_exec(lane, r->calls);
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
     const struct collrun_call *call = &r->calls[0];
@@ -423,7 +472,7 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     r->submitted_ns = lane->last_ns = now_ns();
     *lane->queue_end = r;
     lane->queue_end = &r->next;
-    if (lane->group->backend->has_start && turn_is_free(lane))
+    if (lane->starts && turn_is_free(lane))
         take_turn(lane, &(struct errand){.may_block = false});
     else
         pass_turn(lane);
@@ -478,10 +527,10 @@ static bool move_messages(struct lane *lane)
  */
 int lane_exec(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls)
 {
-    const struct backend *b = lane->group->backend;
+    const struct backend *b = lane->backend;
     void *request = NULL;
     bool blocks = lane_is_idle(lane) || !lane_is_shared(lane);
-    if (b->has_exec && (!b->has_start || (blocks && !lane->flying)))
+    if (b->has_exec && (!lane->starts || (blocks && !lane->flying)))
         return b->table.exec(lane->handle, calls, ncalls);
     int rc = b->table.start(lane->handle, calls, ncalls, &request);
     if (rc == COLLRUN_ERR_UNSUPPORTED && b->has_exec)

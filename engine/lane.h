@@ -21,7 +21,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct backend;
 struct collrun_group;
+struct stage;
 
 struct collrun_request {
     struct collrun_group *group; /* a reference; kept until the request is freed */
@@ -33,6 +35,7 @@ struct collrun_request {
     uint64_t deadline_ns;         /* when the engine steps in, should the backend not */
     void *handle;                 /* the backend's, while it is started */
     bool needs_exec;              /* start cannot do it */
+    struct stage *stage;          /* its buffers are copies of those on a GPU; may be NULL */
     bool expired;                 /* the engine has aborted the group for it */
     atomic_int status;            /* AGAIN until it is finished */
     struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */
@@ -41,7 +44,10 @@ struct collrun_request {
 
 struct lane {
     struct collrun_group *group;
+    struct backend *backend;
     void *handle;        /* the backend's group */
+    bool shared;         /* it serves collectives and messages */
+    bool starts;         /* requests go through the backend's start and test, else through exec */
     atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
 
     pthread_mutex_t lock;
@@ -55,11 +61,16 @@ struct lane {
     pthread_t worker;
 };
 
-void lane_init(struct lane *lane, struct collrun_group *group, void *handle);
+/* `messages`: it is for nothing else. */
+void lane_init(struct lane *lane, struct collrun_group *group, struct backend *backend,
+               void *handle, bool messages);
 /* Takes the request, which then finishes at some time, whatever happens; or fails and leaves it to
  * the caller. */
 int lane_submit(struct lane *lane, struct collrun_request *request);
 void lane_wait(struct collrun_request *request); /* until it is finished */
+/* Has `stream` of one of the group's GPUs wait for the request, which lives on; where the backend
+ * has no streams, waits until it is finished. */
+int lane_order(struct collrun_request *request, uint32_t device, void *stream);
 void lane_poke(struct lane *lane); /* makes some progress if nobody else does; never blocks */
 /* No call may be inside or come. Finishes what is left (the backend has been aborted), ends the
  * worker. */

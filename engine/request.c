@@ -8,6 +8,7 @@
 #include "check.h"
 #include "coll.h"
 #include "names.h"
+#include "stage.h"
 
 #include "base/loop.h"
 
@@ -34,10 +35,11 @@ static size_t count_arrays(const struct collrun_call *calls, uint32_t ncalls)
     return n;
 }
 
-struct collrun_request *request_new(struct collrun_group *g, const struct collrun_call *calls,
-                                    uint32_t ncalls, uint64_t number)
+struct collrun_request *request_new(struct collrun_group *g, const struct group_side *side,
+                                    const struct collrun_call *calls, uint32_t ncalls,
+                                    uint64_t number)
 {
-    size_t calls_len = ncalls * sizeof *calls, array_len = g->nranks * sizeof(size_t);
+    size_t calls_len = ncalls * sizeof *calls, array_len = side->nplaces * sizeof(size_t);
     struct collrun_request *r =
         calloc(1, sizeof *r + calls_len + count_arrays(calls, ncalls) * array_len);
     if (!r)
@@ -67,6 +69,8 @@ struct collrun_request *request_new(struct collrun_group *g, const struct collru
 
 void request_free(struct collrun_request *r)
 {
+    if (r->stage)
+        stage_out(r->stage, COLLRUN_ERR_ABORTED);
     group_unref(r->group);
     free(r->failure);
     free(r);
@@ -96,6 +100,25 @@ int collrun_wait(struct collrun_request *request)
     if (!request)
         return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
     return request_wait(request);
+}
+
+int collrun_wait_stream(struct collrun_request *request, int device, void *stream)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    struct collrun_group *g = request->group;
+    if (device < 0 || (uint32_t)device >= GROUP_MOST_DEVICES)
+        return error_set(COLLRUN_ERR_INVALID, "group %s: %d is no GPU of this process", g->name,
+                         device);
+    int rc = lane_order(request, (uint32_t)device, stream);
+    if (rc != COLLRUN_OK)
+        return error_wrap(rc, g->name, request->number, g->name);
+    int status = atomic_load_explicit(&request->status, memory_order_acquire);
+    if (status == COLLRUN_OK || status == COLLRUN_AGAIN)
+        return COLLRUN_OK;
+    if (request->failure)
+        error_restore(request->failure);
+    return status;
 }
 
 int collrun_test(struct collrun_request *request)
@@ -132,17 +155,26 @@ int collrun_wait_all(struct collrun_request **requests, int n)
 /* ---- starting ---- */
 
 /* Inside the group. */
-static int launch(struct collrun_group *g, struct collrun_call *calls, uint32_t n,
-                  struct collrun_request **out)
+static int launch(struct collrun_group *g, const struct route *route, struct collrun_call *calls,
+                  uint32_t n, struct collrun_request **out)
 {
+    struct stage *stage = NULL;
     enum group_lane which = group_lane_of(calls->kind);
     uint64_t number = ++g->numbers[which];
     if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
         return group_refuse(g, calls->kind, number);
     for (uint32_t i = 0; i < n; i++)
-        calls[i].timeout_ns = calls[i].timeout_ns ? calls[i].timeout_ns : g->timeout_ns;
-    struct collrun_request *r = request_new(g, calls, n, number);
-    int rc = r ? lane_submit(g->lane[which], r) : COLLRUN_ERR_NO_MEMORY;
+        call_complete(g, &calls[i]);
+    error_clear_cause();
+    int rc = route->staged ? stage_in(g, calls, n, &stage) : COLLRUN_OK;
+    if (rc != COLLRUN_OK)
+        return group_failed(g, calls->kind, number, rc);
+    struct collrun_request *r = request_new(g, route->side, calls, n, number);
+    if (r)
+        r->stage = stage;
+    else if (stage)
+        stage_out(stage, COLLRUN_ERR_NO_MEMORY);
+    rc = r ? lane_submit(route->side->lane[which], r) : COLLRUN_ERR_NO_MEMORY;
     if (rc == COLLRUN_OK) {
         *out = r;
         return rc;
@@ -155,23 +187,20 @@ static int launch(struct collrun_group *g, struct collrun_call *calls, uint32_t 
 
 /* Takes over the callers' structs, checked. */
 static int import_all(struct collrun_group *g, const char *calls, size_t stride, uint32_t n,
-                      struct collrun_call *own)
+                      struct collrun_call *own, struct route *route)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        int rc = call_import(g, (const struct collrun_call *)(const void *)(calls + i * stride),
-                             &own[i]);
-        if (rc == COLLRUN_OK)
-            rc = call_check(g, &own[i]);
-        if (rc != COLLRUN_OK)
-            return rc;
-        if (n > 1 && group_lane_of(own[i].kind) != GROUP_MESSAGES)
-            return error_set(COLLRUN_ERR_INVALID,
-                             "group %s: several calls in one request have to be messages", g->name);
+    int rc = COLLRUN_OK;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++)
+        rc = call_import(g, (const struct collrun_call *)(const void *)(calls + i * stride),
+                         &own[i]);
+    if (rc == COLLRUN_OK)
+        rc = call_check_all(g, own, n, route);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++) {
         if (group_lane_of(own[i].kind) == GROUP_MESSAGES)
-            call_as_bytes(g, &own[i]);
-        call_trim(g, &own[i]);
+            call_as_bytes(route->side, &own[i]);
+        call_trim(route->side, &own[i]);
     }
-    return COLLRUN_OK;
+    return rc;
 }
 
 int collrun_start(struct collrun_group *g, const struct collrun_call *call,
@@ -184,6 +213,7 @@ int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls
                        struct collrun_request **out)
 {
     struct collrun_call few[8], *own = few;
+    struct route route;
     if (!g || !calls || !out)
         return error_set(COLLRUN_ERR_INVALID, "the %s is NULL",
                          !g       ? "group"
@@ -195,9 +225,9 @@ int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls
         return error_set(COLLRUN_ERR_NO_MEMORY, "group %s: out of memory for %d calls", g->name, n);
     /* An array of structs that were compiled with another size is stepped through with that size.
      */
-    int rc = import_all(g, (const char *)calls, calls->size, (uint32_t)n, own);
+    int rc = import_all(g, (const char *)calls, calls->size, (uint32_t)n, own, &route);
     if (rc == COLLRUN_OK && (rc = group_enter(g, kind_name(own->kind))) == COLLRUN_OK) {
-        rc = launch(g, own, (uint32_t)n, out);
+        rc = launch(g, &route, own, (uint32_t)n, out);
         group_leave(g);
     }
     if (own != few)

@@ -7,6 +7,7 @@
 #include "base/desc.h"
 #include "control.h"
 #include "error.h"
+#include "gpu.h"
 #include "names.h"
 #include "reduce.h"
 
@@ -58,8 +59,7 @@ static const char *lent_option(void *ctx, const char *key)
 static int lent_memory_kind(void *ctx, const void *ptr)
 {
     (void)ctx;
-    (void)ptr;
-    return COLLRUN_MEMORY_HOST;
+    return (int)gpu_memory_kind(ptr);
 }
 
 static const char *lent_dtype_name(enum collrun_dtype dtype)

@@ -176,6 +176,7 @@ static void put_group(struct buf *out, const struct desc_group *group)
 {
     buf_put_str(out, group->name);
     buf_put_u32(out, group->backend);
+    buf_put_u32(out, group->cuda_backend);
     put_ranks(out, &group->ranks);
     buf_put_u64(out, group->timeout_ns);
     buf_put_u32(out, group->check);
@@ -188,6 +189,7 @@ static void read_group(struct decoder *in, struct desc_group *group)
 {
     group->name = read_str(&in->r, in->arena);
     group->backend = read_below(in, in->desc->nbackends);
+    group->cuda_backend = read_below(in, in->desc->nbackends + 1);
     read_ranks(in, &group->ranks);
     if (!in->r.bad && (!group->ranks.n || !ranks_differ(in, &group->ranks)))
         in->r.bad = true;
@@ -291,7 +293,7 @@ static void read_parts(struct decoder *in)
     desc->backends = read_array(in, 28, sizeof *desc->backends, &desc->nbackends);
     for (uint32_t i = 0; i < desc->nbackends && !in->r.bad; i++)
         read_backend(in, &desc->backends[i]);
-    desc->groups = read_array(in, 48, sizeof *desc->groups, &desc->ngroups);
+    desc->groups = read_array(in, 52, sizeof *desc->groups, &desc->ngroups);
     for (uint32_t i = 0; i < desc->ngroups && !in->r.bad; i++)
         read_group(in, &desc->groups[i]);
     desc->workloads = read_array(in, 49, sizeof *desc->workloads, &desc->nworkloads);

@@ -40,7 +40,8 @@ struct desc_backend {
 
 struct desc_group {
     const char *name;
-    uint32_t backend;        /* index into desc.backends */
+    uint32_t backend;        /* index into desc.backends; of the one for host memory, if two */
+    uint32_t cuda_backend;   /* of the one for buffers on a GPU, plus 1; 0: one for all */
     struct desc_ranks ranks; /* index = group rank */
     uint64_t timeout_ns;
     uint32_t check; /* enum desc_check */

@@ -88,7 +88,11 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     pthread_mutex_init(&g->fate_lock, NULL);
     atomic_init(&g->refs, 1);
     g->engine = e;
-    g->backend = b;
+    g->nsides = 1;
+    struct group_side *side = &g->sides[0];
+    side->backend = b;
+    side->nplaces = nranks;
+    side->first_place = rank;
     g->name = strdup("test");
     g->members = (struct desc_ranks){.items = members, .n = nranks};
     g->rank = rank;
@@ -96,10 +100,10 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     g->timeout_ns = 1000000000;
     g->index = UINT32_MAX;
     for (int i = 0; i < 2; i++) {
-        lane_init(&g->lanes[i], g, NULL);
-        g->lane[i] = &g->lanes[i];
+        lane_init(&side->lanes[i], g, b, NULL, i == GROUP_MESSAGES);
+        side->lane[i] = &side->lanes[i];
     }
-    g->nlanes = 2;
+    side->nlanes = 2;
     null_backend = (struct null_backend){0};
     return g;
 }
@@ -107,7 +111,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
 void null_group_free(struct collrun_group *g)
 {
     struct engine *e = g->engine;
-    struct backend *b = g->backend;
+    struct backend *b = g->sides[0].backend;
     group_close(g);
     backend_close(b);
     free(b);

@@ -23,8 +23,8 @@ static struct desc_backend backends[] = {
     {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}}};
 static uint32_t all[] = {2, 0, 1}, pair[] = {0, 2};
 static struct desc_group groups[] = {
-    {"world", 1, {all, 3}, 600, DESC_CHECK_ASYNC, 0, {pairs, 2}, {NULL, 7, 3, 5}},
-    {"node/node1", 0, {pair, 2}, 1, DESC_CHECK_OFF, 1, {NULL, 0}, {NULL, 8, 3, 4}}};
+    {"world", 1, 0, {all, 3}, 600, DESC_CHECK_ASYNC, 0, {pairs, 2}, {NULL, 7, 3, 5}},
+    {"node/node1", 0, 2, {pair, 2}, 1, DESC_CHECK_OFF, 1, {NULL, 0}, {NULL, 8, 3, 4}}};
 static uint32_t both[] = {0, 1};
 static struct desc_override overrides[] = {{{pair, 1}, {pairs, 2}}, {{NULL, 0}, {NULL, 0}}};
 static struct desc_workload workloads[] = {
@@ -125,6 +125,8 @@ static uint64_t walk(const struct desc *desc)
     for (uint32_t i = 0; i < desc->ngroups; i++) {
         const struct desc_group *group = &desc->groups[i];
         sum += strlen(desc->backends[group->backend].path);
+        if (group->cuda_backend)
+            sum += strlen(desc->backends[group->cuda_backend - 1].path);
         for (uint32_t k = 0; k < group->ranks.n; k++)
             sum += desc->ranks[group->ranks.items[k]].local_rank;
     }
@@ -211,6 +213,9 @@ static void test_contradictions(void **state)
     changed[1].backend = 2;
     refused(desc);
     changed[1].backend = 0;
+    changed[1].cuda_backend = 3;
+    refused(desc);
+    changed[1].cuda_backend = 0;
     changed[1].check = 3;
     refused(desc);
 

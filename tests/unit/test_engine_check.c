@@ -343,6 +343,59 @@ static void test_arrays_are_copied(void **state)
     null_group_free(g);
 }
 
+static void refused_devices(struct collrun_group *g, const struct collrun_call *calls, int n,
+                            const char *words)
+{
+    struct collrun_request *r = NULL;
+    assert_int_equal(collrun_start_many(g, calls, n, &r), COLLRUN_ERR_INVALID);
+    if (!strstr(collrun_error(), words))
+        fail_msg("\"%s\" is not in \"%s\"", words, collrun_error());
+}
+
+/* Two GPUs in each process: a collective takes two calls, a message may go to the other one here.
+ */
+static void test_devices(void **state)
+{
+    struct collrun_call calls[2];
+    struct collrun_request *r = NULL;
+    (void)state;
+    struct collrun_group *g = null_group_new(RANK, N, 0);
+    struct group_side *side = &g->sides[0];
+    side->ndevices = 2;
+    side->nplaces = 2 * N;
+    side->first_place = 2 * RANK;
+    for (int i = 0; i < 2; i++)
+        calls[i] = (struct collrun_call)CALL(COLLRUN_ALLREDUCE, I32, .send = AT(i), .recv = AT(i),
+                                             .count = 1, .device = i);
+    assert_int_equal(collrun_start_many(g, calls, 2, &r), COLLRUN_OK);
+    assert_int_equal(collrun_wait(r), COLLRUN_OK);
+    assert_int_equal(null_backend.calls, 2);
+    assert_int_equal(collrun_barrier(g), COLLRUN_OK);
+    refused_devices(g, calls, 1, "each process drives 2 GPUs");
+    calls[1].device = 0;
+    refused_devices(g, calls, 2, "two calls for device 0");
+    calls[1].device = 2;
+    refused_devices(g, calls, 2, "device 2 is not one of the 2 GPUs");
+    calls[1].device = 1;
+    calls[1].count = 2;
+    refused_devices(g, calls, 2, "differ in more than their buffers");
+    calls[0] = (struct collrun_call)CALL(COLLRUN_SEND, I32, .send = AT(0), .count = 1, .peer = RANK,
+                                         .peer_device = 0);
+    refused_devices(g, calls, 1, "is this rank itself");
+    calls[0].peer_device = 1;
+    assert_int_equal(collrun_start(g, calls, &r), COLLRUN_OK);
+    assert_int_equal(collrun_wait(r), COLLRUN_OK);
+    /* The second GPU's block of an allgather in place is block 2 * RANK + 1. */
+    for (int i = 0; i < 2; i++)
+        calls[i] = (struct collrun_call)CALL(COLLRUN_ALLGATHER, I32, .send = AT(2 * RANK + i),
+                                             .recv = AT(0), .count = 1, .device = i);
+    assert_int_equal(collrun_start_many(g, calls, 2, &r), COLLRUN_OK);
+    assert_int_equal(collrun_wait(r), COLLRUN_OK);
+    calls[1].send = AT(RANK);
+    refused_devices(g, calls, 2, "overlap");
+    null_group_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_fate),
         cmocka_unit_test(test_timeout_is_filled_in),
         cmocka_unit_test(test_arrays_are_copied),
+        cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests_name("engine checks", tests, NULL, NULL);
 }

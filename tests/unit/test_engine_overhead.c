@@ -53,7 +53,7 @@ static int to_peer(struct collrun_group *g)
 static int through_table(struct collrun_group *g)
 {
     struct collrun_call call = COLLRUN_CALL(COLLRUN_BARRIER);
-    return g->backend->table.exec(g->lanes[0].handle, &call, 1);
+    return g->sides[0].backend->table.exec(g->sides[0].lanes[0].handle, &call, 1);
 }
 
 static void test_overhead(void **state)

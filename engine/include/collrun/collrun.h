@@ -127,6 +127,7 @@ struct collrun_group_options {
     int nranks;
     uint64_t timeout_ns; /* of an operation; 0 = 10 minutes */
     enum collrun_check check;
+    int gpus_per_process; /* on a backend that works on GPUs; 0 = 1 */
 };
 
 /* Collective over the members, and over nobody else: other ranks neither call nor wait. All members
@@ -154,7 +155,8 @@ int collrun_group_destroy(struct collrun_group *group);
 int collrun_rank(const struct collrun_group *group);
 int collrun_size(const struct collrun_group *group);
 const char *collrun_group_name(const struct collrun_group *group);
-const char *collrun_group_backend(const struct collrun_group *group); /* "shm" */
+/* "shm"; of a group with a backend for each sort of memory: "gloo (host), nccl (cuda)". */
+const char *collrun_group_backend(const struct collrun_group *group);
 
 /* The world rank of a rank of the group; -1: it has no such rank. */
 int collrun_world_rank_of(const struct collrun_group *group, int rank);
@@ -295,6 +297,12 @@ int collrun_test(struct collrun_request *request);
 /* Waits until it is finished, returns its result, frees it, whatever the result. */
 int collrun_wait(struct collrun_request *request);
 
+/* Does not wait: what `stream`, of the group's GPU `device`, gets from now on runs after the
+ * operation. The request lives on and has still to be waited for or tested, at any later time,
+ * which then tells how it ended. Where there is no GPU to order (backends for host memory, and
+ * messages on nccl, which the host has to accompany), it waits until the operation is finished. */
+int collrun_wait_stream(struct collrun_request *request, int device, void *stream);
+
 /* Waits for all of them, frees all, sets the entries to NULL, returns the first failure in the
  * order of the array. Entries that are NULL are skipped. */
 int collrun_wait_all(struct collrun_request **requests, int n);
@@ -307,6 +315,46 @@ int collrun_wait_all(struct collrun_request **requests, int n);
 
 int collrun_alloc(struct collrun_group *g, size_t bytes, void **out);
 int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
+
+/* ==== GPUs =======================================================================================
+ *
+ * A rank's GPUs are CUDA devices 0, 1, ... of its process. A group on a backend that works on GPUs
+ * (nccl) drives the first gpus_per_process of them, with one communicator rank for each: GPU d of
+ * rank r is number r*D + d of n*D, and in the collectives "n" and "rank k" mean these. With D = 1,
+ * nothing is different. With more, a collective takes one call per GPU, together:
+ *
+ *     struct collrun_call calls[2] = {COLLRUN_CALL(COLLRUN_ALLREDUCE), ...};
+ *     calls[0].device = 0, calls[1].device = 1; ...
+ *     collrun_start_many(g, calls, 2, &request);
+ *
+ * The root is GPU `peer_device` of rank `root`; a message goes from GPU `device` to GPU
+ * `peer_device` of rank `peer`, which may be another GPU of this rank. collrun_barrier is called as
+ * ever. The blocking forms of the messages are for device 0.
+ *
+ * Buffers on a GPU belong to an operation in stream order: it begins when `call.stream` of that
+ * device has done what it holds at the call, and the blocking forms return when the operation is
+ * done. On a backend for host memory (shm, gloo) buffers on a GPU are copied through pinned memory,
+ * and collrun_start waits for the stream. With `backend: {host: gloo, cuda: nccl}` each operation
+ * goes where its buffers are: all members' in the same sort of memory; without any buffer, to the
+ * host's. A backend for GPUs alone refuses buffers in host memory (UNSUPPORTED).
+ *
+ * Messages on nccl: those of one collrun_start_many, and those that were started and not waited for
+ * yet, progress together; one that is started while others are being waited for may have to wait
+ * for these. */
+
+/* GPUs that each rank drives in this group; 0: none, it works on host memory. */
+int collrun_devices(const struct collrun_group *group);
+/* The CUDA device of one of them; -1: there is no such. */
+int collrun_device(const struct collrun_group *group, int index);
+
+/* What a call comes after on that GPU if it names no stream, and what the blocking forms come
+ * after. At first, and with NULL, the default stream. */
+int collrun_set_stream(struct collrun_group *group, int device, void *stream);
+
+/* Like collrun_alloc, on one of the GPUs; on nccl registered with the communicator. collrun_alloc
+ * itself takes from the first one where the group works on GPUs alone. INVALID: no such GPU. Give
+ * back what is still in use by a stream only when that is done. */
+int collrun_alloc_device(struct collrun_group *g, int device, size_t bytes, void **out);
 
 /* ==== words to the runner ===================================================================== */
 

@@ -116,11 +116,12 @@ struct collrun_call {
     enum collrun_dtype dtype;
     enum collrun_op op;
     int root, peer;
-    int *source;             /* recv_any: the sender, written when done */
-    uint32_t tag;            /* point to point; 0 is what the blocking forms use */
-    int device, peer_device; /* index among the GPUs that this process (the peer) owns */
-    void *stream;            /* cudaStream_t whose work comes first; NULL = the default stream */
-    uint64_t timeout_ns;     /* 0 = the group's */
+    int *source;  /* recv_any: the sender, written when done */
+    uint32_t tag; /* point to point; 0 is what the blocking forms use */
+    int device,
+        peer_device;     /* index among the GPUs that this process (the peer, or the root) owns */
+    void *stream;        /* cudaStream_t whose work comes first; NULL = collrun_set_stream's */
+    uint64_t timeout_ns; /* 0 = the group's */
 };
 #define COLLRUN_CALL(k)                                                                            \
     {                                                                                              \
