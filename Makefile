@@ -81,7 +81,7 @@ include examples/module.mk
 include tests/module.mk
 -include $(patsubst %.o,%.d,$(OBJECTS))
 
-.PHONY: all help clean deps demo install uninstall lint look format layers
+.PHONY: all help clean deps deps-all demo install uninstall lint look format layers
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS)
 
 help:
@@ -92,10 +92,11 @@ help:
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
 	@echo 'make e2e-hosts   many hosts by SSH, Slurm and a command, in network namespaces; installs sshd and Slurm if missing'
 	@echo 'make conform     BACKEND=shm|gloo|/path/to/libcollrun_x.so: the conformance suite'
+	@echo 'make fuzz        SECONDS=60: made-up job files, under the sanitizers (clang with libFuzzer)'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
 	@echo 'make look        clang-format and the layer rules; make lint: clang-tidy as well (minutes)'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
-	@echo 'make deps        install the missing Debian packages'
+	@echo 'make deps        install the missing Debian packages (deps-all: also those of the optional tests, measurements and lint)'
 	@echo 'make clean       remove $(BUILDROOT)/'
 
 # Both commands of the README use every core, unless the caller has said how many.
@@ -110,9 +111,14 @@ PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh
 PACKAGES_TEST := libcmocka-dev procps util-linux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
+PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev
+PACKAGES_DOCS := man-db groff
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
+# deps-all: what every test and measurement needs, so that none is skipped.
+deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_DOCS)
+deps-all: deps
 deps:
 	@missing=; for p in $(PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \

@@ -69,6 +69,10 @@ test: deps
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all
 	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
+# Job files that libFuzzer makes up, under the sanitizers.
+fuzz: PACKAGES += $(PACKAGES_FUZZ)
+fuzz: deps
+	tests/run -t $$(($(or $(SECONDS),60) + 120)) 'tests/fuzz/run.sh $(or $(SECONDS),60)'
 # Ten planted bugs: does the suite catch each?
 sabotage: all
 	tests/run -t 900 tests/conform/saboteur.sh

@@ -30,7 +30,7 @@ trap 'rm -rf "$work"' EXIT
 
 flags="-std=c11 -O2 -D_GNU_SOURCE -pthread -I$root/engine/include -I$root/engine -I$root/tests/unit"
 cc $flags -O3 -o "$work/bench-collrun" "$here/shm_bench_collrun.c" "$here/shm_bench_loop.c" \
-    "$root"/tests/unit/backend_rig.c "$root"/tests/unit/rig_*.c "$root"/engine/reduce*.c -ldl -lm
+    "$root"/tests/unit/backend_rig.c "$root"/tests/unit/rig_*.c "$root"/engine/reduce*.c "$root"/engine/base/names.c -ldl -lm
 
 cores=$(nproc)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
