@@ -67,11 +67,14 @@ void maker_check_backends(struct maker *m)
 
 /* What a group asks of its backend. */
 struct wish {
+    enum backend_slot slot;
     bool one_host, devices;
 };
 
 static const char *unfit(const struct described *b, const struct wish *wish)
 {
+    if (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE && wish->slot == BACKEND_HOST)
+        return "works on GPU memory; this one is for buffers in host memory";
     if (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE && !wish->devices)
         return "needs a GPU for every member, and the group has gpus_per_process 0";
     if (b->flags & COLLRUN_BACKEND_ONE_HOST && !wish->one_host)
@@ -123,13 +126,23 @@ static int choose(struct maker *m, const struct wish *wish, struct found *out, s
 
 /* ---- groups ---- */
 
-static void say(struct maker *m, const struct job_group *group, struct diag *d)
+static const struct job_str *written_in(const struct job_group *group, enum backend_slot slot)
 {
-    bool written = group->backend.loc.line != 0;
-    d->loc = written ? group->backend.loc : group->name_loc;
+    return slot == BACKEND_ALL    ? &group->backend
+           : slot == BACKEND_HOST ? &group->backend_host
+                                  : &group->backend_cuda;
+}
+
+static void say(struct maker *m, const struct job_group *group, enum backend_slot slot,
+                struct diag *d)
+{
+    static const char *const keys[] = {".backend", ".backend.host", ".backend.cuda"};
+    const struct job_str *name = written_in(group, slot);
+    bool written = name->loc.line != 0;
+    d->loc = written ? name->loc : group->name_loc;
     if (!d->loc.line)
         d->loc = m->job->processes.count.loc;
-    diag_wrap(d, "groups.%s%s", group->name, written ? ".backend" : "");
+    diag_wrap(d, "groups.%s%s", group->name, written ? keys[slot] : "");
     maker_note(m, d);
 }
 
@@ -151,10 +164,13 @@ static uint32_t add(struct maker *m, const struct found *found, struct diag_loc 
     return desc->nbackends++;
 }
 
-int64_t maker_backend(struct maker *m, const struct job_group *group, bool one_host)
+int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
+                      bool one_host)
 {
-    const struct wish wish = {.one_host = one_host, .devices = group->gpus_per_process.v > 0};
-    const char *written = group->backend.v;
+    const struct wish wish = {
+        .slot = slot, .one_host = one_host, .devices = group->gpus_per_process.v > 0};
+    const struct job_str *name = written_in(group, slot);
+    const char *written = name->v;
     struct found found;
     struct diag d;
     int code;
@@ -176,7 +192,7 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, bool one_h
             diag_hint(&d, "leave it to auto, or make one group per host with split: host");
     }
     if (code == 0)
-        return add(m, &found, group->backend.loc);
-    say(m, group, &d);
+        return add(m, &found, name->loc);
+    say(m, group, slot, &d);
     return -1;
 }

@@ -18,17 +18,23 @@ static bool add_group(struct maker *m, const struct job_group *group, const char
                       const struct desc_ranks *ranks)
 {
     struct desc *desc = m->desc;
-    int64_t backend = ranks->n ? maker_backend(m, group, on_one_host(desc, ranks)) : -1;
+    bool one_host = on_one_host(desc, ranks), by_memory = !group->backend.v;
+    int64_t backend = -1, cuda = -1;
+    if (ranks->n)
+        backend = maker_backend(m, group, by_memory ? BACKEND_HOST : BACKEND_ALL, one_host);
+    if (ranks->n && by_memory)
+        cuda = maker_backend(m, group, BACKEND_CUDA, one_host);
     struct desc_group *out = &desc->groups[desc->ngroups++];
     *out = (struct desc_group){.name = name,
                                .backend = backend >= 0 ? (uint32_t)backend : 0,
+                               .cuda_backend = cuda >= 0 ? (uint32_t)cuda + 1 : 0,
                                .ranks = *ranks,
                                .timeout_ns = (uint64_t)group->timeout.v,
                                .check = (uint32_t)group->check.v,
                                .gpus_per_process = (uint32_t)group->gpus_per_process.v,
                                .loc = group->name_loc};
     maker_pairs(m, &group->options, &out->options);
-    return backend >= 0;
+    return backend >= 0 && (cuda >= 0 || !by_memory);
 }
 
 /* One group per host that has members, members in their order. */
@@ -71,15 +77,15 @@ void maker_groups(struct maker *m)
         return;
     }
     desc->groups = arena_calloc(m->arena, most, sizeof *desc->groups);
-    desc->backends = arena_calloc(m->arena, most, sizeof *desc->backends);
+    desc->backends = arena_calloc(m->arena, 2 * most, sizeof *desc->backends);
     if (!desc->groups || !desc->backends || !desc->nranks)
         return;
     for (uint32_t i = 0; i < job->ngroups; i++) {
         const struct job_group *group = &job->groups[i];
         struct desc_ranks ranks;
         maker_ranks(m, &group->ranks, &ranks);
-        if (!group->backend.v) /* by memory: refused already */
-            continue;
+        if (!group->backend.v && (!group->backend_host.v || !group->backend_cuda.v))
+            continue; /* half a pair: refused already */
         if (group->split.v == JOB_SPLIT_HOST)
             split_group(m, group, &ranks);
         else

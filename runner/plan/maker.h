@@ -28,8 +28,11 @@ void maker_ranks(struct maker *m, const struct job_ranks *ranks, struct desc_ran
 void maker_pairs(struct maker *m, const struct job_pairs *from, struct desc_kvs *to);
 
 void maker_check_backends(struct maker *m);
+/* Which buffers of its group a backend is for. */
+enum backend_slot { BACKEND_ALL, BACKEND_HOST, BACKEND_CUDA };
 /* The index of the group's backend in the description; negative = none, and that has been said. */
-int64_t maker_backend(struct maker *m, const struct job_group *group, bool one_host);
+int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
+                      bool one_host);
 
 void maker_place(struct maker *m);
 void maker_groups(struct maker *m);

@@ -155,27 +155,33 @@ static void add_candidates(struct finder *f)
     }
 }
 
-static bool is_auto(const struct job_group *group)
+static bool is_auto(const struct job_str *backend)
 {
-    return group->backend.v && !strcasecmp(group->backend.v, "auto");
+    return backend->v && !strcasecmp(backend->v, "auto");
 }
 
 static bool any_auto(const struct job *job)
 {
     for (uint32_t i = 0; i < job->ngroups; i++)
-        if (is_auto(&job->groups[i]))
+        if (is_auto(&job->groups[i].backend) || is_auto(&job->groups[i].backend_host) ||
+            is_auto(&job->groups[i].backend_cuda))
             return true;
     return false;
+}
+
+static void add_one(struct finder *f, const struct job_str *backend)
+{
+    if (backend->v && !is_auto(backend))
+        add(f, DESCRIBE_BACKEND,
+            lookup_backend(f->job, f->in->backends, backend->v, f->arena, NULL, NULL), backend->v);
 }
 
 static void add_named(struct finder *f)
 {
     for (uint32_t i = 0; i < f->job->ngroups; i++) {
-        const struct job_group *group = &f->job->groups[i];
-        if (group->backend.v && !is_auto(group))
-            add(f, DESCRIBE_BACKEND,
-                lookup_backend(f->job, f->in->backends, group->backend.v, f->arena, NULL, NULL),
-                group->backend.v);
+        add_one(f, &f->job->groups[i].backend);
+        add_one(f, &f->job->groups[i].backend_host);
+        add_one(f, &f->job->groups[i].backend_cuda);
     }
 }
 
@@ -193,7 +199,7 @@ static int finder_init(struct finder *f, const struct job *job, const struct pla
                        struct arena *arena, struct diag *d)
 {
     size_t most =
-        in->backends->n + (job ? (size_t)job->nbackends + job->ngroups + job->nworkloads : 0);
+        in->backends->n + (job ? (size_t)job->nbackends + 2 * job->ngroups + job->nworkloads : 0);
     *f = (struct finder){.job = job, .in = in, .arena = arena};
     f->found = arena_calloc(arena, 2 * most, sizeof *f->found);
     f->missing = arena_calloc(arena, most, sizeof *f->missing);

@@ -216,6 +216,14 @@ static int expand_hosts(struct job_hosts *hosts, struct arena *arena, struct dia
     return code;
 }
 
+/* A group brings all the GPUs of its members, unless it says otherwise. */
+static void settle_group(struct job_group *group, const struct job_processes *processes)
+{
+    merge_num(&group->gpus_per_process, &processes->gpus_per_process);
+    if (group->backend_host.v || group->backend_cuda.v)
+        group->backend.v = NULL;
+}
+
 /* ---- reading ---- */
 
 static int fail(struct diag_list *diags, const struct diag *d)
@@ -273,6 +281,8 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
     name_job(job, arena);
     for (uint32_t i = 0; i < job->nworkloads; i++)
         name_workload(job, i, arena);
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        settle_group(&job->groups[i], &job->processes);
     if (expand_hosts(&job->hosts, arena, diags) < 0 || arena_failed(arena))
         return out_of_memory(diags);
     job->complete = true;

@@ -278,10 +278,10 @@ static const struct schema_type backend_name = {
 static const struct schema_key memory_keys[] = {
     {KEY("host", backend_name, BY_MEMORY(backend_host), NULL,
          "The backend for buffers in host memory"),
-     .required = true, .when = LATER},
+     .required = true},
     {KEY("cuda", backend_name, BY_MEMORY(backend_cuda), NULL,
          "The backend for buffers in GPU memory"),
-     .required = true, .when = LATER},
+     .required = true},
     {0},
 };
 static const struct schema_type backend_by_memory = {
@@ -306,9 +306,8 @@ static const struct schema_key group_keys[] = {
     {KEY("backend", group_backend, AT(job_group, backend), "auto",
          "What carries its operations; auto chooses by GPUs and hosts; {host: ..., cuda: ...} by "
          "where a buffer lives")},
-    {KEY("gpus_per_process", gpu_count, AT(job_group, gpus_per_process), "0",
-         "How many GPUs each member brings"),
-     .when = ONLY_DEFAULT},
+    {KEY("gpus_per_process", gpu_count, AT(job_group, gpus_per_process), NULL,
+         "How many of its GPUs each member brings; by default what processes says")},
     {KEY("timeout", time_out, AT(job_group, timeout), "10m", "How long one operation may take")},
     {KEY("split", split, AT(job_group, split), NULL, "host: one group per host, named NAME/HOST")},
     {KEY("check", check, AT(job_group, check), "async",

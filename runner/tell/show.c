@@ -169,7 +169,10 @@ static int show_groups_table(const struct desc *desc, struct arena *arena, FILE 
         const char **row = cells + ((size_t)i + 1) * COLUMNS;
         char duration[32];
         row[0] = group->name;
-        row[1] = desc->backends[group->backend].name;
+        row[1] = group->cuda_backend
+                     ? arena_printf(arena, "%s, %s", desc->backends[group->backend].name,
+                                    desc->backends[group->cuda_backend - 1].name)
+                     : desc->backends[group->backend].name;
         row[2] = arena_printf(arena, "%u", group->ranks.n);
         row[3] = arena_strdup(arena, format_duration(group->timeout_ns, duration));
         row[4] = show_ranks(&group->ranks, arena);
@@ -232,8 +235,10 @@ static json_t *json_rank(const struct desc *desc, uint32_t rank, const struct me
 static json_t *json_group(const struct desc *desc, const struct desc_group *group)
 {
     const struct desc_backend *backend = &desc->backends[group->backend];
-    return json_pack("{ss ss ss sb sf so so}", "name", group->name, "backend", backend->name,
-                     "backend_path", backend->path, "auto", !backend->loc.line, "timeout_s",
+    const char *cuda = group->cuda_backend ? desc->backends[group->cuda_backend - 1].name : NULL;
+    return json_pack("{ss ss ss sb ss* si sf so so}", "name", group->name, "backend", backend->name,
+                     "backend_path", backend->path, "auto", !backend->loc.line, "backend_cuda",
+                     cuda, "gpus_per_process", (int)group->gpus_per_process, "timeout_s",
                      (double)group->timeout_ns / 1e9, "ranks", json_ranks(&group->ranks), "options",
                      json_pairs(&group->options));
 }
