@@ -6,7 +6,7 @@
  * deaths. The test builds the backend first, in a folder of its own; without Open MPI's compiler it
  * is skipped. Its sources are looked for in the current folder, the top of the tree.
  */
-#include "coll_cases.h"
+#include "coll_sweeps.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -20,13 +20,6 @@
 
 #include <cmocka.h>
 
-static const enum collrun_kind kinds[] = {
-    COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
-    COLLRUN_ALLGATHER,       COLLRUN_GATHER,     COLLRUN_SCATTER, COLLRUN_REDUCE_SCATTER,
-    COLLRUN_ALLTOALL,        COLLRUN_ALLGATHERV, COLLRUN_GATHERV, COLLRUN_SCATTERV,
-    COLLRUN_REDUCE_SCATTERV, COLLRUN_ALLTOALLV,
-};
-#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
 #define MS 1000000u
 
 /* Where this test is sanitized, so is the backend, and what is freed is kept for a while. Open MPI
@@ -51,38 +44,12 @@ static struct rig_options options_for(uint32_t nranks)
     return (struct rig_options){.path = backend_path, .nranks = nranks, .limit_s = 120};
 }
 
-/* Whether the backend's own table lets it in; the engine does the rest without it. */
-static bool is_native(const struct rig_rank *r, const struct coll_case *c)
-{
-    for (const struct collrun_capability *row = r->backend->native; row->memory; row++)
-        if (row->kind == (uint32_t)c->kind &&
-            (!coll_reduces(c->kind) || (row->dtypes >> c->dtype & row->ops >> c->op & 1)))
-            return true;
-    return false;
-}
-
 /* ---- data ---- */
 
-/* Every kind, size and variant; types, operators and roots take turns. */
 static int all_kinds(struct rig_rank *r)
 {
-    static const size_t sizes[] = {0, 1, 7, 1000, 4099, 100003};
-    uint32_t turn = 0;
-    for (size_t k = 0; k < NKINDS; k++) {
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            for (int variant = 0; variant < 4; variant++, turn++) {
-                struct coll_case c = {.kind = kinds[k], .count = sizes[s], .salt = turn};
-                c.dtype = (enum collrun_dtype)(turn % COLLRUN_DTYPE_COUNT);
-                c.op = (enum collrun_op)(turn / 3 % COLLRUN_OP_COUNT);
-                c.root = turn % r->nranks;
-                c.in_place = (variant & 1) && coll_has_in_place(c.kind);
-                c.shift = variant & 2 ? 1 : 0;
-                if (is_native(r, &c) && coll_case_run(r, r->group, &c) != 0)
-                    return 1;
-            }
-        }
-    }
-    return 0;
+    static const size_t counts[] = {0, 1, 7, 1000, 4099, 100003};
+    return coll_every_variant(r, counts, 6, false);
 }
 
 static void every_kind_on_one_host(void **state)

@@ -4,7 +4,7 @@
  * sides of every border between algorithms, one to six ranks, on one simulated host and on several;
  * then many groups, disagreement, time-outs, aborts and deaths. Point to point is test_gloo_p2p.c.
  */
-#include "coll_cases.h"
+#include "coll_sweeps.h"
 #include "reduce.h"
 
 #include <dirent.h>
@@ -18,13 +18,6 @@
 
 #include <cmocka.h>
 
-static const enum collrun_kind kinds[] = {
-    COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
-    COLLRUN_ALLGATHER,       COLLRUN_GATHER,     COLLRUN_SCATTER, COLLRUN_REDUCE_SCATTER,
-    COLLRUN_ALLTOALL,        COLLRUN_ALLGATHERV, COLLRUN_GATHERV, COLLRUN_SCATTERV,
-    COLLRUN_REDUCE_SCATTERV, COLLRUN_ALLTOALLV,
-};
-#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
 #define MS 1000000u
 
 static struct rig_options options_for(uint32_t nranks)
@@ -34,30 +27,10 @@ static struct rig_options options_for(uint32_t nranks)
 
 /* ---- data ---- */
 
-/* Every kind, size and variant; types, operators and roots take turns. */
 static int all_kinds(struct rig_rank *r)
 {
-    static const size_t sizes[] = {0, 1, 7, 1000, 2100};
-    uint32_t turn = 0;
-    for (size_t k = 0; k < NKINDS; k++) {
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            for (int variant = 0; variant < 4; variant++, turn++) {
-                struct coll_case c = {.kind = kinds[k], .count = sizes[s], .salt = turn};
-                c.dtype = (enum collrun_dtype)(turn % COLLRUN_DTYPE_COUNT);
-                c.op = (enum collrun_op)(turn / 3 % COLLRUN_OP_COUNT);
-                c.root = turn % r->nranks;
-                c.in_place = variant & 1;
-                c.shift = variant & 2 ? 1 : 0;
-                if (c.in_place && !coll_has_in_place(c.kind))
-                    continue;
-                if (coll_reduces(c.kind) && !op_valid_for(c.op, c.dtype))
-                    c.op = COLLRUN_AVG;
-                if (coll_case_run(r, r->group, &c) != 0)
-                    return 1;
-            }
-        }
-    }
-    return 0;
+    static const size_t counts[] = {0, 1, 7, 1000, 2100};
+    return coll_every_variant(r, counts, 5, false);
 }
 
 static void every_kind_in_processes(void **state)
@@ -88,18 +61,7 @@ static void every_kind_as_if_alone(void **state)
 
 static int every_type(struct rig_rank *r)
 {
-    static const enum collrun_kind reductions[] = {COLLRUN_ALLREDUCE, COLLRUN_REDUCE,
-                                                   COLLRUN_REDUCE_SCATTER, COLLRUN_REDUCE_SCATTERV};
-    for (enum collrun_dtype t = 0; t < COLLRUN_DTYPE_COUNT; t++)
-        for (enum collrun_op op = 0; op < COLLRUN_OP_COUNT; op++)
-            for (size_t k = 0; k < 4 && op_valid_for(op, t); k++) {
-                const struct coll_case few = {reductions[k], t, op, 5, 0, false, COLL_PLAIN, 0, op};
-                const struct coll_case many = {reductions[k], t,          op, 30001, r->nranks - 1,
-                                               false,         COLL_PLAIN, 0,  op};
-                if (coll_case_run(r, r->group, &few) != 0 || coll_case_run(r, r->group, &many) != 0)
-                    return 1;
-            }
-    return 0;
+    return coll_every_type(r, 30001);
 }
 
 static void every_type_and_operator(void **state)
@@ -116,9 +78,9 @@ static int large(struct rig_rank *r)
 {
     static const size_t counts[] = {2048, 2049, 65537, 262145, 1310720};
     uint32_t turn = r->options->host_of ? 1 : 0;
-    for (size_t k = 0; k < NKINDS; k++)
+    for (size_t k = 0; k < COLL_NKINDS; k++)
         for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++, turn++) {
-            struct coll_case c = {.kind = kinds[k], .count = counts[s], .salt = turn};
+            struct coll_case c = {.kind = coll_kinds[k], .count = counts[s], .salt = turn};
             c.dtype = turn % 5 == 4 ? COLLRUN_BFLOAT16 : COLLRUN_FLOAT32;
             c.root = turn % r->nranks;
             c.in_place = turn % 2 && coll_has_in_place(c.kind);
@@ -155,24 +117,9 @@ static void several_hosts(void **state)
     assert_int_equal(rig_run(&options, large), 0);
 }
 
-/* Random collectives in the same order everywhere, while ranks fall behind at random. */
 static int out_of_step(struct rig_rank *r)
 {
-    uint64_t common = 42;
-    uint64_t own = 1000 + r->rank;
-    for (uint32_t turn = 0; turn < 300; turn++) {
-        common = common * 6364136223846793005u + 1442695040888963407u;
-        own = own * 6364136223846793005u + 1442695040888963407u;
-        struct coll_case c = {.kind = kinds[(common >> 33) % NKINDS], .salt = turn};
-        c.count = (common >> 40) % (turn % 10 == 0 ? 60000 : 600);
-        c.dtype = COLLRUN_INT32;
-        c.root = turn % r->nranks;
-        if ((own >> 40) % 16 == 0)
-            usleep((useconds_t)((own >> 50) % 300));
-        if (coll_case_run(r, r->group, &c) != 0)
-            return 1;
-    }
-    return 0;
+    return coll_out_of_step(r, 300, false);
 }
 
 static void ranks_out_of_step(void **state)
@@ -186,17 +133,7 @@ static void ranks_out_of_step(void **state)
 
 static int crowd(struct rig_rank *r)
 {
-    for (uint32_t turn = 0; turn < 3; turn++)
-        for (size_t k = 0; k < NKINDS; k++) {
-            const struct coll_case c = {.kind = kinds[k],
-                                        .dtype = COLLRUN_INT32,
-                                        .count = turn == 2 ? 700 : turn,
-                                        .root = turn,
-                                        .salt = turn};
-            if (coll_case_run(r, r->group, &c) != 0)
-                return 1;
-        }
-    return 0;
+    return coll_all_small(r, 3, 700);
 }
 
 static void many_ranks_on_few_cores(void **state)
@@ -289,15 +226,8 @@ static int twenty_groups(struct rig_rank *r)
         snprintf(name, sizeof(name), "g%d", i);
         RIG_CHECK(r, rig_group_open(r, name, order[i % 2], 3, &groups[i]) == COLLRUN_OK);
     }
-    for (uint32_t turn = 0; turn < 100; turn++) {
-        const struct coll_case c = {.kind = kinds[turn % NKINDS],
-                                    .dtype = COLLRUN_FLOAT64,
-                                    .count = 100 * turn,
-                                    .root = turn % 3,
-                                    .salt = turn};
-        if (coll_case_run(r, groups[turn % 20], &c) != 0)
-            return 1;
-    }
+    if (coll_across_groups(r, groups, 20, 3, 100) != 0)
+        return 1;
     /* main, the rig's service thread, Gloo's loop, the clock */
     const uint32_t threads = entries_of("/proc/self/task") - 2;
     for (int i = 0; i < 20; i++)
@@ -319,7 +249,8 @@ static int reopen(struct rig_rank *r)
     uint32_t threads = 0;
     const uint32_t all[3] = {0, 1, 2};
     for (uint32_t i = 0; i < 200; i++) {
-        const struct coll_case c = {.kind = kinds[i % NKINDS], .count = i * 20, .salt = i};
+        const struct coll_case c = {
+            .kind = coll_kinds[i % COLL_NKINDS], .count = i * 20, .salt = i};
         struct rig_group *g = NULL;
         RIG_CHECK(r, rig_group_open(r, "again", all, 3, &g) == COLLRUN_OK);
         if (coll_case_run(r, g, &c) != 0)

@@ -4,7 +4,7 @@
  * place, in the shared heap and out of alignment, for one to eight ranks, in processes and in
  * threads; then crowds, disagreement, time-outs and aborts. Point to point is test_shm_p2p.c.
  */
-#include "coll_cases.h"
+#include "coll_sweeps.h"
 #include "reduce.h"
 
 #include <setjmp.h>
@@ -16,14 +16,6 @@
 
 #include <cmocka.h>
 
-static const enum collrun_kind kinds[] = {
-    COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
-    COLLRUN_ALLGATHER,       COLLRUN_GATHER,     COLLRUN_SCATTER, COLLRUN_REDUCE_SCATTER,
-    COLLRUN_ALLTOALL,        COLLRUN_ALLGATHERV, COLLRUN_GATHERV, COLLRUN_SCATTERV,
-    COLLRUN_REDUCE_SCATTERV, COLLRUN_ALLTOALLV,
-};
-#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
-
 static struct rig_options options_for(uint32_t nranks)
 {
     return (struct rig_options){.path = rig_backend_path("shm"), .nranks = nranks};
@@ -31,31 +23,10 @@ static struct rig_options options_for(uint32_t nranks)
 
 /* ---- data ---- */
 
-/* Every kind, size and variant; types, operators and roots take turns. */
 static int all_kinds(struct rig_rank *r)
 {
-    static const size_t sizes[] = {0, 1, 7, 10, 11, 1000, 4099};
-    uint32_t turn = 0;
-    for (size_t k = 0; k < NKINDS; k++) {
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            for (int variant = 0; variant < 6; variant++, turn++) {
-                struct coll_case c = {.kind = kinds[k], .count = sizes[s], .salt = turn};
-                c.dtype = (enum collrun_dtype)(turn % COLLRUN_DTYPE_COUNT);
-                c.op = (enum collrun_op)(turn / 3 % COLLRUN_OP_COUNT);
-                c.root = turn % r->nranks;
-                c.in_place = variant & 1;
-                c.memory = variant & 2 ? COLL_HEAP : COLL_PLAIN;
-                c.shift = variant & 4 ? 1 : 0;
-                if (c.in_place && !coll_has_in_place(c.kind))
-                    continue;
-                if (coll_reduces(c.kind) && !op_valid_for(c.op, c.dtype))
-                    c.op = COLLRUN_AVG;
-                if (coll_case_run(r, r->group, &c) != 0)
-                    return 1;
-            }
-        }
-    }
-    return 0;
+    static const size_t counts[] = {0, 1, 7, 10, 11, 1000, 4099};
+    return coll_every_variant(r, counts, 7, true);
 }
 
 static void every_kind_in_processes(void **state)
@@ -88,18 +59,7 @@ static void every_kind_as_if_alone(void **state)
 
 static int every_type(struct rig_rank *r)
 {
-    static const enum collrun_kind reductions[] = {COLLRUN_ALLREDUCE, COLLRUN_REDUCE,
-                                                   COLLRUN_REDUCE_SCATTER, COLLRUN_REDUCE_SCATTERV};
-    for (enum collrun_dtype t = 0; t < COLLRUN_DTYPE_COUNT; t++)
-        for (enum collrun_op op = 0; op < COLLRUN_OP_COUNT; op++)
-            for (size_t k = 0; k < 4 && op_valid_for(op, t); k++) {
-                const struct coll_case few = {reductions[k], t, op, 5, 0, false, COLL_PLAIN, 0, op};
-                const struct coll_case many = {reductions[k], t,          op, 9001, r->nranks - 1,
-                                               false,         COLL_PLAIN, 0,  op};
-                if (coll_case_run(r, r->group, &few) != 0 || coll_case_run(r, r->group, &many) != 0)
-                    return 1;
-            }
-    return 0;
+    return coll_every_type(r, 9001);
 }
 
 static void every_type_and_operator(void **state)
@@ -116,10 +76,10 @@ static int large(struct rig_rank *r)
 {
     static const size_t counts[] = {32767, 32768, 65537, 1310720};
     uint32_t turn = 0;
-    for (size_t k = 0; k < NKINDS; k++)
+    for (size_t k = 0; k < COLL_NKINDS; k++)
         for (size_t s = 0; s < 4; s++)
             for (int variant = 0; variant < 3; variant++, turn++) {
-                struct coll_case c = {.kind = kinds[k], .count = counts[s], .salt = turn};
+                struct coll_case c = {.kind = coll_kinds[k], .count = counts[s], .salt = turn};
                 c.dtype = COLLRUN_FLOAT32;
                 c.root = turn % r->nranks;
                 c.in_place = variant == 1 && coll_has_in_place(c.kind);
@@ -145,26 +105,10 @@ static void large_messages(void **state)
     }
 }
 
-/* Random collectives in the same order everywhere, while ranks fall behind at random: reuse of
- * memory that somebody still reads would show. */
+/* Reuse of memory that somebody still reads would show. */
 static int out_of_step(struct rig_rank *r)
 {
-    uint64_t common = 42;
-    uint64_t own = 1000 + r->rank;
-    for (uint32_t turn = 0; turn < 600; turn++) {
-        common = common * 6364136223846793005u + 1442695040888963407u;
-        own = own * 6364136223846793005u + 1442695040888963407u;
-        struct coll_case c = {.kind = kinds[(common >> 33) % NKINDS], .salt = turn};
-        c.count = (common >> 40) % (turn % 10 == 0 ? 60000 : 600);
-        c.dtype = COLLRUN_INT32;
-        c.root = turn % r->nranks;
-        c.memory = (common >> 50) % 4 == 0 ? COLL_HEAP : COLL_PLAIN;
-        if ((own >> 40) % 16 == 0)
-            usleep((useconds_t)((own >> 50) % 300));
-        if (coll_case_run(r, r->group, &c) != 0)
-            return 1;
-    }
-    return 0;
+    return coll_out_of_step(r, 600, true);
 }
 
 static void ranks_out_of_step(void **state)
@@ -181,17 +125,7 @@ static void ranks_out_of_step(void **state)
 
 static int crowd(struct rig_rank *r)
 {
-    for (uint32_t turn = 0; turn < 20; turn++)
-        for (size_t k = 0; k < NKINDS; k++) {
-            const struct coll_case c = {.kind = kinds[k],
-                                        .dtype = COLLRUN_INT32,
-                                        .count = turn % 4 == 3 ? 700 : turn,
-                                        .root = turn,
-                                        .salt = turn};
-            if (coll_case_run(r, r->group, &c) != 0)
-                return 1;
-        }
-    return 0;
+    return coll_all_small(r, 20, 700);
 }
 
 static void many_ranks_on_few_cores(void **state)
@@ -207,18 +141,11 @@ static void many_ranks_on_few_cores(void **state)
 static int two_groups(struct rig_rank *r)
 {
     const uint32_t turned[3] = {2, 0, 1};
-    struct rig_group *other = NULL;
-    RIG_CHECK(r, rig_group_open(r, "turned", turned, 3, &other) == COLLRUN_OK);
-    for (uint32_t turn = 0; turn < 30; turn++) {
-        const struct coll_case c = {.kind = kinds[turn % NKINDS],
-                                    .dtype = COLLRUN_FLOAT64,
-                                    .count = 100 * turn,
-                                    .root = turn % 3,
-                                    .salt = turn};
-        if (coll_case_run(r, turn % 2 ? other : r->group, &c) != 0)
-            return 1;
-    }
-    rig_group_close(other);
+    struct rig_group *groups[2] = {r->group};
+    RIG_CHECK(r, rig_group_open(r, "turned", turned, 3, &groups[1]) == COLLRUN_OK);
+    if (coll_across_groups(r, groups, 2, 3, 30) != 0)
+        return 1;
+    rig_group_close(groups[1]);
     return 0;
 }
 
