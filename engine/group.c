@@ -193,12 +193,13 @@ static bool needs_two_handles(const struct collrun_group *g, const struct group_
 }
 
 static int open_handles(struct collrun_group *g, struct group_side *side,
-                        const struct collrun_group_desc *desc)
+                        struct collrun_group_desc *desc)
 {
     static const char *const prefixes[2][2] = {{"", "messages/"}, {"cuda/", "cuda/messages/"}};
     uint32_t want = needs_two_handles(g, side) ? 2 : 1;
     while (side->nlanes < want) {
         void *handle = NULL;
+        desc->sibling = side->nlanes ? side->lanes[0].handle : NULL;
         rendezvous_prefix(&g->rendezvous, prefixes[side - g->sides][side->nlanes]);
         error_clear_cause();
         int rc = side->backend->table.group_open(side->backend->state, desc, &handle);
@@ -217,11 +218,10 @@ static void close_handles(struct collrun_group *g)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct group_side *side = &g->sides[i];
-        for (uint32_t k = 0; k < side->nlanes; k++) {
-            lane_fini(&side->lanes[k]);
-            side->backend->table.group_close(side->lanes[k].handle);
+        for (; side->nlanes; side->nlanes--) {
+            lane_fini(&side->lanes[side->nlanes - 1]);
+            side->backend->table.group_close(side->lanes[side->nlanes - 1].handle);
         }
-        side->nlanes = 0;
     }
 }
 

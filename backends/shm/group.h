@@ -43,7 +43,8 @@ struct shm_group {
     const void **srcs;
 
     struct p2p p2p;
-    struct heap heap;
+    struct heap *heap; /* own_heap, or that of the group's other handle */
+    struct heap own_heap;
 };
 
 #endif

@@ -15,9 +15,9 @@
 
 #define HEAP_PAGE 4096u
 
-int heap_init(struct heap *h, uint32_t nranks)
+int heap_init(struct heap *h, const struct segment *seg, uint32_t nranks)
 {
-    *h = (struct heap){.windows = calloc(nranks, sizeof(*h->windows))};
+    *h = (struct heap){.seg = seg, .windows = calloc(nranks, sizeof(*h->windows))};
     return h->windows ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 
@@ -29,11 +29,16 @@ void heap_fini(struct heap *h, uint32_t nranks)
     free(h->spans);
 }
 
-static char *window(struct shm_group *g, uint32_t rank)
+static char *window(struct heap *h, uint32_t rank)
 {
-    if (!g->heap.windows[rank])
-        g->heap.windows[rank] = segment_map_heap(&g->seg, rank);
-    return g->heap.windows[rank];
+    char *first = atomic_load_explicit(&h->windows[rank], memory_order_acquire);
+    if (first)
+        return first;
+    char *mine = segment_map_heap(h->seg, rank);
+    if (!mine || atomic_compare_exchange_strong(&h->windows[rank], &first, mine))
+        return mine;
+    segment_unmap_heap(mine);
+    return first;
 }
 
 static bool spans_reserve(struct heap *h)
@@ -68,14 +73,14 @@ static bool find_gap(const struct heap *h, size_t len, size_t *offset, size_t *i
 int heap_alloc(struct shm_group *g, size_t len, void **ptr)
 {
     const struct collrun_services *s = g->services;
-    struct heap *h = &g->heap;
+    struct heap *h = g->heap;
     size_t offset;
     size_t index;
     if (len > HEAP_BYTES - 2 * HEAP_PAGE)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "%zu bytes: the shared heap has %llu GiB",
                        len, HEAP_BYTES >> 30);
     const size_t pages = (len + HEAP_PAGE - 1) / HEAP_PAGE * HEAP_PAGE + HEAP_PAGE;
-    char *base = window(g, g->rank);
+    char *base = window(h, g->rank);
     if (!base)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "map the shared heap: %s", strerror(errno));
     if (!spans_reserve(h) || !find_gap(h, pages, &offset, &index))
@@ -91,7 +96,7 @@ int heap_alloc(struct shm_group *g, size_t len, void **ptr)
 int heap_free(struct shm_group *g, void *ptr)
 {
     const struct collrun_services *s = g->services;
-    struct heap *h = &g->heap;
+    struct heap *h = g->heap;
     const char *base = h->windows[g->rank];
     for (size_t i = 0; base && i < h->nspans; i++) {
         if (base + h->spans[i].offset != ptr)
@@ -106,7 +111,7 @@ int heap_free(struct shm_group *g, void *ptr)
 
 struct heap_ref heap_find(const struct shm_group *g, const void *ptr, size_t len)
 {
-    const char *base = g->heap.windows[g->rank];
+    const char *base = atomic_load_explicit(&g->heap->windows[g->rank], memory_order_acquire);
     if (!base || len == 0)
         return HEAP_NOWHERE;
     const uintptr_t offset = (uintptr_t)ptr - (uintptr_t)base;
@@ -117,7 +122,7 @@ struct heap_ref heap_find(const struct shm_group *g, const void *ptr, size_t len
 
 char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref)
 {
-    char *base = window(g, rank);
+    char *base = window(g->heap, rank);
     if (base)
         return base + ref.offset;
     group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the shared heap of rank %u: %s",

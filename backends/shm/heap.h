@@ -5,14 +5,19 @@
  * when they first meet a reference to it. Freed pages go back to the system at once. What is
  * allocated, only its owner knows; a peer sees references that are valid while the call that
  * carried them runs.
+ *
+ * A group's two handles share one heap, so references travel with collectives and with messages.
+ * Both may look up and map at the same time; only one at a time allocates and frees.
  */
 #ifndef SHM_HEAP_H
 #define SHM_HEAP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+struct segment;
 struct shm_group;
 
 /* A place in the heap of the rank that says it. */
@@ -26,12 +31,13 @@ struct heap_span {
 };
 
 struct heap {
-    char **windows;          /* per rank; NULL until mapped */
-    struct heap_span *spans; /* what is allocated, by offset */
+    const struct segment *seg;
+    _Atomic(char *) *windows; /* per rank; NULL until mapped */
+    struct heap_span *spans;  /* what is allocated, by offset */
     size_t nspans, capacity;
 };
 
-int heap_init(struct heap *h, uint32_t nranks);
+int heap_init(struct heap *h, const struct segment *seg, uint32_t nranks);
 void heap_fini(struct heap *h, uint32_t nranks);
 
 /* Both return a status whose sentence is stored. */

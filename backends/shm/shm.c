@@ -31,7 +31,7 @@ static int check_desc(const struct collrun_group_desc *desc)
 static void group_free(struct shm_group *g)
 {
     p2p_fini(&g->p2p);
-    heap_fini(&g->heap, g->nranks);
+    heap_fini(&g->own_heap, g->nranks);
     free(g->in);
     free(g->out);
     free(g->srcs);
@@ -49,7 +49,9 @@ static struct shm_group *group_new(const struct collrun_group_desc *desc)
     g->in = calloc(desc->nranks, sizeof(*g->in));
     g->out = calloc(desc->nranks, sizeof(*g->out));
     g->srcs = calloc(desc->nranks, sizeof(*g->srcs));
-    const int heap = heap_init(&g->heap, desc->nranks);
+    const struct shm_group *sibling = desc->sibling;
+    const int heap = heap_init(&g->own_heap, &g->seg, desc->nranks);
+    g->heap = sibling ? sibling->heap : &g->own_heap;
     const int p2p = p2p_init(&g->p2p, desc->nranks);
     if (g->in && g->out && g->srcs && heap == COLLRUN_OK && p2p == COLLRUN_OK)
         return g;

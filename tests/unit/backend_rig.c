@@ -274,8 +274,8 @@ static void group_publish(struct rig_rank *r, struct rig_group *g)
         r->backend->group_abort(g->handle);
 }
 
-int rig_group_open(struct rig_rank *r, const char *name, const uint32_t *members, uint32_t nmembers,
-                   struct rig_group **out)
+static int open_group(struct rig_rank *r, const char *name, const uint32_t *members,
+                      uint32_t nmembers, void *sibling, struct rig_group **out)
 {
     const struct rig_options *o = r->options;
     struct rig_group *g = group_new(r, nmembers);
@@ -300,6 +300,7 @@ int rig_group_open(struct rig_rank *r, const char *name, const uint32_t *members
         .timeout_ns = g->timeout_ns,
         .services = &r->inside->services,
         .ncpus = o->ncpus ? o->ncpus : cores(),
+        .sibling = sibling,
     };
     describe_hosts(o, members, nmembers, &desc, host_of);
     struct rig_meeting meeting;
@@ -315,6 +316,18 @@ int rig_group_open(struct rig_rank *r, const char *name, const uint32_t *members
     group_publish(r, g);
     *out = g;
     return COLLRUN_OK;
+}
+
+int rig_group_open(struct rig_rank *r, const char *name, const uint32_t *members, uint32_t nmembers,
+                   struct rig_group **out)
+{
+    return open_group(r, name, members, nmembers, NULL, out);
+}
+
+int rig_group_open_beside(struct rig_group *first, const char *name, const uint32_t *members,
+                          struct rig_group **out)
+{
+    return open_group(first->owner, name, members, first->nranks, first->handle, out);
 }
 
 void rig_group_close(struct rig_group *group)

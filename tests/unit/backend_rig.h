@@ -93,6 +93,9 @@ const void *rig_scratch(void);
 int rig_group_open(struct rig_rank *r, const char *name, const uint32_t *members, uint32_t nmembers,
                    struct rig_group **out);
 void rig_group_close(struct rig_group *group);
+/* A second handle of the same group, as the engine opens it for messages. */
+int rig_group_open_beside(struct rig_group *first, const char *name, const uint32_t *members,
+                          struct rig_group **out);
 
 /* exec, or start and test for a backend without it. Sizes and time-outs of 0 are filled in, as the
  * engine does. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -396,6 +397,63 @@ static void a_killed_receiver_blocks_nobody(void **state)
     print_message("# out after %.1f ms\n", (double)*(const uint64_t *)rig_scratch() / 1e6);
 }
 
+/* Pages that the shared segments of this process take, in bytes. */
+static size_t shared_bytes(void)
+{
+    size_t sum = 0;
+    for (int fd = 3; fd < 64; fd++) {
+        struct stat st;
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+            sum += (size_t)st.st_blocks * 512;
+    }
+    return sum;
+}
+
+/* Sends `len` bytes; by how much the segments have grown, to *grown. */
+static int send_through(struct rig_group *g, unsigned char *buf, size_t len, size_t *grown)
+{
+    struct rig_rank *r = g->owner;
+    const struct collrun_call call =
+        transfer(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, len, 1 - r->rank, 0);
+    fill(buf, len, r->rank, 1, 0);
+    rig_sync(r);
+    const size_t before = shared_bytes();
+    rig_sync(r);
+    RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
+    rig_sync(r);
+    *grown = shared_bytes() - before;
+    RIG_CHECK(r, is_filled(buf, len, 0, 1, 0));
+    return 0;
+}
+
+/* What one handle has allocated, the other one moves without a copy: nothing of the message ever
+ * lies in the segments but in that memory itself. */
+static int share_heap(struct rig_rank *r)
+{
+    const uint32_t both[2] = {0, 1};
+    const size_t len = 8u << 20;
+    struct rig_group *messages;
+    RIG_CHECK(r, rig_group_open_beside(r->group, "messages", both, &messages) == COLLRUN_OK);
+    unsigned char *heap = memory(r, true, len), *plain = memory(r, false, len);
+    size_t by_heap, by_copy;
+    RIG_CHECK(r, heap && plain);
+    int result = send_through(messages, heap, len, &by_heap);
+    if (result == 0)
+        result = send_through(messages, plain, len, &by_copy);
+    r->backend->free(r->group->handle, heap);
+    free(plain);
+    rig_group_close(messages);
+    RIG_CHECK(r, result == 0 && by_heap < (128u << 10) && by_copy > (256u << 10));
+    return 0;
+}
+
+static void both_handles_share_the_heap(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, share_heap), 0);
+}
+
 /* With an argument: only the tests whose names match that pattern. */
 int main(int argc, char **argv)
 {
@@ -410,6 +468,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(time_outs_name_the_peer),
         cmocka_unit_test(abort_unblocks_both),
         cmocka_unit_test(a_killed_receiver_blocks_nobody),
+        cmocka_unit_test(both_handles_share_the_heap),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

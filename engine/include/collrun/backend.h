@@ -116,6 +116,9 @@ struct collrun_group_desc {
     uint32_t ncpus; /* cores that the members on this host may use in all; nlocal > ncpus means
                        that ranks share cores and a waiter must yield */
     uint32_t reserved;
+    void *sibling; /* this group's other handle in this process, if the engine has opened one before
+                      (collectives first, then messages); it is closed after this one. What alloc
+                      gave on it is used with both */
 };
 
 /* One row per kind that the backend does natively. The engine builds the rest from SEND and RECV

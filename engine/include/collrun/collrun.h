@@ -310,8 +310,11 @@ int collrun_wait_all(struct collrun_request **requests, int n);
 /* ==== memory =====================================================================================
  *
  * Memory that the group's backend moves without a copy where it can (shm), else plain memory
- * aligned to a page. Any rank may use any amount; not collective. It can be used with every group
- * and function. Free it before its group is destroyed; after that it must not be touched. */
+ * aligned to a page. On shm, what is sent from it is read by the receivers where it lies, in every
+ * collective and message of this group but the shortest (which cost no copy anyway) and an
+ * alltoall, or an allreduce of two ranks, in place; a message is written straight into it. Any rank
+ * may use any amount; not collective. It can be used with every group and function. Free it before
+ * its group is destroyed; after that it must not be touched. */
 
 int collrun_alloc(struct collrun_group *g, size_t bytes, void **out);
 int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
