@@ -66,6 +66,34 @@ static const char *make_run_id(struct arena *arena)
     return arena_printf(arena, "%s-%04x", text, random);
 }
 
+static bool wants_gpus(const struct job *job)
+{
+    bool wants = job->processes.gpus_per_process.v > 0;
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        wants = wants || job->groups[i].gpus_per_process.v > 0;
+    return wants;
+}
+
+/* The GPUs of this machine, if the job asks for any; those of others are not known here. */
+static int read_gpus(struct session *s, struct diag *d)
+{
+    const struct job *job = &s->job;
+    struct gpus all, *here = arena_alloc(&s->arena, sizeof *here);
+    const struct gpus **list = arena_calloc(&s->arena, job->hosts.n, sizeof *list);
+    if (!wants_gpus(job))
+        return 0;
+    if (!list || !here)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    int code = gpus_find(&all, "/proc/driver/nvidia", "/sys", &s->arena, d);
+    if (code == 0)
+        code = gpus_pool(&all, getenv("CUDA_VISIBLE_DEVICES"), &s->arena, here, d);
+    for (uint32_t i = 0; code == 0 && i < job->hosts.n; i++)
+        if (job->hosts.nodes[i].transport.kind.v == JOB_TRANSPORT_LOCAL)
+            list[i] = here;
+    s->in.gpus = list;
+    return code;
+}
+
 /* The processors of this machine matter only if ranks are bound; those of others are not known. */
 static int read_topologies(struct session *s, struct diag *d)
 {
@@ -114,7 +142,7 @@ static int make_plan(struct session *s)
     if (!s->job.complete)
         return fail_all(s);
     if (find_plugins(s, &engine, &d) < 0 || scout(&s->job, engine, &s->arena, &s->in, &d) < 0 ||
-        read_topologies(s, &d) < 0)
+        read_topologies(s, &d) < 0 || read_gpus(s, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
     if (s->opts.run_dir)
         s->job.logging.dir = (struct job_str){.v = run_dir_here(s)};

@@ -37,7 +37,7 @@ $(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
 $(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 
 include tests/fake/module.mk
-$(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl: | $(FAKE_LIBS)
+$(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl $(B)/tests/test_gpus: | $(FAKE_LIBS)
 
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))
@@ -53,9 +53,9 @@ export BUILD := $(abspath $(B))
 .PHONY: test unit golden e2e e2e-hosts conform sabotage bench check-asan check-tsan
 unit: all $(UNIT_TESTS)
 	tests/run $(UNIT_TESTS)
-golden: all
+golden: all $(FAKE_LIBS)
 	tests/run $(GOLDEN_TESTS)
-e2e: all
+e2e: all $(FAKE_LIBS)
 	tests/run $(E2E_TESTS)
 # Many hosts: real sshds and a real Slurm in network namespaces. Minutes, so not part of `make test`.
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
@@ -63,7 +63,7 @@ e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
 	tests/run $(HOSTS_TESTS)
 test: deps
-	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS)
+	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(FAKE_LIBS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.

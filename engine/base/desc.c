@@ -133,6 +133,7 @@ static void put_host(struct buf *out, const struct desc_host *host)
     buf_put_str(out, host->name);
     buf_put_u32(out, host->nranks);
     buf_put_str(out, host->workdir);
+    put_loc(out, &host->gpus_loc);
 }
 
 static void read_host(struct decoder *in, struct desc_host *host)
@@ -140,6 +141,7 @@ static void read_host(struct decoder *in, struct desc_host *host)
     host->name = read_str(&in->r, in->arena);
     host->nranks = read_u32(&in->r);
     host->workdir = read_str(&in->r, in->arena);
+    read_loc(in, &host->gpus_loc);
 }
 
 static void put_rank(struct buf *out, const struct desc_rank *rank)
@@ -147,6 +149,11 @@ static void put_rank(struct buf *out, const struct desc_rank *rank)
     buf_put_u32(out, rank->host);
     buf_put_u32(out, rank->local_rank);
     buf_put_str(out, rank->cpus);
+    buf_put_u32(out, rank->ngpus);
+    for (uint32_t i = 0; i < rank->ngpus; i++) {
+        buf_put_u32(out, rank->gpus[i].index);
+        buf_put_str(out, rank->gpus[i].uuid);
+    }
 }
 
 static void read_rank(struct decoder *in, struct desc_rank *rank)
@@ -154,6 +161,11 @@ static void read_rank(struct decoder *in, struct desc_rank *rank)
     rank->host = read_below(in, in->desc->nhosts);
     rank->local_rank = read_u32(&in->r);
     rank->cpus = read_str(&in->r, in->arena);
+    rank->gpus = read_array(in, 8, sizeof *rank->gpus, &rank->ngpus);
+    for (uint32_t i = 0; i < rank->ngpus && !in->r.bad; i++) {
+        rank->gpus[i].index = read_u32(&in->r);
+        rank->gpus[i].uuid = read_str(&in->r, in->arena);
+    }
 }
 
 static void put_backend(struct buf *out, const struct desc_backend *backend)
@@ -279,10 +291,10 @@ void desc_encode(const struct desc *desc, struct buf *out)
 static void read_placement(struct decoder *in)
 {
     struct desc *desc = in->desc;
-    desc->hosts = read_array(in, 12, sizeof *desc->hosts, &desc->nhosts);
+    desc->hosts = read_array(in, 28, sizeof *desc->hosts, &desc->nhosts);
     for (uint32_t i = 0; i < desc->nhosts && !in->r.bad; i++)
         read_host(in, &desc->hosts[i]);
-    desc->ranks = read_array(in, 12, sizeof *desc->ranks, &desc->nranks);
+    desc->ranks = read_array(in, 16, sizeof *desc->ranks, &desc->nranks);
     for (uint32_t i = 0; i < desc->nranks && !in->r.bad; i++)
         read_rank(in, &desc->ranks[i]);
 }

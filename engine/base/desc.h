@@ -70,16 +70,27 @@ struct desc_workload {
     struct diag_loc loc; /* of `plugin` */
 };
 
+struct desc_gpu {
+    uint32_t index;   /* in the pool of its host (base/gpus.h) */
+    const char *uuid; /* "" = only the host itself knows it */
+};
+
+/* desc_rank.cpus: those near the rank's GPUs, which only the host itself knows. */
+#define DESC_CPUS_NEAR_GPUS "gpu"
+
 struct desc_rank {
     uint32_t host;       /* index into desc.hosts */
     uint32_t local_rank; /* among the ranks of that host */
     const char *cpus;    /* cpu list such as "0-3,8", "" = not bound */
+    struct desc_gpu *gpus;
+    uint32_t ngpus;
 };
 
 struct desc_host {
     const char *name;
     uint32_t nranks;
-    const char *workdir; /* "" = where the agent stands */
+    const char *workdir;      /* "" = where the agent stands */
+    struct diag_loc gpus_loc; /* what of job.yaml asks for its GPUs; line 0 = nothing does */
 };
 
 struct desc {

@@ -48,7 +48,7 @@ enum wire_type {
     /* agent -> runner */
     WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str
                        machine (equal where processes share one network stack), u64 realtime ns */
-    WIRE_SPAWNED,   /* u32 pid (0 = failed: then diag) */
+    WIRE_SPAWNED,   /* u32 pid, str UUIDs of its GPUs, with commas; pid 0 = failed: then diag */
     WIRE_EXITED,    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str how much
                        memory there was, if the kernel killed it for lack of it, else ""; output has
                        been sent before it */
@@ -61,8 +61,8 @@ enum wire_type {
                   u32 root or peer, u8 kind, u8 dtype, u8 op}; before EXITED, and after LOOK */
 
     WIRE_EXAMINED, /* answers EXAMINE: str address, str interface, u16 port that it listens on
-                      there, diag (code 0: none), u32 GPUs, u32 n, n x blob: what the engine says of
-                      each */
+                      there, diag (code 0: none), u32 GPUs that it has to give, str words about
+                      them, u32 n, n x blob: what the engine says of each */
     WIRE_PROBED,   /* answers PROBE: u32 n, n x str: "" or why there is no connection */
 
     /* runner -> agent */

@@ -441,7 +441,9 @@ static void announce(struct agent *a, const struct rank_proc *p, const struct di
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)p->pid);
-    if (!p->pid)
+    if (p->pid)
+        buf_put_str(&b, p->gpus ? p->gpus : "");
+    else
         wire_put_diag(&b, d);
     conn_send(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, b.data, b.len);
     buf_fini(&b);
@@ -460,7 +462,6 @@ static int spawn_all(struct agent *a, const char *engine, bool together, const v
             continue;
         struct rank_proc *p = &a->ranks[next++];
         p->agent = a;
-        p->rank = rank;
         for (int i = 0; i < 4; i++)
             welcome.data[rank_at + (size_t)i] = (unsigned char)(rank >> (8 * i));
         a->nranks = next;
@@ -500,7 +501,8 @@ static int take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
     a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
     if (!a->ranks)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the ranks");
-    return spawn_all(a, engine, together, bytes, len, d);
+    rc = placement_make(a, d);
+    return rc == COLLRUN_OK ? spawn_all(a, engine, together, bytes, len, d) : rc;
 }
 
 static void fan_out(struct agent *a, const struct wire_frame *f)

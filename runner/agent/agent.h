@@ -14,6 +14,7 @@
 
 #include "base/conn.h"
 #include "base/desc.h"
+#include "base/gpus.h"
 #include "base/record.h"
 
 #include <sys/types.h>
@@ -61,6 +62,8 @@ struct rank_proc {
     struct conn control;
     struct rank_pipe out, err;
     struct record_page *record; /* what it is doing; shared with it */
+    const char *gpus;           /* for CUDA_VISIBLE_DEVICES; NULL: as the agent has it */
+    const char *near;           /* cpus near them, if it shall be bound to these; else "" */
 };
 
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d);
@@ -71,6 +74,13 @@ void rank_close(struct rank_proc *p);
 /* Libraries that were staged because the host lacks them: LD_LIBRARY_PATH leads there. For the
  * child, ahead of its exec. */
 void rank_private_libraries(const char *engine);
+
+/* ---- placement.c: the GPUs of this host's ranks ---- */
+
+/* Fills in `gpus` and `near` of the ranks; refuses GPUs that are not here. */
+int placement_make(struct agent *a, struct diag *d);
+/* The pool: what CUDA_VISIBLE_DEVICES of the agent leaves of the machine's GPUs. */
+int placement_pool(struct gpus *pool, struct arena *arena, struct diag *d);
 
 /* ---- memory.c: whether the kernel killed for lack of memory ---- */
 

@@ -122,15 +122,14 @@ static int probe(const char *address, uint16_t port)
 
 /* ---- the two questions ---- */
 
-static uint32_t count_gpus(void)
+static void put_gpus(struct buf *out, struct arena *arena)
 {
-    uint32_t n = 0;
-    DIR *dev = opendir("/dev");
-    for (struct dirent *e = dev ? readdir(dev) : NULL; e; e = readdir(dev))
-        n += strncmp(e->d_name, "nvidia", 6) == 0 && e->d_name[6] >= '0' && e->d_name[6] <= '9';
-    if (dev)
-        closedir(dev);
-    return n;
+    struct gpus pool = {.reason = ""};
+    struct diag d;
+    placement_pool(&pool, arena, &d);
+    const char *text = gpus_text(&pool, arena);
+    buf_put_u32(out, pool.n);
+    buf_put_str(out, text ? text : "");
 }
 
 void examine_host(struct agent *a, const struct wire_frame *f)
@@ -157,7 +156,7 @@ void examine_host(struct agent *a, const struct wire_frame *f)
     buf_put_str(&b, interface);
     buf_put_u16(&b, port);
     wire_put_diag(&b, &d);
-    buf_put_u32(&b, count_gpus());
+    put_gpus(&b, &arena);
     buf_put_u32(&b, n);
     bool found = agent_engine_path("", engine, sizeof engine, &d) == COLLRUN_OK;
     for (uint32_t i = 0; i < n; i++) {

@@ -67,13 +67,16 @@ static int apply_environment(const struct rank_proc *p, struct diag *d)
         }
         setenv(kv->key, value, 1);
     }
+    if (p->gpus)
+        setenv("CUDA_VISIBLE_DEVICES", p->gpus, 1);
     arena_fini(&arena);
     return COLLRUN_OK;
 }
 
-static int bind_cpus(const char *cpus, struct diag *d)
+/* Binds to a list; to those of it that may be used anyway, if it is what a GPU is near to. */
+static int bind_cpus(const char *cpus, bool within, struct diag *d)
 {
-    cpu_set_t set;
+    cpu_set_t set, usable;
     CPU_ZERO(&set);
     for (const char *p = cpus; *p;) {
         char *end;
@@ -84,6 +87,8 @@ static int bind_cpus(const char *cpus, struct diag *d)
             CPU_SET(c, &set);
         p = *end == ',' ? end + 1 : "";
     }
+    if (within && sched_getaffinity(0, sizeof usable, &usable) == 0)
+        CPU_AND(&set, &set, &usable);
     if (sched_setaffinity(0, sizeof set, &set) < 0)
         return diag_sys(d, errno, "bind to cpus %s", cpus);
     return COLLRUN_OK;
@@ -118,7 +123,8 @@ static int prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (workdir[0] && chdir(workdir) < 0)
         return diag_sys(d, errno, "hosts: workdir %s", workdir);
-    if (me->cpus[0] && bind_cpus(me->cpus, d) != COLLRUN_OK)
+    const char *cpus = p->near[0] ? p->near : me->cpus;
+    if (cpus[0] && bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
         return d->code;
     return apply_environment(p, d);
 }

@@ -236,6 +236,25 @@ static void take_plugin(struct patient *p, uint32_t k, const char *text, size_t 
     json_decref(root);
 }
 
+/* The host has to have every GPU that the plan gives to its ranks. */
+static void take_gpus(struct patient *p, struct reader *r)
+{
+    const struct desc *desc = p->doctor->desc;
+    uint32_t have = read_u32(r), need = 0;
+    const char *words = read_str(r, &p->doctor->arena);
+    cell(p, GPUS, have ? words : "0");
+    for (uint32_t rank = 0; rank < desc->nranks; rank++)
+        for (uint32_t i = 0; desc->ranks[rank].host == p->index && i < desc->ranks[rank].ngpus; i++)
+            if (desc->ranks[rank].gpus[i].index >= need)
+                need = desc->ranks[rank].gpus[i].index + 1;
+    if (need <= have)
+        return;
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: its ranks need %u GPUs, and it has %s",
+             desc->hosts[p->index].name, need, words);
+    problem(p, &d, desc->hosts[p->index].gpus_loc, 2);
+}
+
 static void on_examined(struct patient *p, const struct wire_frame *f)
 {
     struct doctor *doc = p->doctor;
@@ -255,8 +274,7 @@ static void on_examined(struct patient *p, const struct wire_frame *f)
         snprintf(text, sizeof text, "%s %s", interface, p->address);
         cell(p, INTERFACE, text);
     }
-    snprintf(text, sizeof text, "%u", read_u32(&r));
-    cell(p, GPUS, text);
+    take_gpus(p, &r);
     uint32_t n = read_count(&r, 4);
     for (uint32_t k = 0; k < n && k < doc->desc->nbackends + doc->desc->nworkloads; k++) {
         size_t len;

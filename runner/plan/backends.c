@@ -196,3 +196,10 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, enum backe
     say(m, group, slot, &d);
     return -1;
 }
+
+bool maker_needs_device(const struct maker *m, uint32_t backend)
+{
+    const struct described *what =
+        lookup_described(m->in, DESCRIBE_BACKEND, m->desc->backends[backend].path);
+    return what && what->flags & COLLRUN_BACKEND_NEEDS_DEVICE;
+}

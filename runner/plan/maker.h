@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the plan share: place.c (ranks on hosts and cpus), groups.c (groups and their
- * backends), work.c (workloads and parameters), and the names that the job gives to plugins
+ * What the parts of the plan share: place.c (ranks on hosts and cpus), gpus.c, groups.c (groups and
+ * their backends), work.c (workloads and parameters), and the names that the job gives to plugins
  * (lookup.c). Only files of this folder include it.
  */
 #ifndef PLAN_MAKER_H
@@ -33,8 +33,14 @@ enum backend_slot { BACKEND_ALL, BACKEND_HOST, BACKEND_CUDA };
 /* The index of the group's backend in the description; negative = none, and that has been said. */
 int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
                       bool one_host);
+/* Whether every member of a group on this backend must own a GPU. */
+bool maker_needs_device(const struct maker *m, uint32_t backend);
 
 void maker_place(struct maker *m);
+void maker_gpus(struct maker *m);
+/* Refuses a group whose backend needs a GPU for every member, if two members have the same one. */
+void maker_check_gpus(struct maker *m, const struct job_group *group,
+                      const struct desc_group *planned, uint32_t backend);
 void maker_groups(struct maker *m);
 void maker_workloads(struct maker *m);
 

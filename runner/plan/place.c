@@ -175,6 +175,48 @@ static void bind_ranks(struct maker *m)
     }
 }
 
+/* ---- cpus near GPUs ---- */
+
+/* The cpus near a rank's GPUs, where they are known: of this machine. */
+static const char *cpus_near(struct maker *m, const struct desc_rank *rank)
+{
+    const struct topology *t = m->in->topologies[rank->host];
+    const struct gpus *gpus = m->in->gpus ? m->in->gpus[rank->host] : NULL;
+    const char **lists = arena_calloc(m->arena, rank->ngpus, sizeof *lists);
+    if (!rank->ngpus)
+        return "";
+    if (!t || !gpus || !lists)
+        return DESC_CPUS_NEAR_GPUS;
+    for (uint32_t i = 0; i < rank->ngpus; i++)
+        lists[i] = gpus->items[rank->gpus[i].index].cpus;
+    return topology_among(t, lists, rank->ngpus, m->arena);
+}
+
+static void bind_near_gpus(struct maker *m)
+{
+    const struct job_processes *p = &m->job->processes;
+    struct diag d;
+    bool any = false;
+    for (uint32_t rank = 0; rank < m->desc->nranks; rank++) {
+        struct desc_rank *out = &m->desc->ranks[rank];
+        out->cpus = cpus_near(m, out);
+        if (out->ngpus && !*out->cpus) {
+            diag_at(&d, p->bind.loc,
+                    "processes.bind: it is not known which cpus are near the GPUs of rank %u, or "
+                    "none of them may be used",
+                    rank);
+            maker_note(m, &d);
+            return;
+        }
+        any = any || out->ngpus;
+    }
+    if (any || diag_list_count(m->diags))
+        return;
+    diag_at(&d, p->bind.loc, "processes.bind: \"gpu\", but no rank has a GPU");
+    diag_hint(&d, "processes.gpus_per_process gives every rank some");
+    maker_note(m, &d);
+}
+
 void maker_place(struct maker *m)
 {
     const struct job *job = m->job;
@@ -196,4 +238,7 @@ void maker_place(struct maker *m)
     map_ranks(job, desc, room);
     if (job->processes.bind.v == JOB_BIND_CORE || job->processes.bind.v == JOB_BIND_NUMA)
         bind_ranks(m);
+    maker_gpus(m);
+    if (job->processes.bind.v == JOB_BIND_GPU)
+        bind_near_gpus(m);
 }

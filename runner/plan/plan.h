@@ -9,6 +9,7 @@
 #define PLAN_PLAN_H
 
 #include "base/desc.h"
+#include "base/gpus.h"
 #include "plan/describe.h"
 #include "plan/topology.h"
 #include "prefix.h"
@@ -19,6 +20,9 @@ struct plan_input {
     /* One per job host, the same pointer = the same machine; NULL: not known, nothing is bound
      * there. */
     const struct topology *const *topologies;
+    /* Likewise: the GPUs that its ranks may have (base/gpus.h). NULL, or an entry that is: not
+     * known, the agent finds out. */
+    const struct gpus *const *gpus;
     const struct prefix_plugins *backends, *workloads; /* installed with this build */
     const struct described *plugins; /* what those that the job may use say of themselves */
     uint32_t nplugins;

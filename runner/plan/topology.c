@@ -143,3 +143,27 @@ int topology_read(struct topology *topology, const char *sys, const char *mask, 
     *topology = t;
     return 0;
 }
+
+const char *topology_among(const struct topology *topology, const char *const *lists, uint32_t n,
+                           struct arena *arena)
+{
+    bool *wanted = arena_calloc(arena, CPUS_MAX, sizeof *wanted);
+    bool *usable = arena_calloc(arena, CPUS_MAX, sizeof *usable);
+    const char *out = "";
+    if (!wanted || !usable)
+        return "";
+    for (uint32_t i = 0; i < n; i++)
+        parse_list(lists[i], wanted);
+    for (uint32_t i = 0; i < topology->ncpus; i++)
+        usable[topology->cpus[i].cpu] = wanted[topology->cpus[i].cpu];
+    for (uint32_t first = 0, last; out && first < CPUS_MAX; first = last + 1) {
+        last = first;
+        while (usable[first] && last + 1 < CPUS_MAX && usable[last + 1])
+            last++;
+        const char *comma = *out ? "," : "";
+        if (usable[first])
+            out = last > first ? arena_printf(arena, "%s%s%u-%u", out, comma, first, last)
+                               : arena_printf(arena, "%s%s%u", out, comma, first);
+    }
+    return out ? out : "";
+}

@@ -25,4 +25,8 @@ struct topology {
 int topology_read(struct topology *topology, const char *sys, const char *mask, struct arena *arena,
                   struct diag *d);
 
+/* "0-3,8": the usable cpus that stand in one of `n` such lists; "" = none does. */
+const char *topology_among(const struct topology *topology, const char *const *lists, uint32_t n,
+                           struct arena *arena);
+
 #endif

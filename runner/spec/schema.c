@@ -230,15 +230,14 @@ static const struct schema_type map = {.kind = SCHEMA_CHOICE, .choices = map_cho
 static const struct schema_choice bind_choices[] = {{"none", JOB_BIND_NONE, NOW},
                                                     {"core", JOB_BIND_CORE, NOW},
                                                     {"numa", JOB_BIND_NUMA, NOW},
-                                                    {"gpu", JOB_BIND_GPU, LATER},
+                                                    {"gpu", JOB_BIND_GPU, NOW},
                                                     {0}};
 static const struct schema_type bind = {.kind = SCHEMA_CHOICE, .choices = bind_choices};
 static const struct schema_key processes_keys[] = {
     {KEY("count", rank_count, AT(job_processes, count), NULL, "How many ranks"), .required = true,
      .example = "count: 4"},
     {KEY("gpus_per_process", gpu_count, AT(job_processes, gpus_per_process), "0",
-         "How many GPUs each rank owns"),
-     .when = ONLY_DEFAULT},
+         "How many GPUs each rank owns at least: what its greediest group brings counts, too")},
     {KEY("map", map, AT(job_processes, map), "block",
          "How ranks go to hosts: block fills one after the other, cyclic deals them out in turn")},
     {KEY("bind", bind, AT(job_processes, bind), "none",

@@ -132,6 +132,22 @@ static const char *join(const struct members *members, uint32_t rank, struct are
     return list && *list ? list : "-";
 }
 
+/* "0,1", or "-". */
+static const char *show_gpus(const struct desc_rank *rank, struct arena *arena)
+{
+    const char *list = rank->ngpus ? "" : "-";
+    for (uint32_t i = 0; list && i < rank->ngpus; i++)
+        list = arena_printf(arena, "%s%s%u", list, i ? "," : "", rank->gpus[i].index);
+    return list;
+}
+
+static const char *show_cpus(const struct desc_rank *rank)
+{
+    if (!strcmp(rank->cpus, DESC_CPUS_NEAR_GPUS))
+        return "near its GPUs";
+    return *rank->cpus ? rank->cpus : "any";
+}
+
 static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *out)
 {
     enum { COLUMNS = 6 };
@@ -145,8 +161,8 @@ static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *
         const char **row = cells + ((size_t)rank + 1) * COLUMNS;
         row[0] = arena_printf(arena, "%u", rank);
         row[1] = desc->hosts[desc->ranks[rank].host].name;
-        row[2] = *desc->ranks[rank].cpus ? desc->ranks[rank].cpus : "any";
-        row[3] = "-";
+        row[2] = show_cpus(&desc->ranks[rank]);
+        row[3] = show_gpus(&desc->ranks[rank], arena);
         row[4] = join(&groups, rank, arena);
         row[5] = join(&workloads, rank, arena);
     }
@@ -222,14 +238,27 @@ static json_t *json_members(const struct members *members, uint32_t rank)
     return list;
 }
 
+/* Their UUIDs are known for this machine only. */
+static json_t *json_gpus(const struct desc_rank *rank)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < rank->ngpus; i++) {
+        json_t *gpu = json_pack("{si}", "index", (int)rank->gpus[i].index);
+        if (*rank->gpus[i].uuid)
+            json_object_set_new(gpu, "uuid", json_string(rank->gpus[i].uuid));
+        json_array_append_new(list, gpu);
+    }
+    return list;
+}
+
 static json_t *json_rank(const struct desc *desc, uint32_t rank, const struct members *groups,
                          const struct members *workloads)
 {
-    return json_pack("{si ss si ss s[] so so}", "rank", (int)rank, "host",
+    return json_pack("{si ss si ss so so so}", "rank", (int)rank, "host",
                      desc->hosts[desc->ranks[rank].host].name, "local_rank",
                      (int)desc->ranks[rank].local_rank, "cpus", desc->ranks[rank].cpus, "gpus",
-                     "groups", json_members(groups, rank), "workloads",
-                     json_members(workloads, rank));
+                     json_gpus(&desc->ranks[rank]), "groups", json_members(groups, rank),
+                     "workloads", json_members(workloads, rank));
 }
 
 static json_t *json_group(const struct desc *desc, const struct desc_group *group)

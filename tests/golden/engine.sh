@@ -29,6 +29,7 @@ for arg; do
     */libcollrun_gloo.so) backend "$path" gloo '' true '' ;;
     */libcollrun_nccl.so) backend "$path" nccl '"needs_device"' false 'no CUDA driver' ;;
     */libcollrun_shm.so) backend "$path" shm '"one_host","inline_check"' true '' ;;
+    */gpus.so) backend "$path" gpus '"needs_device"' true '' ;;
     */vendor.so) backend "$path" vendor '' true '' ;;
     */missing_symbol.so)
         printf '{"kind":"%s","path":"%s","error":"%s has no collrun_workload_v1","hint":"define one with COLLRUN_WORKLOAD(...)"}\n' \

@@ -9,7 +9,7 @@
 #                  installation
 #
 # Cases that cannot be files of a repository (a folder, an unreadable or a huge one) are made below.
-# The plugins are pretended: engine.sh answers for them.
+# The plugins are pretended: engine.sh answers for them. So are the GPUs, by tests/fake (NAME.env says how many).
 #
 # usage: [COLLRUN=path] run.sh [--update] [NAME...]      prints TAP; --update writes the expected files
 collrun=${COLLRUN:-$(dirname "$0")/../../build/release/bin/collrun}
@@ -33,6 +33,7 @@ mkdir -p "$prefix/bin" "$prefix/libexec/collrun" "$prefix/lib/collrun/backends" 
 cp "$collrun" "$prefix/bin/collrun" || exit 2
 cp engine.sh "$prefix/libexec/collrun/collrun-engine" || exit 2
 for name in gloo nccl shm; do : >"$prefix/lib/collrun/backends/libcollrun_$name.so"; done
+cp "$(dirname "$collrun")/../tests/fake/libnvidia-ml.so.1" "$prefix/" || exit 2 # eight GPUs, all pretended
 for name in hello allreduce ring; do : >"$prefix/lib/collrun/workloads/$name.so"; done
 
 chmod 755 "$work"
@@ -61,7 +62,7 @@ try() # NAME ARGS...
         while read -r line; do set -- "$line" "$@"; done <"$name.env"
     fi
     # shellcheck disable=SC2086
-    $as timeout 60 env -i PATH="$PATH" "$@" >"$work/out" 2>&1 </dev/null
+    $as timeout 60 env -i PATH="$PATH" COLLRUN_LIBNVML="$prefix/libnvidia-ml.so.1" "$@" >"$work/out" 2>&1 </dev/null
     echo "exit $?" >>"$work/out"
     sed -e "s|$prefix|PREFIX|g" -e "s|$work|WORK|g" -e "s|$dir|DIR|g" "$work/out" >"$work/got"
     if [ -n "$update" ]; then

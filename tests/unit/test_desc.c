@@ -16,8 +16,12 @@
 
 static struct desc_kv pairs[] = {{"bytes", "16MiB", {NULL, 3, 4, 5}},
                                  {"verify", "true", {"--set #1", 1, 2, 4}}};
-static struct desc_host hosts[] = {{"node1", 2, ""}, {"node2", 1, "/scratch"}, {"spare", 0, ""}};
-static struct desc_rank ranks[] = {{0, 0, "0-3"}, {1, 0, ""}, {0, 1, "4,5"}};
+static struct desc_host hosts[] = {{"node1", 2, "", {NULL, 5, 6, 1}},
+                                   {"node2", 1, "/scratch", {NULL, 0, 0, 0}},
+                                   {"spare", 0, "", {NULL, 0, 0, 0}}};
+static struct desc_gpu gpus[] = {{3, "GPU-3"}, {0, ""}};
+static struct desc_rank ranks[] = {
+    {0, 0, "0-3", gpus, 2}, {1, 0, "", NULL, 0}, {0, 1, "4,5", gpus, 1}};
 static struct desc_backend backends[] = {
     {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}},
     {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}}};
@@ -195,7 +199,7 @@ static void test_contradictions(void **state)
     refused(desc);
     moved[2].local_rank = 2; /* past the host's */
     refused(desc);
-    moved[2] = (struct desc_rank){3, 0, ""}; /* no such host */
+    moved[2] = (struct desc_rank){3, 0, "", NULL, 0}; /* no such host */
     refused(desc);
 
     struct desc_group changed[2];

@@ -215,6 +215,106 @@ static void test_auto(void **state)
     plan_fini(&p);
 }
 
+/* Four GPUs of one machine; the first two are near the first NUMA node. */
+static struct gpu four[] = {{"GPU-a", "X", "0-1,4-5"},
+                            {"GPU-b", "X", "0-1,4-5"},
+                            {"GPU-c", "X", "2-3,6-7,9"},
+                            {"GPU-d", "X", ""}};
+static const struct gpus machine = {four, 4, "hidden"};
+
+static void expect_gpus(const struct planning *p, uint32_t rank, const char *uuids)
+{
+    char got[64] = "";
+    const struct desc_rank *r = &p->desc.ranks[rank];
+    for (uint32_t i = 0; i < r->ngpus; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", i ? " " : "",
+                 *r->gpus[i].uuid ? r->gpus[i].uuid : "?");
+    assert_string_equal(got, uuids);
+}
+
+#define LOCAL "hosts: {defaults: {transport: local}, nodes: "
+static void test_gpus(void **state)
+{
+    (void)state;
+    struct planning p;
+    const struct gpus *known[8] = {&machine, &machine, &machine};
+
+    plan_init(&p);
+    p.in.gpus = known;
+    assert_true(plan(&p, HEAD "processes: {count: 2, gpus_per_process: 2}\n"));
+    expect_gpus(&p, 0, "GPU-a GPU-b");
+    expect_gpus(&p, 1, "GPU-c GPU-d");
+    assert_string_equal(backend_of(&p, 0), "gpu"); /* auto: the group owns GPUs */
+    assert_int_equal(p.desc.groups[0].gpus_per_process, 2);
+    plan_fini(&p);
+
+    plan_init(&p); /* a group's members alone; the greediest group counts */
+    p.in.gpus = known;
+    assert_true(plan(&p, HEAD "processes: {count: 3}\ngroups:\n"
+                              "  one: {ranks: [2, 1], gpus_per_process: 1}\n"
+                              "  two: {ranks: 2, gpus_per_process: 2}\n"));
+    expect_gpus(&p, 0, "");
+    expect_gpus(&p, 1, "GPU-a");
+    expect_gpus(&p, 2, "GPU-b GPU-c");
+    plan_fini(&p);
+
+    plan_init(&p); /* hosts that are one machine share its GPUs; lists are taken as they are */
+    p.in.gpus = known;
+    assert_true(plan(&p, HEAD LOCAL "[{name: a, slots: 1}, {name: b, slots: 2}, "
+                                    "{name: c, slots: 1, gpus: [3]}]}\n"
+                                    "processes: {count: 4, gpus_per_process: 1}\n"));
+    expect_gpus(&p, 0, "GPU-a");
+    expect_gpus(&p, 1, "GPU-b");
+    expect_gpus(&p, 2, "GPU-c");
+    expect_gpus(&p, 3, "GPU-d");
+    plan_fini(&p);
+
+    plan_init(&p); /* nobody has looked */
+    assert_true(plan(&p, HEAD "hosts: {nodes: [a]}\nprocesses: {count: 2, gpus_per_process: 3}\n"));
+    expect_gpus(&p, 1, "? ? ?");
+    assert_int_equal(p.desc.ranks[1].gpus[2].index, 5);
+    plan_fini(&p);
+
+    plan_init(&p);
+    p.in.gpus = known;
+    assert_false(plan(&p, HEAD "processes: {count: 5, gpus_per_process: 1}\n"));
+    assert_true(strstr(p.diags.items[0].text, "has 4 GPUs, its 5 ranks need 5") != NULL);
+    plan_fini(&p);
+}
+
+static void test_near_gpus(void **state)
+{
+    (void)state;
+    struct planning p;
+    const struct gpus *known[8] = {&machine};
+
+    plan_init(&p);
+    p.in.gpus = known;
+    assert_true(plan(&p, HEAD "processes: {count: 3, gpus_per_process: 1, bind: gpu}\n"));
+    assert_string_equal(p.desc.ranks[0].cpus, "0-1,4-5");
+    assert_string_equal(p.desc.ranks[1].cpus, "0-1,4-5");
+    assert_string_equal(p.desc.ranks[2].cpus, "2-3,6-7"); /* cpu 9 may not be used */
+    plan_fini(&p);
+
+    plan_init(&p);
+    p.in.gpus = known;
+    assert_true(plan(&p, HEAD "processes: {count: 1, gpus_per_process: 3, bind: gpu}\n"));
+    assert_string_equal(p.desc.ranks[0].cpus, "0-7");
+    plan_fini(&p);
+
+    plan_init(&p); /* the last GPU's neighbours are not known */
+    p.in.gpus = known;
+    assert_false(plan(&p, HEAD "processes: {count: 4, gpus_per_process: 1, bind: gpu}\n"));
+    plan_fini(&p);
+
+    plan_init(&p); /* another machine: its agent knows */
+    p.topologies[0] = NULL;
+    assert_true(plan(
+        &p, HEAD "hosts: {nodes: [a]}\nprocesses: {count: 1, gpus_per_process: 1, bind: gpu}\n"));
+    assert_string_equal(p.desc.ranks[0].cpus, DESC_CPUS_NEAR_GPUS);
+    plan_fini(&p);
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -301,7 +401,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_placement), cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_auto),      cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_auto),      cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_near_gpus), cmocka_unit_test(test_environment),
         cmocka_unit_test(test_encodes),   cmocka_unit_test(test_peek),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
