@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# GPUs: order by streams, several GPUs per process, messages, groups at once, memory, staging, mixed groups, failures: the drills
+# of tests/gpu/drill.c. On the stand-ins of tests/fake, or with GPU=real (make test-gpu) on what this machine has.
+. "$(dirname "$0")/lib.sh"
+fake=${BUILD:-$top/build/release}/tests/fake
+gpus=8
+if [ "${GPU:-}" = real ]; then
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$gpus" -gt 0 ] || { skip "drills on a real GPU" "there is no GPU here (nvidia-smi -L lists none)"; done_testing; }
+else
+    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
+
+# drill CASE BACKEND RANKS GPUS_PER_PROCESS [LINES OF THE JOB]: leaves code, out and err. Ranks may share a GPU: to NCCL each is a
+# host of its own.
+drill() {
+    {
+        echo "version: 1"
+        echo "processes: {count: $3}"
+        echo "env: {set: {NCCL_HOSTID: \"{rank}\"}}"
+        echo "timeouts: {run: $((20 * slow))s}"
+        echo "groups:"
+        echo "  world: {backend: $2, gpus_per_process: $4, timeout: 2s}"
+        [ $# -lt 5 ] || printf '%s\n' "$5"
+        echo "workloads:"
+        echo "  - {plugin: ./drill.so, params: {case: $1}}"
+    } >"$tmp/drill.yaml"
+    run run drill.yaml
+}
+# good WHAT CASE BACKEND RANKS GPUS [LINES]: every rank comes to its end without a complaint.
+good() {
+    local what=$1
+    shift
+    if [ "$4" -gt "$gpus" ]; then
+        skip "$what" "it takes $4 GPUs, and there are $gpus"
+        return
+    fi
+    drill "$@"
+    is "$what" "$code, $(grep -c 'done$' out) done, $(grep FAIL out | head -n 3)" "0, $3 done, "
+}
+
+# ---- one GPU per process ----
+good "a late input, an early reader: streams keep the order" streams nccl 3 1
+good "collectives" devices nccl 4 1
+good "messages" messages nccl 4 1
+good "head to head: started one by one, and by sendrecv" cross nccl 2 1
+good "memory of the group" memory nccl 2 1
+good "two groups at once, from two threads" groups nccl 3 1 "  second: {ranks: [2, 0, 1], backend: nccl, gpus_per_process: 1}"
+good "a blocking cross pair ends, and says what to do" deadlock nccl 2 1
+good "a rank that is late: a time-out, and the GPU is free again" late nccl 3 1
+
+# ---- several ----
+for shape in "1 2" "1 4" "2 2" "4 2" "2 4"; do
+    read -r ranks devices <<<"$shape"
+    good "$ranks x $devices: collectives" devices nccl "$ranks" "$devices"
+    good "$ranks x $devices: messages" messages nccl "$ranks" "$devices"
+done
+good "2 x 2: memory of the group" memory nccl 2 2
+
+# ---- other backends ----
+good "buffers on a GPU, on shm" staged shm 3 1
+good "buffers on a GPU, on gloo" staged gloo 3 1
+good "host memory on gloo, GPU memory on nccl, in one group" mixed '{host: gloo, cuda: nccl}' 3 1
+good "the same with shm" mixed '{host: shm, cuda: nccl}' 2 1
+
+# ---- failures ----
+drill peer nccl 3 1
+like "a rank that fails: the others are told, and survive" "$(grep -c 'survived: allreduce world#1: rank 2 .*drilled to fail' out)" '^2$'
+among "and the job fails because of it" $code 1
+drill devices nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1, check: strict}"
+like "check: strict is refused" "$(err)" 'check: strict compares calls in host memory'
+
+if [ "${GPU:-}" != real ]; then
+    FAKE_NCCL_FAULT=kernel:9:6 drill fault nccl 2 1
+    like "an error of NCCL on the GPU is in the sentence" "$(out)" 'fault: allreduce world#[0-9]+: NCCL: .*a planted fault in a kernel'
+    FAKE_NCCL_FAULT=ncclAllReduce:5:2:1 drill fault nccl 2 1
+    like "an error at the call too" "$(out)" 'fault: allreduce world#[0-9]+: NCCL: .*ncclAllReduce: a planted fault'
+    FAKE_CUDA_FAULT=cudaEventQuery:60:719 FAKE_NVML_XID=0:79:1 drill fault nccl 2 1
+    like "what the driver knows of it stands beside it" "$(err; out)" 'unspecified launch failure \(Xid 79 on GPU .*fallen off the bus\)'
+    FAKE_CUDA_NO_DRIVER=1 drill devices nccl 2 1
+    like "without a driver the job is refused at its line" "$(err)" 'drill.yaml:6:.*"nccl" is not available here: no NVIDIA driver'
+    LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "an NCCL without alltoall, gather, scatter, revoke" devices nccl 2 2
+    LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "... and a time-out on it" late nccl 3 1
+fi
+done_testing

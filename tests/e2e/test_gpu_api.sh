@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What collrun declares of CUDA and NCCL, against the real headers where they are installed; and what it says where one of the
+# libraries, the driver or the GPU is missing.
+. "$(dirname "$0")/lib.sh"
+fake=${BUILD:-$top/build/release}/tests/fake
+
+# ---- declarations ----
+headers=
+for folder in ${CUDA_HOME:-} /usr/local/cuda*; do
+    [ -f "$folder/include/nccl.h" ] && headers=$folder/include
+done
+if [ -z "$headers" ] && [ -f /usr/include/nccl.h ]; then
+    headers=/usr/include
+fi
+compile() { ${CC:-cc} -std=c11 -fsyntax-only "$@" -I"$top" -I"$headers" "$top/tests/gpu/check_api.c" >out 2>err; }
+if [ -n "$headers" ]; then
+    compile
+    code=$?
+    is "our declarations are those of $headers" $code 0
+    mkdir -p wrong/backends wrong/engine
+    cp -r "$top/backends/nccl" wrong/backends
+    cp "$top/engine/gpu_api.h" wrong/engine
+    sed -i 's/X(ncclMin, 3)/X(ncclMin, 2)/; s/size_t count, ncclDataType_t dtype, int peer/int count, ncclDataType_t dtype, int peer/' \
+        wrong/backends/nccl/nccl_api.h
+    compile -Iwrong
+    like "a wrong constant is found" "$(cat err)" 'static assertion failed: "ncclMin"'
+    like "a wrong parameter is found" "$(cat err)" 'static assertion failed: "ncclSend"'
+else
+    skip "our declarations against the real ones" "no nccl.h in CUDA_HOME, /usr/local/cuda* or /usr/include"
+fi
+
+# ---- what is missing ----
+nccl() { "$COLLRUN" backends 2>&1 | grep '^nccl'; }
+says() { like "$1" "$(nccl)" "$2"; }
+export LD_LIBRARY_PATH=$fake
+FAKE_CUDA_DEVICES=1 says "with library, driver and GPU it is available" '^nccl .*: available$'
+COLLRUN_LIBNCCL=$tmp/none.so says "no NCCL" 'not available: COLLRUN_LIBNCCL=.*none.so.*cannot open'
+COLLRUN_LIBCUDART=$tmp/none.so says "no CUDA runtime" 'not available: COLLRUN_LIBCUDART=.*none.so.*cannot open'
+COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: .*has no nccl'
+FAKE_CUDA_NO_DRIVER=1 says "no driver" 'not available: no NVIDIA driver'
+FAKE_CUDA_DEVICES=0 says "no GPU" 'not available: .*no GPU'
+done_testing
