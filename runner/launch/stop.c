@@ -80,6 +80,7 @@ void supervisor_stop(struct supervisor *s, int status, uint32_t culprit, const c
     s->ladder = LADDER_ABORT;
     loop_timer_clear(s->loop, &s->start);
     loop_timer_clear(s->loop, &s->run);
+    loop_timer_clear(s->loop, &s->finish);
     loop_timer_set(s->loop, &s->ladder_timer, s->desc->grace_ns);
     muster_give_up(s);
 }

@@ -18,6 +18,9 @@
  * is silent, so there is time; a connection that is cut should be told of soon. */
 #define LOCAL_SILENCE_NS (15 * SECOND_NS)
 #define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
+/* Beyond the grace time: for ranks to close their groups and to end, once all workloads are done.
+ */
+#define FINISH_NS (30 * SECOND_NS)
 
 bool supervisor_over(const struct supervisor *s)
 {
@@ -79,6 +82,7 @@ static void everybody_at(struct supervisor *s, enum rank_stage stage)
         break;
     case STAGE_DONE:
         loop_timer_clear(s->loop, &s->run);
+        loop_timer_set(s->loop, &s->finish, s->desc->grace_ns + FINISH_NS);
         hosts_send_all(s, WIRE_STOP_BACKGROUND, NULL, 0);
         break;
     case STAGE_IDLE:
@@ -491,13 +495,14 @@ void supervisor_tell_alive(struct host *host, uint32_t limit_ms)
 
 /* ---- time ---- */
 
-/* Who is behind, and with what: "rank 3 (loading its plugins)". */
+/* Who is behind, and with what: "rank 3 (loading its plugins)". Past the last stage: who has not
+ * ended. */
 static void name_late(const struct supervisor *s, enum rank_stage stage, char *out, size_t size)
 {
     uint32_t n = 0, *list = calloc(s->desc->nranks, sizeof *list);
     const char *doing = "";
     for (uint32_t i = 0; list && i < s->desc->nranks; i++) {
-        if (s->ranks[i].stage >= stage)
+        if (s->ranks[i].exited || s->ranks[i].stage >= stage)
             continue;
         doing = n ? doing : rank_stage_text(s->ranks[i].stage);
         list[n++] = i;
@@ -533,6 +538,18 @@ static void on_run_over(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
     time_out(s, "run", s->job->timeouts.run, STAGE_DONE);
+}
+
+/* Nobody has anything left to do, so whoever is still there hangs. */
+static void on_finish_over(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    struct diag d;
+    char late[256];
+    name_late(s, STAGE_FINISHING + 1, late, sizeof late);
+    diag_set(&d, COLLRUN_ERR_TIMEOUT, "all workloads are done, but after %.1f s not all ranks: %s",
+             (double)(s->desc->grace_ns + FINISH_NS) / 1e9, late);
+    supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
 }
 
 static void on_rendezvous_over(struct loop_timer *t)
@@ -624,6 +641,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     s->trouble = (struct verdict){.class = CAUSE_NONE, .rank = WIRE_HOST};
     s->start = (struct loop_timer){.fired = on_start_over, .owner = s};
     s->run = (struct loop_timer){.fired = on_run_over, .owner = s};
+    s->finish = (struct loop_timer){.fired = on_finish_over, .owner = s};
     s->rendezvous = (struct loop_timer){.fired = on_rendezvous_over, .owner = s};
     s->ladder_timer = (struct loop_timer){.fired = supervisor_on_ladder, .owner = s};
     s->state = (struct loop_timer){.fired = supervisor_on_state, .owner = s};

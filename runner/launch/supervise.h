@@ -54,7 +54,7 @@ struct supervisor {
     struct output *output;
     struct live live;
     struct rundir *rundir; /* NULL without logging.dir */
-    struct loop_timer start, run, rendezvous, ladder_timer, pulse, state, patience;
+    struct loop_timer start, run, finish, rendezvous, ladder_timer, pulse, state, patience;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
