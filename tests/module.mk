@@ -61,7 +61,7 @@ e2e: all $(FAKE_LIBS)
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
 e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
-	tests/run $(HOSTS_TESTS)
+	tests/run -t 900 $(HOSTS_TESTS)
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(FAKE_LIBS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)

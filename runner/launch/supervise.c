@@ -18,6 +18,8 @@
  * is silent, so there is time; a connection that is cut should be told of soon. */
 #define LOCAL_SILENCE_NS (15 * SECOND_NS)
 #define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
+/* Longer than this between two pulses, which come every second: nobody was there. */
+#define STOPPED_NS (3 * SECOND_NS)
 /* Beyond the grace time: for ranks to close their groups and to end, once all workloads are done.
  */
 #define FINISH_NS (30 * SECOND_NS)
@@ -432,9 +434,16 @@ static void host_lost(struct host *host, const char *how)
 /* The process that carried the stream tells more than the stream; it is ending right now. */
 static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
 {
+    const struct supervisor *s = host->run;
     int status = host->pid_status;
-    if (reach_is_remote(host->run->reach, host->index) &&
-        reach_why(host->run->reach, host->index, how, size))
+    bool remote = reach_is_remote(s->reach, host->index);
+    if (remote && s->stopped_ns > RUNNER_SILENCE_MS * 1000000ull &&
+        now_ns() - s->resumed_ns < 5 * SECOND_NS) {
+        snprintf(how, size, "collrun itself was stopped for %.0f s, so its agent there gave it up",
+                 (double)s->stopped_ns / 1e9);
+        return;
+    }
+    if (remote && reach_why(s->reach, host->index, how, size))
         return;
     if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
         host->pid = 0;
@@ -528,15 +537,31 @@ static void time_out(struct supervisor *s, const char *what, struct job_num limi
     supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
 }
 
+/* A timer that fires because this process itself was stopped (SIGSTOP, a frozen machine) waits
+ * until what has come meanwhile was read: that may tell more. */
+static bool was_stopped(struct supervisor *s, struct loop_timer *t)
+{
+    uint64_t now = now_ns();
+    bool stopped =
+        s->pulse_ns && (now - s->pulse_ns > STOPPED_NS || now - s->resumed_ns < SECOND_NS);
+    if (stopped)
+        loop_timer_set(s->loop, t, SECOND_NS);
+    return stopped;
+}
+
 static void on_start_over(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
+    if (was_stopped(s, t))
+        return;
     time_out(s, "start", s->job->timeouts.start, STAGE_READY);
 }
 
 static void on_run_over(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
+    if (was_stopped(s, t))
+        return;
     time_out(s, "run", s->job->timeouts.run, STAGE_DONE);
 }
 
@@ -546,6 +571,8 @@ static void on_finish_over(struct loop_timer *t)
     struct supervisor *s = t->owner;
     struct diag d;
     char late[256];
+    if (was_stopped(s, t))
+        return;
     name_late(s, STAGE_FINISHING + 1, late, sizeof late);
     diag_set(&d, COLLRUN_ERR_TIMEOUT, "all workloads are done, but after %.1f s not all ranks: %s",
              (double)(s->desc->grace_ns + FINISH_NS) / 1e9, late);
@@ -555,6 +582,8 @@ static void on_finish_over(struct loop_timer *t)
 static void on_rendezvous_over(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
+    if (was_stopped(s, t))
+        return;
     rdv_expire(s->rdv, now_ns());
     rearm_rendezvous(s);
 }
@@ -580,12 +609,16 @@ static void on_pulse(struct loop_timer *t)
     struct supervisor *s = t->owner;
     uint64_t now = now_ns(), gap = s->pulse_ns ? now - s->pulse_ns : 0;
     s->pulse_ns = now;
+    if (gap > STOPPED_NS) {
+        s->resumed_ns = now;
+        s->stopped_ns = gap;
+    }
     if (s->live.on)
         hosts_send_all(s, WIRE_LOOK, NULL, 0);
     loop_timer_set(s->loop, t, SECOND_NS);
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         struct host *host = &s->hosts[h];
-        if (gap > 3 * SECOND_NS)
+        if (gap > STOPPED_NS)
             host->heard_ns = now; /* nobody was there to listen */
         if (host->greeted && !host->bye && !host->lost && conn_is_open(&host->conn))
             check_host(host, now);

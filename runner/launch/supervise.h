@@ -62,6 +62,7 @@ struct supervisor {
     bool output_lost; /* stdout or stderr could not be written */
     uint64_t
         pulse_ns; /* when the last pulse was: a gap means that this process itself was stopped */
+    uint64_t resumed_ns, stopped_ns; /* when it went on, and how long it had stood still */
 };
 
 int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
