@@ -93,6 +93,13 @@ _Noreturn static void leave_aborted(void)
     leave(EXIT_FAILED);
 }
 
+/* How long workloads may go on once the job has failed. After the grace time the agent ends those
+ * that do; this process does so by itself only if nobody comes. */
+static uint64_t abort_patience(const struct engine *e)
+{
+    return e->desc.grace_ns + 1000000000u;
+}
+
 /* ---- WELCOME ---- */
 
 /* Those that its groups drive. */
@@ -264,7 +271,7 @@ static void start_tasks(struct engine *e)
         if (task_has(&e->tasks[i], TASK_FAILED))
             fail_task(e, &e->tasks[i]);
         /* The job failed while init ran: it gets the time that a running workload gets. */
-        uint64_t deadline = now_ns() + e->desc.grace_ns;
+        uint64_t deadline = now_ns() + abort_patience(e);
         control_lock(&e->control);
         while (e->tasks[i].state == TASK_IN_INIT && now_ns() < deadline)
             control_wait_change(&e->control, deadline);
@@ -333,10 +340,11 @@ static bool wait_for_tasks(struct engine *e, bool background, uint64_t deadline)
         uint64_t now = now_ns(), until = deadline;
         if (control_has(c, CONTROL_ABORT) && !aborted_at)
             aborted_at = now;
-        if (aborted_at && now >= aborted_at + e->desc.grace_ns)
+        if (aborted_at && now >= aborted_at + abort_patience(e))
             leave_aborted();
-        until = aborted_at && aborted_at + e->desc.grace_ns < until ? aborted_at + e->desc.grace_ns
-                                                                    : until;
+        until = aborted_at && aborted_at + abort_patience(e) < until
+                    ? aborted_at + abort_patience(e)
+                    : until;
         struct collrun_ctx *failed = failed_task(e), *slow = next_timeout(e, &until);
         bool over = now >= until;
         if (failed || over)

@@ -12,13 +12,17 @@
 
 #define ANSWER_NS 200000000ull /* how long the agents have for their answers */
 
+/* Once the job has been stopped: what it was doing then. */
 static void describe_rank(const struct supervisor *s, uint32_t rank, char *out, size_t size)
 {
     const struct rank_state *r = &s->ranks[rank];
-    if (r->stage == STAGE_RUNNING && r->seen.looked)
+    if (r->exited && s->ladder == LADDER_NONE)
+        snprintf(out, size, "ended");
+    else if (r->stage == STAGE_RUNNING && r->seen.looked)
         seen_describe(&r->seen, out, size);
     else
-        snprintf(out, size, "%s", r->exited ? "ended" : rank_stage_text(r->stage));
+        snprintf(out, size, "%s%s", rank_stage_text(r->stage),
+                 r->seen.state == 'T' ? ", stopped by a signal" : "");
 }
 
 void supervisor_print_state(const struct supervisor *s, FILE *out)

@@ -390,6 +390,15 @@ static int do_allreduce(struct actor *a, char *words)
     return GO_ON;
 }
 
+static int do_barrier(struct actor *a, char *words)
+{
+    struct collrun_group *g = NULL;
+    int status = collrun_group_get(a->ctx, words, &g);
+    if (status == COLLRUN_OK)
+        status = collrun_barrier(g);
+    return status == COLLRUN_OK ? GO_ON : status;
+}
+
 static void *allreduce_thread(void *arg)
 {
     void **args = arg;
@@ -507,6 +516,7 @@ static const struct {
     {"read", do_read},
     {"where", do_where},         /* GROUP */
     {"allreduce", do_allreduce}, /* N GROUP... */
+    {"barrier", do_barrier},     /* GROUP */
     {"threads", do_threads},     /* N GROUP... */
     {"endless", do_endless},     /* GROUP... */
     {"try", do_try},             /* GROUP */
