@@ -234,11 +234,6 @@ static int meet_side(struct collrun_group *g, struct group_side *side, uint32_t 
         return error_cause(COLLRUN_ERR_UNAVAILABLE,
                            "it needs %u GPUs in each process, and this rank owns %u",
                            side->ndevices, g->engine->ngpus);
-    if (g->check == COLLRUN_CHECK_STRICT && !(side->backend->memory & COLLRUN_MEMORY_HOST))
-        return error_cause(COLLRUN_ERR_UNSUPPORTED,
-                           "check: strict compares calls in host memory, which backend \"%s\" does "
-                           "not move",
-                           side->backend->name);
     side->nplaces = g->nranks * group_devices(side);
     side->first_place = g->rank * group_devices(side);
     describe_group(g, side, host_of, &desc);

@@ -12,9 +12,10 @@
 #include "base/loop.h"
 #include "emulate.h"
 #include "error.h"
-#include "group.h"
+#include "gpu.h"
 #include "lane.h"
 #include "names.h"
+#include "route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,8 +84,8 @@ static void sign_uneven(struct strict_signature *s, const struct collrun_call *c
     s->claim = array ? hash_counts(array, nranks) : 0;
 }
 
-struct strict_signature strict_sign(const struct collrun_call *call, uint64_t number, uint32_t rank,
-                                    uint32_t nranks)
+struct strict_signature strict_sign(const struct collrun_call *call, uint64_t number,
+                                    uint32_t place, uint32_t nplaces)
 {
     struct strict_signature s = {.number = number, .kind = (uint8_t)call->kind};
     if (call->kind == COLLRUN_BARRIER)
@@ -93,7 +94,7 @@ struct strict_signature strict_sign(const struct collrun_call *call, uint64_t nu
     s.op = kind_reduces(call->kind) ? (uint8_t)call->op : 0;
     s.root = has_root(call->kind) ? call->root : 0;
     if (is_uneven(call->kind))
-        sign_uneven(&s, call, rank, nranks);
+        sign_uneven(&s, call, place, nplaces);
     else
         s.count = call->count;
     return s;
@@ -126,7 +127,7 @@ static bool same_call(const struct strict_signature *a, const struct strict_sign
            a->kind == b->kind && a->dtype == b->dtype && a->op == b->op;
 }
 
-static int disagree(const struct strict_signature *all, uint32_t r)
+static int disagree(const struct strict_signature *all, uint32_t r, uint32_t devices)
 {
     char a[128], b[128], numbers[96] = "";
     describe(&all[0], a, sizeof a);
@@ -134,15 +135,15 @@ static int disagree(const struct strict_signature *all, uint32_t r)
     if (all[0].number != all[r].number)
         snprintf(numbers, sizeof numbers, ", as operations %llu and %llu of the group",
                  (unsigned long long)all[0].number, (unsigned long long)all[r].number);
-    return error_cause(COLLRUN_ERR_MISMATCH, "rank 0 calls %s, rank %u calls %s%s", a, r, b,
-                       numbers);
+    return error_cause(COLLRUN_ERR_MISMATCH, "rank 0 calls %s, rank %u calls %s%s", a, r / devices,
+                       b, numbers);
 }
 
 /* What every rank contributes, as far as it fits: "3, 5, 4". */
-static void list_own(const struct strict_signature *all, uint32_t nranks, char *out, size_t size)
+static void list_own(const struct strict_signature *all, uint32_t nplaces, char *out, size_t size)
 {
     size_t len = 0;
-    for (uint32_t i = 0; i < nranks; i++) {
+    for (uint32_t i = 0; i < nplaces; i++) {
         int n = snprintf(out + len, size - len, "%s%llu", i ? ", " : "",
                          (unsigned long long)all[i].own);
         if (n < 0 || len + (size_t)n + 8 > size) {
@@ -154,12 +155,12 @@ static void list_own(const struct strict_signature *all, uint32_t nranks, char *
 }
 
 /* The arrays of two ranks differ, or (a == b) that of one from what the ranks contribute. */
-static int disagree_on_arrays(const struct strict_signature *all, uint32_t nranks, uint32_t a,
+static int disagree_on_arrays(const struct strict_signature *all, uint32_t nplaces, uint32_t a,
                               uint32_t b)
 {
     char call[128], own[256], who[64];
     describe(&all[0], call, sizeof call);
-    list_own(all, nranks, own, sizeof own);
+    list_own(all, nplaces, own, sizeof own);
     snprintf(who, sizeof who, a == b ? "rank %u gives other" : "ranks %u and %u give different", a,
              b);
     return error_cause(COLLRUN_ERR_MISMATCH,
@@ -167,27 +168,27 @@ static int disagree_on_arrays(const struct strict_signature *all, uint32_t nrank
                        who, own);
 }
 
-static int compare_arrays(const struct strict_signature *all, uint32_t nranks)
+static int compare_arrays(const struct strict_signature *all, uint32_t nplaces, uint32_t devices)
 {
     uint64_t expected = 0;
-    uint32_t first = nranks;
-    for (uint32_t i = 0; i < nranks; i++) {
+    uint32_t first = nplaces;
+    for (uint32_t i = 0; i < nplaces; i++) {
         expected += hash3(i, 0, all[i].own);
         if (!all[i].claims)
             continue;
-        first = first < nranks ? first : i;
+        first = first < nplaces ? first : i;
         if (all[i].claim != all[first].claim)
-            return disagree_on_arrays(all, nranks, first, i);
+            return disagree_on_arrays(all, nplaces, first / devices, i / devices);
     }
-    if (first < nranks && all[first].claim != expected)
-        return disagree_on_arrays(all, nranks, first, first);
+    if (first < nplaces && all[first].claim != expected)
+        return disagree_on_arrays(all, nplaces, first / devices, first / devices);
     return COLLRUN_OK;
 }
 
-static int compare_pairs(const struct strict_signature *all, uint32_t nranks)
+static int compare_pairs(const struct strict_signature *all, uint32_t nplaces)
 {
     uint64_t sent = 0, expected = 0;
-    for (uint32_t i = 0; i < nranks; i++) {
+    for (uint32_t i = 0; i < nplaces; i++) {
         sent += all[i].own;
         expected += all[i].claim;
     }
@@ -201,51 +202,96 @@ static int compare_pairs(const struct strict_signature *all, uint32_t nranks)
                        call);
 }
 
-int strict_compare(const struct strict_signature *all, uint32_t nranks)
+int strict_compare(const struct strict_signature *all, uint32_t nplaces, uint32_t devices)
 {
-    for (uint32_t r = 1; r < nranks; r++) {
+    for (uint32_t r = 1; r < nplaces; r++) {
         if (!same_call(&all[0], &all[r]))
-            return disagree(all, r);
+            return disagree(all, r, devices);
     }
     if (all->kind == COLLRUN_ALLTOALLV)
-        return compare_pairs(all, nranks);
-    return is_uneven((enum collrun_kind)all->kind) ? compare_arrays(all, nranks) : COLLRUN_OK;
+        return compare_pairs(all, nplaces);
+    return is_uneven((enum collrun_kind)all->kind) ? compare_arrays(all, nplaces, devices)
+                                                   : COLLRUN_OK;
 }
 
 /* ---- before an operation ---- */
 
-static int check(struct lane *lane, const struct collrun_call *call, uint64_t number)
+static const struct group_side *side_of(const struct lane *lane)
 {
     const struct collrun_group *g = lane->group;
-    struct strict_signature *all = calloc(g->nranks, sizeof *all);
-    if (!all)
-        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the signatures of %u ranks",
-                           g->nranks);
-    struct strict_signature mine = strict_sign(call, number, g->rank, g->nranks);
-    struct collrun_call gather = COLLRUN_CALL(COLLRUN_ALLGATHER);
-    gather.send = &mine;
-    gather.recv = all;
-    gather.count = sizeof mine;
-    gather.dtype = COLLRUN_UINT8;
-    gather.timeout_ns = call->timeout_ns;
-    int rc = emulate_exec(lane, &gather, 1);
-    if (rc == COLLRUN_OK)
-        rc = strict_compare(all, g->nranks);
-    free(all);
+    return lane == g->sides[0].lane[GROUP_COLLECTIVES] ? &g->sides[0] : &g->sides[1];
+}
+
+/* One process may speak for several places, a call for each: `own` holds their signatures, `all`
+ * room for everybody's, once for each. */
+static int exchange(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
+                    struct strict_signature *own, struct strict_signature *all)
+{
+    struct collrun_call *gather = calloc(ncalls, sizeof *gather);
+    uint32_t nplaces = side_of(lane)->nplaces;
+    if (!gather)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u calls", ncalls);
+    for (uint32_t i = 0; i < ncalls; i++) {
+        gather[i] = (struct collrun_call)COLLRUN_CALL(COLLRUN_ALLGATHER);
+        gather[i].send = &own[i];
+        gather[i].recv = &all[(size_t)i * nplaces];
+        gather[i].count = sizeof *own;
+        gather[i].dtype = COLLRUN_UINT8;
+        gather[i].device = calls[i].device;
+        gather[i].stream = calls[i].stream;
+        gather[i].timeout_ns = calls[i].timeout_ns;
+    }
+    int rc = emulate_exec(lane, gather, ncalls);
+    free(gather);
     return rc;
+}
+
+/* The memory of an exchange: one that GPUs reach, if the backend knows no other. After a failure
+ * they may still write to it, so it is not given back then. */
+static void *take(bool pinned, size_t len)
+{
+    return pinned ? gpu_pinned_take(len) : malloc(len);
+}
+
+static void give(bool pinned, void *memory, size_t len, int status)
+{
+    if (!pinned)
+        free(memory);
+    else if (status == COLLRUN_OK)
+        gpu_pinned_give(memory, len);
+}
+
+static int check(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
+                 uint64_t number)
+{
+    const struct group_side *side = side_of(lane);
+    bool pinned = !(side->backend->memory & COLLRUN_MEMORY_HOST);
+    size_t len = ncalls * (1 + (size_t)side->nplaces) * sizeof(struct strict_signature);
+    struct strict_signature *own = take(pinned, len);
+    if (!own)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the signatures of %u ranks",
+                           side->nplaces);
+    for (uint32_t i = 0; i < ncalls; i++)
+        own[i] = strict_sign(&calls[i], number, route_place(side, &calls[i]), side->nplaces);
+    int rc = exchange(lane, calls, ncalls, own, own + ncalls);
+    int verdict =
+        rc == COLLRUN_OK ? strict_compare(own + ncalls, side->nplaces, group_devices(side)) : rc;
+    give(pinned, own, len, rc);
+    return verdict;
 }
 
 int strict_exec(struct lane *lane, struct collrun_call *calls, uint32_t ncalls, uint64_t number)
 {
     const struct collrun_group *g = lane->group;
-    if (g->check != COLLRUN_CHECK_STRICT || g->nranks == 1 ||
-        group_lane_of(calls->kind) == GROUP_MESSAGES)
+    if (g->check != COLLRUN_CHECK_STRICT || group_lane_of(calls->kind) == GROUP_MESSAGES ||
+        side_of(lane)->nplaces == 1)
         return emulate_exec(lane, calls, ncalls);
     uint64_t begun = now_ns();
-    int rc = check(lane, calls, number);
+    int rc = check(lane, calls, ncalls, number);
     if (rc != COLLRUN_OK)
         return rc;
     uint64_t took = now_ns() - begun;
-    calls->timeout_ns = calls->timeout_ns > took ? calls->timeout_ns - took : 1;
+    for (uint32_t i = 0; i < ncalls; i++)
+        calls[i].timeout_ns = calls[i].timeout_ns > took ? calls[i].timeout_ns - took : 1;
     return emulate_exec(lane, calls, ncalls);
 }

@@ -26,10 +26,12 @@ struct strict_signature {
     uint8_t kind, dtype, op, claims; /* claims: `claim` is meant; of gatherv only the root's is */
 };
 
-struct strict_signature strict_sign(const struct collrun_call *call, uint64_t number, uint32_t rank,
-                                    uint32_t nranks);
-/* OK, or MISMATCH with the cause in this thread's record. */
-int strict_compare(const struct strict_signature *all, uint32_t nranks);
+/* A rank with several GPUs has as many places in the group, one after the other; else they are the
+ * same. */
+struct strict_signature strict_sign(const struct collrun_call *call, uint64_t number,
+                                    uint32_t place, uint32_t nplaces);
+/* OK, or MISMATCH with the cause in this thread's record. `devices`: places of a rank. */
+int strict_compare(const struct strict_signature *all, uint32_t nplaces, uint32_t devices);
 
 /* As emulate_exec, after the check where the group wants one. `calls` is the engine's own copy: its
  * time-out shrinks by what the check took. */

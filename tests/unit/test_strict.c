@@ -26,7 +26,7 @@ static int verdict_of(const struct collrun_call calls[N], const uint64_t numbers
     error_clear_cause();
     for (uint32_t r = 0; r < N; r++)
         all[r] = strict_sign(&calls[r], numbers ? numbers[r] : 7, r, N);
-    return strict_compare(all, N);
+    return strict_compare(all, N, 1);
 }
 
 /* Rank 1 calls `one`, the others `most`; `text` NULL: they agree. */
