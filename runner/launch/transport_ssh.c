@@ -54,6 +54,8 @@ struct ssh_link {
     struct ssh_link *next;
     const struct job_host *host;
     const char *phase;
+    pthread_t thread;
+    bool ended; /* it has nothing left to do */
     int fd;     /* the thread's end of the stream */
     int socket; /* of the connection while it is made; -1 */
     bool failed;
@@ -726,7 +728,7 @@ static void *link_main(void *arg)
     l->failed = d.code != COLLRUN_OK;
     l->why = d;
     close(l->fd);
-    l->fd = -1;
+    l->ended = true;
     p->threads--;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
@@ -736,14 +738,12 @@ static void *link_main(void *arg)
 static int start_thread(struct ssh_link *l, struct diag *d)
 {
     pthread_attr_t attr;
-    pthread_t thread;
     sigset_t all, before;
     pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, THREAD_STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&thread, &attr, link_main, l);
+    int err = pthread_create(&l->thread, &attr, link_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return err ? diag_sys(d, err, "start a thread for an SSH connection") : COLLRUN_OK;
@@ -767,17 +767,18 @@ int transport_ssh_open(struct ssh_pool *p, const struct job_host *host,
                            .socket = -1,
                            .exit_status = -1};
     pthread_mutex_lock(&p->lock);
-    l->next = p->links;
-    p->links = l;
-    p->threads++;
+    int rc = start_thread(l, d);
+    if (rc == COLLRUN_OK) {
+        l->next = p->links;
+        p->links = l;
+        p->threads++;
+    }
     pthread_mutex_unlock(&p->lock);
-    if (start_thread(l, d) != COLLRUN_OK) {
-        pthread_mutex_lock(&p->lock);
-        p->threads--;
-        pthread_mutex_unlock(&p->lock);
+    if (rc != COLLRUN_OK) {
         close(pair[0]);
         close(pair[1]);
-        return d->code;
+        free(l);
+        return rc;
     }
     *out =
         (struct transport_stream){.read_fd = pair[0], .write_fd = pair[0], .err_fd = -1, .ssh = l};
@@ -881,6 +882,11 @@ void ssh_pool_free(struct ssh_pool *p)
     while (p->threads && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0)
         ;
     bool all = !p->threads;
+    /* What libcrypto keeps for a thread goes as the thread ends, which must not meet exit(). */
+    for (struct ssh_link *l = p->links; l; l = l->next) {
+        if (l->ended)
+            pthread_join(l->thread, NULL);
+    }
     pthread_mutex_unlock(&p->lock);
     if (all)
         pool_release(p);
