@@ -20,6 +20,11 @@ JOB
 run bare.yaml
 ends "an agent that is called by name, after noise" 0
 is "its ranks speak" "$(grep -c hello "$tmp/out")" 2
+ip netns attach blue "$(processes 1 sshd)" && ip netns attach green "$(processes 2 sshd)"
+run "$top/configs/command.yaml"
+ends "configs/command.yaml" 0
+like "between the namespaces" "$(out)" '4 ranks on gloo.*verified'
+
 # Ctrl-C reaches collrun alone: the command has a session of its own.
 { head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
     "$tmp" "$tmp"; } | job interrupt

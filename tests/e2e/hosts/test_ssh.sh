@@ -96,6 +96,12 @@ ends "and by the name of an interface" 0
 run twice.yaml
 ends "two names for one machine: ranks meet on its loopback" 0
 
+sed -i 's/^Host h/Host node/' "$tmp/ssh_config"
+run "$top/configs/ssh.yaml" --set "ssh.config=$tmp/ssh_config" --set "ssh.identity=$tmp/id"
+ends "configs/ssh.yaml" 0
+like "across the hosts" "$(out)" '8 ranks on gloo.*verified'
+sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
+
 # ---- secrets ----
 { head_of 1; printf 'processes: {count: 1}\nenv: {secrets: [TOKEN], set: {SHOWN: plain-value}}\n'
   printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/actor.so, params: {dir: %s, do: "note up;sleep 3000"}}]\n' \
