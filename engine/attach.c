@@ -102,18 +102,6 @@ static uint64_t abort_patience(const struct engine *e)
 
 /* ---- WELCOME ---- */
 
-/* Those that its groups drive. */
-static uint32_t count_gpus(const struct engine *e)
-{
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < e->desc.ngroups; i++) {
-        const struct desc_group *g = &e->desc.groups[i];
-        if (g->gpus_per_process > most && group_rank_in(&g->ranks, e->rank) >= 0)
-            most = g->gpus_per_process;
-    }
-    return most;
-}
-
 static int read_welcome(struct engine *e, const struct wire_frame *f, struct diag *d)
 {
     struct reader r;
@@ -132,7 +120,7 @@ static int read_welcome(struct engine *e, const struct wire_frame *f, struct dia
     if (rc == COLLRUN_OK && (e->rank >= e->desc.nranks || e->host >= e->desc.nhosts))
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", e->rank,
                       e->desc.nranks);
-    e->ngpus = rc == COLLRUN_OK ? count_gpus(e) : 0;
+    e->ngpus = rc == COLLRUN_OK ? e->desc.ranks[e->rank].ngpus : 0;
     e->control.rank = e->rank;
     e->control.attempt = e->attempt;
     return rc;
