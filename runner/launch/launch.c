@@ -69,6 +69,35 @@ static int open_signals(int *out, struct diag *d)
     return *out < 0 ? diag_sys(d, errno, "watch signals") : COLLRUN_OK;
 }
 
+/* For when no loop runs: a signal that asks for the end, or 0 after so many ms without one. */
+static int wait_signal(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+    if (poll(&p, 1, ms) <= 0)
+        return 0;
+    while (read(fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            raise(SIGSTOP);
+        else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1)
+            return (int)info.ssi_signo;
+    }
+    return 0;
+}
+
+/* What the ranks have printed and nobody has read yet is theirs to have, however long the reader
+ * takes (a pager, say), unless the user will not wait. */
+static void drain(struct supervisor *s, int signal_fd)
+{
+    int sig = 0;
+    uint64_t patience = s->interrupts ? now_ns() + SECOND_NS : UINT64_MAX;
+    while (!sig && now_ns() < patience && !output_drain(s->output, now_ns() + SECOND_NS / 10))
+        sig = wait_signal(signal_fd, 0);
+    if (sig && s->trouble.class == CAUSE_NONE)
+        s->trouble =
+            (struct verdict){.class = CAUSE_INTERRUPTED, .exit_code = 128 + sig, .rank = WIRE_HOST};
+}
+
 static void tell_verdict(struct supervisor *s, struct verdict *v)
 {
     char others[512];
@@ -148,7 +177,7 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
         supervisor_trouble(&s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
     if (!supervisor_over(&s))
         loop_run(s.loop);
-    output_drain(s.output, now_ns() + 60 * SECOND_NS);
+    drain(&s, l->signal_fd);
     tell_verdict(&s, v);
     if (v->class != CAUSE_NONE)
         policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
@@ -159,25 +188,18 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     return next->restart;
 }
 
-/* The pause before a restart. False: interrupted. */
-static bool pause_before_restart(struct launch *l, const struct policy_decision *next)
+/* The pause before a restart. Not 0: the signal that interrupted it. */
+static int pause_before_restart(struct launch *l, const struct policy_decision *next)
 {
-    struct pollfd p = {.fd = l->signal_fd, .events = POLLIN};
-    struct signalfd_siginfo info;
     uint64_t until = now_ns() + next->pause_ns;
+    int sig = 0;
     if (!l->options->quiet)
         fprintf(stderr, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
                 (double)next->pause_ns / 1e9, l->desc.attempt + 1, l->policy.restarts,
                 (long long)l->job->on_failure.max_restarts.v);
-    for (uint64_t now = now_ns(); now < until; now = now_ns()) {
-        if (poll(&p, 1, (int)((until - now) / 1000000 + 1)) <= 0)
-            continue;
-        while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1)
-                return false;
-        }
-    }
-    return true;
+    for (uint64_t now = now_ns(); now < until && !sig; now = now_ns())
+        sig = wait_signal(l->signal_fd, (int)((until - now) / 1000000 + 1));
+    return sig;
 }
 
 static int run_attempts(struct launch *l)
@@ -185,8 +207,9 @@ static int run_attempts(struct launch *l)
     struct verdict v;
     struct policy_decision next;
     while (run_attempt(l, &v, &next)) {
-        if (!pause_before_restart(l, &next))
-            return 130;
+        int sig = pause_before_restart(l, &next);
+        if (sig)
+            return 128 + sig;
         l->desc.attempt++;
         rundir_event(l->rundir, "restart", json_pack("{s:i}", "attempt", (int)l->desc.attempt));
     }

@@ -43,6 +43,8 @@ static void ladder_climb(struct supervisor *s)
         send_signal(s, SIGCONT);
         break;
     case LADDER_KILL:
+        if (s->interrupts)
+            output_give_up(s->output); /* the ranks' pipes may be full */
         mark_killed(s);
         send_signal(s, SIGKILL);
         next_ns = 2 * SECOND_NS;

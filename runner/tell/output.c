@@ -226,13 +226,29 @@ void output_end_rank(struct output *o, uint32_t rank)
     }
 }
 
-void output_drain(struct output *o, uint64_t deadline_ns)
+void output_give_up(struct output *o)
 {
+    for (int i = 0; i < 2; i++) {
+        struct sink *s = &o->sinks[i];
+        if (!buf_pending(&s->queue))
+            continue;
+        s->dead = true;
+        buf_clear(&s->queue);
+        loop_unwatch(o->loop, &s->watch);
+    }
+    refund(o);
+}
+
+bool output_drain(struct output *o, uint64_t deadline_ns)
+{
+    bool all = true;
     for (int i = 0; i < 2; i++) {
         struct sink *s = &o->sinks[i];
         while (!s->dead && buf_pending(&s->queue) && now_ns() < deadline_ns)
             sink_write(s, 50);
+        all = all && !buf_pending(&s->queue);
     }
+    return all;
 }
 
 /* ---- making it ---- */

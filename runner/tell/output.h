@@ -47,7 +47,9 @@ void output_end_rank(struct output *o, uint32_t rank);
 /* The last lines that a rank wrote to stderr, each behind `prefix`. */
 void output_last_words(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                        FILE *to);
-/* Writes what waits, blocking, until the deadline (monotonic ns) at most. */
-void output_drain(struct output *o, uint64_t deadline_ns);
+/* What waits for a reader who does not come is dropped, and so is what follows. */
+void output_give_up(struct output *o);
+/* Writes what waits, blocking, until the deadline (monotonic ns) at most. False: some is left. */
+bool output_drain(struct output *o, uint64_t deadline_ns);
 
 #endif

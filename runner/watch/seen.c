@@ -117,6 +117,18 @@ bool seen_inside(const struct seen *seen, char *out, size_t size)
     return oldest != NULL;
 }
 
+bool seen_after(const struct seen *seen, char *out, size_t size)
+{
+    const struct seen_group *most = NULL;
+    for (uint32_t i = 0; i < seen->n; i++) {
+        if (seen->groups[i].done && (!most || seen->groups[i].done > most->done))
+            most = &seen->groups[i];
+    }
+    if (most)
+        snprintf(out, size, "after %s#%llu", most->name, (unsigned long long)most->done);
+    return most != NULL;
+}
+
 void seen_describe(const struct seen *seen, char *out, size_t size)
 {
     char inside[192];

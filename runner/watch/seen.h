@@ -35,8 +35,11 @@ uint64_t seen_total(const struct seen *seen, const char *group, uint64_t *bytes)
 /* The operation that it is inside of, the oldest if there are several: "allreduce train#12 (1024 x
  * float32, sum)". False: none. */
 bool seen_inside(const struct seen *seen, char *out, size_t size);
-/* The same, and else "outside any collective". With the state of the process when it explains
- * something: "stopped". */
+/* How far it had come: "after train#17", in the group where it had done most. False: nothing done.
+ */
+bool seen_after(const struct seen *seen, char *out, size_t size);
+/* What it is inside of, and else "outside any collective". With the state of the process when it
+ * explains something: "stopped". */
 void seen_describe(const struct seen *seen, char *out, size_t size);
 
 #endif

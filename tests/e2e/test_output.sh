@@ -93,4 +93,23 @@ is "-q leaves the ranks' output" "$(out)" "[0] parent"
 run run child.yaml -v
 like "-v says more on stderr" "$(err)" .
 is "and not on stdout" "$(out)" "[0] parent"
+# ---- a reader that takes its time ----
+simple paged 2 "spew 20000 100"
+(timeout "$limit" "$COLLRUN" run paged.yaml; echo "code $?" >code) 2>err | { sleep 2; cat; } >out
+is "nothing is lost on a reader that comes when the job is over" "$(wc -l <out)" 40000
+is "and it is no failure" "$(cat code)" "code 0"
+mkfifo never
+sleep 60 <never &
+sleeper=$!
+children+=("$sleeper")
+simple paged 2 "spew 20000 100" "timeouts: {grace: 1s}"
+"$COLLRUN" run paged.yaml >never 2>err &
+pid=$!
+children+=("$pid")
+sleep 1
+kill -INT "$pid"
+finish 10
+ends "Ctrl-C ends the wait for one that never comes" 130
+check "with the grace time, not long after it" test "$elapsed" -lt $((4000 * slow))
+kill "$sleeper" 2>/dev/null
 done_testing

@@ -29,6 +29,30 @@ run run attempts.yaml
 like "the first attempt is number 0" "$(out)" 'attempt 0'
 like "the third is number 2" "$(out)" 'attempt 2'
 
+simple same 2 "allreduce 16 world; @1 barrier world; allreduce 1 world" "on_failure: {action: restart, max_restarts: 9, backoff: 10ms}"
+run run same.yaml
+is "what fails twice in the same operation is not retried" "$(err | grep -c 'error:')" 2
+like "and it is said why" "$(err)" 'not restarted: it failed twice in the same way \(rank [01], exit code 1, in world#17\)'
+simple crash 2 "allreduce 16 world; @1 crash; endless world" "on_failure: {action: restart, max_restarts: 9, backoff: 10ms}"
+run run crash.yaml
+is "nor is a crash after the same operation" "$(err | grep -c 'error:')" 2
+like "which is said, too" "$(err)" 'not restarted: .*exit code 139, after world#16\)'
+simple long 2 "@1 sleep 400; @1 exit 7; hang" "on_failure: {action: restart, max_restarts: 1, backoff: 10ms, min_uptime: 200ms}
+timeouts: {grace: 100ms}"
+start run long.yaml
+check "attempts that last for min_uptime are not counted against max_restarts" within 20 sh -c "[ \"\$(grep -c 'restart 1 of 1' err)\" -ge 4 ]"
+kill -INT "$pid"
+finish 10
+ends "Ctrl-C ends them" 130
+for s in TERM:143 INT:130; do
+    simple pause 2 "@1 exit 7" "on_failure: {action: restart, backoff: 1m}"
+    start run pause.yaml
+    within 10 grep -q restarting err
+    kill -"${s%:*}" "$pid"
+    finish 10
+    ends "SIG${s%:*} in the pause before a restart" "${s#*:}"
+done
+
 simple slow 2 "@1 exit 7" "on_failure: {action: restart, max_restarts: 2, backoff: 30s}"
 start run slow.yaml
 check "it waits before the restart" within 10 grep -q restarting err

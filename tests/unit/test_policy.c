@@ -133,8 +133,22 @@ static void the_same_again_is_not_retried(void **state)
     assert_false(next.restart);
     assert_non_null(strstr(next.why, "failed twice in the same way (rank 0, exit code 137, in "
                                      "allreduce dp#8"));
-    /* Outside any operation there is no place to compare. */
+    /* Outside any operation a crash has a place, too: after the last one. */
     g.done = g.started;
+    v.exit_code = 139;
+    policy_decide(&p, &on, &v, ranks, 0, &next);
+    assert_true(next.restart);
+    policy_decide(&p, &on, &v, ranks, 0, &next);
+    assert_false(next.restart);
+    assert_non_null(strstr(next.why, "(rank 0, exit code 139, after dp#8)"));
+    /* An exit code, or a SIGKILL from who knows where, has none. */
+    v = failure(CAUSE_SIGNAL, 137);
+    for (int i = 0; i < 3; i++) {
+        policy_decide(&p, &on, &v, ranks, 0, &next);
+        assert_true(next.restart);
+    }
+    p = (struct policy){0};
+    v = failure(CAUSE_EXIT, 75);
     for (int i = 0; i < 3; i++) {
         policy_decide(&p, &on, &v, ranks, 0, &next);
         assert_true(next.restart);
