@@ -1,11 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames from the runner to the ranks. A frame for several ranks crosses the stream to a host once;
- * its agent fans it out.
+ * The hosts of a run: their streams, their end, their silence, and frames to their ranks. A frame
+ * for several ranks crosses the stream to a host once; its agent fans it out. A host is lost when
+ * its stream ends without a BYE, or when its agent, which sends a heartbeat every second, is
+ * silent.
  */
 #include "launch/supervise.h"
 
+#include "launch/muster.h"
+
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define SECOND_NS 1000000000ull
+/* Of an agent that sends a heartbeat every second. On this machine only a stopped or starved agent
+ * is silent, so there is time; a connection that is cut should be told of soon. */
+#define LOCAL_SILENCE_NS (15 * SECOND_NS)
+#define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
+
+/* ---- frames to ranks ---- */
 
 void hosts_send_all(struct supervisor *s, uint16_t type, const void *payload, size_t len)
 {
@@ -53,5 +69,127 @@ void hosts_send_ranks(struct supervisor *s, const uint32_t *ranks, uint32_t n, u
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         if (conn_is_open(&s->hosts[h].conn))
             send_many(&s->hosts[h], ranks, n, type, payload);
+    }
+}
+
+/* ---- the end of a stream ---- */
+
+static void host_lost(struct host *host, const char *how)
+{
+    if (!host->has_job) {
+        muster_lost(host, how);
+        return;
+    }
+    struct supervisor *s = host->run;
+    struct diag d;
+    char ranks[128];
+    uint32_t n = 0, *list = calloc(s->desc->nranks, sizeof *list);
+    host->lost = true;
+    conn_close(&host->conn);
+    for (uint32_t i = 0; i < s->desc->nranks; i++) {
+        if (s->desc->ranks[i].host != host->index)
+            continue;
+        if (list)
+            list[n++] = i;
+        output_end_rank(s->output, i);
+        rdv_rank_gone(s->rdv, i, "was lost with its host");
+    }
+    ranks_format(ranks, sizeof ranks, list, n);
+    free(list);
+    diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
+             s->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
+    if (s->ladder < LADDER_QUIT)
+        supervisor_trouble(s, CAUSE_HOST_LOST, 127, &d);
+    supervisor_end_if_over(s);
+}
+
+/* The process that carried the stream tells more than the stream; it is ending right now. */
+static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
+{
+    const struct supervisor *s = host->run;
+    int status = host->pid_status;
+    bool remote = reach_is_remote(s->reach, host->index);
+    if (remote && s->stopped_ns > RUNNER_SILENCE_MS * 1000000ull &&
+        now_ns() - s->resumed_ns < 5 * SECOND_NS) {
+        snprintf(how, size, "collrun itself was stopped for %.0f s, so its agent there gave it up",
+                 (double)s->stopped_ns / 1e9);
+        return;
+    }
+    if (remote && reach_why(s->reach, host->index, how, size))
+        return;
+    if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
+        host->pid = 0;
+    if (why->code)
+        snprintf(how, size, "%.200s", why->text);
+    else if (!host->pid && WIFSIGNALED(status))
+        snprintf(how, size, "its collrun-agent was killed by signal %d (SIG%s)", WTERMSIG(status),
+                 sigabbrev_np(WTERMSIG(status)));
+    else if (!host->pid)
+        snprintf(how, size, "its collrun-agent exited with code %d", WEXITSTATUS(status));
+    else
+        snprintf(how, size, "its collrun-agent closed the connection");
+}
+
+static void on_host_closed(struct conn *c, const struct diag *why)
+{
+    struct host *host = c->owner;
+    char how[400];
+    describe_end(host, why, how, sizeof how);
+    host_lost(host, how);
+}
+
+void supervisor_child_ended(struct supervisor *s, pid_t pid, int status)
+{
+    if (s->reach)
+        reach_child_ended(s->reach, pid, status);
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
+        if (s->hosts[h].pid == pid) {
+            s->hosts[h].pid = 0;
+            s->hosts[h].pid_status = status;
+        }
+    }
+}
+
+/* ---- its beginning ---- */
+
+int supervisor_add_host(struct supervisor *s, uint32_t index, int read_fd, int write_fd, pid_t pid,
+                        struct diag *d)
+{
+    struct host *host = &s->hosts[index];
+    host->run = s;
+    host->index = index;
+    host->pid = pid;
+    host->heard_ns = now_ns();
+    host->conn.frame = supervisor_on_frame;
+    host->conn.on_closed = on_host_closed;
+    host->conn.owner = host;
+    return conn_open(&host->conn, s->loop, read_fd, write_fd, d);
+}
+
+/* ---- silence ---- */
+
+void supervisor_tell_alive(struct host *host, uint32_t limit_ms)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, limit_ms);
+    if (conn_is_open(&host->conn))
+        conn_send(&host->conn, WIRE_ALIVE, WIRE_HOST, host->run->desc->attempt, b.data, b.len);
+    buf_fini(&b);
+}
+
+void host_check(struct host *host, uint64_t now)
+{
+    struct supervisor *s = host->run;
+    bool remote = reach_is_remote(s->reach, host->index);
+    uint64_t silence = now - host->heard_ns;
+    char how[160];
+    if (silence > (remote ? REMOTE_SILENCE_NS : LOCAL_SILENCE_NS)) {
+        snprintf(how, sizeof how, "no sign of life for %.0f s%s", (double)silence / 1e9,
+                 remote ? " (the connection is cut, or the host is frozen or overloaded)"
+                        : " from its collrun-agent");
+        host_lost(host, how);
+    } else if (remote) {
+        supervisor_tell_alive(host, RUNNER_SILENCE_MS);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens on each frame, and when time passes.
+ * The stairs that the ranks climb together, and the time-outs for those who are late. frames.c
+ * brings what the ranks say, hosts.c what becomes of the hosts, stop.c the way down.
  */
 #include "launch/supervise.h"
 
@@ -14,10 +15,6 @@
 #include <sys/wait.h>
 
 #define SECOND_NS 1000000000ull
-/* Of an agent that sends a heartbeat every second. On this machine only a stopped or starved agent
- * is silent, so there is time; a connection that is cut should be told of soon. */
-#define LOCAL_SILENCE_NS (15 * SECOND_NS)
-#define REMOTE_SILENCE_NS (4 * SECOND_NS - SECOND_NS / 4)
 /* Longer than this between two pulses, which come every second: nobody was there. */
 #define STOPPED_NS (3 * SECOND_NS)
 /* Beyond the grace time: for ranks to close their groups and to end, once all workloads are done.
@@ -33,7 +30,7 @@ bool supervisor_over(const struct supervisor *s)
     return true;
 }
 
-static void end_if_over(struct supervisor *s)
+void supervisor_end_if_over(struct supervisor *s)
 {
     if (supervisor_over(s))
         loop_stop(s->loop);
@@ -98,7 +95,7 @@ static void everybody_at(struct supervisor *s, enum rank_stage stage)
     }
 }
 
-static void advance(struct supervisor *s, uint32_t rank, enum rank_stage stage)
+void supervisor_advance(struct supervisor *s, uint32_t rank, enum rank_stage stage)
 {
     if (s->ladder != LADDER_NONE)
         return;
@@ -117,11 +114,11 @@ static void go_on_without(struct supervisor *s, uint32_t rank, const char *sente
     buf_put_str(&b, sentence);
     hosts_send_all(s, WIRE_LOST, b.data, b.len);
     buf_fini(&b);
-    advance(s, rank, STAGE_FINISHING);
+    supervisor_advance(s, rank, STAGE_FINISHING);
 }
 
 /* The first bad sign of a rank. */
-static void rank_sign(struct supervisor *s, uint32_t rank)
+void supervisor_sign(struct supervisor *s, uint32_t rank)
 {
     struct rank_state *r = &s->ranks[rank];
     if (r->sign_ns)
@@ -137,369 +134,6 @@ static void rank_sign(struct supervisor *s, uint32_t rank)
         go_on_without(s, rank, v.diag.text);
     else
         supervisor_stop(s, COLLRUN_ERR_PEER_FAILED, rank, v.diag.text);
-}
-
-/* ---- frames ---- */
-
-static void broken_frame(struct supervisor *s, const struct wire_frame *f)
-{
-    struct diag d;
-    diag_set(&d, COLLRUN_ERR_INVALID, "rank %u sent a %s that cannot be read", f->rank,
-             wire_type_name(f->type));
-    supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
-}
-
-static void on_spawned(struct supervisor *s, const struct wire_frame *f)
-{
-    struct rank_state *state = &s->ranks[f->rank];
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    state->pid = (pid_t)read_u32(&r);
-    state->started_ns = now_ns();
-    if (state->pid) {
-        advance(s, f->rank, STAGE_SPAWNED);
-        rundir_event(s->rundir, "spawned",
-                     json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
-        return;
-    }
-    state->failed = true;
-    state->phase = WIRE_PHASE_LOAD;
-    state->workload = UINT32_MAX;
-    state->exited = true;
-    state->status = 127 << 8;
-    s->nexited++;
-    wire_read_diag(&r, &s->arena, &state->failure);
-    rank_sign(s, f->rank);
-}
-
-static void on_failed(struct supervisor *s, const struct wire_frame *f)
-{
-    struct rank_state *state = &s->ranks[f->rank];
-    struct reader r;
-    if (state->failed)
-        return;
-    reader_init(&r, f->payload, f->len);
-    state->failed = true;
-    state->workload = read_u32(&r);
-    state->phase = (enum wire_phase)read_u32(&r);
-    snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
-    state->operation = read_u64(&r);
-    wire_read_diag(&r, &s->arena, &state->failure);
-    if (!state->failure.loc.line && strstr(state->failure.text, "hosts: workdir"))
-        state->failure.loc = s->job->hosts.nodes[s->desc->ranks[f->rank].host].workdir.loc;
-    rundir_event(s->rundir, "failed",
-                 json_pack("{s:i, s:s}", "rank", (int)f->rank, "error", state->failure.text));
-    rank_sign(s, f->rank);
-}
-
-static void on_exited(struct supervisor *s, const struct wire_frame *f)
-{
-    struct rank_state *state = &s->ranks[f->rank];
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    if (state->exited)
-        return;
-    state->exited = true;
-    state->ended_ns = now_ns();
-    state->status = (int)read_u32(&r);
-    state->user_us = read_u64(&r);
-    state->system_us = read_u64(&r);
-    state->max_rss = read_u64(&r);
-    snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->arena));
-    s->nexited++;
-    rundir_event(s->rundir, "exited",
-                 json_pack("{s:i, s:i}", "rank", (int)f->rank, "status", state->status));
-    if (cause_of(state) != CAUSE_NONE)
-        rank_sign(s, f->rank);
-    rdv_rank_gone(s->rdv, f->rank, "ended while the group was being formed");
-}
-
-static void on_seen(struct supervisor *s, const struct wire_frame *f)
-{
-    struct rank_state *state = &s->ranks[f->rank];
-    if (state->seen_last)
-        return;
-    state->seen_last = s->ladder != LADDER_NONE;
-    if (!seen_read(&state->seen, f))
-        broken_frame(s, f);
-    live_seen(&s->live, now_ns(), &state->seen);
-}
-
-static void on_progress(struct supervisor *s, const struct wire_frame *f)
-{
-    struct reader r;
-    struct arena arena;
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    uint32_t workload = read_u32(&r);
-    uint64_t done = read_u64(&r), total = read_u64(&r);
-    const char *what = read_str(&r, &arena);
-    if (!r.bad)
-        live_progress(&s->live, now_ns(), f->rank, workload, done, total, what);
-    arena_fini(&arena);
-}
-
-static void on_metric(struct supervisor *s, const struct wire_frame *f)
-{
-    struct reader r;
-    struct arena arena;
-    double value;
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    uint32_t workload = read_u32(&r);
-    const char *name = read_str(&r, &arena);
-    uint64_t bits = read_u64(&r);
-    memcpy(&value, &bits, sizeof value);
-    if (!r.bad)
-        rundir_metric(s->rundir, f->rank, workload, name, value);
-    arena_fini(&arena);
-}
-
-static void on_log(struct supervisor *s, const struct wire_frame *f)
-{
-    static const char *const levels[] = {"error", "warning", "info", "debug"};
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint8_t level = read_u8(&r);
-    const char *text = read_str(&r, &s->arena);
-    unsigned most = s->options->quiet     ? COLLRUN_LOG_ERROR
-                    : s->options->verbose ? COLLRUN_LOG_DEBUG
-                                          : COLLRUN_LOG_WARN;
-    if (!r.bad && level <= most)
-        output_say(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
-}
-
-static void rearm_rendezvous(struct supervisor *s)
-{
-    uint64_t at = rdv_next_deadline(s->rdv), now = now_ns();
-    if (at == UINT64_MAX)
-        loop_timer_clear(s->loop, &s->rendezvous);
-    else if (!s->rendezvous.at_ns || at < s->rendezvous.at_ns)
-        loop_timer_set(s->loop, &s->rendezvous, at > now ? at - now : 0);
-}
-
-static void on_store(struct supervisor *s, const struct wire_frame *f)
-{
-    struct diag d;
-    diag_init(&d);
-    if (s->ranks[f->rank].exited)
-        return;
-    if (rdv_frame(s->rdv, f, now_ns(), &d) != COLLRUN_OK)
-        supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
-    rearm_rendezvous(s);
-}
-
-static void on_output(struct supervisor *s, const struct wire_frame *f)
-{
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint8_t stream = read_u8(&r);
-    uint64_t realtime_ns = read_u64(&r);
-    if (r.bad || (stream != 1 && stream != 2)) {
-        broken_frame(s, f);
-        return;
-    }
-    rundir_output(s->rundir, s->desc->attempt, f->rank, stream, f->payload + r.pos, f->len - r.pos);
-    output_take(s->output, f->rank, stream, realtime_ns, f->payload + r.pos, f->len - r.pos);
-}
-
-static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
-{
-    switch (f->type) {
-    case WIRE_SPAWNED:
-        on_spawned(s, f);
-        break;
-    case WIRE_EXITED:
-        on_exited(s, f);
-        break;
-    case WIRE_OUTPUT:
-        on_output(s, f);
-        break;
-    case WIRE_ATTACHED:
-        advance(s, f->rank, STAGE_ATTACHED);
-        break;
-    case WIRE_READY:
-        advance(s, f->rank, STAGE_READY);
-        break;
-    case WIRE_DONE:
-        advance(s, f->rank, STAGE_DONE);
-        break;
-    case WIRE_IDLE:
-        advance(s, f->rank, STAGE_IDLE);
-        break;
-    case WIRE_FAILED:
-        on_failed(s, f);
-        break;
-    case WIRE_LOG:
-        on_log(s, f);
-        break;
-    case WIRE_JOIN:
-    case WIRE_PUT:
-    case WIRE_GET:
-    case WIRE_FENCE:
-    case WIRE_LEAVE:
-        on_store(s, f);
-        break;
-    case WIRE_SEEN:
-        on_seen(s, f);
-        break;
-    case WIRE_PROGRESS:
-        on_progress(s, f);
-        break;
-    case WIRE_METRIC:
-        on_metric(s, f);
-        break;
-    default:
-        break;
-    }
-    s->live.up = s->at_least[STAGE_SPAWNED] - s->nexited;
-}
-
-static void on_bye(struct host *host)
-{
-    struct supervisor *s = host->run;
-    host->bye = true;
-    for (uint32_t i = 0; i < s->desc->nranks; i++) {
-        if (s->desc->ranks[i].host == host->index)
-            output_end_rank(s->output, i);
-    }
-    conn_close(&host->conn);
-    end_if_over(s);
-}
-
-static void on_host_frame(struct conn *c, const struct wire_frame *f)
-{
-    struct host *host = c->owner;
-    struct supervisor *s = host->run;
-    struct diag d;
-    struct reader r;
-    host->heard_ns = now_ns();
-    if (f->rank != WIRE_HOST) {
-        if (host->greeted && f->rank < s->desc->nranks &&
-            s->desc->ranks[f->rank].host == host->index)
-            on_rank_frame(s, f);
-        return;
-    }
-    switch (f->type) {
-    case WIRE_HELLO:
-        muster_hello(host, f);
-        break;
-    case WIRE_BYE:
-        on_bye(host);
-        break;
-    case WIRE_TROUBLE:
-        reader_init(&r, f->payload, f->len);
-        wire_read_diag(&r, &s->arena, &d);
-        if (strstr(d.text, "network.interface"))
-            d.loc = s->job->interface.loc;
-        diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
-        supervisor_trouble(s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
-        break;
-    default:
-        break;
-    }
-}
-
-/* ---- hosts ---- */
-
-static void host_lost(struct host *host, const char *how)
-{
-    if (!host->has_job) {
-        muster_lost(host, how);
-        return;
-    }
-    struct supervisor *s = host->run;
-    struct diag d;
-    char ranks[128];
-    uint32_t n = 0, *list = calloc(s->desc->nranks, sizeof *list);
-    host->lost = true;
-    conn_close(&host->conn);
-    for (uint32_t i = 0; i < s->desc->nranks; i++) {
-        if (s->desc->ranks[i].host != host->index)
-            continue;
-        if (list)
-            list[n++] = i;
-        output_end_rank(s->output, i);
-        rdv_rank_gone(s->rdv, i, "was lost with its host");
-    }
-    ranks_format(ranks, sizeof ranks, list, n);
-    free(list);
-    diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
-             s->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
-    if (s->ladder < LADDER_QUIT)
-        supervisor_trouble(s, CAUSE_HOST_LOST, 127, &d);
-    end_if_over(s);
-}
-
-/* The process that carried the stream tells more than the stream; it is ending right now. */
-static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
-{
-    const struct supervisor *s = host->run;
-    int status = host->pid_status;
-    bool remote = reach_is_remote(s->reach, host->index);
-    if (remote && s->stopped_ns > RUNNER_SILENCE_MS * 1000000ull &&
-        now_ns() - s->resumed_ns < 5 * SECOND_NS) {
-        snprintf(how, size, "collrun itself was stopped for %.0f s, so its agent there gave it up",
-                 (double)s->stopped_ns / 1e9);
-        return;
-    }
-    if (remote && reach_why(s->reach, host->index, how, size))
-        return;
-    if (host->pid && waitpid(host->pid, &status, WNOHANG) == host->pid)
-        host->pid = 0;
-    if (why->code)
-        snprintf(how, size, "%.200s", why->text);
-    else if (!host->pid && WIFSIGNALED(status))
-        snprintf(how, size, "its collrun-agent was killed by signal %d (SIG%s)", WTERMSIG(status),
-                 sigabbrev_np(WTERMSIG(status)));
-    else if (!host->pid)
-        snprintf(how, size, "its collrun-agent exited with code %d", WEXITSTATUS(status));
-    else
-        snprintf(how, size, "its collrun-agent closed the connection");
-}
-
-static void on_host_closed(struct conn *c, const struct diag *why)
-{
-    struct host *host = c->owner;
-    char how[400];
-    describe_end(host, why, how, sizeof how);
-    host_lost(host, how);
-}
-
-void supervisor_child_ended(struct supervisor *s, pid_t pid, int status)
-{
-    if (s->reach)
-        reach_child_ended(s->reach, pid, status);
-    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
-        if (s->hosts[h].pid == pid) {
-            s->hosts[h].pid = 0;
-            s->hosts[h].pid_status = status;
-        }
-    }
-}
-
-int supervisor_add_host(struct supervisor *s, uint32_t index, int read_fd, int write_fd, pid_t pid,
-                        struct diag *d)
-{
-    struct host *host = &s->hosts[index];
-    host->run = s;
-    host->index = index;
-    host->pid = pid;
-    host->heard_ns = now_ns();
-    host->conn.frame = on_host_frame;
-    host->conn.on_closed = on_host_closed;
-    host->conn.owner = host;
-    return conn_open(&host->conn, s->loop, read_fd, write_fd, d);
-}
-
-void supervisor_tell_alive(struct host *host, uint32_t limit_ms)
-{
-    struct buf b;
-    buf_init(&b);
-    buf_put_u32(&b, limit_ms);
-    if (conn_is_open(&host->conn))
-        conn_send(&host->conn, WIRE_ALIVE, WIRE_HOST, host->run->desc->attempt, b.data, b.len);
-    buf_fini(&b);
 }
 
 /* ---- time ---- */
@@ -579,29 +213,22 @@ static void on_finish_over(struct loop_timer *t)
     supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
 }
 
+void supervisor_rearm_rendezvous(struct supervisor *s)
+{
+    uint64_t at = rdv_next_deadline(s->rdv), now = now_ns();
+    if (at == UINT64_MAX)
+        loop_timer_clear(s->loop, &s->rendezvous);
+    else if (!s->rendezvous.at_ns || at < s->rendezvous.at_ns)
+        loop_timer_set(s->loop, &s->rendezvous, at > now ? at - now : 0);
+}
+
 static void on_rendezvous_over(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
     if (was_stopped(s, t))
         return;
     rdv_expire(s->rdv, now_ns());
-    rearm_rendezvous(s);
-}
-
-static void check_host(struct host *host, uint64_t now)
-{
-    struct supervisor *s = host->run;
-    bool remote = reach_is_remote(s->reach, host->index);
-    uint64_t silence = now - host->heard_ns;
-    char how[160];
-    if (silence > (remote ? REMOTE_SILENCE_NS : LOCAL_SILENCE_NS)) {
-        snprintf(how, sizeof how, "no sign of life for %.0f s%s", (double)silence / 1e9,
-                 remote ? " (the connection is cut, or the host is frozen or overloaded)"
-                        : " from its collrun-agent");
-        host_lost(host, how);
-    } else if (remote) {
-        supervisor_tell_alive(host, RUNNER_SILENCE_MS);
-    }
+    supervisor_rearm_rendezvous(s);
 }
 
 static void on_pulse(struct loop_timer *t)
@@ -621,7 +248,7 @@ static void on_pulse(struct loop_timer *t)
         if (gap > STOPPED_NS)
             host->heard_ns = now; /* nobody was there to listen */
         if (host->greeted && !host->bye && !host->lost && conn_is_open(&host->conn))
-            check_host(host, now);
+            host_check(host, now);
     }
 }
 

@@ -94,9 +94,21 @@ void supervisor_on_ladder(struct loop_timer *t);
 /* All hosts have said BYE or are lost. */
 bool supervisor_over(const struct supervisor *s);
 
+/* The way up, for frames.c: this rank has reached a stair; it has given its first bad sign. */
+void supervisor_advance(struct supervisor *s, uint32_t rank, enum rank_stage stage);
+void supervisor_sign(struct supervisor *s, uint32_t rank);
+/* The store has new deadlines. */
+void supervisor_rearm_rendezvous(struct supervisor *s);
+void supervisor_end_if_over(struct supervisor *s);
+
+/* frames.c: a frame from a host. */
+void supervisor_on_frame(struct conn *c, const struct wire_frame *f);
+
 /* hosts.c: frames to ranks, as few as can be: one per host. */
 void hosts_send_all(struct supervisor *s, uint16_t type, const void *payload, size_t len);
 void hosts_send_ranks(struct supervisor *s, const uint32_t *ranks, uint32_t n, uint16_t type,
                       const struct buf *payload);
+/* Says that a silent host is lost, and tells a remote one that this process is there. */
+void host_check(struct host *host, uint64_t now);
 
 #endif
