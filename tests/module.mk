@@ -79,8 +79,10 @@ sabotage: all
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan test
+	@$(MAKE) --no-print-directory VARIANT=asan conform SCOPE=core
 check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan tsan-run
+	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
 tsan-run: all $(TSAN_TESTS)
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tests/run -t 600 $(TSAN_TESTS)
