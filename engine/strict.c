@@ -222,26 +222,36 @@ static const struct group_side *side_of(const struct lane *lane)
     return lane == g->sides[0].lane[GROUP_COLLECTIVES] ? &g->sides[0] : &g->sides[1];
 }
 
+/* The i-th device's call; a barrier has one for all of them. */
+static struct collrun_call for_device(const struct collrun_call *calls, uint32_t ncalls, uint32_t i)
+{
+    struct collrun_call call = calls[i < ncalls ? i : 0];
+    if (i >= ncalls)
+        call.device = (int)i;
+    return call;
+}
+
 /* One process may speak for several places, a call for each: `own` holds their signatures, `all`
  * room for everybody's, once for each. */
 static int exchange(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
                     struct strict_signature *own, struct strict_signature *all)
 {
-    struct collrun_call *gather = calloc(ncalls, sizeof *gather);
-    uint32_t nplaces = side_of(lane)->nplaces;
+    uint32_t nplaces = side_of(lane)->nplaces, n = group_devices(side_of(lane));
+    struct collrun_call *gather = calloc(n, sizeof *gather);
     if (!gather)
-        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u calls", ncalls);
-    for (uint32_t i = 0; i < ncalls; i++) {
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u calls", n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct collrun_call call = for_device(calls, ncalls, i);
         gather[i] = (struct collrun_call)COLLRUN_CALL(COLLRUN_ALLGATHER);
         gather[i].send = &own[i];
         gather[i].recv = &all[(size_t)i * nplaces];
         gather[i].count = sizeof *own;
         gather[i].dtype = COLLRUN_UINT8;
-        gather[i].device = calls[i].device;
-        gather[i].stream = calls[i].stream;
-        gather[i].timeout_ns = calls[i].timeout_ns;
+        gather[i].device = call.device;
+        gather[i].stream = call.stream;
+        gather[i].timeout_ns = call.timeout_ns;
     }
-    int rc = emulate_exec(lane, gather, ncalls);
+    int rc = emulate_exec(lane, gather, n);
     free(gather);
     return rc;
 }
@@ -266,16 +276,18 @@ static int check(struct lane *lane, const struct collrun_call *calls, uint32_t n
 {
     const struct group_side *side = side_of(lane);
     bool pinned = !(side->backend->memory & COLLRUN_MEMORY_HOST);
-    size_t len = ncalls * (1 + (size_t)side->nplaces) * sizeof(struct strict_signature);
+    uint32_t n = group_devices(side);
+    size_t len = n * (1 + (size_t)side->nplaces) * sizeof(struct strict_signature);
     struct strict_signature *own = take(pinned, len);
     if (!own)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the signatures of %u ranks",
                            side->nplaces);
-    for (uint32_t i = 0; i < ncalls; i++)
-        own[i] = strict_sign(&calls[i], number, route_place(side, &calls[i]), side->nplaces);
-    int rc = exchange(lane, calls, ncalls, own, own + ncalls);
-    int verdict =
-        rc == COLLRUN_OK ? strict_compare(own + ncalls, side->nplaces, group_devices(side)) : rc;
+    for (uint32_t i = 0; i < n; i++) {
+        struct collrun_call call = for_device(calls, ncalls, i);
+        own[i] = strict_sign(&call, number, route_place(side, &call), side->nplaces);
+    }
+    int rc = exchange(lane, calls, ncalls, own, own + n);
+    int verdict = rc == COLLRUN_OK ? strict_compare(own + n, side->nplaces, n) : rc;
     give(pinned, own, len, rc);
     return verdict;
 }

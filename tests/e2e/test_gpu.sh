@@ -13,7 +13,7 @@ else
 fi
 plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
 
-# drill CASE BACKEND RANKS GPUS_PER_PROCESS [LINES OF THE JOB]: leaves code, out and err. Ranks may share a GPU: to NCCL each is a
+# drill CASE BACKEND RANKS GPUS_PER_PROCESS [LINES OF THE JOB [CHECK]]: leaves code, out and err. Ranks may share a GPU: to NCCL each is a
 # host of its own.
 drill() {
     {
@@ -22,8 +22,8 @@ drill() {
         echo "env: {set: {NCCL_HOSTID: \"{rank}\"}}"
         echo "timeouts: {run: $((20 * slow))s}"
         echo "groups:"
-        echo "  world: {backend: $2, gpus_per_process: $4, timeout: 2s}"
-        [ $# -lt 5 ] || printf '%s\n' "$5"
+        echo "  world: {backend: $2, gpus_per_process: $4, timeout: 2s, check: ${6:-async}}"
+        [ -z "${5:-}" ] || printf '%s\n' "$5"
         echo "workloads:"
         echo "  - {plugin: ./drill.so, params: {case: $1}}"
     } >"$tmp/drill.yaml"
@@ -69,8 +69,8 @@ good "the same with shm" mixed '{host: shm, cuda: nccl}' 2 1
 drill peer nccl 3 1
 like "a rank that fails: the others are told, and survive" "$(grep -c 'survived: allreduce world#1: rank 2 .*drilled to fail' out)" '^2$'
 among "and the job fails because of it" $code 1
-drill devices nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1, check: strict}"
-like "check: strict is refused" "$(err)" 'check: strict compares calls in host memory'
+good "check: strict works on GPUs" devices nccl 2 2 "" strict
+good "and finds ranks that disagree" mismatch nccl 2 1 "" strict
 
 if [ "${GPU:-}" != real ]; then
     FAKE_NCCL_FAULT=kernel:9:6 drill fault nccl 2 1

@@ -474,6 +474,19 @@ static void drill_peer(struct drill *d)
     printf("drill: survived: %s\n", collrun_error());
 }
 
+/* check: strict finds ranks that disagree, before anything moves. */
+static void drill_mismatch(struct drill *d)
+{
+    void *in = device_values(0, d->rank, COUNT, 18), *out = device_values(0, d->rank, COUNT, 19);
+    size_t count = d->rank == 0 ? 10 : 11;
+    if (!ok(d, collrun_barrier(d->g), "barrier"))
+        return;
+    int rc = collrun_allreduce(d->g, in, out, count, COLLRUN_INT32, COLLRUN_SUM);
+    if (rc != COLLRUN_ERR_MISMATCH)
+        wrong(d, "%d, %s", rc, collrun_error());
+    expect_given(d, 0, out, COUNT, d->rank, 19, "the output");
+}
+
 /* The stand-in was told to fail. The error is the library's, in the sentence. */
 static void drill_fault(struct drill *d)
 {
@@ -495,7 +508,8 @@ static const struct {
     {"streams", drill_streams}, {"devices", drill_devices},   {"messages", drill_messages},
     {"cross", drill_cross},     {"deadlock", drill_deadlock}, {"memory", drill_memory},
     {"staged", drill_staged},   {"mixed", drill_mixed},       {"groups", drill_groups},
-    {"late", drill_late},       {"peer", drill_peer},         {"fault", drill_fault}};
+    {"late", drill_late},       {"peer", drill_peer},         {"mismatch", drill_mismatch},
+    {"fault", drill_fault}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {
