@@ -85,14 +85,29 @@ static void check_order(struct team *team)
         team_fail(team, "it has fewer ranks than its name");
 }
 
+/* A group of the job that this rank is not in. */
+static void check_outside(struct conform *run, const char *name)
+{
+    struct collrun_group *g = NULL;
+    run->cases++;
+    int status = collrun_group_get(run->ctx, name, &g);
+    if (status != COLLRUN_ERR_NOT_MEMBER || g != NULL || strstr(collrun_error(), name) == NULL)
+        fail(run, "group %s, without this rank: %s, expected %s: %s", name,
+             collrun_strstatus(status), collrun_strstatus(COLLRUN_ERR_NOT_MEMBER), collrun_error());
+    if (collrun_group_exists(run->ctx, name) || collrun_group_size(run->ctx, name) != -1)
+        fail(run, "group %s exists on a rank that is not in it", name);
+}
+
 /* Cuts `names` into words, which the teams go on pointing to. */
 static int open_teams(struct conform *run, char *names, struct team *teams)
 {
     int n = 0;
     for (char *name; (name = strtok_r(NULL, " ", &names)) != NULL && n < MOST_TEAMS;) {
         struct team *t = &teams[n];
-        if (collrun_group_rank(run->ctx, name) < 0)
+        if (collrun_group_rank(run->ctx, name) < 0) {
+            check_outside(run, name);
             continue;
+        }
         *t = (struct team){.run = run, .name = name};
         if (collrun_group_get(run->ctx, name, &t->group) != COLLRUN_OK) {
             fail(run, "collrun_group_get(%s): %s", name, collrun_error());

@@ -192,6 +192,10 @@ is "backend: every operation, built from send and receive" "$code $(lines 'Out o
 run mailbox.yaml --set backends.mailbox.options.chunk=9
 is "backend: a bad option ends the job" "$((code != 0))" 1
 like "and is named" "$(err)" 'option chunk: "9" is not 64 to 16777216 bytes'
+jobs=${CONFORM_JOBS:-'world of [138]|permuted|messages|check: strict|programs, three'}
+COLLRUN=$COLLRUN STEPS=200 JOBS=$jobs "$top/tests/conform/run.sh" "$MAILBOX" >conform.log 2>&1
+check "backend: the template conforms: $(tail -n 1 conform.log | tr -d '#')" [ $? -eq 0 ]
+grep -A12 '^not ok' conform.log | sed 's/^/# /'
 
 # ---- the checks themselves ----
 # A workload whose expectation is wrong in one place must fail, and so must its job.
