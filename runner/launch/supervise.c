@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define SECOND_NS 1000000000ull
 /* Longer than this between two pulses, which come every second: nobody was there. */
