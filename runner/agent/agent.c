@@ -202,54 +202,6 @@ static void stop(struct agent *a, const char *why, uint64_t grace_ns)
     finish_if_done(a);
 }
 
-/* ---- what the ranks are doing ---- */
-
-/* R, S, D, T, ...: the process state that /proc tells; 0 if it is gone. */
-static uint8_t process_state(pid_t pid)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = '\0';
-    const char *after = strrchr(text, ')');
-    return after && after[1] == ' ' ? (uint8_t)after[2] : 0;
-}
-
-static void tell_seen(struct agent *a, const struct rank_proc *p)
-{
-    struct record_group g;
-    struct buf groups;
-    uint32_t n = 0;
-    uint64_t now = now_ns();
-    buf_init(&groups);
-    for (int i = 0; p->record && i < RECORD_GROUPS; i++) {
-        if (!record_read(&p->record->groups[i], &g))
-            continue;
-        n++;
-        buf_put_str(&groups, g.name);
-        buf_put_u64(&groups, g.started);
-        buf_put_u64(&groups, g.done);
-        buf_put_u64(&groups, g.bytes);
-        buf_put_u64(&groups, g.since_ns && g.since_ns < now ? now - g.since_ns : 0);
-        buf_put_u64(&groups, g.count);
-        buf_put_u32(&groups, (uint32_t)g.root_or_peer);
-        buf_put_u8(&groups, g.kind);
-        buf_put_u8(&groups, g.dtype);
-        buf_put_u8(&groups, g.op);
-    }
-    struct buf b;
-    buf_init(&b);
-    buf_put_u8(&b, p->exited ? 0 : process_state(p->pid));
-    buf_put_u32(&b, n);
-    buf_put(&b, groups.data, groups.len);
-    conn_send(&a->runner, WIRE_SEEN, p->rank, a->desc.attempt, b.data, b.len);
-    buf_fini(&b);
-    buf_fini(&groups);
-}
-
 /* ---- exits ---- */
 
 static void describe_exit(const struct rank_proc *p, int status, const char *memory, char *text,
@@ -291,7 +243,7 @@ static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *u
     conn_close(&p->control);
     segment_leave(&a->segments, p->rank, NULL);
     if (early)
-        tell_seen(a, p);
+        agent_tell_seen(a, p);
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
@@ -392,119 +344,6 @@ void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f)
 
 /* ---- from the runner ---- */
 
-int agent_engine_path(const char *given, char *path, size_t size, struct diag *d)
-{
-    if (given[0]) {
-        snprintf(path, size, "%s", given);
-        return COLLRUN_OK;
-    }
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n < 0)
-        return diag_sys(d, errno, "find collrun-agent's own path");
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    size_t dir = slash ? (size_t)(slash - path) + 1 : 0;
-    if (size - dir < sizeof "collrun-engine")
-        return diag_set(d, COLLRUN_ERR_SYSTEM, "the path of collrun-agent is too long");
-    memcpy(path + dir, "collrun-engine", sizeof "collrun-engine");
-    return COLLRUN_OK;
-}
-
-static int welcome_make(struct agent *a, bool together, const void *desc, size_t len,
-                        struct buf *out, size_t *rank_at, struct diag *d)
-{
-    char address[64], interface[64];
-    cpu_set_t cpus;
-    int rc =
-        address_resolve(a->desc.interface, address, sizeof address, interface, sizeof interface, d);
-    if (rc != COLLRUN_OK)
-        return rc;
-    rc = address_check(address, interface, together, d);
-    if (rc != COLLRUN_OK)
-        return rc;
-    *rank_at = buf_pending(out);
-    buf_put_u32(out, 0);
-    buf_put_u32(out, a->desc.attempt);
-    buf_put_u32(out, a->host);
-    buf_put_str(out, address);
-    buf_put_str(out, interface);
-    buf_put_u32(out,
-                sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
-    buf_put_blob(out, desc, len);
-    return out->failed
-               ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description")
-               : COLLRUN_OK;
-}
-
-static void announce(struct agent *a, const struct rank_proc *p, const struct diag *d)
-{
-    struct buf b;
-    buf_init(&b);
-    buf_put_u32(&b, (uint32_t)p->pid);
-    if (p->pid)
-        buf_put_str(&b, p->gpus ? p->gpus : "");
-    else
-        wire_put_diag(&b, d);
-    conn_send(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, b.data, b.len);
-    buf_fini(&b);
-}
-
-static int spawn_all(struct agent *a, const char *engine, bool together, const void *desc,
-                     size_t len, struct diag *d)
-{
-    struct buf welcome;
-    size_t rank_at = 0;
-    uint32_t next = 0;
-    buf_init(&welcome);
-    int rc = welcome_make(a, together, desc, len, &welcome, &rank_at, d);
-    for (uint32_t rank = 0; rc == COLLRUN_OK && rank < a->desc.nranks; rank++) {
-        if (a->desc.ranks[rank].host != a->host)
-            continue;
-        struct rank_proc *p = &a->ranks[next++];
-        p->agent = a;
-        for (int i = 0; i < 4; i++)
-            welcome.data[rank_at + (size_t)i] = (unsigned char)(rank >> (8 * i));
-        a->nranks = next;
-        struct diag why;
-        diag_init(&why);
-        if (rank_spawn(p, engine, &welcome, &why) != COLLRUN_OK && !p->pid)
-            p->exited = true;
-        a->nrunning += p->pid != 0;
-        announce(a, p, &why);
-    }
-    buf_fini(&welcome);
-    return rc;
-}
-
-static int take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
-{
-    struct reader r;
-    char engine[4096];
-    size_t len;
-    if (a->have_job)
-        return diag_set(d, COLLRUN_ERR_INVALID, "a second JOB");
-    a->have_job = true;
-    reader_init(&r, f->payload, f->len);
-    a->host = read_u32(&r);
-    const char *given = read_str(&r, &a->arena);
-    bool together = read_u8(&r);
-    const void *bytes = read_blob(&r, &len);
-    if (!reader_done(&r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "a JOB that cannot be read");
-    int rc = desc_decode(&a->arena, &a->desc, bytes, len, d);
-    if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
-        rc = diag_set(d, COLLRUN_ERR_INVALID, "a JOB for a host that is not in it");
-    if (rc == COLLRUN_OK)
-        rc = agent_engine_path(given, engine, sizeof engine, d);
-    if (rc != COLLRUN_OK)
-        return rc;
-    a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
-    if (!a->ranks)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the ranks");
-    rc = placement_make(a, d);
-    return rc == COLLRUN_OK ? spawn_all(a, engine, together, bytes, len, d) : rc;
-}
-
 static void fan_out(struct agent *a, const struct wire_frame *f)
 {
     struct reader r;
@@ -562,7 +401,7 @@ static void on_runner_frame(struct conn *c, const struct wire_frame *f)
     reader_init(&r, f->payload, f->len);
     switch (f->type) {
     case WIRE_JOB:
-        if (take_job(a, f, &d) != COLLRUN_OK)
+        if (agent_take_job(a, f, &d) != COLLRUN_OK)
             trouble(a, &d);
         finish_if_done(a);
         break;
@@ -578,7 +417,7 @@ static void on_runner_frame(struct conn *c, const struct wire_frame *f)
     case WIRE_LOOK:
         for (uint32_t i = 0; i < a->nranks; i++) {
             if (a->ranks[i].pid && !a->ranks[i].exited)
-                tell_seen(a, &a->ranks[i]);
+                agent_tell_seen(a, &a->ranks[i]);
         }
         break;
     case WIRE_EXAMINE:

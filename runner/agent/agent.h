@@ -99,6 +99,16 @@ bool memory_was_short(struct memory_watch *w, char *text, size_t size);
 void examine_host(struct agent *a, const struct wire_frame *f);
 void examine_paths(struct agent *a, const struct wire_frame *f);
 
+/* ---- job.c: JOB ---- */
+
+/* Where collrun-engine is: beside this program, unless `given` says otherwise. */
+int agent_engine_path(const char *given, char *path, size_t size, struct diag *d);
+int agent_take_job(struct agent *a, const struct wire_frame *f, struct diag *d);
+
+/* ---- look.c: LOOK ---- */
+
+void agent_tell_seen(struct agent *a, const struct rank_proc *p);
+
 /* ---- agent.c ---- */
 
 struct agent {
@@ -117,8 +127,6 @@ struct agent {
     uint64_t credit; /* bytes of output that the runner will take now */
 };
 
-/* Where collrun-engine is: beside this program, unless `given` says otherwise. */
-int agent_engine_path(const char *given, char *path, size_t size, struct diag *d);
 void agent_rank_output(struct rank_pipe *p, const void *bytes, size_t len);
 void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f);
 int agent_main(void); /* the exit code */
