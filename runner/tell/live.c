@@ -107,6 +107,7 @@ static void take_rates(struct live_group *g, uint64_t now)
     if (g->then_ns) {
         g->operations_per_s = (double)(g->operations - g->then_operations) / seconds;
         g->bytes_per_s = (double)(g->bytes - g->then_bytes) / seconds;
+        g->rated = true;
     }
     g->then_operations = g->operations;
     g->then_bytes = g->bytes;
@@ -178,7 +179,7 @@ static void add_group(const struct live *l, uint32_t i, char *out, size_t size)
 {
     const struct live_group *g = &l->groups[i];
     char operations[32], bytes[32], part[160];
-    if (!g->operations)
+    if (!g->operations || !g->rated)
         return;
     scaled(operations, sizeof operations, g->operations_per_s);
     scaled(bytes, sizeof bytes, g->bytes_per_s);

@@ -19,6 +19,7 @@ struct live_group {                                /* totals over all ranks */
     uint64_t operations, bytes;                    /* so far */
     uint64_t then_operations, then_bytes, then_ns; /* when the rates were taken */
     double operations_per_s, bytes_per_s;
+    bool rated; /* the rates are known */
 };
 
 struct live_work {          /* of one workload: sums over its ranks of what collrun_progress said */

@@ -42,7 +42,7 @@ like "the second one is on the line, too" "$(drawn)" '\| eval [0-9]+% tests'
 like "the rates of a group" "$(drawn)" '\| half [0-9.]+( k)? op/s [0-9.]+( [kMG])?B/s'
 check "it is redrawn several times a second" test "$(drawn | wc -l)" -ge 6
 is "in the end only the ranks' lines are left" "$(rest | sort)" "$(printf '[%d] %s\n' 0 trained 1 trained 2 evaluated 3 evaluated)"
-like "what the ranks print stands on lines of its own" "$(tr '\r' '\n' <screen.raw)" '^\[2\] evaluated$'
+like "what the ranks print stands on lines of its own" "$(tr '\r' '\n' <screen.raw | cat -v)" '^(\^\[\[K)?\[2\] evaluated$'
 check "and is not written over a line that is not wiped" test "$(grep -c 'ranks up[^\]*\[[0-9]\] ' screen.log)" = 0
 
 # ---- narrow ----
