@@ -189,6 +189,7 @@ static void put_group(struct buf *out, const struct desc_group *group)
     buf_put_str(out, group->name);
     buf_put_u32(out, group->backend);
     buf_put_u32(out, group->cuda_backend);
+    buf_put_u8(out, group->chosen);
     put_ranks(out, &group->ranks);
     buf_put_u64(out, group->timeout_ns);
     buf_put_u32(out, group->check);
@@ -202,6 +203,7 @@ static void read_group(struct decoder *in, struct desc_group *group)
     group->name = read_str(&in->r, in->arena);
     group->backend = read_below(in, in->desc->nbackends);
     group->cuda_backend = read_below(in, in->desc->nbackends + 1);
+    group->chosen = read_u8(&in->r) != 0;
     read_ranks(in, &group->ranks);
     if (!in->r.bad && (!group->ranks.n || !ranks_differ(in, &group->ranks)))
         in->r.bad = true;

@@ -35,13 +35,14 @@ struct desc_backend {
     const char *name; /* lower case */
     const char *path; /* absolute, on the hosts */
     struct desc_kvs options;
-    struct diag_loc loc; /* where job.yaml first asks for it; line 0 when chosen by `auto` */
+    struct diag_loc loc; /* where job.yaml first asks for it; line 0 when only `auto` does */
 };
 
 struct desc_group {
     const char *name;
     uint32_t backend;        /* index into desc.backends; of the one for host memory, if two */
     uint32_t cuda_backend;   /* of the one for buffers on a GPU, plus 1; 0: one for all */
+    bool chosen;             /* by `auto`; of `backend` */
     struct desc_ranks ranks; /* index = group rank */
     uint64_t timeout_ns;
     uint32_t check; /* enum desc_check */

@@ -151,8 +151,11 @@ static uint32_t add(struct maker *m, const struct found *found, struct diag_loc 
 {
     struct desc *desc = m->desc;
     for (uint32_t i = 0; i < desc->nbackends; i++)
-        if (!strcmp(desc->backends[i].path, found->path))
+        if (!strcmp(desc->backends[i].path, found->path)) {
+            if (!desc->backends[i].loc.line)
+                desc->backends[i].loc = loc;
             return i;
+        }
     struct desc_backend *backend = &desc->backends[desc->nbackends];
     char *lower = arena_strdup(m->arena, found->name);
     for (char *p = lower; p && *p; p++)
@@ -174,7 +177,7 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, enum backe
     struct found found;
     struct diag d;
     int code;
-    if (!strcasecmp(written, "auto"))
+    if (job_is_auto(name))
         code = choose(m, &wish, &found, &d);
     else
         code = resolve(m, written, &found, &d);

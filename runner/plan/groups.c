@@ -28,6 +28,8 @@ static bool add_group(struct maker *m, const struct job_group *group, const char
     *out = (struct desc_group){.name = name,
                                .backend = backend >= 0 ? (uint32_t)backend : 0,
                                .cuda_backend = cuda >= 0 ? (uint32_t)cuda + 1 : 0,
+                               .chosen =
+                                   job_is_auto(by_memory ? &group->backend_host : &group->backend),
                                .ranks = *ranks,
                                .timeout_ns = (uint64_t)group->timeout.v,
                                .check = (uint32_t)group->check.v,

@@ -155,23 +155,18 @@ static void add_candidates(struct finder *f)
     }
 }
 
-static bool is_auto(const struct job_str *backend)
-{
-    return backend->v && !strcasecmp(backend->v, "auto");
-}
-
 static bool any_auto(const struct job *job)
 {
     for (uint32_t i = 0; i < job->ngroups; i++)
-        if (is_auto(&job->groups[i].backend) || is_auto(&job->groups[i].backend_host) ||
-            is_auto(&job->groups[i].backend_cuda))
+        if (job_is_auto(&job->groups[i].backend) || job_is_auto(&job->groups[i].backend_host) ||
+            job_is_auto(&job->groups[i].backend_cuda))
             return true;
     return false;
 }
 
 static void add_one(struct finder *f, const struct job_str *backend)
 {
-    if (backend->v && !is_auto(backend))
+    if (backend->v && !job_is_auto(backend))
         add(f, DESCRIBE_BACKEND,
             lookup_backend(f->job, f->in->backends, backend->v, f->arena, NULL, NULL), backend->v);
 }

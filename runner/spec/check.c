@@ -184,6 +184,21 @@ static void check_slots(struct checker *c)
     note(c, &d);
 }
 
+static void check_cpus(struct checker *c)
+{
+    const struct job_processes *p = &c->job->processes;
+    struct diag d;
+    if (p->cpus_per_process.v == 1 || p->bind.v == JOB_BIND_CORE)
+        return;
+    diag_at(&d, p->cpus_per_process.loc,
+            "processes.cpus_per_process: without bind: core no rank gets cores of its own");
+    diag_hint(&d, "processes: {bind: core, cpus_per_process: %lld}",
+              (long long)p->cpus_per_process.v);
+    if (p->bind.loc.line)
+        diag_second(&d, p->bind.loc, "what they are bound to");
+    note(c, &d);
+}
+
 /* ---- groups ---- */
 
 static void check_group(struct checker *c, const struct job_group *group)
@@ -374,6 +389,7 @@ void job_check(const struct job *job, struct arena *arena, struct diag_list *dia
     check_host_names(&c);
     check_transports(&c);
     check_slots(&c);
+    check_cpus(&c);
     check_backends(&c);
     for (uint32_t i = 0; i < job->ngroups; i++)
         check_group(&c, &job->groups[i]);

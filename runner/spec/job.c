@@ -19,6 +19,11 @@
 #include <string.h>
 #include <unistd.h>
 
+bool job_is_auto(const struct job_str *backend)
+{
+    return backend->v && !strcasecmp(backend->v, "auto");
+}
+
 bool job_ranks_has(const struct job_ranks *ranks, uint32_t rank)
 {
     for (uint32_t i = 0; i < ranks->n; i++) {

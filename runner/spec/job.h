@@ -238,5 +238,7 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
 
 /* Whether a rank is in a set, once the set has passed job_read. */
 bool job_ranks_has(const struct job_ranks *ranks, uint32_t rank);
+/* Whether a backend is collrun's to choose. */
+bool job_is_auto(const struct job_str *backend);
 
 #endif

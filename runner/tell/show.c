@@ -266,8 +266,8 @@ static json_t *json_group(const struct desc *desc, const struct desc_group *grou
     const struct desc_backend *backend = &desc->backends[group->backend];
     const char *cuda = group->cuda_backend ? desc->backends[group->cuda_backend - 1].name : NULL;
     return json_pack("{ss ss ss sb ss* si sf so so}", "name", group->name, "backend", backend->name,
-                     "backend_path", backend->path, "auto", !backend->loc.line, "backend_cuda",
-                     cuda, "gpus_per_process", (int)group->gpus_per_process, "timeout_s",
+                     "backend_path", backend->path, "auto", group->chosen, "backend_cuda", cuda,
+                     "gpus_per_process", (int)group->gpus_per_process, "timeout_s",
                      (double)group->timeout_ns / 1e9, "ranks", json_ranks(&group->ranks), "options",
                      json_pairs(&group->options));
 }
