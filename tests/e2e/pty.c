@@ -2,12 +2,11 @@
  *
  * Runs a command on a terminal of its own, COLUMNS wide, and keeps what it wrote there: FILE.raw as
  * it came, and in FILE.log each piece on a line of its own, "MILLISECONDS TEXT", with control
- * characters written out. TYPE, if not empty, is typed after MS milliseconds ("\x03" is Ctrl-C).
- * Exits as the command does; 124 after a minute.
- * usage: pty COLUMNS FILE MS TYPE COMMAND...
+ * characters written out. What is written to the FIFO called KEYS is typed there ("\x03" is
+ * Ctrl-C). Exits as the command does; 124 after a minute. usage: pty COLUMNS FILE KEYS COMMAND...
  */
 #define _GNU_SOURCE
-#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -50,35 +49,35 @@ static void keep(FILE *raw, FILE *log, long ms, const char *bytes, ssize_t n)
     }
     fputc('\n', log);
     fflush(log);
+    fflush(raw);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 6)
+    int keys = argc < 5 ? -1 : open(argv[3], O_RDWR | O_CLOEXEC);
+    if (keys < 0)
         return 98;
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)atoi(argv[1])};
-    long begin = now_ms(), type_at = atol(argv[3]);
-    const char *type = argv[4];
+    long begin = now_ms();
     char bytes[65536];
     int master, status;
     FILE *raw = file(argv[2], "raw"), *log = file(argv[2], "log");
     pid_t pid = forkpty(&master, NULL, NULL, &size);
     if (pid == 0) {
-        execvp(argv[5], argv + 5);
+        execvp(argv[4], argv + 4);
         _exit(97);
     }
     for (;;) {
-        struct pollfd p = {.fd = master, .events = POLLIN};
-        long ms = now_ms() - begin;
-        if (ms > 60000)
+        struct pollfd p[2] = {{.fd = master, .events = POLLIN}, {.fd = keys, .events = POLLIN}};
+        if (now_ms() - begin > 60000)
             kill(pid, SIGKILL);
-        if (*type && ms >= type_at) {
-            if (write(master, type, strlen(type)) < 0)
+        poll(p, 2, 1000);
+        if (p[1].revents) {
+            ssize_t n = read(keys, bytes, sizeof bytes);
+            if (n > 0 && write(master, bytes, (size_t)n) < 0)
                 return 96;
-            type = "";
         }
-        poll(&p, 1, 20);
-        if (!p.revents)
+        if (!p[0].revents)
             continue;
         ssize_t n = read(master, bytes, sizeof bytes);
         if (n <= 0)
