@@ -184,6 +184,38 @@ static void strict_groups(struct conform *run)
                create_checked(run, "dyn-strict", ranks, size, mine, &none), COLLRUN_ERR_MISMATCH);
 }
 
+/* Who is through with the group's only operation destroys it at once, whatever the others are still
+ * at: what was sent stays receivable. */
+static void leave_early(struct conform *run)
+{
+    static const enum collrun_kind kinds[] = {COLLRUN_BROADCAST, COLLRUN_REDUCE, COLLRUN_ALLREDUCE,
+                                              COLLRUN_ALLGATHER, COLLRUN_SEND};
+    int size = collrun_world_size(run->ctx), ranks[MAX_RANKS];
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    for (uint64_t i = 0; i < 5 * ARRAY_LEN(kinds); i++) {
+        struct collrun_group *g;
+        struct trial t = {0};
+        struct shape s = {.kind = kinds[i % ARRAY_LEN(kinds)],
+                          .dtype = COLLRUN_INT32,
+                          .count = i < ARRAY_LEN(kinds) ? 1 : 150000,
+                          .root = (int)(i % (uint64_t)size),
+                          .to = size - 1};
+        if (create(run, "dyn-brief", ranks, size, &g) != COLLRUN_OK) {
+            fail(run, "create dyn-brief: %s", collrun_error());
+            return;
+        }
+        struct team team = team_of(run, g);
+        team.serial = i;
+        if (s.kind == COLLRUN_SEND && team.rank == s.to)
+            s.kind = COLLRUN_RECV;
+        if (s.kind < COLLRUN_SEND || (size > 1 && (team.rank == s.from || team.rank == s.to)))
+            trial_run(&t, &team, &s);
+        trial_free(&t);
+        team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
+    }
+}
+
 static int entries(const char *path)
 {
     int n = 0;
@@ -276,6 +308,7 @@ void suite_dynamic(struct conform *run)
     bad_creates(run);
     split_world(run, world);
     strict_groups(run);
+    leave_early(run);
     twenty_groups(run);
     reuse_name(run);
 }

@@ -12,6 +12,7 @@
 #   SEED           of the fuzzer and the pairwise choice
 #   SEEDS          how many seeds the random programs run with, from SEED on (1)
 #   STEPS          length of the fuzz programs (600)
+#   FORMINGS       how often one name is used for a group (1000)
 #   REQUESTS       how many are in flight at once (2000)
 #   OPTIONS        options of the backend, as a YAML flow map
 #   GROUP_TIMEOUT  of one operation (10m)
@@ -171,7 +172,7 @@ if [ "$scope" = full ]; then
     CHECK=strict programs "random programs, check: strict" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2, async: true"
     try "small operations in collrun_alloc" 8 "w-0-1 w-2-0-1 w-7-2-5-0-3" 'suite: sweep, alloc: true'
     try "large operations in collrun_alloc" 8 "$some" 'suite: large, alloc: true'
-    try "groups made at run time" 5 "" 'suite: dynamic, steps: 1000'
+    try "groups made at run time" 5 "" "suite: dynamic, steps: ${FORMINGS:-1000}"
 fi
 echo "1..$number"
 echo "# $name, $scope: $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
