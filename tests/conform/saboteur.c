@@ -358,7 +358,9 @@ static int group_open(void *backend, const struct collrun_group_desc *desc, void
                         .nranks = desc->nranks,
                         .world_rank = world,
                         .last_peer = -1};
-    int status = s->inner.group_open(s->inner_state, desc, &g->inner);
+    struct collrun_group_desc theirs = *desc;
+    theirs.sibling = desc->sibling ? ((struct group *)desc->sibling)->inner : NULL;
+    int status = s->inner.group_open(s->inner_state, &theirs, &g->inner);
     if (status != COLLRUN_OK) {
         free(world);
         free(g);
