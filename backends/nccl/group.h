@@ -172,6 +172,8 @@ void memory_fini(struct nccl_group *g);
 /* ---- xid.c ---- */
 void xid_start(struct home *home);
 void xid_stop(struct home *home);
+/* The GPU has failed: gives the driver a moment to say why. */
+void xid_await(const struct home *home, const struct device *device);
 /* " (Xid 79 on GPU 0000:17:00.0: ...)", or "". */
 const char *xid_words(const struct device *device, char *out, size_t len);
 

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* CUDA's errors from here on are about what runs on the GPU, not about a call's arguments. */
+enum { FIRST_DEVICE_ERROR = 200 };
+
 /* ---- failures ---- */
 
 int nccl_failed(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what)
@@ -32,6 +35,8 @@ int cuda_failed(struct nccl_group *g, const struct port *port, cudaError_t error
 {
     char xid[160], text[sizeof(g->why)];
     g->home->lib.cuda.cudaGetLastError(); /* one that is not sticky must not surface elsewhere */
+    if (error >= FIRST_DEVICE_ERROR)
+        xid_await(g->home, port->device);
     snprintf(text, sizeof(text), "%s on GPU %d: %s%s", what, port->ordinal,
              g->home->lib.cuda.cudaGetErrorString(error),
              xid_words(port->device, xid, sizeof(xid)));

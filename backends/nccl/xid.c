@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PATIENCE_NS 300000000ull
+
 static const struct {
     unsigned xid;
     const char *meaning;
@@ -48,6 +50,13 @@ const char *xid_words(const struct device *device, char *out, size_t len)
         snprintf(out, len, " (Xid %llu on GPU %s: %s)", (unsigned long long)xid, device->pci,
                  meaning_of(xid));
     return out;
+}
+
+void xid_await(const struct home *home, const struct device *device)
+{
+    const uint64_t until = clock_ns() + PATIENCE_NS;
+    while (home->xid.running && !atomic_load(&device->xid) && clock_ns() < until)
+        pause_ns(2000000);
 }
 
 /* The process's GPU that an event is about. */
