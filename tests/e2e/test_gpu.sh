@@ -83,5 +83,14 @@ if [ "${GPU:-}" != real ]; then
     like "without a driver the job is refused at its line" "$(err)" 'drill.yaml:6:.*"nccl" is not available here: no NVIDIA driver'
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "an NCCL without alltoall, gather, scatter, revoke" devices nccl 2 2
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "... and a time-out on it" late nccl 3 1
+elif command -v compute-sanitizer >/dev/null; then
+    printf '#!/bin/sh\nexec compute-sanitizer --target-processes all --error-exitcode 99 "%s" "$@"\n' "$COLLRUN" >"$tmp/checked"
+    chmod +x "$tmp/checked"
+    COLLRUN=$tmp/checked slow=10 limit=300
+    for case in streams devices messages memory; do
+        good "compute-sanitizer finds nothing: $case" $case nccl 2 1
+    done
+else
+    skip "compute-sanitizer finds nothing" "compute-sanitizer is not installed"
 fi
 done_testing

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Proves that the drills can fail: plants one bug at a time into a copy of backends/nccl, builds it, and runs on the stand-ins the
+# drills that have to notice. BUGS chooses some by number.
+top=$(cd "$(dirname "$0")/../.." && pwd)
+. "$top/tests/e2e/lib.sh"
+build=${BUILD:-$top/build/release}
+export LD_LIBRARY_PATH=$build/tests/fake FAKE_NCCL_STALL_MS=1000
+plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
+bug=0
+
+drill() { # CASE RANKS GPUS_PER_PROCESS
+    job drill <<END
+version: 1
+processes: {count: $2}
+env: {set: {NCCL_HOSTID: "{rank}"}}
+timeouts: {run: 20s}
+backends:
+  nccl: {path: ./libcollrun_nccl.so}
+groups:
+  world: {backend: nccl, gpus_per_process: $3, timeout: 1s}
+  second: {backend: nccl, gpus_per_process: $3, timeout: 1s}
+workloads:
+  - {plugin: ./drill.so, params: {case: $1}}
+END
+    run run drill.yaml
+}
+
+# plant WHAT FILE SED-EXPRESSION "CASE RANKS GPUS"...
+plant() {
+    local what=$1 file=$2 change=$3 case ranks gpus
+    shift 3
+    bug=$((bug + 1))
+    [ -z "${BUGS:-}" ] || [[ " $BUGS " == *" $bug "* ]] || return 0
+    rm -rf nccl && cp -r "$top/backends/nccl" nccl
+    sed -i "$change" "nccl/$file"
+    if [ -n "$change" ] && cmp -s "nccl/$file" "$top/backends/nccl/$file"; then
+        not_ok "$bug: $what" "the code has changed: there is no place for this bug any more"
+        return
+    fi
+    cc -std=c11 -D_GNU_SOURCE -O1 -g -w -shared -fPIC -pthread -I"$include" nccl/*.c -ldl -o libcollrun_nccl.so 2>err || {
+        not_ok "$bug: $what" "it does not compile"
+        return
+    }
+    for shape; do
+        read -r case ranks gpus <<<"$shape"
+        drill "$case" "$ranks" "$gpus"
+        [ "$code" = 0 ] || break
+    done
+    if [ -n "$change" ]; then
+        check "$bug: $what" test "$code" != 0
+    else
+        is "$bug: $what" "$code" 0
+    fi
+}
+
+plant "without a bug all is well" nccl.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1"
+plant "nothing waits for the caller's stream" issue.c \
+    's/error = cuda->cudaStreamWaitEvent(p->stream, p->ready->event, 0);/error = cudaSuccess;/' "streams 2 1"
+plant "it waits for the default stream instead" issue.c 's/follow(g, p, calls\[i\].stream)/follow(g, p, NULL)/' "streams 2 1"
+plant "a stream that was to wait does not" request.c \
+    's/g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done\[device\]->event, 0)/cudaSuccess/' "streams 2 1"
+plant "another device is current" issue.c 's/home->lib.cuda.cudaSetDevice(ordinal);/home->lib.cuda.cudaSetDevice(before);/' "devices 2 2"
+plant "the end is marked before the launch" issue.c 's/status = await_ready(g, p, f->deadline_ns);/status = COLLRUN_OK;/' \
+    "streams 2 1" "devices 2 2"
+plant "the end is marked on another stream" issue.c 's/cudaEventRecord(m->event, p->stream)/cudaEventRecord(m->event, NULL)/' \
+    "streams 2 1" "devices 2 2"
+plant "what has not ended counts as done" request.c \
+    's/if (error == cudaErrorNotReady)/if (0)/; s/if (error != cudaSuccess)$/if (error != cudaSuccess \&\& error != cudaErrorNotReady)/' \
+    "streams 2 1" "devices 2 2"
+plant "the root is always its process's first GPU" issue.c \
+    's/.root = call->root \* (int)g->nports + call->peer_device/.root = call->root * (int)g->nports/' "devices 2 2"
+plant "messages go to the first GPU of the peer" issue.c \
+    's/(uint32_t)c->peer \* ports + (uint32_t)c->peer_device/(uint32_t)c->peer * ports/' "messages 2 2"
+plant "ranks and devices are exchanged" issue.c 's/.rank = g->rank \* g->nports + (uint32_t)call->device/.rank = (uint32_t)call->device * g->nranks + g->rank/; s/(uint32_t)c->peer \* ports + (uint32_t)c->peer_device/(uint32_t)c->peer_device * o->g->nranks + (uint32_t)c->peer/' \
+    "messages 2 2"
+plant "messages of one call are no group" issue.c \
+    's/ncclResult_t result = nccl->ncclGroupStart();/ncclResult_t result = ncclSuccess;/; s/const ncclResult_t end = nccl->ncclGroupEnd();/const ncclResult_t end = ncclSuccess;/' \
+    "cross 2 1" "messages 2 2"
+plant "a time-out is forgotten" request.c 's/clock_ns() >= f->deadline_ns) {/0) {/' "late 3 1"
+plant "an abort leaves the GPU running" abort.c 's/^        stop(g);/        (void)stop;/' "late 3 1"
+plant "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
+plant "memory comes from the first GPU" memory.c 's/g->ports\[device\].ordinal/g->ports[0].ordinal/' "memory 2 2"
+done_testing
