@@ -119,6 +119,17 @@ static void forget_if_idle(struct p2p *p)
     p->nwatched = 0;
 }
 
+static void ring_peers(struct shm_group *g)
+{
+    struct p2p *p = &g->p2p;
+    for (uint32_t i = 0; i < p->nwatched; i++) {
+        struct mail_side *side = &p->sides[p->watched[i]];
+        if (side->ring_due)
+            bell_ring(g, &g->seg.bells[p->watched[i]]);
+        side->ring_due = false;
+    }
+}
+
 static int start_one(struct shm_group *g, const struct collrun_call *call, struct parcel *parcel)
 {
     struct p2p *p = &g->p2p;
@@ -140,7 +151,8 @@ static int start_one(struct shm_group *g, const struct collrun_call *call, struc
         watch(p, t->peer);
     if (!transfer_sends(t))
         return recv_start(g, t);
-    transfer_has_news(p, t);
+    if (p->agenda || !send_say(g, t))
+        transfer_has_news(p, t);
     return COLLRUN_OK;
 }
 
@@ -151,6 +163,7 @@ int p2p_start(struct shm_group *g, const struct collrun_call *calls, uint32_t nc
     *parcel = (struct parcel){.timeout_ns = calls[0].timeout_ns};
     for (uint32_t i = 0; status == COLLRUN_OK && i < ncalls; i++)
         status = start_one(g, &calls[i], parcel);
+    ring_peers(g);
     return status;
 }
 
@@ -211,17 +224,6 @@ static void say_all(struct shm_group *g, bool *progress)
     }
 }
 
-static void ring_peers(struct shm_group *g)
-{
-    struct p2p *p = &g->p2p;
-    for (uint32_t i = 0; i < p->nwatched; i++) {
-        struct mail_side *side = &p->sides[p->watched[i]];
-        if (side->ring_due)
-            bell_ring(g, &g->seg.bells[p->watched[i]]);
-        side->ring_due = false;
-    }
-}
-
 /* ---- waiting ---- */
 
 static void missing_peers(struct shm_group *g, const void *context, char *out, size_t len)
@@ -255,13 +257,15 @@ int p2p_run(struct shm_group *g, const struct collrun_call *calls, uint32_t ncal
     struct wait w = WAIT_FOR(g, &g->seg.bells[g->rank]);
     struct parcel parcel;
     int status = p2p_start(g, calls, ncalls, &parcel);
-    while (status == COLLRUN_OK && parcel.unfinished > 0) {
+    bool more = g->p2p.active > 0; /* those that have been started before go on as well */
+    while (status == COLLRUN_OK && more) {
         bool progress = false;
         status = progress_all(g, &progress);
+        more = parcel.unfinished > 0;
         if (progress) {
             wait_end(&w);
             w = (struct wait)WAIT_FOR(g, &g->seg.bells[g->rank]);
-        } else if (status == COLLRUN_OK) {
+        } else if (status == COLLRUN_OK && more) {
             status = wait_more(&w, missing_peers, &parcel);
         }
     }

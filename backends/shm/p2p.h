@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Send, recv and recv_any. A send ends when its message has been received: both sides then know
- * that count and type agree, or both fail with the same sentence, and no message is ever left
- * behind in a rank that has gone.
+ * Send, recv and recv_any.
  *
  * The sender announces a message (SEND); the receiver matches it with the oldest of its receives
  * that takes that sender and tag, or puts the announcement by. Up to 40 bytes ride in the
- * announcement itself; the first block of a longer message lies beside it in the sender's blocks;
- * the rest follows block by block (FRAG) once the receiver says so (GO). Every block is
- * acknowledged (ACK) and then reused. Memory from the shared heap is read, or written, in place.
+ * announcement itself; the first block of a longer message lies beside it in the sender's blocks.
+ * If that is all of it, the send is over: nothing has to come back but the block, which the
+ * receiver puts into the sender's `returned`, and what the sender has left in the segment outlives
+ * it.
+ *
+ * The rest of a longer message follows block by block (FRAG) once the receiver says so (GO); every
+ * block is acknowledged (ACK) and then reused. Memory from the shared heap is read, or written, in
+ * place; its send, too, ends with the last ACK. If the two sides disagree about count or type, the
+ * group fails: the receiver at once, the sender in the same call or in its next one, both with the
+ * same sentence.
  *
  * Everything that has been started progresses together, whether it came by exec or by start:
  * whatever arrives is always taken, whatever there is to say is said as soon as its box has room,

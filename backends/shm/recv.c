@@ -44,6 +44,21 @@ static int take_direct(struct shm_group *g, struct transfer *t, const struct cel
     return from ? take_bytes(g, t, from, t->len) : group_failure(g);
 }
 
+static void finish(struct shm_group *g, struct transfer *t)
+{
+    if (t->call->kind == COLLRUN_RECV_ANY && t->call->source)
+        *t->call->source = (int)t->peer;
+    transfer_finish(&g->p2p, t);
+}
+
+/* The sender has gone on: it gets back its block, and no answer. */
+static void finish_whole(struct shm_group *g, struct transfer *t)
+{
+    if (t->blocks)
+        atomic_fetch_or_explicit(&g->seg.returned[t->peer].blocks, t->blocks, memory_order_release);
+    finish(g, t);
+}
+
 /* Joins a receive with an announcement and takes what came with it. */
 static int match(struct shm_group *g, struct transfer *t, uint32_t from, const struct cell *cell)
 {
@@ -52,7 +67,6 @@ static int match(struct shm_group *g, struct transfer *t, uint32_t from, const s
         return mismatch(g, t, from, cell);
     t->peer = from;
     t->peer_id = cell->id;
-    transfer_has_news(&g->p2p, t);
     if (cell->flags & SEND_INLINE) {
         status = take_bytes(g, t, cell->payload, t->len);
     } else if (cell->flags & SEND_DIRECT) {
@@ -62,6 +76,10 @@ static int match(struct shm_group *g, struct transfer *t, uint32_t from, const s
         t->blocks = 1ull << cell->block;
     }
     t->state = t->moved == t->len ? RECV_COMPLETE : RECV_MATCHED;
+    if (cell->flags & SEND_WHOLE)
+        finish_whole(g, t);
+    else
+        transfer_has_news(&g->p2p, t);
     return status;
 }
 
@@ -148,12 +166,7 @@ static void write_ack(const struct transfer *t, struct cell *cell)
     cell->type = MAIL_ACK;
     cell->id = t->peer_id;
     cell->count = t->blocks;
-    cell->flags = 0;
-    if (t->state != RECV_COMPLETE)
-        return;
-    cell->flags = ACK_LAST;
-    if (t->call->kind == COLLRUN_RECV_ANY && t->call->source)
-        *t->call->source = (int)t->peer;
+    cell->flags = t->state == RECV_COMPLETE ? ACK_LAST : 0;
 }
 
 bool recv_say(struct shm_group *g, struct transfer *t)
@@ -170,6 +183,6 @@ bool recv_say(struct shm_group *g, struct transfer *t)
     t->on_agenda = false;
     mail_send(g, t->peer, cell);
     if (last)
-        transfer_finish(&g->p2p, t);
+        finish(g, t);
     return true;
 }

@@ -44,9 +44,10 @@ int segment_open(struct segment *seg, const struct collrun_group_desc *desc)
     const size_t boxes = take(&end, n * n * sizeof(struct box));
     const size_t rings = take(&end, n * RING_BYTES);
     const size_t blocks = take(&end, n * BLOCK_COUNT * BLOCK_BYTES);
+    const size_t returned = take(&end, n * sizeof(struct returned));
     char key[64];
     *seg = (struct segment){.nranks = desc->nranks, .fd = -1, .mapped = end, .heaps = end};
-    snprintf(key, sizeof(key), "shm/1/%zu", end);
+    snprintf(key, sizeof(key), "shm/2/%zu", end);
     const int status =
         desc->rendezvous->segment(desc->rendezvous->ctx, key, end + n * HEAP_BYTES, &seg->fd);
     if (status != COLLRUN_OK)
@@ -61,6 +62,7 @@ int segment_open(struct segment *seg, const struct collrun_group_desc *desc)
     seg->boxes = (struct box *)(void *)(seg->base + boxes);
     seg->rings = seg->base + rings;
     seg->blocks = seg->base + blocks;
+    seg->returned = (struct returned *)(void *)(seg->base + returned);
     return COLLRUN_OK;
 }
 

@@ -4,15 +4,16 @@
  * the number of ranks alone. It arrives zeroed, and zero is every part's valid first state, so
  * nobody initialises and nobody waits. The file is sparse: only what is touched costs memory.
  *
- *   head | bells | posts | boxes | rings | blocks | heaps
+ *   head | bells | posts | boxes | rings | blocks | returned | heaps
  *
- *   head    how the group failed, how its waiters wait
- *   bells   where a rank sleeps when what it waits for takes long (wait.h)
- *   posts   one cache line per rank and step: flag, signature and tiny payload of a collective
- * (step.h) boxes   one queue of cache lines per ordered pair of ranks: point to point control
- * (mail.h) rings   per rank: the collective data it sends (step.h) blocks  per rank: the
- * point-to-point data it sends (p2p.h) heaps   per rank: collrun_alloc; mapped one by one, when
- * first used (heap.h)
+ *   head      how the group failed, how its waiters wait
+ *   bells     where a rank sleeps when what it waits for takes long (wait.h)
+ *   posts     per rank and step a line: flag, signature, tiny payload of a collective (step.h)
+ *   boxes     per ordered pair of ranks: a queue of lines, point to point control (mail.h)
+ *   rings     per rank: the collective data it sends (step.h)
+ *   blocks    per rank: the point-to-point data it sends (p2p.h)
+ *   returned  per rank: which of its blocks receivers have emptied
+ *   heaps     per rank: collrun_alloc; mapped one by one, when first used (heap.h)
  */
 #ifndef SHM_SEGMENT_H
 #define SHM_SEGMENT_H
@@ -82,6 +83,11 @@ struct box {
     _Alignas(LINE_BYTES) _Atomic uint32_t taken; /* how many the receiver has taken out */
 };
 
+/* A bit for each block of a sender that a receiver has emptied and nobody has collected yet. */
+struct returned {
+    _Alignas(LINE_BYTES) _Atomic uint64_t blocks;
+};
+
 struct segment {
     uint32_t nranks;
     int fd;
@@ -89,11 +95,12 @@ struct segment {
     size_t mapped; /* bytes at base: everything but the heaps */
     size_t heaps;  /* offset of the first heap in the file */
     struct segment_head *head;
-    struct bell *bells; /* [rank] */
-    struct post *posts; /* [lane][rank] */
-    struct box *boxes;  /* [receiver][sender] */
-    char *rings;        /* [rank][RING_BYTES] */
-    char *blocks;       /* [rank][BLOCK_COUNT][BLOCK_BYTES] */
+    struct bell *bells;        /* [rank] */
+    struct post *posts;        /* [lane][rank] */
+    struct box *boxes;         /* [receiver][sender] */
+    char *rings;               /* [rank][RING_BYTES] */
+    char *blocks;              /* [rank][BLOCK_COUNT][BLOCK_BYTES] */
+    struct returned *returned; /* [rank] */
 };
 
 /* Maps the group's segment. Returns a status whose sentence is stored. */

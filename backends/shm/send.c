@@ -7,10 +7,19 @@
 
 #include <string.h>
 
-/* The next of the own blocks, in turn; NO_BLOCK if no more than `kept` are free. */
-static uint8_t block_take(struct p2p *p, uint32_t kept)
+static bool has_blocks(const struct p2p *p, uint32_t kept)
 {
-    if ((uint32_t)__builtin_popcountll(p->free_blocks) <= kept)
+    return (uint32_t)__builtin_popcountll(p->free_blocks) > kept;
+}
+
+/* The next of the own blocks, in turn; NO_BLOCK if no more than `kept` are free. */
+static uint8_t block_take(struct shm_group *g, uint32_t kept)
+{
+    struct p2p *p = &g->p2p;
+    if (!has_blocks(p, kept))
+        p->free_blocks |=
+            atomic_exchange_explicit(&g->seg.returned[g->rank].blocks, 0, memory_order_acquire);
+    if (!has_blocks(p, kept))
         return NO_BLOCK;
     while (!(p->free_blocks >> p->next_block & 1))
         p->next_block = (p->next_block + 1) % BLOCK_COUNT;
@@ -35,7 +44,7 @@ static void enclose(struct shm_group *g, struct transfer *t, struct cell *cell)
     cell->flags = 0;
     cell->block = NO_BLOCK;
     if (t->len <= PAYLOAD_BYTES) {
-        cell->flags = SEND_INLINE;
+        cell->flags = SEND_INLINE | SEND_WHOLE;
         if (t->len > 0)
             memcpy(cell->payload, t->call->send, t->len);
         return;
@@ -46,9 +55,12 @@ static void enclose(struct shm_group *g, struct transfer *t, struct cell *cell)
         memcpy(cell->payload, &ref, sizeof(ref));
         return;
     }
-    cell->block = block_take(&g->p2p, BLOCKS_FOR_MATCHED);
-    if (cell->block != NO_BLOCK)
-        fill_block(g, t, cell->block);
+    cell->block = block_take(g, BLOCKS_FOR_MATCHED);
+    if (cell->block == NO_BLOCK)
+        return;
+    fill_block(g, t, cell->block);
+    if (t->moved == t->len)
+        cell->flags = SEND_WHOLE;
 }
 
 /* Announcements leave in the order of the calls, so one that finds no room holds back those behind
@@ -69,6 +81,8 @@ static bool say_announcement(struct shm_group *g, struct transfer *t)
     enclose(g, t, cell);
     t->state = SEND_ANNOUNCED;
     t->on_agenda = false;
+    if (cell->flags & SEND_WHOLE)
+        transfer_finish(&g->p2p, t);
     mail_send(g, t->peer, cell);
     return true;
 }
@@ -78,7 +92,7 @@ static bool say_frag(struct shm_group *g, struct transfer *t)
     if (__builtin_popcountll(t->blocks) >= BLOCKS_PER_MESSAGE)
         return false;
     struct cell *cell = mail_room(g, t->peer);
-    const uint8_t block = cell ? block_take(&g->p2p, 0) : NO_BLOCK;
+    const uint8_t block = cell ? block_take(g, 0) : NO_BLOCK;
     if (block == NO_BLOCK)
         return false;
     fill_block(g, t, block);

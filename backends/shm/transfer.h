@@ -16,7 +16,8 @@
 #define BLOCKS_FOR_MATCHED 32u /* never used for messages that nobody may be waiting for */
 
 enum mail_type { MAIL_SEND, MAIL_GO, MAIL_FRAG, MAIL_WRITTEN, MAIL_ACK };
-enum send_flags { SEND_INLINE = 1, SEND_DIRECT = 2 }; /* payload: the message; a heap_ref */
+/* What comes with an announcement: all of the message, in its payload or in a block; a heap_ref. */
+enum send_flags { SEND_INLINE = 1, SEND_DIRECT = 2, SEND_WHOLE = 4 };
 enum ack_flags { ACK_LAST = 1 };
 
 /* The payload of a GO. */
