@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes: one queue of cache lines per ordered pair of ranks, one writer and one reader. A cell's
+ * Boxes: one queue of slips per ordered pair of ranks, one writer and one reader. A cell's
  * number is stored last and makes it valid; the reader counts what it has taken, which the writer
  * looks at only when the box seems full. What the cells mean is p2p.c's business.
  */

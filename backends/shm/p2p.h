@@ -3,7 +3,7 @@
  * Send, recv and recv_any.
  *
  * The sender announces a message (SEND); the receiver matches it with the oldest of its receives
- * that takes that sender and tag, or puts the announcement by. Up to 40 bytes ride in the
+ * that takes that sender and tag, or puts the announcement by. Up to 232 bytes ride in the
  * announcement itself; the first block of a longer message lies beside it in the sender's blocks.
  * If that is all of it, the send is over: nothing has to come back but the block, which the
  * receiver puts into the sender's `returned`, and what the sender has left in the segment outlives

@@ -14,8 +14,8 @@
 
 #define PAGE_BYTES 4096u
 
-_Static_assert(sizeof(struct post) == LINE_BYTES, "a post is one cache line");
-_Static_assert(sizeof(struct cell) == LINE_BYTES, "a cell is one cache line");
+_Static_assert(sizeof(struct post) == SLIP_BYTES, "a post is one slip");
+_Static_assert(sizeof(struct cell) == SLIP_BYTES, "a cell is one slip");
 
 /* Takes the next part of the layout: `len` bytes from a page border. */
 static size_t take(size_t *end, size_t len)
@@ -47,7 +47,7 @@ int segment_open(struct segment *seg, const struct collrun_group_desc *desc)
     const size_t returned = take(&end, n * sizeof(struct returned));
     char key[64];
     *seg = (struct segment){.nranks = desc->nranks, .fd = -1, .mapped = end, .heaps = end};
-    snprintf(key, sizeof(key), "shm/2/%zu", end);
+    snprintf(key, sizeof(key), "shm/3/%zu", end);
     const int status =
         desc->rendezvous->segment(desc->rendezvous->ctx, key, end + n * HEAP_BYTES, &seg->fd);
     if (status != COLLRUN_OK)

@@ -8,8 +8,8 @@
  *
  *   head      how the group failed, how its waiters wait
  *   bells     where a rank sleeps when what it waits for takes long (wait.h)
- *   posts     per rank and step a line: flag, signature, tiny payload of a collective (step.h)
- *   boxes     per ordered pair of ranks: a queue of lines, point to point control (mail.h)
+ *   posts     per rank and step a slip: flag, signature, tiny payload of a collective (step.h)
+ *   boxes     per ordered pair of ranks: a queue of slips, point to point control (mail.h)
  *   rings     per rank: the collective data it sends (step.h)
  *   blocks    per rank: the point-to-point data it sends (p2p.h)
  *   returned  per rank: which of its blocks receivers have emptied
@@ -24,7 +24,8 @@
 
 #define LINE_BYTES 64u
 #define STEP_LANES 4u
-#define PAYLOAD_BYTES 40u
+#define SLIP_BYTES (4 * LINE_BYTES)
+#define PAYLOAD_BYTES 232u
 #define RING_BYTES (2u << 20)
 #define BOX_CELLS 32u
 #define BLOCK_BYTES (32u << 10)
@@ -59,18 +60,21 @@ struct segment_head {
     } arrived[STEP_LANES];
 };
 
-/* What a rank says in one step of a collective: exactly one cache line. */
+/* Posts and cells are slips of four neighbouring cache lines. Up to 40 bytes of payload share the
+ * flag's own line; more is found without having to know the flag first. */
+
+/* What a rank says in one step of a collective. */
 struct post {
-    _Alignas(LINE_BYTES) _Atomic uint32_t seq; /* the step; written last */
+    _Alignas(SLIP_BYTES) _Atomic uint32_t seq; /* the step; written last */
     uint32_t at;        /* where the step's data is: enum post_place or a ring line */
     uint64_t signature; /* kind, dtype, operator, root (step.h) */
     uint64_t count;
     char payload[PAYLOAD_BYTES];
 };
 
-/* A message of point to point control: exactly one cache line. */
+/* A message of point to point control. */
 struct cell {
-    _Alignas(LINE_BYTES) _Atomic uint32_t seq; /* written last */
+    _Alignas(SLIP_BYTES) _Atomic uint32_t seq; /* written last */
     uint8_t type, dtype, block, flags;
     uint32_t id, tag;
     uint64_t count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives whose whole contribution of one rank fits into its post: one step, one cache line per
+ * Collectives whose whole contribution of one rank fits into its post: one step, one slip per
  * rank, no preparations. They do what the exchange would do with them, in a fraction of its time.
  */
 #ifndef SHM_SHORT_H

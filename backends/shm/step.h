@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step: what every collective of this backend is made of. In a step each rank posts one cache
- * line, with data beside it if there is any, and then waits for the posts of all others. All
+ * The step: what every collective of this backend is made of. In a step each rank posts one slip
+ * (segment.h), with data beside it if there is any, and then waits for the posts of all others. All
  * members take the same steps, so steps are simply numbered; there are no other flags, counters or
  * acknowledgements.
  *
  * The rule that makes memory reusable: whoever posts step s has read everything of steps <= s - 2.
  * A collective may thus post one step ahead of the one it reads. Consequently a rank that has
- * waited for step s - 2 may overwrite all that was posted in steps <= s - 4: post lines rotate
+ * waited for step s - 2 may overwrite all that was posted in steps <= s - 4: posts rotate
  * through four lanes, and the ring holds the data of four steps.
  *
  * The ring is used cyclically even for short data. Storing to lines that the readers' caches still
