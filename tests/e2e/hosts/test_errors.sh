@@ -171,7 +171,7 @@ wrong "a folder that is not there" 125
 { command_head '"h9"'; printf 'processes: {count: 1}\nworkloads: [{plugin: hello}]\n'; } | job wrong
 wrong "a command that fails" 127
 sed -i 's/\[nsenter,/[no-such-program,/' "$tmp/wrong.yaml"
-wrong "a command that is not there" 127
+PATH=/usr/sbin:/usr/bin:/sbin:/bin wrong "a command that is not there" 127
 
 # ---- several at once ----
 COUNT=3 one "" "" '{name: nosuch.invalid}, h1, {name: h2, port: 2222}'
