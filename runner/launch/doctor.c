@@ -333,7 +333,7 @@ static void on_probed(struct patient *p, const struct wire_frame *f)
                  doc->desc->hosts[p->index].name, doc->desc->hosts[other->index].name,
                  other->address, why);
         diag_hint(&d, "network.interface chooses another way");
-        problem(p, &d, doc->job->interface.loc, 2);
+        problem(p, &d, doc->job->interface.loc, 127);
     }
     p->probed = true;
     advance(doc);

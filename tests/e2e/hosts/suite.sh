@@ -102,7 +102,7 @@ runner_peak() {
     echo "$kib"
 }
 
-# An agent dies: its host is named, with its ranks, and nobody stays.
+# An agent dies or freezes: its host is named, with its ranks, and nobody stays.
 suite_lost() {
     { head_of 4; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' \
         "$tmp" "$tmp" "note up;sleep 60000"; } | job lost
@@ -114,6 +114,18 @@ suite_lost() {
     like "$1: an agent is killed: its host and ranks are named" "$(err)" 'host h3 lost, with ranks 4-5: '
     check "$1: an agent is killed: soon over ($elapsed ms)" [ "$elapsed" -lt $((4000 * slow)) ]
     check "$1: an agent is killed: nothing is left on any host" within 10 nothing_left
+
+    start lost.yaml
+    within 30 noted_all 8 up || not_ok "$1: the job runs" "$(err)"
+    local agent
+    agent=$(processes 3 collrun-agent)
+    kill -STOP "$agent"
+    finish 15
+    is "$1: an agent is frozen: the code" "$code" 127
+    like "$1: an agent is frozen: it is noticed within 5 s" "$(err)" 'host h3 lost, with ranks 4-5: no sign of life for [45] s'
+    check "$1: an agent is frozen: said and over ($elapsed ms)" [ "$elapsed" -lt $((7500 * slow)) ]
+    kill -CONT "$agent" 2>/dev/null
+    check "$1: an agent is thawed: nothing is left on any host" within 15 nothing_left
 }
 
 # suite NAME [KB]: KB of output in suite_output

@@ -21,6 +21,14 @@ like "its row" "$(row nosuch.invalid)" 'nosuch.invalid no - - - - - -'
 like "its reason, with the place" "$(err)" '^bad.yaml:3:.*: error: host nosuch.invalid: the name'
 like "the others are examined all the same" "$(row h3)" 'h3 .* yes .* gloo allreduce'
 
+# Two hosts that cannot reach each other, though collrun reaches both.
+ip -n collrun-h2 route add prohibit 10.91.0.3/32
+run doctor good.yaml
+ends "a network that does not connect" 127
+like "the row of the host that cannot" "$(row h2)" "^h2 .* eth0 10.91.0.2 no "
+like "the sentence" "$(err)" 'error: host h2 does not reach host h3 at 10.91.0.3: Permission denied'
+ip -n collrun-h2 route del prohibit 10.91.0.3/32
+
 # A host without a library that the backend needs: it is sent along, and found.
 lib=$(ldd "$home/lib/collrun/backends/libcollrun_gloo.so" | awk '/libgloo/ {print $3}')
 lib=$(realpath "$(dirname "$lib")")/$(basename "$lib")
