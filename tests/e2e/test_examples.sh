@@ -85,7 +85,7 @@ is "bench: sizes" "$(sed -n '/in group world/,$p' out | awk '$1 == "[0]" && $4 =
     tr '\n' ' ')" "8 2 64 16 512 128 4096 1024 32768 8192 "
 
 runs groups
-shows "groups: rank 0" '^\[0\] hello from rank 0 of 6 on left; world: 0 of 6 .*; everyone: 0 of 6 \(gloo\); low: 0 of 3 \(shm\); picked: 1 of 4 .*; node/left: 0 of 3 \(shm\); patient: 0 of 6 \(gloo\)$'
+shows "groups: rank 0" '^\[0\] hello from rank 0 of 6 on left; world: 0 of 6 .*; everyone: 0 of 6 \(gloo\); low: 0 of 3 \(shm\); picked: 1 of 4 .*; node/left: 0 of 3 \(shm\); careful: 0 of 2 \(gloo\); patient: 0 of 6 \(gloo\)$'
 shows "groups: rank 5" '^\[5\] hello from rank 5 of 6 on right; world: 5 of 6 .*; everyone: 5 of 6 \(gloo\); odd: 2 of 3 .*; picked: 0 of 4 .*; node/right: 2 of 3 \(shm\); patient: 5 of 6 '
 shows "groups: rank 2" '^\[2\] .*; low: 2 of 3 \(shm\); picked: 2 of 4 .*; node/left: 2 of 3 '
 
