@@ -5,6 +5,7 @@
  * job and end with it.
  */
 #include "backend.h"
+#include "base/loop.h"
 #include "coll.h"
 #include "engine.h"
 #include "gpu.h"
@@ -529,4 +530,21 @@ int collrun_set_stream(struct collrun_group *group, int device, void *stream)
     group->streams[device] = stream;
     group_leave(group);
     return COLLRUN_OK;
+}
+
+int collrun_copy(struct collrun_group *g, void *to, const void *from, size_t bytes)
+{
+    if (!g || (bytes && (!to || !from)))
+        return error_set(COLLRUN_ERR_INVALID, "collrun_copy: the %s is NULL",
+                         g ? "memory" : "group");
+    if (!g->has_gpus) {
+        if (bytes)
+            memmove(to, from, bytes);
+        return COLLRUN_OK;
+    }
+    uint64_t now = now_ns();
+    error_clear_cause();
+    int rc = gpu_copy(to, from, bytes,
+                      g->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + g->timeout_ns);
+    return rc == COLLRUN_OK ? rc : error_wrap(rc, g->name, 0, "copy");
 }

@@ -93,6 +93,12 @@ static int init(struct collrun_ctx *ctx, void **state)
     if (dtype_index == COLLRUN_UINT8 && collrun_size(group) > 248)
         return collrun_fail(ctx, "dtype: uint8 counts to 255, which is enough for 248 ranks");
 
+    if (collrun_devices(group))
+        return collrun_fail(ctx,
+                            "group %s works in GPU memory, and this workload in the host's; bench "
+                            "knows both",
+                            collrun_group_name(group));
+
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return collrun_fail(ctx, "out of memory");

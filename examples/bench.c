@@ -87,9 +87,11 @@ struct bench {
     size_t width, min, max, factor; /* bytes of an element, of the sizes; step between those */
     int iters, warmup;
     bool verify;
-    char *send, *recv; /* max bytes each */
-    double *us;        /* of each iteration */
-    int64_t wrong;     /* of all tables of this group */
+    char *send, *recv;           /* max bytes each */
+    char *host_send, *host_recv; /* the same; what they hold, where the group works on a GPU */
+    double *shared;              /* iters of them, where the group works */
+    double *us;                  /* of each iteration */
+    int64_t wrong;               /* of all tables of this group */
     double busbw_sum;
     int busbw_count;
     uint64_t sizes_done;
@@ -181,23 +183,31 @@ static double now_us(void)
 }
 
 /* Where input and output of a point lie. In place, a rank's own block is part of all the blocks. */
-static void place(const struct bench *b, const struct point *p, char **send, char **recv)
+static void place(const struct bench *b, const struct point *p, bool on_host, char **send,
+                  char **recv)
 {
     size_t own = (size_t)b->rank * p->count * b->width;
     int blocks = p->operation->traits & (SENDS_BLOCKS | RECEIVES_BLOCKS);
-    *send = p->in_place ? b->recv : b->send;
-    *recv = b->recv;
+    *recv = on_host ? b->host_recv : b->recv;
+    *send = p->in_place ? *recv : on_host ? b->host_send : b->send;
     if (p->in_place && blocks == RECEIVES_BLOCKS)
         *send += own;
     if (p->in_place && blocks == SENDS_BLOCKS)
         *recv += own;
 }
 
+/* To where the group works; nothing to do where that is host memory. */
+static int upload(const struct bench *b, const struct point *p)
+{
+    int rc = collrun_copy(b->group, b->send, b->host_send, p->bytes);
+    return rc ? rc : collrun_copy(b->group, b->recv, b->host_recv, p->bytes);
+}
+
 static void fill(const struct bench *b, const struct point *p)
 {
     char *send, *recv;
-    place(b, p, &send, &recv);
-    memset(b->recv, 0xff, p->bytes);
+    place(b, p, true, &send, &recv);
+    memset(b->host_recv, 0xff, p->bytes);
     if (p->operation->traits & ROOT_SENDS && b->rank != b->root)
         return;
     size_t n = p->operation->traits & SENDS_BLOCKS ? p->count * (size_t)b->size : p->count;
@@ -208,7 +218,7 @@ static void fill(const struct bench *b, const struct point *p)
 static int call(const struct bench *b, const struct point *p)
 {
     char *send, *recv;
-    place(b, p, &send, &recv);
+    place(b, p, false, &send, &recv);
     size_t n = p->count;
     switch (p->operation->kind) {
     case COLLRUN_ALLREDUCE:
@@ -235,13 +245,28 @@ static int call(const struct bench *b, const struct point *p)
     }
 }
 
+/* Of all ranks. */
+static int combine(const struct bench *b, void *values, size_t n, enum collrun_dtype dtype,
+                   enum collrun_op op)
+{
+    size_t len = n * collrun_dtype_size(dtype);
+    int rc = collrun_copy(b->group, b->shared, values, len);
+    if (!rc)
+        rc = collrun_allreduce(b->group, b->shared, b->shared, n, dtype, op);
+    return rc ? rc : collrun_copy(b->group, values, b->shared, len);
+}
+
 /* Counts the wrong elements of all ranks. */
 static int verify(const struct bench *b, struct point *p)
 {
     char *send, *recv;
-    place(b, p, &send, &recv);
+    place(b, p, true, &send, &recv);
     fill(b, p);
-    int rc = call(b, p);
+    int rc = upload(b, p);
+    if (!rc)
+        rc = call(b, p);
+    if (!rc)
+        rc = collrun_copy(b->group, b->host_recv, b->recv, p->bytes);
     if (rc)
         return rc;
     size_t n = p->operation->traits & RECEIVES_BLOCKS ? p->count * (size_t)b->size : p->count;
@@ -249,7 +274,7 @@ static int verify(const struct bench *b, struct point *p)
         n = 0;
     for (size_t i = 0; i < n; i++)
         p->wrong += load(b, recv, i) != expected(b, p, i);
-    return collrun_allreduce(b->group, &p->wrong, &p->wrong, 1, COLLRUN_INT64, COLLRUN_SUM);
+    return combine(b, &p->wrong, 1, COLLRUN_INT64, COLLRUN_SUM);
 }
 
 static int by_value(const void *a, const void *b)
@@ -262,15 +287,17 @@ static int measure(const struct bench *b, struct point *p)
 {
     size_t iters = (size_t)b->iters;
     fill(b, p);
-    for (int i = -b->warmup; i < b->iters; i++) {
+    int rc = upload(b, p);
+    for (int i = -b->warmup; !rc && i < b->iters; i++) {
         double start = now_us();
-        int rc = call(b, p);
+        rc = call(b, p);
         if (rc)
             return rc;
         if (i >= 0)
             b->us[i] = now_us() - start;
     }
-    int rc = collrun_allreduce(b->group, b->us, b->us, iters, COLLRUN_FLOAT64, COLLRUN_MAX);
+    if (!rc)
+        rc = combine(b, b->us, iters, COLLRUN_FLOAT64, COLLRUN_MAX);
     if (rc)
         return rc;
     qsort(b->us, iters, sizeof *b->us, by_value);
@@ -436,17 +463,38 @@ static int bench_group(struct bench *b, const char *ops)
     return 0;
 }
 
+/* On the GPU, where the group works on one. */
+static int take(const struct bench *b, size_t bytes, void **out)
+{
+    if (collrun_devices(b->group) > 1)
+        return collrun_fail(b->ctx, "group %s has %d GPUs in each process; this workload uses one",
+                            collrun_group_name(b->group), collrun_devices(b->group));
+    return collrun_devices(b->group) ? collrun_alloc_device(b->group, 0, bytes, out)
+                                     : collrun_alloc(b->group, bytes, out);
+}
+
 static int bench_group_with_buffers(struct bench *b, const char *ops)
 {
-    void *send = NULL, *recv = NULL;
-    int rc = collrun_alloc(b->group, b->max, &send);
+    void *send = NULL, *recv = NULL, *shared = NULL;
+    bool on_gpu = collrun_devices(b->group) > 0;
+    size_t iters = (size_t)b->iters;
+    int rc = take(b, b->max, &send);
     if (!rc)
-        rc = collrun_alloc(b->group, b->max, &recv);
-    if (!rc) {
-        b->send = send;
-        b->recv = recv;
+        rc = take(b, b->max, &recv);
+    if (!rc)
+        rc = take(b, (iters > 1 ? iters : 1) * sizeof *b->shared, &shared);
+    b->send = send, b->recv = recv, b->shared = shared;
+    b->host_send = on_gpu ? malloc(b->max) : send;
+    b->host_recv = on_gpu ? malloc(b->max) : recv;
+    if (!rc && b->host_send && b->host_recv)
         rc = bench_group(b, ops);
+    else if (!rc)
+        rc = collrun_fail(b->ctx, "out of memory for 2 x %zu bytes", b->max);
+    if (on_gpu) {
+        free(b->host_send);
+        free(b->host_recv);
     }
+    collrun_free(b->group, shared);
     collrun_free(b->group, recv);
     collrun_free(b->group, send);
     return rc;

@@ -84,6 +84,11 @@ is "bench: nothing is wrong" "$(lines '# Out of bounds values : 0 OK')" 3
 is "bench: sizes" "$(sed -n '/in group world/,$p' out | awk '$1 == "[0]" && $4 == "float32" && $5 == "sum" {print $2, $3}' |
     tr '\n' ' ')" "8 2 64 16 512 128 4096 1024 32768 8192 "
 
+LD_LIBRARY_PATH=${BUILD:-$top/build/release}/tests/fake runs gpus
+is "gpus: a table for each group" "$(lines '# allreduce in group fast: 2 ranks on nccl;') \
+$(lines '# allreduce in group mixed: 2 ranks on shm .host., nccl .cuda.;')" "1 1"
+is "gpus: nothing is wrong" "$(lines '# Out of bounds values : 0 OK')" 2
+
 runs groups
 shows "groups: rank 0" '^\[0\] hello from rank 0 of 6 on left; world: 0 of 6 .*; everyone: 0 of 6 \(gloo\); low: 0 of 3 \(shm\); picked: 1 of 4 .*; node/left: 0 of 3 \(shm\); careful: 0 of 2 \(gloo\); patient: 0 of 6 \(gloo\)$'
 shows "groups: rank 5" '^\[5\] hello from rank 5 of 6 on right; world: 5 of 6 .*; everyone: 5 of 6 \(gloo\); odd: 2 of 3 .*; picked: 0 of 4 .*; node/right: 2 of 3 \(shm\); patient: 5 of 6 '

@@ -65,6 +65,17 @@ good "buffers on a GPU, on gloo" staged gloo 3 1
 good "host memory on gloo, GPU memory on nccl, in one group" mixed '{host: gloo, cuda: nccl}' 3 1
 good "the same with shm" mixed '{host: shm, cuda: nccl}' 2 1
 
+# ---- an example ----
+job bench <<END
+version: 1
+processes: {count: 3, gpus_per_process: 1}
+env: {set: {NCCL_HOSTID: "{rank}"}}
+workloads:
+  - {plugin: bench, params: {ops: all, max: 4KiB, factor: 8, iters: 3, dtype: int32}}
+END
+run run bench.yaml
+is "bench: every operation, on the GPU" "$code, $(grep -c 'in group world: 3 ranks on nccl' out), $(grep -c 'values : 0 OK' out)" "0, 10, 1"
+
 # ---- failures ----
 drill peer nccl 3 1
 like "a rank that fails: the others are told, and survive" "$(grep -c 'survived: allreduce world#1: rank 2 .*drilled to fail' out)" '^2$'

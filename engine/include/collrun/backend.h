@@ -101,7 +101,7 @@ struct collrun_group_desc {
     uint32_t size;
     uint32_t rank, nranks;       /* this process in the group */
     uint32_t local_rank, nlocal; /* among the members on this host */
-    uint32_t ndevices;           /* GPUs that this process brings */
+    uint32_t ndevices;           /* GPUs that each process drives; 0 unless NEEDS_DEVICE is set */
     const char *name;            /* for messages */
     const uint32_t *world_rank;  /* nranks: the member's rank in the job; valid during group_open */
     const uint32_t
@@ -121,9 +121,10 @@ struct collrun_group_desc {
                       gave on it is used with both */
 };
 
-/* One row per kind that the backend does natively. The engine builds the rest from SEND and RECV
- * (and REDUCE-like kinds from whatever is there); a (kind, dtype, op) outside the row is emulated
- * too. */
+/* One row per kind that the backend does natively. `memory` says for buffers where; those elsewhere
+ * are copied by the engine to host memory if the backend knows that, else refused. The engine
+ * builds the rest from SEND and RECV (and REDUCE-like kinds from whatever is there); a (kind,
+ * dtype, op) outside the row is emulated too. */
 struct collrun_capability {
     uint32_t kind;   /* enum collrun_kind */
     uint32_t memory; /* set of enum collrun_memory; 0 ends the table */
@@ -161,7 +162,12 @@ struct collrun_backend {
      * the engine. Several calls are point to point only and progress together: none waits for an
      * earlier one of the same array. A message brings its count and dtype along; the receiver
      * compares them with its own and fails with MISMATCH, and so should a sender that still waits.
-     */
+     *
+     * With ndevices > 1, a collective comes as ndevices calls, one for each device (barrier: one
+     * call for all of them). Ranks are then those of nranks * ndevices: device d of member r is
+     * r * ndevices + d; blocks and count arrays are theirs, the root is device peer_device of
+     * member root, a peer device peer_device of member peer. A call begins after what its stream
+     * holds; that one may be NULL, the default stream. */
     int (*exec)(void *group, const struct collrun_call *calls, uint32_t ncalls);
     int (*start)(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request);
     int (*test)(void *group, void *request); /* AGAIN keeps the request; anything else frees it */

@@ -359,6 +359,11 @@ int collrun_set_stream(struct collrun_group *group, int device, void *stream);
  * back what is still in use by a stream only when that is done. */
 int collrun_alloc_device(struct collrun_group *g, int device, size_t bytes, void **out);
 
+/* Copies between host memory and a GPU's, in any direction, and waits until that is done: for
+ * workloads that know nothing of CUDA. It comes after no stream; blocking operations are over when
+ * they return. */
+int collrun_copy(struct collrun_group *g, void *to, const void *from, size_t bytes);
+
 /* ==== words to the runner ===================================================================== */
 
 /* How far the work is: `done` of `total` (0 = unknown) of `what` ("steps"). Shown in the status
