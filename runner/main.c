@@ -14,6 +14,8 @@
 #include "tell/report.h"
 #include "tell/show.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -281,8 +283,21 @@ static int run_command(struct session *s)
     }
 }
 
+/* A standard descriptor that the caller closed would be the number of the first file opened here,
+ * and what is meant for the terminal would go there. Reading and writing in the wrong direction
+ * fail, as they would have. */
+static void keep_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EXIT_INTERNAL);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_descriptors();
     struct session s = {0};
     struct diag d;
     int exit_code;

@@ -182,6 +182,7 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     if (v->class != CAUSE_NONE)
         policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
     l->output_lost = l->output_lost || s.output_lost;
+    rundir_event(l->rundir, "end", json_pack("{s:i}", "exit_code", exit_code(l, v)));
     rundir_result(l->rundir, s.ranks, v, exit_code(l, v));
     sweep(&s);
     supervisor_fini(&s);
@@ -211,7 +212,7 @@ static int run_attempts(struct launch *l)
         if (sig)
             return 128 + sig;
         l->desc.attempt++;
-        rundir_event(l->rundir, "restart", json_pack("{s:i}", "attempt", (int)l->desc.attempt));
+        rundir_event(l->rundir, "restart", NULL);
     }
     if (next.why[0] && !l->options->quiet)
         fprintf(stderr, "collrun: %s\n", next.why);

@@ -195,8 +195,8 @@ void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t s
 void rundir_event(struct rundir *rd, const char *event, json_t *fields)
 {
     if (rd) {
-        json_t *line =
-            json_pack("{s:f, s:s}", "t", (double)(now_ns() - rd->begin_ns) / 1e9, "event", event);
+        json_t *line = json_pack("{s:f, s:s, s:i}", "t", (double)(now_ns() - rd->begin_ns) / 1e9,
+                                 "event", event, "attempt", (int)rd->desc->attempt);
         if (fields)
             json_object_update(line, fields);
         char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

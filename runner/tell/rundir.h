@@ -3,8 +3,9 @@
  * The run directory (logging.dir): what is left of a run for those who come later.
  *   plan.json      who runs where, as `collrun plan --json` prints it
  *   resolved.yaml  the job with nothing left open (spec/resolved.h)
- *   events.jsonl   one JSON object a line, as things happened: t (seconds since the start), event,
- *                  rank, ...
+ *   events.jsonl   one JSON object a line, as things happened: t (seconds since the start), event
+ *                  (host, spawned, running, metric, failed, exited, end, restart, ...), attempt,
+ *                  and what belongs to it
  *   attempt-N/rank-R.stdout, .stderr   what a rank printed, unlabelled, up to logging.max_file each
  *   result.json    the end (tell/result.h)
  *

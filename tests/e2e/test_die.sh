@@ -221,6 +221,17 @@ simple chatty 2 "print hello"
 code=$?
 ends "stdout on a full disk: 125" 125
 like "with a sentence" "$(err)" 'error: cannot write to stdout.*No space left on device'
+timeout -k 5 "$limit" "$COLLRUN" run chatty.yaml >&- 2>err
+code=$?
+ends "stdout is closed: 125" 125
+like "with a sentence" "$(err)" 'error: cannot write to stdout.*Bad file descriptor'
+timeout -k 5 "$limit" "$COLLRUN" run chatty.yaml <&- >&- 2>&-
+code=$?
+ends "all three are closed: 125" 125
+simple silent 2 "note ran"
+timeout -k 5 "$limit" "$COLLRUN" run silent.yaml <&- >&- 2>&-
+code=$?
+ends "and if there is nothing to say, nothing is wrong" 0
 simple chattier 2 "@0 print hello; exit 3"
 "$COLLRUN" run chattier.yaml >/dev/full 2>err
 code=$?

@@ -91,6 +91,8 @@ run run again.yaml
 is "two attempts" "$(values again/result.json attempt)" "0 1"
 is "each with its end" "$(sed -n '/"attempts"/,/\]/p' again/result.json | sed -n 's/^ *"exit_code": \(.*\),/\1/p' | paste -sd' ')" "7 7"
 check "each with its output" test -s again/attempt-0/rank-0.stdout -a -s again/attempt-1/rank-0.stdout
+is "the last word of each attempt" "$(grep -oE '"event":"end","attempt":[0-9],"exit_code":[0-9]+' again/events.jsonl | tr '\n' ' ')" \
+    '"event":"end","attempt":0,"exit_code":7 "event":"end","attempt":1,"exit_code":7 '
 check "the restart is an event" grep -q '"event":"restart","attempt":1' again/events.jsonl
 
 # ---- what cannot be written ----
