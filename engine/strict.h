@@ -5,8 +5,8 @@
  * go on or all return MISMATCH, with two of the calls in the sentence. It costs one small allgather
  * per operation and works on any backend.
  *
- * Messages are no business of this file: whoever sends one tells its count and dtype along with it,
- * and the backend of the receiver compares, whatever `check` says.
+ * Messages are no business of this file: a backend that can tells their count and dtype along with
+ * them, and compares at the receiver, whatever `check` says.
  */
 #ifndef ENGINE_STRICT_H
 #define ENGINE_STRICT_H

@@ -160,8 +160,9 @@ struct collrun_backend {
     /* A backend has exec (it blocks; the engine adds a worker thread for collrun_start), or start
      * and test, or all three. Arguments are checked, counts resolved and timeout_ns filled in by
      * the engine. Several calls are point to point only and progress together: none waits for an
-     * earlier one of the same array. A message brings its count and dtype along; the receiver
-     * compares them with its own and fails with MISMATCH, and so should a sender that still waits.
+     * earlier one of the same array. A message brings its count and dtype along, if it can have a
+     * head; the receiver compares them with its own and fails with MISMATCH, and so should a sender
+     * that still waits.
      *
      * With ndevices > 1, a collective comes as ndevices calls, one for each device (barrier: one
      * call for all of them). Ranks are then those of nranks * ndevices: device d of member r is

@@ -115,7 +115,8 @@ int collrun_group_size(const struct collrun_ctx *ctx, const char *name);
 /* How ranks that disagree about a collective are found; `check` of job.yaml. STRICT: before each
  * one, on any backend, by exchanging the calls; all ranks then return MISMATCH, and nothing was
  * moved. OFF and ASYNC leave it to the backend, which may (shm does) or may not notice. Messages
- * are compared by their receiver, whatever this says. */
+ * are compared by their receiver, whatever this says (nccl's, which bring no description along, are
+ * not). */
 enum collrun_check { COLLRUN_CHECK_ASYNC, COLLRUN_CHECK_STRICT, COLLRUN_CHECK_OFF };
 
 struct collrun_group_options {
