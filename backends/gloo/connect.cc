@@ -230,7 +230,6 @@ void mesh::connect(const collrun_group_desc &desc)
     const auto n = static_cast<size_t>(size), self = static_cast<size_t>(rank);
     context_ = device_->createContext(rank, size);
     context_->setTimeout(connect_patience);
-    const auto fast = quicken();
     std::vector<gloo_address> own(n), theirs(n);
     addresses mine = {};
     mine.busy = desc.ncpus > 0 && desc.nlocal > desc.ncpus;
@@ -259,6 +258,7 @@ void mesh::connect(const collrun_group_desc &desc)
         theirs[i] = a.of(self, mine.scope);
     }
     for (const bool first : {true, false}) {
+        const auto fast = first ? quicken() : nullptr; /* who connects closes a listening socket */
         for (size_t i = 0; i < n; i++) {
             if (i == self || connects(own[i], theirs[i]) != first)
                 continue;

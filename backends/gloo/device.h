@@ -5,7 +5,8 @@
  *
  * Gloo unregisters a socket by waiting for the next turn of the I/O thread's loop, which comes
  * every 10 ms when nothing happens; a group of 64 closes 63 sockets one after the other. A `pulse`
- * lets the loop turn every 200 us while it lives.
+ * keeps the loop turning while it lives, giving way to other threads at each turn; should that last
+ * (a peer that does not answer), every 200 us.
  */
 #ifndef BACKENDS_GLOO_DEVICE_H
 #define BACKENDS_GLOO_DEVICE_H
@@ -41,7 +42,8 @@ class pulse
 
   private:
     struct beat : gloo::transport::tcp::Handler {
-        int fd = -1;
+        static constexpr int turns_max = 20000;
+        int fd = -1, turns = 0;
         void handleEvents(int events) override;
     };
     std::shared_ptr<gloo::transport::tcp::Device> device;
