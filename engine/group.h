@@ -41,7 +41,7 @@ struct group_side {
     struct services services;
 };
 
-enum { GROUP_MOST_DEVICES = 64 };
+enum { GROUP_MOST_DEVICES = 64, GROUP_KNOWN = 16 };
 
 struct collrun_group {
     _Atomic(const struct collrun_ctx *)
@@ -56,6 +56,7 @@ struct collrun_group {
     uint64_t timeout_ns;
     enum collrun_check check;
     void *streams[GROUP_MOST_DEVICES]; /* what comes before an operation that names no stream */
+    _Atomic(const void *) on_gpu[GROUP_KNOWN]; /* pointers that have been found to be, by a hash */
 
     struct engine *engine;
     char *name;

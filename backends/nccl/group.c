@@ -168,6 +168,40 @@ static struct nccl_config configure(const struct nccl_group *g)
     return c;
 }
 
+/* What NCCL reads from the environment alone, each time that it makes a communicator. */
+static const char *const by_environment[] = {"NCCL_ALGO", "NCCL_PROTO"};
+enum { BY_ENVIRONMENT = sizeof(by_environment) / sizeof(*by_environment) };
+
+struct environment {
+    char *before[BY_ENVIRONMENT]; /* NULL = it was not there, or is not changed */
+    bool changed[BY_ENVIRONMENT];
+};
+
+static void environment_enter(struct nccl_group *g, struct environment *e)
+{
+    pthread_mutex_lock(&g->home->environment);
+    *e = (struct environment){0};
+    for (int i = 0; i < BY_ENVIRONMENT; i++) {
+        const char *value = option(g, by_environment[i]), *old = getenv(by_environment[i]);
+        e->changed[i] = value != NULL;
+        e->before[i] = value && old ? strdup(old) : NULL;
+        if (value)
+            setenv(by_environment[i], value, 1);
+    }
+}
+
+static void environment_leave(struct nccl_group *g, struct environment *e)
+{
+    for (int i = 0; i < BY_ENVIRONMENT; i++) {
+        if (e->before[i])
+            setenv(by_environment[i], e->before[i], 1);
+        else if (e->changed[i])
+            unsetenv(by_environment[i]);
+        free(e->before[i]);
+    }
+    pthread_mutex_unlock(&g->home->environment);
+}
+
 /* ---- forming ---- */
 
 static int check_desc(const struct home *home, const struct collrun_group_desc *desc)
@@ -211,7 +245,7 @@ static int share_id(struct nccl_group *g, const struct collrun_rendezvous *r, nc
     return status == COLLRUN_OK ? r->get(r->ctx, "id", id, sizeof(*id), &len) : status;
 }
 
-static int make_communicators(struct nccl_group *g, ncclUniqueId id)
+static int init_communicators(struct nccl_group *g, ncclUniqueId id)
 {
     const struct nccl_api *nccl = &g->home->lib.nccl;
     struct nccl_config config = configure(g);
@@ -234,6 +268,21 @@ static int make_communicators(struct nccl_group *g, ncclUniqueId id)
     const uint64_t deadline = clock_ns() + FORMING_NS;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
         status = await_ready(g, &g->ports[i], deadline);
+    return status;
+}
+
+static int make_communicators(struct nccl_group *g, ncclUniqueId id)
+{
+    struct environment e;
+    bool any = false;
+    for (int i = 0; i < BY_ENVIRONMENT; i++)
+        any = any || option(g, by_environment[i]);
+    if (!any)
+        return init_communicators(g,
+                                  id); /* without a lock: peers may form groups in another order */
+    environment_enter(g, &e);
+    const int status = init_communicators(g, id);
+    environment_leave(g, &e);
     return status;
 }
 

@@ -49,6 +49,7 @@ struct home {
     struct libraries lib;
     struct device *devices; /* by CUDA ordinal */
     struct xid_watch xid;
+    pthread_mutex_t environment; /* of the process, while a communicator is made */
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;

@@ -31,6 +31,7 @@ static void home_free(struct home *home)
     for (int i = 0; home->devices && i < home->lib.device_count; i++)
         pthread_mutex_destroy(&home->devices[i].issue);
     pthread_mutex_destroy(&home->lock);
+    pthread_mutex_destroy(&home->environment);
     pthread_cond_destroy(&home->changed);
     free(home->devices);
     free(home);
@@ -46,6 +47,7 @@ static struct home *home_new(const struct collrun_services *services, const stru
     home->lib = *lib;
     home->devices = calloc((size_t)lib->device_count, sizeof(*home->devices));
     pthread_mutex_init(&home->lock, NULL);
+    pthread_mutex_init(&home->environment, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&home->changed, &monotonic);
