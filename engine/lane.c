@@ -101,32 +101,42 @@ static void push_front(struct lane *lane, struct collrun_request *r)
     pthread_mutex_unlock(&lane->lock);
 }
 
-static int exec_batch(struct lane *lane, const struct collrun_request *list)
+static uint32_t count_calls(const struct collrun_request *list)
 {
     uint32_t n = 0;
     for (const struct collrun_request *r = list; r; r = r->next)
         n += r->ncalls;
+    return n;
+}
+
+/* Of several requests, side by side. NULL: out of memory, and that is the cause. */
+static struct collrun_call *join_calls(const struct collrun_request *list, uint32_t n)
+{
+    struct collrun_call *calls = calloc(n, sizeof *calls);
+    uint32_t at = 0;
+    if (!calls)
+        error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", n);
+    for (const struct collrun_request *r = list; calls && r; r = r->next) {
+        for (uint32_t i = 0; i < r->ncalls; i++)
+            calls[at++] = r->calls[i];
+    }
+    return calls;
+}
+
+static int exec_batch(struct lane *lane, const struct collrun_request *list)
+{
     if (!list->next)
         return strict_exec(lane, list->calls, list->ncalls, list->number);
-    struct collrun_call *calls = calloc(n, sizeof *calls);
-    if (!calls)
-        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", n);
-    n = 0;
-    for (const struct collrun_request *r = list; r; r = r->next) {
-        for (uint32_t i = 0; i < r->ncalls; i++)
-            calls[n++] = r->calls[i];
-    }
-    int rc = lane_exec(lane, calls, n);
+    uint32_t n = count_calls(list);
+    struct collrun_call *calls = join_calls(list, n);
+    int rc = calls ? lane_exec(lane, calls, n) : COLLRUN_ERR_NO_MEMORY;
     free(calls);
     return rc;
 }
 
-/* Executes a list; blocks. */
-static void execute(struct lane *lane, struct collrun_request *list)
+/* All of a list end alike; the cause of a failure is stored. */
+static void finish_list(struct collrun_request *list, int rc)
 {
-    error_clear_cause();
-    int fate = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
-    int rc = fate ? fate : exec_batch(lane, list);
     struct error_record cause = *error_get();
     for (struct collrun_request *r = list, *next; r; r = next) {
         next = r->next;
@@ -134,6 +144,43 @@ static void execute(struct lane *lane, struct collrun_request *list)
             error_restore(&cause);
         finish(r, rc);
     }
+}
+
+static void append_flying(struct lane *lane, struct collrun_request *r)
+{
+    struct collrun_request **end = &lane->flying;
+    while (*end)
+        end = &(*end)->next;
+    *end = r;
+}
+
+/* Messages that the backend gets as one, for it would have the later ones wait for the earlier. */
+static void start_batch(struct lane *lane, struct collrun_request *list)
+{
+    error_clear_cause();
+    int rc = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
+    uint32_t n = count_calls(list);
+    if (rc == COLLRUN_OK && !(list->batch = join_calls(list, n)))
+        rc = COLLRUN_ERR_NO_MEMORY;
+    if (rc == COLLRUN_OK)
+        rc = lane->backend->table.start(lane->handle, list->batch, n, &list->handle);
+    if (rc != COLLRUN_OK) {
+        finish_list(list, rc);
+        return;
+    }
+    for (struct collrun_request *r = list; r; r = r->next)
+        r->leader = list;
+    list->mates = list->next;
+    list->next = NULL;
+    append_flying(lane, list);
+}
+
+/* Executes a list; blocks. */
+static void execute(struct lane *lane, struct collrun_request *list)
+{
+    error_clear_cause();
+    int fate = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
+    finish_list(list, fate ? fate : exec_batch(lane, list));
 }
 
 /* False: start cannot do it, and the request is back in the queue. */
@@ -152,14 +199,11 @@ static bool start(struct lane *lane, struct collrun_request *r)
         push_front(lane, r);
         return false;
     }
-    if (rc == COLLRUN_OK) {
-        struct collrun_request **end = &lane->flying;
-        while (*end)
-            end = &(*end)->next;
-        *end = r;
-    } else {
+    r->leader = r;
+    if (rc == COLLRUN_OK)
+        append_flying(lane, r);
+    else
         finish(r, rc);
-    }
     return true;
 }
 
@@ -185,6 +229,8 @@ static bool drain_queue(struct lane *lane, const struct errand *errand)
         any = true;
         if (lane->starts && !list->needs_exec)
             start(lane, list);
+        else if (lane->batches)
+            start_batch(lane, list);
         else
             execute(lane, list);
     }
@@ -219,8 +265,8 @@ static bool ask_flying(struct lane *lane)
             continue;
         }
         *p = r->next;
-        r->next = NULL;
-        finish(r, rc);
+        r->next = r->mates;
+        finish_list(r, rc);
         any = true;
     }
     return any;
@@ -294,7 +340,7 @@ static void idle_round(unsigned round)
 
 void lane_poke(struct lane *lane)
 {
-    if (!lane->starts)
+    if (!lane->starts && !lane->batches)
         return;
     pthread_mutex_lock(&lane->lock);
     if (turn_is_free(lane))
@@ -354,8 +400,8 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
     while (!is_finished(r)) {
         if (lane->taken) {
             sleep_until_changed(lane);
-        } else if (r->handle) {
-            rc = order_flying(lane, r, device, stream);
+        } else if (r->leader) {
+            rc = order_flying(lane, r->leader, device, stream);
             break;
         } else {
             take_turn(lane, &errand);
@@ -432,10 +478,12 @@ void lane_init(struct lane *lane, struct collrun_group *group, struct backend *b
                void *handle, bool messages)
 {
     pthread_condattr_t monotonic;
-    bool batches = messages && (backend->table.flags & COLLRUN_BACKEND_BATCHES_MESSAGES);
+    bool batches =
+        messages && backend->has_start && (backend->table.flags & COLLRUN_BACKEND_BATCHES_MESSAGES);
     *lane = (struct lane){.group = group,
                           .backend = backend,
                           .handle = handle,
+                          .batches = batches,
                           .starts = backend->has_start && !batches};
     lane->queue_end = &lane->queue;
     pthread_condattr_init(&monotonic);

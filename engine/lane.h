@@ -40,6 +40,9 @@ struct collrun_request {
     atomic_int status;            /* AGAIN until it is finished */
     struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */
     struct collrun_request *next;
+    /* A batch that the backend was given by one start: the first request stands for all. */
+    struct collrun_request *leader, *mates;
+    struct collrun_call *batch; /* the first one's: all their calls, while they are started */
 };
 
 struct lane {
@@ -47,6 +50,7 @@ struct lane {
     struct backend *backend;
     void *handle;        /* the backend's group */
     bool shared;         /* it serves collectives and messages */
+    bool batches;        /* starts messages, but those of a batch as one */
     bool starts;         /* requests go through the backend's start and test, else through exec */
     atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
 

@@ -264,6 +264,21 @@ static void drill_cross(struct drill *d)
         ok(d, collrun_start(d->g, &recv, &r[1]), "start recv") &&
         ok(d, collrun_wait_all(r, 2), "wait_all"))
         expect_given(d, 0, in, count, peer, 4, "head to head, started");
+    void *stream = cuda_new_stream(0);
+    int32_t *pinned;
+    cuda_must(cuda.host_alloc((void **)&pinned, count * 4, 0), "cudaHostAlloc");
+    if (ok(d, collrun_start(d->g, &recv, &r[1]), "start recv") &&
+        ok(d, collrun_start(d->g, &send, &r[0]), "start send") &&
+        ok(d, collrun_wait_stream(r[1], 0, stream), "wait_stream")) {
+        cuda_must(cuda.memcpy_async(pinned, in, count * 4, CUDA_COPY, stream), "cudaMemcpyAsync");
+        cuda_must(cuda.stream_synchronize(stream), "cudaStreamSynchronize");
+        for (size_t i = 0; i < count && !d->failures; i++)
+            if (pinned[i] != given(peer, i, 4))
+                wrong(d, "a message that a stream waits for: element %zu is %d", i, pinned[i]);
+        ok(d, collrun_wait_all(r, 2), "wait_all");
+    }
+    cuda_must(cuda.memset_async(in, 0, count * 4, stream), "cudaMemsetAsync");
+    cuda_must(cuda.stream_synchronize(stream), "cudaStreamSynchronize");
     if (ok(d, collrun_sendrecv(d->g, out, count, peer, in, count, peer, COLLRUN_INT32), "sendrecv"))
         expect_given(d, 0, in, count, peer, 4, "head to head, sendrecv");
 }

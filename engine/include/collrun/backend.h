@@ -46,7 +46,7 @@ enum collrun_backend_flags {
                                           returns UNSUPPORTED for the rest, which exec then does */
     COLLRUN_BACKEND_BATCHES_MESSAGES =
         1u << 6 /* messages of one call progress together, those of several wait for each other: the
-                   engine gathers what was started into one exec */
+                   engine gathers what was started into one start */
 };
 
 /* Lent by the engine. The one passed to probe and open is valid until close and speaks for the

@@ -300,8 +300,8 @@ int collrun_wait(struct collrun_request *request);
 
 /* Does not wait: what `stream`, of the group's GPU `device`, gets from now on runs after the
  * operation. The request lives on and has still to be waited for or tested, at any later time,
- * which then tells how it ended. Where there is no GPU to order (backends for host memory, and
- * messages on nccl, which the host has to accompany), it waits until the operation is finished. */
+ * which then tells how it ended. Where there is no GPU to order, on backends for host memory, it
+ * waits until the operation is finished. */
 int collrun_wait_stream(struct collrun_request *request, int device, void *stream);
 
 /* Waits for all of them, frees all, sets the entries to NULL, returns the first failure in the
@@ -342,9 +342,9 @@ int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
  * goes where its buffers are: all members' in the same sort of memory; without any buffer, to the
  * host's. A backend for GPUs alone refuses buffers in host memory (UNSUPPORTED).
  *
- * Messages on nccl: those of one collrun_start_many, and those that were started and not waited for
- * yet, progress together; one that is started while others are being waited for may have to wait
- * for these. */
+ * Messages on nccl are gathered: those of one collrun_start_many, and those that are started before
+ * one of them is waited for (or a stream is told to, or a moment has passed), progress together.
+ * One that comes later may have to wait for these. */
 
 /* GPUs that each rank drives in this group; 0: none, it works on host memory. */
 int collrun_devices(const struct collrun_group *group);
