@@ -16,10 +16,10 @@ processes: {count: $2}
 env: {set: {NCCL_HOSTID: "{rank}"}}
 timeouts: {run: 20s}
 backends:
-  nccl: {path: ./libcollrun_nccl.so}
+  bugged: {path: ./libcollrun_bugged.so}
 groups:
-  world: {backend: nccl, gpus_per_process: $3, timeout: 1s}
-  second: {backend: nccl, gpus_per_process: $3, timeout: 1s}
+  world: {backend: bugged, gpus_per_process: $3, timeout: 1s}
+  second: {backend: bugged, gpus_per_process: $3, timeout: 1s}
 workloads:
   - {plugin: ./drill.so, params: {case: $1}}
 END
@@ -38,7 +38,8 @@ plant() {
         not_ok "$bug: $what" "the code has changed: there is no place for this bug any more"
         return
     fi
-    cc -std=c11 -D_GNU_SOURCE -O1 -g -w -shared -fPIC -pthread -I"$include" nccl/*.c -ldl -o libcollrun_nccl.so 2>err || {
+    sed -i 's/.name = "nccl"/.name = "bugged"/' nccl/nccl.c
+    cc -std=c11 -D_GNU_SOURCE -O1 -g -w -shared -fPIC -pthread -I"$include" nccl/*.c -ldl -o libcollrun_bugged.so 2>err || {
         not_ok "$bug: $what" "it does not compile"
         return
     }
