@@ -92,7 +92,7 @@ help:
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
 	@echo 'make e2e-hosts   many hosts by SSH, Slurm and a command, in network namespaces; installs sshd and Slurm if missing'
 	@echo 'make test-gpu    the GPU tests on the GPUs of this machine; make test has them on stand-in libraries'
-	@echo 'make conform     BACKEND=shm|gloo|/path/to/libcollrun_x.so: the conformance suite'
+	@echo 'make conform     BACKEND=shm|gloo|nccl|/path/to/libcollrun_x.so: the conformance suite'
 	@echo 'make fuzz        SECONDS=60: made-up job files, under the sanitizers (clang with libFuzzer)'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
 	@echo 'make look        clang-format and the layer rules; make lint: clang-tidy as well (minutes)'

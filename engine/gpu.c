@@ -163,7 +163,7 @@ static int copy(const struct copy *c)
 {
     struct runtime *r = runtime();
     int device = 0, before = 0;
-    if (!c->len || c->dst == c->src)
+    if ((!c->len && !c->ordered) || c->dst == c->src)
         return COLLRUN_OK;
     if (!r || (!is_on_gpu(r, c->dst, &device) && !is_on_gpu(r, c->src, &device))) {
         memmove(c->dst, c->src, c->len);

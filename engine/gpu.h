@@ -14,7 +14,8 @@ enum collrun_memory gpu_memory_kind(const void *ptr);
 /* dst and src may be anywhere. Waits until it is done or `deadline_ns` (CLOCK_MONOTONIC) passes. 0,
  * or a status with its cause stored. */
 int gpu_copy(void *dst, const void *src, size_t len, uint64_t deadline_ns);
-/* The same, after what `stream` of the device that has the memory holds now. */
+/* The same, after what `stream` of the device that has the memory holds now, which is waited for
+ * even if len is 0. */
 int gpu_copy_after(void *stream, void *dst, const void *src, size_t len, uint64_t deadline_ns);
 
 /* Host memory that a GPU copies from and to at full speed. Blocks are kept for reuse. NULL: none

@@ -145,6 +145,7 @@ static void *moved(const struct span span[2], const void *base, bool receives)
     return used && base ? s->host + ((const char *)base - s->device) : NULL;
 }
 
+/* What the stream still writes to a buffer that is only received into must not come later. */
 static int fill(struct span *s, void *stream, uint64_t deadline_ns)
 {
     if (!s->len)
@@ -153,9 +154,7 @@ static int fill(struct span *s, void *stream, uint64_t deadline_ns)
     if (!s->host)
         return error_cause(COLLRUN_ERR_NO_MEMORY,
                            "no pinned memory for a copy of %zu bytes from the GPU", s->len);
-    if (!s->in)
-        return COLLRUN_OK;
-    return gpu_copy_after(stream, s->host, s->device, s->len, deadline_ns);
+    return gpu_copy_after(stream, s->host, s->device, s->in ? s->len : 0, deadline_ns);
 }
 
 int stage_in(const struct collrun_group *g, struct collrun_call *calls, uint32_t n,

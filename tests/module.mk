@@ -46,7 +46,7 @@ GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # looks like a race.
 TSAN_TESTS := $(filter %/test_engine %/test_engine_check %/test_shm %/test_shm_p2p %/test_reduce,$(UNIT_TESTS))
 BACKEND ?=
-CONFORM_BACKENDS := $(or $(BACKEND),shm gloo)
+CONFORM_BACKENDS := $(or $(BACKEND),shm gloo nccl)
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
@@ -75,7 +75,7 @@ sabotage-gpu: all $(FAKE_LIBS)
 	tests/run -t 900 tests/gpu/saboteur.sh
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
-conform: all
+conform: all $(FAKE_LIBS)
 	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
 # Job files that libFuzzer makes up, under the sanitizers.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)

@@ -100,7 +100,7 @@ struct exchange {
 static void exchange_prepare(struct exchange *x, struct team *team, size_t count, int from)
 {
     x->count = count;
-    x->stream = (struct stream){COLLRUN_INT32, OP_NONE, mix(team->run->seed) + team->serial};
+    x->stream = (struct stream){COLLRUN_INT32, OP_NONE, mix(team->run->seed) + team->serial, 0};
     guarded_set(&x->out, count * 4, 0);
     guarded_set(&x->in, count * 4, 0);
     guarded_set(&x->want, count * 4, 0);

@@ -132,6 +132,7 @@ static bool run_team_suite(struct team *team, const char *suite, size_t len)
         {"sweep", suite_sweep},       {"large", suite_large}, {"p2p", suite_p2p},
         {"special", suite_special},   {"sync", suite_sync},   {"arguments", suite_arguments},
         {"mismatch", suite_mismatch}, {"async", suite_async}, {"huge", suite_huge},
+        {"devices", suite_devices},
     };
     for (size_t i = 0; i < ARRAY_LEN(suites); i++)
         if (strlen(suites[i].name) == len && strncmp(suites[i].name, suite, len) == 0) {
@@ -171,7 +172,11 @@ static int run(struct collrun_ctx *ctx, void *state)
         .dir = collrun_param_string(ctx, "dir"),
     };
     snprintf(names, sizeof names, "%s", collrun_param_string(ctx, "teams"));
+    if (collrun_param_bool(ctx, "device") && !device_open(&run))
+        return 1;
     int n = open_teams(&run, names, teams);
+    for (int i = 0; run.cuda && i < n; i++)
+        device_join(&teams[i]);
     if (strcmp(suite, "dynamic") == 0)
         suite_dynamic(&run);
     else if (strcmp(suite, "fuzz") == 0)
@@ -189,7 +194,8 @@ static int run(struct collrun_ctx *ctx, void *state)
 static const struct collrun_param params[] = {
     {.name = "suite",
      .type = COLLRUN_PARAM_STRING,
-     .help = "sweep, large, p2p, special, sync, arguments, mismatch, async, huge, dynamic or fuzz"},
+     .help = "sweep, large, p2p, special, sync, arguments, mismatch, async, huge, devices, dynamic "
+             "or fuzz"},
     {.name = "teams",
      .type = COLLRUN_PARAM_STRING,
      .def = "world",
@@ -207,6 +213,7 @@ static const struct collrun_param params[] = {
      .type = COLLRUN_PARAM_BOOL,
      .def = "false",
      .help = "buffers come from collrun_alloc"},
+    {.name = "device", .type = COLLRUN_PARAM_BOOL, .def = "false", .help = "buffers are on GPUs"},
     {.name = "seed",
      .type = COLLRUN_PARAM_INT,
      .def = "1",

@@ -9,6 +9,7 @@
  *   trial.c    one operation: prepare, call, verify
  *   sweep.c    which operations: everything at small counts, pairwise at large ones
  *   conform.c  parameters, choice of suite, the tally
+ *   device.c   the same on GPUs: what lies between preparing a trial and judging it
  *
  * and one file for each of the other suites: p2p, special, arguments, mismatch, async, huge,
  * dynamic, fuzz.
@@ -31,6 +32,7 @@ struct conform {
     uint64_t seed;      /* of fuzz and sweep */
     uint64_t steps;     /* length of a fuzz program, repetitions elsewhere */
     uint64_t max_bytes; /* largest buffer of the large sweep */
+    struct cuda *cuda;  /* buffers are on GPUs; NULL: in host memory */
     const char *dir;    /* a folder that all ranks see, for what must not go through collrun */
     uint64_t cases, failures, unsupported;
 };
@@ -59,6 +61,8 @@ struct stream {
     enum collrun_dtype dtype;
     int op; /* enum collrun_op or OP_NONE */
     uint64_t salt;
+    int shares; /* AVG may multiply by 1/n before it sums, over so many ranks; 0: it divides the sum
+                 */
 };
 /* Elements first..first+count-1 of what `rank` contributes. */
 void stream_input(const struct stream *s, int rank, uint64_t first, size_t count, void *out);
@@ -109,6 +113,13 @@ struct shape {
     enum layout layout;
     uint32_t tag;
 };
+struct twin {                   /* of a buffer, on a GPU */
+    struct collrun_group *home; /* its collrun_alloc_device; NULL: cudaMalloc */
+    void *base;
+    size_t capacity;
+    void *outgrown[16];
+    int noutgrown;
+};
 struct trial {
     struct team *team;
     struct shape shape;
@@ -119,6 +130,9 @@ struct trial {
     struct collrun_call call;
     struct collrun_request *request;
     int source;
+    struct twin twins[2]; /* of recv and send */
+    int device;
+    bool uploaded;
 };
 /* prepare, call and verify at once, blocking or not as the run says. False after a failure. */
 bool trial_run(struct trial *t, struct team *team, const struct shape *shape);
@@ -133,6 +147,17 @@ bool has_op(enum collrun_kind kind);
 bool has_root(enum collrun_kind kind);
 bool has_in_place(enum collrun_kind kind);
 bool is_v(enum collrun_kind kind);
+
+/* ---- buffers on GPUs; only with run->cuda ---- */
+bool device_open(struct conform *run);
+/* The group's calls come after the caller's streams. */
+void device_join(struct team *team);
+/* Sends what the buffers hold to their twins and points the call there. */
+void device_upload(struct trial *t);
+/* Once the operation is over. */
+void device_download(struct trial *t);
+int device_wait(struct trial *t, struct collrun_request *request);
+void device_free(struct trial *t);
 
 /* What the scope lets in. */
 bool kind_in_scope(const struct conform *run, enum collrun_kind kind);
@@ -149,6 +174,7 @@ void suite_arguments(struct team *team);
 void suite_mismatch(struct team *team);
 void suite_async(struct team *team);
 void suite_huge(struct team *team);
+void suite_devices(struct team *team);
 /* Suites of several groups. */
 void suite_dynamic(struct conform *run);
 void suite_fuzz(struct conform *run, struct team *teams, int nteams, int nthreads);

@@ -23,6 +23,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
+[ "${1:-}" != nccl ] || exec "$here/devices.sh" # buffers on GPUs
 backend=${1:?usage: run.sh BACKEND|/path/to/libcollrun_NAME.so}
 collrun=${COLLRUN:-$top/build/release/bin/collrun}
 collrun=$(realpath "$collrun") || exit 2

@@ -319,9 +319,10 @@ void trial_prepare(struct trial *t, struct team *team, const struct shape *shape
     t->team = team;
     t->shape = *shape;
     t->source = -1;
-    t->stream = (struct stream){shape->dtype, has_op(shape->kind) ? (int)shape->op : OP_NONE,
-                                mix(team->run->seed) + ++team->serial};
-    if (team->run->alloc)
+    t->stream =
+        (struct stream){shape->dtype, has_op(shape->kind) ? (int)shape->op : OP_NONE,
+                        mix(team->run->seed) + ++team->serial, team->run->cuda ? team->size : 0};
+    if (team->run->alloc && !team->run->cuda)
         t->send.home = t->recv.home = team->group;
     if (is_v(shape->kind))
         lay_out_v(t, &send_len, &recv_len);
@@ -331,9 +332,10 @@ void trial_prepare(struct trial *t, struct team *team, const struct shape *shape
     if (in_place_here(t))
         in_place_offsets(t, &send_at, &recv_at);
 
-    guarded_set(&t->send, alone ? 0 : send_len * w, shape->misalign);
-    guarded_set(&t->recv, (alone && send_len > recv_len ? send_len : recv_len) * w,
-                shape->misalign);
+    unsigned skew =
+        shape->misalign * (team->run->cuda ? (unsigned)w : 1); /* GPUs want elements whole */
+    guarded_set(&t->send, alone ? 0 : send_len * w, skew);
+    guarded_set(&t->recv, (alone && send_len > recv_len ? send_len : recv_len) * w, skew);
     unsigned char *from = (alone ? t->recv.at : t->send.at) + send_at * w;
     fill(t, from, pieces, input_pieces(t, pieces));
 
@@ -342,6 +344,8 @@ void trial_prepare(struct trial *t, struct team *team, const struct shape *shape
         memcpy(t->want.at, t->recv.at, t->recv.len);
     fill(t, t->want.at + recv_at * w, pieces, output_pieces(t, pieces));
     set_call(t, from, t->recv.at + recv_at * w);
+    if (team->run->cuda)
+        device_upload(t);
 }
 
 static int block_uneven(struct collrun_group *g, const struct collrun_call *c)
@@ -453,6 +457,8 @@ bool trial_verify(struct trial *t, int status)
     shape_print(&t->shape, what, sizeof what);
     if (!team_want(team, status, COLLRUN_OK, what))
         return false;
+    if (team->run->cuda)
+        device_download(t);
     if (!guarded_intact(&t->send) || !guarded_intact(&t->recv))
         return team_fail(team, "%s: wrote outside its buffer", what);
     if (differs(t))
@@ -473,7 +479,7 @@ bool trial_run(struct trial *t, struct team *team, const struct shape *shape)
     if (team->run->async) {
         status = collrun_start(team->group, &t->call, &t->request);
         if (status == COLLRUN_OK)
-            status = collrun_wait(t->request);
+            status = team->run->cuda ? device_wait(t, t->request) : collrun_wait(t->request);
     } else {
         status = trial_block(t);
     }
@@ -485,4 +491,6 @@ void trial_free(struct trial *t)
     guarded_free(&t->send);
     guarded_free(&t->recv);
     guarded_free(&t->want);
+    if (t->team && t->team->run->cuda)
+        device_free(t);
 }

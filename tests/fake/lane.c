@@ -167,25 +167,25 @@ static const struct kernel *inverted(const struct lane *lane, const struct line 
     uint64_t behind = atomic_load(&late->behind);
     for (const struct kernel *k = lane->first; behind && k; k = k->next) {
         const struct line *there = k->comm->id == behind ? same_gpu(k->comm, late) : NULL;
-        if (there && !k->started && atomic_load(&there->started) >= k->number &&
+        bool all_take_part = k->tasks[0].call.operation < SEND; /* so that kernels' numbers agree */
+        if (there && !k->started && all_take_part && atomic_load(&there->started) >= k->number &&
             in_the_way(lane, k) && in_the_way(lane, k) != k)
             return k;
     }
     return NULL;
 }
 
-static const char *state_of(const struct line *line, const struct kernel *kernel)
+static const char *state_of(const struct line *line)
 {
     if (atomic_load(&line->left))
         return "has left";
-    if (atomic_load(&line->finished) >= kernel->number)
-        return "is done with it";
-    if (atomic_load(&line->launched) < kernel->number)
-        return "has not launched it";
     if (atomic_load(&line->behind))
-        return "has launched it behind another communicator's kernel that does not end";
-    return atomic_load(&line->started) < kernel->number ? "has launched it and not started"
-                                                        : "is in it, too";
+        return "has its next kernel behind another communicator's that does not end";
+    if (atomic_load(&line->started) > atomic_load(&line->finished))
+        return "is in a kernel, too";
+    return atomic_load(&line->launched) > atomic_load(&line->finished)
+               ? "has launched its next kernel, which has not started"
+               : "has launched nothing more";
 }
 
 void lane_explain(struct kernel *kernel, int rank)
@@ -206,9 +206,9 @@ void lane_explain(struct kernel *kernel, int rank)
             comm->name, comm->rank, (unsigned long long)kernel->number,
             (unsigned long long)other->number, other->comm->name, rank);
     else if (waited * 1000 >= (double)stall_ms)
-        fake_say("libnccl", "STALL: %s rank %d, kernel %llu (%s): rank %d %s", comm->name,
-                 comm->rank, (unsigned long long)kernel->number,
-                 operation_names[kernel->tasks[0].call.operation], rank, state_of(late, kernel));
+        fake_say("libnccl", "STALL: %s rank %d, kernel %llu (%s), waits for rank %d, which %s",
+                 comm->name, comm->rank, (unsigned long long)kernel->number,
+                 operation_names[kernel->tasks[0].call.operation], rank, state_of(late));
     kernel->explained = other || waited * 1000 >= (double)stall_ms;
     pthread_mutex_unlock(&lane->lock);
 }

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Buffers on GPUs. Every trial is prepared and judged in host memory as ever; in between, what its
+ * buffers hold, guards and all, goes to twins on a GPU and comes back. Nothing here waits where the
+ * backend has to: the way there is queued on the caller's stream behind some work that takes a
+ * while, and the call comes right after; the way back starts when the call has returned, on a
+ * stream of its own that nothing orders, or, after collrun_wait_stream, on the caller's stream.
+ *
+ * The suite "devices" is for groups with several GPUs per process: the sweeps and messages of the
+ * others, with one trial for each GPU, and each GPU a rank of its own.
+ */
+#include "conform.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICES_MAX = 8, EDGE = 64, TO_DEVICE = 1, TO_HOST = 2, NONBLOCKING = 1, BUSY = 3 };
+
+struct cuda {
+    int (*set_device)(int device);
+    int (*malloc)(void **ptr, size_t len);
+    int (*free)(void *ptr);
+    int (*copy)(void *to, const void *from, size_t len, int kind, void *stream);
+    int (*fill)(void *ptr, int value, size_t len, void *stream);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_wait)(void *stream);
+    const char *(*words)(int code);
+    void *callers[DEVICES_MAX], *readers[DEVICES_MAX]; /* streams */
+};
+
+static void must(const struct cuda *cuda, int code, const char *what)
+{
+    if (code == 0)
+        return;
+    fprintf(stderr, "conform: %s: %s\n", what, cuda->words(code));
+    abort();
+}
+
+static bool load(struct cuda *cuda)
+{
+    const char *named = getenv("COLLRUN_LIBCUDART");
+    const char *files[] = {named ? named : "libcudart.so.13", "libcudart.so.12", "libcudart.so"};
+    void *library = NULL;
+    for (size_t i = 0; !library && i < ARRAY_LEN(files); i++)
+        library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+    const struct {
+        void *at;
+        const char *name;
+    } functions[] = {{&cuda->set_device, "cudaSetDevice"},
+                     {&cuda->malloc, "cudaMalloc"},
+                     {&cuda->free, "cudaFree"},
+                     {&cuda->copy, "cudaMemcpyAsync"},
+                     {&cuda->fill, "cudaMemsetAsync"},
+                     {&cuda->stream_create, "cudaStreamCreateWithFlags"},
+                     {&cuda->stream_wait, "cudaStreamSynchronize"},
+                     {&cuda->words, "cudaGetErrorString"}};
+    for (size_t i = 0; library && i < ARRAY_LEN(functions); i++) {
+        void *address = dlsym(library, functions[i].name);
+        if (!address)
+            return false;
+        memcpy(functions[i].at, &address, sizeof address);
+    }
+    return library != NULL;
+}
+
+bool device_open(struct conform *run)
+{
+    struct cuda *cuda = calloc(1, sizeof *cuda);
+    if (!cuda || !load(cuda)) {
+        free(cuda);
+        return fail(run, "the CUDA runtime cannot be loaded");
+    }
+    for (int d = 0; d < collrun_gpu_count(run->ctx) && d < DEVICES_MAX; d++) {
+        must(cuda, cuda->set_device(d), "cudaSetDevice");
+        must(cuda, cuda->stream_create(&cuda->callers[d], NONBLOCKING), "cudaStreamCreate");
+        must(cuda, cuda->stream_create(&cuda->readers[d], NONBLOCKING), "cudaStreamCreate");
+    }
+    run->cuda = cuda;
+    return true;
+}
+
+void device_join(struct team *team)
+{
+    struct cuda *cuda = team->run->cuda;
+    for (int d = 0; d < collrun_gpu_count(team->run->ctx) && d < DEVICES_MAX; d++)
+        team_want(team, collrun_set_stream(team->group, d, cuda->callers[d]), COLLRUN_OK,
+                  "collrun_set_stream");
+}
+
+/* ---- twins ---- */
+
+static void release(const struct cuda *cuda, struct collrun_group *home, void *base)
+{
+    if (home)
+        collrun_free(home, base);
+    else if (base)
+        must(cuda, cuda->free(base), "cudaFree");
+}
+
+static void twin_free(struct cuda *cuda, struct twin *twin)
+{
+    for (int i = 0; i < twin->noutgrown; i++)
+        release(cuda, twin->home, twin->outgrown[i]);
+    release(cuda, twin->home, twin->base);
+    *twin = (struct twin){0};
+}
+
+/* cudaFree waits for all that runs on the GPU, other threads' operations included, and those may
+ * wait for what this thread has yet to do: what is too small is kept until the end. */
+static void twin_outgrow(struct cuda *cuda, struct twin *twin, struct collrun_group *home)
+{
+    if (twin->home != home || twin->noutgrown == (int)ARRAY_LEN(twin->outgrown))
+        twin_free(cuda, twin);
+    else if (twin->base)
+        twin->outgrown[twin->noutgrown++] = twin->base;
+    twin->base = NULL;
+}
+
+static void twin_grow(struct trial *t, struct twin *twin, size_t len)
+{
+    struct cuda *cuda = t->team->run->cuda;
+    struct collrun_group *home = t->team->run->alloc ? t->team->group : NULL;
+    if (twin->capacity >= len && twin->home == home)
+        return;
+    twin_outgrow(cuda, twin, home);
+    if (home && collrun_alloc_device(home, t->device, 2 * len, &twin->base) != COLLRUN_OK) {
+        fprintf(stderr, "conform: collrun_alloc_device: %s\n", collrun_error());
+        abort();
+    }
+    if (!home)
+        must(cuda, cuda->malloc(&twin->base, 2 * len), "cudaMalloc");
+    twin->home = home;
+    twin->capacity = 2 * len;
+}
+
+/* Where the twin of the buffer's first byte is: as far past an alignment as that. */
+static unsigned char *twin_at(const struct guarded *b, const struct twin *twin)
+{
+    return (unsigned char *)twin->base + EDGE + (uintptr_t)b->at % EDGE;
+}
+
+static void upload(struct trial *t, const struct guarded *b, struct twin *twin)
+{
+    struct cuda *cuda = t->team->run->cuda;
+    void *stream = cuda->callers[t->device];
+    size_t len = b->len + (size_t)2 * EDGE;
+    twin_grow(t, twin, len + EDGE);
+    unsigned char *at = twin_at(b, twin) - EDGE;
+    for (int i = 0; i < BUSY; i++) /* what was there before, not done yet when the call comes */
+        must(cuda, cuda->fill(at, 0xee, len, stream), "cudaMemsetAsync");
+    must(cuda, cuda->copy(at, b->at - EDGE, len, TO_DEVICE, stream), "cudaMemcpyAsync");
+}
+
+/* An address in one of the trial's buffers, seen on the GPU. */
+static void *translate(const struct trial *t, const void *host)
+{
+    const unsigned char *at = host;
+    const struct guarded *buffers[] = {&t->recv, &t->send};
+    for (int i = 0; i < 2; i++)
+        if (at >= buffers[i]->at && at <= buffers[i]->at + buffers[i]->len)
+            return twin_at(buffers[i], &t->twins[i]) + (at - buffers[i]->at);
+    return NULL;
+}
+
+void device_upload(struct trial *t)
+{
+    struct cuda *cuda = t->team->run->cuda;
+    must(cuda, cuda->set_device(t->device), "cudaSetDevice");
+    upload(t, &t->recv, &t->twins[0]);
+    upload(t, &t->send, &t->twins[1]);
+    t->call.send = translate(t, t->call.send);
+    t->call.recv = translate(t, t->call.recv);
+    t->call.device = t->device;
+    t->call.stream = t->team->serial % 3 ? cuda->callers[t->device] : NULL; /* the group knows */
+    t->uploaded = true;
+}
+
+static void download(struct trial *t, void *stream)
+{
+    struct cuda *cuda = t->team->run->cuda;
+    const struct guarded *buffers[] = {&t->recv, &t->send};
+    if (!t->uploaded)
+        return;
+    t->uploaded = false;
+    must(cuda, cuda->set_device(t->device), "cudaSetDevice");
+    if (!t->call.count || t->shape.kind == COLLRUN_BARRIER) /* no buffer that it would come after */
+        must(cuda, cuda->stream_wait(cuda->callers[t->device]), "cudaStreamSynchronize");
+    for (int i = 0; i < 2; i++)
+        must(cuda,
+             cuda->copy(buffers[i]->at - EDGE, twin_at(buffers[i], &t->twins[i]) - EDGE,
+                        buffers[i]->len + (size_t)2 * EDGE, TO_HOST, stream),
+             "cudaMemcpyAsync");
+}
+
+void device_download(struct trial *t)
+{
+    download(t, t->team->run->cuda->readers[t->device]);
+}
+
+void device_free(struct trial *t)
+{
+    for (int i = 0; t->team && i < 2; i++)
+        twin_free(t->team->run->cuda, &t->twins[i]);
+}
+
+/* Waits for a request: the host, or in every other case a stream, before the host looks. */
+int device_wait(struct trial *t, struct collrun_request *request)
+{
+    void *stream = t->team->run->cuda->callers[t->device];
+    if (t->team->serial % 2 && collrun_wait_stream(request, t->device, stream) == COLLRUN_OK)
+        download(t, stream);
+    return collrun_wait(request);
+}
+
+/* ---- several GPUs in each process ---- */
+
+/* A group, with each GPU for a rank. */
+struct crowd {
+    struct team places[DEVICES_MAX]; /* those of this process */
+    struct trial trials[DEVICES_MAX];
+    int n;
+};
+
+static void crowd_open(struct crowd *c, struct team *team)
+{
+    *c = (struct crowd){.n = collrun_devices(team->group)};
+    for (int d = 0; d < c->n && d < DEVICES_MAX; d++) {
+        c->places[d] = *team;
+        c->places[d].rank = team->rank * c->n + d;
+        c->places[d].size = team->size * c->n;
+    }
+}
+
+/* What `place` means to the library: a rank and one of its GPUs. */
+static void address(struct collrun_call *call, int n)
+{
+    bool message = call->kind == COLLRUN_SEND || call->kind == COLLRUN_RECV;
+    int place = message ? call->peer : call->root;
+    call->peer = call->root = place / n;
+    call->peer_device = place % n;
+}
+
+/* One collective: a call per GPU, as one request. */
+static void crowd_run(struct crowd *c, const struct shape *shape)
+{
+    struct collrun_call calls[DEVICES_MAX];
+    struct collrun_request *request;
+    if (c->places[0].dead)
+        return;
+    for (int d = 0; d < c->n; d++) {
+        c->trials[d].device = d;
+        trial_prepare(&c->trials[d], &c->places[d], shape);
+        calls[d] = c->trials[d].call;
+        address(&calls[d], c->n);
+    }
+    int status = collrun_start_many(c->places[0].group, calls, c->n, &request);
+    if (status == COLLRUN_OK)
+        status = collrun_wait(request);
+    for (int d = 0; d < c->n; d++)
+        trial_verify(&c->trials[d], status);
+}
+
+/* A message between any two GPUs, of one process or of two. */
+static void crowd_pass(struct crowd *c, struct shape s)
+{
+    struct collrun_call calls[2];
+    struct collrun_request *request;
+    struct trial *mine[2];
+    int n = 0;
+    for (int d = 0; d < c->n; d++) {
+        struct team *place = &c->places[d];
+        if (place->rank != s.from && place->rank != s.to) {
+            place->serial++; /* as those two do */
+            continue;
+        }
+        s.kind = place->rank == s.from ? COLLRUN_SEND : COLLRUN_RECV;
+        c->trials[d].device = d;
+        mine[n] = &c->trials[d];
+        trial_prepare(mine[n], place, &s);
+        calls[n] = mine[n]->call;
+        address(&calls[n++], c->n);
+    }
+    if (!n || c->places[0].dead)
+        return;
+    int status = collrun_start_many(c->places[0].group, calls, n, &request);
+    if (status == COLLRUN_OK)
+        status = collrun_wait(request);
+    for (int i = 0; i < n; i++)
+        trial_verify(mine[i], status);
+}
+
+static void crowd_counts(struct crowd *c, struct shape s)
+{
+    static const size_t counts[] = {0, 1, 17, 1000, 70001};
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        s.count = counts[i];
+        s.misalign = i == 2 ? 1 : 0;
+        crowd_run(c, &s);
+    }
+}
+
+/* Roots, layouts and types take turns: the sweeps have been through all of them. */
+static void crowd_sweep(struct crowd *c, enum collrun_kind kind)
+{
+    struct conform *run = c->places[0].run;
+    for (int dtype = 0; dtype < COLLRUN_DTYPE_COUNT; dtype++)
+        for (int op = 0; op < COLLRUN_OP_COUNT; op++) {
+            struct shape s = {.kind = kind,
+                              .dtype = (enum collrun_dtype)dtype,
+                              .op = (enum collrun_op)op,
+                              .root = (dtype * 5 + op) % c->places[0].size,
+                              .layout = is_v(kind) ? (enum layout)(dtype % 3) : LAYOUT_PACKED};
+            bool wanted = dtype_in_scope(run, s.dtype) && op_in_scope(run, s.op);
+            if (!wanted || (has_op(kind) ? !op_applies(s.dtype, s.op) : op > 0))
+                continue;
+            crowd_counts(c, s);
+            s.in_place = has_in_place(kind);
+            if (s.in_place)
+                crowd_counts(c, s);
+        }
+}
+
+static void crowd_messages(struct crowd *c)
+{
+    int size = c->places[0].size;
+    for (int from = 0; from < size; from++)
+        for (int to = 0; to < size; to++) {
+            struct shape s = {.dtype = (from + to) % 2 ? COLLRUN_INT32 : COLLRUN_FLOAT64,
+                              .from = from,
+                              .to = to,
+                              .count = from == to ? 0 : (size_t)(from * 1000 + to * 10)};
+            if (from != to)
+                crowd_pass(c, s);
+        }
+}
+
+void suite_devices(struct team *team)
+{
+    struct crowd *c = malloc(sizeof *c);
+    if (!c)
+        abort();
+    crowd_open(c, team);
+    team_case(team);
+    if (c->n < 1 || c->n > DEVICES_MAX)
+        team_fail(team, "the group drives %d GPUs", c->n);
+    for (int kind = COLLRUN_ALLREDUCE; c->n && kind < COLLRUN_SEND; kind++)
+        if (kind_in_scope(team->run, (enum collrun_kind)kind))
+            crowd_sweep(c, (enum collrun_kind)kind);
+    if (c->n)
+        crowd_messages(c);
+    team_want(team, collrun_barrier(team->group), COLLRUN_OK, "barrier");
+    for (int d = 0; d < c->n; d++)
+        trial_free(&c->trials[d]);
+    free(c);
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The conformance suite with buffers on GPUs, on nccl: 1, 2 and 4 processes with 1, 2 and 4 GPUs each, overlapping groups, staging
+# through host memory, an older NCCL. On the machine's own GPUs as far as there are enough of them, else on the stand-in
+# libraries of tests/fake, and it says so. TAP. From the environment:
+#   COLLRUN    the command under test (build/release/bin/collrun); the stand-ins are in its build folder
+#   SCOPE      core (default) or full, as in run.sh
+#   JOBS       only jobs whose title matches this extended regular expression
+#   SEED       of the fuzzer and the pairwise choice          STEPS   length of the fuzz programs (300)
+#   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND a path to another build of the backend
+#   JOB_TIMEOUT of one job, in seconds (240)                  CONFORM_SO the workload, if it is built already
+#   KEEP=1     keep the folder with job files and outputs
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+collrun=$(realpath "${COLLRUN:-$top/build/release/bin/collrun}") || exit 2
+prefix=$(cd "$(dirname "$collrun")/.." && pwd)
+fake=$prefix/tests/fake
+seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
+job_timeout=${JOB_TIMEOUT:-240}
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/devices.XXXXXX") || exit 2
+child=
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
+trap 'exit 143' TERM INT
+started=$(date +%s)
+
+gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+[ -z "${FAKE:-}" ] || gpus=0
+if [ "$gpus" -eq 0 ]; then
+    [ -e "$fake/libnccl.so.2" ] || { echo "1..0 # SKIP no GPU, and no stand-ins in $fake (make fake)"; exit 1; }
+    echo "# no GPU is used: CUDA, NCCL and NVML are the stand-ins in $fake"
+    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} FAKE_CUDA_DEVICES=16
+else
+    echo "# on $gpus GPUs of this machine"
+fi
+
+# ---- the workload, built like a user's ----
+include=$prefix/include
+[ -d "$include/collrun" ] || include=$top/engine/include
+sources=()
+for source in "$here"/*.c; do
+    [ "$(basename "$source")" = saboteur.c ] || sources+=("$source")
+done
+if [ -n "${CONFORM_SO:-}" ]; then
+    cp "$CONFORM_SO" "$tmp/conform.so"
+elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
+    -L"$prefix/lib" -lcollrun -lm -o "$tmp/conform.so"; then
+    echo "1..0 # SKIP the workload does not compile"
+    exit 1
+fi
+
+# ---- jobs ----
+# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm.
+job() { # PROCESSES GPUS_EACH TEAMS PARAMS
+    local group ranks backend
+    echo "version: 1"
+    echo "processes: {count: $1, gpus_per_process: $2}"
+    [ -z "${BACKEND:-}" ] || printf 'backends:\n  nccl: {path: %s}\n' "$(realpath "$BACKEND")"
+    echo "groups:"
+    for group in $3; do
+        ranks=${group#*-}
+        backend=nccl
+        [[ $group == g-* ]] || backend=shm
+        echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}}"
+    done
+    echo "workloads:"
+    echo "  - plugin: ./conform.so"
+    echo "    params: {teams: \"$3\", scope: ${SCOPE:-core}, seed: $seed, device: true, $4}"
+    echo "timeouts: {start: 60s, rendezvous: 60s, run: ${job_timeout}s, grace: 2s}"
+}
+
+number=0 failed=0 total=0
+try() { # TITLE PROCESSES GPUS_EACH TEAMS PARAMS
+    local title=$1 code cases reports begin
+    [[ $title =~ ${JOBS:-.} ]] || return
+    number=$((number + 1))
+    if [ "$gpus" -gt 0 ] && [ $(($2 * $3)) -gt "$gpus" ]; then
+        echo "ok $number - nccl: $title # SKIP needs $(($2 * $3)) GPUs"
+        return
+    fi
+    job "$2" "$3" "$4" "$5" >"$tmp/$number.yaml"
+    begin=$(date +%s%N)
+    timeout -k 10 $((job_timeout + 30)) "$collrun" run "$tmp/$number.yaml" >"$tmp/$number.out" 2>"$tmp/$number.err" </dev/null &
+    child=$!
+    wait "$child"
+    code=$?
+    child=
+    cases=$(sed -n 's/.*conform: rank [0-9]* cases \([0-9]*\).*/\1/p' "$tmp/$number.out" | awk '{n += $1} END {print n + 0}')
+    reports=$(grep -c 'conform: rank' "$tmp/$number.out")
+    total=$((total + cases))
+    if [ $code -eq 0 ] && [ "$reports" -eq "$2" ] && [ "$cases" -gt 0 ] && [ ! -s "$tmp/$number.err" ]; then
+        echo "ok $number - nccl: $title: $cases cases in $((($(date +%s%N) - begin) / 1000000)) ms"
+        return
+    fi
+    failed=$((failed + 1))
+    echo "not ok $number - nccl: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
+    { sed -n 's/.*FAIL rank [0-9]*: /FAIL /p; /crashed:/p' "$tmp/$number.out" | awk '!seen[$0]++' | head -n 8
+        head -n 12 "$tmp/$number.err"; } | sed 's/^/#   /'
+}
+
+world() { # PROCESSES
+    echo "g$(seq -f '-%g' -s '' 0 $(($1 - 1)))"
+}
+
+for processes in 1 2 4; do
+    try "$processes processes with 1 GPU: sweep, messages, large" "$processes" 1 "$(world "$processes")" \
+        'suite: "sweep p2p large", max_bytes: 300000'
+    for each in 2 4; do
+        try "$processes processes with $each GPUs" "$processes" "$each" "$(world "$processes")" 'suite: devices'
+    done
+done
+overlapping="g-0-1-2-3 g-3-1 g-0-2 g-2-1-0 g-1-3"
+try "started, then waited for by host or stream" 3 1 "g-2-0-1" 'suite: sweep, async: true'
+try "in collrun_alloc_device" 3 1 "g-2-0-1" 'suite: sweep, async: true, alloc: true'
+try "random programs, one thread" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}"
+try "random programs, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3"
+try "random programs, asynchronous" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, async: true"
+try "random programs, staged through host memory" 4 1 "g-0-1-2-3 s-3-1 g-0-2 s-2-1-0" "suite: fuzz, steps: ${STEPS:-300}, async: true"
+if [ "$gpus" -eq 0 ]; then
+    LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH SCOPE=full try "an NCCL without alltoall, gather, scatter" 2 2 "g-0-1" 'suite: devices'
+fi
+echo "1..$number"
+echo "# nccl on $([ "$gpus" -gt 0 ] && echo "$gpus GPUs" || echo stand-ins): $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
+[ -z "${KEEP:-}" ] || echo "# kept: $tmp"
+[ "$failed" -eq 0 ]
