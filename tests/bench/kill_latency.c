@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How soon are all out once one is killed? This file is two things: the workload (built as a shared
- * object), whose ranks do allreduces until one fails and leave the moment in a shared file; and,
- * with -DDRIVER, the program that starts collrun over and over, kills a random rank at a random
- * moment, and holds each run to: every other rank out, with the culprit's name; every process gone;
- * exit code 137; the verdict names the rank that was killed. Its last lines are the distribution of
+ * How soon are all out once one is killed? This file is three things: the workload (built as a
+ * shared object), whose ranks do allreduces until one fails and leave the moment in a shared file;
+ * with -DPEER the same as an MPI program; and with -DDRIVER the program that starts a launcher over
+ * and over, kills a random rank at a random moment, and holds each run to: every other rank out,
+ * with the culprit's name; every process gone; exit code 137; the verdict names the rank that was
+ * killed. (A peer only to: no hang.) Its last lines are the distribution of
  *   dead        from kill() until the kernel says that the rank has ended: nobody can know before
  *   told        from then until the last other rank is out of its operation: collrun's share
  *   unblocked   from kill() until the last other rank is out of its operation
  *   gone        until the last rank's process has ended
  *   over        until collrun itself has
- * usage: kill_latency COLLRUN JOB.yaml FILE RANKS KILLS SEED
+ * usage: kill_latency FILE RANKS KILLS SEED collrun|peer COMMAND...
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +39,30 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#ifndef DRIVER
+#ifdef PEER
+/* ---- the same with MPI; its arguments: FILE BYTES ---- */
+#include <fcntl.h>
+#include <mpi.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    int rank, count;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int fd = open(argv[1], O_RDWR);
+    struct slot *slots = mmap(NULL, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    count = (int)(atol(argv[2]) / (long)sizeof(float));
+    float *data = calloc((size_t)count, sizeof *data);
+    for (uint64_t i = 0;; i++) {
+        MPI_Allreduce(MPI_IN_PLACE, data, i ? count : 1, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+        atomic_store(&slots[rank].pid, getpid());
+        atomic_store(&slots[rank].operations, i + 1);
+    }
+}
+
+#elif !defined DRIVER
 /* ---- the workload ---- */
 #include <collrun/workload.h>
 #include <fcntl.h>
@@ -97,7 +122,8 @@ enum { DEAD, TOLD, UNBLOCKED, GONE, OVER, NTIMES };
 static const char *const names[NTIMES] = {"dead", "told", "unblocked", "gone", "over"};
 
 struct driver {
-    const char *collrun, *job;
+    char **command;
+    bool peer;
     struct slot *slots;
     int nranks;
     char err[256]; /* collrun's stderr */
@@ -114,7 +140,7 @@ static pid_t start(const struct driver *d)
     dup2(null, 0);
     dup2(null, 1);
     dup2(err, 2);
-    execl(d->collrun, "collrun", "run", d->job, (char *)NULL);
+    execvp(d->command[0], d->command);
     _exit(99);
 }
 
@@ -231,15 +257,17 @@ static int one(struct driver *d, int number)
         waitpid(collrun, &status, 0);
         return 1;
     }
-    if (!all_out(d, victim, &last))
+    if (!d->peer && !all_out(d, victim, &last))
         bad = complain(d, number, victim, "a rank did not come out of its operation");
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 137)
+    if (!d->peer && (!WIFEXITED(status) || WEXITSTATUS(status) != 137))
         bad = complain(d, number, victim, "the exit code is not 137");
     d->times[DEAD][number] = dead - killed;
     d->times[TOLD][number] = last > dead ? last - dead : 0;
     d->times[UNBLOCKED][number] = last > killed ? last - killed : 0;
     d->times[GONE][number] = gone - killed;
     d->times[OVER][number] = over - killed;
+    if (d->peer)
+        return bad;
     return bad | check_words(d, number, victim) | check_nothing_left(d, number, victim);
 }
 
@@ -252,6 +280,8 @@ static int by_value(const void *a, const void *b)
 static void summary(struct driver *d, int kills)
 {
     for (int t = 0; t < NTIMES; t++) {
+        if (d->peer && (t == TOLD || t == UNBLOCKED))
+            continue;
         uint64_t *v = d->times[t];
         qsort(v, (size_t)kills, sizeof *v, by_value);
         printf("  %-9s p50 %7.2f ms   p99 %7.2f ms   max %7.2f ms\n", names[t],
@@ -262,17 +292,18 @@ static void summary(struct driver *d, int kills)
 
 int main(int argc, char **argv)
 {
-    if (argc != 7)
+    if (argc < 7)
         return 2;
-    struct driver d = {.collrun = argv[1], .job = argv[2], .nranks = atoi(argv[4])};
-    int kills = atoi(argv[5]), bad = 0, fd = open(argv[3], O_RDWR | O_CREAT, 0600);
+    struct driver d = {
+        .command = argv + 6, .peer = !strcmp(argv[5], "peer"), .nranks = atoi(argv[2])};
+    int kills = atoi(argv[3]), bad = 0, fd = open(argv[1], O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, FILE_LEN) < 0 || d.nranks < 2 || d.nranks > MOST_RANKS || kills < 1)
         return 2;
     d.slots = mmap(NULL, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    snprintf(d.err, sizeof d.err, "%s.err", argv[3]);
+    snprintf(d.err, sizeof d.err, "%s.err", argv[1]);
     for (int t = 0; t < NTIMES; t++)
         d.times[t] = calloc((size_t)kills, sizeof(uint64_t));
-    srand((unsigned)atoi(argv[6]));
+    srand((unsigned)atoi(argv[4]));
     for (int i = 0; i < kills; i++)
         bad += one(&d, i);
     printf("  %d kills, %d of them with something wrong\n", kills, bad);
