@@ -97,5 +97,5 @@ tsan-run: all $(TSAN_TESTS)
 
 bench: PACKAGES += $(PACKAGES_BENCH)
 bench: deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all $(FAKE_LIBS)
 	@for script in $(sort $(wildcard tests/bench/*.sh)); do echo; echo "== $$script"; $$script || exit 1; done
