@@ -91,6 +91,7 @@ static bool deliver(struct conn *c)
     diag_init(&d);
     while ((rc = wire_next(&c->in, &f, &d)) > 0) {
         c->in_frame = true;
+        c->received++;
         c->frame(c, &f);
         c->in_frame = false;
         if (c->closed) {
@@ -203,6 +204,7 @@ void conn_flush(struct conn *c)
 {
     if (!conn_is_open(c))
         return;
+    c->sends++;
     if (push(c) != 0 || c->out.failed)
         buf_clear(&c->out);
     /* Watched only while something waits: an idle descriptor would report its hang-up over and

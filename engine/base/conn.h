@@ -22,8 +22,9 @@ struct conn {
     struct loop_fd reader, writer; /* the same descriptor twice (dup) when the stream is a socket */
     int read_fd, write_fd;         /* owned */
     struct buf in, out;
-    uint64_t written;    /* bytes of `out` that have left, ever */
-    struct conn_fd *fds; /* waiting to be sent, in order */
+    uint64_t written;         /* bytes of `out` that have left, ever */
+    uint64_t sends, received; /* so far: flushes, and frames of the peer */
+    struct conn_fd *fds;      /* waiting to be sent, in order */
     size_t nfds;
     bool closed, in_frame;
     void (*frame)(struct conn *c, const struct wire_frame *f);

@@ -75,6 +75,18 @@ void hosts_send_ranks(struct supervisor *s, const uint32_t *ranks, uint32_t n, u
     }
 }
 
+void hosts_tell_traffic(const struct supervisor *s)
+{
+    uint64_t messages = 0, bytes = 0;
+    for (uint32_t h = 0; h < s->desc->nhosts; h++) {
+        messages += s->hosts[h].conn.sends + s->hosts[h].conn.received;
+        bytes += s->hosts[h].conn.written;
+    }
+    fprintf(stderr, "collrun: %llu messages to and from %u host%s, %.1f KiB sent\n",
+            (unsigned long long)messages, s->desc->nhosts, s->desc->nhosts == 1 ? "" : "s",
+            (double)bytes / 1024.0);
+}
+
 /* ---- the end of a stream ---- */
 
 static void host_lost(struct host *host, const char *how)

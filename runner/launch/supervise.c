@@ -327,6 +327,8 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
 
 void supervisor_fini(struct supervisor *s)
 {
+    if (s->options->verbose && s->hosts)
+        hosts_tell_traffic(s);
     for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
         conn_close(&s->hosts[h].conn);
     for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)

@@ -108,6 +108,8 @@ void supervisor_on_frame(struct conn *c, const struct wire_frame *f);
 void hosts_send_all(struct supervisor *s, uint16_t type, const void *payload, size_t len);
 void hosts_send_ranks(struct supervisor *s, const uint32_t *ranks, uint32_t n, uint16_t type,
                       const struct buf *payload);
+/* --verbose: what went over the streams. */
+void hosts_tell_traffic(const struct supervisor *s);
 /* Says that a silent host is lost, and tells a remote one that this process is there. */
 void host_check(struct host *host, uint64_t now);
 

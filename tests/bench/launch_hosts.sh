@@ -39,7 +39,6 @@ printf 'collrun  %s\n' "$(median "$tmp/collrun.us")"
 echo "# the runner alone: N hosts, agents on this machine, one rank in all; CPU time to the first second of the run"
 printf '%6s %12s %12s %14s %16s\n' hosts 'cpu (ms)' 'rss (KiB)' 'start (s)' 'messages/host'
 need_actor
-ticks=$(getconf CLK_TCK)
 for n in 32 64 128 256; do
     cat <<JOB | job many
 version: 1
@@ -53,10 +52,10 @@ JOB
     pid=$!
     within 60 noted 0 up || { cat "$tmp/err"; exit 1; }
     start=$((($(date +%s%N) - begin) / 1000000))
-    cpu=$(awk -v t="$ticks" '{print ($14 + $15) * 1000 / t}' "/proc/$pid/stat")
+    cpu=$(awk '{ns += $1} END {printf "%.1f", ns / 1e6}' /proc/$pid/task/*/schedstat)
     rss=$(awk '/VmHWM/ {print $2}' "/proc/$pid/status")
     wait $pid || { cat "$tmp/err"; exit 1; }
-    messages=$(sed -n 's/^collrun: \([0-9]*\) messages.*/\1/p' "$tmp/err")
+    messages=$(sed -n 's/^collrun: \([0-9]*\) messages to and from.*/\1/p' "$tmp/err")
     printf '%6d %12s %12s %14s %16s\n' "$n" "$cpu" "$rss" "$(awk -v s=$start 'BEGIN {printf "%.2f", s / 1000}')" \
         "$(awk -v m="$messages" -v n=$n 'BEGIN {printf "%.1f", m / n}')"
 done
