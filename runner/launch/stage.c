@@ -10,10 +10,11 @@
  *
  * One file is asked for at a time, and nothing is sent that was not asked for, so that no program
  * of the host can read ahead into what is not its own. The script works in every POSIX shell with
- * coreutils or busybox. A cached file is believed only if its hash is right, and a folder only if
- * it belongs to the user; files appear under their final names by rename, so jobs that start at
- * the same time do not disturb each other. COLLRUN_CACHE_KIB on the host limits the cache
- * (512 MiB); the folders used longest ago go first.
+ * coreutils or busybox. A cached file is believed only if its hash is right (or was, and neither
+ * size, inode nor time of change is another since), and a folder only if it belongs to the user;
+ * files appear under their final names by rename, so jobs that start at the same time do not
+ * disturb each other. COLLRUN_CACHE_KIB on the host limits the cache (512 MiB); the folders used
+ * longest ago go first.
  */
 #include "launch/stage.h"
 
@@ -75,6 +76,18 @@ static const char script_auto[] =
     "  rm -rf \"${c:?}/trees/$t\"; find \"$c/objects\" -type f -links 1 -exec rm -f {} +\n"
     " done\n"
     "}\n"
+    "collrun_look() {\n"
+    " look=$(cd \"$t\" 2>/dev/null && find . -type f ! -name '.seen*' -exec stat -c '%n %s %i %z' "
+    "{} "
+    "+ "
+    "2>/dev/null)--\n"
+    " seen=$(cat \"$t/.seen\" 2>/dev/null)\n"
+    " case $seen in \"$look\"*) have=${seen#\"$look\"}; return ;; esac\n"
+    " have=$(cd \"$t\" 2>/dev/null && find . -type f ! -name '.seen*' -exec sha256sum {} + "
+    "2>/dev/null)\n"
+    " [ \"$look\" = -- ] || { printf '%s\\n' \"$look$have\" >\"$t/.seen.$$\" &&\n"
+    "  mv -f \"$t/.seen.$$\" \"$t/.seen\"; } 2>/dev/null\n"
+    "}\n"
     "collrun_stage() {\n"
     " umask 077\n"
     " a=$(uname -m 2>/dev/null)\n"
@@ -83,7 +96,7 @@ static const char script_auto[] =
     " collrun_say \"host ${a:-unknown} ${v:-unknown}\"\n"
     " collrun_home || return 1\n"
     " t=$c/trees/$1 i=-1 sent=\n"
-    " have=$(cd \"$t\" 2>/dev/null && find . -type f -exec sha256sum {} + 2>/dev/null)\n"
+    " collrun_look\n"
     " while read -r sha size kind dest; do\n"
     "  i=$((i + 1))\n"
     "  case $have in *\"$sha  ./$dest\"*) continue ;; esac\n"
