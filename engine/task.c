@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LARGEST_EXIT_CODE = 119, TIMEOUT_EXIT_CODE = 124, LOAD_EXIT_CODE = 126 };
+enum { LARGEST_EXIT_CODE = 119, LOAD_EXIT_CODE = 126 };
 
 _Thread_local const struct collrun_ctx *task_current;
 
@@ -81,11 +81,11 @@ static int consequence(const struct collrun_ctx *task)
                : 0;
 }
 
-/* A status: 1, or 124 for a time-out, with the sentence that goes with it. */
+/* A status: 1, with the sentence that goes with it. */
 static void fail_with_status(struct collrun_ctx *task, int status)
 {
     const struct error_record *last = error_get();
-    task->exit_code = status == COLLRUN_ERR_TIMEOUT ? TIMEOUT_EXIT_CODE : 1;
+    task->exit_code = 1;
     if (task->said[0])
         diag_set(&task->failure, status, "%s", task->said);
     else if (last->status == status)

@@ -109,7 +109,7 @@ fi
 
 timeout=2s train operation "allreduce 16 world; @1 hang; allreduce 1 world"
 run operation.yaml
-ends "operation: 124" 124
+ends "operation: 1" 1
 # Which of the three that wait says so first is chance.
 sed -i -E 's/error: rank [023] \(/error: rank 0 (/; s/rank [023] waited/rank 0 waited/; s/ranks? [0-9-]+( and [0-9])? failed because/ranks 2-3 failed because/' err
 screen operation "collrun operation.yaml"

@@ -37,7 +37,7 @@ wanted() {
     rank:kill:*) echo '137 rank 4 \(h5, .*killed by signal 9 \(SIGKILL\)' ;;
     rank:stop:launch) echo '124 group .*world.*rank 4.* never came' ;;
     rank:stop:rendezvous) echo '124 group .*held.*rank 4.* joined but' ;;
-    rank:stop:run) echo '124 allreduce world#N: .*rank 4 has not called it' ;;
+    rank:stop:run) echo '1 allreduce world#N: .*rank 4 has not called it' ;;
     rank:stop:shutdown) echo '124 all workloads are done, .*rank 4 \(closing' ;;
     runner:kill:*) echo '137 ' ;;
     runner:pause:*) echo '0 ' ;;
