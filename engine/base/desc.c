@@ -194,6 +194,7 @@ static void put_group(struct buf *out, const struct desc_group *group)
     buf_put_u64(out, group->timeout_ns);
     buf_put_u32(out, group->check);
     buf_put_u32(out, group->gpus_per_process);
+    buf_put_u8(out, group->own_gpus);
     put_kvs(out, &group->options);
     put_loc(out, &group->loc);
 }
@@ -210,6 +211,7 @@ static void read_group(struct decoder *in, struct desc_group *group)
     group->timeout_ns = read_u64(&in->r);
     group->check = read_below(in, DESC_CHECK_OFF + 1);
     group->gpus_per_process = read_u32(&in->r);
+    group->own_gpus = read_flag(in);
     read_kvs(in, &group->options);
     read_loc(in, &group->loc);
 }
@@ -307,7 +309,7 @@ static void read_parts(struct decoder *in)
     desc->backends = read_array(in, 28, sizeof *desc->backends, &desc->nbackends);
     for (uint32_t i = 0; i < desc->nbackends && !in->r.bad; i++)
         read_backend(in, &desc->backends[i]);
-    desc->groups = read_array(in, 52, sizeof *desc->groups, &desc->ngroups);
+    desc->groups = read_array(in, 53, sizeof *desc->groups, &desc->ngroups);
     for (uint32_t i = 0; i < desc->ngroups && !in->r.bad; i++)
         read_group(in, &desc->groups[i]);
     desc->workloads = read_array(in, 49, sizeof *desc->workloads, &desc->nworkloads);

@@ -47,6 +47,7 @@ struct desc_group {
     uint64_t timeout_ns;
     uint32_t check; /* enum desc_check */
     uint32_t gpus_per_process;
+    bool own_gpus; /* no two members may have a GPU in common */
     struct desc_kvs options;
     struct diag_loc loc;
 };

@@ -19,6 +19,47 @@ static void broken_frame(struct supervisor *s, const struct wire_frame *f)
     supervisor_trouble(s, CAUSE_LAUNCH, 125, &d);
 }
 
+/* Whether two lists "GPU-a,GPU-b" have an entry in common, which then is *gpu. */
+static bool share_gpu(const char *a, const char *b, const char **gpu, int *len)
+{
+    for (*gpu = a; **gpu; *gpu += **gpu == ',') {
+        *len = (int)strcspn(*gpu, ",");
+        for (const char *at = b; *at; at += *at == ',') {
+            int other = (int)strcspn(at, ",");
+            if (other == *len && !strncmp(*gpu, at, (size_t)other))
+                return true;
+            at += other;
+        }
+        *gpu += *len;
+    }
+    return false;
+}
+
+/* The plan knows this machine's GPUs only: two hosts may be one machine. */
+static void check_gpus(struct supervisor *s, const struct desc_group *group, uint32_t rank)
+{
+    const char *mine = s->ranks[rank].gpus, *gpu;
+    struct diag_loc asked = s->desc->hosts[s->desc->ranks[rank].host].gpus_loc;
+    bool member = false;
+    int len;
+    for (uint32_t i = 0; i < group->ranks.n; i++)
+        member = member || group->ranks.items[i] == rank;
+    for (uint32_t i = 0; member && i < group->ranks.n; i++) {
+        uint32_t other = group->ranks.items[i];
+        struct diag d;
+        if (other == rank || !s->ranks[other].gpus ||
+            !share_gpu(mine, s->ranks[other].gpus, &gpu, &len))
+            continue;
+        diag_at(&d, group->loc.line ? group->loc : asked,
+                "groups.%s: ranks %u (%s) and %u (%s) are both on %.*s", group->name, other,
+                s->desc->hosts[s->desc->ranks[other].host].name, rank,
+                s->desc->hosts[s->desc->ranks[rank].host].name, len, gpu);
+        diag_hint(&d, "every member of this group needs a GPU of its own");
+        supervisor_trouble(s, CAUSE_LAUNCH, 2, &d);
+        return;
+    }
+}
+
 static void on_spawned(struct supervisor *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->ranks[f->rank];
@@ -27,6 +68,10 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     state->pid = (pid_t)read_u32(&r);
     state->started_ns = now_ns();
     if (state->pid) {
+        state->gpus = read_str(&r, &s->arena);
+        for (uint32_t i = 0; *state->gpus && i < s->desc->ngroups; i++)
+            if (s->desc->groups[i].own_gpus)
+                check_gpus(s, &s->desc->groups[i], f->rank);
         supervisor_advance(s, f->rank, STAGE_SPAWNED);
         rundir_event(s->rundir, "spawned",
                      json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));

@@ -236,11 +236,12 @@ static const struct desc_gpu *shared_gpu(const struct desc_rank *a, const struct
     return NULL;
 }
 
-void maker_check_gpus(struct maker *m, const struct job_group *group,
-                      const struct desc_group *planned, uint32_t backend)
+void maker_own_gpus(struct maker *m, const struct job_group *group, struct desc_group *planned,
+                    uint32_t backend)
 {
     const struct desc *desc = m->desc;
-    for (uint32_t i = 1; i < planned->ranks.n && !sharing_is_meant(m->job); i++)
+    planned->own_gpus = !sharing_is_meant(m->job);
+    for (uint32_t i = 1; i < planned->ranks.n && planned->own_gpus; i++)
         for (uint32_t k = 0; k < i; k++) {
             uint32_t first = planned->ranks.items[k], second = planned->ranks.items[i];
             const struct desc_rank *a = &desc->ranks[first], *b = &desc->ranks[second];

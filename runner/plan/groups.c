@@ -37,9 +37,9 @@ static bool add_group(struct maker *m, const struct job_group *group, const char
                                .loc = group->name_loc};
     maker_pairs(m, &group->options, &out->options);
     if (backend >= 0 && maker_needs_device(m, (uint32_t)backend))
-        maker_check_gpus(m, group, out, (uint32_t)backend);
+        maker_own_gpus(m, group, out, (uint32_t)backend);
     else if (cuda >= 0 && maker_needs_device(m, (uint32_t)cuda))
-        maker_check_gpus(m, group, out, (uint32_t)cuda);
+        maker_own_gpus(m, group, out, (uint32_t)cuda);
     return backend >= 0 && (cuda >= 0 || !by_memory);
 }
 

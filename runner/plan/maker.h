@@ -38,9 +38,10 @@ bool maker_needs_device(const struct maker *m, uint32_t backend);
 
 void maker_place(struct maker *m);
 void maker_gpus(struct maker *m);
-/* Refuses a group whose backend needs a GPU for every member, if two members have the same one. */
-void maker_check_gpus(struct maker *m, const struct job_group *group,
-                      const struct desc_group *planned, uint32_t backend);
+/* For a group whose backend needs a GPU for every member: refuses it if two members have the same
+ * one. */
+void maker_own_gpus(struct maker *m, const struct job_group *group, struct desc_group *planned,
+                    uint32_t backend);
 void maker_groups(struct maker *m);
 void maker_workloads(struct maker *m);
 

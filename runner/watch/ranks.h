@@ -26,6 +26,7 @@ enum rank_stage {
 struct rank_state {
     enum rank_stage stage;
     pid_t pid;
+    const char *gpus;              /* UUIDs of those it sees, with commas; NULL: not known yet */
     uint64_t started_ns, ended_ns; /* when its process was said to be there, and to be gone */
     uint64_t sign_ns;              /* when its first bad sign arrived; 0 = none */
     enum rank_stage sign_stage;    /* how far it had come by then */

@@ -8,7 +8,7 @@
 #   SCOPE      core (default) or full, as in run.sh
 #   JOBS       only jobs whose title matches this extended regular expression
 #   SEED       of the fuzzer and the pairwise choice          STEPS   length of the fuzz programs (300)
-#   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND a path to another build of the backend
+#   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND the path of another backend for GPUs
 #   JOB_TIMEOUT of one job, in seconds (240)                  CONFORM_SO the workload, if it is built already
 #   KEEP=1     keep the folder with job files and outputs
 set -u
@@ -50,17 +50,23 @@ elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthre
     exit 1
 fi
 
+name=nccl
+if [ -n "${BACKEND:-}" ]; then
+    name=$(basename "$BACKEND" .so)
+    name=${name#libcollrun_}
+fi
+
 # ---- jobs ----
 # "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm.
 job() { # PROCESSES GPUS_EACH TEAMS PARAMS
     local group ranks backend
     echo "version: 1"
     echo "processes: {count: $1, gpus_per_process: $2}"
-    [ -z "${BACKEND:-}" ] || printf 'backends:\n  nccl: {path: %s}\n' "$(realpath "$BACKEND")"
+    [ -z "${BACKEND:-}" ] || printf 'backends:\n  %s: {path: %s}\n' "$name" "$(realpath "$BACKEND")"
     echo "groups:"
     for group in $3; do
         ranks=${group#*-}
-        backend=nccl
+        backend=$name
         [[ $group == g-* ]] || backend=shm
         echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}}"
     done
@@ -76,7 +82,7 @@ try() { # TITLE PROCESSES GPUS_EACH TEAMS PARAMS
     [[ $title =~ ${JOBS:-.} ]] || return
     number=$((number + 1))
     if [ "$gpus" -gt 0 ] && [ $(($2 * $3)) -gt "$gpus" ]; then
-        echo "ok $number - nccl: $title # SKIP needs $(($2 * $3)) GPUs"
+        echo "ok $number - $name: $title # SKIP needs $(($2 * $3)) GPUs"
         return
     fi
     job "$2" "$3" "$4" "$5" >"$tmp/$number.yaml"
@@ -90,11 +96,11 @@ try() { # TITLE PROCESSES GPUS_EACH TEAMS PARAMS
     reports=$(grep -c 'conform: rank' "$tmp/$number.out")
     total=$((total + cases))
     if [ $code -eq 0 ] && [ "$reports" -eq "$2" ] && [ "$cases" -gt 0 ] && [ ! -s "$tmp/$number.err" ]; then
-        echo "ok $number - nccl: $title: $cases cases in $((($(date +%s%N) - begin) / 1000000)) ms"
+        echo "ok $number - $name: $title: $cases cases in $((($(date +%s%N) - begin) / 1000000)) ms"
         return
     fi
     failed=$((failed + 1))
-    echo "not ok $number - nccl: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
+    echo "not ok $number - $name: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
     { sed -n 's/.*FAIL rank [0-9]*: /FAIL /p; /crashed:/p' "$tmp/$number.out" | awk '!seen[$0]++' | head -n 8
         head -n 12 "$tmp/$number.err"; } | sed 's/^/#   /'
 }
@@ -121,6 +127,6 @@ if [ "$gpus" -eq 0 ]; then
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH SCOPE=full try "an NCCL without alltoall, gather, scatter" 2 2 "g-0-1" 'suite: devices'
 fi
 echo "1..$number"
-echo "# nccl on $([ "$gpus" -gt 0 ] && echo "$gpus GPUs" || echo stand-ins): $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
+echo "# $name on $([ "$gpus" -gt 0 ] && echo "$gpus GPUs" || echo stand-ins): $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
 [ -z "${KEEP:-}" ] || echo "# kept: $tmp"
 [ "$failed" -eq 0 ]

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Proves that the drills can fail: plants one bug at a time into a copy of backends/nccl, builds it, and runs on the stand-ins the
-# drills that have to notice. BUGS chooses some by number.
+# drills that have to notice; with SUITE=conform the conformance suite, which has to notice those that spoil a result.
+# BUGS chooses some by number.
 top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$top/tests/e2e/lib.sh"
 build=${BUILD:-$top/build/release}
 export LD_LIBRARY_PATH=$build/tests/fake FAKE_NCCL_STALL_MS=1000
+if [ "${SUITE:-}" = conform ]; then
+    sources=$(ls "$top"/tests/conform/*.c | grep -v saboteur)
+    cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" $sources -L"$build/lib" -lcollrun -lm \
+        -o "$tmp/conform.so" || exit 1
+    BUGS=${BUGS:-1 2 3 4 5 6 7 8 9 10 11 12 17}
+fi
 plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
 bug=0
 
@@ -26,6 +33,18 @@ END
     run run drill.yaml
 }
 
+# The jobs of the suite that have most to say, until one fails.
+conform() {
+    local jobs
+    for jobs in '2 processes with 2 GPUs' 'host or stream' '2 processes with 1 GPU:'; do
+        COLLRUN=$build/bin/collrun BACKEND=$PWD/libcollrun_bugged.so CONFORM_SO=$tmp/conform.so JOBS=$jobs SEED=1 GROUP_TIMEOUT=3s \
+            JOB_TIMEOUT=60 FAKE=1 FAKE_CUDA_DELAY_US=300 "$top/tests/conform/devices.sh" >conform.out 2>&1
+        code=$?
+        [ $code = 0 ] || break
+    done
+    sed -n 's/^# *FAIL /# /p' conform.out | head -n 1
+}
+
 # plant WHAT FILE SED-EXPRESSION "CASE RANKS GPUS"...
 plant() {
     local what=$1 file=$2 change=$3 case ranks gpus
@@ -43,11 +62,13 @@ plant() {
         not_ok "$bug: $what" "it does not compile"
         return
     }
+    [ "${SUITE:-}" != conform ] || set --
     for shape; do
         read -r case ranks gpus <<<"$shape"
         drill "$case" "$ranks" "$gpus"
         [ "$code" = 0 ] || break
     done
+    [ "${SUITE:-}" != conform ] || conform
     if [ -n "$change" ]; then
         check "$bug: $what" test "$code" != 0
     else
@@ -82,4 +103,7 @@ plant "a time-out is forgotten" request.c 's/clock_ns() >= f->deadline_ns) {/0) 
 plant "an abort leaves the GPU running" abort.c 's/^        stop(g);/        (void)stop;/' "late 3 1"
 plant "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
 plant "memory comes from the first GPU" memory.c 's/g->ports\[device\].ordinal/g->ports[0].ordinal/' "memory 2 2"
+if [ "${SUITE:-}" = conform ]; then
+    SCOPE=full plant "blocks are taken for packed" issue.c 's/b->displs ? b->displs\[i\] : packed, count, i);/packed, count, i);/'
+fi
 done_testing

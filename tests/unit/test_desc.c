@@ -27,8 +27,8 @@ static struct desc_backend backends[] = {
     {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}}};
 static uint32_t all[] = {2, 0, 1}, pair[] = {0, 2};
 static struct desc_group groups[] = {
-    {"world", 1, 0, true, {all, 3}, 600, DESC_CHECK_ASYNC, 0, {pairs, 2}, {NULL, 7, 3, 5}},
-    {"node/node1", 0, 2, false, {pair, 2}, 1, DESC_CHECK_OFF, 1, {NULL, 0}, {NULL, 8, 3, 4}}};
+    {"world", 1, 0, true, {all, 3}, 600, DESC_CHECK_ASYNC, 0, false, {pairs, 2}, {NULL, 7, 3, 5}},
+    {"node/node1", 0, 2, false, {pair, 2}, 1, DESC_CHECK_OFF, 1, true, {NULL, 0}, {NULL, 8, 3, 4}}};
 static uint32_t both[] = {0, 1};
 static struct desc_override overrides[] = {{{pair, 1}, {pairs, 2}}, {{NULL, 0}, {NULL, 0}}};
 static struct desc_workload workloads[] = {
