@@ -35,7 +35,7 @@ check "the table of operations is what collrun backends says" diff "$tmp/readme_
 awk '/^```c$/ {on = 1; next} /^```$/ {if (on) exit} on' README.md >"$tmp/w.c"
 check "its workload compiles" cc -shared -fPIC -Wall -Werror -Iengine/include "$tmp/w.c" -o "$tmp/w.so" -L"$prefix/lib" -lcollrun
 
-for target in $(grep -oE '`make [a-z]+|^make [a-z]+' README.md | awk '{print $2}' | sort -u); do
+for target in $(grep -oE '`make [a-z][a-z0-9-]*|^make [a-z][a-z0-9-]*' README.md | awk '{print $2}' | sort -u); do
     check "make $target exists" make -n "$target" BACKEND=shm
 done
 missing=$(grep -oE '\]\([a-zA-Z/._-]+\)' README.md | tr -d ']()' | while read -r path; do [ -e "$path" ] || echo "$path"; done)
