@@ -73,6 +73,7 @@ test-gpu: all
 # Planted bugs in the nccl backend, on the stand-ins: do the drills catch each?
 sabotage-gpu: all $(FAKE_LIBS)
 	tests/run -t 900 tests/gpu/saboteur.sh
+	SUITE=conform tests/run -t 900 tests/gpu/saboteur.sh
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all $(FAKE_LIBS)

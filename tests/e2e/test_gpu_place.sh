@@ -73,5 +73,5 @@ same="{transport: {command: [env, LD_LIBRARY_PATH=$LD_LIBRARY_PATH, $agent]}}"
 look "hosts: {defaults: $same, nodes: [a, b]}" "processes: {count: 2, gpus_per_process: 1}" "groups: {pair: {backend: nccl}}" \
     "network: {interface: lo}"
 is "two hosts that are one machine: exit code" "$code" 2
-like "two members on one GPU are refused" "$(err)" "job.yaml:[45]:.*groups.(world|pair): ranks [01] \(.\) and [01] \(.\) are both on ${uuid}0"
+like "two members on one GPU are refused" "$(err)" "job.yaml:[345]:.*groups.(world|pair): ranks [01] \(.\) and [01] \(.\) are both on ${uuid}0"
 done_testing

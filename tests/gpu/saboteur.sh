@@ -42,7 +42,8 @@ conform() {
         code=$?
         [ $code = 0 ] || break
     done
-    sed -n 's/^# *FAIL /# /p' conform.out | head -n 1
+    ! grep -q 'timeouts.run' conform.out || code=0 # nobody noticed: it is only late
+    sed -nE '/^# .*(FAIL|error:|stand-in\))/s/^# */# /p' conform.out | head -n 1
 }
 
 # plant WHAT FILE SED-EXPRESSION "CASE RANKS GPUS"...
@@ -104,6 +105,6 @@ plant "an abort leaves the GPU running" abort.c 's/^        stop(g);/        (vo
 plant "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
 plant "memory comes from the first GPU" memory.c 's/g->ports\[device\].ordinal/g->ports[0].ordinal/' "memory 2 2"
 if [ "${SUITE:-}" = conform ]; then
-    SCOPE=full plant "blocks are taken for packed" issue.c 's/b->displs ? b->displs\[i\] : packed, count, i);/packed, count, i);/'
+    plant "an allgather takes elements for bytes" issue.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ o->scale,/'
 fi
 done_testing
