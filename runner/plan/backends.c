@@ -68,7 +68,8 @@ void maker_check_backends(struct maker *m)
 /* What a group asks of its backend. */
 struct wish {
     enum backend_slot slot;
-    bool one_host, devices;
+    struct backend_where where;
+    bool devices;
 };
 
 static const char *unfit(const struct described *b, const struct wish *wish)
@@ -77,9 +78,15 @@ static const char *unfit(const struct described *b, const struct wish *wish)
         return "works on GPU memory; this one is for buffers in host memory";
     if (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE && !wish->devices)
         return "needs a GPU for every member, and the group has gpus_per_process 0";
-    if (b->flags & COLLRUN_BACKEND_ONE_HOST && !wish->one_host)
+    if (b->flags & COLLRUN_BACKEND_ONE_HOST && !wish->where.one_host)
         return "works within one host, and the group has ranks on several";
     return NULL;
+}
+
+/* Whether there are GPUs and their libraries on other hosts is for those to say. */
+static bool may_work(const struct described *b, const struct wish *wish)
+{
+    return b->available || (b->flags & COLLRUN_BACKEND_NEEDS_DEVICE && !wish->where.here);
 }
 
 /* How well a backend that fits answers a wish; the larger the better. */
@@ -99,7 +106,7 @@ static const char *objection(const struct described *b, const struct wish *wish,
     const char *problem = unfit(b, wish);
     if (problem)
         return problem;
-    return b->available ? NULL : arena_printf(arena, "is not available here (%s)", b->reason);
+    return may_work(b, wish) ? NULL : arena_printf(arena, "is not available here (%s)", b->reason);
 }
 
 /* The first of the best installed ones. */
@@ -168,10 +175,10 @@ static uint32_t add(struct maker *m, const struct found *found, struct diag_loc 
 }
 
 int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
-                      bool one_host)
+                      struct backend_where where)
 {
     const struct wish wish = {
-        .slot = slot, .one_host = one_host, .devices = group->gpus_per_process.v > 0};
+        .slot = slot, .where = where, .devices = group->gpus_per_process.v > 0};
     const struct job_str *name = written_in(group, slot);
     const char *written = name->v;
     struct found found;
@@ -185,13 +192,13 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, enum backe
         return -1; /* said already */
     if (code == 0 && !found.what)
         return -1;
-    if (code == 0 && !found.what->available) {
+    if (code == 0 && !may_work(found.what, &wish)) {
         code = diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "the backend \"%s\" is not available here: %s",
                         found.name, found.what->reason);
     } else if (code == 0 && unfit(found.what, &wish)) {
         code = diag_set(&d, COLLRUN_ERR_INVALID, "the backend \"%s\" %s", found.name,
                         unfit(found.what, &wish));
-        if (!one_host)
+        if (!where.one_host)
             diag_hint(&d, "leave it to auto, or make one group per host with split: host");
     }
     if (code == 0)

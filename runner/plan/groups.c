@@ -14,16 +14,28 @@ static bool on_one_host(const struct desc *desc, const struct desc_ranks *ranks)
     return true;
 }
 
+/* Whether a member runs on this machine: only then does it matter what works here. */
+static bool any_here(const struct maker *m, const struct desc_ranks *ranks)
+{
+    for (uint32_t i = 0; i < ranks->n; i++) {
+        uint32_t host = m->desc->ranks[ranks->items[i]].host;
+        if (m->job->hosts.nodes[host].transport.kind.v == JOB_TRANSPORT_LOCAL)
+            return true;
+    }
+    return false;
+}
+
 static bool add_group(struct maker *m, const struct job_group *group, const char *name,
                       const struct desc_ranks *ranks)
 {
     struct desc *desc = m->desc;
-    bool one_host = on_one_host(desc, ranks), by_memory = !group->backend.v;
+    struct backend_where where = {.one_host = on_one_host(desc, ranks), .here = any_here(m, ranks)};
+    bool by_memory = !group->backend.v;
     int64_t backend = -1, cuda = -1;
     if (ranks->n)
-        backend = maker_backend(m, group, by_memory ? BACKEND_HOST : BACKEND_ALL, one_host);
+        backend = maker_backend(m, group, by_memory ? BACKEND_HOST : BACKEND_ALL, where);
     if (ranks->n && by_memory)
-        cuda = maker_backend(m, group, BACKEND_CUDA, one_host);
+        cuda = maker_backend(m, group, BACKEND_CUDA, where);
     struct desc_group *out = &desc->groups[desc->ngroups++];
     *out = (struct desc_group){.name = name,
                                .backend = backend >= 0 ? (uint32_t)backend : 0,

@@ -30,9 +30,13 @@ void maker_pairs(struct maker *m, const struct job_pairs *from, struct desc_kvs 
 void maker_check_backends(struct maker *m);
 /* Which buffers of its group a backend is for. */
 enum backend_slot { BACKEND_ALL, BACKEND_HOST, BACKEND_CUDA };
+/* Where its members run. */
+struct backend_where {
+    bool one_host, here; /* here: some on this machine */
+};
 /* The index of the group's backend in the description; negative = none, and that has been said. */
 int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
-                      bool one_host);
+                      struct backend_where where);
 /* Whether every member of a group on this backend must own a GPU. */
 bool maker_needs_device(const struct maker *m, uint32_t backend);
 
