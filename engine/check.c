@@ -115,6 +115,19 @@ static int check_device(const struct view *v, const struct collrun_call *call, c
     return COLLRUN_OK;
 }
 
+/* A GPU that meets an element across its natural boundary faults, and takes the process's other
+ * work with it. What is only moved goes byte by byte. */
+static int check_alignment(const struct view *v, const struct collrun_call *call)
+{
+    size_t width = dtype_size(call->dtype);
+    bool receives = call->kind != COLLRUN_REDUCE || v->place == v->root;
+    if (!v->side->ndevices ||
+        ((uintptr_t)call->send % width == 0 && (!receives || (uintptr_t)call->recv % width == 0)))
+        return COLLRUN_OK;
+    return INVALID(v, call, "a buffer on the GPU is not aligned to its type, %s",
+                   dtype_name(call->dtype));
+}
+
 static int check_meaning(const struct view *v, const struct collrun_call *call)
 {
     const struct rule *rule = &rules[call->kind];
@@ -130,6 +143,8 @@ static int check_meaning(const struct view *v, const struct collrun_call *call)
     if (rule->reduces && !op_valid_for(call->op, call->dtype))
         return INVALID(v, call, "operator %s has no meaning for %s", op_name(call->op),
                        dtype_name(call->dtype));
+    if (rule->reduces && (rc = check_alignment(v, call)) != COLLRUN_OK)
+        return rc;
     if (rule->root)
         return check_rank(v, call, "root", call->root);
     return group_lane_of(call->kind) == GROUP_MESSAGES ? check_message(v, call) : COLLRUN_OK;

@@ -336,6 +336,24 @@ static void crowd_messages(struct crowd *c)
         }
 }
 
+/* A float that starts at an odd address would stop the GPU: refused, and the group works on. */
+static void crowd_misaligned(struct crowd *c, struct team *team)
+{
+    struct collrun_call calls[DEVICES_MAX];
+    struct collrun_request *request;
+    struct shape s = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 2};
+    for (int d = 0; d < c->n; d++) {
+        c->trials[d].device = d;
+        trial_prepare(&c->trials[d], &c->places[d], &s);
+        calls[d] = c->trials[d].call;
+        calls[d].recv = (char *)calls[d].recv + 1;
+    }
+    team_case(team);
+    team_want(team, collrun_start_many(team->group, calls, c->n, &request), COLLRUN_ERR_INVALID,
+              "a buffer at an odd address");
+    crowd_run(c, &s);
+}
+
 void suite_devices(struct team *team)
 {
     struct crowd *c = malloc(sizeof *c);
@@ -348,8 +366,10 @@ void suite_devices(struct team *team)
     for (int kind = COLLRUN_ALLREDUCE; c->n && kind < COLLRUN_SEND; kind++)
         if (kind_in_scope(team->run, (enum collrun_kind)kind))
             crowd_sweep(c, (enum collrun_kind)kind);
-    if (c->n)
+    if (c->n) {
+        crowd_misaligned(c, team);
         crowd_messages(c);
+    }
     team_want(team, collrun_barrier(team->group), COLLRUN_OK, "barrier");
     for (int d = 0; d < c->n; d++)
         trial_free(&c->trials[d]);

@@ -23,7 +23,7 @@
  *
  * Strings that are returned live as long as what they were asked of. Counts are elements of the
  * given dtype, never bytes; ranks are ranks of the group unless they say world. Buffers need no
- * alignment.
+ * alignment, but for reductions on a GPU: there, that of their element type.
  *
  * C11 and C++17.
  */
