@@ -18,12 +18,12 @@ $(AGENT_LIB): $(call obj,$(filter-out runner/agent/main.c,$(AGENT_SRC)))
 $(B)/bin/collrun: $(call obj,runner/main.c) $(RUNNER_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl
 
 $(B)/libexec/collrun/collrun-agent: $(call obj,runner/agent/main.c) $(AGENT_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -o $@ $^
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -ldl
 
 # What the schema table generates and the tree keeps: the key table of the manual page. tests/e2e/test_man.sh holds it current.
 .PHONY: man

@@ -284,12 +284,22 @@ static void crossed_messages(struct procs *procs, int rank)
     open_clique(procs, rank, 0, 64, &c);
     MUST_BE(fake.ncclSend(c.send[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     MUST_BE(fake.ncclRecv(c.recv[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
-    procs_pause_ms(500);
+    procs_pause_ms(2000); /* for STALL to be said */
     MUST_BE(fake.cudaStreamQuery(c.stream[0]), cudaErrorNotReady);
     procs_meet(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
     MUST_BE(fake.cudaStreamSynchronize(c.stream[0]), cudaSuccess);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclInvalidArgument); /* it is gone */
+}
+
+/* Until one of the ranks has noticed. */
+static void await_mismatch(struct procs *procs, struct ncclComm *comm)
+{
+    for (int ms = 0; !atomic_load(&procs->flags[0]) && ms < 20000; ms++) {
+        if (strstr(fake.ncclGetLastError(comm), "MISMATCH"))
+            atomic_store(&procs->flags[0], 1);
+        procs_pause_ms(1);
+    }
 }
 
 static void lengths_differ(struct procs *procs, int rank)
@@ -300,7 +310,7 @@ static void lengths_differ(struct procs *procs, int rank)
         MUST_BE(fake.ncclSend(c.send[0], 2, ncclInt64, 1, c.comm[0], c.stream[0]), ncclSuccess);
     else
         MUST_BE(fake.ncclRecv(c.recv[0], 3, ncclInt64, 0, c.comm[0], c.stream[0]), ncclSuccess);
-    procs_pause_ms(200);
+    await_mismatch(procs, c.comm[0]);
     procs_meet(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
 }
@@ -363,7 +373,7 @@ static void calls_differ(struct procs *procs, int rank)
     MUST_BE(fake.ncclAllReduce(c.send[0], c.recv[0], 1, ncclInt64, rank ? ncclMax : ncclSum,
                                c.comm[0], c.stream[0]),
             ncclSuccess);
-    procs_pause_ms(200);
+    await_mismatch(procs, c.comm[0]);
     MUST_BE(fake.cudaStreamQuery(c.stream[0]), cudaErrorNotReady);
     procs_meet(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
@@ -523,7 +533,7 @@ static void two_at_once(struct procs *procs, int rank, bool inverted)
                 ncclSuccess);
     }
     if (inverted) {
-        procs_pause_ms(1500);
+        procs_pause_ms(3000); /* for LAUNCH ORDER to be said */
         MUST(fake.cudaStreamQuery(a.stream[0]) == cudaErrorNotReady ||
              fake.cudaStreamQuery(b.stream[0]) == cudaErrorNotReady);
         procs_meet(procs);
