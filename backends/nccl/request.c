@@ -185,14 +185,14 @@ int flight_wait(struct flight *f)
 
 int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
 {
-    struct flight *f;
+    struct flight *f = NULL;
     const int status = start(group, calls, ncalls, &f);
     return status == COLLRUN_OK ? flight_wait(f) : status;
 }
 
 int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request)
 {
-    struct flight *f;
+    struct flight *f = NULL;
     const int status = start(group, calls, ncalls, &f);
     if (status == COLLRUN_OK)
         *request = f;
