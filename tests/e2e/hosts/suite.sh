@@ -128,6 +128,16 @@ suite_lost() {
     check "$1: an agent is thawed: nothing is left on any host" within 15 nothing_left
 }
 
+# A restart reaches every host anew.
+suite_restart() {
+    { head_of 4; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\non_failure: {action: restart, max_restarts: 1, backoff: 10ms}\n'
+      printf 'workloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "job;@5 exit 3"}}\n' "$tmp" "$tmp"; } | job restart
+    run restart.yaml
+    ends "$1: restarted, and failed again" 3
+    is "$1: all ranks of the second attempt ran" "$(grep -c 'attempt 1, host' "$tmp/out")" 8
+    check "$1: restarts leave nothing on any host" within 10 nothing_left
+}
+
 # suite NAME [KB]: KB of output in suite_output
 suite() {
     suite_groups "$1"
@@ -136,4 +146,5 @@ suite() {
     suite_env "$1"
     suite_output "$1" "${2:-100000}"
     suite_lost "$1"
+    suite_restart "$1"
 }
