@@ -3,7 +3,8 @@
  * Times the Gloo backend and Gloo's own collectives in the same processes, in turn. A round is a
  * number of calls in a row; its time is that of the slowest rank. Printed are the medians over the
  * rounds, the median of the rounds' ratios, and the backend's result is compared with Gloo's once
- * per size. usage: gloo_bench BACKEND.so RANKS ROUNDS MAX_BYTES [OPERATION...]
+ * per size. usage: gloo_bench BACKEND.so RANKS ROUNDS MIN_BYTES MAX_BYTES
+ * [OPERATION...]
  */
 #include "gloo_bench.h"
 
@@ -30,7 +31,7 @@ static const struct operation operations[] = {
 
 struct wish {
     unsigned rounds;
-    size_t max_bytes;
+    size_t min_bytes, max_bytes;
     char **names;
     int nnames;
 };
@@ -172,7 +173,7 @@ static int bench_rank(struct rig_rank *r)
     for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++) {
         if (!wanted(w, operations[k].name))
             continue;
-        for (size_t bytes = 8; bytes <= w->max_bytes; bytes *= 8) {
+        for (size_t bytes = w->min_bytes; bytes <= w->max_bytes; bytes *= 8) {
             bench_size(&b, &operations[k], bytes, w->rounds);
             if (operations[k].kind == COLLRUN_BARRIER)
                 break;
@@ -188,12 +189,15 @@ static int bench_rank(struct rig_rank *r)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5)
-        return fprintf(stderr, "usage: %s BACKEND.so RANKS ROUNDS MAX_BYTES [OPERATION...]\n",
+    if (argc < 6)
+        return fprintf(stderr,
+                       "usage: %s BACKEND.so RANKS ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]\n",
                        argv[0]) > 0;
-    struct wish w = {.rounds = (unsigned)atoi(argv[3]), .names = argv + 5, .nnames = argc - 5};
-    w.max_bytes = (size_t)atoll(argv[4]);
-    if (w.rounds < 1 || w.rounds > MAX_ROUNDS || atoi(argv[2]) < 2 || atoi(argv[2]) > 16)
+    struct wish w = {.rounds = (unsigned)atoi(argv[3]), .names = argv + 6, .nnames = argc - 6};
+    w.min_bytes = (size_t)atoll(argv[4]);
+    w.max_bytes = (size_t)atoll(argv[5]);
+    if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > MAX_ROUNDS || atoi(argv[2]) < 2 ||
+        atoi(argv[2]) > 16)
         return fprintf(stderr, "2 to 16 ranks, 1 to %d rounds\n", MAX_ROUNDS) > 0;
     const struct rig_options options = {.path = argv[1],
                                         .nranks = (uint32_t)atoi(argv[2]),

@@ -4,15 +4,16 @@
 # The Gloo backend beside Gloo's own collectives, over loopback, in the same processes and in turn. Medians over ROUNDS
 # rounds; the ratio is the median of the rounds' own. Above 1.0 the backend is faster.
 #
-#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-m MAX_BYTES] [-b BUILD] [-q] [operation...]
+#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [operation...]
 #
 # -q runs the ranks at real-time priority, so that other work on the machine disturbs them less (as root).
 set -eu
-ranks='2 4' rounds=11 most=67108864 build=build/release quiet=
-while getopts n:r:m:b:q option; do
+ranks='2 4' rounds=11 least=8 most=67108864 build=build/release quiet=
+while getopts n:r:f:m:b:q option; do
     case $option in
     n) ranks=$OPTARG ;;
     r) rounds=$OPTARG ;;
+    f) least=$OPTARG ;;
     m) most=$OPTARG ;;
     b) build=$OPTARG ;;
     q) quiet='chrt -f 1' ;;
@@ -37,5 +38,5 @@ c++ -pthread -o "$work/bench" "$work"/*.o -lgloo -ldl -lm
 
 for n in $ranks; do
     echo "# $n ranks on $(nproc) cores, $rounds rounds, float32"
-    $quiet "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$most" "$@"
+    $quiet "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$least" "$most" "$@"
 done
