@@ -130,25 +130,53 @@ static const char *when(const struct rank_state *r, char *out, size_t size)
     return out;
 }
 
-/* An operation of a group took too long for this rank. It can only tell whom it waited for; whoever
- * waits for nobody is the one to name. */
-static void add_late(const struct desc *desc, const struct rank_state *ranks,
-                     const struct rank_state *r, struct diag *d)
+/* Time ran out, and whoever says so may only have waited for others. "; rank 3 has not called it":
+ * the members of the group that have not come to this operation, if any has. */
+static void add_absent(const struct desc *desc, const struct rank_state *ranks, const char *group,
+                       uint64_t number, const char *it, struct diag *d)
 {
     char text[200];
-    uint32_t n = 0, *list = calloc(desc->nranks, sizeof *list);
-    bool collective = r->operation && seen_called(&r->seen, r->group, r->operation);
-    for (uint32_t i = 0; list && collective && i < desc->nranks; i++) {
-        if (seen_member(&ranks[i].seen, r->group) &&
-            !seen_called(&ranks[i].seen, r->group, r->operation))
+    uint32_t n = 0, called = 0, *list = calloc(desc->nranks, sizeof *list);
+    for (uint32_t i = 0; list && i < desc->nranks; i++) {
+        if (seen_called(&ranks[i].seen, group, number))
+            called++;
+        else if (seen_member(&ranks[i].seen, group))
             list[n++] = i;
     }
     ranks_format(text, sizeof text, list, n);
     free(list);
     size_t len = strlen(d->text);
-    if (n)
-        snprintf(d->text + len, sizeof d->text - len, "; rank%s %s %s not called it",
-                 n == 1 ? "" : "s", text, n == 1 ? "has" : "have");
+    if (n && called)
+        snprintf(d->text + len, sizeof d->text - len, "; rank%s %s %s not called %s",
+                 n == 1 ? "" : "s", text, n == 1 ? "has" : "have", it);
+}
+
+/* The same for the collective that anybody has been waiting in for longest. */
+static void add_waited_for(const struct desc *desc, const struct rank_state *ranks, struct diag *d)
+{
+    const struct seen_group *oldest = NULL;
+    char it[96];
+    for (uint32_t i = 0; i < desc->nranks; i++) {
+        for (uint32_t k = 0; k < ranks[i].seen.n; k++) {
+            const struct seen_group *g = &ranks[i].seen.groups[k];
+            if (g->kind < COLLRUN_SEND && g->started > g->done &&
+                (!oldest || g->age_ns > oldest->age_ns))
+                oldest = g;
+        }
+    }
+    if (!oldest)
+        return;
+    snprintf(it, sizeof it, "%s#%llu", oldest->name, (unsigned long long)oldest->started);
+    add_absent(desc, ranks, oldest->name, oldest->started, it, d);
+}
+
+static void add_late(const struct desc *desc, const struct rank_state *ranks,
+                     const struct rank_state *r, struct diag *d)
+{
+    if (!r || !r->operation)
+        add_waited_for(desc, ranks, d);
+    else if (seen_called(&r->seen, r->group, r->operation))
+        add_absent(desc, ranks, r->group, r->operation, "it", d);
 }
 
 static void say(const struct desc *desc, const struct rank_state *ranks, uint32_t rank,
@@ -198,6 +226,8 @@ void cause_find(const struct desc *desc, const struct rank_state *ranks, const s
         out->rank = i;
         best_ns = ranks[i].sign_ns;
     }
+    if (out->rank == WIRE_HOST && out->class == CAUSE_TIMEOUT)
+        add_late(desc, ranks, NULL, &out->diag);
     if (out->rank == WIRE_HOST || out->class == CAUSE_NONE)
         return;
     out->exit_code = exit_code_of(&ranks[out->rank], out->class);

@@ -29,6 +29,7 @@ left() {
     find /dev/shm -mindepth 1 -newer "$tmp/driver"
     grep -o '@[^ ]*collrun[^ ]*' /proc/net/unix
 }
+gone() { awk '$1 == "gone" {print $3}' "$tmp/said"; } # the median of the last row
 echo "# $(nproc) cores, $(uname -sr), load $(cut -d' ' -f1 /proc/loadavg); seed $seed"
 failed=0
 for row in $rows; do
@@ -40,7 +41,9 @@ groups: {world: {ranks: all, backend: $backend}}
 workloads: [{plugin: ./kill_latency.so, params: {bytes: $bytes, file: "$tmp/slots"}}]
 END
     echo "$ranks ranks, $backend, $bytes"
-    "$tmp/driver" "$tmp/slots" "$ranks" "$kills" "$seed" collrun "$collrun" run "$tmp/job.yaml" || failed=1
+    "$tmp/driver" "$tmp/slots" "$ranks" "$kills" "$seed" collrun "$collrun" run "$tmp/job.yaml" >"$tmp/said" || failed=1
+    cat "$tmp/said"
+    [ "$row" != 8:shm:64KiB ] || mine=$(gone)
     remains=$(left)
     [ -z "$remains" ] || { echo "  LEFT BEHIND: $remains"; failed=1; }
 done
@@ -52,6 +55,8 @@ for peer in openmpi mpich; do
     mpich) launcher=(mpiexec.hydra -np 8) ;;
     esac
     echo "8 ranks, $peer, 64KiB"
-    TMPDIR=$tmp "$tmp/driver" "$tmp/slots" 8 "${PEERS:-8}" "$seed" peer "${launcher[@]}" "$tmp/$peer" "$tmp/slots" 65536
+    TMPDIR=$tmp "$tmp/driver" "$tmp/slots" 8 "${PEERS:-8}" "$seed" peer "${launcher[@]}" "$tmp/$peer" "$tmp/slots" 65536 >"$tmp/said"
+    cat "$tmp/said"
+    [ -z "${mine:-}" ] || echo "  $(gone) ms until the last process is gone: $(awk "BEGIN {printf \"%.1f\", $(gone) / $mine}") times as long as collrun on shm"
 done
 exit $failed

@@ -122,6 +122,9 @@ done
 simple running 3 "@2 hang" "timeouts: {run: 500ms, grace: 300ms}"
 run run running.yaml
 late "timeouts.run" 'timeouts.run: 0.5 s are over; late: rank 2 \(running\)'
+simple running 3 "allreduce 9 world; @2 hang; allreduce 1 world; hang" "timeouts: {run: 500ms, grace: 300ms}"
+run run running.yaml
+late "timeouts.run, with others in a collective" 'timeouts.run: .*; rank 2 has not called world#10$'
 simple running 3 "@2 hang" "timeouts: {grace: 300ms}"
 run run --set timeouts.run=400ms running.yaml
 late "timeouts.run by --set" 'timeouts.run: 0.4 s are over; late: rank 2 '
@@ -132,6 +135,9 @@ late "timeouts.start" 'timeouts.start: 0.6 s are over; late: rank 1 \(forming it
 printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{name: w, plugin: ./actor.so, timeout: 400ms, params: {do: "@1 hang"}}]\ntimeouts: {grace: 300ms}\n' >work.yaml
 run run work.yaml
 late "a workload's time-out" 'rank 1 \(.*workload "w" ran longer than its time-out, 400ms'
+printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{name: w, plugin: ./actor.so, timeout: 500ms, params: {do: "@1 hang; allreduce 1 world"}}]\ntimeouts: {grace: 300ms}\n' >work.yaml
+run run work.yaml
+late "a workload's time-out, with others in a collective" 'workload "w" ran longer than its time-out, 500ms(; rank 1 has not called world#1)?$'
 run run --set 'workloads[0].plugin=./exits23.so' --set 'workloads[0].params={}' --set env.set.E2E_RANK=1 work.yaml
 like "an error at launch whose cause is a --set value points there" "$(err)" 'rank [0-2] .*exited with code 23'
 simple frozen 3 "@1 signal 19; allreduce 3 world" "timeouts: {run: 600ms, grace: 300ms}"

@@ -20,6 +20,8 @@ static struct desc_rank places[4];
 static uint32_t everybody[] = {0, 1, 2, 3};
 static struct desc_workload workload = {.name = "train", .ranks = {everybody, 4}};
 static struct seen_group came = {.name = "dp", .started = 7, .done = 6, .kind = COLLRUN_ALLREDUCE};
+static struct seen_group inside = {
+    .name = "dp", .started = 7, .done = 6, .age_ns = 9, .kind = COLLRUN_ALLREDUCE};
 static struct seen_group absent = {
     .name = "dp", .started = 6, .done = 6, .kind = COLLRUN_ALLREDUCE};
 static struct seen_group elsewhere = {.name = "world", .started = 1};
@@ -102,6 +104,16 @@ static const struct situation situations[] = {
      CAUSE_TIMEOUT,
      1,
      "why; rank 1 has not called it"},
+    {"a workload's time-out: whom it waited for",
+     {{SIGN(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(124),
+       .seen = {.groups = &inside, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &inside, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &absent, .n = 1}},
+      {.stage = STAGE_RUNNING, .seen = {.groups = &elsewhere, .n = 1}}},
+     0,
+     CAUSE_TIMEOUT,
+     124,
+     "why; rank 2 has not called dp#7"},
     {"collrun's own SIGKILL does not",
      {{SIGN(5), FAILED(COLLRUN_ERR_INVALID), .status = EXIT(1)},
       {SIGN(6), .told = true, .killed = true, .status = SIGKILL},
