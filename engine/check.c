@@ -435,6 +435,19 @@ int call_check(struct collrun_group *g, const struct collrun_call *call, struct 
     return rc != COLLRUN_OK || native ? rc : check_backend(&v, call);
 }
 
+/* In all that its kind makes the same on every rank. */
+static bool same_collective(const struct collrun_call *a, const struct collrun_call *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    const struct rule *rule = &rules[a->kind];
+    if (a->kind == COLLRUN_BARRIER)
+        return true;
+    return a->dtype == b->dtype && (is_uneven(a->kind) || a->count == b->count) &&
+           (!rule->reduces || a->op == b->op) &&
+           (!rule->root || (a->root == b->root && a->peer_device == b->peer_device));
+}
+
 /* The calls of one collective, one for each device of the side. */
 static int check_set(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
                      const struct group_side *side)
@@ -452,8 +465,7 @@ static int check_set(struct collrun_group *g, const struct collrun_call *calls, 
                       n, n == 1 ? "" : "s", group_devices(side));
     for (uint32_t i = 0; i < n; i++) {
         const struct collrun_call *c = &calls[i];
-        if (c->kind != calls->kind || c->count != calls->count || c->dtype != calls->dtype ||
-            c->op != calls->op || c->root != calls->root || c->peer_device != calls->peer_device)
+        if (!same_collective(c, &calls[0]))
             return refuse(g, c, COLLRUN_ERR_INVALID,
                           "the calls for devices %d and %d differ in more than their buffers",
                           calls->device, c->device);
@@ -469,7 +481,7 @@ int call_check_all(struct collrun_group *g, const struct collrun_call *calls, ui
 {
     int rc = call_check(g, &calls[0], route);
     for (uint32_t i = 1; rc == COLLRUN_OK && i < n; i++) {
-        struct route other;
+        struct route other = {0};
         rc = call_check(g, &calls[i], &other);
         if (rc == COLLRUN_OK && group_lane_of(calls[i].kind) != group_lane_of(calls->kind))
             rc = refuse(g, &calls[i], COLLRUN_ERR_INVALID,

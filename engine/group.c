@@ -200,7 +200,7 @@ static int open_handles(struct collrun_group *g, struct group_side *side,
     while (side->nlanes < want) {
         void *handle = NULL;
         desc->sibling = side->nlanes ? side->lanes[0].handle : NULL;
-        rendezvous_prefix(&g->rendezvous, prefixes[side - g->sides][side->nlanes]);
+        rendezvous_prefix(&g->rendezvous, prefixes[side != g->sides][side->nlanes > 0]);
         error_clear_cause();
         int rc = side->backend->table.group_open(side->backend->state, desc, &handle);
         if (rc != COLLRUN_OK)

@@ -385,6 +385,15 @@ static void test_devices(void **state)
     calls[0].peer_device = 1;
     assert_int_equal(collrun_start(g, calls, &r), COLLRUN_OK);
     assert_int_equal(collrun_wait(r), COLLRUN_OK);
+    /* Each GPU has its own count in a v-form, and what a kind does not use may be anything. */
+    const size_t uneven[2 * N] = {1, 1, 1, 1, 1, 2, 1, 1};
+    for (int i = 0; i < 2; i++)
+        calls[i] = (struct collrun_call)CALL(COLLRUN_ALLGATHERV, I32, .send = AT(50 + i),
+                                             .recv = AT(0), .recvcounts = uneven, .device = i,
+                                             .count = uneven[2 * RANK + i], .root = i,
+                                             .op = i ? COLLRUN_MAX : COLLRUN_SUM);
+    assert_int_equal(collrun_start_many(g, calls, 2, &r), COLLRUN_OK);
+    assert_int_equal(collrun_wait(r), COLLRUN_OK);
     /* The second GPU's block of an allgather in place is block 2 * RANK + 1. */
     for (int i = 0; i < 2; i++)
         calls[i] = (struct collrun_call)CALL(COLLRUN_ALLGATHER, I32, .send = AT(2 * RANK + i),
