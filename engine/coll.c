@@ -67,6 +67,7 @@ static int run_queued(struct collrun_group *g, struct group_side *side,
     int rc = r ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
     if (r) {
         r->stage = stage;
+        r->staged = stage != NULL;
         rc = lane_submit(side->lane[group_lane_of(calls->kind)], r);
     } else if (stage) {
         stage_out(stage, rc);

@@ -391,7 +391,7 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
     struct lane *lane = r->lane;
     struct errand errand = {.may_block = true, .awaited = r};
     int rc = COLLRUN_OK;
-    if (!lane->backend->has_order || r->stage) {
+    if (!lane->backend->has_order || r->staged) {
         lane_wait(r);
         return rc;
     }

@@ -35,7 +35,8 @@ struct collrun_request {
     uint64_t deadline_ns;         /* when the engine steps in, should the backend not */
     void *handle;                 /* the backend's, while it is started */
     bool needs_exec;              /* start cannot do it */
-    struct stage *stage;          /* its buffers are copies of those on a GPU; may be NULL */
+    bool staged;                  /* its buffers are copies of those on a GPU: */
+    struct stage *stage;          /* these; until it is finished */
     bool expired;                 /* the engine has aborted the group for it */
     atomic_int status;            /* AGAIN until it is finished */
     struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */

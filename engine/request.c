@@ -107,10 +107,12 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
 {
     if (!request)
         return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
-    struct collrun_group *g = request->group;
-    if (device < 0 || (uint32_t)device >= GROUP_MOST_DEVICES)
-        return error_set(COLLRUN_ERR_INVALID, "group %s: %d is no GPU of this process", g->name,
-                         device);
+    const struct collrun_group *g = request->group;
+    bool first = request->lane->backend == g->sides[0].backend;
+    uint32_t devices = g->sides[first ? 0 : 1].ndevices;
+    if (device < 0 || (devices && (uint32_t)device >= devices))
+        return error_set(COLLRUN_ERR_INVALID, "group %s: device %d is not one of its %u GPUs",
+                         g->name, device, devices);
     int rc = lane_order(request, (uint32_t)device, stream);
     if (rc != COLLRUN_OK)
         return error_wrap(rc, g->name, request->number, g->name);
@@ -171,10 +173,12 @@ static int launch(struct collrun_group *g, const struct route *route, struct col
     if (rc != COLLRUN_OK)
         return group_failed(g, calls->kind, number, rc);
     struct collrun_request *r = request_new(g, route->side, calls, n, number);
-    if (r)
+    if (r) {
         r->stage = stage;
-    else if (stage)
+        r->staged = stage != NULL;
+    } else if (stage) {
         stage_out(stage, COLLRUN_ERR_NO_MEMORY);
+    }
     rc = r ? lane_submit(route->side->lane[which], r) : COLLRUN_ERR_NO_MEMORY;
     if (rc == COLLRUN_OK) {
         *out = r;

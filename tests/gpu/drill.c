@@ -149,6 +149,8 @@ static void drill_streams(struct drill *d)
             return;
         cuda_must(cuda.memcpy_async(result, out, COUNT * 4, CUDA_COPY, after), "cudaMemcpyAsync");
         cuda_must(cuda.stream_synchronize(after), "cudaStreamSynchronize");
+        if (collrun_wait_stream(r, d->devices, after) != COLLRUN_ERR_INVALID)
+            wrong(d, "a stream of a GPU that there is not");
         ok(d, collrun_wait(r), "wait");
         for (size_t i = 0; i < COUNT && !d->failures; i++)
             if (((int32_t *)result)[i] != sum_at(d->places, i, round))
