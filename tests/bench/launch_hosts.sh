@@ -34,7 +34,11 @@ for ((r = 0; r < rounds; r++)); do
 done
 echo "# 8 hosts x 8 ranks by SSH, one group, one allreduce; $(nproc) cores; medians of $rounds rounds, s"
 printf 'collrun  %s\n' "$(median "$tmp/collrun.us")"
-[ ! -s "$tmp/mpirun.us" ] || printf 'mpirun   %s\n' "$(median "$tmp/mpirun.us")"
+if [ -s "$tmp/mpirun.us" ]; then
+    printf 'mpirun   %s\n' "$(median "$tmp/mpirun.us")"
+    printf 'ratio    %s   (load %s)\n' "$(awk -v a="$(median "$tmp/collrun.us")" -v b="$(median "$tmp/mpirun.us")" 'BEGIN {printf "%.2f", a / b}')" \
+        "$(cut -d' ' -f1 /proc/loadavg)"
+fi
 
 echo "# the runner alone: N hosts, agents on this machine, one rank in all; CPU time to the first second of the run"
 printf '%6s %12s %12s %14s %16s\n' hosts 'cpu (ms)' 'rss (KiB)' 'start (s)' 'messages/host'
