@@ -66,10 +66,10 @@ test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(FAKE_LIBS)
 	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
 
-# The drills of e2e on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
+# The drills of e2e and the conformance suite on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
 .PHONY: test-gpu sabotage-gpu
 test-gpu: all
-	GPU=real tests/run -t 1500 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh
+	GPU=real tests/run -t 1500 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/conform/devices.sh
 # Planted bugs in the nccl backend, on the stand-ins: do the drills catch each?
 sabotage-gpu: all $(FAKE_LIBS)
 	tests/run -t 900 tests/gpu/saboteur.sh

@@ -25,6 +25,7 @@ trap '[ -z "$child" ] || kill "$child" 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf
 trap 'exit 143' TERM INT
 started=$(date +%s)
 
+[ "${GPU:-}" != real ] || [ -d /proc/driver/nvidia/gpus ] || { printf 'ok 1 - on real GPUs # SKIP there is no GPU here\n1..1\n'; exit 0; }
 gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
 [ -z "${FAKE:-}" ] || gpus=0
 if [ "$gpus" -eq 0 ]; then
@@ -59,8 +60,13 @@ fi
 # ---- jobs ----
 # "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm.
 job() { # PROCESSES GPUS_EACH TEAMS PARAMS
-    local group ranks backend
+    local group ranks backend i list=
     echo "version: 1"
+    if [ "$gpus" -gt 0 ] && [ $(($1 * $2)) -gt "$gpus" ]; then # they share GPUs; to NCCL each rank is a host of its own
+        for ((i = 0; i < $1 * $2; i++)); do list+="${list:+, }$((i % gpus))"; done
+        echo "hosts: {nodes: [{name: here, transport: local, gpus: [$list]}]}"
+        echo 'env: {set: {NCCL_HOSTID: "{rank}"}}'
+    fi
     echo "processes: {count: $1, gpus_per_process: $2}"
     [ -z "${BACKEND:-}" ] || printf 'backends:\n  %s: {path: %s}\n' "$name" "$(realpath "$BACKEND")"
     echo "groups:"
@@ -81,8 +87,8 @@ try() { # TITLE PROCESSES GPUS_EACH TEAMS PARAMS
     local title=$1 code cases reports begin
     [[ $title =~ ${JOBS:-.} ]] || return
     number=$((number + 1))
-    if [ "$gpus" -gt 0 ] && [ $(($2 * $3)) -gt "$gpus" ]; then
-        echo "ok $number - $name: $title # SKIP needs $(($2 * $3)) GPUs"
+    if [ "$gpus" -gt 0 ] && [ "$3" -gt "$gpus" ]; then
+        echo "ok $number - $name: $title # SKIP needs $3 GPUs"
         return
     fi
     job "$2" "$3" "$4" "$5" >"$tmp/$number.yaml"

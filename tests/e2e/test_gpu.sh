@@ -4,7 +4,7 @@
 # of tests/gpu/drill.c. On the stand-ins of tests/fake, or with GPU=real (make test-gpu) on what this machine has.
 . "$(dirname "$0")/lib.sh"
 fake=${BUILD:-$top/build/release}/tests/fake
-gpus=8
+gpus=${FAKE_CUDA_DEVICES:-8}
 if [ "${GPU:-}" = real ]; then
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$gpus" -gt 0 ] || { skip "drills on a real GPU" "there is no GPU here (nvidia-smi -L lists none)"; done_testing; }
@@ -13,11 +13,19 @@ else
 fi
 plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
 
+# hosts GPUS: this machine, with a list of so many; where there are fewer, they are shared.
+hosts() {
+    local i list=
+    [ "$1" -le "$gpus" ] && return
+    for ((i = 0; i < $1; i++)); do list+="${list:+, }$((i % gpus))"; done
+    echo "hosts: {nodes: [{name: here, transport: local, gpus: [$list]}]}"
+}
 # drill CASE BACKEND RANKS GPUS_PER_PROCESS [LINES OF THE JOB [CHECK]]: leaves code, out and err. Ranks may share a GPU: to NCCL each is a
 # host of its own.
 drill() {
     {
         echo "version: 1"
+        hosts $(($3 * $4))
         echo "processes: {count: $3}"
         echo "env: {set: {NCCL_HOSTID: \"{rank}\"}}"
         echo "timeouts: {run: $((20 * slow))s}"
@@ -68,6 +76,7 @@ good "the same with shm" mixed '{host: shm, cuda: nccl}' 2 1
 # ---- an example ----
 job bench <<END
 version: 1
+$(hosts 3)
 processes: {count: 3, gpus_per_process: 1}
 env: {set: {NCCL_HOSTID: "{rank}"}}
 workloads:
@@ -91,7 +100,7 @@ if [ "${GPU:-}" != real ]; then
     FAKE_CUDA_FAULT=cudaEventQuery:60:719 FAKE_NVML_XID=0:79:1 drill fault nccl 1 1
     like "what the driver knows of it stands beside it" "$(err; out)" 'unspecified launch failure \(Xid 79 on GPU .*fallen off the bus\)'
     FAKE_CUDA_NO_DRIVER=1 drill devices nccl 2 1
-    like "without a driver the job is refused at its line" "$(err)" 'drill.yaml:6:.*"nccl" is not available here: no NVIDIA driver'
+    like "without a driver the job is refused at its line" "$(err)" 'drill.yaml:[0-9]+:.*"nccl" is not available here: no NVIDIA driver'
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "an NCCL without alltoall, gather, scatter, revoke" devices nccl 2 2
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "... and a time-out on it" late nccl 3 1
 elif command -v compute-sanitizer >/dev/null; then
