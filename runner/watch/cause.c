@@ -136,7 +136,7 @@ static void add_absent(const struct desc *desc, const struct rank_state *ranks, 
                        uint64_t number, const char *it, struct diag *d)
 {
     char text[200];
-    uint32_t n = 0, called = 0, *list = calloc(desc->nranks, sizeof *list);
+    uint32_t n = 0, called = 0, *list = calloc(desc->nranks + 1, sizeof *list);
     for (uint32_t i = 0; list && i < desc->nranks; i++) {
         if (seen_called(&ranks[i].seen, group, number))
             called++;
