@@ -6,7 +6,7 @@
  * so blocking calls cannot deadlock; and as a start never blocks, waits may come as late as they
  * like. With several threads, each has its own groups and its own list. A failure names seed and
  * step; the same seed, groups and thread count replay it. On GPUs, messages are part of it only
- * where one thread blocks in each: others may have to wait for those before them (collrun.h).
+ * where calls block: what was started may have to wait for what was started before (collrun.h).
  */
 #include "conform.h"
 
@@ -183,7 +183,7 @@ void suite_fuzz(struct conform *run, struct team *teams, int nteams, int nthread
         abort();
     for (int i = 0; i < nthreads; i++) {
         threads[i].run = *run;
-        threads[i].no_messages = run->cuda && (run->async || nthreads > 1);
+        threads[i].no_messages = run->cuda && run->async;
         threads[i].random = mix(run->seed * 64 + (uint64_t)i);
         threads[i].whim =
             mix(run->seed + (uint64_t)collrun_world_rank(run->ctx) * 1000 + (uint64_t)i);
