@@ -15,12 +15,13 @@ namespace collrun_gloo
 
 static constexpr uint32_t entries = 8;
 
-/* 8 KiB in small groups, less in large ones: a rank has a ring for every peer that it listens to.
+/* 32 KiB in small groups, less in large ones: a rank has a ring for every peer that it listens to.
+ * Memory is only taken up as far as messages fill it.
  */
 static size_t capacity_for(int size)
 {
     const size_t fair = (1u << 18) / static_cast<size_t>(size);
-    return std::clamp<size_t>(fair, 2048, 8192);
+    return std::clamp<size_t>(fair, 2048, 32768);
 }
 
 mailbox::mailbox(group &g)

@@ -2,7 +2,8 @@
  *
  * Broadcast of large messages, in pieces that every rank passes on as they come. A chain in host
  * order loads every link once and is the fastest when there are more pieces than ranks; shorter
- * messages go down a binary tree of the same order.
+ * messages go down a binary tree of the same order. Between two ranks nobody passes anything on, so
+ * pieces only bound how long an abort waits.
  */
 #include "combine.h"
 
@@ -55,14 +56,15 @@ void stream_broadcast(group &g, void *data, size_t bytes, int root)
         return;
     const course c = course_of(g, root, bytes / stream_piece >= static_cast<size_t>(g.size()));
     const signature head = at_step(g.current(), step_piece, 0);
+    const size_t piece = g.size() == 2 ? piece_bytes : stream_piece;
     transfer t(g, data, bytes);
     if (c.parent != no_peer)
-        t.recv(c.parent, head, 0, bytes, stream_piece);
-    for (size_t done = 0; done < bytes; done += stream_piece) {
+        t.recv(c.parent, head, 0, bytes, piece);
+    for (size_t done = 0; done < bytes; done += piece) {
         if (c.parent != no_peer)
             t.await_piece();
         for (int child : c.children)
-            t.send(child, head, done, std::min(stream_piece, bytes - done));
+            t.send(child, head, done, std::min(piece, bytes - done));
     }
     t.await_departures();
 }
