@@ -19,6 +19,7 @@ if [ "$1" = --update ]; then
     shift
 fi
 [ -x "$collrun" ] || { echo "$0: no $collrun" >&2; exit 2; }
+collrun=$(realpath "$collrun")
 only=$*
 cd "$(dirname "$0")" || exit 2
 dir=$PWD
