@@ -27,13 +27,15 @@ struct nvml {
     const char *(*words)(int code);
 };
 
-/* NULL, or why it cannot be used. */
-static const char *nvml_load(struct nvml *nvml, struct arena *arena)
+/* False, and why, if it cannot be used. */
+static bool nvml_load(struct nvml *nvml, struct arena *arena, const char **why)
 {
     const char *file = getenv("COLLRUN_LIBNVML");
     void *library = dlopen(file && *file ? file : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return arena_strdup(arena, dlerror());
+    if (!library) {
+        *why = arena_strdup(arena, dlerror());
+        return false;
+    }
     const struct {
         void *at;
         const char *name;
@@ -49,11 +51,13 @@ static const char *nvml_load(struct nvml *nvml, struct arena *arena)
     };
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         void *address = dlsym(library, functions[i].name);
-        if (!address)
-            return arena_printf(arena, "NVML lacks %s", functions[i].name);
+        if (!address) {
+            *why = arena_printf(arena, "NVML lacks %s", functions[i].name);
+            return false;
+        }
         memcpy(functions[i].at, &address, sizeof address);
     }
-    return NULL;
+    return true;
 }
 
 /* "0-3,8" of a set of cpus. */
@@ -96,8 +100,8 @@ static const char *from_nvml(struct gpus *out, struct arena *arena)
 {
     struct nvml nvml;
     unsigned n = 0;
-    const char *why = nvml_load(&nvml, arena);
-    if (why)
+    const char *why;
+    if (!nvml_load(&nvml, arena, &why))
         return why;
     int code = nvml.init();
     if (code)
