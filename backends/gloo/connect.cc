@@ -265,8 +265,9 @@ void mesh::connect(const collrun_group_desc &desc)
             const char *bytes = reinterpret_cast<const char *>(&theirs[i]);
             connect_peer(static_cast<int>(i), {bytes, bytes + sizeof(theirs[i])});
         }
-        if (first)
-            check(meet.fence(meet.ctx));
+        /* After the last one nobody is still connecting to a member that is through already and
+         * leaves. */
+        check(meet.fence(meet.ctx));
     }
 }
 
