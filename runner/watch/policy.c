@@ -52,24 +52,27 @@ enum job_action policy_action(const struct job_on_failure *on, const struct verd
     return (enum job_action)on->action.v;
 }
 
-/* Two attempts failed alike if the same rank ended in the same way inside the same operation, or
- * crashed after the same one. Without an operation there is no place, and nothing to compare: an
+/* Two attempts failed alike if the same operation failed, whichever rank was the first to say so,
+ * or if the same rank ended in the same way inside the same operation, or crashed after the same
+ * one. Without an operation there is no place, and nothing to compare: an
  * exit code may well mean that something was not there yet. */
 static bool place_of(const struct verdict *v, const struct rank_state *ranks, char *out,
                      size_t size)
 {
-    char inside[192], where[200];
+    char inside[192], where[200], who[32] = "";
     if (v->rank == WIRE_HOST)
         return false;
     const struct rank_state *r = &ranks[v->rank];
     bool crashed = v->class == CAUSE_SIGNAL && v->exit_code != 128 + SIGKILL;
+    if (!r->failed || !r->group[0])
+        snprintf(who, sizeof who, "rank %u, ", v->rank);
     if (r->failed && r->group[0])
         snprintf(where, sizeof where, "in %s#%llu", r->group, (unsigned long long)r->operation);
     else if (seen_inside(&r->seen, inside, sizeof inside))
         snprintf(where, sizeof where, "in %s", inside);
     else if (!crashed || !seen_after(&r->seen, where, sizeof where))
         return false;
-    snprintf(out, size, "rank %u, exit code %d, %.150s", v->rank, v->exit_code, where);
+    snprintf(out, size, "%sexit code %d, %.150s", who, v->exit_code, where);
     return true;
 }
 

@@ -112,6 +112,24 @@ static void a_long_attempt_counts_afresh(void **state)
     assert_false(next.restart);
 }
 
+/* Of ranks that disagree about an operation any may be the first to say so. */
+static void the_same_operation_is_not_retried_whoever_reports_it(void **state)
+{
+    (void)state;
+    struct policy p = {0};
+    struct job_on_failure on = restart(10, 1);
+    struct rank_state ranks[2] = {{.failed = true, .group = "dp", .operation = 7},
+                                  {.failed = true, .group = "dp", .operation = 7}};
+    struct verdict v = failure(CAUSE_EXIT, 1);
+    struct policy_decision next;
+    policy_decide(&p, &on, &v, ranks, 0, &next);
+    assert_true(next.restart);
+    v.rank = 1;
+    policy_decide(&p, &on, &v, ranks, 0, &next);
+    assert_false(next.restart);
+    assert_non_null(strstr(next.why, "(exit code 1, in dp#7)"));
+}
+
 static void the_same_again_is_not_retried(void **state)
 {
     (void)state;
@@ -169,6 +187,7 @@ int main(void)
         cmocka_unit_test(pauses_double_up_to_a_minute),
         cmocka_unit_test(a_long_attempt_counts_afresh),
         cmocka_unit_test(the_same_again_is_not_retried),
+        cmocka_unit_test(the_same_operation_is_not_retried_whoever_reports_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
