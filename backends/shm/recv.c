@@ -105,7 +105,7 @@ int recv_start(struct shm_group *g, struct transfer *t)
 static int put_by(struct shm_group *g, uint32_t from, const struct cell *cell)
 {
     struct p2p *p = &g->p2p;
-    struct letter *l = malloc(sizeof(*l));
+    struct letter *l = aligned_alloc(_Alignof(struct letter), sizeof(*l));
     if (!l)
         return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u has no memory left for messages",
                           g->rank);
