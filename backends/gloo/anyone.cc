@@ -116,7 +116,7 @@ bool crowd::wait_once(uint64_t until)
 int crowd::wait(int from, uint64_t until)
 {
     try {
-        for (int found; (found = find(from)) == no_peer;) {
+        while (find(from) == no_peer) {
             const uint64_t start = now_ns();
             if (wait_once(until)) {
                 completed_++;

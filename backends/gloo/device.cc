@@ -74,8 +74,8 @@ void pulse::beat::handleEvents(int)
     }
 }
 
-pulse::pulse(std::shared_ptr<gloo::transport::Device> d)
-    : device(std::dynamic_pointer_cast<tcp::Device>(std::move(d)))
+pulse::pulse(const std::shared_ptr<gloo::transport::Device> &d)
+    : device(std::dynamic_pointer_cast<tcp::Device>(d))
 {
     beat_.fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
     if (beat_.fd < 0 || !device)

@@ -35,7 +35,7 @@ class devices
 class pulse
 {
   public:
-    explicit pulse(std::shared_ptr<gloo::transport::Device> device);
+    explicit pulse(const std::shared_ptr<gloo::transport::Device> &device);
     ~pulse();
     pulse(const pulse &) = delete;
     pulse &operator=(const pulse &) = delete;

@@ -147,6 +147,7 @@ void combine_up(tree &t, const void *own, void *result, size_t count)
     const std::unique_ptr<char[]> space(
         small ? nullptr : new char[(static_cast<size_t>(t.nchildren) + 1) * bytes]);
     std::vector<letter> letters;
+    letters.reserve(static_cast<size_t>(t.nchildren));
     std::array<const void *, most_children + 1> srcs;
     uint32_t nsrcs = 0;
     srcs[nsrcs++] = own;

@@ -88,7 +88,10 @@ END
 run crash.yaml
 ends "crash: 139" 139
 sed -i '/^\[2\]/d' err
-screen crash "collrun crash.yaml"
+case $home in
+*asan* | *tsan*) skip "crash: the page shows what is printed" "a sanitized build does not print the rank's stack" ;;
+*) screen crash "collrun crash.yaml" ;;
+esac
 
 train fail "@3 fail shard 7 of the data set is damaged; endless world"
 run fail.yaml
