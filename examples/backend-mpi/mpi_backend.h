@@ -24,7 +24,7 @@
  * rank is there once it has opened a group. */
 enum { WORLD_SIZE = 16384, WHY_LEN = 512, BULK = 1 << 20 };
 
-/* Of one group, or of none for now. */
+/* Of one group, or of none between two. */
 struct communicator {
     MPI_Comm comm;
     uint64_t id;
