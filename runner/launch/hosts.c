@@ -134,8 +134,9 @@ static bool has_ended(pid_t pid, int *status)
 /* The process that carried the stream tells more than the stream. */
 static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
 {
-    const struct supervisor *s = host->run;
+    struct supervisor *s = host->run;
     int status = host->pid_status;
+    supervisor_note_stop(s);
     bool remote = reach_is_remote(s->reach, host->index);
     if (remote && s->stopped_ns > RUNNER_SILENCE_MS * 1000000ull &&
         now_ns() - s->resumed_ns < 5 * SECOND_NS) {

@@ -170,13 +170,26 @@ static void time_out(struct supervisor *s, const char *what, struct job_num limi
     supervisor_trouble(s, CAUSE_TIMEOUT, 124, &d);
 }
 
-/* A timer that fires because this process itself was stopped (SIGSTOP, a frozen machine) waits
- * until what has come meanwhile was read: that may tell more. */
+/* Takes note when this process itself was stopped (SIGSTOP, a frozen machine): no pulse for long.
+ * What the hosts said meanwhile was not heard, so their silence does not count. */
+void supervisor_note_stop(struct supervisor *s)
+{
+    uint64_t now = now_ns(), gap = now - s->pulse_ns;
+    s->pulse_ns = now;
+    if (gap <= STOPPED_NS)
+        return;
+    s->resumed_ns = now;
+    s->stopped_ns = gap;
+    for (uint32_t h = 0; h < s->desc->nhosts; h++)
+        s->hosts[h].heard_ns = now;
+}
+
+/* A timer that fires because of such a stop waits until what has come meanwhile was read: that may
+ * tell more. */
 static bool was_stopped(struct supervisor *s, struct loop_timer *t)
 {
-    uint64_t now = now_ns();
-    bool stopped =
-        s->pulse_ns && (now - s->pulse_ns > STOPPED_NS || now - s->resumed_ns < SECOND_NS);
+    supervisor_note_stop(s);
+    bool stopped = s->resumed_ns && now_ns() - s->resumed_ns < SECOND_NS;
     if (stopped)
         loop_timer_set(s->loop, t, SECOND_NS);
     return stopped;
@@ -233,21 +246,14 @@ static void on_rendezvous_over(struct loop_timer *t)
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
-    uint64_t now = now_ns(), gap = s->pulse_ns ? now - s->pulse_ns : 0;
-    s->pulse_ns = now;
-    if (gap > STOPPED_NS) {
-        s->resumed_ns = now;
-        s->stopped_ns = gap;
-    }
+    supervisor_note_stop(s);
     if (s->live.on)
         hosts_send_all(s, WIRE_LOOK, NULL, 0);
     loop_timer_set(s->loop, t, SECOND_NS);
     for (uint32_t h = 0; h < s->desc->nhosts; h++) {
         struct host *host = &s->hosts[h];
-        if (gap > STOPPED_NS)
-            host->heard_ns = now; /* nobody was there to listen */
         if (host->greeted && !host->bye && !host->lost && conn_is_open(&host->conn))
-            host_check(host, now);
+            host_check(host, s->pulse_ns);
     }
 }
 
@@ -322,6 +328,7 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
     loop_timer_set(s->loop, &s->pulse, SECOND_NS);
+    s->pulse_ns = now_ns();
     return COLLRUN_OK;
 }
 

@@ -59,9 +59,8 @@ struct supervisor {
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;
     int interrupts;
-    bool output_lost; /* stdout or stderr could not be written */
-    uint64_t
-        pulse_ns; /* when the last pulse was: a gap means that this process itself was stopped */
+    bool output_lost;  /* stdout or stderr could not be written */
+    uint64_t pulse_ns; /* the last sign that this process runs: a gap means that it was stopped */
     uint64_t resumed_ns, stopped_ns; /* when it went on, and how long it had stood still */
 };
 
@@ -74,6 +73,8 @@ int supervisor_add_host(struct supervisor *s, uint32_t host, int read_fd, int wr
                         struct diag *d);
 /* Tells an agent that this process is there, and how long it may be silent; 0: for ever. */
 void supervisor_tell_alive(struct host *host, uint32_t limit_ms);
+/* Takes note when this process itself was stopped for a while. */
+void supervisor_note_stop(struct supervisor *s);
 /* A child of the runner ended: an agent or a transport's process. */
 void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
