@@ -309,7 +309,7 @@ static int exchange_parts(struct rendezvous *r, const struct collrun_group *pare
     if (rc == COLLRUN_OK)
         rc = lent->fence(lent->ctx);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < parent->nranks; i++) {
-        int32_t said[2];
+        int32_t said[2] = {-1, 0};
         size_t len;
         snprintf(key, sizeof key, "%" PRIu32, i);
         rc = lent->get(lent->ctx, key, said, sizeof said, &len);

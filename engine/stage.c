@@ -19,6 +19,7 @@ struct span {
     size_t len;
     bool in;   /* its contents matter before the operation */
     bool back; /* something is received into it */
+    bool lost; /* a copy that did not end in time may still touch `host` */
 };
 
 struct stage {
@@ -154,7 +155,9 @@ static int fill(struct span *s, void *stream, uint64_t deadline_ns)
     if (!s->host)
         return error_cause(COLLRUN_ERR_NO_MEMORY,
                            "no pinned memory for a copy of %zu bytes from the GPU", s->len);
-    return gpu_copy_after(stream, s->host, s->device, s->in ? s->len : 0, deadline_ns);
+    int rc = gpu_copy_after(stream, s->host, s->device, s->in ? s->len : 0, deadline_ns);
+    s->lost = rc != COLLRUN_OK;
+    return rc;
 }
 
 int stage_in(const struct collrun_group *g, struct collrun_call *calls, uint32_t n,
@@ -186,9 +189,12 @@ int stage_out(struct stage *stage, int status)
 {
     for (uint32_t i = 0; i < 2 * stage->n; i++) {
         struct span *s = &stage->spans[i];
-        if (status == COLLRUN_OK && s->len && s->back)
+        if (status == COLLRUN_OK && s->len && s->back) {
             status = gpu_copy(s->device, s->host, s->len, stage->deadline_ns);
-        gpu_pinned_give(s->host, s->len);
+            s->lost = status != COLLRUN_OK;
+        }
+        if (!s->lost)
+            gpu_pinned_give(s->host, s->len);
     }
     free(stage);
     return status;
