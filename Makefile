@@ -164,7 +164,7 @@ look: deps layers
 lint: look
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(call tidy,$(filter %.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
-	$(Q)$(call tidy,$(filter %.cc,$(TIDY_FILES)),-std=c++17 $(INC_PUBLIC))
+	$(Q)$(call tidy,$(filter %.cc,$(TIDY_FILES)),-std=c++17 $(INC_PUBLIC) $(INC_gloo))
 TIDY_FILES = $(filter-out tests/% %.h,$(C_FILES))
 MPI_CFLAGS = $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null) # examples/backend-mpi
 tidy = printf '%s\n' $(1) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- $(2) 2>/dev/null' clang-tidy

@@ -228,7 +228,7 @@ void mesh::connect(const collrun_group_desc &desc)
 {
     const auto &meet = *desc.rendezvous;
     const auto n = static_cast<size_t>(size), self = static_cast<size_t>(rank);
-    context_ = device_->createContext(rank, size);
+    context_ = make_context(device_, rank, size);
     context_->setTimeout(connect_patience);
     std::vector<gloo_address> own(n), theirs(n);
     addresses mine = {};

@@ -13,7 +13,7 @@
 namespace collrun_gloo
 {
 
-static constexpr uint32_t entries = 8;
+static constexpr uint32_t entries = 8, batch = entries / 2; /* granted at once */
 
 /* 32 KiB in small groups, less in large ones: a rank has a ring for every peer that it listens to.
  * Memory is only taken up as far as messages fill it.
@@ -63,8 +63,12 @@ void mailbox::post_prepared(int peer, const signature &head)
     box &b = boxes_[static_cast<size_t>(peer)];
     char *at = entry(b.out_memory, b.sent);
     std::memcpy(at, &head, sizeof(head));
-    group_.net().send(*b.out, peer, slot_mailbox, static_cast<size_t>(at - b.out_memory.get()),
-                      sizeof(head) + head.bytes);
+    const uint32_t first = b.sent - b.sent % batch; /* its grant is for the whole batch */
+    if (b.sent != first && b.sent - b.left >= b.sent - first)
+        await_departure(peer, first + 1);
+    const auto offset = static_cast<size_t>(at - b.out_memory.get());
+    group_.net().post(peer, {*b.out, slot_mailbox, offset, sizeof(head) + head.bytes},
+                      b.sent != first);
     if (b.sent++ == b.left)
         busy_.push_back(peer);
 }
@@ -86,8 +90,8 @@ void mailbox::flush()
 
 /* ---- receiving ---- */
 
-/* Posts what is free. Half a ring at a time: notices that travel together cost one wake-up. A peer
- * that closes meanwhile needs no more receives; one that is posted already tells what has come. */
+/* Posts what is free, by whole batches. A peer that closes meanwhile needs no more receives; one
+ * that is posted already tells what has come. */
 void mailbox::listen(int peer)
 {
     box &b = boxes_[static_cast<size_t>(peer)];
@@ -95,12 +99,12 @@ void mailbox::listen(int peer)
         b.in_memory.reset(new char[entries * entry_len_]);
         b.in = group_.net().make_buffer(b.in_memory.get(), entries * entry_len_);
     }
-    if (b.posted - b.taken > entries / 2)
-        return;
     try {
-        for (; b.posted - b.taken < entries; b.posted++)
-            group_.net().recv(*b.in, peer, slot_mailbox, (b.posted % entries) * entry_len_,
-                              entry_len_);
+        while (b.posted - b.taken <= entries - batch)
+            for (uint32_t left = batch; left-- > 0; b.posted++)
+                group_.net().expect(
+                    peer, {*b.in, slot_mailbox, (b.posted % entries) * entry_len_, entry_len_},
+                    left == 0);
     } catch (const failure &f) {
         if (f.status == COLLRUN_ERR_ABORTED || b.posted == b.taken)
             throw;

@@ -6,8 +6,8 @@
  * a signature and up to `capacity` bytes. It arrives in order, and the signature is compared before
  * a byte of it is used.
  *
- * Flow control is Gloo's: a message that finds no posted receive stays with the sender, whose
- * flush() (at the end of each operation) then waits for it.
+ * Flow control is by grants (pairs.h), one for half a ring: a message that finds none stays with
+ * the sender, whose flush() (at the end of each operation) then waits for it.
  */
 #ifndef BACKENDS_GLOO_MAILBOX_H
 #define BACKENDS_GLOO_MAILBOX_H
@@ -27,7 +27,8 @@ class mailbox
     /* The largest payload; every rank of a group computes the same. */
     const size_t capacity;
 
-    /* Copies and sends; does not wait but for a free entry. */
+    /* Copies and sends. Waits for a free entry, and for a grant that the message before still waits
+     * for: two ranks that both send twice before either listens would wait for ever. */
     void post(int peer, const signature &head, const void *payload);
     /* Where the payload of the next message may be written in place, to be sent by post_prepared.
      */

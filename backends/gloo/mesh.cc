@@ -71,6 +71,29 @@ void mesh::recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
     }
 }
 
+void mesh::post(int peer, const parcel &m, bool granted)
+{
+    if (aborted())
+        throw abort_failure();
+    sent_to_[static_cast<size_t>(peer)] = true;
+    try {
+        collrun_gloo::post(*context_, peer, m, granted);
+    } catch (const std::exception &e) {
+        rethrow({peer, nullptr}, e.what());
+    }
+}
+
+void mesh::expect(int peer, const parcel &m, bool grant)
+{
+    if (aborted())
+        throw abort_failure();
+    try {
+        collrun_gloo::expect(*context_, peer, m, grant);
+    } catch (const std::exception &e) {
+        rethrow({peer, nullptr}, e.what());
+    }
+}
+
 void mesh::recv_any(buffer &b, const std::vector<int> &peers, uint64_t slot, size_t offset,
                     size_t len)
 {

@@ -16,6 +16,7 @@
 
 #include "common.h"
 #include "device.h"
+#include "pairs.h"
 #include "watch.h"
 
 #include <gloo/transport/context.h>
@@ -76,6 +77,9 @@ class mesh : public watched
     std::unique_ptr<buffer> make_buffer(void *ptr, size_t len);
     void send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
     void recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
+    /* The same by grants (pairs.h). */
+    void post(int peer, const parcel &m, bool granted);
+    void expect(int peer, const parcel &m, bool grant);
     void recv_any(buffer &b, const std::vector<int> &peers, uint64_t slot, size_t offset,
                   size_t len);
 

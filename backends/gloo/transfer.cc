@@ -22,7 +22,8 @@ void transfer::send(int peer, const signature &head, size_t offset, size_t len, 
 {
     const uint64_t slot = slot_of(head);
     for (size_t done = 0; done < len; done += piece) {
-        group_.net().send(*buffer_, peer, slot, offset + done, std::min(piece, len - done));
+        group_.net().post(peer, {*buffer_, slot, offset + done, std::min(piece, len - done)},
+                          false);
         owing_[static_cast<size_t>(peer)]++;
         departing_++;
     }
@@ -32,7 +33,8 @@ void transfer::recv(int peer, const signature &head, size_t offset, size_t len, 
 {
     const uint64_t slot = slot_of(head);
     for (size_t done = 0; done < len; done += piece) {
-        group_.net().recv(*buffer_, peer, slot, offset + done, std::min(piece, len - done));
+        group_.net().expect(peer, {*buffer_, slot, offset + done, std::min(piece, len - done)},
+                            true);
         owed_[static_cast<size_t>(peer)]++;
         arriving_++;
     }
