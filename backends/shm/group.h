@@ -22,6 +22,8 @@ struct shm_group {
     const struct collrun_services *services;
     uint32_t rank, nranks;
     struct segment seg;
+    const struct shm_group *sibling; /* the handle that was opened first and is closed last; NULL */
+    struct failure *failure;         /* of both handles: in the segment of the first */
 
     /* wait.h */
     bool crowded;         /* there are more ranks than cores */

@@ -49,9 +49,9 @@ static struct shm_group *group_new(const struct collrun_group_desc *desc)
     g->in = calloc(desc->nranks, sizeof(*g->in));
     g->out = calloc(desc->nranks, sizeof(*g->out));
     g->srcs = calloc(desc->nranks, sizeof(*g->srcs));
-    const struct shm_group *sibling = desc->sibling;
+    g->sibling = desc->sibling;
     const int heap = heap_init(&g->own_heap, &g->seg, desc->nranks);
-    g->heap = sibling ? sibling->heap : &g->own_heap;
+    g->heap = g->sibling ? g->sibling->heap : &g->own_heap;
     const int p2p = p2p_init(&g->p2p, desc->nranks);
     if (g->in && g->out && g->srcs && heap == COLLRUN_OK && p2p == COLLRUN_OK)
         return g;
@@ -85,6 +85,7 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *desc, 
         group_free(g);
         return status;
     }
+    g->failure = g->sibling ? g->sibling->failure : &g->seg.head->failure;
     g->crowded = agree_on_crowding(g->seg.head, desc);
     wait_init(g);
     *group = g;

@@ -57,24 +57,31 @@ void bell_wake(struct bell *bell)
 
 /* ---- the group's failure ---- */
 
+static void wake_all(const struct shm_group *g)
+{
+    bell_wake(&g->seg.head->steps);
+    for (uint32_t r = 0; r < g->nranks; r++)
+        bell_wake(&g->seg.bells[r]);
+}
+
 void group_poison(struct shm_group *g, int status, const char *text)
 {
-    struct failure *f = &g->seg.head->failure;
+    struct failure *f = g->failure;
     uint32_t none = FAILURE_NONE;
     if (atomic_compare_exchange_strong(&f->state, &none, FAILURE_BEING_WRITTEN)) {
         f->status = status;
         snprintf(f->text, sizeof(f->text), "%s", text);
         atomic_store(&f->state, FAILURE_SET);
     }
-    bell_wake(&g->seg.head->steps);
-    for (uint32_t r = 0; r < g->nranks; r++)
-        bell_wake(&g->seg.bells[r]);
+    wake_all(g);
+    if (g->sibling)
+        wake_all(g->sibling);
 }
 
 int group_failure(struct shm_group *g)
 {
     const struct collrun_services *s = g->services;
-    struct failure *f = &g->seg.head->failure;
+    struct failure *f = g->failure;
     /* Its writer needs a few hundred nanoseconds, or was killed at it. */
     const uint64_t patience = now_ns() + 100000000u;
     while (atomic_load(&f->state) != FAILURE_SET) {

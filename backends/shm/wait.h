@@ -67,7 +67,7 @@ static inline void bell_ring(const struct shm_group *g, struct bell *bell)
 /* Whether the group has failed. */
 static inline bool group_failed(const struct shm_group *g)
 {
-    return atomic_load_explicit(&g->seg.head->failure.state, memory_order_relaxed) != FAILURE_NONE;
+    return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE;
 }
 
 /* Stores the group's first failure as this thread's sentence and returns its status. */

@@ -338,6 +338,43 @@ static void disagreement_is_explained_to_both(void **state)
     }
 }
 
+/* A group's handles fail together: whoever is in, or comes to, a collective learns what was wrong
+ * with a message of others; and a message fails after a collective. */
+static int handles_share_fate(struct rig_rank *r)
+{
+    const bool in_message = *(const bool *)r->arg;
+    const uint32_t all[3] = {0, 1, 2};
+    unsigned char buf[16] = {0};
+    struct rig_group *messages = NULL;
+    RIG_CHECK(r, rig_group_open_beside(r->group, "world/messages", all, &messages) == COLLRUN_OK);
+    struct collrun_call wrong =
+        transfer(r->rank ? COLLRUN_RECV : COLLRUN_SEND, buf, r->rank ? 12 : 10, r->rank ? 0 : 1, 9);
+    struct collrun_call other = COLLRUN_CALL(COLLRUN_BARRIER);
+    if (!in_message) {
+        wrong = (struct collrun_call)COLLRUN_CALL(r->rank ? COLLRUN_BROADCAST : COLLRUN_BARRIER);
+        wrong.recv = buf;
+        other = transfer(COLLRUN_RECV, buf, 1, (r->rank + 1) % 3, 9);
+    }
+    if (r->rank < 2 || !in_message)
+        (void)rig_exec(in_message ? messages : r->group, &wrong, 1);
+    const int status = rig_exec(in_message ? r->group : messages, &other, 1);
+    RIG_CHECK(r, status == COLLRUN_ERR_MISMATCH);
+    RIG_CHECK(r, strstr(rig_error(), "rank 0 calls") && strstr(rig_error(), "rank 1 calls"));
+    rig_group_close(messages);
+    return 0;
+}
+
+static void handles_fail_together(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool in_message = i == 0;
+        struct rig_options options = options_for(3);
+        options.arg = &in_message;
+        assert_int_equal(rig_run(&options, handles_share_fate), 0);
+    }
+}
+
 /* Messages that their sender does not wait for: far more than there is room for, taken in another
  * order of tags by a receiver that comes late, and when the sender has left the group. */
 static int sender_goes(struct rig_rank *r)
@@ -531,6 +568,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(anyone_may_send),
         cmocka_unit_test(collectives_between),
         cmocka_unit_test(disagreement_is_explained_to_both),
+        cmocka_unit_test(handles_fail_together),
         cmocka_unit_test(short_messages_outlive_their_sender),
         cmocka_unit_test(time_outs_name_the_peer),
         cmocka_unit_test(abort_unblocks_both),
