@@ -394,5 +394,6 @@ void job_check(const struct job *job, struct arena *arena, struct diag_list *dia
     for (uint32_t i = 0; i < job->ngroups; i++)
         check_group(&c, &job->groups[i]);
     check_workloads(&c);
+    check_ranks(&c, "logging.console.ranks", &job->logging.console.ranks);
     check_env(&c);
 }
