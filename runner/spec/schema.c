@@ -403,7 +403,8 @@ static const struct schema_type env_values = {.kind = SCHEMA_PAIRS,
                                               .check_key = name_check_env};
 static const struct schema_key env_keys[] = {
     {KEY("pass", env_patterns, AT(job_env, pass), NULL,
-         "Variables that ranks get from collrun's environment; * stands for any letters")},
+         "Variables of collrun's environment that ranks on other hosts get too; those on this "
+         "machine have all of it; * stands for any letters")},
     {KEY("set", env_values, AT(job_env, set), NULL,
          "Variables with their values, which may hold {rank} {local_rank} {host} {run_id} "
          "{attempt}")},
