@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 static void broken_frame(struct supervisor *s, const struct wire_frame *f)
 {
@@ -73,6 +74,7 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
             if (s->desc->groups[i].own_gpus)
                 check_gpus(s, &s->desc->groups[i], f->rank);
         supervisor_advance(s, f->rank, STAGE_SPAWNED);
+        rundir_rank(s->rundir, s->desc->attempt, f->rank);
         rundir_event(s->rundir, "spawned",
                      json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
         return;
@@ -122,8 +124,10 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
     state->max_rss = read_u64(&r);
     snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->arena));
     s->nexited++;
+    bool killed = WIFSIGNALED(state->status);
     rundir_event(s->rundir, "exited",
-                 json_pack("{s:i, s:i}", "rank", (int)f->rank, "status", state->status));
+                 json_pack("{s:i, s:i}", "rank", (int)f->rank, killed ? "signal" : "exit_code",
+                           killed ? WTERMSIG(state->status) : WEXITSTATUS(state->status)));
     if (cause_of(state) != CAUSE_NONE)
         supervisor_sign(s, f->rank);
     rdv_rank_gone(s->rdv, f->rank, "ended while the group was being formed");

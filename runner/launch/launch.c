@@ -249,10 +249,9 @@ int launch_run(const struct job *job, const struct desc *desc, const struct laun
 {
     struct launch l = {.job = job, .options = options, .desc = *desc, .signal_fd = -1};
     struct diag d;
-    int code = 125;
-    diag_init(&d);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     l.rundir = rundir_open(job, &l.desc, &d);
+    int code = d.code == COLLRUN_OK ? 125 : 2;
     keep(&l, "plan.json", write_plan);
     keep(&l, "resolved.yaml", write_resolved);
     if (d.code == COLLRUN_OK && open_signals(&l.signal_fd, &d) == COLLRUN_OK)

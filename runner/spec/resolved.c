@@ -198,9 +198,13 @@ int resolved_write(const struct job *job, FILE *out)
 {
     const struct resolve r = {.dir = job->dir, .defaults = true};
     json_t *all = resolve(&r, &schema_job, job->tree);
-    if (!all)
-        return COLLRUN_ERR_NO_MEMORY;
-    put_file(all, out);
+    /* The name follows from the file's, which will be another. */
+    json_t *named =
+        json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
+    int rc = json_object_update_missing(named, all);
+    if (rc == 0)
+        put_file(named, out);
+    json_decref(named);
     json_decref(all);
-    return 0;
+    return rc == 0 ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }

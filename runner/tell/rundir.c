@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files are opened at their first byte, so that a quiet rank leaves none. result.json is written
- * beside its name and then renamed: whoever sees it, sees all of it.
+ * The files of a rank are made when it starts, and held open from their first byte on. result.json
+ * is written beside its name and then renamed: whoever sees it, sees all of it.
  */
 #include "tell/rundir.h"
 
@@ -74,8 +74,10 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, struc
     if (dir >= 0 && faccessat(dir, "result.json", F_OK, 0) == 0)
         err = EEXIST;
     if (dir < 0 || err) {
-        diag_sys(d, err ? err : errno, "logging.dir: %s", desc->run_dir);
-        d->loc = job->logging.dir.loc;
+        const struct diag_loc loc = job->logging.dir.loc; /* none: it comes from the command line */
+        diag_sys(d, err ? err : errno, "%s: %s", loc.line ? "logging.dir" : "--run-dir",
+                 desc->run_dir);
+        d->loc = loc;
         if (err == EEXIST)
             diag_hint(d, "another run is in it; put {run_id} into the name");
         if (dir >= 0)
@@ -164,24 +166,50 @@ void rundir_file(struct rundir *rd, const char *name, const char *text, size_t l
         unlinkat(rd->dir, temporary, 0);
 }
 
+static void enter_attempt(struct rundir *rd, uint32_t attempt)
+{
+    char name[32];
+    if (rd->attempt == attempt)
+        return;
+    snprintf(name, sizeof name, "attempt-%u", attempt);
+    close_files(rd);
+    rd->attempt = attempt;
+    if (mkdirat(rd->dir, name, 0777) < 0 && errno != EEXIST)
+        complain(rd, name);
+}
+
+static void output_name(char *out, size_t size, uint32_t attempt, uint32_t rank, uint8_t stream)
+{
+    snprintf(out, size, "attempt-%u/rank-%u.%s", attempt, rank, stream == 1 ? "stdout" : "stderr");
+}
+
+void rundir_rank(struct rundir *rd, uint32_t attempt, uint32_t rank)
+{
+    if (!rd)
+        return;
+    enter_attempt(rd, attempt);
+    for (uint8_t stream = 1; stream <= 2; stream++) {
+        char name[64];
+        output_name(name, sizeof name, attempt, rank, stream);
+        int fd = openat(rd->dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            complain(rd, name);
+        else
+            close(fd);
+    }
+}
+
 void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t stream,
                    const void *bytes, size_t len)
 {
     char name[64];
     if (!rd)
         return;
-    snprintf(name, sizeof name, "attempt-%u", attempt);
-    if (rd->attempt != attempt) {
-        close_files(rd);
-        rd->attempt = attempt;
-        if (mkdirat(rd->dir, name, 0777) < 0 && errno != EEXIST)
-            complain(rd, name);
-    }
+    enter_attempt(rd, attempt);
     struct log_file *f = &rd->files[rank * 2 + stream - 1u];
     uint64_t limit = (uint64_t)rd->job->logging.max_file.v;
     bool cut = f->len + len > limit;
-    snprintf(name, sizeof name, "attempt-%u/rank-%u.%s", attempt, rank,
-             stream == 1 ? "stdout" : "stderr");
+    output_name(name, sizeof name, attempt, rank, stream);
     if (!f->dead)
         append(rd, f, name, bytes, cut ? limit - f->len : len);
     if (cut && !f->dead) {

@@ -31,6 +31,8 @@ void rundir_close(struct rundir *rd); /* NULL is fine, here and below */
 
 /* Writes a whole file into the directory, atomically. */
 void rundir_file(struct rundir *rd, const char *name, const char *text, size_t len);
+/* A rank runs: makes its files, however little will be in them. */
+void rundir_rank(struct rundir *rd, uint32_t attempt, uint32_t rank);
 void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t stream,
                    const void *bytes, size_t len);
 /* `fields` is taken: {"rank": 3, "pid": 4711}; NULL = none. */

@@ -82,7 +82,7 @@ like "and resumes" "$(out)" 'attempt 1 starts at step 30'
 is "events in order" "$(grep -oE '"event":"(spawned|running|restart)"' run/events.jsonl | uniq | tr '\n' ' ')" \
     '"event":"spawned" "event":"running" "event":"restart" "event":"spawned" "event":"running" '
 run run resume.yaml
-among "a second run in the same directory is refused" "$code" 2 125
+ends "a second run in the same directory is refused: 2" 2
 like "with a way out" "$(err)" 'run_id'
 simple plain 2 "print hello"
 run run --run-dir 'here/{run_id}' plain.yaml

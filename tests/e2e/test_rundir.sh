@@ -24,7 +24,7 @@ ends "a good run with logging.dir: 0" 0
 dir=$(echo runs/*)
 result=$dir/result.json
 is "all files are there" "$(cd "$dir" && find . -type f | sort | paste -sd' ')" \
-    "./attempt-0/rank-0.stdout ./attempt-0/rank-1.stderr ./attempt-0/rank-1.stdout ./attempt-0/rank-2.stdout ./events.jsonl ./plan.json ./resolved.yaml ./result.json"
+    "./attempt-0/rank-0.stderr ./attempt-0/rank-0.stdout ./attempt-0/rank-1.stderr ./attempt-0/rank-1.stdout ./attempt-0/rank-2.stderr ./attempt-0/rank-2.stdout ./events.jsonl ./plan.json ./resolved.yaml ./result.json"
 is "result.json: exit_code, cause, culprit" "$(value "$result" exit_code) $(value "$result" cause) $(value "$result" culprit)" "0 null null"
 like "the job's name and run" "$(value "$result" job) $(value "$result" run_id)" '^"a good: run" "[0-9]{8}-[0-9]{6}-[0-9a-f]+"$'
 is "the ranks of the groups" "$(values "$result" size)" "3 2"
@@ -47,10 +47,9 @@ unset TAG
 run check "$dir/resolved.yaml"
 ends "resolved.yaml is a good job file" 0
 TAG='12 # not a comment' run plan good.yaml
-out | sed 1d >plan.1
+out >plan.1
 run plan "$dir/resolved.yaml"
-out | sed 1d >plan.2
-is "with the same plan" "$(cat plan.2)" "$(cat plan.1)"
+is "with the same plan" "$(out)" "$(cat plan.1)"
 run run "$dir/resolved.yaml"
 is "and the same run" "$(unlabelled 2)" '"quoted" 12 # not a comment'
 like "defaults are spelt out" "$(cat "$dir/resolved.yaml")" '^timeouts: \{start: 2m, rendezvous: 2m, grace: 5s\}'
@@ -58,13 +57,13 @@ for file in "$top"/configs/*.yaml; do
     name=$(basename "$file" .yaml)
     run plan "$file"
     [ "$code" = 0 ] || continue
-    out | sed 1d >plan.1
+    out >plan.1
     start run --run-dir "$tmp/of-$name" "$file"
     within 10 test -s "of-$name/resolved.yaml"
     kill -TERM "$pid" 2>/dev/null
     finish 20
     run plan "of-$name/resolved.yaml"
-    is "configs/$name.yaml: the plan of its resolved.yaml is the same" "$(out | sed 1d)" "$(cat plan.1)"
+    is "configs/$name.yaml: the plan of its resolved.yaml is the same" "$(out)" "$(cat plan.1)"
 done
 TAG=x run run --set processes.count=2 --set 'groups.pair.ranks=[1, 0]' --run-dir set good.yaml --set 'workloads[0].params.do=print hi'
 like "--set is in it" "$(cat set/resolved.yaml)" '^processes: \{count: 2,'
@@ -77,6 +76,7 @@ result=crash/result.json
 is "a crash: exit_code, cause, culprit" "$(value $result exit_code) $(value $result cause) $(value $result culprit)" '137 "signal" 1'
 like "the sentence" "$(value $result error)" 'rank 1 .*SIGKILL'
 is "its signal" "$(values $result signal)" 9
+like "which is in the events too" "$(cat crash/events.jsonl)" '"event":"exited","attempt":0,"rank":1,"signal":9'
 is "what befell each" "$(sed -n '/"ranks"/,$p' $result | sed -n 's/^ *"cause": \(.*\),/\1/p' | paste -sd' ')" '"peer" "signal" "peer"'
 like "how far it had come" "$(values $result operations)" '^[5-9]|^[0-9]{2,}'
 simple mute 2 "hang" 'timeouts: {run: 300ms, grace: 100ms}
@@ -100,6 +100,9 @@ mkdir -p taken && echo '{}' >taken/result.json
 simple plain 2 "print hello" 'logging: {dir: taken}'
 run run plain.yaml
 like "a folder that holds a run is refused" "$(err)" 'plain.yaml:5:[0-9]+: error: logging.dir: .*exists'
+ends "as an error in the job file: 2" 2
+run run --run-dir taken plain.yaml
+like "also on the command line" "$(err)" 'error: --run-dir: .*exists'
 if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/dev/null; then
     simple enospc 2 "spew 5000 100; allreduce 100 world; note done" 'logging: {dir: full/run}'
     run run enospc.yaml
