@@ -6,6 +6,7 @@
  * and two rules: a job is either refused with an error or planned; and what has been planned can be
  * encoded and decoded.
  */
+#include "plan/maker.h"
 #include "plan/plan.h"
 #include "spec/job.h"
 #include "tell/report.h"
@@ -27,7 +28,7 @@ static struct describe_param params[] = {{"bytes", NULL, "4", "1GiB", "size", CO
                                          {"iters", "10", "1", NULL, "count", COLLRUN_PARAM_INT},
                                          {"scale", "1", "0.5", "2", "", COLLRUN_PARAM_FLOAT},
                                          {"tag", "-", NULL, NULL, "", COLLRUN_PARAM_STRING}};
-static const struct described plugins[] = {
+static const struct described installed[] = {
     {.kind = DESCRIBE_BACKEND, .path = "/gloo.so", .name = "gloo", .available = true, .hint = ""},
     {.kind = DESCRIBE_BACKEND,
      .path = "/shm.so",
@@ -66,11 +67,46 @@ static void check_codec(const struct desc *desc, struct arena *arena)
     buf_fini(&bytes);
 }
 
+/* What is installed, and a word from every plugin that the job names by a path. */
+static const struct described *describe_all(const struct job *job, struct arena *arena, uint32_t *n)
+{
+    struct diag d;
+    const char *name = NULL;
+    *n = sizeof installed / sizeof *installed;
+    struct described *all =
+        arena_calloc(arena, (size_t)*n + job->nbackends + job->nworkloads, sizeof *all);
+    if (!all)
+        return NULL;
+    memcpy(all, installed, sizeof installed);
+    for (uint32_t i = 0; i < job->nbackends; i++) {
+        const struct job_backend *b = &job->backends[i];
+        const char *path = lookup_backend(job, &backends, b->name, arena, &name, &d);
+        if (path && b->path.v)
+            all[(*n)++] = (struct described){.kind = DESCRIBE_BACKEND,
+                                             .path = path,
+                                             .name = b->name,
+                                             .available = true,
+                                             .hint = ""};
+    }
+    for (uint32_t i = 0; i < job->nworkloads; i++) {
+        const char *written = job->workloads[i].plugin.v;
+        const char *path = written && strchr(written, '/')
+                               ? lookup_workload(job, &workloads, written, arena, &d)
+                               : NULL;
+        if (path)
+            all[(*n)++] = (struct described){
+                .kind = DESCRIBE_WORKLOAD, .path = path, .name = "other", .hint = ""};
+    }
+    return all;
+}
+
 static void plan(const struct job *job, struct arena *arena, struct diag_list *diags)
 {
     struct desc desc;
+    uint32_t nplugins;
+    const struct described *plugins = describe_all(job, arena, &nplugins);
     const struct topology **topologies = arena_calloc(arena, job->hosts.n, sizeof *topologies);
-    if (!topologies)
+    if (!topologies || !plugins)
         return;
     for (uint32_t i = 0; i < job->hosts.n; i++)
         topologies[i] =
@@ -79,7 +115,7 @@ static void plan(const struct job *job, struct arena *arena, struct diag_list *d
                             .backends = &backends,
                             .workloads = &workloads,
                             .plugins = plugins,
-                            .nplugins = 4,
+                            .nplugins = nplugins,
                             .environ = variables,
                             .run_id = "r"};
     int code = plan_make(job, &in, arena, &desc, diags);
