@@ -34,7 +34,9 @@ const char *prefix_path(struct arena *arena, const char *relative, struct diag *
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct prefix_plugin *)a)->name, ((const struct prefix_plugin *)b)->name);
+    const struct prefix_plugin *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : strcmp(x->path, y->path);
 }
 
 /* "libcollrun_gloo.so" -> "gloo", "hello.so" -> "hello"; NULL for other files. */

@@ -201,12 +201,50 @@ static int finder_init(struct finder *f, const struct job *job, const struct pla
     return f->found && f->missing ? 0 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
+static struct described *found_at(struct finder *f, const char *path)
+{
+    for (uint32_t i = 0; i < f->nfound; i++)
+        if (!strcmp(f->found[i].path, path))
+            return &f->found[i];
+    return NULL;
+}
+
+/* Another installed backend of the same name, whose case does not count; NULL = none. */
+static const char *twin_of(const struct prefix_plugins *installed, uint32_t index)
+{
+    for (uint32_t i = 0; i < installed->n; i++)
+        if (i != index && !strcmp(installed->items[i].name, installed->items[index].name))
+            return installed->items[i].path;
+    return NULL;
+}
+
+/* An installed backend goes by the name of its file, which has to be its own and nobody else's. */
+static void check_names(struct finder *f)
+{
+    const struct prefix_plugins *installed = f->in->backends;
+    for (uint32_t i = 0; i < installed->n; i++) {
+        const char *name = installed->items[i].name, *path = installed->items[i].path;
+        const char *twin = twin_of(installed, i);
+        struct described *b = found_at(f, path);
+        if (b && twin)
+            b->error = arena_printf(f->arena, "the name \"%s\" is taken twice: %s and %s", name,
+                                    path, twin);
+        else if (b && !b->error && strcmp(b->name, name) != 0)
+            b->error =
+                arena_printf(f->arena, "%s calls itself \"%s\", not \"%s\"", path, b->name, name);
+        if (b && b->error)
+            b->name = name;
+    }
+}
+
 /* Describes what has been found since the last time. */
 static int ask(struct finder *f, const char *engine, struct diag *d)
 {
     int code = describe(engine, DESCRIBE_DEADLINE_MS, f->found + f->nasked, f->nfound - f->nasked,
                         f->arena, d);
     f->nasked = f->nfound;
+    if (code == 0)
+        check_names(f);
     return code;
 }
 

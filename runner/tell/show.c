@@ -322,13 +322,6 @@ static const char *const words[] = {[DESCRIBE_UNSUPPORTED] = "unsupported",
                                     [DESCRIBE_NATIVE] = "native",
                                     [DESCRIBE_EMULATED] = "emulated"};
 
-static const char *state_of(const struct described *b)
-{
-    if (b->error)
-        return b->error;
-    return b->available ? "available" : b->reason;
-}
-
 /* "native      barrier allreduce ..." */
 static void show_operations(const struct described *b, enum describe_how how, FILE *out)
 {
@@ -349,21 +342,25 @@ void show_backends(const struct plan_input *in, FILE *out)
 {
     for (uint32_t i = 0; i < in->nplugins; i++) {
         const struct described *b = &in->plugins[i];
-        fprintf(out, "%s%s %s%s%s\n  %s\n", i ? "\n" : "", b->error ? "(unknown)" : b->name,
-                b->error ? "" : b->version,
-                b->available || b->error ? ": " : ": not available: ", state_of(b), b->path);
+        fprintf(out, "%s%s", i ? "\n" : "", b->name ? b->name : "(unknown)");
+        if (b->error) {
+            fprintf(out, ": not available: %s\n  %s\n", b->error, b->path);
+            continue;
+        }
+        fprintf(out, " %s: %s%s\n  %s\n", b->version,
+                b->available ? "available" : "not available: ", b->available ? "" : b->reason,
+                b->path);
         show_operations(b, DESCRIBE_NATIVE, out);
         show_operations(b, DESCRIBE_EMULATED, out);
-        if (!b->error)
-            show_operations(b, DESCRIBE_UNSUPPORTED, out);
+        show_operations(b, DESCRIBE_UNSUPPORTED, out);
     }
 }
 
 static json_t *json_backend(const struct described *b)
 {
     if (b->error)
-        return json_pack("{ss sb ss ss}", "path", b->path, "available", 0, "reason", b->error,
-                         "hint", b->hint);
+        return json_pack("{ss? sn ss sb ss ss}", "name", b->name, "version", "path", b->path,
+                         "available", 0, "reason", b->error, "hint", b->hint);
     json_t *operations = json_object();
     for (unsigned kind = 0; kind < COLLRUN_KIND_COUNT; kind++)
         json_object_set_new(operations, describe_operations[kind],

@@ -28,7 +28,8 @@ for arg; do
     case $path in
     */libcollrun_gloo.so) backend "$path" gloo '' true '' ;;
     */libcollrun_nccl.so) backend "$path" nccl '"needs_device"' false 'no CUDA driver' ;;
-    */libcollrun_shm.so) backend "$path" shm '"one_host","inline_check"' true '' ;;
+    */libcollrun_shm.so | */libcollrun_SHM.so) backend "$path" shm '"one_host","inline_check"' true '' ;;
+    */libcollrun_fast.so) backend "$path" slow '"one_host"' true '' ;;
     */gpus.so) backend "$path" gpus '"needs_device"' true '' ;;
     */vendor.so) backend "$path" vendor '' true '' ;;
     */missing_symbol.so)

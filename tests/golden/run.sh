@@ -126,6 +126,16 @@ try cli-backends backends
 try cli-backends-json backends --json good-backend-declared.yaml
 try cli-plan-json plan --json good-hosts.yaml
 
+# ---- backends that are installed under a name that is not theirs, or not theirs alone ----
+: >"$prefix/lib/collrun/backends/libcollrun_fast.so"
+: >"$prefix/lib/collrun/backends/libcollrun_SHM.so"
+: >"$prefix/lib/collrun/backends/libcollrun_broken.so"
+try names-backends backends
+try names-backends-json backends --json
+try names-auto plan good-smallest.yaml
+try names-taken check good-smallest.yaml --set groups.world.backend=shm
+try names-other check good-smallest.yaml --set groups.world.backend=fast
+
 # ---- the schema that editors are given ----
 if "$prefix/bin/collrun" schema | cmp -s - ../../configs/collrun.schema.json; then
     say ok schema-is-current
