@@ -189,7 +189,7 @@ static bool needs_two_handles(const struct collrun_group *g, const struct group_
         b->has_start && (!b->has_exec || (b->table.flags & COLLRUN_BACKEND_STARTS_ALL));
     return g->nranks * group_devices(side) > 1 &&
            (!starts_all || !(b->table.flags & COLLRUN_BACKEND_TAGS) ||
-            g->check == COLLRUN_CHECK_STRICT);
+            (b->table.flags & COLLRUN_BACKEND_MESSAGES_APART) || g->check == COLLRUN_CHECK_STRICT);
 }
 
 static int open_handles(struct collrun_group *g, struct group_side *side,
@@ -205,7 +205,7 @@ static int open_handles(struct collrun_group *g, struct group_side *side,
         int rc = side->backend->table.group_open(side->backend->state, desc, &handle);
         if (rc != COLLRUN_OK)
             return rc;
-        lane_init(&side->lanes[side->nlanes], g, side->backend, handle, side->nlanes > 0);
+        lane_init(&side->lanes[side->nlanes], g, side->backend, handle);
         side->nlanes++;
     }
     side->lanes[0].shared = want == 1;

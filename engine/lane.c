@@ -154,25 +154,13 @@ static void append_flying(struct lane *lane, struct collrun_request *r)
     *end = r;
 }
 
-/* Messages that the backend gets as one, for it would have the later ones wait for the earlier. */
-static void start_batch(struct lane *lane, struct collrun_request *list)
+static void set_blocked(struct lane *lane, bool blocked)
 {
-    error_clear_cause();
-    int rc = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
-    uint32_t n = count_calls(list);
-    if (rc == COLLRUN_OK && !(list->batch = join_calls(list, n)))
-        rc = COLLRUN_ERR_NO_MEMORY;
-    if (rc == COLLRUN_OK)
-        rc = lane->backend->table.start(lane->handle, list->batch, n, &list->handle);
-    if (rc != COLLRUN_OK) {
-        finish_list(list, rc);
-        return;
-    }
-    for (struct collrun_request *r = list; r; r = r->next)
-        r->leader = list;
-    list->mates = list->next;
-    list->next = NULL;
-    append_flying(lane, list);
+    pthread_mutex_lock(&lane->lock);
+    lane->blocked = blocked;
+    if (lane->sleepers)
+        pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
 }
 
 /* Executes a list; blocks. */
@@ -180,7 +168,11 @@ static void execute(struct lane *lane, struct collrun_request *list)
 {
     error_clear_cause();
     int fate = atomic_load_explicit(&lane->group->fate, memory_order_acquire);
+    if (lane->in_order)
+        set_blocked(lane, true);
     finish_list(list, fate ? fate : exec_batch(lane, list));
+    if (lane->in_order)
+        set_blocked(lane, false);
 }
 
 /* False: start cannot do it, and the request is back in the queue. */
@@ -199,8 +191,8 @@ static bool start(struct lane *lane, struct collrun_request *r)
         push_front(lane, r);
         return false;
     }
-    r->leader = r;
-    if (rc == COLLRUN_OK)
+    r->started = rc == COLLRUN_OK;
+    if (r->started)
         append_flying(lane, r);
     else
         finish(r, rc);
@@ -229,8 +221,6 @@ static bool drain_queue(struct lane *lane, const struct errand *errand)
         any = true;
         if (lane->starts && !list->needs_exec)
             start(lane, list);
-        else if (lane->batches)
-            start_batch(lane, list);
         else
             execute(lane, list);
     }
@@ -265,8 +255,7 @@ static bool ask_flying(struct lane *lane)
             continue;
         }
         *p = r->next;
-        r->next = r->mates;
-        finish_list(r, rc);
+        finish(r, rc);
         any = true;
     }
     return any;
@@ -340,7 +329,7 @@ static void idle_round(unsigned round)
 
 void lane_poke(struct lane *lane)
 {
-    if (!lane->starts && !lane->batches)
+    if (!lane->starts)
         return;
     pthread_mutex_lock(&lane->lock);
     if (turn_is_free(lane))
@@ -390,6 +379,7 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
 {
     struct lane *lane = r->lane;
     struct errand errand = {.may_block = true, .awaited = r};
+    unsigned round = 0;
     int rc = COLLRUN_OK;
     if (!lane->backend->has_order || r->staged) {
         lane_wait(r);
@@ -400,17 +390,21 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
     while (!is_finished(r)) {
         if (lane->taken) {
             sleep_until_changed(lane);
-        } else if (r->leader) {
-            rc = order_flying(lane, r->leader, device, stream);
+            continue;
+        }
+        if (r->started && (rc = order_flying(lane, r, device, stream)) != COLLRUN_AGAIN)
             break;
-        } else {
-            take_turn(lane, &errand);
+        round = take_turn(lane, &errand) ? 0 : round + 1;
+        if (round && !is_finished(r)) {
+            pthread_mutex_unlock(&lane->lock);
+            idle_round(round);
+            pthread_mutex_lock(&lane->lock);
         }
     }
     lane->waiters--;
     pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
-    return rc;
+    return rc == COLLRUN_AGAIN ? COLLRUN_OK : rc; /* it ended meanwhile */
 }
 
 /* ---- the worker ---- */
@@ -475,16 +469,11 @@ static int start_worker(struct lane *lane)
 /* ---- life ---- */
 
 void lane_init(struct lane *lane, struct collrun_group *group, struct backend *backend,
-               void *handle, bool messages)
+               void *handle)
 {
     pthread_condattr_t monotonic;
-    bool batches =
-        messages && backend->has_start && (backend->table.flags & COLLRUN_BACKEND_BATCHES_MESSAGES);
-    *lane = (struct lane){.group = group,
-                          .backend = backend,
-                          .handle = handle,
-                          .batches = batches,
-                          .starts = backend->has_start && !batches};
+    *lane = (struct lane){
+        .group = group, .backend = backend, .handle = handle, .starts = backend->has_start};
     lane->queue_end = &lane->queue;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -517,6 +506,8 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     record_begin(r->group->record[group_lane_of(call->kind)], call, r->number,
                  call->count * dtype_size(call->dtype));
     pthread_mutex_lock(&lane->lock);
+    while (lane->in_order && lane->taken && !lane->blocked)
+        sleep_until_changed(lane); /* for a moment */
     r->submitted_ns = lane->last_ns = now_ns();
     *lane->queue_end = r;
     lane->queue_end = &r->next;

@@ -40,19 +40,17 @@ struct collrun_request {
     bool expired;                 /* the engine has aborted the group for it */
     atomic_int status;            /* AGAIN until it is finished */
     struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */
+    bool started;                 /* `handle` is valid until it is finished */
     struct collrun_request *next;
-    /* A batch that the backend was given by one start: the first request stands for all. */
-    struct collrun_request *leader, *mates;
-    struct collrun_call *batch; /* the first one's: all their calls, while they are started */
 };
 
 struct lane {
     struct collrun_group *group;
     struct backend *backend;
-    void *handle;        /* the backend's group */
-    bool shared;         /* it serves collectives and messages */
-    bool batches;        /* starts messages, but those of a batch as one */
-    bool starts;         /* requests go through the backend's start and test, else through exec */
+    void *handle;  /* the backend's group */
+    bool shared;   /* it serves collectives and messages */
+    bool starts;   /* requests go through the backend's start and test, else through exec */
+    bool in_order; /* what different lanes start at the backend comes in the program's order */
     atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
 
     pthread_mutex_t lock;
@@ -61,14 +59,14 @@ struct lane {
     struct collrun_request *flying;             /* started */
     uint64_t last_ns;                           /* when the last request came */
     bool taken;                                 /* somebody has the turn */
+    bool blocked;                               /* ... and is inside something that blocks */
     unsigned waiters, sleepers; /* threads that wait, making progress; those who cannot just now */
     bool stopping, has_worker;
     pthread_t worker;
 };
 
-/* `messages`: it is for nothing else. */
 void lane_init(struct lane *lane, struct collrun_group *group, struct backend *backend,
-               void *handle, bool messages);
+               void *handle);
 /* Takes the request, which then finishes at some time, whatever happens; or fails and leaves it to
  * the caller. */
 int lane_submit(struct lane *lane, struct collrun_request *request);

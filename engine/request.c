@@ -72,7 +72,6 @@ void request_free(struct collrun_request *r)
     if (r->stage)
         stage_out(r->stage, COLLRUN_ERR_ABORTED);
     group_unref(r->group);
-    free(r->batch);
     free(r->failure);
     free(r);
 }

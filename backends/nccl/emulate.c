@@ -5,6 +5,9 @@
  * ranks are gathered on the GPU, copied to pinned memory, reduced there by the engine's kernels in
  * a host function of the stream, and the result is copied back. Every rank takes everybody's data
  * over PCIe: right, and slow. NCCL's alltoall has no in-place form; here that goes through scratch.
+ *
+ * Each chunk is one kernel of NCCL's and is launched when the one before it has ended, so that no
+ * kernel ever waits behind another one of its communicator.
  */
 #include "group.h"
 
@@ -57,9 +60,6 @@ bool reduction_native(enum collrun_dtype dtype, enum collrun_op op, ncclDataType
 
 /* ---- scratch ---- */
 
-/* How often the host lets the GPU catch up: a stream takes only so many operations. */
-enum { CHUNKS_BETWEEN_STOPS = 32 };
-
 static int need_scratch(struct nccl_group *g, struct port *p, bool pinned)
 {
     const struct cuda_api *cuda = &g->home->lib.cuda;
@@ -71,31 +71,6 @@ static int need_scratch(struct nccl_group *g, struct port *p, bool pinned)
         error = cuda->cudaHostAlloc(&p->scratch.pinned, SCRATCH_LEN, cudaHostAllocPortable);
     device_leave(g->home, before);
     return error == cudaSuccess ? COLLRUN_OK : cuda_failed(g, p, error, "take scratch memory");
-}
-
-/* Until the ports' streams have nothing left to do. */
-static int catch_up(struct nccl_group *g, const struct flight *f)
-{
-    const struct cuda_api *cuda = &g->home->lib.cuda;
-    for (uint32_t i = 0; i < g->nports; i++) {
-        struct port *p = &g->ports[i];
-        const int before = device_enter(g->home, p->ordinal);
-        cudaError_t error = cuda->cudaEventRecord(p->ready->event, p->stream);
-        device_leave(g->home, before);
-        while (error == cudaSuccess &&
-               (error = cuda->cudaEventQuery(p->ready->event)) == cudaErrorNotReady) {
-            if (atomic_load(&g->fate))
-                return group_failure(g);
-            if (clock_ns() >= f->deadline_ns)
-                return g->services->fail(g->services->ctx, COLLRUN_ERR_TIMEOUT,
-                                         "timed out after %.1f s", (double)f->timeout_ns / 1e9);
-            pause_ns(20000);
-            error = cudaSuccess;
-        }
-        if (error != cudaSuccess)
-            return cuda_failed(g, p, error, "an operation");
-    }
-    return COLLRUN_OK;
 }
 
 static int end_group(struct nccl_group *g, ncclResult_t result, const struct flight *f)
@@ -201,42 +176,42 @@ static int reduce_chunk(struct nccl_group *g, const struct collrun_call *calls,
     return status;
 }
 
-static int reduce_segment(struct nccl_group *g, const struct collrun_call *calls,
-                          const struct segment *s, const struct flight *f)
+/* Whose part of everybody's buffer comes n-th, and where it lies. */
+static struct segment segment_of(const struct nccl_group *g, const struct collrun_call *c,
+                                 uint32_t n)
 {
-    struct chunk k = {.segment = s, .width = g->services->dtype_size(calls->dtype)};
-    const size_t most = SCRATCH_LEN / (g->size * k.width);
-    int status = COLLRUN_OK;
-    for (unsigned n = 1; status == COLLRUN_OK && k.from < s->count; n++) {
-        k.count = s->count - k.from < most ? s->count - k.from : most;
-        status = reduce_chunk(g, calls, &k, f);
-        if (status == COLLRUN_OK && n % CHUNKS_BETWEEN_STOPS == 0)
-            status = catch_up(g, f);
-        k.from += k.count;
-    }
-    return status;
+    const bool uneven = c->kind == COLLRUN_REDUCE_SCATTERV;
+    struct segment s = {.count = uneven ? c->recvcounts[n] : c->count, .receiver = (int)n};
+    for (uint32_t i = 0; i < n; i++)
+        s.first += uneven ? c->recvcounts[i] : c->count;
+    if (c->kind == COLLRUN_ALLREDUCE)
+        s.receiver = -1;
+    else if (c->kind == COLLRUN_REDUCE)
+        s.receiver = c->root * (int)g->nports + c->peer_device;
+    return s;
 }
 
-int emulate_reduction(struct nccl_group *g, const struct collrun_call *calls,
-                      const struct flight *f)
+int emulate_reduction(struct nccl_group *g, struct flight *f)
 {
-    const struct collrun_call *c = calls;
+    const struct collrun_call *c = f->calls;
     const bool scattered = c->kind == COLLRUN_REDUCE_SCATTER || c->kind == COLLRUN_REDUCE_SCATTERV;
-    struct segment s = {.count = c->count, .receiver = -1};
+    const uint32_t nsegments = scattered ? g->size : 1;
+    struct segment s = {0};
     int status = COLLRUN_OK;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
         status = need_scratch(g, &g->ports[i], true);
-    if (c->kind == COLLRUN_REDUCE)
-        s.receiver = c->root * (int)g->nports + c->peer_device;
-    if (status == COLLRUN_OK && !scattered)
-        return reduce_segment(g, calls, &s, f);
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->size; i++) {
-        s.receiver = (int)i;
-        s.count = c->kind == COLLRUN_REDUCE_SCATTERV ? c->recvcounts[i] : c->count;
-        status = reduce_segment(g, calls, &s, f);
-        s.first += s.count;
+    while (f->segment < nsegments && (s = segment_of(g, c, f->segment)).count == f->from) {
+        f->segment++;
+        f->from = 0;
     }
-    return status;
+    f->unlaunched = f->segment < nsegments;
+    if (!f->unlaunched || status != COLLRUN_OK)
+        return status;
+    struct chunk k = {.segment = &s, .from = f->from, .width = g->services->dtype_size(c->dtype)};
+    const size_t most = SCRATCH_LEN / (g->size * k.width);
+    k.count = s.count - k.from < most ? s.count - k.from : most;
+    f->from += k.count;
+    return reduce_chunk(g, c, &k, f);
 }
 
 /* ---- alltoall in place ---- */
@@ -273,19 +248,15 @@ static int exchange_part(struct nccl_group *g, const struct collrun_call *calls,
     return end_group(g, result, f);
 }
 
-int alltoall_in_place(struct nccl_group *g, const struct collrun_call *calls,
-                      const struct flight *f)
+int alltoall_in_place(struct nccl_group *g, struct flight *f)
 {
-    const size_t block = calls->count * g->services->dtype_size(calls->dtype);
-    const size_t most = SCRATCH_LEN / g->size;
+    const size_t block = f->calls->count * g->services->dtype_size(f->calls->dtype);
+    const size_t most = SCRATCH_LEN / g->size, left = block - f->from;
+    const size_t len = left < most ? left : most, from = f->from;
     int status = COLLRUN_OK;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
         status = need_scratch(g, &g->ports[i], false);
-    unsigned n = 1;
-    for (size_t from = 0; status == COLLRUN_OK && from < block; from += most, n++) {
-        status = exchange_part(g, calls, block, from, block - from < most ? block - from : most, f);
-        if (status == COLLRUN_OK && n % CHUNKS_BETWEEN_STOPS == 0)
-            status = catch_up(g, f);
-    }
-    return status;
+    f->from += len;
+    f->unlaunched = f->from < block;
+    return status == COLLRUN_OK ? exchange_part(g, f->calls, block, from, len, f) : status;
 }

@@ -37,7 +37,7 @@ static void mark_free(const struct home *home, struct mark *m)
     }
 }
 
-struct mark *port_mark(const struct home *home, struct port *port)
+static struct mark *take_mark(const struct home *home, struct port *port)
 {
     struct mark *m = port->spare_marks;
     if (!m)
@@ -45,6 +45,29 @@ struct mark *port_mark(const struct home *home, struct port *port)
     port->spare_marks = m->next;
     m->next = NULL;
     return m;
+}
+
+struct mark *port_mark(struct nccl_group *g, struct port *port, cudaStream_t stream)
+{
+    const struct cuda_api *cuda = &g->home->lib.cuda;
+    const int before = device_enter(g->home, port->ordinal);
+    struct mark *m = take_mark(g->home, port);
+    const cudaError_t error =
+        m ? cuda->cudaEventRecord(m->event, stream) : cuda->cudaGetLastError();
+    device_leave(g->home, before);
+    if (m && error == cudaSuccess)
+        return m;
+    port_take_back(port, m);
+    cuda_failed(g, port, error, "mark a stream");
+    return NULL;
+}
+
+void port_take_back(struct port *port, struct mark *mark)
+{
+    if (!mark)
+        return;
+    mark->next = port->spare_marks;
+    port->spare_marks = mark;
 }
 
 static int port_init(struct nccl_group *g, struct port *p, int ordinal)
@@ -312,8 +335,12 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *desc, void *
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
     status = open_ports(g, desc);
+    if (status == COLLRUN_OK && desc->sibling)
+        status = mail_new(g, desc);
     if (status == COLLRUN_OK)
         status = share_id(g, desc->rendezvous, &id);
+    if (status == COLLRUN_OK && desc->sibling)
+        status = mail_dial(g, desc->rendezvous, clock_ns() + FORMING_NS);
     if (status == COLLRUN_OK)
         status = make_communicators(g, id);
     if (status == COLLRUN_OK)
@@ -387,11 +414,24 @@ static void leave(struct nccl_group *g)
     end_communicators(g, atomic_load(&g->fate) ? nccl->ncclCommAbort : nccl->ncclCommDestroy, true);
 }
 
+/* Of those that are being closed, the ones whose desk still serves others. */
+static void count_serving(struct home *home, bool more)
+{
+    pthread_mutex_lock(&home->lock);
+    home->serving += more ? 1 : 0;
+    home->serving -= more ? 0 : 1;
+    pthread_mutex_unlock(&home->lock);
+}
+
 static void *bury(void *group)
 {
     struct nccl_group *g = group;
     struct home *home = g->home;
+    const bool failed = atomic_load(&g->fate) != 0;
     leave(g);
+    count_serving(home, true);
+    mail_free(g, failed);
+    count_serving(home, false);
     group_free(g);
     pthread_mutex_lock(&home->lock);
     home->burials--;
@@ -408,6 +448,7 @@ void nccl_group_close(void *group)
     g->home->burials++;
     pthread_mutex_unlock(&g->home->lock);
     g->services = g->home->services; /* the group's own end with this call */
+    mail_close(g);
     if (pthread_create(&thread, NULL, bury, g) == 0)
         pthread_detach(thread);
     else

@@ -9,15 +9,21 @@
  *   group.c     forming a group, closing it
  *   issue.c     one operation onto the streams
  *   emulate.c   operators and types that NCCL lacks, reduced on the host in stream order
+ *   message.c   messages: told to the desk, launched when both ends are there
+ *   desk.c      where the messages of a group are matched: a thread of its rank 0
+ *   traffic.c   what may go onto the GPUs now, and what has to wait for what
  *   request.c   when it is done, and how it ended: start, test, exec
  *   abort.c     stopping what runs on the GPUs
  *   memory.c    collrun_alloc
  *   xid.c       what the driver says about a GPU that failed
  *
+ * The engine opens two groups here for each of its own, each with communicators and streams of its
+ * own: one for collectives, one for messages, which has a `mail`.
+ *
  * Locks, in the order in which they are taken: a group's `lock`, then the devices' `issue` in
- * ascending order. Whoever holds a device's `issue` is the one thread that issues on it, so the
- * order of operations of different groups on a device is one order, and NCCL's rule against racing
- * launches holds.
+ * ascending order; the traffic's is taken by itself. Whoever holds a device's `issue` is the one
+ * thread that issues on it, so the order of operations of different groups on a device is one
+ * order, and NCCL's rule against racing launches holds.
  */
 #ifndef NCCL_GROUP_H
 #define NCCL_GROUP_H
@@ -42,6 +48,19 @@ struct xid_watch {
 };
 
 struct nccl_group;
+struct mail;
+struct message;
+
+/* traffic.c */
+struct traffic {
+    pthread_mutex_t lock;
+    struct flight *first, **end; /* collectives that have not been launched, in their order */
+    unsigned delicate;           /* unfinished messages and heavy collectives */
+    unsigned stacked;            /* groups with a kernel behind an unfinished one */
+    pthread_t thread;            /* that has started `alone` collectives */
+    unsigned alone;
+    bool threads; /* others have, too */
+};
 
 /* What all groups of the process share. */
 struct home {
@@ -50,6 +69,7 @@ struct home {
     struct device *devices; /* by CUDA ordinal */
     struct xid_watch xid;
     pthread_mutex_t environment; /* of the process, while a communicator is made */
+    struct traffic traffic;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -57,6 +77,7 @@ struct home {
     bool stopping;
     struct nccl_group *doomed; /* to be stopped */
     unsigned burials;          /* groups that are being closed */
+    unsigned serving;          /* those of them whose desk still has clients */
 };
 
 /* An event that is reused. */
@@ -92,34 +113,57 @@ struct nccl_group {
     atomic_int fate;      /* 0, or the status with which everything fails */
     char why[512];        /* written once, before `fate` */
     pthread_mutex_t why_lock;
-    bool queued;               /* for the aborter; under home.lock, like what follows */
-    bool stopped;              /* it has told the communicators to stop */
-    struct nccl_group *next;   /* in home.doomed */
-    struct allocation *memory; /* of collrun_alloc; under `lock` */
+    bool queued;                           /* for the aborter; under home.lock, like what follows */
+    bool stopped;                          /* it has told the communicators to stop */
+    struct nccl_group *next;               /* in home.doomed */
+    struct allocation *memory;             /* of collrun_alloc; under `lock` */
+    struct mail *mail;                     /* NULL: this handle is for collectives */
+    unsigned unfinished;                   /* kernels on the streams, those of a heavy one as two */
+    uint64_t queued_calls, launched_calls; /* collectives; like `unfinished` under traffic.lock */
 };
 
-/* An operation on its way: one mark per port that takes part. */
+/* A collective is LIGHT if it is one kernel, HEAVY if it is one after the other; FREE is what forms
+ * a group. */
+enum traffic_class { FREE, LIGHT, HEAVY, MESSAGES };
+
+/* An operation on its way. */
 struct flight {
     struct nccl_group *group;
     uint64_t deadline_ns, timeout_ns;
     uint64_t polls;
     uint64_t failed_ns; /* when `status` was set */
     int status; /* 0, or how it failed: what is left is to wait until the streams are idle */
-    enum collrun_kind kind;
-    int peer;            /* of a lone message; -1 */
-    struct mark *done[]; /* nports; NULL = not involved */
+    enum traffic_class class;
+    struct flight *next; /* in the traffic's line */
+    uint64_t place;      /* of a collective, among those of its group */
+    bool launched;       /* at least its first kernel */
+    bool unlaunched;     /* a heavy one: there are more */
+    uint32_t segment;    /* where its next one begins: of the ranks' parts of a reduction, */
+    size_t from;         /* and what of that is done */
+    const struct collrun_call *calls; /* the engine's, until the flight ends */
+    uint32_t ncalls;
+    struct message *messages; /* ncalls of them; NULL for a collective */
+    uint32_t nopen;           /* messages that have not ended */
+    struct mark **ready; /* nports: what the callers' streams held, if it could not go at once */
+    struct mark *done[]; /* nports: behind it; NULL = not involved */
 };
 
 /* ---- group.c ---- */
 int nccl_group_open(void *backend, const struct collrun_group_desc *desc, void **group);
 void nccl_group_close(void *group);
-struct mark *port_mark(const struct home *home, struct port *port); /* NULL: CUDA refuses */
+/* A mark on the port's device behind what `stream` holds now; NULL: CUDA refuses, and the sentence
+ * is stored. */
+struct mark *port_mark(struct nccl_group *g, struct port *port, cudaStream_t stream);
+void port_take_back(struct port *port, struct mark *mark); /* NULL is OK */
 
 /* ---- issue.c ---- */
-/* Puts the calls onto the streams, and a mark behind them for each port that takes part. With the
- * group's lock. 0, or a status with its sentence stored. */
-int issue(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
-          struct flight *flight);
+/* Both with the group's lock; 0, or a status with its sentence stored. Puts a collective, or its
+ * next kernel, onto the streams, after what its callers' streams hold (held, if it has `ready`),
+ * and a mark behind it for each port. */
+int issue(struct nccl_group *g, struct flight *flight);
+/* The same for messages whose other ends are issued, too: a list. `done` gets nports marks. */
+int issue_messages(struct nccl_group *g, const struct message *list, struct mark **done);
+bool is_heavy(const struct collrun_call *call); /* may take more than one kernel */
 /* Connects this rank to every other one, so that nothing has to be connected later, when it could
  * wait for a peer that is busy elsewhere. */
 int issue_handshake(struct nccl_group *g, struct flight *flight);
@@ -139,20 +183,84 @@ void device_leave(const struct home *home, int before);
 bool dtype_native(enum collrun_dtype dtype, ncclDataType_t *out);
 bool reduction_native(enum collrun_dtype dtype, enum collrun_op op, ncclDataType_t *type,
                       ncclRedOp_t *native);
-/* With the devices locked; one call for each port. They may wait for the GPU when there is much to
- * do. */
-int emulate_reduction(struct nccl_group *g, const struct collrun_call *calls,
-                      const struct flight *f);
-int alltoall_in_place(struct nccl_group *g, const struct collrun_call *calls,
-                      const struct flight *f);
+/* The next kernel. With the devices locked; one call for each port. */
+int emulate_reduction(struct nccl_group *g, struct flight *f);
+int alltoall_in_place(struct nccl_group *g, struct flight *f);
+
+/* ---- message.c ---- */
+struct message {
+    struct message *next; /* in one of the mail's lists */
+    struct flight *flight;
+    const struct collrun_call *call;
+    struct mark *after; /* what its caller's stream held */
+    bool owns_after;    /* not the mark of the message before it */
+    bool ends_epoch;    /* the last one of those that are launched together */
+    enum { HELD, TOLD, AGREED, ALOFT, OVER } state;
+    uint32_t id;    /* while the desk knows it */
+    uint32_t place; /* of the other end, once it is agreed on */
+};
+
+/* Rank 0 opens the desk and publishes where it is; after a fence, all connect to it. */
+int mail_new(struct nccl_group *g, const struct collrun_group_desc *desc);
+int mail_dial(struct nccl_group *g, const struct collrun_rendezvous *r, uint64_t deadline_ns);
+int mail_post(struct nccl_group *g, struct flight *f); /* with the group's lock */
+/* Moves on whatever can be: tells, hears, launches, sees what has ended. A failure dooms the group.
+ */
+void mail_progress(struct nccl_group *g);
+void mail_listen(struct nccl_group *g, uint64_t ns); /* until there is news, or so long */
+/* The group is doomed: OK when its messages are off the GPUs, or should be. */
+int mail_settle(struct nccl_group *g, bool in_time);
+void mail_drop(struct flight *f); /* its messages, which nobody shall end any more */
+/* Why a flight has not ended: "rank 2 did not receive". True: a message was not received. */
+bool mail_explain(const struct flight *f, char *out, size_t len);
+/* As nccl_order, with the device entered; what CUDA says is in *error. */
+int mail_order(const struct flight *f, uint32_t device, cudaStream_t stream, cudaError_t *error);
+void mail_close(struct nccl_group *g);
+/* Rank 0's desk serves the others until they have closed, too; not so if it is to end at once. */
+void mail_free(struct nccl_group *g, bool at_once);
+
+/* ---- desk.c ---- */
+struct desk;
+/* What a rank tells the desk of a message, and what the desk tells both ends when it has found
+ * them. */
+struct desk_post {
+    uint64_t count;
+    uint32_t id, place, peer; /* peer: a place, or DESK_ANYONE */
+    uint32_t tag;
+    uint32_t kind, dtype;
+};
+struct desk_match {
+    uint64_t count; /* the other end's */
+    uint32_t id, place, dtype;
+    uint32_t ends_epoch; /* the last of those that the two ends' processes launch together */
+};
+struct desk_hello {
+    uint64_t secret;
+    uint32_t rank, reserved;
+};
+#define DESK_ANYONE UINT32_MAX
+/* Serves `nranks` processes that connect to the listening socket, which it takes over. NULL: no
+ * memory or no thread. */
+struct desk *desk_new(int listener, uint64_t secret, uint32_t nranks, uint32_t nports);
+/* Waits until all have hung up; not so if it is to stop at once. */
+void desk_free(struct desk *desk, bool at_once);
+
+/* ---- traffic.c ---- */
+void traffic_init(struct traffic *t);
+void traffic_fini(struct traffic *t);
+/* A flight begins. A collective: true if it is to be launched at once. */
+bool traffic_enter(struct flight *f);
+bool traffic_turn(struct flight *f);      /* whether a collective is to be launched now */
+bool traffic_is_clear(struct traffic *t); /* whether a message may be agreed on now */
+void traffic_leave(struct flight *f);     /* it has ended, however */
 
 /* ---- request.c ---- */
 int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls);
 int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request);
 int nccl_test(void *group, void *request);
 int nccl_order(void *group, void *request, uint32_t device, void *stream);
-struct flight *flight_new(struct nccl_group *g, uint64_t timeout_ns);
-int flight_wait(struct flight *f); /* and frees */
+struct flight *flight_new(struct nccl_group *g, uint64_t timeout_ns); /* FREE */
+int flight_wait(struct flight *f);                                    /* and frees */
 
 /* ---- abort.c ---- */
 int aborter_start(struct home *home);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Putting operations onto the ports' streams. Each call waits, on the GPU, for what its caller's
- * stream holds; all calls of one operation go to NCCL as one group, so that they progress together;
- * a mark behind them tells when they are done. Nothing here waits for another rank: connections
- * were made when the group was formed.
+ * stream holds; all calls of one operation go to NCCL as one group, so that they progress together,
+ * and so do the messages that their ranks have agreed to launch together; a mark behind them tells
+ * when they are done. Nothing here waits for another rank: connections were made when the group was
+ * formed.
  */
 #include "group.h"
 
@@ -210,7 +211,6 @@ static ncclResult_t moves(const struct order *o)
     const size_t count = c->count * o->scale;
     const struct blocks out = {c->send, c->count, c->sendcounts, c->senddispls};
     const struct blocks in = {c->recv, c->count, c->recvcounts, c->recvdispls};
-    const uint32_t ports = o->g->nports;
     switch (c->kind) {
     case COLLRUN_BROADCAST:
         return n->ncclBroadcast(c->recv, c->recv, count, o->type, o->root, comm, stream);
@@ -235,12 +235,6 @@ static ncclResult_t moves(const struct order *o)
         return scatter(o, &out, c->recvcount);
     case COLLRUN_ALLTOALLV:
         return both(send_all(o, &out), recv_all(o, &in));
-    case COLLRUN_SEND:
-        return send_block(o, c->send, 0, c->count,
-                          (uint32_t)c->peer * ports + (uint32_t)c->peer_device);
-    case COLLRUN_RECV:
-        return recv_block(o, c->recv, 0, c->count,
-                          (uint32_t)c->peer * ports + (uint32_t)c->peer_device);
     default:
         return ncclInvalidArgument;
     }
@@ -271,16 +265,22 @@ static bool is_reduction(enum collrun_kind kind)
            kind == COLLRUN_REDUCE_SCATTERV;
 }
 
+static struct order order_of(struct nccl_group *g, const struct collrun_call *call)
+{
+    const size_t width = g->services->dtype_size(call->dtype);
+    return (struct order){.g = g,
+                          .port = &g->ports[call->device],
+                          .call = call,
+                          .rank = g->rank * g->nports + (uint32_t)call->device,
+                          .root = call->root * (int)g->nports + call->peer_device,
+                          .type = ncclUint8,
+                          .scale = width,
+                          .width = width};
+}
+
 static ncclResult_t issue_native(struct nccl_group *g, const struct collrun_call *call)
 {
-    struct order o = {.g = g,
-                      .port = &g->ports[call->device],
-                      .call = call,
-                      .rank = g->rank * g->nports + (uint32_t)call->device,
-                      .root = call->root * (int)g->nports + call->peer_device,
-                      .type = ncclUint8,
-                      .width = g->services->dtype_size(call->dtype)};
-    o.scale = o.width;
+    struct order o = order_of(g, call);
     if (!is_reduction(call->kind))
         return moves(&o); /* bytes: whatever the type */
     o.scale = 1;
@@ -303,15 +303,9 @@ static bool is_barrier(const struct collrun_call *call)
     return call->kind == COLLRUN_BARRIER || (call->kind < COLLRUN_ALLGATHERV && call->count == 0);
 }
 
-static uint64_t ports_of(const struct nccl_group *g, const struct collrun_call *calls,
-                         uint32_t ncalls)
+static uint64_t all_ports(const struct nccl_group *g)
 {
-    uint64_t set = 0;
-    if (calls[0].kind < COLLRUN_SEND)
-        return g->nports == 64 ? UINT64_MAX : (1ull << g->nports) - 1;
-    for (uint32_t i = 0; i < ncalls; i++)
-        set |= 1ull << calls[i].device;
-    return set;
+    return g->nports == MOST_PORTS ? UINT64_MAX : (1ull << g->nports) - 1;
 }
 
 /* Of the ports in the set, in ascending order of ordinals: all threads lock in the same order. */
@@ -336,15 +330,24 @@ static int follow(struct nccl_group *g, struct port *p, void *stream)
                                 : cuda_failed(g, p, error, "order after the caller's stream");
 }
 
-static int follow_all(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls)
+/* What this port's stream gets next comes after the mark. */
+static int follow_mark(struct nccl_group *g, struct port *p, const struct mark *mark)
+{
+    const int before = device_enter(g->home, p->ordinal);
+    const cudaError_t error = g->home->lib.cuda.cudaStreamWaitEvent(p->stream, mark->event, 0);
+    device_leave(g->home, before);
+    return error == cudaSuccess ? COLLRUN_OK
+                                : cuda_failed(g, p, error, "order after the caller's stream");
+}
+
+static int follow_all(struct nccl_group *g, const struct flight *f)
 {
     int status = COLLRUN_OK;
-    for (uint32_t i = 0; status == COLLRUN_OK && i < ncalls; i++) {
-        struct port *p = &g->ports[calls[i].device];
-        if (i && calls[i].device == calls[i - 1].device && calls[i].stream == calls[i - 1].stream)
-            continue;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < f->ncalls; i++) {
+        const int device = f->calls[i].device;
+        struct port *p = &g->ports[device];
         const int before = device_enter(g->home, p->ordinal);
-        status = follow(g, p, calls[i].stream);
+        status = f->ready ? follow_mark(g, p, f->ready[device]) : follow(g, p, f->calls[i].stream);
         device_leave(g->home, before);
     }
     return status;
@@ -367,27 +370,24 @@ static int submit(struct nccl_group *g, const struct collrun_call *calls, uint32
                                  : nccl_failed(g, g->ports[calls[0].device].comm, result, "NCCL");
 }
 
-/* NCCL launches at its leisure; only then is a mark behind the operation. */
-static int mark_all(struct nccl_group *g, uint64_t set, struct flight *f)
+/* NCCL launches at its leisure; only then is a mark behind the operation. The marks behind the
+ * kernel before it are given back. */
+static int mark_all(struct nccl_group *g, uint64_t set, struct mark **done, uint64_t deadline_ns)
 {
     int status = COLLRUN_OK;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++) {
         struct port *p = &g->ports[i];
         if (!(set >> i & 1))
             continue;
-        status = await_ready(g, p, f->deadline_ns);
+        status = await_ready(g, p, deadline_ns);
         if (status != COLLRUN_OK)
             break;
-        const int before = device_enter(g->home, p->ordinal);
-        struct mark *m = port_mark(g->home, p);
-        const cudaError_t error = m ? g->home->lib.cuda.cudaEventRecord(m->event, p->stream)
-                                    : g->home->lib.cuda.cudaGetLastError();
-        device_leave(g->home, before);
-        if (!m || error != cudaSuccess)
-            status = cuda_failed(g, p, error, "mark the end of an operation");
-        f->done[i] = m;
-        if (m)
-            atomic_fetch_add(&p->device->flying, 1);
+        struct mark *before = done[i];
+        done[i] = port_mark(g, p, p->stream);
+        port_take_back(p, before);
+        if (!done[i])
+            status = COLLRUN_ERR_BACKEND;
+        atomic_fetch_add(&p->device->flying, (done[i] ? 1u : 0u) - (before ? 1u : 0u));
     }
     return status;
 }
@@ -406,18 +406,66 @@ static bool is_in_place(const struct collrun_call *call)
     return call->kind == COLLRUN_ALLTOALL && call->count && call->send == call->recv;
 }
 
-int issue(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
-          struct flight *flight)
+bool is_heavy(const struct collrun_call *call)
 {
-    const uint64_t set = ports_of(g, calls, ncalls);
+    return is_emulated(call) || is_in_place(call);
+}
+
+int issue(struct nccl_group *g, struct flight *f)
+{
+    const uint64_t set = all_ports(g);
+    const bool first = !f->unlaunched;
     lock_devices(g, set, true);
-    int status = follow_all(g, calls, ncalls);
+    int status = first ? follow_all(g, f) : COLLRUN_OK;
     if (status == COLLRUN_OK)
-        status = is_emulated(calls)   ? emulate_reduction(g, calls, flight)
-                 : is_in_place(calls) ? alltoall_in_place(g, calls, flight)
-                                      : submit(g, calls, ncalls);
+        status = is_emulated(f->calls)   ? emulate_reduction(g, f)
+                 : is_in_place(f->calls) ? alltoall_in_place(g, f)
+                                         : submit(g, f->calls, f->ncalls);
     if (status == COLLRUN_OK)
-        status = mark_all(g, set, flight);
+        status = mark_all(g, set, f->done, f->deadline_ns);
+    lock_devices(g, set, false);
+    return status;
+}
+
+/* ---- messages ---- */
+
+static int follow_callers(struct nccl_group *g, const struct message *list)
+{
+    int status = COLLRUN_OK;
+    for (const struct message *m = list; status == COLLRUN_OK && m; m = m->next)
+        status = follow_mark(g, &g->ports[m->call->device], m->after);
+    return status;
+}
+
+static int submit_messages(struct nccl_group *g, const struct message *list)
+{
+    const struct nccl_api *nccl = &g->home->lib.nccl;
+    ncclResult_t result = nccl->ncclGroupStart();
+    for (const struct message *m = list; result == ncclSuccess && m; m = m->next) {
+        const struct order o = order_of(g, m->call);
+        result = m->call->kind == COLLRUN_SEND
+                     ? send_block(&o, m->call->send, 0, m->call->count, m->place)
+                     : recv_block(&o, m->call->recv, 0, m->call->count, m->place);
+    }
+    const ncclResult_t end = nccl->ncclGroupEnd();
+    if (result == ncclSuccess && end != ncclInProgress)
+        result = end;
+    return result == ncclSuccess
+               ? COLLRUN_OK
+               : nccl_failed(g, g->ports[list->call->device].comm, result, "NCCL");
+}
+
+int issue_messages(struct nccl_group *g, const struct message *list, struct mark **done)
+{
+    uint64_t set = 0;
+    for (const struct message *m = list; m; m = m->next)
+        set |= 1ull << m->call->device;
+    lock_devices(g, set, true);
+    int status = follow_callers(g, list);
+    if (status == COLLRUN_OK)
+        status = submit_messages(g, list);
+    if (status == COLLRUN_OK)
+        status = mark_all(g, set, done, list->flight->deadline_ns);
     lock_devices(g, set, false);
     return status;
 }
@@ -443,7 +491,7 @@ int issue_handshake(struct nccl_group *g, struct flight *flight)
 {
     const struct nccl_api *nccl = &g->home->lib.nccl;
     const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
-    const uint64_t set = ports_of(g, &barrier, 1);
+    const uint64_t set = all_ports(g);
     lock_devices(g, set, true);
     ncclResult_t result = nccl->ncclGroupStart();
     for (uint32_t i = 0; result == ncclSuccess && i < g->nports; i++)
@@ -458,7 +506,7 @@ int issue_handshake(struct nccl_group *g, struct flight *flight)
     if (status == COLLRUN_OK)
         status = submit(g, &barrier, 1);
     if (status == COLLRUN_OK)
-        status = mark_all(g, set, flight);
+        status = mark_all(g, set, flight->done, flight->deadline_ns);
     lock_devices(g, set, false);
     return status;
 }

@@ -7,8 +7,8 @@
  * Memory is the GPU's. Everything that moves data is NCCL's, moved as bytes; sums, products,
  * minima, maxima and averages of the types that NCCL knows are NCCL's too, with its rounding (half
  * precision is rounded at every step) and its minimum and maximum (which prefer a number to NaN).
- * Other reductions go through the host (emulate.c). Tags and receiving from anyone are not
- * there.
+ * Other reductions go through the host (emulate.c). Messages are matched by the ranks before NCCL
+ * sees them (message.c): with tags, from anyone, compared, and in whatever order they are started.
  */
 #include "group.h"
 
@@ -33,6 +33,7 @@ static void home_free(struct home *home)
     pthread_mutex_destroy(&home->lock);
     pthread_mutex_destroy(&home->environment);
     pthread_cond_destroy(&home->changed);
+    traffic_fini(&home->traffic);
     free(home->devices);
     free(home);
 }
@@ -45,6 +46,7 @@ static struct home *home_new(const struct collrun_services *services, const stru
         return NULL;
     home->services = services;
     home->lib = *lib;
+    traffic_init(&home->traffic);
     home->devices = calloc((size_t)lib->device_count, sizeof(*home->devices));
     pthread_mutex_init(&home->lock, NULL);
     pthread_mutex_init(&home->environment, NULL);
@@ -99,15 +101,19 @@ static int nccl_open(const struct collrun_services *services, void **backend)
 }
 
 /* A group that cannot be closed, because the GPU hangs, keeps its memory: the process ends anyway.
- */
+ * The others' messages need this process as long as it has their desk. */
 static bool await_burials(struct home *home)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(CLOSING_NS / 1000000000u);
     pthread_mutex_lock(&home->lock);
-    while (home->burials && pthread_cond_timedwait(&home->changed, &home->lock, &until) == 0)
-        ;
+    int late = 0;
+    while (home->burials && (home->serving || !late)) {
+        late = pthread_cond_timedwait(&home->changed, &home->lock, &until);
+        if (late) /* for those whom a desk still serves there is no hurry */
+            until.tv_sec++;
+    }
     const bool all = home->burials == 0;
     pthread_mutex_unlock(&home->lock);
     return all;
@@ -152,6 +158,7 @@ static const struct collrun_capability native[] = {
     MOVES(COLLRUN_ALLTOALLV),
     MOVES(COLLRUN_SEND),
     MOVES(COLLRUN_RECV),
+    MOVES(COLLRUN_RECV_ANY),
     {0},
 };
 
@@ -160,8 +167,8 @@ const struct collrun_backend collrun_backend_v1 = {
     .size = sizeof(struct collrun_backend),
     .name = "nccl",
     .version = "1.0",
-    .flags = COLLRUN_BACKEND_NEEDS_DEVICE | COLLRUN_BACKEND_STARTS_ALL |
-             COLLRUN_BACKEND_BATCHES_MESSAGES,
+    .flags = COLLRUN_BACKEND_NEEDS_DEVICE | COLLRUN_BACKEND_STARTS_ALL | COLLRUN_BACKEND_TAGS |
+             COLLRUN_BACKEND_RECV_ANY | COLLRUN_BACKEND_MESSAGES_APART,
     .native = native,
     .probe = nccl_probe,
     .open = nccl_open,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From start to end of an operation. It is done when the GPU has passed its marks and NCCL reports
- * no error: after an error or an abort the kernels leave early, and their marks mean nothing. One
- * that failed is kept until the streams are quiet, for a second at most, so that nobody frees a
- * buffer that a kernel still writes to.
+ * From start to end of an operation. A collective is launched at once, or when it is its turn
+ * (traffic.c); messages are the mail's. It is done when the GPU has passed its marks and NCCL
+ * reports no error: after an error or an abort the kernels leave early, and their marks mean
+ * nothing. One that failed is kept until the streams are quiet, for a second at most, so that
+ * nobody frees a buffer that a kernel still writes to.
  *
  * A blocking call asks again and again, at first at once, then after naps of a tenth of the time
  * that it has waited: late by a tenth, and no core is burnt.
@@ -42,21 +43,23 @@ struct flight *flight_new(struct nccl_group *g, uint64_t timeout_ns)
     f->group = g;
     f->timeout_ns = timeout_ns;
     f->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
-    f->peer = -1;
+    f->launched = true;
     return f;
 }
 
 static void flight_free(struct flight *f)
 {
     struct nccl_group *g = f->group;
+    traffic_leave(f);
     for (uint32_t i = 0; i < g->nports; i++) {
-        struct mark *m = f->done[i];
-        if (!m)
-            continue;
-        m->next = g->ports[i].spare_marks;
-        g->ports[i].spare_marks = m;
-        atomic_fetch_sub(&g->ports[i].device->flying, 1);
+        struct port *p = &g->ports[i];
+        if (f->done[i])
+            atomic_fetch_sub(&p->device->flying, 1);
+        port_take_back(p, f->done[i]);
+        port_take_back(p, f->ready ? f->ready[i] : NULL);
     }
+    mail_drop(f);
+    free(f->ready);
     free(f);
 }
 
@@ -75,13 +78,15 @@ static void time_out(struct flight *f)
     static const char *const hint =
         "; if that rank sends to this one too before it receives, use collrun_sendrecv or "
         "collrun_start_many";
-    char why[400];
-    if (f->kind == COLLRUN_SEND || f->kind == COLLRUN_RECV)
-        snprintf(why, sizeof(why), "rank %d did not %s within %g s%s", f->peer,
-                 f->kind == COLLRUN_SEND ? "receive" : "send", (double)f->timeout_ns / 1e9,
-                 f->kind == COLLRUN_SEND ? hint : "");
-    else
-        snprintf(why, sizeof(why), "timed out after %g s", (double)f->timeout_ns / 1e9);
+    static const char *const held = "; it waited for messages that this rank has started before it";
+    const double seconds = (double)f->timeout_ns / 1e9;
+    char why[sizeof(f->group->why)], reason[300];
+    if (f->messages) {
+        const bool unreceived = mail_explain(f, reason, sizeof(reason));
+        snprintf(why, sizeof(why), "%s within %g s%s", reason, seconds, unreceived ? hint : "");
+    } else {
+        snprintf(why, sizeof(why), "timed out after %g s%s", seconds, f->launched ? "" : held);
+    }
     group_doom(f->group, COLLRUN_ERR_TIMEOUT, why);
 }
 
@@ -120,9 +125,38 @@ static int ask_marks(struct flight *f)
 /* Failed: AGAIN until the streams are quiet, or have had their time. */
 static int settle(struct flight *f)
 {
-    if (ask_marks(f) == COLLRUN_AGAIN && clock_ns() < f->failed_ns + QUIET_NS)
+    const bool in_time = clock_ns() < f->failed_ns + QUIET_NS;
+    const int status = f->messages ? mail_settle(f->group, in_time) : ask_marks(f);
+    if (status == COLLRUN_AGAIN && in_time)
         return COLLRUN_AGAIN;
     return group_failure(f->group);
+}
+
+static bool is_doomed(const struct nccl_group *g)
+{
+    return atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
+}
+
+static int launch(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    pthread_mutex_lock(&g->lock);
+    const int status = is_doomed(g) ? group_failure(g) : issue(g, f);
+    pthread_mutex_unlock(&g->lock);
+    return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
+}
+
+/* OK when it is done. */
+static int advance(struct flight *f)
+{
+    if (f->messages) {
+        mail_progress(f->group);
+        return f->nopen ? COLLRUN_AGAIN : COLLRUN_OK;
+    }
+    if (!f->launched)
+        return traffic_turn(f) ? launch(f) : COLLRUN_AGAIN;
+    const int status = ask_marks(f);
+    return status == COLLRUN_OK && f->unlaunched ? launch(f) : status;
 }
 
 static int poll_flight(struct flight *f)
@@ -130,8 +164,8 @@ static int poll_flight(struct flight *f)
     struct nccl_group *g = f->group;
     if (f->status)
         return settle(f);
-    int status = ask_marks(f);
-    if (atomic_load_explicit(&g->fate, memory_order_acquire))
+    int status = advance(f);
+    if (is_doomed(g))
         return fail_flight(f, COLLRUN_ERR_ABORTED);
     if (status == COLLRUN_OK || f->polls++ % POLLS_BETWEEN_ERROR_CHECKS == 0) {
         const int error = check_errors(g);
@@ -148,18 +182,44 @@ static int poll_flight(struct flight *f)
 
 /* ---- the interface ---- */
 
+/* What the callers' streams hold now, for later. */
+static int remember_streams(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    f->ready = calloc(g->nports, sizeof(struct mark *));
+    if (!f->ready)
+        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < f->ncalls; i++) {
+        const struct collrun_call *c = &f->calls[i];
+        if (!(f->ready[c->device] = port_mark(g, &g->ports[c->device], c->stream)))
+            return COLLRUN_ERR_BACKEND;
+    }
+    return COLLRUN_OK;
+}
+
+/* With the group's lock. */
+static int begin(struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    if (is_doomed(g))
+        return group_failure(g);
+    if (f->calls->kind >= COLLRUN_SEND)
+        return mail_post(g, f);
+    f->class = is_heavy(f->calls) ? HEAVY : LIGHT;
+    f->launched = false;
+    return traffic_enter(f) ? issue(g, f) : remember_streams(f);
+}
+
 static int start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
                  struct flight **out)
 {
     struct flight *f = flight_new(g, calls->timeout_ns);
     if (!f)
         return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    f->kind = calls->kind;
-    f->peer = ncalls == 1 ? calls->peer : -1;
+    f->calls = calls;
+    f->ncalls = ncalls;
     pthread_mutex_lock(&g->lock);
-    const int status = atomic_load_explicit(&g->fate, memory_order_acquire)
-                           ? group_failure(g)
-                           : issue(g, calls, ncalls, f);
+    const int status = begin(f);
     pthread_mutex_unlock(&g->lock);
     if (status == COLLRUN_OK) {
         *out = f;
@@ -176,8 +236,10 @@ int flight_wait(struct flight *f)
     int status;
     while ((status = poll_flight(f)) == COLLRUN_AGAIN) {
         const uint64_t waited = clock_ns() - since;
-        if (waited > SPIN_NS)
-            pause_ns(waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS);
+        if (waited < SPIN_NS)
+            continue;
+        const uint64_t nap = waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS;
+        f->messages ? mail_listen(f->group, nap) : pause_ns(nap);
     }
     flight_free(f);
     return status;
@@ -213,11 +275,15 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     struct nccl_group *g = group;
     struct flight *f = request;
     struct port *p = &g->ports[device];
-    if (!f->done[device])
-        return COLLRUN_OK; /* the operation does nothing there */
+    cudaError_t error = cudaSuccess;
+    int status = COLLRUN_OK;
     const int before = device_enter(g->home, p->ordinal);
-    const cudaError_t error =
-        g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done[device]->event, 0);
+    if (f->messages)
+        status = mail_order(f, device, stream, &error);
+    else if (!f->launched || f->unlaunched)
+        status = COLLRUN_AGAIN;
+    else if (f->done[device])
+        error = g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done[device]->event, 0);
     device_leave(g->home, before);
-    return error == cudaSuccess ? COLLRUN_OK : cuda_failed(g, p, error, "order a stream");
+    return error == cudaSuccess ? status : cuda_failed(g, p, error, "order a stream");
 }

@@ -90,10 +90,32 @@ static void in_flight(struct team *team, int n, int how)
     free(trials);
 }
 
+/* ---- memory that is not a trial's ---- */
+
+/* What the group takes: the bytes themselves, or their copy on a GPU. */
+static void *lend(struct team *team, void *host, size_t len)
+{
+    void *there = host;
+    if (!team->run->cuda)
+        return host;
+    team_want(team, collrun_alloc_device(team->group, 0, len, &there), COLLRUN_OK, "alloc_device");
+    team_want(team, collrun_copy(team->group, there, host, len), COLLRUN_OK, "copy");
+    return there;
+}
+
+static void take_back(struct team *team, void *host, void *lent, size_t len)
+{
+    if (lent == host)
+        return;
+    team_want(team, collrun_copy(team->group, host, lent, len), COLLRUN_OK, "copy");
+    team_want(team, collrun_free(team->group, lent), COLLRUN_OK, "free");
+}
+
 /* ---- head to head ---- */
 struct exchange {
     struct stream stream;
     struct guarded out, in, want;
+    void *lent_out, *lent_in;
     size_t count;
 };
 
@@ -106,6 +128,8 @@ static void exchange_prepare(struct exchange *x, struct team *team, size_t count
     guarded_set(&x->want, count * 4, 0);
     stream_input(&x->stream, team->rank, 0, count, x->out.at);
     stream_input(&x->stream, from, 0, count, x->want.at);
+    x->lent_out = lend(team, x->out.at, count * 4);
+    x->lent_in = lend(team, x->in.at, count * 4);
 }
 
 static void exchange_verify(struct exchange *x, struct team *team, int status, const char *what)
@@ -113,6 +137,8 @@ static void exchange_verify(struct exchange *x, struct team *team, int status, c
     team_case(team);
     if (!team_want(team, status, COLLRUN_OK, what))
         return;
+    take_back(team, x->out.at, x->lent_out, x->count * 4);
+    take_back(team, x->in.at, x->lent_in, x->count * 4);
     if (stream_differs(&x->stream, x->in.at, x->want.at, x->count) != x->count)
         team_fail(team, "%s of %zu elements: wrong data", what, x->count);
     if (!guarded_intact(&x->in) || !guarded_intact(&x->out))
@@ -134,8 +160,8 @@ static void sendrecv_ring(struct team *team, size_t count)
     int right = (team->rank + 1) % team->size, left = (team->rank + team->size - 1) % team->size;
     team->serial++;
     exchange_prepare(&x, team, count, left);
-    int status =
-        collrun_sendrecv(team->group, x.out.at, count, right, x.in.at, count, left, COLLRUN_INT32);
+    int status = collrun_sendrecv(team->group, x.lent_out, count, right, x.lent_in, count, left,
+                                  COLLRUN_INT32);
     exchange_verify(&x, team, status, "sendrecv round the ring");
     exchange_free(&x);
 }
@@ -153,13 +179,13 @@ static void many_to_many(struct team *team, size_t count)
         int peer = (team->rank + i) % size;
         exchange_prepare(&xs[peer], team, count, peer);
         calls[n] = (struct collrun_call)COLLRUN_CALL(COLLRUN_SEND);
-        calls[n].send = xs[peer].out.at, calls[n].peer = peer;
+        calls[n].send = xs[peer].lent_out, calls[n].peer = peer;
         calls[n].count = count, calls[n++].dtype = COLLRUN_INT32;
     }
     for (int i = 1; i < size; i++) {
         int peer = (team->rank + size - i) % size;
         calls[n] = (struct collrun_call)COLLRUN_CALL(COLLRUN_RECV);
-        calls[n].recv = xs[peer].in.at, calls[n].peer = peer;
+        calls[n].recv = xs[peer].lent_in, calls[n].peer = peer;
         calls[n].count = count, calls[n++].dtype = COLLRUN_INT32;
     }
     int status = collrun_start_many(team->group, calls, n, &request);
@@ -239,14 +265,18 @@ static void from_anyone(struct team *team)
     int64_t next[MAX_RANKS] = {0};
     for (int64_t i = 0; team->rank != 0 && i < ROUNDS && !team->dead; i++) {
         int64_t message[2] = {team->rank, i};
-        team_want(team, collrun_send(team->group, message, 2, COLLRUN_INT64, 0), COLLRUN_OK,
+        void *lent = lend(team, message, sizeof message);
+        team_want(team, collrun_send(team->group, lent, 2, COLLRUN_INT64, 0), COLLRUN_OK,
                   "send to recv_any");
+        take_back(team, message, lent, sizeof message);
     }
     for (int i = 0; team->rank == 0 && i < ROUNDS * (team->size - 1) && !team->dead; i++) {
         int64_t message[2] = {-1, -1};
         int source = -1;
         team_case(team);
-        int status = collrun_recv_any(team->group, message, 2, COLLRUN_INT64, &source);
+        void *lent = lend(team, message, sizeof message);
+        int status = collrun_recv_any(team->group, lent, 2, COLLRUN_INT64, &source);
+        take_back(team, message, lent, sizeof message);
         if (!team_want(team, status, COLLRUN_OK, "recv_any"))
             continue;
         if (source < 1 || source >= team->size || message[0] != source)

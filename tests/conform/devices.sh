@@ -58,7 +58,7 @@ if [ -n "${BACKEND:-}" ]; then
 fi
 
 # ---- jobs ----
-# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm.
+# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm; "m-..." names a disagreement of ranks 0 to 2.
 job() { # PROCESSES GPUS_EACH TEAMS PARAMS
     local group ranks backend i list=
     echo "version: 1"
@@ -73,7 +73,8 @@ job() { # PROCESSES GPUS_EACH TEAMS PARAMS
     for group in $3; do
         ranks=${group#*-}
         backend=$name
-        [[ $group == g-* ]] || backend=shm
+        [[ $group != s-* ]] || backend=shm
+        [[ $group != m-* ]] || ranks=0-1-2
         echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}}"
     done
     echo "workloads:"
@@ -128,6 +129,9 @@ try "in collrun_alloc_device" 3 1 "g-2-0-1" 'suite: sweep, async: true, alloc: t
 try "random programs, one thread" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}"
 try "random programs, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3"
 try "random programs, asynchronous" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, async: true"
+try "random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true"
+try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
+try "messages that disagree" 3 1 "m-sendcount m-sendtype" "suite: mismatch"
 try "random programs, staged through host memory" 4 1 "g-0-1-2-3 s-3-1 g-0-2 s-2-1-0" "suite: fuzz, steps: ${STEPS:-300}, async: true"
 if [ "$gpus" -eq 0 ]; then
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH SCOPE=full try "an NCCL without alltoall, gather, scatter" 2 2 "g-0-1" 'suite: devices'

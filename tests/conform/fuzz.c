@@ -5,8 +5,7 @@
  * can tell who takes part). A rank walks the list and does what concerns it. That order is total,
  * so blocking calls cannot deadlock; and as a start never blocks, waits may come as late as they
  * like. With several threads, each has its own groups and its own list. A failure names seed and
- * step; the same seed, groups and thread count replay it. On GPUs, messages are part of it only
- * where calls block: what was started may have to wait for what was started before (collrun.h).
+ * step; the same seed, groups and thread count replay it.
  */
 #include "conform.h"
 
@@ -26,7 +25,6 @@ struct fuzz {
     struct conform run; /* this thread's own tally */
     struct fuzz_group groups[MOST_GROUPS];
     int ngroups;
-    bool no_messages;
     uint64_t random; /* the program's; the same on all ranks */
     uint64_t whim;   /* this rank's own: when to wait */
     struct trial pool[POOL];
@@ -58,7 +56,7 @@ static size_t draw_count(struct fuzz *f)
 static struct shape draw_shape(struct fuzz *f, int size)
 {
     struct shape s = {0};
-    bool p2p = size > 1 && draw(f, 3) == 0 && !f->no_messages;
+    bool p2p = size > 1 && draw(f, 3) == 0;
     do
         s.kind = p2p ? COLLRUN_SEND : (enum collrun_kind)draw(f, COLLRUN_SEND);
     while (!kind_in_scope(&f->run, s.kind));
@@ -183,7 +181,6 @@ void suite_fuzz(struct conform *run, struct team *teams, int nteams, int nthread
         abort();
     for (int i = 0; i < nthreads; i++) {
         threads[i].run = *run;
-        threads[i].no_messages = run->cuda && run->async;
         threads[i].random = mix(run->seed * 64 + (uint64_t)i);
         threads[i].whim =
             mix(run->seed + (uint64_t)collrun_world_rank(run->ctx) * 1000 + (uint64_t)i);

@@ -100,7 +100,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     g->timeout_ns = 1000000000;
     g->index = UINT32_MAX;
     for (int i = 0; i < 2; i++) {
-        lane_init(&side->lanes[i], g, b, NULL, i == GROUP_MESSAGES);
+        lane_init(&side->lanes[i], g, b, NULL);
         side->lane[i] = &side->lanes[i];
     }
     side->nlanes = 2;

@@ -44,9 +44,8 @@ enum collrun_backend_flags {
     COLLRUN_BACKEND_STARTS_ALL = 1u
                                  << 5, /* start takes every kind; otherwise messages only: it
                                           returns UNSUPPORTED for the rest, which exec then does */
-    COLLRUN_BACKEND_BATCHES_MESSAGES =
-        1u << 6 /* messages of one call progress together, those of several wait for each other: the
-                   engine gathers what was started into one start */
+    COLLRUN_BACKEND_MESSAGES_APART =
+        1u << 6 /* messages have a handle of their own, whatever the other flags say */
 };
 
 /* Lent by the engine. The one passed to probe and open is valid until close and speaks for the
@@ -180,7 +179,8 @@ struct collrun_backend {
 
     /* Optional, for backends that work on streams. What `stream` (of the process's GPU `device`,
      * an index into desc->devices) gets from now on runs after the started request. Returns at
-     * once; test still has to be asked until the request ends. NULL: the engine waits instead. */
+     * once; test still has to be asked until the request ends. AGAIN: the request is not on its own
+     * stream yet; the engine tests it and asks again. NULL: the engine waits instead. */
     int (*order)(void *group, void *request, uint32_t device, void *stream);
     /* Optional: alloc on one of the process's GPUs, likewise an index; `free` takes it back. */
     int (*alloc_on)(void *group, uint32_t device, size_t len, void **ptr);

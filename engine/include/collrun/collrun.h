@@ -115,8 +115,7 @@ int collrun_group_size(const struct collrun_ctx *ctx, const char *name);
 /* How ranks that disagree about a collective are found; `check` of job.yaml. STRICT: before each
  * one, on any backend, by exchanging the calls; all ranks then return MISMATCH, and nothing was
  * moved. OFF and ASYNC leave it to the backend, which may (shm does) or may not notice. Messages
- * are compared by their receiver, whatever this says (nccl's, which bring no description along, are
- * not). */
+ * are compared by their receiver, whatever this says. */
 enum collrun_check { COLLRUN_CHECK_ASYNC, COLLRUN_CHECK_STRICT, COLLRUN_CHECK_OFF };
 
 struct collrun_group_options {
@@ -299,10 +298,10 @@ int collrun_test(struct collrun_request *request);
 /* Waits until it is finished, returns its result, frees it, whatever the result. */
 int collrun_wait(struct collrun_request *request);
 
-/* Does not wait: what `stream`, of the group's GPU `device`, gets from now on runs after the
- * operation. The request lives on and has still to be waited for or tested, at any later time,
- * which then tells how it ended. Where there is no GPU to order, on backends for host memory, it
- * waits until the operation is finished. */
+/* Does not wait for the operation's end: what `stream`, of the group's GPU `device`, gets from now
+ * on runs after the operation. The request lives on and has still to be waited for or tested, at
+ * any later time, which then tells how it ended. Where there is no GPU to order, on backends for
+ * host memory, it waits until the operation is finished. */
 int collrun_wait_stream(struct collrun_request *request, int device, void *stream);
 
 /* Waits for all of them, frees all, sets the entries to NULL, returns the first failure in the
@@ -343,9 +342,11 @@ int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
  * goes where its buffers are: all members' in the same sort of memory; without any buffer, to the
  * host's. A backend for GPUs alone refuses buffers in host memory (UNSUPPORTED).
  *
- * Messages on nccl are gathered: those of one collrun_start_many, and those that are started before
- * one of them is waited for (or a stream is told to, or a moment has passed), progress together.
- * One that comes later may have to wait for these. */
+ * Messages on nccl begin on the GPU when both ends have been called; until then
+ * collrun_wait_stream, which needs something to wait for, waits on the host. They may be started in
+ * any order, also across groups. What may not be: a rank that waits for a message before it comes
+ * to a collective, when the message's other end has started two collectives of that group before
+ * it. That ends with the time-out and says so. */
 
 /* GPUs that each rank drives in this group; 0: none, it works on host memory. */
 int collrun_devices(const struct collrun_group *group);
