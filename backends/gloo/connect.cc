@@ -1,273 +1,227 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the members of a group meet. Every rank listens on one port per peer (Gloo gives each pair
- * its own socket, all on the same address), so what a rank publishes is one small blob: its address
- * once, then a port for every peer. Gloo decides by comparing addresses who connects; those
- * connections are made first, since they only need the peer's listening socket and I/O thread. Then
- * a fence: it ends early when the job fails, and after it every connection to this rank is there,
- * so that the second half does not wait.
+ * A connection when it is first needed. The thread that needs it knocks at the peer's door
+ * (door.h), whose I/O thread answers whatever the peer is doing; so this never waits for the peer's
+ * program, and ends by an answer, an abort or the operation's deadline.
+ *
+ * Two ranks may knock at each other at the same time. Then the lower one's connection is taken: the
+ * other is told `wait`, and gives its own up for the one that comes in. A link says how the two
+ * stand; the step from `apart` is taken by whoever is first, this thread or the I/O thread.
  */
 #include "mesh.h"
 
-#include <gloo/transport/tcp/address.h>
-
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
-#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 namespace collrun_gloo
 {
 
-/* Gloo waits five times as long for a connection. */
-static constexpr auto connect_patience = std::chrono::seconds(4);
+static constexpr uint64_t dial_patience = 20000 * millisecond;
+static constexpr uint64_t longest_wait = 1000 * millisecond;
+static constexpr uint64_t redial_pause = 10 * millisecond;
+static constexpr int most_dials = 5;
 
-/* What Gloo takes for an address: struct sockaddr_storage and a sequence number that stays -1. */
-struct gloo_address {
-    sockaddr_storage socket;
-    ssize_t sequence;
-};
-
-/* What a rank publishes. */
-struct mesh::addresses {
-    uint16_t family;
-    uint16_t busy; /* members on its host outnumber their cores */
-    uint32_t scope;
-    char ip[16];
-    std::vector<uint16_t> ports; /* network order; by group rank */
-
-    static constexpr size_t head = 2 * sizeof(uint16_t) + sizeof(uint32_t) + 16;
-
-    void set(size_t peer, const sockaddr_storage &s);
-    std::string pack() const;
-    static addresses unpack(const std::string &blob, size_t nranks);
-    gloo_address of(size_t peer, uint32_t own_scope) const;
-};
-
-void mesh::addresses::set(size_t peer, const sockaddr_storage &s)
-{
-    family = s.ss_family;
-    if (family == AF_INET) {
-        sockaddr_in in;
-        std::memcpy(&in, &s, sizeof(in));
-        std::memcpy(ip, &in.sin_addr, sizeof(in.sin_addr));
-        ports[peer] = in.sin_port;
-        return;
-    }
-    sockaddr_in6 in6;
-    std::memcpy(&in6, &s, sizeof(in6));
-    std::memcpy(ip, &in6.sin6_addr, sizeof(in6.sin6_addr));
-    scope = in6.sin6_scope_id;
-    ports[peer] = in6.sin6_port;
-}
-
-std::string mesh::addresses::pack() const
-{
-    std::string blob;
-    blob.append(reinterpret_cast<const char *>(&family), sizeof(family));
-    blob.append(reinterpret_cast<const char *>(&busy), sizeof(busy));
-    blob.append(reinterpret_cast<const char *>(&scope), sizeof(scope));
-    blob.append(ip, sizeof(ip));
-    blob.append(reinterpret_cast<const char *>(ports.data()), ports.size() * sizeof(ports[0]));
-    return blob;
-}
-
-mesh::addresses mesh::addresses::unpack(const std::string &blob, size_t nranks)
-{
-    addresses a = {};
-    if (blob.size() != head + nranks * sizeof(uint16_t))
-        throw failure{COLLRUN_ERR_BACKEND, no_peer, "a member published a malformed address"};
-    const char *at = blob.data();
-    std::memcpy(&a.family, at, sizeof(a.family));
-    std::memcpy(&a.busy, at += sizeof(a.family), sizeof(a.busy));
-    std::memcpy(&a.scope, at += sizeof(a.busy), sizeof(a.scope));
-    std::memcpy(a.ip, at + sizeof(a.scope), sizeof(a.ip));
-    a.ports.resize(nranks);
-    std::memcpy(a.ports.data(), blob.data() + head, nranks * sizeof(uint16_t));
-    return a;
-}
-
-/* A link-local address is reached through this host's interface, whose number is this host's own.
- */
-gloo_address mesh::addresses::of(size_t peer, uint32_t own_scope) const
-{
-    gloo_address a = {};
-    a.sequence = -1;
-    if (family == AF_INET) {
-        sockaddr_in in = {};
-        in.sin_family = AF_INET;
-        in.sin_port = ports[peer];
-        std::memcpy(&in.sin_addr, ip, sizeof(in.sin_addr));
-        std::memcpy(&a.socket, &in, sizeof(in));
-        return a;
-    }
-    sockaddr_in6 in6 = {};
-    in6.sin6_family = AF_INET6;
-    in6.sin6_port = ports[peer];
-    in6.sin6_scope_id = scope != 0 ? own_scope : 0;
-    std::memcpy(&in6.sin6_addr, ip, sizeof(in6.sin6_addr));
-    std::memcpy(&a.socket, &in6, sizeof(in6));
-    return a;
-}
-
-static gloo_address address_of(const gloo::transport::Pair &pair)
-{
-    const auto bytes = pair.address().bytes();
-    gloo_address a;
-    if (bytes.size() != sizeof(a))
-        throw failure{COLLRUN_ERR_BACKEND, no_peer,
-                      "this Gloo library has another form of addresses than the backend was built "
-                      "for"};
-    std::memcpy(&a, bytes.data(), sizeof(a));
-    return a;
-}
-
-/* Gloo's words, and a hint where the cause is the usual one. */
-static std::string explain(const char *what, int size)
+failure mesh::unreachable(int peer, int error) const
 {
     struct rlimit limit = {};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    std::string text = format("Gloo: %s", what);
-    if (std::strstr(what, "Too many open files"))
-        text += format("; a group of %d needs %d descriptors, the limit is %llu (ulimit -n)", size,
-                       size - 1, static_cast<unsigned long long>(limit.rlim_cur));
-    return text;
+    std::string text =
+        format("connect to %s at %s: %s", name_of(peer).c_str(),
+               cards_[static_cast<size_t>(peer)].address_text().c_str(), std::strerror(error));
+    if (error == ECONNREFUSED)
+        return {COLLRUN_ERR_PEER_FAILED, peer,
+                format("%s has left the group", name_of(peer).c_str())};
+    if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        text += format("; a group of %d needs up to %d descriptors, the limit is %llu (ulimit -n)",
+                       size, size - 1, static_cast<unsigned long long>(limit.rlim_cur));
+    return {COLLRUN_ERR_BACKEND, peer, text};
 }
 
-/* The services have the sentence of a failed rendezvous call already. */
-static void check(int status)
+int mesh::dial(int peer)
 {
-    if (status != COLLRUN_OK)
-        throw failure{status, no_peer, ""};
+    sockaddr_storage address;
+    descriptor s;
+    const socklen_t len = cards_[static_cast<size_t>(peer)].get_address(&address);
+    s.fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s.fd < 0 ||
+        (::connect(s.fd, reinterpret_cast<sockaddr *>(&address), len) != 0 && errno != EINPROGRESS))
+        throw unreachable(peer, errno);
+    const int fd = s.fd;
+    s.fd = -1;
+    return fd;
 }
 
-void mesh::sort_by_host(const collrun_group_desc &desc)
+int connect_error(int fd)
 {
-    for (int i = 0; i < size; i++)
-        order_.push_back(i);
-    const uint32_t *host = desc.host_of;
-    if (host) /* hosts in the order in which the group first names them */
-        std::stable_sort(order_.begin(), order_.end(), [host, this](int a, int b) {
-            const auto first = [host, this](int r) {
-                return std::find(host, host + size, host[r]) - host;
-            };
-            return first(a) < first(b);
-        });
-    place_.resize(order_.size());
-    for (int i = 0; i < size; i++)
-        place_[static_cast<size_t>(order_[static_cast<size_t>(i)])] = i;
-    int hosts = 1;
-    for (int i = 1; host && i < size; i++)
-        hosts += host[order_[static_cast<size_t>(i)]] != host[order_[static_cast<size_t>(i) - 1]];
-    crowded_ = hosts > 1 && hosts < size;
+    int error = 0;
+    socklen_t len = sizeof(error);
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 ? error : errno;
 }
 
-mesh::mesh(devices &devices, watch &watch, const collrun_group_desc &desc)
-    : rank(static_cast<int>(desc.rank)), size(static_cast<int>(desc.nranks)),
-      name(desc.name ? desc.name : ""), services(desc.services), watch_(watch),
-      sent_to_(desc.nranks)
+/* ---- knocking ---- */
+
+/* Waits for something to happen at the socket, for the bell, or until `until`. True: the socket. */
+bool mesh::await(int fd, short events, int peer, uint64_t until)
 {
-    for (int i = 0; i < size; i++)
-        world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : static_cast<uint32_t>(i));
-    sort_by_host(desc);
-    if (size == 1)
-        return;
-    try {
-        device_ = devices.get(desc.address, desc.interface);
-        connect(desc);
-        watch_.add(this);
-    } catch (const std::exception &e) {
-        close();
-        throw failure{COLLRUN_ERR_BACKEND, no_peer, explain(e.what(), size)};
-    } catch (const failure &) {
-        close();
-        throw;
-    }
+    struct pollfd polled[] = {{fd, events, 0}, {bell_.fd, POLLIN, 0}};
+    const uint64_t now = now_ns();
+    eventfd_t rings;
+    if (now >= until)
+        throw until == deadline_
+            ? failure{COLLRUN_ERR_TIMEOUT, peer,
+                      format("%s did not take a connection in time", name_of(peer).c_str())}
+            : unreachable(peer, ETIMEDOUT);
+    const uint64_t left = std::min((until - now) / millisecond + 1, longest_wait / millisecond);
+    const int ready = poll(polled, 2, static_cast<int>(left));
+    if (ready > 0 && polled[1].revents)
+        eventfd_read(bell_.fd, &rings);
+    if (aborted())
+        throw abort_failure();
+    return ready > 0 && polled[0].revents;
 }
 
-void mesh::connect_peer(int peer, const std::vector<char> &address)
+/* The door's answer; a word of 0 when it ended the connection without one. */
+answer mesh::hear_answer(int fd, int peer)
 {
-    try {
-        context_->getPair(peer)->connect(address);
-    } catch (const std::exception &e) {
-        throw failure{
-            COLLRUN_ERR_BACKEND, peer,
-            format("connect to %s: %s", name_of(peer).c_str(), explain(e.what(), size).c_str())};
-    }
-}
-
-/* Gloo lets the larger address connect to the smaller one. Here this only decides the order. */
-static bool connects(const gloo_address &self, const gloo_address &peer)
-{
-    if (self.socket.ss_family == AF_INET) {
-        sockaddr_in a, b;
-        std::memcpy(&a, &self.socket, sizeof(a));
-        std::memcpy(&b, &peer.socket, sizeof(b));
-        const int d = std::memcmp(&a.sin_addr, &b.sin_addr, sizeof(a.sin_addr));
-        return d != 0 ? d > 0 : a.sin_port > b.sin_port;
-    }
-    sockaddr_in6 a, b;
-    std::memcpy(&a, &self.socket, sizeof(a));
-    std::memcpy(&b, &peer.socket, sizeof(b));
-    const int d = std::memcmp(&a.sin6_addr, &b.sin6_addr, sizeof(a.sin6_addr));
-    return d != 0 ? d > 0 : a.sin6_port > b.sin6_port;
-}
-
-static std::string fetch(const collrun_rendezvous &r, const std::string &key, size_t capacity)
-{
-    std::string blob(capacity, '\0');
+    answer reply = {0, 0};
     size_t len = 0;
-    check(r.get(r.ctx, key.c_str(), &blob[0], blob.size(), &len));
-    blob.resize(std::min(len, blob.size()));
-    return blob;
+    while (len < sizeof(reply) && link_to(peer) != joined) {
+        if (!await(fd, POLLIN, peer, deadline_))
+            continue;
+        const ssize_t n =
+            ::recv(fd, reinterpret_cast<char *>(&reply) + len, sizeof(reply) - len, 0);
+        if (n > 0)
+            len += static_cast<size_t>(n);
+        else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            return {0, 0};
+    }
+    return reply;
 }
 
-void mesh::connect(const collrun_group_desc &desc)
+void mesh::knock_at(int peer)
 {
-    const auto &meet = *desc.rendezvous;
-    const auto n = static_cast<size_t>(size), self = static_cast<size_t>(rank);
-    context_ = make_context(device_, rank, size);
-    context_->setTimeout(connect_patience);
-    std::vector<gloo_address> own(n), theirs(n);
-    addresses mine = {};
-    mine.busy = desc.ncpus > 0 && desc.nlocal > desc.ncpus;
-    mine.ports.resize(n);
-    busy_ = mine.busy;
-    for (size_t i = 0; i < n; i++) {
-        if (i == self)
-            continue;
-        own[i] = address_of(*context_->createPair(static_cast<int>(i)));
-        mine.set(i, own[i].socket);
-    }
-    const std::string blob = mine.pack();
-    check(meet.put(meet.ctx, format("gloo/%d", rank).c_str(), blob.data(), blob.size()));
-    check(meet.fence(meet.ctx));
-    for (size_t i = 0; i < n; i++) {
-        if (i == self)
-            continue;
-        const auto a = addresses::unpack(fetch(meet, format("gloo/%zu", i), blob.size() + 1), n);
-        busy_ = busy_ || a.busy;
-        if (a.family != mine.family)
-            throw failure{COLLRUN_ERR_BACKEND, static_cast<int>(i),
-                          format("%s has an IPv%c address, this rank an IPv%c one",
-                                 name_of(static_cast<int>(i)).c_str(),
-                                 a.family == AF_INET ? '4' : '6',
-                                 mine.family == AF_INET ? '4' : '6')};
-        theirs[i] = a.of(self, mine.scope);
-    }
-    for (const bool first : {true, false}) {
-        const auto fast = first ? quicken() : nullptr; /* who connects closes a listening socket */
-        for (size_t i = 0; i < n; i++) {
-            if (i == self || connects(own[i], theirs[i]) != first)
-                continue;
-            const char *bytes = reinterpret_cast<const char *>(&theirs[i]);
-            connect_peer(static_cast<int>(i), {bytes, bytes + sizeof(theirs[i])});
+    const uint64_t dial_until = std::min(deadline_, now_ns() + dial_patience);
+    descriptor s;
+    s.fd = dial(peer);
+    while (link_to(peer) != joined && !await(s.fd, POLLOUT, peer, dial_until))
+        continue;
+    const int error = connect_error(s.fd);
+    if (error != 0)
+        throw unreachable(peer, error);
+    const knock who = {cards_[static_cast<size_t>(peer)].password, static_cast<uint64_t>(rank)};
+    if (::send(s.fd, &who, sizeof(who), MSG_NOSIGNAL) != sizeof(who))
+        return;
+    const answer reply = hear_answer(s.fd, peer);
+    if (reply.word == answer::no)
+        throw failure{COLLRUN_ERR_BACKEND, peer,
+                      format("%s cannot take a connection: %s", name_of(peer).c_str(),
+                             std::strerror(reply.error))};
+    while (reply.word == answer::wait && link_to(peer) != joined)
+        await(-1, 0, peer, deadline_);
+    if (reply.word == answer::yes)
+        take(peer, s);
+}
+
+/* A door that closes without a word may have had too many guests, or be gone: then the next attempt
+ * is refused. */
+void mesh::connect(int peer)
+{
+    uint8_t before = apart;
+    link_to(peer).compare_exchange_strong(before, knocking);
+    try {
+        while (before == joining && link_to(peer) == joining)
+            await(-1, 0, peer, deadline_);
+        for (int dials = 1; link_to(peer) != joined; dials++) {
+            knock_at(peer);
+            if (link_to(peer) == joined)
+                break;
+            if (dials == most_dials)
+                throw unreachable(peer, ECONNRESET);
+            await(-1, 0, peer, now_ns() + redial_pause);
         }
-        /* After the last one nobody is still connecting to a member that is through already and
-         * leaves. */
-        check(meet.fence(meet.ctx));
+    } catch (const failure &) {
+        before = knocking;
+        link_to(peer).compare_exchange_strong(before, apart);
+        if (before != joined)
+            throw;
+    }
+}
+
+/* ---- joining, in the I/O thread ---- */
+
+void mesh::join(int peer, int fd)
+{
+    adopt(*context_, peer, fd);
+    link_to(peer).store(joined, std::memory_order_release);
+    ring();
+}
+
+/* The door has said yes. */
+void mesh::take(int peer, descriptor &s)
+{
+    std::string error;
+    device_->run([&] {
+        try {
+            context_->createPair(peer);
+            join(peer, s.fd);
+            s.fd = -1;
+        } catch (const std::exception &e) {
+            error = e.what();
+        }
+    });
+    if (!error.empty())
+        throw failure{COLLRUN_ERR_BACKEND, peer,
+                      format("connect to %s: Gloo: %s", name_of(peer).c_str(), error.c_str())};
+}
+
+bool mesh::admit(int fd, uint64_t who, answer *reply) noexcept
+{
+    const int peer = static_cast<int>(who);
+    if (shut_ || who >= links_.size() || peer == rank)
+        return false;
+    reply->word = answer::wait;
+    uint8_t before = apart;
+    if (!link_to(peer).compare_exchange_strong(before, joining) &&
+        (before != knocking || peer > rank ||
+         !link_to(peer).compare_exchange_strong(before, joining)))
+        return false;
+    try {
+        const answer yes = {answer::yes, 0};
+        context_->createPair(peer);
+        ::send(fd, &yes, sizeof(yes), MSG_NOSIGNAL);
+        join(peer, fd);
+        return true;
+    } catch (const std::exception &) {
+        *reply = {answer::no, EMFILE};
+        link_to(peer).store(before);
+        return false;
+    }
+}
+
+void mesh::ring() noexcept
+{
+    eventfd_write(bell_.fd, 1); /* it cannot overflow */
+}
+
+/* ---- the end ---- */
+
+void mesh::sever_all(bool reset) noexcept
+{
+    for (bool again = true; again;) {
+        again = false;
+        device_->run([&] {
+            shut_ = true;
+            if (door_)
+                door_->shut();
+            for (int peer = 0; peer < size; peer++)
+                again |= !sever(*context_, peer, reset);
+        });
+        if (again)
+            sched_yield();
     }
 }
 

@@ -31,7 +31,7 @@ void control::listen(int peer) noexcept
         if (l.receiver)
             return;
         l.receiver = net_.make_buffer(&l.in, sizeof(l.in));
-        net_.recv(*l.receiver, peer, slot_control, 0, sizeof(l.in));
+        net_.recv_any(*l.receiver, {peer}, slot_control, 0, sizeof(l.in));
     } catch (...) { /* a broken connection shows where it is needed */
     }
 }
@@ -47,7 +47,7 @@ bool control::read(int peer, word *out) noexcept
         *out = l.in;
         l.in = word();
         try {
-            net_.recv(*l.receiver, peer, slot_control, 0, sizeof(l.in));
+            net_.recv_any(*l.receiver, {peer}, slot_control, 0, sizeof(l.in));
         } catch (const failure &) { /* it has left: these were its last words */
         }
         return out->call.magic == signature_magic;

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices, pulses and signals. A pulse is a descriptor that is always ready, watched by Gloo's own
- * loop.
+ * Devices and signals. What the I/O thread is to do waits behind an eventfd that Gloo's own loop
+ * watches.
  */
 #include "device.h"
 
 #include "common.h"
 
-#include <gloo/transport/tcp/attr.h>
-
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <netdb.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -44,7 +41,7 @@ static void check_address(const std::string &address)
                       format("address %s: %s", address.c_str(), std::strerror(error))};
 }
 
-std::shared_ptr<gloo::transport::Device> devices::get(const char *address, const char *interface)
+std::shared_ptr<device> devices::get(const char *address, const char *interface)
 {
     tcp::attr attr;
     if (address && *address)
@@ -54,49 +51,55 @@ std::shared_ptr<gloo::transport::Device> devices::get(const char *address, const
     else
         throw failure{COLLRUN_ERR_INVALID, no_peer, "neither an address nor an interface is given"};
     std::lock_guard<std::mutex> guard(lock);
-    auto &device = known[attr.hostname + "%" + attr.iface];
-    if (!device) {
+    auto &found = known[attr.hostname + "%" + attr.iface];
+    if (!found) {
         if (!attr.hostname.empty())
             check_address(attr.hostname);
         quiet_signals quiet;
-        device = tcp::CreateDevice(attr);
+        found = std::make_shared<device>(tcp::CreateDeviceAttr(attr));
     }
-    return device;
+    return found;
 }
 
-void pulse::beat::handleEvents(int)
+device::device(const tcp::attr &resolved)
+    : gloo(std::make_shared<tcp::Device>(resolved)), address(resolved.ai_addr),
+      address_len(static_cast<socklen_t>(resolved.ai_addrlen)),
+      bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
 {
-    if (turns < turns_max) {
-        turns++;
-        sched_yield();
-    } else {
-        usleep(200);
-    }
+    if (bell_ < 0)
+        throw failure{COLLRUN_ERR_SYSTEM, no_peer, format("eventfd: %s", std::strerror(errno))};
+    gloo->registerDescriptor(bell_, EPOLLIN, this);
 }
 
-pulse::pulse(const std::shared_ptr<gloo::transport::Device> &d)
-    : device(std::dynamic_pointer_cast<tcp::Device>(d))
+device::~device()
 {
-    beat_.fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (beat_.fd < 0 || !device)
-        return; /* slower, no worse */
-    try {
-        device->registerDescriptor(beat_.fd, EPOLLIN, &beat_);
-    } catch (...) {
-        close(beat_.fd);
-        beat_.fd = -1;
-    }
+    run([this] { gloo->unregisterDescriptor(bell_, this); });
+    close(bell_);
 }
 
-pulse::~pulse()
+void device::run(const std::function<void()> &task)
 {
-    if (beat_.fd < 0)
-        return;
-    try {
-        device->unregisterDescriptor(beat_.fd, &beat_);
-    } catch (...) { /* it was registered, so this cannot be */
+    order o = {task, false};
+    std::unique_lock<std::mutex> guard(lock_);
+    orders_.push_back(&o);
+    eventfd_write(bell_, 1); /* cannot fail: it is read at every turn */
+    done_.wait(guard, [&o] { return o.done; });
+}
+
+void device::handleEvents(int)
+{
+    eventfd_t rings;
+    std::unique_lock<std::mutex> guard(lock_);
+    eventfd_read(bell_, &rings);
+    std::vector<order *> orders;
+    orders.swap(orders_);
+    for (order *o : orders) {
+        guard.unlock();
+        o->task();
+        guard.lock();
+        o->done = true;
+        done_.notify_all();
     }
-    close(beat_.fd);
 }
 
 quiet_signals::quiet_signals()

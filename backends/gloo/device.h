@@ -3,51 +3,82 @@
  * Gloo devices: one TCP device, that is one I/O thread, per local address, shared by all groups of
  * the process. Devices stay until the backend closes, so groups come and go without new threads.
  *
- * Gloo unregisters a socket by waiting for the next turn of the I/O thread's loop, which comes
- * every 10 ms when nothing happens; a group of 64 closes 63 sockets one after the other. A `pulse`
- * keeps the loop turning while it lives, giving way to other threads at each turn; should that last
- * (a peer that does not answer), every 200 us.
+ * run() has the I/O thread do something. Gloo waits for a turn of that thread's loop, up to 10 ms,
+ * at every socket that another thread closes; in the thread itself it does not.
  */
 #ifndef BACKENDS_GLOO_DEVICE_H
 #define BACKENDS_GLOO_DEVICE_H
 
+#include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unistd.h>
+#include <vector>
 
 namespace collrun_gloo
 {
+
+/* A file descriptor and its end. */
+struct descriptor {
+    int fd = -1;
+    descriptor() = default;
+    descriptor(const descriptor &) = delete;
+    descriptor &operator=(const descriptor &) = delete;
+    ~descriptor()
+    {
+        reset();
+    }
+    void reset()
+    {
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+};
+
+class device : private gloo::transport::tcp::Handler
+{
+  public:
+    explicit device(const gloo::transport::tcp::attr &resolved);
+    ~device() override;
+    device(const device &) = delete;
+    device &operator=(const device &) = delete;
+
+    const std::shared_ptr<gloo::transport::tcp::Device> gloo;
+    const sockaddr_storage address; /* any port */
+    const socklen_t address_len;
+
+    /* In the I/O thread, between two events; returns when it is done. It must not throw. */
+    void run(const std::function<void()> &task);
+
+  private:
+    struct order {
+        const std::function<void()> &task;
+        bool done;
+    };
+    void handleEvents(int events) override;
+
+    int bell_;
+    std::mutex lock_;
+    std::condition_variable done_;
+    std::vector<order *> orders_;
+};
 
 class devices
 {
   public:
     /* `address` is numeric, IPv4 or IPv6; NULL: the first address of `interface`. Throws. */
-    std::shared_ptr<gloo::transport::Device> get(const char *address, const char *interface);
+    std::shared_ptr<device> get(const char *address, const char *interface);
 
   private:
     std::mutex lock;
-    std::map<std::string, std::shared_ptr<gloo::transport::Device>> known;
-};
-
-class pulse
-{
-  public:
-    explicit pulse(const std::shared_ptr<gloo::transport::Device> &device);
-    ~pulse();
-    pulse(const pulse &) = delete;
-    pulse &operator=(const pulse &) = delete;
-
-  private:
-    struct beat : gloo::transport::tcp::Handler {
-        static constexpr int turns_max = 20000;
-        int fd = -1, turns = 0;
-        void handleEvents(int events) override;
-    };
-    std::shared_ptr<gloo::transport::tcp::Device> device;
-    beat beat_;
+    std::map<std::string, std::shared_ptr<device>> known;
 };
 
 /* Blocks all signals of this thread while it lives: threads made meanwhile never run a handler. */

@@ -15,6 +15,8 @@ static constexpr uint64_t first_probe = 50 * millisecond;
 static constexpr uint64_t second_probe = 10 * millisecond, longest_pause = 1000 * millisecond;
 /* How long a failed group lets its peers take what they were told. */
 static constexpr uint64_t parting_words = 150 * millisecond;
+/* How long the news of a disagreement may take to ranks that there is no connection to. */
+static constexpr uint64_t verdict_patience = 300 * millisecond;
 static constexpr size_t probed_at_once = 8;
 /* Scratch beyond this is not kept between operations. */
 static constexpr size_t scratch_kept = 4u << 20;
@@ -82,6 +84,7 @@ void group::run(const collrun_call *calls, uint32_t ncalls)
         timeout_ = std::max(timeout_, calls[i].timeout_ns);
     const uint64_t start = now_ns();
     deadline_ = timeout_ < never - start ? start + timeout_ : never;
+    net_.set_deadline(deadline_);
     if (calls[0].kind >= COLLRUN_SEND)
         p2p_.run(calls, ncalls);
     else if (ncalls == 1)
@@ -278,6 +281,7 @@ void group::probe(const awaited &who)
 void group::disagree(int peer, const signature &theirs, const signature &mine)
 {
     const word verdict = {mine, theirs, rank(), peer};
+    net_.set_deadline(now_ns() + verdict_patience);
     for (int other = 0; other < size(); other++)
         if (other != rank())
             control_.tell(other, verdict);

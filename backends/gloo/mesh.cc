@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Posting, waiting, aborting, tearing down. Meeting and connecting is connect.cc.
+ * Posting, waiting, aborting, tearing down. Meeting is meet.cc, connecting connect.cc.
  */
 #include "mesh.h"
 
@@ -36,11 +36,6 @@ std::string mesh::name_of(int peer) const
     return format("rank %d (world rank %u)", peer, world_rank_[static_cast<size_t>(peer)]);
 }
 
-std::unique_ptr<pulse> mesh::quicken()
-{
-    return device_ ? std::make_unique<pulse>(device_) : nullptr;
-}
-
 /* ---- posting ---- */
 
 std::unique_ptr<buffer> mesh::make_buffer(void *ptr, size_t len)
@@ -52,6 +47,7 @@ void mesh::send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 {
     if (aborted())
         throw abort_failure();
+    reach(peer);
     sent_to_[static_cast<size_t>(peer)] = true;
     try {
         b.send(peer, slot, offset, len);
@@ -64,6 +60,7 @@ void mesh::recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 {
     if (aborted())
         throw abort_failure();
+    reach(peer);
     try {
         b.recv(peer, slot, offset, len);
     } catch (const std::exception &e) {
@@ -75,6 +72,7 @@ void mesh::post(int peer, const parcel &m, bool granted)
 {
     if (aborted())
         throw abort_failure();
+    reach(peer);
     sent_to_[static_cast<size_t>(peer)] = true;
     try {
         collrun_gloo::post(*context_, peer, m, granted);
@@ -87,6 +85,7 @@ void mesh::expect(int peer, const parcel &m, bool grant)
 {
     if (aborted())
         throw abort_failure();
+    reach(peer);
     try {
         collrun_gloo::expect(*context_, peer, m, grant);
     } catch (const std::exception &e) {
@@ -141,6 +140,8 @@ failure mesh::abort_failure() const
 bool mesh::is_broken(int peer)
 {
     char nothing = 0;
+    if (link_to(peer) != joined)
+        return false;
     try {
         make_buffer(&nothing, 1)->send(peer, slot_test, 0, 0);
     } catch (const std::exception &) {
@@ -234,6 +235,7 @@ void mesh::abort() noexcept
     std::lock_guard<std::mutex> guard(wait_lock_);
     aborted_.store(true);
     poke();
+    ring();
 }
 
 bool mesh::tick(uint64_t now) noexcept
@@ -261,26 +263,20 @@ void mesh::doom() noexcept
 
 void mesh::cut() noexcept
 {
-    try {
-        const auto fast = quicken();
-        for (int peer = 0; context_ && peer < size; peer++)
-            if (auto &pair = context_->getPair(peer))
-                pair->close();
-    } catch (const std::exception &) { /* what cannot be closed now is closed with the group */
-    }
+    sever_all(true);
 }
 
+/* Once the connections are severed nothing new comes to the pairs, the door and its guests; after
+ * one more turn of the loop it has nothing of theirs in hand, and they can be freed. */
 void mesh::close() noexcept
 {
     watch_.remove(this);
     if (!context_)
         return;
-    try {
-        const auto fast = quicken();
-        context_.reset();
-    } catch (const std::exception &) { /* a pulse without memory: it only takes longer */
-        context_.reset();
-    }
+    sever_all(false);
+    device_->run([] {});
+    context_.reset();
+    door_.reset();
 }
 
 } // namespace collrun_gloo

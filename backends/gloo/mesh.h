@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connections of one group: a Gloo transport context with a pair per peer, and the only code
- * that posts to it and waits for it. All exceptions of Gloo end here, as a `failure` that names the
- * peer.
+ * The connections of one group: a Gloo transport context with a pair per peer that was needed so
+ * far, and the only code that posts to it and waits for it. All exceptions of Gloo end here, as a
+ * `failure` that names the peer.
  *
  * Abort: at most one thread is inside a group, so at most one buffer is waited for. wait()
  * publishes it; abort raises the sticky flag and wakes that buffer through Gloo's own
- * abortWaitRecv/Send. The watch ends a wait that lasts past `until` the same way. Neither touches a
- * connection, so neither can block. After a failure the connections are cut 200 ms later by the
- * watch: until then peers can come to their own conclusions, afterwards they must not go on sending
- * into freed buffers (Gloo's loop would spin on them).
+ * abortWaitRecv/Send, and a thread that is connecting through its bell. The watch ends a wait that
+ * lasts past `until` the same way. Neither touches a connection, so neither can block. After a
+ * failure the connections are cut 200 ms later by the watch: until then peers can come to their own
+ * conclusions, afterwards they must not go on sending into freed buffers (Gloo's loop would spin on
+ * them).
  */
 #ifndef BACKENDS_GLOO_MESH_H
 #define BACKENDS_GLOO_MESH_H
 
+#include "card.h"
 #include "common.h"
-#include "device.h"
+#include "door.h"
 #include "pairs.h"
 #include "watch.h"
 
@@ -39,10 +41,11 @@ struct awaited {
     std::vector<int> peers() const;
 };
 
-class mesh : public watched
+class mesh : public watched, private door::resident
 {
   public:
-    /* Collective: meets the other members through desc->rendezvous and connects to each. Throws. */
+    /* Collective: meets the other members through desc->rendezvous, and makes sure that the hosts
+     * reach each other. Throws. */
     mesh(devices &devices, watch &watch, const collrun_group_desc &desc);
     ~mesh() override;
     mesh(const mesh &) = delete;
@@ -74,7 +77,13 @@ class mesh : public watched
         return busy_;
     }
 
+    /* How long a send or a receive may take to connect, in now_ns(). */
+    void set_deadline(uint64_t at)
+    {
+        deadline_ = at;
+    }
     std::unique_ptr<buffer> make_buffer(void *ptr, size_t len);
+    /* Both connect first, if this peer has not been needed before. recv_any does not. */
     void send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
     void recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
     /* The same by grants (pairs.h). */
@@ -105,13 +114,38 @@ class mesh : public watched
     bool tick(uint64_t now) noexcept override;
     /* Tears the connections down. Nothing may be used afterwards. */
     void close() noexcept;
-    std::unique_ptr<pulse> quicken();
 
   private:
-    struct addresses;
+    /* meet.cc */
     void sort_by_host(const collrun_group_desc &desc);
-    void connect(const collrun_group_desc &desc);
-    void connect_peer(int peer, const std::vector<char> &address);
+    void meet(const collrun_group_desc &desc);
+    void exchange_cards(const collrun_rendezvous &r);
+    std::vector<int> to_probe(const uint32_t *host_of) const;
+    void probe_hosts(const std::vector<int> &peers);
+
+    /* connect.cc: how this rank and a peer stand. Only the I/O thread joins. */
+    enum link : uint8_t { apart, knocking, joining, joined };
+    std::atomic<uint8_t> &link_to(int peer)
+    {
+        return links_[static_cast<size_t>(peer)];
+    }
+    void reach(int peer)
+    {
+        if (link_to(peer).load(std::memory_order_acquire) != joined)
+            connect(peer);
+    }
+    void connect(int peer);
+    int dial(int peer);
+    bool await(int fd, short events, int peer, uint64_t until);
+    answer hear_answer(int fd, int peer);
+    void knock_at(int peer);
+    void take(int peer, descriptor &s);
+    void join(int peer, int fd);
+    bool admit(int fd, uint64_t who, answer *reply) noexcept override;
+    void ring() noexcept;
+    void sever_all(bool reset) noexcept;
+
+    failure unreachable(int peer, int error) const;
     failure lost(int peer, const char *what) const;
     [[noreturn]] void rethrow(const awaited &who, const char *what);
     bool wait_in_gloo(buffer &b, direction d, int *from);
@@ -121,8 +155,14 @@ class mesh : public watched
     void cut() noexcept;
 
     watch &watch_;
-    std::shared_ptr<gloo::transport::Device> device_;
+    std::shared_ptr<device> device_;
     std::shared_ptr<gloo::transport::Context> context_;
+    std::vector<card> cards_;
+    std::vector<std::atomic<uint8_t>> links_;
+    std::unique_ptr<door> door_;
+    descriptor bell_;   /* wakes a thread that is connecting */
+    bool shut_ = false; /* the I/O thread's own */
+    uint64_t deadline_ = never;
     std::vector<uint32_t> world_rank_;
     std::vector<int> order_, place_;
     std::vector<bool> sent_to_;
@@ -134,6 +174,9 @@ class mesh : public watched
     std::atomic<bool> aborted_{false};
     std::atomic<uint64_t> cut_at_{0}; /* 0: not doomed */
 };
+
+/* How a connect() that did not wait has ended: an errno, or 0. */
+int connect_error(int fd);
 
 } // namespace collrun_gloo
 #endif

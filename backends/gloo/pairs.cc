@@ -10,6 +10,7 @@
 #include <gloo/transport/tcp/unbound_buffer.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 namespace collrun_gloo
 {
@@ -52,10 +53,13 @@ class own_pair : public tcp::Pair
     }
     void post(const parcel &m, bool granted);
     void expect(const parcel &m, bool grant);
+    void adopt(int fd);
+    bool sever(bool reset);
     void handleEvents(int events) override;
 
   private:
     own_context &owner;
+    bool severed = false;
 };
 
 std::unique_ptr<gloo::transport::Pair> &own_context::createPair(int peer)
@@ -86,9 +90,45 @@ void own_pair::expect(const parcel &m, bool grant)
         sendNotifyRecvReady(m.slot, m.len);
 }
 
-/* While another thread writes, Gloo's loop would come back at once, again and again. */
+/* In place of the listening socket that every pair begins with. */
+void own_pair::adopt(int fd)
+{
+    std::lock_guard<std::mutex> guard(m_);
+    device_->unregisterDescriptor(fd_, this);
+    ::close(fd_);
+    fd_ = fd;
+    try {
+        handleConnected();
+    } catch (...) { /* it is gone already, and not registered: Gloo must not unregister it */
+        fd_ = -1;
+        state_ = CLOSED;
+        severed = true;
+        throw;
+    }
+}
+
+bool own_pair::sever(bool reset)
+{
+    std::unique_lock<std::mutex> guard(m_, std::try_to_lock);
+    if (!guard)
+        return false;
+    severed = true;
+    if (state_ == CLOSED)
+        return true;
+    if (reset) {
+        const struct linger at_once = {1, 0};
+        setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
+    changeState(CLOSED);
+    return true;
+}
+
+/* The loop may have an event of a severed pair in hand. While another thread writes, it would come
+ * back at once, again and again. */
 void own_pair::handleEvents(int events)
 {
+    if (severed)
+        return;
     if (m_.try_lock())
         m_.unlock();
     else
@@ -118,6 +158,16 @@ void post(gloo::transport::Context &context, int peer, const parcel &m, bool gra
 void expect(gloo::transport::Context &context, int peer, const parcel &m, bool grant)
 {
     pair_of(context, peer).expect(m, grant);
+}
+
+void adopt(gloo::transport::Context &context, int peer, int fd)
+{
+    pair_of(context, peer).adopt(fd);
+}
+
+bool sever(gloo::transport::Context &context, int peer, bool reset)
+{
+    return !context.getPair(peer) || pair_of(context, peer).sever(reset);
 }
 
 } // namespace collrun_gloo

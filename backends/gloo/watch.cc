@@ -16,7 +16,7 @@ namespace collrun_gloo
 {
 
 static constexpr auto period = std::chrono::milliseconds(5);
-static constexpr int idle_periods = 200;
+static constexpr int idle_periods = 20;
 
 watch::~watch()
 {
