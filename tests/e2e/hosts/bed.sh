@@ -59,7 +59,7 @@ top=$(cd "$bed_dir/../../.." && pwd)
 [ -d "$include/collrun" ] || include=$top/engine/include
 limit=$((90 * slow)) # eight hosts on a few cores take their time when everything is sent
 me=$(id -un)
-export XDG_CACHE_HOME=$tmp/cache
+export XDG_CACHE_HOME=$tmp/cache HOME=$tmp/home # not this user's: what its shells start with is no part of a test
 trap 'exit 1' INT TERM
 
 # ---- hosts ----
@@ -78,7 +78,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
 StrictModes no
-SetEnv XDG_CACHE_HOME=$tmp/cache
+SetEnv XDG_CACHE_HOME=$tmp/cache HOME=$HOME
 CONFIG
     } >"$d/sshd_config"
     on "$n" /usr/sbin/sshd -f "$d/sshd_config" -E "$d/log"
@@ -141,7 +141,7 @@ host_up() {
 
 bed_up() {
     local n types=(ed25519 ecdsa rsa)
-    mkdir -p "$tmp/cache"
+    mkdir -p "$tmp/cache" "$HOME"
     ip netns attach collrun-head $$
     ip link set lo up
     ip link add br0 type bridge

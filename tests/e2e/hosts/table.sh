@@ -5,7 +5,7 @@
 # What differs between machines and runs has a name in capitals there. ACTUAL=FILE keeps the rows as they are said now.
 
 named() {
-    sed -E -e "s|$tmp|DIR|g; s|$home|PREFIX|g; s|${HOME:-/nowhere}/|HOME/|g; s|(user) $me\\b|\\1 USER|g; s|\\b$me@|USER@|g; s|-l $me |-l USER |g" \
+    sed -E -e "s|$HOME/|HOME/|g; s|$tmp|DIR|g; s|$home|PREFIX|g; s|(user) $me\\b|\\1 USER|g; s|\\b$me@|USER@|g; s|-l $me |-l USER |g" \
         -e "s|$(uname -m)|MACHINE|g; s|SHA256:[A-Za-z0-9+/]{43}|SHA256:HASH|g; s|(objects/tmp)\\.[A-Za-z0-9]+|\\1.RANDOM|g" \
         -e 's/(trees.)[0-9a-f]{32}/\1ID/g; s/here [0-9a-f]{12}, /here BUILD, /; s/needs 2\.[0-9]+/needs 2.N/; s/fe80::[0-9a-f:]+/fe80::N/g' \
         -e 's/channel [0-9]+ error/channel N error/; s/pid [0-9]+/pid N/; s/for job [0-9]+/for job N/; s/collrun-[0-9]+ /collrun-UID /' \
