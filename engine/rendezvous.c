@@ -142,6 +142,19 @@ static void ask(struct rendezvous *r, struct control_request *q, uint16_t type, 
     control_end(r->control, mark);
 }
 
+/* Who asks for what is known here need not wait, but hears of the job's failure like those who
+ * do. */
+static int hear_abort(struct rendezvous *r)
+{
+    struct diag d;
+    diag_init(&d);
+    control_lock(r->control);
+    if (control_has(r->control, CONTROL_ABORT))
+        d = r->control->abort_reason;
+    control_unlock(r->control);
+    return d.code == COLLRUN_OK ? COLLRUN_OK : failed(r, &d);
+}
+
 static int lent_get(void *ctx, const char *key, void *value, size_t capacity, size_t *len)
 {
     struct rendezvous *r = ctx;
@@ -151,8 +164,11 @@ static int lent_get(void *ctx, const char *key, void *value, size_t capacity, si
     if (rc != COLLRUN_OK)
         return rc;
     const struct rendezvous_pair *known = pair_find(r, full);
-    if (known)
-        return copy_out(r, key, known->value, known->len, value, capacity, len);
+    if (known) {
+        rc = hear_abort(r);
+        return rc == COLLRUN_OK ? copy_out(r, key, known->value, known->len, value, capacity, len)
+                                : rc;
+    }
     struct control_request q = {.answer_type = WIRE_REPLY};
     ask(r, &q, WIRE_GET, full, 0);
     if (control_request_wait(r->control, &q, r->deadline_ns, &d) == COLLRUN_OK) {

@@ -121,7 +121,7 @@ class mesh : public watched, private door::resident
     void meet(const collrun_group_desc &desc);
     void exchange_cards(const collrun_rendezvous &r);
     std::vector<int> to_probe(const uint32_t *host_of) const;
-    void probe_hosts(const std::vector<int> &peers);
+    void probe_hosts(const collrun_rendezvous &r, const std::vector<int> &peers);
 
     /* connect.cc: how this rank and a peer stand. Only the I/O thread joins. */
     enum link : uint8_t { apart, knocking, joining, joined };

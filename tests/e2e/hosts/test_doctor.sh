@@ -27,7 +27,19 @@ run doctor good.yaml
 ends "a network that does not connect" 127
 like "the row of the host that cannot" "$(row h2)" "^h2 .* eth0 10.91.0.2 no "
 like "the sentence" "$(err)" 'error: host h2 does not reach host h3 at 10.91.0.3: Permission denied'
+run good.yaml
+check "a run finds it when the group forms ($elapsed ms)" [ "$code" != 0 -a "$elapsed" -lt $((5000 * slow)) ]
+like "and names the two" "$(err)" 'rank 1 \(h2.*connect to rank 2 \(world rank 2\) at 10.91.0.3: Permission denied'
 ip -n collrun-h2 route del prohibit 10.91.0.3/32
+
+# The same where packets vanish: all of them on their way from h2 to h3.
+ip -n collrun-h2 neigh replace 10.91.0.3 lladdr 02:00:00:00:00:99 dev eth0 nud permanent
+run good.yaml
+check "a run does not wait long for packets that vanish ($elapsed ms)" [ "$code" != 0 -a "$elapsed" -lt $((9000 * slow)) ]
+like "and names the two" "$(err)" 'connect to rank [12] \(world rank [12]\) at 10.91.0.[23]: Connection timed out'
+ip -n collrun-h2 neigh del 10.91.0.3 dev eth0
+run good.yaml
+ends "they reach each other again" 0
 
 # A host without a library that the backend needs: it is sent along, and found.
 lib=$(ldd "$home/lib/collrun/backends/libcollrun_gloo.so" | awk '/libgloo/ {print $3}')
