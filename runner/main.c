@@ -232,6 +232,7 @@ static int command_doctor(struct session *s)
     bool alone = !s->opts.job;
     if (alone && !(s->opts.job = smallest_job(s)))
         return fail(s, (diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory"), &d), EXIT_INTERNAL);
+    s->in.examined = true;
     int exit_code = make_plan(s);
     if (exit_code)
         return exit_code;

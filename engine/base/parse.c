@@ -380,3 +380,10 @@ const char *format_size(uint64_t bytes, char out[32])
     snprintf(out, 32, "%" PRIu64 "%s", bytes / unit->factor, unit == sizes ? "" : unit->name);
     return out;
 }
+
+const char *format_offset(int64_t ns, char out[32])
+{
+    bool none = ns > -50000 && ns < 50000; /* would be -0.0 */
+    snprintf(out, 32, "%+.1f ms", none ? 0.0 : (double)ns / 1e6);
+    return out;
+}

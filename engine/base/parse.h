@@ -42,5 +42,7 @@ uint64_t parse_range_count(const struct parse_range *range); /* how many ranks a
  * holds at least 32 bytes. */
 const char *format_duration(uint64_t ns, char out[32]);
 const char *format_size(uint64_t bytes, char out[32]);
+/* "+0.3 ms", "-12.0 ms": by how much a clock is ahead. */
+const char *format_offset(int64_t ns, char out[32]);
 
 #endif

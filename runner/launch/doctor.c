@@ -7,6 +7,7 @@
 #include "launch/doctor.h"
 
 #include "base/conn.h"
+#include "base/parse.h"
 #include "build_id.h"
 #include "launch/reach.h"
 
@@ -154,12 +155,10 @@ static void on_hello(struct patient *p, const struct wire_frame *f)
     snprintf(p->machine, sizeof p->machine, "%s", read_str(&r, &doc->arena));
     uint64_t there = read_u64(&r);
     clock_gettime(CLOCK_REALTIME, &now);
-    double offset =
-        (double)(int64_t)(there - (uint64_t)now.tv_sec * 1000000000u - (uint64_t)now.tv_nsec);
+    uint64_t here = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     snprintf(text, sizeof text, "%.2f s", (double)(now_ns() - doc->begin_ns) / 1e9);
     cell(p, REACHED, text);
-    snprintf(text, sizeof text, "%+.1f ms", offset / 1e6);
-    cell(p, CLOCK, text);
+    cell(p, CLOCK, format_offset((int64_t)(there - here), text));
     p->here = true;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)(doc->job->timeouts.start.v / 1000000));

@@ -24,6 +24,8 @@ static int resolve(struct maker *m, const char *written, struct found *out, stru
     out->what = lookup_described(m->in, DESCRIBE_BACKEND, out->path);
     if (!out->what)
         return 0;
+    if (out->what->error && m->in->examined)
+        return 0;
     if (out->what->error) {
         diag_set(d, COLLRUN_ERR_UNAVAILABLE, "the backend \"%s\" cannot be loaded: %s", out->name,
                  out->what->error);
@@ -192,7 +194,7 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, enum backe
         return -1; /* said already */
     if (code == 0 && !found.what)
         return -1;
-    if (code == 0 && !may_work(found.what, &wish)) {
+    if (code == 0 && !m->in->examined && !may_work(found.what, &wish)) {
         code = diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "the backend \"%s\" is not available here: %s",
                         found.name, found.what->reason);
     } else if (code == 0 && unfit(found.what, &wish)) {

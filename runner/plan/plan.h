@@ -26,6 +26,8 @@ struct plan_input {
     const struct prefix_plugins *backends, *workloads; /* installed with this build */
     const struct described *plugins; /* what those that the job may use say of themselves */
     uint32_t nplugins;
+    bool examined; /* every host is asked what it can load (doctor); what cannot be loaded here is
+                      no error of the plan */
     const char *const *environ; /* that env.pass and env.secrets take from; NULL-terminated */
     const char *run_id;
 };

@@ -70,6 +70,8 @@ static const struct described *find_plugin(struct maker *m, uint32_t index,
     const struct described *what = lookup_described(m->in, DESCRIBE_WORKLOAD, out->plugin);
     if (!what || !what->error)
         return what;
+    if (m->in->examined)
+        return NULL;
     diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "%s", what->error);
     diag_hint(&d, "%s", what->hint);
     plugin_error(m, index, &d);

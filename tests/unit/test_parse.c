@@ -206,6 +206,9 @@ static void test_formats(void **state)
     assert_string_equal(format_duration(5400000000000, out), "1h30m");
     assert_string_equal(format_duration(600000000000, out), "10m");
     assert_string_equal(format_size(65536, out), "64KiB");
+    assert_string_equal(format_offset(-49999, out), "+0.0 ms");
+    assert_string_equal(format_offset(-50000, out), "-0.1 ms");
+    assert_string_equal(format_offset(1234567890, out), "+1234.6 ms");
 }
 
 static void test_ranks(void **state)
