@@ -10,10 +10,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,4 +63,16 @@ bool reap_descendants(uint64_t deadline_ns)
         kill_children();
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+}
+
+enum { END_MS = 100 };
+
+bool reap_closed(pid_t pid, int *status)
+{
+    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    if (p.fd >= 0) {
+        poll(&p, 1, END_MS);
+        close(p.fd);
+    }
+    return waitpid(pid, status, WNOHANG) == pid;
 }

@@ -8,9 +8,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Kills every descendant of this process and reaps it; false if some survive the deadline
  * (monotonic ns). Returns at once when there is none. */
 bool reap_descendants(uint64_t deadline_ns);
+
+/* Whether a child whose end of a stream has just been closed has ended as well, or does so within
+ * the moment that a process takes from the one to the other. Reaps it. */
+bool reap_closed(pid_t pid, int *status);
 
 #endif

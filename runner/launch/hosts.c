@@ -7,16 +7,14 @@
  */
 #include "launch/supervise.h"
 
+#include "base/reap.h"
 #include "launch/muster.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SECOND_NS 1000000000ull
 /* Of an agent that sends a heartbeat every second. On this machine only a stopped or starved agent
@@ -118,19 +116,6 @@ static void host_lost(struct host *host, const char *how)
     supervisor_end_if_over(s);
 }
 
-enum { END_MS = 100 }; /* from a process's closing of its descriptors to its end */
-
-/* Whether a child whose stream has just ended has ended as well, or is about to. */
-static bool has_ended(pid_t pid, int *status)
-{
-    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-    if (p.fd >= 0) {
-        poll(&p, 1, END_MS);
-        close(p.fd);
-    }
-    return waitpid(pid, status, WNOHANG) == pid;
-}
-
 /* The process that carried the stream tells more than the stream. */
 static void describe_end(struct host *host, const struct diag *why, char *how, size_t size)
 {
@@ -146,7 +131,7 @@ static void describe_end(struct host *host, const struct diag *why, char *how, s
     }
     if (remote && reach_why(s->reach, host->index, how, size))
         return;
-    if (host->pid && has_ended(host->pid, &status))
+    if (host->pid && reap_closed(host->pid, &status))
         host->pid = 0;
     if (why->code)
         snprintf(how, size, "%.200s", why->text);

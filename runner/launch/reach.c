@@ -7,6 +7,7 @@
  */
 #include "launch/reach.h"
 
+#include "base/reap.h"
 #include "launch/stage.h"
 #include "prefix.h"
 
@@ -165,8 +166,8 @@ bool reach_why(struct reach *r, uint32_t host, char *out, size_t size)
     }
     if (!h->argv)
         return false;
-    if (!h->reaped && waitpid(h->stream.pid, &h->status, WNOHANG) == h->stream.pid)
-        h->reaped = true;
+    if (!h->reaped)
+        h->reaped = reap_closed(h->stream.pid, &h->status);
     read_errors(h);
     describe_status(h, h->argv[0], status, sizeof status);
     last_line(h->err, line, sizeof line);

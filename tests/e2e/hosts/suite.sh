@@ -102,7 +102,7 @@ runner_peak() {
     echo "$kib"
 }
 
-# An agent dies or freezes: its host is named, with its ranks, and nobody stays.
+# An agent dies or freezes: its host is named, with its ranks, and nobody stays. $killed: what is said of the carrier.
 suite_lost() {
     { head_of 4; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' \
         "$tmp" "$tmp" "note up;sleep 60000"; } | job lost
@@ -111,7 +111,7 @@ suite_lost() {
     kill -KILL "$(processes 3 collrun-agent)"
     finish 15
     is "$1: an agent is killed: the code" "$code" 127
-    like "$1: an agent is killed: its host and ranks are named" "$(err)" 'host h3 lost, with ranks 4-5: '
+    like "$1: an agent is killed: its host and ranks are named" "$(err)" "host h3 lost, with ranks 4-5: ${killed:-}"
     check "$1: an agent is killed: soon over ($elapsed ms)" [ "$elapsed" -lt $((4000 * slow)) ]
     check "$1: an agent is killed: nothing is left on any host" within 10 nothing_left
 

@@ -6,6 +6,7 @@
 bed_up
 need_actor
 head_of() { command_head "\"h[1-$1]\""; }
+killed='nsenter was killed by signal 9 \(SIGKILL\)$'
 suite command
 
 # A command that names the agent itself is run as it is, whatever it prints first.
