@@ -7,6 +7,7 @@
 #include "agent/agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,6 +97,15 @@ static int spawn_all(struct agent *a, const char *engine, bool together, const v
     return rc;
 }
 
+/* Said once for the host, before it is found by every rank. */
+static int check_workdir(const char *path, struct diag *d)
+{
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 || access(path, X_OK) < 0 ? diag_sys(d, errno, "workdir %s", path) : COLLRUN_OK;
+}
+
 int agent_take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
 {
     struct reader r;
@@ -114,6 +124,8 @@ int agent_take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
     int rc = desc_decode(&a->arena, &a->desc, bytes, len, d);
     if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a JOB for a host that is not in it");
+    if (rc == COLLRUN_OK && a->desc.hosts[a->host].workdir[0])
+        rc = check_workdir(a->desc.hosts[a->host].workdir, d);
     if (rc == COLLRUN_OK)
         rc = agent_engine_path(given, engine, sizeof engine, d);
     if (rc != COLLRUN_OK)

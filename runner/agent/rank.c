@@ -122,7 +122,7 @@ static int prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (workdir[0] && chdir(workdir) < 0)
-        return diag_sys(d, errno, "hosts: workdir %s", workdir);
+        return diag_sys(d, errno, "workdir %s", workdir);
     const char *cpus = p->near[0] ? p->near : me->cpus;
     if (cpus[0] && bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
         return d->code;

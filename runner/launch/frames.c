@@ -89,6 +89,17 @@ static void on_spawned(struct supervisor *s, const struct wire_frame *f)
     supervisor_sign(s, f->rank);
 }
 
+/* Where the job file says what a host could not do. */
+static void place(const struct supervisor *s, uint32_t host, struct diag *d)
+{
+    if (d->loc.line)
+        return;
+    if (strncmp(d->text, "workdir ", 8) == 0)
+        d->loc = s->job->hosts.nodes[host].workdir.loc;
+    else if (strncmp(d->text, "network.interface", 17) == 0)
+        d->loc = s->job->interface.loc;
+}
+
 static void on_failed(struct supervisor *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->ranks[f->rank];
@@ -102,8 +113,7 @@ static void on_failed(struct supervisor *s, const struct wire_frame *f)
     snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->arena));
     state->operation = read_u64(&r);
     wire_read_diag(&r, &s->arena, &state->failure);
-    if (!state->failure.loc.line && strstr(state->failure.text, "hosts: workdir"))
-        state->failure.loc = s->job->hosts.nodes[s->desc->ranks[f->rank].host].workdir.loc;
+    place(s, s->desc->ranks[f->rank].host, &state->failure);
     rundir_event(s->rundir, "failed",
                  json_pack("{s:i, s:s}", "rank", (int)f->rank, "error", state->failure.text));
     supervisor_sign(s, f->rank);
@@ -300,8 +310,7 @@ void supervisor_on_frame(struct conn *c, const struct wire_frame *f)
     case WIRE_TROUBLE:
         reader_init(&r, f->payload, f->len);
         wire_read_diag(&r, &s->arena, &d);
-        if (strstr(d.text, "network.interface"))
-            d.loc = s->job->interface.loc;
+        place(s, host->index, &d);
         diag_wrap(&d, "host %s", s->desc->hosts[host->index].name);
         supervisor_trouble(s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
         break;

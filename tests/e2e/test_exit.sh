@@ -158,4 +158,17 @@ sed 's/\.\/absent\.so/helo/' noplugin.yaml >helo.yaml
 run run helo.yaml
 among "a bare name that is not installed: 126 (or 2)" "$code" 126 2
 like "with a hint at the installed one" "$(err)" 'did you mean "hello"'
+
+# ---- what only a host can know of the job file ----
+cat >nowhere.yaml <<'END'
+version: 1
+hosts: {nodes: [{name: here, transport: local, workdir: /no/such/folder}]}
+processes: {count: 3}
+workloads: [{plugin: hello}]
+END
+run run nowhere.yaml
+ends "a workdir that is not there: 2" 2
+like "host and path are named, at the line" "$(err)" \
+    '^nowhere\.yaml:2:57: error: host here: workdir /no/such/folder: No such file or directory$'
+is "once" "$(grep -c 'such file' "$tmp/err")" 1
 done_testing

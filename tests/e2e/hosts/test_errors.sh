@@ -167,7 +167,7 @@ MORE='network: {interface: lo}
 ' COUNT=2 one "" "" '"h[1-2]"'
 wrong "the loopback between hosts" 2
 one "" ", workdir: /no/such/folder"
-wrong "a folder that is not there" 125
+wrong "a folder that is not there" 2
 { command_head '"h9"'; printf 'processes: {count: 1}\nworkloads: [{plugin: hello}]\n'; } | job wrong
 wrong "a command that fails" 127
 sed -i 's/\[nsenter,/[no-such-program,/' "$tmp/wrong.yaml"
