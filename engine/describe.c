@@ -74,9 +74,8 @@ static void describe_error(FILE *out, const char *kind, const char *path, const 
 
 static void put_flags(FILE *out, uint64_t flags)
 {
-    static const char *const names[] = {"one_host",        "needs_device", "tags",
-                                        "recv_any",        "inline_check", "starts_all",
-                                        "batches_messages"};
+    static const char *const names[] = {"one_host",     "needs_device", "tags",          "recv_any",
+                                        "inline_check", "starts_all",   "messages_apart"};
     const char *comma = "";
     fputs(",\"flags\":[", out);
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
@@ -98,6 +97,21 @@ static void put_operations(FILE *out, const struct backend *b)
     fputc('}', out);
 }
 
+static void put_params(FILE *out, const char *key, const struct collrun_param *table)
+{
+    fprintf(out, ",\"%s\":[", key);
+    for (const struct collrun_param *p = table; p && p->name; p++) {
+        json_member(out, p == table ? "{" : ",{", "name", p->name);
+        json_member(out, ",", "type", params_type_name(p->type));
+        json_member(out, ",", "default", p->def);
+        json_member(out, ",", "min", p->min);
+        json_member(out, ",", "max", p->max);
+        json_member(out, ",", "help", p->help ? p->help : "");
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
 static void describe_backend(FILE *out, const char *path)
 {
     struct backend b;
@@ -117,6 +131,8 @@ static void describe_backend(FILE *out, const char *path)
     json_member(out, ",", "reason", why);
     put_flags(out, b.table.flags);
     put_operations(out, &b);
+    if (b.table.options)
+        put_params(out, "options", b.table.options);
     fputs("}\n", out);
     backend_close(&b);
 }
@@ -134,17 +150,8 @@ static void describe_workload(FILE *out, const char *path)
     head(out, "workload", path);
     json_member(out, ",", "name", w.name);
     json_member(out, ",", "summary", w.summary ? w.summary : "");
-    fputs(",\"params\":[", out);
-    for (const struct collrun_param *p = w.params; p && p->name; p++) {
-        json_member(out, p == w.params ? "{" : ",{", "name", p->name);
-        json_member(out, ",", "type", params_type_name(p->type));
-        json_member(out, ",", "default", p->def);
-        json_member(out, ",", "min", p->min);
-        json_member(out, ",", "max", p->max);
-        json_member(out, ",", "help", p->help ? p->help : "");
-        fputc('}', out);
-    }
-    fputs("]}\n", out);
+    put_params(out, "params", w.params);
+    fputs("}\n", out);
 }
 
 int describe_plugins(char *const *args, int nargs, FILE *out)

@@ -112,6 +112,8 @@ const collrun_capability native[] = {
     {0, 0, 0, 0},
 };
 
+const struct collrun_param no_options[] = {{}};
+
 } // namespace
 
 } // namespace collrun_gloo
@@ -136,4 +138,5 @@ extern "C" const struct collrun_backend collrun_backend_v1 = {
     nullptr,
     nullptr, /* order, alloc_on: it knows no GPU */
     nullptr,
+    collrun_gloo::no_options,
 };

@@ -156,7 +156,7 @@ static void take_int(const struct nccl_group *g, const char *key, int *out)
 {
     const char *text = option(g, key);
     if (text && *text)
-        *out = atoi(text);
+        *out = (int)strtol(text, NULL, 0);
 }
 
 /* What NCCL lets one communicator choose for itself. */

@@ -162,6 +162,32 @@ static const struct collrun_capability native[] = {
     {0},
 };
 
+/* NCCL's names; group.c hands them on. */
+#define TEXT(name_, help_)                                                                         \
+    {                                                                                              \
+        name_, COLLRUN_PARAM_STRING, NULL, NULL, NULL, help_                                       \
+    }
+#define NUMBER(name_, min_, max_, help_)                                                           \
+    {                                                                                              \
+        name_, COLLRUN_PARAM_INT, NULL, min_, max_, help_                                          \
+    }
+static const struct collrun_param options[] = {
+    TEXT("NCCL_ALGO", "algorithms, as in Ring or ^Tree"),
+    TEXT("NCCL_PROTO", "protocols, as in Simple or LL,LL128"),
+    TEXT("NCCL_NET", "the network plugin, as in Socket or IB"),
+    NUMBER("NCCL_COMM_BLOCKING", "0", "1",
+           "1: a call costs the host less, and cannot be given up inside NCCL; default 0"),
+    NUMBER("NCCL_CGA_CLUSTER_SIZE", "0", "8", "CTAs of a cluster"),
+    NUMBER("NCCL_MIN_CTAS", "1", "64", "fewest CTAs of a kernel"),
+    NUMBER("NCCL_MAX_CTAS", "1", "64", "most CTAs of a kernel"),
+    NUMBER("NCCL_CTA_POLICY", "0", "3", "what the number of CTAs is chosen for"),
+    NUMBER("NCCL_TRAFFIC_CLASS", "0", NULL, "of the network"),
+    NUMBER("NCCL_COLLNET_ENABLE", "0", "1", "reductions in the network"),
+    NUMBER("NCCL_NVLS_NCHANNELS", "1", NULL, "channels for NVLink SHARP"),
+    NUMBER("NCCL_NCHANNELS_PER_NET_PEER", "1", NULL, "channels to a peer on another host"),
+    {0},
+};
+
 const struct collrun_backend collrun_backend_v1 = {
     .abi = COLLRUN_BACKEND_ABI,
     .size = sizeof(struct collrun_backend),
@@ -183,4 +209,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .free = nccl_free,
     .order = nccl_order,
     .alloc_on = nccl_alloc_on,
+    .options = options,
 };

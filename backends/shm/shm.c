@@ -189,6 +189,8 @@ static const struct collrun_capability native[] = {
     {0},
 };
 
+static const struct collrun_param no_options[] = {{0}};
+
 const struct collrun_backend collrun_backend_v1 = {
     .abi = COLLRUN_BACKEND_ABI,
     .size = sizeof(struct collrun_backend),
@@ -205,4 +207,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .test = shm_test,
     .alloc = shm_alloc,
     .free = shm_free,
+    .options = no_options,
 };

@@ -104,19 +104,11 @@ static void group_close(void *handle)
     free(group);
 }
 
-/* The option `chunk` of job.yaml, in bytes. */
-static int read_chunk(struct group *group)
+/* The option `chunk` of job.yaml, in bytes; collrun has compared it with `options` below. */
+static size_t read_chunk(const struct collrun_services *s)
 {
-    const struct collrun_services *s = group->services;
     const char *text = s->option(s->ctx, "chunk");
-    char *end;
-    errno = 0;
-    unsigned long long chunk = text ? strtoull(text, &end, 10) : 16384;
-    if (text && (errno || end == text || *end || chunk < 64 || chunk > 16777216))
-        return s->fail(s->ctx, COLLRUN_ERR_INVALID,
-                       "option chunk: \"%s\" is not 64 to 16777216 bytes", text);
-    group->chunk = (size_t)chunk;
-    return COLLRUN_OK;
+    return text ? strtoull(text, NULL, 0) : 16384;
 }
 
 /* One memory file for all members; it comes zeroed, so every box is empty. */
@@ -152,11 +144,10 @@ static int group_open(void *backend, const struct collrun_group_desc *desc, void
     group->spins = desc->nlocal > desc->ncpus ? 0 : 1000;
     group->sources = calloc(desc->nranks, sizeof *group->sources);
     group->busy = calloc(desc->nranks, sizeof *group->busy);
+    group->chunk = read_chunk(s);
     int rc = COLLRUN_OK;
     if (!group->sources || !group->busy)
         rc = s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    if (!rc)
-        rc = read_chunk(group);
     if (!rc)
         rc = map_memory(group, desc->rendezvous);
     if (rc) {
@@ -443,6 +434,11 @@ static const struct collrun_capability native[] = {
     {0},
 };
 
+static const struct collrun_param options[] = {
+    {"chunk", COLLRUN_PARAM_INT, NULL, "64", "16777216", "bytes that move at a time"},
+    {0},
+};
+
 const struct collrun_backend collrun_backend_v1 = {
     .abi = COLLRUN_BACKEND_ABI,
     .size = (uint32_t)sizeof(struct collrun_backend),
@@ -454,4 +450,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .group_abort = group_abort,
     .group_close = group_close,
     .exec = exec,
+    .options = options,
 };

@@ -5,6 +5,7 @@
  * it.
  */
 #include "plan/maker.h"
+#include "plan/params.h"
 
 #include <string.h>
 
@@ -53,8 +54,12 @@ void maker_check_backends(struct maker *m)
         const struct job_backend *backend = &m->job->backends[i];
         struct found found;
         struct diag d;
-        if (resolve(m, backend->name, &found, &d) == 0)
+        if (resolve(m, backend->name, &found, &d) == 0) {
+            const char *options = arena_printf(m->arena, "backends.%s.options", backend->name);
+            if (found.what && options)
+                params_check_options(m, options, &backend->options, found.what, NULL);
             continue;
+        }
         bool path = backend->path.loc.line != 0;
         d.loc = path ? backend->path.loc : backend->name_loc;
         diag_wrap(&d, "backends.%s%s", backend->name, path ? ".path" : "");
@@ -207,6 +212,19 @@ int64_t maker_backend(struct maker *m, const struct job_group *group, enum backe
         return add(m, &found, name->loc);
     say(m, group, slot, &d);
     return -1;
+}
+
+void maker_check_options(struct maker *m, const struct job_group *group, uint32_t backend,
+                         int64_t cuda)
+{
+    const struct desc_backend *backends = m->desc->backends;
+    const struct described *what =
+        lookup_described(m->in, DESCRIBE_BACKEND, backends[backend].path);
+    const struct described *other =
+        cuda >= 0 ? lookup_described(m->in, DESCRIBE_BACKEND, backends[cuda].path) : NULL;
+    const char *path = arena_printf(m->arena, "groups.%s.options", group->name);
+    if (what && path)
+        params_check_options(m, path, &group->options, what, other);
 }
 
 bool maker_needs_device(const struct maker *m, uint32_t backend)

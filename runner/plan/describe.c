@@ -115,7 +115,9 @@ static bool take_line(struct arena *arena, const char *line, size_t len, struct 
         out->flags = take_flags(json_object_get(root, "flags"));
         out->summary = take_word(arena, root, "summary");
         take_operations(json_object_get(root, "operations"), out->operations);
-        take_params(arena, json_object_get(root, "params"), out);
+        const json_t *options = json_object_get(root, "options");
+        out->any_option = !options;
+        take_params(arena, options ? options : json_object_get(root, "params"), out);
     }
     json_decref(root);
     return mine;

@@ -35,8 +35,10 @@ struct described {
     const char *reason; /* why it is not */
     uint64_t flags;     /* enum collrun_backend_flags */
     enum describe_how operations[COLLRUN_KIND_COUNT];
+    bool any_option; /* it does not say which it has */
     /* of a workload */
     const char *summary;
+    /* of both: parameters, options */
     struct describe_param *params;
     uint32_t nparams;
 };

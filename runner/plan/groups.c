@@ -25,8 +25,9 @@ static bool any_here(const struct maker *m, const struct desc_ranks *ranks)
     return false;
 }
 
+/* `first`: of the parts of a group; what is wrong with its options is said once. */
 static bool add_group(struct maker *m, const struct job_group *group, const char *name,
-                      const struct desc_ranks *ranks)
+                      const struct desc_ranks *ranks, bool first)
 {
     struct desc *desc = m->desc;
     struct backend_where where = {.one_host = on_one_host(desc, ranks), .here = any_here(m, ranks)};
@@ -48,6 +49,8 @@ static bool add_group(struct maker *m, const struct job_group *group, const char
                                .gpus_per_process = (uint32_t)group->gpus_per_process.v,
                                .loc = group->name_loc};
     maker_pairs(m, &group->options, &out->options);
+    if (first && backend >= 0)
+        maker_check_options(m, group, (uint32_t)backend, cuda);
     if (backend >= 0 && maker_needs_device(m, (uint32_t)backend))
         maker_own_gpus(m, group, out, (uint32_t)backend);
     else if (cuda >= 0 && maker_needs_device(m, (uint32_t)cuda))
@@ -60,6 +63,7 @@ static void split_group(struct maker *m, const struct job_group *group,
                         const struct desc_ranks *all)
 {
     const struct desc *desc = m->desc;
+    bool first = true;
     for (uint32_t h = 0; h < desc->nhosts; h++) {
         struct desc_ranks part = {
             .items = arena_calloc(m->arena, desc->hosts[h].nranks, sizeof *part.items)};
@@ -67,8 +71,9 @@ static void split_group(struct maker *m, const struct job_group *group,
             if (desc->ranks[all->items[i]].host == h)
                 part.items[part.n++] = all->items[i];
         const char *name = arena_printf(m->arena, "%s/%s", group->name, desc->hosts[h].name);
-        if (part.n && name && !add_group(m, group, name, &part))
+        if (part.n && name && !add_group(m, group, name, &part, first))
             return; /* the other parts would say the same */
+        first = first && !part.n;
     }
 }
 
@@ -107,6 +112,6 @@ void maker_groups(struct maker *m)
         if (group->split.v == JOB_SPLIT_HOST)
             split_group(m, group, &ranks);
         else
-            add_group(m, group, group->name, &ranks);
+            add_group(m, group, group->name, &ranks, true);
     }
 }

@@ -37,6 +37,9 @@ struct backend_where {
 /* The index of the group's backend in the description; negative = none, and that has been said. */
 int64_t maker_backend(struct maker *m, const struct job_group *group, enum backend_slot slot,
                       struct backend_where where);
+/* A group's options against those of its backends in the description; `cuda` < 0: it has one. */
+void maker_check_options(struct maker *m, const struct job_group *group, uint32_t backend,
+                         int64_t cuda);
 /* Whether every member of a group on this backend must own a GPU. */
 bool maker_needs_device(const struct maker *m, uint32_t backend);
 

@@ -34,13 +34,15 @@ static void unknown_param(struct maker *m, const char *path, const struct job_pa
     }
     struct diag d;
     const char *meant = names ? suggest(pair->key, names, what->nparams) : NULL;
-    diag_at(&d, pair->key_loc, "%s: the workload \"%s\" has no parameter %s", path, what->name,
+    const bool is_backend = what->kind == DESCRIBE_BACKEND;
+    diag_at(&d, pair->key_loc, "%s: the %s \"%s\" has no %s %s", path,
+            is_backend ? "backend" : "workload", what->name, is_backend ? "option" : "parameter",
             QUOTED(pair->key));
     if (!what->nparams)
         diag_hint(&d, "it has none at all");
     else
-        diag_hint(&d, "%s%s%sits parameters: %s", meant ? "did you mean \"" : "",
-                  meant ? meant : "", meant ? "\"? " : "", known ? known : "");
+        diag_hint(&d, "%s%s%sits %s: %s", meant ? "did you mean \"" : "", meant ? meant : "",
+                  meant ? "\"? " : "", is_backend ? "options" : "parameters", known ? known : "");
     maker_note(m, &d);
 }
 
@@ -107,6 +109,8 @@ static void check_pair(struct maker *m, const char *path, const struct job_pair 
     }
     struct value v;
     struct diag d;
+    if (what->kind == DESCRIBE_BACKEND && param->type == COLLRUN_PARAM_STRING)
+        return; /* no templates: as it is */
     int code = read_value(param->type, pair->value, &v, &d);
     if (code == 0 && in_range(param, &v))
         return;
@@ -191,4 +195,17 @@ void params_check(struct maker *m, uint32_t index, const struct described *what)
         check_pairs(m, path, &workload->overrides[i].params, what);
     }
     check_required(m, index, what);
+}
+
+void params_check_options(struct maker *m, const char *path, const struct job_pairs *options,
+                          const struct described *what, const struct described *other)
+{
+    if (what->any_option || (other && other->any_option))
+        return;
+    for (uint32_t i = 0; i < options->n; i++) {
+        const struct job_pair *pair = &options->items[i];
+        bool others = other && !find_param(what, pair->key) &&
+                      (find_param(other, pair->key) || !what->nparams);
+        check_pair(m, path, pair, others ? other : what);
+    }
 }

@@ -256,7 +256,8 @@ static const struct schema_key backend_keys[] = {
     {KEY("path", path, AT(job_backend, path), NULL,
          "The shared object of a third-party backend, relative to this file; built-in ones need "
          "none")},
-    {KEY("options", options, AT(job_backend, options), NULL, "Handed to the backend as they are")},
+    {KEY("options", options, AT(job_backend, options), NULL,
+         "Options of the backend, for all groups; collrun backends lists which it has")},
     {0},
 };
 static const struct schema_type backend = {.kind = SCHEMA_MAP,
@@ -314,7 +315,7 @@ static const struct schema_key group_keys[] = {
          "each "
          "one, by exchanging the calls, on any backend (strict), or not at all (off)")},
     {KEY("options", options, AT(job_group, options), NULL,
-         "Handed to the backend as they are; they come before the backend's own")},
+         "Options of the group's backend; they come before those in backends")},
     {0},
 };
 static const struct schema_type group = {.kind = SCHEMA_MAP,

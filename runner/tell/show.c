@@ -338,6 +338,14 @@ static void show_operations(const struct described *b, enum describe_how how, FI
         fputc('\n', out);
 }
 
+static void show_options(const struct described *b, FILE *out)
+{
+    for (uint32_t i = 0; i < b->nparams; i++)
+        fprintf(out, "%s%s", i ? " " : "  options     ", b->params[i].name);
+    if (b->nparams)
+        fputc('\n', out);
+}
+
 void show_backends(const struct plan_input *in, FILE *out)
 {
     for (uint32_t i = 0; i < in->nplugins; i++) {
@@ -353,6 +361,7 @@ void show_backends(const struct plan_input *in, FILE *out)
         show_operations(b, DESCRIBE_NATIVE, out);
         show_operations(b, DESCRIBE_EMULATED, out);
         show_operations(b, DESCRIBE_UNSUPPORTED, out);
+        show_options(b, out);
     }
 }
 
@@ -365,9 +374,12 @@ static json_t *json_backend(const struct described *b)
     for (unsigned kind = 0; kind < COLLRUN_KIND_COUNT; kind++)
         json_object_set_new(operations, describe_operations[kind],
                             json_string(words[b->operations[kind]]));
-    return json_pack("{ss ss ss si sb ss so}", "name", b->name, "version", b->version, "path",
+    json_t *options = b->any_option ? json_null() : json_array();
+    for (uint32_t i = 0; i < b->nparams; i++)
+        json_array_append_new(options, json_string(b->params[i].name));
+    return json_pack("{ss ss ss si sb ss so so}", "name", b->name, "version", b->version, "path",
                      b->path, "abi", (int)b->abi, "available", (int)b->available, "reason",
-                     b->reason, "operations", operations);
+                     b->reason, "operations", operations, "options", options);
 }
 
 int show_backends_json(const struct plan_input *in, FILE *out)

@@ -195,8 +195,10 @@ END
 run mailbox.yaml
 is "backend: every operation, built from send and receive" "$code $(lines 'Out of bounds values : 0 OK')" "0 1"
 run mailbox.yaml --set backends.mailbox.options.chunk=9
-is "backend: a bad option ends the job" "$((code != 0))" 1
-like "and is named" "$(err)" 'option chunk: "9" is not 64 to 16777216 bytes'
+is "backend: a bad option is refused" "$code" 2
+like "and is named" "$(err)" 'backends.mailbox.options.chunk: 9 is out of range: 64 to 16777216'
+run mailbox.yaml --set backends.mailbox.options.junk=9
+like "so is one that it does not have" "$(err)" 'the backend "mailbox" has no option "junk"'
 jobs=${CONFORM_JOBS:-'world of [138]|permuted|messages|check: strict|programs, three'}
 COLLRUN=$COLLRUN STEPS=200 JOBS=$jobs "$top/tests/conform/run.sh" "$MAILBOX" >conform.log 2>&1
 check "backend: the template conforms: $(tail -n 1 conform.log | tr -d '#')" [ $? -eq 0 ]

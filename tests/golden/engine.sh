@@ -5,12 +5,12 @@
 [ "$1" = --describe ] || exit 2
 shift
 
-backend() # PATH NAME FLAGS AVAILABLE REASON
+backend() # PATH NAME FLAGS AVAILABLE REASON [OPTIONS]
 {
     printf '{"kind":"backend","path":"%s","name":"%s","version":"1.0","abi":1,"available":%s,"reason":"%s",' \
         "$1" "$2" "$4" "$5"
     printf '"flags":[%s],"operations":{"barrier":"native","allreduce":"native","send":"native","recv":"native",' "$3"
-    printf '"gather":"emulated"}}\n'
+    printf '"gather":"emulated"}%s}\n' "${6+,\"options\":[$6]}"
 }
 
 workload() # PATH NAME PARAMS
@@ -26,11 +26,13 @@ param() # NAME TYPE DEFAULT MIN MAX HELP
 for arg; do
     path=${arg#*:}
     case $path in
-    */libcollrun_gloo.so) backend "$path" gloo '' true '' ;;
+    */libcollrun_gloo.so) backend "$path" gloo '' true '' '' ;;
     */libcollrun_nccl.so) backend "$path" nccl '"needs_device"' false 'no CUDA driver' ;;
     */libcollrun_shm.so | */libcollrun_SHM.so) backend "$path" shm '"one_host","inline_check"' true '' ;;
     */libcollrun_fast.so) backend "$path" slow '"one_host"' true '' ;;
-    */gpus.so) backend "$path" gpus '"needs_device"' true '' ;;
+    */gpus.so)
+        backend "$path" gpus '"needs_device"' true '' "$(param ALGO string null null null ''),$(
+            param MAX_CTAS int null '"1"' '"64"' 'most CTAs of a kernel')" ;;
     */vendor.so) backend "$path" vendor '' true '' ;;
     */missing_symbol.so)
         printf '{"kind":"%s","path":"%s","error":"%s has no collrun_workload_v1","hint":"define one with COLLRUN_WORKLOAD(...)"}\n' \

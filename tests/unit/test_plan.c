@@ -58,6 +58,7 @@ static void plan_init(struct planning *p)
                                            .name = backend_files[i].name,
                                            .available = true,
                                            .flags = flags[i],
+                                           .any_option = true,
                                            .hint = "",
                                            .reason = "broken"};
     p->plugins[4] = (struct described){

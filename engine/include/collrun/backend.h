@@ -184,6 +184,10 @@ struct collrun_backend {
     int (*order)(void *group, void *request, uint32_t device, void *stream);
     /* Optional: alloc on one of the process's GPUs, likewise an index; `free` takes it back. */
     int (*alloc_on)(void *group, uint32_t device, size_t len, void **ptr);
+
+    /* Optional: what `services->option` may be asked for; ends with a zeroed entry. `collrun check`
+     * refuses any other key, and values of another type or out of bounds. NULL: anything goes. */
+    const struct collrun_param *options;
 };
 
 /* The one exported symbol of a backend. */

@@ -96,6 +96,27 @@ enum collrun_kind {
 
 enum collrun_log_level { COLLRUN_LOG_ERROR, COLLRUN_LOG_WARN, COLLRUN_LOG_INFO, COLLRUN_LOG_DEBUG };
 
+/* How a parameter of a workload, or an option of a backend, is written in job.yaml, and which
+ * collrun_param_*() returns it. */
+enum collrun_param_type {
+    COLLRUN_PARAM_STRING,  /* any text; {rank} {local_rank} {host} {run_id} {attempt} are filled in
+                            */
+    COLLRUN_PARAM_INT,     /* -3, 0x1F; 64 bits */
+    COLLRUN_PARAM_FLOAT,   /* 0.5, 1e-3, .inf */
+    COLLRUN_PARAM_BOOL,    /* true, false */
+    COLLRUN_PARAM_SIZE,    /* 64KiB, 1GiB, 1000; bytes */
+    COLLRUN_PARAM_DURATION /* 500ms, 30s, 1h30m; nanoseconds */
+};
+
+/* One parameter, or option. All values are texts, as job.yaml would have them. */
+struct collrun_param {
+    const char *name;
+    enum collrun_param_type type;
+    const char *def;       /* NULL = the job has to give one; of an option: there is none */
+    const char *min, *max; /* both included; NULL = no bound; not for strings and bools */
+    const char *help;      /* half a line; may be NULL */
+};
+
 /* How many there are: for tables indexed by one of the enums above. Grows with them. */
 #define COLLRUN_DTYPE_COUNT 13
 #define COLLRUN_OP_COUNT 11
