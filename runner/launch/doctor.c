@@ -450,7 +450,7 @@ static int doctor_init(struct doctor *doc, bool verbose, struct diag *d)
             cell(&doc->hosts[i], REACHABLE, "yes");
     }
     doc->limit = (struct loop_timer){.fired = on_limit, .owner = doc};
-    doc->reach = reach_new(doc->loop, doc->job, doc->desc, &hooks, verbose, d);
+    doc->reach = reach_new(doc->loop, doc->job, doc->desc, &hooks, verbose ? stderr : NULL, d);
     return doc->reach ? COLLRUN_OK : d->code;
 }
 

@@ -133,7 +133,8 @@ static void on_exited(struct supervisor *s, const struct wire_frame *f)
     state->system_us = read_u64(&r);
     state->max_rss = read_u64(&r);
     snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->arena));
-    s->nexited++;
+    if (++s->nexited == s->desc->nranks)
+        output_take_rest(s->output);
     bool killed = WIFSIGNALED(state->status);
     rundir_event(s->rundir, "exited",
                  json_pack("{s:i, s:i}", "rank", (int)f->rank, killed ? "signal" : "exit_code",

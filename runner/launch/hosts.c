@@ -80,7 +80,8 @@ void hosts_tell_traffic(const struct supervisor *s)
         messages += s->hosts[h].conn.sends + s->hosts[h].conn.received;
         bytes += s->hosts[h].conn.written;
     }
-    fprintf(stderr, "collrun: %llu messages to and from %u host%s, %.1f KiB sent\n",
+    fprintf(s->options->report->out,
+            "collrun: %llu messages to and from %u host%s, %.1f KiB sent\n",
             (unsigned long long)messages, s->desc->nhosts, s->desc->nhosts == 1 ? "" : "s",
             (double)bytes / 1024.0);
 }

@@ -69,40 +69,9 @@ static int open_signals(int *out, struct diag *d)
     return *out < 0 ? diag_sys(d, errno, "watch signals") : COLLRUN_OK;
 }
 
-/* For when no loop runs: a signal that asks for the end, or 0 after so many ms without one. */
-static int wait_signal(int fd, int ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    struct signalfd_siginfo info;
-    if (poll(&p, 1, ms) <= 0)
-        return 0;
-    while (read(fd, &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo == SIGTSTP)
-            raise(SIGSTOP);
-        else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1)
-            return (int)info.ssi_signo;
-    }
-    return 0;
-}
-
-/* What the ranks have printed and nobody has read yet is theirs to have, however long the reader
- * takes (a pager, say), unless the user will not wait. */
-static void drain(struct supervisor *s, int signal_fd)
-{
-    int sig = 0;
-    uint64_t patience = s->interrupts ? now_ns() + SECOND_NS : UINT64_MAX;
-    while (!sig && now_ns() < patience && !output_drain(s->output, now_ns() + SECOND_NS / 10))
-        sig = wait_signal(signal_fd, 0);
-    if (sig && s->trouble.class == CAUSE_NONE)
-        s->trouble =
-            (struct verdict){.class = CAUSE_INTERRUPTED, .exit_code = 128 + sig, .rank = WIRE_HOST};
-}
-
 static void tell_verdict(struct supervisor *s, struct verdict *v)
 {
     char others[512];
-    cause_find(s->desc, s->ranks, &s->trouble, s->trouble_ns, v);
-    live_wipe(&s->live);
     if (v->class == CAUSE_NONE || v->class == CAUSE_INTERRUPTED)
         return;
     if (v->diag.loc.line && !v->diag.loc.file)
@@ -133,7 +102,7 @@ static void sweep(struct supervisor *s)
             usleep(200);
     }
     if (s->interrupts <= 2 && !reap_descendants(now_ns() + 5 * SECOND_NS))
-        fprintf(stderr,
+        fprintf(s->options->report->out,
                 "collrun: some processes of the job cannot be killed (they hang in the kernel)\n");
 }
 
@@ -141,17 +110,56 @@ static void sweep(struct supervisor *s)
 
 struct launch {
     const struct job *job;
-    const struct launch_options *options;
+    struct launch_options options;
+    struct report report; /* printing to the console */
+    struct console *console;
     struct desc desc; /* of this attempt */
     struct rundir *rundir;
     struct policy policy;
     int signal_fd;
+    bool hurried;     /* collrun was told to end while the job ran */
     bool output_lost; /* in any attempt */
+    bool reader_gone;
+    enum cause_class noted_class; /* what result.json says */
+    int noted_code;
 };
 
 static int exit_code(const struct launch *l, const struct verdict *v)
 {
     return v->class != CAUSE_NONE ? v->exit_code : l->output_lost ? 125 : 0;
+}
+
+static void note_end(struct launch *l, const struct verdict *v)
+{
+    l->noted_class = v->class;
+    l->noted_code = exit_code(l, v);
+    rundir_event(l->rundir, "end", json_pack("{s:i}", "exit_code", l->noted_code));
+}
+
+/* Once no loop runs. */
+static void output_broken(void *ctx, const char *which, int err)
+{
+    struct launch *l = ctx;
+    l->reader_gone = l->reader_gone || err == EPIPE;
+    l->output_lost = l->output_lost || err != EPIPE;
+    if (err != EPIPE)
+        supervisor_report_broken(&l->report, which, err);
+}
+
+static void detach_console(struct launch *l)
+{
+    console_attach(l->console, NULL, &(struct console_hooks){.broken = output_broken, .ctx = l});
+}
+
+/* Kept before it is told: whoever is to be told may not read for long. */
+static void judge(struct launch *l, struct supervisor *s, struct verdict *v)
+{
+    cause_find(s->desc, s->ranks, &s->trouble, s->trouble_ns, v);
+    l->output_lost = l->output_lost || s->output_lost;
+    l->hurried = s->interrupts > 0;
+    note_end(l, v);
+    rundir_result(l->rundir, s->ranks, v, l->noted_code);
+    tell_verdict(s, v);
 }
 
 /* One attempt, from agents to verdict. True: it is to be repeated, after the pause. */
@@ -162,9 +170,15 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
     struct loop_fd signals = {.fd = -1, .ready = on_signal, .owner = &s};
     diag_init(&d);
     *next = (struct policy_decision){0};
-    int rc = supervisor_init(&s, l->job, &l->desc, l->options, l->rundir, &d);
+    int rc = supervisor_init(&s,
+                             &(struct attempt){.job = l->job,
+                                               .desc = &l->desc,
+                                               .options = &l->options,
+                                               .console = l->console,
+                                               .rundir = l->rundir},
+                             &d);
     if (rc != COLLRUN_OK) {
-        report_diag(l->options->report, &d);
+        report_diag(&l->report, &d);
         *v =
             (struct verdict){.class = CAUSE_LAUNCH, .exit_code = 125, .rank = WIRE_HOST, .diag = d};
         supervisor_fini(&s);
@@ -177,30 +191,79 @@ static bool run_attempt(struct launch *l, struct verdict *v, struct policy_decis
         supervisor_trouble(&s, CAUSE_LAUNCH, d.loc.line ? 2 : 125, &d);
     if (!supervisor_over(&s))
         loop_run(s.loop);
-    drain(&s, l->signal_fd);
-    tell_verdict(&s, v);
+    live_wipe(&s.live);
+    detach_console(l);
+    judge(l, &s, v);
     if (v->class != CAUSE_NONE)
         policy_decide(&l->policy, &l->job->on_failure, v, s.ranks, now_ns() - begin, next);
-    l->output_lost = l->output_lost || s.output_lost;
-    rundir_event(l->rundir, "end", json_pack("{s:i}", "exit_code", exit_code(l, v)));
-    rundir_result(l->rundir, s.ranks, v, exit_code(l, v));
     sweep(&s);
     supervisor_fini(&s);
     return next->restart;
 }
 
-/* The pause before a restart. Not 0: the signal that interrupted it. */
-static int pause_before_restart(struct launch *l, const struct policy_decision *next)
+/* ---- between and after attempts ---- */
+
+/* Until so many ms are over, somebody has read, or a signal has come that is for the caller to
+ * heed; 0: none. */
+static int wait_signal(struct launch *l, int ms)
 {
+    struct pollfd p[3] = {{.fd = l->signal_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    poll(p, 1 + console_poll(l->console, p + 1), ms);
+    console_push(l->console);
+    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            raise(SIGSTOP);
+        else if (info.ssi_signo != SIGCHLD)
+            return (int)info.ssi_signo;
+    }
+    return 0;
+}
+
+/* False: collrun is to end instead, as `v` then says. */
+static bool pause_before_restart(struct launch *l, const struct policy_decision *next,
+                                 struct verdict *v)
+{
+    FILE *out = l->report.out;
     uint64_t until = now_ns() + next->pause_ns;
-    int sig = 0;
-    if (!l->options->quiet)
-        fprintf(stderr, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
-                (double)next->pause_ns / 1e9, l->desc.attempt + 1, l->policy.restarts,
+    uint32_t attempt = l->desc.attempt + 1;
+    if (!l->options.quiet)
+        fprintf(out, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
+                (double)next->pause_ns / 1e9, attempt, l->policy.restarts,
                 (long long)l->job->on_failure.max_restarts.v);
-    for (uint64_t now = now_ns(); now < until && !sig; now = now_ns())
-        sig = wait_signal(l->signal_fd, (int)((until - now) / 1000000 + 1));
-    return sig;
+    for (uint64_t now = now_ns(); now < until; now = now_ns()) {
+        int sig = wait_signal(l, (int)((until - now) / 1000000 + 1));
+        if (sig == SIGUSR1) {
+            fprintf(out, "collrun: no rank runs: attempt %u begins in %.1f s\n", attempt,
+                    (double)(until - now) / 1e9);
+        } else if (sig) {
+            supervisor_interrupted(sig, v);
+            diag_wrap(&v->diag, "attempt %u is not begun", attempt);
+            if (!l->options.quiet)
+                fprintf(out, "collrun: %s\n", v->diag.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What is not read yet is theirs who read it, however long they take (a pager, say), unless the
+ * user will not wait. */
+static void drain(struct launch *l, struct verdict *v)
+{
+    uint64_t until =
+        l->hurried || v->class == CAUSE_INTERRUPTED ? now_ns() + SECOND_NS : UINT64_MAX;
+    int sig = 0;
+    while (console_pending(l->console) && now_ns() < until && !sig) {
+        sig = wait_signal(l, 100);
+        sig = sig == SIGUSR1 ? 0 : sig;
+    }
+    if (v->class != CAUSE_NONE)
+        return;
+    if (l->reader_gone)
+        supervisor_reader_gone(v);
+    else if (sig)
+        supervisor_interrupted(sig, v);
 }
 
 static int run_attempts(struct launch *l)
@@ -208,15 +271,19 @@ static int run_attempts(struct launch *l)
     struct verdict v;
     struct policy_decision next;
     while (run_attempt(l, &v, &next)) {
-        int sig = pause_before_restart(l, &next);
-        if (sig)
-            return 128 + sig;
+        if (!pause_before_restart(l, &next, &v))
+            break;
         l->desc.attempt++;
         rundir_event(l->rundir, "restart", NULL);
     }
-    if (next.why[0] && !l->options->quiet)
-        fprintf(stderr, "collrun: %s\n", next.why);
-    return exit_code(l, &v);
+    if (next.why[0] && !l->options.quiet)
+        fprintf(l->report.out, "collrun: %s\n", next.why);
+    drain(l, &v);
+    if (v.class != l->noted_class || exit_code(l, &v) != l->noted_code) {
+        note_end(l, &v);
+        rundir_amend(l->rundir, &v, l->noted_code);
+    }
+    return l->noted_code;
 }
 
 static int write_plan(struct launch *l, FILE *out)
@@ -245,21 +312,39 @@ static void keep(struct launch *l, const char *name, int (*write)(struct launch 
     free(text);
 }
 
+/* Everything from here on is said by way of the console. */
+static int open_console(struct launch *l, struct diag *d)
+{
+    l->console = console_new();
+    if (!l->console)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    l->report = *l->options.report;
+    l->report.out = console_voice(l->console);
+    l->options.report = &l->report;
+    detach_console(l);
+    return COLLRUN_OK;
+}
+
 int launch_run(const struct job *job, const struct desc *desc, const struct launch_options *options)
 {
-    struct launch l = {.job = job, .options = options, .desc = *desc, .signal_fd = -1};
+    struct launch l = {.job = job, .options = *options, .desc = *desc, .signal_fd = -1};
     struct diag d;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    l.rundir = rundir_open(job, &l.desc, &d);
-    int code = d.code == COLLRUN_OK ? 125 : 2;
+    int code = 125;
+    diag_init(&d);
+    if (open_signals(&l.signal_fd, &d) == COLLRUN_OK && open_console(&l, &d) == COLLRUN_OK) {
+        l.rundir = rundir_open(job, &l.desc, l.report.out, &d);
+        code = d.code == COLLRUN_OK ? 125 : 2;
+    }
     keep(&l, "plan.json", write_plan);
     keep(&l, "resolved.yaml", write_resolved);
-    if (d.code == COLLRUN_OK && open_signals(&l.signal_fd, &d) == COLLRUN_OK)
+    if (d.code == COLLRUN_OK)
         code = run_attempts(&l);
     else
         report_diag(options->report, &d);
+    rundir_close(l.rundir);
+    console_free(l.console);
     if (l.signal_fd >= 0)
         close(l.signal_fd);
-    rundir_close(l.rundir);
     return code;
 }

@@ -52,7 +52,7 @@ static void go(struct supervisor *s)
     if (together && strcmp(s->desc->interface, "default-route") == 0)
         reach_set_interface(s->reach, "loopback");
     if (s->options->verbose)
-        fprintf(stderr, "collrun: %.3f s: all hosts have answered\n",
+        fprintf(s->options->report->out, "collrun: %.3f s: all hosts have answered\n",
                 (double)(now_ns() - s->live.begin_ns) / 1e9);
     for (uint32_t h = 0; h < s->desc->nhosts && s->ladder == LADDER_NONE; h++)
         send_job(&s->hosts[h], together);
@@ -178,7 +178,8 @@ int muster_begin(struct supervisor *s, struct diag *d)
     const struct reach_hooks hooks = {.ready = on_ready, .failed = on_failed, .ctx = s};
     diag_list_init(&s->unreached);
     s->patience = (struct loop_timer){.fired = on_patience_over, .owner = s};
-    s->reach = reach_new(s->loop, s->job, s->desc, &hooks, s->options->verbose, d);
+    FILE *verbose = s->options->verbose ? s->options->report->out : NULL;
+    s->reach = reach_new(s->loop, s->job, s->desc, &hooks, verbose, d);
     if (!s->reach)
         return d->code;
     reach_start(s->reach);

@@ -49,7 +49,7 @@ struct reach {
     const struct job *job;
     struct desc desc;
     struct reach_hooks hooks;
-    bool verbose;
+    FILE *verbose; /* NULL: not wanted */
     struct arena arena;
     const char *prefix;
     struct stage_bundle bundle;
@@ -234,11 +234,11 @@ static void hand_over(struct reach_host *h)
     release(h);
     h->stream.read_fd = h->stream.write_fd = -1; /* the agent's conn owns them now */
     if (r->verbose && h->stage.sent)
-        fprintf(stderr, "collrun: host %s: sent %u file%s, %.1f MiB\n", h->spec->name.v,
+        fprintf(r->verbose, "collrun: host %s: sent %u file%s, %.1f MiB\n", h->spec->name.v,
                 h->stage.sent, h->stage.sent == 1 ? "" : "s",
                 (double)h->stage.sent_bytes / 1048576.0);
     else if (r->verbose && h->stage.mode == STAGE_MODE_AUTO)
-        fprintf(stderr, "collrun: host %s: nothing to send\n", h->spec->name.v);
+        fprintf(r->verbose, "collrun: host %s: nothing to send\n", h->spec->name.v);
     r->hooks.ready(r->hooks.ctx, h->index, &stream, &h->stage.in);
     buf_clear(&h->stage.in);
 }
@@ -464,7 +464,7 @@ static int init_hosts(struct reach *r, struct diag *d)
 }
 
 struct reach *reach_new(struct loop *loop, const struct job *job, const struct desc *desc,
-                        const struct reach_hooks *hooks, bool verbose, struct diag *d)
+                        const struct reach_hooks *hooks, FILE *verbose, struct diag *d)
 {
     struct reach *r = calloc(1, sizeof *r);
     if (!r) {

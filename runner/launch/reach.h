@@ -13,6 +13,8 @@
 #include "base/loop.h"
 #include "launch/transport.h"
 
+#include <stdio.h>
+
 struct reach;
 
 struct reach_hooks {
@@ -24,9 +26,10 @@ struct reach_hooks {
     void *ctx;
 };
 
-/* `desc` says what a host needs (stage: auto); it and `job` outlive the reach. */
+/* `desc` says what a host needs (stage: auto); it and `job` outlive the reach. What was sent is
+ * said on `verbose`, unless that is NULL. */
 struct reach *reach_new(struct loop *loop, const struct job *job, const struct desc *desc,
-                        const struct reach_hooks *hooks, bool verbose, struct diag *d);
+                        const struct reach_hooks *hooks, FILE *verbose, struct diag *d);
 void reach_free(struct reach *r);
 /* Begins with every host. Hooks may be called before it returns. */
 void reach_start(struct reach *r);

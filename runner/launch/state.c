@@ -51,8 +51,8 @@ void supervisor_print_state(const struct supervisor *s, FILE *out)
 void supervisor_on_state(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
-    live_wipe(&s->live);
-    supervisor_print_state(s, stderr);
+    if (!console_full(s->console))
+        supervisor_print_state(s, s->options->report->out);
 }
 
 void supervisor_tell_state(struct supervisor *s)

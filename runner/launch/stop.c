@@ -13,7 +13,6 @@
 
 #define SECOND_NS 1000000000ull
 #define HALF_SECOND_NS 500000000ull
-
 static void send_signal(struct supervisor *s, int sig)
 {
     struct buf b;
@@ -44,7 +43,7 @@ static void ladder_climb(struct supervisor *s)
         break;
     case LADDER_KILL:
         if (s->interrupts)
-            output_give_up(s->output); /* the ranks' pipes may be full */
+            output_give_up(s->output); /* who wants the end now does not read */
         mark_killed(s);
         send_signal(s, SIGKILL);
         next_ns = 2 * SECOND_NS;
@@ -98,17 +97,32 @@ void supervisor_trouble(struct supervisor *s, enum cause_class class, int exit_c
     supervisor_stop(s, COLLRUN_ERR_ABORTED, WIRE_HOST, d->text);
 }
 
+void supervisor_interrupted(int sig, struct verdict *v)
+{
+    *v = (struct verdict){.class = CAUSE_INTERRUPTED, .exit_code = 128 + sig, .rank = WIRE_HOST};
+    if (sig == SIGINT)
+        diag_set(&v->diag, COLLRUN_ERR_ABORTED, "interrupted by Ctrl-C");
+    else
+        diag_set(&v->diag, COLLRUN_ERR_ABORTED, "interrupted by SIG%s", sigabbrev_np(sig));
+}
+
+void supervisor_reader_gone(struct verdict *v)
+{
+    *v =
+        (struct verdict){.class = CAUSE_INTERRUPTED, .exit_code = 128 + SIGPIPE, .rank = WIRE_HOST};
+    diag_set(&v->diag, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
+}
+
 void supervisor_interrupt(struct supervisor *s, int sig)
 {
-    struct diag d;
+    struct verdict v;
     s->interrupts++;
     if (s->interrupts == 1 && s->ladder == LADDER_NONE) {
-        diag_set(&d, COLLRUN_ERR_ABORTED, "interrupted by %s",
-                 sig == SIGINT ? "Ctrl-C" : strsignal(sig));
-        supervisor_trouble(s, CAUSE_INTERRUPTED, 128 + sig, &d);
+        supervisor_interrupted(sig, &v);
+        supervisor_trouble(s, v.class, v.exit_code, &v.diag);
         if (!s->options->quiet)
             fprintf(
-                stderr,
+                s->options->report->out,
                 "collrun: interrupted: the ranks have %.1f s to end; again kills them at once\n",
                 (double)s->desc->grace_ns / 1e9);
         return;

@@ -62,8 +62,8 @@ static void tell_stage(const struct supervisor *s, enum rank_stage stage)
         [STAGE_FINISHING] = NULL,
     };
     if (s->options->verbose && words[stage])
-        fprintf(stderr, "collrun: %.3f s: %s\n", (double)(now_ns() - s->live.begin_ns) / 1e9,
-                words[stage]);
+        fprintf(s->options->report->out, "collrun: %.3f s: %s\n",
+                (double)(now_ns() - s->live.begin_ns) / 1e9, words[stage]);
 }
 
 /* Everybody has reached this stair: on to the next. */
@@ -282,27 +282,45 @@ static void about_to_write(void *ctx)
     live_wipe(&s->live);
 }
 
+static void has_written(void *ctx)
+{
+    struct supervisor *s = ctx;
+    output_refund(s->output);
+}
+
+void supervisor_report_broken(const struct report *report, const char *which, int err)
+{
+    struct diag d;
+    diag_sys(&d, err, "cannot write to %s, so what the ranks print there is lost", which);
+    diag_hint(&d, "the job goes on");
+    report_diag(report, &d);
+}
+
 /* A reader that is gone wants no more: the job ends, as a command in a pipe does. Anything else, a
  * full disk above all, costs the output but not the work. */
 static void output_broken(void *ctx, const char *which, int err)
 {
     struct supervisor *s = ctx;
-    struct diag d;
+    struct verdict v;
     if (err == EPIPE) {
-        diag_set(&d, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
-        supervisor_trouble(s, CAUSE_INTERRUPTED, 128 + SIGPIPE, &d);
+        supervisor_reader_gone(&v);
+        supervisor_trouble(s, v.class, v.exit_code, &v.diag);
         return;
     }
-    diag_sys(&d, err, "cannot write to %s, so what the ranks print there is lost", which);
-    diag_hint(&d, "the job goes on");
-    report_diag(s->options->report, &d);
+    supervisor_report_broken(s->options->report, which, err);
     s->output_lost = true;
 }
 
-int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
-                    const struct launch_options *options, struct rundir *rundir, struct diag *d)
+int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *d)
 {
-    *s = (struct supervisor){.job = job, .desc = desc, .options = options, .rundir = rundir};
+    const struct desc *desc = a->desc;
+    const struct console_hooks hooks = {
+        .writing = about_to_write, .taken = has_written, .broken = output_broken, .ctx = s};
+    *s = (struct supervisor){.job = a->job,
+                             .desc = desc,
+                             .options = a->options,
+                             .console = a->console,
+                             .rundir = a->rundir};
     s->trouble = (struct verdict){.class = CAUSE_NONE, .rank = WIRE_HOST};
     s->start = (struct loop_timer){.fired = on_start_over, .owner = s};
     s->run = (struct loop_timer){.fired = on_run_over, .owner = s};
@@ -316,19 +334,16 @@ int supervisor_init(struct supervisor *s, const struct job *job, const struct de
     s->ranks = arena_calloc(&s->arena, desc->nranks, sizeof *s->ranks);
     s->loop = loop_new();
     s->rdv = rdv_new(desc, (struct rdv_output){.send = send_store, .ctx = s});
-    s->output = s->loop ? output_new(s->loop, job, desc,
-                                     (struct output_hooks){.credit = give_credit,
-                                                           .writing = about_to_write,
-                                                           .broken = output_broken,
-                                                           .ctx = s})
-                        : NULL;
-    int live = s->loop ? live_init(&s->live, s->loop, desc, stderr, options->quiet)
+    s->output = output_new(s->console, s->job, desc,
+                           (struct output_hooks){.credit = give_credit, .ctx = s});
+    int live = s->loop ? live_init(&s->live, s->loop, desc, s->console, s->options->quiet)
                        : COLLRUN_ERR_NO_MEMORY;
     if (live != COLLRUN_OK || arena_failed(&s->arena) || !s->loop || !s->rdv || !s->output)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
-    loop_timer_set(s->loop, &s->start, (uint64_t)job->timeouts.start.v);
+    loop_timer_set(s->loop, &s->start, (uint64_t)s->job->timeouts.start.v);
     loop_timer_set(s->loop, &s->pulse, SECOND_NS);
     s->pulse_ns = now_ns();
+    console_attach(s->console, s->loop, &hooks);
     return COLLRUN_OK;
 }
 
@@ -336,13 +351,13 @@ void supervisor_fini(struct supervisor *s)
 {
     if (s->options->verbose && s->hosts)
         hosts_tell_traffic(s);
+    live_fini(&s->live);
     for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
         conn_close(&s->hosts[h].conn);
     for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)
         seen_fini(&s->ranks[i].seen);
     if (s->reach)
         muster_end(s);
-    live_fini(&s->live);
     output_free(s->output);
     rdv_free(s->rdv);
     loop_free(s->loop);

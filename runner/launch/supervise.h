@@ -51,9 +51,10 @@ struct supervisor {
     enum rank_stage everybody;              /* the highest stage that all ranks have reached */
     uint32_t nexited;
     struct rdv *rdv;
+    struct console *console;
     struct output *output;
     struct live live;
-    struct rundir *rundir; /* NULL without logging.dir */
+    struct rundir *rundir;
     struct loop_timer start, run, finish, rendezvous, ladder_timer, pulse, state, patience;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */
@@ -64,9 +65,16 @@ struct supervisor {
     uint64_t resumed_ns, stopped_ns; /* when it went on, and how long it had stood still */
 };
 
-int supervisor_init(struct supervisor *s, const struct job *job, const struct desc *desc,
-                    const struct launch_options *options, struct rundir *rundir, struct diag *d);
-void supervisor_fini(struct supervisor *s);
+struct attempt { /* what one is made of; all of it outlives the supervisor */
+    const struct job *job;
+    const struct desc *desc;
+    const struct launch_options *options;
+    struct console *console;
+    struct rundir *rundir; /* NULL without logging.dir */
+};
+
+int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *d);
+void supervisor_fini(struct supervisor *s); /* the console is attached elsewhere by then */
 
 /* Takes the stream to the agent of a host, and the process that carries it. */
 int supervisor_add_host(struct supervisor *s, uint32_t host, int read_fd, int write_fd, pid_t pid,
@@ -80,6 +88,11 @@ void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
  * leaves. */
 void supervisor_interrupt(struct supervisor *s, int sig);
+/* The verdicts on a run that collrun was told to end, or whose output nobody reads any more. */
+void supervisor_interrupted(int sig, struct verdict *v);
+void supervisor_reader_gone(struct verdict *v);
+/* Says that a stream of collrun's own cannot be written. */
+void supervisor_report_broken(const struct report *report, const char *which, int err);
 /* Ctrl-Z: stops the ranks, then this process; goes on with both when it is continued. */
 void supervisor_suspend(struct supervisor *s);
 /* Says on stderr, soon, what every rank is doing (SIGUSR1). */

@@ -424,7 +424,7 @@ static const struct schema_key timeouts_keys[] = {
          "Until every rank has loaded its plugins, formed its groups and returned from init")},
     {KEY("rendezvous", time_out, AT(job_timeouts, rendezvous), "2m", "Until one group has formed")},
     {KEY("run", time_out, AT(job_timeouts, run), NULL,
-         "How long the workloads may run; default: no limit")},
+         "How long the workloads of one attempt may run; default: no limit")},
     {KEY("stall", time_out, AT(job_timeouts, stall), NULL,
          "How long a group may stand still before its job is diagnosed"),
      .when = LATER},

@@ -7,7 +7,6 @@
 
 #include "base/quote.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -19,11 +18,12 @@
 
 static void on_timer(struct loop_timer *t);
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc, FILE *out, bool quiet)
+int live_init(struct live *l, struct loop *loop, const struct desc *desc, struct console *console,
+              bool quiet)
 {
     const char *term = getenv("TERM");
-    *l = (struct live){.loop = loop, .desc = desc, .out = out};
-    l->on = !quiet && isatty(fileno(out)) && term && strcmp(term, "dumb") != 0;
+    *l = (struct live){.loop = loop, .desc = desc, .console = console};
+    l->on = !quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
     l->begin_ns = now_ns();
     arena_init(&l->arena);
     l->groups = arena_calloc(&l->arena, desc->ngroups, sizeof *l->groups);
@@ -40,13 +40,18 @@ int live_init(struct live *l, struct loop *loop, const struct desc *desc, FILE *
     return COLLRUN_OK;
 }
 
+static void put(struct live *l, const char *text)
+{
+    console_put(l->console, STDERR_FILENO, text, strlen(text));
+    console_push(l->console);
+}
+
 void live_wipe(struct live *l)
 {
     if (!l->drawn)
         return;
-    fputs("\r\033[K", l->out);
-    fflush(l->out);
     l->drawn = false;
+    put(l, "\r\033[K");
 }
 
 void live_fini(struct live *l)
@@ -224,14 +229,14 @@ static void on_timer(struct loop_timer *t)
 {
     struct live *l = t->owner;
     struct winsize w = {0};
-    struct pollfd p = {.fd = fileno(l->out), .events = POLLOUT};
-    char line[1024];
+    char line[1024], text[1040];
     loop_timer_set(l->loop, t, REDRAW_NS);
-    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT))
+    if (!console_ready(l->console))
         return;
-    size_t width = ioctl(fileno(l->out), TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1u : 79;
+    size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1u : 79;
     live_format(l, now_ns(), width, line, sizeof line);
-    fprintf(l->out, "\r%s\033[K", line);
-    fflush(l->out);
+    snprintf(text, sizeof text, "\r%s\033[K", line);
+    l->drawn = false; /* nothing is to be wiped for this */
+    put(l, text);
     l->drawn = true;
 }

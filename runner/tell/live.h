@@ -11,9 +11,8 @@
 
 #include "base/desc.h"
 #include "base/loop.h"
+#include "tell/console.h"
 #include "watch/seen.h"
-
-#include <stdio.h>
 
 struct live_group {                                /* totals over all ranks */
     uint64_t operations, bytes;                    /* so far */
@@ -32,7 +31,7 @@ struct live_work {          /* of one workload: sums over its ranks of what coll
 struct live {
     struct loop *loop;
     const struct desc *desc;
-    FILE *out;
+    struct console *console;
     bool on, drawn;
     uint64_t begin_ns;
     uint32_t up; /* ranks that run */
@@ -42,7 +41,8 @@ struct live {
     struct arena arena;
 };
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc, FILE *out, bool quiet);
+int live_init(struct live *l, struct loop *loop, const struct desc *desc, struct console *console,
+              bool quiet);
 void live_fini(struct live *l); /* wipes the line */
 void live_wipe(struct live *l); /* before something else is printed on the terminal */
 void live_progress(struct live *l, uint64_t now, uint32_t rank, uint32_t workload, uint64_t done,

@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines and their way out. stdout and stderr are shared with other programs, so they are never made
- * non-blocking; instead they are written only when poll says so, and then PIPE_BUF bytes at a time,
- * which a ready pipe takes without blocking.
+ * Lines: put together from what the ranks print, labelled, and handed to the console.
  */
 #include "tell/output.h"
 
 #include "base/template.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
-
-struct sink { /* stdout or stderr */
-    struct output *output;
-    int fd;
-    struct buf queue;
-    struct loop_fd watch;
-    bool dead;
-};
 
 struct source_stream {
     struct buf line; /* without its end so far */
@@ -37,23 +22,23 @@ struct tail { /* the last OUTPUT_TAIL bytes of a rank's stderr */
 };
 
 struct output {
-    struct loop *loop;
+    struct console *console;
     const struct desc *desc;
     struct output_hooks hooks;
-    struct sink sinks[2];
     struct source_stream *streams; /* two per rank */
     struct tail *tails;            /* one per rank */
     const char **labels;           /* per rank; NULL: not shown */
-    bool timestamps;
-    uint32_t *owed; /* per host */
+    bool timestamps, given_up, last;
+    uint32_t unsaid; /* messages that were dropped */
+    uint32_t *owed;  /* per host */
     struct arena arena;
 };
 
-/* ---- writing ---- */
+/* ---- credit ---- */
 
-static void refund(struct output *o)
+void output_refund(struct output *o)
 {
-    if (buf_pending(&o->sinks[0].queue) + buf_pending(&o->sinks[1].queue) > OUTPUT_QUEUE_MAX)
+    if (console_full(o->console) && !o->last)
         return;
     for (uint32_t h = 0; h < o->desc->nhosts; h++) {
         if (!o->owed[h])
@@ -64,61 +49,13 @@ static void refund(struct output *o)
     }
 }
 
-static void sink_die(struct sink *s, int err)
-{
-    s->dead = true;
-    buf_clear(&s->queue);
-    loop_unwatch(s->output->loop, &s->watch);
-    s->output->hooks.broken(s->output->hooks.ctx, s->fd == STDOUT_FILENO ? "stdout" : "stderr",
-                            err);
-}
-
-/* Writes while the descriptor takes more. */
-static void sink_write(struct sink *s, int wait_ms)
-{
-    while (buf_pending(&s->queue)) {
-        struct pollfd p = {.fd = s->fd, .events = POLLOUT};
-        int ready = poll(&p, 1, wait_ms);
-        if (ready == 0 || (ready < 0 && errno == EINTR))
-            return;
-        size_t len = buf_pending(&s->queue);
-        s->output->hooks.writing(s->output->hooks.ctx);
-        ssize_t n = write(s->fd, s->queue.data + s->queue.start, len < PIPE_BUF ? len : PIPE_BUF);
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n < 0 && errno != EINTR) {
-            sink_die(s, errno);
-            return;
-        }
-        if (n > 0)
-            buf_consume(&s->queue, (size_t)n);
-    }
-}
-
-static void sink_push(struct sink *s)
-{
-    sink_write(s, 0);
-    if (!buf_pending(&s->queue))
-        loop_unwatch(s->output->loop, &s->watch);
-    else if (s->watch.fd < 0 && loop_watch(s->output->loop, &s->watch, s->fd, EPOLLOUT) < 0)
-        sink_write(s, -1); /* a regular file: always ready */
-}
-
-static void on_sink(struct loop_fd *w, uint32_t events)
-{
-    (void)events;
-    struct sink *s = w->owner;
-    sink_push(s);
-    refund(s->output);
-}
-
 /* ---- lines ---- */
 
 static void put_line(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                      const void *text, size_t len)
 {
-    struct sink *s = &o->sinks[stream - 1];
-    if (s->dead)
+    struct console *c = o->console;
+    if (o->given_up)
         return;
     if (o->timestamps) {
         char stamp[32];
@@ -127,11 +64,11 @@ static void put_line(struct output *o, uint32_t rank, uint8_t stream, uint64_t r
         localtime_r(&seconds, &tm);
         size_t n = strftime(stamp, sizeof stamp, "%H:%M:%S", &tm);
         snprintf(stamp + n, sizeof stamp - n, ".%03u ", (unsigned)(realtime_ns / 1000000u % 1000u));
-        buf_put(&s->queue, stamp, strlen(stamp));
+        console_put(c, stream, stamp, strlen(stamp));
     }
-    buf_put(&s->queue, o->labels[rank], strlen(o->labels[rank]));
-    buf_put(&s->queue, text, len);
-    buf_put(&s->queue, "\n", 1);
+    console_put(c, stream, o->labels[rank], strlen(o->labels[rank]));
+    console_put(c, stream, text, len);
+    console_put(c, stream, "\n", 1);
 }
 
 static void keep_tail(struct tail *t, const char *bytes, size_t len)
@@ -191,24 +128,25 @@ void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realt
         }
         p += n + (newline && !cut);
     }
-    sink_push(&o->sinks[stream - 1]);
-    refund(o);
+    console_push(o->console);
+    output_refund(o);
 }
 
 void output_say(struct output *o, const char *format, ...)
 {
-    struct sink *s = &o->sinks[1];
-    char *line = NULL;
+    FILE *voice = console_voice(o->console);
     va_list args;
-    va_start(args, format);
-    int len = vasprintf(&line, format, args);
-    va_end(args);
-    if (len >= 0 && !s->dead) {
-        buf_put(&s->queue, line, (size_t)len);
-        buf_put(&s->queue, "\n", 1);
-        sink_push(s);
+    if (console_full(o->console)) {
+        o->unsaid++;
+        return;
     }
-    free(len >= 0 ? line : NULL);
+    if (o->unsaid)
+        fprintf(voice, "collrun: %u messages are left out here: nobody was reading\n", o->unsaid);
+    o->unsaid = 0;
+    va_start(args, format);
+    vfprintf(voice, format, args);
+    va_end(args);
+    fputc('\n', voice);
 }
 
 void output_end_rank(struct output *o, uint32_t rank)
@@ -222,33 +160,23 @@ void output_end_rank(struct output *o, uint32_t rank)
         put_line(o, rank, stream, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
                  line->data + line->start, buf_pending(line));
         buf_clear(line);
-        sink_push(&o->sinks[stream - 1]);
     }
+    console_push(o->console);
+}
+
+void output_take_rest(struct output *o)
+{
+    o->last = true;
+    output_refund(o);
 }
 
 void output_give_up(struct output *o)
 {
-    for (int i = 0; i < 2; i++) {
-        struct sink *s = &o->sinks[i];
-        if (!buf_pending(&s->queue))
-            continue;
-        s->dead = true;
-        buf_clear(&s->queue);
-        loop_unwatch(o->loop, &s->watch);
-    }
-    refund(o);
-}
-
-bool output_drain(struct output *o, uint64_t deadline_ns)
-{
-    bool all = true;
-    for (int i = 0; i < 2; i++) {
-        struct sink *s = &o->sinks[i];
-        while (!s->dead && buf_pending(&s->queue) && now_ns() < deadline_ns)
-            sink_write(s, 50);
-        all = all && !buf_pending(&s->queue);
-    }
-    return all;
+    if (!console_pending(o->console))
+        return;
+    o->given_up = true;
+    console_forget(o->console);
+    output_refund(o);
 }
 
 /* ---- making it ---- */
@@ -270,14 +198,14 @@ static int make_label(struct output *o, const struct job_console *console, uint3
     return rc;
 }
 
-struct output *output_new(struct loop *loop, const struct job *job, const struct desc *desc,
+struct output *output_new(struct console *console, const struct job *job, const struct desc *desc,
                           struct output_hooks hooks)
 {
     struct output *o = calloc(1, sizeof *o);
     if (!o)
         return NULL;
     arena_init(&o->arena);
-    o->loop = loop;
+    o->console = console;
     o->desc = desc;
     o->hooks = hooks;
     o->timestamps = job->logging.console.timestamps.v;
@@ -285,10 +213,6 @@ struct output *output_new(struct loop *loop, const struct job *job, const struct
     o->tails = arena_calloc(&o->arena, desc->nranks, sizeof *o->tails);
     o->labels = arena_calloc(&o->arena, desc->nranks, sizeof *o->labels);
     o->owed = arena_calloc(&o->arena, desc->nhosts, sizeof *o->owed);
-    for (int i = 0; i < 2; i++) {
-        o->sinks[i] = (struct sink){.output = o, .fd = i + 1};
-        o->sinks[i].watch = (struct loop_fd){.fd = -1, .ready = on_sink, .owner = &o->sinks[i]};
-    }
     int rc = arena_failed(&o->arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
     for (uint32_t r = 0; rc == COLLRUN_OK && r < desc->nranks; r++)
         rc = make_label(o, &job->logging.console, r);
@@ -307,10 +231,6 @@ void output_free(struct output *o)
         buf_fini(&o->streams[i].line);
     for (uint32_t i = 0; o->tails && i < o->desc->nranks; i++)
         free(o->tails[i].ring);
-    for (int i = 0; i < 2; i++) {
-        loop_unwatch(o->loop, &o->sinks[i].watch);
-        buf_fini(&o->sinks[i].queue);
-    }
     arena_fini(&o->arena);
     free(o);
 }

@@ -31,8 +31,7 @@ static double since(const struct result *r, uint64_t ns)
     return ns > r->begin_ns ? (double)(ns - r->begin_ns) / 1e9 : 0;
 }
 
-/* The end, as a run and each of its attempts have one. */
-static void put_end(const struct result *r, json_t *o)
+void result_put_end(const struct result *r, json_t *o)
 {
     const struct verdict *v = r->verdict;
     json_object_set_new(o, "seconds", json_real(since(r, now_ns())));
@@ -85,7 +84,7 @@ static json_t *group_json(const struct result *r, const struct desc_group *group
 json_t *result_attempt(const struct result *r)
 {
     json_t *o = json_pack("{s:i}", "attempt", (int)r->desc->attempt);
-    put_end(r, o);
+    result_put_end(r, o);
     return o;
 }
 
@@ -102,7 +101,7 @@ json_t *result_json(const struct result *r, json_t *attempts)
         json_array_append_new(groups, group_json(r, &r->desc->groups[i]));
     json_t *o = json_pack("{s:s, s:s, s:s}", "job", r->desc->job_name, "run_id", r->desc->run_id,
                           "started", started);
-    put_end(r, o);
+    result_put_end(r, o);
     json_object_set(o, "attempts", attempts);
     json_object_set_new(o, "groups", groups);
     json_object_set_new(o, "ranks", ranks);

@@ -34,13 +34,15 @@ struct rundir {
     time_t begin_realtime;
     json_t *metrics;  /* rank -> name -> last value */
     json_t *attempts; /* how each ended */
+    json_t *result;   /* as it was last written; NULL: not yet */
+    FILE *voice;
     bool complained;
 };
 
 static void complain(struct rundir *rd, const char *what)
 {
     if (!rd->complained)
-        fprintf(stderr, "collrun: warning: %s/%s: %s; the job goes on, its log does not\n",
+        fprintf(rd->voice, "collrun: warning: %s/%s: %s; the job goes on, its log does not\n",
                 rd->desc->run_dir, what, strerror(errno));
     rd->complained = true;
 }
@@ -63,7 +65,8 @@ static int make_dirs(const char *path)
     return 0;
 }
 
-struct rundir *rundir_open(const struct job *job, const struct desc *desc, struct diag *d)
+struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE *voice,
+                           struct diag *d)
 {
     diag_init(d);
     if (!desc->run_dir[0])
@@ -88,6 +91,7 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, struc
     *rd = (struct rundir){.job = job,
                           .desc = desc,
                           .dir = dir,
+                          .voice = voice,
                           .begin_ns = now_ns(),
                           .begin_realtime = time(NULL),
                           .attempt = UINT32_MAX,
@@ -123,6 +127,7 @@ void rundir_close(struct rundir *rd)
         close(rd->events.fd);
     json_decref(rd->metrics);
     json_decref(rd->attempts);
+    json_decref(rd->result);
     free(rd->files);
     close(rd->dir);
     free(rd);
@@ -260,23 +265,42 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
                            name, "value", value));
 }
 
+static struct result result_of(const struct rundir *rd, const struct verdict *v, int exit_code)
+{
+    return (struct result){.desc = rd->desc,
+                           .verdict = v,
+                           .exit_code = exit_code,
+                           .begin_ns = rd->begin_ns,
+                           .begin_realtime = rd->begin_realtime,
+                           .metrics = rd->metrics};
+}
+
+static void write_result(struct rundir *rd)
+{
+    char *text = json_dumps(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (text)
+        rundir_file(rd, "result.json", text, strlen(text));
+    free(text);
+}
+
 void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
                    int exit_code)
 {
     if (!rd)
         return;
-    struct result result = {.desc = rd->desc,
-                            .ranks = ranks,
-                            .verdict = v,
-                            .exit_code = exit_code,
-                            .begin_ns = rd->begin_ns,
-                            .begin_realtime = rd->begin_realtime,
-                            .metrics = rd->metrics};
+    struct result result = result_of(rd, v, exit_code);
+    result.ranks = ranks;
     json_array_append_new(rd->attempts, result_attempt(&result));
-    json_t *o = result_json(&result, rd->attempts);
-    char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    if (text)
-        rundir_file(rd, "result.json", text, strlen(text));
-    free(text);
-    json_decref(o);
+    json_decref(rd->result);
+    rd->result = result_json(&result, rd->attempts);
+    write_result(rd);
+}
+
+void rundir_amend(struct rundir *rd, const struct verdict *v, int exit_code)
+{
+    if (!rd || !rd->result)
+        return;
+    struct result result = result_of(rd, v, exit_code);
+    result_put_end(&result, rd->result);
+    write_result(rd);
 }

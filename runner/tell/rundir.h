@@ -20,13 +20,15 @@
 #include "watch/cause.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct rundir;
 
 /* Makes the directory, which must not exist yet or be empty. NULL without logging.dir (d->code 0)
- * or on failure. */
-struct rundir *rundir_open(const struct job *job, const struct desc *desc, struct diag *d);
+ * or on failure. What cannot be written is told of on `voice`. */
+struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE *voice,
+                           struct diag *d);
 void rundir_close(struct rundir *rd); /* NULL is fine, here and below */
 
 /* Writes a whole file into the directory, atomically. */
@@ -42,5 +44,7 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
 /* After each attempt; the last one stays. */
 void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
                    int exit_code);
+/* The run ended otherwise than its last attempt: in the pause before the next, above all. */
+void rundir_amend(struct rundir *rd, const struct verdict *v, int exit_code);
 
 #endif

@@ -9,32 +9,35 @@ cc -std=c11 -O1 "$here/pty.c" -o pty -lutil || {
     exit 1
 }
 export TERM=xterm
-mkfifo keys
-# terminal COLUMNS COMMAND...: on a terminal in the background, where `typed TEXT` types; leaves screen.raw and screen.log
+# terminal SCREEN COLUMNS COMMAND...: on a terminal in the background, where `typed TEXT` types; leaves SCREEN.raw and SCREEN.log, which
+# is what the functions below look at
 terminal() {
-    local columns=$1
-    shift
-    rm -f notes.* screen.*
-    timeout -k 5 70 ./pty "$columns" screen keys "$@" </dev/null &
+    screen=$1
+    rm -f notes.*
+    mkfifo "$screen.keys"
+    timeout -k 5 70 ./pty "$2" "$screen" "$screen.keys" "${@:3}" </dev/null &
     pid=$!
     children+=("$pid")
+    of[$screen]=$pid
 }
-typed() { printf '%b' "$1" >keys; }
+declare -A of
+typed() { printf '%b' "$1" >"$screen.keys"; }
+# ended [SCREEN]: waits for the command there; sets $code
 ended() {
+    screen=${1:-$screen} pid=${of[${1:-$screen}]}
     finish 60
-    tr '\r' '\n' <screen.raw >err # what not_ok shows
+    tr '\r' '\n' <"$screen.raw" >err # what not_ok shows
 }
-# tty COLUMNS ARGUMENTS...: collrun on a terminal, until it ends; sets $code
-tty() {
-    terminal "$1" "$COLLRUN" run "${@:2}"
-    ended
-}
-shown() { grep -q -- "$1" screen.raw; }
+# tty SCREEN COLUMNS ARGUMENTS...: collrun on a terminal
+tty() { terminal "$1" "$2" "$COLLRUN" run "${@:3}"; }
+shown() { grep -q -- "$1" "$screen.raw"; }
 # drawn: each live line as it was drawn, without its escape codes
-drawn() { tr '\r' '\n' <screen.raw | sed -n 's/\x1b\[K$//p' | grep 'ranks up'; }
-drawn_at() { grep -m "$1" 'ranks up' screen.log | tail -n 1 | cut -d' ' -f1; }
+drawn() { tr '\r' '\n' <"$screen.raw" | sed -n 's/\x1b\[K$//p' | grep 'ranks up'; }
+drawn_at() { grep -m "$1" 'ranks up' "$screen.log" | tail -n 1 | cut -d' ' -f1; }
 # rest: what a person sees in the end: every \r...\x1b[K takes a line away
-rest() { sed 's/\r[^\r]*\x1b\[K//g; s/\r$//' screen.raw; }
+rest() { sed 's/\r[^\r]*\x1b\[K//g; s/\r$//' "$screen.raw"; }
+# runner: the collrun on the terminal
+runner() { pgrep -P "$(pgrep -P "$pid")"; }
 
 job busy <<END
 version: 1
@@ -45,7 +48,19 @@ workloads:
   - {name: eval, plugin: ./actor.so, ranks: 2-3, params: {dir: "$tmp", do: "advance 10 100 tests; sleep 1500; print evaluated"}}
   - {name: beat, plugin: ./actor.so, background: true, groups: [half], ranks: 0-1, params: {do: "endless half"}}
 END
-tty 120 busy.yaml
+simple quick 2 "print hello"
+simple slower 2 "sleep 1600; print hello"
+simple late 3 "sleep 1500; @1 err woe; @1 exit 3; hang" "timeouts: {grace: 300ms}"
+# Those that nobody types to, all at once.
+tty busy 120 busy.yaml
+tty narrow 40 busy.yaml
+tty tiny 10 busy.yaml
+tty quick 80 quick.yaml
+tty quiet 80 -q slower.yaml
+TERM=dumb tty dumb 80 slower.yaml
+tty late 80 late.yaml
+
+ended busy
 ends "on a terminal" 0
 check "it comes after a second, not before ($(drawn_at 1) ms)" test "$(drawn_at 1)" -ge 1000
 check "and not much later" test "$(drawn_at 1)" -lt $((2000 * slow))
@@ -55,36 +70,33 @@ like "the second one is on the line, too" "$(drawn)" '\| eval [0-9]+% tests'
 like "the rates of a group" "$(drawn)" '\| half [0-9.]+( k)? op/s [0-9.]+( [kMG])?B/s'
 check "it is redrawn several times a second" test "$(drawn | wc -l)" -ge 6
 is "in the end only the ranks' lines are left" "$(rest | sort)" "$(printf '[%d] %s\n' 0 trained 1 trained 2 evaluated 3 evaluated)"
-like "what the ranks print stands on lines of its own" "$(tr '\r' '\n' <screen.raw | cat -v)" '^(\^\[\[K)?\[2\] evaluated$'
-check "and is not written over a line that is not wiped" test "$(grep -c 'ranks up[^\]*\[[0-9]\] ' screen.log)" = 0
+like "what the ranks print stands on lines of its own" "$(tr '\r' '\n' <busy.raw | cat -v)" '^(\^\[\[K)?\[2\] evaluated$'
+check "and is not written over a line that is not wiped" test "$(grep -c 'ranks up[^\]*\[[0-9]\] ' busy.log)" = 0
 
 # ---- narrow ----
-tty 40 busy.yaml
+ended narrow
 check "40 columns: no line is wider than 39" test "$(drawn | awk 'length > 39' | wc -l)" = 0
 like "it is cut, and says so" "$(drawn)" '^.{38}>$'
-tty 10 busy.yaml
+ended tiny
 check "10 columns: it still fits" test "$(drawn | awk 'length > 9' | wc -l)" = 0
 
 # ---- where it is not ----
-simple quick 2 "print hello"
-tty 80 quick.yaml
-unlike "a quick job shows none" "$(cat -v screen.raw)" 'ranks up|\^\['
-simple slower 2 "sleep 1600; print hello"
-tty 80 -q slower.yaml
-unlike "--quiet shows none" "$(cat -v screen.raw)" 'ranks up|\^\['
-TERM=dumb tty 80 slower.yaml
-unlike "nor does TERM=dumb" "$(cat -v screen.raw)" 'ranks up|\^\['
+ended quick
+unlike "a quick job shows none" "$(cat -v "$screen.raw")" 'ranks up|\^\['
+ended quiet
+unlike "--quiet shows none" "$(cat -v "$screen.raw")" 'ranks up|\^\['
+ended dumb
+unlike "nor does TERM=dumb" "$(cat -v "$screen.raw")" 'ranks up|\^\['
 run run slower.yaml
 quiet "nor what is no terminal"
 
 # ---- a failure, and keys ----
-simple late 3 "sleep 1500; @1 err woe; @1 exit 3; hang" "timeouts: {grace: 300ms}"
-tty 80 late.yaml
+ended late
 ends "a job that fails under the line" 3
 unlike "nothing of the line is left" "$(rest)" 'ranks up'
 like "the verdict stands alone" "$(rest | sed 's/\x1b\[[0-9;]*m//g')" '^late.yaml:4:14: error: rank 1 .*returned 3'
 simple patient 2 "until-stopped" "timeouts: {grace: 5s}"
-terminal 80 "$COLLRUN" run patient.yaml
+tty keys 80 patient.yaml
 check "Ctrl-C: the line is there" within 10 shown 'ranks up'
 typed '\x03'
 ended
@@ -93,7 +105,7 @@ check "the workloads had their time" noted_all 2 stopped
 unlike "and nothing of the line is left" "$(rest)" 'ranks up'
 # Ctrl-S holds the screen. The job does not wait for it; only what has to be shown does, until Ctrl-Q.
 simple held 2 "sleep 2500; note done; print hello"
-terminal 80 "$COLLRUN" run held.yaml
+tty held 80 held.yaml
 within 10 shown 'ranks up'
 typed '\x13'
 check "Ctrl-S does not hold the job" within 10 noted_all 2 done
@@ -104,9 +116,49 @@ ended
 ends "Ctrl-Q: it ends" 0
 like "and what was held is shown" "$(rest)" '^\[1\] hello'
 
+# A terminal that takes nothing, from the start: the job fails as it would, and is judged; what is to be said waits.
+simple doomed 3 "note up; @1 sleep 300; @1 err woe; @1 exit 3; spew 20000 80" "timeouts: {grace: 500ms}
+logging: {dir: \"doomed\"}"
+tty doomed 80 doomed.yaml
+typed '\x13'
+within 10 noted_all 3 up
+kill -USR1 "$(runner)"
+check "a held terminal: a failed job ends" within $((4 * slow)) test -s doomed/result.json
+like "with a verdict" "$(cat doomed/result.json)" '^  "exit_code": 3,'
+typed '\x11'
+ended
+ends "Ctrl-Q: its exit code" 3
+like "nothing is lost: the verdict" "$(rest)" 'rank 1 .*returned 3'
+is "comes after all that the ranks printed" "$(rest | tail -n +"$(rest | grep -n -m1 error: | cut -d: -f1)" | grep -c xxx)" 0
+
+# One whose other end takes nothing: a stopped terminal emulator, a slow connection.
+simple talking 3 "note up; spew 1000000 80" "timeouts: {grace: 500ms}"
+tty frozen 80 talking.yaml
+within 10 noted_all 3 up
+emulator=$(pgrep -P "$pid") collrun=$(runner)
+kill -STOP "$emulator"
+within 5 sh -c "! grep -q . screen.raw"
+kill -TERM "$collrun"
+check "a frozen terminal does not keep it from ending" within 5 gone_or_zombie "$collrun"
+kill -CONT "$emulator"
+ended
+ends "SIGTERM there: 143" 143
+
+# One that goes away, with its shell: both send SIGHUP.
+PS1='ready> ' terminal gone 80 bash --norc --noprofile -i
+within 10 shown 'ready>'
+typed "$COLLRUN run patient.yaml\\n"
+within 10 noted_all 2 waiting
+emulator=$(pgrep -P "$pid")
+collrun=$(pgrep -P "$(pgrep -P "$emulator")")
+kill -KILL "$emulator"
+check "a terminal that is closed ends the job" within 5 gone_or_zombie "$collrun"
+check "in order" noted_all 2 stopped
+wait "$pid" 2>/dev/null
+
 # ---- job control, in a shell on the terminal ----
 simple lasting 3 "pid; note up; until-stopped" "timeouts: {grace: 5s}"
-PS1='ready> ' terminal 200 bash --norc --noprofile -i
+PS1='ready> ' terminal shell 200 bash --norc --noprofile -i
 within 10 shown 'ready>'
 typed "$COLLRUN run lasting.yaml\\n"
 check "a job from a shell" within 20 noted_all 3 up

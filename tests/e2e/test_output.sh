@@ -95,14 +95,14 @@ like "-v says more on stderr" "$(err)" .
 is "and not on stdout" "$(out)" "[0] parent"
 # ---- a reader that takes its time ----
 simple paged 2 "spew 20000 100"
-(timeout "$limit" "$COLLRUN" run paged.yaml; echo "code $?" >code) 2>err | { sleep 2; cat; } >out
+(timeout "$limit" "$COLLRUN" run paged.yaml; echo "code $?" >code) 2>err | { sleep 1; cat; } >out
 is "nothing is lost on a reader that comes when the job is over" "$(wc -l <out)" 40000
 is "and it is no failure" "$(cat code)" "code 0"
 mkfifo never
 sleep 60 <never &
 sleeper=$!
 children+=("$sleeper")
-simple paged 2 "spew 20000 100" "timeouts: {grace: 1s}"
+simple paged 2 "spew 20000 100" "timeouts: {grace: 300ms}"
 "$COLLRUN" run paged.yaml >never 2>err &
 pid=$!
 children+=("$pid")
@@ -111,5 +111,33 @@ kill -INT "$pid"
 finish 10
 ends "Ctrl-C ends the wait for one that never comes" 130
 check "with the grace time, not long after it" test "$elapsed" -lt $((4000 * slow))
+# A failure under such a reader: judged and written down at once; the ranks are gone, and what they printed is kept for the reader.
+simple halted 3 "@1 sleep 300; @1 exit 3; spew 1000000 80" "timeouts: {grace: 500ms}
+logging: {dir: \"halted\"}"
+"$COLLRUN" run halted.yaml >never 2>&1 &
+pid=$!
+children+=("$pid")
+check "a job that fails under it ends with a verdict" within 4 grep -qs '^  "exit_code": 3,' halted/result.json
+check "and without ranks" within 4 sh -c "! pgrep -P $pid"
+check "for which collrun waits" sh -c "kill -0 $pid"
+kill -TERM "$pid"
+finish 10
+ends "but not when told to end" 3
+# A good job, and a reader who leaves, or whose collrun is told to end, before all is read.
+short() { simple short 2 "spew 2000 100" "logging: {dir: \"short-$1\"}"; }
+short left
+{ timeout "$limit" "$COLLRUN" run short.yaml; echo "code $?" >code; } 2>err | { within 10 test -s short-left/result.json; }
+within 5 grep -q code code
+is "a reader who leaves: 128 + SIGPIPE" "$(cat code)" "code 141"
+like "which result.json says, too" "$(cat short-left/result.json)" '^  "exit_code": 141,'
+short told
+"$COLLRUN" run short.yaml >never 2>err &
+pid=$!
+children+=("$pid")
+within 10 test -s short-told/result.json
+kill -TERM "$pid"
+finish 10
+ends "told to end before all was read: 143" 143
+like "which result.json says, too" "$(cat short-told/result.json)" '^  "exit_code": 143,'
 kill "$sleeper" 2>/dev/null
 done_testing

@@ -4,6 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 need_actor
 
+stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
+
 # ---- restart ----
 restart='on_failure: {action: restart, max_restarts: 2, backoff: 10ms}'
 simple always 3 "@1 exit 7" "$restart"
@@ -44,21 +46,36 @@ check "attempts that last for min_uptime are not counted against max_restarts" w
 kill -INT "$pid"
 finish 10
 ends "Ctrl-C ends them" 130
-for s in TERM:143 INT:130; do
-    simple pause 2 "@1 exit 7" "on_failure: {action: restart, backoff: 1m}"
+# The pause before a restart: what ends it ends the run, and result.json says so, too.
+pause() { simple pause 2 "$1" "on_failure: {action: restart, backoff: 1m}
+logging: {dir: \"pause\"}
+timeouts: {${2:-grace: 100ms}}"; }
+run_said() { sed -n "s/^  \"$1\": \(.*\),/\1/p" pause/result.json; }
+for s in TERM:143 INT:130 HUP:129; do
+    pause "@1 exit 7"
+    rm -rf pause
     start run pause.yaml
     within 10 grep -q restarting err
     kill -"${s%:*}" "$pid"
     finish 10
     ends "SIG${s%:*} in the pause before a restart" "${s#*:}"
+    is "result.json agrees" "$(run_said exit_code) $(run_said cause)" "${s#*:} \"interrupted\""
 done
-
-simple slow 2 "@1 exit 7" "on_failure: {action: restart, max_restarts: 2, backoff: 30s}"
-start run slow.yaml
-check "it waits before the restart" within 10 grep -q restarting err
+like "and keeps what the attempt died of" "$(tr -d ' \n' <pause/result.json)" '"attempts":\[.*"exit_code":7,"cause":"exit"'
+is "the last event tells the same" "$(tail -n 1 pause/events.jsonl | grep -o '"event":.*')" '"event":"end","attempt":0,"exit_code":129}'
+pause "hang" "grace: 100ms, run: 200ms"
+rm -rf pause
+start run pause.yaml
+check "after timeouts.run there is a pause as well" within 10 grep -q restarting err
+kill -USR1 "$pid"
+check "SIGUSR1 in it tells when it goes on" within 5 grep -q 'no rank runs: attempt 1 begins in' err
+kill -TSTP "$pid"
+check "Ctrl-Z stops it" within 5 stopped "$pid"
+kill -CONT "$pid"
 kill -INT "$pid"
 finish 10
-ends "Ctrl-C ends the wait: 130" 130
+ends "fg, Ctrl-C: 130" 130
+is "which result.json says, not 124" "$(run_said exit_code)" 130
 
 # ---- checkpoint: a job that resumes ----
 job resume <<EOF
@@ -111,7 +128,6 @@ within 10 noted_all 3 up
 check "ranks wait for each other" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q 'in allreduce world#1' $tmp/err"
 like "SIGUSR1 names who is elsewhere" "$(err)" 'rank 1: outside any collective'
 like "and folds those who wait" "$(err)" 'ranks 0 and 2: in allreduce world#1 \('
-stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
 kill -TSTP "$pid"
 check "Ctrl-Z stops collrun" within 5 stopped "$pid"
 kill -CONT "$pid"
