@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -169,8 +170,15 @@ static int finish(struct session *s, int code)
     return fail(s, &d, EXIT_INTERNAL);
 }
 
+/* For the time until the run itself heeds it: it asks for news, not for the end. */
+static void on_usr1(int sig)
+{
+    (void)sig;
+}
+
 static int command_run(struct session *s)
 {
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_usr1, .sa_flags = SA_RESTART}, NULL);
     int exit_code = make_plan(s);
     struct launch_options options = {
         .report = &s->report, .quiet = s->opts.quiet, .verbose = s->opts.verbose};

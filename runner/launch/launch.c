@@ -43,7 +43,7 @@ static void on_signal(struct loop_fd *w, uint32_t events)
             continue;
         }
         if (info.ssi_signo != SIGCHLD) {
-            supervisor_interrupt(s, (int)info.ssi_signo);
+            supervisor_interrupt(s, &info);
             continue;
         }
         int status;
@@ -55,14 +55,16 @@ static void on_signal(struct loop_fd *w, uint32_t events)
 
 static int open_signals(int *out, struct diag *d)
 {
+    static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
+    struct sigaction before;
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGTSTP);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        /* nohup(1), and a shell without job control: what they ignore stays so. */
+        bool may = wanted[i] == SIGHUP || wanted[i] == SIGTSTP;
+        if (!may || sigaction(wanted[i], NULL, &before) < 0 || before.sa_handler != SIG_IGN)
+            sigaddset(&set, wanted[i]);
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -6,6 +6,8 @@
  */
 #include "launch/supervise.h"
 
+#include "launch/muster.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +48,10 @@ void supervisor_print_state(const struct supervisor *s, FILE *out)
     }
     free(list);
     free(told);
+    char late[256];
+    muster_late(s, late, sizeof late);
+    if (late[0])
+        fprintf(out, "collrun: no answer yet from host %s\n", late);
 }
 
 void supervisor_on_state(struct loop_timer *t)

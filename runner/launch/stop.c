@@ -10,6 +10,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
 
 #define SECOND_NS 1000000000ull
 #define HALF_SECOND_NS 500000000ull
@@ -113,13 +115,29 @@ void supervisor_reader_gone(struct verdict *v)
     diag_set(&v->diag, COLLRUN_ERR_ABORTED, "nobody reads the job's output any more");
 }
 
-void supervisor_interrupt(struct supervisor *s, int sig)
+/* timeout(1) sends SIGTERM to its command and at once to the whole process group: one wish, two
+ * signals. The second cannot be an answer to what has not been said yet. */
+static void take_echo(void)
+{
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigtimedwait(&term, NULL, &(struct timespec){.tv_nsec = 5000000});
+}
+
+void supervisor_interrupt(struct supervisor *s, const struct signalfd_siginfo *info)
 {
     struct verdict v;
+    int sig = (int)info->ssi_signo;
+    /* The kernel's SIGHUP when a terminal's shell has ended, which has sent one itself. */
+    if (s->interrupts && sig == SIGHUP && info->ssi_code == SI_KERNEL)
+        return;
     s->interrupts++;
     if (s->interrupts == 1 && s->ladder == LADDER_NONE) {
         supervisor_interrupted(sig, &v);
         supervisor_trouble(s, v.class, v.exit_code, &v.diag);
+        if (sig == SIGTERM)
+            take_echo();
         if (!s->options->quiet)
             fprintf(
                 s->options->report->out,

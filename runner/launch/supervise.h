@@ -87,7 +87,8 @@ void supervisor_note_stop(struct supervisor *s);
 void supervisor_child_ended(struct supervisor *s, pid_t pid, int status);
 /* Ctrl-C and the like: the first time stops the job in order, the second time kills, the third time
  * leaves. */
-void supervisor_interrupt(struct supervisor *s, int sig);
+struct signalfd_siginfo;
+void supervisor_interrupt(struct supervisor *s, const struct signalfd_siginfo *info);
 /* The verdicts on a run that collrun was told to end, or whose output nobody reads any more. */
 void supervisor_interrupted(int sig, struct verdict *v);
 void supervisor_reader_gone(struct verdict *v);

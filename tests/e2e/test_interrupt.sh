@@ -47,6 +47,25 @@ ends "Ctrl-C twice: 130" 130
 check "at once" [ "$elapsed" -lt $((5000 * slow)) ]
 like "the first tells what the second will do" "$(err)" '(again|second|once more|twice)'
 
+# One wish that comes as two signals is no order to kill.
+rm -f notes.*
+timeout 1 "$COLLRUN" run patient.yaml >out 2>err </dev/null
+check "timeout(1), which sends two: the workloads had time to finish" noted_all 3 stopped
+rm -f notes.*
+nohup "$COLLRUN" run patient.yaml >out 2>err </dev/null &
+pid=$!
+children+=("$pid")
+within 10 noted_all 3 waiting
+kill -HUP "$pid"
+kill -USR1 "$pid"
+within 5 grep -q outside err
+is "nohup: SIGHUP is ignored" "$(err)" "collrun: ranks 0-2: outside any collective"
+kill -TERM "$pid"
+within 5 grep -q interrupted err
+kill -INT "$pid"
+finish 15
+ends "SIGTERM, then Ctrl-C: the first one's code" 143
+
 simple collective 4 "note up; endless world"
 start run collective.yaml
 within 10 noted_all 4 up
@@ -54,12 +73,28 @@ kill -INT "$pid"
 finish 15
 ends "Ctrl-C in the middle of operations: 130" 130
 check "in time" [ "$elapsed" -lt $((9000 * slow)) ]
-sed 's/do: /init: "@1 hang", do: /' collective.yaml >starting.yaml
+sed 's/do: /init: "note up; @1 hang", do: /' collective.yaml >starting.yaml
+echo 'timeouts: {grace: 300ms}' >>starting.yaml
 start run starting.yaml
-within 3 test -e "$tmp/never" || :
+within 10 noted_all 4 up
+check "SIGUSR1 while the job starts" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q \"rank 1: .*in a workload's init\" $tmp/err"
 kill -INT "$pid"
 finish 15
 ends "Ctrl-C while the job starts: 130" 130
+
+job mute <<'END'
+version: 1
+processes: {count: 2}
+hosts:
+  nodes: [{name: here, slots: 1, transport: local}, {name: mute, slots: 1, transport: {command: [sh, -c, "sleep 60"]}}]
+workloads: [{plugin: hello}]
+END
+start run mute.yaml
+within 10 pgrep -P "$pid" sh
+check "before all hosts have answered: it names them" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q 'no answer yet from host mute' $tmp/err"
+kill -INT "$pid"
+finish 15
+ends "Ctrl-C then: 130" 130
 
 # ---- stdin ----
 simple reads 2 "read"
@@ -92,7 +127,7 @@ if command -v script >/dev/null; then
     ends "on a terminal: 0" 0
     is "a quick job shows the ranks' lines alone" "$(tr -d '\r' <screen | grep -v '^Script ' | grep -v '^$' | sort)" \
         "$(printf '[%d] hello\n' 0 1)"
-    simple lengthy 2 "allreduce 10 world; sleep 2500; print hello"
+    simple lengthy 2 "allreduce 10 world; sleep 1300; print hello"
     terminal "$COLLRUN run lengthy.yaml"
     like "a longer one shows a status line" "$(tr '\r' '\n' <screen)" '2(/2)? .*(up|rank)|rank.*2'
     like "and wipes it" "$(tr '\r' '\n' <screen | cat -v)" '\^\[\[[0-9]*[KJ]'
