@@ -19,7 +19,7 @@
 
 #include <jansson.h>
 
-enum { COLUMNS = 8, CELL = 96, PROBED_MAX = 16 };
+enum { COLUMNS = 9, CELL = 160, PROBED_MAX = 16 };
 
 struct patient {
     struct doctor *doctor;
@@ -45,9 +45,10 @@ struct doctor {
     uint64_t begin_ns;
 };
 
-enum column { HOST, REACHED, CLOCK, INTERFACE, REACHABLE, GPUS, BACKENDS, PLUGINS };
-static const char *const titles[COLUMNS] = {"host",      "reached", "clock",    "interface",
-                                            "reachable", "gpus",    "backends", "workloads"};
+enum column { HOST, REACHED, VERSION, CLOCK, INTERFACE, REACHABLE, GPUS, BACKENDS, PLUGINS };
+static const char *const titles[COLUMNS] = {"host",  "reached",   "version",
+                                            "clock", "interface", "reachable",
+                                            "gpus",  "backends",  "workloads"};
 
 static void begin_examination(struct doctor *doc);
 static void begin_probes(struct doctor *doc);
@@ -70,10 +71,12 @@ static void cell(struct patient *p, enum column c, const char *text)
     snprintf(p->cells[c], CELL, "%s", text);
 }
 
-static void append(struct patient *p, enum column c, const char *text)
+/* "gloo 0.1.0 (Gloo 0.5), shm (no)" */
+static void append(struct patient *p, enum column c, const char *name, const char *what)
 {
     size_t len = strlen(p->cells[c]);
-    snprintf(p->cells[c] + len, CELL - len, "%s%s", len ? " " : "", text);
+    snprintf(p->cells[c] + len, CELL - len, "%s%s%s%s", len ? ", " : "", name, *what ? " " : "",
+             what);
 }
 
 /* ---- rounds ---- */
@@ -145,6 +148,7 @@ static void on_hello(struct patient *p, const struct wire_frame *f)
                  doc->desc->hosts[p->index].name, build, COLLRUN_BUILD_ID);
         diag_hint(&d, "install the same build there, or say stage: auto");
         cell(p, REACHED, "build differs");
+        cell(p, VERSION, build);
         problem(p, &d, doc->job->hosts.nodes[p->index].name.loc, 127);
         lose(p);
         return;
@@ -159,6 +163,8 @@ static void on_hello(struct patient *p, const struct wire_frame *f)
     snprintf(text, sizeof text, "%.2f s", (double)(now_ns() - doc->begin_ns) / 1e9);
     cell(p, REACHED, text);
     cell(p, CLOCK, format_offset((int64_t)(there - here), text));
+    snprintf(text, sizeof text, "%s %s", COLLRUN_VERSION, build);
+    cell(p, VERSION, text);
     p->here = true;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)(doc->job->timeouts.start.v / 1000000));
@@ -224,10 +230,11 @@ static void take_plugin(struct patient *p, uint32_t k, const char *text, size_t 
         error = "it ends or hangs the process that loads it";
     else if (!error && backend && !json_is_true(json_object_get(root, "available")))
         error = json_string_value(json_object_get(root, "reason"));
-    append(p, backend ? BACKENDS : PLUGINS, name);
-    if (error || (backend && !json_is_true(json_object_get(root, "available")))) {
+    bool good = !error && (!backend || json_is_true(json_object_get(root, "available")));
+    const char *version = backend ? json_string_value(json_object_get(root, "version")) : NULL;
+    append(p, backend ? BACKENDS : PLUGINS, name, !good ? "(no)" : version ? version : "");
+    if (!good) {
         struct diag d;
-        append(p, backend ? BACKENDS : PLUGINS, "(no)");
         diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: %s %s: %s", desc->hosts[p->index].name,
                  backend ? "backend" : "workload", name, error ? error : "not available");
         problem(p, &d, loc, 126);
