@@ -7,6 +7,7 @@
 . "$(dirname "$0")/../e2e/hosts/bed.sh"
 rounds=${1:-5}
 bed_up
+for ((n = 1; n <= hosts; n++)); do on $n mount -t tmpfs none /tmp || exit 1; done # Open MPI's daemons meet there
 plugin "$top/tests/bench/once.c" "$tmp/once.so" || exit 1
 median() { sort -n "$1" | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)] / 1e6}'; }
 timed() {
