@@ -9,8 +9,8 @@ row() { sed -n 2p "$tmp/out" | tr -s ' '; }
 printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: hello}]\n' | job good
 run doctor good.yaml
 ends "a good job" 0
-like "its table" "$(head -n 1 "$tmp/out" | tr -s ' ')" '^host reached clock interface reachable gpus backends workloads$'
-like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [+-][0-9.]+ ms lo 127.0.0.1 - .* hello$'
+like "its table" "$(head -n 1 "$tmp/out" | tr -s ' ')" '^host reached version clock interface reachable gpus backends workloads$'
+like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms lo 127.0.0.1 - [0-9]+ shm [0-9.]+ hello$'
 quiet "nothing else is said"
 
 plugin "$top/tests/unit/plugins/backend_msg.c" "$tmp/libcollrun_msg.so" -DBROKEN_PROBE || exit 1
@@ -25,7 +25,7 @@ workloads: [{plugin: hello}]
 JOB
 run doctor unavailable.yaml
 ends "a backend that is not available" 126
-like "its row" "$(row)" ' msg \(no\) shm hello$'
+like "its row" "$(row)" ' msg \(no\), shm [0-9.]+ hello$'
 like "the reason, with its place" "$(err)" \
     '^unavailable.yaml:5:[0-9]+: error: host [^ ]+: backend msg: the moon is in the wrong phase'
 run unavailable.yaml
@@ -36,7 +36,7 @@ cp "$tmp/libcollrun_msg.so" "$tmp/broken.so"
 sed -i 's|{plugin: hello}|{plugin: ./broken.so}, {plugin: hello}|' "$tmp/unavailable.yaml"
 run doctor unavailable.yaml
 ends "a backend and a workload that cannot be loaded" 126
-like "their row" "$(row)" ' msg \(no\) shm broken \(no\) hello$'
+like "their row" "$(row)" ' msg \(no\), shm [0-9.]+ broken \(no\), hello$'
 like "the backend's reason" "$(err)" 'unavailable.yaml:5:.*: backend msg: .*libcollrun_msg.so'
 like "the workload's reason" "$(err)" 'unavailable.yaml:7:.*: workload broken: .*broken.so'
 done_testing
