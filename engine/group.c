@@ -170,7 +170,8 @@ static void describe_group(struct collrun_group *g, struct group_side *side, uin
                                        .services = &side->services.lent,
                                        .ndevices = side->ndevices,
                                        .devices = ordinals(),
-                                       .ncpus = g->engine->ncpus};
+                                       .ncpus = g->engine->ncpus,
+                                       .deadline_ns = rendezvous_ends_ns(&g->rendezvous)};
     for (uint32_t i = 0; i < g->nranks; i++) {
         host_of[i] = desc->ranks[g->members.items[i]].host;
         if (host_of[i] != g->engine->host)

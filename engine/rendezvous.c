@@ -252,6 +252,11 @@ static uint64_t deadline_after(uint64_t ns)
     return ns > UINT64_MAX - now - patience ? UINT64_MAX : now + ns + patience;
 }
 
+uint64_t rendezvous_ends_ns(const struct rendezvous *r)
+{
+    return r->deadline_ns - (uint64_t)PATIENCE_S * 1000000000u;
+}
+
 int rendezvous_open(struct rendezvous *r, struct control *control,
                     const struct rendezvous_spec *spec, struct diag *d)
 {

@@ -47,6 +47,8 @@ int rendezvous_open(struct rendezvous *r, struct control *control,
                     const struct rendezvous_spec *spec, struct diag *d);
 /* Two borrowers of one scope (two backend handles of one group) use the same keys under different
  * prefixes. Borrowed. */
+/* When the store gives up. */
+uint64_t rendezvous_ends_ns(const struct rendezvous *r);
 void rendezvous_prefix(struct rendezvous *r, const char *prefix);
 /* Forgets the pairs; the scope is kept, for rendezvous_leave. */
 void rendezvous_settle(struct rendezvous *r);

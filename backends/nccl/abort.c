@@ -4,8 +4,8 @@
  * only marks the group and wakes the aborter, a thread that is there from the start. The aborter
  * tells every communicator of every marked group to stop before anything is freed: freeing waits
  * for the GPU, and so for the kernels of the groups that have not been told yet. ncclCommRevoke
- * does just that; before NCCL 2.28 there is only ncclCommAbort, which also frees, so each gets a
- * thread.
+ * does just that; before NCCL 2.28, and for one that is still being made, there is only
+ * ncclCommAbort, which also frees, so each gets a thread.
  */
 #include "group.h"
 
@@ -92,9 +92,10 @@ static void stop(struct nccl_group *g)
     }
     /* Who holds the lock for longer is stuck in NCCL, and stopping its communicator frees it. */
     const bool locked = pthread_mutex_timedlock(&g->lock, &until) == 0;
+    const bool revokes = g->home->lib.nccl.ncclCommRevoke && atomic_load(&g->formed);
     for (uint32_t i = 0; i < g->nports; i++) {
         struct port *p = &g->ports[i];
-        if (p->comm && g->home->lib.nccl.ncclCommRevoke) {
+        if (p->comm && revokes) {
             g->home->lib.nccl.ncclCommRevoke(p->comm, 0);
         } else if (p->comm) {
             abort_in_a_thread(g->home, p->comm);

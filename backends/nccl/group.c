@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long the peers may take to join, or to leave. */
-#define FORMING_NS 120000000000ull
+/* How long the peers may take to leave. */
 #define LEAVING_NS 10000000000ull
+#define ASKING_NS 20000000u
 
 /* ---- parts ---- */
 
@@ -268,7 +268,7 @@ static int share_id(struct nccl_group *g, const struct collrun_rendezvous *r, nc
     return status == COLLRUN_OK ? r->get(r->ctx, "id", id, sizeof(*id), &len) : status;
 }
 
-static int init_communicators(struct nccl_group *g, ncclUniqueId id)
+static int init_communicators(struct nccl_group *g, ncclUniqueId id, uint64_t deadline_ns)
 {
     const struct nccl_api *nccl = &g->home->lib.nccl;
     struct nccl_config config = configure(g);
@@ -288,30 +288,30 @@ static int init_communicators(struct nccl_group *g, ncclUniqueId id)
     if (result != ncclSuccess)
         return nccl_failed(g, g->ports[0].comm, result, "ncclCommInitRankConfig");
     int status = COLLRUN_OK;
-    const uint64_t deadline = clock_ns() + FORMING_NS;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
-        status = await_ready(g, &g->ports[i], deadline);
+        status = await_ready(g, &g->ports[i], deadline_ns);
     return status;
 }
 
-static int make_communicators(struct nccl_group *g, ncclUniqueId id)
+static int make_communicators(struct nccl_group *g, ncclUniqueId id, uint64_t deadline_ns)
 {
     struct environment e;
     bool any = false;
     for (int i = 0; i < BY_ENVIRONMENT; i++)
         any = any || option(g, by_environment[i]);
     if (!any)
-        return init_communicators(g,
-                                  id); /* without a lock: peers may form groups in another order */
+        return init_communicators(g, id, deadline_ns); /* without a lock: peers may form groups in
+                                                          another order */
     environment_enter(g, &e);
-    const int status = init_communicators(g, id);
+    const int status = init_communicators(g, id, deadline_ns);
     environment_leave(g, &e);
     return status;
 }
 
-static int handshake(struct nccl_group *g)
+static int handshake(struct nccl_group *g, uint64_t deadline_ns)
 {
-    struct flight *f = flight_new(g, FORMING_NS);
+    const uint64_t now = clock_ns();
+    struct flight *f = flight_new(g, deadline_ns > now ? deadline_ns - now : 0);
     if (!f)
         return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     pthread_mutex_lock(&g->lock);
@@ -323,11 +323,60 @@ static int handshake(struct nccl_group *g)
     return status != COLLRUN_OK ? status : waited;
 }
 
+/* What is fenced already is known here, so this waits for nobody. */
+int forming_goes_on(struct nccl_group *g)
+{
+    const struct collrun_rendezvous *r = g->forming;
+    ncclUniqueId id;
+    size_t len = 0;
+    if (!r || clock_ns() < g->asked_ns + ASKING_NS)
+        return COLLRUN_OK;
+    g->asked_ns = clock_ns();
+    return r->get(r->ctx, "id", &id, sizeof(id), &len);
+}
+
+/* NCCL does not know whom it waits for. Who is not inside the fence either is named by it. */
+static int call_the_roll(struct nccl_group *g, const struct collrun_rendezvous *r, double seconds)
+{
+    const int status = r->fence(r->ctx);
+    if (status != COLLRUN_OK)
+        return status;
+    return g->services->fail(
+        g->services->ctx, COLLRUN_ERR_TIMEOUT,
+        "all ranks are there, and NCCL did not connect them within %.1f s; NCCL_DEBUG=INFO in "
+        "env.set tells more, NCCL_SOCKET_IFNAME names the network that it is to use",
+        seconds);
+}
+
+/* Of the time that is left, some is kept for the roll call. */
+static int form(struct nccl_group *g, const struct collrun_group_desc *desc)
+{
+    const struct collrun_rendezvous *r = desc->rendezvous;
+    const uint64_t begun = clock_ns();
+    const uint64_t left = desc->deadline_ns > begun ? desc->deadline_ns - begun : 0;
+    const uint64_t deadline = begun + left / 4 * 3;
+    ncclUniqueId id;
+    int status = desc->sibling ? mail_new(g, desc) : COLLRUN_OK;
+    if (status == COLLRUN_OK)
+        status = share_id(g, r, &id);
+    g->forming = r;
+    if (status == COLLRUN_OK && desc->sibling)
+        status = mail_dial(g, r, deadline);
+    if (status == COLLRUN_OK)
+        status = make_communicators(g, id, deadline);
+    if (status == COLLRUN_OK)
+        status = handshake(g, deadline);
+    g->forming = NULL;
+    atomic_store(&g->formed, status == COLLRUN_OK);
+    return status == COLLRUN_ERR_TIMEOUT && clock_ns() >= deadline
+               ? call_the_roll(g, r, (double)(clock_ns() - begun) / 1e9)
+               : status;
+}
+
 int nccl_group_open(void *backend, const struct collrun_group_desc *desc, void **group)
 {
     struct home *home = backend;
     const struct collrun_services *s = desc->services;
-    ncclUniqueId id;
     int status = check_desc(home, desc);
     if (status != COLLRUN_OK)
         return status;
@@ -335,16 +384,8 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *desc, void *
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
     status = open_ports(g, desc);
-    if (status == COLLRUN_OK && desc->sibling)
-        status = mail_new(g, desc);
     if (status == COLLRUN_OK)
-        status = share_id(g, desc->rendezvous, &id);
-    if (status == COLLRUN_OK && desc->sibling)
-        status = mail_dial(g, desc->rendezvous, clock_ns() + FORMING_NS);
-    if (status == COLLRUN_OK)
-        status = make_communicators(g, id);
-    if (status == COLLRUN_OK)
-        status = handshake(g);
+        status = form(g, desc);
     if (status == COLLRUN_OK) {
         *group = g;
         return COLLRUN_OK;

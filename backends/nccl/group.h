@@ -113,11 +113,14 @@ struct nccl_group {
     atomic_int fate;      /* 0, or the status with which everything fails */
     char why[512];        /* written once, before `fate` */
     pthread_mutex_t why_lock;
-    bool queued;                           /* for the aborter; under home.lock, like what follows */
-    bool stopped;                          /* it has told the communicators to stop */
-    struct nccl_group *next;               /* in home.doomed */
-    struct allocation *memory;             /* of collrun_alloc; under `lock` */
-    struct mail *mail;                     /* NULL: this handle is for collectives */
+    bool queued;               /* for the aborter; under home.lock, like what follows */
+    bool stopped;              /* it has told the communicators to stop */
+    struct nccl_group *next;   /* in home.doomed */
+    struct allocation *memory; /* of collrun_alloc; under `lock` */
+    struct mail *mail;         /* NULL: this handle is for collectives */
+    const struct collrun_rendezvous *forming; /* until the group is formed */
+    uint64_t asked_ns;                        /* when the job was last asked whether it goes on */
+    atomic_bool formed;
     unsigned unfinished;                   /* kernels on the streams, those of a heavy one as two */
     uint64_t queued_calls, launched_calls; /* collectives; like `unfinished` under traffic.lock */
 };
@@ -151,6 +154,8 @@ struct flight {
 /* ---- group.c ---- */
 int nccl_group_open(void *backend, const struct collrun_group_desc *desc, void **group);
 void nccl_group_close(void *group);
+/* While the group is formed, now and then: whether the job has failed meanwhile. */
+int forming_goes_on(struct nccl_group *g);
 /* A mark on the port's device behind what `stream` holds now; NULL: CUDA refuses, and the sentence
  * is stored. */
 struct mark *port_mark(struct nccl_group *g, struct port *port, cudaStream_t stream);

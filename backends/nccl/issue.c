@@ -77,6 +77,9 @@ int await_ready(struct nccl_group *g, struct port *port, uint64_t deadline_ns)
             return nccl_failed(g, port->comm, state, "NCCL");
         if (atomic_load_explicit(&g->fate, memory_order_acquire))
             return group_failure(g);
+        const int gone = forming_goes_on(g);
+        if (gone != COLLRUN_OK)
+            return gone;
         if (round > 64 && clock_ns() >= deadline_ns)
             return g->services->fail(g->services->ctx, COLLRUN_ERR_TIMEOUT,
                                      "NCCL was not ready in time: a peer has not come, or cannot "

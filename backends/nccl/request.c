@@ -238,6 +238,9 @@ int flight_wait(struct flight *f)
         const uint64_t waited = clock_ns() - since;
         if (waited < SPIN_NS)
             continue;
+        const int gone = forming_goes_on(f->group);
+        if (gone != COLLRUN_OK)
+            group_doom(f->group, gone, "the job has failed");
         const uint64_t nap = waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS;
         f->messages ? mail_listen(f->group, nap) : pause_ns(nap);
     }

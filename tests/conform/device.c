@@ -177,6 +177,14 @@ void device_upload(struct trial *t)
     t->uploaded = true;
 }
 
+/* Whether there may be no buffer that the operation would come after. */
+static bool may_be_empty(const struct trial *t)
+{
+    enum collrun_kind kind = t->shape.kind;
+    return kind == COLLRUN_BARRIER ||
+           (kind == COLLRUN_SCATTERV ? !t->call.recvcount : !t->call.count);
+}
+
 static void download(struct trial *t, void *stream)
 {
     struct cuda *cuda = t->team->run->cuda;
@@ -185,7 +193,7 @@ static void download(struct trial *t, void *stream)
         return;
     t->uploaded = false;
     must(cuda, cuda->set_device(t->device), "cudaSetDevice");
-    if (!t->call.count || t->shape.kind == COLLRUN_BARRIER) /* no buffer that it would come after */
+    if (may_be_empty(t))
         must(cuda, cuda->stream_wait(cuda->callers[t->device]), "cudaStreamSynchronize");
     for (int i = 0; i < 2; i++)
         must(cuda,

@@ -28,7 +28,7 @@ drill() {
         hosts $(($3 * $4))
         echo "processes: {count: $3}"
         echo "env: {set: {NCCL_HOSTID: \"{rank}\"}}"
-        echo "timeouts: {run: $((20 * slow))s}"
+        grep -q timeouts <<<"${5:-}" || echo "timeouts: {run: $((20 * slow))s}"
         echo "groups:"
         echo "  world: {backend: $2, gpus_per_process: $4, timeout: 2s, check: ${6:-async}}"
         [ -z "${5:-}" ] || printf '%s\n' "$5"
@@ -57,6 +57,7 @@ good "head to head: started one by one, and by sendrecv" cross nccl 2 1
 good "memory of the group" memory nccl 2 1
 good "two groups at once, from two threads" groups nccl 3 1 "  second: {ranks: [2, 0, 1], backend: nccl, gpus_per_process: 1}"
 good "a blocking cross pair ends, and says what to do" deadlock nccl 2 1
+good "a message behind collectives that its peer comes to later: the sentence says so" order nccl 2 1
 good "a rank that is late: a time-out, and the GPU is free again" late nccl 3 1
 
 # ---- several ----
@@ -66,6 +67,7 @@ for shape in "1 2" "1 4" "2 2" "4 2" "2 4"; do
     good "$ranks x $devices: messages" messages nccl "$ranks" "$devices"
 done
 good "2 x 2: memory of the group" memory nccl 2 2
+good "2 x 2: messages that nobody answers are named, with rank and GPU" unmet nccl 2 2
 
 # ---- other backends ----
 good "buffers on a GPU, on shm" staged shm 3 1
@@ -99,6 +101,18 @@ if [ "${GPU:-}" != real ]; then
     like "an error at the call too" "$(out)" 'fault: allreduce world#[0-9]+: NCCL: .*ncclAllReduce: a planted fault'
     FAKE_CUDA_FAULT=cudaEventQuery:60:719 FAKE_NVML_XID=0:79:1 drill fault nccl 1 1
     like "what the driver knows of it stands beside it" "$(err; out)" 'unspecified launch failure \(Xid 79 on GPU .*fallen off the bus\)'
+    stuck() { # FAULT: leaves how long it took
+        local begin=$SECONDS
+        FAKE_NCCL_FAULT=$1 drill devices nccl 3 1 "timeouts: {run: 20s, rendezvous: 4s, grace: 1s}"
+        took=$((SECONDS - begin))
+    }
+    stuck ncclCommInitRank:1:99:1
+    like "a rank that gets stuck in forming a group is named" "$(err)" 'group "world": waited 4.0 s for rank 1 of 3, which joined but did not finish'
+    stuck ncclCommInitRank:1:7:1
+    like "where none is missing it says that NCCL does not connect" "$(err)" 'all ranks are there, and NCCL did not connect them within 3'
+    stuck ncclCommInitRank:1:5:1
+    like "an error in forming a group" "$(err)" 'rank 1 .*group "world" on backend "nccl": ncclCommInitRankConfig: .*a planted fault'
+    check "... ends the others at once: $took s" test "$took" -le 2
     FAKE_CUDA_NO_DRIVER=1 drill devices nccl 2 1
     like "without a driver the job is refused at its line" "$(err)" 'drill.yaml:[0-9]+:.*"nccl" is not available here: no NVIDIA driver'
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH good "an NCCL without alltoall, gather, scatter, revoke" devices nccl 2 2

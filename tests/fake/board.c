@@ -155,6 +155,8 @@ int board_join(struct ncclComm *comm)
     int result = attach(comm);
     if (result != ncclSuccess)
         return result;
+    while (comm->lost && !comm_stopped(comm))
+        board_listen(comm->board, atomic_load(&comm->board->bell));
     struct line *line = &comm->board->lines[comm->rank];
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&line->joined, &none, 1))

@@ -83,6 +83,7 @@ struct ncclComm {
     struct ncclComm *next; /* of all that are alive */
     int rank, nranks, device;
     bool blocking;
+    bool lost; /* planted: it never finds the others */
     char name[NAME_MAX_LEN], last_error[300];
     struct ncclUniqueId unique;
     _Atomic int async; /* ncclSuccess, ncclInProgress or the error */
@@ -105,6 +106,8 @@ void board_ring(struct board *board);
 void board_listen(struct board *board, uint32_t heard);
 
 /* ---- communicators ---- */
+
+enum { FAULT_HANG = 99 }; /* as a planted result: the call never returns */
 
 /* NULL, and words, if it is none. */
 struct ncclComm *comm_get(struct ncclComm *comm, const char *function);

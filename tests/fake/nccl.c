@@ -206,12 +206,16 @@ int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUnique
             comm_fail(NULL, ncclInvalidArgument, "ncclConfig_t is not initialised"));
     if (fake_gpu_of(fake_current()) < 0)
         return group_refuse(comm_fail(NULL, ncclUnhandledCudaError, "no CUDA device"));
-    if (fake_fault("FAKE_NCCL_FAULT", "ncclCommInitRank", rank, &result))
+    const bool fault = fake_fault("FAKE_NCCL_FAULT", "ncclCommInitRank", rank, &result);
+    while (fault && result == FAULT_HANG)
+        pause();
+    if (fault && result != ncclInProgress)
         return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: a planted fault"));
     struct ncclComm *made = comm_new(nranks, rank, config);
     if (!made)
         return group_refuse(ncclSystemError);
     made->unique = id;
+    made->lost = fault;
     *comm = made;
     return group_job(JOB_INIT, made);
 }

@@ -295,6 +295,59 @@ static void drill_deadlock(struct drill *d)
         wrong(d, "a blocking cross pair: %d, %s", rc, collrun_error());
 }
 
+/* ---- messages that do not end ---- */
+
+static struct collrun_call message_call(enum collrun_kind kind, void *buffer, int device, int peer)
+{
+    struct collrun_call c = COLLRUN_CALL(kind);
+    c.send = c.recv = buffer;
+    c.count = COUNT;
+    c.dtype = COLLRUN_INT32;
+    c.device = device;
+    c.peer = peer;
+    return c;
+}
+
+static void expect_words(struct drill *d, int rc, const char *first, const char *second)
+{
+    if (rc != COLLRUN_ERR_TIMEOUT || !strstr(collrun_error(), first) ||
+        !strstr(collrun_error(), second))
+        wrong(d, "%d, %s", rc, collrun_error());
+}
+
+/* Rank 1 does not come: both of its GPUs are named, and what each did not do. */
+static void drill_unmet(struct drill *d)
+{
+    struct collrun_call calls[2] = {
+        message_call(COLLRUN_SEND, cuda_new(0, COUNT * 4), 0, 1 - d->rank),
+        message_call(COLLRUN_RECV, cuda_new(1, COUNT * 4), 1, 1 - d->rank)};
+    calls[0].peer_device = 1;
+    calls[1].tag = 7;
+    if (d->rank == 0)
+        expect_words(d, run_all(d, calls, 2), "GPU 1 of rank 1 did not receive",
+                     "GPU 0 of rank 1 did not send with tag 7");
+}
+
+/* Rank 0 starts two collectives, then sends; rank 1 receives before it comes to them. */
+static void drill_order(struct drill *d)
+{
+    void *in = device_values(0, d->rank, COUNT, 20), *out = cuda_new(0, COUNT * 4);
+    struct collrun_call c = allreduce_call(in, out);
+    struct collrun_call m =
+        message_call(d->rank ? COLLRUN_RECV : COLLRUN_SEND, d->rank ? out : in, 0, 1 - d->rank);
+    struct collrun_request *r[3] = {NULL};
+    for (int i = 0; i < 100; i++) /* one thread only: collectives may now follow on each other */
+        ok(d, collrun_allreduce(d->g, in, out, COUNT, COLLRUN_INT32, COLLRUN_SUM), "allreduce");
+    c.timeout_ns = 5000000000u;
+    for (int i = 0; d->rank == 0 && i < 2; i++)
+        ok(d, collrun_start(d->g, &c, &r[i]), "start");
+    if (ok(d, collrun_start(d->g, &m, &r[2]), "start"))
+        expect_words(d, collrun_wait(r[2]), d->rank ? "rank 0 did not send" : "collectives",
+                     d->rank ? "" : "had started before");
+    for (int i = 0; d->rank == 0 && i < 2; i++)
+        collrun_wait(r[i]);
+}
+
 /* ---- memory ---- */
 
 static void drill_memory(struct drill *d)
@@ -526,7 +579,7 @@ static const struct {
     {"cross", drill_cross},     {"deadlock", drill_deadlock}, {"memory", drill_memory},
     {"staged", drill_staged},   {"mixed", drill_mixed},       {"groups", drill_groups},
     {"late", drill_late},       {"peer", drill_peer},         {"mismatch", drill_mismatch},
-    {"fault", drill_fault}};
+    {"fault", drill_fault},     {"unmet", drill_unmet},       {"order", drill_order}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

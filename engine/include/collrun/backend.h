@@ -118,6 +118,7 @@ struct collrun_group_desc {
     void *sibling; /* this group's other handle in this process, if the engine has opened one before
                       (collectives first, then messages); it is closed after this one. What alloc
                       gave on it is used with both */
+    uint64_t deadline_ns; /* group_open ends by then, on CLOCK_MONOTONIC (timeouts.rendezvous) */
 };
 
 /* One row per kind that the backend does natively. `memory` says for buffers where; those elsewhere
