@@ -28,13 +28,25 @@ enum { READ_LEN = 65536, MAX_FDS = 16, LINGER_MS = 1000, SEND_LIMIT_S = 30, EXIT
 
 /* ---- sending ---- */
 
+/* Nobody can be told any more that this rank is alive, done or stuck. */
+static void stream_is_taken(const struct control *c)
+{
+    dprintf(STDERR_FILENO,
+            "collrun-engine: rank %u: its connection to collrun, descriptor %d, was closed from "
+            "within; a workload may close only what it has opened\n",
+            c->rank, c->fd);
+    _exit(EXIT_LOST);
+}
+
 static void write_out(struct control *c)
 {
     while (buf_pending(&c->out) && !c->broken) {
         ssize_t n = send(c->fd, c->out.data + c->out.start, buf_pending(&c->out), MSG_NOSIGNAL);
         if (n > 0)
             buf_consume(&c->out, (size_t)n);
-        else if (n < 0 && errno != EINTR)
+        else if (errno == EBADF || errno == ENOTSOCK)
+            stream_is_taken(c);
+        else if (errno != EINTR)
             c->broken = true;
     }
     buf_clear(&c->out);

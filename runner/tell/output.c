@@ -80,28 +80,43 @@ static void keep_tail(struct tail *t, const char *bytes, size_t len)
     t->len += len;
 }
 
+/* One line as a terminal would show it in the end: what stands after the last carriage return, and
+ * nothing that moves the cursor. */
+static void print_words(const char *line, size_t len, const char *prefix, FILE *to)
+{
+    while (len && line[len - 1] == '\r')
+        len--;
+    const char *again = memrchr(line, '\r', len);
+    size_t from = again ? (size_t)(again - line) + 1 : 0;
+    fputs(prefix, to);
+    for (size_t i = from; i < len; i++) {
+        unsigned char c = (unsigned char)line[i];
+        fputc((c < 0x20 && c != '\t') || c == 0x7f ? '?' : c, to);
+    }
+    fputc('\n', to);
+}
+
 void output_last_words(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                        FILE *to)
 {
     const struct tail *t = &o->tails[rank];
-    uint64_t begin = t->len > OUTPUT_TAIL ? t->len - OUTPUT_TAIL : 0, at = t->len;
-    unsigned found = 0;
-    if (!t->ring || !t->len)
+    char text[OUTPUT_TAIL];
+    size_t len = t->len < OUTPUT_TAIL ? (size_t)t->len : OUTPUT_TAIL, at;
+    if (!t->ring || !len)
         return;
-    while (at > begin) {
-        if (t->ring[(at - 1) % OUTPUT_TAIL] == '\n' && at != t->len && ++found == lines)
+    for (size_t i = 0; i < len; i++)
+        text[i] = t->ring[(t->len - len + i) % OUTPUT_TAIL];
+    len -= text[len - 1] == '\n';
+    for (at = len; at > 0; at--) {
+        if (text[at - 1] == '\n' && --lines == 0)
             break;
-        at--;
     }
-    fputs(prefix, to);
-    for (; at < t->len; at++) {
-        char c = t->ring[at % OUTPUT_TAIL];
-        fputc(c, to);
-        if (c == '\n' && at + 1 < t->len)
-            fputs(prefix, to);
+    while (at <= len) {
+        const char *end = memchr(text + at, '\n', len - at);
+        size_t n = end ? (size_t)(end - text) - at : len - at;
+        print_words(text + at, n, prefix, to);
+        at += n + 1;
     }
-    if (t->ring[(t->len - 1) % OUTPUT_TAIL] != '\n')
-        fputc('\n', to);
 }
 
 void output_take(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,

@@ -218,6 +218,15 @@ static int do_ignore(struct actor *a, char *words)
     return GO_ON;
 }
 
+/* Every descriptor from N on, also those that are not the workload's. */
+static int do_close_from(struct actor *a, char *words)
+{
+    (void)a;
+    for (int fd = atoi(words); fd < 1024; fd++)
+        close(fd);
+    return GO_ON;
+}
+
 /* Until asked to stop, in whatever way; then says so. */
 static int do_until_stopped(struct actor *a, char *words)
 {
@@ -501,7 +510,8 @@ static const struct {
     {"sleep", do_sleep},       /* MS */
     {"hang", do_hang},
     {"spin", do_spin},
-    {"ignore", do_ignore}, /* SIGNAL */
+    {"ignore", do_ignore},         /* SIGNAL */
+    {"close-from", do_close_from}, /* N */
     {"until-stopped", do_until_stopped},
     {"print", do_print}, /* TEXT */
     {"err", do_err},     /* TEXT */

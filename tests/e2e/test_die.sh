@@ -8,7 +8,7 @@ need_actor
 
 # dies CODE REGEX STEPS [FURTHER LINES]: one job of 3 ranks. The regex is of the one line that names the cause.
 dies() {
-    simple case 3 "$3" "${4:-timeouts: {grace: 300ms\}}"
+    simple case 3 "$3" "${4:-timeouts: {grace: 100ms\}}"
     run run case.yaml
     local cause
     cause=$(grep -m 1 -E 'error: ' err)
@@ -32,6 +32,8 @@ dies 1 'rank 1 .*left the job early: it exited with code 0' "@1 leave 0; hang"
 dies 1 'rank 1 .*left the job early: it exited with code 0' "@1 libc-exit 0; hang"
 dies 1 'rank 1 .*ended its thread' "@1 pthread-exit; hang"
 dies 3 'rank 1 .*exited with code 3 ' "@1 exec exit 3; hang"
+dies 125 'rank 1 .*exited with code 125 ' "@1 close-from 3; allreduce 1 world"
+like "one that closes what is not its own hears so" "$(err)" 'its connection to collrun, descriptor [0-9]+, was closed from within'
 dies 143 'rank 1 .*killed by signal 15 \(SIGTERM\)' "@1 exec kill -15 \$\$\$\$; hang"
 
 # An error that was dealt with does not explain what came later.
@@ -154,7 +156,7 @@ if mkdir "$group" 2>/dev/null && echo 40M >"$group/memory.limit_in_bytes" 2>/dev
     code=$?
     ends "a rank that the kernel kills for lack of memory" 137
     like "is told apart from any other SIGKILL" "$(err)" 'rank 1 .*killed by the kernel for lack of memory \(the memory limit of its cgroup is 40MiB; it held up to'
-    sed -i 's/^timeouts.*/on_failure: {action: restart, backoff: 10ms, rules: [{when: {cause: oom}, action: stop}]}/' oom.yaml
+    sed -i '$a on_failure: {action: restart, backoff: 10ms, rules: [{when: {cause: oom}, action: stop}]}' oom.yaml
     memory_limited oom.yaml >out 2>err
     is "on_failure knows the cause oom" "$(grep -c 'lack of memory' err)" 1
     simple notoom 3 "@1 signal 9; hang" "timeouts: {grace: 300ms}"

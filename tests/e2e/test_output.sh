@@ -87,6 +87,9 @@ is "output before a failure is shown" "$(grep -c 'last words' out)" 2
 simple dying 2 "bare last words; @1 signal 9; hang" "timeouts: {grace: 300ms}"
 run run dying.yaml
 like "unfinished lines of a killed rank are shown" "$(out)" '^\[1\] last words$'
+simple moves 1 "err loading 1%\\r loading 2%\\r; err \\e[31mred\\e[0m; exit 3"
+run run moves.yaml
+is "the verdict repeats them as they look in the end, without what moves the cursor" "$(grep '^  |' err)" "$(printf '  |  loading 2%%\n  | ?[31mred?[0m')"
 simple child 1 "print parent"
 run run child.yaml -q
 is "-q leaves the ranks' output" "$(out)" "[0] parent"
