@@ -143,7 +143,7 @@ static int read_option(struct opts *o, char ***argv, unsigned *seen, struct diag
         return diag_set(d, COLLRUN_ERR_INVALID, "--%s takes no value", option->name);
     if (option->value) {
         value = equals ? equals + 1 : *++*argv;
-        if (!value)
+        if (!value || (!*value && option != &options[SET]))
             return diag_set(d, COLLRUN_ERR_INVALID, "--%s needs a value: --%s %s", option->name,
                             option->name, option->value);
     }

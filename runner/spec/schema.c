@@ -26,7 +26,8 @@ static int check_template(const char *text, struct diag *d)
 
 static int check_run_template(const char *text, struct diag *d)
 {
-    return template_check(text, TEMPLATE_RUN_ID, d);
+    int code = name_check_text(text, d);
+    return code == 0 ? template_check(text, TEMPLATE_RUN_ID, d) : code;
 }
 
 /* ---- types that several keys share ---- */

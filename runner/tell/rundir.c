@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RESULT "result.json" /* whose loss is always told */
+
 struct log_file {
     int fd; /* -1: not open */
     bool dead;
@@ -41,7 +43,7 @@ struct rundir {
 
 static void complain(struct rundir *rd, const char *what)
 {
-    if (!rd->complained)
+    if (!rd->complained || strcmp(what, RESULT) == 0)
         fprintf(rd->voice, "collrun: warning: %s/%s: %s; the job goes on, its log does not\n",
                 rd->desc->run_dir, what, strerror(errno));
     rd->complained = true;
@@ -74,8 +76,10 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
     int err = make_dirs(desc->run_dir);
     struct rundir *rd = err ? NULL : calloc(1, sizeof *rd);
     int dir = rd ? open(desc->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (dir >= 0 && faccessat(dir, "result.json", F_OK, 0) == 0)
+    if (dir >= 0 && faccessat(dir, RESULT, F_OK, 0) == 0)
         err = EEXIST;
+    else if (dir >= 0 && faccessat(dir, ".", W_OK | X_OK, AT_EACCESS) < 0)
+        err = errno;
     if (dir < 0 || err) {
         const struct diag_loc loc = job->logging.dir.loc; /* none: it comes from the command line */
         diag_sys(d, err ? err : errno, "%s: %s", loc.line ? "logging.dir" : "--run-dir",
@@ -133,11 +137,10 @@ void rundir_close(struct rundir *rd)
     free(rd);
 }
 
-static void append(struct rundir *rd, struct log_file *f, const char *name, const void *bytes,
-                   size_t len)
+/* False, with errno: it is dead from now on. */
+static bool put(const struct rundir *rd, struct log_file *f, const char *name, const void *bytes,
+                size_t len)
 {
-    if (f->dead)
-        return;
     if (f->fd < 0)
         f->fd = openat(rd->dir, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const char *p = bytes;
@@ -151,10 +154,15 @@ static void append(struct rundir *rd, struct log_file *f, const char *name, cons
         len -= (size_t)n;
         f->len += (uint64_t)n;
     }
-    if (f->fd < 0 || len) {
+    f->dead = f->fd < 0 || len;
+    return !f->dead;
+}
+
+static void append(struct rundir *rd, struct log_file *f, const char *name, const void *bytes,
+                   size_t len)
+{
+    if (!f->dead && !put(rd, f, name, bytes, len))
         complain(rd, name);
-        f->dead = true;
-    }
 }
 
 void rundir_file(struct rundir *rd, const char *name, const char *text, size_t len)
@@ -164,11 +172,12 @@ void rundir_file(struct rundir *rd, const char *name, const char *text, size_t l
         return;
     snprintf(temporary, sizeof temporary, ".%s.new", name);
     struct log_file f = {.fd = -1};
-    append(rd, &f, temporary, text, len);
+    if (!put(rd, &f, temporary, text, len) || renameat(rd->dir, temporary, rd->dir, name) < 0) {
+        complain(rd, name);
+        unlinkat(rd->dir, temporary, 0);
+    }
     if (f.fd >= 0)
         close(f.fd);
-    if (f.dead || renameat(rd->dir, temporary, rd->dir, name) < 0)
-        unlinkat(rd->dir, temporary, 0);
 }
 
 static void enter_attempt(struct rundir *rd, uint32_t attempt)
@@ -279,7 +288,7 @@ static void write_result(struct rundir *rd)
 {
     char *text = json_dumps(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (text)
-        rundir_file(rd, "result.json", text, strlen(text));
+        rundir_file(rd, RESULT, text, strlen(text));
     free(text);
 }
 

@@ -108,11 +108,16 @@ if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/
     run run enospc.yaml
     ends "a full disk does not stop the job" 0
     check "it runs to its end" noted_all 2 done
-    is "it is said, once" "$(err | grep -c 'No space left')" 1
+    is "it is said, once, and once more of result.json" "$(err | grep 'No space left' | grep -c -v 'full/run/result.json:') $(err | grep -c 'full/run/result.json: No space left')" "1 1"
     is "and no output is lost on the way to the console" "$(grep -c '^\[[01]\] [01] ' out)" 10000
     umount full
+    mount -t tmpfs -o ro tmpfs full
+    run run --run-dir full enospc.yaml
+    ends "a folder that cannot be written is refused" 2
+    like "with the reason" "$(err)" 'error: --run-dir: .*full: Read-only file system'
+    umount full
 else
-    for what in "a full disk does not stop the job" "it runs to its end" "it is said, once" "no output is lost"; do
+    for what in "a folder that cannot be written is refused" "with the reason" "a full disk does not stop the job" "it runs to its end" "it is said, once" "no output is lost"; do
         skip "$what" "needs root and mount"
     done
 fi
