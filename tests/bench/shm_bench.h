@@ -35,9 +35,11 @@ struct bench_port {
                       double us); /* the maximum over all ranks; also a barrier */
 };
 
-/* argv: [-l least bytes] [-m most bytes] [-f factor] [-t milliseconds per size] [operation...].
- * Rank 0 prints "operation bytes microseconds", one line each: the median, over repetitions, of the
- * slowest rank. */
+/* argv: [-l least bytes] [-m most bytes] [-f factor] [-t milliseconds per turn] [-r rounds]
+ * [-T turn file -i library -c libraries] [operation...].
+ * Each size of each operation is measured in as many turns as there are rounds. For each rank 0
+ * prints "round operation bytes microseconds": the median, over repetitions, of the slowest rank.
+ * With a turn file, of 4096 zeros, so many libraries take turns and all but one sleep. */
 int bench_main(struct bench_port *p, int argc, char **argv);
 
 #endif

@@ -1,17 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The shm backend beside Open MPI and MPICH, the same calls in one run on this machine. The libraries take turns, ROUNDS
-# times; each figure is the median over the rounds of the median call of the slowest rank, and the ratio is the median of
-# the rounds' own ratios, so that what disturbs one round disturbs all of it. Above 1.0 collrun is faster. Ranks are bound to cores if there are enough.
+# The shm backend beside Open MPI and MPICH: the same calls, at the same time on this machine. All libraries are started at
+# once and take turns of some milliseconds, ROUNDS for each operation and size, in which only one of them is awake: what
+# disturbs the machine, or moves a virtual one to other cores, disturbs all of them alike. Each figure is the median over
+# the rounds of the median call of the slowest rank, and the ratio is the median of the rounds' own ratios. Above 1.0
+# collrun is faster. Ranks are bound to cores if there are enough.
 #
 #   tests/bench/shm_vs_mpi.sh [-n RANKS] [-r ROUNDS] [-b BUILD] [-k plain|heap] [-q] [-- loop options and operations]
-#   tests/bench/shm_vs_mpi.sh -n 2 -r 5 -- -f 2 -t 200 allreduce
+#   tests/bench/shm_vs_mpi.sh -n 2 -r 15 -- -f 2 -t 20 allreduce
 #
 # -q runs the ranks at real-time priority, so that other work on the machine disturbs them less (as root; not with more
 # ranks than cores). BUILD is a build directory such as build/release (default); MPIs that are not installed are left out.
 set -eu
-ranks=2 rounds=5 build=build/release kind=plain quiet=
+ranks=2 rounds=9 build=build/release kind=plain quiet=
 while getopts n:r:b:k:q option; do
     case $option in
     n) ranks=$OPTARG ;;
@@ -45,6 +47,8 @@ for mpi in openmpi mpich; do
     fi
 done
 
+truncate -s 4096 "$work/turns"
+turns="-r $rounds -T $work/turns -c $(echo $libraries | wc -w)"
 run() {
     library=$1
     shift
@@ -55,12 +59,14 @@ run() {
     esac
 }
 
-round=0
-while [ $round -lt "$rounds" ]; do
-    for library in $libraries; do
-        run "$library" "$@" | sed "s/^/$library $round /" >>"$work/all"
-    done
-    round=$((round + 1))
+index=0
+for library in $libraries; do
+    { run "$library" $turns -i "$index" "$@" && touch "$work/$library.done"; } </dev/null | sed "s/^/$library /" >"$work/$library" &
+    index=$((index + 1))
+done
+wait
+for library in $libraries; do
+    [ -e "$work/$library.done" ] || { echo "$library failed" >&2; exit 1; }
 done
 
 awk -v libraries="$libraries" -v rounds="$rounds" '
@@ -91,4 +97,4 @@ END {
         }
         printf "\n"
     }
-}' "$work/all"
+}' $(for library in $libraries; do echo "$work/$library"; done)
