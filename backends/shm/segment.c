@@ -41,13 +41,14 @@ int segment_open(struct segment *seg, const struct collrun_group_desc *desc)
     const size_t head = take(&end, sizeof(struct segment_head));
     const size_t bells = take(&end, n * sizeof(struct bell));
     const size_t posts = take(&end, STEP_LANES * n * sizeof(struct post));
+    const size_t slots = take(&end, n * STEP_LANES * SLOT_BYTES);
     const size_t boxes = take(&end, n * n * sizeof(struct box));
     const size_t rings = take(&end, n * RING_BYTES);
     const size_t blocks = take(&end, n * BLOCK_COUNT * BLOCK_BYTES);
     const size_t returned = take(&end, n * sizeof(struct returned));
     char key[64];
     *seg = (struct segment){.nranks = desc->nranks, .fd = -1, .mapped = end, .heaps = end};
-    snprintf(key, sizeof(key), "shm/3/%zu", end);
+    snprintf(key, sizeof(key), "shm/4/%zu", end);
     const int status =
         desc->rendezvous->segment(desc->rendezvous->ctx, key, end + n * HEAP_BYTES, &seg->fd);
     if (status != COLLRUN_OK)
@@ -59,6 +60,7 @@ int segment_open(struct segment *seg, const struct collrun_group_desc *desc)
     seg->head = (struct segment_head *)(void *)(seg->base + head);
     seg->bells = (struct bell *)(void *)(seg->base + bells);
     seg->posts = (struct post *)(void *)(seg->base + posts);
+    seg->slots = seg->base + slots;
     seg->boxes = (struct box *)(void *)(seg->base + boxes);
     seg->rings = seg->base + rings;
     seg->blocks = seg->base + blocks;

@@ -4,13 +4,14 @@
  * the number of ranks alone. It arrives zeroed, and zero is every part's valid first state, so
  * nobody initialises and nobody waits. The file is sparse: only what is touched costs memory.
  *
- *   head | bells | posts | boxes | rings | blocks | returned | heaps
+ *   head | bells | posts | slots | boxes | rings | blocks | returned | heaps
  *
  *   head      how the group failed, how its waiters wait
  *   bells     where a rank sleeps when what it waits for takes long (wait.h)
  *   posts     per rank and step a slip: flag, signature, tiny payload of a collective (step.h)
+ *   slots     per rank and step: short data of a collective (step.h)
  *   boxes     per ordered pair of ranks: a queue of slips, point to point control (mail.h)
- *   rings     per rank: the collective data it sends (step.h)
+ *   rings     per rank: the longer data (step.h)
  *   blocks    per rank: the point-to-point data it sends (p2p.h)
  *   returned  per rank: which of its blocks receivers have emptied
  *   heaps     per rank: collrun_alloc; mapped one by one, when first used (heap.h)
@@ -26,6 +27,7 @@
 #define STEP_LANES 4u
 #define SLIP_BYTES (4 * LINE_BYTES)
 #define PAYLOAD_BYTES 232u
+#define SLOT_BYTES 2048u
 #define RING_BYTES (2u << 20)
 #define BOX_CELLS 32u
 #define BLOCK_BYTES (32u << 10)
@@ -101,6 +103,7 @@ struct segment {
     struct segment_head *head;
     struct bell *bells;        /* [rank] */
     struct post *posts;        /* [lane][rank] */
+    char *slots;               /* [rank][lane][SLOT_BYTES] */
     struct box *boxes;         /* [receiver][sender] */
     char *rings;               /* [rank][RING_BYTES] */
     char *blocks;              /* [rank][BLOCK_COUNT][BLOCK_BYTES] */

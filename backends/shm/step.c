@@ -48,6 +48,10 @@ char *step_room(struct shm_group *g, size_t len)
         p->at = g->place = len > 0 ? POST_INLINE : POST_NOTHING;
         return p->payload;
     }
+    if (len <= SLOT_BYTES) {
+        p->at = g->place = POST_SLOT;
+        return step_slot(g, g->rank, g->step + 1);
+    }
     len = lines_len(len);
     ring_grow(g, len);
     if (g->ring_pos + len > g->ring_window)

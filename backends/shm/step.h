@@ -8,9 +8,12 @@
  * The rule that makes memory reusable: whoever posts step s has read everything of steps <= s - 2.
  * A collective may thus post one step ahead of the one it reads. Consequently a rank that has
  * waited for step s - 2 may overwrite all that was posted in steps <= s - 4: posts rotate
- * through four lanes, and the ring holds the data of four steps.
+ * through four lanes, and so do the slots for short data; the ring holds that of four steps.
  *
- * The ring is used cyclically even for short data. Storing to lines that the readers' caches still
+ * A rank's four slots and those of a peer fit the first-level cache together. A slot's address
+ * follows from rank and step, so a reader's CPU need not see the post before it asks for the data.
+ *
+ * The ring is used cyclically, not by lanes. Storing to lines that the readers' caches still
  * hold costs four times what it costs once they have been evicted, so the part of the ring in use
  * grows with the traffic, up to twice a second-level cache.
  *
@@ -29,7 +32,8 @@
 enum post_place {
     POST_NOTHING = UINT32_MAX,
     POST_INLINE = UINT32_MAX - 1, /* in the payload */
-    POST_DIRECT = UINT32_MAX - 2  /* in the sender's heap; the payload is a struct heap_ref */
+    POST_SLOT = UINT32_MAX - 2,   /* in the step's slot */
+    POST_DIRECT = UINT32_MAX - 3  /* in the sender's heap; the payload is a struct heap_ref */
 };
 
 /* The longest data of one step. */
@@ -42,8 +46,8 @@ struct signature {
     uint64_t count;
 };
 
-/* Room for `len` bytes of the next step's data, at most STEP_MOST; in the post itself if it fits
- * there. */
+/* Room for `len` bytes of the next step's data, at most STEP_MOST: in the post itself if it fits
+ * there, else in the slot, else in the ring. */
 char *step_room(struct shm_group *g, size_t len);
 
 /* Instead: the next step's data lies in this rank's heap. */
@@ -65,13 +69,21 @@ static inline const struct post *step_post_of(const struct shm_group *g, uint32_
     return &g->seg.posts[(size_t)(step % STEP_LANES) * g->nranks + rank];
 }
 
+/* Where a rank's data of POST_SLOT lies. */
+static inline char *step_slot(const struct shm_group *g, uint32_t rank, uint64_t step)
+{
+    return g->seg.slots + ((size_t)rank * STEP_LANES + step % STEP_LANES) * SLOT_BYTES;
+}
+
 /* The data of a rank's post (not of POST_DIRECT). */
 static inline const char *step_data(const struct shm_group *g, uint32_t rank, uint64_t step)
 {
     const struct post *p = step_post_of(g, rank, step);
-    return p->at == POST_INLINE
-               ? p->payload
-               : g->seg.rings + (size_t)rank * RING_BYTES + (size_t)p->at * LINE_BYTES;
+    if (p->at == POST_INLINE)
+        return p->payload;
+    if (p->at == POST_SLOT)
+        return step_slot(g, rank, step);
+    return g->seg.rings + (size_t)rank * RING_BYTES + (size_t)p->at * LINE_BYTES;
 }
 
 /* What a kind's signature consists of. */
