@@ -8,6 +8,7 @@
 #include "wait.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #define RING_FIRST_WINDOW (128u << 10)
 #define WINDOW_TURNS 4u /* how often the window is gone through before it doubles */
@@ -17,6 +18,18 @@
 static size_t lines_len(size_t len)
 {
     return (len + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+/* Maps a part of the own ring at once; without, every page's first use would be a fault, which
+ * copy_out takes for a slow copy. Kernels before 5.14 cannot, and nothing depends on it. */
+static void ring_populate(const struct shm_group *g, size_t from, size_t to)
+{
+#ifdef MADV_POPULATE_WRITE
+    char *ring = g->seg.rings + (size_t)g->rank * RING_BYTES;
+    (void)madvise(ring + from, to - from, MADV_POPULATE_WRITE);
+#else
+    (void)g, (void)from, (void)to;
+#endif
 }
 
 /* Growing moves on to the new part, where four steps fit before the old one is entered again:
@@ -31,6 +44,7 @@ static void ring_grow(struct shm_group *g, size_t len)
         window *= 2;
     if (window == before)
         return;
+    ring_populate(g, before, window);
     g->ring_window = window;
     g->ring_pos = before;
     g->ring_moved = 0;
