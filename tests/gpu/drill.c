@@ -348,6 +348,41 @@ static void drill_order(struct drill *d)
         collrun_wait(r[i]);
 }
 
+/* All walk through one list: a message from rank 2 to 1, two collectives, a message from 0 to 1.
+ * Rank 2 is late, and rank 1 must not be kept from its message by the one from rank 0, which cannot
+ * begin there before the collectives. */
+static void drill_walk(struct drill *d)
+{
+    void *in = device_values(0, d->rank, COUNT, 21), *out = cuda_new(0, COUNT * 4);
+    void *early = cuda_new(0, COUNT * 4), *last = cuda_new(0, COUNT * 4);
+    struct collrun_call c = allreduce_call(in, out);
+    struct collrun_call first = message_call(COLLRUN_SEND, in, 0, 1), second = first;
+    struct collrun_request *r[4] = {NULL};
+    for (int i = 0; i < 100; i++)
+        ok(d, collrun_allreduce(d->g, in, out, COUNT, COLLRUN_INT32, COLLRUN_SUM), "allreduce");
+    if (d->rank == 1) {
+        first = message_call(COLLRUN_RECV, early, 0, 2);
+        second = message_call(COLLRUN_RECV, last, 0, 0);
+    }
+    if (d->rank == 2)
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    if (d->rank != 0)
+        ok(d, collrun_start(d->g, &first, &r[0]), "start");
+    if (d->rank == 2)
+        ok(d, collrun_wait_all(r, 1), "the first message");
+    for (int i = 1; i < 3; i++)
+        ok(d, collrun_start(d->g, &c, &r[i]), "start");
+    if (d->rank != 2)
+        ok(d, collrun_start(d->g, &second, &r[3]), "start");
+    if (!ok(d, collrun_wait_all(r, 4), "wait_all"))
+        return;
+    expect_sum(d, 0, out, 21, "allreduce beside messages");
+    if (d->rank == 1) {
+        expect_given(d, 0, early, COUNT, 2, 21, "the message of rank 2");
+        expect_given(d, 0, last, COUNT, 0, 21, "the message of rank 0");
+    }
+}
+
 /* ---- memory ---- */
 
 static void drill_memory(struct drill *d)
@@ -579,7 +614,8 @@ static const struct {
     {"cross", drill_cross},     {"deadlock", drill_deadlock}, {"memory", drill_memory},
     {"staged", drill_staged},   {"mixed", drill_mixed},       {"groups", drill_groups},
     {"late", drill_late},       {"peer", drill_peer},         {"mismatch", drill_mismatch},
-    {"fault", drill_fault},     {"unmet", drill_unmet},       {"order", drill_order}};
+    {"fault", drill_fault},     {"unmet", drill_unmet},       {"order", drill_order},
+    {"walk", drill_walk}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

@@ -11,7 +11,8 @@ if [ "${SUITE:-}" = conform ]; then
     sources=$(ls "$top"/tests/conform/*.c | grep -v saboteur)
     cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" $sources -L"$build/lib" -lcollrun -lm \
         -o "$tmp/conform.so" || exit 1
-    BUGS=${BUGS:-1 2 3 4 5 6 7 8 9 10 11 12 17}
+    BUGS=${BUGS:-1 2 3 4 5 6 7 8 9 10 11 12 18 19 20 21 22 23}
+    suite=("2 processes with 2 GPUs" "host or stream" "2 processes with 1 GPU:" requests disagree)
 fi
 plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
 bug=0
@@ -35,9 +36,10 @@ END
 
 # The jobs of the suite that have most to say, until one fails.
 conform() {
-    local jobs
-    for jobs in '2 processes with 2 GPUs' 'host or stream' '2 processes with 1 GPU:'; do
-        COLLRUN=$build/bin/collrun BACKEND=$PWD/libcollrun_bugged.so CONFORM_SO=$tmp/conform.so JOBS=$jobs SEED=1 GROUP_TIMEOUT=3s \
+    local jobs round=0
+    for jobs in "${suite[@]}"; do
+        round=$((round + 1))
+        COLLRUN=$build/bin/collrun BACKEND=$PWD/libcollrun_bugged.so CONFORM_SO=$tmp/conform.so JOBS=$jobs SEED=$round GROUP_TIMEOUT=${patience:-3s} \
             JOB_TIMEOUT=60 FAKE=1 FAKE_CUDA_DELAY_US=300 "$top/tests/conform/devices.sh" >conform.out 2>&1
         code=$?
         [ $code = 0 ] || break
@@ -77,26 +79,26 @@ plant() {
     fi
 }
 
-plant "without a bug all is well" nccl.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1"
+plant "without a bug all is well" nccl.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "walk 3 1"
 plant "nothing waits for the caller's stream" issue.c \
     's/error = cuda->cudaStreamWaitEvent(p->stream, p->ready->event, 0);/error = cudaSuccess;/' "streams 2 1"
-plant "it waits for the default stream instead" issue.c 's/follow(g, p, calls\[i\].stream)/follow(g, p, NULL)/' "streams 2 1"
+plant "it waits for the default stream instead" issue.c 's/follow(g, p, f->calls\[i\].stream)/follow(g, p, NULL)/' "streams 2 1"
 plant "a stream that was to wait does not" request.c \
     's/g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done\[device\]->event, 0)/cudaSuccess/' "streams 2 1"
 plant "another device is current" issue.c 's/home->lib.cuda.cudaSetDevice(ordinal);/home->lib.cuda.cudaSetDevice(before);/' "devices 2 2"
-plant "the end is marked before the launch" issue.c 's/status = await_ready(g, p, f->deadline_ns);/status = COLLRUN_OK;/' \
+plant "the end is marked before the launch" issue.c 's/status = await_ready(g, p, deadline_ns);/status = COLLRUN_OK;/' \
     "streams 2 1" "devices 2 2"
-plant "the end is marked on another stream" issue.c 's/cudaEventRecord(m->event, p->stream)/cudaEventRecord(m->event, NULL)/' \
+plant "the end is marked on another stream" issue.c 's/port_mark(g, p, p->stream)/port_mark(g, p, NULL)/' \
     "streams 2 1" "devices 2 2"
 plant "what has not ended counts as done" request.c \
     's/if (error == cudaErrorNotReady)/if (0)/; s/if (error != cudaSuccess)$/if (error != cudaSuccess \&\& error != cudaErrorNotReady)/' \
     "streams 2 1" "devices 2 2"
 plant "the root is always its process's first GPU" issue.c \
     's/.root = call->root \* (int)g->nports + call->peer_device/.root = call->root * (int)g->nports/' "devices 2 2"
-plant "messages go to the first GPU of the peer" issue.c \
-    's/(uint32_t)c->peer \* ports + (uint32_t)c->peer_device/(uint32_t)c->peer * ports/' "messages 2 2"
-plant "ranks and devices are exchanged" issue.c 's/.rank = g->rank \* g->nports + (uint32_t)call->device/.rank = (uint32_t)call->device * g->nranks + g->rank/; s/(uint32_t)c->peer \* ports + (uint32_t)c->peer_device/(uint32_t)c->peer_device * o->g->nranks + (uint32_t)c->peer/' \
-    "messages 2 2"
+plant "messages go to the first GPU of the peer" message.c \
+    's/(uint32_t)c->peer \* g->nports + (uint32_t)c->peer_device/(uint32_t)c->peer * g->nports/' "messages 2 2"
+plant "ranks and devices are exchanged" message.c \
+    's/(uint32_t)c->peer \* g->nports + (uint32_t)c->peer_device/(uint32_t)c->peer_device * g->nranks + (uint32_t)c->peer/' "messages 2 2"
 plant "messages of one call are no group" issue.c \
     's/ncclResult_t result = nccl->ncclGroupStart();/ncclResult_t result = ncclSuccess;/; s/const ncclResult_t end = nccl->ncclGroupEnd();/const ncclResult_t end = ncclSuccess;/' \
     "cross 2 1" "messages 2 2"
@@ -104,7 +106,20 @@ plant "a time-out is forgotten" request.c 's/clock_ns() >= f->deadline_ns) {/0) 
 plant "an abort leaves the GPU running" abort.c 's/^        stop(g);/        (void)stop;/' "late 3 1"
 plant "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
 plant "memory comes from the first GPU" memory.c 's/g->ports\[device\].ordinal/g->ports[0].ordinal/' "memory 2 2"
+plant "messages are agreed on behind collectives that follow on each other" traffic.c 's/clear = t->stacked == 0/clear = true/' "walk 3 1"
 if [ "${SUITE:-}" = conform ]; then
     plant "an allgather takes elements for bytes" issue.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ o->scale,/'
+    suite=(requests)
+    export SCOPE=full
+    plant "tags do not matter" desk.c 's/send->tag == recv->tag && //'
+    plant "the sender of a message from anyone is not told" message.c 's/(int)(m->place \/ g->nports)/0/'
+    suite=(disagree)
+    plant "a message of another length is not noticed" message.c 's/match->count != m->call->count ||/0 ||/'
+    walks="random programs, asynchronous$"
+    suite=("$walks" "$walks" "$walks" "$walks" "$walks" "$walks")
+    patience=10s
+    plant "messages that are begun do not keep collectives from following on each other" traffic.c 's/return t->delicate == 0 && /return /'
+    suite=("asynchronous, three" "asynchronous, three")
+    plant "collectives of several threads follow on each other" traffic.c 's/ && !t->threads && t->alone >= FROM_ONE_THREAD//'
 fi
 done_testing
