@@ -34,7 +34,7 @@ $(eval $(call plugin_rule,broken_abi,broken,-DWRONG_ABI))
 $(eval $(call plugin_rule,broken_no_run,broken,-DNO_RUN))
 $(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
 -include $(addsuffix .d,$(UNIT_PLUGINS))
-$(B)/tests/test_engine: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
+$(B)/tests/test_engine $(B)/tests/test_engine_load: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 
 include tests/fake/module.mk
 $(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl $(B)/tests/test_gpus: | $(FAKE_LIBS)
@@ -44,7 +44,7 @@ HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer: engine and shm, whose threads are all ours. Gloo's library is not instrumented, so that what it orders
 # looks like a race.
-TSAN_TESTS := $(filter %/test_engine %/test_engine_check %/test_shm %/test_shm_p2p %/test_reduce,$(UNIT_TESTS))
+TSAN_TESTS := $(filter %/test_engine %/test_engine_load %/test_engine_check %/test_shm %/test_shm_p2p %/test_reduce,$(UNIT_TESTS))
 BACKEND ?=
 CONFORM_BACKENDS := $(or $(BACKEND),shm gloo nccl)
 export COLLRUN := $(abspath $(B)/bin/collrun)

@@ -119,6 +119,17 @@ struct desc_workload *fake_workload(struct fake_job *job, const char *name, cons
     return w;
 }
 
+struct desc_workload *fake_simple(struct fake_job *job, uint32_t nranks, bool starts,
+                                  const char *what)
+{
+    fake_init(job, nranks);
+    fake_backend(job, starts ? "msgstart" : "msg", starts ? "msgstart.so" : "msg.so");
+    fake_group(job, "world", 0, NULL, 0);
+    struct desc_workload *w = fake_workload(job, "probe", "probe.so");
+    fake_option(job, &w->params, "do", what);
+    return w;
+}
+
 /* ---- starting ---- */
 
 /* A new engine: its control socket and output pipe. */

@@ -71,6 +71,11 @@ void fake_option(struct fake_job *job, struct desc_kvs *kvs, const char *key, co
 const char *fake_path(struct fake_job *job, const char *file);
 const char *fake_engine(struct fake_job *job); /* the path of collrun-engine */
 
+/* One group "world" of all ranks on the test backend, one workload "probe" that does `what`.
+ * `starts`: the variant of the backend that has `start` of its own. */
+struct desc_workload *fake_simple(struct fake_job *job, uint32_t nranks, bool starts,
+                                  const char *what);
+
 /* Runs the job. 0 = every rank ended well; 1 = some did not; 2 = it had to be killed. */
 int fake_run(struct fake_job *job);
 

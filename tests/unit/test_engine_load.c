@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * collrun-engine before its workloads run: plugins, backends and parameters that are not what they
+ * should be, groups that do not form, and an agent out of its mind. The rest is test_engine.c.
+ */
+#include "fake_agent.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define assert_has(text, part) assert_non_null(strstr((text), (part)))
+
+/* ---- failing to load ---- */
+
+struct bad_plugin {
+    const char *file, *text, *hint;
+};
+
+static void test_workloads_that_do_not_load(void **state)
+{
+    static const struct bad_plugin cases[] = {
+        {"broken_no_symbol.so", "has no symbol collrun_workload_v1", "COLLRUN_WORKLOAD("},
+        {"broken_undefined.so", "uses the symbol \"collrun_from_the_future\"", "newer collrun"},
+        {"broken_abi.so", "was built for workload ABI 9; this collrun has 1", ""},
+        {"broken_no_run.so", "has no .run", ""},
+        {"broken_table.so", "declares parameter \"n\" wrongly: its default", ""},
+        {"msg.so", "is a backend, not a workload", ""},
+        {"missing.so", "No such file or directory", ""},
+        {"/etc/passwd", "is not a shared object", ""},
+        {"/usr", "is not a file", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fake_job job;
+        fake_simple(&job, 2, false, "sum");
+        job.workloads[0].plugin = fake_path(&job, cases[i].file);
+        assert_int_equal(fake_run(&job), 1);
+        for (uint32_t r = 0; r < 2; r++) {
+            const struct fake_rank *rank = &job.ranks[r];
+            assert_true(rank->failed && !rank->attached);
+            assert_int_equal(rank->exit_code, 126);
+            assert_int_equal(rank->failed_workload, 0);
+            assert_int_equal(rank->failed_phase, WIRE_PHASE_LOAD);
+            assert_int_equal(rank->failure.loc.line, 30);
+            assert_int_equal(rank->failure.rank, (int)r);
+            assert_has(rank->failure.text, cases[i].text);
+            assert_has(rank->failure.hint, cases[i].hint);
+        }
+        fake_fini(&job);
+    }
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[1200];
+    snprintf(command, sizeof command, "cp %s %s", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_writable_plugins(void **state)
+{
+    char dir[] = "/tmp/test_engine.XXXXXX", file[64];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/w.so", dir);
+    for (int i = 0; i < 3; i++) {
+        struct fake_job job;
+        fake_simple(&job, 1, false, "nothing");
+        copy_file(fake_path(&job, "probe.so"), file);
+        chmod(file, i == 0 ? 0666 : 0644);
+        chmod(dir, i == 1 ? 0777 : 0755);
+        job.workloads[0].plugin = file;
+        assert_int_equal(fake_run(&job), i == 2 ? 0 : 1);
+        if (i < 2) {
+            assert_int_equal(job.ranks[0].exit_code, 126);
+            assert_has(job.ranks[0].failure.text,
+                       i ? "everybody may write the directory" : "everybody may write it");
+            assert_has(job.ranks[0].failure.hint, "chmod o-w");
+        }
+        fake_fini(&job);
+    }
+    unlink(file);
+    rmdir(dir);
+}
+
+static void test_backends_that_do_not_load(void **state)
+{
+    static const struct bad_plugin cases[] = {
+        {"msg_abi.so", "was built for backend ABI 77; this collrun has 1", ""},
+        {"msg_half.so", "breaks the ABI: group_open, group_abort or group_close is missing", ""},
+        {"msg_probe.so", "backend \"msg\" does not work here: the moon is in the wrong phase", ""},
+        {"msgstart.so", "is the backend \"msgstart\", not \"msg\"", ""},
+        {"probe.so", "is a workload, not a backend", ""},
+        {"nowhere.so", "No such file or directory", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fake_job job;
+        fake_simple(&job, 2, false, "sum");
+        job.backends[0].path = fake_path(&job, cases[i].file);
+        assert_int_equal(fake_run(&job), 1);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_int_equal(job.ranks[r].exit_code, 126);
+            assert_int_equal(job.ranks[r].failed_phase, WIRE_PHASE_GROUPS);
+            assert_string_equal(job.ranks[r].failed_group, "world");
+            assert_int_equal(job.ranks[r].failure.loc.line, 20);
+            assert_has(job.ranks[r].failure.text, cases[i].text);
+        }
+        fake_fini(&job);
+    }
+}
+
+static void test_bad_params(void **state)
+{
+    static const struct {
+        const char *key, *value, *text, *hint;
+    } cases[] = {
+        {"cuont", "1", "the workload has no parameter \"cuont\"", "did you mean \"count\"?"},
+        {"count", "101", "parameter \"count\": 101 is more than the maximum, 100", ""},
+        {"count", "0", "parameter \"count\": 0 is less than the minimum, 1", ""},
+        {"count", "six", "parameter \"count\": ", ""},
+        {"bytes", "1 league", "parameter \"bytes\": ", ""},
+        {"nap", "soon", "parameter \"nap\": ", ""},
+        {"loud", "yes", "parameter \"loud\": ", ""},
+        {"label", "{moon}", "parameter \"label\": ", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fake_job job;
+        struct desc_workload *w = fake_simple(&job, 1, false, "nothing");
+        fake_option(&job, &w->params, cases[i].key, cases[i].value);
+        assert_int_equal(fake_run(&job), 1);
+        assert_int_equal(job.ranks[0].exit_code, 126);
+        assert_int_equal(job.ranks[0].failure.loc.line, 41);
+        assert_has(job.ranks[0].failure.text, cases[i].text);
+        assert_has(job.ranks[0].failure.hint, cases[i].hint);
+        fake_fini(&job);
+    }
+}
+
+static void test_group_that_does_not_open(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    fake_simple(&job, 2, false, "sum");
+    fake_option(&job, &job.groups[0].options, "stumble", "a stone");
+    assert_int_equal(fake_run(&job), 1);
+    assert_int_equal(job.ranks[0].exit_code, 1);
+    assert_int_equal(job.ranks[0].failure.code, COLLRUN_ERR_BACKEND);
+    assert_string_equal(job.ranks[0].failure.text,
+                        "group \"world\" on backend \"msg\": told to stumble over a stone");
+    assert_int_equal(job.ranks[0].failure.loc.line, 10);
+    fake_fini(&job);
+}
+
+static void other_version(struct desc *desc)
+{
+    static struct desc_backend other;
+    other = desc->backends[0];
+    other.path = getenv("OTHER_BACKEND");
+    desc->backends = &other;
+}
+
+/* Who hears it from the store says who has what; the others may hear of that rank's failure first.
+ */
+static void test_backends_that_differ(void **state)
+{
+    struct fake_job job;
+    bool told = false;
+    (void)state;
+    fake_simple(&job, 3, false, "sum");
+    setenv("OTHER_BACKEND", fake_path(&job, "msg_2.so"), 1);
+    job.odd = other_version;
+    job.odd_rank = 1;
+    assert_int_equal(fake_run(&job), 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct fake_rank *r = &job.ranks[i];
+        assert_int_equal(r->failed_phase, WIRE_PHASE_GROUPS);
+        assert_has(r->failure.text, "group \"world\": ranks disagree about the backend");
+        assert_has(r->failure.text, "msg 1.0, ABI 1");
+        assert_has(r->failure.text, "rank 1 has msg 2.0, ABI 1");
+        told = told || (r->failure.code == COLLRUN_ERR_MISMATCH && r->failure.loc.line == 10);
+    }
+    assert_true(told);
+    fake_fini(&job);
+}
+
+static void no_groups(struct desc *desc)
+{
+    desc->ngroups = desc->nworkloads = 0;
+}
+
+static void test_missing_member(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    fake_simple(&job, 3, true, "sum");
+    job.desc.rendezvous_timeout_ns = 500000000;
+    job.odd = no_groups;
+    job.odd_rank = 2;
+    assert_int_equal(fake_run(&job), 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(job.ranks[i].exit_code, 124);
+        assert_int_equal(job.ranks[i].failure.code, COLLRUN_ERR_TIMEOUT);
+        assert_string_equal(
+            job.ranks[i].failure.text,
+            "group \"world\": waited 0.5 s for rank 2 of 3, which never came to form it");
+        assert_int_equal(job.ranks[i].failure.loc.line, 10);
+    }
+    assert_false(job.ranks[2].failed);
+    assert_int_equal(job.ranks[2].exit_code, 1);
+    fake_fini(&job);
+}
+
+/* ---- an agent out of its mind ---- */
+
+static void test_bad_first_words(void **state)
+{
+    char printed[1024], garbage[64];
+    struct buf b;
+    (void)state;
+    assert_int_equal(fake_stammer("", 0, printed, sizeof printed), 125);
+    assert_has(printed, "the agent closed the control stream before it said WELCOME");
+    memset(garbage, 0xee, sizeof garbage);
+    assert_int_equal(fake_stammer(garbage, sizeof garbage, printed, sizeof printed), 125);
+    assert_has(printed, "something that is not a collrun frame");
+    buf_init(&b);
+    wire_put(&b, WIRE_GO, 0, 0, NULL, 0);
+    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
+    assert_has(printed, "the agent's first word is GO, not WELCOME");
+    buf_clear(&b);
+    wire_put(&b, WIRE_WELCOME, 0, 0, garbage, sizeof garbage);
+    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
+    buf_fini(&b);
+}
+
+static void babble(struct fake_job *job)
+{
+    fake_babble(job, 0, WIRE_HELLO);
+    fake_babble(job, 1, WIRE_ABORT);
+    fake_babble(job, 2, WIRE_REPLY);
+}
+
+static void test_bad_frames(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    fake_simple(&job, 3, false, "sleep")->timeout_ns = 20000000000u;
+    job.after_go = babble;
+    job.after_go_s = 0.1;
+    job.no_abort = true;
+    assert_int_equal(fake_run(&job), 1);
+    static const char *const words[] = {"a frame that is not for a rank: HELLO",
+                                        "an ABORT that cannot be read",
+                                        "a REPLY that cannot be read"};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_has((char *)job.ranks[i].printed.data, words[i]);
+        assert_int_not_equal(job.ranks[i].exit_code, 0);
+        assert_true(job.ranks[i].ended_s < 10);
+    }
+    fake_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_workloads_that_do_not_load),
+        cmocka_unit_test(test_writable_plugins),
+        cmocka_unit_test(test_backends_that_do_not_load),
+        cmocka_unit_test(test_bad_params),
+        cmocka_unit_test(test_group_that_does_not_open),
+        cmocka_unit_test(test_backends_that_differ),
+        cmocka_unit_test(test_missing_member),
+        cmocka_unit_test(test_bad_first_words),
+        cmocka_unit_test(test_bad_frames),
+    };
+    return cmocka_run_group_tests_name("engine_load", tests, NULL, NULL);
+}
