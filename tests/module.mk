@@ -37,7 +37,7 @@ $(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
 $(B)/tests/test_engine $(B)/tests/test_engine_load: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
 
 include tests/fake/module.mk
-$(B)/tests/test_fake_cuda $(B)/tests/test_fake_nccl $(B)/tests/test_gpus: | $(FAKE_LIBS)
+$(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_gpus): | $(FAKE_LIBS)
 
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))

@@ -1,63 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Does the stand-in for libnccl do what NCCL's documentation says, and hold programs to its rules?
- * Results are compared with sums over rank numbers written out here.
+ * Results are compared with sums over rank numbers written out here. What happens at the same time,
+ * or goes wrong: test_fake_nccl_async.c.
  */
-#include "fake_procs.h"
+#include "fake_clique.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-
-enum { DEVICES_MAX = 4 };
-
-/* One process's part of a communicator: several devices, one rank each. */
-struct clique {
-    int first, n, nranks; /* first rank here */
-    struct ncclComm *comm[DEVICES_MAX];
-    struct CUstream_st *stream[DEVICES_MAX];
-    char *send[DEVICES_MAX], *recv[DEVICES_MAX]; /* device memory, bytes each */
-    size_t bytes;
-};
-
-static int devices_each = 1; /* of a process; set before a run */
-
-static void open_clique(struct procs *procs, int rank, int id, size_t bytes, struct clique *c)
-{
-    *c = (struct clique){.first = rank * devices_each,
-                         .n = devices_each,
-                         .nranks = procs->nprocs * devices_each,
-                         .bytes = bytes};
-    if (rank == 0)
-        MUST_BE(fake.ncclGetUniqueId(&procs->ids[id]), ncclSuccess);
-    procs_meet(procs);
-    MUST_BE(fake.ncclGroupStart(), ncclSuccess);
-    for (int d = 0; d < c->n; d++) {
-        MUST_BE(fake.cudaSetDevice(c->first + d), cudaSuccess);
-        MUST_BE(fake.ncclCommInitRank(&c->comm[d], c->nranks, procs->ids[id], c->first + d),
-                ncclSuccess);
-        MUST_BE(fake.cudaStreamCreateWithFlags(&c->stream[d], cudaStreamNonBlocking), cudaSuccess);
-        MUST_BE(fake.cudaMalloc((void **)&c->send[d], bytes), cudaSuccess);
-        MUST_BE(fake.cudaMalloc((void **)&c->recv[d], bytes), cudaSuccess);
-    }
-    MUST_BE(fake.ncclGroupEnd(), ncclSuccess);
-}
-
-static void close_clique(struct clique *c)
-{
-    MUST_BE(fake.ncclGroupStart(), ncclSuccess);
-    for (int d = 0; d < c->n; d++)
-        MUST_BE(fake.ncclCommFinalize(c->comm[d]), ncclSuccess);
-    MUST_BE(fake.ncclGroupEnd(), ncclSuccess);
-    for (int d = 0; d < c->n; d++)
-        MUST_BE(fake.ncclCommDestroy(c->comm[d]), ncclSuccess);
-}
 
 /* Element i of what a rank sends. */
 static int64_t value(int rank, size_t i)
@@ -147,54 +101,21 @@ static void run_all(struct clique *c, size_t count)
 static void collectives(struct procs *procs, int rank)
 {
     struct clique c;
-    open_clique(procs, rank, 0, (size_t)procs->nprocs * (size_t)devices_each * 20000 * 8, &c);
+    clique_open(procs, rank, 0, (size_t)clique_ranks(procs) * 20000 * 8, &c);
     run_all(&c, 1);
     run_all(&c, 17);
     run_all(&c, 20000); /* several chunks */
-    close_clique(&c);
-}
-
-static int run_with(int nprocs, int ndevices, void (*body)(struct procs *, int))
-{
-    struct procs *procs;
-    devices_each = ndevices;
-    int status = procs_run(&procs, nprocs, "", body);
-    procs_free(procs);
-    return status;
-}
-
-/* Whether the run ended well and somebody said `words`. */
-static bool runs_and_says(int nprocs, void (*body)(struct procs *, int), const char *words)
-{
-    struct procs *procs;
-    devices_each = 1;
-    int status = procs_run(&procs, nprocs, "", body);
-    bool said = strstr(procs->said, words) != NULL;
-    if (status == 0 && !said)
-        print_message("# nobody said \"%s\" but: %s\n", words, procs->said);
-    procs_free(procs);
-    return status == 0 && said;
-}
-
-static int setup(void **state)
-{
-    static const char *const names[] = {"NCCL_HOSTID",           "NCCL_LAUNCH_ORDER_IMPLICIT",
-                                        "FAKE_NCCL_CONCURRENCY", "FAKE_NCCL_FAULT",
-                                        "FAKE_NCCL_STALL_MS",    "FAKE_CUDA_DELAY_US"};
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        unsetenv(names[i]);
-    return 0;
+    clique_close(&c);
 }
 
 static void test_collectives(void **state)
 {
     (void)state;
-    assert_int_equal(run_with(1, 1, collectives), 0);
-    assert_int_equal(run_with(1, 4, collectives), 0);
-    assert_int_equal(run_with(2, 2, collectives), 0);
-    assert_int_equal(run_with(4, 1, collectives), 0);
-    assert_int_equal(run_with(3, 2, collectives), 0);
+    assert_int_equal(clique_run(1, 1, collectives), 0);
+    assert_int_equal(clique_run(1, 4, collectives), 0);
+    assert_int_equal(clique_run(2, 2, collectives), 0);
+    assert_int_equal(clique_run(4, 1, collectives), 0);
+    assert_int_equal(clique_run(3, 2, collectives), 0);
 }
 
 /* ---- arithmetic ---- */
@@ -221,7 +142,7 @@ static int64_t reduced(struct clique *c, int type, size_t size, int op, const ui
 static void arithmetic(struct procs *procs, int rank)
 {
     struct clique c;
-    open_clique(procs, rank, 0, 64, &c);
+    clique_open(procs, rank, 0, 64, &c);
     static const struct {
         int type, size, op;
         uint64_t in[3], out;
@@ -245,13 +166,13 @@ static void arithmetic(struct procs *procs, int rank)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         MUST_BE(reduced(&c, cases[i].type, (size_t)cases[i].size, cases[i].op, cases[i].in),
                 (int64_t)cases[i].out);
-    close_clique(&c);
+    clique_close(&c);
 }
 
 static void test_arithmetic(void **state)
 {
     (void)state;
-    assert_int_equal(run_with(1, 3, arithmetic), 0);
+    assert_int_equal(clique_run(1, 3, arithmetic), 0);
 }
 
 /* ---- messages ---- */
@@ -260,7 +181,7 @@ static void grouped_messages(struct procs *procs, int rank)
 {
     struct clique c;
     int peer = 1 - rank;
-    open_clique(procs, rank, 0, 200000 * 8, &c);
+    clique_open(procs, rank, 0, 200000 * 8, &c);
     fill(&c, 0, 200000);
     MUST_BE(fake.ncclGroupStart(), ncclSuccess);
     MUST_BE(fake.ncclSend(c.send[0], 0, ncclInt64, peer, c.comm[0], c.stream[0]), ncclSuccess);
@@ -275,13 +196,13 @@ static void grouped_messages(struct procs *procs, int rank)
             cudaSuccess);
     for (size_t i = 3; i < 200000; i++)
         MUST_BE(host[i], value(peer, i));
-    close_clique(&c);
+    clique_close(&c);
 }
 
 static void crossed_messages(struct procs *procs, int rank)
 {
     struct clique c;
-    open_clique(procs, rank, 0, 64, &c);
+    clique_open(procs, rank, 0, 64, &c);
     MUST_BE(fake.ncclSend(c.send[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     MUST_BE(fake.ncclRecv(c.recv[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     procs_pause_ms(2000); /* for STALL to be said */
@@ -305,7 +226,7 @@ static void await_mismatch(struct procs *procs, struct ncclComm *comm)
 static void lengths_differ(struct procs *procs, int rank)
 {
     struct clique c;
-    open_clique(procs, rank, 0, 64, &c);
+    clique_open(procs, rank, 0, 64, &c);
     if (rank == 0)
         MUST_BE(fake.ncclSend(c.send[0], 2, ncclInt64, 1, c.comm[0], c.stream[0]), ncclSuccess);
     else
@@ -318,10 +239,10 @@ static void lengths_differ(struct procs *procs, int rank)
 static void test_messages(void **state)
 {
     (void)state;
-    assert_int_equal(run_with(2, 1, grouped_messages), 0);
+    assert_int_equal(clique_run(2, 1, grouped_messages), 0);
     setenv("FAKE_NCCL_STALL_MS", "300", 1);
-    assert_true(runs_and_says(2, crossed_messages, "STALL"));
-    assert_true(runs_and_says(2, lengths_differ, "MISMATCH"));
+    assert_true(clique_runs_and_says(2, crossed_messages, "STALL"));
+    assert_true(clique_runs_and_says(2, lengths_differ, "MISMATCH"));
 }
 
 /* ---- what is refused ---- */
@@ -331,7 +252,7 @@ static void misuse(struct procs *procs, int rank)
     struct clique c;
     char host[64], *elsewhere;
     struct CUstream_st *foreign;
-    open_clique(procs, rank, 0, 64, &c);
+    clique_open(procs, rank, 0, 64, &c);
     struct ncclComm *comm = c.comm[0];
     MUST_BE(fake.cudaSetDevice(5), cudaSuccess);
     MUST_BE(fake.cudaMalloc((void **)&elsewhere, 64), cudaSuccess);
@@ -359,8 +280,8 @@ static void misuse(struct procs *procs, int rank)
     if (rank == 0)
         MUST_BE(fake.ncclAllReduce(NULL, NULL, 0, ncclInt64, ncclSum, comm, c.stream[0]),
                 ncclSuccess);
-    close_clique(&c);
-    open_clique(procs, rank, 1, 64, &c);
+    clique_close(&c);
+    clique_open(procs, rank, 1, 64, &c);
     MUST_BE(fake.ncclAllReduce(c.send[0], c.recv[0], 1, ncclInt64, ncclSum, c.comm[0], foreign),
             ncclUnhandledCudaError); /* a stream of another device; fatal, as in NCCL */
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
@@ -369,7 +290,7 @@ static void misuse(struct procs *procs, int rank)
 static void calls_differ(struct procs *procs, int rank)
 {
     struct clique c;
-    open_clique(procs, rank, 0, 64, &c);
+    clique_open(procs, rank, 0, 64, &c);
     MUST_BE(fake.ncclAllReduce(c.send[0], c.recv[0], 1, ncclInt64, rank ? ncclMax : ncclSum,
                                c.comm[0], c.stream[0]),
             ncclSuccess);
@@ -399,285 +320,18 @@ static void share_a_gpu(struct procs *procs, int rank)
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_int_equal(run_with(2, 1, misuse), 0);
-    assert_true(runs_and_says(2, calls_differ, "MISMATCH"));
-    assert_int_equal(run_with(2, 1, share_a_gpu), 0);
-}
-
-/* ---- communicators that do not block ---- */
-
-static int settle(struct ncclComm *comm)
-{
-    int state = ncclInProgress;
-    for (int ms = 0; state == ncclInProgress && ms < 20000; ms++) {
-        MUST_BE(fake.ncclCommGetAsyncError(comm, &state), ncclSuccess);
-        procs_pause_ms(1);
-    }
-    return state;
-}
-
-static struct ncclConfig nonblocking(void)
-{
-    return (struct ncclConfig){.size = sizeof(struct ncclConfig),
-                               .magic = NCCL_CONFIG_MAGIC,
-                               .version = 22809,
-                               .blocking = 0,
-                               .commName = "patient"};
-}
-
-static void open_nonblocking(struct procs *procs, int rank, int id, struct ncclComm **comm)
-{
-    struct ncclConfig config = nonblocking();
-    if (rank == 0)
-        MUST_BE(fake.ncclGetUniqueId(&procs->ids[id]), ncclSuccess);
-    procs_meet(procs);
-    MUST_BE(fake.cudaSetDevice(rank), cudaSuccess);
-    MUST_BE(fake.ncclCommInitRankConfig(comm, procs->nprocs, procs->ids[id], rank, &config),
-            ncclInProgress);
-}
-
-static void does_not_block(struct procs *procs, int rank)
-{
-    struct ncclComm *comm;
-    struct CUstream_st *stream;
-    struct CUevent_st *event;
-    int *in, *out, got, early = 0;
-    open_nonblocking(procs, rank, 0, &comm);
-    MUST_BE(fake.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    MUST_BE(fake.cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-    MUST_BE(fake.cudaMalloc((void **)&in, 4), cudaSuccess);
-    MUST_BE(fake.cudaMalloc((void **)&out, 4), cudaSuccess);
-    MUST_BE(settle(comm), ncclSuccess);
-    for (int i = 0; i < 60; i++) {
-        MUST_BE(fake.cudaMemcpyAsync(in, &i, 4, cudaMemcpyHostToDevice, stream), cudaSuccess);
-        MUST_BE(fake.ncclAllReduce(in, out, 1, ncclInt32, ncclSum, comm, stream), ncclInProgress);
-        MUST_BE(fake.cudaEventRecord(event, stream), cudaSuccess); /* too early */
-        MUST_BE(fake.cudaEventSynchronize(event), cudaSuccess);
-        MUST_BE(fake.cudaMemcpy(&got, out, 4, cudaMemcpyDeviceToHost), cudaSuccess);
-        early += got != 2 * i;
-        MUST_BE(settle(comm), ncclSuccess);
-        MUST_BE(fake.cudaEventRecord(event, stream), cudaSuccess);
-        MUST_BE(fake.cudaEventSynchronize(event), cudaSuccess);
-        MUST_BE(fake.cudaMemcpy(&got, out, 4, cudaMemcpyDeviceToHost), cudaSuccess);
-        MUST_BE(got, 2 * i);
-    }
-    MUST(early > 0);
-    MUST_BE(fake.ncclCommFinalize(comm), ncclInProgress);
-    MUST_BE(settle(comm), ncclSuccess);
-    fake.ncclCommDestroy(comm);
-}
-
-static void impatient(struct procs *procs, int rank)
-{
-    struct ncclComm *comm;
-    int *in;
-    if (rank == 1) { /* never comes */
-        open_nonblocking(procs, rank, 0, &comm);
-        MUST_BE(settle(comm), ncclSuccess);
-        procs_meet(procs);
-        return;
-    }
-    open_nonblocking(procs, rank, 0, &comm);
-    MUST_BE(fake.cudaMalloc((void **)&in, 4), cudaSuccess);
-    MUST_BE(settle(comm), ncclSuccess);
-    MUST_BE(fake.ncclAllReduce(in, in, 1, ncclInt32, ncclSum, comm, NULL), ncclInProgress);
-    MUST_BE(fake.ncclAllReduce(in, in, 1, ncclInt32, ncclSum, comm, NULL), ncclInvalidArgument);
-    MUST_BE(settle(comm), ncclSuccess); /* launched, not done: rank 1 does not take part */
-    MUST_BE(fake.ncclCommRevoke(comm, 0), ncclInProgress);
-    MUST_BE(settle(comm), ncclSuccess);
-    MUST_BE(fake.cudaDeviceSynchronize(), cudaSuccess);
-    MUST_BE(fake.ncclAllReduce(in, in, 1, ncclInt32, ncclSum, comm, NULL), ncclInvalidUsage);
-    MUST_BE(fake.ncclCommAbort(comm), ncclInProgress);
-    procs_meet(procs);
-}
-
-/* A rank is missing: the init can be aborted. */
-static void abandons_init(struct procs *procs, int rank)
-{
-    struct ncclComm *comm;
-    struct ncclConfig config = nonblocking();
-    MUST_BE(fake.ncclGetUniqueId(&procs->ids[0]), ncclSuccess);
-    MUST_BE(fake.ncclCommInitRankConfig(&comm, 2, procs->ids[0], rank, &config), ncclInProgress);
-    procs_pause_ms(100);
-    int state;
-    MUST_BE(fake.ncclCommGetAsyncError(comm, &state), ncclSuccess);
-    MUST_BE(state, ncclInProgress);
-    MUST_BE(fake.ncclCommAbort(comm), ncclInProgress);
-    for (int ms = 0; fake.ncclCommGetAsyncError(comm, &state) == ncclSuccess; ms++) {
-        MUST(ms < 5000);
-        procs_pause_ms(1);
-    }
-}
-
-static void test_nonblocking(void **state)
-{
-    (void)state;
-    setenv("FAKE_CUDA_DELAY_US", "300", 1);
-    assert_int_equal(run_with(2, 1, does_not_block), 0);
-    assert_int_equal(run_with(2, 1, impatient), 0);
-    assert_int_equal(run_with(1, 1, abandons_init), 0);
-}
-
-/* ---- several communicators on one device ---- */
-
-/* Two communicators over both ranks; rank 1 launches in the other order if `inverted`. */
-static void two_at_once(struct procs *procs, int rank, bool inverted)
-{
-    struct clique a, b;
-    open_clique(procs, rank, 0, 64, &a);
-    open_clique(procs, rank, 1, 64, &b);
-    for (int i = 0; i < 20; i++) {
-        struct clique *c = (i + (inverted ? rank : 0)) % 2 ? &a : &b;
-        MUST_BE(fake.ncclAllReduce(c->send[0], c->recv[0], 8, ncclInt64, ncclSum, c->comm[0],
-                                   c->stream[0]),
-                ncclSuccess);
-    }
-    if (inverted) {
-        procs_pause_ms(3000); /* for LAUNCH ORDER to be said */
-        MUST(fake.cudaStreamQuery(a.stream[0]) == cudaErrorNotReady ||
-             fake.cudaStreamQuery(b.stream[0]) == cudaErrorNotReady);
-        procs_meet(procs);
-        fake.ncclGroupStart(); /* together: one after the other would wait for ever */
-        MUST_BE(fake.ncclCommAbort(a.comm[0]), ncclSuccess);
-        MUST_BE(fake.ncclCommAbort(b.comm[0]), ncclSuccess);
-        MUST_BE(fake.ncclGroupEnd(), ncclSuccess);
-        return;
-    }
-    MUST_BE(fake.cudaStreamSynchronize(a.stream[0]), cudaSuccess);
-    MUST_BE(fake.cudaStreamSynchronize(b.stream[0]), cudaSuccess);
-    close_clique(&a);
-    close_clique(&b);
-}
-
-static void same_order(struct procs *procs, int rank)
-{
-    two_at_once(procs, rank, false);
-}
-
-static void other_order(struct procs *procs, int rank)
-{
-    two_at_once(procs, rank, true);
-}
-
-static void *abort_it(void *comm)
-{
-    fake.ncclCommAbort(comm);
-    return NULL;
-}
-
-/* Both are stuck on one device: aborting the first does not return before the second is, too. */
-static void aborts_one_by_one(struct procs *procs, int rank)
-{
-    struct clique a, b;
-    pthread_t thread;
-    open_clique(procs, rank, 0, 64, &a);
-    open_clique(procs, rank, 1, 64, &b);
-    if (rank == 0) {
-        MUST_BE(
-            fake.ncclAllReduce(a.send[0], a.recv[0], 8, ncclInt64, ncclSum, a.comm[0], a.stream[0]),
-            ncclSuccess);
-        MUST_BE(
-            fake.ncclAllReduce(b.send[0], b.recv[0], 8, ncclInt64, ncclSum, b.comm[0], b.stream[0]),
-            ncclSuccess);
-        MUST_BE(pthread_create(&thread, NULL, abort_it, a.comm[0]), 0);
-        procs_pause_ms(500);
-        MUST(pthread_tryjoin_np(thread, NULL) != 0);
-        MUST_BE(fake.ncclCommAbort(b.comm[0]), ncclSuccess);
-        MUST_BE(pthread_join(thread, NULL), 0);
-    }
-    procs_meet(procs);
-}
-
-static void *launch_many(void *arg)
-{
-    struct clique *c = arg;
-    int refused = 0;
-    for (int i = 0; i < 200 && !refused; i++)
-        refused = fake.ncclAllReduce(c->send[0], c->recv[0], 8, ncclInt64, ncclSum, c->comm[0],
-                                     c->stream[0]) == ncclInvalidUsage;
-    return refused ? c : NULL;
-}
-
-static void races(struct procs *procs, int rank)
-{
-    struct clique a, b;
-    pthread_t thread;
-    void *refused;
-    open_clique(procs, rank, 0, 64, &a);
-    open_clique(procs, rank, 1, 64, &b);
-    MUST_BE(pthread_create(&thread, NULL, launch_many, &a), 0);
-    bool mine = launch_many(&b) != NULL;
-    MUST_BE(pthread_join(thread, &refused), 0);
-    MUST(mine || refused);
-}
-
-static void test_concurrency(void **state)
-{
-    (void)state;
-    assert_int_equal(run_with(2, 1, same_order), 0);
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
-    assert_int_equal(run_with(2, 1, same_order), 0);
-    assert_true(runs_and_says(1, races, "NCCL_LAUNCH_RACE_FATAL"));
-    setenv("FAKE_NCCL_CONCURRENCY", "1", 1);
-    assert_int_equal(run_with(2, 1, same_order), 0);
-    assert_true(runs_and_says(2, other_order, "LAUNCH ORDER"));
-    setup(NULL);
-    assert_int_equal(run_with(2, 1, aborts_one_by_one), 0);
-}
-
-/* ---- planted faults, older libraries ---- */
-
-static void faults(struct procs *procs, int rank)
-{
-    struct ncclComm *comm;
-    int *in, state;
-    open_nonblocking(procs, rank, 0, &comm);
-    MUST_BE(fake.cudaMalloc((void **)&in, 4), cudaSuccess);
-    MUST_BE(settle(comm), ncclSuccess);
-    for (int i = 0; i < 2; i++) {
-        MUST_BE(fake.ncclAllReduce(in, in, 1, ncclInt32, ncclSum, comm, NULL), ncclInProgress);
-        while (fake.ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress)
-            procs_pause_ms(1);
-    }
-    for (int ms = 0; rank == 1 && state == ncclSuccess && ms < 5000; ms++) {
-        MUST_BE(fake.ncclCommGetAsyncError(comm, &state), ncclSuccess);
-        procs_pause_ms(1);
-    }
-    MUST_BE(state, rank == 1 ? ncclRemoteError : ncclSuccess);
-    MUST_BE(fake.cudaStreamQuery(NULL), cudaErrorNotReady);
-    procs_meet(procs);
-    fake.ncclCommAbort(comm);
-}
-
-static void is_older(struct procs *procs, int rank)
-{
-    int version;
-    (void)procs, (void)rank;
-    MUST_BE(fake.ncclGetVersion(&version), ncclSuccess);
-    MUST_BE(version, 22707);
-    MUST(fake.ncclAllReduce && !fake.ncclAlltoAll && !fake.ncclGather && !fake.ncclScatter);
-}
-
-static void test_faults(void **state)
-{
-    struct procs *procs;
-    (void)state;
-    setenv("FAKE_NCCL_FAULT", "kernel:2:6:1", 1);
-    assert_int_equal(run_with(2, 1, faults), 0);
-    assert_int_equal(procs_run(&procs, 1, "old", is_older), 0);
-    procs_free(procs);
+    assert_int_equal(clique_run(2, 1, misuse), 0);
+    assert_true(clique_runs_and_says(2, calls_differ, "MISMATCH"));
+    assert_int_equal(clique_run(2, 1, share_a_gpu), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_collectives, setup),
-        cmocka_unit_test_setup(test_arithmetic, setup),
-        cmocka_unit_test_setup(test_messages, setup),
-        cmocka_unit_test_setup(test_refusals, setup),
-        cmocka_unit_test_setup(test_nonblocking, setup),
-        cmocka_unit_test_setup(test_concurrency, setup),
-        cmocka_unit_test_setup(test_faults, setup),
+        cmocka_unit_test_setup(test_collectives, clique_setup),
+        cmocka_unit_test_setup(test_arithmetic, clique_setup),
+        cmocka_unit_test_setup(test_messages, clique_setup),
+        cmocka_unit_test_setup(test_refusals, clique_setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
