@@ -161,6 +161,18 @@ static void put_flow(const json_t *v, FILE *out)
     }
 }
 
+/* A line below a top-level key: "  name: value", or without a name "  - value". */
+static void put_member(const char *name, json_t *value, FILE *out)
+{
+    fputs(name ? "  " : "  - ", out);
+    if (name) {
+        put_text(name, out);
+        fputs(": ", out);
+    }
+    put_flow(value, out);
+    fputc('\n', out);
+}
+
 /* The top: a key a line, and the items below groups, workloads and the like a line each. */
 static void put_file(json_t *job, FILE *out)
 {
@@ -176,21 +188,9 @@ static void put_file(json_t *job, FILE *out)
             put_flow(value, out);
         fputc('\n', out);
         if (named)
-            json_object_foreach(value, name, item)
-            {
-                fputs("  ", out);
-                put_text(name, out);
-                fputs(": ", out);
-                put_flow(item, out);
-                fputc('\n', out);
-            }
+            json_object_foreach(value, name, item) put_member(name, item, out);
         if (list)
-            json_array_foreach(value, i, item)
-            {
-                fputs("  - ", out);
-                put_flow(item, out);
-                fputc('\n', out);
-            }
+            json_array_foreach(value, i, item) put_member(NULL, item, out);
     }
 }
 
