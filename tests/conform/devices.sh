@@ -12,18 +12,10 @@
 #   JOB_TIMEOUT of one job, in seconds (240)                  CONFORM_SO the workload, if it is built already
 #   KEEP=1     keep the folder with job files and outputs
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
-collrun=$(realpath "${COLLRUN:-$top/build/release/bin/collrun}") || exit 2
-prefix=$(cd "$(dirname "$collrun")/.." && pwd)
+. "$(dirname "$0")/lib.sh"
 fake=$prefix/tests/fake
-seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
 job_timeout=${JOB_TIMEOUT:-240}
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/devices.XXXXXX") || exit 2
-child=
-trap '[ -z "$child" ] || kill "$child" 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
-trap 'exit 143' TERM INT
-started=$(date +%s)
+own_folder devices
 
 [ "${GPU:-}" != real ] || [ -d /proc/driver/nvidia/gpus ] || { printf 'ok 1 - on real GPUs # SKIP there is no GPU here\n1..1\n'; exit 0; }
 gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
@@ -36,21 +28,7 @@ else
     echo "# on $gpus GPUs of this machine"
 fi
 
-# ---- the workload, built like a user's ----
-include=$prefix/include
-[ -d "$include/collrun" ] || include=$top/engine/include
-sources=()
-for source in "$here"/*.c; do
-    [ "$(basename "$source")" = saboteur.c ] || sources+=("$source")
-done
-if [ -n "${CONFORM_SO:-}" ]; then
-    cp "$CONFORM_SO" "$tmp/conform.so"
-elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" "${sources[@]}" \
-    -L"$prefix/lib" -lcollrun -lm -o "$tmp/conform.so"; then
-    echo "1..0 # SKIP the workload does not compile"
-    exit 1
-fi
-
+build_workload
 name=nccl
 if [ -n "${BACKEND:-}" ]; then
     name=$(basename "$BACKEND" .so)

@@ -21,22 +21,14 @@
 #   SANITIZE       flags to build it with, if collrun has been: -fsanitize=thread
 #   KEEP=1         keep the folder with job files and outputs
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
+. "$(dirname "$0")/lib.sh"
 [ "${1:-}" != nccl ] || exec "$here/devices.sh" # buffers on GPUs
 backend=${1:?usage: run.sh BACKEND|/path/to/libcollrun_NAME.so}
-collrun=${COLLRUN:-$top/build/release/bin/collrun}
-collrun=$(realpath "$collrun") || exit 2
 scope=${SCOPE:-core}
-seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
 steps=${STEPS:-600}
 group_timeout=${GROUP_TIMEOUT:-10m}
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/conform.XXXXXX") || exit 2
-child=
-trap '[ -z "$child" ] || kill "$child" 2>/dev/null; [ -n "${KEEP:-}" ] || rm -rf "$tmp"' EXIT
-trap 'exit 143' TERM INT
 job_timeout=${JOB_TIMEOUT:-$([ "$scope" = full ] && echo 900 || echo 300)}
-started=$(date +%s)
+own_folder conform
 
 name=$backend
 declare_backend=
@@ -49,24 +41,7 @@ elif [ -n "${OPTIONS:-}" ]; then
     declare_backend="  $name: {options: $OPTIONS}"
 fi
 
-# ---- the workload, built like a user's ----
-prefix=$(cd "$(dirname "$collrun")/.." && pwd)
-include=${PREFIX:+$PREFIX/include}
-if [ -z "$include" ]; then
-    include=$prefix/include
-    [ -d "$include/collrun" ] || include=$top/engine/include
-fi
-sources=()
-for source in "$here"/*.c; do
-    [ "$(basename "$source")" = saboteur.c ] || sources+=("$source")
-done
-if [ -n "${CONFORM_SO:-}" ]; then
-    cp "$CONFORM_SO" "$tmp/conform.so"
-elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread ${SANITIZE:-} -I"$include" "${sources[@]}" \
-    -L"${PREFIX:-$prefix}/lib" -lcollrun -lm -o "$tmp/conform.so"; then
-    echo "1..0 # SKIP the workload does not compile"
-    exit 1
-fi
+build_workload
 
 # ---- jobs ----
 identity="w-0 w-0-1 w-0-1-2 w-0-1-2-3 w-0-1-2-3-4 w-0-1-2-3-4-5 w-0-1-2-3-4-5-6 w-0-1-2-3-4-5-6-7"
