@@ -65,6 +65,63 @@ train() { # NAME STEPS [FURTHER LINES]
     } >"$1.yaml"
 }
 
+# Those that take their time begin now, side by side.
+declare -A pids
+launched() { # NAME
+    "$COLLRUN" "$1.yaml" >"$1.out" 2>"$1.err" </dev/null &
+    pids[$1]=$!
+    children+=("${pids[$1]}")
+}
+landed() { # NAME: as after run
+    pid=${pids[$1]}
+    finish 30
+    cp "$1.err" err
+}
+timeout=2s train operation "allreduce 16 world; @1 hang; allreduce 1 world"
+limits=", run: 2s" train run "allreduce 16 world; @2 hang; endless world"
+cat >stuck.c <<'END'
+#include <collrun/workload.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void wait_here(void)
+{
+    while (getenv("RANK") && atoi(getenv("RANK")) == 2)
+        pause();
+}
+static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return 0; }
+COLLRUN_WORKLOAD(.name = "train", .run = run);
+END
+plugin stuck.c libstuck.so
+job rendezvous <<'END'
+version: 1
+processes: {count: 4}
+groups:
+  dp: {ranks: all}
+workloads: [{plugin: ./libstuck.so}]
+env: {set: {RANK: "{rank}"}}
+timeouts: {rendezvous: 2s, grace: 1s}
+END
+job lost <<'END'
+version: 1
+processes: {count: 4}
+hosts:
+  nodes:
+    - {name: gpu01, slots: 2, transport: local}
+    - {name: gpu02, slots: 2, transport: {command: [env]}}
+workloads:
+  - plugin: ./libtrain.so
+    params: {do: "note up; endless world"}
+timeouts: {grace: 1s}
+END
+sed -i "s,{do:,{dir: \"$tmp\"\, do:," lost.yaml
+launched lost
+within 20 noted_all 4 up
+agent=$(pgrep -P "${pids[lost]}" -x collrun-agent | tail -n 1)
+kill -STOP "$agent"
+launched operation
+launched run
+launched rendezvous
+
 job typo <<'END'
 version: 1
 processes: {count: 4}
@@ -110,42 +167,18 @@ else
     skip "oom" "no memory cgroup (version 1) can be made here"
 fi
 
-timeout=2s train operation "allreduce 16 world; @1 hang; allreduce 1 world"
-run operation.yaml
+landed operation
 ends "operation: 1" 1
 # Which of the three that wait says so first is chance.
 sed -i -E 's/error: rank [023] \(/error: rank 0 (/; s/rank [023] waited/rank 0 waited/; s/ranks? [0-9-]+( and [0-9])? failed because/ranks 2-3 failed because/' err
 screen operation "collrun operation.yaml"
 
-limits=", run: 2s" train run "allreduce 16 world; @2 hang; endless world"
-run run.yaml
+landed run
 ends "run: 124" 124
 sed -i '/^collrun: rank.*\(killed\|because\)/d' err # who is how quick at the end is chance
 screen run "collrun run.yaml"
 
-cat >stuck.c <<'END'
-#include <collrun/workload.h>
-#include <stdlib.h>
-#include <unistd.h>
-__attribute__((constructor)) static void wait_here(void)
-{
-    while (getenv("RANK") && atoi(getenv("RANK")) == 2)
-        pause();
-}
-static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return 0; }
-COLLRUN_WORKLOAD(.name = "train", .run = run);
-END
-plugin stuck.c libstuck.so
-job rendezvous <<'END'
-version: 1
-processes: {count: 4}
-groups:
-  dp: {ranks: all}
-workloads: [{plugin: ./libstuck.so}]
-env: {set: {RANK: "{rank}"}}
-timeouts: {rendezvous: 2s, grace: 1s}
-END
-run rendezvous.yaml
+landed rendezvous
 ends "rendezvous: 124" 124
 sed -i -E 's/error: rank [013] \(/error: rank 0 (/; /^collrun: rank.*(because|told to|killed)/d; s/group "(dp|world)"/group "world"/' err
 screen rendezvous "collrun rendezvous.yaml"
@@ -157,24 +190,7 @@ sed -i -E '/^collrun: rank.*(because|told to|killed)/d' err
 sed -i -E 's/error: rank [0-3] \(/error: rank 0 (/; s/(barrier|allreduce) world#/allreduce world#/' err
 screen mismatch "collrun --set processes.count=2 mismatch.yaml"
 
-job lost <<'END'
-version: 1
-processes: {count: 4}
-hosts:
-  nodes:
-    - {name: gpu01, slots: 2, transport: local}
-    - {name: gpu02, slots: 2, transport: {command: [env]}}
-workloads:
-  - plugin: ./libtrain.so
-    params: {do: "note up; endless world"}
-timeouts: {grace: 1s}
-END
-sed -i "s,{do:,{dir: \"$tmp\"\, do:," lost.yaml
-start lost.yaml
-within 20 noted_all 4 up
-agent=$(pgrep -P "$pid" -x collrun-agent | tail -n 1)
-kill -STOP "$agent"
-finish 30
+landed lost
 kill -CONT "$agent" 2>/dev/null
 ends "lost: 127" 127
 sed -i '/^collrun: rank/d' err
