@@ -63,6 +63,8 @@ void supervisor_on_state(struct loop_timer *t)
 
 void supervisor_tell_state(struct supervisor *s)
 {
+    if (s->state.at_ns)
+        return; /* about to be told */
     hosts_send_all(s, WIRE_LOOK, NULL, 0);
     loop_timer_set(s->loop, &s->state, ANSWER_NS);
 }

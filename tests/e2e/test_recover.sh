@@ -128,6 +128,9 @@ within 10 noted_all 3 up
 check "ranks wait for each other" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q 'in allreduce world#1' $tmp/err"
 like "SIGUSR1 names who is elsewhere" "$(err)" 'rank 1: outside any collective'
 like "and folds those who wait" "$(err)" 'ranks 0 and 2: in allreduce world#1 \('
+before=$(grep -c 'rank 1: outside' err)
+for ((i = 0; i < 20; i++)); do kill -USR1 "$pid"; sleep 0.03; done
+check "again and again: it is said meanwhile" test "$(grep -c 'rank 1: outside' err)" -gt "$before"
 kill -TSTP "$pid"
 check "Ctrl-Z stops collrun" within 5 stopped "$pid"
 kill -CONT "$pid"
