@@ -234,37 +234,39 @@ void cause_find(const struct desc *desc, const struct rank_state *ranks, const s
     say(desc, ranks, out->rank, &out->diag);
 }
 
-static bool was_killed(const struct rank_state *r)
+/* The kinds of cause_consequences. */
+enum end { END_OWN, END_PEER, END_STOPPED, END_KILLED, END_UNTOLD };
+
+static enum end end_of(const struct rank_state *r)
 {
-    return r->exited && WIFSIGNALED(r->status);
+    enum cause_class class = cause_of(r);
+    if (class == CAUSE_STOPPED)
+        return r->exited && WIFSIGNALED(r->status) ? END_KILLED : END_STOPPED;
+    return class == CAUSE_PEER ? END_PEER : class <= CAUSE_EXIT ? END_OWN : END_UNTOLD;
 }
 
 void cause_consequences(const struct desc *desc, const struct rank_state *ranks,
                         const struct verdict *v, char *out, size_t size)
 {
-    static const struct {
-        enum cause_class class;
-        bool killed;
-        const char *words;
-    } kinds[] = {{CAUSE_PEER, false, "failed because of it"},
-                 {CAUSE_STOPPED, false, "stopped when told to"},
-                 {CAUSE_STOPPED, true, "had to be killed by collrun"}};
+    static const char *const words[END_UNTOLD] = {[END_OWN] = "also failed",
+                                                  [END_PEER] = "failed because of it",
+                                                  [END_STOPPED] = "stopped when told to",
+                                                  [END_KILLED] = "had to be killed by collrun"};
     size_t len = 0;
     uint32_t *list = calloc(desc->nranks, sizeof *list);
     out[0] = '\0';
-    for (size_t k = 0; list && k < sizeof kinds / sizeof *kinds; k++) {
+    for (int end = 0; list && end < END_UNTOLD; end++) {
         uint32_t n = 0;
         char text[256];
         for (uint32_t i = 0; i < desc->nranks; i++) {
-            if (i != v->rank && cause_of(&ranks[i]) == kinds[k].class &&
-                (kinds[k].class != CAUSE_STOPPED || was_killed(&ranks[i]) == kinds[k].killed))
+            if (i != v->rank && end_of(&ranks[i]) == (enum end)end)
                 list[n++] = i;
         }
         if (!n)
             continue;
         ranks_format(text, sizeof text, list, n);
         int wrote = snprintf(out + len, size - len, "%srank%s %s %s", len ? "; " : "",
-                             n == 1 ? "" : "s", text, kinds[k].words);
+                             n == 1 ? "" : "s", text, words[end]);
         len += wrote > 0 && (size_t)wrote < size - len ? (size_t)wrote : 0;
     }
     free(list);

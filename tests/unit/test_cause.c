@@ -213,6 +213,14 @@ static void a_cause_that_is_no_rank_s(void **state)
     assert_string_equal(
         others, "rank 1 failed because of it; rank 0 stopped when told to; rank 2 had to be "
                 "killed by collrun");
+    /* Two that failed by themselves, as under on_failure: continue. */
+    struct rank_state both[4] = {
+        {SIGN(7), .status = SIGSEGV}, GOOD, {SIGN(8), .status = EXIT(3)}, GOOD};
+    const struct verdict nothing = {.class = CAUSE_NONE, .rank = WIRE_HOST};
+    cause_find(&desc, both, &nothing, 0, &v);
+    cause_consequences(&desc, both, &v, others, sizeof others);
+    assert_int_equal(v.rank, 0);
+    assert_string_equal(others, "rank 2 also failed");
     /* A rank's signal, though it came later, says more than the lost host that it took along. */
     struct rank_state crashed[4] = {GOOD, {SIGN(9), .status = SIGBUS}, GOOD, GOOD};
     job.class = CAUSE_HOST_LOST;
