@@ -27,7 +27,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 include="-I$root/engine/include -I$root/engine -I$root/tests/unit -I$here"
-for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root/tests/unit/rig_store.c" "$root"/engine/base/names.c \
+for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root"/tests/unit/rig_*.c "$root"/engine/base/names.c \
     "$root"/engine/reduce.c "$root"/engine/reduce_*.c; do
     flags=
     case $source in *avx2*) flags='-mavx2 -mfma -mf16c' ;; esac

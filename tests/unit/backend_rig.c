@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a rank of the rig does (services, groups, the thread that aborts) and what the parent does
- * (fork, watch, collect). The rendezvous is rig_store.c. One anonymous shared mapping, made before
- * the ranks, holds all that they share; it is replaced at the next rig_run, so runs never see each
- * other.
+ * (fork, collect). The rendezvous is rig_store.c, the watch over the processes rig_watch.c. One
+ * anonymous shared mapping, made before the ranks, holds all that they share; it is replaced at the
+ * next rig_run, so runs never see each other.
  */
 #include "backend_rig.h"
 #include "base/names.h"
 #include "reduce.h"
 #include "rig_store.h"
+#include "rig_watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -525,67 +524,6 @@ static _Noreturn void child_main(struct rig_team *team, uint32_t rank)
 
 /* ---- the parent ---- */
 
-struct watch {
-    const struct rig_options *options;
-    struct rig_shared *shared;
-    pid_t pids[RIG_MAX_RANKS];
-    struct pollfd fds[RIG_MAX_RANKS];
-    uint32_t nprocs, running;
-    int failed;
-};
-
-static void watch_report(struct watch *w, uint32_t rank, const char *what, int number)
-{
-    w->failed = 1;
-    fprintf(stderr, "# rig: %s %u of %u: %s %d\n", w->options->threads ? "process" : "rank", rank,
-            w->options->nranks, what, number);
-}
-
-static void watch_reap(struct watch *w, uint32_t i)
-{
-    int status = 0;
-    waitpid(w->pids[i], &status, 0);
-    close(w->fds[i].fd);
-    w->fds[i].fd = -1;
-    w->running--;
-    if (WIFSIGNALED(status)) {
-        if (!w->options->may_die || !w->options->may_die[i])
-            watch_report(w, i, "ended by signal", WTERMSIG(status));
-        if (w->options->abort_on_death)
-            abort_everywhere(w->shared);
-    } else if (WEXITSTATUS(status) != 0) {
-        watch_report(w, i, "exit code", WEXITSTATUS(status));
-    }
-}
-
-static void watch_kill(struct watch *w)
-{
-    for (uint32_t i = 0; i < w->nprocs; i++)
-        if (w->fds[i].fd >= 0)
-            kill(w->pids[i], SIGKILL);
-}
-
-static void watch_until_end(struct watch *w)
-{
-    const double limit_s = w->options->limit_s > 0 ? w->options->limit_s : 30;
-    const uint64_t deadline = rig_now_ns() + (uint64_t)(limit_s * 1e9);
-    bool killed = false;
-    while (w->running > 0) {
-        const uint64_t now = rig_now_ns();
-        const int ms = now >= deadline ? 0 : (int)((deadline - now) / 1000000 + 1);
-        const int n = poll(w->fds, w->nprocs, killed ? -1 : ms);
-        if (n == 0) {
-            fprintf(stderr, "# rig: the time limit of %g s passed; killed\n", limit_s);
-            w->failed = 1;
-            killed = true;
-            watch_kill(w);
-        }
-        for (uint32_t i = 0; n > 0 && i < w->nprocs; i++)
-            if (w->fds[i].revents)
-                watch_reap(w, i);
-    }
-}
-
 static int shared_new(struct rig_shared **out)
 {
     if (last_run)
@@ -600,22 +538,20 @@ static int shared_new(struct rig_shared **out)
     return 0;
 }
 
-static void start_ranks(struct watch *w, struct rig_team *team)
+static void on_death(void *shared)
 {
-    w->nprocs = team->options->threads ? 1 : team->options->nranks;
+    abort_everywhere(shared);
+}
+
+static void start_ranks(struct rig_watch *w, struct rig_team *team)
+{
+    const uint32_t nprocs = team->options->threads ? 1 : team->options->nranks;
     fflush(NULL);
-    for (uint32_t i = 0; i < w->nprocs; i++) {
+    for (uint32_t i = 0; i < nprocs; i++) {
         const pid_t pid = fork();
         if (pid == 0)
             child_main(team, i);
-        w->pids[i] = pid;
-        w->fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-        if (pid < 0) {
-            watch_report(w, i, "fork failed, errno", errno);
-            continue;
-        }
-        w->fds[i].fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        w->running++;
+        rig_watch_add(w, pid);
     }
 }
 
@@ -624,9 +560,9 @@ int rig_run(const struct rig_options *options, int (*fn)(struct rig_rank *r))
     struct rig_team team = {.options = options, .fn = fn};
     if (options->nranks == 0 || options->nranks > RIG_MAX_RANKS || shared_new(&team.shared) != 0)
         return 1;
-    struct watch w = {.options = options, .shared = team.shared};
+    struct rig_watch w = {.options = options, .died = on_death, .ctx = team.shared};
     start_ranks(&w, &team);
-    watch_until_end(&w);
+    rig_watch_until_end(&w);
     for (uint32_t i = 0; i < options->nranks; i++)
         if (team.shared->reports[i][0])
             fprintf(stderr, "# rig: rank %u of %u: %s\n", i, options->nranks,
