@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend of examples/backend-mpi when something goes wrong: time-outs, aborts, deaths, a
+ * broken socket, an Open MPI that cannot start. The process lives, and nothing is left behind.
+ */
+#include "mpi_rig.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MS 1000000u
+
+/* What a failure test knows: the kind of operation that cannot end, and where the ranks are. */
+struct plight {
+    enum collrun_kind kind;
+    const uint32_t *hosts;
+    size_t count;
+};
+
+static int stuck(struct rig_rank *r, struct rig_group *g)
+{
+    const struct plight *p = r->arg;
+    int *buf = calloc(3 * p->count + 1, sizeof *buf);
+    struct collrun_call call = mpi_rig_message(p->kind, buf, p->count, r->rank == 1 ? 2 : 1, 0);
+    call.recv = buf + p->count;
+    const int status = rig_exec(g, &call, 1);
+    free(buf);
+    return status;
+}
+
+static int stays_failed(struct rig_rank *r, struct rig_group *g, int status)
+{
+    char first[512];
+    snprintf(first, sizeof(first), "%s", rig_error());
+    const struct collrun_call again = COLLRUN_CALL(COLLRUN_BARRIER);
+    const uint64_t start = rig_now_ns();
+    RIG_CHECK(r, rig_exec(g, &again, 1) == status);
+    RIG_CHECK(r, rig_now_ns() - start < 100 * MS && strcmp(first, rig_error()) == 0);
+    return 0;
+}
+
+/* Rank 0 stays away. The others' group ends; another one goes on, and the name can be used again.
+ */
+static int rank_0_is_missing(struct rig_rank *r)
+{
+    const uint32_t all[] = {0, 1, 2};
+    struct rig_group *second, *third;
+    RIG_CHECK(r, rig_group_open(r, "second", all, 3, &second) == COLLRUN_OK);
+    r->group->timeout_ns = 200 * MS;
+    if (r->rank > 0) {
+        const uint64_t start = rig_now_ns();
+        RIG_CHECK(r, stuck(r, r->group) == COLLRUN_ERR_TIMEOUT);
+        RIG_CHECK(r, rig_now_ns() - start >= 200 * MS && rig_now_ns() - start < 1500 * MS);
+        RIG_CHECK(r, strstr(rig_error(), "0.2 s"));
+        if (stays_failed(r, r->group, COLLRUN_ERR_TIMEOUT) != 0)
+            return 1;
+    }
+    rig_sync(r);
+    if (mpi_rig_sum(r, second, 5) != 0)
+        return 1;
+    RIG_CHECK(r, rig_group_open(r, "third", all, 3, &third) == COLLRUN_OK);
+    if (mpi_rig_sum(r, third, 6) != 0)
+        return 1;
+    rig_group_close(second);
+    rig_group_close(third);
+    return 0;
+}
+
+static const uint32_t apart[] = {0, 1, 2};
+static const struct plight plights[] = {
+    {COLLRUN_ALLREDUCE, NULL, 10}, {COLLRUN_BARRIER, NULL, 0},    {COLLRUN_ALLTOALL, NULL, 1000000},
+    {COLLRUN_RECV, NULL, 10},      {COLLRUN_SEND, NULL, 100000},  {COLLRUN_ALLREDUCE, apart, 10},
+    {COLLRUN_RECV, apart, 10},     {COLLRUN_SEND, apart, 100000},
+};
+#define NPLIGHTS (sizeof(plights) / sizeof(plights[0]))
+
+static void try_plights(int (*fn)(struct rig_rank *r))
+{
+    for (size_t i = 0; i < NPLIGHTS; i++) {
+        struct rig_options options = mpi_rig_options(3);
+        options.host_of = plights[i].hosts;
+        options.arg = (void *)(uintptr_t)&plights[i];
+        if (rig_run(&options, fn) != 0)
+            fail_msg("plight %zu", i);
+    }
+}
+
+static void time_runs_out(void **state)
+{
+    (void)state;
+    try_plights(rank_0_is_missing);
+}
+
+static int aborted(struct rig_rank *r)
+{
+    if (r->rank == 0) {
+        usleep(50000);
+        rig_abort_everywhere(r);
+        return 0;
+    }
+    RIG_CHECK(r, stuck(r, r->group) == COLLRUN_ERR_ABORTED);
+    RIG_CHECK(r, rig_now_ns() - rig_abort_ns(r) < 2000 * MS);
+    return stays_failed(r, r->group, COLLRUN_ERR_ABORTED);
+}
+
+static void abort_ends_every_wait(void **state)
+{
+    (void)state;
+    try_plights(aborted);
+}
+
+/* Rank 0 dies. Nobody tells the others; they have a socket to it, or memory. */
+static int killed(struct rig_rank *r)
+{
+    r->group->timeout_ns = 500 * MS;
+    if (r->rank == 0)
+        usleep(50000), rig_kill(r, 0);
+    const int status = stuck(r, r->group);
+    RIG_CHECK(r, status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_BACKEND);
+    return stays_failed(r, r->group, status);
+}
+
+static void death_of_a_peer_is_survived(void **state)
+{
+    (void)state;
+    static const bool may_die[] = {true, false, false};
+    for (size_t i = 0; i < NPLIGHTS; i++) {
+        struct rig_options options = mpi_rig_options(3);
+        options.host_of = plights[i].hosts;
+        options.may_die = may_die;
+        options.arg = (void *)(uintptr_t)&plights[i];
+        if (rig_run(&options, killed) != 0)
+            fail_msg("plight %zu", i);
+    }
+}
+
+/* A rank dies in the middle of large messages that come to it through a socket: what breaks then is
+ * Open MPI itself. */
+static int dies_in_mid_message(struct rig_rank *r)
+{
+    enum { N = 64, COUNT = 1 << 20 };
+    int *buf = calloc(COUNT, sizeof *buf);
+    struct collrun_call calls[N];
+    r->group->timeout_ns = 2000 * MS;
+    for (int i = 0; i < N; i++)
+        calls[i] =
+            mpi_rig_message(r->rank ? COLLRUN_SEND : COLLRUN_RECV, buf, COUNT, 1 - (int)r->rank, 0);
+    if (r->rank == 0)
+        rig_abort_after(r, 1);
+    const int status = rig_exec(r->group, calls, N);
+    if (r->rank == 0)
+        rig_kill(r, 0);
+    RIG_CHECK(r, status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_BACKEND);
+    free(buf);
+    return stays_failed(r, r->group, status);
+}
+
+static void a_broken_socket_is_survived(void **state)
+{
+    (void)state;
+    static const bool may_die[] = {true, false};
+    struct rig_options options = mpi_rig_options(2);
+    options.host_of = apart;
+    options.may_die = may_die;
+    assert_int_equal(rig_run(&options, dies_in_mid_message), 0);
+}
+/* MPI_Init ends a process when it fails, since nobody could have set an error handler yet. */
+static int cannot_start(struct rig_rank *r)
+{
+    const uint32_t all[] = {0, 1};
+    struct rig_group *g;
+    for (int i = 0; i < 2; i++) {
+        RIG_CHECK(r, rig_group_open(r, "world", all, 2, &g) == COLLRUN_ERR_BACKEND);
+        RIG_CHECK(r, strstr(rig_error(), "Open MPI gave up"));
+        rig_sync(r);
+    }
+    return 0;
+}
+
+static void open_mpi_cannot_start_but_the_process_lives(void **state)
+{
+    (void)state;
+    struct rig_options options = mpi_rig_options(2);
+    options.no_group = true;
+    setenv("OMPI_MCA_btl", "self", 1); /* no way to any other rank */
+    const int failed = rig_run(&options, cannot_start);
+    unsetenv("OMPI_MCA_btl");
+    assert_int_equal(failed, 0);
+}
+
+/* What a rank's process was like before, it is like while MPI runs: environment, signal handlers,
+ * files that others see. */
+static int is_discreet(struct rig_rank *r)
+{
+    const uint32_t all[] = {0, 1};
+    struct rig_group *g;
+    struct sigaction before[32], after;
+    for (int i = 1; i < 32; i++)
+        sigaction(i, NULL, &before[i]);
+    setenv("FLUX_JOB_ID", "mine", 1);
+    RIG_CHECK(r, rig_group_open(r, "world", all, 2, &g) == COLLRUN_OK);
+    for (int i = 1; i < 32; i++) {
+        sigaction(i, NULL, &after);
+        RIG_CHECK(r, after.sa_handler == before[i].sa_handler);
+    }
+    RIG_CHECK(r, strcmp(getenv("FLUX_JOB_ID"), "mine") == 0);
+    RIG_CHECK(r, !getenv("FLUX_PMI_LIBRARY_PATH") && !getenv("OMPI_MCA_pmix") &&
+                     !getenv("OMPI_MCA_op"));
+    if (mpi_rig_sum(r, g, 3) != 0)
+        return 1;
+    rig_sync(r);
+    rig_kill(r, r->rank);
+    return 1;
+}
+
+/* Names in /dev/shm, /tmp, and memory of System V. */
+static void names(char *out, size_t len)
+{
+    FILE *f = popen(
+        "ls /dev/shm; ls -d /tmp/ompi* /tmp/openmpi* 2>/dev/null; cut -c1-21 /proc/sysvipc/shm",
+        "r");
+    assert_non_null(f);
+    out[fread(out, 1, len - 1, f)] = '\0';
+    pclose(f);
+}
+
+static void nothing_is_left_of_a_killed_rank(void **state)
+{
+    (void)state;
+    static const bool may_die[] = {true, true};
+    static char before[65536], after[65536];
+    struct rig_options options = mpi_rig_options(2);
+    options.no_group = true;
+    options.may_die = may_die;
+    names(before, sizeof before);
+    assert_int_equal(rig_run(&options, is_discreet), 0);
+    names(after, sizeof after);
+    assert_string_equal(before, after);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_runs_out),
+        cmocka_unit_test(abort_ends_every_wait),
+        cmocka_unit_test(death_of_a_peer_is_survived),
+        cmocka_unit_test(a_broken_socket_is_survived),
+        cmocka_unit_test(open_mpi_cannot_start_but_the_process_lives),
+        cmocka_unit_test(nothing_is_left_of_a_killed_rank),
+    };
+    if (!mpi_rig_open())
+        return 0;
+    cmocka_set_test_filter(getenv("TEST_FILTER"));
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mpi_rig_close();
+    return failed;
+}
