@@ -69,7 +69,7 @@ test: deps
 # The drills of e2e and the conformance suite on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
 .PHONY: test-gpu sabotage-gpu
 test-gpu: all
-	GPU=real tests/run -t 1500 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/conform/devices.sh
+	GPU=real tests/run -t 5400 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/conform/devices.sh
 # Planted bugs in the nccl backend, on the stand-ins: do the drills catch each?
 sabotage-gpu: all $(FAKE_LIBS)
 	tests/run -t 900 tests/gpu/saboteur.sh

@@ -9,17 +9,21 @@
 #   JOBS       only jobs whose title matches this extended regular expression
 #   SEED       of the fuzzer and the pairwise choice          STEPS   length of the fuzz programs (300)
 #   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND the path of another backend for GPUs
-#   JOB_TIMEOUT of one job, in seconds (240)                  CONFORM_SO the workload, if it is built already
+#   JOB_TIMEOUT of one job, in seconds (240; 900 on GPUs)      CONFORM_SO the workload, if it is built already
 #   KEEP=1     keep the folder with job files and outputs
 set -u
 . "$(dirname "$0")/lib.sh"
 fake=$prefix/tests/fake
-job_timeout=${JOB_TIMEOUT:-240}
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+[ "$gpus" -gt 0 ] || gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+[ -z "${FAKE:-}" ] || gpus=0
+if [ "${GPU:-}" = real ] && [ "$gpus" -eq 0 ]; then
+    printf 'ok 1 - on real GPUs # SKIP there is no GPU here (nvidia-smi -L lists none)\n1..1\n'
+    exit 0
+fi
+job_timeout=${JOB_TIMEOUT:-$([ "$gpus" -gt 0 ] && echo 900 || echo 240)} # processes that share a GPU take turns
 own_folder devices
 
-[ "${GPU:-}" != real ] || [ -d /proc/driver/nvidia/gpus ] || { printf 'ok 1 - on real GPUs # SKIP there is no GPU here\n1..1\n'; exit 0; }
-gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
-[ -z "${FAKE:-}" ] || gpus=0
 if [ "$gpus" -eq 0 ]; then
     [ -e "$fake/libnccl.so.2" ] || { echo "1..0 # SKIP no GPU, and no stand-ins in $fake (make fake)"; exit 1; }
     echo "# no GPU is used: CUDA, NCCL and NVML are the stand-ins in $fake"
