@@ -14,6 +14,7 @@
 
 #define CUDA_CONSTANTS(X)                                                                          \
     X(cudaSuccess, 0)                                                                              \
+    X(cudaErrorMemoryAllocation, 2)                                                                \
     X(cudaErrorNotReady, 600)                                                                      \
     X(cudaErrorNoDevice, 100)                                                                      \
     X(cudaErrorInsufficientDriver, 35)                                                             \

@@ -22,7 +22,13 @@ static int take(struct nccl_group *g, struct allocation *a, size_t len)
     a->by_nccl =
         nccl->ncclMemAlloc && nccl->ncclMemFree && nccl->ncclMemAlloc(&a->ptr, len) == ncclSuccess;
     if (!a->by_nccl) {
-        const cudaError_t error = g->home->lib.cuda.cudaMalloc(&a->ptr, len);
+        const struct cuda_api *cuda = &g->home->lib.cuda;
+        const cudaError_t error = cuda->cudaMalloc(&a->ptr, len);
+        if (error == cudaErrorMemoryAllocation) {
+            cuda->cudaGetLastError(); /* is not to surface elsewhere */
+            return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY,
+                                     "GPU %d has no %zu bytes left", p->ordinal, len);
+        }
         if (error != cudaSuccess)
             return cuda_failed(g, p, error, "take memory");
     }

@@ -134,8 +134,7 @@ programs "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $st
 programs "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
 MIX=1 programs "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
 [ "$name" != shm ] || try "calls that disagree" 3 "$mismatches" 'suite: mismatch'
-# NCCL's messages have no head that could tell what they are.
-[ "$name" = nccl ] || try "messages that disagree" 3 "$message_mismatches" 'suite: mismatch'
+try "messages that disagree" 3 "$message_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict" 3 "$mismatches $uneven_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict, started" 3 "$mismatches $uneven_mismatches" 'suite: mismatch, async: true'
 if [ -n "${WIDE:-}" ]; then

@@ -391,6 +391,9 @@ static void drill_memory(struct drill *d)
     for (int i = 0; i < d->devices; i++)
         if (!ok(d, collrun_alloc_device(d->g, i, COUNT * 4, &ptr[i]), "alloc_device"))
             return;
+    void *most;
+    if (collrun_alloc_device(d->g, 0, (size_t)1 << 46, &most) != COLLRUN_ERR_NO_MEMORY)
+        wrong(d, "more memory than any GPU has: %s", collrun_error());
     struct collrun_call calls[MOST] = {{0}};
     for (int i = 0; i < d->devices; i++) {
         int32_t *v = host_values(place_of(d, d->rank, i), COUNT, 6);
