@@ -396,6 +396,20 @@ void group_abort_with(struct engine *e, uint32_t member, int status, const char 
     pthread_mutex_unlock(&e->groups_lock);
 }
 
+/* What is in flight through another handle fails with the group, not at its own time-out. An idle
+ * one is left alone: to abort it may tell peers who are about to find the reason for themselves. */
+static void abort_others(struct collrun_group *g, enum group_lane failed)
+{
+    for (uint32_t i = 0; i < g->nsides; i++) {
+        struct group_side *side = &g->sides[i];
+        for (uint32_t k = 0; k < side->nlanes; k++) {
+            struct lane *lane = &side->lanes[k];
+            if (lane != side->lane[failed] && !lane_is_idle(lane))
+                side->backend->table.group_abort(lane->handle);
+        }
+    }
+}
+
 static bool is_doomed(const struct collrun_group *g)
 {
     return atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
@@ -443,7 +457,7 @@ int group_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t numbe
         return group_refuse(g, kind, number);
     }
     sentence(g, kind, number, status);
-    if (!group_survives(status))
-        doom(g, status, error_get()->text);
+    if (!group_survives(status) && doom(g, status, error_get()->text))
+        abort_others(g, group_lane_of(kind));
     return status;
 }

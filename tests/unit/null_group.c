@@ -29,6 +29,12 @@ static int null_open(void *backend, const struct collrun_group_desc *desc, void 
     return COLLRUN_OK;
 }
 
+static void count_abort(void *group)
+{
+    (void)group;
+    null_backend.aborts++;
+}
+
 static void nothing(void *group)
 {
     (void)group;
@@ -73,7 +79,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
                                     .flags = flags,
                                     .native = native,
                                     .group_open = null_open,
-                                    .group_abort = nothing,
+                                    .group_abort = count_abort,
                                     .group_close = nothing,
                                     .exec = null_exec};
     struct collrun_group *g = calloc(1, sizeof *g);

@@ -13,6 +13,7 @@ struct null_backend {
     unsigned calls;           /* how many have arrived */
     struct collrun_call last; /* the last of them */
     int answer;               /* what exec returns */
+    unsigned aborts;          /* how often the group has been aborted */
 };
 extern struct null_backend null_backend;
 

@@ -314,6 +314,22 @@ static void test_fate(void **state)
     }
 }
 
+/* A failure reaches the group's other handle, if something is in flight there. */
+static void test_fate_reaches_what_is_in_flight(void **state)
+{
+    (void)state;
+    for (unsigned busy = 0; busy < 2; busy++) {
+        struct collrun_group *g = null_group_new(RANK, N, 0);
+        atomic_store(&g->sides[0].lane[GROUP_MESSAGES]->pending, busy);
+        null_backend.answer = COLLRUN_ERR_MISMATCH;
+        assert_int_equal(collrun_barrier(g), COLLRUN_ERR_MISMATCH);
+        assert_int_equal(collrun_barrier(g), COLLRUN_ERR_MISMATCH);
+        assert_int_equal(null_backend.aborts, busy);
+        atomic_store(&g->sides[0].lane[GROUP_MESSAGES]->pending, 0);
+        null_group_free(g);
+    }
+}
+
 static void test_timeout_is_filled_in(void **state)
 {
     struct collrun_call call = CALL(COLLRUN_BARRIER, I32, .timeout_ns = 77);
@@ -414,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_sendrecv),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_fate),
+        cmocka_unit_test(test_fate_reaches_what_is_in_flight),
         cmocka_unit_test(test_timeout_is_filled_in),
         cmocka_unit_test(test_arrays_are_copied),
         cmocka_unit_test(test_devices),
