@@ -21,10 +21,7 @@ while getopts n:r:f:m:b:q option; do
     esac
 done
 shift $((OPTIND - 1))
-here=$(dirname "$0")
-root=$here/../..
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/lib.sh"
 
 include="-I$root/engine/include -I$root/engine -I$root/tests/unit -I$here"
 for source in "$here/gloo_bench.c" "$root/tests/unit/backend_rig.c" "$root"/tests/unit/rig_*.c "$root"/engine/base/names.c \

@@ -25,10 +25,7 @@ while getopts n:r:b:k:q option; do
     esac
 done
 shift $((OPTIND - 1))
-here=$(dirname "$0")
-root=$here/../..
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/lib.sh"
 
 flags="-std=c11 -O2 -D_GNU_SOURCE -pthread -I$root/engine/include -I$root/engine -I$root/tests/unit"
 cc $flags -O3 -o "$work/bench-collrun" "$here/shm_bench_collrun.c" "$here/shm_bench_loop.c" \
