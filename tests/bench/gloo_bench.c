@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times the Gloo backend and Gloo's own collectives in the same processes, in turn. A round is a
- * number of calls in a row; its time is that of the slowest rank. Printed are the medians over the
- * rounds, the median of the rounds' ratios, and the backend's result is compared with Gloo's once
- * per size. usage: gloo_bench BACKEND.so RANKS ROUNDS MIN_BYTES MAX_BYTES
- * [OPERATION...]
+ * Times the Gloo backend and Gloo's own collectives in the same processes, in turn, after a call
+ * that is not timed. A round is a number of calls in a row; its time is that of the slowest rank.
+ * Printed are the medians over the rounds, the median of the rounds' ratios, and the backend's
+ * result is compared with Gloo's once per size. usage: gloo_bench BACKEND.so RANKS ROUNDS MIN_BYTES
+ * MAX_BYTES [OPERATION...]
  */
 #include "gloo_bench.h"
 
@@ -105,10 +105,18 @@ static double time_backend(struct bench *b, const struct collrun_call *call, uns
     return slowest(b, us);
 }
 
+/* Steps of 8, and the largest; 0 after that. */
+static size_t next_size(const struct wish *w, size_t bytes)
+{
+    if (bytes == w->max_bytes)
+        return 0;
+    return bytes * 8 < w->max_bytes ? bytes * 8 : w->max_bytes;
+}
+
 static unsigned calls_for(size_t bytes)
 {
-    const size_t calls = (4u << 20) / (bytes + 8192);
-    return calls < 2 ? 2 : calls > 200 ? 200 : (unsigned)calls;
+    const size_t calls = (8u << 20) / (bytes + 8192);
+    return calls < 1 ? 1 : calls > 200 ? 200 : (unsigned)calls;
 }
 
 static void bench_size(struct bench *b, const struct operation *o, size_t bytes, unsigned rounds)
@@ -125,9 +133,12 @@ static void bench_size(struct bench *b, const struct operation *o, size_t bytes,
     if (block == 0 || raw_gloo_prepare(b->raw, o->name, b->send, b->check, block) != 0)
         return;
     const unsigned calls = calls_for(bytes);
-    for (unsigned i = 0; i < rounds; i++) {
-        raw[i] = time_raw(b, calls);
+    for (unsigned i = 0; i < rounds; i++) { /* each goes first in every other round */
+        if (i % 2 == 0)
+            raw[i] = time_raw(b, calls);
         own[i] = time_backend(b, &call, calls);
+        if (i % 2 == 1)
+            raw[i] = time_raw(b, calls);
         ratio[i] = raw[i] / own[i];
     }
     if (b->r->rank != 0)
@@ -173,7 +184,7 @@ static int bench_rank(struct rig_rank *r)
     for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++) {
         if (!wanted(w, operations[k].name))
             continue;
-        for (size_t bytes = w->min_bytes; bytes <= w->max_bytes; bytes *= 8) {
+        for (size_t bytes = w->min_bytes; bytes != 0; bytes = next_size(w, bytes)) {
             bench_size(&b, &operations[k], bytes, w->rounds);
             if (operations[k].kind == COLLRUN_BARRIER)
                 break;
