@@ -66,7 +66,7 @@ void exchange::add(const move &m, std::unique_ptr<char[]> copy)
     flight &f = flights.back();
     if (m.from != no_peer && !small(m.in)) {
         f.receiving = std::make_unique<transfer>(g, m.dst, m.in);
-        f.receiving->recv(m.from, head(m.in), 0, m.in);
+        f.receiving->recv(m.from, head(m.in), 0, m.in, long_piece);
     }
     if (m.to == no_peer)
         return;
@@ -74,7 +74,7 @@ void exchange::add(const move &m, std::unique_ptr<char[]> copy)
         g.mail().post(m.to, head(m.out), m.src);
     } else {
         f.sending = std::make_unique<transfer>(g, m.src, m.out);
-        f.sending->send(m.to, head(m.out), 0, m.out);
+        f.sending->send(m.to, head(m.out), 0, m.out, long_piece);
     }
 }
 

@@ -16,7 +16,7 @@ namespace
 {
 
 constexpr unsigned step_piece = 32;
-constexpr size_t stream_piece = 256u << 10, pair_piece = 4u << 20;
+constexpr size_t stream_piece = 256u << 10;
 
 /* Who sends to this rank, and to whom it sends. */
 struct course {
@@ -56,7 +56,7 @@ void stream_broadcast(group &g, void *data, size_t bytes, int root)
         return;
     const course c = course_of(g, root, bytes / stream_piece >= static_cast<size_t>(g.size()));
     const signature head = at_step(g.current(), step_piece, 0);
-    const size_t piece = g.size() == 2 ? pair_piece : stream_piece;
+    const size_t piece = g.size() == 2 ? long_piece : stream_piece;
     transfer t(g, data, bytes);
     if (c.parent != no_peer)
         t.recv(c.parent, head, 0, bytes, piece);
