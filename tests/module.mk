@@ -77,7 +77,7 @@ sabotage-gpu: all $(FAKE_LIBS)
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all $(FAKE_LIBS)
-	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 900 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
+	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
 # Job files that libFuzzer makes up, under the sanitizers.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
