@@ -26,6 +26,9 @@ while getopts n:r:b:k:q option; do
 done
 shift $((OPTIND - 1))
 . "$(dirname "$0")/lib.sh"
+truncate -s 4096 "$work/turns"
+end_turns() { printf '\377\377\377\277' | dd of="$work/turns" conv=notrunc status=none; } # no library waits for one that failed
+trap 'end_turns; exit 1' INT TERM
 
 flags="-std=c11 -O2 -D_GNU_SOURCE -pthread -I$root/engine/include -I$root/engine -I$root/tests/unit"
 cc $flags -O3 -o "$work/bench-collrun" "$here/shm_bench_collrun.c" "$here/shm_bench_loop.c" \
@@ -44,7 +47,6 @@ for mpi in openmpi mpich; do
     fi
 done
 
-truncate -s 4096 "$work/turns"
 turns="-r $rounds -T $work/turns -c $(echo $libraries | wc -w)"
 run() {
     library=$1
@@ -58,7 +60,7 @@ run() {
 
 index=0
 for library in $libraries; do
-    { run "$library" $turns -i "$index" "$@" && touch "$work/$library.done"; } </dev/null | sed "s/^/$library /" >"$work/$library" &
+    { if run "$library" $turns -i "$index" "$@"; then touch "$work/$library.done"; else end_turns; fi; } </dev/null | sed "s/^/$library /" >"$work/$library" &
     index=$((index + 1))
 done
 wait
