@@ -33,8 +33,9 @@ struct shm_group {
     uint64_t deadline_ns; /* 0 until a wait of this call took long enough to look at the clock */
 
     /* step.h */
-    uint64_t step;  /* the last one posted; posts hold its lower half */
-    uint32_t place; /* of the next post's data; a copy of post.at */
+    uint64_t step;   /* the last one posted; posts hold its lower half */
+    uint32_t place;  /* of the next post's data; a copy of post.at */
+    size_t post_len; /* of the next post, with the data in it */
     size_t ring_pos,
         ring_window;     /* next byte of the own ring, and how much of the ring is in use */
     uint64_t ring_moved; /* bytes since the window last grew */

@@ -7,6 +7,7 @@
 #include "explain.h"
 #include "wait.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -58,6 +59,7 @@ static struct post *next_post(struct shm_group *g)
 char *step_room(struct shm_group *g, size_t len)
 {
     struct post *p = next_post(g);
+    g->post_len = offsetof(struct post, payload) + (len <= PAYLOAD_BYTES ? len : 0);
     if (len <= PAYLOAD_BYTES) {
         p->at = g->place = len > 0 ? POST_INLINE : POST_NOTHING;
         return p->payload;
@@ -156,10 +158,20 @@ static int wait_arrivals(struct shm_group *g, uint64_t step)
     return COLLRUN_OK;
 }
 
+/* Asks for the further lines of a post as often as for its first, so that all come at once; for as
+ * many as this rank has posted, which is right where all contribute alike. */
+static void fetch_payload(const struct shm_group *g, uint32_t rank, uint64_t step)
+{
+    const char *post = (const char *)step_post_of(g, rank, step);
+    for (size_t line = LINE_BYTES; line < g->post_len; line += LINE_BYTES)
+        __builtin_prefetch(post + line);
+}
+
 static int wait_for_post(struct shm_group *g, uint32_t rank, uint64_t step)
 {
     struct wait w = WAIT_FOR(g, &g->seg.head->steps);
     while (!has_posted(g, rank, step)) {
+        fetch_payload(g, rank, step);
         const int status = wait_more(&w, missing_posts, &step);
         if (status != COLLRUN_OK)
             return status;

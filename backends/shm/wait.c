@@ -17,6 +17,7 @@
 
 #define MOST_SPINS 2000u
 #define LEAST_SPINS 8u
+#define BRISK_SPINS 12u /* so many without a pause, which takes as long as a line needs to come */
 #define POLLS_PER_LOOK 64u /* between two looks at the group's failure while spinning */
 #define SWITCH_NS 1500u    /* a yield that takes longer has let somebody else run */
 /* Waking a sleeper costs tens of microseconds, so not too soon, as long as nobody else wants the
@@ -185,7 +186,8 @@ int wait_more(struct wait *w, missing_fn *missing, const void *context)
         }
     }
     if (spinning) {
-        cpu_relax();
+        if (w->polls > BRISK_SPINS)
+            cpu_relax();
         return COLLRUN_OK;
     }
     const int status = wait_long(w, missing, context);
