@@ -2,7 +2,7 @@
  *
  * See short.h. Broadcast, allgather, gather, allreduce and reduce contribute one block of `len`
  * bytes; scatter, alltoall and reduce_scatter one block for every rank, in the order of ranks. Up
- * to 232 bytes ride in the post itself.
+ * to 232 bytes ride in the post itself, up to 2 KiB in the step's slot.
  */
 #include "short.h"
 
