@@ -57,6 +57,7 @@ good "messages" messages nccl 4 1
 good "head to head: started one by one, and by sendrecv" cross nccl 2 1
 good "memory of the group" memory nccl 2 1
 good "two groups at once, from two threads" groups nccl 3 1 "  second: {ranks: [2, 0, 1], backend: nccl, gpus_per_process: 1}"
+good "two threads that start on two groups in different orders" threads nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1}"
 good "a blocking cross pair ends, and says what to do" deadlock nccl 2 1
 good "messages and collectives, all in one order, one rank late" walk nccl 3 1
 good "a message behind collectives that its peer comes to later: the sentence says so" order nccl 2 1

@@ -519,6 +519,55 @@ static void *drive(void *arg)
     return NULL;
 }
 
+/* Two collectives of a group, started from a thread of their own and not waited for. */
+struct pair {
+    struct drill *d;
+    struct collrun_group *g;
+    void *in, *out;
+    struct collrun_request *r[2];
+};
+
+static void *start_pair(void *arg)
+{
+    struct pair *p = arg;
+    struct collrun_call c = allreduce_call(p->in, p->out);
+    for (int i = 0; i < 2; i++)
+        ok(p->d, collrun_start(p->g, &c, &p->r[i]), "start");
+    return NULL;
+}
+
+static void run_pair(struct pair *p)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, start_pair, p);
+    pthread_join(thread, NULL);
+}
+
+/* Each rank starts on another group first, as threads may. */
+static void drill_threads(struct drill *d)
+{
+    struct pair pairs[2];
+    for (int i = 0; i < 2; i++)
+        pairs[i] = (struct pair){.d = d,
+                                 .g = d->g,
+                                 .in = device_values(0, d->rank, COUNT, 22),
+                                 .out = cuda_new(0, COUNT * 4)};
+    if (!ok(d, collrun_group_get(d->ctx, "second", &pairs[1].g), "the second group"))
+        return;
+    for (int i = 0; i < 2; i++) { /* until then nobody knows that there are several threads */
+        run_pair(&pairs[i]);
+        ok(d, collrun_wait_all(pairs[i].r, 2), "wait_all");
+    }
+    for (int round = 0; round < 50 && !d->failures; round++) {
+        for (int i = 0; i < 2; i++)
+            run_pair(&pairs[(d->rank + i) % 2]);
+        for (int i = 0; i < 2; i++)
+            ok(d, collrun_wait_all(pairs[i].r, 2), "wait_all");
+    }
+    for (int i = 0; i < 2; i++)
+        expect_sum(d, 0, pairs[i].out, 22, "allreduce from a thread");
+}
+
 /* Two groups over the same GPUs, each from its own thread. */
 static void drill_groups(struct drill *d)
 {
@@ -618,7 +667,7 @@ static const struct {
     {"staged", drill_staged},   {"mixed", drill_mixed},       {"groups", drill_groups},
     {"late", drill_late},       {"peer", drill_peer},         {"mismatch", drill_mismatch},
     {"fault", drill_fault},     {"unmet", drill_unmet},       {"order", drill_order},
-    {"walk", drill_walk}};
+    {"walk", drill_walk},       {"threads", drill_threads}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {
