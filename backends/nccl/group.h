@@ -57,7 +57,7 @@ struct traffic {
     struct flight *first, **end; /* collectives that have not been launched, in their order */
     unsigned delicate;           /* unfinished messages and heavy collectives */
     unsigned stacked;            /* groups with a kernel behind an unfinished one */
-    pthread_t thread;            /* that has started `alone` collectives */
+    uint64_t thread;             /* that has started `alone` collectives */
     unsigned alone;
     bool threads; /* others have, too */
 };

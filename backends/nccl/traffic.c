@@ -63,12 +63,22 @@ static bool may_stack(const struct traffic *t)
     return t->delicate == 0 && !t->threads && t->alone >= FROM_ONE_THREAD;
 }
 
+/* Of the calling thread; a pthread_t is used again after a thread has ended. */
+static uint64_t thread_id(void)
+{
+    static _Atomic uint64_t threads;
+    static _Thread_local uint64_t mine;
+    if (!mine)
+        mine = atomic_fetch_add(&threads, 1) + 1;
+    return mine;
+}
+
 static void note_thread(struct traffic *t)
 {
-    const pthread_t me = pthread_self();
+    const uint64_t me = thread_id();
     if (t->alone == 0)
         t->thread = me;
-    if (!pthread_equal(t->thread, me))
+    if (t->thread != me)
         t->threads = true;
     t->alone += t->alone < FROM_ONE_THREAD;
 }
