@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -457,6 +456,14 @@ static void on_runner_closed(struct conn *c, const struct diag *why)
 
 /* ---- main ---- */
 
+/* Every rank takes four descriptors of it. */
+static void raise_file_limit(struct agent *a)
+{
+    getrlimit(RLIMIT_NOFILE, &a->files);
+    struct rlimit most = {.rlim_cur = a->files.rlim_max, .rlim_max = a->files.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+}
+
 static int agent_init(struct agent *a, struct diag *d)
 {
     sigset_t set;
@@ -468,6 +475,7 @@ static int agent_init(struct agent *a, struct diag *d)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    raise_file_limit(a);
     memory_watch_init(&a->memory, "/proc/self/cgroup", "/sys/fs/cgroup");
     arena_init(&a->arena);
     a->loop = loop_new();

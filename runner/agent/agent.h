@@ -17,6 +17,7 @@
 #include "base/gpus.h"
 #include "base/record.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 struct agent;
@@ -124,7 +125,8 @@ struct agent {
     uint32_t nranks, nrunning;
     struct segment *segments;
     struct memory_watch memory;
-    uint64_t credit; /* bytes of output that the runner will take now */
+    struct rlimit files; /* the ranks' limit of descriptors; the agent's own is the hard one */
+    uint64_t credit;     /* bytes of output that the runner will take now */
 };
 
 void agent_rank_output(struct rank_pipe *p, const void *bytes, size_t len);

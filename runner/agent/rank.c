@@ -121,6 +121,7 @@ static int prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
         _exit(125);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    setrlimit(RLIMIT_NOFILE, &p->agent->files);
     if (workdir[0] && chdir(workdir) < 0)
         return diag_sys(d, errno, "workdir %s", workdir);
     const char *cpus = p->near[0] ? p->near : me->cpus;
@@ -250,8 +251,9 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
         pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0) {
         diag_sys(d, errno, "make the pipes of rank %u", p->rank);
         if (errno == EMFILE)
-            diag_hint(d, "raise the limit of open files (ulimit -n): a rank takes four descriptors "
-                         "of its host's agent");
+            diag_hint(
+                d, "raise the hard limit of open files (ulimit -Hn): a rank takes four descriptors "
+                   "of its host's agent");
         goto fail;
     }
     pid_t parent = getpid();

@@ -156,6 +156,14 @@ fi
 (ulimit -n 256 && exec timeout "$limit" "$COLLRUN" run jobs/plain.yaml) >out 2>err </dev/null
 code=$?
 both "with few file descriptors"
+cat >jobs/many.yaml <<'END'
+version: 1
+processes: {count: 40}
+workloads: [{plugin: hello}]
+END
+(ulimit -Sn 96 && exec timeout "$limit" "$COLLRUN" run jobs/many.yaml) >out 2>err </dev/null
+code=$?
+is "more ranks than the soft limit of descriptors has room for" "$code $(grep -c 'hello from' out)" "0 40"
 
 # ---- logging.dir ----
 run run jobs/plain.yaml
