@@ -9,7 +9,7 @@
 #   JOBS       only jobs whose title matches this extended regular expression
 #   SEED       of the fuzzer and the pairwise choice          STEPS   length of the fuzz programs (300)
 #   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND the path of another backend for GPUs
-#   JOB_TIMEOUT of one job, in seconds (240; 900 on GPUs)      CONFORM_SO the workload, if it is built already
+#   JOB_TIMEOUT of one job, in seconds (240; 900 on GPUs, or in full scope) CONFORM_SO the workload, if it is built already
 #   KEEP=1     keep the folder with job files and outputs
 set -u
 . "$(dirname "$0")/lib.sh"
@@ -21,7 +21,9 @@ if [ "${GPU:-}" = real ] && [ "$gpus" -eq 0 ]; then
     printf 'ok 1 - on real GPUs # SKIP there is no GPU here (nvidia-smi -L lists none)\n1..1\n'
     exit 0
 fi
-job_timeout=${JOB_TIMEOUT:-$([ "$gpus" -gt 0 ] && echo 900 || echo 240)} # processes that share a GPU take turns
+# Processes that share a GPU take turns; in full scope there are twice as many cases.
+[ "$gpus" -gt 0 ] || [ "${SCOPE:-}" = full ] && long=900
+job_timeout=${JOB_TIMEOUT:-${long:-240}}
 own_folder devices
 
 if [ "$gpus" -eq 0 ]; then
