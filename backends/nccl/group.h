@@ -10,6 +10,7 @@
  *   issue.c     one operation onto the streams
  *   emulate.c   operators and types that NCCL lacks, reduced on the host in stream order
  *   message.c   messages: told to the desk, launched when both ends are there
+ *   invite.c    how the ranks of a group come to its desk
  *   desk.c      where the messages of a group are matched: a thread of its rank 0
  *   traffic.c   what may go onto the GPUs now, and what has to wait for what
  *   request.c   when it is done, and how it ended: start, test, exec
@@ -33,6 +34,7 @@
 #include <collrun/backend.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 struct device { /* a GPU of this process */
     pthread_mutex_t issue;
@@ -223,6 +225,19 @@ int mail_order(const struct flight *f, uint32_t device, cudaStream_t stream, cud
 void mail_close(struct nccl_group *g);
 /* Rank 0's desk serves the others until they have closed, too; not so if it is to end at once. */
 void mail_free(struct nccl_group *g, bool at_once);
+
+/* ---- invite.c ---- */
+struct invitation { /* what rank 0 publishes */
+    struct sockaddr_storage address;
+    uint32_t len, reserved;
+    uint64_t secret;
+};
+
+/* Listens at an address of this host; `fd` is the caller's, also after a failure, unless -1. */
+int invite_listen(struct nccl_group *g, const char *address, struct invitation *out, int *fd);
+/* Connects and says the secret; the same of `out`. */
+int invite_connect(struct nccl_group *g, const struct invitation *to, uint64_t deadline_ns,
+                   int *out);
 
 /* ---- desk.c ---- */
 struct desk;

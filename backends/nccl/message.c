@@ -15,14 +15,10 @@
 #include "group.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -487,41 +483,12 @@ int mail_order(const struct flight *f, uint32_t device, cudaStream_t stream, cud
 
 /* ---- opening ---- */
 
-struct invitation { /* what rank 0 publishes */
-    struct sockaddr_storage address;
-    uint32_t len, reserved;
-    uint64_t secret;
-};
-
-static int broken(const struct nccl_group *g, const char *what, int error)
-{
-    return g->services->fail(g->services->ctx, COLLRUN_ERR_SYSTEM, "%s: %s", what, strerror(error));
-}
-
-static int listen_on(struct nccl_group *g, const char *address, struct invitation *out, int *fd)
-{
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    socklen_t len = sizeof(out->address);
-    if (getaddrinfo(address, "0", &hints, &found) != 0)
-        return g->services->fail(g->services->ctx, COLLRUN_ERR_INVALID, "%s is no address",
-                                 address);
-    *fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const bool good = *fd >= 0 && bind(*fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                      listen(*fd, SOMAXCONN) == 0 &&
-                      getsockname(*fd, (struct sockaddr *)&out->address, &len) == 0 &&
-                      getrandom(&out->secret, sizeof(out->secret), 0) == sizeof(out->secret);
-    out->len = len;
-    freeaddrinfo(found);
-    return good ? COLLRUN_OK : broken(g, "listen for the group's messages", errno);
-}
-
 static int open_desk(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
     const struct collrun_rendezvous *r = desc->rendezvous;
     struct invitation mine = {0};
     int fd = -1;
-    int status = listen_on(g, desc->address, &mine, &fd);
+    int status = invite_listen(g, desc->address, &mine, &fd);
     if (status == COLLRUN_OK && !(g->mail->desk = desk_new(fd, mine.secret, g->nranks, g->nports)))
         status =
             g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory or threads");
@@ -530,40 +497,6 @@ static int open_desk(struct nccl_group *g, const struct collrun_group_desc *desc
     if (fd >= 0)
         close(fd);
     return status;
-}
-
-/* The connection is being made: until it is, or fails. */
-static int await_connection(int fd, uint64_t deadline_ns)
-{
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        const uint64_t now = clock_ns();
-        if (now >= deadline_ns)
-            return ETIMEDOUT;
-        const uint64_t left = (deadline_ns - now) / 1000000u + 1;
-        const int n = poll(&p, 1, left < 1000 ? (int)left : 1000);
-        int error = 0;
-        socklen_t len = sizeof(error);
-        if (n > 0)
-            return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 ? error : errno;
-    }
-}
-
-static int dial(struct nccl_group *g, const struct invitation *to, uint64_t deadline_ns)
-{
-    const struct desk_hello hello = {.secret = to->secret, .rank = g->rank};
-    const int fd = socket(to->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    g->mail->fd = fd;
-    int error = fd < 0 ? errno : 0;
-    if (!error && connect(fd, (const struct sockaddr *)&to->address, to->len) != 0)
-        error = errno == EINPROGRESS ? await_connection(fd, deadline_ns) : errno;
-    if (!error) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-        if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello))
-            error = errno;
-    }
-    return error ? broken(g, "connect to rank 0, which matches the group's messages", error)
-                 : COLLRUN_OK;
 }
 
 int mail_new(struct nccl_group *g, const struct collrun_group_desc *desc)
@@ -588,7 +521,8 @@ int mail_dial(struct nccl_group *g, const struct collrun_rendezvous *r, uint64_t
     struct invitation invitation;
     size_t len = 0;
     const int status = r->get(r->ctx, "desk", &invitation, sizeof(invitation), &len);
-    return status == COLLRUN_OK ? dial(g, &invitation, deadline_ns) : status;
+    return status == COLLRUN_OK ? invite_connect(g, &invitation, deadline_ns, &g->mail->fd)
+                                : status;
 }
 
 /* ---- closing ---- */
