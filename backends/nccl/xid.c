@@ -2,8 +2,8 @@
  *
  * When a GPU stops, CUDA only says "unspecified launch failure"; the driver knows why, and numbers
  * the reasons: the Xid. A thread listens to NVML for them on the GPUs of this process, logs each,
- * and what fails on that GPU afterwards mentions it. Without NVML, or without the right to listen,
- * nothing is lost but that sentence.
+ * and what fails on that GPU afterwards mentions it. Without NVML, or without the right to
+ * watch_events, nothing is lost but that sentence.
  */
 #include "group.h"
 
@@ -99,7 +99,7 @@ static bool subscribe(const struct home *home, nvmlEventSet_t set)
     return any;
 }
 
-static void *listen(void *arg)
+static void *watch_events(void *arg)
 {
     struct home *home = arg;
     const struct nvml_api *nvml = &home->lib.nvml;
@@ -128,7 +128,7 @@ void xid_start(struct home *home)
         return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    home->xid.running = pthread_create(&home->xid.thread, NULL, listen, home) == 0;
+    home->xid.running = pthread_create(&home->xid.thread, NULL, watch_events, home) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
