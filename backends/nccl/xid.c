@@ -3,7 +3,7 @@
  * When a GPU stops, CUDA only says "unspecified launch failure"; the driver knows why, and numbers
  * the reasons: the Xid. A thread listens to NVML for them on the GPUs of this process, logs each,
  * and what fails on that GPU afterwards mentions it. Without NVML, or without the right to
- * watch_events, nothing is lost but that sentence.
+ * listen, nothing is lost but that sentence.
  */
 #include "group.h"
 
