@@ -68,7 +68,10 @@ static void hang_up(struct desk *d, struct client *c)
         d->gone++;
     }
     free(c->out);
-    *c = (struct client){.fd = -1};
+    c->fd = -1;
+    c->known = false;
+    c->out = NULL;
+    c->in_len = c->out_len = c->out_sent = c->out_capacity = c->last = 0;
 }
 
 static void write_out(struct desk *d, struct client *c)
@@ -246,7 +249,7 @@ static void let_in(struct desk *d)
             continue;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-        d->clients[i] = (struct client){.fd = fd};
+        d->clients[i].fd = fd;
     }
 }
 
