@@ -150,6 +150,8 @@ within() {
 # start ARGUMENTS...: the command in the background in a process group of its own, as from a shell; sets $pid.
 start() {
     rm -f "$tmp"/notes.*
+    : >"$tmp/out" # whoever waits for words must not find those of the run before
+    : >"$tmp/err"
     set -m
     "$COLLRUN" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
     pid=$!
