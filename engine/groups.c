@@ -40,11 +40,23 @@ static bool may_use(const struct collrun_ctx *ctx, const struct desc_group *grou
     return false;
 }
 
+static int first_group(struct collrun_ctx *ctx, struct collrun_group **out)
+{
+    struct collrun_group *g = collrun_group_at(ctx, 0);
+    if (!g)
+        return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is in no group of workload \"%s\"",
+                         ctx->engine->rank, ctx->desc->name);
+    *out = g;
+    return COLLRUN_OK;
+}
+
 int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out)
 {
     if (!name || !out)
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_get: the %s is NULL",
                          name ? "place for the group" : "name");
+    if (!*name)
+        return first_group(ctx, out);
     const struct desc_group *job = in_job(ctx->engine, name);
     if (job && group_rank_in(&job->ranks, ctx->engine->rank) < 0)
         return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",

@@ -17,7 +17,8 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "world", NULL, NULL, "the group that reduces"},
+    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
+     "the group that reduces; none named: the first one"},
     {"bytes", COLLRUN_PARAM_SIZE, "1MiB", "8", NULL, "size of each rank's buffer"},
     {"iters", COLLRUN_PARAM_INT, "20", "1", "1000000", "timed calls"},
     {"warmup", COLLRUN_PARAM_INT, "2", "0", "1000000", "calls before those"},

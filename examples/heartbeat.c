@@ -15,7 +15,8 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "world", NULL, NULL, "the group that beats"},
+    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
+     "the group that beats; none named: the first one"},
     {"interval", COLLRUN_PARAM_DURATION, "100ms", "1ms", "1h", "time between two beats"},
     {0},
 };

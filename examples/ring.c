@@ -17,7 +17,8 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "world", NULL, NULL, "the group that forms the ring"},
+    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
+     "the group that forms the ring; none named: the first one"},
     {"bytes", COLLRUN_PARAM_SIZE, "64KiB", "8", NULL, "size of a token"},
     {"laps", COLLRUN_PARAM_INT, "10", "1", NULL, "times each token goes round"},
     {"order", COLLRUN_PARAM_STRING, "sendrecv", NULL, NULL, "sendrecv or parity"},

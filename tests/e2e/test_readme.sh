@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The README says what is true: its smallest job is configs/hello.yaml and prints what it shows, its table of operations is what
-# `collrun backends` says, the files and make targets that it names exist, its workload compiles as it says.
+# `collrun backends` says, the files and make targets that it names exist, its job with groups and its workload run as they
+# stand.
 set -u
 cd "$(dirname "$0")/../.."
 collrun=${COLLRUN:-build/release/bin/collrun}
@@ -28,12 +29,18 @@ check "it has at most 6 lines" test "$(wc -l <"$tmp/job.yaml")" -le 6
 grep -E '^\[[0-9]\] hello from rank' README.md | sort | sed 's/ on [^;]*;/ on HOST;/' >"$tmp/shown"
 check "it prints what the README shows" diff "$tmp/shown" "$tmp/real"
 
+awk '/^```yaml$/ {if (++block == 2) on = 1; next} /^```$/ {on = 0} on' README.md >"$tmp/groups.yaml"
+check "the job with groups runs as it stands, but for a number" \
+    timeout 60 "$collrun" "$tmp/groups.yaml" --set workloads[0].params.iters=2
+
 COLLRUN=$collrun tests/e2e/backend_table.sh >"$tmp/table"
 awk '/^\| operation \|/ {on = 1} on && !/^\|/ {exit} on' README.md >"$tmp/readme_table"
 check "the table of operations is what collrun backends says" diff "$tmp/readme_table" "$tmp/table"
 
 awk '/^```c$/ {on = 1; next} /^```$/ {if (on) exit} on' README.md >"$tmp/w.c"
 check "its workload compiles" cc -shared -fPIC -Wall -Werror -Iengine/include "$tmp/w.c" -o "$tmp/w.so" -L"$prefix/lib" -lcollrun
+printf 'version: 1\nprocesses: {count: 2}\ngroups: {train: {ranks: all}}\nworkloads: [{plugin: ./w.so}]\n' >"$tmp/w.yaml"
+check "and runs" timeout 60 "$collrun" "$tmp/w.yaml"
 
 for target in $(grep -oE '`make [a-z][a-z0-9-]*|^make [a-z][a-z0-9-]*' README.md | awk '{print $2}' | sort -u); do
     check "make $target exists" make -n "$target" BACKEND=shm

@@ -96,7 +96,8 @@ uint64_t collrun_param_duration(const struct collrun_ctx *ctx, const char *name)
 
 /* A group by name: of job.yaml, or made at run time by any workload of this process. Borrowed.
  * NOT_MEMBER if this rank is not in it; NOT_FOUND if there is no such group, or this workload's
- * `groups` does not list it. */
+ * `groups` does not list it. The name "" stands for the first group of this workload that this rank
+ * is in, as collrun_group_at(ctx, 0); NOT_MEMBER if it is in none. */
 int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out);
 
 /* The groups of job.yaml that this workload may use on this rank, in the order of the file: index
