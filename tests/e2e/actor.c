@@ -193,6 +193,35 @@ static int do_sleep(struct actor *a, char *words)
     return GO_ON;
 }
 
+/* How many of the ranks, and the test itself, have noted this in DIR. */
+static long noters(const struct actor *a, const char *text)
+{
+    char path[600], notes[65536];
+    long n = 0;
+    for (int rank = -1; rank < collrun_world_size(a->ctx); rank++) {
+        snprintf(path, sizeof path, rank < 0 ? "%s/notes.test" : "%s/notes.%d", a->dir, rank);
+        FILE *f = fopen(path, "r");
+        if (f == NULL)
+            continue;
+        notes[fread(notes, 1, sizeof notes - 1, f)] = '\0';
+        n += strstr(notes, text) != NULL;
+        fclose(f);
+    }
+    return n;
+}
+
+static int do_await(struct actor *a, char *words)
+{
+    long n = strtol(words, &words, 10);
+    const char *text = words + strspn(words, " ");
+    for (int tries = 0; noters(a, text) < n; tries++) {
+        if (tries == 5000) /* 25 s: less than a test gives a job */
+            return collrun_fail(a->ctx, "fewer than %ld have noted \"%s\"", n, text);
+        pause_ms(5);
+    }
+    return GO_ON;
+}
+
 static int do_hang(struct actor *a, char *words)
 {
     (void)a;
@@ -508,6 +537,7 @@ static const struct {
     {"eat", do_eat},           /* MIB */
     {"fail", do_fail},         /* TEXT: collrun_fail */
     {"sleep", do_sleep},       /* MS */
+    {"await", do_await},       /* N TEXT: until that many have noted it */
     {"hang", do_hang},
     {"spin", do_spin},
     {"ignore", do_ignore},         /* SIGNAL */

@@ -173,12 +173,15 @@ finish() {
     fi
     elapsed=$((($(date +%s%N) - begin) / 1000000))
 }
-gone_or_zombie() {
-    local state
-    state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null)
-    [ -z "$state" ] || [ "$state" = Z ]
-}
+# state PID: one letter, as ps shows it; nothing of a process that is gone.
+state() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
+stopped() { [ "$(state "$1")" = T ]; }
+gone_or_zombie() { [[ $(state "$1") =~ ^Z?$ ]]; }
 noted() { grep -q -- "$2" "$tmp/notes.$1" 2>/dev/null; }
+# tell TEXT: the test's own note, for actors that await it
+tell() { echo "$1" >>"$tmp/notes.test"; }
+# asks REGEX: SIGUSR1 to the started command is answered by that. For `within`: a job that is just starting may not answer yet.
+asks() { kill -USR1 "$pid" && within 1 grep -qE -- "$1" "$tmp/err"; }
 # noted_all COUNT TEXT: by ranks 0 to COUNT - 1
 noted_all() {
     local r

@@ -3,7 +3,8 @@
  * Runs a command on a terminal of its own, COLUMNS wide, and keeps what it wrote there: FILE.raw as
  * it came, and in FILE.log each piece on a line of its own, "MILLISECONDS TEXT", with control
  * characters written out. What is written to the FIFO called KEYS is typed there ("\x03" is
- * Ctrl-C). Exits as the command does; 124 after a minute. usage: pty COLUMNS FILE KEYS COMMAND...
+ * Ctrl-C), which FILE.log tells, too: "MILLISECONDS typed". Exits as the command does; 124 after a
+ * minute. usage: pty COLUMNS FILE KEYS COMMAND...
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -76,6 +77,8 @@ int main(int argc, char **argv)
             ssize_t n = read(keys, bytes, sizeof bytes);
             if (n > 0 && write(master, bytes, (size_t)n) < 0)
                 return 96;
+            fprintf(log, "%ld typed\n", now_ms() - begin);
+            fflush(log);
         }
         if (!p[0].revents)
             continue;

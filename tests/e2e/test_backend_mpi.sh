@@ -73,7 +73,7 @@ run run dies.yaml
 ends "a rank that is killed is the cause" 137
 like "and named" "$(err)" 'rank 2'
 check "nobody waits for it" [ "$elapsed" -lt $((10000 * slow)) ]
-mpi_job late 3 "allreduce 5 g; @!2 allreduce 1 g; @2 sleep 60000" <<<"  g: {ranks: all, backend: mpi, timeout: 500ms}"
+mpi_job late 3 "allreduce 5 g; @!2 allreduce 1 g; @2 hang" <<<"  g: {ranks: all, backend: mpi, timeout: 500ms}"
 run run late.yaml
 check "a rank that does not come is waited for until the time-out" [ "$code" -ne 0 ]
 like "which is told" "$(err)" 'allreduce.* 0\.5 s|timed out'

@@ -41,7 +41,7 @@ job dealt <<END
 version: 1
 processes: {count: 2}
 groups: {g: {ranks: all, timeout: 200ms}}
-workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@1 sleep 600; try g; @1 sleep 300; @0 exit 33; hang"}}]
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@1 hang; try g; exit 33"}}]
 timeouts: {grace: 300ms}
 END
 run run dealt.yaml
@@ -53,7 +53,7 @@ like "the old error is a hint" "$(err)" '^hint: its last call that failed: allre
 job after <<END
 version: 1
 processes: {count: 3}
-workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@0 note up; @0 exit 0; @1 sleep 300; @1 exit 6; try world; exit 1"}}]
+workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "@0 note done; @0 exit 0; @1 await 1 done; @1 await 1 trying; @1 exit 6; try world; exit 1"}}]
 timeouts: {grace: 2s}
 END
 run run after.yaml

@@ -40,7 +40,7 @@ version: 1
 processes: {count: 3}
 groups: {g: {ranks: all, timeout: 400ms}}
 workloads:
-  - {plugin: ./actor.so, params: {dir: "$tmp", do: "@1 sleep 1500; try g"}}
+  - {plugin: ./actor.so, params: {dir: "$tmp", do: "@1 await 2 again; try g"}}
 END
 run run operation.yaml
 like "an operation's time-out: TIMEOUT on those who wait" "$(notes 0)" '^status -8: .*allreduce.* g'
@@ -139,19 +139,19 @@ check "in time" [ "$elapsed" -lt $((8000 * slow)) ]
 is "nobody ran" "$(out)" ""
 
 # ---- the end of a failed job ----
-simple wilful 3 "ignore 15; @1 sleep 100; @1 exit 3; hang" "timeouts: {grace: 500ms}"
+simple wilful 3 "ignore 15; note deaf; @1 await 3 deaf; @1 exit 3; hang" "timeouts: {grace: 500ms}"
 run run wilful.yaml
 ends "ranks that ignore SIGTERM are killed after the grace time" 3
 check "in time" [ "$elapsed" -lt $((6000 * slow)) ]
-simple busy 3 "@1 sleep 100; @1 exit 3; spin" "timeouts: {grace: 500ms}"
+simple busy 3 "note up; @1 await 3 up; @1 exit 3; spin" "timeouts: {grace: 500ms}"
 run run busy.yaml
 ends "so are ranks that compute" 3
-simple polite 3 "@1 sleep 100; @1 exit 3; until-stopped" "timeouts: {grace: 20s}"
+simple polite 3 "@1 await 2 waiting; @1 exit 3; until-stopped" "timeouts: {grace: 20s}"
 run run polite.yaml
 ends "a rank that ends by itself within the grace time may" 3
 check "and is not killed" noted 0 stopped
 check "nobody waits for the whole grace time" [ "$elapsed" -lt $((10000 * slow)) ]
-simple stopped 4 "@3 exit 8; sleep 60000" "timeouts: {grace: 300ms}"
+simple stopped 4 "@3 exit 8; hang" "timeouts: {grace: 300ms}"
 run run stopped.yaml
 ends "on_failure: stop is the default" 8
 check "it does not wait for the others" [ "$elapsed" -lt $((20000 * slow)) ]

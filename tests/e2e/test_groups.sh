@@ -74,7 +74,7 @@ grid "two groups of the same ranks from two threads" "threads 200 all back"
 grid "disjoint groups in parallel" "allreduce 500 row0 row1"
 grid "rows, columns and all, a thread for each" \
     "@0 threads 100 row0 col0 all back; @1 threads 100 row0 col1 all back; @2 threads 100 row0 col2 all back; @3 threads 100 row1 col0 all back; @4 threads 100 row1 col1 all back; @5 threads 100 row1 col2 all back"
-grid "at different paces" "@0 sleep 100; @3 threads 50 row1 col0; @0 threads 50 row0 col0; @1 allreduce 50 row0; @2 allreduce 50 row0; @4 allreduce 50 row1; @5 allreduce 50 row1"
+grid "at different paces" "@1 note on; @2 note on; @0 await 2 on; @3 threads 50 row1 col0; @0 threads 50 row0 col0; @1 allreduce 50 row0; @2 allreduce 50 row0; @4 allreduce 50 row1; @5 allreduce 50 row1"
 
 # ---- hosts ----
 job hosts <<END

@@ -49,7 +49,12 @@ like "the first tells what the second will do" "$(err)" '(again|second|once more
 
 # One wish that comes as two signals is no order to kill.
 rm -f notes.*
-timeout 1 "$COLLRUN" run patient.yaml >out 2>err </dev/null
+timeout 60 "$COLLRUN" run patient.yaml >out 2>err </dev/null &
+pid=$!
+children+=("$pid")
+within 10 noted_all 3 waiting
+kill -TERM "$pid" # as when its time is over: it tells its child, then its whole group
+finish 15
 check "timeout(1), which sends two: the workloads had time to finish" noted_all 3 stopped
 rm -f notes.*
 nohup "$COLLRUN" run patient.yaml >out 2>err </dev/null &
@@ -77,7 +82,7 @@ sed 's/do: /init: "note up; @1 hang", do: /' collective.yaml >starting.yaml
 echo 'timeouts: {grace: 300ms}' >>starting.yaml
 start run starting.yaml
 within 10 noted_all 4 up
-check "SIGUSR1 while the job starts" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q \"rank 1: .*in a workload's init\" $tmp/err"
+check "SIGUSR1 while the job starts" within 10 asks "rank 1: .*in a workload's init"
 kill -INT "$pid"
 finish 15
 ends "Ctrl-C while the job starts: 130" 130
@@ -91,7 +96,7 @@ workloads: [{plugin: hello}]
 END
 start run mute.yaml
 within 10 pgrep -P "$pid" sh
-check "before all hosts have answered: it names them" within 10 sh -c "kill -USR1 $pid; sleep 0.3; grep -q 'no answer yet from host mute' $tmp/err"
+check "before all hosts have answered: it names them" within 10 asks 'no answer yet from host mute'
 kill -INT "$pid"
 finish 15
 ends "Ctrl-C then: 130" 130
@@ -127,8 +132,11 @@ if command -v script >/dev/null; then
     ends "on a terminal: 0" 0
     is "a quick job shows the ranks' lines alone" "$(tr -d '\r' <screen | grep -v '^Script ' | grep -v '^$' | sort)" \
         "$(printf '[%d] hello\n' 0 1)"
-    simple lengthy 2 "allreduce 10 world; sleep 1300; print hello"
-    terminal "$COLLRUN run lengthy.yaml"
+    simple lengthy 2 "allreduce 10 world; await 1 seen; print hello"
+    terminal "$COLLRUN run lengthy.yaml" &
+    within 20 grep -q 'ranks up' screen
+    tell seen
+    wait $!
     like "a longer one shows a status line" "$(tr '\r' '\n' <screen)" '2(/2)? .*(up|rank)|rank.*2'
     like "and wipes it" "$(tr '\r' '\n' <screen | cat -v)" '\^\[\[[0-9]*[KJ]'
     NO_COLOR=1 terminal "$COLLRUN run bad.yaml"

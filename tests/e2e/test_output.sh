@@ -47,9 +47,11 @@ is "every line is whole, labelled and in its rank's order" "$(awk '
     { label = "[" $2 "]" }
     $1 != label || $3 != next_line[$2]++ || length($0) != 103 { bad++ }
     END { print bad + 0 }' out)" 0
-simple slow 2 "spew 10000 100"
-timeout "$limit" "$COLLRUN" run slow.yaml 2>err </dev/null | { sleep 0.3; cat; } >out
-is "a slow reader gets everything" "$(wc -l <out)" 20000
+# held DIR: nobody reads, so collrun has taken what it holds for a reader, about 1.2 MB, and the ranks of that run wait
+held() { [ "$(cat "$1"/attempt-0/*.stdout | wc -c)" -gt 1000000 ]; }
+simple slow 2 "spew 20000 100" "logging: {dir: \"slow\"}"
+timeout "$limit" "$COLLRUN" run slow.yaml 2>err </dev/null | { within 10 held slow; cat; } >out
+is "a reader that comes late gets everything" "$(wc -l <out)" 40000
 simple closed 2 "spew 20000 100"
 timeout "$limit" "$COLLRUN" run closed.yaml 2>err </dev/null | head -n 1 >out
 check "a reader that goes away does not hang the job" [ "${PIPESTATUS[0]}" -ne 124 ]
@@ -97,29 +99,32 @@ run run child.yaml -v
 like "-v says more on stderr" "$(err)" .
 is "and not on stdout" "$(out)" "[0] parent"
 # ---- a reader that takes its time ----
-simple paged 2 "spew 20000 100"
-(timeout "$limit" "$COLLRUN" run paged.yaml; echo "code $?" >code) 2>err | { sleep 1; cat; } >out
-is "nothing is lost on a reader that comes when the job is over" "$(wc -l <out)" 40000
+simple paged 2 "spew 2000 100" "logging: {dir: \"paged\"}"
+(timeout "$limit" "$COLLRUN" run paged.yaml; echo "code $?" >code) 2>err | { within 10 test -s paged/result.json; cat; } >out
+is "nothing is lost on a reader that comes when the job is over" "$(wc -l <out)" 4000
 is "and it is no failure" "$(cat code)" "code 0"
 mkfifo never
-sleep 60 <never &
+sleep 60 <never & # holds it open, and reads nothing
 sleeper=$!
 children+=("$sleeper")
-simple paged 2 "spew 20000 100" "timeouts: {grace: 300ms}"
-"$COLLRUN" run paged.yaml >never 2>err &
+simple unread 2 "spew 20000 100" "timeouts: {grace: 300ms}
+logging: {dir: \"unread\"}"
+"$COLLRUN" run unread.yaml >never 2>err &
 pid=$!
 children+=("$pid")
-sleep 1
+within 10 held unread
 kill -INT "$pid"
 finish 10
 ends "Ctrl-C ends the wait for one that never comes" 130
 check "with the grace time, not long after it" test "$elapsed" -lt $((4000 * slow))
 # A failure under such a reader: judged and written down at once; the ranks are gone, and what they printed is kept for the reader.
-simple halted 3 "@1 sleep 300; @1 exit 3; spew 1000000 80" "timeouts: {grace: 500ms}
+simple halted 3 "@1 await 1 full; @1 exit 3; spew 1000000 80" "timeouts: {grace: 500ms}
 logging: {dir: \"halted\"}"
 "$COLLRUN" run halted.yaml >never 2>&1 &
 pid=$!
 children+=("$pid")
+within 10 held halted
+tell full
 check "a job that fails under it ends with a verdict" within 4 grep -qs '^  "exit_code": 3,' halted/result.json
 check "and without ranks" within 4 sh -c "! pgrep -P $pid"
 check "for which collrun waits" sh -c "kill -0 $pid"

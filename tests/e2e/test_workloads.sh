@@ -24,7 +24,7 @@ version: 1
 processes: {count: 1}
 workloads:
   - {name: waits, plugin: ./actor.so, groups: [], params: {dir: "$tmp", do: "until-stopped; print waited"}, background: true}
-  - {name: works, plugin: ./actor.so, groups: [], params: {do: "sleep 200; print worked"}}
+  - {name: works, plugin: ./actor.so, groups: [], params: {dir: "$tmp", do: "await 1 waiting; print worked"}}
 END
 run run parallel.yaml
 ends "workloads of one rank run at the same time" 0
@@ -35,7 +35,7 @@ version: 1
 processes: {count: 3}
 workloads:
   - {name: beat, plugin: ./actor.so, ranks: 2, groups: [], params: {dir: "$tmp", do: "until-stopped"}, background: true}
-  - {name: work, plugin: ./actor.so, ranks: 0-1, groups: [], params: {dir: "$tmp", do: "sleep 150; note worked"}}
+  - {name: work, plugin: ./actor.so, ranks: 0-1, groups: [], params: {dir: "$tmp", do: "await 1 waiting; note worked"}}
 END
 run run background.yaml
 ends "also when they run on other ranks" 0
@@ -56,7 +56,8 @@ version: 1
 processes: {count: 2}
 workloads:
   - {name: beat, plugin: ./actor.so, ranks: 1, groups: [], params: {do: "exit 3"}, background: true}
-  - {name: work, plugin: ./actor.so, groups: [], params: {do: "sleep 200"}}
+  - {name: work, plugin: ./actor.so, groups: [], params: {do: "hang"}}
+timeouts: {grace: 100ms}
 END
 run run badbeat.yaml
 ends "a background workload that fails fails the job" 3
@@ -76,8 +77,9 @@ job fails <<END
 version: 1
 processes: {count: 2}
 workloads:
-  - {name: good, plugin: ./actor.so, groups: [], params: {do: "sleep 20"}}
+  - {name: good, plugin: ./actor.so, groups: [], params: {do: "hang"}}
   - {name: poor, plugin: ./actor.so, groups: [], params: {do: "@1 exit 6"}}
+timeouts: {grace: 100ms}
 END
 run run fails.yaml
 ends "one of several workloads fails: its exit code" 6
@@ -122,7 +124,7 @@ job order <<END
 version: 1
 processes: {count: 4}
 workloads:
-  - {plugin: ./actor.so, params: {init: "@0 sleep 300; note init", do: "note run", fini: "note fini", dir: "$tmp"}}
+  - {plugin: ./actor.so, params: {init: "@!0 note init; @0 await 3 init; @0 note init", do: "note run", fini: "note fini", dir: "$tmp"}}
 END
 run run order.yaml
 is "init, run, fini in order" "$(notes 3 | tr '\n' ' ')" "init run fini "

@@ -41,7 +41,7 @@ JOB
 
 suite_failure() {
     { head_of 4; printf 'processes: {count: 8}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' \
-        "$tmp" "$tmp" "@5 exit 7;sleep 60000"; } | job failure
+        "$tmp" "$tmp" "@5 exit 7;hang"; } | job failure
     run failure.yaml
     ends "$1: the exit code is the rank's" 7
     like "$1: the rank and its host are named" "$(err)" "rank 5"
@@ -105,7 +105,7 @@ runner_peak() {
 # An agent dies or freezes: its host is named, with its ranks, and nobody stays. $killed: what is said of the carrier.
 suite_lost() {
     { head_of 4; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "%s"}}\n' \
-        "$tmp" "$tmp" "note up;sleep 60000"; } | job lost
+        "$tmp" "$tmp" "note up;hang"; } | job lost
     start lost.yaml
     within 30 noted_all 8 up || not_ok "$1: the job runs" "$(err)"
     kill -KILL "$(processes 3 collrun-agent)"

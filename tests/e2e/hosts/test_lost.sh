@@ -23,8 +23,8 @@ to_the_end() {
 others_empty() { empty 1 && empty 2 && empty 4; }
 running() { noted 0 up && noted 4 up && noted 7 up; }
 
-for what in sleep endless; do
-    case $what in sleep) steps="note up;sleep 600000" ;; endless) steps="note up;endless world" ;; esac
+for what in hang endless; do
+    case $what in hang) steps="note up;hang" ;; endless) steps="note up;endless world" ;; esac
 
     doing "$steps"
     start lost.yaml
@@ -66,7 +66,7 @@ for what in sleep endless; do
 done
 
 # The runner dies, or is stopped for a while.
-doing "note up;sleep 600000"
+doing "note up;hang"
 start lost.yaml
 within 20 running
 kill -KILL -- "-$pid"

@@ -105,13 +105,14 @@ sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
 
 # ---- secrets ----
 { head_of 1; printf 'processes: {count: 1}\nenv: {secrets: [TOKEN], set: {SHOWN: plain-value}}\n'
-  printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/actor.so, params: {dir: %s, do: "note up;sleep 3000"}}]\n' \
+  printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/actor.so, params: {dir: %s, do: "note up;await 1 looked"}}]\n' \
       "$tmp" "$tmp" "$tmp"; } | job secret
 export TOKEN=s3cr3t-t0k3n
 start secret.yaml
 within 20 noted 0 up
 is "no command line shows a secret, nor any value" \
     "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cE 's3cr3t-t0k3[n]|plain-valu[e]')" 0
+tell looked
 finish 30
 is "the job is good" "$code" 0
 is "no file of the run holds the secret" "$(grep -rl s3cr3t-t0k3n "$tmp/runs" "$tmp"/h*/log 2>/dev/null)" ""
