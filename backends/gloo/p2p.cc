@@ -92,22 +92,24 @@ void p2p::forget(peer &p, size_t k)
     p.copies.erase(p.copies.begin() + static_cast<std::ptrdiff_t>(k));
 }
 
-/* Room for one more copy that the sender need not wait for. A peer that is gone takes no room. */
+/* Room for one more copy that the sender need not wait for. A peer that is gone takes no room. To
+ * look whether the oldest has been taken is to wait for it for a moment; one that has not been
+ * taken is not looked at again in this batch. */
 bool p2p::make_room(int to, size_t bytes)
 {
     peer &p = of(to);
-    while (!p.copies.empty() &&
+    while (!p.crowded && !p.copies.empty() &&
            (p.copied + bytes > most_copied || p.copies.size() == most_copies)) {
         try {
-            if (!group_.net().wait(*p.copies[0]->out, mesh::sending, {to, nullptr}, 0))
-                return false;
+            p.crowded = !group_.net().wait(*p.copies[0]->out, mesh::sending, {to, nullptr}, 0);
         } catch (const failure &f) {
             if (f.status == COLLRUN_ERR_ABORTED)
                 throw;
         }
-        forget(p, 0);
+        if (!p.crowded)
+            forget(p, 0);
     }
-    return true;
+    return !p.crowded;
 }
 
 void p2p::post_small_send(item &i)
@@ -316,9 +318,13 @@ void p2p::run(const collrun_call *calls, uint32_t ncalls)
         for (uint32_t k = 0; k < ncalls; k++)
             if ((calls[k].kind == COLLRUN_SEND) == sends && !local(calls[k]))
                 plan(b, calls[k]);
-    for (const auto &i : b)
-        if (i->peer != no_peer && !of(i->peer).copies.empty())
+    for (const auto &i : b) {
+        if (i->peer == no_peer)
+            continue;
+        of(i->peer).crowded = false;
+        if (!of(i->peer).copies.empty())
             hear(b, i->peer);
+    }
     for (const auto &i : b) {
         if (i->sending) {
             post_send(*i);

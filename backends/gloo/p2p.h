@@ -64,6 +64,7 @@ class p2p
         std::unordered_map<uint32_t, uint64_t> next_out, next_in; /* message numbers by tag */
         std::deque<std::unique_ptr<copy>> copies;                 /* oldest first */
         size_t copied = 0;                                        /* their bytes */
+        bool crowded = false;         /* this batch has found no room for one more */
         unsigned patience = 4;        /* pauses that a small send waits for its receiver */
         std::unique_ptr<buffer> will; /* receive for what the peer leaves */
         bool will_read = false;       /* it has left */

@@ -90,6 +90,36 @@ static void in_flight(struct team *team, int n, int how)
     free(trials);
 }
 
+/* Messages in both directions between neighbours, all started before any is waited for: nobody can
+ * take the first before the last is on its way, and it must not cost more for that. */
+static void both_ways(struct team *team, int n)
+{
+    int low = team->rank & ~1, high = low | 1, started = 0;
+    uint64_t after = team->serial + (uint64_t)n;
+    struct trial *trials = calloc((size_t)n, sizeof *trials);
+    double begin = now_s();
+    if (trials == NULL)
+        abort();
+    for (; high < team->size && started < n && !team->dead; started++) {
+        struct shape s = {.dtype = COLLRUN_INT64, .count = 3, .tag = (uint32_t)started % 5};
+        s.from = started % 2 != 0 ? low : high, s.to = low + high - s.from;
+        s.kind = team->rank == s.from ? COLLRUN_SEND : COLLRUN_RECV;
+        trial_prepare(&trials[started], team, &s);
+        int status = collrun_start(team->group, &trials[started].call, &trials[started].request);
+        if (!team_want(team, status, COLLRUN_OK, "messages both ways"))
+            break;
+    }
+    finish_all(team, trials, started, ORDER_RANDOM);
+    double took = now_s() - begin, limit = 2 + n * 1e-3;
+    if (took > limit)
+        team_fail(team, "%d small messages both ways took %.1f s, more than %.1f s", n, took,
+                  limit);
+    for (int i = 0; i < n; i++)
+        trial_free(&trials[i]);
+    free(trials);
+    team->serial = after;
+}
+
 /* ---- memory that is not a trial's ---- */
 
 /* What the group takes: the bytes themselves, or their copy on a GPU. */
@@ -329,6 +359,8 @@ void suite_async(struct team *team)
     int n = (int)team->run->steps;
     for (int how = 0; how < ORDERS && !team->dead; how++)
         in_flight(team, n, how);
+    if (!team->dead)
+        both_ways(team, n);
     for (size_t i = 0; team->size > 1 && i < ARRAY_LEN(exchange_counts); i++) {
         if (exchange_counts[i] * 4 > team->run->max_bytes * 8)
             break;
