@@ -241,6 +241,7 @@ static void close_groups(struct engine *e)
 {
     while (e->groups)
         group_close(e->groups);
+    group_forget_all(e);
     while (e->generations) {
         struct generation *next = e->generations->after;
         free(e->generations->name);

@@ -88,6 +88,7 @@ static void fill_holes(struct backend *b)
     b->has_order = t->order != NULL;
     b->has_exec = t->exec != NULL;
     b->has_start = t->start != NULL;
+    b->has_alloc = t->alloc != NULL;
     t->probe = t->probe ? t->probe : probe_available;
     t->open = t->open ? t->open : open_nothing;
     t->close = t->close ? t->close : close_nothing;

@@ -21,7 +21,7 @@ struct backend {
     char name[BACKEND_NAME_LEN];
     char *path;    /* as it was loaded; "" for one that came without a file */
     bool has_exec; /* else every call goes through start and test */
-    bool has_start, has_order;
+    bool has_start, has_order, has_alloc;
     uint32_t memory; /* set of enum collrun_memory that its operations work on */
     uint16_t native[COLLRUN_KIND_COUNT]
                    [COLLRUN_DTYPE_COUNT]; /* bit per operator; bit 0 if the kind has none */

@@ -496,6 +496,16 @@ int call_check_all(struct collrun_group *g, const struct collrun_call *calls, ui
     return rc;
 }
 
+int call_check_apart(const struct collrun_group *g, const struct collrun_call *send,
+                     const struct collrun_call *recv)
+{
+    if (overlap(send->send, send->count * dtype_size(send->dtype), recv->recv,
+                recv->count * dtype_size(recv->dtype)))
+        return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: the send and receive buffers overlap",
+                         g->name);
+    return COLLRUN_OK;
+}
+
 int call_import(const struct collrun_group *g, const struct collrun_call *theirs,
                 struct collrun_call *out)
 {

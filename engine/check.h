@@ -21,6 +21,9 @@ int call_check(struct collrun_group *g, const struct collrun_call *call, struct 
  * device that this process drives in the group. */
 int call_check_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
                    struct route *route);
+/* Of the two checked calls of a sendrecv: INVALID if their buffers overlap. */
+int call_check_apart(const struct collrun_group *g, const struct collrun_call *send,
+                     const struct collrun_call *recv);
 /* Copies a caller's struct, of whatever age, into a complete one. INVALID if its size is none. */
 int call_import(const struct collrun_group *g, const struct collrun_call *theirs,
                 struct collrun_call *out);

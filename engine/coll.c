@@ -21,6 +21,9 @@
 /* Threads that a workload made by itself are all "another thread". */
 static const struct collrun_ctx stranger;
 
+/* Who is inside a destroyed group for ever. */
+static const struct collrun_ctx nobody_again;
+
 static const char *driver_name(const struct collrun_ctx *driver, char *out, size_t size)
 {
     if (!driver || driver == &stranger)
@@ -36,11 +39,24 @@ int group_enter(struct collrun_group *g, const char *what)
                                                 memory_order_relaxed))
         return COLLRUN_OK;
     char a[160], b[160], where[256];
-    error_cause(COLLRUN_ERR_INVALID,
-                "%s calls while %s is inside; one thread at a time may use a group",
-                driver_name(me, a, sizeof a), driver_name(nobody, b, sizeof b));
+    if (nobody == &nobody_again)
+        error_cause(COLLRUN_ERR_INVALID, "the group was destroyed");
+    else
+        error_cause(COLLRUN_ERR_INVALID,
+                    "%s calls while %s is inside; one thread at a time may use a group",
+                    driver_name(me, a, sizeof a), driver_name(nobody, b, sizeof b));
     snprintf(where, sizeof where, "%s %s", what, g->name);
     return error_wrap(COLLRUN_ERR_INVALID, g->name, 0, where);
+}
+
+void group_seal(struct collrun_group *g)
+{
+    atomic_store_explicit(&g->driver, &nobody_again, memory_order_release);
+}
+
+bool group_is_sealed(const struct collrun_group *g)
+{
+    return atomic_load_explicit(&g->driver, memory_order_acquire) == &nobody_again;
 }
 
 void call_as_bytes(const struct group_side *side, struct collrun_call *call)
@@ -340,7 +356,7 @@ int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum coll
 }
 
 /* Both ends are this rank: a copy. */
-static int send_to_self(struct collrun_group *g, const struct collrun_call *pair)
+static int check_self(const struct collrun_group *g, const struct collrun_call *pair)
 {
     size_t len;
     if (!dtype_size(pair[0].dtype))
@@ -356,8 +372,16 @@ static int send_to_self(struct collrun_group *g, const struct collrun_call *pair
                          pair[0].count);
     if (len && (!pair[0].send || !pair[1].recv))
         return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: a buffer is NULL", g->name);
+    return COLLRUN_OK;
+}
+
+static int send_to_self(struct collrun_group *g, const struct collrun_call *pair)
+{
+    size_t len = pair[0].count * dtype_size(pair[0].dtype);
+    if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
+        return group_refuse(g, COLLRUN_SEND, g->numbers[GROUP_MESSAGES] + 1);
     if (!g->has_gpus && len)
-        memmove(pair[1].recv, pair[0].send, len);
+        memcpy(pair[1].recv, pair[0].send, len);
     else if (g->has_gpus && gpu_copy_after(g->streams[0], pair[1].recv, pair[0].send, len,
                                            UINT64_MAX) != COLLRUN_OK)
         return error_wrap(COLLRUN_ERR_BACKEND, g->name, 0, "sendrecv");
@@ -379,7 +403,9 @@ int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount
         return error_set(COLLRUN_ERR_INVALID, "sendrecv: the group is NULL");
     bool to_self = dst == src && dst == (int)g->rank;
     struct route route;
-    int rc = to_self ? COLLRUN_OK : call_check_all(g, pair, 2, &route);
+    int rc = to_self ? check_self(g, pair) : call_check_all(g, pair, 2, &route);
+    if (rc == COLLRUN_OK)
+        rc = call_check_apart(g, &pair[0], &pair[1]);
     if (rc == COLLRUN_OK)
         rc = group_enter(g, "sendrecv");
     if (rc != COLLRUN_OK)

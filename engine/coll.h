@@ -12,6 +12,10 @@
 /* INVALID, with both workloads' names, if another thread is inside. */
 int group_enter(struct collrun_group *g, const char *what);
 
+/* Inside: nobody enters any more, and is told that the group was destroyed. */
+void group_seal(struct collrun_group *g);
+bool group_is_sealed(const struct collrun_group *g);
+
 static inline void group_leave(struct collrun_group *g)
 {
     atomic_store_explicit(&g->driver, NULL, memory_order_release);

@@ -22,6 +22,8 @@ struct generation {
     struct generation *after;
 };
 
+enum { ENGINE_RETIRED = 64 };
+
 struct engine {
     struct control control;
     struct arena arena; /* everything that lives as long as the process */
@@ -36,6 +38,8 @@ struct engine {
     pthread_mutex_t groups_lock;
     struct collrun_group *groups; /* open ones, of job.yaml and made at run time */
     struct generation *generations;
+    struct collrun_group *retired[ENGINE_RETIRED]; /* the last ones that were closed */
+    uint32_t nretired;
 
     struct collrun_ctx *tasks; /* the workloads of this rank, in file order */
     uint32_t ntasks;

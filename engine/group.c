@@ -137,10 +137,32 @@ static void group_free(struct collrun_group *g)
     free(g);
 }
 
+/* In place of the one that was closed longest ago. */
+static void retire(struct collrun_group *g)
+{
+    struct engine *e = g->engine;
+    pthread_mutex_lock(&e->groups_lock);
+    struct collrun_group **place = &e->retired[e->nretired++ % ENGINE_RETIRED];
+    struct collrun_group *oldest = *place;
+    *place = g;
+    pthread_mutex_unlock(&e->groups_lock);
+    if (oldest)
+        group_free(oldest);
+}
+
 void group_unref(struct collrun_group *g)
 {
     if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1)
-        group_free(g);
+        retire(g);
+}
+
+void group_forget_all(struct engine *e)
+{
+    for (uint32_t i = 0; i < ENGINE_RETIRED; i++) {
+        if (e->retired[i])
+            group_free(e->retired[i]);
+        e->retired[i] = NULL;
+    }
 }
 
 /* The agent shows a process its own GPUs only: they are 0, 1, ... there. */
@@ -349,6 +371,7 @@ void group_close(struct collrun_group *g)
     if (!idle)
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
     close_handles(g);
+    group_free_memory(g);
     for (int i = 0; i < 2; i++)
         record_close(g->record[i]);
     rendezvous_leave(&g->rendezvous);

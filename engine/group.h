@@ -66,6 +66,7 @@ struct collrun_group {
     uint32_t gpus_per_process;
     char backend_name[80]; /* "shm"; "gloo (host), nccl (cuda)" */
     struct rendezvous rendezvous;
+    struct group_memory *memory; /* what collrun_alloc gave and has not got back */
     pthread_mutex_t fate_lock;
     char *fate_text;            /* written once, under the lock, before `fate` */
     atomic_uint refs;           /* 1 for being open, 1 for each request that is not freed */
@@ -86,10 +87,15 @@ struct group_spec {
 /* Collective over the members. NOT_MEMBER if this rank is none, EXISTS if the name is open here. */
 int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
                struct diag *d);
-/* Local and bounded: aborts what is still inside, then closes. The memory goes with the last
- * request. */
+/* Local and bounded: aborts what is still inside, then closes. What is left when the last request
+ * is gone is kept for a while, closed, so that a handle which outlives its group is known for what
+ * it is. */
 void group_close(struct collrun_group *g);
 void group_unref(struct collrun_group *g);
+/* memory.c: forgets what was not given back; plain memory is freed. */
+void group_free_memory(struct collrun_group *g);
+/* Frees what is left of groups that were closed. */
+void group_forget_all(struct engine *e);
 
 struct collrun_group *group_find(struct engine *e, const char *name); /* an open one; NULL */
 bool group_is_open(struct engine *e, const struct collrun_group *g);  /* g may be a dead pointer */

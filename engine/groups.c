@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Groups, as workloads see them: finding those of job.yaml, making new ones at run time (create,
- * split), ending these, and the memory that a group moves best. Groups of job.yaml belong to the
- * job and end with it.
+ * split), and ending these. Groups of job.yaml belong to the job and end with it.
  */
 #include "backend.h"
 #include "base/loop.h"
@@ -52,9 +51,11 @@ static int first_group(struct collrun_ctx *ctx, struct collrun_group **out)
 
 int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out)
 {
-    if (!name || !out)
+    if (!ctx || !name || !out)
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_get: the %s is NULL",
-                         name ? "place for the group" : "name");
+                         !ctx    ? "context"
+                         : !name ? "name"
+                                 : "place for the group");
     if (!*name)
         return first_group(ctx, out);
     const struct desc_group *job = in_job(ctx->engine, name);
@@ -101,27 +102,28 @@ int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
 
 int collrun_rank(const struct collrun_group *group)
 {
-    return (int)group->rank;
+    return group ? (int)group->rank : -1;
 }
 
 int collrun_size(const struct collrun_group *group)
 {
-    return (int)group->nranks;
+    return group ? (int)group->nranks : -1;
 }
 
 int collrun_world_rank_of(const struct collrun_group *group, int rank)
 {
-    return rank >= 0 && (uint32_t)rank < group->nranks ? (int)group->members.items[rank] : -1;
+    bool is_one = group && rank >= 0 && (uint32_t)rank < group->nranks;
+    return is_one ? (int)group->members.items[rank] : -1;
 }
 
 const char *collrun_group_name(const struct collrun_group *group)
 {
-    return group->name;
+    return group ? group->name : "";
 }
 
 const char *collrun_group_backend(const struct collrun_group *group)
 {
-    return group->backend_name;
+    return group ? group->backend_name : "";
 }
 
 /* ---- which backend ---- */
@@ -195,12 +197,18 @@ static enum collrun_check check_of(const struct collrun_group_options *o)
     return o->size >= sizeof *o ? o->check : COLLRUN_CHECK_ASYNC;
 }
 
+/* More than any later version of the struct will have. */
+enum { MOST_OPTION_BYTES = 4096 };
+
 static int check_options(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
                          struct collrun_group **out)
 {
-    if (!o || !out)
-        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: NULL");
-    if (o->size < offsetof(struct collrun_group_options, check))
+    if (!ctx || !o || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: the %s NULL",
+                         !ctx ? "context is"
+                         : !o ? "options are"
+                              : "place for the group is");
+    if (o->size < offsetof(struct collrun_group_options, check) || o->size > MOST_OPTION_BYTES)
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create: options of %u bytes; set .size = sizeof options",
                          o->size);
@@ -263,7 +271,6 @@ static int make(struct engine *e, struct group_spec *spec, struct collrun_group 
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
                          struct collrun_group **out)
 {
-    struct engine *e = ctx->engine;
     struct desc_ranks members = {0};
     struct backend *b = NULL;
     struct diag d;
@@ -273,6 +280,7 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
         rc = copy_ranks(ctx, options, &members);
     if (rc != COLLRUN_OK)
         return rc;
+    struct engine *e = ctx->engine;
     if (group_rank_in(&members, e->rank) < 0)
         rc = error_set(COLLRUN_ERR_NOT_MEMBER,
                        "rank %u is not in group \"%s\"; only members create it", e->rank,
@@ -425,90 +433,19 @@ int collrun_group_split(struct collrun_group *parent, int color, int key, const 
 
 int collrun_group_destroy(struct collrun_group *group)
 {
-    /* A group that has been destroyed is no memory to look at; the table knows. */
-    if (!group || (task_current && !group_is_open(task_current->engine, group)))
+    /* One that was destroyed long ago is no memory to look at; the table knows. */
+    if (!group || (task_current && !group_is_open(task_current->engine, group)) ||
+        group_is_sealed(group))
         return COLLRUN_OK;
     if (group->index != UINT32_MAX)
         return error_set(COLLRUN_ERR_INVALID,
                          "group \"%s\" belongs to job.yaml and ends with the job", group->name);
     int rc = group_enter(group, "destroy");
-    if (rc == COLLRUN_OK)
-        group_close(group);
-    return rc;
-}
-
-/* ---- memory ---- */
-
-/* Where a group takes memory from: `device` of its processes' GPUs, or -1 for whatever its backend
- * (in a group with two, the one for host memory) likes best. */
-static int alloc_on(struct collrun_group *g, int device, size_t bytes, void **out)
-{
-    struct group_side *side = &g->sides[device >= 0 && g->nsides == 2];
-    struct lane *lane = side->lane[GROUP_COLLECTIVES];
-    const struct collrun_backend *table = &side->backend->table;
-    if (device >= 0 && (uint32_t)device >= side->ndevices)
-        return error_cause(COLLRUN_ERR_INVALID,
-                           "device %d is not one of the %u GPUs that each "
-                           "process drives in this group",
-                           device, side->ndevices);
-    lane_acquire(lane);
-    error_clear_cause();
-    int rc = device >= 0 ? table->alloc_on(lane->handle, (uint32_t)device, bytes, out)
-                         : table->alloc(lane->handle, bytes, out);
-    lane_release(lane);
-    return rc;
-}
-
-static int alloc(struct collrun_group *g, int device, size_t bytes, void **out)
-{
-    if (!g || !out)
-        return error_set(COLLRUN_ERR_INVALID, "collrun_alloc: the %s is NULL",
-                         g ? "place for the memory" : "group");
-    int rc = group_enter(g, "alloc");
     if (rc != COLLRUN_OK)
         return rc;
-    rc = alloc_on(g, device, bytes, out);
-    group_leave(g);
-    if (rc == COLLRUN_OK)
-        return rc;
-    char where[256];
-    snprintf(where, sizeof where, "alloc %s, %zu bytes", g->name, bytes);
-    return error_wrap(rc, g->name, 0, where);
-}
-
-int collrun_alloc(struct collrun_group *g, size_t bytes, void **out)
-{
-    return alloc(g, -1, bytes, out);
-}
-
-int collrun_alloc_device(struct collrun_group *g, int device, size_t bytes, void **out)
-{
-    if (g && device < 0)
-        return error_set(COLLRUN_ERR_INVALID, "alloc %s: %d is no GPU of this process", g->name,
-                         device);
-    return alloc(g, device, bytes, out);
-}
-
-int collrun_free(struct collrun_group *g, void *ptr)
-{
-    if (!g)
-        return error_set(COLLRUN_ERR_INVALID, "collrun_free: the group is NULL");
-    if (!ptr)
-        return COLLRUN_OK;
-    int rc = group_enter(g, "free");
-    if (rc != COLLRUN_OK)
-        return rc;
-    bool on_gpu = g->nsides == 2 && gpu_memory_kind(ptr) == COLLRUN_MEMORY_CUDA;
-    struct group_side *side = &g->sides[on_gpu];
-    struct lane *lane = side->lane[GROUP_COLLECTIVES];
-    lane_acquire(lane);
-    error_clear_cause();
-    rc = side->backend->table.free(lane->handle, ptr);
-    lane_release(lane);
-    group_leave(g);
-    char where[256];
-    snprintf(where, sizeof where, "free %s", g->name);
-    return rc == COLLRUN_OK ? rc : error_wrap(rc, g->name, 0, where);
+    group_seal(group);
+    group_close(group);
+    return COLLRUN_OK;
 }
 
 /* ---- GPUs ---- */
@@ -520,12 +457,13 @@ static const struct group_side *gpu_side(const struct collrun_group *g)
 
 int collrun_devices(const struct collrun_group *group)
 {
-    return (int)gpu_side(group)->ndevices;
+    return group ? (int)gpu_side(group)->ndevices : 0;
 }
 
 int collrun_device(const struct collrun_group *group, int index)
 {
-    return index >= 0 && (uint32_t)index < gpu_side(group)->ndevices ? index : -1;
+    bool is_one = group && index >= 0 && (uint32_t)index < gpu_side(group)->ndevices;
+    return is_one ? index : -1;
 }
 
 int collrun_set_stream(struct collrun_group *group, int device, void *stream)

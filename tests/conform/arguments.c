@@ -137,6 +137,24 @@ static void overlaps(struct team *team, int32_t *a)
     }
     refused(team, collrun_allgather(g, a + 1, a, 2 * n, COLLRUN_INT32), "allgather",
             "straddling input", NULL);
+    int right = (team->rank + 1) % team->size, left = (team->rank + team->size - 1) % team->size;
+    refused(team, collrun_sendrecv(g, a, 4, right, a + 3, 4, left, COLLRUN_INT32), "sendrecv",
+            "overlap", NULL);
+    refused(team, collrun_sendrecv(g, a, 4, team->rank, a + 3, 4, team->rank, COLLRUN_INT32),
+            "sendrecv", "overlap with oneself", NULL);
+}
+
+/* What the group did not give does not go back, and nothing goes back twice. */
+static void bad_memory(struct team *team, int32_t *a)
+{
+    void *memory = NULL;
+    if (!team_want(team, collrun_alloc(team->group, 100, &memory), COLLRUN_OK, "alloc"))
+        return;
+    refused(team, collrun_free(team->group, a), "free", "foreign pointer", NULL);
+    refused(team, collrun_free(team->group, (char *)memory + 8), "free", "pointer into memory",
+            NULL);
+    team_want(team, collrun_free(team->group, memory), COLLRUN_OK, "free");
+    refused(team, collrun_free(team->group, memory), "free", "second time", NULL);
 }
 
 static void bad_calls(struct team *team, int32_t *a, int32_t *b)
@@ -167,6 +185,7 @@ void suite_arguments(struct team *team)
     bad_types(team, memory, out);
     bad_counts(team, memory, out);
     overlaps(team, memory);
+    bad_memory(team, memory);
     if (team->run->full)
         bad_calls(team, memory, out);
     if (memcmp(memory, before, sizeof before) != 0 || memcmp(out, before, sizeof out) != 0)

@@ -89,10 +89,17 @@ static void refuse(struct conform *run, const char *what, int status, int want)
 {
     run->cases++;
     if (status != want)
-        fail(run, "create, %s: %s, expected %s: %s", what, collrun_strstatus(status),
+        fail(run, "%s: %s, expected %s: %s", what, collrun_strstatus(status),
              collrun_strstatus(want), collrun_error());
     else if (collrun_error()[0] == '\0')
-        fail(run, "create, %s: no sentence", what);
+        fail(run, "%s: no sentence", what);
+}
+
+static void refuse_nothing(struct conform *run, const char *what, int status)
+{
+    run->cases++;
+    if (status != COLLRUN_OK)
+        fail(run, "%s: %s", what, collrun_error());
 }
 
 static void bad_creates(struct conform *run)
@@ -119,13 +126,19 @@ static void bad_creates(struct conform *run)
     options.backend = NULL, options.check = (enum collrun_check)3;
     refuse(run, "an unknown check", collrun_group_create(run->ctx, &options, &g),
            COLLRUN_ERR_INVALID);
-    options.check = COLLRUN_CHECK_ASYNC, options.size = 4;
+    options.check = COLLRUN_CHECK_ASYNC, options.size = 0xdeadbeef;
+    refuse(run, "an absurd structure size", collrun_group_create(run->ctx, &options, &g),
+           COLLRUN_ERR_INVALID);
+    options.size = 4;
     refuse(run, "a wrong structure size", collrun_group_create(run->ctx, &options, &g),
            COLLRUN_ERR_INVALID);
     if (g != NULL)
         fail(run, "a refused create wrote its output");
     refuse(run, "get of an unknown group", collrun_group_get(run->ctx, "no-such-group", &g),
            COLLRUN_ERR_NOT_FOUND);
+    refuse(run, "get without a context", collrun_group_get(NULL, "world", &g), COLLRUN_ERR_INVALID);
+    if (collrun_rank(NULL) != -1 || collrun_size(NULL) != -1)
+        fail(run, "no group has a rank or a size");
 }
 
 /* Every third rank stays out; the others form two groups, numbered downwards by key. */
@@ -214,6 +227,39 @@ static void leave_early(struct conform *run)
         trial_free(&t);
         team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
     }
+}
+
+/* Destroyed with a receive in flight that nobody will ever serve, and used afterwards; the next
+ * group of that name is not taken for it. */
+static void use_destroyed(struct conform *run, struct collrun_group *world)
+{
+    int rank = collrun_rank(world), size = collrun_size(world), ranks[MAX_RANKS];
+    int32_t memory[4] = {0};
+    struct collrun_request *request = NULL;
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_RECV);
+    struct collrun_group *old, *g;
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    if (size == 1 || create(run, "dyn-gone", ranks, size, &old) != COLLRUN_OK)
+        return;
+    call.recv = memory, call.count = 4, call.dtype = COLLRUN_INT32, call.peer = (rank + 1) % size;
+    struct team team = team_of(run, world);
+    team_want(&team, collrun_start(old, &call, &request), COLLRUN_OK, "start");
+    team_want(&team, collrun_barrier(world), COLLRUN_OK, "barrier");
+    refuse_nothing(run, "destroy with a request in flight", collrun_group_destroy(old));
+    refuse_nothing(run, "destroy again", collrun_group_destroy(old));
+    refuse(run, "a request of a destroyed group", collrun_wait(request), COLLRUN_ERR_ABORTED);
+    refuse(run, "a barrier of a destroyed group", collrun_barrier(old), COLLRUN_ERR_INVALID);
+    refuse(run, "a start in a destroyed group", collrun_start(old, &call, &request),
+           COLLRUN_ERR_INVALID);
+    if (create(run, "dyn-gone", ranks, size, &g) != COLLRUN_OK) {
+        fail(run, "create after destroy: %s", collrun_error());
+        return;
+    }
+    refuse_nothing(run, "destroy the old handle", collrun_group_destroy(old));
+    team = team_of(run, g);
+    exercise(&team);
+    team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
 }
 
 static int entries(const char *path)
@@ -309,6 +355,7 @@ void suite_dynamic(struct conform *run)
     split_world(run, world);
     strict_groups(run);
     leave_early(run);
+    use_destroyed(run, world);
     twenty_groups(run);
     reuse_name(run);
 }

@@ -112,6 +112,10 @@ static void disagree(struct team *team, const struct mismatch *m)
         if (t.recv.len != 0 && memcmp(t.want.at, t.recv.at, t.recv.len) != 0)
             team_fail(team, "%s: wrote to the output", m->name);
         team_want(team, collrun_barrier(team->group), COLLRUN_ERR_MISMATCH, "the next operation");
+        int32_t one = 1, copy = 0;
+        status =
+            collrun_sendrecv(team->group, &one, 1, team->rank, &copy, 1, team->rank, COLLRUN_INT32);
+        team_want(team, status, COLLRUN_ERR_MISMATCH, "a message to oneself after that");
     }
     trial_free(&t);
 }

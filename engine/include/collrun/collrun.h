@@ -147,8 +147,10 @@ int collrun_group_split(struct collrun_group *parent, int color, int key, const 
                         struct collrun_group **out);
 
 /* Local and bounded: waits for nobody. What has been sent stays receivable; requests that are not
- * finished end with ABORTED, and still have to be waited for. The name is free again at once. NULL,
- * and a group that has been destroyed before, are OK. INVALID for a group of job.yaml. */
+ * finished end with ABORTED, and still have to be waited for; peers that are still inside may find
+ * the group aborted. The name is free again at once. NULL, and a group that has been destroyed
+ * before, are OK. INVALID for a group of job.yaml. Other calls with a destroyed group are INVALID
+ * while it is one of the last 64 that were destroyed; older handles must not be used. */
 int collrun_group_destroy(struct collrun_group *group);
 
 /* ==== what a group is ========================================================================= */
@@ -265,7 +267,8 @@ int collrun_recv(struct collrun_group *g, void *buf, size_t count, enum collrun_
 int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                      int *source);
 
-/* Both at once. dst and src may be the same rank, and both may be this one: that is a copy. */
+/* Both at once. dst and src may be the same rank, and both may be this one: that is a copy. The
+ * buffers must not overlap. */
 int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount, int dst,
                      void *recv, size_t recvcount, int src, enum collrun_dtype dtype);
 
@@ -315,11 +318,12 @@ int collrun_wait_all(struct collrun_request **requests, int n);
  * aligned to a page. On shm, what is sent from it is read by the receivers where it lies, in every
  * collective and message of this group but the shortest (which cost no copy anyway) and an
  * alltoall, or an allreduce of two ranks, in place; a message is written straight into it. Any rank
- * may use any amount; not collective. It can be used with every group and function. Free it before
- * its group is destroyed; after that it must not be touched. */
+ * may use any amount; not collective. It can be used with every group and function. It goes with
+ * its group: once that is destroyed it must not be touched. */
 
 int collrun_alloc(struct collrun_group *g, size_t bytes, void **out);
-int collrun_free(struct collrun_group *g, void *ptr); /* NULL is OK */
+/* NULL is OK; INVALID for what this group has not given, or has got back. */
+int collrun_free(struct collrun_group *g, void *ptr);
 
 /* ==== GPUs =======================================================================================
  *
