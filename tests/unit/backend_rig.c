@@ -40,6 +40,7 @@ struct rig_shared {
     _Atomic uint64_t abort_ns;
     _Atomic uint32_t arrived, turn; /* rig_sync */
     _Atomic pid_t pids[RIG_MAX_RANKS];
+    _Atomic uint64_t entered_ns[RIG_MAX_RANKS]; /* rig_exec; 0: in none */
     char reports[RIG_MAX_RANKS][1024];
     int results[RIG_MAX_RANKS];
     _Alignas(64) char scratch[SCRATCH_BYTES];
@@ -157,6 +158,23 @@ void rig_sync(struct rig_rank *r)
     }
     while (atomic_load(&s->turn) == turn)
         futex_wait_ms(&s->turn, turn, 1000);
+}
+
+uint64_t rig_inside_ms(const struct rig_rank *r, uint32_t rank)
+{
+    const uint64_t entered = atomic_load(&r->inside->shared->entered_ns[rank]);
+    return entered ? (rig_now_ns() - entered) / 1000000 : 0;
+}
+
+bool rig_is_gone(const struct rig_rank *r, uint32_t rank)
+{
+    const pid_t pid = atomic_load(&r->inside->shared->pids[rank]);
+    return pid > 0 && kill(pid, 0) != 0;
+}
+
+void rig_lag_us(unsigned us)
+{
+    usleep(us);
 }
 
 void rig_kill(struct rig_rank *r, uint32_t rank)
@@ -342,15 +360,19 @@ void rig_group_close(struct rig_group *group)
     free(group);
 }
 
-static int start_and_test(struct rig_group *g, const struct collrun_call *calls, uint32_t ncalls)
+int rig_wait(struct rig_group *group, void *request)
 {
-    void *request = NULL;
-    int status = g->backend->start(g->handle, calls, ncalls, &request);
-    if (status != COLLRUN_OK)
-        return status;
-    while ((status = g->backend->test(g->handle, request)) == COLLRUN_AGAIN)
+    int status;
+    while ((status = group->backend->test(group->handle, request)) == COLLRUN_AGAIN)
         sched_yield();
     return status;
+}
+
+static int start_and_wait(struct rig_group *g, const struct collrun_call *calls, uint32_t ncalls)
+{
+    void *request = NULL;
+    const int status = g->backend->start(g->handle, calls, ncalls, &request);
+    return status == COLLRUN_OK ? rig_wait(g, request) : status;
 }
 
 int rig_exec(struct rig_group *group, const struct collrun_call *calls, uint32_t ncalls)
@@ -365,8 +387,11 @@ int rig_exec(struct rig_group *group, const struct collrun_call *calls, uint32_t
         if (copy[i].timeout_ns == 0)
             copy[i].timeout_ns = group->timeout_ns;
     }
+    _Atomic uint64_t *entered = &group->owner->inside->shared->entered_ns[group->owner->rank];
+    atomic_store(entered, rig_now_ns());
     const int status = group->backend->exec ? group->backend->exec(group->handle, copy, ncalls)
-                                            : start_and_test(group, copy, ncalls);
+                                            : start_and_wait(group, copy, ncalls);
+    atomic_store(entered, 0);
     if (copy != few)
         free(copy);
     return status;

@@ -101,11 +101,24 @@ int rig_group_open_beside(struct rig_group *first, const char *name, const uint3
  * engine does. */
 int rig_exec(struct rig_group *group, const struct collrun_call *calls, uint32_t ncalls);
 
+/* Tests a request that start gave until it is over; its status. */
+int rig_wait(struct rig_group *group, void *request);
+
 /* The sentence that this thread's last failure left behind. "" if none. */
 const char *rig_error(void);
 
 /* Waits until every rank of the run is here; independent of the backend. */
 void rig_sync(struct rig_rank *r);
+
+/* For how long that rank has been inside its present rig_exec; 0 outside any. Who has been in one
+ * for tens of milliseconds waits for somebody. */
+uint64_t rig_inside_ms(const struct rig_rank *r, uint32_t rank);
+
+/* Whether the process of that rank is over (process mode only). */
+bool rig_is_gone(const struct rig_rank *r, uint32_t rank);
+
+/* This rank falls behind the others, where a case is about that; nothing may hang on how far. */
+void rig_lag_us(unsigned us);
 
 /* SIGKILLs a rank of this run (process mode only); its own is allowed. */
 void rig_kill(struct rig_rank *r, uint32_t rank);
@@ -132,5 +145,10 @@ int rig_fail(struct rig_rank *r, const char *format, ...) __attribute__((format(
             return rig_fail((r), "%s:%d: %s does not hold (last error: %s)", __FILE__, __LINE__,   \
                             #condition, rig_error());                                              \
     } while (0)
+
+/* Waits, 10 s at the most, until the condition holds. */
+#define RIG_UNTIL(r, condition)                                                                    \
+    for (const uint64_t rig_start = rig_now_ns(); !(condition); rig_lag_us(200))                   \
+    RIG_CHECK((r), rig_now_ns() - rig_start < 10000000000u && "10 s for " #condition)
 
 #endif

@@ -6,8 +6,6 @@
 
 #include "reduce.h"
 
-#include <unistd.h>
-
 const enum collrun_kind coll_kinds[COLL_NKINDS] = {
     COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
     COLLRUN_ALLGATHER,       COLLRUN_GATHER,     COLLRUN_SCATTER, COLLRUN_REDUCE_SCATTER,
@@ -97,7 +95,7 @@ int coll_out_of_step(struct rig_rank *r, uint32_t turns, bool heap)
         c.count = next_random(&common) % (turn % 10 == 0 ? 60000 : 600);
         c.memory = heap && next_random(&common) % 4 == 0 ? COLL_HEAP : COLL_PLAIN;
         if (next_random(&own) % 16 == 0)
-            usleep((useconds_t)(next_random(&own) % 300));
+            rig_lag_us((unsigned)(next_random(&own) % 300));
         if (run(r, &c) != 0)
             return 1;
     }

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -99,15 +98,17 @@ static void messages_of_a_batch_progress_together(void **state)
 /* Many small ones are on their way before anyone receives; then from whoever comes first. */
 static int from_anyone(struct rig_rank *r)
 {
-    enum { EACH = 200 };
+    enum { EACH = 200, AHEAD = 30 };
     if (r->rank > 0) {
         for (int i = 0; i < EACH; i++) {
             const struct collrun_call call = mpi_rig_message(COLLRUN_SEND, &i, 1, 0, 7);
             RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
+            if (i == AHEAD)
+                rig_sync(r);
         }
         return 0;
     }
-    usleep(20000);
+    rig_sync(r);
     int next[8] = {0};
     for (uint32_t i = 0; i < EACH * (r->nranks - 1); i++) {
         int value = -1, source = -1;
@@ -174,7 +175,7 @@ static int several_requests(struct rig_rank *r)
     struct rig_group *g = r->group;
     const int next = (int)((r->rank + 1) % r->nranks),
               before = (int)((r->rank + r->nranks - 1) % r->nranks);
-    int got = -1, mine = (int)r->rank, sums[20], ones[20], status;
+    int got = -1, mine = (int)r->rank, sums[20], ones[20];
     void *receive, *requests[20];
     struct collrun_call call = mpi_rig_message(COLLRUN_RECV, &got, 1, before, 0);
     RIG_CHECK(r, start_call(g, &call, &receive) == COLLRUN_OK);
@@ -184,18 +185,13 @@ static int several_requests(struct rig_rank *r)
         sum.send = &ones[i], sum.recv = &sums[i], sum.count = 1, sum.dtype = COLLRUN_INT32;
         RIG_CHECK(r, start_call(g, &sum, &requests[i]) == COLLRUN_OK);
     }
-    for (int i = 19; i >= 0; i--) {
-        while ((status = g->backend->test(g->handle, requests[i])) == COLLRUN_AGAIN)
-            usleep(10);
-        RIG_CHECK(r, status == COLLRUN_OK && sums[i] == i * (int)r->nranks);
-    }
+    for (int i = 19; i >= 0; i--)
+        RIG_CHECK(r, rig_wait(g, requests[i]) == COLLRUN_OK && sums[i] == i * (int)r->nranks);
     RIG_CHECK(r, g->backend->test(g->handle, receive) == COLLRUN_AGAIN && got == -1);
     call = mpi_rig_message(COLLRUN_SEND, &mine, 1, next, 0);
     rig_sync(r);
     RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
-    while ((status = g->backend->test(g->handle, receive)) == COLLRUN_AGAIN)
-        usleep(10);
-    RIG_CHECK(r, status == COLLRUN_OK && got == before);
+    RIG_CHECK(r, rig_wait(g, receive) == COLLRUN_OK && got == before);
     return 0;
 }
 
@@ -213,8 +209,7 @@ static int wait_beside_a_collective(struct rig_rank *r)
     rig_sync(r);
     for (int i = 0; i < 2; i++) {
         if (i == (r->rank == 0))
-            while ((status = g->backend->test(g->handle, request)) == COLLRUN_AGAIN)
-                usleep(10);
+            status = rig_wait(g, request);
         else
             call = mpi_rig_message(r->rank ? COLLRUN_SEND : COLLRUN_RECV, &token, 1, !r->rank, 0),
             status = rig_exec(g, &call, 1);

@@ -100,7 +100,7 @@ static void time_runs_out(void **state)
 static int aborted(struct rig_rank *r)
 {
     if (r->rank == 0) {
-        usleep(50000);
+        RIG_UNTIL(r, rig_inside_ms(r, 1) >= 30 && rig_inside_ms(r, 2) >= 30);
         rig_abort_everywhere(r);
         return 0;
     }
@@ -119,8 +119,10 @@ static void abort_ends_every_wait(void **state)
 static int killed(struct rig_rank *r)
 {
     r->group->timeout_ns = 500 * MS;
-    if (r->rank == 0)
-        usleep(50000), rig_kill(r, 0);
+    if (r->rank == 0) {
+        RIG_UNTIL(r, rig_inside_ms(r, 1) >= 30);
+        rig_kill(r, 0);
+    }
     const int status = stuck(r, r->group);
     RIG_CHECK(r, status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_BACKEND);
     return stays_failed(r, r->group, status);

@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -149,7 +148,7 @@ static int empty_operations(struct rig_rank *r)
     for (uint32_t turn = 0; turn < 4 * r->nranks; turn++) {
         struct collrun_call call = COLLRUN_CALL(all_meet[turn % 4]);
         if (turn / 4 == r->rank)
-            usleep(20000);
+            rig_lag_us(20000);
         (*come)++;
         RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
         RIG_CHECK(r, *come >= (turn + 1) * r->nranks);

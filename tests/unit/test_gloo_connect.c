@@ -80,36 +80,28 @@ static int everybody(struct rig_rank *r, struct rig_group *g)
 
 /* ---- as they are needed ---- */
 
-/* Connections, once those that were given up have gone; `most` at most, or more after 5 s. */
-static int connections(int most)
-{
-    const uint64_t start = rig_now_ns();
-    int n;
-    while ((n = sockets(false, NULL)) > most && rig_now_ns() - start < 5000ull * MS)
-        usleep(1000);
-    return n;
-}
-
+/* Two that meet make one connection more than they keep: how many there are is waited for. */
 static int as_needed(struct rig_rank *r)
 {
     int32_t in = 1, out = 0;
+    int few = 0;
     const struct collrun_call call = call_of(COLLRUN_ALLREDUCE, &in, &out, 1);
     RIG_CHECK(r, sockets(false, NULL) == 0);
     rig_sync(r);
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
     rig_sync(r);
-    const int few = connections(10);
-    RIG_CHECK(r, few > 0 && few < 11);
+    RIG_UNTIL(r, (few = sockets(false, NULL)) < 11);
+    RIG_CHECK(r, few > 0);
     rig_sync(r);
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
-    RIG_CHECK(r, connections(few) == few);
+    RIG_UNTIL(r, sockets(false, NULL) == few);
     rig_sync(r);
     if (everybody(r, r->group) != 0)
         return 1;
     rig_sync(r);
-    const int all = connections(11), doors = sockets(true, NULL);
+    RIG_UNTIL(r, sockets(false, NULL) == 11);
+    RIG_CHECK(r, sockets(true, NULL) == 1);
     rig_sync(r); /* nobody leaves before */
-    RIG_CHECK(r, all == 11 && doors == 1);
     return 0;
 }
 
@@ -205,11 +197,7 @@ static int stopped(struct rig_rank *r)
         raise(SIGSTOP);
         return 0;
     }
-    const uint64_t start = rig_now_ns();
-    while (!*pid || !is_stopped(*pid)) {
-        RIG_CHECK(r, rig_now_ns() - start < 10000ull * MS);
-        usleep(1000);
-    }
+    RIG_UNTIL(r, *pid && is_stopped(*pid));
     call.timeout_ns = abort ? 0 : 300 * MS;
     if (abort)
         rig_abort_after(r, 50);

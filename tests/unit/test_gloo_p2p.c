@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -121,15 +120,17 @@ static void tags_overtake_each_other(void **state)
 static int shapes(struct rig_rank *r)
 {
     static char buf[20000];
+    _Atomic unsigned *sent = r->scratch;
     for (unsigned i = 0; i < 60; i++) {
         const size_t bytes = i % 5 == 4 ? 20000 : 10 + i % 3;
         fill(buf, bytes, r->rank == 0 ? i : 77);
         if (r->rank == 0) {
             RIG_CHECK(r, send_to(r, buf, bytes, 1, 0) == COLLRUN_OK);
+            ++*sent;
             continue;
         }
         if (i == 20)
-            usleep(300000);
+            RIG_UNTIL(r, *sent == 24); /* the next one is large, and is waited for */
         RIG_CHECK(r, recv_from(r, buf, bytes, 0, 0) == COLLRUN_OK);
         RIG_CHECK(r, holds(buf, bytes, i));
     }
@@ -282,7 +283,7 @@ static int leave_early(struct rig_rank *r)
         RIG_CHECK(r, rig_now_ns() - start < 3000 * MS);
         return 0;
     }
-    usleep(700000);
+    RIG_UNTIL(r, rig_is_gone(r, 0));
     for (unsigned tag = 4; tag-- > 0;)
         for (unsigned i = tag; i < 12; i += 4) {
             const struct collrun_call call = message(COLLRUN_RECV, buf, 100 * i, 0, tag);
@@ -308,19 +309,22 @@ static int leave_halfway(struct rig_rank *r)
 {
     const uint32_t both[2] = {0, 1};
     char buf[64];
+    _Atomic unsigned *sent = r->scratch;
     struct rig_group *g = NULL;
     RIG_CHECK(r, rig_group_open(r, "half", both, 2, &g) == COLLRUN_OK);
     for (unsigned i = 0; i < 40; i++) {
         fill(buf, sizeof(buf), r->rank == 0 ? i : 99);
         const struct collrun_call call =
             message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, sizeof(buf), 1 - r->rank, 0);
-        if (r->rank == 1 && (i == 0 || i == 20))
-            usleep(200000);
+        if (r->rank == 1 && i == 0)
+            RIG_UNTIL(r, *sent >= 10);
+        if (r->rank == 1 && i == 20)
+            RIG_UNTIL(r, rig_is_gone(r, 0));
         RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
         RIG_CHECK(r, holds(buf, sizeof(buf), i));
+        *sent += r->rank == 0;
     }
     if (r->rank == 1) {
-        usleep(200000);
         const struct collrun_call more = message(COLLRUN_RECV, buf, sizeof(buf), 0, 0);
         RIG_CHECK(r, rig_exec(g, &more, 1) == COLLRUN_ERR_PEER_FAILED);
     }
@@ -349,9 +353,8 @@ static int unwanted(struct rig_rank *r)
         RIG_CHECK(r, strstr(rig_error(), "rank 1 (world rank 1)"));
         const uint64_t waited = rig_now_ns() - start;
         RIG_CHECK(r, waited > 190 * MS && waited < 500 * MS);
-    } else {
-        usleep(600000);
     }
+    rig_sync(r);
     free(buf);
     return 0;
 }
@@ -432,7 +435,7 @@ static int anyone_left(struct rig_rank *r)
             seen |= 1u << source;
         }
         RIG_CHECK(r, seen == 14);
-        usleep(tag == 2 ? 1500000 : 0); /* the senders leave */
+        RIG_UNTIL(r, rig_is_gone(r, 1) && rig_is_gone(r, 2) && rig_is_gone(r, 3));
     }
     rig_group_close(g);
     free(data);
@@ -463,7 +466,7 @@ static int disagree(struct rig_rank *r)
     else if (r->rank == 1)
         call.count = which & 8 ? LARGE - bytes : bytes + 1; /* the other protocol, or the same */
     if (which & 4)
-        usleep(r->rank == (which >> 4) ? 8000 : 0);
+        rig_lag_us(r->rank == (which >> 4) ? 8000 : 0);
     const uint64_t start = rig_now_ns();
     const int status = rig_exec(r->group, &call, 1);
     const uint64_t waited = rig_now_ns() - start;
@@ -494,12 +497,14 @@ static int disagree_late(struct rig_rank *r)
     char buf[64] = {0};
     if (r->rank == 0) {
         RIG_CHECK(r, send_to(r, buf, 10, 1, 0) == COLLRUN_OK);
-        usleep(500000);
-        RIG_CHECK(r, send_to(r, buf, 10, 1, 1) == COLLRUN_ERR_MISMATCH);
+        rig_sync(r);
+        rig_sync(r);
+        RIG_UNTIL(r, send_to(r, buf, 10, 1, 1) == COLLRUN_ERR_MISMATCH);
         return 0;
     }
-    usleep(200000);
+    rig_sync(r);
     RIG_CHECK(r, recv_from(r, buf, 11, 0, 0) == COLLRUN_ERR_MISMATCH);
+    rig_sync(r);
     RIG_CHECK(r, strstr(rig_error(), "11 x uint8") && strstr(rig_error(), "10 x uint8"));
     return 0;
 }
@@ -517,14 +522,14 @@ static int slow_but_right(struct rig_rank *r)
     char buf[256];
     for (unsigned i = 0; i < 6; i++) {
         if (r->rank == 0) {
-            usleep(i % 2 ? 130000 : 0);
+            RIG_UNTIL(r, i % 2 == 0 || rig_inside_ms(r, 1) >= 130);
             fill(buf, 20 + i, i);
             RIG_CHECK(r, send_to(r, buf, 20 + i, 1, 0) == COLLRUN_OK);
             RIG_CHECK(r, send_to(r, buf, 20, 1, 1) == COLLRUN_OK);
         } else {
             RIG_CHECK(r, recv_from(r, buf, 20 + i, 0, 0) == COLLRUN_OK);
             RIG_CHECK(r, holds(buf, 20 + i, i));
-            usleep(i % 3 ? 0 : 130000);
+            rig_lag_us(i % 3 ? 0 : 130000);
             RIG_CHECK(r, recv_from(r, buf, 20, 0, 1) == COLLRUN_OK);
         }
     }

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -263,7 +262,7 @@ static int mixed(struct rig_rank *r)
 {
     for (uint32_t turn = 0; turn < 60; turn++) {
         if (turn % 7 == r->rank)
-            usleep(200);
+            rig_lag_us(200);
         if (around(r, turn * 997 % 70000, false, false) != 0)
             return 1;
         float in = (float)r->rank;
@@ -474,7 +473,7 @@ static int killed(struct rig_rank *r)
     int status = COLLRUN_OK;
     if (r->rank == 2) {
         free(buf);
-        usleep(30000);
+        RIG_UNTIL(r, rig_inside_ms(r, 1) >= 5);
         rig_kill(r, 1);
         return 0;
     }
