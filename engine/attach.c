@@ -137,6 +137,11 @@ static void on_abort(void *ctx)
     group_abort_all(e, e->control.abort_reason.code, e->control.abort_reason.text);
 }
 
+static void on_look(void *ctx)
+{
+    waits_look(ctx);
+}
+
 /* Nothing can be told to anybody but whoever reads stderr. */
 _Noreturn static void fail_alone(const struct diag *d)
 {
@@ -148,6 +153,8 @@ static void greet(struct engine *e)
 {
     struct diag d;
     struct wire_frame welcome;
+    const struct control_hooks hooks = {
+        .abort = on_abort, .lost = on_lost, .look = on_look, .look_ms = WAITS_LOOK_MS, .ctx = e};
     diag_init(&d);
     arena_init(&e->arena);
     registry_init(&e->registry);
@@ -158,7 +165,7 @@ static void greet(struct engine *e)
     if (control_open(&e->control, WIRE_CONTROL_FD, WIRE_WELCOME, &welcome, &d) != COLLRUN_OK)
         fail_alone(&d);
     if (read_welcome(e, &welcome, &d) != COLLRUN_OK ||
-        control_start(&e->control, (struct control_hooks){on_abort, on_lost, e}, &d) != COLLRUN_OK)
+        control_start(&e->control, hooks, &d) != COLLRUN_OK)
         fail(e, &(struct blame){.workload = UINT32_MAX, .group = ""}, &d, EXIT_INTERNAL);
     crash_install(e->rank);
 }

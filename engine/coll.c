@@ -113,17 +113,26 @@ int coll_run(struct collrun_group *g, const struct route *route, struct collrun_
     enum group_lane which = group_lane_of(calls->kind);
     struct lane *lane = route->side->lane[which];
     struct stage *stage = NULL;
-    uint64_t number = ++g->numbers[which];
+    uint64_t number = group_number(g, which);
     if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
         return group_refuse(g, calls->kind, number);
     for (uint32_t i = 0; i < ncalls; i++)
         call_complete(g, &calls[i]);
     int rc = route->staged ? stage_in(g, calls, ncalls, &stage) : COLLRUN_OK;
-    if (rc == COLLRUN_OK && !lane_is_idle(lane))
-        return run_queued(g, route->side, calls, ncalls, number, stage);
+    if (rc == COLLRUN_OK && !lane_is_idle(lane)) {
+        waits_enter(&g->note, calls, ncalls, number);
+        rc = run_queued(g, route->side, calls, ncalls, number, stage);
+        waits_leave(&g->note);
+        return rc;
+    }
     record_begin(g->record[which], calls, number, calls->count * dtype_size(calls->dtype));
-    if (rc == COLLRUN_OK)
+    if (rc == COLLRUN_OK) {
+        waits_enter(&g->note, calls, ncalls, number);
         rc = run_now(lane, calls, ncalls, number);
+        for (uint32_t i = 0; rc == COLLRUN_OK && which == GROUP_MESSAGES && i < ncalls; i++)
+            traffic_count(&lane->traffic, &calls[i]);
+        waits_leave(&g->note);
+    }
     if (stage)
         rc = stage_out(stage, rc);
     if (rc != COLLRUN_OK)
@@ -347,11 +356,12 @@ int collrun_recv(struct collrun_group *g, void *buf, size_t count, enum collrun_
 int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
                      int *source)
 {
+    int who;
     struct collrun_call call = COLLRUN_CALL(COLLRUN_RECV_ANY);
     call.recv = buf;
     call.count = count;
     call.dtype = dtype;
-    call.source = source;
+    call.source = source ? source : &who;
     return blocking(g, &call);
 }
 

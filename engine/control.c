@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/loop.h"
 #include "base/prompt.h"
+#include "threads.h"
 
 #include <collrun/collrun.h>
 #include <errno.h>
@@ -394,12 +395,16 @@ static void *serve(void *arg)
     struct diag d;
     diag_init(&d);
     prompt_thread();
+    thread_name_set("service", NULL);
     int rc = deliver(c, &d);
     while (rc >= 0) {
         struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},
                               {.fd = c->wake_fd, .events = POLLIN}};
-        if (poll(p, 2, -1) < 0 && errno != EINTR)
+        int n = poll(p, 2, c->hooks.look_ms);
+        if (n < 0 && errno != EINTR)
             rc = diag_sys(&d, errno, "wait for the control stream");
+        else if (n == 0)
+            c->hooks.look(c->hooks.ctx);
         else if (p[1].revents)
             return NULL;
         else if (p[0].revents)

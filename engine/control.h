@@ -31,6 +31,8 @@ struct control_hooks {        /* called by the service thread; none may block */
     void (*abort)(void *ctx); /* the job failed: abort_reason says why */
     void (*lost)(void *ctx, uint32_t rank,
                  const char *sentence); /* a rank is gone, the job goes on */
+    void (*look)(void *ctx);            /* now and then */
+    int look_ms;
     void *ctx;
 };
 

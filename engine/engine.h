@@ -10,6 +10,7 @@
 #include "base/record.h"
 #include "control.h"
 #include "registry.h"
+#include "waits.h"
 
 struct collrun_ctx;
 struct collrun_group;
@@ -34,6 +35,7 @@ struct engine {
     uint32_t ngpus; /* that this rank owns */
     struct registry registry;
     struct record_page *record; /* what the agent reads of this rank; NULL: nobody does */
+    struct waits waits;         /* the service thread's own */
 
     pthread_mutex_t groups_lock;
     struct collrun_group *groups; /* open ones, of job.yaml and made at run time */

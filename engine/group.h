@@ -22,6 +22,7 @@
 #include "lane.h"
 #include "rendezvous.h"
 #include "services.h"
+#include "waits.h"
 
 #include <collrun/collrun.h>
 
@@ -51,7 +52,8 @@ struct collrun_group {
     uint32_t nsides; /* 2: sides[0] for buffers in host memory, sides[1] for those on a GPU */
     struct group_side sides[2];
     struct record_group *record[2]; /* what the agent sees of each sort; may be NULL */
-    uint64_t numbers[2];            /* operations so far, of each sort */
+    _Atomic uint64_t numbers[2];    /* operations so far, of each sort; see group_number */
+    struct wait_note note;          /* of the thread that is inside a blocking call */
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
@@ -116,6 +118,14 @@ static inline uint32_t group_devices(const struct group_side *s)
 static inline enum group_lane group_lane_of(enum collrun_kind kind)
 {
     return kind >= COLLRUN_SEND ? GROUP_MESSAGES : GROUP_COLLECTIVES;
+}
+
+/* The number of a new operation. One thread is inside at a time. */
+static inline uint64_t group_number(struct collrun_group *g, enum group_lane which)
+{
+    uint64_t number = atomic_load_explicit(&g->numbers[which], memory_order_relaxed) + 1;
+    atomic_store_explicit(&g->numbers[which], number, memory_order_relaxed);
+    return number;
 }
 
 /* Which failures leave the group as it was. */

@@ -265,7 +265,10 @@ static int make(struct engine *e, struct group_spec *spec, struct collrun_group 
     diag_init(&d);
     spec->timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
     spec->index = UINT32_MAX;
-    return group_open(e, spec, out, &d) == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
+    waits_busy(e, 1);
+    int rc = group_open(e, spec, out, &d);
+    waits_busy(e, -1);
+    return rc == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
 }
 
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
@@ -424,7 +427,9 @@ int collrun_group_split(struct collrun_group *parent, int color, int key, const 
     int rc = group_enter(parent, "split");
     if (rc != COLLRUN_OK)
         return rc;
+    waits_busy(parent->engine, 1);
     rc = split(parent, color, key, name, out);
+    waits_busy(parent->engine, -1);
     group_leave(parent);
     return rc;
 }
@@ -440,11 +445,14 @@ int collrun_group_destroy(struct collrun_group *group)
     if (group->index != UINT32_MAX)
         return error_set(COLLRUN_ERR_INVALID,
                          "group \"%s\" belongs to job.yaml and ends with the job", group->name);
+    struct engine *e = group->engine;
     int rc = group_enter(group, "destroy");
     if (rc != COLLRUN_OK)
         return rc;
+    waits_busy(e, 1);
     group_seal(group);
     group_close(group);
+    waits_busy(e, -1);
     return COLLRUN_OK;
 }
 

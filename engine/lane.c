@@ -15,6 +15,7 @@
 #include "reduce.h"
 #include "stage.h"
 #include "strict.h"
+#include "threads.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -30,6 +31,11 @@ enum { BATCH_QUIET_NS = 100000000, BATCH_LONGEST_NS = 1000000000 };
 
 /* ---- finishing ---- */
 
+static bool is_message(const struct collrun_request *r)
+{
+    return group_lane_of(r->calls[0].kind) == GROUP_MESSAGES;
+}
+
 static void finish(struct collrun_request *r, int status)
 {
     struct lane *lane = r->lane;
@@ -44,7 +50,12 @@ static void finish(struct collrun_request *r, int status)
     }
     if (status == COLLRUN_OK)
         record_end(r->group->record[group_lane_of(r->calls[0].kind)], r->number);
+    for (uint32_t i = 0; status == COLLRUN_OK && is_message(r) && i < r->ncalls; i++)
+        traffic_count(&lane->traffic, &r->calls[i]);
     pthread_mutex_lock(&lane->lock);
+    *r->link = r->later;
+    if (r->later)
+        r->later->link = r->link;
     atomic_fetch_sub_explicit(&lane->pending, 1, memory_order_release);
     atomic_store_explicit(&r->status, status, memory_order_release);
     if (lane->sleepers)
@@ -53,11 +64,6 @@ static void finish(struct collrun_request *r, int status)
 }
 
 /* ---- with the turn ---- */
-
-static bool is_message(const struct collrun_request *r)
-{
-    return group_lane_of(r->calls[0].kind) == GROUP_MESSAGES;
-}
 
 /* Both sorts go through one handle. */
 static bool lane_is_shared(const struct lane *lane)
@@ -299,6 +305,7 @@ static bool take_turn(struct lane *lane, const struct errand *errand)
 
 void lane_acquire(struct lane *lane)
 {
+    waits_busy(lane->group->engine, 1);
     pthread_mutex_lock(&lane->lock);
     while (lane->taken)
         sleep_until_changed(lane);
@@ -312,6 +319,7 @@ void lane_release(struct lane *lane)
     lane->taken = false;
     pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
+    waits_busy(lane->group->engine, -1);
 }
 
 static void idle_round(unsigned round)
@@ -337,13 +345,32 @@ void lane_poke(struct lane *lane)
     pthread_mutex_unlock(&lane->lock);
 }
 
+/* With the lock, both. */
+static void add_waiter(struct lane *lane, struct lane_waiter *w)
+{
+    w->next = lane->waiting;
+    lane->waiting = w;
+    lane->waiters++;
+    lane->waits++;
+}
+
+static void remove_waiter(struct lane *lane, const struct lane_waiter *w)
+{
+    struct lane_waiter **p = &lane->waiting;
+    while (*p != w)
+        p = &(*p)->next;
+    *p = w->next;
+    lane->waiters--;
+}
+
 void lane_wait(struct collrun_request *r)
 {
     struct lane *lane = r->lane;
     struct errand errand = {.may_block = true, .awaited = r};
+    struct lane_waiter self = {.thread = waits_thread(), .request = r};
     unsigned round = 0;
     pthread_mutex_lock(&lane->lock);
-    lane->waiters++;
+    add_waiter(lane, &self);
     while (!is_finished(r)) {
         if (!turn_is_free(lane)) {
             sleep_until_changed(lane);
@@ -356,7 +383,7 @@ void lane_wait(struct collrun_request *r)
             pthread_mutex_lock(&lane->lock);
         }
     }
-    lane->waiters--;
+    remove_waiter(lane, &self);
     pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
 }
@@ -385,6 +412,7 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
         lane_wait(r);
         return rc;
     }
+    waits_busy(lane->group->engine, 1);
     pthread_mutex_lock(&lane->lock);
     lane->waiters++;
     while (!is_finished(r)) {
@@ -404,6 +432,7 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
     lane->waiters--;
     pass_turn(lane);
     pthread_mutex_unlock(&lane->lock);
+    waits_busy(lane->group->engine, -1);
     return rc == COLLRUN_AGAIN ? COLLRUN_OK : rc; /* it ended meanwhile */
 }
 
@@ -436,6 +465,7 @@ static void *work(void *arg)
 {
     struct lane *lane = arg;
     unsigned idle = 0;
+    thread_name_set("worker", NULL);
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         while (lane->taken || (!lane->stopping && (lane->waiters || !turn_is_free(lane))))
@@ -506,9 +536,16 @@ int lane_submit(struct lane *lane, struct collrun_request *r)
     record_begin(r->group->record[group_lane_of(call->kind)], call, r->number,
                  call->count * dtype_size(call->dtype));
     pthread_mutex_lock(&lane->lock);
+    waits_busy(lane->group->engine, 1);
     while (lane->in_order && lane->taken && !lane->blocked)
         sleep_until_changed(lane); /* for a moment */
+    waits_busy(lane->group->engine, -1);
     r->submitted_ns = lane->last_ns = now_ns();
+    r->later = lane->unfinished;
+    r->link = &lane->unfinished;
+    if (r->later)
+        r->later->link = &r->later;
+    lane->unfinished = r;
     *lane->queue_end = r;
     lane->queue_end = &r->next;
     if (lane->starts && turn_is_free(lane))
@@ -527,6 +564,7 @@ void lane_fini(struct lane *lane)
     pthread_mutex_unlock(&lane->lock);
     if (lane->has_worker)
         pthread_join(lane->worker, NULL);
+    traffic_fini(&lane->traffic);
     pthread_cond_destroy(&lane->changed);
     pthread_cond_destroy(&lane->work);
     pthread_mutex_destroy(&lane->lock);

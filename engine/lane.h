@@ -16,6 +16,7 @@
 #define ENGINE_LANE_H
 
 #include "error.h"
+#include "traffic.h"
 
 #include <collrun/backend.h>
 #include <pthread.h>
@@ -42,6 +43,14 @@ struct collrun_request {
     struct error_record *failure; /* of a finished one that failed; NULL: out of memory for it */
     bool started;                 /* `handle` is valid until it is finished */
     struct collrun_request *next;
+    struct collrun_request *later, **link; /* in `unfinished`: the next, and who points to this */
+};
+
+/* A thread that waits for a request. */
+struct lane_waiter {
+    int thread;
+    const struct collrun_request *request;
+    struct lane_waiter *next;
 };
 
 struct lane {
@@ -51,12 +60,16 @@ struct lane {
     bool shared;   /* it serves collectives and messages */
     bool starts;   /* requests go through the backend's start and test, else through exec */
     bool in_order; /* what different lanes start at the backend comes in the program's order */
+    struct traffic traffic;
     atomic_uint pending; /* requests that are not finished; 0 = the lane is idle */
 
     pthread_mutex_t lock;
     pthread_cond_t changed, work; /* for those who wait, and for the worker; CLOCK_MONOTONIC */
     struct collrun_request *queue, **queue_end; /* not started yet */
     struct collrun_request *flying;             /* started */
+    struct collrun_request *unfinished;         /* all there are, wherever they stand */
+    struct lane_waiter *waiting;                /* who waits, and for which */
+    uint64_t waits;                             /* how often anybody has begun to */
     uint64_t last_ns;                           /* when the last request came */
     bool taken;                                 /* somebody has the turn */
     bool blocked;                               /* ... and is inside something that blocks */

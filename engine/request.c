@@ -162,7 +162,7 @@ static int launch(struct collrun_group *g, const struct route *route, struct col
 {
     struct stage *stage = NULL;
     enum group_lane which = group_lane_of(calls->kind);
-    uint64_t number = ++g->numbers[which];
+    uint64_t number = group_number(g, which);
     if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
         return group_refuse(g, calls->kind, number);
     for (uint32_t i = 0; i < n; i++)

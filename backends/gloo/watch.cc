@@ -35,7 +35,7 @@ void watch::add(watched *w)
     if (!thread.joinable()) {
         quiet_signals quiet;
         thread = std::thread(&watch::run, this);
-        pthread_setname_np(thread.native_handle(), "collrun-gloo");
+        pthread_setname_np(thread.native_handle(), "collrun/gloo");
     }
     all.push_back(w);
 }

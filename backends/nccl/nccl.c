@@ -210,4 +210,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .order = nccl_order,
     .alloc_on = nccl_alloc_on,
     .options = options,
+    .eager_limit = 1, /* both ends are matched before a byte moves */
 };

@@ -208,4 +208,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .alloc = shm_alloc,
     .free = shm_free,
     .options = no_options,
+    .eager_limit = BLOCK_BYTES,
 };

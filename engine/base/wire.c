@@ -161,6 +161,7 @@ const char *wire_type_name(uint16_t type)
         [WIRE_GET] = "GET",
         [WIRE_FENCE] = "FENCE",
         [WIRE_LEAVE] = "LEAVE",
+        [WIRE_WAITS] = "WAITS",
         [WIRE_REPLY] = "REPLY",
         [WIRE_FENCED] = "FENCED",
         [WIRE_GO] = "GO",

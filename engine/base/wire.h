@@ -96,6 +96,13 @@ enum wire_type {
     WIRE_GET,      /* str scope, str key; answered by REPLY */
     WIRE_FENCE,    /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
     WIRE_LEAVE,    /* str scope */
+    WIRE_WAITS, /* its threads have stood still for a while, and this is what they wait for: u8 sure
+                   that nothing else in it can go on; u32 n, n x {u32 thread, str scope, u64 number,
+                   u64 time-out ns, u8 kind, u8 dtype, u8 op, u8 may end without its receiver, u64
+                   count, u32 world rank of the peer or WIRE_HOST, u32 tag}; u32 n, n x {str scope,
+                   str group, u64 collectives so far, u32 n, n x u32 members if it waits there, u32
+                   n, n x posted {u8 kind, u32 peer, u32 tag}, u8 messages were not counted, u32 n,
+                   n x {u32 peer, u32 tag, u64 sent, u64 received}} */
 
     /* runner -> rank, relayed */
     WIRE_REPLY = 96, /* str scope, str key, i32 status as u32, then OK: blob value; else diag */

@@ -332,7 +332,7 @@ void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f)
         give_segment(p, f);
         return;
     }
-    if (f->type < WIRE_ATTACHED || f->type > WIRE_LEAVE)
+    if (f->type < WIRE_ATTACHED || f->type > WIRE_WAITS)
         return; /* not a rank's to send */
     if (f->type == WIRE_LEAVE)
         left_scope(p, f);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#define SETTLE_NS 100000000ull
+
 static void broken_frame(struct supervisor *s, const struct wire_frame *f)
 {
     struct diag d;
@@ -155,6 +157,15 @@ static void on_seen(struct supervisor *s, const struct wire_frame *f)
     live_seen(&s->live, now_ns(), &state->seen);
 }
 
+/* Others will speak at nearly the same time: they are judged together. */
+static void on_waits(struct supervisor *s, const struct wire_frame *f)
+{
+    if (!waits_read(&s->ranks[f->rank].waits, f))
+        broken_frame(s, f);
+    else if (!s->judgement.at_ns)
+        loop_timer_set(s->loop, &s->judgement, SETTLE_NS);
+}
+
 static void on_progress(struct supervisor *s, const struct wire_frame *f)
 {
     struct reader r;
@@ -263,6 +274,9 @@ static void on_rank_frame(struct supervisor *s, const struct wire_frame *f)
         break;
     case WIRE_SEEN:
         on_seen(s, f);
+        break;
+    case WIRE_WAITS:
+        on_waits(s, f);
         break;
     case WIRE_PROGRESS:
         on_progress(s, f);

@@ -6,6 +6,7 @@
 #include "launch/supervise.h"
 
 #include "launch/muster.h"
+#include "watch/deadlock.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -243,6 +244,15 @@ static void on_rendezvous_over(struct loop_timer *t)
     supervisor_rearm_rendezvous(s);
 }
 
+static void on_judgement(struct loop_timer *t)
+{
+    struct supervisor *s = t->owner;
+    struct diag d;
+    diag_init(&d);
+    if (s->ladder == LADDER_NONE && deadlock_find(s->desc, s->ranks, false, &d))
+        supervisor_trouble(s, CAUSE_STALL, 124, &d);
+}
+
 static void on_pulse(struct loop_timer *t)
 {
     struct supervisor *s = t->owner;
@@ -328,6 +338,7 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     s->rendezvous = (struct loop_timer){.fired = on_rendezvous_over, .owner = s};
     s->ladder_timer = (struct loop_timer){.fired = supervisor_on_ladder, .owner = s};
     s->state = (struct loop_timer){.fired = supervisor_on_state, .owner = s};
+    s->judgement = (struct loop_timer){.fired = on_judgement, .owner = s};
     s->pulse = (struct loop_timer){.fired = on_pulse, .owner = s};
     arena_init(&s->arena);
     s->hosts = arena_calloc(&s->arena, desc->nhosts, sizeof *s->hosts);
@@ -354,8 +365,10 @@ void supervisor_fini(struct supervisor *s)
     live_fini(&s->live);
     for (uint32_t h = 0; s->hosts && h < s->desc->nhosts; h++)
         conn_close(&s->hosts[h].conn);
-    for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++)
+    for (uint32_t i = 0; s->ranks && i < s->desc->nranks; i++) {
         seen_fini(&s->ranks[i].seen);
+        waits_fini(&s->ranks[i].waits);
+    }
     if (s->reach)
         muster_end(s);
     output_free(s->output);

@@ -55,7 +55,8 @@ struct supervisor {
     struct output *output;
     struct live live;
     struct rundir *rundir;
-    struct loop_timer start, run, finish, rendezvous, ladder_timer, pulse, state, patience;
+    struct loop_timer start, run, finish, rendezvous, ladder_timer, pulse, state, patience,
+        judgement;
     enum ladder ladder;
     struct verdict trouble; /* a cause that is not a rank's */
     uint64_t trouble_ns;

@@ -5,6 +5,7 @@
 #include "watch/cause.h"
 
 #include "base/parse.h"
+#include "watch/deadlock.h"
 #include "watch/rendezvous.h"
 
 #include <signal.h>
@@ -170,9 +171,25 @@ static void add_waited_for(const struct desc *desc, const struct rank_state *ran
     add_absent(desc, ranks, oldest->name, oldest->started, it, d);
 }
 
+/* Why time ran out, if the ranks waited for each other. */
+static bool add_deadlock(const struct desc *desc, const struct rank_state *ranks, struct diag *d)
+{
+    struct diag why;
+    diag_init(&why);
+    if (!deadlock_find(desc, ranks, true, &why))
+        return false;
+    size_t len = strlen(d->text);
+    snprintf(d->text + len, sizeof d->text - len, "; %s", why.text);
+    if (!d->hint[0] && why.hint[0])
+        diag_hint(d, "%s", why.hint);
+    return true;
+}
+
 static void add_late(const struct desc *desc, const struct rank_state *ranks,
                      const struct rank_state *r, struct diag *d)
 {
+    if (add_deadlock(desc, ranks, d))
+        return;
     if (!r || !r->operation)
         add_waited_for(desc, ranks, d);
     else if (seen_called(&r->seen, r->group, r->operation))

@@ -19,6 +19,7 @@ enum cause_class {                    /* strongest first */
                    CAUSE_SIGNAL, /* killed by a signal that collrun did not send */
                    CAUSE_EXIT,   /* a workload's own exit code, or error */
                    CAUSE_HOST_LOST, /* the agent or the connection to it is gone */
+                   CAUSE_STALL,     /* ranks that wait for each other for ever: a deadlock */
                    CAUSE_TIMEOUT,
                    CAUSE_PEER,    /* an error that another rank caused */
                    CAUSE_STOPPED, /* ended by collrun: killed, or told to stop without having failed

@@ -23,6 +23,8 @@ static enum job_cause job_cause_of(const struct verdict *v)
         return JOB_CAUSE_SIGNAL;
     case CAUSE_HOST_LOST:
         return JOB_CAUSE_HOST_LOST;
+    case CAUSE_STALL:
+        return JOB_CAUSE_STALL;
     case CAUSE_TIMEOUT:
         return JOB_CAUSE_TIMEOUT;
     default:

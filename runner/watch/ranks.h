@@ -9,6 +9,7 @@
 #include "base/diag.h"
 #include "base/wire.h"
 #include "watch/seen.h"
+#include "watch/waits.h"
 
 #include <sys/types.h>
 
@@ -41,6 +42,7 @@ struct rank_state {
     uint64_t operation; /* number in that group */
     struct seen seen;   /* what it was last seen doing; once it was told to stop: before that */
     bool seen_last;     /* that is so */
+    struct waits waits; /* what its threads wait for, if they have stood still */
     bool exited;
     int status;                           /* of wait(2) */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */

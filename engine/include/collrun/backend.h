@@ -189,6 +189,10 @@ struct collrun_backend {
     /* Optional: what `services->option` may be asked for; ends with a zeroed entry. `collrun check`
      * refuses any other key, and values of another type or out of bounds. NULL: anything goes. */
     const struct collrun_param *options;
+
+    /* A send of more bytes than this ends only once its receiver has called. 0: not known; 1 MiB is
+     * taken. It tells a deadlock from a message that is under way. */
+    uint64_t eager_limit;
 };
 
 /* The one exported symbol of a backend. */
