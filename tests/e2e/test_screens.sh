@@ -173,6 +173,21 @@ ends "operation: 1" 1
 sed -i -E 's/error: rank [023] \(/error: rank 0 (/; s/rank [023] waited/rank 0 waited/; s/ranks? [0-9-]+( and [0-9])? failed because/ranks 2-3 failed because/' err
 screen operation "collrun operation.yaml"
 
+job deadlock <<'END'
+version: 1
+processes: {count: 4}
+groups:
+  rows: {ranks: all}
+  columns: {ranks: all}
+workloads:
+  - plugin: ./libtrain.so
+    params: {do: "@0 barrier rows; barrier columns; barrier rows"}
+END
+run deadlock.yaml
+ends "deadlock: 124" 124
+sed -i '/^collrun: rank/d' err
+screen deadlock "collrun deadlock.yaml"
+
 landed run
 ends "run: 124" 124
 sed -i '/^collrun: rank.*\(killed\|because\)/d' err # who is how quick at the end is chance

@@ -256,7 +256,8 @@ int collrun_alltoallv(struct collrun_group *g, const void *send, const size_t *s
  * difference is a MISMATCH on both sides. A send may return before it is received (shm's short ones
  * do; their sender is told of a difference by its next call on the group), and may wait until it
  * is: two ranks that both send before they receive may block, as in MPI; sendrecv and start_many
- * never do. A peer that is this rank itself is INVALID, but in sendrecv. */
+ * never do. Ranks that wait for each other for ever are found out: the job ends with a sentence
+ * that says who waits for whom. A peer that is this rank itself is INVALID, but in sendrecv. */
 
 int collrun_send(struct collrun_group *g, const void *buf, size_t count, enum collrun_dtype dtype,
                  int peer);
