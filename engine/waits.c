@@ -239,6 +239,15 @@ static bool tasks_run(struct engine *e)
     return all;
 }
 
+/* They are asked to stop when all others are done, and thrown out of what they wait in. */
+static bool background_goes_on(struct engine *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->ntasks; i++)
+        any = any || (e->tasks[i].desc->background && !task_has(&e->tasks[i], TASK_ENDED));
+    return any;
+}
+
 static void send(struct engine *e, const struct look *l, bool sure)
 {
     size_t mark;
@@ -271,7 +280,8 @@ static void weigh(struct engine *e, struct look *l)
     uint64_t words = hash(hash(HASH_START, &l->waits), &l->groups);
     if (words == w->told && w->told_sure)
         return;
-    bool sure = threads_stand(is_standing, l, &l->proof) && atomic_load(&w->busy) == 0;
+    bool sure = atomic_load(&w->busy) == 0 && !background_goes_on(e) &&
+                threads_stand(is_standing, l, &l->proof);
     uint64_t seen = is_whole(l) && (sure || l->nwaits) ? hash(words, &l->proof) : 0;
     if (seen && seen == w->seen && (words != w->told || sure)) {
         w->told = words;

@@ -150,6 +150,13 @@ static int child(struct knot *k)
     return collrun_barrier(k->world);
 }
 
+static int doze(struct knot *k)
+{
+    if (k->me == 2)
+        sleep(PAUSE_S);
+    return 0;
+}
+
 /* Rank 1 looks after a message now and then, and sends what the others wait for when it likes. */
 static int polls(struct knot *k)
 {
@@ -208,7 +215,8 @@ static const struct {
              {"child", child},
              {"polls", polls},
              {"both_ways", both_ways},
-             {"patience", patience}};
+             {"patience", patience},
+             {"pause", doze}};
 
 static const struct collrun_param params[] = {
     {"how", COLLRUN_PARAM_STRING, NULL, NULL, NULL, "which one"}, {0}};

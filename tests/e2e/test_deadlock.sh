@@ -14,7 +14,9 @@ knot() {
         echo "version: 1"
         echo "processes: {count: 3}"
         echo "groups: {world: {ranks: all, backend: $2}, other: {ranks: all, backend: $2}}"
-        echo "workloads: [{plugin: ./knot.so, params: {how: $3}}]"
+        echo "workloads:"
+        echo "  - {plugin: ./knot.so, params: {how: $3}}"
+        [ "$1" != background ] || echo "  - {plugin: ./knot.so, name: back, params: {how: gone}, background: true}"
         [ $# -lt 4 ] || printf '%s\n' "$4"
     } >"$tmp/$1.yaml"
     {
@@ -74,11 +76,13 @@ done
 # ---- what becomes of it ----
 knot short shm cross 'timeouts: {grace: 2s}'
 sed -i 's/backend: shm}/backend: shm, timeout: 2s}/g' "$tmp/short.yaml"
+knot background shm pause 'timeouts: {grace: 2s}'
 knot again shm first_time 'on_failure: {action: stop, rules: [{when: {cause: stall}, action: restart}], backoff: 10ms}'
 knot told shm cross "logging: {dir: $tmp/run}"
 all_end
 like "a short time-out comes first, and is explained" "$(words short)" \
     'send world#1: rank [01] waited 2.0 s for rank [01]; deadlock: rank 0 waits in send world#1 .* for rank 1; rank 1 waits'
+is "one in the background is ended with the job" "$(cat "$tmp/background.code") $(words background)" "0 "
 is "it is a stall to the rules: the job is started again" "$(cat "$tmp/again.code")" 0
 like "result.json has the cause" "$(cat "$tmp/run/result.json" 2>/dev/null)" '"cause": ?"stall"'
 done_testing
