@@ -17,6 +17,11 @@ static bool same_message(const signature &a, const signature &b)
     return a.tag == b.tag && a.sequence == b.sequence;
 }
 
+static bool same_shape(const signature &a, const signature &b)
+{
+    return a.dtype == b.dtype && a.count == b.count;
+}
+
 void p2p::mismatch(int with, bool sending, const signature &mine, const signature &theirs)
 {
     signature own = mine, other = theirs;
@@ -46,6 +51,25 @@ const signature *p2p::awaited_from(const batch &b, int from, const signature &nu
     return nullptr;
 }
 
+/* The next message of `from` with this number's tag is what a receive from anyone waits for: fills
+ * in the shape that it expects. False as well if another one expects this very shape. */
+bool p2p::awaited_from_anyone(const batch &b, int from, const signature &theirs, signature *out)
+{
+    bool any = false;
+    if (theirs.sequence != of(from).next_in[theirs.tag])
+        return false;
+    for (const auto &i : b) {
+        if (i->peer != no_peer || i->done || i->what.tag != theirs.tag)
+            continue;
+        if (same_shape(i->what, theirs))
+            return false;
+        *out = i->what;
+        out->sequence = theirs.sequence;
+        any = true;
+    }
+    return any;
+}
+
 void p2p::hear(batch &b, int from)
 {
     word theirs;
@@ -53,8 +77,11 @@ void p2p::hear(batch &b, int from)
         const bool sending = theirs.call.kind == COLLRUN_RECV; /* this rank, of that message */
         if (!sending && theirs.call.kind != COLLRUN_SEND)
             continue;
+        signature anyone;
         const signature *mine =
             sending ? sent_to(b, from, theirs.call) : awaited_from(b, from, theirs.call);
+        if (!mine && !sending && awaited_from_anyone(b, from, theirs.call, &anyone))
+            mine = &anyone;
         signature shape = theirs.call;
         shape.kind = COLLRUN_SEND;
         if (!mine || same_call(*mine, shape))
@@ -63,6 +90,17 @@ void p2p::hear(batch &b, int from)
         answer.kind = sending ? COLLRUN_SEND : COLLRUN_RECV;
         group_.lines().tell(from, {answer, {}, no_peer, no_peer});
         mismatch(from, sending, *mine, shape);
+    }
+}
+
+/* Whoever has sent something that a receive from anyone does not take says so. */
+void p2p::hear_everyone(batch &b)
+{
+    for (int r = 0; r < group_.size(); r++) {
+        if (r == group_.rank())
+            continue;
+        group_.lines().listen(r);
+        hear(b, r);
     }
 }
 

@@ -261,13 +261,15 @@ void p2p::progress(batch &b)
             continue;
         if (now_ns() >= group_.deadline())
             group_.time_out(i.sending ? mesh::sending : mesh::receiving, {i.peer, nullptr});
+        if (i.any && i.peer == no_peer)
+            hear_everyone(b);
         if (now_ns() >= ask_at) {
             ask(b);
             silence = std::min(2 * silence, longest_silence);
             ask_at = now_ns() + silence;
         }
         const bool in_turns =
-            b.size() > 1 && std::any_of(b.begin(), b.end(), [](const auto &o) { return o->any; });
+            std::any_of(b.begin(), b.end(), [](const auto &o) { return o->any != nullptr; });
         pause = in_turns ? turn : std::min(2 * pause, longest_turn);
     }
 }
@@ -280,7 +282,8 @@ bool p2p::still_there(const item &i)
                        [&](const auto &c) { return c.get() == i.out; });
 }
 
-/* Waits for the receiver as long as the pair's patience says. */
+/* Waits for the receiver as long as the pair's patience says. One that receives from anyone only
+ * learns from this rank that it is waiting for something else. */
 void p2p::finish_small_send(batch &b, item &i)
 {
     peer &p = of(i.peer);
@@ -302,11 +305,11 @@ void p2p::finish_small_send(batch &b, item &i)
         }
         group_.lines().listen(i.peer);
         hear(b, i.peer);
+        if (pauses == 0)
+            group_.lines().tell(i.peer, {i.what, {}, no_peer, no_peer});
     }
-    if (p.patience > 0) {
-        group_.lines().tell(i.peer, {i.what, {}, no_peer, no_peer});
+    if (p.patience > 0)
         p.patience--;
-    }
 }
 
 /* Sends are posted first: they cost one notice each, while data may begin to flow with the first

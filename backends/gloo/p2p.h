@@ -114,8 +114,10 @@ class p2p
     /* ask.cc */
     void ask(batch &b);
     void hear(batch &b, int from);
+    void hear_everyone(batch &b);
     const signature *sent_to(const batch &b, int to, const signature &number) const;
     const signature *awaited_from(const batch &b, int from, const signature &number) const;
+    bool awaited_from_anyone(const batch &b, int from, const signature &theirs, signature *out);
     [[noreturn]] void mismatch(int with, bool sending, const signature &mine,
                                const signature &theirs);
 

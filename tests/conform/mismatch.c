@@ -81,6 +81,10 @@ static const struct mismatch cases[] = {
      {.kind = COLLRUN_SEND, .dtype = COLLRUN_INT32, .count = 30, .from = 0, .to = 1},
      {.kind = COLLRUN_RECV, .dtype = COLLRUN_FLOAT32, .count = 30, .from = 0, .to = 1},
      {"int32", "float32"}},
+    {"m-anycount",
+     {.kind = COLLRUN_SEND, .dtype = COLLRUN_INT32, .count = 301, .from = 0, .to = 1},
+     {.kind = COLLRUN_RECV_ANY, .dtype = COLLRUN_INT32, .count = 302, .from = 0, .to = 1},
+     {"301", "302"}},
 };
 
 static int call(struct trial *t)
