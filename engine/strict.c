@@ -4,7 +4,8 @@
  * its ranks tell what they themselves contribute (`own`), and those that hold an array tell a hash
  * of it (`claim`): everybody then hashes the contributions and compares. In alltoallv each rank
  * tells the sum of the hashes of (from, to, count) over what it sends, and over what it expects;
- * the two agree over all ranks exactly if every pair does.
+ * the two agree over all ranks exactly if every pair does. When they do not, all ranks know, and
+ * tell each other their counts in full: the sentence then names two ranks and what they call for.
  */
 #include "strict.h"
 
@@ -231,10 +232,10 @@ static struct collrun_call for_device(const struct collrun_call *calls, uint32_t
     return call;
 }
 
-/* One process may speak for several places, a call for each: `own` holds their signatures, `all`
- * room for everybody's, once for each. */
+/* One process may speak for several places, a call for each: `own` holds what each of them tells,
+ * `len` bytes, `all` room for everybody's, once for each. */
 static int exchange(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
-                    struct strict_signature *own, struct strict_signature *all)
+                    const void *own, void *all, size_t len)
 {
     uint32_t nplaces = side_of(lane)->nplaces, n = group_devices(side_of(lane));
     struct collrun_call *gather = calloc(n, sizeof *gather);
@@ -243,9 +244,9 @@ static int exchange(struct lane *lane, const struct collrun_call *calls, uint32_
     for (uint32_t i = 0; i < n; i++) {
         struct collrun_call call = for_device(calls, ncalls, i);
         gather[i] = (struct collrun_call)COLLRUN_CALL(COLLRUN_ALLGATHER);
-        gather[i].send = &own[i];
-        gather[i].recv = &all[(size_t)i * nplaces];
-        gather[i].count = sizeof *own;
+        gather[i].send = (const char *)own + i * len;
+        gather[i].recv = (char *)all + (size_t)i * nplaces * len;
+        gather[i].count = len;
         gather[i].dtype = COLLRUN_UINT8;
         gather[i].device = call.device;
         gather[i].stream = call.stream;
@@ -271,6 +272,102 @@ static void give(bool pinned, void *memory, size_t len, int status)
         gpu_pinned_give(memory, len);
 }
 
+/* ---- which counts ---- */
+
+static void fill(uint64_t *out, const size_t *counts, uint64_t other, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = counts ? counts[i] : other;
+}
+
+/* Of a v-form: how many elements this place has for each, then how many it wants from each;
+ * STRICT_UNKNOWN where its call does not say. */
+void strict_counts(const struct collrun_call *call, uint32_t place, uint32_t nplaces, uint64_t *out)
+{
+    uint64_t *sends = out, *wants = out + nplaces;
+    fill(sends, NULL, STRICT_UNKNOWN, 2 * nplaces);
+    switch (call->kind) {
+    case COLLRUN_GATHERV:
+        sends[call->root] = call->count;
+        fill(wants, call->recvcounts, STRICT_UNKNOWN, nplaces);
+        break;
+    case COLLRUN_SCATTERV:
+        fill(sends, call->sendcounts, STRICT_UNKNOWN, nplaces);
+        wants[call->root] = call->recvcount;
+        break;
+    case COLLRUN_REDUCE_SCATTERV:
+        fill(sends, call->recvcounts, 0, nplaces);
+        fill(wants, NULL, call->recvcounts[place], nplaces);
+        break;
+    default:
+        fill(sends, call->sendcounts, call->count, nplaces);
+        fill(wants, call->recvcounts, 0, nplaces);
+    }
+}
+
+/* The first pair that does not agree, as the cause of a MISMATCH; OK: there is none. */
+int strict_compare_counts(const struct strict_signature *any, const uint64_t *all, uint32_t nplaces,
+                          uint32_t devices)
+{
+    char call[128];
+    describe(any, call, sizeof call);
+    for (uint32_t from = 0; from < nplaces; from++) {
+        for (uint32_t to = 0; to < nplaces; to++) {
+            uint64_t sent = all[(size_t)from * 2 * nplaces + to];
+            uint64_t wanted = all[((size_t)to * 2 + 1) * nplaces + from];
+            if (sent != wanted && sent != STRICT_UNKNOWN && wanted != STRICT_UNKNOWN)
+                return error_cause(COLLRUN_ERR_MISMATCH,
+                                   "rank %u calls %s with %llu elements for rank %u, rank %u calls "
+                                   "it with %llu from rank %u",
+                                   from / devices, call, (unsigned long long)sent, to / devices,
+                                   to / devices, (unsigned long long)wanted, from / devices);
+        }
+    }
+    return COLLRUN_OK;
+}
+
+/* All have called the same, with counts that do not agree, and all know it. */
+static int explain_counts(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
+                          const struct strict_signature *any)
+{
+    const struct group_side *side = side_of(lane);
+    bool pinned = !(side->backend->memory & COLLRUN_MEMORY_HOST);
+    uint32_t n = group_devices(side);
+    size_t row = 2 * (size_t)side->nplaces, len = n * (1 + (size_t)side->nplaces) * row * 8;
+    uint64_t *own = take(pinned, len);
+    if (!own)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        struct collrun_call call = for_device(calls, ncalls, i);
+        strict_counts(&call, route_place(side, &call), side->nplaces, own + i * row);
+    }
+    int rc = exchange(lane, calls, ncalls, own, own + n * row, row * 8);
+    if (rc == COLLRUN_OK)
+        rc = strict_compare_counts(any, own + n * row, side->nplaces, n);
+    give(pinned, own, len, rc == COLLRUN_ERR_MISMATCH ? COLLRUN_OK : rc);
+    return rc;
+}
+
+static bool all_call_the_same(const struct strict_signature *all, uint32_t nplaces)
+{
+    for (uint32_t r = 1; r < nplaces; r++) {
+        if (!same_call(&all[0], &all[r]))
+            return false;
+    }
+    return true;
+}
+
+static int compare(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
+                   const struct strict_signature *all)
+{
+    uint32_t nplaces = side_of(lane)->nplaces, n = group_devices(side_of(lane));
+    int rc = strict_compare(all, nplaces, n);
+    if (rc == COLLRUN_OK || !all_call_the_same(all, nplaces) ||
+        explain_counts(lane, calls, ncalls, all) == COLLRUN_ERR_MISMATCH)
+        return rc;
+    return strict_compare(all, nplaces, n); /* in fewer words */
+}
+
 static int check(struct lane *lane, const struct collrun_call *calls, uint32_t ncalls,
                  uint64_t number)
 {
@@ -286,8 +383,8 @@ static int check(struct lane *lane, const struct collrun_call *calls, uint32_t n
         struct collrun_call call = for_device(calls, ncalls, i);
         own[i] = strict_sign(&call, number, route_place(side, &call), side->nplaces);
     }
-    int rc = exchange(lane, calls, ncalls, own, own + n);
-    int verdict = rc == COLLRUN_OK ? strict_compare(own + n, side->nplaces, n) : rc;
+    int rc = exchange(lane, calls, ncalls, own, own + n, sizeof *own);
+    int verdict = rc == COLLRUN_OK ? compare(lane, calls, ncalls, own + n) : rc;
     give(pinned, own, len, rc);
     return verdict;
 }

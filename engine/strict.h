@@ -33,6 +33,14 @@ struct strict_signature strict_sign(const struct collrun_call *call, uint64_t nu
 /* OK, or MISMATCH with the cause in this thread's record. `devices`: places of a rank. */
 int strict_compare(const struct strict_signature *all, uint32_t nplaces, uint32_t devices);
 
+/* Of a v-form, when the signatures differ in no more than counts: 2 * nplaces numbers of each
+ * place. The cause then names two ranks; OK: no pair was found. */
+#define STRICT_UNKNOWN UINT64_MAX
+void strict_counts(const struct collrun_call *call, uint32_t place, uint32_t nplaces,
+                   uint64_t *out);
+int strict_compare_counts(const struct strict_signature *any, const uint64_t *all, uint32_t nplaces,
+                          uint32_t devices);
+
 /* As emulate_exec, after the check where the group wants one. `calls` is the engine's own copy: its
  * time-out shrinks by what the check took. */
 int strict_exec(struct lane *lane, struct collrun_call *calls, uint32_t ncalls, uint64_t number);
