@@ -3,11 +3,14 @@
  * Grid: a toy training run on `stages` x `width` ranks, in which every rank is in three groups at
  * once:
  *
- *            pp0    pp1    pp2   ...       ppC: the pipeline of column C; activations and gradients
- * hop dp0    rank 0 rank 1 rank 2            along it by send and receive dp1    rank 3 rank 4 rank
- * 5            dpS: the ranks that hold a copy of stage S; they sum their
- *   ...                                    gradients by allreduce
- *                                          world: all ranks; they sum the loss of each step
+ *            pp0     pp1     pp2    ...
+ *     dp0    rank 0  rank 1  rank 2
+ *     dp1    rank 3  rank 4  rank 5
+ *     ...
+ *
+ * ppC is the pipeline of column C: activations and gradients hop along it by send and receive. dpS
+ * are the ranks that hold a copy of stage S: they sum their gradients by allreduce. In world, all
+ * ranks sum the loss of each step.
  *
  * A step sends `micro` microbatches forward, then back; the gradient of each is summed over dp, and
  * the weights move. With `threads: true` a second thread sums while the first already receives the

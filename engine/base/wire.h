@@ -7,26 +7,23 @@
  * means the host itself. The agent relays what it does not handle, in both directions, without
  * looking inside.
  *
- *   rank                         agent                          runner
- *    |                             |-------- HELLO --------------->|   who I am; refused if the
- * build differs |                             |<------- JOB ------------------|   struct desc and
- * which host this is
- *    |<--- fork, exec, WELCOME ----|-------- SPAWNED ------------->|   a pid, or why there is none
- *    |----- ATTACHED --------------------------------------------->|   plugins are loaded
- *    |----- JOIN, PUT, GET, FENCE -------------------------------->|   groups form, in file order
- *    |<---- REPLY, FENCED -----------------------------------------|
- *    |----- READY ------------------------------------------------>|   groups are open, every init
- * has returned
- *    |<---- GO ----------------------------------------------------|   all ranks are ready: run
- *    |----- DONE ------------------------------------------------->|   the foreground workloads of
- * this rank returned 0
- *    |<---- STOP_BACKGROUND ---------------------------------------|   all ranks are done:
- * background workloads end
- *    |----- IDLE ------------------------------------------------->|   nothing runs here any more
- *    |<---- FINISH ------------------------------------------------|   nobody needs anybody: close
- * groups, exit |  exits                      |-------- EXITED -------------->|   wait status,
- * resources A rank that fails sends FAILED and exits without waiting; the runner answers with ABORT
- * to all others.
+ * A rank that fails sends FAILED and exits without waiting; the runner answers with ABORT to all
+ * others. Without failures:
+ *
+ *   rank                       agent                       runner
+ *    |                           |------- HELLO ------------->|  who I am; the build must match
+ *    |                           |<------ JOB ----------------|  struct desc, which host this is
+ *    |<-- fork, exec, WELCOME ---|------- SPAWNED ----------->|  a pid, or why there is none
+ *    |---- ATTACHED ----------------------------------------->|  plugins are loaded
+ *    |---- JOIN, PUT, GET, FENCE ---------------------------->|  groups form, in file order
+ *    |<--- REPLY, FENCED -------------------------------------|
+ *    |---- READY -------------------------------------------->|  groups are open, init is over
+ *    |<--- GO ------------------------------------------------|  all ranks are ready: run
+ *    |---- DONE --------------------------------------------->|  its foreground ones returned 0
+ *    |<--- STOP_BACKGROUND -----------------------------------|  all ranks are done
+ *    |---- IDLE --------------------------------------------->|  nothing runs here any more
+ *    |<--- FINISH --------------------------------------------|  close groups, exit
+ *    | exits                     |------- EXITED ------------>|  wait status, resources
  */
 #ifndef BASE_WIRE_H
 #define BASE_WIRE_H
