@@ -26,7 +26,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND 1000000000ull
@@ -117,13 +116,6 @@ const char *rig_error(void)
     return last_error;
 }
 
-uint64_t rig_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
 int rig_fail(struct rig_rank *r, const char *format, ...)
 {
     va_list ap;
@@ -170,11 +162,6 @@ bool rig_is_gone(const struct rig_rank *r, uint32_t rank)
 {
     const pid_t pid = atomic_load(&r->inside->shared->pids[rank]);
     return pid > 0 && kill(pid, 0) != 0;
-}
-
-void rig_lag_us(unsigned us)
-{
-    usleep(us);
 }
 
 void rig_kill(struct rig_rank *r, uint32_t rank)
@@ -598,17 +585,4 @@ int rig_run(const struct rig_options *options, int (*fn)(struct rig_rank *r))
 const void *rig_scratch(void)
 {
     return last_run ? last_run->scratch : NULL;
-}
-
-const char *rig_backend_path(const char *name)
-{
-    static char path[4096];
-    char self[2048];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/'); /* $BUILD/tests/test_x */
-    if (slash)
-        *slash = '\0';
-    snprintf(path, sizeof(path), "%s/../lib/collrun/backends/libcollrun_%s.so", self, name);
-    return path;
 }

@@ -84,6 +84,9 @@ const char *rig_backend_path(const char *name);
  * 1, and what happened is on stderr. `options->scratch` results are read through rig_scratch. */
 int rig_run(const struct rig_options *options, int (*fn)(struct rig_rank *r));
 
+/* The same for each number of ranks from `first` to options->nranks; 0 if all were fine. */
+int rig_run_each(const struct rig_options *options, uint32_t first, int (*fn)(struct rig_rank *r));
+
 /* The scratch memory of the last rig_run, for the test to read. */
 const void *rig_scratch(void);
 
@@ -96,6 +99,10 @@ void rig_group_close(struct rig_group *group);
 /* A second handle of the same group, as the engine opens it for messages. */
 int rig_group_open_beside(struct rig_group *first, const char *name, const uint32_t *members,
                           struct rig_group **out);
+
+/* A message of `bytes` uint8: COLLRUN_SEND to, or COLLRUN_RECV or COLLRUN_RECV_ANY from, a peer. */
+struct collrun_call rig_message(enum collrun_kind kind, void *buf, size_t bytes, uint32_t peer,
+                                uint32_t tag);
 
 /* exec, or start and test for a backend without it. Sizes and time-outs of 0 are filled in, as the
  * engine does. */

@@ -12,21 +12,21 @@
 
 static char folder[512], backend_path[1024];
 
-static bool skip(const char *why)
+static bool untested(const char *why)
 {
     printf("1..1\nok 1 - backend-mpi # SKIP %s\n", why);
     return false;
 }
 
-bool mpi_rig_open(void)
+static bool build(void)
 {
     char command[1024];
     const char *tmp = getenv("TMPDIR");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return skip("Open MPI itself leaks and races");
+    return untested("Open MPI itself leaks and races");
 #endif
     if (system("command -v mpicc.openmpi >/dev/null") != 0)
-        return skip("Open MPI is not installed");
+        return untested("Open MPI is not installed");
     snprintf(folder, sizeof folder, "%s/test_backend_mpi.XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(folder)) {
         perror(folder);
@@ -44,10 +44,16 @@ bool mpi_rig_open(void)
     return true;
 }
 
-void mpi_rig_close(void)
+int mpi_rig_run(int argc, char **argv, const struct CMUnitTest *tests, size_t ntests)
 {
+    if (!build())
+        return 0;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const int failed = _cmocka_run_group_tests("backend-mpi", tests, ntests, NULL, NULL);
     unlink(backend_path);
     rmdir(folder);
+    return failed;
 }
 
 struct rig_options mpi_rig_options(uint32_t nranks)
@@ -58,12 +64,8 @@ struct rig_options mpi_rig_options(uint32_t nranks)
 struct collrun_call mpi_rig_message(enum collrun_kind kind, void *buf, size_t count, int peer,
                                     uint32_t tag)
 {
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = call.recv = buf;
-    call.count = count;
+    struct collrun_call call = rig_message(kind, buf, count, (uint32_t)peer, tag);
     call.dtype = COLLRUN_INT32;
-    call.peer = peer;
-    call.tag = tag;
     return call;
 }
 

@@ -8,9 +8,15 @@
 
 #include "backend_rig.h"
 
-/* Builds it. False: it cannot be tested here, which has been said in TAP. */
-bool mpi_rig_open(void);
-void mpi_rig_close(void);
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* Builds it and runs the tests, those whose names match argv[1] if there is one; the exit code.
+ * Where it cannot be tested, that is said in TAP. */
+int mpi_rig_run(int argc, char **argv, const struct CMUnitTest *tests, size_t ntests);
 struct rig_options mpi_rig_options(uint32_t nranks);
 /* A message of `count` int32. */
 struct collrun_call mpi_rig_message(enum collrun_kind kind, void *buf, size_t count, int peer,

@@ -3,6 +3,7 @@
  * The backend of examples/backend-mpi when something goes wrong: time-outs, aborts, deaths, a
  * broken socket, an Open MPI that cannot start. The process lives, and nothing is left behind.
  */
+#include "coll_failures.h"
 #include "mpi_rig.h"
 
 #include <setjmp.h>
@@ -34,17 +35,6 @@ static int stuck(struct rig_rank *r, struct rig_group *g)
     return status;
 }
 
-static int stays_failed(struct rig_rank *r, struct rig_group *g, int status)
-{
-    char first[512];
-    snprintf(first, sizeof(first), "%s", rig_error());
-    const struct collrun_call again = COLLRUN_CALL(COLLRUN_BARRIER);
-    const uint64_t start = rig_now_ns();
-    RIG_CHECK(r, rig_exec(g, &again, 1) == status);
-    RIG_CHECK(r, rig_now_ns() - start < 100 * MS && strcmp(first, rig_error()) == 0);
-    return 0;
-}
-
 /* Rank 0 stays away. The others' group ends; another one goes on, and the name can be used again.
  */
 static int rank_0_is_missing(struct rig_rank *r)
@@ -58,7 +48,7 @@ static int rank_0_is_missing(struct rig_rank *r)
         RIG_CHECK(r, stuck(r, r->group) == COLLRUN_ERR_TIMEOUT);
         RIG_CHECK(r, rig_now_ns() - start >= 200 * MS && rig_now_ns() - start < 1500 * MS);
         RIG_CHECK(r, strstr(rig_error(), "0.2 s"));
-        if (stays_failed(r, r->group, COLLRUN_ERR_TIMEOUT) != 0)
+        if (coll_stays_failed(r, r->group, COLLRUN_ERR_TIMEOUT) != 0)
             return 1;
     }
     rig_sync(r);
@@ -106,7 +96,7 @@ static int aborted(struct rig_rank *r)
     }
     RIG_CHECK(r, stuck(r, r->group) == COLLRUN_ERR_ABORTED);
     RIG_CHECK(r, rig_now_ns() - rig_abort_ns(r) < 2000 * MS);
-    return stays_failed(r, r->group, COLLRUN_ERR_ABORTED);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_ABORTED);
 }
 
 static void abort_ends_every_wait(void **state)
@@ -125,7 +115,7 @@ static int killed(struct rig_rank *r)
     }
     const int status = stuck(r, r->group);
     RIG_CHECK(r, status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_BACKEND);
-    return stays_failed(r, r->group, status);
+    return coll_stays_failed(r, r->group, status);
 }
 
 static void death_of_a_peer_is_survived(void **state)
@@ -160,7 +150,7 @@ static int dies_in_mid_message(struct rig_rank *r)
         rig_kill(r, 0);
     RIG_CHECK(r, status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_BACKEND);
     free(buf);
-    return stays_failed(r, r->group, status);
+    return coll_stays_failed(r, r->group, status);
 }
 
 static void a_broken_socket_is_survived(void **state)
@@ -172,6 +162,7 @@ static void a_broken_socket_is_survived(void **state)
     options.may_die = may_die;
     assert_int_equal(rig_run(&options, dies_in_mid_message), 0);
 }
+
 /* MPI_Init ends a process when it fails, since nobody could have set an error handler yet. */
 static int cannot_start(struct rig_rank *r)
 {
@@ -246,7 +237,7 @@ static void nothing_is_left_of_a_killed_rank(void **state)
     assert_string_equal(before, after);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_runs_out),
@@ -256,10 +247,5 @@ int main(void)
         cmocka_unit_test(open_mpi_cannot_start_but_the_process_lives),
         cmocka_unit_test(nothing_is_left_of_a_killed_rank),
     };
-    if (!mpi_rig_open())
-        return 0;
-    cmocka_set_test_filter(getenv("TEST_FILTER"));
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    mpi_rig_close();
-    return failed;
+    return mpi_rig_run(argc, argv, tests, sizeof tests / sizeof tests[0]);
 }

@@ -24,6 +24,16 @@ struct bad_plugin {
     const char *file, *text, *hint;
 };
 
+static void assert_refused(const struct fake_rank *rank, int phase, int line,
+                           const struct bad_plugin *plugin)
+{
+    assert_int_equal(rank->exit_code, 126);
+    assert_int_equal(rank->failed_phase, phase);
+    assert_int_equal(rank->failure.loc.line, line);
+    assert_has(rank->failure.text, plugin->text);
+    assert_has(rank->failure.hint, plugin->hint);
+}
+
 static void test_workloads_that_do_not_load(void **state)
 {
     static const struct bad_plugin cases[] = {
@@ -44,15 +54,10 @@ static void test_workloads_that_do_not_load(void **state)
         job.workloads[0].plugin = fake_path(&job, cases[i].file);
         assert_int_equal(fake_run(&job), 1);
         for (uint32_t r = 0; r < 2; r++) {
-            const struct fake_rank *rank = &job.ranks[r];
-            assert_true(rank->failed && !rank->attached);
-            assert_int_equal(rank->exit_code, 126);
-            assert_int_equal(rank->failed_workload, 0);
-            assert_int_equal(rank->failed_phase, WIRE_PHASE_LOAD);
-            assert_int_equal(rank->failure.loc.line, 30);
-            assert_int_equal(rank->failure.rank, (int)r);
-            assert_has(rank->failure.text, cases[i].text);
-            assert_has(rank->failure.hint, cases[i].hint);
+            assert_true(job.ranks[r].failed && !job.ranks[r].attached);
+            assert_int_equal(job.ranks[r].failed_workload, 0);
+            assert_int_equal(job.ranks[r].failure.rank, (int)r);
+            assert_refused(&job.ranks[r], WIRE_PHASE_LOAD, 30, &cases[i]);
         }
         fake_fini(&job);
     }
@@ -108,11 +113,8 @@ static void test_backends_that_do_not_load(void **state)
         job.backends[0].path = fake_path(&job, cases[i].file);
         assert_int_equal(fake_run(&job), 1);
         for (uint32_t r = 0; r < 2; r++) {
-            assert_int_equal(job.ranks[r].exit_code, 126);
-            assert_int_equal(job.ranks[r].failed_phase, WIRE_PHASE_GROUPS);
             assert_string_equal(job.ranks[r].failed_group, "world");
-            assert_int_equal(job.ranks[r].failure.loc.line, 20);
-            assert_has(job.ranks[r].failure.text, cases[i].text);
+            assert_refused(&job.ranks[r], WIRE_PHASE_GROUPS, 20, &cases[i]);
         }
         fake_fini(&job);
     }

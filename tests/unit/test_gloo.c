@@ -4,6 +4,7 @@
  * sides of every border between algorithms, one to six ranks, on one simulated host and on several;
  * then many groups. What goes wrong is test_gloo_failures.c, point to point test_gloo_p2p.c.
  */
+#include "coll_suite.h"
 #include "coll_sweeps.h"
 
 #include <dirent.h>
@@ -19,53 +20,21 @@ static struct rig_options options_for(uint32_t nranks)
     return (struct rig_options){.path = rig_backend_path("gloo"), .nranks = nranks};
 }
 
-/* ---- data ---- */
+/* Nine ranks as if alone: a tree of two levels. */
+static struct coll_suite suite = {
+    .backend = "gloo",
+    .counts = {0, 1, 7, 1000, 2100},
+    .ncounts = 5,
+    .processes = 6,
+    .threads = 3,
+    .alone = 9,
+    .many = 30001,
+    .turns = 300,
+    .crowd = 24,
+    .rounds = 3,
+};
 
-static int all_kinds(struct rig_rank *r)
-{
-    static const size_t counts[] = {0, 1, 7, 1000, 2100};
-    return coll_every_variant(r, counts, 5, false);
-}
-
-static void every_kind_in_processes(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 6; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, all_kinds), 0);
-    }
-}
-
-static void every_kind_in_threads(void **state)
-{
-    (void)state;
-    struct rig_options options = options_for(3);
-    options.threads = true;
-    assert_int_equal(rig_run(&options, all_kinds), 0);
-}
-
-/* More cores than ranks: other borders between the algorithms. Nine ranks: a tree of two levels. */
-static void every_kind_as_if_alone(void **state)
-{
-    (void)state;
-    struct rig_options options = options_for(9);
-    options.ncpus = 64;
-    assert_int_equal(rig_run(&options, all_kinds), 0);
-}
-
-static int every_type(struct rig_rank *r)
-{
-    return coll_every_type(r, 30001);
-}
-
-static void every_type_and_operator(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 3; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, every_type), 0);
-    }
-}
+/* ---- more data ---- */
 
 /* Counts around messages, pieces and chunks; the last ones take several rounds. */
 static int large(struct rig_rank *r)
@@ -92,10 +61,13 @@ static int large(struct rig_rank *r)
 static void large_messages(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 6; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, large), 0);
-    }
+    const struct rig_options options = options_for(6);
+    assert_int_equal(rig_run_each(&options, 2, large), 0);
+}
+
+static int every_kind(struct rig_rank *r)
+{
+    return coll_every_variant(r, suite.counts, suite.ncounts, false);
 }
 
 /* Several ranks on each of several hosts, not in order: rings, and trees below the hosts. */
@@ -106,37 +78,9 @@ static void several_hosts(void **state)
     struct rig_options options = options_for(6);
     options.host_of = hosts;
     assert_int_equal(rig_run(&options, large), 0);
-    assert_int_equal(rig_run(&options, all_kinds), 0);
+    assert_int_equal(rig_run(&options, every_kind), 0);
     options.nranks = 3;
     assert_int_equal(rig_run(&options, large), 0);
-}
-
-static int out_of_step(struct rig_rank *r)
-{
-    return coll_out_of_step(r, 300, false);
-}
-
-static void ranks_out_of_step(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= 6; n += 2) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, out_of_step), 0);
-    }
-}
-
-static int crowd(struct rig_rank *r)
-{
-    return coll_all_small(r, 3, 700);
-}
-
-static void many_ranks_on_few_cores(void **state)
-{
-    (void)state;
-    const struct rig_options options = options_for(24);
-    const uint64_t start = rig_now_ns();
-    assert_int_equal(rig_run(&options, crowd), 0);
-    print_message("# 24 ranks, 42 collectives: %.2f s\n", (double)(rig_now_ns() - start) / 1e9);
 }
 
 /* Nobody leaves an operation of count 0 before the last one has come. */
@@ -159,10 +103,8 @@ static int empty_operations(struct rig_rank *r)
 static void empty_operations_synchronise(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 4; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, empty_operations), 0);
-    }
+    const struct rig_options options = options_for(4);
+    assert_int_equal(rig_run_each(&options, 2, empty_operations), 0);
 }
 
 static int ipv6(struct rig_rank *r)
@@ -275,14 +217,9 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_in_processes),
-        cmocka_unit_test(every_kind_in_threads),
-        cmocka_unit_test(every_kind_as_if_alone),
-        cmocka_unit_test(every_type_and_operator),
+        COLL_SUITE(&suite),
         cmocka_unit_test(large_messages),
         cmocka_unit_test(several_hosts),
-        cmocka_unit_test(ranks_out_of_step),
-        cmocka_unit_test(many_ranks_on_few_cores),
         cmocka_unit_test(empty_operations_synchronise),
         cmocka_unit_test(ipv6_addresses),
         cmocka_unit_test(foreign_address_is_refused),

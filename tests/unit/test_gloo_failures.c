@@ -3,7 +3,7 @@
  * The Gloo backend when something goes wrong in a collective: ranks that disagree, that do not come
  * in time, that are told to give up, that die.
  */
-#include "backend_rig.h"
+#include "coll_failures.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,30 +23,6 @@ static struct rig_options options_for(uint32_t nranks)
 
 /* ---- disagreement ---- */
 
-static struct collrun_call call_of(enum collrun_kind kind, void *buf, size_t count)
-{
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = buf;
-    call.recv = (char *)buf + 4096;
-    call.count = count;
-    call.dtype = COLLRUN_FLOAT32;
-    return call;
-}
-
-/* After a failure the group only fails, at once, with the same sentence. */
-static int stays_failed(struct rig_rank *r, int status)
-{
-    char first[512];
-    char buf[8192];
-    snprintf(first, sizeof(first), "%s", rig_error());
-    const struct collrun_call again = call_of(COLLRUN_BARRIER, buf, 0);
-    const uint64_t start = rig_now_ns();
-    RIG_CHECK(r, rig_exec(r->group, &again, 1) == status);
-    RIG_CHECK(r, rig_now_ns() - start < 100 * MS);
-    RIG_CHECK(r, strcmp(first, rig_error()) == 0);
-    return 0;
-}
-
 /* Rank 1 differs from the others in one field, in small and in large calls. */
 static int disagree(struct rig_rank *r)
 {
@@ -54,7 +30,7 @@ static int disagree(struct rig_rank *r)
     const size_t count = which >= 10 ? 1u << 20 : 100;
     char *buf = calloc(2, count * 8 + 4096);
     RIG_CHECK(r, buf);
-    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, buf, count);
+    struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, buf, count);
     call.recv = buf + count * 8;
     const bool odd = r->rank == 1;
     if (odd && which % 10 == 0)
@@ -77,7 +53,7 @@ static int disagree(struct rig_rank *r)
     RIG_CHECK(r, strstr(rig_error(), which % 10 == 3 ? "barrier" : "allreduce(1"));
     RIG_CHECK(r, strstr(rig_error(), "this rank"));
     RIG_CHECK(r, odd || strstr(rig_error(), "rank 1 (world rank 1)"));
-    return stays_failed(r, COLLRUN_ERR_MISMATCH);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_MISMATCH);
 }
 
 static void disagreement_is_explained(void **state)
@@ -93,33 +69,12 @@ static void disagreement_is_explained(void **state)
 /* Each uneven kind, with one pair of ranks that disagrees about one count. */
 static int disagree_uneven(struct rig_rank *r)
 {
-    char send[4096] = {0};
-    char recv[4096];
-    size_t out[3] = {4, 5, 6};
-    size_t in[3] = {4, 5, 6};
-    struct collrun_call call = COLLRUN_CALL(*(const enum collrun_kind *)r->arg);
-    call.dtype = COLLRUN_FLOAT32;
-    call.send = send;
-    call.recv = recv;
-    call.root = 2;
-    call.count = out[r->rank];
-    call.recvcount = in[r->rank];
-    call.sendcounts = out;
-    call.recvcounts = in;
-    if (call.kind == COLLRUN_ALLTOALLV)
-        in[0] = in[1] = in[2] = out[r->rank];
-    if (r->rank == 1) { /* sends, and expects, one more than the others think */
-        call.count++;
-        call.recvcount++;
-        out[0]++;
-        out[2]++;
-        in[0]++;
-        in[2]++;
-    }
+    struct coll_uneven u;
+    coll_uneven_init(&u, *(const enum collrun_kind *)r->arg, r->rank);
     /* who receives something that is not as expected; the others may be done without noticing */
     static const unsigned hit[] = {7, 4, 2, 5, 7};
-    const int status = rig_exec(r->group, &call, 1);
-    if (hit[call.kind - COLLRUN_ALLGATHERV] >> r->rank & 1)
+    const int status = rig_exec(r->group, &u.call, 1);
+    if (hit[u.call.kind - COLLRUN_ALLGATHERV] >> r->rank & 1)
         RIG_CHECK(r, status == COLLRUN_ERR_MISMATCH);
     if (status == COLLRUN_ERR_MISMATCH)
         RIG_CHECK(r, strstr(rig_error(), " bytes from "));
@@ -144,7 +99,7 @@ static int one_missing(struct rig_rank *r)
     const size_t count = *(const size_t *)r->arg;
     char *buf = calloc(2, count * 4 + 1);
     RIG_CHECK(r, buf);
-    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, buf, count);
+    struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, buf, count);
     call.recv = buf + count * 4;
     call.timeout_ns = 300 * MS;
     const uint64_t start = rig_now_ns();
@@ -159,7 +114,7 @@ static int one_missing(struct rig_rank *r)
     /* the root of the tree knows who is missing; the others wait for the root */
     RIG_CHECK(r, strstr(rig_error(), r->rank == 0 || count > 100000 ? "rank 2" : "rank"));
     RIG_CHECK(r, waited > 290 * MS && waited < 600 * MS);
-    return stays_failed(r, COLLRUN_ERR_TIMEOUT);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_TIMEOUT);
 }
 
 static void time_outs_name_who_is_missing(void **state)
@@ -196,7 +151,7 @@ static int aborted(struct rig_rank *r)
     rig_sync(r); /* nobody closes before all are out */
     free(buf);
     RIG_CHECK(r, status == COLLRUN_ERR_ABORTED);
-    return r->rank == 0 ? stays_failed(r, COLLRUN_ERR_ABORTED) : 0;
+    return r->rank == 0 ? coll_stays_failed(r, r->group, COLLRUN_ERR_ABORTED) : 0;
 }
 
 static void abort_unblocks_everyone(void **state)
@@ -265,23 +220,10 @@ static void abort_in_the_middle_of_a_gibibyte(void **state)
 /* Rank 1 dies somewhere inside a long operation; the agent aborts; the others are out at once. */
 static int killed(struct rig_rank *r)
 {
-    const size_t count = *(const size_t *)r->arg;
-    float *send = calloc(count, sizeof(*send));
-    float *recv = calloc(count, sizeof(*recv));
-    RIG_CHECK(r, send && recv);
-    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, send, count);
-    call.recv = recv;
-    int status = COLLRUN_OK;
-    for (int i = 0; status == COLLRUN_OK && i < 1000; i++) {
-        if (r->rank == 0 && i == 2)
-            rig_kill(r, 1);
-        status = rig_exec(r->group, &call, 1);
-    }
-    const uint64_t now = rig_now_ns();
-    uint64_t *delays = r->scratch;
-    delays[r->rank] = now;
-    free(send);
-    free(recv);
+    int status;
+    uint64_t failed_ns, *delays = r->scratch;
+    if (coll_until_killed(r, *(const size_t *)r->arg, &status, &failed_ns) != 0)
+        return 1;
     /* the connection may tell before the agent does */
     RIG_CHECK(r, status == COLLRUN_ERR_ABORTED || status == COLLRUN_ERR_PEER_FAILED ||
                      (!r->options->abort_on_death && status == COLLRUN_ERR_TIMEOUT));
@@ -289,8 +231,8 @@ static int killed(struct rig_rank *r)
         RIG_CHECK(r, strstr(rig_error(), "(world rank "));
     RIG_UNTIL(r, !r->options->abort_on_death || rig_abort_ns(r));
     const uint64_t abort_ns = rig_abort_ns(r);
-    delays[r->rank] = now > abort_ns ? now - abort_ns : 0;
-    return stays_failed(r, status);
+    delays[r->rank] = failed_ns > abort_ns ? failed_ns - abort_ns : 0;
+    return coll_stays_failed(r, r->group, status);
 }
 
 static void a_killed_rank_blocks_nobody(void **state)
@@ -313,7 +255,7 @@ static void a_killed_rank_blocks_nobody(void **state)
 static int killed_alone(struct rig_rank *r)
 {
     char buf[8192] = {0};
-    const struct collrun_call call = call_of(COLLRUN_ALLREDUCE, buf, 10);
+    const struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, buf, 10);
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
     if (r->rank == 1)
         rig_kill(r, 1);
@@ -321,7 +263,7 @@ static int killed_alone(struct rig_rank *r)
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_PEER_FAILED);
     RIG_CHECK(r, rig_now_ns() - start < 1000 * MS);
     RIG_CHECK(r, strstr(rig_error(), "rank 1 (world rank 1) closed its connection"));
-    return stays_failed(r, COLLRUN_ERR_PEER_FAILED);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_PEER_FAILED);
 }
 
 static void a_closed_connection_names_the_peer(void **state)

@@ -22,27 +22,15 @@ static struct rig_options options_for(uint32_t nranks)
     return (struct rig_options){.path = rig_backend_path("gloo"), .nranks = nranks};
 }
 
-static struct collrun_call message(enum collrun_kind kind, void *buf, size_t bytes, uint32_t peer,
-                                   uint32_t tag)
-{
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = call.recv = buf;
-    call.count = bytes;
-    call.dtype = COLLRUN_UINT8;
-    call.peer = (int)peer;
-    call.tag = tag;
-    return call;
-}
-
 static int send_to(struct rig_rank *r, void *buf, size_t bytes, uint32_t peer, uint32_t tag)
 {
-    const struct collrun_call call = message(COLLRUN_SEND, buf, bytes, peer, tag);
+    const struct collrun_call call = rig_message(COLLRUN_SEND, buf, bytes, peer, tag);
     return rig_exec(r->group, &call, 1);
 }
 
 static int recv_from(struct rig_rank *r, void *buf, size_t bytes, uint32_t peer, uint32_t tag)
 {
-    const struct collrun_call call = message(COLLRUN_RECV, buf, bytes, peer, tag);
+    const struct collrun_call call = rig_message(COLLRUN_RECV, buf, bytes, peer, tag);
     return rig_exec(r->group, &call, 1);
 }
 
@@ -158,8 +146,8 @@ static int shift(struct rig_rank *r)
     for (unsigned s = 0; s < 5; s++) {
         fill(out, sizes[s], r->rank);
         fill(in, sizes[s], 99);
-        const struct collrun_call calls[2] = {message(COLLRUN_SEND, out, sizes[s], right, 1),
-                                              message(COLLRUN_RECV, in, sizes[s], left, 1)};
+        const struct collrun_call calls[2] = {rig_message(COLLRUN_SEND, out, sizes[s], right, 1),
+                                              rig_message(COLLRUN_RECV, in, sizes[s], left, 1)};
         RIG_CHECK(r, rig_exec(r->group, calls, 2) == COLLRUN_OK);
         RIG_CHECK(r, holds(in, sizes[s], left));
     }
@@ -194,8 +182,8 @@ static int entangled(struct rig_rank *r)
         in[i] = malloc(sizes[i] + 1);
         fill(out[i], sizes[i], i + r->rank);
         /* rank 0 receives first, rank 1 sends first */
-        calls[2 * i + r->rank] = message(COLLRUN_RECV, in[i], sizes[i], peer, 4);
-        calls[2 * i + 1 - r->rank] = message(COLLRUN_SEND, out[i], sizes[i], peer, 4);
+        calls[2 * i + r->rank] = rig_message(COLLRUN_RECV, in[i], sizes[i], peer, 4);
+        calls[2 * i + 1 - r->rank] = rig_message(COLLRUN_SEND, out[i], sizes[i], peer, 4);
     }
     RIG_CHECK(r, rig_exec(r->group, calls, 2 * N) == COLLRUN_OK);
     for (unsigned i = 0; i < N; i++) {
@@ -220,8 +208,8 @@ static int relay(struct rig_rank *r)
     char *b = calloc(1, LARGE);
     RIG_CHECK(r, a && b);
     if (r->rank == 0) {
-        const struct collrun_call calls[2] = {message(COLLRUN_RECV, a, LARGE, 2, 0),
-                                              message(COLLRUN_SEND, b, LARGE, 1, 0)};
+        const struct collrun_call calls[2] = {rig_message(COLLRUN_RECV, a, LARGE, 2, 0),
+                                              rig_message(COLLRUN_SEND, b, LARGE, 1, 0)};
         RIG_CHECK(r, rig_exec(r->group, calls, 2) == COLLRUN_OK);
     } else {
         RIG_CHECK(r, recv_from(r, a, LARGE, r->rank - 1, 0) == COLLRUN_OK);
@@ -275,7 +263,7 @@ static int leave_early(struct rig_rank *r)
     if (r->rank == 0) {
         for (unsigned i = 0; i < 12; i++) {
             fill(buf, 100 * i, i);
-            const struct collrun_call call = message(COLLRUN_SEND, buf, 100 * i, 1, i % 4);
+            const struct collrun_call call = rig_message(COLLRUN_SEND, buf, 100 * i, 1, i % 4);
             RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
         }
         const uint64_t start = rig_now_ns();
@@ -286,11 +274,11 @@ static int leave_early(struct rig_rank *r)
     RIG_UNTIL(r, rig_is_gone(r, 0));
     for (unsigned tag = 4; tag-- > 0;)
         for (unsigned i = tag; i < 12; i += 4) {
-            const struct collrun_call call = message(COLLRUN_RECV, buf, 100 * i, 0, tag);
+            const struct collrun_call call = rig_message(COLLRUN_RECV, buf, 100 * i, 0, tag);
             RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
             RIG_CHECK(r, holds(buf, 100 * i, i));
         }
-    const struct collrun_call more = message(COLLRUN_RECV, buf, 10, 0, 0);
+    const struct collrun_call more = rig_message(COLLRUN_RECV, buf, 10, 0, 0);
     RIG_CHECK(r, rig_exec(g, &more, 1) == COLLRUN_ERR_PEER_FAILED);
     rig_group_close(g);
     return 0;
@@ -314,8 +302,8 @@ static int leave_halfway(struct rig_rank *r)
     RIG_CHECK(r, rig_group_open(r, "half", both, 2, &g) == COLLRUN_OK);
     for (unsigned i = 0; i < 40; i++) {
         fill(buf, sizeof(buf), r->rank == 0 ? i : 99);
-        const struct collrun_call call =
-            message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, sizeof(buf), 1 - r->rank, 0);
+        const struct collrun_call call = rig_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV,
+                                                     buf, sizeof(buf), 1 - r->rank, 0);
         if (r->rank == 1 && i == 0)
             RIG_UNTIL(r, *sent >= 10);
         if (r->rank == 1 && i == 20)
@@ -325,7 +313,7 @@ static int leave_halfway(struct rig_rank *r)
         *sent += r->rank == 0;
     }
     if (r->rank == 1) {
-        const struct collrun_call more = message(COLLRUN_RECV, buf, sizeof(buf), 0, 0);
+        const struct collrun_call more = rig_message(COLLRUN_RECV, buf, sizeof(buf), 0, 0);
         RIG_CHECK(r, rig_exec(g, &more, 1) == COLLRUN_ERR_PEER_FAILED);
     }
     rig_group_close(g);
@@ -345,7 +333,7 @@ static int unwanted(struct rig_rank *r)
 {
     char *buf = calloc(1, LARGE);
     RIG_CHECK(r, buf);
-    struct collrun_call call = message(COLLRUN_SEND, buf, LARGE, 1, 0);
+    struct collrun_call call = rig_message(COLLRUN_SEND, buf, LARGE, 1, 0);
     call.timeout_ns = 200 * MS;
     const uint64_t start = rig_now_ns();
     if (r->rank == 0) {
@@ -389,7 +377,7 @@ static int anyone(struct rig_rank *r)
     for (unsigned i = 0; i < ROUNDS * (r->nranks - 1); i++) {
         uint32_t bytes = 0;
         int source = -1;
-        struct collrun_call any = message(COLLRUN_RECV_ANY, &bytes, sizeof(bytes), 0, 0);
+        struct collrun_call any = rig_message(COLLRUN_RECV_ANY, &bytes, sizeof(bytes), 0, 0);
         any.source = &source;
         RIG_CHECK(r, rig_exec(r->group, &any, 1) == COLLRUN_OK);
         RIG_CHECK(r, source > 0 && source < (int)r->nranks && bytes <= LARGE);
@@ -416,8 +404,8 @@ static int anyone_left(struct rig_rank *r)
     RIG_CHECK(r, data && rig_group_open(r, "left", all, 4, &g) == COLLRUN_OK);
     fill(data, LARGE, r->rank);
     if (r->rank != 0) {
-        const struct collrun_call calls[2] = {message(COLLRUN_SEND, data, 100, 0, 1),
-                                              message(COLLRUN_SEND, data, LARGE, 0, 2)};
+        const struct collrun_call calls[2] = {rig_message(COLLRUN_SEND, data, 100, 0, 1),
+                                              rig_message(COLLRUN_SEND, data, LARGE, 0, 2)};
         RIG_CHECK(r, rig_exec(g, calls, 2) == COLLRUN_OK);
         rig_group_close(g);
         free(data);
@@ -428,7 +416,7 @@ static int anyone_left(struct rig_rank *r)
         for (unsigned i = 0; i < 3; i++) {
             int source = -1;
             const size_t bytes = tag == 2 ? LARGE : 100;
-            struct collrun_call any = message(COLLRUN_RECV_ANY, data, bytes, 0, tag);
+            struct collrun_call any = rig_message(COLLRUN_RECV_ANY, data, bytes, 0, tag);
             any.source = &source;
             RIG_CHECK(r, rig_exec(g, &any, 1) == COLLRUN_OK);
             RIG_CHECK(r, source > 0 && holds(data, bytes, (unsigned)source));
@@ -460,7 +448,7 @@ static int disagree(struct rig_rank *r)
     char *buf = calloc(2, LARGE);
     RIG_CHECK(r, buf);
     struct collrun_call call =
-        message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, bytes, 1 - r->rank, 5);
+        rig_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, bytes, 1 - r->rank, 5);
     if (r->rank == 1 && which & 2)
         call.dtype = COLLRUN_INT8;
     else if (r->rank == 1)

@@ -4,6 +4,8 @@
  * place, in the shared heap and out of alignment, for one to eight ranks, in processes and in
  * threads; then crowds, disagreement, time-outs and aborts. Point to point is test_shm_p2p.c.
  */
+#include "coll_failures.h"
+#include "coll_suite.h"
 #include "coll_sweeps.h"
 #include "reduce.h"
 
@@ -20,55 +22,21 @@ static struct rig_options options_for(uint32_t nranks)
     return (struct rig_options){.path = rig_backend_path("shm"), .nranks = nranks};
 }
 
-/* ---- data ---- */
+static struct coll_suite suite = {
+    .backend = "shm",
+    .counts = {0, 1, 7, 10, 11, 1000, 4099},
+    .ncounts = 7,
+    .processes = 8,
+    .threads = 4,
+    .alone = 5,
+    .many = 9001,
+    .turns = 600,
+    .crowd = 64,
+    .rounds = 20,
+    .heap = true,
+};
 
-static int all_kinds(struct rig_rank *r)
-{
-    static const size_t counts[] = {0, 1, 7, 10, 11, 1000, 4099};
-    return coll_every_variant(r, counts, 7, true);
-}
-
-static void every_kind_in_processes(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 8; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, all_kinds), 0);
-    }
-}
-
-static void every_kind_in_threads(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 4; n++) {
-        struct rig_options options = options_for(n);
-        options.threads = true;
-        assert_int_equal(rig_run(&options, all_kinds), 0);
-    }
-}
-
-/* Without sharing cores nobody sleeps; the waiting of wide machines is tested on narrow ones. */
-static void every_kind_as_if_alone(void **state)
-{
-    (void)state;
-    struct rig_options options = options_for(5);
-    options.ncpus = 64;
-    assert_int_equal(rig_run(&options, all_kinds), 0);
-}
-
-static int every_type(struct rig_rank *r)
-{
-    return coll_every_type(r, 9001);
-}
-
-static void every_type_and_operator(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 3; n++) {
-        const struct rig_options options = options_for(n);
-        assert_int_equal(rig_run(&options, every_type), 0);
-    }
-}
+/* ---- more data ---- */
 
 /* Several turns of the ring, with lengths around the borders of chunks. */
 static int large(struct rig_rank *r)
@@ -104,38 +72,6 @@ static void large_messages(void **state)
     }
 }
 
-/* Reuse of memory that somebody still reads would show. */
-static int out_of_step(struct rig_rank *r)
-{
-    return coll_out_of_step(r, 600, true);
-}
-
-static void ranks_out_of_step(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= 6; n += 2) {
-        struct rig_options options = options_for(n);
-        options.ncpus = n == 4 ? 64 : 0;
-        assert_int_equal(rig_run(&options, out_of_step), 0);
-        options.threads = true;
-        assert_int_equal(rig_run(&options, out_of_step), 0);
-    }
-}
-
-static int crowd(struct rig_rank *r)
-{
-    return coll_all_small(r, 20, 700);
-}
-
-static void many_ranks_on_few_cores(void **state)
-{
-    (void)state;
-    const struct rig_options options = options_for(64);
-    const uint64_t start = rig_now_ns();
-    assert_int_equal(rig_run(&options, crowd), 0);
-    print_message("# 64 ranks, 280 collectives: %.2f s\n", (double)(rig_now_ns() - start) / 1e9);
-}
-
 /* Two groups of the same ranks in different order, used in turn. */
 static int two_groups(struct rig_rank *r)
 {
@@ -157,37 +93,13 @@ static void groups_do_not_mix(void **state)
 
 /* ---- failures ---- */
 
-static struct collrun_call call_of(enum collrun_kind kind, void *buf, size_t count)
-{
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = buf;
-    call.recv = (char *)buf + 4096;
-    call.count = count;
-    call.dtype = COLLRUN_FLOAT32;
-    return call;
-}
-
-/* After a failure the group only fails, at once, with the same sentence. */
-static int stays_failed(struct rig_rank *r, int status)
-{
-    char first[512];
-    char buf[8192];
-    snprintf(first, sizeof(first), "%s", rig_error());
-    const struct collrun_call again = call_of(COLLRUN_BARRIER, buf, 0);
-    const uint64_t start = rig_now_ns();
-    RIG_CHECK(r, rig_exec(r->group, &again, 1) == status);
-    RIG_CHECK(r, rig_now_ns() - start < 10000000000u);
-    RIG_CHECK(r, strcmp(first, rig_error()) == 0);
-    return 0;
-}
-
 /* Rank 1 differs from the others in one field; buffers stay as they are. */
 static int disagree(struct rig_rank *r)
 {
     const int which = *(const int *)r->arg;
     char buf[8192];
     memset(buf, 1, sizeof(buf));
-    struct collrun_call call = call_of(COLLRUN_REDUCE, buf, 100);
+    struct collrun_call call = coll_call(COLLRUN_REDUCE, buf, 100);
     const char *words = "";
     const bool odd = r->rank == 1;
     switch (which) {
@@ -213,7 +125,7 @@ static int disagree(struct rig_rank *r)
         break;
     default:
         if (odd)
-            call = call_of(COLLRUN_BARRIER, buf, 0);
+            call = coll_call(COLLRUN_BARRIER, buf, 0);
         words = "calls barrier()";
     }
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
@@ -222,7 +134,7 @@ static int disagree(struct rig_rank *r)
     RIG_CHECK(r, strstr(rig_error(), "rank 1 "));
     for (size_t i = 0; i < sizeof(buf); i++)
         RIG_CHECK(r, buf[i] == 1);
-    return stays_failed(r, COLLRUN_ERR_MISMATCH);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_MISMATCH);
 }
 
 static void disagreement_is_explained(void **state)
@@ -239,33 +151,13 @@ static void disagreement_is_explained(void **state)
 /* Each uneven kind, with one pair of ranks that disagrees about one count. */
 static int disagree_uneven(struct rig_rank *r)
 {
-    char send[4096] = {0};
-    char recv[4096];
-    memset(recv, 1, sizeof(recv));
-    size_t out[3] = {4, 5, 6};
-    size_t in[3] = {4, 5, 6};
-    struct collrun_call call = COLLRUN_CALL(*(const enum collrun_kind *)r->arg);
-    call.dtype = COLLRUN_FLOAT32;
-    call.send = send;
-    call.recv = recv;
-    call.root = 2;
-    call.count = out[r->rank];
-    call.recvcount = in[r->rank];
-    call.sendcounts = out;
-    call.recvcounts = in;
-    if (call.kind == COLLRUN_ALLTOALLV)
-        in[0] = in[1] = in[2] = out[r->rank];
-    if (r->rank == 1) { /* sends, and expects, one more than the others think */
-        call.count++;
-        call.recvcount++;
-        out[0]++;
-        in[0]++;
-    }
-    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_MISMATCH);
+    struct coll_uneven u;
+    coll_uneven_init(&u, *(const enum collrun_kind *)r->arg, r->rank);
+    RIG_CHECK(r, rig_exec(r->group, &u.call, 1) == COLLRUN_ERR_MISMATCH);
     RIG_CHECK(r, strstr(rig_error(), "elements to rank"));
-    for (size_t i = 0; i < sizeof(recv); i++)
-        RIG_CHECK(r, recv[i] == 1);
-    return stays_failed(r, COLLRUN_ERR_MISMATCH);
+    for (size_t i = 0; i < sizeof(u.recv); i++)
+        RIG_CHECK(r, u.recv[i] == 1);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_MISMATCH);
 }
 
 static void uneven_disagreement_is_explained(void **state)
@@ -284,7 +176,7 @@ static int two_missing(struct rig_rank *r)
     char buf[8192] = {0};
     char me[32];
     _Atomic unsigned *over = r->scratch;
-    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, buf, 1);
+    struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, buf, 1);
     snprintf(me, sizeof(me), "rank %u waited", r->rank);
     rig_sync(r);
     if (r->rank == 5)
@@ -300,7 +192,7 @@ static int two_missing(struct rig_rank *r)
     RIG_CHECK(r, strstr(rig_error(), "waited 1.0 s for ranks 3,5"));
     RIG_CHECK(r, waited < 10000000000u);
     RIG_CHECK(r, !strstr(rig_error(), me) || waited >= 1000000000u);
-    return stays_failed(r, COLLRUN_ERR_TIMEOUT);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_TIMEOUT);
 }
 
 static void time_outs_name_who_is_missing(void **state)
@@ -315,7 +207,7 @@ static void time_outs_name_who_is_missing(void **state)
 static int aborted(struct rig_rank *r)
 {
     char buf[8192] = {0};
-    const struct collrun_call call = call_of(COLLRUN_BARRIER, buf, 0);
+    const struct collrun_call call = coll_call(COLLRUN_BARRIER, buf, 0);
     if (r->rank == 1) {
         for (uint32_t other = 0; other < 4; other++)
             RIG_UNTIL(r, other == 1 || rig_inside_ms(r, other) >= 30);
@@ -325,7 +217,7 @@ static int aborted(struct rig_rank *r)
     const uint64_t start = rig_now_ns();
     RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_ABORTED);
     RIG_CHECK(r, rig_now_ns() - start < 10000000000u);
-    return stays_failed(r, COLLRUN_ERR_ABORTED);
+    return coll_stays_failed(r, r->group, COLLRUN_ERR_ABORTED);
 }
 
 static void abort_unblocks_everyone(void **state)
@@ -344,23 +236,11 @@ static void abort_unblocks_everyone(void **state)
  * milliseconds. */
 static int killed(struct rig_rank *r)
 {
-    const size_t count = 4u << 20;
-    float *send = calloc(count, sizeof(*send));
-    float *recv = calloc(count, sizeof(*recv));
-    RIG_CHECK(r, send && recv);
-    struct collrun_call call = call_of(COLLRUN_ALLREDUCE, send, count);
-    call.recv = recv;
-    int status = COLLRUN_OK;
-    for (int i = 0; status == COLLRUN_OK && i < 1000; i++) {
-        if (r->rank == 0 && i == 2)
-            rig_kill(r, 1);
-        status = rig_exec(r->group, &call, 1);
-    }
-    const uint64_t late = rig_now_ns() - rig_abort_ns(r);
-    uint64_t *delays = r->scratch;
-    delays[r->rank] = late;
-    free(send);
-    free(recv);
+    int status;
+    uint64_t failed_ns, *delays = r->scratch;
+    if (coll_until_killed(r, 4u << 20, &status, &failed_ns) != 0)
+        return 1;
+    delays[r->rank] = failed_ns - rig_abort_ns(r);
     RIG_CHECK(r, status == COLLRUN_ERR_ABORTED);
     return 0;
 }
@@ -432,13 +312,8 @@ static void heap_gives_and_takes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_in_processes),
-        cmocka_unit_test(every_kind_in_threads),
-        cmocka_unit_test(every_kind_as_if_alone),
-        cmocka_unit_test(every_type_and_operator),
+        COLL_SUITE(&suite),
         cmocka_unit_test(large_messages),
-        cmocka_unit_test(ranks_out_of_step),
-        cmocka_unit_test(many_ranks_on_few_cores),
         cmocka_unit_test(groups_do_not_mix),
         cmocka_unit_test(disagreement_is_explained),
         cmocka_unit_test(uneven_disagreement_is_explained),
