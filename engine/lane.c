@@ -363,6 +363,18 @@ static void remove_waiter(struct lane *lane, const struct lane_waiter *w)
     lane->waiters--;
 }
 
+/* With the lock, and the turn free: a turn of whoever waits for a request; `round` counts those in
+ * which nothing has moved. */
+static void wait_one_turn(struct lane *lane, const struct errand *errand, unsigned *round)
+{
+    *round = take_turn(lane, errand) ? 0 : *round + 1;
+    if (*round == 0 || is_finished(errand->awaited))
+        return;
+    pthread_mutex_unlock(&lane->lock);
+    idle_round(*round);
+    pthread_mutex_lock(&lane->lock);
+}
+
 void lane_wait(struct collrun_request *r)
 {
     struct lane *lane = r->lane;
@@ -376,12 +388,7 @@ void lane_wait(struct collrun_request *r)
             sleep_until_changed(lane);
             continue;
         }
-        round = take_turn(lane, &errand) ? 0 : round + 1;
-        if (round && !is_finished(r)) {
-            pthread_mutex_unlock(&lane->lock);
-            idle_round(round);
-            pthread_mutex_lock(&lane->lock);
-        }
+        wait_one_turn(lane, &errand, &round);
     }
     remove_waiter(lane, &self);
     pass_turn(lane);
@@ -422,12 +429,7 @@ int lane_order(struct collrun_request *r, uint32_t device, void *stream)
         }
         if (r->started && (rc = order_flying(lane, r, device, stream)) != COLLRUN_AGAIN)
             break;
-        round = take_turn(lane, &errand) ? 0 : round + 1;
-        if (round && !is_finished(r)) {
-            pthread_mutex_unlock(&lane->lock);
-            idle_round(round);
-            pthread_mutex_lock(&lane->lock);
-        }
+        wait_one_turn(lane, &errand, &round);
     }
     lane->waiters--;
     pass_turn(lane);

@@ -20,22 +20,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The parent of a process, 0 if it is gone. The name in /proc/PID/stat may hold anything, so it is
- * skipped from its end. */
-static pid_t parent_of(const char *pid)
+/* The name in /proc/PID/stat may hold anything, so it is skipped from its end. */
+char reap_look(pid_t pid, pid_t *parent)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    char path[64], text[512], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *f = fopen(path, "re");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f)
         fclose(f);
     text[n] = '\0';
     const char *after = strrchr(text, ')');
-    int parent = 0;
-    if (!after || sscanf(after + 1, " %*c %d", &parent) != 1)
-        return 0;
-    return parent;
+    int of = 0;
+    if (!after || sscanf(after + 1, " %c %d", &state, &of) != 2)
+        state = 0;
+    *parent = state ? of : 0;
+    return state;
 }
 
 static void kill_children(void)
@@ -43,8 +43,9 @@ static void kill_children(void)
     DIR *proc = opendir("/proc");
     struct dirent *e;
     while (proc && (e = readdir(proc))) {
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && parent_of(e->d_name) == getpid())
-            kill((pid_t)atoi(e->d_name), SIGKILL);
+        pid_t pid = atoi(e->d_name), parent;
+        if (pid > 0 && reap_look(pid, &parent) && parent == getpid())
+            kill(pid, SIGKILL);
     }
     if (proc)
         closedir(proc);

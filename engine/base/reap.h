@@ -14,6 +14,10 @@
  * (monotonic ns). Returns at once when there is none. */
 bool reap_descendants(uint64_t deadline_ns);
 
+/* The state of a process as /proc tells it (R, S, D, T, ...), and its parent; 0 and 0 if it is
+ * gone. */
+char reap_look(pid_t pid, pid_t *parent);
+
 /* Whether a child whose end of a stream has just been closed has ended as well, or does so within
  * the moment that a process takes from the one to the other. Reaps it. */
 bool reap_closed(pid_t pid, int *status);

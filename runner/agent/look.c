@@ -4,23 +4,7 @@
  * Read from the shared page, so it works on a rank that hangs or is dead.
  */
 #include "agent/agent.h"
-
-#include <stdio.h>
-#include <string.h>
-
-/* R, S, D, T, ...: the process state that /proc tells; 0 if it is gone. */
-static uint8_t process_state(pid_t pid)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = '\0';
-    const char *after = strrchr(text, ')');
-    return after && after[1] == ' ' ? (uint8_t)after[2] : 0;
-}
+#include "base/reap.h"
 
 void agent_tell_seen(struct agent *a, const struct rank_proc *p)
 {
@@ -44,9 +28,10 @@ void agent_tell_seen(struct agent *a, const struct rank_proc *p)
         buf_put_u8(&groups, g.dtype);
         buf_put_u8(&groups, g.op);
     }
+    pid_t parent;
     struct buf b;
     buf_init(&b);
-    buf_put_u8(&b, p->exited ? 0 : process_state(p->pid));
+    buf_put_u8(&b, p->exited ? 0 : (uint8_t)reap_look(p->pid, &parent));
     buf_put_u32(&b, n);
     buf_put(&b, groups.data, groups.len);
     conn_send(&a->runner, WIRE_SEEN, p->rank, a->desc.attempt, b.data, b.len);

@@ -80,14 +80,19 @@ static void close_stream(struct reach_host *h)
     h->stream.read_fd = h->stream.write_fd = -1;
 }
 
-static void fail(struct reach_host *h, struct diag *d)
+static void let_go(struct reach_host *h)
 {
-    if (h->done)
-        return;
     release(h);
     close_stream(h);
     if (h->stream.pid && !h->reaped)
         kill(h->stream.pid, SIGTERM);
+}
+
+static void fail(struct reach_host *h, struct diag *d)
+{
+    if (h->done)
+        return;
+    let_go(h);
     diag_wrap(d, "host %s", h->spec->name.v);
     d->loc = h->spec->name.loc;
     h->reach->hooks.failed(h->reach->hooks.ctx, h->index, d);
@@ -379,12 +384,8 @@ void reach_start(struct reach *r)
 void reach_give_up(struct reach *r, uint32_t host)
 {
     struct reach_host *h = &r->hosts[host];
-    if (h->done)
-        return;
-    release(h);
-    close_stream(h);
-    if (h->stream.pid && !h->reaped)
-        kill(h->stream.pid, SIGTERM);
+    if (!h->done)
+        let_go(h);
 }
 
 /* ---- asking ---- */

@@ -173,6 +173,8 @@ finish() {
     fi
     elapsed=$((($(date +%s%N) - begin) / 1000000))
 }
+# executing PATTERN: the pids whose executable matches (that of a deleted file as "FILE (deleted)").
+executing() { find /proc/[0-9]*/exe -maxdepth 0 -lname "$1" -printf '%h\n' 2>/dev/null | cut -d/ -f3; }
 # state PID: one letter, as ps shows it; nothing of a process that is gone.
 state() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
 stopped() { [ "$(state "$1")" = T ]; }

@@ -171,7 +171,6 @@ fi
 simple patient 3 "note up; until-stopped" "timeouts: {grace: 10s}"
 simple deaf 3 "ignore 15; ignore 1; ignore 2; note up; hang" "timeouts: {grace: 1m}"
 agent_of() { pgrep -P "$1" -x collrun-agent; }
-copies() { ls -l /proc/[0-9]*/exe 2>/dev/null | grep -cE "$home/libexec/collrun/collrun-(agent|engine)"; }
 heard() { ! grep -qE '^(Sig|Shd)Pnd:.*[1-9a-f]' "/proc/$1/status"; } # it has taken the signals that were sent to it
 for s in INT:130 TERM:143 HUP:129; do
     start run patient.yaml

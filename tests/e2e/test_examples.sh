@@ -9,13 +9,7 @@ shows() { like "$1" "$(out)" "$2"; }
 lines() { grep -cE -- "$1" out; }
 
 # Processes of this build's agent and engine; those of other builds are not ours.
-remaining() {
-    local exe
-    for exe in /proc/[0-9]*/exe; do
-        case $(readlink "$exe" 2>/dev/null) in "$home"/libexec/collrun/*) echo "$exe" ;; esac
-    done
-}
-nothing_remains() { [ -z "$(remaining)" ]; }
+nothing_remains() { [ -z "$(executing "$home/libexec/collrun/*")" ]; }
 # runs NAME: the job of that name in configs/ checks, runs, ends well and leaves nothing.
 runs() {
     local name=$1

@@ -37,13 +37,9 @@ timeouts: {grace: 2s}
 END
 
 # Processes whose executable lies in the copy (a deleted one included).
-processes() {
-    ls -l /proc/[0-9]*/exe 2>/dev/null | sed -n "s,.* /proc/\([0-9]*\)/exe -> $copy/.*,\1,p"
-}
+processes() { executing "$copy/*"; }
 # pids NAME: of programs called so.
-pids() {
-    ls -l /proc/[0-9]*/exe 2>/dev/null | sed -n "s,.* /proc/\([0-9]*\)/exe -> $copy/.*/$1.*,\1,p"
-}
+pids() { executing "$copy/*/$1*"; }
 none_left() {
     local p
     for p in $(processes); do
