@@ -122,7 +122,7 @@ extern "C" const struct collrun_backend collrun_backend_v1 = {
     COLLRUN_BACKEND_ABI,
     sizeof(struct collrun_backend),
     "gloo",
-    "0.1.0 (Gloo " GLOO_RELEASE ")",
+    "1.0 (Gloo " GLOO_RELEASE ")",
     COLLRUN_BACKEND_TAGS | COLLRUN_BACKEND_RECV_ANY,
     collrun_gloo::native,
     nullptr, /* probe: what it needs is linked */

@@ -71,7 +71,7 @@ static void cell(struct patient *p, enum column c, const char *text)
     snprintf(p->cells[c], CELL, "%s", text);
 }
 
-/* "gloo 0.1.0 (Gloo 0.5), shm (no)" */
+/* "gloo 1.0 (Gloo 0.5), shm (no)" */
 static void append(struct patient *p, enum column c, const char *name, const char *what)
 {
     size_t len = strlen(p->cells[c]);
