@@ -32,9 +32,11 @@ static signature shape_of(const collrun_call &call)
     return s;
 }
 
+/* A message that is not small but not long either has no rest: a second part would cost more than
+ * its copy does. */
 static size_t in_first(size_t bytes)
 {
-    return std::min(bytes, first_payload);
+    return bytes <= most_in_first ? bytes : first_payload;
 }
 
 /* ---- messages to oneself ---- */
@@ -139,8 +141,7 @@ void p2p::post_send(item &i)
         return post_small_send(i);
     group_.net().send(*i.first, i.peer, slot_of(i.what), 0, len);
     i.parts = 1;
-    if (!small)
-        post_rest(i);
+    post_rest(i);
 }
 
 void p2p::post_recv(item &i)
@@ -160,22 +161,25 @@ void p2p::post_recv(item &i)
         group_.net().recv(*i.first, i.peer, slot, 0, len);
         i.parts = 1;
     }
-    if (i.bytes > first_payload)
-        post_rest(i);
+    post_rest(i);
 }
 
+/* If there is one. Its receiver knows from whom it comes, so it goes by grants. */
 void p2p::post_rest(item &i)
 {
+    const size_t first = in_first(i.bytes), len = i.bytes - first;
+    if (len == 0)
+        return;
     const void *memory = i.sending ? i.call->send : i.call->recv;
-    const size_t len = i.bytes - first_payload;
-    i.rest = group_.net().make_buffer(
-        const_cast<char *>(static_cast<const char *>(memory)) + first_payload, len);
+    i.rest = group_.net().make_buffer(const_cast<char *>(static_cast<const char *>(memory)) + first,
+                                      len);
     const uint64_t slot = slot_of(at_step(i.what, step_rest, 0));
-    for (size_t at = 0; at < len; at += piece_bytes) {
+    for (size_t at = 0; at < len; at += long_piece) {
+        const parcel m = {*i.rest, slot, at, std::min(long_piece, len - at)};
         if (i.sending)
-            group_.net().send(*i.rest, i.peer, slot, at, std::min(piece_bytes, len - at));
+            group_.net().post(i.peer, m, false);
         else
-            group_.net().recv(*i.rest, i.peer, slot, at, std::min(piece_bytes, len - at));
+            group_.net().expect(i.peer, m, true);
         i.parts++;
     }
 }
@@ -203,8 +207,7 @@ bool p2p::advance_first_of_any(item &i, uint64_t until)
     i.what.sequence = of(from).next_in[i.what.tag]++;
     if (i.call->source)
         *i.call->source = from;
-    if (i.bytes > first_payload)
-        post_rest(i);
+    post_rest(i);
     return true;
 }
 

@@ -4,12 +4,12 @@
  * the messages of that pair and tag. So Gloo keeps the order, everything can be posted at once, and
  * a send and a receive only meet if they agree.
  *
- * A message starts with one small part (a word and up to 8 KiB); the rest of a large one follows in
- * pieces. Large messages wait for their receiver. Small ones are sent from a copy: the sender waits
- * a while for the receiver, since only then both sides can tell a mismatch, and then goes on
- * without it. A pair whose receiver keeps being late is waited for less and less. What has not been
- * taken when the group closes is left with the receiver's I/O thread, as a will: a receive that
- * finds the sender gone looks there.
+ * A message up to 32 KiB is one part, a word and the payload. A longer one starts with 8 KiB of it,
+ * and the rest follows in pieces. Messages of more than 8 KiB wait for their receiver. Smaller ones
+ * are sent from a copy: the sender waits a while for the receiver, since only then both sides can
+ * tell a mismatch, and then goes on without it. A pair whose receiver keeps being late is waited
+ * for less and less. What has not been taken when the group closes is left with the receiver's I/O
+ * thread, as a will: a receive that finds the sender gone looks there.
  *
  * recv_any posts a receive for the next message of every rank (anyone.h). ask.cc is for ranks that
  * wait in vain: two ends of the same message that differ in shape are a mismatch, on both sides.
@@ -31,7 +31,8 @@ class group;
 /* The first part: a word that is never 0, so that one can see it arrive, and the payload's start.
  */
 constexpr uint64_t first_word = signature_magic;
-constexpr size_t first_word_bytes = sizeof(uint64_t), first_payload = 8192;
+constexpr size_t first_word_bytes = sizeof(uint64_t);
+constexpr size_t first_payload = 8192, most_in_first = 32u << 10;
 
 class p2p
 {
