@@ -125,6 +125,7 @@ layout::layout(group &g, size_t count, const size_t *counts, const size_t *displ
     }
 }
 
+/* The own block, while the others are on their way. */
 void copy_own(void *dst, const void *src, size_t bytes)
 {
     if (bytes > 0 && dst != src)
@@ -181,15 +182,17 @@ void exchange_allgather(group &g, const collrun_call &call)
     const layout at(g, call.count, v ? call.recvcounts : nullptr, v ? call.recvdispls : nullptr);
     char *recv = static_cast<char *>(call.recv);
     const size_t own = call.count * g.element();
-    copy_own(bytes_at(recv, at.offset(g.rank())), call.send, own);
-    if (g.net().crowded_hosts() && !v && own > g.mail().capacity)
+    if (g.net().crowded_hosts() && !v && own > g.mail().capacity) {
+        copy_own(bytes_at(recv, at.offset(g.rank())), call.send, own);
         return ring_allgather(g, recv, blocks::uniform(g, call.count));
+    }
     exchange all(g);
     for (int k = 1; k < g.size(); k++) {
         const int to = neighbour(g, k), from = neighbour(g, -k);
         all.add({to, from, static_cast<const char *>(call.send), bytes_at(recv, at.offset(from)),
                  own, at.bytes(from)});
     }
+    copy_own(bytes_at(recv, at.offset(g.rank())), call.send, own);
     all.finish();
 }
 
@@ -204,11 +207,11 @@ void exchange_gather(group &g, const collrun_call &call)
         return;
     }
     const layout at(g, call.count, v ? call.recvcounts : nullptr, v ? call.recvdispls : nullptr);
-    copy_own(bytes_at(call.recv, at.offset(g.rank())), call.send, own);
     for (int k = 1; k < g.size(); k++) {
         const int from = neighbour(g, k);
         all.add({no_peer, from, nullptr, bytes_at(call.recv, at.offset(from)), 0, at.bytes(from)});
     }
+    copy_own(bytes_at(call.recv, at.offset(g.rank())), call.send, own);
     all.finish();
 }
 
@@ -223,11 +226,11 @@ void exchange_scatter(group &g, const collrun_call &call)
         return;
     }
     const layout at(g, call.count, v ? call.sendcounts : nullptr, v ? call.senddispls : nullptr);
-    copy_own(call.recv, bytes_at(call.send, at.offset(g.rank())), own);
     for (int k = 1; k < g.size(); k++) {
         const int to = neighbour(g, k);
         all.add({to, no_peer, bytes_at(call.send, at.offset(to)), nullptr, at.bytes(to), 0});
     }
+    copy_own(call.recv, bytes_at(call.send, at.offset(g.rank())), own);
     all.finish();
 }
 
@@ -258,14 +261,14 @@ void exchange_alltoall(group &g, const collrun_call &call)
         return alltoall_in_place(g, call);
     const layout out(g, call.count, v ? call.sendcounts : nullptr, v ? call.senddispls : nullptr);
     const layout in(g, call.count, v ? call.recvcounts : nullptr, v ? call.recvdispls : nullptr);
-    copy_own(bytes_at(call.recv, in.offset(g.rank())), bytes_at(call.send, out.offset(g.rank())),
-             out.bytes(g.rank()));
     exchange all(g);
     for (int k = 1; k < g.size(); k++) {
         const int to = neighbour(g, k), from = neighbour(g, -k);
         all.add({to, from, bytes_at(call.send, out.offset(to)),
                  bytes_at(call.recv, in.offset(from)), out.bytes(to), in.bytes(from)});
     }
+    copy_own(bytes_at(call.recv, in.offset(g.rank())), bytes_at(call.send, out.offset(g.rank())),
+             out.bytes(g.rank()));
     all.finish();
 }
 
