@@ -2,8 +2,9 @@
  *
  * Broadcast of large messages, in pieces that every rank passes on as they come. A chain in host
  * order loads every link once and is the fastest when there are more pieces than ranks; shorter
- * messages go down a binary tree of the same order. Between two ranks nobody passes anything on, so
- * pieces only bound how long an abort waits.
+ * messages go down a binary tree of the same order. Small pieces let ranks work at the same time,
+ * but each costs a wake-up: between two ranks, where nobody passes anything on, and where ranks
+ * share cores, they are as long as an abort can wait.
  */
 #include "combine.h"
 
@@ -54,9 +55,10 @@ void stream_broadcast(group &g, void *data, size_t bytes, int root)
 {
     if (g.size() == 1 || bytes == 0)
         return;
-    const course c = course_of(g, root, bytes / stream_piece >= static_cast<size_t>(g.size()));
+    const bool overlap = g.size() > 2 && !g.net().busy_cores();
+    const size_t piece = overlap ? stream_piece : long_piece;
+    const course c = course_of(g, root, bytes / piece >= static_cast<size_t>(g.size()));
     const signature head = at_step(g.current(), step_piece, 0);
-    const size_t piece = g.size() == 2 ? long_piece : stream_piece;
     transfer t(g, data, bytes);
     if (c.parent != no_peer)
         t.recv(c.parent, head, 0, bytes, piece);

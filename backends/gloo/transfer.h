@@ -16,7 +16,7 @@ namespace collrun_gloo
 class group;
 
 constexpr size_t piece_bytes = 1u << 20;
-constexpr size_t long_piece = 4u << 20; /* where nobody passes pieces on; each costs a wake-up */
+constexpr size_t long_piece = 4u << 20; /* where overlap brings less than a wake-up costs */
 
 class transfer
 {
