@@ -80,11 +80,11 @@ one() {
         rank=${victim#rank }
         target=$(sed -n 's/^pid //p' "notes.$rank" 2>/dev/null | head -n 1)
         # Too early for the rank to have told its number: any engine, but the one that describes plugins to the runner, which
-        # can do without.
+        # can do without, and which may have ended by now: then it has no command line.
         if [ -z "$target" ]; then
             rank=
             target=$(pids collrun-engine | while read -r p; do
-                tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -e --describe || echo "$p"
+                tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -v -e --describe && echo "$p"
             done 2>/dev/null | head -n 1)
         fi
         ;;
