@@ -126,6 +126,19 @@ int rig_fail(struct rig_rank *r, const char *format, ...)
     return 1;
 }
 
+static struct collrun_services services_for(struct rig_rank *speaker)
+{
+    return (struct collrun_services){.size = sizeof(struct collrun_services),
+                                     .ctx = speaker,
+                                     .log = log_line,
+                                     .fail = store_error,
+                                     .option = option,
+                                     .memory_kind = memory_kind,
+                                     .dtype_size = dtype_size,
+                                     .dtype_name = dtype_name,
+                                     .reduce = reduce_vectors};
+}
+
 /* ---- waiting, killing, aborting ---- */
 
 static void futex_wait_ms(_Atomic uint32_t *word, uint32_t value, long ms)
@@ -409,14 +422,7 @@ static int rank_main(struct rig_team *team, uint32_t rank)
 {
     struct rig_inside inside = {
         .shared = team->shared,
-        .services = {.size = sizeof(inside.services),
-                     .log = log_line,
-                     .fail = store_error,
-                     .option = option,
-                     .memory_kind = memory_kind,
-                     .dtype_size = dtype_size,
-                     .dtype_name = dtype_name,
-                     .reduce = reduce_vectors},
+        .services = services_for(NULL),
     };
     struct rig_rank r = {
         .rank = rank,
@@ -470,15 +476,7 @@ static int team_open(struct rig_team *team, uint32_t rank)
     static struct rig_rank speaker; /* of probe and open, which speak for no group */
     static struct collrun_services services;
     speaker = (struct rig_rank){.rank = rank, .options = team->options};
-    services = (struct collrun_services){.size = sizeof(services),
-                                         .ctx = &speaker,
-                                         .log = log_line,
-                                         .fail = store_error,
-                                         .option = option,
-                                         .memory_kind = memory_kind,
-                                         .dtype_size = dtype_size,
-                                         .dtype_name = dtype_name,
-                                         .reduce = reduce_vectors};
+    services = services_for(&speaker);
     char why[256] = "";
     if (team_load(team, rank) != 0)
         return 1;

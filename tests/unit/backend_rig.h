@@ -138,6 +138,10 @@ void rig_abort_after(struct rig_rank *r, unsigned delay_ms);
  */
 void rig_abort_everywhere(struct rig_rank *r);
 
+/* What happens "at once" takes less, on a slow and busy machine too; time-outs are longer where the
+ * two have to be told apart. */
+#define RIG_AT_ONCE_NS 3000000000u
+
 /* CLOCK_MONOTONIC now, and at the moment of the first death or rig_abort_everywhere (0: none), to
  * measure delays. */
 uint64_t rig_now_ns(void);

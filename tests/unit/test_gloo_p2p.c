@@ -229,20 +229,20 @@ static void no_call_waits_for_an_earlier_one(void **state)
 
 /* ---- early and late ---- */
 
-/* Both send first. The pair learns not to wait. */
+/* Both send first, and at first wait 20 ms for each other. The pair learns not to. */
 static int cross(struct rig_rank *r)
 {
     char buf[1000];
-    uint64_t last = 0;
+    unsigned quick = 0;
     for (unsigned i = 0; i < 200; i++) {
         const uint64_t start = rig_now_ns();
         fill(buf, sizeof(buf), i + r->rank);
         RIG_CHECK(r, send_to(r, buf, sizeof(buf), 1 - r->rank, 0) == COLLRUN_OK);
         RIG_CHECK(r, recv_from(r, buf, sizeof(buf), 1 - r->rank, 0) == COLLRUN_OK);
         RIG_CHECK(r, holds(buf, sizeof(buf), i + 1 - r->rank));
-        last = i < 150 ? 0 : last + rig_now_ns() - start;
+        quick += i >= 150 && rig_now_ns() - start < 15 * MS;
     }
-    RIG_CHECK(r, last < 50 * 20 * MS / 2);
+    RIG_CHECK(r, quick >= 10); /* of 50: the machine may be busy */
     return 0;
 }
 
@@ -268,7 +268,7 @@ static int leave_early(struct rig_rank *r)
         }
         const uint64_t start = rig_now_ns();
         rig_group_close(g);
-        RIG_CHECK(r, rig_now_ns() - start < 3000 * MS);
+        RIG_CHECK(r, rig_now_ns() - start < RIG_AT_ONCE_NS);
         return 0;
     }
     RIG_UNTIL(r, rig_is_gone(r, 0));
@@ -340,7 +340,7 @@ static int unwanted(struct rig_rank *r)
         RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_TIMEOUT);
         RIG_CHECK(r, strstr(rig_error(), "rank 1 (world rank 1)"));
         const uint64_t waited = rig_now_ns() - start;
-        RIG_CHECK(r, waited > 190 * MS && waited < 500 * MS);
+        RIG_CHECK(r, waited > 190 * MS && waited < RIG_AT_ONCE_NS);
     }
     rig_sync(r);
     free(buf);
@@ -462,7 +462,7 @@ static int disagree(struct rig_rank *r)
     RIG_CHECK(r, status == COLLRUN_ERR_MISMATCH);
     RIG_CHECK(r, strstr(rig_error(), "send(") && strstr(rig_error(), "recv("));
     RIG_CHECK(r, strstr(rig_error(), r->rank == 0 ? "rank 1 (" : "rank 0 ("));
-    RIG_CHECK(r, waited < 2000 * MS);
+    RIG_CHECK(r, waited < RIG_AT_ONCE_NS);
     char more = 0;
     RIG_CHECK(r, send_to(r, &more, 1, 1 - r->rank, 9) == COLLRUN_ERR_MISMATCH);
     return 0;
