@@ -282,7 +282,7 @@ static void weigh(struct engine *e, struct look *l)
         return;
     bool sure = atomic_load(&w->busy) == 0 && !background_goes_on(e) &&
                 threads_stand(is_standing, l, &l->proof);
-    uint64_t seen = is_whole(l) && (sure || l->nwaits) ? hash(words, &l->proof) : 0;
+    uint64_t seen = is_whole(l) && (sure || l->nwaits) ? hash(words + sure, &l->proof) : 0;
     if (seen && seen == w->seen && (words != w->told || sure)) {
         w->told = words;
         w->told_sure = sure;
