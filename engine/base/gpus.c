@@ -179,27 +179,56 @@ int gpus_find(struct gpus *out, const char *proc, const char *sys, struct arena 
         out->n = 0;
         from_proc(out, proc, sys, arena);
     }
-    out->reason = why ? why : "NVML lists none";
+    out->reason = out->n ? "" : why ? why : "NVML lists none";
     return arena_failed(arena) ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : 0;
 }
 
 /* ---- pools ---- */
 
-static const struct gpu *named(const struct gpus *all, const char *entry, size_t len)
+/* The GPU that an entry of a mask names: its number, or as much of its UUID as no other has. NULL:
+ * none, and why. */
+static const struct gpu *named(const struct gpus *all, const char *entry, size_t len,
+                               const char **why)
 {
     char *end;
+    const struct gpu *found = NULL;
     unsigned long number = strtoul(entry, &end, 10);
+    *why = strncasecmp(entry, "MIG-", 4) ? "names none"
+                                         : "is part of a GPU, and collrun hands out whole ones";
     if (len && end == entry + len)
         return number < all->n ? &all->items[number] : NULL;
-    for (uint32_t i = 0; len > 4 && i < all->n; i++)
-        if (!strncasecmp(all->items[i].uuid, entry, len))
-            return &all->items[i];
-    return NULL;
+    for (uint32_t i = 0; len > 4 && i < all->n; i++) {
+        if (strncasecmp(all->items[i].uuid, entry, len) != 0)
+            continue;
+        if (found) {
+            *why = "names several";
+            return NULL;
+        }
+        found = &all->items[i];
+    }
+    return found;
+}
+
+static bool has(const struct gpus *pool, const struct gpu *gpu)
+{
+    for (uint32_t i = 0; i < pool->n; i++)
+        if (!strcmp(pool->items[i].uuid, gpu->uuid))
+            return true;
+    return false;
+}
+
+/* "CUDA_VISIBLE_DEVICES=0,GPU-dead leaves 1 of 8: "GPU-dead" names none" */
+static const char *what_is_left(uint32_t left, uint32_t n, const char *mask, const char *end,
+                                struct arena *arena)
+{
+    const char *number = left ? arena_printf(arena, "%u", left) : "none";
+    return arena_printf(arena, "CUDA_VISIBLE_DEVICES=%s leaves %s of %u%s", mask, number, n, end);
 }
 
 int gpus_pool(const struct gpus *all, const char *mask, struct arena *arena, struct gpus *out,
               struct diag *d)
 {
+    const char *end = "", *why;
     *out = *all;
     if (!mask)
         return 0;
@@ -207,20 +236,24 @@ int gpus_pool(const struct gpus *all, const char *mask, struct arena *arena, str
     out->items = arena_calloc(arena, all->n, sizeof *out->items);
     if (!out->items)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    for (const char *entry = mask; *entry && out->n < all->n;) {
+    for (const char *entry = mask; end && !*end && *entry; entry += strspn(entry, " ,")) {
         entry += strspn(entry, " ");
         size_t len = strcspn(entry, ", ");
-        const struct gpu *gpu = named(all, entry, len);
-        if (!gpu)
-            break;
-        out->items[out->n++] = *gpu;
+        const struct gpu *gpu = named(all, entry, len, &why);
+        if (gpu && has(out, gpu)) {
+            out->n = 0;
+            gpu = NULL;
+            why = "comes twice, and CUDA then shows none";
+        }
+        if (gpu)
+            out->items[out->n++] = *gpu;
+        else
+            end = arena_printf(arena, ": \"%.*s\" %s", (int)len, entry, why);
         entry += len;
-        entry += strspn(entry, " ,");
     }
-    if (all->n && !out->n)
-        out->reason =
-            arena_printf(arena, "CUDA_VISIBLE_DEVICES=%s leaves none of %u", mask, all->n);
-    return 0;
+    if (out->n < all->n)
+        out->reason = what_is_left(out->n, all->n, mask, end, arena);
+    return arena_failed(arena) ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : 0;
 }
 
 const char *gpus_text(const struct gpus *gpus, struct arena *arena)

@@ -20,15 +20,15 @@ struct gpu {
 struct gpus {
     struct gpu *items;
     uint32_t n;
-    const char *reason; /* why there are none */
+    const char *reason; /* why there are none, or not all that the machine has; else "" */
 };
 
 /* `proc` is "/proc/driver/nvidia", and `sys` "/sys", but for tests. Fails for lack of memory. */
 int gpus_find(struct gpus *out, const char *proc, const char *sys, struct arena *arena,
               struct diag *d);
 
-/* Those that `mask` names by number or UUID, in its order; NULL = all. The first entry that names
- * none ends the list, as in CUDA. */
+/* Those that `mask` names by number or UUID, in its order; NULL = all. As in CUDA, the first entry
+ * that names none, or several, ends the list, and one that comes twice makes it empty. */
 int gpus_pool(const struct gpus *all, const char *mask, struct arena *arena, struct gpus *out,
               struct diag *d);
 

@@ -30,7 +30,7 @@ static int missing(const struct agent *a, uint32_t rank, uint32_t index, const s
     const struct desc_host *host = &a->desc.hosts[a->host];
     diag_at(d, host->gpus_loc, "rank %u needs GPU %u of host %s, which has %u GPU%s to give", rank,
             index, host->name, pool->n, pool->n == 1 ? "" : "s");
-    return pool->n ? d->code : diag_hint(d, "%s", pool->reason);
+    return *pool->reason ? diag_hint(d, "%s", pool->reason) : d->code;
 }
 
 /* "GPU-a,GPU-b" of a rank, and the cpus near any of them. */

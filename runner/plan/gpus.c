@@ -100,7 +100,7 @@ static bool check_host(struct maker *m, uint32_t host, const struct supply *s)
     else
         diag_at(&d, loc, "gpus: host \"%s\" has %u GPU%s, not %u", name, have, have == 1 ? "" : "s",
                 worst);
-    if (!have)
+    if (*s->known->reason)
         diag_hint(&d, "%s", s->known->reason);
     maker_note(m, &d);
     return false;
@@ -118,7 +118,7 @@ static void too_few(struct maker *m, uint32_t host, const struct supply *s, uint
             nranks == 1 ? " needs" : "s need", wanted);
     if (where.line)
         diag_second(&d, where, "its GPUs");
-    if (!have && s->known)
+    if (s->known && *s->known->reason)
         diag_hint(&d, "%s", s->known->reason);
     maker_note(m, &d);
 }

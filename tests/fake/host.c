@@ -38,17 +38,22 @@ void fake_gpu_bus_id(int gpu, int domain_digits, char *out, size_t len)
     snprintf(out, len, "%0*x:%02X:00.0", domain_digits, 0u, 0x10u + (unsigned)gpu);
 }
 
-/* The GPU that an entry of CUDA_VISIBLE_DEVICES names; -1: none. A UUID may be cut short. */
+/* The GPU that an entry of CUDA_VISIBLE_DEVICES names; -1: none. A UUID may be cut short, as far as
+ * no other begins like that. */
 static int named_gpu(const char *entry)
 {
     char uuid[64], *end;
+    int found = -1;
     if (!strncasecmp(entry, "GPU-", 4)) {
         for (int gpu = 0; gpu < fake_gpu_count(); gpu++) {
             fake_gpu_uuid(gpu, uuid, sizeof uuid);
-            if (!strncasecmp(entry, uuid, strlen(entry)))
-                return gpu;
+            if (strncasecmp(entry, uuid, strlen(entry)) != 0)
+                continue;
+            if (found >= 0)
+                return -1;
+            found = gpu;
         }
-        return -1;
+        return found;
     }
     long gpu = strtol(entry, &end, 10);
     return end != entry && !*end && gpu >= 0 && gpu < fake_gpu_count() ? (int)gpu : -1;

@@ -139,8 +139,7 @@ static void test_pools(void **state)
 {
     (void)state;
     use_nvml("libnvidia-ml.so.1");
-    struct gpus all = find(), none;
-    struct diag d;
+    struct gpus all = find();
     assert_string_equal(pool(&all, NULL), "01234567");
     assert_string_equal(pool(&all, "6,0"), "60");
     assert_string_equal(pool(&all, " 3 , " UUID "5"), "35");
@@ -150,14 +149,43 @@ static void test_pools(void **state)
     assert_string_equal(pool(&all, "2,x,1"), "2");
     assert_string_equal(pool(&all, ""), "");
     assert_string_equal(pool(&all, "NoDevFiles"), "");
-    assert_int_equal(gpus_pool(&all, "9", &arena, &none, &d), 0);
-    assert_string_equal(none.reason, "CUDA_VISIBLE_DEVICES=9 leaves none of 8");
+    assert_string_equal(pool(&all, "2,GPU-fa4e,1"), "2"); /* the beginning of all of them */
+    assert_string_equal(pool(&all, "2,1," UUID "2"), ""); /* twice: CUDA shows none */
+}
+
+/* What is missing is explained, as far as the mask is to blame. */
+static void test_reasons(void **state)
+{
+    static const struct {
+        const char *mask, *reason;
+    } cases[] = {
+        {NULL, ""},
+        {"7,6,5,4,3,2,1,0", ""},
+        {"", "CUDA_VISIBLE_DEVICES= leaves none of 8"},
+        {"9", "CUDA_VISIBLE_DEVICES=9 leaves none of 8: \"9\" names none"},
+        {"3", "CUDA_VISIBLE_DEVICES=3 leaves 1 of 8"},
+        {"0,GPU-dead,1",
+         "CUDA_VISIBLE_DEVICES=0,GPU-dead,1 leaves 1 of 8: \"GPU-dead\" names none"},
+        {"1,1", "CUDA_VISIBLE_DEVICES=1,1 leaves none of 8: \"1\" comes twice, and CUDA then shows "
+                "none"},
+        {"GPU-fa4e", "CUDA_VISIBLE_DEVICES=GPU-fa4e leaves none of 8: \"GPU-fa4e\" names several"},
+        {"MIG-1/2", "CUDA_VISIBLE_DEVICES=MIG-1/2 leaves none of 8: \"MIG-1/2\" is part of a GPU, "
+                    "and collrun hands out whole ones"},
+    };
+    (void)state;
+    use_nvml("libnvidia-ml.so.1");
+    struct gpus all = find(), out;
+    struct diag d;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(gpus_pool(&all, cases[i].mask, &arena, &out, &d), 0);
+        assert_string_equal(out.reason, cases[i].reason);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nvml),
-                                       cmocka_unit_test(test_kernel_driver),
-                                       cmocka_unit_test(test_pools)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nvml), cmocka_unit_test(test_kernel_driver),
+        cmocka_unit_test(test_pools), cmocka_unit_test(test_reasons)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
