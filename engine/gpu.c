@@ -72,22 +72,32 @@ static struct runtime *runtime(void)
 
 /* ---- pointers ---- */
 
-static bool is_on_gpu(struct runtime *r, const void *ptr, int *device)
+/* Whether it is memory of a GPU, or managed by CUDA. */
+static bool find_pointer(struct runtime *r, const void *ptr, struct gpu_pointer *out)
 {
-    struct gpu_pointer p = {0};
-    if (r->cudaPointerGetAttributes(&p, ptr) != cudaSuccess) {
+    if (r->cudaPointerGetAttributes(out, ptr) != cudaSuccess) {
         r->cudaGetLastError();
         return false;
     }
-    *device = p.device;
-    return p.type == cudaMemoryTypeDevice || p.type == cudaMemoryTypeManaged;
+    return out->type == cudaMemoryTypeDevice || out->type == cudaMemoryTypeManaged;
 }
 
-enum collrun_memory gpu_memory_kind(const void *ptr)
+static bool is_on_gpu(struct runtime *r, const void *ptr, int *device)
+{
+    struct gpu_pointer p = {0};
+    bool known = find_pointer(r, ptr, &p);
+    *device = known ? p.device : *device;
+    return known;
+}
+
+enum collrun_memory gpu_memory_kind(const void *ptr, int *device)
 {
     struct runtime *r = runtime();
-    int device;
-    return r && ptr && is_on_gpu(r, ptr, &device) ? COLLRUN_MEMORY_CUDA : COLLRUN_MEMORY_HOST;
+    struct gpu_pointer p = {0};
+    bool known = r && ptr && find_pointer(r, ptr, &p);
+    if (device)
+        *device = known && p.type == cudaMemoryTypeDevice ? p.device : -1;
+    return known ? COLLRUN_MEMORY_CUDA : COLLRUN_MEMORY_HOST;
 }
 
 /* ---- copies ---- */

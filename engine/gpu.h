@@ -9,7 +9,8 @@
 
 #include <collrun/backend.h>
 
-enum collrun_memory gpu_memory_kind(const void *ptr);
+/* *device (may be NULL): the CUDA device that has it; -1 = none, or whichever touches it. */
+enum collrun_memory gpu_memory_kind(const void *ptr, int *device);
 
 /* dst and src may be anywhere. Waits until it is done or `deadline_ns` (CLOCK_MONOTONIC) passes. 0,
  * or a status with its cause stored. */

@@ -57,8 +57,8 @@ struct collrun_group {
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
-    void *streams[GROUP_MOST_DEVICES]; /* what comes before an operation that names no stream */
-    _Atomic(const void *) on_gpu[GROUP_KNOWN]; /* pointers that have been found to be, by a hash */
+    void *streams[GROUP_MOST_DEVICES];    /* what comes before an operation that names no stream */
+    atomic_uintptr_t on_gpu[GROUP_KNOWN]; /* what has been found to be (route.c), by a hash */
 
     struct engine *engine;
     char *name;
@@ -108,6 +108,12 @@ void group_abort_all(struct engine *e, int status, const char *why);
 /* The same for those that this rank of the job is a member of. */
 void group_abort_with(struct engine *e, uint32_t member, int status, const char *why);
 void group_abort(struct collrun_group *g, int status, const char *why);
+
+/* The side for buffers on a GPU, where there is one. */
+static inline const struct group_side *group_gpu_side(const struct collrun_group *g)
+{
+    return &g->sides[g->nsides - 1];
+}
 
 /* The devices and places of a side: GPU d of member r is place r * ndevices + d. */
 static inline uint32_t group_devices(const struct group_side *s)

@@ -458,19 +458,14 @@ int collrun_group_destroy(struct collrun_group *group)
 
 /* ---- GPUs ---- */
 
-static const struct group_side *gpu_side(const struct collrun_group *g)
-{
-    return &g->sides[g->nsides - 1];
-}
-
 int collrun_devices(const struct collrun_group *group)
 {
-    return group ? (int)gpu_side(group)->ndevices : 0;
+    return group ? (int)group_gpu_side(group)->ndevices : 0;
 }
 
 int collrun_device(const struct collrun_group *group, int index)
 {
-    bool is_one = group && index >= 0 && (uint32_t)index < gpu_side(group)->ndevices;
+    bool is_one = group && index >= 0 && (uint32_t)index < group_gpu_side(group)->ndevices;
     return is_one ? index : -1;
 }
 

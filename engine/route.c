@@ -13,7 +13,7 @@
 /* Which buffers a call uses on this rank, whatever its counts. */
 static bool uses_send(const struct collrun_group *g, const struct collrun_call *call)
 {
-    bool at_root = (uint32_t)call->root == g->rank;
+    const struct group_side *s = group_gpu_side(g);
     switch (call->kind) {
     case COLLRUN_BARRIER:
     case COLLRUN_BROADCAST:
@@ -22,7 +22,7 @@ static bool uses_send(const struct collrun_group *g, const struct collrun_call *
         return false;
     case COLLRUN_SCATTER:
     case COLLRUN_SCATTERV:
-        return at_root;
+        return route_root(s, call) == route_place(s, call);
     default:
         return true;
     }
@@ -30,7 +30,7 @@ static bool uses_send(const struct collrun_group *g, const struct collrun_call *
 
 static bool uses_recv(const struct collrun_group *g, const struct collrun_call *call)
 {
-    bool at_root = (uint32_t)call->root == g->rank;
+    const struct group_side *s = group_gpu_side(g);
     switch (call->kind) {
     case COLLRUN_BARRIER:
     case COLLRUN_SEND:
@@ -38,24 +38,40 @@ static bool uses_recv(const struct collrun_group *g, const struct collrun_call *
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:
     case COLLRUN_GATHERV:
-        return at_root;
+        return route_root(s, call) == route_place(s, call);
     default:
         return true;
     }
 }
 
-/* Asking CUDA takes longer than the rest of the way. Where the group works on GPU memory alone, a
- * pointer that was there once is there: all that the question is good for is a sentence. */
-static enum collrun_memory memory_kind(struct collrun_group *g, const void *ptr)
+/* Of a call for one GPU: what it uses has to be there, or wherever it is touched. */
+static int check_place(const struct collrun_group *g, const struct collrun_call *call, int device)
 {
-    bool remembers = !(g->sides[0].backend->memory & COLLRUN_MEMORY_HOST);
-    _Atomic(const void *) *known = &g->on_gpu[((uintptr_t)ptr >> 8) % GROUP_KNOWN];
-    if (remembers && ptr && atomic_load_explicit(known, memory_order_relaxed) == ptr)
-        return COLLRUN_MEMORY_CUDA;
-    enum collrun_memory kind = gpu_memory_kind(ptr);
-    if (remembers && kind == COLLRUN_MEMORY_CUDA)
-        atomic_store_explicit(known, ptr, memory_order_relaxed);
-    return kind;
+    uint32_t n = group_gpu_side(g)->ndevices;
+    if (device < 0 || call->device < 0 || (uint32_t)call->device >= n || device == call->device)
+        return COLLRUN_OK;
+    return error_cause(COLLRUN_ERR_INVALID, "a buffer is on GPU %d, and the call is for GPU %d",
+                       device, call->device);
+}
+
+/* Asking CUDA takes longer than the rest of the way. Where the group works on GPU memory alone, a
+ * pointer that was there once is there: all that the question is good for is a sentence. What is
+ * remembered is the address with the call's device above it, where no address has bits. */
+static int memory_kind(struct collrun_group *g, const struct collrun_call *call, const void *ptr,
+                       enum collrun_memory *out)
+{
+    bool remembers = ptr && !(g->sides[0].backend->memory & COLLRUN_MEMORY_HOST);
+    uintptr_t key = (uintptr_t)ptr ^ (uintptr_t)call->device << 58;
+    atomic_uintptr_t *known = &g->on_gpu[((uintptr_t)ptr >> 8) % GROUP_KNOWN];
+    int device;
+    *out = COLLRUN_MEMORY_CUDA;
+    if (remembers && atomic_load_explicit(known, memory_order_relaxed) == key)
+        return COLLRUN_OK;
+    *out = gpu_memory_kind(ptr, &device);
+    int rc = check_place(g, call, device);
+    if (rc == COLLRUN_OK && remembers && *out == COLLRUN_MEMORY_CUDA)
+        atomic_store_explicit(known, key, memory_order_relaxed);
+    return rc;
 }
 
 static int memory_of(struct collrun_group *g, const struct collrun_call *call,
@@ -63,9 +79,13 @@ static int memory_of(struct collrun_group *g, const struct collrun_call *call,
 {
     const void *send = uses_send(g, call) ? call->send : NULL;
     const void *recv = uses_recv(g, call) ? call->recv : NULL;
-    *out = memory_kind(g, send ? send : recv);
-    if (!send || !recv || send == recv || memory_kind(g, recv) == *out)
-        return COLLRUN_OK;
+    enum collrun_memory second = COLLRUN_MEMORY_HOST;
+    int rc = memory_kind(g, call, send ? send : recv, out);
+    if (rc != COLLRUN_OK || !send || !recv || send == recv)
+        return rc;
+    rc = memory_kind(g, call, recv, &second);
+    if (rc != COLLRUN_OK || second == *out)
+        return rc;
     return error_cause(COLLRUN_ERR_INVALID,
                        "the send buffer is in %s memory, the receive buffer "
                        "in %s memory",

@@ -59,7 +59,7 @@ static const char *lent_option(void *ctx, const char *key)
 static int lent_memory_kind(void *ctx, const void *ptr)
 {
     (void)ctx;
-    return (int)gpu_memory_kind(ptr);
+    return (int)gpu_memory_kind(ptr, NULL);
 }
 
 static const char *lent_dtype_name(enum collrun_dtype dtype)

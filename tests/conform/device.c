@@ -213,12 +213,18 @@ void device_free(struct trial *t)
         twin_free(t->team->run->cuda, &t->twins[i]);
 }
 
-/* Waits for a request: the host, or in every other case a stream, before the host looks. */
-int device_wait(struct trial *t, struct collrun_request *request)
+/* In every other case a stream waits for the request, and brings back what it has made. */
+static void follow(struct trial *t, struct collrun_request *request)
 {
     void *stream = t->team->run->cuda->callers[t->device];
     if (t->team->serial % 2 && collrun_wait_stream(request, t->device, stream) == COLLRUN_OK)
         download(t, stream);
+}
+
+/* Waits for a request: the host, or a stream before the host looks. */
+int device_wait(struct trial *t, struct collrun_request *request)
+{
+    follow(t, request);
     return collrun_wait(request);
 }
 
@@ -228,6 +234,7 @@ int device_wait(struct trial *t, struct collrun_request *request)
 struct crowd {
     struct team places[DEVICES_MAX]; /* those of this process */
     struct trial trials[DEVICES_MAX];
+    void *idle; /* if not NULL: what all but the root give for the buffer that is only the root's */
     int n;
 };
 
@@ -261,9 +268,13 @@ static void crowd_run(struct crowd *c, const struct shape *shape)
         c->trials[d].device = d;
         trial_prepare(&c->trials[d], &c->places[d], shape);
         calls[d] = c->trials[d].call;
+        if (c->idle && c->places[d].rank != shape->root)
+            calls[d].recv = c->idle;
         address(&calls[d], c->n);
     }
     int status = collrun_start_many(c->places[0].group, calls, c->n, &request);
+    for (int d = 0; status == COLLRUN_OK && d < c->n; d++)
+        follow(&c->trials[d], request);
     if (status == COLLRUN_OK)
         status = collrun_wait(request);
     for (int d = 0; d < c->n; d++)
@@ -344,8 +355,20 @@ static void crowd_messages(struct crowd *c)
         }
 }
 
-/* A float that starts at an odd address would stop the GPU: refused, and the group works on. */
-static void crowd_misaligned(struct crowd *c, struct team *team)
+/* Longer than what a backend may work on at a time when it does not leave it to the library. */
+static void crowd_long(struct crowd *c)
+{
+    size_t count = ((size_t)4 << 20) / ((size_t)c->places[0].size * 4) + 4321;
+    struct shape s = {
+        .kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .op = COLLRUN_BXOR, .count = count};
+    crowd_run(c, &s);
+    s = (struct shape){
+        .kind = COLLRUN_ALLTOALL, .dtype = COLLRUN_INT32, .count = count, .in_place = true};
+    crowd_run(c, &s);
+}
+
+/* Calls that are wrong on one GPU are refused, and the group works on. */
+static void crowd_refused(struct crowd *c, struct team *team, bool elsewhere)
 {
     struct collrun_call calls[DEVICES_MAX];
     struct collrun_request *request;
@@ -354,12 +377,25 @@ static void crowd_misaligned(struct crowd *c, struct team *team)
         c->trials[d].device = d;
         trial_prepare(&c->trials[d], &c->places[d], &s);
         calls[d] = c->trials[d].call;
-        calls[d].recv = (char *)calls[d].recv + 1;
+        if (!elsewhere) /* a float that starts at an odd address would stop the GPU */
+            calls[d].recv = (char *)calls[d].recv + 1;
     }
+    if (elsewhere) /* and so would one that another GPU has */
+        calls[0].recv = calls[1].recv;
     team_case(team);
     team_want(team, collrun_start_many(team->group, calls, c->n, &request), COLLRUN_ERR_INVALID,
-              "a buffer at an odd address");
+              elsewhere ? "a buffer on another GPU" : "a buffer at an odd address");
     crowd_run(c, &s);
+}
+
+/* Only the root's GPU needs the buffer that gathers; what its process gives for the others is not
+ * looked at. */
+static void crowd_idle(struct crowd *c)
+{
+    struct shape s = {.kind = COLLRUN_GATHER, .dtype = COLLRUN_FLOAT32, .count = 100};
+    c->idle = c;
+    crowd_run(c, &s);
+    c->idle = NULL;
 }
 
 void suite_devices(struct team *team)
@@ -375,7 +411,11 @@ void suite_devices(struct team *team)
         if (kind_in_scope(team->run, (enum collrun_kind)kind))
             crowd_sweep(c, (enum collrun_kind)kind);
     if (c->n) {
-        crowd_misaligned(c, team);
+        crowd_long(c);
+        crowd_refused(c, team, false);
+        if (c->n > 1)
+            crowd_refused(c, team, true);
+        crowd_idle(c);
         crowd_messages(c);
     }
     team_want(team, collrun_barrier(team->group), COLLRUN_OK, "barrier");

@@ -339,7 +339,8 @@ int collrun_free(struct collrun_group *g, void *ptr);
  *
  * The root is GPU `peer_device` of rank `root`; a message goes from GPU `device` to GPU
  * `peer_device` of rank `peer`, which may be another GPU of this rank. collrun_barrier is called as
- * ever. The blocking forms of the messages are for device 0.
+ * ever. The blocking forms of the messages are for device 0. A buffer on another GPU than the
+ * call's is INVALID.
  *
  * Buffers on a GPU belong to an operation in stream order: it begins when `call.stream` of that
  * device has done what it holds at the call, and the blocking forms return when the operation is
