@@ -102,6 +102,8 @@ if [ "${GPU:-}" != real ]; then
     like "an error of NCCL on the GPU is in the sentence" "$(out)" 'fault: allreduce world#[0-9]+: NCCL: .*a planted fault in a kernel'
     FAKE_NCCL_FAULT=ncclAllReduce:5:2:1 drill fault nccl 2 1
     like "an error at the call too" "$(out)" 'fault: allreduce world#[0-9]+: NCCL: .*ncclAllReduce: a planted fault'
+    like "the communicator has the group's name, its stream the highest priority" "$(err)" \
+        'libnccl \(stand-in\): world rank 1 of 2: .* on a stream of priority -5$'
     FAKE_CUDA_FAULT=cudaEventQuery:60:719 FAKE_NVML_XID=0:79:1 drill fault nccl 1 1
     like "what the driver knows of it stands beside it" "$(err; out)" 'unspecified launch failure \(Xid 79 on GPU .*fallen off the bus\)'
     stuck() { # FAULT: leaves how long it took

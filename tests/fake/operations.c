@@ -131,6 +131,13 @@ static int check_buffers(struct ncclComm *comm, const char *name, const void *se
     return ncclSuccess;
 }
 
+static int priority_of(struct CUstream_st *stream)
+{
+    int priority = 0;
+    cudaStreamGetPriority(stream, &priority);
+    return priority;
+}
+
 static int enqueue(struct call call, const void *send, void *recv, struct ncclComm *comm,
                    struct CUstream_st *stream)
 {
@@ -139,7 +146,8 @@ static int enqueue(struct call call, const void *send, void *recv, struct ncclCo
     struct ncclComm *c = comm_get(comm, name);
     int result = c ? comm_ready(c, name) : ncclInvalidArgument;
     if (result == ncclSuccess && fake_fault("FAKE_NCCL_FAULT", name, c->rank, &result))
-        comm_fail(c, result, "%s: a planted fault", name);
+        comm_fail(c, result, "%s: a planted fault, on a stream of priority %d", name,
+                  priority_of(stream));
     if (result == ncclSuccess)
         result = check_call(c, name, &call);
     if (result == ncclSuccess)
