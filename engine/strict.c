@@ -316,11 +316,11 @@ int strict_compare_counts(const struct strict_signature *any, const uint64_t *al
             uint64_t sent = all[(size_t)from * 2 * nplaces + to];
             uint64_t wanted = all[((size_t)to * 2 + 1) * nplaces + from];
             if (sent != wanted && sent != STRICT_UNKNOWN && wanted != STRICT_UNKNOWN)
-                return error_cause(COLLRUN_ERR_MISMATCH,
-                                   "rank %u calls %s with %llu elements for rank %u, rank %u calls "
-                                   "it with %llu from rank %u",
-                                   from / devices, call, (unsigned long long)sent, to / devices,
-                                   to / devices, (unsigned long long)wanted, from / devices);
+                return error_cause(
+                    COLLRUN_ERR_MISMATCH,
+                    "%s: rank %u sends %llu elements to rank %u, which receives %llu", call,
+                    from / devices, (unsigned long long)sent, to / devices,
+                    (unsigned long long)wanted);
         }
     }
     return COLLRUN_OK;
