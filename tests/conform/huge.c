@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts past 2^31, where an int somewhere would show: a broadcast, an allreduce and a message of
- * 2^31 + 17 bytes, an allgather and a reduce_scatter with blocks of that size, whose offsets are
- * past 2^32 with three ranks; all checked byte by byte. Every rank takes as many times 2 GiB as
- * there are ranks, so it runs only when asked for.
+ * Counts past 2^31 and past 2^32, where 32 bits somewhere would show: a broadcast, an allreduce and
+ * a message of twice (for two ranks) 2^31 + 17 bytes, an allgather and a reduce_scatter with blocks
+ * of that size, whose offsets are past 2^32 with three ranks; all checked byte by byte. Every rank
+ * takes as many times 2 GiB as there are ranks, so it runs only when asked for.
  */
 #include "conform.h"
 
@@ -18,55 +18,56 @@ static unsigned char byte_at(size_t i, unsigned salt)
     return (unsigned char)((i * 7 + (i >> 16) + (i >> 31) * 5 + salt) % 251);
 }
 
-static void fill(unsigned char *at, unsigned salt)
+static void fill(unsigned char *at, size_t count, unsigned salt)
 {
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < count; i++)
         at[i] = byte_at(i, salt);
 }
 
-static void verify(struct team *team, const unsigned char *at, unsigned salt, int times, int status,
-                   const char *what)
+static void verify(struct team *team, const unsigned char *at, size_t count, unsigned salt,
+                   int times, int status, const char *what)
 {
     team_case(team);
     if (!team_want(team, status, COLLRUN_OK, what))
         return;
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < count; i++)
         if (at[i] != (unsigned char)(byte_at(i, salt) * times)) {
-            team_fail(team, "%s of 2^31 + 17 elements: element %zu is %d, expected %d", what, i,
+            team_fail(team, "%s of %zu elements: element %zu is %d, expected %d", what, count, i,
                       at[i], (unsigned char)(byte_at(i, salt) * times));
             return;
         }
 }
 
-static void one_vector(struct team *team, unsigned char *at)
+static void one_vector(struct team *team, unsigned char *at, size_t count)
 {
     int last = team->size - 1;
-    fill(at, team->rank == 0 ? 1 : 2);
-    verify(team, at, 1, 1, collrun_broadcast(team->group, at, COUNT, COLLRUN_UINT8, 0),
+    fill(at, count, team->rank == 0 ? 1 : 2);
+    verify(team, at, count, 1, 1, collrun_broadcast(team->group, at, count, COLLRUN_UINT8, 0),
            "broadcast");
     if (!team->dead)
-        verify(team, at, 1, team->size,
-               collrun_allreduce(team->group, at, at, COUNT, COLLRUN_UINT8, COLLRUN_SUM),
+        verify(team, at, count, 1, team->size,
+               collrun_allreduce(team->group, at, at, count, COLLRUN_UINT8, COLLRUN_SUM),
                "allreduce");
-    fill(at, team->rank == last ? 3 : 4);
+    fill(at, count, team->rank == last ? 3 : 4);
     if (!team->dead && last > 0 && team->rank == last)
-        team_want(team, collrun_send(team->group, at, COUNT, COLLRUN_UINT8, 0), COLLRUN_OK, "send");
+        team_want(team, collrun_send(team->group, at, count, COLLRUN_UINT8, 0), COLLRUN_OK, "send");
     else if (!team->dead && last > 0 && team->rank == 0)
-        verify(team, at, 3, 1, collrun_recv(team->group, at, COUNT, COLLRUN_UINT8, last), "recv");
+        verify(team, at, count, 3, 1, collrun_recv(team->group, at, count, COLLRUN_UINT8, last),
+               "recv");
 }
 
 /* In place: rank r's block holds byte_at(i, r + 5). */
 static void a_block_per_rank(struct team *team, unsigned char *at)
 {
     unsigned char *mine = at + COUNT * (size_t)team->rank;
-    fill(mine, (unsigned)team->rank + 5);
+    fill(mine, COUNT, (unsigned)team->rank + 5);
     int status = collrun_allgather(team->group, mine, at, COUNT, COLLRUN_UINT8);
     for (int r = 0; !team->dead && r < team->size; r++)
-        verify(team, at + COUNT * (size_t)r, (unsigned)r + 5, 1, status, "allgather");
+        verify(team, at + COUNT * (size_t)r, COUNT, (unsigned)r + 5, 1, status, "allgather");
     if (team->dead)
         return;
     status = collrun_reduce_scatter(team->group, at, mine, COUNT, COLLRUN_UINT8, COLLRUN_SUM);
-    verify(team, mine, (unsigned)team->rank + 5, team->size, status, "reduce_scatter");
+    verify(team, mine, COUNT, (unsigned)team->rank + 5, team->size, status, "reduce_scatter");
 }
 
 void suite_huge(struct team *team)
@@ -77,7 +78,7 @@ void suite_huge(struct team *team)
         team_fail(team, "no memory for %zu GiB", len >> 30);
         return;
     }
-    one_vector(team, at);
+    one_vector(team, at, len);
     if (!team->dead)
         a_block_per_rank(team, at);
     munmap(at, len);

@@ -21,38 +21,61 @@ double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The same reduction by three ways; `want` must come out of each, on each rank. */
+/* More than a vector register holds of any type, and a tail. */
+enum { MANY = 37 };
+
+static bool is_nan(enum collrun_dtype dtype, const unsigned char *element)
+{
+    double d;
+    float f;
+    uint16_t h;
+    memcpy(&d, element, sizeof d);
+    memcpy(&f, element, sizeof f);
+    memcpy(&h, element, sizeof h);
+    if (dtype == COLLRUN_FLOAT64)
+        return isnan(d);
+    if (dtype == COLLRUN_FLOAT32)
+        return isnan(f);
+    return (h & 0x7fff) > (dtype == COLLRUN_FLOAT16 ? 0x7c00 : 0x7f80);
+}
+
+/* `count` elements alike; `want` must come out of each, on each rank. */
+static void expect(struct team *team, enum collrun_dtype dtype, enum collrun_op op, int way,
+                   size_t count, const void *mine, const void *want, bool nan, const char *what)
+{
+    static const char *const ways[] = {"allreduce", "reduce_scatter", "reduce"};
+    unsigned char in[8 * MAX_RANKS * MANY], out[8 * MANY + 8];
+    char got[48], text[48];
+    size_t w = width(dtype);
+    int root = team->size - 1;
+    struct collrun_group *g = team->group;
+    for (size_t i = 0; i < (size_t)team->size * count; i++)
+        memcpy(in + i * w, mine, w);
+    memset(out, 0x11, sizeof out);
+    int status = way == 0   ? collrun_allreduce(g, in, out, count, dtype, op)
+                 : way == 1 ? collrun_reduce_scatter(g, in, out, count, dtype, op)
+                            : collrun_reduce(g, in, out, count, dtype, op, root);
+    team_case(team);
+    if (!team_want(team, status, COLLRUN_OK, what) || (way == 2 && team->rank != root))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const unsigned char *at = out + i * w;
+        if (nan ? is_nan(dtype, at) : memcmp(at, want, w) == 0)
+            continue;
+        stream_print(dtype, at, got, sizeof got);
+        stream_print(dtype, want, text, sizeof text);
+        team_fail(team, "%s by %s of %s: element %zu of %zu is %s, expected %s", what, ways[way],
+                  dtype_names[dtype], i, count, got, nan ? "nan" : text);
+        return;
+    }
+}
+
+/* The same reduction by three ways, of one element and of several. */
 static void expect_everywhere(struct team *team, enum collrun_dtype dtype, enum collrun_op op,
                               const void *mine, const void *want, bool nan, const char *what)
 {
-    unsigned char in[8 * MAX_RANKS], out[8];
-    char got[48], text[48];
-    size_t w = width(dtype);
-    struct collrun_group *g = team->group;
-    for (int r = 0; r < team->size; r++)
-        memcpy(in + (size_t)r * w, mine, w);
-    for (int way = 0; way < 3 && !team->dead; way++) {
-        static const char *const ways[] = {"allreduce", "reduce_scatter", "reduce"};
-        int root = team->size - 1;
-        memset(out, 0x11, sizeof out);
-        int status = way == 0   ? collrun_allreduce(g, in, out, 1, dtype, op)
-                     : way == 1 ? collrun_reduce_scatter(g, in, out, 1, dtype, op)
-                                : collrun_reduce(g, in, out, 1, dtype, op, root);
-        team_case(team);
-        if (!team_want(team, status, COLLRUN_OK, what) || (way == 2 && team->rank != root))
-            continue;
-        double d = 0;
-        float f = 0;
-        memcpy(&d, out, sizeof d);
-        memcpy(&f, out, sizeof f);
-        bool good =
-            nan ? isnan(dtype == COLLRUN_FLOAT64 ? d : (double)f) : memcmp(out, want, w) == 0;
-        stream_print(dtype, out, got, sizeof got);
-        stream_print(dtype, want, text, sizeof text);
-        if (!good)
-            team_fail(team, "%s by %s of %s: %s, expected %s", what, ways[way], dtype_names[dtype],
-                      got, nan ? "nan" : text);
-    }
+    for (int way = 0; way < 6 && !team->dead; way++)
+        expect(team, dtype, op, way / 2, way % 2 != 0 ? MANY : 1, mine, want, nan, what);
 }
 
 /* Rank `odd` of the group brings `a`, all others `b`. */
@@ -64,6 +87,12 @@ static void floats(struct team *team, enum collrun_op op, double a, double b, do
     float f = (float)d, want_f = (float)want;
     expect_everywhere(team, COLLRUN_FLOAT64, op, &d, &want, isnan(want), what);
     expect_everywhere(team, COLLRUN_FLOAT32, op, &f, &want_f, isnan(want), what);
+    if (!team->run->full)
+        return;
+    uint16_t h = half_of(f), want_h = half_of(want_f);
+    expect_everywhere(team, COLLRUN_FLOAT16, op, &h, &want_h, isnan(want), what);
+    h = bfloat_of(f), want_h = bfloat_of(want_f);
+    expect_everywhere(team, COLLRUN_BFLOAT16, op, &h, &want_h, isnan(want), what);
 }
 
 static void float_values(struct team *team)
@@ -108,6 +137,9 @@ static void int_values(struct team *team)
                       "avg of minus one");
     int64_t big = INT64_MAX, wrapped = (int64_t)((uint64_t)INT64_MAX * (uint64_t)n);
     expect_everywhere(team, COLLRUN_INT64, COLLRUN_SUM, &big, &wrapped, false, "sum that wraps");
+    int32_t most32 = INT32_MAX, mean = (int32_t)((uint32_t)INT32_MAX * (uint32_t)n) / n;
+    expect_everywhere(team, COLLRUN_INT32, COLLRUN_AVG, &most32, &mean, false,
+                      "avg of a sum that wraps");
     int32_t low = team->rank == n - 1 ? INT32_MIN : INT32_MAX, lowest = INT32_MIN;
     expect_everywhere(team, COLLRUN_INT32, COLLRUN_MIN, &low, &lowest, false, "min of extremes");
     uint8_t byte = team->rank == 0 ? 200 : 100, most = 200;
@@ -133,6 +165,11 @@ static void half_values(struct team *team)
     mine = half_of(5.9604645e-8f), want = half_of(5.9604645e-8f * (float)team->size);
     expect_everywhere(team, COLLRUN_FLOAT16, COLLRUN_SUM, &mine, &want, false,
                       "sum of denormal halves");
+    expect_everywhere(team, COLLRUN_FLOAT16, COLLRUN_MIN, &mine, &mine, false,
+                      "min of denormal halves");
+    mine = half_of(65504.0f), want = half_of(65504.0f * (float)team->size);
+    expect_everywhere(team, COLLRUN_FLOAT16, COLLRUN_SUM, &mine, &want, false,
+                      "sum past the range of halves");
 }
 
 void suite_special(struct team *team)

@@ -57,9 +57,7 @@ static bool is_signed(enum collrun_dtype dtype)
 
 bool op_applies(enum collrun_dtype dtype, enum collrun_op op)
 {
-    if (op >= COLLRUN_BAND)
-        return !is_float(dtype);
-    return !(dtype == COLLRUN_BOOL && op == COLLRUN_AVG);
+    return op < COLLRUN_BAND || !is_float(dtype);
 }
 
 /* ---- half precision, bit by bit ---- */

@@ -57,8 +57,9 @@ enum collrun_dtype {
 };
 
 /* Reduction operators. B*: integers and bool. L*: integers and bool, result 0 or 1. SUM and PROD of
- * integers wrap; half precision accumulates in float32; bool SUM = or, PROD = and. AVG: SUM / group
- * size, integers round toward zero. Floating MIN and MAX propagate NaN. */
+ * integers wrap; half precision accumulates in float32; bool SUM = or, PROD = and. AVG: SUM, which
+ * wraps, too, / group size; integers and bool round toward zero (so that of bool is 0 in a group of
+ * several). Floating MIN and MAX propagate NaN. */
 enum collrun_op {
     COLLRUN_SUM,
     COLLRUN_PROD,
