@@ -7,6 +7,7 @@
  */
 #include "conform.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,6 +267,37 @@ static void tags_overtake(struct team *team)
         trial_free(&trials[i]);
 }
 
+/* A receive from anyone takes no message of another tag, even if that came first. */
+static void anyone_with_tag(struct team *team)
+{
+    int64_t sent[2] = {7, 9}, got[2] = {-1, -1};
+    int sources[2] = {-1, -1};
+    struct collrun_request *requests[2] = {NULL, NULL};
+    void *lent_out = lend(team, sent, sizeof sent), *lent_in = lend(team, got, sizeof got);
+    if (team->rank > 1 || team->dead)
+        return;
+    for (int i = 0; i < 2; i++) {
+        int at = team->rank == 1 ? i : 1 - i;
+        struct collrun_call call = COLLRUN_CALL(team->rank == 1 ? COLLRUN_SEND : COLLRUN_RECV_ANY);
+        call.send = (int64_t *)lent_out + at, call.recv = (int64_t *)lent_in + at;
+        call.count = 1, call.dtype = COLLRUN_INT64, call.tag = (uint32_t)sent[at];
+        call.peer = 0, call.source = &sources[at];
+        team_case(team);
+        if (!team_want(team, collrun_start(team->group, &call, &requests[i]), COLLRUN_OK,
+                       "start with a tag") ||
+            team->rank == 1)
+            continue;
+        team_want(team, collrun_wait(requests[i]), COLLRUN_OK, "recv_any with a tag");
+        requests[i] = NULL;
+    }
+    team_want(team, collrun_wait_all(requests, 2), COLLRUN_OK, "sends with tags");
+    take_back(team, sent, lent_out, sizeof sent);
+    take_back(team, got, lent_in, sizeof got);
+    if (team->rank == 0 && (got[0] != 7 || got[1] != 9 || sources[0] != 1 || sources[1] != 1))
+        team_fail(team, "recv_any with tags 9, then 7, got %d from %d, then %d from %d",
+                  (int)got[1], sources[1], (int)got[0], sources[0]);
+}
+
 /* A message does not wait for a collective that was started before it: the last rank comes to the
  * collective only when it has the message. */
 static void passes_collective(struct team *team, enum collrun_dtype dtype, enum collrun_op op)
@@ -321,6 +353,40 @@ static void from_anyone(struct team *team)
         else if (message[1] != next[source]++)
             team_fail(team, "recv_any: messages of rank %d out of order", source);
     }
+}
+
+/* ---- requests are freed ---- */
+
+static void one_of_each(struct team *team)
+{
+    int64_t in = 1, out = 0;
+    struct collrun_request *requests[2] = {NULL, NULL};
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    call.send = &in, call.recv = &out, call.count = 1, call.dtype = COLLRUN_INT64;
+    team_want(team, collrun_start(team->group, &call, &requests[0]), COLLRUN_OK, "start");
+    call.kind = team->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV;
+    call.recv = &in, call.send = &in, call.peer = 1 - team->rank;
+    team_want(team, collrun_start(team->group, &call, &requests[1]), COLLRUN_OK, "start");
+    team_want(team, collrun_wait_all(requests, 2), COLLRUN_OK, "wait_all");
+}
+
+/* What malloc has given out does not grow with the number of requests that have been. */
+static void without_growth(struct team *team)
+{
+    enum { WARM = 500, TURNS = 4000 };
+    size_t before = 0;
+    if (team->size != 2 || team->run->cuda)
+        return;
+    for (int i = 0; i < WARM + TURNS && !team->dead; i++) {
+        if (i == WARM)
+            before = mallinfo2().uordblks;
+        one_of_each(team);
+    }
+    size_t after = mallinfo2().uordblks;
+    team_case(team);
+    if (after > before + TURNS * 16)
+        team_fail(team, "%d requests that were waited for left %zu bytes behind", 2 * TURNS,
+                  after - before);
 }
 
 /* ---- progress while nobody waits ---- */
@@ -382,6 +448,8 @@ void suite_async(struct team *team)
         passes_collective(team, COLLRUN_FLOAT16, COLLRUN_SUM);
         passes_collective(team, COLLRUN_FLOAT32, COLLRUN_MIN);
         from_anyone(team);
+        anyone_with_tag(team);
+        without_growth(team);
         progress_alone(team);
     }
 }

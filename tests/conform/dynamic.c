@@ -262,6 +262,58 @@ static void use_destroyed(struct conform *run, struct collrun_group *world)
     team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
 }
 
+enum { ALONE_NS = 300000000 };
+
+static int started_alone(struct collrun_group *g)
+{
+    int32_t in = 1, out = 0;
+    struct collrun_request *request;
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    call.send = &in, call.recv = &out, call.count = 1, call.dtype = COLLRUN_INT32;
+    call.timeout_ns = ALONE_NS;
+    int status = collrun_start(g, &call, &request);
+    return status == COLLRUN_OK ? collrun_wait(request) : status;
+}
+
+/* Nobody else does: it is told so when the time is over that the group, or the call, allows. */
+static void come_alone(struct conform *run, struct collrun_group *g, int way)
+{
+    static const char *const ways[] = {"a barrier", "a receive", "a started allreduce"};
+    int32_t out;
+    double begin = now_s();
+    int status = way == 0   ? collrun_barrier(g)
+                 : way == 1 ? collrun_recv(g, &out, 1, COLLRUN_INT32, 1)
+                            : started_alone(g);
+    double took = now_s() - begin;
+    refuse(run, ways[way], status, COLLRUN_ERR_TIMEOUT);
+    if (took < ALONE_NS * 0.9e-9 || took > 15)
+        fail(run, "%s that has 0.3 s took %.1f s", ways[way], took);
+}
+
+static void time_out(struct conform *run, struct collrun_group *world)
+{
+    int size = collrun_size(world), ranks[MAX_RANKS];
+    struct team team = team_of(run, world);
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    for (int way = 0; size > 1 && way < 3; way++) {
+        struct collrun_group *g;
+        struct collrun_group_options options = {.size = (uint32_t)sizeof options,
+                                                .name = "dyn-alone",
+                                                .ranks = ranks,
+                                                .nranks = size,
+                                                .timeout_ns = way == 2 ? 0 : ALONE_NS};
+        if (collrun_group_create(run->ctx, &options, &g) != COLLRUN_OK) {
+            fail(run, "create dyn-alone: %s", collrun_error());
+            return;
+        }
+        if (collrun_rank(world) == 0)
+            come_alone(run, g, way);
+        team_want(&team, collrun_barrier(world), COLLRUN_OK, "barrier");
+        refuse_nothing(run, "destroy", collrun_group_destroy(g));
+    }
+}
+
 static int entries(const char *path)
 {
     int n = 0;
@@ -356,6 +408,7 @@ void suite_dynamic(struct conform *run)
     strict_groups(run);
     leave_early(run);
     use_destroyed(run, world);
+    time_out(run, world);
     twenty_groups(run);
     reuse_name(run);
 }
