@@ -128,7 +128,8 @@ static void describe_backend(FILE *out, const char *path)
     json_member(out, ",", "name", b.name);
     json_member(out, ",", "version", b.table.version);
     fprintf(out, ",\"abi\":%u,\"available\":%s", b.table.abi, available ? "true" : "false");
-    json_member(out, ",", "reason", why);
+    json_member(out, ",", "found", available ? why : "");
+    json_member(out, ",", "reason", available ? "" : why);
     put_flags(out, b.table.flags);
     put_operations(out, &b);
     if (b.table.options)

@@ -45,19 +45,19 @@ static const struct library cuda_library = {"the CUDA runtime", "COLLRUN_LIBCUDA
 static const struct library nccl_library = {"NCCL", "COLLRUN_LIBNCCL", nccl_names, nccl_symbols};
 static const struct library nvml_library = {"NVML", "COLLRUN_LIBNVML", nvml_names, nvml_symbols};
 
-/* NULL with the loader's words in `why`. The loader's own words are kept for a file that is there
- * and does not load. */
-static void *open_any(const struct library *l, char *why, size_t len)
+/* And which it was. NULL with the loader's words in `why`, those about a file that is there and
+ * does not load. */
+static void *open_any(const struct library *l, const char **file, char *why, size_t len)
 {
     const char *named = getenv(l->variable);
     if (named && *named) {
-        void *object = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        void *object = dlopen(*file = named, RTLD_NOW | RTLD_LOCAL);
         if (!object)
             snprintf(why, len, "%s=%s: %s", l->variable, named, dlerror());
         return object;
     }
     for (const char *const *name = l->names; *name; name++) {
-        void *object = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
+        void *object = dlopen(*file = *name, RTLD_NOW | RTLD_LOCAL);
         if (object)
             return object;
         const char *words = dlerror();
@@ -73,14 +73,14 @@ static void *open_any(const struct library *l, char *why, size_t len)
 
 static int load(const struct library *l, void *api, char *why, size_t len)
 {
-    void *object = open_any(l, why, len);
+    const char *file;
+    void *object = open_any(l, &file, why, len);
     if (!object)
         return -1;
     for (const struct symbol *s = l->symbols; s->name; s++) {
         void *address = dlsym(object, s->name);
         if (!address && s->need == MUST) {
-            snprintf(why, len, "%s is too old or not %s: it has no %s", l->names[0], l->what,
-                     s->name);
+            snprintf(why, len, "%s is too old or not %s: it has no %s", file, l->what, s->name);
             return -1;
         }
         memcpy((char *)api + s->offset, &address, sizeof address);

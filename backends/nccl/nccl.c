@@ -23,7 +23,13 @@ static int nccl_probe(const struct collrun_services *services, char *why, size_t
 {
     struct libraries lib;
     (void)services;
-    return libraries_load(&lib, why, len) == 0 ? COLLRUN_OK : COLLRUN_ERR_UNAVAILABLE;
+    if (libraries_load(&lib, why, len) != 0)
+        return COLLRUN_ERR_UNAVAILABLE;
+    snprintf(why, len, "NCCL %d.%d.%d, CUDA %d.%d, a driver for %d.%d, %d GPU%s",
+             lib.nccl_version / 10000, lib.nccl_version / 100 % 100, lib.nccl_version % 100,
+             lib.cuda_version / 1000, lib.cuda_version % 1000 / 10, lib.driver_version / 1000,
+             lib.driver_version % 1000 / 10, lib.device_count, lib.device_count == 1 ? "" : "s");
+    return COLLRUN_OK;
 }
 
 static void home_free(struct home *home)

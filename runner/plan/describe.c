@@ -111,6 +111,7 @@ static bool take_line(struct arena *arena, const char *line, size_t len, struct 
         out->version = take_word(arena, root, "version");
         out->abi = (uint32_t)json_integer_value(json_object_get(root, "abi"));
         out->available = json_is_true(json_object_get(root, "available"));
+        out->found = take_word(arena, root, "found");
         out->reason = take_word(arena, root, "reason");
         out->flags = take_flags(json_object_get(root, "flags"));
         out->summary = take_word(arena, root, "summary");

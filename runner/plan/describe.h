@@ -32,6 +32,7 @@ struct described {
     const char *version;
     uint32_t abi;
     bool available;
+    const char *found;  /* what it works with, in words: "NCCL 2.28.9, CUDA 13.0"; or "" */
     const char *reason; /* why it is not */
     uint64_t flags;     /* enum collrun_backend_flags */
     enum describe_how operations[COLLRUN_KIND_COUNT];

@@ -355,9 +355,9 @@ void show_backends(const struct plan_input *in, FILE *out)
             fprintf(out, ": not available: %s\n  %s\n", b->error, b->path);
             continue;
         }
-        fprintf(out, " %s: %s%s\n  %s\n", b->version,
-                b->available ? "available" : "not available: ", b->available ? "" : b->reason,
-                b->path);
+        fprintf(out, " %s: %s%s%s%s\n  %s\n", b->version,
+                b->available ? "available" : "not available: ", *b->found ? " (" : "",
+                b->available ? b->found : b->reason, *b->found ? ")" : "", b->path);
         show_operations(b, DESCRIBE_NATIVE, out);
         show_operations(b, DESCRIBE_EMULATED, out);
         show_operations(b, DESCRIBE_UNSUPPORTED, out);
@@ -377,9 +377,9 @@ static json_t *json_backend(const struct described *b)
     json_t *options = b->any_option ? json_null() : json_array();
     for (uint32_t i = 0; i < b->nparams; i++)
         json_array_append_new(options, json_string(b->params[i].name));
-    return json_pack("{ss ss ss si sb ss so so}", "name", b->name, "version", b->version, "path",
-                     b->path, "abi", (int)b->abi, "available", (int)b->available, "reason",
-                     b->reason, "operations", operations, "options", options);
+    return json_pack("{ss ss ss si sb ss ss so so}", "name", b->name, "version", b->version, "path",
+                     b->path, "abi", (int)b->abi, "available", (int)b->available, "found", b->found,
+                     "reason", b->reason, "operations", operations, "options", options);
 }
 
 int show_backends_json(const struct plan_input *in, FILE *out)

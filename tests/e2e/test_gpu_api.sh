@@ -34,10 +34,12 @@ fi
 nccl() { "$COLLRUN" backends 2>&1 | grep '^nccl'; }
 says() { like "$1" "$(nccl)" "$2"; }
 export LD_LIBRARY_PATH=$fake
-FAKE_CUDA_DEVICES=1 says "with library, driver and GPU it is available" '^nccl .*: available$'
+FAKE_CUDA_DEVICES=1 says "with library, driver and GPU it is available, and says what it found" \
+    '^nccl [0-9.]*: available \(NCCL 2\.28\.9, CUDA 13\.0, a driver for 13\.0, 1 GPU\)$'
+LD_LIBRARY_PATH=$fake/old:$fake FAKE_NCCL_VERSION=22602 says "an older NCCL is told by its version" ': available \(NCCL 2\.26\.2, .* 8 GPUs\)$'
 COLLRUN_LIBNCCL=$tmp/none.so says "no NCCL" 'not available: COLLRUN_LIBNCCL=.*none.so.*cannot open'
 COLLRUN_LIBCUDART=$tmp/none.so says "no CUDA runtime" 'not available: COLLRUN_LIBCUDART=.*none.so.*cannot open'
-COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: .*has no nccl'
+COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: libm.so.6 is too old or not NCCL: it has no nccl'
 FAKE_CUDA_NO_DRIVER=1 says "no driver" 'not available: no NVIDIA driver'
 FAKE_CUDA_DEVICES=0 says "no GPU" 'not available: .*no GPU'
 done_testing

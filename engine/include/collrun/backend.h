@@ -140,7 +140,8 @@ struct collrun_backend {
     uint64_t flags;                          /* enum collrun_backend_flags */
     const struct collrun_capability *native; /* ends with a zeroed row */
 
-    /* OK, or UNAVAILABLE with the reason in `why` ("libnccl.so.2 not found"). No side effects. NULL
+    /* OK, or UNAVAILABLE with the reason in `why` ("libnccl.so.2 not found"). With OK, `why` may
+     * hold what was found ("NCCL 2.28.9, CUDA 13.0"), for `collrun backends`. No side effects. NULL
      * = available. */
     int (*probe)(const struct collrun_services *services, char *why, size_t len);
     /* Once per process, before the first group. NULL = nothing to open. */
