@@ -6,6 +6,7 @@
 
 #include "base/loop.h"
 #include "watch/rendezvous.h"
+#include "watch/waits.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -342,6 +343,14 @@ static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *
         tell_others(job, (uint32_t)(r - job->ranks), r->failure.text);
 }
 
+static void on_waits(uint32_t rank, const struct wire_frame *f)
+{
+    struct waits w = {0};
+    if (!waits_read(&w, f))
+        fprintf(stderr, "# rank %u: a WAITS that cannot be read\n", rank);
+    waits_fini(&w);
+}
+
 static void on_words(struct fake_rank *r, uint16_t type, struct reader *in)
 {
     struct arena arena;
@@ -412,6 +421,9 @@ static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_fram
     case WIRE_PROGRESS:
     case WIRE_METRIC:
         on_words(r, f->type, &in);
+        break;
+    case WIRE_WAITS:
+        on_waits(rank, f);
         break;
     case WIRE_SEGMENT:
         give_segment(job, rank, f);
