@@ -8,34 +8,56 @@
 #include "conform.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define COUNT (((size_t)1 << 31) + 17)
 
-/* Differs on both sides of every power of two. */
-static unsigned char byte_at(size_t i, unsigned salt)
+enum { BLOCK = 1 << 16 };
+
+/* Up to a block from `first` on, a multiple of 256. Element i differs from element i + 2^k for
+ * every k; `times` is how many ranks have brought it. */
+static void render(unsigned char *at, size_t first, size_t len, unsigned salt, int times)
 {
-    return (unsigned char)((i * 7 + (i >> 16) + (i >> 31) * 5 + salt) % 251);
+    for (size_t i = 0; i < len; i += 256) {
+        size_t k = (first + i) >> 8;
+        unsigned char row[256];
+        unsigned base = (unsigned)(k + (k >> 8) + (k >> 16) + (k >> 24) * 5) + salt;
+        for (unsigned j = 0; j < 256; j++)
+            row[j] = (unsigned char)((j * 7 + base) * (unsigned)times);
+        memcpy(at + i, row, len - i < 256 ? len - i : 256);
+    }
+}
+
+static size_t block_len(size_t count, size_t at)
+{
+    return count - at < BLOCK ? count - at : BLOCK;
 }
 
 static void fill(unsigned char *at, size_t count, unsigned salt)
 {
-    for (size_t i = 0; i < count; i++)
-        at[i] = byte_at(i, salt);
+    for (size_t i = 0; i < count; i += BLOCK)
+        render(at + i, i, block_len(count, i), salt, 1);
 }
 
 static void verify(struct team *team, const unsigned char *at, size_t count, unsigned salt,
                    int times, int status, const char *what)
 {
+    unsigned char want[BLOCK];
     team_case(team);
     if (!team_want(team, status, COLLRUN_OK, what))
         return;
-    for (size_t i = 0; i < count; i++)
-        if (at[i] != (unsigned char)(byte_at(i, salt) * times)) {
-            team_fail(team, "%s of %zu elements: element %zu is %d, expected %d", what, count, i,
-                      at[i], (unsigned char)(byte_at(i, salt) * times));
-            return;
-        }
+    for (size_t i = 0; i < count; i += BLOCK) {
+        size_t len = block_len(count, i), k = 0;
+        render(want, i, len, salt, times);
+        if (memcmp(at + i, want, len) == 0)
+            continue;
+        while (at[i + k] == want[k])
+            k++;
+        team_fail(team, "%s of %zu elements: element %zu is %d, expected %d", what, count, i + k,
+                  at[i + k], want[k]);
+        return;
+    }
 }
 
 static void one_vector(struct team *team, unsigned char *at, size_t count)
