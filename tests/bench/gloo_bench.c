@@ -1,32 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times the Gloo backend and Gloo's own collectives in the same processes, in turn, after a call
- * that is not timed. A round is a number of calls in a row; its time is that of the slowest rank.
- * Printed are the medians over the rounds, the median of the rounds' ratios, and the backend's
- * result is compared with Gloo's once per size. usage: gloo_bench BACKEND.so RANKS ROUNDS MIN_BYTES
- * MAX_BYTES [OPERATION...]
+ * Times the Gloo backend and Gloo's own operations in the same processes, on the same buffers. A
+ * measure is some calls in a row, by the slowest rank's clock. A round is three of them in changing
+ * order, Gloo, the backend and Gloo again: the third shows what the measurement itself is worth. A
+ * row has rounds until it is clear (paired.h) whether the backend needs more than LIMIT times
+ * Gloo's time, or until there are no more rounds to have. The results of both are compared once per
+ * row. usage: gloo_bench BACKEND.so RANKS MAX_ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]
  */
 #include "gloo_bench.h"
 
 #include "backend_rig.h"
+#include "paired.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-#define MAX_ROUNDS 99
+#define LIMIT 1.02
+#define MEASURE_US 10000 /* how long Gloo's calls of one measure should take */
+#define ROW_US 40e6      /* and all of a row, about */
+#define MOST_CALLS 200u
+#define MOST_RANKS 16
+#define MOST_ROWS 256
 
 struct operation {
     const char *name;
     enum collrun_kind kind;
-    bool per_rank; /* the size is that of one rank's block */
+    bool per_rank; /* the size is that of one rank's block times the ranks */
 };
 
 static const struct operation operations[] = {
     {"barrier", COLLRUN_BARRIER, false},     {"allreduce", COLLRUN_ALLREDUCE, false},
     {"broadcast", COLLRUN_BROADCAST, false}, {"reduce", COLLRUN_REDUCE, false},
     {"allgather", COLLRUN_ALLGATHER, true},  {"reduce_scatter", COLLRUN_REDUCE_SCATTER, true},
+    {"gather", COLLRUN_GATHER, true},        {"scatter", COLLRUN_SCATTER, true},
+    {"alltoall", COLLRUN_ALLTOALL, true},    {"allgatherv", COLLRUN_ALLGATHERV, true},
+    {"alltoallv", COLLRUN_ALLTOALLV, true},  {"sendrecv", COLLRUN_SEND, false},
 };
 
 struct wish {
@@ -38,8 +49,9 @@ struct wish {
 
 /* In the scratch memory that all ranks share. */
 struct board {
-    char addresses[16][16][RAW_ADDRESS_BYTES]; /* of rank, for rank */
-    double us[16];
+    char addresses[MOST_RANKS][MOST_RANKS][RAW_ADDRESS_BYTES]; /* of rank, for rank */
+    double us[MOST_RANKS];                                     /* of the last measure */
+    double cpu[MOST_RANKS];                                    /* the processor time in it */
 };
 
 struct bench {
@@ -47,6 +59,27 @@ struct bench {
     struct raw_gloo *raw;
     struct board *board;
     float *send, *recv, *check;
+    size_t elements; /* of each */
+    unsigned rows, within, above;
+    double noise[MOST_ROWS]; /* of each row: how far the interval of Gloo against Gloo reaches from
+                                1 */
+};
+
+/* What the backend is to do: a message each way, or one collective. */
+struct task {
+    const struct operation *op;
+    struct collrun_call calls[2];
+    uint32_t ncalls;
+    size_t by_rank[MOST_RANKS], by_distance[MOST_RANKS];
+    size_t block; /* elements */
+    unsigned times;
+};
+
+/* Three measures per round; the last array is scratch for sorting. */
+struct samples {
+    double own[PAIRED_MOST], raw[PAIRED_MOST], ratio[PAIRED_MOST], same[PAIRED_MOST],
+        cpu[PAIRED_MOST];
+    double sorted[PAIRED_MOST];
 };
 
 static bool wanted(const struct wish *w, const char *name)
@@ -57,53 +90,200 @@ static bool wanted(const struct wish *w, const char *name)
     return w->nnames == 0;
 }
 
-static int by_value(const void *a, const void *b)
+/* ---- one measure ---- */
+
+/* Of one call: its time on the slowest rank, and the processor time of all ranks. */
+struct cost {
+    double us, cpu;
+};
+
+/* The same on all ranks. */
+static struct cost total(struct bench *b, struct cost mine)
 {
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
+    struct cost all = {0, 0};
+    b->board->us[b->r->rank] = mine.us;
+    b->board->cpu[b->r->rank] = mine.cpu;
+    rig_sync(b->r);
+    for (uint32_t i = 0; i < b->r->nranks; i++) {
+        all.us = b->board->us[i] > all.us ? b->board->us[i] : all.us;
+        all.cpu += b->board->cpu[i];
+    }
+    rig_sync(b->r);
+    return all;
 }
 
-static double median(double *v, unsigned n)
+static double cpu_us(void)
 {
-    qsort(v, n, sizeof(*v), by_value);
-    return v[n / 2];
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e6 +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* The time of one call, on the slowest rank. */
-static double slowest(struct bench *b, double us)
+static void run_once(struct bench *b, const struct task *t, bool raw)
 {
-    b->board->us[b->r->rank] = us;
-    rig_sync(b->r);
-    double most = 0;
-    for (uint32_t i = 0; i < b->r->nranks; i++)
-        most = b->board->us[i] > most ? b->board->us[i] : most;
-    rig_sync(b->r);
-    return most;
-}
-
-static double time_raw(struct bench *b, unsigned calls)
-{
-    raw_gloo_run(b->raw);
-    rig_sync(b->r);
-    const uint64_t start = rig_now_ns();
-    for (unsigned i = 0; i < calls; i++)
+    if (raw) {
         raw_gloo_run(b->raw);
-    return slowest(b, (double)(rig_now_ns() - start) / 1e3 / calls);
+    } else if (rig_exec(b->r->group, t->calls, t->ncalls) != COLLRUN_OK) {
+        fprintf(stderr, "%s\n", rig_error());
+        exit(1);
+    }
 }
 
-static double time_backend(struct bench *b, const struct collrun_call *call, unsigned calls)
+/* A first call is not timed, unless calls are so long that it would tell nothing. */
+static struct cost measure(struct bench *b, const struct task *t, bool raw)
 {
-    int status = rig_exec(b->r->group, call, 1);
+    if (t->times > 1)
+        run_once(b, t, raw);
     rig_sync(b->r);
+    const double cpu = cpu_us();
     const uint64_t start = rig_now_ns();
-    for (unsigned i = 0; i < calls; i++)
-        status |= rig_exec(b->r->group, call, 1);
-    const double us = (double)(rig_now_ns() - start) / 1e3 / calls;
-    if (status != COLLRUN_OK)
-        exit(fprintf(stderr, "%s\n", rig_error()) != 0);
-    return slowest(b, us);
+    for (unsigned i = 0; i < t->times; i++)
+        run_once(b, t, raw);
+    const double us = (double)(rig_now_ns() - start) / 1e3;
+    return total(b, (struct cost){us / t->times, (cpu_us() - cpu) / t->times});
 }
+
+/* ---- one row ---- */
+
+static void prepare(struct bench *b, struct task *t, const struct operation *o, size_t bytes)
+{
+    const uint32_t n = b->r->nranks, self = b->r->rank;
+    const size_t block = bytes / 4 / (o->per_rank ? n : 1);
+    *t = (struct task){.op = o, .ncalls = 1, .block = block > 0 ? block : 1, .times = 1};
+    for (uint32_t i = 0; i < n; i++) {
+        t->by_rank[i] = uneven_count(t->block, i);
+        t->by_distance[i] = uneven_count(t->block, self + i);
+    }
+    struct collrun_call call = COLLRUN_CALL(o->kind);
+    call.send = b->send;
+    call.recv = b->recv;
+    call.count = o->kind == COLLRUN_ALLGATHERV ? t->by_rank[self] : t->block;
+    call.dtype = COLLRUN_FLOAT32;
+    call.sendcounts = t->by_distance;
+    call.recvcounts = o->kind == COLLRUN_ALLTOALLV ? t->by_distance : t->by_rank;
+    call.peer = (int)((self + 1) % n);
+    t->calls[0] = call;
+    if (o->kind == COLLRUN_SEND) {
+        call.kind = COLLRUN_RECV;
+        call.peer = (int)((self + n - 1) % n);
+        t->calls[t->ncalls++] = call;
+    }
+    raw_gloo_prepare(b->raw, o->name, b->send, b->recv, t->block);
+}
+
+/* Elements of the result on this rank. */
+static size_t result_of(const struct bench *b, const struct task *t)
+{
+    const size_t all = t->block * b->r->nranks;
+    size_t sum = 0;
+    switch (t->op->kind) {
+    case COLLRUN_BARRIER:
+        return 0;
+    case COLLRUN_REDUCE:
+        return b->r->rank == 0 ? t->block : 0;
+    case COLLRUN_GATHER:
+        return b->r->rank == 0 ? all : 0;
+    case COLLRUN_ALLGATHER:
+    case COLLRUN_ALLTOALL:
+        return all;
+    case COLLRUN_ALLGATHERV:
+    case COLLRUN_ALLTOALLV:
+        for (uint32_t i = 0; i < b->r->nranks; i++)
+            sum += t->calls[0].recvcounts[i];
+        return sum;
+    default:
+        return t->block;
+    }
+}
+
+/* How many ranks got something else from the backend than from Gloo. */
+static unsigned compare(struct bench *b, const struct task *t)
+{
+    const size_t len = b->elements * sizeof(float);
+    memcpy(b->recv, b->send, len);
+    run_once(b, t, false);
+    memcpy(b->check, b->recv, len);
+    memcpy(b->recv, b->send, len);
+    run_once(b, t, true);
+    const bool differs = memcmp(b->check, b->recv, result_of(b, t) * sizeof(float)) != 0;
+    return total(b, (struct cost){.us = differs}).us > 0;
+}
+
+static struct interval interval_of(struct samples *s, const double *values, unsigned n)
+{
+    memcpy(s->sorted, values, n * sizeof(*values));
+    return paired_interval(s->sorted, n);
+}
+
+/* Each measure is first, second and third in a third of the rounds. */
+static void measure_round(struct bench *b, const struct task *t, struct samples *s, unsigned i)
+{
+    struct cost c[3]; /* Gloo, the backend, Gloo */
+    for (unsigned k = 0; k < 3; k++) {
+        const unsigned which = (i + k) % 3;
+        c[which] = measure(b, t, which != 1);
+    }
+    s->raw[i] = (c[0].us + c[2].us) / 2;
+    s->own[i] = c[1].us;
+    s->ratio[i] = s->own[i] / s->raw[i];
+    s->same[i] = c[0].us / c[2].us;
+    s->cpu[i] = 2 * c[1].cpu / (c[0].cpu + c[2].cpu + 0.01);
+}
+
+/* The number of rounds that it took. */
+static unsigned measure_row(struct bench *b, const struct task *t, struct samples *s, unsigned most)
+{
+    unsigned n = 0;
+    for (size_t look = 0; look < PAIRED_LOOKS && n < most; look++) {
+        while (n < paired_looks[look] && n < most)
+            measure_round(b, t, s, n++);
+        const struct interval ratio = interval_of(s, s->ratio, n);
+        if (ratio.high <= LIMIT || ratio.low > LIMIT)
+            break;
+    }
+    return n;
+}
+
+/* How far an interval reaches from 1. */
+static double reach(struct interval i)
+{
+    return i.high - 1 > 1 - i.low ? i.high - 1 : 1 - i.low;
+}
+
+static void print_row(struct bench *b, const struct task *t, struct samples *s, unsigned n)
+{
+    const struct interval ratio = interval_of(s, s->ratio, n);
+    const double noise = reach(interval_of(s, s->same, n));
+    const char *verdict = ratio.high <= LIMIT ? "within" : ratio.low > LIMIT ? "ABOVE" : "open";
+    const size_t bytes = t->block * 4 * (t->op->per_rank ? b->r->nranks : 1);
+    printf("%-14s %9zu %11.1f %11.1f %7.3f %6.3f %6.3f %7.3f %7.1f %4u  %s\n", t->op->name, bytes,
+           interval_of(s, s->raw, n).median, interval_of(s, s->own, n).median, ratio.median,
+           ratio.low, ratio.high, interval_of(s, s->cpu, n).median, noise * 100, n, verdict);
+    fflush(stdout);
+    b->within += verdict[0] == 'w';
+    b->above += verdict[0] == 'A';
+    b->noise[b->rows++ % MOST_ROWS] = noise;
+}
+
+static void bench_row(struct bench *b, const struct operation *o, size_t bytes, unsigned rounds)
+{
+    struct task t;
+    struct samples s;
+    prepare(b, &t, o, bytes);
+    const bool differs = compare(b, &t);
+    const double us = measure(b, &t, true).us + 1, calls = MEASURE_US / us;
+    t.times = calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (unsigned)calls;
+    const double fit = paired_looks[0] + ROW_US / (3 * us * t.times);
+    const unsigned n = measure_row(b, &t, &s, fit < rounds ? (unsigned)fit : rounds);
+    if (b->r->rank != 0)
+        return;
+    print_row(b, &t, &s, n);
+    if (differs)
+        printf("# %s of %zu bytes: results differ\n", o->name, bytes);
+}
+
+/* ---- the run ---- */
 
 /* Steps of 8, and the largest; 0 after that. */
 static size_t next_size(const struct wish *w, size_t bytes)
@@ -113,83 +293,50 @@ static size_t next_size(const struct wish *w, size_t bytes)
     return bytes * 8 < w->max_bytes ? bytes * 8 : w->max_bytes;
 }
 
-static unsigned calls_for(size_t bytes)
-{
-    const size_t calls = (8u << 20) / (bytes + 8192);
-    return calls < 1 ? 1 : calls > 200 ? 200 : (unsigned)calls;
-}
-
-static void bench_size(struct bench *b, const struct operation *o, size_t bytes, unsigned rounds)
-{
-    double raw[MAX_ROUNDS];
-    double own[MAX_ROUNDS];
-    double ratio[MAX_ROUNDS];
-    const size_t block = o->per_rank ? bytes / 4 / b->r->nranks : bytes / 4;
-    struct collrun_call call = COLLRUN_CALL(o->kind);
-    call.send = b->send;
-    call.recv = b->recv;
-    call.count = block;
-    call.dtype = COLLRUN_FLOAT32;
-    if (block == 0 || raw_gloo_prepare(b->raw, o->name, b->send, b->check, block) != 0)
-        return;
-    const unsigned calls = calls_for(bytes);
-    for (unsigned i = 0; i < rounds; i++) { /* each goes first in every other round */
-        if (i % 2 == 0)
-            raw[i] = time_raw(b, calls);
-        own[i] = time_backend(b, &call, calls);
-        if (i % 2 == 1)
-            raw[i] = time_raw(b, calls);
-        ratio[i] = raw[i] / own[i];
-    }
-    if (b->r->rank != 0)
-        return;
-    const double r = median(ratio, rounds);
-    printf("%-15s %10zu %12.1f %12.1f %8.2f\n", o->name, bytes, median(raw, rounds),
-           median(own, rounds), r);
-    const size_t len = o->kind == COLLRUN_ALLGATHER ? bytes : block * 4;
-    if (o->kind != COLLRUN_BARRIER && memcmp(b->recv, b->check, len) != 0)
-        printf("# %s of %zu bytes: results differ\n", o->name, bytes);
-    fflush(stdout);
-}
-
 static void open_raw(struct bench *b)
 {
     struct rig_rank *r = b->r;
     b->raw = raw_gloo_new((int)r->rank, (int)r->nranks, b->board->addresses[r->rank][0]);
     rig_sync(r);
-    char theirs[16][RAW_ADDRESS_BYTES];
+    char theirs[MOST_RANKS][RAW_ADDRESS_BYTES];
     for (uint32_t i = 0; i < r->nranks; i++)
         memcpy(theirs[i], b->board->addresses[i][r->rank], RAW_ADDRESS_BYTES);
     raw_gloo_connect(b->raw, theirs[0]);
 }
 
+static void print_end(struct bench *b)
+{
+    printf("# %u rows: %u within %.2f, %u above, %u open; noise: %.1f %% in the median row\n",
+           b->rows, b->within, LIMIT, b->above, b->rows - b->within - b->above,
+           paired_interval(b->noise, b->rows).median * 100);
+}
+
 static int bench_rank(struct rig_rank *r)
 {
     const struct wish *w = r->arg;
-    struct bench b = {.r = r, .board = r->scratch};
-    const size_t elements = w->max_bytes / 4;
+    struct bench b = {.r = r, .board = r->scratch, .elements = w->max_bytes / 4 + w->max_bytes / 8};
     signal(SIGPIPE, SIG_IGN);
-    b.send = malloc(w->max_bytes);
-    b.recv = calloc(1, w->max_bytes);
-    b.check = calloc(1, w->max_bytes);
+    b.send = malloc(b.elements * sizeof(float));
+    b.recv = malloc(b.elements * sizeof(float));
+    b.check = malloc(b.elements * sizeof(float));
     RIG_CHECK(r, b.send && b.recv && b.check);
-    for (size_t i = 0; i < elements; i++)
+    for (size_t i = 0; i < b.elements; i++)
         b.send[i] = (float)(i % 1000 + r->rank);
-    memcpy(b.recv, b.send, w->max_bytes);
-    memcpy(b.check, b.send, w->max_bytes);
     open_raw(&b);
     if (r->rank == 0)
-        printf("%-15s %10s %12s %12s %8s\n", "operation", "bytes", "gloo (us)", "collrun (us)",
-               "ratio");
+        printf("%-14s %9s %11s %11s %7s %6s %6s %7s %7s %4s\n", "operation", "bytes", "gloo us",
+               "collrun us", "ratio", "from", "to", "cpu", "noise %", "n");
     for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++) {
         if (!wanted(w, operations[k].name))
             continue;
         for (size_t bytes = w->min_bytes; bytes != 0; bytes = next_size(w, bytes)) {
-            bench_size(&b, &operations[k], bytes, w->rounds);
+            bench_row(&b, &operations[k], bytes, w->rounds);
             if (operations[k].kind == COLLRUN_BARRIER)
                 break;
         }
     }
+    if (r->rank == 0 && b.rows > 0)
+        print_end(&b);
     rig_sync(r);
     raw_gloo_free(b.raw);
     free(b.send);
@@ -202,14 +349,14 @@ int main(int argc, char **argv)
 {
     if (argc < 6)
         return fprintf(stderr,
-                       "usage: %s BACKEND.so RANKS ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]\n",
+                       "usage: %s BACKEND.so RANKS MAX_ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]\n",
                        argv[0]) > 0;
     struct wish w = {.rounds = (unsigned)atoi(argv[3]), .names = argv + 6, .nnames = argc - 6};
     w.min_bytes = (size_t)atoll(argv[4]);
     w.max_bytes = (size_t)atoll(argv[5]);
-    if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > MAX_ROUNDS || atoi(argv[2]) < 2 ||
-        atoi(argv[2]) > 16)
-        return fprintf(stderr, "2 to 16 ranks, 1 to %d rounds\n", MAX_ROUNDS) > 0;
+    if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > PAIRED_MOST || atoi(argv[2]) < 2 ||
+        atoi(argv[2]) > MOST_RANKS)
+        return fprintf(stderr, "2 to %d ranks, 1 to %d rounds\n", MOST_RANKS, PAIRED_MOST) > 0;
     const struct rig_options options = {.path = argv[1],
                                         .nranks = (uint32_t)atoi(argv[2]),
                                         .limit_s = 1200,

@@ -5,19 +5,25 @@
 #include "gloo_bench.h"
 
 #include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/context.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/reduce.h>
 #include <gloo/reduce_scatter.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace
 {
@@ -77,19 +83,17 @@ void raw_gloo_connect(raw_gloo *g, const char *addresses)
     }
 }
 
-int raw_gloo_prepare(raw_gloo *g, const char *name, float *send, float *recv, size_t count)
+namespace
 {
-    const std::string op = name;
+
+using run = std::function<void()>;
+
+run reduction(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
+{
     const auto context = g->context;
     const auto n = static_cast<size_t>(context->size);
-    if (op == "barrier") {
-        g->run = [=] {
-            gloo::BarrierOptions o(context);
-            o.setTag(g->tag++);
-            gloo::barrier(o);
-        };
-    } else if (op == "allreduce") {
-        g->run = [=] {
+    if (op == "allreduce")
+        return [=] {
             gloo::AllreduceOptions o(context);
             o.setInput(send, count);
             o.setOutput(recv, count);
@@ -97,8 +101,8 @@ int raw_gloo_prepare(raw_gloo *g, const char *name, float *send, float *recv, si
             o.setTag(g->tag++);
             gloo::allreduce(o);
         };
-    } else if (op == "reduce") {
-        g->run = [=] {
+    if (op == "reduce")
+        return [=] {
             gloo::ReduceOptions o(context);
             o.setInput(send, count);
             o.setOutput(recv, count);
@@ -107,35 +111,140 @@ int raw_gloo_prepare(raw_gloo *g, const char *name, float *send, float *recv, si
             o.setTag(g->tag++);
             gloo::reduce(o);
         };
-    } else if (op == "broadcast") {
-        g->run = [=] {
+    if (op != "reduce_scatter")
+        return nullptr;
+    /* It is in place: the input is copied first, as it must be kept. */
+    auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<float>>(
+        context, std::vector<float *>{recv}, static_cast<int>(count * n),
+        std::vector<int>(n, static_cast<int>(count)));
+    return [=] {
+        std::memcpy(recv, send, count * n * sizeof(float));
+        algorithm->run();
+    };
+}
+
+run from_or_to_root(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
+{
+    const auto context = g->context;
+    const auto n = static_cast<size_t>(context->size);
+    if (op == "broadcast")
+        return [=] {
             gloo::BroadcastOptions o(context);
             o.setOutput(recv, count);
             o.setRoot(0);
             o.setTag(g->tag++);
             gloo::broadcast(o);
         };
-    } else if (op == "allgather") {
-        g->run = [=] {
+    if (op == "gather")
+        return [=] {
+            gloo::GatherOptions o(context);
+            o.setInput(send, count);
+            if (context->rank == 0)
+                o.setOutput(recv, count * n);
+            o.setRoot(0);
+            o.setTag(g->tag++);
+            gloo::gather(o);
+        };
+    if (op != "scatter")
+        return nullptr;
+    std::vector<float *> blocks;
+    for (size_t i = 0; i < n; i++)
+        blocks.push_back(send + i * count);
+    return [=] {
+        gloo::ScatterOptions o(context);
+        if (context->rank == 0)
+            o.setInputs(blocks, count);
+        o.setOutput(recv, count);
+        o.setRoot(0);
+        o.setTag(g->tag++);
+        gloo::scatter(o);
+    };
+}
+
+run all_to_all(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
+{
+    const auto context = g->context;
+    const auto n = static_cast<size_t>(context->size);
+    const auto self = static_cast<size_t>(context->rank);
+    std::vector<size_t> by_rank;
+    std::vector<int64_t> by_distance;
+    for (size_t i = 0; i < n; i++) {
+        by_rank.push_back(uneven_count(count, i));
+        by_distance.push_back(static_cast<int64_t>(uneven_count(count, self + i)));
+    }
+    if (op == "allgather")
+        return [=] {
             gloo::AllgatherOptions o(context);
             o.setInput(send, count);
             o.setOutput(recv, count * n);
             o.setTag(g->tag++);
             gloo::allgather(o);
         };
-    } else if (op == "reduce_scatter") {
-        /* It is in place: the input is copied first, as it must be kept. */
-        auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<float>>(
-            context, std::vector<float *>{recv}, static_cast<int>(count * n),
-            std::vector<int>(n, static_cast<int>(count)));
-        g->run = [=] {
-            std::memcpy(recv, send, count * n * sizeof(float));
-            algorithm->run();
+    if (op == "allgatherv")
+        return [=] {
+            gloo::AllgathervOptions o(context);
+            o.setInput(send, by_rank[self]);
+            o.setOutput(recv, by_rank);
+            o.setTag(g->tag++);
+            gloo::allgatherv(o);
         };
-    } else {
-        return 1;
-    }
-    return 0;
+    if (op == "alltoall")
+        return [=] {
+            gloo::AlltoallOptions o(context);
+            o.setInput(send, count * n);
+            o.setOutput(recv, count * n);
+            o.setTag(g->tag++);
+            gloo::alltoall(o);
+        };
+    if (op == "alltoallv")
+        return [=] {
+            gloo::AlltoallvOptions o(context);
+            o.setInput(send, by_distance);
+            o.setOutput(recv, by_distance);
+            o.setTag(g->tag++);
+            gloo::alltoallv(o);
+        };
+    return nullptr;
+}
+
+/* To the next rank, from the one before. */
+run messages(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
+{
+    const auto context = g->context;
+    const int n = context->size, right = (context->rank + 1) % n;
+    const int left = (context->rank + n - 1) % n;
+    if (op != "sendrecv")
+        return nullptr;
+    return [=] {
+        const auto out = context->createUnboundBuffer(send, count * sizeof(float));
+        const auto in = context->createUnboundBuffer(recv, count * sizeof(float));
+        const uint64_t slot = g->tag++;
+        in->recv(left, slot);
+        out->send(right, slot);
+        in->waitRecv();
+        out->waitSend();
+    };
+}
+
+run barrier(raw_gloo *g, const std::string &op, float *, float *, size_t)
+{
+    const auto context = g->context;
+    if (op != "barrier")
+        return nullptr;
+    return [=] {
+        gloo::BarrierOptions o(context);
+        o.setTag(g->tag++);
+        gloo::barrier(o);
+    };
+}
+
+} // namespace
+
+void raw_gloo_prepare(raw_gloo *g, const char *name, float *send, float *recv, size_t count)
+{
+    for (const auto kind : {barrier, reduction, from_or_to_root, all_to_all, messages})
+        if (const run found = kind(g, name, send, recv, count))
+            g->run = found;
 }
 
 void raw_gloo_run(raw_gloo *g)

@@ -1,14 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The Gloo backend beside Gloo's own collectives, over loopback, in the same processes and in turn. Medians over ROUNDS
-# rounds; the ratio is the median of the rounds' own. Above 1.0 the backend is faster.
+# The Gloo backend beside Gloo's own operations, over loopback, in the same processes, on the same buffers and in turn: every
+# round measures Gloo, the backend and Gloo again. For each operation and size: the median times, then the median of the
+# rounds' ratios (the backend's time by Gloo's; below 1.0 the backend is faster), from where to where the true median lies
+# (paired.h), the ratio of the processor time of all ranks, and the noise: how far such an interval of Gloo against Gloo
+# reaches from 1. "within": the interval ends at 1.02 or below; "ABOVE": it begins above; "open": neither, after as many rounds
+# as there may be (ROUNDS, or some 40 s). A row ends as soon as it is not open, so the noise is that of few rounds in most.
 #
 #   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [operation...]
 #
 # -q runs the ranks at real-time priority, so that other work on the machine disturbs them less (as root).
 set -eu
-ranks='2 4' rounds=11 least=8 most=67108864 build=build/release quiet=
+ranks='2 4' rounds=395 least=8 most=67108864 build=build/release quiet=
 while getopts n:r:f:m:b:q option; do
     case $option in
     n) ranks=$OPTARG ;;
