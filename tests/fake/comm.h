@@ -127,6 +127,8 @@ struct kernel {
     uint64_t number; /* of the communicator's kernels, from 1 */
     bool started, explained;
     double since;
+    const struct kernel *doubted; /* one that stands in the wrong order to it, */
+    double doubted_since;         /* for so long */
     uint32_t ntasks;
     struct task tasks[];
 };

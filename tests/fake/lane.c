@@ -188,6 +188,16 @@ static const char *state_of(const struct line *line)
                : "has launched nothing more";
 }
 
+/* Kernels in different orders may be about to end: those that stay so for a while are not. */
+static bool is_sure(struct kernel *kernel, const struct kernel *other)
+{
+    const double now = fake_seconds();
+    if (kernel->doubted != other)
+        kernel->doubted_since = now;
+    kernel->doubted = other;
+    return other && now - kernel->doubted_since > 1.0;
+}
+
 void lane_explain(struct kernel *kernel, int rank)
 {
     struct ncclComm *comm = kernel->comm;
@@ -198,6 +208,8 @@ void lane_explain(struct kernel *kernel, int rank)
     struct lane *lane = lane_of(comm->device);
     pthread_mutex_lock(&lane->lock);
     const struct kernel *other = inverted(lane, late);
+    if (!is_sure(kernel, other))
+        other = NULL;
     if (other)
         fake_say(
             "libnccl",
