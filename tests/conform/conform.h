@@ -29,6 +29,7 @@ struct conform {
     bool wide;          /* every root and every pair also in groups of more than four ranks */
     bool alloc;         /* buffers come from collrun_alloc */
     bool async;         /* collrun_start and collrun_wait instead of the blocking forms */
+    bool shuffle;       /* the fuzzer's ranks start in orders of their own */
     uint64_t seed;      /* of fuzz and sweep */
     uint64_t steps;     /* length of a fuzz program, repetitions elsewhere */
     uint64_t max_bytes; /* largest buffer of the large sweep */

@@ -114,6 +114,8 @@ try "random programs, one thread" 4 1 "$overlapping" "suite: fuzz, steps: ${STEP
 try "random programs, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3"
 try "random programs, asynchronous" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, async: true"
 try "random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true"
+try "random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true"
+try "random programs, each rank in its own order, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, shuffle: true"
 try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
 try "messages that disagree" 3 1 "m-sendcount m-sendtype" "suite: mismatch"
 try "random programs, staged through host memory" 4 1 "g-0-1-2-3 s-3-1 g-0-2 s-2-1-0" "suite: fuzz, steps: ${STEPS:-300}, async: true"

@@ -6,6 +6,9 @@
  * so blocking calls cannot deadlock; and as a start never blocks, waits may come as late as they
  * like. With several threads, each has its own groups and its own list. A failure names seed and
  * step; the same seed, groups and thread count replay it.
+ *
+ * Shuffled, there is no common order: each rank starts a stretch of the list in an order of its
+ * own, but for steps of one group, and waits for nothing meanwhile.
  */
 #include "conform.h"
 
@@ -14,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOL = 24, MOST_GROUPS = 32 };
+enum { POOL = 40, MOST_GROUPS = 32, STRETCH = 16 };
 
 struct fuzz_group {
     int size;
@@ -30,6 +33,7 @@ struct fuzz {
     struct trial pool[POOL];
     bool busy[POOL];
     uint64_t step;
+    bool plain; /* for now, nothing but collectives that any backend can have many of in flight */
 };
 
 static uint64_t draw(struct fuzz *f, uint64_t n)
@@ -56,7 +60,7 @@ static size_t draw_count(struct fuzz *f)
 static struct shape draw_shape(struct fuzz *f, int size)
 {
     struct shape s = {0};
-    bool p2p = size > 1 && draw(f, 3) == 0;
+    bool p2p = size > 1 && draw(f, 3) == 0 && !f->plain;
     do
         s.kind = p2p ? COLLRUN_SEND : (enum collrun_kind)draw(f, COLLRUN_SEND);
     while (!kind_in_scope(&f->run, s.kind));
@@ -65,11 +69,13 @@ static struct shape draw_shape(struct fuzz *f, int size)
         s.op = (enum collrun_op)draw(f, COLLRUN_OP_COUNT);
     } while (!dtype_in_scope(&f->run, s.dtype) || !op_in_scope(&f->run, s.op) ||
              !op_applies(s.dtype, s.op));
+    if (f->plain)
+        s.dtype = COLLRUN_INT32, s.op = COLLRUN_SUM;
     s.root = (int)draw(f, (uint64_t)size);
     s.from = (int)draw(f, (uint64_t)size);
     s.to = (s.from + 1 + (int)draw(f, size > 1 ? (uint64_t)size - 1 : 1)) % size;
     s.count = draw_count(f);
-    s.in_place = draw(f, 4) == 0 && has_in_place(s.kind);
+    s.in_place = draw(f, 4) == 0 && has_in_place(s.kind) && !f->plain;
     s.misalign = (unsigned)draw(f, 4) % 2;
     s.layout = is_v(s.kind) ? (enum layout)draw(f, 3) : LAYOUT_PACKED;
     s.tag = p2p && f->run.full && f->run.async ? (uint32_t)draw(f, 3) : 0;
@@ -131,9 +137,8 @@ static void do_step(struct fuzz *f, struct team *team, struct shape s, bool bloc
         settle(f, slot, status);
 }
 
-static void *fuzz_thread(void *arg)
+static void walk(struct fuzz *f)
 {
-    struct fuzz *f = arg;
     for (f->step = 0; f->step < f->run.steps; f->step++) {
         const struct fuzz_group *g = &f->groups[draw(f, (uint64_t)f->ngroups)];
         struct shape s = draw_shape(f, g->size);
@@ -143,6 +148,66 @@ static void *fuzz_thread(void *arg)
         if (f->run.async)
             settle_some(f);
     }
+}
+
+/* ---- shuffled ---- */
+
+struct step {
+    struct team *team;
+    struct shape shape;
+};
+
+/* One group's steps stay in order; often it is that group's turn for a while. */
+static void start_in_any_order(struct fuzz *f, struct step *steps, int n)
+{
+    struct team *team = NULL;
+    while (n > 0) {
+        int i = 0;
+        f->whim = mix(f->whim);
+        if (team == NULL || f->whim % 4 == 0)
+            team = steps[(f->whim >> 8) % (uint64_t)n].team;
+        while (i < n && steps[i].team != team)
+            i++;
+        if (i == n) {
+            team = NULL;
+            continue;
+        }
+        do_step(f, team, steps[i].shape, false);
+        memmove(&steps[i], &steps[i + 1], (size_t)(--n - i) * sizeof *steps);
+    }
+}
+
+static int in_flight(const struct fuzz *f)
+{
+    int n = 0;
+    for (int i = 0; i < POOL; i++)
+        n += f->busy[i];
+    return n;
+}
+
+static void walk_shuffled(struct fuzz *f)
+{
+    for (f->step = 0; f->step < f->run.steps; f->step += STRETCH) {
+        struct step steps[STRETCH];
+        int n = 0;
+        if (f->step / STRETCH % 8 == 0)
+            f->plain = draw(f, 2);
+        for (int i = 0; i < STRETCH; i++) {
+            const struct fuzz_group *g = &f->groups[draw(f, (uint64_t)f->ngroups)];
+            struct step s = {g->team, draw_shape(f, g->size)};
+            if (s.team != NULL)
+                steps[n++] = s;
+        }
+        start_in_any_order(f, steps, n);
+        while (in_flight(f) > POOL - STRETCH)
+            settle_some(f);
+    }
+}
+
+static void *fuzz_thread(void *arg)
+{
+    struct fuzz *f = arg;
+    f->run.shuffle ? walk_shuffled(f) : walk(f);
     for (int i = 0; i < POOL; i++) {
         if (f->busy[i])
             settle(f, i, collrun_wait(f->pool[i].request));
