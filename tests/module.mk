@@ -12,6 +12,9 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LI
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka $(RUNNER_LIBS) -ldl -lm
 
+# A part of a backend that is tested by itself.
+$(B)/tests/test_desk: $(B)/obj/backends/nccl/desk.c.o
+
 # What the engine's tests load: a small backend, a workload that does as it is told, and broken relatives of both.
 PLUGINS := $(B)/tests/plugins
 define plugin_rule

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The desk of a group: a thread of its rank 0, to which every process of the group has a connection
- * on the job's network. It hears what each would send and receive, matches the two ends of a
- * message, and tells both. What it has matched in one round, between waiting and waiting again, is
- * an epoch (message.c); a client's last message of a round is marked as such.
+ * The desk of a group: a thread of its rank 0, to which every process of the group has two
+ * connections on the job's network. On one it hears what each would send and receive, matches the
+ * two ends of a message, and tells both. What it has matched in one round, between waiting and
+ * waiting again, is an epoch (message.c); a client's last message of a round is marked as such. On
+ * the other it hears how many collectives each has promised to launch, and tells all what all have
+ * promised (tally.c).
  *
- * Who does not begin with the secret that rank 0 has published among the members is turned away. A
- * client that hangs up is done, or dead; what it had posted stays, and matches nobody's new posts
- * to its harm: its peers wait, and the runner tells them why. The thread ends when all clients have
- * come and gone.
+ * Who does not begin with the secret that rank 0 has published among the members is turned away,
+ * and who says nothing has to make room for those who come later. A client that hangs up is done,
+ * or dead; what it had posted stays, and matches nobody's new posts to its harm: its peers wait,
+ * and the runner tells them why. The thread ends when the tallies of all have come and gone: they
+ * are the last to do so.
  */
 #include "group.h"
 
@@ -35,9 +38,10 @@ struct pile { /* in the order in which they came */
 };
 
 struct client {
-    int fd;        /* -1: free, or gone */
-    uint32_t rank; /* once it has said hello: `known` */
+    int fd;              /* -1: free, or gone */
+    uint32_t rank, sort; /* once it has said hello: `known` */
     bool known;
+    uint64_t came; /* the how manyeth */
     char in[READ_LEN];
     size_t in_len;
     char *out;
@@ -49,13 +53,16 @@ struct desk {
     pthread_t thread;
     int listener, stop;
     uint64_t secret;
-    uint32_t nranks, nports, joined, gone;
-    uint32_t nclients; /* nranks and some that have not said hello */
+    uint32_t nranks, nports, joined, gone; /* gone: tallies */
+    uint32_t nclients; /* those of all ranks and some that have not said hello */
+    uint64_t came;
     struct client *clients;
-    struct client **of_rank;    /* NULL: not yet, or gone */
-    struct pile *sends, *recvs; /* by the receiver's place */
-    struct pollfd *polled;      /* stop, listener, clients */
-    bool failed;                /* out of memory */
+    struct client **of_rank[DESK_SORTS]; /* NULL: not yet, or gone */
+    uint64_t *promised, ready;           /* by each rank, by all */
+    bool risen;                          /* `ready` has, in this round */
+    struct pile *sends, *recvs;          /* by the receiver's place */
+    struct pollfd *polled;               /* stop, listener, clients */
+    bool failed;                         /* out of memory */
 };
 
 /* ---- clients ---- */
@@ -64,8 +71,8 @@ static void hang_up(struct desk *d, struct client *c)
 {
     close(c->fd);
     if (c->known) {
-        d->of_rank[c->rank] = NULL;
-        d->gone++;
+        d->of_rank[c->sort][c->rank] = NULL;
+        d->gone += c->sort == DESK_TALLY;
     }
     free(c->out);
     c->fd = -1;
@@ -90,12 +97,9 @@ static void write_out(struct desk *d, struct client *c)
     c->out_len = c->out_sent = 0;
 }
 
-static void say(struct desk *d, uint32_t place, const struct desk_match *match)
+static void append(struct desk *d, struct client *c, const void *words, size_t len)
 {
-    struct client *c = d->of_rank[place / d->nports];
-    if (!c)
-        return;
-    if (c->out_len + sizeof(*match) > c->out_capacity) {
+    if (c->out_len + len > c->out_capacity) {
         const size_t more = c->out_capacity ? 2 * c->out_capacity : READ_LEN;
         char *grown = realloc(c->out, more);
         if (!grown) {
@@ -105,15 +109,27 @@ static void say(struct desk *d, uint32_t place, const struct desk_match *match)
         c->out = grown;
         c->out_capacity = more;
     }
-    memcpy(c->out + c->out_len, match, sizeof(*match));
-    c->last = c->out_len + 1;
-    c->out_len += sizeof(*match);
+    memcpy(c->out + c->out_len, words, len);
+    c->out_len += len;
 }
 
-/* The round is over: what it has matched is an epoch. */
+static void say(struct desk *d, uint32_t place, const struct desk_match *match)
+{
+    struct client *c = d->of_rank[DESK_MAIL][place / d->nports];
+    if (!c)
+        return;
+    c->last = c->out_len + 1;
+    append(d, c, match, sizeof(*match));
+}
+
+/* The round is over: what it has matched is an epoch, and what all have promised is news. */
 static void end_round(struct desk *d)
 {
     const uint32_t ends = 1;
+    for (uint32_t i = 0; d->risen && i < d->nranks; i++)
+        if (d->of_rank[DESK_TALLY][i])
+            append(d, d->of_rank[DESK_TALLY][i], &d->ready, sizeof(d->ready));
+    d->risen = false;
     for (uint32_t i = 0; i < d->nclients; i++) {
         struct client *c = &d->clients[i];
         if (c->last)
@@ -172,7 +188,8 @@ static bool take_post(struct desk *d, const struct client *c, const struct desk_
 {
     const uint32_t places = d->nranks * d->nports;
     const bool sends = post->kind == COLLRUN_SEND;
-    if (post->place >= places || post->place / d->nports != c->rank ||
+    if (post->kind < COLLRUN_SEND || post->kind > COLLRUN_RECV_ANY || post->place >= places ||
+        post->place / d->nports != c->rank ||
         (post->peer >= places && (sends || post->peer != DESK_ANYONE)))
         return false;
     const uint32_t receiver = sends ? post->peer : post->place;
@@ -185,35 +202,71 @@ static bool take_post(struct desk *d, const struct client *c, const struct desk_
     return true;
 }
 
+/* ---- promises ---- */
+
+/* False: it takes some back. */
+static bool take_promise(struct desk *d, const struct client *c, uint64_t count)
+{
+    if (count <= d->promised[c->rank])
+        return false;
+    const bool was_last = d->promised[c->rank] == d->ready;
+    d->promised[c->rank] = count;
+    if (!was_last)
+        return true;
+    for (uint32_t i = 0; i < d->nranks; i++)
+        count = d->promised[i] < count ? d->promised[i] : count;
+    d->risen = d->risen || count > d->ready;
+    d->ready = count;
+    return true;
+}
+
 /* ---- reading ---- */
 
 static bool greet(struct desk *d, struct client *c, const struct desk_hello *hello)
 {
-    if (hello->secret != d->secret || hello->rank >= d->nranks || d->of_rank[hello->rank])
+    if (hello->secret != d->secret || hello->rank >= d->nranks || hello->sort >= DESK_SORTS ||
+        d->of_rank[hello->sort][hello->rank])
         return false;
     c->known = true;
     c->rank = hello->rank;
-    d->of_rank[c->rank] = c;
+    c->sort = hello->sort;
+    d->of_rank[c->sort][c->rank] = c;
     d->joined++;
     return true;
+}
+
+static size_t frame_len(const struct client *c)
+{
+    return !c->known               ? sizeof(struct desk_hello)
+           : c->sort == DESK_TALLY ? sizeof(uint64_t)
+                                   : sizeof(struct desk_post);
+}
+
+static bool take_frame(struct desk *d, struct client *c, const char *frame)
+{
+    struct desk_hello hello;
+    struct desk_post post;
+    uint64_t count;
+    if (!c->known) {
+        memcpy(&hello, frame, sizeof(hello));
+        return greet(d, c, &hello);
+    }
+    if (c->sort == DESK_TALLY) {
+        memcpy(&count, frame, sizeof(count));
+        return take_promise(d, c, count);
+    }
+    memcpy(&post, frame, sizeof(post));
+    return take_post(d, c, &post);
 }
 
 /* False: it is none of us. */
 static bool digest(struct desk *d, struct client *c)
 {
-    size_t at = 0;
+    size_t at = 0, len;
     bool good = true;
-    if (!c->known && c->in_len >= sizeof(struct desk_hello)) {
-        struct desk_hello hello;
-        memcpy(&hello, c->in, sizeof(hello));
-        good = greet(d, c, &hello);
-        at = sizeof(hello);
-    }
-    while (good && c->known && c->in_len - at >= sizeof(struct desk_post)) {
-        struct desk_post post;
-        memcpy(&post, c->in + at, sizeof(post));
-        good = take_post(d, c, &post);
-        at += sizeof(post);
+    while (good && c->in_len - at >= (len = frame_len(c))) {
+        good = take_frame(d, c, c->in + at);
+        at += len;
     }
     c->in_len -= at;
     memmove(c->in, c->in + at, c->in_len);
@@ -237,19 +290,30 @@ static void hear(struct desk *d, struct client *c)
     }
 }
 
+/* A free one, or that of the stranger who has been silent for the longest time: there are always
+ * more places than ranks have. */
+static struct client *make_room(struct desk *d)
+{
+    struct client *oldest = NULL;
+    for (uint32_t i = 0; i < d->nclients; i++) {
+        struct client *c = &d->clients[i];
+        if (c->fd < 0)
+            return c;
+        if (!c->known && (!oldest || c->came < oldest->came))
+            oldest = c;
+    }
+    hang_up(d, oldest);
+    return oldest;
+}
+
 static void let_in(struct desk *d)
 {
     int fd;
     while ((fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        uint32_t i = 0;
-        while (i < d->nclients && d->clients[i].fd >= 0)
-            i++;
-        if (i == d->nclients) {
-            close(fd);
-            continue;
-        }
+        struct client *c = make_room(d);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-        d->clients[i].fd = fd;
+        c->fd = fd;
+        c->came = d->came++;
     }
 }
 
@@ -258,8 +322,8 @@ static void let_in(struct desk *d)
 static void prepare(struct desk *d)
 {
     d->polled[0] = (struct pollfd){.fd = d->stop, .events = POLLIN};
-    d->polled[1] =
-        (struct pollfd){.fd = d->joined < d->nranks ? d->listener : -1, .events = POLLIN};
+    d->polled[1] = (struct pollfd){.fd = d->joined < DESK_SORTS * d->nranks ? d->listener : -1,
+                                   .events = POLLIN};
     for (uint32_t i = 0; i < d->nclients; i++) {
         const struct client *c = &d->clients[i];
         d->polled[2 + i] = (struct pollfd){.fd = c->fd, .events = POLLIN};
@@ -311,7 +375,9 @@ static void release(struct desk *d)
     if (d->stop >= 0)
         close(d->stop);
     free(d->clients);
-    free(d->of_rank);
+    for (int i = 0; i < DESK_SORTS; i++)
+        free(d->of_rank[i]);
+    free(d->promised);
     free(d->sends);
     free(d->recvs);
     free(d->polled);
@@ -322,11 +388,14 @@ static bool furnish(struct desk *d)
 {
     const uint32_t places = d->nranks * d->nports;
     d->clients = calloc(d->nclients, sizeof(*d->clients));
-    d->of_rank = calloc(d->nranks, sizeof(struct client *));
+    for (int i = 0; i < DESK_SORTS; i++)
+        d->of_rank[i] = calloc(d->nranks, sizeof(struct client *));
+    d->promised = calloc(d->nranks, sizeof(*d->promised));
     d->sends = calloc(places, sizeof(*d->sends));
     d->recvs = calloc(places, sizeof(*d->recvs));
     d->polled = calloc(2 + d->nclients, sizeof(*d->polled));
-    if (!d->clients || !d->of_rank || !d->sends || !d->recvs || !d->polled || d->stop < 0)
+    if (!d->clients || !d->of_rank[DESK_MAIL] || !d->of_rank[DESK_TALLY] || !d->promised ||
+        !d->sends || !d->recvs || !d->polled || d->stop < 0)
         return false;
     for (uint32_t i = 0; i < d->nclients; i++)
         d->clients[i].fd = -1;
@@ -348,7 +417,7 @@ struct desk *desk_new(int listener, uint64_t secret, uint32_t nranks, uint32_t n
                        .secret = secret,
                        .nranks = nranks,
                        .nports = nports,
-                       .nclients = nranks + STRANGERS};
+                       .nclients = DESK_SORTS * nranks + STRANGERS};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const bool good = furnish(d) && pthread_create(&d->thread, NULL, serve, d) == 0;

@@ -136,6 +136,7 @@ static struct nccl_group *group_new(struct home *home, const struct collrun_grou
     g->nranks = desc->nranks;
     g->nports = desc->ndevices;
     g->size = desc->nranks * desc->ndevices;
+    g->tally.fd = -1;
     g->name = strdup(desc->name);
     g->ports = calloc(desc->ndevices, sizeof(*g->ports));
     pthread_mutex_init(&g->lock, NULL);
@@ -309,14 +310,16 @@ static int make_communicators(struct nccl_group *g, ncclUniqueId id, uint64_t de
     return status;
 }
 
-static int handshake(struct nccl_group *g, uint64_t deadline_ns)
+/* One step of it, and until that has ended: nothing is put behind it, in whose way it might be. */
+static int handshake(struct nccl_group *g, int (*step)(struct nccl_group *, struct flight *),
+                     uint64_t deadline_ns)
 {
     const uint64_t now = clock_ns();
     struct flight *f = flight_new(g, deadline_ns > now ? deadline_ns - now : 0);
     if (!f)
         return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     pthread_mutex_lock(&g->lock);
-    const int status = issue_handshake(g, f);
+    const int status = step(g, f);
     pthread_mutex_unlock(&g->lock);
     if (status != COLLRUN_OK)
         group_doom(g, status, "the communicator could not be connected");
@@ -349,6 +352,30 @@ static int call_the_roll(struct nccl_group *g, const struct collrun_rendezvous *
         seconds);
 }
 
+/* The handle for collectives has the desk; the one for messages, which comes later, uses it. */
+static int open_desk(struct nccl_group *g, const struct collrun_group_desc *desc)
+{
+    if (desc->sibling)
+        return mail_new(g);
+    return g->rank == 0 && g->size > 1 ? invite_all(g, desc) : COLLRUN_OK;
+}
+
+static int go_to_desk(struct nccl_group *g, const struct collrun_group_desc *desc,
+                      uint64_t deadline_ns)
+{
+    const struct nccl_group *first = desc->sibling;
+    if (first) {
+        g->desk_at = first->desk_at;
+        return mail_dial(g, deadline_ns);
+    }
+    if (g->nranks == 1)
+        g->tally.ready = UINT64_MAX; /* nobody else has to promise anything */
+    if (g->size == 1)
+        return COLLRUN_OK;
+    const int status = invite_take(g, desc->rendezvous);
+    return status == COLLRUN_OK ? tally_dial(g, deadline_ns) : status;
+}
+
 /* Of the time that is left, some is kept for the roll call. */
 static int form(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
@@ -357,16 +384,18 @@ static int form(struct nccl_group *g, const struct collrun_group_desc *desc)
     const uint64_t left = desc->deadline_ns > begun ? desc->deadline_ns - begun : 0;
     const uint64_t deadline = begun + left / 4 * 3;
     ncclUniqueId id;
-    int status = desc->sibling ? mail_new(g, desc) : COLLRUN_OK;
+    int status = open_desk(g, desc);
     if (status == COLLRUN_OK)
         status = share_id(g, r, &id);
     g->forming = r;
-    if (status == COLLRUN_OK && desc->sibling)
-        status = mail_dial(g, r, deadline);
+    if (status == COLLRUN_OK)
+        status = go_to_desk(g, desc, deadline);
     if (status == COLLRUN_OK)
         status = make_communicators(g, id, deadline);
     if (status == COLLRUN_OK)
-        status = handshake(g, deadline);
+        status = handshake(g, issue_greetings, deadline);
+    if (status == COLLRUN_OK)
+        status = handshake(g, issue_roll, deadline);
     g->forming = NULL;
     atomic_store(&g->formed, status == COLLRUN_OK);
     return status == COLLRUN_ERR_TIMEOUT && clock_ns() >= deadline
@@ -471,9 +500,12 @@ static void *bury(void *group)
     struct home *home = g->home;
     const bool failed = atomic_load(&g->fate) != 0;
     leave(g);
-    count_serving(home, true);
-    mail_free(g, failed);
-    count_serving(home, false);
+    if (g->desk) {
+        count_serving(home, true);
+        desk_free(g->desk, failed);
+        count_serving(home, false);
+    }
+    mail_free(g);
     group_free(g);
     pthread_mutex_lock(&home->lock);
     home->burials--;
@@ -490,6 +522,7 @@ void nccl_group_close(void *group)
     g->home->burials++;
     pthread_mutex_unlock(&g->home->lock);
     g->services = g->home->services; /* the group's own end with this call */
+    tally_close(g);
     mail_close(g);
     if (pthread_create(&thread, NULL, bury, g) == 0)
         pthread_detach(thread);

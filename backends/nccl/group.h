@@ -10,8 +10,9 @@
  *   issue.c     one operation onto the streams
  *   emulate.c   operators and types that NCCL lacks, reduced on the host in stream order
  *   message.c   messages: told to the desk, launched when both ends are there
+ *   tally.c     how many collectives all ranks have promised to launch
  *   invite.c    how the ranks of a group come to its desk
- *   desk.c      where the messages of a group are matched: a thread of its rank 0
+ *   desk.c      where messages are matched and promises counted: a thread of the group's rank 0
  *   traffic.c   what may go onto the GPUs now, and what has to wait for what
  *   request.c   when it is done, and how it ended: start, test, exec
  *   abort.c     stopping what runs on the GPUs
@@ -52,16 +53,31 @@ struct xid_watch {
 struct nccl_group;
 struct mail;
 struct message;
+struct desk;
+
+/* What a connection to the desk is for. */
+enum desk_sort { DESK_MAIL, DESK_TALLY, DESK_SORTS };
+struct invitation { /* what rank 0 publishes */
+    struct sockaddr_storage address;
+    uint32_t len, reserved;
+    uint64_t secret;
+};
 
 /* traffic.c */
 struct traffic {
     pthread_mutex_t lock;
-    struct flight *first, **end; /* collectives that have not been launched, in their order */
-    unsigned delicate;           /* unfinished messages and heavy collectives */
-    unsigned stacked;            /* groups with a kernel behind an unfinished one */
-    uint64_t thread;             /* that has started `alone` collectives */
-    unsigned alone;
-    bool threads; /* others have, too */
+    struct flight *aloft, **end;          /* collectives on the GPUs, in the order of launch */
+    unsigned awaited;                     /* those of them that a stream of the program waits for */
+    unsigned promises;                    /* collectives that are promised and have not ended, */
+    const struct nccl_group *promised_to; /* all of this group */
+};
+
+/* tally.c */
+struct tally {
+    int fd;                 /* to the desk; -1: nobody will promise anything */
+    uint64_t told, ready;   /* promised by this rank, as the desk knows; promised by all */
+    uint64_t out, in;       /* what is on its way, */
+    size_t out_len, in_len; /* and so many bytes of it */
 };
 
 /* What all groups of the process share. */
@@ -119,17 +135,22 @@ struct nccl_group {
     bool stopped;              /* it has told the communicators to stop */
     struct nccl_group *next;   /* in home.doomed */
     struct allocation *memory; /* of collrun_alloc; under `lock` */
-    struct mail *mail;         /* NULL: this handle is for collectives */
+    struct desk *desk;         /* rank 0's, with the handle for collectives */
+    struct invitation desk_at;
+    struct tally tally;                       /* of the handle for collectives */
+    struct mail *mail;                        /* NULL: this handle is for collectives */
     const struct collrun_rendezvous *forming; /* until the group is formed */
     uint64_t asked_ns;                        /* when the job was last asked whether it goes on */
     atomic_bool formed;
-    unsigned unfinished;                   /* kernels on the streams, those of a heavy one as two */
-    uint64_t queued_calls, launched_calls; /* collectives; like `unfinished` under traffic.lock */
+    /* Of its collectives; under traffic.lock. */
+    uint64_t queued_calls, launched_calls, promised_calls;
+    unsigned unfinished, awaited; /* on the GPUs */
+    bool heavy;                   /* the last one there is */
 };
 
 /* A collective is LIGHT if it is one kernel, HEAVY if it is one after the other; FREE is what forms
- * a group. */
-enum traffic_class { FREE, LIGHT, HEAVY, MESSAGES };
+ * a group, and messages. */
+enum traffic_class { FREE, LIGHT, HEAVY };
 
 /* An operation on its way. */
 struct flight {
@@ -139,12 +160,14 @@ struct flight {
     uint64_t failed_ns; /* when `status` was set */
     int status; /* 0, or how it failed: what is left is to wait until the streams are idle */
     enum traffic_class class;
-    struct flight *next; /* in the traffic's line */
+    struct flight *next; /* on the GPUs */
     uint64_t place;      /* of a collective, among those of its group */
-    bool launched;       /* at least its first kernel */
-    bool unlaunched;     /* a heavy one: there are more */
-    uint32_t segment;    /* where its next one begins: of the ranks' parts of a reduction, */
-    size_t from;         /* and what of that is done */
+    bool bound;          /* its callers' streams may wait for collectives of other groups */
+    bool promised, launched, awaited, landed;
+    atomic_bool marked; /* `done` is there, and stays */
+    bool unlaunched;    /* a heavy one: there are more kernels */
+    uint32_t segment;   /* where its next one begins: of the ranks' parts of a reduction, */
+    size_t from;        /* and what of that is done */
     const struct collrun_call *calls; /* the engine's, until the flight ends */
     uint32_t ncalls;
     struct message *messages; /* ncalls of them; NULL for a collective */
@@ -171,9 +194,10 @@ int issue(struct nccl_group *g, struct flight *flight);
 /* The same for messages whose other ends are issued, too: a list. `done` gets nports marks. */
 int issue_messages(struct nccl_group *g, const struct message *list, struct mark **done);
 bool is_heavy(const struct collrun_call *call); /* may take more than one kernel */
-/* Connects this rank to every other one, so that nothing has to be connected later, when it could
- * wait for a peer that is busy elsewhere. */
-int issue_handshake(struct nccl_group *g, struct flight *flight);
+/* The first connects this rank to every other one, so that nothing has to be connected later, when
+ * it could wait for a peer that is busy elsewhere; the second shows that all have done so. */
+int issue_greetings(struct nccl_group *g, struct flight *flight);
+int issue_roll(struct nccl_group *g, struct flight *flight);
 /* Waits until NCCL has accepted what was issued to a port. */
 int await_ready(struct nccl_group *g, struct port *port, uint64_t deadline_ns);
 /* The sentence; the group is doomed with it: what NCCL and CUDA report leaves nothing to go on
@@ -201,15 +225,15 @@ struct message {
     const struct collrun_call *call;
     struct mark *after; /* what its caller's stream held */
     bool owns_after;    /* not the mark of the message before it */
+    bool bound;         /* that stream may wait for an unfinished collective */
     bool ends_epoch;    /* the last one of those that are launched together */
     enum { HELD, TOLD, AGREED, ALOFT, OVER } state;
     uint32_t id;    /* while the desk knows it */
     uint32_t place; /* of the other end, once it is agreed on */
 };
 
-/* Rank 0 opens the desk and publishes where it is; after a fence, all connect to it. */
-int mail_new(struct nccl_group *g, const struct collrun_group_desc *desc);
-int mail_dial(struct nccl_group *g, const struct collrun_rendezvous *r, uint64_t deadline_ns);
+int mail_new(struct nccl_group *g);
+int mail_dial(struct nccl_group *g, uint64_t deadline_ns);
 int mail_post(struct nccl_group *g, struct flight *f); /* with the group's lock */
 /* Moves on whatever can be: tells, hears, launches, sees what has ended. A failure dooms the group.
  */
@@ -223,24 +247,21 @@ bool mail_explain(const struct flight *f, char *out, size_t len);
 /* As nccl_order, with the device entered; what CUDA says is in *error. */
 int mail_order(const struct flight *f, uint32_t device, cudaStream_t stream, cudaError_t *error);
 void mail_close(struct nccl_group *g);
-/* Rank 0's desk serves the others until they have closed, too; not so if it is to end at once. */
-void mail_free(struct nccl_group *g, bool at_once);
+void mail_free(struct nccl_group *g);
+
+/* ---- tally.c ---- */
+int tally_dial(struct nccl_group *g, uint64_t deadline_ns);
+void tally_exchange(struct nccl_group *g); /* tells what is new and hears what is */
+void tally_close(struct nccl_group *g);
 
 /* ---- invite.c ---- */
-struct invitation { /* what rank 0 publishes */
-    struct sockaddr_storage address;
-    uint32_t len, reserved;
-    uint64_t secret;
-};
-
-/* Listens at an address of this host; `fd` is the caller's, also after a failure, unless -1. */
-int invite_listen(struct nccl_group *g, const char *address, struct invitation *out, int *fd);
-/* Connects and says the secret; the same of `out`. */
-int invite_connect(struct nccl_group *g, const struct invitation *to, uint64_t deadline_ns,
-                   int *out);
+/* Rank 0 opens the group's desk and publishes where it is; after a fence, all can connect to it. */
+int invite_all(struct nccl_group *g, const struct collrun_group_desc *desc);
+int invite_take(struct nccl_group *g, const struct collrun_rendezvous *r);
+/* Connects and says the secret; `fd` is the caller's, also after a failure, unless -1. */
+int invite_connect(struct nccl_group *g, enum desk_sort sort, uint64_t deadline_ns, int *fd);
 
 /* ---- desk.c ---- */
-struct desk;
 /* What a rank tells the desk of a message, and what the desk tells both ends when it has found
  * them. */
 struct desk_post {
@@ -256,23 +277,25 @@ struct desk_match {
 };
 struct desk_hello {
     uint64_t secret;
-    uint32_t rank, reserved;
+    uint32_t rank, sort;
 };
 #define DESK_ANYONE UINT32_MAX
-/* Serves `nranks` processes that connect to the listening socket, which it takes over. NULL: no
- * memory or no thread. */
+/* Serves `nranks` processes that connect to the listening socket, which it takes over: each once
+ * for its messages, once for the tally. There, a rank says how many collectives it has promised,
+ * and hears how many all have: an uint64_t each. NULL: no memory or no thread. */
 struct desk *desk_new(int listener, uint64_t secret, uint32_t nranks, uint32_t nports);
-/* Waits until all have hung up; not so if it is to stop at once. */
+/* Waits until the tallies of all have come and gone; not so if it is to stop at once. */
 void desk_free(struct desk *desk, bool at_once);
 
 /* ---- traffic.c ---- */
 void traffic_init(struct traffic *t);
 void traffic_fini(struct traffic *t);
-/* A flight begins. A collective: true if it is to be launched at once. */
+/* Of collectives. The first two: true if it is to be launched now. */
 bool traffic_enter(struct flight *f);
-bool traffic_turn(struct flight *f);      /* whether a collective is to be launched now */
-bool traffic_is_clear(struct traffic *t); /* whether a message may be agreed on now */
-void traffic_leave(struct flight *f);     /* it has ended, however */
+bool traffic_turn(struct flight *f);
+void traffic_await(struct flight *f);  /* a stream of the program is about to wait for it */
+void traffic_leave(struct flight *f);  /* it has ended, however */
+bool traffic_binds(struct traffic *t); /* whether what a stream holds now may wait for one */
 
 /* ---- request.c ---- */
 int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls);

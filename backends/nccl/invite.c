@@ -12,13 +12,15 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 static int broken(const struct nccl_group *g, const char *what, int error)
 {
     return g->services->fail(g->services->ctx, COLLRUN_ERR_SYSTEM, "%s: %s", what, strerror(error));
 }
 
-int invite_listen(struct nccl_group *g, const char *address, struct invitation *out, int *fd)
+/* At an address of this host; `fd` is the caller's, also after a failure, unless -1. */
+static int listen_at(struct nccl_group *g, const char *address, struct invitation *out, int *fd)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
@@ -33,7 +35,28 @@ int invite_listen(struct nccl_group *g, const char *address, struct invitation *
                       getrandom(&out->secret, sizeof(out->secret), 0) == sizeof(out->secret);
     out->len = len;
     freeaddrinfo(found);
-    return good ? COLLRUN_OK : broken(g, "listen for the group's messages", errno);
+    return good ? COLLRUN_OK : broken(g, "listen for the group's ranks", errno);
+}
+
+int invite_all(struct nccl_group *g, const struct collrun_group_desc *desc)
+{
+    const struct collrun_rendezvous *r = desc->rendezvous;
+    int fd = -1;
+    int status = listen_at(g, desc->address, &g->desk_at, &fd);
+    if (status == COLLRUN_OK && !(g->desk = desk_new(fd, g->desk_at.secret, g->nranks, g->nports)))
+        status =
+            g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory or threads");
+    if (status == COLLRUN_OK)
+        return r->put(r->ctx, "desk", &g->desk_at, sizeof(g->desk_at));
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+int invite_take(struct nccl_group *g, const struct collrun_rendezvous *r)
+{
+    size_t len = 0;
+    return r->get(r->ctx, "desk", &g->desk_at, sizeof(g->desk_at), &len);
 }
 
 /* The connection is being made: until it is, or fails. */
@@ -53,10 +76,10 @@ static int await_connection(int fd, uint64_t deadline_ns)
     }
 }
 
-int invite_connect(struct nccl_group *g, const struct invitation *to, uint64_t deadline_ns,
-                   int *out)
+int invite_connect(struct nccl_group *g, enum desk_sort sort, uint64_t deadline_ns, int *out)
 {
-    const struct desk_hello hello = {.secret = to->secret, .rank = g->rank};
+    const struct invitation *to = &g->desk_at;
+    const struct desk_hello hello = {.secret = to->secret, .rank = g->rank, .sort = sort};
     const int fd = socket(to->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     *out = fd;
     int error = fd < 0 ? errno : 0;
@@ -67,6 +90,6 @@ int invite_connect(struct nccl_group *g, const struct invitation *to, uint64_t d
         if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello))
             error = errno;
     }
-    return error ? broken(g, "connect to rank 0, which matches the group's messages", error)
+    return error ? broken(g, "connect to rank 0, which keeps the group's order", error)
                  : COLLRUN_OK;
 }

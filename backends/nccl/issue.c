@@ -427,6 +427,8 @@ int issue(struct nccl_group *g, struct flight *f)
     if (status == COLLRUN_OK)
         status = mark_all(g, set, f->done, f->deadline_ns);
     lock_devices(g, set, false);
+    if (status == COLLRUN_OK && !f->unlaunched)
+        atomic_store_explicit(&f->marked, true, memory_order_release);
     return status;
 }
 
@@ -490,26 +492,37 @@ static ncclResult_t greet(struct nccl_group *g, struct port *p)
     return result;
 }
 
-int issue_handshake(struct nccl_group *g, struct flight *flight)
+/* Marked, and NCCL has accepted it. */
+static int finish_step(struct nccl_group *g, struct flight *flight, ncclResult_t result)
+{
+    const int status =
+        result == ncclSuccess ? COLLRUN_OK : nccl_failed(g, g->ports[0].comm, result, "connect");
+    return status == COLLRUN_OK ? mark_all(g, all_ports(g), flight->done, flight->deadline_ns)
+                                : status;
+}
+
+int issue_greetings(struct nccl_group *g, struct flight *flight)
 {
     const struct nccl_api *nccl = &g->home->lib.nccl;
-    const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
-    const uint64_t set = all_ports(g);
-    lock_devices(g, set, true);
+    lock_devices(g, all_ports(g), true);
     ncclResult_t result = nccl->ncclGroupStart();
     for (uint32_t i = 0; result == ncclSuccess && i < g->nports; i++)
         result = greet(g, &g->ports[i]);
     const ncclResult_t end = nccl->ncclGroupEnd();
     if (result == ncclSuccess && end != ncclInProgress)
         result = end;
-    int status =
-        result == ncclSuccess ? COLLRUN_OK : nccl_failed(g, g->ports[0].comm, result, "connect");
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
-        status = await_ready(g, &g->ports[i], flight->deadline_ns);
+    const int status = finish_step(g, flight, result);
+    lock_devices(g, all_ports(g), false);
+    return status;
+}
+
+int issue_roll(struct nccl_group *g, struct flight *flight)
+{
+    const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
+    lock_devices(g, all_ports(g), true);
+    int status = submit(g, &barrier, 1);
     if (status == COLLRUN_OK)
-        status = submit(g, &barrier, 1);
-    if (status == COLLRUN_OK)
-        status = mark_all(g, set, flight->done, flight->deadline_ns);
-    lock_devices(g, set, false);
+        status = mark_all(g, all_ports(g), flight->done, flight->deadline_ns);
+    lock_devices(g, all_ports(g), false);
     return status;
 }

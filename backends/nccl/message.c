@@ -35,8 +35,7 @@ struct slot { /* of a message that the desk knows */
 
 struct mail {
     int fd;              /* to the desk */
-    struct desk *desk;   /* rank 0's */
-    struct queue held;   /* not told yet: the GPUs are not clear */
+    struct queue held;   /* not told yet */
     struct queue agreed; /* with the other end, epoch after epoch */
     struct queue aloft;  /* the epoch on the GPUs */
     uint32_t epochs;     /* complete ones in `agreed` */
@@ -127,6 +126,7 @@ int mail_post(struct nccl_group *g, struct flight *f)
         m->flight = f;
         m->call = &f->calls[i];
         m->state = g->mail ? HELD : TOLD; /* a rank alone: nobody will ever answer */
+        m->bound = traffic_binds(&g->home->traffic);
         status = mark_caller(g, m, i ? m - 1 : NULL);
     }
     if (status != COLLRUN_OK)
@@ -134,8 +134,6 @@ int mail_post(struct nccl_group *g, struct flight *f)
     for (uint32_t i = 0; g->mail && i < f->ncalls; i++)
         push(&g->mail->held, &f->messages[i]);
     f->nopen = f->ncalls;
-    f->class = MESSAGES;
-    traffic_enter(f);
     return COLLRUN_OK;
 }
 
@@ -184,19 +182,61 @@ static void write_post(struct nccl_group *g, struct message *m)
     m->state = TOLD;
 }
 
+/* Its stream waits for no collective that has not ended. */
+static bool is_free(struct nccl_group *g, struct message *m)
+{
+    if (m->bound && traffic_binds(&g->home->traffic))
+        m->bound = g->home->lib.cuda.cudaEventQuery(m->after->event) != cudaSuccess;
+    else
+        m->bound = false;
+    return !m->bound;
+}
+
+/* Whether the desk could match one instead of the other. */
+static bool compete(const struct collrun_call *a, const struct collrun_call *b)
+{
+    const bool any = a->kind == COLLRUN_RECV_ANY || b->kind == COLLRUN_RECV_ANY;
+    return (a->kind == COLLRUN_SEND) == (b->kind == COLLRUN_SEND) && a->device == b->device &&
+           a->tag == b->tag && (any || (a->peer == b->peer && a->peer_device == b->peer_device));
+}
+
+/* The first one that may be told: free, as are those before it that it must not overtake. */
+static struct message **next_to_tell(struct nccl_group *g)
+{
+    struct message **link = &g->mail->held.first;
+    for (; *link; link = &(*link)->next) {
+        const struct message *before = g->mail->held.first;
+        while (before != *link && !compete(before->call, (*link)->call))
+            before = before->next;
+        if (before == *link && is_free(g, *link))
+            return link;
+    }
+    return NULL;
+}
+
+static struct message *take_link(struct queue *q, struct message **link)
+{
+    struct message *m = *link;
+    *link = m->next;
+    if (!m->next)
+        q->end = link;
+    return m;
+}
+
 static void tell(struct nccl_group *g)
 {
     struct mail *mail = g->mail;
-    while (mail->held.first && traffic_is_clear(&g->home->traffic)) {
+    struct message **link;
+    while (mail->held.first && (link = next_to_tell(g))) {
         if (mail->out_len == sizeof(mail->out))
             flush(g);
         if (mail->out_len == sizeof(mail->out))
             return; /* the desk is slow */
-        if (!take_id(mail, mail->held.first)) {
+        if (!take_id(mail, *link)) {
             group_doom(g, COLLRUN_ERR_NO_MEMORY, "out of memory");
             return;
         }
-        write_post(g, pop(&mail->held));
+        write_post(g, take_link(&mail->held, link));
     }
     flush(g);
 }
@@ -434,8 +474,8 @@ static void explain_message(const struct message *m, char *out, size_t len)
         snprintf(out, len, "%s", peer);
     else if (m->state == HELD)
         snprintf(out, len,
-                 "collectives that this rank had started before did not end, which a message of it "
-                 "has to wait for,");
+                 "a collective that this rank had started did not end, for which the stream of a "
+                 "message of it waits,");
     else
         snprintf(out, len, "the message with rank %u was agreed on and did not arrive",
                  m->place / g->nports);
@@ -483,23 +523,7 @@ int mail_order(const struct flight *f, uint32_t device, cudaStream_t stream, cud
 
 /* ---- opening ---- */
 
-static int open_desk(struct nccl_group *g, const struct collrun_group_desc *desc)
-{
-    const struct collrun_rendezvous *r = desc->rendezvous;
-    struct invitation mine = {0};
-    int fd = -1;
-    int status = invite_listen(g, desc->address, &mine, &fd);
-    if (status == COLLRUN_OK && !(g->mail->desk = desk_new(fd, mine.secret, g->nranks, g->nports)))
-        status =
-            g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory or threads");
-    if (status == COLLRUN_OK)
-        return r->put(r->ctx, "desk", &mine, sizeof(mine));
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
-int mail_new(struct nccl_group *g, const struct collrun_group_desc *desc)
+int mail_new(struct nccl_group *g)
 {
     struct mail *mail = calloc(1, sizeof(*mail));
     if (mail && !(mail->done = calloc(g->nports, sizeof(struct mark *)))) {
@@ -513,16 +537,12 @@ int mail_new(struct nccl_group *g, const struct collrun_group_desc *desc)
     queue_init(&mail->held);
     queue_init(&mail->agreed);
     queue_init(&mail->aloft);
-    return g->rank == 0 ? open_desk(g, desc) : COLLRUN_OK;
+    return COLLRUN_OK;
 }
 
-int mail_dial(struct nccl_group *g, const struct collrun_rendezvous *r, uint64_t deadline_ns)
+int mail_dial(struct nccl_group *g, uint64_t deadline_ns)
 {
-    struct invitation invitation;
-    size_t len = 0;
-    const int status = r->get(r->ctx, "desk", &invitation, sizeof(invitation), &len);
-    return status == COLLRUN_OK ? invite_connect(g, &invitation, deadline_ns, &g->mail->fd)
-                                : status;
+    return invite_connect(g, DESK_MAIL, deadline_ns, &g->mail->fd);
 }
 
 /* ---- closing ---- */
@@ -537,13 +557,11 @@ void mail_close(struct nccl_group *g)
     g->mail->fd = -1;
 }
 
-void mail_free(struct nccl_group *g, bool at_once)
+void mail_free(struct nccl_group *g)
 {
     struct mail *mail = g->mail;
     if (!mail)
         return;
-    if (mail->desk)
-        desk_free(mail->desk, at_once);
     free(mail->done);
     free(mail->slots);
     free(mail);

@@ -78,7 +78,7 @@ static void time_out(struct flight *f)
     static const char *const hint =
         "; if that rank sends to this one too before it receives, use collrun_sendrecv or "
         "collrun_start_many";
-    static const char *const held = "; it waited for messages that this rank has started before it";
+    static const char *const held = "; it could not begin before others that this rank had started";
     const double seconds = (double)f->timeout_ns / 1e9;
     char why[sizeof(f->group->why)], reason[300];
     if (f->messages) {
@@ -146,6 +146,26 @@ static int launch(struct flight *f)
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
 
+/* Of a collective that has not been launched: whether its callers' streams are there. */
+static bool streams_have_come(const struct flight *f)
+{
+    const struct nccl_group *g = f->group;
+    for (uint32_t i = 0; i < g->nports; i++)
+        if (f->ready[i] && g->home->lib.cuda.cudaEventQuery(f->ready[i]->event) != cudaSuccess)
+            return false;
+    return true;
+}
+
+static int await_turn(struct flight *f)
+{
+    tally_exchange(f->group);
+    f->bound = f->bound && !streams_have_come(f);
+    if (traffic_turn(f))
+        return launch(f);
+    tally_exchange(f->group);
+    return COLLRUN_AGAIN;
+}
+
 /* OK when it is done. */
 static int advance(struct flight *f)
 {
@@ -154,7 +174,7 @@ static int advance(struct flight *f)
         return f->nopen ? COLLRUN_AGAIN : COLLRUN_OK;
     }
     if (!f->launched)
-        return traffic_turn(f) ? launch(f) : COLLRUN_AGAIN;
+        return await_turn(f);
     const int status = ask_marks(f);
     return status == COLLRUN_OK && f->unlaunched ? launch(f) : status;
 }
@@ -207,7 +227,10 @@ static int begin(struct flight *f)
         return mail_post(g, f);
     f->class = is_heavy(f->calls) ? HEAVY : LIGHT;
     f->launched = false;
-    return traffic_enter(f) ? issue(g, f) : remember_streams(f);
+    if (traffic_enter(f))
+        return issue(g, f);
+    tally_exchange(g);
+    return remember_streams(f);
 }
 
 static int start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
@@ -281,12 +304,14 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     cudaError_t error = cudaSuccess;
     int status = COLLRUN_OK;
     const int before = device_enter(g->home, p->ordinal);
-    if (f->messages)
+    if (f->messages) {
         status = mail_order(f, device, stream, &error);
-    else if (!f->launched || f->unlaunched)
+    } else if (!f->launched || f->unlaunched) {
         status = COLLRUN_AGAIN;
-    else if (f->done[device])
+    } else if (f->done[device]) {
+        traffic_await(f);
         error = g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done[device]->event, 0);
+    }
     device_leave(g->home, before);
     return error == cudaSuccess ? status : cuda_failed(g, p, error, "order a stream");
 }

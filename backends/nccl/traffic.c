@@ -1,35 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What may go onto the GPUs now. Kernels start in the order in which they were launched, and one
- * that waits for the kernel before it on its communicator (it is stacked) keeps all later ones of
- * the GPU waiting with it. Collectives of one kernel are launched in the program's order, which is
- * the same on all ranks, so they may be stacked and do no harm to each other. Messages, launched
- * when both ends are there, and collectives of several kernels, launched one after the other, know
- * no such order: they are delicate. Hence two rules:
+ * What may go onto the GPUs now. Kernels of a GPU start in the order in which they were launched,
+ * and one that cannot start yet keeps all later ones waiting with it, whatever group they are of.
+ * So a kernel is launched only if it is certain to start, whatever this rank may do next. That is
+ * so
  *
- *   - Two ranks agree on a message only while nothing is stacked in either process. Both then
- *     launch it at once.
- *   - While there is anything delicate that has not ended, a collective is launched only onto an
- *     idle communicator. Then nothing is stacked, so whatever is launched starts at once.
+ *   - when its communicator is idle and it is not bound: its caller's stream does not wait for an
+ *     unfinished collective of another group. Then it waits for the kernels before it to start;
+ *   - when it is stacked, launched behind an unfinished one of its communicator, and all of the
+ *     group's ranks have promised it. The promise is to launch a collective, and all before it, on
+ *     no other condition than that those before it end. A rank has promises to keep in one group at
+ *     a time, so it stacks in that one alone.
  *
- * Threads have no common order either. A program is known to have but one when a number of
- * collectives have come from one thread, and nothing is stacked before.
+ * Hence the oldest promised collective that has not ended is launched on all ranks, nothing before
+ * it on any GPU is stacked, so it starts everywhere, and ends: what is stacked always does. A
+ * promise is for speed only; what nobody else promises is launched when its communicator is idle.
  *
- * So messages always run when they have been agreed on, and in a program whose threads start
- * operations in one order everywhere the oldest one that has not ended is never in anyone's way.
- * Programs without messages see nothing of this. What hangs under these rules is a program whose
- * ranks wait for each other: one rank waits for a message before it comes to a collective, another
- * one has started two collectives of that group before the message. The GPU has to have room for a
- * kernel of every communicator.
+ * Messages are launched when both ends are there, neither is bound, and those before them have
+ * ended. So operations of different groups, and messages, may be started in any order on any rank,
+ * by any threads. The GPU has to have room for a kernel of every communicator.
  */
 #include "group.h"
-
-enum { FROM_ONE_THREAD = 64 };
 
 void traffic_init(struct traffic *t)
 {
     *t = (struct traffic){0};
-    t->end = &t->first;
+    t->end = &t->aloft;
     pthread_mutex_init(&t->lock, NULL);
 }
 
@@ -38,84 +34,103 @@ void traffic_fini(struct traffic *t)
     pthread_mutex_destroy(&t->lock);
 }
 
-static void take_out(struct traffic *t, struct flight *f)
+/* ---- what is on the GPUs; all with the lock ---- */
+
+static void take_off(struct traffic *t, struct flight *f)
 {
-    struct flight **link = &t->first;
+    *t->end = f;
+    t->end = &f->next;
+    f->launched = true;
+    f->group->launched_calls++;
+    f->group->unfinished++;
+    f->group->heavy = f->class == HEAVY;
+}
+
+static void land(struct traffic *t, struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    struct flight **link = &t->aloft;
     while (*link != f)
         link = &(*link)->next;
     *link = f->next;
     if (!f->next)
         t->end = link;
+    f->landed = true;
+    g->unfinished--;
+    g->heavy = false;
+    g->awaited -= f->awaited;
+    t->awaited -= f->awaited;
 }
 
-static void count_kernel(struct nccl_group *g, bool more)
-{
-    const bool before = g->unfinished > 1;
-    g->unfinished += more ? 1 : 0;
-    g->unfinished -= more ? 0 : 1;
-    const bool now = g->unfinished > 1;
-    g->home->traffic.stacked += (unsigned)now - (unsigned)before;
-}
-
-/* Whether a collective may be launched behind an unfinished one of its group. */
-static bool may_stack(const struct traffic *t)
-{
-    return t->delicate == 0 && !t->threads && t->alone >= FROM_ONE_THREAD;
-}
-
-/* Of the calling thread; a pthread_t is used again after a thread has ended. */
-static uint64_t thread_id(void)
-{
-    static _Atomic uint64_t threads;
-    static _Thread_local uint64_t mine;
-    if (!mine)
-        mine = atomic_fetch_add(&threads, 1) + 1;
-    return mine;
-}
-
-static void note_thread(struct traffic *t)
-{
-    const uint64_t me = thread_id();
-    if (t->alone == 0)
-        t->thread = me;
-    if (t->thread != me)
-        t->threads = true;
-    t->alone += t->alone < FROM_ONE_THREAD;
-}
-
-static bool may_launch(const struct traffic *t, const struct flight *f)
+static bool has_passed(const struct flight *f)
 {
     const struct nccl_group *g = f->group;
-    return (f->place == g->launched_calls && g->unfinished == 0) ||
-           (f->class == LIGHT && t->first == f && may_stack(t));
-}
-
-/* With the lock. */
-static bool launch_if_may(struct traffic *t, struct flight *f)
-{
-    if (!may_launch(t, f))
+    if (!atomic_load_explicit(&f->marked, memory_order_acquire))
         return false;
-    take_out(t, f);
-    f->group->launched_calls++;
-    f->launched = true;
-    count_kernel(f->group, true);
+    for (uint32_t i = 0; i < g->nports; i++)
+        if (f->done[i] && g->home->lib.cuda.cudaEventQuery(f->done[i]->event) != cudaSuccess)
+            return false;
     return true;
 }
 
+/* Whether what a stream holds now may wait for a collective on the GPUs; not counting those of `g`,
+ * if any. Their owners may look late, so this does. */
+static bool binds(struct traffic *t, const struct nccl_group *g)
+{
+    const unsigned own = g ? g->awaited : 0;
+    struct flight *f = t->aloft, *next;
+    for (; f && t->awaited != own; f = next) {
+        next = f->next;
+        if (f->awaited && f->group != g && has_passed(f))
+            land(t, f);
+    }
+    return t->awaited != (g ? g->awaited : 0);
+}
+
+/* ---- collectives; all with the lock ---- */
+
+static void promise(struct traffic *t, struct flight *f)
+{
+    struct nccl_group *g = f->group;
+    const uint64_t next =
+        g->promised_calls > g->launched_calls ? g->promised_calls : g->launched_calls;
+    if (f->promised || f->bound || f->place != next || (t->promises && t->promised_to != g))
+        return;
+    f->promised = true;
+    g->promised_calls = f->place + 1;
+    t->promised_to = g;
+    t->promises++;
+}
+
+static bool is_promised_by_all(const struct flight *f)
+{
+    return f->promised && f->place < f->group->tally.ready;
+}
+
+static bool launch_if_may(struct traffic *t, struct flight *f)
+{
+    const struct nccl_group *g = f->group;
+    f->bound = f->bound && binds(t, g);
+    if (f->place != g->launched_calls || g->unfinished || f->bound) {
+        promise(t, f);
+        if (f->place != g->launched_calls || g->heavy || f->class != LIGHT ||
+            !is_promised_by_all(f))
+            return false;
+    }
+    take_off(t, f);
+    return true;
+}
+
+/* ---- the interface ---- */
+
 bool traffic_enter(struct flight *f)
 {
-    struct traffic *t = &f->group->home->traffic;
-    bool now = false;
+    struct nccl_group *g = f->group;
+    struct traffic *t = &g->home->traffic;
     pthread_mutex_lock(&t->lock);
-    t->delicate += f->class != LIGHT;
-    if (f->class != MESSAGES) {
-        note_thread(t);
-        f->place = f->group->queued_calls++;
-        f->next = NULL;
-        *t->end = f;
-        t->end = &f->next;
-        now = launch_if_may(t, f);
-    }
+    f->place = g->queued_calls++;
+    f->bound = t->awaited != g->awaited;
+    const bool now = launch_if_may(t, f);
     pthread_mutex_unlock(&t->lock);
     return now;
 }
@@ -129,24 +144,34 @@ bool traffic_turn(struct flight *f)
     return now;
 }
 
-bool traffic_is_clear(struct traffic *t)
+void traffic_await(struct flight *f)
+{
+    struct traffic *t = &f->group->home->traffic;
+    pthread_mutex_lock(&t->lock);
+    if (!f->landed && !f->awaited) {
+        f->awaited = true;
+        f->group->awaited++;
+        t->awaited++;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+bool traffic_binds(struct traffic *t)
 {
     pthread_mutex_lock(&t->lock);
-    const bool clear = t->stacked == 0;
+    const bool bound = binds(t, NULL);
     pthread_mutex_unlock(&t->lock);
-    return clear;
+    return bound;
 }
 
 void traffic_leave(struct flight *f)
 {
     struct traffic *t = &f->group->home->traffic;
-    if (f->class == FREE)
+    if (f->class != LIGHT && f->class != HEAVY)
         return;
     pthread_mutex_lock(&t->lock);
-    t->delicate -= f->class != LIGHT;
-    if (f->class != MESSAGES && f->launched)
-        count_kernel(f->group, false);
-    else if (f->class != MESSAGES)
-        take_out(t, f);
+    t->promises -= f->promised;
+    if (f->launched && !f->landed)
+        land(t, f);
     pthread_mutex_unlock(&t->lock);
 }

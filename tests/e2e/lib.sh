@@ -90,11 +90,12 @@ check() {
 }
 
 # ---- building ----
-# plugin FILE.c OUT.so [CFLAGS...]: as a user would build it.
+# plugin FILE.c OUT.so [CFLAGS...]: as a user would build it. FILE.c may be a folder of them.
 plugin() {
-    local source=$1 out=$2
+    local source=("$1") out=$2
     shift 2
-    cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -pthread -I"$include" "$@" "$source" -o "$out" -L"$home/lib" -lcollrun
+    [ ! -d "${source[0]}" ] || source=("${source[0]}"/*.c)
+    cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -pthread -I"$include" "$@" "${source[@]}" -o "$out" -L"$home/lib" -lcollrun
 }
 need_actor() {
     plugin "$here/actor.c" "$tmp/actor.so" || {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # GPUs: order by streams, several GPUs per process, messages, groups at once, memory, staging, mixed groups, failures: the drills
-# of tests/gpu/drill.c. On the stand-ins of tests/fake, or with GPU=real (make test-gpu) on what this machine has.
+# of tests/gpu/drill. On the stand-ins of tests/fake, or with GPU=real (make test-gpu) on what this machine has.
 . "$(dirname "$0")/lib.sh"
 fake=${BUILD:-$top/build/release}/tests/fake
 gpus=${FAKE_CUDA_DEVICES:-8}
@@ -12,7 +12,7 @@ if [ "${GPU:-}" = real ]; then
 else
     export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
-plugin "$top/tests/gpu/drill.c" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
+plugin "$top/tests/gpu/drill" "$tmp/drill.so" -ldl || { echo "Bail out! the drills do not compile"; exit 1; }
 
 # hosts GPUS: this machine, with a list of so many; where there are fewer, they are shared.
 hosts() {
@@ -58,9 +58,12 @@ good "head to head: started one by one, and by sendrecv" cross nccl 2 1
 good "memory of the group" memory nccl 2 1
 good "two groups at once, from two threads" groups nccl 3 1 "  second: {ranks: [2, 0, 1], backend: nccl, gpus_per_process: 1}"
 good "two threads that start on two groups in different orders" threads nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1}"
+good "two groups in different orders, from one thread" inverse nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1}"
+good "chains by a stream that differ by rank" chains nccl 2 1 "$(printf '  %s: {backend: nccl, gpus_per_process: 1}\n' second third)"
+good "groups that two threads form at once, in different orders" forming nccl 3 1
 good "a blocking cross pair ends, and says what to do" deadlock nccl 2 1
-good "messages and collectives, all in one order, one rank late" walk nccl 3 1
-good "a message behind collectives that its peer comes to later: the sentence says so" order nccl 2 1
+good "messages and collectives, one rank late" walk nccl 3 1
+good "a message behind collectives that its peer comes to later" overtake nccl 2 1
 good "a rank that is late: a time-out, and the GPU is free again" late nccl 3 1
 
 # ---- several ----

@@ -349,11 +349,10 @@ int collrun_free(struct collrun_group *g, void *ptr);
  * goes where its buffers are: all members' in the same sort of memory; without any buffer, to the
  * host's. A backend for GPUs alone refuses buffers in host memory (UNSUPPORTED).
  *
- * Messages on nccl begin on the GPU when both ends have been called, and collectives beside them
- * may have to wait for the one before; until then collrun_wait_stream, which needs something to
- * wait for, waits on the host. They may be started in any order, also across groups. What may not
- * be: a rank that waits for a message before it comes to a collective, when the message's other end
- * has started two collectives of that group before it. That ends with the time-out and says so. */
+ * Messages on nccl begin on the GPU when both ends have been called, and collectives may have to
+ * wait for those before them, in their group or on the stream that they come after; until then
+ * collrun_wait_stream, which needs something to wait for, waits on the host. Operations of several
+ * groups, and messages, may be started in any order on any rank. */
 
 /* GPUs that each rank drives in this group; 0: none, it works on host memory. */
 int collrun_devices(const struct collrun_group *group);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages that meet, and messages that do not.
+ */
+#include "drill.h"
+
+/* Head to head: as requests of their own, and by sendrecv. */
+void drill_cross(struct drill *d)
+{
+    size_t count = 3000000;
+    int peer = 1 - d->rank;
+    struct collrun_call send = COLLRUN_CALL(COLLRUN_SEND), recv = COLLRUN_CALL(COLLRUN_RECV);
+    struct collrun_request *r[2] = {NULL, NULL};
+    void *out = device_values(0, d->rank, count, 4), *in = cuda_new(0, count * 4);
+    if (d->rank > 1)
+        return;
+    send.send = out;
+    recv.recv = in;
+    send.count = recv.count = count;
+    send.dtype = recv.dtype = COLLRUN_INT32;
+    send.peer = recv.peer = peer;
+    if (ok(d, collrun_start(d->g, &send, &r[0]), "start send") &&
+        ok(d, collrun_start(d->g, &recv, &r[1]), "start recv") &&
+        ok(d, collrun_wait_all(r, 2), "wait_all"))
+        expect_given(d, 0, in, count, peer, 4, "head to head, started");
+    void *stream = cuda_new_stream(0);
+    int32_t *pinned;
+    cuda_must(cuda.host_alloc((void **)&pinned, count * 4, 0), "cudaHostAlloc");
+    if (ok(d, collrun_start(d->g, &recv, &r[1]), "start recv") &&
+        ok(d, collrun_start(d->g, &send, &r[0]), "start send") &&
+        ok(d, collrun_wait_stream(r[1], 0, stream), "wait_stream")) {
+        cuda_must(cuda.memcpy_async(pinned, in, count * 4, CUDA_COPY, stream), "cudaMemcpyAsync");
+        cuda_must(cuda.stream_synchronize(stream), "cudaStreamSynchronize");
+        for (size_t i = 0; i < count && !d->failures; i++)
+            if (pinned[i] != given(peer, i, 4))
+                wrong(d, "a message that a stream waits for: element %zu is %d", i, pinned[i]);
+        ok(d, collrun_wait_all(r, 2), "wait_all");
+    }
+    cuda_must(cuda.memset_async(in, 0, count * 4, stream), "cudaMemsetAsync");
+    cuda_must(cuda.stream_synchronize(stream), "cudaStreamSynchronize");
+    if (ok(d, collrun_sendrecv(d->g, out, count, peer, in, count, peer, COLLRUN_INT32), "sendrecv"))
+        expect_given(d, 0, in, count, peer, 4, "head to head, sendrecv");
+}
+
+/* Both send, then receive: it must end, and say what to do. */
+void drill_deadlock(struct drill *d)
+{
+    size_t count = 3000000;
+    void *out = device_values(0, d->rank, count, 5);
+    int rc = collrun_send(d->g, out, count, COLLRUN_INT32, 1 - d->rank);
+    if (rc == COLLRUN_OK || !strstr(collrun_error(), "collrun_sendrecv"))
+        wrong(d, "a blocking cross pair: %d, %s", rc, collrun_error());
+}
+
+static void expect_words(struct drill *d, int rc, const char *first, const char *second)
+{
+    if (rc != COLLRUN_ERR_TIMEOUT || !strstr(collrun_error(), first) ||
+        !strstr(collrun_error(), second))
+        wrong(d, "%d, %s", rc, collrun_error());
+}
+
+/* Rank 1 does not come: both of its GPUs are named, and what each did not do. */
+void drill_unmet(struct drill *d)
+{
+    struct collrun_call calls[2] = {
+        message_call(COLLRUN_SEND, cuda_new(0, COUNT * 4), 0, 1 - d->rank),
+        message_call(COLLRUN_RECV, cuda_new(1, COUNT * 4), 1, 1 - d->rank)};
+    calls[0].peer_device = 1;
+    calls[1].tag = 7;
+    if (d->rank == 0)
+        expect_words(d, run_all(d, calls, 2), "GPU 1 of rank 1 did not receive",
+                     "GPU 0 of rank 1 did not send with tag 7");
+}
