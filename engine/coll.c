@@ -15,6 +15,8 @@
 #include "strict.h"
 #include "task.h"
 
+#include "base/loop.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -388,14 +390,17 @@ static int check_self(const struct collrun_group *g, const struct collrun_call *
 static int send_to_self(struct collrun_group *g, const struct collrun_call *pair)
 {
     size_t len = pair[0].count * dtype_size(pair[0].dtype);
+    uint64_t number = g->numbers[GROUP_MESSAGES] + 1, now = now_ns();
     if (atomic_load_explicit(&g->fate, memory_order_acquire) != 0)
-        return group_refuse(g, COLLRUN_SEND, g->numbers[GROUP_MESSAGES] + 1);
+        return group_refuse(g, COLLRUN_SEND, number);
     if (!g->has_gpus && len)
         memcpy(pair[1].recv, pair[0].send, len);
-    else if (g->has_gpus && gpu_copy_after(g->streams[0], pair[1].recv, pair[0].send, len,
-                                           UINT64_MAX) != COLLRUN_OK)
-        return error_wrap(COLLRUN_ERR_BACKEND, g->name, 0, "sendrecv");
-    return COLLRUN_OK;
+    if (!g->has_gpus)
+        return COLLRUN_OK;
+    error_clear_cause();
+    int rc = gpu_copy_after(g->streams[0], pair[1].recv, pair[0].send, len,
+                            g->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + g->timeout_ns);
+    return rc == COLLRUN_OK ? rc : group_failed(g, COLLRUN_SEND, number, rc);
 }
 
 int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount, int dst,

@@ -64,6 +64,7 @@ good "groups that two threads form at once, in different orders" forming nccl 3 
 good "a blocking cross pair ends, and says what to do" deadlock nccl 2 1
 good "messages and collectives, one rank late" walk nccl 3 1
 good "a message behind collectives that its peer comes to later" overtake nccl 2 1
+good "to itself, behind a stream that takes too long" self nccl 2 1
 good "a rank that is late: a time-out, and the GPU is free again" late nccl 3 1
 
 # ---- several ----

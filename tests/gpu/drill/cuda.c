@@ -21,6 +21,7 @@ int cuda_load(void)
                    {"cudaMemsetAsync", offsetof(struct cuda, memset_async)},
                    {"cudaStreamCreateWithFlags", offsetof(struct cuda, stream_create)},
                    {"cudaStreamSynchronize", offsetof(struct cuda, stream_synchronize)},
+                   {"cudaLaunchHostFunc", offsetof(struct cuda, launch_host)},
                    {"cudaGetErrorString", offsetof(struct cuda, error_string)}};
     void *object = dlopen("libcudart.so.13", RTLD_NOW);
     if (!object)

@@ -22,6 +22,7 @@ struct cuda {
     int (*memset_async)(void *ptr, int value, size_t len, void *stream);
     int (*stream_create)(void **stream, unsigned flags);
     int (*stream_synchronize)(void *stream);
+    int (*launch_host)(void *stream, void (*function)(void *data), void *data);
     const char *(*error_string)(int error);
 };
 

@@ -17,7 +17,7 @@ static const struct {
     {"groups", drill_groups},     {"threads", drill_threads},   {"inverse", drill_inverse},
     {"chains", drill_chains},     {"forming", drill_forming},   {"staged", drill_staged},
     {"mixed", drill_mixed},       {"late", drill_late},         {"peer", drill_peer},
-    {"mismatch", drill_mismatch}, {"fault", drill_fault}};
+    {"mismatch", drill_mismatch}, {"fault", drill_fault},       {"self", drill_self}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

@@ -67,6 +67,7 @@ void drill_mixed(struct drill *d);
 
 /* ---- failures.c ---- */
 void drill_late(struct drill *d);
+void drill_self(struct drill *d);
 void drill_peer(struct drill *d);
 void drill_mismatch(struct drill *d);
 void drill_fault(struct drill *d);

@@ -33,6 +33,31 @@ void drill_late(struct drill *d)
     expect_given(d, 0, device_values(0, d->rank, 10, 15), 10, d->rank, 15, "the GPU afterwards");
 }
 
+static void sleep_long(void *data)
+{
+    (void)data;
+    pause_ms(3500);
+}
+
+/* What a rank sends itself waits for its stream, and no longer than the group's time-out. */
+void drill_self(struct drill *d)
+{
+    void *in = device_values(0, d->rank, COUNT, 23), *out = cuda_new(0, COUNT * 4);
+    void *stream = cuda_new_stream(0);
+    ok(d, collrun_sendrecv(d->g, in, COUNT, d->rank, out, COUNT, d->rank, COLLRUN_INT32),
+       "sendrecv");
+    expect_given(d, 0, out, COUNT, d->rank, 23, "to itself");
+    ok(d, collrun_set_stream(d->g, 0, stream), "set_stream");
+    cuda_must(cuda.launch_host(stream, sleep_long, NULL), "cudaLaunchHostFunc");
+    double begun = now_s();
+    for (int i = 0; i < 2; i++) { /* and then the group only fails */
+        int rc = collrun_sendrecv(d->g, in, COUNT, d->rank, out, COUNT, d->rank, COLLRUN_INT32);
+        if (rc != COLLRUN_ERR_TIMEOUT || now_s() - begun > 3)
+            wrong(d, "after %.1f s: %d, %s", now_s() - begun, rc, collrun_error());
+    }
+    cuda_must(cuda.stream_synchronize(stream), "cudaStreamSynchronize");
+}
+
 /* One rank fails; the others are inside an operation. */
 void drill_peer(struct drill *d)
 {
