@@ -6,7 +6,8 @@ FAKE := $(B)/tests/fake
 FAKE_LIBS := $(FAKE)/libcudart.so.13 $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2 $(FAKE)/libnvidia-ml.so.1
 fake_obj = $(call obj,$(patsubst %,tests/fake/%.c,$(1)))
 FAKE_NCCL_SRC := nccl board operations group lane kernel arith
-OBJECTS += $(call obj,$(wildcard tests/fake/*.c))
+OLD_NCCL_OBJ := $(patsubst %,$(B)/obj/old/tests/fake/%.c.o,$(FAKE_NCCL_SRC))
+OBJECTS += $(call obj,$(wildcard tests/fake/*.c)) $(OLD_NCCL_OBJ)
 
 $(B)/obj/old/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -22,8 +23,7 @@ $(FAKE)/libcudart.so.13 $(FAKE)/libnvidia-ml.so.1:
 	$(Q)$(FAKE_LINK)
 
 $(FAKE)/libnccl.so.2: $(call fake_obj,$(FAKE_NCCL_SRC) host) $(FAKE)/libcudart.so.13
-$(FAKE)/old/libnccl.so.2: $(patsubst $(B)/obj/%,$(B)/obj/old/%,$(call fake_obj,$(FAKE_NCCL_SRC))) $(call fake_obj,host) \
-	$(FAKE)/libcudart.so.13
+$(FAKE)/old/libnccl.so.2: $(OLD_NCCL_OBJ) $(call fake_obj,host) $(FAKE)/libcudart.so.13
 $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2:
 	@mkdir -p $(@D)
 	$(call say,LINK)
