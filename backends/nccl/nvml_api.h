@@ -6,11 +6,11 @@
 #ifndef NCCL_NVML_API_H
 #define NCCL_NVML_API_H
 
-enum {
-    NVML_SUCCESS = 0,
-    NVML_ERROR_TIMEOUT = 10,
-    NVML_EVENT_XID_CRITICAL = 0x8 /* nvmlEventTypeXidCriticalError */
-};
+enum { NVML_EVENT_XID_CRITICAL = 0x8 }; /* nvmlEventTypeXidCriticalError */
+
+#ifndef NVML_API_IS_REAL  /* the real header declares these */
+typedef int nvmlReturn_t; /* an enum there, of the same size */
+enum { NVML_SUCCESS = 0, NVML_ERROR_TIMEOUT = 10 };
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
@@ -19,17 +19,19 @@ typedef struct nvmlEventData_st { /* nvmlEventData_t of nvmlEventSetWait_v2 */
     unsigned long long eventType, eventData; /* eventData: the Xid */
     unsigned int gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
+#endif
 
 #define NVML_FUNCTIONS(X)                                                                          \
-    X(MUST, int, nvmlInit_v2, (void))                                                              \
-    X(MUST, int, nvmlShutdown, (void))                                                             \
-    X(MUST, int, nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device))         \
-    X(MUST, int, nvmlEventSetCreate, (nvmlEventSet_t * set))                                       \
-    X(MUST, int, nvmlDeviceRegisterEvents,                                                         \
+    X(MUST, nvmlReturn_t, nvmlInit_v2, (void))                                                     \
+    X(MUST, nvmlReturn_t, nvmlShutdown, (void))                                                    \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetHandleByPciBusId_v2,                                        \
+      (const char *id, nvmlDevice_t *device))                                                      \
+    X(MUST, nvmlReturn_t, nvmlEventSetCreate, (nvmlEventSet_t * set))                              \
+    X(MUST, nvmlReturn_t, nvmlDeviceRegisterEvents,                                                \
       (nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set))                         \
-    X(MUST, int, nvmlEventSetWait_v2,                                                              \
+    X(MUST, nvmlReturn_t, nvmlEventSetWait_v2,                                                     \
       (nvmlEventSet_t set, nvmlEventData_t * data, unsigned int timeout_ms))                       \
-    X(MUST, int, nvmlEventSetFree, (nvmlEventSet_t set))
+    X(MUST, nvmlReturn_t, nvmlEventSetFree, (nvmlEventSet_t set))
 
 #define NVML_MEMBER(need, result, name, parameters) result(*name) parameters;
 struct nvml_api {

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Holds what the nccl backend and the engine declare of CUDA and NCCL against the real headers, at
- * compile time: every function's type, every constant, every member of the structs. Compiles to
- * nothing. tests/e2e/test_gpu_api.sh does it where the headers are.
+ * Holds what the nccl backend and the engine declare of CUDA, NCCL and NVML against the real
+ * headers, at compile time: every function's type, every constant, every member of the structs.
+ * Compiles to nothing. tests/e2e/test_gpu_api.sh does it where the headers are; NVML's is a
+ * package of its own, and may be missing.
  */
 #define CUDA_API_IS_REAL
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#if __has_include(<nvml.h>)
+#define NVML_API_IS_REAL
+#include <nvml.h>
+#endif
 
 #include "backends/nccl/nccl_api.h"
 #include "engine/gpu_api.h"
@@ -44,3 +49,15 @@ _Static_assert(sizeof(cudaError_t) == sizeof(int) && sizeof(ncclResult_t) == siz
                    sizeof(enum cudaMemcpyKind) == sizeof(int),
                "enums are as wide as the int that stands for them");
 _Static_assert(sizeof(ncclUniqueId) == NCCL_UNIQUE_ID_BYTES, "the id");
+
+#ifdef NVML_API_IS_REAL
+#include "backends/nccl/nvml_api.h"
+NVML_FUNCTIONS(SAME_TYPE)
+_Static_assert(NVML_SUCCESS == 0 && NVML_ERROR_TIMEOUT == 10 &&
+                   NVML_EVENT_XID_CRITICAL == nvmlEventTypeXidCriticalError,
+               "NVML's constants");
+_Static_assert(offsetof(nvmlEventData_t, eventType) == sizeof(void *) &&
+                   offsetof(nvmlEventData_t, eventData) == sizeof(void *) + 8 &&
+                   sizeof(nvmlReturn_t) == sizeof(int),
+               "what NVML tells of an event");
+#endif
