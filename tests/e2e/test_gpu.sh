@@ -78,6 +78,7 @@ good "2 x 2: messages that nobody answers are named, with rank and GPU" unmet nc
 
 # ---- other backends ----
 good "buffers on a GPU, on shm" staged shm 3 1
+good "buffers on either of two GPUs, on shm" staged shm 2 2
 good "buffers on a GPU, on gloo" staged gloo 3 1
 good "host memory on gloo, GPU memory on nccl, in one group" mixed '{host: gloo, cuda: nccl}' 3 1
 good "the same with shm" mixed '{host: shm, cuda: nccl}' 2 1

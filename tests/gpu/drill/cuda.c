@@ -14,6 +14,7 @@ int cuda_load(void)
         const char *name;
         size_t offset;
     } symbols[] = {{"cudaSetDevice", offsetof(struct cuda, set_device)},
+                   {"cudaGetDevice", offsetof(struct cuda, get_device)},
                    {"cudaMalloc", offsetof(struct cuda, malloc)},
                    {"cudaFree", offsetof(struct cuda, free)},
                    {"cudaHostAlloc", offsetof(struct cuda, host_alloc)},

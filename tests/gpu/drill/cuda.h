@@ -15,6 +15,7 @@ enum { CUDA_COPY = 4 /* cudaMemcpyDefault */, CUDA_NON_BLOCKING = 1 };
 
 struct cuda {
     int (*set_device)(int device);
+    int (*get_device)(int *device);
     int (*malloc)(void **ptr, size_t len);
     int (*free)(void *ptr);
     int (*host_alloc)(void **ptr, size_t len, unsigned flags);

@@ -33,6 +33,27 @@ static void staged_gaps(struct drill *d)
     free(got);
 }
 
+/* On each of the rank's GPUs, while another one is current. Ranks that are not the root give a
+ * buffer, too, and it stays as it is. */
+static void staged_everywhere(struct drill *d)
+{
+    int gpus = collrun_gpu_count(d->ctx), now = -1;
+    for (int i = 0; i < gpus; i++) {
+        void *in = device_values(i, d->rank, COUNT, 24), *out = device_values(i, 99, COUNT, 24);
+        int other = (i + 1) % gpus;
+        cuda_must(cuda.set_device(other), "cudaSetDevice");
+        ok(d, collrun_gather(d->g, in, out, COUNT / (size_t)d->size, COLLRUN_INT32, 0), "gather");
+        cuda_must(cuda.get_device(&now), "cudaGetDevice");
+        if (now != other)
+            wrong(d, "GPU %d was current, and now GPU %d", other, now);
+        if (d->rank)
+            expect_given(d, i, out, COUNT, 99, 24, "what a staged gather does not receive into");
+        cuda_must(cuda.set_device(other), "cudaSetDevice");
+        if (ok(d, collrun_allreduce(d->g, in, out, COUNT, COLLRUN_INT32, COLLRUN_SUM), "allreduce"))
+            expect_sum(d, i, out, 24, "staged allreduce, another GPU being current");
+    }
+}
+
 void drill_staged(struct drill *d)
 {
     void *in = device_values(0, d->rank, COUNT, 8), *out = cuda_new(0, COUNT * 4);
@@ -48,6 +69,7 @@ void drill_staged(struct drill *d)
     if (ok(d, collrun_broadcast(d->g, in, COUNT, COLLRUN_INT32, d->size - 1), "broadcast"))
         expect_given(d, 0, in, COUNT, d->size - 1, 8, "staged broadcast");
     staged_gaps(d);
+    staged_everywhere(d);
     int right = (d->rank + 1) % d->size, left = (d->rank + d->size - 1) % d->size;
     void *mine = device_values(0, d->rank, COUNT, 9);
     if (ok(d, collrun_sendrecv(d->g, mine, COUNT, right, out, COUNT, left, COLLRUN_INT32),
