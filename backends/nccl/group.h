@@ -239,6 +239,7 @@ int mail_post(struct nccl_group *g, struct flight *f); /* with the group's lock 
  */
 void mail_progress(struct nccl_group *g);
 void mail_listen(struct nccl_group *g, uint64_t ns); /* until there is news, or so long */
+uint64_t mail_launched(const struct nccl_group *g);  /* how often it has launched messages */
 /* The group is doomed: OK when its messages are off the GPUs, or should be. */
 int mail_settle(struct nccl_group *g, bool in_time);
 void mail_drop(struct flight *f); /* its messages, which nobody shall end any more */

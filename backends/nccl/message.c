@@ -40,6 +40,7 @@ struct mail {
     struct queue aloft;  /* the epoch on the GPUs */
     uint32_t epochs;     /* complete ones in `agreed` */
     uint32_t ntold;      /* what the desk has not answered */
+    uint64_t launched;   /* epochs, so far */
     struct mark **done;  /* nports: behind what is aloft; NULL = not involved */
     struct slot *slots;
     uint32_t nslots, first_free; /* nslots: none is free */
@@ -383,8 +384,14 @@ static void launch(struct nccl_group *g)
     const int status =
         is_doomed(g) ? group_failure(g) : issue_messages(g, mail->aloft.first, mail->done);
     pthread_mutex_unlock(&g->lock);
+    mail->launched++;
     if (status != COLLRUN_OK)
         group_doom(g, status, "a message could not be launched");
+}
+
+uint64_t mail_launched(const struct nccl_group *g)
+{
+    return g->mail ? g->mail->launched : 0;
 }
 
 void mail_progress(struct nccl_group *g)

@@ -7,7 +7,8 @@
  * nobody frees a buffer that a kernel still writes to.
  *
  * A blocking call asks again and again, at first at once, then after naps of a tenth of the time
- * that it has waited: late by a tenth, and no core is burnt.
+ * that it has waited: late by a tenth, and no core is burnt. What the kernel adds to a nap is more
+ * than a short message takes on the GPU, so a wait begins anew when messages are launched.
  */
 #include "group.h"
 
@@ -255,10 +256,15 @@ static int start(struct nccl_group *g, const struct collrun_call *calls, uint32_
 
 int flight_wait(struct flight *f)
 {
-    const uint64_t since = clock_ns();
+    uint64_t since = clock_ns(), launched = mail_launched(f->group);
     int status;
     while ((status = poll_flight(f)) == COLLRUN_AGAIN) {
-        const uint64_t waited = clock_ns() - since;
+        const uint64_t now = clock_ns(), waited = now - since;
+        if (mail_launched(f->group) != launched) { /* soon, perhaps */
+            launched = mail_launched(f->group);
+            since = now;
+            continue;
+        }
         if (waited < SPIN_NS)
             continue;
         const int gone = forming_goes_on(f->group);

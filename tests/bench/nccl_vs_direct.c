@@ -7,15 +7,21 @@
  *   call   host time until an allreduce is issued (ncclAllReduce against collrun_start)
  *   op     time of one allreduce that is waited for (stream query against the blocking call)
  *
- * each as the median of `iters`, the worst over the ranks, and the ratio of bandwidths.
+ * each as the median of `iters`, the worst over the ranks, and the ratio of bandwidths. With
+ * `messages` it is a message to rank 1 and back instead: ncclSend and ncclRecv against collrun_send
+ * and collrun_recv, where both ends meet at the group's desk first; and beside it, a byte there and
+ * back on a TCP connection between the two, of which each message costs one.
  */
 #include "backends/nccl/library.h"
 
 #include <collrun/workload.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 enum { MOST_ITERS = 2000 };
@@ -28,6 +34,7 @@ struct bench {
     cudaStream_t stream;
     cudaEvent_t event;
     void *send, *recv;
+    const char *port_file;
     int iters;
 };
 
@@ -179,6 +186,102 @@ static int compare(struct bench *b, size_t bytes)
     return rc;
 }
 
+/* ---- messages ---- */
+
+/* There and back, as rank 0 and rank 1 see it. */
+static int round_trip(struct bench *b, size_t count, bool directly)
+{
+    const int rank = collrun_rank(b->host), peer = 1 - rank;
+    for (int turn = 0; turn < 2; turn++) {
+        const bool sends = turn == rank;
+        int rc;
+        if (directly)
+            rc = settle(b, sends ? b->lib.nccl.ncclSend(b->send, count, ncclFloat32, peer, b->comm,
+                                                        b->stream)
+                                 : b->lib.nccl.ncclRecv(b->recv, count, ncclFloat32, peer, b->comm,
+                                                        b->stream)) ||
+                 finish_direct(b);
+        else
+            rc = sends ? collrun_send(b->gpu, b->send, count, COLLRUN_FLOAT32, peer)
+                       : collrun_recv(b->gpu, b->recv, count, COLLRUN_FLOAT32, peer);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* A connection between the two, by a file that holds the port: with libraries that do nothing, what
+ * is broadcast does not come. -1: there is none. */
+static int connect_by_tcp(struct bench *b)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    const bool listens = collrun_rank(b->host) == 0;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (listens && (bind(fd, (struct sockaddr *)&at, len) || listen(fd, 1) ||
+                    getsockname(fd, (struct sockaddr *)&at, &len)))
+        return -1;
+    for (int turn = 0; turn < 2; turn++) {
+        FILE *f = turn == !listens ? fopen(b->port_file, listens ? "w" : "r") : NULL;
+        if (f && (listens ? fprintf(f, "%hu", at.sin_port) : fscanf(f, "%hu", &at.sin_port)) < 1)
+            return -1;
+        if (f)
+            fclose(f);
+        if (collrun_barrier(b->host))
+            return -1;
+    }
+    if (listens)
+        fd = accept(fd, NULL, NULL);
+    else if (connect(fd, (struct sockaddr *)&at, sizeof at))
+        return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    return fd;
+}
+
+static int round_trip_by_tcp(struct bench *b, int fd)
+{
+    char byte = 0;
+    for (int turn = 0; turn < 2; turn++)
+        if ((turn == collrun_rank(b->host) ? send(fd, &byte, 1, 0) : recv(fd, &byte, 1, 0)) != 1)
+            return collrun_fail(b->ctx, "the TCP connection broke");
+    return 0;
+}
+
+static int compare_messages(struct bench *b, size_t bytes, int fd)
+{
+    static double us[3][MOST_ITERS];
+    for (int i = -10; i < b->iters; i++)
+        for (int way = 0; way < 3; way++) {
+            const double begun = now_us();
+            const int rc = way == 2 ? round_trip_by_tcp(b, fd) : round_trip(b, bytes / 4, way == 0);
+            if (rc)
+                return rc;
+            if (i >= 0)
+                us[way][i] = now_us() - begun;
+        }
+    const double direct = median(us[0], b->iters), through = median(us[1], b->iters),
+                 tcp = median(us[2], b->iters);
+    if (collrun_rank(b->host) == 0)
+        printf("%12zu %10.1f %10.1f %+10.1f %10.1f %10.2f\n", bytes, direct, through,
+               through - direct, tcp, (through - direct) / tcp);
+    fflush(stdout);
+    return 0;
+}
+
+static int bench_messages(struct bench *b, size_t most)
+{
+    const int fd = connect_by_tcp(b);
+    int rc = fd < 0 ? collrun_fail(b->ctx, "a TCP connection between the two ranks: %m") : 0;
+    if (!rc && collrun_rank(b->host) == 0)
+        printf("#%11s %10s %10s %10s %10s %10s\n", "bytes", "direct us", "collrun us", "more us",
+               "tcp us", "more/tcp");
+    for (size_t bytes = 1024; !rc && bytes <= most; bytes *= 1024)
+        rc = compare_messages(b, bytes, fd);
+    return rc;
+}
+
+/* ---- the workload ---- */
+
 static int prepare(struct bench *b, size_t most)
 {
     char why[256];
@@ -203,7 +306,9 @@ static int prepare(struct bench *b, size_t most)
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
-    struct bench b = {.ctx = ctx, .iters = (int)collrun_param_int(ctx, "iters")};
+    struct bench b = {.ctx = ctx,
+                      .iters = (int)collrun_param_int(ctx, "iters"),
+                      .port_file = collrun_param_string(ctx, "port_file")};
     size_t most = collrun_param_size(ctx, "max");
     int rc = collrun_group_get(ctx, "host", &b.host);
     if (!rc)
@@ -212,6 +317,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         rc = prepare(&b, most);
     if (!rc)
         rc = connect_directly(&b, (int)collrun_param_int(ctx, "blocking"));
+    if (!rc && collrun_param_bool(ctx, "messages"))
+        return bench_messages(&b, most);
     if (!rc && collrun_rank(b.host) == 0)
         printf("#%11s %10s %10s %10s %10s %10s %8s\n#%11s %10s %10s %10s %10s %10s %8s\n", "bytes",
                "direct", "collrun", "more", "direct", "collrun", "ratio", "", "call us", "call us",
@@ -232,6 +339,11 @@ static const struct collrun_param params[] = {
      .min = "0",
      .max = "1",
      .help = "whether the communicator that is used directly blocks"},
+    {.name = "messages",
+     .type = COLLRUN_PARAM_BOOL,
+     .def = "false",
+     .help = "messages between two ranks instead"},
+    {.name = "port_file", .type = COLLRUN_PARAM_STRING, .def = "", .help = "for a TCP port"},
     {0},
 };
 
