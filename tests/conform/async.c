@@ -359,13 +359,13 @@ static void from_anyone(struct team *team)
 
 static void one_of_each(struct team *team)
 {
-    int64_t in = 1, out = 0;
+    int64_t in = 1, out = 0, message = 1;
     struct collrun_request *requests[2] = {NULL, NULL};
     struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
     call.send = &in, call.recv = &out, call.count = 1, call.dtype = COLLRUN_INT64;
     team_want(team, collrun_start(team->group, &call, &requests[0]), COLLRUN_OK, "start");
     call.kind = team->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV;
-    call.recv = &in, call.send = &in, call.peer = 1 - team->rank;
+    call.send = call.recv = &message, call.peer = 1 - team->rank;
     team_want(team, collrun_start(team->group, &call, &requests[1]), COLLRUN_OK, "start");
     team_want(team, collrun_wait_all(requests, 2), COLLRUN_OK, "wait_all");
 }
