@@ -167,13 +167,9 @@ void group_forget_all(struct engine *e)
 }
 
 /* The agent shows a process its own GPUs only: they are 0, 1, ... there. */
-static const int32_t *ordinals(void)
-{
-    static int32_t all[GROUP_MOST_DEVICES];
-    for (int32_t i = 0; i < GROUP_MOST_DEVICES; i++)
-        all[i] = i;
-    return all;
-}
+#define FROM(n) n, (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7
+static const int32_t ordinals[GROUP_MOST_DEVICES] = {FROM(0),  FROM(8),  FROM(16), FROM(24),
+                                                     FROM(32), FROM(40), FROM(48), FROM(56)};
 
 /* What a backend is told; host_of has room for all members. */
 static void describe_group(struct collrun_group *g, struct group_side *side, uint32_t *host_of,
@@ -192,7 +188,7 @@ static void describe_group(struct collrun_group *g, struct group_side *side, uin
                                        .rendezvous = &g->rendezvous.lent,
                                        .services = &side->services.lent,
                                        .ndevices = side->ndevices,
-                                       .devices = ordinals(),
+                                       .devices = ordinals,
                                        .ncpus = g->engine->ncpus,
                                        .deadline_ns = rendezvous_ends_ns(&g->rendezvous)};
     for (uint32_t i = 0; i < g->nranks; i++) {
