@@ -273,9 +273,9 @@ static void anyone_with_tag(struct team *team)
     int64_t sent[2] = {7, 9}, got[2] = {-1, -1};
     int sources[2] = {-1, -1};
     struct collrun_request *requests[2] = {NULL, NULL};
-    void *lent_out = lend(team, sent, sizeof sent), *lent_in = lend(team, got, sizeof got);
     if (team->rank > 1 || team->dead)
         return;
+    void *lent_out = lend(team, sent, sizeof sent), *lent_in = lend(team, got, sizeof got);
     for (int i = 0; i < 2; i++) {
         int at = team->rank == 1 ? i : 1 - i;
         struct collrun_call call = COLLRUN_CALL(team->rank == 1 ? COLLRUN_SEND : COLLRUN_RECV_ANY);
