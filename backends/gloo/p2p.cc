@@ -164,6 +164,18 @@ void p2p::post_recv(item &i)
     post_rest(i);
 }
 
+void p2p::post_or_inherit(item &i)
+{
+    if (i.peer == no_peer && inherit(i))
+        return;
+    try {
+        post_recv(i);
+    } catch (const failure &f) {
+        if (f.status != COLLRUN_ERR_PEER_FAILED || !inherit(i))
+            throw;
+    }
+}
+
 /* If there is one. Its receiver knows from whom it comes, so it goes by grants. */
 void p2p::post_rest(item &i)
 {
@@ -315,8 +327,7 @@ void p2p::finish_small_send(batch &b, item &i)
         p.patience--;
 }
 
-/* Sends are posted first: they cost one notice each, while data may begin to flow with the first
- * receive. */
+/* Receives are posted first: a send that finds its receiver ready needs no notice. */
 void p2p::run(const collrun_call *calls, uint32_t ncalls)
 {
     batch b;
@@ -331,20 +342,12 @@ void p2p::run(const collrun_call *calls, uint32_t ncalls)
         if (!of(i->peer).copies.empty())
             hear(b, i->peer);
     }
-    for (const auto &i : b) {
-        if (i->sending) {
+    for (const auto &i : b)
+        if (!i->sending)
+            post_or_inherit(*i);
+    for (const auto &i : b)
+        if (i->sending)
             post_send(*i);
-            continue;
-        }
-        if (i->peer == no_peer && inherit(*i))
-            continue;
-        try {
-            post_recv(*i);
-        } catch (const failure &f) {
-            if (f.status != COLLRUN_ERR_PEER_FAILED || !inherit(*i))
-                throw;
-        }
-    }
     progress(b);
     for (const auto &i : b)
         if (i->out)

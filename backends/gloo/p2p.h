@@ -96,6 +96,7 @@ class p2p
     void post_send(item &i);
     void post_small_send(item &i);
     void post_recv(item &i);
+    void post_or_inherit(item &i);
     void post_rest(item &i);
     bool advance(item &i, uint64_t until);
     bool advance_first_of_any(item &i, uint64_t until);
