@@ -33,7 +33,7 @@ struct fuzz {
     struct trial pool[POOL];
     bool busy[POOL];
     uint64_t step;
-    bool plain; /* for now, nothing but collectives that any backend can have many of in flight */
+    bool plain; /* nothing but collectives that any backend can have many of in flight */
 };
 
 static uint64_t draw(struct fuzz *f, uint64_t n)
