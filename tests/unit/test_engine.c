@@ -357,8 +357,8 @@ static void test_describe(void **state)
              fake_path(&job, "msg.so"), fake_path(&job, "probe.so"),
              fake_path(&job, "msg_probe.so"));
     describe(&job, args, out, sizeof out);
-    assert_has(out, "\"name\":\"msg\",\"version\":\"1.0\",\"abi\":1,\"available\":true,\"reason\":"
-                    "\"\",\"flags\":[\"one_host\",\"recv_any\"]");
+    assert_has(out, "\"name\":\"msg\",\"version\":\"1.0\",\"abi\":1,\"available\":true,\"found\":"
+                    "\"\",\"reason\":\"\",\"flags\":[\"one_host\",\"recv_any\"]");
     assert_has(out, "{\"barrier\":\"emulated\",\"allreduce\":\"emulated\"");
     assert_has(out, "\"send\":\"native\",\"recv\":\"native\",\"recv_any\":\"native\"}}\n{\"kind\":"
                     "\"workload\"");
