@@ -365,7 +365,8 @@ static void test_describe(void **state)
     assert_has(out, "\"summary\":\"what the engine's \\\"tests\\\" need\\u000a\"");
     assert_has(out, "{\"name\":\"count\",\"type\":\"int\",\"default\":\"7\",\"min\":\"1\",\"max\":"
                     "\"100\",\"help\":\"\"}");
-    assert_has(out, "\"available\":false,\"reason\":\"the moon is in the wrong phase\"");
+    assert_has(out,
+               "\"available\":false,\"found\":\"\",\"reason\":\"the moon is in the wrong phase\"");
     assert_has(out, "{\"kind\":\"workload\",\"path\":\"/no/such.so\",\"error\":\"workload "
                     "/no/such.so: No such file or directory\",\"hint\":\"\"}\n");
     fake_fini(&job);
