@@ -203,10 +203,10 @@ int backend_open(struct backend *b, struct diag *d)
         return diag_set(d, COLLRUN_ERR_UNAVAILABLE, "backend \"%s\" does not work here: %s",
                         b->name, why);
     error_clear_cause();
-    struct thread_name before;
-    thread_name_set(b->name, &before);
+    struct adoption own;
+    adoption_begin(&own, b->name);
     int rc = b->table.open(&b->services.lent, &b->state);
-    thread_name_restore(&before);
+    adoption_end(&own);
     if (rc != COLLRUN_OK)
         return diag_set(d, rc, "backend \"%s\" cannot be opened: %s", b->name,
                         error_get()->cause[0] ? error_get()->cause : collrun_strstatus(rc));

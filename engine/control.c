@@ -395,7 +395,7 @@ static void *serve(void *arg)
     struct diag d;
     diag_init(&d);
     prompt_thread();
-    thread_name_set("service", NULL);
+    thread_name("service");
     int rc = deliver(c, &d);
     while (rc >= 0) {
         struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},

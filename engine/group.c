@@ -217,15 +217,15 @@ static int open_handles(struct collrun_group *g, struct group_side *side,
 {
     static const char *const prefixes[2][2] = {{"", "messages/"}, {"cuda/", "cuda/messages/"}};
     uint32_t want = needs_two_handles(g, side) ? 2 : 1;
-    struct thread_name before;
+    struct adoption own;
     while (side->nlanes < want) {
         void *handle = NULL;
         desc->sibling = side->nlanes ? side->lanes[0].handle : NULL;
         rendezvous_prefix(&g->rendezvous, prefixes[side != g->sides][side->nlanes > 0]);
         error_clear_cause();
-        thread_name_set(side->backend->name, &before);
+        adoption_begin(&own, side->backend->name);
         int rc = side->backend->table.group_open(side->backend->state, desc, &handle);
-        thread_name_restore(&before);
+        adoption_end(&own);
         if (rc != COLLRUN_OK)
             return rc;
         lane_init(&side->lanes[side->nlanes], g, side->backend, handle);

@@ -210,7 +210,7 @@ static void *work(void *arg)
 {
     struct lane *lane = arg;
     unsigned idle = 0;
-    thread_name_set("worker", NULL);
+    thread_name("worker");
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         while (lane->taken || (!lane->stopping && (lane->waiters || !turn_is_free(lane))))

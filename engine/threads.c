@@ -17,19 +17,93 @@
 
 #define PREFIX "collrun/"
 
-void thread_name_set(const char *name, struct thread_name *before)
+static void make_name(char out[16], const char *name)
 {
-    char text[sizeof before->text];
-    if (before && prctl(PR_GET_NAME, before->text) < 0)
-        before->text[0] = '\0';
-    snprintf(text, sizeof text, PREFIX "%s", name);
+    snprintf(out, 16, PREFIX "%s", name);
+}
+
+void thread_name(const char *name)
+{
+    char text[16];
+    make_name(text, name);
     prctl(PR_SET_NAME, text);
 }
 
-void thread_name_restore(const struct thread_name *before)
+/* Calls `each` for every thread until it says false. False: it did, or /proc does not tell. */
+static bool all_threads(bool (*each)(void *ctx, int thread), void *ctx)
 {
-    prctl(PR_SET_NAME, before->text);
+    const struct dirent *entry;
+    bool all = true;
+    DIR *dir = opendir("/proc/self/task");
+    if (!dir)
+        return false;
+    while (all && (entry = readdir(dir))) {
+        int thread = atoi(entry->d_name);
+        all = thread <= 0 || each(ctx, thread);
+    }
+    closedir(dir);
+    return all;
 }
+
+/* ---- adopting ---- */
+
+static bool is_main(void)
+{
+    return (int)syscall(SYS_gettid) == getpid();
+}
+
+static bool note_thread(void *ctx, int thread)
+{
+    struct adoption *a = ctx;
+    int *grown = realloc(a->there, (a->nthere + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    a->there = grown;
+    a->there[a->nthere++] = thread;
+    return true;
+}
+
+static bool name_if_new(void *ctx, int thread)
+{
+    const struct adoption *a = ctx;
+    char path[64];
+    for (size_t i = 0; i < a->nthere; i++) {
+        if (a->there[i] == thread)
+            return true;
+    }
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", thread);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = write(fd, a->name, strlen(a->name));
+        (void)n; /* it has ended, or stays unknown */
+        close(fd);
+    }
+    return true;
+}
+
+void adoption_begin(struct adoption *a, const char *name)
+{
+    *a = (struct adoption){0};
+    make_name(a->name, name);
+    if (is_main()) {
+        if (!all_threads(note_thread, a))
+            a->name[0] = '\0';
+        return;
+    }
+    prctl(PR_GET_NAME, a->own);
+    prctl(PR_SET_NAME, a->name);
+}
+
+void adoption_end(struct adoption *a)
+{
+    if (!is_main())
+        prctl(PR_SET_NAME, a->own);
+    else if (a->name[0])
+        all_threads(name_if_new, a);
+    free(a->there);
+}
+
+/* ---- standing ---- */
 
 static bool read_line(int thread, const char *what, char *out, size_t size)
 {
@@ -95,18 +169,21 @@ static bool stands(int thread, struct buf *proof)
     return true;
 }
 
+struct survey {
+    bool (*known)(void *ctx, int thread);
+    void *ctx;
+    struct buf *proof;
+};
+
+static bool survey_one(void *ctx, int thread)
+{
+    const struct survey *s = ctx;
+    return thread == getpid() || s->known(s->ctx, thread) || is_own(thread) ||
+           stands(thread, s->proof);
+}
+
 bool threads_stand(bool (*known)(void *ctx, int thread), void *ctx, struct buf *proof)
 {
-    const struct dirent *entry;
-    bool all = true;
-    DIR *dir = opendir("/proc/self/task");
-    if (!dir)
-        return false;
-    while (all && (entry = readdir(dir))) {
-        int thread = atoi(entry->d_name);
-        all = thread <= 0 || thread == getpid() || known(ctx, thread) || is_own(thread) ||
-              stands(thread, proof);
-    }
-    closedir(dir);
-    return all;
+    struct survey s = {known, ctx, proof};
+    return all_threads(survey_one, &s);
 }

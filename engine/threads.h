@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The threads of this process, from outside: which are the engine's own, and whether all others
- * stand still. Own threads, and those that backends make, carry names that begin with "collrun/":
- * a thread inherits the name of its maker, who bears one meanwhile.
+ * stand still. Own threads, and those that backends make, carry names that begin with "collrun/": a
+ * thread inherits the name of its maker, who bears one meanwhile.
  */
 #ifndef ENGINE_THREADS_H
 #define ENGINE_THREADS_H
 
 #include "base/buf.h"
 
-struct thread_name {
-    char text[16];
+/* Names this thread "collrun/NAME". */
+void thread_name(const char *name);
+
+/* Threads that come to be between the two get such a name. The name of the main thread, which is
+ * that of the process to everybody outside, stays: what it makes is named afterwards, which is
+ * exact as long as no workload runs. */
+struct adoption {
+    char name[16], own[16]; /* of the children; of this thread */
+    int *there;             /* main thread: those that were there before */
+    size_t nthere;
 };
-/* Names this thread "collrun/NAME", for good or until it is given back its name. */
-void thread_name_set(const char *name, struct thread_name *before); /* `before` may be NULL */
-void thread_name_restore(const struct thread_name *before);
+void adoption_begin(struct adoption *a, const char *name);
+void adoption_end(struct adoption *a);
 
 /* Whether no thread can do anything unless somebody lets it: the engine's own aside, each either is
  * known to stand, or sleeps on a futex without a time-out that no other process can wake, and so
