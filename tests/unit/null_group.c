@@ -119,6 +119,7 @@ void null_group_free(struct collrun_group *g)
     struct engine *e = g->engine;
     struct backend *b = g->sides[0].backend;
     group_close(g);
+    group_forget_all(e);
     backend_close(b);
     free(b);
     pthread_mutex_destroy(&e->control.lock);
