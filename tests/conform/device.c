@@ -273,8 +273,9 @@ static void crowd_run(struct crowd *c, const struct shape *shape)
         address(&calls[d], c->n);
     }
     int status = collrun_start_many(c->places[0].group, calls, c->n, &request);
-    for (int d = 0; status == COLLRUN_OK && d < c->n; d++)
-        follow(&c->trials[d], request);
+    /* Each GPU is the first one in turn: later ones may be done by then. */
+    for (int k = 0; status == COLLRUN_OK && k < c->n; k++)
+        follow(&c->trials[(c->places[0].serial / 2 + (uint64_t)k) % (uint64_t)c->n], request);
     if (status == COLLRUN_OK)
         status = collrun_wait(request);
     for (int d = 0; d < c->n; d++)
