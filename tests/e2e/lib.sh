@@ -98,7 +98,7 @@ plugin() {
     cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -pthread -I"$include" "$@" "${source[@]}" -o "$out" -L"$home/lib" -lcollrun
 }
 need_actor() {
-    plugin "$here/actor.c" "$tmp/actor.so" || {
+    plugin "$here/actor" "$tmp/actor.so" || {
         echo "Bail out! the actor workload does not compile"
         exit 1
     }
