@@ -197,8 +197,25 @@ static enum collrun_check check_of(const struct collrun_group_options *o)
     return o->size >= sizeof *o ? o->check : COLLRUN_CHECK_ASYNC;
 }
 
-/* More than any later version of the struct will have. */
-enum { MOST_OPTION_BYTES = 4096 };
+enum {
+    MOST_OPTION_BYTES = 4096, /* more than any later version of the struct will have */
+    MOST_NAME_BYTES = 255
+};
+
+static int check_name(const char *whose, const char *name)
+{
+    const size_t len = name ? strnlen(name, MOST_NAME_BYTES + 1) : 0;
+    if (len == 0)
+        return error_set(COLLRUN_ERR_INVALID, "%s: a group needs a name", whose);
+    if (len > MOST_NAME_BYTES)
+        return error_set(COLLRUN_ERR_INVALID, "%s: the group's name is longer than %d bytes", whose,
+                         MOST_NAME_BYTES);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 127)
+            return error_set(COLLRUN_ERR_INVALID,
+                             "%s: byte %zu of the group's name is a control character", whose, i);
+    return COLLRUN_OK;
+}
 
 static int check_options(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
                          struct collrun_group **out)
@@ -212,8 +229,8 @@ static int check_options(const struct collrun_ctx *ctx, const struct collrun_gro
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create: options of %u bytes; set .size = sizeof options",
                          o->size);
-    if (!o->name || !o->name[0])
-        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: a group needs a name");
+    if (check_name("collrun_group_create", o->name) != COLLRUN_OK)
+        return COLLRUN_ERR_INVALID;
     if (!o->ranks || o->nranks < 1)
         return error_set(COLLRUN_ERR_INVALID, "group \"%s\": it has no ranks", o->name);
     if ((unsigned)check_of(o) > COLLRUN_CHECK_OFF)
@@ -345,7 +362,7 @@ static int exchange_parts(struct rendezvous *r, const struct collrun_group *pare
  * that it works on any backend. */
 static int learn_parts(struct collrun_group *parent, struct part *parts)
 {
-    char name[192];
+    char name[512]; /* one of job.yaml may end in a host's name */
     struct diag d;
     struct rendezvous r;
     struct rendezvous_spec spec = {.name = name,
@@ -419,8 +436,8 @@ int collrun_group_split(struct collrun_group *parent, int color, int key, const 
     if (!parent || !out)
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_split: the %s is NULL",
                          parent ? "place for the group" : "group");
-    if (color >= 0 && (!name || !name[0]))
-        return error_set(COLLRUN_ERR_INVALID, "split %s: a group needs a name", parent->name);
+    if (color >= 0 && check_name("collrun_group_split", name) != COLLRUN_OK)
+        return COLLRUN_ERR_INVALID;
     if (color >= 0 && in_job(parent->engine, name))
         return error_set(COLLRUN_ERR_EXISTS, "split %s: job.yaml has a group \"%s\"", parent->name,
                          name);

@@ -116,6 +116,15 @@ static void bad_creates(struct conform *run)
     refuse(run, "a negative rank", create(run, "dyn-bad", negative, 2, &g), COLLRUN_ERR_INVALID);
     refuse(run, "an empty name", create(run, "", twice, 1, &g), COLLRUN_ERR_INVALID);
     refuse(run, "no name", create(run, NULL, twice, 1, &g), COLLRUN_ERR_INVALID);
+    char name[257];
+    memset(name, 'n', 256);
+    name[256] = '\0';
+    refuse(run, "a name of 256 bytes", create(run, name, twice, 1, &g), COLLRUN_ERR_INVALID);
+    name[255] = '\0';
+    refuse_nothing(run, "a name of 255 bytes", create(run, name, twice, 1, &g));
+    refuse_nothing(run, "its end", collrun_group_destroy(g));
+    refuse(run, "a newline in the name", create(run, "dyn\nbad", twice, 1, &g),
+           COLLRUN_ERR_INVALID);
     refuse(run, "no ranks array", create(run, "dyn-bad", NULL, 1, &g), COLLRUN_ERR_INVALID);
     if (size > 1)
         refuse(run, "without this rank", create(run, "dyn-bad", other, 1, &g),

@@ -121,7 +121,8 @@ enum collrun_check { COLLRUN_CHECK_ASYNC, COLLRUN_CHECK_STRICT, COLLRUN_CHECK_OF
 
 struct collrun_group_options {
     uint32_t size;       /* sizeof this struct */
-    const char *name;    /* not empty; no open group of this process has it, no group of job.yaml */
+    const char *name;    /* 1 to 255 bytes, no control characters; no open group of this process has
+                            it, no group of job.yaml */
     const char *backend; /* of job.yaml or installed; NULL or "auto": among the job's, by what suits
                             these ranks */
     const int *ranks;    /* world ranks, no rank twice; their order is the order of group ranks */
