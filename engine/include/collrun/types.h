@@ -139,7 +139,7 @@ struct collrun_call {
     enum collrun_op op;
     int root, peer;
     int *source;  /* recv_any: the sender, written when done */
-    uint32_t tag; /* point to point; 0 is what the blocking forms use */
+    uint32_t tag; /* point to point: up to 2^31 - 1; 0 is what the blocking forms use */
     int device,
         peer_device;     /* index among the GPUs that this process (the peer, or the root) owns */
     void *stream;        /* cudaStream_t whose work comes first; NULL = collrun_set_stream's */
