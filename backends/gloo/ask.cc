@@ -34,9 +34,6 @@ void p2p::mismatch(int with, bool sending, const signature &mine, const signatur
 
 const signature *p2p::sent_to(const batch &b, int to, const signature &number) const
 {
-    for (const auto &c : peers_[static_cast<size_t>(to)].copies)
-        if (same_message(c->what, number))
-            return &c->what;
     for (const auto &i : b)
         if (i->sending && !i->done && i->peer == to && same_message(i->what, number))
             return &i->what;
@@ -70,9 +67,28 @@ bool p2p::awaited_from_anyone(const batch &b, int from, const signature &theirs,
     return any;
 }
 
+/* Letters that no call has asked for, but one has that should have met them: the sender has gone on
+ * and is told in its next call. */
+void p2p::look_at_letters(batch &b, int from)
+{
+    for (const signature &theirs : group_.net().unasked_letters(from)) {
+        signature anyone;
+        const signature *mine = awaited_from(b, from, theirs);
+        if (!mine && awaited_from_anyone(b, from, theirs, &anyone))
+            mine = &anyone;
+        if (!mine || same_call(*mine, theirs))
+            continue;
+        signature call = *mine;
+        call.kind = COLLRUN_RECV;
+        group_.lines().tell(from, {call, theirs, group_.rank(), from});
+        mismatch(from, false, *mine, theirs);
+    }
+}
+
 void p2p::hear(batch &b, int from)
 {
     word theirs;
+    look_at_letters(b, from);
     while (group_.lines().read(from, &theirs)) {
         const bool sending = theirs.call.kind == COLLRUN_RECV; /* this rank, of that message */
         if (!sending && theirs.call.kind != COLLRUN_SEND)
@@ -82,6 +98,8 @@ void p2p::hear(batch &b, int from)
             sending ? sent_to(b, from, theirs.call) : awaited_from(b, from, theirs.call);
         if (!mine && !sending && awaited_from_anyone(b, from, theirs.call, &anyone))
             mine = &anyone;
+        if (!mine && theirs.is_verdict())
+            mine = &theirs.other;
         signature shape = theirs.call;
         shape.kind = COLLRUN_SEND;
         if (!mine || same_call(*mine, shape))
@@ -108,13 +126,8 @@ void p2p::ask(batch &b)
 {
     size_t asked = 0;
     for (const auto &i : b) {
-        if (i->done)
+        if (i->done || i->peer == no_peer)
             continue;
-        if (i->peer == no_peer) {
-            if (!inherit(*i))
-                invite(*i->any, i->what);
-            continue;
-        }
         if (asked++ == asked_at_once)
             return;
         signature mine = i->what;

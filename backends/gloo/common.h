@@ -64,7 +64,7 @@ bool same_call(const signature &a, const signature &b);
 std::string describe(const signature &s);
 
 /* Slots: the small ones are named, all others have the highest bit. */
-constexpr uint64_t slot_mailbox = 1, slot_control = 2, slot_farewell = 3, slot_test = 4;
+constexpr uint64_t slot_mailbox = 1, slot_control = 2, slot_farewell = 3;
 uint64_t slot_of(const signature &s);
 
 } // namespace collrun_gloo

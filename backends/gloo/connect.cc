@@ -155,7 +155,7 @@ void mesh::connect(int peer)
 
 void mesh::join(int peer, int fd)
 {
-    adopt(*context_, peer, fd);
+    context_->pair(peer).adopt(fd);
     link_to(peer).store(joined, std::memory_order_release);
     ring();
 }
@@ -218,7 +218,7 @@ void mesh::sever_all(bool reset) noexcept
             if (door_)
                 door_->shut();
             for (int peer = 0; peer < size; peer++)
-                again |= !sever(*context_, peer, reset);
+                again |= context_->getPair(peer) && !context_->pair(peer).sever(reset);
         });
         if (again)
             sched_yield();

@@ -31,7 +31,7 @@ void control::listen(int peer) noexcept
         if (l.receiver)
             return;
         l.receiver = net_.make_buffer(&l.in, sizeof(l.in));
-        net_.recv_any(*l.receiver, {peer}, slot_control, 0, sizeof(l.in));
+        net_.await_letter(peer, {*l.receiver, slot_control, 0, sizeof(l.in)}, mesh::peer_connects);
     } catch (...) { /* a broken connection shows where it is needed */
     }
 }
@@ -47,7 +47,8 @@ bool control::read(int peer, word *out) noexcept
         *out = l.in;
         l.in = word();
         try {
-            net_.recv_any(*l.receiver, {peer}, slot_control, 0, sizeof(l.in));
+            net_.await_letter(peer, {*l.receiver, slot_control, 0, sizeof(l.in)},
+                              mesh::peer_connects);
         } catch (const failure &) { /* it has left: these were its last words */
         }
         return out->call.magic == signature_magic;
@@ -72,7 +73,7 @@ void control::tell(int peer, const word &w) noexcept
         if (!taken(peer, l, now_ns() + soon))
             return;
         l.out = w;
-        net_.send(*l.sender, peer, slot_control, 0, sizeof(l.out));
+        net_.offer(peer, {*l.sender, slot_control, 0, sizeof(l.out)});
         l.telling = true;
     } catch (...) { /* as above */
     }

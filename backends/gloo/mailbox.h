@@ -6,7 +6,7 @@
  * a signature and up to `capacity` bytes. It arrives in order, and the signature is compared before
  * a byte of it is used.
  *
- * Flow control is by grants (pairs.h), one for half a ring: a message that finds none stays with
+ * Flow control is by grants (pair.h), one for half a ring: a message that finds none stays with
  * the sender, whose flush() (at the end of each operation) then waits for it.
  */
 #ifndef BACKENDS_GLOO_MAILBOX_H

@@ -117,7 +117,7 @@ void mesh::meet(const collrun_group_desc &desc)
     bell_.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (bell_.fd < 0)
         throw failure{COLLRUN_ERR_SYSTEM, no_peer, format("eventfd: %s", std::strerror(errno))};
-    context_ = make_context(device_->gloo, rank, size);
+    context_ = std::make_shared<own_context>(device_->gloo, rank, size);
     context_->setTimeout(gloo_patience);
     door_.reset(new door(device_, own.password, cards_.size(), *this));
     own.set_address(door_->address());

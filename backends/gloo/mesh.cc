@@ -43,26 +43,13 @@ std::unique_ptr<buffer> mesh::make_buffer(void *ptr, size_t len)
     return context_->createUnboundBuffer(ptr, len);
 }
 
-void mesh::send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
+/* Gloo's exceptions become failures. */
+template <typename F> auto mesh::guarded(int peer, F post)
 {
     if (aborted())
         throw abort_failure();
-    reach(peer);
-    sent_to_[static_cast<size_t>(peer)] = true;
     try {
-        b.send(peer, slot, offset, len);
-    } catch (const std::exception &e) {
-        rethrow({peer, nullptr}, e.what());
-    }
-}
-
-void mesh::recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
-{
-    if (aborted())
-        throw abort_failure();
-    reach(peer);
-    try {
-        b.recv(peer, slot, offset, len);
+        return post();
     } catch (const std::exception &e) {
         rethrow({peer, nullptr}, e.what());
     }
@@ -70,40 +57,48 @@ void mesh::recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len)
 
 void mesh::post(int peer, const parcel &m, bool granted)
 {
-    if (aborted())
-        throw abort_failure();
-    reach(peer);
-    sent_to_[static_cast<size_t>(peer)] = true;
-    try {
-        collrun_gloo::post(*context_, peer, m, granted);
-    } catch (const std::exception &e) {
-        rethrow({peer, nullptr}, e.what());
-    }
+    guarded(peer, [&] {
+        reach_to_send(peer);
+        context_->pair(peer).post(m, granted);
+    });
 }
 
 void mesh::expect(int peer, const parcel &m, bool grant)
 {
-    if (aborted())
-        throw abort_failure();
-    reach(peer);
-    try {
-        collrun_gloo::expect(*context_, peer, m, grant);
-    } catch (const std::exception &e) {
-        rethrow({peer, nullptr}, e.what());
-    }
+    guarded(peer, [&] {
+        reach(peer);
+        context_->pair(peer).expect(m, grant);
+    });
 }
 
-void mesh::recv_any(buffer &b, const std::vector<int> &peers, uint64_t slot, size_t offset,
-                    size_t len)
+bool mesh::send_letter(int peer, uint64_t slot, inbox::letter &l)
 {
-    try {
-        b.recv(peers, slot, offset, len);
-    } catch (const std::exception &e) {
-        std::vector<uint32_t> owed(static_cast<size_t>(size));
-        for (int peer : peers)
-            owed[static_cast<size_t>(peer)] = 1;
-        rethrow({no_peer, &owed}, e.what());
-    }
+    return guarded(peer, [&] {
+        reach_to_send(peer);
+        return context_->pair(peer).send_letter(slot, l);
+    });
+}
+
+void mesh::offer(int peer, const parcel &m)
+{
+    guarded(peer, [&] {
+        reach_to_send(peer);
+        context_->pair(peer).offer(m);
+    });
+}
+
+void mesh::await_letter(int peer, const parcel &m, connecting how)
+{
+    guarded(peer, [&] {
+        if (how == connect_first)
+            reach(peer);
+        context_->await_letter(peer, m);
+    });
+}
+
+inbox::answer mesh::look_for_letter(int peer, uint64_t slot, inbox::letter *out, buffer &bell)
+{
+    return guarded(peer, [&] { return context_->look_for_letter(peer, slot, out, bell); });
 }
 
 /* ---- errors ---- */
@@ -136,30 +131,25 @@ failure mesh::abort_failure() const
     return {COLLRUN_ERR_ABORTED, no_peer, "the group was aborted"};
 }
 
-/* Any operation on a broken pair throws; this one no peer ever answers. */
-bool mesh::is_broken(int peer)
+bool mesh::is_over(int peer)
 {
-    char nothing = 0;
-    if (link_to(peer) != joined)
-        return false;
-    try {
-        make_buffer(&nothing, 1)->send(peer, slot_test, 0, 0);
-    } catch (const std::exception &) {
-        return true;
-    }
-    return false;
+    return link_to(peer) == joined && context_->pair(peer).is_over();
 }
 
+/* A buffer may also be on its way to others than those who are waited for. */
 void mesh::rethrow(const awaited &who, const char *what)
 {
     if (aborted())
         throw abort_failure();
     if (who.peer != no_peer)
         throw lost(who.peer, what);
-    const auto peers = who.peers();
-    const auto broken =
-        std::find_if(peers.begin(), peers.end(), [this](int peer) { return is_broken(peer); });
-    throw lost(broken == peers.end() ? no_peer : *broken, what);
+    for (int peer : who.peers())
+        if (is_over(peer))
+            throw lost(peer, what);
+    for (int peer = 0; peer < size; peer++)
+        if (is_over(peer))
+            throw lost(peer, what);
+    throw lost(no_peer, what);
 }
 
 /* ---- waiting ---- */

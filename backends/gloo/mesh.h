@@ -18,7 +18,7 @@
 #include "card.h"
 #include "common.h"
 #include "door.h"
-#include "pairs.h"
+#include "pair.h"
 #include "watch.h"
 
 #include <gloo/transport/context.h>
@@ -83,14 +83,19 @@ class mesh : public watched, private door::resident
         deadline_ = at;
     }
     std::unique_ptr<buffer> make_buffer(void *ptr, size_t len);
-    /* Both connect first, if this peer has not been needed before. recv_any does not. */
-    void send(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
-    void recv(buffer &b, int peer, uint64_t slot, size_t offset, size_t len);
-    /* The same by grants (pairs.h). */
+    /* By grants and by letters (pair.h). All connect first, if this peer has not been needed
+     * before, unless the peer is to do that. */
     void post(int peer, const parcel &m, bool granted);
     void expect(int peer, const parcel &m, bool grant);
-    void recv_any(buffer &b, const std::vector<int> &peers, uint64_t slot, size_t offset,
-                  size_t len);
+    bool send_letter(int peer, uint64_t slot, inbox::letter &l);
+    void offer(int peer, const parcel &m);
+    enum connecting { connect_first, peer_connects };
+    void await_letter(int peer, const parcel &m, connecting how);
+    inbox::answer look_for_letter(int peer, uint64_t slot, inbox::letter *out, buffer &bell);
+    std::vector<signature> unasked_letters(int peer)
+    {
+        return context_->from(peer).unasked();
+    }
 
     /* Waits for one completion. False when `until` has passed; throws when the group is aborted or
      * Gloo reports an error. */
@@ -103,7 +108,8 @@ class mesh : public watched, private door::resident
         return aborted_.load(std::memory_order_relaxed);
     }
     failure abort_failure() const;
-    bool is_broken(int peer);
+    /* There was a connection, and it has ended: nothing comes from there any more. */
+    bool is_over(int peer);
     /* This peer has been sent something: the farewell must make sure that it arrives. */
     bool has_sent_to(int peer) const
     {
@@ -134,6 +140,11 @@ class mesh : public watched, private door::resident
         if (link_to(peer).load(std::memory_order_acquire) != joined)
             connect(peer);
     }
+    void reach_to_send(int peer)
+    {
+        reach(peer);
+        sent_to_[static_cast<size_t>(peer)] = true;
+    }
     void connect(int peer);
     int dial(int peer);
     bool await(int fd, short events, int peer, uint64_t until);
@@ -145,6 +156,7 @@ class mesh : public watched, private door::resident
     void ring() noexcept;
     void sever_all(bool reset) noexcept;
 
+    template <typename F> auto guarded(int peer, F post);
     failure unreachable(int peer, int error) const;
     failure lost(int peer, const char *what) const;
     [[noreturn]] void rethrow(const awaited &who, const char *what);
@@ -156,7 +168,7 @@ class mesh : public watched, private door::resident
 
     watch &watch_;
     std::shared_ptr<device> device_;
-    std::shared_ptr<gloo::transport::Context> context_;
+    std::shared_ptr<own_context> context_;
     std::vector<card> cards_;
     std::vector<std::atomic<uint8_t>> links_;
     std::unique_ptr<door> door_;

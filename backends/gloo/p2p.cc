@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The calls of one batch: planned, posted, waited for until all are done. Gloo moves what is posted
- * by itself, so this thread waits for one call after the other; only the rest of a large message
- * from anyone is posted when its sender is known, and then the calls take turns of 10 ms.
+ * by itself, so this thread waits for one call after the other; but a receive from anyone is posted
+ * when its sender is known, and as long as there is one without the calls take turns of 10 ms.
  */
 #include "p2p.h"
 
@@ -15,10 +15,10 @@
 namespace collrun_gloo
 {
 
-static constexpr size_t most_copies = 64, most_copied = 48u << 10; /* per peer, not yet taken */
+static constexpr size_t start_of_long = 8192;
 static constexpr uint64_t turn = 10 * millisecond, longest_turn = 100 * millisecond;
 static constexpr uint64_t longest_silence = 1000 * millisecond;
-static constexpr unsigned most_patience = 4, step_rest = 1;
+static constexpr unsigned step_rest = 1;
 
 static signature shape_of(const collrun_call &call)
 {
@@ -32,11 +32,9 @@ static signature shape_of(const collrun_call &call)
     return s;
 }
 
-/* A message that is not small but not long either has no rest: a second part would cost more than
- * its copy does. */
 static size_t in_first(size_t bytes)
 {
-    return bytes <= most_in_first ? bytes : first_payload;
+    return bytes <= most_in_first ? bytes : start_of_long;
 }
 
 /* ---- messages to oneself ---- */
@@ -88,92 +86,36 @@ void p2p::plan(batch &b, const collrun_call &call)
     b.push_back(std::move(i));
 }
 
-void p2p::forget(peer &p, size_t k)
-{
-    p.copied -= p.copies[k]->len;
-    p.copies.erase(p.copies.begin() + static_cast<std::ptrdiff_t>(k));
-}
-
-/* Room for one more copy that the sender need not wait for. A peer that is gone takes no room. To
- * look whether the oldest has been taken is to wait for it for a moment; one that has not been
- * taken is not looked at again in this batch. */
-bool p2p::make_room(int to, size_t bytes)
-{
-    peer &p = of(to);
-    while (!p.crowded && !p.copies.empty() &&
-           (p.copied + bytes > most_copied || p.copies.size() == most_copies)) {
-        try {
-            p.crowded = !group_.net().wait(*p.copies[0]->out, mesh::sending, {to, nullptr}, 0);
-        } catch (const failure &f) {
-            if (f.status == COLLRUN_ERR_ABORTED)
-                throw;
-        }
-        if (!p.crowded)
-            forget(p, 0);
-    }
-    return !p.crowded;
-}
-
-void p2p::post_small_send(item &i)
-{
-    auto c = std::make_unique<copy>();
-    c->what = i.what;
-    c->len = i.bytes;
-    c->bytes = std::move(i.space);
-    c->out = std::move(i.first);
-    i.out = c.get();
-    peer &p = of(i.peer);
-    p.copied += c->len;
-    p.copies.push_back(std::move(c));
-    group_.net().send(*i.out->out, i.peer, slot_of(i.what), 0, first_word_bytes + i.bytes);
-}
-
 void p2p::post_send(item &i)
 {
-    const size_t first = in_first(i.bytes), len = first_word_bytes + first;
-    const bool small = i.bytes <= first_payload;
-    i.space.reset(new char[len]);
-    std::memcpy(i.space.get(), &first_word, first_word_bytes);
+    const size_t first = in_first(i.bytes);
+    const uint64_t slot = slot_of(i.what);
+    inbox::letter l = {std::unique_ptr<char[]>(new char[sizeof(signature) + first]),
+                       sizeof(signature) + first};
+    std::memcpy(l.bytes.get(), &i.what, sizeof(signature));
     if (first > 0)
-        std::memcpy(i.space.get() + first_word_bytes, i.call->send, first);
-    i.first = group_.net().make_buffer(i.space.get(), len);
-    if (small && make_room(i.peer, i.bytes))
-        return post_small_send(i);
-    group_.net().send(*i.first, i.peer, slot_of(i.what), 0, len);
-    i.parts = 1;
+        std::memcpy(l.bytes.get() + sizeof(signature), i.call->send, first);
+    if (group_.net().send_letter(i.peer, slot, l)) {
+        group_.lines().listen(i.peer);
+        of(i.peer).may_complain = true;
+    } else {
+        i.space = std::move(l.bytes);
+        i.first = group_.net().make_buffer(i.space.get(), l.len);
+        group_.net().offer(i.peer, {*i.first, slot, 0, l.len});
+        i.parts = 1;
+    }
     post_rest(i);
+    i.done = i.parts == 0;
 }
 
 void p2p::post_recv(item &i)
 {
-    const size_t len = first_word_bytes + in_first(i.bytes);
-    if (i.peer == no_peer) {
-        i.any = &crowd_of(i.what, len);
-        return invite(*i.any, i.what);
-    }
-    const uint64_t slot = slot_of(i.what);
-    for (const auto &c : crowds_)
-        if (same_call(c->shape, i.what) && c->reserve(i.peer, slot))
-            i.any = c.get();
-    if (!i.any) {
-        i.space.reset(new char[len]);
-        i.first = group_.net().make_buffer(i.space.get(), len);
-        group_.net().recv(*i.first, i.peer, slot, 0, len);
-        i.parts = 1;
-    }
+    const size_t len = sizeof(signature) + in_first(i.bytes);
+    i.space.reset(new char[len]);
+    i.first = group_.net().make_buffer(i.space.get(), len);
+    group_.net().await_letter(i.peer, {*i.first, slot_of(i.what), 0, len}, mesh::connect_first);
+    i.parts = 1;
     post_rest(i);
-}
-
-void p2p::post_or_inherit(item &i)
-{
-    if (i.peer == no_peer && inherit(i))
-        return;
-    try {
-        post_recv(i);
-    } catch (const failure &f) {
-        if (f.status != COLLRUN_ERR_PEER_FAILED || !inherit(i))
-            throw;
-    }
 }
 
 /* If there is one. Its receiver knows from whom it comes, so it goes by grants. */
@@ -201,33 +143,59 @@ void p2p::post_rest(item &i)
 void p2p::first_arrived(item &i, const char *part)
 {
     if (i.bytes > 0)
-        std::memcpy(i.call->recv, part + first_word_bytes, in_first(i.bytes));
+        std::memcpy(i.call->recv, part + sizeof(signature), in_first(i.bytes));
 }
 
-/* True when the first part is here. */
-bool p2p::advance_first_of_any(item &i, uint64_t until)
+/* True when there is a message for the receive from anyone; its sender is known then. */
+bool p2p::find_sender(item &i)
 {
-    const int from = i.any->wait(i.peer, until);
-    if (from == no_peer)
-        return false;
-    first_arrived(i, i.any->part(from));
-    i.any->remove(from);
-    i.any = nullptr;
-    if (i.peer != no_peer)
+    bool someone = false;
+    for (int k = 1; k <= group_.size(); k++) {
+        const int r = (last_sender_ + k) % group_.size();
+        if (r == group_.rank())
+            continue;
+        signature what = i.what;
+        what.sequence = of(r).next_in[what.tag];
+        inbox::letter l;
+        const auto found = group_.net().look_for_letter(r, slot_of(what), &l, *bell_);
+        if (found == inbox::lost)
+            throw failure{COLLRUN_ERR_PEER_FAILED, r,
+                          format("%s closed its connection", group_.net().name_of(r).c_str())};
+        someone |= found == inbox::awaited;
+        if (found == inbox::awaited || found == inbox::left)
+            continue;
+        i.what = what;
+        i.peer = last_sender_ = r;
+        of(r).next_in[what.tag]++;
+        if (i.call->source)
+            *i.call->source = r;
+        if (found == inbox::offered) {
+            post_recv(i);
+            return true;
+        }
+        first_arrived(i, l.bytes.get());
+        post_rest(i);
         return true;
-    i.peer = from;
-    i.what.sequence = of(from).next_in[i.what.tag]++;
-    if (i.call->source)
-        *i.call->source = from;
-    post_rest(i);
-    return true;
+    }
+    if (!someone)
+        throw failure{COLLRUN_ERR_PEER_FAILED, no_peer, "every other rank has left the group"};
+    return false;
 }
 
-/* True when the call is done, or a small send is on its way. */
+/* What comes first is for whoever has asked first. */
+void p2p::find_senders()
+{
+    for (auto &queue : from_anyone_)
+        while (!queue.second.empty() && find_sender(*queue.second.front()))
+            queue.second.pop_front();
+}
+
+/* True when the call is done. */
 bool p2p::advance(item &i, uint64_t until)
 {
-    if (i.any && !advance_first_of_any(i, until))
-        return false;
+    for (find_senders(); i.peer == no_peer; find_senders())
+        if (!group_.net().wait(*bell_, mesh::receiving, {}, until))
+            return false;
     const mesh::direction d = i.sending ? mesh::sending : mesh::receiving;
     for (; i.parts > 0; i.parts--) {
         buffer &b = i.first ? *i.first : *i.rest;
@@ -240,43 +208,21 @@ bool p2p::advance(item &i, uint64_t until)
     return i.done = true;
 }
 
-/* When the connection breaks: perhaps the peer has said why, or left the message. A receive from
- * anyone goes on with the others, if whoever broke has left in an orderly way. */
-bool p2p::advance_or_inherit(batch &b, item &i, uint64_t until)
-{
-    try {
-        return advance(i, until);
-    } catch (const failure &f) {
-        if (f.status != COLLRUN_ERR_PEER_FAILED)
-            throw;
-        if (f.peer != no_peer)
-            hear(b, f.peer);
-        if (i.sending)
-            throw;
-        if (inherit(i))
-            return true;
-        if (!i.any || i.peer != no_peer || f.peer == no_peer || !of(f.peer).will_read)
-            throw;
-        i.any->strike(f.peer);
-        return false;
-    }
-}
-
 void p2p::progress(batch &b)
 {
     uint64_t pause = turn, silence = turn, ask_at = now_ns() + turn;
     for (size_t at = 0, finished = 0; finished < b.size(); at = (at + 1) % b.size()) {
         item &i = *b[at];
-        if (i.done || i.out) {
+        if (i.done) {
             finished++;
             continue;
         }
         finished = 0;
-        if (advance_or_inherit(b, i, std::min(now_ns() + pause, group_.deadline())))
+        if (advance(i, std::min(now_ns() + pause, group_.deadline())))
             continue;
         if (now_ns() >= group_.deadline())
             group_.time_out(i.sending ? mesh::sending : mesh::receiving, {i.peer, nullptr});
-        if (i.any && i.peer == no_peer)
+        if (i.peer == no_peer)
             hear_everyone(b);
         if (now_ns() >= ask_at) {
             ask(b);
@@ -284,74 +230,46 @@ void p2p::progress(batch &b)
             ask_at = now_ns() + silence;
         }
         const bool in_turns =
-            std::any_of(b.begin(), b.end(), [](const auto &o) { return o->any != nullptr; });
+            std::any_of(b.begin(), b.end(), [](const auto &o) { return o->peer == no_peer; });
         pause = in_turns ? turn : std::min(2 * pause, longest_turn);
     }
 }
 
-/* Has the copy been neither taken nor forgotten? */
-bool p2p::still_there(const item &i)
+/* Receives are posted first: what comes then goes to its place at once. */
+void p2p::post_all(batch &b)
 {
-    const auto &copies = of(i.peer).copies;
-    return std::any_of(copies.begin(), copies.end(),
-                       [&](const auto &c) { return c.get() == i.out; });
-}
-
-/* Waits for the receiver as long as the pair's patience says. One that receives from anyone only
- * learns from this rank that it is waiting for something else. */
-void p2p::finish_small_send(batch &b, item &i)
-{
-    peer &p = of(i.peer);
-    for (unsigned pauses = 0; pauses < p.patience && still_there(i); pauses++) {
-        const uint64_t until = std::min(now_ns() + turn, group_.deadline());
-        try {
-            if (group_.net().wait(*i.out->out, mesh::sending, {i.peer, nullptr}, until)) {
-                size_t k = 0;
-                while (p.copies[k].get() != i.out)
-                    k++;
-                forget(p, k);
-                p.patience = std::min(p.patience + 1, most_patience);
-                return;
-            }
-        } catch (const failure &f) {
-            if (f.status == COLLRUN_ERR_PEER_FAILED)
-                hear(b, i.peer);
-            throw;
-        }
-        group_.lines().listen(i.peer);
-        hear(b, i.peer);
-        if (pauses == 0)
-            group_.lines().tell(i.peer, {i.what, {}, no_peer, no_peer});
-    }
-    if (p.patience > 0)
-        p.patience--;
-}
-
-/* Receives are posted first: a send that finds its receiver ready needs no notice. */
-void p2p::run(const collrun_call *calls, uint32_t ncalls)
-{
-    batch b;
-    for (const bool sends : {true, false})
-        for (uint32_t k = 0; k < ncalls; k++)
-            if ((calls[k].kind == COLLRUN_SEND) == sends && !local(calls[k]))
-                plan(b, calls[k]);
-    for (const auto &i : b) {
-        if (i->peer == no_peer)
-            continue;
-        of(i->peer).crowded = false;
-        if (!of(i->peer).copies.empty())
-            hear(b, i->peer);
-    }
     for (const auto &i : b)
-        if (!i->sending)
-            post_or_inherit(*i);
+        if (i->peer != no_peer && of(i->peer).may_complain)
+            hear(b, i->peer);
+    from_anyone_.clear();
+    for (const auto &i : b)
+        if (i->peer == no_peer)
+            from_anyone_[slot_of(i->what)].push_back(i.get());
+        else if (!i->sending)
+            post_recv(*i);
     for (const auto &i : b)
         if (i->sending)
             post_send(*i);
-    progress(b);
-    for (const auto &i : b)
-        if (i->out)
-            finish_small_send(b, *i);
+}
+
+void p2p::run(const collrun_call *calls, uint32_t ncalls)
+{
+    batch b;
+    std::vector<const collrun_call *> abroad;
+    for (const bool sends : {true, false}) /* to this rank itself: in this order */
+        for (uint32_t k = 0; k < ncalls; k++)
+            if ((calls[k].kind == COLLRUN_SEND) == sends && !local(calls[k]))
+                abroad.push_back(&calls[k]);
+    for (const collrun_call *call : abroad) /* none is numbered if one above is refused */
+        plan(b, *call);
+    try {
+        post_all(b);
+        progress(b);
+    } catch (const failure &f) {
+        if (f.status == COLLRUN_ERR_PEER_FAILED && f.peer != no_peer)
+            hear(b, f.peer); /* perhaps the peer has said why */
+        throw;
+    }
 }
 
 } // namespace collrun_gloo

@@ -139,5 +139,5 @@ extern "C" const struct collrun_backend collrun_backend_v1 = {
     nullptr, /* order, alloc_on: it knows no GPU */
     nullptr,
     collrun_gloo::no_options,
-    collrun_gloo::first_payload, /* larger messages wait for their receiver */
+    collrun_gloo::most_in_first, /* larger messages wait for their receiver */
 };

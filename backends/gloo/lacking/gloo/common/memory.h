@@ -51,6 +51,14 @@ template <typename T> class NonOwningPtr
     explicit NonOwningPtr(const WeakNonOwningPtr<T> &weak) : ptr_(weak.ptr_.lock())
     {
     }
+    T *operator->() const
+    {
+        return ptr_.get();
+    }
+    explicit operator bool() const
+    {
+        return ptr_ != nullptr;
+    }
 
     std::shared_ptr<T> ptr_;
 };

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages on the Gloo backend whose receiver does not know the sender, whose other end is gone, or
+ * whose two ends disagree.
+ */
+#include "gloo_messages.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- from anyone ---- */
+
+/* Workers send a number, then as much data as it says, on one tag; the master takes the number from
+ * anyone and the data from the sender. */
+static int anyone(struct rig_rank *r)
+{
+    enum { ROUNDS = 20 };
+    char *data = malloc(LARGE);
+    RIG_CHECK(r, data);
+    if (r->rank != 0) {
+        for (unsigned i = 0; i < ROUNDS; i++) {
+            uint32_t bytes = i % 5 == 0 ? LARGE / 2 : i * 100;
+            fill(data, bytes, r->rank + i);
+            RIG_CHECK(r, send_to(r, &bytes, sizeof(bytes), 0, 0) == COLLRUN_OK);
+            RIG_CHECK(r, send_to(r, data, bytes, 0, 0) == COLLRUN_OK);
+        }
+        free(data);
+        return 0;
+    }
+    unsigned rounds[8] = {0};
+    for (unsigned i = 0; i < ROUNDS * (r->nranks - 1); i++) {
+        uint32_t bytes = 0;
+        int source = -1;
+        struct collrun_call any = rig_message(COLLRUN_RECV_ANY, &bytes, sizeof(bytes), 0, 0);
+        any.source = &source;
+        RIG_CHECK(r, rig_exec(r->group, &any, 1) == COLLRUN_OK);
+        RIG_CHECK(r, source > 0 && source < (int)r->nranks && bytes <= LARGE);
+        RIG_CHECK(r, recv_from(r, data, bytes, (uint32_t)source, 0) == COLLRUN_OK);
+        RIG_CHECK(r, holds(data, bytes, (unsigned)source + rounds[source]++));
+    }
+    free(data);
+    return 0;
+}
+
+static void receives_from_anyone(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(4);
+    assert_int_equal(rig_run(&options, anyone), 0);
+}
+
+/* Large ones from anyone, and small ones from ranks that have left. */
+static int anyone_left(struct rig_rank *r)
+{
+    const uint32_t all[4] = {0, 1, 2, 3};
+    char *data = malloc(LARGE);
+    struct rig_group *g = NULL;
+    RIG_CHECK(r, data && rig_group_open(r, "left", all, 4, &g) == COLLRUN_OK);
+    fill(data, LARGE, r->rank);
+    if (r->rank != 0) {
+        const struct collrun_call calls[2] = {rig_message(COLLRUN_SEND, data, 100, 0, 1),
+                                              rig_message(COLLRUN_SEND, data, LARGE, 0, 2)};
+        RIG_CHECK(r, rig_exec(g, calls, 2) == COLLRUN_OK);
+        rig_group_close(g);
+        free(data);
+        return 0;
+    }
+    for (uint32_t tag = 2; tag > 0; tag--) {
+        unsigned seen = 0;
+        for (unsigned i = 0; i < 3; i++) {
+            int source = -1;
+            const size_t bytes = tag == 2 ? LARGE : 100;
+            struct collrun_call any = rig_message(COLLRUN_RECV_ANY, data, bytes, 0, tag);
+            any.source = &source;
+            RIG_CHECK(r, rig_exec(g, &any, 1) == COLLRUN_OK);
+            RIG_CHECK(r, source > 0 && holds(data, bytes, (unsigned)source));
+            seen |= 1u << source;
+        }
+        RIG_CHECK(r, seen == 14);
+        RIG_UNTIL(r, rig_is_gone(r, 1) && rig_is_gone(r, 2) && rig_is_gone(r, 3));
+    }
+    rig_group_close(g);
+    free(data);
+    return 0;
+}
+
+static void receives_from_anyone_who_has_left(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(4);
+    options.no_group = true;
+    assert_int_equal(rig_run(&options, anyone_left), 0);
+}
+
+/* As many receives from anyone in one call as one rank sends messages: none waits for the others,
+ * and the messages go to them in order. */
+static int all_from_one(struct rig_rank *r)
+{
+    enum { N = 50 };
+    static uint32_t numbers[N];
+    struct collrun_call calls[N];
+    for (uint32_t i = 0; i < N; i++) {
+        numbers[i] = r->rank == 1 ? i : 99;
+        calls[i] =
+            rig_message(r->rank == 1 ? COLLRUN_SEND : COLLRUN_RECV_ANY, &numbers[i], 4, 0, 0);
+    }
+    const uint64_t start = rig_now_ns();
+    if (r->rank == 0)
+        RIG_CHECK(r, rig_exec(r->group, calls, N) == COLLRUN_OK);
+    for (uint32_t i = 0; i < N && r->rank == 1; i++) {
+        rig_lag_us(i < 5 ? 15000 : 0); /* while it waits in turns for one and another */
+        RIG_CHECK(r, rig_exec(r->group, &calls[i], 1) == COLLRUN_OK);
+    }
+    RIG_CHECK(r, rig_now_ns() - start < RIG_AT_ONCE_NS);
+    for (uint32_t i = 0; i < N && r->rank == 0; i++)
+        RIG_CHECK(r, numbers[i] == i);
+    return 0;
+}
+
+static void many_from_one_in_one_call(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(3);
+    assert_int_equal(rig_run(&options, all_from_one), 0);
+}
+
+/* Rank 1 says something and leaves, or is killed; then it is asked for more, by name and among all.
+ */
+static int gone(struct rig_rank *r)
+{
+    const bool killed = *(const bool *)r->arg;
+    const uint32_t all[3] = {0, 1, 2};
+    struct rig_group *g = NULL;
+    char buf[64] = {0};
+    const struct collrun_call hello = rig_message(COLLRUN_SEND, buf, 8, 0, 5);
+    RIG_CHECK(r, rig_group_open(r, "gone", all, 3, &g) == COLLRUN_OK);
+    if (r->rank != 0) {
+        RIG_CHECK(r, rig_exec(g, &hello, 1) == COLLRUN_OK);
+        if (r->rank == 1 && killed)
+            rig_kill(r, 1);
+        if (r->rank == 2)
+            RIG_UNTIL(r, rig_is_gone(r, 0));
+        rig_group_close(g);
+        return 0;
+    }
+    for (uint32_t from = 1; from < 3; from++) {
+        const struct collrun_call heard = rig_message(COLLRUN_RECV, buf, 8, from, 5);
+        RIG_CHECK(r, rig_exec(g, &heard, 1) == COLLRUN_OK);
+    }
+    RIG_UNTIL(r, rig_is_gone(r, 1));
+    struct collrun_call any = rig_message(COLLRUN_RECV_ANY, buf, 64, 0, 0);
+    any.timeout_ns = 300 * MS;
+    RIG_CHECK(r, rig_exec(g, &any, 1) == (killed ? COLLRUN_ERR_PEER_FAILED : COLLRUN_ERR_TIMEOUT));
+    RIG_CHECK(r, !killed || strstr(rig_error(), "rank 1 (world rank 1) closed its connection"));
+    rig_group_close(g);
+    return 0;
+}
+
+static void one_of_anyone_is_gone(void **state)
+{
+    static const bool may_die[3] = {false, true, false};
+    (void)state;
+    for (unsigned killed = 0; killed < 2; killed++) {
+        bool arg = killed;
+        struct rig_options options = options_for(3);
+        options.no_group = true;
+        options.may_die = may_die;
+        options.arg = &arg;
+        assert_int_equal(rig_run(&options, gone), 0);
+    }
+}
+
+/* In the middle of a long message, on both ends of it. */
+static int killed_midway(struct rig_rank *r)
+{
+    const bool sender_dies = *(const bool *)r->arg;
+    const size_t bytes = 512u << 20;
+    const bool sends = (r->rank == 1) == sender_dies;
+    if (r->rank == 2) {
+        RIG_UNTIL(r, rig_inside_ms(r, 0) >= 20 && rig_inside_ms(r, 1) >= 20);
+        rig_kill(r, 1);
+        return 0;
+    }
+    char *buf = calloc(1, bytes);
+    RIG_CHECK(r, buf);
+    struct collrun_call call =
+        rig_message(sends ? COLLRUN_SEND : COLLRUN_RECV, buf, bytes, 1 - r->rank, 0);
+    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_PEER_FAILED);
+    free(buf);
+    return 0;
+}
+
+static void a_death_in_the_middle_of_a_message(void **state)
+{
+    static const bool may_die[3] = {false, true, false};
+    (void)state;
+    for (unsigned sender = 0; sender < 2; sender++) {
+        bool arg = sender;
+        struct rig_options options = options_for(3);
+        options.may_die = may_die;
+        options.arg = &arg;
+        assert_int_equal(rig_run(&options, killed_midway), 0);
+    }
+}
+
+/* ---- disagreement ---- */
+
+/* The two ends differ in count or type; small and large; one of them late. */
+static int disagree(struct rig_rank *r)
+{
+    const unsigned which = *(const unsigned *)r->arg;
+    const size_t bytes = which & 1 ? LARGE : 64;
+    char *buf = calloc(2, LARGE);
+    RIG_CHECK(r, buf);
+    struct collrun_call call =
+        rig_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, bytes, 1 - r->rank, 5);
+    if (r->rank == 1 && which & 2)
+        call.dtype = COLLRUN_INT8;
+    else if (r->rank == 1)
+        call.count = which & 8 ? LARGE - bytes : bytes + 1; /* the other protocol, or the same */
+    if (which & 4)
+        rig_lag_us(r->rank == (which >> 4) ? 8000 : 0);
+    const uint64_t start = rig_now_ns();
+    const int status = rig_exec(r->group, &call, 1);
+    const uint64_t waited = rig_now_ns() - start;
+    free(buf);
+    char more = 0;
+    if (r->rank == 0 && bytes == 64) /* gone, most often; its next calls say it */
+        RIG_UNTIL(r, status != COLLRUN_OK || send_to(r, &more, 1, 1, 9) == COLLRUN_ERR_MISMATCH);
+    else
+        RIG_CHECK(r, status == COLLRUN_ERR_MISMATCH);
+    RIG_CHECK(r, strstr(rig_error(), "send(") && strstr(rig_error(), "recv("));
+    RIG_CHECK(r, strstr(rig_error(), r->rank == 0 ? "rank 1 (" : "rank 0 ("));
+    RIG_CHECK(r, waited < RIG_AT_ONCE_NS);
+    RIG_CHECK(r, send_to(r, &more, 1, 1 - r->rank, 9) == COLLRUN_ERR_MISMATCH);
+    return 0;
+}
+
+static void both_ends_hear_of_a_mismatch(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < 32; which += which < 12 ? 1 : 4) {
+        struct rig_options options = options_for(2);
+        options.arg = &which;
+        if (which != 9 && which != 13) /* LARGE against nothing would be count 0: also fine */
+            assert_int_equal(rig_run(&options, disagree), 0);
+    }
+}
+
+/* The sender of a small message is long gone on; its next call tells it. */
+static int disagree_late(struct rig_rank *r)
+{
+    char buf[64] = {0};
+    if (r->rank == 0) {
+        RIG_CHECK(r, send_to(r, buf, 10, 1, 0) == COLLRUN_OK);
+        rig_sync(r);
+        rig_sync(r);
+        RIG_UNTIL(r, send_to(r, buf, 10, 1, 1) == COLLRUN_ERR_MISMATCH);
+        return 0;
+    }
+    rig_sync(r);
+    RIG_CHECK(r, recv_from(r, buf, 11, 0, 0) == COLLRUN_ERR_MISMATCH);
+    rig_sync(r);
+    RIG_CHECK(r, strstr(rig_error(), "11 x uint8") && strstr(rig_error(), "10 x uint8"));
+    return 0;
+}
+
+static void a_late_mismatch_is_told_later(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, disagree_late), 0);
+}
+
+/* Blocked, but not mistaken: the matching message comes later, after others of other shapes. */
+static int slow_but_right(struct rig_rank *r)
+{
+    char buf[256];
+    for (unsigned i = 0; i < 6; i++) {
+        if (r->rank == 0) {
+            RIG_UNTIL(r, i % 2 == 0 || rig_inside_ms(r, 1) >= 130);
+            fill(buf, 20 + i, i);
+            RIG_CHECK(r, send_to(r, buf, 20 + i, 1, 0) == COLLRUN_OK);
+            RIG_CHECK(r, send_to(r, buf, 20, 1, 1) == COLLRUN_OK);
+        } else {
+            RIG_CHECK(r, recv_from(r, buf, 20 + i, 0, 0) == COLLRUN_OK);
+            RIG_CHECK(r, holds(buf, 20 + i, i));
+            rig_lag_us(i % 3 ? 0 : 130000);
+            RIG_CHECK(r, recv_from(r, buf, 20, 0, 1) == COLLRUN_OK);
+        }
+    }
+    return 0;
+}
+
+static void waiting_long_is_no_mismatch(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, slow_but_right), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(receives_from_anyone),
+        cmocka_unit_test(receives_from_anyone_who_has_left),
+        cmocka_unit_test(many_from_one_in_one_call),
+        cmocka_unit_test(one_of_anyone_is_gone),
+        cmocka_unit_test(a_death_in_the_middle_of_a_message),
+        cmocka_unit_test(both_ends_hear_of_a_mismatch),
+        cmocka_unit_test(a_late_mismatch_is_told_later),
+        cmocka_unit_test(waiting_long_is_no_mismatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
