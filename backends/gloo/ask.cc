@@ -67,6 +67,13 @@ bool p2p::awaited_from_anyone(const batch &b, int from, const signature &theirs,
     return any;
 }
 
+void p2p::hear_verdict(int from, const word &theirs)
+{
+    signature wanted = theirs.call;
+    wanted.kind = COLLRUN_SEND;
+    mismatch(from, true, theirs.other, wanted);
+}
+
 /* Letters that no call has asked for, but one has that should have met them: the sender has gone on
  * and is told in its next call. */
 void p2p::look_at_letters(batch &b, int from)
@@ -91,6 +98,8 @@ void p2p::hear(batch &b, int from)
     look_at_letters(b, from);
     while (group_.lines().read(from, &theirs)) {
         const bool sending = theirs.call.kind == COLLRUN_RECV; /* this rank, of that message */
+        if (theirs.is_verdict() && theirs.call.kind >= COLLRUN_SEND)
+            hear_verdict(from, theirs);
         if (!sending && theirs.call.kind != COLLRUN_SEND)
             continue;
         signature anyone;
@@ -98,8 +107,6 @@ void p2p::hear(batch &b, int from)
             sending ? sent_to(b, from, theirs.call) : awaited_from(b, from, theirs.call);
         if (!mine && !sending && awaited_from_anyone(b, from, theirs.call, &anyone))
             mine = &anyone;
-        if (!mine && theirs.is_verdict())
-            mine = &theirs.other;
         signature shape = theirs.call;
         shape.kind = COLLRUN_SEND;
         if (!mine || same_call(*mine, shape))

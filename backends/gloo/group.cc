@@ -252,6 +252,8 @@ std::string group::quarrel(const std::string &a_name, const signature &a, const 
 /* Words about earlier and later calls mean nothing now. */
 void group::weigh(int peer, const word &theirs)
 {
+    if (theirs.call.kind >= COLLRUN_SEND && theirs.is_verdict())
+        p2p_.hear_verdict(peer, theirs);
     if (theirs.call.kind >= COLLRUN_SEND || theirs.call.sequence != current_.sequence)
         return;
     if (theirs.is_verdict())

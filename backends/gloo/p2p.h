@@ -15,7 +15,7 @@
 #ifndef BACKENDS_GLOO_P2P_H
 #define BACKENDS_GLOO_P2P_H
 
-#include "mesh.h"
+#include "control.h"
 
 #include <deque>
 #include <map>
@@ -38,6 +38,8 @@ class p2p
 
     /* Several calls progress together. */
     void run(const collrun_call *calls, uint32_t ncalls);
+    /* What this rank sent to `from` is not what was received there. */
+    [[noreturn]] void hear_verdict(int from, const word &theirs);
     /* Makes sure that everything sent has arrived. Bounded. */
     void farewell() noexcept;
 

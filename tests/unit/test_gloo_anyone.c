@@ -252,15 +252,21 @@ static void both_ends_hear_of_a_mismatch(void **state)
     }
 }
 
-/* The sender of a small message is long gone on; its next call tells it. */
+/* The sender of a small message is long gone on; its next call tells it, also a collective. */
 static int disagree_late(struct rig_rank *r)
 {
     char buf[64] = {0};
+    const bool collective = *(const bool *)r->arg;
+    struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
     if (r->rank == 0) {
         RIG_CHECK(r, send_to(r, buf, 10, 1, 0) == COLLRUN_OK);
         rig_sync(r);
         rig_sync(r);
-        RIG_UNTIL(r, send_to(r, buf, 10, 1, 1) == COLLRUN_ERR_MISMATCH);
+        if (collective)
+            RIG_CHECK(r, rig_exec(r->group, &barrier, 1) == COLLRUN_ERR_MISMATCH);
+        else
+            RIG_UNTIL(r, send_to(r, buf, 10, 1, 1) == COLLRUN_ERR_MISMATCH);
+        RIG_CHECK(r, strstr(rig_error(), "11 x uint8") && strstr(rig_error(), "10 x uint8"));
         return 0;
     }
     rig_sync(r);
@@ -273,8 +279,12 @@ static int disagree_late(struct rig_rank *r)
 static void a_late_mismatch_is_told_later(void **state)
 {
     (void)state;
-    const struct rig_options options = options_for(2);
-    assert_int_equal(rig_run(&options, disagree_late), 0);
+    for (unsigned collective = 0; collective < 2; collective++) {
+        bool arg = collective;
+        struct rig_options options = options_for(2);
+        options.arg = &arg;
+        assert_int_equal(rig_run(&options, disagree_late), 0);
+    }
 }
 
 /* Blocked, but not mistaken: the matching message comes later, after others of other shapes. */

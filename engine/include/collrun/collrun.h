@@ -254,11 +254,12 @@ int collrun_alltoallv(struct collrun_group *g, const void *send, const size_t *s
  *
  * Messages of one pair, group and tag arrive in the order they were sent; the blocking forms use
  * tag 0 (collrun_call has others). The receiver gives exactly the sender's count and dtype; a
- * difference is a MISMATCH on both sides. A send may return before it is received (shm's short ones
- * do; their sender is told of a difference by its next call on the group), and may wait until it
- * is: two ranks that both send before they receive may block, as in MPI; sendrecv and start_many
- * never do. Ranks that wait for each other for ever are found out: the job ends with a sentence
- * that says who waits for whom. A peer that is this rank itself is INVALID, but in sendrecv. */
+ * difference is a MISMATCH on both sides. A send may return before it is received (short ones on
+ * shm and gloo do; their sender is told of a difference by a later call on the group), and may wait
+ * until it is: two ranks that both send before they receive may block, as in MPI; sendrecv and
+ * start_many never do. Ranks that wait for each other for ever are found out: the job ends with a
+ * sentence that says who waits for whom. A peer that is this rank itself is INVALID, but in
+ * sendrecv. */
 
 int collrun_send(struct collrun_group *g, const void *buf, size_t count, enum collrun_dtype dtype,
                  int peer);
