@@ -47,8 +47,7 @@ struct look {
     struct buf proof;
     int *standing; /* threads that are known to stand in a call */
     size_t nstanding;
-    bool unmoved; /* for long */
-    bool failed;  /* out of memory */
+    bool failed; /* out of memory */
 };
 
 struct waiter {
@@ -74,14 +73,10 @@ static uint32_t world_rank(const struct collrun_group *g, const struct collrun_c
                : WIRE_HOST;
 }
 
-/* May this send end although its receiver never calls? Not when nothing has moved for long: then it
- * finds no room. */
-static bool is_eager(const struct look *l, const struct collrun_group *g,
-                     const struct collrun_call *call)
+/* May this send end although its receiver never calls? */
+static bool is_eager(const struct collrun_group *g, const struct collrun_call *call)
 {
     uint64_t limit = 0;
-    if (l->unmoved)
-        return false;
     for (uint32_t i = 0; i < g->nsides; i++) {
         uint64_t own = g->sides[i].backend->table.eager_limit;
         own = own ? own : EAGER_LIMIT;
@@ -100,7 +95,7 @@ static void tell_wait(struct look *l, const struct collrun_group *g, const struc
     buf_put_u8(&l->waits, (uint8_t)call->kind);
     buf_put_u8(&l->waits, (uint8_t)call->dtype);
     buf_put_u8(&l->waits, (uint8_t)call->op);
-    buf_put_u8(&l->waits, is_eager(l, g, call));
+    buf_put_u8(&l->waits, is_eager(g, call));
     buf_put_u64(&l->waits, call->count);
     buf_put_u32(&l->waits, world_rank(g, call));
     buf_put_u32(&l->waits, call->tag);
@@ -278,13 +273,6 @@ static bool is_whole(const struct look *l)
            !l->traffic.failed && !l->proof.failed;
 }
 
-static void count_unmoved(struct waits *w, const struct look *l)
-{
-    uint64_t turns = l->nwaits ? hash(HASH_START, &l->proof) : 0;
-    w->unmoved = turns && turns == w->turns ? w->unmoved + 1 : 0;
-    w->turns = turns;
-}
-
 /* Tells what the last look found, too, unless that is known. */
 static void weigh(struct engine *e, struct look *l)
 {
@@ -305,14 +293,13 @@ static void weigh(struct engine *e, struct look *l)
 
 void waits_look(struct engine *e)
 {
-    struct look l = {.unmoved = e->waits.unmoved >= WAITS_ROOM_MS / WAITS_LOOK_MS};
+    struct look l = {0};
     struct buf *bufs[] = {&l.waits, &l.groups, &l.posted, &l.traffic, &l.proof};
     if (!tasks_run(e))
         return;
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i]);
     look_at_groups(&l, e);
-    count_unmoved(&e->waits, &l);
     weigh(e, &l);
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_fini(bufs[i]);

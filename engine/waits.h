@@ -23,12 +23,7 @@
 struct collrun_group;
 struct engine;
 
-enum {
-    WAITS_LOOK_MS = 500,
-    WAITS_CALLS = 2, /* of a blocking function, at most */
-    WAITS_ROOM_MS =
-        10000, /* after so long a small send waits for the room that its receiver makes */
-};
+enum { WAITS_LOOK_MS = 500, WAITS_CALLS = 2 /* of a blocking function, at most */ };
 
 /* The call that a thread is inside of. Written by that thread, read by the service thread, which
  * looks at `turns` before and after. */
@@ -51,10 +46,7 @@ struct wait_note {
 struct waits {
     uint64_t seen, told;
     bool told_sure;
-    uint64_t
-        turns; /* a hash of what the proof rests on, but for threads that nothing is known of */
-    uint32_t unmoved; /* looks that have found the same one */
-    atomic_int busy;  /* waits_busy */
+    atomic_int busy; /* waits_busy */
 };
 
 int waits_thread(void); /* this thread's number, as the kernel counts */

@@ -56,15 +56,6 @@ static int cross(struct knot *k)
     return exchange(k, LARGE);
 }
 
-/* Small ones, until the other has no room for more. */
-static int full(struct knot *k)
-{
-    int rc = 0;
-    for (int i = 0; i < 10000 && k->me < 2 && !rc; i++)
-        rc = send_to(k, !k->me, SMALL);
-    return rc;
-}
-
 static int ring(struct knot *k)
 {
     int rc = recv_from(k, (k->me + 2) % 3, LARGE);
@@ -209,15 +200,23 @@ static int patience(struct knot *k)
 static const struct {
     const char *name;
     int (*run)(struct knot *k);
-} knots[] = {{"cross", cross},         {"full", full},
-             {"ring", ring},           {"order", order},
-             {"gone", gone},           {"tag", tag},
-             {"many", many},           {"anyone", anyone},
-             {"in_thread", in_thread}, {"first_time", first_time},
-             {"late", late},           {"late_in_thread", late_in_thread},
-             {"small", small},         {"child", child},
-             {"polls", polls},         {"both_ways", both_ways},
-             {"patience", patience},   {"pause", doze}};
+} knots[] = {{"cross", cross},
+             {"ring", ring},
+             {"order", order},
+             {"gone", gone},
+             {"tag", tag},
+             {"many", many},
+             {"anyone", anyone},
+             {"in_thread", in_thread},
+             {"first_time", first_time},
+             {"late", late},
+             {"late_in_thread", late_in_thread},
+             {"small", small},
+             {"child", child},
+             {"polls", polls},
+             {"both_ways", both_ways},
+             {"patience", patience},
+             {"pause", doze}};
 
 static const struct collrun_param params[] = {
     {"how", COLLRUN_PARAM_STRING, NULL, NULL, NULL, "which one"}, {0}};

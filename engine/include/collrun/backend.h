@@ -192,8 +192,7 @@ struct collrun_backend {
     const struct collrun_param *options;
 
     /* A send of more bytes than this ends only once its receiver has called. 0: not known; 1 MiB is
-     * taken. It tells a deadlock from a message that is under way; a smaller send is taken to wait
-     * for its receiver once nothing has moved for ten seconds. */
+     * taken. It tells a deadlock from a message that is under way. */
     uint64_t eager_limit;
 };
 
