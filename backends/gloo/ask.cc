@@ -43,7 +43,8 @@ const signature *p2p::sent_to(const batch &b, int to, const signature &number) c
 const signature *p2p::awaited_from(const batch &b, int from, const signature &number) const
 {
     for (const auto &i : b)
-        if (!i->sending && !i->done && i->peer == from && same_message(i->what, number))
+        if (!i->sending && !i->done && !i->waiting && i->peer == from &&
+            same_message(i->what, number))
             return &i->what;
     return nullptr;
 }
@@ -133,7 +134,7 @@ void p2p::ask(batch &b)
 {
     size_t asked = 0;
     for (const auto &i : b) {
-        if (i->done || i->peer == no_peer)
+        if (i->done || i->waiting)
             continue;
         if (asked++ == asked_at_once)
             return;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The end of a group on one rank. Its peers may still be in their last operation, so before the
- * connections close, a farewell is offered to every peer that was sent anything: it leaves when the
- * peer's I/O thread has answered, and by then that thread has read all that came before, letters
- * that nobody has asked for among it. It is expected from the group's beginning on.
+ * connections close, a farewell is offered to every peer that there is a connection to: it leaves
+ * when the peer's I/O thread has answered, and by then that thread has read all that came before,
+ * letters that nobody has asked for among it. It is expected from the group's beginning on, and who
+ * has heard it knows that the connection does not end by a failure.
  */
 #include "group.h"
 #include "p2p.h"
@@ -36,7 +37,7 @@ void p2p::farewell() noexcept
     try {
         std::vector<parting> all;
         for (int r = 0; r < group_.size(); r++) {
-            if (r == group_.rank() || !net.has_sent_to(r))
+            if (r == group_.rank() || !net.is_connected(r))
                 continue;
             all.push_back({r, net.make_buffer(&bye, 1)});
             try {

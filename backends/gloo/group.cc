@@ -88,9 +88,21 @@ void group::run(const collrun_call *calls, uint32_t ncalls)
     if (calls[0].kind >= COLLRUN_SEND)
         p2p_.run(calls, ncalls);
     else if (ncalls == 1)
-        collective(calls[0]);
+        collective_or_why_not(calls[0]);
     else
         throw failure{COLLRUN_ERR_INVALID, no_peer, "several collectives in one call"};
+}
+
+/* A peer that ends its connection may have said why. */
+void group::collective_or_why_not(const collrun_call &call)
+{
+    try {
+        collective(call);
+    } catch (const failure &f) {
+        if (f.status == COLLRUN_ERR_PEER_FAILED)
+            examine();
+        throw;
+    }
 }
 
 void group::collective(const collrun_call &call)
@@ -175,18 +187,12 @@ char *group::scratch(size_t len)
 void group::await(buffer &b, mesh::direction d, const awaited &who, int *from)
 {
     uint64_t pause = second_probe, ask_at = now_ns() + first_probe;
-    try {
-        while (!net_.wait(b, d, who, std::min(ask_at, deadline_), from)) {
-            if (now_ns() >= deadline_)
-                time_out(d, who);
-            probe(who);
-            ask_at = now_ns() + pause;
-            pause = std::min(2 * pause, longest_pause);
-        }
-    } catch (const failure &f) {
-        if (f.status == COLLRUN_ERR_PEER_FAILED)
-            examine();
-        throw;
+    while (!net_.wait(b, d, who, std::min(ask_at, deadline_), from)) {
+        if (now_ns() >= deadline_)
+            time_out(d, who);
+        probe(who);
+        ask_at = now_ns() + pause;
+        pause = std::min(2 * pause, longest_pause);
     }
 }
 

@@ -55,7 +55,7 @@ void mesh::sort_by_host(const collrun_group_desc &desc)
 mesh::mesh(devices &devices, watch &watch, const collrun_group_desc &desc)
     : rank(static_cast<int>(desc.rank)), size(static_cast<int>(desc.nranks)),
       name(desc.name ? desc.name : ""), services(desc.services), watch_(watch), cards_(desc.nranks),
-      links_(desc.nranks), sent_to_(desc.nranks)
+      links_(desc.nranks)
 {
     for (int i = 0; i < size; i++)
         world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : static_cast<uint32_t>(i));

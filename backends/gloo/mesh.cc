@@ -58,7 +58,7 @@ template <typename F> auto mesh::guarded(int peer, F post)
 void mesh::post(int peer, const parcel &m, bool granted)
 {
     guarded(peer, [&] {
-        reach_to_send(peer);
+        reach(peer);
         context_->pair(peer).post(m, granted);
     });
 }
@@ -74,7 +74,7 @@ void mesh::expect(int peer, const parcel &m, bool grant)
 bool mesh::send_letter(int peer, uint64_t slot, inbox::letter &l)
 {
     return guarded(peer, [&] {
-        reach_to_send(peer);
+        reach(peer);
         return context_->pair(peer).send_letter(slot, l);
     });
 }
@@ -82,7 +82,7 @@ bool mesh::send_letter(int peer, uint64_t slot, inbox::letter &l)
 void mesh::offer(int peer, const parcel &m)
 {
     guarded(peer, [&] {
-        reach_to_send(peer);
+        reach(peer);
         context_->pair(peer).offer(m);
     });
 }

@@ -108,12 +108,9 @@ class mesh : public watched, private door::resident
         return aborted_.load(std::memory_order_relaxed);
     }
     failure abort_failure() const;
-    /* There was a connection, and it has ended: nothing comes from there any more. */
-    bool is_over(int peer);
-    /* This peer has been sent something: the farewell must make sure that it arrives. */
-    bool has_sent_to(int peer) const
+    bool is_connected(int peer)
     {
-        return sent_to_[static_cast<size_t>(peer)];
+        return link_to(peer) == joined;
     }
     /* The group has failed; cut the connections soon. */
     void doom() noexcept;
@@ -140,11 +137,6 @@ class mesh : public watched, private door::resident
         if (link_to(peer).load(std::memory_order_acquire) != joined)
             connect(peer);
     }
-    void reach_to_send(int peer)
-    {
-        reach(peer);
-        sent_to_[static_cast<size_t>(peer)] = true;
-    }
     void connect(int peer);
     int dial(int peer);
     bool await(int fd, short events, int peer, uint64_t until);
@@ -157,6 +149,8 @@ class mesh : public watched, private door::resident
     void sever_all(bool reset) noexcept;
 
     template <typename F> auto guarded(int peer, F post);
+    /* There was a connection, and it has ended: nothing comes from there any more. */
+    bool is_over(int peer);
     failure unreachable(int peer, int error) const;
     failure lost(int peer, const char *what) const;
     [[noreturn]] void rethrow(const awaited &who, const char *what);
@@ -177,7 +171,6 @@ class mesh : public watched, private door::resident
     uint64_t deadline_ = never;
     std::vector<uint32_t> world_rank_;
     std::vector<int> order_, place_;
-    std::vector<bool> sent_to_;
     bool crowded_ = false, busy_ = false;
 
     std::mutex wait_lock_;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 namespace collrun_gloo
 {
@@ -78,12 +79,20 @@ void p2p::plan(batch &b, const collrun_call &call)
     i->what = shape_of(call);
     i->bytes = call.count * group_.net().services->dtype_size(call.dtype);
     i->sending = call.kind == COLLRUN_SEND;
-    if (call.kind != COLLRUN_RECV_ANY) {
+    if (call.kind != COLLRUN_RECV_ANY)
         i->peer = call.peer;
-        peer &p = of(i->peer);
-        i->what.sequence = (i->sending ? p.next_out : p.next_in)[call.tag]++;
-    }
+    i->waiting = i->peer == no_peer || (!i->sending && from_anyone_.count(call.tag) > 0);
+    if (i->waiting)
+        from_anyone_[call.tag].push_back(i.get());
+    else
+        number(*i);
     b.push_back(std::move(i));
+}
+
+void p2p::number(item &i)
+{
+    peer &p = of(i.peer);
+    i.what.sequence = (i.sending ? p.next_out : p.next_in)[i.what.tag]++;
 }
 
 void p2p::post_send(item &i)
@@ -182,18 +191,44 @@ bool p2p::find_sender(item &i)
     return false;
 }
 
-/* What comes first is for whoever has asked first. */
+/* What comes first is for whoever has asked first; a receive by name behind one from anyone is
+ * posted when that has its message. True if one of the queue waits no more. */
+bool p2p::find_one(std::deque<item *> &queue)
+{
+    std::vector<uint64_t> in_vain; /* shapes that nobody has sent */
+    for (auto at = queue.begin(); at != queue.end(); ++at) {
+        item &i = **at;
+        const bool named = i.peer != no_peer;
+        const uint64_t shape = slot_of(i.what);
+        if (named && at != queue.begin())
+            return false;
+        if (std::count(in_vain.begin(), in_vain.end(), shape) > 0)
+            continue;
+        if (named) {
+            number(i);
+            post_recv(i);
+        } else if (!find_sender(i)) {
+            in_vain.push_back(shape);
+            continue;
+        }
+        i.waiting = false;
+        queue.erase(at);
+        return true;
+    }
+    return false;
+}
+
 void p2p::find_senders()
 {
     for (auto &queue : from_anyone_)
-        while (!queue.second.empty() && find_sender(*queue.second.front()))
-            queue.second.pop_front();
+        while (find_one(queue.second))
+            continue;
 }
 
 /* True when the call is done. */
 bool p2p::advance(item &i, uint64_t until)
 {
-    for (find_senders(); i.peer == no_peer; find_senders())
+    for (find_senders(); i.waiting; find_senders())
         if (!group_.net().wait(*bell_, mesh::receiving, {}, until))
             return false;
     const mesh::direction d = i.sending ? mesh::sending : mesh::receiving;
@@ -222,7 +257,7 @@ void p2p::progress(batch &b)
             continue;
         if (now_ns() >= group_.deadline())
             group_.time_out(i.sending ? mesh::sending : mesh::receiving, {i.peer, nullptr});
-        if (i.peer == no_peer)
+        if (i.waiting)
             hear_everyone(b);
         if (now_ns() >= ask_at) {
             ask(b);
@@ -230,7 +265,7 @@ void p2p::progress(batch &b)
             ask_at = now_ns() + silence;
         }
         const bool in_turns =
-            std::any_of(b.begin(), b.end(), [](const auto &o) { return o->peer == no_peer; });
+            std::any_of(b.begin(), b.end(), [](const auto &o) { return o->waiting; });
         pause = in_turns ? turn : std::min(2 * pause, longest_turn);
     }
 }
@@ -238,14 +273,12 @@ void p2p::progress(batch &b)
 /* Receives are posted first: what comes then goes to its place at once. */
 void p2p::post_all(batch &b)
 {
+    std::set<int> heard;
     for (const auto &i : b)
-        if (i->peer != no_peer && of(i->peer).may_complain)
+        if (i->peer != no_peer && of(i->peer).may_complain && heard.insert(i->peer).second)
             hear(b, i->peer);
-    from_anyone_.clear();
     for (const auto &i : b)
-        if (i->peer == no_peer)
-            from_anyone_[slot_of(i->what)].push_back(i.get());
-        else if (!i->sending)
+        if (!i->sending && !i->waiting)
             post_recv(*i);
     for (const auto &i : b)
         if (i->sending)
@@ -260,6 +293,7 @@ void p2p::run(const collrun_call *calls, uint32_t ncalls)
         for (uint32_t k = 0; k < ncalls; k++)
             if ((calls[k].kind == COLLRUN_SEND) == sends && !local(calls[k]))
                 abroad.push_back(&calls[k]);
+    from_anyone_.clear();
     for (const collrun_call *call : abroad) /* none is numbered if one above is refused */
         plan(b, *call);
     try {

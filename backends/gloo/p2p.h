@@ -9,8 +9,9 @@
  * follows by grants; so it waits for its receiver. Letters bear the signature of their message.
  *
  * A receive from anyone looks for the next message of every rank in what has come from there, and
- * then takes it as one that knows its sender. ask.cc is for ranks that wait in vain: two ends of
- * the same message that differ in shape are a mismatch, on both sides.
+ * then takes it as one that knows its sender; receives by name of that tag that were called later
+ * wait for it, for a rank's first message may be its. ask.cc is for ranks that wait in vain: two
+ * ends of the same message that differ in shape are a mismatch, on both sides.
  */
 #ifndef BACKENDS_GLOO_P2P_H
 #define BACKENDS_GLOO_P2P_H
@@ -60,6 +61,7 @@ class p2p
         size_t bytes = 0;
         int peer = no_peer; /* recv_any: until its sender is known */
         bool sending = false, done = false;
+        bool waiting = false;          /* for its sender to be known, or behind one that is */
         uint32_t parts = 0;            /* first parts and pieces that have not completed */
         std::unique_ptr<char[]> space; /* the signature and the first part */
         std::unique_ptr<buffer> first, rest;
@@ -68,12 +70,14 @@ class p2p
 
     /* p2p.cc */
     void plan(batch &b, const collrun_call &call);
+    void number(item &i);
     void post_send(item &i);
     void post_recv(item &i);
     void post_rest(item &i);
     bool advance(item &i, uint64_t until);
     void first_arrived(item &i, const char *part);
     bool find_sender(item &i);
+    bool find_one(std::deque<item *> &queue);
     void find_senders();
     void post_all(batch &b);
     void progress(batch &b);
@@ -101,7 +105,7 @@ class p2p
     std::unique_ptr<buffer> bell_;     /* completes when something may have come from anyone */
     std::vector<peer> peers_;
     int last_sender_ = 0; /* to anyone: others have their turn first */
-    std::map<uint64_t, std::deque<item *>> from_anyone_; /* without sender, in order, by shape */
+    std::map<uint32_t, std::deque<item *>> from_anyone_; /* who is waiting, in order, by tag */
     std::deque<note> notes_;
 };
 

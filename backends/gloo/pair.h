@@ -12,7 +12,7 @@
  *
  * Where it does not, a letter needs neither: it goes at once and waits at the receiver (inbox.h),
  * up to a limit that its receipts make room in. Beyond that, an offer is answered by a grant when
- * the receiver asks for it:
+ * the receiver asks for it, also if there is room by then:
  *
  *   sender:   send_letter(...), and when that says no, offer(...)
  *   receiver: await_letter(...), which is for both

@@ -129,6 +129,42 @@ static void many_from_one_in_one_call(void **state)
     assert_int_equal(rig_run(&options, all_from_one), 0);
 }
 
+/* Several of one shape and another, some by name: each gets the message of its turn. */
+static int in_turn(struct rig_rank *r)
+{
+    enum { N = 6 };
+    static const size_t sizes[N] = {8, 100, 8, LARGE / 4, 12, 8};
+    static char data[N][LARGE / 4];
+    struct collrun_call calls[N];
+    for (uint32_t tag = 0; tag < 20; tag++) {
+        int sources[N] = {-1, -1, -1, -1, -1, -1};
+        for (unsigned i = 0; i < N; i++) {
+            const bool named = (i ^ tag) & 1;
+            fill(data[i], sizes[i], r->rank == 1 ? tag + i : 99);
+            calls[i] = rig_message(named ? COLLRUN_RECV : COLLRUN_RECV_ANY, data[i], sizes[i],
+                                   1 - r->rank, tag);
+            calls[i].source = &sources[i];
+            if (r->rank == 1)
+                calls[i].kind = COLLRUN_SEND;
+        }
+        RIG_UNTIL(r, r->rank == 0 || tag % 3 == 0 || rig_inside_ms(r, 0) >= 2);
+        RIG_CHECK(r, rig_exec(r->group, calls, N) == COLLRUN_OK);
+        for (unsigned i = 0; i < N && r->rank == 0; i++) {
+            RIG_CHECK(r, holds(data[i], sizes[i], tag + i));
+            RIG_CHECK(r, sources[i] == ((i ^ tag) & 1 ? -1 : 1));
+        }
+        rig_sync(r);
+    }
+    return 0;
+}
+
+static void by_name_and_from_anyone_in_turn(void **state)
+{
+    (void)state;
+    const struct rig_options options = options_for(2);
+    assert_int_equal(rig_run(&options, in_turn), 0);
+}
+
 /* Rank 1 says something and leaves, or is killed; then it is asked for more, by name and among all.
  */
 static int gone(struct rig_rank *r)
@@ -173,6 +209,39 @@ static void one_of_anyone_is_gone(void **state)
         options.arg = &arg;
         assert_int_equal(rig_run(&options, gone), 0);
     }
+}
+
+/* Rank 1 has only received when it leaves. */
+static int left_without_a_word(struct rig_rank *r)
+{
+    const uint32_t all[3] = {0, 1, 2};
+    struct rig_group *g = NULL;
+    char buf[8] = {0};
+    const struct collrun_call calls[3] = {rig_message(COLLRUN_SEND, buf, 8, 1, 5),
+                                          rig_message(COLLRUN_RECV, buf, 8, 0, 5),
+                                          rig_message(COLLRUN_SEND, buf, 8, 0, 0)};
+    struct collrun_call any = rig_message(COLLRUN_RECV_ANY, buf, 8, 0, 0);
+    RIG_CHECK(r, rig_group_open(r, "silent", all, 3, &g) == COLLRUN_OK);
+    if (r->rank < 2)
+        RIG_CHECK(r, rig_exec(g, &calls[r->rank], 1) == COLLRUN_OK);
+    if (r->rank != 1)
+        RIG_UNTIL(r, rig_is_gone(r, 1));
+    if (r->rank == 2) {
+        RIG_UNTIL(r, rig_inside_ms(r, 0) >= 20 || rig_is_gone(r, 0));
+        RIG_CHECK(r, rig_exec(g, &calls[2], 1) == COLLRUN_OK);
+    }
+    if (r->rank == 0)
+        RIG_CHECK(r, rig_exec(g, &any, 1) == COLLRUN_OK);
+    rig_group_close(g);
+    return 0;
+}
+
+static void one_of_anyone_has_never_spoken(void **state)
+{
+    (void)state;
+    struct rig_options options = options_for(3);
+    options.no_group = true;
+    assert_int_equal(rig_run(&options, left_without_a_word), 0);
 }
 
 /* In the middle of a long message, on both ends of it. */
@@ -322,7 +391,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(receives_from_anyone),
         cmocka_unit_test(receives_from_anyone_who_has_left),
         cmocka_unit_test(many_from_one_in_one_call),
+        cmocka_unit_test(by_name_and_from_anyone_in_turn),
         cmocka_unit_test(one_of_anyone_is_gone),
+        cmocka_unit_test(one_of_anyone_has_never_spoken),
         cmocka_unit_test(a_death_in_the_middle_of_a_message),
         cmocka_unit_test(both_ends_hear_of_a_mismatch),
         cmocka_unit_test(a_late_mismatch_is_told_later),
