@@ -74,8 +74,7 @@ for backend in shm gloo; do
 done
 
 # ---- what becomes of it ----
-knot short shm cross 'timeouts: {grace: 2s}'
-sed -i 's/backend: shm}/backend: shm, timeout: 2s}/g' "$tmp/short.yaml"
+knot short 'shm, timeout: 2s' cross 'timeouts: {grace: 2s}'
 knot background shm pause 'timeouts: {grace: 2s}'
 knot again shm first_time 'on_failure: {action: stop, rules: [{when: {cause: stall}, action: restart}], backoff: 10ms}'
 knot told shm cross "logging: {dir: $tmp/run}"
