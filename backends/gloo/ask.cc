@@ -40,13 +40,15 @@ const signature *p2p::sent_to(const batch &b, int to, const signature &number) c
     return nullptr;
 }
 
-const signature *p2p::awaited_from(const batch &b, int from, const signature &number) const
+/* By name, or with the help of `anyone` by a receive from anyone. */
+const signature *p2p::awaited_from(const batch &b, int from, const signature &number,
+                                   signature *anyone)
 {
     for (const auto &i : b)
         if (!i->sending && !i->done && !i->waiting && i->peer == from &&
             same_message(i->what, number))
             return &i->what;
-    return nullptr;
+    return awaited_from_anyone(b, from, number, anyone) ? anyone : nullptr;
 }
 
 /* The next message of `from` with this number's tag is what a receive from anyone waits for: fills
@@ -81,9 +83,7 @@ void p2p::look_at_letters(batch &b, int from)
 {
     for (const signature &theirs : group_.net().unasked_letters(from)) {
         signature anyone;
-        const signature *mine = awaited_from(b, from, theirs);
-        if (!mine && awaited_from_anyone(b, from, theirs, &anyone))
-            mine = &anyone;
+        const signature *mine = awaited_from(b, from, theirs, &anyone);
         if (!mine || same_call(*mine, theirs))
             continue;
         signature call = *mine;
@@ -105,9 +105,7 @@ void p2p::hear(batch &b, int from)
             continue;
         signature anyone;
         const signature *mine =
-            sending ? sent_to(b, from, theirs.call) : awaited_from(b, from, theirs.call);
-        if (!mine && !sending && awaited_from_anyone(b, from, theirs.call, &anyone))
-            mine = &anyone;
+            sending ? sent_to(b, from, theirs.call) : awaited_from(b, from, theirs.call, &anyone);
         signature shape = theirs.call;
         shape.kind = COLLRUN_SEND;
         if (!mine || same_call(*mine, shape))

@@ -88,16 +88,16 @@ void group::run(const collrun_call *calls, uint32_t ncalls)
     if (calls[0].kind >= COLLRUN_SEND)
         p2p_.run(calls, ncalls);
     else if (ncalls == 1)
-        collective_or_why_not(calls[0]);
+        collective(calls[0]);
     else
         throw failure{COLLRUN_ERR_INVALID, no_peer, "several collectives in one call"};
 }
 
 /* A peer that ends its connection may have said why. */
-void group::collective_or_why_not(const collrun_call &call)
+void group::collective(const collrun_call &call)
 {
     try {
-        collective(call);
+        perform(call);
     } catch (const failure &f) {
         if (f.status == COLLRUN_ERR_PEER_FAILED)
             examine();
@@ -105,7 +105,7 @@ void group::collective_or_why_not(const collrun_call &call)
     }
 }
 
-void group::collective(const collrun_call &call)
+void group::perform(const collrun_call &call)
 {
     current_ = signature_of(call, ++sequence_);
     element_ = call.kind == COLLRUN_BARRIER ? 1 : net_.services->dtype_size(call.dtype);

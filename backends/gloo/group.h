@@ -74,8 +74,8 @@ class group
     char *scratch(size_t len);
 
   private:
-    void collective_or_why_not(const collrun_call &call);
     void collective(const collrun_call &call);
+    void perform(const collrun_call &call);
     void run(const collrun_call *calls, uint32_t ncalls);
     int fail(const failure &f) noexcept;
     void probe(const awaited &who);

@@ -89,7 +89,8 @@ class p2p
     void hear_everyone(batch &b);
     void look_at_letters(batch &b, int from);
     const signature *sent_to(const batch &b, int to, const signature &number) const;
-    const signature *awaited_from(const batch &b, int from, const signature &number) const;
+    const signature *awaited_from(const batch &b, int from, const signature &number,
+                                  signature *anyone);
     bool awaited_from_anyone(const batch &b, int from, const signature &theirs, signature *out);
     [[noreturn]] void mismatch(int with, bool sending, const signature &mine,
                                const signature &theirs);
