@@ -15,6 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 
 B := $(BUILDROOT)/$(VARIANT)
 comma := ,
+space := $(subst ,, )
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(B)/%,%,$@)')
 
@@ -40,12 +41,15 @@ endif
 WERROR ?= $(if $(CI),$(if $(filter release,$(VARIANT)),-Werror))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wundef $(WERROR)
 WARN_C := $(WARN) -Wstrict-prototypes -Wmissing-prototypes
-COMMON = $(OPT_$(VARIANT)) -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE -MMD -MP
+# Of what reads bytes of others: the programs, and the base and core of the library.
+HARDEN_release = -fstack-protector-strong $(if $(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+COMMON = $(OPT_$(VARIANT)) $(HARDEN) -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE -MMD -MP
 C_FLAGS = -std=c11 $(WARN_C) $(COMMON) $(CPPFLAGS) $(CFLAGS)
 CXX_FLAGS = -std=c++17 $(WARN) $(COMMON) $(CPPFLAGS) $(CXXFLAGS)
 # Sanitized objects get their runtime from the program, so only plain builds can insist on complete shared objects.
 NO_UNDEFINED := $(if $(filter release debug,$(VARIANT)),-Wl$(comma)-z$(comma)defs)
 LD_FLAGS = $(filter -fsanitize=% --coverage,$(OPT_$(VARIANT))) -pthread -Wl,--as-needed $(LDFLAGS)
+PROGRAM_FLAGS := -pie -Wl,-z,relro,-z,now
 
 # ---- layers are the -I flags: a module sees only what stands here ----
 INC_PUBLIC := -Iengine/include
@@ -54,8 +58,9 @@ INC_RUNNER := $(INC_BASE) -Irunner
 
 obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(1)))
 $(B)/obj/engine/%.o: INC := $(INC_BASE)
+$(B)/obj/engine/base/%.o $(B)/obj/engine/core/%.o $(B)/obj/runner/%.o: HARDEN = $(HARDEN_$(VARIANT))
 $(B)/obj/runner/%.o: INC := $(INC_RUNNER)
-$(B)/obj/backends/%.o: INC := $(INC_PUBLIC)
+$(B)/obj/backends/%.o: INC = $(INC_PUBLIC) -Ibackends/$(word 2,$(subst /,$(space),$<))
 $(B)/obj/examples/%.o: INC := $(INC_PUBLIC)
 $(B)/obj/tests/%.o: INC := $(INC_RUNNER) -Itests
 
@@ -76,49 +81,63 @@ $(B)/obj/lib%.a:
 
 include engine/module.mk
 include runner/module.mk
+include engine/python/module.mk
 include backends/module.mk
 include examples/module.mk
 include tests/module.mk
 -include $(patsubst %.o,%.d,$(OBJECTS))
 
-.PHONY: all help clean deps deps-all demo install uninstall lint look format layers
-all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS)
+.PHONY: all help clean deps deps-all demo gallery install uninstall lint look format layers words sizes
+all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
 
 help:
-	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|tsan|cov, V=1 shows commands)'
+	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
 	@echo 'make demo        install missing packages, build, run the demonstration job, show its result'
 	@echo 'make test        install missing packages, build, run unit, golden and end-to-end tests'
 	@echo 'make check-asan  the same suite under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
 	@echo 'make e2e-hosts   many hosts by SSH, Slurm and a command, in network namespaces; installs sshd and Slurm if missing'
 	@echo 'make test-gpu    the GPU tests on the GPUs of this machine; make test has them on stand-in libraries'
-	@echo 'make conform     BACKEND=shm|gloo|nccl|/path/to/libcollrun_x.so: the conformance suite'
-	@echo 'make fuzz        SECONDS=60: made-up job files, under the sanitizers (clang with libFuzzer)'
-	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Gloo); installs them if missing'
-	@echo 'make look        clang-format and the layer rules; make lint: clang-tidy as well (minutes)'
+	@echo 'make conform     BACKEND=shm|tcp|gloo|nccl|ucx|/path/to/libcollrun_x.so: the conformance suite'
+	@echo 'make gloo-debian SUITES="trixie sid": gloo with the Gloo of these Debian releases, in chroots (root, debootstrap, network)'
+	@echo 'make abi         plugins of version 1 on an engine whose structs have grown'
+	@echo 'make torch       PYTHON=python3: collrun.torch, the c10d backend, for the torch of this interpreter'
+	@echo 'make python-tests PYTHON=python3: ranks in Python, with the numpy, torch and Ray that this interpreter has'
+	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
+	@echo 'make fuzz        SECONDS=60: made-up job files, records, evidence, traces: each so long (clang with libFuzzer)'
+	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Intel MPI, Gloo); installs them if missing'
+	@echo 'make bench-peers only installs the newest MPIs from PyPI, into build/peers (PEER=python: Ray and torch)'
+	@echo 'make gallery     the pages of collrun report about four runs, in build/gallery (pictures of them: chromium)'
+	@echo 'make look        clang-format, layers and circles, retired words, file sizes; make lint: clang-tidy as well (minutes)'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 	@echo 'make deps        install the missing Debian packages (deps-all: also those of the optional tests, measurements and lint)'
 	@echo 'make clean       remove $(BUILDROOT)/'
 
-# Both commands of the README use every core, unless the caller has said how many.
+# Both commands of the README use every core, unless the caller gives -j.
 JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo: deps
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@echo
 	$(B)/bin/collrun configs/demo.yaml
 
+# The pages of `collrun report` about four runs, and pictures of them.
+gallery: all
+	COLLRUN=$(CURDIR)/$(B)/bin/collrun examples/gallery/run.sh
+
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
-PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libgloo-dev
-PACKAGES_TEST := libcmocka-dev procps util-linux
+PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(if $(filter no,$(WITH_GLOO)),,libgloo-dev)
+PACKAGES_TEST := libcmocka-dev procps util-linux python3 tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
-PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
+PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
 PACKAGES_FUZZ := clang libclang-rt-dev
-PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev
+PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
+PACKAGES_UCX := libucx-dev # the ucx backend
 PACKAGES_DOCS := man-db groff
+PACKAGES_HTML := chromium # draws the page of collrun report
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 # deps-all: what every test and measurement needs, so that none is skipped.
-deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_DOCS)
+deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_PYTHON)
 deps-all: deps
 deps:
 	@missing=; for p in $(PACKAGES); do \
@@ -133,56 +152,96 @@ deps:
 
 # ---- install ----
 MAN_PAGES := $(wildcard runner/man/*.[1-8])
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/collrun $(DESTDIR)$(PREFIX)/lib/collrun/backends \
-		$(DESTDIR)$(PREFIX)/lib/collrun/workloads $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/collrun \
-		$(DESTDIR)$(PREFIX)/share/collrun $(DESTDIR)$(PREFIX)/share/man
-	install -m 755 $(B)/bin/collrun $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(B)/libexec/collrun/collrun-agent $(B)/libexec/collrun/collrun-engine $(DESTDIR)$(PREFIX)/libexec/collrun
-	install -m 644 $(LIBCOLLRUN) $(DESTDIR)$(PREFIX)/lib
-	ln -sf libcollrun.so.1 $(DESTDIR)$(PREFIX)/lib/libcollrun.so
-	install -m 644 $(BACKENDS) $(DESTDIR)$(PREFIX)/lib/collrun/backends
-	install -m 644 $(WORKLOADS) $(DESTDIR)$(PREFIX)/lib/collrun/workloads
-	install -m 644 engine/include/collrun/*.h $(DESTDIR)$(PREFIX)/include/collrun
-	install -m 644 configs/collrun.schema.json $(DESTDIR)$(PREFIX)/share/collrun
-	for page in $(MAN_PAGES); do install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
-	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: collrun' \
-		'Description: collective workloads and backends for collrun' 'Version: $(VERSION)' \
-		'Libs: -L$${libdir} -lcollrun' 'Cflags: -I$${includedir}' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/collrun.pc
+# DESTDIR and PREFIX may have spaces, so each is quoted by the shell.
+install: all install-python
+	@set -e; to='$(DESTDIR)$(PREFIX)'; \
+	install -d "$$to/bin" "$$to/libexec/collrun" "$$to/lib/collrun/backends" "$$to/lib/collrun/workloads" "$$to/lib/pkgconfig" \
+		"$$to/include/collrun"; \
+	install -m 755 $(B)/bin/collrun "$$to/bin"; \
+	install -m 755 $(filter $(B)/libexec/collrun/%,$(PROGRAMS)) "$$to/libexec/collrun"; \
+	install -m 644 $(LIBCOLLRUN) "$$to/lib"; \
+	ln -sf libcollrun.so.1 "$$to/lib/libcollrun.so"; \
+	install -m 644 $(BACKENDS) "$$to/lib/collrun/backends"; \
+	install -m 644 $(WORKLOADS) "$$to/lib/collrun/workloads"; \
+	install -m 644 engine/include/collrun/*.h "$$to/include/collrun"; \
+	install -D -m 644 configs/collrun.schema.json "$$to/share/collrun/collrun.schema.json"; \
+	for page in $(MAN_PAGES); do install -D -m 644 $$page "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
+	for page in $(filter %.3,$(MAN_PAGES)); do for name in $$(awk -f runner/man/names.awk $$page); do \
+		echo ".so man3/$${page##*/}" >"$$to/share/man/man3/$$name.3"; done; done; \
+	for file in $(NEW_FILES:runner/%=%); do install -D -m 644 runner/$$file "$$to/share/collrun/$$file"; done; \
+	for file in $(COMPLETIONS); do install -D -m 644 /dev/null "$$to/share/$${file%:*}"; \
+		$(B)/bin/collrun completion $${file#*:} >"$$to/share/$${file%:*}"; done; \
+	$(call pkgconfig,$(PREFIX),$${prefix}/include) >"$$to/lib/pkgconfig/collrun.pc"
+
+COMPLETIONS := bash-completion/completions/collrun:bash zsh/site-functions/_collrun:zsh fish/vendor_completions.d/collrun.fish:fish
+pkgconfig = printf '%s\n' 'prefix=$(1)' 'libdir=$${prefix}/lib' 'includedir=$(2)' '' 'Name: collrun' \
+	'Description: collective workloads and backends for collrun' 'Version: $(VERSION)' \
+	'Libs: -L"$${libdir}" -lcollrun' 'Cflags: -I"$${includedir}"'
+
+# Before an installation: PKG_CONFIG_PATH=build/release/lib/pkgconfig
+all: $(B)/lib/pkgconfig/collrun.pc
+$(B)/lib/pkgconfig/collrun.pc: Makefile
+	@mkdir -p $(@D)
+	$(Q)$(call pkgconfig,$(CURDIR)/$(B),$(CURDIR)/engine/include) >$@
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/collrun $(DESTDIR)$(PREFIX)/lib/libcollrun.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/collrun.pc
-	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,libexec/collrun lib/collrun include/collrun share/collrun)
-	for page in $(MAN_PAGES); do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; done
+	@set -e; to='$(DESTDIR)$(PREFIX)'; \
+	rm -f "$$to/bin/collrun" "$$to"/lib/libcollrun.so* "$$to/lib/pkgconfig/collrun.pc"; \
+	for folder in libexec/collrun lib/collrun include/collrun share/collrun; do rm -rf "$$to/$$folder"; done; \
+	for file in $(COMPLETIONS); do rm -f "$$to/share/$${file%:*}"; done; \
+	for page in $(MAN_PAGES); do rm -f "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
+	for page in $(filter %.3,$(MAN_PAGES)); do for name in $$(awk -f runner/man/names.awk $$page); do \
+		rm -f "$$to/share/man/man3/$$name.3"; done; done
 
 # ---- the look of the house ----
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null || find . -name '*.[ch]' -o -name '*.cc')
 lint: PACKAGES += $(PACKAGES_LINT)
 look: PACKAGES += $(PACKAGES_LINT)
-look: deps layers
+look: deps layers words sizes
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 lint: look
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)$(call tidy,$(filter %.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
-	$(Q)$(call tidy,$(filter %.cc,$(TIDY_FILES)),-std=c++17 $(INC_PUBLIC) $(INC_gloo))
+	$(Q)$(call tidy,$(filter engine/python/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(PYTHON_INC))
+	$(Q)$(call tidy,$(filter-out backends/% engine/python/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
+	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_PUBLIC) $(if $(filter $(n),$(NETWORK_BACKENDS)),-Ibackends/net) -Ibackends/$(n)) &&) :
+	$(Q)$(call tidy,$(filter backends/net/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_PUBLIC) -Ibackends/net)
+	$(Q)$(call tidy,$(filter-out engine/python/torch/%,$(filter %.cc,$(TIDY_FILES))),-std=c++17 $(INC_PUBLIC) -Ibackends/gloo,--checks=-readability-function-size)
 TIDY_FILES = $(filter-out tests/% %.h,$(C_FILES))
 MPI_CFLAGS = $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null) # examples/backend-mpi
-tidy = printf '%s\n' $(1) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- $(2) 2>/dev/null' clang-tidy
+tidy = printf '%s\n' $(1) | xargs -r -P 2 -n 8 sh -c 'clang-tidy --quiet $(3) "$$@" -- $(2) 2>/dev/null' clang-tidy
 
 format:
 	clang-format -i $(C_FILES)
 
-# Layers point down only. The -I flags see to most of it; this sees to the rest.
-layers:
+# Layers point down only. The -I flags enforce most of it, this the rest; and no two files of one program may need each other in a
+# loop, as their object files show. Object files of C++ (backends/gloo) are left out.
+layers: all
 	@bad=$$( \
-	grep -snE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"[a-z_0-9]+\.h"'; \
+	grep -snE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"([a-z_0-9]+/)?[a-z_0-9]+\.h"'; \
 	grep -snE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
-	grep -snE '#include "(spec|plan|launch|watch|tell|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
-	grep -snE '#include "(plan|launch|watch|tell)/' $$(git ls-files 'runner/spec/*'); \
-	grep -snE '#include "(launch|watch|tell)/' $$(git ls-files 'runner/plan/*'); \
-	grep -snE '#include "(spec|plan|launch|watch|tell)/' $$(git ls-files 'runner/agent/*'); \
+	grep -snE '#include "(spec|plan|connect|run|rendezvous|diagnose|report|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
+	grep -snE '#include "(plan|connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/spec/*'); \
+	grep -snE '#include "(connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/plan/*'); \
+	grep -snE '#include "(connect|run|report)/' $$(git ls-files 'runner/diagnose/*'); \
+	grep -snE '#include "html/' $$(git ls-files 'runner/*' ':!runner/html/*' ':!runner/main.c'); \
+	grep -snE '#include "(spec|plan|connect|run|diagnose|report|trace)/' $$(git ls-files 'runner/agent/*' 'runner/rendezvous/*'); \
+	grep -snE '#include "(spec|plan|connect|run|rendezvous|diagnose|report|agent)/' $$(git ls-files 'runner/trace/*'); \
 	grep -slE '#include <yaml.h>' $$(git ls-files '*.[ch]') | grep -v '^runner/spec/yaml.c'); \
 	[ -z "$$bad" ] || { echo "layers: these reach upwards:" >&2; echo "$$bad" >&2; exit 1; }
+	$(Q)tests/look/circles.sh libcollrun $(call obj,$(ENGINE_SRC) $(BASE_SRC))
+	$(Q)$(if $(PYTHON_PACKAGE),tests/look/circles.sh _collrun $(call obj,$(PYTHON_SRC)))
+	$(Q)tests/look/circles.sh replay $(call obj,$(REPLAY_SRC))
+	$(Q)tests/look/circles.sh collrun-agent $(call obj,$(AGENT_SRC) $(BASE_SRC))
+	$(Q)tests/look/circles.sh collrun $(call obj,$(RUNNER_SRC) runner/main.c $(BASE_SRC))
+	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),tests/look/circles.sh $(n) $(call obj,$(call backend_src,$(n))) $(if $(filter $(n),$(NETWORK_BACKENDS)),$(call obj,$(call backend_src,net))) &&) :
+
+# Files have at most 600 lines; .clang-tidy holds functions to their limits.
+sizes:
+	$(Q)wc -l $(C_FILES) | awk '$$1 > 600 && $$2 != "total" { print "sizes: " $$2 " has " $$1 " lines; 600 are allowed"; bad = 1 } END { exit bad }' >&2
+
+# Words that the project has retired; tests/look/words.txt has the replacements.
+words:
+	$(Q)tests/look/words.sh
 
 clean:
 	$(Q)rm -rf $(BUILDROOT)

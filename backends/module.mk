@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every folder here is one backend, built against the public headers alone. Its own module.mk may set LIBS_name.
+# Every folder here with a plugin.c or plugin.cc is one backend, built against the public headers alone. Its own module.mk may set
+# LIBS_name. Other folders hold code that backends share.
 
-BACKEND_NAMES := $(patsubst backends/%/,%,$(wildcard backends/*/))
+BACKEND_NAMES := $(sort $(patsubst backends/%/,%,$(dir $(wildcard backends/*/plugin.c backends/*/plugin.cc))))
+# make WITH_GLOO=no: without libgloo-dev.
+BACKEND_NAMES := $(filter-out $(if $(filter no,$(WITH_GLOO)),gloo),$(BACKEND_NAMES))
+# make WITH_UCX=no builds without UCX; so does a machine that lacks its headers.
+WITH_UCX ?= $(shell $(CC) -E -include ucp/api/ucp.h -x c /dev/null >/dev/null 2>&1 && echo yes)
+BACKEND_NAMES := $(filter-out $(if $(filter yes,$(WITH_UCX)),,ucx),$(BACKEND_NAMES))
 BACKENDS := $(foreach n,$(BACKEND_NAMES),$(B)/lib/collrun/backends/libcollrun_$(n).so)
-backend_src = $(wildcard backends/$(1)/*.c backends/$(1)/*.cc)
+backend_src = $(wildcard $(foreach e,c cc,backends/$(1)/*.$(e) backends/$(1)/*/*.$(e)))
 OBJECTS += $(call obj,$(foreach n,$(BACKEND_NAMES),$(call backend_src,$(n))))
+
+NETWORK_BACKENDS := $(filter tcp ucx,$(BACKEND_NAMES)) # they contain backends/net
 
 -include $(wildcard backends/*/module.mk)
 

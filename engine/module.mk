@@ -2,8 +2,8 @@
 # libcollrun.so.1, the collrun-engine program around it, and base, which runner, agent and engine share (libc only).
 
 BASE_SRC := $(wildcard engine/base/*.c)
-ENGINE_SRC := $(filter-out engine/main.c,$(wildcard engine/*.c))
-OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/main.c)
+ENGINE_SRC := $(filter-out engine/core/main.c,$(wildcard $(addsuffix /*.c,$(addprefix engine/,core comm device))))
+OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/core/main.c)
 
 BASE_LIB := $(B)/obj/libbase.a
 ENGINE_LIB := $(B)/obj/libengine.a
@@ -12,14 +12,14 @@ LIBRARIES := $(LIBCOLLRUN) $(B)/lib/libcollrun.so
 PROGRAMS += $(B)/libexec/collrun/collrun-engine
 
 # The reduction kernels are written for the vectoriser.
-$(B)/obj/engine/reduce%.c.o: OPT_release += -O3
+$(B)/obj/engine/comm/reduce%.c.o: OPT_release += -O3
 
 # The build id names this build: runner, agent and engine of different builds refuse each other.
-BUILD_ID_SRC := $(sort $(wildcard engine/*.[ch] engine/base/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch]))
+BUILD_ID_SRC := $(sort $(filter-out engine/python/%,$(wildcard engine/*/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch])))
 $(B)/obj/build_id.h: $(BUILD_ID_SRC)
 	@mkdir -p $(@D)
 	@id=$$(cat $(BUILD_ID_SRC) | sha256sum | cut -c1-12); \
-	printf '#define COLLRUN_VERSION "%s"\n#define COLLRUN_BUILD_ID "%s"\n' '$(VERSION)' "$$id" >$@
+	printf '#define BUILD_VERSION "%s"\n#define COLLRUN_BUILD_ID "%s"\n' '$(VERSION)' "$$id" >$@
 
 $(BASE_LIB): $(call obj,$(BASE_SRC))
 $(ENGINE_LIB): $(call obj,$(ENGINE_SRC))
@@ -32,7 +32,7 @@ $(LIBCOLLRUN): $(call obj,$(ENGINE_SRC)) $(BASE_LIB)
 $(B)/lib/libcollrun.so: $(LIBCOLLRUN)
 	$(Q)ln -sf libcollrun.so.1 $@
 
-$(B)/libexec/collrun/collrun-engine: $(call obj,engine/main.c) $(LIBRARIES)
+$(B)/libexec/collrun/collrun-engine: $(call obj,engine/core/main.c) $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lcollrun
+	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lcollrun

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allreduce: reduce a buffer over one group again and again, check every element, report time and
+ * Allreduce: reduces a buffer over one group repeatedly, checks every element, and reports time and
  * bandwidth.
  *
- * The input is made from the rank and the element's index alone, so every rank can tell what must
- * come out without asking anyone. One iteration costs what its slowest rank needs; algbw is bytes
- * over that time, and busbw is algbw * 2 (n - 1) / n, which does not depend on n on an ideal
- * network (nccl-tests, doc/PERFORMANCE.md).
+ * - The input depends only on the rank and the index of the element, so every rank can compute the
+ *   expected result without communication.
+ * - The time of an iteration is that of its slowest rank. algbw is bytes / time; busbw is
+ *   algbw * 2 (n - 1) / n, which does not depend on n on an ideal network (nccl-tests,
+ *   doc/PERFORMANCE.md).
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <collrun/workload.h>
@@ -17,26 +18,49 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
-     "the group that reduces; none named: the first one"},
-    {"bytes", COLLRUN_PARAM_SIZE, "1MiB", "8", NULL, "size of each rank's buffer"},
-    {"iters", COLLRUN_PARAM_INT, "20", "1", "1000000", "timed calls"},
-    {"warmup", COLLRUN_PARAM_INT, "2", "0", "1000000", "calls before those"},
-    {"dtype", COLLRUN_PARAM_STRING, "float32", NULL, NULL,
-     "float32, float64, int32, int64, uint8 or bfloat16"},
-    {"op", COLLRUN_PARAM_STRING, "sum", NULL, NULL, "sum, prod, min, max or avg"},
-    {"verify", COLLRUN_PARAM_BOOL, "true", NULL, NULL, "check every element of every call"},
+    {.name = "group",
+     .type = COLLRUN_PARAM_STRING,
+     .def = "",
+     .help = "the group that reduces; default: the first one"},
+    {.name = "bytes",
+     .type = COLLRUN_PARAM_SIZE,
+     .def = "1MiB",
+     .min = "8",
+     .help = "size of each rank's buffer"},
+    {.name = "iters",
+     .type = COLLRUN_PARAM_INT,
+     .def = "20",
+     .min = "1",
+     .max = "1000000",
+     .help = "timed calls"},
+    {.name = "warmup",
+     .type = COLLRUN_PARAM_INT,
+     .def = "2",
+     .min = "0",
+     .max = "1000000",
+     .help = "calls before the timed ones"},
+    {.name = "dtype",
+     .type = COLLRUN_PARAM_ENUM,
+     .def = "float32",
+     .help = "element type",
+     .choices = "float32|float64|int32|int64|uint8|bfloat16"},
+    {.name = "op",
+     .type = COLLRUN_PARAM_ENUM,
+     .def = "sum",
+     .help = "operator",
+     .choices = "sum|prod|min|max|avg"},
+    {.name = "verify",
+     .type = COLLRUN_PARAM_BOOL,
+     .def = "true",
+     .help = "check every element of every call"},
     {0},
 };
 
-static const char *const dtype_names[COLLRUN_DTYPE_COUNT] = {
-    [COLLRUN_FLOAT32] = "float32", [COLLRUN_FLOAT64] = "float64", [COLLRUN_INT32] = "int32",
-    [COLLRUN_INT64] = "int64",     [COLLRUN_UINT8] = "uint8",     [COLLRUN_BFLOAT16] = "bfloat16",
-};
-static const char *const op_names[COLLRUN_OP_COUNT] = {
-    [COLLRUN_SUM] = "sum", [COLLRUN_PROD] = "prod", [COLLRUN_MIN] = "min",
-    [COLLRUN_MAX] = "max", [COLLRUN_AVG] = "avg",
-};
+/* In the order of the choices. */
+static const enum collrun_dtype dtypes[] = {COLLRUN_FLOAT32, COLLRUN_FLOAT64, COLLRUN_INT32,
+                                            COLLRUN_INT64,   COLLRUN_UINT8,   COLLRUN_BFLOAT16};
+static const enum collrun_op operators[] = {COLLRUN_SUM, COLLRUN_PROD, COLLRUN_MIN, COLLRUN_MAX,
+                                            COLLRUN_AVG};
 
 struct job {
     struct collrun_group *group;
@@ -48,15 +72,6 @@ struct job {
     void *send, *recv;
     double *us; /* of each iteration */
 };
-
-/* Index of `name`, or -1. */
-static int find(const char *const *names, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (names[i] && strcmp(names[i], name) == 0)
-            return i;
-    return -1;
-}
 
 static void fini(struct collrun_ctx *ctx, void *state)
 {
@@ -80,32 +95,26 @@ static int allocate(struct job *job)
 
 static int init(struct collrun_ctx *ctx, void **state)
 {
-    const char *dtype = collrun_param_string(ctx, "dtype"), *op = collrun_param_string(ctx, "op");
-    int dtype_index = find(dtype_names, COLLRUN_DTYPE_COUNT, dtype);
-    int op_index = find(op_names, COLLRUN_OP_COUNT, op);
-    if (dtype_index < 0)
-        return collrun_fail(ctx, "dtype: this workload does not know \"%s\"", dtype);
-    if (op_index < 0)
-        return collrun_fail(ctx, "op: this workload does not know \"%s\"", op);
+    enum collrun_dtype dtype = dtypes[collrun_param_enum(ctx, "dtype")];
     struct collrun_group *group;
     int rc = collrun_group_get(ctx, collrun_param_string(ctx, "group"), &group);
     if (rc)
         return rc;
-    if (dtype_index == COLLRUN_UINT8 && collrun_size(group) > 248)
-        return collrun_fail(ctx, "dtype: uint8 counts to 255, which is enough for 248 ranks");
+    if (dtype == COLLRUN_UINT8 && collrun_size(group) > 248)
+        return collrun_fail(ctx, "dtype uint8 is limited to 248 ranks: larger sums do not fit");
 
     if (collrun_devices(group))
         return collrun_fail(ctx,
-                            "group %s works in GPU memory, and this workload in the host's; bench "
-                            "knows both",
+                            "group %s uses GPU memory, which this workload does not support; "
+                            "use bench",
                             collrun_group_name(group));
 
     struct job *job = calloc(1, sizeof *job);
     if (!job)
         return collrun_fail(ctx, "out of memory");
     job->group = group;
-    job->dtype = (enum collrun_dtype)dtype_index;
-    job->op = (enum collrun_op)op_index;
+    job->dtype = dtype;
+    job->op = operators[collrun_param_enum(ctx, "op")];
     job->count = collrun_param_size(ctx, "bytes") / collrun_dtype_size(job->dtype);
     job->rank = collrun_rank(group);
     job->size = collrun_size(group);
@@ -170,8 +179,8 @@ static double load(enum collrun_dtype dtype, const void *buf, size_t i)
     }
 }
 
-/* What `rank` contributes as element i: small whole numbers, exact in every dtype. In a product one
- * rank brings a two and the others ones, so that nothing overflows. */
+/* Element i of the input of `rank`: small whole numbers, exact in every dtype. In a product one
+ * rank contributes 2 and the others 1, so that nothing overflows. */
 static double contribution(const struct job *job, int rank, size_t i)
 {
     if (job->op == COLLRUN_PROD)
@@ -179,8 +188,8 @@ static double contribution(const struct job *job, int rank, size_t i)
     return rank + 1 + (double)(i % 7);
 }
 
-/* The reduction of those over all ranks, in closed form. Whole numbers wrap and divide toward zero.
- */
+/* The reduction of the inputs of all ranks, in closed form. Integers wrap; an average of integers
+ * is rounded toward zero. */
 static double expected(const struct job *job, size_t i)
 {
     bool whole =
@@ -202,8 +211,8 @@ static double expected(const struct job *job, size_t i)
     }
 }
 
-/* How far a result may be off: an average is rounded once, and partial sums in bfloat16 have 8 bits
- * each. */
+/* The permitted error: an average is rounded once, and partial sums in bfloat16 have 8 bits each.
+ */
 static double tolerance(const struct job *job, double want)
 {
     if (job->dtype == COLLRUN_BFLOAT16)
@@ -218,7 +227,7 @@ static int check(struct collrun_ctx *ctx, const struct job *job, int iteration)
         double off = got > want ? got - want : want - got;
         if (!(off <= tolerance(job, want))) /* true for NaN as well */
             return collrun_fail(
-                ctx, "allreduce in %s, call %d: element %zu of %zu is %.9g, not %.9g",
+                ctx, "allreduce in %s, call %d: element %zu of %zu is %.9g, expected %.9g",
                 collrun_group_name(job->group), iteration, i, job->count, got, want);
     }
     return 0;
@@ -246,7 +255,7 @@ static void report(struct collrun_ctx *ctx, const struct job *job)
     printf("allreduce in group %s: %d ranks on %s, %zu x %s (%.0f B), %s, %d calls%s\n"
            "          time (us)  algbw (GB/s)  busbw (GB/s)\n",
            collrun_group_name(job->group), job->size, collrun_group_backend(job->group), job->count,
-           dtype_names[job->dtype], bytes, op_names[job->op], job->iters,
+           collrun_param_string(ctx, "dtype"), bytes, collrun_param_string(ctx, "op"), job->iters,
            job->verify ? ", all verified" : ", not verified");
     for (int i = 0; i < 3; i++) {
         double algbw = bytes / us[i] / 1e3;
@@ -256,7 +265,8 @@ static void report(struct collrun_ctx *ctx, const struct job *job)
     collrun_metric(ctx, "busbw_GBps", bytes / us[1] / 1e3 * bus_factor);
 }
 
-/* One call. The barrier keeps a rank that is still checking the last result from being timed. */
+/* One timed call. The barrier excludes the time in which other ranks still check the last result.
+ */
 static int step(struct collrun_ctx *ctx, struct job *job, int iteration, double *us)
 {
     memset(job->recv, 0xff, job->count * collrun_dtype_size(job->dtype));
@@ -288,7 +298,7 @@ static int run(struct collrun_ctx *ctx, void *state)
         collrun_progress(ctx, (uint64_t)i + 1, (uint64_t)job->iters, "calls");
     }
     int rc = collrun_allreduce(job->group, job->us, job->us, (size_t)job->iters, COLLRUN_FLOAT64,
-                               COLLRUN_MAX); /* in place: of every call, its slowest rank */
+                               COLLRUN_MAX); /* in place: the slowest rank of every call */
     if (rc)
         return rc;
     qsort(job->us, (size_t)job->iters, sizeof *job->us, by_value);
@@ -298,5 +308,5 @@ static int run(struct collrun_ctx *ctx, void *state)
 }
 
 COLLRUN_WORKLOAD(.name = "allreduce",
-                 .summary = "allreduce in one group: verified, timed, with bus bandwidth",
+                 .summary = "allreduce in one group: verified and timed, with bus bandwidth",
                  .params = params, .init = init, .run = run, .fini = fini);

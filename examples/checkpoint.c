@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A computation that survives its own failures: every rank saves its state into the run directory
- * from time to time, and after a restart (on_failure: restart) goes on from there. The state is a
- * running sum that an allreduce feeds; at the end it is compared with the closed form, so a step
- * that was lost, or done twice, shows.
+ * Checkpoint: a computation that resumes after a failure. Every rank saves its state into the run
+ * directory every few steps and, after a restart (on_failure: restart), continues from there.
  *
- * A checkpoint counts only when all ranks have it: they agree, by a MIN, on the newest step that
- * everybody can resume from. `fail_at` breaks the first attempt on purpose.
+ * - The state is a running sum of allreduce results. At the end it is compared with the closed
+ *   form, which detects a step that was lost or done twice.
+ * - A checkpoint is used only if all ranks have it: an allreduce with MIN finds the newest step
+ *   from which all ranks can resume.
+ * - `fail_at` makes the first attempt crash.
  */
 #include <collrun/workload.h>
 
@@ -17,10 +18,20 @@
 #include <unistd.h>
 
 static const struct collrun_param params[] = {
-    {"steps", COLLRUN_PARAM_INT, "100", "1", NULL, "how many steps to compute"},
-    {"every", COLLRUN_PARAM_INT, "10", "1", NULL, "save the state after so many steps"},
-    {"fail_at", COLLRUN_PARAM_INT, "-1", NULL, NULL,
-     "the first attempt crashes in this step; -1: never"},
+    {.name = "steps",
+     .type = COLLRUN_PARAM_INT,
+     .def = "100",
+     .min = "1",
+     .help = "number of steps"},
+    {.name = "every",
+     .type = COLLRUN_PARAM_INT,
+     .def = "10",
+     .min = "1",
+     .help = "number of steps between two checkpoints"},
+    {.name = "fail_at",
+     .type = COLLRUN_PARAM_INT,
+     .def = "-1",
+     .help = "step in which the first attempt crashes; -1: none"},
     {0},
 };
 
@@ -36,7 +47,8 @@ static void path_of(struct collrun_ctx *ctx, int64_t step, const char *suffix, c
              collrun_world_rank(ctx), suffix);
 }
 
-/* Written beside its name and renamed: a crash in the middle leaves the one before. */
+/* Writes a temporary file and renames it: a crash in between leaves the previous checkpoint intact.
+ */
 static int save(struct collrun_ctx *ctx, const struct state *s)
 {
     char path[4096], temporary[4096];
@@ -47,7 +59,7 @@ static int save(struct collrun_ctx *ctx, const struct state *s)
     if (f && fclose(f) != 0)
         good = false;
     if (!good || rename(temporary, path) != 0)
-        return collrun_fail(ctx, "save %s: %s", path, strerror(errno));
+        return collrun_fail(ctx, "cannot save %s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -62,7 +74,7 @@ static bool load(struct collrun_ctx *ctx, int64_t step, struct state *s)
     return good;
 }
 
-/* The newest checkpoint that every rank has. */
+/* Loads the newest checkpoint that every rank has. */
 static int resume(struct collrun_ctx *ctx, struct collrun_group *world, struct state *s)
 {
     int64_t every = collrun_param_int(ctx, "every"), newest = 0, common;
@@ -71,7 +83,7 @@ static int resume(struct collrun_ctx *ctx, struct collrun_group *world, struct s
     int rc = collrun_allreduce(world, &newest, &common, 1, COLLRUN_INT64, COLLRUN_MIN);
     *s = (struct state){0};
     if (rc == COLLRUN_OK && common > 0 && !load(ctx, common, s))
-        return collrun_fail(ctx, "the checkpoint of step %lld is gone", (long long)common);
+        return collrun_fail(ctx, "the checkpoint of step %lld cannot be read", (long long)common);
     return rc;
 }
 
@@ -83,7 +95,8 @@ static int run(struct collrun_ctx *ctx, void *unused)
     struct state s;
     (void)unused;
     if (!collrun_run_dir(ctx)[0])
-        return collrun_fail(ctx, "checkpoints need logging.dir in the job file");
+        return collrun_fail(ctx,
+                            "no run directory for checkpoints: set logging.dir in the job file");
     int rc = collrun_group_get(ctx, "world", &world);
     if (rc != COLLRUN_OK || (rc = resume(ctx, world, &s)) != COLLRUN_OK)
         return rc;
@@ -105,12 +118,13 @@ static int run(struct collrun_ctx *ctx, void *unused)
     /* Every step k adds size * k + (0 + 1 + ... + size - 1). */
     int64_t expected = size * (steps * (steps - 1) / 2) + steps * (size * (size - 1) / 2);
     if (s.sum != expected)
-        return collrun_fail(ctx, "the sum is %lld, not %lld", (long long)s.sum,
+        return collrun_fail(ctx, "the sum is %lld, expected %lld", (long long)s.sum,
                             (long long)expected);
     if (collrun_rank(world) == 0)
         printf("%lld steps, sum %lld: right\n", (long long)steps, (long long)s.sum);
     return 0;
 }
 
-COLLRUN_WORKLOAD(.name = "checkpoint", .summary = "resumes from its checkpoints after a restart",
+COLLRUN_WORKLOAD(.name = "checkpoint",
+                 .summary = "a computation that resumes from its checkpoints after a restart",
                  .params = params, .run = run);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grid: a toy training run on `stages` x `width` ranks, in which every rank is in three groups at
- * once:
+ * Grid: a toy training run on `stages` x `width` ranks, in which every rank is a member of three
+ * groups:
  *
  *            pp0     pp1     pp2    ...
  *     dp0    rank 0  rank 1  rank 2
  *     dp1    rank 3  rank 4  rank 5
  *     ...
  *
- * ppC is the pipeline of column C: activations and gradients hop along it by send and receive. dpS
- * are the ranks that hold a copy of stage S: they sum their gradients by allreduce. In world, all
- * ranks sum the loss of each step.
+ * - ppC is the pipeline of column C: it moves activations and gradients by send and receive.
+ * - dpS are the ranks that hold a copy of stage S: they sum their gradients by allreduce.
+ * - world: all ranks sum the loss of each step.
  *
- * A step sends `micro` microbatches forward, then back; the gradient of each is summed over dp, and
- * the weights move. With `threads: true` a second thread sums while the first already receives the
- * next gradient, so that each rank drives two groups at the same time. The "layer" adds its weights
- * to its input; all numbers are whole, so every activation, gradient and loss is known in closed
- * form, and each is checked on arrival.
+ * A step sends `micro` microbatches forward, then back; the gradient of each is summed over dp and
+ * applied to the weights. With `threads: true` a second thread sums one gradient while the first
+ * thread receives the next, so that each rank uses two groups at the same time. The layer adds its
+ * weights to its input. All numbers are whole, so every activation, gradient and loss is known in
+ * closed form, and each is checked on arrival.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <collrun/workload.h>
@@ -27,17 +27,38 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"stages", COLLRUN_PARAM_INT, "2", "2", "64", "stages of each pipeline: ranks in a pp group"},
-    {"steps", COLLRUN_PARAM_INT, "10", "1", "10000", "training steps"},
-    {"micro", COLLRUN_PARAM_INT, "4", "1", "64", "microbatches in a step"},
-    {"bytes", COLLRUN_PARAM_SIZE, "64KiB", "8", NULL, "size of an activation or a gradient"},
-    {"threads", COLLRUN_PARAM_BOOL, "false", NULL, NULL,
-     "sum gradients in a second thread while the pipeline goes on"},
+    {.name = "stages",
+     .type = COLLRUN_PARAM_INT,
+     .def = "2",
+     .min = "2",
+     .max = "64",
+     .help = "stages of each pipeline: ranks in a pp group"},
+    {.name = "steps",
+     .type = COLLRUN_PARAM_INT,
+     .def = "10",
+     .min = "1",
+     .max = "10000",
+     .help = "training steps"},
+    {.name = "micro",
+     .type = COLLRUN_PARAM_INT,
+     .def = "4",
+     .min = "1",
+     .max = "64",
+     .help = "microbatches per step"},
+    {.name = "bytes",
+     .type = COLLRUN_PARAM_SIZE,
+     .def = "64KiB",
+     .min = "8",
+     .help = "size of an activation or a gradient"},
+    {.name = "threads",
+     .type = COLLRUN_PARAM_BOOL,
+     .def = "false",
+     .help = "sum gradients in a second thread, beside the pipeline"},
     {0},
 };
 
-/* The calls of this rank in one group: how many, and how long each took. */
-struct tally {
+/* The calls of this rank in one group: their number, and the time of each. */
+struct timing {
     double *us;
     size_t n;
 };
@@ -49,17 +70,17 @@ struct grid {
     int steps, micro, step;
     bool threads;
     size_t count;
-    double *weights, *activation, *gradients; /* gradients: one for each microbatch */
-    struct tally sent, summed, met;
+    double *weights, *activation, *gradients; /* gradients: one per microbatch */
+    struct timing sent, summed, met;
 
-    /* What the two threads of a step share. */
+    /* Shared by the two threads of a step. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int ready;  /* gradients that may be summed; -1: give up */
-    int failed; /* the second thread's result, read after it has ended */
+    int ready;  /* gradients that may be summed; -1: stop */
+    int failed; /* the status of the second thread, read after it has ended */
 };
 
-/* What travels to rank 0 about each group at the end. */
+/* The results of one group, sent to rank 0 at the end. */
 struct row {
     char group[32], backend[32], ranks[64], operation[16];
     double bytes, busbw_factor, calls, fastest_us, median_us;
@@ -80,29 +101,29 @@ static double gradient(int column, int m, size_t i)
     return column + m + 1 + (double)(i % 7);
 }
 
-/* The same, summed over the columns. */
+/* The gradient of microbatch `m`, summed over the columns. */
 static double summed_gradient(const struct grid *grid, int m, size_t i)
 {
     double n = grid->width;
     return n * gradient(0, m, i) + n * (n - 1) / 2;
 }
 
-/* What all weights of a stage have moved by in one step. */
+/* The change of all weights of a stage in one step. */
 static double update(const struct grid *grid, size_t i)
 {
     double n = grid->micro;
     return n * summed_gradient(grid, 0, i) + grid->width * n * (n - 1) / 2;
 }
 
-/* The input of stage `stage`: the sample, and the weights of the stages before, which were 1, 2, 3,
- * ... at first. */
+/* The input of stage `stage`: the sample plus the weights of the stages before, which begin as 1,
+ * 2, 3, ... */
 static double input(const struct grid *grid, int stage, int column, int m, size_t i)
 {
     double weights = stage * (stage + 1) / 2.0 - stage * (grid->step * update(grid, i));
     return column + m + (double)(i % 7) + weights;
 }
 
-/* Sum of the last stages' first outputs, over all columns and microbatches. */
+/* The sum of the first outputs of the last stages, over all columns and microbatches. */
 static double expected_loss(const struct grid *grid)
 {
     double w = grid->width, m = grid->micro;
@@ -113,22 +134,22 @@ static int wrong(const struct grid *grid, const char *what, int m, size_t i, dou
                  double want)
 {
     return collrun_fail(grid->ctx,
-                        "step %d, stage %d, column %d: %s %d, element %zu: %.17g, not %.17g",
+                        "step %d, stage %d, column %d: %s %d, element %zu is %.17g, expected %.17g",
                         grid->step, grid->stage, grid->column, what, m, i, got, want);
 }
 
 /* ---- one step ---- */
 
-static void tally_add(struct tally *tally, double start)
+static void timing_add(struct timing *timing, double start)
 {
-    tally->us[tally->n++] = now_us() - start;
+    timing->us[timing->n++] = now_us() - start;
 }
 
 static int send_to(struct grid *grid, const double *buf, int stage)
 {
     double start = now_us();
     int rc = collrun_send(grid->pipe, buf, grid->count, COLLRUN_FLOAT64, stage);
-    tally_add(&grid->sent, start);
+    timing_add(&grid->sent, start);
     return rc;
 }
 
@@ -154,7 +175,7 @@ static int forward(struct grid *grid, int m, double *loss)
     return 0;
 }
 
-/* The layer only adds, so its gradient passes through unchanged. */
+/* The layer only adds, so the gradient passes through it unchanged. */
 static int backward(struct grid *grid, int m)
 {
     double *g = grid->gradients + (size_t)m * grid->count;
@@ -180,7 +201,7 @@ static int sum_gradient(struct grid *grid, int m)
     int rc = collrun_allreduce(grid->data, g, g, grid->count, COLLRUN_FLOAT64, COLLRUN_SUM);
     if (rc)
         return rc;
-    tally_add(&grid->summed, start);
+    timing_add(&grid->summed, start);
     for (size_t i = 0; i < grid->count; i++) {
         double want = summed_gradient(grid, m, i);
         if (g[i] != want)
@@ -190,8 +211,8 @@ static int sum_gradient(struct grid *grid, int m)
     return 0;
 }
 
-/* The second thread: sums each gradient as soon as it is ready. The sentence of a failure belongs
- * to the thread it happened in, so this thread reports it. */
+/* The second thread: sums each gradient as soon as it is ready. collrun_error() belongs to the
+ * thread in which the error happened, so this thread reports it. */
 static void *sum_gradients(void *arg)
 {
     struct grid *grid = arg;
@@ -199,9 +220,9 @@ static void *sum_gradients(void *arg)
         pthread_mutex_lock(&grid->lock);
         while (grid->ready >= 0 && grid->ready <= m)
             pthread_cond_wait(&grid->changed, &grid->lock);
-        bool give_up = grid->ready < 0;
+        bool stop = grid->ready < 0;
         pthread_mutex_unlock(&grid->lock);
-        if (give_up)
+        if (stop)
             break;
         grid->failed = sum_gradient(grid, m);
         if (grid->failed < 0)
@@ -259,7 +280,7 @@ static int step(struct grid *grid)
 
     double start = now_us(), want = expected_loss(grid);
     rc = collrun_allreduce(grid->world, &loss, &loss, 1, COLLRUN_FLOAT64, COLLRUN_SUM);
-    tally_add(&grid->met, start);
+    timing_add(&grid->met, start);
     if (!rc && loss != want)
         return wrong(grid, "loss", 0, 0, loss, want);
     return rc;
@@ -293,14 +314,14 @@ static int allocate(struct grid *grid)
     grid->met.us = calloc(steps, sizeof(double));
     if (!grid->weights || !grid->activation || !grid->gradients || !grid->sent.us ||
         !grid->summed.us || !grid->met.us)
-        return collrun_fail(grid->ctx, "out of memory: %zu values, %d times", grid->count,
-                            grid->micro + 2);
+        return collrun_fail(grid->ctx, "out of memory for %d buffers of %zu values",
+                            grid->micro + 2, grid->count);
     for (size_t i = 0; i < grid->count; i++)
         grid->weights[i] = grid->stage + 1;
     return 0;
 }
 
-/* Looks a group up and makes sure that it has the shape that the grid needs. */
+/* Looks a group up and checks its size and this rank's place in it. */
 static int find_group(struct grid *grid, const char *prefix, int index, int rank, int size,
                       struct collrun_group **out)
 {
@@ -310,9 +331,8 @@ static int find_group(struct grid *grid, const char *prefix, int index, int rank
     if (rc)
         return rc;
     if (collrun_rank(*out) != rank || collrun_size(*out) != size)
-        return collrun_fail(grid->ctx,
-                            "group %s: this rank should be number %d of %d, it is %d of %d", name,
-                            rank, size, collrun_rank(*out), collrun_size(*out));
+        return collrun_fail(grid->ctx, "group %s: this rank is %d of %d, expected %d of %d", name,
+                            collrun_rank(*out), collrun_size(*out), rank, size);
     return 0;
 }
 
@@ -320,8 +340,8 @@ static int lay_out(struct grid *grid)
 {
     int rank = collrun_world_rank(grid->ctx), size = collrun_world_size(grid->ctx);
     if (size % grid->stages != 0)
-        return collrun_fail(grid->ctx, "%d ranks do not divide into pipelines of %d stages", size,
-                            grid->stages);
+        return collrun_fail(grid->ctx, "%d ranks cannot be divided into pipelines of %d stages",
+                            size, grid->stages);
     grid->width = size / grid->stages;
     grid->stage = rank / grid->width;
     grid->column = rank % grid->width;
@@ -380,18 +400,18 @@ static void list_ranks(struct collrun_group *group, char *text, size_t len)
 }
 
 static struct row make_row(struct collrun_group *group, const char *operation, size_t bytes,
-                           double busbw_factor, struct tally *tally)
+                           double busbw_factor, struct timing *timing)
 {
     struct row row = {
-        .bytes = (double)bytes, .busbw_factor = busbw_factor, .calls = (double)tally->n};
+        .bytes = (double)bytes, .busbw_factor = busbw_factor, .calls = (double)timing->n};
     snprintf(row.group, sizeof row.group, "%s", collrun_group_name(group));
     snprintf(row.backend, sizeof row.backend, "%s", collrun_group_backend(group));
     snprintf(row.operation, sizeof row.operation, "%s", operation);
     list_ranks(group, row.ranks, sizeof row.ranks);
-    if (tally->n > 0) {
-        qsort(tally->us, tally->n, sizeof *tally->us, by_value);
-        row.fastest_us = tally->us[0];
-        row.median_us = tally->us[tally->n / 2];
+    if (timing->n > 0) {
+        qsort(timing->us, timing->n, sizeof *timing->us, by_value);
+        row.fastest_us = timing->us[0];
+        row.median_us = timing->us[timing->n / 2];
     }
     return row;
 }
@@ -406,13 +426,13 @@ static void print_heading(const struct grid *grid, double seconds)
            "operation", "message", "verified", "median", "fastest", "busbw");
 }
 
-/* A call may wait long for ranks that are busy elsewhere; the fastest one shows what the backend
- * can do. */
+/* A call may wait for ranks that are still computing; the fastest call shows the speed of the
+ * backend. */
 static void print_row(const struct row *row)
 {
     const char *unit = row->bytes >= 1048576 ? "MiB" : row->bytes >= 1024 ? "KiB" : "B";
     double scale = row->bytes >= 1048576 ? 1048576 : row->bytes >= 1024 ? 1024 : 1;
-    char busbw[32] = "-"; /* a figure for large messages only */
+    char busbw[32] = "-"; /* shown for large messages only */
     if (row->bytes >= 1024)
         snprintf(busbw, sizeof busbw, "%.2f GB/s",
                  row->bytes / row->fastest_us / 1e3 * row->busbw_factor);
@@ -421,9 +441,8 @@ static void print_row(const struct row *row)
            row->calls, row->calls, row->median_us, row->fastest_us, busbw);
 }
 
-/* The first rank of each group knows its figures; rank 0 of the world prints them, group by group.
- */
-static int tell(struct grid *grid, struct row *row, int leader)
+/* The first rank of each group sends its results to rank 0 of the world, which prints them. */
+static int report_row(struct grid *grid, struct row *row, int leader)
 {
     int rank = collrun_rank(grid->world), rc = 0;
     if (leader != 0 && rank == leader)
@@ -449,10 +468,10 @@ static int report(struct grid *grid, double seconds)
     if (collrun_rank(grid->world) == 0)
         print_heading(grid, seconds);
     for (int column = 0; column < width && !rc; column++)
-        rc = tell(grid, &pipe, column);
+        rc = report_row(grid, &pipe, column);
     for (int stage = 0; stage < stages && !rc; stage++)
-        rc = tell(grid, &data, stage * width);
-    return rc ? rc : tell(grid, &world, 0);
+        rc = report_row(grid, &data, stage * width);
+    return rc ? rc : report_row(grid, &world, 0);
 }
 
 static int run(struct collrun_ctx *ctx, void *state)
@@ -470,7 +489,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     return report(grid, seconds);
 }
 
-COLLRUN_WORKLOAD(.name = "grid",
-                 .summary =
-                     "data-parallel and pipeline groups over the same ranks, every value checked",
-                 .params = params, .init = init, .run = run, .fini = fini);
+COLLRUN_WORKLOAD(
+        .name = "grid",
+        .summary = "data-parallel and pipeline groups over the same ranks; every value is checked",
+        .params = params, .init = init, .run = run, .fini = fini);

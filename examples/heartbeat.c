@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heartbeat: a background workload. Every `interval` all ranks of the group meet in a tiny
- * allreduce, until the job's other workloads are done and collrun_stopping() says so.
+ * Heartbeat: a background workload. All ranks of the group call a tiny allreduce every `interval`,
+ * until the other workloads of the job have ended and collrun_stopping() returns true.
  *
- * The ranks do not hear of that at the same moment, and one that left early would leave the others
- * waiting in their next beat. So every beat carries each rank's wish to stop, and the minimum of
- * the wishes decides: all ranks leave after the same beat, the first one in which everybody wants
- * to.
+ * collrun_stopping() does not change on all ranks at the same moment, and a rank that left early
+ * would block the others in their next allreduce. Every beat therefore reduces the ranks' values by
+ * MIN: all ranks leave after the same beat, the first one in which all of them are stopping.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, nanosleep */
 #include <collrun/workload.h>
@@ -15,9 +14,16 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
-     "the group that beats; none named: the first one"},
-    {"interval", COLLRUN_PARAM_DURATION, "100ms", "1ms", "1h", "time between two beats"},
+    {.name = "group",
+     .type = COLLRUN_PARAM_STRING,
+     .def = "",
+     .help = "the group of the heartbeat; default: the first one"},
+    {.name = "interval",
+     .type = COLLRUN_PARAM_DURATION,
+     .def = "100ms",
+     .min = "1ms",
+     .max = "1h",
+     .help = "time between two beats"},
     {0},
 };
 
@@ -38,14 +44,14 @@ static int run(struct collrun_ctx *ctx, void *state)
     if (rc)
         return rc;
 
-    int32_t everybody = 0;
+    int32_t all_stop = 0;
     uint64_t beats = 0;
     double slowest = 0;
-    while (!everybody) {
+    while (!all_stop) {
         nanosleep(&interval, NULL);
         int32_t mine = collrun_stopping(ctx);
         double start = now_us();
-        rc = collrun_allreduce(group, &mine, &everybody, 1, COLLRUN_INT32, COLLRUN_MIN);
+        rc = collrun_allreduce(group, &mine, &all_stop, 1, COLLRUN_INT32, COLLRUN_MIN);
         if (rc)
             return rc;
         double took = now_us() - start;
@@ -60,5 +66,5 @@ static int run(struct collrun_ctx *ctx, void *state)
 }
 
 COLLRUN_WORKLOAD(.name = "heartbeat",
-                 .summary = "background: all ranks meet every interval until the job is done",
+                 .summary = "background: an allreduce every interval until the other workloads end",
                  .params = params, .run = run);

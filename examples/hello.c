@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hello: every rank says who it is, where it runs and which groups it is in. A first workload to
- * copy:
+ * Hello: every rank prints its number, its host and its groups. A first workload to copy:
  *
  *   cc -shared -fPIC $(pkg-config --cflags --libs collrun) hello.c -o libhello.so
  */
@@ -13,11 +12,36 @@
 #include <string.h>
 
 static const struct collrun_param params[] = {
-    {"greeting", COLLRUN_PARAM_STRING, "hello", NULL, NULL, "what to say"},
-    {"show", COLLRUN_PARAM_STRING, "", NULL, NULL, "names of environment variables to print"},
+    {.name = "greeting", .type = COLLRUN_PARAM_STRING, .def = "hello", .help = "the greeting"},
+    {.name = "show",
+     .type = COLLRUN_PARAM_STRING,
+     .def = "",
+     .help = "environment variables to print, separated by spaces or commas"},
     {0},
 };
 
+static void print_groups(struct collrun_ctx *ctx, FILE *out)
+{
+    struct collrun_group *group;
+    for (int i = 0; (group = collrun_group_at(ctx, i)) != NULL; i++)
+        fprintf(out, "; %s: %d of %d (%s)", collrun_group_name(group), collrun_rank(group),
+                collrun_size(group), collrun_group_backend(group));
+}
+
+static void print_environment(const char *show, FILE *out)
+{
+    for (; *show; show += strspn(show, " ,")) {
+        char name[128];
+        int n = (int)strcspn(show, " ,");
+        snprintf(name, sizeof name, "%.*s", n, show);
+        const char *value = getenv(name);
+        if (n > 0)
+            fprintf(out, "; %s=%s", name, value ? value : "(not set)");
+        show += n;
+    }
+}
+
+/* The line is printed by one call, so that the output of several workloads does not mix. */
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -28,26 +52,13 @@ static int run(struct collrun_ctx *ctx, void *state)
         return collrun_fail(ctx, "out of memory");
     fprintf(out, "%s from rank %d of %d on %s", collrun_param_string(ctx, "greeting"),
             collrun_world_rank(ctx), collrun_world_size(ctx), collrun_host(ctx));
-
-    struct collrun_group *group;
-    for (int i = 0; (group = collrun_group_at(ctx, i)) != NULL; i++)
-        fprintf(out, "; %s: %d of %d (%s)", collrun_group_name(group), collrun_rank(group),
-                collrun_size(group), collrun_group_backend(group));
-
-    for (const char *show = collrun_param_string(ctx, "show"); *show; show += strspn(show, " ,")) {
-        char name[128];
-        int n = (int)strcspn(show, " ,");
-        snprintf(name, sizeof name, "%.*s", n, show);
-        const char *value = getenv(name);
-        if (n > 0)
-            fprintf(out, "; %s=%s", name, value ? value : "(not set)");
-        show += n;
-    }
+    print_groups(ctx, out);
+    print_environment(collrun_param_string(ctx, "show"), out);
     if (fclose(out) == 0)
-        puts(line); /* at once, so that the lines of several workloads do not mix */
+        puts(line);
     free(line);
     return 0;
 }
 
-COLLRUN_WORKLOAD(.name = "hello", .summary = "every rank says who it is and which groups it is in",
+COLLRUN_WORKLOAD(.name = "hello", .summary = "every rank prints its number, host and groups",
                  .params = params, .run = run);

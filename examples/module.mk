@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Workloads, built as users build theirs: one source file, the public headers, -lcollrun.
 
-WORKLOAD_SRC := $(wildcard examples/*.c)
+PROGRAM_SRC := examples/programs/ring.c examples/parameter_server.c
+WORKLOAD_SRC := $(filter-out $(PROGRAM_SRC),$(wildcard examples/*.c))
 WORKLOADS := $(patsubst examples/%.c,$(B)/lib/collrun/workloads/%.so,$(WORKLOAD_SRC))
 OBJECTS += $(call obj,$(WORKLOAD_SRC))
 
@@ -9,3 +10,22 @@ $(B)/lib/collrun/workloads/%.so: $(B)/obj/examples/%.c.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -shared $(NO_UNDEFINED) -o $@ $< -L$(B)/lib -lcollrun -lm
+
+# Replay: one workload of several files, whose readers tests link, too.
+REPLAY_SRC := $(wildcard examples/replay/*.c)
+WORKLOADS += $(B)/lib/collrun/workloads/replay.so
+OBJECTS += $(call obj,$(REPLAY_SRC))
+$(B)/lib/collrun/workloads/replay.so: $(call obj,$(REPLAY_SRC)) $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -shared $(NO_UNDEFINED) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun
+
+# Programs that call collrun_init, for configs/program.yaml and configs/parameter_server.yaml.
+PROGRAMS += $(patsubst %.c,$(B)/examples/%,$(notdir $(PROGRAM_SRC)))
+OBJECTS += $(call obj,$(PROGRAM_SRC))
+$(B)/examples/ring: $(call obj,examples/programs/ring.c)
+$(B)/examples/parameter_server: $(call obj,examples/parameter_server.c)
+$(B)/examples/ring $(B)/examples/parameter_server: $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun -lm -Wl,-rpath,'$$ORIGIN/../lib'

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ring: every rank makes a token and passes it to the right, hop by hop, until each token is home
- * again. After every hop a rank knows whose token it must hold, so every element of every hop is
- * checked.
+ * Ring: every rank creates a token and sends it to its right neighbour, hop by hop, until each
+ * token is back at its origin. After every hop a rank knows which token it must hold, so it checks
+ * every element.
  *
- * Two blocking calls that send first on every rank may wait for each other for ever: in a ring, all
- * of them do. There are two ways out, and the parameter `order` chooses: collrun_sendrecv, which
- * does both at once, or parity: even ranks send first, odd ranks receive first.
+ * A ring in which every rank calls send first and then receive may deadlock: each send may wait for
+ * its receive. The parameter `order` selects one of two solutions:
+ * - sendrecv: collrun_sendrecv does both at the same time;
+ * - parity: even ranks send first, odd ranks receive first.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include <collrun/workload.h>
@@ -17,11 +18,25 @@
 #include <time.h>
 
 static const struct collrun_param params[] = {
-    {"group", COLLRUN_PARAM_STRING, "", NULL, NULL,
-     "the group that forms the ring; none named: the first one"},
-    {"bytes", COLLRUN_PARAM_SIZE, "64KiB", "8", NULL, "size of a token"},
-    {"laps", COLLRUN_PARAM_INT, "10", "1", NULL, "times each token goes round"},
-    {"order", COLLRUN_PARAM_STRING, "sendrecv", NULL, NULL, "sendrecv or parity"},
+    {.name = "group",
+     .type = COLLRUN_PARAM_STRING,
+     .def = "",
+     .help = "the group that forms the ring; default: the first one"},
+    {.name = "bytes",
+     .type = COLLRUN_PARAM_SIZE,
+     .def = "64KiB",
+     .min = "8",
+     .help = "size of a token"},
+    {.name = "laps",
+     .type = COLLRUN_PARAM_INT,
+     .def = "10",
+     .min = "1",
+     .help = "how often each token travels around the ring"},
+    {.name = "order",
+     .type = COLLRUN_PARAM_ENUM,
+     .def = "sendrecv",
+     .help = "order of the calls of a rank",
+     .choices = "sendrecv|parity"},
     {0},
 };
 
@@ -30,7 +45,7 @@ struct ring {
     int rank, size, laps;
     bool parity;
     size_t count;
-    int64_t *token, *next; /* what this rank holds, and where the next one arrives */
+    int64_t *token, *next; /* the token that this rank holds; receive buffer of the next one */
 };
 
 static double now_us(void)
@@ -51,9 +66,6 @@ static void fini(struct collrun_ctx *ctx, void *state)
 
 static int init(struct collrun_ctx *ctx, void **state)
 {
-    const char *order = collrun_param_string(ctx, "order");
-    if (strcmp(order, "sendrecv") != 0 && strcmp(order, "parity") != 0)
-        return collrun_fail(ctx, "order: \"%s\" is neither sendrecv nor parity", order);
     struct collrun_group *group;
     int rc = collrun_group_get(ctx, collrun_param_string(ctx, "group"), &group);
     if (rc)
@@ -66,25 +78,25 @@ static int init(struct collrun_ctx *ctx, void **state)
     ring->rank = collrun_rank(group);
     ring->size = collrun_size(group);
     ring->laps = (int)collrun_param_int(ctx, "laps");
-    ring->parity = strcmp(order, "parity") == 0;
+    ring->parity = collrun_param_enum(ctx, "order") == 1;
     ring->count = collrun_param_size(ctx, "bytes") / sizeof *ring->token;
     ring->token = calloc(ring->count, sizeof *ring->token);
     ring->next = calloc(ring->count, sizeof *ring->next);
     if (!ring->token || !ring->next) {
         fini(ctx, ring);
-        return collrun_fail(ctx, "out of memory: two tokens");
+        return collrun_fail(ctx, "out of memory for two tokens");
     }
     *state = ring;
     return 0;
 }
 
-/* Element i of the token that `origin` made. */
+/* Element i of the token of rank `origin`. */
 static int64_t token_of(int origin, size_t i)
 {
     return (int64_t)origin * 1000003 + (int64_t)i;
 }
 
-/* One hop: the token goes right, the left neighbour's arrives. */
+/* One hop: sends the token to the right and receives that of the left neighbour. */
 static int hop(struct ring *ring)
 {
     struct collrun_group *g = ring->group;
@@ -113,8 +125,9 @@ static int check(struct collrun_ctx *ctx, const struct ring *ring, int hops)
     int origin = (ring->rank + ring->size - hops % ring->size) % ring->size;
     for (size_t i = 0; i < ring->count; i++)
         if (ring->token[i] != token_of(origin, i))
-            return collrun_fail(ctx, "hop %d: element %zu is %lld, rank %d had sent %lld", hops, i,
-                                (long long)ring->token[i], origin, (long long)token_of(origin, i));
+            return collrun_fail(ctx, "hop %d: element %zu is %lld, expected %lld of rank %d", hops,
+                                i, (long long)ring->token[i], (long long)token_of(origin, i),
+                                origin);
     return 0;
 }
 
@@ -123,7 +136,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     struct ring *ring = state;
     const char *name = collrun_group_name(ring->group);
     if (ring->size < 2)
-        return collrun_fail(ctx, "a ring needs two ranks; group %s has one", name);
+        return collrun_fail(ctx, "a ring needs at least two ranks; group %s has one", name);
     for (size_t i = 0; i < ring->count; i++)
         ring->token[i] = token_of(ring->rank, i);
 
@@ -151,5 +164,5 @@ static int run(struct collrun_ctx *ctx, void *state)
 }
 
 COLLRUN_WORKLOAD(.name = "ring",
-                 .summary = "tokens go round a ring by send and receive; every hop is checked",
+                 .summary = "tokens travel around a ring by send and receive; every hop is checked",
                  .params = params, .init = init, .run = run, .fini = fini);

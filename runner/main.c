@@ -1,19 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * collrun, the command. Every subcommand goes the same way as far as it needs to: read the job, ask
- * the plugins, plan, launch. All errors of the first three are printed together, and nothing is
- * started then.
+ * collrun, the command. Every subcommand takes the same steps as far as it needs them: read the
+ * job, query the plugins, plan, run. The errors of the first three steps are printed together, and
+ * then nothing is started.
  */
+#include "base/exit_codes.h"
 #include "build_id.h"
-#include "launch/doctor.h"
-#include "launch/launch.h"
+#include "completion.h"
+#include "connect/doctor.h"
+#include "connect/spawn.h"
+#include "html/html_command.h"
+#include "new.h"
 #include "opts.h"
-#include "plan/scout.h"
+#include "plan/checks.h"
+#include "plan/device_query.h"
+#include "plan/loader_env.h"
+#include "plan/plugin_query.h"
+#include "plan/wrap.h"
 #include "prefix.h"
+#include "report/diag_command.h"
+#include "report/report.h"
+#include "report/show.h"
+#include "report/show_backends.h"
+#include "report/show_plugin.h"
+#include "report/top.h"
+#include "run/run.h"
 #include "spec/schema_text.h"
-#include "tell/report.h"
-#include "tell/show.h"
 
+#include <collrun/types.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,9 +38,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_JOB = 2, EXIT_INTERNAL = 125, EXIT_PLUGIN = 126 };
-
-struct session { /* what one call of collrun holds */
+struct session { /* one invocation of collrun */
     struct arena arena;
     struct opts opts;
     struct report report;
@@ -37,17 +49,17 @@ struct session { /* what one call of collrun holds */
     struct desc desc;
 };
 
-/* Prints an error that has nothing to do with the job; returns the exit code. */
+/* Prints an error that is not about the job; returns the exit code. */
 static int fail(struct session *s, const struct diag *d, int exit_code)
 {
     report_diag(&s->report, d);
     return exit_code;
 }
 
-/* Prints what has been collected; 126 when plugins are all that is wrong. */
+/* Prints the collected errors. Returns EXIT_LOAD if only plugins are wrong. */
 static int fail_all(struct session *s)
 {
-    int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_PLUGIN;
+    int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_LOAD;
     for (uint32_t i = 0; i < s->diags.n; i++)
         if (s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
             exit_code = EXIT_JOB;
@@ -69,35 +81,7 @@ static const char *make_run_id(struct arena *arena)
     return arena_printf(arena, "%s-%04x", text, random);
 }
 
-static bool wants_gpus(const struct job *job)
-{
-    bool wants = job->processes.gpus_per_process.v > 0;
-    for (uint32_t i = 0; i < job->ngroups; i++)
-        wants = wants || job->groups[i].gpus_per_process.v > 0;
-    return wants;
-}
-
-/* The GPUs of this machine, if the job asks for any; those of others are not known here. */
-static int read_gpus(struct session *s, struct diag *d)
-{
-    const struct job *job = &s->job;
-    struct gpus all, *here = arena_alloc(&s->arena, sizeof *here);
-    const struct gpus **list = arena_calloc(&s->arena, job->hosts.n, sizeof *list);
-    if (!wants_gpus(job))
-        return 0;
-    if (!list || !here)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    int code = gpus_find(&all, "/proc/driver/nvidia", "/sys", &s->arena, d);
-    if (code == 0)
-        code = gpus_pool(&all, getenv("CUDA_VISIBLE_DEVICES"), &s->arena, here, d);
-    for (uint32_t i = 0; code == 0 && i < job->hosts.n; i++)
-        if (job->hosts.nodes[i].transport.kind.v == JOB_TRANSPORT_LOCAL)
-            list[i] = here;
-    s->in.gpus = list;
-    return code;
-}
-
-/* The processors of this machine matter only if ranks are bound; those of others are not known. */
+/* Reads the CPUs of this machine, if ranks are bound; those of other hosts are unknown here. */
 static int read_topologies(struct session *s, struct diag *d)
 {
     const struct job *job = &s->job;
@@ -126,16 +110,36 @@ static int find_plugins(struct session *s, const char **engine, struct diag *d)
     return code;
 }
 
-/* --run-dir is relative to where collrun was called, logging.dir to the job file. */
-static const char *run_dir_here(struct session *s)
+/* --run-dir and --trace are relative to the working directory, logging.dir to the job file. */
+static const char *path_here(struct session *s, const char *path)
 {
     char here[4096];
-    if (s->opts.run_dir[0] == '/' || !getcwd(here, sizeof here))
-        return s->opts.run_dir;
-    return arena_printf(&s->arena, "%s/%s", here, s->opts.run_dir);
+    if (path[0] == '/' || !getcwd(here, sizeof here))
+        return path;
+    return arena_printf(&s->arena, "%s/%s", here, path);
 }
 
-/* Reads and plans; 0, or the exit code once everything has been said. */
+static int examine_plugins(struct session *s, const char *engine, struct diag *d)
+{
+    struct loader_env saved;
+    loader_env_set(&s->job, &saved);
+    int code = plugin_query(&s->job, engine, &s->arena, &s->in, d);
+    if (code == 0)
+        code = device_query(&s->job, engine, &s->arena, &s->in, d);
+    loader_env_restore(&saved);
+    return code < 0 ? code : read_topologies(s, d);
+}
+
+static int check_plan(struct session *s, const char *engine, struct diag *d)
+{
+    struct loader_env saved;
+    loader_env_set(&s->job, &saved);
+    int code = checks_run(&s->desc, &s->in, engine, CHECKS_DEADLINE_MS, &s->diags, d);
+    loader_env_restore(&saved);
+    return code;
+}
+
+/* Reads the job and plans it. Returns 0, or the exit code after it has printed the errors. */
 static int make_plan(struct session *s)
 {
     struct diag d;
@@ -144,20 +148,29 @@ static int make_plan(struct session *s)
     s->report.sources = s->job.sources;
     if (!s->job.complete)
         return fail_all(s);
-    if (find_plugins(s, &engine, &d) < 0 || scout(&s->job, engine, &s->arena, &s->in, &d) < 0 ||
-        read_topologies(s, &d) < 0 || read_gpus(s, &d) < 0)
-        return fail(s, &d, EXIT_INTERNAL);
     if (s->opts.run_dir)
-        s->job.logging.dir = (struct job_str){.v = run_dir_here(s)};
+        s->job.logging.dir = (struct job_str){.v = path_here(s, s->opts.run_dir)};
+    if (s->opts.trace) {
+        s->job.logging.trace = (struct job_num){.v = 1};
+        s->job.logging.trace_file = path_here(s, s->opts.trace);
+    }
     s->in.environ = (const char *const *)environ;
     s->in.run_id = make_run_id(&s->arena);
-    plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags);
-    return diag_list_count(&s->diags) ? fail_all(s) : 0;
+    if (find_plugins(s, &engine, &d) < 0 || examine_plugins(s, engine, &d) < 0)
+        return fail(s, &d, EXIT_INTERNAL);
+    if (plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags) == 0 &&
+        check_plan(s, engine, &d) < 0)
+        return fail(s, &d, EXIT_INTERNAL);
+    if (diag_list_count(&s->diags))
+        return fail_all(s);
+    return s->opts.wrap && wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d) < 0
+               ? fail(s, &d, EXIT_JOB)
+               : 0;
 }
 
 /* ---- subcommands ---- */
 
-/* A result on stdout counts only once it has been written. */
+/* A command succeeds only if its result could be written to stdout. */
 static int finish(struct session *s, int code)
 {
     struct diag d;
@@ -170,7 +183,7 @@ static int finish(struct session *s, int code)
     return fail(s, &d, EXIT_INTERNAL);
 }
 
-/* For the time until the run itself heeds it: it asks for news, not for the end. */
+/* SIGUSR1 asks for the status; until the run handles it, it must not end the process. */
 static void on_usr1(int sig)
 {
     (void)sig;
@@ -179,10 +192,11 @@ static void on_usr1(int sig)
 static int command_run(struct session *s)
 {
     sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_usr1, .sa_flags = SA_RESTART}, NULL);
+    spawn_raise_file_limit();
     int exit_code = make_plan(s);
-    struct launch_options options = {
+    struct run_options options = {
         .report = &s->report, .quiet = s->opts.quiet, .verbose = s->opts.verbose};
-    return exit_code ? exit_code : launch_run(&s->job, &s->desc, &options);
+    return exit_code ? exit_code : run_job(&s->job, &s->desc, &options);
 }
 
 static int command_check(struct session *s)
@@ -208,6 +222,7 @@ static int command_backends(struct session *s)
 {
     struct diag d;
     const char *engine;
+    struct plan_pools pools;
     const struct job *job = NULL;
     if (s->opts.job) {
         job = &s->job;
@@ -216,15 +231,34 @@ static int command_backends(struct session *s)
         if (diag_list_count(&s->diags))
             return fail_all(s);
     }
-    if (find_plugins(s, &engine, &d) < 0 || scout_backends(job, engine, &s->arena, &s->in, &d) < 0)
+    if (find_plugins(s, &engine, &d) < 0 ||
+        plugin_query_backends(job, engine, &s->arena, &s->in, &d) < 0 ||
+        device_query_all(engine, &s->in, &s->arena, &pools, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
+    return finish(s, s->opts.json ? show_backends_json(&s->in, &pools, stdout)
+                                  : show_backends(&s->in, &pools, &s->arena, stdout));
+}
+
+static int command_describe(struct session *s)
+{
+    struct diag d;
+    const char *engine;
+    struct described what;
+    if (find_plugins(s, &engine, &d) < 0)
+        return fail(s, &d, EXIT_INTERNAL);
+    int code = plugin_query_one(s->opts.job, engine, &s->in, &s->arena, &what, &d);
+    if (code < 0)
+        return fail(s, &d,
+                    code == COLLRUN_ERR_NOT_FOUND     ? EXIT_JOB
+                    : code == COLLRUN_ERR_UNAVAILABLE ? EXIT_LOAD
+                                                      : EXIT_INTERNAL);
     if (s->opts.json)
-        return finish(s, show_backends_json(&s->in, stdout));
-    show_backends(&s->in, stdout);
+        return finish(s, show_plugin_json(&what, stdout));
+    show_plugin(&what, stdout);
     return finish(s, 0);
 }
 
-/* A job for `doctor` alone: one rank here. NULL: no memory. */
+/* A job for `collrun doctor` without a job file: one rank on this machine. NULL: out of memory. */
 static const char *smallest_job(struct session *s)
 {
     static const char text[] = "version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\n";
@@ -256,6 +290,65 @@ static int command_doctor(struct session *s)
     return exit_code ? exit_code : written;
 }
 
+static int command_diag(struct session *s)
+{
+    struct diag d;
+    struct report out = s->report;
+    out.out = stdout;
+    diag_init(&d);
+    if (diag_command(s->opts.job, s->opts.json, &out, &d) < 0)
+        return fail(s, &d, EXIT_JOB);
+    return finish(s, 0);
+}
+
+static int command_top(struct session *s)
+{
+    struct diag d;
+    struct report out;
+    diag_init(&d);
+    report_init(&out, stdout, s->opts.no_color, NULL);
+    const struct top_options options = {
+        .folder = s->opts.job, .json = s->opts.json, .color = out.color};
+    int rc = top_command(&options, &d);
+    return rc < 0 ? fail(s, &d, EXIT_JOB) : rc ? rc : finish(s, 0);
+}
+
+static int command_report(struct session *s)
+{
+    struct diag d;
+    char path[4096];
+    const struct html_request request = {
+        .folder = s->opts.job, .compare = s->opts.compare, .file = s->opts.output};
+    diag_init(&d);
+    if (html_command(&request, path, &d) < 0)
+        return fail(s, &d, EXIT_JOB);
+    if (!s->opts.quiet && strcmp(path, "-") != 0)
+        printf("%s\n", path);
+    return finish(s, 0);
+}
+
+static int command_new(struct session *s)
+{
+    struct diag d;
+    diag_init(&d);
+    int rc = new_project(s->opts.job ? s->opts.job : ".", s->opts.python ? "python" : "c",
+                         &s->arena, stdout, &d);
+    if (rc < 0)
+        return fail(s, &d, rc == COLLRUN_ERR_INVALID ? EXIT_JOB : EXIT_INTERNAL);
+    return finish(s, 0);
+}
+
+static int command_completion(struct session *s)
+{
+    struct diag d;
+    if (completion_write(s->opts.job, stdout))
+        return finish(s, 0);
+    diag_init(&d);
+    diag_set(&d, COLLRUN_ERR_INVALID, "no completion for the shell \"%s\"", s->opts.job);
+    diag_hint(&d, "known: bash, zsh, fish");
+    return fail(s, &d, EXIT_JOB);
+}
+
 static int command_schema(struct session *s)
 {
     if (!s->opts.man)
@@ -285,16 +378,28 @@ static int run_command(struct session *s)
         return command_backends(s);
     case OPTS_DOCTOR:
         return command_doctor(s);
+    case OPTS_DESCRIBE:
+        return command_describe(s);
+    case OPTS_DIAG:
+        return command_diag(s);
+    case OPTS_TOP:
+        return command_top(s);
+    case OPTS_REPORT:
+        return command_report(s);
+    case OPTS_NEW:
+        return command_new(s);
     case OPTS_SCHEMA:
         return command_schema(s);
-    default: /* refused while the command line was read */
+    case OPTS_COMPLETION:
+        return command_completion(s);
+    default: /* rejected by opts_parse */
         return EXIT_INTERNAL;
     }
 }
 
-/* A standard descriptor that the caller closed would be the number of the first file opened here,
- * and what is meant for the terminal would go there. Reading and writing in the wrong direction
- * fail, as they would have. */
+/* If the caller closed a standard descriptor, the next file opened here would get its number, and
+ * output for the terminal would be written there. /dev/null takes its place, opened in the
+ * direction that fails, as the closed descriptor did. */
 static void keep_standard_descriptors(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++) {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# collrun, the command (libyaml, jansson, libssh, libcrypto), and collrun-agent, its hand on each host (libc only).
+# collrun, the command (libyaml, jansson, libssh, libcrypto), and collrun-agent, one process per host (libc only).
 
-AGENT_SRC := $(wildcard runner/agent/*.c)
-RUNNER_SRC := $(filter-out runner/main.c,$(wildcard runner/*.c)) $(wildcard $(addsuffix /*.c,$(addprefix runner/,spec plan launch \
-	watch tell)))
+AGENT_SRC := $(wildcard runner/agent/*.c runner/rendezvous/*.c)
+RUNNER_SRC := $(filter-out runner/main.c,$(wildcard runner/*.c)) $(wildcard $(addsuffix /*.c,$(addprefix runner/,spec plan connect \
+	run rendezvous diagnose report html trace)))
 OBJECTS += $(call obj,$(AGENT_SRC) $(RUNNER_SRC) runner/main.c)
 
 RUNNER_LIB := $(B)/obj/librunner.a
@@ -18,16 +18,48 @@ $(AGENT_LIB): $(call obj,$(filter-out runner/agent/main.c,$(AGENT_SRC)))
 $(B)/bin/collrun: $(call obj,runner/main.c) $(RUNNER_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl
+	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
 
 $(B)/libexec/collrun/collrun-agent: $(call obj,runner/agent/main.c) $(AGENT_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -ldl
+	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $^ -ldl
 
-# What the schema table generates and the tree keeps: the key table of the manual page. tests/e2e/test_man.sh holds it current.
+# The style and the script of the page that `collrun report` writes, as arrays of bytes.
+HTML_ASSETS := runner/html/page.css runner/html/page.js
+$(B)/obj/runner/html/page.c.o: $(B)/obj/html_assets.h
+$(B)/obj/html_assets.h: $(HTML_ASSETS) | $(B)/obj/build_id.h
+	@mkdir -p $(@D)
+	$(Q)for file in $(HTML_ASSETS); do name=$${file##*/}; echo "static const char html_$${name%.*}_$${name##*.}[] = {"; \
+		od -An -v -to1 $$file | sed "s/ \([0-7]*\)/'\\\\\1',/g"; echo '};'; done >$@
+
+# The files of `collrun new`.
+NEW_FILES := $(wildcard runner/new/*/*)
+NEW_COPIES := $(NEW_FILES:runner/%=$(B)/share/collrun/%)
+all: $(NEW_COPIES)
+$(NEW_COPIES): $(B)/share/collrun/%: runner/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+# collrun-stack: stacks and places in source files, for reports. Without libdw's header, reports have no file and line.
+ifeq ($(shell $(PKG_CONFIG) --exists libdw && echo yes),yes)
+STACK_SRC := $(wildcard runner/stack/*.c)
+OBJECTS += $(call obj,$(STACK_SRC))
+PROGRAMS += $(B)/libexec/collrun/collrun-stack
+$(B)/libexec/collrun/collrun-stack: $(call obj,$(STACK_SRC))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs libdw) -lstdc++
+else
+all: without-libdw
+.PHONY: without-libdw
+without-libdw:
+	@echo 'without libdw-dev (make deps): reports have no stacks, and crashes no file and line'
+endif
+
+# The key tables of collrun.yaml(5), generated from the schema table and kept in the tree. tests/e2e/test_man.sh holds them current.
 .PHONY: man
 man: all
 	$(Q)$(B)/bin/collrun schema --man >$(B)/obj/keys.roff
-	$(Q)sed -i -e '/BEGIN collrun schema/,/END collrun schema/{/BEGIN/{p;r $(B)/obj/keys.roff' -e '};/END/p;d}' \
-		runner/man/collrun.yaml.5
+	$(Q)awk -f runner/man/keys.awk $(B)/obj/keys.roff runner/man/collrun.yaml.5 >$(B)/obj/collrun.yaml.5
+	$(Q)cat $(B)/obj/collrun.yaml.5 >runner/man/collrun.yaml.5

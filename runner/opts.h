@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line: a subcommand, a job file, options. What is wrong with it is said in one
- * sentence that names the word.
+ * The command line: a command, a job file, options. An error names the word that is wrong.
  */
 #ifndef RUNNER_OPTS_H
 #define RUNNER_OPTS_H
@@ -17,24 +16,35 @@ enum opts_command {
     OPTS_PLAN,
     OPTS_BACKENDS,
     OPTS_DOCTOR,
+    OPTS_DESCRIBE,
     OPTS_DIAG,
+    OPTS_TOP,
+    OPTS_REPORT,
+    OPTS_NEW,
     OPTS_SCHEMA,
-    OPTS_NONE /* nothing but options */
+    OPTS_COMPLETION,
+    OPTS_NONE /* options only */
 };
 
 struct opts {
     enum opts_command command;
-    const char *job; /* NULL = none given */
+    const char
+        *job; /* NULL = none given; or what is there in its place: a plugin, a folder, a shell */
     const char **sets;
     uint32_t nsets;
-    const char
-        *run_dir; /* NULL = as the job says; may hold {run_id}; relative to where collrun stands */
-    bool json, man, quiet, verbose, no_color, help, version;
+    /* NULL = logging.dir of the job. May contain {run_id}; relative to the working directory. */
+    const char *run_dir;
+    const char *output;     /* -o; NULL = not given */
+    const char *compare;    /* --compare; NULL = not given */
+    const char *trace;      /* --trace; NULL = not given */
+    const char *wrap_ranks; /* --wrap: NULL = not given */
+    char *const *wrap;      /* its command, which ends with NULL */
+    bool json, man, python, quiet, verbose, no_color, help, version;
 };
 
 int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, struct diag *d);
 
-/* What `collrun COMMAND --help` prints; OPTS_NONE: the page about all of them. */
+/* Prints the help of one command; OPTS_NONE: of all. */
 void opts_help(enum opts_command command, FILE *out);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where this build stands: the folder above the bin/ that holds the running collrun, in the build
- * tree as when installed. All its other parts are found from there, never from the environment:
+ * The prefix of this build: the parent of the bin/ directory of the running collrun, both in the
+ * build tree and when installed. All other parts are found relative to it, never through the
+ * environment:
  *   libexec/collrun/collrun-{agent,engine}   lib/collrun/backends/libcollrun_NAME.so
- * lib/collrun/workloads/NAME.so
+ *   lib/collrun/workloads/NAME.so
  */
 #ifndef RUNNER_PREFIX_H
 #define RUNNER_PREFIX_H
@@ -11,8 +12,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 
-/* The absolute path of `relative` under the prefix; NULL with the diag filled in when
- * /proc/self/exe does not tell. */
+/* The absolute path of `relative` below the prefix. NULL: /proc/self/exe cannot be read; see *d. */
 const char *prefix_path(struct arena *arena, const char *relative, struct diag *d);
 
 /* The plugins installed in lib/collrun/backends or lib/collrun/workloads, sorted by name. */

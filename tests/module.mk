@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests, in tiers that run alone: unit (cmocka programs, linked against the archives so that they see internals), golden (job
-# files and their exact diagnostics), e2e (the built programs, from outside), conform (any backend).
+# files and their exact diagnostics), e2e (the built programs, from outside), conform (any backend). README.md has the list.
 
-UNIT_SRC := $(wildcard tests/unit/test_*.c)
+UNIT_SRC := $(filter-out $(if $(filter gloo,$(BACKEND_NAMES)),,tests/unit/test_gloo%),$(wildcard tests/unit/test_*.c))
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
 UNIT_SUPPORT := $(call obj,$(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c)))
 OBJECTS += $(call obj,$(wildcard tests/unit/*.c))
@@ -12,10 +12,18 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LI
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka $(RUNNER_LIBS) -ldl -lm
 
-# A part of a backend that is tested by itself.
-$(B)/tests/test_desk: $(B)/obj/backends/nccl/desk.c.o
+# Parts of a backend, and of collrun-stack, that unit tests link.
+$(B)/tests/test_python_stacks: $(call obj,runner/stack/python.c)
+$(B)/tests/test_coordinator: $(B)/obj/backends/nccl/coord/server.c.o $(B)/obj/backends/nccl/coord/forming.c.o
+$(B)/tests/test_nccl_forming: $(B)/obj/backends/nccl/coord/forming.c.o
+$(B)/tests/test_nccl_scheduler: $(B)/obj/backends/nccl/scheduler.c.o
+$(B)/tests/test_shm_remote_policy: $(B)/obj/backends/shm/transport/remote_policy.c.o
+$(B)/tests/test_shm_yield_policy: $(B)/obj/backends/shm/transport/yield_policy.c.o
+$(B)/tests/test_shm_spread: $(B)/obj/backends/shm/transport/spread.c.o
+$(B)/tests/test_shm_cma: $(call obj,backends/shm/group.c backends/shm/transport/cma.c backends/shm/transport/doorbell.c)
+$(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
 
-# What the engine's tests load: a small backend, a workload that does as it is told, and broken relatives of both.
+# Plugins that the engine's tests load: a small backend, a workload whose parameter says what it does, and broken variants of both.
 PLUGINS := $(B)/tests/plugins
 define plugin_rule
 UNIT_PLUGINS += $(PLUGINS)/$(1).so
@@ -31,63 +39,126 @@ $(eval $(call plugin_rule,msg_abi,backend_msg,-DBROKEN_ABI))
 $(eval $(call plugin_rule,msg_half,backend_msg,-DBROKEN_HALF -Wno-unused-function))
 $(eval $(call plugin_rule,msg_probe,backend_msg,-DBROKEN_PROBE))
 $(eval $(call plugin_rule,probe,probe,))
+$(eval $(call plugin_rule,api,api,))
 $(eval $(call plugin_rule,broken_no_symbol,broken,-DNO_SYMBOL))
 $(eval $(call plugin_rule,broken_undefined,broken,-DUNDEFINED_SYMBOL))
 $(eval $(call plugin_rule,broken_abi,broken,-DWRONG_ABI))
 $(eval $(call plugin_rule,broken_no_run,broken,-DNO_RUN))
 $(eval $(call plugin_rule,broken_table,broken,-DBAD_TABLE))
--include $(addsuffix .d,$(UNIT_PLUGINS))
-$(B)/tests/test_engine $(B)/tests/test_engine_load: | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
+UNIT_PROGRAM := $(PLUGINS)/member
+$(UNIT_PROGRAM): tests/unit/plugins/member.c $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(C_FLAGS) -MF $@.d $(INC_PUBLIC) $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lcollrun
+-include $(addsuffix .d,$(UNIT_PLUGINS) $(UNIT_PROGRAM))
+# The collectives of backends/net on a network that is a mutex.
+NET_THREADS := $(PLUGINS)/net_threads.so
+OBJECTS += $(call obj,tests/unit/plugins/net_threads.c)
+$(B)/obj/tests/unit/plugins/net_threads.c.o: INC += -Ibackends/net
+$(NET_THREADS): $(call obj,tests/unit/plugins/net_threads.c) $(NET_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -shared -Wl,--exclude-libs,ALL -o $@ $^
+$(B)/tests/test_net_coll: | $(NET_THREADS)
+$(B)/tests/test_program: | $(UNIT_PLUGINS) $(UNIT_PROGRAM)
+$(addprefix $(B)/tests/,test_engine_api test_program): | $(B)/lib/collrun/backends/libcollrun_shm.so
+$(addprefix $(B)/tests/,test_engine test_engine_load test_engine_api): | $(UNIT_PLUGINS) $(B)/libexec/collrun/collrun-engine
+
+# Measurements that see internals. They are built with the unit tests, so that they cannot rot, and run by `make bench` alone.
+BENCH_PROGRAMS := $(B)/tests/call_overhead $(B)/tests/record_cost
+OBJECTS += $(call obj,tests/bench/call_overhead.c tests/bench/record_cost.c)
+$(BENCH_PROGRAMS): $(B)/tests/%: $(B)/obj/tests/bench/%.c.o $(call obj,tests/unit/null_group.c) $(ENGINE_LIB) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -ldl -lm
 
 include tests/fake/module.mk
-$(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_gpus): | $(FAKE_LIBS)
+include tests/hpu/module.mk
+$(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_nccl_devices): | $(FAKE_LIBS)
 
 E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
 HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer: engine and shm, whose threads are all ours. Gloo's library is not instrumented, so that what it orders
 # looks like a race.
-TSAN_TESTS := $(filter %/test_engine %/test_engine_load %/test_engine_check %/test_shm %/test_shm_p2p %/test_reduce,$(UNIT_TESTS))
+TSAN_TESTS := $(filter %/test_engine %/test_engine_load %/test_engine_check %/test_engine_api %/test_program %/test_shm %/test_shm_p2p %/test_shm_long %/test_reduce %/test_net_coll,$(UNIT_TESTS))
 BACKEND ?=
-CONFORM_BACKENDS := $(or $(BACKEND),shm gloo nccl)
+CONFORM_BACKENDS := $(or $(BACKEND),shm tcp $(filter ucx gloo,$(BACKEND_NAMES)) nccl hpu)
+# Of Open MPI's adapter, which the list above does not have.
+CONFORM_JOBS := world of [1258]|permuted|messages|what receives|large|programs, three|run time
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
-.PHONY: test unit golden e2e e2e-hosts conform sabotage bench check-asan check-tsan
-unit: all $(UNIT_TESTS)
+.PHONY: bench-programs bench-peers test unit golden e2e e2e-hosts conform mutation bench check-asan check-tsan
+unit: all $(UNIT_TESTS) $(BENCH_PROGRAMS)
 	tests/run $(UNIT_TESTS)
 golden: all $(FAKE_LIBS)
 	tests/run $(GOLDEN_TESTS)
-e2e: all $(FAKE_LIBS)
+e2e: all $(BENCH_PROGRAMS) $(FAKE_LIBS) $(HPU_LIBS)
 	tests/run $(E2E_TESTS)
 # Many hosts: real sshds and a real Slurm in network namespaces. Minutes, so not part of `make test`.
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
 e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
-	tests/run -t 900 $(HOSTS_TESTS)
+	tests/run -r -t 900 $(HOSTS_TESTS)
+# They look at the whole machine (its cores, what jobs leave behind), or at how soon something happens.
+TESTS_ALONE := $(patsubst %,tests/e2e/test_%.sh,bench bind die examples groups interrupt kill live program screens)
 test: deps
-	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(FAKE_LIBS)
-	tests/run $(UNIT_TESTS) $(GOLDEN_TESTS) $(E2E_TESTS)
+	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
+	tests/run -r -j 2 $(UNIT_TESTS) $(GOLDEN_TESTS) $(filter-out $(TESTS_ALONE),$(E2E_TESTS)) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
 
-# The drills of e2e and the conformance suite on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
-.PHONY: test-gpu sabotage-gpu
+# Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
+# and Ray into build/peers/python).
+.PHONY: python-tests
+python-tests: torch
+	PYTHON='$(PYTHON)' tests/run -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh
+
+# Generated programs with one fault each, and correct ones: is every verdict right? About 20 minutes on two cores. TRACES=DIR adds
+# changes of records that are made from traces.
+CORPUS_RECORDS := $(B)/tests/records
+OBJECTS += $(call obj,tests/corpus/records.c)
+$(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
+.PHONY: corpus
+corpus: all $(CORPUS_RECORDS) $(FAKE_LIBS)
+	tests/corpus/run $(CORPUS)
+
+# The GPU cases of e2e and the conformance suite on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
+.PHONY: test-gpu mutation-gpu
 test-gpu: all
 	GPU=real tests/run -t 5400 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/conform/devices.sh
-# Planted bugs in the nccl backend, on the stand-ins: do the drills catch each?
-sabotage-gpu: all $(FAKE_LIBS)
-	tests/run -t 900 tests/gpu/saboteur.sh
-	SUITE=conform tests/run -t 900 tests/gpu/saboteur.sh
+# Mutation tests of the GPU tests, on the stand-in libraries: one bug at a time in the nccl backend, which they must detect.
+mutation-gpu: all $(FAKE_LIBS)
+	tests/run -t 900 tests/mutation/nccl.sh
+	SUITE=conform tests/run -t 900 tests/mutation/nccl.sh
+
+# The binary interface: plugins of version 1 on an engine whose structs have grown. abi-freeze takes the present headers as those
+# of the version; it is run before a release only, while plugins may still be broken.
+.PHONY: abi abi-freeze
+abi:
+	tests/run -t 900 tests/abi/later_engine.sh
+abi-freeze:
+	mkdir -p tests/abi/v1/collrun
+	cp engine/include/collrun/*.h tests/abi/v1/collrun/
+	cp examples/backend-template/stream.c tests/abi/v1/
+
+# The gloo backend with the Gloo of other Debian releases, in chroots that debootstrap makes. They are kept in build/debian.
+.PHONY: gloo-debian
+gloo-debian:
+	tests/run -t 3600 'tests/debian/gloo.sh $(SUITES)'
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
-conform: all $(FAKE_LIBS)
-	SCOPE=$(or $(SCOPE),full) SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)')
-# Job files that libFuzzer makes up, under the sanitizers.
+conform: all $(FAKE_LIBS) $(HPU_LIBS)
+	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(CONFORM_JOBS)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
+# Job files, records and evidence that libFuzzer makes up, under the sanitizers.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
-	tests/run -t $$(($(or $(SECONDS),60) + 120)) 'tests/fuzz/run.sh $(or $(SECONDS),60)'
-# Ten planted bugs: does the suite catch each?
-sabotage: all
-	tests/run -t 900 tests/conform/saboteur.sh
+	tests/run -t $$((3 * $(or $(SECONDS),60) + 400)) 'tests/fuzz/run.sh $(or $(SECONDS),60)'
+# Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect.
+mutation: all
+	tests/run -t 900 tests/mutation/conform.sh
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan test
@@ -96,10 +167,19 @@ check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan tsan-run
 	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
+tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
 tsan-run: all $(TSAN_TESTS)
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tests/run -t 600 $(TSAN_TESTS)
+	tests/run -t 600 $(TSAN_TESTS)
+	BACKENDS=shm tests/run -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
+	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
 
+bench-programs: $(BENCH_PROGRAMS)
+# The newest Open MPI, MPICH and Intel MPI, from PyPI, in venvs under build/peers; PEER=python: Ray and torch.
+bench-peers:
+	tests/bench/peers.sh $(or $(PEER),mpi)
+BENCH_SCRIPTS := $(filter-out %/lib.sh %/mpi.sh %/peers.sh,$(sort $(wildcard tests/bench/*.sh)))
 bench: PACKAGES += $(PACKAGES_BENCH)
 bench: deps
-	@$(MAKE) --no-print-directory all $(FAKE_LIBS)
-	@for script in $(filter-out %/lib.sh,$(sort $(wildcard tests/bench/*.sh))); do echo; echo "== $$script"; $$script || exit 1; done
+	@$(MAKE) --no-print-directory all $(BENCH_PROGRAMS) $(FAKE_LIBS)
+	-@tests/bench/peers.sh mpi
+	@for script in $(BENCH_SCRIPTS); do echo; echo "== $$script"; $$script || exit 1; done

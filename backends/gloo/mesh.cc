@@ -1,272 +1,252 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Posting, waiting, aborting, tearing down. Meeting is meet.cc, connecting connect.cc.
+ * Forming and keeping meshes.
  */
 #include "mesh.h"
 
+#include "transport.h"
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <sys/random.h>
 
 namespace collrun_gloo
 {
 
-static constexpr auto forever = std::chrono::hours(24 * 365);
-static constexpr uint64_t cut_delay = 200 * millisecond;
+/* A member that has published its address connects within this time, or not at all. */
+static constexpr uint64_t connect_timeout_ms = 10000;
+/* Connections of a process that spare meshes may hold together; one mesh is always kept. */
+static constexpr size_t spare_connections = 128;
 
-std::vector<int> awaited::peers() const
+/* ---- the rendezvous ---- */
+
+/* Gloo's store, over the engine's rendezvous. One fence brings all addresses at once. */
+class rendezvous_store final : public gloo::rendezvous::Store
 {
-    std::vector<int> list;
-    if (peer != no_peer)
-        list.push_back(peer);
-    for (size_t i = 0; owed && i < owed->size(); i++)
-        if ((*owed)[i] > 0)
-            list.push_back(static_cast<int>(i));
-    return list;
+  public:
+    explicit rendezvous_store(const collrun_rendezvous *rendezvous) : r_(rendezvous)
+    {
+    }
+
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        const char *bytes = data.empty() ? "" : data.data();
+        check_stored(r_->put(r_->ctx, name(key).c_str(), bytes, data.size()));
+    }
+
+    std::vector<char> get(const std::string &key) override
+    {
+        std::vector<char> data(4096);
+        size_t len = 0;
+        int rc = r_->get(r_->ctx, name(key).c_str(), data.data(), data.size(), &len);
+        if (rc == COLLRUN_ERR_INVALID && len > data.size()) {
+            data.resize(len);
+            rc = r_->get(r_->ctx, name(key).c_str(), data.data(), data.size(), &len);
+        }
+        check_stored(rc);
+        data.resize(len);
+        return data;
+    }
+
+    using gloo::rendezvous::Store::wait;
+    void wait(const std::vector<std::string> &) override
+    {
+        if (!fenced_)
+            check_stored(r_->fence(r_->ctx));
+        fenced_ = true;
+    }
+
+  private:
+    static std::string name(const std::string &key)
+    {
+        return "gloo/" + key;
+    }
+
+    const collrun_rendezvous *const r_;
+    bool fenced_ = false;
+};
+
+/* ---- a mesh ---- */
+
+/* Gloo waits five times as long for a connection. */
+static std::chrono::milliseconds connect_timeout(uint64_t deadline_ns)
+{
+    const uint64_t now = now_ns();
+    uint64_t left_ms = connect_timeout_ms;
+    if (deadline_ns != 0)
+        left_ms = deadline_ns > now ? std::min(left_ms, (deadline_ns - now) / 1000000) : 0;
+    return std::chrono::milliseconds(1 + left_ms / 5);
+}
+
+mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t number)
+    : rank(desc.rank), size(desc.nranks), id(number), device_(std::move(used_device))
+{
+    for (uint32_t i = 0; i < size; i++)
+        world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : i);
+    const auto wrapped = std::make_shared<abortable_device>(device_->gloo());
+    context =
+        std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
+    context->setTimeout(connect_timeout(desc.deadline_ns));
+    connect_full_mesh(*context, std::make_shared<rendezvous_store>(desc.rendezvous), wrapped);
+    abortable = wrapped->context();
 }
 
 mesh::~mesh()
 {
-    close();
+    messages[1].reset();
+    messages[0].reset();
+    const device::closing closing(*device_);
+    abortable.reset();
+    context.reset();
 }
 
-std::string mesh::name_of(int peer) const
+/* Gloo's close() resets the connections: they leave no port in TIME_WAIT. */
+void mesh::close_idle()
 {
-    if (peer < 0 || peer >= size)
-        return "a peer";
-    return format("rank %d (world rank %u)", peer, world_rank_[static_cast<size_t>(peer)]);
+    const device::closing closing(*device_);
+    failed = true;
+    context->closeConnections();
 }
 
-/* ---- posting ---- */
-
-std::unique_ptr<buffer> mesh::make_buffer(void *ptr, size_t len)
+std::string mesh::name_of(uint32_t r) const
 {
-    return context_->createUnboundBuffer(ptr, len);
+    return format("rank %u (world rank %u)", r, world_rank_[r]);
 }
 
-/* Gloo's exceptions become failures. */
-template <typename F> auto mesh::guarded(int peer, F post)
+bool mesh::joins(const collrun_group_desc &desc) const
 {
-    if (aborted())
-        throw abort_failure();
-    try {
-        return post();
-    } catch (const std::exception &e) {
-        rethrow({peer, nullptr}, e.what());
+    return desc.nranks == size && desc.rank == rank &&
+           std::memcmp(world_rank_.data(), desc.world_rank, size * sizeof *desc.world_rank) == 0;
+}
+
+/* ---- the pool ---- */
+
+/* What a member offers: the ids of its spare meshes, and the id of a new one, for which that of the
+ * first member is taken. */
+struct offer {
+    static constexpr size_t most = 31;
+    uint64_t new_id;
+    uint64_t ids[most]; /* 0: no more */
+
+    bool has(uint64_t id) const
+    {
+        return std::find(ids, ids + most, id) != ids + most;
     }
+};
+
+std::shared_ptr<device> mesh_pool::device_of(const collrun_group_desc &desc)
+{
+    const std::string address = desc.address ? desc.address : "";
+    const std::string interface = desc.interface ? desc.interface : "";
+    std::lock_guard<std::mutex> guard(lock_);
+    std::shared_ptr<device> &found = devices_[address + "%" + interface];
+    if (!found)
+        found = std::make_shared<device>(address.c_str(), interface.c_str());
+    return found;
 }
 
-void mesh::post(int peer, const parcel &m, bool granted)
+static uint64_t random_id()
 {
-    guarded(peer, [&] {
-        reach(peer);
-        context_->pair(peer).post(m, granted);
-    });
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof id, 0) != sizeof id)
+        throw failure{COLLRUN_ERR_SYSTEM, format("no random bytes: %s", std::strerror(errno))};
+    return id | 1;
 }
 
-void mesh::expect(int peer, const parcel &m, bool grant)
+/* Takes the spare meshes that join the group's members out of the pool. */
+std::vector<std::shared_ptr<mesh>> mesh_pool::offered(const collrun_group_desc &desc, offer &mine)
 {
-    guarded(peer, [&] {
-        reach(peer);
-        context_->pair(peer).expect(m, grant);
-    });
+    std::vector<std::shared_ptr<mesh>> out;
+    std::lock_guard<std::mutex> guard(lock_);
+    for (auto it = spare_.begin(); it != spare_.end();) {
+        if (!(*it)->joins(desc) || out.size() == offer::most) {
+            ++it;
+            continue;
+        }
+        mine.ids[out.size()] = (*it)->id;
+        out.push_back(std::move(*it));
+        it = spare_.erase(it);
+    }
+    return out;
 }
 
-bool mesh::send_letter(int peer, uint64_t slot, inbox::letter &l)
+/* The lowest id that all members offer; else the new one of the first member. */
+static uint64_t agree(const collrun_group_desc &desc, const offer &mine)
 {
-    return guarded(peer, [&] {
-        reach(peer);
-        return context_->pair(peer).send_letter(slot, l);
-    });
+    const collrun_rendezvous &r = *desc.rendezvous;
+    offer common = mine;
+    uint64_t new_id = 0;
+    check_stored(r.put(r.ctx, format("offer/%u", desc.rank).c_str(), &mine, sizeof mine));
+    check_stored(r.fence(r.ctx));
+    for (uint32_t i = 0; i < desc.nranks; i++) {
+        offer theirs = {};
+        size_t len = 0;
+        check_stored(r.get(r.ctx, format("offer/%u", i).c_str(), &theirs, sizeof theirs, &len));
+        new_id = i == 0 ? theirs.new_id : new_id;
+        for (uint64_t &id : common.ids)
+            id = theirs.has(id) ? id : 0;
+    }
+    uint64_t found = 0;
+    for (const uint64_t id : common.ids)
+        found = id != 0 && (found == 0 || id < found) ? id : found;
+    return found ? found : new_id;
 }
 
-void mesh::offer(int peer, const parcel &m)
+/* If the members do not agree, none of the offered meshes is used again: other members may count
+ * this group. */
+std::shared_ptr<mesh> mesh_pool::take(const collrun_group_desc &desc)
 {
-    guarded(peer, [&] {
-        reach(peer);
-        context_->pair(peer).offer(m);
-    });
+    if (desc.first_port != 0)
+        throw failure{COLLRUN_ERR_UNSUPPORTED,
+                      "Gloo chooses its ports: network.ports is for other backends, such as tcp"};
+    const std::shared_ptr<device> used_device = device_of(desc);
+    offer mine = {random_id(), {}};
+    std::vector<std::shared_ptr<mesh>> spare = offered(desc, mine);
+    const uint64_t id = agree(desc, mine);
+    std::shared_ptr<mesh> found;
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        for (std::shared_ptr<mesh> &m : spare)
+            if (m->id == id)
+                found = std::move(m);
+            else
+                spare_.push_back(std::move(m));
+    }
+    if (!found)
+        found = std::make_shared<mesh>(desc, used_device, id);
+    found->use++;
+    found->handles = 1;
+    return found;
 }
 
-void mesh::await_letter(int peer, const parcel &m, connecting how)
+std::shared_ptr<mesh> mesh_pool::share(const std::shared_ptr<mesh> &used)
 {
-    guarded(peer, [&] {
-        if (how == connect_first)
-            reach(peer);
-        context_->await_letter(peer, m);
-    });
+    std::lock_guard<std::mutex> guard(lock_);
+    used->handles++;
+    return used;
 }
 
-inbox::answer mesh::look_for_letter(int peer, uint64_t slot, inbox::letter *out, buffer &bell)
+void mesh_pool::give(std::shared_ptr<mesh> &&used) noexcept
 {
-    return guarded(peer, [&] { return context_->look_for_letter(peer, slot, out, bell); });
-}
-
-/* ---- errors ---- */
-
-/* Without the place in Gloo's sources that its texts start with. */
-static const char *words_of(const char *what)
-{
-    const char *end = what[0] == '[' ? std::strstr(what, "] ") : nullptr;
-    return end ? end + 2 : what;
-}
-
-failure mesh::lost(int peer, const char *what) const
-{
-    static const char *const ended[] = {"closed by peer", "Connection reset", "Broken pipe",
-                                        "Socket closed", "Connection refused"};
-    const bool peer_ended = std::any_of(std::begin(ended), std::end(ended), [what](const char *s) {
-        return std::strstr(what, s) != nullptr;
-    });
-    const std::string words = words_of(what);
-    if (peer_ended && peer != no_peer)
-        return {
-            COLLRUN_ERR_PEER_FAILED, peer,
-            format("%s closed its connection (Gloo: %s)", name_of(peer).c_str(), words.c_str())};
-    return {COLLRUN_ERR_BACKEND, peer,
-            format("connection to %s: Gloo: %s", name_of(peer).c_str(), words.c_str())};
-}
-
-failure mesh::abort_failure() const
-{
-    return {COLLRUN_ERR_ABORTED, no_peer, "the group was aborted"};
-}
-
-bool mesh::is_over(int peer)
-{
-    return link_to(peer) == joined && context_->pair(peer).is_over();
-}
-
-/* A buffer may also be on its way to others than those who are waited for. */
-void mesh::rethrow(const awaited &who, const char *what)
-{
-    if (aborted())
-        throw abort_failure();
-    if (who.peer != no_peer)
-        throw lost(who.peer, what);
-    for (int peer : who.peers())
-        if (is_over(peer))
-            throw lost(peer, what);
-    for (int peer = 0; peer < size; peer++)
-        if (is_over(peer))
-            throw lost(peer, what);
-    throw lost(no_peer, what);
-}
-
-/* ---- waiting ---- */
-
-void mesh::publish(buffer *b, uint64_t until)
-{
-    std::lock_guard<std::mutex> guard(wait_lock_);
-    if (aborted_.load())
-        throw abort_failure();
-    waiting_ = b;
-    poke_at_.store(until);
-}
-
-void mesh::retract() noexcept
-{
-    std::lock_guard<std::mutex> guard(wait_lock_);
-    waiting_ = nullptr;
-    poke_at_.store(0);
-}
-
-/* Gloo prefers the exception of a broken connection to a message that came just before it; asked
- * again, it gives the message. */
-bool mesh::wait_in_gloo(buffer &b, direction d, int *from)
-{
-    for (bool again = false;; again = true) {
-        try {
-            return d == receiving ? b.waitRecv(from, forever) : b.waitSend(nullptr, forever);
-        } catch (const std::exception &) {
-            if (again)
-                throw;
+    std::shared_ptr<mesh> given = std::move(used);
+    std::vector<std::shared_ptr<mesh>> surplus;
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (--given->handles > 0 || given->failed || !given->reusable)
+            return;
+        spare_.push_back(std::move(given));
+        size_t connections = 0;
+        for (const std::shared_ptr<mesh> &m : spare_)
+            connections += m->size - 1;
+        while (connections > spare_connections && spare_.size() > 1) {
+            connections -= spare_.front()->size - 1;
+            surplus.push_back(std::move(spare_.front()));
+            spare_.erase(spare_.begin());
         }
     }
-}
-
-bool mesh::wait(buffer &b, direction d, const awaited &who, uint64_t until, int *from)
-{
-    struct retractor {
-        mesh &m;
-        ~retractor()
-        {
-            m.retract();
-        }
-    };
-    for (;;) {
-        publish(&b, std::max<uint64_t>(until, 1)); /* 0 means that nobody waits */
-        watch_.wake_if_asleep();
-        try {
-            const retractor at_end{*this};
-            if (wait_in_gloo(b, d, from))
-                return true;
-        } catch (const std::exception &e) {
-            rethrow(who, e.what());
-        }
-        if (aborted())
-            throw abort_failure();
-        if (now_ns() >= until)
-            return false;
-    }
-}
-
-/* The flag that Gloo keeps for a poke outlives a wait that ended by itself; the next wait on that
- * buffer then returns early and goes on. */
-void mesh::poke() noexcept
-{
-    if (!waiting_)
-        return;
-    waiting_->abortWaitRecv();
-    waiting_->abortWaitSend();
-}
-
-void mesh::abort() noexcept
-{
-    std::lock_guard<std::mutex> guard(wait_lock_);
-    aborted_.store(true);
-    poke();
-    ring();
-}
-
-bool mesh::tick(uint64_t now) noexcept
-{
-    const uint64_t cut_at = cut_at_.load();
-    if (cut_at != 0 && now >= cut_at) {
-        cut_at_.store(0);
-        cut();
-    }
-    const uint64_t until = poke_at_.load();
-    if (until != 0 && now >= until) {
-        std::lock_guard<std::mutex> guard(wait_lock_);
-        poke();
-    }
-    return until != 0 || cut_at != 0;
-}
-
-/* ---- the end ---- */
-
-void mesh::doom() noexcept
-{
-    cut_at_.store(now_ns() + cut_delay);
-    watch_.wake_if_asleep();
-}
-
-void mesh::cut() noexcept
-{
-    sever_all(true);
-}
-
-/* Once the connections are severed nothing new comes to the pairs, the door and its guests; after
- * one more turn of the loop it has nothing of theirs in hand, and they can be freed. */
-void mesh::close() noexcept
-{
-    watch_.remove(this);
-    if (!context_)
-        return;
-    sever_all(false);
-    device_->run([] {});
-    context_.reset();
-    door_.reset();
+    for (const std::shared_ptr<mesh> &m : surplus)
+        m->close_idle();
 }
 
 } // namespace collrun_gloo

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exported table. What the parts throw is turned into statuses here and in group::exec.
+ * gloo: collrun's operations on the Gloo library, by its public interface. This file is the
+ * exported table. Gloo's algorithms do the operations that Gloo has; the engine builds the others
+ * from messages, which go over Gloo's send and receive.
  */
 #include "group.h"
 
-#include <gloo/config.h>
-
-#include <algorithm>
-#include <cstring>
+#include <cstdio>
+#include <dlfcn.h>
 #include <new>
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-#define GLOO_RELEASE TEXT(GLOO_VERSION_MAJOR) "." TEXT(GLOO_VERSION_MINOR)
+#define GLOO_RELEASE TEXT(GLOO_VERSION_MAJOR) "." TEXT(GLOO_VERSION_MINOR) " of " TEXT(GLOO_API)
 
 namespace collrun_gloo
 {
@@ -20,10 +20,26 @@ namespace collrun_gloo
 namespace
 {
 
-struct backend {
-    devices known;
-    watch clock;
-};
+/* Libraries of all years have one name. A function that is new in each tells them apart. */
+int library_year()
+{
+    if (dlsym(RTLD_DEFAULT, "_ZN4gloo9transport3tcp16CreateLazyDeviceERKNS1_4attrE"))
+        return 2025;
+    return dlsym(RTLD_DEFAULT, "_ZN4gloo9transport7Context24createAndConnectAllPairsERNS_6IStoreE")
+               ? 2023
+               : 2022;
+}
+
+int probe(const collrun_services *, char *why, size_t len)
+{
+    const int year = library_year();
+    if (year == GLOO_API) {
+        std::snprintf(why, len, "Gloo %s", GLOO_RELEASE);
+        return COLLRUN_OK;
+    }
+    std::snprintf(why, len, "built for Gloo %s; the library is that of %d", GLOO_RELEASE, year);
+    return COLLRUN_ERR_UNAVAILABLE;
+}
 
 int backend_open(const collrun_services *s, void **out)
 {
@@ -33,27 +49,21 @@ int backend_open(const collrun_services *s, void **out)
 
 void backend_close(void *b)
 {
+    const no_sigpipe guard;
     delete static_cast<backend *>(b);
-}
-
-/* The rendezvous has stored its own sentence when its failure has none. */
-int report(const collrun_services *s, const failure &f)
-{
-    return f.text.empty() ? f.status : s->fail(s->ctx, f.status, "%s", f.text.c_str());
 }
 
 int group_open(void *b, const collrun_group_desc *given, void **out)
 {
-    collrun_group_desc desc = {};
-    std::memcpy(&desc, given, std::min<size_t>(given->size, sizeof(desc)));
+    collrun_group_desc desc;
+    COLLRUN_COPY(&desc, given);
     const collrun_services *s = desc.services;
     try {
         const no_sigpipe guard;
-        auto *state = static_cast<backend *>(b);
-        *out = new group(state->known, state->clock, desc);
+        *out = new group(*static_cast<backend *>(b), desc);
         return COLLRUN_OK;
     } catch (const failure &f) {
-        return report(s, f);
+        return f.text.empty() ? f.status : s->fail(s->ctx, f.status, "%s", f.text.c_str());
     } catch (const std::bad_alloc &) {
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     } catch (const std::exception &e) {
@@ -63,48 +73,120 @@ int group_open(void *b, const collrun_group_desc *given, void **out)
     }
 }
 
+group *group_of(void *handle)
+{
+    return static_cast<group *>(handle);
+}
+
+p2p_message *message_of(collrun_message *m)
+{
+    return reinterpret_cast<p2p_message *>(m);
+}
+
 void group_abort(void *g)
 {
-    static_cast<group *>(g)->abort();
+    group_of(g)->abort();
 }
 
 void group_close(void *g)
 {
-    delete static_cast<group *>(g);
+    const no_sigpipe guard;
+    delete group_of(g);
 }
 
-int group_exec(void *g, const collrun_call *calls, uint32_t ncalls)
+int group_exec(void *g, const collrun_call *calls, uint32_t)
 {
-    return static_cast<group *>(g)->exec(calls, ncalls);
+    return group_of(g)->exec(calls[0]);
 }
 
-constexpr uint64_t every_dtype = (1u << COLLRUN_DTYPE_COUNT) - 1;
-constexpr uint64_t every_op = (1u << COLLRUN_OP_COUNT) - 1;
+int transport_send(void *g, collrun_message *m)
+{
+    return group_of(g)->send(message_of(m));
+}
+
+int transport_post(void *g, collrun_message *m)
+{
+    return group_of(g)->post(message_of(m));
+}
+
+void transport_unpost(void *g, collrun_message *m)
+{
+    group_of(g)->unpost(message_of(m));
+}
+
+int transport_recv(void *g, collrun_message *m, const void *packet, size_t len)
+{
+    return group_of(g)->recv(message_of(m), packet, len);
+}
+
+int transport_progress(void *g, uint64_t wait_ns)
+{
+    return group_of(g)->progress(wait_ns);
+}
+
+void transport_fail(void *g, uint32_t peer, int status, const char *text)
+{
+    group_of(g)->fail(peer, status, text);
+}
+
+void transport_wake(void *g)
+{
+    group_of(g)->wake();
+}
+
+const collrun_transport messages = {
+    sizeof(collrun_transport),
+    sizeof(p2p_message),
+    transport_send,
+    transport_post,
+    transport_recv,
+    nullptr, /* flush: packets leave at once */
+    transport_progress,
+    transport_fail,
+    transport_unpost,
+    transport_wake,
+    nullptr, /* send_short, recv_short: another thread moves the bytes */
+    nullptr,
+};
+
+constexpr uint64_t bit(unsigned n)
+{
+    return 1ull << n;
+}
+
+/* Gloo rounds every partial result: half precision, which has to be summed in float32, is left to
+ * the engine where that differs. */
+constexpr uint64_t halves = bit(COLLRUN_FLOAT16) | bit(COLLRUN_BFLOAT16);
+constexpr uint64_t full_dtypes = (bit(COLLRUN_DTYPE_COUNT) - 1) & ~halves;
+constexpr uint64_t every_op = bit(COLLRUN_OP_COUNT) - 1;
 
 constexpr collrun_capability moves(uint32_t kind)
 {
-    return {kind, COLLRUN_MEMORY_HOST, ~0ull, 0};
+    return {kind, COLLRUN_MEMORY_HOST, UINT64_MAX, 0};
 }
 
 constexpr collrun_capability reduces(uint32_t kind)
 {
-    return {kind, COLLRUN_MEMORY_HOST, every_dtype, every_op};
+    return {kind, COLLRUN_MEMORY_HOST, full_dtypes, every_op};
+}
+
+constexpr collrun_capability compares(uint32_t kind)
+{
+    return {kind, COLLRUN_MEMORY_HOST, halves, bit(COLLRUN_MIN) | bit(COLLRUN_MAX)};
 }
 
 const collrun_capability native[] = {
     {COLLRUN_BARRIER, COLLRUN_MEMORY_HOST, 0, 0},
     reduces(COLLRUN_ALLREDUCE),
+    compares(COLLRUN_ALLREDUCE),
     reduces(COLLRUN_REDUCE),
+    compares(COLLRUN_REDUCE),
     moves(COLLRUN_BROADCAST),
     moves(COLLRUN_ALLGATHER),
     moves(COLLRUN_GATHER),
     moves(COLLRUN_SCATTER),
-    reduces(COLLRUN_REDUCE_SCATTER),
     moves(COLLRUN_ALLTOALL),
     moves(COLLRUN_ALLGATHERV),
-    moves(COLLRUN_GATHERV),
-    moves(COLLRUN_SCATTERV),
-    reduces(COLLRUN_REDUCE_SCATTERV),
     moves(COLLRUN_ALLTOALLV),
     moves(COLLRUN_SEND),
     moves(COLLRUN_RECV),
@@ -119,13 +201,14 @@ const struct collrun_param no_options[] = {{}};
 } // namespace collrun_gloo
 
 extern "C" const struct collrun_backend collrun_backend_v1 = {
-    COLLRUN_BACKEND_ABI,
-    sizeof(struct collrun_backend),
+    COLLRUN_BACKEND_HEAD,
     "gloo",
-    "1.0 (Gloo " GLOO_RELEASE ")",
+    "2.0 (Gloo " GLOO_RELEASE ")",
     COLLRUN_BACKEND_TAGS | COLLRUN_BACKEND_RECV_ANY,
+    collrun_gloo::eager_limit,
     collrun_gloo::native,
-    nullptr, /* probe: what it needs is linked */
+    collrun_gloo::no_options,
+    collrun_gloo::probe,
     collrun_gloo::backend_open,
     collrun_gloo::backend_close,
     collrun_gloo::group_open,
@@ -134,10 +217,9 @@ extern "C" const struct collrun_backend collrun_backend_v1 = {
     collrun_gloo::group_exec,
     nullptr, /* start, test: exec blocks */
     nullptr,
-    nullptr, /* alloc, free: the engine's memory is as good */
+    &collrun_gloo::messages,
+    nullptr, /* alloc, free: plain memory */
     nullptr,
-    nullptr, /* order, alloc_on: it knows no GPU */
+    nullptr, /* alloc_on, order: no devices */
     nullptr,
-    collrun_gloo::no_options,
-    collrun_gloo::most_in_first, /* larger messages wait for their receiver */
 };

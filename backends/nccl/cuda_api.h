@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the backend uses of the CUDA runtime, declared here so that nothing of CUDA is needed to
- * build. The lists are the whole of it: a function that is not in CUDA_FUNCTIONS is not called.
- * library.c fills struct cuda_api from them, tests/gpu/check_api.c holds both against the real
- * headers where those are installed, and the stand-in under tests/fake provides the same functions.
+ * The part of the CUDA runtime that the backend uses, declared here so that the build does not need
+ * CUDA. The lists are complete: a function that is not in CUDA_FUNCTIONS is not called. library.c
+ * fills struct cuda_api from them, tests/gpu/check_api.c compares them with the real headers where
+ * those are installed, and the stand-in libraries under tests/fake provide the same functions.
  *
- *     X(need, result, name, parameters)    need: MUST, or MAY for what only newer libraries have
+ *     X(need, result, name, parameters)    need: MUST, or MAY: absent from older libraries
  */
 #ifndef NCCL_CUDA_API_H
 #define NCCL_CUDA_API_H
@@ -20,15 +20,24 @@
     X(cudaErrorInsufficientDriver, 35)                                                             \
     X(cudaStreamNonBlocking, 1)                                                                    \
     X(cudaEventDisableTiming, 2)                                                                   \
-    X(cudaHostAllocPortable, 1)
+    X(cudaHostAllocPortable, 1)                                                                    \
+    X(cudaMemoryTypeDevice, 2)                                                                     \
+    X(cudaMemoryTypeManaged, 3)
 
 #define CUDA_COPY_KINDS(X)                                                                         \
     X(cudaMemcpyHostToDevice, 1)                                                                   \
     X(cudaMemcpyDeviceToHost, 2)                                                                   \
-    X(cudaMemcpyDeviceToDevice, 3)
+    X(cudaMemcpyDeviceToDevice, 3)                                                                 \
+    X(cudaMemcpyDefault, 4)
+
+struct cuda_pointer { /* struct cudaPointerAttributes of CUDA 11 and later */
+    int type, device;
+    void *device_pointer, *host_pointer;
+    long reserved[8]; /* of CUDA 13 */
+};
 
 #ifndef CUDA_API_IS_REAL /* the real headers declare these */
-typedef int cudaError_t; /* an enum there, of the same size */
+typedef int cudaError_t; /* in CUDA an enum of the same size */
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 typedef void (*cudaHostFn_t)(void *data);
@@ -36,6 +45,7 @@ typedef void (*cudaHostFn_t)(void *data);
 enum { CUDA_CONSTANTS(CUDA_CONSTANT) };
 enum cudaMemcpyKind { CUDA_COPY_KINDS(CUDA_CONSTANT) };
 #undef CUDA_CONSTANT
+#define cudaPointerAttributes cuda_pointer
 #endif
 
 #define CUDA_FUNCTIONS(X)                                                                          \
@@ -46,8 +56,12 @@ enum cudaMemcpyKind { CUDA_COPY_KINDS(CUDA_CONSTANT) };
     X(MUST, cudaError_t, cudaGetDeviceCount, (int *count))                                         \
     X(MUST, cudaError_t, cudaGetDevice, (int *device))                                             \
     X(MUST, cudaError_t, cudaSetDevice, (int device))                                              \
+    X(MUST, cudaError_t, cudaDeviceSynchronize, (void))                                            \
+    X(MUST, cudaError_t, cudaPointerGetAttributes,                                                 \
+      (struct cudaPointerAttributes * attributes, const void *ptr))                                \
     X(MUST, cudaError_t, cudaDeviceGetPCIBusId, (char *id, int len, int device))                   \
     X(MUST, cudaError_t, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest))            \
+    X(MUST, cudaError_t, cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned int flags))   \
     X(MUST, cudaError_t, cudaStreamCreateWithPriority,                                             \
       (cudaStream_t * stream, unsigned int flags, int priority))                                   \
     X(MUST, cudaError_t, cudaStreamDestroy, (cudaStream_t stream))                                 \

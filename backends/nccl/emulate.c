@@ -1,262 +1,256 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which reductions NCCL has, and the others: 16-bit integers, bool but for and/or, bitwise and
- * logical operators. Those go through the host, chunk by chunk, in stream order: the chunks of all
- * ranks are gathered on the GPU, copied to pinned memory, reduced there by the engine's kernels in
- * a host function of the stream, and the result is copied back. Every rank takes everybody's data
- * over PCIe: right, and slow. NCCL's alltoall has no in-place form; here that goes through scratch.
+ * Collectives that NCCL lacks.
  *
- * Each chunk is one kernel of NCCL's and is launched when the one before it has ended, so that no
+ *   - Reductions of 16-bit integers, of bool except for "and" and "or", and with bitwise and
+ *     logical operators. They go through the host, chunk by chunk, in stream order: the chunks of
+ *     all ranks are gathered on the GPU, copied to pinned memory, reduced there by the engine's
+ *     kernels in a host function of the stream, and the result is copied back. Every rank copies
+ *     the data of all ranks over PCIe: correct, but slow.
+ *   - alltoall in place: the blocks are copied to scratch memory first.
+ *
+ * Each chunk is one kernel of NCCL. It is launched when the chunk before it has ended, so that no
  * kernel ever waits behind another one of its communicator.
  */
+#include "emulate.h"
+
 #include "group.h"
+#include "native.h"
 
 #include <stdlib.h>
 
-bool dtype_native(enum collrun_dtype dtype, ncclDataType_t *out)
+static bool emulate_is_in_place(const struct collrun_call *call)
 {
-    static const struct {
-        bool native;
-        int type;
-    } types[COLLRUN_DTYPE_COUNT] = {
-        [COLLRUN_INT8] = {true, ncclInt8},       [COLLRUN_UINT8] = {true, ncclUint8},
-        [COLLRUN_INT32] = {true, ncclInt32},     [COLLRUN_UINT32] = {true, ncclUint32},
-        [COLLRUN_INT64] = {true, ncclInt64},     [COLLRUN_UINT64] = {true, ncclUint64},
-        [COLLRUN_FLOAT16] = {true, ncclFloat16}, [COLLRUN_BFLOAT16] = {true, ncclBfloat16},
-        [COLLRUN_FLOAT32] = {true, ncclFloat32}, [COLLRUN_FLOAT64] = {true, ncclFloat64},
-    };
-    *out = (ncclDataType_t)types[dtype].type;
-    return types[dtype].native;
+    return call->kind == COLLRUN_ALLTOALL && call->send == call->recv;
 }
 
-/* Bool is a byte of 0 or 1: or is the larger, and the smaller. */
-static bool bool_native(enum collrun_op op, ncclRedOp_t *native)
+bool emulate_is_needed(const struct collrun_call *call)
 {
-    const unsigned ors =
-        1u << COLLRUN_SUM | 1u << COLLRUN_MAX | 1u << COLLRUN_BOR | 1u << COLLRUN_LOR;
-    const unsigned ands =
-        1u << COLLRUN_PROD | 1u << COLLRUN_MIN | 1u << COLLRUN_BAND | 1u << COLLRUN_LAND;
-    *native = ors >> op & 1 ? ncclMax : ncclMin;
-    return (ors | ands) >> op & 1;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    return !native_is_barrier(call) &&
+           (emulate_is_in_place(call) || (collrun_kind_reduces(call->kind) &&
+                                          !native_reduction(call->dtype, call->op, &type, &op)));
 }
 
-bool reduction_native(enum collrun_dtype dtype, enum collrun_op op, ncclDataType_t *type,
-                      ncclRedOp_t *native)
-{
-    static const int ops[] = {[COLLRUN_SUM] = ncclSum,
-                              [COLLRUN_PROD] = ncclProd,
-                              [COLLRUN_MIN] = ncclMin,
-                              [COLLRUN_MAX] = ncclMax,
-                              [COLLRUN_AVG] = ncclAvg};
-    if (dtype == COLLRUN_BOOL) {
-        *type = ncclUint8;
-        return bool_native(op, native);
-    }
-    if (op > COLLRUN_AVG)
-        return false;
-    *native = (ncclRedOp_t)ops[op];
-    return dtype_native(dtype, type);
-}
-
-/* ---- scratch ---- */
-
-static int need_scratch(struct nccl_group *g, struct port *p, bool pinned)
-{
-    const struct cuda_api *cuda = &g->home->lib.cuda;
-    cudaError_t error = cudaSuccess;
-    const int before = device_enter(g->home, p->ordinal);
-    if (!p->scratch.device)
-        error = cuda->cudaMalloc(&p->scratch.device, SCRATCH_LEN);
-    if (error == cudaSuccess && pinned && !p->scratch.pinned)
-        error = cuda->cudaHostAlloc(&p->scratch.pinned, SCRATCH_LEN, cudaHostAllocPortable);
-    device_leave(g->home, before);
-    return error == cudaSuccess ? COLLRUN_OK : cuda_failed(g, p, error, "take scratch memory");
-}
-
-static int end_group(struct nccl_group *g, ncclResult_t result, const struct flight *f)
-{
-    const ncclResult_t end = g->home->lib.nccl.ncclGroupEnd();
-    if (result == ncclSuccess && end != ncclInProgress)
-        result = end;
-    int status =
-        result == ncclSuccess ? COLLRUN_OK : nccl_failed(g, g->ports[0].comm, result, "NCCL");
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
-        status = await_ready(g, &g->ports[i], f->deadline_ns);
-    return status;
-}
-
-static char *at(const void *base, size_t bytes)
+static char *emulate_at(const void *base, size_t bytes)
 {
     return (char *)(uintptr_t)base + bytes;
 }
 
+static int emulate_need_scratch(struct nccl_group *g, bool pinned)
+{
+    const struct cuda_api *cuda = &g->context->lib.cuda;
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        struct dev_comm *dev = &g->devs[i];
+        cudaError_t error = cudaSuccess;
+        int before = device_enter(g->context, dev->ordinal);
+        if (!dev->scratch.device)
+            error = cuda->cudaMalloc(&dev->scratch.device, SCRATCH_LEN);
+        if (error == cudaSuccess && pinned && !dev->scratch.pinned)
+            error = cuda->cudaHostAlloc(&dev->scratch.pinned, SCRATCH_LEN, cudaHostAllocPortable);
+        device_leave(g->context, before);
+        if (error != cudaSuccess)
+            return group_fail_cuda(g, dev, error, "allocate scratch memory");
+    }
+    return COLLRUN_OK;
+}
+
+/* Ends the NCCL group, in which `result` was reported, and waits until NCCL has accepted it. */
+static int emulate_group_end(struct nccl_group *g, ncclResult_t result, const struct op *op)
+{
+    result = comm_group_end(g, result);
+    int status =
+        result == ncclSuccess ? COLLRUN_OK : group_fail_nccl(g, g->devs[0].comm, result, "NCCL");
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
+        status = comm_await_ready(g, &g->devs[i], op->deadline_ns);
+    return status;
+}
+
 /* ---- reductions ---- */
 
-/* A chunk of everybody's, to be reduced when the stream comes to it. Freed by the host function. */
-struct chore {
+/* One chunk of every rank, reduced when the stream reaches the host function, which frees this. */
+struct host_reduce_job {
     const struct collrun_services *services;
-    char *pinned; /* a chunk of each rank, side by side; the result takes the first one's place */
+    char *pinned; /* the chunks, one per rank; the result replaces the first */
     uint32_t size;
-    size_t count, len;
+    size_t count, len; /* of a chunk: elements, bytes */
     enum collrun_dtype dtype;
     enum collrun_op op;
     const void *sources[]; /* size */
 };
 
-static void do_chore(void *data)
+static void host_reduce_run(void *data)
 {
-    struct chore *c = data;
-    for (uint32_t i = 0; i < c->size; i++)
-        c->sources[i] = c->pinned + i * c->len;
-    c->services->reduce(c->pinned, c->sources, c->size, c->count, c->dtype, c->op,
-                        c->op == COLLRUN_AVG ? c->size : 0);
-    free(c);
+    struct host_reduce_job *job = data;
+    for (uint32_t i = 0; i < job->size; i++)
+        job->sources[i] = job->pinned + i * job->len;
+    job->services->reduce(job->pinned, job->sources, job->size, job->count, job->dtype, job->op,
+                          job->op == COLLRUN_AVG ? job->size : 0);
+    free(job);
 }
 
-/* Part of a reduction: what lies where in everybody's send buffer, and whose result it is. */
-struct segment {
+/* A part of a reduction: its elements in every rank's send buffer, and the rank of its result. */
+struct reduce_part {
     size_t first, count; /* elements */
-    int receiver;        /* a rank of the communicator; -1: all of them */
+    int receiver;        /* a communicator rank; -1: all of them */
 };
 
 struct chunk {
-    const struct segment *segment;
-    size_t from, count; /* elements into the segment */
-    size_t width;       /* bytes of an element */
+    const struct reduce_part *part;
+    size_t offset, count; /* elements, from the start of the part */
+    size_t width;         /* bytes of an element */
 };
 
-static int reduce_on_host(struct nccl_group *g, const struct collrun_call *call,
-                          const struct chunk *k)
+static int host_reduce_submit(struct nccl_group *g, const struct collrun_call *call,
+                              const struct chunk *k)
 {
-    const struct cuda_api *cuda = &g->home->lib.cuda;
-    struct port *p = &g->ports[call->device];
-    const size_t len = k->count * k->width;
-    struct chore *c = malloc(sizeof(*c) + g->size * sizeof(*c->sources));
-    if (!c)
-        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    *c = (struct chore){.services = g->services,
-                        .pinned = p->scratch.pinned,
-                        .size = g->size,
-                        .count = k->count,
-                        .len = len,
-                        .dtype = call->dtype,
-                        .op = call->op};
-    const int before = device_enter(g->home, p->ordinal);
-    cudaError_t error = cuda->cudaMemcpyAsync(p->scratch.pinned, p->scratch.device, g->size * len,
-                                              cudaMemcpyDeviceToHost, p->stream);
+    const struct cuda_api *cuda = &g->context->lib.cuda;
+    struct dev_comm *dev = &g->devs[call->device];
+    size_t len = k->count * k->width;
+    struct host_reduce_job *job = malloc(sizeof *job + g->size * sizeof *job->sources);
+    if (!job)
+        return group_out_of_memory(g);
+    *job = (struct host_reduce_job){.services = g->services,
+                                    .pinned = dev->scratch.pinned,
+                                    .size = g->size,
+                                    .count = k->count,
+                                    .len = len,
+                                    .dtype = call->dtype,
+                                    .op = call->op};
+    int before = device_enter(g->context, dev->ordinal);
+    cudaError_t error = cuda->cudaMemcpyAsync(dev->scratch.pinned, dev->scratch.device,
+                                              g->size * len, cudaMemcpyDeviceToHost, dev->stream);
     if (error == cudaSuccess) {
-        error = cuda->cudaLaunchHostFunc(p->stream, do_chore, c);
-        c = error == cudaSuccess ? NULL : c;
+        error = cuda->cudaLaunchHostFunc(dev->stream, host_reduce_run, job);
+        job = error == cudaSuccess ? NULL : job;
     }
     if (error == cudaSuccess)
-        error = cuda->cudaMemcpyAsync(at(call->recv, k->from * k->width), p->scratch.pinned, len,
-                                      cudaMemcpyHostToDevice, p->stream);
-    device_leave(g->home, before);
-    free(c);
-    return error == cudaSuccess ? COLLRUN_OK : cuda_failed(g, p, error, "reduce on the host");
+        error =
+            cuda->cudaMemcpyAsync(emulate_at(call->recv, k->offset * k->width), dev->scratch.pinned,
+                                  len, cudaMemcpyHostToDevice, dev->stream);
+    device_leave(g->context, before);
+    free(job);
+    return error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "reduce on the host");
 }
 
-static int reduce_chunk(struct nccl_group *g, const struct collrun_call *calls,
-                        const struct chunk *k, const struct flight *f)
+static int emulate_reduce_chunk(struct nccl_group *g, const struct op *op, const struct chunk *k)
 {
-    const struct nccl_api *nccl = &g->home->lib.nccl;
-    const size_t len = k->count * k->width, first = (k->segment->first + k->from) * k->width;
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    const struct collrun_call *calls = op->next;
+    size_t len = k->count * k->width, first = (k->part->first + k->offset) * k->width;
     ncclResult_t result = nccl->ncclGroupStart();
-    for (uint32_t i = 0; result == ncclSuccess && i < g->nports; i++) {
-        struct port *p = &g->ports[calls[i].device];
-        result = nccl->ncclAllGather(at(calls[i].send, first), p->scratch.device, len, ncclUint8,
-                                     p->comm, p->stream);
+    for (uint32_t i = 0; result == ncclSuccess && i < g->ndevs; i++) {
+        struct dev_comm *dev = &g->devs[calls[i].device];
+        result = nccl->ncclAllGather(emulate_at(calls[i].send, first), dev->scratch.device, len,
+                                     ncclUint8, dev->comm, dev->stream);
     }
-    int status = end_group(g, result, f);
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++) {
-        const int rank = (int)(g->rank * g->nports) + calls[i].device;
-        if (k->segment->receiver < 0 || k->segment->receiver == rank)
-            status = reduce_on_host(g, &calls[i], k);
+    int status = emulate_group_end(g, result, op);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++) {
+        int rank = (int)(g->rank * g->ndevs) + calls[i].device;
+        if (k->part->receiver < 0 || k->part->receiver == rank)
+            status = host_reduce_submit(g, &calls[i], k);
     }
     return status;
 }
 
-/* Whose part of everybody's buffer comes n-th, and where it lies. */
-static struct segment segment_of(const struct nccl_group *g, const struct collrun_call *c,
-                                 uint32_t n)
+static struct reduce_part reduce_part_of(const struct nccl_group *g, const struct collrun_call *c,
+                                         uint32_t n)
 {
-    const bool uneven = c->kind == COLLRUN_REDUCE_SCATTERV;
-    struct segment s = {.count = uneven ? c->recvcounts[n] : c->count, .receiver = (int)n};
+    bool uneven = c->kind == COLLRUN_REDUCE_SCATTERV;
+    struct reduce_part part = {.count = uneven ? c->recvcounts[n] : c->count, .receiver = (int)n};
     for (uint32_t i = 0; i < n; i++)
-        s.first += uneven ? c->recvcounts[i] : c->count;
+        part.first += uneven ? c->recvcounts[i] : c->count;
     if (c->kind == COLLRUN_ALLREDUCE)
-        s.receiver = -1;
+        part.receiver = -1;
     else if (c->kind == COLLRUN_REDUCE)
-        s.receiver = c->root * (int)g->nports + c->peer_device;
-    return s;
+        part.receiver = c->root * (int)g->ndevs + c->peer_device;
+    return part;
 }
 
-int emulate_reduction(struct nccl_group *g, struct flight *f)
+static int emulate_reduction(struct nccl_group *g, struct op *op)
 {
-    const struct collrun_call *c = f->calls;
-    const bool scattered = c->kind == COLLRUN_REDUCE_SCATTER || c->kind == COLLRUN_REDUCE_SCATTERV;
-    const uint32_t nsegments = scattered ? g->size : 1;
-    struct segment s = {0};
-    int status = COLLRUN_OK;
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
-        status = need_scratch(g, &g->ports[i], true);
-    while (f->segment < nsegments && (s = segment_of(g, c, f->segment)).count == f->from) {
-        f->segment++;
-        f->from = 0;
+    const struct collrun_call *c = op->next;
+    struct op_kernels *next = &op->kernels;
+    bool scatters = c->kind == COLLRUN_REDUCE_SCATTER || c->kind == COLLRUN_REDUCE_SCATTERV;
+    uint32_t nparts = scatters ? g->size : 1;
+    struct reduce_part part = {0};
+    int status = emulate_need_scratch(g, true);
+    while (next->part < nparts && (part = reduce_part_of(g, c, next->part)).count == next->offset) {
+        next->part++;
+        next->offset = 0;
     }
-    f->unlaunched = f->segment < nsegments;
-    if (!f->unlaunched || status != COLLRUN_OK)
+    next->more = next->part < nparts;
+    if (!next->more || status != COLLRUN_OK)
         return status;
-    struct chunk k = {.segment = &s, .from = f->from, .width = g->services->dtype_size(c->dtype)};
-    const size_t most = SCRATCH_LEN / (g->size * k.width);
-    k.count = s.count - k.from < most ? s.count - k.from : most;
-    f->from += k.count;
-    return reduce_chunk(g, c, &k, f);
+    struct chunk k = {
+        .part = &part, .offset = next->offset, .width = g->services->dtype_size(c->dtype)};
+    size_t most = SCRATCH_LEN / (g->size * k.width);
+    k.count = part.count - k.offset < most ? part.count - k.offset : most;
+    next->offset += k.count;
+    return emulate_reduce_chunk(g, op, &k);
 }
 
 /* ---- alltoall in place ---- */
 
-/* Of every block the same part: saved, then exchanged. */
-static int exchange_part(struct nccl_group *g, const struct collrun_call *calls, size_t block,
-                         size_t from, size_t len, const struct flight *f)
+struct block_slice { /* the same bytes of every block */
+    size_t block, offset, len;
+};
+
+/* Copies the slice of every block to scratch memory. */
+static int emulate_save_slice(struct nccl_group *g, const struct collrun_call *call,
+                              const struct block_slice *s)
 {
-    const struct nccl_api *nccl = &g->home->lib.nccl;
+    struct dev_comm *dev = &g->devs[call->device];
     cudaError_t error = cudaSuccess;
-    ncclResult_t result = ncclSuccess;
-    for (uint32_t i = 0; i < g->nports; i++) {
-        struct port *p = &g->ports[calls[i].device];
-        const int before = device_enter(g->home, p->ordinal);
-        for (uint32_t k = 0; error == cudaSuccess && k < g->size; k++)
-            error = g->home->lib.cuda.cudaMemcpyAsync(at(p->scratch.device, k * len),
-                                                      at(calls[i].recv, k * block + from), len,
-                                                      cudaMemcpyDeviceToDevice, p->stream);
-        device_leave(g->home, before);
-        if (error != cudaSuccess)
-            return cuda_failed(g, p, error, "copy");
-    }
-    nccl->ncclGroupStart();
-    for (uint32_t i = 0; i < g->nports; i++) {
-        struct port *p = &g->ports[calls[i].device];
-        for (uint32_t k = 0; result == ncclSuccess && k < g->size; k++) {
-            result = nccl->ncclSend(at(p->scratch.device, k * len), len, ncclUint8, (int)k, p->comm,
-                                    p->stream);
-            if (result == ncclSuccess)
-                result = nccl->ncclRecv(at(calls[i].recv, k * block + from), len, ncclUint8, (int)k,
-                                        p->comm, p->stream);
-        }
-    }
-    return end_group(g, result, f);
+    int before = device_enter(g->context, dev->ordinal);
+    for (uint32_t k = 0; error == cudaSuccess && k < g->size; k++)
+        error =
+            g->context->lib.cuda.cudaMemcpyAsync(emulate_at(dev->scratch.device, k * s->len),
+                                                 emulate_at(call->recv, k * s->block + s->offset),
+                                                 s->len, cudaMemcpyDeviceToDevice, dev->stream);
+    device_leave(g->context, before);
+    return error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "copy");
 }
 
-int alltoall_in_place(struct nccl_group *g, struct flight *f)
+static ncclResult_t emulate_exchange_slice(struct nccl_group *g, const struct collrun_call *call,
+                                           const struct block_slice *s)
 {
-    const size_t block = f->calls->count * g->services->dtype_size(f->calls->dtype);
-    const size_t most = SCRATCH_LEN / g->size, left = block - f->from;
-    const size_t len = left < most ? left : most, from = f->from;
-    int status = COLLRUN_OK;
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++)
-        status = need_scratch(g, &g->ports[i], false);
-    f->from += len;
-    f->unlaunched = f->from < block;
-    return status == COLLRUN_OK ? exchange_part(g, f->calls, block, from, len, f) : status;
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    struct dev_comm *dev = &g->devs[call->device];
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t k = 0; result == ncclSuccess && k < g->size; k++) {
+        result = nccl->ncclSend(emulate_at(dev->scratch.device, k * s->len), s->len, ncclUint8,
+                                (int)k, dev->comm, dev->stream);
+        if (result == ncclSuccess)
+            result = nccl->ncclRecv(emulate_at(call->recv, k * s->block + s->offset), s->len,
+                                    ncclUint8, (int)k, dev->comm, dev->stream);
+    }
+    return result;
+}
+
+static int emulate_alltoall_in_place(struct nccl_group *g, struct op *op)
+{
+    struct op_kernels *next = &op->kernels;
+    struct block_slice s = {.block = op->next->count * g->services->dtype_size(op->next->dtype),
+                            .offset = next->offset};
+    size_t most = SCRATCH_LEN / g->size, left = s.block - s.offset;
+    s.len = left < most ? left : most;
+    next->offset += s.len;
+    next->more = next->offset < s.block;
+    int status = emulate_need_scratch(g, false);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
+        status = emulate_save_slice(g, &op->next[i], &s);
+    if (status != COLLRUN_OK)
+        return status;
+    ncclResult_t result = g->context->lib.nccl.ncclGroupStart();
+    for (uint32_t i = 0; result == ncclSuccess && i < g->ndevs; i++)
+        result = emulate_exchange_slice(g, &op->next[i], &s);
+    return emulate_group_end(g, result, op);
+}
+
+int emulate_collective(struct nccl_group *g, struct op *op)
+{
+    return emulate_is_in_place(op->next) ? emulate_alltoall_in_place(g, op)
+                                         : emulate_reduction(g, op);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding libraries and their functions, and saying which is missing.
+ * Finds libraries and their functions, and reports what is missing.
  */
 #include "library.h"
 
@@ -45,9 +45,9 @@ static const struct library cuda_library = {"the CUDA runtime", "COLLRUN_LIBCUDA
 static const struct library nccl_library = {"NCCL", "COLLRUN_LIBNCCL", nccl_names, nccl_symbols};
 static const struct library nvml_library = {"NVML", "COLLRUN_LIBNVML", nvml_names, nvml_symbols};
 
-/* And which it was. NULL with the loader's words in `why`, those about a file that is there and
- * does not load. */
-static void *open_any(const struct library *l, const char **file, char *why, size_t len)
+/* Opens the first of the library's files that exists, and sets *file to its name. NULL: none
+ * exists, or one exists and cannot be loaded; the reason is in `why`. */
+static void *library_open(const struct library *l, const char **file, char *why, size_t len)
 {
     const char *named = getenv(l->variable);
     if (named && *named) {
@@ -60,27 +60,27 @@ static void *open_any(const struct library *l, const char **file, char *why, siz
         void *object = dlopen(*file = *name, RTLD_NOW | RTLD_LOCAL);
         if (object)
             return object;
-        const char *words = dlerror();
-        if (!strstr(words, "cannot open shared object file")) {
-            snprintf(why, len, "%s does not load: %s", l->what, words);
+        const char *error = dlerror();
+        if (!strstr(error, "cannot open shared object file")) {
+            snprintf(why, len, "%s cannot be loaded: %s", l->what, error);
             return NULL;
         }
     }
-    snprintf(why, len, "%s (%s) not found; LD_LIBRARY_PATH or %s may name it", l->names[0], l->what,
-             l->variable);
+    snprintf(why, len, "%s (%s) not found; set LD_LIBRARY_PATH or %s to where it is", l->names[0],
+             l->what, l->variable);
     return NULL;
 }
 
-static int load(const struct library *l, void *api, char *why, size_t len)
+static int library_load(const struct library *l, void *api, char *why, size_t len)
 {
     const char *file;
-    void *object = open_any(l, &file, why, len);
+    void *object = library_open(l, &file, why, len);
     if (!object)
         return -1;
     for (const struct symbol *s = l->symbols; s->name; s++) {
         void *address = dlsym(object, s->name);
         if (!address && s->need == MUST) {
-            snprintf(why, len, "%s is too old or not %s: it has no %s", file, l->what, s->name);
+            snprintf(why, len, "%s is too old, or is not %s: it lacks %s", file, l->what, s->name);
             return -1;
         }
         memcpy((char *)api + s->offset, &address, sizeof address);
@@ -88,18 +88,18 @@ static int load(const struct library *l, void *api, char *why, size_t len)
     return 0;
 }
 
-/* The runtime answers even where there is no driver. */
-static int find_devices(struct libraries *l, char *why, size_t len)
+/* The runtime can be loaded and called on machines without a driver. */
+static int library_find_devices(struct libraries *l, char *why, size_t len)
 {
     const struct cuda_api *cuda = &l->cuda;
     cuda->cudaRuntimeGetVersion(&l->cuda_version);
     if (cuda->cudaDriverGetVersion(&l->driver_version) != cudaSuccess || l->driver_version == 0) {
-        snprintf(why, len, "no NVIDIA driver here (libcuda.so.1 is not installed or not loaded)");
+        snprintf(why, len, "no NVIDIA driver (libcuda.so.1 is not installed or not loaded)");
         return -1;
     }
     cudaError_t error = cuda->cudaGetDeviceCount(&l->device_count);
     if (error == cudaErrorInsufficientDriver)
-        snprintf(why, len, "the NVIDIA driver is too old for CUDA %d.%d: it knows CUDA %d.%d",
+        snprintf(why, len, "the NVIDIA driver is too old for CUDA %d.%d: it supports CUDA %d.%d",
                  l->cuda_version / 1000, l->cuda_version % 1000 / 10, l->driver_version / 1000,
                  l->driver_version % 1000 / 10);
     else if (error == cudaErrorNoDevice || (error == cudaSuccess && l->device_count == 0))
@@ -111,14 +111,25 @@ static int find_devices(struct libraries *l, char *why, size_t len)
     return error == cudaSuccess && l->device_count > 0 ? 0 : -1;
 }
 
+int library_load_cuda(struct cuda_api *out, char *why, size_t len)
+{
+    return library_load(&cuda_library, out, why, len);
+}
+
+int library_load_nvml(struct nvml_api *out, char *why, size_t len)
+{
+    return library_load(&nvml_library, out, why, len);
+}
+
 int libraries_load(struct libraries *out, char *why, size_t len)
 {
     char ignored[256];
     *out = (struct libraries){0};
-    if (load(&cuda_library, &out->cuda, why, len) != 0 ||
-        load(&nccl_library, &out->nccl, why, len) != 0 || find_devices(out, why, len) != 0)
+    if (library_load(&cuda_library, &out->cuda, why, len) != 0 ||
+        library_load(&nccl_library, &out->nccl, why, len) != 0 ||
+        library_find_devices(out, why, len) != 0)
         return -1;
     out->nccl.ncclGetVersion(&out->nccl_version);
-    out->has_nvml = load(&nvml_library, &out->nvml, ignored, sizeof ignored) == 0;
+    out->has_nvml = library_load(&nvml_library, &out->nvml, ignored, sizeof ignored) == 0;
     return 0;
 }

@@ -1,55 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for collrun_alloc: of the GPU, and registered with the group's communicator, so that NCCL
- * moves it without a copy where the hardware can (NVLink SHARP, GPUDirect RDMA). Where NCCL has no
- * allocator of its own it is plain memory of the GPU.
+ * Memory for collrun_alloc: on the GPU, and registered with the group's communicator, so that NCCL
+ * moves it without a copy where the hardware can (NVLink SHARP, GPUDirect RDMA). If NCCL has no
+ * allocator, it is plain memory of CUDA.
  */
+#include "memory.h"
+
 #include "group.h"
 
 #include <stdlib.h>
 
 struct allocation {
     void *ptr, *handle; /* handle: of the registration; NULL = none */
-    uint32_t port;
+    size_t len;
+    uint32_t dev;
     bool by_nccl;
     struct allocation *next;
 };
 
-static int take(struct nccl_group *g, struct allocation *a, size_t len)
+static void memory_register(struct nccl_group *g, struct allocation *a)
 {
-    const struct nccl_api *nccl = &g->home->lib.nccl;
-    struct port *p = &g->ports[a->port];
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    const struct dev_comm *dev = &g->devs[a->dev];
+    if (nccl->ncclCommRegister && nccl->ncclCommDeregister && dev->comm &&
+        nccl->ncclCommRegister(dev->comm, a->ptr, a->len, &a->handle) != ncclSuccess)
+        a->handle = NULL; /* not registered: NCCL copies */
+}
+
+static int memory_new(struct nccl_group *g, struct allocation *a, size_t len)
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    struct dev_comm *dev = &g->devs[a->dev];
     a->by_nccl =
         nccl->ncclMemAlloc && nccl->ncclMemFree && nccl->ncclMemAlloc(&a->ptr, len) == ncclSuccess;
     if (!a->by_nccl) {
-        const struct cuda_api *cuda = &g->home->lib.cuda;
-        const cudaError_t error = cuda->cudaMalloc(&a->ptr, len);
+        const struct cuda_api *cuda = &g->context->lib.cuda;
+        cudaError_t error = cuda->cudaMalloc(&a->ptr, len);
         if (error == cudaErrorMemoryAllocation) {
-            cuda->cudaGetLastError(); /* is not to surface elsewhere */
+            cuda->cudaGetLastError(); /* clears it: a later call would return it */
             return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY,
-                                     "GPU %d has no %zu bytes left", p->ordinal, len);
+                                     "out of memory on GPU %d: no %zu bytes are free", dev->ordinal,
+                                     len);
         }
         if (error != cudaSuccess)
-            return cuda_failed(g, p, error, "take memory");
+            return group_fail_cuda(g, dev, error, "allocate memory");
     }
-    if (nccl->ncclCommRegister && nccl->ncclCommDeregister && p->comm &&
-        nccl->ncclCommRegister(p->comm, a->ptr, len, &a->handle) != ncclSuccess)
-        a->handle = NULL; /* it works without, with a copy */
+    a->len = len;
+    if (atomic_load(&g->forming.done))
+        memory_register(g, a);
     return COLLRUN_OK;
+}
+
+void memory_register_all(struct nccl_group *g)
+{
+    for (struct allocation *a = g->memory; a; a = a->next)
+        memory_register(g, a);
 }
 
 int nccl_alloc_on(void *group, uint32_t device, size_t len, void **ptr)
 {
     struct nccl_group *g = group;
-    const struct collrun_services *s = g->services;
-    struct allocation *a = calloc(1, sizeof(*a));
+    struct allocation *a = calloc(1, sizeof *a);
     if (!a)
-        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    a->port = device;
+        return group_out_of_memory(g);
+    a->dev = device;
     pthread_mutex_lock(&g->lock);
-    const int before = device_enter(g->home, g->ports[device].ordinal);
-    const int status = take(g, a, len ? len : 1);
-    device_leave(g->home, before);
+    int before = device_enter(g->context, g->devs[device].ordinal);
+    int status = memory_new(g, a, len ? len : 1);
+    device_leave(g->context, before);
     if (status == COLLRUN_OK) {
         a->next = g->memory;
         g->memory = a;
@@ -66,17 +84,17 @@ int nccl_alloc(void *group, size_t len, void **ptr)
     return nccl_alloc_on(group, 0, len, ptr);
 }
 
-static void give_back(struct nccl_group *g, struct allocation *a)
+static void memory_release(struct nccl_group *g, struct allocation *a)
 {
-    const struct port *p = &g->ports[a->port];
-    const int before = device_enter(g->home, p->ordinal);
-    if (a->handle && p->comm)
-        g->home->lib.nccl.ncclCommDeregister(p->comm, a->handle);
+    struct dev_comm *dev = &g->devs[a->dev];
+    int before = device_enter(g->context, dev->ordinal);
+    if (a->handle && dev->comm)
+        g->context->lib.nccl.ncclCommDeregister(dev->comm, a->handle);
     if (a->by_nccl)
-        g->home->lib.nccl.ncclMemFree(a->ptr);
+        g->context->lib.nccl.ncclMemFree(a->ptr);
     else
-        g->home->lib.cuda.cudaFree(a->ptr);
-    device_leave(g->home, before);
+        g->context->lib.cuda.cudaFree(a->ptr);
+    device_leave(g->context, before);
     free(a);
 }
 
@@ -84,26 +102,25 @@ int nccl_free(void *group, void *ptr)
 {
     struct nccl_group *g = group;
     pthread_mutex_lock(&g->lock);
-    struct allocation **p = &g->memory;
-    while (*p && (*p)->ptr != ptr)
-        p = &(*p)->next;
-    struct allocation *a = *p;
+    struct allocation **link = &g->memory;
+    while (*link && (*link)->ptr != ptr)
+        link = &(*link)->next;
+    struct allocation *a = *link;
     if (a) {
-        *p = a->next;
-        give_back(g, a);
+        *link = a->next;
+        memory_release(g, a);
     }
     pthread_mutex_unlock(&g->lock);
     return a ? COLLRUN_OK
              : g->services->fail(g->services->ctx, COLLRUN_ERR_INVALID,
-                                 "%p did not come from this group's collrun_alloc", ptr);
+                                 "%p was not allocated by collrun_alloc on this group", ptr);
 }
 
-/* What the workload has not given back. */
 void memory_fini(struct nccl_group *g)
 {
     while (g->memory) {
         struct allocation *next = g->memory->next;
-        give_back(g, g->memory);
+        memory_release(g, g->memory);
         g->memory = next;
     }
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the backend uses of NCCL (2.18 and later), declared here so that nothing of it is needed to
- * build. As in cuda_api.h, the lists are the whole of it and three parties read them: library.c
- * loads, tests/gpu/check_api.c compares with the real header, the stand-in under tests/fake
- * provides.
+ * The part of NCCL (2.18 and later) that the backend uses, declared here so that the build does not
+ * need NCCL. As in cuda_api.h, the lists are complete, and have three users: library.c loads,
+ * tests/gpu/check_api.c compares with the real header, the stand-in under tests/fake provides.
  *
- *     X(need, result, name, parameters)    need: MUST, or MAY for what only newer libraries have
+ *     X(need, result, name, parameters)    need: MUST, or MAY: absent from older libraries
  */
 #ifndef NCCL_NCCL_API_H
 #define NCCL_NCCL_API_H
@@ -39,8 +38,8 @@
     X(ncclFloat64, 8)                                                                              \
     X(ncclBfloat16, 9)
 
-/* How a communicator is made; the library reads as much of it as `size` says and it knows. Members
- * that are NCCL_UNDEFINED or NULL are the library's to choose. */
+/* The configuration of a communicator. The library reads the members that it knows, up to `size`.
+ * It chooses the value of members that are NCCL_UNDEFINED or NULL. */
 #define NCCL_CONFIG_MEMBERS(X)                                                                     \
     X(size_t, size)                                                                                \
     X(unsigned int, magic)                                                                         \
@@ -68,7 +67,7 @@ struct nccl_config {
 
 #define NCCL_UNDEFINED INT_MIN
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
-#define NCCL_CONFIG_VERSION 22809u /* whose members the list holds: 2.28.9 */
+#define NCCL_CONFIG_VERSION 22809u /* the version whose members the list has: 2.28.9 */
 
 #ifndef CUDA_API_IS_REAL
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t; /* enums there, of the same size */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the backend uses of NVML, the driver's library of facts about GPUs: their Xid events, which
- * say why a GPU stopped. All of it may be missing. As in cuda_api.h, the list is the whole of it.
+ * The part of NVML, the driver's management library, that the backend uses: the GPUs of the host,
+ * and Xid events, the reasons why a GPU stopped. NVML may be missing. As in cuda_api.h, the list is
+ * complete.
  */
 #ifndef NCCL_NVML_API_H
 #define NCCL_NVML_API_H
@@ -24,6 +25,14 @@ typedef struct nvmlEventData_st { /* nvmlEventData_t of nvmlEventSetWait_v2 */
 #define NVML_FUNCTIONS(X)                                                                          \
     X(MUST, nvmlReturn_t, nvmlInit_v2, (void))                                                     \
     X(MUST, nvmlReturn_t, nvmlShutdown, (void))                                                    \
+    X(MUST, const char *, nvmlErrorString, (nvmlReturn_t result))                                  \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetCount_v2, (unsigned int *count))                            \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetHandleByIndex_v2,                                           \
+      (unsigned int index, nvmlDevice_t *device))                                                  \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetUUID, (nvmlDevice_t device, char *out, unsigned int len))   \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetName, (nvmlDevice_t device, char *out, unsigned int len))   \
+    X(MUST, nvmlReturn_t, nvmlDeviceGetCpuAffinity,                                                \
+      (nvmlDevice_t device, unsigned int words, unsigned long *set))                               \
     X(MUST, nvmlReturn_t, nvmlDeviceGetHandleByPciBusId_v2,                                        \
       (const char *id, nvmlDevice_t *device))                                                      \
     X(MUST, nvmlReturn_t, nvmlEventSetCreate, (nvmlEventSet_t * set))                              \

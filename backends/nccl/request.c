@@ -1,323 +1,376 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From start to end of an operation. A collective is launched at once, or when it is its turn
- * (traffic.c); messages are the mail's. It is done when the GPU has passed its marks and NCCL
- * reports no error: after an error or an abort the kernels leave early, and their marks mean
- * nothing. One that failed is kept until the streams are quiet, for a second at most, so that
- * nobody frees a buffer that a kernel still writes to.
+ * Operations from start to end.
  *
- * A blocking call asks again and again, at first at once, then after naps of a tenth of the time
- * that it has waited: late by a tenth, and no core is burnt. What the kernel adds to a nap is more
- * than a short message takes on the GPU, so a wait begins anew when messages are launched.
+ * Happy path
+ *   - a collective is launched at once, or when the scheduler allows it (scheduler.c); messages go
+ *     to p2p.c;
+ *   - it is complete when the GPU has passed its events and NCCL reports no error.
+ * Failures
+ *   - after an error or an abort the kernels end early and their events prove nothing. The op is
+ *     kept until the streams are idle, for a second at most, so that the caller does not free a
+ *     buffer that a kernel still writes to;
+ *   - its time is up: the group fails with TIMEOUT.
+ *
+ * A blocking call polls: at first without a pause, then with sleeps of a tenth of the time that it
+ * has waited. So it is late by a tenth at most, and burns no core. The kernel adds more to a sleep
+ * than a short message takes on the GPU, so the wait starts over when messages are launched.
  */
+#include "request.h"
+
+#include "clock.h"
+#include "emulate.h"
 #include "group.h"
+#include "issue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define SPIN_NS 20000u
-#define LONGEST_NAP_NS 200000u
-#define QUIET_NS 1000000000u
-enum { POLLS_BETWEEN_ERROR_CHECKS = 64 };
+#define MAX_SLEEP_NS 200000u
+#define QUIESCE_LIMIT_NS 1000000000u
+enum { POLLS_PER_ERROR_CHECK = 64, POLLS_PER_CLOCK = 8 }; /* reading the clock costs a poll */
 
-uint64_t clock_ns(void)
+static void op_set_timeout(struct op *op, uint64_t timeout_ns)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    uint64_t now = clock_ns();
+    op->timeout_ns = timeout_ns;
+    op->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 }
 
-void pause_ns(uint64_t ns)
+struct op *op_new(struct nccl_group *g, uint64_t timeout_ns)
 {
-    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-                                 .tv_nsec = (long)(ns % 1000000000u)},
-              NULL);
-}
-
-struct flight *flight_new(struct nccl_group *g, uint64_t timeout_ns)
-{
-    struct flight *f = calloc(1, sizeof(*f) + g->nports * sizeof(f->done[0]));
-    if (!f)
+    struct op *op = calloc(1, sizeof *op + g->ndevs * sizeof(struct event *));
+    if (!op)
         return NULL;
-    const uint64_t now = clock_ns();
-    f->group = g;
-    f->timeout_ns = timeout_ns;
-    f->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
-    f->launched = true;
-    return f;
+    op->group = g;
+    op_set_timeout(op, timeout_ns);
+    op->sched.launched = true;
+    return op;
 }
 
-static void flight_free(struct flight *f)
+static void op_free(struct op *op)
 {
-    struct nccl_group *g = f->group;
-    traffic_leave(f);
-    for (uint32_t i = 0; i < g->nports; i++) {
-        struct port *p = &g->ports[i];
-        if (f->done[i])
-            atomic_fetch_sub(&p->device->flying, 1);
-        port_take_back(p, f->done[i]);
-        port_take_back(p, f->ready ? f->ready[i] : NULL);
+    struct nccl_group *g = op->group;
+    sched_retire(op);
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        struct dev_comm *dev = &g->devs[i];
+        if (op->after_evts[i])
+            atomic_fetch_sub(&dev->device->in_flight, 1);
+        event_release(dev, op->after_evts[i]);
     }
-    mail_drop(f);
-    free(f->ready);
-    free(f);
+    for (uint32_t i = 0; op->before_evts && i < op->ncalls; i++)
+        event_release(&g->devs[op->calls[i].device], op->before_evts[i]);
+    p2p_forget(op);
+    free(op->before_evts);
+    free(op);
 }
 
 /* ---- failing ---- */
 
-static int fail_flight(struct flight *f, int status)
+static int op_fail(struct op *op, int status)
 {
-    f->status = status;
-    f->failed_ns = clock_ns();
+    op->status = status;
+    op->failed_ns = clock_ns();
     return COLLRUN_AGAIN;
 }
 
-/* The first reason is the group's; the sentence is this thread's. */
-static void time_out(struct flight *f)
+static const char *op_timeout_hint(const struct op *op)
 {
-    static const char *const hint =
-        "; if that rank sends to this one too before it receives, use collrun_sendrecv or "
-        "collrun_start_many";
-    static const char *const held = "; it could not begin before others that this rank had started";
-    const double seconds = (double)f->timeout_ns / 1e9;
-    char why[sizeof(f->group->why)], reason[300];
-    if (f->messages) {
-        const bool unreceived = mail_explain(f, reason, sizeof(reason));
-        snprintf(why, sizeof(why), "%s within %g s%s", reason, seconds, unreceived ? hint : "");
-    } else {
-        snprintf(why, sizeof(why), "timed out after %g s%s", seconds, f->launched ? "" : held);
-    }
-    group_doom(f->group, COLLRUN_ERR_TIMEOUT, why);
+    if (!group_is_formed(op->group))
+        return "; NCCL has not connected the GPUs of the group, which this operation uses first";
+    return op->sched.launched ? ""
+                              : "; it could not start before unfinished collectives that this rank "
+                                "had started earlier";
 }
 
-/* What NCCL found by itself: a peer that is gone, a network that broke. */
-static int check_errors(struct nccl_group *g)
+static void op_time_out(struct op *op)
+{
+    struct nccl_group *g = op->group;
+    const struct collrun_services *s = g->services;
+    char text[sizeof g->status.text], waited[200];
+    if (op->messages) {
+        p2p_timeout_text(op, text, sizeof text);
+    } else {
+        s->timeout_text(s->ctx, g->rank, NULL, 0, op->timeout_ns, waited, sizeof waited);
+        snprintf(text, sizeof text, "%s%s", waited, op_timeout_hint(op));
+    }
+    group_fail(g, COLLRUN_ERR_TIMEOUT, text);
+}
+
+/* Errors that NCCL detects in the background: a peer that is gone, a network failure. */
+static int op_check_errors(struct nccl_group *g)
 {
     int status = COLLRUN_OK;
     pthread_mutex_lock(&g->lock);
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nports; i++) {
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++) {
         ncclResult_t error = ncclSuccess;
-        if (g->ports[i].comm)
-            g->home->lib.nccl.ncclCommGetAsyncError(g->ports[i].comm, &error);
+        if (g->devs[i].comm)
+            g->context->lib.nccl.ncclCommGetAsyncError(g->devs[i].comm, &error);
         if (error != ncclSuccess && error != ncclInProgress)
-            status = nccl_failed(g, g->ports[i].comm, error, "NCCL");
+            status = group_fail_nccl(g, g->devs[i].comm, error, "NCCL");
     }
     pthread_mutex_unlock(&g->lock);
     return status;
 }
 
-/* OK: the GPU has passed all marks. */
-static int ask_marks(struct flight *f)
+/* ---- progress ---- */
+
+/* OK: the GPUs have passed all events of the collective. */
+static int op_query_events(struct op *op)
 {
-    struct nccl_group *g = f->group;
-    for (uint32_t i = 0; i < g->nports; i++) {
-        if (!f->done[i])
+    struct nccl_group *g = op->group;
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        if (!op->after_evts[i])
             continue;
-        const cudaError_t error = g->home->lib.cuda.cudaEventQuery(f->done[i]->event);
+        cudaError_t error = event_query(&g->context->lib.cuda, op->after_evts[i]);
         if (error == cudaErrorNotReady)
             return COLLRUN_AGAIN;
         if (error != cudaSuccess)
-            return cuda_failed(g, &g->ports[i], error, "an operation");
+            return group_fail_cuda(g, &g->devs[i], error, "an operation");
     }
     return COLLRUN_OK;
 }
 
-/* Failed: AGAIN until the streams are quiet, or have had their time. */
-static int settle(struct flight *f)
+/* Of a failed op: AGAIN until the streams are idle or have had their time. */
+static int op_quiesce(struct op *op)
 {
-    const bool in_time = clock_ns() < f->failed_ns + QUIET_NS;
-    const int status = f->messages ? mail_settle(f->group, in_time) : ask_marks(f);
+    bool in_time = clock_ns() < op->failed_ns + QUIESCE_LIMIT_NS;
+    int status = op->messages ? p2p_quiesce(op->group, in_time) : op_query_events(op);
     if (status == COLLRUN_AGAIN && in_time)
         return COLLRUN_AGAIN;
-    return group_failure(f->group);
+    return group_failure(op->group);
 }
 
-static bool is_doomed(const struct nccl_group *g)
+static int op_launch(struct op *op)
 {
-    return atomic_load_explicit(&g->fate, memory_order_acquire) != 0;
-}
-
-static int launch(struct flight *f)
-{
-    struct nccl_group *g = f->group;
+    struct nccl_group *g = op->group;
     pthread_mutex_lock(&g->lock);
-    const int status = is_doomed(g) ? group_failure(g) : issue(g, f);
+    int status = group_has_failed(g) ? group_failure(g) : issue_collective(g, op);
     pthread_mutex_unlock(&g->lock);
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
 
-/* Of a collective that has not been launched: whether its callers' streams are there. */
-static bool streams_have_come(const struct flight *f)
+/* Of a collective that is not launched: whether the GPUs have finished what its callers' streams
+ * held. */
+static bool op_streams_are_ready(const struct op *op)
 {
-    const struct nccl_group *g = f->group;
-    for (uint32_t i = 0; i < g->nports; i++)
-        if (f->ready[i] && g->home->lib.cuda.cudaEventQuery(f->ready[i]->event) != cudaSuccess)
+    const struct nccl_group *g = op->group;
+    for (uint32_t i = 0; i < op->ncalls; i++)
+        if (op->before_evts[i] &&
+            event_query(&g->context->lib.cuda, op->before_evts[i]) != cudaSuccess)
             return false;
     return true;
 }
 
-static int await_turn(struct flight *f)
+/* Reports this rank's commitments, and takes the number that all ranks have committed to. Without a
+ * coordinator nothing is stacked, which is slower and otherwise the same. */
+static void op_exchange_commitments(struct nccl_group *g)
 {
-    tally_exchange(f->group);
-    f->bound = f->bound && !streams_have_come(f);
-    if (traffic_turn(f))
-        return launch(f);
-    tally_exchange(f->group);
+    if (g->coord && g->size > 1)
+        g->sched.ready = coord_commit(g->coord, g->sched.committed);
+}
+
+/* The next kernel of a collective whose turn it is. */
+static int op_launch_next(struct op *op)
+{
+    int status = batch_is(op) ? batch_join_cuts(op) : COLLRUN_OK;
+    return status == COLLRUN_OK ? op_launch(op) : status;
+}
+
+/* Has the communicators of the handle formed, when the first operation needs them. */
+static void op_want_communicators(struct nccl_group *g)
+{
+    if (!g->forming.wanted)
+        g->forming.wanted = coord_want(g->coord, COORD_COLLECTIVES);
+    coord_poll(g->coord);
+}
+
+static int op_try_launch(struct op *op)
+{
+    if (!group_is_formed(op->group)) {
+        op_want_communicators(op->group);
+        return COLLRUN_AGAIN;
+    }
+    op_exchange_commitments(op->group);
+    op->sched.cross_dep = op->sched.cross_dep && !op_streams_are_ready(op);
+    if (sched_try_launch(op))
+        return op_launch_next(op);
+    op_exchange_commitments(op->group);
     return COLLRUN_AGAIN;
 }
 
-/* OK when it is done. */
-static int advance(struct flight *f)
+/* OK: it is complete. */
+static int op_progress(struct op *op)
 {
-    if (f->messages) {
-        mail_progress(f->group);
-        return f->nopen ? COLLRUN_AGAIN : COLLRUN_OK;
+    if (op->messages) {
+        p2p_progress(op->group);
+        return op->nopen ? COLLRUN_AGAIN : COLLRUN_OK;
     }
-    if (!f->launched)
-        return await_turn(f);
-    const int status = ask_marks(f);
-    return status == COLLRUN_OK && f->unlaunched ? launch(f) : status;
+    if (!op->sched.launched)
+        return op_try_launch(op);
+    int status = op_query_events(op);
+    return status == COLLRUN_OK && op->kernels.more ? op_launch_next(op) : status;
 }
 
-static int poll_flight(struct flight *f)
+static int op_poll(struct op *op)
 {
-    struct nccl_group *g = f->group;
-    if (f->status)
-        return settle(f);
-    int status = advance(f);
-    if (is_doomed(g))
-        return fail_flight(f, COLLRUN_ERR_ABORTED);
-    if (status == COLLRUN_OK || f->polls++ % POLLS_BETWEEN_ERROR_CHECKS == 0) {
-        const int error = check_errors(g);
+    struct nccl_group *g = op->group;
+    if (op->status)
+        return op_quiesce(op);
+    int status = op_progress(op);
+    if (group_has_failed(g))
+        return op_fail(op, COLLRUN_ERR_ABORTED);
+    if (status == COLLRUN_OK || op->polls++ % POLLS_PER_ERROR_CHECK == 0) {
+        int error = op_check_errors(g);
         status = error == COLLRUN_OK ? status : error;
     }
     if (status < 0)
-        return fail_flight(f, status);
-    if (status == COLLRUN_AGAIN && clock_ns() >= f->deadline_ns) {
-        time_out(f);
-        return fail_flight(f, COLLRUN_ERR_TIMEOUT);
+        return op_fail(op, status);
+    bool looks = status == COLLRUN_AGAIN && op->polls % POLLS_PER_CLOCK == 0;
+    if (looks && clock_ns() >= op->deadline_ns) {
+        op_time_out(op);
+        return op_fail(op, COLLRUN_ERR_TIMEOUT);
     }
     return status;
 }
 
-/* ---- the interface ---- */
-
-/* What the callers' streams hold now, for later. */
-static int remember_streams(struct flight *f)
+int op_wait(struct op *op)
 {
-    struct nccl_group *g = f->group;
-    f->ready = calloc(g->nports, sizeof(struct mark *));
-    if (!f->ready)
-        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < f->ncalls; i++) {
-        const struct collrun_call *c = &f->calls[i];
-        if (!(f->ready[c->device] = port_mark(g, &g->ports[c->device], c->stream)))
+    struct nccl_group *g = op->group;
+    uint64_t since = clock_ns(), epochs = p2p_epochs_launched(g);
+    int status;
+    while ((status = op_poll(op)) == COLLRUN_AGAIN) {
+        uint64_t now = clock_ns(), waited = now - since;
+        if (p2p_epochs_launched(g) != epochs) { /* it may end soon */
+            epochs = p2p_epochs_launched(g);
+            since = now;
+            continue;
+        }
+        if (waited < SPIN_NS)
+            continue;
+        int job = group_check_job(g);
+        if (job != COLLRUN_OK)
+            group_fail(g, job, "the job has failed");
+        uint64_t sleep_ns = waited / 10 < MAX_SLEEP_NS ? waited / 10 : MAX_SLEEP_NS;
+        op->messages ? p2p_wait(g, sleep_ns) : clock_sleep_ns(sleep_ns);
+    }
+    op_free(op);
+    return status;
+}
+
+/* ---- starting ---- */
+
+/* Records what the callers' streams hold now, for a launch later. */
+static int op_record_callers(struct op *op)
+{
+    struct nccl_group *g = op->group;
+    op->before_evts = calloc(op->ncalls, sizeof(struct event *));
+    if (!op->before_evts)
+        return group_out_of_memory(g);
+    for (uint32_t i = 0; i < op->ncalls; i++) {
+        const struct collrun_call *c = &op->calls[i];
+        if (i && c->device == c[-1].device && c->stream == c[-1].stream)
+            continue;
+        if (!(op->before_evts[i] = event_record(g, &g->devs[c->device], c->stream)))
             return COLLRUN_ERR_BACKEND;
     }
     return COLLRUN_OK;
 }
 
 /* With the group's lock. */
-static int begin(struct flight *f)
+static int op_submit(struct op *op)
 {
-    struct nccl_group *g = f->group;
-    if (is_doomed(g))
+    struct nccl_group *g = op->group;
+    if (group_has_failed(g))
         return group_failure(g);
-    if (f->calls->kind >= COLLRUN_SEND)
-        return mail_post(g, f);
-    f->class = is_heavy(f->calls) ? HEAVY : LIGHT;
-    f->launched = false;
-    if (traffic_enter(f))
-        return issue(g, f);
-    tally_exchange(g);
-    return remember_streams(f);
+    if (collrun_kind_is_message(op->calls->kind))
+        return p2p_submit(g, op);
+    bool batch = batch_is(op), several = batch || emulate_is_needed(op->calls);
+    op->sched.class = several ? SCHED_MULTI_KERNEL : SCHED_ONE_KERNEL;
+    op->sched.launched = false;
+    op->kernels.more = batch; /* its first kernel is launched when the cuts are known */
+    if (sched_submit(op))
+        return batch ? op_record_callers(op) : issue_collective(g, op);
+    op_exchange_commitments(g);
+    return op_record_callers(op);
 }
 
-static int start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
-                 struct flight **out)
+static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
+                    struct op **out)
 {
-    struct flight *f = flight_new(g, calls->timeout_ns);
-    if (!f)
-        return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    f->calls = calls;
-    f->ncalls = ncalls;
+    struct op *op = op_new(g, calls->timeout_ns);
+    if (!op)
+        return group_out_of_memory(g);
+    op->calls = op->next = calls;
+    op->ncalls = ncalls;
+    if (batch_is(op))
+        op_set_timeout(op, batch_timeout(op));
     pthread_mutex_lock(&g->lock);
-    const int status = begin(f);
+    int status = op_submit(op);
     pthread_mutex_unlock(&g->lock);
     if (status == COLLRUN_OK) {
-        *out = f;
+        *out = op;
         return status;
     }
-    group_doom(g, status, "an operation could not be started");
-    flight_free(f);
+    group_fail(g, status, "an operation could not be started");
+    op_free(op);
     return status;
 }
 
-int flight_wait(struct flight *f)
-{
-    uint64_t since = clock_ns(), launched = mail_launched(f->group);
-    int status;
-    while ((status = poll_flight(f)) == COLLRUN_AGAIN) {
-        const uint64_t now = clock_ns(), waited = now - since;
-        if (mail_launched(f->group) != launched) { /* soon, perhaps */
-            launched = mail_launched(f->group);
-            since = now;
-            continue;
-        }
-        if (waited < SPIN_NS)
-            continue;
-        const int gone = forming_goes_on(f->group);
-        if (gone != COLLRUN_OK)
-            group_doom(f->group, gone, "the job has failed");
-        const uint64_t nap = waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS;
-        f->messages ? mail_listen(f->group, nap) : pause_ns(nap);
-    }
-    flight_free(f);
-    return status;
-}
+/* ---- the backend's table ---- */
 
 int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
 {
-    struct flight *f = NULL;
-    const int status = start(group, calls, ncalls, &f);
-    return status == COLLRUN_OK ? flight_wait(f) : status;
+    struct op *op = NULL;
+    int status = op_start(group, calls, ncalls, &op);
+    return status == COLLRUN_OK ? op_wait(op) : status;
 }
 
 int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request)
 {
-    struct flight *f = NULL;
-    const int status = start(group, calls, ncalls, &f);
+    struct op *op = NULL;
+    int status = op_start(group, calls, ncalls, &op);
     if (status == COLLRUN_OK)
-        *request = f;
+        *request = op;
     return status;
 }
 
 int nccl_test(void *group, void *request)
 {
     (void)group;
-    const int status = poll_flight(request);
+    int status = op_poll(request);
     if (status != COLLRUN_AGAIN)
-        flight_free(request);
+        op_free(request);
+    return status;
+}
+
+int nccl_withdraw(void *group, void *request)
+{
+    struct op *op = request;
+    (void)group;
+    int status = op->status ? COLLRUN_AGAIN : p2p_withdraw(op);
+    if (status == COLLRUN_OK)
+        op_free(op);
     return status;
 }
 
 int nccl_order(void *group, void *request, uint32_t device, void *stream)
 {
     struct nccl_group *g = group;
-    struct flight *f = request;
-    struct port *p = &g->ports[device];
+    struct op *op = request;
+    struct dev_comm *dev = &g->devs[device];
     cudaError_t error = cudaSuccess;
     int status = COLLRUN_OK;
-    const int before = device_enter(g->home, p->ordinal);
-    if (f->messages) {
-        status = mail_order(f, device, stream, &error);
-    } else if (!f->launched || f->unlaunched) {
+    int before = device_enter(g->context, dev->ordinal);
+    if (op->messages) {
+        status = p2p_order(op, device, stream, &error);
+    } else if (!op->sched.launched || op->kernels.more) {
         status = COLLRUN_AGAIN;
-    } else if (f->done[device]) {
-        traffic_await(f);
-        error = g->home->lib.cuda.cudaStreamWaitEvent(stream, f->done[device]->event, 0);
+    } else if (op->after_evts[device]) {
+        sched_pin(op);
+        error = g->context->lib.cuda.cudaStreamWaitEvent(stream, op->after_evts[device]->handle, 0);
     }
-    device_leave(g->home, before);
-    return error == cudaSuccess ? status : cuda_failed(g, p, error, "order a stream");
+    device_leave(g->context, before);
+    return error == cudaSuccess ? status : group_fail_cuda(g, dev, error, "order a stream");
 }

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a GPU stops, CUDA only says "unspecified launch failure"; the driver knows why, and numbers
- * the reasons: the Xid. A thread listens to NVML for them on the GPUs of this process, logs each,
- * and what fails on that GPU afterwards mentions it. Without NVML, or without the right to
- * listen, nothing is lost but that sentence.
+ * The driver's reasons why a GPU stopped. CUDA only reports "unspecified launch failure"; the
+ * driver numbers the reasons: the Xid.
+ *
+ * Happy path
+ *   - a thread waits for Xid events of this process's GPUs through NVML and logs each one;
+ *   - error messages about that GPU then include the Xid.
+ * Failures
+ *   - NVML is missing, or this user may not subscribe: error messages lack the reason, nothing
+ *     else.
  */
-#include "group.h"
+#include "clock.h"
+#include "context.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#define PATIENCE_NS 300000000ull
+#define XID_WAIT_NS 300000000ull
 
 static const struct {
     unsigned xid;
     const char *meaning;
-} meanings[] = {
+} xid_meanings[] = {
     {13, "the program made the GPU fault"},
     {31, "an access outside the memory it owns"},
     {43, "the program stopped the GPU"},
@@ -34,86 +39,86 @@ static const struct {
     {145, "an NVLink error"},
 };
 
-static const char *meaning_of(uint64_t xid)
+static const char *xid_meaning(uint64_t xid)
 {
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(*meanings); i++)
-        if (meanings[i].xid == xid)
-            return meanings[i].meaning;
+    for (size_t i = 0; i < sizeof xid_meanings / sizeof *xid_meanings; i++)
+        if (xid_meanings[i].xid == xid)
+            return xid_meanings[i].meaning;
     return "see NVIDIA's list of Xid errors";
 }
 
-const char *xid_words(const struct device *device, char *out, size_t len)
+const char *xid_text(const struct device *device, char *out, size_t len)
 {
-    const uint64_t xid = atomic_load(&device->xid);
+    uint64_t xid = atomic_load(&device->xid);
     out[0] = '\0';
     if (xid)
         snprintf(out, len, " (Xid %llu on GPU %s: %s)", (unsigned long long)xid, device->pci,
-                 meaning_of(xid));
+                 xid_meaning(xid));
     return out;
 }
 
-void xid_await(const struct home *home, const struct device *device)
+void xid_await(const struct context *context, const struct device *device)
 {
-    const uint64_t until = clock_ns() + PATIENCE_NS;
-    while (home->xid.running && !atomic_load(&device->xid) && clock_ns() < until)
-        pause_ns(2000000);
+    uint64_t until = clock_ns() + XID_WAIT_NS;
+    while (context->xid.running && !atomic_load(&device->xid) && clock_ns() < until)
+        clock_sleep_ns(2000000);
 }
 
-/* The process's GPU that an event is about. */
-static struct device *device_of(const struct home *home, nvmlDevice_t which)
+/* The GPU of this process that an event is about; NULL: none. */
+static struct device *xid_device(const struct context *context, nvmlDevice_t which)
 {
-    for (int i = 0; i < home->lib.device_count; i++) {
+    for (int i = 0; i < context->lib.device_count; i++) {
         nvmlDevice_t handle;
-        struct device *d = &home->devices[i];
+        struct device *d = &context->devices[i];
         if (d->pci[0] &&
-            home->lib.nvml.nvmlDeviceGetHandleByPciBusId_v2(d->pci, &handle) == NVML_SUCCESS &&
+            context->lib.nvml.nvmlDeviceGetHandleByPciBusId_v2(d->pci, &handle) == NVML_SUCCESS &&
             handle == which)
             return d;
     }
     return NULL;
 }
 
-static void take_down(const struct home *home, const nvmlEventData_t *event)
+static void xid_on_event(const struct context *context, const nvmlEventData_t *event)
 {
-    const struct collrun_services *s = home->services;
-    struct device *d = device_of(home, event->device);
-    char words[160];
+    const struct collrun_services *s = context->services;
+    struct device *d = xid_device(context, event->device);
+    char text[160];
     if (!d || !(event->eventType & NVML_EVENT_XID_CRITICAL))
         return;
     atomic_store(&d->xid, event->eventData);
     s->log(s->ctx, COLLRUN_LOG_ERROR, "the driver reports a GPU error%s",
-           xid_words(d, words, sizeof(words)));
+           xid_text(d, text, sizeof text));
 }
 
-static bool subscribe(const struct home *home, nvmlEventSet_t set)
+static bool xid_subscribe(const struct context *context, nvmlEventSet_t set)
 {
     bool any = false;
-    for (int i = 0; i < home->lib.device_count; i++) {
+    for (int i = 0; i < context->lib.device_count; i++) {
         nvmlDevice_t handle;
-        const char *pci = home->devices[i].pci;
+        const char *pci = context->devices[i].pci;
         any |= pci[0] &&
-               home->lib.nvml.nvmlDeviceGetHandleByPciBusId_v2(pci, &handle) == NVML_SUCCESS &&
-               home->lib.nvml.nvmlDeviceRegisterEvents(handle, NVML_EVENT_XID_CRITICAL, set) ==
+               context->lib.nvml.nvmlDeviceGetHandleByPciBusId_v2(pci, &handle) == NVML_SUCCESS &&
+               context->lib.nvml.nvmlDeviceRegisterEvents(handle, NVML_EVENT_XID_CRITICAL, set) ==
                    NVML_SUCCESS;
     }
     return any;
 }
 
-static void *watch_events(void *arg)
+static void *xid_thread(void *arg)
 {
-    struct home *home = arg;
-    const struct nvml_api *nvml = &home->lib.nvml;
+    struct context *context = arg;
+    const struct nvml_api *nvml = &context->lib.nvml;
     nvmlEventSet_t set;
     nvmlEventData_t event;
     if (nvml->nvmlInit_v2() != NVML_SUCCESS)
         return NULL;
     if (nvml->nvmlEventSetCreate(&set) == NVML_SUCCESS) {
-        bool listening = subscribe(home, set);
-        while (listening && !atomic_load(&home->xid.stop)) {
-            const int rc = nvml->nvmlEventSetWait_v2(set, &event, 200);
+        bool subscribed = xid_subscribe(context, set);
+        while (subscribed && !atomic_load(&context->xid.stop)) {
+            int rc = nvml->nvmlEventSetWait_v2(set, &event, 200);
             if (rc == NVML_SUCCESS)
-                take_down(home, &event);
-            listening = rc == NVML_SUCCESS || rc == NVML_ERROR_TIMEOUT;
+                xid_on_event(context, &event);
+            subscribed = rc == NVML_SUCCESS || rc == NVML_ERROR_TIMEOUT;
         }
         nvml->nvmlEventSetFree(set);
     }
@@ -121,21 +126,18 @@ static void *watch_events(void *arg)
     return NULL;
 }
 
-void xid_start(struct home *home)
+void xid_start(struct context *context)
 {
-    sigset_t all, before;
-    if (!home->lib.has_nvml)
-        return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    home->xid.running = pthread_create(&home->xid.thread, NULL, watch_events, home) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const struct collrun_services *s = context->services;
+    context->xid.running =
+        context->lib.has_nvml &&
+        s->thread_start(s->ctx, xid_thread, context, &context->xid.thread) == COLLRUN_OK;
 }
 
-void xid_stop(struct home *home)
+void xid_stop(struct context *context)
 {
-    if (!home->xid.running)
+    if (!context->xid.running)
         return;
-    atomic_store(&home->xid.stop, true);
-    pthread_join(home->xid.thread, NULL);
+    atomic_store(&context->xid.stop, true);
+    pthread_join(context->xid.thread, NULL);
 }

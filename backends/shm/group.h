@@ -1,53 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One group in one rank: the private side of the shared segment. Calls on a group never overlap, so
- * nothing here is locked; group_abort touches only the shared side.
+ * One group in one rank: the process-private state beside the shared segment, and the group's
+ * failure.
+ *
+ * - Calls on a group never overlap, so nothing here is locked. group_abort may come from another
+ *   thread; it touches only the shared side.
+ * - The first failure of any member is the failure of the whole group: its status and text go into
+ *   the segment, all members wake, and every call of every member, now and later, returns it.
  */
 #ifndef SHM_GROUP_H
 #define SHM_GROUP_H
 
-#include "copy.h"
-#include "heap.h"
+#include "coll/signature.h"
 #include "p2p.h"
-#include "segment.h"
+#include "transport/cma.h"
+#include "transport/copy.h"
+#include "transport/heap.h"
+#include "transport/segment.h"
+#include "transport/yield_policy.h"
 
-/* A block of memory that goes to, or comes from, one rank. */
-struct piece {
-    char *at;
+/* How this rank waits, and until when. Owned by transport/wait.c. */
+struct wait_state {
+    bool oversubscribed;        /* there are more ranks than cores */
+    uint32_t spins;             /* how often to poll before yielding; adapts */
+    uint64_t yield_ns;          /* how long to yield before sleeping; adapts */
+    uint64_t spread_ns;         /* when this rank last moved to another core */
+    struct yield_policy policy; /* of an oversubscribed group */
+    _Atomic uint32_t
+        oversubscribed_yields; /* for messages; that for collectives is in the segment */
+    uint64_t timeout_ns;       /* of the running call */
+    /* of the running call; 0 until a wait takes long enough to read the clock */
+    uint64_t deadline_ns;
+};
+
+/* What this rank has published and prepares to publish. Owned by coll/step.c. */
+struct step_state {
+    uint64_t last;       /* the last step published; records hold its lower half */
+    uint64_t complete;   /* the last step whose records of all ranks were compared */
+    uint32_t location;   /* of the next step's data; a copy of step_rec.location */
+    size_t rec_len;      /* bytes of the next record that are in use */
+    size_t ring_pos;     /* next byte of this rank's ring */
+    size_t ring_window;  /* bytes of the ring in use */
+    uint64_t ring_moved; /* bytes written since the window last grew */
+    struct signature
+        signatures[STEP_DEPTH]; /* of this rank's steps; SIGNATURE_NONE within a call */
+};
+
+/* The data that one rank sends to, or receives from, one other rank in a collective. */
+struct coll_block {
+    char *data;
     size_t len;         /* bytes */
     const char *direct; /* incoming only: the sender's own memory, readable from here; or NULL */
+};
+
+/* Scratch of one collective: an entry per rank, valid during one call. */
+struct coll_scratch {
+    struct coll_block *in, *out;
+    const void **srcs;
 };
 
 struct shm_group {
     const struct collrun_services *services;
     uint32_t rank, nranks;
     struct segment seg;
-    const struct shm_group *sibling; /* the handle that was opened first and is closed last; NULL */
-    struct failure *failure;         /* of both handles: in the segment of the first */
+    const struct shm_group *sibling; /* the handle that is opened first and closed last; or NULL */
+    struct failure *failure;         /* shared by both handles */
 
-    /* wait.h */
-    bool crowded;         /* there are more ranks than cores */
-    uint32_t spins;       /* how often to look before giving way, */
-    uint64_t yield_ns;    /* and how long to yield before sleeping: both learnt */
-    uint64_t timeout_ns;  /* of the call that is running */
-    uint64_t deadline_ns; /* 0 until a wait of this call took long enough to look at the clock */
-
-    /* step.h */
-    uint64_t step;   /* the last one posted; posts hold its lower half */
-    uint32_t place;  /* of the next post's data; a copy of post.at */
-    size_t post_len; /* of the next post, with the data in it */
-    size_t ring_pos,
-        ring_window;     /* next byte of the own ring, and how much of the ring is in use */
-    uint64_t ring_moved; /* bytes since the window last grew */
-    struct pace pace;    /* of copies to the others */
-
-    /* exchange.h: one entry per rank, valid during one call */
-    struct piece *in, *out;
-    const void **srcs;
-
+    struct wait_state wait;
+    struct step_state step;
+    struct coll_scratch coll;
+    struct copy_policy copy_policy; /* of copies that other ranks read */
     struct p2p p2p;
-    struct heap *heap; /* own_heap, or that of the group's other handle */
+    struct heap *heap; /* own_heap, or that of the sibling */
     struct heap own_heap;
+    struct cma *cma; /* own_cma, or that of the sibling */
+    struct cma own_cma;
 };
+
+/* True once the group has failed. */
+static inline bool group_has_failed(const struct shm_group *g)
+{
+    return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE;
+}
+
+/* Stores the group's failure as this thread's error and returns its status. */
+int group_report_failure(struct shm_group *g);
+
+/* Makes this the group's failure unless there is one already, wakes all members, and returns as
+ * group_report_failure does. */
+int group_fail(struct shm_group *g, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int group_fail_mismatch(struct shm_group *g, uint32_t rank_a, const struct collrun_call *a,
+                        uint32_t rank_b, const struct collrun_call *b);
+int group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nmissing);
+
+/* The first half of group_fail, for any thread: stores no error of this thread. */
+void group_set_failure(struct shm_group *g, int status, const char *text);
 
 #endif

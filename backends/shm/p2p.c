@@ -1,291 +1,277 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop that drives all transfers of a call array: hear what the watched boxes hold, say what
- * the agenda asks for, and wait when there was neither. See p2p.h for the protocol, transfer.h for
- * what a transfer is.
+ * The loop that drives all transfers: handle what the watched FIFOs hold, send what is scheduled,
+ * and wait when neither moved anything.
  */
 #include "p2p.h"
 
-#include "mail.h"
-#include "transfer.h"
-#include "wait.h"
+#include "transport/doorbell.h"
+#include "transport/fifo.h"
+#include "transport/receiver.h"
+#include "transport/sender.h"
+#include "transport/wait.h"
 
-#include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int p2p_init(struct p2p *p, uint32_t nranks)
+int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks)
 {
-    *p = (struct p2p){.sides = calloc(nranks, sizeof(*p->sides)),
-                      .watched = calloc(nranks, sizeof(*p->watched)),
+    *p = (struct p2p){.engine = engine,
+                      .peers = calloc(nranks, sizeof *p->peers),
+                      .watched = calloc(nranks, sizeof *p->watched),
                       .free_blocks = UINT64_MAX};
-    p->posted_end = &p->posted;
-    p->agenda_end = &p->agenda;
-    p->unexpected_end = &p->unexpected;
-    return p->sides && p->watched ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+    return p->peers && p->watched ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 
 void p2p_fini(struct p2p *p)
 {
-    while (p->unexpected) {
-        struct letter *l = p->unexpected;
-        p->unexpected = l->next;
-        free(l);
-    }
-    for (uint32_t i = 0; i < p->ntransfers; i++)
-        free(p->transfers[i]);
-    free(p->transfers);
-    free(p->sides);
+    free(p->peers);
     free(p->watched);
-}
-
-/* ---- transfers ---- */
-
-static struct transfer *transfer_new(struct p2p *p)
-{
-    if ((p->ntransfers & (p->ntransfers - 1)) == 0) { /* grown in powers of two */
-        const size_t room = p->ntransfers ? 2 * (size_t)p->ntransfers : 1;
-        struct transfer **grown = realloc(p->transfers, room * sizeof(struct transfer *));
-        if (!grown)
-            return NULL;
-        p->transfers = grown;
-    }
-    struct transfer *t = malloc(sizeof(*t));
-    if (t) {
-        t->id = p->ntransfers;
-        p->transfers[p->ntransfers++] = t;
-    }
-    return t;
-}
-
-static struct transfer *transfer_take(struct p2p *p)
-{
-    struct transfer *t = p->idle;
-    if (t)
-        p->idle = t->next;
-    return t ? t : transfer_new(p);
-}
-
-static void transfer_release(struct p2p *p, struct transfer *t)
-{
-    t->next = p->idle;
-    p->idle = t;
-}
-
-void transfer_has_news(struct p2p *p, struct transfer *t)
-{
-    t->on_agenda = true;
-    if (t->listed)
-        return;
-    t->listed = true;
-    t->agenda_next = NULL;
-    *p->agenda_end = t;
-    p->agenda_end = &t->agenda_next;
-}
-
-void transfer_finish(struct p2p *p, struct transfer *t)
-{
-    t->state = FINISHED;
-    t->on_agenda = false;
-    t->parcel->unfinished--;
-    p->active--;
-    if (!t->listed)
-        transfer_release(p, t);
 }
 
 /* ---- starting ---- */
 
-static void watch(struct p2p *p, uint32_t peer)
+static void p2p_watch(struct p2p *p, uint32_t peer)
 {
-    if (p->sides[peer].watched)
+    if (p->peers[peer].watched)
         return;
-    p->sides[peer].watched = true;
+    p->peers[peer].watched = true;
     p->watched[p->nwatched++] = peer;
 }
 
-static void watch_all(struct shm_group *g)
+/* Called for the first message after all others were done: only its peers are watched. */
+static void p2p_unwatch_all(struct p2p *p)
 {
-    for (uint32_t k = 1; k <= g->nranks; k++)
-        watch(&g->p2p, (g->rank + k) % g->nranks);
-}
-
-/* Nothing is on its way any more: nobody needs to be looked at. */
-static void forget_if_idle(struct p2p *p)
-{
-    if (p->active > 0)
-        return;
     for (uint32_t i = 0; i < p->nwatched; i++)
-        p->sides[p->watched[i]].watched = false;
+        p->peers[p->watched[i]].watched = false;
     p->nwatched = 0;
 }
 
-static void ring_peers(struct shm_group *g)
+/* What every new message needs first. */
+static int p2p_check(struct shm_group *g)
 {
-    struct p2p *p = &g->p2p;
-    for (uint32_t i = 0; i < p->nwatched; i++) {
-        struct mail_side *side = &p->sides[p->watched[i]];
-        if (side->ring_due)
-            bell_ring(g, &g->seg.bells[p->watched[i]]);
-        side->ring_due = false;
-    }
+    if (group_has_failed(g))
+        return group_report_failure(g);
+    if (segment_map_messages(&g->seg))
+        return COLLRUN_OK;
+    return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the memory for messages: %s",
+                      g->rank, strerror(errno));
 }
 
-static int start_one(struct shm_group *g, const struct collrun_call *call, struct parcel *parcel)
+static struct transfer *p2p_begin(struct shm_group *g, struct collrun_message *message,
+                                  enum transfer_state state)
 {
     struct p2p *p = &g->p2p;
-    struct transfer *t = transfer_take(p);
-    if (!t)
-        return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u has no memory left for messages",
-                          g->rank);
-    *t = (struct transfer){.call = call,
-                           .len = call->count * g->services->dtype_size(call->dtype),
-                           .peer = (uint32_t)call->peer,
-                           .state = call->kind == COLLRUN_SEND ? SEND_NEW : RECV_POSTED,
-                           .parcel = parcel,
-                           .id = t->id};
-    parcel->unfinished++;
-    p->active++;
-    if (call->kind == COLLRUN_RECV_ANY)
-        watch_all(g);
-    else
-        watch(p, t->peer);
-    if (!transfer_sends(t))
-        return recv_start(g, t);
-    if (p->agenda || !send_say(g, t))
-        transfer_has_news(p, t);
+    struct transfer *t = (struct transfer *)(void *)message;
+    if (p->active++ == 0)
+        p2p_unwatch_all(p);
+    t->moved = 0;
+    t->begun_ns = 0;
+    t->state = state;
+    t->blocks = 0;
+    t->scheduled = false;
+    return t;
+}
+
+int p2p_send(void *group, struct collrun_message *message)
+{
+    struct shm_group *g = group;
+    const int status = p2p_check(g);
+    if (status != COLLRUN_OK)
+        return status;
+    struct transfer *t = p2p_begin(g, message, SEND_NEW);
+    p2p_watch(&g->p2p, message->peer);
+    if (g->p2p.first || !sender_advance(g, t))
+        transfer_schedule(&g->p2p, t);
     return COLLRUN_OK;
 }
 
-int p2p_start(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls,
-              struct parcel *parcel)
+int p2p_post(void *group, struct collrun_message *message)
 {
-    int status = COLLRUN_OK;
-    *parcel = (struct parcel){.timeout_ns = calls[0].timeout_ns};
-    for (uint32_t i = 0; status == COLLRUN_OK && i < ncalls; i++)
-        status = start_one(g, &calls[i], parcel);
-    ring_peers(g);
-    return status;
+    struct shm_group *g = group;
+    const int status = p2p_check(g);
+    if (status != COLLRUN_OK)
+        return status;
+    p2p_begin(g, message, RECV_POSTED);
+    if (message->peer != COLLRUN_ANY_SOURCE)
+        p2p_watch(&g->p2p, message->peer);
+    for (uint32_t k = 1; message->peer == COLLRUN_ANY_SOURCE && k <= g->nranks; k++)
+        p2p_watch(&g->p2p, (g->rank + k) % g->nranks);
+    return COLLRUN_OK;
 }
 
-/* ---- hearing and saying ---- */
-
-static int hear(struct shm_group *g, uint32_t from, const struct cell *cell)
+void p2p_unpost(void *group, struct collrun_message *message)
 {
-    if (cell->type == MAIL_SEND)
-        return recv_hear_announcement(g, from, cell);
-    struct transfer *t = g->p2p.transfers[cell->id];
-    switch ((enum mail_type)cell->type) {
-    case MAIL_GO:
-        send_hear_go(g, t, cell);
-        return COLLRUN_OK;
-    case MAIL_ACK:
-        send_hear_ack(g, t, cell);
-        return COLLRUN_OK;
-    case MAIL_WRITTEN:
-        recv_hear_written(g, t);
-        return COLLRUN_OK;
-    default:
-        return recv_hear_frag(g, t, cell);
-    }
+    struct shm_group *g = group;
+    (void)message;
+    g->p2p.active--;
 }
 
-static int hear_all(struct shm_group *g, bool *progress)
+int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len)
 {
+    (void)len;
+    return receiver_match(group, (struct transfer *)(void *)message, packet);
+}
+
+int p2p_flush(void *group)
+{
+    struct shm_group *g = group;
     struct p2p *p = &g->p2p;
-    int status = COLLRUN_OK;
     for (uint32_t i = 0; i < p->nwatched; i++) {
-        const struct cell *cell;
-        while (status == COLLRUN_OK && (cell = mail_peek(g, p->watched[i]))) {
-            status = hear(g, p->watched[i], cell);
-            mail_take(g, p->watched[i]);
-            *progress = true;
-        }
+        struct peer *state = &p->peers[p->watched[i]];
+        if (state->notify_due)
+            doorbell_notify(g, &g->seg.doorbells[p->watched[i]]);
+        state->notify_due = false;
     }
-    return status;
+    return COLLRUN_OK;
 }
 
-/* Each of them in turn, once; those that have more to say keep their order. */
-static void say_all(struct shm_group *g, bool *progress)
+/* ---- short messages of blocking calls ---- */
+
+/* How often a receive polls before it is posted: some microseconds. */
+#define POLLS_OF_SHORT 200u
+
+static bool p2p_is_idle(const struct shm_group *g)
 {
-    struct p2p *p = &g->p2p;
-    struct transfer *t = p->agenda, *next;
-    p->round++;
-    p->agenda = NULL;
-    p->agenda_end = &p->agenda;
-    for (; t; t = next) {
-        next = t->agenda_next;
-        if (t->on_agenda)
-            *progress |= transfer_sends(t) ? send_say(g, t) : recv_say(g, t);
-        t->listed = false;
-        if (t->on_agenda)
-            transfer_has_news(p, t);
-        else if (t->state == FINISHED)
-            transfer_release(p, t);
+    return g->seg.fifos && g->p2p.active == 0 && !group_has_failed(g);
+}
+
+static void p2p_notify(struct shm_group *g, uint32_t peer)
+{
+    g->p2p.peers[peer].notify_due = false;
+    doorbell_notify(g, &g->seg.doorbells[peer]);
+}
+
+int p2p_send_short(void *group, const struct collrun_message *message)
+{
+    struct shm_group *g = group;
+    if (!p2p_is_idle(g) || !sender_send_short(g, message))
+        return COLLRUN_AGAIN;
+    p2p_notify(g, message->peer);
+    sender_prefetch_block(g, message->len);
+    return COLLRUN_OK;
+}
+
+/* The next packet, whose lines arrive together; NULL: it takes longer. */
+static const struct packet *p2p_spin_for_packet(struct shm_group *g, uint32_t peer, size_t len)
+{
+    const size_t payload = len <= PAYLOAD_BYTES ? len : 0;
+    const struct packet *packet = fifo_peek(g, peer);
+    const uint32_t most = g->wait.spins < POLLS_OF_SHORT ? g->wait.spins : POLLS_OF_SHORT;
+    for (uint32_t polls = 0; !packet && polls < most; polls++) {
+        wait_pause(polls);
+        fifo_prefetch(g, peer, payload);
+        packet = fifo_peek(g, peer);
+    }
+    return packet;
+}
+
+int p2p_recv_short(void *group, const struct collrun_message *message)
+{
+    struct shm_group *g = group;
+    if (message->len > BLOCK_BYTES || !p2p_is_idle(g))
+        return COLLRUN_AGAIN;
+    const struct packet *packet = p2p_spin_for_packet(g, message->peer, message->len);
+    if (!packet || !receiver_take_short(g, message, packet))
+        return COLLRUN_AGAIN;
+    fifo_pop(g, message->peer);
+    p2p_notify(g, message->peer);
+    return COLLRUN_OK;
+}
+
+/* ---- progress ---- */
+
+static int p2p_handle_packet(struct shm_group *g, uint32_t from, const struct packet *packet)
+{
+    const struct collrun_p2p *engine = g->p2p.engine;
+    if (packet->type == PKT_RTS)
+        return receiver_handle_rts(g, from, packet);
+    struct transfer *t = (struct transfer *)(void *)engine->find(engine->ctx, packet->id);
+    if (!t)
+        return group_fail(g, COLLRUN_ERR_BACKEND,
+                          "protocol error: rank %u sent a packet for an unknown message of rank %u",
+                          from, g->rank);
+    switch ((enum packet_type)packet->type) {
+    case PKT_CTS:
+        sender_handle_cts(g, t, packet);
+        return COLLRUN_OK;
+    case PKT_ACK:
+        sender_handle_ack(g, t, packet);
+        return COLLRUN_OK;
+    case PKT_FIN:
+        return receiver_handle_fin(g, t);
+    default:
+        return receiver_handle_frag(g, t, packet);
     }
 }
 
-/* ---- waiting ---- */
-
-static void missing_peers(struct shm_group *g, const void *context, char *out, size_t len)
+static int p2p_handle_packets(struct shm_group *g, bool *moved)
 {
     const struct p2p *p = &g->p2p;
-    for (uint32_t r = 0; r < g->nranks; r++) {
-        bool waited_for = false;
-        for (uint32_t i = 0; i < p->ntransfers; i++) {
-            const struct transfer *t = p->transfers[i];
-            if (t->state == FINISHED || t->parcel != context)
-                continue;
-            const bool anybody = t->state == RECV_POSTED && t->call->kind == COLLRUN_RECV_ANY;
-            waited_for |= anybody ? r != g->rank : t->peer == r;
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; i < p->nwatched; i++) {
+        const uint32_t from = p->watched[i];
+        const struct packet *packet;
+        while (status == COLLRUN_OK && (packet = fifo_peek(g, from)) && packet_is_whole(packet)) {
+            status = p2p_handle_packet(g, from, packet);
+            fifo_pop(g, from);
+            *moved = true;
         }
-        if (waited_for)
-            rank_list_add(out, len, r);
+    }
+    return status;
+}
+
+/* One packet of each scheduled transfer. */
+static void p2p_send_packets(struct shm_group *g, bool *moved)
+{
+    struct p2p *p = &g->p2p;
+    p->round++;
+    for (struct transfer *t = p->first, *next; t; t = next) {
+        next = t->next;
+        *moved |= transfer_is_send(t) ? sender_advance(g, t) : receiver_advance(g, t);
     }
 }
 
-/* Hears and says what there is. */
-static int progress_all(struct shm_group *g, bool *progress)
+static int p2p_progress_once(struct shm_group *g, bool *moved)
 {
-    const int status = hear_all(g, progress);
-    say_all(g, progress);
-    ring_peers(g);
-    return status == COLLRUN_OK && group_failed(g) ? group_failure(g) : status;
+    const int status = p2p_handle_packets(g, moved);
+    if (g->p2p.first)
+        p2p_send_packets(g, moved);
+    if (*moved)
+        p2p_flush(g);
+    return status == COLLRUN_OK && group_has_failed(g) ? group_report_failure(g) : status;
 }
 
-int p2p_run(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls)
+/* A thread that is about to sleep has counted itself among the sleepers before it reads `woken`. So
+ * either it sees that, or this thread sees the sleeper. */
+void p2p_wake(void *group)
 {
-    struct wait w = WAIT_FOR(g, &g->seg.bells[g->rank]);
-    struct parcel parcel;
-    int status = p2p_start(g, calls, ncalls, &parcel);
-    bool more = g->p2p.active > 0; /* those that have been started before go on as well */
-    while (status == COLLRUN_OK && more) {
-        bool progress = false;
-        status = progress_all(g, &progress);
-        more = parcel.unfinished > 0;
-        if (progress) {
-            wait_end(&w);
-            w = (struct wait)WAIT_FOR(g, &g->seg.bells[g->rank]);
-        } else if (status == COLLRUN_OK && more) {
-            status = wait_more(&w, missing_peers, &parcel);
-        }
+    struct shm_group *g = group;
+    struct doorbell *own = &g->seg.doorbells[g->rank];
+    if (!atomic_exchange(&g->p2p.woken, true) && atomic_load(&own->sleepers) != 0)
+        doorbell_wake(own);
+}
+
+static bool p2p_take_wake(struct p2p *p)
+{
+    return atomic_load(&p->woken) && atomic_exchange(&p->woken, false);
+}
+
+int p2p_progress(void *group, uint64_t wait_ns)
+{
+    struct shm_group *g = group;
+    struct wait w = WAIT_FOR(g, &g->seg.doorbells[g->rank]);
+    bool moved = false;
+    wait_set_timeout(g, wait_ns);
+    int status = p2p_progress_once(g, &moved);
+    while (status == COLLRUN_OK && !moved && wait_ns > 0 && !p2p_take_wake(&g->p2p)) {
+        status = wait_more(&w, NULL, NULL);
+        if (status == COLLRUN_AGAIN) /* wait_ns have passed */
+            return COLLRUN_OK;
+        if (status == COLLRUN_OK)
+            status = p2p_progress_once(g, &moved);
     }
     wait_end(&w);
-    forget_if_idle(&g->p2p);
-    return status;
-}
-
-int p2p_test(struct shm_group *g, struct parcel *parcel)
-{
-    bool progress = false;
-    int status = parcel->unfinished > 0 ? progress_all(g, &progress) : COLLRUN_OK;
-    if (status == COLLRUN_OK && parcel->unfinished > 0) {
-        if (progress)
-            return COLLRUN_AGAIN;
-        g->timeout_ns = parcel->timeout_ns;
-        status = wait_expired(g, &parcel->deadline_ns, missing_peers, parcel);
-        if (status == COLLRUN_OK)
-            return COLLRUN_AGAIN;
-    }
-    forget_if_idle(&g->p2p);
-    return status;
+    return status == COLLRUN_OK && moved ? COLLRUN_AGAIN : status;
 }

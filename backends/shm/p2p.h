@@ -1,75 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Send, recv and recv_any.
+ * Messages: the backend's transport. The engine matches (see struct collrun_p2p in
+ * <collrun/backend.h>); this side moves packets and data.
  *
- * The sender announces a message (SEND); the receiver matches it with the oldest of its receives
- * that takes that sender and tag, or puts the announcement by. Up to 232 bytes ride in the
- * announcement itself; the first block of a longer message lies beside it in the sender's blocks.
- * If that is all of it, the send is over: nothing has to come back but the block, which the
- * receiver puts into the sender's `returned`, and what the sender has left in the segment outlives
- * it.
+ *     sender                                receiver
+ *     RTS, with the message if it is short  ->
+ *                                           <-  CTS
+ *     FRAG, one for each block, or FIN      ->
+ *                                           <-  ACK
  *
- * The rest of a longer message follows block by block (FRAG) once the receiver says so (GO); every
- * block is acknowledged (ACK) and then reused. Memory from the shared heap is read, or written, in
- * place; its send, too, ends with the last ACK. If the two sides disagree about count or type, the
- * group fails: the receiver at once, the sender in the same call or in its next one, both with the
- * same sentence.
+ * - Up to PAYLOAD_BYTES travel in the RTS itself, and the send is done.
+ * - The first block of a longer message is published beside the RTS, in the sender's blocks. If
+ *   that is the whole message, the send is done; the receiver returns the block through the
+ *   sender's `returned` bits.
+ * - A blocking call moves a message of up to one block without a transfer. It pushes the RTS after
+ *   the first part of the block, so that both ranks copy at the same time; a receiver that is
+ *   not in such a call sees the RTS once the block is whole.
+ * - The rest follows block by block (FRAG) once the receiver has sent CTS. Every block is
+ *   acknowledged (ACK) and then used again.
+ * - Memory in the shared heap is read, or written (FIN), in place; the last ACK ends the send.
+ * - The RTS of a message of 4 MiB or more has its address. The receiver reads it from the sender's
+ *   own memory (transport/cma.h), and then sends the last ACK; or it asks by CTS for what it cannot
+ *   read, or gets faster in blocks (transport/remote_policy.h).
  *
- * Everything that has been started progresses together, whether it came by exec or by start:
- * whatever arrives is always taken, whatever there is to say is said as soon as its box has room,
- * and nobody waits with a full box for another full box.
+ * Failure modes:
+ * - The group has failed in any member: every function returns that failure.
+ * - The memory for messages, or the heap of a peer, cannot be mapped: NO_MEMORY, and the group
+ *   fails.
+ *
+ * All messages progress together: progress takes all incoming packets, and pushes outgoing ones as
+ * soon as their FIFO has room, and no rank waits with a full FIFO for another full FIFO.
  */
 #ifndef SHM_P2P_H
 #define SHM_P2P_H
 
-#include "heap.h"
+#include "transport/remote_policy.h"
 
 #include <collrun/backend.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
-/* This rank's side of the two boxes that it has with one peer. */
-struct mail_side {
-    uint32_t put, seen_taken; /* outgoing */
-    uint32_t full_round; /* in which no more announcements may go out: an earlier one had no room */
-    uint32_t got;        /* incoming */
-    bool ring_due;       /* something was put or taken since the peer's bell was last looked at */
-    bool watched;        /* by the calls that are running */
-};
-
+struct shm_group;
 struct transfer;
-struct letter;
 
-/* The calls of one exec or start. */
-struct parcel {
-    uint32_t unfinished; /* of its transfers */
-    uint64_t timeout_ns, deadline_ns;
+/* This rank's side of the two FIFOs that it has with one peer. */
+struct peer {
+    uint32_t pushed, seen_popped; /* outgoing */
+    uint32_t blocked_round; /* the round in which an RTS found no room: later ones must wait */
+    uint32_t popped;        /* incoming */
+    bool notify_due;        /* a packet was pushed or popped since the peer was last notified */
+    bool watched;           /* by a message that is not done */
+    struct remote_policy remote; /* of long messages from the peer */
 };
 
 struct p2p {
-    struct mail_side *sides; /* per peer */
-    uint32_t *watched;       /* peers to look at */
+    const struct collrun_p2p *engine;
+    struct peer *peers;
+    uint32_t *watched; /* peers whose FIFOs are polled */
     uint32_t nwatched;
-    uint32_t round;              /* of hearing and saying */
-    uint64_t free_blocks;        /* a bit for each of the own blocks */
-    uint32_t next_block;         /* blocks are used in turn; see step.h on why */
-    struct transfer **transfers; /* by their number */
-    uint32_t ntransfers, active; /* that there are; that are in use */
-    struct transfer *idle;
-    struct transfer *posted, **posted_end; /* receives that wait for their message, in order */
-    struct transfer *agenda, **agenda_end; /* transfers that have something to say, in order */
-    struct letter *unexpected; /* announcements that no receive has matched, oldest first */
-    struct letter **unexpected_end;
+    uint32_t active;               /* messages that are not done */
+    uint32_t round;                /* of progress */
+    uint64_t free_blocks;          /* a bit for each of this rank's blocks */
+    uint32_t next_block;           /* blocks are used in turn; see step.h on why */
+    uint32_t laps;                 /* over all blocks; a message's place in its block changes */
+    struct transfer *first, *last; /* those that have a packet to send, in order */
+    atomic_bool woken;             /* the next wait of progress ends at once */
 };
 
-int p2p_init(struct p2p *p, uint32_t nranks);
+int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
 void p2p_fini(struct p2p *p);
 
-/* Runs the calls, which are all point to point. */
-int p2p_run(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls);
-
-/* The same in two parts. The calls stay where they are until p2p_test has said something other than
- * AGAIN. */
-int p2p_start(struct shm_group *g, const struct collrun_call *calls, uint32_t ncalls,
-              struct parcel *parcel);
-int p2p_test(struct shm_group *g, struct parcel *parcel);
+/* The members of struct collrun_backend. */
+int p2p_send(void *group, struct collrun_message *message);
+int p2p_post(void *group, struct collrun_message *message);
+void p2p_unpost(void *group, struct collrun_message *message);
+int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len);
+int p2p_flush(void *group);
+int p2p_progress(void *group, uint64_t wait_ns);
+void p2p_wake(void *group);
+int p2p_send_short(void *group, const struct collrun_message *message);
+int p2p_recv_short(void *group, const struct collrun_message *message);
 
 #endif

@@ -38,7 +38,7 @@ bool arena_failed(const struct arena *a)
     return a->failed;
 }
 
-static struct arena_chunk *chunk_for(struct arena *a, size_t size)
+static struct arena_chunk *arena_chunk_for(struct arena *a, size_t size)
 {
     if (a->head && a->head->capacity - a->head->used >= size)
         return a->head;
@@ -58,7 +58,7 @@ void *arena_alloc(struct arena *a, size_t size)
     if (size > SIZE_MAX / 2)
         a->failed = true;
     size_t rounded = a->failed ? 0 : (size + align - 1) / align * align;
-    struct arena_chunk *chunk = a->failed ? NULL : chunk_for(a, rounded ? rounded : align);
+    struct arena_chunk *chunk = a->failed ? NULL : arena_chunk_for(a, rounded ? rounded : align);
     if (!chunk) {
         a->failed = true;
         return NULL;

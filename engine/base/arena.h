@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is freed all at once. Everything read from a job file, and every decoded description,
- * lives in one arena, so that nothing in it has an owner of its own. An allocation that fails makes
- * the arena sticky-failed and returns NULL from then on; callers may check arena_failed() once at
- * the end of a batch, but never write through a NULL.
+ * struct arena: memory that is freed all at once. All data of a job file, and each decoded
+ * description, is in one arena, so its parts need no owners. After an allocation has failed, the
+ * arena stays failed and returns NULL. Callers may check arena_failed() once at the end of a batch,
+ * but must not write through a NULL.
  */
-#ifndef BASE_ARENA_H
-#define BASE_ARENA_H
+#ifndef ENGINE_BASE_ARENA_H
+#define ENGINE_BASE_ARENA_H
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -32,7 +32,7 @@ size_t buf_pending(const struct buf *b)
     return b->len - b->start;
 }
 
-static void compact(struct buf *b)
+static void buf_compact(struct buf *b)
 {
     if (!b->start)
         return;
@@ -48,7 +48,7 @@ void *buf_reserve(struct buf *b, size_t len)
     if (b->data && b->capacity - b->len >= len)
         return b->data + b->len;
     if (b->start >= b->len / 2)
-        compact(b);
+        buf_compact(b);
     if (b->data && b->capacity - b->len >= len)
         return b->data + b->len;
     size_t want = b->capacity ? b->capacity : 256;
@@ -87,7 +87,7 @@ void buf_put(struct buf *b, const void *bytes, size_t len)
     b->len += len;
 }
 
-static void put_number(struct buf *b, uint64_t v, size_t len)
+static void buf_put_number(struct buf *b, uint64_t v, size_t len)
 {
     unsigned char bytes[8];
     for (size_t i = 0; i < len; i++)
@@ -97,22 +97,22 @@ static void put_number(struct buf *b, uint64_t v, size_t len)
 
 void buf_put_u8(struct buf *b, uint8_t v)
 {
-    put_number(b, v, 1);
+    buf_put_number(b, v, 1);
 }
 
 void buf_put_u16(struct buf *b, uint16_t v)
 {
-    put_number(b, v, 2);
+    buf_put_number(b, v, 2);
 }
 
 void buf_put_u32(struct buf *b, uint32_t v)
 {
-    put_number(b, v, 4);
+    buf_put_number(b, v, 4);
 }
 
 void buf_put_u64(struct buf *b, uint64_t v)
 {
-    put_number(b, v, 8);
+    buf_put_number(b, v, 8);
 }
 
 void buf_put_blob(struct buf *b, const void *bytes, size_t len)
@@ -140,7 +140,7 @@ bool reader_done(const struct reader *r)
     return !r->bad && r->pos == r->len;
 }
 
-static const unsigned char *take(struct reader *r, size_t len)
+static const unsigned char *reader_bytes(struct reader *r, size_t len)
 {
     if (r->bad || r->len - r->pos < len) {
         r->bad = true;
@@ -151,9 +151,9 @@ static const unsigned char *take(struct reader *r, size_t len)
     return p;
 }
 
-static uint64_t read_number(struct reader *r, size_t len)
+static uint64_t reader_number(struct reader *r, size_t len)
 {
-    const unsigned char *p = take(r, len);
+    const unsigned char *p = reader_bytes(r, len);
     uint64_t v = 0;
     for (size_t i = 0; p && i < len; i++)
         v |= (uint64_t)p[i] << (8 * i);
@@ -162,22 +162,22 @@ static uint64_t read_number(struct reader *r, size_t len)
 
 uint8_t read_u8(struct reader *r)
 {
-    return (uint8_t)read_number(r, 1);
+    return (uint8_t)reader_number(r, 1);
 }
 
 uint16_t read_u16(struct reader *r)
 {
-    return (uint16_t)read_number(r, 2);
+    return (uint16_t)reader_number(r, 2);
 }
 
 uint32_t read_u32(struct reader *r)
 {
-    return (uint32_t)read_number(r, 4);
+    return (uint32_t)reader_number(r, 4);
 }
 
 uint64_t read_u64(struct reader *r)
 {
-    return read_number(r, 8);
+    return reader_number(r, 8);
 }
 
 uint32_t read_count(struct reader *r, size_t item_len)
@@ -193,7 +193,7 @@ uint32_t read_count(struct reader *r, size_t item_len)
 const void *read_blob(struct reader *r, size_t *len)
 {
     uint32_t n = read_u32(r);
-    const void *p = take(r, n);
+    const void *p = reader_bytes(r, n);
     *len = p ? n : 0;
     return p;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes: a growing buffer to write messages into (struct buf) and a bounds-checked cursor to read
- * them back (struct reader). Numbers are little-endian; strings and blobs carry a 32-bit length. A
- * writer that runs out of memory and a reader that runs past the end become sticky-bad; both are
- * checked once, at the end.
+ * struct buf: a growing buffer that frames are written into. struct reader: a bounds-checked cursor
+ * that reads them. Numbers are little-endian; strings and blobs have a 32-bit length. A buf that
+ * runs out of memory stays failed, and a reader that passes the end stays bad; callers check once,
+ * at the end.
  */
-#ifndef BASE_BUF_H
-#define BASE_BUF_H
+#ifndef ENGINE_BASE_BUF_H
+#define ENGINE_BASE_BUF_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@ struct arena;
 
 struct buf {
     unsigned char *data;
-    size_t len, capacity; /* bytes in use, bytes there */
-    size_t start;         /* bytes consumed from the front: data[start..len) is what remains */
+    size_t len, capacity; /* bytes in use, bytes allocated */
+    size_t start;         /* bytes consumed from the front: data[start..len) remains */
     bool failed;          /* out of memory; writes since then are lost */
 };
 
@@ -50,7 +50,7 @@ uint8_t read_u8(struct reader *r);
 uint16_t read_u16(struct reader *r);
 uint32_t read_u32(struct reader *r);
 uint64_t read_u64(struct reader *r);
-/* A count of items that take at least `item_len` bytes each; bad if they cannot all be there. */
+/* The count of items of at least `item_len` bytes each; bad if the rest is too short for them. */
 uint32_t read_count(struct reader *r, size_t item_len);
 const void *read_blob(struct reader *r, size_t *len); /* borrowed; NULL when bad */
 const char *read_str(struct reader *r,

@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading takes at most 256 KiB a round, so that one loud peer does not starve the others. Writing
- * is attempted at once and finished by the loop. An error on either side closes the whole stream
- * after the frames that had already arrived.
+ * Reading takes at most 256 KiB a round, so that a busy peer does not starve the others. A write is
+ * tried at once, and the loop finishes it. An error on either side closes the whole stream after
+ * the frames that had already arrived.
  */
 #include "base/conn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { READ_LEN = 65536, READS_PER_ROUND = 4 };
 
-static void on_readable(struct loop_fd *w, uint32_t events);
-static void on_writable(struct loop_fd *w, uint32_t events);
+static void conn_on_readable(struct loop_fd *w, uint32_t events);
+static void conn_on_writable(struct loop_fd *w, uint32_t events);
 
-static int watch(struct conn *c, struct loop_fd *w, int fd, uint32_t events, struct diag *d)
+static int conn_watch(struct conn *c, struct loop_fd *w, int fd, uint32_t events, struct diag *d)
 {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     int rc = loop_watch(c->loop, w, fd, events);
@@ -34,16 +30,14 @@ int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, stru
     buf_init(&c->in);
     buf_init(&c->out);
     c->written = 0;
-    c->fds = NULL;
-    c->nfds = 0;
     c->closed = c->in_frame = false;
-    c->reader = (struct loop_fd){.fd = -1, .ready = on_readable, .owner = c};
-    c->writer = (struct loop_fd){.fd = -1, .ready = on_writable, .owner = c};
+    c->reader = (struct loop_fd){.fd = -1, .ready = conn_on_readable, .owner = c};
+    c->writer = (struct loop_fd){.fd = -1, .ready = conn_on_writable, .owner = c};
     c->read_fd = read_fd;
     c->write_fd = read_fd == write_fd ? fcntl(read_fd, F_DUPFD_CLOEXEC, 0) : write_fd;
     int rc = c->write_fd < 0 ? diag_sys(d, errno, "duplicate a control stream") : COLLRUN_OK;
     if (rc == COLLRUN_OK)
-        rc = watch(c, &c->reader, c->read_fd, EPOLLIN, d);
+        rc = conn_watch(c, &c->reader, c->read_fd, EPOLLIN, d);
     if (rc == COLLRUN_OK)
         fcntl(c->write_fd, F_SETFL, fcntl(c->write_fd, F_GETFL) | O_NONBLOCK);
     if (rc != COLLRUN_OK)
@@ -66,24 +60,19 @@ void conn_close(struct conn *c)
     close(c->read_fd);
     if (c->write_fd >= 0)
         close(c->write_fd);
-    for (size_t i = 0; i < c->nfds; i++)
-        close(c->fds[i].fd);
-    free(c->fds);
-    c->fds = NULL;
-    c->nfds = 0;
     if (!c->in_frame)
         buf_fini(&c->in);
     buf_fini(&c->out);
 }
 
-static void closed_by(struct conn *c, const struct diag *why)
+static void conn_closed_by(struct conn *c, const struct diag *why)
 {
     conn_close(c);
     c->on_closed(c, why);
 }
 
-/* Hands out what has arrived. False: the conn is closed now. */
-static bool deliver(struct conn *c)
+/* Delivers the frames that have arrived. False: the conn is closed now. */
+static bool conn_deliver(struct conn *c)
 {
     struct diag d;
     struct wire_frame f;
@@ -101,11 +90,11 @@ static bool deliver(struct conn *c)
         wire_next_done(&c->in, &f);
     }
     if (rc < 0)
-        closed_by(c, &d);
+        conn_closed_by(c, &d);
     return rc == 0;
 }
 
-static void on_readable(struct loop_fd *w, uint32_t events)
+static void conn_on_readable(struct loop_fd *w, uint32_t events)
 {
     (void)events;
     struct conn *c = w->owner;
@@ -115,7 +104,7 @@ static void on_readable(struct loop_fd *w, uint32_t events)
         void *to = buf_reserve(&c->in, READ_LEN);
         if (!to) {
             diag_set(&why, COLLRUN_ERR_NO_MEMORY, "out of memory for a control message");
-            closed_by(c, &why);
+            conn_closed_by(c, &why);
             return;
         }
         ssize_t n = read(c->read_fd, to, READ_LEN);
@@ -124,15 +113,15 @@ static void on_readable(struct loop_fd *w, uint32_t events)
         if (n < 0 && errno != ECONNRESET)
             diag_sys(&why, errno, "read a control stream");
         if (n <= 0) {
-            if (deliver(c))
-                closed_by(c, &why);
+            if (conn_deliver(c))
+                conn_closed_by(c, &why);
             return;
         }
         buf_commit(&c->in, (size_t)n);
         if (n < READ_LEN)
             break;
     }
-    deliver(c);
+    conn_deliver(c);
 }
 
 void conn_feed(struct conn *c, const void *bytes, size_t len)
@@ -140,48 +129,26 @@ void conn_feed(struct conn *c, const void *bytes, size_t len)
     if (!conn_is_open(c))
         return;
     buf_put(&c->in, bytes, len);
-    deliver(c);
+    conn_deliver(c);
 }
 
-/* One write, up to the next byte that carries a descriptor, or from it. */
-static ssize_t write_some(struct conn *c)
+void conn_pause(struct conn *c)
 {
-    size_t len = buf_pending(&c->out);
-    const unsigned char *from = c->out.data + c->out.start;
-    if (c->nfds && c->fds[0].at > c->written && c->fds[0].at - c->written < len)
-        len = c->fds[0].at - c->written;
-    if (!c->nfds || c->fds[0].at > c->written)
-        return write(c->write_fd, from, len);
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)from,
-                         .iov_len = c->nfds > 1 && c->fds[1].at - c->written < len
-                                        ? c->fds[1].at - c->written
-                                        : len};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = &control,
-                       .msg_controllen = sizeof control.room};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&m);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &c->fds[0].fd, sizeof(int));
-    ssize_t n = sendmsg(c->write_fd, &m, MSG_NOSIGNAL);
-    if (n > 0) {
-        close(c->fds[0].fd);
-        memmove(c->fds, c->fds + 1, --c->nfds * sizeof *c->fds);
-    }
-    return n;
+    if (conn_is_open(c))
+        loop_unwatch(c->loop, &c->reader);
 }
 
-/* Writes what the descriptor takes. 0, or the errno of a stream that takes nothing any more. */
-static int push(struct conn *c)
+void conn_resume(struct conn *c)
+{
+    if (conn_is_open(c) && c->reader.fd < 0)
+        loop_watch(c->loop, &c->reader, c->read_fd, EPOLLIN);
+}
+
+/* Writes as much as the descriptor accepts. 0, or the errno of a broken stream. */
+static int conn_push(struct conn *c)
 {
     while (buf_pending(&c->out)) {
-        ssize_t n = write_some(c);
+        ssize_t n = write(c->write_fd, c->out.data + c->out.start, buf_pending(&c->out));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -192,23 +159,26 @@ static int push(struct conn *c)
     return 0;
 }
 
-static void on_writable(struct loop_fd *w, uint32_t events)
+static void conn_on_writable(struct loop_fd *w, uint32_t events)
 {
     (void)events;
-    conn_flush(w->owner);
+    struct conn *c = w->owner;
+    conn_flush(c);
+    if (c->drained && conn_is_open(c) && !buf_pending(&c->out))
+        c->drained(c);
 }
 
-/* A failed write is not reported here: the reading side sees the end of the stream, after the
- * frames that the peer sent before it went, and those say more. */
+/* A failed write is not reported here: the reading side sees the end of the stream after the
+ * last frames of the peer, which explain more. */
 void conn_flush(struct conn *c)
 {
     if (!conn_is_open(c))
         return;
     c->sends++;
-    if (push(c) != 0 || c->out.failed)
+    if (conn_push(c) != 0 || c->out.failed)
         buf_clear(&c->out);
-    /* Watched only while something waits: an idle descriptor would report its hang-up over and
-     * over. */
+    /* The writer is watched only while bytes are pending: an idle descriptor would report its
+     * hang-up in every round. */
     if (!buf_pending(&c->out))
         loop_unwatch(c->loop, &c->writer);
     else if (c->writer.fd < 0)
@@ -229,17 +199,6 @@ void conn_send(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt, c
     conn_flush(c);
 }
 
-void conn_attach_fd(struct conn *c, int fd)
-{
-    struct conn_fd *grown = conn_is_open(c) ? realloc(c->fds, (c->nfds + 1) * sizeof *grown) : NULL;
-    if (!grown) {
-        close(fd);
-        return;
-    }
-    c->fds = grown;
-    c->fds[c->nfds++] = (struct conn_fd){.at = c->written + buf_pending(&c->out), .fd = fd};
-}
-
 void conn_drain(struct conn *c, uint64_t deadline_ns)
 {
     while (conn_is_open(c) && buf_pending(&c->out)) {
@@ -247,7 +206,7 @@ void conn_drain(struct conn *c, uint64_t deadline_ns)
         struct pollfd p = {.fd = c->write_fd, .events = POLLOUT};
         if (now >= deadline_ns || poll(&p, 1, (int)((deadline_ns - now) / 1000000 + 1)) <= 0)
             return;
-        if (push(c) != 0)
+        if (conn_push(c) != 0)
             return;
     }
 }

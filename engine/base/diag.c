@@ -1,21 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling in a struct diag. Text that does not fit is cut and ends in "...".
+ * Filling in a struct diag. Text that does not fit is cut between two characters and ends in "...".
  */
 #include "base/diag.h"
+
+#include "base/quote.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Formats into buf; marks a cut. */
-static void format_into(char *buf, size_t size, const char *format, va_list args)
+/* Formats into `buf` behind the first `len` bytes; marks a cut. */
+static void diag_vput(char *buf, size_t size, size_t len, const char *format, va_list args)
+    __attribute__((format(printf, 4, 0)));
+static void diag_put(char *buf, size_t size, size_t len, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void diag_vput(char *buf, size_t size, size_t len, const char *format, va_list args)
 {
-    int n = vsnprintf(buf, size, format, args);
+    int n = vsnprintf(buf + len, size - len, format, args);
     if (n < 0)
-        buf[0] = '\0';
-    else if ((size_t)n >= size)
-        memcpy(buf + size - 4, "...", 4);
+        buf[len] = '\0';
+    else if ((size_t)n >= size - len)
+        utf8_mark_cut(buf, size);
+}
+
+static void diag_put(char *buf, size_t size, size_t len, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    diag_vput(buf, size, len, format, args);
+    va_end(args);
+}
+
+/* Replaces the whole error. */
+static void diag_vset(struct diag *d, int code, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+static void diag_vset(struct diag *d, int code, const char *format, va_list args)
+{
+    diag_init(d);
+    d->code = code;
+    diag_vput(d->text, sizeof d->text, 0, format, args);
 }
 
 void diag_init(struct diag *d)
@@ -30,27 +56,22 @@ int diag_set(struct diag *d, int code, const char *format, ...)
         return code;
     va_list args;
     va_start(args, format);
-    diag_init(d);
-    d->code = code;
-    format_into(d->text, sizeof d->text, format, args);
+    diag_vset(d, code, format, args);
     va_end(args);
     return code;
 }
 
 int diag_sys(struct diag *d, int err, const char *format, ...)
 {
+    char text[128];
     if (!d)
         return COLLRUN_ERR_SYSTEM;
     va_list args;
     va_start(args, format);
-    diag_init(d);
-    d->code = COLLRUN_ERR_SYSTEM;
-    d->sys_errno = err;
-    format_into(d->text, sizeof d->text, format, args);
+    diag_vset(d, COLLRUN_ERR_SYSTEM, format, args);
     va_end(args);
-    size_t len = strlen(d->text);
-    char words[128];
-    snprintf(d->text + len, sizeof d->text - len, ": %s", strerror_r(err, words, sizeof words));
+    d->sys_errno = err;
+    diag_put(d->text, sizeof d->text, strlen(d->text), ": %s", strerror_r(err, text, sizeof text));
     return d->code;
 }
 
@@ -60,11 +81,9 @@ int diag_at(struct diag *d, struct diag_loc loc, const char *format, ...)
         return COLLRUN_ERR_INVALID;
     va_list args;
     va_start(args, format);
-    diag_init(d);
-    d->code = COLLRUN_ERR_INVALID;
-    d->loc = loc;
-    format_into(d->text, sizeof d->text, format, args);
+    diag_vset(d, COLLRUN_ERR_INVALID, format, args);
     va_end(args);
+    d->loc = loc;
     return d->code;
 }
 
@@ -76,12 +95,9 @@ int diag_wrap(struct diag *d, const char *format, ...)
     memcpy(inner, d->text, sizeof inner);
     va_list args;
     va_start(args, format);
-    format_into(d->text, sizeof d->text, format, args);
+    diag_vput(d->text, sizeof d->text, 0, format, args);
     va_end(args);
-    size_t len = strlen(d->text);
-    int n = snprintf(d->text + len, sizeof d->text - len, ": %s", inner);
-    if (n >= 0 && len + (size_t)n >= sizeof d->text)
-        memcpy(d->text + sizeof d->text - 4, "...", 4);
+    diag_put(d->text, sizeof d->text, strlen(d->text), ": %s", inner);
     return d->code;
 }
 
@@ -91,7 +107,7 @@ int diag_hint(struct diag *d, const char *format, ...)
         return COLLRUN_ERR_INVALID;
     va_list args;
     va_start(args, format);
-    format_into(d->hint, sizeof d->hint, format, args);
+    diag_vput(d->hint, sizeof d->hint, 0, format, args);
     va_end(args);
     return d->code;
 }
@@ -103,7 +119,7 @@ int diag_second(struct diag *d, struct diag_loc loc, const char *format, ...)
     va_list args;
     va_start(args, format);
     d->loc2 = loc;
-    format_into(d->note2, sizeof d->note2, format, args);
+    diag_vput(d->note2, sizeof d->note2, 0, format, args);
     va_end(args);
     return d->code;
 }

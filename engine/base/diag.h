@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct diag: one error, on the caller's stack, no malloc. It says what went wrong (code and
- * text), where in job.yaml it was caused, on which rank and host it showed up, and what to type
- * next (hint). Whoever decides which error it is fills it in and returns its negative code in one
- * line: `return diag_set(d, COLLRUN_ERR_NOT_FOUND, "no group \"%s\"", name);`. Callers that can add
- * context wrap ("outer: inner"); nobody prints but runner/tell/report. A NULL diag is allowed
- * everywhere and drops the words.
+ * struct diag: one error, on the caller's stack, without malloc: code and text, the place in
+ * job.yaml that caused it, the rank and host where it occurred, and a hint. The function that
+ * detects an error sets it and returns its negative code in one line:
+ * `return diag_set(d, COLLRUN_ERR_NOT_FOUND, "no group \"%s\"", name);`. Callers with more context
+ * wrap it ("outer: inner"). Only runner/report prints. A NULL diag is allowed everywhere; the error
+ * is then the code alone.
  */
-#ifndef BASE_DIAG_H
-#define BASE_DIAG_H
+#ifndef ENGINE_BASE_DIAG_H
+#define ENGINE_BASE_DIAG_H
 
 #include <collrun/types.h>
 
 /* A place in job.yaml; line 0 = nowhere. Lines and columns count from 1, columns and width in
- * characters. `file` is borrowed from whoever read it and outlives every diag; NULL = the job file.
+ * characters. `file` is borrowed and outlives every diag; NULL = the job file.
  */
 struct diag_loc {
     const char *file;
@@ -26,9 +26,9 @@ struct diag {
     int rank;                  /* world rank, or -1 */
     struct diag_loc loc, loc2; /* loc2: the other place of a contradiction */
     char host[64];
-    char text[1024]; /* one sentence, no final full stop, no newline; a cut is marked by "..." */
-    char note2[128]; /* what stands at loc2 */
-    char hint[512];  /* "" or what to do about it */
+    char text[1024]; /* the error message, without final full stop or newline; cut: "..." */
+    char note2[128]; /* what is at loc2 */
+    char hint[512];  /* what to do about it; "" = none */
 };
 
 void diag_init(struct diag *d);

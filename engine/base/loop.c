@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop. Timers are few, so they stand in one sorted list. A callback may unwatch any descriptor
+ * The loop. Timers are few, so they are in one sorted list. A callback may unwatch any descriptor
  * whose event is still to be delivered in this round: such events are dropped.
  */
 #include "base/loop.h"
@@ -94,8 +94,7 @@ void loop_timer_clear(struct loop *l, struct loop_timer *t)
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ns)
 {
     loop_timer_clear(l, t);
-    uint64_t now = now_ns();
-    t->at_ns = after_ns > UINT64_MAX - now ? UINT64_MAX : now + after_ns;
+    t->at_ns = deadline_after(now_ns(), after_ns);
     struct loop_timer **p = &l->timers;
     while (*p && (*p)->at_ns <= t->at_ns)
         p = &(*p)->next;
@@ -108,8 +107,8 @@ void loop_stop(struct loop *l)
     l->stopped = true;
 }
 
-/* Fires what is due; returns milliseconds until the next one, -1 for none. */
-static int run_timers(struct loop *l)
+/* Fires the timers that are due; returns milliseconds until the next one, -1 for none. */
+static int loop_run_timers(struct loop *l)
 {
     while (l->timers && !l->stopped) {
         uint64_t now = now_ns();
@@ -129,7 +128,7 @@ void loop_run(struct loop *l)
 {
     l->stopped = false;
     while (!l->stopped) {
-        int wait_ms = run_timers(l);
+        int wait_ms = loop_run_timers(l);
         if (l->stopped)
             break;
         int n = epoll_wait(l->epoll, l->round, ROUND, wait_ms);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small epoll loop: descriptors with callbacks, and timers on one deadline list. One thread;
- * callbacks may add and remove anything, also themselves. Used by runner and agent; the engine's
- * service thread polls one descriptor and needs none of it.
+ * A small epoll loop: descriptors with callbacks, and timers in one sorted list. It runs in one
+ * thread. Callbacks may add and remove descriptors and timers, also their own. Runner and agent use
+ * it; the engine's service thread polls a single descriptor without it.
  */
-#ifndef BASE_LOOP_H
-#define BASE_LOOP_H
+#ifndef ENGINE_BASE_LOOP_H
+#define ENGINE_BASE_LOOP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct loop_timer {
     struct loop_timer *next;
 };
 
-struct loop *loop_new(void); /* NULL: errno says why */
+struct loop *loop_new(void); /* NULL: see errno */
 void loop_free(struct loop *l);
 int loop_watch(struct loop *l, struct loop_fd *w, int fd, uint32_t events); /* 0, or -errno */
 void loop_change(struct loop *l, struct loop_fd *w, uint32_t events);
@@ -40,5 +40,10 @@ void loop_stop(struct loop *l);
 void loop_run(struct loop *l); /* until loop_stop */
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+/* `timeout_ns` after `now`; UINT64_MAX if that is past the end of the clock. */
+static inline uint64_t deadline_after(uint64_t now, uint64_t timeout_ns)
+{
+    return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+}
 
 #endif

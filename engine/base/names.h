@@ -1,16 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words for the numbers of types.h, as people type them: "reduce_scatterv", "bfloat16", "sum".
- * Every function returns NULL for a number that has no name, so it also answers whether an enum
- * value is one that this build knows.
+ * The names of the numbers of types.h, as people type them: "reduce_scatterv", "bfloat16", "sum".
+ * A number without a name is "?"; the _is_known functions answer whether this build has it. And the
+ * sizes of element types.
  */
-#ifndef BASE_NAMES_H
-#define BASE_NAMES_H
+#ifndef ENGINE_BASE_NAMES_H
+#define ENGINE_BASE_NAMES_H
 
 #include <collrun/types.h>
 
+/* In the place of an operator: the call has an operator of the caller (user_op). */
+enum { OP_USER = 255 };
+
 const char *kind_name(enum collrun_kind kind);
 const char *dtype_name(enum collrun_dtype dtype);
-const char *op_name(enum collrun_op op);
+const char *op_name(enum collrun_op op);     /* of OP_USER: "user op" */
+const char *status_text(int status);         /* "timed out"; what collrun_strstatus() returns */
+const char *backend_flag_name(unsigned bit); /* "one_host" for bit 0; NULL past the last one */
+
+/* In reports, the kind of what a rank in collrun_probe waits in. It is no kind of a call. */
+#define KIND_PROBE ((enum collrun_kind)255)
+
+/* Bytes of one element; 0 if `dtype` is none of types.h. */
+extern const uint8_t dtype_sizes[COLLRUN_DTYPE_COUNT];
+static inline size_t dtype_size(enum collrun_dtype dtype)
+{
+    return (size_t)dtype < COLLRUN_DTYPE_COUNT ? dtype_sizes[dtype] : 0;
+}
+
+static inline bool kind_is_collective(enum collrun_kind kind)
+{
+    return !collrun_kind_is_message(kind) && kind != KIND_PROBE;
+}
+
+static inline bool kind_is_known(enum collrun_kind kind)
+{
+    return (unsigned)kind < COLLRUN_KIND_COUNT;
+}
+
+static inline bool dtype_is_known(enum collrun_dtype dtype)
+{
+    return (unsigned)dtype < COLLRUN_DTYPE_COUNT;
+}
+
+static inline bool op_is_known(enum collrun_op op)
+{
+    return (unsigned)op < COLLRUN_OP_COUNT;
+}
 
 #endif

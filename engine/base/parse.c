@@ -6,6 +6,7 @@
 #include "base/parse.h"
 
 #include "base/quote.h"
+#include "base/suggest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,31 +19,31 @@
 
 #define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
 
-static int bad(struct diag *d, const char *s, const char *what)
+static int parse_bad(struct diag *d, const char *s, const char *what)
 {
     return diag_set(d, COLLRUN_ERR_INVALID, "%s %s", QUOTED(s), what);
 }
 
-static bool is_digit(char c)
+static bool parse_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static int digit_value(char c)
+static int parse_digit_value(char c)
 {
-    if (is_digit(c))
+    if (parse_is_digit(c))
         return c - '0';
     int lower = tolower((unsigned char)c);
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
 }
 
 /* At least one digit of `base`, up to the first that is none. False: no digit, or too large. */
-static bool read_digits(const char **p, uint64_t base, uint64_t *out, bool *overflow)
+static bool parse_read_digits(const char **p, uint64_t base, uint64_t *out, bool *overflow)
 {
     const char *start = *p;
     uint64_t v = 0;
-    for (; (uint64_t)digit_value(**p) < base; (*p)++) {
-        uint64_t digit = (uint64_t)digit_value(**p);
+    for (; (uint64_t)parse_digit_value(**p) < base; (*p)++) {
+        uint64_t digit = (uint64_t)parse_digit_value(**p);
         if (v > (UINT64_MAX - digit) / base)
             *overflow = true;
         else
@@ -62,25 +63,25 @@ int parse_int(const char *s, int64_t *out, struct diag *d)
         base = p[1] == 'x' ? 16 : 8;
         p += 2;
     }
-    if (!read_digits(&p, base, &v, &overflow) || *p)
-        return bad(d, s, "is not an integer");
+    if (!parse_read_digits(&p, base, &v, &overflow) || *p)
+        return parse_bad(d, s, "is not an integer");
     uint64_t limit = (uint64_t)INT64_MAX + negative;
     if (overflow || v > limit)
-        return bad(d, s, "is too large for a 64-bit integer");
+        return parse_bad(d, s, "is too large for a 64-bit integer");
     *out = negative && v == limit ? INT64_MIN : negative ? -(int64_t)v : (int64_t)v;
     return 0;
 }
 
-static bool one_of(const char *s, const char *const *words)
+static bool parse_one_of(const char *s, const char *const *words)
 {
     for (; *words; words++)
-        if (!strcmp(s, *words))
+        if (strcmp(s, *words) == 0)
             return true;
     return false;
 }
 
 /* [-+]? ( \.[0-9]+ | [0-9]+ (\.[0-9]*)? ) ([eE][-+]?[0-9]+)? */
-static bool looks_float(const char *s)
+static bool parse_looks_float(const char *s)
 {
     s += *s == '-' || *s == '+';
     size_t before = strspn(s, "0123456789");
@@ -96,7 +97,7 @@ static bool looks_float(const char *s)
     if (*s == 'e' || *s == 'E') {
         s++;
         s += *s == '-' || *s == '+';
-        if (!is_digit(*s))
+        if (!parse_is_digit(*s))
             return false;
         s += strspn(s, "0123456789");
     }
@@ -107,38 +108,38 @@ int parse_float(const char *s, double *out, struct diag *d)
 {
     const char *bare = s + (*s == '-' || *s == '+');
     int64_t whole = 0;
-    if (one_of(bare, (const char *const[]){".inf", ".Inf", ".INF", NULL})) {
+    if (parse_one_of(bare, (const char *const[]){".inf", ".Inf", ".INF", NULL})) {
         *out = *s == '-' ? -INFINITY : INFINITY;
         return 0;
     }
-    if (one_of(s, (const char *const[]){".nan", ".NaN", ".NAN", NULL})) {
+    if (parse_one_of(s, (const char *const[]){".nan", ".NaN", ".NAN", NULL})) {
         *out = NAN;
         return 0;
     }
-    if (!strncmp(s, "0x", 2) || !strncmp(s, "0o", 2)) {
+    if (strncmp(s, "0x", 2) == 0 || strncmp(s, "0o", 2) == 0) {
         int code = parse_int(s, &whole, d);
         if (!code)
             *out = (double)whole;
         return code;
     }
-    if (!looks_float(s))
-        return bad(d, s, "is not a number");
+    if (!parse_looks_float(s))
+        return parse_bad(d, s, "is not a number");
     locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
     if (!plain)
         return diag_sys(d, errno, "cannot read %s", QUOTED(s));
     double v = strtod_l(s, NULL, plain);
     freelocale(plain);
     if (isinf(v))
-        return bad(d, s, "is too large for a double");
+        return parse_bad(d, s, "is too large for a double");
     *out = v;
     return 0;
 }
 
 int parse_bool(const char *s, bool *out, struct diag *d)
 {
-    bool yes = one_of(s, (const char *const[]){"true", "True", "TRUE", NULL});
-    if (!yes && !one_of(s, (const char *const[]){"false", "False", "FALSE", NULL}))
-        return bad(d, s, "is neither true nor false");
+    bool yes = parse_one_of(s, (const char *const[]){"true", "True", "TRUE", NULL});
+    if (!yes && !parse_one_of(s, (const char *const[]){"false", "False", "FALSE", NULL}))
+        return parse_bad(d, s, "is neither true nor false");
     *out = yes;
     return 0;
 }
@@ -174,42 +175,42 @@ struct amount {
 };
 
 /* Digits, and up to six more behind a point. */
-static int read_number(const char **p, struct amount *a, const char *what, struct diag *d)
+static int parse_read_number(const char **p, struct amount *a, const char *what, struct diag *d)
 {
     a->part = 0;
     a->divisor = 1;
-    if (!read_digits(p, 10, &a->whole, &a->overflow))
-        return bad(d, a->text, what);
+    if (!parse_read_digits(p, 10, &a->whole, &a->overflow))
+        return parse_bad(d, a->text, what);
     if (**p != '.')
         return 0;
     (*p)++;
-    if (!is_digit(**p))
-        return bad(d, a->text, what);
-    for (; is_digit(**p); (*p)++) {
+    if (!parse_is_digit(**p))
+        return parse_bad(d, a->text, what);
+    for (; parse_is_digit(**p); (*p)++) {
         if (a->divisor == 1000000)
-            return bad(d, a->text, "has more than six digits after the point");
+            return parse_bad(d, a->text, "has more than six digits after the point");
         a->part = a->part * 10 + (uint64_t)(**p - '0');
         a->divisor *= 10;
     }
     return 0;
 }
 
-static const struct unit *find_unit(const struct unit *units, size_t n, const char *name,
-                                    size_t len)
+static const struct unit *parse_find_unit(const struct unit *units, size_t n, const char *name,
+                                          size_t len)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(units[i].name) == len && !memcmp(units[i].name, name, len))
+        if (strlen(units[i].name) == len && memcmp(units[i].name, name, len) == 0)
             return &units[i];
     return NULL;
 }
 
 /* total += a * unit, checked. `noun`: what the smallest unit is. */
-static int add_amount(uint64_t *total, const struct amount *a, const struct unit *unit,
-                      const char *noun, struct diag *d)
+static int parse_add_amount(uint64_t *total, const struct amount *a, const struct unit *unit,
+                            const char *noun, struct diag *d)
 {
     uint64_t f = unit->factor, room = INT64_MAX - *total;
     if (a->overflow || a->whole > room / f || a->part * f / a->divisor > room - a->whole * f)
-        return bad(d, a->text, "is too large");
+        return parse_bad(d, a->text, "is too large");
     if (a->part * f % a->divisor)
         return diag_set(d, COLLRUN_ERR_INVALID, "%s is not a whole number of %s", QUOTED(a->text),
                         noun);
@@ -221,7 +222,7 @@ int parse_duration(const char *s, uint64_t *out, struct diag *d)
 {
     static const char what[] = "is not a duration such as 500ms, 30s or 1h30m";
     enum { NUNITS = sizeof durations / sizeof durations[0] };
-    if (!strcmp(s, "0")) {
+    if (strcmp(s, "0") == 0) {
         *out = 0;
         return 0;
     }
@@ -230,19 +231,19 @@ int parse_duration(const char *s, uint64_t *out, struct diag *d)
     const char *p = s;
     do {
         struct amount a = {.text = s};
-        int code = read_number(&p, &a, what, d);
+        int code = parse_read_number(&p, &a, what, d);
         if (code)
             return code;
         size_t len = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
         if (!len && !*p) {
-            bad(d, s, "has no unit");
+            parse_bad(d, s, "has no unit");
             return diag_hint(d, "units are ns us ms s m h, as in %.24ss", s);
         }
-        const struct unit *unit = find_unit(durations, NUNITS, p, len);
+        const struct unit *unit = parse_find_unit(durations, NUNITS, p, len);
         if (!unit || (last && unit >= last))
-            return bad(d, s, what);
+            return parse_bad(d, s, what);
         p += len;
-        code = add_amount(&total, &a, unit, "nanoseconds", d);
+        code = parse_add_amount(&total, &a, unit, "nanoseconds", d);
         if (code)
             return code;
         last = unit;
@@ -257,12 +258,12 @@ int parse_size(const char *s, uint64_t *out, struct diag *d)
     enum { NUNITS = sizeof sizes / sizeof sizes[0] };
     const char *p = s;
     struct amount a = {.text = s};
-    int code = read_number(&p, &a, what, d);
+    int code = parse_read_number(&p, &a, what, d);
     if (code)
         return code;
-    const struct unit *unit = *p ? find_unit(sizes, NUNITS, p, strlen(p)) : &sizes[0];
+    const struct unit *unit = *p ? parse_find_unit(sizes, NUNITS, p, strlen(p)) : &sizes[0];
     if (!unit) {
-        bad(d, s, what);
+        parse_bad(d, s, what);
         bool letter = p[0] && !p[1] && strchr("kKmMgGtT", p[0]);
         if (letter)
             diag_hint(d, "write %.*s%ciB (powers of 1024) or %.*s%cB (powers of 1000)",
@@ -271,7 +272,7 @@ int parse_size(const char *s, uint64_t *out, struct diag *d)
         return COLLRUN_ERR_INVALID;
     }
     uint64_t total = 0;
-    code = add_amount(&total, &a, unit, "bytes", d);
+    code = parse_add_amount(&total, &a, unit, "bytes", d);
     if (!code)
         *out = total;
     return code;
@@ -279,46 +280,51 @@ int parse_size(const char *s, uint64_t *out, struct diag *d)
 
 /* ---- rank sets ---- */
 
-static void skip_blanks(const char **p)
+static void parse_skip_blanks(const char **p)
 {
     *p += strspn(*p, " ");
 }
 
-static int read_rank(const char **p, const char *text, uint32_t *out, struct diag *d)
+static int parse_read_rank(const char **p, const char *text, uint32_t *out, struct diag *d)
 {
     uint64_t v;
     bool overflow = false;
-    if (!read_digits(p, 10, &v, &overflow))
-        return bad(d, text, "is not a rank set such as 0-3,8-15:2 or all");
+    if (!parse_read_digits(p, 10, &v, &overflow))
+        return parse_bad(d, text, "is not a rank set such as 0-3,8-15:2 or all");
     if (overflow || v > INT32_MAX)
-        return bad(d, text, "holds a number that is too large for a rank");
+        return parse_bad(d, text, "holds a number that is too large for a rank");
     *out = (uint32_t)v;
     return 0;
 }
 
-static int read_range(const char **p, const char *text, struct parse_range *range, struct diag *d)
+static int parse_read_range(const char **p, const char *text, struct parse_range *range,
+                            struct diag *d)
 {
     const char *start = *p;
-    int code = read_rank(p, text, &range->first, d);
+    int code = parse_read_rank(p, text, &range->first, d);
     if (code)
         return code;
     range->last = range->first;
     range->step = 1;
     if (**p == '-') {
         (*p)++;
-        code = read_rank(p, text, &range->last, d);
+        code = parse_read_rank(p, text, &range->last, d);
         if (!code && **p == ':') {
             (*p)++;
-            code = read_rank(p, text, &range->step, d);
+            code = parse_read_rank(p, text, &range->step, d);
         }
     }
     if (code)
         return code;
     range->at = (uint32_t)(start - text);
     range->len = (uint32_t)(*p - start);
-    if (range->last < range->first)
-        return diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u runs backwards", range->first,
-                        range->last);
+    if (range->last < range->first) {
+        diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u runs backwards", range->first,
+                 range->last);
+        return diag_hint(d, "write %u-%u; for this order, list the ranks: [%u, %u%s]", range->last,
+                         range->first, range->first, range->first - 1,
+                         range->first - range->last > 1 ? ", ..." : "");
+    }
     if (!range->step)
         return diag_set(d, COLLRUN_ERR_INVALID, "the range %u-%u:0 has a step of 0", range->first,
                         range->last);
@@ -327,7 +333,7 @@ static int read_range(const char **p, const char *text, struct parse_range *rang
 
 int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d)
 {
-    if (!strcmp(s, "all")) {
+    if (strcmp(s, "all") == 0) {
         *out = (struct parse_ranks){.all = true};
         return 0;
     }
@@ -339,13 +345,13 @@ int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, str
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     const char *p = s;
     for (size_t i = 0; i < n; i++) {
-        skip_blanks(&p);
-        int code = read_range(&p, s, &ranges[i], d);
+        parse_skip_blanks(&p);
+        int code = parse_read_range(&p, s, &ranges[i], d);
         if (code)
             return code;
-        skip_blanks(&p);
+        parse_skip_blanks(&p);
         if (*p != (i + 1 < n ? ',' : '\0'))
-            return bad(d, s, "is not a rank set such as 0-3,8-15:2 or all");
+            return parse_bad(d, s, "is not a rank set such as 0-3,8-15:2 or all");
         p++;
     }
     *out = (struct parse_ranks){.ranges = ranges, .n = (uint32_t)n};
@@ -357,7 +363,88 @@ uint64_t parse_range_count(const struct parse_range *range)
     return (uint64_t)(range->last - range->first) / range->step + 1;
 }
 
-/* ---- the way back ---- */
+/* ---- choices ---- */
+
+int parse_choices(const char *choices, struct parse_choices *out, struct diag *d)
+{
+    enum { MOST = sizeof out->names / sizeof out->names[0] };
+    out->n = 0;
+    if (!choices || strlen(choices) >= sizeof out->text)
+        return diag_set(d, COLLRUN_ERR_INVALID,
+                        choices ? "its choices are too long" : "it has no choices");
+    memcpy(out->text, choices, strlen(choices) + 1);
+    for (char *name = out->text, *end; name; name = end) {
+        end = strchr(name, '|');
+        if (end)
+            *end++ = '\0';
+        if (!*name)
+            return diag_set(d, COLLRUN_ERR_INVALID, "one of its choices is empty");
+        if (out->n == MOST)
+            return diag_set(d, COLLRUN_ERR_INVALID, "it has more than %d choices", (int)MOST);
+        for (uint32_t i = 0; i < out->n; i++)
+            if (strcmp(out->names[i], name) == 0)
+                return diag_set(d, COLLRUN_ERR_INVALID, "it has the choice \"%s\" twice", name);
+        out->names[out->n++] = name;
+    }
+    return 0;
+}
+
+/* "a, b, c" */
+static void parse_join_choices(const struct parse_choices *choices, char *out, size_t size)
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < choices->n && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", choices->names[i]);
+}
+
+int parse_choice(const char *s, const char *choices, uint32_t *out, struct diag *d)
+{
+    struct parse_choices known;
+    char list[2 * sizeof known.text];
+    int code = parse_choices(choices, &known, d);
+    if (code)
+        return code;
+    for (uint32_t i = 0; i < known.n; i++) {
+        if (strcmp(known.names[i], s) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    parse_join_choices(&known, list, sizeof list);
+    diag_set(d, COLLRUN_ERR_INVALID, "%s is not one of %s", QUOTED(s), list);
+    const char *near = suggest(s, known.names, known.n);
+    return near ? diag_hint(d, "did you mean \"%s\"?", near) : COLLRUN_ERR_INVALID;
+}
+
+/* ---- lists ---- */
+
+int parse_list(const char *s, struct arena *arena, struct parse_list *out, struct diag *d)
+{
+    struct parse_list list = {0};
+    uint32_t most = 1;
+    for (const char *p = s; *p; p++)
+        most += *p == ',';
+    list.items = arena_calloc(arena, most, sizeof *list.items);
+    if (!list.items)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    while (*s && list.n < most) {
+        s += strspn(s, " ");
+        size_t whole = strcspn(s, ","), len = whole;
+        while (len && s[len - 1] == ' ')
+            len--;
+        if (!len)
+            return diag_set(d, COLLRUN_ERR_INVALID, "item %u of the list is empty", list.n);
+        if (!(list.items[list.n++] = arena_strndup(arena, s, len)))
+            return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        s += whole;
+        if (*s == ',' && !*++s)
+            return diag_set(d, COLLRUN_ERR_INVALID, "item %u of the list is empty", list.n);
+    }
+    *out = list;
+    return 0;
+}
+
+/* ---- formatting ---- */
 
 const char *format_duration(uint64_t ns, char out[32])
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts as job.yaml writes them, turned into values: durations, sizes, numbers, rank sets. The
- * runner reads the file with these, the engine the workloads' parameters, so both accept the same
- * spelling. Each takes the whole string (no blanks around it), returns 0, or fills in the diag with
- * one sentence that quotes the text and returns its negative code; the output is then untouched.
+ * Parsers for the texts of job.yaml: durations, sizes, numbers, rank sets. The runner uses them for
+ * the file and the engine for the parameters of workloads, so both accept the same syntax. Each
+ * parses the whole string, without surrounding blanks. On failure it sets the diag, with the text
+ * quoted, returns the negative code, and leaves the output unchanged.
  */
-#ifndef BASE_PARSE_H
-#define BASE_PARSE_H
+#ifndef ENGINE_BASE_PARSE_H
+#define ENGINE_BASE_PARSE_H
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -24,11 +24,30 @@ int parse_duration(const char *s, uint64_t *out, struct diag *d);
  * TB of 1000. Bytes, at most INT64_MAX. */
 int parse_size(const char *s, uint64_t *out, struct diag *d);
 
-/* "0-3,8-15:2" as it stands, not expanded: 0-3 is {0, 3, 1}; 8-15:2 is {8, 15, 2}; "all" is n = 0
- * and all = true. */
+/* Names separated by "|": "sum|prod|min". INVALID if there is none, or if one is empty or there
+ * twice; also if they exceed this struct. */
+struct parse_choices {
+    const char *names[64]; /* in `text` */
+    uint32_t n;
+    char text[1024];
+};
+int parse_choices(const char *choices, struct parse_choices *out, struct diag *d);
+/* The index of `s` among the choices. */
+int parse_choice(const char *s, const char *choices, uint32_t *out, struct diag *d);
+
+/* "1KiB, 2KiB": texts separated by commas, without the blanks around them; "" is an empty list.
+ * INVALID if one is empty. */
+struct parse_list {
+    const char **items; /* in the arena */
+    uint32_t n;
+};
+int parse_list(const char *s, struct arena *arena, struct parse_list *out, struct diag *d);
+
+/* "0-3,8-15:2", not expanded: 0-3 is {0, 3, 1}; 8-15:2 is {8, 15, 2}; "all" is n = 0 and all =
+ * true. */
 struct parse_range {
     uint32_t first, last, step;
-    uint32_t at, len; /* which bytes of the text say so */
+    uint32_t at, len; /* its bytes in the text */
 };
 struct parse_ranks {
     bool all;
@@ -36,7 +55,7 @@ struct parse_ranks {
     uint32_t n;
 };
 int parse_ranks(const char *s, struct arena *arena, struct parse_ranks *out, struct diag *d);
-uint64_t parse_range_count(const struct parse_range *range); /* how many ranks a range holds */
+uint64_t parse_range_count(const struct parse_range *range); /* the number of ranks in it */
 
 /* "512ms", "5m", "1h30m"; "64KiB", "1000": what parse_duration and parse_size read back. `out`
  * holds at least 32 bytes. */

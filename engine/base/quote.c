@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quoting for sentences, and the one place that knows what well-formed UTF-8 is (RFC 3629: no
+ * Quoting for error messages, and the only definition of well-formed UTF-8 (RFC 3629: no
  * overlong forms, no surrogates, nothing above U+10FFFF).
  */
 #include "base/quote.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static size_t sequence_len(unsigned char lead)
+static size_t quote_sequence_len(unsigned char lead)
 {
     if (lead < 0x80)
         return 1;
@@ -23,13 +23,13 @@ static size_t sequence_len(unsigned char lead)
 size_t utf8_len(const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s;
-    size_t n = len ? sequence_len(p[0]) : 0;
+    size_t n = len ? quote_sequence_len(p[0]) : 0;
     if (n > len)
         return 0;
     for (size_t i = 1; i < n; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    if (n > 2) { /* the second byte tells overlong forms, surrogates and what lies past the last
+    if (n > 2) { /* the second byte tells overlong forms, surrogates and what is past the last
                     plane */
         unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
         unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
@@ -39,7 +39,15 @@ size_t utf8_len(const char *s, size_t len)
     return n;
 }
 
-/* One character, escaped if need be, into a short buffer; returns how many bytes of `s` it took. */
+void utf8_mark_cut(char *buf, size_t size)
+{
+    size_t at = size - 4;
+    while (at > size - 7 && ((unsigned char)buf[at] & 0xc0) == 0x80)
+        at--;
+    memcpy(buf + at, "...", 4);
+}
+
+/* Writes one character, escaped if necessary. Returns the number of its bytes in `s`. */
 static size_t quote_one(const char *s, size_t len, char word[8])
 {
     size_t n = utf8_len(s, len);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A text of unknown origin, made fit to stand in a sentence: in double quotes, control characters
- * and broken UTF-8 escaped, long ones cut and marked by "...".
+ * Quotes a text of unknown origin for an error message: in double quotes, with control characters
+ * and malformed UTF-8 escaped; a long text is cut and marked by "...".
  */
-#ifndef BASE_QUOTE_H
-#define BASE_QUOTE_H
+#ifndef ENGINE_BASE_QUOTE_H
+#define ENGINE_BASE_QUOTE_H
 
 #include <stddef.h>
 
@@ -13,8 +13,12 @@ enum { QUOTE_SIZE = 96 };
 /* Writes into `out` and returns it: quote(s, (char[QUOTE_SIZE]){0}). */
 const char *quote(const char *s, char out[QUOTE_SIZE]);
 
-/* How many bytes the UTF-8 character at `s` has (1-4); 0 if it is broken, or cut off after `len`
- * bytes. */
+/* The length of the UTF-8 character at `s` (1-4); 0 if it is malformed or longer than `len` bytes.
+ */
 size_t utf8_len(const char *s, size_t len);
+
+/* The end of a text was cut, because `buf` has only `size` (at least 8) bytes: "..." replaces the
+ * last ones, and all of a character that this would cut. */
+void utf8_mark_cut(char *buf, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Killing what is left. The caller is a child subreaper, so that every descendant whose parent died
- * is its child: killing children until there are none ends the whole tree, even where a process
- * double-forked into a session of its own.
+ * Kills the processes that are left. The caller is a child subreaper, so every descendant whose
+ * parent died becomes its child. Killing children until there are none ends the whole tree, even if
+ * a process double-forked into a new session.
  */
 #include "base/reap.h"
 
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 /* The name in /proc/PID/stat may hold anything, so it is skipped from its end. */
-char reap_look(pid_t pid, pid_t *parent)
+char reap_state(pid_t pid, pid_t *parent)
 {
     char path[64], text[512], state = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -38,13 +38,13 @@ char reap_look(pid_t pid, pid_t *parent)
     return state;
 }
 
-static void kill_children(void)
+static void reap_kill_children(void)
 {
     DIR *proc = opendir("/proc");
     struct dirent *e;
     while (proc && (e = readdir(proc))) {
         pid_t pid = atoi(e->d_name), parent;
-        if (pid > 0 && reap_look(pid, &parent) && parent == getpid())
+        if (pid > 0 && reap_state(pid, &parent) && parent == getpid())
             kill(pid, SIGKILL);
     }
     if (proc)
@@ -61,7 +61,7 @@ bool reap_descendants(uint64_t deadline_ns)
             return true;
         if (now_ns() >= deadline_ns)
             return false;
-        kill_children();
+        reap_kill_children();
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }

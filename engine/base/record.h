@@ -1,51 +1,217 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank is doing, on a page of memory that its host's agent made and maps too: it can be read
- * while the rank hangs, and after it was killed. The rank writes with a few plain stores per
- * operation and never waits; a reader takes a snapshot that may be torn only between groups, never
- * within the numbers of one operation (a sequence counter guards them).
+ * The flight recorder of a rank: its last operations, and the state of its groups, in memory that
+ * the agent makes and the rank maps. The agent can read it while the rank hangs, and after the rank
+ * was killed. The same bytes are a file of the run directory (diag/rank-N.record).
  *
- * One entry per open group. An operation's number counts the operations of that group on this rank,
- * from 1; `started` above `done` means that the rank is inside operation number `started`.
+ * Layout: struct record_head, then these arrays, whose lengths are in the head:
+ *
+ *   struct record_module modules[nmodules]   executable files of the process, to resolve call sites
+ *   struct record_group  groups[ngroups]     slots: one per open group and kind of queue
+ *   struct record_marks  marks[nmarks]       of the slot with the same index; nmarks: ngroups or 0
+ *   uint64_t             counts[ncounts]     ring: the counts of v-forms
+ *   struct record_entry  entries[entries]    ring: the operations
+ *
+ * - Numbers are little-endian and of fixed size. There are no pointers.
+ * - All times are ticks: see record_head. 0: not yet.
+ * - The rank writes (record_queue.h) with plain stores and one atomic addition per operation, and
+ *   never waits. It protects what must agree with sequence numbers: `version` of groups and
+ * entries, `checksum` of marks. record_view.h reads, from live memory and from files of any
+ * content.
+ * - Operations of a group are numbered from 1 on each rank, collectives and messages separately. If
+ *   `started` of a group is greater than `done`, the rank is inside operation number `started`.
  */
-#ifndef BASE_RECORD_H
-#define BASE_RECORD_H
-
-#include <collrun/types.h>
+#ifndef ENGINE_BASE_RECORD_H
+#define ENGINE_BASE_RECORD_H
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 
-enum { RECORD_GROUPS = 256, RECORD_FD = 4 /* of collrun-engine */ };
+#define RECORD_MAGIC "collrec4"
 
-struct record_group {
-    _Atomic uint32_t used;
-    _Atomic uint32_t version; /* odd while the rank writes what follows */
-    char name[64];
-    uint64_t started, done, bytes;
-    uint64_t since_ns; /* CLOCK_MONOTONIC_COARSE, when `started` last grew */
-    uint64_t count;
-    int32_t root_or_peer; /* -1: none */
-    uint8_t kind, dtype, op, reserved;
-    uint64_t padding;
+enum {
+    RECORD_FD = 4, /* of collrun-engine */
+    RECORD_MODULES = 64,
+    RECORD_GROUPS = 512,
+    RECORD_COUNTS = 16384,        /* 128 KiB */
+    RECORD_ENTRIES = 4096,        /* the default of record.entries */
+    RECORD_ENTRIES_MAX = 1 << 20, /* 64 MiB */
+    RECORD_THREADS = 256,
+    RECORD_MARKS = 64,
+    RECORD_STEP = 64 /* between the numbers of record_marks.steps */
 };
 
-struct record_page {
+#define RECORD_NUMBER_MAX (UINT64_C(1) << 62) /* of an operation; a greater one is damaged */
+
+/* 4096 bytes, in pages; what the rank writes often begins at a cache line. The struct itself has no
+ * such alignment, since readers keep copies of it. */
+struct record_head {
     char magic[8];
-    struct record_group groups[RECORD_GROUPS];
+    uint32_t nmodules, ngroups, nmarks, ncounts;
+    uint32_t entries; /* a power of 2; 0: operations are not recorded */
+    uint32_t rank;    /* world rank */
+    uint32_t has_tsc; /* ticks are those of the CPU, else nanoseconds of CLOCK_MONOTONIC */
+    uint32_t reserved;
+    /* CLOCK_MONOTONIC in ns = mono_ns0 + ((ticks - ticks0) * ticks_mult >> 32). The agent makes it
+     * more exact with time: record_calibrate. */
+    uint64_t mono_ns0, ticks0, ticks_mult;
+    _Atomic uint64_t next;       /* entries ever begun; entry i is at [i % entries] */
+    _Atomic uint64_t next_count; /* counts ever written; count i is at [i % ncounts] */
+    char line[48];
+    _Atomic uint32_t groups_used;                /* all later slots have never been used */
+    _Atomic uint32_t modules_used, threads_used; /* thread 0 is not used */
+    _Atomic uint32_t next_slot;                  /* of those that are used again */
+    _Atomic uint64_t modules_seen;               /* how many the dynamic linker had loaded in all */
+    _Atomic uint32_t threads[RECORD_THREADS];    /* the kernel's ids of threads, by number */
+    /* 1: a call has returned that another rank failed, or that the job stops; how the rank ends may
+     * be a consequence. */
+    _Atomic uint32_t disturbed;
+    /* Of a rank that runs a command: the process that has called collrun_init; 0: none has. */
+    _Atomic uint32_t member;
+    char padding[4096 - 160 - 4 * RECORD_THREADS];
 };
 
-#define RECORD_MAGIC "collrec1"
+/* An executable segment of a file: [start, end) holds its code; ADDRESS - base is the offset that
+ * symbolizers take. */
+struct record_module {
+    uint64_t start, end, base;
+    char path[232]; /* terminated; the end of a path that is too long */
+};
 
-/* The rank's side. record_open gives NULL when the page is full or absent; the others take NULL. */
-struct record_page *record_map(int fd); /* NULL: not there */
-struct record_group *record_open(struct record_page *page, const char *name);
-void record_close(struct record_group *g);
-void record_begin(struct record_group *g, const struct collrun_call *call, uint64_t number,
-                  uint64_t bytes);
-void record_end(struct record_group *g, uint64_t number);
+enum record_group_state {
+    RECORD_GROUP_FREE,
+    RECORD_GROUP_OPEN,
+    RECORD_GROUP_OPENING,
+    RECORD_GROUP_CLOSED /* its last state, until the slot is used again */
+};
 
-/* The reader's side: a consistent copy of one group; false: not in use. */
-bool record_read(const struct record_group *g, struct record_group *out);
-int record_make(void); /* a new page: its memory file, or -errno */
+/* What was called, as one word that is written at once: root or peer are its low 32 bits. */
+#define RECORD_WHAT_KIND 32 /* its bits, from here on */
+#define RECORD_WHAT_DTYPE 40
+#define RECORD_WHAT_OP 48
+#define RECORD_WHAT_STATE 56
+
+/* 256 bytes. */
+struct record_group {
+    _Atomic uint32_t used;    /* enum record_group_state */
+    _Atomic uint32_t version; /* odd while the rank writes the current operation */
+    char name[64];            /* may be cut */
+    char scope[64];           /* equal for all members, and unique in the job: "NAME#GENERATION:
+                                 HASH"; a hash and the end of it, if it is longer */
+    uint32_t members, rank;   /* how many; of this process among them */
+    uint32_t messages;        /* 1: the slot is about messages, which have no marks */
+    uint32_t check;           /* enum collrun_check */
+    uint64_t first;           /* head.next when it was opened: older entries are of other groups */
+    /* The current operation. */
+    uint64_t started;
+    _Atomic uint64_t done; /* the highest number that has ended */
+    uint64_t bytes;
+    uint64_t since; /* ticks, when `started` last grew */
+    uint64_t count;
+    union {
+        struct {
+            int32_t root_or_peer; /* -1: none */
+            uint8_t kind, dtype, op /* OP_USER: an operator of the caller */, reserved;
+        };
+        uint64_t what;
+    };
+    _Atomic int32_t status; /* the first error of the group, which every later call gets; 0: none */
+    uint32_t generation;    /* how often the slot has been used */
+    char padding[40];
+};
+
+/* What ranks must agree about, after the calls up to a number. A mark of another number, of an
+ * earlier group of the slot, and one that the rank has written into at random, has a wrong
+ * checksum: damaged memory is not taken for a rank that disagrees. */
+struct record_mark {
+    _Atomic uint64_t checksum; /* 0: not written yet, or being written */
+    uint64_t signature;        /* equal on all members: rolling hash of what all must call alike */
+    uint64_t pairs;            /* the sum over all members is 0 (mod 2^64): what each sends to each
+                                  peer in v-forms, less what it expects from each */
+    uint64_t called;           /* ticks, when the operation was called */
+};
+
+/* Of the mark of operation `number`, in the group of this generation; never 0. */
+static inline uint64_t record_mark_checksum(const struct record_mark *m, uint64_t number,
+                                            uint32_t generation)
+{
+    __extension__ const unsigned __int128 product =
+        (unsigned __int128)((m->signature + number) ^ 0x9e3779b97f4a7c15u) *
+        ((m->pairs + m->called + generation) ^ 0xc4ceb9fe1a85ec53u);
+    return ((uint64_t)product ^ (uint64_t)(product >> 64)) | 1;
+}
+
+/* 4096 bytes. */
+struct record_marks {
+    struct record_mark recent[RECORD_MARKS]; /* by number % 64 */
+    struct record_mark steps[RECORD_MARKS];  /* of multiples of 64, by number / 64 % 64 */
+};
+
+enum record_state {
+    RECORD_POSTED = 1, /* a request that no backend has begun */
+    RECORD_STARTED,
+    RECORD_DONE,
+    RECORD_FAILED,
+    RECORD_ABORTED, /* because another rank or another operation failed */
+    RECORD_CANCELED /* a receive, by collrun_cancel */
+};
+
+#define RECORD_NO_COUNTS UINT32_MAX
+
+/* 64 bytes: a cache line. */
+struct record_entry {
+    _Atomic uint32_t version; /* of entry i: 2 * i + 1 while it is written, then 2 * i + 2 */
+    uint16_t group;           /* slot */
+    uint16_t thread;          /* index of head.threads */
+    union {
+        struct {
+            int32_t root_or_peer;    /* a rank of the group; -1: none */
+            uint8_t kind, dtype, op; /* as in record_group */
+            _Atomic uint8_t state;   /* enum record_state */
+        };
+        uint64_t what;
+    };
+    uint32_t number; /* the low 32 bits */
+    uint32_t tag;    /* messages; v-forms: the low 32 bits of the index of their counts, or
+                        RECORD_NO_COUNTS. counts[tag] is how many this rank sends | how
+                        many it expects << 32; these follow, the sent ones first. */
+    uint64_t count;  /* v-forms: what this rank contributes */
+    uint64_t called, started;
+    _Atomic uint64_t ended;
+    uint64_t site; /* the return address of the function of collrun.h; 0: not known */
+};
+
+/* Where the arrays begin, for the lengths in `head`; .size: of all. */
+struct record_layout {
+    size_t modules, groups, marks, counts, entries, size;
+};
+struct record_layout record_layout(const struct record_head *head);
+
+/* By the agent: new memory for a rank, with a ring for `entries` operations: 0, or a power of 2 up
+ * to RECORD_ENTRIES_MAX. Returns its memory file, or -errno. */
+int record_make(uint32_t rank, uint32_t entries);
+/* By the agent or the rank; NULL: it is not there, or not of this build. */
+struct record_head *record_map(int fd);
+void record_unmap(struct record_head *head, size_t len); /* NULL: no effect */
+/* Of the memory behind a new head. The agent keeps it: a rank that writes at random may change the
+ * lengths in the head later. */
+size_t record_len(const struct record_head *head);
+/* By the agent, before it reads times: sets ticks_mult by the time since record_make. */
+void record_calibrate(struct record_head *head);
+
+/* CLOCK_MONOTONIC in ns. */
+uint64_t record_mono_ns(void);
+
+/* The present time. */
+static inline uint64_t record_ticks(const struct record_head *head)
+{
+#if defined __x86_64__
+    if (head->has_tsc)
+        return __builtin_ia32_rdtsc();
+#endif
+    (void)head;
+    return record_mono_ns();
+}
 
 #endif

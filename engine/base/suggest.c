@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Edit distance by rows (optimal string alignment), for words of at most WORD_MAX letters; longer
+ * Edit distance by rows (optimal string alignment), for names of at most WORD_MAX letters; longer
  * ones are not compared.
  */
 #include "base/suggest.h"
@@ -11,18 +11,18 @@
 
 enum { WORD_MAX = 48 };
 
-static size_t min3(size_t a, size_t b, size_t c)
+static size_t suggest_min3(size_t a, size_t b, size_t c)
 {
     size_t m = a < b ? a : b;
     return m < c ? m : c;
 }
 
-static bool same(char a, char b)
+static bool suggest_same(char a, char b)
 {
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-static size_t distance(const char *a, const char *b)
+static size_t suggest_distance(const char *a, const char *b)
 {
     size_t la = strlen(a), lb = strlen(b);
     size_t rows[3][WORD_MAX + 1];
@@ -32,8 +32,10 @@ static size_t distance(const char *a, const char *b)
     for (size_t i = 1; i <= la; i++) {
         row[0] = i;
         for (size_t j = 1; j <= lb; j++) {
-            row[j] = min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + !same(a[i - 1], b[j - 1]));
-            bool swap = i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]);
+            row[j] = suggest_min3(last[j] + 1, row[j - 1] + 1,
+                                  last[j - 1] + !suggest_same(a[i - 1], b[j - 1]));
+            bool swap = i > 1 && j > 1 && suggest_same(a[i - 1], b[j - 2]) &&
+                        suggest_same(a[i - 2], b[j - 1]);
             if (swap && before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;
         }
@@ -56,7 +58,7 @@ const char *suggest(const char *written, const char *const *names, size_t n)
         size_t other = strlen(names[i]);
         if (!other || other > WORD_MAX)
             continue;
-        size_t d = distance(written, names[i]);
+        size_t d = suggest_distance(written, names[i]);
         size_t longest = other > len ? other : len;
         size_t limit = longest <= 4 ? 1 : longest <= 8 ? 2 : 3;
         if (d <= limit && d < longest && (!best || d < best_distance)) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "Did you mean": the known name that is closest to what was written, by edit distance (a swap of
- * neighbours counts as one).
+ * "Did you mean": the known name with the smallest edit distance to a written one (a swap of two
+ * neighbours counts as one edit).
  */
-#ifndef BASE_SUGGEST_H
-#define BASE_SUGGEST_H
+#ifndef ENGINE_BASE_SUGGEST_H
+#define ENGINE_BASE_SUGGEST_H
 
 #include <stddef.h>
 
-/* One of `names`, or NULL when none is close enough to be what was meant. Case does not count. */
+/* One of `names`, or NULL if none is close enough. Case is ignored. */
 const char *suggest(const char *written, const char *const *names, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Templates. One scanner cuts the text into literal pieces and names; checking and expanding both
- * walk it.
+ * use it.
  */
 #include "base/template.h"
 
@@ -15,7 +15,7 @@
 static const char *const names[] = {"rank", "local_rank", "host", "run_id", "attempt"};
 enum { NNAMES = sizeof names / sizeof names[0] };
 
-static void list_names(unsigned allowed, char *out, size_t size)
+static void template_list_names(unsigned allowed, char *out, size_t size)
 {
     size_t used = 0;
     out[0] = '\0';
@@ -27,7 +27,7 @@ static void list_names(unsigned allowed, char *out, size_t size)
     }
 }
 
-static int unknown_name(const char *name, size_t len, unsigned allowed, struct diag *d)
+static int template_unknown_name(const char *name, size_t len, unsigned allowed, struct diag *d)
 {
     char written[64], known[128], text[QUOTE_SIZE];
     const char *choices[NNAMES];
@@ -40,7 +40,7 @@ static int unknown_name(const char *name, size_t len, unsigned allowed, struct d
     int code = diag_set(d, COLLRUN_ERR_INVALID, "%s has no meaning here",
                         quote(text, (char[QUOTE_SIZE]){0}));
     const char *meant = suggest(written, choices, n);
-    list_names(allowed, known, sizeof known);
+    template_list_names(allowed, known, sizeof known);
     diag_hint(d, "%s%s%sknown here: %s; write {{ and }} for braces", meant ? "did you mean {" : "",
               meant ? meant : "", meant ? "}? " : "", known);
     return code;
@@ -48,8 +48,8 @@ static int unknown_name(const char *name, size_t len, unsigned allowed, struct d
 
 /* Reads one piece at *pos: a name (returns its index), or literal text (returns NNAMES). Negative =
  * broken. */
-static int next_piece(const char *text, size_t *pos, unsigned allowed, const char **piece,
-                      size_t *len, struct diag *d)
+static int template_next_piece(const char *text, size_t *pos, unsigned allowed, const char **piece,
+                               size_t *len, struct diag *d)
 {
     const char *p = text + *pos;
     if ((p[0] == '{' || p[0] == '}') && p[1] == p[0]) {
@@ -76,9 +76,9 @@ static int next_piece(const char *text, size_t *pos, unsigned allowed, const cha
     }
     *pos += *len + 2;
     for (int i = 0; i < NNAMES; i++)
-        if (allowed & 1u << i && strlen(names[i]) == *len && !memcmp(names[i], *piece, *len))
+        if (allowed & 1u << i && strlen(names[i]) == *len && memcmp(names[i], *piece, *len) == 0)
             return i;
-    return unknown_name(*piece, *len, allowed, d);
+    return template_unknown_name(*piece, *len, allowed, d);
 }
 
 int template_check(const char *text, unsigned allowed, struct diag *d)
@@ -86,14 +86,14 @@ int template_check(const char *text, unsigned allowed, struct diag *d)
     for (size_t pos = 0; text[pos];) {
         const char *piece;
         size_t len;
-        int which = next_piece(text, &pos, allowed, &piece, &len, d);
+        int which = template_next_piece(text, &pos, allowed, &piece, &len, d);
         if (which < 0)
             return which;
     }
     return 0;
 }
 
-static void put_value(struct buf *out, int which, const struct template_values *values)
+static void template_put_value(struct buf *out, int which, const struct template_values *values)
 {
     char number[16];
     uint32_t n = which == 0 ? values->rank : which == 1 ? values->local_rank : values->attempt;
@@ -112,11 +112,11 @@ int template_expand(const char *text, const struct template_values *values, stru
     for (size_t pos = 0; text[pos] && which >= 0;) {
         const char *piece = NULL;
         size_t len = 0;
-        which = next_piece(text, &pos, TEMPLATE_ALL, &piece, &len, d);
+        which = template_next_piece(text, &pos, TEMPLATE_ALL, &piece, &len, d);
         if (which == NNAMES)
             buf_put(&buf, piece, len);
         else if (which >= 0)
-            put_value(&buf, which, values);
+            template_put_value(&buf, which, values);
     }
     char *copy = which < 0 || buf.failed
                      ? NULL

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Templates: texts with {rank} {local_rank} {host} {run_id} {attempt} in them, as env.set,
- * logging.dir, console labels and string parameters may hold. `{{` and `}}` stand for braces. Any
- * other name in braces, and a brace without its partner, is an error.
+ * Templates: texts with {rank} {local_rank} {host} {run_id} {attempt}, in env.set, logging.dir,
+ * console labels and string parameters. `{{` and `}}` are literal braces. Any other name in braces,
+ * and an unpaired brace, is an error.
  */
-#ifndef BASE_TEMPLATE_H
-#define BASE_TEMPLATE_H
+#ifndef ENGINE_BASE_TEMPLATE_H
+#define ENGINE_BASE_TEMPLATE_H
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -24,7 +24,7 @@ struct template_values {
     const char *host, *run_id;
 };
 
-/* Whether the text is a template that uses no name outside the set `allowed`. */
+/* OK if the text is a template that uses only names of the set `allowed`. */
 int template_check(const char *text, unsigned allowed, struct diag *d);
 int template_expand(const char *text, const struct template_values *values, struct arena *arena,
                     const char **out, struct diag *d);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Framing, and the few payload parts that several frames share.
+ * Framing, and the payload part that several frames share: a diag.
  */
 #include "base/wire.h"
 
@@ -53,7 +53,7 @@ int wire_next(const struct buf *in, struct wire_frame *frame, struct diag *d)
     frame->attempt = read_u32(&r);
     if (len > WIRE_MAX_PAYLOAD || zero)
         return diag_set(d, COLLRUN_ERR_INVALID,
-                        "the control stream carries something that is not a collrun frame");
+                        "the control stream carries bytes that are not a collrun frame");
     if (buf_pending(in) - WIRE_HEAD_LEN < len)
         return 0;
     frame->payload = in->data + in->start + WIRE_HEAD_LEN;
@@ -66,7 +66,7 @@ void wire_next_done(struct buf *in, const struct wire_frame *frame)
     buf_consume(in, WIRE_HEAD_LEN + frame->len);
 }
 
-static void put_loc(struct buf *out, struct diag_loc loc)
+static void wire_put_loc(struct buf *out, struct diag_loc loc)
 {
     buf_put_u32(out, loc.line);
     buf_put_u32(out, loc.column);
@@ -74,7 +74,7 @@ static void put_loc(struct buf *out, struct diag_loc loc)
     buf_put_str(out, loc.file);
 }
 
-static struct diag_loc read_loc(struct reader *r, struct arena *arena)
+static struct diag_loc wire_read_loc(struct reader *r, struct arena *arena)
 {
     size_t len;
     struct diag_loc loc = {0};
@@ -86,7 +86,7 @@ static struct diag_loc read_loc(struct reader *r, struct arena *arena)
     return loc;
 }
 
-static void read_text(struct reader *r, char *to, size_t size)
+static void wire_read_text(struct reader *r, char *to, size_t size)
 {
     size_t len;
     const void *text = read_blob(r, &len);
@@ -102,8 +102,8 @@ void wire_put_diag(struct buf *out, const struct diag *d)
     buf_put_u32(out, (uint32_t)d->code);
     buf_put_u32(out, (uint32_t)d->sys_errno);
     buf_put_u32(out, (uint32_t)d->rank);
-    put_loc(out, d->loc);
-    put_loc(out, d->loc2);
+    wire_put_loc(out, d->loc);
+    wire_put_loc(out, d->loc2);
     buf_put_str(out, d->host);
     buf_put_str(out, d->text);
     buf_put_str(out, d->note2);
@@ -116,63 +116,77 @@ void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d)
     d->code = (int)read_u32(r);
     d->sys_errno = (int)read_u32(r);
     d->rank = (int)read_u32(r);
-    d->loc = read_loc(r, arena);
-    d->loc2 = read_loc(r, arena);
-    read_text(r, d->host, sizeof d->host);
-    read_text(r, d->text, sizeof d->text);
-    read_text(r, d->note2, sizeof d->note2);
-    read_text(r, d->hint, sizeof d->hint);
+    d->loc = wire_read_loc(r, arena);
+    d->loc2 = wire_read_loc(r, arena);
+    wire_read_text(r, d->host, sizeof d->host);
+    wire_read_text(r, d->text, sizeof d->text);
+    wire_read_text(r, d->note2, sizeof d->note2);
+    wire_read_text(r, d->hint, sizeof d->hint);
     if (r->bad)
-        diag_set(d, COLLRUN_ERR_INVALID, "an error report that cannot be read");
+        diag_set(d, COLLRUN_ERR_INVALID, "malformed error report");
 }
+
+static const char *const wire_type_names[] = {
+    [WIRE_HELLO] = "HELLO",
+    [WIRE_SPAWNED] = "SPAWNED",
+    [WIRE_EXITED] = "EXITED",
+    [WIRE_OUTPUT] = "OUTPUT",
+    [WIRE_HEARTBEAT] = "HEARTBEAT",
+    [WIRE_HOST_ERROR] = "HOST_ERROR",
+    [WIRE_STATUS] = "STATUS",
+    [WIRE_KEEPALIVE] = "KEEPALIVE",
+    [WIRE_QUERY] = "QUERY",
+    [WIRE_EXAMINE] = "EXAMINE",
+    [WIRE_PROBE] = "PROBE",
+    [WIRE_EXAMINED] = "EXAMINED",
+    [WIRE_PROBED] = "PROBED",
+    [WIRE_STACKS] = "STACKS",
+    [WIRE_RECORDS] = "RECORDS",
+    [WIRE_STARTED] = "STARTED",
+    [WIRE_MASTER] = "MASTER",
+    [WIRE_USAGE] = "USAGE",
+    [WIRE_STDIN_TAKEN] = "STDIN_TAKEN",
+    [WIRE_STDIN] = "STDIN",
+    [WIRE_TRACE] = "TRACE",
+    [WIRE_READ_RECORDS] = "READ_RECORDS",
+    [WIRE_READ_STACKS] = "READ_STACKS",
+    [WIRE_MEASURE] = "MEASURE",
+    [WIRE_AUDIT] = "AUDIT",
+    [WIRE_BYE] = "BYE",
+    [WIRE_JOB] = "JOB",
+    [WIRE_SIGNAL] = "SIGNAL",
+    [WIRE_CREDIT] = "CREDIT",
+    [WIRE_MULTICAST] = "MULTICAST",
+    [WIRE_QUIT] = "QUIT",
+    [WIRE_ATTACHED] = "ATTACHED",
+    [WIRE_READY] = "READY",
+    [WIRE_DONE] = "DONE",
+    [WIRE_IDLE] = "IDLE",
+    [WIRE_FAILED] = "FAILED",
+    [WIRE_LOG] = "LOG",
+    [WIRE_PROGRESS] = "PROGRESS",
+    [WIRE_METRIC] = "METRIC",
+    [WIRE_JOIN] = "JOIN",
+    [WIRE_AGREE] = "AGREE",
+    [WIRE_PUT] = "PUT",
+    [WIRE_GET] = "GET",
+    [WIRE_FENCE] = "FENCE",
+    [WIRE_LEAVE] = "LEAVE",
+    [WIRE_WAIT_REPORT] = "WAIT_REPORT",
+    [WIRE_FORMING] = "FORMING",
+    [WIRE_REPLY] = "REPLY",
+    [WIRE_FENCED] = "FENCED",
+    [WIRE_GO] = "GO",
+    [WIRE_STOP_BACKGROUND] = "STOP_BACKGROUND",
+    [WIRE_FINISH] = "FINISH",
+    [WIRE_RANK_LOST] = "RANK_LOST",
+    [WIRE_ABORT] = "ABORT",
+    [WIRE_WELCOME] = "WELCOME",
+};
 
 const char *wire_type_name(uint16_t type)
 {
-    static const char *const names[] = {
-        [WIRE_HELLO] = "HELLO",
-        [WIRE_SPAWNED] = "SPAWNED",
-        [WIRE_EXITED] = "EXITED",
-        [WIRE_OUTPUT] = "OUTPUT",
-        [WIRE_HEARTBEAT] = "HEARTBEAT",
-        [WIRE_TROUBLE] = "TROUBLE",
-        [WIRE_SEEN] = "SEEN",
-        [WIRE_ALIVE] = "ALIVE",
-        [WIRE_LOOK] = "LOOK",
-        [WIRE_EXAMINE] = "EXAMINE",
-        [WIRE_PROBE] = "PROBE",
-        [WIRE_EXAMINED] = "EXAMINED",
-        [WIRE_PROBED] = "PROBED",
-        [WIRE_BYE] = "BYE",
-        [WIRE_JOB] = "JOB",
-        [WIRE_SIGNAL] = "SIGNAL",
-        [WIRE_CREDIT] = "CREDIT",
-        [WIRE_MANY] = "MANY",
-        [WIRE_QUIT] = "QUIT",
-        [WIRE_ATTACHED] = "ATTACHED",
-        [WIRE_READY] = "READY",
-        [WIRE_DONE] = "DONE",
-        [WIRE_IDLE] = "IDLE",
-        [WIRE_FAILED] = "FAILED",
-        [WIRE_LOG] = "LOG",
-        [WIRE_PROGRESS] = "PROGRESS",
-        [WIRE_METRIC] = "METRIC",
-        [WIRE_JOIN] = "JOIN",
-        [WIRE_PUT] = "PUT",
-        [WIRE_GET] = "GET",
-        [WIRE_FENCE] = "FENCE",
-        [WIRE_LEAVE] = "LEAVE",
-        [WIRE_WAITS] = "WAITS",
-        [WIRE_REPLY] = "REPLY",
-        [WIRE_FENCED] = "FENCED",
-        [WIRE_GO] = "GO",
-        [WIRE_STOP_BACKGROUND] = "STOP_BACKGROUND",
-        [WIRE_FINISH] = "FINISH",
-        [WIRE_LOST] = "LOST",
-        [WIRE_ABORT] = "ABORT",
-        [WIRE_WELCOME] = "WELCOME",
-        [WIRE_SEGMENT] = "SEGMENT",
-        [WIRE_SEGMENT_FD] = "SEGMENT_FD",
-    };
-    const char *name = type < sizeof names / sizeof *names ? names[type] : NULL;
+    const size_t n = sizeof wire_type_names / sizeof *wire_type_names;
+    const char *name = type < n ? wire_type_names[type] : NULL;
     return name ? name : "unknown";
 }

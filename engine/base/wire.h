@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The control protocol: frames on a byte stream, the same between rank and agent (a socketpair) and
- * between agent and runner (whatever the transport is). A frame is a 16-byte head {u32 payload
- * length, u16 type, u16 0, u32 rank, u32 attempt}, little-endian, then the payload, written and
- * read with base/buf.h. `rank` is the world rank that a frame comes from or goes to; WIRE_HOST
- * means the host itself. The agent relays what it does not handle, in both directions, without
- * looking inside.
+ * The control protocol: frames on a byte stream. It is the same between rank and agent (a
+ * socketpair) and between agent and runner (any transport).
  *
- * A rank that fails sends FAILED and exits without waiting; the runner answers with ABORT to all
- * others. Without failures:
+ *  - A frame is a 16-byte head {u32 payload length, u16 type, u16 0, u32 rank, u32 attempt},
+ *    little-endian, then the payload, written and read with base/buf.h.
+ *  - `rank` is the world rank of the sender or receiver of a frame; WIRE_HOST is the host.
+ *  - The agent relays the types that it does not handle, in both directions, without reading them.
+ *
+ * Happy path:
  *
  *   rank                       agent                       runner
- *    |                           |------- HELLO ------------->|  who I am; the build must match
- *    |                           |<------ JOB ----------------|  struct desc, which host this is
- *    |<-- fork, exec, WELCOME ---|------- SPAWNED ----------->|  a pid, or why there is none
+ *    |                           |------- HELLO ------------->|  the build must match
+ *    |                           |<------ JOB ----------------|  struct desc, index of this host
+ *    |<-- fork, exec, WELCOME ---|------- SPAWNED ----------->|  pid, or why there is none
  *    |---- ATTACHED ----------------------------------------->|  plugins are loaded
  *    |---- JOIN, PUT, GET, FENCE ---------------------------->|  groups form, in file order
  *    |<--- REPLY, FENCED -------------------------------------|
- *    |---- READY -------------------------------------------->|  groups are open, init is over
+ *    |---- READY -------------------------------------------->|  groups are open, init returned
  *    |<--- GO ------------------------------------------------|  all ranks are ready: run
- *    |---- DONE --------------------------------------------->|  its foreground ones returned 0
+ *    |---- DONE --------------------------------------------->|  foreground workloads returned 0
  *    |<--- STOP_BACKGROUND -----------------------------------|  all ranks are done
- *    |---- IDLE --------------------------------------------->|  nothing runs here any more
+ *    |---- IDLE --------------------------------------------->|  no workload runs on this rank
  *    |<--- FINISH --------------------------------------------|  close groups, exit
  *    | exits                     |------- EXITED ------------>|  wait status, resources
+ *
+ * Failure modes:
+ *  - A rank fails: it sends FAILED and exits without waiting; the runner sends ABORT to all others.
+ *  - A stream carries bytes that are not a frame: wire_next fails, and the reader closes it.
  */
-#ifndef BASE_WIRE_H
-#define BASE_WIRE_H
+#ifndef ENGINE_BASE_WIRE_H
+#define ENGINE_BASE_WIRE_H
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -37,88 +41,177 @@ enum {
     WIRE_VERSION = 1,
     WIRE_HEAD_LEN = 16,
     WIRE_MAX_PAYLOAD = 64 << 20,
+    WIRE_STDIN_WINDOW = 256 << 10,
     WIRE_CONTROL_FD = 3 /* of collrun-engine: its end of the socketpair */
 };
 #define WIRE_HOST UINT32_MAX
 
 enum wire_type {
-    /* agent -> runner */
-    WIRE_HELLO = 1, /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str
-                       machine (equal where processes share one network stack), u64 realtime ns */
-    WIRE_SPAWNED,   /* u32 pid, str UUIDs of its GPUs, with commas; pid 0 = failed: then diag */
-    WIRE_EXITED,    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str how much
-                       memory there was, if the kernel killed it for lack of it, else ""; output has
-                       been sent before it */
-    WIRE_OUTPUT,    /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
-    WIRE_HEARTBEAT, /* empty */
-    WIRE_TROUBLE,   /* diag: the host cannot go on */
-    WIRE_BYE,       /* empty: every rank is gone, nothing is left on this host */
-    WIRE_SEEN, /* what a rank is doing, from its record: u8 process state (as /proc says, 0 = gone),
-                  u32 n, n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count,
-                  u32 root or peer, u8 kind, u8 dtype, u8 op}; before EXITED, and after LOOK */
+    /* ---- agent -> runner ---- */
 
-    WIRE_EXAMINED, /* answers EXAMINE: str address, str interface, u16 port that it listens on
-                      there, diag (code 0: none), u32 GPUs that it has to give, str words about
-                      them, u32 n, n x blob: what the engine says of each */
-    WIRE_PROBED,   /* answers PROBE: u32 n, n x str: "" or why there is no connection */
+    /* str magic, u32 version, str build id, str host name, u32 pid, u32 cpus, str machine (equal
+     * where processes share one network stack), u64 realtime ns, str active RDMA ports */
+    WIRE_HELLO = 1,
+    /* u32 pid, str ids of its devices, with commas. If the spawn failed: u32 0, diag. */
+    WIRE_SPAWNED,
+    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str memory limit if the
+     * kernel killed it for lack of memory, else "", u8 a call had returned that another rank failed
+     * (record_head.disturbed). All OUTPUT of the rank precedes it. */
+    WIRE_EXITED,
+    /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
+    WIRE_OUTPUT,
+    /* Once a second: u64 time in the last KEEPALIVE that had one, or 0; u64 when it arrived, and
+     * u64 now, in ns of the agent's CLOCK_MONOTONIC */
+    WIRE_HEARTBEAT,
+    /* diag: this host cannot run the job; ABORTED: a signal ended its agent */
+    WIRE_HOST_ERROR,
+    /* empty: every rank of this host has exited, and no process of the job is left on it */
+    WIRE_BYE,
+    /* What a rank is doing, read from its record: u8 process state (as in /proc, 0 = gone), u32 n,
+     * n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count, u32 root or peer,
+     * u8 kind, u8 dtype, u8 op, str scope, u32 members, u32 rank in the group, u8 messages, u32 n,
+     * n x pending operation, oldest first {u64 number, u64 age ns, u64 ns since the last call of
+     * its thread, u64 count, u32 root or peer, u32 tag, u8 kind, u8 dtype, u8 op}}. Answers QUERY,
+     * and precedes the EXITED of a rank that failed. */
+    WIRE_STATUS,
+    /* Answers EXAMINE: str address, str interface, u16 port that the agent listens on there, diag
+     * (code 0: none), u32 n, n x {u32 devices in the pool of the host, str text about them} of each
+     * kind, u32 n, n x blob: collrun-engine's description of each plugin, u32 n, n x str: "" or
+     * why the host cannot start the command */
+    WIRE_EXAMINED,
+    /* Answers PROBE: u32 n, n x str: "" or why the connection failed */
+    WIRE_PROBED,
+    /* Marks of the collectives of a rank (base/record.h): u32 n, n x {str scope, str group, u32
+     * members, u64 collectives called, u64 completed, u32 status of the group, u8 it will call no
+     * more, u32 n, n x {u64 number, in ascending order, u64 signature, u64 pairs, u64 ns of
+     * CLOCK_MONOTONIC when it was called, 0: not known}}. Those of a rank that has ended precede
+     * its IDLE or EXITED. */
+    WIRE_AUDIT,
+    /* Answers READ_STACKS, for one rank: u32 n, n x {u32 thread, str name, u8 state (as in /proc),
+     * u32 CPU use in 1/1000 of a CPU, str system call or ""}, blob stacks and places as
+     * collrun-stack prints them, str why there are none or "" */
+    WIRE_STACKS = 12,
+    /* Answers READ_RECORDS, for one rank: a copy of its record (base/record.h) to the end. Without
+     * READ_RECORDS it precedes BYE: a rank may have failed, or its last calls may be wrong. */
+    WIRE_RECORDS = 13,
+    /* empty: the program of a rank that runs a command has been executed. It precedes all OUTPUT of
+     * the rank. The rank counts as ready. */
+    WIRE_STARTED = 14,
+    /* str address, u16 port: MASTER_ADDR and MASTER_PORT of the job. The agent of rank 0 sends it
+     * before it starts ranks; the runner relays it to all other agents, which wait for it. */
+    WIRE_MASTER = 15,
+    /* The operations of a rank that have ended since the last one (base/trace_op.h). All of them
+     * precede its EXITED. Only if desc.trace is set. */
+    WIRE_TRACE = 16,
+    /* Answers MEASURE, for one rank: u64 CPU time in us and u64 bytes of memory (RSS) of its
+     * process; u32 n, n x {str group, u32 operations that its record holds and that ended within
+     * the last second, u64 the sum of their durations in ns, u64 the longest of them} */
+    WIRE_USAGE = 17,
 
-    /* runner -> agent */
-    WIRE_JOB = 32, /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one
-                      machine, blob desc */
-    WIRE_SIGNAL,   /* u32 signal: to every process of the addressed rank, or of all (WIRE_HOST) */
-    WIRE_CREDIT,   /* u32 bytes of OUTPUT that were written out: the agent may send as many more */
-    WIRE_MANY, /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks
-                  of this host */
-    WIRE_QUIT, /* empty: stop every rank now, say BYE, exit */
-    WIRE_ALIVE, /* u32 milliseconds: the runner is there; if nothing comes for so long, it is lost,
-                   or the connection is; 0: silence means nothing */
-    WIRE_EXAMINE, /* str interface, u8 all hosts are one machine, u32 n, n x str KIND:PATH of
-                     plugins */
-    WIRE_PROBE,   /* u32 n, n x {str address, u16 port}: connect to each */
-    WIRE_LOOK,    /* empty: answer with SEEN for every rank */
+    /* u32 bytes of STDIN that the rank's pipe has taken, u8 the rank reads no more */
+    WIRE_STDIN_TAKEN = 19,
 
-    /* rank -> runner, relayed */
-    WIRE_ATTACHED = 64, /* u32 pid */
-    WIRE_READY,         /* empty */
-    WIRE_DONE,          /* empty */
-    WIRE_IDLE,          /* empty */
-    WIRE_FAILED, /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "",
-                    u64 operation number, diag */
-    WIRE_LOG,    /* u8 level, str text */
-    WIRE_PROGRESS, /* u32 workload, u64 done, u64 total, str what */
-    WIRE_METRIC,   /* u32 workload, str name, u64 bits of the double */
-    WIRE_JOIN,     /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity
-                      (backend, version, ABI), u32 group index or UINT32_MAX */
-    WIRE_PUT,      /* str scope, str key, blob value */
-    WIRE_GET,      /* str scope, str key; answered by REPLY */
-    WIRE_FENCE,    /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
-    WIRE_LEAVE,    /* str scope */
-    WIRE_WAITS, /* its threads have stood still for a while, and this is what they wait for: u8 sure
-                   that nothing else in it can go on; u32 n, n x {u32 thread, str scope, u64 number,
-                   u64 time-out ns, u8 kind, u8 dtype, u8 op, u8 may end without its receiver, u64
-                   count, u32 world rank of the peer or WIRE_HOST, u32 tag}; u32 n, n x {str scope,
-                   str group, u64 collectives so far, u32 n, n x u32 members if it waits there, u32
-                   n, n x posted {u8 kind, u32 peer, u32 tag}, u8 messages were not counted, u32 n,
-                   n x {u32 peer, u32 tag, u64 sent, u64 received}} */
+    /* ---- runner -> agent ---- */
 
-    /* runner -> rank, relayed */
-    WIRE_REPLY = 96, /* str scope, str key, i32 status as u32, then OK: blob value; else diag */
-    WIRE_FENCED,     /* str scope, u32 number, i32 status as u32, then OK: u32 n, n x {str key, blob
-                        value}; else diag */
-    WIRE_GO,         /* empty */
+    /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one machine, blob
+     * desc */
+    WIRE_JOB = 32,
+    /* u32 signal, for every process of the addressed rank, or of all ranks (WIRE_HOST) */
+    WIRE_SIGNAL,
+    /* u32 bytes: the agent may send this many more bytes of OUTPUT */
+    WIRE_CREDIT,
+    /* u32 count, u32 ranks..., u16 type, payload to the end: one frame for several ranks of the
+     * host */
+    WIRE_MULTICAST,
+    /* empty: kill every rank now, send BYE, exit */
+    WIRE_QUIT,
+    /* u32 milliseconds: the agent treats the runner as lost after this long without a frame; 0:
+       never. u64 time of the runner, for HEARTBEAT */
+    WIRE_KEEPALIVE,
+    /* str interface, u8 all hosts are one machine, u32 n, n x {str path of the backend, str mask,
+     * str title} of each kind of memory, u32 n, n x str KIND:PATH of plugins, u32 n, n x {str
+     * program or "", str PATH or "", str working directory or ""} of the commands that ranks of the
+     * host run */
+    WIRE_EXAMINE,
+    /* u32 n, n x {str address, u16 port}: connect to each */
+    WIRE_PROBE,
+    /* empty: send the STATUS of every rank */
+    WIRE_QUERY,
+    /* empty: send the RECORDS of every rank, also of those that have exited */
+    WIRE_READ_RECORDS = 44,
+    /* u32 n, n x {u32 rank, u8 its threads, u32 n, n x u64 address of code}: send the STACKS of
+     * each: of all its threads, or of none, and the places of these addresses */
+    WIRE_READ_STACKS = 45,
+    /* empty: send the USAGE of every rank that runs */
+    WIRE_MEASURE = 47,
+
+    /* For one rank: bytes of standard input to the end; empty: its end. At most
+     * WIRE_STDIN_WINDOW bytes are not taken yet. */
+    WIRE_STDIN = 49,
+
+    /* ---- rank -> runner, relayed ---- */
+
+    /* u32 pid */
+    WIRE_ATTACHED = 64,
+    WIRE_READY, /* empty */
+    WIRE_DONE,  /* empty */
+    WIRE_IDLE,  /* empty */
+    /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation
+     * number, u8 subject (enum wire_subject), diag */
+    WIRE_FAILED,
+    /* u8 level, str text */
+    WIRE_LOG,
+    /* u32 workload, u64 done, u64 total, str what */
+    WIRE_PROGRESS,
+    /* u32 workload, str name, u64 bits of the double */
+    WIRE_METRIC,
+    /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity (backend,
+     * version, ABI), u32 group index or UINT32_MAX */
+    WIRE_JOIN,
+    /* str scope, str key, blob value */
+    WIRE_PUT,
+    /* str scope, str key; answered by REPLY */
+    WIRE_GET,
+    /* str scope, u32 number (0, 1, ... in this scope); answered by FENCED */
+    WIRE_FENCE,
+    /* str scope */
+    WIRE_LEAVE,
+    /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, i32 status as u32; answered
+     * by FENCED number 0 when all members that have not exited have sent it. The value of each of
+     * their keys is u32 world rank, i32 status as u32. */
+    WIRE_AGREE,
+    /* The threads of the rank have been blocked for a while, in these calls: u8 certain: no other
+     * thread can make progress; u32 n, n x {u32 thread, str scope, u64 number, u64 time-out ns, u8
+     * kind, u8 dtype, u8 op, u8 may complete without its receiver, u64 count, u32 world rank of the
+     * peer or WIRE_HOST, u32 tag}; u32 n, n x {str scope, str group, u64 collectives called, u32 n,
+     * n x u32 members if a thread waits in it, u32 n, n x posted {u8 kind, u32 peer, u32 tag}, u8
+     * messages were not counted, u32 n, n x {u32 peer, u32 tag, u64 sent, u64 received}} */
+    WIRE_WAIT_REPORT,
+    /* The rank waits for the other members of a group that is made at run time: u8 0: it does not
+     * any more; u8 a split of the named group, else the creation of it; str name, u64 ns that it
+     * has waited, u32 n, n x u32 world ranks of the members */
+    WIRE_FORMING,
+
+    /* ---- runner -> rank, relayed ---- */
+
+    /* str scope, str key, i32 status as u32, then OK: blob value; else diag */
+    WIRE_REPLY = 96,
+    /* str scope, u32 number, i32 status as u32, then OK: u32 n, n x {str key, blob value}; else
+     * diag */
+    WIRE_FENCED,
+    WIRE_GO,              /* empty */
     WIRE_STOP_BACKGROUND, /* empty */
     WIRE_FINISH,          /* empty */
-    WIRE_LOST,  /* u32 rank, str sentence: on_failure: continue: this rank is gone, the job goes on
-                 */
-    WIRE_ABORT, /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str
-                   sentence */
+    /* u32 rank, str error: this rank has failed, and the job continues (on_failure: continue) */
+    WIRE_RANK_LOST,
+    /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str error */
+    WIRE_ABORT,
 
-    /* between rank and agent only */
-    WIRE_WELCOME = 128, /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32
-                           cpus of the host that ranks may use, blob desc */
-    WIRE_SEGMENT,       /* rank -> agent: str scope, str key, u64 len */
-    WIRE_SEGMENT_FD /* agent -> rank: str scope, str key, i32 status as u32, then OK: nothing, with
-                       one descriptor (SCM_RIGHTS) on the frame's first byte; else diag */
+    /* ---- between rank and agent only ---- */
+
+    /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32 cpus of the host that
+     * ranks may use, blob desc */
+    WIRE_WELCOME = 128
 };
 
 enum wire_phase {
@@ -129,34 +222,35 @@ enum wire_phase {
     WIRE_PHASE_FINI
 };
 
+/* The subject of a failure's text. A text about a workload names it; other texts do not. */
+enum wire_subject { WIRE_SUBJECT_RANK, WIRE_SUBJECT_WORKLOAD };
+
 struct wire_frame {
     uint16_t type;
     uint32_t rank, attempt;
-    const unsigned char
-        *payload; /* borrowed from the input buffer: valid until it is fed or consumed */
+    const unsigned char *payload; /* borrowed from the input buffer until it is fed or consumed */
     size_t len;
 };
 
-/* Appends a frame. wire_begin/wire_end write the payload in place: everything put into `out`
- * between them. */
+/* Appends a frame. */
 void wire_put(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
               size_t len);
-size_t wire_begin(struct buf *out, uint16_t type, uint32_t rank,
-                  uint32_t attempt); /* a mark for wire_end */
+/* Writes a payload in place: all bytes put into `out` between the two calls. wire_begin returns the
+ * mark for wire_end. */
+size_t wire_begin(struct buf *out, uint16_t type, uint32_t rank, uint32_t attempt);
 void wire_end(struct buf *out, size_t mark);
 
-/* Takes the next whole frame off the front of `in` (the caller consumes it with wire_next_done
- * after use): 1 = a frame, 0 = more bytes are needed, negative = not our protocol (diag says so).
- */
+/* Reads the next whole frame at the front of `in`; the caller consumes it with wire_next_done after
+ * use. 1 = a frame, 0 = more bytes are needed, negative = the bytes are not this protocol. */
 int wire_next(const struct buf *in, struct wire_frame *frame, struct diag *d);
 void wire_next_done(struct buf *in, const struct wire_frame *frame);
 
-/* A diag as part of a payload. What it says of files is kept in `arena`; NULL: its places are taken
- * to be in the job file. */
+/* A diag as part of a payload. File names are copied into `arena`; NULL: every location is taken to
+ * be in the job file. */
 void wire_put_diag(struct buf *out, const struct diag *d);
 void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d);
 
-/* A name for messages: "FENCE". */
+/* The name for error messages: "FENCE". */
 const char *wire_type_name(uint16_t type);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi: collrun's collectives by Open MPI, for ranks that collrun started. This file is what collrun
- * sees: the table, groups, and the way of an operation. start makes one and sets it going, test
- * moves it on and ends it, exec does both.
+ * mpi: collrun's operations on Open MPI, for ranks that collrun has started. This file holds the
+ * exported table, groups, and the life of a collective.
  *
- * Every wait is a loop around test, and test looks at the clock and at the flag that group_abort
- * sets. The first failure of a group is its last word: what was under way inside MPI is abandoned,
- * later calls repeat the sentence.
+ * - start creates and begins a collective, test progresses and ends it, exec does both in a loop.
+ * - Each look at MPI goes through group_enter, which checks the flag that group_abort sets. test
+ *   checks the time-out; those of messages are collrun's.
+ * - The first failure of a group is final: operations inside MPI are abandoned, and later calls
+ *   return the same error.
  */
 #include "mpi_backend.h"
 
@@ -52,18 +53,49 @@ int group_fail_mpi(struct group *group, const char *function, int error)
     return group_fail(group, COLLRUN_ERR_BACKEND, "%s: %s", function, text);
 }
 
-static int group_open(void *backend, const struct collrun_group_desc *desc, void **out)
+int group_report(const struct group *group)
+{
+    const struct collrun_services *s = group->services;
+    return s->fail(s->ctx, group->failed, "%s", group->why);
+}
+
+int group_enter(struct group *group, int (*fn)(void *arg), void *arg)
+{
+    if (!group->failed && atomic_load(&group->aborted))
+        group_fail(group, COLLRUN_ERR_ABORTED, "the group was aborted");
+    if (group->failed)
+        return group->failed;
+    int rc = library_enter(group->library, fn, arg);
+    return rc < 0 ? group_fail(group, rc, "%s", group->library->why) : COLLRUN_OK;
+}
+
+void group_idle(const struct group *group, unsigned round)
+{
+    enum { SPINS = 1000, YIELDS = 2000 };
+    if (round < SPINS && !group->oversubscribed)
+        return;
+    if (round < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+static int group_open(void *backend, const struct collrun_group_desc *theirs, void **out)
 {
     struct library *library = backend;
+    struct collrun_group_desc copy;
+    const struct collrun_group_desc *desc = &copy;
+    COLLRUN_COPY(&copy, theirs);
     const struct collrun_services *s = desc->services;
     struct group *group = calloc(1, sizeof *group);
     if (!group)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     group->library = library;
     group->services = s;
+    group->p2p = desc->p2p;
     group->rank = desc->rank;
     group->nranks = desc->nranks;
-    group->crowded = desc->nlocal > desc->ncpus;
+    group->oversubscribed = desc->nlocal > desc->ncpus;
     int rc = library_join(library, desc);
     if (rc == COLLRUN_OK)
         rc = communicator_take(library, desc, &group->comm, &group->id);
@@ -80,11 +112,11 @@ static void group_abort(void *handle)
     atomic_store(&((struct group *)handle)->aborted, true);
 }
 
-/* Of a group that failed, MPI may still use everything. */
+/* If the group has failed, MPI may still use all its memory. */
 static void group_close(void *handle)
 {
     struct group *group = handle;
-    if (!group->failed && group->active == 0) {
+    if (!group->failed && group->active == 0 && !group->messages) {
         communicator_give(group->library, group->comm);
         free(group->input.bytes);
         free(group->output.bytes);
@@ -94,48 +126,37 @@ static void group_close(void *handle)
     free(group);
 }
 
-/* ---- operations ---- */
+/* ---- collectives ---- */
 
-/* Inside MPI: moves on the collectives, whichever operation is asked for; a message that waits for
- * its peer must not keep this rank from its part in them. Messages need nothing but MPI's own
- * progress. */
-static int drive(void *arg)
+int operations_advance(void *arg)
 {
-    struct operation *op = arg;
-    struct group *group = op->group;
+    struct group *group = arg;
     while (group->queue) {
         struct operation *first = group->queue;
-        first->status = first->advance(first);
+        first->status = collective_advance(first);
         if (first->status == COLLRUN_AGAIN)
             break;
         group->queue = first->next;
-        first->queued = false;
         if (first->status != COLLRUN_OK)
             return first->status;
     }
-    if (!op->queued && op->status == COLLRUN_AGAIN)
-        op->status = op->advance(op);
-    return op->status;
+    return COLLRUN_OK;
 }
 
-static void move(struct operation *op)
+static void operation_progress(struct operation *op)
 {
     struct group *group = op->group;
-    if (op->status != COLLRUN_AGAIN || group->failed)
+    if (op->status != COLLRUN_AGAIN ||
+        group_enter(group, operations_advance, group) != COLLRUN_OK ||
+        op->status != COLLRUN_AGAIN || now_ns() <= op->deadline_ns)
         return;
-    if (atomic_load(&group->aborted)) {
-        group_fail(group, COLLRUN_ERR_ABORTED, "the group is being torn down");
-        return;
-    }
-    int rc = library_enter(group->library, drive, op);
-    if (rc < 0)
-        group_fail(group, rc, "%s", group->library->why);
-    else if (op->status == COLLRUN_AGAIN && now_ns() > op->deadline_ns)
-        group_fail(group, COLLRUN_ERR_TIMEOUT, "not done after %.1f s",
-                   (double)op->timeout_ns / 1e9);
+    const struct collrun_services *s = group->services;
+    char text[WHY_LEN];
+    s->timeout_text(s->ctx, group->rank, NULL, 0, op->timeout_ns, text, sizeof text);
+    group_fail(group, COLLRUN_ERR_TIMEOUT, "%s", text);
 }
 
-static void leave_queue(struct operation *op)
+static void operation_dequeue(struct operation *op)
 {
     struct operation **p = &op->group->queue;
     while (*p && *p != op)
@@ -148,55 +169,37 @@ static int test(void *handle, void *request)
 {
     struct group *group = handle;
     struct operation *op = request;
-    const struct collrun_services *s = group->services;
-    move(op);
+    operation_progress(op);
     int status = op->status;
     if (status == COLLRUN_AGAIN && !group->failed)
         return COLLRUN_AGAIN;
-    leave_queue(op);
+    operation_dequeue(op);
     group->active--;
-    op->release(op);
-    return status == COLLRUN_OK ? COLLRUN_OK : s->fail(s->ctx, group->failed, "%s", group->why);
+    collective_free(op);
+    return status == COLLRUN_OK ? COLLRUN_OK : group_report(group);
 }
 
-static int start(void *handle, const struct collrun_call *calls, uint32_t ncalls, void **request)
+static int start(void *handle, const struct collrun_call *call, uint32_t ncalls, void **request)
 {
     struct group *group = handle;
-    const struct collrun_services *s = group->services;
-    struct operation *op = NULL;
-    bool collective = calls[0].kind < COLLRUN_SEND;
+    struct operation *op = NULL, **end = &group->queue;
+    (void)ncalls; /* 1: one collective */
     if (group->failed)
-        return s->fail(s->ctx, group->failed, "%s", group->why);
-    int rc = collective ? collective_new(group, &calls[0], &op)
-                        : messages_new(group, calls, ncalls, &op);
+        return group_report(group);
+    int rc = collective_new(group, call, &op);
     if (rc != COLLRUN_OK)
         return rc;
     uint64_t now = now_ns();
-    op->timeout_ns = calls[0].timeout_ns;
+    op->timeout_ns = call->timeout_ns;
     op->deadline_ns = op->timeout_ns < UINT64_MAX - now ? now + op->timeout_ns : UINT64_MAX;
     op->status = COLLRUN_AGAIN;
-    op->queued = collective;
-    if (collective) {
-        struct operation **end = &group->queue;
-        while (*end)
-            end = &(*end)->next;
-        *end = op;
-    }
+    while (*end)
+        end = &(*end)->next;
+    *end = op;
     group->active++;
-    move(op);
+    operation_progress(op);
     *request = op;
     return COLLRUN_OK;
-}
-
-static void idle(const struct group *group, unsigned round)
-{
-    enum { SPINS = 1000, YIELDS = 2000 };
-    if (round < SPINS && !group->crowded)
-        return;
-    if (round < YIELDS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 static int exec(void *handle, const struct collrun_call *calls, uint32_t ncalls)
@@ -206,14 +209,13 @@ static int exec(void *handle, const struct collrun_call *calls, uint32_t ncalls)
     if (rc != COLLRUN_OK)
         return rc;
     for (unsigned round = 0; (rc = test(handle, request)) == COLLRUN_AGAIN; round++)
-        idle(handle, round);
+        group_idle(handle, round);
     return rc;
 }
 
-/* ---- the table ---- */
+/* ---- the exported table ---- */
 
-/* A const struct is bound to the major version it was compiled with: handles are addresses in the
- * library. */
+/* A build works with one major version of Open MPI only: handles are addresses in the library. */
 static int probe(const struct collrun_services *services, char *why, size_t len)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -223,11 +225,11 @@ static int probe(const struct collrun_services *services, char *why, size_t len)
     if (strncmp(version, "Open MPI v4.", 12) == 0)
         return COLLRUN_OK;
     version[strcspn(version, ",\n")] = '\0';
-    snprintf(why, len, "it needs Open MPI 4, whose PMI-1 it starts by; this is %s", version);
+    snprintf(why, len, "needs Open MPI 4, which it starts by PMI-1; found %s", version);
     return COLLRUN_ERR_UNAVAILABLE;
 }
 
-/* The parts of Open MPI are plugins that expect to see its library. */
+/* Open MPI loads plugins that expect the symbols of its library in the global scope. */
 static int open_library(const struct collrun_services *services, void **backend)
 {
     if (!dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL))
@@ -242,8 +244,8 @@ static void close_library(void *backend)
     library_free(backend);
 }
 
-/* The types and operators whose results MPI and collrun define alike. Floating MIN and MAX are not
- * among them (MPI leaves NaN open), nor half precision, which collrun sums in float32, nor bool. */
+/* The types and operators whose results MPI and collrun define alike. These exclude floating MIN
+ * and MAX (MPI leaves NaN undefined), half precision, which collrun sums in float32, and bool. */
 #define BIT(x) (1ull << (x))
 #define INTEGERS 0xffull
 #define FLOATS (BIT(COLLRUN_FLOAT32) | BIT(COLLRUN_FLOAT64))
@@ -280,12 +282,19 @@ static const struct collrun_capability native[] = {
     {0},
 };
 
+static void *native_handle(void *group, const char *what, uint32_t device)
+{
+    struct group *g = group;
+    (void)device;
+    return strcmp(what, "mpi_comm") == 0 ? &g->comm->comm : NULL;
+}
+
 const struct collrun_backend collrun_backend_v1 = {
-    .abi = COLLRUN_BACKEND_ABI,
-    .size = (uint32_t)sizeof(struct collrun_backend),
+    COLLRUN_BACKEND_HEAD,
     .name = "mpi",
     .version = "1.0 (Open MPI " OPEN_MPI_VERSION ")",
-    .flags = COLLRUN_BACKEND_TAGS | COLLRUN_BACKEND_RECV_ANY | COLLRUN_BACKEND_STARTS_ALL,
+    .flags = COLLRUN_BACKEND_START_COLLECTIVES,
+    .eager_limit = EAGER_LEN,
     .native = native,
     .probe = probe,
     .open = open_library,
@@ -296,4 +305,6 @@ const struct collrun_backend collrun_backend_v1 = {
     .exec = exec,
     .start = start,
     .test = test,
+    .transport = &message_transport,
+    .native_handle = native_handle,
 };

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives. Every one of them moves blocks of elements: one block that all ranks share, or one
- * per rank. A long block goes in slices, so that the memory in which MPI sees it is small and MPI's
- * int counts suffice: slice after slice is copied from the caller's buffer, given to a nonblocking
- * collective of MPI, and copied on when that is done. All ranks must cut alike, so where a rank
- * cannot know the longest block of any other (gatherv, scatterv, alltoallv), they first agree on
- * it. An operation without any element moves one that nobody looks at, and so waits for whom the
- * full one would wait for.
+ * Collectives. Each moves blocks of elements: one block that all ranks share, or one per rank.
  *
- * The uniform forms are the v-forms with equal counts. The collectives of a group run one after the
- * other, in their order.
+ * - Blocks move in slices, so that the bounce buffers are small and MPI's int counts suffice. A
+ *   slice is copied from the caller's buffer, passed to a nonblocking collective of MPI, and copied
+ *   to the caller's buffer when that is complete.
+ * - All ranks must use the same number of slices. Where a rank cannot know the longest block of all
+ *   ranks (gatherv, scatterv, alltoallv), they first agree on it.
+ * - An operation of count 0 moves one element that is ignored, so it synchronises like any other.
+ * - The uniform forms run as vector forms with equal counts.
+ * - The collectives of a group run one after the other, in call order.
  */
 #include "mpi_backend.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_LEN = 1 << 20 }; /* of a slice's input, or output */
+enum { SLICE_LEN = 1 << 20 }; /* bytes of a slice, at most, on each side */
 
-/* One side of a collective: what a rank brings, or gets. */
-struct side {
+/* The input or the output of a rank. */
+struct coll_buffer {
     unsigned char *user;
-    uint32_t nblocks;      /* 0: this rank has no part in this side */
-    size_t *counts;        /* owned: elements of each block */
-    size_t *places;        /* owned: where they are in `user` */
-    int *cut, *cut_places; /* owned: the same of the slice in the stage, in units of `type` */
-    int cut_total;
+    uint32_t nblocks; /* 0: this rank has no such buffer */
+    size_t *counts;   /* owned: elements of each block */
+    size_t *displs;   /* owned: their positions in `user` */
+    int *slice_counts,
+        *slice_displs; /* owned: the same of the slice in the bounce buffer, in units of `type` */
+    int slice_total;
 };
 
 struct collective {
@@ -35,20 +36,20 @@ struct collective {
     enum collrun_op reduce;
     int root;
     size_t element; /* bytes */
-    int unit;       /* what MPI counts: elements of a type it reduces, or bytes */
+    int unit;       /* elements (1) or bytes per element: what MPI counts */
     MPI_Datatype type;
     MPI_Op mpi_op;
-    struct side in, out;
-    size_t longest, next, slice; /* elements of a block: on any rank, done, at once */
-    enum { AGREE, AGREEING, CUT, FLY, DONE } state;
+    struct coll_buffer in, out;
+    size_t longest, next, slice; /* elements of the longest block; done; per slice */
+    enum { AGREE, AGREEING, SLICE, IN_FLIGHT, DONE } state;
     MPI_Request request;
 };
 
-/* ---- what a kind is made of ---- */
+/* ---- the blocks of each kind ---- */
 
 enum { BLOCKS_NONE, BLOCKS_ONE, BLOCKS_EACH };
 
-/* Blocks that go in and come out, at the root and elsewhere. */
+/* Input and output blocks, at the root and at other ranks. */
 static const struct shape {
     unsigned char in_root, in, out_root, out;
 } shapes[COLLRUN_KIND_COUNT] = {
@@ -67,21 +68,15 @@ static const struct shape {
     [COLLRUN_ALLTOALLV] = {BLOCKS_EACH, BLOCKS_EACH, BLOCKS_EACH, BLOCKS_EACH},
 };
 
-static bool reduces(enum collrun_kind kind)
-{
-    return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
-           kind == COLLRUN_REDUCE_SCATTERV;
-}
-
-/* Whether only some ranks know how long the blocks are. */
-static bool must_agree(enum collrun_kind kind)
+/* True if only some ranks know the lengths of all blocks. */
+static bool collective_must_agree(enum collrun_kind kind)
 {
     return kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV || kind == COLLRUN_ALLTOALLV;
 }
 
-/* Sums, products and bits of signed integers are those of unsigned ones, whose overflow is defined.
- */
-static MPI_Datatype type_of(enum collrun_dtype dtype, enum collrun_op op)
+/* Sums, products and bit operations of signed integers use unsigned types, whose overflow is
+ * defined. */
+static MPI_Datatype collective_type(enum collrun_dtype dtype, enum collrun_op op)
 {
     static const MPI_Datatype types[COLLRUN_DTYPE_COUNT] = {
         [COLLRUN_INT8] = MPI_INT8_T,   [COLLRUN_UINT8] = MPI_UINT8_T,
@@ -94,7 +89,7 @@ static MPI_Datatype type_of(enum collrun_dtype dtype, enum collrun_op op)
     return types[dtype <= COLLRUN_UINT64 && !ordered ? dtype | 1 : dtype];
 }
 
-static MPI_Op op_of(enum collrun_op op)
+static MPI_Op collective_op(enum collrun_op op)
 {
     static const MPI_Op ops[COLLRUN_OP_COUNT] = {
         [COLLRUN_SUM] = MPI_SUM, [COLLRUN_PROD] = MPI_PROD, [COLLRUN_MIN] = MPI_MIN,
@@ -107,35 +102,36 @@ static MPI_Op op_of(enum collrun_op op)
 
 /* ---- slices ---- */
 
-/* Cuts the next slice out of each block. Returns its elements in all. */
-static size_t cut(struct collective *c, struct side *side)
+/* Computes the next slice of each block. Returns the total number of elements. */
+static size_t collective_cut_slice(struct collective *c, struct coll_buffer *buf)
 {
     size_t total = 0;
-    for (uint32_t i = 0; i < side->nblocks; i++) {
-        size_t left = side->counts[i] > c->next ? side->counts[i] - c->next : 0;
+    for (uint32_t i = 0; i < buf->nblocks; i++) {
+        size_t left = buf->counts[i] > c->next ? buf->counts[i] - c->next : 0;
         size_t n = c->longest == 0 ? 1 : left < c->slice ? left : c->slice;
-        side->cut[i] = (int)n * c->unit;
-        side->cut_places[i] = (int)total * c->unit;
+        buf->slice_counts[i] = (int)n * c->unit;
+        buf->slice_displs[i] = (int)total * c->unit;
         total += n;
     }
-    side->cut_total = (int)total * c->unit;
+    buf->slice_total = (int)total * c->unit;
     return total;
 }
 
-/* Between the caller's buffer and the stage, which holds the slice packed. */
-static void copy(const struct collective *c, const struct side *side, unsigned char *stage, bool in)
+/* Copies a slice between the caller's buffer and the bounce buffer, where it is packed. */
+static void collective_copy_slice(const struct collective *c, const struct coll_buffer *buf,
+                                  unsigned char *stage, bool in)
 {
     const size_t scale = c->element / (size_t)c->unit; /* bytes of a unit */
-    for (uint32_t i = 0; i < side->nblocks && c->longest > 0; i++) {
-        size_t len = (size_t)side->cut[i] * scale;
-        unsigned char *user = side->user + (side->places[i] + c->next) * c->element;
-        unsigned char *packed = stage + (size_t)side->cut_places[i] * scale;
+    for (uint32_t i = 0; i < buf->nblocks && c->longest > 0; i++) {
+        size_t len = (size_t)buf->slice_counts[i] * scale;
+        unsigned char *user = buf->user + (buf->displs[i] + c->next) * c->element;
+        unsigned char *packed = stage + (size_t)buf->slice_displs[i] * scale;
         if (len > 0)
             memcpy(in ? packed : user, in ? user : packed, len);
     }
 }
 
-static int reserve(struct group *group, struct stage *stage, size_t len)
+static int bounce_reserve(struct group *group, struct bounce_buffer *stage, size_t len)
 {
     if (len <= stage->len)
         return COLLRUN_OK;
@@ -143,89 +139,90 @@ static int reserve(struct group *group, struct stage *stage, size_t len)
     if (!bytes)
         return group_fail(group, COLLRUN_ERR_NO_MEMORY, "out of memory for %zu bytes", len);
     memset(bytes + stage->len, 0, len - stage->len);
-    *stage = (struct stage){.bytes = bytes, .len = len};
+    *stage = (struct bounce_buffer){.bytes = bytes, .len = len};
     return COLLRUN_OK;
 }
 
 /* ---- MPI ---- */
 
-static int call_mpi(struct collective *c)
+static int collective_call_mpi(struct collective *c)
 {
     struct group *group = c->op.group;
-    const struct side *in = &c->in, *out = &c->out;
+    const struct coll_buffer *in = &c->in, *out = &c->out;
     unsigned char *from = group->input.bytes, *to = group->output.bytes;
     MPI_Comm comm = group->comm->comm;
     MPI_Datatype t = c->type;
     bool is_root = (int)group->rank == c->root;
     switch (c->kind) {
     case COLLRUN_ALLREDUCE:
-        return MPI_Iallreduce(from, to, in->cut_total, t, c->mpi_op, comm, &c->request);
+        return MPI_Iallreduce(from, to, in->slice_total, t, c->mpi_op, comm, &c->request);
     case COLLRUN_REDUCE:
-        return MPI_Ireduce(from, to, in->cut_total, t, c->mpi_op, c->root, comm, &c->request);
+        return MPI_Ireduce(from, to, in->slice_total, t, c->mpi_op, c->root, comm, &c->request);
     case COLLRUN_BROADCAST:
-        return MPI_Ibcast(is_root ? from : to, is_root ? in->cut_total : out->cut_total, t, c->root,
-                          comm, &c->request);
+        return MPI_Ibcast(is_root ? from : to, is_root ? in->slice_total : out->slice_total, t,
+                          c->root, comm, &c->request);
     case COLLRUN_ALLGATHER:
     case COLLRUN_ALLGATHERV:
-        return MPI_Iallgatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, comm,
-                               &c->request);
+        return MPI_Iallgatherv(from, in->slice_total, t, to, out->slice_counts, out->slice_displs,
+                               t, comm, &c->request);
     case COLLRUN_GATHER:
     case COLLRUN_GATHERV:
-        return MPI_Igatherv(from, in->cut_total, t, to, out->cut, out->cut_places, t, c->root, comm,
-                            &c->request);
+        return MPI_Igatherv(from, in->slice_total, t, to, out->slice_counts, out->slice_displs, t,
+                            c->root, comm, &c->request);
     case COLLRUN_SCATTER:
     case COLLRUN_SCATTERV:
-        return MPI_Iscatterv(from, in->cut, in->cut_places, t, to, out->cut_total, t, c->root, comm,
-                             &c->request);
+        return MPI_Iscatterv(from, in->slice_counts, in->slice_displs, t, to, out->slice_total, t,
+                             c->root, comm, &c->request);
     case COLLRUN_REDUCE_SCATTER:
     case COLLRUN_REDUCE_SCATTERV:
-        return MPI_Ireduce_scatter(from, to, in->cut, t, c->mpi_op, comm, &c->request);
+        return MPI_Ireduce_scatter(from, to, in->slice_counts, t, c->mpi_op, comm, &c->request);
     case COLLRUN_ALLTOALL:
     case COLLRUN_ALLTOALLV:
-        return MPI_Ialltoallv(from, in->cut, in->cut_places, t, to, out->cut, out->cut_places, t,
-                              comm, &c->request);
+        return MPI_Ialltoallv(from, in->slice_counts, in->slice_displs, t, to, out->slice_counts,
+                              out->slice_displs, t, comm, &c->request);
     default:
         return MPI_Ibarrier(comm, &c->request);
     }
 }
 
-static int start_slice(struct collective *c)
+static int collective_start_slice(struct collective *c)
 {
     struct group *group = c->op.group;
-    int rc = reserve(group, &group->input, cut(c, &c->in) * c->element);
+    int rc = bounce_reserve(group, &group->input, collective_cut_slice(c, &c->in) * c->element);
     if (rc == COLLRUN_OK)
-        rc = reserve(group, &group->output, cut(c, &c->out) * c->element);
+        rc = bounce_reserve(group, &group->output, collective_cut_slice(c, &c->out) * c->element);
     if (rc != COLLRUN_OK)
         return rc;
-    copy(c, &c->in, group->input.bytes, true);
-    int error = call_mpi(c);
-    c->state = FLY;
+    collective_copy_slice(c, &c->in, group->input.bytes, true);
+    int error = collective_call_mpi(c);
+    c->state = IN_FLIGHT;
     return error == MPI_SUCCESS ? COLLRUN_OK : group_fail_mpi(group, "the collective", error);
 }
 
-static void finish_slice(struct collective *c)
+static void collective_finish_slice(struct collective *c)
 {
     struct group *group = c->op.group;
     const struct collrun_services *s = group->services;
     const void *sums = group->output.bytes;
-    /* MPI only sums for an average, and leaves alone what a single rank brings, be it a truth value
-     * other than 0 and 1. */
-    if (reduces(c->kind) && (c->reduce == COLLRUN_AVG || group->nranks == 1) && c->out.nblocks > 0)
-        s->reduce(group->output.bytes, &sums, 1, (size_t)c->out.cut_total, c->dtype, c->reduce,
+    /* MPI does not divide for AVG, and does not normalise the logical results of a single rank to 0
+     * and 1. */
+    if (collrun_kind_reduces(c->kind) && (c->reduce == COLLRUN_AVG || group->nranks == 1) &&
+        c->out.nblocks > 0)
+        s->reduce(group->output.bytes, &sums, 1, (size_t)c->out.slice_total, c->dtype, c->reduce,
                   group->nranks);
-    copy(c, &c->out, group->output.bytes, false);
+    collective_copy_slice(c, &c->out, group->output.bytes, false);
     c->next += c->slice;
-    c->state = c->next < c->longest ? CUT : DONE;
+    c->state = c->next < c->longest ? SLICE : DONE;
 }
 
-/* The longest block of any rank, in the first eight bytes of the stages. */
-static int start_agreement(struct collective *c)
+/* Agrees on the longest block of all ranks, in the first eight bytes of the bounce buffers. */
+static int collective_start_agreement(struct collective *c)
 {
     struct group *group = c->op.group;
     uint64_t longest = c->longest;
-    int rc = reserve(group, &group->input, sizeof longest);
+    int rc = bounce_reserve(group, &group->input, sizeof longest);
     if (rc == COLLRUN_OK)
-        rc = reserve(group, &group->output, sizeof longest);
+        rc = bounce_reserve(group, &group->output, sizeof longest);
     if (rc != COLLRUN_OK)
         return rc;
     memcpy(group->input.bytes, &longest, sizeof longest);
@@ -235,22 +232,22 @@ static int start_agreement(struct collective *c)
     return error == MPI_SUCCESS ? COLLRUN_OK : group_fail_mpi(group, "MPI_Iallreduce", error);
 }
 
-static void finish_agreement(struct collective *c)
+static void collective_finish_agreement(struct collective *c)
 {
     uint64_t longest;
     memcpy(&longest, c->op.group->output.bytes, sizeof longest);
     c->longest = (size_t)longest;
-    c->state = CUT;
+    c->state = SLICE;
 }
 
-static int advance(struct operation *op)
+int collective_advance(struct operation *op)
 {
     struct collective *c = (struct collective *)op;
     int done = 1;
     while (c->state != DONE) {
-        int rc = c->state == AGREE ? start_agreement(c)
-                 : c->state == CUT ? start_slice(c)
-                                   : COLLRUN_OK;
+        int rc = c->state == AGREE   ? collective_start_agreement(c)
+                 : c->state == SLICE ? collective_start_slice(c)
+                                     : COLLRUN_OK;
         if (rc != COLLRUN_OK)
             return rc;
         int error = MPI_Test(&c->request, &done, MPI_STATUS_IGNORE);
@@ -259,64 +256,66 @@ static int advance(struct operation *op)
         if (!done)
             return COLLRUN_AGAIN;
         if (c->state == AGREEING)
-            finish_agreement(c);
+            collective_finish_agreement(c);
         else
-            finish_slice(c);
+            collective_finish_slice(c);
     }
     return COLLRUN_OK;
 }
 
-/* ---- from a call ---- */
+/* ---- construction ---- */
 
-static void side_free(struct side *side)
+static void coll_buffer_free(struct coll_buffer *buf)
 {
-    free(side->counts);
-    free(side->places);
-    free(side->cut);
-    free(side->cut_places);
+    free(buf->counts);
+    free(buf->displs);
+    free(buf->slice_counts);
+    free(buf->slice_displs);
 }
 
-static void release(struct operation *op)
+void collective_free(struct operation *op)
 {
     struct collective *c = (struct collective *)op;
     if (c->request != MPI_REQUEST_NULL)
         return; /* MPI may still use the counts */
-    side_free(&c->in);
-    side_free(&c->out);
+    coll_buffer_free(&c->in);
+    coll_buffer_free(&c->out);
     free(c);
 }
 
-/* Without `counts` all blocks are `count` long; without `places` they are packed. */
-static bool side_init(struct side *side, const void *user, unsigned blocks, uint32_t nranks,
-                      size_t count, const size_t *counts, const size_t *places)
+static bool coll_buffer_alloc(struct coll_buffer *buf, unsigned blocks, uint32_t nranks)
 {
-    size_t packed = 0;
-    side->user = (unsigned char *)(uintptr_t)user;
-    side->nblocks = blocks == BLOCKS_EACH ? nranks : blocks == BLOCKS_ONE ? 1 : 0;
-    side->counts = calloc(nranks, sizeof *side->counts);
-    side->places = calloc(nranks, sizeof *side->places);
-    side->cut = calloc(nranks, sizeof *side->cut);
-    side->cut_places = calloc(nranks, sizeof *side->cut_places);
-    if (!side->counts || !side->places || !side->cut || !side->cut_places)
-        return false;
-    for (uint32_t i = 0; i < side->nblocks; i++) {
-        side->counts[i] = counts ? counts[i] : count;
-        side->places[i] = places ? places[i] : packed;
-        packed += side->counts[i];
-    }
-    return true;
+    buf->nblocks = blocks == BLOCKS_EACH ? nranks : blocks == BLOCKS_ONE ? 1 : 0;
+    buf->counts = calloc(nranks, sizeof *buf->counts);
+    buf->displs = calloc(nranks, sizeof *buf->displs);
+    buf->slice_counts = calloc(nranks, sizeof *buf->slice_counts);
+    buf->slice_displs = calloc(nranks, sizeof *buf->slice_displs);
+    return buf->counts && buf->displs && buf->slice_counts && buf->slice_displs;
 }
 
-static size_t longest_of(const struct side *side)
+/* Without `counts` all blocks are `count` long; without `displs` they are packed. */
+static void coll_buffer_lay_out(struct coll_buffer *buf, const void *user, size_t count,
+                                const size_t *counts, const size_t *displs)
+{
+    size_t packed = 0;
+    buf->user = (unsigned char *)(uintptr_t)user;
+    for (uint32_t i = 0; i < buf->nblocks; i++) {
+        buf->counts[i] = counts ? counts[i] : count;
+        buf->displs[i] = displs ? displs[i] : packed;
+        packed += buf->counts[i];
+    }
+}
+
+static size_t coll_buffer_longest(const struct coll_buffer *buf)
 {
     size_t longest = 0;
-    for (uint32_t i = 0; i < side->nblocks; i++)
-        longest = side->counts[i] > longest ? side->counts[i] : longest;
+    for (uint32_t i = 0; i < buf->nblocks; i++)
+        longest = buf->counts[i] > longest ? buf->counts[i] : longest;
     return longest;
 }
 
-/* Fills in both sides from the fields that types.h names for each kind. */
-static bool sides_init(struct collective *c, const struct collrun_call *call)
+/* Fills in both buffers from the fields that types.h defines for each kind. */
+static bool coll_buffers_init(struct collective *c, const struct collrun_call *call)
 {
     const struct group *group = c->op.group;
     const struct shape *shape = &shapes[c->kind];
@@ -328,15 +327,15 @@ static bool sides_init(struct collective *c, const struct collrun_call *call)
     size_t mine = c->kind == COLLRUN_SCATTERV ? call->recvcount
                   : reduces_v                 ? call->recvcounts[group->rank]
                                               : call->count;
-    return side_init(&c->in, c->kind == COLLRUN_BROADCAST ? call->recv : call->send,
-                     is_root ? shape->in_root : shape->in, group->nranks, call->count,
-                     sends_v     ? call->sendcounts
-                     : reduces_v ? call->recvcounts
-                                 : NULL,
-                     sends_v ? call->senddispls : NULL) &&
-           side_init(&c->out, call->recv, is_root ? shape->out_root : shape->out, group->nranks,
-                     mine, receives_v ? call->recvcounts : NULL,
-                     receives_v ? call->recvdispls : NULL);
+    if (!coll_buffer_alloc(&c->in, is_root ? shape->in_root : shape->in, group->nranks) ||
+        !coll_buffer_alloc(&c->out, is_root ? shape->out_root : shape->out, group->nranks))
+        return false;
+    const size_t *sent = sends_v ? call->sendcounts : reduces_v ? call->recvcounts : NULL;
+    coll_buffer_lay_out(&c->in, c->kind == COLLRUN_BROADCAST ? call->recv : call->send, call->count,
+                        sent, sends_v ? call->senddispls : NULL);
+    coll_buffer_lay_out(&c->out, call->recv, mine, receives_v ? call->recvcounts : NULL,
+                        receives_v ? call->recvdispls : NULL);
+    return true;
 }
 
 int collective_new(struct group *group, const struct collrun_call *call, struct operation **out)
@@ -347,25 +346,26 @@ int collective_new(struct group *group, const struct collrun_call *call, struct 
     struct collective *c = calloc(1, sizeof *c);
     if (!c)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    c->op = (struct operation){.group = group, .advance = advance, .release = release};
+    c->op.group = group;
     c->request = MPI_REQUEST_NULL;
     c->kind = call->kind;
     c->root = call->root;
     c->dtype = call->dtype;
     c->reduce = call->op;
     c->element = call->kind == COLLRUN_BARRIER ? 1 : s->dtype_size(call->dtype);
-    c->unit = reduces(c->kind) ? 1 : (int)c->element;
-    c->type = reduces(c->kind) ? type_of(c->dtype, c->reduce) : MPI_BYTE;
-    c->mpi_op = reduces(c->kind) ? op_of(c->reduce) : MPI_OP_NULL;
-    if (!sides_init(c, call)) {
-        release(&c->op);
+    c->unit = collrun_kind_reduces(c->kind) ? 1 : (int)c->element;
+    c->type = collrun_kind_reduces(c->kind) ? collective_type(c->dtype, c->reduce) : MPI_BYTE;
+    c->mpi_op = collrun_kind_reduces(c->kind) ? collective_op(c->reduce) : MPI_OP_NULL;
+    if (!coll_buffers_init(c, call)) {
+        collective_free(&c->op);
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
-    c->longest =
-        longest_of(&c->in) > longest_of(&c->out) ? longest_of(&c->in) : longest_of(&c->out);
-    c->slice = STAGE_LEN / c->element / (each ? group->nranks : 1);
+    c->longest = coll_buffer_longest(&c->in) > coll_buffer_longest(&c->out)
+                     ? coll_buffer_longest(&c->in)
+                     : coll_buffer_longest(&c->out);
+    c->slice = SLICE_LEN / c->element / (each ? group->nranks : 1);
     c->slice = c->slice ? c->slice : 1;
-    c->state = must_agree(c->kind) ? AGREE : CUT;
+    c->state = collective_must_agree(c->kind) ? AGREE : SLICE;
     *out = &c->op;
     return COLLRUN_OK;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators, one per open group. They come from MPI_Comm_create_group, which only the members
- * call, and are never freed: MPI_Comm_free is collective, closing a group is not. A group that was
- * closed in good order leaves its communicator to the next one of the same members, if all of them
- * still offer it; so a name that is used a thousand times costs one.
+ * Communicators, one per open group.
  *
- * Making one blocks in MPI. A thread does it, so that a member that dies meanwhile costs the others
- * a time-out and no hang.
+ * - MPI_Comm_create_group creates them; only the members call it.
+ * - They are never freed, since MPI_Comm_free is collective and closing a group is not. A group
+ *   that was closed without an error leaves its communicator to the next group of the same members,
+ *   if all of them offer it. A group name that is used a thousand times thus costs one
+ *   communicator.
+ * - Creating one blocks in MPI. A thread does it, so that the death of a member costs the others a
+ *   time-out, not a hang.
  */
 #include "mpi_backend.h"
 
@@ -17,7 +19,7 @@
 
 enum { CREATE_SECONDS = 30, MAX_OFFERS = 32 };
 
-/* ---- making one ---- */
+/* ---- creation ---- */
 
 struct creation {
     struct library *library;
@@ -26,12 +28,12 @@ struct creation {
     int status, error; /* error: MPI's */
 };
 
-static int create_inside(void *arg)
+static int creation_call_mpi(void *arg)
 {
     struct creation *c = arg;
     struct communicator *it = c->made;
     MPI_Group world, members;
-    /* No two groups that a rank forms at the same time may have the same number. */
+    /* Groups that a rank forms at the same time need different tags. */
     int tag = (int)(it->id >> 32 | (it->id & 0xffff) << 14);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
     c->error = MPI_Group_incl(world, (int)it->nranks, c->ranks, &members);
@@ -43,10 +45,10 @@ static int create_inside(void *arg)
     return c->error == MPI_SUCCESS ? COLLRUN_OK : COLLRUN_ERR_BACKEND;
 }
 
-static void *create(void *arg)
+static void *creation_main(void *arg)
 {
     struct creation *c = arg;
-    c->status = library_guard(c->library, create_inside, c);
+    c->status = library_guard(c->library, creation_call_mpi, c);
     return NULL;
 }
 
@@ -80,6 +82,7 @@ static struct creation *creation_new(struct library *library, const struct collr
         return NULL;
     }
     c->made->id = id;
+    c->made->request = MPI_REQUEST_NULL;
     c->made->nranks = desc->nranks;
     for (uint32_t i = 0; i < desc->nranks; i++) {
         c->made->world_rank[i] = desc->world_rank[i];
@@ -88,42 +91,43 @@ static struct creation *creation_new(struct library *library, const struct collr
     return c;
 }
 
-/* Waits for the thread that runs create(). A failure leaves `c` to MPI, which may hold it still. */
-static int create_in_time(struct creation *c, pthread_t thread,
-                          const struct collrun_group_desc *desc)
+/* Waits for the thread that runs creation_main(). After a failure `c` is not freed: MPI may still
+ * use it. */
+static int creation_wait(struct creation *c, pthread_t thread,
+                         const struct collrun_group_desc *desc)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += CREATE_SECONDS;
     if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
         pthread_detach(thread);
-        library_lose(c->library, "MPI_Comm_create_group did not return within %d s",
+        library_fail(c->library, "MPI_Comm_create_group did not return within %d s",
                      CREATE_SECONDS);
-        return library_is_lost(c->library, desc);
+        return library_failure(c->library, desc);
     }
     if (c->status != COLLRUN_OK && c->error != MPI_SUCCESS) {
         char text[MPI_MAX_ERROR_STRING];
         int len;
         MPI_Error_string(c->error, text, &len);
-        library_lose(c->library, "MPI_Comm_create_group: %s", text);
+        library_fail(c->library, "MPI_Comm_create_group: %s", text);
     }
-    return c->status == COLLRUN_OK ? COLLRUN_OK : library_is_lost(c->library, desc);
+    return c->status == COLLRUN_OK ? COLLRUN_OK : library_failure(c->library, desc);
 }
 
-static int make_communicator(struct library *library, const struct collrun_group_desc *desc,
-                             uint64_t id, struct communicator **out)
+static int communicator_new(struct library *library, const struct collrun_group_desc *desc,
+                            uint64_t id, struct communicator **out)
 {
     const struct collrun_services *s = desc->services;
     struct creation *c = creation_new(library, desc, id);
     if (!c)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     pthread_t thread;
-    int error = library_thread(&thread, create, c);
-    if (error) {
+    int rc = s->thread_start(s->ctx, creation_main, c, &thread);
+    if (rc != COLLRUN_OK) {
         creation_free(c);
-        return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "no thread: %s", strerror(error));
+        return rc;
     }
-    int rc = create_in_time(c, thread, desc);
+    rc = creation_wait(c, thread, desc);
     if (rc != COLLRUN_OK)
         return rc;
     *out = c->made;
@@ -132,23 +136,23 @@ static int make_communicator(struct library *library, const struct collrun_group
     return COLLRUN_OK;
 }
 
-/* ---- from group to group ---- */
+/* ---- reuse ---- */
 
-/* What a member brings: the communicators it has left over from groups of the same members, and the
- * number for a new one, which the first member's offer decides. */
+/* What a member offers: the ids of its spare communicators of the same members, and the id of a new
+ * one, for which the first member's offer is taken. */
 struct offer {
     uint64_t next_id;
     uint64_t ids[MAX_OFFERS]; /* 0 = no more */
 };
 
-static bool same_members(const struct communicator *it, const struct collrun_group_desc *desc)
+static bool communicator_fits(const struct communicator *it, const struct collrun_group_desc *desc)
 {
     return it->nranks == desc->nranks &&
            memcmp(it->world_rank, desc->world_rank, desc->nranks * sizeof *it->world_rank) == 0;
 }
 
-/* What is offered is nobody else's until it is given back. */
-static void make_offer(struct library *library, const struct collrun_group_desc *desc,
+/* Moves the offered communicators out of library->spare: no other group can take them. */
+static void offer_make(struct library *library, const struct collrun_group_desc *desc,
                        struct communicator **offered, struct offer *offer)
 {
     uint32_t n = 0;
@@ -156,7 +160,7 @@ static void make_offer(struct library *library, const struct collrun_group_desc 
     offer->next_id = (uint64_t)library->rank << 32 | ++library->communicators;
     for (struct communicator **p = &library->spare; *p && n < MAX_OFFERS;) {
         struct communicator *it = *p;
-        if (!same_members(it, desc)) {
+        if (!communicator_fits(it, desc)) {
             p = &it->next;
             continue;
         }
@@ -168,7 +172,7 @@ static void make_offer(struct library *library, const struct collrun_group_desc 
     pthread_mutex_unlock(&library->lock);
 }
 
-static bool offers(const struct offer *offer, uint64_t id)
+static bool offer_has(const struct offer *offer, uint64_t id)
 {
     for (uint32_t i = 0; i < MAX_OFFERS; i++)
         if (offer->ids[i] == id)
@@ -176,9 +180,9 @@ static bool offers(const struct offer *offer, uint64_t id)
     return false;
 }
 
-/* All members come to the same result: the lowest number that everybody offers; 0 = none. */
-static int choose(const struct collrun_group_desc *desc, const struct offer *mine, uint64_t *id,
-                  uint64_t *next_id)
+/* Finds the lowest id that all members offer; 0 = none. The result is the same on all members. */
+static int offer_choose(const struct collrun_group_desc *desc, const struct offer *mine,
+                        uint64_t *id, uint64_t *next_id)
 {
     const struct collrun_rendezvous *rendezvous = desc->rendezvous;
     struct offer common = *mine, theirs;
@@ -191,7 +195,7 @@ static int choose(const struct collrun_group_desc *desc, const struct offer *min
             return rc;
         *next_id = i == 0 ? theirs.next_id : *next_id;
         for (uint32_t k = 0; k < MAX_OFFERS; k++)
-            common.ids[k] = offers(&theirs, common.ids[k]) ? common.ids[k] : 0;
+            common.ids[k] = offer_has(&theirs, common.ids[k]) ? common.ids[k] : 0;
     }
     *id = 0;
     for (uint32_t k = 0; k < MAX_OFFERS; k++)
@@ -208,13 +212,13 @@ int communicator_take(struct library *library, const struct collrun_group_desc *
     struct communicator *offered = NULL, *found = NULL;
     uint64_t common = 0;
     char key[32];
-    make_offer(library, desc, &offered, &offer);
+    offer_make(library, desc, &offered, &offer);
     snprintf(key, sizeof key, "offer.%u", desc->rank);
     int rc = rendezvous->put(rendezvous->ctx, key, &offer, sizeof offer);
     if (rc == COLLRUN_OK)
         rc = rendezvous->fence(rendezvous->ctx);
     if (rc == COLLRUN_OK)
-        rc = choose(desc, &offer, &common, id);
+        rc = offer_choose(desc, &offer, &common, id);
     for (struct communicator *it = offered, *next; it; it = next) {
         next = it->next;
         if (rc == COLLRUN_OK && it->id == common)
@@ -223,7 +227,7 @@ int communicator_take(struct library *library, const struct collrun_group_desc *
             communicator_give(library, it);
     }
     if (rc == COLLRUN_OK && !found)
-        rc = make_communicator(library, desc, *id, &found);
+        rc = communicator_new(library, desc, *id, &found);
     if (rc == COLLRUN_OK)
         *out = found;
     return rc;
@@ -235,6 +239,16 @@ void communicator_give(struct library *library, struct communicator *it)
     it->next = library->spare;
     library->spare = it;
     pthread_mutex_unlock(&library->lock);
+}
+
+void communicators_cancel(struct library *library)
+{
+    for (struct communicator *it = library->spare; it; it = it->next) {
+        if (it->request == MPI_REQUEST_NULL)
+            continue;
+        MPI_Cancel(&it->request);
+        MPI_Request_free(&it->request);
+    }
 }
 
 void communicators_free(struct library *library)

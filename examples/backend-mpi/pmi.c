@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process manager that Open MPI is told it runs under. Open MPI 3 and 4 can be started by Flux,
- * whose PMI library they load from FLUX_PMI_LIBRARY_PATH and ask, with a dozen functions of the old
- * PMI-1 interface: who am I, who is on this host, keep this for the others, what did that other
- * rank leave. This very shared object is that library. So there is no daemon and no socket; a
- * rank's answers come from here, and what it leaves travels through collrun's rendezvous as its
- * "card".
+ * The process manager for Open MPI. Open MPI 3 and 4 can be started by Flux: they load the PMI
+ * library that FLUX_PMI_LIBRARY_PATH names and call a dozen functions of the old PMI-1 interface:
+ * the own rank, the ranks of this host, put a value, get a value of another rank. This shared
+ * object is that library, so there is no daemon and no socket.
  *
- * MPI_COMM_WORLD stands for all ranks that the job may have. Nobody waits for it: a rank's card is
- * learned when a group with that rank is opened, and Open MPI connects to a rank when it first
- * sends to it. One thing is settled for good when MPI starts: which ranks share memory. Those are
- * the members, on one host, of the group with which they all started.
- *
- * PMI's functions have no argument for a state; hence `pmi`, the one variable of this backend. A
- * failure in here cannot be returned, since MPI_Init would end the process: it leaves by
- * library_escape.
+ * - What a rank puts is its "modex"; it travels through collrun's rendezvous.
+ * - MPI_COMM_WORLD has room for all ranks of the job, and no rank waits for all of them: a rank's
+ *   modex is fetched when a group with that rank is opened, and Open MPI connects to a rank when it
+ *   first sends to it.
+ * - One thing is fixed when MPI starts: which ranks share memory. Those are the members, on one
+ *   host, of the group with which they all started.
+ * - PMI's functions have no context argument; hence `pmi`, the one variable of this backend.
+ * - A failure in here cannot be returned, since MPI_Init would exit the process: library_escape
+ *   leaves MPI.
  */
 #include "mpi_backend.h"
 
@@ -23,87 +22,88 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PMI_SUCCESS = 0, PMI_FAIL = -1, VALUE_LEN = 16384, KEY_LEN = 256, CARD_LEN = 1 << 16 };
+enum { PMI_SUCCESS = 0, PMI_FAIL = -1, VALUE_LEN = 16384, KEY_LEN = 256, MODEX_LEN = 1 << 16 };
 
-/* What one rank left: KEY, NUL, VALUE, NUL, again and again. */
-struct card {
+/* What one rank has put: KEY, NUL, VALUE, NUL, ... */
+struct modex {
     uint32_t rank; /* in the job */
     size_t len;
     char *bytes;
-    struct card *next;
+    struct modex *next;
 };
 
 static struct {
-    pthread_mutex_t lock; /* of the cards: Open MPI asks from any thread */
-    struct card mine, *others;
+    pthread_mutex_t lock; /* of the modexes: any thread of Open MPI may read them */
+    struct modex mine, *others;
     struct library *library;
-    const struct collrun_group_desc *desc; /* while MPI_Init is under way */
-    const bool *fresh;
+    const struct collrun_group_desc *desc; /* during MPI_Init */
+    const bool *starting;
     int *clique, nclique; /* ranks on this host that start MPI together, in ascending order */
     bool exchanged;
-    int failure; /* of the exchange; its sentence is told */
+    int failure; /* status of the exchange; its message is stored */
 } pmi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- cards ---- */
+/* ---- modexes ---- */
 
-const char *pmi_card(size_t *len)
+const char *pmi_modex(size_t *len)
 {
     *len = pmi.mine.len;
     return pmi.mine.bytes;
 }
 
-static bool card_is_known(uint32_t rank)
+static bool modex_is_known(uint32_t rank)
 {
     bool known = false;
     pthread_mutex_lock(&pmi.lock);
-    for (const struct card *card = pmi.others; card && !known; card = card->next)
-        known = card->rank == rank;
+    for (const struct modex *modex = pmi.others; modex && !known; modex = modex->next)
+        known = modex->rank == rank;
     pthread_mutex_unlock(&pmi.lock);
     return known;
 }
 
-static int card_keep(const struct collrun_group_desc *desc, uint32_t rank, const char *bytes,
-                     size_t len)
+static int modex_keep(const struct collrun_group_desc *desc, uint32_t rank, const char *bytes,
+                      size_t len)
 {
     const struct collrun_services *s = desc->services;
-    struct card *card = malloc(sizeof *card);
+    struct modex *modex = malloc(sizeof *modex);
     char *copy = malloc(len);
-    if (!card || !copy) {
-        free(card);
+    if (!modex || !copy) {
+        free(modex);
         free(copy);
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
     memcpy(copy, bytes, len);
     pthread_mutex_lock(&pmi.lock);
-    *card = (struct card){.rank = rank, .len = len, .bytes = copy, .next = pmi.others};
-    pmi.others = card;
+    *modex = (struct modex){.rank = rank, .len = len, .bytes = copy, .next = pmi.others};
+    pmi.others = modex;
     pthread_mutex_unlock(&pmi.lock);
     return COLLRUN_OK;
 }
 
-int pmi_learn(const struct collrun_group_desc *desc, const char *what, uint32_t member, bool *fresh)
+int pmi_learn(const struct collrun_group_desc *desc, const char *what, uint32_t member,
+              bool *starting)
 {
     const struct collrun_rendezvous *rendezvous = desc->rendezvous;
     char key[32];
     size_t len = 0;
-    char *bytes = malloc(CARD_LEN);
+    char *bytes = malloc(MODEX_LEN);
     if (!bytes)
         return desc->services->fail(desc->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     snprintf(key, sizeof key, "%s.%u", what, member);
-    int rc = rendezvous->get(rendezvous->ctx, key, bytes, CARD_LEN, &len);
-    if (rc == COLLRUN_OK && fresh)
-        *fresh = len == 1;
+    int rc = rendezvous->get(rendezvous->ctx, key, bytes, MODEX_LEN, &len);
+    if (rc == COLLRUN_OK && starting)
+        *starting = len == 1;
     if (rc == COLLRUN_OK && len > 1 && member != desc->rank &&
-        !card_is_known(desc->world_rank[member]))
-        rc = card_keep(desc, desc->world_rank[member], bytes, len);
+        !modex_is_known(desc->world_rank[member]))
+        rc = modex_keep(desc, desc->world_rank[member], bytes, len);
     free(bytes);
     return rc;
 }
 
-/* The value of a key in a card, or NULL; under the lock. */
-static const char *card_find(const struct card *card, const char *key)
+/* The value of a key in a modex, or NULL. The caller holds the lock. */
+static const char *modex_find(const struct modex *modex, const char *key)
 {
-    for (const char *p = card->bytes; p && p < card->bytes + card->len;) {
+    for (const char *p = modex->bytes; p && p < modex->bytes + modex->len;) {
         const char *value = p + strlen(p) + 1;
         if (strcmp(p, key) == 0)
             return value;
@@ -114,29 +114,29 @@ static const char *card_find(const struct card *card, const char *key)
 
 /* ---- start ---- */
 
-static int ascending(const void *a, const void *b)
+static int pmi_compare_ranks(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
-static int find_clique(const struct collrun_group_desc *desc, const bool *fresh)
+static int pmi_find_clique(const struct collrun_group_desc *desc, const bool *starting)
 {
     pmi.clique = calloc(desc->nranks, sizeof *pmi.clique);
     if (!pmi.clique)
         return desc->services->fail(desc->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < desc->nranks; i++) {
-        if (!fresh[i] || desc->host_of[i] != desc->host_of[desc->rank])
+        if (!starting[i] || desc->host_of[i] != desc->host_of[desc->rank])
             continue;
         pmi.clique[pmi.nclique++] = (int)desc->world_rank[i];
-        pmi.library->near[desc->world_rank[i]] = true;
+        pmi.library->shares_memory[desc->world_rank[i]] = true;
     }
-    qsort(pmi.clique, (size_t)pmi.nclique, sizeof *pmi.clique, ascending);
+    qsort(pmi.clique, (size_t)pmi.nclique, sizeof *pmi.clique, pmi_compare_ranks);
     return COLLRUN_OK;
 }
 
 struct setting {
     const char *name, *value;
-    bool forced;  /* else the user's own setting stands */
+    bool forced;  /* else a setting of the user has precedence */
     char *before; /* owned */
 };
 
@@ -160,7 +160,7 @@ static void settings_undo(struct setting *settings, size_t n)
     }
 }
 
-static int init(void *arg)
+static int pmi_init(void *arg)
 {
     struct library *library = arg;
     int provided;
@@ -170,13 +170,12 @@ static int init(void *arg)
     MPI_Type_contiguous(BULK, MPI_BYTE, &library->bulk);
     MPI_Type_commit(&library->bulk);
     if (provided != MPI_THREAD_MULTIPLE)
-        library_lose(library, "this Open MPI was built without MPI_THREAD_MULTIPLE");
+        library_fail(library, "this Open MPI was built without MPI_THREAD_MULTIPLE");
     return COLLRUN_OK;
 }
 
-/* Open MPI takes its settings from the environment. They stay no longer than it needs to read them.
- */
-static int init_with_settings(struct library *library, const struct collrun_group_desc *desc)
+/* Open MPI reads its settings from the environment; they are set while it starts, then restored. */
+static int pmi_init_with_settings(struct library *library, const struct collrun_group_desc *desc)
 {
     Dl_info self;
     if (!dladdr(&collrun_backend_v1, &self))
@@ -186,15 +185,19 @@ static int init_with_settings(struct library *library, const struct collrun_grou
         {"FLUX_PMI_LIBRARY_PATH", self.dli_fname, true, NULL},
         {"OMPI_MCA_pmix", "flux", true, NULL},
         {"OMPI_MCA_schizo", "flux", true, NULL},
-        {"OMPI_MCA_pmix_base_collect_data", "0", true,
-         NULL}, /* rank 0 knows of all ranks? it may not be there */
-        {"OMPI_MCA_orte_create_session_dirs", "0", true, NULL}, /* nothing to clean up */
-        {"OMPI_MCA_shmem", "sysv", true,
-         NULL}, /* memory that has no name, as soon as it is mapped */
-        {"OMPI_MCA_opal_signal", "", true, NULL}, /* signals are the engine's */
-        {"OMPI_MCA_op", "^avx", true,
-         NULL}, /* which saturates 8 and 16 bits, where integers wrap */
+        /* do not collect the data of all ranks: some may not exist */
+        {"OMPI_MCA_pmix_base_collect_data", "0", true, NULL},
+        /* no files to clean up */
+        {"OMPI_MCA_orte_create_session_dirs", "0", true, NULL},
+        /* segments whose name is removed as soon as they are mapped */
+        {"OMPI_MCA_shmem", "sysv", true, NULL},
+        /* the engine handles signals */
+        {"OMPI_MCA_opal_signal", "", true, NULL},
+        /* op/avx saturates sums of 8 and 16 bit integers, which must wrap */
+        {"OMPI_MCA_op", "^avx", true, NULL},
         {"OMPI_MCA_pml", "ob1", true, NULL},
+        /* no "put": after the death of a peer it may loop for ever inside MPI */
+        {"OMPI_MCA_btl_tcp_flags", "send,inplace", true, NULL},
         {"OMPI_MCA_btl", "self,vader,tcp", false, NULL},
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none", false, NULL},
         {"OMPI_MCA_btl_tcp_if_include", desc->interface, false, NULL},
@@ -203,45 +206,44 @@ static int init_with_settings(struct library *library, const struct collrun_grou
     };
     const size_t n = sizeof settings / sizeof settings[0];
     settings_apply(settings, n);
-    int rc = library_guard(library, init, library);
+    int rc = library_guard(library, pmi_init, library);
     settings_undo(settings, n);
-    return rc == COLLRUN_OK && !atomic_load(&library->lost) ? COLLRUN_OK : COLLRUN_ERR_BACKEND;
+    return rc == COLLRUN_OK && !atomic_load(&library->failed) ? COLLRUN_OK : COLLRUN_ERR_BACKEND;
 }
 
-int pmi_start(struct library *library, const struct collrun_group_desc *desc, const bool *fresh)
+int pmi_start(struct library *library, const struct collrun_group_desc *desc, const bool *starting)
 {
     const struct collrun_services *s = desc->services;
     pmi.library = library;
     library->rank = desc->world_rank[desc->rank];
-    int rc = find_clique(desc, fresh);
+    int rc = pmi_find_clique(desc, starting);
     if (rc != COLLRUN_OK)
         return rc;
     pmi.desc = desc;
-    pmi.fresh = fresh;
-    rc = init_with_settings(library, desc);
+    pmi.starting = starting;
+    rc = pmi_init_with_settings(library, desc);
     pmi.desc = NULL;
-    pmi.fresh = NULL;
+    pmi.starting = NULL;
     if (rc != COLLRUN_OK)
         return pmi.failure ? pmi.failure : s->fail(s->ctx, rc, "%s", library->why);
     library->running = true;
     return COLLRUN_OK;
 }
 
-/* In the middle of MPI_Init: this rank's card is complete, and the next thing that Open MPI wants
- * is that of others. */
-static int exchange(void)
+/* During MPI_Init: this rank's modex is complete, and Open MPI is about to read those of others. */
+static int pmi_exchange(void)
 {
     const struct collrun_rendezvous *rendezvous = pmi.desc->rendezvous;
     char key[32];
-    snprintf(key, sizeof key, "card.%u", pmi.desc->rank);
+    snprintf(key, sizeof key, "modex.%u", pmi.desc->rank);
     int rc = rendezvous->put(rendezvous->ctx, key, pmi.mine.bytes, pmi.mine.len);
     for (uint32_t i = 0; i < pmi.desc->nranks && rc == COLLRUN_OK; i++)
-        if (pmi.fresh[i])
-            rc = pmi_learn(pmi.desc, "card", i, NULL);
+        if (pmi.starting[i])
+            rc = pmi_learn(pmi.desc, "modex", i, NULL);
     return rc;
 }
 
-/* ---- PMI-1, as Open MPI calls it ---- */
+/* ---- PMI-1, called by Open MPI ---- */
 
 #define PMI __attribute__((visibility("default")))
 #define PMI_NUMBER(function, number)                                                               \
@@ -277,23 +279,24 @@ int PMI_Finalize(void)
     return PMI_SUCCESS;
 }
 
-/* The first barrier is the exchange; the others would wait for ranks that may never come. */
+/* The first barrier is the exchange; later ones would wait for ranks that may never exist. */
 int PMI_Barrier(void)
 {
     if (pmi.exchanged)
         return PMI_SUCCESS;
     pmi.exchanged = true;
-    pmi.failure = exchange();
+    pmi.failure = pmi_exchange();
     if (pmi.failure == COLLRUN_OK)
         return PMI_SUCCESS;
-    library_lose(pmi.library, "the ranks that started MPI together did not find each other");
+    library_fail(pmi.library,
+                 "the ranks that start MPI together could not exchange their addresses");
     library_escape();
 }
 
 int PMI_Abort(int code, const char *message)
 {
-    (void)message; /* says nothing; the reason is on stderr */
-    library_lose(pmi.library, "Open MPI gave up (code %d); what it said is in this rank's stderr",
+    (void)message; /* carries no information; the reason is on stderr */
+    library_fail(pmi.library, "Open MPI gave up (code %d); its message is on this rank's stderr",
                  code);
     library_escape();
 }
@@ -336,9 +339,9 @@ int PMI_KVS_Get(const char *space, const char *key, char *value, int len)
 {
     (void)space;
     pthread_mutex_lock(&pmi.lock);
-    const char *found = card_find(&pmi.mine, key);
-    for (const struct card *card = pmi.others; card && !found; card = card->next)
-        found = card_find(card, key);
+    const char *found = modex_find(&pmi.mine, key);
+    for (const struct modex *modex = pmi.others; modex && !found; modex = modex->next)
+        found = modex_find(modex, key);
     pthread_mutex_unlock(&pmi.lock);
     if (!found || strlen(found) >= (size_t)len)
         return PMI_FAIL;

@@ -1,10 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Which address the ranks of this host give to others. A name or a CIDR must match an interface
- * that is up; "default-route" is the interface of the default route with the lowest metric, IPv4
- * before IPv6, as /proc/net tells.
- */
-#include "agent/agent.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,8 +17,8 @@ struct cidr {
     unsigned bits;
 };
 
-/* "10.2.0.0/16", "fd00::/8"; false: not a CIDR, so the name of an interface. */
-static bool cidr_parse(const char *s, struct cidr *c)
+/* "10.2.0.0/16", "fd00::/8". False: not a CIDR, hence the name of an interface. */
+static bool address_parse_cidr(const char *s, struct cidr *c)
 {
     char address[INET6_ADDRSTRLEN], *end;
     const char *slash = strchr(s, '/');
@@ -46,7 +41,7 @@ static const unsigned char *address_bytes(const struct sockaddr *a)
     return (const unsigned char *)&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
 }
 
-static bool cidr_has(const struct cidr *c, const struct sockaddr *a)
+static bool address_in_cidr(const struct cidr *c, const struct sockaddr *a)
 {
     if (a->sa_family != c->family)
         return false;
@@ -59,8 +54,8 @@ static bool cidr_has(const struct cidr *c, const struct sockaddr *a)
     return true;
 }
 
-/* The interface of the default route, "" if there is none. */
-static void default_route(char *name, size_t size)
+/* The interface of the default route, "" without one. */
+static void address_default_route(char *name, size_t size)
 {
     char line[512], device[IFNAMSIZ];
     unsigned long destination, gateway, flags, refs, use, metric, mask, best = ~0ul;
@@ -91,9 +86,9 @@ static void default_route(char *name, size_t size)
         fclose(f);
 }
 
-/* IPv4 before IPv6, and no link-local IPv6 address: it means nothing without its zone. */
-static const struct ifaddrs *pick(const struct ifaddrs *all, const char *name,
-                                  const struct cidr *cidr)
+/* IPv4 before IPv6. A link-local IPv6 address is skipped: it is ambiguous without its zone. */
+static const struct ifaddrs *address_pick(const struct ifaddrs *all, const char *name,
+                                          const struct cidr *cidr)
 {
     const struct ifaddrs *best = NULL;
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
@@ -102,7 +97,7 @@ static const struct ifaddrs *pick(const struct ifaddrs *all, const char *name,
         int family = i->ifa_addr->sa_family;
         if (family != AF_INET && family != AF_INET6)
             continue;
-        if (cidr ? !cidr_has(cidr, i->ifa_addr) : strcmp(i->ifa_name, name) != 0)
+        if (cidr ? !address_in_cidr(cidr, i->ifa_addr) : strcmp(i->ifa_name, name) != 0)
             continue;
         const unsigned char *bytes = address_bytes(i->ifa_addr);
         if (family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80)
@@ -113,7 +108,7 @@ static const struct ifaddrs *pick(const struct ifaddrs *all, const char *name,
     return best;
 }
 
-static int not_found(const struct ifaddrs *all, const char *wanted, struct diag *d)
+static int address_not_found(const struct ifaddrs *all, const char *wanted, struct diag *d)
 {
     char known[256] = "";
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
@@ -125,20 +120,21 @@ static int not_found(const struct ifaddrs *all, const char *wanted, struct diag 
         inet_ntop(i->ifa_addr->sa_family, address_bytes(i->ifa_addr), address, sizeof address);
         snprintf(known + len, sizeof known - len, "%s%s %s", len ? ", " : "", i->ifa_name, address);
     }
-    diag_set(d, COLLRUN_ERR_NOT_FOUND, "network.interface: nothing on this host matches \"%s\"",
-             wanted);
-    return diag_hint(d, "here: %s", known);
+    diag_set(d, COLLRUN_ERR_NOT_FOUND,
+             "network.interface: no interface of this host matches \"%s\"", wanted);
+    return diag_hint(d, "interfaces of this host: %s", known);
 }
 
-int address_check(const char *address, const char *interface, bool together, struct diag *d)
+int address_check(const char *address, const char *interface, bool one_machine, struct diag *d)
 {
-    if (together || (strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0))
+    if (one_machine || (strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0))
         return COLLRUN_OK;
     diag_set(d, COLLRUN_ERR_INVALID,
-             "network.interface: %s is the loopback here (%s), which no other host can reach",
+             "network.interface: %s is a loopback interface (%s), which no other host can reach",
              interface, address);
-    return diag_hint(d, "name another interface or a network; where a host's own name stands for "
-                        "such an address, the place to look at is its /etc/hosts");
+    return diag_hint(d,
+                     "name another interface or a CIDR; if the host's own name resolves to such an "
+                     "address, see its /etc/hosts");
 }
 
 int address_resolve(const char *wanted, char *address, size_t address_size, char *interface,
@@ -150,21 +146,22 @@ int address_resolve(const char *wanted, char *address, size_t address_size, char
     if (strcmp(wanted, "loopback") == 0)
         snprintf(name, sizeof name, "lo");
     if (strcmp(wanted, "default-route") == 0)
-        default_route(name, sizeof name);
+        address_default_route(name, sizeof name);
     if (!name[0]) {
         diag_set(d, COLLRUN_ERR_NOT_FOUND, "network.interface: this host has no default route");
         return diag_hint(d, "name an interface or a CIDR in network.interface");
     }
     struct ifaddrs *all;
     if (getifaddrs(&all) < 0)
-        return diag_sys(d, errno, "list the network interfaces");
-    const struct ifaddrs *found = pick(all, name, cidr_parse(wanted, &cidr) ? &cidr : NULL);
+        return diag_sys(d, errno, "cannot list the network interfaces");
+    const struct ifaddrs *found =
+        address_pick(all, name, address_parse_cidr(wanted, &cidr) ? &cidr : NULL);
     int rc = COLLRUN_OK;
     if (!found)
-        rc = not_found(all, wanted, d);
+        rc = address_not_found(all, wanted, d);
     else if (!inet_ntop(found->ifa_addr->sa_family, address_bytes(found->ifa_addr), address,
                         (socklen_t)address_size))
-        rc = diag_sys(d, errno, "write the address of %s", found->ifa_name);
+        rc = diag_sys(d, errno, "cannot format the address of %s", found->ifa_name);
     else
         snprintf(interface, interface_size, "%s", found->ifa_name);
     freeifaddrs(all);

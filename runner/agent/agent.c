@@ -1,22 +1,20 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The agent's life: HELLO; a JOB; ranks; frames in both directions; exits; BYE; the end of the
- * stream. When a rank dies before it was told to, its neighbours hear of it from here at once, not
- * after a round trip to the runner.
- *
- * Stopping, whatever the reason (QUIT, the runner is gone, SIGTERM): ABORT to every rank, then
- * `grace`, then SIGKILL to every process, then every descendant is reaped. QUIT skips the grace:
- * the runner has already waited.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
 
-#include "base/prompt.h"
+#include "agent/examine.h"
+#include "agent/job.h"
+#include "agent/ranks.h"
+#include "agent/records.h"
+#include "agent/stacks.h"
+#include "agent/status.h"
+#include "agent/uplink.h"
+#include "agent/usage.h"
+#include "base/exit_codes.h"
 #include "base/reap.h"
-
-#include "build_id.h"
+#include "base/sched_slice.h"
 
 #include <errno.h>
-#include <sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,141 +22,32 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND_NS 1000000000ull
-#define FIRST_WORD_NS (60 * SECOND_NS) /* that the runner may take for its first ALIVE */
+#define FIRST_KEEPALIVE_NS (60 * SECOND_NS) /* until the first KEEPALIVE */
 
-/* ---- to the runner ---- */
+enum { LAST_READS = 1024 /* of 256 KiB */, RUNNER_BACKLOG = 1 << 20 /* bytes */ };
 
-static void trouble(struct agent *a, const struct diag *d)
-{
-    struct buf b;
-    buf_init(&b);
-    wire_put_diag(&b, d);
-    conn_send(&a->runner, WIRE_TROUBLE, WIRE_HOST, a->desc.attempt, b.data, b.len);
-    buf_fini(&b);
-}
+static const int agent_ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGQUIT, SIGXFSZ};
 
-/* The boot and the network namespace: processes with both in common reach each other by loopback.
- */
-static void put_machine(struct buf *out)
-{
-    char boot[64] = "", text[160];
-    struct stat net;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(boot, sizeof boot, f))
-        boot[0] = '\0';
-    if (f)
-        fclose(f);
-    boot[strcspn(boot, "\n")] = '\0';
-    if (!boot[0] || stat("/proc/self/ns/net", &net) < 0)
-        text[0] = '\0';
-    else
-        snprintf(text, sizeof text, "%s/%llu", boot, (unsigned long long)net.st_ino);
-    buf_put_str(out, text);
-}
-
-static void say_hello(struct agent *a)
-{
-    struct buf b;
-    char host[65] = "";
-    cpu_set_t cpus;
-    struct timespec now;
-    gethostname(host, sizeof host - 1);
-    buf_init(&b);
-    buf_put_str(&b, WIRE_MAGIC);
-    buf_put_u32(&b, WIRE_VERSION);
-    buf_put_str(&b, COLLRUN_BUILD_ID);
-    buf_put_str(&b, host);
-    buf_put_u32(&b, (uint32_t)getpid());
-    buf_put_u32(&b, sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
-    put_machine(&b);
-    clock_gettime(CLOCK_REALTIME, &now);
-    buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
-    conn_send(&a->runner, WIRE_HELLO, WIRE_HOST, 0, b.data, b.len);
-    buf_fini(&b);
-}
-
-static void on_heartbeat(struct loop_timer *t)
+static void agent_on_heartbeat(struct loop_timer *t)
 {
     struct agent *a = t->owner;
-    conn_send(&a->runner, WIRE_HEARTBEAT, WIRE_HOST, a->desc.attempt, NULL, 0);
+    uplink_send_heartbeat(a);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
 
-void agent_rank_output(struct rank_pipe *p, const void *bytes, size_t len)
+static void agent_on_runner_closed(struct conn *c, const struct diag *why);
+
+/* ---- stopping ---- */
+
+/* Once no rank runs any more: kills the processes that the ranks left behind, sends the rest of
+ * their output, and then BYE. */
+static void agent_finish_if_done(struct agent *a)
 {
-    struct agent *a = p->proc->agent;
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    a->credit -= len < a->credit ? len : a->credit;
-    if (!conn_is_open(&a->runner))
-        return;
-    struct buf *out = conn_out(&a->runner);
-    size_t mark = wire_begin(out, WIRE_OUTPUT, p->proc->rank, a->desc.attempt);
-    buf_put_u8(out, p->stream);
-    buf_put_u64(out, (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec);
-    buf_put(out, bytes, len);
-    wire_end(out, mark);
-    conn_flush(&a->runner);
-}
-
-static void on_runner_closed(struct conn *c, const struct diag *why);
-
-/* ---- to the ranks ---- */
-
-static struct rank_proc *rank_find(struct agent *a, uint32_t rank)
-{
-    for (uint32_t i = 0; i < a->nranks; i++) {
-        if (a->ranks[i].rank == rank)
-            return &a->ranks[i];
-    }
-    return NULL;
-}
-
-static void send_to(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len)
-{
-    for (uint32_t i = 0; i < a->nranks; i++) {
-        struct rank_proc *p = &a->ranks[i];
-        if ((rank == WIRE_HOST || p->rank == rank) && p->spawned && !p->exited)
-            conn_send(&p->control, type, p->rank, a->desc.attempt, payload, len);
-    }
-}
-
-static void abort_ranks(struct agent *a, int status, uint32_t culprit, const char *sentence)
-{
-    struct buf b;
-    buf_init(&b);
-    buf_put_u32(&b, (uint32_t)status);
-    buf_put_u32(&b, culprit);
-    buf_put_str(&b, sentence);
-    send_to(a, WIRE_HOST, WIRE_ABORT, b.data, b.len);
-    buf_fini(&b);
-    a->aborted = true;
-}
-
-static void signal_ranks(struct agent *a, uint32_t rank, int sig)
-{
-    for (uint32_t i = 0; i < a->nranks; i++) {
-        struct rank_proc *p = &a->ranks[i];
-        if ((rank == WIRE_HOST || p->rank == rank) && p->pid && !p->exited) {
-            kill(-p->pid, sig); /* its session's group; not there yet right after the fork */
-            kill(p->pid, sig);
-        }
-    }
-}
-
-/* ---- the end ---- */
-
-/* When no rank runs any more: whatever they left behind goes, what they printed is sent, and the
- * runner hears BYE. */
-static void finish_if_done(struct agent *a)
-{
-    if (!a->have_job || a->nrunning || a->bye_sent)
+    if (!a->have_job || a->nrunning || a->bye_sent || (a->awaits_master && !a->stopping))
         return;
     if (!conn_is_open(&a->runner)) {
         loop_stop(a->loop);
@@ -170,41 +59,42 @@ static void finish_if_done(struct agent *a)
         bool out = p->spawned && rank_pipe_pump(&p->out),
              err = p->spawned && rank_pipe_pump(&p->err);
         if (out || err)
-            return; /* CREDIT brings us back */
+            return; /* until the next CREDIT */
     }
+    records_send(a, a->failed || a->aborted || a->stopping);
     a->bye_sent = true;
     conn_send(&a->runner, WIRE_BYE, WIRE_HOST, a->desc.attempt, NULL, 0);
 }
 
-static void on_kill_timer(struct loop_timer *t)
+static void agent_on_kill_timer(struct loop_timer *t)
 {
     struct agent *a = t->owner;
-    signal_ranks(a, WIRE_HOST, SIGKILL);
-    finish_if_done(a);
+    ranks_signal(a, WIRE_HOST, SIGKILL);
+    agent_finish_if_done(a);
     if (a->nrunning)
         loop_timer_set(a->loop, t, SECOND_NS);
 }
 
-static void stop(struct agent *a, const char *why, uint64_t grace_ns)
+static void agent_stop(struct agent *a, const char *why, uint64_t grace_ns)
 {
     if (!a->have_job) {
         loop_stop(a->loop);
         return;
     }
     if (!a->stopping && grace_ns) {
-        abort_ranks(a, COLLRUN_ERR_ABORTED, WIRE_HOST, why);
+        ranks_abort(a, COLLRUN_ERR_ABORTED, WIRE_HOST, why);
         loop_timer_set(a->loop, &a->kill_timer, grace_ns);
     }
     a->stopping = true;
     if (!grace_ns)
-        on_kill_timer(&a->kill_timer);
-    finish_if_done(a);
+        agent_on_kill_timer(&a->kill_timer);
+    agent_finish_if_done(a);
 }
 
 /* ---- exits ---- */
 
-static void describe_exit(const struct rank_proc *p, int status, const char *memory, char *text,
-                          size_t size)
+static void agent_exit_text(const struct rank_proc *p, int status, const char *memory, char *text,
+                            size_t size)
 {
     const struct desc *desc = &p->agent->desc;
     const char *host = desc->hosts[p->agent->host].name;
@@ -216,33 +106,51 @@ static void describe_exit(const struct rank_proc *p, int status, const char *mem
         snprintf(text, size, "rank %u (%s, pid %d) was killed by signal %d (SIG%s)", p->rank, host,
                  (int)p->pid, WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
     else
-        snprintf(text, size, "rank %u (%s, pid %d) exited with code %d before it was done", p->rank,
+        snprintf(text, size,
+                 "rank %u (%s, pid %d) exited with code %d before its workloads were done", p->rank,
                  host, (int)p->pid, WEXITSTATUS(status));
 }
 
-static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *use)
+/* Frames that the rank sent before it exited (FAILED above all) precede EXITED. The limit is for a
+ * process that has inherited the socket and still writes. */
+static void agent_read_last_frames(struct rank_proc *p)
+{
+    for (int rounds = 0; rounds < LAST_READS && conn_is_open(&p->control); rounds++) {
+        struct pollfd waiting = {.fd = p->control.read_fd, .events = POLLIN};
+        if (poll(&waiting, 1, 0) <= 0)
+            return;
+        p->control.reader.ready(&p->control.reader, EPOLLIN);
+    }
+}
+
+static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rusage *use)
 {
     struct agent *a = p->agent;
     p->exited = true;
     a->nrunning--;
-    /* What it still had to say (a FAILED, above all) goes before the news of its exit. */
-    if (conn_is_open(&p->control))
-        p->control.reader.ready(&p->control.reader, EPOLLIN);
-    bool early = WIFSIGNALED(status) || WEXITSTATUS(status) || !p->idle;
+    agent_read_last_frames(p);
+    rank_check_started(p);
+    if (p->command)
+        pmi_finish(&p->pmi);
+    bool dismissed = p->command && p->command->background && a->foreground_done;
+    bool early = !dismissed && (status != 0 || (!p->command && !p->idle));
     char memory[96] = "";
+    a->failed = a->failed || early;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !a->stopping)
-        memory_was_short(&a->memory, memory, sizeof memory);
-    if (early && !a->aborted && !p->failed && !a->desc.keep_going) {
+        memory_watch_claim_kill(&a->memory, memory, sizeof memory);
+    if (early && !a->aborted && !p->failed && !a->desc.may_continue) {
         char text[256];
-        describe_exit(p, status, memory, text, sizeof text);
-        abort_ranks(a, COLLRUN_ERR_PEER_FAILED, p->rank, text);
+        agent_exit_text(p, status, memory, text, sizeof text);
+        ranks_abort(a, COLLRUN_ERR_PEER_FAILED, p->rank, text);
     }
     rank_pipe_pump(&p->out);
     rank_pipe_pump(&p->err);
     conn_close(&p->control);
-    segment_leave(&a->segments, p->rank, NULL);
+    local_rdv_on_rank_exit(&a->rendezvous, p->rank);
+    audit_sender_end_rank(&a->audit, p);
+    trace_sender_end_rank(&a->trace, p);
     if (early)
-        agent_tell_seen(a, p);
+        status_send(a, p);
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
@@ -250,11 +158,12 @@ static void on_rank_exit(struct rank_proc *p, int status, const struct rusage *u
     buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
     buf_put_str(&b, memory);
+    buf_put_u8(&b, p->record && atomic_load(&p->record->disturbed));
     conn_send(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, b.data, b.len);
     buf_fini(&b);
 }
 
-static void reap_children(struct agent *a)
+static void agent_reap_children(struct agent *a)
 {
     struct rusage use;
     int status;
@@ -262,104 +171,75 @@ static void reap_children(struct agent *a)
     while ((pid = wait4(-1, &status, WNOHANG, &use)) > 0) {
         for (uint32_t i = 0; i < a->nranks; i++) {
             if (a->ranks[i].pid == pid && !a->ranks[i].exited)
-                on_rank_exit(&a->ranks[i], status, &use);
+                agent_on_rank_exit(&a->ranks[i], status, &use);
         }
     }
-    finish_if_done(a);
+    agent_finish_if_done(a);
 }
 
-static void on_signal(struct loop_fd *w, uint32_t events)
+/* The runner learns the reason before the ranks exit: their exits are then no failures of theirs.
+ */
+static void agent_on_stop_signal(struct agent *a, int sig)
+{
+    if (a->have_job && !a->stopping) {
+        struct diag d;
+        diag_set(&d, COLLRUN_ERR_ABORTED, "its collrun-agent was ended by signal %d (SIG%s)", sig,
+                 sigabbrev_np(sig));
+        uplink_send_error(a, &d);
+    }
+    agent_stop(a, "collrun-agent on this host was ended by a signal",
+               a->desc.grace_ns ? a->desc.grace_ns : SECOND_NS);
+}
+
+static void agent_on_signal(struct loop_fd *w, uint32_t events)
 {
     (void)events;
     struct agent *a = w->owner;
     struct signalfd_siginfo info;
-    bool child = false, end = false;
+    bool child = false;
+    int sig = 0;
     while (read(w->fd, &info, sizeof info) == sizeof info) {
-        child = child || info.ssi_signo == SIGCHLD;
-        end = end || info.ssi_signo != SIGCHLD;
+        if (info.ssi_signo == SIGCHLD)
+            child = true;
+        else
+            sig = (int)info.ssi_signo;
     }
     if (child)
-        reap_children(a);
-    if (end)
-        stop(a, "the host's collrun-agent was asked to end by a signal",
-             a->desc.grace_ns ? a->desc.grace_ns : SECOND_NS);
+        agent_reap_children(a);
+    if (sig)
+        agent_on_stop_signal(a, sig);
 }
 
 /* ---- from the ranks ---- */
 
-static void give_segment(struct rank_proc *p, const struct wire_frame *f)
+static void agent_on_rank_frame(struct rank_proc *p, const struct wire_frame *f)
 {
     struct agent *a = p->agent;
-    struct arena arena;
-    struct reader r;
-    struct diag d;
-    int fd = -1;
-    diag_init(&d);
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    const char *scope = read_str(&r, &arena), *key = read_str(&r, &arena);
-    uint64_t len = read_u64(&r);
-    int rc = reader_done(&r) ? segment_get(&a->segments, p->rank, scope, key, len, &fd, &d)
-                             : diag_set(&d, COLLRUN_ERR_INVALID, "a SEGMENT that cannot be read");
-    struct buf *out = conn_out(&p->control);
-    if (rc == COLLRUN_OK)
-        conn_attach_fd(&p->control, fd);
-    size_t mark = wire_begin(out, WIRE_SEGMENT_FD, p->rank, a->desc.attempt);
-    buf_put_str(out, scope);
-    buf_put_str(out, key);
-    buf_put_u32(out, (uint32_t)rc);
-    if (rc != COLLRUN_OK)
-        wire_put_diag(out, &d);
-    wire_end(out, mark);
-    conn_flush(&p->control);
-    arena_fini(&arena);
-}
-
-static void left_scope(struct rank_proc *p, const struct wire_frame *f)
-{
-    struct arena arena;
-    struct reader r;
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    segment_leave(&p->agent->segments, p->rank, read_str(&r, &arena));
-    arena_fini(&arena);
-}
-
-void agent_rank_frame(struct rank_proc *p, const struct wire_frame *f)
-{
-    struct agent *a = p->agent;
-    if (f->type == WIRE_SEGMENT) {
-        give_segment(p, f);
-        return;
-    }
-    if (f->type < WIRE_ATTACHED || f->type > WIRE_WAITS)
-        return; /* not a rank's to send */
-    if (f->type == WIRE_LEAVE)
-        left_scope(p, f);
+    if (f->type < WIRE_ATTACHED || f->type > WIRE_FORMING)
+        return; /* a rank may not send it */
+    if (f->type == WIRE_IDLE)
+        audit_sender_end_rank(&a->audit, p);
+    p->member = p->member || f->type == WIRE_ATTACHED;
     p->idle = p->idle || f->type == WIRE_IDLE;
     p->failed = p->failed || f->type == WIRE_FAILED;
+    if (local_rdv_take(&a->rendezvous, f))
+        return;
     conn_send(&a->runner, f->type, p->rank, a->desc.attempt, f->payload, f->len);
+    /* A rank that logs faster than the runner reads waits in its next frame. */
+    if (buf_pending(conn_out(&a->runner)) > RUNNER_BACKLOG)
+        conn_pause(&p->control);
+}
+
+static void agent_read_ranks_again(struct conn *c)
+{
+    struct agent *a = c->owner;
+    for (uint32_t i = 0; i < a->nranks; i++)
+        conn_resume(&a->ranks[i].control);
 }
 
 /* ---- from the runner ---- */
 
-static void fan_out(struct agent *a, const struct wire_frame *f)
-{
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    uint32_t n = read_count(&r, sizeof(uint32_t));
-    size_t ranks_at = r.pos;
-    r.pos += n * sizeof(uint32_t);
-    uint16_t type = read_u16(&r);
-    if (r.bad)
-        return;
-    struct reader ranks;
-    reader_init(&ranks, f->payload + ranks_at, n * sizeof(uint32_t));
-    for (uint32_t i = 0; i < n; i++)
-        send_to(a, read_u32(&ranks), type, f->payload + r.pos, f->len - r.pos);
-}
-
-static void take_credit(struct agent *a, const struct wire_frame *f)
+static void agent_on_credit(struct agent *a, const struct wire_frame *f)
 {
     struct reader r;
     reader_init(&r, f->payload, f->len);
@@ -370,98 +250,175 @@ static void take_credit(struct agent *a, const struct wire_frame *f)
             rank_pipe_pump(&a->ranks[i].err);
         }
     }
-    finish_if_done(a);
+    agent_finish_if_done(a);
 }
 
-/* A link that is cut ends no stream: silence has to. */
-static void on_silence(struct loop_timer *t)
+/* A cut link does not close the stream; only the time without frames shows it. */
+static void agent_on_silence(struct loop_timer *t)
 {
     struct agent *a = t->owner;
     struct diag why;
-    diag_set(&why, COLLRUN_ERR_TIMEOUT, "nothing has come from collrun for too long");
+    diag_set(&why, COLLRUN_ERR_TIMEOUT, "no frame from collrun for too long");
     conn_close(&a->runner);
-    on_runner_closed(&a->runner, &why);
+    agent_on_runner_closed(&a->runner, &why);
 }
 
-static void take_alive(struct agent *a, uint64_t limit_ns)
+static void agent_on_keepalive(struct agent *a, const struct wire_frame *f)
 {
-    if (limit_ns)
-        loop_timer_set(a->loop, &a->silence, limit_ns);
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    a->silence_ns = (uint64_t)read_u32(&r) * 1000000u;
+    a->keepalive_ns = read_u64(&r);
+    a->keepalive_at_ns = now_ns();
+}
+
+/* At the end of every frame: the agent may have been busy for longer than the limit, with frames
+ * that it had no time to read. */
+static void agent_restart_silence(struct agent *a)
+{
+    if (a->silence_ns && conn_is_open(&a->runner))
+        loop_timer_set(a->loop, &a->silence, a->silence_ns);
     else
         loop_timer_clear(a->loop, &a->silence);
 }
 
-static void on_runner_frame(struct conn *c, const struct wire_frame *f)
+static void agent_on_query(struct agent *a, const struct wire_frame *f)
 {
-    struct agent *a = c->owner;
-    struct reader r;
-    struct diag d;
-    diag_init(&d);
-    reader_init(&r, f->payload, f->len);
-    switch (f->type) {
-    case WIRE_JOB:
-        if (agent_take_job(a, f, &d) != COLLRUN_OK)
-            trouble(a, &d);
-        finish_if_done(a);
-        break;
-    case WIRE_SIGNAL:
-        signal_ranks(a, f->rank, (int)read_u32(&r));
-        break;
-    case WIRE_CREDIT:
-        take_credit(a, f);
-        break;
-    case WIRE_MANY:
-        fan_out(a, f);
-        break;
-    case WIRE_LOOK:
-        for (uint32_t i = 0; i < a->nranks; i++) {
-            if (a->ranks[i].pid && !a->ranks[i].exited)
-                agent_tell_seen(a, &a->ranks[i]);
-        }
-        break;
-    case WIRE_EXAMINE:
-        examine_host(a, f);
-        break;
-    case WIRE_PROBE:
-        examine_paths(a, f);
-        break;
-    case WIRE_ALIVE:
-        take_alive(a, (uint64_t)read_u32(&r) * 1000000u);
-        break;
-    case WIRE_QUIT:
-        stop(a, "", 0);
-        break;
-    default:
-        if (f->type == WIRE_ABORT)
-            a->aborted = true;
-        if (f->type >= WIRE_REPLY && f->type <= WIRE_ABORT &&
-            (f->rank == WIRE_HOST || rank_find(a, f->rank)))
-            send_to(a, f->rank, f->type, f->payload, f->len);
-    }
+    (void)f;
+    for (uint32_t i = 0; i < a->nranks; i++)
+        if (a->ranks[i].pid && !a->ranks[i].exited)
+            status_send(a, &a->ranks[i]);
 }
 
-static void on_runner_closed(struct conn *c, const struct diag *why)
+static void agent_on_measure(struct agent *a, const struct wire_frame *f)
+{
+    (void)f;
+    for (uint32_t i = 0; i < a->nranks; i++)
+        if (a->ranks[i].pid && !a->ranks[i].exited)
+            usage_send(a, &a->ranks[i]);
+}
+
+/* Ranks that have not been started are not started any more. */
+static void agent_on_abort(struct agent *a)
+{
+    a->awaits_master = false;
+    a->aborted = true;
+    ranks_end_commands(a);
+    agent_finish_if_done(a);
+}
+
+/* A frame for ranks; of any other type it is dropped. */
+static void agent_relay(struct agent *a, const struct wire_frame *f)
+{
+    if (f->type == WIRE_ABORT)
+        agent_on_abort(a);
+    a->foreground_done = a->foreground_done || f->type == WIRE_STOP_BACKGROUND;
+    if (f->type >= WIRE_REPLY && f->type <= WIRE_ABORT &&
+        (f->rank == WIRE_HOST || ranks_find(a, f->rank)))
+        ranks_send(a, f->rank, f->type, f->payload, f->len);
+}
+
+static void agent_on_job(struct agent *a, const struct wire_frame *f)
+{
+    struct diag d;
+    diag_init(&d);
+    if ((f->type == WIRE_JOB ? job_start : job_on_master)(a, f, &d) != COLLRUN_OK)
+        uplink_send_error(a, &d);
+    agent_finish_if_done(a);
+}
+
+static void agent_on_rank_signal(struct agent *a, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    ranks_signal(a, f->rank, (int)read_u32(&r));
+}
+
+static void agent_on_stdin(struct agent *a, const struct wire_frame *f)
+{
+    struct rank_proc *p = ranks_find(a, f->rank);
+    if (p && p->spawned)
+        rank_stdin_on_frame(&p->in, f);
+}
+
+static void agent_on_read_records(struct agent *a, const struct wire_frame *f)
+{
+    (void)f;
+    records_send(a, true);
+}
+
+static void agent_on_quit(struct agent *a, const struct wire_frame *f)
+{
+    (void)f;
+    agent_stop(a, "", 0);
+}
+
+static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
+{
+    static const struct {
+        uint16_t type;
+        void (*handle)(struct agent *a, const struct wire_frame *f);
+    } handlers[] = {
+        {WIRE_JOB, agent_on_job},
+        {WIRE_MASTER, agent_on_job},
+        {WIRE_SIGNAL, agent_on_rank_signal},
+        {WIRE_CREDIT, agent_on_credit},
+        {WIRE_STDIN, agent_on_stdin},
+        {WIRE_MULTICAST, ranks_send_multicast},
+        {WIRE_QUERY, agent_on_query},
+        {WIRE_MEASURE, agent_on_measure},
+        {WIRE_READ_RECORDS, agent_on_read_records},
+        {WIRE_READ_STACKS, stacks_on_read},
+        {WIRE_EXAMINE, examine_host},
+        {WIRE_PROBE, examine_probe},
+        {WIRE_KEEPALIVE, agent_on_keepalive},
+        {WIRE_QUIT, agent_on_quit},
+    };
+    struct agent *a = c->owner;
+    size_t i = 0, n = sizeof handlers / sizeof *handlers;
+    while (i < n && handlers[i].type != f->type)
+        i++;
+    (i < n ? handlers[i].handle : agent_relay)(a, f);
+    agent_restart_silence(a);
+}
+
+static void agent_on_runner_closed(struct conn *c, const struct diag *why)
 {
     (void)why;
     struct agent *a = c->owner;
     loop_timer_clear(a->loop, &a->heartbeat);
     loop_timer_clear(a->loop, &a->silence);
-    a->credit = UINT64_MAX; /* output is read and dropped, so that no rank hangs on it */
+    agent_read_ranks_again(c);
+    a->credit = UINT64_MAX; /* output is read and dropped, so that no rank blocks on a full pipe */
     if (!a->nrunning)
         loop_stop(a->loop);
     else
-        stop(a, "collrun itself is gone (killed, or the connection to it was lost)",
-             a->desc.grace_ns);
+        agent_stop(a, "collrun is gone (killed, or the connection to it is lost)",
+                   a->desc.grace_ns);
 }
 
 /* ---- main ---- */
 
-/* Every rank takes four descriptors of it. */
-static void raise_file_limit(struct agent *a)
+static void agent_raise_limit(int resource, struct rlimit *before)
 {
-    getrlimit(RLIMIT_NOFILE, &a->files);
-    struct rlimit most = {.rlim_cur = a->files.rlim_max, .rlim_max = a->files.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &most);
+    getrlimit(resource, before);
+    setrlimit(resource, &(struct rlimit){before->rlim_max, before->rlim_max});
+}
+
+/* The agent needs four descriptors for each rank, and a sparse file that is longer than many a
+ * `ulimit -f`. */
+static void agent_raise_limits(struct agent *a)
+{
+    agent_raise_limit(RLIMIT_NOFILE, &a->files);
+    agent_raise_limit(RLIMIT_FSIZE, &a->file_size);
+}
+
+/* Signals for the ranks that also reach the agent, as those of `scancel -s USR1` and
+ * `#SBATCH --signal` do, do not end it; nor does a file that is too long. */
+static void agent_ignore_signals(void)
+{
+    for (size_t i = 0; i < sizeof agent_ignored / sizeof *agent_ignored; i++)
+        signal(agent_ignored[i], SIG_IGN);
 }
 
 static int agent_init(struct agent *a, struct diag *d)
@@ -473,44 +430,54 @@ static int agent_init(struct agent *a, struct diag *d)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    agent_ignore_signals();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    raise_file_limit(a);
+    agent_raise_limits(a);
     memory_watch_init(&a->memory, "/proc/self/cgroup", "/sys/fs/cgroup");
     arena_init(&a->arena);
     a->loop = loop_new();
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (!a->loop || fd < 0)
-        return diag_sys(d, errno, "start collrun-agent");
-    a->signals = (struct loop_fd){.fd = -1, .ready = on_signal, .owner = a};
+        return diag_sys(d, errno, "cannot start collrun-agent");
+    a->signals = (struct loop_fd){.fd = -1, .ready = agent_on_signal, .owner = a};
     loop_watch(a->loop, &a->signals, fd, EPOLLIN);
-    a->heartbeat = (struct loop_timer){.fired = on_heartbeat, .owner = a};
-    a->silence = (struct loop_timer){.fired = on_silence, .owner = a};
-    a->kill_timer = (struct loop_timer){.fired = on_kill_timer, .owner = a};
-    a->runner.frame = on_runner_frame;
-    a->runner.on_closed = on_runner_closed;
+    a->heartbeat = (struct loop_timer){.fired = agent_on_heartbeat, .owner = a};
+    a->silence = (struct loop_timer){.fired = agent_on_silence, .owner = a};
+    a->kill_timer = (struct loop_timer){.fired = agent_on_kill_timer, .owner = a};
+    a->runner.frame = agent_on_runner_frame;
+    a->runner.on_closed = agent_on_runner_closed;
+    a->runner.drained = agent_read_ranks_again;
     a->runner.owner = a;
+    a->on_rank_frame = agent_on_rank_frame;
     return conn_open(&a->runner, a->loop, STDIN_FILENO, STDOUT_FILENO, d);
 }
 
 int agent_main(void)
 {
-    struct agent a = {0};
+    struct agent a = {.hostmem = -1, .master = {.fd = -1}};
     struct diag d;
     diag_init(&d);
     if (agent_init(&a, &d) != COLLRUN_OK) {
         fprintf(stderr, "collrun-agent: %s\n", d.text);
-        return 125;
+        return EXIT_INTERNAL;
     }
-    prompt_thread();
-    say_hello(&a);
-    loop_timer_set(a.loop, &a.silence, FIRST_WORD_NS);
+    sched_slice_shorten();
+    uplink_send_hello(&a);
+    a.silence_ns = FIRST_KEEPALIVE_NS;
+    agent_restart_silence(&a);
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
     loop_run(a.loop);
     bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);
+    stacks_close(&a);
+    audit_sender_stop(&a.audit);
+    trace_sender_stop(&a.trace);
     for (uint32_t i = 0; i < a.nranks; i++)
         rank_close(&a.ranks[i]);
-    segment_leave(&a.segments, 0, NULL);
+    local_rdv_close(&a.rendezvous);
+    master_release(&a.master);
+    cores_close(&a.cores);
+    if (a.hostmem >= 0)
+        close(a.hostmem);
     conn_drain(&a.runner, now_ns() + SECOND_NS);
     conn_close(&a.runner);
     loop_free(a.loop);

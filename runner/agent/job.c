@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Taking a JOB: the description is read, the address for network.interface found, and every rank of
- * this host started with its welcome. A rank that cannot be started is announced with the reason;
- * what concerns all of them is the JOB's failure.
- */
-#include "agent/agent.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/job.h"
+
+#include "agent/address.h"
+#include "agent/engine_path.h"
+#include "agent/placement.h"
+#include "base/hostmem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,126 +13,172 @@
 #include <string.h>
 #include <unistd.h>
 
-int agent_engine_path(const char *given, char *path, size_t size, struct diag *d)
+/* WELCOME begins with the rank, which the caller fills in. */
+static int job_make_welcome(struct agent *a, struct buf *out, struct diag *d)
 {
-    if (given[0]) {
-        snprintf(path, size, "%s", given);
-        return COLLRUN_OK;
-    }
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n < 0)
-        return diag_sys(d, errno, "find collrun-agent's own path");
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    size_t dir = slash ? (size_t)(slash - path) + 1 : 0;
-    if (size - dir < sizeof "collrun-engine")
-        return diag_set(d, COLLRUN_ERR_SYSTEM, "the path of collrun-agent is too long");
-    memcpy(path + dir, "collrun-engine", sizeof "collrun-engine");
-    return COLLRUN_OK;
-}
-
-static int welcome_make(struct agent *a, bool together, const void *desc, size_t len,
-                        struct buf *out, size_t *rank_at, struct diag *d)
-{
-    char address[64], interface[64];
     cpu_set_t cpus;
-    int rc =
-        address_resolve(a->desc.interface, address, sizeof address, interface, sizeof interface, d);
-    if (rc != COLLRUN_OK)
-        return rc;
-    rc = address_check(address, interface, together, d);
-    if (rc != COLLRUN_OK)
-        return rc;
-    *rank_at = buf_pending(out);
     buf_put_u32(out, 0);
     buf_put_u32(out, a->desc.attempt);
     buf_put_u32(out, a->host);
-    buf_put_str(out, address);
-    buf_put_str(out, interface);
+    buf_put_str(out, a->address);
+    buf_put_str(out, a->interface);
     buf_put_u32(out,
                 sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
-    buf_put_blob(out, desc, len);
+    buf_put_blob(out, a->desc_bytes, a->desc_len);
     return out->failed
                ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description")
                : COLLRUN_OK;
 }
 
-static void announce(struct agent *a, const struct rank_proc *p, const struct diag *d)
+static void job_announce(struct agent *a, const struct rank_proc *p, const struct diag *d)
 {
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)p->pid);
     if (p->pid)
-        buf_put_str(&b, p->gpus ? p->gpus : "");
+        buf_put_str(&b, p->devices);
     else
         wire_put_diag(&b, d);
     conn_send(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, b.data, b.len);
     buf_fini(&b);
 }
 
-static int spawn_all(struct agent *a, const char *engine, bool together, const void *desc,
-                     size_t len, struct diag *d)
+static int job_spawn_ranks(struct agent *a, struct diag *d)
 {
     struct buf welcome;
-    size_t rank_at = 0;
     uint32_t next = 0;
     buf_init(&welcome);
-    int rc = welcome_make(a, together, desc, len, &welcome, &rank_at, d);
+    int rc = job_make_welcome(a, &welcome, d);
     for (uint32_t rank = 0; rc == COLLRUN_OK && rank < a->desc.nranks; rank++) {
         if (a->desc.ranks[rank].host != a->host)
             continue;
         struct rank_proc *p = &a->ranks[next++];
         p->agent = a;
+        uint32_t command = desc_find_command(&a->desc, rank);
+        p->command = command < a->desc.nworkloads ? &a->desc.workloads[command] : NULL;
         for (int i = 0; i < 4; i++)
-            welcome.data[rank_at + (size_t)i] = (unsigned char)(rank >> (8 * i));
+            welcome.data[i] = (unsigned char)(rank >> (8 * i));
         a->nranks = next;
         struct diag why;
         diag_init(&why);
-        if (rank_spawn(p, engine, &welcome, &why) != COLLRUN_OK && !p->pid)
+        if (rank_spawn(p, a->engine, &welcome, &why) != COLLRUN_OK && !p->pid)
             p->exited = true;
         a->nrunning += p->pid != 0;
-        announce(a, p, &why);
+        job_announce(a, p, &why);
     }
     buf_fini(&welcome);
+    if (rc == COLLRUN_OK) {
+        audit_sender_start(&a->audit, a);
+        trace_sender_start(&a->trace, a);
+    }
     return rc;
 }
 
-/* Said once for the host, before it is found by every rank. */
-static int check_workdir(const char *path, struct diag *d)
+/* ---- MASTER ---- */
+
+static int job_find_address(struct agent *a, struct diag *d)
 {
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-    return fd < 0 || access(path, X_OK) < 0 ? diag_sys(d, errno, "workdir %s", path) : COLLRUN_OK;
+    int rc = address_resolve(a->desc.interface, a->address, sizeof a->address, a->interface,
+                             sizeof a->interface, d);
+    if (rc == COLLRUN_OK)
+        rc = address_check(a->address, a->interface, a->one_machine, d);
+    if (rc != COLLRUN_OK)
+        d->loc = a->desc.interface_loc;
+    return rc;
 }
 
-int agent_take_job(struct agent *a, const struct wire_frame *f, struct diag *d)
+static int job_send_master(struct agent *a, struct diag *d)
+{
+    int rc = master_reserve(&a->master, &a->desc, a->address, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct buf b;
+    buf_init(&b);
+    buf_put_str(&b, a->master.address);
+    buf_put_u16(&b, a->master.port);
+    conn_send(&a->runner, WIRE_MASTER, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    buf_fini(&b);
+    return COLLRUN_OK;
+}
+
+int job_on_master(struct agent *a, const struct wire_frame *f, struct diag *d)
+{
+    struct reader r;
+    if (!a->awaits_master)
+        return COLLRUN_OK;
+    a->awaits_master = false;
+    reader_init(&r, f->payload, f->len);
+    a->master.address = read_str(&r, &a->arena);
+    a->master.port = read_u16(&r);
+    return reader_done(&r) ? job_spawn_ranks(a, d)
+                           : diag_set(d, COLLRUN_ERR_INVALID, "malformed MASTER");
+}
+
+/* ---- JOB ---- */
+
+/* Checked once for the host, so that it is not reported by every rank. */
+static int job_check_workdir(const struct desc_host *host, struct diag *d)
+{
+    int fd = open(host->workdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && access(host->workdir, X_OK) == 0)
+        return COLLRUN_OK;
+    diag_sys(d, errno, "workdir %s", host->workdir);
+    d->loc = host->workdir_loc;
+    return d->code;
+}
+
+static int job_read(struct agent *a, const struct wire_frame *f, struct diag *d)
 {
     struct reader r;
     char engine[4096];
     size_t len;
-    if (a->have_job)
-        return diag_set(d, COLLRUN_ERR_INVALID, "a second JOB");
-    a->have_job = true;
     reader_init(&r, f->payload, f->len);
     a->host = read_u32(&r);
     const char *given = read_str(&r, &a->arena);
-    bool together = read_u8(&r);
+    a->one_machine = read_u8(&r);
     const void *bytes = read_blob(&r, &len);
     if (!reader_done(&r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "a JOB that cannot be read");
+        return diag_set(d, COLLRUN_ERR_INVALID, "malformed JOB");
     int rc = desc_decode(&a->arena, &a->desc, bytes, len, d);
     if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
-        rc = diag_set(d, COLLRUN_ERR_INVALID, "a JOB for a host that is not in it");
+        rc = diag_set(d, COLLRUN_ERR_INVALID, "JOB for a host that it does not list");
     if (rc == COLLRUN_OK && a->desc.hosts[a->host].workdir[0])
-        rc = check_workdir(a->desc.hosts[a->host].workdir, d);
+        rc = job_check_workdir(&a->desc.hosts[a->host], d);
     if (rc == COLLRUN_OK)
-        rc = agent_engine_path(given, engine, sizeof engine, d);
+        rc = engine_path(given, engine, sizeof engine, d);
     if (rc != COLLRUN_OK)
         return rc;
+    a->desc_bytes = arena_memdup(&a->arena, bytes, len);
+    a->desc_len = len;
+    a->engine = arena_strdup(&a->arena, engine);
     a->ranks = arena_calloc(&a->arena, a->desc.hosts[a->host].nranks, sizeof *a->ranks);
-    if (!a->ranks)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the ranks");
-    rc = placement_make(a, d);
-    return rc == COLLRUN_OK ? spawn_all(a, engine, together, bytes, len, d) : rc;
+    return a->ranks && a->engine && a->desc_bytes
+               ? COLLRUN_OK
+               : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the ranks");
+}
+
+int job_start(struct agent *a, const struct wire_frame *f, struct diag *d)
+{
+    if (a->have_job)
+        return diag_set(d, COLLRUN_ERR_INVALID, "JOB was sent twice");
+    a->have_job = true;
+    int rc = job_read(a, f, d);
+    if (rc == COLLRUN_OK)
+        rc = job_find_address(a, d);
+    if (rc == COLLRUN_OK)
+        rc = local_rdv_open(&a->rendezvous, a, d);
+    if (rc == COLLRUN_OK)
+        rc = hostmem_make(a->desc.hosts[a->host].nranks, &a->hostmem, d);
+    if (rc == COLLRUN_OK)
+        rc = placement_make(a, a->engine, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (a->desc.ranks[0].host != a->host) {
+        a->awaits_master = true;
+        return COLLRUN_OK;
+    }
+    rc = job_send_master(a, d);
+    return rc == COLLRUN_OK ? job_spawn_ranks(a, d) : rc;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
 
+#include "base/exit_codes.h"
 #include "build_id.h"
 
+#include <collrun/types.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +18,7 @@ int main(int argc, char **argv)
     if (argc > 1 || isatty(STDIN_FILENO)) {
         fprintf(stderr, "collrun-agent is started by collrun, which talks to it on its standard "
                         "input and output\n");
-        return 2;
+        return EXIT_JOB;
     }
     return agent_main();
 }

@@ -1,74 +1,201 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * From numbers to GPUs: the plan hands out places in this host's pool, which only this host can
- * name. A rank sees its own GPUs alone, by UUID; in a job that uses GPUs, a rank that owns none
- * sees none. Machines are looked at only for jobs that use GPUs.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/placement.h"
+
 #include "agent/agent.h"
+#include "agent/engine_query.h"
+#include "base/topology.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int placement_pool(struct gpus *pool, struct arena *arena, struct diag *d)
+int placement_pool(struct agent *a, const char *engine, const char *backend, const char *mask,
+                   struct devices *pool, struct diag *d)
 {
-    struct gpus all;
-    int rc = gpus_find(&all, "/proc/driver/nvidia", "/sys", arena, d);
-    return rc < 0 ? rc : gpus_pool(&all, getenv("CUDA_VISIBLE_DEVICES"), arena, pool, d);
+    struct devices all;
+    struct buf answer;
+    buf_init(&answer);
+    engine_query(a, engine, "--devices", backend, &answer);
+    const char *text = answer.data ? (const char *)answer.data : "";
+    devices_read(text, answer.len, &a->arena, &all);
+    if (!devices_complete(text, answer.len))
+        all = (struct devices){.items = all.items,
+                               .reason = "the process that lists them crashes or hangs"};
+    buf_fini(&answer);
+    return devices_pool(&all, mask, *mask ? getenv(mask) : NULL, &a->arena, pool, d);
 }
 
-static bool uses_gpus(const struct desc *desc)
+static bool placement_is_here(const struct agent *a, uint32_t rank)
 {
-    for (uint32_t i = 0; i < desc->nranks; i++)
-        if (desc->ranks[i].ngpus)
+    return a->desc.ranks[rank].host == a->host;
+}
+
+static bool placement_is_used(const struct desc *desc, uint32_t kind)
+{
+    for (uint32_t rank = 0; rank < desc->nranks; rank++)
+        if (desc_rank_devices(&desc->ranks[rank], kind))
             return true;
     return false;
 }
 
-static int missing(const struct agent *a, uint32_t rank, uint32_t index, const struct gpus *pool,
-                   struct diag *d)
+/* True if the plan does not name the devices of this host, or the CPUs near them. */
+static bool placement_is_open(const struct agent *a, uint32_t kind)
+{
+    for (uint32_t rank = 0; rank < a->desc.nranks; rank++) {
+        const struct desc_rank *me = &a->desc.ranks[rank];
+        bool bound = strcmp(me->cpus, DESC_CPUS_NEAR_DEVICES) == 0;
+        for (uint32_t i = 0; placement_is_here(a, rank) && i < me->ndevices; i++)
+            if (me->devices[i].kind == kind && (bound || !*me->devices[i].id))
+                return true;
+    }
+    return false;
+}
+
+static int placement_missing(const struct agent *a, uint32_t rank, const struct desc_device *device,
+                             const struct devices *pool, struct diag *d)
 {
     const struct desc_host *host = &a->desc.hosts[a->host];
-    diag_at(d, host->gpus_loc, "rank %u needs GPU %u of host %s, which has %u GPU%s to give", rank,
-            index, host->name, pool->n, pool->n == 1 ? "" : "s");
+    const char *title = a->desc.kinds[device->kind].title;
+    diag_at(d, host->devices_loc, "rank %u needs %s %u of host %s, which has %u usable %s%s", rank,
+            title, device->index, host->name, pool->n, title, pool->n == 1 ? "" : "s");
     return *pool->reason ? diag_hint(d, "%s", pool->reason) : d->code;
 }
 
-/* "GPU-a,GPU-b" of a rank, and the cpus near any of them. */
-static int place(struct agent *a, struct rank_proc *p, const struct gpus *pool, struct diag *d)
+/* "a,b" */
+static const char *placement_join(struct agent *a, const char *list, const char *item)
+{
+    return list ? arena_printf(&a->arena, "%s%s%s", list, *list ? "," : "", item) : NULL;
+}
+
+/* Adds the cpus near a device, which `pool` lists, to those of the rank. */
+static int placement_bind(struct agent *a, struct rank_proc *p, const struct desc_device *device,
+                          const struct devices *pool, struct diag *d)
+{
+    const char *cpus = pool->items[device->index].cpus;
+    const struct desc_host *host = &a->desc.hosts[a->host];
+    if (!*cpus)
+        return diag_at(d, host->devices_loc,
+                       "bind: gpu: host %s does not report which cpus are near its %s %u",
+                       host->name, a->desc.kinds[device->kind].title, device->index);
+    p->near = placement_join(a, p->near, cpus);
+    return COLLRUN_OK;
+}
+
+/* Appends the devices of one kind to those of a rank, and their mask. `pool` NULL: the plan names
+ * them. */
+static int placement_of_rank(struct agent *a, struct rank_proc *p, uint32_t kind,
+                             const struct devices *pool, struct diag *d)
 {
     const struct desc_rank *me = &a->desc.ranks[p->rank];
-    bool bound = !strcmp(me->cpus, DESC_CPUS_NEAR_GPUS);
-    p->gpus = "";
-    for (uint32_t i = 0; i < me->ngpus; i++) {
-        if (me->gpus[i].index >= pool->n)
-            return missing(a, p->rank, me->gpus[i].index, pool, d);
-        const struct gpu *gpu = &pool->items[me->gpus[i].index];
-        p->gpus = arena_printf(&a->arena, "%s%s%s", p->gpus, i ? "," : "", gpu->uuid);
-        if (bound && !*gpu->cpus)
-            return diag_at(d, a->desc.hosts[a->host].gpus_loc,
-                           "bind: gpu: host %s does not say which cpus are near its GPU %u",
-                           a->desc.hosts[a->host].name, me->gpus[i].index);
-        if (bound)
-            p->near = arena_printf(&a->arena, "%s%s%s", p->near, *p->near ? "," : "", gpu->cpus);
-        if (!p->gpus || !p->near)
+    bool bound = strcmp(me->cpus, DESC_CPUS_NEAR_DEVICES) == 0;
+    const char *ids = "";
+    for (uint32_t i = 0; i < me->ndevices; i++) {
+        const struct desc_device *device = &me->devices[i];
+        if (device->kind != kind)
+            continue;
+        if (pool && device->index >= pool->n)
+            return placement_missing(a, p->rank, device, pool, d);
+        ids = placement_join(a, ids, pool ? pool->items[device->index].id : device->id);
+        if (bound && pool && placement_bind(a, p, device, pool, d) != COLLRUN_OK)
+            return d->code;
+    }
+    if (ids && *ids)
+        p->devices = placement_join(a, p->devices, ids);
+    if (!ids || !p->devices || !p->near)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    if (*a->desc.kinds[kind].mask)
+        p->masks[p->nmasks++] =
+            (struct rank_mask){.variable = a->desc.kinds[kind].mask, .value = ids};
+    return COLLRUN_OK;
+}
+
+static int placement_of_kind(struct agent *a, const char *engine, uint32_t kind, struct diag *d)
+{
+    const struct desc_kind *row = &a->desc.kinds[kind];
+    struct devices pool;
+    bool open = placement_is_open(a, kind);
+    int rc =
+        open ? placement_pool(a, engine, a->desc.backends[row->backend].path, row->mask, &pool, d)
+             : COLLRUN_OK;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < a->desc.hosts[a->host].nranks; i++)
+        rc = placement_of_rank(a, &a->ranks[i], kind, open ? &pool : NULL, d);
+    return rc;
+}
+
+/* The shares of the ranks in this host's cores, which this agent claims whether or not it binds. */
+static int placement_of_cores(struct agent *a, struct diag *d)
+{
+    const uint32_t n = a->desc.hosts[a->host].nranks;
+    cores_open(&a->cores, "collrun/core/");
+    for (uint32_t i = 0; i < n; i++) {
+        struct rank_proc *p = &a->ranks[i];
+        if (strcmp(a->desc.ranks[p->rank].cpus, DESC_CPUS_AUTO) != 0)
+            continue;
+        p->near = cores_share(&a->cores, n, i, &a->arena);
+        if (!p->near)
             return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
     return COLLRUN_OK;
 }
 
-int placement_make(struct agent *a, struct diag *d)
+static bool placement_is_bound_here(const struct agent *a, uint32_t rank)
 {
-    struct gpus pool = {0};
-    bool used = uses_gpus(&a->desc);
+    enum topology_level level;
+    return topology_parse_level(a->desc.ranks[rank].cpus, &level);
+}
+
+/* The CPUs of a rank that the plan leaves to the topology of this host. */
+static int placement_share(struct agent *a, struct rank_proc *p, const struct topology *t,
+                           struct diag *d)
+{
+    const uint32_t n = a->desc.hosts[a->host].nranks, width = a->desc.cpus_per_process;
+    const uint32_t cores = t->nparts[TOPOLOGY_CORE];
+    enum topology_level level;
+    if (!topology_parse_level(a->desc.ranks[p->rank].cpus, &level))
+        return COLLRUN_OK;
+    if (level == TOPOLOGY_CORE && (uint64_t)n * width > cores) {
+        diag_at(d, a->desc.bind_loc,
+                "processes.bind: host %s has %u core%s, too few for %u rank%s of %u core%s each",
+                a->desc.hosts[a->host].name, cores, cores == 1 ? "" : "s", n, n == 1 ? "" : "s",
+                width, width == 1 ? "" : "s");
+        return diag_hint(d, "bind: none lets ranks share cores");
+    }
+    p->near = topology_share(t, level, width, n, a->desc.ranks[p->rank].local_rank, &a->arena);
+    return arena_failed(&a->arena) ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : 0;
+}
+
+static int placement_of_topology(struct agent *a, struct diag *d)
+{
+    struct topology t = {0};
+    int rc = COLLRUN_OK;
+    for (uint32_t i = 0; i < a->desc.hosts[a->host].nranks && rc == COLLRUN_OK; i++) {
+        if (!placement_is_bound_here(a, a->ranks[i].rank))
+            continue;
+        if (!t.ncpus)
+            rc = topology_read(&t, "/sys", NULL, &a->arena, d);
+        if (rc == COLLRUN_OK)
+            rc = placement_share(a, &a->ranks[i], &t, d);
+    }
+    return rc;
+}
+
+int placement_make(struct agent *a, const char *engine, struct diag *d)
+{
     uint32_t next = 0;
-    int rc = used ? placement_pool(&pool, &a->arena, d) : COLLRUN_OK;
-    for (uint32_t rank = 0; rc == COLLRUN_OK && rank < a->desc.nranks; rank++) {
-        if (a->desc.ranks[rank].host != a->host)
+    for (uint32_t rank = 0; rank < a->desc.nranks; rank++) {
+        if (!placement_is_here(a, rank))
             continue;
         struct rank_proc *p = &a->ranks[next++];
         p->rank = rank;
-        p->near = "";
-        rc = used ? place(a, p, &pool, d) : COLLRUN_OK;
+        p->near = p->devices = "";
+        p->masks = arena_calloc(&a->arena, a->desc.nkinds, sizeof *p->masks);
+        if (!p->masks)
+            return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
+    int rc = placement_of_cores(a, d);
+    if (rc == COLLRUN_OK)
+        rc = placement_of_topology(a, d);
+    for (uint32_t kind = 0; rc == COLLRUN_OK && kind < a->desc.nkinds; kind++)
+        if (placement_is_used(&a->desc, kind))
+            rc = placement_of_kind(a, engine, kind, d);
     return rc;
 }

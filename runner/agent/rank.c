@@ -1,18 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * One rank: fork, exec of collrun-engine with its control socket on descriptor 3, its output in two
- * pipes, in a session of its own. It dies with the agent (PDEATHSIG, checked again against the race
- * with an agent that died before). What goes wrong between fork and exec is told on the control
- * socket, in the rank's name, like any later failure.
- */
-#include "agent/agent.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/rank.h"
 
-#include "base/parse.h"
-#include "base/template.h"
+#include "agent/agent.h"
+#include "agent/command.h"
+#include "agent/engine_path.h"
+#include "agent/environment.h"
+#include "agent/uplink.h"
+#include "base/exit_codes.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,57 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* ---- in the child ---- */
 
-static void unset_matching(const char *pattern)
-{
-    for (char **e = environ; e && *e;) {
-        char name[256];
-        size_t len = strcspn(*e, "=");
-        if (len >= sizeof name)
-            len = sizeof name - 1;
-        memcpy(name, *e, len);
-        name[len] = '\0';
-        if (fnmatch(pattern, name, 0) == 0 && unsetenv(name) == 0)
-            continue;
-        e++;
-    }
-}
-
-static int apply_environment(const struct rank_proc *p, struct diag *d)
-{
-    const struct desc *desc = &p->agent->desc;
-    const struct desc_rank *me = &desc->ranks[p->rank];
-    struct template_values values = {.rank = p->rank,
-                                     .local_rank = me->local_rank,
-                                     .attempt = desc->attempt,
-                                     .host = desc->hosts[me->host].name,
-                                     .run_id = desc->run_id};
-    struct arena arena;
-    arena_init(&arena);
-    for (uint32_t i = 0; i < desc->env_pass.n; i++)
-        setenv(desc->env_pass.items[i].key, desc->env_pass.items[i].value, 1);
-    for (uint32_t i = 0; i < desc->env_unset.n; i++)
-        unset_matching(desc->env_unset.items[i].key);
-    for (uint32_t i = 0; i < desc->env_set.n; i++) {
-        const struct desc_kv *kv = &desc->env_set.items[i];
-        const char *value;
-        if (template_expand(kv->value, &values, &arena, &value, d) != COLLRUN_OK) {
-            d->loc = kv->loc;
-            return diag_wrap(d, "env.set.%s", kv->key);
-        }
-        setenv(kv->key, value, 1);
-    }
-    if (p->gpus)
-        setenv("CUDA_VISIBLE_DEVICES", p->gpus, 1);
-    arena_fini(&arena);
-    return COLLRUN_OK;
-}
-
-/* Binds to a list; to those of it that may be used anyway, if it is what a GPU is near to. */
-static int bind_cpus(const char *cpus, bool within, struct diag *d)
+/* Binds the rank to a list of CPUs. `within`: only to those that this process may use, for the CPUs
+ * near a device or a share of all. */
+static int rank_bind_cpus(const char *cpus, bool within, struct diag *d)
 {
     cpu_set_t set, usable;
     CPU_ZERO(&set);
@@ -90,88 +41,146 @@ static int bind_cpus(const char *cpus, bool within, struct diag *d)
     if (within && sched_getaffinity(0, sizeof usable, &usable) == 0)
         CPU_AND(&set, &set, &usable);
     if (sched_setaffinity(0, sizeof set, &set) < 0)
-        return diag_sys(d, errno, "bind to cpus %s", cpus);
+        return diag_sys(d, errno, "cannot bind the rank to cpus %s", cpus);
     return COLLRUN_OK;
 }
 
-/* Descriptors: out of the way first, for any of them may stand where another has to go. */
-static int arrange_descriptors(int control, int out, int err, int record, struct diag *d)
+/* Duplicates all descriptors to high numbers first: any of them may have the number of another's
+ * target. `in`: -1 = /dev/null. */
+static int rank_arrange_descriptors(int in, const int fds[6], struct diag *d)
 {
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int high[5] = {fcntl(null, F_DUPFD_CLOEXEC, 10), fcntl(out, F_DUPFD_CLOEXEC, 10),
-                   fcntl(err, F_DUPFD_CLOEXEC, 10), fcntl(control, F_DUPFD_CLOEXEC, 10),
-                   fcntl(record, F_DUPFD_CLOEXEC, 10)};
-    for (int i = 0; i < 5; i++) {
+    if (in < 0)
+        in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int high[7] = {fcntl(in, F_DUPFD_CLOEXEC, 10)};
+    int n = fds[5] < 0 ? 6 : 7;
+    for (int i = 1; i < n; i++)
+        high[i] = fcntl(fds[i - 1], F_DUPFD_CLOEXEC, 10);
+    for (int i = 0; i < n; i++) {
         if (high[i] < 0 || dup2(high[i], i) < 0)
-            return diag_sys(d, errno, "arrange the descriptors of a rank");
+            return diag_sys(d, errno, "cannot set up the descriptors of the rank");
     }
     return COLLRUN_OK;
 }
 
-static int prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
+/* processes.limits; above the hard limit only root may set one. */
+static int rank_set_limits(const struct desc *desc, struct diag *d)
+{
+    static const struct {
+        int resource;
+        const char *key, *what, *option;
+    } rows[DESC_LIMITS] = {{RLIMIT_STACK, "stack", "the size of the stack", "s"},
+                           {RLIMIT_CORE, "core", "the size of a core file", "c"},
+                           {RLIMIT_DATA, "memory", "the size of its memory", "d"}};
+    for (int i = 0; i < DESC_LIMITS; i++) {
+        const struct desc_limit *wanted = &desc->limits[i];
+        struct rlimit limit;
+        if (!wanted->loc.line)
+            continue;
+        getrlimit((__rlimit_resource_t)rows[i].resource, &limit);
+        limit.rlim_cur = wanted->bytes == INT64_MAX ? RLIM_INFINITY : wanted->bytes;
+        if (limit.rlim_cur > limit.rlim_max)
+            limit.rlim_max = limit.rlim_cur;
+        if (setrlimit((__rlimit_resource_t)rows[i].resource, &limit) == 0)
+            continue;
+        diag_sys(d, errno, "processes.limits.%s: cannot set %s", rows[i].key, rows[i].what);
+        diag_hint(d, "ulimit -H%s is the largest one on this host", rows[i].option);
+        d->loc = wanted->loc;
+        return d->code;
+    }
+    return COLLRUN_OK;
+}
+
+/* When memory is short, the kernel kills a rank rather than the agent or the runner, which explain
+ * it. */
+static void rank_offer_to_oom_killer(void)
+{
+    static const char score[] = "300";
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    char text[16] = "";
+    bool lower = fd >= 0 && read(fd, text, sizeof text - 1) > 0 && atoi(text) < atoi(score);
+    if (lower && pwrite(fd, score, sizeof score - 1, 0) < 0) {
+        /* It keeps the score of the agent. */
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
 {
     const struct desc *desc = &p->agent->desc;
     const struct desc_rank *me = &desc->ranks[p->rank];
-    const char *workdir = desc->hosts[me->host].workdir;
+    const struct desc_host *host = &desc->hosts[me->host];
     sigset_t none;
     sigemptyset(&none);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(125);
-    signal(SIGPIPE, SIG_DFL);
+        _exit(EXIT_INTERNAL);
+    prctl(PR_SET_PTRACER, parent); /* the agent's collrun-stack, where only ancestors may trace */
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_NOFILE, &p->agent->files);
-    if (workdir[0] && chdir(workdir) < 0)
-        return diag_sys(d, errno, "workdir %s", workdir);
-    const char *cpus = p->near[0] ? p->near : me->cpus;
-    if (cpus[0] && bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
+    setrlimit(RLIMIT_FSIZE, &p->agent->file_size);
+    rank_offer_to_oom_killer();
+    if (rank_set_limits(desc, d) != COLLRUN_OK)
         return d->code;
-    return apply_environment(p, d);
+    if (host->workdir[0] && chdir(host->workdir) < 0) {
+        diag_sys(d, errno, "workdir %s", host->workdir);
+        d->loc = host->workdir_loc;
+        return d->code;
+    }
+    if (p->command && command_enter_folder(p, d) != COLLRUN_OK)
+        return d->code;
+    const bool shares = strcmp(me->cpus, DESC_CPUS_AUTO) == 0;
+    const char *cpus = p->near[0] || shares ? p->near : me->cpus;
+    if (cpus[0] && rank_bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
+        return d->code;
+    return environment_apply(p, d);
 }
 
-void rank_private_libraries(const char *engine)
-{
-    char path[8192], *old = getenv("LD_LIBRARY_PATH");
-    const char *slash = strrchr(engine, '/');
-    int dir = slash ? (int)(slash - engine) : 0;
-    int n = snprintf(path, sizeof path, "%.*s/../../lib/collrun/private", dir, engine);
-    if (n < 0 || (size_t)n >= sizeof path || access(path, X_OK) < 0)
-        return;
-    if (old && *old)
-        snprintf(path + n, sizeof path - (size_t)n, ":%s", old);
-    setenv("LD_LIBRARY_PATH", path, 1);
-}
-
-/* Tells the runner, through the control socket, why there is no rank. */
-_Noreturn static void fail_child(const struct rank_proc *p, const struct diag *d)
+/* Reports on the control socket why the rank does not start. `started`: see rank_proc.started_fd.
+ */
+_Noreturn static void rank_fail_child(const struct rank_proc *p, int started, const struct diag *d)
 {
     struct buf b;
     buf_init(&b);
     size_t mark = wire_begin(&b, WIRE_FAILED, p->rank, 0);
-    buf_put_u32(&b, UINT32_MAX);
+    buf_put_u32(&b, p->command ? (uint32_t)(p->command - p->agent->desc.workloads) : UINT32_MAX);
     buf_put_u32(&b, WIRE_PHASE_LOAD);
     buf_put_str(&b, "");
     buf_put_u64(&b, 0);
+    buf_put_u8(&b, WIRE_SUBJECT_RANK);
     wire_put_diag(&b, d);
     wire_end(&b, mark);
     ssize_t n = write(WIRE_CONTROL_FD, b.data, b.len);
-    _exit(n < 0 ? 125 : 127);
+    if (started >= 0 && write(started, "", 1) < 0)
+        _exit(EXIT_INTERNAL);
+    _exit(n < 0 ? EXIT_INTERNAL : p->command ? EXIT_LOAD : EXIT_EXEC);
 }
 
-_Noreturn static void child_main(struct rank_proc *p, pid_t parent, const char *engine,
-                                 const int fds[4])
+/* fds[5]: for PMI, fds[6]: the writing end of rank_proc.started_fd; -1: it runs plugins. fds[7]:
+ * its stdin; -1: /dev/null. */
+_Noreturn static void rank_child_main(struct rank_proc *p, pid_t parent, const char *engine,
+                                      const int fds[8])
 {
     struct diag d;
     diag_init(&d);
-    if (arrange_descriptors(fds[0], fds[1], fds[2], fds[3], &d) != COLLRUN_OK)
-        _exit(125);
-    if (prepare_child(p, parent, &d) == COLLRUN_OK) {
-        rank_private_libraries(engine);
+    int started = fds[6] < 0 ? -1 : fcntl(fds[6], F_DUPFD_CLOEXEC, 10);
+    if (rank_arrange_descriptors(fds[7], fds, &d) != COLLRUN_OK)
+        _exit(EXIT_INTERNAL);
+    if (rank_prepare_child(p, parent, &d) != COLLRUN_OK) {
+        rank_fail_child(p, started, &d);
+    } else if (p->command) {
+        command_exec(p, engine, &d);
+    } else {
+        engine_path_set_libraries(engine);
+        if (command_is_wrapped(p) && command_exec_engine(p, engine, &d) < 0)
+            rank_fail_child(p, started, &d);
         execl(engine, "collrun-engine", (char *)NULL);
-        diag_sys(&d, errno, "start %s", engine);
+        diag_sys(&d, errno, "cannot start %s", engine);
     }
-    fail_child(p, &d);
+    rank_fail_child(p, started, &d);
 }
 
 /* ---- in the agent ---- */
@@ -193,7 +202,7 @@ bool rank_pipe_pump(struct rank_pipe *p)
             return true;
         }
         if (n > 0) {
-            agent_rank_output(p, bytes, (size_t)n);
+            uplink_send_output(p, bytes, (size_t)n);
             continue;
         }
         loop_unwatch(loop, &p->watch);
@@ -203,34 +212,67 @@ bool rank_pipe_pump(struct rank_pipe *p)
     return false;
 }
 
-static void on_pipe(struct loop_fd *w, uint32_t events)
+static void rank_on_pipe(struct loop_fd *w, uint32_t events)
 {
     (void)events;
     rank_pipe_pump(w->owner);
 }
 
-static void on_control_closed(struct conn *c, const struct diag *why)
+/* The program was executed, which closes the pipe, or the child wrote a byte into it. */
+static void rank_on_started(struct loop_fd *w, uint32_t events)
 {
-    /* The rank closed its socket: it is exiting, or it will not hear ABORT any more. Its exit
-     * status tells the rest. */
-    (void)c;
-    (void)why;
+    (void)events;
+    struct rank_proc *p = w->owner;
+    char byte;
+    ssize_t n = read(p->started_fd, &byte, 1);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    loop_unwatch(p->agent->loop, w);
+    close(p->started_fd);
+    p->started_fd = -1;
+    if (n == 0)
+        conn_send(&p->agent->runner, WIRE_STARTED, p->rank, p->agent->desc.attempt, NULL, 0);
 }
 
-static void on_control_frame(struct conn *c, const struct wire_frame *f)
+void rank_check_started(struct rank_proc *p)
 {
-    agent_rank_frame(c->owner, f);
+    if (p->started_fd >= 0)
+        rank_on_started(&p->started, EPOLLIN);
 }
 
-static void pipe_open(struct rank_proc *p, struct rank_pipe *rp, uint8_t stream, int fd)
+static void rank_on_control_closed(struct conn *c, const struct diag *why)
 {
-    *rp = (struct rank_pipe){
-        .fd = fd, .watch = {.fd = -1, .ready = on_pipe, .owner = rp}, .proc = p, .stream = stream};
+    const struct rank_proc *p = c->owner;
+    struct diag d;
+    /* The rank is exiting, or it closed the socket and cannot receive ABORT any more. Its exit
+     * status decides. A program that is no member may do with the descriptor as it likes. */
+    if (!why->code || (p->command && !p->member))
+        return;
+    diag_init(&d);
+    diag_set(&d, why->code, "rank %u (pid %d): %s", p->rank, (int)p->pid, why->text);
+    if (why->code == COLLRUN_ERR_INVALID)
+        diag_hint(&d, "a workload wrote to descriptor %d, which it has not opened",
+                  WIRE_CONTROL_FD);
+    uplink_send_error(p->agent, &d);
+}
+
+static void rank_on_control_frame(struct conn *c, const struct wire_frame *f)
+{
+    struct rank_proc *p = c->owner;
+    p->agent->on_rank_frame(p, f);
+}
+
+static void rank_pipe_open(struct rank_proc *p, struct rank_pipe *rp, uint8_t stream, int fd)
+{
+    *rp = (struct rank_pipe){.fd = fd,
+                             .watch = {.fd = -1, .ready = rank_on_pipe, .owner = rp},
+                             .proc = p,
+                             .stream = stream};
     fcntl(fd, F_SETFL, O_NONBLOCK);
     loop_watch(p->agent->loop, &rp->watch, fd, EPOLLIN);
 }
 
-static void close_pair(int fds[2])
+static void rank_close_pair(int fds[2])
 {
     for (int i = 0; i < 2; i++) {
         if (fds[i] >= 0)
@@ -238,52 +280,104 @@ static void close_pair(int fds[2])
     }
 }
 
+/* The process runs: watches its pipes and its control socket, and sends WELCOME. */
+static int rank_connect(struct rank_proc *p, int out, int err, int control,
+                        const struct buf *welcome, struct diag *d)
+{
+    p->spawned = true;
+    p->started = (struct loop_fd){.fd = -1, .ready = rank_on_started, .owner = p};
+    if (p->started_fd >= 0) {
+        fcntl(p->started_fd, F_SETFL, O_NONBLOCK);
+        loop_watch(p->agent->loop, &p->started, p->started_fd, EPOLLIN);
+    }
+    rank_pipe_open(p, &p->out, 1, out);
+    rank_pipe_open(p, &p->err, 2, err);
+    p->control.frame = rank_on_control_frame;
+    p->control.on_closed = rank_on_control_closed;
+    p->control.owner = p;
+    int rc = conn_open(&p->control, p->agent->loop, control, control, d);
+    if (rc == COLLRUN_OK)
+        conn_send(&p->control, WIRE_WELCOME, p->rank, p->agent->desc.attempt, welcome->data,
+                  welcome->len);
+    return rc;
+}
+
+/* -1: errno is set. */
+static int rank_open_sockets(const struct rank_proc *p, int control[2], int pmi[2])
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0)
+        return -1;
+    return p->command ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pmi) : 0;
+}
+
+/* -1: errno is set. */
+static int rank_open_pipes(const struct rank_proc *p, int out[2], int err[2], int started[2],
+                           int in[2])
+{
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 ||
+        (p->command && pipe2(started, O_CLOEXEC) < 0))
+        return -1;
+    return rank_stdin_is_wanted(p) ? pipe2(in, O_CLOEXEC) : 0;
+}
+
+static void rank_no_descriptors(const struct rank_proc *p, struct diag *d)
+{
+    int err = errno;
+    diag_sys(d, err, "cannot create the control socket and the output pipes of rank %u", p->rank);
+    if (err == EMFILE)
+        diag_hint(d,
+                  "raise the hard limit of open files (ulimit -Hn): the agent of a host needs four "
+                  "descriptors for each rank, six if it runs a command");
+}
+
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d)
 {
-    int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, record = record_make();
-    p->out.fd = p->err.fd = -1;
+    int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1},
+        pmi[2] = {-1, -1}, in[2] = {-1, -1};
+    int record = record_make(p->rank, p->agent->desc.record_entries);
+    p->out.fd = p->err.fd = p->started_fd = p->pmi.fd = -1;
     if (record < 0) {
-        diag_sys(d, -record, "make the record of rank %u", p->rank);
+        diag_sys(d, -record, "cannot create the flight recorder of rank %u", p->rank);
         goto fail;
     }
-    p->record = record_map(record);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0 ||
-        pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0) {
-        diag_sys(d, errno, "make the pipes of rank %u", p->rank);
-        if (errno == EMFILE)
-            diag_hint(
-                d, "raise the hard limit of open files (ulimit -Hn): a rank takes four descriptors "
-                   "of its host's agent");
+    if ((p->record = record_map(record)))
+        p->record_len = record_len(p->record);
+    if (rank_open_sockets(p, control, pmi) < 0 || rank_open_pipes(p, out, err, started, in) < 0) {
+        rank_no_descriptors(p, d);
         goto fail;
     }
     pid_t parent = getpid();
     p->pid = fork();
     if (p->pid == 0)
-        child_main(p, parent, engine, (int[]){control[1], out[1], err[1], record});
+        rank_child_main(p, parent, engine,
+                        (int[]){out[1], err[1], control[1], record, p->agent->hostmem, pmi[1],
+                                started[1], in[0]});
     if (p->pid < 0) {
         p->pid = 0;
-        diag_sys(d, errno, "fork rank %u", p->rank);
+        diag_sys(d, errno, "cannot fork rank %u", p->rank);
         goto fail;
     }
     close(control[1]);
     close(out[1]);
     close(err[1]);
     close(record);
-    p->spawned = true;
-    pipe_open(p, &p->out, 1, out[0]);
-    pipe_open(p, &p->err, 2, err[0]);
-    p->control.frame = on_control_frame;
-    p->control.on_closed = on_control_closed;
-    p->control.owner = p;
-    int rc = conn_open(&p->control, p->agent->loop, control[0], control[0], d);
-    if (rc == COLLRUN_OK)
-        conn_send(&p->control, WIRE_WELCOME, p->rank, p->agent->desc.attempt, welcome->data,
-                  welcome->len);
-    return rc;
+    if (in[0] >= 0)
+        close(in[0]);
+    rank_stdin_open(&p->in, p, in[1]);
+    if (p->command) {
+        close(started[1]);
+        close(pmi[1]);
+        pmi_open(&p->pmi, p, pmi[0]);
+    }
+    p->started_fd = started[0];
+    return rank_connect(p, out[0], err[0], control[0], welcome, d);
 fail:
-    close_pair(control);
-    close_pair(out);
-    close_pair(err);
+    rank_close_pair(control);
+    rank_close_pair(out);
+    rank_close_pair(err);
+    rank_close_pair(started);
+    rank_close_pair(pmi);
+    rank_close_pair(in);
     if (record >= 0)
         close(record);
     return d->code;
@@ -293,9 +387,11 @@ void rank_close(struct rank_proc *p)
 {
     if (!p->spawned)
         return;
+    rank_check_started(p);
+    pmi_close(&p->pmi);
+    rank_stdin_close(&p->in);
     conn_close(&p->control);
-    if (p->record)
-        munmap(p->record, sizeof *p->record);
+    record_unmap(p->record, p->record_len);
     struct rank_pipe *pipes[2] = {&p->out, &p->err};
     for (int i = 0; i < 2; i++) {
         if (pipes[i]->fd < 0)

@@ -2,11 +2,13 @@
  *
  * Groups: members in order, splits expanded, a backend for each.
  */
-#include "plan/maker.h"
+#include "plan/planner.h"
+
+#include <string.h>
 
 enum { GROUPS_MAX = 65536 };
 
-static bool on_one_host(const struct desc *desc, const struct desc_ranks *ranks)
+static bool group_on_one_host(const struct desc *desc, const struct desc_ranks *ranks)
 {
     for (uint32_t i = 1; i < ranks->n; i++)
         if (desc->ranks[ranks->items[i]].host != desc->ranks[ranks->items[0]].host)
@@ -14,71 +16,137 @@ static bool on_one_host(const struct desc *desc, const struct desc_ranks *ranks)
     return true;
 }
 
-/* Whether a member runs on this machine: only then does it matter what works here. */
-static bool any_here(const struct maker *m, const struct desc_ranks *ranks)
+/* True if a member runs on this machine, so that the backend must work here. */
+static bool group_any_here(const struct planner *pl, const struct desc_ranks *ranks)
 {
     for (uint32_t i = 0; i < ranks->n; i++) {
-        uint32_t host = m->desc->ranks[ranks->items[i]].host;
-        if (m->job->hosts.nodes[host].transport.kind.v == JOB_TRANSPORT_LOCAL)
+        uint32_t host = pl->desc->ranks[ranks->items[i]].host;
+        if (pl->job->hosts.nodes[host].transport.kind.v == JOB_TRANSPORT_LOCAL)
             return true;
     }
     return false;
 }
 
-/* `first`: of the parts of a group; what is wrong with its options is said once. */
-static bool add_group(struct maker *m, const struct job_group *group, const char *name,
+/* False if a mapping of kinds to backends lacks the host, or a value. */
+static bool group_has_backends(const struct job_group *group)
+{
+    bool all = job_backend_for(group, "host") != NULL;
+    for (uint32_t i = 0; i < group->nbackends; i++)
+        all = all && group->backends[i].backend.v;
+    return all;
+}
+
+/* The backend for each kind of memory except host memory. False if one is missing. */
+static bool group_add_kinds(struct planner *pl, const struct job_group *group,
+                            struct backend_where where, struct desc_group *out)
+{
+    bool good = true;
+    out->routes = arena_calloc(pl->arena, group->nbackends, sizeof *out->routes);
+    for (uint32_t i = 0; out->routes && i < group->nbackends; i++) {
+        const char *name = group->backends[i].kind;
+        uint32_t kind = plan_find_kind(pl, name);
+        if (strcmp(name, "host") == 0 || kind == pl->desc->nkinds)
+            continue; /* no kind: already reported */
+        int64_t backend = plan_backend(pl, group, name, where);
+        good = good && backend >= 0;
+        if (backend >= 0)
+            out->routes[out->nroutes++] =
+                (struct desc_route){.kind = kind, .backend = (uint32_t)backend};
+    }
+    return good;
+}
+
+/* The devices of each member. */
+static void group_add_devices(struct planner *pl, const struct job_group *group,
+                              struct desc_group *out)
+{
+    const struct desc *desc = pl->desc;
+    out->devices = arena_calloc(pl->arena, desc->nkinds, sizeof *out->devices);
+    for (uint32_t i = 0; out->devices && i < desc->nkinds; i++) {
+        const struct desc_kind *kind = &desc->kinds[i];
+        uint32_t count =
+            kinds_of_group(pl->job, group, (struct kinds_kind){kind->name, kind->gpus}).count;
+        if (count)
+            out->devices[out->ndevices++] = (struct desc_need){.kind = i, .count = count};
+    }
+}
+
+/* The backends of a group that need a device per member. */
+static void group_check_own_devices(struct planner *pl, const struct job_group *group,
+                                    struct desc_group *out)
+{
+    plan_check_own_devices(pl, group, out, out->backend);
+    for (uint32_t i = 0; i < out->nroutes; i++)
+        plan_check_own_devices(pl, group, out, out->routes[i].backend);
+}
+
+/* `world`, unless job.yaml has it under `groups`, or a workload lists it. */
+static bool group_is_implicit(const struct job *job, const struct job_group *group)
+{
+    if (group->name_loc.line)
+        return false;
+    for (uint32_t i = 0; i < job->nworkloads; i++)
+        for (uint32_t k = 0; k < job->workloads[i].groups.n; k++) {
+            const char *listed = job->workloads[i].groups.items[k].v;
+            if (job->workloads[i].groups.loc.line && listed && strcmp(listed, group->name) == 0)
+                return false;
+        }
+    return true;
+}
+
+/* `first`: the first part of a split group; errors in its options are reported once. */
+static bool group_add(struct planner *pl, const struct job_group *group, const char *name,
                       const struct desc_ranks *ranks, bool first)
 {
-    struct desc *desc = m->desc;
-    struct backend_where where = {.one_host = on_one_host(desc, ranks), .here = any_here(m, ranks)};
-    bool by_memory = !group->backend.v;
-    int64_t backend = -1, cuda = -1;
-    if (ranks->n)
-        backend = maker_backend(m, group, by_memory ? BACKEND_HOST : BACKEND_ALL, where);
-    if (ranks->n && by_memory)
-        cuda = maker_backend(m, group, BACKEND_CUDA, where);
+    struct desc *desc = pl->desc;
+    struct backend_where where = {.one_host = group_on_one_host(desc, ranks),
+                                  .here = group_any_here(pl, ranks)};
+    const char *host = group->nbackends ? "host" : NULL;
+    const struct job_str *written = host ? &job_backend_for(group, host)->backend : &group->backend;
+    int64_t backend = ranks->n ? plan_backend(pl, group, host, where) : -1;
     struct desc_group *out = &desc->groups[desc->ngroups++];
     *out = (struct desc_group){.name = name,
                                .backend = backend >= 0 ? (uint32_t)backend : 0,
-                               .cuda_backend = cuda >= 0 ? (uint32_t)cuda + 1 : 0,
-                               .chosen =
-                                   job_is_auto(by_memory ? &group->backend_host : &group->backend),
+                               .is_auto = job_is_auto(written),
+                               .on_demand = group_is_implicit(pl->job, group),
                                .ranks = *ranks,
                                .timeout_ns = (uint64_t)group->timeout.v,
                                .check = (uint32_t)group->check.v,
-                               .gpus_per_process = (uint32_t)group->gpus_per_process.v,
                                .loc = group->name_loc};
-    maker_pairs(m, &group->options, &out->options);
+    out->backend_rdma = out->backend_plain = out->backend;
+    if (backend >= 0 && out->is_auto)
+        out->backend_rdma = plan_backend_rdma(pl, group, out->backend, where);
+    planner_pairs(pl, &group->options, &out->options);
+    group_add_devices(pl, group, out);
+    bool good = ranks->n && group_add_kinds(pl, group, where, out) && backend >= 0;
     if (first && backend >= 0)
-        maker_check_options(m, group, (uint32_t)backend, cuda);
-    if (backend >= 0 && maker_needs_device(m, (uint32_t)backend))
-        maker_own_gpus(m, group, out, (uint32_t)backend);
-    else if (cuda >= 0 && maker_needs_device(m, (uint32_t)cuda))
-        maker_own_gpus(m, group, out, (uint32_t)cuda);
-    return backend >= 0 && (cuda >= 0 || !by_memory);
+        plan_check_options(pl, group, out);
+    if (backend >= 0)
+        group_check_own_devices(pl, group, out);
+    return good;
 }
 
 /* One group per host that has members, members in their order. */
-static void split_group(struct maker *m, const struct job_group *group,
+static void group_split(struct planner *pl, const struct job_group *group,
                         const struct desc_ranks *all)
 {
-    const struct desc *desc = m->desc;
+    const struct desc *desc = pl->desc;
     bool first = true;
     for (uint32_t h = 0; h < desc->nhosts; h++) {
         struct desc_ranks part = {
-            .items = arena_calloc(m->arena, desc->hosts[h].nranks, sizeof *part.items)};
+            .items = arena_calloc(pl->arena, desc->hosts[h].nranks, sizeof *part.items)};
         for (uint32_t i = 0; part.items && i < all->n; i++)
             if (desc->ranks[all->items[i]].host == h)
                 part.items[part.n++] = all->items[i];
-        const char *name = arena_printf(m->arena, "%s/%s", group->name, desc->hosts[h].name);
-        if (part.n && name && !add_group(m, group, name, &part, first))
-            return; /* the other parts would say the same */
+        const char *name = arena_printf(pl->arena, "%s/%s", group->name, desc->hosts[h].name);
+        if (part.n && name && !group_add(pl, group, name, &part, first))
+            return; /* the other parts would give the same error */
         first = first && !part.n;
     }
 }
 
-/* How many groups there will be at most. */
-static uint64_t count_groups(const struct job *job, const struct desc *desc)
+/* The maximum number of groups after splitting. */
+static uint64_t group_count(const struct job *job, const struct desc *desc)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < job->ngroups; i++)
@@ -86,32 +154,31 @@ static uint64_t count_groups(const struct job *job, const struct desc *desc)
     return n;
 }
 
-void maker_groups(struct maker *m)
+void plan_groups(struct planner *pl)
 {
-    const struct job *job = m->job;
-    struct desc *desc = m->desc;
-    maker_check_backends(m);
-    uint64_t most = count_groups(job, desc);
+    const struct job *job = pl->job;
+    struct desc *desc = pl->desc;
+    plan_check_backends(pl);
+    uint64_t most = group_count(job, desc);
     if (most > GROUPS_MAX) {
         struct diag d;
-        diag_at(&d, job->groups[0].name_loc, "groups: more than %d, with a part for every host",
-                GROUPS_MAX);
-        maker_note(m, &d);
+        diag_at(&d, job->groups[0].name_loc,
+                "groups: more than %d groups, counting one per host for split: host", GROUPS_MAX);
+        planner_add_error(pl, &d);
         return;
     }
-    desc->groups = arena_calloc(m->arena, most, sizeof *desc->groups);
-    desc->backends = arena_calloc(m->arena, 2 * most, sizeof *desc->backends);
+    desc->groups = arena_calloc(pl->arena, most, sizeof *desc->groups);
     if (!desc->groups || !desc->backends || !desc->nranks)
         return;
     for (uint32_t i = 0; i < job->ngroups; i++) {
         const struct job_group *group = &job->groups[i];
         struct desc_ranks ranks;
-        maker_ranks(m, &group->ranks, &ranks);
-        if (!group->backend.v && (!group->backend_host.v || !group->backend_cuda.v))
-            continue; /* half a pair: refused already */
+        planner_ranks(pl, &group->ranks, &ranks);
+        if (group->nbackends && !group_has_backends(group))
+            continue; /* already reported */
         if (group->split.v == JOB_SPLIT_HOST)
-            split_group(m, group, &ranks);
+            group_split(pl, group, &ranks);
         else
-            add_group(m, group, group->name, &ranks, true);
+            group_add(pl, group, group->name, &ranks, true);
     }
 }

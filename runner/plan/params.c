@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unknown names, wrong types, values out of range, required ones that some rank lacks. Values are
- * read by the same functions that the engine will use.
+ * Reports unknown names, wrong types, values out of range, and required parameters that a rank
+ * lacks. Values are parsed by the functions that the engine uses.
  */
 #include "plan/params.h"
 
@@ -15,52 +15,55 @@
 
 #define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
 
-static const struct describe_param *find_param(const struct described *what, const char *name)
+static const struct describe_param *params_find(const struct described *what, const char *name)
 {
     for (uint32_t i = 0; i < what->nparams; i++)
-        if (!strcmp(what->params[i].name, name))
+        if (strcmp(what->params[i].name, name) == 0)
             return &what->params[i];
     return NULL;
 }
 
-static void unknown_param(struct maker *m, const char *path, const struct job_pair *pair,
-                          const struct described *what)
+/* `is_auto`: job.yaml does not name the backend. */
+static void params_unknown(struct planner *pl, const char *path, const struct job_pair *pair,
+                           const struct described *what, bool is_auto)
 {
-    const char **names = arena_calloc(m->arena, what->nparams, sizeof *names);
+    const char **names = arena_calloc(pl->arena, what->nparams, sizeof *names);
     const char *known = "";
     for (uint32_t i = 0; names && known && i < what->nparams; i++) {
         names[i] = what->params[i].name;
-        known = arena_printf(m->arena, "%s%s%s", known, i ? ", " : "", names[i]);
+        known = arena_printf(pl->arena, "%s%s%s", known, i ? ", " : "", names[i]);
     }
     struct diag d;
     const char *meant = names ? suggest(pair->key, names, what->nparams) : NULL;
     const bool is_backend = what->kind == DESCRIBE_BACKEND;
-    diag_at(&d, pair->key_loc, "%s: the %s \"%s\" has no %s %s", path,
-            is_backend ? "backend" : "workload", what->name, is_backend ? "option" : "parameter",
-            QUOTED(pair->key));
+    diag_at(&d, pair->key_loc, "%s: the %s \"%s\"%s has no %s %s", path,
+            is_backend ? "backend" : "workload", what->name, is_auto ? ", selected by auto," : "",
+            is_backend ? "option" : "parameter", QUOTED(pair->key));
+    const char *other = is_auto ? "; to use another backend, name it instead of auto" : "";
     if (!what->nparams)
-        diag_hint(&d, "it has none at all");
+        diag_hint(&d, "it has no %s%s", is_backend ? "options" : "parameters", other);
     else
-        diag_hint(&d, "%s%s%sits %s: %s", meant ? "did you mean \"" : "", meant ? meant : "",
-                  meant ? "\"? " : "", is_backend ? "options" : "parameters", known ? known : "");
-    maker_note(m, &d);
+        diag_hint(&d, "%s%s%sits %s: %s%s", meant ? "did you mean \"" : "", meant ? meant : "",
+                  meant ? "\"? " : "", is_backend ? "options" : "parameters", known ? known : "",
+                  other);
+    planner_add_error(pl, &d);
 }
 
-/* A value as something that can be compared: integers, sizes and durations exactly, floats as they
- * are. */
+/* A comparable value: integers, sizes and durations in `whole`, floats in `real`. */
 struct value {
     int64_t whole;
     double real;
 };
 
-static int read_value(enum collrun_param_type type, const char *text, struct value *out,
-                      struct diag *d)
+static int params_read_value(const struct describe_param *param, const char *text,
+                             struct value *out, struct diag *d)
 {
     uint64_t amount = 0;
+    uint32_t choice;
     bool flag;
     int code;
     *out = (struct value){0};
-    switch (type) {
+    switch (param->type) {
     case COLLRUN_PARAM_INT:
         return parse_int(text, &out->whole, d);
     case COLLRUN_PARAM_FLOAT:
@@ -75,101 +78,145 @@ static int read_value(enum collrun_param_type type, const char *text, struct val
         code = parse_duration(text, &amount, d);
         out->whole = (int64_t)amount;
         return code;
+    case COLLRUN_PARAM_ENUM:
+        return parse_choice(text, param->choices, &choice, d);
     case COLLRUN_PARAM_STRING:
+    case COLLRUN_PARAM_LIST: /* its items are read one by one */
         break;
     }
     return template_check(text, TEMPLATE_ALL, d);
 }
 
-static bool below(const struct value *a, const struct value *b)
+static bool params_less(const struct value *a, const struct value *b)
 {
     return a->whole < b->whole || a->real < b->real;
 }
 
-static bool in_range(const struct describe_param *param, const struct value *v)
+static bool params_in_range(const struct describe_param *param, const struct value *v)
 {
     struct value bound;
-    if (param->type == COLLRUN_PARAM_STRING || param->type == COLLRUN_PARAM_BOOL)
+    if (param->type == COLLRUN_PARAM_STRING || param->type == COLLRUN_PARAM_BOOL ||
+        param->type == COLLRUN_PARAM_ENUM)
         return true;
     if (v->real != v->real && (param->min || param->max)) /* not a number */
         return false;
-    if (param->min && read_value(param->type, param->min, &bound, NULL) == 0 && below(v, &bound))
+    if (param->min && params_read_value(param, param->min, &bound, NULL) == 0 &&
+        params_less(v, &bound))
         return false;
-    return !param->max || read_value(param->type, param->max, &bound, NULL) != 0 ||
-           !below(&bound, v);
+    return !param->max || params_read_value(param, param->max, &bound, NULL) != 0 ||
+           !params_less(&bound, v);
 }
 
-static void check_pair(struct maker *m, const char *path, const struct job_pair *pair,
-                       const struct described *what)
+static const char *params_expects(enum collrun_param_type type)
 {
-    const struct describe_param *param = find_param(what, pair->key);
-    if (!param) {
-        unknown_param(m, path, pair, what);
-        return;
-    }
+    static const char *const names[] = {"a string", "an integer", "a number", "true or false",
+                                        "a size",   "a duration", "a choice"};
+    return (unsigned)type < sizeof names / sizeof *names ? names[type] : "a value";
+}
+
+/* One value, or one item of a list. */
+static void params_check_value(struct planner *pl, const char *path,
+                               const struct describe_param *param, const struct job_str *value)
+{
     struct value v;
     struct diag d;
-    if (what->kind == DESCRIBE_BACKEND && param->type == COLLRUN_PARAM_STRING)
-        return; /* no templates: as it is */
-    int code = read_value(param->type, pair->value, &v, &d);
-    if (code == 0 && in_range(param, &v))
+    int code = params_read_value(param, value->v, &v, &d);
+    if (code == 0 && params_in_range(param, &v))
         return;
     if (code == 0 && param->min && param->max)
-        diag_set(&d, COLLRUN_ERR_INVALID, "%s is out of range: %s to %s", pair->value, param->min,
+        diag_set(&d, COLLRUN_ERR_INVALID, "%s is out of range: %s to %s", value->v, param->min,
                  param->max);
     else if (code == 0)
-        diag_set(&d, COLLRUN_ERR_INVALID, "%s is out of range: %s %s", pair->value,
+        diag_set(&d, COLLRUN_ERR_INVALID, "%s is out of range: %s %s", value->v,
                  param->min ? "at least" : "at most", param->min ? param->min : param->max);
-    diag_wrap(&d, "%s.%s", path, pair->key);
+    diag_wrap(&d, "%s", path);
     if (!d.hint[0] && *param->help)
         diag_hint(&d, "%s: %s", param->name, param->help);
     d.code = COLLRUN_ERR_INVALID;
-    d.loc = pair->loc;
-    maker_note(m, &d);
+    d.loc = value->loc;
+    planner_add_error(pl, &d);
 }
 
-static void check_pairs(struct maker *m, const char *path, const struct job_pairs *pairs,
-                        const struct described *what)
+static void params_check_list(struct planner *pl, const char *path,
+                              const struct describe_param *param, const struct job_strs *list)
 {
-    for (uint32_t i = 0; i < pairs->n; i++)
-        check_pair(m, path, &pairs->items[i], what);
+    struct describe_param item = *param;
+    char inner[256];
+    item.type = param->item;
+    for (uint32_t i = 0; i < list->n; i++) {
+        snprintf(inner, sizeof inner, "%s[%u]", path, i);
+        params_check_value(pl, inner, &item, &list->items[i]);
+    }
 }
 
-static bool has_pair(const struct job_pairs *pairs, const char *name)
+static void params_check_pair(struct planner *pl, const char *path, const struct job_pair *pair,
+                              const struct described *what)
+{
+    const struct describe_param *param = params_find(what, pair->key);
+    struct job_str one = {.v = pair->value, .loc = pair->loc};
+    const struct job_strs single = {.items = &one, .n = 1, .loc = pair->loc};
+    char inner[192];
+    if (!param) {
+        params_unknown(pl, path, pair, what, false);
+        return;
+    }
+    if (what->kind == DESCRIBE_BACKEND && param->type == COLLRUN_PARAM_STRING)
+        return; /* options are no templates */
+    snprintf(inner, sizeof inner, "%s.%s", path, pair->key);
+    if (param->type == COLLRUN_PARAM_LIST) {
+        params_check_list(pl, inner, param, pair->is_list ? &pair->list : &single);
+    } else if (pair->is_list) {
+        struct diag d;
+        diag_at(&d, pair->loc, "%s: expected %s, found a list", inner, params_expects(param->type));
+        planner_add_error(pl, &d);
+    } else {
+        params_check_value(pl, inner, param, &one);
+    }
+}
+
+static void params_check_pairs(struct planner *pl, const char *path, const struct job_pairs *pairs,
+                               const struct described *what)
 {
     for (uint32_t i = 0; i < pairs->n; i++)
-        if (!strcmp(pairs->items[i].key, name))
+        params_check_pair(pl, path, &pairs->items[i], what);
+}
+
+static bool params_has_pair(const struct job_pairs *pairs, const char *name)
+{
+    for (uint32_t i = 0; i < pairs->n; i++)
+        if (strcmp(pairs->items[i].key, name) == 0)
             return true;
     return false;
 }
 
-/* The first rank of the workload that a required parameter is not given for; -1 = none. */
-static int64_t rank_without(struct maker *m, const struct job_workload *workload, const char *name)
+/* The first rank of the workload without a required parameter; -1: none. */
+static int64_t params_rank_without(struct planner *pl, const struct job_workload *workload,
+                                   const char *name)
 {
     struct desc_ranks ranks;
-    bool *given = arena_calloc(m->arena, m->desc->nranks, sizeof *given);
-    if (!given || has_pair(&workload->params, name))
+    bool *given = arena_calloc(pl->arena, pl->desc->nranks, sizeof *given);
+    if (!given || params_has_pair(&workload->params, name))
         return -1;
     for (uint32_t i = 0; i < workload->noverrides; i++) {
-        if (!has_pair(&workload->overrides[i].params, name))
+        if (!params_has_pair(&workload->overrides[i].params, name))
             continue;
-        maker_ranks(m, &workload->overrides[i].ranks, &ranks);
+        planner_ranks(pl, &workload->overrides[i].ranks, &ranks);
         for (uint32_t k = 0; k < ranks.n; k++)
             given[ranks.items[k]] = true;
     }
-    maker_ranks(m, &workload->ranks, &ranks);
+    planner_ranks(pl, &workload->ranks, &ranks);
     for (uint32_t k = 0; k < ranks.n; k++)
         if (!given[ranks.items[k]])
             return ranks.items[k];
     return -1;
 }
 
-static void check_required(struct maker *m, uint32_t index, const struct described *what)
+static void params_check_required(struct planner *pl, uint32_t index, const struct described *what)
 {
-    const struct job_workload *workload = &m->job->workloads[index];
+    const struct job_workload *workload = &pl->job->workloads[index];
     for (uint32_t i = 0; i < what->nparams; i++) {
         const struct describe_param *param = &what->params[i];
-        int64_t rank = param->def ? -1 : rank_without(m, workload, param->name);
+        int64_t rank = param->def ? -1 : params_rank_without(pl, workload, param->name);
         if (rank < 0)
             continue;
         struct diag d;
@@ -180,32 +227,40 @@ static void check_required(struct maker *m, uint32_t index, const struct describ
             diag_wrap(&d, "rank %d", (int)rank);
         if (*param->help)
             diag_hint(&d, "%s: %s", param->name, param->help);
-        maker_note(m, &d);
+        planner_add_error(pl, &d);
     }
 }
 
-void params_check(struct maker *m, uint32_t index, const struct described *what)
+void params_check(struct planner *pl, uint32_t index, const struct described *what)
 {
-    const struct job_workload *workload = &m->job->workloads[index];
+    const struct job_workload *workload = &pl->job->workloads[index];
     char path[64];
     snprintf(path, sizeof path, "workloads[%u].params", index);
-    check_pairs(m, path, &workload->params, what);
+    params_check_pairs(pl, path, &workload->params, what);
     for (uint32_t i = 0; i < workload->noverrides; i++) {
         snprintf(path, sizeof path, "workloads[%u].per_ranks[%u].params", index, i);
-        check_pairs(m, path, &workload->overrides[i].params, what);
+        params_check_pairs(pl, path, &workload->overrides[i].params, what);
     }
-    check_required(m, index, what);
+    params_check_required(pl, index, what);
 }
 
-void params_check_options(struct maker *m, const char *path, const struct job_pairs *options,
-                          const struct described *what, const struct described *other)
+void params_check_options(struct planner *pl, const char *path, const struct job_pairs *options,
+                          const struct described *const *tables, uint32_t n, bool is_auto)
 {
-    if (what->any_option || (other && other->any_option))
-        return;
+    const struct described *first = tables[0]; /* that has options, for unknown ones */
+    for (uint32_t i = 0; i < n; i++) {
+        if (tables[i]->any_option)
+            return;
+        first = first->nparams ? first : tables[i];
+    }
     for (uint32_t i = 0; i < options->n; i++) {
         const struct job_pair *pair = &options->items[i];
-        bool others = other && !find_param(what, pair->key) &&
-                      (find_param(other, pair->key) || !what->nparams);
-        check_pair(m, path, pair, others ? other : what);
+        const struct described *taken = NULL;
+        for (uint32_t k = 0; k < n && !taken; k++)
+            taken = params_find(tables[k], pair->key) ? tables[k] : NULL;
+        if (!taken && is_auto && first == tables[0])
+            params_unknown(pl, path, pair, first, true);
+        else
+            params_check_pair(pl, path, pair, taken ? taken : first);
     }
 }

@@ -1,41 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan: struct job and what is known about hosts and plugins in, struct desc out; a pure
- * function. It places ranks on hosts and cpus, expands splits, chooses backends for `auto`, checks
- * parameters against the plugins' tables, and makes every path absolute. It reports every
- * contradiction it finds, each with its place.
+ * The plan: a pure function from struct job and the facts about hosts and plugins to struct desc.
+ * - It places ranks on hosts, CPUs and devices.
+ * - It expands split groups and selects backends for `auto`.
+ * - It checks parameters and options against the tables of the plugins.
+ * - It makes every path absolute.
+ * - It reports every error that it finds, each with its place.
  */
-#ifndef PLAN_PLAN_H
-#define PLAN_PLAN_H
+#ifndef RUNNER_PLAN_PLAN_H
+#define RUNNER_PLAN_PLAN_H
 
 #include "base/desc.h"
-#include "base/gpus.h"
+#include "base/devices.h"
+#include "base/topology.h"
 #include "plan/describe.h"
-#include "plan/topology.h"
 #include "prefix.h"
 #include "spec/diag_list.h"
 #include "spec/job.h"
 
+/* The devices of a host that ranks may use, per kind of memory. */
+struct plan_pool {
+    const char *kind;
+    struct devices devices;
+};
+struct plan_pools {
+    struct plan_pool *items;
+    uint32_t n;
+};
+
 struct plan_input {
-    /* One per job host, the same pointer = the same machine; NULL: not known, nothing is bound
+    /* Per host of the job; equal pointers mean the same machine. NULL: unknown, so nothing is bound
      * there. */
     const struct topology *const *topologies;
-    /* Likewise: the GPUs that its ranks may have (base/gpus.h). NULL, or an entry that is: not
-     * known, the agent finds out. */
-    const struct gpus *const *gpus;
+    /* Per host of the job; equal pointers mean the same machine. NULL, or a NULL entry: unknown,
+     * the agent checks. */
+    const struct plan_pools *const *pools;
     const struct prefix_plugins *backends, *workloads; /* installed with this build */
-    const struct described *plugins; /* what those that the job may use say of themselves */
+    const struct described *plugins; /* descriptions of the plugins that the job may use */
     uint32_t nplugins;
-    bool examined; /* every host is asked what it can load (doctor); what cannot be loaded here is
-                      no error of the plan */
-    const char *const *environ; /* that env.pass and env.secrets take from; NULL-terminated */
+    bool examined; /* every host is asked what it can load (doctor); a plugin that cannot be loaded
+                      here is no error */
+    const char *const *environ; /* the source of env.pass and env.secrets; NULL-terminated */
     const char *run_id;
 };
 
-/* 0, or a negative code with the errors in `diags`: COLLRUN_ERR_UNAVAILABLE those of a plugin that
- * cannot be used, COLLRUN_ERR_INVALID those of the job. `desc` borrows from job, input and arena.
- * A complete job with errors may be planned too, for the sake of further errors. */
+/* Returns 0, or a negative code with the errors in `diags`: COLLRUN_ERR_UNAVAILABLE for a plugin
+ * that cannot be used, COLLRUN_ERR_INVALID for an error of the job. `desc` borrows from job, input
+ * and arena. A complete job with errors can be planned too, to find further errors. */
 int plan_make(const struct job *job, const struct plan_input *in, struct arena *arena,
               struct desc *desc, struct diag_list *diags);
+
+/* Sets the backend of the groups with a choice, and which backends are unused. True if a group has
+ * a backend for RDMA devices by that choice. Before desc_encode, once the hosts are known. */
+bool plan_choose_rdma(const struct desc *desc, bool every_host_has_rdma);
 
 #endif

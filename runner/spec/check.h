@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must hold between keys of one job, as far as no plugin has to be asked. Each contradiction
- * is reported with both places.
+ * Checks between keys of one job that need no plugin. Each contradiction is reported with both
+ * places.
  */
-#ifndef SPEC_CHECK_H
-#define SPEC_CHECK_H
+#ifndef RUNNER_SPEC_CHECK_H
+#define RUNNER_SPEC_CHECK_H
 
 #include "spec/job.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A growing array of diags, with an end: a file with thousands of errors keeps the first ones.
+ * A growing array of diags with a limit: of thousands of errors, the first ones are kept.
  */
 #include "spec/diag_list.h"
 
@@ -42,36 +42,37 @@ uint32_t diag_list_count(const struct diag_list *list)
     return list->n + list->dropped;
 }
 
-static int compare_u32(uint32_t a, uint32_t b)
+static int diag_list_compare_u32(uint32_t a, uint32_t b)
 {
     return a < b ? -1 : a > b;
 }
 
-/* The job file (its name or NULL) before "--set #1" before no place at all. */
-static int file_order(const struct diag_loc *loc)
+/* Order of places: the job file (its name, or NULL), then "--set #1", then errors without a place.
+ */
+static int diag_list_file_order(const struct diag_loc *loc)
 {
     if (!loc->line)
         return 2;
-    return loc->file && !strncmp(loc->file, "--set ", 6);
+    return loc->file && strncmp(loc->file, "--set ", 6) == 0;
 }
 
-static int compare(const struct diag *a, const struct diag *b)
+static int diag_list_compare(const struct diag *a, const struct diag *b)
 {
-    int order = file_order(&a->loc) - file_order(&b->loc);
+    int order = diag_list_file_order(&a->loc) - diag_list_file_order(&b->loc);
     if (!order && a->loc.file && b->loc.file)
         order = strcmp(a->loc.file, b->loc.file);
     if (!order)
-        order = compare_u32(a->loc.line, b->loc.line);
-    return order ? order : compare_u32(a->loc.column, b->loc.column);
+        order = diag_list_compare_u32(a->loc.line, b->loc.line);
+    return order ? order : diag_list_compare_u32(a->loc.column, b->loc.column);
 }
 
-/* Stable, unlike qsort; there are at most KEPT_MAX. */
+/* Stable, unlike qsort; there are at most KEPT_MAX items. */
 void diag_list_sort(struct diag_list *list)
 {
     for (uint32_t i = 1; i < list->n; i++) {
         struct diag moving = list->items[i];
         uint32_t to = i;
-        for (; to > 0 && compare(&list->items[to - 1], &moving) > 0; to--)
+        for (; to > 0 && diag_list_compare(&list->items[to - 1], &moving) > 0; to--)
             list->items[to] = list->items[to - 1];
         list->items[to] = moving;
     }

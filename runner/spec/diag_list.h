@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All errors of one reading, so that a user sees them at once. Adding never fails: what has no room
- * is counted.
+ * The errors of one reading, so that all of them are reported at once. Adding never fails: errors
+ * beyond the limit are counted.
  */
-#ifndef SPEC_DIAG_LIST_H
-#define SPEC_DIAG_LIST_H
+#ifndef RUNNER_SPEC_DIAG_LIST_H
+#define RUNNER_SPEC_DIAG_LIST_H
 
 #include "base/diag.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling in from collrun's own environment. A variable that is not set and has no default is an
- * error: an empty value would only surface later and elsewhere. As in a shell, `:-` also replaces a
- * variable that is set but empty.
+ * Replaces references from the environment of collrun. A variable that is not set and has no
+ * default is an error: an empty value would cause an error later and elsewhere. As in a shell, `:-`
+ * also replaces a variable that is set but empty.
  */
 #include "spec/interpolate.h"
 
@@ -12,37 +12,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool name_is_valid(const char *s, size_t len)
+static bool interpolate_is_name(const char *s, size_t len)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
     return len && strspn(s, letters) >= len && !(s[0] >= '0' && s[0] <= '9');
 }
 
-static int malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
+static int interpolate_malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
 {
     const char *text = arena_strndup(arena, at, len);
     if (!text)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME} or ${env:NAME:-default}",
              quote(text, (char[QUOTE_SIZE]){0}));
-    return diag_hint(d, "write $${ where ${ itself is meant");
+    return diag_hint(d, "write $${ for a literal ${");
 }
 
-/* What stands at "${": its value into `out`, its length into *taken. */
-static int fill_in(const char *at, struct arena *arena, struct buf *out, size_t *taken,
-                   struct diag *d)
+/* Replaces the reference at "${": appends its value to `out`, sets *taken to its length. */
+static int interpolate_fill_in(const char *at, struct arena *arena, struct buf *out, size_t *taken,
+                               struct diag *d)
 {
     size_t len = strcspn(at, "}");
     bool closed = at[len] == '}';
     *taken = len + closed;
     if (!closed || strncmp(at, "${env:", 6) != 0)
-        return malformed(at, *taken, arena, d);
+        return interpolate_malformed(at, *taken, arena, d);
     const char *name = at + 6, *end = at + len, *fallback = NULL;
     size_t name_len = strcspn(name, ":}");
     if (name + name_len < end && name[name_len + 1] == '-')
         fallback = name + name_len + 2;
-    if (!name_is_valid(name, name_len) || (name + name_len < end && !fallback))
-        return malformed(at, *taken, arena, d);
+    if (!interpolate_is_name(name, name_len) || (name + name_len < end && !fallback))
+        return interpolate_malformed(at, *taken, arena, d);
     const char *key = arena_strndup(arena, name, name_len);
     const char *value = key ? getenv(key) : NULL;
     if (value && (*value || !fallback)) {
@@ -69,7 +69,7 @@ int interpolate(const char *text, struct arena *arena, const char **out, struct 
     for (size_t pos = 0; text[pos] && !code;) {
         size_t taken = 1;
         if (text[pos] == '$' && text[pos + 1] == '{')
-            code = fill_in(text + pos, arena, &buf, &taken, d);
+            code = interpolate_fill_in(text + pos, arena, &buf, &taken, d);
         else
             buf_put(&buf, text + pos, 1);
         pos += taken + (text[pos] == '$' && text[pos + 1] == '$');

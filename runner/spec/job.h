@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct job: job.yaml as it was written: every key of version 1, typed, in range, with defaults
- * filled in, each value with its place so that a later failure can still point at it. Host ranges
- * are expanded and host defaults applied; nothing else is resolved: that is the plan's work, whose
- * product is struct desc.
+ * struct job: job.yaml as written. Every key of version 1 is typed, checked and has its default;
+ * every value keeps its place for later errors. Host ranges are expanded and host defaults applied;
+ * the plan resolves the rest into struct desc.
  */
-#ifndef SPEC_JOB_H
-#define SPEC_JOB_H
+#ifndef RUNNER_SPEC_JOB_H
+#define RUNNER_SPEC_JOB_H
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -14,7 +13,9 @@
 #include "spec/diag_list.h"
 #include "spec/source.h"
 
-/* A value and where it stands; loc.line 0: not written, the default. */
+enum { JOB_RANKS_MAX = 65536 };
+
+/* A value and its place; loc.line 0: not written, the default. */
 struct job_str {
     const char *v; /* NULL = not written and no default */
     struct diag_loc loc;
@@ -36,6 +37,8 @@ struct job_nums {
 struct job_pair { /* one `KEY: value` of params, options, env.set */
     const char *key, *value;
     struct diag_loc key_loc, loc;
+    bool is_list; /* of params: the value is `list`, and `value` is "" */
+    struct job_strs list;
 };
 struct job_pairs {
     struct job_pair *items;
@@ -48,6 +51,7 @@ struct job_rank_part {
 };
 struct job_ranks {
     bool all;
+    bool refused;                /* an error was reported; the set is its default */
     struct job_rank_part *parts; /* in the order written */
     uint32_t n;
     struct diag_loc loc;
@@ -64,26 +68,55 @@ struct job_transport {
     struct job_strs command; /* JOB_TRANSPORT_COMMAND: argv, with {host} in it */
 };
 
-struct job_gpus {         /* of a host: so many, or these ordinals */
+struct job_pool {         /* the devices of a host: a number, or a list of indices */
     struct job_num count; /* loc.line 0 = not written */
     struct job_nums list;
+};
+struct job_host_devices { /* one entry of a host's `devices` */
+    const char *kind;     /* of memory, as written */
+    struct diag_loc kind_loc;
+    struct job_pool pool;
+};
+struct job_need { /* one entry of the `devices` of processes or of a group */
+    const char *kind;
+    struct diag_loc kind_loc;
+    struct job_num count;
+};
+struct job_needs {
+    struct job_need *items;
+    uint32_t n;
 };
 
 struct job_host { /* host ranges expanded, hosts.defaults applied; desc.hosts has the same order and
                      indices */
     struct job_str name, address, user, workdir;
     struct job_num port;
-    struct job_num slots; /* 0 = not written */
-    struct job_gpus gpus;
+    struct job_num slots;             /* 0 = not written */
+    struct job_pool gpus;             /* of the kind whose devices are GPUs */
+    struct job_host_devices *devices; /* without those of hosts.defaults */
+    uint32_t ndevices;
     struct job_transport transport;
     struct diag_loc loc;
 };
 
+enum job_allocation {
+    JOB_ALLOCATION_NONE,
+    JOB_ALLOCATION_SLURM,
+    JOB_ALLOCATION_PBS,
+    JOB_ALLOCATION_LSF,
+    JOB_ALLOCATION_SGE,
+    JOB_ALLOCATION_FLUX
+};
 struct job_hosts {
-    struct job_num all;       /* 1 = `hosts: slurm` */
+    struct job_num all;       /* enum job_allocation: `hosts: slurm` */
+    struct job_str file;      /* of hosts, as written */
     struct job_host defaults; /* as written */
     struct job_host *nodes;   /* never empty after job_read: without `hosts`, this machine, local */
     uint32_t n;
+    struct job_num spare;    /* how many of the last nodes are spares */
+    struct job_host *spares; /* they are not among `nodes` after job_read */
+    uint32_t nspares;
+    bool refused; /* an error was reported: hosts are missing, or an unknown one replaces them */
     struct diag_loc loc; /* line 0 = no `hosts` in the file */
 };
 
@@ -97,12 +130,40 @@ struct job_ssh {
 
 enum job_stage { JOB_STAGE_AUTO, JOB_STAGE_NEVER };
 
-enum job_map { JOB_MAP_BLOCK, JOB_MAP_CYCLIC };
-enum job_bind { JOB_BIND_NONE, JOB_BIND_CORE, JOB_BIND_NUMA, JOB_BIND_GPU };
+enum job_map_kind { JOB_MAP_BLOCK, JOB_MAP_CYCLIC };
+struct job_map_row { /* ranks on one host */
+    struct job_ranks ranks;
+    struct job_str host, cpus;
+    struct diag_loc loc;
+};
+struct job_map {         /* one of the two */
+    struct job_num kind; /* enum job_map_kind */
+    struct job_map_row *rows;
+    uint32_t n;
+};
+enum job_bind {
+    JOB_BIND_AUTO,
+    JOB_BIND_NONE,
+    JOB_BIND_CORE,
+    JOB_BIND_L3,
+    JOB_BIND_NUMA,
+    JOB_BIND_SOCKET,
+    JOB_BIND_GPU
+};
+enum { JOB_STDIN_NONE = -1, JOB_STDIN_ALL = -2 };
+struct job_limits {
+    struct job_num stack, core, memory; /* bytes; loc.line 0 = not written; INT64_MAX: unlimited */
+    struct diag_loc loc;
+};
+
 struct job_processes {
     struct job_num count, gpus_per_process;
-    struct job_num map, bind; /* enum job_map, enum job_bind */
+    struct job_needs devices;
+    struct job_map map;
+    struct job_num bind; /* enum job_bind */
     struct job_num cpus_per_process;
+    struct job_limits limits;
+    struct job_num stdin_rank; /* which rank reads collrun's standard input; JOB_STDIN_ALL, _NONE */
     struct diag_loc loc;
 };
 
@@ -114,17 +175,25 @@ struct job_backend {
     struct diag_loc loc;
 };
 
+struct job_kind_backend { /* one entry of `backend: {host: ..., KIND: ...}` */
+    const char *kind;
+    struct diag_loc kind_loc;
+    struct job_str backend;
+};
+
 enum job_split { JOB_SPLIT_NONE, JOB_SPLIT_HOST };
-enum job_check { JOB_CHECK_ASYNC, JOB_CHECK_STRICT, JOB_CHECK_OFF };
 struct job_group {
     const char *name;
     struct diag_loc name_loc; /* line 0 = the implicit `world` */
     struct job_ranks ranks;
     struct job_num world_size; /* 0 = not written */
-    struct job_str backend;    /* "auto", or NULL when by memory */
-    struct job_str backend_host, backend_cuda;
-    struct job_num gpus_per_process, timeout;
-    struct job_num split, check; /* enum job_split, enum job_check */
+    struct job_str backend;    /* "auto", or NULL when by kind of memory */
+    struct job_kind_backend *backends;
+    uint32_t nbackends;              /* by kind of memory; 0 = one for all */
+    struct job_num gpus_per_process; /* not written: that of processes */
+    struct job_needs devices;        /* likewise, each kind */
+    struct job_num timeout;
+    struct job_num split, check; /* enum job_split, enum collrun_check */
     struct job_pairs options;
     struct diag_loc loc;
 };
@@ -136,10 +205,14 @@ struct job_override {
 };
 
 struct job_workload {
-    struct job_str name; /* default: the plugin's, without folder, lib and .so */
+    struct job_str name; /* default: the plugin's file name without lib and .so, or the program's */
     struct job_str plugin;
+    struct job_strs command; /* n = 0: not written; a workload has a plugin or a command */
+    struct job_str workdir;  /* of the command */
+    struct job_pairs env;    /* of the command */
+    struct job_strs stage_files;
     struct job_ranks ranks;
-    struct job_strs groups; /* loc.line 0 = all that a rank is in */
+    struct job_strs groups; /* loc.line 0 = all groups of a rank */
     struct job_pairs params;
     struct job_override *overrides; /* per_ranks */
     uint32_t noverrides;
@@ -155,26 +228,34 @@ struct job_env {
     struct diag_loc loc;
 };
 
+struct job_warn {
+    struct job_num signal, before; /* before = 0: not written */
+    struct diag_loc loc;
+};
 struct job_timeouts {
     struct job_num start, rendezvous;
     struct job_num run;   /* 0 = none */
-    struct job_num stall; /* 0 = none */
+    struct job_num stall; /* 0 = off */
+    struct job_num silence;
+    struct job_warn warn;
     struct job_num grace;
     struct diag_loc loc;
 };
 
 enum job_action { JOB_ACTION_STOP, JOB_ACTION_CONTINUE, JOB_ACTION_RESTART };
-enum job_cause {
-    JOB_CAUSE_ANY, /* not written */
-    JOB_CAUSE_LAUNCH,
-    JOB_CAUSE_PLUGIN,
-    JOB_CAUSE_OOM,
-    JOB_CAUSE_SIGNAL,
-    JOB_CAUSE_EXIT,
-    JOB_CAUSE_HOST_LOST,
-    JOB_CAUSE_TIMEOUT,
-    JOB_CAUSE_STALL,
-    JOB_CAUSE_MISMATCH
+enum job_cause {                /* the classes of a verdict */
+                 JOB_CAUSE_ANY, /* not written */
+                 JOB_CAUSE_JOB,
+                 JOB_CAUSE_PLUGIN,
+                 JOB_CAUSE_OOM,
+                 JOB_CAUSE_SIGNAL,
+                 JOB_CAUSE_EXIT,
+                 JOB_CAUSE_ERROR,
+                 JOB_CAUSE_HOST_LOST,
+                 JOB_CAUSE_MISMATCH,
+                 JOB_CAUSE_DEADLOCK,
+                 JOB_CAUSE_MISSING,
+                 JOB_CAUSE_TIMEOUT
 };
 struct job_rule {
     struct job_num cause;      /* enum job_cause */
@@ -191,7 +272,7 @@ struct job_on_failure {
 };
 
 struct job_console {
-    struct job_ranks ranks;          /* whose output is shown */
+    struct job_ranks ranks;          /* ranks whose output is shown */
     struct job_str label;            /* a template; "" = no label */
     struct job_num timestamps, fold; /* flags */
     struct diag_loc loc;
@@ -200,25 +281,40 @@ struct job_logging {
     struct job_str dir; /* a template; NULL = nothing is written */
     struct job_console console;
     struct job_num max_file; /* bytes */
+    struct job_num trace;    /* flag: the run is traced */
+    const char *trace_file;  /* --trace; NULL: trace.json in the run directory */
     struct diag_loc loc;
+};
+
+struct job_record {
+    struct job_num entries;
+    struct diag_loc loc;
+};
+
+struct job_network {
+    struct job_str interface;
+    struct job_str ports; /* NULL: any */
 };
 
 struct job {
     const char *file; /* as given on the command line */
-    const char *dir;  /* absolute: the folder it stands in, which relative paths start from */
+    const char *dir;  /* the absolute folder of the file; relative paths start there */
     struct source *sources;
-    const struct node *tree; /* of the file, with every --set and the implicit group */
-    bool complete; /* every part has been read, whatever errors were found: see job_read */
+    const struct node *tree; /* of the file, after every --set, with the implicit group */
+    bool complete;           /* every part has been read, with or without errors: see job_read */
     struct job_num version;
     struct job_str name;
     struct job_hosts hosts;
     struct job_ssh ssh;
-    struct job_num stage;     /* enum job_stage */
-    struct job_str interface; /* network.interface */
+    struct job_num stage; /* enum job_stage */
+    struct job_network network;
     struct job_processes processes;
+    /* processes.count; if that is wrong or missing: one more than the largest rank that a group or
+     * workload names, so that the rest of the job can be checked. */
+    uint32_t nranks;
     struct job_backend *backends;
     uint32_t nbackends;
-    struct job_group *groups; /* in file order; an implicit `world` comes first */
+    struct job_group *groups; /* in file order; an implicit `world` is first */
     uint32_t ngroups;
     struct job_workload *workloads;
     uint32_t nworkloads;
@@ -226,19 +322,22 @@ struct job {
     struct job_timeouts timeouts;
     struct job_on_failure on_failure;
     struct job_logging logging;
+    struct job_record record;
 };
 
-/* Reads `file`, applies the `nsets` texts "path=value" of --set, checks what can be checked without
- * loading any plugin. Everything lives in `arena`, `job->sources` even when it fails. 0, or a
+/* Reads `file`, applies the `nsets` strings "path=value" of --set, and makes all checks that need
+ * no plugin. Everything is allocated in `arena`; `job->sources` is valid even on failure. 0, or a
  * negative code with the errors in `diags`. A job with errors must not be run; if it is `complete`,
- * it can still be planned, to find the errors that only plugins know of: what was refused stands at
- * its default, and what is missing and has none is NULL or 0. */
+ * it can still be planned to find the errors that only plugins can report: a refused value has its
+ * default, a missing one without default is NULL or 0. */
 int job_read(struct job *job, const char *file, const char *const *sets, uint32_t nsets,
              struct arena *arena, struct diag_list *diags);
 
-/* Whether a rank is in a set, once the set has passed job_read. */
+/* True if a rank is in a set that has passed job_read. */
 bool job_ranks_has(const struct job_ranks *ranks, uint32_t rank);
-/* Whether a backend is collrun's to choose. */
+/* True for `auto`. */
 bool job_is_auto(const struct job_str *backend);
+/* The backend that a group lists for a kind of memory; NULL: none. */
+const struct job_kind_backend *job_backend_for(const struct job_group *group, const char *kind);
 
 #endif

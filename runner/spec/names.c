@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of names, and host ranges.
+ * Checks of names, and the expansion of host ranges.
  */
 #include "spec/names.h"
 
@@ -18,7 +18,7 @@
 #define DIGITS "0123456789"
 #define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
 
-static int bad(struct diag *d, const char *text, const char *what)
+static int name_error(struct diag *d, const char *text, const char *what)
 {
     return diag_set(d, COLLRUN_ERR_INVALID, "%s %s", QUOTED(text), what);
 }
@@ -30,17 +30,17 @@ int name_check_text(const char *text, struct diag *d)
 
 int name_check_absolute(const char *text, struct diag *d)
 {
-    return *text == '/' ? 0 : bad(d, text, "is not an absolute path");
+    return *text == '/' ? 0 : name_error(d, text, "is not an absolute path");
 }
 
-/* Only letters of `set`, at most `max`, beginning with a letter or digit. */
-static int check_word(const char *text, const char *set, size_t max, const char *what,
-                      struct diag *d)
+/* Only characters of `set`, at most `max`, starting with a letter or digit. */
+static int name_check_word(const char *text, const char *set, size_t max, const char *what,
+                           struct diag *d)
 {
     if (!*text)
         return diag_set(d, COLLRUN_ERR_INVALID, "a name cannot be empty");
     if (strspn(text, set) != strlen(text) || !strchr(LETTERS DIGITS, *text))
-        return bad(d, text, what);
+        return name_error(d, text, what);
     if (strlen(text) > max)
         return diag_set(d, COLLRUN_ERR_INVALID, "%s is longer than %zu characters", QUOTED(text),
                         max);
@@ -49,27 +49,36 @@ static int check_word(const char *text, const char *set, size_t max, const char 
 
 int name_check_group(const char *text, struct diag *d)
 {
-    return check_word(text, LETTERS DIGITS "_-.", 63,
-                      "is not a group name: letters, digits, \"_\", \"-\" and \".\", beginning "
-                      "with a letter or digit",
-                      d);
+    return name_check_word(
+        text, LETTERS DIGITS "_-.", 63,
+        "is not a group name: letters, digits, \"_\", \"-\" and \".\", beginning "
+        "with a letter or digit",
+        d);
 }
 
 int name_check_backend(const char *text, struct diag *d)
 {
-    return check_word(
+    return name_check_word(
         text, LETTERS DIGITS "_-", 31,
         "is not a backend name: letters, digits, \"_\" and \"-\", beginning with a letter or digit",
         d);
 }
 
-static int check_variable(const char *text, const char *set, struct diag *d)
+int name_check_kind(const char *text, struct diag *d)
+{
+    return name_check_word(text, LETTERS DIGITS "_-", 31,
+                           "is not a kind of memory: letters, digits, \"_\" and \"-\", beginning "
+                           "with a letter or digit",
+                           d);
+}
+
+static int name_check_variable(const char *text, const char *set, struct diag *d)
 {
     if (!*text)
         return diag_set(d, COLLRUN_ERR_INVALID, "a name cannot be empty");
     if (strspn(text, set) == strlen(text) && !strchr(DIGITS, *text))
         return 0;
-    int code = bad(d, text, "is not the name of an environment variable");
+    int code = name_error(d, text, "is not the name of an environment variable");
     if (strchr(text, '='))
         diag_hint(d, "values go under env.set, as in {%.*s: %.40s}", (int)strcspn(text, "="), text,
                   strchr(text, '=') + 1);
@@ -78,15 +87,15 @@ static int check_variable(const char *text, const char *set, struct diag *d)
 
 int name_check_env(const char *text, struct diag *d)
 {
-    int code = check_variable(text, LETTERS DIGITS "_", d);
+    int code = name_check_variable(text, LETTERS DIGITS "_", d);
     if (code && strchr(text, '*'))
-        diag_hint(d, "patterns are for env.pass");
+        diag_hint(d, "patterns are allowed only in env.pass");
     return code;
 }
 
 int name_check_env_pattern(const char *text, struct diag *d)
 {
-    return check_variable(text, LETTERS DIGITS "_*", d);
+    return name_check_variable(text, LETTERS DIGITS "_*", d);
 }
 
 bool name_matches(const char *pattern, const char *name)
@@ -94,7 +103,7 @@ bool name_matches(const char *pattern, const char *name)
     return fnmatch(pattern, name, FNM_NOESCAPE) == 0;
 }
 
-static int check_network(const char *text, const char *slash, struct diag *d)
+static int name_check_network(const char *text, const char *slash, struct diag *d)
 {
     char address[INET6_ADDRSTRLEN] = "";
     unsigned char bytes[16];
@@ -104,7 +113,7 @@ static int check_network(const char *text, const char *slash, struct diag *d)
     bool v4 = inet_pton(AF_INET, address, bytes) == 1,
          v6 = !v4 && inet_pton(AF_INET6, address, bytes) == 1;
     if (!v4 && !v6)
-        return bad(d, text, "is not a network such as 10.2.0.0/16");
+        return name_error(d, text, "is not a network such as 10.2.0.0/16");
     size_t digits = strspn(slash + 1, DIGITS);
     long bits = digits && digits <= 3 ? strtol(slash + 1, NULL, 10) : -1;
     if (slash[1 + digits] || bits < 0 || bits > (v4 ? 32 : 128))
@@ -117,18 +126,59 @@ int name_check_interface(const char *text, struct diag *d)
 {
     const char *slash = strchr(text, '/');
     if (slash)
-        return check_network(text, slash, d);
+        return name_check_network(text, slash, d);
     unsigned char bytes[16];
     if (inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1) {
-        bad(d, text, "is an address; hosts have different ones");
-        return diag_hint(d, "write the network they share, such as 10.2.0.0/16");
+        name_error(d, text, "is an address, which differs between hosts");
+        return diag_hint(d, "write the network that the hosts share, such as 10.2.0.0/16");
     }
-    if (!strcmp(text, "default-route"))
+    if (strcmp(text, "default-route") == 0)
         return 0;
     if (!*text || strlen(text) >= IF_NAMESIZE || strpbrk(text, " \t:,"))
-        return bad(d, text,
-                   "is not an interface name, a network such as 10.2.0.0/16, or default-route");
+        return name_error(
+            d, text, "is not an interface name, a network such as 10.2.0.0/16, or default-route");
     return 0;
+}
+
+bool name_parse_ports(const char *text, uint16_t *first, uint16_t *last)
+{
+    unsigned from = 0, to = 0;
+    int len = 0;
+    if (sscanf(text, "%5u-%5u%n", &from, &to, &len) != 2 || text[len] || text[0] == ' ' ||
+        strpbrk(text, "+ ") || from < 1 || from > to || to > UINT16_MAX)
+        return false;
+    *first = (uint16_t)from;
+    *last = (uint16_t)to;
+    return true;
+}
+
+int name_check_cpus(const char *text, struct diag *d)
+{
+    const char *at = text;
+    bool good = true;
+    while (good) {
+        char *end;
+        unsigned long first = strtoul(at, &end, 10), last = first;
+        good = *at >= '0' && *at <= '9';
+        if (good && *end == '-') {
+            at = end + 1;
+            last = strtoul(at, &end, 10);
+            good = *at >= '0' && *at <= '9';
+        }
+        good = good && first <= last && last < 8192 && (*end == ',' || !*end);
+        if (good && !*end)
+            return 0;
+        at = end + 1;
+    }
+    return diag_set(d, COLLRUN_ERR_INVALID, "%s is not a list of CPUs such as 0-3,8", QUOTED(text));
+}
+
+int name_check_ports(const char *text, struct diag *d)
+{
+    uint16_t first, last;
+    if (name_parse_ports(text, &first, &last))
+        return 0;
+    return name_error(d, text, "is not a range of ports from 1 to 65535 such as 20000-20999");
 }
 
 /* ---- hosts ---- */
@@ -140,15 +190,24 @@ struct host_list {
     uint32_t n, capacity;
 };
 
-static int add_host(struct host_list *list, const char *name, struct diag *d)
+static int name_not_a_host(const char *text, struct diag *d)
+{
+    const char *at = strchr(text, '@');
+    int code = name_error(d, text, "is not a host name");
+    return at ? diag_hint(d, "the user has a key: {name: %.64s, user: %.*s}", at + 1,
+                          (int)(at - text < 64 ? at - text : 64), text)
+              : code;
+}
+
+static int name_add_host(struct host_list *list, const char *name, struct diag *d)
 {
     static const char set[] = LETTERS DIGITS "_-.:";
     if (!*name || strspn(name, set) != strlen(name) || !strchr(LETTERS DIGITS, *name) ||
         strlen(name) > 63)
-        return bad(d, list->text, "is not a host name");
+        return name_not_a_host(list->text, d);
     if (list->n == HOSTS_MAX)
-        return diag_set(d, COLLRUN_ERR_INVALID, "%s stands for more than %d hosts",
-                        QUOTED(list->text), HOSTS_MAX);
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s names more than %d hosts", QUOTED(list->text),
+                        HOSTS_MAX);
     if (list->n == list->capacity) {
         list->capacity = list->capacity ? 2 * list->capacity : 8;
         const char **grown = arena_calloc(list->arena, list->capacity, sizeof *grown);
@@ -165,11 +224,11 @@ static int add_host(struct host_list *list, const char *name, struct diag *d)
     return 0;
 }
 
-static int expand(struct host_list *list, const char *head, const char *rest, struct diag *d);
+static int name_expand(struct host_list *list, const char *head, const char *rest, struct diag *d);
 
-/* One number or range of a bracket: every number of it, as wide as its first one is written. */
-static int expand_range(struct host_list *list, const char *head, const char *range,
-                        const char *after, struct diag *d)
+/* Expands one number or range of a bracket; numbers are padded to the width of the first one. */
+static int name_expand_range(struct host_list *list, const char *head, const char *range,
+                             const char *after, struct diag *d)
 {
     size_t width = strspn(range, DIGITS), end_width = 0;
     const char *end = range;
@@ -180,38 +239,38 @@ static int expand_range(struct host_list *list, const char *head, const char *ra
     const char *stop = range[width] == '-' ? end + end_width : range + width;
     if (!width || width > 9 || end_width > 9 || (range[width] == '-' && !end_width) ||
         (*stop != ',' && *stop != ']'))
-        return bad(d, list->text, "is not a host range such as gpu[01-16,20]");
+        return name_error(d, list->text, "is not a host range such as gpu[01-16,20]");
     uint64_t first = strtoull(range, NULL, 10),
              last = range[width] == '-' ? strtoull(end, NULL, 10) : first;
     if (last < first)
-        return diag_set(d, COLLRUN_ERR_INVALID, "%s: the range runs backwards", QUOTED(list->text));
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s: the range is backwards", QUOTED(list->text));
     for (uint64_t v = first; v <= last; v++) {
         char name[128];
         int n = snprintf(name, sizeof name, "%s%0*" PRIu64, head, (int)width, v);
         if (n < 0 || (size_t)n >= sizeof name)
-            return bad(d, list->text, "is not a host name");
-        int code = expand(list, name, after, d);
+            return name_error(d, list->text, "is not a host name");
+        int code = name_expand(list, name, after, d);
         if (code)
             return code;
     }
     return 0;
 }
 
-/* `head` is done; the first bracket of `rest` multiplies it. */
-static int expand(struct host_list *list, const char *head, const char *rest, struct diag *d)
+/* Expands the brackets of `rest` after the expanded `head`. */
+static int name_expand(struct host_list *list, const char *head, const char *rest, struct diag *d)
 {
     char name[128];
     size_t plain = strcspn(rest, "[");
     int n = snprintf(name, sizeof name, "%s%.*s", head, (int)(plain < 120 ? plain : 120), rest);
     if (n < 0 || (size_t)n >= sizeof name)
-        return bad(d, list->text, "is not a host name");
+        return name_error(d, list->text, "is not a host name");
     if (!rest[plain])
-        return add_host(list, name, d);
+        return name_add_host(list, name, d);
     const char *open = rest + plain, *close = strchr(open, ']');
     if (!close)
         return diag_set(d, COLLRUN_ERR_INVALID, "%s: \"[\" without \"]\"", QUOTED(list->text));
     for (const char *range = open + 1; range <= close; range += strcspn(range, ",]") + 1) {
-        int code = expand_range(list, name, range, close + 1, d);
+        int code = name_expand_range(list, name, range, close + 1, d);
         if (code)
             return code;
     }
@@ -222,7 +281,7 @@ int name_expand_hosts(const char *text, struct arena *arena, const char ***names
                       struct diag *d)
 {
     struct host_list list = {.arena = arena, .text = text};
-    int code = expand(&list, "", text, d);
+    int code = name_expand(&list, "", text, d);
     if (code)
         return code;
     *names = list.names;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small questions about nodes.
+ * Helpers for nodes.
  */
 #include "spec/node.h"
 
@@ -15,13 +15,14 @@ bool node_is_null(const struct node *node)
     if (node->kind != NODE_SCALAR || !node->plain || node->filled)
         return false;
     const char *s = node->text;
-    return !*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "Null") || !strcmp(s, "NULL");
+    return !*s || strcmp(s, "~") == 0 || strcmp(s, "null") == 0 || strcmp(s, "Null") == 0 ||
+           strcmp(s, "NULL") == 0;
 }
 
 struct node *node_get(const struct node *map, const char *key)
 {
     for (uint32_t i = 0; map->kind == NODE_MAP && i < map->n; i++)
-        if (!strcmp(map->entries[i].key, key))
+        if (strcmp(map->entries[i].key, key) == 0)
             return map->entries[i].value;
     return NULL;
 }
@@ -59,6 +60,6 @@ const char *node_name(const struct node *node, char *out, size_t size)
     else if (node->plain && parse_bool(node->text, &flag, NULL) == 0)
         snprintf(out, size, "%s", node->text);
     else
-        snprintf(out, size, "the text %s", quote(node->text, (char[QUOTE_SIZE]){0}));
+        snprintf(out, size, "the string %s", quote(node->text, (char[QUOTE_SIZE]){0}));
     return out;
 }

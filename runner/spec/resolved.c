@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * First schema and tree are walked together into plain JSON values, which a job file may consist
- * of; then these are written the way people write YAML.
+ * Walks schema and tree together into plain JSON values, which a job file may contain, and writes
+ * these in the usual style of YAML.
  */
 #include "spec/resolved.h"
 
@@ -12,18 +12,18 @@
 #include <jansson.h>
 #include <string.h>
 
-/* ---- what the job says ---- */
+/* ---- values ---- */
 
-struct resolve {
-    const char *dir; /* what relative paths start from */
-    bool defaults;   /* are spelt out */
+struct resolver {
+    const char *dir; /* the folder of relative paths */
+    bool defaults;   /* defaults are written */
 };
 
-static json_t *resolve(const struct resolve *r, const struct schema_type *type,
-                       const struct node *node);
+static json_t *resolved_value(const struct resolver *r, const struct schema_type *type,
+                              const struct node *node);
 
-static json_t *resolve_text(const struct resolve *r, const struct schema_type *type,
-                            const char *text)
+static json_t *resolved_text(const struct resolver *r, const struct schema_type *type,
+                             const char *text)
 {
     bool relative =
         type->relative == PATH_RELATIVE || (type->relative == PATH_WITH_SLASH && strchr(text, '/'));
@@ -32,8 +32,8 @@ static json_t *resolve_text(const struct resolve *r, const struct schema_type *t
     return json_sprintf("%s/%s", r->dir, strncmp(text, "./", 2) ? text : text + 2);
 }
 
-static json_t *resolve_scalar(const struct resolve *r, const struct schema_type *type,
-                              const struct node *node)
+static json_t *resolved_scalar(const struct resolver *r, const struct schema_type *type,
+                               const struct node *node)
 {
     int64_t number;
     bool yes;
@@ -41,33 +41,33 @@ static json_t *resolve_scalar(const struct resolve *r, const struct schema_type 
         return json_integer(number);
     if (type->kind == SCHEMA_FLAG && parse_bool(node->text, &yes, NULL) == 0)
         return json_boolean(yes);
-    return resolve_text(r, type, node->text);
+    return resolved_text(r, type, node->text);
 }
 
-/* NULL: nothing is written, and nothing is to be said. */
-static json_t *resolve_map(const struct resolve *r, const struct schema_type *type,
-                           const struct node *node)
+/* NULL: the map is not in the file and has no defaults. */
+static json_t *resolved_map(const struct resolver *r, const struct schema_type *type,
+                            const struct node *node)
 {
     json_t *map = json_object();
     for (const struct schema_key *key = type->keys; key->name; key++) {
         const struct node *value = node ? node_get(node, key->name) : NULL;
         const struct node by_default = {.kind = NODE_SCALAR, .plain = true, .text = key->def};
-        struct resolve below = *r;
-        /* hosts.defaults holds for hosts that do not say otherwise: they must go on not to. */
+        struct resolver below = *r;
+        /* No defaults below hosts: a host with its own value would not inherit hosts.defaults. */
         below.defaults = r->defaults && strcmp(key->name, "hosts") != 0;
         if (!value && !node && key->required) {
             json_decref(map);
             return NULL;
         }
-        json_t *said = NULL;
+        json_t *resolved = NULL;
         if (value)
-            said = resolve(&below, key->type, value);
-        else if (below.defaults && key->def && key->when != LATER)
-            said = resolve(&below, key->type, &by_default);
+            resolved = resolved_value(&below, key->type, value);
+        else if (below.defaults && key->def && key->support != UNSUPPORTED)
+            resolved = resolved_value(&below, key->type, &by_default);
         else if (below.defaults && key->type->kind == SCHEMA_MAP)
-            said = resolve_map(&below, key->type, NULL);
-        if (said)
-            json_object_set_new(map, key->name, said);
+            resolved = resolved_map(&below, key->type, NULL);
+        if (resolved)
+            json_object_set_new(map, key->name, resolved);
     }
     if (node || json_object_size(map))
         return map;
@@ -75,8 +75,8 @@ static json_t *resolve_map(const struct resolve *r, const struct schema_type *ty
     return NULL;
 }
 
-static json_t *resolve_each(const struct resolve *r, const struct schema_type *type,
-                            const struct node *node)
+static json_t *resolved_each(const struct resolver *r, const struct schema_type *type,
+                             const struct node *node)
 {
     static const struct schema_type text = {.kind = SCHEMA_STR};
     const struct schema_type *item = type->item ? type->item : &text;
@@ -84,33 +84,35 @@ static json_t *resolve_each(const struct resolve *r, const struct schema_type *t
     for (uint32_t i = 0; i < node->n; i++) {
         if (node->kind == NODE_MAP)
             json_object_set_new(all, node->entries[i].key,
-                                resolve(r, item, node->entries[i].value));
+                                resolved_value(r, item, node->entries[i].value));
         else
-            json_array_append_new(all, resolve(r, item, node->items[i]));
+            json_array_append_new(all, resolved_value(r, item, node->items[i]));
     }
     return all;
 }
 
-static const struct schema_type *arm_of(const struct schema_type *type, const struct node *node)
+static const struct schema_type *resolved_arm(const struct schema_type *type,
+                                              const struct node *node)
 {
     return node->kind == NODE_MAP ? type->map : node->kind == NODE_LIST ? type->list : type->scalar;
 }
 
-static json_t *resolve(const struct resolve *r, const struct schema_type *type,
-                       const struct node *node)
+static json_t *resolved_value(const struct resolver *r, const struct schema_type *type,
+                              const struct node *node)
 {
     if (type->kind == SCHEMA_EITHER)
-        return resolve(r, arm_of(type, node), node);
+        return resolved_value(r, resolved_arm(type, node), node);
     if (type->kind == SCHEMA_MAP)
-        return resolve_map(r, type, node);
-    return node->kind == NODE_SCALAR ? resolve_scalar(r, type, node) : resolve_each(r, type, node);
+        return resolved_map(r, type, node);
+    return node->kind == NODE_SCALAR ? resolved_scalar(r, type, node)
+                                     : resolved_each(r, type, node);
 }
 
 /* ---- as YAML ---- */
 
-/* Quoted, unless it is made of letters that mean nothing to YAML. A dollar is doubled, so that
- * nothing is filled in when it is read back. */
-static void put_text(const char *text, FILE *out)
+/* Quoted unless all characters are plain in YAML. A dollar sign is doubled, so that reading the
+ * file replaces nothing. */
+static void resolved_put_text(const char *text, FILE *out)
 {
     static const char bare[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.+/-";
@@ -130,21 +132,21 @@ static void put_text(const char *text, FILE *out)
     fputc('"', out);
 }
 
-static void put_flow(const json_t *v, FILE *out)
+static void resolved_put_flow(const json_t *v, FILE *out)
 {
     const char *key, *comma = "";
     json_t *item;
     size_t i;
     if (json_is_string(v)) {
-        put_text(json_string_value(v), out);
+        resolved_put_text(json_string_value(v), out);
     } else if (json_is_object(v)) {
         fputc('{', out);
         json_object_foreach((json_t *)(uintptr_t)v, key, item)
         {
             fputs(comma, out);
-            put_text(key, out);
+            resolved_put_text(key, out);
             fputs(": ", out);
-            put_flow(item, out);
+            resolved_put_flow(item, out);
             comma = ", ";
         }
         fputc('}', out);
@@ -153,7 +155,7 @@ static void put_flow(const json_t *v, FILE *out)
         json_array_foreach(v, i, item)
         {
             fputs(i ? ", " : "", out);
-            put_flow(item, out);
+            resolved_put_flow(item, out);
         }
         fputc(']', out);
     } else {
@@ -162,48 +164,79 @@ static void put_flow(const json_t *v, FILE *out)
 }
 
 /* A line below a top-level key: "  name: value", or without a name "  - value". */
-static void put_member(const char *name, json_t *value, FILE *out)
+static void resolved_put_member(const char *name, json_t *value, FILE *out)
 {
     fputs(name ? "  " : "  - ", out);
     if (name) {
-        put_text(name, out);
+        resolved_put_text(name, out);
         fputs(": ", out);
     }
-    put_flow(value, out);
+    resolved_put_flow(value, out);
     fputc('\n', out);
 }
 
-/* The top: a key a line, and the items below groups, workloads and the like a line each. */
-static void put_file(json_t *job, FILE *out)
+/* One line per top-level key, and one per item of groups, workloads and other lists. */
+static void resolved_put_file(json_t *job, FILE *out)
 {
     const char *key, *name;
     json_t *value, *item;
     size_t i;
     json_object_foreach(job, key, value)
     {
-        bool named = json_is_object(value) && (!strcmp(key, "groups") || !strcmp(key, "backends"));
+        bool named =
+            json_is_object(value) && (strcmp(key, "groups") == 0 || strcmp(key, "backends") == 0);
         bool list = json_is_array(value) && json_array_size(value);
         fprintf(out, "%s:%s", key, named || list ? "" : " ");
         if (!named && !list)
-            put_flow(value, out);
+            resolved_put_flow(value, out);
         fputc('\n', out);
         if (named)
-            json_object_foreach(value, name, item) put_member(name, item, out);
+            json_object_foreach(value, name, item) resolved_put_member(name, item, out);
         if (list)
-            json_array_foreach(value, i, item) put_member(NULL, item, out);
+            json_array_foreach(value, i, item) resolved_put_member(NULL, item, out);
     }
 }
 
-int resolved_write(const struct job *job, FILE *out)
+static bool resolved_hosts_have_workdir(const struct job *job)
 {
-    const struct resolve r = {.dir = job->dir, .defaults = true};
-    json_t *all = resolve(&r, &schema_job, job->tree);
-    /* The name follows from the file's, which will be another. */
+    for (uint32_t i = 0; i < job->hosts.n; i++)
+        if (job->hosts.nodes[i].workdir.v)
+            return true;
+    return false;
+}
+
+/* The file of each command, and the folder that it starts in unless its host says so. */
+static void resolved_commands(const struct job *job, const char *const *programs, json_t *all)
+{
+    const struct resolver r = {.dir = job->dir};
+    const struct schema_type path = {.relative = PATH_RELATIVE};
+    bool from_host = resolved_hosts_have_workdir(job);
+    for (uint32_t i = 0; i < job->nworkloads; i++) {
+        json_t *workload = json_array_get(json_object_get(all, "workloads"), i);
+        const char *workdir = job->workloads[i].workdir.v;
+        if (!programs[i])
+            continue;
+        json_array_set_new(json_object_get(workload, "command"), 0, json_string(programs[i]));
+        if (!from_host)
+            json_object_set_new(workload, "workdir",
+                                workdir ? resolved_text(&r, &path, workdir) : json_string(r.dir));
+    }
+}
+
+int resolved_write(const struct job *job, const char *const *programs, FILE *out)
+{
+    const struct resolver r = {.dir = job->dir, .defaults = true};
+    json_t *all = resolved_value(&r, &schema_job, job->tree);
+    resolved_commands(job, programs, all);
+    if (job->logging.dir.v && !job->logging.dir.loc.line) /* --run-dir */
+        json_object_set_new(json_object_get(all, "logging"), "dir",
+                            json_string(job->logging.dir.v));
+    /* The default of the name is that of the job file, which resolved.yaml is not. */
     json_t *named =
         json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
     int rc = json_object_update_missing(named, all);
     if (rc == 0)
-        put_file(named, out);
+        resolved_put_file(named, out);
     json_decref(named);
     json_decref(all);
     return rc == 0 ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;

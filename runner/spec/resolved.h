@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job as it was run, written as a job file again: --set applied, ${env:...} filled in, defaults
- * spelt out, relative paths made absolute. Reading it gives the same job, wherever it lies.
+ * The job as it was run, written as a job file: --set and --run-dir applied, ${env:...} replaced,
+ * defaults written, relative paths made absolute. Reading it gives the same job from any folder.
  */
-#ifndef SPEC_RESOLVED_H
-#define SPEC_RESOLVED_H
+#ifndef RUNNER_SPEC_RESOLVED_H
+#define RUNNER_SPEC_RESOLVED_H
 
 #include "spec/job.h"
 
 #include <stdio.h>
 
-/* 0, or a negative code (no memory). */
-int resolved_write(const struct job *job, FILE *out);
+/* `programs` has the file of each workload's command, NULL for a plugin. 0, or a negative code (no
+ * memory). */
+int resolved_write(const struct job *job, const char *const *programs, FILE *out);
 
 #endif

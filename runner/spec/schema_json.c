@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table as JSON Schema, draft-07 (what yaml-language-server reads). Numbers may also be filled
- * in from the environment, so a text with ${env:...} passes for any of them.
+ * The table as JSON Schema, draft-07, which yaml-language-server reads. A number may be replaced
+ * from the environment, so a string with ${env:...} is valid for each of them.
  */
 #include "spec/schema.h"
 #include "spec/schema_text.h"
@@ -13,87 +13,101 @@
 
 #include <jansson.h>
 
-static json_t *type_schema(const struct schema_type *type);
+static json_t *schema_json_type(const struct schema_type *type);
 
-static json_t *pattern(const char *regex)
+static json_t *schema_json_pattern(const char *regex)
 {
     return json_pack("{ss ss}", "type", "string", "pattern", regex);
 }
 
-/* This or a text that is filled in from the environment. */
-static json_t *or_env(json_t *schema)
+/* This, or a string with ${env:...}. */
+static json_t *schema_json_or_env(json_t *schema)
 {
     return json_pack("{s[oo]}", "anyOf", schema, json_pack("{ss}", "$ref", "#/definitions/env"));
 }
 
-static json_t *integer_schema(const struct schema_type *type)
+static json_t *schema_json_integer(const struct schema_type *type)
 {
     json_t *schema = json_pack("{ss}", "type", "integer");
     json_object_set_new(schema, "minimum", json_integer(type->min));
     json_object_set_new(schema, "maximum", json_integer(type->max));
-    return or_env(schema);
+    return schema_json_or_env(schema);
 }
 
-static json_t *choice_schema(const struct schema_type *type)
+static json_t *schema_json_choice(const struct schema_type *type)
 {
     json_t *names = json_array();
     for (const struct schema_choice *c = type->choices; c->name; c++)
         json_array_append_new(names, json_string(c->name));
-    return or_env(json_pack("{so}", "enum", names));
+    return schema_json_or_env(json_pack("{so}", "enum", names));
 }
 
-static json_t *ranks_schema(void)
+static json_t *schema_json_duration(const struct schema_type *type)
+{
+    json_t *schema = schema_json_pattern("^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$");
+    if (type->choices)
+        return json_pack("{s[oo]}", "anyOf", schema, schema_json_choice(type));
+    return schema_json_or_env(schema);
+}
+
+static json_t *schema_json_ranks(void)
 {
     static const char regex[] =
         "^(all|[0-9]+(-[0-9]+(:[0-9]+)?)?( *, *[0-9]+(-[0-9]+(:[0-9]+)?)?)*)$";
     json_t *integer = json_pack("{ss si}", "type", "integer", "minimum", 0);
-    json_t *one = json_pack("{s[Oo]}", "anyOf", integer, pattern(regex));
+    json_t *one = json_pack("{s[Oo]}", "anyOf", integer, schema_json_pattern(regex));
     json_t *list = json_pack("{ss so si}", "type", "array", "items", one, "minItems", 1);
-    return or_env(json_pack("{s[ooo]}", "anyOf", integer, pattern(regex), list));
+    return schema_json_or_env(
+        json_pack("{s[ooo]}", "anyOf", integer, schema_json_pattern(regex), list));
 }
 
-static json_t *pairs_schema(void)
+static json_t *schema_json_pairs(const struct schema_type *type)
 {
-    return json_pack("{ss s{s[sss]}}", "type", "object", "additionalProperties", "type", "string",
-                     "number", "boolean");
+    json_t *value = json_pack("{s[sss]}", "type", "string", "number", "boolean");
+    if (type->lists)
+        value = json_pack("{s[o{ss so}]}", "anyOf", value, "type", "array", "items",
+                          json_deep_copy(value));
+    return json_pack("{ss so}", "type", "object", "additionalProperties", value);
 }
 
-static json_t *list_schema(const struct schema_type *type)
+static json_t *schema_json_list(const struct schema_type *type)
 {
-    json_t *schema = json_pack("{ss so}", "type", "array", "items", type_schema(type->item));
+    json_t *schema = json_pack("{ss so}", "type", "array", "items", schema_json_type(type->item));
     if (type->not_empty)
         json_object_set_new(schema, "minItems", json_integer(1));
     return schema;
 }
 
-/* A key's default, as the YAML value it would be. */
-static json_t *default_value(const struct schema_key *key)
+/* The default of a key as a YAML value. */
+static json_t *schema_json_default(const struct schema_key *key)
 {
     int64_t number;
     if (key->type->kind == SCHEMA_FLAG)
-        return json_boolean(!strcmp(key->def, "true"));
+        return json_boolean(strcmp(key->def, "true") == 0);
     if (key->type->kind == SCHEMA_INT && sscanf(key->def, "%" SCNd64, &number) == 1)
         return json_integer(number);
     return json_string(key->def);
 }
 
-static json_t *key_schema(const struct schema_key *key)
+static json_t *schema_json_key(const struct schema_key *key)
 {
-    json_t *schema = type_schema(key->type);
-    json_t *help =
-        json_sprintf("%s.%s", key->help, key->when == LATER ? " Not supported by this build." : "");
+    json_t *schema = schema_json_type(key->type);
+    json_t *help = json_sprintf("%s.%s", key->help,
+                                key->support == UNSUPPORTED ? " Not supported by this build." : "");
     json_object_set_new(schema, "description", help);
     if (key->def)
-        json_object_set_new(schema, "default", default_value(key));
+        json_object_set_new(schema, "default", schema_json_default(key));
     return schema;
 }
 
-static json_t *map_schema(const struct schema_type *type)
+static json_t *schema_json_map(const struct schema_type *type)
 {
-    json_t *properties = json_object(), *required = json_array();
+    json_t *properties = json_object(), *required = json_array(), *either = NULL;
     for (const struct schema_key *key = type->keys; key->name; key++) {
-        json_object_set_new(properties, key->name, key_schema(key));
-        if (key->required)
+        json_object_set_new(properties, key->name, schema_json_key(key));
+        if (key->required && key->instead)
+            either = json_pack("[{s[s]}, {s[s]}]", "required", key->name, "required", key->instead);
+        else if (key->required)
             json_array_append_new(required, json_string(key->name));
     }
     json_t *schema = json_pack("{ss so s{s{}} sb}", "type", "object", "properties", properties,
@@ -101,59 +115,73 @@ static json_t *map_schema(const struct schema_type *type)
     if (json_array_size(required))
         json_object_set(schema, "required", required);
     json_decref(required);
+    if (either) /* one of them, and not both */
+        json_object_set_new(schema, "oneOf", either);
     return schema;
 }
 
-static json_t *either_schema(const struct schema_type *type)
+static json_t *schema_json_either(const struct schema_type *type)
 {
     const struct schema_type *arms[] = {type->scalar, type->list, type->map};
     json_t *list = json_array();
     for (size_t i = 0; i < 3; i++)
         if (arms[i])
-            json_array_append_new(list, type_schema(arms[i]));
+            json_array_append_new(list, schema_json_type(arms[i]));
     return json_pack("{so}", "anyOf", list);
 }
 
-static json_t *type_schema(const struct schema_type *type)
+/* `NAME:` alone is a map with all its defaults. */
+static json_t *schema_json_named(const struct schema_type *type)
+{
+    json_t *item = schema_json_type(type->item);
+    if (type->item->kind == SCHEMA_MAP)
+        item = json_pack("{s[o{ss}]}", "anyOf", item, "type", "null");
+    json_t *schema = json_pack("{ss so}", "type", "object", "additionalProperties", item);
+    if (type->not_empty)
+        json_object_set_new(schema, "minProperties", json_integer(1));
+    return schema;
+}
+
+static json_t *schema_json_type(const struct schema_type *type)
 {
     switch (type->kind) {
     case SCHEMA_STR:
         return json_pack("{s[sss]}", "type", "string", "number", "boolean");
     case SCHEMA_INT:
-        return integer_schema(type);
+        return schema_json_integer(type);
     case SCHEMA_FLAG:
-        return or_env(json_pack("{ss}", "type", "boolean"));
+        return schema_json_or_env(json_pack("{ss}", "type", "boolean"));
     case SCHEMA_DURATION:
-        return or_env(pattern("^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$"));
+        return schema_json_duration(type);
     case SCHEMA_SIZE:
-        return or_env(json_pack("{s[oo]}", "anyOf",
-                                json_pack("{ss si}", "type", "integer", "minimum", 0),
-                                pattern("^[0-9]+(\\.[0-9]+)?(B|[kKMGT]B|[KMGT]iB)?$")));
+        return schema_json_or_env(
+            json_pack("{s[oo]}", "anyOf", json_pack("{ss si}", "type", "integer", "minimum", 0),
+                      schema_json_pattern("^[0-9]+(\\.[0-9]+)?(B|[kKMGT]B|[KMGT]iB)?$")));
     case SCHEMA_CHOICE:
-        return choice_schema(type);
+        return schema_json_choice(type);
     case SCHEMA_RANKS:
-        return ranks_schema();
+        return schema_json_ranks();
     case SCHEMA_PAIRS:
-        return pairs_schema();
+        return schema_json_pairs(type);
     case SCHEMA_MAP:
-        return map_schema(type);
+        return schema_json_map(type);
     case SCHEMA_LIST:
-        return list_schema(type);
+        return schema_json_list(type);
     case SCHEMA_NAMED:
-        return json_pack("{ss s{s[o{ss}]}}", "type", "object", "additionalProperties", "anyOf",
-                         type_schema(type->item), "type", "null");
+        return schema_json_named(type);
     case SCHEMA_EITHER:
-        return either_schema(type);
+        return schema_json_either(type);
     }
     return NULL;
 }
 
 int schema_write_json(FILE *out)
 {
-    json_t *root = type_schema(&schema_job);
+    json_t *root = schema_json_type(&schema_job);
     json_object_set_new(root, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(root, "title", json_string("collrun job file, version 1"));
-    json_object_set_new(root, "definitions", json_pack("{so}", "env", pattern("\\$\\{env:")));
+    json_object_set_new(root, "definitions",
+                        json_pack("{so}", "env", schema_json_pattern("\\$\\{env:")));
     int code = root && json_dumpf(root, out, JSON_INDENT(2) | JSON_SORT_KEYS) == 0
                    ? 0
                    : COLLRUN_ERR_NO_MEMORY;

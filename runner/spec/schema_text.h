@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schema table as others read it: JSON Schema (draft-07) for editors, roff rows for the manual
- * page.
+ * The schema table as JSON Schema (draft-07) for editors, and as roff rows for the manual page.
  */
-#ifndef SPEC_SCHEMA_TEXT_H
-#define SPEC_SCHEMA_TEXT_H
+#ifndef RUNNER_SPEC_SCHEMA_TEXT_H
+#define RUNNER_SPEC_SCHEMA_TEXT_H
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --set. The value is read by the YAML reader from the text with its path blanked out, so that
- * columns are right by themselves. Nodes on the path are copied before they change: an alias
- * elsewhere keeps what it had.
+ * --set. The YAML reader reads the value from the whole string with its path blanked out, so that
+ * its columns are right. Nodes on the path are copied before they change: an alias elsewhere keeps
+ * its value.
  */
 #include "spec/set.h"
 
@@ -30,61 +30,61 @@ struct setter {
     struct node *value;
 };
 
-static struct diag_loc place(const struct setter *s, size_t at, size_t len)
+static struct diag_loc set_loc(const struct setter *s, size_t at, size_t len)
 {
     return (struct diag_loc){s->file, 1, (uint32_t)at + 1, len ? (uint32_t)len : 1};
 }
 
-static int note(struct setter *s, struct diag *d)
+static int set_add_error(struct setter *s, struct diag *d)
 {
     diag_list_add(s->diags, d);
     return d->code;
 }
 
-static int out_of_memory(struct setter *s)
+static int set_out_of_memory(struct setter *s)
 {
     struct diag d;
     diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return note(s, &d);
+    return set_add_error(s, &d);
 }
 
-static int bad_path(struct setter *s, size_t at, size_t len, const char *what)
+static int set_bad_path(struct setter *s, size_t at, size_t len, const char *what)
 {
     struct diag d;
-    diag_at(&d, place(s, at, len), "%s", what);
+    diag_at(&d, set_loc(s, at, len), "%s", what);
     diag_hint(&d, "as in --set groups.world.backend=gloo or --set workloads[0].params.iters=5");
-    return note(s, &d);
+    return set_add_error(s, &d);
 }
 
 /* One step of the path at `at`; returns where it ends, or a negative code. */
-static int read_step(struct setter *s, size_t at, size_t end)
+static int set_read_step(struct setter *s, size_t at, size_t end)
 {
     const char *text = s->text + at;
     struct step *step = &s->steps[s->nsteps++];
     if (*text == '[') {
         size_t digits = strspn(text + 1, "0123456789");
         if (!digits || digits > 6 || text[1 + digits] != ']')
-            return bad_path(s, at, strcspn(text, ".="), "an index is a number in brackets");
+            return set_bad_path(s, at, strcspn(text, ".="), "an index is a number in brackets");
         *step = (struct step){.index = (uint32_t)strtoul(text + 1, NULL, 10),
-                              .loc = place(s, at, digits + 2)};
+                              .loc = set_loc(s, at, digits + 2)};
         return (int)(at + digits + 2);
     }
     size_t len = strcspn(text, ".[");
     if (len > end - at)
         len = end - at;
     if (!len)
-        return bad_path(s, at, 1, "a key is missing here");
+        return set_bad_path(s, at, 1, "expected a key");
     step->name = arena_strndup(s->arena, text, len);
-    step->loc = place(s, at, len);
-    return step->name ? (int)(at + len) : out_of_memory(s);
+    step->loc = set_loc(s, at, len);
+    return step->name ? (int)(at + len) : set_out_of_memory(s);
 }
 
-static int read_path(struct setter *s, size_t end)
+static int set_read_path(struct setter *s, size_t end)
 {
     for (size_t at = 0;;) {
         if (s->nsteps == STEPS_MAX)
-            return bad_path(s, at, 1, "this path is too long");
-        int next = read_step(s, at, end);
+            return set_bad_path(s, at, 1, "the path is too long");
+        int next = set_read_step(s, at, end);
         if (next < 0)
             return next;
         at = (size_t)next;
@@ -93,27 +93,27 @@ static int read_path(struct setter *s, size_t end)
         if (s->text[at] == '.')
             at++;
         else if (s->text[at] != '[')
-            return bad_path(s, at, 1, "a \".\" or \"[\" is expected here");
+            return set_bad_path(s, at, 1, "expected \".\" or \"[\"");
     }
 }
 
-/* The value: what YAML makes of the text once the path is blank. */
-static int read_value(struct setter *s, size_t start)
+/* Reads the value: the string as YAML, with its path blanked out. */
+static int set_read_value(struct setter *s, size_t start)
 {
     char *text = arena_strdup(s->arena, s->text);
     struct source *blank = NULL;
     if (!text)
-        return out_of_memory(s);
+        return set_out_of_memory(s);
     memset(text, ' ', start);
     if (strspn(text, " \t") == strlen(text)) {
         s->value = node_scalar(s->arena, "");
         if (!s->value)
-            return out_of_memory(s);
-        s->value->loc = place(s, start, 1);
+            return set_out_of_memory(s);
+        s->value->loc = set_loc(s, start, 1);
         return 0;
     }
     if (!source_add(&blank, s->arena, s->file, text, strlen(text)))
-        return out_of_memory(s);
+        return set_out_of_memory(s);
     return yaml_read(blank, s->file, s->arena, &s->value, s->diags);
 }
 
@@ -127,7 +127,7 @@ static struct node *set_in_map(struct setter *s, const struct node *map, uint32_
     struct node *copy = arena_memdup(s->arena, map, sizeof *map);
     struct node_entry *entries = arena_calloc(s->arena, map->n + 1, sizeof *entries);
     if (!copy || !entries) {
-        out_of_memory(s);
+        set_out_of_memory(s);
         return NULL;
     }
     if (map->n)
@@ -144,13 +144,13 @@ static struct node *set_in_map(struct setter *s, const struct node *map, uint32_
     return copy;
 }
 
-/* Which item a step means: its index, or the one whose `name` (or whole text) it is. */
-static uint32_t find_item(const struct node *list, const struct step *step)
+/* The item of a step: its index, or the item with that `name` or text. */
+static uint32_t set_find_item(const struct node *list, const struct step *step)
 {
     for (uint32_t i = 0; step->name && i < list->n; i++) {
         const struct node *item = list->items[i];
         const struct node *name = item->kind == NODE_MAP ? node_get(item, "name") : item;
-        if (name && name->kind == NODE_SCALAR && !strcmp(name->text, step->name))
+        if (name && name->kind == NODE_SCALAR && strcmp(name->text, step->name) == 0)
             return i;
     }
     return step->name ? list->n : step->index;
@@ -159,18 +159,19 @@ static uint32_t find_item(const struct node *list, const struct step *step)
 static struct node *set_in_list(struct setter *s, const struct node *list, uint32_t depth)
 {
     const struct step *step = &s->steps[depth];
-    uint32_t i = find_item(list, step);
+    uint32_t i = set_find_item(list, step);
     if (i >= list->n) {
         struct diag d;
         if (step->name)
-            diag_at(&d, step->loc, "this is a list, and no item of it is named %s",
+            diag_at(&d, step->loc, "the list has no item named %s",
                     quote(step->name, (char[QUOTE_SIZE]){0}));
         else
-            diag_at(&d, step->loc, "there is no item [%u]: the list has %u", step->index, list->n);
-        diag_hint(&d, "items count from [0]");
+            diag_at(&d, step->loc, "there is no item [%u]: the list has %u item%s", step->index,
+                    list->n, list->n == 1 ? "" : "s");
+        diag_hint(&d, "the first item is [0]");
         if (list->loc.line)
             diag_second(&d, list->loc, "the list");
-        note(s, &d);
+        set_add_error(s, &d);
         return NULL;
     }
     struct node *copy = node_copy(list, s->arena);
@@ -181,7 +182,7 @@ static struct node *set_in_list(struct setter *s, const struct node *list, uint3
     return copy;
 }
 
-/* A copy of `node` (NULL: nothing there yet) in which the path from `depth` on leads to the value.
+/* A copy of `node` (NULL: does not exist yet) in which the path from `depth` on leads to the value.
  */
 static struct node *set_below(struct setter *s, const struct node *node, uint32_t depth)
 {
@@ -198,11 +199,11 @@ static struct node *set_below(struct setter *s, const struct node *node, uint32_
     struct diag d;
     char found[QUOTE_SIZE + 16];
     const char *wanted = step->name ? "a key" : "an item";
-    diag_at(&d, step->loc, "%s cannot be set here: this is %s", wanted,
+    diag_at(&d, step->loc, "%s cannot be set here: the value is %s", wanted,
             node_name(node, found, sizeof found));
     if (node != &fresh && node->loc.line)
-        diag_second(&d, node->loc, "it stands here");
-    note(s, &d);
+        diag_second(&d, node->loc, "defined here");
+    set_add_error(s, &d);
     return NULL;
 }
 
@@ -212,13 +213,13 @@ int set_apply(struct node **root, const char *text, uint32_t number, struct sour
     struct setter s = {.text = text, .arena = arena, .diags = diags};
     s.file = arena_printf(arena, "--set #%u", number);
     if (!s.file || !source_add(sources, arena, s.file, text, strlen(text)))
-        return out_of_memory(&s);
+        return set_out_of_memory(&s);
     size_t end = strcspn(text, "=");
     if (!text[end])
-        return bad_path(&s, 0, end, "this is not PATH=VALUE");
-    int code = read_path(&s, end);
+        return set_bad_path(&s, 0, end, "expected PATH=VALUE");
+    int code = set_read_path(&s, end);
     if (code == 0)
-        code = read_value(&s, end + 1);
+        code = set_read_value(&s, end + 1);
     if (code < 0)
         return code;
     struct node *changed = set_below(&s, *root, 0);

@@ -2,17 +2,17 @@
  *
  * --set PATH=VALUE: changes a node tree before the schema sees it, so that what it sets is checked
  * like the file itself. PATH is keys joined by dots; an item of a list is [N], or its `name`:
- * workloads[0].params.iters, hosts.nodes.gpu03.slots. VALUE is YAML. What stands on the way and is
- * missing is made.
+ * workloads[0].params.iters, hosts.nodes.gpu03.slots. VALUE is YAML. Missing maps on the path are
+ * created.
  */
-#ifndef SPEC_SET_H
-#define SPEC_SET_H
+#ifndef RUNNER_SPEC_SET_H
+#define RUNNER_SPEC_SET_H
 
 #include "spec/diag_list.h"
 #include "spec/node.h"
 #include "spec/source.h"
 
-/* Applies one text, the `number`th (from 1). Its places are in a source of its own, "--set #1". */
+/* Applies the `number`th --set (from 1). Its places are in a separate source, "--set #1". */
 int set_apply(struct node **root, const char *text, uint32_t number, struct source **sources,
               struct arena *arena, struct diag_list *diags);
 

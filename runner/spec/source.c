@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keeping texts and finding lines in them. A byte order mark at the start belongs to no line.
+ * Stores texts and finds lines in them. A byte order mark at the start belongs to no line.
  */
 #include "spec/source.h"
 
@@ -15,27 +15,28 @@
 
 static const char bom[] = "\xef\xbb\xbf";
 
-/* How many bytes of line break stand at p: LF, CR, CR LF, NEL, LS, PS. */
-static size_t break_len(const char *p, size_t len)
+/* The length of the line break at p, in bytes: LF, CR, CR LF, NEL, LS, PS; else 0. */
+static size_t source_break_len(const char *p, size_t len)
 {
     if (len >= 2 && p[0] == '\r' && p[1] == '\n')
         return 2;
     if (len >= 1 && (p[0] == '\n' || p[0] == '\r'))
         return 1;
-    if (len >= 2 && !memcmp(p, "\xc2\x85", 2))
+    if (len >= 2 && memcmp(p, "\xc2\x85", 2) == 0)
         return 2;
-    return len >= 3 && (!memcmp(p, "\xe2\x80\xa8", 3) || !memcmp(p, "\xe2\x80\xa9", 3)) ? 3 : 0;
+    return len >= 3 && (memcmp(p, "\xe2\x80\xa8", 3) == 0 || memcmp(p, "\xe2\x80\xa9", 3) == 0) ? 3
+                                                                                                : 0;
 }
 
-/* Counts the lines and, when `lines` has room for them, notes where each begins. */
-static uint32_t index_lines(const char *text, size_t len, uint32_t *lines)
+/* Counts the lines; stores the start of each in `lines` unless that is NULL. */
+static uint32_t source_index_lines(const char *text, size_t len, uint32_t *lines)
 {
     uint32_t n = 1;
-    size_t pos = len >= 3 && !memcmp(text, bom, 3) ? 3 : 0;
+    size_t pos = len >= 3 && memcmp(text, bom, 3) == 0 ? 3 : 0;
     if (lines)
         lines[0] = (uint32_t)pos;
     while (pos < len) {
-        size_t step = break_len(text + pos, len - pos);
+        size_t step = source_break_len(text + pos, len - pos);
         pos += step ? step : 1;
         if (step && lines)
             lines[n] = (uint32_t)pos;
@@ -47,12 +48,12 @@ static uint32_t index_lines(const char *text, size_t len, uint32_t *lines)
 struct source *source_add(struct source **list, struct arena *arena, const char *name,
                           const char *text, size_t len)
 {
-    uint32_t nlines = index_lines(text, len, NULL);
+    uint32_t nlines = source_index_lines(text, len, NULL);
     uint32_t *lines = arena_calloc(arena, nlines, sizeof *lines);
     struct source *source = arena_alloc(arena, sizeof *source);
     if (!lines || !source)
         return NULL;
-    index_lines(text, len, lines);
+    source_index_lines(text, len, lines);
     *source = (struct source){name, text, len, lines, nlines, NULL};
     while (*list)
         list = &(*list)->next;
@@ -65,7 +66,7 @@ const struct source *source_find(const struct source *list, const char *name)
     if (!name)
         return list;
     for (; list; list = list->next)
-        if (!strcmp(list->name, name))
+        if (strcmp(list->name, name) == 0)
             return list;
     return NULL;
 }
@@ -75,7 +76,7 @@ const char *source_line(const struct source *source, uint32_t line, size_t *len)
     if (!line || line > source->nlines)
         return NULL;
     size_t start = source->lines[line - 1], pos = start;
-    while (pos < source->len && !break_len(source->text + pos, source->len - pos))
+    while (pos < source->len && !source_break_len(source->text + pos, source->len - pos))
         pos++;
     *len = pos - start;
     return source->text + start;
@@ -95,18 +96,18 @@ const char *source_at(const struct source *source, uint32_t line, uint32_t colum
     return p;
 }
 
-static int file_error(struct diag *d, const char *file, int err)
+static int source_file_error(struct diag *d, const char *file, const char *what, int err)
 {
     if (err == EISDIR)
-        diag_set(d, COLLRUN_ERR_INVALID, "this is a directory, not a job file");
+        diag_set(d, COLLRUN_ERR_INVALID, "this is a directory, not a %s", what);
     else
-        diag_sys(d, err, "cannot read the job file");
+        diag_sys(d, err, "cannot read the %s", what);
     d->loc.file = file;
     return d->code;
 }
 
-/* Everything up to the end, or a little more than SOURCE_MAX: then it is too long. */
-static int read_all(int fd, struct buf *out)
+/* Reads up to the end, or somewhat more than SOURCE_MAX, which is too long. */
+static int source_read_all(int fd, struct buf *out)
 {
     while (out->len <= SOURCE_MAX) {
         void *room = buf_reserve(out, 65536);
@@ -122,22 +123,22 @@ static int read_all(int fd, struct buf *out)
     return 0;
 }
 
-int source_read(struct source **list, struct arena *arena, const char *file, struct source **out,
-                struct diag *d)
+int source_read(struct source **list, struct arena *arena, const char *file, const char *what,
+                struct source **out, struct diag *d)
 {
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return file_error(d, file, errno);
+        return source_file_error(d, file, what, errno);
     struct buf bytes;
     buf_init(&bytes);
-    int err = read_all(fd, &bytes);
+    int err = source_read_all(fd, &bytes);
     close(fd);
     char *text = err ? NULL : arena_strndup(arena, bytes.data ? (char *)bytes.data : "", bytes.len);
     struct source *source = text ? source_add(list, arena, file, text, bytes.len) : NULL;
     size_t len = bytes.len;
     buf_fini(&bytes);
     if (err || !source)
-        return file_error(d, file, err ? err : ENOMEM);
+        return source_file_error(d, file, what, err ? err : ENOMEM);
     if (len > SOURCE_MAX) {
         diag_set(d, COLLRUN_ERR_INVALID, "the file is larger than 4 MiB");
         d->loc.file = file;
@@ -147,8 +148,8 @@ int source_read(struct source **list, struct arena *arena, const char *file, str
     return 0;
 }
 
-/* What YAML 1.2 calls printable, plus the line breaks. */
-static bool allowed(uint32_t c)
+/* The printable characters of YAML 1.2, and line breaks. */
+static bool source_is_allowed(uint32_t c)
 {
     if (c < 0x20)
         return c == '\t' || c == '\n' || c == '\r';
@@ -156,7 +157,7 @@ static bool allowed(uint32_t c)
            c != 0xfeff;
 }
 
-static uint32_t decode(const char *s, size_t len)
+static uint32_t source_decode(const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s;
     uint32_t c = len == 1 ? p[0] : p[0] & (0xffu >> (len + 1));
@@ -165,22 +166,22 @@ static uint32_t decode(const char *s, size_t len)
     return c;
 }
 
-static int bad_character(const struct source *source, uint32_t line, uint32_t column, const char *p,
-                         size_t len, struct diag *d)
+static int source_bad_character(const struct source *source, uint32_t line, uint32_t column,
+                                const char *p, size_t len, struct diag *d)
 {
     struct diag_loc loc = {source->name, line, column, 1};
-    uint32_t c = len ? decode(p, len) : 0;
+    uint32_t c = len ? source_decode(p, len) : 0;
     if (!len) {
-        diag_at(d, loc, "the byte 0x%02x is not UTF-8 here", (unsigned char)*p);
+        diag_at(d, loc, "invalid UTF-8: the byte 0x%02x", (unsigned char)*p);
         return diag_hint(d, "save the file as UTF-8");
     }
     if (!c)
-        return diag_at(d, loc, "a NUL byte");
+        return diag_at(d, loc, "the file contains a NUL byte");
     if (c == 0xfeff)
-        return diag_at(d, loc, "a byte order mark in the middle of the file");
-    diag_at(d, loc, "the control character U+%04X", c);
+        return diag_at(d, loc, "a byte order mark is allowed only at the start of the file");
+    diag_at(d, loc, "the control character U+%04X is not allowed", c);
     if (c <= 0xff)
-        diag_hint(d, "YAML can spell it in double quotes: \"\\x%02x\"", c);
+        diag_hint(d, "write it in double quotes as \"\\x%02x\"", c);
     return d->code;
 }
 
@@ -188,9 +189,9 @@ int source_check(const struct source *source, struct diag *d)
 {
     const char *text = source->text;
     size_t len = source->len;
-    bool utf16 = len >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2));
+    bool utf16 = len >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
     if (utf16) {
-        diag_at(d, (struct diag_loc){source->name, 1, 1, 1}, "this file is UTF-16");
+        diag_at(d, (struct diag_loc){source->name, 1, 1, 1}, "the file is encoded in UTF-16");
         return diag_hint(d, "save it as UTF-8");
     }
     for (uint32_t line = 1; line <= source->nlines; line++) {
@@ -198,8 +199,8 @@ int source_check(const struct source *source, struct diag *d)
         const char *p = source_line(source, line, &line_len);
         for (uint32_t column = 1; line_len; column++) {
             size_t n = utf8_len(p, line_len);
-            if (!n || !allowed(decode(p, n)))
-                return bad_character(source, line, column, p, n, d);
+            if (!n || !source_is_allowed(source_decode(p, n)))
+                return source_bad_character(source, line, column, p, n, d);
             p += n;
             line_len -= n;
         }

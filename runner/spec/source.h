@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The texts that a job was read from, the job file and each --set, kept so that a diag can show the
- * line it points at. A diag_loc names its text by `file`: the `name` here, or NULL for the first
- * one, the job file. Line breaks are those that libyaml counts, so that both agree on what line 7
- * is.
+ * The texts of a job, the job file and each --set, so that a diag can show the line of its place. A
+ * diag_loc names its text by `file`: the `name` here, or NULL for the job file, which is first.
+ * Lines are counted as libyaml counts them.
  */
-#ifndef SPEC_SOURCE_H
-#define SPEC_SOURCE_H
+#ifndef RUNNER_SPEC_SOURCE_H
+#define RUNNER_SPEC_SOURCE_H
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -25,9 +24,10 @@ enum { SOURCE_MAX = 4 << 20 };
 /* Appends; `list` points at the head pointer. `text` is borrowed. NULL when out of memory. */
 struct source *source_add(struct source **list, struct arena *arena, const char *name,
                           const char *text, size_t len);
-/* Reads a whole file of at most SOURCE_MAX bytes and appends it. */
-int source_read(struct source **list, struct arena *arena, const char *file, struct source **out,
-                struct diag *d);
+/* Reads a whole file of at most SOURCE_MAX bytes and appends it; `what` it is, for errors: "job
+ * file". */
+int source_read(struct source **list, struct arena *arena, const char *file, const char *what,
+                struct source **out, struct diag *d);
 const struct source *source_find(const struct source *list, const char *name);
 
 /* The bytes of a line (from 1) without its line break; NULL past the end. */
@@ -36,8 +36,7 @@ const char *source_line(const struct source *source, uint32_t line, size_t *len)
 /* The bytes of a line from a column (from 1, in characters) on; NULL past the end. */
 const char *source_at(const struct source *source, uint32_t line, uint32_t column, size_t *len);
 
-/* Whether the text is what YAML may consist of: UTF-8 without control characters. The first thing
- * that is not is pointed at. */
+/* Reports the first byte that YAML does not allow: invalid UTF-8 or a control character. */
 int source_check(const struct source *source, struct diag *d);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader that the schema table drives: a node tree in, a C structure out, every error at its
- * place, none of them the end. What is wrong or missing keeps its default, so that checks across
- * keys can still be made.
+ * The reader that the schema table drives: a node tree in, a C struct out. Every error is reported
+ * with its place, and reading continues. A wrong or missing value has its default, so that checks
+ * across keys are still possible.
  */
-#ifndef SPEC_WALK_H
-#define SPEC_WALK_H
+#ifndef RUNNER_SPEC_WALK_H
+#define RUNNER_SPEC_WALK_H
 
 #include "spec/diag_list.h"
 #include "spec/node.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libyaml's events, walked by recursive descent (its document API neither tells duplicate keys
- * apart nor survives an alias to a node that is still open). The first thing that libyaml cannot
- * read ends the walk, as do the bounds; a duplicate key, a custom tag or a variable that is not set
- * is noted, and reading goes on, so that a user sees them all.
+ * Walks libyaml's events by recursive descent. (libyaml's document API neither detects duplicate
+ * keys nor survives an alias to a node that is still open.)
+ * - A syntax error or an exceeded limit ends the reading.
+ * - Duplicate keys, custom tags and unset variables are reported, and the reading continues.
  */
 #include "spec/yaml.h"
 
 #include "base/quote.h"
 #include "spec/interpolate.h"
-#include "spec/yaml_words.h"
+#include "spec/yaml_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct anchor {
     bool open;
 };
 
-struct cursor { /* a place in the source */
+struct cursor { /* a position in the source */
     uint32_t line, column;
     const char *at;
     size_t left; /* in the line */
@@ -44,8 +44,8 @@ struct yaml_reader {
     bool aliased;
 };
 
-static struct diag_loc loc_of(const struct yaml_reader *r, const yaml_mark_t *start,
-                              const yaml_mark_t *end)
+static struct diag_loc yaml_loc(const struct yaml_reader *r, const yaml_mark_t *start,
+                                const yaml_mark_t *end)
 {
     struct diag_loc loc = {
         .file = r->file, .line = (uint32_t)start->line + 1, .column = (uint32_t)start->column + 1};
@@ -54,29 +54,29 @@ static struct diag_loc loc_of(const struct yaml_reader *r, const yaml_mark_t *st
     return loc;
 }
 
-static struct diag_loc event_loc(const struct yaml_reader *r, const yaml_event_t *event)
+static struct diag_loc yaml_event_loc(const struct yaml_reader *r, const yaml_event_t *event)
 {
-    return loc_of(r, &event->start_mark, &event->end_mark);
+    return yaml_loc(r, &event->start_mark, &event->end_mark);
 }
 
-/* Notes an error; always negative, for those who cannot go on. */
-static int note(struct yaml_reader *r, const struct diag *d)
+/* Reports an error and returns its negative code. */
+static int yaml_add_error(struct yaml_reader *r, const struct diag *d)
 {
     diag_list_add(r->diags, d);
     return d->code;
 }
 
-static int out_of_memory(struct yaml_reader *r)
+static int yaml_out_of_memory(struct yaml_reader *r)
 {
     struct diag d;
     diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return note(r, &d);
+    return yaml_add_error(r, &d);
 }
 
 /* ---- syntax errors ---- */
 
-/* An end of input is shown where the last character is, not on an empty line after it. */
-static struct diag_loc clamp(const struct yaml_reader *r, struct diag_loc loc)
+/* The end of the input is shown at the last character, not on an empty line after it. */
+static struct diag_loc yaml_clamp(const struct yaml_reader *r, struct diag_loc loc)
 {
     size_t len = 0;
     while (loc.line > 1 && (!source_line(r->source, loc.line, &len) || (!len && loc.column == 1))) {
@@ -87,124 +87,126 @@ static struct diag_loc clamp(const struct yaml_reader *r, struct diag_loc loc)
     return loc;
 }
 
-static int syntax_error(struct yaml_reader *r)
+static int yaml_syntax_error(struct yaml_reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR)
-        return out_of_memory(r);
-    struct diag_loc loc = clamp(r, loc_of(r, &p->problem_mark, NULL));
-    struct diag_loc context_loc = loc_of(r, &p->context_mark, NULL);
+        return yaml_out_of_memory(r);
+    struct diag_loc loc = yaml_clamp(r, yaml_loc(r, &p->problem_mark, NULL));
+    struct diag_loc context_loc = yaml_loc(r, &p->context_mark, NULL);
     struct diag d;
-    yaml_explain(r->source, p->problem ? p->problem : "this cannot be read", loc, p->context,
-                 context_loc, &d);
-    return note(r, &d);
+    yaml_error_explain(r->source, p->problem ? p->problem : "the text cannot be parsed", loc,
+                       p->context, context_loc, &d);
+    return yaml_add_error(r, &d);
 }
 
 /* ---- bounds ---- */
 
-static int add_weight(struct yaml_reader *r, uint64_t weight, struct diag_loc loc)
+static int yaml_add_weight(struct yaml_reader *r, uint64_t weight, struct diag_loc loc)
 {
     r->weight += weight;
     if (r->weight <= YAML_NODES_MAX)
         return 0;
     struct diag d;
     diag_at(&d, loc, "more than %d values%s", YAML_NODES_MAX,
-            r->aliased ? ", counting what aliases repeat" : "");
-    return note(r, &d);
+            r->aliased ? ", including those that aliases repeat" : "");
+    return yaml_add_error(r, &d);
 }
 
-static int enter(struct yaml_reader *r, struct diag_loc loc)
+static int yaml_enter(struct yaml_reader *r, struct diag_loc loc)
 {
     if (++r->depth <= YAML_DEPTH_MAX)
         return 0;
     struct diag d;
     diag_at(&d, loc, "nested more than %d levels deep", YAML_DEPTH_MAX);
-    return note(r, &d);
+    return yaml_add_error(r, &d);
 }
 
 /* ---- values ---- */
 
-static int next_event(struct yaml_reader *r, yaml_event_t *event)
+static int yaml_next_event(struct yaml_reader *r, yaml_event_t *event)
 {
-    return yaml_parser_parse(&r->parser, event) ? 0 : syntax_error(r);
+    return yaml_parser_parse(&r->parser, event) ? 0 : yaml_syntax_error(r);
 }
 
-static int add_anchor(struct yaml_reader *r, const yaml_char_t *name, struct node *node)
+static int yaml_add_anchor(struct yaml_reader *r, const yaml_char_t *name, struct node *node)
 {
     if (!name)
         return 0;
     struct diag d;
     if (r->nanchors == YAML_ANCHORS_MAX) {
         diag_at(&d, node->loc, "more than %d anchors", YAML_ANCHORS_MAX);
-        return note(r, &d);
+        return yaml_add_error(r, &d);
     }
     const char *copy = arena_strdup(r->arena, (const char *)name);
     if (!copy)
-        return out_of_memory(r);
+        return yaml_out_of_memory(r);
     r->anchors[r->nanchors++] =
         (struct anchor){.name = copy, .node = node, .loc = node->loc, .open = true};
     return 0;
 }
 
-static void close_anchor(struct yaml_reader *r, const struct node *node)
+static void yaml_close_anchor(struct yaml_reader *r, const struct node *node)
 {
     for (uint32_t i = r->nanchors; i-- > 0;)
         if (r->anchors[i].node == node)
             r->anchors[i].open = false;
 }
 
-/* An alias: a copy of the node, standing where the alias stands, sharing what is below. */
-static int read_alias(struct yaml_reader *r, const yaml_event_t *event, struct node **out)
+/* An alias: a shallow copy of the node with the place of the alias. */
+static int yaml_read_alias(struct yaml_reader *r, const yaml_event_t *event, struct node **out)
 {
     const char *name = (const char *)event->data.alias.anchor;
-    struct diag_loc loc = event_loc(r, event);
+    struct diag_loc loc = yaml_event_loc(r, event);
     const struct anchor *anchor = NULL;
     for (uint32_t i = r->nanchors; i-- > 0 && !anchor;)
-        if (!strcmp(r->anchors[i].name, name))
+        if (strcmp(r->anchors[i].name, name) == 0)
             anchor = &r->anchors[i];
     struct diag d;
     if (!anchor) {
-        diag_at(&d, loc, "no anchor &%.64s before this alias", name);
-        return note(r, &d);
+        diag_at(&d, loc, "no anchor &%.64s is defined before this alias", name);
+        return yaml_add_error(r, &d);
     }
     if (anchor->open) {
-        diag_at(&d, loc, "the alias *%.64s stands inside what it repeats", name);
+        diag_at(&d, loc, "the alias *%.64s is inside its own anchor", name);
         diag_second(&d, anchor->loc, "&%.64s begins here", name);
-        return note(r, &d);
+        return yaml_add_error(r, &d);
     }
     r->aliased = true;
     struct node *copy = arena_memdup(r->arena, anchor->node, sizeof *copy);
     if (!copy)
-        return out_of_memory(r);
+        return yaml_out_of_memory(r);
     copy->loc = loc;
     copy->text_column = 0;
     *out = copy;
-    return add_weight(r, copy->weight, loc);
+    return yaml_add_weight(r, copy->weight, loc);
 }
 
-/* Core tags say what the value is anyway; any other is an error. Returns the tag's word, or "". */
-static const char *check_tag(struct yaml_reader *r, const yaml_char_t *tag, struct diag_loc loc)
+/* Core tags are accepted; any other tag is an error. Returns the name of the tag, or "". */
+static const char *yaml_check_tag(struct yaml_reader *r, const yaml_char_t *tag,
+                                  struct diag_loc loc)
 {
     static const char prefix[] = "tag:yaml.org,2002:";
     static const char *const core[] = {"str", "int", "float", "bool", "null", "map", "seq"};
     const char *s = (const char *)tag;
     if (!s)
         return "";
-    if (!strcmp(s, "!"))
+    if (strcmp(s, "!") == 0)
         return "str";
     for (size_t i = 0; i < sizeof core / sizeof core[0]; i++)
-        if (!strncmp(s, prefix, sizeof prefix - 1) && !strcmp(s + sizeof prefix - 1, core[i]))
+        if (strncmp(s, prefix, sizeof prefix - 1) == 0 &&
+            strcmp(s + sizeof prefix - 1, core[i]) == 0)
             return core[i];
     struct diag d;
     diag_at(&d, loc, "the tag %s: custom tags are not allowed", quote(s, (char[QUOTE_SIZE]){0}));
     loc.width = 1;
     d.loc = loc;
-    note(r, &d);
+    yaml_add_error(r, &d);
     return "";
 }
 
-/* Moves the cursor to a place. Scalars come in the order of the file, so a line is walked once. */
-static void seek(struct yaml_reader *r, struct diag_loc loc)
+/* Moves the cursor to a place. Scalars arrive in file order, so each line is walked once. */
+static void yaml_seek(struct yaml_reader *r, struct diag_loc loc)
 {
     struct cursor *c = &r->cursor;
     if (c->line != loc.line || c->column > loc.column) {
@@ -218,10 +220,10 @@ static void seek(struct yaml_reader *r, struct diag_loc loc)
     }
 }
 
-/* Where the text of a scalar stands in the file, if it stands there letter by letter. */
-static uint32_t find_text(struct yaml_reader *r, const struct node *node, size_t text_len)
+/* The column of the text of a scalar if the file contains it literally; else 0. */
+static uint32_t yaml_find_text(struct yaml_reader *r, const struct node *node, size_t text_len)
 {
-    seek(r, node->loc);
+    yaml_seek(r, node->loc);
     const char *at = r->cursor.at;
     size_t left = r->cursor.left;
     bool quoted = at && left && (*at == '"' || *at == '\'');
@@ -230,9 +232,9 @@ static uint32_t find_text(struct yaml_reader *r, const struct node *node, size_t
     return node->loc.column + quoted;
 }
 
-static int read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct node *node)
+static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct node *node)
 {
-    const char *tag = check_tag(r, event->data.scalar.tag, node->loc);
+    const char *tag = yaml_check_tag(r, event->data.scalar.tag, node->loc);
     node->kind = NODE_SCALAR;
     node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (*tag)
@@ -240,18 +242,18 @@ static int read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct 
     size_t len = event->data.scalar.length;
     const char *text = arena_strndup(r->arena, (const char *)event->data.scalar.value, len);
     if (!text)
-        return out_of_memory(r);
+        return yaml_out_of_memory(r);
     node->text = text;
     struct diag d;
     if (strlen(text) != len) {
-        diag_at(&d, node->loc, "a text cannot hold a NUL character");
-        note(r, &d);
+        diag_at(&d, node->loc, "a string cannot contain a NUL character");
+        yaml_add_error(r, &d);
         return 0;
     }
-    node->text_column = *tag ? 0 : find_text(r, node, len);
+    node->text_column = *tag ? 0 : yaml_find_text(r, node, len);
     if (interpolate(text, r->arena, &node->text, &d) < 0) {
         d.loc = node->loc;
-        note(r, &d);
+        yaml_add_error(r, &d);
     } else if (node->text != text) {
         node->text_column = 0;
         node->filled = true;
@@ -259,10 +261,10 @@ static int read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct 
     return 0;
 }
 
-static int read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out);
+static int yaml_read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out);
 
 /* A growing array in the arena. */
-static void *grow(struct arena *arena, void *items, uint32_t n, size_t size)
+static void *yaml_grow(struct arena *arena, void *items, uint32_t n, size_t size)
 {
     if (n & (n - 1) || (n && n < 8)) /* room for 8, then for powers of two */
         return items;
@@ -272,96 +274,97 @@ static void *grow(struct arena *arena, void *items, uint32_t n, size_t size)
     return grown;
 }
 
-static int read_list(struct yaml_reader *r, struct node *node)
+static int yaml_read_list(struct yaml_reader *r, struct node *node)
 {
     node->kind = NODE_LIST;
     for (;;) {
         yaml_event_t event;
-        if (next_event(r, &event) < 0)
+        if (yaml_next_event(r, &event) < 0)
             return COLLRUN_ERR_INVALID;
         if (event.type == YAML_SEQUENCE_END_EVENT) {
             yaml_event_delete(&event);
             return 0;
         }
         struct node *item = NULL;
-        int code = read_value(r, &event, &item);
+        int code = yaml_read_value(r, &event, &item);
         yaml_event_delete(&event);
         if (code < 0)
             return code;
-        node->items = grow(r->arena, node->items, node->n, sizeof(struct node *));
+        node->items = yaml_grow(r->arena, node->items, node->n, sizeof(struct node *));
         if (!node->items)
-            return out_of_memory(r);
+            return yaml_out_of_memory(r);
         node->items[node->n++] = item;
         node->weight += item->weight;
     }
 }
 
 /* The key in an event: a scalar that is not null. NULL, with an error noted, for anything else. */
-static const char *read_key(struct yaml_reader *r, const yaml_event_t *event)
+static const char *yaml_read_key(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct diag d;
     bool scalar = event->type == YAML_SCALAR_EVENT;
     const char *text = scalar ? (const char *)event->data.scalar.value : "";
     bool plain = scalar && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (!scalar || (plain && !*text)) {
-        diag_at(&d, event_loc(r, event), "a key must be a plain text");
-        note(r, &d);
+        diag_at(&d, yaml_event_loc(r, event), "a key must be a plain string");
+        yaml_add_error(r, &d);
         return NULL;
     }
-    if (plain && !strcmp(text, "<<")) {
-        diag_at(&d, event_loc(r, event), "merge keys (<<) are not part of YAML 1.2");
-        diag_hint(&d, "an alias can stand for a whole value: key: *name");
-        note(r, &d);
+    if (plain && strcmp(text, "<<") == 0) {
+        diag_at(&d, yaml_event_loc(r, event), "merge keys (<<) are not part of YAML 1.2");
+        diag_hint(&d, "an alias replaces a whole value, as in key: *name");
+        yaml_add_error(r, &d);
         return NULL;
     }
     if (strlen(text) != event->data.scalar.length) {
-        diag_at(&d, event_loc(r, event), "a key cannot hold a NUL character");
-        note(r, &d);
+        diag_at(&d, yaml_event_loc(r, event), "a key cannot contain a NUL character");
+        yaml_add_error(r, &d);
         return NULL;
     }
-    check_tag(r, event->data.scalar.tag, event_loc(r, event));
+    yaml_check_tag(r, event->data.scalar.tag, yaml_event_loc(r, event));
     const char *copy = arena_strdup(r->arena, text);
     if (!copy)
-        out_of_memory(r);
+        yaml_out_of_memory(r);
     return copy;
 }
 
-static int read_map(struct yaml_reader *r, struct node *node)
+static int yaml_read_map(struct yaml_reader *r, struct node *node)
 {
     node->kind = NODE_MAP;
     for (;;) {
         yaml_event_t event;
-        if (next_event(r, &event) < 0)
+        if (yaml_next_event(r, &event) < 0)
             return COLLRUN_ERR_INVALID;
         if (event.type == YAML_MAPPING_END_EVENT) {
             yaml_event_delete(&event);
             return 0;
         }
-        struct node_entry entry = {.key = read_key(r, &event), .loc = event_loc(r, &event)};
+        struct node_entry entry = {.key = yaml_read_key(r, &event),
+                                   .loc = yaml_event_loc(r, &event)};
         struct node *skipped = NULL;
         bool nested =
             event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
-        int code = nested ? read_value(r, &event, &skipped) : 0;
+        int code = nested ? yaml_read_value(r, &event, &skipped) : 0;
         yaml_event_delete(&event);
-        if (code < 0 || next_event(r, &event) < 0)
+        if (code < 0 || yaml_next_event(r, &event) < 0)
             return COLLRUN_ERR_INVALID;
-        code = read_value(r, &event, &entry.value);
+        code = yaml_read_value(r, &event, &entry.value);
         yaml_event_delete(&event);
         if (code < 0)
             return code;
         node->weight += entry.value->weight;
         if (!entry.key)
             continue;
-        node->entries = grow(r->arena, node->entries, node->n, sizeof *node->entries);
+        node->entries = yaml_grow(r->arena, node->entries, node->n, sizeof *node->entries);
         if (!node->entries)
-            return out_of_memory(r);
+            return yaml_out_of_memory(r);
         node->entries[node->n++] = entry;
     }
 }
 
 /* ---- duplicate keys ---- */
 
-static int compare_entries(const void *left, const void *right)
+static int yaml_compare_entries(const void *left, const void *right)
 {
     const struct node_entry *a = *(const struct node_entry *const *)left;
     const struct node_entry *b = *(const struct node_entry *const *)right;
@@ -369,17 +372,17 @@ static int compare_entries(const void *left, const void *right)
     return order ? order : a < b ? -1 : a > b;
 }
 
-/* Notes keys that repeat an earlier one, and removes them. */
-static int drop_duplicates(struct yaml_reader *r, struct node *map)
+/* Reports duplicate keys and removes them. */
+static int yaml_drop_duplicates(struct yaml_reader *r, struct node *map)
 {
     if (map->n < 2)
         return 0;
     struct node_entry **sorted = malloc(map->n * sizeof(struct node_entry *));
     if (!sorted)
-        return out_of_memory(r);
+        return yaml_out_of_memory(r);
     for (uint32_t i = 0; i < map->n; i++)
         sorted[i] = &map->entries[i];
-    qsort(sorted, map->n, sizeof(struct node_entry *), compare_entries);
+    qsort(sorted, map->n, sizeof(struct node_entry *), yaml_compare_entries);
     const struct node_entry *first = sorted[0];
     for (uint32_t i = 1; i < map->n; i++) {
         if (strcmp(sorted[i]->key, first->key) != 0) {
@@ -387,10 +390,9 @@ static int drop_duplicates(struct yaml_reader *r, struct node *map)
             continue;
         }
         struct diag d;
-        diag_at(&d, sorted[i]->loc, "the key %s stands here twice",
-                quote(first->key, (char[QUOTE_SIZE]){0}));
+        diag_at(&d, sorted[i]->loc, "duplicate key %s", quote(first->key, (char[QUOTE_SIZE]){0}));
         diag_second(&d, first->loc, "first here");
-        note(r, &d);
+        yaml_add_error(r, &d);
         sorted[i]->value = NULL;
     }
     free(sorted);
@@ -402,85 +404,85 @@ static int drop_duplicates(struct yaml_reader *r, struct node *map)
     return 0;
 }
 
-static int read_collection(struct yaml_reader *r, yaml_event_t *event, struct node *node)
+static int yaml_read_collection(struct yaml_reader *r, yaml_event_t *event, struct node *node)
 {
     bool map = event->type == YAML_MAPPING_START_EVENT;
     const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
     const yaml_char_t *anchor =
         map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
-    check_tag(r, tag, node->loc);
+    yaml_check_tag(r, tag, node->loc);
     node->loc.width = 1;
-    int code = enter(r, node->loc);
+    int code = yaml_enter(r, node->loc);
     if (code == 0)
-        code = add_anchor(r, anchor, node);
+        code = yaml_add_anchor(r, anchor, node);
     if (code == 0)
-        code = map ? read_map(r, node) : read_list(r, node);
+        code = map ? yaml_read_map(r, node) : yaml_read_list(r, node);
     if (code == 0 && map)
-        code = drop_duplicates(r, node);
-    close_anchor(r, node);
+        code = yaml_drop_duplicates(r, node);
+    yaml_close_anchor(r, node);
     r->depth--;
     return code;
 }
 
-static int read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out)
+static int yaml_read_value(struct yaml_reader *r, yaml_event_t *event, struct node **out)
 {
     if (event->type == YAML_ALIAS_EVENT)
-        return read_alias(r, event, out);
+        return yaml_read_alias(r, event, out);
     struct node *node = arena_alloc(r->arena, sizeof *node);
     if (!node)
-        return out_of_memory(r);
-    node->loc = event_loc(r, event);
+        return yaml_out_of_memory(r);
+    node->loc = yaml_event_loc(r, event);
     node->weight = 1;
     *out = node;
-    int code = add_weight(r, 1, node->loc);
+    int code = yaml_add_weight(r, 1, node->loc);
     if (code < 0)
         return code;
     if (event->type != YAML_SCALAR_EVENT)
-        return read_collection(r, event, node);
-    code = read_scalar(r, event, node);
+        return yaml_read_collection(r, event, node);
+    code = yaml_read_scalar(r, event, node);
     if (code == 0)
-        code = add_anchor(r, event->data.scalar.anchor, node);
-    close_anchor(r, node);
+        code = yaml_add_anchor(r, event->data.scalar.anchor, node);
+    yaml_close_anchor(r, node);
     return code;
 }
 
 /* ---- the document ---- */
 
-static int empty_document(struct yaml_reader *r)
+static int yaml_empty_document(struct yaml_reader *r)
 {
     struct diag d;
     diag_at(&d, (struct diag_loc){r->file, 1, 1, 1}, "%s",
-            r->source->len ? "nothing but comments here" : "the file is empty");
+            r->source->len ? "the file contains only comments" : "the file is empty");
     diag_hint(
         &d, "the smallest job: {version: 1, processes: {count: 4}, workloads: [{plugin: hello}]}");
-    return note(r, &d);
+    return yaml_add_error(r, &d);
 }
 
 /* Reads up to the event after the first document. */
-static int read_document(struct yaml_reader *r, struct node **root)
+static int yaml_read_document(struct yaml_reader *r, struct node **root)
 {
     yaml_event_t event;
     bool seen = false;
     for (;;) {
-        if (next_event(r, &event) < 0)
+        if (yaml_next_event(r, &event) < 0)
             return COLLRUN_ERR_INVALID;
         yaml_event_type_t type = event.type;
-        struct diag_loc loc = event_loc(r, &event);
+        struct diag_loc loc = yaml_event_loc(r, &event);
         int code = 0;
         if (type == YAML_DOCUMENT_START_EVENT && seen) {
             struct diag d;
-            diag_at(&d, loc, "a second document begins here; a job file holds one");
-            code = note(r, &d);
+            diag_at(&d, loc, "a job file contains one document; a second one begins here");
+            code = yaml_add_error(r, &d);
         } else if (type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT ||
                    type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT) {
-            code = read_value(r, &event, root);
+            code = yaml_read_value(r, &event, root);
             seen = true;
         }
         yaml_event_delete(&event);
         if (code < 0)
             return code;
         if (type == YAML_STREAM_END_EVENT)
-            return seen ? 0 : empty_document(r);
+            return seen ? 0 : yaml_empty_document(r);
     }
 }
 
@@ -502,14 +504,14 @@ int yaml_read(const struct source *source, const char *file, struct arena *arena
     int code = source_check(source, &d);
     if (code < 0) {
         d.loc.file = file;
-        note(r, &d);
+        yaml_add_error(r, &d);
     } else {
         size_t start = source->lines[0]; /* after a byte order mark */
         yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
         yaml_parser_set_input_string(&r->parser, (const unsigned char *)source->text + start,
                                      source->len - start);
         struct node *result = NULL;
-        code = read_document(r, &result);
+        code = yaml_read_document(r, &result);
         if (code == 0)
             *root = result;
     }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From text to node tree; the only file that sees yaml.h is yaml.c. Plain YAML: one document, core
- * tags only, no merge keys, keys that differ. What could hurt is bounded: nesting (64), values with
- * aliases followed (100,000), anchors (256).
- * ${env:NAME} is filled in on the way.
+ * From text to node tree; yaml.c is the only file that includes yaml.h of libyaml. Accepted is
+ * plain YAML: one document, core tags, no merge keys, no duplicate keys. Limits: nesting 64, values
+ * with aliases expanded 100,000, anchors 256. ${env:NAME} is replaced on the way.
  */
-#ifndef SPEC_YAML_H
-#define SPEC_YAML_H
+#ifndef RUNNER_SPEC_YAML_H
+#define RUNNER_SPEC_YAML_H
 
 #include "spec/diag_list.h"
 #include "spec/node.h"
@@ -14,8 +13,8 @@
 
 enum { YAML_DEPTH_MAX = 64, YAML_NODES_MAX = 100000, YAML_ANCHORS_MAX = 256 };
 
-/* The root in *root. Errors go to `diags`; a text that YAML cannot read on from fails (negative),
- * lesser ones only count. `file` is what the places say: NULL for the job file. */
+/* Stores the root in *root; errors go to `diags`. Returns a negative code after a syntax error, 0
+ * after other errors. `file` is the file of all places: NULL for the job file. */
 int yaml_read(const struct source *source, const char *file, struct arena *arena,
               struct node **root, struct diag_list *diags);
 

@@ -9,7 +9,7 @@
  */
 #include "gloo_bench.h"
 
-#include "backend_rig.h"
+#include "backend_harness.h"
 #include "paired.h"
 
 #include <signal.h>
@@ -32,12 +32,12 @@ struct operation {
 };
 
 static const struct operation operations[] = {
-    {"barrier", COLLRUN_BARRIER, false},     {"allreduce", COLLRUN_ALLREDUCE, false},
-    {"broadcast", COLLRUN_BROADCAST, false}, {"reduce", COLLRUN_REDUCE, false},
-    {"allgather", COLLRUN_ALLGATHER, true},  {"reduce_scatter", COLLRUN_REDUCE_SCATTER, true},
-    {"gather", COLLRUN_GATHER, true},        {"scatter", COLLRUN_SCATTER, true},
-    {"alltoall", COLLRUN_ALLTOALL, true},    {"allgatherv", COLLRUN_ALLGATHERV, true},
-    {"alltoallv", COLLRUN_ALLTOALLV, true},  {"sendrecv", COLLRUN_SEND, false},
+    {"barrier", COLLRUN_BARRIER, false},      {"allreduce", COLLRUN_ALLREDUCE, false},
+    {"broadcast", COLLRUN_BROADCAST, false},  {"reduce", COLLRUN_REDUCE, false},
+    {"allgather", COLLRUN_ALLGATHER, true},   {"gather", COLLRUN_GATHER, true},
+    {"scatter", COLLRUN_SCATTER, true},       {"alltoall", COLLRUN_ALLTOALL, true},
+    {"allgatherv", COLLRUN_ALLGATHERV, true}, {"alltoallv", COLLRUN_ALLTOALLV, true},
+    {"sendrecv", COLLRUN_SEND, false},
 };
 
 struct wish {
@@ -55,7 +55,7 @@ struct board {
 };
 
 struct bench {
-    struct rig_rank *r;
+    struct harness_rank *r;
     struct raw_gloo *raw;
     struct board *board;
     float *send, *recv, *check;
@@ -103,12 +103,12 @@ static struct cost total(struct bench *b, struct cost mine)
     struct cost all = {0, 0};
     b->board->us[b->r->rank] = mine.us;
     b->board->cpu[b->r->rank] = mine.cpu;
-    rig_sync(b->r);
+    harness_sync(b->r);
     for (uint32_t i = 0; i < b->r->nranks; i++) {
         all.us = b->board->us[i] > all.us ? b->board->us[i] : all.us;
         all.cpu += b->board->cpu[i];
     }
-    rig_sync(b->r);
+    harness_sync(b->r);
     return all;
 }
 
@@ -124,8 +124,8 @@ static void run_once(struct bench *b, const struct task *t, bool raw)
 {
     if (raw) {
         raw_gloo_run(b->raw);
-    } else if (rig_exec(b->r->group, t->calls, t->ncalls) != COLLRUN_OK) {
-        fprintf(stderr, "%s\n", rig_error());
+    } else if (harness_exec(b->r->group, t->calls, t->ncalls) != COLLRUN_OK) {
+        fprintf(stderr, "%s\n", harness_error());
         exit(1);
     }
 }
@@ -135,12 +135,12 @@ static struct cost measure(struct bench *b, const struct task *t, bool raw)
 {
     if (t->times > 1)
         run_once(b, t, raw);
-    rig_sync(b->r);
+    harness_sync(b->r);
     const double cpu = cpu_us();
-    const uint64_t start = rig_now_ns();
+    const uint64_t start = harness_now_ns();
     for (unsigned i = 0; i < t->times; i++)
         run_once(b, t, raw);
-    const double us = (double)(rig_now_ns() - start) / 1e3;
+    const double us = (double)(harness_now_ns() - start) / 1e3;
     return total(b, (struct cost){us / t->times, (cpu_us() - cpu) / t->times});
 }
 
@@ -295,9 +295,9 @@ static size_t next_size(const struct wish *w, size_t bytes)
 
 static void open_raw(struct bench *b)
 {
-    struct rig_rank *r = b->r;
+    struct harness_rank *r = b->r;
     b->raw = raw_gloo_new((int)r->rank, (int)r->nranks, b->board->addresses[r->rank][0]);
-    rig_sync(r);
+    harness_sync(r);
     char theirs[MOST_RANKS][RAW_ADDRESS_BYTES];
     for (uint32_t i = 0; i < r->nranks; i++)
         memcpy(theirs[i], b->board->addresses[i][r->rank], RAW_ADDRESS_BYTES);
@@ -311,7 +311,7 @@ static void print_end(struct bench *b)
            paired_interval(b->noise, b->rows).median * 100);
 }
 
-static int bench_rank(struct rig_rank *r)
+static int bench_rank(struct harness_rank *r)
 {
     const struct wish *w = r->arg;
     struct bench b = {.r = r, .board = r->scratch, .elements = w->max_bytes / 4 + w->max_bytes / 8};
@@ -319,7 +319,7 @@ static int bench_rank(struct rig_rank *r)
     b.send = malloc(b.elements * sizeof(float));
     b.recv = malloc(b.elements * sizeof(float));
     b.check = malloc(b.elements * sizeof(float));
-    RIG_CHECK(r, b.send && b.recv && b.check);
+    HARNESS_CHECK(r, b.send && b.recv && b.check);
     for (size_t i = 0; i < b.elements; i++)
         b.send[i] = (float)(i % 1000 + r->rank);
     open_raw(&b);
@@ -337,7 +337,7 @@ static int bench_rank(struct rig_rank *r)
     }
     if (r->rank == 0 && b.rows > 0)
         print_end(&b);
-    rig_sync(r);
+    harness_sync(r);
     raw_gloo_free(b.raw);
     free(b.send);
     free(b.recv);
@@ -357,10 +357,10 @@ int main(int argc, char **argv)
     if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > PAIRED_MOST || atoi(argv[2]) < 2 ||
         atoi(argv[2]) > MOST_RANKS)
         return fprintf(stderr, "2 to %d ranks, 1 to %d rounds\n", MOST_RANKS, PAIRED_MOST) > 0;
-    const struct rig_options options = {.path = argv[1],
-                                        .nranks = (uint32_t)atoi(argv[2]),
-                                        .limit_s = 1200,
-                                        .timeout_ns = 60000000000u,
-                                        .arg = &w};
-    return rig_run(&options, bench_rank);
+    const struct harness_options options = {.path = argv[1],
+                                            .nranks = (uint32_t)atoi(argv[2]),
+                                            .limit_s = 1200,
+                                            .timeout_ns = 60000000000u,
+                                            .arg = &w};
+    return harness_run(&options, bench_rank);
 }

@@ -15,7 +15,6 @@
 #include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/reduce.h>
-#include <gloo/reduce_scatter.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -91,7 +90,6 @@ using run = std::function<void()>;
 run reduction(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
 {
     const auto context = g->context;
-    const auto n = static_cast<size_t>(context->size);
     if (op == "allreduce")
         return [=] {
             gloo::AllreduceOptions o(context);
@@ -111,16 +109,7 @@ run reduction(raw_gloo *g, const std::string &op, float *send, float *recv, size
             o.setTag(g->tag++);
             gloo::reduce(o);
         };
-    if (op != "reduce_scatter")
-        return nullptr;
-    /* It is in place: the input is copied first, as it must be kept. */
-    auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<float>>(
-        context, std::vector<float *>{recv}, static_cast<int>(count * n),
-        std::vector<int>(n, static_cast<int>(count)));
-    return [=] {
-        std::memcpy(recv, send, count * n * sizeof(float));
-        algorithm->run();
-    };
+    return nullptr;
 }
 
 run from_or_to_root(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
@@ -207,21 +196,26 @@ run all_to_all(raw_gloo *g, const std::string &op, float *send, float *recv, siz
     return nullptr;
 }
 
-/* To the next rank, from the one before. */
+/* sendrecv: to the next rank, from the one before. exchange, pingpong: with the other rank of a
+ * pair, at the same time, and there and back. */
 run messages(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
 {
     const auto context = g->context;
-    const int n = context->size, right = (context->rank + 1) % n;
-    const int left = (context->rank + n - 1) % n;
-    if (op != "sendrecv")
+    const int self = context->rank, n = context->size, pair = self ^ 1;
+    const bool ring = op == "sendrecv", turns = op == "pingpong";
+    if (!ring && !turns && op != "exchange")
         return nullptr;
+    const int to = ring ? (self + 1) % n : pair, from = ring ? (self + n - 1) % n : pair;
     return [=] {
         const auto out = context->createUnboundBuffer(send, count * sizeof(float));
         const auto in = context->createUnboundBuffer(recv, count * sizeof(float));
         const uint64_t slot = g->tag++;
-        in->recv(left, slot);
-        out->send(right, slot);
-        in->waitRecv();
+        in->recv(from, slot);
+        if (turns && self > pair)
+            in->waitRecv();
+        out->send(to, slot);
+        if (!turns || self < pair)
+            in->waitRecv();
         out->waitSend();
     };
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How soon are all out once one is killed? This file is three things: the workload (built as a
- * shared object), whose ranks do allreduces until one fails and leave the moment in a shared file;
- * with -DPEER the same as an MPI program; and with -DDRIVER the program that starts a launcher over
- * and over, kills a random rank at a random moment, and holds each run to: every other rank out,
- * with the culprit's name; every process gone; exit code 137; the verdict names the rank that was
- * killed. (A peer only to: no hang.) Its last lines are the distribution of
- *   dead        from kill() until the kernel says that the rank has ended: nobody can know before
- *   told        from then until the last other rank is out of its operation: collrun's share
- *   unblocked   from kill() until the last other rank is out of its operation
- *   gone        until the last rank's process has ended
- *   over        until collrun itself has
+ * The time from the death of one rank to the end of all. This file is three programs:
+ * - the workload (a shared object): its ranks call allreduce until it fails, and record the time in
+ *   a shared file;
+ * - with -DPEER the same as an MPI program;
+ * - with -DDRIVER the program that runs a launcher repeatedly and kills a random rank at a random
+ *   moment. It checks each run: the call of every other rank returns and names the culprit, every
+ *   process ends, the exit code is 137, the verdict names the killed rank. (A peer must not hang.)
+ *
+ * The last lines are the distribution of
+ *   dead        from kill() to the end of the rank's process: the kernel's share
+ *   reported    from there until the last other rank has left its operation: collrun's share
+ *   unblocked   from kill() until the last other rank has left its operation
+ *   gone        from kill() to the end of the last rank's process
+ *   over        from kill() to the end of collrun
  * usage: kill_latency FILE RANKS KILLS SEED collrun|peer COMMAND...
  */
 #ifndef _GNU_SOURCE
@@ -29,7 +32,7 @@ enum { MOST_RANKS = 64, FILE_LEN = 1 << 16 };
 struct slot { /* of a rank; zeroed before each run */
     _Atomic int32_t pid, agent;
     _Atomic uint64_t operations, unblocked_ns;
-    char sentence[400];
+    char error[400];
 };
 
 static uint64_t now(void)
@@ -83,7 +86,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     struct slot *me = &slots[collrun_world_rank(ctx)];
     int status = collrun_group_get(ctx, "world", &g);
     for (uint64_t i = 0; status == COLLRUN_OK; i++) {
-        /* The first is small, so that everybody is known to have come. */
+        /* The first is small: when it completes, all ranks are known to run. */
         status = collrun_allreduce(g, data, data, i ? count : 1, COLLRUN_FLOAT32, COLLRUN_MAX);
         if (status != COLLRUN_OK)
             break;
@@ -91,7 +94,7 @@ static int run(struct collrun_ctx *ctx, void *state)
         atomic_store(&me->pid, getpid());
         atomic_store(&me->operations, i + 1);
     }
-    snprintf(me->sentence, sizeof me->sentence, "%s", collrun_error());
+    snprintf(me->error, sizeof me->error, "%s", collrun_error());
     atomic_store(&me->unblocked_ns, now());
     free(data);
     return status;
@@ -118,8 +121,8 @@ COLLRUN_WORKLOAD(.name = "kill_latency", .params = params, .run = run);
 
 #define LIMIT_NS 20000000000u
 
-enum { DEAD, TOLD, UNBLOCKED, GONE, OVER, NTIMES };
-static const char *const names[NTIMES] = {"dead", "told", "unblocked", "gone", "over"};
+enum { DEAD, REPORTED, UNBLOCKED, GONE, OVER, NTIMES };
+static const char *const names[NTIMES] = {"dead", "reported", "unblocked", "gone", "over"};
 
 struct driver {
     char **command;
@@ -177,15 +180,15 @@ static int complain(const struct driver *d, int number, int victim, const char *
     return 1;
 }
 
-/* The verdict and everybody's sentence name the victim. */
+/* The verdict and the errors of all other ranks name the victim. */
 static int check_words(const struct driver *d, int number, int victim)
 {
     char want[32], line[1024];
     int bad = 0, named = 0;
     snprintf(want, sizeof want, "rank %d (", victim);
     for (int i = 0; i < d->nranks; i++) {
-        if (i != victim && !strstr(d->slots[i].sentence, want))
-            bad |= complain(d, number, victim, d->slots[i].sentence);
+        if (i != victim && !strstr(d->slots[i].error, want))
+            bad |= complain(d, number, victim, d->slots[i].error);
     }
     FILE *f = fopen(d->err, "r");
     while (f && fgets(line, sizeof line, f))
@@ -262,7 +265,7 @@ static int one(struct driver *d, int number)
     if (!d->peer && (!WIFEXITED(status) || WEXITSTATUS(status) != 137))
         bad = complain(d, number, victim, "the exit code is not 137");
     d->times[DEAD][number] = dead - killed;
-    d->times[TOLD][number] = last > dead ? last - dead : 0;
+    d->times[REPORTED][number] = last > dead ? last - dead : 0;
     d->times[UNBLOCKED][number] = last > killed ? last - killed : 0;
     d->times[GONE][number] = gone - killed;
     d->times[OVER][number] = over - killed;
@@ -280,7 +283,7 @@ static int by_value(const void *a, const void *b)
 static void summary(struct driver *d, int kills)
 {
     for (int t = 0; t < NTIMES; t++) {
-        if (d->peer && (t == TOLD || t == UNBLOCKED))
+        if (d->peer && (t == REPORTED || t == UNBLOCKED))
             continue;
         uint64_t *v = d->times[t];
         qsort(v, (size_t)kills, sizeof *v, by_value);

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Launch on many hosts. First: 8 hosts x 8 ranks by SSH (the bed of tests/e2e/hosts: real sshds in network namespaces),
+# Launch on many hosts. First: 8 hosts x 8 ranks by SSH (the testbed of tests/e2e/hosts: real sshds in network namespaces),
 # start, form a group over gloo, allreduce once, exit, beside mpirun (Open MPI, TCP) on the same hosts, in turn. Then what the
 # runner itself spends on 32 to 256 hosts whose agents are local processes: CPU time, memory, messages.
 # usage: tests/bench/launch_hosts.sh [ROUNDS]        COLLRUN=path/to/collrun; needs root, ip and sshd
-. "$(dirname "$0")/../e2e/hosts/bed.sh"
+. "$(dirname "$0")/../e2e/hosts/testbed.sh"
 rounds=${1:-5}
-bed_up
+testbed_up
 for ((n = 1; n <= hosts; n++)); do on $n mount -t tmpfs none /tmp || exit 1; done # Open MPI's daemons meet there
 plugin "$top/tests/bench/once.c" "$tmp/once.so" || exit 1
 median() { sort -n "$1" | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)] / 1e6}'; }
@@ -43,13 +43,13 @@ fi
 
 echo "# the runner alone: N hosts, agents on this machine, one rank in all; CPU time to the first second of the run"
 printf '%6s %12s %12s %14s %16s\n' hosts 'cpu (ms)' 'rss (KiB)' 'start (s)' 'messages/host'
-need_actor
+need_scripted
 for n in 32 64 128 256; do
     cat <<JOB | job many
 version: 1
 hosts: {defaults: {transport: {command: ["$home/libexec/collrun/collrun-agent"]}}, nodes: ["s[1-$n]"]}
 processes: {count: 1}
-workloads: [{plugin: ./actor.so, params: {dir: $tmp, do: "note up;sleep 1000"}}]
+workloads: [{plugin: ./scripted.so, params: {dir: $tmp, do: "note up;sleep 1000"}}]
 JOB
     rm -f "$tmp"/notes.*
     begin=$(date +%s%N)

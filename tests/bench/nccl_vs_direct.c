@@ -8,9 +8,10 @@
  *   op     time of one allreduce that is waited for (stream query against the blocking call)
  *
  * each as the median of `iters`, the worst over the ranks, and the ratio of bandwidths. With
- * `messages` it is a message to rank 1 and back instead: ncclSend and ncclRecv against collrun_send
- * and collrun_recv, where both ends meet at the group's desk first; and beside it, a byte there and
- * back on a TCP connection between the two, of which each message costs one.
+ * `messages` it measures a message to rank 1 and back instead: ncclSend and ncclRecv against
+ * collrun_send and collrun_recv, which the group's coordinator matches first; and for comparison
+ * the round trip of a byte on a TCP connection between the two, which each message costs; and the
+ * CPU time until a message is started (ncclSend and ncclRecv against collrun_start).
  */
 #include "backends/nccl/library.h"
 
@@ -247,6 +248,61 @@ static int round_trip_by_tcp(struct bench *b, int fd)
     return 0;
 }
 
+/* Of the calling thread: other programs of the machine do not count. */
+static double cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* The CPU time of each call, from rank 0 to rank 1: the calls of a window, which is waited for. */
+static int time_calls(struct bench *b, size_t count, bool directly, double *us)
+{
+    enum { WINDOW = 16 };
+    static double all[MOST_ITERS];
+    const int rank = collrun_rank(b->host);
+    struct collrun_call c = COLLRUN_CALL(rank == 0 ? COLLRUN_SEND : COLLRUN_RECV);
+    struct collrun_request *requests[WINDOW];
+    c.send = b->send;
+    c.recv = b->recv;
+    c.count = count;
+    c.dtype = COLLRUN_FLOAT32;
+    c.peer = 1 - rank;
+    c.stream = b->stream;
+    for (int i = 0, rc = 0; i < b->iters; i++) {
+        const double begun = cpu_us();
+        for (int k = 0; !rc && k < WINDOW; k++)
+            if (!directly)
+                rc = collrun_start(b->gpu, &c, &requests[k]);
+            else if (rank == 0)
+                rc = settle(
+                    b, b->lib.nccl.ncclSend(b->send, count, ncclFloat32, 1, b->comm, b->stream));
+            else
+                rc = settle(
+                    b, b->lib.nccl.ncclRecv(b->recv, count, ncclFloat32, 0, b->comm, b->stream));
+        all[i] = (cpu_us() - begun) / WINDOW;
+        if (!rc)
+            rc = directly ? finish_direct(b) : collrun_wait_all(requests, WINDOW);
+        if (rc)
+            return rc;
+    }
+    *us = median(all, b->iters);
+    return 0;
+}
+
+static int compare_calls(struct bench *b)
+{
+    double direct, through;
+    int rc = time_calls(b, 256, true, &direct);
+    if (!rc)
+        rc = time_calls(b, 256, false, &through);
+    if (!rc && collrun_rank(b->host) == 0)
+        printf("#%11s %10s %10s %10s\n%12d %10.2f %10.2f %+10.2f\n", "bytes", "direct", "collrun",
+               "more call us", 1024, direct, through, through - direct);
+    return rc;
+}
+
 static int compare_messages(struct bench *b, size_t bytes, int fd)
 {
     static double us[3][MOST_ITERS];
@@ -277,7 +333,7 @@ static int bench_messages(struct bench *b, size_t most)
                "tcp us", "more/tcp");
     for (size_t bytes = 1024; !rc && bytes <= most; bytes *= 1024)
         rc = compare_messages(b, bytes, fd);
-    return rc;
+    return rc ? rc : compare_calls(b);
 }
 
 /* ---- the workload ---- */

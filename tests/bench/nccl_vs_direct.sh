@@ -3,7 +3,7 @@
 # NCCL called directly and through collrun in one process (nccl_vs_direct.c), on all GPUs of this machine, one rank each; with
 # nonblocking communicators, collrun's default, and with blocking ones. Before that, and on a machine without a GPU instead of it,
 # the same on libraries that do nothing (nccl_nothing.c): what is left is collrun's own part of a call. Then a message there and back
-# between two ranks: on those, which leaves the way to the desk, and on the stand-ins of tests/fake without their pauses.
+# between two ranks: on those, which leaves the round trip to the coordinator, and on the stand-ins of tests/fake without their pauses.
 #   STANDIN=1  run on the stand-ins of tests/fake: shows that it works; its figures mean nothing
 #   MAX=128MiB ITERS=500
 set -eu

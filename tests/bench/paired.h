@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What paired measurements say: the median of ratios, and between which ends the true median lies,
- * whatever the distribution (order statistics: the sign test turned round); fewer than 9 values
- * leave it open. Looking again after more rounds gives chance another go, so there are few looks,
- * PAIRED_LOOKS, each at 99.5 %: all of them together err in less than 4 of 100 rows.
+ * Statistics of paired measurements: the median of ratios, and a confidence interval of the true
+ * median for any distribution (order statistics: the inverse of the sign test). It needs at least 9
+ * values. Each further look after more rounds is another chance to err, so there are few looks,
+ * PAIRED_LOOKS, each at 99.5 %: together they err in less than 4 of 100 rows.
  */
 #ifndef TESTS_BENCH_PAIRED_H
 #define TESTS_BENCH_PAIRED_H
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Rounds after which to look; before the first, 99.5 % cannot be had. */
+/* Rounds after which to look; fewer than 9 cannot give 99.5 %. */
 static const unsigned paired_looks[] = {9, 15, 25, 43, 75, 131, 227, 395};
 #define PAIRED_LOOKS (sizeof(paired_looks) / sizeof(paired_looks[0]))
 #define PAIRED_MOST 395

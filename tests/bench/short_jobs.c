@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many short jobs in a row. Two things in one file: the workload, one allreduce whose ranks leave
- * their pids in a shared file and wait until they have been noticed; and, with -DDRIVER, the
- * program that runs the job over and over, watches the ranks' processes, and prints the
- * distribution of job     from fork of collrun to its end after   from the end of the last rank's
- * process to that of collrun A job that fails, prints on stderr or leaves a process is told of, and
- * counted. usage: short_jobs COLLRUN JOB.yaml FILE RANKS JOBS
+ * Many short jobs in a row. This file is two programs:
+ * - the workload: one allreduce; its ranks write their pids to a shared file and wait until the
+ *   driver has seen them;
+ * - with -DDRIVER the program that runs the job repeatedly and waits for the ranks' processes.
+ *
+ * A job that fails, prints on stderr or leaves a process is reported and counted. The last lines
+ * are the distribution of job     from the fork of collrun to its end after   from the end of the
+ * last rank's process to the end of collrun
+ *
+ * usage: short_jobs COLLRUN JOB.yaml FILE RANKS JOBS
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Short jobs in a row: how long one takes, how long collrun is there after its last rank has ended, and that nothing adds up:
-# processes, shared memory, sockets, files. JOBS (200) of each ROW "ranks:backend ..."; 10,000 in all with
+# Short jobs in a row: the time of one, the time from the end of its last rank to the end of collrun, and a check that nothing
+# accumulates: processes, shared memory, sockets, files. JOBS (200) of each ROW "ranks:backend ..."; 10,000 in all with
 # JOBS=5000 ROWS="2:shm 2:gloo".
 set -u
 . "$(dirname "$0")/lib.sh"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bad arguments: refused before anything is sent, with a sentence that names the group and the
- * operation, nothing written, and the group as good as before. Every rank makes the same bad calls;
- * none of them waits for a peer.
+ * Bad arguments. A call with one must fail before anything is sent, with an error that names the
+ * group and the operation; it writes nothing, and the group keeps working. Every rank makes the
+ * same bad calls, and none of them waits for a peer.
  */
 #include "conform.h"
 
@@ -15,7 +15,7 @@ static bool mentions(const char *text, const char *word)
     return strcasestr(text, word) != NULL;
 }
 
-/* `needle`: a further word that the sentence must hold, or NULL. */
+/* `needle`: a text that the error must contain as well, or NULL. */
 static void refused(struct team *team, int status, const char *kind, const char *what,
                     const char *needle)
 {
@@ -27,13 +27,12 @@ static void refused(struct team *team, int status, const char *kind, const char 
         return;
     }
     if (text == NULL || text[0] == '\0')
-        team_fail(team, "%s, %s: no sentence", kind, what);
+        team_fail(team, "%s, %s: no error text", kind, what);
     else if (!mentions(text, team->name) || !mentions(text, kind))
-        team_fail(team, "%s, %s: the sentence names not both group and operation: %s", kind, what,
+        team_fail(team, "%s, %s: the error does not name both group and operation: %s", kind, what,
                   text);
     else if (needle != NULL && !mentions(text, needle))
-        team_fail(team, "%s, %s: the sentence does not mention \"%s\": %s", kind, what, needle,
-                  text);
+        team_fail(team, "%s, %s: the error does not mention \"%s\": %s", kind, what, needle, text);
 }
 
 static void null_buffers(struct team *team, int32_t *a, int32_t *b)
@@ -76,8 +75,6 @@ static void bad_ranks(struct team *team, int32_t *a, int32_t *b)
         refused(team, collrun_recv(g, b, 4, COLLRUN_INT32, rank), "recv", "peer out of range",
                 number);
     }
-    refused(team, collrun_send(g, a, 4, COLLRUN_INT32, team->rank), "send", "peer is itself", NULL);
-    refused(team, collrun_recv(g, b, 4, COLLRUN_INT32, team->rank), "recv", "peer is itself", NULL);
 }
 
 static void bad_types(struct team *team, int32_t *a, int32_t *b)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests: many in flight and waited for in any order, tested instead of waited for, progress
- * while nobody waits, head-to-head messages by sendrecv and start_many at all sizes, tags that
- * overtake, messages that pass collectives, receives from anyone. Every data check is the trial's;
- * the loops here only choose the order.
+ * Requests: many in flight, waited for in any order or tested; progress while no thread waits;
+ * head-to-head messages by sendrecv and start_many at all sizes; tags that overtake; messages that
+ * pass collectives; any-source receives. trial.c checks the data; the loops here choose the order.
  */
 #include "conform.h"
 
@@ -15,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ORDER_FORWARD, ORDER_REVERSE, ORDER_RANDOM, ORDER_TEST, ORDER_ALL, ORDERS };
-static const char *const order_names[] = {"in order", "in reverse", "in random order", "by test",
-                                          "by wait_all"};
+enum { ORDER_FORWARD, ORDER_REVERSE, ORDER_RANDOM, ORDER_TEST, ORDER_ALL, ORDER_ANY, ORDERS };
+static const char *const order_names[] = {"in order", "in reverse",  "in random order",
+                                          "by test",  "by wait_all", "by wait_any"};
 
 static struct shape small_shape(const struct team *team, uint64_t i)
 {
@@ -40,12 +39,33 @@ static void shuffle(int *order, int n, uint64_t seed)
     }
 }
 
+/* Polled, then tested: both must give the same result. */
 static int wait_by_test(struct collrun_request *request)
 {
-    int status;
+    int status, polled;
+    while ((polled = collrun_poll(request)) == COLLRUN_AGAIN)
+        sched_yield();
+    if (polled != COLLRUN_OK)
+        return collrun_wait(request);
     while ((status = collrun_test(request)) == COLLRUN_AGAIN)
         sched_yield();
     return status;
+}
+
+static void finish_any(struct team *team, struct trial *trials, struct collrun_request **requests,
+                       int n)
+{
+    int at = -1;
+    for (int i = 0; i < n; i++) {
+        int status = collrun_wait_any(requests, n, &at);
+        if (at < 0 || at >= n || requests[at] != NULL) {
+            team_fail(team, "wait_any gives index %d of %d", at, n);
+            return;
+        }
+        trial_verify(&trials[at], status);
+    }
+    if (collrun_wait_any(requests, n, &at) != COLLRUN_OK || at != -1)
+        team_fail(team, "wait_any without requests gives index %d", at);
 }
 
 static void finish_all(struct team *team, struct trial *trials, int n, int how)
@@ -61,7 +81,9 @@ static void finish_all(struct team *team, struct trial *trials, int n, int how)
     if (how == ORDER_RANDOM)
         shuffle(order, n, team->serial * 64 + (uint64_t)team->rank);
     int all = how == ORDER_ALL ? collrun_wait_all(requests, n) : COLLRUN_OK;
-    for (int i = 0; i < n; i++) {
+    if (how == ORDER_ANY)
+        finish_any(team, trials, requests, n);
+    for (int i = 0; how != ORDER_ANY && i < n; i++) {
         struct trial *t = &trials[order[i]];
         int status = how == ORDER_ALL    ? all
                      : how == ORDER_TEST ? wait_by_test(t->request)
@@ -91,8 +113,8 @@ static void in_flight(struct team *team, int n, int how)
     free(trials);
 }
 
-/* Messages in both directions between neighbours, all started before any is waited for: nobody can
- * take the first before the last is on its way, and it must not cost more for that. */
+/* Messages in both directions between neighbours, all started before any is waited for: no rank
+ * receives the first before the last has been started, and that must not slow them down. */
 static void both_ways(struct team *team, int n)
 {
     int low = team->rank & ~1, high = low | 1, started = 0;
@@ -121,27 +143,6 @@ static void both_ways(struct team *team, int n)
     team->serial = after;
 }
 
-/* ---- memory that is not a trial's ---- */
-
-/* What the group takes: the bytes themselves, or their copy on a GPU. */
-static void *lend(struct team *team, void *host, size_t len)
-{
-    void *there = host;
-    if (!team->run->cuda)
-        return host;
-    team_want(team, collrun_alloc_device(team->group, 0, len, &there), COLLRUN_OK, "alloc_device");
-    team_want(team, collrun_copy(team->group, there, host, len), COLLRUN_OK, "copy");
-    return there;
-}
-
-static void take_back(struct team *team, void *host, void *lent, size_t len)
-{
-    if (lent == host)
-        return;
-    team_want(team, collrun_copy(team->group, host, lent, len), COLLRUN_OK, "copy");
-    team_want(team, collrun_free(team->group, lent), COLLRUN_OK, "free");
-}
-
 /* ---- head to head ---- */
 struct exchange {
     struct stream stream;
@@ -159,8 +160,8 @@ static void exchange_prepare(struct exchange *x, struct team *team, size_t count
     guarded_set(&x->want, count * 4, 0);
     stream_input(&x->stream, team->rank, 0, count, x->out.at);
     stream_input(&x->stream, from, 0, count, x->want.at);
-    x->lent_out = lend(team, x->out.at, count * 4);
-    x->lent_in = lend(team, x->in.at, count * 4);
+    x->lent_out = lend(team, 0, x->out.at, count * 4);
+    x->lent_in = lend(team, 0, x->in.at, count * 4);
 }
 
 static void exchange_verify(struct exchange *x, struct team *team, int status, const char *what)
@@ -197,8 +198,8 @@ static void sendrecv_ring(struct team *team, size_t count)
     exchange_free(&x);
 }
 
-/* Everyone sends to everyone, all sends before all receives: only "they progress together"
- * completes it. */
+/* Every rank sends to every rank, all sends before all receives: completes only if the calls of one
+ * start_many, or of one run, progress together. */
 static void many_to_many(struct team *team, size_t count)
 {
     struct exchange xs[MAX_RANKS] = {0};
@@ -219,12 +220,15 @@ static void many_to_many(struct team *team, size_t count)
         calls[n].recv = xs[peer].lent_in, calls[n].peer = peer;
         calls[n].count = count, calls[n++].dtype = COLLRUN_INT32;
     }
-    int status = collrun_start_many(team->group, calls, n, &request);
-    if (status == COLLRUN_OK)
+    bool blocks = team->serial % 2 != 0;
+    int status = blocks ? collrun_run(team->group, calls, n)
+                        : collrun_start_many(team->group, calls, n, &request);
+    if (!blocks && status == COLLRUN_OK)
         status = collrun_wait(request);
     for (int peer = 0; peer < size; peer++) {
         if (peer != team->rank)
-            exchange_verify(&xs[peer], team, status, "start_many, all to all");
+            exchange_verify(&xs[peer], team, status,
+                            blocks ? "run, all to all" : "start_many, all to all");
         exchange_free(&xs[peer]);
     }
 }
@@ -267,15 +271,15 @@ static void tags_overtake(struct team *team)
         trial_free(&trials[i]);
 }
 
-/* A receive from anyone takes no message of another tag, even if that came first. */
-static void anyone_with_tag(struct team *team)
+/* An any-source receive takes no message of another tag, even if that arrived first. */
+static void any_source_with_tag(struct team *team)
 {
     int64_t sent[2] = {7, 9}, got[2] = {-1, -1};
     int sources[2] = {-1, -1};
     struct collrun_request *requests[2] = {NULL, NULL};
     if (team->rank > 1 || team->dead)
         return;
-    void *lent_out = lend(team, sent, sizeof sent), *lent_in = lend(team, got, sizeof got);
+    void *lent_out = lend(team, 0, sent, sizeof sent), *lent_in = lend(team, 0, got, sizeof got);
     for (int i = 0; i < 2; i++) {
         int at = team->rank == 1 ? i : 1 - i;
         struct collrun_call call = COLLRUN_CALL(team->rank == 1 ? COLLRUN_SEND : COLLRUN_RECV_ANY);
@@ -327,14 +331,14 @@ static void passes_collective(struct team *team, enum collrun_dtype dtype, enum 
     trial_free(&message);
 }
 
-/* Everyone sends `ROUNDS` numbered messages to rank 0, which takes them from anyone. */
-static void from_anyone(struct team *team)
+/* Every rank sends `ROUNDS` numbered messages to rank 0, which receives them from any source. */
+static void from_any_source(struct team *team)
 {
     enum { ROUNDS = 20 };
     int64_t next[MAX_RANKS] = {0};
     for (int64_t i = 0; team->rank != 0 && i < ROUNDS && !team->dead; i++) {
         int64_t message[2] = {team->rank, i};
-        void *lent = lend(team, message, sizeof message);
+        void *lent = lend(team, 0, message, sizeof message);
         team_want(team, collrun_send(team->group, lent, 2, COLLRUN_INT64, 0), COLLRUN_OK,
                   "send to recv_any");
         take_back(team, message, lent, sizeof message);
@@ -343,7 +347,7 @@ static void from_anyone(struct team *team)
         int64_t message[2] = {-1, -1};
         int source = -1;
         team_case(team);
-        void *lent = lend(team, message, sizeof message);
+        void *lent = lend(team, 0, message, sizeof message);
         int status = collrun_recv_any(team->group, lent, 2, COLLRUN_INT64, &source);
         take_back(team, message, lent, sizeof message);
         if (!team_want(team, status, COLLRUN_OK, "recv_any"))
@@ -389,7 +393,7 @@ static void without_growth(struct team *team)
                   after - before);
 }
 
-/* ---- progress while nobody waits ---- */
+/* ---- progress while no thread waits ---- */
 static void mark(const struct team *team, const char *name, uint64_t serial, int rank, char *out,
                  size_t len)
 {
@@ -439,7 +443,7 @@ void suite_async(struct team *team)
             break;
         if (!team->dead)
             sendrecv_ring(team, exchange_counts[i]);
-        if (!team->dead)
+        for (int k = 0; k < 2 && !team->dead; k++)
             many_to_many(team, exchange_counts[i]);
     }
     if (team->size > 1) {
@@ -447,8 +451,8 @@ void suite_async(struct team *team)
         passes_collective(team, COLLRUN_INT32, COLLRUN_SUM);
         passes_collective(team, COLLRUN_FLOAT16, COLLRUN_SUM);
         passes_collective(team, COLLRUN_FLOAT32, COLLRUN_MIN);
-        from_anyone(team);
-        anyone_with_tag(team);
+        from_any_source(team);
+        any_source_with_tag(team);
         without_growth(team);
         progress_alone(team);
     }

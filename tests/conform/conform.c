@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The workload's frame: parameters, choice of suite, the tally. `suite` names suites, `teams` the
- * groups that they run on, one after the other, where this rank is a member. A group whose name
- * is "w-" and numbers (w-3-1-0) was given those world ranks in that order, and that is checked
- * first. Every rank prints one line of totals; failures are lines that start with "FAIL".
+ * The main file of the workload: parameters, choice of suites, totals.
+ * - `suite` names suites, `teams` the groups that they run on, one after the other.
+ * - A group whose name is "w-" and numbers (w-3-1-0) must have those world ranks in that order;
+ *   this is checked first.
+ * - Every rank prints one line of totals; failures are lines that start with "FAIL".
  */
 #include "conform.h"
 
@@ -98,7 +99,7 @@ static void check_outside(struct conform *run, const char *name)
         fail(run, "group %s exists on a rank that is not in it", name);
 }
 
-/* Cuts `names` into words, which the teams go on pointing to. */
+/* Cuts `names` into words in place; the teams keep pointers to them. */
 static int open_teams(struct conform *run, char *names, struct team *teams)
 {
     int n = 0;
@@ -130,7 +131,8 @@ static bool run_team_suite(struct team *team, const char *suite, size_t len)
         void (*run)(struct team *team);
     } suites[] = {
         {"sweep", suite_sweep},       {"large", suite_large}, {"p2p", suite_p2p},
-        {"special", suite_special},   {"sync", suite_sync},   {"arguments", suite_arguments},
+        {"user_op", suite_user_op},   {"batch", suite_batch}, {"special", suite_special},
+        {"envelope", suite_envelope}, {"sync", suite_sync},   {"arguments", suite_arguments},
         {"mismatch", suite_mismatch}, {"async", suite_async}, {"huge", suite_huge},
         {"devices", suite_devices},
     };
@@ -165,6 +167,7 @@ static int run(struct collrun_ctx *ctx, void *state)
         .full = strcmp(collrun_param_string(ctx, "scope"), "full") == 0,
         .wide = collrun_param_bool(ctx, "wide"),
         .async = collrun_param_bool(ctx, "async"),
+        .early = collrun_param_bool(ctx, "early"),
         .alloc = collrun_param_bool(ctx, "alloc"),
         .shuffle = collrun_param_bool(ctx, "shuffle"),
         .seed = (uint64_t)collrun_param_int(ctx, "seed"),
@@ -173,7 +176,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         .dir = collrun_param_string(ctx, "dir"),
     };
     snprintf(names, sizeof names, "%s", collrun_param_string(ctx, "teams"));
-    if (collrun_param_bool(ctx, "device") && !device_open(&run))
+    const char *device = collrun_param_string(ctx, "device");
+    if (strcmp(device, "none") != 0 && !device_open(&run, device))
         return 1;
     int n = open_teams(&run, names, teams);
     for (int i = 0; run.cuda && i < n; i++)
@@ -210,6 +214,10 @@ static const struct collrun_param params[] = {
      .type = COLLRUN_PARAM_BOOL,
      .def = "false",
      .help = "start and wait instead of blocking calls"},
+    {.name = "early",
+     .type = COLLRUN_PARAM_BOOL,
+     .def = "false",
+     .help = "ranks that disagree: those that need nothing of others may return"},
     {.name = "alloc",
      .type = COLLRUN_PARAM_BOOL,
      .def = "false",
@@ -217,8 +225,12 @@ static const struct collrun_param params[] = {
     {.name = "shuffle",
      .type = COLLRUN_PARAM_BOOL,
      .def = "false",
-     .help = "each rank of the fuzzer starts operations in an order of its own"},
-    {.name = "device", .type = COLLRUN_PARAM_BOOL, .def = "false", .help = "buffers are on GPUs"},
+     .help = "each rank of the fuzzer starts operations in a different order"},
+    {.name = "device",
+     .type = COLLRUN_PARAM_ENUM,
+     .def = "none",
+     .choices = "none|cuda|hpu",
+     .help = "buffers are in memory of devices"},
     {.name = "seed",
      .type = COLLRUN_PARAM_INT,
      .def = "1",

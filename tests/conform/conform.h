@@ -8,11 +8,11 @@
  *   guard.c    buffers between guard bytes, filled with poison
  *   trial.c    one operation: prepare, call, verify
  *   sweep.c    which operations: everything at small counts, pairwise at large ones
- *   conform.c  parameters, choice of suite, the tally
+ *   conform.c  parameters, choice of suites, totals
  *   device.c   the same on GPUs: what lies between preparing a trial and judging it
  *
- * and one file for each of the other suites: p2p, special, arguments, mismatch, async, huge,
- * dynamic, fuzz.
+ * and one file for each of the other suites: p2p, envelope, special, user_op, batch, arguments,
+ * mismatch, async, huge, dynamic, fuzz.
  */
 #ifndef CONFORM_CONFORM_H
 #define CONFORM_CONFORM_H
@@ -22,19 +22,20 @@
 #define MAX_RANKS 64
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-/* One run of a suite in one rank: what was asked for, and how it went. */
+/* One run of a suite in one rank: its parameters and its results. */
 struct conform {
     struct collrun_ctx *ctx;
     bool full;          /* all operations, types and operators; else the core set */
     bool wide;          /* every root and every pair also in groups of more than four ranks */
     bool alloc;         /* buffers come from collrun_alloc */
+    bool early;         /* a rank that needs nothing of the others returns before they call */
     bool async;         /* collrun_start and collrun_wait instead of the blocking forms */
-    bool shuffle;       /* the fuzzer's ranks start in orders of their own */
+    bool shuffle;       /* each rank of the fuzzer starts operations in a different order */
     uint64_t seed;      /* of fuzz and sweep */
     uint64_t steps;     /* length of a fuzz program, repetitions elsewhere */
     uint64_t max_bytes; /* largest buffer of the large sweep */
     struct cuda *cuda;  /* buffers are on GPUs; NULL: in host memory */
-    const char *dir;    /* a folder that all ranks see, for what must not go through collrun */
+    const char *dir;    /* a folder that all ranks see, to exchange data without collrun */
     uint64_t cases, failures, unsupported;
 };
 
@@ -84,9 +85,9 @@ extern const char *const kind_names[COLLRUN_KIND_COUNT];
 
 /* ---- guarded buffers ---- */
 struct guarded {
-    struct collrun_group *home; /* memory comes from its collrun_alloc; NULL: malloc */
-    unsigned char *base;        /* owned */
-    unsigned char *at;          /* payload */
+    struct collrun_group *owner; /* memory comes from its collrun_alloc; NULL: malloc */
+    unsigned char *base;         /* owned */
+    unsigned char *at;           /* payload */
     size_t len, capacity;
 };
 /* (Re)shapes to `len` bytes that start `misalign` bytes past a 64-byte boundary, guards and poison
@@ -113,13 +114,14 @@ struct shape {
     unsigned misalign;
     enum layout layout;
     uint32_t tag;
+    const struct collrun_user_op *user_op; /* its values are not verified here */
 };
-struct twin {                   /* of a buffer, on a GPU */
-    struct collrun_group *home; /* its collrun_alloc_device; NULL: cudaMalloc */
+struct device_copy {             /* of a buffer, on a GPU */
+    struct collrun_group *owner; /* its collrun_alloc_device; NULL: cudaMalloc */
     void *base;
     size_t capacity;
-    void *outgrown[16];
-    int noutgrown;
+    void *retired[16];
+    int nretired;
 };
 struct trial {
     struct team *team;
@@ -131,7 +133,7 @@ struct trial {
     struct collrun_call call;
     struct collrun_request *request;
     int source;
-    struct twin twins[2]; /* of recv and send */
+    struct device_copy device_copies[2]; /* of recv and send */
     int device;
     bool uploaded;
 };
@@ -150,15 +152,19 @@ bool has_in_place(enum collrun_kind kind);
 bool is_v(enum collrun_kind kind);
 
 /* ---- buffers on GPUs; only with run->cuda ---- */
-bool device_open(struct conform *run);
+bool device_open(struct conform *run, const char *prefix); /* "cuda" or "hpu" */
 /* The group's calls come after the caller's streams. */
 void device_join(struct team *team);
-/* Sends what the buffers hold to their twins and points the call there. */
+/* Copies the buffers to the GPU and points the call at the copies. */
 void device_upload(struct trial *t);
 /* Once the operation is over. */
 void device_download(struct trial *t);
 int device_wait(struct trial *t, struct collrun_request *request);
 void device_free(struct trial *t);
+/* Memory that is not a trial's: what the group takes, which is the bytes themselves, or with
+ * run->cuda a copy of them on that GPU of the group; and back. */
+void *lend(struct team *team, int device, void *host, size_t len);
+void take_back(struct team *team, void *host, void *lent, size_t len);
 
 /* What the scope lets in. */
 bool kind_in_scope(const struct conform *run, enum collrun_kind kind);
@@ -169,8 +175,11 @@ bool op_in_scope(const struct conform *run, enum collrun_op op);
 void suite_sweep(struct team *team);
 void suite_large(struct team *team);
 void suite_p2p(struct team *team);
+void suite_envelope(struct team *team);
 void suite_special(struct team *team);
 void suite_sync(struct team *team);
+void suite_user_op(struct team *team);
+void suite_batch(struct team *team);
 void suite_arguments(struct team *team);
 void suite_mismatch(struct team *team);
 void suite_async(struct team *team);

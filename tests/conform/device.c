@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers on GPUs. Every trial is prepared and judged in host memory as ever; in between, what its
- * buffers hold, guards and all, goes to twins on a GPU and comes back. Nothing here waits where the
- * backend has to: the way there is queued on the caller's stream behind some work that takes a
- * while, and the call comes right after; the way back starts when the call has returned, on a
- * stream of its own that nothing orders, or, after collrun_wait_stream, on the caller's stream.
+ * Buffers in device memory: of GPUs, or of the pretend accelerator of tests/hpu, whose runtime has
+ * functions of the same names with another prefix. Every trial is prepared and judged in host
+ * memory, as the others; in between, its buffers and their guards are copied to a GPU and back.
+ * Nothing here waits where the backend must:
+ * - The copies to the GPU are queued on the caller's stream behind some long work, and the call
+ *   follows immediately.
+ * - The copies back start when the call has returned, on a stream that no event orders, or, after
+ *   collrun_wait_stream, on the caller's stream.
  *
- * The suite "devices" is for groups with several GPUs per process: the sweeps and messages of the
- * others, with one trial for each GPU, and each GPU a rank of its own.
+ * The suite "devices" is for groups with several GPUs per process: the same sweeps and messages
+ * with one trial per GPU, where each GPU is a separate rank.
  */
 #include "conform.h"
 
@@ -38,26 +41,35 @@ static void must(const struct cuda *cuda, int code, const char *what)
     abort();
 }
 
-static bool load(struct cuda *cuda)
+static void *open_runtime(bool hpu)
 {
-    const char *named = getenv("COLLRUN_LIBCUDART");
+    const char *named = getenv(hpu ? "CONFORM_LIBHPU" : "COLLRUN_LIBCUDART");
     const char *files[] = {named ? named : "libcudart.so.13", "libcudart.so.12", "libcudart.so"};
     void *library = NULL;
-    for (size_t i = 0; !library && i < ARRAY_LEN(files); i++)
+    for (size_t i = 0; !library && i < (hpu ? 1 : ARRAY_LEN(files)); i++)
         library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+/* `prefix`: "cuda" or "hpu". */
+static bool load(struct cuda *cuda, const char *prefix)
+{
+    void *library = open_runtime(strcmp(prefix, "hpu") == 0);
     const struct {
         void *at;
         const char *name;
-    } functions[] = {{&cuda->set_device, "cudaSetDevice"},
-                     {&cuda->malloc, "cudaMalloc"},
-                     {&cuda->free, "cudaFree"},
-                     {&cuda->copy, "cudaMemcpyAsync"},
-                     {&cuda->fill, "cudaMemsetAsync"},
-                     {&cuda->stream_create, "cudaStreamCreateWithFlags"},
-                     {&cuda->stream_wait, "cudaStreamSynchronize"},
-                     {&cuda->words, "cudaGetErrorString"}};
+    } functions[] = {{&cuda->set_device, "SetDevice"},
+                     {&cuda->malloc, "Malloc"},
+                     {&cuda->free, "Free"},
+                     {&cuda->copy, "MemcpyAsync"},
+                     {&cuda->fill, "MemsetAsync"},
+                     {&cuda->stream_create, "StreamCreateWithFlags"},
+                     {&cuda->stream_wait, "StreamSynchronize"},
+                     {&cuda->words, "GetErrorString"}};
     for (size_t i = 0; library && i < ARRAY_LEN(functions); i++) {
-        void *address = dlsym(library, functions[i].name);
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", prefix, functions[i].name);
+        void *address = dlsym(library, name);
         if (!address)
             return false;
         memcpy(functions[i].at, &address, sizeof address);
@@ -65,14 +77,14 @@ static bool load(struct cuda *cuda)
     return library != NULL;
 }
 
-bool device_open(struct conform *run)
+bool device_open(struct conform *run, const char *prefix)
 {
     struct cuda *cuda = calloc(1, sizeof *cuda);
-    if (!cuda || !load(cuda)) {
+    if (!cuda || !load(cuda, prefix)) {
         free(cuda);
-        return fail(run, "the CUDA runtime cannot be loaded");
+        return fail(run, "the runtime of the devices cannot be loaded");
     }
-    for (int d = 0; d < collrun_gpu_count(run->ctx) && d < DEVICES_MAX; d++) {
+    for (int d = 0; d < collrun_device_count(run->ctx, NULL) && d < DEVICES_MAX; d++) {
         must(cuda, cuda->set_device(d), "cudaSetDevice");
         must(cuda, cuda->stream_create(&cuda->callers[d], NONBLOCKING), "cudaStreamCreate");
         must(cuda, cuda->stream_create(&cuda->readers[d], NONBLOCKING), "cudaStreamCreate");
@@ -84,70 +96,71 @@ bool device_open(struct conform *run)
 void device_join(struct team *team)
 {
     struct cuda *cuda = team->run->cuda;
-    for (int d = 0; d < collrun_gpu_count(team->run->ctx) && d < DEVICES_MAX; d++)
+    for (int d = 0; d < collrun_device_count(team->run->ctx, NULL) && d < DEVICES_MAX; d++)
         team_want(team, collrun_set_stream(team->group, d, cuda->callers[d]), COLLRUN_OK,
                   "collrun_set_stream");
 }
 
-/* ---- twins ---- */
+/* ---- copies of the buffers on a GPU ---- */
 
-static void release(const struct cuda *cuda, struct collrun_group *home, void *base)
+static void release(const struct cuda *cuda, struct collrun_group *owner, void *base)
 {
-    if (home)
-        collrun_free(home, base);
+    if (owner)
+        collrun_free(owner, base);
     else if (base)
         must(cuda, cuda->free(base), "cudaFree");
 }
 
-static void twin_free(struct cuda *cuda, struct twin *twin)
+static void device_copy_free(struct cuda *cuda, struct device_copy *on_device)
 {
-    for (int i = 0; i < twin->noutgrown; i++)
-        release(cuda, twin->home, twin->outgrown[i]);
-    release(cuda, twin->home, twin->base);
-    *twin = (struct twin){0};
+    for (int i = 0; i < on_device->nretired; i++)
+        release(cuda, on_device->owner, on_device->retired[i]);
+    release(cuda, on_device->owner, on_device->base);
+    *on_device = (struct device_copy){0};
 }
 
 /* cudaFree waits for all that runs on the GPU, other threads' operations included, and those may
  * wait for what this thread has yet to do: what is too small is kept until the end. */
-static void twin_outgrow(struct cuda *cuda, struct twin *twin, struct collrun_group *home)
+static void device_copy_retire(struct cuda *cuda, struct device_copy *on_device,
+                               struct collrun_group *owner)
 {
-    if (twin->home != home || twin->noutgrown == (int)ARRAY_LEN(twin->outgrown))
-        twin_free(cuda, twin);
-    else if (twin->base)
-        twin->outgrown[twin->noutgrown++] = twin->base;
-    twin->base = NULL;
+    if (on_device->owner != owner || on_device->nretired == (int)ARRAY_LEN(on_device->retired))
+        device_copy_free(cuda, on_device);
+    else if (on_device->base)
+        on_device->retired[on_device->nretired++] = on_device->base;
+    on_device->base = NULL;
 }
 
-static void twin_grow(struct trial *t, struct twin *twin, size_t len)
+static void device_copy_grow(struct trial *t, struct device_copy *on_device, size_t len)
 {
     struct cuda *cuda = t->team->run->cuda;
-    struct collrun_group *home = t->team->run->alloc ? t->team->group : NULL;
-    if (twin->capacity >= len && twin->home == home)
+    struct collrun_group *owner = t->team->run->alloc ? t->team->group : NULL;
+    if (on_device->capacity >= len && on_device->owner == owner)
         return;
-    twin_outgrow(cuda, twin, home);
-    if (home && collrun_alloc_device(home, t->device, 2 * len, &twin->base) != COLLRUN_OK) {
+    device_copy_retire(cuda, on_device, owner);
+    if (owner && collrun_alloc_device(owner, t->device, 2 * len, &on_device->base) != COLLRUN_OK) {
         fprintf(stderr, "conform: collrun_alloc_device: %s\n", collrun_error());
         abort();
     }
-    if (!home)
-        must(cuda, cuda->malloc(&twin->base, 2 * len), "cudaMalloc");
-    twin->home = home;
-    twin->capacity = 2 * len;
+    if (!owner)
+        must(cuda, cuda->malloc(&on_device->base, 2 * len), "cudaMalloc");
+    on_device->owner = owner;
+    on_device->capacity = 2 * len;
 }
 
-/* Where the twin of the buffer's first byte is: as far past an alignment as that. */
-static unsigned char *twin_at(const struct guarded *b, const struct twin *twin)
+/* The copy of the buffer's first byte; it is aligned as that byte is. */
+static unsigned char *device_copy_at(const struct guarded *b, const struct device_copy *on_device)
 {
-    return (unsigned char *)twin->base + EDGE + (uintptr_t)b->at % EDGE;
+    return (unsigned char *)on_device->base + EDGE + (uintptr_t)b->at % EDGE;
 }
 
-static void upload(struct trial *t, const struct guarded *b, struct twin *twin)
+static void upload(struct trial *t, const struct guarded *b, struct device_copy *on_device)
 {
     struct cuda *cuda = t->team->run->cuda;
     void *stream = cuda->callers[t->device];
     size_t len = b->len + (size_t)2 * EDGE;
-    twin_grow(t, twin, len + EDGE);
-    unsigned char *at = twin_at(b, twin) - EDGE;
+    device_copy_grow(t, on_device, len + EDGE);
+    unsigned char *at = device_copy_at(b, on_device) - EDGE;
     for (int i = 0; i < BUSY; i++) /* what was there before, not done yet when the call comes */
         must(cuda, cuda->fill(at, 0xee, len, stream), "cudaMemsetAsync");
     must(cuda, cuda->copy(at, b->at - EDGE, len, TO_DEVICE, stream), "cudaMemcpyAsync");
@@ -160,7 +173,7 @@ static void *translate(const struct trial *t, const void *host)
     const struct guarded *buffers[] = {&t->recv, &t->send};
     for (int i = 0; i < 2; i++)
         if (at >= buffers[i]->at && at <= buffers[i]->at + buffers[i]->len)
-            return twin_at(buffers[i], &t->twins[i]) + (at - buffers[i]->at);
+            return device_copy_at(buffers[i], &t->device_copies[i]) + (at - buffers[i]->at);
     return NULL;
 }
 
@@ -168,8 +181,8 @@ void device_upload(struct trial *t)
 {
     struct cuda *cuda = t->team->run->cuda;
     must(cuda, cuda->set_device(t->device), "cudaSetDevice");
-    upload(t, &t->recv, &t->twins[0]);
-    upload(t, &t->send, &t->twins[1]);
+    upload(t, &t->recv, &t->device_copies[0]);
+    upload(t, &t->send, &t->device_copies[1]);
     t->call.send = translate(t, t->call.send);
     t->call.recv = translate(t, t->call.recv);
     t->call.device = t->device;
@@ -197,7 +210,8 @@ static void download(struct trial *t, void *stream)
         must(cuda, cuda->stream_wait(cuda->callers[t->device]), "cudaStreamSynchronize");
     for (int i = 0; i < 2; i++)
         must(cuda,
-             cuda->copy(buffers[i]->at - EDGE, twin_at(buffers[i], &t->twins[i]) - EDGE,
+             cuda->copy(buffers[i]->at - EDGE,
+                        device_copy_at(buffers[i], &t->device_copies[i]) - EDGE,
                         buffers[i]->len + (size_t)2 * EDGE, TO_HOST, stream),
              "cudaMemcpyAsync");
 }
@@ -210,7 +224,7 @@ void device_download(struct trial *t)
 void device_free(struct trial *t)
 {
     for (int i = 0; t->team && i < 2; i++)
-        twin_free(t->team->run->cuda, &t->twins[i]);
+        device_copy_free(t->team->run->cuda, &t->device_copies[i]);
 }
 
 /* In every other case a stream waits for the request, and brings back what it has made. */
@@ -230,21 +244,22 @@ int device_wait(struct trial *t, struct collrun_request *request)
 
 /* ---- several GPUs in each process ---- */
 
-/* A group, with each GPU for a rank. */
-struct crowd {
-    struct team places[DEVICES_MAX]; /* those of this process */
+/* A group in which each GPU is a rank. */
+struct device_set {
+    struct team teams[DEVICES_MAX]; /* those of this process */
     struct trial trials[DEVICES_MAX];
-    void *idle; /* if not NULL: what all but the root give for the buffer that is only the root's */
+    void *idle; /* if not NULL: what all GPUs but the root pass as the buffer that only the root
+                   uses */
     int n;
 };
 
-static void crowd_open(struct crowd *c, struct team *team)
+static void device_set_open(struct device_set *c, struct team *team)
 {
-    *c = (struct crowd){.n = collrun_devices(team->group)};
+    *c = (struct device_set){.n = collrun_devices(team->group)};
     for (int d = 0; d < c->n && d < DEVICES_MAX; d++) {
-        c->places[d] = *team;
-        c->places[d].rank = team->rank * c->n + d;
-        c->places[d].size = team->size * c->n;
+        c->teams[d] = *team;
+        c->teams[d].rank = team->rank * c->n + d;
+        c->teams[d].size = team->size * c->n;
     }
 }
 
@@ -257,40 +272,42 @@ static void address(struct collrun_call *call, int n)
     call->peer_device = place % n;
 }
 
-/* One collective: a call per GPU, as one request. */
-static void crowd_run(struct crowd *c, const struct shape *shape)
+/* One collective: a call per GPU, as one request, or in every fourth case by collrun_run. */
+static void device_set_run(struct device_set *c, const struct shape *shape)
 {
     struct collrun_call calls[DEVICES_MAX];
     struct collrun_request *request;
-    if (c->places[0].dead)
+    if (c->teams[0].dead)
         return;
     for (int d = 0; d < c->n; d++) {
         c->trials[d].device = d;
-        trial_prepare(&c->trials[d], &c->places[d], shape);
+        trial_prepare(&c->trials[d], &c->teams[d], shape);
         calls[d] = c->trials[d].call;
-        if (c->idle && c->places[d].rank != shape->root)
+        if (c->idle && c->teams[d].rank != shape->root)
             calls[d].recv = c->idle;
         address(&calls[d], c->n);
     }
-    int status = collrun_start_many(c->places[0].group, calls, c->n, &request);
+    bool blocks = c->teams[0].serial % 4 == 3;
+    int status = blocks ? collrun_run(c->teams[0].group, calls, c->n)
+                        : collrun_start_many(c->teams[0].group, calls, c->n, &request);
     /* Each GPU is the first one in turn: later ones may be done by then. */
-    for (int k = 0; status == COLLRUN_OK && k < c->n; k++)
-        follow(&c->trials[(c->places[0].serial / 2 + (uint64_t)k) % (uint64_t)c->n], request);
-    if (status == COLLRUN_OK)
+    for (int k = 0; !blocks && status == COLLRUN_OK && k < c->n; k++)
+        follow(&c->trials[(c->teams[0].serial / 2 + (uint64_t)k) % (uint64_t)c->n], request);
+    if (!blocks && status == COLLRUN_OK)
         status = collrun_wait(request);
     for (int d = 0; d < c->n; d++)
         trial_verify(&c->trials[d], status);
 }
 
 /* A message between any two GPUs, of one process or of two. */
-static void crowd_pass(struct crowd *c, struct shape s)
+static void device_set_send(struct device_set *c, struct shape s)
 {
     struct collrun_call calls[2];
     struct collrun_request *request;
     struct trial *mine[2];
     int n = 0;
     for (int d = 0; d < c->n; d++) {
-        struct team *place = &c->places[d];
+        struct team *place = &c->teams[d];
         if (place->rank != s.from && place->rank != s.to) {
             place->serial++; /* as those two do */
             continue;
@@ -302,49 +319,49 @@ static void crowd_pass(struct crowd *c, struct shape s)
         calls[n] = mine[n]->call;
         address(&calls[n++], c->n);
     }
-    if (!n || c->places[0].dead)
+    if (!n || c->teams[0].dead)
         return;
-    int status = collrun_start_many(c->places[0].group, calls, n, &request);
+    int status = collrun_start_many(c->teams[0].group, calls, n, &request);
     if (status == COLLRUN_OK)
         status = collrun_wait(request);
     for (int i = 0; i < n; i++)
         trial_verify(mine[i], status);
 }
 
-static void crowd_counts(struct crowd *c, struct shape s)
+static void device_set_counts(struct device_set *c, struct shape s)
 {
     static const size_t counts[] = {0, 1, 17, 1000, 70001};
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         s.count = counts[i];
         s.misalign = i == 2 ? 1 : 0;
-        crowd_run(c, &s);
+        device_set_run(c, &s);
     }
 }
 
 /* Roots, layouts and types take turns: the sweeps have been through all of them. */
-static void crowd_sweep(struct crowd *c, enum collrun_kind kind)
+static void device_set_sweep(struct device_set *c, enum collrun_kind kind)
 {
-    struct conform *run = c->places[0].run;
+    struct conform *run = c->teams[0].run;
     for (int dtype = 0; dtype < COLLRUN_DTYPE_COUNT; dtype++)
         for (int op = 0; op < COLLRUN_OP_COUNT; op++) {
             struct shape s = {.kind = kind,
                               .dtype = (enum collrun_dtype)dtype,
                               .op = (enum collrun_op)op,
-                              .root = (dtype * 5 + op) % c->places[0].size,
+                              .root = (dtype * 5 + op) % c->teams[0].size,
                               .layout = is_v(kind) ? (enum layout)(dtype % 3) : LAYOUT_PACKED};
             bool wanted = dtype_in_scope(run, s.dtype) && op_in_scope(run, s.op);
             if (!wanted || (has_op(kind) ? !op_applies(s.dtype, s.op) : op > 0))
                 continue;
-            crowd_counts(c, s);
+            device_set_counts(c, s);
             s.in_place = has_in_place(kind);
             if (s.in_place)
-                crowd_counts(c, s);
+                device_set_counts(c, s);
         }
 }
 
-static void crowd_messages(struct crowd *c)
+static void device_set_messages(struct device_set *c)
 {
-    int size = c->places[0].size;
+    int size = c->teams[0].size;
     for (int from = 0; from < size; from++)
         for (int to = 0; to < size; to++) {
             struct shape s = {.dtype = (from + to) % 2 ? COLLRUN_INT32 : COLLRUN_FLOAT64,
@@ -352,31 +369,31 @@ static void crowd_messages(struct crowd *c)
                               .to = to,
                               .count = from == to ? 0 : (size_t)(from * 1000 + to * 10)};
             if (from != to)
-                crowd_pass(c, s);
+                device_set_send(c, s);
         }
 }
 
 /* Longer than what a backend may work on at a time when it does not leave it to the library. */
-static void crowd_long(struct crowd *c)
+static void device_set_long(struct device_set *c)
 {
-    size_t count = ((size_t)4 << 20) / ((size_t)c->places[0].size * 4) + 4321;
+    size_t count = ((size_t)4 << 20) / ((size_t)c->teams[0].size * 4) + 4321;
     struct shape s = {
         .kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .op = COLLRUN_BXOR, .count = count};
-    crowd_run(c, &s);
+    device_set_run(c, &s);
     s = (struct shape){
         .kind = COLLRUN_ALLTOALL, .dtype = COLLRUN_INT32, .count = count, .in_place = true};
-    crowd_run(c, &s);
+    device_set_run(c, &s);
 }
 
-/* Calls that are wrong on one GPU are refused, and the group works on. */
-static void crowd_refused(struct crowd *c, struct team *team, bool elsewhere)
+/* Calls that are wrong on one GPU are refused, and the group remains usable. */
+static void device_set_refused(struct device_set *c, struct team *team, bool elsewhere)
 {
     struct collrun_call calls[DEVICES_MAX];
     struct collrun_request *request;
     struct shape s = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 2};
     for (int d = 0; d < c->n; d++) {
         c->trials[d].device = d;
-        trial_prepare(&c->trials[d], &c->places[d], &s);
+        trial_prepare(&c->trials[d], &c->teams[d], &s);
         calls[d] = c->trials[d].call;
         if (!elsewhere) /* a float that starts at an odd address would stop the GPU */
             calls[d].recv = (char *)calls[d].recv + 1;
@@ -386,41 +403,66 @@ static void crowd_refused(struct crowd *c, struct team *team, bool elsewhere)
     team_case(team);
     team_want(team, collrun_start_many(team->group, calls, c->n, &request), COLLRUN_ERR_INVALID,
               elsewhere ? "a buffer on another GPU" : "a buffer at an odd address");
-    crowd_run(c, &s);
+    device_set_run(c, &s);
 }
 
-/* Only the root's GPU needs the buffer that gathers; what its process gives for the others is not
- * looked at. */
-static void crowd_idle(struct crowd *c)
+/* Only the root's GPU needs the receive buffer of a gather; the pointers of the other GPUs are
+ * ignored. */
+static void device_set_unused_buffers(struct device_set *c)
 {
     struct shape s = {.kind = COLLRUN_GATHER, .dtype = COLLRUN_FLOAT32, .count = 100};
     c->idle = c;
-    crowd_run(c, &s);
+    device_set_run(c, &s);
     c->idle = NULL;
 }
 
 void suite_devices(struct team *team)
 {
-    struct crowd *c = malloc(sizeof *c);
+    struct device_set *c = malloc(sizeof *c);
     if (!c)
         abort();
-    crowd_open(c, team);
+    device_set_open(c, team);
     team_case(team);
+    for (int d = 0; d < collrun_device_count(team->run->ctx, NULL); d++)
+        team_want(team, collrun_device_synchronize(team->run->ctx, d), COLLRUN_OK,
+                  "device_synchronize");
     if (c->n < 1 || c->n > DEVICES_MAX)
         team_fail(team, "the group drives %d GPUs", c->n);
-    for (int kind = COLLRUN_ALLREDUCE; c->n && kind < COLLRUN_SEND; kind++)
-        if (kind_in_scope(team->run, (enum collrun_kind)kind))
-            crowd_sweep(c, (enum collrun_kind)kind);
+    for (int kind = COLLRUN_ALLREDUCE; c->n && kind < COLLRUN_KIND_COUNT; kind++)
+        if (!collrun_kind_is_message((enum collrun_kind)kind) &&
+            kind_in_scope(team->run, (enum collrun_kind)kind))
+            device_set_sweep(c, (enum collrun_kind)kind);
     if (c->n) {
-        crowd_long(c);
-        crowd_refused(c, team, false);
+        device_set_long(c);
+        device_set_refused(c, team, false);
         if (c->n > 1)
-            crowd_refused(c, team, true);
-        crowd_idle(c);
-        crowd_messages(c);
+            device_set_refused(c, team, true);
+        device_set_unused_buffers(c);
+        device_set_messages(c);
     }
     team_want(team, collrun_barrier(team->group), COLLRUN_OK, "barrier");
     for (int d = 0; d < c->n; d++)
         trial_free(&c->trials[d]);
     free(c);
+}
+
+/* ---- memory that is not a trial's ---- */
+
+void *lend(struct team *team, int device, void *host, size_t len)
+{
+    void *there = NULL;
+    if (!team->run->cuda || !len)
+        return team->run->cuda ? NULL : host;
+    team_want(team, collrun_alloc_device(team->group, device, len, &there), COLLRUN_OK,
+              "alloc_device");
+    team_want(team, collrun_copy(team->group, there, host, len), COLLRUN_OK, "copy");
+    return there;
+}
+
+void take_back(struct team *team, void *host, void *lent, size_t len)
+{
+    if (lent == host || !lent)
+        return;
+    team_want(team, collrun_copy(team->group, host, lent, len), COLLRUN_OK, "copy");
+    team_want(team, collrun_free(team->group, lent), COLLRUN_OK, "free");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups made at run time: create by members only, split by color and key, destroy, names that are
- * free again a thousand times over without growth, twenty groups over the same ranks, and every way
- * to ask for nonsense.
+ * Groups made at run time: create (called by members only), split by color and key, destroy; one
+ * name reused a thousand times without growth; twenty groups over the same ranks; invalid
+ * arguments.
  */
 #include "conform.h"
 
@@ -92,7 +92,7 @@ static void refuse(struct conform *run, const char *what, int status, int want)
         fail(run, "%s: %s, expected %s: %s", what, collrun_strstatus(status),
              collrun_strstatus(want), collrun_error());
     else if (collrun_error()[0] == '\0')
-        fail(run, "%s: no sentence", what);
+        fail(run, "%s: no error text", what);
 }
 
 static void refuse_nothing(struct conform *run, const char *what, int status)
@@ -114,8 +114,6 @@ static void bad_creates(struct conform *run)
     refuse(run, "a rank twice", create(run, "dyn-bad", twice, 2, &g), COLLRUN_ERR_INVALID);
     refuse(run, "a rank past the world", create(run, "dyn-bad", past, 2, &g), COLLRUN_ERR_INVALID);
     refuse(run, "a negative rank", create(run, "dyn-bad", negative, 2, &g), COLLRUN_ERR_INVALID);
-    refuse(run, "an empty name", create(run, "", twice, 1, &g), COLLRUN_ERR_INVALID);
-    refuse(run, "no name", create(run, NULL, twice, 1, &g), COLLRUN_ERR_INVALID);
     char name[257];
     memset(name, 'n', 256);
     name[256] = '\0';
@@ -150,6 +148,76 @@ static void bad_creates(struct conform *run)
         fail(run, "no group has a rank or a size");
 }
 
+static void check_properties(struct team *team, const int *ranks, uint64_t timeout_ns)
+{
+    int members[MAX_RANKS + 1] = {0};
+    members[team->size] = -7;
+    if (collrun_group_members(team->group, members, MAX_RANKS) != team->size)
+        team_fail(team, "collrun_group_members gives another size");
+    for (int r = 0; r < team->size; r++)
+        if (members[r] != ranks[r] || collrun_group_rank_of(team->group, ranks[r]) != r)
+            team_fail(team, "member %d is world rank %d, expected %d", r, members[r], ranks[r]);
+    if (members[team->size] != -7 ||
+        collrun_group_rank_of(team->group, collrun_world_size(team->run->ctx)) != -1)
+        team_fail(team, "the group has more members than its size");
+    if (collrun_group_timeout(team->group) != timeout_ns ||
+        collrun_group_check(team->group) != COLLRUN_CHECK_ASYNC)
+        team_fail(team, "time-out %llu, check %d",
+                  (unsigned long long)collrun_group_timeout(team->group),
+                  (int)collrun_group_check(team->group));
+}
+
+/* Groups over the same ranks whose members give no name: created, and split off. */
+static void without_names(struct conform *run)
+{
+    enum { GROUPS = 3 };
+    int size = collrun_world_size(run->ctx), ranks[MAX_RANKS], status = COLLRUN_OK;
+    struct collrun_group *groups[GROUPS] = {NULL};
+    for (int r = 0; r < size; r++)
+        ranks[r] = size - 1 - r;
+    for (int i = 0; status == COLLRUN_OK && i < GROUPS; i++) {
+        struct collrun_group_options options = {.size = (uint32_t)sizeof options,
+                                                .name = i == 0 ? NULL : "",
+                                                .ranks = ranks,
+                                                .nranks = size,
+                                                .timeout_ns = 77000000000};
+        status = i < 2 ? collrun_group_create(run->ctx, &options, &groups[i])
+                       : collrun_group_split(groups[0], 0, 0, NULL, &groups[i]);
+    }
+    refuse_nothing(run, "groups without names", status);
+    for (int i = 0; i < GROUPS && groups[i] != NULL; i++) {
+        struct team team = team_of(run, groups[i]);
+        for (int k = 0; k < i; k++)
+            if (strcmp(team.name, collrun_group_name(groups[k])) == 0)
+                team_fail(&team, "two groups without a name are both called \"%s\"", team.name);
+        check_properties(&team, ranks, 77000000000);
+        exercise(&team);
+    }
+    for (int i = 0; i < GROUPS; i++)
+        refuse_nothing(run, "destroy", collrun_group_destroy(groups[i]));
+}
+
+static void ask_about_backends(struct conform *run, struct collrun_group *world)
+{
+    char backend[80], why[256];
+    snprintf(backend, sizeof backend, "%s", collrun_group_backend(world));
+    backend[strcspn(backend, " ")] = '\0'; /* the first, if there is one for each kind of memory */
+    refuse_nothing(run, "the backend of an open group is available",
+                   collrun_backend_available(run->ctx, backend, why, sizeof why));
+    if (why[0] != '\0')
+        fail(run, "an available backend with a reason: %s", why);
+    refuse(run, "an unknown backend",
+           collrun_backend_available(run->ctx, "no-such-backend", why, sizeof why),
+           COLLRUN_ERR_NOT_FOUND);
+    if (strstr(why, "no-such-backend") == NULL)
+        fail(run, "an unknown backend: the reason is \"%s\"", why);
+    if (collrun_failed(run->ctx, NULL, 0) != 0 || collrun_address(run->ctx)[0] == '\0')
+        fail(run, "%d ranks have failed; address \"%s\"", collrun_failed(run->ctx, NULL, 0),
+             collrun_address(run->ctx));
+    refuse(run, "a GPU that this rank does not own",
+           collrun_device_synchronize(run->ctx, collrun_gpu_count(run->ctx)), COLLRUN_ERR_INVALID);
+}
+
 /* Every third rank stays out; the others form two groups, numbered downwards by key. */
 static void split_world(struct conform *run, struct collrun_group *world)
 {
@@ -174,8 +242,8 @@ static void split_world(struct conform *run, struct collrun_group *world)
     team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
 }
 
-/* A group that wants its calls compared, and one split off it: ranks that call different operations
- * are told, on any backend. Members that do not even agree about that form no group. */
+/* A group with check: strict, and one split off it: different calls are a MISMATCH on any backend.
+ * Members that disagree about the check mode form no group. */
 static void strict_groups(struct conform *run)
 {
     int rank = collrun_world_rank(run->ctx), size = collrun_world_size(run->ctx), ranks[MAX_RANKS];
@@ -231,15 +299,16 @@ static void leave_early(struct conform *run)
         team.serial = i;
         if (s.kind == COLLRUN_SEND && team.rank == s.to)
             s.kind = COLLRUN_RECV;
-        if (s.kind < COLLRUN_SEND || (size > 1 && (team.rank == s.from || team.rank == s.to)))
+        if (!collrun_kind_is_message(s.kind) ||
+            (size > 1 && (team.rank == s.from || team.rank == s.to)))
             trial_run(&t, &team, &s);
         trial_free(&t);
         team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
     }
 }
 
-/* Destroyed with a receive in flight that nobody will ever serve, and used afterwards; the next
- * group of that name is not taken for it. */
+/* A group destroyed with an unmatched receive in flight, and used afterwards; calls must not reach
+ * the next group of that name. */
 static void use_destroyed(struct conform *run, struct collrun_group *world)
 {
     int rank = collrun_rank(world), size = collrun_size(world), ranks[MAX_RANKS];
@@ -284,8 +353,8 @@ static int started_alone(struct collrun_group *g)
     return status == COLLRUN_OK ? collrun_wait(request) : status;
 }
 
-/* Nobody else does: it is told so when the time is over that the group, or the call, allows. */
-static void come_alone(struct conform *run, struct collrun_group *g, int way)
+/* One rank calls alone: the call times out after the time-out of the group, or of the call. */
+static void call_alone(struct conform *run, struct collrun_group *g, int way)
 {
     static const char *const ways[] = {"a barrier", "a receive", "a started allreduce"};
     int32_t out;
@@ -317,7 +386,7 @@ static void time_out(struct conform *run, struct collrun_group *world)
             return;
         }
         if (collrun_rank(world) == 0)
-            come_alone(run, g, way);
+            call_alone(run, g, way);
         team_want(&team, collrun_barrier(world), COLLRUN_OK, "barrier");
         refuse_nothing(run, "destroy", collrun_group_destroy(g));
     }
@@ -335,7 +404,7 @@ static int entries(const char *path)
 }
 
 /* Nothing to learn under AddressSanitizer, which keeps back what was freed. */
-static long resident_kib(void)
+static long memory_kib(void)
 {
 #ifdef __SANITIZE_ADDRESS__
     return 0;
@@ -373,15 +442,15 @@ static void reuse_name(struct conform *run)
         team_want(&team, collrun_group_destroy(g), COLLRUN_OK, "destroy");
         if (i == 9)
             fds = entries("/proc/self/fd"), threads = entries("/proc/self/task"),
-            kib = resident_kib();
+            kib = memory_kib();
     }
     if (run->steps <= 10)
         return;
     if (entries("/proc/self/fd") > fds + 2 || entries("/proc/self/task") > threads + 2)
         fail(run, "re-use of a name: descriptors went from %d to %d, threads from %d to %d", fds,
              entries("/proc/self/fd"), threads, entries("/proc/self/task"));
-    if (resident_kib() > kib + 8192)
-        fail(run, "re-use of a name: memory went from %ld to %ld KiB", kib, resident_kib());
+    if (memory_kib() > kib + 8192)
+        fail(run, "re-use of a name: memory went from %ld to %ld KiB", kib, memory_kib());
 }
 
 static void twenty_groups(struct conform *run)
@@ -417,6 +486,8 @@ void suite_dynamic(struct conform *run)
     }
     by_parity(run);
     bad_creates(run);
+    without_names(run);
+    ask_about_backends(run, world);
     split_world(run, world);
     strict_groups(run);
     leave_early(run);

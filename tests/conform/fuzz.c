@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random programs over several groups. One list of steps, the same on all ranks, made from the
- * seed: each step is an operation of one group (named "w-" and its world ranks, so that everyone
- * can tell who takes part). A rank walks the list and does what concerns it. That order is total,
- * so blocking calls cannot deadlock; and as a start never blocks, waits may come as late as they
- * like. With several threads, each has its own groups and its own list. A failure names seed and
- * step; the same seed, groups and thread count replay it.
+ * Random programs over several groups.
+ * - The seed gives one list of steps, the same on all ranks. Each step is an operation of one
+ *   group, whose name ("w-" and its world ranks) says which ranks take part. A rank executes its
+ *   steps.
+ * - The order of the list is total, so blocking calls cannot deadlock; as a start never blocks,
+ *   waits may be arbitrarily late.
+ * - With several threads, each has its own groups and its own list.
+ * - A failure names seed and step; the same seed, groups and thread count replay it.
  *
- * Shuffled, there is no common order: each rank starts a stretch of the list in an order of its
- * own, but for steps of one group, and waits for nothing meanwhile.
+ * With `shuffle` there is no common order: each rank starts a stretch of the list in a different
+ * order, except for steps of one group, and waits only at the end of the stretch.
  */
 #include "conform.h"
 
@@ -25,11 +27,11 @@ struct fuzz_group {
 };
 
 struct fuzz {
-    struct conform run; /* this thread's own tally */
+    struct conform run; /* the totals of this thread */
     struct fuzz_group groups[MOST_GROUPS];
     int ngroups;
-    uint64_t random; /* the program's; the same on all ranks */
-    uint64_t whim;   /* this rank's own: when to wait */
+    uint64_t random;       /* the program's; the same on all ranks */
+    uint64_t local_random; /* this rank's own: when to wait */
     struct trial pool[POOL];
     bool busy[POOL];
     uint64_t step;
@@ -56,14 +58,19 @@ static size_t draw_count(struct fuzz *f)
     }
 }
 
+static bool may_draw(const struct fuzz *f, enum collrun_kind kind, bool p2p)
+{
+    return collrun_kind_is_message(kind) == p2p && kind_in_scope(&f->run, kind);
+}
+
 /* Draws the same numbers on every rank, member or not. */
 static struct shape draw_shape(struct fuzz *f, int size)
 {
     struct shape s = {0};
     bool p2p = size > 1 && draw(f, 3) == 0 && !f->plain;
     do
-        s.kind = p2p ? COLLRUN_SEND : (enum collrun_kind)draw(f, COLLRUN_SEND);
-    while (!kind_in_scope(&f->run, s.kind));
+        s.kind = p2p ? COLLRUN_SEND : (enum collrun_kind)draw(f, COLLRUN_KIND_COUNT);
+    while (!may_draw(f, s.kind, p2p));
     do {
         s.dtype = (enum collrun_dtype)draw(f, COLLRUN_DTYPE_COUNT);
         s.op = (enum collrun_op)draw(f, COLLRUN_OP_COUNT);
@@ -93,12 +100,12 @@ static void settle(struct fuzz *f, int slot, int status)
 /* Sometimes tests, sometimes waits for, one request in flight. */
 static void settle_some(struct fuzz *f)
 {
-    f->whim = mix(f->whim);
-    int slot = (int)(f->whim % POOL);
+    f->local_random = mix(f->local_random);
+    int slot = (int)(f->local_random % POOL);
     if (!f->busy[slot])
         return;
-    int status = (f->whim >> 8) % 2 == 0 ? collrun_test(f->pool[slot].request)
-                                         : collrun_wait(f->pool[slot].request);
+    int status = (f->local_random >> 8) % 2 == 0 ? collrun_test(f->pool[slot].request)
+                                                 : collrun_wait(f->pool[slot].request);
     if (status != COLLRUN_AGAIN)
         settle(f, slot, status);
 }
@@ -108,8 +115,8 @@ static int free_slot(struct fuzz *f)
     for (int i = 0; i < POOL; i++)
         if (!f->busy[i])
             return i;
-    f->whim = mix(f->whim);
-    int slot = (int)(f->whim % POOL);
+    f->local_random = mix(f->local_random);
+    int slot = (int)(f->local_random % POOL);
     settle(f, slot, collrun_wait(f->pool[slot].request));
     return slot;
 }
@@ -163,9 +170,9 @@ static void start_in_any_order(struct fuzz *f, struct step *steps, int n)
     struct team *team = NULL;
     while (n > 0) {
         int i = 0;
-        f->whim = mix(f->whim);
-        if (team == NULL || f->whim % 4 == 0)
-            team = steps[(f->whim >> 8) % (uint64_t)n].team;
+        f->local_random = mix(f->local_random);
+        if (team == NULL || f->local_random % 4 == 0)
+            team = steps[(f->local_random >> 8) % (uint64_t)n].team;
         while (i < n && steps[i].team != team)
             i++;
         if (i == n) {
@@ -247,7 +254,7 @@ void suite_fuzz(struct conform *run, struct team *teams, int nteams, int nthread
     for (int i = 0; i < nthreads; i++) {
         threads[i].run = *run;
         threads[i].random = mix(run->seed * 64 + (uint64_t)i);
-        threads[i].whim =
+        threads[i].local_random =
             mix(run->seed + (uint64_t)collrun_world_rank(run->ctx) * 1000 + (uint64_t)i);
     }
     int ngroups = share_out(run, teams, nteams, threads, nthreads);

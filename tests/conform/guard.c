@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers that notice. Every buffer lies between two guards whose bytes depend on their place, and
- * starts out as poison, so a write outside it, or a byte of it that nobody wrote, both show. The
- * memory is kept from one trial to the next and grows as needed.
+ * Guarded buffers. Every buffer lies between two guards whose bytes depend on their position, and
+ * is filled with poison first. So a write outside the buffer and a byte that was never written both
+ * show. The memory is kept from one trial to the next and grows as needed.
  */
 #include "conform.h"
 
@@ -25,19 +25,19 @@ void poison(unsigned char *at, size_t len)
 
 static void release(struct guarded *b)
 {
-    if (b->home == NULL)
+    if (b->owner == NULL)
         free(b->base);
     else if (b->base != NULL)
-        collrun_free(b->home, b->base);
+        collrun_free(b->owner, b->base);
 }
 
 static void grow(struct guarded *b, size_t capacity)
 {
     void *base = NULL;
     release(b);
-    if (b->home == NULL)
+    if (b->owner == NULL)
         base = malloc(capacity);
-    else if (collrun_alloc(b->home, capacity, &base) != COLLRUN_OK)
+    else if (collrun_alloc(b->owner, capacity, &base) != COLLRUN_OK)
         base = NULL;
     if (base == NULL) {
         fprintf(stderr, "conform: no memory for %zu bytes: %s\n", capacity, collrun_error());

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that disagree about a call: MISMATCH on all of them, both calls in the sentence, nothing
- * written, and the group only fails from then on. Group rank 1 deviates. A group takes one such
- * case, named by the group ("m-dtype"). Of a message, the receiver has to tell; its sender may have
- * returned by then.
+ * Ranks that disagree about a call: all of them get MISMATCH, with both calls in the error text,
+ * nothing is written, and every later call on the group fails. Group rank 1 deviates. Each group
+ * serves one case and is named after it ("m-dtype"). For a message, the receiver must report it;
+ * the sender may have returned by then. With the parameter `early`, so may ranks of a broadcast
+ * that agree with the root, and then their next operation reports it.
  */
 #include "conform.h"
 
@@ -12,9 +13,22 @@
 
 struct mismatch {
     const char *name;
-    struct shape most, one; /* what the others call, what group rank 1 calls */
-    const char *words[2];   /* both are in the sentence */
+    struct shape others, deviating; /* what group rank 1 calls is `deviating` */
+    const char *texts[2];           /* both are in the error text */
 };
+
+static void combine(void *ctx, const void *left, void *right, size_t count,
+                    enum collrun_dtype dtype)
+{
+    (void)ctx;
+    (void)dtype;
+    memcpy(right, left, count * sizeof(int32_t));
+}
+
+static const struct collrun_user_op first = {
+    .size = sizeof first, .name = "the-first", .combine = combine};
+static const struct collrun_user_op last = {
+    .size = sizeof last, .name = "the-last", .combine = combine};
 
 static const struct mismatch cases[] = {
     {"m-kind",
@@ -53,6 +67,18 @@ static const struct mismatch cases[] = {
      {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 0},
      {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 7},
      {"allreduce", "7"}},
+    {"m-scan",
+     {.kind = COLLRUN_SCAN, .dtype = COLLRUN_INT32, .count = 10},
+     {.kind = COLLRUN_EXSCAN, .dtype = COLLRUN_INT32, .count = 10},
+     {"calls scan(10 x int32, sum)", "calls exscan(10 x int32, sum)"}},
+    {"m-scankind",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 10},
+     {.kind = COLLRUN_SCAN, .dtype = COLLRUN_INT32, .count = 10},
+     {"calls allreduce(10 x int32, sum)", "rank 1 calls scan"}},
+    {"m-userop",
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 10, .user_op = &first},
+     {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT32, .count = 10, .user_op = &last},
+     {"user op the-first", "user op the-last"}},
     {"m-allgatherv",
      {.kind = COLLRUN_ALLGATHERV, .dtype = COLLRUN_INT32, .count = 9},
      {.kind = COLLRUN_ALLGATHERV, .dtype = COLLRUN_INT32, .count = 39},
@@ -98,8 +124,8 @@ static int call(struct trial *t)
 static void disagree(struct team *team, const struct mismatch *m)
 {
     struct trial t = {0};
-    const struct shape *s = team->rank == 1 ? &m->one : &m->most;
-    if (s->kind >= COLLRUN_SEND && team->rank > 1)
+    const struct shape *s = team->rank == 1 ? &m->deviating : &m->others;
+    if (collrun_kind_is_message(s->kind) && team->rank > 1)
         return;
     team_case(team);
     trial_prepare(&t, team, s);
@@ -107,18 +133,21 @@ static void disagree(struct team *team, const struct mismatch *m)
     if (t.recv.len != 0)
         memcpy(t.want.at, t.recv.at, t.recv.len);
     int status = call(&t);
+    bool may_return = team->run->early && s->kind == COLLRUN_BROADCAST && team->rank != 1;
+    bool has_returned = may_return && status == COLLRUN_OK;
+    if (has_returned)
+        status = collrun_barrier(team->group);
     const char *text = collrun_error();
     bool is_gone = s->kind == COLLRUN_SEND && status == COLLRUN_OK;
     if (!is_gone && team_want(team, status, COLLRUN_ERR_MISMATCH, m->name)) {
         for (int i = 0; i < 2; i++)
-            if (strcasestr(text, m->words[i]) == NULL)
-                team_fail(team, "%s: the sentence lacks \"%s\": %s", m->name, m->words[i], text);
-        if (t.recv.len != 0 && memcmp(t.want.at, t.recv.at, t.recv.len) != 0)
+            if (strcasestr(text, m->texts[i]) == NULL)
+                team_fail(team, "%s: the error lacks \"%s\": %s", m->name, m->texts[i], text);
+        if (!has_returned && t.recv.len != 0 && memcmp(t.want.at, t.recv.at, t.recv.len) != 0)
             team_fail(team, "%s: wrote to the output", m->name);
         team_want(team, collrun_barrier(team->group), COLLRUN_ERR_MISMATCH, "the next operation");
-        int32_t one = 1, copy = 0;
         status =
-            collrun_sendrecv(team->group, &one, 1, team->rank, &copy, 1, team->rank, COLLRUN_INT32);
+            collrun_sendrecv(team->group, NULL, 0, team->rank, NULL, 0, team->rank, COLLRUN_INT32);
         team_want(team, status, COLLRUN_ERR_MISMATCH, "a message to oneself after that");
     }
     trial_free(&t);

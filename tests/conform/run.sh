@@ -22,12 +22,13 @@
 #   KEEP=1         keep the folder with job files and outputs
 set -u
 . "$(dirname "$0")/lib.sh"
-[ "${1:-}" != nccl ] || exec "$here/devices.sh" # buffers on GPUs
+[ "${1:-}" != nccl ] || BACKEND= exec "$here/devices.sh" # buffers on GPUs
+[ "${1:-}" != hpu ] || exec "$here/hpu.sh"               # in memory of the pretend accelerator
 backend=${1:?usage: run.sh BACKEND|/path/to/libcollrun_NAME.so}
 scope=${SCOPE:-core}
 steps=${STEPS:-600}
 group_timeout=${GROUP_TIMEOUT:-10m}
-job_timeout=${JOB_TIMEOUT:-$([ "$scope" = full ] && echo 900 || echo 300)}
+job_timeout=$(seconds 300 900)
 own_folder conform
 
 name=$backend
@@ -49,7 +50,7 @@ permuted="w-5 w-1-0 w-4-0-2 w-3-1-0-2 w-7-2-5-0-3 w-5-4-3-2-1-0 w-6-1-4-0-2-5-3 
 [ -z "${TEAMS:-}" ] || identity=$TEAMS permuted=$TEAMS
 some="w-0-1 w-2-0-1 w-4-1-3-0-2 w-0-1-2-3-4-5-6-7"
 overlapping="w-0-1-2-3-4-5-6-7 w-3-2-1-0 w-4-5-6-7 w-0-2-4-6 w-1-7 w-6-5 w-2-7-0-5-1-6-4-3 w-3 w-5-0-1"
-mismatches="m-kind m-barrier m-dtype m-width m-op m-root m-count m-large m-zero"
+mismatches="m-kind m-barrier m-dtype m-width m-op m-root m-count m-large m-zero m-scan m-scankind m-userop"
 uneven_mismatches="m-allgatherv m-gatherv m-scatterv m-reduce_scatterv m-alltoallv"
 message_mismatches="m-sendcount m-sendtype"
 [ "$scope" != full ] || message_mismatches+=" m-anycount"
@@ -75,11 +76,7 @@ job() {
         [ -z "${MIX:-}" ] || [ $((++i % 3)) -ne 0 ] || with=shm
         echo "  $group: {ranks: $(ranks_of "$group"), backend: $with, timeout: $group_timeout${CHECK:+, check: $CHECK}}"
     done
-    echo "workloads:"
-    echo "  - plugin: ./conform.so"
-    echo "    params: {teams: \"$teams\", scope: $scope, wide: ${WIDE:+true}${WIDE:-false}, seed: $seed, dir: $tmp, $params}" |
-        sed 's/true1/true/'
-    echo "timeouts: {start: 60s, rendezvous: 60s, run: ${job_timeout}s, grace: 2s}"
+    job_end "$teams" "wide: $([ -n "${WIDE:-}" ] && echo true || echo false), dir: $tmp, $params"
 }
 
 # programs TITLE COUNT TEAMS PARAMS: random ones, for every seed.
@@ -92,35 +89,10 @@ programs() {
     seed=$first
 }
 
-number=0 failed=0 total=0
 # try TITLE COUNT TEAMS PARAMS
 try() {
-    local title=$1 code begin end cases
-    [[ $title =~ ${JOBS:-.} ]] || return
-    number=$((number + 1))
-    job "$2" "$3" "$4" >"$tmp/$number.yaml"
-    begin=$(date +%s%N)
-    timeout -k 10 $((job_timeout + 30)) "$collrun" run "$tmp/$number.yaml" >"$tmp/$number.out" 2>"$tmp/$number.err" </dev/null &
-    child=$!
-    wait "$child"
-    code=$?
-    child=
-    end=$(date +%s%N)
-    cases=$(sed -n 's/.*conform: rank [0-9]* cases \([0-9]*\).*/\1/p' "$tmp/$number.out" | awk '{n += $1} END {print n + 0}')
-    total=$((total + cases))
-    local reports
-    reports=$(grep -c 'conform: rank' "$tmp/$number.out")
-    if [ $code -eq 0 ] && [ "$reports" -eq "$2" ] && [ "$cases" -gt 0 ] && [ ! -s "$tmp/$number.err" ]; then
-        echo "ok $number - $name: $title: $cases cases in $(((end - begin) / 1000000)) ms"
-        return
-    fi
-    if [ $code -eq 2 ] && grep -q 'is not supported by this build' "$tmp/$number.err"; then
-        echo "ok $number - $name: $title # SKIP $(sed -n 's/.*error: //p' "$tmp/$number.err" | head -n 1)"
-        return
-    fi
-    failed=$((failed + 1))
-    echo "not ok $number - $name: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
-    { sed -n 's/.*FAIL rank [0-9]*: /FAIL /p; /crashed:/p' "$tmp/$number.out" | awk '!seen[$0]++' | head -n "${LINES_SHOWN:-8}"; head -n 8 "$tmp/$number.err"; } | sed 's/^/#   /'
+    job_chosen "$1" || return
+    job_run "$1" "$2" < <(job "$2" "$3" "$4")
 }
 
 for n in 1 2 3 4 5 6 7 8; do
@@ -129,12 +101,15 @@ for n in 1 2 3 4 5 6 7 8; do
 done
 try "every small operation, ranks in order" 8 "$identity" 'suite: sweep'
 try "every small operation, ranks permuted" 8 "$permuted" 'suite: sweep'
+try "operators of the workload" 8 "w-2 $some" 'suite: user_op'
+try "batches of collectives" 8 "w-2 $some" 'suite: batch'
 try "messages" 8 "w-0-1 w-1-0 w-2-0-1 w-0-1-2-3 w-7-2-5-0-3 w-2-7-0-5-1-6-4-3" 'suite: p2p'
+try "what receives learn, probes, messages to oneself, threads" 8 "w-3 w-0-1 w-2-0-1 w-0-1-2-3 w-7-2-5-0-3" 'suite: envelope'
 try "large operations, pairwise" 8 "$some" 'suite: large'
 programs "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
 programs "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
 MIX=1 programs "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
-[ "$name" != shm ] || try "calls that disagree" 3 "$mismatches $uneven_mismatches" 'suite: mismatch'
+[ "$name" != shm ] || try "calls that disagree" 3 "$mismatches $uneven_mismatches" 'suite: mismatch, early: true'
 try "messages that disagree" 3 "$message_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict" 3 "$mismatches $uneven_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict, started" 3 "$mismatches $uneven_mismatches" 'suite: mismatch, async: true'
@@ -142,6 +117,8 @@ if [ -n "${WIDE:-}" ]; then
     try "counts past 2^31" 2 "w-0-1" 'suite: huge'
 fi
 if [ "$scope" = full ]; then
+    try "operators of the workload, started" 8 "$some" 'suite: user_op, async: true'
+    CHECK=strict try "operators of the workload and batches, check: strict" 8 "$some" 'suite: "user_op batch"'
     try "every small operation, started" 8 "$permuted" 'suite: sweep, async: true'
     try "requests" 8 "w-0-1 w-2-0-1 w-2-7-0-5-1-6-4-3" "suite: async, steps: ${REQUESTS:-2000}"
     programs "random programs, asynchronous" 8 "$overlapping" "suite: fuzz, steps: $steps, async: true"
@@ -151,7 +128,4 @@ if [ "$scope" = full ]; then
     try "large operations in collrun_alloc" 8 "$some" 'suite: large, alloc: true'
     try "groups made at run time" 5 "" "suite: dynamic, steps: ${FORMINGS:-1000}"
 fi
-echo "1..$number"
-echo "# $name, $scope: $total cases in $number jobs, $failed failed, $(($(date +%s) - started)) s, seed $seed"
-[ -z "${KEEP:-}" ] || echo "# kept: $tmp"
-[ "$failed" -eq 0 ]
+finish "$name, $scope"

@@ -48,6 +48,10 @@ static void sweep_variants(struct team *team, struct trial *t, struct shape s)
         for (int layout = LAYOUT_PACKED; layout <= LAYOUT_REVERSED; layout++) {
             s.layout = (enum layout)layout;
             sweep_roots(team, t, s);
+            s.in_place = true;
+            if (has_in_place(s.kind))
+                sweep_roots(team, t, s);
+            s.in_place = false;
         }
         return;
     }
@@ -73,9 +77,9 @@ static void sweep_ops(struct team *team, struct trial *t, struct shape s)
 void suite_sweep(struct team *team)
 {
     struct trial t = {0};
-    for (int kind = COLLRUN_BARRIER; kind < COLLRUN_SEND; kind++) {
+    for (int kind = COLLRUN_BARRIER; kind < COLLRUN_KIND_COUNT; kind++) {
         struct shape s = {.kind = (enum collrun_kind)kind};
-        if (!kind_in_scope(team->run, s.kind))
+        if (collrun_kind_is_message(s.kind) || !kind_in_scope(team->run, s.kind))
             continue;
         for (int dtype = 0; dtype < COLLRUN_DTYPE_COUNT; dtype++) {
             s.dtype = (enum collrun_dtype)dtype;
@@ -89,7 +93,7 @@ void suite_sweep(struct team *team)
 }
 
 /* ---- large: pairwise ---- */
-enum { DIMS = 8, MOST = 16, TRIES = 300, MOST_ELEMENTS = 300001 };
+enum { DIMS = 8, MOST = COLLRUN_KIND_COUNT, TRIES = 300, MOST_ELEMENTS = 300001 };
 enum dim { D_KIND, D_DTYPE, D_OP, D_SIZE, D_IN_PLACE, D_MISALIGN, D_ROOT, D_LAYOUT };
 
 struct pairwise {
@@ -164,8 +168,8 @@ static bool row_shape(const struct team *team, const int *row, struct shape *s)
     s->count = spread_kind(s->kind) ? elements / (size_t)team->size : elements;
     s->in_place = row[D_IN_PLACE] != 0 && has_in_place(s->kind);
     s->layout = is_v(s->kind) ? (enum layout)row[D_LAYOUT] : LAYOUT_PACKED;
-    return s->kind != COLLRUN_BARRIER && kind_in_scope(team->run, s->kind) &&
-           dtype_in_scope(team->run, s->dtype) &&
+    return s->kind != COLLRUN_BARRIER && !collrun_kind_is_message(s->kind) &&
+           kind_in_scope(team->run, s->kind) && dtype_in_scope(team->run, s->dtype) &&
            (!has_op(s->kind) || (op_in_scope(team->run, s->op) && op_applies(s->dtype, s->op)));
 }
 
@@ -176,9 +180,9 @@ void suite_large(struct team *team)
     int row[DIMS] = {0};
     if (p == NULL)
         return;
-    *p = (struct pairwise){
-        .values = {COLLRUN_SEND, COLLRUN_DTYPE_COUNT, COLLRUN_OP_COUNT, 8, 2, 3, team->size, 3},
-        .random = team->run->seed};
+    *p = (struct pairwise){.values = {COLLRUN_KIND_COUNT, COLLRUN_DTYPE_COUNT, COLLRUN_OP_COUNT, 8,
+                                      2, 3, team->size, 3},
+                           .random = team->run->seed};
     while (next_row(team, p, row)) {
         struct shape s;
         row_shape(team, row, &s);

@@ -11,11 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REDUCED = -1 };
-
 struct piece {
     size_t at, count;
-    int from; /* a rank, or REDUCED */
+    int from; /* a rank; -k: reduced over ranks 0 to k-1 */
     uint64_t first;
 };
 
@@ -27,7 +25,7 @@ bool is_v(enum collrun_kind kind)
 bool has_op(enum collrun_kind kind)
 {
     return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
-           kind == COLLRUN_REDUCE_SCATTERV;
+           kind == COLLRUN_REDUCE_SCATTERV || kind == COLLRUN_SCAN || kind == COLLRUN_EXSCAN;
 }
 
 bool has_root(enum collrun_kind kind)
@@ -40,7 +38,8 @@ bool has_in_place(enum collrun_kind kind)
 {
     return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_ALLGATHER ||
            kind == COLLRUN_GATHER || kind == COLLRUN_SCATTER || kind == COLLRUN_REDUCE_SCATTER ||
-           kind == COLLRUN_ALLTOALL;
+           kind == COLLRUN_ALLTOALL || kind == COLLRUN_ALLTOALLV || kind == COLLRUN_SCAN ||
+           kind == COLLRUN_EXSCAN;
 }
 
 bool kind_in_scope(const struct conform *run, enum collrun_kind kind)
@@ -48,7 +47,7 @@ bool kind_in_scope(const struct conform *run, enum collrun_kind kind)
     if (run->full)
         return true;
     return kind <= COLLRUN_ALLGATHER || kind == COLLRUN_REDUCE_SCATTER || kind == COLLRUN_SEND ||
-           kind == COLLRUN_RECV;
+           kind == COLLRUN_RECV || kind == COLLRUN_SCAN || kind == COLLRUN_EXSCAN;
 }
 
 bool dtype_in_scope(const struct conform *run, enum collrun_dtype dtype)
@@ -67,6 +66,8 @@ bool op_in_scope(const struct conform *run, enum collrun_op op)
 /* ---- uneven counts: any rank can compute any other's ---- */
 static size_t pair_count(const struct shape *s, int from, int to)
 {
+    if (s->in_place && from > to) /* each block is replaced by one of its length */
+        return pair_count(s, to, from);
     size_t factor = (size_t)(from * 7 + to * 3 + (int)s->layout) % 5;
     return s->count == 0 ? 0 : (s->count + 1) * factor / 4;
 }
@@ -187,7 +188,7 @@ static int exchanged_pieces(const struct trial *t, struct piece *out)
 static int output_pieces(const struct trial *t, struct piece *out)
 {
     const struct shape *s = &t->shape;
-    int rank = t->team->rank;
+    int rank = t->team->rank, size = t->team->size;
     size_t count = s->count;
     switch (s->kind) {
     case COLLRUN_BARRIER:
@@ -195,8 +196,14 @@ static int output_pieces(const struct trial *t, struct piece *out)
         return 0;
     case COLLRUN_ALLREDUCE:
     case COLLRUN_REDUCE:
-        out[0] = (struct piece){0, count, REDUCED, 0};
+        out[0] = (struct piece){0, count, -size, 0};
         return at_root(t) ? 1 : 0;
+    case COLLRUN_SCAN:
+        out[0] = (struct piece){0, count, -(rank + 1), 0};
+        return 1;
+    case COLLRUN_EXSCAN:
+        out[0] = (struct piece){0, count, -rank, 0};
+        return rank ? 1 : 0;
     case COLLRUN_BROADCAST:
         out[0] = (struct piece){0, count, s->root, 0};
         return 1;
@@ -204,13 +211,13 @@ static int output_pieces(const struct trial *t, struct piece *out)
         out[0] = (struct piece){0, count, s->root, count * (uint64_t)rank};
         return 1;
     case COLLRUN_REDUCE_SCATTER:
-        out[0] = (struct piece){0, count, REDUCED, count * (uint64_t)rank};
+        out[0] = (struct piece){0, count, -size, count * (uint64_t)rank};
         return 1;
     case COLLRUN_SCATTERV:
         out[0] = (struct piece){0, rank_count(s, rank), s->root, rank_first(s, rank)};
         return 1;
     case COLLRUN_REDUCE_SCATTERV:
-        out[0] = (struct piece){0, rank_count(s, rank), REDUCED, rank_first(s, rank)};
+        out[0] = (struct piece){0, rank_count(s, rank), -size, rank_first(s, rank)};
         return 1;
     case COLLRUN_ALLTOALL:
     case COLLRUN_ALLTOALLV:
@@ -280,8 +287,8 @@ static void fill(const struct trial *t, unsigned char *at, const struct piece *p
     size_t w = width(t->shape.dtype);
     for (int i = 0; i < n; i++) {
         const struct piece *p = &pieces[i];
-        if (p->from == REDUCED)
-            stream_reduced(&t->stream, t->team->size, p->first, p->count, at + p->at * w);
+        if (p->from < 0)
+            stream_reduced(&t->stream, -p->from, p->first, p->count, at + p->at * w);
         else
             stream_input(&t->stream, p->from, p->first, p->count, at + p->at * w);
     }
@@ -309,6 +316,7 @@ static void set_call(struct trial *t, void *send, void *recv)
     call.peer = s->kind == COLLRUN_SEND ? s->to : s->from;
     call.source = &t->source;
     call.tag = s->tag;
+    call.user_op = s->user_op;
     t->call = call;
 }
 
@@ -323,7 +331,7 @@ void trial_prepare(struct trial *t, struct team *team, const struct shape *shape
         (struct stream){shape->dtype, has_op(shape->kind) ? (int)shape->op : OP_NONE,
                         mix(team->run->seed) + ++team->serial, team->run->cuda ? team->size : 0};
     if (team->run->alloc && !team->run->cuda)
-        t->send.home = t->recv.home = team->group;
+        t->send.owner = t->recv.owner = team->group;
     if (is_v(shape->kind))
         lay_out_v(t, &send_len, &recv_len);
     else
@@ -372,6 +380,8 @@ int trial_block(struct trial *t)
 {
     struct collrun_group *g = t->team->group;
     const struct collrun_call *c = &t->call;
+    if (c->user_op)
+        return collrun_run(g, c, 1);
     switch (c->kind) {
     case COLLRUN_BARRIER:
         return collrun_barrier(g);
@@ -389,6 +399,10 @@ int trial_block(struct trial *t)
         return collrun_scatter(g, c->send, c->recv, c->count, c->dtype, c->root);
     case COLLRUN_REDUCE_SCATTER:
         return collrun_reduce_scatter(g, c->send, c->recv, c->count, c->dtype, c->op);
+    case COLLRUN_SCAN:
+        return collrun_scan(g, c->send, c->recv, c->count, c->dtype, c->op);
+    case COLLRUN_EXSCAN:
+        return collrun_exscan(g, c->send, c->recv, c->count, c->dtype, c->op);
     case COLLRUN_ALLTOALL:
         return collrun_alltoall(g, c->send, c->recv, c->count, c->dtype);
     case COLLRUN_SEND:
@@ -408,7 +422,7 @@ void shape_print(const struct shape *s, char *out, size_t len)
     char root[32] = "";
     if (has_root(s->kind))
         snprintf(root, sizeof root, ", root %d", s->root);
-    else if (s->kind >= COLLRUN_SEND)
+    else if (collrun_kind_is_message(s->kind))
         snprintf(root, sizeof root, ", %d to %d, tag %u", s->from, s->to, s->tag);
     snprintf(out, len, "%s(count %zu, %s%s%s%s%s%s", kind_names[s->kind], s->count,
              dtype_names[s->dtype], has_op(s->kind) ? ", " : "",
@@ -450,7 +464,7 @@ bool trial_verify(struct trial *t, int status)
 {
     char what[160];
     struct team *team = t->team;
-    if (t->shape.kind < COLLRUN_SEND)
+    if (!collrun_kind_is_message(t->shape.kind))
         team_case(team);
     else if (t->shape.kind != COLLRUN_SEND)
         team->run->cases++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The oracle. An element is a function of (salt, rank, index), so every rank can compute what every
- * other rank sent and what the group must have made of it, without asking anyone. Data that is only
+ * other rank sent and what the result must be, without communication. Data that is only
  * moved is any bit pattern. Integers are full-range and wrap; only AVG keeps its sums in range.
  * Floating values are chosen so that every order of evaluation is exact: small integers, powers of
  * two for PROD. Only a floating AVG may be off by one unit in the last place, as sum / n and sum *
@@ -18,10 +18,11 @@ const char *const dtype_names[] = {"int8",    "uint8",   "int16",  "uint16",  "i
                                    "float32", "float64", "bool"};
 const char *const op_names[] = {"sum", "prod", "min",  "max", "avg", "band",
                                 "bor", "bxor", "land", "lor", "lxor"};
-const char *const kind_names[] = {
-    "barrier",         "allreduce",      "reduce",   "broadcast",  "allgather", "gather",
-    "scatter",         "reduce_scatter", "alltoall", "allgatherv", "gatherv",   "scatterv",
-    "reduce_scatterv", "alltoallv",      "send",     "recv",       "recv_any"};
+const char *const kind_names[] = {"barrier",         "allreduce",  "reduce",  "broadcast",
+                                  "allgather",       "gather",     "scatter", "reduce_scatter",
+                                  "alltoall",        "allgatherv", "gatherv", "scatterv",
+                                  "reduce_scatterv", "alltoallv",  "send",    "recv",
+                                  "recv_any",        "scan",       "exscan"};
 
 /* A number on its way through a reduction: integers in `u` (two's complement), floating values in
  * `f`. */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 #
-# What the end-to-end tests share: TAP, a folder per test, the actor workload, and waits with a deadline. A test
-# sources it, calls `plan` with the number of its cases (or `done_testing` at its end), and never sleeps to hope.
+# Shared by the end-to-end tests: TAP, a folder per test, the scripted workload, and waits with a deadline. A test sources
+# it and calls `done_testing` at its end.
 #
 #   COLLRUN  the command under test       PREFIX  the installation it belongs to; by default the build it lies in
 set -u
@@ -17,10 +17,10 @@ home=${PREFIX:-$(cd "$(dirname "$COLLRUN")/.." && pwd)}
 include=$home/include
 [ -d "$include/collrun" ] || include=$top/engine/include
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
-# A sanitized build is slower; its deadlines are longer.
+# A sanitized build is slower, so its deadlines are longer.
 slow=${SLOW:-1}
 case $home in *asan* | *tsan*) slow=${SLOW:-5} ;; esac
-# Signals are the test's subject: the sanitizers leave them to the program.
+# Tests send signals: the sanitizers must leave them to the program.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
 limit=$((30 * slow))
@@ -43,7 +43,7 @@ ok() {
     case_number=$((case_number + 1))
     echo "ok $case_number - $1"
 }
-# not_ok WHAT [DETAIL...]: details as comments, then what the last run said.
+# not_ok WHAT [DETAIL...]: prints the details and the stderr of the last run as comments.
 not_ok() {
     case_number=$((case_number + 1)) cases_failed=$((cases_failed + 1))
     echo "not ok $case_number - $1"
@@ -69,12 +69,6 @@ done_testing() {
 is() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got:      $2" "expected: $3"; fi
 }
-# among WHAT GOT WANTED...
-among() {
-    local what=$1 got=$2
-    shift 2
-    if [[ " $* " == *" $got "* ]]; then ok "$what"; else not_ok "$what" "got: $got, expected one of: $*"; fi
-}
 # like WHAT TEXT REGEX (extended; any line)
 like() {
     if grep -qE -- "$3" <<<"$2"; then ok "$1"; else not_ok "$1" "in: $2" "no line matches: $3"; fi
@@ -90,16 +84,16 @@ check() {
 }
 
 # ---- building ----
-# plugin FILE.c OUT.so [CFLAGS...]: as a user would build it. FILE.c may be a folder of them.
+# plugin FILE.c OUT.so [CFLAGS...]: builds a plugin as a user would. FILE.c may be a folder of sources.
 plugin() {
     local source=("$1") out=$2
     shift 2
     [ ! -d "${source[0]}" ] || source=("${source[0]}"/*.c)
     cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -pthread -I"$include" "$@" "${source[@]}" -o "$out" -L"$home/lib" -lcollrun
 }
-need_actor() {
-    plugin "$here/actor" "$tmp/actor.so" || {
-        echo "Bail out! the actor workload does not compile"
+need_scripted() {
+    plugin "$here/scripted" "$tmp/scripted.so" || {
+        echo "Bail out! the scripted workload does not compile"
         exit 1
     }
 }
@@ -109,17 +103,17 @@ need_actor() {
 job() {
     cat >"$tmp/$1.yaml"
 }
-# simple NAME COUNT STEPS [FURTHER LINES]: one actor on every rank.
+# simple NAME COUNT STEPS [FURTHER LINES]: the scripted workload on every rank.
 simple() {
     {
         echo "version: 1"
         echo "processes: {count: $2}"
         echo "workloads:"
-        echo "  - {plugin: ./actor.so, params: {dir: \"$tmp\", do: \"$3\"}}"
+        echo "  - {plugin: ./scripted.so, params: {dir: \"$tmp\", do: \"$3\"}}"
         [ $# -lt 4 ] || printf '%s\n' "$4"
     } >"$tmp/$1.yaml"
 }
-# run ARGUMENTS...: sets $code and $elapsed (ms), leaves out and err in $tmp. Never longer than $limit.
+# run ARGUMENTS...: runs the command, for $limit s at most; sets $code and $elapsed (ms); its output is $tmp/out and $tmp/err.
 run() {
     local begin
     begin=$(date +%s%N)
@@ -132,15 +126,17 @@ run() {
 }
 out() { cat "$tmp/out"; }
 err() { cat "$tmp/err"; }
-# Output without labels, of one rank or of all.
+# unlabelled [RANK]: the lines of one rank, or of all, without their labels
 unlabelled() { sed -n "s/^\[${1:-[0-9]*}\] \{0,1\}//p" "$tmp/out"; }
 notes() { cat "$tmp/notes.$1" 2>/dev/null; }
 ends() { is "$1" "$code" "$2"; }
 quiet() { is "$1" "$(head -c 1000 "$tmp/err")" ""; }
 
 # ---- waiting ----
-# within SECONDS COMMAND...: until it succeeds; false at the deadline.
-within() {
+# A test does not sleep for a fixed time. It waits for a condition, under a deadline that is longer in a sanitized build.
+# maybe_within SECONDS COMMAND...: polls COMMAND until it succeeds; false at the deadline. For conditions that may stay
+# false; the caller handles both results.
+maybe_within() {
     local deadline=$(($(date +%s) + $1 * slow))
     shift
     until "$@" >/dev/null 2>&1; do
@@ -148,10 +144,20 @@ within() {
         sleep 0.02
     done
 }
-# start ARGUMENTS...: the command in the background in a process group of its own, as from a shell; sets $pid.
+# within SECONDS COMMAND...: a precondition of what follows. At the deadline it counts as a failed case, which names the
+# condition and the line. Not for subshells and pipelines: the count of a failure would be lost there.
+within() {
+    [ "$BASHPID" = "$$" ] || { echo "Bail out! within, called in a subshell at ${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: use maybe_within"; kill "$$"; }
+    maybe_within "$@" || not_ok "${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: the test waited $(($1 * slow)) s for: ${*:2}"
+}
+# check_within WHAT SECONDS COMMAND...: a case: COMMAND succeeds before the deadline.
+check_within() {
+    if maybe_within "${@:2}"; then ok "$1"; else not_ok "$1" "waited $(($2 * slow)) s for: ${*:3}"; fi
+}
+# start ARGUMENTS...: runs the command in the background in its own process group, as a shell does; sets $pid.
 start() {
     rm -f "$tmp"/notes.*
-    : >"$tmp/out" # whoever waits for words must not find those of the run before
+    : >"$tmp/out" # a wait for a text must not find that of the run before
     : >"$tmp/err"
     set -m
     "$COLLRUN" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
@@ -160,11 +166,11 @@ start() {
     children+=("$pid")
 }
 gone() { ! kill -0 "$1" 2>/dev/null; }
-# finish SECONDS: waits for the started command; sets $code (or "still running").
+# finish SECONDS: waits for the started command; sets $code ("still running" at the deadline, when it is killed) and $elapsed.
 finish() {
     local begin
     begin=$(date +%s%N)
-    if within "$1" gone_or_zombie "$pid"; then
+    if maybe_within "$1" gone_or_zombie "$pid"; then
         wait "$pid" 2>/dev/null
         code=$?
     else
@@ -174,17 +180,18 @@ finish() {
     fi
     elapsed=$((($(date +%s%N) - begin) / 1000000))
 }
-# executing PATTERN: the pids whose executable matches (that of a deleted file as "FILE (deleted)").
+# executing PATTERN: the pids whose executable matches; a deleted executable is called "FILE (deleted)"
 executing() { find /proc/[0-9]*/exe -maxdepth 0 -lname "$1" -printf '%h\n' 2>/dev/null | cut -d/ -f3; }
-# state PID: one letter, as ps shows it; nothing of a process that is gone.
+# state PID: the state letter that ps shows; nothing if the process has exited
 state() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
 stopped() { [ "$(state "$1")" = T ]; }
 gone_or_zombie() { [[ $(state "$1") =~ ^Z?$ ]]; }
 noted() { grep -q -- "$2" "$tmp/notes.$1" 2>/dev/null; }
-# tell TEXT: the test's own note, for actors that await it
-tell() { echo "$1" >>"$tmp/notes.test"; }
-# asks REGEX: SIGUSR1 to the started command is answered by that. For `within`: a job that is just starting may not answer yet.
-asks() { kill -USR1 "$pid" && within 1 grep -qE -- "$1" "$tmp/err"; }
+# note_test TEXT: a note of the test, for scripts that await it
+note_test() { echo "$1" >>"$tmp/notes.test"; }
+# status_shows REGEX: SIGUSR1 makes the started command print a line that matches. For check_within: a job that is starting may
+# not answer yet.
+status_shows() { kill -USR1 "$pid" && maybe_within 1 grep -qE -- "$1" "$tmp/err"; }
 # noted_all COUNT TEXT: by ranks 0 to COUNT - 1
 noted_all() {
     local r

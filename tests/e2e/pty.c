@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a command on a terminal of its own, COLUMNS wide, and keeps what it wrote there: FILE.raw as
- * it came, and in FILE.log each piece on a line of its own, "MILLISECONDS TEXT", with control
+ * Runs a command on a new pseudo terminal, COLUMNS wide, and records its output: FILE.raw has the
+ * bytes, FILE.log has one line per read, "MILLISECONDS TEXT", with control
  * characters written out. What is written to the FIFO called KEYS is typed there ("\x03" is
- * Ctrl-C), which FILE.log tells, too: "MILLISECONDS typed". Exits as the command does; 124 after a
- * minute. usage: pty COLUMNS FILE KEYS COMMAND...
+ * Ctrl-C), which FILE.log records, too: "MILLISECONDS typed". Exits as the command does; 124 after
+ * a minute. usage: pty COLUMNS FILE KEYS COMMAND...
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -9,9 +9,9 @@ row() { sed -n 2p "$tmp/out" | tr -s ' '; }
 printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: hello}]\n' | job good
 run doctor good.yaml
 ends "a good job" 0
-like "its table" "$(head -n 1 "$tmp/out" | tr -s ' ')" '^host reached version clock interface reachable gpus backends workloads$'
-like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms lo 127.0.0.1 - [0-9]+ shm [0-9.]+ hello$'
-quiet "nothing else is said"
+like "its table" "$(head -n 1 "$tmp/out" | tr -s ' ')" '^host reached version clock interface reachable devices backends workloads$'
+like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms lo 127.0.0.1 - (none|[0-9]+ .*) shm [0-9.]+ hello$'
+quiet "stderr stays empty"
 
 plugin "$top/tests/unit/plugins/backend_msg.c" "$tmp/libcollrun_msg.so" -DBROKEN_PROBE || exit 1
 cat <<'JOB' | job unavailable
@@ -39,4 +39,25 @@ ends "a backend and a workload that cannot be loaded" 126
 like "their row" "$(row)" ' msg \(no\), shm [0-9.]+ broken \(no\), hello$'
 like "the backend's reason" "$(err)" 'unavailable.yaml:5:.*: backend msg: .*libcollrun_msg.so'
 like "the workload's reason" "$(err)" 'unavailable.yaml:7:.*: workload broken: .*broken.so'
+
+# ---- commands ----
+printf '#!/no/such/interpreter\n' >broken.sh && chmod +x broken.sh
+printf '#!/usr/bin/env -S no-such-program -u\n' >absent.sh && chmod +x absent.sh
+printf '#!/bin/sh\n' >good.sh && chmod +x good.sh
+cat <<'JOB' | job programs
+version: 1
+processes: {count: 5}
+workloads:
+  - {command: [./broken.sh], ranks: 0}
+  - {command: [./absent.sh], ranks: 1}
+  - {command: [./good.sh], ranks: 2}
+  - {plugin: hello, ranks: 3, groups: []}
+  - {command: [sh], ranks: 4, workdir: nowhere}
+JOB
+run doctor programs.yaml
+ends "programs that cannot start" 126
+like "their row" "$(row)" ' hello, broken.sh \(no\), absent.sh \(no\), good.sh, sh \(no\)$'
+like "a script without its interpreter" "$(err)" 'programs.yaml:4:.*error: host [^ ]+: command of broken.sh: .*broken.sh needs the interpreter /no/such/interpreter: No such file'
+like "a script whose interpreter env does not find" "$(err)" 'programs.yaml:5:.*absent.sh needs no-such-program, which is not in PATH'
+like "a working directory that does not exist" "$(err)" 'programs.yaml:8:.*command of sh: working directory .*/nowhere: No such file'
 done_testing

@@ -3,7 +3,7 @@
 # The environment of ranks: pass, set, unset, secrets, templates; what the context says about the job.
 # shellcheck disable=SC2016
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 shows() { like "$1" "$(out)" "$2"; }
 export E2E_PASSED=through E2E_GLOB_A=left E2E_GLOB_B=right E2E_UNSET=visible E2E_EMPTY='' E2E_SECRET='hunter2 of 7'
 

@@ -19,33 +19,33 @@ of_headers=$(printf '#include <nccl.h>\nNCCL_VERSION_CODE\n' | ${CC:-cc} -E -I"$
 of_headers=$((of_headers + 0))
 ours=$(sed -n 's/^#define NCCL_CONFIG_VERSION \([0-9]*\).*/\1/p' "$top/backends/nccl/nccl_api.h")
 if [ -n "$headers" ] && [ "$of_headers" -lt "$ours" ]; then
-    skip "our declarations against the real ones" "those in $headers are of NCCL $of_headers, ours of $ours"
+    skip "the declarations against the real ones" "those in $headers are of NCCL $of_headers, ours of $ours"
 elif [ -n "$headers" ]; then
     compile
     code=$?
-    is "our declarations are those of $headers" $code 0
-    mkdir -p wrong/backends wrong/engine
+    is "the declarations equal those of $headers" $code 0
+    mkdir -p wrong/backends wrong/engine/gpu
     cp -r "$top/backends/nccl" wrong/backends
-    cp "$top/engine/gpu_api.h" wrong/engine
+    cp "$top/engine/gpu/gpu_api.h" wrong/engine/gpu
     sed -i 's/X(ncclMin, 3)/X(ncclMin, 2)/; s/size_t count, ncclDataType_t dtype, int peer/int count, ncclDataType_t dtype, int peer/' \
         wrong/backends/nccl/nccl_api.h
     compile -Iwrong
     like "a wrong constant is found" "$(cat err)" 'static assertion failed: "ncclMin"'
     like "a wrong parameter is found" "$(cat err)" 'static assertion failed: "ncclSend"'
 else
-    skip "our declarations against the real ones" "no nccl.h in CUDA_HOME, /usr/local/cuda* or /usr/include"
+    skip "the declarations against the real ones" "no nccl.h in CUDA_HOME, /usr/local/cuda* or /usr/include"
 fi
 
-# ---- what is missing ----
+# ---- libraries, driver and GPUs that are missing ----
 nccl() { "$COLLRUN" backends 2>&1 | grep '^nccl'; }
 says() { like "$1" "$(nccl)" "$2"; }
 export LD_LIBRARY_PATH=$fake
-FAKE_CUDA_DEVICES=1 says "with library, driver and GPU it is available, and says what it found" \
+FAKE_CUDA_DEVICES=1 says "with library, driver and GPU it is available, with versions" \
     '^nccl [0-9.]*: available \(NCCL 2\.28\.9, CUDA 13\.0, a driver for 13\.0, 1 GPU\)$'
-LD_LIBRARY_PATH=$fake/old:$fake FAKE_NCCL_VERSION=22602 says "an older NCCL is told by its version" ': available \(NCCL 2\.26\.2, .* 8 GPUs\)$'
+LD_LIBRARY_PATH=$fake/old:$fake FAKE_NCCL_VERSION=22602 says "an older NCCL is reported with its version" ': available \(NCCL 2\.26\.2, .* 8 GPUs\)$'
 COLLRUN_LIBNCCL=$tmp/none.so says "no NCCL" 'not available: COLLRUN_LIBNCCL=.*none.so.*cannot open'
 COLLRUN_LIBCUDART=$tmp/none.so says "no CUDA runtime" 'not available: COLLRUN_LIBCUDART=.*none.so.*cannot open'
-COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: libm.so.6 is too old or not NCCL: it has no nccl'
+COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: libm.so.6 is too old, or is not NCCL: it lacks nccl'
 FAKE_CUDA_NO_DRIVER=1 says "no driver" 'not available: no NVIDIA driver'
 FAKE_CUDA_DEVICES=0 says "no GPU" 'not available: .*no GPU'
 done_testing

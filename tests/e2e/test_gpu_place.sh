@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# GPUs for ranks: what each rank sees, where it is bound, what is refused where; on the stand-in NVML.
+#
+# GPUs of ranks, on the stand-in NVML: which GPUs each rank sees, where it is bound, what is refused and at which line.
 . "$(dirname "$0")/lib.sh"
 export LD_LIBRARY_PATH=${BUILD:-$top/build/release}/tests/fake
 agent=$home/libexec/collrun/collrun-agent
@@ -65,13 +66,13 @@ few="{transport: {command: [env, LD_LIBRARY_PATH=$LD_LIBRARY_PATH, FAKE_CUDA_DEV
 look "hosts: {defaults: $few, nodes: [a, b]}" "processes: {count: 2, gpus_per_process: 2}" "groups: {world: {backend: gloo}}" \
     "network: {interface: lo}"
 is "a host with too few GPUs: exit code" "$code" 2
-like "it is named, with the place" "$(err)" 'job.yaml:3:[0-9]+: error:.*rank [01] needs GPU 1 of host [ab], which has 1 GPU to give'
+like "it is named, with the place" "$(err)" 'job.yaml:3:[0-9]+: error:.*rank [01] needs GPU 1 of host [ab], which has 1 usable GPU'
 run doctor job.yaml
 like "doctor shows them" "$(out)" '^a .* 1 x stand-in GPU '
-like "and what is missing" "$(err)" 'host b: its ranks need 2 GPUs, and it has 1 x stand-in GPU'
+like "and what is missing" "$(err)" 'host b: its ranks need 2 GPUs, but it has 1 x stand-in GPU'
 same="{transport: {command: [env, LD_LIBRARY_PATH=$LD_LIBRARY_PATH, $agent]}}"
 look "hosts: {defaults: $same, nodes: [a, b]}" "processes: {count: 2, gpus_per_process: 1}" "groups: {pair: {backend: nccl}}" \
     "network: {interface: lo}"
 is "two hosts that are one machine: exit code" "$code" 2
-like "two members on one GPU are refused" "$(err)" "job.yaml:[345]:.*groups.(world|pair): ranks [01] \(.\) and [01] \(.\) are both on ${uuid}0"
+like "two members on one GPU are refused" "$(err)" "job.yaml:[345]:.*groups.(world|pair): ranks [01] \(.\) and [01] \(.\) share ${uuid}0"
 done_testing

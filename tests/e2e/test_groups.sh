@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Groups: the implicit world, order of ranks, members and others, auto, split: host, several at once, mixed backends.
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 shows() { like "$1" "$(out)" "$2"; }
 
 # ---- world and auto ----
@@ -11,6 +11,9 @@ run run world.yaml
 shows "without groups there is world, of all ranks" '^\[2\] world: exists 1, rank 2, size 3, order 0 1 2, '
 shows "auto is shm on one host" 'order 0 1 2, shm$'
 is "and it works" "$(grep -c fine out)" 3
+simple unknown 2 "where wrld"
+run run unknown.yaml
+shows "an unknown name: those that the workload has" 'no group named "wrld"; workload "scripted" has world$'
 simple one 1 "where world; allreduce 5 world; print fine"
 run run one.yaml
 shows "a world of one rank works" '^\[0\] fine$'
@@ -22,6 +25,25 @@ shows "backend names know no case" 'order 0 1 2, gloo$'
 simple many 16 "allreduce 20 world; print fine"
 run run many.yaml
 is "16 ranks on shm" "$(grep -c fine out)" 16
+run run world.yaml --set groups.world.backend=gloo --set network.ports=20000-20099
+like "gloo refuses network.ports" "$(err)" 'Gloo chooses its ports: network.ports is for other backends, such as tcp'
+simple ports 3 "note up; endless world" "groups: {world: {backend: tcp, options: {local: tcp}}}"
+# listening: the ports that the ranks of the job listen on
+listening() {
+    local pid sockets=
+    for pid in $(executing "$home/libexec/collrun/*"); do sockets+=" $(ls -l "/proc/$pid/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\]/\1/p' | tr '\n' ' ')"; done
+    awk -v sockets=" $sockets " '$4 == "0A" && index(sockets, " " $10 " ") { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp |
+        while read -r port; do echo $((16#$port)); done | sort -nu
+}
+for attempt in first second; do # closed connections hold no port for the next job
+    start ports.yaml --set network.ports=23310-23313
+    within 20 noted_all 3 up
+    is "$attempt job: tcp listens on network.ports, all but MASTER_PORT" "$(listening | paste -sd' ')" "23310 23311 23312"
+    kill -INT "$pid" && finish 20
+done
+run ports.yaml --set network.ports=23320-23322
+is "a range with fewer ports than ranks and MASTER_PORT need" "$code" 126
+like "the error names the range" "$(err)" 'world.*tcp.*no port of network.ports \(23320-23322\) is free; each rank needs one$'
 run run many.yaml --set groups.world.backend=gloo
 is "16 ranks on gloo" "$(grep -c fine out)" 16
 
@@ -36,7 +58,7 @@ groups:
   single: {ranks: 1, backend: shm}
   sized: {ranks: 1-3, world_size: 3}
 workloads:
-  - {plugin: ./actor.so, params: {do: "where mixed; where stride; where single; where sized; where nothing; allreduce 3 mixed stride single sized; print fine"}}
+  - {plugin: ./scripted.so, params: {do: "where mixed; where stride; where single; where sized; where nothing; allreduce 3 mixed stride single sized; print fine"}}
 END
 run run order.yaml
 ends "several groups" 0
@@ -63,7 +85,7 @@ groups:
   all: {ranks: all, backend: shm}
   back: {ranks: "[5, 4, 3, 2, 1, 0]", backend: gloo}
 workloads:
-  - {plugin: ./actor.so, params: {do: "$2; print fine"}}
+  - {plugin: ./scripted.so, params: {do: "$2; print fine"}}
 END
     sed -i 's/"\[5, 4, 3, 2, 1, 0\]"/[5, 4, 3, 2, 1, 0]/' grid.yaml
     run run grid.yaml
@@ -86,7 +108,7 @@ groups:
   node: {ranks: all, split: host}
   apart: {ranks: 0-1, backend: shm}
 workloads:
-  - {plugin: ./actor.so, params: {do: "job; where node/left; where node/right; where apart; allreduce 20 world node/left node/right; print fine"}}
+  - {plugin: ./scripted.so, params: {do: "job; where node/left; where node/right; where apart; allreduce 20 world node/left node/right; print fine"}}
 END
 run run hosts.yaml
 ends "two local hosts" 0
@@ -103,10 +125,10 @@ hosts: {nodes: [{name: left, transport: local}, {name: right, transport: local}]
 processes: {count: 4}
 groups:
   wide: {ranks: all, backend: shm}
-workloads: [{plugin: ./actor.so}]
+workloads: [{plugin: ./scripted.so}]
 END
 run run across.yaml
-check "shm across hosts is refused" [ "$code" -ne 0 ]
+ends "shm across hosts is refused: 2" 2
 like "at its line" "$(err)" 'across\.yaml:5:[0-9]+: error: .*shm'
 
 # ---- what does not fit ----
@@ -117,10 +139,10 @@ version: 1
 processes: {count: 4}
 groups:
   g: $2
-workloads: [{plugin: ./actor.so}]
+workloads: [{plugin: ./scripted.so}]
 END
     run run wrong.yaml
-    like "$1" "exit $code: $(err)" "wrong\.yaml:4:[0-9]+: error: groups\.g.*$3"
+    like "$1: 2" "exit $code: $(err)" "^exit 2: wrong\.yaml:4:[0-9]+: error: groups\.g.*$3"
 }
 wrong "a rank that does not exist" '{ranks: [0, 4]}' '4'
 wrong "a rank twice" '{ranks: [0, 1, 0]}' '0'
@@ -133,9 +155,21 @@ version: 1
 processes: {count: 2}
 groups: {train: {ranks: all}}
 workloads:
-  - {plugin: ./actor.so, groups: [trian]}
+  - {plugin: ./scripted.so, groups: [trian]}
 END
 run run nogroup.yaml
 like "a workload's unknown group, with a hint" "$(err)" 'did you mean "train"'
 ends "with 2" 2
+# ---- what groups cost ----
+simple hold 8 "hold 1000 world; allreduce 3 world; print fine"
+run run hold.yaml
+is "8 ranks have 1,000 groups open at the same time" "$(grep -c fine out)" 8
+case $home in
+*asan* | *tsan*) skip "the memory of a sanitized build" "it is the sanitizer's" ;;
+*)
+    most=$(sed -n 's/^.*1000 groups: \([0-9]*\) KiB.*/\1/p' out | sort -n | tail -1)
+    check "and each takes at most 256 KiB of address space (${most:-?})" test "${most:-1000}" -le 256
+    ;;
+esac
+is "and no descriptor" "$(grep -c ', 0 descriptors each' out)" 8
 done_testing

@@ -4,14 +4,15 @@
 # SIGKILL of the runner, the agent or any rank at a random moment, over and over: soon afterwards no process of the run,
 # no shared memory, no socket and no file is left, and when a rank was killed the runner names it and exits with 137.
 # The whole product is copied, so that processes are known by their executable; TMPDIR, the runtime folder and (where
-# one may mount) /dev/shm are the test's own. KILLS: how often (30). SEED replays the choice of victims and moments.
+# one may mount) /dev/shm are the test's own. KILLS: how often (30). BACKENDS
+# (tcp gloo): of one group, in turn. SEED replays the choice of victims and moments.
 # shellcheck disable=SC2012,SC2016,SC2317
 here=$(dirname "$0")
 if [ -z "${KILL_TEST_INSIDE:-}" ] && unshare -m true 2>/dev/null; then
     KILL_TEST_INSIDE=1 exec unshare -m sh -c 'mount -t tmpfs none /dev/shm; exec "$0"' "$0"
 fi
 . "$here/lib.sh"
-need_actor
+need_scripted
 kills=${KILLS:-30}
 seed=${SEED:-$(($(date +%s%N) / 1000 % 30000))}
 RANDOM=$seed
@@ -23,18 +24,21 @@ cp -r "$home/bin" "$home/libexec" "$home/lib" "$copy/"
 COLLRUN=$copy/bin/collrun
 export TMPDIR=$tmp/tmpdir XDG_RUNTIME_DIR=$tmp/runtime
 
-job load <<END
+read -ra backends <<<"${BACKENDS:-tcp gloo}"
+for backend in "${backends[@]}"; do
+    job load-$backend <<END
 version: 1
 processes: {count: 6}
 groups:
   s: {ranks: all, backend: shm}
-  t: {ranks: [5, 3, 1, 0, 2, 4], backend: gloo}
+  t: {ranks: [5, 3, 1, 0, 2, 4], backend: $backend}
   pair: {ranks: [2, 4], backend: shm}
 workloads:
-  - {name: one, plugin: ./actor.so, groups: [s, pair], params: {dir: "$tmp", do: "pid; endless s pair"}}
-  - {name: two, plugin: ./actor.so, groups: [t], params: {do: "endless t"}}
+  - {name: one, plugin: ./scripted.so, groups: [s, pair], params: {dir: "$tmp", do: "pid; endless s pair"}}
+  - {name: two, plugin: ./scripted.so, groups: [t], params: {do: "endless t"}}
 timeouts: {grace: 2s}
 END
+done
 
 # Processes whose executable lies in the copy (a deleted one included).
 processes() { executing "$copy/*"; }
@@ -59,11 +63,12 @@ touch "$tmp/stamp"
 
 # one NUMBER VICTIM MOMENT: MOMENT in ms after the start, or "up": when all ranks run.
 one() {
-    local number=$1 victim=$2 moment=$3 target rank left what
-    what="kill $number: $victim at ${moment/%[0-9]/& ms}"
-    start run load.yaml
+    local number=$1 victim=$2 moment=$3 target rank left what backend
+    backend=${backends[number % ${#backends[@]}]}
+    what="kill $number, $backend: $victim at ${moment/%[0-9]/& ms}"
+    start run "load-$backend.yaml"
     if [ "$moment" = up ]; then
-        if ! within 20 noted_all 6 pid; then
+        if ! maybe_within 20 noted_all 6 pid; then
             not_ok "$what" "the job did not come up in 20 s"
             kill -KILL "$pid"
             wait "$pid" 2>/dev/null
@@ -79,7 +84,7 @@ one() {
     *)
         rank=${victim#rank }
         target=$(sed -n 's/^pid //p' "notes.$rank" 2>/dev/null | head -n 1)
-        # Too early for the rank to have told its number: any engine, but the one that describes plugins to the runner, which
+        # Too early for the rank to have noted its pid: any engine, but the one that describes plugins to the runner, which
         # can do without, and which may have ended by now: then it has no command line.
         if [ -z "$target" ]; then
             rank=
@@ -99,7 +104,7 @@ one() {
         not_ok "$what" "the runner still runs after 15 s"
         return
     fi
-    if ! within 10 none_left; then
+    if ! maybe_within 10 none_left; then
         not_ok "$what" "still there after 10 s:" "$(ps -o pid,ppid,stat,wchan:20,args -p "$(processes | paste -sd,)")"
         processes | xargs -r kill -KILL
         return
@@ -111,7 +116,7 @@ one() {
     elif [ -n "${rank:-}" ] && { [ "$code" != 137 ] || ! grep -qE "rank $rank([^0-9]|$)" err; }; then
         not_ok "$what" "exit code and culprit: expected 137 and rank $rank"
     elif [ "$victim" = agent ] && { [ "$code" -eq 0 ] || [ ! -s err ]; }; then
-        not_ok "$what" "expected a failure with a sentence"
+        not_ok "$what" "expected a failure with an error message"
     else
         ok "$what (exit code $code, $elapsed ms)"
     fi

@@ -3,7 +3,7 @@
 # The live line on a real (pseudo) terminal: when it comes, what it says, that it fits, that it goes; where it never is; and keys: Ctrl-C,
 # Ctrl-S, Ctrl-Z and fg.
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 cc -std=c11 -O1 "$here/pty.c" -o pty -lutil || {
     echo "Bail out! the terminal does not compile"
     exit 1
@@ -52,14 +52,14 @@ version: 1
 processes: {count: 4}
 groups: {half: {ranks: 0-1, backend: gloo}}
 workloads:
-  - {name: train, plugin: ./actor.so, ranks: 0-1, groups: [world, half], params: {dir: "$tmp", do: "advance 35 100 epoch 1; print trained"}}
-  - {name: eval, plugin: ./actor.so, ranks: 2-3, params: {dir: "$tmp", do: "advance 25 100 tests; print evaluated"}}
-  - {name: beat, plugin: ./actor.so, background: true, groups: [half], ranks: 0-1, params: {do: "endless half"}}
+  - {name: train, plugin: ./scripted.so, ranks: 0-1, groups: [world, half], params: {dir: "$tmp", do: "advance 35 100 epoch 1; print trained"}}
+  - {name: eval, plugin: ./scripted.so, ranks: 2-3, params: {dir: "$tmp", do: "advance 25 100 tests; print evaluated"}}
+  - {name: beat, plugin: ./scripted.so, background: true, groups: [half], ranks: 0-1, params: {do: "endless half"}}
 END
 simple quick 2 "print hello"
 simple slower 2 "sleep 1600; print hello"
 simple late 3 "await 1 drawn; @1 err woe; @1 exit 3; hang" "timeouts: {grace: 300ms}"
-# Those that nobody types to, all at once.
+# The jobs without keys run at the same time.
 tty busy 120 busy.yaml
 tty narrow 40 busy.yaml
 tty tiny 10 busy.yaml
@@ -68,7 +68,7 @@ tty quiet 80 -q slower.yaml
 TERM=dumb tty dumb 80 slower.yaml
 tty late 80 late.yaml
 within 20 shown 'ranks up'
-tell drawn
+note_test drawn
 
 ended busy
 ends "on a terminal" 0
@@ -80,7 +80,7 @@ like "the second one is on the line, too" "$(drawn)" '\| eval [0-9]+% tests'
 like "the rates of a group" "$(drawn)" '\| half [0-9.]+( k)? op/s [0-9.]+( [kMG])?B/s'
 check "it is redrawn several times a second" test "$(drawn | wc -l)" -ge 6
 is "in the end only the ranks' lines are left" "$(rest | sort)" "$(printf '[%d] %s\n' 0 trained 1 trained 2 evaluated 3 evaluated)"
-like "what the ranks print stands on lines of its own" "$(tr '\r' '\n' <busy.raw | cat -v)" '^(\^\[\[K)?\[2\] evaluated$'
+like "output of ranks begins on a new line" "$(tr '\r' '\n' <busy.raw | cat -v)" '^(\^\[\[K)?\[2\] evaluated$'
 check "and is not written over a line that is not wiped" test "$(grep -c 'ranks up[^\]*\[[0-9]\] ' busy.log)" = 0
 
 # ---- narrow ----
@@ -107,7 +107,7 @@ unlike "nothing of the line is left" "$(rest)" 'ranks up'
 like "the verdict stands alone" "$(rest | sed 's/\x1b\[[0-9;]*m//g')" '^late.yaml:4:14: error: rank 1 .*returned 3'
 simple patient 2 "until-stopped" "timeouts: {grace: 5s}"
 tty keys 80 patient.yaml
-check "Ctrl-C: the line is there" within 10 shown 'ranks up'
+check_within "Ctrl-C: the line is there" 10 shown 'ranks up'
 typed '\x03'
 ended
 ends "Ctrl-C typed on the terminal: 130" 130
@@ -119,8 +119,8 @@ tty held 80 held.yaml
 within 10 shown 'ranks up'
 typed '\x13'
 before=$(drawn | wc -l)
-tell held
-check "Ctrl-S does not hold the job" within 10 noted_all 2 done
+note_test held
+check_within "Ctrl-S does not hold the job" 10 noted_all 2 done
 count=$(($(drawn | wc -l) - before))
 check "and nothing is drawn meanwhile ($count lines)" test "$count" -le 1 # one may have been on its way
 typed '\x11'
@@ -128,16 +128,16 @@ ended
 ends "Ctrl-Q: it ends" 0
 like "and what was held is shown" "$(rest)" '^\[1\] hello'
 
-# A terminal that takes nothing, from the start: the job fails as it would, and is judged; what is to be said waits.
-simple doomed 3 "note up; @1 await 1 asked; @1 err woe; @1 exit 3; spew 20000 80" "timeouts: {grace: 500ms}
-logging: {dir: \"doomed\"}"
-tty doomed 80 doomed.yaml
+# A terminal that accepts nothing, from the start: the job fails as on any other; its output waits.
+simple blocked 3 "note up; @1 await 1 asked; @1 err woe; @1 exit 3; spew 20000 80" "timeouts: {grace: 500ms}
+logging: {dir: \"blocked\"}"
+tty blocked 80 blocked.yaml
 typed '\x13'
 within 10 noted_all 3 up
 kill -USR1 "$(runner)"
-tell asked
-check "a held terminal: a failed job ends" within $((4 * slow)) test -s doomed/result.json
-like "with a verdict" "$(cat doomed/result.json)" '^  "exit_code": 3,'
+note_test asked
+check_within "a held terminal: a failed job ends" $((4 * slow)) test -s blocked/result.json
+like "with a verdict" "$(cat blocked/result.json)" '^  "exit_code": 3,'
 typed '\x11'
 ended
 ends "Ctrl-Q: its exit code" 3
@@ -152,7 +152,7 @@ emulator=$(pgrep -P "$pid") collrun=$(runner)
 kill -STOP "$emulator"
 within 5 stopped "$emulator"
 kill -TERM "$collrun"
-check "a frozen terminal does not keep it from ending" within 5 gone_or_zombie "$collrun"
+check_within "a frozen terminal does not keep it from ending" 5 gone_or_zombie "$collrun"
 kill -CONT "$emulator"
 ended
 ends "SIGTERM there: 143" 143
@@ -165,7 +165,7 @@ within 10 noted_all 2 waiting
 emulator=$(pgrep -P "$pid")
 collrun=$(pgrep -P "$(pgrep -P "$emulator")")
 kill -KILL "$emulator"
-check "a terminal that is closed ends the job" within 5 gone_or_zombie "$collrun"
+check_within "a terminal that is closed ends the job" 5 gone_or_zombie "$collrun"
 check "in order" noted_all 2 stopped
 wait "$pid" 2>/dev/null
 
@@ -174,19 +174,19 @@ simple lasting 3 "pid; note up; until-stopped" "timeouts: {grace: 5s}"
 PS1='ready> ' terminal shell 200 bash --norc --noprofile -i
 within 10 shown 'ready>'
 typed "$COLLRUN run lasting.yaml\\n"
-check "a job from a shell" within 20 noted_all 3 up
+check_within "a job from a shell" 20 noted_all 3 up
 state_of() { state "$(sed -n 's/^pid //p' "notes.$1")"; }
 all_in() { # STATES
     local r
     for r in 0 1 2; do [[ $(state_of $r) == [$1] ]] || return 1; done
 }
 typed '\x1a'
-check "Ctrl-Z: the shell is back" within 10 shown 'Stopped'
-check "Ctrl-Z: every rank is stopped" within 10 all_in T
+check_within "Ctrl-Z: the shell is back" 10 shown 'Stopped'
+check_within "Ctrl-Z: every rank is stopped" 10 all_in T
 typed 'fg; echo code $?\n'
-check "fg: every rank goes on" within 10 all_in RSD
+check_within "fg: every rank goes on" 10 all_in RSD
 typed '\x03'
-check "then Ctrl-C ends it" within 10 shown 'code 130'
+check_within "then Ctrl-C ends it" 10 shown 'code 130'
 check "in order" noted_all 3 stopped
 typed 'exit\n'
 ended

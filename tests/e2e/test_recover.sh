@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # on_failure (continue, restart, rules), SIGUSR1, job control.
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 
 # ---- restart ----
 restart='on_failure: {action: restart, max_restarts: 2, backoff: 10ms}'
@@ -11,7 +11,7 @@ run run always.yaml
 ends "a job that always fails ends with its exit code" 7
 is "it was started three times" "$(err | grep -c 'returned 7')" 3
 like "the restarts are counted aloud" "$(err)" 'restart 2 of 2'
-like "and why there is no fourth attempt" "$(err)" 'max_restarts \(2\) is used up'
+like "and why there is no fourth attempt" "$(err)" 'max_restarts \(2\) is reached'
 
 simple ruled 2 "@1 exit 75" "on_failure: {backoff: 10ms, max_restarts: 1, rules: [{when: {exit_code: [75]}, action: restart}]}"
 run run ruled.yaml
@@ -32,15 +32,15 @@ like "the third is number 2" "$(out)" 'attempt 2'
 simple same 2 "allreduce 16 world; @1 barrier world; allreduce 1 world" "on_failure: {action: restart, max_restarts: 9, backoff: 10ms}"
 run run same.yaml
 is "what fails twice in the same operation is not retried" "$(err | grep -c 'error:')" 2
-like "and it is said why" "$(err)" 'not restarted: it failed twice in the same way \(exit code 1, in world#17\)'
+like "with the reason" "$(err)" 'not restarted: two attempts failed in the same way \(exit code 1, in world#17\)'
 simple crash 2 "allreduce 16 world; @1 crash; endless world" "on_failure: {action: restart, max_restarts: 9, backoff: 10ms}"
 run run crash.yaml
 is "nor is a crash after the same operation" "$(err | grep -c 'error:')" 2
-like "which is said, too" "$(err)" 'not restarted: .*exit code 139, after world#16\)'
+like "with the reason, too" "$(err)" 'not restarted: .*exit code 139, after world#16\)'
 simple long 2 "@1 sleep 400; @1 exit 7; hang" "on_failure: {action: restart, max_restarts: 1, backoff: 10ms, min_uptime: 200ms}
 timeouts: {grace: 100ms}"
 start run long.yaml
-check "attempts that last for min_uptime are not counted against max_restarts" within 20 sh -c "[ \"\$(grep -c 'restart 1 of 1' err)\" -ge 4 ]"
+check_within "attempts that last for min_uptime are not counted against max_restarts" 20 sh -c "[ \"\$(grep -c 'restart 1 of 1' err)\" -ge 4 ]"
 kill -INT "$pid"
 finish 10
 ends "Ctrl-C ends them" 130
@@ -48,7 +48,8 @@ ends "Ctrl-C ends them" 130
 pause() { simple pause 2 "$1" "on_failure: {action: restart, backoff: 1m}
 logging: {dir: \"pause\"}
 timeouts: {${2:-grace: 100ms}}"; }
-run_said() { sed -n "s/^  \"$1\": \(.*\),/\1/p" pause/result.json; }
+class_of_result() { python3 -c 'import json; print(json.load(open("pause/result.json"))["verdict"]["class"])'; }
+result_of() { sed -n "s/^  \"$1\": \(.*\),/\1/p" pause/result.json; }
 for s in TERM:143 INT:130 HUP:129; do
     pause "@1 exit 7"
     rm -rf pause
@@ -57,23 +58,23 @@ for s in TERM:143 INT:130 HUP:129; do
     kill -"${s%:*}" "$pid"
     finish 10
     ends "SIG${s%:*} in the pause before a restart" "${s#*:}"
-    is "result.json agrees" "$(run_said exit_code) $(run_said cause)" "${s#*:} \"interrupted\""
+    is "result.json agrees" "$(result_of exit_code) $(class_of_result)" "${s#*:} interrupted"
 done
-like "and keeps what the attempt died of" "$(tr -d ' \n' <pause/result.json)" '"attempts":\[.*"exit_code":7,"cause":"exit"'
-is "the last event tells the same" "$(tail -n 1 pause/events.jsonl | grep -o '"event":.*')" '"event":"end","attempt":0,"exit_code":129}'
+like "and keeps what the attempt died of" "$(tr -d ' \n' <pause/result.json)" '"attempts":\[.*"exit_code":7,"verdict":\{"class":"exit"'
+is "the last event has the same exit code" "$(tail -n 1 pause/events.jsonl | grep -o '"event":.*')" '"event":"end","attempt":0,"exit_code":129}'
 pause "hang" "grace: 100ms, run: 200ms"
 rm -rf pause
 start run pause.yaml
-check "after timeouts.run there is a pause as well" within 10 grep -q restarting err
+check_within "after timeouts.run there is a pause as well" 10 grep -q restarting err
 kill -USR1 "$pid"
-check "SIGUSR1 in it tells when it goes on" within 5 grep -q 'no rank runs: attempt 1 begins in' err
+check_within "SIGUSR1 in the pause prints when the next attempt starts" 5 grep -q 'no rank is running: attempt 1 starts in' err
 kill -TSTP "$pid"
-check "Ctrl-Z stops it" within 5 stopped "$pid"
+check_within "Ctrl-Z stops it" 5 stopped "$pid"
 kill -CONT "$pid"
 kill -INT "$pid"
 finish 10
 ends "fg, Ctrl-C: 130" 130
-is "which result.json says, not 124" "$(run_said exit_code)" 130
+is "which result.json says, not 124" "$(result_of exit_code)" 130
 
 # ---- checkpoint: a job that resumes ----
 job resume <<EOF
@@ -110,30 +111,31 @@ version: 1
 processes: {count: 4}
 groups: {low: {ranks: 0-1}, high: {ranks: 2-3}}
 workloads:
-  - {plugin: ./actor.so, ranks: 0-1, groups: [low], params: {dir: "$tmp", do: "allreduce 2000 low; note survived"}}
-  - {plugin: ./actor.so, ranks: 2-3, groups: [high], params: {dir: "$tmp", do: "@3 crash; @2 try high"}}
+  - {plugin: ./scripted.so, ranks: 0-1, groups: [low], params: {dir: "$tmp", do: "allreduce 2000 low; note survived"}}
+  - {plugin: ./scripted.so, ranks: 2-3, groups: [high], params: {dir: "$tmp", do: "@3 crash; @2 try high; failed"}}
 on_failure: {action: continue}
 EOF
 run run continue.yaml
 ends "continue: the exit code is still the culprit's" 139
-check "those who share no group with it finish" noted_all 2 survived
-like "those who do hear of it" "$(notes 2)" 'status -9: .*rank 3 .*SIGSEGV'
+check "ranks that share no group with it finish" noted_all 2 survived
+like "and find the rank that failed" "$(out)" 'failed ranks: 3'
+like "ranks that do share one get the error" "$(notes 2)" 'status -9: .*rank 3 .*SIGSEGV'
 
 # ---- SIGUSR1, Ctrl-Z ----
 simple busy 3 "@1 note up; @1 hang; note up; endless world" "timeouts: {grace: 1s}"
 start run busy.yaml
 within 10 noted_all 3 up
-check "ranks wait for each other" within 10 asks 'in allreduce world#1'
+check_within "ranks wait for each other" 10 status_shows 'in allreduce world#1'
 like "SIGUSR1 names who is elsewhere" "$(err)" 'rank 1: outside any collective'
 like "and folds those who wait" "$(err)" 'ranks 0 and 2: in allreduce world#1 \('
 before=$(grep -c 'rank 1: outside' err)
-told_more() { kill -USR1 "$pid" && [ "$(grep -c 'rank 1: outside' err)" -gt "$before" ]; }
-check "again and again, many times a second: it is said meanwhile" within 5 told_more
+status_printed() { kill -USR1 "$pid" && [ "$(grep -c 'rank 1: outside' err)" -gt "$before" ]; }
+check_within "repeated many times a second, SIGUSR1 is still answered" 5 status_printed
 kill -TSTP "$pid"
-check "Ctrl-Z stops collrun" within 5 stopped "$pid"
+check_within "Ctrl-Z stops collrun" 5 stopped "$pid"
 kill -CONT "$pid"
 goes_on() { ! stopped "$pid"; }
-check "and it goes on" within 5 goes_on
+check_within "and it goes on" 5 goes_on
 kill -INT "$pid"
 finish 15
 ends "then it ends as always: 130" 130

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # The run directory: what is in it after a good run, after a failure, after a restart, on a full disk.
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 
 # value FILE KEY: of the first such key of a file of indented JSON; the top level's come first.
 value() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | head -n 1; }
 values() { sed -n "s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" "$1" | paste -sd' '; }
+
+# verdict FILE KEY: of the last attempt's verdict.
+verdict() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"][sys.argv[2]])' "$1" "$2"; }
 
 # ---- a good run ----
 job good <<END
@@ -15,7 +18,7 @@ name: "a good: run"
 processes: {count: 3}
 groups: {pair: {ranks: [2, 0], backend: gloo}}
 workloads:
-  - {name: work, plugin: ./actor.so, params: {dir: "$tmp", do: "allreduce 7 world pair; @1 progress half; @1 err careful; print \"quoted\" \${env:TAG}"}}
+  - {name: work, plugin: ./scripted.so, params: {dir: "$tmp", do: "allreduce 7 world pair; @1 progress half; @1 err careful; print \"quoted\" \${env:TAG}"}}
 logging: {dir: "runs/{run_id}"}
 env: {set: {PRICE: "\$\$5"}}
 END
@@ -25,7 +28,7 @@ dir=$(echo runs/*)
 result=$dir/result.json
 is "all files are there" "$(cd "$dir" && find . -type f | sort | paste -sd' ')" \
     "./attempt-0/rank-0.stderr ./attempt-0/rank-0.stdout ./attempt-0/rank-1.stderr ./attempt-0/rank-1.stdout ./attempt-0/rank-2.stderr ./attempt-0/rank-2.stdout ./events.jsonl ./plan.json ./resolved.yaml ./result.json"
-is "result.json: exit_code, cause, culprit" "$(value "$result" exit_code) $(value "$result" cause) $(value "$result" culprit)" "0 null null"
+is "result.json: exit_code and verdict" "$(value "$result" exit_code) $(verdict "$result" class) $(verdict "$result" culprits) $(verdict "$result" text)" "0 ok [] None"
 like "the job's name and run" "$(value "$result" job) $(value "$result" run_id)" '^"a good: run" "[0-9]{8}-[0-9]{6}-[0-9a-f]+"$'
 is "the ranks of the groups" "$(values "$result" size)" "3 2"
 is "their operations, as the ranks did them" "$(values "$result" operations)" "7 7"
@@ -35,11 +38,11 @@ is "every rank's host" "$(grep -c '"host": "' "$result")" 3
 is "every rank's pid is in the events too" "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$dir/events.jsonl" | sort)" \
     "$(sed -n 's/^ *"pid": \([0-9]*\),/\1/p' "$result" | sort)"
 check "peak memory is plausible" test "$(values "$result" max_rss_bytes | tr ' ' '\n' | awk '$1 < 1e6 || $1 > 1e9' | wc -l)" = 0
-check "nobody ended before he started" test "$(paste <(sed -n 's/^ *"started_s": \(.*\),/\1/p' "$result") <(sed -n 's/^ *"ended_s": \(.*\),/\1/p' "$result") | awk '$2 <= $1' | wc -l)" = 0
+check "no rank ends before it starts" test "$(paste <(sed -n 's/^ *"started_s": \(.*\),/\1/p' "$result") <(sed -n 's/^ *"ended_s": \(.*\),/\1/p' "$result") | awk '$2 <= $1' | wc -l)" = 0
 check "CPU times are there" test "$(grep -cE '"(user|system)_s": [0-9]' "$result")" = 6
 is "a metric" "$(value "$result" work.speed)" 1.5
 is "stdout as the rank wrote it" "$(cat "$dir/attempt-0/rank-2.stdout")" '"quoted" 12 # not a comment'
-is "stderr in a file of its own" "$(cat "$dir/attempt-0/rank-1.stderr")" "careful"
+is "stderr in a separate file" "$(cat "$dir/attempt-0/rank-1.stderr")" "careful"
 check "every event is one line of JSON with a time" test "$(grep -cvE '^\{"t":[0-9.e-]+,"event":"[a-z_]+".*\}$' "$dir/events.jsonl")" = 0
 
 # ---- resolved.yaml: the same job again, whatever became of the environment, and from elsewhere ----
@@ -52,7 +55,7 @@ run plan "$dir/resolved.yaml"
 is "with the same plan" "$(out)" "$(cat plan.1)"
 run run "$dir/resolved.yaml"
 is "and the same run" "$(unlabelled 2)" '"quoted" 12 # not a comment'
-like "defaults are spelt out" "$(cat "$dir/resolved.yaml")" '^timeouts: \{start: 2m, rendezvous: 2m, grace: 5s\}'
+like "defaults are spelt out" "$(cat "$dir/resolved.yaml")" '^timeouts: \{start: 2m, rendezvous: 2m, stall: 10s, silence: 30s, grace: 5s\}'
 for file in "$top"/configs/*.yaml; do
     name=$(basename "$file" .yaml)
     run plan "$file"
@@ -67,29 +70,30 @@ for file in "$top"/configs/*.yaml; do
 done
 TAG=x run run --set processes.count=2 --set 'groups.pair.ranks=[1, 0]' --run-dir set good.yaml --set 'workloads[0].params.do=print hi'
 like "--set is in it" "$(cat set/resolved.yaml)" '^processes: \{count: 2,'
+like "--run-dir is in it" "$(cat set/resolved.yaml)" "^logging: \{.*dir: \"?$PWD/set\"?[,}]"
 like "a price stays what it is" "$(cat set/resolved.yaml)" 'PRICE: "\$\$5"'
 
 # ---- a failure ----
 simple crash 3 "allreduce 5 world; @1 err last words; @1 signal 9; endless world" 'logging: {dir: crash}'
 run run crash.yaml
 result=crash/result.json
-is "a crash: exit_code, cause, culprit" "$(value $result exit_code) $(value $result cause) $(value $result culprit)" '137 "signal" 1'
-like "the sentence" "$(value $result error)" 'rank 1 .*SIGKILL'
+is "a crash: exit_code and verdict" "$(value $result exit_code) $(verdict $result class) $(verdict $result culprits)" "137 signal [1]"
+like "the error" "$(value $result error)" 'rank 1 .*SIGKILL'
 is "its signal" "$(values $result signal)" 9
 like "which is in the events too" "$(cat crash/events.jsonl)" '"event":"exited","attempt":0,"rank":1,"signal":9'
-is "what befell each" "$(sed -n '/"ranks"/,$p' $result | sed -n 's/^ *"cause": \(.*\),/\1/p' | paste -sd' ')" '"peer" "signal" "peer"'
+is "what befell each" "$(sed -n '/"ranks": \[$/,$p' $result | sed -n 's/^ *"class": \(.*\),/\1/p' | paste -sd' ')" '"peer" "signal" "peer"'
 like "how far it had come" "$(values $result operations)" '^[5-9]|^[0-9]{2,}'
 simple mute 2 "hang" 'timeouts: {run: 300ms, grace: 100ms}
 logging: {dir: mute}'
 run run mute.yaml
-is "a time-out" "$(value mute/result.json exit_code) $(value mute/result.json cause) $(value mute/result.json culprit)" '124 "timeout" null'
+is "a time-out" "$(value mute/result.json exit_code) $(verdict mute/result.json class) $(verdict mute/result.json culprits)" "124 timeout []"
 
 # ---- a restart ----
 simple again 2 "print hello; @1 exit 7" 'on_failure: {action: restart, max_restarts: 1, backoff: 10ms}
 logging: {dir: again}'
 run run again.yaml
 is "two attempts" "$(values again/result.json attempt)" "0 1"
-is "each with its end" "$(sed -n '/"attempts"/,/\]/p' again/result.json | sed -n 's/^ *"exit_code": \(.*\),/\1/p' | paste -sd' ')" "7 7"
+is "each with its end" "$(sed -n '/"attempts"/,/^  \]/p' again/result.json | sed -n 's/^ *"exit_code": \(.*\),/\1/p' | paste -sd' ')" "7 7"
 check "each with its output" test -s again/attempt-0/rank-0.stdout -a -s again/attempt-1/rank-0.stdout
 is "the last word of each attempt" "$(grep -oE '"event":"end","attempt":[0-9],"exit_code":[0-9]+' again/events.jsonl | tr '\n' ' ')" \
     '"event":"end","attempt":0,"exit_code":7 "event":"end","attempt":1,"exit_code":7 '
@@ -108,7 +112,7 @@ if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/
     run run enospc.yaml
     ends "a full disk does not stop the job" 0
     check "it runs to its end" noted_all 2 done
-    is "it is said, once, and once more of result.json" "$(err | grep 'No space left' | grep -c -v 'full/run/result.json:') $(err | grep -c 'full/run/result.json: No space left')" "1 1"
+    is "the error is printed once, and once more for result.json" "$(err | grep 'No space left' | grep -c -v 'full/run/result.json:') $(err | grep -c 'full/run/result.json: No space left')" "1 1"
     is "and no output is lost on the way to the console" "$(grep -c '^\[[01]\] [01] ' out)" 10000
     umount full
     mount -t tmpfs -o ro tmpfs full
@@ -117,14 +121,49 @@ if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/
     like "with the reason" "$(err)" 'error: --run-dir: .*full: Read-only file system'
     umount full
 else
-    for what in "a folder that cannot be written is refused" "with the reason" "a full disk does not stop the job" "it runs to its end" "it is said, once" "no output is lost"; do
+    for what in "a folder that cannot be written is refused" "with the reason" "a full disk does not stop the job" "it runs to its end" "the error is printed once" "no output is lost"; do
         skip "$what" "needs root and mount"
     done
 fi
+# ---- a disk that stalls ----
+# Opening a FIFO blocks until it has a reader.
+mkdir -p stalled/attempt-0 && mkfifo stalled/attempt-0/rank-0.stdout
+job stalled <<EOF
+version: 1
+processes: {count: 2}
+hosts: {defaults: {slots: 1}, nodes: [{name: near, transport: local}, {name: far, transport: {command: [env]}}]}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "@0 spew 20000 1000; allreduce 3 world; @1 print world; note up; await 1 go"}}]
+timeouts: {silence: 2s}
+EOF
+start run --run-dir stalled stalled.yaml
+within 10 grep -q '^\[0\] 0 ' out
+check "a disk that stalls: the ranks wait in the end, and the runner goes on" status_shows 'rank 0'
+check "its memory is small" test "$(awk '/VmHWM/ {print $2}' "/proc/$pid/status")" -lt $((49152 * slow))
+exec 7<>stalled/attempt-0/rank-0.stdout # both ends: the reader sees no end between two writers
+cat stalled/attempt-0/rank-0.stdout 7>&- >kept &
+reader=$!
+within 20 noted_all 2 up
+note_test go
+finish 20
+ends "it answers again: 0" 0
+exec 7>&-
+wait "$reader"
+is "nothing is lost in the file" "$(cut -d' ' -f1 kept | sort -nc && wc -l <kept)" 20000
+is "nor on the console" "$(unlabelled 0 | wc -l)" 20000
+like "result.json is there" "$(cat stalled/result.json)" '"exit_code": 0'
+mkdir -p dead && mkfifo dead/events.jsonl
+simple plain 1 "print hello"
+start run --run-dir dead plain.yaml
+check_within "a disk that never answers: the runner waits for it at the end" 10 grep -q 'waiting for the disk: .*/dead; Ctrl-C' err
+kill -INT "$pid"
+finish 20
+ends "until Ctrl-C" 130
+like "with a warning" "$(err)" 'warning: .*/dead: the disk does not answer'
+
 job limited <<EOF
 version: 1
 processes: {count: 1}
-workloads: [{plugin: ./actor.so, params: {dir: "$tmp", do: "spew 1000 100; err short"}}]
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "spew 1000 100; err short"}}]
 logging: {dir: "limited", max_file: 10KiB}
 EOF
 run run limited.yaml

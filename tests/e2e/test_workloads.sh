@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Several workloads per rank, background ones, who runs where, and groups that two workloads want.
 . "$(dirname "$0")/lib.sh"
-need_actor
+need_scripted
 
 # Each waits for the other by a group that only it and its peer drive: both threads must run at once.
 job two <<END
@@ -12,8 +12,8 @@ groups:
   a: {ranks: all, backend: shm}
   b: {ranks: all, backend: gloo}
 workloads:
-  - {name: first, plugin: ./actor.so, groups: [a], params: {do: "allreduce 200 a; print first done"}}
-  - {name: second, plugin: ./actor.so, groups: [b], params: {do: "allreduce 200 b; print second done"}}
+  - {name: first, plugin: ./scripted.so, groups: [a], params: {do: "allreduce 200 a; print first done"}}
+  - {name: second, plugin: ./scripted.so, groups: [b], params: {do: "allreduce 200 b; print second done"}}
   - {name: third, plugin: hello, ranks: 1-2, groups: []}
 END
 run run two.yaml
@@ -23,8 +23,8 @@ job parallel <<END
 version: 1
 processes: {count: 1}
 workloads:
-  - {name: waits, plugin: ./actor.so, groups: [], params: {dir: "$tmp", do: "until-stopped; print waited"}, background: true}
-  - {name: works, plugin: ./actor.so, groups: [], params: {dir: "$tmp", do: "await 1 waiting; print worked"}}
+  - {name: waits, plugin: ./scripted.so, groups: [], params: {dir: "$tmp", do: "until-stopped; print waited"}, background: true}
+  - {name: works, plugin: ./scripted.so, groups: [], params: {dir: "$tmp", do: "await 1 waiting; print worked"}}
 END
 run run parallel.yaml
 ends "workloads of one rank run at the same time" 0
@@ -34,8 +34,8 @@ job background <<END
 version: 1
 processes: {count: 3}
 workloads:
-  - {name: beat, plugin: ./actor.so, ranks: 2, groups: [], params: {dir: "$tmp", do: "until-stopped"}, background: true}
-  - {name: work, plugin: ./actor.so, ranks: 0-1, groups: [], params: {dir: "$tmp", do: "await 1 waiting; note worked"}}
+  - {name: beat, plugin: ./scripted.so, ranks: 2, groups: [], params: {dir: "$tmp", do: "until-stopped"}, background: true}
+  - {name: work, plugin: ./scripted.so, ranks: 0-1, groups: [], params: {dir: "$tmp", do: "await 1 waiting; note worked"}}
 END
 run run background.yaml
 ends "also when they run on other ranks" 0
@@ -44,8 +44,8 @@ job stubborn <<END
 version: 1
 processes: {count: 1}
 workloads:
-  - {name: beat, plugin: ./actor.so, groups: [], params: {do: "hang"}, background: true}
-  - {name: work, plugin: ./actor.so, groups: [], params: {do: "print worked"}}
+  - {name: beat, plugin: ./scripted.so, groups: [], params: {do: "hang"}, background: true}
+  - {name: work, plugin: ./scripted.so, groups: [], params: {do: "print worked"}}
 timeouts: {grace: 300ms}
 END
 run run stubborn.yaml
@@ -55,8 +55,8 @@ job badbeat <<END
 version: 1
 processes: {count: 2}
 workloads:
-  - {name: beat, plugin: ./actor.so, ranks: 1, groups: [], params: {do: "exit 3"}, background: true}
-  - {name: work, plugin: ./actor.so, groups: [], params: {do: "hang"}}
+  - {name: beat, plugin: ./scripted.so, ranks: 1, groups: [], params: {do: "exit 3"}, background: true}
+  - {name: work, plugin: ./scripted.so, groups: [], params: {do: "hang"}}
 timeouts: {grace: 100ms}
 END
 run run badbeat.yaml
@@ -66,8 +66,8 @@ job ranks <<END
 version: 1
 processes: {count: 6}
 workloads:
-  - {name: low, plugin: ./actor.so, ranks: 0-2, params: {do: "print low"}}
-  - {name: high, plugin: ./actor.so, ranks: [5, 4], params: {do: "print high"}}
+  - {name: low, plugin: ./scripted.so, ranks: 0-2, params: {do: "print low"}}
+  - {name: high, plugin: ./scripted.so, ranks: [5, 4], params: {do: "print high"}}
 END
 run run ranks.yaml
 is "ranks chooses where a workload runs; a rank may have none" "$(sort out)" \
@@ -77,8 +77,8 @@ job fails <<END
 version: 1
 processes: {count: 2}
 workloads:
-  - {name: good, plugin: ./actor.so, groups: [], params: {do: "hang"}}
-  - {name: poor, plugin: ./actor.so, groups: [], params: {do: "@1 exit 6"}}
+  - {name: good, plugin: ./scripted.so, groups: [], params: {do: "hang"}}
+  - {name: poor, plugin: ./scripted.so, groups: [], params: {do: "@1 exit 6"}}
 timeouts: {grace: 100ms}
 END
 run run fails.yaml
@@ -91,7 +91,7 @@ version: 1
 processes: {count: 2}
 groups: {a: {ranks: all}, b: {ranks: all}}
 workloads:
-  - {plugin: ./actor.so, groups: [a], params: {do: "where a; where b"}}
+  - {plugin: ./scripted.so, groups: [a], params: {do: "where a; where b"}}
 END
 run run listed.yaml
 like "a group that the workload lists is there" "$(out)" '^\[0\] a: exists 1, rank 0, size 2, order 0 1'
@@ -101,20 +101,20 @@ version: 1
 processes: {count: 2}
 groups: {a: {ranks: all, timeout: 20s}}
 workloads:
-  - {name: first, plugin: ./actor.so, groups: [a], params: {do: "endless a"}}
-  - {name: second, plugin: ./actor.so, groups: [a], params: {do: "endless a"}}
+  - {name: first, plugin: ./scripted.so, groups: [a], params: {do: "endless a"}}
+  - {name: second, plugin: ./scripted.so, groups: [a], params: {do: "endless a"}}
 timeouts: {run: 20s, grace: 1s}
 END
 run run clash.yaml
-among "two workloads that drive one group at once are refused" "$code" 1 2
-like "with a sentence that names the group" "$(err)" '(group )?"?a"?.*(first|second|workload|same time|at once)'
+ends "two workloads that drive one group at once are refused: 1" 1
+like "the error names the group" "$(err)" '(group )?"?a"?.*(first|second|workload|same time|at once)'
 
 job names <<END
 version: 1
 processes: {count: 1}
 workloads:
-  - {name: same, plugin: ./actor.so}
-  - {name: same, plugin: ./actor.so}
+  - {name: same, plugin: ./scripted.so}
+  - {name: same, plugin: ./scripted.so}
 END
 run run names.yaml
 ends "two workloads of one name: 2" 2
@@ -124,7 +124,7 @@ job order <<END
 version: 1
 processes: {count: 4}
 workloads:
-  - {plugin: ./actor.so, params: {init: "@!0 note init; @0 await 3 init; @0 note init", do: "note run", fini: "note fini", dir: "$tmp"}}
+  - {plugin: ./scripted.so, params: {init: "@!0 note init; @0 await 3 init; @0 note init", do: "note run", fini: "note fini", dir: "$tmp"}}
 END
 run run order.yaml
 is "init, run, fini in order" "$(notes 3 | tr '\n' ' ')" "init run fini "
@@ -132,7 +132,7 @@ job barrier <<END
 version: 1
 processes: {count: 3}
 workloads:
-  - {plugin: ./actor.so, params: {init: "@0 sleep 300; @0 hex 69 0a", do: "@1 hex 72 0a", dir: "$tmp"}}
+  - {plugin: ./scripted.so, params: {init: "@0 sleep 300; @0 hex 69 0a", do: "@1 hex 72 0a", dir: "$tmp"}}
 END
 run run barrier.yaml
 is "all ranks pass init before any runs" "$(cut -d' ' -f2 out | tr '\n' ' ')" "i r "
@@ -140,7 +140,7 @@ job ingroup <<END
 version: 1
 processes: {count: 3}
 workloads:
-  - {plugin: ./actor.so, params: {init: "allreduce 3 world", do: "allreduce 3 world", fini: "allreduce 3 world"}}
+  - {plugin: ./scripted.so, params: {init: "allreduce 3 world", do: "allreduce 3 world", fini: "allreduce 3 world"}}
 END
 run run ingroup.yaml
 ends "groups can be used in init, run and fini" 0

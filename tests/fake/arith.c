@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small floating types are computed in float32 and rounded back at every step. Rounding is to the
- * nearest, ties to even, by arithmetic on the value rather than on bits.
+ * Small floating types are computed in float32 and rounded at every step: to nearest, ties to even,
+ * by arithmetic on the value rather than on bits.
  */
 #include "arith.h"
 
@@ -15,7 +15,7 @@
 
 struct format {
     int mantissa, bias, top; /* top: the largest biased exponent that is a number */
-    uint32_t nan, infinity;  /* infinity 0: it has none */
+    uint32_t nan, infinity;  /* infinity 0: none */
     int bits;
 };
 static const struct format half = {10, 15, 30, 0x7e00, 0x7c00, 16};

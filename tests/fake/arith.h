@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's element types and operators. The results are those of NCCL, not better ones: half
+ * NCCL's element types and operators, with the results of NCCL, not better ones: half
  * precision is rounded after every addition, a floating AVG multiplies each input by 1/n before it
  * sums, an integer AVG divides toward zero at the end, MIN and MAX of floating values drop a NaN.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory, streams and events as the runtime exports them. Copies follow the real rules: pinned
- * memory is read and written when the stream gets there; pageable memory is read before the call
- * returns, and written before it returns. cudaFree and cudaFreeHost wait for the device, which is
- * why memory must not be freed while a collective is stuck on it.
+ * memory is read and written when the stream reaches the copy; pageable memory is read and written
+ * before the call returns. cudaFree and cudaFreeHost wait for the device, so memory must not be
+ * freed while a collective is stuck on it.
  */
 #include "cudart.h"
 
@@ -110,7 +110,7 @@ int cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const voi
     if (code)
         return cuda_return(code);
     struct fake_place place = fake_find(ptr);
-    if (!place.bytes) /* what is in a gap is nobody's */
+    if (!place.bytes) /* in a gap between allocations */
         place.type = cudaMemoryTypeUnregistered, place.device = -2;
     memset(attributes, 0, sizeof *attributes);
     attributes->type = place.type;
@@ -137,7 +137,7 @@ struct copy {
     const char *from; /* NULL: fill with `value` */
     size_t len;
     int value;
-    char snapshot[]; /* what pageable memory held */
+    char snapshot[]; /* the content of pageable memory */
 };
 
 static void run_copy(void *arg)
@@ -150,7 +150,7 @@ static void run_copy(void *arg)
     free(copy);
 }
 
-/* Which end of a copy lies on a device, as `kind` says. */
+/* Which ends of a copy are on a device, according to `kind`. */
 static bool kind_allows(int kind, bool from_device, bool to_device)
 {
     if (kind == cudaMemcpyDefault)
@@ -159,14 +159,14 @@ static bool kind_allows(int kind, bool from_device, bool to_device)
            (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) == to_device;
 }
 
-/* An end of a copy: its bytes; false if it is on a device and not inside one allocation. */
+/* The bytes of one end of a copy; false if it is on a device and not inside one allocation. */
 static bool resolve(const void *ptr, size_t len, struct fake_place *place)
 {
     *place = fake_find(ptr);
     if (place->type == cudaMemoryTypeUnregistered)
         place->bytes = (char *)ptr;
     else if (!place->bytes || place->left < len) {
-        fake_say("libcudart", "%p + %zu is not inside an allocation of device %d", ptr, len,
+        fake_log("libcudart", "%p + %zu is not inside an allocation of device %d", ptr, len,
                  place->device);
         return false;
     }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A communicator of the stand-in libnccl. What its ranks share is a board: a memory file that the
- * caller of ncclGetUniqueId makes and that the others find by the id, as /proc/PID/fd/N. On it each
- * rank has a line (who it is, how far it is) and a slot for the data of a collective, and each
- * ordered pair of ranks a channel for messages. Whatever changes on the board rings its bell.
+ * A communicator of the stand-in libnccl. Its ranks share a memory file, which the caller of
+ * ncclGetUniqueId creates, and which the others find by the id, as /proc/PID/fd/N. It has a state
+ * and a data slot per rank, and a channel for messages per ordered pair of ranks. A counter in it
+ * is a futex: every change increments and wakes it.
  *
- *   board.c       joining, and waiting for the bell
- *   nccl.c        the life of a communicator
- *   operations.c  the calls: arguments checked, one task each
- *   group.c       ncclGroupStart/End: tasks of a communicator become a kernel, kernels are launched
- *   lane.c        the kernels of one device: in which order they may start, and who is stuck
- *   kernel.c      what a kernel does when it runs, in the thread of its stream
+ *   shared.c        the shared memory: creating, joining, waiting for changes
+ *   nccl.c          the life of a communicator
+ *   operations.c    the calls: arguments checked, one task each
+ *   group.c         ncclGroupStart/End: tasks of a communicator become a kernel; launches kernels
+ *   launch_queue.c  the launched kernels of one device: start order, and reports of blocked ones
+ *   kernel.c        what a kernel does when it runs, in the thread of its stream
  */
 #ifndef FAKE_COMM_H
 #define FAKE_COMM_H
@@ -38,7 +38,7 @@ enum operation {
 };
 extern const char *const operation_names[];
 
-struct call { /* what all ranks must agree on, for collectives */
+struct call { /* for collectives: equal on all ranks */
     int operation, type, op, root;
     size_t count;
 };
@@ -51,16 +51,16 @@ struct task {
     bool posted, over;
 };
 
-/* ---- the board ---- */
+/* ---- shared memory ---- */
 
-struct line { /* one rank's */
+struct rank_state { /* one rank's */
     _Atomic uint32_t joined, left;
     int32_t nranks, gpu;
     uint64_t host;
     char bus_id[16], name[NAME_MAX_LEN];
     _Atomic uint64_t posted, taken;               /* chunks of collectives */
     _Atomic uint64_t launched, started, finished; /* kernels */
-    _Atomic uint64_t behind; /* the id of the communicator that keeps its device */
+    _Atomic uint64_t blocked_by; /* the id of the communicator that occupies its device */
     _Atomic uint32_t finalized;
     struct call call; /* of the chunk that is posted */
 };
@@ -72,54 +72,55 @@ struct channel {
     char piece[PIECE];
 };
 
-struct board {
-    _Atomic uint32_t bell;
+struct shared {
+    _Atomic uint32_t changes;
     uint32_t reserved;
     uint64_t id;
-    struct line lines[RANKS_MAX];
+    struct rank_state ranks[RANKS_MAX];
 };
 
 struct ncclComm {
-    struct ncclComm *next; /* of all that are alive */
+    struct ncclComm *next; /* of all live ones */
     int rank, nranks, device;
     bool blocking;
-    bool lost; /* planted: it never finds the others */
+    bool lost; /* injected: it never finds the others */
     char name[NAME_MAX_LEN], last_error[300];
     struct ncclUniqueId unique;
     _Atomic int async; /* ncclSuccess, ncclInProgress or the error */
     _Atomic bool ready, aborted, revoked, finalizing;
-    _Atomic int busy;    /* groups that are at work on it in threads of their own */
-    struct board *board; /* NULL: not joined */
-    size_t board_len;
+    _Atomic int busy;      /* background threads that execute groups with it */
+    struct shared *shared; /* NULL: not joined */
+    size_t shared_len;
+    void *buffers; /* device memory that it holds */
     uint64_t id;
     _Atomic uint64_t launched, done; /* kernels */
 };
 
-char *board_slot(const struct ncclComm *comm, int rank);
-struct channel *board_channel(const struct ncclComm *comm, int from, int to);
-int board_make(struct ncclUniqueId *id);
+char *shared_slot(const struct ncclComm *comm, int rank);
+struct channel *shared_channel(const struct ncclComm *comm, int from, int to);
+int shared_create(struct ncclUniqueId *id);
 /* Joins and waits for all ranks; refuses two of them on one GPU. */
-int board_join(struct ncclComm *comm);
-void board_leave(struct ncclComm *comm);
-void board_ring(struct board *board);
-/* Sleeps until the bell has rung since `heard` was read off it, or a tenth of a second. */
-void board_listen(struct board *board, uint32_t heard);
+int shared_join(struct ncclComm *comm);
+void shared_leave(struct ncclComm *comm);
+void shared_notify(struct shared *shared);
+/* Sleeps until the counter of changes differs from `seen`, at most 100 ms. */
+void shared_wait(struct shared *shared, uint32_t seen);
 
 /* ---- communicators ---- */
 
-enum { FAULT_HANG = 99 }; /* as a planted result: the call never returns */
+enum { FAULT_HANG = 99 }; /* as an injected result: the call never returns */
 
-/* NULL, and words, if it is none. */
+/* NULL, with a line on stderr, if it is no communicator. */
 struct ncclComm *comm_get(struct ncclComm *comm, const char *function);
-/* Stores the sentence, says it, returns `result`. */
+/* Stores the error message, prints it, returns `result`. */
 int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* ncclSuccess if another operation may be given to it. */
+/* ncclSuccess if it accepts another operation. */
 int comm_ready(struct ncclComm *comm, const char *function);
-/* Whether what runs for it has to stop. */
+/* Whether its kernels and jobs have to stop. */
 bool comm_stopped(const struct ncclComm *comm);
 
-/* ---- kernels and lanes ---- */
+/* ---- kernels ---- */
 
 struct kernel {
     struct kernel *next; /* on the device, in the order of launch */
@@ -127,25 +128,25 @@ struct kernel {
     uint64_t number; /* of the communicator's kernels, from 1 */
     bool started, explained;
     double since;
-    const struct kernel *doubted; /* one that stands in the wrong order to it, */
-    double doubted_since;         /* for so long */
+    const struct kernel *suspect; /* launched in the wrong order relative to it, */
+    double suspect_since;         /* since when */
     uint32_t ntasks;
     struct task tasks[];
 };
 
-/* Puts a kernel on a stream of its device. `racing` has been checked by lane_enter. */
-int lane_launch(struct kernel *kernel, struct CUstream_st *stream);
-/* False: another thread is launching on this device, and order by launch is asked for. */
-bool lane_enter(int device);
-void lane_leave(int device);
+/* Puts a kernel on a stream of its device. `racing` has been checked by launch_queue_enter. */
+int launch_queue_launch(struct kernel *kernel, struct CUstream_st *stream);
+/* False: another thread is launching on this device, and the launch order is enabled. */
+bool launch_queue_enter(int device);
+void launch_queue_leave(int device);
 /* Waits until the kernel may start; false: it must not, it was aborted. */
-bool lane_start(struct kernel *kernel);
-void lane_finish(struct kernel *kernel);
-/* Something that lane_start waits for may have changed. */
-void lane_wake(int device);
-/* Called again and again by a kernel that waits for `rank`: says once what is wrong if it is sure,
- * or has waited for FAKE_NCCL_STALL_MS (5000). */
-void lane_explain(struct kernel *kernel, int rank);
+bool launch_queue_start(struct kernel *kernel);
+void launch_queue_finish(struct kernel *kernel);
+/* A condition of launch_queue_start may have changed. */
+void launch_queue_wake(int device);
+/* For a kernel that waits for `rank`, called repeatedly. Prints the reason once, if it is certain
+ * or the wait has lasted FAKE_NCCL_STALL_MS (5000). */
+void launch_queue_explain(struct kernel *kernel, int rank);
 
 void kernel_run(void *kernel);
 
@@ -153,11 +154,11 @@ void kernel_run(void *kernel);
 
 enum job_kind { JOB_INIT, JOB_FINALIZE, JOB_DESTROY, JOB_ABORT, JOB_REVOKE };
 int job_run(enum job_kind kind, struct ncclComm *comm);
-/* Inside a group: kept for ncclGroupEnd. Outside: done at once, or begun if the communicator does
- * not block. */
+/* Inside a group: queued for ncclGroupEnd. Outside: executed at once, or started if the
+ * communicator is nonblocking. */
 int group_job(enum job_kind kind, struct ncclComm *comm);
 int group_task(struct ncclComm *comm, struct CUstream_st *stream, const struct task *task);
-/* An operation inside the group was refused: so will ncclGroupEnd. Returns `result`. */
+/* An operation inside the group was refused; ncclGroupEnd will fail, too. Returns `result`. */
 int group_refuse(int result);
 
 #endif

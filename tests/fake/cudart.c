@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for libcudart.so.13: no GPU, no NVIDIA code. Devices and errors; the rest of the
- * interface is in calls.c. Error handling is the real runtime's: every function stores what it
- * returns, cudaGetLastError clears it, and what breaks a device stays.
+ * A stand-in for libcudart.so.13, without a GPU or NVIDIA code: devices and errors; calls.c has the
+ * rest of the interface. Errors behave as in the real runtime: every function stores its result,
+ * cudaGetLastError clears it, and an error that breaks a device persists.
  */
 #include "cudart.h"
 
@@ -38,7 +38,7 @@ void fake_break(int device, int code)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&broken[device], &none, code))
-        fake_say("libcudart", "device %d is broken: %s", device, cudaGetErrorName(code));
+        fake_log("libcudart", "device %d is broken: %s", device, cudaGetErrorName(code));
 }
 
 int fake_broken(int device)
@@ -53,7 +53,8 @@ int cuda_return(int code)
     return code;
 }
 
-/* What stops every call: no driver, no device, a planted fault, a broken device, a host function.
+/* Conditions that stop every call: no driver, no device, an injected fault, a broken device, a host
+ * function.
  */
 int cuda_enter(const char *function)
 {
@@ -64,7 +65,7 @@ int cuda_enter(const char *function)
     if (ngpus == 0)
         return cudaErrorNoDevice;
     if (stream_in_host_function) {
-        fake_say("libcudart", "%s is called from inside a host function", function);
+        fake_log("libcudart", "%s is called inside a host function", function);
         return cudaErrorNotPermitted;
     }
     if (fake_fault("FAKE_CUDA_FAULT", function, -1, &code))
@@ -136,7 +137,7 @@ int cudaDeviceGetAttribute(int *value, int attribute, int device)
         *value = 1;
         break;
     default:
-        fake_say("libcudart", "cudaDeviceGetAttribute: attribute %d is not known here", attribute);
+        fake_log("libcudart", "cudaDeviceGetAttribute: attribute %d is not implemented", attribute);
         code = cudaErrorInvalidValue;
     }
     return cuda_return(code);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the exported functions of the stand-in libcudart have in common.
+ * Helpers of the exported functions of the stand-in libcudart.
  */
 #ifndef FAKE_CUDART_H
 #define FAKE_CUDART_H
@@ -8,7 +8,7 @@
 #include "memory.h"
 #include "stream.h"
 
-/* The error with which the call ends before it begins; cudaSuccess: go on. */
+/* Checks that precede every call; cudaSuccess: continue. */
 int cuda_enter(const char *function);
 /* Remembers an error for cudaGetLastError and returns it. */
 int cuda_return(int code);

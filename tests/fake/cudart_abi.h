@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the stand-in for libcudart.so.13 exports, written down from NVIDIA's documentation of the
+ * The exports of the stand-in for libcudart.so.13, written from NVIDIA's documentation of the
  * CUDA 13 runtime API. Error codes and enumerators are plain ints, as in the binary interface; the
  * names are CUDA's.
  */

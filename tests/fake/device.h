@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of the stand-in libcudart that its own files and the stand-in libnccl share: where the
- * bytes behind a pointer are, and work on streams. libnccl finds these functions in libcudart.so.13
- * because it is linked against it, as the real one is against the driver.
+ * Internals of the stand-in libcudart that the stand-in libnccl uses as well: the bytes behind a
+ * pointer, and work on streams. libnccl is linked against libcudart.so.13, as the real one is
+ * against the driver.
  *
- * Device memory: a device pointer lies in a range without any access rights, so that a host that
- * reads through it crashes; the bytes are at a fixed distance from it. Allocations have gaps
- * between them; what is not inside one is an invalid address.
- *
- * Streams: a queue with a thread each. Work starts when it is first in the queue and a random
- * moment has passed; so what an event does not order comes in any order.
+ *   - Device memory: a device pointer is in an address range without access rights, so a host that
+ *     reads through it crashes; the bytes are at a fixed distance. There are gaps between
+ *     allocations; an address in a gap is invalid.
+ *   - Streams: each is a queue with a thread. Work starts when it is first in the queue and a
+ *     random delay has passed, so work that no event orders runs in any order.
  */
 #ifndef FAKE_DEVICE_H
 #define FAKE_DEVICE_H
@@ -17,31 +16,37 @@
 #include "cudart_abi.h"
 #include "host.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(default)
 
 struct fake_place {
     int type;    /* cudaMemoryType... */
-    int device;  /* ordinal in this process; that which was current, for pinned memory */
-    char *bytes; /* where the host of this stand-in may touch them; NULL if unregistered */
-    char *base;  /* of the allocation, as the program knows it */
+    int device;  /* ordinal in this process; for pinned memory the one that was current */
+    char *bytes; /* host-accessible; NULL if unregistered */
+    char *base;  /* of the allocation, as the program sees it */
     size_t left; /* bytes from the pointer to the end of the allocation */
 };
 struct fake_place fake_find(const void *ptr);
 
-/* The ordinal that the calling thread has set; the GPU of the machine behind an ordinal. */
+/* The ordinal that the calling thread has set; the GPU of the machine that an ordinal means. */
 int fake_current(void);
 int fake_gpu_of(int device);
-/* The device of a stream (NULL: the default stream, of the current device); -1: no stream. */
+/* The device of a stream (NULL: the default stream of the current device); -1: not a stream. */
 int fake_stream_device(struct CUstream_st *stream);
-/* Adds work. The device must be the stream's, as for a kernel; cuda error codes. */
+/* Adds work. The device must be the stream's, as for a kernel. Returns CUDA error codes. */
 int fake_launch(struct CUstream_st *stream, int device, void (*run)(void *arg), void *arg);
-/* Makes later work of `stream` wait for what `other` has now. */
+/* Makes later work of `stream` wait for the work that `other` has now. */
 int fake_order(struct CUstream_st *stream, struct CUstream_st *other);
 /* Waits for all streams of the device. */
 void fake_drain(int device);
-/* The device is broken from here on, as after an illegal address; every call on it says so. */
+/* Memory of a device that the library takes for its own use; false: there is not enough. Release
+ * takes NULL, and does not wait for the device. */
+bool fake_reserve(int device, size_t len, void **ptr);
+void fake_release(void *ptr);
+/* Breaks the device, as an illegal address does: every later call on it fails. */
 void fake_break(int device, int code);
 int fake_broken(int device);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ncclGroupStart and ncclGroupEnd, per thread. A call outside of a group is a group of one. At the
- * end of the outermost group the tasks of each communicator become one kernel, on the first of the
- * streams that they named (the others are made to wait before and after); jobs (init, abort, ...)
- * run side by side. Communicators that do not block have all of it done by another thread, a random
- * moment later: an event that the caller records before ncclCommGetAsyncError says ncclSuccess may
- * come before the kernel.
+ * end of the outermost group the tasks of each communicator become one kernel, on the first of
+ * their streams (the other streams wait before and after it); jobs (init, abort, ...) run
+ * concurrently. For nonblocking communicators another thread does this, after a random delay: an
+ * event that the caller records before ncclCommGetAsyncError returns ncclSuccess may precede the
+ * kernel.
  */
 #include "comm.h"
 
@@ -32,7 +32,7 @@ struct group {
 
 static _Thread_local struct group open_group;
 
-/* ---- doing it ---- */
+/* ---- executing a group ---- */
 
 static int launch_kernel(struct entry *entry, struct kernel *kernel)
 {
@@ -42,7 +42,7 @@ static int launch_kernel(struct entry *entry, struct kernel *kernel)
     for (uint32_t i = 1; code == cudaSuccess && i < entry->nstreams; i++)
         code = fake_order(stream, entry->streams[i]);
     if (code == cudaSuccess)
-        code = lane_launch(kernel, stream);
+        code = launch_queue_launch(kernel, stream);
     else
         free(kernel);
     for (uint32_t i = 1; code == cudaSuccess && i < entry->nstreams; i++)
@@ -63,7 +63,7 @@ static int launch(struct entry *entry)
     kernel->comm = comm;
     kernel->ntasks = entry->ntasks;
     memcpy(kernel->tasks, entry->tasks, entry->ntasks * sizeof *entry->tasks);
-    if (!lane_enter(comm->device)) {
+    if (!launch_queue_enter(comm->device)) {
         free(kernel);
         return comm_fail(comm, ncclInvalidUsage,
                          "host threads race to launch on device %d (NCCL_LAUNCH_RACE_FATAL)",
@@ -73,18 +73,18 @@ static int launch(struct entry *entry)
     fake_delay();
     result = launch_kernel(entry, kernel);
     cudaSetDevice(before);
-    lane_leave(comm->device);
+    launch_queue_leave(comm->device);
     return result;
 }
 
-struct helper { /* a job that runs beside others */
+struct helper { /* a job that runs concurrently with others */
     struct entry *entry;
     pthread_t thread;
     int result;
     bool started;
 };
 
-static void *help(void *arg)
+static void *run_helper(void *arg)
 {
     struct helper *helper = arg;
     cudaSetDevice(helper->entry->comm->device);
@@ -99,7 +99,7 @@ static int run_jobs(struct group *group)
     for (uint32_t i = 0; i < group->nentries; i++) {
         helpers[i] = (struct helper){.entry = &group->entries[i]};
         helpers[i].started = group->nentries > 1 && group->entries[i].is_job &&
-                             !pthread_create(&helpers[i].thread, NULL, help, &helpers[i]);
+                             !pthread_create(&helpers[i].thread, NULL, run_helper, &helpers[i]);
         if (group->entries[i].is_job && !helpers[i].started)
             helpers[i].result = job_run(group->entries[i].job, group->entries[i].comm);
     }
@@ -112,15 +112,15 @@ static int run_jobs(struct group *group)
     return result;
 }
 
-/* Frees what the entries own. */
-static void clear(struct group *group)
+/* Frees the entries' tasks. */
+static void group_clear(struct group *group)
 {
     for (uint32_t i = 0; i < group->nentries; i++)
         free(group->entries[i].tasks);
     memset(group, 0, sizeof *group);
 }
 
-static int carry_out(struct group *group)
+static int group_execute(struct group *group)
 {
     int result = run_jobs(group);
     for (uint32_t i = 0; i < group->nentries; i++) {
@@ -136,20 +136,20 @@ static int carry_out(struct group *group)
     for (uint32_t i = 0; i < group->nentries; i++)
         if (group->entries[i].counted)
             atomic_fetch_sub(&group->entries[i].comm->busy, 1);
-    clear(group);
+    group_clear(group);
     return result;
 }
 
-static void *carry_out_later(void *arg)
+static void *group_execute_later(void *arg)
 {
     fake_delay();
-    carry_out(arg);
+    group_execute(arg);
     free(arg);
     return NULL;
 }
 
-/* A thread of its own, which no signal reaches. */
-static int begin(struct group *group)
+/* Executes the group in a separate thread, which blocks all signals. */
+static int group_begin(struct group *group)
 {
     struct group *copy = malloc(sizeof *copy);
     pthread_t thread;
@@ -168,11 +168,11 @@ static int begin(struct group *group)
     *copy = *group;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
-    int failed = pthread_create(&thread, NULL, carry_out_later, copy);
+    int failed = pthread_create(&thread, NULL, group_execute_later, copy);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     memset(group, 0, sizeof *group);
     if (failed) {
-        carry_out(copy);
+        group_execute(copy);
         free(copy);
         return ncclSystemError;
     }
@@ -180,7 +180,7 @@ static int begin(struct group *group)
     return ncclInProgress;
 }
 
-/* ---- collecting it ---- */
+/* ---- collecting a group ---- */
 
 int group_refuse(int result)
 {
@@ -205,15 +205,15 @@ static int check(const struct group *group)
     return ncclSuccess;
 }
 
-/* A job that was never begun leaves no communicator behind that nobody can end. */
-static void drop(struct group *group)
+/* A communicator whose init was never started must still be possible to end. */
+static void group_drop(struct group *group)
 {
     for (uint32_t i = 0; i < group->nentries; i++)
         if (group->entries[i].is_job && group->entries[i].job == JOB_INIT) {
             atomic_store(&group->entries[i].comm->async, group->result);
             atomic_store(&group->entries[i].comm->ready, true);
         }
-    clear(group);
+    group_clear(group);
 }
 
 int ncclGroupStart(void)
@@ -233,14 +233,14 @@ int ncclGroupEnd(void)
         group->result = check(group);
     int result = group->result;
     if (result != ncclSuccess) {
-        drop(group);
+        group_drop(group);
         return result;
     }
     if (!group->nentries) {
-        clear(group);
+        group_clear(group);
         return ncclSuccess;
     }
-    return group->entries[0].comm->blocking ? carry_out(group) : begin(group);
+    return group->entries[0].comm->blocking ? group_execute(group) : group_begin(group);
 }
 
 static struct entry *add_entry(struct ncclComm *comm)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Settings, names and luck of the pretended machine. Randomness is per thread and seeded from
- * FAKE_SEED, so that a run can be repeated as far as threads let it.
+ * Settings, names and random numbers of the simulated machine. Random numbers are per thread and
+ * seeded from FAKE_SEED, so a run can be repeated as far as thread scheduling permits.
  */
 #include "host.h"
 
@@ -38,8 +38,9 @@ void fake_gpu_bus_id(int gpu, int domain_digits, char *out, size_t len)
     snprintf(out, len, "%0*x:%02X:00.0", domain_digits, 0u, 0x10u + (unsigned)gpu);
 }
 
-/* The GPU that an entry of CUDA_VISIBLE_DEVICES names; -1: none. A UUID may be cut short, as far as
- * no other begins like that. */
+/* The GPU that an entry of CUDA_VISIBLE_DEVICES names; -1: none. A unique prefix of a UUID is
+ * enough.
+ */
 static int named_gpu(const char *entry)
 {
     char uuid[64], *end;
@@ -77,7 +78,7 @@ int fake_visible(int gpus[FAKE_GPUS_MAX])
             break;
         for (int i = 0; i < n; i++)
             if (gpus[i] == gpu)
-                return 0; /* CUDA takes a repetition for an error and shows none */
+                return 0; /* CUDA treats a repetition as an error and shows none */
         gpus[n++] = gpu;
     }
     return n;
@@ -92,7 +93,7 @@ static struct {
 } faults[FAULTS_MAX];
 static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* One more call that matches the fault written at `at`: how many that makes. */
+/* Counts a call that matches the fault at `at`. Returns the count. */
 static long count_call(const char *at)
 {
     for (int i = 0; i < FAULTS_MAX; i++) {
@@ -127,9 +128,9 @@ bool fake_fault(const char *name, const char *function, int rank, int *code)
     return hit;
 }
 
-/* ---- words and luck ---- */
+/* ---- output and random numbers ---- */
 
-void fake_say(const char *library, const char *format, ...)
+void fake_log(const char *library, const char *format, ...)
 {
     char text[900];
     va_list args;

@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a kernel does. Collectives go in chunks that all ranks take together: put one's part into
- * one's slot, wait for the others, take from theirs. Messages go in pieces through the channel of
- * the two ranks; a send is over when its last piece has been taken, so two ranks that both send
- * first and receive later, outside of a group, wait for ever, as NCCL warns. All messages of a
- * kernel progress together, those with one peer in their order.
+ * What a kernel does.
  *
- * What NCCL leaves undefined is said and then hangs until the communicator is aborted: ranks that
- * disagree about a call, messages of different lengths.
+ *   - Collectives go in chunks. For each chunk every rank writes its part into its slot, waits for
+ *     the others, and reads theirs.
+ *   - The collectives of one kernel may run in any order: here they run from the last one to the
+ *     first, so one that needs an earlier one of its group shows as stale data.
+ *   - Messages go in pieces through the channel of the two ranks. A send is complete when its last
+ *     piece was read, so two ranks that both send first and receive later, outside of a group, wait
+ *     forever, as NCCL warns. All messages of a kernel progress together, those with one peer in
+ *     order.
+ *   - What NCCL leaves undefined is reported and then hangs until the communicator is aborted:
+ *     ranks that disagree about a call, messages of different lengths.
  */
 #include "arith.h"
 #include "comm.h"
 
 #include <string.h>
+#include <time.h>
 
-static struct line *line_of(const struct kernel *kernel, int rank)
+static struct rank_state *state_of_rank(const struct kernel *kernel, int rank)
 {
-    return &kernel->comm->board->lines[rank];
+    return &kernel->comm->shared->ranks[rank];
 }
 
-/* Until the communicator is aborted. Always false. */
+/* Waits until the communicator is aborted. Returns false. */
 static bool hang(const struct kernel *kernel)
 {
-    struct board *board = kernel->comm->board;
+    struct shared *shared = kernel->comm->shared;
     while (!comm_stopped(kernel->comm))
-        board_listen(board, atomic_load(&board->bell));
+        shared_wait(shared, atomic_load(&shared->changes));
     return false;
 }
 
@@ -32,28 +37,28 @@ static bool hang(const struct kernel *kernel)
 
 struct chunk {
     const struct task *task;
-    size_t size, at, len; /* of an element; elements before it; elements of it in each block */
+    size_t size, at, len; /* bytes of an element; elements before it; its elements per block */
 };
 
 static bool all_have(struct kernel *kernel, bool taken, uint64_t number)
 {
-    struct board *board = kernel->comm->board;
+    struct shared *shared = kernel->comm->shared;
     for (int r = 0; r < kernel->comm->nranks;) {
-        uint32_t heard = atomic_load(&board->bell);
-        struct line *line = line_of(kernel, r);
-        if (atomic_load(taken ? &line->taken : &line->posted) >= number) {
+        uint32_t seen = atomic_load(&shared->changes);
+        struct rank_state *state = state_of_rank(kernel, r);
+        if (atomic_load(taken ? &state->taken : &state->posted) >= number) {
             r++;
         } else if (comm_stopped(kernel->comm)) {
             return false;
         } else {
-            board_listen(board, heard);
-            lane_explain(kernel, r);
+            shared_wait(shared, seen);
+            launch_queue_explain(kernel, r);
         }
     }
     return true;
 }
 
-/* The blocks of a slot: one for each rank, or one. */
+/* The number of blocks in a slot: one per rank, or one. */
 static int blocks_of(const struct ncclComm *comm, int operation)
 {
     bool each = operation == REDUCE_SCATTER || operation == ALLTOALL || operation == SCATTER;
@@ -67,15 +72,15 @@ static void post(const struct ncclComm *comm, const struct chunk *c)
     if (root_only && comm->rank != call->root)
         return;
     for (int b = 0; b < blocks_of(comm, call->operation); b++)
-        memcpy(board_slot(comm, comm->rank) + (size_t)b * c->len * c->size,
+        memcpy(shared_slot(comm, comm->rank) + (size_t)b * c->len * c->size,
                c->task->send + ((size_t)b * call->count + c->at) * c->size, c->len * c->size);
 }
 
-/* Where rank `r` has put what this rank is to take. */
+/* The data of rank `r` for this rank. */
 static const char *part_of(const struct ncclComm *comm, const struct chunk *c, int r)
 {
     bool own = blocks_of(comm, c->task->call.operation) > 1;
-    return board_slot(comm, r) + (own ? (size_t)comm->rank * c->len * c->size : 0);
+    return shared_slot(comm, r) + (own ? (size_t)comm->rank * c->len * c->size : 0);
 }
 
 static void collect(const struct ncclComm *comm, const struct chunk *c)
@@ -108,7 +113,7 @@ static bool agree(struct kernel *kernel, const struct call *mine)
 {
     struct ncclComm *comm = kernel->comm;
     for (int r = 0; r < comm->nranks; r++) {
-        const struct call *other = &line_of(kernel, r)->call;
+        const struct call *other = &state_of_rank(kernel, r)->call;
         if (other->operation == mine->operation && other->type == mine->type &&
             other->op == mine->op && other->root == mine->root && other->count == mine->count)
             continue;
@@ -123,26 +128,35 @@ static bool agree(struct kernel *kernel, const struct call *mine)
     return true;
 }
 
+static void delay_end(const struct ncclComm *comm)
+{
+    const long us = comm->device % 2 ? fake_setting("FAKE_NCCL_SLOW_US", 0) : 0;
+    const struct timespec pause = {us / 1000000, us % 1000000 * 1000};
+    fake_delay();
+    if (us > 0)
+        nanosleep(&pause, NULL);
+}
+
 static bool run_chunk(struct kernel *kernel, const struct chunk *c)
 {
     struct ncclComm *comm = kernel->comm;
-    struct line *own = line_of(kernel, comm->rank);
+    struct rank_state *own = state_of_rank(kernel, comm->rank);
     uint64_t number = atomic_load(&own->posted);
     if (!all_have(kernel, true, number))
         return false;
     post(comm, c);
     own->call = c->task->call;
     atomic_store(&own->posted, number + 1);
-    board_ring(comm->board);
+    shared_notify(comm->shared);
     if (!all_have(kernel, false, number + 1))
         return false;
     if (!agree(kernel, &c->task->call))
         return hang(kernel);
     if (c->at + c->len == c->task->call.count)
-        fake_delay(); /* ranks are not done at the same time */
+        delay_end(comm); /* ranks finish at different times */
     collect(comm, c);
     atomic_store(&own->taken, number + 1);
-    board_ring(comm->board);
+    shared_notify(comm->shared);
     return true;
 }
 
@@ -186,10 +200,10 @@ static size_t bytes_of(const struct task *task)
     return task->call.count * arith_size(task->call.type);
 }
 
-/* Both return whether something moved. */
+/* Both return whether data moved. */
 static bool step_send(struct kernel *kernel, struct task *task)
 {
-    struct channel *channel = board_channel(kernel->comm, kernel->comm->rank, task->call.root);
+    struct channel *channel = shared_channel(kernel->comm, kernel->comm->rank, task->call.root);
     uint64_t written = atomic_load(&channel->written);
     if (atomic_load(&channel->read) != written)
         return false;
@@ -209,7 +223,7 @@ static bool step_send(struct kernel *kernel, struct task *task)
 static bool step_recv(struct kernel *kernel, struct task *task)
 {
     struct ncclComm *comm = kernel->comm;
-    struct channel *channel = board_channel(comm, task->call.root, comm->rank);
+    struct channel *channel = shared_channel(comm, task->call.root, comm->rank);
     uint64_t read = atomic_load(&channel->read);
     if (atomic_load(&channel->written) == read)
         return false;
@@ -226,7 +240,7 @@ static bool step_recv(struct kernel *kernel, struct task *task)
     return true;
 }
 
-/* Whether no earlier message of the kernel has to go first. */
+/* Whether no earlier message of the kernel must go first. */
 static bool is_next(const struct kernel *kernel, const struct task *task)
 {
     for (const struct task *t = kernel->tasks; t < task; t++)
@@ -236,7 +250,7 @@ static bool is_next(const struct kernel *kernel, const struct task *task)
     return true;
 }
 
-/* One round over the messages. *waits_for: a peer that one of them needs; -1: all are over. */
+/* One round over the messages. *waits_for: a peer that one of them needs; -1: all are complete. */
 static bool step_messages(struct kernel *kernel, int *waits_for)
 {
     bool moved = false;
@@ -253,37 +267,37 @@ static bool step_messages(struct kernel *kernel, int *waits_for)
 
 static bool run_messages(struct kernel *kernel)
 {
-    struct board *board = kernel->comm->board;
+    struct shared *shared = kernel->comm->shared;
     int waits_for;
     do {
-        uint32_t heard = atomic_load(&board->bell);
+        uint32_t seen = atomic_load(&shared->changes);
         if (comm_stopped(kernel->comm))
             return false;
         if (step_messages(kernel, &waits_for)) {
-            board_ring(board);
+            shared_notify(shared);
         } else if (waits_for >= 0) {
-            board_listen(board, heard);
-            lane_explain(kernel, waits_for);
+            shared_wait(shared, seen);
+            launch_queue_explain(kernel, waits_for);
         }
     } while (waits_for >= 0);
     return true;
 }
 
-/* ---- the whole ---- */
+/* ---- the kernel ---- */
 
 void kernel_run(void *arg)
 {
     struct kernel *kernel = arg;
     int code;
-    bool going = lane_start(kernel);
+    bool going = launch_queue_start(kernel);
     if (going && fake_fault("FAKE_NCCL_FAULT", "kernel", kernel->comm->rank, &code)) {
-        comm_fail(kernel->comm, code, "a planted fault in a kernel");
+        comm_fail(kernel->comm, code, "an injected fault in a kernel");
         atomic_store(&kernel->comm->async, code);
         going = hang(kernel);
     }
-    for (uint32_t i = 0; going && i < kernel->ntasks; i++)
+    for (uint32_t i = kernel->ntasks; going && i-- > 0;)
         going = is_message(&kernel->tasks[i]) || run_collective(kernel, &kernel->tasks[i]);
     if (going)
         run_messages(kernel);
-    lane_finish(kernel);
+    launch_queue_finish(kernel);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each device has one reservation of address space, made when it is first used: the lower half is
- * what programs see and has no access rights, the upper half holds the bytes. Blocks are kept in
- * order of address; a new one takes the first gap that fits. Pages of freed blocks go back at once.
+ * Each device has one reservation of address space, made at first use. Programs see the lower half,
+ * which has no access rights; the upper half has the bytes. Blocks are ordered by address; a new
+ * one takes the first gap that fits. Pages of freed blocks are returned at once.
  */
 #include "memory.h"
 
@@ -52,7 +52,7 @@ static bool arena_open(struct arena *arena)
     return true;
 }
 
-/* Where in the chain the first gap of `len` bytes is; NULL if there is none. */
+/* The position of the first gap of `len` bytes in the chain; NULL: none. */
 static struct block **find_gap(struct arena *arena, size_t len, char **at)
 {
     char *from = arena->base + GAP;
@@ -128,6 +128,17 @@ int memory_free(void *ptr)
     pthread_mutex_unlock(&lock);
     free(block);
     return block ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+bool fake_reserve(int device, size_t len, void **ptr)
+{
+    return memory_alloc(device, len, ptr) == cudaSuccess;
+}
+
+void fake_release(void *ptr)
+{
+    if (ptr)
+        memory_free(ptr);
 }
 
 void memory_info(int device, size_t *available, size_t *total)

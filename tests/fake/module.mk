@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Stand-ins for NVIDIA's libraries, under their own file names in a folder of their own; old/ holds an NCCL that lacks what 2.28
-# brought. They are used by tests that put the folder into LD_LIBRARY_PATH, and never installed.
+# Stand-ins for NVIDIA's libraries, under the names of the real files, in a separate folder; old/ has an NCCL without the functions of
+# 2.28. Tests that put the folder into LD_LIBRARY_PATH use them; they are never installed.
 
 FAKE := $(B)/tests/fake
 FAKE_LIBS := $(FAKE)/libcudart.so.13 $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2 $(FAKE)/libnvidia-ml.so.1
 fake_obj = $(call obj,$(patsubst %,tests/fake/%.c,$(1)))
-FAKE_NCCL_SRC := nccl board operations group lane kernel arith
+FAKE_NCCL_SRC := nccl shared operations group launch_queue kernel arith
 OLD_NCCL_OBJ := $(patsubst %,$(B)/obj/old/tests/fake/%.c.o,$(FAKE_NCCL_SRC))
 OBJECTS += $(call obj,$(wildcard tests/fake/*.c)) $(OLD_NCCL_OBJ)
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A stand-in for libnccl.so.2: no GPU, no NVIDIA code. The life of a communicator: init, finalize,
- * destroy, abort, revoke, and what one may ask it.
+ * destroy, abort, revoke, and queries.
  *
  * As in NCCL, aborting stops the communicator's own kernels and then frees memory, which waits for
- * everything else on the device: who aborts two communicators one after the other in one thread,
- * while both are stuck, waits for ever. Communicators that do not block free in a thread of their
- * own, so there the order does no harm.
+ * everything else on the device: a thread that aborts two stuck communicators one after the other
+ * waits forever. Nonblocking communicators free in a separate thread, so the order does not
+ * matter.
  */
 #include "comm.h"
 
@@ -26,7 +26,7 @@ static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all;
 static _Thread_local char last_words[300];
 
-/* ---- what a communicator is ---- */
+/* ---- communicators ---- */
 
 struct ncclComm *comm_get(struct ncclComm *comm, const char *function)
 {
@@ -36,7 +36,7 @@ struct ncclComm *comm_get(struct ncclComm *comm, const char *function)
         c = c->next;
     pthread_mutex_unlock(&all_lock);
     if (!c)
-        fake_say("libnccl", "%s: %p is no communicator, or it has been destroyed", function,
+        fake_log("libnccl", "%s: %p is not a communicator, or was destroyed", function,
                  (void *)comm);
     return c;
 }
@@ -49,10 +49,10 @@ int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
     va_end(args);
     if (comm) {
         snprintf(comm->last_error, sizeof comm->last_error, "%s", last_words);
-        fake_say("libnccl", "%s rank %d of %d: %s", comm->name, comm->rank, comm->nranks,
+        fake_log("libnccl", "%s rank %d of %d: %s", comm->name, comm->rank, comm->nranks,
                  last_words);
     } else {
-        fake_say("libnccl", "%s", last_words);
+        fake_log("libnccl", "%s", last_words);
     }
     return result;
 }
@@ -67,7 +67,7 @@ int comm_ready(struct ncclComm *comm, const char *function)
     int state = atomic_load(&comm->async);
     if (atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
         atomic_load(&comm->finalizing))
-        return comm_fail(comm, ncclInvalidUsage, "%s: the communicator is at its end", function);
+        return comm_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
     if (state == ncclSuccess)
         return ncclSuccess;
     return comm_fail(comm, state == ncclInProgress ? ncclInvalidArgument : state,
@@ -106,33 +106,42 @@ static void comm_free(struct ncclComm *comm)
         link = &(*link)->next;
     *link = comm->next;
     pthread_mutex_unlock(&all_lock);
-    board_leave(comm);
+    fake_release(comm->buffers);
+    shared_leave(comm);
     free(comm);
 }
 
-/* ---- jobs: what group.c runs, in a thread of its own where the communicator does not block ----
- */
+/* ---- jobs: executed by group.c, in a separate thread for nonblocking communicators ---- */
 
 static int finalize(struct ncclComm *comm)
 {
     fake_delay();
     while (atomic_load(&comm->launched) > atomic_load(&comm->done))
         usleep(500);
-    atomic_store(&comm->board->lines[comm->rank].finalized, 1);
-    board_ring(comm->board);
-    for (int r = 0; r < comm->nranks;) { /* all ranks are quiet */
-        uint32_t heard = atomic_load(&comm->board->bell);
-        if (atomic_load(&comm->board->lines[r].finalized))
+    atomic_store(&comm->shared->ranks[comm->rank].finalized, 1);
+    shared_notify(comm->shared);
+    for (int r = 0; r < comm->nranks;) { /* all ranks have finalized */
+        uint32_t seen = atomic_load(&comm->shared->changes);
+        if (atomic_load(&comm->shared->ranks[r].finalized))
             r++;
         else if (comm_stopped(comm))
             return ncclInternalError;
         else
-            board_listen(comm->board, heard);
+            shared_wait(comm->shared, seen);
     }
     return ncclSuccess;
 }
 
-/* Waits for what else is being done for the communicator, then for its device, as cudaFree does. */
+/* The buffers of its connections. */
+static int comm_reserve(struct ncclComm *comm)
+{
+    size_t len = (size_t)fake_setting("FAKE_NCCL_MEMORY_MIB", 8) << 20;
+    if (fake_reserve(comm->device, len, &comm->buffers))
+        return ncclSuccess;
+    return comm_fail(comm, ncclUnhandledCudaError, "out of memory on device %d", comm->device);
+}
+
+/* Waits for other work on the communicator, then for its device, as cudaFree does. */
 static void reclaim(struct ncclComm *comm)
 {
     while (atomic_load(&comm->busy) || atomic_load(&comm->launched) > atomic_load(&comm->done))
@@ -146,7 +155,9 @@ int job_run(enum job_kind kind, struct ncclComm *comm)
     switch (kind) {
     case JOB_INIT:
         fake_delay();
-        result = board_join(comm);
+        result = shared_join(comm);
+        if (result == ncclSuccess)
+            result = comm_reserve(comm);
         atomic_store(&comm->ready, true);
         break;
     case JOB_FINALIZE:
@@ -155,8 +166,8 @@ int job_run(enum job_kind kind, struct ncclComm *comm)
     case JOB_DESTROY:
         while (atomic_load(&comm->busy))
             usleep(500);
-        if (!atomic_load(&comm->revoked) && comm->board &&
-            !atomic_load(&comm->board->lines[comm->rank].finalized))
+        if (!atomic_load(&comm->revoked) && comm->shared &&
+            !atomic_load(&comm->shared->ranks[comm->rank].finalized))
             finalize(comm);
         reclaim(comm);
         comm_free(comm);
@@ -174,7 +185,7 @@ int job_run(enum job_kind kind, struct ncclComm *comm)
     return result;
 }
 
-/* ---- making one ---- */
+/* ---- init ---- */
 
 int ncclGetVersion(int *version)
 {
@@ -190,8 +201,8 @@ int ncclGetUniqueId(struct ncclUniqueId *id)
     if (!id)
         return ncclInvalidArgument;
     if (fake_fault("FAKE_NCCL_FAULT", "ncclGetUniqueId", -1, &result))
-        return comm_fail(NULL, result, "ncclGetUniqueId: a planted fault");
-    return board_make(id);
+        return comm_fail(NULL, result, "ncclGetUniqueId: an injected fault");
+    return shared_create(id);
 }
 
 int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUniqueId id, int rank,
@@ -210,7 +221,7 @@ int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUnique
     while (fault && result == FAULT_HANG)
         pause();
     if (fault && result != ncclInProgress)
-        return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: a planted fault"));
+        return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: an injected fault"));
     struct ncclComm *made = comm_new(nranks, rank, config);
     if (!made)
         return group_refuse(ncclSystemError);
@@ -225,7 +236,7 @@ int ncclCommInitRank(struct ncclComm **comm, int nranks, struct ncclUniqueId id,
     return ncclCommInitRankConfig(comm, nranks, id, rank, NULL);
 }
 
-/* ---- ending it ---- */
+/* ---- finalize, destroy, abort, revoke ---- */
 
 int ncclCommFinalize(struct ncclComm *comm)
 {
@@ -253,9 +264,9 @@ int ncclCommDestroy(struct ncclComm *comm)
 static void stop(struct ncclComm *comm, _Atomic bool *flag)
 {
     atomic_store(flag, true);
-    if (atomic_load(&comm->ready) && comm->board)
-        board_ring(comm->board);
-    lane_wake(comm->device);
+    if (atomic_load(&comm->ready) && comm->shared)
+        shared_notify(comm->shared);
+    launch_queue_wake(comm->device);
 }
 
 int ncclCommAbort(struct ncclComm *comm)
@@ -282,7 +293,7 @@ int ncclCommRevoke(struct ncclComm *comm, int flags)
 }
 #endif
 
-/* ---- asking it ---- */
+/* ---- queries ---- */
 
 int ncclCommGetAsyncError(struct ncclComm *comm, int *result)
 {
@@ -328,6 +339,21 @@ int ncclCommCuDevice(const struct ncclComm *comm, int *device)
         return ncclInvalidArgument;
     *device = comm->device;
     return ncclSuccess;
+}
+
+int fake_nccl_kernels(const struct ncclComm *comm)
+{
+    return comm ? (int)atomic_load(&comm->launched) : -1;
+}
+
+int fake_nccl_communicators(int device)
+{
+    int n = 0;
+    pthread_mutex_lock(&all_lock);
+    for (const struct ncclComm *c = all; c; c = c->next)
+        n += c->device == device;
+    pthread_mutex_unlock(&all_lock);
+    return n;
 }
 
 int ncclCommUserRank(const struct ncclComm *comm, int *rank)

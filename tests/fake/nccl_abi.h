@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the stand-in for libnccl.so.2 exports, written down from NVIDIA's documentation of
+ * The exports of the stand-in for libnccl.so.2, written from NVIDIA's documentation of
  * NCCL 2.28. FAKE_NCCL_OLD leaves out what 2.27 did not have.
  */
 #ifndef FAKE_NCCL_ABI_H
@@ -71,6 +71,10 @@ int ncclCommGetAsyncError(struct ncclComm *comm, int *result);
 int ncclCommCount(const struct ncclComm *comm, int *count);
 int ncclCommCuDevice(const struct ncclComm *comm, int *device);
 int ncclCommUserRank(const struct ncclComm *comm, int *rank);
+/* Of the stand-in alone: the number of kernels that were launched. */
+int fake_nccl_kernels(const struct ncclComm *comm);
+/* Of the stand-in alone: the communicators that this process has on a device. */
+int fake_nccl_communicators(int device);
 int ncclCommRegister(const struct ncclComm *comm, void *ptr, size_t len, void **handle);
 int ncclCommDeregister(const struct ncclComm *comm, void *handle);
 int ncclMemAlloc(void **ptr, size_t len);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for libnvidia-ml.so.1: it shows the GPUs of host.h, whatever CUDA_VISIBLE_DEVICES
- * says, as NVML does. The first half of the GPUs is near the first half of the cpus
- * (FAKE_NVML_NUMA=0: all near all). FAKE_NVML_XID=GPU:XID:MS makes GPU report that Xid once, MS
- * after the event set was made.
+ * A stand-in for libnvidia-ml.so.1: it shows all GPUs of host.h, regardless of
+ * CUDA_VISIBLE_DEVICES, as NVML does. The first half of the GPUs is close to the first half of the
+ * cpus (FAKE_NVML_NUMA=0: all are close to all). FAKE_NVML_XID=GPU:XID:MS makes a GPU report that
+ * Xid once, MS milliseconds after the event set was created.
  */
 #include "nvml_abi.h"
 
@@ -25,7 +25,7 @@ struct nvmlDevice_st {
 struct nvmlEventSet_st {
     double made;
     uint64_t gpus; /* registered for Xids */
-    bool told;
+    bool reported;
 };
 
 static _Atomic int opened;
@@ -36,7 +36,7 @@ static int index_of(const struct nvmlDevice_st *device)
     return device >= devices && device < devices + fake_gpu_count() ? (int)(device - devices) : -1;
 }
 
-/* What is wrong before the call looks at more. */
+/* Checks that precede every call. */
 static int enter(const struct nvmlDevice_st *device)
 {
     if (!atomic_load(&opened))
@@ -249,21 +249,22 @@ int nvmlEventSetWait_v2(struct nvmlEventSet_st *set, struct nvmlEventData *data,
     int gpu = -1;
     unsigned long long xid = 0;
     long after = 0;
-    const char *planted = getenv("FAKE_NVML_XID");
+    const char *injected = getenv("FAKE_NVML_XID");
     if (!atomic_load(&opened))
         return NVML_ERROR_UNINITIALIZED;
-    bool comes = planted && !set->told && sscanf(planted, "%d:%llu:%ld", &gpu, &xid, &after) >= 2 &&
-                 gpu >= 0 && gpu < fake_gpu_count() && set->gpus >> gpu & 1;
+    bool due = injected && !set->reported &&
+               sscanf(injected, "%d:%llu:%ld", &gpu, &xid, &after) >= 2 && gpu >= 0 &&
+               gpu < fake_gpu_count() && set->gpus >> gpu & 1;
     double wait = (double)ms / 1000;
-    double until = comes ? set->made + (double)after / 1000 - fake_seconds() : wait;
-    bool in_time = comes && until <= wait;
+    double until = due ? set->made + (double)after / 1000 - fake_seconds() : wait;
+    bool in_time = due && until <= wait;
     double pause = in_time ? until : wait;
     struct timespec t = {(time_t)pause, (long)((pause - (double)(time_t)pause) * 1e9)};
     if (pause > 0)
         nanosleep(&t, NULL);
     if (!in_time)
         return NVML_ERROR_TIMEOUT;
-    set->told = true;
+    set->reported = true;
     *data = (struct nvmlEventData){.device = &devices[gpu],
                                    .eventType = nvmlEventTypeXidCriticalError,
                                    .eventData = xid,

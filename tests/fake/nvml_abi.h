@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the stand-in for libnvidia-ml.so.1 exports, written down from NVIDIA's documentation of
+ * The exports of the stand-in for libnvidia-ml.so.1, written from NVIDIA's documentation of
  * NVML.
  */
 #ifndef FAKE_NVML_ABI_H

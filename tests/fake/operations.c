@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that move data. Arguments are checked as strictly as NCCL's documentation words them,
- * which is more than NCCL does: a buffer must lie inside one allocation of the communicator's own
- * device or in pinned memory, and the ranges sent and received may overlap only in the documented
- * in-place forms. Counts of 0 are dropped without a word to the other ranks, but for messages.
+ * The calls that move data. Arguments are checked as strictly as NCCL's documentation states, which
+ * is stricter than NCCL: a buffer must be inside one allocation of the communicator's device or in
+ * pinned memory, and the send and receive ranges may overlap only in the documented in-place forms.
+ * Collectives with a count of 0 are dropped without synchronizing the ranks.
  */
 #include "arith.h"
 #include "comm.h"
@@ -52,7 +52,7 @@ static void count_blocks(const struct ncclComm *comm, const struct call *call, s
     }
 }
 
-/* Where a buffer's bytes are; NULL, and words, if NCCL could not reach it. */
+/* The bytes of a buffer; NULL, with an error message, if NCCL could not access it. */
 static char *reach(struct ncclComm *comm, const char *function, const char *which, const void *ptr,
                    size_t len)
 {
@@ -64,14 +64,14 @@ static char *reach(struct ncclComm *comm, const char *function, const char *whic
         comm_fail(comm, ncclInvalidArgument, "%s: %s %p + %zu leaves its allocation", function,
                   which, ptr, len);
     else if (place.type == cudaMemoryTypeDevice && place.device != comm->device)
-        comm_fail(comm, ncclInvalidArgument, "%s: %s %p is on device %d, not on %d", function,
-                  which, ptr, place.device, comm->device);
+        comm_fail(comm, ncclInvalidArgument, "%s: %s %p is on device %d, not %d", function, which,
+                  ptr, place.device, comm->device);
     else
         return place.bytes;
     return NULL;
 }
 
-/* NCCL's in-place forms: where in the one buffer the other one starts, in elements. */
+/* NCCL's in-place forms: the offset of one buffer in the other, in elements. */
 static bool in_place(const struct ncclComm *comm, const struct task *task, size_t size)
 {
     const struct call *call = &task->call;
@@ -146,7 +146,7 @@ static int enqueue(struct call call, const void *send, void *recv, struct ncclCo
     struct ncclComm *c = comm_get(comm, name);
     int result = c ? comm_ready(c, name) : ncclInvalidArgument;
     if (result == ncclSuccess && fake_fault("FAKE_NCCL_FAULT", name, c->rank, &result))
-        comm_fail(c, result, "%s: a planted fault, on a stream of priority %d", name,
+        comm_fail(c, result, "%s: an injected fault, on a stream of priority %d", name,
                   priority_of(stream));
     if (result == ncclSuccess)
         result = check_call(c, name, &call);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread per stream, started with its first work; it takes work in order, each after a random
- * pause. A stream counts what it was given and what is done; an event is a stream and such a
- * number, so that waiting for one needs no event. What has been destroyed stays in its list and is
- * used again only when a number of others has been destroyed since, so that a stale handle is told
- * from a live one.
+ * One thread per stream, started with its first work; it runs work in order, each item after a
+ * random delay. A stream counts the work that it got and that is done; an event is a stream and
+ * such a number. A destroyed stream or event stays in its list, and is reused only after a number
+ * of others were destroyed, so that a stale handle is detected.
  */
 #include "stream.h"
 
@@ -25,7 +24,7 @@ struct CUstream_st {
     int device, priority;
     unsigned flags;
     bool is_default, destroyed, running;
-    uint64_t died; /* when, counted in destructions */
+    uint64_t died; /* the number of destructions before it */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct work *first, **last;
@@ -51,7 +50,7 @@ static uint64_t streams_died, events_died;
 
 /* ---- streams ---- */
 
-/* One that has been dead for long and has nothing to do, or a fresh one, in the list either way. */
+/* An idle stream that was destroyed long ago, or a new one; in the list in both cases. */
 static struct CUstream_st *find_room(void)
 {
     struct CUstream_st *s = all_streams;
@@ -96,7 +95,8 @@ static struct CUstream_st *default_stream(int device)
         stream->is_default = true;
         defaults[device] = stream;
     }
-    stream = defaults[device]; /* another thread's, if it was faster; ours then stays unused */
+    stream =
+        defaults[device]; /* of another thread, if that was faster; then this one stays unused */
     pthread_mutex_unlock(&all_lock);
     return stream;
 }
@@ -295,7 +295,7 @@ int fake_order(struct CUstream_st *stream, struct CUstream_st *other)
 void fake_drain(int device)
 {
     pthread_mutex_lock(&all_lock);
-    struct CUstream_st *first = all_streams; /* those made later are in front of it */
+    struct CUstream_st *first = all_streams; /* later ones are in front of it */
     pthread_mutex_unlock(&all_lock);
     for (struct CUstream_st *s = first; s; s = s->next)
         if (s->device == device)

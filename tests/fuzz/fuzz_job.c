@@ -6,10 +6,10 @@
  * and two rules: a job is either refused with an error or planned; and what has been planned can be
  * encoded and decoded.
  */
-#include "plan/maker.h"
 #include "plan/plan.h"
+#include "plan/planner.h"
+#include "report/report.h"
 #include "spec/job.h"
-#include "tell/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +24,12 @@ static struct prefix_plugins backends = {backend_files, 2};
 static struct prefix_plugin workload_files[] = {{"allreduce", "/allreduce.so"},
                                                 {"hello", "/hello.so"}};
 static struct prefix_plugins workloads = {workload_files, 2};
-static struct describe_param params[] = {{"bytes", NULL, "4", "1GiB", "size", COLLRUN_PARAM_SIZE},
-                                         {"iters", "10", "1", NULL, "count", COLLRUN_PARAM_INT},
-                                         {"scale", "1", "0.5", "2", "", COLLRUN_PARAM_FLOAT},
-                                         {"tag", "-", NULL, NULL, "", COLLRUN_PARAM_STRING}};
+static struct describe_param params[] = {
+    {"bytes", NULL, "4", "1GiB", "size", COLLRUN_PARAM_SIZE, NULL},
+    {"iters", "10", "1", NULL, "count", COLLRUN_PARAM_INT, NULL},
+    {"scale", "1", "0.5", "2", "", COLLRUN_PARAM_FLOAT, NULL},
+    {"tag", "-", NULL, NULL, "", COLLRUN_PARAM_STRING, NULL},
+    {"op", "sum", NULL, NULL, "", COLLRUN_PARAM_ENUM, "sum|prod|min"}};
 static const struct described installed[] = {
     {.kind = DESCRIBE_BACKEND, .path = "/gloo.so", .name = "gloo", .available = true, .hint = ""},
     {.kind = DESCRIBE_BACKEND,
@@ -41,7 +43,7 @@ static const struct described installed[] = {
      .name = "allreduce",
      .hint = "",
      .params = params,
-     .nparams = 4},
+     .nparams = 5},
     {.kind = DESCRIBE_WORKLOAD, .path = "/hello.so", .name = "hello", .hint = ""},
 };
 static const char *const variables[] = {"PATH=/bin", "OMP_NUM_THREADS=4", NULL};

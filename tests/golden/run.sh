@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Golden cases: what collrun says of a job file, to the letter.
+# Golden cases: the exact output of collrun for a job file. A folder holds the cases of one topic.
 #
-#   NAME.yaml      the job. bad-*: `collrun check` finds fault with it; good-*: `collrun plan` shows it
-#   NAME.args      optional: words for the command line; the first is the command, if it is one
-#   NAME.env       optional: variables, one VAR=value per line
-#   NAME.expected  stdout and stderr, then the exit code; DIR stands for this folder, PREFIX for the
-#                  installation
+#   TOPIC/NAME.yaml      the job. bad-*: `collrun check` reports errors; good-*: `collrun plan` prints the plan
+#   TOPIC/NAME.args      optional: command-line arguments; the first is the command, if it is one
+#   TOPIC/NAME.env       optional: environment variables, one VAR=value per line
+#   TOPIC/NAME.expected  stdout and stderr, then the exit code; DIR stands for this folder, PREFIX for the
+#                        installation
 #
-# Cases that cannot be files of a repository (a folder, an unreadable or a huge one) are made below.
-# The plugins are pretended: engine.sh answers for them. So are the GPUs, by tests/fake (NAME.env says how many).
+# Cases without a job file of their own (the command line, a folder, an unreadable or huge file) are listed below.
+# engine.sh stands in for collrun-engine and answers for the plugins and the devices.
 #
-# usage: [COLLRUN=path] run.sh [--update] [NAME...]      prints TAP; --update writes the expected files
+# usage: [COLLRUN=path] run.sh [--update] [TOPIC[/NAME]...]      prints TAP; --update writes the expected files
 collrun=${COLLRUN:-$(dirname "$0")/../../build/release/bin/collrun}
 update=
 if [ "$1" = --update ]; then
@@ -27,14 +27,13 @@ work=$(mktemp -d) || exit 2
 trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
 trap 'exit 2' HUP INT TERM
 
-# An installation of this collrun with pretended plugins.
+# An installation of this collrun with stand-ins for its plugins.
 prefix=$work/prefix
 mkdir -p "$prefix/bin" "$prefix/libexec/collrun" "$prefix/lib/collrun/backends" \
     "$prefix/lib/collrun/workloads" || exit 2
 cp "$collrun" "$prefix/bin/collrun" || exit 2
 cp engine.sh "$prefix/libexec/collrun/collrun-engine" || exit 2
 for name in gloo nccl shm; do : >"$prefix/lib/collrun/backends/libcollrun_$name.so"; done
-cp "$(dirname "$collrun")/../tests/fake/libnvidia-ml.so.1" "$prefix/" || exit 2 # eight GPUs, all pretended
 for name in hello allreduce ring; do : >"$prefix/lib/collrun/workloads/$name.so"; done
 
 chmod 755 "$work"
@@ -50,20 +49,26 @@ say() # RESULT NAME
     [ "$1" = ok ] || failed=$((failed + 1))
 }
 
-# Runs one case and compares. Arguments after the name are the command line.
-try() # NAME ARGS...
+selected() # TOPIC/NAME
+{
+    [ -n "$only" ] || return 0
+    case " $only " in *" $1 "* | *" ${1%%/*} "*) return 0 ;; esac
+    return 1
+}
+
+# Runs one case in the folder of its job files and compares. Arguments after the name are the command line.
+try() # TOPIC/NAME ARGS...
 {
     name=$1
     shift
-    if [ -n "$only" ]; then
-        case " $only " in *" $name "*) ;; *) return ;; esac
-    fi
+    selected "$name" || return 0
     set -- "$prefix/bin/collrun" "$@"
     if [ -f "$name.env" ]; then
         while read -r line; do set -- "$line" "$@"; done <"$name.env"
     fi
     # shellcheck disable=SC2086
-    $as timeout 60 env -i PATH="$PATH" COLLRUN_LIBNVML="$prefix/libnvidia-ml.so.1" "$@" >"$work/out" 2>&1 </dev/null
+    (cd "${folder:-${name%/*}}" && $as timeout 60 env -i PATH="$PATH" "$@") \
+        >"$work/out" 2>&1 </dev/null
     echo "exit $?" >>"$work/out"
     sed -e "s|$prefix|PREFIX|g" -e "s|$work|WORK|g" -e "s|$dir|DIR|g" "$work/out" >"$work/got"
     if [ -n "$update" ]; then
@@ -76,10 +81,12 @@ try() # NAME ARGS...
     fi
 }
 
-for file in bad-*.yaml good-*.yaml; do
-    case=${file%.yaml}
+folder=
+for path in */bad-*.yaml */good-*.yaml; do
+    case=${path%.yaml}
+    file=${path##*/}
     command=check
-    case $case in good-*) command=plan ;; esac
+    case $file in good-*) command=plan ;; esac
     args=
     [ -f "$case.args" ] && args=$(cat "$case.args")
     # shellcheck disable=SC2086
@@ -90,53 +97,74 @@ for file in bad-*.yaml good-*.yaml; do
 done
 
 # ---- files that a repository cannot hold ----
-try bad-file-missing check no-such-file.yaml
+try file/bad-missing check no-such-file.yaml
 mkdir "$work/folder.yaml"
-try bad-file-folder check "$work/folder.yaml"
+try file/bad-folder check "$work/folder.yaml"
 head -c 4194305 /dev/zero | tr '\0' '#' >"$work/huge.yaml"
-try bad-file-huge check "$work/huge.yaml"
+try file/bad-huge check "$work/huge.yaml"
 : >"$work/secret.yaml"
 chmod 000 "$work/secret.yaml"
 if [ "$(id -u)" != 0 ]; then
-    try bad-file-unreadable check "$work/secret.yaml"
+    try file/bad-unreadable check "$work/secret.yaml"
 elif setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$prefix/bin/collrun"; then
     as='setpriv --reuid=65534 --regid=65534 --clear-groups'
-    try bad-file-unreadable check "$work/secret.yaml"
+    try file/bad-unreadable check "$work/secret.yaml"
     as=
 else
     number=$((number + 1))
-    echo "ok $number - bad-file-unreadable # SKIP root may read everything, and cannot be somebody else here"
+    echo "ok $number - file/bad-unreadable # SKIP root may read every file, and no other user can be taken here"
 fi
 
 # ---- the command line ----
-try cli-none
-try cli-command chek good-smallest.yaml
-try cli-option check --jsno good-smallest.yaml
-try cli-option-elsewhere check --json good-smallest.yaml
-try cli-value-missing check good-smallest.yaml --set
-try cli-two-jobs check good-smallest.yaml good-hosts.yaml
-try cli-later run --trace out good-smallest.yaml
-try cli-doctor doctor missing.yaml
-try cli-diag diag some-run
-try cli-help --help
-try cli-help-plan plan --help
-try cli-plugin-unloadable run bad-plugin-no-symbol.yaml
-try cli-check-ok check good-smallest.yaml
-try cli-backends backends
-try cli-backends-json backends --json good-backend-declared.yaml
-try cli-plan-json plan --json good-hosts.yaml
+folder=plan
+try cli/none
+try cli/command chek good-smallest.yaml
+try cli/option check --jsno good-smallest.yaml
+try cli/option-elsewhere check --json good-smallest.yaml
+try cli/value-missing check good-smallest.yaml --set
+try cli/count plan good-smallest.yaml -n 2
+try cli/count-value check good-smallest.yaml -n two
+try cli/count-elsewhere schema -n 2
+try cli/other-launcher check good-smallest.yaml -np 2
+try cli/dry-run run good-smallest.yaml --dry-run
+try cli/help-word help
+try cli/two-jobs check good-smallest.yaml ../hosts/good-hosts.yaml
+try cli/doctor doctor missing.yaml
+try cli/diag diag some-run
+mkdir -p "$work/empty" "$work/good" && echo '{}' >"$work/good/result.json"
+try cli/diag-empty diag "$work/empty"
+try cli/diag-file diag good-smallest.yaml
+try cli/diag-good diag "$work/good"
+try cli/top top some-run
+try cli/top-over top "$work/good"
+try cli/help --help
+try cli/help-plan plan --help
+try cli/plugin-unloadable run ../workloads/bad-plugin-no-symbol.yaml
+try cli/check-ok check good-smallest.yaml
+try cli/backends backends
+try cli/describe-workload describe allreduce
+try cli/describe-workload-json describe --json allreduce
+try cli/describe-backend describe NCCL
+try cli/describe-broken describe ../plugins/missing_symbol.so
+try cli/describe-unknown describe alreduce
+try cli/describe-no-file describe ../plugins/none.so
+try cli/describe-nothing describe
+try cli/describe-two describe hello ring
+try cli/backends-json backends --json ../backends/good-declared.yaml
+try cli/plan-json plan --json ../hosts/good-hosts.yaml
 
-# ---- backends that are installed under a name that is not theirs, or not theirs alone ----
+# ---- installed backends whose file name is not their name, or is taken twice ----
 : >"$prefix/lib/collrun/backends/libcollrun_fast.so"
 : >"$prefix/lib/collrun/backends/libcollrun_SHM.so"
 : >"$prefix/lib/collrun/backends/libcollrun_broken.so"
-try names-backends backends
-try names-backends-json backends --json
-try names-auto plan good-smallest.yaml
-try names-taken check good-smallest.yaml --set groups.world.backend=shm
-try names-other check good-smallest.yaml --set groups.world.backend=fast
+try backends/names-backends backends
+try backends/names-backends-json backends --json
+try backends/names-broken backends ../backends/bad-crash.yaml
+try backends/names-auto plan good-smallest.yaml
+try backends/names-taken check good-smallest.yaml --set groups.world.backend=shm
+try backends/names-other check good-smallest.yaml --set groups.world.backend=fast
 
-# ---- the schema that editors are given ----
+# ---- the JSON Schema for editors ----
 if "$prefix/bin/collrun" schema | cmp -s - ../../configs/collrun.schema.json; then
     say ok schema-is-current
 else

@@ -7,8 +7,8 @@
  */
 #include "coll_cases.h"
 
-#include "reduce.h"
-#include "reduce_kernels.h"
+#include "comm/reduce.h"
+#include "comm/reduce_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static double number(const struct coll_case *c, uint32_t from, uint32_t to, size
     const unsigned k = from * 5 + to * 11 + (unsigned)(i % PERIOD) * 3 + c->salt;
     if (c->dtype == COLLRUN_BOOL)
         return k % 3 != 0;
-    if (coll_reduces(c->kind) && c->op == COLLRUN_PROD)
+    if (collrun_kind_reduces(c->kind) && c->op == COLLRUN_PROD)
         return 1 + k % 2;
     return (double)(k % 7) - (is_signed(c->dtype) ? 2 : 0);
 }
@@ -127,7 +127,7 @@ struct buffer {
     bool heap;
 };
 
-static struct buffer buffer_new(struct rig_group *g, const struct coll_case *c, size_t bytes)
+static struct buffer buffer_new(struct harness_group *g, const struct coll_case *c, size_t bytes)
 {
     struct buffer b = {.bytes = bytes};
     void *base = NULL;
@@ -145,7 +145,7 @@ static struct buffer buffer_new(struct rig_group *g, const struct coll_case *c, 
     return b;
 }
 
-static void buffer_free(struct rig_group *g, struct buffer *b)
+static void buffer_free(struct harness_group *g, struct buffer *b)
 {
     if (b->heap && b->base)
         g->backend->free(g->handle, b->base);
@@ -183,28 +183,11 @@ static void write_reduced(const struct coll_case *c, char *at, uint32_t nranks, 
 
 /* ---- what each kind sends and receives ---- */
 
-bool coll_reduces(enum collrun_kind kind)
-{
-    return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
-           kind == COLLRUN_REDUCE_SCATTERV;
-}
-
-bool coll_has_root(enum collrun_kind kind)
-{
-    return kind == COLLRUN_REDUCE || kind == COLLRUN_BROADCAST || kind == COLLRUN_GATHER ||
-           kind == COLLRUN_SCATTER || kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV;
-}
-
 bool coll_has_in_place(enum collrun_kind kind)
 {
     return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_ALLTOALL ||
            kind == COLLRUN_ALLGATHER || kind == COLLRUN_REDUCE_SCATTER || kind == COLLRUN_GATHER ||
            kind == COLLRUN_SCATTER;
-}
-
-static bool is_uneven(enum collrun_kind kind)
-{
-    return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
 }
 
 static bool sends_personal(enum collrun_kind kind)
@@ -217,7 +200,7 @@ static bool sends_personal(enum collrun_kind kind)
 /* Elements that `from` sends to `to`. */
 static size_t pair_count(const struct coll_case *c, uint32_t from, uint32_t to)
 {
-    if (!is_uneven(c->kind))
+    if (!collrun_kind_is_vector(c->kind))
         return c->count;
     if (c->kind == COLLRUN_ALLTOALLV)
         return (c->count + 3 * from + 5 * to + c->salt) % (c->count + 2);
@@ -240,7 +223,7 @@ static bool receives(const struct coll_case *c, uint32_t rank)
 /* Counts and displacements of one side: blocks lie in reverse order with a gap of one element,
  * where that may be. */
 struct layout {
-    size_t counts[RIG_MAX_RANKS], displs[RIG_MAX_RANKS];
+    size_t counts[HARNESS_MAX_RANKS], displs[HARNESS_MAX_RANKS];
     size_t total;
 };
 
@@ -248,7 +231,7 @@ static struct layout layout_of(const struct coll_case *c, uint32_t nranks, uint3
                                bool sending)
 {
     struct layout l = {.total = 0};
-    const bool spread = is_uneven(c->kind) && c->kind != COLLRUN_REDUCE_SCATTERV;
+    const bool spread = collrun_kind_is_vector(c->kind) && c->kind != COLLRUN_REDUCE_SCATTERV;
     for (uint32_t k = 0; k < nranks; k++) {
         const uint32_t peer = spread ? nranks - 1 - k : k;
         l.counts[peer] = sending ? pair_count(c, rank, peer) : pair_count(c, peer, rank);
@@ -261,8 +244,8 @@ static struct layout layout_of(const struct coll_case *c, uint32_t nranks, uint3
 /* ---- one case ---- */
 
 struct running {
-    struct rig_rank *r;
-    struct rig_group *g;
+    struct harness_rank *r;
+    struct harness_group *g;
     const struct coll_case *c;
     size_t size;
     struct layout out, in;
@@ -372,7 +355,7 @@ static struct collrun_call call_of(const struct running *u)
     call.dtype = c->dtype;
     call.op = c->op;
     call.root = (int)c->root;
-    call.count = is_uneven(c->kind) ? pair_count(c, rank, 0) : c->count;
+    call.count = collrun_kind_is_vector(c->kind) ? pair_count(c, rank, 0) : c->count;
     call.recvcount = pair_count(c, c->root, rank);
     call.send = sends(c, rank) ? u->send_data : NULL;
     call.recv = receives(c, rank) || c->kind == COLLRUN_REDUCE ? u->recv_data : NULL;
@@ -390,7 +373,7 @@ static int compare(struct running *u, const struct buffer *have, const char *wan
         return 0;
     for (size_t i = 0; i < all; i++)
         if (have->base[i] != want[i])
-            return rig_fail(
+            return harness_fail(
                 u->r,
                 "kind %d dtype %d op %d count %zu root %u in_place %d heap %d shift %zu "
                 "of %u ranks: rank %u %s byte %zd of %zu: %02x, not %02x",
@@ -419,11 +402,12 @@ static int run(struct running *u)
     else
         write_expected(u, want_recv + (u->recv_data - u->recv.base));
     const struct collrun_call call = call_of(u);
-    const int status = rig_exec(u->g, &call, 1);
-    int result = status == COLLRUN_OK
-                     ? 0
-                     : rig_fail(u->r, "kind %d count %zu of %u ranks: status %d: %s",
-                                (int)u->c->kind, u->c->count, u->g->nranks, status, rig_error());
+    const int status = harness_exec(u->g, &call, 1);
+    int result =
+        status == COLLRUN_OK
+            ? 0
+            : harness_fail(u->r, "kind %d count %zu of %u ranks: status %d: %s", (int)u->c->kind,
+                           u->c->count, u->g->nranks, status, harness_error());
     if (result == 0)
         result = compare(u, &u->send, want_send, "send");
     if (result == 0)
@@ -433,7 +417,7 @@ static int run(struct running *u)
     return result;
 }
 
-int coll_case_run(struct rig_rank *r, struct rig_group *g, const struct coll_case *c)
+int coll_case_run(struct harness_rank *r, struct harness_group *g, const struct coll_case *c)
 {
     struct running u = {.r = r, .g = g, .c = c, .size = dtype_size(c->dtype)};
     u.out = layout_of(c, g->nranks, g->rank, true);
@@ -441,7 +425,7 @@ int coll_case_run(struct rig_rank *r, struct rig_group *g, const struct coll_cas
     const size_t out = sends_personal(c->kind) ? u.out.total : pair_count(c, g->rank, 0);
     u.send = buffer_new(g, c, (sends(c, g->rank) ? out : 0) * u.size);
     u.recv = buffer_new(g, c, recv_elements(&u) * u.size);
-    const int result = u.send.base && u.recv.base ? run(&u) : rig_fail(r, "no memory");
+    const int result = u.send.base && u.recv.base ? run(&u) : harness_fail(r, "no memory");
     buffer_free(g, &u.send);
     buffer_free(g, &u.recv);
     return result;

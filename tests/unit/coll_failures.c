@@ -20,17 +20,17 @@ struct collrun_call coll_call(enum collrun_kind kind, void *buf, size_t count)
     return call;
 }
 
-/* Who tries again instead of failing at once waits for much longer than is allowed here. */
-int coll_stays_failed(struct rig_rank *r, struct rig_group *group, int status)
+/* A backend that tries again instead of failing would exceed this limit by far. */
+int coll_stays_failed(struct harness_rank *r, struct harness_group *group, int status)
 {
     char first[512];
-    snprintf(first, sizeof first, "%s", rig_error());
+    snprintf(first, sizeof first, "%s", harness_error());
     struct collrun_call again = COLLRUN_CALL(COLLRUN_BARRIER);
     again.timeout_ns = 20 * SECOND;
-    const uint64_t start = rig_now_ns();
-    RIG_CHECK(r, rig_exec(group, &again, 1) == status);
-    RIG_CHECK(r, rig_now_ns() - start < RIG_AT_ONCE_NS);
-    RIG_CHECK(r, strcmp(first, rig_error()) == 0);
+    const uint64_t start = harness_now_ns();
+    HARNESS_CHECK(r, harness_exec(group, &again, 1) == status);
+    HARNESS_CHECK(r, harness_now_ns() - start < HARNESS_AT_ONCE_NS);
+    HARNESS_CHECK(r, strcmp(first, harness_error()) == 0);
     return 0;
 }
 
@@ -59,20 +59,20 @@ void coll_uneven_init(struct coll_uneven *u, enum collrun_kind kind, uint32_t ra
     }
 }
 
-int coll_until_killed(struct rig_rank *r, size_t count, int *status, uint64_t *failed_ns)
+int coll_until_killed(struct harness_rank *r, size_t count, int *status, uint64_t *failed_ns)
 {
     float *send = calloc(count, sizeof(*send));
     float *recv = calloc(count, sizeof(*recv));
-    RIG_CHECK(r, send && recv);
+    HARNESS_CHECK(r, send && recv);
     struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, send, count);
     call.recv = recv;
     *status = COLLRUN_OK;
     for (int i = 0; *status == COLLRUN_OK && i < 1000; i++) {
         if (r->rank == 0 && i == 2)
-            rig_kill(r, 1);
-        *status = rig_exec(r->group, &call, 1);
+            harness_kill(r, 1);
+        *status = harness_exec(r->group, &call, 1);
     }
-    *failed_ns = rig_now_ns();
+    *failed_ns = harness_now_ns();
     free(send);
     free(recv);
     return 0;

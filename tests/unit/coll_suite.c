@@ -6,13 +6,13 @@
 
 #include "coll_sweeps.h"
 
-static struct rig_options options_for(const struct coll_suite *s, uint32_t nranks)
+static struct harness_options options_for(const struct coll_suite *s, uint32_t nranks)
 {
-    return (struct rig_options){
-        .path = rig_backend_path(s->backend), .nranks = nranks, .arg = (void *)(uintptr_t)s};
+    return (struct harness_options){
+        .path = harness_backend_path(s->backend), .nranks = nranks, .arg = (void *)(uintptr_t)s};
 }
 
-static int all_kinds(struct rig_rank *r)
+static int all_kinds(struct harness_rank *r)
 {
     const struct coll_suite *s = r->arg;
     return coll_every_variant(r, s->counts, s->ncounts, s->heap);
@@ -21,69 +21,69 @@ static int all_kinds(struct rig_rank *r)
 void coll_every_kind_in_processes(void **state)
 {
     const struct coll_suite *s = *state;
-    const struct rig_options options = options_for(s, s->processes);
-    assert_int_equal(rig_run_each(&options, 1, all_kinds), 0);
+    const struct harness_options options = options_for(s, s->processes);
+    assert_int_equal(harness_run_each(&options, 1, all_kinds), 0);
 }
 
 void coll_every_kind_in_threads(void **state)
 {
     const struct coll_suite *s = *state;
-    struct rig_options options = options_for(s, s->threads);
+    struct harness_options options = options_for(s, s->threads);
     options.threads = true;
-    assert_int_equal(rig_run_each(&options, 1, all_kinds), 0);
+    assert_int_equal(harness_run_each(&options, 1, all_kinds), 0);
 }
 
-/* The algorithms and the waiting of wide machines are tested on narrow ones. */
-void coll_every_kind_as_if_alone(void **state)
+/* Tests the algorithms and waiting strategies for many cores on a machine with few. */
+void coll_every_kind_on_dedicated_cores(void **state)
 {
     const struct coll_suite *s = *state;
-    struct rig_options options = options_for(s, s->alone);
+    struct harness_options options = options_for(s, s->dedicated);
     options.ncpus = 64;
-    assert_int_equal(rig_run(&options, all_kinds), 0);
+    assert_int_equal(harness_run(&options, all_kinds), 0);
 }
 
-static int every_type(struct rig_rank *r)
+static int every_type(struct harness_rank *r)
 {
     const struct coll_suite *s = r->arg;
-    return coll_every_type(r, s->many);
+    return coll_every_type(r, s->long_count);
 }
 
 void coll_every_type_and_operator(void **state)
 {
-    const struct rig_options options = options_for(*state, 3);
-    assert_int_equal(rig_run_each(&options, 1, every_type), 0);
+    const struct harness_options options = options_for(*state, 3);
+    assert_int_equal(harness_run_each(&options, 1, every_type), 0);
 }
 
-/* Reuse of memory that somebody still reads would show. */
-static int out_of_step(struct rig_rank *r)
+/* Memory that is reused while another rank reads it would give wrong results. */
+static int out_of_step(struct harness_rank *r)
 {
     const struct coll_suite *s = r->arg;
-    return coll_out_of_step(r, s->turns, s->heap);
+    return coll_out_of_step(r, s->random_calls, s->heap);
 }
 
-void coll_ranks_out_of_step(void **state)
+void coll_random_calls_with_late_ranks(void **state)
 {
     for (uint32_t n = 2; n <= 6; n += 2) {
-        struct rig_options options = options_for(*state, n);
+        struct harness_options options = options_for(*state, n);
         options.ncpus = n == 4 ? 64 : 0;
-        assert_int_equal(rig_run(&options, out_of_step), 0);
+        assert_int_equal(harness_run(&options, out_of_step), 0);
         options.threads = true;
-        assert_int_equal(rig_run(&options, out_of_step), 0);
+        assert_int_equal(harness_run(&options, out_of_step), 0);
     }
 }
 
-static int crowd(struct rig_rank *r)
+static int oversubscribed(struct harness_rank *r)
 {
     const struct coll_suite *s = r->arg;
-    return coll_all_small(r, s->rounds, 700);
+    return coll_all_small(r, s->repetitions, 700);
 }
 
-void coll_many_ranks_on_few_cores(void **state)
+void coll_every_kind_oversubscribed(void **state)
 {
     const struct coll_suite *s = *state;
-    const struct rig_options options = options_for(s, s->crowd);
-    const uint64_t start = rig_now_ns();
-    assert_int_equal(rig_run(&options, crowd), 0);
-    print_message("# %u ranks, %u collectives: %.2f s\n", s->crowd, s->rounds * COLL_NKINDS,
-                  (double)(rig_now_ns() - start) / 1e9);
+    const struct harness_options options = options_for(s, s->oversubscribed);
+    const uint64_t start = harness_now_ns();
+    assert_int_equal(harness_run(&options, oversubscribed), 0);
+    print_message("# %u ranks, %u collectives: %.2f s\n", s->oversubscribed,
+                  s->repetitions * COLL_NKINDS, (double)(harness_now_ns() - start) / 1e9);
 }

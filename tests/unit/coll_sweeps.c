@@ -4,7 +4,7 @@
  */
 #include "coll_sweeps.h"
 
-#include "reduce.h"
+#include "comm/reduce.h"
 
 const enum collrun_kind coll_kinds[COLL_NKINDS] = {
     COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,
@@ -13,21 +13,26 @@ const enum collrun_kind coll_kinds[COLL_NKINDS] = {
     COLLRUN_REDUCE_SCATTERV, COLLRUN_ALLTOALLV,
 };
 
-static bool is_native(const struct rig_rank *r, const struct coll_case *c)
+static bool is_native(const struct harness_rank *r, const struct coll_case *c)
 {
     for (const struct collrun_capability *row = r->backend->native; row->memory; row++)
         if (row->kind == (uint32_t)c->kind &&
-            (!coll_reduces(c->kind) || (row->dtypes >> c->dtype & row->ops >> c->op & 1)))
+            (!collrun_kind_reduces(c->kind) || (row->dtypes >> c->dtype & row->ops >> c->op & 1)))
             return true;
     return false;
 }
 
-static int run(struct rig_rank *r, const struct coll_case *c)
+int coll_run_native(struct harness_rank *r, struct harness_group *g, const struct coll_case *c)
 {
-    return is_native(r, c) ? coll_case_run(r, r->group, c) : 0;
+    return is_native(r, c) ? coll_case_run(r, g, c) : 0;
 }
 
-static int every_variant_of(struct rig_rank *r, struct coll_case c, bool heap, uint32_t *turn)
+static int run(struct harness_rank *r, const struct coll_case *c)
+{
+    return coll_run_native(r, r->group, c);
+}
+
+static int every_variant_of(struct harness_rank *r, struct coll_case c, bool heap, uint32_t *turn)
 {
     for (int variant = 0; variant < (heap ? 6 : 4); variant++) {
         c.salt = (*turn)++;
@@ -37,7 +42,7 @@ static int every_variant_of(struct rig_rank *r, struct coll_case c, bool heap, u
         c.in_place = variant & 1;
         c.memory = heap && variant & 2 ? COLL_HEAP : COLL_PLAIN;
         c.shift = variant & (heap ? 4 : 2) ? 1 : 0;
-        if (coll_reduces(c.kind) && !op_valid_for(c.op, c.dtype))
+        if (collrun_kind_reduces(c.kind) && !op_valid_for(c.op, c.dtype))
             c.op = COLLRUN_AVG;
         if ((!c.in_place || coll_has_in_place(c.kind)) && run(r, &c) != 0)
             return 1;
@@ -45,7 +50,7 @@ static int every_variant_of(struct rig_rank *r, struct coll_case c, bool heap, u
     return 0;
 }
 
-int coll_every_variant(struct rig_rank *r, const size_t *counts, size_t ncounts, bool heap)
+int coll_every_variant(struct harness_rank *r, const size_t *counts, size_t ncounts, bool heap)
 {
     uint32_t turn = 0;
     for (size_t k = 0; k < COLL_NKINDS; k++)
@@ -56,7 +61,7 @@ int coll_every_variant(struct rig_rank *r, const size_t *counts, size_t ncounts,
     return 0;
 }
 
-int coll_every_type(struct rig_rank *r, size_t many)
+int coll_every_type(struct harness_rank *r, size_t many)
 {
     struct coll_case c = {0};
     for (c.dtype = 0; c.dtype < COLLRUN_DTYPE_COUNT; c.dtype++)
@@ -66,11 +71,11 @@ int coll_every_type(struct rig_rank *r, size_t many)
                 c.kind = coll_kinds[k];
                 c.count = 5;
                 c.root = 0;
-                if (coll_reduces(c.kind) && run(r, &c) != 0)
+                if (collrun_kind_reduces(c.kind) && run(r, &c) != 0)
                     return 1;
                 c.count = many;
                 c.root = r->nranks - 1;
-                if (coll_reduces(c.kind) && run(r, &c) != 0)
+                if (collrun_kind_reduces(c.kind) && run(r, &c) != 0)
                     return 1;
             }
         }
@@ -83,7 +88,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-int coll_out_of_step(struct rig_rank *r, uint32_t turns, bool heap)
+int coll_out_of_step(struct harness_rank *r, uint32_t turns, bool heap)
 {
     uint64_t common = 42;
     uint64_t own = 1000 + r->rank;
@@ -95,14 +100,14 @@ int coll_out_of_step(struct rig_rank *r, uint32_t turns, bool heap)
         c.count = next_random(&common) % (turn % 10 == 0 ? 60000 : 600);
         c.memory = heap && next_random(&common) % 4 == 0 ? COLL_HEAP : COLL_PLAIN;
         if (next_random(&own) % 16 == 0)
-            rig_lag_us((unsigned)(next_random(&own) % 300));
+            harness_lag_us((unsigned)(next_random(&own) % 300));
         if (run(r, &c) != 0)
             return 1;
     }
     return 0;
 }
 
-int coll_all_small(struct rig_rank *r, uint32_t turns, size_t many)
+int coll_all_small(struct harness_rank *r, uint32_t turns, size_t many)
 {
     for (uint32_t turn = 0; turn < turns; turn++)
         for (size_t k = 0; k < COLL_NKINDS; k++) {
@@ -117,7 +122,7 @@ int coll_all_small(struct rig_rank *r, uint32_t turns, size_t many)
     return 0;
 }
 
-int coll_across_groups(struct rig_rank *r, struct rig_group **groups, uint32_t ngroups,
+int coll_across_groups(struct harness_rank *r, struct harness_group **groups, uint32_t ngroups,
                        uint32_t nranks, uint32_t turns)
 {
     for (uint32_t turn = 0; turn < turns; turn++) {
@@ -126,7 +131,7 @@ int coll_across_groups(struct rig_rank *r, struct rig_group **groups, uint32_t n
                                     .count = 100 * turn,
                                     .root = turn % nranks,
                                     .salt = turn};
-        if (is_native(r, &c) && coll_case_run(r, groups[turn % ngroups], &c) != 0)
+        if (coll_run_native(r, groups[turn % ngroups], &c) != 0)
             return 1;
     }
     return 0;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One poll loop over the ranks' control sockets and output pipes.
+ * One poll loop serves the control sockets and output pipes of all ranks.
  */
 #include "fake_agent.h"
 
+#include "base/hostmem.h"
 #include "base/loop.h"
-#include "watch/rendezvous.h"
-#include "watch/waits.h"
+#include "base/record.h"
+#include "diagnose/wait_report.h"
+#include "rendezvous/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
@@ -21,37 +24,35 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct fake_segment {
-    char *name;
-    int fd;
-    struct fake_segment *next;
-};
-
 /* ---- building the job ---- */
 
 void fake_init(struct fake_job *job, uint32_t nranks)
 {
-    *job = (struct fake_job){.limit_s = 30};
+    struct diag d;
+    *job = (struct fake_job){.limit_s = 120, .hostmem = -1};
+    diag_init(&d);
+    if (hostmem_make(nranks, &job->hostmem, &d) != COLLRUN_OK)
+        abort();
     arena_init(&job->arena);
-    struct desc *d = &job->desc;
-    d->run_id = "run-7";
-    d->run_dir = "";
-    d->job_name = "test";
-    d->job_file = "/job.yaml";
-    d->interface = "default-route";
-    d->attempt = 3;
-    d->nhosts = 1;
-    d->hosts = arena_calloc(&job->arena, 1, sizeof *d->hosts);
-    d->hosts[0] = (struct desc_host){.name = "here", .nranks = nranks, .workdir = ""};
-    d->nranks = nranks;
-    d->ranks = arena_calloc(&job->arena, nranks, sizeof *d->ranks);
+    struct desc *desc = &job->desc;
+    desc->run_id = "run-7";
+    desc->run_dir = "";
+    desc->job_name = "test";
+    desc->job_file = "/job.yaml";
+    desc->interface = "default-route";
+    desc->attempt = 3;
+    desc->nhosts = 1;
+    desc->hosts = arena_calloc(&job->arena, 1, sizeof *desc->hosts);
+    desc->hosts[0] = (struct desc_host){.name = "here", .nranks = nranks, .workdir = ""};
+    desc->nranks = nranks;
+    desc->ranks = arena_calloc(&job->arena, nranks, sizeof *desc->ranks);
     for (uint32_t i = 0; i < nranks; i++)
-        d->ranks[i] = (struct desc_rank){.local_rank = i, .cpus = ""};
-    d->backends = job->backends;
-    d->groups = job->groups;
-    d->workloads = job->workloads;
-    d->start_timeout_ns = d->rendezvous_timeout_ns = 5000000000u;
-    d->grace_ns = 1000000000u;
+        desc->ranks[i] = (struct desc_rank){.local_rank = i, .cpus = ""};
+    desc->backends = job->backends;
+    desc->groups = job->groups;
+    desc->workloads = job->workloads;
+    desc->start_timeout_ns = desc->rendezvous_timeout_ns = 5000000000u;
+    desc->grace_ns = 1000000000u;
 }
 
 const char *fake_path(struct fake_job *job, const char *file)
@@ -101,7 +102,7 @@ struct desc_group *fake_group(struct fake_job *job, const char *name, uint32_t b
     struct desc_group *g = &job->groups[job->desc.ngroups++];
     *g = (struct desc_group){.name = name,
                              .backend = backend,
-                             .timeout_ns = 10000000000u,
+                             .timeout_ns = 60000000000u,
                              .loc = {.line = 10, .column = 3, .width = 5}};
     g->ranks = all_or(job, ranks, n);
     return g;
@@ -133,9 +134,20 @@ struct desc_workload *fake_simple(struct fake_job *job, uint32_t nranks, bool st
 
 /* ---- starting ---- */
 
-/* A new engine: its control socket and output pipe. */
-static pid_t spawn(const char *engine, int *control_fd, int *output_fd)
+/* Executes a program as the agent does: with the memory of its record, too. */
+static void become_program(const char *program, const char *argument, uint32_t rank)
 {
+    int record = fcntl(record_make(rank, RECORD_ENTRIES), F_DUPFD_CLOEXEC, RECORD_FD + 1);
+    dup2(record, RECORD_FD);
+    setenv("COLLRUN_CONTROL_FD", "3", 1);
+    execl(program, program, argument, (char *)NULL);
+}
+
+/* Starts the engine or the program of a rank; returns its control socket and its output pipe. */
+static pid_t spawn(struct fake_job *job, uint32_t rank, int *control_fd, int *output_fd)
+{
+    const char *engine = fake_engine(job);
+    int hostmem = job->hostmem;
     int control[2], output[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) || pipe(output))
         abort();
@@ -146,10 +158,17 @@ static pid_t spawn(const char *engine, int *control_fd, int *output_fd)
         int fd = dup(control[1]);
         while (fd <= WIRE_CONTROL_FD && fd >= 0)
             fd = dup(fd);
+        int memory = fcntl(hostmem, F_DUPFD, HOSTMEM_FD + 1);
         dup2(fd, WIRE_CONTROL_FD);
-        for (int i = WIRE_CONTROL_FD + 1; i < 256; i++)
-            close(i);
-        execl(engine, "collrun-engine", (char *)NULL);
+        dup2(memory, HOSTMEM_FD);
+        for (int i = WIRE_CONTROL_FD + 1; i < 256; i++) {
+            if (i != HOSTMEM_FD)
+                close(i);
+        }
+        if (job->program)
+            become_program(fake_path(job, job->program), job->program_argument, rank);
+        else
+            execl(engine, "collrun-engine", (char *)NULL);
         perror(engine);
         _exit(127);
     }
@@ -165,9 +184,9 @@ static void start_rank(struct fake_job *job, uint32_t rank)
     struct fake_rank *r = &job->ranks[rank];
     struct desc desc = job->desc;
     struct buf b, encoded;
-    r->pid = spawn(fake_engine(job), &r->control, &r->output);
-    if (job->odd && rank == job->odd_rank)
-        job->odd(&desc);
+    r->pid = spawn(job, rank, &r->control, &r->output);
+    if (job->change_desc && rank == job->changed_rank)
+        job->change_desc(&desc);
     buf_init(&encoded);
     desc_encode(&desc, &encoded);
     buf_init(&b);
@@ -191,14 +210,14 @@ static int exit_code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int fake_stammer(const void *bytes, size_t len, char *printed, size_t size)
+int fake_send_garbage(const void *bytes, size_t len, char *printed, size_t size)
 {
     struct fake_job job;
     int control, output, status = 0;
     size_t n = 0;
     ssize_t got;
     fake_init(&job, 1);
-    pid_t pid = spawn(fake_engine(&job), &control, &output);
+    pid_t pid = spawn(&job, 0, &control, &output);
     if (len && send(control, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
         abort();
     shutdown(control, SHUT_WR);
@@ -212,49 +231,50 @@ int fake_stammer(const void *bytes, size_t len, char *printed, size_t size)
     return exit_code_of(status);
 }
 
-/* ---- talking ---- */
+/* ---- frames to the ranks ---- */
 
-static void say(struct fake_job *job, uint32_t rank, uint16_t type, const void *payload, size_t len)
+static void send_frame(struct fake_job *job, uint32_t rank, uint16_t type, const void *payload,
+                       size_t len)
 {
     struct buf b;
     buf_init(&b);
     wire_put(&b, type, rank, job->desc.attempt, payload, len);
     if (job->ranks[rank].control >= 0 &&
         send(job->ranks[rank].control, b.data, b.len, MSG_NOSIGNAL) < 0)
-        errno = 0; /* it is gone; its end will be seen */
+        errno = 0; /* the rank has exited; reap() finds it */
     buf_fini(&b);
 }
 
-static void store_says(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
-                       const struct buf *payload)
+static void send_store_frame(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
+                             const struct buf *payload)
 {
     for (uint32_t i = 0; i < n; i++)
-        say(ctx, ranks[i], type, payload->data, payload->len);
+        send_frame(ctx, ranks[i], type, payload->data, payload->len);
 }
 
-void fake_abort(struct fake_job *job, int status, uint32_t culprit, const char *sentence)
+void fake_abort(struct fake_job *job, int status, uint32_t culprit, const char *error)
 {
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
     buf_put_u32(&b, culprit);
-    buf_put_str(&b, sentence);
+    buf_put_str(&b, error);
     for (uint32_t i = 0; i < job->desc.nranks; i++) {
         if (i != culprit)
-            say(job, i, WIRE_ABORT, b.data, b.len);
+            send_frame(job, i, WIRE_ABORT, b.data, b.len);
     }
     buf_fini(&b);
 }
 
-void fake_hang_up(struct fake_job *job, uint32_t rank)
+void fake_disconnect(struct fake_job *job, uint32_t rank)
 {
     close(job->ranks[rank].control);
     job->ranks[rank].control = -1;
 }
 
-void fake_babble(struct fake_job *job, uint32_t rank, uint16_t type)
+void fake_send_bad_frame(struct fake_job *job, uint32_t rank, uint16_t type)
 {
-    say(job, rank, type, "?", 1);
+    send_frame(job, rank, type, "?", 1);
 }
 
 void fake_kill(struct fake_job *job, uint32_t rank)
@@ -262,60 +282,13 @@ void fake_kill(struct fake_job *job, uint32_t rank)
     kill(job->ranks[rank].pid, SIGKILL);
 }
 
-static void give_segment(struct fake_job *job, uint32_t rank, const struct wire_frame *f)
+static void report_failure(struct fake_job *job, uint32_t rank, const char *how)
 {
-    struct arena arena;
-    struct reader r;
-    arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    const char *scope = read_str(&r, &arena), *key = read_str(&r, &arena);
-    uint64_t len = read_u64(&r);
-    const char *name = arena_printf(&arena, "%s %s", scope, key);
-    struct fake_segment *s = job->segments;
-    while (s && strcmp(s->name, name) != 0)
-        s = s->next;
-    if (!s) {
-        s = calloc(1, sizeof *s);
-        s->name = strdup(name);
-        s->fd = memfd_create("segment", MFD_CLOEXEC);
-        s->next = job->segments;
-        job->segments = s;
-        if (ftruncate(s->fd, (off_t)len))
-            abort();
-    }
-    struct buf b;
-    buf_init(&b);
-    size_t mark = wire_begin(&b, WIRE_SEGMENT_FD, rank, job->desc.attempt);
-    buf_put_str(&b, scope);
-    buf_put_str(&b, key);
-    buf_put_u32(&b, 0);
-    wire_end(&b, mark);
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } space = {0};
-    struct iovec part = {.iov_base = b.data, .iov_len = b.len};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = &space,
-                       .msg_controllen = sizeof space.room};
-    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-    h->cmsg_level = SOL_SOCKET;
-    h->cmsg_type = SCM_RIGHTS;
-    h->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(h), &s->fd, sizeof(int));
-    sendmsg(job->ranks[rank].control, &m, MSG_NOSIGNAL);
-    buf_fini(&b);
-    arena_fini(&arena);
-}
-
-static void tell_others(struct fake_job *job, uint32_t rank, const char *how)
-{
-    char sentence[512];
-    snprintf(sentence, sizeof sentence, "rank %u (here) %.400s", rank, how);
-    rdv_rank_gone(job->rdv, rank, how);
+    char error[512];
+    snprintf(error, sizeof error, "rank %u (here) %.400s", rank, how);
+    rdv_on_rank_exit(job->rdv, rank, how);
     if (!job->no_abort)
-        fake_abort(job, COLLRUN_ERR_PEER_FAILED, rank, sentence);
+        fake_abort(job, COLLRUN_ERR_PEER_FAILED, rank, error);
 }
 
 static void append_line(struct buf *b, const char *text)
@@ -335,30 +308,31 @@ static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *
     r->failed_phase = read_u32(in);
     snprintf(r->failed_group, sizeof r->failed_group, "%s", read_str(in, &arena));
     r->failed_number = read_u64(in);
+    r->failed_subject = (enum wire_subject)read_u8(in);
     wire_read_diag(in, NULL, &r->failure);
     arena_fini(&arena);
     if (!reader_done(in))
         abort();
     if (r->failure.code != COLLRUN_ERR_PEER_FAILED && r->failure.code != COLLRUN_ERR_ABORTED)
-        tell_others(job, (uint32_t)(r - job->ranks), r->failure.text);
+        report_failure(job, (uint32_t)(r - job->ranks), r->failure.text);
 }
 
 static void on_waits(uint32_t rank, const struct wire_frame *f)
 {
-    struct waits w = {0};
-    if (!waits_read(&w, f))
-        fprintf(stderr, "# rank %u: a WAITS that cannot be read\n", rank);
-    waits_fini(&w);
+    struct wait_report w = {0};
+    if (!wait_report_read(&w, f))
+        fprintf(stderr, "# rank %u: malformed WAIT_REPORT\n", rank);
+    wait_report_fini(&w);
 }
 
-static void on_words(struct fake_rank *r, uint16_t type, struct reader *in)
+static void on_report(struct fake_rank *r, uint16_t type, struct reader *in)
 {
     struct arena arena;
     uint64_t bits;
     arena_init(&arena);
     if (type == WIRE_LOG) {
         read_u8(in);
-        append_line(&r->said, read_str(in, &arena));
+        append_line(&r->logged, read_str(in, &arena));
     } else if (type == WIRE_PROGRESS) {
         r->progress++;
     } else {
@@ -371,8 +345,8 @@ static void on_words(struct fake_rank *r, uint16_t type, struct reader *in)
     arena_fini(&arena);
 }
 
-/* True if the last rank has just said this. */
-static bool all_said(struct fake_job *job, struct fake_rank *r, bool *it)
+/* Sets the flag; true if it is set on all ranks now. */
+static bool all_have(struct fake_job *job, struct fake_rank *r, bool *it)
 {
     size_t offset = (size_t)((char *)it - (char *)r);
     *it = true;
@@ -383,10 +357,10 @@ static bool all_said(struct fake_job *job, struct fake_rank *r, bool *it)
     return true;
 }
 
-static void say_all(struct fake_job *job, uint16_t type)
+static void send_to_all(struct fake_job *job, uint16_t type)
 {
     for (uint32_t i = 0; i < job->desc.nranks; i++)
-        say(job, i, type, NULL, 0);
+        send_frame(job, i, type, NULL, 0);
 }
 
 static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_frame *f, double *go_s,
@@ -401,18 +375,18 @@ static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_fram
         r->attached = true;
         break;
     case WIRE_READY:
-        if (all_said(job, r, &r->ready)) {
-            say_all(job, WIRE_GO);
+        if (all_have(job, r, &r->ready)) {
+            send_to_all(job, WIRE_GO);
             *go_s = now_s;
         }
         break;
     case WIRE_DONE:
-        if (all_said(job, r, &r->done))
-            say_all(job, WIRE_STOP_BACKGROUND);
+        if (all_have(job, r, &r->done))
+            send_to_all(job, WIRE_STOP_BACKGROUND);
         break;
     case WIRE_IDLE:
-        if (all_said(job, r, &r->idle))
-            say_all(job, WIRE_FINISH);
+        if (all_have(job, r, &r->idle))
+            send_to_all(job, WIRE_FINISH);
         break;
     case WIRE_FAILED:
         on_failed(job, r, &in, now_s);
@@ -420,24 +394,24 @@ static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_fram
     case WIRE_LOG:
     case WIRE_PROGRESS:
     case WIRE_METRIC:
-        on_words(r, f->type, &in);
+        on_report(r, f->type, &in);
         break;
-    case WIRE_WAITS:
+    case WIRE_WAIT_REPORT:
         on_waits(rank, f);
         break;
-    case WIRE_SEGMENT:
-        give_segment(job, rank, f);
+    case WIRE_FORMING:
         break;
     default:
         if (f->rank != rank || f->attempt != job->desc.attempt ||
-            rdv_frame(job->rdv, f, now_ns(), &d) != COLLRUN_OK) {
-            fprintf(stderr, "# rank %u sends nonsense: %s\n", rank, wire_type_name(f->type));
+            rdv_on_frame(job->rdv, f, now_ns(), &d) != COLLRUN_OK) {
+            fprintf(stderr, "# rank %u sent an unexpected frame: %s\n", rank,
+                    wire_type_name(f->type));
             abort();
         }
     }
 }
 
-/* ---- the loop ---- */
+/* ---- event loop ---- */
 
 static void read_control(struct fake_job *job, uint32_t rank, double *go_s, double now_s)
 {
@@ -447,7 +421,7 @@ static void read_control(struct fake_job *job, uint32_t rank, double *go_s, doub
     void *to = buf_reserve(&r->in, 65536);
     ssize_t n = recv(r->control, to, 65536, 0);
     if (n <= 0) {
-        fake_hang_up(job, rank);
+        fake_disconnect(job, rank);
         return;
     }
     buf_commit(&r->in, (size_t)n);
@@ -484,7 +458,7 @@ static void reap(struct fake_job *job, double now_s)
         r->ended_s = now_s;
         r->exit_code = exit_code_of(status);
         if (r->exit_code && !r->failed)
-            tell_others(job, i, "died");
+            report_failure(job, i, "died");
     }
 }
 
@@ -513,7 +487,7 @@ static void poll_ranks(struct fake_job *job, double *go_s, double now_s)
     }
 }
 
-static int verdict(const struct fake_job *job)
+static int result_of(const struct fake_job *job)
 {
     for (uint32_t i = 0; i < job->desc.nranks; i++) {
         const struct fake_rank *r = &job->ranks[i];
@@ -528,7 +502,7 @@ int fake_run(struct fake_job *job)
     uint64_t start = now_ns();
     double go_s = 0, now_s = 0;
     bool killed = false;
-    job->rdv = rdv_new(&job->desc, (struct rdv_output){.send = store_says, .ctx = job});
+    job->rdv = rdv_new(&job->desc, (struct rdv_output){.send = send_store_frame, .ctx = job});
     for (uint32_t i = 0; i < job->desc.nranks; i++)
         start_rank(job, i);
     while (!all_ended(job)) {
@@ -553,28 +527,23 @@ int fake_run(struct fake_job *job)
         fprintf(stderr, "# the job took more than %.0f s and was killed\n", job->limit_s);
     for (uint32_t i = 0; i < job->desc.nranks; i++) {
         struct fake_rank *r = &job->ranks[i];
-        append_line(&r->said, "");
+        append_line(&r->logged, "");
         append_line(&r->printed, "");
         if (r->exit_code)
             fprintf(stderr, "# rank %u: exit code %d: %s\n%s", i, r->exit_code, r->failure.text,
                     r->printed.len > 2 ? (char *)r->printed.data : "");
     }
-    return killed ? 2 : verdict(job);
+    return killed ? 2 : result_of(job);
 }
 
 void fake_fini(struct fake_job *job)
 {
     for (uint32_t i = 0; i < job->desc.nranks; i++) {
         buf_fini(&job->ranks[i].in);
-        buf_fini(&job->ranks[i].said);
+        buf_fini(&job->ranks[i].logged);
         buf_fini(&job->ranks[i].printed);
     }
-    while (job->segments) {
-        struct fake_segment *next = job->segments->next;
-        close(job->segments->fd);
-        free(job->segments->name);
-        free(job->segments);
-        job->segments = next;
-    }
+    if (job->hostmem >= 0)
+        close(job->hostmem);
     arena_fini(&job->arena);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening and closing, and the runs around it.
+ * Opens and closes communicators, and runs bodies in processes.
  */
 #include "fake_clique.h"
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static int devices_each = 1; /* of a process; set before a run */
+static int devices_each = 1; /* per process; set before a run */
 
 int clique_ranks(const struct procs *procs)
 {
@@ -26,7 +26,7 @@ void clique_open(struct procs *procs, int rank, int id, size_t bytes, struct cli
                          .bytes = bytes};
     if (rank == 0)
         MUST_BE(fake.ncclGetUniqueId(&procs->ids[id]), ncclSuccess);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.ncclGroupStart(), ncclSuccess);
     for (int d = 0; d < c->n; d++) {
         MUST_BE(fake.cudaSetDevice(c->first + d), cudaSuccess);
@@ -58,16 +58,16 @@ int clique_run(int nprocs, int ndevices, void (*body)(struct procs *, int))
     return status;
 }
 
-bool clique_runs_and_says(int nprocs, void (*body)(struct procs *, int), const char *words)
+bool clique_runs_and_prints(int nprocs, void (*body)(struct procs *, int), const char *text)
 {
     struct procs *procs;
     devices_each = 1;
     int status = procs_run(&procs, nprocs, "", body);
-    bool said = strstr(procs->said, words) != NULL;
-    if (status == 0 && !said)
-        print_message("# nobody said \"%s\" but: %s\n", words, procs->said);
+    bool printed = strstr(procs->printed, text) != NULL;
+    if (status == 0 && !printed)
+        print_message("# \"%s\" is not in: %s\n", text, procs->printed);
     procs_free(procs);
-    return status == 0 && said;
+    return status == 0 && printed;
 }
 
 int clique_setup(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes are forked before any library is loaded, so that each starts clean; an alarm ends what
- * hangs. Their stderr goes to one file, which the caller can search for words.
+ * Processes are forked before any library is loaded, so that each loads its own copy. An alarm ends
+ * a process that hangs. The stderr of all goes to one file, which the caller can search.
  */
 #include "fake_procs.h"
 
@@ -25,7 +25,7 @@ void procs_check(bool ok, const char *file, int line, const char *text)
 {
     if (ok)
         return;
-    dprintf(2, "%s:%d: not so: %s\n", file, line, text);
+    dprintf(2, "%s:%d: false: %s\n", file, line, text);
     _exit(1);
 }
 
@@ -50,10 +50,10 @@ void procs_await(struct procs *procs, int i, int value)
             return;
         procs_pause_ms(1);
     }
-    MUST(!"waited too long");
+    MUST(!"timed out");
 }
 
-void procs_meet(struct procs *procs)
+void procs_barrier(struct procs *procs)
 {
     int mine = atomic_fetch_add(&procs->arrived, 1);
     int all = (mine / procs->nprocs + 1) * procs->nprocs;
@@ -63,7 +63,7 @@ void procs_meet(struct procs *procs)
     }
 }
 
-/* $BUILD/tests/fake, seen from $BUILD/tests/test_x. */
+/* Loads $BUILD/tests/fake/...; this program is $BUILD/tests/test_x. */
 static void *load(const char *folder, const char *name)
 {
     char self[PATH_MAX] = "", path[PATH_MAX + 64];
@@ -89,11 +89,12 @@ static void load_all(const char *which)
     FAKE_NVML_FUNCTIONS(LOAD)
 }
 
-static void be_rank(struct procs *procs, int rank, int said, const char *which,
-                    void (*body)(struct procs *, int rank))
+static void procs_rank_main(struct procs *procs, int rank, int printed, const char *which,
+                            void (*body)(struct procs *, int rank))
 {
-    dup2(said, 2);
-    for (int signal_number = 1; signal_number < 32; signal_number++) /* cmocka catches some */
+    dup2(printed, 2);
+    for (int signal_number = 1; signal_number < 32;
+         signal_number++) /* cmocka sets handlers for some */
         signal(signal_number, SIG_DFL);
     alarm(SECONDS_MAX);
     load_all(which);
@@ -106,24 +107,24 @@ int procs_run(struct procs **out, int nprocs, const char *which,
 {
     struct procs *procs =
         mmap(NULL, sizeof *procs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int said = memfd_create("said", MFD_CLOEXEC), result = 0, status;
+    int printed = memfd_create("printed", MFD_CLOEXEC), result = 0, status;
     pid_t pids[PROCS_MAX];
-    if (procs == MAP_FAILED || said < 0)
+    if (procs == MAP_FAILED || printed < 0)
         abort();
     procs->nprocs = nprocs;
     fflush(NULL);
     for (int rank = 0; rank < nprocs; rank++)
         if ((pids[rank] = fork()) == 0)
-            be_rank(procs, rank, said, which, body);
+            procs_rank_main(procs, rank, printed, which, body);
     for (int rank = 0; rank < nprocs; rank++) {
         while (waitpid(pids[rank], &status, 0) < 0 && errno == EINTR)
             continue;
         result = result ? result : status;
     }
-    ssize_t n = pread(said, procs->said, sizeof procs->said - 1, 0);
-    close(said);
+    ssize_t n = pread(printed, procs->printed, sizeof procs->printed - 1, 0);
+    close(printed);
     if (result && n > 0)
-        printf("# %s\n", procs->said);
+        printf("# %s\n", procs->printed);
     *out = procs;
     return result;
 }

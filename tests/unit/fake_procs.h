@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the stand-in libraries of tests/fake: processes that load them as the backend does,
- * run a body each and are judged by how they end. A test sets the environment, then runs.
+ * For tests of the stand-in libraries of tests/fake: processes that load them as the backend does.
+ * Each runs a body and fails by its exit status. A test sets the environment before it runs them.
  */
 #ifndef TESTS_FAKE_PROCS_H
 #define TESTS_FAKE_PROCS_H
@@ -83,7 +83,7 @@
     X(nvmlEventSetFree)
 
 #define FAKE_MEMBER(name) __typeof__(name) *name;
-extern struct fake_api { /* of the calling process; NULL: the library lacks it */
+extern struct fake_api { /* functions of the calling process; NULL if the library has none */
     FAKE_CUDA_FUNCTIONS(FAKE_MEMBER)
     FAKE_NCCL_FUNCTIONS(FAKE_MEMBER)
     FAKE_NVML_FUNCTIONS(FAKE_MEMBER)
@@ -96,22 +96,22 @@ struct procs { /* shared by the processes of a run */
     int nprocs;
     struct ncclUniqueId ids[4];
     _Atomic int arrived, flags[8];
-    char said[16384]; /* what they wrote to stderr, in the end */
+    char printed[16384]; /* stderr of all, set when the run is over */
 };
 
 /* Runs `body` in `nprocs` processes that have loaded the libraries ("old": with the old libnccl).
- * 0 if all returned; else the wait status of the first that did not. The procs is the caller's
- * until procs_free. */
+ * Returns 0 if all succeed, else the wait status of the first that failed. The caller frees
+ * `procs`. */
 int procs_run(struct procs **procs, int nprocs, const char *which,
               void (*body)(struct procs *, int rank));
 void procs_free(struct procs *procs);
-/* All processes. */
-void procs_meet(struct procs *procs);
-/* Until flags[i] is at least `value`; the process ends if that takes half a minute. */
+/* Waits until all processes have called it. */
+void procs_barrier(struct procs *procs);
+/* Waits until flags[i] is at least `value`; the process fails after 30 s. */
 void procs_await(struct procs *procs, int i, int value);
 void procs_pause_ms(long ms);
 
-/* In a body: the process ends with these words unless it holds. */
+/* For a body: the process fails unless the condition holds. */
 #define MUST(condition) procs_check((condition), __FILE__, __LINE__, #condition)
 #define MUST_BE(call, wanted) procs_is((call), (wanted), __FILE__, __LINE__, #call)
 void procs_check(bool ok, const char *file, int line, const char *text);

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of the Gloo backend's messages share: blocking calls on the rig's group, and bytes
- * that can be told from others.
+ * What the tests of the Gloo backend's messages share: blocking calls on the harness's group, and
+ * test patterns that differ between messages.
  */
 #ifndef TESTS_UNIT_GLOO_MESSAGES_H
 #define TESTS_UNIT_GLOO_MESSAGES_H
 
-#include "backend_rig.h"
+#include "backend_harness.h"
 
 #include <string.h>
 
 #define MS 1000000u
-#define LARGE (3u << 20)   /* bytes: several pieces */
-#define LETTER (32u << 10) /* what goes without waiting for its receiver */
+#define LARGE (3u << 20)        /* bytes: several pieces */
+#define EAGER_BYTES (32u << 10) /* the largest message that is sent eagerly */
 
-static inline struct rig_options options_for(uint32_t nranks)
+static inline struct harness_options options_for(uint32_t nranks)
 {
-    return (struct rig_options){.path = rig_backend_path("gloo"), .nranks = nranks};
+    return (struct harness_options){.path = harness_backend_path("gloo"), .nranks = nranks};
 }
 
-static inline int send_to(struct rig_rank *r, void *buf, size_t bytes, uint32_t peer, uint32_t tag)
+static inline int send_to(struct harness_rank *r, void *buf, size_t bytes, uint32_t peer,
+                          uint32_t tag)
 {
-    const struct collrun_call call = rig_message(COLLRUN_SEND, buf, bytes, peer, tag);
-    return rig_exec(r->group, &call, 1);
+    const struct collrun_call call = harness_message(COLLRUN_SEND, buf, bytes, peer, tag);
+    return harness_exec(r->group, &call, 1);
 }
 
-static inline int recv_from(struct rig_rank *r, void *buf, size_t bytes, uint32_t peer,
+static inline int recv_from(struct harness_rank *r, void *buf, size_t bytes, uint32_t peer,
                             uint32_t tag)
 {
-    const struct collrun_call call = rig_message(COLLRUN_RECV, buf, bytes, peer, tag);
-    return rig_exec(r->group, &call, 1);
+    const struct collrun_call call = harness_message(COLLRUN_RECV, buf, bytes, peer, tag);
+    return harness_exec(r->group, &call, 1);
 }
 
 static inline void fill(char *buf, size_t bytes, unsigned salt)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The group is put together by hand, as group_open would have left it; its rendezvous has never
- * been joined.
+ * The group is assembled as group_open would leave it, without a rendezvous.
  */
 #include "null_group.h"
 
-#include "backend.h"
-#include "engine.h"
+#include "comm/group_open.h"
+#include "comm/request.h"
+#include "core/backend.h"
+#include "core/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ static int null_exec(void *group, const struct collrun_call *calls, uint32_t n)
 {
     (void)group;
     null_backend.calls += n;
+    null_backend.longest = n > null_backend.longest ? n : null_backend.longest;
     null_backend.last = calls[n - 1];
     return null_backend.answer;
 }
@@ -67,13 +69,14 @@ static const struct collrun_capability native[] = {
     MOVES(COLLRUN_ALLTOALLV),
     MOVES(COLLRUN_SEND),
     MOVES(COLLRUN_RECV),
+    REDUCES(COLLRUN_SCAN),
+    REDUCES(COLLRUN_EXSCAN),
     {0},
 };
 
 struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t flags)
 {
-    struct collrun_backend table = {.abi = COLLRUN_BACKEND_ABI,
-                                    .size = sizeof table,
+    struct collrun_backend table = {COLLRUN_BACKEND_HEAD,
                                     .name = "null",
                                     .version = "0",
                                     .flags = flags,
@@ -86,30 +89,37 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     struct engine *e = calloc(1, sizeof *e);
     struct backend *b = calloc(1, sizeof *b);
     uint32_t *members = calloc(nranks, sizeof *members);
-    if (!g || !e || !b || !members || backend_adopt(&table, "", b, NULL) != COLLRUN_OK)
+    struct group_backend *gb = calloc(1, sizeof *gb);
+    if (!g || !e || !b || !members || !gb || backend_adopt(&table, "", b, NULL) != COLLRUN_OK)
         abort();
     for (uint32_t i = 0; i < nranks; i++)
         members[i] = i;
     pthread_mutex_init(&e->control.lock, NULL);
-    pthread_mutex_init(&g->fate_lock, NULL);
+    pthread_mutex_init(&g->status.lock, NULL);
+    pthread_mutex_init(&g->requests.lock, NULL);
     atomic_init(&g->refs, 1);
     g->engine = e;
-    g->nsides = 1;
-    struct group_side *side = &g->sides[0];
-    side->backend = b;
-    side->nplaces = nranks;
-    side->first_place = rank;
-    g->name = strdup("test");
-    g->members = (struct desc_ranks){.items = members, .n = nranks};
+    g->nbackends = 1;
+    g->backends = gb;
+    gb->backend = b;
+    gb->group = g;
+    gb->comm_size = nranks;
+    gb->first_comm_rank = rank;
+    g->id.name = strdup("test");
+    g->id.members = (struct desc_ranks){.items = members, .n = nranks};
     g->rank = rank;
     g->nranks = nranks;
     g->timeout_ns = 1000000000;
-    g->index = UINT32_MAX;
+    g->id.index = UINT32_MAX;
     for (int i = 0; i < 2; i++) {
-        lane_init(&side->lanes[i], g, b, NULL);
-        side->lane[i] = &side->lanes[i];
+        pq_init(&gb->queues[i], &(struct pq_config){.backend = b,
+                                                    .ops = &request_pq_ops,
+                                                    .ctx = gb,
+                                                    .failed = &g->status.code,
+                                                    .report = &e->wait_report});
+        gb->pq[i] = &gb->queues[i];
     }
-    side->nlanes = 2;
+    gb->nqueues = 2;
     null_backend = (struct null_backend){0};
     return g;
 }
@@ -117,9 +127,9 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
 void null_group_free(struct collrun_group *g)
 {
     struct engine *e = g->engine;
-    struct backend *b = g->sides[0].backend;
+    struct backend *b = g->backends[0].backend;
     group_close(g);
-    group_forget_all(e);
+    group_free_tombstones(e);
     backend_close(b);
     free(b);
     pthread_mutex_destroy(&e->control.lock);

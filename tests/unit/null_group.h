@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A group without peers, agent or library behind it, for tests of what the engine does around a
- * backend: the backend of these groups accepts every call and does nothing. The test may look at
- * what arrived, and decide what comes back.
+ * A group without peers, agent or library, for tests of the engine around a backend. The backend of
+ * these groups accepts every call and does nothing; the test reads the calls and sets their result.
  */
 #ifndef TESTS_UNIT_NULL_GROUP_H
 #define TESTS_UNIT_NULL_GROUP_H
 
-#include "group.h"
+#include "comm/group.h"
 
 struct null_backend {
-    unsigned calls;           /* how many have arrived */
-    struct collrun_call last; /* the last of them */
-    int answer;               /* what exec returns */
-    unsigned aborts;          /* how often the group has been aborted */
+    unsigned calls;           /* number of calls so far */
+    unsigned longest;         /* calls of one array, at most */
+    struct collrun_call last; /* the last call */
+    int answer;               /* result of exec */
+    unsigned aborts;          /* number of group_abort calls */
 };
 extern struct null_backend null_backend;
 

@@ -3,7 +3,7 @@
  * The console on pipes that are full, shared, or closed. Each test puts pipes in the places of
  * stdout and stderr, and gives these back before it judges.
  */
-#include "tell/console.h"
+#include "report/console.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct place { /* a pipe in the place of stdout, and one, or the same, in that o
 static void enter(struct place *p, bool same)
 {
     int fds[2];
-    const struct console_hooks hooks = {.broken = on_broken, .taken = on_taken};
+    const struct console_hooks hooks = {.broken = on_broken, .written = on_taken};
     memset(broken, 0, sizeof broken);
     taken = 0;
     fflush(stdout);
@@ -88,7 +88,7 @@ static void full(void **state)
     size_t pending = console_pending(p.console);
     nfds_t nfds = console_poll(p.console, poll_fds);
     bool busy = !console_ready(p.console);
-    fprintf(console_voice(p.console), "a word\n");
+    fprintf(console_stderr(p.console), "a word\n");
     char word[16] = "";
     ssize_t word_len = read(p.reader[1], word, sizeof word);
     for (ssize_t n; (n = read(p.reader[0], back + got, sizeof back - got)) > 0; got += (size_t)n)
@@ -114,7 +114,7 @@ static void one_file(void **state)
     console_put(p.console, 1, "one\n", 4);
     console_put(p.console, 2, "two\n", 4);
     console_put(p.console, 1, "three\n", 6);
-    fprintf(console_voice(p.console), "four\n");
+    fprintf(console_stderr(p.console), "four\n");
     ssize_t n = read(p.reader[0], back, sizeof back - 1);
     leave(&p);
     assert_int_equal(n, 19);
@@ -135,7 +135,7 @@ static void forgotten(void **state)
     console_push(p.console);
     console_put(p.console, 1, line, sizeof line);
     console_forget(p.console);
-    fprintf(console_voice(p.console), "the end\n");
+    fprintf(console_stderr(p.console), "the end\n");
     for (ssize_t n; (n = read(p.reader[0], back, sizeof back)) > 0; got += (size_t)n) {
         last = (size_t)n;
         console_push(p.console);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlocks, held against an executor of small random programs, which knows from running them
- * whether they end. Ranks run lists of collectives and messages over two groups; whenever one is
- * blocked it may speak, and what is judged is any mixture of what they said at any time. A program
- * that ends must never be called a deadlock, however old the words; one that does not must be, from
- * the last words of all.
+ * Compares deadlock_find with an executor of small random programs, which knows whether they end.
+ * - Ranks execute lists of collectives and messages over two groups. A blocked rank sends wait
+ *   reports at random times, and deadlock_find sees any mixture of old and new ones.
+ * - A program that ends must never be called a deadlock, however old the reports.
+ * - One that does not end must be found from the last reports of all ranks.
  */
-#include "watch/deadlock.h"
+#include "diagnose/deadlock.h"
+#include "program_executor.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,249 +18,104 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, STEPS = 4, SCOPES = 2, TAGS = 2, PROGRAMS = 60000 };
+enum { PROGRAMS = 60000 };
 
 static const char *const scopes[SCOPES] = {"a#0:1", "b#0:2"}, *const names[SCOPES] = {"a", "b"};
-static uint32_t everybody[RANKS] = {0, 1, 2, 3};
+static uint32_t all_ranks[RANKS] = {0, 1, 2, 3};
 static struct desc_host host = {.name = "here", .nranks = RANKS};
 static struct desc_rank places[RANKS];
 static const struct desc desc = {.hosts = &host, .nhosts = 1, .ranks = places, .nranks = RANKS};
 
-/* ---- the executor ---- */
+/* ---- the wait report of a rank ---- */
 
-struct step {
-    uint8_t kind; /* BARRIER, SEND, RECV or RECV_ANY */
-    uint8_t scope, peer, tag;
-    bool eager; /* a send that is over at once */
-    bool later; /* a message that is waited for at the end of the program only */
-};
-
-struct message { /* posted, or lying there */
-    struct step step;
-    uint64_t number;
-    bool done;
-};
-
-struct actor {
-    struct step program[STEPS];
-    uint32_t at;      /* the step that it is in, or STEPS + 1: it has ended */
-    bool posted_step; /* the step at hand has been called */
-    struct message messages[STEPS];
-    uint32_t nmessages;
-    uint64_t collectives[SCOPES];
-    uint64_t calls[SCOPES]; /* messages */
-    uint64_t sent[SCOPES][RANKS][TAGS], received[SCOPES][RANKS][TAGS];
-};
-
-struct world {
-    struct actor actors[RANKS];
-    uint32_t lying[SCOPES][RANKS][RANKS][TAGS]; /* eager messages: from, to */
-};
-
-static uint32_t seed;
-
-static uint32_t random_below(uint32_t n)
+static void report_message(struct wait_report *report, const struct message *m)
 {
-    seed = seed * 1664525u + 1013904223u;
-    return (seed >> 8) % n;
+    report->items[report->nitems++] = (struct wait_report_call){
+        .thread = 1,
+        .scope = scopes[m->step.scope],
+        .number = m->number,
+        .timeout_ns = UINT64_MAX,
+        .kind = m->step.kind,
+        .count = 9,
+        .peer = m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer,
+        .tag = m->step.tag};
 }
 
-static struct message *matching(struct world *w, uint32_t rank, const struct step *mine)
+static void report_group(struct wait_report *report, const struct executor_rank *a, uint32_t scope)
 {
-    for (uint32_t o = 0; o < RANKS; o++) {
-        if (o == rank || (mine->kind != COLLRUN_RECV_ANY && o != mine->peer))
-            continue;
-        struct actor *a = &w->actors[o];
-        for (uint32_t i = 0; i < a->nmessages; i++) {
-            struct step *s = &a->messages[i].step;
-            bool fits =
-                mine->kind == COLLRUN_SEND
-                    ? s->kind == COLLRUN_RECV_ANY || (s->kind == COLLRUN_RECV && s->peer == rank)
-                    : s->kind == COLLRUN_SEND && s->peer == rank;
-            if (!a->messages[i].done && fits && s->scope == mine->scope && s->tag == mine->tag)
-                return &a->messages[i];
-        }
-    }
-    return NULL;
-}
-
-static uint32_t owner(const struct world *w, const struct message *m)
-{
-    uint32_t o = 0;
-    while (m < w->actors[o].messages || m >= w->actors[o].messages + STEPS)
-        o++;
-    return o;
-}
-
-static void deliver(struct world *w, struct message *send, struct message *recv)
-{
-    uint32_t from = owner(w, send), to = owner(w, recv);
-    send->done = recv->done = true;
-    w->actors[from].sent[send->step.scope][to][send->step.tag]++;
-    w->actors[to].received[send->step.scope][from][send->step.tag]++;
-}
-
-/* A message is called for: it meets its other end, or lies there, or waits. */
-static struct message *post(struct world *w, uint32_t rank, const struct step *s)
-{
-    struct actor *a = &w->actors[rank];
-    struct message *m = &a->messages[a->nmessages++];
-    *m = (struct message){.step = *s, .number = ++a->calls[s->scope]};
-    for (uint32_t from = 0; s->kind != COLLRUN_SEND && from < RANKS; from++) {
-        uint32_t *lies = &w->lying[s->scope][from][rank][s->tag];
-        if (!*lies || (s->kind == COLLRUN_RECV && from != s->peer))
-            continue;
-        --*lies;
-        a->received[s->scope][from][s->tag]++;
-        m->done = true;
-        return m;
-    }
-    struct message *other = matching(w, rank, s);
-    if (other && s->kind == COLLRUN_SEND)
-        deliver(w, m, other);
-    else if (other)
-        deliver(w, other, m);
-    else if (s->kind == COLLRUN_SEND && s->eager) {
-        w->lying[s->scope][rank][s->peer][s->tag]++;
-        a->sent[s->scope][s->peer][s->tag]++;
-        m->done = true;
-    }
-    return m;
-}
-
-static bool all_came(const struct world *w, uint32_t scope, uint64_t number)
-{
-    for (uint32_t i = 0; i < RANKS; i++) {
-        if (w->actors[i].collectives[scope] < number)
-            return false;
-    }
-    return true;
-}
-
-static bool step_done(const struct world *w, const struct actor *a)
-{
-    if (a->at == STEPS) { /* waits for all that is left */
-        for (uint32_t i = 0; i < a->nmessages; i++) {
-            if (!a->messages[i].done)
-                return false;
-        }
-        return true;
-    }
-    const struct step *s = &a->program[a->at];
-    if (s->kind == COLLRUN_BARRIER)
-        return all_came(w, s->scope, a->collectives[s->scope]);
-    return s->later || a->messages[a->nmessages - 1].done;
-}
-
-/* One move of one rank. False: it is blocked, or has ended. */
-static bool move(struct world *w, uint32_t rank)
-{
-    struct actor *a = &w->actors[rank];
-    if (a->at > STEPS)
-        return false;
-    if (!a->posted_step && a->at < STEPS) {
-        const struct step *s = &a->program[a->at];
-        if (s->kind == COLLRUN_BARRIER)
-            a->collectives[s->scope]++;
-        else
-            post(w, rank, s);
-        a->posted_step = true;
-        return true;
-    }
-    if (!step_done(w, a))
-        return false;
-    a->at++;
-    a->posted_step = false;
-    return true;
-}
-
-/* ---- what a rank says ---- */
-
-static void say_message(struct waits *said, const struct message *m)
-{
-    said->items[said->nitems++] =
-        (struct wait){.thread = 1,
-                      .scope = scopes[m->step.scope],
-                      .number = m->number,
-                      .timeout_ns = UINT64_MAX,
-                      .kind = m->step.kind,
-                      .count = 9,
-                      .peer = m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer,
-                      .tag = m->step.tag};
-}
-
-static void say_group(struct waits *said, const struct actor *a, uint32_t scope)
-{
-    struct arena *arena = &said->arena;
-    struct wait_group *g = &said->groups[scope];
-    *g = (struct wait_group){.scope = scopes[scope],
-                             .name = names[scope],
-                             .collectives = a->collectives[scope],
-                             .members = everybody,
-                             .nmembers = RANKS,
-                             .posted = arena_calloc(arena, STEPS, sizeof *g->posted),
-                             .traffic = arena_calloc(arena, RANKS * TAGS, sizeof *g->traffic),
-                             .ntraffic = RANKS * TAGS};
+    struct arena *arena = &report->arena;
+    struct wait_report_group *g = &report->groups[scope];
+    *g = (struct wait_report_group){.scope = scopes[scope],
+                                    .name = names[scope],
+                                    .collectives = a->collectives[scope],
+                                    .members = all_ranks,
+                                    .nmembers = RANKS,
+                                    .posted = arena_calloc(arena, STEPS, sizeof *g->posted),
+                                    .counts = arena_calloc(arena, RANKS * TAGS, sizeof *g->counts),
+                                    .ncounts = RANKS * TAGS};
     for (uint32_t i = 0; i < a->nmessages; i++) {
         const struct message *m = &a->messages[i];
         if (m->done || m->step.scope != scope)
             continue;
-        g->posted[g->nposted++] = (struct wait_posted){
+        g->posted[g->nposted++] = (struct posted_message){
             m->step.kind, m->step.kind == COLLRUN_RECV_ANY ? WIRE_HOST : m->step.peer, m->step.tag};
     }
     for (uint32_t i = 0; i < RANKS * TAGS; i++)
-        g->traffic[i] =
-            (struct wait_traffic){i / TAGS, i % TAGS, a->sent[scope][i / TAGS][i % TAGS],
-                                  a->received[scope][i / TAGS][i % TAGS]};
+        g->counts[i] =
+            (struct message_count){i / TAGS, i % TAGS, a->sent[scope][i / TAGS][i % TAGS],
+                                   a->received[scope][i / TAGS][i % TAGS]};
 }
 
-static void speak(const struct world *w, uint32_t rank, struct waits *said)
+static void report_rank(const struct world *w, uint32_t rank, struct rank_state *state)
 {
-    const struct actor *a = &w->actors[rank];
-    waits_fini(said);
-    said->told = said->sure = true;
-    said->items = arena_calloc(&said->arena, STEPS, sizeof *said->items);
-    said->groups = arena_calloc(&said->arena, SCOPES, sizeof *said->groups);
-    said->ngroups = SCOPES;
+    const struct executor_rank *a = &w->ranks[rank];
+    struct wait_report *report = &state->wait_report;
+    wait_report_fini(report);
+    report->received = report->certain = true;
+    report->items = arena_calloc(&report->arena, STEPS, sizeof *report->items);
+    report->groups = arena_calloc(&report->arena, SCOPES, sizeof *report->groups);
+    report->ngroups = SCOPES;
     for (uint32_t s = 0; s < SCOPES; s++)
-        say_group(said, a, s);
+        report_group(report, a, s);
     if (a->at < STEPS && a->program[a->at].kind == COLLRUN_BARRIER) {
         const struct step *s = &a->program[a->at];
-        said->items[said->nitems++] = (struct wait){.thread = 1,
-                                                    .scope = scopes[s->scope],
-                                                    .number = a->collectives[s->scope],
-                                                    .timeout_ns = UINT64_MAX,
-                                                    .kind = COLLRUN_BARRIER,
-                                                    .peer = WIRE_HOST};
+        report->items[report->nitems++] =
+            (struct wait_report_call){.thread = 1,
+                                      .scope = scopes[s->scope],
+                                      .number = a->collectives[s->scope],
+                                      .timeout_ns = UINT64_MAX,
+                                      .kind = COLLRUN_BARRIER,
+                                      .peer = WIRE_HOST};
     } else if (a->at < STEPS) {
-        say_message(said, &a->messages[a->nmessages - 1]);
+        report_message(report, &a->messages[a->nmessages - 1]);
     } else {
         for (uint32_t i = 0; i < a->nmessages; i++) {
             if (!a->messages[i].done)
-                say_message(said, &a->messages[i]);
+                report_message(report, &a->messages[i]);
         }
     }
+    state->phase = report->nitems ? PHASE_RUNNING : PHASE_DONE;
 }
 
 /* ---- random programs ---- */
 
-static void invent(struct world *w)
+static void make_program(struct world *w)
 {
     memset(w, 0, sizeof *w);
     for (uint32_t r = 0; r < RANKS; r++) {
         for (uint32_t i = 0; i < STEPS; i++) {
-            struct step *s = &w->actors[r].program[i];
+            struct step *s = &w->ranks[r].program[i];
             s->scope = (uint8_t)random_below(SCOPES);
             s->peer = (uint8_t)((r + 1 + random_below(RANKS - 1)) % RANKS);
             s->tag = (uint8_t)(random_below(4) == 0);
             s->kind = COLLRUN_BARRIER;
         }
     }
-    /* Pairs that fit, at places of their own, so that many programs end. */
+    /* Matching pairs at random steps, so that many programs end. */
     for (uint32_t n = 4 + random_below(5); n; n--) {
         uint32_t from = random_below(RANKS), to = (from + 1 + random_below(RANKS - 1)) % RANKS;
         uint32_t i = random_below(STEPS), k = random_below(STEPS);
-        struct step *s = &w->actors[from].program[i], *t = &w->actors[to].program[k];
+        struct step *s = &w->ranks[from].program[i], *t = &w->ranks[to].program[k];
         *s = (struct step){COLLRUN_SEND,         (uint8_t)random_below(SCOPES),
                            (uint8_t)to,          (uint8_t)random_below(TAGS),
                            random_below(3) == 0, random_below(3) == 0};
@@ -270,10 +126,10 @@ static void invent(struct world *w)
                            false,
                            random_below(3) == 0};
     }
-    /* Half of the programs have no collectives left, which would seldom fit. */
+    /* Half of the programs have no collectives, which would seldom match. */
     bool plain = random_below(2);
     for (uint32_t r = 0; plain && r < RANKS; r++) {
-        struct actor *a = &w->actors[r];
+        struct executor_rank *a = &w->ranks[r];
         for (uint32_t i = 0; i < STEPS; i++) {
             if (a->program[i].kind == COLLRUN_BARRIER)
                 a->program[i] =
@@ -282,8 +138,21 @@ static void invent(struct world *w)
     }
 }
 
-/* Runs until nobody moves. Now and then somebody who is blocked speaks; the words of all are judged
- * on the way. True: it was called a deadlock on the way. */
+/* True: a deadlock; `d` explains it. */
+static bool find(const struct rank_state *ranks, bool explain, struct diag *d)
+{
+    struct deadlock found;
+    struct arena arena;
+    arena_init(&arena);
+    bool is = deadlock_find(&desc, ranks, explain, &arena, &found);
+    if (is)
+        *d = found.diag;
+    arena_fini(&arena);
+    return is;
+}
+
+/* Runs until no rank moves. Blocked ranks send reports at random, and deadlock_find sees them.
+ * True: it found a deadlock meanwhile. */
 static bool run(struct world *w, struct rank_state *ranks, struct diag *d)
 {
     bool called = false;
@@ -297,8 +166,8 @@ static bool run(struct world *w, struct rank_state *ranks, struct diag *d)
         still++;
         if (random_below(2))
             continue;
-        speak(w, r, &ranks[r].waits);
-        called = called || deadlock_find(&desc, ranks, false, d);
+        report_rank(w, r, &ranks[r]);
+        called = called || find(ranks, false, d);
     }
     return called;
 }
@@ -306,13 +175,13 @@ static bool run(struct world *w, struct rank_state *ranks, struct diag *d)
 static bool has_ended(const struct world *w)
 {
     for (uint32_t r = 0; r < RANKS; r++) {
-        if (w->actors[r].at <= STEPS)
+        if (w->ranks[r].at <= STEPS)
             return false;
     }
     return true;
 }
 
-static void test_random(void **state)
+static void random_programs_deadlock_as_the_executor_says(void **state)
 {
     (void)state;
     uint32_t ended = 0, stuck = 0;
@@ -322,13 +191,13 @@ static void test_random(void **state)
         struct world w;
         struct rank_state ranks[RANKS] = {0};
         seed = n;
-        invent(&w);
+        make_program(&w);
         bool called = run(&w, ranks, &d), ends = has_ended(&w);
         for (uint32_t r = 0; r < RANKS; r++)
-            speak(&w, r, &ranks[r].waits);
-        bool found = !called && deadlock_find(&desc, ranks, false, &d);
+            report_rank(&w, r, &ranks[r]);
+        bool found = !called && find(ranks, false, &d);
         for (uint32_t r = 0; r < RANKS; r++)
-            waits_fini(&ranks[r].waits);
+            wait_report_fini(&ranks[r].wait_report);
         if (ends && (called || found))
             fail_msg("program %u ends, but: %s", n, d.text);
         if (!ends && !found && !called)
@@ -344,9 +213,9 @@ static void test_random(void **state)
 
 struct scene {
     struct rank_state ranks[RANKS];
-    struct wait waits[RANKS];
-    struct wait_group groups[RANKS];
-    struct wait_posted posted[RANKS];
+    struct wait_report_call calls[RANKS];
+    struct wait_report_group groups[RANKS];
+    struct posted_message posted[RANKS];
 };
 
 /* Rank r waits for a message of kind[r] with rank peer[r]; no kind: it has ended. */
@@ -354,80 +223,202 @@ static void stage(struct scene *s, const uint8_t kind[RANKS], const uint32_t pee
 {
     memset(s, 0, sizeof *s);
     for (uint32_t r = 0; r < RANKS; r++) {
-        s->groups[r] = (struct wait_group){
-            .scope = scopes[0], .name = "a", .members = everybody, .nmembers = RANKS};
-        s->ranks[r].waits = (struct waits){.told = true,
-                                           .sure = true,
-                                           .items = &s->waits[r],
-                                           .groups = &s->groups[r],
-                                           .ngroups = 1};
+        s->groups[r] = (struct wait_report_group){
+            .scope = scopes[0], .name = "a", .members = all_ranks, .nmembers = RANKS};
+        s->ranks[r].wait_report = (struct wait_report){.received = true,
+                                                       .certain = true,
+                                                       .items = &s->calls[r],
+                                                       .groups = &s->groups[r],
+                                                       .ngroups = 1};
+        s->ranks[r].phase = kind[r] ? PHASE_RUNNING : PHASE_DONE;
         if (!kind[r])
             continue;
-        s->waits[r] = (struct wait){.thread = 7,
-                                    .scope = scopes[0],
-                                    .number = 3,
-                                    .timeout_ns = 600000000000,
-                                    .kind = kind[r],
-                                    .dtype = COLLRUN_FLOAT32,
-                                    .count = 1024,
-                                    .peer = peer[r]};
-        s->posted[r] = (struct wait_posted){kind[r], peer[r], 0};
+        s->calls[r] = (struct wait_report_call){.thread = 7,
+                                                .scope = scopes[0],
+                                                .number = 3,
+                                                .timeout_ns = 600000000000,
+                                                .kind = kind[r],
+                                                .dtype = COLLRUN_FLOAT32,
+                                                .count = 1024,
+                                                .peer = peer[r]};
+        s->posted[r] = (struct posted_message){kind[r], peer[r], 0};
         s->groups[r].posted = &s->posted[r];
-        s->groups[r].nposted = kind[r] >= COLLRUN_SEND;
-        s->ranks[r].waits.nitems = 1;
+        s->groups[r].nposted = collrun_kind_is_message(kind[r]);
+        s->ranks[r].wait_report.nitems = 1;
     }
 }
 
 static const uint8_t cross[RANKS] = {COLLRUN_SEND, COLLRUN_SEND};
 static const uint32_t each_other[RANKS] = {1, 0};
 
-static void test_sentence(void **state)
+static void a_deadlock_is_explained(void **state)
 {
     (void)state;
     struct scene s;
     struct diag d;
     diag_init(&d);
     stage(&s, cross, each_other);
-    assert_true(deadlock_find(&desc, s.ranks, false, &d));
+    assert_true(find(s.ranks, false, &d));
     assert_string_equal(d.text, "deadlock: rank 0 waits in send a#3 (1024 x float32) for rank 1; "
                                 "rank 1 waits in send a#3 (1024 x float32) for rank 0");
     assert_non_null(strstr(d.hint, "collrun_sendrecv"));
 
-    const uint32_t nobody[RANKS] = {WIRE_HOST, WIRE_HOST, WIRE_HOST, WIRE_HOST};
+    const uint32_t no_peers[RANKS] = {WIRE_HOST, WIRE_HOST, WIRE_HOST, WIRE_HOST};
     stage(&s, (const uint8_t[RANKS]){COLLRUN_ALLREDUCE, 0, COLLRUN_ALLREDUCE, COLLRUN_ALLREDUCE},
-          nobody);
+          no_peers);
     for (int r = 0; r < RANKS; r++)
         s.groups[r].collectives = r == 1 ? 2 : 3;
-    assert_true(deadlock_find(&desc, s.ranks, false, &d));
-    assert_string_equal(d.text, "deadlock: rank 0 waits in allreduce a#3 (1024 x float32) for rank "
-                                "1, whose workloads have ended; 3 ranks can never go on");
+    assert_true(find(s.ranks, false, &d));
+    assert_string_equal(d.text, "rank 0 waits in allreduce a#3 (1024 x float32, sum) for rank "
+                                "1, whose workloads have ended; 3 ranks are blocked forever");
+    s.ranks[1].finalizing = true;
+    assert_true(find(s.ranks, false, &d));
+    assert_string_equal(d.text, "rank 0 waits in allreduce a#3 (1024 x float32, sum) for rank 1, "
+                                "which has called collrun_finalize; 3 ranks are blocked forever");
 }
 
-static void test_nothing_certain(void **state)
+static void nothing_is_found_while_a_rank_is_uncertain(void **state)
 {
     (void)state;
     struct scene s;
     struct diag d;
     diag_init(&d);
-    struct { /* what is changed in rank 1's words, or about it */
+    struct { /* the change to rank 1's report */
         const char *why;
         bool explained;
-    } cases[] = {{"it has not spoken", false},       {"it is not sure", true},
-                 {"its time-out is short", true},    {"its message may be under way", false},
-                 {"it has closed the group", false}, {"it has ended", true}};
+    } cases[] = {{"it has sent no report", false},
+                 {"it is not sure", true},
+                 {"its time-out is short", true},
+                 {"its message may be under way", false},
+                 {"it has closed the group", false},
+                 {"it has ended", true},
+                 {"it continues", false},
+                 {"one of its threads may call", false},
+                 {"it is in no call, and has not ended", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         stage(&s, cross, each_other);
         struct rank_state *r = &s.ranks[1];
-        r->waits.told = i != 0;
-        r->waits.sure = i != 1;
-        s.waits[1].timeout_ns = i == 2 ? 1000000000 : s.waits[1].timeout_ns;
-        s.waits[1].eager = i == 3;
+        r->wait_report.received = i != 0;
+        r->wait_report.certain = i != 1 && i != 6 && i != 7;
+        r->wait_report.caller_free = i == 7;
+        r->wait_report.nitems = i != 6 && i != 8;
+        s.calls[1].timeout_ns = i == 2 ? 1000000000 : s.calls[1].timeout_ns;
+        s.calls[1].eager = i == 3;
         s.groups[1].scope = i == 4 ? scopes[1] : scopes[0];
         r->exited = i == 5;
-        if (deadlock_find(&desc, s.ranks, false, &d))
+        if (find(s.ranks, false, &d))
             fail_msg("%s, yet: %s", cases[i].why, d.text);
-        if (deadlock_find(&desc, s.ranks, true, &d) != cases[i].explained)
+        if (find(s.ranks, true, &d) != cases[i].explained)
             fail_msg("%s: explained %d", cases[i].why, !cases[i].explained);
+    }
+}
+
+/* ---- the order of collectives ---- */
+
+enum { ORDERED = 6, ORDERED_SCOPES = 3 };
+
+static const char *const ordered_scopes[ORDERED_SCOPES] = {"a#0:1", "b#0:2", "c#0:3"};
+static const char *const ordered_names[ORDERED_SCOPES] = {"a", "b", "c"};
+
+struct order_case {
+    const char *what;
+    /* Per rank: the groups that it is a member of, and of these the one that it waits in. "": it
+     * does not exist. */
+    const char *member[ORDERED];
+    const char *minority, *order;
+    bool status; /* the last rank is known by its STATUS alone */
+};
+
+static const struct order_case order_cases[] = {
+    {"one against two", {"ab", "ba", "ab"}, "1", "ba", false},
+    {"one against two, of which one is not known to wait", {"ab", "ba", "ab"}, "1", "ba", true},
+    {"two against three", {"ab", "ba", "ab", "ba", "ab"}, "1,3", "ba", false},
+    {"one against one", {"ab", "ba", false}, "", NULL, false},
+    {"two against two", {"ab", "ba", "ab", "ba", false}, "", NULL, false},
+    {"others are in one of the groups only", {"ab", "ba", "a", "a", "b"}, "", NULL, false},
+    {"three groups, one rank against two and two",
+     {"ab", "ab", "bc", "bc", "ca", false},
+     "4",
+     "ca",
+     false},
+    {"three groups, one rank in each pair", {"ab", "bc", "ca", false}, "", NULL, false},
+};
+
+/* Each rank waits in the first collective of its first group, and has called no other. */
+static void order_stage(const struct order_case *c, struct rank_state *ranks, struct arena *a,
+                        uint32_t *n)
+{
+    for (*n = 0; *n < ORDERED && c->member[*n]; ++*n) {
+        const char *member = c->member[*n];
+        struct wait_report *w = &ranks[*n].wait_report;
+        struct wait_report_group *groups = arena_calloc(a, strlen(member), sizeof *groups);
+        struct wait_report_call *call = arena_calloc(a, 1, sizeof *call);
+        for (uint32_t i = 0; i < strlen(member); i++) {
+            uint32_t *members = arena_calloc(a, ORDERED, sizeof *members), nmembers = 0;
+            for (uint32_t r = 0; r < ORDERED && c->member[r]; r++) {
+                if (strchr(c->member[r], member[i]))
+                    members[nmembers++] = r;
+            }
+            groups[i] = (struct wait_report_group){.scope = ordered_scopes[member[i] - 'a'],
+                                                   .name = ordered_names[member[i] - 'a'],
+                                                   .collectives = i == 0,
+                                                   .members = members,
+                                                   .nmembers = nmembers};
+        }
+        *call = (struct wait_report_call){.thread = 1,
+                                          .scope = groups[0].scope,
+                                          .number = 1,
+                                          .timeout_ns = UINT64_MAX,
+                                          .kind = COLLRUN_BARRIER,
+                                          .peer = WIRE_HOST};
+        *w = (struct wait_report){.received = true,
+                                  .certain = true,
+                                  .items = call,
+                                  .nitems = 1,
+                                  .groups = groups,
+                                  .ngroups = (uint32_t)strlen(member)};
+    }
+}
+
+/* Its wait report has not arrived. */
+static void order_stage_status(struct rank_state *r, struct arena *a)
+{
+    const struct wait_report *w = &r->wait_report;
+    r->snapshot = (struct rank_snapshot){
+        .known = true, .groups = arena_calloc(a, w->ngroups, sizeof *r->snapshot.groups)};
+    for (uint32_t i = 0; i < w->ngroups; i++) {
+        struct group_snapshot *g = &r->snapshot.groups[r->snapshot.n++];
+        snprintf(g->scope, sizeof g->scope, "%s", w->groups[i].scope);
+        g->started = w->groups[i].collectives;
+    }
+    r->wait_report = (struct wait_report){0};
+}
+
+static void the_minority_of_an_order_is_named(void **state)
+{
+    (void)state;
+    static struct desc_rank of[ORDERED];
+    for (size_t i = 0; i < sizeof order_cases / sizeof *order_cases; i++) {
+        const struct order_case *c = &order_cases[i];
+        struct rank_state ranks[ORDERED] = {0};
+        struct desc ordered = {.hosts = &host, .nhosts = 1, .ranks = of};
+        struct deadlock found;
+        struct arena arena;
+        char list[64] = "";
+        arena_init(&arena);
+        order_stage(c, ranks, &arena, &ordered.nranks);
+        if (c->status)
+            order_stage_status(&ranks[ordered.nranks - 1], &arena);
+        assert_true(deadlock_find(&ordered, ranks, false, &arena, &found));
+        const struct deadlock_order *o = &found.minority;
+        for (uint32_t k = 0; k < o->ranks.n; k++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%u", k ? "," : "",
+                     o->ranks.items[k]);
+        if (strcmp(list, c->minority) != 0)
+            fail_msg("%s: \"%s\", not \"%s\"", c->what, list, c->minority);
+        if (c->order && (*o->first->name != c->order[0] || *o->later->name != c->order[1]))
+            fail_msg("%s: %s before %s", c->what, o->first->name, o->later->name);
+        arena_fini(&arena);
     }
 }
 
@@ -436,6 +427,7 @@ static void test_nothing_certain(void **state)
 static void put_frame(struct buf *b)
 {
     buf_put_u8(b, 1);
+    buf_put_u8(b, 0);
     buf_put_u32(b, 1);
     buf_put_u32(b, 4711);
     buf_put_str(b, scopes[0]);
@@ -465,25 +457,25 @@ static void put_frame(struct buf *b)
     buf_put_u64(b, 12);
 }
 
-static void test_frame(void **state)
+static void a_damaged_wait_report_is_refused(void **state)
 {
     (void)state;
     struct buf b;
-    struct waits w = {0};
+    struct wait_report w = {0};
     buf_init(&b);
     put_frame(&b);
     struct wire_frame f = {.payload = b.data, .len = b.len};
-    assert_true(waits_read(&w, &f));
+    assert_true(wait_report_read(&w, &f));
     assert_int_equal(w.nitems, 1);
     assert_int_equal(w.items[0].thread, 4711);
     assert_int_equal(w.items[0].tag, 7);
     assert_int_equal(w.groups[0].collectives, 5);
     assert_int_equal(w.groups[0].members[1], 3);
     assert_int_equal(w.groups[0].posted[0].tag, 9);
-    assert_int_equal(w.groups[0].traffic[0].received, 12);
+    assert_int_equal(w.groups[0].counts[0].received, 12);
     for (f.len = 0; f.len < b.len; f.len++) {
-        assert_false(waits_read(&w, &f));
-        assert_false(w.told);
+        assert_false(wait_report_read(&w, &f));
+        assert_false(w.received);
     }
     for (uint32_t n = 0; n < 20000; n++) { /* garbage ends well */
         seed = n;
@@ -492,21 +484,22 @@ static void test_frame(void **state)
         struct rank_state ranks[RANKS] = {0};
         struct diag d;
         diag_init(&d);
-        if (waits_read(&ranks[0].waits, &f))
-            deadlock_find(&desc, ranks, true, &d);
-        waits_fini(&ranks[0].waits);
+        if (wait_report_read(&ranks[0].wait_report, &f))
+            find(ranks, true, &d);
+        wait_report_fini(&ranks[0].wait_report);
     }
-    waits_fini(&w);
+    wait_report_fini(&w);
     buf_fini(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_sentence),
-        cmocka_unit_test(test_nothing_certain),
-        cmocka_unit_test(test_frame),
+        cmocka_unit_test(random_programs_deadlock_as_the_executor_says),
+        cmocka_unit_test(a_deadlock_is_explained),
+        cmocka_unit_test(nothing_is_found_while_a_rank_is_uncertain),
+        cmocka_unit_test(the_minority_of_an_order_is_named),
+        cmocka_unit_test(a_damaged_wait_report_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,60 +14,101 @@
 
 #include <cmocka.h>
 
-static struct desc_kv pairs[] = {{"bytes", "16MiB", {NULL, 3, 4, 5}},
-                                 {"verify", "true", {"--set #1", 1, 2, 4}}};
-static struct desc_host hosts[] = {{"node1", 2, "", {NULL, 5, 6, 1}},
-                                   {"node2", 1, "/scratch", {NULL, 0, 0, 0}},
-                                   {"spare", 0, "", {NULL, 0, 0, 0}}};
-static struct desc_gpu gpus[] = {{3, "GPU-3"}, {0, ""}};
+static struct desc_item sizes[] = {{"8", {NULL, 3, 9, 1}}, {"1KiB", {NULL, 3, 12, 4}}};
+static struct desc_kv pairs[] = {{"bytes", "16MiB", {NULL, 3, 4, 5}, false, NULL, 0},
+                                 {"verify", "", {"--set #1", 1, 2, 4}, true, sizes, 2}};
+static struct desc_host hosts[] = {
+    {.name = "node1", .nranks = 2, .workdir = "", .devices_loc = {NULL, 5, 6, 1}},
+    {.name = "node2", .nranks = 1, .workdir = "/scratch", .workdir_loc = {NULL, 7, 8, 9}},
+    {.name = "spare", .workdir = ""}};
+static struct desc_device devices[] = {{0, 3, "GPU-3"}, {1, 0, ""}};
+static struct desc_kind kinds[] = {{"cuda", "GPU", "CUDA_VISIBLE_DEVICES", 1, true},
+                                   {"hpu", "HPU", "", 0, false}};
 static struct desc_rank ranks[] = {
-    {0, 0, "0-3", gpus, 2}, {1, 0, "", NULL, 0}, {0, 1, "4,5", gpus, 1}};
+    {0, 0, "0-3", devices, 2}, {1, 0, "", NULL, 0}, {0, 1, "4,5", devices, 1}};
 static struct desc_backend backends[] = {
-    {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}},
-    {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}}};
+    {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}, false, "", 0, false},
+    {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}, true, "cuda", 2, true}};
 static uint32_t all[] = {2, 0, 1}, pair[] = {0, 2};
-static struct desc_group groups[] = {
-    {"world", 1, 0, true, {all, 3}, 600, DESC_CHECK_ASYNC, 0, false, {pairs, 2}, {NULL, 7, 3, 5}},
-    {"node/node1", 0, 2, false, {pair, 2}, 1, DESC_CHECK_OFF, 1, true, {NULL, 0}, {NULL, 8, 3, 4}}};
+static struct desc_route routes[] = {{0, 1}, {1, 0}};
+static struct desc_need needs[] = {{1, 4, true}};
+static struct desc_group groups[] = {{.name = "world",
+                                      .backend = 1,
+                                      .is_auto = true,
+                                      .on_demand = true,
+                                      .ranks = {all, 3},
+                                      .timeout_ns = 600,
+                                      .check = COLLRUN_CHECK_ASYNC,
+                                      .options = {pairs, 2},
+                                      .loc = {NULL, 7, 3, 5}},
+                                     {.name = "node/node1",
+                                      .routes = routes,
+                                      .nroutes = 2,
+                                      .ranks = {pair, 2},
+                                      .timeout_ns = 1,
+                                      .check = COLLRUN_CHECK_OFF,
+                                      .devices = needs,
+                                      .ndevices = 1,
+                                      .loc = {NULL, 8, 3, 4}}};
 static uint32_t both[] = {0, 1};
 static struct desc_override overrides[] = {{{pair, 1}, {pairs, 2}}, {{NULL, 0}, {NULL, 0}}};
 static struct desc_workload workloads[] = {
-    {"hello",
-     "/lib/hello.so",
-     {all, 3},
-     both,
-     2,
-     {pairs, 2},
-     overrides,
-     2,
-     true,
-     77,
-     {NULL, 20, 13, 5}},
-    {"ring", "/lib/ring.so", {pair, 2}, NULL, 0, {NULL, 0}, NULL, 0, false, 0, {NULL, 21, 13, 4}}};
-static const struct desc sample = {.run_id = "k3f9",
-                                   .run_dir = "/runs/k3f9",
-                                   .job_name = "study",
-                                   .job_file = "job.yaml",
-                                   .interface = "10.0.0.0/8",
-                                   .attempt = 2,
-                                   .hosts = hosts,
-                                   .nhosts = 3,
-                                   .ranks = ranks,
-                                   .nranks = 3,
-                                   .backends = backends,
-                                   .nbackends = 2,
-                                   .groups = groups,
-                                   .ngroups = 2,
-                                   .workloads = workloads,
-                                   .nworkloads = 2,
-                                   .env_pass = {pairs, 1},
-                                   .env_set = {pairs, 2},
-                                   .env_unset = {pairs, 1},
-                                   .start_timeout_ns = 1,
-                                   .rendezvous_timeout_ns = 2,
-                                   .grace_ns = UINT64_MAX};
+    {.name = "hello",
+     .plugin = "/lib/hello.so",
+     .ranks = {all, 3},
+     .groups = both,
+     .ngroups = 2,
+     .params = {pairs, 2},
+     .overrides = overrides,
+     .noverrides = 2,
+     .background = true,
+     .timeout_ns = 77,
+     .loc = {NULL, 20, 13, 5}},
+    {.name = "train",
+     .plugin = "",
+     .ranks = {pair, 2},
+     .loc = {NULL, 21, 13, 4},
+     .command = {(const char *[]){"/usr/bin/python3", "train.py"}, 2},
+     .folder = "/home/me",
+     .workdir = "src",
+     .workdir_loc = {NULL, 22, 13, 3},
+     .env = {pairs, 1}}};
+static uint32_t wrapped[] = {0, 2};
+static const char *wrap[] = {"gdb", "--args"};
+static const struct desc sample = {
+    .run_id = "k3f9",
+    .run_dir = "/runs/k3f9",
+    .job_name = "study",
+    .job_file = "job.yaml",
+    .interface = "10.0.0.0/8",
+    .first_port = 20000,
+    .last_port = 65535,
+    .attempt = 2,
+    .hosts = hosts,
+    .nhosts = 3,
+    .ranks = ranks,
+    .nranks = 3,
+    .backends = backends,
+    .nbackends = 2,
+    .kinds = kinds,
+    .nkinds = 2,
+    .groups = groups,
+    .ngroups = 2,
+    .workloads = workloads,
+    .nworkloads = 2,
+    .env_pass = {pairs, 1},
+    .env_set = {pairs, 2},
+    .env_unset = {pairs, 1},
+    .start_timeout_ns = 1,
+    .rendezvous_timeout_ns = 2,
+    .grace_ns = UINT64_MAX,
+    .limits = {[DESC_LIMIT_CORE] = {65536, {.line = 7, .column = 3, .width = 2}}},
+    .wrapped = {wrapped, 2},
+    .wrap = {wrap, 2},
+    .record_entries = 1 << 20,
+    .trace = true};
 
-static void test_round_trip(void **state)
+static void what_is_encoded_is_decoded(void **state)
 {
     (void)state;
     struct buf bytes, again;
@@ -81,10 +122,24 @@ static void test_round_trip(void **state)
     assert_int_equal(desc_decode(&arena, &desc, bytes.data, bytes.len, &d), 0);
     assert_string_equal(desc.groups[1].name, "node/node1");
     assert_int_equal(desc.groups[0].ranks.items[0], 2);
+    assert_string_equal(desc.kinds[1].title, "HPU");
+    assert_int_equal(desc.groups[1].routes[1].kind, 1);
+    assert_int_equal(desc_group_devices(&desc.groups[1], 1), 4);
+    assert_int_equal(desc_group_devices(&desc.groups[1], 0), 0);
+    assert_int_equal(desc_rank_devices(&desc.ranks[0], 1), 1);
     assert_string_equal(desc.workloads[0].overrides[0].params.items[1].loc.file, "--set #1");
     assert_null(desc.workloads[0].loc.file);
     assert_true(desc.workloads[0].background);
+    assert_int_equal(desc.workloads[1].command.n, 2);
+    assert_string_equal(desc.workloads[1].command.items[1], "train.py");
+    assert_int_equal(desc_find_command(&desc, pair[1]), 1);
     assert_int_equal(desc.grace_ns, UINT64_MAX);
+    assert_int_equal(desc.limits[DESC_LIMIT_CORE].bytes, 65536);
+    assert_int_equal(desc.wrapped.items[1], 2);
+    assert_string_equal(desc.wrap.items[1], "--args");
+    assert_int_equal(desc.limits[DESC_LIMIT_CORE].loc.line, 7);
+    assert_int_equal(desc.record_entries, 1 << 20);
+    assert_true(desc.trace);
     desc_encode(&desc, &again);
     assert_int_equal(again.len, bytes.len);
     assert_memory_equal(again.data, bytes.data, bytes.len);
@@ -93,7 +148,7 @@ static void test_round_trip(void **state)
     buf_fini(&bytes);
 }
 
-static void test_truncation(void **state)
+static void a_truncated_description_is_refused(void **state)
 {
     (void)state;
     struct buf bytes;
@@ -129,8 +184,9 @@ static uint64_t walk(const struct desc *desc)
     for (uint32_t i = 0; i < desc->ngroups; i++) {
         const struct desc_group *group = &desc->groups[i];
         sum += strlen(desc->backends[group->backend].path);
-        if (group->cuda_backend)
-            sum += strlen(desc->backends[group->cuda_backend - 1].path);
+        for (uint32_t k = 0; k < group->nroutes; k++)
+            sum += strlen(desc->backends[group->routes[k].backend].path) +
+                   strlen(desc->kinds[group->routes[k].kind].name);
         for (uint32_t k = 0; k < group->ranks.n; k++)
             sum += desc->ranks[group->ranks.items[k]].local_rank;
     }
@@ -140,11 +196,13 @@ static uint64_t walk(const struct desc *desc)
             sum += strlen(desc->groups[workload->groups[k]].name);
         for (uint32_t k = 0; k < workload->params.n; k++)
             sum += strlen(workload->params.items[k].value);
+        for (uint32_t k = 0; k < workload->command.n; k++)
+            sum += strlen(workload->command.items[k]);
     }
     return sum;
 }
 
-static void test_damage(void **state)
+static void damaged_bytes_do_no_harm(void **state)
 {
     (void)state;
     struct buf bytes;
@@ -188,7 +246,7 @@ static void refused(struct desc desc)
     buf_fini(&bytes);
 }
 
-static void test_contradictions(void **state)
+static void contradictions_are_refused(void **state)
 {
     (void)state;
     struct desc desc = sample;
@@ -217,10 +275,33 @@ static void test_contradictions(void **state)
     changed[1].backend = 2;
     refused(desc);
     changed[1].backend = 0;
-    changed[1].cuda_backend = 3;
+    struct desc_route no_kind[] = {{2, 0}}, no_backend[] = {{0, 2}};
+    changed[1].routes = no_kind;
+    changed[1].nroutes = 1;
     refused(desc);
-    changed[1].cuda_backend = 0;
+    changed[1].routes = no_backend;
+    refused(desc);
+    changed[1] = groups[1];
+    struct desc_need no_need[] = {{2, 1, false}};
+    changed[1].devices = no_need;
+    refused(desc);
+    changed[1] = groups[1];
     changed[1].check = 3;
+    refused(desc);
+
+    struct desc_device shuffled[] = {{1, 0, ""}, {0, 0, ""}}, unknown[] = {{2, 0, ""}};
+    desc = sample;
+    memcpy(moved, ranks, sizeof moved);
+    desc.ranks = moved;
+    moved[0].devices = shuffled; /* not by kind */
+    refused(desc);
+    moved[0].devices = unknown;
+    moved[0].ndevices = 1;
+    refused(desc);
+    desc = sample;
+    struct desc_kind undeclared[] = {{"cuda", "GPU", "", 2, true}};
+    desc.kinds = undeclared;
+    desc.nkinds = 1;
     refused(desc);
 
     struct desc_workload work[2];
@@ -236,10 +317,10 @@ static void test_contradictions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(what_is_encoded_is_decoded),
+        cmocka_unit_test(a_truncated_description_is_refused),
+        cmocka_unit_test(damaged_bytes_do_no_harm),
+        cmocka_unit_test(contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

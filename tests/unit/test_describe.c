@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asking plugins through a child process, here a shell script: good answers, noise between them, a
- * child that dies at one plugin, one that hangs, one that cannot be started. And reading a host's
- * processors from a pretended /sys.
+ * Querying plugins through a child process, here a shell script: good answers, noise between them,
+ * a child that dies at one plugin, one that hangs, one that cannot be started. The checks of
+ * workloads, likewise. And reading a host's
+ * processors from a simulated /sys.
  */
+#include "base/topology.h"
+#include "plan/checks.h"
 #include "plan/describe.h"
-#include "plan/topology.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -68,13 +70,17 @@ static const char script[] =
     "\"available\":false,'\\\n"
     "    "
     "'\"reason\":\"r\",\"flags\":[\"one_host\",\"recv_any\",\"new_one\"],\"operations\":{\"send\":"
-    "\"native\",\"gather\":\"emulated\"}}' ;;\n"
+    "\"native\",\"gather\":\"emulated\"},'\\\n"
+    "    "
+    "'\"memory\":[\"device\"],\"memory_kind\":{\"name\":\"hpu\",\"title\":\"HPU\",\"mask\":null,"
+    "\"gpus\":false,\"declares\":true}}' ;;\n"
     "  *) echo "
     "'{\"kind\":\"workload\",\"path\":\"'${arg#*:}'\",\"name\":\"w\",\"summary\":\"s\",\"params\":["
     "{\"name\":\"n\",\"type\":'\\\n"
     "    "
     "'\"size\",\"default\":null,\"min\":\"1\",\"max\":null,\"help\":\"h\"},{\"name\":\"m\","
-    "\"type\":\"bool\",\"default\":\"true\"}]}' ;;\n"
+    "\"type\":\"bool\",\"default\":\"true\"},{\"name\":\"e\",\"type\":\"enum\",\"choices\":\"a|b\"}"
+    "]}' ;;\n"
     "  esac\n"
     "done\n";
 
@@ -87,7 +93,7 @@ static const char *engine(void)
     return path;
 }
 
-static void test_answers(void **state)
+static void every_plugin_is_described(void **state)
 {
     (void)state;
     struct arena arena;
@@ -102,21 +108,29 @@ static void test_answers(void **state)
     assert_false(items[0].available);
     assert_string_equal(items[0].reason, "r");
     assert_int_equal(items[0].flags, COLLRUN_BACKEND_ONE_HOST | COLLRUN_BACKEND_RECV_ANY);
+    assert_string_equal(items[0].memory.name, "hpu");
+    assert_string_equal(items[0].memory.mask, ""); /* none */
+    assert_true(items[0].memory.declares && !items[0].memory.gpus);
+    assert_int_equal(items[0].works_on, COLLRUN_MEMORY_DEVICE);
+    assert_null(items[1].memory.name);
     assert_int_equal(items[0].operations[COLLRUN_SEND], DESCRIBE_NATIVE);
     assert_int_equal(items[0].operations[COLLRUN_GATHER], DESCRIBE_EMULATED);
     assert_int_equal(items[0].operations[COLLRUN_RECV], DESCRIBE_UNSUPPORTED);
-    assert_int_equal(items[1].nparams, 2);
+    assert_int_equal(items[1].nparams, 3);
     assert_int_equal(items[1].params[0].type, COLLRUN_PARAM_SIZE);
     assert_null(items[1].params[0].def);
     assert_string_equal(items[1].params[0].min, "1");
     assert_string_equal(items[1].params[1].def, "true");
     assert_string_equal(items[1].params[1].help, "");
+    assert_null(items[1].params[1].choices);
+    assert_int_equal(items[1].params[2].type, COLLRUN_PARAM_ENUM);
+    assert_string_equal(items[1].params[2].choices, "a|b");
     assert_string_equal(items[2].error, "no symbol");
     assert_string_equal(items[2].hint, "add it");
     arena_fini(&arena);
 }
 
-static void test_deaths(void **state)
+static void a_plugin_that_kills_the_engine_costs_only_itself(void **state)
 {
     (void)state;
     struct arena arena;
@@ -131,18 +145,19 @@ static void test_deaths(void **state)
     clock_gettime(CLOCK_MONOTONIC, &begin);
     assert_int_equal(describe(engine(), 1500, items, 5, &arena, &d), 0);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    assert_string_equal(items[0].error, "it crashes when it is loaded (SIGABRT)");
+    assert_string_equal(items[0].error, "the plugin crashes while it is loaded (SIGABRT)");
     assert_null(items[1].error);
     assert_string_equal(items[1].name, "w");
-    assert_string_equal(items[2].error, "it ends the process that loads it (exit code 3)");
-    assert_string_equal(items[3].error, "it does not finish loading within 1.5 seconds");
+    assert_string_equal(items[2].error,
+                        "the plugin ends the process while it is loaded (exit code 3)");
+    assert_string_equal(items[3].error, "loading the plugin takes longer than 1.5 seconds");
     assert_null(items[4].error);
     assert_string_equal(items[4].name, "b");
     assert_in_range(end.tv_sec - begin.tv_sec, 1, 30);
     arena_fini(&arena);
 }
 
-static void test_no_engine(void **state)
+static void a_missing_engine_is_an_error(void **state)
 {
     (void)state;
     struct arena arena;
@@ -152,11 +167,11 @@ static void test_no_engine(void **state)
     assert_int_equal(describe("/no/such/engine", 1000, &item, 1, &arena, &d), COLLRUN_ERR_SYSTEM);
     assert_int_equal(d.sys_errno, ENOENT);
     assert_int_equal(describe("/no/such/engine", 1000, &item, 0, &arena, &d),
-                     0); /* nobody to ask */
+                     0); /* nothing to ask for */
     arena_fini(&arena);
 }
 
-static void test_topology(void **state)
+static void parts_of_a_host_are_read(void **state)
 {
     (void)state;
     struct arena arena;
@@ -174,32 +189,161 @@ static void test_topology(void **state)
     arena_init(&arena);
     assert_int_equal(topology_read(&t, folder, "0-7", &arena, &d), 0);
     assert_int_equal(t.ncpus, 8);
-    assert_int_equal(t.ncores, 4);
-    assert_int_equal(t.nnumas, 2);
-    static const struct topology_cpu want[] = {{0, 0, 0}, {4, 0, 0}, {1, 1, 0}, {5, 1, 0},
-                                               {2, 2, 1}, {6, 2, 1}, {3, 3, 1}, {7, 3, 1}};
+    assert_int_equal(t.nparts[TOPOLOGY_CORE], 4);
+    assert_int_equal(t.nparts[TOPOLOGY_NUMA], 2);
+    static const struct topology_cpu want[] = {
+        {0, {0, 0, 0, 0}}, {4, {0, 0, 0, 0}}, {1, {1, 0, 0, 0}}, {5, {1, 0, 0, 0}},
+        {2, {2, 1, 1, 0}}, {6, {2, 1, 1, 0}}, {3, {3, 1, 1, 0}}, {7, {3, 1, 1, 0}}};
     assert_memory_equal(t.cpus, want, sizeof want);
+    assert_string_equal(topology_share(&t, TOPOLOGY_CORE, 2, 2, 1, &arena), "2,6,3,7");
+    assert_string_equal(topology_share(&t, TOPOLOGY_NUMA, 1, 4, 1, &arena), "0,4,1,5");
+    assert_string_equal(topology_share(&t, TOPOLOGY_SOCKET, 1, 4, 3, &arena), "0,4,1,5,2,6,3,7");
+    for (int cpu = 0; cpu < 8; cpu++) { /* a cache per core, and a socket per node */
+        char name[128];
+        snprintf(name, sizeof name, "devices/system/cpu/cpu%d/cache/index3/level", cpu);
+        write_file(name, "3\n");
+        snprintf(name, sizeof name, "devices/system/cpu/cpu%d/cache/index3/shared_cpu_list", cpu);
+        write_file(name, siblings[cpu]);
+        snprintf(name, sizeof name, "devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+        write_file(name, cpu % 4 < 2 ? "1\n" : "0\n");
+    }
+    assert_int_equal(topology_read(&t, folder, "0-7", &arena, &d), 0);
+    assert_int_equal(t.nparts[TOPOLOGY_L3], 4);
+    assert_int_equal(t.nparts[TOPOLOGY_SOCKET], 2);
+    assert_string_equal(topology_share(&t, TOPOLOGY_SOCKET, 1, 2, 0, &arena), "2,6,3,7");
+    assert_string_equal(topology_share(&t, TOPOLOGY_L3, 1, 4, 3, &arena), "1,5");
+    for (int cpu = 0; cpu < 8; cpu++) {
+        char name[128];
+        snprintf(name, sizeof name, "devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+        write_file(name, "0\n");
+        snprintf(name, sizeof name, "devices/system/cpu/cpu%d/cache/index3/level", cpu);
+        write_file(name, "2\n");
+    }
     assert_int_equal(topology_read(&t, folder, "3,5-6", &arena, &d), 0); /* an affinity mask */
-    static const struct topology_cpu some[] = {{5, 0, 0}, {6, 1, 1}, {3, 2, 1}};
+    static const struct topology_cpu some[] = {
+        {5, {0, 0, 0, 0}}, {6, {1, 1, 1, 0}}, {3, {2, 1, 1, 0}}};
     assert_int_equal(t.ncpus, 3);
     assert_memory_equal(t.cpus, some, sizeof some);
     assert_int_equal(topology_read(&t, "/no/sys", "2-4", &arena, &d),
-                     0); /* a kernel that tells nothing */
-    assert_int_equal(t.ncores, 3);
-    assert_int_equal(t.nnumas, 1);
+                     0); /* a kernel that reports no topology */
+    assert_int_equal(t.nparts[TOPOLOGY_CORE], 3);
+    assert_int_equal(t.nparts[TOPOLOGY_NUMA], 1);
     assert_int_equal(topology_read(&t, "/no/sys", "2-", &arena, &d), COLLRUN_ERR_INVALID);
     assert_int_equal(topology_read(&t, "/sys", NULL, &arena, &d), 0); /* this machine */
     assert_in_range(t.ncpus, 1, 8192);
     arena_fini(&arena);
 }
 
+/* ---- checks ---- */
+
+/* Workload 0 accepts all ranks, 1 refuses some, 2 crashes, 3 hangs. */
+static const char check_script[] =
+    "#!/bin/sh\n"
+    "[ \"$1\" = --check ] && [ \"$(head -c 4)\" = desc ] || exit 2\n"
+    "shift\n"
+    "echo noise\n"
+    "for i; do\n"
+    "  case $i in\n"
+    "  1) echo '{\"workload\":1,\"rank\":0,\"param\":\"n\",\"error\":\"odd\"}'\n"
+    "     echo '{\"workload\":1,\"rank\":1,\"param\":\"n\",\"error\":\"odd\"}'\n"
+    "     echo '{\"workload\":1,\"rank\":2,\"param\":\"n\",\"error\":\"odd\"}'\n"
+    "     echo '{\"workload\":1,\"rank\":2,\"param\":null,\"error\":\"no\"}'\n"
+    "     echo '{\"workload\":1,\"rank\":2,\"param\":\"m\",\"error\":\"is not set\"}' ;;\n"
+    "  2) kill -ABRT $$ ;;\n"
+    "  3) exec sleep 60 ;;\n"
+    "  esac\n"
+    "  echo '{\"workload\":'$i',\"done\":true}'\n"
+    "done\n";
+
+static struct desc_kv some_kv = {.key = "n", .value = "3", .loc = {.line = 7}},
+                      own_kv = {.key = "n", .value = "5", .loc = {.line = 9}};
+static uint32_t rank_two[] = {2};
+static struct desc_override own = {.ranks = {rank_two, 1}, .params = {&own_kv, 1}};
+static struct desc_host check_host = {.name = "h", .nranks = 3, .workdir = ""};
+
+/* A job whose only workload with a check is workload `index`. */
+static void run_checks(uint32_t index, uint32_t deadline_ms, struct diag_list *diags)
+{
+    char path[128];
+    struct described items[4];
+    struct desc_workload workloads[4];
+    struct desc_rank ranks[3] = {{.cpus = ""}, {.cpus = ""}, {.cpus = ""}};
+    static const char *const paths[] = {"/0.so", "/1.so", "/2.so", "/3.so"};
+    for (uint32_t i = 0; i < 4; i++) {
+        items[i] = (struct described){
+            .kind = DESCRIBE_WORKLOAD, .path = paths[i], .has_check = i == 0 || i == index};
+        workloads[i] = (struct desc_workload){.name = "w",
+                                              .plugin = paths[i],
+                                              .params = {&some_kv, 1},
+                                              .overrides = &own,
+                                              .noverrides = 1,
+                                              .loc = {.line = 4}};
+    }
+    struct desc desc = {.run_id = "",
+                        .run_dir = "",
+                        .job_name = "",
+                        .job_file = "",
+                        .interface = "",
+                        .hosts = &check_host,
+                        .nhosts = 1,
+                        .ranks = ranks,
+                        .nranks = 3,
+                        .workloads = workloads,
+                        .nworkloads = 4};
+    struct plan_input in = {.plugins = items, .nplugins = 4};
+    struct diag d;
+    snprintf(path, sizeof path, "%s/checker", folder);
+    write_file("checker", check_script);
+    chmod(path, 0700);
+    assert_int_equal(checks_run(&desc, &in, path, deadline_ms, diags, &d), 0);
+}
+
+static void what_a_check_refuses_is_reported_once_at_its_line(void **state)
+{
+    (void)state;
+    struct diag_list diags;
+    diag_list_init(&diags);
+    run_checks(0, 10000, &diags);
+    assert_int_equal(diag_list_count(&diags), 0);
+    run_checks(1, 10000, &diags);
+    assert_int_equal(diag_list_count(&diags), 4);
+    assert_string_equal(diags.items[0].text, "workloads[1].params.n: odd");
+    assert_int_equal(diags.items[0].loc.line, 7);
+    assert_string_equal(diags.items[1].text, "workloads[1].per_ranks[0].params.n: odd");
+    assert_int_equal(diags.items[1].loc.line, 9);
+    assert_string_equal(diags.items[2].text, "workloads[1].params: no");
+    assert_int_equal(diags.items[2].loc.line, 4);
+    assert_string_equal(diags.items[3].text, "workloads[1].params.m: is not set");
+    assert_int_equal(diags.items[3].loc.line, 4);
+    diag_list_fini(&diags);
+}
+
+static void a_check_that_crashes_or_hangs_is_reported(void **state)
+{
+    (void)state;
+    struct diag_list diags;
+    diag_list_init(&diags);
+    run_checks(2, 10000, &diags);
+    run_checks(3, 500, &diags);
+    assert_int_equal(diag_list_count(&diags), 2);
+    assert_string_equal(diags.items[0].text, "workloads[2].plugin: the plugin crashes while it "
+                                             "checks the parameters (SIGABRT)");
+    assert_int_equal(diags.items[0].loc.line, 4);
+    assert_string_equal(
+        diags.items[1].text,
+        "workloads[3].plugin: the check of the parameters takes longer than 0.5 seconds");
+    diag_list_fini(&diags);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_no_engine),
-        cmocka_unit_test(test_topology),
+        cmocka_unit_test(every_plugin_is_described),
+        cmocka_unit_test(a_plugin_that_kills_the_engine_costs_only_itself),
+        cmocka_unit_test(a_missing_engine_is_an_error),
+        cmocka_unit_test(what_a_check_refuses_is_reported_once_at_its_line),
+        cmocka_unit_test(a_check_that_crashes_or_hangs_is_reported),
+        cmocka_unit_test(parts_of_a_host_are_read),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

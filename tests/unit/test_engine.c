@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * collrun-engine as a whole: real processes, a small backend, a workload that does as it is told
- * (tests/unit/plugins), and the test as their agent. What ranks do well, and every way in which
- * they fail once they run; until then: test_engine_load.c.
+ * collrun-engine as a whole: real processes, a small backend, a workload whose parameter says what
+ * it does (tests/unit/plugins), and the test as their agent: ranks that succeed, and every way to
+ * fail once they run. Failures before that are in test_engine_load.c.
  */
 #include "fake_agent.h"
 
@@ -31,14 +31,14 @@ static void run_well(uint32_t nranks, int backend, const char *what)
 
 /* ---- going well ---- */
 
-static void test_sum(void **state)
+static void ranks_sum(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 4; n++)
         run_well(n, n % 2, "sum");
 }
 
-static void test_all_collectives(void **state)
+static void all_collectives_are_right(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
@@ -47,7 +47,7 @@ static void test_all_collectives(void **state)
     }
 }
 
-static void test_messages(void **state)
+static void messages_pass_around_a_ring(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 4; n++) {
@@ -56,21 +56,48 @@ static void test_messages(void **state)
     }
 }
 
-static void test_requests(void **state)
+static void requests_complete(void **state)
 {
     (void)state;
     run_well(2, 1, "requests");
     run_well(4, 1, "requests");
 }
 
-static void test_overtake(void **state)
+static unsigned count_of(const char *text, const char *what)
+{
+    unsigned n = 0;
+    for (const char *p = strstr(text, what); p; p = strstr(p + 1, what))
+        n++;
+    return n;
+}
+
+static void requests_that_are_never_waited_for_are_reported(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    fake_simple(&job, 2, false, "forget");
+    assert_int_equal(fake_run(&job), 0);
+    const char *logged = (char *)job.ranks[1].logged.data;
+    assert_has(logged, "group \"world\" is closed, but 2 requests were never waited for; the first "
+                       "is allreduce world#1 (1 x int32, sum), started by workload \"probe\"\n");
+    assert_has(logged, "group \"own\" is closed, but 1 request was never waited for; the first is "
+                       "allreduce own#1 (1 x int32, sum), started by workload \"probe\"\n");
+    assert_int_equal(count_of(logged, "never waited for"), 2);
+    fake_fini(&job);
+    fake_simple(&job, 2, false, "requests");
+    assert_int_equal(fake_run(&job), 0);
+    assert_int_equal(count_of((char *)job.ranks[0].logged.data, "never waited for"), 0);
+    fake_fini(&job);
+}
+
+static void a_tagged_message_overtakes_another(void **state)
 {
     (void)state;
     run_well(2, 0, "overtake");
     run_well(3, 1, "overtake");
 }
 
-static void test_wait_for_the_first(void **state)
+static void a_request_completes_before_an_earlier_one(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
@@ -79,7 +106,7 @@ static void test_wait_for_the_first(void **state)
     }
 }
 
-static void test_groups_at_run_time(void **state)
+static void groups_are_made_at_run_time(void **state)
 {
     (void)state;
     run_well(1, 0, "groups");
@@ -87,13 +114,13 @@ static void test_groups_at_run_time(void **state)
     run_well(4, 1, "groups");
 }
 
-static void test_driver_conflict(void **state)
+static void two_threads_in_one_group_are_refused(void **state)
 {
     (void)state;
     run_well(2, 0, "two-threads");
 }
 
-static void test_params(void **state)
+static void params_and_templates_reach_each_rank(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -104,14 +131,14 @@ static void test_params(void **state)
     w->overrides[0].ranks = (struct desc_ranks){.items = (uint32_t[]){1}, .n = 1};
     fake_option(&job, &w->overrides[0].params, "count", "8");
     assert_int_equal(fake_run(&job), 0);
-    assert_has((char *)job.ranks[1].said.data, "probe: label rank-1\n");
-    assert_has((char *)job.ranks[1].said.data, "msg, group world: open, 1 of 2\n");
+    assert_has((char *)job.ranks[1].logged.data, "probe: label rank-1\n");
+    assert_has((char *)job.ranks[1].logged.data, "msg, group world: open, 1 of 2\n");
     assert_has((char *)job.ranks[0].printed.data, "ran run-7\n");
     fake_fini(&job);
 }
 
-/* Two workloads in one process, each with a group of its own, beside a background one. */
-static void test_threads_and_background(void **state)
+/* Two workloads in one process, each with a separate group, beside a background one. */
+static void workloads_run_beside_each_other(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -133,7 +160,7 @@ static void test_threads_and_background(void **state)
 }
 
 /* A rank without workload and without group takes part in the phases all the same. */
-static void test_idle_rank(void **state)
+static void a_rank_without_workload_goes_through_the_phases(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -151,14 +178,14 @@ struct bad_run {
     uint32_t phase;
 };
 
-static void test_workloads_that_fail(void **state)
+static void a_workload_that_fails_is_reported(void **state)
 {
     static const struct bad_run cases[] = {
         {"return-3", "workload \"probe\" returned 3 from run", 3, 3, WIRE_PHASE_RUN},
         {"return-500", "returned 500 from run, which is neither 0..119 nor a status", 1,
          COLLRUN_ERR_INVALID, WIRE_PHASE_RUN},
         {"say", "the sum is 5, not 4", 1, 1, WIRE_PHASE_RUN},
-        {"undeclared", "asks for a parameter \"nonsense\", which it does not declare", 1,
+        {"undeclared", "asks for a parameter \"nonsense\", but does not declare it", 1,
          COLLRUN_ERR_INVALID, WIRE_PHASE_RUN},
         {"wrong-type", "asks for parameter \"label\" as int; it is declared as string", 1,
          COLLRUN_ERR_INVALID, WIRE_PHASE_RUN},
@@ -172,8 +199,7 @@ static void test_workloads_that_fail(void **state)
         fake_simple(&job, 2, true, cases[i].what);
         assert_int_equal(fake_run(&job), 1);
         bool seen = false;
-        for (uint32_t r = 0; r < 2;
-             r++) { /* the other may have heard of this one's failure first */
+        for (uint32_t r = 0; r < 2; r++) { /* the other may get this rank's failure first */
             const struct fake_rank *rank = &job.ranks[r];
             if (!rank->failed || rank->failure.code == COLLRUN_ERR_PEER_FAILED)
                 continue;
@@ -189,7 +215,7 @@ static void test_workloads_that_fail(void **state)
     }
 }
 
-static void test_workload_timeout(void **state)
+static void a_workload_time_out_ends_the_rank(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -197,7 +223,7 @@ static void test_workload_timeout(void **state)
     assert_int_equal(fake_run(&job), 1);
     assert_int_equal(job.ranks[0].exit_code, 124);
     assert_string_equal(job.ranks[0].failure.text,
-                        "workload \"probe\" ran longer than its time-out, 300ms");
+                        "workload \"probe\" exceeded its time-out of 300ms");
     assert_int_equal(job.ranks[0].failure.code, COLLRUN_ERR_TIMEOUT);
     fake_fini(&job);
 }
@@ -214,7 +240,7 @@ static struct fake_job *one_is_missing(struct fake_job *job, int backend, const 
     return job;
 }
 
-static void check_unblocked(const struct fake_job *job, int status, const char *sentence)
+static void check_unblocked(const struct fake_job *job, int status, const char *error)
 {
     for (uint32_t i = 1; i < 3; i++) {
         const struct fake_rank *r = &job->ranks[i];
@@ -222,11 +248,11 @@ static void check_unblocked(const struct fake_job *job, int status, const char *
         assert_int_equal(r->exit_code, 1);
         assert_string_equal(r->failed_group, "world");
         assert_has(r->failure.text, "barrier world#");
-        assert_has(r->failure.text, sentence);
+        assert_has(r->failure.text, error);
     }
 }
 
-static void test_death_of_a_peer(void **state)
+static void a_dead_peer_unblocks_the_others(void **state)
 {
     (void)state;
     for (int backend = 0; backend < 2; backend++) {
@@ -240,7 +266,7 @@ static void test_death_of_a_peer(void **state)
     }
 }
 
-static void test_failure_of_a_peer(void **state)
+static void a_failed_peer_unblocks_the_others(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -249,7 +275,7 @@ static void test_failure_of_a_peer(void **state)
     fake_fini(&job);
 }
 
-static void test_operation_timeout(void **state)
+static void an_operation_times_out(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -273,7 +299,7 @@ static void abort_job(struct fake_job *job)
     fake_abort(job, COLLRUN_ERR_ABORTED, WIRE_HOST, "interrupted by the user");
 }
 
-static void test_abort_while_blocked(void **state)
+static void an_abort_unblocks_a_collective(void **state)
 {
     (void)state;
     for (int backend = 0; backend < 2; backend++) {
@@ -289,19 +315,19 @@ static void test_abort_while_blocked(void **state)
     }
 }
 
-static void hang_up_all(struct fake_job *job)
+static void disconnect_all(struct fake_job *job)
 {
     for (uint32_t i = 0; i < 3; i++)
-        fake_hang_up(job, i);
+        fake_disconnect(job, i);
 }
 
-static void test_lost_agent(void **state)
+static void a_lost_agent_ends_the_ranks(void **state)
 {
     struct fake_job job;
     (void)state;
     one_is_missing(&job, 1, "sleep");
     job.desc.grace_ns = 60000000000u;
-    job.after_go = hang_up_all;
+    job.after_go = disconnect_all;
     job.after_go_s = 0.3;
     job.no_abort = true;
     assert_int_equal(fake_run(&job), 1);
@@ -311,8 +337,8 @@ static void test_lost_agent(void **state)
     fake_fini(&job);
 }
 
-/* A background workload that sits in an operation which nobody will join is thrown out of it. */
-static void test_stuck_background(void **state)
+/* A background workload blocked in an operation that no rank will join is aborted. */
+static void a_blocked_background_workload_is_aborted_at_the_end(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -322,7 +348,7 @@ static void test_stuck_background(void **state)
     fake_fini(&job);
 }
 
-static void test_background_that_does_not_stop(void **state)
+static void a_background_workload_must_stop_within_the_grace_time(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -347,7 +373,7 @@ static void describe(struct fake_job *job, const char *args, char *out, size_t s
     assert_int_equal(pclose(p), 0);
 }
 
-static void test_describe(void **state)
+static void plugins_describe_themselves(void **state)
 {
     struct fake_job job;
     char out[8192], args[2048];
@@ -360,11 +386,11 @@ static void test_describe(void **state)
     assert_has(out, "\"name\":\"msg\",\"version\":\"1.0\",\"abi\":1,\"available\":true,\"found\":"
                     "\"\",\"reason\":\"\",\"flags\":[\"one_host\",\"recv_any\"]");
     assert_has(out, "{\"barrier\":\"emulated\",\"allreduce\":\"emulated\"");
-    assert_has(out, "\"send\":\"native\",\"recv\":\"native\",\"recv_any\":\"native\"}}\n{\"kind\":"
-                    "\"workload\"");
+    assert_has(out, "\"send\":\"native\",\"recv\":\"native\",\"recv_any\":\"native\"");
+    assert_has(out, "}\n{\"kind\":\"workload\"");
     assert_has(out, "\"summary\":\"what the engine's \\\"tests\\\" need\\u000a\"");
     assert_has(out, "{\"name\":\"count\",\"type\":\"int\",\"default\":\"7\",\"min\":\"1\",\"max\":"
-                    "\"100\",\"help\":\"\"}");
+                    "\"100\",\"choices\":null,\"help\":\"\"}");
     assert_has(out,
                "\"available\":false,\"found\":\"\",\"reason\":\"the moon is in the wrong phase\"");
     assert_has(out, "{\"kind\":\"workload\",\"path\":\"/no/such.so\",\"error\":\"workload "
@@ -375,27 +401,28 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_all_collectives),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_overtake),
-        cmocka_unit_test(test_wait_for_the_first),
-        cmocka_unit_test(test_groups_at_run_time),
-        cmocka_unit_test(test_driver_conflict),
-        cmocka_unit_test(test_params),
-        cmocka_unit_test(test_threads_and_background),
-        cmocka_unit_test(test_idle_rank),
-        cmocka_unit_test(test_workloads_that_fail),
-        cmocka_unit_test(test_workload_timeout),
-        cmocka_unit_test(test_death_of_a_peer),
-        cmocka_unit_test(test_failure_of_a_peer),
-        cmocka_unit_test(test_operation_timeout),
-        cmocka_unit_test(test_abort_while_blocked),
-        cmocka_unit_test(test_lost_agent),
-        cmocka_unit_test(test_stuck_background),
-        cmocka_unit_test(test_background_that_does_not_stop),
-        cmocka_unit_test(test_describe),
+        cmocka_unit_test(ranks_sum),
+        cmocka_unit_test(all_collectives_are_right),
+        cmocka_unit_test(messages_pass_around_a_ring),
+        cmocka_unit_test(requests_complete),
+        cmocka_unit_test(requests_that_are_never_waited_for_are_reported),
+        cmocka_unit_test(a_tagged_message_overtakes_another),
+        cmocka_unit_test(a_request_completes_before_an_earlier_one),
+        cmocka_unit_test(groups_are_made_at_run_time),
+        cmocka_unit_test(two_threads_in_one_group_are_refused),
+        cmocka_unit_test(params_and_templates_reach_each_rank),
+        cmocka_unit_test(workloads_run_beside_each_other),
+        cmocka_unit_test(a_rank_without_workload_goes_through_the_phases),
+        cmocka_unit_test(a_workload_that_fails_is_reported),
+        cmocka_unit_test(a_workload_time_out_ends_the_rank),
+        cmocka_unit_test(a_dead_peer_unblocks_the_others),
+        cmocka_unit_test(a_failed_peer_unblocks_the_others),
+        cmocka_unit_test(an_operation_times_out),
+        cmocka_unit_test(an_abort_unblocks_a_collective),
+        cmocka_unit_test(a_lost_agent_ends_the_ranks),
+        cmocka_unit_test(a_blocked_background_workload_is_aborted_at_the_end),
+        cmocka_unit_test(a_background_workload_must_stop_within_the_grace_time),
+        cmocka_unit_test(plugins_describe_themselves),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

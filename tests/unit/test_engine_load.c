@@ -10,6 +10,8 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +36,7 @@ static void assert_refused(const struct fake_rank *rank, int phase, int line,
     assert_has(rank->failure.hint, plugin->hint);
 }
 
-static void test_workloads_that_do_not_load(void **state)
+static void broken_workloads_are_refused(void **state)
 {
     static const struct bad_plugin cases[] = {
         {"broken_no_symbol.so", "has no symbol collrun_workload_v1", "COLLRUN_WORKLOAD("},
@@ -44,7 +46,8 @@ static void test_workloads_that_do_not_load(void **state)
         {"broken_table.so", "declares parameter \"n\" wrongly: its default", ""},
         {"msg.so", "is a backend, not a workload", ""},
         {"missing.so", "No such file or directory", ""},
-        {"/etc/passwd", "is not a shared object", ""},
+        {"/etc/passwd", "is not a shared object", "built with cc -shared -fPIC"},
+        {"/usr/bin/ldd", "is not a shared object", "by command: [FILE] in place of plugin"},
         {"/usr", "is not a file", ""},
     };
     (void)state;
@@ -70,7 +73,7 @@ static void copy_file(const char *from, const char *to)
     assert_int_equal(system(command), 0);
 }
 
-static void test_writable_plugins(void **state)
+static void plugins_that_others_can_write_are_refused(void **state)
 {
     char dir[] = "/tmp/test_engine.XXXXXX", file[64];
     (void)state;
@@ -87,7 +90,7 @@ static void test_writable_plugins(void **state)
         if (i < 2) {
             assert_int_equal(job.ranks[0].exit_code, 126);
             assert_has(job.ranks[0].failure.text,
-                       i ? "everybody may write the directory" : "everybody may write it");
+                       i ? "every user may write the directory" : "every user may write it");
             assert_has(job.ranks[0].failure.hint, "chmod o-w");
         }
         fake_fini(&job);
@@ -96,7 +99,7 @@ static void test_writable_plugins(void **state)
     rmdir(dir);
 }
 
-static void test_backends_that_do_not_load(void **state)
+static void broken_backends_are_refused(void **state)
 {
     static const struct bad_plugin cases[] = {
         {"msg_abi.so", "was built for backend ABI 77; this collrun has 1", ""},
@@ -120,7 +123,7 @@ static void test_backends_that_do_not_load(void **state)
     }
 }
 
-static void test_bad_params(void **state)
+static void wrong_params_are_refused(void **state)
 {
     static const struct {
         const char *key, *value, *text, *hint;
@@ -148,7 +151,7 @@ static void test_bad_params(void **state)
     }
 }
 
-static void test_group_that_does_not_open(void **state)
+static void a_group_that_does_not_open_is_explained(void **state)
 {
     struct fake_job job;
     (void)state;
@@ -158,7 +161,7 @@ static void test_group_that_does_not_open(void **state)
     assert_int_equal(job.ranks[0].exit_code, 1);
     assert_int_equal(job.ranks[0].failure.code, COLLRUN_ERR_BACKEND);
     assert_string_equal(job.ranks[0].failure.text,
-                        "group \"world\" on backend \"msg\": told to stumble over a stone");
+                        "group \"world\" on backend \"msg\": stumbled over a stone");
     assert_int_equal(job.ranks[0].failure.loc.line, 10);
     fake_fini(&job);
 }
@@ -171,17 +174,16 @@ static void other_version(struct desc *desc)
     desc->backends = &other;
 }
 
-/* Who hears it from the store says who has what; the others may hear of that rank's failure first.
- */
-static void test_backends_that_differ(void **state)
+/* The store reports the mismatch to the ranks; a rank may learn of another's failure first. */
+static void ranks_with_different_backends_are_refused(void **state)
 {
     struct fake_job job;
-    bool told = false;
+    bool mismatch = false;
     (void)state;
     fake_simple(&job, 3, false, "sum");
     setenv("OTHER_BACKEND", fake_path(&job, "msg_2.so"), 1);
-    job.odd = other_version;
-    job.odd_rank = 1;
+    job.change_desc = other_version;
+    job.changed_rank = 1;
     assert_int_equal(fake_run(&job), 1);
     for (uint32_t i = 0; i < 3; i++) {
         const struct fake_rank *r = &job.ranks[i];
@@ -189,9 +191,10 @@ static void test_backends_that_differ(void **state)
         assert_has(r->failure.text, "group \"world\": ranks disagree about the backend");
         assert_has(r->failure.text, "msg 1.0, ABI 1");
         assert_has(r->failure.text, "rank 1 has msg 2.0, ABI 1");
-        told = told || (r->failure.code == COLLRUN_ERR_MISMATCH && r->failure.loc.line == 10);
+        mismatch =
+            mismatch || (r->failure.code == COLLRUN_ERR_MISMATCH && r->failure.loc.line == 10);
     }
-    assert_true(told);
+    assert_true(mismatch);
     fake_fini(&job);
 }
 
@@ -200,21 +203,20 @@ static void no_groups(struct desc *desc)
     desc->ngroups = desc->nworkloads = 0;
 }
 
-static void test_missing_member(void **state)
+static void a_missing_member_is_named(void **state)
 {
     struct fake_job job;
     (void)state;
     fake_simple(&job, 3, true, "sum");
     job.desc.rendezvous_timeout_ns = 500000000;
-    job.odd = no_groups;
-    job.odd_rank = 2;
+    job.change_desc = no_groups;
+    job.changed_rank = 2;
     assert_int_equal(fake_run(&job), 1);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(job.ranks[i].exit_code, 124);
         assert_int_equal(job.ranks[i].failure.code, COLLRUN_ERR_TIMEOUT);
-        assert_string_equal(
-            job.ranks[i].failure.text,
-            "group \"world\": waited 0.5 s for rank 2 of 3, which never came to form it");
+        assert_string_equal(job.ranks[i].failure.text,
+                            "group \"world\": rank 2 of 3 did not join within 0.5 s");
         assert_int_equal(job.ranks[i].failure.loc.line, 10);
     }
     assert_false(job.ranks[2].failed);
@@ -224,45 +226,44 @@ static void test_missing_member(void **state)
 
 /* ---- an agent out of its mind ---- */
 
-static void test_bad_first_words(void **state)
+static void a_bad_first_frame_ends_the_rank(void **state)
 {
     char printed[1024], garbage[64];
     struct buf b;
     (void)state;
-    assert_int_equal(fake_stammer("", 0, printed, sizeof printed), 125);
-    assert_has(printed, "the agent closed the control stream before it said WELCOME");
+    assert_int_equal(fake_send_garbage("", 0, printed, sizeof printed), 125);
+    assert_has(printed, "the agent closed the control connection before it sent WELCOME");
     memset(garbage, 0xee, sizeof garbage);
-    assert_int_equal(fake_stammer(garbage, sizeof garbage, printed, sizeof printed), 125);
-    assert_has(printed, "something that is not a collrun frame");
+    assert_int_equal(fake_send_garbage(garbage, sizeof garbage, printed, sizeof printed), 125);
+    assert_has(printed, "bytes that are not a collrun frame");
     buf_init(&b);
     wire_put(&b, WIRE_GO, 0, 0, NULL, 0);
-    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
-    assert_has(printed, "the agent's first word is GO, not WELCOME");
+    assert_int_equal(fake_send_garbage(b.data, b.len, printed, sizeof printed), 125);
+    assert_has(printed, "the first frame of the agent is GO, not WELCOME");
     buf_clear(&b);
     wire_put(&b, WIRE_WELCOME, 0, 0, garbage, sizeof garbage);
-    assert_int_equal(fake_stammer(b.data, b.len, printed, sizeof printed), 125);
+    assert_int_equal(fake_send_garbage(b.data, b.len, printed, sizeof printed), 125);
     buf_fini(&b);
 }
 
-static void babble(struct fake_job *job)
+static void send_bad_frames(struct fake_job *job)
 {
-    fake_babble(job, 0, WIRE_HELLO);
-    fake_babble(job, 1, WIRE_ABORT);
-    fake_babble(job, 2, WIRE_REPLY);
+    fake_send_bad_frame(job, 0, WIRE_HELLO);
+    fake_send_bad_frame(job, 1, WIRE_ABORT);
+    fake_send_bad_frame(job, 2, WIRE_REPLY);
 }
 
-static void test_bad_frames(void **state)
+static void bad_frames_end_the_rank(void **state)
 {
     struct fake_job job;
     (void)state;
     fake_simple(&job, 3, false, "sleep")->timeout_ns = 20000000000u;
-    job.after_go = babble;
+    job.after_go = send_bad_frames;
     job.after_go_s = 0.1;
     job.no_abort = true;
     assert_int_equal(fake_run(&job), 1);
-    static const char *const words[] = {"a frame that is not for a rank: HELLO",
-                                        "an ABORT that cannot be read",
-                                        "a REPLY that cannot be read"};
+    static const char *const words[] = {"unexpected frame from the agent: HELLO",
+                                        "malformed ABORT frame", "malformed REPLY frame"};
     for (uint32_t i = 0; i < 3; i++) {
         assert_has((char *)job.ranks[i].printed.data, words[i]);
         assert_int_not_equal(job.ranks[i].exit_code, 0);
@@ -271,18 +272,34 @@ static void test_bad_frames(void **state)
     fake_fini(&job);
 }
 
+/* As Python does. The loader has about 1,600 bytes for the thread-local storage of such a library.
+ */
+static void libcollrun_is_loaded_by_dlopen(void **state)
+{
+    char self[4096] = "", path[4200];
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(path, sizeof path, "%s/../lib/libcollrun.so.1", dirname(self));
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    assert_non_null(dlsym(library, "collrun_version"));
+    dlclose(library);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_workloads_that_do_not_load),
-        cmocka_unit_test(test_writable_plugins),
-        cmocka_unit_test(test_backends_that_do_not_load),
-        cmocka_unit_test(test_bad_params),
-        cmocka_unit_test(test_group_that_does_not_open),
-        cmocka_unit_test(test_backends_that_differ),
-        cmocka_unit_test(test_missing_member),
-        cmocka_unit_test(test_bad_first_words),
-        cmocka_unit_test(test_bad_frames),
+        cmocka_unit_test(broken_workloads_are_refused),
+        cmocka_unit_test(plugins_that_others_can_write_are_refused),
+        cmocka_unit_test(broken_backends_are_refused),
+        cmocka_unit_test(wrong_params_are_refused),
+        cmocka_unit_test(a_group_that_does_not_open_is_explained),
+        cmocka_unit_test(ranks_with_different_backends_are_refused),
+        cmocka_unit_test(a_missing_member_is_named),
+        cmocka_unit_test(a_bad_first_frame_ends_the_rank),
+        cmocka_unit_test(bad_frames_end_the_rank),
+        cmocka_unit_test(libcollrun_is_loaded_by_dlopen),
     };
     return cmocka_run_group_tests_name("engine_load", tests, NULL, NULL);
 }

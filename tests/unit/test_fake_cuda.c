@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Does the stand-in for libcudart (and libnvidia-ml) hold programs to CUDA's rules? Every rule that
- * tests/fake/README.md promises is broken here once, and kept once.
+ * The stand-ins for libcudart and libnvidia-ml enforce CUDA's rules: each rule in
+ * tests/fake/README.md is broken here once, and followed once.
  */
 #include "fake_procs.h"
 
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* What a body says is the test's result. */
+/* The result of the body is the result of the test. */
 static int run(void (*body)(struct procs *, int rank))
 {
     struct procs *procs;
@@ -75,7 +75,7 @@ static void sees_three(struct procs *procs, int rank)
     MUST_BE(fake.cudaPeekAtLastError(), cudaErrorInvalidDevice);
 }
 
-static void test_devices(void **state)
+static void the_mask_selects_devices(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_DEVICES", "0", 1);
@@ -119,7 +119,7 @@ static void keeps_to_allocations(struct procs *procs, int rank)
     MUST_BE(attributes.type, cudaMemoryTypeDevice);
     MUST_BE(attributes.device, 2);
     MUST_BE(fake.cudaHostAlloc((void **)&pinned, 100, 0), cudaSuccess);
-    pinned[99] = 1; /* the host may */
+    pinned[99] = 1; /* the host has access */
     MUST_BE(fake.cudaPointerGetAttributes(&attributes, pinned), cudaSuccess);
     MUST_BE(attributes.type, cudaMemoryTypeHost);
     MUST_BE(fake.cudaPointerGetAttributes(&attributes, host), cudaSuccess);
@@ -145,11 +145,11 @@ static void new_memory_is_garbage(struct procs *procs, int rank)
         MUST(host[i] != 0);
 }
 
-static void test_memory(void **state)
+static void device_memory_is_out_of_reach(void **state)
 {
     (void)state;
     int status = run(reads_device_memory);
-    /* a sanitizer turns the signal into an exit of its own */
+    /* a sanitizer turns the signal into an exit */
     assert_true((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) ||
                 (WIFEXITED(status) && WEXITSTATUS(status) != 0));
     assert_int_equal(run(keeps_to_allocations), 0);
@@ -175,7 +175,7 @@ static void open_streams(struct two_streams *t, unsigned flags)
     MUST_BE(fake.cudaHostAlloc((void **)&t->pinned, 2 * sizeof(int), 0), cudaSuccess);
 }
 
-/* How often what one stream writes is not what the other one reads. */
+/* How often the second stream does not read what the first one writes. */
 static int count_stale(const struct two_streams *t, bool with_event)
 {
     int stale = 0;
@@ -238,7 +238,7 @@ static void pinned_is_read_late(struct procs *procs, int rank)
         pageable = -1;
         MUST_BE(fake.cudaMemcpyAsync(&got, t.device, sizeof(int), cudaMemcpyDeviceToHost, t.writer),
                 cudaSuccess);
-        MUST_BE(got, i); /* snapshot on the way in, done on the way out */
+        MUST_BE(got, i); /* read before the call returns, and written before it returns */
         *t.pinned = i;
         MUST_BE(
             fake.cudaMemcpyAsync(t.device, t.pinned, sizeof(int), cudaMemcpyHostToDevice, t.writer),
@@ -251,7 +251,7 @@ static void pinned_is_read_late(struct procs *procs, int rank)
     MUST(late > 0);
 }
 
-static void test_order(void **state)
+static void streams_are_ordered_by_events_alone(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_DELAY_US", "200", 1);
@@ -284,13 +284,13 @@ static void refuses_wrong_handles(struct procs *procs, int rank)
     MUST_BE(fake.cudaStreamDestroy(NULL), cudaErrorInvalidResourceHandle);
 }
 
-static void test_handles(void **state)
+static void wrong_handles_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(run(refuses_wrong_handles), 0);
 }
 
-/* ---- what waits, what is forbidden ---- */
+/* ---- calls that wait, calls that are forbidden ---- */
 
 static void call_cuda(void *arg)
 {
@@ -313,7 +313,7 @@ static void free_waits(struct procs *procs, int rank)
     MUST_BE(fake.cudaPeekAtLastError(), cudaSuccess);
 }
 
-static void fails_when_told(struct procs *procs, int rank)
+static void fails_when_asked(struct procs *procs, int rank)
 {
     void *ptr;
     (void)procs, (void)rank;
@@ -323,15 +323,15 @@ static void fails_when_told(struct procs *procs, int rank)
     MUST(!strcmp(fake.cudaGetErrorName(fake.cudaGetLastError()), "cudaErrorMemoryAllocation"));
 }
 
-static void test_rules(void **state)
+static void calls_fail_when_asked_to(void **state)
 {
     (void)state;
     assert_int_equal(run(free_waits), 0);
     setenv("FAKE_CUDA_FAULT", "cudaFree:1:1,cudaMalloc:2:2", 1);
-    assert_int_equal(run(fails_when_told), 0);
+    assert_int_equal(run(fails_when_asked), 0);
 }
 
-/* Handles come and go without end; threads and memory do not pile up. */
+/* Creating and destroying handles many times does not accumulate threads or memory. */
 static void recycles(struct procs *procs, int rank)
 {
     struct CUstream_st *s;
@@ -354,7 +354,7 @@ static void recycles(struct procs *procs, int rank)
     MUST(threads > 0 && threads < 64);
 }
 
-static void test_recycling(void **state)
+static void memory_is_recycled(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_DELAY_US", "0", 1);
@@ -376,7 +376,7 @@ static void lists_gpus(struct procs *procs, int rank)
     MUST_BE(fake.nvmlDeviceGetCount_v2(&n), NVML_ERROR_UNINITIALIZED);
     MUST_BE(fake.nvmlInit_v2(), NVML_SUCCESS);
     MUST_BE(fake.nvmlDeviceGetCount_v2(&n), NVML_SUCCESS);
-    MUST_BE(n, 4); /* whatever CUDA_VISIBLE_DEVICES says */
+    MUST_BE(n, 4); /* regardless of CUDA_VISIBLE_DEVICES */
     MUST_BE(fake.nvmlDeviceGetHandleByIndex_v2(4, &device), NVML_ERROR_INVALID_ARGUMENT);
     MUST_BE(fake.nvmlDeviceGetHandleByIndex_v2(2, &device), NVML_SUCCESS);
     MUST_BE(fake.nvmlDeviceGetUUID(device, uuid, sizeof uuid), NVML_SUCCESS);
@@ -397,7 +397,7 @@ static void lists_gpus(struct procs *procs, int rank)
     MUST_BE(fake.nvmlEventSetFree(set), NVML_SUCCESS);
 }
 
-static void test_nvml(void **state)
+static void nvml_lists_gpus(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_DEVICES", "4", 1);
@@ -409,10 +409,13 @@ static void test_nvml(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_devices, setup), cmocka_unit_test_setup(test_memory, setup),
-        cmocka_unit_test_setup(test_order, setup),   cmocka_unit_test_setup(test_handles, setup),
-        cmocka_unit_test_setup(test_rules, setup),   cmocka_unit_test_setup(test_recycling, setup),
-        cmocka_unit_test_setup(test_nvml, setup),
+        cmocka_unit_test_setup(the_mask_selects_devices, setup),
+        cmocka_unit_test_setup(device_memory_is_out_of_reach, setup),
+        cmocka_unit_test_setup(streams_are_ordered_by_events_alone, setup),
+        cmocka_unit_test_setup(wrong_handles_are_refused, setup),
+        cmocka_unit_test_setup(calls_fail_when_asked_to, setup),
+        cmocka_unit_test_setup(memory_is_recycled, setup),
+        cmocka_unit_test_setup(nvml_lists_gpus, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

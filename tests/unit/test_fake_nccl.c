@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Does the stand-in for libnccl do what NCCL's documentation says, and hold programs to its rules?
- * Results are compared with sums over rank numbers written out here. What happens at the same time,
- * or goes wrong: test_fake_nccl_async.c.
+ * The stand-in for libnccl follows NCCL's documentation and enforces its rules. Results are
+ * compared with sums over rank numbers written out here. Concurrency and failures:
+ * test_fake_nccl_async.c.
  */
 #include "fake_clique.h"
 
@@ -29,7 +29,7 @@ static void fill(struct clique *c, int d, size_t count)
     free(host);
 }
 
-/* What element i of block `block` is after an operation, on `rank`. */
+/* Element i of block `block` on `rank` after an operation. */
 static int64_t expected(int kind, int rank, int nranks, size_t block, size_t count, size_t i)
 {
     int64_t sum = 0;
@@ -108,7 +108,7 @@ static void collectives(struct procs *procs, int rank)
     clique_close(&c);
 }
 
-static void test_collectives(void **state)
+static void collectives_are_right(void **state)
 {
     (void)state;
     assert_int_equal(clique_run(1, 1, collectives), 0);
@@ -169,7 +169,7 @@ static void arithmetic(struct procs *procs, int rank)
     clique_close(&c);
 }
 
-static void test_arithmetic(void **state)
+static void arithmetic_is_that_of_nccl(void **state)
 {
     (void)state;
     assert_int_equal(clique_run(1, 3, arithmetic), 0);
@@ -205,15 +205,15 @@ static void crossed_messages(struct procs *procs, int rank)
     clique_open(procs, rank, 0, 64, &c);
     MUST_BE(fake.ncclSend(c.send[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     MUST_BE(fake.ncclRecv(c.recv[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
-    procs_pause_ms(2000); /* for STALL to be said */
+    procs_pause_ms(2000); /* until STALL is printed */
     MUST_BE(fake.cudaStreamQuery(c.stream[0]), cudaErrorNotReady);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
     MUST_BE(fake.cudaStreamSynchronize(c.stream[0]), cudaSuccess);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclInvalidArgument); /* it is gone */
 }
 
-/* Until one of the ranks has noticed. */
+/* Waits until one of the ranks reports an error. */
 static void await_mismatch(struct procs *procs, struct ncclComm *comm)
 {
     for (int ms = 0; !atomic_load(&procs->flags[0]) && ms < 20000; ms++) {
@@ -232,20 +232,20 @@ static void lengths_differ(struct procs *procs, int rank)
     else
         MUST_BE(fake.ncclRecv(c.recv[0], 3, ncclInt64, 0, c.comm[0], c.stream[0]), ncclSuccess);
     await_mismatch(procs, c.comm[0]);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
 }
 
-static void test_messages(void **state)
+static void messages_meet_or_are_reported(void **state)
 {
     (void)state;
     assert_int_equal(clique_run(2, 1, grouped_messages), 0);
     setenv("FAKE_NCCL_STALL_MS", "300", 1);
-    assert_true(clique_runs_and_says(2, crossed_messages, "STALL"));
-    assert_true(clique_runs_and_says(2, lengths_differ, "MISMATCH"));
+    assert_true(clique_runs_and_prints(2, crossed_messages, "STALL"));
+    assert_true(clique_runs_and_prints(2, lengths_differ, "MISMATCH"));
 }
 
-/* ---- what is refused ---- */
+/* ---- refused calls ---- */
 
 static void misuse(struct procs *procs, int rank)
 {
@@ -258,9 +258,9 @@ static void misuse(struct procs *procs, int rank)
     MUST_BE(fake.cudaMalloc((void **)&elsewhere, 64), cudaSuccess);
     MUST_BE(fake.cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
     MUST_BE(fake.ncclAllReduce(host, c.recv[0], 1, ncclInt64, ncclSum, comm, c.stream[0]),
-            ncclInvalidArgument); /* the host's */
+            ncclInvalidArgument); /* of the host */
     MUST_BE(fake.ncclAllReduce(elsewhere, c.recv[0], 1, ncclInt64, ncclSum, comm, c.stream[0]),
-            ncclInvalidArgument); /* another device's */
+            ncclInvalidArgument); /* of another device */
     MUST_BE(fake.ncclAllReduce(c.send[0], c.recv[0], 9, ncclInt64, ncclSum, comm, c.stream[0]),
             ncclInvalidArgument); /* leaves its allocation */
     MUST_BE(fake.ncclAllReduce(c.send[0], c.send[0] + 8, 2, ncclInt64, ncclSum, comm, c.stream[0]),
@@ -276,7 +276,7 @@ static void misuse(struct procs *procs, int rank)
     MUST_BE(fake.ncclBroadcast(c.send[0], c.recv[0], 1, 99, 0, comm, c.stream[0]),
             ncclInvalidArgument);
     MUST_BE(fake.ncclGroupEnd(), ncclInvalidArgument);
-    /* counts of 0 are nobody else's business */
+    /* a count of 0 does not involve other ranks */
     if (rank == 0)
         MUST_BE(fake.ncclAllReduce(NULL, NULL, 0, ncclInt64, ncclSum, comm, c.stream[0]),
                 ncclSuccess);
@@ -296,7 +296,7 @@ static void calls_differ(struct procs *procs, int rank)
             ncclSuccess);
     await_mismatch(procs, c.comm[0]);
     MUST_BE(fake.cudaStreamQuery(c.stream[0]), cudaErrorNotReady);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.ncclCommAbort(c.comm[0]), ncclSuccess);
 }
 
@@ -305,33 +305,33 @@ static void share_a_gpu(struct procs *procs, int rank)
     struct ncclComm *comm;
     if (rank == 0)
         MUST_BE(fake.ncclGetUniqueId(&procs->ids[0]), ncclSuccess);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.cudaSetDevice(3), cudaSuccess);
     MUST_BE(fake.ncclCommInitRank(&comm, 2, procs->ids[0], rank), ncclInvalidUsage);
     MUST(strstr(fake.ncclGetLastError(NULL), "Duplicate GPU") != NULL);
     if (rank == 0)
         MUST_BE(fake.ncclGetUniqueId(&procs->ids[1]), ncclSuccess);
-    procs_meet(procs);
+    procs_barrier(procs);
     setenv("NCCL_HOSTID", rank ? "b" : "a", 1);
     MUST_BE(fake.ncclCommInitRank(&comm, 2, procs->ids[1], rank), ncclSuccess);
     MUST_BE(fake.ncclCommDestroy(comm), ncclSuccess);
 }
 
-static void test_refusals(void **state)
+static void misuse_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(clique_run(2, 1, misuse), 0);
-    assert_true(clique_runs_and_says(2, calls_differ, "MISMATCH"));
+    assert_true(clique_runs_and_prints(2, calls_differ, "MISMATCH"));
     assert_int_equal(clique_run(2, 1, share_a_gpu), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_collectives, clique_setup),
-        cmocka_unit_test_setup(test_arithmetic, clique_setup),
-        cmocka_unit_test_setup(test_messages, clique_setup),
-        cmocka_unit_test_setup(test_refusals, clique_setup),
+        cmocka_unit_test_setup(collectives_are_right, clique_setup),
+        cmocka_unit_test_setup(arithmetic_is_that_of_nccl, clique_setup),
+        cmocka_unit_test_setup(messages_meet_or_are_reported, clique_setup),
+        cmocka_unit_test_setup(misuse_is_refused, clique_setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-in for libnccl where things overlap or fail: communicators that do not block, several
- * of them on one device, planted faults, and a library that is older.
+ * The stand-in for libnccl under concurrency and failures: nonblocking communicators, several on
+ * one device, injected faults, and an older library.
  */
 #include "fake_clique.h"
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* ---- communicators that do not block ---- */
+/* ---- nonblocking communicators ---- */
 
 static int settle(struct ncclComm *comm)
 {
@@ -38,7 +38,7 @@ static void open_nonblocking(struct procs *procs, int rank, int id, struct ncclC
     struct ncclConfig config = nonblocking();
     if (rank == 0)
         MUST_BE(fake.ncclGetUniqueId(&procs->ids[id]), ncclSuccess);
-    procs_meet(procs);
+    procs_barrier(procs);
     MUST_BE(fake.cudaSetDevice(rank), cudaSuccess);
     MUST_BE(fake.ncclCommInitRankConfig(comm, procs->nprocs, procs->ids[id], rank, &config),
             ncclInProgress);
@@ -79,10 +79,10 @@ static void impatient(struct procs *procs, int rank)
 {
     struct ncclComm *comm;
     int *in;
-    if (rank == 1) { /* never comes */
+    if (rank == 1) { /* never joins */
         open_nonblocking(procs, rank, 0, &comm);
         MUST_BE(settle(comm), ncclSuccess);
-        procs_meet(procs);
+        procs_barrier(procs);
         return;
     }
     open_nonblocking(procs, rank, 0, &comm);
@@ -96,7 +96,7 @@ static void impatient(struct procs *procs, int rank)
     MUST_BE(fake.cudaDeviceSynchronize(), cudaSuccess);
     MUST_BE(fake.ncclAllReduce(in, in, 1, ncclInt32, ncclSum, comm, NULL), ncclInvalidUsage);
     MUST_BE(fake.ncclCommAbort(comm), ncclInProgress);
-    procs_meet(procs);
+    procs_barrier(procs);
 }
 
 /* A rank is missing: the init can be aborted. */
@@ -117,7 +117,7 @@ static void abandons_init(struct procs *procs, int rank)
     }
 }
 
-static void test_nonblocking(void **state)
+static void nonblocking_communicators_do_not_block(void **state)
 {
     (void)state;
     setenv("FAKE_CUDA_DELAY_US", "300", 1);
@@ -141,11 +141,11 @@ static void two_at_once(struct procs *procs, int rank, bool inverted)
                 ncclSuccess);
     }
     if (inverted) {
-        procs_pause_ms(3000); /* for LAUNCH ORDER to be said */
+        procs_pause_ms(3000); /* until LAUNCH ORDER is printed */
         MUST(fake.cudaStreamQuery(a.stream[0]) == cudaErrorNotReady ||
              fake.cudaStreamQuery(b.stream[0]) == cudaErrorNotReady);
-        procs_meet(procs);
-        fake.ncclGroupStart(); /* together: one after the other would wait for ever */
+        procs_barrier(procs);
+        fake.ncclGroupStart(); /* together: one after the other would wait forever */
         MUST_BE(fake.ncclCommAbort(a.comm[0]), ncclSuccess);
         MUST_BE(fake.ncclCommAbort(b.comm[0]), ncclSuccess);
         MUST_BE(fake.ncclGroupEnd(), ncclSuccess);
@@ -173,7 +173,8 @@ static void *abort_it(void *comm)
     return NULL;
 }
 
-/* Both are stuck on one device: aborting the first does not return before the second is, too. */
+/* Both are stuck on one device: ncclCommAbort of the first returns only once the second is aborted,
+ * too. */
 static void aborts_one_by_one(struct procs *procs, int rank)
 {
     struct clique a, b;
@@ -193,7 +194,7 @@ static void aborts_one_by_one(struct procs *procs, int rank)
         MUST_BE(fake.ncclCommAbort(b.comm[0]), ncclSuccess);
         MUST_BE(pthread_join(thread, NULL), 0);
     }
-    procs_meet(procs);
+    procs_barrier(procs);
 }
 
 static void *launch_many(void *arg)
@@ -219,21 +220,21 @@ static void races(struct procs *procs, int rank)
     MUST(mine || refused);
 }
 
-static void test_concurrency(void **state)
+static void launch_orders_are_checked(void **state)
 {
     (void)state;
     assert_int_equal(clique_run(2, 1, same_order), 0);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
     assert_int_equal(clique_run(2, 1, same_order), 0);
-    assert_true(clique_runs_and_says(1, races, "NCCL_LAUNCH_RACE_FATAL"));
+    assert_true(clique_runs_and_prints(1, races, "NCCL_LAUNCH_RACE_FATAL"));
     setenv("FAKE_NCCL_CONCURRENCY", "1", 1);
     assert_int_equal(clique_run(2, 1, same_order), 0);
-    assert_true(clique_runs_and_says(2, other_order, "LAUNCH ORDER"));
+    assert_true(clique_runs_and_prints(2, other_order, "LAUNCH ORDER"));
     clique_setup(NULL);
     assert_int_equal(clique_run(2, 1, aborts_one_by_one), 0);
 }
 
-/* ---- planted faults, older libraries ---- */
+/* ---- injected faults, older libraries ---- */
 
 static void faults(struct procs *procs, int rank)
 {
@@ -253,7 +254,7 @@ static void faults(struct procs *procs, int rank)
     }
     MUST_BE(state, rank == 1 ? ncclRemoteError : ncclSuccess);
     MUST_BE(fake.cudaStreamQuery(NULL), cudaErrorNotReady);
-    procs_meet(procs);
+    procs_barrier(procs);
     fake.ncclCommAbort(comm);
 }
 
@@ -266,7 +267,7 @@ static void is_older(struct procs *procs, int rank)
     MUST(fake.ncclAllReduce && !fake.ncclAlltoAll && !fake.ncclGather && !fake.ncclScatter);
 }
 
-static void test_faults(void **state)
+static void faults_and_older_libraries_are_simulated(void **state)
 {
     struct procs *procs;
     (void)state;
@@ -279,9 +280,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_nonblocking, clique_setup),
-        cmocka_unit_test_setup(test_concurrency, clique_setup),
-        cmocka_unit_test_setup(test_faults, clique_setup),
+        cmocka_unit_test_setup(nonblocking_communicators_do_not_block, clique_setup),
+        cmocka_unit_test_setup(launch_orders_are_checked, clique_setup),
+        cmocka_unit_test_setup(faults_and_older_libraries_are_simulated, clique_setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

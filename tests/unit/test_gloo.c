@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The Gloo backend's collectives, through the rig: every kind, type and operator at sizes on both
- * sides of every border between algorithms, one to six ranks, on one simulated host and on several;
- * then many groups. What goes wrong is test_gloo_failures.c, point to point test_gloo_p2p.c.
+ * The Gloo backend's collectives, through the harness: every kind, type and operator at sizes on
+ * both sides of every border between algorithms, one to six ranks, on one simulated host and on
+ * several; then many groups. What goes wrong is test_gloo_failures.c, point to point
+ * test_gloo_p2p.c.
  */
 #include "coll_suite.h"
 #include "coll_sweeps.h"
@@ -15,29 +16,29 @@
 
 #include <cmocka.h>
 
-static struct rig_options options_for(uint32_t nranks)
+static struct harness_options options_for(uint32_t nranks)
 {
-    return (struct rig_options){.path = rig_backend_path("gloo"), .nranks = nranks};
+    return (struct harness_options){.path = harness_backend_path("gloo"), .nranks = nranks};
 }
 
-/* Nine ranks as if alone: a tree of two levels. */
+/* Nine ranks on dedicated cores: a tree of two levels. */
 static struct coll_suite suite = {
     .backend = "gloo",
     .counts = {0, 1, 7, 1000, 2100},
     .ncounts = 5,
     .processes = 6,
     .threads = 3,
-    .alone = 9,
-    .many = 30001,
-    .turns = 300,
-    .crowd = 24,
-    .rounds = 3,
+    .dedicated = 9,
+    .long_count = 30001,
+    .random_calls = 300,
+    .oversubscribed = 24,
+    .repetitions = 3,
 };
 
 /* ---- more data ---- */
 
 /* Counts around messages, pieces and chunks; the last ones take several rounds. */
-static int large(struct rig_rank *r)
+static int large(struct harness_rank *r)
 {
     static const size_t counts[] = {2048, 2049, 65537, 262145, 1310720};
     uint32_t turn = r->options->host_of ? 1 : 0;
@@ -52,7 +53,7 @@ static int large(struct rig_rank *r)
             if (s >= 3 && c.kind != COLLRUN_ALLREDUCE && c.kind != COLLRUN_REDUCE &&
                 c.kind != COLLRUN_BROADCAST)
                 c.count /= r->nranks;
-            if (coll_case_run(r, r->group, &c) != 0)
+            if (coll_run_native(r, r->group, &c) != 0)
                 return 1;
         }
     return 0;
@@ -61,11 +62,11 @@ static int large(struct rig_rank *r)
 static void large_messages(void **state)
 {
     (void)state;
-    const struct rig_options options = options_for(6);
-    assert_int_equal(rig_run_each(&options, 2, large), 0);
+    const struct harness_options options = options_for(6);
+    assert_int_equal(harness_run_each(&options, 2, large), 0);
 }
 
-static int every_kind(struct rig_rank *r)
+static int every_kind(struct harness_rank *r)
 {
     return coll_every_variant(r, suite.counts, suite.ncounts, false);
 }
@@ -75,16 +76,16 @@ static void several_hosts(void **state)
 {
     (void)state;
     const uint32_t hosts[6] = {0, 1, 0, 2, 1, 0};
-    struct rig_options options = options_for(6);
+    struct harness_options options = options_for(6);
     options.host_of = hosts;
-    assert_int_equal(rig_run(&options, large), 0);
-    assert_int_equal(rig_run(&options, every_kind), 0);
+    assert_int_equal(harness_run(&options, large), 0);
+    assert_int_equal(harness_run(&options, every_kind), 0);
     options.nranks = 3;
-    assert_int_equal(rig_run(&options, large), 0);
+    assert_int_equal(harness_run(&options, large), 0);
 }
 
 /* Nobody leaves an operation of count 0 before the last one has come. */
-static int empty_operations(struct rig_rank *r)
+static int empty_operations(struct harness_rank *r)
 {
     static const enum collrun_kind all_meet[] = {COLLRUN_BARRIER, COLLRUN_ALLREDUCE,
                                                  COLLRUN_ALLGATHER, COLLRUN_ALLTOALL};
@@ -92,10 +93,10 @@ static int empty_operations(struct rig_rank *r)
     for (uint32_t turn = 0; turn < 4 * r->nranks; turn++) {
         struct collrun_call call = COLLRUN_CALL(all_meet[turn % 4]);
         if (turn / 4 == r->rank)
-            rig_lag_us(20000);
+            harness_lag_us(20000);
         (*come)++;
-        RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK);
-        RIG_CHECK(r, *come >= (turn + 1) * r->nranks);
+        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
+        HARNESS_CHECK(r, *come >= (turn + 1) * r->nranks);
     }
     return 0;
 }
@@ -103,40 +104,40 @@ static int empty_operations(struct rig_rank *r)
 static void empty_operations_synchronise(void **state)
 {
     (void)state;
-    const struct rig_options options = options_for(4);
-    assert_int_equal(rig_run_each(&options, 2, empty_operations), 0);
+    const struct harness_options options = options_for(4);
+    assert_int_equal(harness_run_each(&options, 2, empty_operations), 0);
 }
 
-static int ipv6(struct rig_rank *r)
+static int ipv6(struct harness_rank *r)
 {
     const struct coll_case c = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_INT64, .count = 5000};
-    return coll_case_run(r, r->group, &c);
+    return coll_run_native(r, r->group, &c);
 }
 
 static void ipv6_addresses(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(3);
+    struct harness_options options = options_for(3);
     options.address = "::1";
-    assert_int_equal(rig_run(&options, ipv6), 0);
+    assert_int_equal(harness_run(&options, ipv6), 0);
 }
 
-static int bad_address(struct rig_rank *r)
+static int bad_address(struct harness_rank *r)
 {
     const uint32_t all[2] = {0, 1};
-    struct rig_group *g = NULL;
-    RIG_CHECK(r, rig_group_open(r, "x", all, 2, &g) == COLLRUN_ERR_SYSTEM);
-    RIG_CHECK(r, strstr(rig_error(), "203.0.113.7"));
+    struct harness_group *g = NULL;
+    HARNESS_CHECK(r, harness_group_open(r, "x", all, 2, &g) == COLLRUN_ERR_SYSTEM);
+    HARNESS_CHECK(r, strstr(harness_error(), "203.0.113.7"));
     return 0;
 }
 
 static void foreign_address_is_refused(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(2);
+    struct harness_options options = options_for(2);
     options.address = "203.0.113.7";
     options.no_group = true;
-    assert_int_equal(rig_run(&options, bad_address), 0);
+    assert_int_equal(harness_run(&options, bad_address), 0);
 }
 
 /* ---- groups ---- */
@@ -153,33 +154,33 @@ static uint32_t entries_of(const char *path)
 }
 
 /* Twenty groups over the same ranks, every other one in reverse order, used in turn. */
-static int twenty_groups(struct rig_rank *r)
+static int twenty_groups(struct harness_rank *r)
 {
-    struct rig_group *groups[20];
+    struct harness_group *groups[20];
     const uint32_t order[2][3] = {{0, 1, 2}, {2, 1, 0}};
     char name[16];
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof(name), "g%d", i);
-        RIG_CHECK(r, rig_group_open(r, name, order[i % 2], 3, &groups[i]) == COLLRUN_OK);
+        HARNESS_CHECK(r, harness_group_open(r, name, order[i % 2], 3, &groups[i]) == COLLRUN_OK);
     }
     if (coll_across_groups(r, groups, 20, 3, 100) != 0)
         return 1;
-    /* main, the rig's service thread, Gloo's loop, the clock */
+    /* main, the harness's service thread, Gloo's loop, the clock */
     const uint32_t threads = entries_of("/proc/self/task") - 2;
     for (int i = 0; i < 20; i++)
-        rig_group_close(groups[i]);
-    RIG_CHECK(r, threads <= 4);
+        harness_group_close(groups[i]);
+    HARNESS_CHECK(r, threads <= 4);
     return 0;
 }
 
 static void twenty_groups_in_one_process(void **state)
 {
     (void)state;
-    const struct rig_options options = options_for(3);
-    assert_int_equal(rig_run(&options, twenty_groups), 0);
+    const struct harness_options options = options_for(3);
+    assert_int_equal(harness_run(&options, twenty_groups), 0);
 }
 
-static int reopen(struct rig_rank *r)
+static int reopen(struct harness_rank *r)
 {
     uint32_t fds = 0;
     uint32_t threads = 0;
@@ -187,29 +188,29 @@ static int reopen(struct rig_rank *r)
     for (uint32_t i = 0; i < 200; i++) {
         const struct coll_case c = {
             .kind = coll_kinds[i % COLL_NKINDS], .count = i * 20, .salt = i};
-        struct rig_group *g = NULL;
-        RIG_CHECK(r, rig_group_open(r, "again", all, 3, &g) == COLLRUN_OK);
-        if (coll_case_run(r, g, &c) != 0)
+        struct harness_group *g = NULL;
+        HARNESS_CHECK(r, harness_group_open(r, "again", all, 3, &g) == COLLRUN_OK);
+        if (coll_run_native(r, g, &c) != 0)
             return 1;
-        rig_group_close(g);
+        harness_group_close(g);
         if (i == 10) {
             fds = entries_of("/proc/self/fd");
             threads = entries_of("/proc/self/task");
         }
     }
-    RIG_CHECK(r, entries_of("/proc/self/fd") <= fds);
-    RIG_CHECK(r, entries_of("/proc/self/task") <= threads);
+    HARNESS_CHECK(r, entries_of("/proc/self/fd") <= fds);
+    HARNESS_CHECK(r, entries_of("/proc/self/task") <= threads);
     return 0;
 }
 
 static void groups_reopen_without_growth(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(3);
+    struct harness_options options = options_for(3);
     options.no_group = true;
-    const uint64_t start = rig_now_ns();
-    assert_int_equal(rig_run(&options, reopen), 0);
-    print_message("# 200 groups of 3: %.2f s\n", (double)(rig_now_ns() - start) / 1e9);
+    const uint64_t start = harness_now_ns();
+    assert_int_equal(harness_run(&options, reopen), 0);
+    print_message("# 200 groups of 3: %.2f s\n", (double)(harness_now_ns() - start) / 1e9);
 }
 
 int main(int argc, char **argv)

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the ranks of a Gloo group connect: when they need each other and not before, both at once,
- * with strangers at the door, and to a rank that is stopped, dead or has left. Hosts that do not
- * reach each other are in tests/e2e/hosts/test_doctor.sh.
+ * How the ranks of a group on Gloo connect, and what a rank means for the others that is stopped,
+ * was killed or has left. Hosts that cannot reach each other are tested by
+ * tests/e2e/hosts/test_doctor.sh.
+ *
+ * Two properties Gloo does not have: connections when they are needed, and connections from other
+ * programs that are ignored. CONNECT_BACKEND=NAME tests them, and all others here, on a backend
+ * that has.
  */
-#include "backend_rig.h"
+#include "backend_harness.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,14 +26,25 @@
 
 #define MS 1000000u
 
-static struct rig_options options_for(uint32_t nranks)
+static struct harness_options options_for(uint32_t nranks)
 {
-    return (struct rig_options){.path = rig_backend_path("gloo"), .nranks = nranks};
+    const char *name = getenv("CONNECT_BACKEND");
+    return (struct harness_options){.path = harness_backend_path(name ? name : "gloo"),
+                                    .nranks = nranks};
 }
 
-/* ---- what is open ---- */
+static void skip_on_gloo(void)
+{
+    if (getenv("CONNECT_BACKEND"))
+        return;
+    print_message("# Gloo does not have this; CONNECT_BACKEND names a backend that has\n");
+    skip();
+}
 
-/* Calls `each` for every TCP socket of this process; how many there are of the kind. */
+/* ---- open sockets ---- */
+
+/* Calls `each` for every listening, or every other, TCP socket of this process. Returns their
+ * number. */
 static int sockets(bool listening, void (*each)(const struct sockaddr_in *address))
 {
     int n = 0;
@@ -65,83 +80,85 @@ static struct collrun_call call_of(enum collrun_kind kind, void *in, void *out, 
     return call;
 }
 
-/* Everybody sends its rank to everybody: every pair, both ends at the same time. */
-static int everybody(struct rig_rank *r, struct rig_group *g)
+/* Every pair of ranks exchanges a value, both ends at the same time. */
+static int exchange_all(struct harness_rank *r, struct harness_group *g)
 {
-    int32_t in[RIG_MAX_RANKS], out[RIG_MAX_RANKS];
+    int32_t in[HARNESS_MAX_RANKS], out[HARNESS_MAX_RANKS];
     for (uint32_t i = 0; i < g->nranks; i++)
         in[i] = (int32_t)(g->rank * 1000 + i);
     const struct collrun_call call = call_of(COLLRUN_ALLTOALL, in, out, 1);
-    RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_OK);
+    HARNESS_CHECK(r, harness_exec(g, &call, 1) == COLLRUN_OK);
     for (uint32_t i = 0; i < g->nranks; i++)
-        RIG_CHECK(r, out[i] == (int32_t)(i * 1000 + g->rank));
+        HARNESS_CHECK(r, out[i] == (int32_t)(i * 1000 + g->rank));
     return 0;
 }
 
-/* ---- as they are needed ---- */
+/* ---- lazy connections ---- */
 
-/* Two that meet make one connection more than they keep: how many there are is waited for. */
-static int as_needed(struct rig_rank *r)
+/* Two ranks that connect simultaneously close one of two connections, so the test waits until the
+ * number is right. */
+static int connect_lazily(struct harness_rank *r)
 {
     int32_t in = 1, out = 0;
     int few = 0;
     const struct collrun_call call = call_of(COLLRUN_ALLREDUCE, &in, &out, 1);
-    RIG_CHECK(r, sockets(false, NULL) == 0);
-    rig_sync(r);
-    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
-    rig_sync(r);
-    RIG_UNTIL(r, (few = sockets(false, NULL)) < 11);
-    RIG_CHECK(r, few > 0);
-    rig_sync(r);
-    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
-    RIG_UNTIL(r, sockets(false, NULL) == few);
-    rig_sync(r);
-    if (everybody(r, r->group) != 0)
+    HARNESS_CHECK(r, sockets(false, NULL) == 0);
+    harness_sync(r);
+    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
+    harness_sync(r);
+    HARNESS_UNTIL(r, (few = sockets(false, NULL)) < 11);
+    HARNESS_CHECK(r, few > 0);
+    harness_sync(r);
+    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK && out == 12);
+    HARNESS_UNTIL(r, sockets(false, NULL) == few);
+    harness_sync(r);
+    if (exchange_all(r, r->group) != 0)
         return 1;
-    rig_sync(r);
-    RIG_UNTIL(r, sockets(false, NULL) == 11);
-    RIG_CHECK(r, sockets(true, NULL) == 1);
-    rig_sync(r); /* nobody leaves before */
+    harness_sync(r);
+    HARNESS_UNTIL(r, sockets(false, NULL) == 11);
+    HARNESS_CHECK(r, sockets(true, NULL) == 1);
+    harness_sync(r); /* no rank leaves before */
     return 0;
 }
 
 static void a_connection_is_made_when_it_is_needed(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(12);
-    options.ncpus = 64; /* trees as ranks with a core each have them */
-    assert_int_equal(rig_run(&options, as_needed), 0);
+    skip_on_gloo();
+    struct harness_options options = options_for(12);
+    options.ncpus = 64; /* the trees of ranks that have a core each */
+    assert_int_equal(harness_run(&options, connect_lazily), 0);
 }
 
-/* Each end of a pair begins at the same moment, again and again. */
-static int both_at_once(struct rig_rank *r)
+/* Both ends of each pair connect at the same moment, repeatedly. */
+static int connect_simultaneously(struct harness_rank *r)
 {
     uint32_t all[6] = {0, 1, 2, 3, 4, 5};
     for (unsigned turn = 0; turn < 60; turn++) {
         char name[16];
-        struct rig_group *g = NULL;
+        struct harness_group *g = NULL;
         snprintf(name, sizeof name, "g%u", turn);
-        RIG_CHECK(r, rig_group_open(r, name, all, 6, &g) == COLLRUN_OK);
-        if (everybody(r, g) != 0)
+        HARNESS_CHECK(r, harness_group_open(r, name, all, 6, &g) == COLLRUN_OK);
+        if (exchange_all(r, g) != 0)
             return 1;
-        rig_group_close(g);
+        harness_group_close(g);
     }
     return 0;
 }
 
-static void both_ends_may_begin_at_once(void **state)
+static void both_ends_may_connect_simultaneously(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(6);
+    struct harness_options options = options_for(6);
     options.no_group = true;
-    assert_int_equal(rig_run(&options, both_at_once), 0);
+    assert_int_equal(harness_run(&options, connect_simultaneously), 0);
 }
 
-/* ---- at the door ---- */
+/* ---- connections from other programs ---- */
 
-static int strangers;
+static int unknown;
 
-static void knock_as_a_stranger(const struct sockaddr_in *address)
+static void connect_without_hello(const struct sockaddr_in *address)
 {
     static const char words[][64] = {"GET / HTTP/1.0\r\n\r\n", "", "SSH-2.0-x", {0}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -149,26 +166,27 @@ static void knock_as_a_stranger(const struct sockaddr_in *address)
         const size_t len = i == 3 ? sizeof words[i] : strlen(words[i]);
         if (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 &&
             send(fd, words[i], len, MSG_NOSIGNAL) == (ssize_t)len)
-            strangers++;
+            unknown++;
         if (i == 0)
-            close(fd); /* the others stay */
+            close(fd); /* the others stay open */
     }
 }
 
-static int visited(struct rig_rank *r)
+static int unknown_connections(struct harness_rank *r)
 {
-    strangers = 0;
-    RIG_CHECK(r, sockets(true, knock_as_a_stranger) == 1);
-    RIG_CHECK(r, strangers == 4);
-    rig_sync(r);
-    return everybody(r, r->group);
+    unknown = 0;
+    HARNESS_CHECK(r, sockets(true, connect_without_hello) == 1);
+    HARNESS_CHECK(r, unknown == 4);
+    harness_sync(r);
+    return exchange_all(r, r->group);
 }
 
-static void strangers_do_no_harm(void **state)
+static void unknown_connections_are_ignored(void **state)
 {
     (void)state;
-    const struct rig_options options = options_for(4);
-    assert_int_equal(rig_run(&options, visited), 0);
+    skip_on_gloo();
+    const struct harness_options options = options_for(4);
+    assert_int_equal(harness_run(&options, unknown_connections), 0);
 }
 
 /* ---- ranks that do not answer ---- */
@@ -185,8 +203,8 @@ static bool is_stopped(pid_t pid)
     return end && end[1] && end[2] == 'T';
 }
 
-/* Rank 1 is stopped before anybody has connected to it. */
-static int stopped(struct rig_rank *r)
+/* Rank 1 is stopped before any rank has connected to it. */
+static int stopped(struct harness_rank *r)
 {
     const bool abort = *(const bool *)r->arg;
     volatile pid_t *pid = r->scratch;
@@ -197,42 +215,42 @@ static int stopped(struct rig_rank *r)
         raise(SIGSTOP);
         return 0;
     }
-    RIG_UNTIL(r, *pid && is_stopped(*pid));
+    HARNESS_UNTIL(r, *pid && is_stopped(*pid));
     call.timeout_ns = abort ? 0 : 300 * MS;
     if (abort)
-        rig_abort_after(r, 50);
-    const uint64_t called = rig_now_ns();
-    const int status = rig_exec(r->group, &call, 1);
-    const uint64_t waited = rig_now_ns() - called;
+        harness_abort_after(r, 50);
+    const uint64_t called = harness_now_ns();
+    const int status = harness_exec(r->group, &call, 1);
+    const uint64_t waited = harness_now_ns() - called;
     kill(*pid, SIGCONT);
-    RIG_CHECK(r, status == (abort ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT));
-    RIG_CHECK(r, waited > (abort ? 40 : 290) * MS && waited < RIG_AT_ONCE_NS);
-    RIG_CHECK(r, abort || strstr(rig_error(), "rank 1 (world rank 1)"));
+    HARNESS_CHECK(r, status == (abort ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT));
+    HARNESS_CHECK(r, waited > (abort ? 40 : 290) * MS && waited < HARNESS_AT_ONCE_NS);
+    HARNESS_CHECK(r, abort || strstr(harness_error(), "rank 1"));
     return 0;
 }
 
-static void a_stopped_rank_holds_nobody(void **state)
+static void a_stopped_rank_blocks_no_other(void **state)
 {
     (void)state;
     for (unsigned abort = 0; abort < 2; abort++) {
         const bool arg = abort;
-        struct rig_options options = options_for(2);
+        struct harness_options options = options_for(2);
         options.arg = (void *)&arg;
-        assert_int_equal(rig_run(&options, stopped), 0);
+        assert_int_equal(harness_run(&options, stopped), 0);
     }
 }
 
-static int killed(struct rig_rank *r)
+static int killed(struct harness_rank *r)
 {
     int32_t in = 1, out = 0;
     const struct collrun_call call = call_of(COLLRUN_ALLREDUCE, &in, &out, 1);
-    rig_sync(r);
+    harness_sync(r);
     if (r->rank == 1)
-        rig_kill(r, 1);
-    const uint64_t start = rig_now_ns();
-    RIG_CHECK(r, rig_exec(r->group, &call, 1) == COLLRUN_ERR_PEER_FAILED);
-    RIG_CHECK(r, rig_now_ns() - start < RIG_AT_ONCE_NS);
-    RIG_CHECK(r, strstr(rig_error(), "rank 1 (world rank 1)"));
+        harness_kill(r, 1);
+    const uint64_t start = harness_now_ns();
+    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_ERR_PEER_FAILED);
+    HARNESS_CHECK(r, harness_now_ns() - start < HARNESS_AT_ONCE_NS);
+    HARNESS_CHECK(r, strstr(harness_error(), "rank 1 (world rank 1)"));
     return 0;
 }
 
@@ -240,37 +258,37 @@ static void a_dead_rank_is_named(void **state)
 {
     (void)state;
     const bool may_die[2] = {false, true};
-    struct rig_options options = options_for(2);
+    struct harness_options options = options_for(2);
     options.may_die = may_die;
-    assert_int_equal(rig_run(&options, killed), 0);
+    assert_int_equal(harness_run(&options, killed), 0);
 }
 
-/* A message to a rank that has closed the group. */
-static int left(struct rig_rank *r)
+/* A message of a rank that has closed the group. */
+static int left(struct harness_rank *r)
 {
     const uint32_t all[2] = {0, 1};
     int32_t in = 1;
-    struct rig_group *g = NULL;
-    struct collrun_call call = call_of(COLLRUN_SEND, &in, NULL, 1);
+    struct harness_group *g = NULL;
+    struct collrun_call call = call_of(COLLRUN_RECV, NULL, &in, 1);
     call.peer = 1;
-    RIG_CHECK(r, rig_group_open(r, "short", all, 2, &g) == COLLRUN_OK);
+    HARNESS_CHECK(r, harness_group_open(r, "short", all, 2, &g) == COLLRUN_OK);
     if (r->rank == 1)
-        rig_group_close(g);
-    rig_sync(r);
+        harness_group_close(g);
+    harness_sync(r);
     if (r->rank == 1)
         return 0;
-    RIG_CHECK(r, rig_exec(g, &call, 1) == COLLRUN_ERR_PEER_FAILED);
-    RIG_CHECK(r, strstr(rig_error(), "rank 1 (world rank 1) has left the group"));
-    rig_group_close(g);
+    HARNESS_CHECK(r, harness_exec(g, &call, 1) == COLLRUN_ERR_PEER_FAILED);
+    HARNESS_CHECK(r, strstr(harness_error(), "rank 1 (world rank 1) has left the group"));
+    harness_group_close(g);
     return 0;
 }
 
 static void a_rank_that_has_left_is_named(void **state)
 {
     (void)state;
-    struct rig_options options = options_for(2);
+    struct harness_options options = options_for(2);
     options.no_group = true;
-    assert_int_equal(rig_run(&options, left), 0);
+    assert_int_equal(harness_run(&options, left), 0);
 }
 
 int main(int argc, char **argv)
@@ -279,9 +297,9 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_is_made_when_it_is_needed),
-        cmocka_unit_test(both_ends_may_begin_at_once),
-        cmocka_unit_test(strangers_do_no_harm),
-        cmocka_unit_test(a_stopped_rank_holds_nobody),
+        cmocka_unit_test(both_ends_may_connect_simultaneously),
+        cmocka_unit_test(unknown_connections_are_ignored),
+        cmocka_unit_test(a_stopped_rank_blocks_no_other),
         cmocka_unit_test(a_dead_rank_is_named),
         cmocka_unit_test(a_rank_that_has_left_is_named),
     };

@@ -48,7 +48,7 @@ static void check_keys(const struct schema_type *map, const char *path, unsigned
         snprintf(inner, sizeof inner, "%s.%s", path, key->name);
         (*keys)++;
         if (!key->help || strlen(key->help) < 8 || key->help[strlen(key->help) - 1] == '.')
-            fail_msg("%s: the help is a sentence without its full stop", inner);
+            fail_msg("%s: the help has no full stop", inner);
         if (key->required && key->def)
             fail_msg("%s: required, and has a default", inner);
         for (const struct schema_key *other = map->keys; other != key; other++)
@@ -77,14 +77,12 @@ static void check_type(const struct schema_type *type, const char *path, unsigne
         assert_true(type->min <= type->max);
 }
 
-static void test_table(void **state)
+static void the_schema_table_is_consistent(void **state)
 {
     (void)state;
     unsigned keys = 0;
     check_type(&schema_job, "", &keys);
     assert_true(keys > 80);
-    for (int i = 0; schema_transports[i].name; i++)
-        assert_int_equal(schema_transports[i].value, i); /* found by index */
 }
 
 /* ---- names ---- */
@@ -104,7 +102,7 @@ static void expect_hosts(const char *text, const char *want)
     arena_fini(&arena);
 }
 
-static void test_hosts(void **state)
+static void host_ranges_are_expanded(void **state)
 {
     (void)state;
     expect_hosts("gpu01", "gpu01");
@@ -122,7 +120,7 @@ static void test_hosts(void **state)
         expect_hosts(bad[i], "refused");
 }
 
-static void test_names(void **state)
+static void interfaces_and_networks_are_checked(void **state)
 {
     (void)state;
     static const char *const good[] = {"eth0",      "default-route", "10.2.0.0/16",
@@ -134,6 +132,13 @@ static void test_names(void **state)
         assert_int_equal(name_check_interface(good[i], NULL), 0);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_true(name_check_interface(bad[i], NULL) < 0);
+    uint16_t first, last;
+    assert_true(name_parse_ports("1-65535", &first, &last) && first == 1 && last == 65535);
+    assert_true(name_parse_ports("20000-20000", &first, &last) && last == 20000);
+    static const char *const no_ports[] = {"",      "0-5",    "5-4",  "1-65536", "20000",
+                                           "1-2-3", " 1-200", "+1-2", "1-2 ",    "1 -2"};
+    for (size_t i = 0; i < sizeof no_ports / sizeof no_ports[0]; i++)
+        assert_true(name_check_ports(no_ports[i], NULL) < 0);
     assert_int_equal(name_check_env("_A1", NULL), 0);
     assert_true(name_check_env("1A", NULL) < 0 && name_check_env("A-B", NULL) < 0 &&
                 name_check_env("A*", NULL) < 0);
@@ -173,7 +178,7 @@ static void done(struct reading *r)
     arena_fini(&r->arena);
 }
 
-static void test_smallest(void **state)
+static void the_smallest_job_gets_all_defaults(void **state)
 {
     (void)state;
     struct reading r;
@@ -198,14 +203,14 @@ static void test_smallest(void **state)
     assert_int_equal(job->workloads[0].timeout.v, 0);
     assert_int_equal(job->timeouts.grace.v, INT64_C(5000000000));
     assert_int_equal(job->timeouts.run.v, 0);
-    assert_string_equal(job->interface.v, "default-route");
+    assert_string_equal(job->network.interface.v, "default-route");
     assert_string_equal(job->logging.console.label.v, "[{rank}]");
     assert_null(job->logging.dir.v);
     assert_int_equal(job->ssh.parallel.v, 32);
     done(&r);
 }
 
-static void test_host_defaults(void **state)
+static void host_defaults_reach_every_host(void **state)
 {
     (void)state;
     struct reading r;
@@ -237,7 +242,7 @@ static void test_host_defaults(void **state)
 }
 
 /* What is refused keeps its default, and the rest of the job is there. */
-static void test_wrong_parts(void **state)
+static void wrong_values_keep_their_defaults(void **state)
 {
     (void)state;
     struct reading r;
@@ -248,7 +253,7 @@ static void test_wrong_parts(void **state)
     assert_int_equal(diag_list_count(&r.diags), 3);
     assert_true(r.job.complete);
     assert_int_equal(r.job.processes.count.v, 0);
-    assert_int_equal(r.job.processes.map.v, JOB_MAP_CYCLIC);
+    assert_int_equal(r.job.processes.map.kind.v, JOB_MAP_CYCLIC);
     assert_int_equal(r.job.timeouts.start.v, INT64_C(120000000000));
     assert_int_equal(r.job.timeouts.grace.v, 1000000000);
     assert_int_equal(r.job.nworkloads, 2);
@@ -259,7 +264,7 @@ static void test_wrong_parts(void **state)
     done(&r);
 }
 
-static void test_ranks_has(void **state)
+static void ranks_has_knows_members(void **state)
 {
     (void)state;
     struct reading r;
@@ -278,10 +283,13 @@ static void test_ranks_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_host_defaults), cmocka_unit_test(test_wrong_parts),
-        cmocka_unit_test(test_ranks_has),
+        cmocka_unit_test(the_schema_table_is_consistent),
+        cmocka_unit_test(host_ranges_are_expanded),
+        cmocka_unit_test(interfaces_and_networks_are_checked),
+        cmocka_unit_test(the_smallest_job_gets_all_defaults),
+        cmocka_unit_test(host_defaults_reach_every_host),
+        cmocka_unit_test(wrong_values_keep_their_defaults),
+        cmocka_unit_test(ranks_has_knows_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

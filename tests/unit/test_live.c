@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the live line says, with a clock of its own.
+ * The text of the live line, with a simulated clock.
  */
-#include "tell/live.h"
+#include "report/live.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +15,9 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static uint32_t everybody[] = {0, 1};
-static struct desc_group groups[] = {{.name = "dp", .ranks = {everybody, 2}},
-                                     {.name = "sync", .ranks = {everybody, 2}}};
+static uint32_t all_ranks[] = {0, 1};
+static struct desc_group groups[] = {{.name = "dp", .ranks = {all_ranks, 2}},
+                                     {.name = "sync", .ranks = {all_ranks, 2}}};
 static struct desc_workload workloads[] = {{.name = "train"}, {.name = "eval"}};
 static const struct desc desc = {
     .nranks = 2, .groups = groups, .ngroups = 2, .workloads = workloads, .nworkloads = 2};
@@ -51,16 +51,17 @@ static void shows(double seconds, size_t width, const char *want)
 
 static void see(double seconds, const char *group, uint64_t done, uint64_t bytes)
 {
-    struct seen_group g = {.started = done, .done = done, .bytes = bytes};
-    struct seen seen = {.looked = true, .groups = &g, .n = 1};
+    struct group_snapshot g = {.started = done, .done = done, .bytes = bytes};
+    struct rank_snapshot seen = {.known = true, .groups = &g, .n = 1};
     snprintf(g.name, sizeof g.name, "%s", group);
-    live_seen(&live, t0 + (uint64_t)(seconds * 1e9), &seen);
+    live_snapshot(&live, t0 + (uint64_t)(seconds * 1e9), &seen);
 }
 
 static void progress(double seconds, uint32_t rank, uint32_t workload, uint64_t done,
                      uint64_t total, const char *what)
 {
-    live_progress(&live, t0 + (uint64_t)(seconds * 1e9), rank, workload, done, total, what);
+    live_progress(&live, t0 + (uint64_t)(seconds * 1e9),
+                  &(struct live_step){rank, workload, done, total, what});
 }
 
 static void ranks_and_rates(void **state)

@@ -2,7 +2,7 @@
  *
  * What the agent reads from a cgroup, on made-up trees of both versions.
  */
-#include "agent/agent.h"
+#include "agent/memory_watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,13 +34,13 @@ static void file(const char *name, const char *content)
     fclose(f);
 }
 
-/* Whether somebody was killed since it was last asked, and with which words. NULL: nobody was. */
-static void says(struct memory_watch *w, const char *words)
+/* Expects that a kill was recorded since the last call, with this text; NULL: none was. */
+static void expect_kill(struct memory_watch *w, const char *reason)
 {
     char text[96] = "";
-    assert_int_equal(memory_was_short(w, text, sizeof text), words != NULL);
-    if (words)
-        assert_string_equal(text, words);
+    assert_int_equal(memory_watch_claim_kill(w, text, sizeof text), reason != NULL);
+    if (reason)
+        assert_string_equal(text, reason);
 }
 
 static void version_2(void **state)
@@ -52,12 +52,12 @@ static void version_2(void **state)
     file("job/memory.events", "low 0\nhigh 0\nmax 3\noom 2\noom_kill 4\noom_group_kill 0\n");
     file("job/memory.max", "67108864\n");
     memory_watch_init(&w, path("proc"), root);
-    says(&w, NULL);
+    expect_kill(&w, NULL);
     file("job/memory.events", "oom 3\noom_kill 6\n");
-    says(&w, "the memory limit of its cgroup is 64MiB");
+    expect_kill(&w, "the memory limit of its cgroup is 64MiB");
     file("job/memory.max", "max\n");
-    says(&w, "the host has no more");
-    says(&w, NULL); /* two kills, two ranks */
+    expect_kill(&w, "the host ran out of memory");
+    expect_kill(&w, NULL); /* two kills, two ranks */
 }
 
 static void version_1(void **state)
@@ -70,9 +70,9 @@ static void version_1(void **state)
     file("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
     file("memory/job/memory.limit_in_bytes", "1048576\n");
     memory_watch_init(&w, path("proc"), root);
-    says(&w, NULL);
+    expect_kill(&w, NULL);
     file("memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
-    says(&w, "the memory limit of its cgroup is 1MiB");
+    expect_kill(&w, "the memory limit of its cgroup is 1MiB");
 }
 
 /* A container sees its own cgroup as the root, under a path that is only the host's. */
@@ -84,9 +84,9 @@ static void container(void **state)
     file("memory.events", "oom_kill 1\n");
     file("memory.max", "max\n");
     memory_watch_init(&w, path("proc"), root);
-    says(&w, NULL);
+    expect_kill(&w, NULL);
     file("memory.events", "oom_kill 2\n");
-    says(&w, "the host has no more");
+    expect_kill(&w, "the host ran out of memory");
 }
 
 static void nothing_to_read(void **state)
@@ -94,11 +94,11 @@ static void nothing_to_read(void **state)
     struct memory_watch w;
     (void)state;
     memory_watch_init(&w, path("absent"), root);
-    says(&w, NULL);
+    expect_kill(&w, NULL);
     file("proc", "garbage\n:\n::\n");
     unlink(path("memory.events"));
     memory_watch_init(&w, path("proc"), root);
-    says(&w, NULL);
+    expect_kill(&w, NULL);
 }
 
 int main(void)

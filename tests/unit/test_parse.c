@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * base/parse, base/template, base/quote and base/suggest: tables of what is read and what is
- * refused, with the sentence.
+ * base/parse, base/template, base/quote and base/suggest: tables of accepted texts, and of refused
+ * ones with their errors.
  */
 #include "base/parse.h"
 #include "base/quote.h"
@@ -19,7 +19,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static void test_int(void **state)
+static void integers_are_parsed(void **state)
 {
     (void)state;
     static const struct {
@@ -62,7 +62,7 @@ static void test_int(void **state)
     }
 }
 
-static void test_float(void **state)
+static void floats_are_parsed(void **state)
 {
     (void)state;
     static const struct {
@@ -85,7 +85,7 @@ static void test_float(void **state)
         assert_int_equal(parse_float(bad[i], &v, NULL), COLLRUN_ERR_INVALID);
 }
 
-static void test_bool(void **state)
+static void booleans_are_parsed(void **state)
 {
     (void)state;
     bool v = false;
@@ -98,7 +98,7 @@ static void test_bool(void **state)
         assert_int_equal(parse_bool(bad[i], &v, NULL), COLLRUN_ERR_INVALID);
 }
 
-static void test_duration(void **state)
+static void durations_are_parsed(void **state)
 {
     (void)state;
     const uint64_t s = 1000000000;
@@ -150,7 +150,7 @@ static void test_duration(void **state)
     }
 }
 
-static void test_size(void **state)
+static void sizes_are_parsed(void **state)
 {
     (void)state;
     static const struct {
@@ -190,7 +190,7 @@ static void test_size(void **state)
     }
 }
 
-static void test_formats(void **state)
+static void what_is_formatted_parses_back(void **state)
 {
     (void)state;
     char out[32];
@@ -211,7 +211,7 @@ static void test_formats(void **state)
     assert_string_equal(format_offset(1234567890, out), "+1234.6 ms");
 }
 
-static void test_ranks(void **state)
+static void rank_sets_are_parsed(void **state)
 {
     (void)state;
     struct arena arena;
@@ -237,7 +237,7 @@ static void test_ranks(void **state)
     arena_fini(&arena);
 }
 
-static void test_template(void **state)
+static void templates_are_filled_in(void **state)
 {
     (void)state;
     struct arena arena;
@@ -274,7 +274,7 @@ static void test_template(void **state)
     arena_fini(&arena);
 }
 
-static void test_quote(void **state)
+static void quotes_escape_what_is_not_printable(void **state)
 {
     (void)state;
     char out[QUOTE_SIZE];
@@ -295,7 +295,7 @@ static void test_quote(void **state)
     assert_int_equal(utf8_len("\xf0\x9f\x98\x80", 3), 0);
 }
 
-static void test_suggest(void **state)
+static void the_nearest_name_is_suggested(void **state)
 {
     (void)state;
     static const char *const names[] = {"backend", "ranks", "world_size", "split",
@@ -313,11 +313,16 @@ static void test_suggest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_int),   cmocka_unit_test(test_float),
-        cmocka_unit_test(test_bool),  cmocka_unit_test(test_duration),
-        cmocka_unit_test(test_size),  cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_ranks), cmocka_unit_test(test_template),
-        cmocka_unit_test(test_quote), cmocka_unit_test(test_suggest),
+        cmocka_unit_test(integers_are_parsed),
+        cmocka_unit_test(floats_are_parsed),
+        cmocka_unit_test(booleans_are_parsed),
+        cmocka_unit_test(durations_are_parsed),
+        cmocka_unit_test(sizes_are_parsed),
+        cmocka_unit_test(what_is_formatted_parses_back),
+        cmocka_unit_test(rank_sets_are_parsed),
+        cmocka_unit_test(templates_are_filled_in),
+        cmocka_unit_test(quotes_escape_what_is_not_printable),
+        cmocka_unit_test(the_nearest_name_is_suggested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan as a pure function: where ranks go, what they are bound to, which backend `auto` takes,
- * what the environment passes on. Jobs are read from files in memory; hosts and plugins are made
- * up.
+ * The plan as a pure function: placement, binding, the choice of `auto`, the environment. Jobs are
+ * read from memory; hosts and plugins are simulated.
  */
-#include "plan/peek.h"
+#include "plan/elf_flags.h"
 #include "plan/plan.h"
 
 #include <errno.h>
@@ -34,7 +33,7 @@ struct planning {
     struct diag_list diags;
     struct job job;
     struct desc desc;
-    struct described plugins[5];
+    struct described plugins[6];
     struct topology topology;
     const struct topology *topologies[8];
     struct plan_input in;
@@ -43,8 +42,9 @@ struct planning {
 static const char *const nothing[] = {NULL};
 
 /* Two NUMA nodes of two cores with two threads each: cpus 0-3 and their siblings 4-7. */
-static struct topology_cpu cpus[] = {{0, 0, 0}, {4, 0, 0}, {1, 1, 0}, {5, 1, 0},
-                                     {2, 2, 1}, {6, 2, 1}, {3, 3, 1}, {7, 3, 1}};
+static struct topology_cpu cpus[] = {{0, {0, 0, 0, 0}}, {4, {0, 0, 0, 0}}, {1, {1, 0, 0, 0}},
+                                     {5, {1, 0, 0, 0}}, {2, {2, 1, 1, 0}}, {6, {2, 1, 1, 0}},
+                                     {3, {3, 1, 1, 0}}, {7, {3, 1, 1, 0}}};
 
 static void plan_init(struct planning *p)
 {
@@ -61,9 +61,11 @@ static void plan_init(struct planning *p)
                                            .any_option = true,
                                            .hint = "",
                                            .reason = "broken"};
+    p->plugins[2].memory = (struct describe_memory){
+        .name = "cuda", .title = "GPU", .mask = "CUDA_MASK", .gpus = true, .declares = true};
     p->plugins[4] = (struct described){
         .kind = DESCRIBE_WORKLOAD, .path = "/work.so", .name = "work", .hint = ""};
-    p->topology = (struct topology){cpus, 8, 4, 2};
+    p->topology = (struct topology){cpus, 8, {4, 2, 2, 1}};
     for (int i = 0; i < 8; i++)
         p->topologies[i] = &p->topology;
     p->in = (struct plan_input){.topologies = p->topologies,
@@ -106,7 +108,7 @@ static const char *hosts_of(struct planning *p)
 
 #define HOSTS "hosts: {defaults: {transport: local}, nodes: "
 
-static void test_placement(void **state)
+static void ranks_are_placed_on_hosts(void **state)
 {
     (void)state;
     static const struct {
@@ -134,7 +136,8 @@ static void test_placement(void **state)
             for (uint32_t other = 0; other < rank; other++)
                 before += p.desc.ranks[other].host == p.desc.ranks[rank].host;
             assert_int_equal(p.desc.ranks[rank].local_rank, before);
-            assert_string_equal(p.desc.ranks[rank].cpus, "");
+            const char *bound = p.desc.ranks[rank].cpus; /* two hosts here are one machine: "" */
+            assert_true(!*bound || strcmp(bound, DESC_CPUS_AUTO) == 0);
         }
         plan_fini(&p);
     }
@@ -153,7 +156,7 @@ static void expect_cpus(const char *job, const char *const *want)
     plan_fini(&p);
 }
 
-static void test_binding(void **state)
+static void ranks_are_bound_to_cores(void **state)
 {
     (void)state;
     expect_cpus(HEAD "processes: {count: 3, bind: core}\n",
@@ -175,7 +178,7 @@ static const char *backend_of(struct planning *p, uint32_t group)
     return p->desc.backends[p->desc.groups[group].backend].name;
 }
 
-static void test_auto(void **state)
+static void auto_chooses_by_capabilities(void **state)
 {
     (void)state;
     struct planning p;
@@ -212,85 +215,260 @@ static void test_auto(void **state)
 
     plan_init(&p);
     assert_false(plan(&p, HEAD "processes: {count: 4}\ngroups: {world: {backend: gpu}}\n"));
-    assert_true(strstr(p.diags.items[0].text, "needs a GPU for every member") != NULL);
+    assert_true(strstr(p.diags.items[0].text, "needs a separate GPU for every member") != NULL);
     plan_fini(&p);
 }
 
 /* Four GPUs of one machine; the first two are near the first NUMA node. */
-static struct gpu four[] = {{"GPU-a", "X", "0-1,4-5"},
-                            {"GPU-b", "X", "0-1,4-5"},
-                            {"GPU-c", "X", "2-3,6-7,9"},
-                            {"GPU-d", "X", ""}};
-static const struct gpus machine = {four, 4, "hidden"};
+static struct device four[] = {{"GPU-a", "X", "0-1,4-5"},
+                               {"GPU-b", "X", "0-1,4-5"},
+                               {"GPU-c", "X", "2-3,6-7,9"},
+                               {"GPU-d", "X", ""}};
+static struct device two[] = {{"hpu-a", "Y", "0"}, {"hpu-b", "Y", "1"}};
+static struct plan_pool pools[] = {{"cuda", {four, 4, "hidden"}}, {"hpu", {two, 2, ""}}};
+static const struct plan_pools machine = {pools, 2};
+/* Those of another machine, which have the same ids. */
+static struct plan_pool far_pools[] = {{"hpu", {two, 2, ""}}};
+static const struct plan_pools far_machine = {far_pools, 1};
 
-static void expect_gpus(const struct planning *p, uint32_t rank, const char *uuids)
+static void expect_devices(const struct planning *p, uint32_t rank, const char *uuids)
 {
     char got[64] = "";
     const struct desc_rank *r = &p->desc.ranks[rank];
-    for (uint32_t i = 0; i < r->ngpus; i++)
+    for (uint32_t i = 0; i < r->ndevices; i++)
         snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", i ? " " : "",
-                 *r->gpus[i].uuid ? r->gpus[i].uuid : "?");
+                 *r->devices[i].id ? r->devices[i].id : "?");
     assert_string_equal(got, uuids);
 }
 
 #define LOCAL "hosts: {defaults: {transport: local}, nodes: "
-static void test_gpus(void **state)
+static void gpus_are_dealt_to_ranks(void **state)
 {
     (void)state;
     struct planning p;
-    const struct gpus *known[8] = {&machine, &machine, &machine};
+    const struct plan_pools *known[8] = {&machine, &machine, &machine};
 
     plan_init(&p);
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_true(plan(&p, HEAD "processes: {count: 2, gpus_per_process: 2}\n"));
-    expect_gpus(&p, 0, "GPU-a GPU-b");
-    expect_gpus(&p, 1, "GPU-c GPU-d");
+    expect_devices(&p, 0, "GPU-a GPU-b");
+    expect_devices(&p, 1, "GPU-c GPU-d");
     assert_string_equal(backend_of(&p, 0), "gpu"); /* auto: the group owns GPUs */
-    assert_int_equal(p.desc.groups[0].gpus_per_process, 2);
+    assert_int_equal(p.desc.groups[0].devices[0].count, 2);
     plan_fini(&p);
 
     plan_init(&p); /* a group's members alone; the greediest group counts */
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_true(plan(&p, HEAD "processes: {count: 3}\ngroups:\n"
                               "  one: {ranks: [2, 1], gpus_per_process: 1}\n"
                               "  two: {ranks: 2, gpus_per_process: 2}\n"));
-    expect_gpus(&p, 0, "");
-    expect_gpus(&p, 1, "GPU-a");
-    expect_gpus(&p, 2, "GPU-b GPU-c");
+    expect_devices(&p, 0, "");
+    expect_devices(&p, 1, "GPU-a");
+    expect_devices(&p, 2, "GPU-b GPU-c");
     plan_fini(&p);
 
     plan_init(&p); /* hosts that are one machine share its GPUs; lists are taken as they are */
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_true(plan(&p, HEAD LOCAL "[{name: a, slots: 1}, {name: b, slots: 2}, "
                                     "{name: c, slots: 1, gpus: [3]}]}\n"
                                     "processes: {count: 4, gpus_per_process: 1}\n"));
-    expect_gpus(&p, 0, "GPU-a");
-    expect_gpus(&p, 1, "GPU-b");
-    expect_gpus(&p, 2, "GPU-c");
-    expect_gpus(&p, 3, "GPU-d");
+    expect_devices(&p, 0, "GPU-a");
+    expect_devices(&p, 1, "GPU-b");
+    expect_devices(&p, 2, "GPU-c");
+    expect_devices(&p, 3, "GPU-d");
     plan_fini(&p);
 
-    plan_init(&p); /* nobody has looked */
+    plan_init(&p); /* not examined yet */
     assert_true(plan(&p, HEAD "hosts: {nodes: [a]}\nprocesses: {count: 2, gpus_per_process: 3}\n"));
-    expect_gpus(&p, 1, "? ? ?");
-    assert_int_equal(p.desc.ranks[1].gpus[2].index, 5);
+    expect_devices(&p, 1, "? ? ?");
+    assert_int_equal(p.desc.ranks[1].devices[2].index, 5);
     plan_fini(&p);
 
     plan_init(&p);
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_false(plan(&p, HEAD "processes: {count: 5, gpus_per_process: 1}\n"));
-    assert_true(strstr(p.diags.items[0].text, "has 4 GPUs, its 5 ranks need 5") != NULL);
+    assert_true(strstr(p.diags.items[0].text, "has 4 GPUs, but its 5 ranks need 5") != NULL);
     plan_fini(&p);
 }
 
-static void test_near_gpus(void **state)
+/* A backend of job.yaml declares the kind "hpu". */
+#define HCCL "backends: {hccl: {path: /hccl.so}}\n"
+static void plan_init_hpus(struct planning *p, const struct plan_pools *const *known)
+{
+    plan_init(p);
+    p->in.pools = known;
+    p->plugins[5] = (struct described){
+        .kind = DESCRIBE_BACKEND,
+        .path = "/hccl.so",
+        .name = "hccl",
+        .available = true,
+        .flags = COLLRUN_BACKEND_NEEDS_DEVICE,
+        .memory = {.name = "hpu", .title = "HPU", .mask = "HPU_MASK", .declares = true},
+        .any_option = true,
+        .hint = "",
+        .reason = ""};
+    p->in.nplugins = 6;
+}
+
+static void devices_of_each_kind_are_dealt_to_ranks(void **state)
 {
     (void)state;
     struct planning p;
-    const struct gpus *known[8] = {&machine};
+    const struct plan_pools *known[8] = {&machine, &machine};
+
+    plan_init_hpus(&p, known); /* both kinds; auto takes the backend of the group's kind */
+    assert_true(plan(&p, HEAD HCCL "processes: {count: 2, gpus_per_process: 1}\ngroups:\n"
+                                   "  one: {devices: {hpu: 1, cuda: 0}}\n"));
+    expect_devices(&p, 0, "GPU-a hpu-a");
+    expect_devices(&p, 1, "GPU-b hpu-b");
+    assert_string_equal(p.desc.kinds[1].name, "hpu");
+    assert_string_equal(p.desc.kinds[1].mask, "HPU_MASK");
+    assert_string_equal(p.desc.backends[p.desc.kinds[1].backend].path, "/hccl.so");
+    assert_string_equal(backend_of(&p, 0), "gpu");  /* world */
+    assert_string_equal(backend_of(&p, 1), "hccl"); /* one */
+    assert_false(p.desc.backends[p.desc.kinds[1].backend].unused);
+    assert_int_equal(p.desc.groups[1].ndevices, 1);
+    assert_int_equal(p.desc.groups[1].devices[0].kind, 1);
+    plan_fini(&p);
+
+    plan_init_hpus(&p, known); /* by kind of memory */
+    assert_true(plan(&p, HEAD HCCL "processes: {count: 2, devices: {hpu: 1}}\ngroups:\n"
+                                   "  world: {backend: {host: near, hpu: hccl}}\n"));
+    assert_int_equal(p.desc.nkinds, 1); /* nothing asks for GPUs */
+    assert_int_equal(p.desc.groups[0].nroutes, 1);
+    assert_string_equal(p.desc.backends[p.desc.groups[0].routes[0].backend].name, "hccl");
+    assert_string_equal(backend_of(&p, 0), "near");
+    plan_fini(&p);
+
+    plan_init_hpus(&p, known); /* devices for a backend of host memory: the kind alone */
+    assert_true(plan(&p, HEAD HCCL "processes: {count: 2, devices: {hpu: 1}}\ngroups:\n"
+                                   "  world: {backend: near}\n"));
+    assert_true(p.desc.backends[p.desc.kinds[0].backend].unused);
+    plan_fini(&p);
+}
+
+static void auto_prefers_a_backend_for_rdma_where_every_host_has_a_device(void **state)
+{
+    (void)state;
+    struct planning p;
+    plan_init(&p);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(p.plugins[i].name, "beta") == 0)
+            p.plugins[i].flags |= COLLRUN_BACKEND_RDMA | COLLRUN_BACKEND_HOST_AWARE;
+    assert_true(plan(&p,
+                     HEAD "processes: {count: 4}\n" HOSTS "[a, b]}\n"
+                          "groups: {near: {ranks: 0-1}, named: {ranks: all, backend: ALPHA}}\n"));
+    assert_string_equal(backend_of(&p, 0), "alpha"); /* before the hosts are known */
+    assert_true(p.desc.backends[p.desc.groups[0].backend_rdma].unused);
+    assert_true(plan_choose_rdma(&p.desc, true));
+    assert_string_equal(backend_of(&p, 0), "beta");
+    assert_string_equal(backend_of(&p, 1), "near");
+    assert_string_equal(backend_of(&p, 2), "alpha"); /* job.yaml names it */
+    assert_false(p.desc.backends[p.desc.groups[0].backend].unused);
+    assert_false(plan_choose_rdma(&p.desc, false)); /* another attempt, on other hosts */
+    assert_string_equal(backend_of(&p, 0), "alpha");
+    assert_true(p.desc.backends[p.desc.groups[0].backend_rdma].unused);
+    plan_fini(&p);
 
     plan_init(&p);
-    p.in.gpus = known;
+    assert_true(plan(&p, HEAD "processes: {count: 4}\n" HOSTS "[a, b]}\n"));
+    assert_false(plan_choose_rdma(&p.desc, true)); /* no backend is for RDMA */
+    assert_string_equal(backend_of(&p, 0), "alpha");
+    plan_fini(&p);
+}
+
+static void an_id_is_that_of_one_device_on_one_machine_only(void **state)
+{
+    (void)state;
+    struct planning p;
+    const struct plan_pools *one[8] = {&machine, &machine}, *each[8] = {&machine, &far_machine};
+    const char *job = HEAD HCCL LOCAL "[{name: a, slots: 1, devices: {hpu: [0]}}, "
+                                      "{name: b, slots: 1, devices: {hpu: [0]}}]}\n"
+                                      "processes: {count: 2, devices: {hpu: 1}}\n";
+    plan_init_hpus(&p, one);
+    assert_false(plan(&p, job));
+    assert_non_null(strstr(p.diags.items[0].text, "ranks 0 and 1 share HPU 0"));
+    plan_fini(&p);
+
+    plan_init_hpus(&p, each);
+    assert_true(plan(&p, job));
+    expect_devices(&p, 0, "hpu-a");
+    expect_devices(&p, 1, "hpu-a");
+    plan_fini(&p);
+}
+
+static void demands_that_no_kind_or_host_meets_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *job, *text, *hint;
+    } cases[] = {
+        {"processes: {count: 1, devices: {hpux: 1}}\n",
+         "processes.devices: no backend declares a kind of memory named \"hpux\"",
+         "did you mean \"hpu\"? known here: cuda, hpu"},
+        {"processes: {count: 1, devices: {host: 1}}\n", "kind of memory named \"host\"",
+         "known here: cuda, hpu"},
+        {"processes: {count: 1}\ngroups: {world: {backend: {host: near, cudda: gpu}}}\n",
+         "groups.world.backend: no backend declares a kind of memory named \"cudda\"",
+         "did you mean \"cuda\"? known here: host, cuda, hpu"},
+        {"hosts: {nodes: [{name: \"a[1-3]\", devices: {hpux: 4}}]}\nprocesses: {count: 1}\n",
+         "devices: no backend declares", "did you mean \"hpu\"?"},
+        {"processes: {count: 3, devices: {hpu: 1}}\n",
+         "processes.devices.hpu: host \"h\" has 2 HPUs, but its 3 ranks need 3", ""},
+        {"processes: {count: 1}\ngroups: {world: {devices: {hpu: 3}}}\n",
+         "groups.world.devices.hpu: host \"h\" has 2 HPUs, but its 1 rank needs 3", ""},
+        {"processes: {count: 1, devices: {cuda: 1}, gpus_per_process: 1}\n",
+         "processes.devices.cuda: the number of GPUs is set twice", ""},
+        {"processes: {count: 1, devices: {hpu: 1}}\nenv: {set: {HPU_MASK: \"0\"}}\n",
+         "env.set.HPU_MASK: collrun sets this variable",
+         "hosts.nodes[].devices.hpu selects the HPUs of a host"},
+        {"processes: {count: 1}\ngroups: {world: {backend: hccl}}\n",
+         "needs a separate HPU for every member, but the group has devices.hpu 0", ""},
+        {"processes: {count: 1, gpus_per_process: 1}\n"
+         "groups: {world: {backend: {host: near, cuda: hccl}}}\n",
+         "works only on hpu memory, but backend.cuda is for cuda memory", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct planning p;
+        char text[512];
+        const struct plan_pools *known[8] = {&machine};
+        plan_init_hpus(&p, known);
+        bool hosts = strstr(cases[i].job, "hosts:") != NULL;
+        snprintf(text, sizeof text, "%s%s%s%s", HEAD, HCCL,
+                 hosts ? "" : "hosts: {nodes: [{name: h, transport: local}]}\n", cases[i].job);
+        assert_false(plan(&p, text));
+        assert_int_equal(diag_list_count(&p.diags), 1);
+        assert_non_null(strstr(p.diags.items[0].text, cases[i].text));
+        assert_non_null(strstr(p.diags.items[0].hint, cases[i].hint));
+        plan_fini(&p);
+    }
+}
+
+static void hosts_offer_devices_of_each_kind(void **state)
+{
+    (void)state;
+    struct planning p;
+    const struct plan_pools *known[8] = {&machine, &machine};
+    plan_init_hpus(&p, known);
+    assert_true(plan(&p,
+                     HEAD HCCL "processes: {count: 2, devices: {hpu: 1}, gpus_per_process: 1}\n"
+                               "groups: {world: {backend: alpha}}\n"
+                               "hosts:\n"
+                               "  defaults: {transport: local, devices: {hpu: [1], cuda: [3]}}\n"
+                               "  nodes: [a, {name: b, gpus: [2], devices: {hpu: [0]}}]\n"));
+    expect_devices(&p, 0, "GPU-d hpu-b");
+    expect_devices(&p, 1, "GPU-c hpu-a");
+    plan_fini(&p);
+}
+
+static void bind_gpu_takes_the_cpus_beside_the_gpus(void **state)
+{
+    (void)state;
+    struct planning p;
+    const struct plan_pools *known[8] = {&machine};
+
+    plan_init(&p);
+    p.in.pools = known;
     assert_true(plan(&p, HEAD "processes: {count: 3, gpus_per_process: 1, bind: gpu}\n"));
     assert_string_equal(p.desc.ranks[0].cpus, "0-1,4-5");
     assert_string_equal(p.desc.ranks[1].cpus, "0-1,4-5");
@@ -298,13 +476,13 @@ static void test_near_gpus(void **state)
     plan_fini(&p);
 
     plan_init(&p);
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_true(plan(&p, HEAD "processes: {count: 1, gpus_per_process: 3, bind: gpu}\n"));
     assert_string_equal(p.desc.ranks[0].cpus, "0-7");
     plan_fini(&p);
 
     plan_init(&p); /* the last GPU's neighbours are not known */
-    p.in.gpus = known;
+    p.in.pools = known;
     assert_false(plan(&p, HEAD "processes: {count: 4, gpus_per_process: 1, bind: gpu}\n"));
     plan_fini(&p);
 
@@ -312,11 +490,11 @@ static void test_near_gpus(void **state)
     p.topologies[0] = NULL;
     assert_true(plan(
         &p, HEAD "hosts: {nodes: [a]}\nprocesses: {count: 1, gpus_per_process: 1, bind: gpu}\n"));
-    assert_string_equal(p.desc.ranks[0].cpus, DESC_CPUS_NEAR_GPUS);
+    assert_string_equal(p.desc.ranks[0].cpus, DESC_CPUS_NEAR_DEVICES);
     plan_fini(&p);
 }
 
-static void test_environment(void **state)
+static void the_environment_is_passed_set_and_unset(void **state)
 {
     (void)state;
     static const char *const variables[] = {
@@ -341,7 +519,7 @@ static void test_environment(void **state)
 }
 
 /* What comes out of the plan passes the codec's own checks. */
-static void test_encodes(void **state)
+static void a_plan_survives_the_codec(void **state)
 {
     (void)state;
     struct planning p;
@@ -362,21 +540,21 @@ static void test_encodes(void **state)
 }
 
 /* The flags of a real backend, and no harm from a damaged one. */
-static void test_peek(void **state)
+static void backend_flags_are_read_without_loading(void **state)
 {
     (void)state;
     const char *build = getenv("BUILD");
     char path[512];
     uint64_t flags = 99;
-    assert_false(peek_backend_flags("/no/such/file.so", &flags));
-    assert_false(peek_backend_flags("/proc/self/exe", &flags)); /* ELF, but no backend */
+    assert_false(elf_backend_flags("/no/such/file.so", &flags));
+    assert_false(elf_backend_flags("/proc/self/exe", &flags)); /* ELF, but no backend */
     assert_int_equal(flags, 99);
     snprintf(path, sizeof path, "%s/lib/collrun/backends/libcollrun_shm.so",
              build ? build : "build/release");
     FILE *file = fopen(path, "re");
     if (!file)
         skip();
-    assert_true(peek_backend_flags(path, &flags));
+    assert_true(elf_backend_flags(path, &flags));
     assert_true(flags & COLLRUN_BACKEND_ONE_HOST);
     static unsigned char bytes[8 << 20];
     size_t len = fread(bytes, 1, sizeof bytes, file);
@@ -392,7 +570,7 @@ static void test_peek(void **state)
         bytes[(seed >> 40) % 64] = (unsigned char)(seed >> 56); /* the head of the file */
         assert_int_equal(ftruncate(fd, 0), 0);
         assert_int_equal(pwrite(fd, bytes, cut, 0), cut);
-        peek_backend_flags(path, &flags);
+        elf_backend_flags(path, &flags);
         memcpy(bytes, saved, 64);
     }
     close(fd);
@@ -401,10 +579,19 @@ static void test_peek(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_placement), cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_auto),      cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_near_gpus), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_encodes),   cmocka_unit_test(test_peek),
+        cmocka_unit_test(ranks_are_placed_on_hosts),
+        cmocka_unit_test(ranks_are_bound_to_cores),
+        cmocka_unit_test(auto_chooses_by_capabilities),
+        cmocka_unit_test(auto_prefers_a_backend_for_rdma_where_every_host_has_a_device),
+        cmocka_unit_test(gpus_are_dealt_to_ranks),
+        cmocka_unit_test(devices_of_each_kind_are_dealt_to_ranks),
+        cmocka_unit_test(an_id_is_that_of_one_device_on_one_machine_only),
+        cmocka_unit_test(demands_that_no_kind_or_host_meets_are_refused),
+        cmocka_unit_test(hosts_offer_devices_of_each_kind),
+        cmocka_unit_test(bind_gpu_takes_the_cpus_beside_the_gpus),
+        cmocka_unit_test(the_environment_is_passed_set_and_unset),
+        cmocka_unit_test(a_plan_survives_the_codec),
+        cmocka_unit_test(backend_flags_are_read_without_loading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

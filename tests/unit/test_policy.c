@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * on_failure, with a clock of its own: which rule counts, how often, after what pause, and what is
- * not tried again.
+ * on_failure, with a simulated clock: which rule applies, how often, after what pause, and which
+ * failures are not retried.
  */
-#include "watch/policy.h"
+#include "diagnose/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static void rules_go_by_cause_and_exit_code(void **state)
         {.cause = {.v = JOB_CAUSE_HOST_LOST}, .action = {.v = JOB_ACTION_RESTART}},
         {.cause = {.v = JOB_CAUSE_MISMATCH}, .action = {.v = JOB_ACTION_CONTINUE}},
         {.cause = {.v = JOB_CAUSE_PLUGIN}, .action = {.v = JOB_ACTION_STOP}},
-        {.cause = {.v = JOB_CAUSE_LAUNCH}, .action = {.v = JOB_ACTION_RESTART}},
+        {.cause = {.v = JOB_CAUSE_JOB}, .action = {.v = JOB_ACTION_RESTART}},
         {.cause = {.v = JOB_CAUSE_TIMEOUT}, .action = {.v = JOB_ACTION_CONTINUE}},
     };
     struct job_on_failure on = {
@@ -55,7 +55,7 @@ static void rules_go_by_cause_and_exit_code(void **state)
         {CAUSE_EXIT, 76, JOB_ACTION_RESTART},       {CAUSE_EXIT, 77, JOB_ACTION_STOP},
         {CAUSE_SIGNAL, 139, JOB_ACTION_CONTINUE},   {CAUSE_SIGNAL, 137, JOB_ACTION_STOP},
         {CAUSE_HOST_LOST, 127, JOB_ACTION_RESTART}, {CAUSE_LAUNCH, 126, JOB_ACTION_STOP},
-        {CAUSE_LAUNCH, 125, JOB_ACTION_RESTART},    {CAUSE_TIMEOUT, 124, JOB_ACTION_CONTINUE},
+        {CAUSE_LAUNCH, 2, JOB_ACTION_RESTART},      {CAUSE_TIMEOUT, 124, JOB_ACTION_CONTINUE},
         {CAUSE_INTERRUPTED, 75, JOB_ACTION_STOP}, /* whatever the rules say */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -63,8 +63,7 @@ static void rules_go_by_cause_and_exit_code(void **state)
         print_message("# class %d, exit code %d\n", (int)v.class, v.exit_code);
         assert_int_equal(policy_action(&on, &v), cases[i].action);
     }
-    struct verdict v = failure(CAUSE_EXIT, 1);
-    v.diag.code = COLLRUN_ERR_MISMATCH;
+    struct verdict v = failure(CAUSE_MISMATCH, 1);
     assert_int_equal(policy_action(&on, &v), JOB_ACTION_CONTINUE);
 }
 
@@ -84,7 +83,7 @@ static void pauses_double_up_to_a_minute(void **state)
     }
     policy_decide(&p, &on, &v, ranks, 0, &next);
     assert_false(next.restart);
-    assert_non_null(strstr(next.why, "max_restarts (10) is used up"));
+    assert_non_null(strstr(next.why, "max_restarts (10) is reached"));
     p = (struct policy){0};
     on = restart(2, 300); /* longer than a minute from the start: as written */
     policy_decide(&p, &on, &v, ranks, 0, &next);
@@ -113,14 +112,15 @@ static void a_long_attempt_counts_afresh(void **state)
 }
 
 /* Of ranks that disagree about an operation any may be the first to say so. */
-static void the_same_operation_is_not_retried_whoever_reports_it(void **state)
+static void the_same_operation_is_not_retried_whichever_rank_reports_it(void **state)
 {
     (void)state;
     struct policy p = {0};
     struct job_on_failure on = restart(10, 1);
-    struct rank_state ranks[2] = {{.failed = true, .group = "dp", .operation = 7},
-                                  {.failed = true, .group = "dp", .operation = 7}};
-    struct verdict v = failure(CAUSE_EXIT, 1);
+    struct rank_state ranks[2] = {{.failed = true}, {.failed = true}};
+    struct verdict v = failure(CAUSE_ERROR, 1);
+    v.group = "dp";
+    v.number = 7;
     struct policy_decision next;
     policy_decide(&p, &on, &v, ranks, 0, &next);
     assert_true(next.restart);
@@ -135,8 +135,8 @@ static void the_same_again_is_not_retried(void **state)
     (void)state;
     struct policy p = {0};
     struct job_on_failure on = restart(10, 1);
-    struct seen_group g = {.name = "dp", .started = 7, .done = 6, .kind = COLLRUN_ALLREDUCE};
-    struct rank_state ranks[1] = {{.exited = true, .seen = {.groups = &g, .n = 1}}};
+    struct group_snapshot g = {.name = "dp", .started = 7, .done = 6, .kind = COLLRUN_ALLREDUCE};
+    struct rank_state ranks[1] = {{.exited = true, .snapshot = {.groups = &g, .n = 1}}};
     struct verdict v = failure(CAUSE_SIGNAL, 139);
     struct policy_decision next;
     policy_decide(&p, &on, &v, ranks, 0, &next);
@@ -149,8 +149,9 @@ static void the_same_again_is_not_retried(void **state)
     assert_true(next.restart);
     policy_decide(&p, &on, &v, ranks, 0, &next);
     assert_false(next.restart);
-    assert_non_null(strstr(next.why, "failed twice in the same way (rank 0, exit code 137, in "
-                                     "allreduce dp#8"));
+    assert_non_null(strstr(next.why,
+                           "two attempts failed in the same way (rank 0, exit code 137, in "
+                           "allreduce dp#8"));
     /* Outside any operation a crash has a place, too: after the last one. */
     g.done = g.started;
     v.exit_code = 139;
@@ -187,7 +188,7 @@ int main(void)
         cmocka_unit_test(pauses_double_up_to_a_minute),
         cmocka_unit_test(a_long_attempt_counts_afresh),
         cmocka_unit_test(the_same_again_is_not_retried),
-        cmocka_unit_test(the_same_operation_is_not_retried_whoever_reports_it),
+        cmocka_unit_test(the_same_operation_is_not_retried_whichever_rank_reports_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
  * numbers of sources, odd addresses, dst equal to each of the sources. Then the instruction sets
  * against each other, bit by bit.
  */
-#include "reduce.h"
-#include "reduce_kernels.h"
+#include "comm/reduce.h"
+#include "comm/reduce_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -388,6 +388,34 @@ static void documented_cases(void **state)
     assert_true(half_decode(half, 5) == 2050);
 }
 
+/* In two steps: the same as at once, for every type and operator. */
+static void partial_results_give_the_same(void **state)
+{
+    struct bench *b = *state;
+    enum { COUNT = 2500 };
+    static char left[8 * COUNT], right[8 * COUNT];
+    for (enum collrun_dtype t = 0; t < COLLRUN_DTYPE_COUNT; t++) {
+        const void *both[2] = {b->srcs[0], b->srcs[1]}, *partial[2] = {left, right};
+        for (enum collrun_op op = 0; op < COLLRUN_OP_COUNT; op++) {
+            size_t where;
+            uint32_t divisor = op == COLLRUN_AVG ? 2 : 0;
+            if (!op_valid_for(op, t))
+                continue;
+            fill(b->srcs[0], COUNT, t);
+            fill(b->srcs[1], COUNT, t);
+            reduce_vectors(b->want, both, 2, COUNT, t, op, divisor);
+            reduce_to_partial(left, b->srcs[0], COUNT, t, op);
+            reduce_to_partial(right, b->srcs[1], COUNT, t, op);
+            reduce_vectors(right, partial, 2, COUNT, reduce_partial_dtype(t), op, 0);
+            reduce_from_partial(b->out, right, COUNT, t, divisor);
+            assert_true(same(b->out, b->want, COUNT, t, &where));
+            reduce_vectors(b->want, both, 1, COUNT, t, op, divisor);
+            reduce_from_partial(b->out, left, COUNT, t, divisor);
+            assert_true(same(b->out, b->want, COUNT, t, &where));
+        }
+    }
+}
+
 static const struct reduce_kernels *sets[] = {
     &reduce_kernels_generic,
 #ifdef __x86_64__
@@ -465,9 +493,10 @@ static void instruction_sets_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_and_operator), cmocka_unit_test(dst_may_be_any_source),
-        cmocka_unit_test(which_operators_exist),   cmocka_unit_test(documented_cases),
-        cmocka_unit_test(half_conversions),        cmocka_unit_test(instruction_sets_agree),
+        cmocka_unit_test(every_type_and_operator),       cmocka_unit_test(dst_may_be_any_source),
+        cmocka_unit_test(which_operators_exist),         cmocka_unit_test(documented_cases),
+        cmocka_unit_test(partial_results_give_the_same), cmocka_unit_test(half_conversions),
+        cmocka_unit_test(instruction_sets_agree),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -3,7 +3,9 @@
  * The rendezvous store, fed with frames as ranks would send them; what it answers is read back from
  * its output.
  */
-#include "watch/rendezvous.h"
+#include "base/rank_list.h"
+#include "rdv_frames.h"
+#include "rendezvous/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +67,7 @@ static void record(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
 static int setup(void **state)
 {
     static struct world w;
-    w = (struct world){0};
+    w = (struct world){.desc.nranks = 8};
     arena_init(&w.arena);
     w.rdv = rdv_new(&w.desc, (struct rdv_output){.send = record, .ctx = &w});
     *state = &w;
@@ -80,70 +82,40 @@ static int teardown(void **state)
     return 0;
 }
 
-static int feed(struct world *w, uint32_t rank, uint16_t type, struct buf *b, struct diag *d)
+static int feed(struct world *w, uint32_t rank, uint16_t type, struct buf payload)
 {
-    struct wire_frame f = {.type = type, .rank = rank, .payload = b->data, .len = b->len};
-    int rc = rdv_frame(w->rdv, &f, 1000, d);
-    buf_fini(b);
+    struct diag d;
+    struct wire_frame f = {.type = type, .rank = rank, .payload = payload.data, .len = payload.len};
+    int rc = rdv_on_frame(w->rdv, &f, 1000, &d);
+    buf_fini(&payload);
     return rc;
 }
 
 static int join(struct world *w, uint32_t rank, const char *scope, uint32_t n,
                 const uint32_t *ranks, const char *identity)
 {
-    struct buf b;
-    struct diag d;
-    buf_init(&b);
-    buf_put_str(&b, scope);
-    buf_put_str(&b, "g");
-    buf_put_u64(&b, 500);
-    buf_put_u32(&b, n);
-    for (uint32_t i = 0; i < n; i++)
-        buf_put_u32(&b, ranks[i]);
-    buf_put_str(&b, identity);
-    buf_put_u32(&b, UINT32_MAX);
-    return feed(w, rank, WIRE_JOIN, &b, &d);
+    return feed(w, rank, WIRE_JOIN, rdv_frames_join(scope, 500, n, ranks, identity));
 }
 
 static int put(struct world *w, uint32_t rank, const char *scope, const char *key,
                const char *value)
 {
-    struct buf b;
-    struct diag d;
-    buf_init(&b);
-    buf_put_str(&b, scope);
-    buf_put_str(&b, key);
-    buf_put_blob(&b, value, strlen(value));
-    return feed(w, rank, WIRE_PUT, &b, &d);
+    return feed(w, rank, WIRE_PUT, rdv_frames_put(scope, key, value));
 }
 
 static int get(struct world *w, uint32_t rank, const char *scope, const char *key)
 {
-    struct buf b;
-    struct diag d;
-    buf_init(&b);
-    buf_put_str(&b, scope);
-    buf_put_str(&b, key);
-    return feed(w, rank, WIRE_GET, &b, &d);
+    return feed(w, rank, WIRE_GET, rdv_frames_get(scope, key));
 }
 
 static int fence(struct world *w, uint32_t rank, const char *scope, uint32_t number)
 {
-    struct buf b;
-    struct diag d;
-    buf_init(&b);
-    buf_put_str(&b, scope);
-    buf_put_u32(&b, number);
-    return feed(w, rank, WIRE_FENCE, &b, &d);
+    return feed(w, rank, WIRE_FENCE, rdv_frames_fence(scope, number));
 }
 
 static int leave(struct world *w, uint32_t rank, const char *scope)
 {
-    struct buf b;
-    struct diag d;
-    buf_init(&b);
-    buf_put_str(&b, scope);
-    return feed(w, rank, WIRE_LEAVE, &b, &d);
+    return feed(w, rank, WIRE_LEAVE, rdv_frames_leave(scope));
 }
 
 static const uint32_t pair[] = {2, 5};
@@ -154,7 +126,7 @@ static void both_join(struct world *w)
     assert_int_equal(join(w, 5, "s", 2, pair, "shm 1"), 0);
 }
 
-static void a_fence_gives_everybody_everything(void **state)
+static void a_fence_gives_all_ranks_all_keys(void **state)
 {
     struct world *w = *state;
     both_join(w);
@@ -203,15 +175,15 @@ static void a_late_group_names_who_is_missing(void **state)
     rdv_expire(w->rdv, 1500);
     assert_int_equal(w->nsent, 2);
     assert_int_equal(w->sent[0].status, COLLRUN_ERR_TIMEOUT);
-    assert_non_null(strstr(w->sent[0].text, "ranks 0, 2 and 7 of 5, which never came"));
-    /* Whoever comes now hears the same. */
+    assert_non_null(strstr(w->sent[0].text, "ranks 0, 2 and 7 of 5 did not join within"));
+    /* A rank that joins now gets the same error. */
     join(w, 0, "s", 5, five, "x");
     fence(w, 0, "s", 0);
     assert_int_equal(w->sent[2].status, COLLRUN_ERR_TIMEOUT);
     assert_true(rdv_next_deadline(w->rdv) == UINT64_MAX);
 }
 
-static void disagreement_fails_everybody(void **state)
+static void disagreement_fails_all_ranks(void **state)
 {
     struct world *w = *state;
     join(w, 2, "s", 2, pair, "shm 1");
@@ -241,11 +213,77 @@ static void a_dead_member_ends_the_wait(void **state)
     struct world *w = *state;
     both_join(w);
     fence(w, 2, "s", 0);
-    rdv_rank_gone(w->rdv, 5, "was killed");
+    rdv_on_rank_exit(w->rdv, 5, "was killed");
     assert_int_equal(w->nsent, 1);
     assert_int_equal(w->sent[0].status, COLLRUN_ERR_PEER_FAILED);
     assert_string_equal(w->sent[0].text, "group \"g\": rank 5 was killed");
     leave(w, 2, "s");
+    assert_int_equal(rdv_open_scopes(w->rdv), 0);
+}
+
+static const uint32_t three[] = {1, 2, 5};
+
+static void a_group_with_an_exited_member_fails_at_once(void **state)
+{
+    struct world *w = *state;
+    rdv_on_rank_exit(w->rdv, 5, "was killed");
+    join(w, 2, "s", 2, pair, "shm 1");
+    fence(w, 2, "s", 0);
+    assert_int_equal(w->sent[0].status, COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(w->sent[0].text, "group \"g\": rank 5 has exited");
+    leave(w, 2, "s");
+    assert_int_equal(rdv_open_scopes(w->rdv), 0);
+}
+
+static int agree(struct world *w, uint32_t rank, const char *scope, int status)
+{
+    return feed(w, rank, WIRE_AGREE, rdv_frames_agree(scope, 500, 3, three, status));
+}
+
+/* 5 has exited before, 1 exits after it has agreed. */
+static void an_agreement_is_of_the_members_that_are_left(void **state)
+{
+    struct world *w = *state;
+    rdv_on_rank_exit(w->rdv, 5, "was killed");
+    agree(w, 1, "s", COLLRUN_OK);
+    rdv_on_rank_exit(w->rdv, 1, "was killed");
+    assert_int_equal(w->nsent, 0);
+    agree(w, 2, "s", COLLRUN_ERR_TIMEOUT);
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].status, COLLRUN_OK);
+    assert_int_equal(w->sent[0].n, 1);
+    assert_int_equal(w->sent[0].ranks[0], 2);
+    assert_int_equal(w->sent[0].nkvs, 1);
+    assert_string_equal(w->sent[0].first_key, "2");
+    assert_int_equal(rdv_open_scopes(w->rdv), 0);
+}
+
+/* The exit of the last missing member completes it; all others get one answer. */
+static void an_agreement_waits_for_no_exited_member(void **state)
+{
+    struct world *w = *state;
+    agree(w, 2, "s", COLLRUN_OK);
+    agree(w, 5, "s", COLLRUN_OK);
+    assert_int_equal(w->nsent, 0);
+    rdv_on_rank_exit(w->rdv, 1, "was killed");
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].n, 2);
+    assert_int_equal(w->sent[0].nkvs, 2);
+    assert_int_equal(rdv_open_scopes(w->rdv), 0);
+}
+
+static void an_agreement_names_the_members_that_are_late(void **state)
+{
+    struct world *w = *state;
+    agree(w, 2, "s", COLLRUN_OK);
+    rdv_on_rank_exit(w->rdv, 5, "was killed");
+    rdv_expire(w->rdv, 2000);
+    assert_int_equal(w->nsent, 1);
+    assert_int_equal(w->sent[0].status, COLLRUN_ERR_TIMEOUT);
+    assert_non_null(strstr(w->sent[0].text, "rank 1 of 3 did not join"));
+    agree(w, 1, "s", COLLRUN_OK);
+    assert_int_equal(w->nsent, 2);
+    assert_int_equal(w->sent[1].status, COLLRUN_ERR_TIMEOUT);
     assert_int_equal(rdv_open_scopes(w->rdv), 0);
 }
 
@@ -265,7 +303,7 @@ static void scopes_are_forgotten_and_names_reused(void **state)
     }
 }
 
-static void strangers_are_refused(void **state)
+static void ranks_that_are_not_members_are_refused(void **state)
 {
     struct world *w = *state;
     both_join(w);
@@ -281,40 +319,44 @@ static void malformed_frames_are_refused(void **state)
     struct world *w = *state;
     both_join(w);
     for (uint16_t type = WIRE_JOIN; type <= WIRE_FENCE; type++) {
-        struct buf b;
-        struct diag d;
-        buf_init(&b);
-        buf_put_str(&b, "s");
+        struct buf b = rdv_frames_leave("s");
         buf_put_u8(&b, 9);
-        assert_true(feed(w, 2, type, &b, &d) < 0);
+        assert_true(feed(w, 2, type, b) < 0);
     }
 }
 
-static void ranks_read_like_a_sentence(void **state)
+static void ranks_are_listed_in_words(void **state)
 {
     (void)state;
     char text[128];
-    ranks_format(text, sizeof text, (uint32_t[]){3}, 1);
+    rank_list_format(text, sizeof text, (uint32_t[]){3}, 1);
     assert_string_equal(text, "3");
-    ranks_format(text, sizeof text, (uint32_t[]){0, 1, 2, 5}, 4);
+    rank_list_format(text, sizeof text, (uint32_t[]){0, 1, 2, 5}, 4);
     assert_string_equal(text, "0-2 and 5");
-    ranks_format(text, sizeof text, (uint32_t[]){0, 2, 4, 6, 8, 10, 12, 14, 16, 18}, 10);
+    rank_list_format(text, sizeof text, (uint32_t[]){0, 2, 4, 6, 8, 10, 12, 14, 16, 18}, 10);
     assert_string_equal(text, "0, 2, 4, 6, 8, 10, 12, 14 and 2 more");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_fence_gives_everybody_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fence_gives_all_ranks_all_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(a_get_waits_for_its_put, setup, teardown),
         cmocka_unit_test_setup_teardown(a_late_group_names_who_is_missing, setup, teardown),
-        cmocka_unit_test_setup_teardown(disagreement_fails_everybody, setup, teardown),
+        cmocka_unit_test_setup_teardown(disagreement_fails_all_ranks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_key_put_twice_is_an_error, setup, teardown),
         cmocka_unit_test_setup_teardown(a_dead_member_ends_the_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_group_with_an_exited_member_fails_at_once, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_agreement_is_of_the_members_that_are_left, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_agreement_waits_for_no_exited_member, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agreement_names_the_members_that_are_late, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(scopes_are_forgotten_and_names_reused, setup, teardown),
-        cmocka_unit_test_setup_teardown(strangers_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(ranks_that_are_not_members_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(malformed_frames_are_refused, setup, teardown),
-        cmocka_unit_test(ranks_read_like_a_sentence),
+        cmocka_unit_test(ranks_are_listed_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a diag is printed, to the letter: excerpts with tabs, wide lines and broken bytes, a second
+ * The exact output for a diag: excerpts with tabs, wide lines and broken bytes, a second
  * place, errors without a place, colours, and the limit. And the command line.
  */
 #include "opts.h"
-#include "tell/report.h"
+#include "report/report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,26 +44,26 @@ static void printed(struct printing *p, const char *want)
     arena_fini(&p->arena);
 }
 
-static void test_excerpt(void **state)
+static void the_line_is_shown_with_a_caret(void **state)
 {
     (void)state;
     struct printing p;
     struct diag d;
     print_init(&p, "one\n\tb\xff: x\n");
     diag_at(&d, (struct diag_loc){NULL, 2, 5, 9}, "wrong");
-    diag_second(&d, (struct diag_loc){"--set #1", 1, 1, 3}, "as said");
+    diag_second(&d, (struct diag_loc){"--set #1", 1, 1, 3}, "set here");
     diag_hint(&d, "do better");
     report_diag(&p.report, &d);
     printed(&p, "job.yaml:2:5: error: wrong\n"
                 "    2 |  b?: x\n"
                 "      |     ^~\n" /* not past the line's end */
-                "--set #1:1:1: note: as said\n"
+                "--set #1:1:1: note: set here\n"
                 "    1 | a.b=c\n"
                 "      | ^~~\n"
                 "hint: do better\n");
 }
 
-static void test_no_excerpt(void **state)
+static void a_diagnostic_without_a_text_has_no_excerpt(void **state)
 {
     (void)state;
     struct printing p;
@@ -77,7 +77,7 @@ static void test_no_excerpt(void **state)
     d.rank = -1;
     d.loc = (struct diag_loc){"job.yaml", 0, 0, 0};
     report_diag(&p.report, &d);
-    d.loc = (struct diag_loc){"gone.yaml", 7, 1, 1}; /* a text that nobody has */
+    d.loc = (struct diag_loc){"gone.yaml", 7, 1, 1}; /* a file that is not loaded */
     d.host[0] = '\0';
     report_diag(&p.report, &d);
     d.loc = (struct diag_loc){NULL, 99, 1, 1}; /* a line that is not there */
@@ -89,7 +89,44 @@ static void test_no_excerpt(void **state)
                 "job.yaml:99:1: error: out of everything\n");
 }
 
-static void test_wide(void **state)
+static void quoted_output_cannot_control_the_terminal(void **state)
+{
+    (void)state;
+    struct printing p;
+    struct diag d;
+    print_init(&p, "one\n");
+    diag_at(&d, (struct diag_loc){"job.yaml", 1, 1, 1}, "\033[2J\x7f caf\xc3\xa9");
+    diag_hint(&d, "it printed: \a\xc2\x9b"
+                  "31m\ttab");
+    report_diag(&p.report, &d);
+    printed(&p, "job.yaml:1:1: error: ?[2J? caf\xc3\xa9\n"
+                "    1 | one\n"
+                "      | ^\n"
+                "hint: it printed: ??31m\ttab\n");
+}
+
+/* An error that a host sends may name any place. */
+static void a_place_past_the_line_has_a_short_caret(void **state)
+{
+    (void)state;
+    const uint32_t columns[] = {0, 4, 1000, UINT32_MAX - 1, UINT32_MAX};
+    const uint32_t widths[] = {0, 1, 1000, UINT32_MAX};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
+            struct printing p;
+            struct diag d;
+            print_init(&p, "one\n");
+            diag_at(&d, (struct diag_loc){NULL, 1, columns[i], widths[k]}, "wrong");
+            report_diag(&p.report, &d);
+            fclose(p.report.out);
+            assert_true(p.len < 300);
+            free(p.text);
+            arena_fini(&p.arena);
+        }
+    }
+}
+
+static void a_wide_line_is_cut_around_the_caret(void **state)
 {
     (void)state;
     struct printing p;
@@ -105,7 +142,7 @@ static void test_wide(void **state)
     printed(&p, want);
 }
 
-static void test_color(void **state)
+static void color_marks_the_place_and_the_caret(void **state)
 {
     (void)state;
     struct printing p;
@@ -119,7 +156,7 @@ static void test_color(void **state)
                 "      | \033[1;31m^~~\033[0m\n");
 }
 
-static void test_order_and_limit(void **state)
+static void diagnostics_are_sorted_and_limited(void **state)
 {
     (void)state;
     struct printing p;
@@ -161,7 +198,7 @@ static int parse(struct arena *arena, struct opts *o, struct diag *d, const char
     return opts_parse(argc, argv, arena, o, d);
 }
 
-static void test_opts(void **state)
+static void options_are_read_in_any_order(void **state)
 {
     (void)state;
     struct arena arena;
@@ -206,12 +243,14 @@ static void test_opts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_excerpt),
-        cmocka_unit_test(test_no_excerpt),
-        cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_color),
-        cmocka_unit_test(test_order_and_limit),
-        cmocka_unit_test(test_opts),
+        cmocka_unit_test(the_line_is_shown_with_a_caret),
+        cmocka_unit_test(a_diagnostic_without_a_text_has_no_excerpt),
+        cmocka_unit_test(a_wide_line_is_cut_around_the_caret),
+        cmocka_unit_test(a_place_past_the_line_has_a_short_caret),
+        cmocka_unit_test(quoted_output_cannot_control_the_terminal),
+        cmocka_unit_test(color_marks_the_place_and_the_caret),
+        cmocka_unit_test(diagnostics_are_sorted_and_limited),
+        cmocka_unit_test(options_are_read_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,50 +205,6 @@ static void a_conn_may_be_closed_by_its_own_frame(void **state)
     loop_free(loop);
 }
 
-static void descriptors_arrive_with_their_frame(void **state)
-{
-    (void)state;
-    struct loop *loop = loop_new();
-    struct end a;
-    int pair[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    open_end(&a, loop, pair[0]);
-    conn_send(&a.conn, WIRE_PUT, 0, 0, "first", 5);
-    for (int i = 0; i < 2; i++) {
-        conn_attach_fd(&a.conn, memfd_create("t", MFD_CLOEXEC));
-        conn_send(&a.conn, WIRE_SEGMENT_FD, 0, 0, "seg", 3);
-    }
-    size_t got = 0;
-    int fds = 0;
-    while (got < 3 * WIRE_HEAD_LEN + 5 + 3 + 3) {
-        char bytes[256], control[CMSG_SPACE(sizeof(int) * 4)];
-        struct iovec part = {bytes, sizeof bytes};
-        struct msghdr m = {.msg_iov = &part,
-                           .msg_iovlen = 1,
-                           .msg_control = control,
-                           .msg_controllen = sizeof control};
-        ssize_t n = recvmsg(pair[1], &m, 0);
-        assert_true(n > 0);
-        struct cmsghdr *head = CMSG_FIRSTHDR(&m);
-        if (head && head->cmsg_type == SCM_RIGHTS) {
-            /* The read that brings a descriptor also brings the head of its frame, and nothing of
-             * the next one. */
-            size_t head_at = WIRE_HEAD_LEN + 5 + (size_t)fds * (WIRE_HEAD_LEN + 3);
-            assert_true(got <= head_at && got + (size_t)n > head_at &&
-                        got + (size_t)n <= head_at + WIRE_HEAD_LEN + 3);
-            int fd;
-            memcpy(&fd, CMSG_DATA(head), sizeof fd);
-            close(fd);
-            fds++;
-        }
-        got += (size_t)n;
-    }
-    assert_int_equal(fds, 2);
-    conn_close(&a.conn);
-    close(pair[1]);
-    loop_free(loop);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,7 +214,6 @@ int main(void)
         cmocka_unit_test(a_reader_never_runs_over),
         cmocka_unit_test(a_conn_carries_large_frames_both_ways),
         cmocka_unit_test(a_conn_may_be_closed_by_its_own_frame),
-        cmocka_unit_test(descriptors_arrive_with_their_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void at(struct diag_loc loc, uint32_t line, uint32_t column, uint32_t wid
     assert_int_equal(loc.width, width);
 }
 
-static void test_places(void **state)
+static void nodes_keep_their_places(void **state)
 {
     (void)state;
     struct reading r;
@@ -77,7 +77,7 @@ static void test_places(void **state)
     done(&r);
 }
 
-static void test_scalars(void **state)
+static void scalars_keep_their_quoting(void **state)
 {
     (void)state;
     struct reading r;
@@ -102,7 +102,7 @@ static void test_scalars(void **state)
     done(&r);
 }
 
-static void test_aliases(void **state)
+static void an_alias_copies_what_it_names(void **state)
 {
     (void)state;
     struct reading r;
@@ -117,7 +117,7 @@ static void test_aliases(void **state)
     done(&r);
 }
 
-static void test_interpolation(void **state)
+static void environment_variables_are_filled_in(void **state)
 {
     (void)state;
     struct reading r;
@@ -145,7 +145,7 @@ static void test_interpolation(void **state)
 }
 
 /* Each text is one error, and no tree. */
-static void test_refused(void **state)
+static void broken_texts_are_one_error(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -165,7 +165,7 @@ static void test_refused(void **state)
 }
 
 /* Errors that leave a tree. */
-static void test_noted(void **state)
+static void smaller_errors_leave_a_tree(void **state)
 {
     (void)state;
     struct reading r;
@@ -178,7 +178,7 @@ static void test_noted(void **state)
     done(&r);
 }
 
-static void test_bounds(void **state)
+static void depth_and_size_are_limited(void **state)
 {
     (void)state;
     struct reading r;
@@ -209,7 +209,7 @@ static void test_bounds(void **state)
     free(wide);
 }
 
-static void test_set(void **state)
+static void set_changes_one_value(void **state)
 {
     (void)state;
     struct reading r;
@@ -243,7 +243,7 @@ static void test_set(void **state)
     done(&r);
 }
 
-static void test_damage(void **state)
+static void damaged_texts_do_no_harm(void **state)
 {
     (void)state;
     static const char text[] =
@@ -273,11 +273,15 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),  cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_aliases), cmocka_unit_test(test_interpolation),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_noted),
-        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_set),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(nodes_keep_their_places),
+        cmocka_unit_test(scalars_keep_their_quoting),
+        cmocka_unit_test(an_alias_copies_what_it_names),
+        cmocka_unit_test(environment_variables_are_filled_in),
+        cmocka_unit_test(broken_texts_are_one_error),
+        cmocka_unit_test(smaller_errors_leave_a_tree),
+        cmocka_unit_test(depth_and_size_are_limited),
+        cmocka_unit_test(set_changes_one_value),
+        cmocka_unit_test(damaged_texts_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

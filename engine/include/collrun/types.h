@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Status codes, element types, operators and operation kinds: the vocabulary that workloads
- * (collrun.h) and backends (backend.h) share. Every number here is part of the ABI: values are
+ * Status codes, element types, operators, operation kinds and the description of a call, shared by
+ * workloads (collrun.h) and backends (backend.h). Every number here is part of the ABI: values are
  * appended, never renumbered. C11 and C++17.
  */
 #ifndef COLLRUN_TYPES_H
@@ -15,66 +15,93 @@
 extern "C" {
 #endif
 
-/* What a function returns. Negative values are failures; collrun_error() then holds a sentence.
- * After MISMATCH, TIMEOUT, PEER_FAILED, ABORTED or BACKEND a group only fails, at once and with the
- * first reason; destroy it. */
+/* The version of these headers: major, minor, patch. collrun_version() is that of the library. */
+#define COLLRUN_VERSION "0.1.0"
+#define COLLRUN_VERSION_NUMBER 100 /* 10000 * major + 100 * minor + patch */
+
+/* A member that an initialiser may leave out. C++ compilers warn of it unless it has a default. */
+#ifdef __cplusplus
+#define COLLRUN_OPTIONAL = {}
+#else
+#define COLLRUN_OPTIONAL
+#endif
+
+/* What functions return. Negative values are failures; collrun_error() then returns the error
+ * message. After MISMATCH, TIMEOUT, PEER_FAILED, ABORTED or BACKEND, every later call on the group
+ * fails immediately with the first error; destroy it. */
 enum collrun_status {
     COLLRUN_OK = 0,
-    COLLRUN_AGAIN = 1,           /* collrun_test: not finished yet */
-    COLLRUN_ERR_INVALID = -1,    /* a bad argument; nothing was sent, the group is as it was */
-    COLLRUN_ERR_NOT_FOUND = -2,  /* no such group, parameter or backend */
-    COLLRUN_ERR_NOT_MEMBER = -3, /* the group exists, this rank is not in it */
-    COLLRUN_ERR_EXISTS = -4,     /* the name is taken */
-    COLLRUN_ERR_UNSUPPORTED =
-        -5, /* this backend (or build) cannot do it; the sentence says which */
-    COLLRUN_ERR_UNAVAILABLE =
-        -6, /* the backend is known but cannot work here; the sentence says why */
-    COLLRUN_ERR_MISMATCH = -7,    /* ranks disagree about the call; the sentence holds both calls */
-    COLLRUN_ERR_TIMEOUT = -8,     /* the operation's time-out passed */
-    COLLRUN_ERR_PEER_FAILED = -9, /* another rank ended; the sentence names it and how it ended */
-    COLLRUN_ERR_ABORTED = -10,    /* the job or the group is being torn down */
-    COLLRUN_ERR_BACKEND = -11,    /* the backend's library failed; the sentence holds its words */
+    /* No failure. collrun_test, collrun_poll: the request is not finished. collrun_iprobe: there is
+     * no such message yet. collrun_cancel: too late, the request continues. */
+    COLLRUN_AGAIN = 1,
+    /* A bad argument. Nothing was sent; the group is unchanged. */
+    COLLRUN_ERR_INVALID = -1,
+    /* No such group, parameter or backend. */
+    COLLRUN_ERR_NOT_FOUND = -2,
+    /* The group exists, but this rank is not in it. */
+    COLLRUN_ERR_NOT_MEMBER = -3,
+    /* The name is taken. */
+    COLLRUN_ERR_EXISTS = -4,
+    /* This backend or build does not support the operation. */
+    COLLRUN_ERR_UNSUPPORTED = -5,
+    /* The backend is known, but does not work on this host. */
+    COLLRUN_ERR_UNAVAILABLE = -6,
+    /* Ranks called different operations; the message shows both calls. */
+    COLLRUN_ERR_MISMATCH = -7,
+    /* The operation's time-out expired. */
+    COLLRUN_ERR_TIMEOUT = -8,
+    /* Another rank has ended; the message names it and the reason. */
+    COLLRUN_ERR_PEER_FAILED = -9,
+    /* The job or the group is being closed. */
+    COLLRUN_ERR_ABORTED = -10,
+    /* The backend's library failed; the message quotes it. */
+    COLLRUN_ERR_BACKEND = -11,
     COLLRUN_ERR_NO_MEMORY = -12,
-    COLLRUN_ERR_SYSTEM = -13 /* a system call failed; the sentence holds errno's text */
+    /* A system call failed; the message holds the text of errno. */
+    COLLRUN_ERR_SYSTEM = -13
 };
 
-/* Element types. Sizes: 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1 bytes; native byte order. FLOAT16 is
- * IEEE 754 binary16, BFLOAT16 the upper half of a binary32, BOOL one byte that holds 0 or 1. */
+/* Element types, in native byte order. collrun_dtype_size() returns their sizes. */
 enum collrun_dtype {
-    COLLRUN_INT8,
-    COLLRUN_UINT8,
-    COLLRUN_INT16,
-    COLLRUN_UINT16,
-    COLLRUN_INT32,
-    COLLRUN_UINT32,
-    COLLRUN_INT64,
-    COLLRUN_UINT64,
-    COLLRUN_FLOAT16,
-    COLLRUN_BFLOAT16,
-    COLLRUN_FLOAT32,
-    COLLRUN_FLOAT64,
-    COLLRUN_BOOL
+    COLLRUN_INT8,     /* 1 byte */
+    COLLRUN_UINT8,    /* 1 byte */
+    COLLRUN_INT16,    /* 2 bytes */
+    COLLRUN_UINT16,   /* 2 bytes */
+    COLLRUN_INT32,    /* 4 bytes */
+    COLLRUN_UINT32,   /* 4 bytes */
+    COLLRUN_INT64,    /* 8 bytes */
+    COLLRUN_UINT64,   /* 8 bytes */
+    COLLRUN_FLOAT16,  /* 2 bytes; IEEE 754 binary16 */
+    COLLRUN_BFLOAT16, /* 2 bytes; the upper half of a binary32 */
+    COLLRUN_FLOAT32,  /* 4 bytes */
+    COLLRUN_FLOAT64,  /* 8 bytes */
+    COLLRUN_BOOL      /* 1 byte; 0 or 1 */
 };
 
-/* Reduction operators. B*: integers and bool. L*: integers and bool, result 0 or 1. SUM and PROD of
- * integers wrap; half precision accumulates in float32; bool SUM = or, PROD = and. AVG: SUM, which
- * wraps, too, / group size; integers and bool round toward zero (so that of bool is 0 in a group of
- * several). Floating MIN and MAX propagate NaN. */
+/* Reduction operators. Half precision is accumulated in float32. */
 enum collrun_op {
+    /* Integers wrap; bool: or. */
     COLLRUN_SUM,
+    /* Integers wrap; bool: and. */
     COLLRUN_PROD,
+    /* Floating point: NaN if any operand is. */
     COLLRUN_MIN,
+    /* Floating point: NaN if any operand is. */
     COLLRUN_MAX,
+    /* SUM divided by the number of ranks that are combined: the group size, or that of the prefix.
+     * Integers and bool round toward zero, so the AVG of bool is 0 in a group of several ranks. */
     COLLRUN_AVG,
+    /* Bitwise; integers and bool only. */
     COLLRUN_BAND,
     COLLRUN_BOR,
     COLLRUN_BXOR,
+    /* Logical, with result 0 or 1; integers and bool only. */
     COLLRUN_LAND,
     COLLRUN_LOR,
     COLLRUN_LXOR
 };
 
-/* Operations, as collrun_call.kind and as a backend's capability rows name them. */
+/* Operations: collrun_call.kind, and the rows of a backend's capabilities. */
 enum collrun_kind {
     COLLRUN_BARRIER,
     COLLRUN_ALLREDUCE,
@@ -92,63 +119,189 @@ enum collrun_kind {
     COLLRUN_ALLTOALLV,
     COLLRUN_SEND,
     COLLRUN_RECV,
-    COLLRUN_RECV_ANY
+    COLLRUN_RECV_ANY,
+    COLLRUN_SCAN,
+    COLLRUN_EXSCAN
+};
+
+/* When ranks that call different collectives are detected; `check` of a group in job.yaml. The
+ * receiver of a message always compares count and dtype. */
+enum collrun_check {
+    /* Beside the program, on any backend: within 250 ms after ranks have called different
+     * operations the job ends. Results may be wrong by then. */
+    COLLRUN_CHECK_ASYNC,
+    /* As ASYNC, and before each collective, by exchanging the calls. All ranks then return
+     * MISMATCH, and no data was moved. */
+    COLLRUN_CHECK_STRICT,
+    /* By the backend alone, if it can (shm does). */
+    COLLRUN_CHECK_OFF
 };
 
 enum collrun_log_level { COLLRUN_LOG_ERROR, COLLRUN_LOG_WARN, COLLRUN_LOG_INFO, COLLRUN_LOG_DEBUG };
 
-/* How a parameter of a workload, or an option of a backend, is written in job.yaml, and which
- * collrun_param_*() returns it. */
+/* How job.yaml writes a parameter of a workload or an option of a backend. A workload reads it with
+ * the collrun_param_*() of the same name. */
 enum collrun_param_type {
-    COLLRUN_PARAM_STRING,  /* any text; {rank} {local_rank} {host} {run_id} {attempt} are filled in
-                            */
-    COLLRUN_PARAM_INT,     /* -3, 0x1F; 64 bits */
-    COLLRUN_PARAM_FLOAT,   /* 0.5, 1e-3, .inf */
-    COLLRUN_PARAM_BOOL,    /* true, false */
-    COLLRUN_PARAM_SIZE,    /* 64KiB, 1GiB, 1000; bytes */
-    COLLRUN_PARAM_DURATION /* 500ms, 30s, 1h30m; nanoseconds */
+    /* Any text. {rank}, {local_rank}, {host}, {run_id} and {attempt} are replaced. */
+    COLLRUN_PARAM_STRING,
+    /* -3, 0x1F; 64 bits. */
+    COLLRUN_PARAM_INT,
+    /* 0.5, 1e-3, .inf */
+    COLLRUN_PARAM_FLOAT,
+    /* true, false */
+    COLLRUN_PARAM_BOOL,
+    /* 64KiB, 1GiB, 1000; in bytes. */
+    COLLRUN_PARAM_SIZE,
+    /* 500ms, 30s, 1h30m; in nanoseconds. */
+    COLLRUN_PARAM_DURATION,
+    /* One of `choices`, spelt exactly so. */
+    COLLRUN_PARAM_ENUM,
+    /* [1KiB, 2KiB]: any number of values of one type, `item`. A single value is a list of one. Of
+     * parameters only; options have no lists. */
+    COLLRUN_PARAM_LIST
 };
 
-/* One parameter, or option. All values are texts, as job.yaml would have them. */
+/* One parameter or option. All values are texts, as in job.yaml. Tables in C name the members
+ * (.name = ...), so that those which later versions append are NULL; tables in C++17 list them in
+ * order. */
 struct collrun_param {
     const char *name;
     enum collrun_param_type type;
-    const char *def;       /* NULL = the job has to give one; of an option: there is none */
-    const char *min, *max; /* both included; NULL = no bound; not for strings and bools */
+    /* NULL: the job must give a value; of an option: no default. LIST: items separated by commas,
+     * "1KiB, 2KiB"; "" is an empty list. */
+    const char *def;
+    const char *min, *max; /* inclusive; NULL = no bound; for numbers, sizes and durations */
     const char *help;      /* half a line; may be NULL */
+    /* ENUM: "sum|prod|min|max", at most 64 and 1023 bytes; else NULL. */
+    const char *choices COLLRUN_OPTIONAL;
+    /* LIST: the enum collrun_param_type of its items, any but LIST; min, max and choices are
+     * theirs. Else 0. */
+    uint64_t item COLLRUN_OPTIONAL;
 };
 
-/* How many there are: for tables indexed by one of the enums above. Grows with them. */
+/* Properties of a kind; false for a number that is no kind. */
+static inline bool collrun_kind_is_message(enum collrun_kind kind)
+{
+    return kind >= COLLRUN_SEND && kind <= COLLRUN_RECV_ANY;
+}
+/* The vector forms, in which ranks may have different counts. */
+static inline bool collrun_kind_is_vector(enum collrun_kind kind)
+{
+    return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
+}
+static inline bool collrun_kind_reduces(enum collrun_kind kind)
+{
+    return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
+           kind == COLLRUN_REDUCE_SCATTERV || kind == COLLRUN_SCAN || kind == COLLRUN_EXSCAN;
+}
+static inline bool collrun_kind_has_root(enum collrun_kind kind)
+{
+    return kind == COLLRUN_REDUCE || kind == COLLRUN_BROADCAST || kind == COLLRUN_GATHER ||
+           kind == COLLRUN_SCATTER || kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV;
+}
+
+/* The number of values of each enum above, for tables. It grows with them. */
 #define COLLRUN_DTYPE_COUNT 13
 #define COLLRUN_OP_COUNT 11
-#define COLLRUN_KIND_COUNT 17
+#define COLLRUN_KIND_COUNT 19
 
-/* One operation, described: what collrun_start takes and what a backend executes. Fields that a
- * kind does not use are ignored. All counts are in elements of `dtype`, all ranks are ranks of the
- * group. */
+/* The tag of a receive or a probe that accepts every tag. */
+#define COLLRUN_ANY_TAG UINT32_MAX
+/* The peer of a probe that accepts every sender. (A receive of that kind is a COLLRUN_RECV_ANY.) */
+#define COLLRUN_ANY_PEER (-1)
+
+/* An operator that a workload defines, in the place of collrun_call.op. All ranks give operators of
+ * the same name, unit and commutativity. The struct must live until the operation is finished. */
+struct collrun_user_op {
+    uint32_t size;        /* sizeof this struct */
+    uint32_t commutative; /* 0: operands are combined in rank order; else: in any order */
+    const char *name;     /* for messages, and to compare the calls of the ranks */
+    /* Elements that belong together, such as 2 for pairs of a value and its index; 0 = 1. Counts
+     * are multiples of it, and `combine` gets whole units. */
+    uint64_t unit;
+    /* right[i] = left[i] op right[i], for `count` elements. The operands in `left` are those of
+     * lower ranks, unless the operator is commutative. The buffers are in host memory and do not
+     * overlap. Any thread of the engine may call it, and different operations at the same time; it
+     * must not call functions of collrun.h. */
+    void (*combine)(void *ctx, const void *left, void *right, size_t count,
+                    enum collrun_dtype dtype);
+    void *ctx; /* for `combine` */
+};
+
+/* One operation: what collrun_start takes and what a backend executes. All counts are numbers of
+ * elements of `dtype`; all ranks are ranks of the group. A call uses these fields by kind ("root":
+ * at the root only), and `kind`, `device`, `stream` and `timeout_ns` always:
+ *
+ *                    send  recv  count      counts, displs  dtype  op  root  peer  tag  source
+ *   barrier
+ *   allreduce        x     x     x                          x      x
+ *   reduce           x     root  x                          x      x   x
+ *   broadcast              x     x                          x          x
+ *   allgather        x     x     x                          x
+ *   gather           x     root  x                          x          x
+ *   scatter          root  x     x                          x          x
+ *   reduce_scatter   x     x     x                          x      x
+ *   alltoall         x     x     x                          x
+ *   allgatherv       x     x     x          recv            x
+ *   gatherv          x     root  x          recv: root      x          x
+ *   scatterv         root  x     recvcount  send: root      x          x
+ *   reduce_scatterv  x     x                recvcounts      x      x
+ *   alltoallv        x     x                send, recv      x
+ *   scan             x     x     x                          x      x
+ *   exscan           x     x     x                          x      x
+ *   send             x           x                          x                x     x
+ *   recv                   x     x                          x                x     x
+ *   recv_any               x     x                          x                      x    x
+ *
+ * `peer_device` belongs to `root` and `peer`; `received` and `received_tag` belong to recv and
+ * recv_any, `user_op` to every kind that has an `op`. */
 struct collrun_call {
-    uint32_t size; /* sizeof this struct; COLLRUN_CALL fills it in */
+    uint32_t size; /* sizeof this struct; COLLRUN_CALL sets it */
     enum collrun_kind kind;
     const void *send;
     void *recv;       /* broadcast: the buffer, on every rank */
-    size_t count;     /* as in the blocking form; v-forms: sendcount */
+    size_t count;     /* as in the blocking form; allgatherv, gatherv: sendcount */
     size_t recvcount; /* scatterv: what this rank receives */
-    const size_t *sendcounts, *senddispls, *recvcounts,
-        *recvdispls; /* read before collrun_start returns */
+    /* One entry per rank; read before collrun_start returns. Displs may be NULL: packed. */
+    const size_t *sendcounts, *senddispls, *recvcounts, *recvdispls;
     enum collrun_dtype dtype;
     enum collrun_op op;
     int root, peer;
-    int *source;  /* recv_any: the sender, written when done */
-    uint32_t tag; /* point to point: up to 2^31 - 1; 0 is what the blocking forms use */
-    int device,
-        peer_device;     /* index among the GPUs that this process (the peer, or the root) owns */
-    void *stream;        /* cudaStream_t whose work comes first; NULL = collrun_set_stream's */
-    uint64_t timeout_ns; /* 0 = the group's */
+    int *source;  /* recv_any: the sender; written when the operation is finished */
+    uint32_t tag; /* messages: 0 to 2^31 - 1, of a receive also COLLRUN_ANY_TAG; the blocking
+                     forms use 0 */
+    /* The device that runs the call, and that of the root or peer: an index among the devices of
+     * that kind of memory that the process owns. */
+    int device, peer_device;
+    void *stream;        /* of the device (a cudaStream_t), after whose work the call runs; NULL:
+                            see collrun_set_stream */
+    uint64_t timeout_ns; /* 0 = that of the group */
+
+    /* recv, recv_any. NULL: the message must have exactly `count` elements, else it is a MISMATCH.
+     * Not NULL: `count` is the room of the buffer, a shorter message is received as it is, a longer
+     * one is a MISMATCH, and *received is the number of elements of the message. Written when the
+     * operation is finished. */
+    size_t *received;
+    /* recv, recv_any: the tag of the message, written when the operation is finished; or NULL. */
+    uint32_t *received_tag;
+    /* Reductions: the operator in the place of `op`; NULL: `op`. */
+    const struct collrun_user_op *user_op;
 };
+#ifndef __cplusplus
 #define COLLRUN_CALL(k)                                                                            \
     {                                                                                              \
         .size = (uint32_t)sizeof(struct collrun_call), .kind = (k)                                 \
     }
+#else
+#define COLLRUN_CALL(k) collrun_call_of(k)
+static inline struct collrun_call collrun_call_of(enum collrun_kind kind)
+{
+    struct collrun_call call = {};
+    call.size = (uint32_t)sizeof call;
+    call.kind = kind;
+    return call;
+}
+#endif
 
 #ifdef __cplusplus
 }

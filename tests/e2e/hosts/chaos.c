@@ -71,8 +71,7 @@ static int exec(void *group, const struct collrun_call *calls, uint32_t n)
 
 static const struct collrun_capability native[] = {
     {.kind = COLLRUN_BARRIER, .memory = COLLRUN_MEMORY_HOST}, {0}};
-const struct collrun_backend collrun_backend_v1 = {.abi = COLLRUN_BACKEND_ABI,
-                                                   .size = sizeof(struct collrun_backend),
+const struct collrun_backend collrun_backend_v1 = {COLLRUN_BACKEND_HEAD,
                                                    .name = "chaos",
                                                    .version = "1",
                                                    .native = native,
@@ -93,7 +92,7 @@ __attribute__((destructor)) static void leave(void)
     hold("shutdown");
 }
 
-/* Allreduces until everybody has heard that rank 4 may go. */
+/* Allreduces until all ranks know that rank 4 may leave. */
 static int run(struct collrun_ctx *ctx, void *state)
 {
     struct collrun_group *g;

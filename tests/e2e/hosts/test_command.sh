@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The same hosts reached by a command (nsenter here; kubectl exec -i, docker exec -i are of the same kind).
-. "$(dirname "$0")/bed.sh"
-. "$bed_dir/suite.sh"
-bed_up
-need_actor
+. "$(dirname "$0")/testbed.sh"
+. "$testbed_dir/suite.sh"
+testbed_up
+need_scripted
 head_of() { command_head "\"h[1-$1]\""; }
 killed='nsenter was killed by signal 9 \(SIGKILL\)$'
 suite command
@@ -24,15 +24,15 @@ is "its ranks speak" "$(grep -c hello "$tmp/out")" 2
 ip netns attach blue "$(processes 1 sshd)" && ip netns attach green "$(processes 2 sshd)"
 run "$top/configs/command.yaml"
 ends "configs/command.yaml" 0
-like "between the namespaces" "$(out)" '4 ranks on gloo.*verified'
+like "between the namespaces" "$(out)" '4 ranks on tcp.*verified'
 
-# Ctrl-C reaches collrun alone: the command has a session of its own.
-{ head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/actor.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
+# Ctrl-C reaches collrun only: the command runs in another session.
+{ head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/scripted.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
     "$tmp" "$tmp"; } | job interrupt
 start interrupt.yaml
 within 20 noted_all 2 up
 kill -INT -- "-$pid"
 finish 20
 is "Ctrl-C: the code" "$code" 130
-check "Ctrl-C: nothing is left on any host" within 10 nothing_left
+check_within "Ctrl-C: nothing is left on any host" 10 nothing_left
 done_testing

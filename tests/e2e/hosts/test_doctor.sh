@@ -2,23 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # collrun doctor: the table, and what it finds. And libraries that a host lacks.
 hosts=3
-. "$(dirname "$0")/bed.sh"
-bed_up
+. "$(dirname "$0")/testbed.sh"
+testbed_up
 { ssh_head; printf 'processes: {count: 3}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: allreduce}, {plugin: hello}]\n'; } | job good
 row() { grep "^$1 " "$tmp/out" | tr -s ' '; }
 
 run doctor good.yaml
 ends "three good hosts" 0
 for n in 1 2 3; do
-    like "h$n" "$(row h$n)" "^h$n [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms eth0 10.91.0.$n yes [0-9]+ gloo [0-9].* allreduce, hello\$"
+    like "h$n" "$(row h$n)" "^h$n [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms eth0 10.91.0.$n yes none gloo [0-9].* allreduce, hello\$"
 done
-quiet "nothing else is said"
+quiet "stderr stays empty"
 
 { ssh_head '{name: nosuch.invalid}, h2, h3' ', retries: 0'; sed 1,3d good.yaml; } | job bad
 run doctor bad.yaml
 ends "one cannot be reached" 127
 like "its row" "$(row nosuch.invalid)" 'nosuch.invalid no - - - - - - -'
-like "its reason, with the place" "$(err)" '^bad.yaml:3:.*: error: host nosuch.invalid: the name'
+like "its reason, with the place" "$(err)" '^bad.yaml:3:.*: error: host nosuch.invalid: cannot resolve the host name'
 like "the others are examined all the same" "$(row h3)" 'h3 .* yes .* gloo .* allreduce'
 
 # Two hosts that cannot reach each other, though collrun reaches both.
@@ -26,17 +26,19 @@ ip -n collrun-h2 route add prohibit 10.91.0.3/32
 run doctor good.yaml
 ends "a network that does not connect" 127
 like "the row of the host that cannot" "$(row h2)" "^h2 .* eth0 10.91.0.2 no "
-like "the sentence" "$(err)" 'error: host h2 does not reach host h3 at 10.91.0.3: Permission denied'
+like "the error" "$(err)" 'error: host h2 cannot connect to host h3 at 10.91.0.3: Permission denied'
 run good.yaml
-check "a run finds it when the group forms ($elapsed ms)" [ "$code" != 0 -a "$elapsed" -lt $((5000 * slow)) ]
-like "and names the two" "$(err)" 'rank 1 \(h2.*connect to rank 2 \(world rank 2\) at 10.91.0.3: Permission denied'
+ends "a run fails when the group forms: 126" 126
+check "soon ($elapsed ms)" [ "$elapsed" -lt $((20000 * slow)) ] # Gloo tries for 10 s
+like "and names the address" "$(err)" 'Gloo: .*10\.91\.0\.[23]'
 ip -n collrun-h2 route del prohibit 10.91.0.3/32
 
 # The same where packets vanish: all of them on their way from h2 to h3.
 ip -n collrun-h2 neigh replace 10.91.0.3 lladdr 02:00:00:00:00:99 dev eth0 nud permanent
 run good.yaml
-check "a run does not wait long for packets that vanish ($elapsed ms)" [ "$code" != 0 -a "$elapsed" -lt $((9000 * slow)) ]
-like "and names the two" "$(err)" 'connect to rank [12] \(world rank [12]\) at 10.91.0.[23]: Connection timed out'
+ends "a run whose packets vanish fails: 126" 126
+check "soon ($elapsed ms)" [ "$elapsed" -lt $((20000 * slow)) ]
+like "and names the address" "$(err)" 'Gloo: .*10\.91\.0\.[23]'
 ip -n collrun-h2 neigh del 10.91.0.3 dev eth0
 run good.yaml
 ends "they reach each other again" 0
@@ -61,4 +63,16 @@ fi
 run doctor
 ends "without a job: this machine" 0
 like "its backends" "$(out)" '^shm .*: available'
+# ---- commands ----
+mkdir "$tmp/only" && printf '#!/bin/sh\n' >"$tmp/only/tool" && chmod +x "$tmp/only/tool"
+printf '#!/bin/sh\n' >"$tmp/sent.sh" && chmod +x "$tmp/sent.sh"
+on 2 mount -t tmpfs none "$tmp/only"
+{ ssh_head; printf 'processes: {count: 6}\nenv: {set: {PATH: "%s:/usr/bin:/bin"}}\nworkloads:\n' "$tmp/only"
+    printf '  - {command: [tool], ranks: 0-2}\n  - {command: [./sent.sh], stage_files: [sent.sh], ranks: 3-5}\n'; } | job tool
+run doctor tool.yaml
+ends "a host without a program" 126
+like "its row" "$(row h2)" ' tool \(no\)'
+like "the others" "$(row h3)" ' sent.sh$'
+like "the reason, at its line" "$(err)" '^tool.yaml:7:.*error: host h2: command of tool: PATH has no program named tool'
+is "no other error" "$(err | grep -c 'error:')" 1
 done_testing

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What goes wrong with hosts, each provoked for real. The sentence and the hint that the user gets are those of the table in README.md,
+# Errors of hosts, each provoked for real. The error message and the hint are those of the table in README.md,
 # (table.sh).
 hosts=3
-. "$(dirname "$0")/bed.sh"
-. "$bed_dir/table.sh"
-bed_up
+. "$(dirname "$0")/testbed.sh"
+. "$testbed_dir/table.sh"
+testbed_up
 
 # wrong WHAT CODE: runs $tmp/wrong.yaml
 wrong() {
     run wrong.yaml
-    told "$1" "$2"
+    matches_table "$1" "$2"
     check "$1: in bounded time ($elapsed ms)" [ "$elapsed" -lt $((10000 * slow)) ]
     grep -qE '^wrong.yaml:[0-9]+:[0-9]+: error' "$tmp/err" || not_ok "$1: no place in the job file"
 }
@@ -32,7 +32,9 @@ ends "first, that all is well" 0
 
 # ---- the way there ----
 one "" "" '{name: nosuch.invalid}'
-wrong "a name that nobody knows" 127
+wrong "an unknown host name" 127
+one "" "" '"h1:22"'
+wrong "a port in the name" 127
 one "" ", port: 2222"
 wrong "no sshd on this port" 127
 one "" "" '{name: far, address: 203.0.113.1}'
@@ -67,8 +69,8 @@ one ", known_hosts: accept-new"
 run wrong.yaml
 ends "accept-new takes it" 0
 is "and keeps it" "$(cut -d' ' -f2,3 "$tmp/known_hosts" | head -n 1)" "$(key_of 1 | cut -d' ' -f2,3)"
-ssh-keygen -q -t "$(cut -d' ' -f1 "$tmp/h1/hostkey.pub" | sed 's/ssh-//; s/ecdsa.*/ecdsa/')" -N '' -f "$tmp/stranger"
-echo "10.91.0.1 $(cut -d' ' -f1,2 "$tmp/stranger.pub")" >"$tmp/known_hosts"
+ssh-keygen -q -t "$(cut -d' ' -f1 "$tmp/h1/hostkey.pub" | sed 's/ssh-//; s/ecdsa.*/ecdsa/')" -N '' -f "$tmp/other"
+echo "10.91.0.1 $(cut -d' ' -f1,2 "$tmp/other.pub")" >"$tmp/known_hosts"
 one
 wrong "a host key that changed" 127
 one ", known_hosts: accept-new"
@@ -83,7 +85,7 @@ cp "$tmp/saved_hosts" "$tmp/known_hosts"
 one
 wrong "a key that the host does not take" 127
 cp "$tmp/id.pub" "$tmp/h1/authorized_keys"
-one "" ", user: nobody-here"
+one "" ", user: no-such-user"
 wrong "a user that is not there" 127
 cp "$tmp/id" "$tmp/locked" && ssh-keygen -q -p -P '' -N secret -f "$tmp/locked" >/dev/null
 one
@@ -132,10 +134,10 @@ if [ "$me" = root ]; then
     rm -rf "$tmp/h1/cache/collrun" && mkdir "$tmp/h1/cache/collrun" && chown 12345 "$tmp/h1/cache/collrun"
     again 1 "ForceCommand TMPDIR=/dev/null exec /bin/sh"
     one
-    wrong "a cache of somebody else" 127
+    wrong "a cache of another user" 127
     rm -rf "$tmp/h1/cache/collrun"
 else
-    skip "a cache of somebody else" "not root"
+    skip "a cache of another user" "not root"
 fi
 again 1
 on 1 mount -t tmpfs -o size=1M none "$tmp/cache"
@@ -177,9 +179,9 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin wrong "a command that is not there" 127
 COUNT=3 one "" "" '{name: nosuch.invalid}, h1, {name: h2, port: 2222}'
 run wrong.yaml
 ends "two of three hosts are wrong" 127
-like "the one is told of" "$(err)" 'nosuch.invalid cannot be looked up'
+like "the bad one is reported" "$(err)" 'cannot resolve the host name nosuch.invalid'
 like "and the other" "$(err)" 'h2: connection refused'
 check "no rank was started" [ ! -s "$tmp/out" ]
-check "nothing is left on any host" within 10 nothing_left
+check_within "nothing is left on any host" 10 nothing_left
 
 done_testing

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ways to log in by SSH: keys of every type, ssh-agent, certificates, the SSH configuration; and what passes when it is tried again.
 hosts=1
-. "$(dirname "$0")/bed.sh"
-bed_up
+. "$(dirname "$0")/testbed.sh"
+testbed_up
 # hello [SSH OPTIONS]: one rank on h1; WITHOUT=1: without ssh.identity
 hello() {
     { ssh_head '"h1"' "${1:-}"; printf 'processes: {count: 1}\nworkloads: [{plugin: hello}]\n'; } | job hello
@@ -19,7 +19,7 @@ for type in rsa ecdsa ed25519; do
     ends "ssh.identity: a key of type $type" 0
 done
 WITHOUT=1 hello
-unlike "without any key nobody gets in" "$code" '^0$'
+unlike "without a key the login fails" "$code" '^0$'
 
 cp "$tmp/ssh_config" "$tmp/saved"
 printf '  IdentityFile %s/key-ed25519\n' "$tmp" >>"$tmp/ssh_config"
@@ -37,6 +37,21 @@ ends "a key with a passphrase, in ssh-agent" 0
 kill "$SSH_AGENT_PID"
 unset SSH_AUTH_SOCK SSH_AGENT_PID
 
+# OpenSSL would ask for the passphrase of such a file on the terminal.
+cc -o "$tmp/pty" "$top/tests/e2e/pty.c" -lutil
+mkfifo "$tmp/keys"
+ssh-keygen -q -t rsa -m PEM -N secret -f "$tmp/key-pem"
+cp "$tmp/key-pem" "$tmp/id"
+for key in "ssh.identity" "IdentityFile"; do
+    [ $key = ssh.identity ] || printf '  IdentityFile %s/key-pem\n' "$tmp" >>"$tmp/ssh_config"
+    hello # writes hello.yaml
+    [ $key = ssh.identity ] || sed -i "s|identity: $tmp/id, ||" "$tmp/hello.yaml"
+    timeout -k 5 20 "$tmp/pty" 100 "$tmp/prompt" "$tmp/keys" "$COLLRUN" run hello.yaml
+    is "$key: an encrypted PEM file on a terminal: the login fails" "$?" 127
+    unlike "$key: without a prompt" "$(cat "$tmp/prompt.raw")" 'pass phrase'
+done
+cp "$tmp/saved" "$tmp/ssh_config"
+
 ssh-keygen -q -t ed25519 -N '' -f "$tmp/authority"
 ssh-keygen -q -t ed25519 -N '' -f "$tmp/fresh" && cp "$tmp/fresh" "$tmp/id" && cp "$tmp/fresh.pub" "$tmp/id.pub"
 : >"$tmp/h1/authorized_keys"
@@ -44,6 +59,7 @@ sshd_down 1
 sshd_up 1 "TrustedUserCAKeys $tmp/authority.pub"
 hello
 ends "a key that only a certificate vouches for, without it" 127
+unlike "is tried once" "$(err)" 'attempts'
 ssh-keygen -q -s "$tmp/authority" -I test -n "$me" "$tmp/id.pub"
 hello
 ends "and with it" 0
@@ -58,5 +74,5 @@ wait $late
 sshd_down 1
 hello ', retries: 1'
 ends "an sshd that does not come" 127
-like "says how often it was tried" "$(err)" 'host h1: 2 attempts: connection refused'
+like "says how often it was tried" "$(err)" 'host h1: after 2 attempts: connection refused'
 done_testing

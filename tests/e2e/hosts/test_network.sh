@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# network.interface, resolved on each host: besides the bridge of the bed, h1 and h2 have a cable of their own, whose ends have
+# network.interface, resolved on each host: besides the bridge of the testbed, h1 and h2 have a cable of their own, whose ends have
 # different names; then no IPv4 at all.
 #
 #   h1 eth1 10.92.0.1 ------------- 10.92.0.2 data7 h2
 hosts=2
-. "$(dirname "$0")/bed.sh"
-bed_up
+. "$(dirname "$0")/testbed.sh"
+testbed_up
 ip -n collrun-h1 link add eth1 type veth peer name data7 netns collrun-h2
 ip -n collrun-h1 addr add 10.92.0.1/24 dev eth1 && ip -n collrun-h1 link set eth1 up
 ip -n collrun-h2 addr add 10.92.0.2/24 dev data7 && ip -n collrun-h2 link set data7 up

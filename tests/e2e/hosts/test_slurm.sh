@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A real Slurm on the bed: munged and slurmctld in the head, a slurmd on each of eight hosts. What holds for every transport; hosts: slurm;
+# A real Slurm on the testbed: munged and slurmctld in the head, a slurmd on each of eight hosts. What holds for every transport; hosts: slurm;
 # salloc and sbatch as a user types them; what goes wrong.
-. "$(dirname "$0")/bed.sh"
-. "$bed_dir/suite.sh"
-. "$bed_dir/table.sh"
+. "$(dirname "$0")/testbed.sh"
+. "$testbed_dir/suite.sh"
+. "$testbed_dir/table.sh"
 for program in slurmctld slurmd srun munged; do
     command -v $program >/dev/null || skip_all "$program is missing (slurm-wlm, munge)"
 done
-bed_up
-need_actor
+testbed_up
+need_scripted
 cat >slurm.conf <<CONF
-ClusterName=bed
+ClusterName=testbed
 SlurmctldHost=$(hostname -s)(10.91.0.254)
 SlurmUser=$me
 SlurmdUser=$me
@@ -41,7 +41,7 @@ munged --force --key-file="$tmp/munge.key" --socket=/run/munge/munge.socket.2 --
 slurmctld || skip_all "slurmctld does not start"
 for ((n = 1; n <= hosts; n++)); do on $n slurmd -N "h$n" || skip_all "slurmd does not start: $(tail -n 1 slurmd-h$n.log)"; done
 all_idle() { [ "$(sinfo -h -t idle -o %D)" = 8 ]; }
-within 30 all_idle || skip_all "its nodes do not come up: $(sinfo -h | tr '\n' ' ')"
+maybe_within 30 all_idle || skip_all "its nodes do not come up: $(sinfo -h | tr '\n' ' ')"
 
 # Inside one allocation of everything.
 plain=$COLLRUN
@@ -67,7 +67,7 @@ ends "hosts: slurm" 0
 is "two ranks on each of eight nodes" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | uniq -c | tr -s ' ')" " 8 2"
 run "$top/configs/slurm.yaml" --set processes.count=16
 ends "configs/slurm.yaml" 0
-like "it ran on all of them" "$(out)" '16 ranks on gloo.*verified'
+like "it ran on all of them" "$(out)" '16 ranks on tcp.*verified'
 
 # A batch script runs on a node, so collrun has to be there.
 cp -rL "$home" "$tmp/installed"
@@ -81,10 +81,10 @@ is "in a batch script" "$(grep -oE 'hello from rank [01] of 2 on h[12]' "$tmp/ba
     "hello from rank 0 of 2 on h1 hello from rank 1 of 2 on h2 "
 COLLRUN=$plain
 run all.yaml
-told "hosts: slurm, but no allocation" 2
+matches_table "hosts: slurm, but no allocation" 2
 COLLRUN=$tmp/inside
 printf 'version: 1\nhosts: {defaults: {transport: slurm}, nodes: [elsewhere]}\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\n' | job elsewhere
 run elsewhere.yaml
-told "a node that is not in the allocation" 127
-check "nothing is left" within 10 nothing_left
+matches_table "a node that is not in the allocation" 127
+check_within "nothing is left" 10 nothing_left
 done_testing

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Eight hosts by SSH, with nothing of collrun on them: what holds for every transport, then staging and secrets.
-. "$(dirname "$0")/bed.sh"
-. "$bed_dir/suite.sh"
-bed_up
-need_actor
+. "$(dirname "$0")/testbed.sh"
+. "$testbed_dir/suite.sh"
+testbed_up
+need_scripted
 head_of() { ssh_head "\"h[1-$1]\""; }
 
 check "the hosts lack this build" on 1 test ! -e "$home/bin"
@@ -33,7 +33,7 @@ first=$!
 is "two jobs at once, cold: the one" "$?" 0
 wait $first
 is "the other" "$(grep -c hello "$tmp/out")" 8
-cp "$tmp/actor.so" "$tmp/libother.so"
+cp "$tmp/scripted.so" "$tmp/libother.so"
 { head_of 1; printf 'processes: {count: 1}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: ./libother.so, params: {dir: /tmp, do: "print own"}}]\n'; } | job other
 run -v other.yaml
 ends "a plugin of the user's own" 0
@@ -100,23 +100,23 @@ ends "two names for one machine: ranks meet on its loopback" 0
 sed -i 's/^Host h/Host node/' "$tmp/ssh_config"
 run "$top/configs/ssh.yaml" --set "ssh.config=$tmp/ssh_config" --set "ssh.identity=$tmp/id"
 ends "configs/ssh.yaml" 0
-like "across the hosts" "$(out)" '8 ranks on gloo.*verified'
+like "across the hosts" "$(out)" '8 ranks on tcp.*verified'
 sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
 
 # ---- secrets ----
 { head_of 1; printf 'processes: {count: 1}\nenv: {secrets: [TOKEN], set: {SHOWN: plain-value}}\n'
-  printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/actor.so, params: {dir: %s, do: "note up;await 1 looked"}}]\n' \
+  printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/scripted.so, params: {dir: %s, do: "note up;await 1 looked"}}]\n' \
       "$tmp" "$tmp" "$tmp"; } | job secret
 export TOKEN=s3cr3t-t0k3n
 start secret.yaml
 within 20 noted 0 up
 is "no command line shows a secret, nor any value" \
     "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cE 's3cr3t-t0k3[n]|plain-valu[e]')" 0
-tell looked
+note_test looked
 finish 30
 is "the job is good" "$code" 0
 is "no file of the run holds the secret" "$(grep -rl s3cr3t-t0k3n "$tmp/runs" "$tmp"/h*/log 2>/dev/null)" ""
 run plan secret.yaml
 unlike "nor does the plan" "$(out)" s3cr3t
-check "nothing is left on any host" within 10 nothing_left
+check_within "nothing is left on any host" 10 nothing_left
 done_testing

@@ -37,7 +37,7 @@ struct message {
     struct collrun_call call;
     uint64_t head, done; /* bytes of the length, of the data */
     int from;            /* receives: the rank, -1 = any so far */
-    uint64_t said;       /* the length that the sender gave */
+    uint64_t sent_len;   /* the length that the sender sent */
     bool finished;
 };
 
@@ -104,14 +104,14 @@ static int pull(struct group *g, struct message *m)
     if (m->from < 0)
         return COLLRUN_OK;
     struct ring *r = ring_of(g, (uint32_t)m->from, g->rank);
-    if (m->head < sizeof m->said)
-        m->head += ring_get(r, (char *)&m->said + m->head, sizeof m->said - m->head);
-    if (m->head < sizeof m->said)
+    if (m->head < sizeof m->sent_len)
+        m->head += ring_get(r, (char *)&m->sent_len + m->head, sizeof m->sent_len - m->head);
+    if (m->head < sizeof m->sent_len)
         return COLLRUN_OK;
-    if (m->said != m->call.count)
+    if (m->sent_len != m->call.count)
         return g->services->fail(g->services->ctx, COLLRUN_ERR_MISMATCH,
                                  "rank %d sends %llu bytes, this rank receives %zu", m->from,
-                                 (unsigned long long)m->said, m->call.count);
+                                 (unsigned long long)m->sent_len, m->call.count);
     m->done += ring_get(r, (char *)m->call.recv + m->done, m->call.count - m->done);
     m->finished = m->done == m->call.count;
     if (m->finished && m->call.kind == COLLRUN_RECV_ANY && m->call.source)
@@ -220,14 +220,14 @@ static int group_open(void *backend, const struct collrun_group_desc *desc, void
     const char *stumble = s->option(s->ctx, "stumble");
     if (stumble) {
         free(g);
-        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "told to stumble over %s", stumble);
+        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "stumbled over %s", stumble);
     }
     *g = (struct group){.services = s, .rank = desc->rank, .nranks = desc->nranks};
     g->len = (size_t)g->nranks * g->nranks * sizeof *g->rings;
-    int rc = r->segment(r->ctx, "rings", g->len, &fd);
+    uint64_t offset;
+    int rc = r->segment(r->ctx, g->len, &fd, &offset);
     if (rc == COLLRUN_OK) {
-        g->rings = mmap(NULL, g->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
+        g->rings = mmap(NULL, g->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
         if (g->rings == MAP_FAILED)
             rc = s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "mmap: %s", strerror(errno));
     }
@@ -270,11 +270,11 @@ static const struct collrun_capability native[] = {
 
 const struct collrun_backend collrun_backend_v1 = {
 #ifdef BROKEN_ABI
-    .abi = 77,
+    77,
+    sizeof collrun_backend_v1,
 #else
-    .abi = COLLRUN_BACKEND_ABI,
+    COLLRUN_BACKEND_HEAD,
 #endif
-    .size = sizeof collrun_backend_v1,
 #ifdef WITH_START
     .name = "msgstart",
     .start = start,

@@ -176,6 +176,39 @@ static struct collrun_call message(enum collrun_kind kind, void *buf, size_t cou
     return call;
 }
 
+/* Requests that are never waited for: two of the group, one of a group made at run time. One of
+ * another such group is waited for after the group was destroyed. */
+static int do_forget(struct collrun_ctx *ctx, struct collrun_group *g)
+{
+    static int32_t one = 1, all[3];
+    static struct collrun_request *kept[4]; /* no leak, for the checkers */
+    int rank = collrun_world_rank(ctx);
+    struct collrun_group *own;
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    call.send = &one;
+    call.count = 1;
+    call.dtype = COLLRUN_INT32;
+    for (int i = 0; i < 2; i++) {
+        call.recv = &all[i];
+        CHECK(ctx, collrun_start(g, &call, &kept[i]) == COLLRUN_OK);
+    }
+    call.recv = &all[2];
+    CHECK(ctx, collrun_start(g, &call, &kept[2]) == COLLRUN_OK);
+    CHECK(ctx, collrun_wait(kept[2]) == COLLRUN_OK);
+    struct collrun_group_options o = {.size = sizeof o, .name = "own", .ranks = &rank, .nranks = 1};
+    CHECK(ctx, collrun_group_create(ctx, &o, &own) == COLLRUN_OK);
+    CHECK(ctx, collrun_start(own, &call, &kept[3]) == COLLRUN_OK);
+    CHECK(ctx, collrun_group_destroy(own) == COLLRUN_OK);
+    struct collrun_group *late;
+    struct collrun_request *request;
+    o.name = "late";
+    CHECK(ctx, collrun_group_create(ctx, &o, &late) == COLLRUN_OK);
+    CHECK(ctx, collrun_start(late, &call, &request) == COLLRUN_OK);
+    CHECK(ctx, collrun_group_destroy(late) == COLLRUN_OK);
+    collrun_wait(request); /* with any result */
+    return 0;
+}
+
 /* Requests: waited for in the opposite order, beside a collective, across each other, many. */
 static int do_requests(struct collrun_ctx *ctx, struct collrun_group *g)
 {
@@ -339,7 +372,7 @@ static int do_groups(struct collrun_ctx *ctx, struct collrun_group *g)
     if (sub && use_and_destroy(ctx, sub, true))
         return 1;
     CHECK(ctx, collrun_group_destroy(g) == COLLRUN_ERR_INVALID);
-    if (me == 0) { /* nobody else takes part in any of these */
+    if (me == 0) { /* no other rank takes part in these */
         int bad[2] = {0, n};
         CHECK(ctx,
               collrun_group_create(ctx,
@@ -385,6 +418,11 @@ static int wait_forever(struct collrun_ctx *ctx, struct collrun_group *g)
     CHECK(ctx, rc != COLLRUN_OK);
     int again = collrun_barrier(g);
     CHECK(ctx, again == rc && strstr(collrun_error(), "barrier"));
+    int failed = -1;
+    if (rc == COLLRUN_ERR_PEER_FAILED)
+        CHECK(ctx, collrun_failed(ctx, &failed, 1) == 1 && failed == 0);
+    else
+        CHECK(ctx, collrun_failed(ctx, NULL, 0) == 0);
     fprintf(stderr, "%s\n", collrun_error());
     return rc;
 }
@@ -488,7 +526,7 @@ static int misbehave(struct collrun_ctx *ctx, struct collrun_group *g)
     }
     if (is(ctx, "barrier"))
         return wait_forever(ctx, g);
-    return collrun_fail(ctx, "nobody taught me to %s", collrun_param_string(ctx, "do"));
+    return collrun_fail(ctx, "unknown: do: %s", collrun_param_string(ctx, "do"));
 }
 
 static int run(struct collrun_ctx *ctx, void *state)
@@ -504,6 +542,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         return do_all(ctx, g);
     if (is(ctx, "ring"))
         return do_ring(ctx, g);
+    if (is(ctx, "forget"))
+        return do_forget(ctx, g);
     if (is(ctx, "requests"))
         return do_requests(ctx, g);
     if (is(ctx, "overtake"))

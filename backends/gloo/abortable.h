@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gloo's transport, with waits that end. Device, context and buffers of Gloo's TCP transport behind
+ * Gloo's own abstract classes, so that its algorithms use these unknowingly:
+ *
+ * - Each wait of an algorithm ends with the data, with interrupt(), or with a lost connection. The
+ *   last two throw a failure through the algorithm. Gloo's own time-outs are never used: they
+ *   close all connections.
+ * - The slot of each send and receive is a hash of Gloo's slot, the key of the call, and the number
+ *   of bytes. Ranks that disagree about a call, or about one length in it, never meet: a message
+ *   that is longer than its receive would end the process, on Gloo's own thread.
+ */
+#ifndef BACKENDS_GLOO_ABORTABLE_H
+#define BACKENDS_GLOO_ABORTABLE_H
+
+#include "api.h"
+#include "common.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace collrun_gloo
+{
+
+/* What Gloo's waits are called with: longer than any operation. */
+constexpr auto forever = std::chrono::hours(24 * 365);
+
+class abortable_buffer;
+
+class abortable_context final : public gloo::transport::Context
+{
+  public:
+    explicit abortable_context(std::shared_ptr<gloo::transport::Context> gloo);
+
+    /* A collective begins. All members that agree about it pass the same key. */
+    void begin(uint64_t key)
+    {
+        key_ = key;
+    }
+    /* From any thread: every wait, and every later one, throws a failure with this status. The
+     * first status stays. */
+    void interrupt(int status) noexcept;
+    bool is_interrupted() const
+    {
+        return status_.load() != COLLRUN_OK;
+    }
+
+    /* Buffers of Gloo's own, for the transport of messages. */
+    std::unique_ptr<gloo::transport::UnboundBuffer> plain_buffer(void *ptr, size_t len)
+    {
+        return gloo_->createUnboundBuffer(ptr, len);
+    }
+    /* The members whose connections are lost. Only for a context that is not used any more: it
+     * begins a send to each member. */
+    std::vector<uint32_t> lost();
+
+    std::unique_ptr<gloo::transport::Pair> &getPair(int peer) override;
+    std::unique_ptr<gloo::transport::Pair> &createPair(int peer) override;
+    std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void *ptr,
+                                                                        size_t len) override;
+#if GLOO_API >= 2025
+    void createAndConnectAllPairs(std::shared_ptr<gloo::IStore> store) override;
+#elif GLOO_API >= 2023
+    void createAndConnectAllPairs(gloo::IStore &store) override;
+#endif
+
+  private:
+    friend class abortable_buffer;
+    void throw_if_interrupted(const std::vector<int> &waited_for) const;
+    uint64_t slot(uint64_t slot, size_t bytes) const;
+
+    const std::shared_ptr<gloo::transport::Context> gloo_;
+    uint64_t key_ = 0;
+    std::atomic<int> status_{COLLRUN_OK};
+    std::mutex lock_; /* of buffers_ */
+    std::set<abortable_buffer *> buffers_;
+};
+
+class abortable_buffer final : public gloo::transport::UnboundBuffer
+{
+  public:
+    abortable_buffer(abortable_context &context,
+                     std::unique_ptr<gloo::transport::UnboundBuffer> gloo);
+    ~abortable_buffer() override;
+
+    bool waitRecv(int *rank, std::chrono::milliseconds timeout) override;
+    bool waitSend(int *rank, std::chrono::milliseconds timeout) override;
+    void abortWaitRecv() override
+    {
+        gloo_->abortWaitRecv();
+    }
+    void abortWaitSend() override
+    {
+        gloo_->abortWaitSend();
+    }
+    void send(int rank, uint64_t slot, size_t offset, size_t bytes) override;
+    void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override;
+    void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes) override;
+
+  private:
+    using wait_function = bool (gloo::transport::UnboundBuffer::*)(int *,
+                                                                   std::chrono::milliseconds);
+    bool wait(wait_function function, std::vector<int> &peers, int *rank);
+    size_t length(size_t offset, size_t bytes) const;
+
+    abortable_context &context_;
+    const std::unique_ptr<gloo::transport::UnboundBuffer> gloo_;
+    std::vector<int> senders_, receivers_; /* of what has begun */
+};
+
+/* Makes abortable contexts of another device's. */
+class abortable_device final : public gloo::transport::Device
+{
+  public:
+    explicit abortable_device(std::shared_ptr<gloo::transport::Device> gloo)
+        : gloo_(std::move(gloo))
+    {
+    }
+    /* The context that was created last. */
+    const std::shared_ptr<abortable_context> &context() const
+    {
+        return context_;
+    }
+    std::string str() const override
+    {
+        return gloo_->str();
+    }
+    const std::string &getPCIBusID() const override
+    {
+        return gloo_->getPCIBusID();
+    }
+    std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override
+    {
+        return context_ = std::make_shared<abortable_context>(gloo_->createContext(rank, size));
+    }
+
+  private:
+    const std::shared_ptr<gloo::transport::Device> gloo_;
+    std::shared_ptr<abortable_context> context_;
+};
+
+} // namespace collrun_gloo
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gloo's algorithms, called with the engine's arguments.
+ *
+ * - What moves bytes is bytes for Gloo. Reductions are elements of the right size, and a function
+ *   that calls the engine's kernels: every type and operator works. AVG sums, and divides once.
+ * - Gloo's algorithms return at once for a count of 0, which has to synchronise: that is a barrier.
+ * - Gloo's v-forms are packed, and its alltoall is not in place: other blocks are copied.
+ */
+#include "group.h"
+
+#include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
+#include <gloo/scatter.h>
+
+#include <cstring>
+#include <new>
+
+namespace collrun_gloo
+{
+
+namespace
+{
+
+using context_ref = const std::shared_ptr<gloo::Context> &;
+
+/* Gloo takes inputs as pointers to what it does not write. */
+uint8_t *bytes_of(const void *p)
+{
+    return static_cast<uint8_t *>(const_cast<void *>(p));
+}
+
+/* ---- v-forms ---- */
+
+/* The blocks of a v-form, in bytes. */
+class blocks
+{
+  public:
+    blocks(uint32_t nranks, size_t element, const size_t *counts, const size_t *displs)
+    {
+        for (uint32_t i = 0; i < nranks; i++) {
+            offsets_.push_back(displs ? displs[i] * element : total_);
+            is_packed_ = is_packed_ && offsets_[i] == total_;
+            lengths_.push_back(counts[i] * element);
+            total_ += lengths_[i];
+        }
+    }
+    const std::vector<size_t> &lengths() const
+    {
+        return lengths_;
+    }
+    size_t offset(int rank) const
+    {
+        return offsets_[static_cast<size_t>(rank)];
+    }
+    std::vector<int64_t> signed_lengths() const
+    {
+        return std::vector<int64_t>(lengths_.begin(), lengths_.end());
+    }
+    /* `user` itself if it is packed and `other` is another buffer; else a copy, or the place for
+     * one. */
+    uint8_t *packed(const void *user, bool copies, const void *other = nullptr)
+    {
+        if (is_packed_ && (!user || user != other))
+            return bytes_of(user);
+        copy_.reset(new uint8_t[total_]);
+        size_t at = 0;
+        for (size_t i = 0; copies && i < lengths_.size(); at += lengths_[i++])
+            if (lengths_[i] > 0)
+                std::memcpy(&copy_[at], bytes_of(user) + offsets_[i], lengths_[i]);
+        return copy_.get();
+    }
+    void unpack(void *user) const
+    {
+        size_t at = 0;
+        for (size_t i = 0; copy_ && i < lengths_.size(); at += lengths_[i++])
+            if (lengths_[i] > 0)
+                std::memcpy(bytes_of(user) + offsets_[i], &copy_[at], lengths_[i]);
+    }
+
+  private:
+    std::vector<size_t> lengths_, offsets_;
+    size_t total_ = 0;
+    bool is_packed_ = true;
+    std::unique_ptr<uint8_t[]> copy_;
+};
+
+/* What a rank sends to itself. */
+void check_own(context_ref context, const collrun_services &services, const collrun_call &call,
+               size_t sent)
+{
+    const auto rank = static_cast<uint32_t>(context->rank);
+    const collrun_count_mismatch counts = {&call, sent, call.recvcounts[rank], rank, rank};
+    char text[256];
+    if (counts.sent == counts.received)
+        return;
+    services.count_mismatch_text(services.ctx, &counts, text, sizeof text);
+    throw failure{COLLRUN_ERR_MISMATCH, text};
+}
+
+void allgatherv(context_ref context, const collrun_services &services, const collrun_call &call)
+{
+    const auto n = static_cast<uint32_t>(context->size);
+    const size_t element = services.dtype_size(call.dtype);
+    check_own(context, services, call, call.count);
+    blocks b(n, element, call.recvcounts, call.recvdispls);
+    const bool in_place = call.recv && call.send == bytes_of(call.recv) + b.offset(context->rank);
+    gloo::AllgathervOptions opts(context);
+    uint8_t *out = b.packed(call.recv, in_place);
+    if (!in_place || out != call.recv)
+        opts.setInput(bytes_of(call.send), call.count * element);
+    opts.setOutput(out, b.lengths());
+    gloo::allgatherv(opts);
+    b.unpack(call.recv);
+}
+
+void alltoallv(context_ref context, const collrun_services &services, const collrun_call &call)
+{
+    const auto n = static_cast<uint32_t>(context->size);
+    const size_t element = services.dtype_size(call.dtype);
+    check_own(context, services, call, call.sendcounts[context->rank]);
+    blocks in(n, element, call.sendcounts, call.senddispls);
+    blocks out(n, element, call.recvcounts, call.recvdispls);
+    gloo::AlltoallvOptions opts(context);
+    opts.setInput(in.packed(call.send, true, call.recv), in.signed_lengths());
+    opts.setOutput(out.packed(call.recv, false), out.signed_lengths());
+    gloo::alltoallv(opts);
+    out.unpack(call.recv);
+}
+
+/* ---- equal blocks ---- */
+
+void barrier(context_ref context)
+{
+    gloo::BarrierOptions opts(context);
+    gloo::barrier(opts);
+}
+
+void broadcast(context_ref context, const collrun_call &call, size_t bytes)
+{
+    gloo::BroadcastOptions opts(context);
+    opts.setOutput(bytes_of(call.recv), bytes);
+    opts.setRoot(call.root);
+    gloo::broadcast(opts);
+}
+
+void allgather(context_ref context, const collrun_call &call, size_t bytes)
+{
+    uint8_t *out = bytes_of(call.recv);
+    gloo::AllgatherOptions opts(context);
+    if (call.send != out + static_cast<size_t>(context->rank) * bytes)
+        opts.setInput(bytes_of(call.send), bytes);
+    opts.setOutput(out, bytes * static_cast<size_t>(context->size));
+    gloo::allgather(opts);
+}
+
+void gather(context_ref context, const collrun_call &call, size_t bytes)
+{
+    gloo::GatherOptions opts(context);
+    opts.setInput(bytes_of(call.send), bytes);
+    if (context->rank == call.root)
+        opts.setOutput(bytes_of(call.recv), bytes * static_cast<size_t>(context->size));
+    opts.setRoot(call.root);
+    gloo::gather(opts);
+}
+
+void scatter(context_ref context, const collrun_call &call, size_t bytes)
+{
+    gloo::ScatterOptions opts(context);
+    std::vector<uint8_t *> in;
+    for (size_t i = 0; context->rank == call.root && i < static_cast<size_t>(context->size); i++)
+        in.push_back(bytes_of(call.send) + i * bytes);
+    opts.setInputs(in, bytes);
+    opts.setOutput(bytes_of(call.recv), bytes);
+    opts.setRoot(call.root);
+    gloo::scatter(opts);
+}
+
+void alltoall(context_ref context, const collrun_call &call, size_t bytes)
+{
+    const size_t all = bytes * static_cast<size_t>(context->size);
+    std::unique_ptr<uint8_t[]> copy;
+    if (call.send == call.recv) {
+        copy.reset(new uint8_t[all]);
+        std::memcpy(copy.get(), call.send, all);
+    }
+    gloo::AlltoallOptions opts(context);
+    opts.setInput(copy ? copy.get() : bytes_of(call.send), all);
+    opts.setOutput(bytes_of(call.recv), all);
+    gloo::alltoall(opts);
+}
+
+/* ---- reductions ---- */
+
+class reduction
+{
+  public:
+    reduction(context_ref context, const collrun_services &services, const collrun_call &call)
+        : context_(context), services_(services), call_(call)
+    {
+    }
+    template <typename T> void allreduce()
+    {
+        gloo::AllreduceOptions opts(context_);
+        if (call_.send != call_.recv)
+            opts.setInput(reinterpret_cast<T *>(bytes_of(call_.send)), call_.count);
+        opts.setOutput(static_cast<T *>(call_.recv), call_.count);
+        opts.setReduceFunction(function());
+        gloo::allreduce(opts);
+        finish();
+    }
+    /* Gloo writes the output of every rank, also where the call has none. */
+    template <typename T> void reduce()
+    {
+        const bool is_root = context_->rank == call_.root;
+        const std::unique_ptr<T[]> scratch(is_root ? nullptr : new T[call_.count]);
+        T *in = reinterpret_cast<T *>(bytes_of(call_.send));
+        T *out = is_root ? static_cast<T *>(call_.recv) : scratch.get();
+        gloo::ReduceOptions opts(context_);
+        if (in != out)
+            opts.setInput(in, call_.count);
+        opts.setOutput(out, call_.count);
+        opts.setRoot(call_.root);
+        opts.setReduceFunction(function());
+        gloo::reduce(opts);
+        if (is_root)
+            finish();
+    }
+
+  private:
+    std::function<void(void *, const void *, const void *, size_t)> function() const
+    {
+        return [this](void *dst, const void *a, const void *b, size_t count) {
+            const void *const srcs[] = {a, b};
+            services_.reduce(dst, srcs, 2, count, call_.dtype, call_.op, 0);
+        };
+    }
+    /* Divides; or, alone, gives what an operator makes of one operand. */
+    void finish() const
+    {
+        const void *const srcs[] = {call_.recv};
+        if (call_.op == COLLRUN_AVG || context_->size == 1)
+            services_.reduce(call_.recv, srcs, 1, call_.count, call_.dtype, call_.op,
+                             static_cast<uint32_t>(context_->size));
+    }
+
+    context_ref context_;
+    const collrun_services &services_;
+    const collrun_call &call_;
+};
+
+template <typename T> void reduce_elements(reduction &r, collrun_kind kind)
+{
+    if (kind == COLLRUN_ALLREDUCE)
+        r.allreduce<T>();
+    else
+        r.reduce<T>();
+}
+
+void run_reduction(context_ref context, const collrun_services &services, const collrun_call &call)
+{
+    reduction r(context, services, call);
+    switch (services.dtype_size(call.dtype)) {
+    case 1:
+        return reduce_elements<uint8_t>(r, call.kind);
+    case 2:
+        return reduce_elements<uint16_t>(r, call.kind);
+    case 4:
+        return reduce_elements<uint32_t>(r, call.kind);
+    default:
+        return reduce_elements<uint64_t>(r, call.kind);
+    }
+}
+
+} // namespace
+
+uint64_t collective_key(const collrun_call &call, uint32_t nranks)
+{
+    const bool is_vector = collrun_kind_is_vector(call.kind);
+    uint64_t key = call.kind;
+    if (call.kind == COLLRUN_BARRIER)
+        return key;
+    key = mix(key, call.dtype);
+    key = mix(key, collrun_kind_reduces(call.kind) ? 1 + static_cast<uint64_t>(call.op) : 0);
+    key = mix(key, collrun_kind_has_root(call.kind) ? static_cast<uint64_t>(call.root) : 0);
+    key = mix(key, is_vector ? 0 : call.count);
+    for (uint32_t i = 0; call.kind == COLLRUN_ALLGATHERV && i < nranks; i++)
+        key = mix(key, call.recvcounts[i]);
+    return key;
+}
+
+void run_collective(context_ref context, const collrun_services &services, const collrun_call &call)
+{
+    const size_t element = call.kind == COLLRUN_BARRIER ? 0 : services.dtype_size(call.dtype);
+    const size_t bytes = call.count * element;
+    if (call.kind == COLLRUN_ALLGATHERV)
+        return allgatherv(context, services, call);
+    if (call.kind == COLLRUN_ALLTOALLV)
+        return alltoallv(context, services, call);
+    if (bytes == 0)
+        return barrier(context);
+    switch (call.kind) {
+    case COLLRUN_ALLREDUCE:
+    case COLLRUN_REDUCE:
+        return run_reduction(context, services, call);
+    case COLLRUN_BROADCAST:
+        return broadcast(context, call, bytes);
+    case COLLRUN_ALLGATHER:
+        return allgather(context, call, bytes);
+    case COLLRUN_GATHER:
+        return gather(context, call, bytes);
+    case COLLRUN_SCATTER:
+        return scatter(context, call, bytes);
+    case COLLRUN_ALLTOALL:
+        return alltoall(context, call, bytes);
+    default:
+        throw failure{COLLRUN_ERR_UNSUPPORTED, "Gloo has no such operation"};
+    }
+}
+
+} // namespace collrun_gloo

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rings of posted receives, and credits.
+ */
+#include "rings.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <sched.h>
+#include <sys/mman.h>
+
+namespace collrun_gloo
+{
+
+using gloo::transport::UnboundBuffer;
+
+/* Places of each size; those of the first size include the reserved ones. */
+struct ring_size {
+    size_t bytes;
+    uint32_t places, reserved;
+};
+static constexpr ring_size sizes[ring_sizes] = {
+    {512, 48, 8}, {4096 + 128, 16, 0}, {eager_limit + 128, 8, 0}};
+static constexpr int notice_places = 256;
+static constexpr size_t notice_region = (notice_places + 1) * mark_bytes;
+
+static constexpr uint64_t sentry_slot = ring_sizes; /* from the first one */
+static constexpr unsigned patience = 100000;        /* turns, for a packet whose mark is there */
+
+static constexpr size_t peer_bytes()
+{
+    size_t bytes = 0;
+    for (const ring_size &s : sizes)
+        bytes += s.bytes * s.places;
+    return bytes;
+}
+
+/* Gloo's thread writes marks in a system call, which no tool can follow. */
+__attribute__((no_sanitize("thread"))) static bool is_marked(const char *mark)
+{
+    return *reinterpret_cast<const volatile uint64_t *>(mark) != 0;
+}
+
+static char *map(size_t bytes)
+{
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        throw std::bad_alloc();
+    return static_cast<char *>(p);
+}
+
+/* The first places of both regions are those of notices; the very first one is what is sent. */
+rings::rings(abortable_context &context, uint32_t rank, uint32_t size, uint64_t first_slot)
+    : rank_(rank), size_(size), first_slot_(first_slot),
+      region_(notice_region + size * peer_bytes()), in_memory_(map(region_)),
+      out_memory_(map(region_)), in_(context.plain_buffer(in_memory_, region_)),
+      out_(context.plain_buffer(out_memory_, region_)), peers_(size)
+{
+    *reinterpret_cast<uint64_t *>(out_memory_) = 1;
+    for (int i = notice_places; i > 0; i--)
+        free_places_.push_back(i);
+    for (uint32_t p = 0; p < size; p++) {
+        peers_[p].next_sequence = 0;
+        if (p == rank)
+            continue;
+        peers_[p].sentry = context.plain_buffer(nullptr, 0);
+        peers_[p].sentry->recv(static_cast<int>(p), first_slot + sentry_slot);
+        for (unsigned s = 0; s < ring_sizes; s++)
+            for (uint32_t i = 0; i < sizes[s].places; i++)
+                repost(p, s, i);
+    }
+}
+
+rings::~rings()
+{
+    in_.reset();
+    out_.reset();
+    munmap(in_memory_, region_);
+    munmap(out_memory_, region_);
+}
+
+size_t rings::offset(uint32_t peer, unsigned size, uint32_t number) const
+{
+    size_t at = notice_region + peer * peer_bytes();
+    for (unsigned s = 0; s < size; s++)
+        at += sizes[s].bytes * sizes[s].places;
+    return at + number % sizes[size].places * sizes[size].bytes;
+}
+
+char *rings::in_place(uint32_t peer, unsigned size, uint32_t number) const
+{
+    return in_memory_ + offset(peer, size, number);
+}
+
+void rings::post(uint32_t peer, unsigned size, uint32_t number)
+{
+    in_->recv(static_cast<int>(peer), first_slot_ + size, offset(peer, size, number),
+              sizes[size].bytes);
+}
+
+/* A peer whose connection is lost sends no more. */
+void rings::repost(uint32_t peer, unsigned size, uint32_t number)
+{
+    try {
+        post(peer, size, number);
+    } catch (const std::exception &) {
+        lost_ = true;
+    }
+}
+
+/* ---- sending ---- */
+
+/* The smallest size with a place for a packet; -1: none. */
+int rings::fitting(const peer_state &p, size_t len, bool reserved) const
+{
+    for (unsigned s = 0; s < ring_sizes; s++) {
+        const uint32_t places = sizes[s].places - (reserved ? 0 : sizes[s].reserved);
+        if (sizeof(packet) + len + mark_bytes <= sizes[s].bytes && p.sent[s] - p.acked[s] < places)
+            return static_cast<int>(s);
+    }
+    return -1;
+}
+
+bool rings::send(uint32_t to, const packet &what, const void *data, bool reserved)
+{
+    peer_state &p = peers_[to];
+    const size_t len = data ? what.len : 0;
+    const int found = fitting(p, len, reserved);
+    if (found < 0)
+        return false;
+    const auto size = static_cast<unsigned>(found);
+    const size_t at = offset(to, size, p.sent[size]);
+    packet head = what;
+    head.sequence = p.sent_sequence++;
+    for (unsigned s = 0; s < ring_sizes; s++)
+        head.taken[s] = p.told[s] = p.taken[s];
+    std::memcpy(out_memory_ + at, &head, sizeof head);
+    if (len > 0)
+        std::memcpy(out_memory_ + at + sizeof head, data, len);
+    *reinterpret_cast<uint64_t *>(out_memory_ + at + sizes[size].bytes - mark_bytes) = 1;
+    p.sent[size]++;
+    unfinished_++;
+    out_->send(static_cast<int>(to), first_slot_ + size, at, sizes[size].bytes);
+    return true;
+}
+
+bool rings::owes(uint32_t to) const
+{
+    const peer_state &p = peers_[to];
+    for (unsigned s = 0; s < ring_sizes; s++)
+        if (p.taken[s] - p.told[s] >= sizes[s].places / 2)
+            return true;
+    return false;
+}
+
+void rings::send_notice(uint32_t peer, uint64_t slot)
+{
+    unfinished_++;
+    out_->send(static_cast<int>(peer), slot, 0, mark_bytes);
+}
+
+int rings::post_notice(uint32_t peer, uint64_t slot)
+{
+    const int place = free_places_.back();
+    free_places_.pop_back();
+    posted_places_.push_back(place);
+    in_->recv(static_cast<int>(peer), slot, static_cast<size_t>(place) * mark_bytes, mark_bytes);
+    return place;
+}
+
+/* ---- receiving ---- */
+
+uint32_t rings::marks(uint32_t from) const
+{
+    uint32_t n = 0;
+    for (unsigned s = 0; s < ring_sizes; s++)
+        for (uint32_t i = 0; i < sizes[s].places; i++, n++)
+            if (!is_marked(in_place(from, s, peers_[from].taken[s] + i) + sizes[s].bytes -
+                           mark_bytes))
+                break;
+    return n;
+}
+
+size_t rings::look()
+{
+    size_t n = 0;
+    packets_.clear();
+    notices_.clear();
+    for (uint32_t p = 0; p < size_; p++)
+        if (const uint32_t count = p == rank_ ? 0 : marks(p)) {
+            packets_.push_back({p, count});
+            n += count;
+        }
+    for (const int place : posted_places_)
+        if (is_marked(in_memory_ + static_cast<size_t>(place) * mark_bytes))
+            notices_.push_back(place);
+    return n + notices_.size();
+}
+
+/* Takes a completion from Gloo. False: there is none yet, and Gloo does not wait any more. */
+bool rings::take_completion()
+{
+    try {
+        if (in_->waitRecv(nullptr, forever))
+            completions_++;
+        else
+            poked_ = true;
+        return true;
+    } catch (const std::exception &) {
+        lost_ = true;
+        return false;
+    }
+}
+
+/* All that has completed is marked. If as many are marked as have completed, they are the same. */
+bool rings::collect()
+{
+    for (unsigned turn = 0;; turn++) {
+        const size_t marked = look();
+        if (marked == completions_)
+            return marked > 0;
+        if (take_completion())
+            continue;
+        if (turn == patience)
+            throw failure{COLLRUN_ERR_PEER_FAILED, "a connection was lost inside a packet"};
+        sched_yield();
+    }
+}
+
+const packet *rings::front(uint32_t from) const
+{
+    const peer_state &p = peers_[from];
+    for (unsigned s = 0; s < ring_sizes; s++) {
+        const char *place = in_place(from, s, p.taken[s]);
+        const auto *head = reinterpret_cast<const packet *>(place);
+        if (is_marked(place + sizes[s].bytes - mark_bytes) && head->sequence == p.next_sequence)
+            return head;
+    }
+    return nullptr;
+}
+
+void rings::credit(peer_state &p, const packet &from)
+{
+    for (unsigned s = 0; s < ring_sizes; s++)
+        while (p.acked[s] != from.taken[s]) {
+            p.acked[s]++;
+            take_sent();
+        }
+}
+
+/* Of a send that has arrived: Gloo reports it now, or any moment. */
+void rings::take_sent()
+{
+    unfinished_--;
+    try {
+        out_->waitSend(nullptr, forever);
+    } catch (const std::exception &) { /* another connection is lost */
+    }
+}
+
+void rings::pop(uint32_t from)
+{
+    peer_state &p = peers_[from];
+    const packet *head = front(from);
+    for (unsigned s = 0; s < ring_sizes; s++) {
+        char *place = in_place(from, s, p.taken[s]);
+        if (reinterpret_cast<const char *>(head) != place)
+            continue;
+        credit(p, *head);
+        *reinterpret_cast<uint64_t *>(place + sizes[s].bytes - mark_bytes) = 0;
+        completions_--;
+        p.next_sequence++;
+        repost(from, s, p.taken[s]++);
+        return;
+    }
+}
+
+void rings::free_notice(int place)
+{
+    *reinterpret_cast<uint64_t *>(in_memory_ + static_cast<size_t>(place) * mark_bytes) = 0;
+    completions_--;
+    posted_places_.erase(std::find(posted_places_.begin(), posted_places_.end(), place));
+    free_places_.push_back(place);
+}
+
+/* ---- waiting ---- */
+
+/* A poke may have ended a wait of collect(), for which it was not meant. */
+bool rings::wait()
+{
+    const bool waited = poked_ || (!lost_ && take_completion());
+    poked_ = false;
+    return waited;
+}
+
+/* Gloo tells a buffer with a receive from the peer that the connection is lost. A wait that is
+ * aborted in advance returns at once; Gloo looks for a loss first. */
+bool rings::is_lost(uint32_t peer)
+{
+    if (peer == rank_)
+        return false;
+    try {
+        peers_[peer].sentry->abortWaitRecv();
+        peers_[peer].sentry->waitRecv(nullptr, forever);
+        return false;
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
+bool rings::flush()
+{
+    try {
+        while (unfinished_ > 0 && out_->waitSend(nullptr, forever))
+            unfinished_--;
+    } catch (const std::exception &) { /* the peer is gone */
+    }
+    return unfinished_ == 0;
+}
+
+} // namespace collrun_gloo

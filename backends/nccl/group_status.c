@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a group fails, and the error messages for failures of NCCL and CUDA.
+ */
+#include "clock.h"
+#include "group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JOB_CHECK_NS 20000000u
+/* CUDA's errors from this number on are about what runs on the GPU, not about the arguments of a
+ * call. */
+enum { FIRST_DEVICE_ERROR = 200 };
+
+void group_fail(struct nccl_group *g, int status, const char *text)
+{
+    pthread_mutex_lock(&g->status.lock);
+    bool first = atomic_load(&g->status.code) == 0;
+    if (first) {
+        snprintf(g->status.text, sizeof g->status.text, "%s", text);
+        atomic_store_explicit(&g->status.code, status, memory_order_release);
+    }
+    pthread_mutex_unlock(&g->status.lock);
+    if (first)
+        aborter_queue(g);
+}
+
+int group_failure(const struct nccl_group *g)
+{
+    return g->services->fail(g->services->ctx, atomic_load(&g->status.code), "%s", g->status.text);
+}
+
+int group_out_of_memory(struct nccl_group *g)
+{
+    return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
+}
+
+int group_fail_coordinator(struct nccl_group *g, int error, const char *task)
+{
+    char text[256];
+    snprintf(text, sizeof text, "lost the connection to rank 0, which %s: %s", task,
+             strerror(error));
+    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
+    return group_failure(g);
+}
+
+int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what)
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    const char *detail = nccl->ncclGetLastError ? nccl->ncclGetLastError(comm) : NULL;
+    int status = result == ncclRemoteError ? COLLRUN_ERR_PEER_FAILED : COLLRUN_ERR_BACKEND;
+    char xid[160] = "", text[sizeof g->status.text];
+    for (uint32_t i = 0; i < g->ndevs && !xid[0]; i++)
+        if (g->devs[i].device)
+            xid_text(g->devs[i].device, xid, sizeof xid);
+    snprintf(text, sizeof text, "%s: %s%s%s%s", what, nccl->ncclGetErrorString(result),
+             detail && *detail ? ": " : "", detail ? detail : "", xid);
+    group_fail(g, status, text);
+    return g->services->fail(g->services->ctx, status, "%s", text);
+}
+
+int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
+                    const char *what)
+{
+    const struct cuda_api *cuda = &g->context->lib.cuda;
+    char xid[160], text[sizeof g->status.text];
+    cuda->cudaGetLastError(); /* clears a non-sticky error, which a later call would return */
+    if (error >= FIRST_DEVICE_ERROR)
+        xid_await(g->context, dev->device);
+    snprintf(text, sizeof text, "%s on GPU %d: %s%s", what, dev->ordinal,
+             cuda->cudaGetErrorString(error), xid_text(dev->device, xid, sizeof xid));
+    group_fail(g, COLLRUN_ERR_BACKEND, text);
+    return g->services->fail(g->services->ctx, COLLRUN_ERR_BACKEND, "%s", text);
+}
+
+int group_check_job(struct nccl_group *g)
+{
+    const struct collrun_rendezvous *r = g->forming.rendezvous;
+    if (!r || clock_ns() < g->forming.checked_ns + JOB_CHECK_NS)
+        return COLLRUN_OK;
+    g->forming.checked_ns = clock_ns();
+    return r->alive(r->ctx);
+}

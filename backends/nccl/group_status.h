@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct group_status: whether a group has failed, and why. A failed group stays failed: the first
+ * reason is kept, and every later call returns it.
+ */
+#ifndef NCCL_GROUP_STATUS_H
+#define NCCL_GROUP_STATUS_H
+
+#include "nccl_api.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dev_comm;
+struct nccl_group;
+
+struct group_status {
+    atomic_int code;      /* 0, or the status that every later call returns */
+    char text[512];       /* the error message; written once, before `code` */
+    pthread_mutex_t lock; /* of the writers */
+};
+
+/* Fails the group and has the aborter stop its communicators. Only the first call has an effect.
+ * Does not block; any thread may call it. */
+void group_fail(struct nccl_group *g, int status, const char *text);
+/* The group's failure, stored as the error of the calling thread. Returns the status. */
+int group_failure(const struct nccl_group *g);
+
+/* Fail the group with what NCCL or CUDA reports, and with the driver's reason if there is one;
+ * `what` is the action that failed. The error message is also that of the calling thread. After
+ * such an error the communicator cannot be used any more. */
+int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what);
+int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
+                    const char *what);
+/* Fails the group because the connection to its coordinator is lost, with an errno; `task`:
+ * "matches the messages". Returns the group's failure, as group_failure does. */
+int group_fail_coordinator(struct nccl_group *g, int error, const char *task);
+int group_out_of_memory(struct nccl_group *g); /* for the calling thread only */
+
+/* While the group is being formed: OK, or why the job has failed meanwhile. Asks at most every
+ * 20 ms. */
+int group_check_job(struct nccl_group *g);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Putting operations onto the streams of the group's GPUs. Callers hold the group's lock; all
+ * functions return OK, or a status with its message stored.
+ */
+#ifndef NCCL_ISSUE_H
+#define NCCL_ISSUE_H
+
+#include <collrun/backend.h>
+#include <stdbool.h>
+
+struct event;
+struct message;
+struct nccl_group;
+struct op;
+
+/* A collective, or its next kernel: ordered after what the callers' streams hold (what they held
+ * when the call was made, if the op has before_evts), and followed by an event per GPU. */
+int issue_collective(struct nccl_group *g, struct op *op);
+/* A list of messages whose other ends are launched, too. Sets after_evts (ndevs; NULL = GPU not
+ * involved). */
+int issue_messages(struct nccl_group *g, const struct message *list, struct event **after_evts);
+
+/* Locks the group's GPUs, on which the caller alone then issues work, and unlocks them. False: one
+ * of them is locked. */
+bool issue_try_lock(struct nccl_group *g);
+void issue_unlock(struct nccl_group *g);
+/* Has each GPU of this process exchange a message with each GPU of the group, which connects them.
+ * With the GPUs locked. */
+int issue_connect(struct nccl_group *g);
+
+/* While the group is formed. The warm-up connects this rank to every other one, so that no
+ * operation has to connect later, when it could wait for a peer that is busy elsewhere; the
+ * confirmation ends once all ranks have done so. */
+int issue_warm_up(struct nccl_group *g, struct op *op);
+int issue_confirm(struct nccl_group *g, struct op *op);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that NCCL does itself.
+ */
+#ifndef NCCL_NATIVE_H
+#define NCCL_NATIVE_H
+
+#include "nccl_api.h"
+
+#include <collrun/backend.h>
+#include <stdbool.h>
+
+struct message;
+struct nccl_group;
+
+/* With nothing to move, the forms with equal counts still synchronize all ranks; NCCL's do not. */
+static inline bool native_is_barrier(const struct collrun_call *call)
+{
+    return call->kind == COLLRUN_BARRIER || (call->kind < COLLRUN_ALLGATHERV && call->count == 0);
+}
+
+/* NCCL's type and operator for a reduction; false: NCCL has none. */
+bool native_reduction(enum collrun_dtype dtype, enum collrun_op op, ncclDataType_t *type,
+                      ncclRedOp_t *native);
+
+/* All three belong between ncclGroupStart and ncclGroupEnd, and issue to the stream of one GPU. */
+ncclResult_t native_collective(struct nccl_group *g, const struct collrun_call *call);
+/* A message whose other end, m->peer_rank, is known. */
+ncclResult_t native_message(struct nccl_group *g, const struct message *m);
+/* Synchronizes all communicator ranks. */
+ncclResult_t native_barrier(struct nccl_group *g, uint32_t dev);
+
+#endif

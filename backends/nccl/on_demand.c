@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forming communicators on demand.
+ *
+ * A rank that needs the communicators of a handle cannot wait for a call of each other rank: a
+ * message concerns two ranks, and the others may never call. So each process has a thread per group
+ * that forms them in the background, when the coordinator says so (coord/forming.c). Programs may
+ * use their groups for the first time in any order: a thread never waits for a call of its rank.
+ *
+ * Happy path
+ *   - FORM frames arrive, and are done in their order: rank 0 makes NCCL's id; all make their
+ *     communicators; each locks its GPUs, in its turn; all connect; the handle is formed.
+ *   - the thread ends when all handles are formed, or when all ranks have closed the group.
+ * Failures
+ *   - NCCL fails here, or the handle fails meanwhile: the GPUs are unlocked, and FAILED is sent;
+ *   - another rank fails: PEER_FAILED;
+ *   - it lasts too long: the operations that wait for it have deadlines, and fail the handle.
+ *
+ * Locks: this is the one place that takes a group's lock while it holds GPUs. The holder of the
+ * lock of a handle that is not formed never waits for a GPU.
+ */
+#include "on_demand.h"
+
+#include "clock.h"
+#include "group.h"
+#include "issue.h"
+#include "memory.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { CHECK_MS = 20, RETRY_NS = 50000 };
+
+struct on_demand {
+    _Atomic(struct nccl_group *) handles[COORD_HANDLES];
+    pthread_t thread;
+    int fd, stop; /* stop: an eventfd */
+    /* Of the thread. */
+    struct nccl_group *forming; /* the handle that is being formed; NULL: none */
+    bool locked;                /* its GPUs are */
+    ncclUniqueId id;
+};
+
+/* ---- frames ---- */
+
+static bool on_demand_send(struct on_demand *d, const struct coord_form *form)
+{
+    const struct coord_frame frame = {.type = COORD_FORM, .form = *form};
+    size_t sent = 0;
+    while (sent < sizeof frame) {
+        ssize_t n = send(d->fd, (const char *)&frame + sent, sizeof frame - sent, MSG_NOSIGNAL);
+        if (n > 0)
+            sent += (size_t)n;
+        else if (errno == EAGAIN)
+            poll(&(struct pollfd){.fd = d->fd, .events = POLLOUT}, 1, CHECK_MS);
+        else if (errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+static void on_demand_reply(struct on_demand *d, const struct coord_form *to,
+                            enum coord_form_step step)
+{
+    on_demand_send(d, &(struct coord_form){.handle = to->handle, .step = (uint16_t)step});
+}
+
+/* ---- the end of forming a handle ---- */
+
+static void on_demand_unlock(struct on_demand *d)
+{
+    if (d->locked)
+        issue_unlock(d->forming);
+    d->locked = false;
+}
+
+static void on_demand_leave(struct on_demand *d)
+{
+    on_demand_unlock(d);
+    d->forming = NULL;
+}
+
+static bool on_demand_failed(struct on_demand *d, const struct coord_form *form)
+{
+    on_demand_leave(d);
+    on_demand_reply(d, form, FORM_FAILED);
+    return true;
+}
+
+/* The aborter revokes the communicators of a handle that is formed, and frees others. */
+static bool on_demand_end(struct on_demand *d)
+{
+    struct nccl_group *g = d->forming;
+    pthread_mutex_lock(&g->lock);
+    memory_register_all(g);
+    atomic_store(&g->forming.done, true);
+    pthread_mutex_unlock(&g->lock);
+    on_demand_leave(d);
+    bool left = false;
+    for (int i = 0; i < COORD_HANDLES; i++) {
+        const struct nccl_group *handle = atomic_load(&d->handles[i]);
+        left = left || !handle || !atomic_load(&handle->forming.done);
+    }
+    return left;
+}
+
+/* ---- steps ---- */
+
+static int on_demand_make_id(struct on_demand *d, const struct coord_form *form)
+{
+    struct coord_form part = {.handle = form->handle, .step = FORM_ID};
+    ncclUniqueId id;
+    ncclResult_t result = d->forming->context->lib.nccl.ncclGetUniqueId(&id);
+    if (result != ncclSuccess)
+        return group_fail_nccl(d->forming, NULL, result, "ncclGetUniqueId");
+    for (; part.number < COORD_ID_PARTS; part.number++) {
+        memcpy(part.id, id.internal + part.number * COORD_ID_PART_LEN, COORD_ID_PART_LEN);
+        on_demand_send(d, &part);
+    }
+    return COLLRUN_OK;
+}
+
+static int on_demand_take_id(struct on_demand *d, const struct coord_form *form)
+{
+    uint32_t at = form->number < COORD_ID_PARTS ? form->number : 0;
+    memcpy(d->id.internal + at * COORD_ID_PART_LEN, form->id, COORD_ID_PART_LEN);
+    if (at + 1 < COORD_ID_PARTS)
+        return COLLRUN_OK;
+    int status = comm_init(d->forming, &d->id, UINT64_MAX);
+    if (status == COLLRUN_OK)
+        on_demand_reply(d, form, FORM_MADE);
+    return status;
+}
+
+static int on_demand_lock(struct on_demand *d, const struct coord_form *form)
+{
+    while (!issue_try_lock(d->forming)) {
+        if (group_has_failed(d->forming))
+            return group_failure(d->forming);
+        clock_sleep_ns(RETRY_NS);
+    }
+    d->locked = true;
+    on_demand_reply(d, form, FORM_LOCKED);
+    return COLLRUN_OK;
+}
+
+/* Waits for what the stream of the GPU holds. */
+static int on_demand_drain(struct nccl_group *g, struct dev_comm *dev)
+{
+    const struct cuda_api *cuda = &g->context->lib.cuda;
+    int before = device_enter(g->context, dev->ordinal);
+    struct event *event = event_new(g->context);
+    cudaError_t error =
+        event ? cuda->cudaEventRecord(event->handle, dev->stream) : cuda->cudaGetLastError();
+    while (event && error == cudaSuccess && !group_has_failed(g) &&
+           (error = event_query(cuda, event)) == cudaErrorNotReady) {
+        error = cudaSuccess;
+        clock_sleep_ns(RETRY_NS);
+    }
+    event_free_all(g->context, event);
+    device_leave(g->context, before);
+    if (group_has_failed(g))
+        return group_failure(g);
+    return event && error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "connect");
+}
+
+/* The GPUs are unlocked when the messages that connect them are launched. They may be queued
+ * behind a kernel that starts when this rank has launched another one. */
+static int on_demand_connect(struct on_demand *d, const struct coord_form *form)
+{
+    struct nccl_group *g = d->forming;
+    pthread_mutex_lock(&g->lock);
+    int status = group_has_failed(g) ? group_failure(g) : issue_connect(g);
+    pthread_mutex_unlock(&g->lock);
+    if (status == COLLRUN_OK)
+        status = comm_await_all(g, UINT64_MAX);
+    on_demand_unlock(d);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
+        status = on_demand_drain(g, &g->devs[i]);
+    if (status == COLLRUN_OK)
+        on_demand_reply(d, form, FORM_CONNECTED);
+    return status;
+}
+
+static int on_demand_peer_failed(struct nccl_group *g, uint32_t rank)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "rank %u failed, or closed the group, while the communicators were being formed",
+             rank);
+    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
+    return COLLRUN_OK;
+}
+
+static int on_demand_step(struct on_demand *d, const struct coord_form *form)
+{
+    switch (form->step) {
+    case FORM_MAKE_ID:
+        return on_demand_make_id(d, form);
+    case FORM_ID:
+        return on_demand_take_id(d, form);
+    case FORM_LOCK:
+        return on_demand_lock(d, form);
+    default:
+        return on_demand_connect(d, form);
+    }
+}
+
+/* False: there is nothing left to form. */
+static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *form)
+{
+    struct nccl_group *g =
+        form->handle < COORD_HANDLES ? atomic_load(&d->handles[form->handle]) : NULL;
+    if (!g)
+        return false;
+    if (form->step == FORM_FAILED) {
+        on_demand_leave(d);
+        on_demand_peer_failed(g, form->number);
+        return true;
+    }
+    d->forming = g;
+    if (form->step == FORM_END)
+        return on_demand_end(d);
+    return on_demand_step(d, form) == COLLRUN_OK || on_demand_failed(d, form);
+}
+
+/* ---- the thread ---- */
+
+/* False: the coordinator has hung up, or the thread is to stop. */
+static bool on_demand_receive(struct on_demand *d, struct coord_frame *frame)
+{
+    size_t got = 0;
+    while (got < sizeof *frame) {
+        struct pollfd p[] = {{.fd = d->fd, .events = POLLIN}, {.fd = d->stop, .events = POLLIN}};
+        if (poll(p, 2, d->forming ? CHECK_MS : -1) < 0 && errno != EINTR)
+            return false;
+        if (p[1].revents)
+            return false;
+        if (d->forming && group_has_failed(d->forming)) {
+            bool messages = d->forming == atomic_load(&d->handles[COORD_MESSAGES]);
+            on_demand_failed(d, &(struct coord_form){.handle = messages});
+        }
+        ssize_t n = recv(d->fd, (char *)frame + got, sizeof *frame - got, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return false;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static void *on_demand_thread(void *arg)
+{
+    struct on_demand *d = arg;
+    struct coord_frame frame;
+    while (on_demand_receive(d, &frame))
+        if (!on_demand_on_frame(d, &frame.form))
+            break;
+    on_demand_leave(d);
+    close(d->fd); /* other ranks cannot form what is not formed */
+    return NULL;
+}
+
+/* ---- life ---- */
+
+int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t world_rank,
+                  uint64_t deadline_ns, struct on_demand **out)
+{
+    const struct collrun_services *s = g->services;
+    const struct coord_frame hello = {
+        .type = COORD_HELLO,
+        .hello = {.secret = addr->secret, .rank = g->rank, .world_rank = world_rank, .forms = 1}};
+    struct on_demand *d = calloc(1, sizeof *d);
+    if (!d)
+        return group_out_of_memory(g);
+    d->stop = eventfd(0, EFD_CLOEXEC);
+    int status = d->stop < 0 ? s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "eventfd: %s", strerror(errno))
+                             : s->connect(s->ctx, (const struct sockaddr *)&addr->address,
+                                          addr->len, deadline_ns, &d->fd);
+    if (status != COLLRUN_OK)
+        d->fd = -1;
+    else if (send(d->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
+        status = s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "lost the connection to rank 0");
+    atomic_store(&d->handles[COORD_COLLECTIVES], g);
+    if (status == COLLRUN_OK)
+        status = s->thread_start(s->ctx, on_demand_thread, d, &d->thread);
+    if (status == COLLRUN_OK) {
+        *out = d;
+        return COLLRUN_OK;
+    }
+    if (d->fd >= 0)
+        close(d->fd);
+    if (d->stop >= 0)
+        close(d->stop);
+    free(d);
+    return status;
+}
+
+void on_demand_add(struct on_demand *d, struct nccl_group *messages)
+{
+    atomic_store(&d->handles[COORD_MESSAGES], messages);
+}
+
+void on_demand_free(struct on_demand *d, bool at_once)
+{
+    if (!d)
+        return;
+    if (at_once)
+        eventfd_write(d->stop, 1);
+    pthread_join(d->thread, NULL);
+    close(d->stop);
+    free(d);
+}

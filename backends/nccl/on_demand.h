@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct on_demand: forms the communicators of a group's handles when the first rank needs them.
+ */
+#ifndef NCCL_ON_DEMAND_H
+#define NCCL_ON_DEMAND_H
+
+#include "coord/client.h"
+
+#include <collrun/backend.h>
+#include <stdbool.h>
+
+struct nccl_group;
+struct on_demand;
+
+/* For the handle for collectives, which owns it. Connects to the coordinator by the deadline, and
+ * starts the thread. */
+int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t world_rank,
+                  uint64_t deadline_ns, struct on_demand **out);
+/* Adds the handle for messages. Before any rank can want its communicators. */
+void on_demand_add(struct on_demand *d, struct nccl_group *messages);
+/* Waits until no rank can want anything any more: all have closed the group. With `at_once` it does
+ * not wait for them. Frees it; NULL is OK. */
+void on_demand_free(struct on_demand *d, bool at_once);
+
+#endif

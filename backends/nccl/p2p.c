@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages.
+ *
+ * ncclSend and ncclRecv carry no tag or datatype, and there is no any-source receive. Calls of one
+ * NCCL group progress together, while those of the next NCCL group wait; a send that is launched
+ * too early keeps everything behind it waiting. So a message is launched only when both of its ends
+ * are known.
+ *
+ * Happy path
+ *   - each rank requests a match from the group's coordinator for what it would send or receive;
+ *   - the coordinator matches by peer and tag, or from any source, in the order of arrival, and
+ *     replies to both ends, to all ranks in one order. The matches of one of its rounds are an
+ *     epoch;
+ *   - every process launches its part of an epoch as one NCCL group, one epoch after the other.
+ *     So the oldest epoch that has not ended is on all GPUs that it concerns, is complete there,
+ *     and ends.
+ *   - a message without elements is done when it is matched;
+ *   - a receive may accept any tag, and any count up to its own: it is launched with the count of
+ *     the sender, which the reply holds.
+ * Failures
+ *   - the reply has the other end's count and type: a difference is a MISMATCH, found before
+ *     anything moves;
+ *   - the connection to the coordinator is lost: PEER_FAILED;
+ *   - a message is not matched in time: TIMEOUT, with the peer's rank.
+ */
+#include "p2p.h"
+
+#include "clock.h"
+#include "group.h"
+#include "issue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { MIN_SLOTS = 64, MAX_ASK_NS = 100000000 };
+/* Requests of messages that are started one after the other are sent together. Between two receives
+ * from the connection there is a pause: a system call costs more than a poll. */
+enum { MAX_BURST = 16, PAUSE_NS = 2000 };
+
+struct message_queue {
+    struct message *first, **end;
+};
+
+struct p2p_slot { /* one request that the coordinator has not answered */
+    struct message *message;
+    uint32_t next_free;
+};
+
+struct p2p {
+    struct coord_client *coord; /* the connection of the handle for collectives */
+    struct message_queue queued;
+    struct message_queue matched;   /* epoch after epoch */
+    struct message_queue in_flight; /* one epoch */
+    uint32_t epochs;                /* complete ones in `matched` */
+    uint32_t nrequested;
+    uint32_t nfresh;       /* requests that have not been sent */
+    uint32_t npolls;       /* calls of p2p_progress since the last of them was made */
+    uint64_t exchanged_ns; /* when the connection was last used */
+    uint64_t epochs_launched;
+    struct event **after_evts;   /* ndevs: behind what is in flight; NULL = GPU not involved */
+    struct p2p_slot *slots;      /* by message.id */
+    uint32_t nslots, first_free; /* first_free == nslots: none is free */
+};
+
+/* ---- queues ---- */
+
+static void message_queue_init(struct message_queue *q)
+{
+    q->first = NULL;
+    q->end = &q->first;
+}
+
+static void message_push(struct message_queue *q, struct message *m)
+{
+    m->next = NULL;
+    *q->end = m;
+    q->end = &m->next;
+}
+
+static struct message *message_unlink(struct message_queue *q, struct message **link)
+{
+    struct message *m = *link;
+    *link = m->next;
+    if (!m->next)
+        q->end = link;
+    m->next = NULL;
+    return m;
+}
+
+static void message_drop_all(struct message_queue *q, const struct op *op)
+{
+    struct message **link = &q->first;
+    while (*link) {
+        if ((*link)->op == op)
+            *link = (*link)->next;
+        else
+            link = &(*link)->next;
+    }
+    q->end = link;
+}
+
+/* ---- ids ---- */
+
+static bool p2p_alloc_id(struct p2p *p, struct message *m)
+{
+    if (p->first_free == p->nslots) {
+        uint32_t more = p->nslots ? 2 * p->nslots : MIN_SLOTS;
+        struct p2p_slot *grown = realloc(p->slots, more * sizeof *grown);
+        if (!grown)
+            return false;
+        for (uint32_t i = p->nslots; i < more; i++)
+            grown[i] = (struct p2p_slot){.next_free = i + 1};
+        p->slots = grown;
+        p->nslots = more;
+    }
+    m->id = p->first_free;
+    p->first_free = p->slots[m->id].next_free;
+    p->slots[m->id].message = m;
+    return true;
+}
+
+static void p2p_release_id(struct p2p *p, uint32_t id)
+{
+    p->slots[id] = (struct p2p_slot){.next_free = p->first_free};
+    p->first_free = id;
+}
+
+/* ---- submitting ---- */
+
+/* Consecutive messages of one stream share an event. */
+static int p2p_record_caller(struct nccl_group *g, struct message *m, const struct message *before)
+{
+    const struct collrun_call *c = m->call, *b = before ? before->call : NULL;
+    if (c->tag == COLLRUN_ENGINE_TAG) /* its data is complete */
+        return COLLRUN_OK;
+    if (b && b->device == c->device && b->stream == c->stream) {
+        m->before_evt = before->before_evt;
+        return COLLRUN_OK;
+    }
+    m->before_evt = event_record(g, &g->devs[c->device], c->stream);
+    m->owns_before_evt = m->before_evt != NULL;
+    return m->before_evt ? COLLRUN_OK : COLLRUN_ERR_BACKEND;
+}
+
+int p2p_submit(struct nccl_group *g, struct op *op)
+{
+    op->messages = calloc(op->ncalls, sizeof *op->messages);
+    if (!op->messages)
+        return group_out_of_memory(g);
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++) {
+        struct message *m = &op->messages[i];
+        m->op = op;
+        m->call = &op->calls[i];
+        m->state = MESSAGE_QUEUED;
+        m->cross_dep = m->call->tag != COLLRUN_ENGINE_TAG && sched_has_dependents(g->context);
+        status = p2p_record_caller(g, m, i ? m - 1 : NULL);
+    }
+    if (status != COLLRUN_OK)
+        return status;
+    for (uint32_t i = 0; i < op->ncalls; i++)
+        message_push(&g->p2p->queued, &op->messages[i]);
+    op->nopen = op->ncalls;
+    return COLLRUN_OK;
+}
+
+/* ---- requesting matches ---- */
+
+/* False if its caller's stream waits for a collective that has not ended. */
+static bool p2p_may_request(struct nccl_group *g, struct message *m)
+{
+    m->cross_dep = m->cross_dep && sched_has_dependents(g->context) &&
+                   event_query(&g->context->lib.cuda, m->before_evt) != cudaSuccess;
+    return !m->cross_dep;
+}
+
+/* Whether the coordinator could match one in place of the other. */
+static bool p2p_compete(const struct collrun_call *a, const struct collrun_call *b)
+{
+    bool any = a->kind == COLLRUN_RECV_ANY || b->kind == COLLRUN_RECV_ANY;
+    bool tags = a->tag == b->tag || a->tag == COLLRUN_ANY_TAG || b->tag == COLLRUN_ANY_TAG;
+    return (a->kind == COLLRUN_SEND) == (b->kind == COLLRUN_SEND) && a->device == b->device &&
+           tags && (any || (a->peer == b->peer && a->peer_device == b->peer_device));
+}
+
+/* The first queued message that may be requested and does not overtake an earlier one that
+ * competes with it. */
+static struct message **p2p_next_request(struct nccl_group *g)
+{
+    struct message **link = &g->p2p->queued.first;
+    for (; *link; link = &(*link)->next) {
+        const struct message *before = g->p2p->queued.first;
+        while (before != *link && !p2p_compete(before->call, (*link)->call))
+            before = before->next;
+        if (before == *link && p2p_may_request(g, *link))
+            return link;
+    }
+    return NULL;
+}
+
+/* False: the coordinator is slow to read. */
+static bool p2p_request(struct nccl_group *g, const struct message *m)
+{
+    const struct collrun_call *c = m->call;
+    bool any = c->kind == COLLRUN_RECV_ANY;
+    struct coord_match_req req = {
+        .count = c->count,
+        .id = m->id,
+        .comm_rank = g->rank * g->ndevs + (uint32_t)c->device,
+        .peer = any ? COLLRUN_ANY_SOURCE : (uint32_t)c->peer * g->ndevs + (uint32_t)c->peer_device,
+        .tag = c->tag,
+        .kind = (uint32_t)c->kind,
+        .dtype = (uint32_t)c->dtype,
+        .at_most = c->kind != COLLRUN_SEND && c->received};
+    return coord_request_match(g->p2p->coord, &req);
+}
+
+static void p2p_request_all(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    struct message **link;
+    while (p->queued.first && (link = p2p_next_request(g))) {
+        struct message *m = *link;
+        if (!p2p_alloc_id(p, m)) {
+            group_fail(g, COLLRUN_ERR_NO_MEMORY, "out of memory");
+            return;
+        }
+        if (!p2p_request(g, m)) {
+            p2p_release_id(p, m->id);
+            return;
+        }
+        message_unlink(&p->queued, link);
+        m->state = MESSAGE_REQUESTED;
+        p->nrequested++;
+        p->nfresh++;
+        p->npolls = 0;
+    }
+}
+
+/* ---- taking replies ---- */
+
+static void p2p_mismatch(struct nccl_group *g, const struct message *m,
+                         const struct coord_match_rep *rep)
+{
+    const struct collrun_services *s = g->services;
+    uint32_t other_rank = rep->peer / g->ndevs;
+    struct collrun_call mine = *m->call, theirs = *m->call;
+    char text[sizeof g->status.text];
+    mine.peer = (int)other_rank;
+    mine.kind = mine.kind == COLLRUN_SEND ? COLLRUN_SEND : COLLRUN_RECV;
+    theirs.kind = mine.kind == COLLRUN_SEND ? COLLRUN_RECV : COLLRUN_SEND;
+    theirs.peer = (int)g->rank;
+    mine.tag = theirs.tag = m->tag;
+    theirs.count = (size_t)rep->count;
+    theirs.dtype = (enum collrun_dtype)rep->dtype;
+    bool sends = mine.kind == COLLRUN_SEND;
+    s->mismatch_text(s->ctx, sends ? g->rank : other_rank, sends ? &mine : &theirs,
+                     sends ? other_rank : g->rank, sends ? &theirs : &mine, text, sizeof text);
+    group_fail(g, COLLRUN_ERR_MISMATCH, text);
+}
+
+static bool p2p_agrees(const struct collrun_call *c, const struct coord_match_rep *rep)
+{
+    if (rep->dtype != (uint32_t)c->dtype)
+        return false;
+    if (rep->count == c->count)
+        return true;
+    return c->kind == COLLRUN_SEND ? rep->at_most && c->count < rep->count
+                                   : c->received && rep->count < c->count;
+}
+
+static void p2p_on_match(struct nccl_group *g, const struct coord_match_rep *rep)
+{
+    struct p2p *p = g->p2p;
+    struct message *m = rep->id < p->nslots ? p->slots[rep->id].message : NULL;
+    if (!m || rep->peer >= g->size) {
+        group_fail(g, COLLRUN_ERR_BACKEND, "protocol error: rank 0 matched an unknown message");
+        return;
+    }
+    p2p_release_id(p, rep->id);
+    p->nrequested--;
+    bool sends = m->call->kind == COLLRUN_SEND;
+    m->peer_rank = rep->peer;
+    m->tag = sends ? m->call->tag : rep->tag;
+    m->count = sends ? m->call->count : (size_t)rep->count;
+    m->ends_epoch = rep->ends_epoch;
+    m->state = MESSAGE_MATCHED;
+    message_push(&p->matched, m);
+    p->epochs += m->ends_epoch;
+    if (!p2p_agrees(m->call, rep))
+        p2p_mismatch(g, m, rep);
+}
+
+/* When a message is started, all that are in flight are polled once. More polls mean that the
+ * program waits: it is time to send. */
+static bool p2p_may_exchange(struct p2p *p)
+{
+    if (p->nfresh && p->nfresh < MAX_BURST && p->npolls++ <= p->nrequested)
+        return false;
+    uint64_t now = clock_ns();
+    if (!p->nfresh && now < p->exchanged_ns + PAUSE_NS)
+        return false;
+    p->nfresh = 0;
+    p->exchanged_ns = now;
+    return true;
+}
+
+static void p2p_exchange(struct nccl_group *g)
+{
+    struct coord_match_rep rep;
+    int error = coord_poll(g->p2p->coord);
+    while (!group_has_failed(g) && coord_next_match(g->p2p->coord, &rep))
+        p2p_on_match(g, &rep);
+    if (error && !group_has_failed(g))
+        group_fail_coordinator(g, error, "matches the messages");
+}
+
+/* ---- epochs ---- */
+
+static void p2p_complete(struct nccl_group *g, struct message *m)
+{
+    const struct collrun_call *c = m->call;
+    if (c->kind == COLLRUN_RECV_ANY && c->source)
+        *c->source = (int)(m->peer_rank / g->ndevs);
+    if (c->kind != COLLRUN_SEND && c->received)
+        *c->received = m->count;
+    if (c->kind != COLLRUN_SEND && c->received_tag)
+        *c->received_tag = m->tag;
+    m->state = MESSAGE_DONE;
+    m->op->nopen--;
+}
+
+/* OK: the GPUs have passed the events behind the epoch in flight. */
+static int p2p_query_in_flight(struct nccl_group *g)
+{
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        const struct event *event = g->p2p->after_evts[i];
+        cudaError_t error = event ? event_query(&g->context->lib.cuda, event) : cudaSuccess;
+        if (error == cudaErrorNotReady)
+            return COLLRUN_AGAIN;
+        if (error != cudaSuccess)
+            return group_fail_cuda(g, &g->devs[i], error, "a message");
+    }
+    return COLLRUN_OK;
+}
+
+static void p2p_release_events(struct nccl_group *g)
+{
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        struct event **event = &g->p2p->after_evts[i];
+        if (*event)
+            atomic_fetch_sub(&g->devs[i].device->in_flight, 1);
+        event_release(&g->devs[i], *event);
+        *event = NULL;
+    }
+}
+
+static void p2p_complete_in_flight(struct nccl_group *g)
+{
+    struct message_queue *q = &g->p2p->in_flight;
+    if (!q->first || p2p_query_in_flight(g) != COLLRUN_OK)
+        return;
+    p2p_release_events(g);
+    while (q->first)
+        p2p_complete(g, message_unlink(q, &q->first));
+}
+
+/* Moves the next epoch into `in_flight`, and completes its messages without elements. */
+static void p2p_begin_epoch(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    bool last = false;
+    p->epochs--;
+    while (!last) {
+        struct message *m = message_unlink(&p->matched, &p->matched.first);
+        last = m->ends_epoch;
+        if (!m->count) {
+            p2p_complete(g, m);
+            continue;
+        }
+        m->state = MESSAGE_IN_FLIGHT;
+        message_push(&p->in_flight, m);
+    }
+}
+
+/* Whether the next epoch moves nothing. */
+static bool p2p_is_next_empty(const struct p2p *p)
+{
+    const struct message *m = p->matched.first;
+    while (!m->count && !m->ends_epoch)
+        m = m->next;
+    return !m->count;
+}
+
+static void p2p_launch_epoch(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    while (!p->in_flight.first && p->epochs && (group_is_formed(g) || p2p_is_next_empty(p)))
+        p2p_begin_epoch(g);
+    if (!p->in_flight.first)
+        return;
+    pthread_mutex_lock(&g->lock);
+    int status = group_has_failed(g) ? group_failure(g)
+                                     : issue_messages(g, p->in_flight.first, p->after_evts);
+    pthread_mutex_unlock(&g->lock);
+    p->epochs_launched++;
+    if (status != COLLRUN_OK)
+        group_fail(g, status, "a message could not be launched");
+}
+
+void p2p_progress(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    if (!p || group_has_failed(g))
+        return;
+    p2p_request_all(g);
+    if (p->nrequested && !group_has_failed(g) && p2p_may_exchange(p))
+        p2p_exchange(g);
+    if (!group_has_failed(g))
+        p2p_complete_in_flight(g);
+    if (!group_has_failed(g) && !p->in_flight.first)
+        p2p_launch_epoch(g);
+}
+
+uint64_t p2p_epochs_launched(const struct nccl_group *g)
+{
+    return g->p2p ? g->p2p->epochs_launched : 0;
+}
+
+void p2p_wait(struct nccl_group *g, uint64_t ns)
+{
+    if (!g->p2p || g->p2p->in_flight.first || !g->p2p->nrequested)
+        clock_sleep_ns(ns);
+    else
+        coord_wait(g->p2p->coord, ns);
+}
+
+/* ---- questions to the coordinator ---- */
+
+int nccl_probe_message(void *group, uint32_t source, uint32_t tag,
+                       struct collrun_envelope *envelope, uint32_t *from)
+{
+    struct nccl_group *g = group;
+    const struct coord_question question = {
+        .comm_rank = g->rank * g->ndevs,
+        .peer = source == COLLRUN_ANY_SOURCE ? source : source * g->ndevs,
+        .tag = tag};
+    struct coord_answer answer;
+    if (group_has_failed(g))
+        return group_failure(g);
+    if (!coord_ask(g->p2p->coord, COORD_PROBE, &question, 1, clock_ns() + MAX_ASK_NS, &answer)) {
+        int error = coord_poll(g->p2p->coord);
+        return error ? group_fail_coordinator(g, error, "matches the messages") : COLLRUN_AGAIN;
+    }
+    if (!answer.yes)
+        return COLLRUN_AGAIN;
+    *envelope =
+        (struct collrun_envelope){.count = answer.count, .tag = answer.tag, .dtype = answer.dtype};
+    *from = answer.peer / g->ndevs;
+    return COLLRUN_OK;
+}
+
+static int p2p_withdraw_requested(struct op *op, struct coord_question *questions)
+{
+    struct nccl_group *g = op->group;
+    struct coord_answer answer;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < op->ncalls; i++)
+        if (op->messages[i].state == MESSAGE_REQUESTED)
+            questions[n++] = (struct coord_question){.comm_rank = g->rank * g->ndevs +
+                                                                  (uint32_t)op->calls[i].device,
+                                                     .id = op->messages[i].id,
+                                                     .more = 1};
+    if (n == 0)
+        return COLLRUN_OK;
+    questions[n - 1].more = 0;
+    if (coord_ask(g->p2p->coord, COORD_WITHDRAW, questions, n, op->deadline_ns, &answer))
+        return answer.yes ? COLLRUN_OK : COLLRUN_AGAIN;
+    int error = coord_poll(g->p2p->coord);
+    return group_fail_coordinator(g, error ? error : ETIMEDOUT, "matches the messages");
+}
+
+int p2p_withdraw(struct op *op)
+{
+    struct nccl_group *g = op->group;
+    struct p2p *p = g->p2p;
+    for (uint32_t i = 0; i < op->ncalls; i++)
+        if (op->messages[i].state > MESSAGE_REQUESTED)
+            return COLLRUN_AGAIN;
+    struct coord_question *questions = calloc((size_t)op->ncalls + 1, sizeof *questions);
+    if (!questions)
+        return group_out_of_memory(g);
+    int status = p2p_withdraw_requested(op, questions);
+    free(questions);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++)
+        if (op->messages[i].state == MESSAGE_REQUESTED) {
+            p2p_release_id(p, op->messages[i].id);
+            p->nrequested--;
+            op->messages[i].state = MESSAGE_QUEUED; /* it is in no queue */
+        }
+    return status;
+}
+
+/* ---- the end of an op ---- */
+
+int p2p_quiesce(struct nccl_group *g, bool in_time)
+{
+    if (!g->p2p)
+        return COLLRUN_OK;
+    if (in_time && p2p_query_in_flight(g) == COLLRUN_AGAIN)
+        return COLLRUN_AGAIN;
+    p2p_release_events(g);
+    return COLLRUN_OK;
+}
+
+void p2p_forget(struct op *op)
+{
+    struct nccl_group *g = op->group;
+    struct p2p *p = op->nopen ? g->p2p : NULL;
+    for (uint32_t i = 0; op->messages && i < op->ncalls; i++) {
+        struct message *m = &op->messages[i];
+        if (m->owns_before_evt)
+            event_release(&g->devs[m->call->device], m->before_evt);
+        if (p && m->state == MESSAGE_REQUESTED)
+            p->slots[m->id].message = NULL; /* the group has failed: ids are not reused */
+    }
+    if (p) {
+        message_drop_all(&p->queued, op);
+        message_drop_all(&p->matched, op);
+        message_drop_all(&p->in_flight, op);
+    }
+    free(op->messages);
+}
+
+int p2p_order(const struct op *op, uint32_t device, cudaStream_t stream, cudaError_t *error)
+{
+    const struct nccl_group *g = op->group;
+    bool waits = false;
+    for (uint32_t i = 0; i < op->ncalls; i++) {
+        const struct message *m = &op->messages[i];
+        if (m->state < MESSAGE_IN_FLIGHT)
+            return COLLRUN_AGAIN;
+        waits = waits || (m->state == MESSAGE_IN_FLIGHT && m->call->device == (int)device);
+    }
+    if (waits)
+        *error =
+            g->context->lib.cuda.cudaStreamWaitEvent(stream, g->p2p->after_evts[device]->handle, 0);
+    return COLLRUN_OK;
+}
+
+/* ---- life ---- */
+
+int p2p_new(struct nccl_group *g, struct coord_client *coord)
+{
+    struct p2p *p = calloc(1, sizeof *p);
+    if (!p)
+        return group_out_of_memory(g);
+    p->after_evts = calloc(g->ndevs, sizeof(struct event *));
+    if (!p->after_evts) {
+        free(p);
+        return group_out_of_memory(g);
+    }
+    p->coord = coord;
+    message_queue_init(&p->queued);
+    message_queue_init(&p->matched);
+    message_queue_init(&p->in_flight);
+    g->p2p = p;
+    return COLLRUN_OK;
+}
+
+void p2p_close(struct nccl_group *g)
+{
+    if (g->p2p)
+        p2p_release_events(g);
+}
+
+void p2p_free(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    if (!p)
+        return;
+    free(p->after_evts);
+    free(p->slots);
+    free(p);
+    g->p2p = NULL;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See coll.h.
+ */
+#include "coll/coll.h"
+#include "coll/tuning.h"
+
+#include <string.h>
+
+void coll_copy(void *dst, const void *src, size_t len)
+{
+    if (len > 0 && dst != src)
+        memcpy(dst, src, len);
+}
+
+int coll_copy_own(struct coll *c, void *dst, const void *src, size_t len)
+{
+    int status = COLLRUN_OK;
+    for (size_t at = 0; status == COLLRUN_OK && dst != src && at < len; at += TUNING_OWN_BYTES) {
+        const size_t left = len - at;
+        coll_copy((char *)dst + at, (const char *)src + at,
+                  left < TUNING_OWN_BYTES ? left : TUNING_OWN_BYTES);
+        if (left > TUNING_OWN_BYTES)
+            status = net_op_progress(c->op);
+    }
+    return status;
+}
+
+void *coll_scratch(struct coll *c, size_t n, size_t size)
+{
+    return net_op_scratch(c->op, n * size + 1);
+}
+
+int coll_run_local(struct coll *c, struct collrun_call *call)
+{
+    if (!c->local)
+        return COLLRUN_OK;
+    call->root = (int)net_hosts_local_rank(c->hosts, coll_leader(c, c->host));
+    return net_local_run(c->local, call, !c->leads);
+}
+
+int coll_broadcast_local(struct coll *c, void *data, size_t len)
+{
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_BROADCAST);
+    call.recv = data;
+    call.count = len;
+    call.dtype = COLLRUN_UINT8;
+    return coll_run_local(c, &call);
+}
+
+int coll_blocks_init(struct coll *c, struct coll_blocks *b, size_t count, const size_t *counts,
+                     const size_t *displs)
+{
+    *b = (struct coll_blocks){.counts = counts, .displs = displs, .count = count, .elem = c->elem};
+    if (!counts || displs)
+        return COLLRUN_OK;
+    b->at = coll_scratch(c, c->nranks, sizeof *b->at);
+    if (!b->at)
+        return COLLRUN_ERR_NO_MEMORY;
+    size_t at = 0;
+    for (uint32_t r = 0; r < c->nranks; r++) {
+        b->at[r] = at;
+        at += counts[r];
+    }
+    return COLLRUN_OK;
+}
+
+int coll_batch_init(struct coll *c, struct coll_batch *b, uint32_t capacity)
+{
+    *b = (struct coll_batch){.c = c, .capacity = capacity};
+    b->requests = coll_scratch(c, capacity, sizeof *b->requests);
+    return b->requests ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+int coll_batch_send(struct coll_batch *b, uint32_t peer, uint32_t slot, const void *data,
+                    size_t len)
+{
+    if (len == 0)
+        return COLLRUN_OK;
+    return net_op_send(b->c->op, &b->requests[b->n++], peer, slot, data, len);
+}
+
+int coll_batch_recv(struct coll_batch *b, uint32_t peer, uint32_t slot, void *data, size_t len)
+{
+    if (len == 0)
+        return COLLRUN_OK;
+    return net_op_recv(b->c->op, &b->requests[b->n++], peer, slot, data, len);
+}
+
+int coll_batch_wait(struct coll_batch *b)
+{
+    const uint32_t n = b->n;
+    b->n = 0;
+    return n > 0 ? net_op_wait_all(b->c->op, b->requests, n) : COLLRUN_OK;
+}

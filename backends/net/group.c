@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The failure of a group, and its packets; see group.h.
+ */
+#include "group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- failure ---- */
+
+void net_group_set_failure(struct net_group *g, int status, const char *text)
+{
+    if (g->status == COLLRUN_OK) {
+        g->status = status;
+        snprintf(g->text, sizeof g->text, "%s", text);
+    }
+    g->on_failure(g);
+    endpoint_notify(&g->context);
+}
+
+int net_group_failure(struct net_group *g)
+{
+    const struct collrun_services *s = g->services;
+    char text[NET_FAILURE_TEXT];
+    endpoint_lock(g->endpoint);
+    if (g->status == COLLRUN_OK && atomic_load(&g->aborted))
+        net_group_set_failure(g, COLLRUN_ERR_ABORTED, "the group was aborted");
+    const int status = g->status;
+    memcpy(text, g->text, sizeof text);
+    endpoint_unlock(g->endpoint);
+    return status == COLLRUN_OK ? status : s->fail(s->ctx, status, "%s", text);
+}
+
+static bool net_group_reaches(const struct net_group *g, uint32_t peer)
+{
+    return g->nranks <= NET_FAILURE_DIALS || link_is_connected(g->peers[peer]->link);
+}
+
+void net_group_send_failure(struct net_group *g, uint32_t peer, int status, const char *text)
+{
+    for (uint32_t r = 0; r < g->nranks; r++) {
+        struct packet packet = {.type = PACKET_FAIL, .message = {.status = status}};
+        const bool is_wanted =
+            r == peer || (peer == COLLRUN_ANY_SOURCE && g->peers[r] && net_group_reaches(g, r));
+        if (g->peers[r] && is_wanted)
+            net_group_send(g, r, &packet, text, strlen(text));
+    }
+}
+
+void net_group_fail_left(struct net_group *g, uint32_t peer)
+{
+    char text[NET_FAILURE_TEXT];
+    snprintf(text, sizeof text, "%s has left the group", g->peers[peer]->name);
+    net_group_set_failure(g, COLLRUN_ERR_PEER_FAILED, text);
+}
+
+/* ---- packets ---- */
+
+void net_group_send(struct net_group *g, uint32_t peer, struct packet *packet, const void *data,
+                    size_t len)
+{
+    packet->context = g->context.id;
+    packet->source = g->rank;
+    link_send(g->peers[peer]->link, packet, data, len);
+}

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sends and receives inside one collective; see op.h and ops.h.
+ *
+ * The link, in whichever thread makes progress, finishes a request under the lock of the endpoint.
+ * The thread of the operation then sets `done`, so that the algorithm reads it without the lock.
+ */
+#include "ops.h"
+
+#include "group.h"
+#include "scratch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct net_op {
+    struct net_group *group;
+    const struct collrun_call *call;
+    struct packet_op mine;       /* what each packet carries */
+    struct net_request *pending; /* requests that are not done */
+    struct net_request *finished;
+    uint64_t deadline_ns;
+    struct scratch_pieces scratch;
+};
+
+/* A packet that no request waits for yet. */
+struct net_ops_kept {
+    struct net_ops_kept *next;
+    struct packet packet;
+    size_t len;
+    char data[];
+};
+
+const struct collrun_call *net_op_call(const struct net_op *op)
+{
+    return op->call;
+}
+
+uint32_t net_op_rank(const struct net_op *op)
+{
+    return op->group->rank;
+}
+
+uint32_t net_op_size(const struct net_op *op)
+{
+    return op->group->nranks;
+}
+
+const struct collrun_services *net_op_services(const struct net_op *op)
+{
+    return op->group->services;
+}
+
+/* ---- the call, in packets ---- */
+
+static struct packet_op op_signature(const struct collrun_call *call, uint32_t number)
+{
+    struct packet_op s = {.number = number, .kind = (uint8_t)call->kind};
+    if (call->kind == COLLRUN_BARRIER)
+        return s;
+    s.dtype = (uint8_t)call->dtype;
+    if (collrun_kind_reduces(call->kind))
+        s.op = (uint8_t)call->op;
+    if (collrun_kind_has_root(call->kind))
+        s.root = call->root;
+    if (!collrun_kind_is_vector(call->kind))
+        s.count = call->count;
+    return s;
+}
+
+static struct collrun_call op_call_of(const struct packet_op *s)
+{
+    struct collrun_call call = COLLRUN_CALL((enum collrun_kind)s->kind);
+    call.dtype = (enum collrun_dtype)s->dtype;
+    call.op = (enum collrun_op)s->op;
+    call.root = s->root;
+    call.count = s->count;
+    return call;
+}
+
+static bool op_agrees(const struct packet_op *a, const struct packet_op *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->count == b->count;
+}
+
+/* ---- failures; with the lock ---- */
+
+/* A group that has failed already says nothing: its ranks may differ in what they call since then.
+ */
+static void op_fail_everywhere(struct net_group *g, int status, const char *text)
+{
+    if (!net_group_has_failed(g))
+        net_group_send_failure(g, COLLRUN_ANY_SOURCE, status, text);
+    net_group_set_failure(g, status, text);
+}
+
+static void op_fail_mismatch(struct net_op *op, const struct packet *packet)
+{
+    struct net_group *g = op->group;
+    const struct collrun_services *s = g->services;
+    const struct collrun_call theirs = op_call_of(&packet->op), mine = op_call_of(&op->mine);
+    const bool first = g->rank < packet->source;
+    char text[NET_FAILURE_TEXT];
+    s->mismatch_text(s->ctx, first ? g->rank : packet->source, first ? &mine : &theirs,
+                     first ? packet->source : g->rank, first ? &theirs : &mine, text, sizeof text);
+    op_fail_everywhere(g, COLLRUN_ERR_MISMATCH, text);
+}
+
+/* The sender's length is another one than the receiver's. */
+static void op_fail_count(struct net_op *op, const struct packet *packet, size_t len)
+{
+    struct net_group *g = op->group;
+    const struct collrun_services *s = g->services;
+    const size_t elem = s->dtype_size(op->call->dtype);
+    const struct collrun_count_mismatch counts = {.call = op->call,
+                                                  .sent = packet->op.token / (elem ? elem : 1),
+                                                  .received = len / (elem ? elem : 1),
+                                                  .sender = packet->source,
+                                                  .receiver = g->rank};
+    char text[NET_FAILURE_TEXT];
+    s->count_mismatch_text(s->ctx, &counts, text, sizeof text);
+    op_fail_everywhere(g, COLLRUN_ERR_MISMATCH, text);
+}
+
+/* Without the lock. Names the ranks that requests wait for. */
+static int op_fail_timeout(struct net_op *op)
+{
+    struct net_group *g = op->group;
+    const struct collrun_services *s = g->services;
+    uint32_t n = 0, *missing = calloc(g->nranks, sizeof *missing);
+    char text[NET_FAILURE_TEXT];
+    endpoint_lock(g->endpoint);
+    for (uint32_t r = 0; missing && r < g->nranks; r++) {
+        const struct net_request *q = op->pending;
+        while (q && q->peer != r)
+            q = q->next;
+        if (q)
+            missing[n++] = r;
+    }
+    s->timeout_text(s->ctx, g->rank, missing, n, op->call->timeout_ns, text, sizeof text);
+    op_fail_everywhere(g, COLLRUN_ERR_TIMEOUT, text);
+    endpoint_unlock(g->endpoint);
+    free(missing);
+    return net_group_failure(g);
+}
+
+/* ---- requests; with the lock ---- */
+
+static void op_finish(struct net_request *q)
+{
+    struct net_op *op = q->op;
+    struct net_request **at = &op->pending;
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    q->in_link = false;
+    q->next_finished = op->finished;
+    op->finished = q;
+    endpoint_notify(&op->group->context);
+}
+
+static void op_landed(struct link_landing *landing)
+{
+    op_finish(
+        (struct net_request *)(void *)((char *)landing - offsetof(struct net_request, landing)));
+}
+
+static void op_sent(struct link_put *put)
+{
+    op_finish((struct net_request *)(void *)((char *)put - offsetof(struct net_request, put)));
+}
+
+static struct link *op_link(const struct net_op *op)
+{
+    return endpoint_link(op->group->endpoint);
+}
+
+static void op_send_packet(struct net_op *op, struct net_request *q, enum packet_type type,
+                           uint64_t token, size_t len)
+{
+    struct packet packet = {.type = type, .op = op->mine};
+    packet.op.slot = q->slot;
+    packet.op.token = token;
+    net_group_send(op->group, q->peer, &packet, q->data, len);
+}
+
+/* The packet for this request is here. */
+static void op_take(struct net_op *op, struct net_request *q, const struct packet *packet,
+                    const void *data, size_t len)
+{
+    if (packet->type == PACKET_GRANT) {
+        q->in_link = true;
+        q->put = (struct link_put){.peer = op->group->peers[q->peer]->link,
+                                   .token = packet->op.token,
+                                   .data = q->data,
+                                   .len = q->len,
+                                   .sent = op_sent};
+        link_put(op_link(op), &q->put);
+        return;
+    }
+    if (packet->op.token != q->len || (len != q->len && len != 0)) {
+        op_fail_count(op, packet, q->len);
+        return;
+    }
+    if (q->len > NET_EAGER_LIMIT) /* it announces the data */
+        return;
+    if (len)
+        memcpy(q->data, data, len);
+    op_finish(q);
+}
+
+static bool op_is_for(const struct net_request *q, const struct packet *packet)
+{
+    return q->peer == packet->source && q->slot == packet->op.slot &&
+           q->receives == (packet->type == PACKET_OP);
+}
+
+static void ops_keep(struct net_group *g, const struct packet *packet, const void *data, size_t len)
+{
+    struct net_ops_kept *kept = malloc(sizeof *kept + len);
+    if (!kept) {
+        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for a packet");
+        return;
+    }
+    kept->next = NULL;
+    kept->packet = *packet;
+    kept->len = len;
+    if (len)
+        memcpy(kept->data, data, len);
+    *g->ops.kept_end = kept;
+    g->ops.kept_end = &kept->next;
+}
+
+void net_ops_handle_packet(struct net_group *g, const struct packet *packet, const void *data,
+                           size_t len)
+{
+    struct net_op *op = g->ops.current;
+    const int32_t ahead =
+        (int32_t)(packet->op.number - (op ? op->mine.number : g->ops.next_number));
+    if (ahead < 0) /* of an operation that is over */
+        return;
+    if (!op || ahead > 0) {
+        ops_keep(g, packet, data, len);
+        return;
+    }
+    if (!op_agrees(&packet->op, &op->mine)) {
+        op_fail_mismatch(op, packet);
+        return;
+    }
+    struct net_request *q = op->pending;
+    while (q && !op_is_for(q, packet))
+        q = q->next;
+    if (q)
+        op_take(op, q, packet, data, len);
+    else
+        ops_keep(g, packet, data, len);
+}
+
+/* Looks for kept packets of a new request. */
+static void op_take_kept(struct net_op *op, struct net_request *q)
+{
+    struct net_ops *ops = &op->group->ops;
+    for (struct net_ops_kept **at = &ops->kept, *kept; (kept = *at);) {
+        if (kept->packet.op.number != op->mine.number || !op_is_for(q, &kept->packet)) {
+            at = &kept->next;
+            continue;
+        }
+        *at = kept->next;
+        if (!kept->next)
+            ops->kept_end = at;
+        op_take(op, q, &kept->packet, kept->data, kept->len);
+        free(kept);
+        return;
+    }
+}
+
+bool net_ops_wait_for(const struct net_group *g, uint32_t rank)
+{
+    const struct net_request *q = g->ops.current ? g->ops.current->pending : NULL;
+    while (q && q->peer != rank)
+        q = q->next;
+    return q != NULL;
+}
+
+void net_ops_fail(struct net_group *g)
+{
+    struct net_op *op = g->ops.current;
+    if (!op)
+        return;
+    for (struct net_request *q; (q = op->pending); op->pending = q->next) {
+        if (q->in_link && q->receives)
+            link_unland(op_link(op), &q->landing);
+        else if (q->in_link)
+            link_unput(op_link(op), &q->put);
+        q->in_link = false;
+    }
+}
+
+/* ---- what algorithms call ---- */
+
+/* The requests that the link has finished are done. */
+static void op_reap(struct net_op *op)
+{
+    struct net_request *q = op->finished;
+    op->finished = NULL;
+    for (; q; q = q->next_finished)
+        q->done = true;
+}
+
+static int op_leave(struct net_op *op)
+{
+    struct net_group *g = op->group;
+    op_reap(op);
+    const bool failed = net_group_has_failed(g);
+    endpoint_unlock(g->endpoint);
+    return failed ? net_group_failure(g) : COLLRUN_OK;
+}
+
+static void op_add(struct net_op *op, struct net_request *q)
+{
+    q->done = false;
+    q->in_link = false;
+    q->op = op;
+    q->next = op->pending;
+    op->pending = q;
+}
+
+int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_t slot,
+                const void *data, size_t len)
+{
+    struct net_group *g = op->group;
+    q->receives = false;
+    q->peer = peer;
+    q->slot = slot;
+    q->data = (void *)(uintptr_t)data;
+    q->len = len;
+    endpoint_lock(g->endpoint);
+    if (net_group_has_failed(g))
+        return op_leave(op);
+    const bool eager = len <= NET_EAGER_LIMIT;
+    if (eager || collrun_kind_is_vector(op->call->kind))
+        op_send_packet(op, q, PACKET_OP, len, eager ? len : 0);
+    if (!eager) {
+        op_add(op, q);
+        op_take_kept(op, q);
+    }
+    q->done = eager;
+    return op_leave(op);
+}
+
+/* Of a long message: the sender needs the landing. */
+static void op_grant(struct net_op *op, struct net_request *q)
+{
+    q->landing = (struct link_landing){.peer = op->group->peers[q->peer]->link,
+                                       .data = q->data,
+                                       .len = q->len,
+                                       .landed = op_landed};
+    if (link_land(op_link(op), &q->landing) != COLLRUN_OK) {
+        net_group_set_failure(op->group, COLLRUN_ERR_NO_MEMORY, "out of memory for a landing");
+        return;
+    }
+    q->in_link = true;
+    op_send_packet(op, q, PACKET_GRANT, q->landing.token, 0);
+}
+
+int net_op_recv(struct net_op *op, struct net_request *q, uint32_t peer, uint32_t slot, void *data,
+                size_t len)
+{
+    struct net_group *g = op->group;
+    q->receives = true;
+    q->peer = peer;
+    q->slot = slot;
+    q->data = data;
+    q->len = len;
+    endpoint_lock(g->endpoint);
+    if (net_group_has_failed(g))
+        return op_leave(op);
+    op_add(op, q);
+    op_take_kept(op, q);
+    if (len > NET_EAGER_LIMIT && !net_group_has_failed(g))
+        op_grant(op, q);
+    return op_leave(op);
+}
+
+static bool op_has_news(const struct endpoint_context *context)
+{
+    const struct net_group *g = (const struct net_group *)context;
+    return g->ops.current->finished || g->peer_has_left || net_group_has_failed(g);
+}
+
+/* A peer that a request waits for has left. */
+static void op_check_left(struct net_op *op)
+{
+    struct net_group *g = op->group;
+    g->peer_has_left = false;
+    const struct net_request *q = g->nleft ? op->pending : NULL;
+    while (q && !g->has_left[q->peer])
+        q = q->next;
+    if (q && !net_group_has_failed(g))
+        net_group_fail_left(g, q->peer);
+}
+
+/* Until a request is done, for a while. */
+static int op_wait_once(struct net_op *op)
+{
+    struct net_group *g = op->group;
+    if (op->deadline_ns == 0) {
+        const uint64_t now = endpoint_now_ns(), timeout = op->call->timeout_ns;
+        op->deadline_ns = timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
+    }
+    endpoint_lock(g->endpoint);
+    if (!op->finished)
+        op_check_left(op);
+    if (!op_has_news(&g->context))
+        endpoint_wait(&g->context, op_has_news, op->deadline_ns);
+    const bool news = op_has_news(&g->context);
+    const int status = op_leave(op);
+    if (status != COLLRUN_OK || news || endpoint_now_ns() < op->deadline_ns)
+        return status;
+    return op_fail_timeout(op);
+}
+
+int net_op_wait(struct net_op *op, struct net_request *q)
+{
+    int status = COLLRUN_OK;
+    while (status == COLLRUN_OK && !q->done)
+        status = op_wait_once(op);
+    return status;
+}
+
+int net_op_wait_all(struct net_op *op, struct net_request *requests, uint32_t n)
+{
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < n; i++)
+        status = net_op_wait(op, &requests[i]);
+    return status;
+}
+
+/* The first that is done since net_op_wait_any was called; n: none. */
+static uint32_t op_find_done(const struct net_request *requests, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && (!requests[i].done || requests[i].was_done))
+        i++;
+    return i;
+}
+
+int net_op_wait_any(struct net_op *op, struct net_request *requests, uint32_t n, uint32_t *index)
+{
+    int status = COLLRUN_OK;
+    for (uint32_t i = 0; i < n; i++)
+        requests[i].was_done = requests[i].done;
+    while (status == COLLRUN_OK && (*index = op_find_done(requests, n)) == n)
+        status = op_wait_once(op);
+    return status;
+}
+
+int net_op_progress(struct net_op *op)
+{
+    endpoint_lock(op->group->endpoint);
+    endpoint_progress(op->group->endpoint);
+    return op_leave(op);
+}
+
+void *net_op_scratch(struct net_op *op, size_t len)
+{
+    struct net_group *g = op->group;
+    void *piece = scratch_get(&g->ops.scratch, &op->scratch, len);
+    if (!piece) {
+        endpoint_lock(g->endpoint);
+        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for a collective");
+        endpoint_unlock(g->endpoint);
+        net_group_failure(g);
+    }
+    return piece;
+}
+
+/* ---- operations ---- */
+
+/* Kept packets of this operation whose sender calls something else. */
+static void op_check_kept(struct net_op *op)
+{
+    const struct net_ops_kept *kept = op->group->ops.kept;
+    while (kept &&
+           (kept->packet.op.number != op->mine.number || op_agrees(&kept->packet.op, &op->mine)))
+        kept = kept->next;
+    if (kept)
+        op_fail_mismatch(op, &kept->packet);
+}
+
+/* Kept packets of operations that are over. */
+static void ops_drop_kept(struct net_ops *ops)
+{
+    for (struct net_ops_kept **at = &ops->kept, *kept; (kept = *at);) {
+        if ((int32_t)(kept->packet.op.number - ops->next_number) >= 0) {
+            at = &kept->next;
+            continue;
+        }
+        *at = kept->next;
+        free(kept);
+    }
+    ops->kept_end = &ops->kept;
+    while (*ops->kept_end)
+        ops->kept_end = &(*ops->kept_end)->next;
+}
+
+int net_ops_run(struct net_group *g, const struct collrun_call *call,
+                int (*run)(void *ctx, struct net_op *op), void *ctx)
+{
+    struct net_op op = {.group = g, .call = call};
+    endpoint_lock(g->endpoint);
+    op.mine = op_signature(call, g->ops.next_number++);
+    g->ops.current = &op;
+    if (g->ops.kept)
+        op_check_kept(&op);
+    int status = op_leave(&op);
+    if (status == COLLRUN_OK)
+        status = run(ctx, &op);
+    endpoint_lock(g->endpoint);
+    net_ops_fail(g); /* requests that were not waited for */
+    g->ops.current = NULL;
+    if (g->ops.kept)
+        ops_drop_kept(&g->ops);
+    endpoint_unlock(g->endpoint);
+    scratch_release(&g->ops.scratch, &op.scratch);
+    return status;
+}
+
+void net_ops_init(struct net_ops *ops)
+{
+    *ops = (struct net_ops){0};
+    ops->kept_end = &ops->kept;
+}
+
+void net_ops_fini(struct net_ops *ops)
+{
+    while (ops->kept) {
+        struct net_ops_kept *kept = ops->kept;
+        ops->kept = kept->next;
+        free(kept);
+    }
+    scratch_fini(&ops->scratch);
+}

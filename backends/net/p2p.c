@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport; see p2p.h. What the engine gets is read from the list of arrivals without the
+ * lock, because the engine calls back.
+ */
+#include "p2p.h"
+
+#include "group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What may wait at a receiver, from one sender; and when it returns credit. */
+enum { P2P_CREDIT_MESSAGES = 1024, P2P_CREDIT_BYTES = 1 << 20 };
+
+/* In the list of arrivals, before the data; padded to 8 bytes. */
+struct p2p_arrival {
+    uint32_t source, len; /* of `first` and the data */
+    struct collrun_envelope envelope;
+};
+
+/* What the engine gets as the packet, before the data of an eager message. */
+struct p2p_first {
+    uint32_t type, id;
+};
+
+static struct net_message *p2p_of(struct collrun_message *m)
+{
+    return (struct net_message *)(void *)m;
+}
+
+/* ---- the messages that the link uses ---- */
+
+static void p2p_activate(struct net_message *m, enum p2p_state state)
+{
+    struct net_p2p *p = &m->group->p2p;
+    m->state = state;
+    m->previous = NULL;
+    m->next = p->active;
+    if (p->active)
+        p->active->previous = m;
+    p->active = m;
+}
+
+static void p2p_deactivate(struct net_message *m)
+{
+    struct net_p2p *p = &m->group->p2p;
+    if (m->next)
+        m->next->previous = m->previous;
+    if (m->previous)
+        m->previous->next = m->next;
+    else
+        p->active = m->next;
+    m->state = P2P_IDLE;
+}
+
+/* Its data has moved; the engine learns it in progress. */
+static void p2p_complete(struct net_message *m)
+{
+    struct net_p2p *p = &m->group->p2p;
+    p2p_deactivate(m);
+    m->next_done = NULL;
+    *p->done_end = m;
+    p->done_end = &m->next_done;
+    endpoint_notify(&m->group->context);
+}
+
+static void p2p_landed(struct link_landing *landing)
+{
+    p2p_complete(
+        (struct net_message *)(void *)((char *)landing - offsetof(struct net_message, landing)));
+}
+
+static void p2p_sent(struct link_put *put)
+{
+    p2p_complete((struct net_message *)(void *)((char *)put - offsetof(struct net_message, put)));
+}
+
+static struct link *p2p_link(const struct net_group *g)
+{
+    return endpoint_link(g->endpoint);
+}
+
+void net_p2p_detach(struct net_group *g)
+{
+    struct net_p2p *p = &g->p2p;
+    while (p->active) {
+        struct net_message *m = p->active;
+        if (m->state == P2P_PUTS)
+            link_unput(p2p_link(g), &m->put);
+        else if (m->state == P2P_RECEIVES)
+            link_unland(p2p_link(g), &m->landing);
+        p2p_deactivate(m);
+    }
+    p->done = NULL;
+    p->done_end = &p->done;
+    p->arrivals.len = 0;
+    if (p->nsends)
+        memset(p->sends, 0, p->nsends * sizeof(void *));
+}
+
+/* ---- arriving; with the lock ---- */
+
+static bool p2p_arrivals_room(struct p2p_arrivals *arrivals, size_t len)
+{
+    if (arrivals->room - arrivals->len >= len)
+        return true;
+    const size_t room = 2 * (arrivals->len + len);
+    char *bytes = realloc(arrivals->bytes, room);
+    if (!bytes)
+        return false;
+    arrivals->bytes = bytes;
+    arrivals->room = room;
+    return true;
+}
+
+static void p2p_add_arrival(struct net_group *g, const struct packet *packet, const void *data,
+                            size_t len)
+{
+    struct p2p_arrivals *arrivals = &g->p2p.arrivals;
+    const struct packet_message *m = &packet->message;
+    const struct p2p_first first = {.type = packet->type, .id = m->id};
+    const struct p2p_arrival head = {
+        .source = packet->source,
+        .len = (uint32_t)(sizeof first + len),
+        .envelope = {.count = m->count, .tag = m->tag, .dtype = m->dtype}};
+    const size_t total = (sizeof head + sizeof first + len + 7) & ~(size_t)7;
+    if (!p2p_arrivals_room(arrivals, total)) {
+        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
+        return;
+    }
+    char *at = arrivals->bytes + arrivals->len;
+    memcpy(at, &head, sizeof head);
+    memcpy(at + sizeof head, &first, sizeof first);
+    if (len)
+        memcpy(at + sizeof head + sizeof first, data, len);
+    arrivals->len += total;
+    endpoint_notify(&g->context);
+}
+
+static void p2p_handle_cts(struct net_group *g, const struct packet *packet)
+{
+    struct net_p2p *p = &g->p2p;
+    const struct packet_message *cts = &packet->message;
+    struct net_message *m = cts->id < p->nsends ? p->sends[cts->id] : NULL;
+    if (!m || m->head.peer != packet->source)
+        return;
+    p->sends[cts->id] = NULL;
+    if (m->head.len == 0) {
+        p2p_complete(m);
+        return;
+    }
+    m->state = P2P_PUTS;
+    m->put = (struct link_put){.peer = g->peers[packet->source]->link,
+                               .token = cts->token,
+                               .data = m->head.data,
+                               .len = m->head.len,
+                               .sent = p2p_sent};
+    link_put(p2p_link(g), &m->put);
+}
+
+static void p2p_handle_credit(struct net_group *g, const struct packet *packet)
+{
+    struct p2p_peer *peer = &g->p2p.peers[packet->source];
+    const struct packet_message *credit = &packet->message;
+    if (credit->messages > peer->used_messages || credit->count > peer->used_bytes)
+        return;
+    peer->used_messages -= credit->messages;
+    peer->used_bytes -= (uint32_t)credit->count;
+}
+
+void net_p2p_handle_packet(struct net_group *g, const struct packet *packet, const void *data,
+                           size_t len)
+{
+    switch ((enum packet_type)packet->type) {
+    case PACKET_EAGER:
+    case PACKET_RTS:
+        p2p_add_arrival(g, packet, data, len);
+        break;
+    case PACKET_CTS:
+        p2p_handle_cts(g, packet);
+        break;
+    case PACKET_CREDIT:
+        p2p_handle_credit(g, packet);
+        break;
+    default:
+        net_group_set_failure(g, COLLRUN_ERR_BACKEND, "malformed packet from a member");
+    }
+}
+
+/* ---- sending ---- */
+
+static struct packet p2p_packet(enum packet_type type, const struct collrun_message *m)
+{
+    return (struct packet){.type = type,
+                           .message = {.count = m->envelope.count,
+                                       .tag = m->envelope.tag,
+                                       .dtype = m->envelope.dtype,
+                                       .id = m->id}};
+}
+
+static bool p2p_take_credit(struct p2p_peer *peer, size_t len)
+{
+    if (len > P2P_EAGER_LIMIT || peer->used_messages == P2P_CREDIT_MESSAGES ||
+        peer->used_bytes + len > P2P_CREDIT_BYTES)
+        return false;
+    peer->used_messages++;
+    peer->used_bytes += (uint32_t)len;
+    return true;
+}
+
+static bool p2p_sends_room(struct net_p2p *p, uint32_t id)
+{
+    if (id < p->nsends)
+        return true;
+    const uint32_t n = 2 * (id + 1);
+    struct net_message **sends = realloc(p->sends, n * sizeof(void *));
+    if (!sends)
+        return false;
+    memset(sends + p->nsends, 0, (n - p->nsends) * sizeof(void *));
+    p->sends = sends;
+    p->nsends = n;
+    return true;
+}
+
+/* True: the message is done. */
+static bool p2p_send_locked(struct net_group *g, struct net_message *m)
+{
+    struct net_p2p *p = &g->p2p;
+    struct p2p_peer *peer = &p->peers[m->head.peer];
+    const bool eager = p2p_take_credit(peer, m->head.len);
+    struct packet packet = p2p_packet(eager ? PACKET_EAGER : PACKET_RTS, &m->head);
+    if (!eager && !p2p_sends_room(p, m->head.id)) {
+        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
+        return false;
+    }
+    net_group_send(g, m->head.peer, &packet, m->head.data, eager ? m->head.len : 0);
+    if (eager)
+        return true;
+    peer->needed++;
+    p->sends[m->head.id] = m;
+    p2p_activate(m, P2P_AWAITS_CTS);
+    return false;
+}
+
+static int p2p_send(void *group, struct collrun_message *message)
+{
+    struct net_group *g = group;
+    struct net_message *m = p2p_of(message);
+    m->group = g;
+    m->state = P2P_IDLE;
+    m->from_any = false;
+    endpoint_lock(g->endpoint);
+    const bool failed = net_group_has_failed(g);
+    const bool done = !failed && p2p_send_locked(g, m);
+    const bool ok = !net_group_has_failed(g);
+    endpoint_unlock(g->endpoint);
+    if (!ok)
+        return net_group_failure(g);
+    if (done)
+        g->p2p.engine->done(g->p2p.engine->ctx, message);
+    return COLLRUN_OK;
+}
+
+/* ---- receiving ---- */
+
+static void p2p_count_posted(struct net_group *g, const struct net_message *m, uint32_t by)
+{
+    if (m->from_any)
+        g->p2p.nany += by;
+    else
+        g->p2p.peers[m->head.peer].needed += by;
+}
+
+static int p2p_post(void *group, struct collrun_message *message)
+{
+    struct net_group *g = group;
+    struct net_message *m = p2p_of(message);
+    m->group = g;
+    m->state = P2P_IDLE;
+    m->from_any = message->peer == COLLRUN_ANY_SOURCE;
+    p2p_count_posted(g, m, 1);
+    return COLLRUN_OK;
+}
+
+static void p2p_unpost(void *group, struct collrun_message *message)
+{
+    p2p_count_posted(group, p2p_of(message), UINT32_MAX);
+}
+
+/* An eager message has been matched. */
+static void p2p_return_credit(struct net_group *g, uint32_t source, size_t len)
+{
+    struct p2p_peer *peer = &g->p2p.peers[source];
+    peer->matched_messages++;
+    peer->matched_bytes += (uint32_t)len;
+    if (peer->matched_messages < P2P_CREDIT_MESSAGES / 4 &&
+        peer->matched_bytes < P2P_CREDIT_BYTES / 4)
+        return;
+    struct packet packet = {
+        .type = PACKET_CREDIT,
+        .message = {.count = peer->matched_bytes, .messages = peer->matched_messages}};
+    peer->matched_messages = 0;
+    peer->matched_bytes = 0;
+    endpoint_lock(g->endpoint);
+    if (!net_group_has_failed(g))
+        net_group_send(g, source, &packet, NULL, 0);
+    endpoint_unlock(g->endpoint);
+}
+
+static void p2p_done(struct net_group *g, struct net_message *m)
+{
+    if (m->head.peer != COLLRUN_ANY_SOURCE)
+        g->p2p.peers[m->head.peer].needed--;
+    g->p2p.engine->done(g->p2p.engine->ctx, &m->head);
+}
+
+/* CTS. True: the message is done. */
+static bool p2p_land(struct net_group *g, struct net_message *m, uint32_t id)
+{
+    struct packet packet = {.type = PACKET_CTS, .message = {.id = id}};
+    m->landing = (struct link_landing){.peer = g->peers[m->head.peer]->link,
+                                       .data = m->head.data,
+                                       .len = m->head.len,
+                                       .landed = p2p_landed};
+    if (m->head.len && link_land(p2p_link(g), &m->landing) != COLLRUN_OK) {
+        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
+        return false;
+    }
+    if (m->head.len)
+        p2p_activate(m, P2P_RECEIVES);
+    packet.message.token = m->landing.token;
+    net_group_send(g, m->head.peer, &packet, NULL, 0);
+    return m->head.len == 0;
+}
+
+static int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len)
+{
+    struct net_group *g = group;
+    const struct collrun_services *s = g->services;
+    struct net_message *m = p2p_of(message);
+    struct p2p_first first;
+    memcpy(&first, packet, sizeof first);
+    if (m->from_any) { /* from now on the message needs its sender */
+        p2p_count_posted(g, m, UINT32_MAX);
+        m->from_any = false;
+        p2p_count_posted(g, m, 1);
+    }
+    if (first.type == PACKET_EAGER) {
+        if (len - sizeof first != message->len)
+            return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
+                           "malformed packet: %zu bytes instead of %zu", len - sizeof first,
+                           message->len);
+        if (message->len)
+            memcpy(message->data, (const char *)packet + sizeof first, message->len);
+        p2p_return_credit(g, message->peer, message->len);
+        p2p_done(g, m);
+        return COLLRUN_OK;
+    }
+    endpoint_lock(g->endpoint);
+    const bool failed = net_group_has_failed(g);
+    const bool done = !failed && p2p_land(g, m, first.id);
+    endpoint_unlock(g->endpoint);
+    if (done)
+        p2p_done(g, m);
+    return COLLRUN_OK; /* progress reports a failure */
+}
+
+/* ---- progress ---- */
+
+static bool p2p_has_news(const struct endpoint_context *context)
+{
+    const struct net_group *g = (const struct net_group *)context;
+    return g->p2p.arrivals.len || g->p2p.done || g->peer_has_left || net_group_has_failed(g);
+}
+
+/* A peer that a message needs, and that has left, is a failure. For receives from any source, all
+ * must have left. */
+static void p2p_check_left(struct net_group *g)
+{
+    const bool any = g->p2p.nany && g->nleft == g->nranks - 1;
+    g->peer_has_left = false;
+    for (uint32_t r = 0; r < g->nranks && g->nleft && g->status == COLLRUN_OK; r++) {
+        if (g->has_left[r] && (any || g->p2p.peers[r].needed))
+            net_group_fail_left(g, r);
+    }
+}
+
+static int p2p_hand_over(struct net_group *g)
+{
+    const struct collrun_p2p *engine = g->p2p.engine;
+    struct p2p_arrivals *reading = &g->p2p.reading;
+    int status = COLLRUN_OK;
+    for (size_t at = 0; status == COLLRUN_OK && at < reading->len;) {
+        struct p2p_arrival head;
+        const char *packet = reading->bytes + at + sizeof head;
+        memcpy(&head, reading->bytes + at, sizeof head);
+        at += (sizeof head + head.len + 7) & ~(size_t)7;
+        status = engine->arrived(engine->ctx, head.source, &head.envelope, packet, head.len);
+    }
+    reading->len = 0;
+    return status;
+}
+
+/* Takes what there is. False: nothing. */
+static bool p2p_take_news(struct net_p2p *p, struct net_message **done)
+{
+    const struct p2p_arrivals empty = p->reading;
+    const bool any = p->arrivals.len || p->done;
+    p->reading = p->arrivals;
+    p->arrivals = empty;
+    *done = p->done;
+    p->done = NULL;
+    p->done_end = &p->done;
+    return any;
+}
+
+static int p2p_progress(void *group, uint64_t wait_ns)
+{
+    struct net_group *g = group;
+    struct net_message *done, *next;
+    endpoint_lock(g->endpoint);
+    if (wait_ns && !p2p_has_news(&g->context) && !g->nleft)
+        endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
+    else
+        endpoint_progress(g->endpoint);
+    bool moved = p2p_take_news(&g->p2p, &done);
+    if (!moved)
+        p2p_check_left(g);
+    if (!moved && wait_ns && g->nleft && !net_group_has_failed(g)) {
+        endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
+        moved = p2p_take_news(&g->p2p, &done);
+    }
+    const bool failed = net_group_has_failed(g);
+    endpoint_unlock(g->endpoint);
+    if (failed)
+        return net_group_failure(g);
+    if (!moved)
+        return COLLRUN_OK;
+    for (; done; done = next) {
+        next = done->next_done;
+        p2p_done(g, done);
+    }
+    const int status = p2p_hand_over(g);
+    return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
+}
+
+static void p2p_fail(void *group, uint32_t peer, int status, const char *text)
+{
+    struct net_group *g = group;
+    endpoint_lock(g->endpoint);
+    if (!net_group_has_failed(g))
+        net_group_send_failure(g, peer, status, text);
+    net_group_set_failure(g, status, text);
+    endpoint_unlock(g->endpoint);
+}
+
+static void p2p_wake(void *group)
+{
+    struct net_group *g = group;
+    endpoint_wake(&g->context);
+}
+
+/* ---- life ---- */
+
+bool net_p2p_init(struct net_p2p *p, const struct collrun_p2p *engine, uint32_t nranks)
+{
+    *p = (struct net_p2p){.engine = engine, .peers = calloc(nranks, sizeof *p->peers)};
+    p->done_end = &p->done;
+    return p->peers != NULL;
+}
+
+void net_p2p_fini(struct net_p2p *p)
+{
+    free(p->peers);
+    free(p->arrivals.bytes);
+    free(p->reading.bytes);
+    free(p->sends);
+}
+
+const struct collrun_transport net_transport = {
+    .size = sizeof(struct collrun_transport),
+    .message_size = sizeof(struct net_message),
+    .send = p2p_send,
+    .post = p2p_post,
+    .recv = p2p_recv,
+    .progress = p2p_progress,
+    .fail = p2p_fail,
+    .unpost = p2p_unpost,
+    .wake = p2p_wake,
+};

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages: struct collrun_transport (see <collrun/backend.h>). The engine matches, this side moves
+ * packets and data.
+ *
+ *     sender                           receiver
+ *     EAGER, with the data      -->                       up to P2P_EAGER_LIMIT bytes
+ *
+ *     RTS                       -->                       longer ones
+ *                               <--    CTS, when it is matched
+ *     data                      -->
+ *
+ * - An eager message needs credit: so many bytes may wait at a receiver. Matching returns the
+ *   credit. Without it a short message is sent as a long one.
+ * - What arrives is put into a list by the thread that makes progress, and handed to the
+ *   engine by the thread that is inside the group's progress.
+ *
+ * Failure modes: those of group.h. A peer that has left is a failure once a message needs it.
+ */
+#ifndef NET_P2P_H
+#define NET_P2P_H
+
+#include "packet.h"
+
+#define P2P_EAGER_LIMIT 32768u /* bytes */
+
+struct net_group;
+
+enum p2p_state { P2P_IDLE, P2P_AWAITS_CTS, P2P_PUTS, P2P_RECEIVES };
+
+struct net_message {
+    struct collrun_message head; /* first */
+    enum p2p_state state;
+    bool from_any; /* a receive that has not been matched with a source */
+    struct net_group *group;
+    struct net_message *next, *previous; /* of those that are not P2P_IDLE */
+    struct net_message *next_done;
+    union {
+        struct link_landing landing;
+        struct link_put put;
+    };
+} __attribute__((aligned(16)));
+
+struct p2p_arrivals {
+    char *bytes;
+    size_t len, room;
+};
+
+struct p2p_peer {
+    uint32_t needed;                          /* messages that need it */
+    uint32_t used_messages, used_bytes;       /* credit of this sender */
+    uint32_t matched_messages, matched_bytes; /* credit to be returned */
+};
+
+struct net_p2p {
+    const struct collrun_p2p *engine;
+    struct p2p_peer *peers;
+    uint32_t nany; /* receives from any source that are not matched */
+    struct p2p_arrivals arrivals,
+        reading;                /* packets: that have arrived, that are handed to the engine */
+    struct net_message *active; /* not P2P_IDLE */
+    struct net_message *done, **done_end;
+    struct net_message **sends; /* by id: those that await CTS; nsends entries */
+    uint32_t nsends;
+};
+
+/* False: out of memory. */
+bool net_p2p_init(struct net_p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
+void net_p2p_fini(struct net_p2p *p);
+
+/* With the lock of the endpoint. */
+void net_p2p_handle_packet(struct net_group *group, const struct packet *packet, const void *data,
+                           size_t len);
+/* Takes the memory of all messages back. */
+void net_p2p_detach(struct net_group *group);
+
+extern const struct collrun_transport net_transport;
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct packet: the header of what two groups exchange over a link. Both ends have the same byte
+ * order.
+ */
+#ifndef NET_PACKET_H
+#define NET_PACKET_H
+
+#include "link.h"
+
+enum packet_type {
+    PACKET_EAGER = 1,  /* a message, with its data */
+    PACKET_RTS = 2,    /* a message whose data follows CTS */
+    PACKET_CTS = 3,    /* the landing for it */
+    PACKET_CREDIT = 4, /* eager messages that have been matched */
+    PACKET_FAIL =
+        5, /* the sender's group has failed; the data is the text; also when it closes it */
+    PACKET_LEAVE = 6, /* the sender closes its group */
+    PACKET_OP = 7,    /* data of a collective */
+    PACKET_GRANT = 8  /* the landing for data of a collective */
+};
+
+struct packet_message {
+    uint64_t count; /* elements; of CREDIT: bytes */
+    uint64_t token; /* of CTS; 0: the message is empty */
+    uint32_t tag, dtype;
+    uint32_t id;       /* of the send, at its sender */
+    uint32_t messages; /* of CREDIT */
+    int32_t status;    /* of FAIL */
+    uint32_t reserved;
+};
+
+struct packet_op {
+    uint64_t count; /* of the call; or a hash of its counts */
+    uint64_t token; /* of GRANT */
+    uint32_t number, slot;
+    uint8_t kind, dtype, op, reserved;
+    int32_t root;
+};
+
+struct packet {
+    uint64_t context;
+    uint32_t source; /* rank in the group */
+    uint32_t type;   /* enum packet_type */
+    union {
+        struct packet_message message;
+        struct packet_op op;
+    };
+};
+
+_Static_assert(sizeof(struct packet) == LINK_HEADER_LEN, "a packet's header has a fixed length");
+
+#endif

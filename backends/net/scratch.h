@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct scratch_pool: scratch memory of the operations of a group. Large pieces are kept when an
+ * operation ends, because fresh memory from the system costs a page fault for each 4 KiB.
+ */
+#ifndef NET_SCRATCH_H
+#define NET_SCRATCH_H
+
+#include <stddef.h>
+
+struct scratch_piece;
+
+/* Of one operation. */
+struct scratch_pieces {
+    struct scratch_piece *first;
+};
+
+struct scratch_pool {
+    struct scratch_piece *unused;
+    size_t len; /* bytes of `unused` */
+};
+
+/* Aligned to 64 bytes; not initialised. NULL: out of memory. */
+void *scratch_get(struct scratch_pool *pool, struct scratch_pieces *pieces, size_t len);
+/* The operation ends. */
+void scratch_release(struct scratch_pool *pool, struct scratch_pieces *pieces);
+void scratch_fini(struct scratch_pool *pool);
+
+#endif

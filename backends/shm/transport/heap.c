@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First fit over a sorted list of spans, in whole pages. An unused page after every span keeps
+ * neighbours apart.
+ */
+#include "transport/heap.h"
+
+#include "group.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HEAP_PAGE 4096u
+
+int heap_init(struct heap *h, const struct segment *seg, uint32_t nranks)
+{
+    *h = (struct heap){.seg = seg, .windows = calloc(nranks, sizeof *h->windows)};
+    return h->windows ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+void heap_fini(struct heap *h, uint32_t nranks)
+{
+    for (uint32_t r = 0; h->windows && r < nranks; r++)
+        segment_unmap_heap(h->windows[r]);
+    free(h->windows);
+    free(h->spans);
+}
+
+static char *heap_window(struct heap *h, uint32_t rank)
+{
+    char *first = atomic_load_explicit(&h->windows[rank], memory_order_acquire);
+    if (first)
+        return first;
+    char *mine = segment_map_heap(h->seg, rank);
+    if (!mine || atomic_compare_exchange_strong(&h->windows[rank], &first, mine))
+        return mine;
+    segment_unmap_heap(mine);
+    return first;
+}
+
+static bool heap_reserve_span(struct heap *h)
+{
+    if (h->nspans < h->capacity)
+        return true;
+    const size_t capacity = h->capacity ? 2 * h->capacity : 16;
+    struct heap_span *spans = realloc(h->spans, capacity * sizeof *spans);
+    if (!spans)
+        return false;
+    h->spans = spans;
+    h->capacity = capacity;
+    return true;
+}
+
+/* Finds the first gap of `len` bytes: its offset, and the index at which its span belongs. */
+static bool heap_find_gap(const struct heap *h, size_t len, size_t *offset, size_t *index)
+{
+    size_t at = 0;
+    for (size_t i = 0; i <= h->nspans; i++) {
+        const size_t end = i < h->nspans ? h->spans[i].offset : (size_t)HEAP_BYTES;
+        if (end - at >= len) {
+            *offset = at;
+            *index = i;
+            return true;
+        }
+        at = i < h->nspans ? h->spans[i].offset + h->spans[i].len : at;
+    }
+    return false;
+}
+
+int heap_alloc(struct shm_group *g, size_t len, void **ptr)
+{
+    const struct collrun_services *s = g->services;
+    struct heap *h = g->heap;
+    size_t offset;
+    size_t index;
+    if (len > HEAP_BYTES - 2 * HEAP_PAGE)
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY,
+                       "%zu bytes do not fit the shared heap of %llu GiB", len, HEAP_BYTES >> 30);
+    const size_t pages = (len + HEAP_PAGE - 1) / HEAP_PAGE * HEAP_PAGE + HEAP_PAGE;
+    char *base = heap_window(h, g->rank);
+    if (!base)
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "cannot map the shared heap: %s",
+                       strerror(errno));
+    if (!heap_reserve_span(h) || !heap_find_gap(h, pages, &offset, &index))
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "no room for %zu bytes in the shared heap",
+                       len);
+    memmove(&h->spans[index + 1], &h->spans[index], (h->nspans - index) * sizeof *h->spans);
+    h->spans[index] = (struct heap_span){.offset = offset, .len = pages};
+    h->nspans++;
+    *ptr = base + offset;
+    return COLLRUN_OK;
+}
+
+int heap_free(struct shm_group *g, void *ptr)
+{
+    const struct collrun_services *s = g->services;
+    struct heap *h = g->heap;
+    const char *base = h->windows[g->rank];
+    for (size_t i = 0; base && i < h->nspans; i++) {
+        if (base + h->spans[i].offset != ptr)
+            continue;
+        madvise(ptr, h->spans[i].len, MADV_REMOVE);
+        h->nspans--;
+        memmove(&h->spans[i], &h->spans[i + 1], (h->nspans - i) * sizeof *h->spans);
+        return COLLRUN_OK;
+    }
+    return s->fail(s->ctx, COLLRUN_ERR_INVALID, "%p was not allocated by this group", ptr);
+}
+
+struct heap_ref heap_find(const struct shm_group *g, const void *ptr, size_t len)
+{
+    const char *base = atomic_load_explicit(&g->heap->windows[g->rank], memory_order_acquire);
+    if (!base || len == 0)
+        return HEAP_REF_NONE;
+    const uintptr_t offset = (uintptr_t)ptr - (uintptr_t)base;
+    if (offset >= HEAP_BYTES || len > HEAP_BYTES - offset)
+        return HEAP_REF_NONE;
+    return (struct heap_ref){offset};
+}
+
+char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref)
+{
+    char *base = heap_window(g->heap, rank);
+    if (base)
+        return base + ref.offset;
+    group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the shared heap of rank %u: %s",
+               g->rank, rank, strerror(errno));
+    return NULL;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shared memory of a group: a part of the host's memory file, which every member lays out in
+ * the same way from the number of ranks alone.
+ *
+ *   head | returned | doorbells | processes | cores | step_recs | slots ||
+ *   rings || fifos | blocks || ... || heaps
+ *
+ *   head       how the group failed, how its ranks wait
+ *   returned   per handle and rank: which of its blocks receivers have read
+ *   doorbells  per handle and rank: where it sleeps (doorbell.h)
+ *   processes  per rank: its process, whose memory others may read (cma.h)
+ *   cores      per rank: where it waits (spread.h)
+ *   step_recs  per step and rank: flag, signature and tiny payload of a collective (coll/step.h)
+ *   slots      per rank and step: short data of a collective (coll/step.h)
+ *   rings      per rank: longer data of a collective (coll/step.h)
+ *   fifos      per handle and ordered pair of ranks: packets of messages (fifo.h)
+ *   blocks     per handle and rank: point-to-point data that it sends (p2p.h)
+ *   heaps      per rank: collrun_alloc
+ *
+ * - Both handles of a group use one segment: the second one for messages alone.
+ * - A member maps what is left of the first || when the group opens: a few KiB for each rank. It
+ *   maps the rings before the first collective that may need them, fifos and blocks of a handle
+ *   before its first message, and heaps one by one (heap.h).
+ * - The memory arrives zeroed, and zero is the valid first state of every part: no member has to
+ *   initialise it, or to wait for one that does.
+ * - The file is sparse: only pages that are touched cost memory.
+ */
+#ifndef SHM_TRANSPORT_SEGMENT_H
+#define SHM_TRANSPORT_SEGMENT_H
+
+#include <collrun/backend.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define SEGMENT_MAX_RANKS 2048u
+#define LINE_BYTES 64u
+#define SEGMENT_HANDLES 2u /* of a group: collectives, messages */
+#define STEP_DEPTH 16u     /* steps whose records exist at the same time */
+#define RECORD_BYTES (4 * LINE_BYTES)
+#define PAYLOAD_BYTES 232u
+#define SLOT_BYTES 2048u
+#define SLOT_COUNT 8u
+#define RING_BYTES (2u << 20)
+#define FIFO_PACKETS 32u
+#define BLOCK_BYTES (32u << 10)
+#define BLOCK_COUNT 64u
+#define HEAP_BYTES (64ull << 30)
+#define FAILURE_TEXT 448u
+
+/* Where ranks sleep: `seq` is the futex; a rank that wakes others does so only if `sleepers` > 0.
+ */
+struct doorbell {
+    _Alignas(LINE_BYTES) _Atomic uint32_t seq;
+    _Atomic uint32_t sleepers;
+};
+
+enum failure_state { FAILURE_NONE, FAILURE_BEING_WRITTEN, FAILURE_SET };
+
+/* The group's first failure. It is never overwritten. */
+struct failure {
+    _Alignas(LINE_BYTES) _Atomic uint32_t state; /* enum failure_state */
+    int32_t status;                              /* enum collrun_status */
+    char text[FAILURE_TEXT];
+};
+
+enum wait_mode { WAIT_UNDECIDED, WAIT_DEDICATED, WAIT_OVERSUBSCRIBED };
+
+struct segment_head {
+    struct failure failure;
+    _Alignas(LINE_BYTES) _Atomic uint32_t mode; /* enum wait_mode; the first member decides */
+    _Atomic uint32_t
+        oversubscribed_yields;     /* for collectives of an oversubscribed group (yield_policy.h) */
+    struct doorbell step_doorbell; /* of all ranks that wait for a step */
+    /* Oversubscribed groups count arrivals: one load shows whether a step is complete, and only the
+     * last rank to arrive wakes the others. */
+    struct {
+        _Alignas(LINE_BYTES) _Atomic uint32_t count;
+    } arrived[STEP_DEPTH];
+};
+
+/* Step records and packets take four neighbouring cache lines. Up to 40 bytes of payload share the
+ * line of the flag; the rest is found without knowing the flag first. */
+
+/* What a rank publishes in one step of a collective. */
+struct step_rec {
+    _Alignas(RECORD_BYTES) _Atomic uint32_t seq; /* the step; written last */
+    uint32_t location;  /* of the step's data: enum step_location or a line of the ring */
+    uint64_t signature; /* kind, dtype, operator, root (coll/signature.h) */
+    uint64_t count;
+    char payload[PAYLOAD_BYTES];
+};
+
+/* A packet of a message (p2p.h). */
+struct packet {
+    _Atomic uint32_t seq; /* written last */
+    uint8_t type, dtype, flags;
+    union {
+        uint8_t block;       /* the block that belongs to the packet, or NO_BLOCK */
+        uint8_t payload_len; /* of an RTS with a payload */
+    };
+    uint32_t id, tag;
+    uint64_t count;
+    union {
+        char payload[PAYLOAD_BYTES];
+        struct {         /* of an RTS with a block */
+            uint32_t at; /* where in the block the message begins */
+            char unused[LINE_BYTES - 28];
+            _Atomic uint32_t missing; /* bytes that are still to be written (RTS_PARTS) */
+        };
+    };
+};
+
+/* Packets from one rank to one other. */
+struct fifo {
+    _Alignas(RECORD_BYTES) struct packet packets[FIFO_PACKETS];
+    _Alignas(LINE_BYTES) _Atomic uint32_t popped; /* packets that the receiver has taken out */
+};
+
+/* A bit for each block of a sender that a receiver has read and the sender has not taken back. */
+struct returned {
+    _Alignas(LINE_BYTES) _Atomic uint64_t blocks;
+};
+
+/* The process of a rank, as cma.h finds it. */
+struct process {
+    _Atomic uint32_t pid; /* written last; 0: not known yet */
+    uint64_t token;       /* the value that lies at `token_at` in the process */
+    uint64_t token_at;
+};
+
+struct spread_core;
+
+struct segment {
+    uint32_t nranks, handle; /* handle 1: the second one of the group */
+    int fd;                  /* borrowed, as is what is mapped at `base` of handle 1 */
+    char *base;
+    size_t base_len;
+    uint64_t rings_at, messages_at, heaps_at; /* in the file */
+    struct segment_head *head;
+    struct returned *returned;  /* [rank] */
+    struct doorbell *doorbells; /* [rank]; those of both handles begin at all_doorbells */
+    struct doorbell *all_doorbells;
+    struct process *processes;  /* [rank] */
+    struct spread_core *cores;  /* [rank] */
+    struct step_rec *step_recs; /* [step % STEP_DEPTH][rank] */
+    char *slots;                /* [rank][step % SLOT_COUNT][SLOT_BYTES] */
+    char *rings;                /* [rank][RING_BYTES]; NULL: not mapped */
+    struct fifo *fifos;         /* [receiver][sender]; NULL: not mapped */
+    char *blocks;               /* [rank][BLOCK_COUNT][BLOCK_BYTES]; mapped with the FIFOs */
+};
+
+/* Gets and maps the group's segment; `first` is that of the group's first handle, NULL for this
+ * one. Returns a status; its error message is stored. */
+int segment_open(struct segment *seg, const struct segment *first,
+                 const struct collrun_group_desc *desc);
+void segment_close(struct segment *seg);
+
+/* Both map what is not mapped yet. False, with errno: the address space is used up. */
+bool segment_map_rings(struct segment *seg);
+bool segment_map_messages(struct segment *seg);
+
+/* Maps the heap of one rank; NULL with errno if the address space is used up. */
+char *segment_map_heap(const struct segment *seg, uint32_t rank);
+void segment_unmap_heap(char *heap); /* NULL-safe */
+
+#endif

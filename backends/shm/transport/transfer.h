@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct transfer: one message in this rank, as its sender or as its receiver. A transfer is
+ * scheduled while it has a packet to send. Handling an incoming packet changes transfers and may
+ * schedule them, but sends nothing: so packets leave in one place (p2p.c), as many at a time as
+ * FIFOs and free blocks allow.
+ */
+#ifndef SHM_TRANSPORT_TRANSFER_H
+#define SHM_TRANSPORT_TRANSFER_H
+
+#include "group.h"
+
+#define NO_BLOCK UINT8_MAX
+#define BLOCKS_PER_MESSAGE 8 /* in flight at a time */
+
+enum packet_type { PKT_RTS, PKT_CTS, PKT_FRAG, PKT_FIN, PKT_ACK };
+/* What an RTS carries: INLINE, data in its payload; DIRECT, a heap_ref; WHOLE, all of the message;
+ * REMOTE, the address of the message in the sender's memory; PARTS, a block that is being written.
+ */
+enum rts_flags { RTS_INLINE = 1, RTS_DIRECT = 2, RTS_WHOLE = 4, RTS_REMOTE = 8, RTS_PARTS = 16 };
+enum ack_flags { ACK_LAST = 1 };
+
+/* The payload of a CTS. */
+struct cts {
+    uint64_t blocks;     /* these are free again */
+    struct heap_ref ref; /* write the rest here; or HEAP_REF_NONE: send it in blocks */
+    uint64_t moved;      /* bytes that the receiver has read itself, of a REMOTE message */
+};
+
+enum transfer_state {
+    SEND_NEW,       /* sends RTS */
+    SEND_ANNOUNCED, /* waits for CTS or the last ACK */
+    SEND_STREAMS,   /* sends FRAGs */
+    SEND_WRITES,    /* writes into the receiver's heap, then sends FIN */
+    SEND_FLUSHED,   /* waits for the last ACK */
+    RECV_POSTED,    /* not matched */
+    RECV_READS,     /* reads the sender's memory */
+    RECV_MATCHED,   /* sends CTS */
+    RECV_STREAMS,   /* takes FRAGs or FIN, sends ACKs */
+    RECV_COMPLETE,  /* sends the last ACK */
+};
+
+struct transfer {
+    struct collrun_message message; /* first: the engine's part */
+    size_t moved;                   /* bytes put into blocks, or taken out of them */
+    uint32_t peer_id;               /* the message's id at the peer, once known */
+    enum transfer_state state;
+    uint64_t blocks; /* sender: in flight; receiver: to be acknowledged */
+    struct heap_ref ref;
+    uint64_t remote;   /* receiver: the address of a REMOTE message, */
+    uint64_t begun_ns; /* and when it began to take the message; 0: that is not measured */
+    enum remote_way way;
+    bool scheduled;
+    struct transfer *next, *prev; /* among the scheduled ones */
+};
+
+static inline bool transfer_is_send(const struct transfer *t)
+{
+    return t->state <= SEND_FLUSHED;
+}
+
+/* False for an RTS whose block is still being written. The sender then notifies the receiver. */
+static inline bool packet_is_whole(const struct packet *packet)
+{
+    return packet->type != PKT_RTS || !(packet->flags & RTS_PARTS) ||
+           atomic_load_explicit(&packet->missing, memory_order_acquire) == 0;
+}
+
+void transfer_schedule(struct p2p *p, struct transfer *t);
+void transfer_unschedule(struct p2p *p, struct transfer *t);
+/* The transfer is the engine's again. */
+void transfer_done(struct p2p *p, struct transfer *t);
+
+static inline char *transfer_block_at(const struct shm_group *g, uint32_t rank, uint32_t block)
+{
+    return g->seg.blocks + ((size_t)rank * BLOCK_COUNT + block) * BLOCK_BYTES;
+}
+
+/* Bytes of the block that comes after `moved` of `len`. */
+static inline size_t transfer_block_len(size_t len, size_t moved)
+{
+    return len - moved < BLOCK_BYTES ? len - moved : BLOCK_BYTES;
+}
+
+#endif

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames in and out; see conn.h.
+ */
+#include "conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* A packet with so much data is copied behind its header, which is cheaper than a second part in
+ * the system call. */
+enum { CONN_COPY_LEN = 1024 };
+/* What is read beyond a frame's end where a fragment may follow: some short packets. */
+enum { CONN_AHEAD_LEN = 4096 };
+/* What one conn_pull reads and one conn_push writes, about. */
+enum { CONN_ROUND_LEN = 2 * CONN_FRAGMENT_LEN };
+/* The longest frame that is not handled piecewise. */
+enum { CONN_KEPT_LEN = sizeof(struct conn_frame) + LINK_HEADER_LEN + LINK_PACKET_MAX };
+enum { CONN_DATA_HEAD = sizeof(struct conn_data) - sizeof(struct conn_frame) };
+
+/* ---- life ---- */
+
+bool conn_begin(struct conn *conn, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
+    if (conn->io->epoll_fd >= 0 && epoll_ctl(conn->io->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return false;
+    conn->fd = fd;
+    conn->wants_out = false;
+    return true;
+}
+
+void conn_fini(struct conn *conn)
+{
+    if (conn->fd >= 0)
+        close(conn->fd);
+    conn->fd = -1;
+    conn->mute = true;
+    conn->put = NULL;
+    conn->data_left = 0;
+    conn->landing = NULL;
+    outbox_clear(&conn->outbox);
+    free(conn->kept);
+    conn->kept = NULL;
+    conn->nkept = 0;
+}
+
+static void conn_want_out(struct conn *conn, bool wanted)
+{
+    if (conn->wants_out == wanted || conn->fd < 0)
+        return;
+    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = conn};
+    conn->wants_out = wanted;
+    if (conn->io->epoll_fd >= 0)
+        epoll_ctl(conn->io->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event);
+}
+
+/* ---- incoming ---- */
+
+static void conn_end(struct conn *conn, int error)
+{
+    conn->ended = true;
+    conn->error = error;
+}
+
+/* How many bytes are needed to handle the frame that begins with these; 0: it is malformed. */
+static size_t conn_frame_need(const char *bytes, size_t len)
+{
+    struct conn_frame frame;
+    if (len < sizeof frame)
+        return sizeof frame;
+    memcpy(&frame, bytes, sizeof frame);
+    switch (frame.type) {
+    case CONN_PACKET:
+        return frame.len >= LINK_HEADER_LEN && frame.len <= LINK_HEADER_LEN + LINK_PACKET_MAX
+                   ? sizeof frame + frame.len
+                   : 0;
+    case CONN_DATA:
+        return frame.len > CONN_DATA_HEAD && frame.len <= CONN_DATA_HEAD + CONN_FRAGMENT_LEN
+                   ? sizeof(struct conn_data)
+                   : 0;
+    case CONN_BYE:
+        return frame.len == 0 ? sizeof frame : 0;
+    default:
+        return 0;
+    }
+}
+
+static void conn_handle_packet(const struct conn *conn, const char *bytes, size_t len)
+{
+    uint64_t header[LINK_HEADER_LEN / sizeof(uint64_t)];
+    const struct link_upcalls *up = &conn->io->upcalls;
+    bytes += sizeof(struct conn_frame);
+    memcpy(header, bytes, sizeof header);
+    up->packet(up->ctx, conn->cookie, header, bytes + sizeof header,
+               len - sizeof(struct conn_frame) - sizeof header);
+}
+
+static void conn_handle_data(struct conn *conn, const char *bytes)
+{
+    struct conn_data head;
+    memcpy(&head, bytes, sizeof head);
+    struct link_landing *landing = landing_find(&conn->io->landings, head.token);
+    conn->data_left = head.frame.len - CONN_DATA_HEAD;
+    conn->landing = NULL;
+    conn->into = NULL;
+    if (!landing || landing->peer != conn->peer)
+        return;
+    if (head.offset > landing->len || conn->data_left > landing->len - head.offset ||
+        conn->data_left > landing->len - landing->announced) {
+        conn_end(conn, EPROTO);
+        return;
+    }
+    landing->announced += conn->data_left;
+    conn->landing = landing;
+    conn->into = (char *)landing->data + head.offset;
+}
+
+static void conn_handle_frame(struct conn *conn, const char *bytes, size_t len)
+{
+    struct conn_frame frame;
+    memcpy(&frame, bytes, sizeof frame);
+    if (frame.type == CONN_PACKET)
+        conn_handle_packet(conn, bytes, len);
+    else if (frame.type == CONN_DATA)
+        conn_handle_data(conn, bytes);
+    else
+        conn->bye = true;
+}
+
+/* `len` bytes of the fragment are in place. */
+static void conn_data_received(struct conn *conn, size_t len)
+{
+    struct link_landing *landing = conn->landing;
+    conn->data_left -= len;
+    if (!landing)
+        return;
+    conn->into += len;
+    landing->received += len;
+    if (conn->data_left == 0)
+        conn->landing = NULL;
+    if (landing->received < landing->len)
+        return;
+    conn->landing = NULL;
+    landing_remove(&conn->io->landings, landing);
+    landing->landed(landing);
+}
+
+static size_t conn_feed_data(struct conn *conn, const char *bytes, size_t len)
+{
+    const size_t n = len < conn->data_left ? len : conn->data_left;
+    if (conn->landing)
+        memcpy(conn->into, bytes, n);
+    conn_data_received(conn, n);
+    return n;
+}
+
+/* So many bytes more of the frame are in conn->kept. */
+static void conn_kept_grow(struct conn *conn, size_t len)
+{
+    conn->nkept += len;
+    const size_t need = conn_frame_need(conn->kept, conn->nkept);
+    if (need == 0) {
+        conn_end(conn, EPROTO);
+    } else if (need == conn->nkept) {
+        conn->nkept = 0;
+        conn_handle_frame(conn, conn->kept, need);
+    }
+}
+
+/* Keeps the beginning of a frame, or the part of it that is missing. */
+static size_t conn_keep(struct conn *conn, const char *bytes, size_t len)
+{
+    if (!conn->kept && !(conn->kept = malloc(CONN_KEPT_LEN))) {
+        conn_end(conn, ENOMEM);
+        return 0;
+    }
+    const size_t missing = conn_frame_need(conn->kept, conn->nkept) - conn->nkept;
+    const size_t n = len < missing ? len : missing;
+    memcpy(conn->kept + conn->nkept, bytes, n);
+    conn_kept_grow(conn, n);
+    return n;
+}
+
+static size_t conn_feed_frame(struct conn *conn, const char *bytes, size_t len)
+{
+    const size_t need = conn->nkept ? 0 : conn_frame_need(bytes, len);
+    if (conn->nkept || need > len)
+        return conn_keep(conn, bytes, len);
+    if (need == 0)
+        conn_end(conn, EPROTO);
+    else
+        conn_handle_frame(conn, bytes, need);
+    return need;
+}
+
+void conn_feed(struct conn *conn, const char *bytes, size_t len)
+{
+    while (len > 0 && !conn->ended) {
+        const size_t n =
+            conn->data_left ? conn_feed_data(conn, bytes, len) : conn_feed_frame(conn, bytes, len);
+        bytes += n;
+        len -= n;
+    }
+}
+
+/* Where the next bytes are read to: the rest of the present fragment or packet to its place, and
+ * what follows to the buffer. That is little where a fragment may follow, whose data should be read
+ * straight into its landing. */
+static void conn_place(const struct conn *conn, struct iovec parts[2])
+{
+    const bool packet = conn->nkept >= sizeof(struct conn_frame);
+    const bool expects =
+        packet || conn->landing || (!conn->data_left && conn->io->landings.nused > 0);
+    parts[0] = (struct iovec){.iov_base = conn->into};
+    if (conn->landing)
+        parts[0].iov_len = conn->data_left;
+    else if (packet)
+        parts[0] =
+            (struct iovec){.iov_base = conn->kept + conn->nkept,
+                           .iov_len = conn_frame_need(conn->kept, conn->nkept) - conn->nkept};
+    parts[1] = (struct iovec){.iov_base = conn->io->buffer,
+                              .iov_len = expects ? CONN_AHEAD_LEN : CONN_BUFFER_LEN};
+}
+
+static void conn_placed(struct conn *conn, size_t len)
+{
+    if (conn->data_left)
+        conn_data_received(conn, len);
+    else
+        conn_kept_grow(conn, len);
+}
+
+/* One system call; true if it has filled its room, so that there may be more. */
+static bool conn_read_once(struct conn *conn, size_t *total)
+{
+    struct iovec parts[2];
+    conn_place(conn, parts);
+    const size_t direct = parts[0].iov_len, room = parts[1].iov_len;
+    const ssize_t n =
+        direct ? readv(conn->fd, parts, 2) : recv(conn->fd, conn->io->buffer, room, 0);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            conn_end(conn, n == 0 ? 0 : errno);
+        return false;
+    }
+    const size_t got = (size_t)n, in_place = got < direct ? got : direct;
+    *total += got;
+    if (in_place)
+        conn_placed(conn, in_place);
+    conn_feed(conn, conn->io->buffer, got - in_place);
+    return got == direct + room;
+}
+
+bool conn_pull(struct conn *conn)
+{
+    size_t total = 0;
+    while (conn->fd >= 0 && !conn->ended && total < CONN_ROUND_LEN && conn_read_once(conn, &total))
+        ;
+    return total > 0 || conn->ended;
+}
+
+/* ---- outgoing ---- */
+
+bool conn_is_pending(const struct conn *conn)
+{
+    return conn->fd >= 0 && !conn->mute &&
+           (conn->put || !outbox_is_empty(&conn->outbox) || conn->puts->first);
+}
+
+void conn_puts_add(struct conn_puts *puts, struct link_put *put)
+{
+    put->next = NULL;
+    if (puts->last)
+        puts->last->next = put;
+    else
+        puts->first = put;
+    puts->last = put;
+}
+
+void conn_puts_remove(struct conn_puts *puts, const struct link_put *put)
+{
+    struct link_put *before = NULL;
+    for (struct link_put *p = puts->first; p && p != put; p = p->next)
+        before = p;
+    if (before ? before->next != put : puts->first != put)
+        return;
+    if (before)
+        before->next = put->next;
+    else
+        puts->first = put->next;
+    if (puts->last == put)
+        puts->last = before;
+}
+
+/* The next fragment of the first put, which goes to the end of the list. */
+static bool conn_next_fragment(struct conn *conn)
+{
+    struct link_put *put = conn->puts->first;
+    if (!put)
+        return false;
+    const size_t left = put->len - put->moved;
+    const size_t n = left < CONN_FRAGMENT_LEN ? left : CONN_FRAGMENT_LEN;
+    conn->put = put;
+    conn->fragment_sent = 0;
+    conn->fragment =
+        (struct conn_data){.frame = {.len = (uint32_t)(CONN_DATA_HEAD + n), .type = CONN_DATA},
+                           .token = put->token,
+                           .offset = put->moved};
+    put->moved += n;
+    conn_puts_remove(conn->puts, put);
+    if (put->moved < put->len)
+        conn_puts_add(conn->puts, put);
+    return true;
+}
+
+/* The rest of the present fragment. Returns the number of parts. */
+static size_t conn_fragment_rest(const struct conn *conn, struct iovec parts[2])
+{
+    const size_t head = sizeof conn->fragment, sent = conn->fragment_sent;
+    const size_t len = conn->fragment.frame.len - CONN_DATA_HEAD;
+    const char *data = (const char *)conn->put->data + conn->fragment.offset;
+    const size_t moved = sent > head ? sent - head : 0;
+    size_t n = 0;
+    if (sent < head)
+        parts[n++] = (struct iovec){(char *)(uintptr_t)&conn->fragment + sent, head - sent};
+    parts[n++] = (struct iovec){(char *)(uintptr_t)data + moved, len - moved};
+    return n;
+}
+
+/* The number of bytes that the socket takes; 0: none now. */
+static size_t conn_write(struct conn *conn, struct iovec *parts, size_t nparts)
+{
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = nparts};
+    const ssize_t n = nparts == 1 ? send(conn->fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL)
+                                  : sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        conn->mute = true;
+        outbox_clear(&conn->outbox);
+    }
+    return n > 0 ? (size_t)n : 0;
+}
+
+static size_t conn_push_fragment(struct conn *conn)
+{
+    struct iovec parts[2];
+    struct link_put *put = conn->put;
+    const size_t n = conn_write(conn, parts, conn_fragment_rest(conn, parts));
+    conn->fragment_sent += n;
+    if (conn->fragment_sent < sizeof(struct conn_frame) + conn->fragment.frame.len)
+        return n;
+    conn->put = NULL;
+    put->finished += conn->fragment.frame.len - CONN_DATA_HEAD;
+    if (put->finished == put->len)
+        put->sent(put);
+    return n;
+}
+
+static size_t conn_push_outbox(struct conn *conn)
+{
+    struct iovec part;
+    part.iov_base = (void *)(uintptr_t)outbox_head(&conn->outbox, &part.iov_len);
+    const size_t n = conn_write(conn, &part, 1);
+    if (n)
+        outbox_drop(&conn->outbox, n);
+    return n;
+}
+
+bool conn_push(struct conn *conn)
+{
+    size_t total = 0;
+    bool blocked = false;
+    while (!blocked && total < CONN_ROUND_LEN && conn_is_pending(conn)) {
+        size_t n;
+        if (conn->put || outbox_is_empty(&conn->outbox))
+            n = conn->put || conn_next_fragment(conn) ? conn_push_fragment(conn) : 0;
+        else
+            n = conn_push_outbox(conn);
+        blocked = n == 0;
+        total += n;
+    }
+    conn_want_out(conn, conn_is_pending(conn));
+    return total > 0;
+}
+
+/* ---- packets ---- */
+
+/* Behind what is queued. Without memory the connection is given up. */
+static void conn_enqueue(struct conn *conn, const void *bytes, size_t len)
+{
+    if (outbox_add(&conn->outbox, bytes, len))
+        return;
+    conn->mute = true;
+    outbox_clear(&conn->outbox);
+    conn_end(conn, ENOMEM);
+}
+
+static void conn_send_parts(struct conn *conn, struct iovec *parts, size_t nparts)
+{
+    const bool at_once = conn->fd >= 0 && !conn->put && outbox_is_empty(&conn->outbox);
+    size_t sent = at_once ? conn_write(conn, parts, nparts) : 0;
+    for (size_t i = 0; i < nparts && !conn->mute; i++) {
+        const size_t skip = sent < parts[i].iov_len ? sent : parts[i].iov_len;
+        sent -= skip;
+        conn_enqueue(conn, (const char *)parts[i].iov_base + skip, parts[i].iov_len - skip);
+    }
+    if (!outbox_is_empty(&conn->outbox))
+        conn_want_out(conn, true);
+}
+
+void conn_send(struct conn *conn, const void *header, const void *data, size_t len)
+{
+    char head[sizeof(struct conn_frame) + LINK_HEADER_LEN + CONN_COPY_LEN];
+    const struct conn_frame frame = {.len = (uint32_t)(LINK_HEADER_LEN + len), .type = CONN_PACKET};
+    const size_t head_len = sizeof frame + LINK_HEADER_LEN;
+    struct iovec parts[2] = {{head, head_len}, {(void *)(uintptr_t)data, len}};
+    if (conn->mute)
+        return;
+    memcpy(head, &frame, sizeof frame);
+    memcpy(head + sizeof frame, header, LINK_HEADER_LEN);
+    if (len > 0 && len <= CONN_COPY_LEN) {
+        memcpy(head + head_len, data, len);
+        parts[0].iov_len += len;
+    }
+    conn_send_parts(conn, parts, len > CONN_COPY_LEN ? 2 : 1);
+}
+
+void conn_send_bye(struct conn *conn)
+{
+    struct conn_frame frame = {.type = CONN_BYE};
+    struct iovec part = {&frame, sizeof frame};
+    if (!conn->mute)
+        conn_send_parts(conn, &part, 1);
+}
+
+/* ---- memory that is taken back ---- */
+
+void conn_forget_landing(struct conn *conn, const struct link_landing *landing)
+{
+    if (conn->landing == landing)
+        conn->landing = NULL;
+}
+
+void conn_forget_put(struct conn *conn, const struct link_put *put)
+{
+    struct iovec parts[2];
+    if (conn->put != put)
+        return;
+    const size_t n = conn_fragment_rest(conn, parts);
+    struct outbox behind = conn->outbox;
+    conn->outbox = (struct outbox){0};
+    for (size_t i = 0; i < n && !conn->mute; i++)
+        conn_enqueue(conn, parts[i].iov_base, parts[i].iov_len);
+    conn->put = NULL;
+    outbox_append(&conn->outbox, &behind);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct conn: one socket to a peer, and the frames on it.
+ *
+ *   PACKET  the caller's header, and data
+ *   DATA    a part of a put: token, offset, and at most CONN_FRAGMENT_LEN bytes
+ *   BYE     the peer closes its link
+ *
+ * - A packet leaves in one system call, if the socket takes it; else a copy of the rest is queued.
+ * - Puts of a peer leave fragment by fragment, in turn, straight from the caller's memory. Packets
+ *   overtake what is left of a put, but no fragment that has begun.
+ * - The data of a fragment is read straight into the landing, together with the beginning of the
+ *   frame behind it.
+ *
+ * Failure modes, after which conn.ended is set:
+ * - the end of the stream, or an error of the socket: conn.error has the errno, or 0
+ * - a malformed frame: EPROTO
+ * - no memory for an incomplete frame: ENOMEM
+ * An error while writing (`mute`) is no end: what the peer has sent before can still be read.
+ */
+#ifndef TCP_CONN_H
+#define TCP_CONN_H
+
+#include "landing.h"
+#include "link.h"
+#include "outbox.h"
+
+#define CONN_FRAGMENT_LEN 524288u /* bytes */
+#define CONN_BUFFER_LEN 131072u   /* bytes; of conn_io.buffer */
+
+enum conn_frame_type { CONN_PACKET = 1, CONN_DATA = 2, CONN_BYE = 3 };
+
+struct conn_frame {
+    uint32_t len;  /* bytes that follow: PACKET: header and data; DATA: the rest of conn_data, and
+                      the data */
+    uint32_t type; /* enum conn_frame_type */
+};
+
+struct conn_data {
+    struct conn_frame frame;
+    uint64_t token, offset;
+};
+
+/* What all connections of a link share. */
+struct conn_io {
+    int epoll_fd; /* -1: none */
+    char *buffer; /* CONN_BUFFER_LEN */
+    struct landing_table landings;
+    struct link_upcalls upcalls;
+};
+
+/* The puts to a peer of which some part has not begun to leave, in turn. */
+struct conn_puts {
+    struct link_put *first, *last;
+};
+
+struct conn {
+    struct conn_io *io;
+    struct link_peer *peer;
+    void *cookie; /* of the peer */
+    struct conn_puts *puts;
+    int fd;      /* -1: not connected */
+    bool listed; /* in link.pending */
+
+    /* Incoming. `into` is where the data of the present fragment goes; NULL: it is dropped. */
+    bool ended, bye;
+    int error;
+    char *kept; /* the beginning of an incomplete frame, nkept bytes */
+    size_t nkept;
+    struct link_landing *landing;
+    char *into;
+    size_t data_left;
+
+    /* Outgoing. */
+    bool mute;      /* writing has failed */
+    bool wants_out; /* epoll reports when the socket takes more */
+    struct outbox outbox;
+    struct link_put *put; /* whose fragment is on its way */
+    struct conn_data fragment;
+    size_t fragment_sent; /* bytes, with its head */
+};
+
+/* The socket is connected; the connection owns it from now on. False: errno, and it does not. */
+bool conn_begin(struct conn *conn, int fd);
+/* Closes the socket and drops what is queued. */
+void conn_fini(struct conn *conn);
+
+/* Reads what there is, for a bounded time. True if anything was. */
+bool conn_pull(struct conn *conn);
+/* Handles received bytes. */
+void conn_feed(struct conn *conn, const char *bytes, size_t len);
+/* Writes what is left, as far as the socket takes it. True if anything was written. */
+bool conn_push(struct conn *conn);
+/* True if conn_push has something to do. */
+bool conn_is_pending(const struct conn *conn);
+
+void conn_send(struct conn *conn, const void *header, const void *data, size_t len);
+void conn_send_bye(struct conn *conn);
+
+/* The memory is not used any more. */
+void conn_forget_landing(struct conn *conn, const struct link_landing *landing);
+void conn_forget_put(struct conn *conn, const struct link_put *put);
+void conn_puts_add(struct conn_puts *puts, struct link_put *put);
+void conn_puts_remove(struct conn_puts *puts, const struct link_put *put);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Outgoing connections: connect, HELLO, ANSWER. The service thread moves them.
+ */
+#ifndef TCP_DIAL_H
+#define TCP_DIAL_H
+
+#include "state.h"
+
+/* Begins to connect. What prevents it is the loss of the peer, for channel 0. */
+void dial_start(struct link_peer *peer, uint32_t channel);
+/* An event of its socket. */
+void dial_advance(struct link *link, struct dial *dial);
+/* Gives up the connection of channel 0: another one is used. */
+void dial_cancel(struct link_peer *peer);
+/* Ends those that take too long. */
+void dial_check_deadlines(struct link *link, uint64_t now_ns);
+void dial_free_all(struct link *link);
+
+#endif

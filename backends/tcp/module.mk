@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+# The TCP backend contains backends/net, whose symbols it hides.
+
+LIBS_tcp := -Wl,--exclude-libs,ALL
+$(B)/obj/backends/tcp/%.o: INC := $(INC_PUBLIC) -Ibackends/net -Ibackends/tcp
+$(B)/lib/collrun/backends/libcollrun_tcp.so: $(NET_LIB)

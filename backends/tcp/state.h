@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct link and struct link_peer, as TCP implements them (link.h).
+ *
+ *   link.c       life, packets, puts, progress, waiting
+ *   peers.c      connections and losses of peers
+ *   dial.c       outgoing connections until they are open
+ *   listener.c   incoming connections until they are open
+ *   conn.c       open connections
+ *
+ * Two epoll instances: `io.epoll_fd` has the open connections, and is polled by the thread that
+ * makes progress; `serve_fd` has the listener and the handshakes, and belongs to the service thread
+ * of the endpoint.
+ */
+#ifndef TCP_STATE_H
+#define TCP_STATE_H
+
+#include "conn.h"
+#include "handshake.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+enum {
+    LINK_SOCKETS_MAX = 8,     /* to one peer, each way */
+    LINK_PARKED_MAX = 1024,   /* connections of processes that are not known yet */
+    LINK_UNKNOWN_MAX = 64,    /* connections without a HELLO */
+    LINK_HANDSHAKE_MS = 5000, /* until HELLO */
+    LINK_CONNECT_MS = 15000,  /* until a connection is open */
+    LINK_SILENCE_MS = 12000,  /* sent data without an acknowledgement */
+    LINK_TICK_MS = 2000,      /* how often the service thread looks at the clock */
+    LINK_PEER_NAME_LEN = 64
+};
+
+enum peer_state { PEER_IDLE, PEER_CONNECTING, PEER_AWAITED, PEER_UP, PEER_LOST };
+
+/* What an entry of serve_fd belongs to: the first member of the struct behind it. */
+enum serve_kind { SERVE_ROUSE, SERVE_LISTENER, SERVE_INBOUND, SERVE_DIAL };
+struct serve_item {
+    enum serve_kind kind;
+};
+
+/* An outgoing connection that is not open. */
+struct dial {
+    struct serve_item item; /* SERVE_DIAL */
+    struct link_peer *peer;
+    uint32_t channel;
+    int fd;
+    bool connected; /* HELLO has been sent */
+    struct handshake_hello hello;
+    struct handshake_answer answer;
+    size_t got; /* bytes of answer */
+    uint64_t deadline_ns;
+    struct dial *next;
+};
+
+/* An incoming connection that is not open. */
+struct inbound {
+    struct serve_item item; /* SERVE_INBOUND */
+    int fd;
+    bool refused; /* there was no descriptor for it but the spare one */
+    bool parked;  /* its HELLO is valid, but its sender is not known yet */
+    struct handshake_hello hello;
+    size_t got; /* bytes of hello */
+    uint64_t deadline_ns;
+    struct inbound *next; /* newer */
+};
+
+struct link_peer {
+    struct link *link;
+    struct link_peer *next;
+    uint32_t world_rank;
+    struct handshake_address address;
+    char name[LINK_PEER_NAME_LEN];
+    void *cookie;
+    enum peer_state state;
+    uint64_t deadline_ns; /* of PEER_AWAITED */
+    struct conn main;
+    /* Further sockets, by channel: those that this process has opened, for its puts, and those of
+     * the peer. NULL: none. */
+    struct conn *outgoing[LINK_SOCKETS_MAX], *incoming[LINK_SOCKETS_MAX];
+    bool striped; /* outgoing ones have been opened */
+    struct conn_puts puts;
+    enum link_loss_reason loss;
+    char loss_text[192];
+    struct link_peer *next_lost;
+};
+
+struct link {
+    const struct collrun_services *services;
+    uint32_t world_rank;
+    struct handshake_address self;
+    struct conn_io io;
+    uint32_t sockets; /* to a peer, for large data */
+
+    struct link_peer *peers, *lost; /* lost: those whose loss has not been reported */
+    struct conn **open;             /* nopen connections */
+    struct conn **pending;          /* of those, some that have something to send */
+    uint32_t nopen, npending, capacity;
+
+    int wake_fd, serve_fd, rouse_fd;
+    int listen_fd, spare_fd;
+    struct serve_item rouse, listener;
+    struct inbound *inbounds, **inbounds_end;
+    uint32_t ninbounds; /* that are not parked */
+    struct dial *dials;
+    uint64_t next_tick_ns;
+    atomic_int serve_ms; /* how long link_serve waits; -1: forever */
+    bool reported_unknown;
+};
+
+static inline uint64_t link_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#endif

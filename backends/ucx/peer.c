@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Peers: see peer.h. What link_address publishes is the secret of the process, then the address of
+ * its worker.
+ */
+#include "peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct link_peer *peer_get(struct link *link, uint32_t world_rank)
+{
+    for (struct link_peer *p = link->peers; p; p = p->next)
+        if (p->world_rank == world_rank)
+            return p;
+    struct link_peer *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->link = link;
+    p->world_rank = world_rank;
+    p->next = link->peers;
+    link->peers = p;
+    return p;
+}
+
+size_t link_address(const struct link *link, void *address)
+{
+    memcpy(address, link->secret, UCX_SECRET_LEN);
+    memcpy((char *)address + UCX_SECRET_LEN, link->address, link->address_len);
+    return UCX_SECRET_LEN + link->address_len;
+}
+
+int link_peer_open(struct link *link, const struct link_peer_config *config,
+                   struct link_peer **peer)
+{
+    const struct collrun_services *s = link->services;
+    if (config->len <= UCX_SECRET_LEN)
+        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "%s has published no address of UCX",
+                       config->name);
+    struct link_peer *p = peer_get(link, config->world_rank);
+    void *address = malloc(config->len - UCX_SECRET_LEN);
+    if (!p || !address) {
+        free(address);
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for %s", config->name);
+    }
+    memcpy(p->secret, config->address, UCX_SECRET_LEN);
+    memcpy(address, (const char *)config->address + UCX_SECRET_LEN, config->len - UCX_SECRET_LEN);
+    p->address = address;
+    p->cookie = config->cookie;
+    snprintf(p->name, sizeof p->name, "%s", config->name);
+    p->opened = true;
+    *peer = p;
+    return COLLRUN_OK;
+}
+
+static enum link_loss_reason peer_reason(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_NO_DEVICE:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_INVALID_ADDR:
+        return LINK_LOSS_UNREACHABLE;
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+    case UCS_ERR_EXCEEDS_LIMIT:
+        return LINK_LOSS_LOCAL;
+    default:
+        return LINK_LOSS_BROKEN;
+    }
+}
+
+void peer_lose(struct link_peer *peer, ucs_status_t status)
+{
+    if (peer->lost)
+        return;
+    peer->lost = true;
+    peer->reason = peer->left ? LINK_LOSS_LEFT : peer_reason(status);
+    char silent[96] = "";
+    if (peer->link->silent_s)
+        snprintf(silent, sizeof silent, " (no answer from a host for %u s, the network may be cut)",
+                 peer->link->silent_s);
+    snprintf(peer->reason_text, sizeof peer->reason_text, "UCX: %s%s",
+             peer->link->ucx.ucs_status_string(status), silent);
+}
+
+static void peer_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    peer_lose(arg, status);
+}
+
+ucp_ep_h peer_ep(struct link_peer *peer)
+{
+    if (peer->ep || peer->lost || !peer->opened)
+        return peer->lost ? NULL : peer->ep;
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = peer->address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = peer_on_error, .arg = peer},
+    };
+    const ucs_status_t status =
+        peer->link->ucx.ucp_ep_create(peer->link->worker, &params, &peer->ep);
+    if (status == UCS_OK)
+        return peer->ep;
+    peer->ep = NULL;
+    peer_lose(peer, status == UCS_ERR_NO_MEMORY ? status : UCS_ERR_UNREACHABLE);
+    return NULL;
+}
+
+void link_connect(struct link_peer *peer)
+{
+    peer_ep(peer);
+}
+
+bool link_is_connected(const struct link_peer *peer)
+{
+    return peer->ep && !peer->lost;
+}
+
+struct ucx_head peer_head(const struct link_peer *peer)
+{
+    struct ucx_head head = {.from = peer->link->world_rank};
+    memcpy(head.secret, peer->secret, sizeof head.secret);
+    return head;
+}
+
+/* Takes the same time wherever the secrets differ. */
+static bool peer_is_secret(const uint8_t *a, const uint8_t *b)
+{
+    uint8_t differ = 0;
+    for (size_t i = 0; i < UCX_SECRET_LEN; i++)
+        differ |= (uint8_t)(a[i] ^ b[i]);
+    return differ == 0;
+}
+
+bool peer_of_head(struct link *link, const void *bytes, size_t len, struct ucx_head *head,
+                  struct link_peer **peer)
+{
+    if (len != sizeof *head)
+        return false;
+    memcpy(head, bytes, sizeof *head);
+    if (!peer_is_secret(head->secret, link->secret))
+        return false;
+    *peer = peer_get(link, head->from);
+    return true;
+}
+
+void *peer_close_ep(struct link_peer *peer, uint32_t flags)
+{
+    const ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+    void *request = peer->link->ucx.ucp_ep_close_nbx(peer->ep, &params);
+    peer->ep = NULL;
+    return UCS_PTR_IS_PTR(request) ? request : NULL;
+}
+
+uint64_t peer_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void peer_end(struct link *link, void *request, uint64_t until_ns)
+{
+    while (request && link->ucx.ucp_request_check_status(request) == UCS_INPROGRESS &&
+           peer_now_ns() < until_ns)
+        link->ucx.ucp_worker_progress(link->worker);
+    if (request)
+        link->ucx.ucp_request_free(request);
+}
+
+void peer_cut(struct link_peer *peer)
+{
+    if (peer->ep)
+        peer_end(peer->link, peer_close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE),
+                 peer_now_ns() + 1000000000u);
+}
+
+bool peer_report_losses(struct link *link)
+{
+    bool any = false;
+    for (struct link_peer *p = link->peers; p; p = p->next) {
+        if (!p->lost || p->loss_reported || !p->opened)
+            continue;
+        p->loss_reported = any = true;
+        peer_cut(p);
+        link->upcalls.lost(link->upcalls.ctx, p->cookie,
+                           &(struct link_loss){p->reason, p->reason_text});
+    }
+    return any;
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All parts are copied out of the bytes with memcpy before they are looked at, between two loads of
+ * their sequence number; so what is checked is what is returned, also while a rank writes.
+ */
+#include "base/record_view.h"
+
+#include "base/buf.h"
+#include "base/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 1000 };
+
+/* ---- the bytes ---- */
+
+static uint64_t record_view_load64(const void *at)
+{
+    return __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t record_view_load32(const void *at)
+{
+    return __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
+}
+
+/* Between the copy and the second load of a sequence number. */
+static void record_view_fence(void)
+{
+    atomic_thread_fence(memory_order_acquire);
+}
+
+static const struct record_head *record_view_head(const struct record_view *v)
+{
+    return (const void *)v->bytes;
+}
+
+static bool record_view_is_sane(const struct record_head *h)
+{
+    return h->nmodules <= RECORD_MODULES && h->ngroups <= RECORD_GROUPS &&
+           (h->nmarks == 0 || h->nmarks == h->ngroups) && h->ncounts <= RECORD_COUNTS &&
+           h->entries <= RECORD_ENTRIES_MAX && (h->entries & (h->entries - 1)) == 0 &&
+           (h->ncounts & (h->ncounts - 1)) == 0;
+}
+
+int record_view_init(struct record_view *v, const void *bytes, size_t len, struct diag *d)
+{
+    *v = (struct record_view){0};
+    if (len < sizeof v->head || memcmp(bytes, RECORD_MAGIC, 8) != 0)
+        return diag_set(d, COLLRUN_ERR_INVALID, "not a record of this version of collrun");
+    v->bytes = bytes;
+    memcpy(&v->head, bytes, sizeof v->head);
+    if ((uintptr_t)bytes % _Alignof(uint64_t) || !record_view_is_sane(&v->head))
+        return diag_set(d, COLLRUN_ERR_INVALID, "the head of the record is damaged");
+    v->at = record_layout(&v->head);
+    if (v->at.size != len)
+        return diag_set(d, COLLRUN_ERR_INVALID, "the record has %zu bytes, but its head says %zu",
+                        len, v->at.size);
+    return COLLRUN_OK;
+}
+
+uint64_t record_view_ns(const struct record_view *v, uint64_t ticks)
+{
+    const struct record_head *h = record_view_head(v);
+    uint64_t passed = ticks - h->ticks0, mult = record_view_load64(&h->ticks_mult);
+    return ticks ? h->mono_ns0 + (passed >> 32) * mult + ((passed & UINT32_MAX) * mult >> 32) : 0;
+}
+
+static bool record_view_is_call(uint8_t kind, uint8_t dtype, uint8_t op)
+{
+    return (kind_is_known((enum collrun_kind)kind) || (enum collrun_kind)kind == KIND_PROBE) &&
+           dtype_is_known((enum collrun_dtype)dtype) &&
+           (op_is_known((enum collrun_op)op) || op == OP_USER);
+}
+
+/* ---- groups ---- */
+
+uint32_t record_view_ngroups(const struct record_view *v)
+{
+    uint32_t used = record_view_load32(&record_view_head(v)->groups_used);
+    return used < v->head.ngroups ? used : v->head.ngroups;
+}
+
+/* A consistent copy, unless the rank died while it wrote: its last state is still worth a report.
+ */
+static void record_view_copy_group(const struct record_group *g, struct record_group *out)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        uint32_t before = record_view_load32(&g->version);
+        memcpy(out, g, sizeof *out);
+        record_view_fence();
+        if (record_view_load32(&g->version) == before && !(before & 1))
+            return;
+    }
+}
+
+bool record_view_group(const struct record_view *v, uint32_t slot, struct record_view_group *out)
+{
+    struct record_group g;
+    if (slot >= v->head.ngroups)
+        return false;
+    record_view_copy_group(
+        (const void *)(v->bytes + v->at.groups + slot * sizeof(struct record_group)), &g);
+    uint32_t used = atomic_load_explicit(&g.used, memory_order_relaxed);
+    if (used != RECORD_GROUP_OPEN && used != RECORD_GROUP_CLOSED)
+        return false;
+    if (!record_view_is_call(g.kind, g.dtype, g.op) || !g.members || g.rank >= g.members ||
+        g.check > COLLRUN_CHECK_OFF || g.started > RECORD_NUMBER_MAX ||
+        atomic_load_explicit(&g.done, memory_order_relaxed) > RECORD_NUMBER_MAX)
+        return false;
+    *out =
+        (struct record_view_group){.slot = slot,
+                                   .open = used == RECORD_GROUP_OPEN,
+                                   .members = g.members,
+                                   .rank = g.rank,
+                                   .messages = g.messages != 0,
+                                   .check = (enum collrun_check)g.check,
+                                   .generation = g.generation,
+                                   .first = g.first,
+                                   .status = atomic_load_explicit(&g.status, memory_order_relaxed),
+                                   .started = g.started,
+                                   .done = g.done,
+                                   .bytes = g.bytes,
+                                   .since_ns = record_view_ns(v, g.since),
+                                   .kind = (enum collrun_kind)g.kind,
+                                   .dtype = (enum collrun_dtype)g.dtype,
+                                   .op = (enum collrun_op)g.op,
+                                   .root_or_peer = g.root_or_peer < -1 ? -1 : g.root_or_peer,
+                                   .count = g.count};
+    memcpy(out->name, g.name, sizeof out->name - 1);
+    memcpy(out->scope, g.scope, sizeof out->scope - 1);
+    return true;
+}
+
+/* ---- marks ---- */
+
+/* False: it is being written, or was never written. */
+static bool record_view_copy_mark(const struct record_mark *m, struct record_mark *out)
+{
+    uint64_t checksum = record_view_load64(&m->checksum);
+    memcpy(out, m, sizeof *out);
+    record_view_fence();
+    return checksum && record_view_load64(&m->checksum) == checksum;
+}
+
+static bool record_view_find_mark(const struct record_mark *m, const struct record_view_group *g,
+                                  uint64_t number, struct record_mark *out)
+{
+    return record_view_copy_mark(m, out) &&
+           atomic_load_explicit(&out->checksum, memory_order_relaxed) ==
+               record_mark_checksum(out, number, g->generation);
+}
+
+bool record_view_mark(const struct record_view *v, const struct record_view_group *g,
+                      uint64_t number, struct record_view_mark *out)
+{
+    struct record_mark m;
+    if (g->slot >= v->head.nmarks || g->messages || !number)
+        return false;
+    const struct record_marks *marks =
+        (const void *)(v->bytes + v->at.marks + g->slot * sizeof *marks);
+    bool found =
+        record_view_find_mark(&marks->recent[number % RECORD_MARKS], g, number, &m) ||
+        (number % RECORD_STEP == 0 &&
+         record_view_find_mark(&marks->steps[number / RECORD_STEP % RECORD_MARKS], g, number, &m));
+    if (!found)
+        return false;
+    *out = (struct record_view_mark){.number = number,
+                                     .signature = m.signature,
+                                     .pairs = m.pairs,
+                                     .called_ns = record_view_ns(v, m.called)};
+    return true;
+}
+
+/* ---- operations ---- */
+
+uint64_t record_view_end(const struct record_view *v)
+{
+    return v->head.entries ? record_view_load64(&record_view_head(v)->next) : 0;
+}
+
+uint64_t record_view_first(const struct record_view *v)
+{
+    uint64_t end = record_view_end(v);
+    return end > v->head.entries ? end - v->head.entries : 0;
+}
+
+static bool record_view_copy_entry(const struct record_view *v, uint64_t index,
+                                   struct record_entry *out)
+{
+    const struct record_entry *e =
+        (const void *)(v->bytes + v->at.entries + (index & (v->head.entries - 1)) * sizeof *e);
+    uint32_t valid = (uint32_t)(2 * index + 2);
+    if (record_view_load32(&e->version) != valid)
+        return false;
+    memcpy(out, e, sizeof *out);
+    record_view_fence();
+    return record_view_load32(&e->version) == valid;
+}
+
+/* The number of an operation whose low 32 bits are known: the last one that its group can have
+ * begun. (A message may be posted before it is the current operation.) */
+static uint64_t record_view_number(uint32_t low, uint64_t started)
+{
+    return started + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)started);
+}
+
+static uint32_t record_view_tid(const struct record_view *v, uint32_t thread)
+{
+    return thread < RECORD_THREADS ? record_view_load32(&record_view_head(v)->threads[thread]) : 0;
+}
+
+/* What an operation needs to know of the group of its slot. */
+struct record_view_slot {
+    uint64_t first, started;
+};
+
+/* As record_view_group, but without a copy of the slot: there may be many operations. */
+static bool record_view_slot(const struct record_view *v, uint32_t slot,
+                             struct record_view_slot *out)
+{
+    const struct record_group *g =
+        (const void *)(v->bytes + v->at.groups + slot * sizeof(struct record_group));
+    uint32_t used = 0;
+    for (int tries = 0; tries < TRIES; tries++) {
+        uint32_t version = record_view_load32(&g->version);
+        used = record_view_load32(&g->used);
+        out->first = record_view_load64(&g->first);
+        out->started = record_view_load64(&g->started);
+        record_view_fence();
+        if (record_view_load32(&g->version) == version && !(version & 1))
+            break;
+    }
+    return (used == RECORD_GROUP_OPEN || used == RECORD_GROUP_CLOSED) &&
+           out->started <= RECORD_NUMBER_MAX;
+}
+
+bool record_view_op(const struct record_view *v, uint64_t index, struct record_view_op *out)
+{
+    struct record_entry e;
+    struct record_view_slot g = {0};
+    if (index < record_view_first(v) || index >= record_view_end(v) ||
+        !record_view_copy_entry(v, index, &e))
+        return false;
+    uint8_t state = atomic_load_explicit(&e.state, memory_order_relaxed);
+    if (!record_view_is_call(e.kind, e.dtype, e.op) || state < RECORD_POSTED ||
+        state > RECORD_CANCELED || e.group >= v->head.ngroups)
+        return false;
+    bool is_current = record_view_slot(v, e.group, &g) && index >= g.first;
+    uint64_t number = is_current ? record_view_number(e.number, g.started) : e.number;
+    if (number > RECORD_NUMBER_MAX)
+        return false;
+    *out = (struct record_view_op){
+        .index = index,
+        .slot = e.group,
+        .is_current = is_current,
+        .number = number,
+        .state = (enum record_state)state,
+        .kind = (enum collrun_kind)e.kind,
+        .dtype = (enum collrun_dtype)e.dtype,
+        .op = (enum collrun_op)e.op,
+        .root_or_peer = e.root_or_peer < -1 ? -1 : e.root_or_peer,
+        .tag = collrun_kind_is_vector((enum collrun_kind)e.kind) ? 0 : e.tag,
+        .count = e.count,
+        .called_ns = record_view_ns(v, e.called),
+        .started_ns = record_view_ns(v, e.started),
+        .ended_ns = record_view_ns(v, atomic_load_explicit(&e.ended, memory_order_relaxed)),
+        .site = e.site,
+        .thread = e.thread,
+        .tid = record_view_tid(v, e.thread),
+        .counts =
+            collrun_kind_is_vector((enum collrun_kind)e.kind) ? e.tag : (uint32_t)RECORD_NO_COUNTS};
+    return true;
+}
+
+/* ---- counts ---- */
+
+static uint64_t record_view_count(const struct record_view *v, uint64_t index)
+{
+    return record_view_load64(v->bytes + v->at.counts +
+                              (index & (v->head.ncounts - 1)) * sizeof(uint64_t));
+}
+
+/* True if the ring holds counts `index` to `index + n`. */
+static bool record_view_has_counts(const struct record_view *v, uint64_t index, uint64_t n)
+{
+    uint64_t end = record_view_load64(&record_view_head(v)->next_count);
+    return end - index <= v->head.ncounts && n <= end - index;
+}
+
+bool record_view_counts(const struct record_view *v, const struct record_view_op *op, uint32_t most,
+                        struct record_view_counts *out)
+{
+    uint64_t end = record_view_load64(&record_view_head(v)->next_count);
+    uint64_t at = end - (uint32_t)((uint32_t)end - op->counts); /* of the low 32 bits */
+    if (op->counts == RECORD_NO_COUNTS || !record_view_has_counts(v, at, 1))
+        return false;
+    uint64_t lengths = record_view_count(v, at);
+    uint32_t nsent = (uint32_t)lengths, nexpected = (uint32_t)(lengths >> 32);
+    if (nsent > most || nexpected > most)
+        return false;
+    for (uint32_t i = 0; i < nsent; i++)
+        out->sent[i] = record_view_count(v, at + 1 + i);
+    for (uint32_t i = 0; i < nexpected; i++)
+        out->expected[i] = record_view_count(v, at + 1 + nsent + i);
+    out->nsent = nsent;
+    out->nexpected = nexpected;
+    record_view_fence();
+    return record_view_has_counts(v, at, 1 + (uint64_t)nsent + nexpected);
+}
+
+/* ---- modules ---- */
+
+bool record_view_module(const struct record_view *v, uint64_t address, char *path, uint64_t *offset)
+{
+    struct record_module m;
+    uint32_t used = record_view_load32(&record_view_head(v)->modules_used);
+    for (uint32_t i = 0; i < used && i < v->head.nmodules; i++) {
+        memcpy(&m, v->bytes + v->at.modules + i * sizeof m, sizeof m);
+        if (address < m.start || address >= m.end)
+            continue;
+        m.path[sizeof m.path - 1] = '\0';
+        memcpy(path, m.path, RECORD_VIEW_PATH);
+        *offset = address - m.base;
+        return true;
+    }
+    return false;
+}
+
+/* ---- copies ---- */
+
+/* Mark `i` of all slots; zeros if it is being written. */
+static void record_view_save_mark(const struct record_view *v, size_t i, struct buf *out)
+{
+    const struct record_mark *m = (const void *)(v->bytes + v->at.marks + i * sizeof *m);
+    struct record_mark copy = {0};
+    if (!record_view_copy_mark(m, &copy))
+        copy = (struct record_mark){0};
+    buf_put(out, &copy, sizeof copy);
+}
+
+/* The latest entries of the ring, each at its place in the smaller one. */
+static void record_view_save_entries(const struct record_view *v, uint64_t end, uint32_t entries,
+                                     struct buf *out)
+{
+    const size_t one = sizeof(struct record_entry);
+    unsigned char *to = entries ? buf_reserve(out, entries * one) : NULL;
+    struct record_entry e;
+    if (!to)
+        return;
+    memset(to, 0, entries * one);
+    for (uint64_t i = end > entries ? end - entries : 0; i < end; i++)
+        if (record_view_copy_entry(v, i, &e))
+            memcpy(to + (i & (entries - 1)) * one, &e, one);
+    buf_commit(out, entries * one);
+}
+
+/* No more than there are. */
+static uint32_t record_view_save_size(const struct record_view *v, uint64_t end, uint32_t entries)
+{
+    uint32_t n = v->head.entries;
+    while (n > entries || (n > 1 && n / 2 >= end))
+        n /= 2;
+    return n;
+}
+
+bool record_view_save(struct record_head *live, size_t len, const struct record_view_part *part,
+                      struct buf *out)
+{
+    struct record_view v;
+    struct record_group g;
+    record_calibrate(live);
+    if (record_view_init(&v, live, len, NULL) != COLLRUN_OK)
+        return false;
+    struct record_head head = v.head;
+    uint64_t end = head.next;
+    uint32_t modules = record_view_load32(&live->modules_used);
+    head.nmodules = modules < v.head.nmodules ? modules : v.head.nmodules;
+    head.ngroups = record_view_ngroups(&v);
+    head.nmarks = part->marks && v.head.nmarks ? head.ngroups : 0;
+    head.entries = record_view_save_size(&v, end, part->entries);
+    head.ncounts = record_view_load64(&live->next_count) && head.entries ? v.head.ncounts : 0;
+    buf_put(out, &head, sizeof head);
+    buf_put(out, v.bytes + v.at.modules, head.nmodules * sizeof(struct record_module));
+    for (uint32_t i = 0; i < head.ngroups; i++) {
+        record_view_copy_group((const void *)(v.bytes + v.at.groups + i * sizeof g), &g);
+        buf_put(out, &g, sizeof g);
+    }
+    for (uint32_t i = 0; i < 2 * RECORD_MARKS * head.nmarks; i++)
+        record_view_save_mark(&v, i, out);
+    buf_put(out, v.bytes + v.at.counts, head.ncounts * sizeof(uint64_t));
+    record_view_save_entries(&v, end, head.entries, out);
+    return !out->failed;
+}

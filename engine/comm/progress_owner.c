@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See progress_owner.h.
+ */
+#include "comm/progress_owner.h"
+
+#include "base/loop.h"
+
+/* How long no thread has met another one before blocking calls are direct again. */
+enum { CONTENDED_NS = 100000000 };
+
+void pq_wake_owner(struct progress_queue *pq)
+{
+    bool direct = pq_owner_of(pq) == PQ_DIRECT;
+    if (!direct && !pq->blocked)
+        return;
+    pq->needed_ns = now_ns();
+    if (direct)
+        atomic_store_explicit(&pq->contended, true, memory_order_relaxed);
+    if (pq->config.p2p)
+        p2p_wake(pq->config.p2p);
+}
+
+/* Locked; the thread owns the queue. Blocking calls may be inside directly again if no thread has
+ * met another one lately. */
+static void pq_calm(struct progress_queue *pq)
+{
+    if (atomic_load_explicit(&pq->contended, memory_order_relaxed) && !pq->evicted &&
+        pq_is_idle(pq) && now_ns() - pq->needed_ns > CONTENDED_NS)
+        atomic_store_explicit(&pq->contended, false, memory_order_relaxed);
+}
+
+bool pq_own(struct progress_queue *pq)
+{
+    int owner = PQ_FREE;
+    bool owned = atomic_compare_exchange_strong_explicit(
+        &pq->owner, &owner, PQ_OWNED, memory_order_acquire, memory_order_relaxed);
+    pq->worker.nrounds++;
+    if (!owned)
+        pq_wake_owner(pq);
+    return owned;
+}
+
+void pq_wake_worker(struct progress_queue *pq)
+{
+    pq->worker.asleep = false;
+    pq->worker.nwakes++;
+    pthread_cond_signal(&pq->worker.wake);
+}
+
+void pq_hand_over(struct progress_queue *pq)
+{
+    bool work = pq_owner_of(pq) != PQ_OWNED && !pq_is_idle(pq);
+    if (pq->waiters.sleeping)
+        pthread_cond_broadcast(&pq->changed);
+    else if (!pq->waiters.active && ((work && pq->worker.asleep) || pq->worker.stopping))
+        pq_wake_worker(pq);
+}
+
+void pq_disown(struct progress_queue *pq)
+{
+    pq_calm(pq);
+    atomic_store_explicit(&pq->owner, PQ_FREE, memory_order_release);
+    pq_hand_over(pq);
+}
+
+void pq_sleep(struct progress_queue *pq, unsigned *round)
+{
+    if (pq_owner_of(pq) != PQ_OWNED) {
+        pq_wake_owner(pq);
+        pthread_mutex_unlock(&pq->lock);
+        progress_idle((*round)++);
+        pthread_mutex_lock(&pq->lock);
+        return;
+    }
+    pq->waiters.sleeping++;
+    pthread_cond_wait(&pq->changed, &pq->lock);
+    pq->waiters.sleeping--;
+}
+
+bool pq_progress(struct progress_queue *pq, const struct progress_args *args)
+{
+    if (!pq_own(pq)) {
+        pq_hand_over(pq);
+        return false;
+    }
+    pthread_mutex_unlock(&pq->lock);
+    bool queued = progress_start_queued(pq, args), moved = progress_test_in_flight(pq) || queued;
+    pthread_mutex_lock(&pq->lock);
+    pq_disown(pq);
+    return moved;
+}

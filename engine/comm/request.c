@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations in flight: made by collrun_start and collrun_start_many, freed by the test or wait
+ * that returns their result. Those that are never tested or waited for are reported when their
+ * group is closed.
+ */
+#include "comm/request.h"
+
+#include "base/loop.h"
+#include "base/names.h"
+#include "comm/args.h"
+#include "comm/batch.h"
+#include "comm/call.h"
+#include "comm/call_record.h"
+#include "comm/group_enter.h"
+#include "comm/progress.h"
+#include "comm/request_short.h"
+#include "core/engine.h"
+#include "core/failure_text.h"
+#include "device/bounce.h"
+#include "device/stream_events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- callbacks of the queue ---- */
+
+/* A failure of the streams is reported by request_exec. */
+static bool request_ready(const struct collrun_request *r)
+{
+    return atomic_load_explicit(&r->group->status.code, memory_order_acquire) ||
+           now_ns() >= r->deadline_ns || stream_events_query(r->events) != COLLRUN_AGAIN;
+}
+
+/* The streams of a request that has events. */
+static int request_settle(struct collrun_request *r)
+{
+    char text[128];
+    int rc = stream_events_query(r->events);
+    if (rc != COLLRUN_AGAIN)
+        return rc;
+    failure_text_expired("the work that its stream held before it", r->calls->timeout_ns, text,
+                         sizeof text);
+    return error_cause(COLLRUN_ERR_TIMEOUT, "%s", text);
+}
+
+static int request_exec(void *ctx, struct collrun_request *r)
+{
+    struct route route = {.gb = ctx, .bounced = r->bounces_late, .settled = r->events != NULL};
+    int rc = r->events ? request_settle(r) : COLLRUN_OK;
+    if (rc == COLLRUN_OK)
+        rc = bounce_in(&route, r->calls, r->ncalls, &r->bounce);
+    return rc == COLLRUN_OK ? batch_exec(ctx, r, route.settled) : rc;
+}
+
+static int request_finished(struct collrun_request *r, int status)
+{
+    enum collrun_kind kind = r->calls[0].kind;
+    if (r->bounce)
+        status = bounce_out(r->bounce, status);
+    r->bounce = NULL;
+    if (status != COLLRUN_OK)
+        status = group_op_failed(r->group, kind, r->number, status);
+    else if (collrun_kind_is_message(kind))
+        call_record_received(r->group, r->record, r->calls, r->ncalls);
+    call_record_end(r->group, group_queue_of(kind), r->record, r->nrecord, r->last_number, status);
+    if (status == COLLRUN_OK)
+        return status;
+    r->failure = malloc(sizeof *r->failure);
+    if (r->failure)
+        *r->failure = *error_get();
+    return status;
+}
+
+static void request_expired(struct collrun_request *r)
+{
+    char operation[192], why[256];
+    snprintf(operation, sizeof operation, "%s %s#%llu", kind_name(r->calls[0].kind),
+             r->group->id.name, (unsigned long long)r->number);
+    failure_text_expired(operation, r->calls[0].timeout_ns, why, sizeof why);
+    group_abort(r->group, COLLRUN_ERR_TIMEOUT, why);
+}
+
+static void request_begin(const struct collrun_request *r)
+{
+    enum group_queue which = group_queue_of(r->calls->kind);
+    if (which == GROUP_MESSAGES)
+        call_record_enter_message(r->group, r->calls, r->number);
+    call_record_start(r->group, which, r->record, r->nrecord);
+}
+
+const struct pq_ops request_pq_ops = {.begin = request_begin,
+                                      .ready = request_ready,
+                                      .exec = request_exec,
+                                      .finished = request_finished,
+                                      .expired = request_expired};
+
+int request_refuse(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
+                   uint64_t number, int status)
+{
+    status = group_op_failed(route->gb->group, calls->kind, number, status);
+    call_record_not_begun(route, calls, ncalls, number, status);
+    return status;
+}
+
+int request_submit(struct collrun_request *r)
+{
+    struct collrun_group *g = r->group;
+    enum collrun_kind kind = r->calls->kind;
+    uint64_t number = r->number;
+    uint64_t index = r->record, nrecord = r->nrecord;
+    int rc = pq_submit(r->pq, r);
+    if (rc == COLLRUN_OK)
+        return rc;
+    request_free(r);
+    error_clear_cause();
+    call_record_end(g, group_queue_of(kind), index, (uint32_t)nrecord, number, rc);
+    rc = group_op_failed(g, kind, number, rc);
+    return rc == COLLRUN_OK ? COLLRUN_ERR_ABORTED : rc; /* never OK: the request is freed */
+}
+
+/* ---- waiting ---- */
+
+static int request_status(const struct collrun_request *r)
+{
+    return atomic_load_explicit(&r->status, memory_order_acquire);
+}
+
+/* The error message of a finished request, if it has failed, becomes that of this thread. */
+static void request_restore_failure(const struct collrun_request *r, int status)
+{
+    if (status != COLLRUN_OK && r->failure)
+        error_restore(r->failure);
+    else if (status != COLLRUN_OK)
+        error_set(status, "group %s: %s", r->group ? r->group->id.name : "(new)",
+                  status_text(status));
+}
+
+/* Frees a finished request and returns its status. */
+static int request_collect(struct collrun_request *r)
+{
+    int status = request_status(r);
+    request_restore_failure(r, status);
+    request_free(r);
+    return status;
+}
+
+int request_wait(struct collrun_request *r)
+{
+    if (request_status(r) == COLLRUN_AGAIN && r->release)
+        pq_await_finished(r);
+    else if (request_status(r) == COLLRUN_AGAIN)
+        pq_wait(r);
+    return request_collect(r);
+}
+
+int request_run(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
+                uint64_t number, struct bounce *bounce)
+{
+    struct collrun_request *r = request_new(route, calls, ncalls, number, bounce);
+    if (!r) {
+        error_clear_cause();
+        return request_refuse(route, calls, ncalls, number, COLLRUN_ERR_NO_MEMORY);
+    }
+    int rc = request_submit(r);
+    return rc == COLLRUN_OK ? request_wait(r) : rc;
+}
+
+int request_run_adopted(struct progress_queue *pq, struct collrun_request *r)
+{
+    pq_adopt(pq, r);
+    pq_wait(r);
+    int status = request_status(r);
+    request_restore_failure(r, status);
+    free(r->failure);
+    return status;
+}
+
+int collrun_cancel(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "cancel: the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("cancel");
+    if (request->release)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "cancel: the request creates a group; only receives can be canceled");
+    const struct collrun_group *g = request->group;
+    for (uint32_t i = 0; i < request->ncalls; i++) {
+        enum collrun_kind kind = request->calls[i].kind;
+        if (kind != COLLRUN_RECV && kind != COLLRUN_RECV_ANY)
+            return error_set(COLLRUN_ERR_INVALID,
+                             "cancel %s: the request holds a %s; only receives can be canceled",
+                             g->id.name, kind_name(kind));
+    }
+    if (request_status(request) != COLLRUN_AGAIN)
+        return COLLRUN_AGAIN;
+    int rc = pq_withdraw(request);
+    if (rc == COLLRUN_OK) {
+        call_record_cancel(request->group, request->record, request->nrecord, request->number);
+        request_free(request);
+    } else if (rc == COLLRUN_ERR_UNSUPPORTED) {
+        bool busy = atomic_load(&request->pq->executing);
+        error_set(rc, "cancel %s: backend \"%s\" cannot withdraw a receive that it has started%s",
+                  g->id.name, request->pq->config.backend->name,
+                  busy ? " while it executes a collective" : "");
+    } else if (rc != COLLRUN_AGAIN) {
+        error_wrap(rc, g->id.name, request->number, "cancel");
+    }
+    return rc;
+}
+
+int collrun_wait(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait");
+    return request_wait(request);
+}
+
+int collrun_wait_stream(struct collrun_request *request, int device, void *stream)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_stream");
+    if (request->release)
+        return error_set(
+            COLLRUN_ERR_INVALID,
+            "collrun_wait_stream: the request creates a group; no stream can wait for it");
+    const struct collrun_group *g = request->group;
+    const struct group_backend *gb = request->pq->config.ctx;
+    if (device < 0 || (gb->ndevices && (uint32_t)device >= gb->ndevices))
+        return error_set(COLLRUN_ERR_INVALID, "group %s: device %d is not one of its %u %ss",
+                         g->id.name, device, gb->ndevices, gb->kind ? gb->kind->title : "device");
+    int rc = pq_order_stream(request, (uint32_t)device, stream);
+    if (rc != COLLRUN_OK)
+        return error_wrap(rc, g->id.name, request->number, g->id.name);
+    int status = request_status(request);
+    if (status == COLLRUN_OK || status == COLLRUN_AGAIN)
+        return COLLRUN_OK;
+    if (request->failure)
+        error_restore(request->failure);
+    return status;
+}
+
+int collrun_test(struct collrun_request *request)
+{
+    int status = collrun_poll(request);
+    return status == COLLRUN_AGAIN || !request || fork_guard_in_child ? status
+                                                                      : request_collect(request);
+}
+
+int collrun_poll(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("test");
+    if (request_status(request) == COLLRUN_AGAIN)
+        pq_poll(request->pq);
+    int status = request_status(request);
+    if (status != COLLRUN_AGAIN)
+        request_restore_failure(request, status);
+    return status;
+}
+
+int collrun_wait_all(struct collrun_request **requests, int n)
+{
+    int first = COLLRUN_OK;
+    struct error_record reason = {0};
+    if (n < 0 || (n && !requests))
+        return error_set(COLLRUN_ERR_INVALID, "wait_all of %d requests", n);
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_all");
+    for (int i = 0; i < n; i++) {
+        int rc = requests[i] ? request_wait(requests[i]) : COLLRUN_OK;
+        requests[i] = NULL;
+        if (first == COLLRUN_OK && rc != COLLRUN_OK) {
+            first = rc;
+            reason = *error_get();
+            snprintf(reason.text, sizeof reason.text, "requests[%u]: %.*s", (unsigned)i,
+                     (int)(sizeof reason.text - sizeof "requests[2147483647]: "),
+                     error_get()->text);
+        }
+    }
+    if (first != COLLRUN_OK)
+        error_restore(&reason);
+    return first;
+}
+
+/* The index of the first request that is finished; -1: none. */
+static int request_find_finished(struct collrun_request **requests, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (requests[i] && request_status(requests[i]) != COLLRUN_AGAIN)
+            return i;
+    return -1;
+}
+
+/* One round of progress in the queues of all requests; neighbours often share one. */
+static bool request_poll_all(struct collrun_request **requests, int n)
+{
+    bool moved = false;
+    const struct progress_queue *last = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!requests[i] || requests[i]->pq == last)
+            continue;
+        last = requests[i]->pq;
+        moved = pq_poll(requests[i]->pq) || moved;
+    }
+    return moved;
+}
+
+/* No queue is waited for, since another one may finish first: what cannot be polled is executed by
+ * the worker of its queue. The deadlock proof knows only threads that wait for one request, so no
+ * report is certain meanwhile. */
+static int request_await_any(struct collrun_request **requests, int n, struct wait_reporter *report)
+{
+    int done = request_find_finished(requests, n);
+    if (done >= 0)
+        return done;
+    wait_report_busy(report, 1);
+    for (unsigned round = 0; done < 0; round++) {
+        if (request_poll_all(requests, n))
+            round = 0;
+        done = request_find_finished(requests, n);
+        if (done < 0)
+            progress_idle(round);
+    }
+    wait_report_busy(report, -1);
+    return done;
+}
+
+int collrun_wait_any(struct collrun_request **requests, int n, int *index)
+{
+    int first = 0;
+    if (n < 0 || (n && !requests))
+        return error_set(COLLRUN_ERR_INVALID, "wait_any of %d requests", n);
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_any");
+    if (!index)
+        return error_set(COLLRUN_ERR_INVALID, "wait_any: the output pointer for the index is NULL");
+    while (first < n && !requests[first])
+        first++;
+    *index = -1;
+    if (first == n)
+        return COLLRUN_OK;
+    *index = request_await_any(requests, n, requests[first]->pq->config.report);
+    int status = request_collect(requests[*index]);
+    requests[*index] = NULL;
+    return status;
+}
+
+/* ---- starting ---- */
+
+/* The request begins after the work on the streams of its calls. If it waits in the queue until it
+ * is executed, it gets events, and the copies of its buffers are made then; else they are made now,
+ * which waits. Those of a batch are made call by call. */
+static int request_follow_streams(const struct route *route, struct collrun_request *r)
+{
+    int rc = COLLRUN_ERR_UNSUPPORTED;
+    if (route->bounced && r->pq->starts && pq_needs_exec(r->pq, r))
+        rc = stream_events_record(route->gb, r->calls, r->ncalls, &r->events);
+    r->bounces_late = rc == COLLRUN_OK && !r->exec_batch;
+    if (rc == COLLRUN_ERR_UNSUPPORTED)
+        rc = r->exec_batch ? COLLRUN_OK : bounce_in(route, r->calls, r->ncalls, &r->bounce);
+    r->bounced = r->bounce || r->events;
+    return rc;
+}
+
+/* Inside the group. */
+static int request_start(struct collrun_group *g, const struct route *route,
+                         struct collrun_call *calls, uint32_t n, struct collrun_request **out)
+{
+    enum group_queue which = group_queue_of(calls->kind);
+    uint64_t number = which == GROUP_MESSAGES
+                          ? group_number_shared(g)
+                          : group_number(g, which, batch_numbers(route->gb, calls, n));
+    if (group_has_failed(g))
+        return group_reject(g, calls->kind, number);
+    for (uint32_t i = 0; i < n; i++)
+        call_complete(route, &calls[i]);
+    error_clear_cause();
+    if (n == 1 && (*out = request_send_short(route, calls, number)))
+        return COLLRUN_OK;
+    struct collrun_request *r = request_new(route, calls, n, number, NULL);
+    int rc = r ? request_follow_streams(route, r) : COLLRUN_ERR_NO_MEMORY;
+    if (rc != COLLRUN_OK) {
+        if (r)
+            request_free(r);
+        return request_refuse(route, calls, n, number, rc);
+    }
+    request_list_add(r);
+    rc = request_submit(r);
+    if (rc == COLLRUN_OK)
+        *out = r;
+    return rc;
+}
+
+int request_import_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
+                       struct collrun_call *own, struct route *route)
+{
+    int rc = COLLRUN_OK;
+    /* An array of structs that were compiled with another size is stepped through with that size.
+     */
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++)
+        rc = call_import(g, (const void *)((const char *)calls + i * (size_t)calls->size), &own[i]);
+    if (rc == COLLRUN_OK)
+        rc = call_check_all(g, own, n, route);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++) {
+        if (group_queue_of(own[i].kind) == GROUP_MESSAGES)
+            call_as_bytes(route->gb, &own[i]);
+        call_trim(route->gb, &own[i]);
+    }
+    return rc;
+}
+
+static int request_start_all(struct collrun_group *g, const struct collrun_call *calls, int n,
+                             struct collrun_request **out, uint64_t site)
+{
+    struct collrun_call few[8], *own = few;
+    struct route route;
+    if (!g || !calls || !out)
+        return error_set(COLLRUN_ERR_INVALID, "the %s is NULL",
+                         !g       ? "group"
+                         : !calls ? "call"
+                                  : "output pointer for the request");
+    if (n < 1)
+        return error_set(COLLRUN_ERR_INVALID, "group %s: a request of %d calls", g->id.name, n);
+    if (n > (int)(sizeof few / sizeof *few) && !(own = calloc((size_t)n, sizeof *own)))
+        return error_set(COLLRUN_ERR_NO_MEMORY, "group %s: out of memory for %d calls", g->id.name,
+                         n);
+    int rc = request_import_all(g, calls, (uint32_t)n, own, &route);
+    if (rc == COLLRUN_OK && (rc = group_enter_for(route.gb, own->kind)) == COLLRUN_OK) {
+        route.site = site;
+        rc = request_start(g, &route, own, (uint32_t)n, out);
+        group_leave_after(route.gb, own->kind);
+    }
+    if (own != few)
+        free(own);
+    return rc;
+}
+
+int collrun_start(struct collrun_group *g, const struct collrun_call *call,
+                  struct collrun_request **out)
+{
+    return request_start_all(g, call, 1, out, CALL_RECORD_SITE);
+}
+
+int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls, int n,
+                       struct collrun_request **out)
+{
+    return request_start_all(g, calls, n, out, CALL_RECORD_SITE);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests from their allocation to their end, and the list of those that a workload has to collect
+ * by test or wait.
+ */
+#include "base/call_text.h"
+#include "base/loop.h"
+#include "comm/batch.h"
+#include "comm/call_record.h"
+#include "comm/progress_queue.h"
+#include "comm/request.h"
+#include "core/engine.h"
+#include "core/task.h"
+#include "device/bounce.h"
+#include "device/stream_events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The engine ends a request this long after its time-out if the backend does not. */
+enum { SLACK_NS = 1000000000 };
+
+static const size_t **request_arrays_of(struct collrun_call *call, uint32_t i)
+{
+    const size_t **fields[4] = {&call->sendcounts, &call->senddispls, &call->recvcounts,
+                                &call->recvdispls};
+    return fields[i];
+}
+
+static size_t request_count_arrays(const struct collrun_call *calls, uint32_t ncalls)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < 4 * ncalls; i++) {
+        struct collrun_call call = calls[i / 4];
+        n += *request_arrays_of(&call, i % 4) != NULL;
+    }
+    return n;
+}
+
+static void request_copy_calls(struct collrun_request *r, const struct collrun_call *calls,
+                               size_t array_len)
+{
+    char *free_room = (char *)r->calls + r->ncalls * sizeof *calls;
+    memcpy(r->calls, calls, r->ncalls * sizeof *calls);
+    for (uint32_t i = 0; i < 4 * r->ncalls; i++) {
+        const size_t **array = request_arrays_of(&r->calls[i / 4], i % 4);
+        if (!*array)
+            continue;
+        memcpy(free_room, *array, array_len);
+        *array = (const size_t *)(void *)free_room;
+        free_room += array_len;
+    }
+}
+
+struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
+                                      uint32_t ncalls, uint64_t number)
+{
+    struct collrun_group *g = route->gb->group;
+    size_t array_len = route->gb->comm_size * sizeof(size_t);
+    struct collrun_request *r = calloc(1, sizeof *r + ncalls * sizeof *calls +
+                                              request_count_arrays(calls, ncalls) * array_len);
+    if (!r)
+        return NULL;
+    r->group = g;
+    r->pq = route->gb->pq[group_queue_of(calls->kind)];
+    r->ncalls = ncalls;
+    r->number = number;
+    r->calls = (struct collrun_call *)(r + 1);
+    request_copy_calls(r, calls, array_len);
+    atomic_init(&r->status, COLLRUN_AGAIN);
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    return r;
+}
+
+struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
+                                    uint32_t ncalls, uint64_t number, struct bounce *bounce)
+{
+    struct collrun_request *r = request_alloc(route, calls, ncalls, number);
+    if (!r) {
+        if (bounce)
+            bounce_out(bounce, COLLRUN_ERR_NO_MEMORY);
+        return NULL;
+    }
+    uint64_t timeout = batch_timeout(route->gb, calls, ncalls);
+    r->last_number = number + batch_numbers(route->gb, calls, ncalls) - 1;
+    r->exec_batch = batch_is(route->gb, calls, ncalls) && !batch_is_native(route, calls, ncalls);
+    r->bounce = bounce;
+    r->bounced = bounce != NULL;
+    r->deadline_ns = deadline_after(now_ns() + SLACK_NS, timeout);
+    r->nrecord = call_record_entries(route->gb, calls, ncalls);
+    r->record = (kind_is_collective(calls->kind) ? call_record_collectives : call_record_messages)(
+        route, calls, ncalls, number, RECORD_POSTED);
+    return r;
+}
+
+void request_list_add(struct collrun_request *r)
+{
+    struct group_requests *list = &r->group->requests;
+    r->starter = task_current;
+    r->listed = true;
+    pthread_mutex_lock(&list->lock);
+    r->older = list->newest;
+    r->older_link = &list->newest;
+    if (r->older)
+        r->older->older_link = &r->older;
+    list->newest = r;
+    pthread_mutex_unlock(&list->lock);
+}
+
+static void request_list_remove(struct collrun_request *r)
+{
+    struct group_requests *list = &r->group->requests;
+    pthread_mutex_lock(&list->lock);
+    *r->older_link = r->older;
+    if (r->older)
+        r->older->older_link = r->older_link;
+    pthread_mutex_unlock(&list->lock);
+}
+
+void request_report_uncollected(struct collrun_group *g)
+{
+    char call[CALL_TEXT_LEN + 256], workload[160] = "", text[768];
+    uint32_t n = 0;
+    pthread_mutex_lock(&g->requests.lock);
+    for (const struct collrun_request *r = g->requests.newest; r; r = r->older) {
+        n++;
+        if (r->older)
+            continue;
+        call_text_numbered(&r->calls[0], g->id.name, r->number, call, sizeof call);
+        if (r->starter)
+            snprintf(workload, sizeof workload, ", started by workload \"%s\"",
+                     r->starter->desc->name);
+    }
+    pthread_mutex_unlock(&g->requests.lock);
+    if (!n)
+        return;
+    snprintf(text, sizeof text,
+             "group \"%s\" is closed, but %u request%s never waited for; the first is %s%s",
+             g->id.name, n, n == 1 ? " was" : "s were", call, workload);
+    control_log(&g->engine->control, COLLRUN_LOG_WARN, text);
+}
+
+void request_free(struct collrun_request *r)
+{
+    if (r->listed)
+        request_list_remove(r);
+    if (r->bounce)
+        bounce_out(r->bounce, COLLRUN_ERR_ABORTED);
+    if (r->release)
+        r->release(r);
+    if (r->group)
+        group_unref(r->group);
+    stream_events_free(r->events);
+    free(r->failure);
+    free(r);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See request_short.h. The request is allocated first, so that no send is done without one.
+ */
+#include "comm/request_short.h"
+
+#include "comm/call_record.h"
+#include "comm/p2p_short.h"
+#include "comm/progress_queue.h"
+
+/* By the thread that is directly inside. */
+static bool request_send_now(const struct route *route, const struct progress_queue *pq,
+                             const struct collrun_call *call, uint64_t number)
+{
+    struct collrun_group *g = route->gb->group;
+    uint64_t called = call_record_ticks(g);
+    if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
+        return false;
+    call_record_enter_message(g, call, number);
+    call_record_sent(route, call, number, called);
+    return true;
+}
+
+struct collrun_request *request_send_short(const struct route *route,
+                                           const struct collrun_call *call, uint64_t number)
+{
+    struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
+    if (call->kind != COLLRUN_SEND || !p2p_short_may_send(pq->config.p2p, call) || route->bounced ||
+        route->waits || !pq_is_idle(pq))
+        return NULL;
+    struct collrun_request *r = request_alloc(route, call, 1, number);
+    bool inside = r && pq_enter_direct(pq);
+    bool sent = inside && request_send_now(route, pq, call, number);
+    if (inside)
+        pq_leave_direct(pq);
+    if (sent) {
+        atomic_store_explicit(&r->status, COLLRUN_OK, memory_order_release);
+        request_list_add(r);
+        return r;
+    }
+    if (r)
+        request_free(r);
+    return NULL;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The crash report of a rank: signal, address and a backtrace on stderr, before the default action
+ * of the signal. Frames have file and line if the object has debug information and collrun-stack is
+ * installed. An overflow of a stack is named. A workload that installs signal handlers replaces it;
+ * a program's own handlers are kept.
+ */
+#ifndef ENGINE_CORE_CRASH_H
+#define ENGINE_CORE_CRASH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* For the process. */
+void crash_install(uint32_t rank, bool in_program);
+void crash_forget(void); /* in a forked child, which is not the rank */
+void crash_thread(void); /* for every thread that runs workloads or backends: a stack for the signal
+                            handler, freed when the thread ends */
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One record per thread, allocated at its first failure: thread-local storage of the library itself
+ * has to stay small, because the loader has little room for it in a program that loads libcollrun
+ * with dlopen, as Python does. A text that is too long is cut and ends in "...".
+ */
+#include "core/error.h"
+
+#include "base/diag.h"
+#include "base/names.h"
+#include "base/quote.h"
+
+#include <collrun/collrun.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local struct error_record *error_mine;
+static pthread_key_t error_key; /* frees the record when the thread ends */
+static pthread_once_t error_once = PTHREAD_ONCE_INIT;
+
+static void error_free(void *record)
+{
+    error_mine = NULL;
+    free(record);
+}
+
+static void error_make_key(void)
+{
+    (void)pthread_key_create(&error_key, error_free);
+}
+
+/* Without memory, threads share a record. */
+static struct error_record *error_new(void)
+{
+    static struct error_record shared;
+    pthread_once(&error_once, error_make_key);
+    struct error_record *record = calloc(1, sizeof *record);
+    if (!record)
+        return &shared;
+    (void)pthread_setspecific(error_key, record);
+    error_mine = record;
+    return record;
+}
+
+const char *collrun_strstatus(int status)
+{
+    return status_text(status);
+}
+
+static void error_vput(char *to, size_t size, const char *format, va_list args)
+{
+    int n = vsnprintf(to, size, format, args);
+    if (n >= 0 && (size_t)n >= size)
+        utf8_mark_cut(to, size);
+}
+
+static void error_put(char *to, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void error_put(char *to, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_vput(to, size, format, args);
+    va_end(args);
+}
+
+struct error_record *error_get(void)
+{
+    return error_mine ? error_mine : error_new();
+}
+
+int error_vcause(int status, const char *format, va_list args)
+{
+    struct error_record *mine = error_get();
+    error_vput(mine->cause, sizeof mine->cause, format, args);
+    return status;
+}
+
+int error_cause(int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_vcause(status, format, args);
+    va_end(args);
+    return status;
+}
+
+void error_clear_cause(void)
+{
+    if (error_mine)
+        error_mine->cause[0] = '\0';
+}
+
+int error_set(int status, const char *format, ...)
+{
+    struct error_record *mine = error_get();
+    va_list args;
+    va_start(args, format);
+    error_vput(mine->text, sizeof mine->text, format, args);
+    va_end(args);
+    mine->cause[0] = '\0';
+    mine->group[0] = '\0';
+    mine->number = 0;
+    mine->status = status;
+    return status;
+}
+
+int error_wrap(int status, const char *group, uint64_t number, const char *where)
+{
+    struct error_record *mine = error_get();
+    if (!mine->cause[0])
+        error_put(mine->cause, sizeof mine->cause, "%s", status_text(status));
+    error_put(mine->text, sizeof mine->text, "%s: %s", where, mine->cause);
+    mine->cause[0] = '\0'; /* used up: the next failure must not show it */
+    error_put(mine->group, sizeof mine->group, "%s", group);
+    mine->number = number;
+    mine->status = status;
+    return status;
+}
+
+void error_restore(const struct error_record *record)
+{
+    *error_get() = *record;
+}
+
+int error_to_diag(struct diag *d)
+{
+    const struct error_record *mine = error_get();
+    return diag_set(d, mine->status, "%s", mine->text);
+}
+
+int error_from_diag(const struct diag *d)
+{
+    return error_set(d->code, "%s", d->text);
+}
+
+const char *collrun_error(void)
+{
+    return error_mine ? error_mine->text : "";
+}

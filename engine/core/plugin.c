@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The common errors of dlopen() (a missing library, an undefined symbol, a file that is not a
+ * shared object) are translated into messages for users; all others are quoted.
+ */
+#include "core/plugin.h"
+
+#include "base/arena.h"
+#include "core/abi.h"
+
+#include <collrun/backend.h>
+#include <collrun/workload.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* In a directory with the sticky bit (/tmp), users cannot replace files of others. */
+static int plugin_check_not_writable(const char *what, const char *path, const char *part,
+                                     struct diag *d)
+{
+    struct stat st;
+    if (stat(part, &st) != 0)
+        return diag_sys(d, errno, "%s %s", what, path);
+    bool shared = S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX);
+    if (!(st.st_mode & S_IWOTH) || shared)
+        return COLLRUN_OK;
+    diag_set(d, COLLRUN_ERR_INVALID, "%s %s: every user may write %s%s, so it is not loaded", what,
+             path, S_ISDIR(st.st_mode) ? "the directory " : "it", S_ISDIR(st.st_mode) ? part : "");
+    return diag_hint(d, "chmod o-w %s", part);
+}
+
+static int plugin_check_file(const char *what, const char *path, struct diag *d)
+{
+    char real[PATH_MAX];
+    if (!realpath(path, real))
+        return diag_sys(d, errno, "%s %s", what, path);
+    struct stat st;
+    if (stat(real, &st) == 0 && !S_ISREG(st.st_mode))
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a file", what, path);
+    for (;;) {
+        int rc = plugin_check_not_writable(what, path, real, d);
+        if (rc != COLLRUN_OK)
+            return rc;
+        char *slash = strrchr(real, '/');
+        if (!slash || !slash[1])
+            return COLLRUN_OK;
+        slash[slash == real] = '\0';
+    }
+}
+
+static bool plugin_is_elf(const char *path)
+{
+    char head[4] = "";
+    FILE *f = fopen(path, "re");
+    bool elf = f && fread(head, 1, 4, f) == 4 && memcmp(head, "\177ELF", 4) == 0;
+    if (f)
+        fclose(f);
+    return elf;
+}
+
+/* `dot`: its extension, or NULL. */
+static bool plugin_is_script(const char *path, const char *dot)
+{
+    char head[2] = "";
+    FILE *f = fopen(path, "re");
+    bool script = f && fread(head, 1, 2, f) == 2 && memcmp(head, "#!", 2) == 0;
+    if (f)
+        fclose(f);
+    return script || (dot && (strcmp(dot, ".py") == 0 || strcmp(dot, ".sh") == 0));
+}
+
+/* The word after `before` in s, up to a character of `stop`. */
+static bool plugin_word_after(const char *s, const char *before, const char *stop, char *out,
+                              size_t size)
+{
+    const char *p = strstr(s, before);
+    if (!p)
+        return false;
+    p += strlen(before);
+    snprintf(out, size, "%.*s", (int)strcspn(p, stop), p);
+    return true;
+}
+
+static int plugin_explain_dlerror(const char *what, const char *path, const char *reason,
+                                  struct diag *d)
+{
+    char word[256];
+    if (!plugin_is_elf(path)) {
+        const char *dot = strrchr(path, '.');
+        diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a shared object", what, path);
+        if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".cc") == 0 || strcmp(dot, ".cpp") == 0))
+            diag_hint(d, "this is source code: build it with cc -shared -fPIC");
+        else if (strcmp(what, "workload") == 0 && plugin_is_script(path, dot))
+            diag_hint(d, "a program is run by command: [%s] in place of plugin",
+                      dot && strcmp(dot, ".py") == 0 ? "python3, FILE" : "FILE");
+        else
+            diag_hint(d, "a %s is a shared object, built with cc -shared -fPIC", what);
+        return d->code;
+    }
+    if (plugin_word_after(reason, "undefined symbol: ", " ,(", word, sizeof word)) {
+        diag_set(d, COLLRUN_ERR_INVALID, "%s %s uses the symbol \"%s\", which no library provides",
+                 what, path, word);
+        if (strncmp(word, "collrun_", 8) == 0)
+            return diag_hint(d, "it was built for a newer collrun, or the name is misspelt");
+        return diag_hint(d, "link it with the library that defines %s", word);
+    }
+    if (strstr(reason, "cannot open shared object file") && !strstr(reason, path)) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(reason, ":"), reason);
+        diag_set(d, COLLRUN_ERR_INVALID, "%s %s needs %s, which is not on this host", what, path,
+                 word);
+        return diag_hint(d, "install %s, or link with -Wl,-rpath,DIRECTORY", word);
+    }
+    return diag_set(d, COLLRUN_ERR_INVALID, "%s %s cannot be loaded: %s", what, path, reason);
+}
+
+static int plugin_no_symbol(const char *what, const char *path, const char *symbol, void *object,
+                            struct diag *d)
+{
+    bool backend = strcmp(what, "backend") == 0;
+    if (dlsym(object, backend ? "collrun_workload_v1" : "collrun_backend_v1"))
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s is a %s, not a %s", path,
+                        backend ? "workload" : "backend", what);
+    diag_set(d, COLLRUN_ERR_INVALID, "%s %s has no symbol %s", what, path, symbol);
+    if (backend)
+        return diag_hint(d, "a backend exports const struct collrun_backend %s", symbol);
+    return diag_hint(d, "a workload ends with COLLRUN_WORKLOAD(.name = \"...\", .run = ...);");
+}
+
+int plugin_open(const char *what, const char *path, const char *symbol, const void **symbol_out,
+                struct diag *d)
+{
+    int rc = plugin_check_file(what, path, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object) {
+        const char *reason = dlerror();
+        return plugin_explain_dlerror(what, path, reason ? reason : "no reason given", d);
+    }
+    const void *found = dlsym(object, symbol);
+    if (!found) {
+        rc = plugin_no_symbol(what, path, symbol, object, d);
+        dlclose(object);
+        return rc;
+    }
+    *symbol_out = found;
+    return COLLRUN_OK;
+}
+
+/* The table of parameters in the engine's stride. */
+static int plugin_adopt_params(struct collrun_workload *w, struct arena *arena)
+{
+    size_t stride = w->param_size, our_stride = sizeof(struct collrun_param);
+    if (!w->params || stride == our_stride)
+        return COLLRUN_OK;
+    size_t n = abi_table_len(w->params, stride, sizeof(char *)) + 1;
+    void *converted = abi_convert(w->params, stride, n, our_stride);
+    w->params = converted ? arena_memdup(arena, converted, n * our_stride) : NULL;
+    free(converted);
+    return w->params ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+int plugin_open_workload(const char *path, struct arena *arena, struct collrun_workload *out,
+                         struct diag *d)
+{
+    const void *symbol = NULL;
+    int rc = plugin_open("workload", path, "collrun_workload_v1", &symbol, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    const struct collrun_workload *theirs = symbol;
+    if (theirs->abi != COLLRUN_WORKLOAD_ABI)
+        return diag_set(d, COLLRUN_ERR_INVALID,
+                        "workload %s was built for workload ABI %u; this collrun has %u", path,
+                        theirs->abi, COLLRUN_WORKLOAD_ABI);
+    if (theirs->size < offsetof(struct collrun_workload, run) + sizeof theirs->run)
+        return diag_set(d, COLLRUN_ERR_INVALID, "workload %s: its description has only %u bytes",
+                        path, theirs->size);
+    struct collrun_workload w = {0};
+    memcpy(&w, theirs, theirs->size < sizeof w ? theirs->size : sizeof w);
+    if (!w.name || !w.name[0])
+        return diag_set(d, COLLRUN_ERR_INVALID, "workload %s has no .name", path);
+    if (!w.run)
+        return diag_set(d, COLLRUN_ERR_INVALID, "workload %s has no .run", path);
+    if (w.params && !w.param_size)
+        return diag_set(d, COLLRUN_ERR_INVALID, "workload %s is not defined by COLLRUN_WORKLOAD",
+                        path);
+    if (plugin_adopt_params(&w, arena) != COLLRUN_OK)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for workload %s", path);
+    *out = w;
+    return COLLRUN_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loading the shared object of a workload or backend:
+ *
+ * - The file is checked before it is opened: other users must not be able to write it, or a
+ *   directory on its path.
+ * - All symbols are bound immediately (RTLD_NOW) and not shared (RTLD_LOCAL); one symbol is looked
+ *   up.
+ * - Each failure has an error message and, if possible, a hint.
+ * - Objects stay loaded: threads and exit handlers of a library may outlive its last use.
+ */
+#ifndef ENGINE_CORE_PLUGIN_H
+#define ENGINE_CORE_PLUGIN_H
+
+#include "base/diag.h"
+
+struct arena;
+struct collrun_workload;
+
+/* `what` ("workload", "backend") is for error messages; *symbol_out borrows from the object. */
+int plugin_open(const char *what, const char *path, const char *symbol, const void **symbol_out,
+                struct diag *d);
+/* Opens a workload and fills in *out, complete: members that the plugin does not know are zero. The
+ * strings are the plugin's; its table of parameters may be a copy in the arena. */
+int plugin_open_workload(const char *path, struct arena *arena, struct collrun_workload *out,
+                         struct diag *d);
+
+#endif

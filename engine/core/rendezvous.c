@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions behind struct collrun_rendezvous. A failure is stored completely in r->failure, and
+ * as a text in the calling thread's error record, since backends only return a status.
+ */
+#include "core/rendezvous.h"
+
+#include "base/loop.h"
+#include "core/connect_all.h"
+#include "core/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The store watches the deadline and names the missing ranks. This time-out only applies if the
+ * store does not answer. */
+enum { MARGIN_S = 10 };
+
+struct rendezvous_pair {
+    char *key; /* with the prefix */
+    void *value;
+    size_t len;
+};
+
+uint64_t rendezvous_hash(const struct desc_ranks *members)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (uint32_t i = 0; i < members->n; i++) {
+        for (int shift = 0; shift < 32; shift += 8)
+            hash = (hash ^ (members->items[i] >> shift & 0xff)) * 1099511628211u;
+    }
+    return hash;
+}
+
+static int rendezvous_failed(struct rendezvous *r, const struct diag *d)
+{
+    if (r->failure.code == COLLRUN_OK)
+        r->failure = *d;
+    return error_cause(d->code, "%s", d->text);
+}
+
+static int rendezvous_out_of_memory(struct rendezvous *r)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory in the rendezvous");
+    return rendezvous_failed(r, &d);
+}
+
+static const struct rendezvous_pair *rendezvous_pair_find(const struct rendezvous *r,
+                                                          const char *key)
+{
+    for (size_t i = 0; i < r->npairs; i++) {
+        if (strcmp(r->pairs[i].key, key) == 0)
+            return &r->pairs[i];
+    }
+    return NULL;
+}
+
+static bool rendezvous_pair_add(struct rendezvous *r, const char *key, const void *value,
+                                size_t len)
+{
+    if ((r->npairs & (r->npairs - 1)) == 0) { /* grown in powers of two */
+        struct rendezvous_pair *grown =
+            realloc(r->pairs, (r->npairs ? r->npairs * 2 : 1) * sizeof *grown);
+        if (!grown)
+            return false;
+        r->pairs = grown;
+    }
+    struct rendezvous_pair p = {.key = strdup(key), .value = malloc(len ? len : 1), .len = len};
+    if (!p.key || !p.value) {
+        free(p.key);
+        free(p.value);
+        return false;
+    }
+    if (len)
+        memcpy(p.value, value, len);
+    r->pairs[r->npairs++] = p;
+    return true;
+}
+
+static int rendezvous_copy_out(struct rendezvous *r, const struct rendezvous_pair *p, void *value,
+                               size_t capacity, size_t *len)
+{
+    struct diag d;
+    *len = p->len;
+    if (p->len > capacity) {
+        diag_set(&d, COLLRUN_ERR_INVALID,
+                 "the value of the rendezvous key \"%s\" has %zu bytes, but the buffer only %zu",
+                 p->key, p->len, capacity);
+        return rendezvous_failed(r, &d);
+    }
+    if (p->len)
+        memcpy(value, p->value, p->len);
+    return COLLRUN_OK;
+}
+
+static int rendezvous_no_memory_for(const struct rendezvous_spec *spec, struct diag *d)
+{
+    return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
+}
+
+/* ---- exchanges within this host ---- */
+
+struct rendezvous_segment {
+    uint32_t number;
+    struct rendezvous_segment *next;
+};
+
+/* True if all members are on this host and share memory. */
+static bool rendezvous_is_local(const struct rendezvous *r)
+{
+    return r->spec.host->mem.head && r->local.n == r->spec.members->n;
+}
+
+static uint64_t rendezvous_hash_text(const char *text)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+
+/* Of the next exchange. The members make theirs in the same order, so a number tells them apart. A
+ * scope that is too long for the name loses its beginning, but the name has a hash of the whole. */
+static void rendezvous_exchange_name(struct rendezvous *r, char out[HOSTMEM_NAME_LEN])
+{
+    const char *scope = r->scope;
+    const size_t len = strlen(scope),
+                 most = HOSTMEM_NAME_LEN - sizeof "0123456789abcdef:/4294967295";
+    if (len < HOSTMEM_NAME_LEN - sizeof "/4294967295") {
+        snprintf(out, HOSTMEM_NAME_LEN, "%s/%u", scope, r->exchanges++);
+        return;
+    }
+    snprintf(out, HOSTMEM_NAME_LEN, "%016llx:%s/%u",
+             (unsigned long long)rendezvous_hash_text(scope), scope + len - most, r->exchanges++);
+}
+
+static int rendezvous_exchange(struct rendezvous *r, struct host_scope_request *q, void *values,
+                               uint32_t *segment)
+{
+    struct diag d;
+    char name[HOSTMEM_NAME_LEN];
+    rendezvous_exchange_name(r, name);
+    q->name = name;
+    q->group = r->spec.name;
+    q->identity = r->spec.identity;
+    q->members = &r->local;
+    q->index = r->local_index;
+    q->timeout_ns = r->spec.timeout_ns;
+    diag_init(&d);
+    int rc = host_scope_exchange(r->spec.host, q, values, segment, &d);
+    q->name = NULL;
+    if (rc == COLLRUN_OK)
+        return rc;
+    if (d.loc.line == 0 && r->spec.loc)
+        d.loc = *r->spec.loc;
+    return rendezvous_failed(r, &d);
+}
+
+/* ---- the scope of the store ---- */
+
+static void rendezvous_send_join(struct rendezvous *r)
+{
+    const struct rendezvous_spec *spec = &r->spec;
+    size_t mark;
+    struct buf *out = control_begin(r->control, WIRE_JOIN, &mark);
+    buf_put_str(out, r->scope);
+    buf_put_str(out, spec->name);
+    buf_put_u64(out, spec->timeout_ns);
+    buf_put_u32(out, spec->members->n);
+    for (uint32_t i = 0; i < spec->members->n; i++)
+        buf_put_u32(out, spec->members->items[i]);
+    buf_put_str(out, spec->identity);
+    buf_put_u32(out, spec->index);
+    control_end(r->control, mark);
+    r->joined = true;
+}
+
+/* Members on one host join the store at its first use. They compare their backends first: one of
+ * them might have a backend that does not use the store. */
+static int rendezvous_need_store(struct rendezvous *r)
+{
+    struct host_scope_request q = {.value = (const int32_t[2]){0}};
+    if (r->joined)
+        return COLLRUN_OK;
+    int rc = r->exchanges ? COLLRUN_OK : rendezvous_exchange(r, &q, NULL, NULL);
+    if (rc == COLLRUN_OK)
+        rendezvous_send_join(r);
+    return rc;
+}
+
+/* ---- struct collrun_rendezvous ---- */
+
+enum { KEY_LEN = 256 };
+
+static int rendezvous_full_key(struct rendezvous *r, const char *key, char out[KEY_LEN])
+{
+    struct diag d;
+    int n = snprintf(out, KEY_LEN, "%s%s", r->prefix, key);
+    if (n >= 0 && n < KEY_LEN)
+        return COLLRUN_OK;
+    diag_set(&d, COLLRUN_ERR_INVALID, "a rendezvous key is longer than %d bytes", KEY_LEN - 1);
+    return rendezvous_failed(r, &d);
+}
+
+static int rendezvous_put(void *ctx, const char *key, const void *value, size_t len)
+{
+    struct rendezvous *r = ctx;
+    char full[KEY_LEN];
+    size_t mark;
+    int rc = rendezvous_full_key(r, key, full);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_need_store(r);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct buf *out = control_begin(r->control, WIRE_PUT, &mark);
+    buf_put_str(out, r->scope);
+    buf_put_str(out, full);
+    buf_put_blob(out, value, len);
+    bool lost = out->failed;
+    control_end(r->control, mark);
+    return lost ? rendezvous_out_of_memory(r) : COLLRUN_OK;
+}
+
+static void rendezvous_ask(struct rendezvous *r, struct control_request *q, uint16_t type,
+                           const char *key)
+{
+    size_t mark;
+    q->scope = r->scope;
+    q->key = key;
+    control_request_add(r->control, q);
+    struct buf *out = control_begin(r->control, type, &mark);
+    buf_put_str(out, r->scope);
+    if (type == WIRE_FENCE)
+        buf_put_u32(out, q->number);
+    else
+        buf_put_str(out, key);
+    control_end(r->control, mark);
+}
+
+/* A get that needs no reply fails after an ABORT, too. */
+static int rendezvous_check_abort(struct rendezvous *r)
+{
+    struct diag d;
+    return control_aborted(r->control, &d) ? rendezvous_failed(r, &d) : COLLRUN_OK;
+}
+
+/* With on_failure: continue, the job goes on after the end of a member. */
+static int rendezvous_alive(void *ctx)
+{
+    struct rendezvous *r = ctx;
+    const struct desc_ranks *members = r->spec.members;
+    const atomic_bool *failed = r->spec.host->failed;
+    struct diag d;
+    int rc = rendezvous_check_abort(r);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < members->n; i++) {
+        if (!atomic_load_explicit(&failed[members->items[i]], memory_order_acquire))
+            continue;
+        diag_set(&d, COLLRUN_ERR_PEER_FAILED,
+                 "group \"%s\": rank %u exited while the group was being formed", r->spec.name,
+                 members->items[i]);
+        rc = rendezvous_failed(r, &d);
+    }
+    return rc;
+}
+
+static int rendezvous_get(void *ctx, const char *key, void *value, size_t capacity, size_t *len)
+{
+    struct rendezvous *r = ctx;
+    struct diag d;
+    char full[KEY_LEN];
+    int rc = rendezvous_full_key(r, key, full);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_need_store(r);
+    if (rc != COLLRUN_OK)
+        return rc;
+    const struct rendezvous_pair *known = rendezvous_pair_find(r, full);
+    if (known) {
+        rc = rendezvous_check_abort(r);
+        return rc == COLLRUN_OK ? rendezvous_copy_out(r, known, value, capacity, len) : rc;
+    }
+    struct control_request q = {.answer_type = WIRE_REPLY};
+    rendezvous_ask(r, &q, WIRE_GET, full);
+    if (control_request_wait(r->control, &q, r->deadline_ns, &d) == COLLRUN_OK) {
+        struct reader reader;
+        size_t n;
+        reader_init(&reader, q.value.data, q.value.len);
+        const void *bytes = read_blob(&reader, &n);
+        const struct rendezvous_pair got = {
+            .key = full, .value = (void *)(uintptr_t)bytes, .len = n};
+        rc = rendezvous_copy_out(r, &got, value, capacity, len);
+    } else {
+        rc = rendezvous_failed(r, &d);
+    }
+    control_request_fini(r->control, &q);
+    return rc;
+}
+
+static int rendezvous_keep_fenced(struct rendezvous *r, const struct buf *value)
+{
+    struct arena arena;
+    struct reader reader;
+    bool good = true;
+    arena_init(&arena);
+    reader_init(&reader, value->data, value->len);
+    uint32_t n = read_u32(&reader);
+    for (uint32_t i = 0; good && i < n && !reader.bad; i++) {
+        size_t len;
+        const char *key = read_str(&reader, &arena);
+        const void *bytes = read_blob(&reader, &len);
+        good = !reader.bad && rendezvous_pair_add(r, key, bytes, len);
+    }
+    arena_fini(&arena);
+    return good ? COLLRUN_OK : rendezvous_out_of_memory(r);
+}
+
+static int rendezvous_fence(void *ctx)
+{
+    struct rendezvous *r = ctx;
+    struct diag d;
+    int rc = rendezvous_need_store(r);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct control_request q = {.answer_type = WIRE_FENCED, .number = r->fences++};
+    rendezvous_ask(r, &q, WIRE_FENCE, "");
+    rc = control_request_wait(r->control, &q, r->deadline_ns, &d);
+    rc = rc == COLLRUN_OK ? rendezvous_keep_fenced(r, &q.value) : rendezvous_failed(r, &d);
+    control_request_fini(r->control, &q);
+    return rc;
+}
+
+static int rendezvous_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
+{
+    struct rendezvous *r = ctx;
+    struct hostmem *mem = &r->spec.host->mem;
+    struct host_scope_request q = {.segment_len = len, .value = (const int32_t[2]){0}};
+    if (!mem->head || !len)
+        return error_cause(COLLRUN_ERR_UNAVAILABLE, "no shared memory of %zu bytes", len);
+    struct rendezvous_segment *s = malloc(sizeof *s);
+    if (!s)
+        return rendezvous_out_of_memory(r);
+    int rc = rendezvous_exchange(r, &q, NULL, &s->number);
+    if (rc != COLLRUN_OK) {
+        free(s);
+        return rc;
+    }
+    s->next = r->segments;
+    r->segments = s;
+    *fd = mem->fd;
+    *offset = hostmem_segment_offset(mem, s->number);
+    return COLLRUN_OK;
+}
+
+static int rendezvous_connect_all(void *ctx, int *fds)
+{
+    struct rendezvous *r = ctx;
+    return connect_all(&(struct connect_all){.rendezvous = &r->table,
+                                             .address = r->spec.address,
+                                             .first_port = r->spec.first_port,
+                                             .last_port = r->spec.last_port,
+                                             .rank = r->spec.rank,
+                                             .nranks = r->spec.members->n,
+                                             .number = r->meshes++,
+                                             .deadline_ns = rendezvous_ends_ns(r)},
+                       fds);
+}
+
+/* ---- for the engine ---- */
+
+static int rendezvous_allgather_by_store(struct rendezvous *r, const int32_t mine[2],
+                                         int32_t (*all)[2])
+{
+    char key[16];
+    size_t len;
+    snprintf(key, sizeof key, "%" PRIu32, r->spec.rank);
+    int rc = rendezvous_put(r, key, mine, sizeof *all);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_fence(r);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < r->spec.members->n; i++) {
+        snprintf(key, sizeof key, "%" PRIu32, i);
+        rc = rendezvous_get(r, key, all[i], sizeof all[i], &len);
+    }
+    return rc;
+}
+
+int rendezvous_allgather(struct rendezvous *r, const int32_t mine[2], int32_t (*all)[2])
+{
+    struct host_scope_request q = {.value = mine};
+    return rendezvous_is_local(r) ? rendezvous_exchange(r, &q, all, NULL)
+                                  : rendezvous_allgather_by_store(r, mine, all);
+}
+
+int rendezvous_confirm(struct rendezvous *r)
+{
+    struct host_scope_request q = {.value = (const int32_t[2]){0}};
+    if (r->fences || r->spec.members->n == 1 || (r->exchanges && rendezvous_is_local(r)))
+        return COLLRUN_OK;
+    return rendezvous_is_local(r) ? rendezvous_exchange(r, &q, NULL, NULL) : rendezvous_fence(r);
+}
+
+/* ---- life ---- */
+
+static char *rendezvous_scope_name(const struct rendezvous_spec *spec)
+{
+    char *scope = NULL;
+    if (asprintf(&scope, "%s#%u:%016llx", spec->name, spec->generation,
+                 (unsigned long long)rendezvous_hash(spec->members)) < 0)
+        return NULL;
+    return scope;
+}
+
+static uint64_t rendezvous_deadline_after(uint64_t ns)
+{
+    return deadline_after(now_ns() + (uint64_t)MARGIN_S * 1000000000u, ns);
+}
+
+uint64_t rendezvous_ends_ns(const struct rendezvous *r)
+{
+    return r->deadline_ns - (uint64_t)MARGIN_S * 1000000000u;
+}
+
+static bool rendezvous_find_local(struct rendezvous *r)
+{
+    const struct desc_ranks *members = r->spec.members;
+    const struct host_scopes *h = r->spec.host;
+    uint32_t *local = calloc(members->n, sizeof *local);
+    for (uint32_t i = 0; local && i < members->n; i++) {
+        const uint32_t rank = members->items[i];
+        if (h->desc->ranks[rank].host != h->desc->ranks[h->rank].host)
+            continue;
+        if (rank == h->rank)
+            r->local_index = r->local.n;
+        local[r->local.n++] = rank;
+    }
+    r->local.items = local;
+    return local != NULL;
+}
+
+int rendezvous_open(struct rendezvous *r, struct control *control,
+                    const struct rendezvous_spec *spec, struct diag *d)
+{
+    *r = (struct rendezvous){.control = control, .spec = *spec, .prefix = ""};
+    diag_init(&r->failure);
+    r->scope = rendezvous_scope_name(spec);
+    if (!r->scope || !rendezvous_find_local(r)) {
+        free(r->scope);
+        r->scope = NULL;
+        return rendezvous_no_memory_for(spec, d);
+    }
+    r->deadline_ns = rendezvous_deadline_after(spec->timeout_ns);
+    r->table = (struct collrun_rendezvous){.size = sizeof r->table,
+                                           .ctx = r,
+                                           .put = rendezvous_put,
+                                           .get = rendezvous_get,
+                                           .fence = rendezvous_fence,
+                                           .segment = rendezvous_segment,
+                                           .alive = rendezvous_alive,
+                                           .connect_all = rendezvous_connect_all};
+    if (!rendezvous_is_local(r))
+        rendezvous_send_join(r);
+    return COLLRUN_OK;
+}
+
+void rendezvous_prefix(struct rendezvous *r, const char *prefix)
+{
+    r->prefix = prefix;
+}
+
+void rendezvous_free_pairs(struct rendezvous *r)
+{
+    for (size_t i = 0; i < r->npairs; i++) {
+        free(r->pairs[i].key);
+        free(r->pairs[i].value);
+    }
+    free(r->pairs);
+    free(r->local.items);
+    r->pairs = NULL;
+    r->npairs = 0;
+    r->local = (struct desc_ranks){0};
+}
+
+static void rendezvous_release_segments(struct rendezvous *r)
+{
+    while (r->segments) {
+        struct rendezvous_segment *s = r->segments;
+        r->segments = s->next;
+        hostmem_segment_release(&r->spec.host->mem, s->number);
+        free(s);
+    }
+}
+
+void rendezvous_leave(struct rendezvous *r)
+{
+    size_t mark;
+    if (!r->scope)
+        return;
+    rendezvous_release_segments(r);
+    if (r->joined) {
+        struct buf *out = control_begin(r->control, WIRE_LEAVE, &mark);
+        buf_put_str(out, r->scope);
+        control_end(r->control, mark);
+    }
+    rendezvous_free_pairs(r);
+    free(r->scope);
+    r->scope = NULL;
+}

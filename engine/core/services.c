@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions behind struct collrun_services.
+ */
+#include "core/services.h"
+
+#include "base/call_text.h"
+#include "base/desc.h"
+#include "base/names.h"
+#include "base/tcp.h"
+#include "base/thread.h"
+#include "comm/match_ops.h"
+#include "comm/reduce.h"
+#include "core/control.h"
+#include "core/error.h"
+#include "core/failure_text.h"
+#include "device/memory_kind.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void services_log(void *ctx, enum collrun_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int services_fail(void *ctx, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void services_log(void *ctx, enum collrun_log_level level, const char *format, ...)
+{
+    struct services *s = ctx;
+    if (!s->control)
+        return;
+    char text[1024];
+    int n = snprintf(text, sizeof text, "%s: ", s->log_prefix);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, sizeof text - (size_t)n, format, args);
+    va_end(args);
+    control_log(s->control, level, text);
+}
+
+static int services_fail(void *ctx, int status, const char *format, ...)
+{
+    (void)ctx;
+    va_list args;
+    va_start(args, format);
+    error_vcause(status, format, args);
+    va_end(args);
+    return status;
+}
+
+static const char *services_option(void *ctx, const char *key)
+{
+    const struct services *s = ctx;
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t k = 0; s->options[i] && k < s->options[i]->n; k++) {
+            if (strcmp(s->options[i]->items[k].key, key) == 0)
+                return s->options[i]->items[k].value;
+        }
+    }
+    return NULL;
+}
+
+static int services_memory_kind(void *ctx, const void *ptr)
+{
+    const struct services *s = ctx;
+    bool on_device = s->kind && memory_kind_locate(s->kind, ptr, NULL);
+    return on_device ? COLLRUN_MEMORY_DEVICE : COLLRUN_MEMORY_HOST;
+}
+
+/* ---- mismatches and time-outs ---- */
+
+/* The parameters are the ABI's. NOLINTNEXTLINE(readability-function-size) */
+static void services_mismatch_text(void *ctx, uint32_t rank_a, const struct collrun_call *a,
+                                   uint32_t rank_b, const struct collrun_call *b, char *out,
+                                   size_t len)
+{
+    const struct services *s = ctx;
+    const struct failure_call first = {rank_a, a}, second = {rank_b, b};
+    failure_text_mismatch(s->world_rank, &first, &second, out, len);
+}
+
+static int services_fail_mismatch(void *ctx, uint32_t rank_a, const struct collrun_call *a,
+                                  uint32_t rank_b, const struct collrun_call *b)
+{
+    char text[512];
+    services_mismatch_text(ctx, rank_a, a, rank_b, b, text, sizeof text);
+    return error_cause(COLLRUN_ERR_MISMATCH, "%s", text);
+}
+
+/* The parameters are the ABI's. NOLINTNEXTLINE(readability-function-size) */
+static void services_timeout_text(void *ctx, uint32_t rank, const uint32_t *missing,
+                                  uint32_t nmissing, uint64_t waited_ns, char *out, size_t len)
+{
+    const struct services *s = ctx;
+    const struct failure_wait wait = {
+        .rank = rank, .nmissing = nmissing, .missing = missing, .waited_ns = waited_ns};
+    failure_text_timeout(s->world_rank, &wait, out, len);
+}
+
+static void services_count_mismatch_text(void *ctx, const struct collrun_count_mismatch *counts,
+                                         char *out, size_t len)
+{
+    const struct services *s = ctx;
+    failure_text_counts(s->world_rank, counts, out, len);
+}
+
+static int services_fail_timeout(void *ctx, uint32_t rank, const uint32_t *missing,
+                                 uint32_t nmissing, uint64_t waited_ns)
+{
+    char text[512];
+    services_timeout_text(ctx, rank, missing, nmissing, waited_ns, text, sizeof text);
+    return error_cause(COLLRUN_ERR_TIMEOUT, "%s", text);
+}
+
+/* ---- threads and connections ---- */
+
+static int services_thread_start(void *ctx, void *(*run)(void *), void *arg, pthread_t *thread)
+{
+    (void)ctx;
+    int err = thread_start(thread, 0, run, arg);
+    return err ? error_cause(COLLRUN_ERR_SYSTEM, "cannot start a thread: %s", strerror(err))
+               : COLLRUN_OK;
+}
+
+static int services_connect(void *ctx, const struct sockaddr *address, uint32_t len,
+                            uint64_t deadline_ns, int *fd)
+{
+    (void)ctx;
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    int err = tcp_connect(address, len, deadline_ns, -1, fd);
+    if (!err)
+        return COLLRUN_OK;
+    getnameinfo(address, len, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    return error_cause(err == ETIMEDOUT ? COLLRUN_ERR_TIMEOUT : COLLRUN_ERR_SYSTEM,
+                       "cannot connect to %s port %s: %s", host, port, strerror(err));
+}
+
+void services_init(struct services *s, struct control *control, const struct desc_kvs *first,
+                   const struct desc_kvs *second, const char *prefix_format, ...)
+{
+    va_list args;
+    va_start(args, prefix_format);
+    vsnprintf(s->log_prefix, sizeof s->log_prefix, prefix_format, args);
+    va_end(args);
+    s->control = control;
+    s->options[0] = first;
+    s->options[1] = second;
+    s->world_rank = NULL;
+    s->kind = NULL;
+    s->table = (struct collrun_services){.size = sizeof s->table,
+                                         .ctx = s,
+                                         .log = services_log,
+                                         .fail = services_fail,
+                                         .option = services_option,
+                                         .memory_kind = services_memory_kind,
+                                         .dtype_size = dtype_size,
+                                         .reduce = reduce_vectors,
+                                         .dtype_name = dtype_name,
+                                         .kind_name = kind_name,
+                                         .op_name = op_name,
+                                         .call_text = call_text,
+                                         .mismatch_text = services_mismatch_text,
+                                         .fail_mismatch = services_fail_mismatch,
+                                         .timeout_text = services_timeout_text,
+                                         .count_mismatch_text = services_count_mismatch_text,
+                                         .fail_timeout = services_fail_timeout,
+                                         .thread_start = services_thread_start,
+                                         .connect = services_connect,
+                                         .match = &match_ops};
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * /proc/self/task. A thread's `syscall` is "NUMBER ARGUMENTS..." in hexadecimal while it sleeps in
+ * one; its `schedstat` counts the time slices that it has had.
+ */
+#include "core/threads.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PREFIX "collrun/"
+
+static void threads_make_name(char out[16], const char *name)
+{
+    snprintf(out, 16, PREFIX "%s", name);
+}
+
+void thread_name(const char *name)
+{
+    char text[16];
+    threads_make_name(text, name);
+    prctl(PR_SET_NAME, text);
+}
+
+/* Calls `each` for every thread until it returns false. False: it did, or /proc is unreadable. */
+static bool threads_for_each(bool (*each)(void *ctx, int thread), void *ctx)
+{
+    const struct dirent *entry;
+    bool all = true;
+    DIR *dir = opendir("/proc/self/task");
+    if (!dir)
+        return false;
+    while (all && (entry = readdir(dir))) {
+        int thread = atoi(entry->d_name);
+        all = thread <= 0 || each(ctx, thread);
+    }
+    closedir(dir);
+    return all;
+}
+
+/* ---- tagging ---- */
+
+static bool threads_main_calls;
+
+void threads_main_is_caller(void)
+{
+    threads_main_calls = true;
+}
+
+static bool threads_is_main(void)
+{
+    return !threads_main_calls && (int)syscall(SYS_gettid) == getpid();
+}
+
+static bool threads_add_existing(void *ctx, int thread)
+{
+    struct thread_tag *a = ctx;
+    int *grown = realloc(a->existing, (a->nexisting + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    a->existing = grown;
+    a->existing[a->nexisting++] = thread;
+    return true;
+}
+
+static bool threads_name_if_new(void *ctx, int thread)
+{
+    const struct thread_tag *a = ctx;
+    char path[64];
+    for (size_t i = 0; i < a->nexisting; i++) {
+        if (a->existing[i] == thread)
+            return true;
+    }
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", thread);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = write(fd, a->name, strlen(a->name));
+        (void)n; /* the thread has ended, or stays unknown */
+        close(fd);
+    }
+    return true;
+}
+
+void thread_tag_begin(struct thread_tag *a, const char *name)
+{
+    *a = (struct thread_tag){0};
+    threads_make_name(a->name, name);
+    if (threads_is_main()) {
+        if (!threads_for_each(threads_add_existing, a))
+            a->name[0] = '\0';
+        return;
+    }
+    prctl(PR_GET_NAME, a->own);
+    prctl(PR_SET_NAME, a->name);
+}
+
+void thread_tag_end(struct thread_tag *a)
+{
+    if (!threads_is_main())
+        prctl(PR_SET_NAME, a->own);
+    else if (a->name[0])
+        threads_for_each(threads_name_if_new, a);
+    free(a->existing);
+}
+
+/* ---- callers ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    int threads[THREADS_CALLERS];
+    size_t n;
+} threads_callers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool threads_exists(int thread)
+{
+    return tgkill(getpid(), thread, 0) == 0;
+}
+
+/* With the lock. */
+static void threads_forget_ended(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < threads_callers.n; i++) {
+        if (threads_exists(threads_callers.threads[i]))
+            threads_callers.threads[n++] = threads_callers.threads[i];
+    }
+    threads_callers.n = n;
+}
+
+static void threads_add_caller(int thread)
+{
+    pthread_mutex_lock(&threads_callers.lock);
+    if (threads_callers.n == THREADS_CALLERS)
+        threads_forget_ended();
+    if (threads_callers.n < THREADS_CALLERS)
+        threads_callers.threads[threads_callers.n++] = thread;
+    pthread_mutex_unlock(&threads_callers.lock);
+}
+
+int threads_caller(void)
+{
+    static _Thread_local int thread;
+    if (thread)
+        return thread;
+    thread = (int)syscall(SYS_gettid);
+    threads_add_caller(thread);
+    return thread;
+}
+
+/* ---- blocked threads ---- */
+
+static bool threads_read_line(int thread, const char *what, char *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/%s", thread, what);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static bool threads_is_own(int thread)
+{
+    char name[32];
+    return threads_read_line(thread, "comm", name, sizeof name) &&
+           strncmp(name, PREFIX, strlen(PREFIX)) == 0;
+}
+
+/* True if this address is mapped privately, so no other process can use a futex there. */
+static bool threads_is_private(unsigned long address)
+{
+    char line[512];
+    bool private = false;
+    FILE *f = fopen("/proc/self/maps", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long from, to;
+        char rights[8];
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && address >= from &&
+            address < to) {
+            private = rights[3] == 'p';
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    return private;
+}
+
+/* In futex(address, wait, value, no time-out). */
+static bool threads_waits_for_own(int thread)
+{
+    char line[256];
+    long number;
+    unsigned long address, op, value, timeout;
+    if (!threads_read_line(thread, "syscall", line, sizeof line) ||
+        sscanf(line, "%ld %lx %lx %lx %lx", &number, &address, &op, &value, &timeout) != 5 ||
+        number != SYS_futex || timeout)
+        return false;
+    unsigned long command = op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+    return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) &&
+           ((op & FUTEX_PRIVATE_FLAG) || threads_is_private(address));
+}
+
+static bool threads_is_idle(int thread, struct buf *evidence)
+{
+    char slices[128];
+    if (!threads_waits_for_own(thread) ||
+        !threads_read_line(thread, "schedstat", slices, sizeof slices))
+        return false;
+    buf_put_u32(evidence, (uint32_t)thread);
+    buf_put_str(evidence, slices);
+    return true;
+}
+
+struct survey {
+    bool (*known)(void *ctx, int thread);
+    void *ctx;
+    struct buf *evidence;
+};
+
+static bool threads_survey_one(void *ctx, int thread)
+{
+    const struct survey *s = ctx;
+    return (thread == getpid() && !threads_main_calls) || s->known(s->ctx, thread) ||
+           threads_is_own(thread) || threads_is_idle(thread, s->evidence);
+}
+
+bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, struct buf *evidence)
+{
+    struct survey s = {known, ctx, evidence};
+    return threads_for_each(threads_survey_one, &s);
+}
+
+bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx)
+{
+    bool found = false;
+    pthread_mutex_lock(&threads_callers.lock);
+    threads_forget_ended();
+    for (size_t i = 0; i < threads_callers.n && !found; i++) {
+        int thread = threads_callers.threads[i];
+        found = !known(ctx, thread) && !threads_is_own(thread) && !threads_waits_for_own(thread);
+    }
+    pthread_mutex_unlock(&threads_callers.lock);
+    return found;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The threads of this process: which belong to the engine, and whether all others are blocked. The
+ * names of the engine's threads, and of those that backends create, begin with "collrun/". A new
+ * thread inherits the name of its creator; so a thread has such a name while it calls a backend
+ * that may create threads.
+ */
+#ifndef ENGINE_CORE_THREADS_H
+#define ENGINE_CORE_THREADS_H
+
+#include "base/buf.h"
+
+/* Names this thread "collrun/NAME". */
+void thread_name(const char *name);
+
+/* The main thread is one of a program: it may call this library. Without this it is that of
+ * collrun-engine, which only waits. */
+void threads_main_is_caller(void);
+
+/* Threads that are created between the two get such a name. The main thread of collrun-engine
+ * is not renamed, since its name is the process name. Threads that it creates are renamed
+ * afterwards; this is exact while no workload is running. */
+struct thread_tag {
+    char name[16], own[16]; /* of the children; of this thread */
+    int *existing;          /* main thread: the threads that existed before */
+    size_t nexisting;
+};
+void thread_tag_begin(struct thread_tag *a, const char *name);
+void thread_tag_end(struct thread_tag *a);
+
+/* This thread's kernel id. From the first call on, the thread is one that calls this library. */
+int threads_caller(void);
+
+/* True if a thread that has called threads_caller() is neither `known` to be blocked nor idle, so
+ * it may make further calls. At most THREADS_CALLERS threads are considered. */
+enum { THREADS_CALLERS = 64 };
+bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx);
+
+/* True if every thread is blocked until another thread of this process acts. Threads of the engine
+ * are not considered. Any other thread is blocked if `known` returns true for it, or if it sleeps,
+ * without a time-out, on a futex that no other process can wake. Scheduler statistics of the latter
+ * are added to `evidence`: if they are equal at the next call, the thread did not run in between.
+ * False if /proc cannot be read. */
+bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, struct buf *evidence);
+
+#endif

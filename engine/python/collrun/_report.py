@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exception that ends the program becomes the error message of the rank in the job's report. Of a
+collrun.Error the report has the failed call already."""
+
+import os
+import sys
+import traceback
+
+from . import _collrun
+from ._errors import Error
+
+
+def _place(trace):
+    frames = traceback.extract_tb(trace)
+    return f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+
+
+def install():
+    """Puts a hook before sys.excepthook, which still prints the traceback."""
+    before = sys.excepthook
+
+    def hook(kind, value, trace):
+        if _collrun.is_initialized() and not issubclass(kind, (KeyboardInterrupt, Error)):
+            text = "".join(traceback.format_exception_only(kind, value)).strip()
+            _collrun.fail(text + _place(trace))
+        before(kind, value, trace)
+
+    sys.excepthook = hook

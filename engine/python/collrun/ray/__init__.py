@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of ray.util.collective on a collrun job: a program changes one import.
+
+    import collrun.ray as col             # was: import ray.util.collective as col
+    col.init_collective_group(world_size, rank, backend="gloo", group_name="default")
+    col.allreduce(tensor, group_name="default", op=col.ReduceOp.SUM)
+
+Results replace the contents of the given tensors; nothing is returned. Tensors are contiguous numpy,
+torch or cupy arrays. What differs from Ray: processes are ranks, not actors, so
+create_collective_group() takes world ranks, and every process calls it. A group of job.yaml needs
+neither of the two. `backend` is a name of collrun's in any case ("gloo", "nccl", "shm", "auto").
+"""
+
+import threading
+
+from .. import Group, NotFoundError, backend_available, group, log, new_group
+from .. import rank as _job_rank
+from .types import Backend, ReduceOp
+
+__all__ = [
+    "Backend",
+    "ReduceOp",
+    "allgather",
+    "allgather_multigpu",
+    "allreduce",
+    "allreduce_multigpu",
+    "barrier",
+    "broadcast",
+    "broadcast_multigpu",
+    "create_collective_group",
+    "destroy_collective_group",
+    "get_collective_group_size",
+    "get_group_handle",
+    "get_rank",
+    "gloo_available",
+    "init_collective_group",
+    "is_backend_available",
+    "is_group_initialized",
+    "nccl_available",
+    "recv",
+    "recv_multigpu",
+    "reduce",
+    "reduce_multigpu",
+    "reducescatter",
+    "reducescatter_multigpu",
+    "send",
+    "send_multigpu",
+]
+
+
+_operators = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
+_groups: dict[str, Group] = {}
+_created: set[str] = set()  # of _groups; the others are of job.yaml
+_declared: dict[str, tuple[list[int], str, int]] = {}
+_lock = threading.Lock()
+
+
+# ---- groups ----
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether this build has the backend and it works on this host."""
+    return backend_available(backend.lower()) is None
+
+
+def nccl_available() -> bool:
+    return is_backend_available("nccl")
+
+
+def gloo_available() -> bool:
+    return is_backend_available("gloo")
+
+
+def _create(name: str, ranks: list[int], backend: str, gloo_timeout: int) -> Group:
+    backend = backend.lower()
+    _groups[name] = new_group(ranks, name, backend, gloo_timeout / 1000 if backend == "gloo" else None)
+    _created.add(name)
+    return _groups[name]
+
+
+def init_collective_group(
+    world_size: int, rank: int, backend: str = Backend.NCCL, group_name: str = "default", gloo_timeout: int = 30000
+) -> None:
+    """Makes the group of ranks 0 to world_size - 1 of the job; `rank` is this rank. All of them call it.
+
+    gloo_timeout: of an operation, in milliseconds, if the backend is gloo.
+    """
+    if not group_name:
+        raise ValueError(f"group_name {group_name!r} needs to be a string.")
+    with _lock:
+        if group_name in _groups:
+            raise RuntimeError("Trying to initialize a group a second time.")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} must be in 0 to {world_size - 1}")
+        if rank != _job_rank():
+            raise ValueError(
+                f"rank {rank} is not this process's rank in the job, {_job_rank()}; for other ranks, use "
+                "create_collective_group(world_ranks, world_size, ranks)"
+            )
+        _create(group_name, list(range(world_size)), backend, gloo_timeout)
+
+
+def create_collective_group(
+    actors: list[int],
+    world_size: int,
+    ranks: list[int],
+    backend: str = Backend.NCCL,
+    group_name: str = "default",
+    gloo_timeout: int = 30000,
+) -> None:
+    """Declares a group: actors[i], a rank of the job, has rank ranks[i] in it. Its members form it at their first call."""
+    if group_name in _declared:
+        raise RuntimeError("Trying to initialize a group twice.")
+    if len(ranks) != len(actors):
+        raise RuntimeError(
+            f"Each actor should correspond to one rank. Got '{len(ranks)}' ranks but '{len(actors)}' actors"
+        )
+    if sorted(ranks) != list(range(len(ranks))) or world_size != len(ranks):
+        raise RuntimeError(f"Ranks must be a permutation from 0 to '{world_size - 1}'. Got '{ranks}'.")
+    members = [0] * world_size
+    for actor, position in zip(actors, ranks):
+        members[position] = actor
+    _declared[group_name] = (members, backend, gloo_timeout)
+
+
+def get_group_handle(group_name: str = "default") -> Group:
+    """The collrun.Group of that name: initialized, declared, or of job.yaml."""
+    with _lock:
+        known = _groups.get(group_name)
+        if known is not None:
+            return known
+        if group_name in _declared:
+            members, backend, gloo_timeout = _declared[group_name]
+            if _job_rank() in members:
+                return _create(group_name, members, backend, gloo_timeout)
+        else:
+            try:
+                _groups[group_name] = group(group_name)
+                return _groups[group_name]
+            except NotFoundError:
+                pass
+    raise RuntimeError(f"The collective group '{group_name}' is not initialized in the process.")
+
+
+def is_group_initialized(group_name: str) -> bool:
+    with _lock:
+        return group_name in _groups
+
+
+def destroy_collective_group(group_name: str = "default") -> None:
+    with _lock:
+        known = _groups.pop(group_name, None)
+        declared = _declared.pop(group_name, None)
+    if known is None and declared is None:
+        log(f"The group '{group_name}' does not exist.", "warn")
+    elif group_name in _created:
+        _created.discard(group_name)
+        known.destroy()
+
+
+def get_rank(group_name: str = "default") -> int:
+    """This process's rank in the group; -1 if it is not initialized here."""
+    with _lock:
+        return _groups[group_name].rank if group_name in _groups else -1
+
+
+def get_collective_group_size(group_name: str = "default") -> int:
+    """The size of the group; -1 if it is not initialized here."""
+    with _lock:
+        return _groups[group_name].size if group_name in _groups else -1
+
+
+# ---- operations ----
+
+
+def _peer(g: Group, peer: int) -> None:
+    if peer < 0:
+        raise ValueError(f"rank '{peer}' is negative.")
+    if peer >= g.size:
+        raise ValueError(f"rank '{peer}' must be less than world size '{g.size}'")
+
+
+def _tensor_list(tensors) -> None:
+    if not isinstance(tensors, list):
+        raise RuntimeError(f"The input must be a list of tensors. Got '{type(tensors)}'.")
+    if not tensors:
+        raise RuntimeError("Got an empty list of tensors.")
+
+
+def allreduce(tensor, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+    """tensor = tensor of all ranks, combined."""
+    get_group_handle(group_name).allreduce(tensor, _operators[op.name])
+
+
+def barrier(group_name: str = "default") -> None:
+    get_group_handle(group_name).barrier()
+
+
+def reduce(tensor, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+    """As allreduce, at dst_rank only; elsewhere the tensor is unchanged."""
+    g = get_group_handle(group_name)
+    _peer(g, dst_rank)
+    g.reduce(tensor, dst_rank, _operators[op.name])
+
+
+def broadcast(tensor, src_rank: int = 0, group_name: str = "default") -> None:
+    """tensor = tensor of src_rank."""
+    g = get_group_handle(group_name)
+    _peer(g, src_rank)
+    g.broadcast(tensor, src_rank)
+
+
+def allgather(tensor_list: list, tensor, group_name: str = "default") -> None:
+    """tensor_list[i] = tensor of rank i."""
+    _tensor_list(tensor_list)
+    g = get_group_handle(group_name)
+    if len(tensor_list) != g.size:
+        raise RuntimeError("The length of the tensor list operands to allgather must be equal to world_size.")
+    parts = g.allgather(tensor)
+    for i, part in enumerate(tensor_list):
+        part[...] = parts[i]
+
+
+def reducescatter(tensor, tensor_list: list, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+    """tensor = tensor_list[rank] of all ranks, combined."""
+    _tensor_list(tensor_list)
+    g = get_group_handle(group_name)
+    if len(tensor_list) != g.size:
+        raise RuntimeError("The length of the tensor list operands to reducescatter must be equal to world_size.")
+    requests = [g.reduce(t, i, _operators[op.name], tensor if i == g.rank else None, True) for i, t in enumerate(tensor_list)]
+    for request in requests:
+        request.wait()
+
+
+def send(tensor, dst_rank: int, group_name: str = "default") -> None:
+    g = get_group_handle(group_name)
+    _peer(g, dst_rank)
+    if dst_rank == g.rank:
+        raise RuntimeError(f"The destination rank '{dst_rank}' is self.")
+    g.send(tensor, dst_rank)
+
+
+def recv(tensor, src_rank: int, group_name: str = "default") -> None:
+    g = get_group_handle(group_name)
+    _peer(g, src_rank)
+    if src_rank == g.rank:
+        raise RuntimeError(f"The destination rank '{src_rank}' is self.")
+    g.recv(tensor, src_rank)
+
+
+def _refuse(name: str):
+    def refuse(*args, **kwargs) -> None:
+        raise NotImplementedError(f"{name}: a rank of collrun passes one tensor; start one rank for each GPU")
+
+    refuse.__name__ = refuse.__qualname__ = name
+    return refuse
+
+
+allgather_multigpu = _refuse("allgather_multigpu")
+allreduce_multigpu = _refuse("allreduce_multigpu")
+broadcast_multigpu = _refuse("broadcast_multigpu")
+recv_multigpu = _refuse("recv_multigpu")
+reduce_multigpu = _refuse("reduce_multigpu")
+reducescatter_multigpu = _refuse("reducescatter_multigpu")
+send_multigpu = _refuse("send_multigpu")

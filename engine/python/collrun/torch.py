@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The c10d backend `collrun` of torch.distributed.
+
+    import torch.distributed as dist, collrun.torch
+    dist.init_process_group("collrun", init_method="collrun://")
+
+With `collrun://`, rank and world size are those of the job, and the store needs no port. `env://`
+works as well. A process group with the ranks of the job's group `world`, in their order, uses that
+group; others are made at run time. `make torch` builds the extension that this module needs, for
+the torch of one interpreter.
+"""
+
+import atexit as _atexit
+import sys as _sys
+from datetime import timedelta as _timedelta
+
+import torch as _torch_package
+import torch.distributed as _dist
+
+from . import _collrun
+
+try:
+    from . import _torch
+except ImportError as _error:
+    raise ImportError(
+        f"collrun.torch: no extension for torch {_torch_package.__version__} ({_error}); "
+        "`make torch PYTHON=python3` in collrun's source builds it for that interpreter"
+    ) from _error
+
+if _torch.torch_version.split("+")[0] != _torch_package.__version__.split("+")[0]:
+    raise ImportError(
+        f"collrun.torch: the extension is built for torch {_torch.torch_version}, and this is "
+        f"torch {_torch_package.__version__}; run `make torch` again"
+    )
+
+Backend = _torch.Backend
+
+# World ranks of the job, by rank of torch's default group.
+_world: list[int] = []
+
+
+def _members(options):
+    """World ranks of the job, of the group's ranks."""
+    if options.group_size == 1:
+        return [_collrun.rank()]
+    if options.global_ranks_in_group and _world:
+        return [_world[rank] for rank in options.global_ranks_in_group]
+    store = options.store
+    store.set(f"collrun/{options.group_rank}", str(_collrun.rank()))
+    return [int(store.get(f"collrun/{rank}")) for rank in range(options.group_size)]
+
+
+def _create(options, backend_options=None):
+    members = _members(options)
+    timeout = options.timeout
+    if not options.global_ranks_in_group:
+        _world[:] = members
+    if not isinstance(timeout, _timedelta):
+        timeout = _timedelta(seconds=float(timeout))
+    backend = _torch.create(_collrun._context(), options.group_rank, members, timeout)
+    backend.options.global_ranks_in_group = list(options.global_ranks_in_group)
+    return backend
+
+
+def _rendezvous(url, timeout=_timedelta(minutes=30), **unused):
+    yield _torch.store(_collrun._context(), timeout), _collrun.rank(), _collrun.world_size()
+
+
+def _stop():
+    # After an exception nothing is waited for: peers learn of the exit.
+    if not hasattr(_sys, "last_value") and _collrun.is_initialized():
+        _torch.stop()
+
+
+_dist.Backend.register_backend("collrun", _create, extended_api=True, devices=["cpu", "cuda"])
+_dist.register_rendezvous_handler("collrun", _rendezvous)
+_atexit.register(_stop)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interrupt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { INTERRUPT_PATIENCE_MS = 100 };
+
+/* One process is one rank, and has one main thread. */
+static struct {
+    _Atomic(struct collrun_group *) waiting; /* the group whose call the main thread is in */
+    atomic_uint calls;                       /* of the main thread; odd while it is in one */
+    pthread_mutex_t abort;                   /* held while a group is being aborted */
+    int pipe[2];                             /* read by the thread, written by Python */
+} interrupt = {.abort = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
+
+static _Thread_local bool interrupt_is_main;
+
+void interrupt_enter(struct collrun_group *g)
+{
+    if (!interrupt_is_main)
+        return;
+    atomic_store_explicit(&interrupt.waiting, g, memory_order_relaxed);
+    unsigned calls = atomic_load_explicit(&interrupt.calls, memory_order_relaxed);
+    atomic_store_explicit(&interrupt.calls, calls + 1, memory_order_release);
+}
+
+void interrupt_leave(void)
+{
+    if (!interrupt_is_main)
+        return;
+    unsigned calls = atomic_load_explicit(&interrupt.calls, memory_order_relaxed);
+    atomic_store_explicit(&interrupt.calls, calls + 1, memory_order_release);
+}
+
+void interrupt_sync(void)
+{
+    pthread_mutex_lock(&interrupt.abort);
+    pthread_mutex_unlock(&interrupt.abort);
+}
+
+/* Whether SIGINT raises KeyboardInterrupt. A program's handler may want the call to go on. */
+static bool interrupt_is_default(void)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *module = PyImport_ImportModule("signal");
+    PyObject *now = module ? PyObject_CallMethod(module, "getsignal", "i", SIGINT) : NULL;
+    PyObject *def = now ? PyObject_GetAttrString(module, "default_int_handler") : NULL;
+    bool same = def && now == def;
+    Py_XDECREF(def);
+    Py_XDECREF(now);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return same;
+}
+
+static void interrupt_abort(void)
+{
+    unsigned call = atomic_load_explicit(&interrupt.calls, memory_order_acquire);
+    if (call % 2 == 0)
+        return;
+    poll(NULL, 0, INTERRUPT_PATIENCE_MS);
+    if (atomic_load_explicit(&interrupt.calls, memory_order_acquire) != call ||
+        !interrupt_is_default())
+        return;
+    pthread_mutex_lock(&interrupt.abort);
+    if (atomic_load_explicit(&interrupt.calls, memory_order_acquire) == call)
+        collrun_group_abort(atomic_load_explicit(&interrupt.waiting, memory_order_relaxed),
+                            "the call was interrupted by SIGINT");
+    pthread_mutex_unlock(&interrupt.abort);
+}
+
+/* The thread's name is that of a thread of the library, so a proof of a deadlock leaves it out: it
+ * acts on signals alone. */
+static void *interrupt_watch(void *arg)
+{
+    (void)arg;
+    pthread_setname_np(pthread_self(), "collrun/signals");
+    unsigned char signals[64];
+    ssize_t n;
+    pthread_setname_np(pthread_self(), "collrun/signals");
+    while ((n = read(interrupt.pipe[0], signals, sizeof signals)) > 0 ||
+           (n < 0 && errno == EINTR)) {
+        for (ssize_t i = 0; i < n; i++) {
+            if (signals[i] == SIGINT)
+                interrupt_abort();
+        }
+    }
+    return NULL;
+}
+
+/* signal.set_wakeup_fd(fd): 1 if it is set, 0 if this is not the main thread or the program has set
+ * one. */
+static int interrupt_set_wakeup(int fd)
+{
+    PyObject *module = PyImport_ImportModule("signal");
+    PyObject *old = module ? PyObject_CallMethod(module, "set_wakeup_fd", "i", fd) : NULL;
+    int set = old != NULL;
+    long before = old ? PyLong_AsLong(old) : -1;
+    Py_XDECREF(old);
+    if (!old && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        Py_XDECREF(module);
+        return 0;
+    }
+    if (before >= 0) {
+        old = PyObject_CallMethod(module, "set_wakeup_fd", "i", (int)before);
+        Py_XDECREF(old);
+        set = 0;
+    }
+    Py_XDECREF(module);
+    return PyErr_Occurred() ? -1 : set;
+}
+
+int interrupt_init(void)
+{
+    if (interrupt.pipe[0] >= 0)
+        return 0;
+    if (pipe2(interrupt.pipe, O_CLOEXEC) || fcntl(interrupt.pipe[1], F_SETFL, O_NONBLOCK) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    int set = interrupt_set_wakeup(interrupt.pipe[1]);
+    if (set <= 0)
+        return set;
+    sigset_t all, old;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&thread, NULL, interrupt_watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    pthread_detach(thread);
+    interrupt_is_main = true;
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ctrl-C in a call that waits. A thread watches the descriptor that Python writes when a signal has
+ * arrived (signal.set_wakeup_fd). If a call of the main thread still waits 100 ms after a SIGINT
+ * whose handler is Python's default, the thread aborts the group of that call: the call returns
+ * ABORTED, and Python raises KeyboardInterrupt in its place. A call that ends meanwhile leaves
+ * its group whole. Handlers of other signals run when the call has returned.
+ *
+ * Where the program has set a wakeup descriptor (asyncio does for its signal handlers), none is
+ * watched, and Ctrl-C takes effect when the call returns.
+ */
+#ifndef PYTHON_INTERRUPT_H
+#define PYTHON_INTERRUPT_H
+
+#include <Python.h>
+#include <collrun/collrun.h>
+
+/* Starts to watch. From the main thread of Python; from another one it does nothing. */
+int interrupt_init(void);
+
+/* Around a call that waits, without the interpreter's lock. */
+void interrupt_enter(struct collrun_group *g);
+void interrupt_leave(void);
+
+/* Waits for an abort of the group that may be in progress; before the group is destroyed. */
+void interrupt_sync(void);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operation.h"
+
+#include "errors.h"
+#include "interrupt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Operations in flight without a request object; under the interpreter's lock. */
+static struct operation *operation_detached;
+
+struct operation *operation_begin(struct operation *room, struct group *g, enum collrun_kind kind,
+                                  int async)
+{
+    struct operation *op = room;
+    if (async && !(op = malloc(sizeof *op))) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    if (operation_detached)
+        operation_sweep();
+    op->group = (struct group *)Py_NewRef((PyObject *)g);
+    op->call[0] = (struct collrun_call)COLLRUN_CALL(kind);
+    op->ncalls = 1;
+    op->async = async;
+    op->buffers[0].source = op->buffers[1].source = BUFFER_NONE;
+    op->counts = NULL;
+    op->result = NULL;
+    op->request = NULL;
+    op->next = NULL;
+    return op;
+}
+
+size_t *operation_counts(struct operation *op, int which)
+{
+    size_t n = (size_t)op->group->size;
+    if (!op->counts && !(op->counts = malloc(4 * n * sizeof *op->counts))) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return op->counts + (size_t)which * n;
+}
+
+void operation_complete(struct operation *op)
+{
+    buffer_release(&op->buffers[0]);
+    buffer_release(&op->buffers[1]);
+    if (op->counts)
+        free(op->counts);
+    op->counts = NULL;
+}
+
+void operation_free(struct operation *op)
+{
+    operation_complete(op);
+    Py_XDECREF(op->result);
+    Py_DECREF((PyObject *)op->group);
+    if (op->async)
+        free(op);
+}
+
+PyObject *operation_discard(struct operation *op)
+{
+    operation_free(op);
+    return NULL;
+}
+
+/* ---- run and start ---- */
+
+static int operation_check_group(struct operation *op)
+{
+    if (op->call[0].kind == COLLRUN_RECV_ANY)
+        op->call[0].source = &op->source;
+    return op->group->handle ? 0 : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
+}
+
+PyObject *operation_run(struct operation *op)
+{
+    if (operation_check_group(op))
+        return operation_discard(op);
+    struct collrun_group *g = op->group->handle;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS interrupt_enter(g);
+    rc = collrun_run(g, op->call, op->ncalls);
+    interrupt_leave();
+    Py_END_ALLOW_THREADS if (rc)
+    {
+        errors_set(rc);
+        return operation_discard(op);
+    }
+    PyObject *result = operation_result(op);
+    operation_free(op);
+    return result;
+}
+
+int operation_start(struct operation *op)
+{
+    if (operation_check_group(op)) {
+        operation_discard(op);
+        return -1;
+    }
+    int rc = collrun_start_many(op->group->handle, op->call, op->ncalls, &op->request);
+    if (rc) {
+        errors_set(rc);
+        operation_discard(op);
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *operation_result(const struct operation *op)
+{
+    if (op->call[0].kind == COLLRUN_RECV_ANY)
+        return PyLong_FromLong(op->source);
+    return Py_NewRef(op->result ? op->result : Py_None);
+}
+
+/* ---- detached operations ---- */
+
+void operation_detach(struct operation *op)
+{
+    op->next = operation_detached;
+    operation_detached = op;
+}
+
+void operation_sweep(void)
+{
+    struct operation **p = &operation_detached;
+    while (*p) {
+        struct operation *op = *p;
+        if (collrun_test(op->request) == COLLRUN_AGAIN) {
+            p = &op->next;
+            continue;
+        }
+        *p = op->next;
+        operation_free(op);
+    }
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "request.h"
+
+#include "args.h"
+#include "errors.h"
+#include "interrupt.h"
+#include "operation.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct request {
+    PyObject_HEAD struct operation *op; /* NULL after the end of the program's groups */
+    PyObject *result;                   /* when it has ended well */
+    char *error;                        /* when it has failed: the message of `status` */
+    int status;                         /* AGAIN: in flight */
+    bool busy;                          /* a thread is waiting */
+};
+
+enum { REQUEST_SLICE_NS = 20000000, REQUEST_SPINS = 64 };
+static const uint64_t REQUEST_NEVER = UINT64_MAX;
+
+static PyTypeObject *request_type;
+
+PyObject *request_new(struct operation *op)
+{
+    struct request *r = PyObject_New(struct request, request_type);
+    if (!r) {
+        operation_detach(op);
+        return NULL;
+    }
+    r->op = op;
+    r->result = NULL;
+    r->error = NULL;
+    r->status = COLLRUN_AGAIN;
+    r->busy = false;
+    return (PyObject *)r;
+}
+
+static void request_dealloc(PyObject *self)
+{
+    struct request *r = (struct request *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (r->op)
+        operation_detach(r->op);
+    Py_XDECREF(r->result);
+    free(r->error);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static uint64_t request_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Stores the result of an operation that has ended with `rc`, and returns the method's. */
+static int request_finish(struct request *r, int rc)
+{
+    struct operation *op = r->op;
+    r->op = NULL;
+    r->status = rc;
+    if (rc)
+        r->error = strdup(collrun_error());
+    else
+        r->result = operation_result(op);
+    operation_free(op);
+    return rc;
+}
+
+static PyObject *request_outcome(const struct request *r)
+{
+    if (r->status == COLLRUN_OK)
+        return Py_XNewRef(r->result);
+    errors_set_text(r->status, r->error ? r->error : collrun_strstatus(r->status));
+    return NULL;
+}
+
+/* Polls until the request has ended or `until` is over. */
+static int request_poll_until(struct collrun_request *request, uint64_t until)
+{
+    long pause_ns = 20000;
+    for (unsigned round = 0;; round++) {
+        int rc = collrun_poll(request);
+        if (rc != COLLRUN_AGAIN || request_now() >= until)
+            return rc;
+        if (round < REQUEST_SPINS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+        pause_ns = pause_ns < 500000 ? 2 * pause_ns : 1000000;
+    }
+}
+
+static int request_poll_slice(struct collrun_request *request, uint64_t deadline)
+{
+    uint64_t slice = request_now() + REQUEST_SLICE_NS;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = request_poll_until(request, slice < deadline ? slice : deadline);
+    Py_END_ALLOW_THREADS return rc;
+}
+
+/* Waits `limit_ns`. AGAIN: not over, with an exception. */
+static int request_wait_limited(struct request *r, uint64_t limit_ns)
+{
+    uint64_t deadline = request_now() + limit_ns;
+    int rc;
+    while ((rc = request_poll_slice(r->op->request, deadline)) == COLLRUN_AGAIN) {
+        if (PyErr_CheckSignals())
+            return rc;
+        if (request_now() >= deadline) {
+            errors_set_text(COLLRUN_ERR_TIMEOUT,
+                            "wait: the operation has not ended in the given time; it goes on, and "
+                            "the request can be waited for again");
+            return rc;
+        }
+    }
+    return request_finish(r, collrun_test(r->op->request));
+}
+
+static int request_wait_unlimited(struct request *r)
+{
+    int rc;
+    Py_BEGIN_ALLOW_THREADS interrupt_enter(r->op->group->handle);
+    rc = collrun_wait(r->op->request);
+    interrupt_leave();
+    Py_END_ALLOW_THREADS return request_finish(r, rc);
+}
+
+static int request_enter(struct request *r)
+{
+    if (!r->busy)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "another thread is waiting for this request");
+    return -1;
+}
+
+PyDoc_STRVAR(request_wait_doc,
+             "wait($self, /, timeout=None)\n--\n\n"
+             "Wait until the operation has ended, and return its result: what the blocking method "
+             "returns.\n\ntimeout: seconds; then collrun.TimeoutError, and the request can be "
+             "waited for again.");
+static PyObject *request_wait(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"timeout", NULL};
+    struct request *r = (struct request *)self;
+    PyObject *timeout = NULL;
+    uint64_t limit = REQUEST_NEVER;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
+        args_seconds(timeout == Py_None ? NULL : timeout, "timeout", &limit) || request_enter(r))
+        return NULL;
+    if (!r->op)
+        return request_outcome(r);
+    r->busy = true;
+    int rc = limit == REQUEST_NEVER ? request_wait_unlimited(r) : request_wait_limited(r, limit);
+    r->busy = false;
+    return rc == COLLRUN_AGAIN ? NULL : request_outcome(r);
+}
+
+PyDoc_STRVAR(request_test_doc,
+             "test($self, /)\n--\n\n"
+             "True if the operation has ended. Raises its error if it has failed. "
+             "Does not wait.");
+static PyObject *request_test(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct request *r = (struct request *)self;
+    if (request_enter(r))
+        return NULL;
+    if (r->op) {
+        int rc = collrun_test(r->op->request);
+        if (rc == COLLRUN_AGAIN)
+            Py_RETURN_FALSE;
+        request_finish(r, rc);
+    }
+    PyObject *outcome = request_outcome(r);
+    if (!outcome)
+        return NULL;
+    Py_DECREF(outcome);
+    Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(request_cancel_doc,
+             "cancel($self, /)\n--\n\n"
+             "Withdraw a receive that no message has been matched with. True: it does not happen, "
+             "and its buffer may be used again. False: too late; wait for it.");
+static PyObject *request_cancel(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct request *r = (struct request *)self;
+    if (request_enter(r))
+        return NULL;
+    if (!r->op)
+        Py_RETURN_FALSE;
+    int rc = collrun_cancel(r->op->request);
+    if (rc == COLLRUN_AGAIN)
+        Py_RETURN_FALSE;
+    if (rc) {
+        errors_set(rc);
+        return NULL;
+    }
+    operation_free(r->op);
+    r->op = NULL;
+    r->status = COLLRUN_OK;
+    r->result = Py_NewRef(Py_None);
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef request_methods[] = {{"wait", (PyCFunction)(void (*)(void))request_wait,
+                                         METH_VARARGS | METH_KEYWORDS, request_wait_doc},
+                                        {"test", request_test, METH_NOARGS, request_test_doc},
+                                        {"cancel", request_cancel, METH_NOARGS, request_cancel_doc},
+                                        {0}};
+
+PyDoc_STRVAR(request_doc, "An operation in flight. It makes progress without a waiting thread, and "
+                          "keeps its buffers alive until it has ended.");
+static PyType_Slot request_slots[] = {{Py_tp_doc, (void *)request_doc},
+                                      {Py_tp_dealloc, request_dealloc},
+                                      {Py_tp_methods, request_methods},
+                                      {0}};
+static PyType_Spec request_spec = {.name = "collrun.Request",
+                                   .basicsize = sizeof(struct request),
+                                   .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                                            Py_TPFLAGS_IMMUTABLETYPE,
+                                   .slots = request_slots};
+
+int request_init(PyObject *module)
+{
+    request_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &request_spec, NULL);
+    return request_type ? PyModule_AddType(module, request_type) : -1;
+}

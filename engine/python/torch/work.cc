@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+namespace collrun
+{
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+std::exception_ptr errorOf(int status, const std::string &text)
+{
+    try {
+        C10_THROW_ERROR(DistBackendError,
+                        text.empty() ? std::string(collrun_strstatus(status)) : text);
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+struct Running {
+    std::thread thread;
+    std::weak_ptr<Waiter> waiter;
+};
+// Never destroyed: after an exception the process exits while threads wait.
+std::mutex threadsLock;
+std::vector<Running> &threads =
+    *new std::vector<Running>; // of all waiters, also those that have ended
+
+} // namespace
+
+void fail(int status)
+{
+    std::rethrow_exception(errorOf(status, collrun_error()));
+}
+
+// ---- an operation ----
+
+void Operation::begin(collrun_request *taken)
+{
+    request = taken;
+    if (!taken)
+        over = true;
+}
+
+bool Operation::claim()
+{
+    std::lock_guard<std::mutex> held(lock);
+    if (claimed || over)
+        return false;
+    claimed = true;
+    return true;
+}
+
+// The request is freed. The copies are made before other threads see that the operation is
+// complete.
+void Operation::complete(int status, const std::string &text)
+{
+    std::exception_ptr error;
+    if (status != COLLRUN_OK) {
+        error = errorOf(status, text);
+    } else if (after) {
+        try {
+            c10::NoGradGuard noGrad;
+            after();
+        } catch (...) {
+            error = std::current_exception();
+        }
+    }
+    {
+        std::lock_guard<std::mutex> held(lock);
+        request = nullptr;
+        claimed = false;
+        over = true;
+        failure = error;
+        completed.notify_all();
+    }
+    kept.clear();
+    after = nullptr;
+    settle();
+}
+
+void Operation::finish()
+{
+    int status = collrun_wait(request);
+    complete(status, status ? collrun_error() : "");
+}
+
+bool Operation::poll()
+{
+    if (collrun_poll(request) == COLLRUN_AGAIN)
+        return false;
+    finish();
+    return true;
+}
+
+// The caller has claimed the operation; gives it back when the time has passed.
+bool Operation::waitClaimed(std::chrono::milliseconds timeout)
+{
+    const auto end = Clock::now() + timeout;
+    auto pause = std::chrono::microseconds(1);
+    while (!poll()) {
+        if (Clock::now() >= end) {
+            std::lock_guard<std::mutex> held(lock);
+            claimed = false;
+            completed.notify_all();
+            return false;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(1000));
+    }
+    return true;
+}
+
+bool Operation::wait(std::chrono::milliseconds timeout)
+{
+    if (claim()) {
+        if (timeout > kNoTimeout)
+            return waitClaimed(timeout);
+        finish();
+        return true;
+    }
+    std::unique_lock<std::mutex> held(lock);
+    if (timeout > kNoTimeout)
+        return completed.wait_for(held, timeout, [this] { return over; });
+    while (!over && claimed)
+        completed.wait(held);
+    if (over)
+        return true;
+    held.unlock();
+    return wait(timeout);
+}
+
+bool Operation::done()
+{
+    if (claim() && !poll()) {
+        std::lock_guard<std::mutex> held(lock);
+        claimed = false;
+        completed.notify_all();
+    }
+    std::lock_guard<std::mutex> held(lock);
+    return over;
+}
+
+std::exception_ptr Operation::error()
+{
+    std::lock_guard<std::mutex> held(lock);
+    return failure;
+}
+
+// The future, if there is one and the operation is complete.
+void Operation::settle()
+{
+    c10::intrusive_ptr<c10::ivalue::Future> ready;
+    std::exception_ptr error;
+    {
+        std::lock_guard<std::mutex> held(lock);
+        if (!over || !promise || settled)
+            return;
+        settled = true;
+        ready = promise;
+        error = failure;
+    }
+    if (error)
+        ready->setErrorIfNeeded(error);
+    else
+        ready->markCompleted(c10::IValue(outputs));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
+{
+    c10::intrusive_ptr<c10::ivalue::Future> made;
+    bool complete;
+    {
+        std::lock_guard<std::mutex> held(lock);
+        if (promise)
+            return promise;
+        std::vector<c10::Device> devices;
+        for (const auto &tensor : outputs)
+            if (!tensor.is_cpu() && devices.empty())
+                devices.push_back(tensor.device());
+        promise = c10::make_intrusive<c10::ivalue::Future>(
+            c10::ListType::create(c10::TensorType::get()), devices);
+        made = promise;
+        complete = over;
+    }
+    if (complete)
+        settle();
+    return made;
+}
+
+// ---- waiters ----
+
+void Waiter::add(std::shared_ptr<Operation> operation)
+{
+    std::lock_guard<std::mutex> held(lock);
+    queue.push_back(std::move(operation));
+    if (!running)
+        start();
+    changed.notify_all();
+}
+
+// With the lock.
+void Waiter::start()
+{
+    running = true;
+    std::lock_guard<std::mutex> held(threadsLock);
+    threads.push_back(
+        {std::thread([self = shared_from_this()] { self->run(); }), weak_from_this()});
+}
+
+void Waiter::retire()
+{
+    std::lock_guard<std::mutex> held(lock);
+    retired = true;
+    changed.notify_all();
+}
+
+void Waiter::stopAll()
+{
+    std::vector<Running> all;
+    {
+        std::lock_guard<std::mutex> held(threadsLock);
+        all.swap(threads);
+    }
+    for (auto &each : all) {
+        if (auto waiter = each.waiter.lock())
+            waiter->retire();
+        each.thread.join();
+    }
+}
+
+void Waiter::step(std::unique_lock<std::mutex> &held)
+{
+    std::shared_ptr<Operation> operation = queue.front();
+    queue.pop_front();
+    held.unlock();
+    bool finished = true;
+    if (polls)
+        finished = operation->poll();
+    else
+        operation->finish();
+    if (!finished)
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    held.lock();
+    if (!finished)
+        queue.push_back(std::move(operation));
+}
+
+void Waiter::run()
+{
+    std::unique_lock<std::mutex> held(lock);
+    while (!retired || !queue.empty()) {
+        if (queue.empty())
+            changed.wait(held);
+        else
+            step(held);
+    }
+    running = false;
+}
+
+// ---- what c10d sees ----
+
+Work::Work(int rank, c10d::OpType type, std::shared_ptr<Operation> operation,
+           std::shared_ptr<Waiter> waiter, uint64_t number)
+    : c10d::Work(rank, type), operation(std::move(operation)), waiter(std::move(waiter)),
+      number(number)
+{
+}
+
+Work::~Work()
+{
+    if (operation->claim())
+        waiter->add(operation);
+}
+
+bool Work::isCompleted()
+{
+    return operation->done();
+}
+
+bool Work::isSuccess() const
+{
+    return operation->done() && !operation->error();
+}
+
+std::exception_ptr Work::exception() const
+{
+    return operation->error();
+}
+
+int Work::sourceRank() const
+{
+    TORCH_CHECK(operation->anySource, "collrun: sourceRank() is of recvAnysource alone");
+    return operation->source;
+}
+
+std::vector<at::Tensor> Work::result()
+{
+    return operation->outputs;
+}
+
+void Work::synchronize()
+{
+    wait();
+}
+
+bool Work::wait(std::chrono::milliseconds timeout)
+{
+    if (!operation->wait(timeout))
+        C10_THROW_ERROR(DistBackendError, c10::str("wait: the operation is not complete after ",
+                                                   timeout.count(), " ms"));
+    if (auto error = operation->error())
+        std::rethrow_exception(error);
+    return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
+{
+    auto future = operation->future();
+    if (operation->claim())
+        waiter->add(operation);
+    return future;
+}
+
+uint64_t Work::getSequencenumber() const
+{
+    return number;
+}
+
+} // namespace collrun

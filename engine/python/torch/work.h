@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An operation of the c10d backend from its start to its completion: the request, the tensors that
+// it uses, and what follows (copies into the caller's tensors, its future).
+//
+// - Work::wait() waits for the request in the calling thread. A thread of the backend waits for it
+//   if the caller asks for a future, or drops the Work of a request that is not finished: see
+//   Waiter.
+// - One thread at a time waits for a request: it has claimed the operation. Others wait for the
+//   operation's condition variable.
+// - A failure is a c10::DistBackendError with collrun's message.
+#ifndef PYTHON_TORCH_WORK_H
+#define PYTHON_TORCH_WORK_H
+
+#include <collrun/collrun.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace collrun
+{
+
+// Throws the error message of the call that failed in this thread.
+[[noreturn]] void fail(int status);
+
+struct Operation {
+    std::vector<at::Tensor> kept;    // buffers of the request
+    std::vector<at::Tensor> outputs; // result()
+    std::function<void()> after;     // when the request has succeeded; may be empty
+    int source = -1;                 // recvAnysource: the sender, written by the request
+    bool anySource = false;
+
+    // Takes the request. OK: it has finished without one.
+    void begin(collrun_request *taken);
+    // True if the caller waits for the request from now on, and calls finish().
+    bool claim();
+    // Waits for the claimed request.
+    void finish();
+    // Waits until the operation is complete; false: `timeout` has passed (0: none).
+    bool wait(std::chrono::milliseconds timeout);
+    // Does not block.
+    bool done();
+    // Finishes the claimed request if that does not block.
+    bool poll();
+    std::exception_ptr error();
+    c10::intrusive_ptr<c10::ivalue::Future> future();
+
+  private:
+    void complete(int status, const std::string &text);
+    bool waitClaimed(std::chrono::milliseconds timeout);
+    void settle();
+
+    std::mutex lock;
+    std::condition_variable completed;
+    collrun_request *request = nullptr;
+    bool claimed = false, over = false, settled = false;
+    std::exception_ptr failure;
+    c10::intrusive_ptr<c10::ivalue::Future> promise;
+};
+
+// A thread, started when it is first needed, that finishes operations without a waiting caller.
+// Collectives of a group complete in the order of their start, so one wait at a time is enough;
+// messages complete in any order, so their waiter polls.
+//
+// A running thread keeps its waiter. The interpreter's lock may be held wherever a Waiter is
+// dropped, and callbacks of futures take it, so only stopAll() waits for the threads.
+class Waiter : public std::enable_shared_from_this<Waiter>
+{
+  public:
+    explicit Waiter(bool polls) : polls(polls)
+    {
+    }
+    // Of an operation that the caller has claimed.
+    void add(std::shared_ptr<Operation> operation);
+    // The thread ends when it has finished all operations.
+    void retire();
+    // Retires all waiters of the process and waits for their threads; without the interpreter's
+    // lock.
+    static void stopAll();
+
+  private:
+    void start();
+    void run();
+    void step(std::unique_lock<std::mutex> &held);
+
+    const bool polls;
+    std::mutex lock;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<Operation>> queue;
+    bool running = false, retired = false;
+};
+
+class Work : public c10d::Work
+{
+  public:
+    Work(int rank, c10d::OpType type, std::shared_ptr<Operation> operation,
+         std::shared_ptr<Waiter> waiter, uint64_t number);
+    ~Work() override;
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    int sourceRank() const override;
+    std::vector<at::Tensor> result() override;
+    void synchronize() override;
+    bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    uint64_t getSequencenumber() const override;
+
+  private:
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<Waiter> waiter;
+    const uint64_t number;
+};
+
+} // namespace collrun
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the times of a PyTorch trace from the timeline that Kineto (torch.profiler) wrote of the
+ * same run, since execution traces have none.
+ *
+ * - The events "record_param_comms" of the CPU, in the order of their begin, are the nodes of that
+ *   name in the order of their ids: ids differ between the files, but both have the same number.
+ *   The time between two of them is computation.
+ * - Kernels of NCCL, in the order of their begin, are the operations that move data, if there are
+ *   as many; their durations are the recorded times.
+ */
+#include "format.h"
+#include "json.h"
+
+#include <collrun/collrun.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kineto_event {
+    double begin_us, us;
+};
+
+struct kineto_events {
+    struct kineto_event *event;
+    size_t n, room;
+};
+
+static int kineto_add(struct trace *t, struct kineto_events *list, const char *event)
+{
+    struct kineto_event e;
+    if (!json_number(json_member(event, "ts"), &e.begin_us) ||
+        !json_number(json_member(event, "dur"), &e.us) || e.begin_us < 0 || e.begin_us > 1e16 ||
+        e.us < 0 || e.us > 1e12)
+        return trace_fail(t, TRACE_FILE, "event %zu of its kind has no begin and duration",
+                          list->n + 1);
+    if (list->n == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        void *grown = realloc(list->event, room * sizeof *list->event);
+        if (!grown)
+            return trace_fail(t, TRACE_FILE, "out of memory for %zu events", room);
+        list->event = grown;
+        list->room = room;
+    }
+    list->event[list->n++] = e;
+    return 0;
+}
+
+static int kineto_by_begin(const void *a, const void *b)
+{
+    const struct kineto_event *x = a, *y = b;
+    return (x->begin_us > y->begin_us) - (x->begin_us < y->begin_us);
+}
+
+static int kineto_collect(struct trace *t, const char *events, struct kineto_events *calls,
+                          struct kineto_events *kernels)
+{
+    int rc = 0;
+    for (const char *e = json_first(events); !rc && e; e = json_next(e)) {
+        const char *name = json_member(e, "name"), *category = json_member(e, "cat");
+        if (json_starts(category, "cpu_op\"") && json_starts(name, "record_param_comms\""))
+            rc = kineto_add(t, calls, e);
+        else if (json_starts(category, "kernel\"") && json_starts(name, "nccl"))
+            rc = kineto_add(t, kernels, e);
+    }
+    if (calls->n)
+        qsort(calls->event, calls->n, sizeof *calls->event, kineto_by_begin);
+    if (kernels->n)
+        qsort(kernels->event, kernels->n, sizeof *kernels->event, kineto_by_begin);
+    return rc;
+}
+
+/* Computation before each call, and from the first call to the end of the last. */
+static void kineto_calls(struct trace *t, const struct kineto_events *calls)
+{
+    double last_us = calls->event[0].begin_us, gap_us = 0;
+    for (size_t i = 0; i < calls->n; i++) {
+        const struct kineto_event *e = &calls->event[i];
+        gap_us += e->begin_us > last_us ? e->begin_us - last_us : 0;
+        last_us = e->begin_us + e->us > last_us ? e->begin_us + e->us : last_us;
+        if (t->calls[i] == TRACE_NO_OP)
+            continue;
+        t->ops[t->calls[i]].gap_ns = (uint64_t)(gap_us * 1e3);
+        gap_us = 0;
+    }
+    t->span_ns = (uint64_t)((last_us - calls->event[0].begin_us) * 1e3);
+}
+
+static bool kineto_moves_data(const struct op *op)
+{
+    return op->kind != TRACE_WAIT && op->kind != COLLRUN_BARRIER;
+}
+
+static void kineto_kernels(struct trace *t, const struct kineto_events *kernels, double begin_us)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->nops; i++)
+        n += kineto_moves_data(&t->ops[i]);
+    if (n != kernels->n)
+        return; /* operations were joined, or do not run on a GPU */
+    n = 0;
+    for (size_t i = 0; i < t->nops; i++) {
+        if (!kineto_moves_data(&t->ops[i]))
+            continue;
+        const struct kineto_event *e = &kernels->event[n++];
+        double end_us = e->begin_us + e->us - begin_us;
+        t->ops[i].timed = true;
+        t->ops[i].recorded_ns = (uint64_t)(e->us * 1e3);
+        if (end_us > 0 && (uint64_t)(end_us * 1e3) > t->span_ns)
+            t->span_ns = (uint64_t)(end_us * 1e3);
+    }
+}
+
+int kineto_read(struct trace *t, const char *text, size_t len)
+{
+    struct kineto_events calls = {0}, kernels = {0};
+    const char *wrong = json_check(text);
+    if (wrong)
+        return trace_fail(t, TRACE_FILE, "byte %zu of %zu is no JSON", (size_t)(wrong - text) + 1,
+                          len);
+    const char *events = json_member(text + strspn(text, " \t\r\n"), "traceEvents");
+    int rc = kineto_collect(t, events, &calls, &kernels);
+    if (!rc && (calls.n != t->ncalls || !calls.n))
+        rc = trace_fail(t, TRACE_FILE,
+                        "%zu events record_param_comms; the execution trace has %zu: "
+                        "they are not of one run",
+                        calls.n, t->ncalls);
+    if (!rc) {
+        kineto_calls(t, &calls);
+        kineto_kernels(t, &kernels, calls.event[0].begin_us);
+    }
+    free(calls.event);
+    free(kernels.event);
+    return rc;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/command.h"
+
+#include "agent/agent.h"
+#include "agent/environment.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int command_enter_folder(const struct rank_proc *p, struct diag *d)
+{
+    const struct desc_workload *w = p->command;
+    const struct desc *desc = &p->agent->desc;
+    const struct desc_host *host = &desc->hosts[desc->ranks[p->rank].host];
+    /* The folder of the job file need not exist on another host. */
+    if (!host->workdir[0] && chdir(w->folder) < 0 && w->workdir[0] && w->workdir[0] != '/') {
+        diag_sys(d, errno, "workdir %s: the folder %s", w->workdir, w->folder);
+        d->loc = w->workdir_loc;
+        return d->code;
+    }
+    if (w->workdir[0] && chdir(w->workdir) < 0) {
+        diag_sys(d, errno, "workdir %s", w->workdir);
+        d->loc = w->workdir_loc;
+        return d->code;
+    }
+    return COLLRUN_OK;
+}
+
+/* Appends the folders beside the engine. */
+static void command_add_libraries(const char *engine)
+{
+    static const struct {
+        const char *variable, *folder;
+    } rows[] = {{"LD_LIBRARY_PATH", "../../lib"},
+                {"LD_LIBRARY_PATH", "../../lib/collrun/private"},
+                {"PYTHONPATH", "../../lib/collrun/python"}};
+    const char *slash = strrchr(engine, '/');
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char folder[4096];
+        snprintf(folder, sizeof folder, "%.*s/%s", slash ? (int)(slash - engine) : 0, engine,
+                 rows[i].folder);
+        environment_append_folder(rows[i].variable, folder);
+    }
+}
+
+bool command_is_wrapped(const struct rank_proc *p)
+{
+    const struct desc_ranks *wrapped = &p->agent->desc.wrapped;
+    for (uint32_t i = 0; i < wrapped->n; i++) {
+        if (wrapped->items[i] == p->rank)
+            return true;
+    }
+    return false;
+}
+
+/* Executes the program, or for a wrapped rank the command of --wrap with the program as its last
+ * arguments. */
+static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *words,
+                             struct diag *d)
+{
+    static const struct desc_strs none = {0};
+    const struct desc_strs *wrap = command_is_wrapped(p) ? &p->agent->desc.wrap : &none;
+    char **argv = calloc((size_t)wrap->n + words->n + 1, sizeof *argv);
+    if (!argv)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < wrap->n; i++)
+        argv[i] = (char *)wrap->items[i];
+    for (uint32_t i = 0; i < words->n; i++)
+        argv[wrap->n + i] = (char *)words->items[i];
+    const char *program = argv[0];
+    execvp(program, argv);
+    int err = errno;
+    free(argv);
+    diag_sys(d, err, "%scannot start %s", wrap->n ? "--wrap: " : "", program);
+    if (err == ENOENT && !strchr(program, '/'))
+        diag_hint(d, "PATH of the rank is %.200s", getenv("PATH") ? getenv("PATH") : "not set");
+    else if (err == ENOENT && access(program, F_OK) == 0)
+        diag_hint(d, "the file exists, but its interpreter or its dynamic loader does not");
+    return d->code;
+}
+
+int command_exec(const struct rank_proc *p, const char *engine, struct diag *d)
+{
+    char fd[16];
+    snprintf(fd, sizeof fd, "%d", WIRE_CONTROL_FD);
+    setenv("COLLRUN_CONTROL_FD", fd, 1);
+    pmi_set_environment(p);
+    command_add_libraries(engine);
+    command_exec_argv(p, &p->command->command, d);
+    d->loc = p->command->loc;
+    return d->code;
+}
+
+int command_exec_engine(const struct rank_proc *p, const char *engine, struct diag *d)
+{
+    return command_exec_argv(p, &(struct desc_strs){&engine, 1}, d);
+}

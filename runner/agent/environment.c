@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/environment.h"
+
+#include "agent/agent.h"
+#include "base/template.h"
+
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static void environment_unset_matching(const char *pattern)
+{
+    for (char **e = environ; e && *e;) {
+        char name[256];
+        size_t len = strcspn(*e, "=");
+        if (len >= sizeof name)
+            len = sizeof name - 1;
+        memcpy(name, *e, len);
+        name[len] = '\0';
+        if (fnmatch(pattern, name, 0) == 0 && unsetenv(name) == 0)
+            continue;
+        e++;
+    }
+}
+
+static void environment_set_number(const char *name, uint32_t value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", value);
+    setenv(name, text, 1);
+}
+
+static void environment_set_text(const char *name, const char *value)
+{
+    if (*value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name); /* of a job around this one */
+}
+
+/* The number of the rank's host among those that have ranks. */
+static uint32_t environment_node(const struct desc *desc, uint32_t host)
+{
+    uint32_t node = 0;
+    for (uint32_t i = 0; i < host; i++)
+        node += desc->hosts[i].nranks > 0;
+    return node;
+}
+
+static void environment_set_place(const struct rank_proc *p)
+{
+    const struct agent *a = p->agent;
+    const struct desc *desc = &a->desc;
+    const struct desc_rank *me = &desc->ranks[p->rank];
+    const struct desc_host *host = &desc->hosts[me->host];
+    const struct {
+        const char *name, *torchrun; /* NULL: there is none */
+        uint32_t value;
+    } numbers[] = {{"COLLRUN_RANK", "RANK", p->rank},
+                   {"COLLRUN_WORLD_SIZE", "WORLD_SIZE", desc->nranks},
+                   {"COLLRUN_LOCAL_RANK", "LOCAL_RANK", me->local_rank},
+                   {"COLLRUN_LOCAL_SIZE", "LOCAL_WORLD_SIZE", host->nranks},
+                   {"COLLRUN_ATTEMPT", NULL, desc->attempt},
+                   {NULL, "GROUP_RANK", environment_node(desc, me->host)},
+                   {NULL, "MASTER_PORT", a->master.port}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].name)
+            environment_set_number(numbers[i].name, numbers[i].value);
+        if (numbers[i].torchrun)
+            environment_set_number(numbers[i].torchrun, numbers[i].value);
+    }
+    environment_set_text("COLLRUN_HOST", host->name);
+    environment_set_text("COLLRUN_RUN_ID", desc->run_id);
+    environment_set_text("COLLRUN_RUN_DIR", desc->run_dir);
+    environment_set_text("MASTER_ADDR", a->master.address);
+}
+
+static int environment_set_pairs(const struct rank_proc *p, const struct desc_kvs *pairs,
+                                 const char *path, struct diag *d)
+{
+    const struct desc *desc = &p->agent->desc;
+    const struct desc_rank *me = &desc->ranks[p->rank];
+    struct template_values values = {.rank = p->rank,
+                                     .local_rank = me->local_rank,
+                                     .attempt = desc->attempt,
+                                     .host = desc->hosts[me->host].name,
+                                     .run_id = desc->run_id};
+    struct arena arena;
+    int rc = COLLRUN_OK;
+    arena_init(&arena);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < pairs->n; i++) {
+        const char *value;
+        rc = template_expand(pairs->items[i].value, &values, &arena, &value, d);
+        if (rc == COLLRUN_OK) {
+            setenv(pairs->items[i].key, value, 1);
+        } else {
+            d->loc = pairs->items[i].loc;
+            diag_wrap(d, "%s.%s", path, pairs->items[i].key);
+        }
+    }
+    arena_fini(&arena);
+    return rc;
+}
+
+int environment_apply(const struct rank_proc *p, struct diag *d)
+{
+    const struct desc *desc = &p->agent->desc;
+    for (uint32_t i = 0; i < desc->env_pass.n; i++)
+        setenv(desc->env_pass.items[i].key, desc->env_pass.items[i].value, 1);
+    environment_set_place(p);
+    for (uint32_t i = 0; i < desc->env_unset.n; i++)
+        environment_unset_matching(desc->env_unset.items[i].key);
+    int rc = environment_set_pairs(p, &desc->env_set, "env.set", d);
+    if (rc == COLLRUN_OK && p->command)
+        rc = environment_set_pairs(p, &p->command->env, "env", d);
+    for (uint32_t i = 0; i < p->nmasks; i++)
+        setenv(p->masks[i].variable, p->masks[i].value, 1);
+    return rc;
+}
+
+void environment_append_folder(const char *variable, const char *folder)
+{
+    char text[8192], real[PATH_MAX];
+    const char *old = getenv(variable);
+    if (!realpath(folder, real))
+        return;
+    int n = snprintf(text, sizeof text, "%s%s%s", old ? old : "", old && *old ? ":" : "", real);
+    if (n > 0 && (size_t)n < sizeof text)
+        setenv(variable, text, 1);
+}

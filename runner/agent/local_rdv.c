@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/local_rdv.h"
+
+#include "agent/agent.h"
+#include "agent/ranks.h"
+#include "agent/uplink.h"
+#include "rendezvous/store.h"
+
+#define SECOND_NS 1000000000ull
+#define PAUSE_NS (SECOND_NS / 2) /* a timer that fires so late shows that the agent was stopped */
+
+static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
+                           const struct buf *payload)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ranks_send(ctx, ranks[i], type, payload->data, payload->len);
+}
+
+/* All groups have the same time-out, so a scope that begins to wait later ends later: a timer that
+ * is set stays as it is. */
+static void local_rdv_set_deadline(struct local_rdv *l)
+{
+    const uint64_t now = now_ns();
+    if (l->deadline.at_ns)
+        return;
+    l->due_ns = rdv_next_deadline(l->store);
+    if (l->due_ns != UINT64_MAX)
+        loop_timer_set(l->agent->loop, &l->deadline, l->due_ns > now ? l->due_ns - now : 0);
+}
+
+static void local_rdv_on_deadline(struct loop_timer *t)
+{
+    struct local_rdv *l = t->owner;
+    const uint64_t now = now_ns();
+    if (now > l->due_ns && now - l->due_ns > PAUSE_NS) {
+        l->due_ns = now + SECOND_NS;
+        loop_timer_set(l->agent->loop, t, SECOND_NS);
+        return;
+    }
+    rdv_expire(l->store, now);
+    local_rdv_set_deadline(l);
+}
+
+int local_rdv_open(struct local_rdv *l, struct agent *a, struct diag *d)
+{
+    *l = (struct local_rdv){.agent = a,
+                            .store = rdv_new(&a->desc, (struct rdv_output){local_rdv_send, a}),
+                            .deadline = {.fired = local_rdv_on_deadline, .owner = l}};
+    return l->store ? COLLRUN_OK
+                    : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the rendezvous");
+}
+
+void local_rdv_close(struct local_rdv *l)
+{
+    if (l->store)
+        loop_timer_clear(l->agent->loop, &l->deadline);
+    rdv_free(l->store);
+    l->store = NULL;
+}
+
+/* A JOIN whose members are all on this host. */
+static bool local_rdv_is_local_join(const struct agent *a, struct reader *r, struct arena *arena)
+{
+    read_str(r, arena); /* the group */
+    read_u64(r);        /* the time-out */
+    const uint32_t n = read_count(r, sizeof(uint32_t));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t rank = read_u32(r);
+        if (r->bad || rank >= a->desc.nranks || a->desc.ranks[rank].host != a->host)
+            return false;
+    }
+    return !r->bad;
+}
+
+bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
+{
+    struct arena arena;
+    struct reader r;
+    struct diag d;
+    if (f->type < WIRE_JOIN || f->type > WIRE_LEAVE)
+        return false;
+    diag_init(&d);
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    const char *scope = read_str(&r, &arena);
+    const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, &r, &arena)
+                                           : rdv_has_scope(l->store, scope);
+    if (mine && rdv_on_frame(l->store, f, now_ns(), &d) != COLLRUN_OK)
+        uplink_send_error(l->agent, &d);
+    if (mine && (f->type == WIRE_GET || f->type == WIRE_FENCE))
+        local_rdv_set_deadline(l);
+    arena_fini(&arena);
+    return mine;
+}
+
+void local_rdv_on_rank_exit(struct local_rdv *l, uint32_t rank)
+{
+    if (l->store)
+        rdv_on_rank_exit(l->store, rank, "exited while the group was being formed");
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PMI-1 for ranks that run a command: programs built with MPICH or Intel MPI start as under
+ * mpiexec. The rank finds PMI_FD, PMI_RANK and PMI_SIZE in its environment and writes lines such as
+ * "cmd=put kvsname=... key=... value=..." (the simple wire protocol, version 1.1).
+ *
+ *  - The ranks of a workload are one MPI job: PMI_RANK is the position in its `ranks`.
+ *  - init joins a scope of the rendezvous store; put puts a key into it; barrier_in enters a fence.
+ *    The fence hands all new keys to every rank, and the agent keeps them for get. The store of
+ *    this host or that of the runner serves it, so a job may have several hosts.
+ *  - abort fails the rank, with the exit code that the program gave.
+ *  - A rank exits while others are in a barrier: their barrier fails.
+ *  - spawn is refused; so is any other command that is not known. A line that is too long, or
+ *    without "cmd=", ends the connection.
+ */
+#ifndef RUNNER_AGENT_PMI_H
+#define RUNNER_AGENT_PMI_H
+
+#include "base/buf.h"
+#include "base/desc.h"
+#include "base/loop.h"
+
+struct pmi_key;
+struct rank_proc;
+
+enum { PMI_CHILD_FD = 6 }; /* in the program */
+
+struct pmi { /* of one rank */
+    int fd;  /* -1: closed */
+    struct loop_fd watch;
+    struct rank_proc *proc;
+    struct buf in;
+    bool joined, in_barrier, in_spawn;
+    uint32_t fences;      /* that it has entered */
+    struct pmi_key *keys; /* that the fences have published, and its own; a list */
+};
+
+/* Takes the agent's end of the socketpair. */
+void pmi_open(struct pmi *pmi, struct rank_proc *p, int fd);
+void pmi_close(struct pmi *pmi); /* safe without open if fd is -1 */
+/* The rank has exited: handles what it has written, then closes. */
+void pmi_finish(struct pmi *pmi);
+/* A frame for the rank. True: it was the answer to a barrier. */
+bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len);
+/* Sets PMI_FD and its like in the child. */
+void pmi_set_environment(const struct rank_proc *p);
+
+#endif

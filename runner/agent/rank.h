@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank: fork and exec of collrun-engine, or of its command, in a new session, with a control
+ * socket on descriptor 3, its flight recorder on 4, the memory of the host on 5, and its output in
+ * two pipes. A command has the socket of PMI on 6.
+ *
+ *  - The rank dies with the agent (PDEATHSIG).
+ *  - An error between fork and exec is reported on the control socket as FAILED of the rank.
+ *  - Output is read only while the runner has given credit; until then it waits in the pipes.
+ */
+#ifndef RUNNER_AGENT_RANK_H
+#define RUNNER_AGENT_RANK_H
+
+#include "agent/pmi.h"
+#include "agent/rank_stdin.h"
+#include "base/conn.h"
+#include "base/record.h"
+
+#include <sys/types.h>
+
+struct agent;
+struct stacks;
+
+struct rank_pipe {
+    int fd;               /* -1: end of file */
+    struct loop_fd watch; /* not watched without credit */
+    struct rank_proc *proc;
+    uint8_t stream; /* 1 stdout, 2 stderr */
+};
+
+struct rank_mask {
+    const char *variable, *value; /* "CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b" */
+};
+
+struct rank_proc {
+    struct agent *agent;
+    uint32_t rank;
+    pid_t pid; /* 0: not running */
+    bool spawned, exited;
+    const struct desc_workload *command; /* NULL: it runs plugins */
+    int started_fd;         /* of a command: end of file = its program was executed; -1: closed */
+    struct loop_fd started; /* of started_fd */
+    struct pmi pmi;         /* of a command */
+    bool member;            /* it has sent ATTACHED */
+    bool idle;              /* it has sent IDLE */
+    bool failed;            /* it has sent FAILED */
+    struct conn control;
+    struct rank_pipe out, err;
+    struct rank_stdin in;
+    struct record_head *record; /* what it is doing; shared with it; NULL: not known */
+    size_t record_len;          /* bytes */
+    struct rank_mask *masks;    /* of the kinds of memory that the job has devices of */
+    uint32_t nmasks;
+    const char *devices; /* their ids, with commas */
+    const char *near;    /* cpus that its host has chosen: near its devices, or its share; or "" */
+    struct stacks *stacks; /* an answer to READ_STACKS that is not complete; NULL: none */
+};
+
+int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d);
+/* Sends on what is in the pipe, as far as the credit allows, and watches it if credit is left.
+ * False: end of file. */
+bool rank_pipe_pump(struct rank_pipe *p);
+/* Sends STARTED now if the program of a command was executed, and nothing otherwise. */
+void rank_check_started(struct rank_proc *p);
+void rank_close(struct rank_proc *p);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/rank_stdin.h"
+
+#include "agent/agent.h"
+#include "agent/rank.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+bool rank_stdin_is_wanted(const struct rank_proc *p)
+{
+    const struct desc_ranks *ranks = &p->agent->desc.with_stdin;
+    for (uint32_t i = 0; i < ranks->n; i++) {
+        if (ranks->items[i] == p->rank)
+            return true;
+    }
+    return false;
+}
+
+static void rank_stdin_send_taken(struct rank_stdin *in, size_t bytes)
+{
+    struct agent *a = in->rank->agent;
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)bytes);
+    buf_put_u8(&b, in->fd < 0);
+    conn_send(&a->runner, WIRE_STDIN_TAKEN, in->rank->rank, a->desc.attempt, b.data, b.len);
+    buf_fini(&b);
+}
+
+void rank_stdin_close(struct rank_stdin *in)
+{
+    if (in->fd < 0)
+        return;
+    loop_unwatch(in->rank->agent->loop, &in->watch);
+    close(in->fd);
+    in->fd = -1;
+    buf_fini(&in->pending);
+    buf_init(&in->pending);
+}
+
+/* Writes what the pipe takes. */
+static void rank_stdin_push(struct rank_stdin *in)
+{
+    struct loop *loop = in->rank->agent->loop;
+    size_t taken = 0;
+    ssize_t n = 1;
+    while (n > 0 && buf_pending(&in->pending)) {
+        n = write(in->fd, in->pending.data + in->pending.start, buf_pending(&in->pending));
+        if (n > 0) {
+            buf_consume(&in->pending, (size_t)n);
+            taken += (size_t)n;
+        }
+    }
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        rank_stdin_close(in); /* the rank has closed it */
+    else if (!buf_pending(&in->pending) && in->ended)
+        rank_stdin_close(in);
+    else if (buf_pending(&in->pending) && in->watch.fd < 0)
+        loop_watch(loop, &in->watch, in->fd, EPOLLOUT);
+    else if (!buf_pending(&in->pending) && in->watch.fd >= 0)
+        loop_unwatch(loop, &in->watch);
+    if (taken || in->fd < 0)
+        rank_stdin_send_taken(in, taken);
+}
+
+static void rank_stdin_on_writable(struct loop_fd *w, uint32_t events)
+{
+    (void)events;
+    rank_stdin_push(w->owner);
+}
+
+void rank_stdin_open(struct rank_stdin *in, struct rank_proc *p, int fd)
+{
+    *in = (struct rank_stdin){.rank = p, .fd = fd};
+    in->watch = (struct loop_fd){.fd = -1, .ready = rank_stdin_on_writable, .owner = in};
+    buf_init(&in->pending);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+void rank_stdin_on_frame(struct rank_stdin *in, const struct wire_frame *f)
+{
+    if (in->fd < 0)
+        return;
+    in->ended = in->ended || !f->len;
+    if (buf_pending(&in->pending) + f->len <= WIRE_STDIN_WINDOW)
+        buf_put(&in->pending, f->payload, f->len);
+    rank_stdin_push(in);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/ranks.h"
+
+#include <signal.h>
+
+struct rank_proc *ranks_find(struct agent *a, uint32_t rank)
+{
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        if (a->ranks[i].rank == rank)
+            return &a->ranks[i];
+    }
+    return NULL;
+}
+
+void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len)
+{
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        struct rank_proc *p = &a->ranks[i];
+        if ((rank == WIRE_HOST || p->rank == rank) && p->spawned && !p->exited &&
+            !(p->command && pmi_take(&p->pmi, type, payload, len)))
+            conn_send(&p->control, type, p->rank, a->desc.attempt, payload, len);
+    }
+}
+
+static void ranks_kill(const struct rank_proc *p, int sig)
+{
+    kill(-p->pid, sig); /* the session's process group, which exists a moment after fork */
+    kill(p->pid, sig);
+}
+
+void ranks_end_commands(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        const struct rank_proc *p = &a->ranks[i];
+        if (p->command && !p->member && p->pid && !p->exited) {
+            ranks_kill(p, SIGTERM);
+            ranks_kill(p, SIGCONT);
+        }
+    }
+}
+
+void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, (uint32_t)status);
+    buf_put_u32(&b, culprit);
+    buf_put_str(&b, text);
+    ranks_send(a, WIRE_HOST, WIRE_ABORT, b.data, b.len);
+    buf_fini(&b);
+    a->aborted = true;
+    ranks_end_commands(a);
+}
+
+void ranks_signal(struct agent *a, uint32_t rank, int sig)
+{
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        struct rank_proc *p = &a->ranks[i];
+        if ((rank == WIRE_HOST || p->rank == rank) && p->pid && !p->exited) {
+            ranks_kill(p, sig);
+        }
+    }
+}
+
+void ranks_send_multicast(struct agent *a, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint32_t n = read_count(&r, sizeof(uint32_t));
+    size_t ranks_at = r.pos;
+    r.pos += n * sizeof(uint32_t);
+    uint16_t type = read_u16(&r);
+    if (r.bad)
+        return;
+    struct reader ranks;
+    reader_init(&ranks, f->payload + ranks_at, n * sizeof(uint32_t));
+    for (uint32_t i = 0; i < n; i++)
+        ranks_send(a, read_u32(&ranks), type, f->payload + r.pos, f->len - r.pos);
+}

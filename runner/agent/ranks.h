@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames and signals to the ranks of this host. `rank` is a world rank, or WIRE_HOST for all.
+ */
+#ifndef RUNNER_AGENT_RANKS_H
+#define RUNNER_AGENT_RANKS_H
+
+#include "agent/agent.h"
+
+struct rank_proc *ranks_find(struct agent *a, uint32_t rank); /* NULL: not on this host */
+void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len);
+/* A MULTICAST from the runner. */
+void ranks_send_multicast(struct agent *a, const struct wire_frame *f);
+/* SIGTERM to the commands that are no members of any group: they do not receive ABORT. */
+void ranks_end_commands(struct agent *a);
+/* ABORT to all; `culprit` is a rank or WIRE_HOST. */
+void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text);
+void ranks_signal(struct agent *a, uint32_t rank, int sig);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/stacks.h"
+
+#include "agent/agent.h"
+#include "agent/engine_path.h"
+#include "agent/process.h"
+#include "agent/ranks.h"
+#include "base/exit_codes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define SAMPLE_NS 200000000ull /* between the two samples */
+enum { STACKS_MAX = 64 << 10 /* bytes of text */, STACKS_LIMIT_S = 8, STACKS_SITES = 16 };
+
+/* One request for one rank. It frees itself after the answer. */
+struct stacks {
+    struct rank_proc *rank;
+    struct process_sample before;
+    struct buf facts; /* of the frame: state and threads */
+    struct buf text;  /* of collrun-stack, stdout and stderr */
+    struct loop_timer timer;
+    struct loop_fd watch;
+    int fd; /* -1: collrun-stack does not run */
+    bool threads;
+    uint32_t nsites;
+    char sites[STACKS_SITES][20]; /* addresses in hexadecimal */
+};
+
+static void stacks_free(struct stacks *s)
+{
+    struct loop *loop = s->rank->agent->loop;
+    loop_timer_clear(loop, &s->timer);
+    if (s->fd >= 0) {
+        loop_unwatch(loop, &s->watch);
+        close(s->fd);
+    }
+    s->rank->stacks = NULL;
+    process_sample_fini(&s->before);
+    buf_fini(&s->facts);
+    buf_fini(&s->text);
+    free(s);
+}
+
+static void stacks_answer(struct stacks *s, const char *why)
+{
+    struct agent *a = s->rank->agent;
+    size_t len = buf_pending(&s->text);
+    buf_put_blob(&s->facts, s->text.data, len);
+    buf_put_str(&s->facts, why);
+    if (!s->rank->exited && !s->facts.failed)
+        conn_send(&a->runner, WIRE_STACKS, s->rank->rank, a->desc.attempt, s->facts.data,
+                  s->facts.len);
+    stacks_free(s);
+}
+
+/* The output is stacks, or else a message. */
+static void stacks_on_end(struct stacks *s)
+{
+    char why[256];
+    size_t len = buf_pending(&s->text);
+    const char *text = (const char *)s->text.data;
+    bool stacks = len > 7 && (memcmp(text, "thread ", 7) == 0 || memcmp(text, "site ", 5) == 0);
+    snprintf(why, sizeof why, "%.*s", (int)(len < 200 ? len : 200), len ? text : "");
+    why[strcspn(why, "\n")] = '\0';
+    if (stacks) {
+        stacks_answer(s, "");
+        return;
+    }
+    buf_clear(&s->text);
+    stacks_answer(s, len ? why : "collrun-stack ended without an answer");
+}
+
+static void stacks_on_text(struct loop_fd *w, uint32_t events)
+{
+    struct stacks *s = w->owner;
+    (void)events;
+    char *room = buf_reserve(&s->text, 4096);
+    ssize_t n = room ? read(s->fd, room, 4096) : 0;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0)
+        buf_commit(&s->text, (size_t)n);
+    if (n <= 0 || buf_pending(&s->text) > STACKS_MAX)
+        stacks_on_end(s);
+}
+
+/* ---- collrun-stack ---- */
+
+_Noreturn static void stacks_child_main(const struct stacks *s, const char *program, int out)
+{
+    char pid[16];
+    const char *argv[STACKS_SITES + 4] = {"collrun-stack", s->threads ? "--pid" : "--sites", pid};
+    sigset_t none;
+    for (uint32_t i = 0; i < s->nsites; i++)
+        argv[3 + i] = s->sites[i];
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    snprintf(pid, sizeof pid, "%d", (int)s->rank->pid);
+    engine_path_set_libraries(program);
+    int null = open("/dev/null", O_RDONLY);
+    alarm(STACKS_LIMIT_S); /* remains set after exec */
+    if (null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(out, 2) == 2)
+        execv(program, (char **)(uintptr_t)argv);
+    _exit(EXIT_EXEC);
+}
+
+static void stacks_start(struct stacks *s)
+{
+    struct agent *a = s->rank->agent;
+    char program[4096];
+    int ends[2];
+    if (!engine_path_beside(a->engine, "collrun-stack", program, sizeof program)) {
+        stacks_answer(s, "collrun-stack is not installed");
+        return;
+    }
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        stacks_answer(s, "no descriptors are left");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        stacks_child_main(s, program, ends[1]);
+    close(ends[1]);
+    s->fd = ends[0];
+    fcntl(s->fd, F_SETFL, O_NONBLOCK);
+    s->watch = (struct loop_fd){.fd = -1, .ready = stacks_on_text, .owner = s};
+    loop_watch(a->loop, &s->watch, s->fd, EPOLLIN); /* a failed fork is an end of file */
+}
+
+/* ---- samples ---- */
+
+static void stacks_put_facts(struct stacks *s, const struct process_sample *after)
+{
+    struct buf *b = &s->facts;
+    buf_put_u32(b, after->n);
+    for (uint32_t i = 0; i < after->n; i++) {
+        const struct process_thread *t = &after->threads[i];
+        buf_put_u32(b, (uint32_t)t->tid);
+        buf_put_str(b, t->name);
+        buf_put_u8(b, (uint8_t)t->state);
+        buf_put_u32(b, process_sample_use(&s->before, after, i));
+        buf_put_str(b, t->call);
+    }
+}
+
+static void stacks_on_second_sample(struct loop_timer *t)
+{
+    struct stacks *s = t->owner;
+    struct process_sample after;
+    char proc[32];
+    snprintf(proc, sizeof proc, "/proc/%d", (int)s->rank->pid);
+    bool alive = !s->rank->exited && process_sample_take(&after, proc);
+    if (!alive) {
+        stacks_free(s);
+        return;
+    }
+    stacks_put_facts(s, &after);
+    process_sample_fini(&after);
+    stacks_start(s);
+}
+
+/* Without threads there are no samples. */
+static void stacks_begin(struct stacks *s)
+{
+    char proc[32];
+    struct agent *a = s->rank->agent;
+    const struct rank_proc *p = s->rank;
+    if (!s->threads) {
+        buf_put_u32(&s->facts, 0);
+        stacks_start(s);
+        return;
+    }
+    snprintf(proc, sizeof proc, "/proc/%d", (int)p->pid);
+    process_sample_take(&s->before, proc);
+    s->timer = (struct loop_timer){.fired = stacks_on_second_sample, .owner = s};
+    loop_timer_set(a->loop, &s->timer, SAMPLE_NS);
+}
+
+/* NULL: the rank does not run, or an answer is on its way. */
+static struct stacks *stacks_new(struct rank_proc *p)
+{
+    bool possible = p && p->pid && !p->exited && !p->stacks;
+    struct stacks *s = possible ? calloc(1, sizeof *s) : NULL;
+    if (!s)
+        return NULL;
+    *s = (struct stacks){.rank = p, .fd = -1};
+    p->stacks = s;
+    buf_init(&s->facts);
+    buf_init(&s->text);
+    return s;
+}
+
+static void stacks_read_rank(struct agent *a, struct reader *r)
+{
+    struct rank_proc *p = ranks_find(a, read_u32(r));
+    bool threads = read_u8(r);
+    uint32_t n = read_count(r, sizeof(uint64_t));
+    struct stacks *s = stacks_new(p);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t site = read_u64(r);
+        if (s && s->nsites < STACKS_SITES)
+            snprintf(s->sites[s->nsites++], sizeof s->sites[0], "%llx", (unsigned long long)site);
+    }
+    if (!s)
+        return;
+    s->threads = threads || !s->nsites;
+    stacks_begin(s);
+}
+
+void stacks_on_read(struct agent *a, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint32_t n = read_count(&r, 9);
+    for (uint32_t i = 0; i < n; i++)
+        stacks_read_rank(a, &r);
+}
+
+void stacks_close(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        if (a->ranks[i].stacks)
+            stacks_free(a->ranks[i].stacks);
+    }
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * STACKS of a rank: what each of its threads is doing, and in which line calls were made, for the
+ * report of a stall.
+ *
+ *  - The agent takes two samples of /proc (agent/process.h), which give state, system call and CPU
+ *    use. Then it runs collrun-stack, which prints the stacks, and sends the frame when that ends.
+ *  - collrun-stack is missing, not permitted, or takes longer than its limit: the frame has the
+ *    reason instead of the stacks.
+ *
+ * The agent does not wait for any of it; the rank is stopped for some milliseconds.
+ */
+#ifndef RUNNER_AGENT_STACKS_H
+#define RUNNER_AGENT_STACKS_H
+
+#include "base/wire.h"
+
+struct agent;
+
+/* READ_STACKS: each rank named in the frame is answered by STACKS, unless it has exited. */
+void stacks_on_read(struct agent *a, const struct wire_frame *f);
+void stacks_close(struct agent *a); /* no answer is sent any more */
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/uplink.h"
+
+#include "agent/agent.h"
+#include "agent/rdma.h"
+
+#include "build_id.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND_NS 1000000000ull
+
+/* Boot id and network namespace: processes that have both in common share one loopback. */
+static void uplink_put_machine(struct buf *out)
+{
+    char boot[64] = "", text[160];
+    struct stat net;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f))
+        boot[0] = '\0';
+    if (f)
+        fclose(f);
+    boot[strcspn(boot, "\n")] = '\0';
+    if (!boot[0] || stat("/proc/self/ns/net", &net) < 0)
+        text[0] = '\0';
+    else
+        snprintf(text, sizeof text, "%s/%llu", boot, (unsigned long long)net.st_ino);
+    buf_put_str(out, text);
+}
+
+void uplink_send_hello(struct agent *a)
+{
+    struct buf b;
+    char host[65] = "", ports[512];
+    cpu_set_t cpus;
+    struct timespec now;
+    gethostname(host, sizeof host - 1);
+    buf_init(&b);
+    buf_put_str(&b, WIRE_MAGIC);
+    buf_put_u32(&b, WIRE_VERSION);
+    buf_put_str(&b, COLLRUN_BUILD_ID);
+    buf_put_str(&b, host);
+    buf_put_u32(&b, (uint32_t)getpid());
+    buf_put_u32(&b, sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
+    uplink_put_machine(&b);
+    clock_gettime(CLOCK_REALTIME, &now);
+    buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
+    rdma_ports(ports, sizeof ports);
+    buf_put_str(&b, ports);
+    conn_send(&a->runner, WIRE_HELLO, WIRE_HOST, 0, b.data, b.len);
+    buf_fini(&b);
+}
+
+void uplink_send_heartbeat(struct agent *a)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u64(&b, a->keepalive_ns);
+    buf_put_u64(&b, a->keepalive_at_ns);
+    buf_put_u64(&b, now_ns());
+    conn_send(&a->runner, WIRE_HEARTBEAT, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    buf_fini(&b);
+}
+
+void uplink_send_error(struct agent *a, const struct diag *d)
+{
+    struct buf b;
+    buf_init(&b);
+    wire_put_diag(&b, d);
+    conn_send(&a->runner, WIRE_HOST_ERROR, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    buf_fini(&b);
+}
+
+void uplink_send_output(struct rank_pipe *p, const void *bytes, size_t len)
+{
+    struct agent *a = p->proc->agent;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    a->credit -= len < a->credit ? len : a->credit;
+    if (!conn_is_open(&a->runner))
+        return;
+    struct buf *out = conn_out(&a->runner);
+    size_t mark = wire_begin(out, WIRE_OUTPUT, p->proc->rank, a->desc.attempt);
+    buf_put_u8(out, p->stream);
+    buf_put_u64(out, (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec);
+    buf_put(out, bytes, len);
+    wire_end(out, mark);
+    conn_flush(&a->runner);
+}

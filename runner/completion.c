@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * In all three shells, the first word may be a command or a job file; the words that follow are
+ * completed for the command that was given, or for `run`.
+ */
+#include "completion.h"
+
+#include "opts_table.h"
+
+#include <string.h>
+
+/* ---- what follows ---- */
+
+enum completion_files { COMPLETION_NONE, COMPLETION_JOBS, COMPLETION_FOLDERS, COMPLETION_ALL };
+
+static enum completion_files completion_of_word(enum opts_word word)
+{
+    switch (word) {
+    case OPTS_JOB_OPTIONAL:
+    case OPTS_JOB_REQUIRED:
+        return COMPLETION_JOBS;
+    case OPTS_FOLDER_OPTIONAL:
+    case OPTS_FOLDER_REQUIRED:
+        return COMPLETION_FOLDERS;
+    case OPTS_PLUGIN_REQUIRED:
+        return COMPLETION_ALL;
+    default:
+        return COMPLETION_NONE;
+    }
+}
+
+static enum completion_files completion_of_value(const struct opts_option_row *o)
+{
+    return strcmp(o->value, "DIR") == 0    ? COMPLETION_FOLDERS
+           : strcmp(o->value, "FILE") == 0 ? COMPLETION_ALL
+                                           : COMPLETION_NONE;
+}
+
+static bool completion_has(const struct opts_option_row *o, int command)
+{
+    return o->commands & OPTS_FOR(command);
+}
+
+/* ---- bash ---- */
+
+static void completion_bash_options(int command, FILE *out)
+{
+    char text[32];
+    for (int i = 0; i < OPTS_NOPTIONS; i++) {
+        if (completion_has(&opts_options[i], command))
+            fprintf(out, "%s ", opts_option_text(&opts_options[i], text));
+    }
+}
+
+static void completion_bash_values(FILE *out)
+{
+    static const char *const actions[] = {[COMPLETION_NONE] = "return",
+                                          [COMPLETION_FOLDERS] = "files=-d",
+                                          [COMPLETION_ALL] = "files=-f"};
+    char text[32];
+    for (int i = 0; i < OPTS_NOPTIONS; i++) {
+        const struct opts_option_row *o = &opts_options[i];
+        if (o->value)
+            fprintf(out, "    %s) %s ;;\n", opts_option_text(o, text),
+                    actions[completion_of_value(o)]);
+    }
+}
+
+static void completion_bash(FILE *out)
+{
+    static const char *const actions[] = {[COMPLETION_NONE] = "",
+                                          [COMPLETION_JOBS] = "files=yaml",
+                                          [COMPLETION_FOLDERS] = "files=-d",
+                                          [COMPLETION_ALL] = "files=-f"};
+    fputs("_collrun() {\n"
+          "    local current=${COMP_WORDS[COMP_CWORD]} command= words= files= word\n"
+          "    COMPREPLY=()\n"
+          "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+          "        case $word in",
+          out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++)
+        fprintf(out, "%s%s", i ? "|" : " ", opts_commands[i].name);
+    fputs(") command=$word; break ;; esac\n"
+          "    done\n"
+          "    case ${COMP_WORDS[COMP_CWORD-1]} in\n",
+          out);
+    completion_bash_values(out);
+    fputs("    esac\n"
+          "    [ -n \"$files\" ] || case ${command:-run} in\n",
+          out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        fprintf(out, "    %s) words=\"", opts_commands[i].name);
+        completion_bash_options(i, out);
+        fprintf(out, "\" %s ;;\n", actions[completion_of_word(opts_commands[i].word)]);
+    }
+    fputs("    esac\n"
+          "    case $current in -*) files= ;; *) words= ;; esac\n"
+          "    if [ \"$command\" = completion ]; then words='bash zsh fish'; fi\n"
+          "    if [ -z \"$command\" ] && [ \"$COMP_CWORD\" = 1 ] && [[ $current != -* ]]; then "
+          "words='",
+          out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++)
+        fprintf(out, "%s%s", i ? " " : "", opts_commands[i].name);
+    fputs("'; fi\n"
+          "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"\n"
+          "        case $files in\n"
+          "        yaml) compgen -d -- \"$current\"\n"
+          "            compgen -f -- \"$current\" | grep -E '\\.ya?ml$' ;;\n"
+          "        -?) compgen \"$files\" -- \"$current\" ;;\n"
+          "        esac)\n"
+          "    [ -z \"$files\" ] || compopt -o filenames 2>/dev/null\n"
+          "}\n"
+          "complete -F _collrun collrun\n",
+          out);
+}
+
+/* ---- zsh ---- */
+
+/* As zsh quotes: in '...' a quote is '\''; in _arguments [ ] : are escaped. */
+static void completion_zsh_text(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else if (strchr("[]:", *text))
+            fprintf(out, "\\%c", *text);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void completion_zsh_option(const struct opts_option_row *o, FILE *out)
+{
+    static const char *const actions[] = {
+        [COMPLETION_NONE] = "", [COMPLETION_FOLDERS] = "_files -/", [COMPLETION_ALL] = "_files"};
+    char text[32];
+    fprintf(out, " \\\n        '%s%s[", o->value ? "*" : "", opts_option_text(o, text));
+    completion_zsh_text(o->help, out);
+    fputc(']', out);
+    if (o->value)
+        fprintf(out, ":%s:%s", o->value, actions[completion_of_value(o)]);
+    fputc('\'', out);
+}
+
+static void completion_zsh(FILE *out)
+{
+    static const char *const words[] = {[COMPLETION_NONE] = "",
+                                        [COMPLETION_JOBS] = " '*:job file:_files -g \"*.y(|a)ml\"'",
+                                        [COMPLETION_FOLDERS] = " '*:folder:_files -/'",
+                                        [COMPLETION_ALL] = " '*:plugin:_files'"};
+    fputs("#compdef collrun\n"
+          "local -a commands\n"
+          "commands=(\n",
+          out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        fprintf(out, "    '%s:", opts_commands[i].name);
+        completion_zsh_text(opts_commands[i].help, out);
+        fputs("'\n", out);
+    }
+    fputs(")\n"
+          "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n"
+          "    _describe command commands\n"
+          "    _files -g '*.y(|a)ml'\n"
+          "    return\n"
+          "fi\n"
+          "case $words[2] in\n",
+          out);
+    for (int i = OPTS_NCOMMANDS; i-- > 0;) { /* run, the first command, is also the default */
+        fprintf(out, "%s)\n    _arguments -s%s", i == OPTS_RUN ? "*" : opts_commands[i].name,
+                i == OPTS_COMPLETION ? " '*:shell:(bash zsh fish)'"
+                                     : words[completion_of_word(opts_commands[i].word)]);
+        for (int k = 0; k < OPTS_NOPTIONS; k++) {
+            if (completion_has(&opts_options[k], i))
+                completion_zsh_option(&opts_options[k], out);
+        }
+        fputs(" ;;\n", out);
+    }
+    fputs("esac\n", out);
+}
+
+/* ---- fish ---- */
+
+static void completion_fish_text(const char *text, FILE *out)
+{
+    fputc('\'', out);
+    for (; *text; text++)
+        fprintf(out, "%s%c", strchr("'\\", *text) ? "\\" : "", *text);
+    fputc('\'', out);
+}
+
+static void completion_fish_option(const struct opts_option_row *o, FILE *out)
+{
+    fputs("complete -c collrun -n '", out);
+    bool run = o->commands & OPTS_FOR(OPTS_RUN);
+    if (o->commands != OPTS_FOR(OPTS_NCOMMANDS) - 1) {
+        fputs("__fish_seen_subcommand_from", out);
+        for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+            if (o->commands & OPTS_FOR(i))
+                fprintf(out, " %s", opts_commands[i].name);
+        }
+        fputs(run ? "; or not __fish_seen_subcommand_from $__collrun_commands" : "", out);
+    }
+    fputc('\'', out);
+    if (o->letter)
+        fprintf(out, " -s %c", o->letter);
+    if (o->name)
+        fprintf(out, " -l %s", o->name);
+    if (o->value)
+        fputs(completion_of_value(o) == COMPLETION_FOLDERS
+                  ? " -x -a '(__fish_complete_directories)'"
+              : completion_of_value(o) == COMPLETION_ALL ? " -r -F"
+                                                         : " -x",
+              out);
+    fputs(" -d ", out);
+    completion_fish_text(o->help, out);
+    fputc('\n', out);
+}
+
+static void completion_fish(FILE *out)
+{
+    fputs("set -g __collrun_commands", out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++)
+        fprintf(out, " %s", opts_commands[i].name);
+    fputs("\ncomplete -c collrun -f\n", out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        fprintf(out, "complete -c collrun -n __fish_use_subcommand -a %s -d ",
+                opts_commands[i].name);
+        completion_fish_text(opts_commands[i].help, out);
+        fputc('\n', out);
+    }
+    fputs("complete -c collrun -n 'not __fish_seen_subcommand_from new diag describe schema "
+          "completion' -k -a '(__fish_complete_suffix .yaml .yml)'\n"
+          "complete -c collrun -n '__fish_seen_subcommand_from new diag' -a "
+          "'(__fish_complete_directories)'\n"
+          "complete -c collrun -n '__fish_seen_subcommand_from describe' -F\n"
+          "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
+          out);
+    for (int i = 0; i < OPTS_NOPTIONS; i++)
+        completion_fish_option(&opts_options[i], out);
+}
+
+bool completion_write(const char *shell, FILE *out)
+{
+    static const struct {
+        const char *shell;
+        void (*write)(FILE *out);
+    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        if (strcmp(shells[i].shell, shell) != 0)
+            continue;
+        shells[i].write(out);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A command that reaches a host: `ip netns exec n1`, `kubectl exec -i pod --`, `srun -w n1`.
+ *
+ *  - A shell is appended to it, which becomes the agent by the script of staging.c. A command that
+ *    ends with collrun-agent is run unchanged.
+ *  - The stream is its standard input and output. They are pipes, since srun and some others shut
+ *    down only one direction of a socket.
+ *  - Its stderr is kept for the error message if it fails.
+ *  - The command is executed directly, without a shell of this machine.
+ */
+#include "connect/spawn.h"
+#include "connect/transport.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the argument list ---- */
+
+/* `text` with every {host} replaced. */
+static char *command_fill_in(const char *text, const char *host, struct arena *arena)
+{
+    const char *brace = strstr(text, "{host}");
+    if (!brace)
+        return arena_strdup(arena, text);
+    char *rest = command_fill_in(brace + strlen("{host}"), host, arena);
+    char *head = arena_strndup(arena, text, (size_t)(brace - text));
+    return rest && head ? arena_printf(arena, "%s%s%s", head, host, rest) : NULL;
+}
+
+static bool command_is_agent(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    return strcmp(slash ? slash + 1 : program, "collrun-agent") == 0;
+}
+
+static char *const *command_slurm_argv(const struct job_host *host, struct arena *arena)
+{
+    const char *list[] = {"srun",          "--overlap",       "--nodes=1", "--ntasks=1",
+                          "--unbuffered",  "--cpu-bind=none", "--quiet",   "--kill-on-bad-exit=0",
+                          "--nodelist={}", TRANSPORT_SHELL,   NULL};
+    size_t n = sizeof list / sizeof *list;
+    char **argv = arena_calloc(arena, n, sizeof *argv);
+    for (size_t i = 0; argv && list[i]; i++) {
+        if (strcmp(list[i], "--nodelist={}") == 0)
+            argv[i] = arena_printf(arena, "--nodelist=%s",
+                                   host->address.v ? host->address.v : host->name.v);
+        else
+            argv[i] = arena_strdup(arena, list[i]);
+        if (!argv[i])
+            return NULL;
+    }
+    return argv;
+}
+
+char *const *transport_command_argv(const struct job_host *host, struct arena *arena, bool *bare)
+{
+    *bare = false;
+    if (host->transport.kind.v == JOB_TRANSPORT_SLURM)
+        return command_slurm_argv(host, arena);
+    const struct job_strs *command = &host->transport.command;
+    char **argv = arena_calloc(arena, (size_t)command->n + 2, sizeof *argv);
+    for (uint32_t i = 0; argv && i < command->n; i++) {
+        argv[i] = command_fill_in(command->items[i].v, host->name.v, arena);
+        if (!argv[i])
+            return NULL;
+    }
+    *bare = argv && command_is_agent(argv[command->n - 1]);
+    if (argv && !*bare)
+        argv[command->n] = arena_strdup(arena, TRANSPORT_SHELL);
+    return argv;
+}
+
+/* ---- the process ---- */
+
+static void command_close_pipes(int pipes[3][2])
+{
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 2; k++) {
+            if (pipes[i][k] >= 0)
+                close(pipes[i][k]);
+        }
+    }
+}
+
+int transport_command_open(char *const *argv, struct transport_stream *out, struct diag *d)
+{
+    int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    pid_t pid;
+    for (int i = 0; i < 3; i++) {
+        if (pipe2(pipes[i], O_CLOEXEC) < 0) {
+            diag_sys(d, errno, "cannot create the pipes of %s", argv[0]);
+            command_close_pipes(pipes);
+            return d->code;
+        }
+    }
+    int err =
+        spawn_process(argv[0], argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, &pid);
+    if (err) {
+        command_close_pipes(pipes);
+        diag_sys(d, err, "cannot start %s", argv[0]);
+        if (err == ENOENT)
+            diag_hint(d, "the program must be in PATH on this machine");
+        return d->code;
+    }
+    close(pipes[0][0]);
+    close(pipes[1][1]);
+    close(pipes[2][1]);
+    *out = (struct transport_stream){
+        .read_fd = pipes[1][0], .write_fd = pipes[0][1], .err_fd = pipes[2][0], .pid = pid};
+    return COLLRUN_OK;
+}

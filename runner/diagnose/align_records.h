@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Aligns the collectives that the members of a group have called, as their records hold them
+ * (base/record.h), and finds the first operation about which they differ. Pure.
+ *
+ * - Operations with equal numbers belong together. The first number at which two members called
+ *   different operations is the mistake; what follows is a consequence.
+ * - The largest class of equal calls is right. Without one, the members that called it are
+ * suspects.
+ * - Of a rank that is wrong, the calls that follow decide what happened: it made a call that the
+ *   others did not make, left one out, called two in the other order, or passed another argument.
+ * - V-forms: the counts of senders and receivers are compared in pairs. A rank that is part of all
+ *   pairs that differ is wrong; with one such pair, both are suspects.
+ */
+#ifndef RUNNER_DIAGNOSE_ALIGN_RECORDS_H
+#define RUNNER_DIAGNOSE_ALIGN_RECORDS_H
+
+#include "diagnose/align.h"
+#include "diagnose/evidence.h"
+
+enum align_edit { ALIGN_ARGUMENT, ALIGN_EXTRA, ALIGN_LEFT_OUT, ALIGN_SWAPPED };
+
+struct align_counts { /* two members of a v-form whose counts differ; world ranks */
+    uint32_t sender, receiver;
+    uint64_t sent, expected;
+};
+
+struct align_difference {
+    const char *group, *scope;
+    uint64_t number;
+    uint32_t nmembers; /* of the group */
+    /* The members whose records have this operation, ascending, with their calls. */
+    struct desc_ranks ranks;
+    const struct align_call *calls;
+    const uint32_t *class_of; /* align_vote */
+    uint32_t majority;        /* the class that is right; ranks.n: none */
+    const char *field;        /* the first argument that differs; "counts": of a v-form */
+    struct desc_ranks wrong, suspects;
+    enum align_edit edit; /* of wrong.items[0] */
+    bool completed;       /* the operation ended on a rank: data may be wrong since then */
+    struct align_counts counts;
+};
+
+/* The first difference of the group; NULL: of any group, the one that was called first. False:
+ * there is none in the records. The lists are in the arena. */
+bool align_find(const struct evidence *e, const char *group, struct arena *arena,
+                struct align_difference *out);
+
+#endif

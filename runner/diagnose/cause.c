@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Puts the end of a rank into a class and writes its error message.
+ */
+#include "diagnose/cause.h"
+
+#include "base/exit_codes.h"
+#include "base/parse.h"
+#include "base/rank_list.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+const char *cause_class_name(enum cause_class class)
+{
+    static const char *const names[] = {[CAUSE_INTERRUPTED] = "interrupted",
+                                        [CAUSE_LAUNCH] = "plugin",
+                                        [CAUSE_OOM] = "oom",
+                                        [CAUSE_SIGNAL] = "signal",
+                                        [CAUSE_EXIT] = "exit",
+                                        [CAUSE_HOST_LOST] = "host_lost",
+                                        [CAUSE_ERROR] = "error",
+                                        [CAUSE_MISMATCH] = "mismatch",
+                                        [CAUSE_DEADLOCK] = "deadlock",
+                                        [CAUSE_MISSING] = "missing",
+                                        [CAUSE_TIMEOUT] = "timeout",
+                                        [CAUSE_PEER] = "peer",
+                                        [CAUSE_STOPPED] = "stopped",
+                                        [CAUSE_NONE] = "ok"};
+    return names[class];
+}
+
+/* ---- the class ---- */
+
+/* Signals of a crash. */
+static bool cause_self_inflicted(int sig)
+{
+    return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL ||
+           sig == SIGSYS;
+}
+
+static enum cause_class cause_class_of_signal(const struct rank_state *r, bool consequence)
+{
+    int sig = WTERMSIG(r->status);
+    if (r->killed && (sig == SIGKILL || sig == SIGTERM))
+        return CAUSE_STOPPED;
+    /* The agent sends SIGTERM to programs that do not receive ABORT. */
+    if (r->command && r->stop_requested && sig == SIGTERM)
+        return CAUSE_STOPPED;
+    if (r->memory[0])
+        return CAUSE_OOM;
+    return consequence && cause_self_inflicted(sig) ? CAUSE_PEER : CAUSE_SIGNAL;
+}
+
+static enum cause_class cause_class_of_failure(const struct rank_state *r)
+{
+    int code = r->failure.code;
+    if (code == COLLRUN_ERR_PEER_FAILED || code == COLLRUN_ERR_ABORTED)
+        return CAUSE_PEER;
+    if (code == COLLRUN_ERR_TIMEOUT)
+        return CAUSE_TIMEOUT;
+    if (r->failed_phase == WIRE_PHASE_LOAD || r->failed_phase == WIRE_PHASE_GROUPS)
+        return CAUSE_LAUNCH;
+    if (code == COLLRUN_ERR_MISMATCH)
+        return CAUSE_MISMATCH;
+    /* A code of the workload is positive; if the text is about the rank, it called collrun_fail. */
+    return code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD ? CAUSE_EXIT : CAUSE_ERROR;
+}
+
+/* A command that has failed, such as in MPI_Abort, may wait until it is killed: the failure is its
+ * end. */
+static bool cause_is_signal(const struct rank_state *r)
+{
+    return r->exited && WIFSIGNALED(r->status) &&
+           !(r->command && r->failed &&
+             (WTERMSIG(r->status) == SIGTERM || WTERMSIG(r->status) == SIGKILL));
+}
+
+/* A job that continues without a rank moves it to the last phase. */
+static bool cause_is_early(const struct rank_state *r)
+{
+    enum rank_phase phase = r->first_failure_ns ? r->first_failure_phase : r->phase;
+    bool good = r->finalizing || phase == PHASE_FINISHING;
+    return r->exited && (WEXITSTATUS(r->status) || !good);
+}
+
+/* A command in the background ends by SIGTERM, or as it likes. */
+static bool cause_is_dismissed(const struct rank_state *r)
+{
+    return r->dismissed && !r->failed &&
+           !(WIFSIGNALED(r->status) && cause_self_inflicted(WTERMSIG(r->status)));
+}
+
+enum cause_class cause_alone(const struct rank_state *r)
+{
+    if (r->overdue)
+        return CAUSE_TIMEOUT;
+    if (cause_is_dismissed(r))
+        return CAUSE_NONE;
+    if (cause_is_signal(r))
+        return cause_class_of_signal(r, r->disturbed);
+    if (r->failed)
+        return cause_class_of_failure(r);
+    if (r->left_early)
+        return CAUSE_EXIT;
+    if (cause_is_early(r))
+        return r->disturbed ? CAUSE_STOPPED : CAUSE_EXIT;
+    return CAUSE_NONE;
+}
+
+enum cause_class cause_of(const struct rank_state *r)
+{
+    if (!r->stop_requested)
+        return cause_alone(r);
+    if (cause_is_signal(r))
+        return cause_class_of_signal(r, true);
+    return r->failed ? CAUSE_PEER : cause_is_early(r) ? CAUSE_STOPPED : CAUSE_NONE;
+}
+
+/* ---- comparing ---- */
+
+/* The text of a failure without the name of its rank: messages of operations begin with the
+ * operation, so equal failures have equal texts. */
+bool cause_is_alike(const struct rank_state *a, const struct rank_state *b)
+{
+    if (cause_alone(a) != cause_alone(b) || a->failed != b->failed)
+        return false;
+    if (a->failed)
+        return a->failure.code == b->failure.code && a->workload == b->workload &&
+               strcmp(a->failure.text, b->failure.text) == 0;
+    return a->exited && b->exited && a->status == b->status;
+}
+
+int cause_exit_code(const struct rank_state *r, enum cause_class class)
+{
+    if (r->overdue)
+        return EXIT_TIMEOUT;
+    if (cause_is_signal(r))
+        return 128 + WTERMSIG(r->status);
+    int code = r->exited ? WEXITSTATUS(r->status) : 0;
+    if (r->command && r->failed && r->failure.code > 0)
+        return r->failure.code & 0xff ? r->failure.code & 0xff : EXIT_FAILED;
+    if (class == CAUSE_LAUNCH)
+        return code == EXIT_INTERNAL || code == EXIT_EXEC ? EXIT_INTERNAL : EXIT_LOAD;
+    if (class >= CAUSE_DEADLOCK && r->failed_phase == WIRE_PHASE_GROUPS)
+        return EXIT_TIMEOUT;
+    return code ? code : EXIT_FAILED;
+}
+
+/* ---- the message ---- */
+
+static bool cause_runs_workload(const struct desc_workload *w, uint32_t rank)
+{
+    for (uint32_t i = 0; i < w->ranks.n; i++) {
+        if (w->ranks.items[i] == rank)
+            return true;
+    }
+    return false;
+}
+
+/* The workload that failed. A rank that did not report it: its only workload, if it has one only.
+ * NULL: unknown, or the message already names it. */
+static const char *cause_workload(const struct desc *desc, const struct rank_state *r,
+                                  uint32_t rank)
+{
+    const char *only = NULL;
+    if (r->failed && r->subject == WIRE_SUBJECT_WORKLOAD)
+        return NULL;
+    if (r->failed)
+        return r->workload < desc->nworkloads ? desc->workloads[r->workload].name : NULL;
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        if (!cause_runs_workload(&desc->workloads[i], rank))
+            continue;
+        if (only)
+            return NULL;
+        only = desc->workloads[i].name;
+    }
+    return only;
+}
+
+void cause_ranks_text(const struct desc *desc, const struct rank_state *states,
+                      const struct desc_ranks *ranks, char *out, size_t size)
+{
+    uint32_t first = ranks->items[0];
+    char list[160];
+    rank_list_format(list, sizeof list, ranks->items, ranks->n);
+    char pid[32] = ""; /* of a rank that was not started */
+    if (states[first].pid)
+        snprintf(pid, sizeof pid, ", pid %d", (int)states[first].pid);
+    if (ranks->n == 1)
+        snprintf(out, size, "rank %u (%.100s%s)", first, desc->hosts[desc->ranks[first].host].name,
+                 pid);
+    else if (ranks->n == desc->nranks)
+        snprintf(out, size, "all %u ranks", ranks->n);
+    else
+        snprintf(out, size, "ranks %s", list);
+}
+
+/* The ranks, then their workload. */
+static void cause_name(const struct desc *desc, const struct rank_state *states,
+                       const struct desc_ranks *ranks, char *out, size_t size)
+{
+    uint32_t first = ranks->items[0];
+    const char *workload = cause_workload(desc, &states[first], first);
+    char who[200];
+    cause_ranks_text(desc, states, ranks, who, sizeof who);
+    snprintf(out, size, "%s%s%s%s", who, workload ? ", workload \"" : "", workload ? workload : "",
+             !workload              ? ""
+             : states[first].failed ? "\""
+                                    : "\",");
+}
+
+/* " in allreduce train#12 (1024 x float32, sum)", or " while it was loading its plugins". Of a
+ * command outside of operations: "". */
+static const char *cause_when(const struct rank_state *r, bool one, char *out, size_t size)
+{
+    char inside[192];
+    const char *phase = rank_phase_text(r, r->first_failure_ns ? r->first_failure_phase : r->phase);
+    const char *its = one ? NULL : strstr(phase, "its ");
+    if (snapshot_inside(&r->snapshot, inside, sizeof inside))
+        snprintf(out, size, " in %s", inside);
+    else if (r->command)
+        *out = '\0';
+    else if (its)
+        snprintf(out, size, " while they were %.*stheir %s", (int)(its - phase), phase, its + 4);
+    else
+        snprintf(out, size, " while %s %s", one ? "it was" : "they were", phase);
+    return out;
+}
+
+static void cause_set_end(const struct rank_state *r, const char *name, bool one, struct diag *d)
+{
+    char stage[256];
+    const char *was = one ? "was" : "were";
+    cause_when(r, one, stage, sizeof stage);
+    if (r->exited && r->memory[0]) {
+        char most[32];
+        diag_set(d, COLLRUN_ERR_PEER_FAILED,
+                 "%s %s killed by the kernel for lack of memory (%s; it held up to %s)%s", name,
+                 was, r->memory, format_size(r->max_rss, most), stage);
+    } else if (r->exited && WIFSIGNALED(r->status)) {
+        int sig = WTERMSIG(r->status);
+        const char *abbrev = sigabbrev_np(sig);
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s %s killed by signal %d (SIG%s)%s%s", name, was,
+                 sig, abbrev ? abbrev : "?", sig == SIGKILL ? ", sender unknown," : "", stage);
+    } else if (WEXITSTATUS(r->status)) {
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d%s", name,
+                 WEXITSTATUS(r->status), stage);
+    } else {
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s left the job early: %s exited with code 0%s", name,
+                 one ? "it" : "they", stage);
+        diag_hint(d, !r->command ? "a workload ends when its run() returns; it must not call exit()"
+                     : r->member
+                         ? "other ranks waited for it; collrun_finalize ends its part first"
+                         : "other ranks waited for it in a group that it is a member of, but "
+                           "it has not called collrun_init");
+    }
+}
+
+void cause_set_text(const struct desc *desc, const struct rank_state *states,
+                    const struct desc_ranks *ranks, struct diag *d)
+{
+    const struct rank_state *r = &states[ranks->items[0]];
+    char name[400];
+    cause_name(desc, states, ranks, name, sizeof name);
+    if (r->failed && !(r->exited && r->memory[0]) && !cause_is_signal(r)) {
+        *d = r->failure;
+        diag_wrap(d, "%s", name);
+    } else {
+        cause_set_end(r, name, ranks->n == 1, d);
+    }
+    d->rank = -1; /* the text names it */
+}

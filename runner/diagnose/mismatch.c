@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "diagnose/mismatch.h"
+
+#include "base/call_text.h"
+#include "base/names.h"
+#include "diagnose/align_records.h"
+#include "diagnose/blame.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The group's slot for collectives or messages with this number as its current operation. */
+static const struct group_snapshot *mismatch_group(const struct rank_state *r, const char *group,
+                                                   uint64_t number)
+{
+    for (uint32_t i = 0; i < r->snapshot.n; i++) {
+        const struct group_snapshot *g = &r->snapshot.groups[i];
+        if (strcmp(g->name, group) == 0 && g->started == number && kind_is_collective(g->kind))
+            return g;
+    }
+    return NULL;
+}
+
+/* The rank's call of a collective, by its record. */
+static bool mismatch_recorded_call(const struct rank_state *r, const char *group, uint64_t number,
+                                   struct align_call *out)
+{
+    struct record_view_op op;
+    struct record_view_group g;
+    if (!r->record_bytes)
+        return false;
+    for (uint64_t i = record_view_end(&r->record); i-- > record_view_first(&r->record);) {
+        if (!record_view_op(&r->record, i, &op) || !op.is_current || op.number != number ||
+            !record_view_group(&r->record, op.slot, &g) || g.messages || strcmp(g.name, group) != 0)
+            continue;
+        *out = (struct align_call){(uint8_t)op.kind, (uint8_t)op.dtype, (uint8_t)op.op,
+                                   op.root_or_peer, op.count};
+        return true;
+    }
+    return false;
+}
+
+static bool mismatch_call_of(const struct rank_state *r, const char *group, uint64_t number,
+                             struct align_call *out)
+{
+    const struct group_snapshot *g = mismatch_group(r, group, number);
+    if (g)
+        *out = (struct align_call){g->kind, g->dtype, g->op, g->root_or_peer, g->count};
+    return g || mismatch_recorded_call(r, group, number, out);
+}
+
+/* Without records of all: the calls that are known. False: they do not differ. */
+static bool mismatch_current_calls(const struct evidence *e, const struct verdict *v,
+                                   struct arena *arena, struct align_difference *d)
+{
+    struct align_call *calls = arena_calloc(arena, e->desc->nranks, sizeof *calls);
+    uint32_t *class_of = arena_calloc(arena, e->desc->nranks, sizeof *class_of);
+    *d = (struct align_difference){.group = v->group,
+                                   .number = v->number,
+                                   .ranks = blame_new_list(e, arena),
+                                   .wrong = blame_new_list(e, arena),
+                                   .suspects = blame_new_list(e, arena),
+                                   .calls = calls,
+                                   .class_of = class_of};
+    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+        if (mismatch_call_of(&e->ranks[i], v->group, v->number, &calls[d->ranks.n]))
+            d->ranks.items[d->ranks.n++] = i;
+    }
+    if (arena_failed(arena))
+        return false;
+    d->majority = align_vote(calls, d->ranks.n, class_of);
+    uint32_t base = d->majority < d->ranks.n ? d->majority : 0;
+    struct desc_ranks *list = d->majority < d->ranks.n ? &d->wrong : &d->suspects;
+    for (uint32_t i = 0; i < d->ranks.n; i++) {
+        const char *field = align_field(&calls[base], &calls[i]);
+        d->field = d->field ? d->field : field;
+        if (field || d->majority == d->ranks.n)
+            list->items[list->n++] = d->ranks.items[i];
+    }
+    return d->field != NULL;
+}
+
+static const char *mismatch_call_text(const struct align_call *c, struct arena *arena)
+{
+    const struct collrun_call call = {.kind = (enum collrun_kind)c->kind,
+                                      .count = c->count,
+                                      .dtype = (enum collrun_dtype)c->dtype,
+                                      .op = (enum collrun_op)c->op,
+                                      .root = c->root,
+                                      .peer = c->root};
+    char text[CALL_TEXT_LEN];
+    call_text(&call, text, sizeof text);
+    return arena_strdup(arena, text);
+}
+
+/* Sets v->calls. */
+static void mismatch_list_calls(const struct evidence *e, const struct align_difference *d,
+                                struct arena *arena, struct verdict *v)
+{
+    struct verdict_call *calls = arena_calloc(arena, d->ranks.n, sizeof *calls);
+    for (uint32_t i = 0; calls && i < d->ranks.n; i++) {
+        if (d->class_of[i] != i)
+            continue;
+        struct verdict_call *call = &calls[v->ncalls];
+        *call = (struct verdict_call){blame_new_list(e, arena),
+                                      mismatch_call_text(&d->calls[i], arena)};
+        for (uint32_t k = i; call->ranks.items && k < d->ranks.n; k++) {
+            if (d->class_of[k] == i)
+                call->ranks.items[call->ranks.n++] = d->ranks.items[k];
+        }
+        v->ncalls += !arena_failed(arena);
+    }
+    v->calls = calls;
+}
+
+/* The two calls of a pair of ranks whose counts differ. */
+static void mismatch_list_counts(const struct align_difference *d, struct arena *arena,
+                                 struct verdict *v)
+{
+    const struct align_counts *c = &d->counts;
+    struct verdict_call *calls = arena_calloc(arena, 2, sizeof *calls);
+    uint32_t *ranks = arena_calloc(arena, 2, sizeof *ranks);
+    if (!calls || !ranks)
+        return;
+    const char *call = mismatch_call_text(&d->calls[0], arena);
+    ranks[0] = c->sender;
+    ranks[1] = c->receiver;
+    calls[0] = (struct verdict_call){{&ranks[0], 1},
+                                     arena_printf(arena, "%s: %llu elements to rank %u", call,
+                                                  (unsigned long long)c->sent, c->receiver)};
+    calls[1] = (struct verdict_call){{&ranks[1], 1},
+                                     arena_printf(arena, "%s: %llu elements from rank %u", call,
+                                                  (unsigned long long)c->expected, c->sender)};
+    v->calls = calls;
+    v->ncalls = arena_failed(arena) ? 0 : 2;
+}
+
+/* "rank 1 (node1, pid 4711): allreduce world#17: " */
+static void mismatch_begin_text(const struct evidence *e, struct verdict *v)
+{
+    char ranks[200], line[400];
+    v->diag.text[0] = '\0';
+    if (v->culprits.n) {
+        cause_ranks_text(e->desc, e->ranks, &v->culprits, ranks, sizeof ranks);
+        snprintf(line, sizeof line, "%s: ", ranks);
+        blame_append(&v->diag, line);
+    }
+    snprintf(line, sizeof line, "%s%s%s#%llu: ", v->kind ? v->kind : "", v->kind ? " " : "",
+             v->group, (unsigned long long)v->number);
+    blame_append(&v->diag, line);
+}
+
+/* "ranks 0 and 2-3 call allreduce(3 x int64, sum), rank 1 calls barrier()" */
+static void mismatch_add_calls(const struct verdict *v, struct diag *d)
+{
+    for (uint32_t i = 0; i < v->ncalls; i++) {
+        char ranks[200], line[400];
+        const struct verdict_call *c = &v->calls[i];
+        snprintf(line, sizeof line, "%s%s call%s %s", i ? ", " : "",
+                 blame_ranks_text(&c->ranks, ranks, sizeof ranks), c->ranks.n == 1 ? "s" : "",
+                 c->call);
+        blame_append(d, line);
+    }
+}
+
+static void mismatch_add_counts(const struct align_difference *d, struct diag *out)
+{
+    char line[200];
+    const struct align_counts *c = &d->counts;
+    snprintf(line, sizeof line, "rank %u sends %llu elements to rank %u, which expects %llu",
+             c->sender, (unsigned long long)c->sent, c->receiver, (unsigned long long)c->expected);
+    blame_append(out, line);
+}
+
+/* What happened, and since when results may be wrong. */
+static void mismatch_end_text(const struct align_difference *d, struct verdict *v)
+{
+    static const char *const edits[] = {
+        [ALIGN_ARGUMENT] = "",
+        [ALIGN_EXTRA] = "; without this call, its next calls are those of the others",
+        [ALIGN_LEFT_OUT] = "; it has left out one call, and its next calls are those of the others",
+        [ALIGN_SWAPPED] = "; it makes this call and the next one in the other order"};
+    char line[160];
+    if (v->culprits.n == 1)
+        blame_append(&v->diag, edits[d->edit]);
+    if (!d->completed)
+        return;
+    snprintf(line, sizeof line, "; results of %s may be wrong since operation %llu", v->group,
+             (unsigned long long)d->number);
+    blame_append(&v->diag, line);
+}
+
+/* The kind that is right; without a majority, the one that all calls have. */
+static const char *mismatch_kind(const struct align_difference *d)
+{
+    bool equal = true;
+    for (uint32_t i = 1; i < d->ranks.n; i++)
+        equal = equal && d->calls[i].kind == d->calls[0].kind;
+    if (d->majority < d->ranks.n)
+        return kind_name((enum collrun_kind)d->calls[d->majority].kind);
+    return equal && d->ranks.n ? kind_name((enum collrun_kind)d->calls[0].kind) : NULL;
+}
+
+static void mismatch_difference(const struct evidence *e, const struct align_difference *d,
+                                struct arena *arena, struct verdict *v)
+{
+    bool counts = strcmp(d->field, "counts") == 0;
+    v->class = CAUSE_MISMATCH;
+    v->group = d->group;
+    v->number = d->number;
+    v->field = d->field;
+    v->culprits = d->wrong;
+    v->suspects = d->suspects;
+    v->kind = mismatch_kind(d);
+    if (v->culprits.n)
+        v->rank = v->culprits.items[0];
+    mismatch_begin_text(e, v);
+    if (counts) {
+        mismatch_list_counts(d, arena, v);
+        mismatch_add_counts(d, &v->diag);
+    } else {
+        mismatch_list_calls(e, d, arena, v);
+        mismatch_add_calls(v, &v->diag);
+    }
+    mismatch_end_text(d, v);
+}
+
+/* Reads "rank 3" or "rank 1 (world rank 3)" at *text, and moves behind it. False: neither. */
+static bool mismatch_read_rank(const char **text, uint32_t nranks, uint32_t *rank)
+{
+    int len = 0;
+    if (sscanf(*text, "rank %u%n", rank, &len) != 1)
+        return false;
+    *text += len;
+    len = 0;
+    if (sscanf(*text, " (world rank %u)%n", rank, &len) == 1 && len)
+        *text += len;
+    return *rank < nranks;
+}
+
+/* The message of the engine names two ranks (core/failure_text.h): those of a message, or of counts
+ * that differ. It also has their calls: "rank 0 calls A, rank 1 calls B". */
+static void mismatch_read_text(const struct evidence *e, const char *text, struct arena *arena,
+                               struct verdict *v)
+{
+    struct verdict_call *calls = arena_calloc(arena, 2, sizeof *calls);
+    uint32_t *ranks = arena_calloc(arena, 2, sizeof *ranks), n = 0;
+    for (const char *at = strstr(text, "rank "); calls && ranks && at && n < 2;) {
+        const char *begin = at, *next;
+        if (!mismatch_read_rank(&at, e->desc->nranks, &ranks[n])) {
+            at = strstr(begin + 1, "rank ");
+            continue;
+        }
+        next = strstr(at, ", rank ");
+        if (strncmp(at, " calls ", 7) == 0) {
+            at += 7;
+            calls[v->ncalls++] = (struct verdict_call){
+                {&ranks[n], 1},
+                arena_strndup(arena, at, next ? (size_t)(next - at) : strcspn(at, ";"))};
+        }
+        n++;
+        at = strstr(at, "rank ");
+    }
+    if (!calls || !ranks || n < 2 || ranks[0] == ranks[1])
+        return;
+    v->calls = calls;
+    v->suspects = blame_new_list(e, arena);
+    if (!v->suspects.items)
+        return;
+    v->suspects.items[0] = ranks[0] < ranks[1] ? ranks[0] : ranks[1];
+    v->suspects.items[1] = ranks[0] < ranks[1] ? ranks[1] : ranks[0];
+    v->suspects.n = 2;
+}
+
+/* Which of the two calls of a message differs: the first thing behind the parenthesis is the count,
+ * then the type. */
+static const char *mismatch_message_field(const struct verdict *v)
+{
+    const char *a = v->ncalls == 2 ? strstr(v->calls[0].call, " x ") : NULL;
+    const char *b = v->ncalls == 2 ? strstr(v->calls[1].call, " x ") : NULL;
+    if (!a || !b)
+        return NULL;
+    size_t len = strcspn(a, ",)");
+    return len == strcspn(b, ",)") && strncmp(a, b, len) == 0 ? "count" : "dtype";
+}
+
+/* The error of an operation begins with its kind: "allreduce world#17: ...". */
+static enum collrun_kind mismatch_failed_kind(const struct rank_state *r)
+{
+    for (int i = 0; i < COLLRUN_KIND_COUNT; i++) {
+        const char *name = kind_name((enum collrun_kind)i);
+        size_t len = strlen(name);
+        if (strncmp(r->failure.text, name, len) == 0 && r->failure.text[len] == ' ')
+            return (enum collrun_kind)i;
+    }
+    return COLLRUN_KIND_COUNT;
+}
+
+static struct desc_ranks mismatch_copy(const struct evidence *e, const struct desc_ranks *ranks,
+                                       struct arena *arena)
+{
+    struct desc_ranks list = blame_new_list(e, arena);
+    for (uint32_t i = 0; list.items && i < ranks->n; i++)
+        list.items[list.n++] = ranks->items[i];
+    return list;
+}
+
+/* Sets kind, field and calls of an operation that only some ranks have called. */
+static void mismatch_set_extra(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct align_difference d;
+    v->field = "kind";
+    mismatch_current_calls(e, v, arena, &d);
+    if (!d.ranks.n)
+        return;
+    v->kind = mismatch_kind(&d);
+    mismatch_list_calls(e, &d, arena, v);
+}
+
+void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *ended,
+                          struct arena *arena, struct verdict *v)
+{
+    char ranks[200], line[280];
+    v->class = CAUSE_MISMATCH;
+    v->rank = v->culprits.items[0];
+    mismatch_set_extra(e, arena, v);
+    mismatch_begin_text(e, v);
+    mismatch_add_calls(v, &v->diag);
+    snprintf(line, sizeof line, "%s%s %s ended without it", v->ncalls ? ", " : "",
+             blame_ranks_text(ended, ranks, sizeof ranks), ended->n == 1 ? "has" : "have");
+    blame_append(&v->diag, line);
+}
+
+/* The audit has found it, and its message stays. */
+static void mismatch_by_audit(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    if (!e->job.group)
+        return;
+    v->group = arena_strdup(arena, e->job.group);
+    v->number = e->job.number;
+    v->culprits = mismatch_copy(e, &e->job.culprits, arena);
+    v->suspects = mismatch_copy(e, &e->job.suspects, arena);
+    if (e->job.extra)
+        mismatch_set_extra(e, arena, v);
+}
+
+/* The error is about a message: "... calls send(...), ... calls recv(...)". */
+static bool mismatch_has_message(const char *text)
+{
+    return strstr(text, " calls send(") && strstr(text, " calls recv");
+}
+
+/* The message is one of a collective that is emulated. */
+static bool mismatch_is_emulated(const char *text)
+{
+    uint32_t tag = 0;
+    const char *at = strstr(text, ", tag ");
+    return at && sscanf(at, ", tag %u", &tag) == 1 && tag > INT32_MAX;
+}
+
+/* The error is about a message of the user. A rank may get it as the failure of another operation
+ * of the group. Of a message of a collective, the records come first. */
+static bool mismatch_is_message(const char *text)
+{
+    return mismatch_has_message(text) && !mismatch_is_emulated(text);
+}
+
+bool mismatch_is_partial(const struct rank_state *r)
+{
+    return r->failed && mismatch_has_message(r->failure.text) &&
+           mismatch_is_emulated(r->failure.text);
+}
+
+/* The operation of a rank's record that the text describes, "recv(8 x int64, from 5, tag 3)"; if
+ * there are several, the oldest that has not ended well. 0: there is none. */
+static uint64_t mismatch_number_of(const struct rank_state *r, const char *group, const char *text)
+{
+    struct record_view_op op;
+    struct record_view_group g;
+    if (!r->record_bytes)
+        return 0;
+    for (uint64_t i = record_view_first(&r->record); i < record_view_end(&r->record); i++) {
+        if (!record_view_op(&r->record, i, &op) || !op.is_current || op.state == RECORD_DONE ||
+            !record_view_group(&r->record, op.slot, &g) || strcmp(g.name, group) != 0)
+            continue;
+        const struct collrun_call call = {.kind = op.kind,
+                                          .count = op.count,
+                                          .dtype = op.dtype,
+                                          .op = op.op,
+                                          .root = op.root_or_peer,
+                                          .peer = op.root_or_peer,
+                                          .tag = op.tag};
+        char own[CALL_TEXT_LEN];
+        call_text(&call, own, sizeof own);
+        if (strcmp(own, text) == 0)
+            return op.number;
+    }
+    return 0;
+}
+
+/* Of a message that two ranks disagree about. 0: it is not known. */
+static uint64_t mismatch_receive_number(const struct evidence *e, const struct verdict *v)
+{
+    uint64_t number = 0;
+    for (uint32_t i = 0; i < v->ncalls && !number; i++) {
+        const struct verdict_call *c = &v->calls[i];
+        if (strncmp(c->call, "recv", 4) == 0)
+            number = mismatch_number_of(&e->ranks[c->ranks.items[0]], v->group, c->call);
+    }
+    return number;
+}
+
+/* By the engine's message alone. */
+static void mismatch_by_text(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const struct rank_state *r = &e->ranks[v->rank];
+    enum collrun_kind kind = mismatch_failed_kind(r);
+    bool message = mismatch_is_message(r->failure.text);
+    mismatch_read_text(e, r->failure.text, arena, v);
+    v->kind = kind < COLLRUN_KIND_COUNT ? kind_name(kind) : NULL;
+    v->field = message ? mismatch_message_field(v) : "counts";
+    if (message && !collrun_kind_is_message(kind)) {
+        v->kind = kind_name(COLLRUN_RECV);
+        v->number = mismatch_receive_number(e, v); /* it was that of another operation */
+    }
+}
+
+void mismatch_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct align_difference d;
+    const struct rank_state *r = v->rank == WIRE_HOST ? NULL : &e->ranks[v->rank];
+    /* A message may fail because of a collective of its group, and the other way round. */
+    bool message = r && mismatch_is_message(r->failure.text);
+    bool called = r && v->group && !collrun_kind_is_message(mismatch_failed_kind(r));
+    v->culprits.n = 0;
+    if (!message && (align_find(e, r ? v->group : NULL, arena, &d) ||
+                     (called && mismatch_current_calls(e, v, arena, &d))))
+        mismatch_difference(e, &d, arena, v);
+    else if (r)
+        mismatch_by_text(e, arena, v);
+    else
+        mismatch_by_audit(e, arena, v);
+}
+
+bool mismatch_find_hidden(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct align_difference d;
+    bool own = v->class == CAUSE_EXIT; /* stronger than a mismatch elsewhere */
+    if (!align_find(e, own ? v->group : NULL, arena, &d) || (own && d.number != v->number))
+        return false;
+    v->suspects.n = 0;
+    mismatch_difference(e, &d, arena, v);
+    return true;
+}

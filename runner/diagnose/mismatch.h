@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks to blame for calls that differ: of the records of all members the minority
+ * (diagnose/align_records.h); without records, of the calls that the ranks are in; without either,
+ * the ranks that the engine's error message names. The functions set culprits or suspects, calls,
+ * field and the message of a verdict whose class and exit code are set.
+ */
+#ifndef RUNNER_DIAGNOSE_MISMATCH_H
+#define RUNNER_DIAGNOSE_MISMATCH_H
+
+#include "diagnose/verdict_types.h"
+
+/* True if the rank has failed because of a message of an emulated collective: the calls of the
+ * sender and the receiver differ, and other members may not have called it yet. */
+bool mismatch_is_partial(const struct rank_state *r);
+/* For CAUSE_MISMATCH. */
+void mismatch_blame(const struct evidence *e, struct arena *arena, struct verdict *v);
+/* A wait, an error of a backend or a connection that broke may have a mismatch as its cause, if the
+ * records show one: then the class becomes CAUSE_MISMATCH. */
+bool mismatch_find_hidden(const struct evidence *e, struct arena *arena, struct verdict *v);
+/* The culprits, which are set, have called operation v->number of v->group; `ended` will not: the
+ * class becomes CAUSE_MISMATCH. */
+void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *ended,
+                          struct arena *arena, struct verdict *v);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the runner knows of each rank: its phase, its failure, its exit. Plain data, written by
+ * run/frames.c, read by cause.c.
+ */
+#ifndef RUNNER_DIAGNOSE_RANKS_H
+#define RUNNER_DIAGNOSE_RANKS_H
+
+#include "base/diag.h"
+#include "base/record_view.h"
+#include "base/wire.h"
+#include "diagnose/forming.h"
+#include "diagnose/snapshot.h"
+#include "diagnose/stacks.h"
+#include "diagnose/usage.h"
+#include "diagnose/wait_report.h"
+
+#include <sys/types.h>
+
+/* Ordered; the runner moves all ranks from one phase to the next together. */
+enum rank_phase {
+    PHASE_WAITING,
+    PHASE_SPAWNED,
+    PHASE_ATTACHED,
+    PHASE_READY,
+    PHASE_RUNNING,
+    PHASE_DONE,
+    PHASE_IDLE,
+    PHASE_FINISHING
+};
+
+struct rank_frame { /* the payload of the last frame of its kind; owned */
+    void *bytes;
+    size_t len;
+};
+
+struct rank_state {
+    enum rank_phase phase;
+    pid_t pid;
+    bool command;    /* it runs a command, not plugins */
+    bool member;     /* of a command: it has called collrun_init */
+    bool formed;     /* of a command: collrun_init has formed its groups */
+    bool finalizing; /* of a command: it has called collrun_finalize */
+    bool finalized;  /* of a command: collrun_finalize has returned */
+    bool lost_sent;  /* of a command: the others know that it has exited without that */
+    bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
+    bool dismissed;  /* of a command in the background: collrun ends it, as all others are done */
+    bool overdue;    /* of a command: a limit of collrun's has passed; `failure` says which */
+    const char *devices;           /* ids of those it owns, with commas; NULL: not known yet */
+    uint64_t started_ns, ended_ns; /* when the agent reported its start and its exit */
+    uint64_t first_failure_ns;     /* when the first sign of a failure arrived; 0 = none */
+    enum rank_phase first_failure_phase; /* the phase it was in then */
+    /* ABORT was sent to it before its first failure, which is therefore a consequence. */
+    bool stop_requested;
+    /* A call of it had failed because of another rank or of ABORT before it ended. */
+    bool disturbed;
+    bool killed; /* collrun sent it SIGTERM or SIGKILL before it exited */
+    bool failed; /* it sent FAILED: the next six members are set */
+    struct diag failure;
+    enum wire_subject subject; /* the subject of the text of `failure` */
+    enum wire_phase failed_phase;
+    uint32_t workload; /* index, or UINT32_MAX */
+    char group[64];
+    uint64_t operation; /* number in that group */
+    /* Its last status; once stop_requested is set: the last one before the stop. */
+    struct rank_snapshot snapshot;
+    struct rank_frame status_frame; /* `snapshot` is made of it */
+    bool snapshot_final;            /* `snapshot` is not replaced any more */
+    struct wait_report wait_report; /* the calls that its threads are blocked in, if any */
+    struct rank_frame waits_frame;  /* `wait_report` is made of it */
+    struct rank_forming forming;    /* groups that it waits to be formed */
+    struct rank_stacks stacks;      /* what its threads were doing when they were last asked for */
+    struct rank_usage usage;        /* what it uses, if that was asked for */
+    void *record_bytes; /* owned; its record after the failure of the job; NULL: not known */
+    size_t record_len;
+    struct record_view record; /* of these bytes */
+    bool exited;
+    int status;                           /* of wait(2) */
+    uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
+    bool host_lost;                       /* its host was lost before it exited */
+    char memory[96]; /* the memory limit if the kernel killed it for lack of memory, else "" */
+};
+
+/* Reads a STATUS or WAIT_REPORT and keeps its bytes as evidence. False: malformed. */
+bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len);
+bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len);
+/* Keeps a copy of a record. False: the bytes are no record; the rank has none then. */
+bool rank_record_set(struct rank_state *rank, const void *bytes, size_t len);
+void rank_record_fini(struct rank_state *rank); /* safe without a record */
+void rank_state_fini(struct rank_state *rank);  /* frees what it owns */
+
+/* True if its workloads have ended, or its program has called collrun_finalize: it calls no more
+ * operations. */
+bool rank_has_ended(const struct rank_state *rank);
+/* "not started", "loading its plugins", ...: what a rank in this phase is doing. */
+const char *rank_phase_text(const struct rank_state *rank, enum rank_phase phase);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The last known activity of a rank: the runner's copy of its record (base/record.h), and its
+ * description as text.
+ */
+#ifndef RUNNER_DIAGNOSE_SNAPSHOT_H
+#define RUNNER_DIAGNOSE_SNAPSHOT_H
+
+#include "base/wire.h"
+
+struct snapshot_op { /* an operation that has not ended */
+    uint64_t number, count;
+    uint64_t age_ns;  /* since it was called */
+    uint64_t idle_ns; /* since the thread that called it has last called an operation */
+    int root_or_peer; /* a rank of the group; -1: none */
+    uint32_t tag;
+    uint8_t kind, dtype, op;
+    uint64_t site; /* the address in the rank that called it; 0: not known */
+};
+
+struct group_snapshot {
+    char name[64];
+    char scope[64];              /* unique in the job */
+    uint32_t members, rank;      /* how many; of this rank among them */
+    bool messages;               /* the numbers count messages, not collectives */
+    struct snapshot_op *pending; /* a few, the oldest first; of rank_snapshot.ops */
+    uint32_t npending;
+    uint64_t started, done, bytes, age_ns, count;
+    int root_or_peer;
+    uint8_t kind, dtype, op;
+};
+
+struct rank_snapshot {
+    bool known; /* a STATUS frame has been received */
+    char state; /* of its main thread, last read from /proc: R S D T Z; 0 = never read */
+    struct group_snapshot *groups; /* owned */
+    struct snapshot_op *ops;       /* owned */
+    uint32_t n;
+};
+
+/* Decodes the payload of a STATUS frame. False: malformed; `snapshot` is unchanged. */
+bool snapshot_read(struct rank_snapshot *snapshot, const struct wire_frame *f);
+void snapshot_fini(struct rank_snapshot *snapshot);
+
+/* The last operation of the group's slot, for base/call_text.h. Its tag is not known. */
+struct collrun_call snapshot_call(const struct group_snapshot *g);
+/* True if the rank is a member of the group. */
+bool snapshot_has_group(const struct rank_snapshot *snapshot, const char *group);
+/* True if the rank has called the group's collective with this number. */
+bool snapshot_has_called(const struct rank_snapshot *snapshot, const char *group, uint64_t number);
+/* Returns the number of operations that the rank has completed in the group; adds its bytes to
+ * *bytes. */
+uint64_t snapshot_total(const struct rank_snapshot *snapshot, const char *group, uint64_t *bytes);
+/* Writes the operation in progress, the oldest if there are several:
+ * "allreduce train#12 (1024 x float32, sum)". False: none. */
+bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t size);
+/* Writes the last completed operation, "after train#17", of the group with the most operations.
+ * False: none. */
+bool snapshot_after(const struct rank_snapshot *snapshot, char *out, size_t size);
+/* How long ago it called the operation in progress, the oldest if there are several; or its last
+ * one. False: it has called none. */
+bool snapshot_age(const struct rank_snapshot *snapshot, uint64_t *age_ns);
+/* Writes the operation in progress or "outside any collective", and the state of the process if it
+ * explains a hang: ", stopped by a signal". */
+void snapshot_describe(const struct rank_snapshot *snapshot, char *out, size_t size);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "diagnose/stacks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREAD_LEN = 17 };
+
+static const char *stacks_clean(char *text)
+{
+    for (char *p = text; *p; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    }
+    return text;
+}
+
+static const char *stacks_read_text(struct reader *r, struct arena *a)
+{
+    char *text = arena_strdup(a, read_str(r, a));
+    return text ? stacks_clean(text) : "";
+}
+
+static struct stacks_thread *stacks_find(struct rank_stacks *s, uint32_t tid)
+{
+    for (uint32_t i = 0; i < s->nthreads; i++) {
+        if (s->threads[i].tid == tid)
+            return &s->threads[i];
+    }
+    return NULL;
+}
+
+/* A line "site ADDRESS FUNCTION (FILE:LINE)". */
+static void stacks_add_site(struct rank_stacks *s, char *line)
+{
+    char *end;
+    unsigned long long address = strtoull(line + 5, &end, 16);
+    if (*end == ' ')
+        s->sites[s->nsites++] = (struct stacks_site){address, stacks_clean(end + 1)};
+}
+
+/* Lines "thread TID NAME", each followed by its frames, which are indented; and those of sites. */
+static void stacks_split(struct rank_stacks *s, char *text)
+{
+    struct stacks_thread *t = NULL;
+    uint32_t lines = 1;
+    for (const char *p = text; *p; p++)
+        lines += *p == '\n';
+    const char **next = arena_calloc(&s->arena, lines, sizeof *next);
+    s->sites = arena_calloc(&s->arena, lines, sizeof *s->sites);
+    for (char *line = text, *end; next && s->sites && line; line = end) {
+        end = strchr(line, '\n');
+        if (end)
+            *end++ = '\0';
+        unsigned tid;
+        if (sscanf(line, "thread %u", &tid) == 1) {
+            t = stacks_find(s, tid);
+            if (t)
+                t->frames = next;
+        } else if (t && strncmp(line, "  ", 2) == 0) {
+            *next++ = stacks_clean(line + 2);
+            t->nframes++;
+        } else if (strncmp(line, "site ", 5) == 0) {
+            t = NULL;
+            stacks_add_site(s, line);
+        }
+    }
+}
+
+static bool stacks_read_all(struct rank_stacks *s, struct reader *r)
+{
+    struct arena *a = &s->arena;
+    size_t len;
+    s->nthreads = read_count(r, THREAD_LEN);
+    s->threads = arena_calloc(a, s->nthreads, sizeof *s->threads);
+    for (uint32_t i = 0; s->threads && i < s->nthreads; i++) {
+        struct stacks_thread *t = &s->threads[i];
+        t->tid = read_u32(r);
+        t->name = stacks_read_text(r, a);
+        t->state = (char)read_u8(r);
+        t->use = read_u32(r);
+        t->call = stacks_read_text(r, a);
+    }
+    const char *text = read_blob(r, &len);
+    s->why = stacks_read_text(r, a);
+    if (!reader_done(r) || arena_failed(a))
+        return false;
+    char *copy = arena_strndup(a, text ? text : "", len);
+    if (copy)
+        stacks_split(s, copy);
+    return !arena_failed(a);
+}
+
+bool stacks_read(struct rank_stacks *s, const struct wire_frame *f)
+{
+    struct reader r;
+    stacks_fini(s);
+    arena_init(&s->arena);
+    reader_init(&r, f->payload, f->len);
+    s->received = stacks_read_all(s, &r);
+    return s->received;
+}
+
+void stacks_fini(struct rank_stacks *s)
+{
+    arena_fini(&s->arena);
+    memset(s, 0, sizeof *s);
+}
+
+bool stacks_is_engine(const struct stacks_thread *t)
+{
+    return strncmp(t->name, "collrun/", 8) == 0;
+}
+
+static bool stacks_has_line(const char *frame)
+{
+    const char *paren = strrchr(frame, '('), *colon = strrchr(frame, ':');
+    return paren && colon > paren;
+}
+
+const char *stacks_site(const struct rank_stacks *s, uint64_t address)
+{
+    for (uint32_t i = 0; i < s->nsites; i++) {
+        if (s->sites[i].address == address && stacks_has_line(s->sites[i].place))
+            return s->sites[i].place;
+    }
+    return NULL;
+}
+
+const char *stacks_place(const struct stacks_thread *t)
+{
+    for (uint32_t i = 0; i < t->nframes; i++) {
+        if (stacks_has_line(t->frames[i]))
+            return t->frames[i];
+    }
+    return NULL;
+}
+
+bool stacks_is_shown(const struct rank_stacks *s, uint32_t thread, bool program)
+{
+    return !stacks_is_engine(&s->threads[thread]) && (program || thread > 0 || s->nthreads == 1);
+}
+
+const struct stacks_thread *stacks_main(const struct rank_stacks *s, bool program)
+{
+    const struct stacks_thread *best = NULL;
+    int best_score = -1;
+    for (uint32_t i = 0; i < s->nthreads; i++) {
+        const struct stacks_thread *t = &s->threads[i];
+        int score = (t->use >= 500) * 4 + (stacks_place(t) != NULL) * 2 + (i > 0 && !program);
+        if (!stacks_is_engine(t) && score > best_score) {
+            best = t;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+void stacks_describe(const struct stacks_thread *t, char *out, size_t size)
+{
+    const char *in = t->call[0] ? " in " : "";
+    switch (t->state) {
+    case 'R':
+        snprintf(out, size, "running (%u %% CPU)", (t->use + 5) / 10);
+        break;
+    case 'T':
+        snprintf(out, size, "stopped by a signal");
+        break;
+    case 't':
+        snprintf(out, size, "stopped by a debugger");
+        break;
+    case 'D':
+        snprintf(out, size, "blocked in the kernel%s%s", in, t->call);
+        break;
+    default:
+        snprintf(out, size, "asleep%s%s", in, t->call);
+        break;
+    }
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The strongest class, the earliest rank of it, then the culprits and the facts that programs read.
+ */
+#include "diagnose/verdict.h"
+
+#include "base/exit_codes.h"
+#include "base/rank_list.h"
+#include "diagnose/blame.h"
+#include "diagnose/mismatch.h"
+#include "diagnose/waits.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+const char *verdict_class(const struct verdict *v)
+{
+    if (v->class == CAUSE_LAUNCH && v->exit_code == EXIT_JOB)
+        return "job";
+    return cause_class_name(v->class == CAUSE_PEER || v->class == CAUSE_STOPPED ? CAUSE_ERROR
+                                                                                : v->class);
+}
+
+void verdict_init(struct verdict *v, enum cause_class class, int exit_code, const struct diag *d)
+{
+    *v = (struct verdict){.class = class, .exit_code = exit_code, .rank = WIRE_HOST};
+    if (d)
+        v->diag = *d;
+    else
+        diag_init(&v->diag);
+}
+
+/* ---- the culprits ---- */
+
+/* The class of an end as a candidate. After the failure of a rank, another one may fail on its own
+ * before that failure has reached it. After a failure of the job, all ranks are asked to stop. */
+static enum cause_class verdict_class_of(const struct evidence *e, const struct rank_state *r)
+{
+    bool alone = e->job.class == CAUSE_NONE && r->stop_requested && !r->disturbed && !r->killed;
+    return alone ? cause_alone(r) : cause_of(r);
+}
+
+/* The strongest end of a rank replaces `v` if it is stronger than the failure of the job; of two
+ * equal ones, the first. */
+static void verdict_choose(const struct evidence *e, struct verdict *v)
+{
+    uint64_t best_ns = e->job.ns;
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
+        const struct rank_state *r = &e->ranks[i];
+        enum cause_class class = verdict_class_of(e, r);
+        if (class == CAUSE_NONE || class > v->class ||
+            (class == v->class && r->first_failure_ns >= best_ns))
+            continue;
+        v->class = class;
+        v->rank = i;
+        best_ns = r->first_failure_ns;
+    }
+}
+
+/* All ranks whose end, without regard to the order of the reports, is of this class. */
+static void verdict_blame_ends(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    v->culprits = blame_new_list(e, arena);
+    for (uint32_t i = 0; v->culprits.items && i < e->desc->nranks; i++) {
+        if (i == v->rank || cause_alone(&e->ranks[i]) == v->class)
+            v->culprits.items[v->culprits.n++] = i;
+    }
+}
+
+static void verdict_blame_lost(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    v->culprits = blame_new_list(e, arena);
+    for (uint32_t i = 0; v->culprits.items && i < e->desc->nranks; i++) {
+        if (e->ranks[i].host_lost)
+            v->culprits.items[v->culprits.n++] = i;
+    }
+}
+
+/* ---- the message ---- */
+
+/* One message for the first culprit and for those that ended in the same way. Ranks that report
+ * the failure of an operation may be victims of it: the message is about the first. */
+static void verdict_set_text(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct desc_ranks alike = blame_new_list(e, arena);
+    for (uint32_t i = 0; alike.items && i < v->culprits.n; i++) {
+        uint32_t rank = v->culprits.items[i];
+        if (rank == v->rank ||
+            (v->class < CAUSE_MISMATCH && cause_is_alike(&e->ranks[v->rank], &e->ranks[rank])))
+            alike.items[alike.n++] = rank;
+    }
+    if (alike.n)
+        cause_set_text(e->desc, e->ranks, &alike, &v->diag);
+}
+
+/* The operation in which a rank failed. */
+static void verdict_set_operation(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const struct rank_state *r = &e->ranks[v->rank];
+    if (!r->failed || !r->group[0])
+        return;
+    v->group = arena_strdup(arena, r->group);
+    v->number = r->operation;
+}
+
+/* Ranks that disagree about a call may wait for each other, or break the connections of a backend.
+ * A workload that returns its own code right after the mismatch has that operation as its last
+ * failed call. */
+static bool verdict_may_hide_mismatch(const struct evidence *e, const struct verdict *v)
+{
+    if (v->rank == WIRE_HOST || !v->group)
+        return false;
+    if (v->class == CAUSE_EXIT)
+        return e->ranks[v->rank].operation;
+    return v->class == CAUSE_PEER ||
+           (v->class == CAUSE_ERROR && v->diag.code == COLLRUN_ERR_BACKEND);
+}
+
+/* All ranks only report that another one failed: the cause is not known. */
+static void verdict_clear_culprits(struct verdict *v)
+{
+    v->suspects = v->culprits;
+    v->culprits.n = 0;
+}
+
+/* The cause behind a deadlock or a time limit. Its exit code is that of its class: the rank that
+ * reported it may be a victim. */
+static void verdict_blame_waits(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    if (!mismatch_find_hidden(e, arena, v))
+        waits_blame(e, arena, v);
+    v->exit_code = v->class >= CAUSE_DEADLOCK ? EXIT_TIMEOUT : EXIT_FAILED;
+}
+
+void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    verdict_init(v, e->job.class, e->job.exit_code, &e->job.diag);
+    verdict_choose(e, v);
+    if (v->class == CAUSE_NONE)
+        return;
+    if (v->rank != WIRE_HOST) {
+        v->exit_code = cause_exit_code(&e->ranks[v->rank], v->class);
+        verdict_blame_ends(e, arena, v);
+        verdict_set_text(e, arena, v);
+        verdict_set_operation(e, arena, v);
+    }
+    if (v->class == CAUSE_DEADLOCK || v->class == CAUSE_TIMEOUT)
+        verdict_blame_waits(e, arena, v);
+    else if (v->class == CAUSE_MISMATCH)
+        mismatch_blame(e, arena, v);
+    else if (verdict_may_hide_mismatch(e, v) && mismatch_find_hidden(e, arena, v))
+        return;
+    else if (v->class == CAUSE_HOST_LOST)
+        verdict_blame_lost(e, arena, v);
+    else if (v->class >= CAUSE_PEER)
+        verdict_clear_culprits(v);
+}
+
+/* ---- the other ranks ---- */
+
+enum end { END_OWN, END_PEER, END_STOPPED, END_KILLED, END_UNLISTED };
+
+/* The ranks that the message is about are not listed. */
+static enum end verdict_end_of(const struct evidence *e, const struct verdict *v, uint32_t rank)
+{
+    const struct rank_state *r = &e->ranks[rank];
+    enum cause_class class = cause_of(r);
+    bool culprit = blame_has(&v->culprits, rank);
+    if (rank == v->rank || (culprit && v->class == CAUSE_MISMATCH))
+        return END_UNLISTED;
+    if (culprit && v->rank != WIRE_HOST && v->class < CAUSE_MISMATCH)
+        return cause_is_alike(&e->ranks[v->rank], r) ? END_UNLISTED : END_OWN;
+    if (class == CAUSE_STOPPED)
+        return r->exited && WIFSIGNALED(r->status) ? END_KILLED : END_STOPPED;
+    return class == CAUSE_PEER ? END_PEER : class <= CAUSE_ERROR ? END_OWN : END_UNLISTED;
+}
+
+void verdict_other_ranks(const struct evidence *e, const struct verdict *v, char *out, size_t size)
+{
+    static const char *const end_texts[END_UNLISTED] = {[END_OWN] = "also failed",
+                                                        [END_PEER] = "failed because of it",
+                                                        [END_STOPPED] = "stopped on request",
+                                                        [END_KILLED] =
+                                                            "had to be killed by collrun"};
+    struct arena arena;
+    size_t len = 0;
+    arena_init(&arena);
+    uint32_t *list = arena_calloc(&arena, e->desc->nranks, sizeof *list);
+    out[0] = '\0';
+    for (int end = 0; list && end < END_UNLISTED; end++) {
+        uint32_t n = 0;
+        char text[256];
+        for (uint32_t i = 0; i < e->desc->nranks; i++) {
+            if (verdict_end_of(e, v, i) == (enum end)end)
+                list[n++] = i;
+        }
+        if (!n)
+            continue;
+        rank_list_format(text, sizeof text, list, n);
+        int wrote = snprintf(out + len, size - len, "%srank%s %s %s", len ? "; " : "",
+                             n == 1 ? "" : "s", text, end_texts[end]);
+        len += wrote > 0 && (size_t)wrote < size - len ? (size_t)wrote : 0;
+    }
+    arena_fini(&arena);
+}

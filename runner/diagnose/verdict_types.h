@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct verdict: how an attempt ended and which ranks caused it. diagnose/verdict.h finds it.
+ */
+#ifndef RUNNER_DIAGNOSE_VERDICT_TYPES_H
+#define RUNNER_DIAGNOSE_VERDICT_TYPES_H
+
+#include "diagnose/evidence.h"
+
+struct verdict_call { /* a call, and the ranks that made it */
+    struct desc_ranks ranks;
+    const char *call; /* "allreduce(8 x float32, sum)" */
+};
+
+struct verdict_wait { /* ranks that wait in the same operation for the same ranks */
+    struct desc_ranks ranks;
+    const char *group;
+    uint64_t number;
+    struct desc_ranks waited_for;
+};
+
+/* Lists of ranks are in ascending order. All that is pointed to is in the arena of verdict_find. */
+struct verdict {
+    enum cause_class class;
+    int exit_code;    /* of collrun */
+    uint32_t rank;    /* the culprit that failed first; WIRE_HOST: the cause is not the end of a
+                         rank */
+    struct diag diag; /* the message, with its place in job.yaml if it has one */
+    struct desc_ranks culprits, suspects;
+    const char *group; /* the operation that failed; NULL: none, and the next three are unset */
+    const char *kind;  /* "allreduce"; NULL: not known */
+    uint64_t number;   /* in the group, from 1 */
+    const char *field; /* of a mismatch, the first argument that differs: "op"; else NULL */
+    const struct verdict_call *calls;
+    const struct verdict_wait *waits;
+    uint32_t ncalls, nwaits;
+};
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The blocked calls of a rank's threads, as its last report lists them (WIRE_WAIT_REPORT,
+ * engine/comm/wait_report.h).
+ */
+#ifndef RUNNER_DIAGNOSE_WAIT_REPORT_H
+#define RUNNER_DIAGNOSE_WAIT_REPORT_H
+
+#include "base/wire.h"
+
+struct wait_report_call { /* one call that a thread is blocked in */
+    uint32_t thread;
+    const char *scope; /* of its group, unique in the job */
+    uint64_t number;   /* this rank's count of such operations in the group */
+    uint64_t timeout_ns;
+    uint8_t kind, dtype, op;
+    bool eager; /* a send that can complete without a matching receive */
+    uint64_t count;
+    uint32_t peer; /* world rank; WIRE_HOST: none, or any */
+    uint32_t tag;
+};
+
+struct posted_message { /* a send or receive that this rank has posted */
+    uint8_t kind;
+    uint32_t peer, tag;
+};
+
+struct message_count { /* completed messages with one peer and tag */
+    uint32_t peer, tag;
+    uint64_t sent, received;
+};
+
+struct wait_report_group {
+    const char *scope, *name;
+    uint64_t collectives; /* how many collectives the rank has started */
+    uint32_t *members;    /* world ranks; only if a thread is blocked in this group */
+    struct posted_message *posted;
+    struct message_count *counts;
+    uint32_t nmembers, nposted, ncounts;
+    bool lost; /* the rank could not count its messages */
+};
+
+struct wait_report {
+    struct arena arena; /* owns all that follows */
+    bool received;      /* the rank has sent a report */
+    bool certain;       /* no other thread of the rank can make progress */
+    bool caller_free;   /* a thread that made calls before is in none, and not idle */
+    /* Consecutive calls of one thread: it waits until all of them complete. */
+    struct wait_report_call *items;
+    struct wait_report_group *groups;
+    uint32_t nitems, ngroups;
+};
+
+/* Decodes the payload of a WIRE_WAIT_REPORT frame. False: malformed; `w->received` is then false.
+ */
+bool wait_report_read(struct wait_report *w, const struct wire_frame *f);
+void wait_report_fini(struct wait_report *w); /* safe on a zeroed one */
+/* NULL: the rank has not opened this group, or has closed it. */
+const struct wait_report_group *wait_report_group(const struct wait_report *w, const char *scope);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "diagnose/waits.h"
+
+#include "base/names.h"
+#include "diagnose/blame.h"
+#include "diagnose/deadlock.h"
+#include "diagnose/mismatch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Sets v->waits: those in the same operation for the same ranks are one. */
+static void waits_list(const struct evidence *e, const struct graph *graph, struct arena *arena,
+                       struct verdict *v)
+{
+    struct verdict_wait *waits = arena_calloc(arena, graph->n, sizeof *waits);
+    for (uint32_t i = 0; waits && i < graph->n; i++) {
+        const struct graph_wait *w = &graph->waits[i];
+        uint32_t k = 0;
+        while (k < v->nwaits &&
+               (strcmp(waits[k].group, w->group) != 0 || waits[k].number != w->number ||
+                waits[k].waited_for.n != w->waited_for.n ||
+                memcmp(waits[k].waited_for.items, w->waited_for.items,
+                       w->waited_for.n * sizeof(uint32_t)) != 0))
+            k++;
+        if (k == v->nwaits)
+            waits[v->nwaits++] =
+                (struct verdict_wait){blame_new_list(e, arena), w->group, w->number, w->waited_for};
+        if (waits[k].ranks.items)
+            waits[k].ranks.items[waits[k].ranks.n++] = w->rank;
+    }
+    v->waits = waits;
+}
+
+static void waits_set_operation(const struct graph_wait *w, struct verdict *v)
+{
+    v->group = w->group;
+    v->number = w->number;
+    v->kind = kind_name((enum collrun_kind)w->kind);
+}
+
+static const struct graph_wait *waits_of(const struct graph *graph, uint32_t rank)
+{
+    for (uint32_t i = 0; i < graph->n; i++) {
+        if (graph->waits[i].rank == rank)
+            return &graph->waits[i];
+    }
+    return NULL;
+}
+
+/* The first wait for a rank that does not wait. */
+static const struct graph_wait *waits_for_sink(const struct graph *graph)
+{
+    for (uint32_t i = 0; i < graph->n; i++) {
+        const struct graph_wait *w = &graph->waits[i];
+        for (uint32_t k = 0; k < w->waited_for.n; k++) {
+            if (!waits_of(graph, w->waited_for.items[k]))
+                return w;
+        }
+    }
+    return NULL;
+}
+
+/* Ranks wait for ranks whose workloads have ended. If more have ended than wait, those that wait
+ * made a call that the others did not. */
+static void waits_ended(const struct evidence *e, const struct graph *graph, struct arena *arena,
+                        struct verdict *v)
+{
+    const struct graph_wait *w = waits_for_sink(graph);
+    struct desc_ranks ended = blame_new_list(e, arena), waiting = blame_new_list(e, arena);
+    if (!w || arena_failed(arena))
+        return;
+    waits_set_operation(w, v);
+    for (uint32_t k = 0; k < w->waited_for.n; k++) {
+        if (!waits_of(graph, w->waited_for.items[k]))
+            ended.items[ended.n++] = w->waited_for.items[k];
+    }
+    for (uint32_t i = 0; i < graph->n; i++) {
+        const struct graph_wait *other = &graph->waits[i];
+        if (strcmp(other->group, w->group) == 0 && other->number == w->number)
+            waiting.items[waiting.n++] = other->rank;
+    }
+    bool extra = kind_is_collective(w->kind) && ended.n > waiting.n;
+    v->class = CAUSE_EXIT;
+    v->culprits = extra ? waiting : ended;
+    if (extra)
+        mismatch_blame_extra(e, &ended, arena, v);
+}
+
+/* Appends "; rank 3 has not called world#17". */
+static void waits_add_missing(const struct verdict *v, const char *it, struct diag *d)
+{
+    char ranks[200], line[320];
+    blame_ranks_text(&v->culprits, ranks, sizeof ranks);
+    snprintf(line, sizeof line, "; %s %s not called %s", ranks, v->culprits.n == 1 ? "has" : "have",
+             it);
+    blame_append(d, line);
+}
+
+/* The operation of the group of `number` that the culprits are late in. */
+static const struct graph_wait *waits_for(const struct graph *graph, uint32_t rank)
+{
+    for (uint32_t i = 0; i < graph->n; i++) {
+        if (blame_has(&graph->waits[i].waited_for, rank))
+            return &graph->waits[i];
+    }
+    return NULL;
+}
+
+static bool waits_have_ended(const struct evidence *e, const struct desc_ranks *ranks)
+{
+    bool ended = ranks->n > 0;
+    for (uint32_t i = 0; i < ranks->n; i++)
+        ended = ended && rank_has_ended(&e->ranks[ranks->items[i]]);
+    return ended;
+}
+
+/* The sinks that `start` waits for. Without any, the ranks wait for each other. */
+static void waits_missing(const struct evidence *e, const struct graph *graph, uint32_t start,
+                          struct arena *arena, struct verdict *v)
+{
+    struct desc_ranks sinks = graph_sinks(graph, start, arena);
+    const struct graph_wait *own = waits_of(graph, start);
+    char it[96];
+    if (!sinks.n) {
+        v->class = CAUSE_DEADLOCK;
+        v->suspects = graph_reached(graph, start, arena);
+        waits_set_operation(own, v);
+        return;
+    }
+    const struct graph_wait *w =
+        blame_has(&own->waited_for, sinks.items[0]) ? own : waits_for(graph, sinks.items[0]);
+    const struct rank_state *r = &e->ranks[start];
+    bool same = v->rank == start && r->operation == w->number && strcmp(r->group, w->group) == 0;
+    v->class = CAUSE_MISSING;
+    v->culprits = sinks;
+    if (waits_have_ended(e, &sinks))
+        waits_ended(e, graph, arena, v);
+    if (v->class == CAUSE_MISMATCH)
+        return;
+    waits_set_operation(w, v);
+    snprintf(it, sizeof it, "%s#%llu", w->group, (unsigned long long)w->number);
+    if (kind_is_collective(w->kind))
+        waits_add_missing(v, same ? "it" : it, &v->diag);
+}
+
+/* Before all ranks run: those that are behind the others. */
+static void waits_late_start(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    enum rank_phase last = PHASE_WAITING;
+    struct desc_ranks late = blame_new_list(e, arena);
+    for (uint32_t i = 0; i < e->desc->nranks; i++)
+        last = e->ranks[i].phase > last ? e->ranks[i].phase : last;
+    for (uint32_t i = 0; late.items && i < e->desc->nranks; i++) {
+        if (e->ranks[i].phase < last)
+            late.items[late.n++] = i;
+    }
+    if (!late.n || last > PHASE_READY)
+        return;
+    v->class = CAUSE_MISSING;
+    v->culprits = late;
+}
+
+/* A group of the job did not form: its members that did not wait for it. */
+static void waits_absent(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct desc_ranks absent = blame_new_list(e, arena);
+    for (uint32_t i = 0; absent.items && i < e->desc->ngroups; i++) {
+        const struct desc_group *group = &e->desc->groups[i];
+        for (uint32_t k = 0; strcmp(group->name, v->group) == 0 && k < group->ranks.n; k++) {
+            const struct rank_state *r = &e->ranks[group->ranks.items[k]];
+            if (!r->failed || r->failure.code != COLLRUN_ERR_TIMEOUT)
+                absent.items[absent.n++] = group->ranks.items[k];
+        }
+    }
+    if (!absent.n)
+        return;
+    v->class = CAUSE_MISSING;
+    v->culprits = absent;
+}
+
+/* The wait to begin with: that of the rank that failed, or the oldest one. */
+static uint32_t waits_start(const struct evidence *e, const struct graph *graph,
+                            const struct verdict *v)
+{
+    uint32_t start = WIRE_HOST;
+    uint64_t oldest = 0;
+    if (v->rank != WIRE_HOST)
+        return waits_of(graph, v->rank) ? v->rank : WIRE_HOST;
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
+        const struct rank_snapshot *s = &e->ranks[i].snapshot;
+        for (uint32_t k = 0; waits_of(graph, i) && k < s->n; k++) {
+            if (s->groups[k].started <= s->groups[k].done ||
+                (start != WIRE_HOST && s->groups[k].age_ns <= oldest))
+                continue;
+            start = i;
+            oldest = s->groups[k].age_ns;
+        }
+    }
+    return start;
+}
+
+/* Appends "; only rank 1 calls world#4 before other#7". */
+static void waits_add_order(const struct deadlock_order *o, struct diag *d)
+{
+    char ranks[200], line[480];
+    snprintf(line, sizeof line, "; only %s call%s %s#%llu before %s#%llu",
+             blame_ranks_text(&o->ranks, ranks, sizeof ranks), o->ranks.n == 1 ? "s" : "",
+             o->first->name, (unsigned long long)o->first_number, o->later->name,
+             (unsigned long long)o->later_number);
+    blame_append(d, line);
+}
+
+static void waits_deadlock(const struct evidence *e, const struct deadlock *found,
+                           struct arena *arena, struct verdict *v)
+{
+    if (v->class == CAUSE_TIMEOUT) {
+        blame_append(&v->diag, "; ");
+        blame_append(&v->diag, found->diag.text);
+        if (!v->diag.hint[0] && found->diag.hint[0])
+            diag_hint(&v->diag, "%s", found->diag.hint);
+    }
+    waits_list(e, &found->waits, arena, v);
+    if (!found->cycle.n) {
+        waits_ended(e, &found->waits, arena, v);
+        return;
+    }
+    v->class = CAUSE_DEADLOCK;
+    v->culprits = found->minority.ranks;
+    if (v->culprits.n)
+        waits_add_order(&found->minority, &v->diag);
+    else
+        v->suspects = found->cycle;
+    waits_set_operation(waits_of(&found->waits, found->cycle.items[0]), v);
+}
+
+static bool waits_is_inside(const struct evidence *e, uint32_t rank)
+{
+    char inside[256];
+    return snapshot_inside(&e->ranks[rank].snapshot, inside, sizeof inside);
+}
+
+/* The ranks that are waited for wait in an operation, too, and a signal has stopped some in it. */
+static void waits_stopped(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct desc_ranks stopped = blame_new_list(e, arena);
+    char ranks[200], line[320];
+    for (uint32_t i = 0; stopped.items && i < e->desc->nranks; i++) {
+        if (e->ranks[i].snapshot.state == 'T' && waits_is_inside(e, i))
+            stopped.items[stopped.n++] = i;
+    }
+    for (uint32_t i = 0; i < v->culprits.n; i++) {
+        if (!waits_is_inside(e, v->culprits.items[i]))
+            return;
+    }
+    if (!stopped.n)
+        return;
+    v->class = CAUSE_MISSING;
+    v->culprits = stopped;
+    blame_ranks_text(&stopped, ranks, sizeof ranks);
+    snprintf(line, sizeof line, "; %s %s been stopped by a signal", ranks,
+             stopped.n == 1 ? "has" : "have");
+    blame_append(&v->diag, line);
+}
+
+void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct deadlock found;
+    struct graph graph;
+    bool workload = v->rank != WIRE_HOST && !v->group;
+    bool explain = v->class == CAUSE_TIMEOUT;
+    if (!workload)
+        v->culprits.n = 0;
+    if (v->rank != WIRE_HOST && v->group && e->ranks[v->rank].failed_phase == WIRE_PHASE_GROUPS) {
+        waits_absent(e, arena, v);
+        return;
+    }
+    if (deadlock_find(e->desc, e->ranks, explain, arena, &found)) {
+        v->culprits.n = 0;
+        waits_deadlock(e, &found, arena, v);
+        return;
+    }
+    graph_build(e, arena, &graph);
+    waits_list(e, &graph, arena, v);
+    uint32_t start = waits_start(e, &graph, v);
+    if (start != WIRE_HOST)
+        waits_missing(e, &graph, start, arena, v);
+    else
+        waits_late_start(e, arena, v);
+    if (v->class == (v->culprits.n ? CAUSE_MISSING : CAUSE_TIMEOUT))
+        waits_stopped(e, arena, v);
+}

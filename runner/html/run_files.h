@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a page about a run is made of: the files of its run directory (report/rundir.h), each of
+ * which may be missing, as after a run that was killed. Files of other runs, or of any content,
+ * give a page or an error.
+ */
+#ifndef RUNNER_HTML_RUN_FILES_H
+#define RUNNER_HTML_RUN_FILES_H
+
+#include "report/evidence_json.h"
+
+#include <stdbool.h>
+
+struct run_files {
+    const char *folder;
+    json_t *result, *plan; /* objects, which may be empty */
+    json_t *events;        /* the first of events.jsonl, and the last; objects */
+    uint64_t events_left_out;
+    json_t *bench; /* the objects of bench-GROUP.json, in the order of their names */
+    char *job;     /* resolved.yaml; NULL: not there */
+    bool has_evidence;
+    struct evidence_files evidence; /* if has_evidence */
+};
+
+/* On failure: `folder` is no run directory. run_files_close is due in any case. */
+int run_files_open(struct run_files *f, const char *folder, struct diag *d);
+void run_files_close(struct run_files *f);
+
+/* The file of that name in the folder; NULL: not there. */
+FILE *run_files_find(const struct run_files *f, const char *name);
+
+/* The end of a file, at most `size` bytes, and how many the file has. 0: empty or not there. */
+size_t run_files_tail(const struct run_files *f, const char *name, char *bytes, size_t size,
+                      uint64_t *total);
+
+/* A member of an object as text; "" if it is none. */
+const char *run_files_text(const json_t *o, const char *key);
+
+#endif

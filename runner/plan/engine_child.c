@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The child dies with the runner (PR_SET_PDEATHSIG).
+ */
+#include "plan/engine_child.h"
+
+#include "base/exit_codes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LINE_MAX_LEN = 4 << 20 };
+
+/* In the child, between fork and exec. */
+static void engine_child_exec(const struct engine_child *child, const char *engine,
+                              char *const *argv, int input, int out, pid_t parent)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int errors = child->errors < 0 ? nothing : child->errors;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && nothing >= 0 &&
+        dup2(input < 0 ? nothing : input, 0) == 0 && dup2(out, 1) == 1 && dup2(errors, 2) == 2)
+        execv(engine, argv);
+    _exit(EXIT_EXEC);
+}
+
+int engine_child_start(struct engine_child *child, const char *engine, char *const *argv, int input,
+                       struct diag *d)
+{
+    int ends[2];
+    if (access(engine, X_OK) < 0)
+        return diag_sys(d, errno, "cannot run %s", engine);
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return diag_sys(d, errno, "cannot make a pipe");
+    pid_t parent = getpid();
+    child->errors = memfd_create("collrun-stderr", MFD_CLOEXEC);
+    child->pid = fork();
+    int err = errno;
+    if (child->pid == 0)
+        engine_child_exec(child, engine, argv, input, ends[1], parent);
+    close(ends[1]);
+    if (child->pid < 0) {
+        close(ends[0]);
+        if (child->errors >= 0)
+            close(child->errors);
+        return diag_sys(d, err, "cannot start %s", engine);
+    }
+    child->fd = ends[0];
+    child->late = false;
+    clock_gettime(CLOCK_MONOTONIC, &child->started);
+    return 0;
+}
+
+static int engine_child_ms_left(const struct engine_child *child)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ms = child->deadline_ms - (int64_t)(now.tv_sec - child->started.tv_sec) * 1000 -
+                 (now.tv_nsec - child->started.tv_nsec) / 1000000;
+    return ms > 0 ? (int)ms : 0;
+}
+
+bool engine_child_read(struct engine_child *child, struct buf *in)
+{
+    struct pollfd p = {.fd = child->fd, .events = POLLIN};
+    int ready = poll(&p, 1, engine_child_ms_left(child));
+    if (ready < 0 && errno == EINTR)
+        return true;
+    if (ready == 0 && engine_child_ms_left(child))
+        return true;
+    if (ready <= 0 || buf_pending(in) > LINE_MAX_LEN) {
+        child->late = true;
+        return false;
+    }
+    void *room = buf_reserve(in, 65536);
+    ssize_t n = room ? read(child->fd, room, 65536) : 0;
+    if (n < 0)
+        return errno == EINTR;
+    buf_commit(in, (size_t)n);
+    return n > 0;
+}
+
+/* ---- its stderr ---- */
+
+/* The last lines, as one line without characters that do not print. The engine begins what each
+ * plugin may print with a record separator. */
+static void engine_child_take_words(struct engine_child *child)
+{
+    char text[2048];
+    off_t len = lseek(child->errors, 0, SEEK_END);
+    off_t from = len > (off_t)sizeof text ? len - (off_t)sizeof text : 0;
+    ssize_t n = len > 0 ? pread(child->errors, text, sizeof text, from) : 0;
+    const char *begin = n > 0 ? memrchr(text, '\036', (size_t)n) : NULL;
+    begin = begin ? begin + 1 : text;
+    size_t left = n > 0 ? (size_t)(text + n - begin) : 0;
+    if (left >= sizeof child->words) {
+        begin += left - sizeof child->words + 1;
+        left = sizeof child->words - 1;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < left; i++) {
+        bool plain = (unsigned char)begin[i] > ' ' && begin[i] != 0x7f;
+        if (plain || (used && child->words[used - 1] != ' '))
+            child->words[used++] = plain ? begin[i] : ' ';
+    }
+    while (used && child->words[used - 1] == ' ')
+        used--;
+    child->words[used] = '\0';
+}
+
+int engine_child_end(struct engine_child *child)
+{
+    int status = 0;
+    close(child->fd);
+    if (child->late)
+        kill(child->pid, SIGKILL);
+    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (child->errors >= 0) {
+        engine_child_take_words(child);
+        close(child->errors);
+    }
+    return status;
+}
+
+const char *engine_child_failure(const struct engine_child *child, int status, const char *doing,
+                                 const char *when, struct arena *arena)
+{
+    const char *colon = child->words[0] ? ": " : "";
+    if (child->late)
+        return arena_printf(arena, "%s takes longer than %g seconds%s%s", doing,
+                            child->deadline_ms / 1e3, colon, child->words);
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        return arena_printf(arena, "the plugin crashes while it %s (SIG%s)%s%s", when,
+                            name ? name : "?", colon, child->words);
+    }
+    return arena_printf(arena, "the plugin ends the process while it %s (exit code %d)%s%s", when,
+                        WEXITSTATUS(status), colon, child->words);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct engine_child: a collrun-engine that loads plugins for the runner, which never loads them
+ * itself. Its stdout is read under a deadline; a child that exceeds it is killed. The end of its
+ * stderr is part of the error if it fails: what a plugin, or a library of it, has printed before it
+ * ended the process.
+ */
+#ifndef RUNNER_PLAN_ENGINE_CHILD_H
+#define RUNNER_PLAN_ENGINE_CHILD_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/diag.h"
+
+#include <sys/types.h>
+#include <time.h>
+
+struct engine_child {
+    pid_t pid;
+    int fd;               /* its stdout */
+    int errors;           /* its stderr, a memory file; -1: none */
+    uint32_t deadline_ms; /* from its start; set by the caller */
+    struct timespec started;
+    bool late;
+    char words[400]; /* the last lines of its stderr, after its end */
+};
+
+/* `argv` ends with NULL. `input`: its stdin, borrowed; -1: none. */
+int engine_child_start(struct engine_child *child, const char *engine, char *const *argv, int input,
+                       struct diag *d);
+/* Reads more output into `in`. False: end of file, or the deadline is over. */
+bool engine_child_read(struct engine_child *child, struct buf *in);
+/* Waits for its end, of a late child after it has killed it. Returns the status of waitpid. */
+int engine_child_end(struct engine_child *child);
+/* Why the child ended without its output: `doing` ("loading the plugin") takes too long, or the
+ * plugin crashes or exits while it `when` ("is loaded"). */
+const char *engine_child_failure(const struct engine_child *child, int status, const char *doing,
+                                 const char *when, struct arena *arena);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collects plugin files, each once. A file that does not exist gets its error here, with a hint
+ * that names similar files; the others are described by one child process.
+ */
+#include "plan/plugin_query.h"
+
+#include "base/suggest.h"
+#include "plan/elf_flags.h"
+#include "plan/kinds.h"
+#include "plan/planner.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct plugin_query {
+    const struct job *job;
+    const struct plan_input *in;
+    struct arena *arena;
+    struct described *found, *missing; /* files that exist, and that do not */
+    uint32_t nfound, nmissing, nasked;
+};
+
+/* ---- missing files ---- */
+
+/* A file in the folder of `path` whose name is close to it; NULL = none. */
+static const char *query_similar_file(const char *path, struct arena *arena)
+{
+    const char *slash = strrchr(path, '/');
+    const char *folder = arena_strndup(arena, path, (size_t)(slash - path) + 1);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    const char *best = NULL;
+    if (!dir)
+        return NULL;
+    for (struct dirent *entry = readdir(dir); entry && !best; entry = readdir(dir)) {
+        const char *name = entry->d_name;
+        size_t len = strlen(name);
+        if (len > 3 && strcmp(name + len - 3, ".so") == 0 && suggest(slash + 1, &name, 1))
+            best = arena_strdup(arena, name);
+    }
+    closedir(dir);
+    return best;
+}
+
+/* The installed plugin of the same name as a path: ./hello.so, ./libhello.so. */
+static const char *query_similar_installed(const struct prefix_plugins *installed, const char *path)
+{
+    const char *base = strrchr(path, '/') + 1;
+    base += strncmp(base, "lib", 3) ? 0 : 3;
+    size_t len = strcspn(base, ".");
+    for (uint32_t i = 0; i < installed->n; i++)
+        if (strlen(installed->items[i].name) == len &&
+            strncmp(installed->items[i].name, base, len) == 0)
+            return installed->items[i].name;
+    return NULL;
+}
+
+static const char *query_hint_missing(struct plugin_query *q, const struct described *what,
+                                      const char *written)
+{
+    bool workload = what->kind == DESCRIBE_WORKLOAD;
+    const struct prefix_plugins *installed = workload ? q->in->workloads : q->in->backends;
+    const char *similar = query_similar_file(what->path, q->arena);
+    const char *slash = strrchr(written, '/');
+    int folder = slash ? (int)(slash - written) + 1 : 0;
+    if (similar)
+        return arena_printf(q->arena, "did you mean %.*s%s?", folder, written, similar);
+    if (*written == '~')
+        return "\"~\" is not expanded; write ${env:HOME}";
+    similar = workload ? query_similar_installed(installed, what->path) : NULL;
+    if (similar)
+        return arena_printf(
+            q->arena, "did you mean the installed workload? write its name alone: %s", similar);
+    const char *known = lookup_list(installed, q->arena);
+    return arena_printf(q->arena, "a path is relative to the job file; installed %s: %s",
+                        workload ? "workloads" : "backends", known ? known : "");
+}
+
+static void query_explain_missing(struct plugin_query *q, struct described *what,
+                                  const char *written, int err)
+{
+    if (!err)
+        what->error = arena_printf(q->arena, "%s is not a regular file", what->path);
+    else if (err == ENOENT)
+        what->error = arena_printf(q->arena, "there is no file %s", what->path);
+    else
+        what->error = arena_printf(q->arena, "%s: %s", what->path, strerror(err));
+    what->hint = query_hint_missing(q, what, written);
+    what->hint = what->hint ? what->hint : "";
+    what->error = what->error ? what->error : "out of memory";
+}
+
+static bool query_is_known(const struct described *items, uint32_t n, enum describe_kind kind,
+                           const char *path)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i].kind == kind && strcmp(items[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static void query_add(struct plugin_query *q, enum describe_kind kind, const char *path,
+                      const char *written)
+{
+    struct stat st;
+    if (!path || query_is_known(q->found, q->nfound, kind, path) ||
+        query_is_known(q->missing, q->nmissing, kind, path))
+        return;
+    int err = stat(path, &st) == 0 ? 0 : errno;
+    if (!err && S_ISREG(st.st_mode)) {
+        q->found[q->nfound++] = (struct described){.kind = kind, .path = path, .hint = ""};
+        return;
+    }
+    struct described *out = &q->missing[q->nmissing++];
+    *out = (struct described){.kind = kind, .path = path};
+    query_explain_missing(q, out, written, err);
+}
+
+/* ---- candidates ---- */
+
+static void query_add_declared(struct plugin_query *q)
+{
+    for (uint32_t i = 0; q->job && i < q->job->nbackends; i++) {
+        const struct job_backend *backend = &q->job->backends[i];
+        if (backend->path.v)
+            query_add(q, DESCRIBE_BACKEND,
+                      lookup_backend(q->job, q->in->backends, backend->name, q->arena, NULL, NULL),
+                      backend->path.v);
+    }
+}
+
+static void query_add_installed(struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->in->backends->n; i++)
+        query_add(q, DESCRIBE_BACKEND, q->in->backends->items[i].path, "");
+}
+
+/* True if `auto` could select a backend with these flags. */
+static bool query_may_select(const struct job *job, uint64_t flags)
+{
+    if (flags & COLLRUN_BACKEND_ONE_HOST)
+        return true;
+    return flags & COLLRUN_BACKEND_NEEDS_DEVICE ? kinds_any_of_job(job) : job->hosts.n > 1;
+}
+
+/* The installed backends that `auto` could select. */
+static void query_add_candidates(struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->in->backends->n; i++) {
+        const char *path = q->in->backends->items[i].path;
+        uint64_t flags;
+        if (!elf_backend_flags(path, &flags) || query_may_select(q->job, flags))
+            query_add(q, DESCRIBE_BACKEND, path, "");
+    }
+}
+
+/* The installed backends that probably declare the kind of GPUs: those that need a device. Kinds
+ * that the job names are often those of backends in the job file: then none of these is loaded. */
+static void query_add_kinds(struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->in->backends->n; i++) {
+        const char *path = q->in->backends->items[i].path;
+        uint64_t flags;
+        if (elf_backend_flags(path, &flags) && flags & COLLRUN_BACKEND_NEEDS_DEVICE)
+            query_add(q, DESCRIBE_BACKEND, path, "");
+    }
+}
+
+static bool query_any_auto(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->ngroups; i++) {
+        const struct job_group *group = &job->groups[i];
+        bool automatic = job_is_auto(&group->backend);
+        for (uint32_t k = 0; k < group->nbackends; k++)
+            automatic = automatic || job_is_auto(&group->backends[k].backend);
+        if (automatic)
+            return true;
+    }
+    return false;
+}
+
+static void query_add_one(struct plugin_query *q, const struct job_str *backend)
+{
+    if (backend->v && !job_is_auto(backend))
+        query_add(q, DESCRIBE_BACKEND,
+                  lookup_backend(q->job, q->in->backends, backend->v, q->arena, NULL, NULL),
+                  backend->v);
+}
+
+static void query_add_named(struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->job->ngroups; i++) {
+        const struct job_group *group = &q->job->groups[i];
+        query_add_one(q, &group->backend);
+        for (uint32_t k = 0; k < group->nbackends; k++)
+            query_add_one(q, &group->backends[k].backend);
+    }
+}
+
+static void query_add_workloads(struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->job->nworkloads; i++) {
+        const char *plugin = q->job->workloads[i].plugin.v;
+        if (plugin && !q->job->workloads[i].command.n)
+            query_add(q, DESCRIBE_WORKLOAD,
+                      lookup_workload(q->job, q->in->workloads, plugin, q->arena, NULL), plugin);
+    }
+}
+
+/* The maximum number of files that the job names. */
+static size_t query_count_named(const struct job *job)
+{
+    size_t n = (size_t)job->nbackends + job->ngroups + job->nworkloads;
+    for (uint32_t i = 0; i < job->ngroups; i++)
+        n += job->groups[i].nbackends;
+    return n;
+}
+
+static int query_init(struct plugin_query *q, const struct job *job, const struct plan_input *in,
+                      struct arena *arena, struct diag *d)
+{
+    size_t most = in->backends->n + (job ? query_count_named(job) : 0);
+    *q = (struct plugin_query){.job = job, .in = in, .arena = arena};
+    q->found = arena_calloc(arena, 2 * most, sizeof *q->found);
+    q->missing = arena_calloc(arena, most, sizeof *q->missing);
+    return q->found && q->missing ? 0 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+}
+
+static struct described *query_found(struct plugin_query *q, const char *path)
+{
+    for (uint32_t i = 0; i < q->nfound; i++)
+        if (strcmp(q->found[i].path, path) == 0)
+            return &q->found[i];
+    return NULL;
+}
+
+/* Another installed backend of the same name, ignoring case; NULL: none. */
+static const char *query_same_name(const struct prefix_plugins *installed, uint32_t index)
+{
+    for (uint32_t i = 0; i < installed->n; i++)
+        if (i != index && strcmp(installed->items[i].name, installed->items[index].name) == 0)
+            return installed->items[i].path;
+    return NULL;
+}
+
+/* The file name of an installed backend must be the name that it declares, and unique. */
+static void query_check_names(struct plugin_query *q)
+{
+    const struct prefix_plugins *installed = q->in->backends;
+    for (uint32_t i = 0; i < installed->n; i++) {
+        const char *name = installed->items[i].name, *path = installed->items[i].path;
+        const char *other = query_same_name(installed, i);
+        struct described *b = query_found(q, path);
+        if (b && other)
+            b->error = arena_printf(q->arena, "the name \"%s\" is used twice: %s and %s", name,
+                                    path, other);
+        else if (b && !b->error && strcmp(b->name, name) != 0)
+            b->error =
+                arena_printf(q->arena, "%s is named \"%s\", not \"%s\"", path, b->name, name);
+        if (b && b->error)
+            b->name = name;
+    }
+}
+
+/* Describes the files found since the last call. */
+static int query_run(struct plugin_query *q, const char *engine, struct diag *d)
+{
+    int code = describe(engine, DESCRIBE_DEADLINE_MS, q->found + q->nasked, q->nfound - q->nasked,
+                        q->arena, d);
+    q->nasked = q->nfound;
+    if (code == 0)
+        query_check_names(q);
+    return code;
+}
+
+/* True if a backend that groups without devices can use has been described. */
+static bool query_has_usable(const struct plugin_query *q)
+{
+    for (uint32_t i = 0; i < q->nfound; i++) {
+        const struct described *b = &q->found[i];
+        if (b->kind == DESCRIBE_BACKEND && !b->error && b->available &&
+            !(b->flags & COLLRUN_BACKEND_NEEDS_DEVICE))
+            return true;
+    }
+    return false;
+}
+
+/* A backend of the job file that cannot be described has the name that the job file gives it. */
+static void query_name_undescribed(struct plugin_query *q, struct plan_input *in)
+{
+    for (uint32_t i = 0; q->job && i < q->job->nbackends; i++) {
+        const char *name = q->job->backends[i].name;
+        const char *path = lookup_backend(q->job, in->backends, name, q->arena, NULL, NULL);
+        for (uint32_t k = 0; path && k < in->nplugins; k++) {
+            struct described *b = &q->found[k];
+            if (b->kind == DESCRIBE_BACKEND && strcmp(b->path, path) == 0 && !(b->name && *b->name))
+                b->name = name;
+        }
+    }
+}
+
+static void query_finish(struct plugin_query *q, struct plan_input *in)
+{
+    if (q->nmissing)
+        memcpy(q->found + q->nfound, q->missing, q->nmissing * sizeof *q->missing);
+    in->plugins = q->found;
+    in->nplugins = q->nfound + q->nmissing;
+    query_name_undescribed(q, in);
+}
+
+int plugin_query(const struct job *job, const char *engine, struct arena *arena,
+                 struct plan_input *in, struct diag *d)
+{
+    struct plugin_query q;
+    int code = query_init(&q, job, in, arena, d);
+    if (code < 0)
+        return code;
+    bool automatic = query_any_auto(job);
+    query_add_named(&q);
+    query_add_declared(&q);
+    if (automatic)
+        query_add_candidates(&q);
+    if (kinds_gpus_of_job(job))
+        query_add_kinds(&q);
+    query_add_workloads(&q);
+    code = query_run(&q, engine, d);
+    /* The preferred backends do not work here, or an unnamed one declares a kind of memory. */
+    if (code == 0 && (in->examined || (automatic && !query_has_usable(&q)) ||
+                      kinds_missing(job, q.found, q.nfound))) {
+        query_add_installed(&q);
+        code = query_run(&q, engine, d);
+    }
+    query_finish(&q, in);
+    return code;
+}
+
+int plugin_query_backends(const struct job *job, const char *engine, struct arena *arena,
+                          struct plan_input *in, struct diag *d)
+{
+    struct plugin_query q;
+    int code = query_init(&q, job, in, arena, d);
+    if (code < 0)
+        return code;
+    query_add_installed(&q);
+    query_add_declared(&q);
+    code = query_run(&q, engine, d);
+    query_finish(&q, in);
+    return code;
+}
+
+/* ---- one plugin ---- */
+
+static const char *query_installed(const struct prefix_plugins *installed, const char *name)
+{
+    for (uint32_t i = 0; i < installed->n; i++)
+        if (strcasecmp(installed->items[i].name, name) == 0)
+            return installed->items[i].path;
+    return NULL;
+}
+
+static int query_unknown(const char *written, const struct plan_input *in, struct arena *arena,
+                         struct diag *d)
+{
+    const char *workloads = lookup_list(in->workloads, arena);
+    const char *backends = lookup_list(in->backends, arena);
+    diag_set(d, COLLRUN_ERR_NOT_FOUND, "no installed workload or backend is named \"%s\"", written);
+    diag_hint(d, "workloads: %s; backends: %s; for a file, write its path, as in ./my.so",
+              workloads ? workloads : "", backends ? backends : "");
+    return d->code;
+}
+
+/* A path may be either kind of plugin: both are tried. */
+static int query_find_one(const char *written, const struct plan_input *in, struct arena *arena,
+                          struct described items[2], struct diag *d)
+{
+    const char *path = query_installed(in->workloads, written);
+    items[0] = (struct described){.kind = DESCRIBE_WORKLOAD, .path = path, .hint = ""};
+    if (!path && !strchr(written, '/')) {
+        path = query_installed(in->backends, written);
+        items[0] = (struct described){.kind = DESCRIBE_BACKEND, .path = path, .hint = ""};
+        if (!path)
+            return query_unknown(written, in, arena, d);
+    }
+    if (path)
+        return 1;
+    char *real = realpath(written, NULL);
+    if (!real) {
+        diag_sys(d, errno, "%s", written);
+        return d->code = COLLRUN_ERR_NOT_FOUND;
+    }
+    path = arena_strdup(arena, real);
+    free(real);
+    uint64_t flags;
+    bool backend = path && elf_backend_flags(path, &flags);
+    for (int i = 0; i < 2; i++)
+        items[i] =
+            (struct described){.kind = backend == (i == 0) ? DESCRIBE_BACKEND : DESCRIBE_WORKLOAD,
+                               .path = path,
+                               .hint = ""};
+    return path ? 2 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+}
+
+int plugin_query_one(const char *written, const char *engine, const struct plan_input *in,
+                     struct arena *arena, struct described *out, struct diag *d)
+{
+    struct described items[2];
+    int n = query_find_one(written, in, arena, items, d);
+    if (n < 0)
+        return n;
+    int code = describe(engine, DESCRIBE_DEADLINE_MS, items, (uint32_t)n, arena, d);
+    if (code < 0)
+        return code;
+    const struct described *what = n == 2 && items[0].error && !items[1].error ? &items[1] : items;
+    if (what->error) {
+        diag_set(d, COLLRUN_ERR_UNAVAILABLE, "%s", what->error);
+        return *what->hint ? diag_hint(d, "%s", what->hint) : d->code;
+    }
+    *out = *what;
+    return 0;
+}

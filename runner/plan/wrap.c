@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/wrap.h"
+
+#include "base/parse.h"
+
+static int wrap_take_ranks(const struct parse_ranks *set, struct arena *arena, struct desc *desc,
+                           struct diag *d)
+{
+    bool *taken = arena_calloc(arena, desc->nranks, sizeof *taken);
+    uint32_t *items = arena_calloc(arena, desc->nranks, sizeof *items);
+    if (!taken || !items)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < set->n; i++) {
+        const struct parse_range *range = &set->ranges[i];
+        for (uint64_t rank = range->first; rank <= range->last; rank += range->step) {
+            if (rank >= desc->nranks)
+                return diag_set(d, COLLRUN_ERR_INVALID, "--wrap: there is no rank %u",
+                                (unsigned)rank);
+            taken[rank] = true;
+        }
+    }
+    desc->wrapped = (struct desc_ranks){.items = items};
+    for (uint32_t i = 0; i < desc->nranks; i++) {
+        if (set->all || taken[i])
+            items[desc->wrapped.n++] = i;
+    }
+    return 0;
+}
+
+int wrap_plan(const char *ranks, char *const *command, struct arena *arena, struct desc *desc,
+              struct diag *d)
+{
+    struct parse_ranks set;
+    uint32_t n = 0;
+    if (parse_ranks(ranks, arena, &set, d) < 0)
+        return diag_wrap(d, "--wrap");
+    while (command[n])
+        n++;
+    const char **items = arena_calloc(arena, n, sizeof *items);
+    if (!items)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = command[i];
+    desc->wrap = (struct desc_strs){items, n};
+    return wrap_take_ranks(&set, arena, desc, d);
+}

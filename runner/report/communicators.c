@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts communicators: of each group that a workload may use, on the devices that it uses of its
+ * members.
+ */
+#include "report/communicators.h"
+
+#include <string.h>
+
+static bool communicators_has_member(const struct desc_group *group, uint32_t rank)
+{
+    for (uint32_t i = 0; i < group->ranks.n; i++)
+        if (group->ranks.items[i] == rank)
+            return true;
+    return false;
+}
+
+/* Those of one group on one of its backends. */
+static void communicators_add(const struct desc_group *group, const struct desc_backend *backend,
+                              uint32_t ndevices, struct communicators *out)
+{
+    bool alone = group->ranks.n * ndevices == 1; /* one handle, which is formed at once */
+    uint32_t most = alone ? 1 : backend->communicators;
+    bool later = backend->on_demand && !alone;
+    out->at_most += most;
+    out->at_start += !later ? most : group->on_demand ? 0 : 1;
+}
+
+struct communicators communicators_on(const struct desc *desc, uint32_t rank, uint32_t kind,
+                                      uint32_t device)
+{
+    struct communicators n = {0};
+    for (uint32_t i = 0; i < desc->ngroups; i++) {
+        const struct desc_group *group = &desc->groups[i];
+        uint32_t wanted = desc_group_devices(group, kind), ndevices = wanted ? wanted : 1;
+        if (device >= ndevices || !communicators_has_member(group, rank) ||
+            !desc_group_is_used(desc, i))
+            continue;
+        for (uint32_t k = 0; k <= group->nroutes; k++) {
+            uint32_t backend = k ? group->routes[k - 1].backend : group->backend;
+            if (strcmp(desc->backends[backend].device_kind, desc->kinds[kind].name) == 0)
+                communicators_add(group, &desc->backends[backend], ndevices, &n);
+        }
+    }
+    return n;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The descriptors are shared with other programs, so their file descriptions are never made
+ * non-blocking.
+ * - A pipe or a terminal is opened again, which gives a separate file description for O_NONBLOCK.
+ * - A socket is written with MSG_DONTWAIT.
+ * - Any other descriptor is written only when poll reports room, and then at most PIPE_BUF bytes,
+ *   which a ready pipe accepts at once.
+ */
+#include "report/console.h"
+
+#include "base/buf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct sink { /* stdout, stderr, or both */
+    struct console *console;
+    int fd, own_fd; /* own_fd: the same file opened again, or -1 */
+    bool socket, dead;
+    uint64_t lines; /* how often the bytes that were queued ended a line */
+    struct buf queue;
+    struct loop_fd watch;
+};
+
+struct console {
+    struct sink sinks[2];
+    struct sink *of[2]; /* the sink of stdout, and of stderr */
+    struct loop *loop;
+    struct console_hooks hooks;
+    FILE *stderr_stream;
+};
+
+/* ---- one sink ---- */
+
+static void sink_on_room(struct loop_fd *w, uint32_t events)
+{
+    (void)events;
+    struct sink *s = w->owner;
+    console_push(s->console);
+}
+
+static void sink_init(struct sink *s, struct console *c, int fd)
+{
+    struct stat st;
+    char path[32];
+    *s = (struct sink){.console = c, .fd = fd, .own_fd = -1};
+    s->watch = (struct loop_fd){.fd = -1, .ready = sink_on_room, .owner = s};
+    if (fstat(fd, &st) < 0)
+        return;
+    s->socket = S_ISSOCK(st.st_mode);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (S_ISFIFO(st.st_mode) || isatty(fd))
+        s->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+static int sink_fd(const struct sink *s)
+{
+    return s->own_fd >= 0 ? s->own_fd : s->fd;
+}
+
+static bool sink_has_room(const struct sink *s)
+{
+    struct pollfd p = {.fd = sink_fd(s), .events = POLLOUT};
+    return poll(&p, 1, 0) == 1;
+}
+
+static ssize_t sink_write(const struct sink *s)
+{
+    const void *bytes = s->queue.data + s->queue.start;
+    size_t len = buf_pending(&s->queue);
+    if (s->socket)
+        return send(s->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (s->own_fd >= 0)
+        return write(s->own_fd, bytes, len);
+    if (!sink_has_room(s)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return write(s->fd, bytes, len < PIPE_BUF ? len : PIPE_BUF);
+}
+
+static void sink_unwatch(struct sink *s)
+{
+    if (s->console->loop)
+        loop_unwatch(s->console->loop, &s->watch);
+}
+
+static void sink_die(struct sink *s, int err)
+{
+    const struct console_hooks *hooks = &s->console->hooks;
+    s->dead = true;
+    buf_clear(&s->queue);
+    sink_unwatch(s);
+    if (hooks->broken)
+        hooks->broken(hooks->ctx, s->fd == STDOUT_FILENO ? "stdout" : "stderr", err);
+}
+
+/* Writes while the descriptor accepts more. True: some bytes were written. */
+static bool sink_push(struct sink *s)
+{
+    bool took = false;
+    while (buf_pending(&s->queue)) {
+        ssize_t n = sink_write(s);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN) {
+            sink_die(s, errno);
+            return true;
+        }
+        if (n <= 0)
+            break;
+        buf_consume(&s->queue, (size_t)n);
+        took = true;
+    }
+    if (!buf_pending(&s->queue))
+        sink_unwatch(s);
+    else if (s->watch.fd < 0 && s->console->loop)
+        loop_watch(s->console->loop, &s->watch, sink_fd(s), EPOLLOUT);
+    return took;
+}
+
+/* ---- both ---- */
+
+static ssize_t console_stderr_write(void *cookie, const char *bytes, size_t len)
+{
+    console_put(cookie, STDERR_FILENO, bytes, len);
+    console_push(cookie);
+    return (ssize_t)len;
+}
+
+struct console *console_new(void)
+{
+    struct console *c = calloc(1, sizeof *c);
+    struct stat out, err;
+    if (!c)
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        sink_init(&c->sinks[i], c, i + 1);
+        c->of[i] = &c->sinks[i];
+    }
+    bool both = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0;
+    if (both && out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+        c->of[1] = &c->sinks[0];
+    c->stderr_stream = fopencookie(c, "w", (cookie_io_functions_t){.write = console_stderr_write});
+    if (!c->stderr_stream) {
+        console_free(c);
+        return NULL;
+    }
+    setvbuf(c->stderr_stream, NULL, _IOLBF, BUFSIZ);
+    return c;
+}
+
+void console_free(struct console *c)
+{
+    if (!c)
+        return;
+    if (c->stderr_stream)
+        fclose(c->stderr_stream);
+    for (int i = 0; i < 2; i++) {
+        buf_fini(&c->sinks[i].queue);
+        if (c->sinks[i].own_fd >= 0)
+            close(c->sinks[i].own_fd);
+    }
+    free(c);
+}
+
+void console_attach(struct console *c, struct loop *loop, const struct console_hooks *hooks)
+{
+    for (int i = 0; i < 2; i++) {
+        sink_unwatch(&c->sinks[i]);
+        c->sinks[i].dead = false;
+    }
+    c->loop = loop;
+    c->hooks = *hooks;
+    console_push(c);
+}
+
+void console_put(struct console *c, int stream, const void *bytes, size_t len)
+{
+    struct sink *s = c->of[stream - 1];
+    if (s->dead)
+        return;
+    if (c->hooks.writing)
+        c->hooks.writing(c->hooks.ctx);
+    buf_put(&s->queue, bytes, len);
+    s->lines += len && ((const char *)bytes)[len - 1] == '\n';
+}
+
+void console_push(struct console *c)
+{
+    bool out = sink_push(&c->sinks[0]), err = sink_push(&c->sinks[1]);
+    if ((out || err) && c->hooks.written)
+        c->hooks.written(c->hooks.ctx);
+}
+
+FILE *console_stderr(struct console *c)
+{
+    return c->stderr_stream;
+}
+
+uint64_t console_lines(const struct console *c)
+{
+    return c->of[1]->lines;
+}
+
+size_t console_pending(const struct console *c)
+{
+    return buf_pending(&c->sinks[0].queue) + buf_pending(&c->sinks[1].queue);
+}
+
+bool console_full(const struct console *c)
+{
+    return console_pending(c) > CONSOLE_QUEUE_MAX;
+}
+
+bool console_ready(const struct console *c)
+{
+    return !console_pending(c) && !c->of[1]->dead && sink_has_room(c->of[1]);
+}
+
+void console_forget(struct console *c)
+{
+    for (int i = 0; i < 2; i++) {
+        struct buf *q = &c->sinks[i].queue;
+        const unsigned char *end =
+            buf_pending(q) ? memchr(q->data + q->start, '\n', buf_pending(q)) : NULL;
+        if (end)
+            q->len = (size_t)(end - q->data) + 1;
+    }
+    if (c->hooks.written)
+        c->hooks.written(c->hooks.ctx);
+}
+
+nfds_t console_poll(const struct console *c, struct pollfd p[2])
+{
+    nfds_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        if (buf_pending(&c->sinks[i].queue))
+            p[n++] = (struct pollfd){.fd = sink_fd(&c->sinks[i]), .events = POLLOUT};
+    }
+    return n;
+}

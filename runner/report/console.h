@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * stdout and stderr of collrun during a run. Their reader may pause: a pager, a terminal stopped
+ * with Ctrl-S, a full pipe. No function here blocks: bytes that cannot be written yet wait in a
+ * queue, while the job is supervised, stopped and judged.
+ *
+ * - If both are one file, as on a terminal or after 2>&1, they share one queue, so that lines keep
+ *   their order.
+ * - The queue of the ranks' output is bounded by credit (report/output.h). collrun's own messages
+ *   are few; the frequent ones (logs, states) check console_full first.
+ */
+#ifndef RUNNER_REPORT_CONSOLE_H
+#define RUNNER_REPORT_CONSOLE_H
+
+#include "base/loop.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+enum { CONSOLE_QUEUE_MAX = 1 << 20 };
+
+struct console;
+struct console_hooks {
+    void (*writing)(void *ctx); /* bytes are about to be queued */
+    void (*written)(void *ctx); /* a part of the queue has been written */
+    /* Writing to "stdout" or "stderr" failed and is not tried again: EPIPE, ENOSPC, ... */
+    void (*broken)(void *ctx, const char *which, int err);
+    void *ctx;
+};
+
+struct console *console_new(void); /* NULL: no memory */
+void console_free(struct console *c);
+/* Writes the queues from this loop until the next attach; NULL: only console_push writes. A stream
+ * that failed is tried again. */
+void console_attach(struct console *c, struct loop *loop, const struct console_hooks *hooks);
+
+/* Queues bytes for `stream` 1 or 2; the next push writes them as far as there is room. */
+void console_put(struct console *c, int stream, const void *bytes, size_t len);
+void console_push(struct console *c);
+/* A FILE whose lines are queued for stderr. */
+FILE *console_stderr(struct console *c);
+/* Equal at two times: no line was queued for the file of stderr between them. */
+uint64_t console_lines(const struct console *c);
+
+size_t console_pending(const struct console *c);
+bool console_full(const struct console *c);
+/* True: the queues are empty and stderr has room. */
+bool console_ready(const struct console *c);
+/* Drops the queues, except the rest of a line that may be partly written. */
+void console_forget(struct console *c);
+/* Without a loop: fills in the descriptors to poll before the next push; returns their number. */
+nfds_t console_poll(const struct console *c, struct pollfd p[2]);
+
+#endif

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing: one function per object. Reading: missing members have their defaults; members of a
+ * wrong type are errors.
+ */
+#include "report/evidence_json.h"
+
+#include "diagnose/from_records.h"
+#include "report/ranks_json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { EVIDENCE_VERSION = 1, EVIDENCE_MOST_RANKS = 1 << 20 };
+
+/* ---- writing ---- */
+
+static json_t *evidence_hex(const struct rank_frame *f)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *text = malloc(2 * f->len + 1);
+    const unsigned char *bytes = f->bytes;
+    for (size_t i = 0; text && i < f->len; i++) {
+        text[2 * i] = digits[bytes[i] >> 4];
+        text[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    json_t *hex = text ? json_stringn(text, 2 * f->len) : NULL;
+    free(text);
+    return hex;
+}
+
+static json_t *evidence_failed(const struct rank_state *r)
+{
+    return json_pack(
+        "{s:i, s:s, s:s, s:i, s:i, s:I, s:s, s:I, s:s, s:i, s:i, s:i}", "code", r->failure.code,
+        "text", r->failure.text, "hint", r->failure.hint, "subject", (int)r->subject, "phase",
+        (int)r->failed_phase, "workload", (json_int_t)r->workload, "group", r->group, "operation",
+        (json_int_t)r->operation, "file", r->failure.loc.file ? r->failure.loc.file : "", "line",
+        (int)r->failure.loc.line, "column", (int)r->failure.loc.column, "width",
+        (int)r->failure.loc.width);
+}
+
+static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
+{
+    const struct rank_state *r = &e->ranks[rank];
+    char file[32];
+    json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "rank", (int)rank, "host",
+                          (int)e->desc->ranks[rank].host, "pid", (int)r->pid, "phase",
+                          (int)r->phase, "failure_phase", (int)r->first_failure_phase, "failure_ns",
+                          (json_int_t)r->first_failure_ns);
+    json_object_set_new(o, "stop_requested", json_boolean(r->stop_requested));
+    json_object_set_new(o, "finalizing", json_boolean(r->finalizing));
+    json_object_set_new(o, "disturbed", json_boolean(r->disturbed));
+    json_object_set_new(o, "killed", json_boolean(r->killed));
+    json_object_set_new(o, "host_lost", json_boolean(r->host_lost));
+    json_object_set_new(o, "command", json_boolean(r->command));
+    json_object_set_new(o, "member", json_boolean(r->member));
+    json_object_set_new(o, "left_early", json_boolean(r->left_early));
+    json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
+    json_object_set_new(o, "overdue", json_boolean(r->overdue));
+    if (r->exited)
+        json_object_set_new(o, "wait_status", json_integer(r->status));
+    json_object_set_new(o, "memory", json_string(r->memory));
+    json_object_set_new(o, "max_rss", json_integer((json_int_t)r->max_rss));
+    if (r->failed)
+        json_object_set_new(o, "failed", evidence_failed(r));
+    if (r->status_frame.len)
+        json_object_set_new(o, "status", evidence_hex(&r->status_frame));
+    if (r->waits_frame.len)
+        json_object_set_new(o, "waits", evidence_hex(&r->waits_frame));
+    snprintf(file, sizeof file, "rank-%u.record", rank);
+    if (r->record_bytes)
+        json_object_set_new(o, "record", json_string(file));
+    return o;
+}
+
+static json_t *evidence_failure(const struct job_failure *job)
+{
+    json_t *o = json_pack("{s:i, s:i, s:I, s:i, s:s, s:s}", "class", (int)job->class, "exit_code",
+                          job->exit_code, "ns", (json_int_t)job->ns, "code", job->diag.code, "text",
+                          job->diag.text, "hint", job->diag.hint);
+    if (o && job->group) {
+        json_object_set_new(o, "group", json_string(job->group));
+        json_object_set_new(o, "number", json_integer((json_int_t)job->number));
+        json_object_set_new(o, "extra", json_boolean(job->extra));
+        json_object_set_new(o, "culprits", ranks_json_list(&job->culprits));
+        json_object_set_new(o, "suspects", ranks_json_list(&job->suspects));
+    }
+    return o;
+}
+
+json_t *evidence_json(const struct evidence *e)
+{
+    const struct desc *desc = e->desc;
+    json_t *hosts = json_array(), *workloads = json_array(), *groups = json_array(),
+           *ranks = json_array();
+    for (uint32_t i = 0; i < desc->nhosts; i++)
+        json_array_append_new(hosts, json_string(desc->hosts[i].name));
+    for (uint32_t i = 0; i < desc->nworkloads; i++)
+        json_array_append_new(workloads,
+                              json_pack("{s:s, s:o}", "name", desc->workloads[i].name, "ranks",
+                                        ranks_json_list(&desc->workloads[i].ranks)));
+    for (uint32_t i = 0; i < desc->ngroups; i++)
+        json_array_append_new(groups, json_pack("{s:s, s:o}", "name", desc->groups[i].name, "ranks",
+                                                ranks_json_list(&desc->groups[i].ranks)));
+    for (uint32_t i = 0; i < desc->nranks; i++)
+        json_array_append_new(ranks, evidence_rank(e, i));
+    json_t *o =
+        json_pack("{s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:o}", "version", EVIDENCE_VERSION, "job",
+                  desc->job_name, "run_id", desc->run_id, "attempt", (int)desc->attempt, "hosts",
+                  hosts, "workloads", workloads, "groups", groups, "ranks", ranks);
+    if (o && e->job.class != CAUSE_NONE)
+        json_object_set_new(o, "failure", evidence_failure(&e->job));
+    return o;
+}
+
+/* ---- reading ---- */
+
+struct evidence_reader {
+    struct evidence_files *f;
+    const char *folder;
+    struct diag *d;
+};
+
+static const char *evidence_text(const json_t *o, const char *key, struct arena *arena)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return arena_strdup(arena, text ? text : "");
+}
+
+/* An integer from 0 to `most`; 0 if it is missing or out of range. */
+static uint64_t evidence_number(const json_t *o, const char *key, uint64_t most)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+    return n > 0 && (uint64_t)n <= most ? (uint64_t)n : 0;
+}
+
+static struct desc_ranks evidence_ranks(const json_t *list, struct evidence_files *f)
+{
+    struct desc_ranks ranks = {arena_calloc(&f->arena, json_array_size(list), sizeof(uint32_t)), 0};
+    for (size_t i = 0; ranks.items && i < json_array_size(list); i++) {
+        json_int_t rank = json_integer_value(json_array_get(list, i));
+        if (rank >= 0 && rank < (json_int_t)f->desc.nranks)
+            ranks.items[ranks.n++] = (uint32_t)rank;
+    }
+    return ranks;
+}
+
+static int evidence_nibble(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* NULL: there is none, or it is not hexadecimal. */
+static unsigned char *evidence_bytes(const json_t *hex, struct arena *arena, size_t *len)
+{
+    const char *text = json_string_value(hex);
+    *len = text ? strlen(text) / 2 : 0;
+    unsigned char *bytes = text ? arena_alloc(arena, *len) : NULL;
+    for (size_t i = 0; bytes && i < *len; i++) {
+        int high = evidence_nibble(text[2 * i]), low = evidence_nibble(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return NULL;
+        bytes[i] = (unsigned char)(high << 4 | low);
+    }
+    return bytes;
+}
+
+static int evidence_bad(const struct evidence_reader *r, uint32_t rank, const char *what)
+{
+    return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: rank %u: malformed %s", r->folder,
+                    rank, what);
+}
+
+static int evidence_read_record(const struct evidence_reader *r, uint32_t rank, const char *name)
+{
+    char path[4200];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", r->folder, name);
+    FILE *in = strchr(name, '/') ? NULL : fopen(path, "rbe");
+    if (!in)
+        return diag_sys(r->d, errno ? errno : EINVAL, "cannot read %s", path);
+    size_t len = fstat(fileno(in), &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
+    void *bytes = malloc(len + 1);
+    bool good =
+        bytes && fread(bytes, 1, len, in) == len && rank_record_set(&r->f->ranks[rank], bytes, len);
+    free(bytes);
+    fclose(in);
+    return good ? COLLRUN_OK
+                : diag_set(r->d, COLLRUN_ERR_INVALID, "%s is not a record of collrun", path);
+}
+
+static void evidence_read_failed(const json_t *o, struct rank_state *r, struct arena *arena)
+{
+    r->failed = true;
+    r->failure.code = (int)json_integer_value(json_object_get(o, "code"));
+    snprintf(r->failure.text, sizeof r->failure.text, "%s", evidence_text(o, "text", arena));
+    snprintf(r->failure.hint, sizeof r->failure.hint, "%s", evidence_text(o, "hint", arena));
+    r->subject = (enum wire_subject)evidence_number(o, "subject", WIRE_SUBJECT_WORKLOAD);
+    r->failed_phase = (enum wire_phase)evidence_number(o, "phase", WIRE_PHASE_FINI);
+    snprintf(r->group, sizeof r->group, "%s", evidence_text(o, "group", arena));
+    r->operation = evidence_number(o, "operation", UINT64_MAX);
+    const char *file = evidence_text(o, "file", arena);
+    r->failure.loc = (struct diag_loc){file && *file ? file : NULL,
+                                       (uint32_t)evidence_number(o, "line", UINT32_MAX),
+                                       (uint32_t)evidence_number(o, "column", UINT32_MAX),
+                                       (uint32_t)evidence_number(o, "width", UINT32_MAX)};
+    if (json_object_get(o, "workload"))
+        r->workload = (uint32_t)evidence_number(o, "workload", UINT32_MAX);
+}
+
+static int evidence_read_rank(const struct evidence_reader *reader, uint32_t rank, const json_t *o)
+{
+    struct evidence_files *f = reader->f;
+    struct rank_state *r = &f->ranks[rank];
+    size_t len;
+    diag_init(&r->failure);
+    r->workload = UINT32_MAX;
+    f->desc.ranks[rank].host = (uint32_t)evidence_number(o, "host", f->desc.nhosts - 1);
+    r->pid = (pid_t)evidence_number(o, "pid", INT32_MAX);
+    r->phase = json_object_get(o, "phase")
+                   ? (enum rank_phase)evidence_number(o, "phase", PHASE_FINISHING)
+                   : PHASE_RUNNING;
+    r->first_failure_phase = (enum rank_phase)evidence_number(o, "failure_phase", PHASE_FINISHING);
+    r->first_failure_ns = evidence_number(o, "failure_ns", UINT64_MAX);
+    r->stop_requested = json_is_true(json_object_get(o, "stop_requested"));
+    r->finalizing = json_is_true(json_object_get(o, "finalizing"));
+    r->disturbed = json_is_true(json_object_get(o, "disturbed"));
+    r->killed = json_is_true(json_object_get(o, "killed"));
+    r->host_lost = json_is_true(json_object_get(o, "host_lost"));
+    r->command = json_is_true(json_object_get(o, "command"));
+    r->member = json_is_true(json_object_get(o, "member"));
+    r->left_early = json_is_true(json_object_get(o, "left_early"));
+    r->dismissed = json_is_true(json_object_get(o, "dismissed"));
+    r->overdue = json_is_true(json_object_get(o, "overdue"));
+    r->exited = json_is_integer(json_object_get(o, "wait_status"));
+    r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
+    snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));
+    r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
+    if (json_object_get(o, "failed"))
+        evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);
+    const unsigned char *bytes = evidence_bytes(json_object_get(o, "status"), &f->arena, &len);
+    if (json_object_get(o, "status") && (!bytes || !rank_read_status(r, bytes, len)))
+        return evidence_bad(reader, rank, "status");
+    bytes = evidence_bytes(json_object_get(o, "waits"), &f->arena, &len);
+    if (json_object_get(o, "waits") && (!bytes || !rank_read_waits(r, bytes, len)))
+        return evidence_bad(reader, rank, "waits");
+    const char *record = json_string_value(json_object_get(o, "record"));
+    return record ? evidence_read_record(reader, rank, record) : COLLRUN_OK;
+}
+
+static void evidence_read_hosts(struct evidence_files *f, const json_t *o)
+{
+    const json_t *hosts = json_object_get(o, "hosts");
+    size_t n = json_array_size(hosts);
+    f->desc.nhosts = n ? (uint32_t)n : 1;
+    f->desc.hosts = arena_calloc(&f->arena, f->desc.nhosts, sizeof *f->desc.hosts);
+    for (uint32_t i = 0; f->desc.hosts && i < f->desc.nhosts; i++) {
+        const char *name = json_string_value(json_array_get(hosts, i));
+        f->desc.hosts[i].name = arena_strdup(&f->arena, name ? name : "?");
+    }
+}
+
+static void evidence_read_names(struct evidence_files *f, const json_t *o)
+{
+    const json_t *groups = json_object_get(o, "groups"),
+                 *workloads = json_object_get(o, "workloads");
+    f->desc.groups = arena_calloc(&f->arena, json_array_size(groups), sizeof *f->desc.groups);
+    for (size_t i = 0; f->desc.groups && i < json_array_size(groups); i++) {
+        const json_t *g = json_array_get(groups, i);
+        f->desc.groups[f->desc.ngroups++] =
+            (struct desc_group){.name = evidence_text(g, "name", &f->arena),
+                                .ranks = evidence_ranks(json_object_get(g, "ranks"), f)};
+    }
+    f->desc.workloads =
+        arena_calloc(&f->arena, json_array_size(workloads), sizeof *f->desc.workloads);
+    for (size_t i = 0; f->desc.workloads && i < json_array_size(workloads); i++) {
+        const json_t *w = json_array_get(workloads, i);
+        f->desc.workloads[f->desc.nworkloads++] =
+            (struct desc_workload){.name = evidence_text(w, "name", &f->arena),
+                                   .ranks = evidence_ranks(json_object_get(w, "ranks"), f)};
+    }
+}
+
+static void evidence_read_failure(struct evidence_files *f, const json_t *o)
+{
+    struct job_failure *job = &f->evidence.job;
+    *job = (struct job_failure){.class = CAUSE_NONE};
+    diag_init(&job->diag);
+    if (!json_is_object(o))
+        return;
+    job->class = (enum cause_class)evidence_number(o, "class", CAUSE_NONE);
+    job->exit_code = (int)evidence_number(o, "exit_code", 255);
+    job->ns = evidence_number(o, "ns", UINT64_MAX);
+    job->diag.code = (int)json_integer_value(json_object_get(o, "code"));
+    snprintf(job->diag.text, sizeof job->diag.text, "%s", evidence_text(o, "text", &f->arena));
+    snprintf(job->diag.hint, sizeof job->diag.hint, "%s", evidence_text(o, "hint", &f->arena));
+    if (!json_object_get(o, "group"))
+        return;
+    job->group = evidence_text(o, "group", &f->arena);
+    job->number = evidence_number(o, "number", UINT64_MAX);
+    job->extra = json_is_true(json_object_get(o, "extra"));
+    job->culprits = evidence_ranks(json_object_get(o, "culprits"), f);
+    job->suspects = evidence_ranks(json_object_get(o, "suspects"), f);
+}
+
+static int evidence_read_all(const struct evidence_reader *r, const json_t *o)
+{
+    struct evidence_files *f = r->f;
+    const json_t *ranks = json_object_get(o, "ranks");
+    if (json_integer_value(json_object_get(o, "version")) != EVIDENCE_VERSION)
+        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: not version %d", r->folder,
+                        EVIDENCE_VERSION);
+    if (!json_array_size(ranks) || json_array_size(ranks) > EVIDENCE_MOST_RANKS)
+        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: no ranks", r->folder);
+    f->desc.nranks = (uint32_t)json_array_size(ranks);
+    f->desc.job_name = evidence_text(o, "job", &f->arena);
+    f->desc.run_id = evidence_text(o, "run_id", &f->arena);
+    f->desc.attempt = (uint32_t)evidence_number(o, "attempt", UINT32_MAX);
+    f->desc.ranks = arena_calloc(&f->arena, f->desc.nranks, sizeof *f->desc.ranks);
+    f->ranks = arena_calloc(&f->arena, f->desc.nranks, sizeof *f->ranks);
+    evidence_read_hosts(f, o);
+    evidence_read_names(f, o);
+    if (arena_failed(&f->arena))
+        return diag_set(r->d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    evidence_read_failure(f, json_object_get(o, "failure"));
+    f->evidence.desc = &f->desc;
+    f->evidence.ranks = f->ranks;
+    for (uint32_t i = 0; i < f->desc.nranks; i++) {
+        int rc = evidence_read_rank(r, i, json_array_get(ranks, i));
+        if (rc != COLLRUN_OK)
+            return rc;
+    }
+    return from_records_complete(&f->desc, f->ranks, &f->evidence.job, &f->arena, r->d);
+}
+
+int evidence_read(struct evidence_files *f, const char *folder, struct diag *d)
+{
+    char path[4200];
+    json_error_t e;
+    *f = (struct evidence_files){0};
+    arena_init(&f->arena);
+    snprintf(path, sizeof path, "%.4000s/evidence.json", folder);
+    FILE *in = fopen(path, "re");
+    if (!in)
+        return diag_sys(d, errno, "cannot read %s", path);
+    json_t *o = json_loadf(in, JSON_REJECT_DUPLICATES, &e);
+    fclose(in);
+    if (!o)
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s:%d: %s", path, e.line, e.text);
+    int rc = evidence_read_all(&(struct evidence_reader){f, folder, d}, o);
+    json_decref(o);
+    return rc;
+}
+
+void evidence_files_fini(struct evidence_files *f)
+{
+    for (uint32_t i = 0; f->ranks && i < f->desc.nranks; i++)
+        rank_state_fini(&f->ranks[i]);
+    arena_fini(&f->arena);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON values of what ranks and hosts sent: JSON has no bytes that are not UTF-8, and no NaN.
+ */
+#ifndef RUNNER_REPORT_JSON_VALUE_H
+#define RUNNER_REPORT_JSON_VALUE_H
+
+#include <jansson.h>
+
+/* A string; "?" replaces each byte that is not part of a UTF-8 character. NULL: out of memory. */
+json_t *json_value_text(const char *text);
+/* A number; "NaN", "Infinity" or "-Infinity" as a string if it is not finite. */
+json_t *json_value_number(double value);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The output of the ranks: cut into lines, labelled, and queued on the console.
+ * - The lines of one stream of one rank keep their order, and lines of different ranks are never
+ *   mixed.
+ * - A line longer than OUTPUT_LINE_MAX is cut into several.
+ * - Back-pressure: the bytes that an agent sent are returned to it as credit while the console is
+ *   not full, nor the queue of the files.
+ */
+#ifndef RUNNER_REPORT_OUTPUT_H
+#define RUNNER_REPORT_OUTPUT_H
+
+#include "base/buf.h"
+#include "base/desc.h"
+#include "report/console.h"
+#include "spec/job.h"
+
+#include <stdio.h>
+
+enum { OUTPUT_TAIL = 8 << 10, OUTPUT_LINE_MAX = 64 << 10, OUTPUT_CREDIT = 256 << 10 };
+
+struct output;
+struct output_hooks {
+    void (*credit)(void *ctx, uint32_t host,
+                   uint32_t bytes); /* the agent of this host may send that many bytes more */
+    bool (*full)(void *ctx);        /* another file of the output is behind; NULL: none */
+    void *ctx;
+};
+
+struct output *output_new(struct console *console, const struct job *job, const struct desc *desc,
+                          struct output_hooks hooks);
+void output_free(struct output *o);
+void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
+                const void *bytes, size_t len);
+/* Prints a message of collrun on stderr; while the console is full it is dropped and counted. */
+void output_message(struct output *o, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Writes an unfinished line, with a newline. */
+void output_end_rank(struct output *o, uint32_t rank);
+/* Prints the last lines that a rank wrote to stderr, each after `prefix`. */
+void output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
+                        FILE *to);
+/* True: these lines are the last ones on the console. */
+bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines);
+/* The console or the queue of the files has room again. */
+void output_refund(struct output *o);
+/* All ranks have exited. The rest of their pipes is small, and is accepted even if the console is
+ * full, so that the end of the job does not wait for a reader. */
+void output_flush_lines(struct output *o);
+/* Drops the queued output and all later output, without waiting for the reader of the console. */
+void output_give_up(struct output *o);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/ranks_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+json_t *ranks_json_list(const struct desc_ranks *ranks)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < ranks->n; i++)
+        json_array_append_new(list, json_integer(ranks->items[i]));
+    return list;
+}
+
+json_t *ranks_json_set(const struct desc_ranks *ranks)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    for (uint32_t i = 0, last; out && i < ranks->n; i = last + 1) {
+        last = i;
+        while (last + 1 < ranks->n && ranks->items[last + 1] == ranks->items[last] + 1)
+            last++;
+        fprintf(out, last > i ? "%s%u-%u" : "%s%u", i ? "," : "", ranks->items[i],
+                ranks->items[last]);
+    }
+    json_t *set = out && fclose(out) == 0 ? json_string(text) : NULL;
+    free(text);
+    return set;
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints tables with columns as wide as their widest cell, and the same data as JSON.
+ */
+#include "report/show.h"
+
+#include "base/names.h"
+#include "base/parse.h"
+#include "report/communicators.h"
+#include "report/ranks_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* ---- tables ---- */
+
+enum { COLUMNS_MAX = 16 };
+
+struct table {
+    const char *const *cells; /* the heads first, row after row */
+    uint32_t rows, columns;
+};
+
+static size_t show_width_of(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+static void show_print_table(const struct table *t, FILE *out)
+{
+    size_t widths[COLUMNS_MAX] = {0};
+    for (uint32_t i = 0; i < t->rows * t->columns; i++) {
+        size_t width = show_width_of(t->cells[i]);
+        if (width > widths[i % t->columns])
+            widths[i % t->columns] = width;
+    }
+    for (uint32_t i = 0; i < t->rows * t->columns; i++) {
+        bool last = (i + 1) % t->columns == 0;
+        size_t pad = last ? 0 : widths[i % t->columns] - show_width_of(t->cells[i]) + 2;
+        fprintf(out, "%s%*s%s", t->cells[i], (int)pad, "", last ? "\n" : "");
+    }
+}
+
+/* ---- the plan ---- */
+
+/* The number of ranks from `i` on with equal steps; two ranks count only with step 1. */
+static uint32_t show_run_length(const struct desc_ranks *ranks, uint32_t i)
+{
+    uint32_t k = i + 1;
+    if (k == ranks->n || ranks->items[k] <= ranks->items[i])
+        return 1;
+    uint32_t step = ranks->items[k] - ranks->items[i];
+    while (k < ranks->n && ranks->items[k] > ranks->items[k - 1] &&
+           ranks->items[k] - ranks->items[k - 1] == step)
+        k++;
+    return k - i > 2 || step == 1 ? k - i : 1;
+}
+
+const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena)
+{
+    struct buf text;
+    buf_init(&text);
+    for (uint32_t i = 0; i < ranks->n;) {
+        char part[64];
+        uint32_t n = show_run_length(ranks, i), first = ranks->items[i],
+                 last = ranks->items[i + n - 1];
+        uint32_t step = n > 1 ? ranks->items[i + 1] - first : 1;
+        int len = snprintf(part, sizeof part, "%s%u", i ? "," : "", first);
+        if (n > 1)
+            len += snprintf(part + len, sizeof part - (size_t)len, "-%u", last);
+        if (step > 1)
+            len += snprintf(part + len, sizeof part - (size_t)len, ":%u", step);
+        buf_put(&text, part, (size_t)len);
+        i += n;
+    }
+    const char *copy = text.data ? arena_strndup(arena, (char *)text.data, text.len) : "";
+    buf_fini(&text);
+    return copy ? copy : "";
+}
+
+/* The members of groups or workloads: has[group][rank]. */
+struct members {
+    const char **names;
+    bool **has;
+    uint32_t n;
+};
+
+static void members_add(struct members *members, const char *name, const struct desc_ranks *ranks,
+                        bool *has)
+{
+    for (uint32_t i = 0; i < ranks->n; i++)
+        has[ranks->items[i]] = true;
+    members->names[members->n] = name;
+    members->has[members->n++] = has;
+}
+
+static int members_init(struct members *members, uint32_t n, struct arena *arena)
+{
+    *members = (struct members){.names = arena_calloc(arena, n, sizeof *members->names),
+                                .has = arena_calloc(arena, n, sizeof(bool *))};
+    return members->names && members->has ? 0 : COLLRUN_ERR_NO_MEMORY;
+}
+
+static int members_find(const struct desc *desc, struct arena *arena, struct members *groups,
+                        struct members *workloads)
+{
+    if (members_init(groups, desc->ngroups, arena) < 0 ||
+        members_init(workloads, desc->nworkloads, arena) < 0)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < desc->ngroups; i++) {
+        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
+        if (has)
+            members_add(groups, desc->groups[i].name, &desc->groups[i].ranks, has);
+    }
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
+        if (has)
+            members_add(workloads, desc->workloads[i].name, &desc->workloads[i].ranks, has);
+    }
+    return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : 0;
+}
+
+/* "world, train", or "-". */
+static const char *show_join(const struct members *members, uint32_t rank, struct arena *arena)
+{
+    const char *list = "";
+    for (uint32_t i = 0; list && i < members->n; i++)
+        if (members->has[i][rank])
+            list =
+                *list ? arena_printf(arena, "%s, %s", list, members->names[i]) : members->names[i];
+    return list && *list ? list : "-";
+}
+
+/* "0,1", or "-". */
+static const char *show_devices(const struct desc_rank *rank, uint32_t kind, struct arena *arena)
+{
+    const char *list = "";
+    for (uint32_t i = 0; list && i < rank->ndevices; i++)
+        if (rank->devices[i].kind == kind)
+            list = arena_printf(arena, "%s%s%u", list, *list ? "," : "", rank->devices[i].index);
+    return list && *list ? list : "-";
+}
+
+/* "GPUS": the head of a kind's column. */
+static const char *show_kind_head(const struct desc_kind *kind, struct arena *arena)
+{
+    char *head = arena_printf(arena, "%ss", kind->title);
+    for (char *p = head; p && *p; p++)
+        *p = (char)(*p >= 'a' && *p <= 'z' ? *p - ('a' - 'A') : *p);
+    return head;
+}
+
+/* The kinds of memory of which a rank has devices; at most `max`. */
+static uint32_t show_kinds(const struct desc *desc, uint32_t *kinds, uint32_t max)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < desc->nkinds; i++) {
+        uint32_t rank = 0;
+        while (rank < desc->nranks && !desc_rank_devices(&desc->ranks[rank], i))
+            rank++;
+        if (rank < desc->nranks && n < max)
+            kinds[n++] = i;
+    }
+    return n;
+}
+
+static const char *show_cpus(const struct desc_rank *rank)
+{
+    if (strcmp(rank->cpus, DESC_CPUS_NEAR_DEVICES) == 0)
+        return "near its devices";
+    return *rank->cpus && strcmp(rank->cpus, DESC_CPUS_AUTO) != 0 ? rank->cpus : "any";
+}
+
+static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    enum { FIXED = 5 };
+    uint32_t kinds[COLUMNS_MAX - FIXED], nkinds = show_kinds(desc, kinds, COLUMNS_MAX - FIXED);
+    uint32_t columns = FIXED + nkinds;
+    const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * columns, sizeof *cells);
+    struct members groups, workloads;
+    if (!cells || members_find(desc, arena, &groups, &workloads) < 0)
+        return COLLRUN_ERR_NO_MEMORY;
+    static const char *const heads[] = {"RANK", "HOST", "CPUS"};
+    memcpy(cells, heads, sizeof heads);
+    for (uint32_t k = 0; k < nkinds; k++)
+        cells[3 + k] = show_kind_head(&desc->kinds[kinds[k]], arena);
+    cells[columns - 2] = "GROUPS";
+    cells[columns - 1] = "WORKLOADS";
+    for (uint32_t rank = 0; rank < desc->nranks; rank++) {
+        const char **row = cells + ((size_t)rank + 1) * columns;
+        row[0] = arena_printf(arena, "%u", rank);
+        row[1] = desc->hosts[desc->ranks[rank].host].name;
+        row[2] = show_cpus(&desc->ranks[rank]);
+        for (uint32_t k = 0; k < nkinds; k++)
+            row[3 + k] = show_devices(&desc->ranks[rank], kinds[k], arena);
+        row[columns - 2] = show_join(&groups, rank, arena);
+        row[columns - 1] = show_join(&workloads, rank, arena);
+    }
+    if (arena_failed(arena))
+        return COLLRUN_ERR_NO_MEMORY;
+    show_print_table(&(struct table){cells, desc->nranks + 1, columns}, out);
+    return 0;
+}
+
+/* "shm", or "gloo, nccl" for the host and other kinds of memory. */
+static const char *show_group_backends(const struct desc *desc, const struct desc_group *group,
+                                       struct arena *arena)
+{
+    const char *list = desc->backends[group->backend].name;
+    for (uint32_t i = 0; list && i < group->nroutes; i++)
+        list = arena_printf(arena, "%s, %s", list, desc->backends[group->routes[i].backend].name);
+    return list;
+}
+
+static int show_groups_table(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    enum { COLUMNS = 5 };
+    const char **cells = arena_calloc(arena, ((size_t)desc->ngroups + 1) * COLUMNS, sizeof *cells);
+    if (!cells)
+        return COLLRUN_ERR_NO_MEMORY;
+    static const char *const heads[] = {"GROUP", "BACKEND", "SIZE", "TIMEOUT", "RANKS"};
+    memcpy(cells, heads, sizeof heads);
+    for (uint32_t i = 0; i < desc->ngroups; i++) {
+        const struct desc_group *group = &desc->groups[i];
+        const char **row = cells + ((size_t)i + 1) * COLUMNS;
+        char duration[32];
+        row[0] = group->name;
+        row[1] = show_group_backends(desc, group, arena);
+        row[2] = arena_printf(arena, "%u", group->ranks.n);
+        row[3] = arena_strdup(arena, format_duration(group->timeout_ns, duration));
+        row[4] = show_ranks(&group->ranks, arena);
+    }
+    if (arena_failed(arena))
+        return COLLRUN_ERR_NO_MEMORY;
+    show_print_table(&(struct table){cells, desc->ngroups + 1, COLUMNS}, out);
+    return 0;
+}
+
+/* "1 at the start, 2 at most", of each of the rank's devices if they differ; "": it has none. */
+static const char *show_communicators(const struct desc *desc, uint32_t rank, uint32_t kind,
+                                      struct arena *arena)
+{
+    const char *list = "", *last = "";
+    bool any = false;
+    for (uint32_t i = 0; list && i < desc_rank_devices(&desc->ranks[rank], kind); i++) {
+        struct communicators n = communicators_on(desc, rank, kind, i);
+        const char *text =
+            arena_printf(arena, "%u at the start, %u at most", n.at_start, n.at_most);
+        any = any || n.at_most;
+        if (!text || strcmp(text, last) != 0)
+            list = arena_printf(arena, "%s%s%s", list, *list ? "; " : "", text ? text : "");
+        last = text ? text : "";
+    }
+    return any && list ? list : "";
+}
+
+/* What the devices of a kind hold, in one row for all ranks with the same. */
+static int show_communicators_table(const struct desc *desc, uint32_t kind, struct arena *arena,
+                                    FILE *out)
+{
+    const char **texts = arena_calloc(arena, desc->nranks, sizeof *texts);
+    const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * 2, sizeof *cells);
+    struct desc_ranks same = {.items = arena_calloc(arena, desc->nranks, sizeof *same.items)};
+    uint32_t rows = 1;
+    if (!texts || !cells || !same.items)
+        return COLLRUN_ERR_NO_MEMORY;
+    cells[0] = arena_printf(arena, "%s OF RANKS", show_kind_head(&desc->kinds[kind], arena));
+    cells[1] = "COMMUNICATORS";
+    for (uint32_t rank = 0; rank < desc->nranks; rank++)
+        texts[rank] = show_communicators(desc, rank, kind, arena);
+    for (uint32_t rank = 0; rank < desc->nranks; rank++) {
+        const char *text = texts[rank];
+        if (!*text)
+            continue;
+        same.n = 0;
+        for (uint32_t i = rank; i < desc->nranks; i++)
+            if (strcmp(texts[i], text) == 0) {
+                same.items[same.n++] = i;
+                texts[i] = "";
+            }
+        cells[2 * (size_t)rows] = show_ranks(&same, arena);
+        cells[2 * (size_t)rows++ + 1] = text;
+    }
+    if (arena_failed(arena))
+        return COLLRUN_ERR_NO_MEMORY;
+    if (rows > 1) {
+        fputc('\n', out);
+        show_print_table(&(struct table){cells, rows, 2}, out);
+    }
+    return 0;
+}
+
+int show_plan(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < desc->nhosts; i++)
+        used += desc->hosts[i].nranks > 0;
+    fprintf(out, "%s: %u rank%s on %u host%s\n\n", desc->job_name, desc->nranks,
+            desc->nranks == 1 ? "" : "s", used, used == 1 ? "" : "s");
+    int code = show_ranks_table(desc, arena, out);
+    fputc('\n', out);
+    if (code == 0)
+        code = show_groups_table(desc, arena, out);
+    for (uint32_t kind = 0; code == 0 && kind < desc->nkinds; kind++)
+        code = show_communicators_table(desc, kind, arena, out);
+    return code;
+}
+
+/* ---- the plan as JSON ---- */
+
+static json_t *show_json_value(const struct desc_kv *pair)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < pair->nitems; i++)
+        json_array_append_new(list, json_string(pair->items[i].value));
+    if (pair->is_list)
+        return list;
+    json_decref(list);
+    return json_string(pair->value);
+}
+
+static json_t *show_json_pairs(const struct desc_kvs *pairs)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < pairs->n; i++)
+        json_object_set_new(object, pairs->items[i].key, show_json_value(&pairs->items[i]));
+    return object;
+}
+
+static json_t *show_json_members(const struct members *members, uint32_t rank)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < members->n; i++)
+        if (members->has[i][rank])
+            json_array_append_new(list, json_string(members->names[i]));
+    return list;
+}
+
+/* {"cuda": [{"index": 0, "communicators": {"at_start": 1, "at_most": 2}, "id": "GPU-..."}]}. Ids
+ * are known only for this machine. */
+static json_t *show_json_devices(const struct desc *desc, uint32_t number)
+{
+    const struct desc_rank *rank = &desc->ranks[number];
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < rank->ndevices; i++) {
+        const char *kind = desc->kinds[rank->devices[i].kind].name;
+        json_t *list = json_object_get(object, kind);
+        struct communicators n =
+            communicators_on(desc, number, rank->devices[i].kind, (uint32_t)json_array_size(list));
+        json_t *device =
+            json_pack("{si s{si si}}", "index", (int)rank->devices[i].index, "communicators",
+                      "at_start", (int)n.at_start, "at_most", (int)n.at_most);
+        if (!list)
+            json_object_set_new(object, kind, list = json_array());
+        if (*rank->devices[i].id)
+            json_object_set_new(device, "id", json_string(rank->devices[i].id));
+        json_array_append_new(list, device);
+    }
+    return object;
+}
+
+/* The list of the kind whose devices are GPUs. */
+static json_t *show_json_gpus(const struct desc *desc, json_t *devices)
+{
+    for (uint32_t i = 0; i < desc->nkinds; i++) {
+        json_t *gpus = desc->kinds[i].gpus ? json_object_get(devices, desc->kinds[i].name) : NULL;
+        if (gpus)
+            return json_incref(gpus);
+    }
+    return json_array();
+}
+
+static json_t *show_json_rank(const struct desc *desc, uint32_t rank, const struct members *groups,
+                              const struct members *workloads)
+{
+    json_t *devices = show_json_devices(desc, rank);
+    return json_pack(
+        "{si ss si ss so so so so}", "rank", (int)rank, "host",
+        desc->hosts[desc->ranks[rank].host].name, "local_rank", (int)desc->ranks[rank].local_rank,
+        "cpus", strcmp(desc->ranks[rank].cpus, DESC_CPUS_AUTO) == 0 ? "" : desc->ranks[rank].cpus,
+        "gpus", show_json_gpus(desc, devices), "devices", devices, "groups",
+        show_json_members(groups, rank), "workloads", show_json_members(workloads, rank));
+}
+
+static json_t *show_json_needs(const struct desc *desc, const struct desc_group *group)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < group->ndevices; i++)
+        json_object_set_new(object, desc->kinds[group->devices[i].kind].name,
+                            json_integer(group->devices[i].count));
+    return object;
+}
+
+/* {"host": "gloo", "cuda": "nccl"}; NULL: one backend for all. */
+static json_t *show_json_routes(const struct desc *desc, const struct desc_group *group)
+{
+    if (!group->nroutes)
+        return NULL;
+    json_t *object = json_object();
+    json_object_set_new(object, "host", json_string(desc->backends[group->backend].name));
+    for (uint32_t i = 0; i < group->nroutes; i++)
+        json_object_set_new(object, desc->kinds[group->routes[i].kind].name,
+                            json_string(desc->backends[group->routes[i].backend].name));
+    return object;
+}
+
+static json_t *show_json_group(const struct desc *desc, const struct desc_group *group)
+{
+    const struct desc_backend *backend = &desc->backends[group->backend];
+    return json_pack("{ss ss ss sb so* so sf so so}", "name", group->name, "backend", backend->name,
+                     "backend_path", backend->path, "auto", group->is_auto, "backends",
+                     show_json_routes(desc, group), "devices", show_json_needs(desc, group),
+                     "timeout_s", (double)group->timeout_ns / 1e9, "ranks",
+                     ranks_json_list(&group->ranks), "options", show_json_pairs(&group->options));
+}
+
+/* NULL: it is a plugin. */
+static json_t *show_json_command(const struct desc_workload *workload)
+{
+    json_t *list = workload->command.n ? json_array() : NULL;
+    for (uint32_t i = 0; i < workload->command.n; i++)
+        json_array_append_new(list, json_string(workload->command.items[i]));
+    return list;
+}
+
+static json_t *show_json_workload(const struct desc *desc, const struct desc_workload *workload)
+{
+    json_t *groups = json_array(), *overrides = json_array();
+    for (uint32_t i = 0; i < workload->ngroups; i++)
+        json_array_append_new(groups, json_string(desc->groups[workload->groups[i]].name));
+    for (uint32_t i = 0; i < workload->noverrides; i++)
+        json_array_append_new(
+            overrides, json_pack("{so so}", "ranks", ranks_json_list(&workload->overrides[i].ranks),
+                                 "params", show_json_pairs(&workload->overrides[i].params)));
+    return json_pack("{ss ss* so* ss* so* so so so so sb}", "name", workload->name, "plugin",
+                     workload->command.n ? NULL : workload->plugin, "command",
+                     show_json_command(workload), "workdir",
+                     workload->command.n ? workload->workdir : NULL, "env",
+                     workload->command.n ? show_json_pairs(&workload->env) : NULL, "ranks",
+                     ranks_json_list(&workload->ranks), "groups", groups, "params",
+                     show_json_pairs(&workload->params), "per_ranks", overrides, "background",
+                     (int)workload->background);
+}
+
+int show_dump(json_t *root, FILE *out)
+{
+    int code = root && json_dumpf(root, out, JSON_INDENT(2)) == 0 ? 0 : COLLRUN_ERR_NO_MEMORY;
+    json_decref(root);
+    fputc('\n', out);
+    return code;
+}
+
+int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out)
+{
+    struct members of_groups, of_workloads;
+    if (members_find(desc, arena, &of_groups, &of_workloads) < 0)
+        return COLLRUN_ERR_NO_MEMORY;
+    json_t *hosts = json_array(), *ranks = json_array(), *groups = json_array(),
+           *workloads = json_array();
+    for (uint32_t i = 0; i < desc->nhosts; i++)
+        json_array_append_new(hosts, json_pack("{ss si}", "name", desc->hosts[i].name, "ranks",
+                                               (int)desc->hosts[i].nranks));
+    for (uint32_t i = 0; i < desc->nranks; i++)
+        json_array_append_new(ranks, show_json_rank(desc, i, &of_groups, &of_workloads));
+    for (uint32_t i = 0; i < desc->ngroups; i++)
+        json_array_append_new(groups, show_json_group(desc, &desc->groups[i]));
+    for (uint32_t i = 0; i < desc->nworkloads; i++)
+        json_array_append_new(workloads, show_json_workload(desc, &desc->workloads[i]));
+    return show_dump(json_pack("{ss ss so so so so}", "name", desc->job_name, "file",
+                               desc->job_file, "hosts", hosts, "ranks", ranks, "groups", groups,
+                               "workloads", workloads),
+                     out);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/stall_report.h"
+
+#include "base/call_text.h"
+#include "base/names.h"
+#include "base/rank_list.h"
+#include "report/ranks_json.h"
+
+#include <string.h>
+
+enum { FRAMES_MAX = 16, THREADS_MAX = 12, RANKS_LEN = 160 };
+
+/* "rank 3", "ranks 0-2 and 5" */
+static void stall_report_list(const uint32_t *ranks, uint32_t n, char *out, size_t size)
+{
+    char list[RANKS_LEN];
+    rank_list_format(list, sizeof list, ranks, n);
+    snprintf(out, size, "rank%s %s", n == 1 ? "" : "s", list);
+}
+
+/* "allreduce world#7 (8 x float32, sum)"; "world#7" if the arguments are not known. */
+static void stall_report_call(const struct stall_wait *w, bool arguments, char *out, size_t size)
+{
+    struct collrun_call call = snapshot_call(&w->op);
+    call.tag = w->tag;
+    if (w->joining)
+        snprintf(out, size, "collrun_init");
+    else if (w->start)
+        snprintf(out, size, "start of the workloads");
+    else if (w->forming)
+        snprintf(out, size, w->split ? "the split of group %s" : "the creation of group %s",
+                 w->op.name);
+    else if (w->described && arguments)
+        call_text_numbered(&call, w->op.name, w->op.started, out, size);
+    else
+        snprintf(out, size, "%s%s%s#%llu", w->described ? kind_name(call.kind) : "",
+                 w->described ? " " : "", w->op.name, (unsigned long long)w->op.started);
+}
+
+/* ---- CAUSE ---- */
+
+/* "rank 5 (node2, pid 4711)" */
+static int stall_report_rank(const struct stall_report *r, uint32_t rank, char *out, size_t size)
+{
+    return snprintf(out, size, "rank %u (%s, pid %d)", rank,
+                    r->desc->hosts[r->desc->ranks[rank].host].name, (int)r->ranks[rank].pid);
+}
+
+/* "it is in load_batch (data.c:88), asleep in read(3) of /data/x" */
+static void stall_report_doing(const struct stall_report *r, uint32_t rank, char *out, size_t size)
+{
+    const struct rank_state *state = &r->ranks[rank];
+    const struct stacks_thread *t = stacks_main(&state->stacks, state->command);
+    char doing[320];
+    if (rank_has_ended(state)) {
+        snprintf(out, size, "%s",
+                 state->finalizing ? "it has called collrun_finalize" : "its workloads have ended");
+    } else if (!t) {
+        snapshot_describe(&state->snapshot, doing, sizeof doing);
+        snprintf(out, size, "it is %s", doing);
+    } else {
+        stacks_describe(t, doing, sizeof doing);
+        const char *place = stacks_place(t);
+        snprintf(out, size, "it is %s%s%s%s", place ? "in " : "", place ? place : "",
+                 place ? ", " : "", doing);
+    }
+}
+
+static void stall_report_culprit(const struct stall_report *r, uint32_t rank, char *out,
+                                 size_t size)
+{
+    const struct stall_wait *w = stall_wait_for(r->stall, rank);
+    char who[160], call[200], doing[400], waiting[RANKS_LEN + 8];
+    stall_report_rank(r, rank, who, sizeof who);
+    stall_report_doing(r, rank, doing, sizeof doing);
+    if (!w) { /* stopped inside an operation */
+        snprintf(out, size, "%s has called all operations; %s", who, doing);
+        return;
+    }
+    stall_report_call(w, true, call, sizeof call);
+    stall_report_list(w->waiting, w->nwaiting, waiting, sizeof waiting);
+    const char *verb = !w->op.messages              ? "has not called"
+                       : w->op.kind == COLLRUN_SEND ? "has not received"
+                                                    : "has not sent";
+    const struct rank_state *state = &r->ranks[rank];
+    if (w->joining)
+        snprintf(out, size, "%s has not called collrun_init; %s", who, doing);
+    else if (w->start)
+        snprintf(out, size, "%s is %s; %s", who, rank_phase_text(state, state->phase), doing);
+    else if (w->op.messages)
+        snprintf(out, size, "%s %s the message of %s in %s; %s", who, verb, waiting, call, doing);
+    else
+        snprintf(out, size, "%s %s %s; %s", who, verb, call, doing);
+}
+
+void stall_report_text(const struct stall_report *r, char *out, size_t size)
+{
+    const struct stall *s = r->stall;
+    char list[RANKS_LEN + 8], call[200] = "";
+    if (s->nculprits) {
+        stall_report_culprit(r, s->culprits[0], out, size);
+    } else if (s->nsuspects) {
+        stall_report_list(s->suspects, s->nsuspects, list, sizeof list);
+        snprintf(out, size, "%s wait for each other", list);
+    } else {
+        stall_report_list(s->waits[0].waiting, s->waits[0].nwaiting, list, sizeof list);
+        stall_report_call(&s->waits[0], true, call, sizeof call);
+        snprintf(out, size,
+                 "not known: no member is missing, but %s %s not completed %s (a long transfer, a "
+                 "cut network, or a library that hangs)",
+                 list, s->waits[0].nwaiting == 1 ? "has" : "have", call);
+    }
+}
+
+static void stall_report_thread(const struct stacks_thread *t, FILE *out)
+{
+    char doing[320];
+    stacks_describe(t, doing, sizeof doing);
+    fprintf(out, "       thread %u (%s): %s", t->tid, t->name, doing);
+    if (t->state != 'R')
+        fprintf(out, ", %u %% CPU", (t->use + 5) / 10);
+    fputc('\n', out);
+    for (uint32_t i = 0; i < t->nframes && i < FRAMES_MAX; i++)
+        fprintf(out, "         %s\n", t->frames[i]);
+    if (t->nframes > FRAMES_MAX)
+        fprintf(out, "         ... and %u more\n", t->nframes - FRAMES_MAX);
+}
+
+static void stall_report_threads(const struct stall_report *r, uint32_t rank, FILE *out)
+{
+    const struct rank_stacks *s = &r->ranks[rank].stacks;
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < s->nthreads && shown < THREADS_MAX; i++) {
+        if (!stacks_is_shown(s, i, r->ranks[rank].command))
+            continue;
+        stall_report_thread(&s->threads[i], out);
+        shown++;
+    }
+    if (s->received && s->why[0])
+        fprintf(out, "       its stacks are not known: %s\n", s->why);
+}
+
+static void stall_report_causes(const struct stall_report *r, FILE *out)
+{
+    const struct stall *s = r->stall;
+    uint32_t shown[STALL_REPORT_STACKS], n = stall_report_ranks(s, shown);
+    char text[1200], who[160];
+    stall_report_text(r, text, sizeof text);
+    fprintf(out, "CAUSE  %s\n", text);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0 && s->nculprits) {
+            stall_report_culprit(r, shown[i], text, sizeof text);
+            fprintf(out, "CAUSE  %s\n", text);
+        } else if (!s->nculprits) {
+            stall_report_rank(r, shown[i], who, sizeof who);
+            fprintf(out, "       %s:\n", who);
+        }
+        stall_report_threads(r, shown[i], out);
+    }
+    if (s->nculprits > n) {
+        stall_report_list(s->culprits + n, s->nculprits - n, text, sizeof text);
+        fprintf(out, "CAUSE  %s: likewise\n", text);
+    }
+}
+
+/* ---- WAIT ---- */
+
+static void stall_report_wait(const struct stall_report *r, const struct stall_wait *w, FILE *out)
+{
+    char waiting[RANKS_LEN + 8], missing[RANKS_LEN + 8], call[200];
+    stall_report_list(w->waiting, w->nwaiting, waiting, sizeof waiting);
+    stall_report_list(w->missing, w->nmissing, missing, sizeof missing);
+    stall_report_call(w, false, call, sizeof call);
+    fprintf(out, "WAIT   %s -> %s", waiting, call);
+    if (w->nmissing)
+        fprintf(out, " -> %s%s", w->any && w->nmissing > 1 ? "one of " : "", missing);
+    else if (w->peer_unknown)
+        fprintf(out, " -> rank %d of the group", w->op.root_or_peer);
+    fprintf(out, ", for %.1f s", (double)(r->now_ns - w->since_ns) / 1e9);
+    const char *place = w->site ? stacks_site(&r->ranks[w->site_rank].stacks, w->site) : NULL;
+    if (place)
+        fprintf(out, "; rank %u calls it in %s", w->site_rank, place);
+    fputc('\n', out);
+}
+
+void stall_report_print(const struct stall_report *r, FILE *out)
+{
+    const struct stall *s = r->stall;
+    stall_report_causes(r, out);
+    for (uint32_t i = 0; i < s->nwaits && i < STALL_REPORT_WAITS; i++)
+        stall_report_wait(r, &s->waits[i], out);
+    if (s->nwaits > STALL_REPORT_WAITS)
+        fprintf(out, "WAIT   and %u more\n", s->nwaits - STALL_REPORT_WAITS);
+}
+
+uint32_t stall_report_ranks(const struct stall *stall, uint32_t ranks[STALL_REPORT_STACKS])
+{
+    const struct stall_wait *oldest = &stall->waits[0];
+    const uint32_t *from = stall->nculprits   ? stall->culprits
+                           : stall->nsuspects ? stall->suspects
+                                              : oldest->waiting;
+    uint32_t n = stall->nculprits   ? stall->nculprits
+                 : stall->nsuspects ? stall->nsuspects
+                                    : oldest->nwaiting;
+    n = n < STALL_REPORT_STACKS ? n : STALL_REPORT_STACKS;
+    memcpy(ranks, from, n * sizeof *ranks);
+    return n;
+}
+
+/* ---- the live line ---- */
+
+void stall_report_line(const struct stall *stall, char *out, size_t size)
+{
+    const struct stall_wait *w = &stall->waits[0];
+    uint32_t members = w->op.members ? w->op.members : w->nwaiting + w->nmissing;
+    char missing[RANKS_LEN + 8], waiting[RANKS_LEN + 8];
+    stall_report_list(w->missing, w->nmissing, missing, sizeof missing);
+    if (w->start) {
+        snprintf(out, size, "%u/%u wait for %s to start", w->nwaiting, members, missing);
+        return;
+    }
+    if (w->forming) {
+        snprintf(out, size, "%u/%u wait for %s to %s group %s", w->nwaiting, members, missing,
+                 w->split ? "split" : "create", w->op.name);
+        return;
+    }
+    if (w->op.messages)
+        stall_report_list(w->waiting, w->nwaiting, waiting, sizeof waiting);
+    else
+        snprintf(waiting, sizeof waiting, "%u/%u", w->nwaiting, members);
+    snprintf(out, size, "%s wait%s in %s#%llu%s%s", waiting,
+             w->op.messages && w->nwaiting == 1 ? "s" : "", w->op.name,
+             (unsigned long long)w->op.started, w->nmissing ? " for " : "",
+             w->nmissing ? missing : "");
+}
+
+/* ---- result.json ---- */
+
+static json_t *stall_report_list_json(uint32_t *ranks, uint32_t n)
+{
+    return ranks_json_list(&(struct desc_ranks){ranks, n});
+}
+
+static json_t *stall_report_set_json(uint32_t *ranks, uint32_t n)
+{
+    return ranks_json_set(&(struct desc_ranks){ranks, n});
+}
+
+static json_t *stall_report_calls(const struct stall_wait *w)
+{
+    char text[CALL_TEXT_LEN];
+    struct collrun_call call = snapshot_call(&w->op);
+    call.tag = w->tag;
+    if (!w->described)
+        return json_array();
+    call_text(&call, text, sizeof text);
+    return json_pack("[{s:o, s:s}]", "ranks", stall_report_set_json(w->waiting, w->nwaiting),
+                     "call", text);
+}
+
+/* The group and the number of a wait are null if it is no operation. */
+static json_t *stall_report_group(const struct stall_wait *w)
+{
+    return w->start ? json_null() : json_string(w->op.name);
+}
+
+static json_t *stall_report_number(const struct stall_wait *w)
+{
+    return w->start || w->forming ? json_null() : json_integer((json_int_t)w->op.started);
+}
+
+static json_t *stall_report_waits(const struct stall *s)
+{
+    json_t *waits = json_array();
+    for (uint32_t i = 0; i < s->nwaits && i < STALL_REPORT_WAITS; i++) {
+        const struct stall_wait *w = &s->waits[i];
+        json_array_append_new(waits,
+                              json_pack("{s:o, s:o, s:o, s:o}", "ranks",
+                                        stall_report_set_json(w->waiting, w->nwaiting), "group",
+                                        stall_report_group(w), "number", stall_report_number(w),
+                                        "for", stall_report_set_json(w->missing, w->nmissing)));
+    }
+    return waits;
+}
+
+json_t *stall_report_json(const struct stall_report *r)
+{
+    const struct stall *s = r->stall;
+    const struct stall_wait *w = s->nculprits ? stall_wait_for(s, s->culprits[0]) : NULL;
+    char text[1200];
+    w = w ? w : &s->waits[0];
+    stall_report_text(r, text, sizeof text);
+    const char *class = s->nculprits || s->nsuspects ? "missing" : "timeout";
+    return json_pack(
+        "{s:i, s:f, s:s, s:o, s:o, s:o, s:s?, s:o, s:n, s:o, s:o, s:s}", "attempt",
+        (int)r->desc->attempt, "seconds", (double)(r->now_ns - s->waits[0].since_ns) / 1e9, "class",
+        class, "culprits", stall_report_list_json(s->culprits, s->nculprits), "suspects",
+        stall_report_list_json(s->suspects, s->nsuspects), "group", stall_report_group(w), "kind",
+        w->described ? kind_name((enum collrun_kind)w->op.kind) : NULL, "number",
+        stall_report_number(w), "field", "calls", stall_report_calls(w), "waits",
+        stall_report_waits(s), "text", text);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/verdict_json.h"
+
+#include "report/json_value.h"
+#include "report/ranks_json.h"
+
+static json_t *verdict_json_text(const char *text)
+{
+    return text && *text ? json_value_text(text) : json_null();
+}
+
+static json_t *verdict_json_calls(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->ncalls; i++)
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s}", "ranks", ranks_json_set(&v->calls[i].ranks),
+                                        "call", v->calls[i].call));
+    return list;
+}
+
+static json_t *verdict_json_waits(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nwaits; i++) {
+        const struct verdict_wait *w = &v->waits[i];
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:I, s:o}", "ranks", ranks_json_set(&w->ranks),
+                                        "group", w->group, "number", (json_int_t)w->number, "for",
+                                        ranks_json_set(&w->waited_for)));
+    }
+    return list;
+}
+
+json_t *verdict_json(const struct verdict *v)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "class", json_string(verdict_class(v)));
+    json_object_set_new(o, "culprits", ranks_json_list(&v->culprits));
+    json_object_set_new(o, "suspects", ranks_json_list(&v->suspects));
+    json_object_set_new(o, "group", verdict_json_text(v->group));
+    json_object_set_new(o, "kind", verdict_json_text(v->kind));
+    json_object_set_new(o, "number",
+                        v->group && v->number ? json_integer((json_int_t)v->number) : json_null());
+    json_object_set_new(o, "field", verdict_json_text(v->field));
+    json_object_set_new(o, "calls", verdict_json_calls(v));
+    json_object_set_new(o, "waits", verdict_json_waits(v));
+    json_object_set_new(o, "text",
+                        v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
+    return o;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/audit_watch.h"
+
+#include "base/exit_codes.h"
+#include "diagnose/audit_text.h"
+
+int audit_watch_open(struct audit_watch *w)
+{
+    w->audit = audit_new(w->run->desc->nranks);
+    return w->audit ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+void audit_watch_close(struct audit_watch *w)
+{
+    audit_free(w->audit);
+    w->audit = NULL;
+}
+
+static bool audit_watch_all_is_well(const struct audit_watch *w)
+{
+    for (uint32_t i = 0; i < w->run->desc->nranks; i++) {
+        if (w->run->ranks[i].first_failure_ns)
+            return false;
+    }
+    for (uint32_t i = 0; i < w->run->desc->nworkloads; i++) {
+        if (w->run->desc->workloads[i].background)
+            return false;
+    }
+    return true;
+}
+
+/* Marks of a rank arrive before its failure does. */
+static bool audit_watch_is_judgeable(const struct audit_watch *w, const struct audit_finding *f,
+                                     uint32_t ended)
+{
+    for (uint32_t i = 0; i < f->nranks; i++) {
+        const struct rank_state *r = &w->run->ranks[f->ranks[i].rank];
+        if (f->ranks[i].rank != ended && !r->exited && r->phase < PHASE_IDLE)
+            return false;
+    }
+    return audit_watch_all_is_well(w);
+}
+
+static void audit_watch_stop(struct audit_watch *w, const struct audit_finding *f)
+{
+    struct diag d;
+    w->found = true;
+    diag_init(&d);
+    audit_text(f, &d);
+    stop_on_job_failure(w->stop, CAUSE_MISMATCH, EXIT_FAILED, &d);
+}
+
+/* The clock of a host is known after its first heartbeat. Hosts on this machine have its clock. */
+static const int64_t *audit_watch_clock(const struct audit_watch *w, uint32_t rank, int64_t *ahead)
+{
+    const struct host *host = &w->run->hosts[w->run->desc->ranks[rank].host];
+    *ahead = 0;
+    bool remote = connector_is_remote(w->bring_up->connector, host->index);
+    return !remote || host_clock_offset(&host->clock, ahead) ? ahead : NULL;
+}
+
+bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f)
+{
+    struct audit_finding finding;
+    int64_t ahead;
+    if (!audit_take(w->audit, f, audit_watch_clock(w, f->rank, &ahead)))
+        return false;
+    if (w->stop->step == STOP_NONE && audit_find(w->audit, true, &finding))
+        audit_watch_stop(w, &finding);
+    return true;
+}
+
+void audit_watch_rank_ended(struct audit_watch *w, uint32_t rank)
+{
+    struct audit_finding finding;
+    if (w->stop->step == STOP_NONE && audit_find_extra(w->audit, &finding) &&
+        audit_watch_is_judgeable(w, &finding, rank))
+        audit_watch_stop(w, &finding);
+}
+
+/* Who is to blame: of an operation too many or too few, and of calls that differ, the minority. */
+static void audit_watch_blame(struct audit_watch *w, const struct audit_finding *f)
+{
+    struct job_failure *job = &w->stop->job_failure;
+    struct desc_ranks *list = f->majority == UINT32_MAX ? &job->suspects : &job->culprits;
+    *list = (struct desc_ranks){arena_calloc(&w->run->arena, f->nranks, sizeof(uint32_t)), 0};
+    for (uint32_t i = 0; list->items && i < f->nranks; i++) {
+        if (f->ranks[i].class != f->majority)
+            list->items[list->n++] = f->ranks[i].rank;
+    }
+    job->group = arena_strdup(&w->run->arena, f->group);
+    job->number = f->number;
+    job->extra = f->difference == AUDIT_EXTRA;
+}
+
+void audit_watch_end(struct audit_watch *w)
+{
+    struct audit_finding finding;
+    if (!w->found ||
+        !(audit_find(w->audit, true, &finding) || audit_find_extra(w->audit, &finding)))
+        return;
+    audit_text(&finding, &w->stop->job_failure.diag);
+    audit_watch_blame(w, &finding);
+}

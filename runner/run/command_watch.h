@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that run a command, and take no part in the phases of plugins.
+ *
+ *  - STARTED: the program was executed. The rank counts as ready: a program need not call
+ *    collrun_init, and nothing waits for that.
+ *  - A rank in the background counts as done as well.
+ *  - It exits with code 0: it is done. Its ATTACHED and IDLE say only whether it is a member, and
+ *    whether it has called collrun_finalize.
+ *  - It exits with code 0 without collrun_finalize: RANK_LOST ends what other ranks wait for. That
+ *    of a member is delayed, so that calls that need nothing more of it complete. If a rank fails
+ *    because of that, the one that exited left the job early; otherwise all is well.
+ */
+#ifndef RUNNER_RUN_COMMAND_WATCH_H
+#define RUNNER_RUN_COMMAND_WATCH_H
+
+#include "run/phases.h"
+
+struct command_watch {
+    struct run_state *run;
+    struct stop *stop;
+    struct phases *phases;
+    struct loop_timer left; /* RANK_LOST of members that have exited is due */
+};
+
+/* The pointers are set. */
+void command_watch_start(struct command_watch *c);
+/* STARTED, ATTACHED, READY, DONE or IDLE of a rank that runs a command. */
+void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t type);
+/* EXITED of any rank; its state has the wait status. */
+void command_watch_on_exit(struct command_watch *c, uint32_t rank);
+/* A rank has failed: marks the ranks of its groups whose early exit may have caused it. */
+void command_watch_on_failure(struct command_watch *c, uint32_t rank);
+
+#endif

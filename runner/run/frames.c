@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/frames.h"
+
+#include "base/exit_codes.h"
+#include "diagnose/deadlock.h"
+#include "diagnose/mismatch.h"
+#include "diagnose/policy.h"
+#include "report/json_value.h"
+#include "run/hosts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* Ranks of one deadlock report their waits at nearly the same time: they are judged together. */
+/* Wait reports are judged soon after they arrive; at most a tenth of the time is spent on that. */
+#define DEADLOCK_PAUSE_NS 10000000ull
+#define DEADLOCK_SHARE 10
+/* The time for the other members to call a collective that differs. */
+#define MISMATCH_WAIT_NS 150000000ull
+/* After a proof, the other ranks may take so long to show who is to blame: two more wait reports.
+ */
+#define DEADLOCK_SETTLE_NS 250000000ull
+
+/* ---- failures of ranks ---- */
+
+/* on_failure: continue. Ranks that share a group with the lost one are notified; for all others the
+ * job continues, and the lost rank counts as done. */
+static void frames_continue_without(struct frames *s, uint32_t rank, const char *text)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_u32(&b, rank);
+    buf_put_str(&b, text);
+    hosts_send_all(s->run, WIRE_RANK_LOST, b.data, b.len);
+    buf_fini(&b);
+    phases_advance(s->phases, rank, PHASE_FINISHING);
+}
+
+static void frames_stop_for(struct frames *s, uint32_t rank)
+{
+    struct evidence e = {s->run->desc, s->run->ranks, {.class = CAUSE_NONE}};
+    struct verdict v;
+    struct arena arena;
+    arena_init(&arena);
+    verdict_find(&e, &arena, &v);
+    if (s->phases->all_reached >= PHASE_RUNNING &&
+        policy_action(&s->run->job->on_failure, &v) == JOB_ACTION_CONTINUE)
+        frames_continue_without(s, rank, v.diag.text);
+    else
+        stop_begin(s->stop, COLLRUN_ERR_PEER_FAILED, rank, v.diag.text);
+    arena_fini(&arena);
+}
+
+/* Also those that have failed since, if the job continues without them. */
+static void frames_on_mismatch_timer(struct loop_timer *t)
+{
+    struct frames *s = t->owner;
+    const struct rank_state *ranks = s->run->ranks;
+    uint64_t since_ns = ranks[s->mismatch_rank].first_failure_ns;
+    if (s->stop->step == STOP_NONE)
+        frames_stop_for(s, s->mismatch_rank);
+    for (uint32_t i = 0; i < s->run->desc->nranks && s->stop->step == STOP_NONE; i++) {
+        if (ranks[i].first_failure_ns >= since_ns && ranks[i].phase != PHASE_FINISHING)
+            frames_stop_for(s, i);
+    }
+}
+
+/* Two ranks disagree about a message of a collective that others may not have called yet. What
+ * fails meanwhile because of that changes nothing; any other failure stops the job at once. */
+static bool frames_await_calls(struct frames *s, uint32_t rank)
+{
+    const struct rank_state *r = &s->run->ranks[rank];
+    enum cause_class class = cause_of(r);
+    bool awaits = s->mismatch_timer.at_ns != 0;
+    if (awaits && (class == CAUSE_MISMATCH || class == CAUSE_PEER || class == CAUSE_STOPPED))
+        return true;
+    if (awaits || class != CAUSE_MISMATCH || !mismatch_is_partial(r))
+        return false;
+    s->mismatch_rank = rank;
+    loop_timer_set(s->run->loop, &s->mismatch_timer, MISMATCH_WAIT_NS);
+    return true;
+}
+
+/* The first sign that a rank has failed. */
+static void frames_rank_failed(struct frames *s, uint32_t rank)
+{
+    struct rank_state *r = &s->run->ranks[rank];
+    if (r->first_failure_ns)
+        return;
+    r->first_failure_ns = now_ns();
+    r->first_failure_phase = r->phase;
+    trace_instant(s->run->trace, &(struct trace_instant){.rank = rank,
+                                                         .name = "failed",
+                                                         .key = "class",
+                                                         .value = cause_class_name(cause_of(r)),
+                                                         .text = r->failure.text});
+    if (s->stop->step != STOP_NONE)
+        return;
+    command_watch_on_failure(s->commands, rank);
+    if (!frames_await_calls(s, rank))
+        frames_stop_for(s, rank);
+}
+
+void frames_fail_rank(struct frames *s, uint32_t rank)
+{
+    rundir_event(s->run->rundir, "failed",
+                 json_pack("{s:i, s:o}", "rank", (int)rank, "error",
+                           json_value_text(s->run->ranks[rank].failure.text)));
+    frames_rank_failed(s, rank);
+}
+
+/* ---- timers ---- */
+
+static void frames_set_rendezvous_timer(struct frames *s)
+{
+    uint64_t at = rdv_next_deadline(s->rdv), now = now_ns();
+    if (at == UINT64_MAX)
+        loop_timer_clear(s->run->loop, &s->rendezvous_timer);
+    else if (!s->rendezvous_timer.at_ns || at < s->rendezvous_timer.at_ns)
+        loop_timer_set(s->run->loop, &s->rendezvous_timer, at > now ? at - now : 0);
+}
+
+static void frames_on_rendezvous_timer(struct loop_timer *t)
+{
+    struct frames *s = t->owner;
+    if (liveness_postpone(s->liveness, t))
+        return;
+    rdv_expire(s->rdv, now_ns());
+    frames_set_rendezvous_timer(s);
+}
+
+static void frames_on_deadlock_timer(struct loop_timer *t)
+{
+    struct frames *s = t->owner;
+    struct deadlock found;
+    struct arena arena;
+    uint64_t begin = now_ns();
+    arena_init(&arena);
+    bool is = s->stop->step == STOP_NONE &&
+              deadlock_find(s->run->desc, s->run->ranks, false, &arena, &found);
+    if (!is)
+        s->deadlock_ns = 0;
+    else if (!s->deadlock_ns)
+        s->deadlock_ns = begin;
+    if (is && (found.settled || begin - s->deadlock_ns >= DEADLOCK_SETTLE_NS))
+        stop_on_job_failure(s->stop, CAUSE_DEADLOCK, EXIT_TIMEOUT, &found.diag);
+    else if (is)
+        loop_timer_set(s->run->loop, t, s->deadlock_ns + DEADLOCK_SETTLE_NS - begin);
+    arena_fini(&arena);
+    uint64_t pause = (now_ns() - begin) * DEADLOCK_SHARE;
+    s->deadlock_pause_ns = pause > DEADLOCK_PAUSE_NS ? pause : DEADLOCK_PAUSE_NS;
+}
+
+/* ---- frames from ranks ---- */
+
+static void frames_malformed(struct frames *s, const struct wire_frame *f)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_INVALID, "malformed %s frame from rank %u", wire_type_name(f->type),
+             f->rank);
+    stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
+}
+
+/* The id of device `i` in a list "a,b", without a terminator. */
+static const char *frames_device(const char *list, uint32_t i, int *len)
+{
+    while (i--) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    *len = (int)strcspn(list, ",");
+    return list;
+}
+
+/* Whether two hosts are one machine, on which an id is that of one device. Containers of a machine
+ * differ in what follows the '/'. */
+static bool frames_same_machine(const struct run_state *run, uint32_t a, uint32_t b)
+{
+    const char *mine = run->hosts[a].machine, *other = run->hosts[b].machine;
+    size_t len = strcspn(mine, "/");
+    return a == b || (len && len == strcspn(other, "/") && strncmp(mine, other, len) == 0);
+}
+
+/* The first device of a kind that two ranks have in common; NULL: none. */
+static const char *frames_shared_device(const struct run_state *run, uint32_t a, uint32_t b,
+                                        uint32_t kind, int *len)
+{
+    const struct desc_rank *mine = &run->desc->ranks[a], *other = &run->desc->ranks[b];
+    if (!frames_same_machine(run, mine->host, other->host))
+        return NULL;
+    for (uint32_t i = 0; i < mine->ndevices; i++)
+        for (uint32_t k = 0; k < other->ndevices; k++) {
+            int len_b;
+            const char *id = frames_device(run->ranks[a].devices, i, len);
+            const char *id_b = frames_device(run->ranks[b].devices, k, &len_b);
+            if (mine->devices[i].kind == kind && other->devices[k].kind == kind && *len &&
+                *len == len_b && strncmp(id, id_b, (size_t)*len) == 0)
+                return id;
+        }
+    return NULL;
+}
+
+/* The plan knows this machine's devices only: two hosts may be one machine. */
+static void frames_check_devices(struct frames *s, const struct desc_group *group, uint32_t kind,
+                                 uint32_t rank)
+{
+    const struct desc *desc = s->run->desc;
+    struct diag_loc asked = desc->hosts[desc->ranks[rank].host].devices_loc;
+    bool member = false;
+    for (uint32_t i = 0; i < group->ranks.n; i++)
+        member = member || group->ranks.items[i] == rank;
+    for (uint32_t i = 0; member && i < group->ranks.n; i++) {
+        uint32_t other = group->ranks.items[i];
+        int len;
+        const char *id = other == rank || !s->run->ranks[other].devices
+                             ? NULL
+                             : frames_shared_device(s->run, rank, other, kind, &len);
+        struct diag d;
+        if (!id)
+            continue;
+        diag_at(&d, group->loc.line ? group->loc : asked,
+                "groups.%s: ranks %u (%s) and %u (%s) share %.*s", group->name, other,
+                desc->hosts[desc->ranks[other].host].name, rank,
+                desc->hosts[desc->ranks[rank].host].name, len, id);
+        diag_hint(&d, "each member of this group needs a separate %s", desc->kinds[kind].title);
+        stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_JOB, &d);
+        return;
+    }
+}
+
+/* Checks every group in which no two members may have a device in common. */
+static void frames_check_groups(struct frames *s, uint32_t rank)
+{
+    for (uint32_t i = 0; i < s->run->desc->ngroups; i++) {
+        const struct desc_group *group = &s->run->desc->groups[i];
+        for (uint32_t k = 0; k < group->ndevices; k++)
+            if (group->devices[k].own)
+                frames_check_devices(s, group, group->devices[k].kind, rank);
+    }
+}
+
+static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    state->pid = (pid_t)read_u32(&r);
+    state->started_ns = now_ns();
+    if (state->pid) {
+        state->devices = read_str(&r, &s->run->arena);
+        if (*state->devices)
+            frames_check_groups(s, f->rank);
+        phases_advance(s->phases, f->rank, PHASE_SPAWNED);
+        rundir_rank(s->run->rundir, s->run->desc->attempt, f->rank);
+        rundir_event(s->run->rundir, "spawned",
+                     json_pack("{s:i, s:i}", "rank", (int)f->rank, "pid", (int)state->pid));
+        return;
+    }
+    state->failed = true;
+    state->failed_phase = WIRE_PHASE_LOAD;
+    state->workload = UINT32_MAX;
+    state->exited = true;
+    state->status = EXIT_EXEC << 8;
+    s->run->nexited++;
+    wire_read_diag(&r, &s->run->arena, &state->failure);
+    frames_rank_failed(s, f->rank);
+}
+
+static void frames_on_failed(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    struct reader r;
+    if (state->failed)
+        return;
+    reader_init(&r, f->payload, f->len);
+    state->failed = true;
+    state->workload = read_u32(&r);
+    state->failed_phase = (enum wire_phase)read_u32(&r);
+    snprintf(state->group, sizeof state->group, "%s", read_str(&r, &s->run->arena));
+    state->operation = read_u64(&r);
+    state->subject = (enum wire_subject)read_u8(&r);
+    wire_read_diag(&r, &s->run->arena, &state->failure);
+    frames_fail_rank(s, f->rank);
+}
+
+static void frames_on_exited(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    if (state->exited)
+        return;
+    state->exited = true;
+    state->ended_ns = now_ns();
+    state->status = (int)read_u32(&r);
+    state->user_us = read_u64(&r);
+    state->system_us = read_u64(&r);
+    state->max_rss = read_u64(&r);
+    snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->run->arena));
+    state->disturbed = read_u8(&r);
+    if (++s->run->nexited == s->run->desc->nranks)
+        output_flush_lines(s->output);
+    bool killed = WIFSIGNALED(state->status);
+    rundir_event(s->run->rundir, "exited",
+                 json_pack("{s:i, s:i}", "rank", (int)f->rank, killed ? "signal" : "exit_code",
+                           killed ? WTERMSIG(state->status) : WEXITSTATUS(state->status)));
+    command_watch_on_exit(s->commands, f->rank);
+    stdin_feed_on_exit(s->stdin_feed);
+    if (cause_of(state) != CAUSE_NONE)
+        frames_rank_failed(s, f->rank);
+    audit_watch_rank_ended(s->audit_watch, f->rank);
+    rdv_on_rank_exit(s->rdv, f->rank, "exited while the group was being formed");
+}
+
+static void frames_on_status(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    if (state->snapshot_final)
+        return;
+    state->snapshot_final = s->stop->step != STOP_NONE;
+    if (!rank_read_status(state, f->payload, f->len))
+        frames_malformed(s, f);
+    live_snapshot(s->live, now_ns(), &state->snapshot);
+    stall_monitor_on_status(s->stalls, f->rank);
+}
+
+static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
+{
+    if (!stacks_read(&s->run->ranks[f->rank].stacks, f))
+        frames_malformed(s, f);
+    stall_monitor_on_stacks(s->stalls);
+}
+
+static void frames_set_deadlock_timer(struct frames *s)
+{
+    if (s->stop->step == STOP_NONE && (!s->deadlock_timer.at_ns || s->deadlock_ns))
+        loop_timer_set(s->run->loop, &s->deadlock_timer, s->deadlock_pause_ns);
+}
+
+static void frames_on_wait_report(struct frames *s, const struct wire_frame *f)
+{
+    if (s->stop->step != STOP_NONE) /* what ABORT changes is no evidence */
+        return;
+    if (!rank_read_waits(&s->run->ranks[f->rank], f->payload, f->len))
+        frames_malformed(s, f);
+    else
+        frames_set_deadlock_timer(s);
+}
+
+static void frames_on_forming(struct frames *s, const struct wire_frame *f)
+{
+    if (!rank_forming_read(&s->run->ranks[f->rank].forming, f, now_ns()))
+        frames_malformed(s, f);
+}
+
+static void frames_on_records(struct frames *s, const struct wire_frame *f)
+{
+    if (!rank_record_set(&s->run->ranks[f->rank], f->payload, f->len))
+        frames_malformed(s, f);
+}
+
+static void frames_on_usage(struct frames *s, const struct wire_frame *f)
+{
+    if (!usage_read(&s->run->ranks[f->rank].usage, f, now_ns()))
+        frames_malformed(s, f);
+}
+
+static void frames_on_stdin_taken(struct frames *s, const struct wire_frame *f)
+{
+    if (!stdin_feed_on_taken(s->stdin_feed, f))
+        frames_malformed(s, f);
+}
+
+static void frames_on_audit(struct frames *s, const struct wire_frame *f)
+{
+    if (!audit_watch_take(s->audit_watch, f))
+        frames_malformed(s, f);
+}
+
+/* The clock of a remote host is known after its first heartbeat; until then, the frame is taken to
+ * have arrived at once. */
+static void frames_on_trace(struct frames *s, const struct wire_frame *f)
+{
+    struct host *host = &s->run->hosts[s->run->desc->ranks[f->rank].host];
+    struct trace_frame frame = {
+        .payload = f->payload, .len = f->len, .rank = f->rank, .attempt = f->attempt};
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint64_t now = read_u64(&r);
+    if (connector_is_remote(s->bring_up->connector, host->index) &&
+        !host_clock_offset(&host->clock, &frame.ahead_ns))
+        frame.ahead_ns = (int64_t)(now - host->last_frame_ns);
+    trace_frame(s->run->trace, &frame);
+}
+
+static void frames_on_progress(struct frames *s, const struct wire_frame *f)
+{
+    struct reader r;
+    struct arena arena;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint32_t workload = read_u32(&r);
+    uint64_t done = read_u64(&r), total = read_u64(&r);
+    const char *what = read_str(&r, &arena);
+    if (!r.bad)
+        live_progress(s->live, now_ns(), &(struct live_step){f->rank, workload, done, total, what});
+    arena_fini(&arena);
+}
+
+static void frames_on_metric(struct frames *s, const struct wire_frame *f)
+{
+    struct reader r;
+    struct arena arena;
+    double value;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint32_t workload = read_u32(&r);
+    const char *name = read_str(&r, &arena);
+    uint64_t bits = read_u64(&r);
+    memcpy(&value, &bits, sizeof value);
+    if (!r.bad)
+        rundir_metric(s->run->rundir, f->rank, workload, name, value);
+    arena_fini(&arena);
+}
+
+static void frames_on_log(struct frames *s, const struct wire_frame *f)
+{
+    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    struct reader r;
+    struct arena arena;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    uint8_t level = read_u8(&r);
+    const char *text = read_str(&r, &arena);
+    unsigned most = s->run->options->quiet     ? COLLRUN_LOG_ERROR
+                    : s->run->options->verbose ? COLLRUN_LOG_DEBUG
+                                               : COLLRUN_LOG_WARN;
+    if (!r.bad && level <= most)
+        output_message(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
+    arena_fini(&arena);
+}
+
+static void frames_on_store(struct frames *s, const struct wire_frame *f)
+{
+    struct diag d;
+    diag_init(&d);
+    if (s->run->ranks[f->rank].exited)
+        return;
+    if (rdv_on_frame(s->rdv, f, now_ns(), &d) != COLLRUN_OK)
+        stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
+    frames_set_rendezvous_timer(s);
+}
+
+static void frames_on_output(struct frames *s, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    uint8_t stream = read_u8(&r);
+    uint64_t realtime_ns = read_u64(&r);
+    if (r.bad || (stream != 1 && stream != 2)) {
+        frames_malformed(s, f);
+        return;
+    }
+    rundir_output(s->run->rundir, s->run->desc->attempt, f->rank, stream, f->payload + r.pos,
+                  f->len - r.pos);
+    output_add(s->output, f->rank, stream, realtime_ns, f->payload + r.pos, f->len - r.pos);
+}
+
+static void frames_on_phase(struct frames *s, const struct wire_frame *f)
+{
+    if (f->type == WIRE_IDLE)
+        audit_watch_rank_ended(s->audit_watch, f->rank);
+    if (s->run->ranks[f->rank].wait_report.received) /* what its report proves may have changed */
+        frames_set_deadlock_timer(s);
+    if (f->type == WIRE_STARTED)
+        command_limits_on_started(s->limits, f->rank);
+    if (s->run->ranks[f->rank].command) {
+        command_watch_on_phase(s->commands, f->rank, f->type);
+        return;
+    }
+    phases_advance(s->phases, f->rank,
+                   f->type == WIRE_ATTACHED ? PHASE_ATTACHED
+                   : f->type == WIRE_READY  ? PHASE_READY
+                   : f->type == WIRE_DONE   ? PHASE_DONE
+                                            : PHASE_IDLE);
+}
+
+static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
+{
+    static const struct {
+        uint16_t type;
+        void (*handle)(struct frames *s, const struct wire_frame *f);
+    } handlers[] = {
+        {WIRE_SPAWNED, frames_on_spawned}, {WIRE_EXITED, frames_on_exited},
+        {WIRE_OUTPUT, frames_on_output},   {WIRE_ATTACHED, frames_on_phase},
+        {WIRE_READY, frames_on_phase},     {WIRE_DONE, frames_on_phase},
+        {WIRE_IDLE, frames_on_phase},      {WIRE_FAILED, frames_on_failed},
+        {WIRE_LOG, frames_on_log},         {WIRE_JOIN, frames_on_store},
+        {WIRE_PUT, frames_on_store},       {WIRE_GET, frames_on_store},
+        {WIRE_FENCE, frames_on_store},     {WIRE_LEAVE, frames_on_store},
+        {WIRE_STATUS, frames_on_status},   {WIRE_WAIT_REPORT, frames_on_wait_report},
+        {WIRE_FORMING, frames_on_forming}, {WIRE_PROGRESS, frames_on_progress},
+        {WIRE_METRIC, frames_on_metric},   {WIRE_AGREE, frames_on_store},
+        {WIRE_STACKS, frames_on_stacks},   {WIRE_RECORDS, frames_on_records},
+        {WIRE_AUDIT, frames_on_audit},     {WIRE_STARTED, frames_on_phase},
+        {WIRE_USAGE, frames_on_usage},     {WIRE_STDIN_TAKEN, frames_on_stdin_taken},
+        {WIRE_TRACE, frames_on_trace},
+    };
+    for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++) {
+        if (handlers[i].type == f->type) {
+            handlers[i].handle(s, f);
+            break;
+        }
+    }
+    s->live->up = s->phases->reached[PHASE_SPAWNED] - s->run->nexited;
+}
+
+static void frames_on_bye(struct frames *s, struct host *host)
+{
+    host->bye = true;
+    for (uint32_t i = 0; i < s->run->desc->nranks; i++) {
+        if (s->run->desc->ranks[i].host == host->index)
+            output_end_rank(s->output, i);
+    }
+    conn_close(&host->conn);
+    hosts_stop_loop_if_gone(s->run);
+}
+
+static void frames_on_heartbeat(struct host *host, const struct wire_frame *f)
+{
+    struct host_clock_exchange e = {.t4 = host->last_frame_ns};
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    e.t1 = read_u64(&r);
+    e.t2 = read_u64(&r);
+    e.t3 = read_u64(&r);
+    if (!r.bad)
+        host_clock_take(&host->clock, &e);
+}
+
+void frames_on_frame(struct frames *s, struct host *host, const struct wire_frame *f)
+{
+    struct diag d;
+    struct reader r;
+    host->last_frame_ns = now_ns();
+    if (f->rank != WIRE_HOST) {
+        if (host->has_hello && f->rank < s->run->desc->nranks &&
+            s->run->desc->ranks[f->rank].host == host->index)
+            frames_on_rank_frame(s, f);
+        return;
+    }
+    switch (f->type) {
+    case WIRE_HELLO:
+        bring_up_on_hello(s->bring_up, host, f);
+        break;
+    case WIRE_HEARTBEAT:
+        frames_on_heartbeat(host, f);
+        break;
+    case WIRE_BYE:
+        frames_on_bye(s, host);
+        break;
+    case WIRE_MASTER:
+        hosts_send_all(s->run, WIRE_MASTER, f->payload, f->len);
+        break;
+    case WIRE_HOST_ERROR:
+        reader_init(&r, f->payload, f->len);
+        wire_read_diag(&r, &s->run->arena, &d);
+        diag_wrap(&d, "host %s", s->run->desc->hosts[host->index].name);
+        if (d.code == COLLRUN_ERR_ABORTED) /* a signal ended the agent */
+            stop_on_job_failure(s->stop, CAUSE_HOST_LOST, EXIT_HOST, &d);
+        else
+            stop_on_job_failure(s->stop, CAUSE_LAUNCH, d.loc.line ? EXIT_JOB : EXIT_INTERNAL, &d);
+        break;
+    default:
+        break;
+    }
+}
+
+void frames_start(struct frames *s)
+{
+    s->rendezvous_timer = (struct loop_timer){.fired = frames_on_rendezvous_timer, .owner = s};
+    s->deadlock_timer = (struct loop_timer){.fired = frames_on_deadlock_timer, .owner = s};
+    s->mismatch_timer = (struct loop_timer){.fired = frames_on_mismatch_timer, .owner = s};
+    s->deadlock_pause_ns = DEADLOCK_PAUSE_NS;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/liveness.h"
+
+#include "base/exit_codes.h"
+#include "base/rank_list.h"
+#include "base/reap.h"
+#include "run/hosts.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define SECOND_NS 1000000000ull
+/* An agent sends a heartbeat every second. One on this machine is silent only if it is stopped or
+ * starved, which may pass: it has so long, whatever timeouts.silence is. */
+#define LOCAL_SILENCE_NS (15 * SECOND_NS)
+/* A gap of this length between two ticks, which are a second apart: this process was stopped. */
+#define PAUSE_NS (3 * SECOND_NS)
+
+/* ---- this process ---- */
+
+void liveness_check_pause(struct liveness *l)
+{
+    uint64_t now = now_ns(), gap = now - l->last_tick_ns;
+    l->last_tick_ns = now;
+    if (gap <= PAUSE_NS)
+        return;
+    l->resumed_ns = now;
+    l->paused_ns = gap;
+    for (uint32_t h = 0; h < l->run->desc->nhosts; h++)
+        l->run->hosts[h].last_frame_ns = now;
+}
+
+bool liveness_postpone(struct liveness *l, struct loop_timer *t)
+{
+    liveness_check_pause(l);
+    bool paused = l->resumed_ns && now_ns() - l->resumed_ns < SECOND_NS;
+    if (paused)
+        loop_timer_set(l->run->loop, t, SECOND_NS);
+    return paused;
+}
+
+/* ---- a lost host ---- */
+
+static void liveness_host_lost(struct liveness *l, struct host *host, const char *how)
+{
+    struct run_state *run = l->run;
+    if (!host->has_job) {
+        bring_up_on_lost(l->bring_up, host, how);
+        return;
+    }
+    struct diag d;
+    char ranks[128];
+    uint32_t n = 0, *list = calloc(run->desc->nranks, sizeof *list);
+    host->lost = true;
+    conn_close(&host->conn);
+    for (uint32_t i = 0; i < run->desc->nranks; i++) {
+        if (run->desc->ranks[i].host != host->index)
+            continue;
+        run->ranks[i].host_lost = !run->ranks[i].exited;
+        if (list)
+            list[n++] = i;
+        output_end_rank(l->output, i);
+        rdv_on_rank_exit(l->rdv, i, "was lost with its host");
+    }
+    rank_list_format(ranks, sizeof ranks, list, n);
+    free(list);
+    diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
+             run->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
+    if (l->stop->step < STOP_QUIT)
+        stop_on_job_failure(l->stop, CAUSE_HOST_LOST, EXIT_HOST, &d);
+    hosts_stop_loop_if_gone(run);
+}
+
+/* Why the stream ended: the transport knows most, then the exit status of the child that carried
+ * the stream. */
+static void liveness_end_text(struct liveness *l, struct host *host, const struct diag *why,
+                              char *out, size_t size)
+{
+    int status = host->pid_status;
+    liveness_check_pause(l);
+    struct connector *connector = l->bring_up->connector;
+    bool remote = connector_is_remote(connector, host->index);
+    if (remote && l->paused_ns > hosts_runner_silence_ms(l->run) * 1000000ull &&
+        now_ns() - l->resumed_ns < 5 * SECOND_NS) {
+        snprintf(out, size,
+                 "collrun was stopped for %.0f s, and the agent on this host has ended its ranks",
+                 (double)l->paused_ns / 1e9);
+        return;
+    }
+    if (remote && connector_end_reason(connector, host->index, out, size))
+        return;
+    if (host->pid && reap_closed(host->pid, &status))
+        host->pid = 0;
+    if (why->code)
+        snprintf(out, size, "%.200s", why->text);
+    else if (!host->pid && WIFSIGNALED(status))
+        snprintf(out, size, "its collrun-agent was killed by signal %d (SIG%s)", WTERMSIG(status),
+                 sigabbrev_np(WTERMSIG(status)));
+    else if (!host->pid)
+        snprintf(out, size, "its collrun-agent exited with code %d", WEXITSTATUS(status));
+    else
+        snprintf(out, size, "its collrun-agent closed the connection");
+}
+
+void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
+{
+    char how[400];
+    liveness_end_text(l, host, why, how, sizeof how);
+    liveness_host_lost(l, host, how);
+}
+
+/* ---- every second ---- */
+
+static uint64_t liveness_limit_ns(const struct liveness *l, bool remote)
+{
+    uint64_t limit_ns = (uint64_t)l->run->job->timeouts.silence.v;
+    return remote || limit_ns > LOCAL_SILENCE_NS ? limit_ns : LOCAL_SILENCE_NS;
+}
+
+static void liveness_check_host(struct liveness *l, struct host *host)
+{
+    bool remote = connector_is_remote(l->bring_up->connector, host->index);
+    uint64_t silence = l->last_tick_ns - host->last_frame_ns;
+    char how[160];
+    if (silence > liveness_limit_ns(l, remote)) {
+        snprintf(how, sizeof how, "no heartbeat for %.0f s%s", (double)silence / 1e9,
+                 remote ? " (the connection is cut, or the host is frozen or overloaded)"
+                        : " from its collrun-agent");
+        liveness_host_lost(l, host, how);
+    } else if (remote) {
+        hosts_send_keepalive(l->run, host->index, hosts_runner_silence_ms(l->run));
+    }
+}
+
+static void liveness_on_tick(struct loop_timer *t)
+{
+    struct liveness *l = t->owner;
+    struct run_state *run = l->run;
+    liveness_check_pause(l);
+    loop_timer_set(run->loop, t, SECOND_NS);
+    for (uint32_t h = 0; h < run->desc->nhosts; h++) {
+        struct host *host = &run->hosts[h];
+        if (host->has_hello && !host->bye && !host->lost && conn_is_open(&host->conn))
+            liveness_check_host(l, host);
+    }
+}
+
+void liveness_start(struct liveness *l)
+{
+    l->timer = (struct loop_timer){.fired = liveness_on_tick, .owner = l};
+    l->last_tick_ns = now_ns();
+    loop_timer_set(l->run->loop, &l->timer, SECOND_NS);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which hosts are alive. Once a second the runner sends a keepalive to the agents on other
+ * machines, and checks when the last frame of each agent arrived.
+ *
+ * Failure modes:
+ *  - The stream of a host ends without BYE: the host is lost, with its ranks.
+ *  - An agent sends no heartbeat for timeouts.silence: likewise.
+ *  - This process was stopped itself (SIGSTOP, a frozen machine): the silence of that time does not
+ *    count, and time-outs are judged only after the frames that arrived meanwhile were read.
+ */
+#ifndef RUNNER_RUN_LIVENESS_H
+#define RUNNER_RUN_LIVENESS_H
+
+#include "rendezvous/store.h"
+#include "report/live.h"
+#include "run/bring_up.h"
+
+struct liveness {
+    struct run_state *run;
+    struct stop *stop;
+    struct bring_up *bring_up;
+    struct rdv *rdv;
+    struct output *output;
+    struct live *live;
+    struct loop_timer timer; /* every second */
+    uint64_t last_tick_ns;   /* a gap after it: this process was stopped */
+    uint64_t resumed_ns;     /* when it was continued, ... */
+    uint64_t paused_ns;      /* ... and for how long it was stopped */
+};
+
+/* All pointers are set. */
+void liveness_start(struct liveness *l);
+/* Called before time is compared: detects that this process was stopped (SIGSTOP). */
+void liveness_check_pause(struct liveness *l);
+/* True if a timer has fired only because this process was stopped. It is set again, for after the
+ * frames that are waiting. */
+bool liveness_postpone(struct liveness *l, struct loop_timer *t);
+/* The stream of a host has ended. */
+void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/phases.h"
+
+#include "base/exit_codes.h"
+#include "base/rank_list.h"
+#include "run/hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SECOND_NS 1000000000ull
+/* How long ranks may close their groups and exit, beyond timeouts.grace, once all workloads are
+ * done. */
+#define FINISH_NS (30 * SECOND_NS)
+
+/* ---- advancing ---- */
+
+static void phases_set(struct phases *p, uint32_t rank, enum rank_phase phase)
+{
+    struct rank_state *r = &p->run->ranks[rank];
+    while (r->phase < phase)
+        p->reached[++r->phase]++;
+}
+
+static void phases_send_on(struct phases *p, enum rank_phase phase, uint16_t type)
+{
+    hosts_send_all(p->run, type, NULL, 0);
+    for (uint32_t i = 0; i < p->run->desc->nranks; i++)
+        phases_set(p, i, phase);
+}
+
+static void phases_log(const struct phases *p)
+{
+    static const char *const texts[] = {
+        [PHASE_ATTACHED] = "all ranks have loaded their plugins",
+        [PHASE_READY] = "all groups are formed and all workloads initialised: running",
+        [PHASE_DONE] = "all foreground workloads are done",
+        [PHASE_IDLE] = "all workloads have ended",
+        [PHASE_FINISHING] = NULL,
+    };
+    if (texts[p->all_reached])
+        run_state_log(p->run, texts[p->all_reached]);
+}
+
+static void phases_on_all_reached(struct phases *p)
+{
+    struct run_state *run = p->run;
+    phases_log(p);
+    switch (p->all_reached) {
+    case PHASE_READY:
+        loop_timer_clear(run->loop, &p->start);
+        if (run->job->timeouts.run.v)
+            loop_timer_set(run->loop, &p->running, (uint64_t)run->job->timeouts.run.v);
+        if (run->job->timeouts.warn.before.v)
+            loop_timer_set(run->loop, &p->warn,
+                           (uint64_t)(run->job->timeouts.run.v - run->job->timeouts.warn.before.v));
+        rundir_event(run->rundir, "running", NULL);
+        phases_send_on(p, PHASE_RUNNING, WIRE_GO);
+        p->on_running(p->ctx);
+        break;
+    case PHASE_DONE:
+        loop_timer_clear(run->loop, &p->running);
+        loop_timer_clear(run->loop, &p->warn);
+        loop_timer_set(run->loop, &p->finish, run->desc->grace_ns + FINISH_NS);
+        hosts_send_all(run, WIRE_STOP_BACKGROUND, NULL, 0);
+        p->on_done(p->ctx);
+        break;
+    case PHASE_IDLE:
+        if (run->rundir) /* for the totals of the groups, while they are open */
+            hosts_send_all(run, WIRE_QUERY, NULL, 0);
+        phases_send_on(p, PHASE_FINISHING, WIRE_FINISH);
+        break;
+    default:
+        break;
+    }
+}
+
+void phases_advance(struct phases *p, uint32_t rank, enum rank_phase phase)
+{
+    if (p->stop->step != STOP_NONE)
+        return;
+    phases_set(p, rank, phase);
+    while (p->all_reached < PHASE_FINISHING &&
+           p->reached[p->all_reached + 1] == p->run->desc->nranks) {
+        p->all_reached++;
+        phases_on_all_reached(p);
+    }
+}
+
+/* ---- limits ---- */
+
+/* "rank 3 (loading its plugins)": the ranks that have not reached a phase. After the last phase:
+ * those that have not exited. */
+static void phases_late_text(const struct phases *p, enum rank_phase phase, char *out, size_t size)
+{
+    const struct run_state *run = p->run;
+    uint32_t n = 0, *list = calloc(run->desc->nranks, sizeof *list);
+    const char *doing = "";
+    for (uint32_t i = 0; list && i < run->desc->nranks; i++) {
+        if (run->ranks[i].exited || run->ranks[i].phase >= phase)
+            continue;
+        doing = n ? doing : rank_phase_text(&run->ranks[i], run->ranks[i].phase);
+        list[n++] = i;
+    }
+    char ranks[200];
+    rank_list_format(ranks, sizeof ranks, list, n);
+    snprintf(out, size, "rank%s %s (%s)", n == 1 ? "" : "s", ranks, doing);
+    free(list);
+}
+
+/* "timeouts.run expired after 3.0 s; not finished: ranks 0-3 (running)" */
+static void phases_fail_timeout(struct phases *p, const char *key, struct job_num limit,
+                                enum rank_phase phase)
+{
+    struct diag d;
+    char late[256];
+    bring_up_missing_text(p->bring_up, late, sizeof late);
+    bool hosts = late[0];
+    if (!hosts)
+        phases_late_text(p, phase, late, sizeof late);
+    diag_set(&d, COLLRUN_ERR_TIMEOUT, "timeouts.%s expired after %.1f s; %s: %s%s", key,
+             (double)limit.v / 1e9, phase == PHASE_READY ? "not ready" : "not finished",
+             hosts ? "host " : "", late);
+    d.loc = limit.loc;
+    stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &d);
+}
+
+static void phases_on_start_timeout(struct loop_timer *t)
+{
+    struct phases *p = t->owner;
+    if (!liveness_postpone(p->liveness, t))
+        phases_fail_timeout(p, "start", p->run->job->timeouts.start, PHASE_READY);
+}
+
+static void phases_on_run_timeout(struct loop_timer *t)
+{
+    struct phases *p = t->owner;
+    if (!liveness_postpone(p->liveness, t))
+        phases_fail_timeout(p, "run", p->run->job->timeouts.run, PHASE_DONE);
+}
+
+/* timeouts.warn: timeouts.run will have passed soon. */
+static void phases_on_warn(struct loop_timer *t)
+{
+    struct phases *p = t->owner;
+    const struct job_warn *warn = &p->run->job->timeouts.warn;
+    char line[128];
+    snprintf(line, sizeof line, "timeouts.warn: signal %d to all ranks, %.1f s before the end",
+             (int)warn->signal.v, (double)warn->before.v / 1e9);
+    run_state_log(p->run, line);
+    rundir_event(p->run->rundir, "warn", NULL);
+    hosts_send_signal(p->run, (int)warn->signal.v);
+}
+
+/* No workload runs any more, so a rank that has not exited hangs. */
+static void phases_on_finish_timeout(struct loop_timer *t)
+{
+    struct phases *p = t->owner;
+    struct diag d;
+    char late[256];
+    if (liveness_postpone(p->liveness, t))
+        return;
+    phases_late_text(p, PHASE_FINISHING + 1, late, sizeof late);
+    diag_set(&d, COLLRUN_ERR_TIMEOUT, "all workloads are done, but %s did not exit within %.1f s",
+             late, (double)(p->run->desc->grace_ns + FINISH_NS) / 1e9);
+    stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &d);
+}
+
+void phases_clear_limits(struct phases *p)
+{
+    loop_timer_clear(p->run->loop, &p->start);
+    loop_timer_clear(p->run->loop, &p->running);
+    loop_timer_clear(p->run->loop, &p->warn);
+    loop_timer_clear(p->run->loop, &p->finish);
+}
+
+void phases_start(struct phases *p)
+{
+    p->start = (struct loop_timer){.fired = phases_on_start_timeout, .owner = p};
+    p->running = (struct loop_timer){.fired = phases_on_run_timeout, .owner = p};
+    p->warn = (struct loop_timer){.fired = phases_on_warn, .owner = p};
+    p->finish = (struct loop_timer){.fired = phases_on_finish_timeout, .owner = p};
+    loop_timer_set(p->run->loop, &p->start, (uint64_t)p->run->job->timeouts.start.v);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Before a restart: other hosts in the place of those that were lost.
+ *
+ *  - A spare host (hosts.spare) takes the place of a lost one, with its ranks; the lost host
+ * becomes the last spare, for it may be back when it is needed.
+ *  - Without a spare the ranks of the lost host move to the host with the fewest ranks that has
+ *    slots for all, else to several, unless they have devices. If there is no room the lost host is
+ *    tried again.
+ *  - This machine is never replaced: only its agent can have ended.
+ *  - Ranks keep their numbers, and groups their members.
+ */
+#ifndef RUNNER_RUN_REPLACE_H
+#define RUNNER_RUN_REPLACE_H
+
+#include "base/desc.h"
+#include "spec/job.h"
+
+#include <stdio.h>
+
+/* `lost`: by host. The hosts of `job` and `desc` change in place; both are copies of their owner's.
+ * Prints a line about each change. */
+int replace_lost_hosts(struct job *job, struct desc *desc, const bool *lost, struct arena *arena,
+                       FILE *out);
+
+#endif

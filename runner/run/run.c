@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run: signals, attempts, and in each attempt agents, the loop, the verdict and the cleanup. The
+ * runner is a child subreaper: if an agent on this machine is killed, its descendants become
+ * children of the runner, which kills and reaps them.
+ */
+#include "run/run.h"
+
+#include "base/exit_codes.h"
+#include "base/reap.h"
+#include "diagnose/policy.h"
+#include "report/json_value.h"
+#include "report/show.h"
+#include "report/stragglers.h"
+#include "run/hosts.h"
+#include "run/replace.h"
+#include "run/supervisor.h"
+#include "spec/resolved.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECOND_NS 1000000000ull
+
+/* Lines of the culprit's stderr that the verdict repeats, unless they are the last above it. */
+enum { STDERR_TAIL_LINES = 20 };
+
+static void run_on_signal(struct loop_fd *w, uint32_t events)
+{
+    (void)events;
+    struct supervisor *s = w->owner;
+    struct signalfd_siginfo info;
+    while (read(w->fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo != SIGCHLD) {
+            supervisor_on_signal(s, &info);
+            continue;
+        }
+        int status;
+        pid_t pid;
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+            supervisor_on_child_exit(s, pid, status);
+    }
+}
+
+static int run_open_signals(int *out, struct diag *d)
+{
+    static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
+    struct sigaction before;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        /* A signal that nohup(1) or a shell without job control ignores stays ignored. */
+        bool may = wanted[i] == SIGHUP || wanted[i] == SIGTSTP;
+        if (!may || sigaction(wanted[i], NULL, &before) < 0 || before.sa_handler != SIG_IGN)
+            sigaddset(&set, wanted[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out < 0 ? diag_sys(d, errno, "cannot create a signalfd") : COLLRUN_OK;
+}
+
+static void run_print_verdict(struct supervisor *s, const struct evidence *e, struct verdict *v)
+{
+    char others[512];
+    if (v->class == CAUSE_NONE || v->class == CAUSE_INTERRUPTED)
+        return;
+    if (v->diag.loc.line && !v->diag.loc.file)
+        v->diag.loc.file = s->run.job->file;
+    bool tail = v->rank != WIRE_HOST && !s->run.options->quiet &&
+                !output_tail_is_shown(s->output, v->rank, STDERR_TAIL_LINES);
+    report_diag(s->run.options->report, &v->diag);
+    bring_up_print_unreachable(&s->bring_up);
+    if (tail)
+        output_stderr_tail(s->output, v->rank, STDERR_TAIL_LINES, "  | ",
+                           s->run.options->report->out);
+    verdict_other_ranks(e, v, others, sizeof others);
+    if ((v->class == CAUSE_TIMEOUT || v->class == CAUSE_MISSING) && !s->run.options->quiet)
+        status_request_print(&s->status_request, s->run.options->report->out);
+    if (others[0] && !s->run.options->quiet)
+        fprintf(s->run.options->report->out, "collrun: %s\n", others);
+}
+
+/* Closes the streams, which ends the agents, and reaps every descendant. */
+static void run_reap(struct supervisor *s)
+{
+    hosts_close_all(&s->run);
+    uint64_t deadline_ns = now_ns() + (s->stop.interrupts > 2      ? 0
+                                       : s->stop.step == STOP_NONE ? 5
+                                                                   : 1) *
+                                          SECOND_NS;
+    for (uint32_t h = 0; h < s->run.desc->nhosts; h++) {
+        while (s->run.hosts[h].pid && !s->run.hosts[h].lost &&
+               waitpid(s->run.hosts[h].pid, NULL, WNOHANG) == 0 && now_ns() < deadline_ns)
+            usleep(200);
+    }
+    if (s->stop.interrupts <= 2 && !reap_descendants(now_ns() + 5 * SECOND_NS))
+        fprintf(s->run.options->report->out, "collrun: some processes of the job cannot be killed "
+                                             "(they are blocked in the kernel)\n");
+}
+
+/* ---- attempts ---- */
+
+struct run {
+    struct job job; /* of this attempt: its hosts may change */
+    struct run_options options;
+    struct report report; /* prints to the console */
+    struct console *console;
+    struct desc desc;   /* of this attempt */
+    struct arena arena; /* of the verdicts */
+    struct rundir *rundir;
+    struct trace *trace;
+    struct policy policy;
+    int signal_fd;
+    bool interrupted; /* the user interrupted the job */
+    bool output_lost; /* in any attempt */
+    bool reader_gone;
+    enum cause_class recorded_class; /* in result.json */
+    int recorded_code;
+};
+
+static int run_exit_code(const struct run *r, const struct verdict *v)
+{
+    return v->class != CAUSE_NONE ? v->exit_code : r->output_lost ? EXIT_INTERNAL : EXIT_OK;
+}
+
+static void run_record_end(struct run *r, const struct verdict *v)
+{
+    r->recorded_class = v->class;
+    r->recorded_code = run_exit_code(r, v);
+    rundir_event(r->rundir, "end", json_pack("{s:i}", "exit_code", r->recorded_code));
+}
+
+/* Called while no loop runs. */
+static void run_on_broken(void *ctx, const char *which, int err)
+{
+    struct run *r = ctx;
+    r->reader_gone = r->reader_gone || err == EPIPE;
+    r->output_lost = r->output_lost || err != EPIPE;
+    if (err != EPIPE)
+        supervisor_print_broken(&r->report, which, err);
+}
+
+static void run_detach_console(struct run *r)
+{
+    console_attach(r->console, NULL, &(struct console_hooks){.broken = run_on_broken, .ctx = r});
+}
+
+/* Writes result.json before it prints: the reader of stderr may block. */
+static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
+{
+    audit_watch_end(&s->audit_watch);
+    struct evidence e = {s->run.desc, s->run.ranks, s->stop.job_failure};
+    verdict_find(&e, &r->arena, v);
+    if (v->class == CAUSE_NONE)
+        stall_monitor_pass(&s->stalls);
+    r->output_lost = r->output_lost || s->output_lost;
+    r->interrupted = s->stop.interrupts > 0;
+    run_record_end(r, v);
+    if (v->class != CAUSE_NONE)
+        trace_instant(r->trace, &(struct trace_instant){.rank = WIRE_HOST,
+                                                        .name = "verdict",
+                                                        .key = "class",
+                                                        .value = cause_class_name(v->class),
+                                                        .text = v->diag.text});
+    rundir_stragglers(r->rundir, stragglers_json(audit_stragglers(s->audit_watch.audit)));
+    if (v->class != CAUSE_NONE)
+        rundir_diag(r->rundir, &e);
+    rundir_result(r->rundir, s->run.ranks, v, r->recorded_code);
+    run_print_verdict(s, &e, v);
+    if (v->class == CAUSE_NONE && !r->options.quiet)
+        stragglers_print(audit_stragglers(s->audit_watch.audit), r->report.out);
+}
+
+static int run_write_plan(struct run *r, FILE *out)
+{
+    struct arena arena;
+    arena_init(&arena);
+    int rc = show_plan_json(&r->desc, &arena, out);
+    arena_fini(&arena);
+    return rc;
+}
+
+/* Writes a file of the run directory whose content is known from the start. */
+static void run_write_file(struct run *r, const char *name, int (*write)(struct run *r, FILE *out))
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = r->rundir ? open_memstream(&text, &len) : NULL;
+    int rc = f ? write(r, f) : -1;
+    if (f && fclose(f) == 0 && rc == 0)
+        rundir_file(r->rundir, name, text, len);
+    free(text);
+}
+
+/* The next attempt runs without the lost hosts, as far as there are others. */
+static void run_replace_hosts(struct run *r, const struct supervisor *s)
+{
+    const uint32_t n = r->desc.nhosts;
+    bool *lost = arena_calloc(&r->arena, n, sizeof *lost), any = false;
+    for (uint32_t h = 0; lost && h < n; h++) {
+        lost[h] = s->run.hosts[h].lost;
+        any = any || lost[h];
+    }
+    if (!any || replace_lost_hosts(&r->job, &r->desc, lost, &r->arena, r->report.out) < 0)
+        return;
+    run_write_file(r, "plan.json", run_write_plan);
+    for (uint32_t h = 0; h < n; h++) {
+        if (lost[h])
+            rundir_event(r->rundir, "host_replaced", json_pack("{s:i}", "host", (int)h));
+    }
+}
+
+/* One attempt, from agents to verdict. True: the job is restarted after the pause. */
+static bool run_attempt(struct run *r, struct verdict *v, struct policy_decision *next)
+{
+    struct supervisor s;
+    struct diag d;
+    struct loop_fd signals = {.fd = -1, .ready = run_on_signal, .owner = &s};
+    diag_init(&d);
+    *next = (struct policy_decision){0};
+    int rc = supervisor_init(&s,
+                             &(struct attempt){.job = &r->job,
+                                               .desc = &r->desc,
+                                               .options = &r->options,
+                                               .console = r->console,
+                                               .rundir = r->rundir,
+                                               .trace = r->trace},
+                             &d);
+    if (rc != COLLRUN_OK) {
+        report_diag(&r->report, &d);
+        verdict_init(v, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
+        supervisor_fini(&s);
+        return false;
+    }
+    uint64_t begin = now_ns();
+    loop_watch(s.run.loop, &signals, r->signal_fd, EPOLLIN);
+    supervisor_run(&s);
+    run_detach_console(r);
+    run_judge(r, &s, v);
+    if (v->class != CAUSE_NONE)
+        policy_decide(&r->policy, &r->job.on_failure, v, s.run.ranks, now_ns() - begin, next);
+    run_reap(&s);
+    if (next->restart)
+        run_replace_hosts(r, &s);
+    supervisor_fini(&s);
+    return next->restart;
+}
+
+/* ---- between and after attempts ---- */
+
+/* Waits up to `ms` for space in the console or a signal. Returns the signal, or 0. */
+static int run_wait_signal(struct run *r, int ms)
+{
+    struct pollfd p[3] = {{.fd = r->signal_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+    poll(p, 1 + console_poll(r->console, p + 1), ms);
+    console_push(r->console);
+    while (read(r->signal_fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP)
+            raise(SIGSTOP);
+        else if (info.ssi_signo != SIGCHLD)
+            return (int)info.ssi_signo;
+    }
+    return 0;
+}
+
+/* False: interrupted; `v` is the verdict. */
+static bool run_pause(struct run *r, const struct policy_decision *next, struct verdict *v)
+{
+    FILE *out = r->report.out;
+    uint64_t until = now_ns() + next->pause_ns;
+    uint32_t attempt = r->desc.attempt + 1;
+    if (!r->options.quiet)
+        fprintf(out, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
+                (double)next->pause_ns / 1e9, attempt, r->policy.restarts,
+                (long long)r->job.on_failure.max_restarts.v);
+    for (uint64_t now = now_ns(); now < until; now = now_ns()) {
+        int sig = run_wait_signal(r, (int)((until - now) / 1000000 + 1));
+        if (sig == SIGUSR1) {
+            fprintf(out, "collrun: no rank is running: attempt %u starts in %.1f s\n", attempt,
+                    (double)(until - now) / 1e9);
+        } else if (sig) {
+            stop_verdict_interrupted(sig, v);
+            diag_wrap(&v->diag, "attempt %u not started", attempt);
+            if (!r->options.quiet)
+                fprintf(out, "collrun: %s\n", v->diag.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool run_is_drained(struct run *r, bool *asked)
+{
+    if (console_pending(r->console))
+        return false;
+    if (rundir_is_written(r->rundir))
+        return true;
+    if (!*asked)
+        fprintf(r->report.out, "collrun: waiting for the disk: %s; Ctrl-C ends the wait\n",
+                r->desc.run_dir);
+    *asked = true;
+    return false;
+}
+
+/* Waits until the console and the files are written, however long the reader (a pager, for example)
+ * and the disk take, unless the user interrupted the job. */
+static void run_drain(struct run *r, struct verdict *v)
+{
+    bool asked = false;
+    uint64_t until =
+        r->interrupted || v->class == CAUSE_INTERRUPTED ? now_ns() + SECOND_NS : UINT64_MAX;
+    int sig = 0;
+    while (!sig && now_ns() < until && !run_is_drained(r, &asked)) {
+        sig = run_wait_signal(r, 100);
+        sig = sig == SIGUSR1 ? 0 : sig;
+    }
+    if (v->class != CAUSE_NONE)
+        return;
+    if (r->reader_gone)
+        stop_verdict_reader_gone(v);
+    else if (sig)
+        stop_verdict_interrupted(sig, v);
+}
+
+/* ---- the trace ---- */
+
+static const char *run_trace_path(struct run *r)
+{
+    const struct job_logging *logging = &r->job.logging;
+    return logging->trace_file ? logging->trace_file
+                               : arena_printf(&r->arena, "%s/trace.json", r->desc.run_dir);
+}
+
+static void run_open_trace(struct run *r, struct diag *d)
+{
+    if (r->desc.trace)
+        r->trace = trace_open(run_trace_path(r), &r->desc, now_ns(), d);
+}
+
+static void run_close_trace(struct run *r)
+{
+    if (!r->trace)
+        return;
+    const char *path = run_trace_path(r);
+    const struct trace_result t = trace_close(r->trace, r->recorded_code);
+    r->trace = NULL;
+    rundir_trace(r->rundir,
+                 json_pack("{s:o, s:I, s:I, s:b}", "file", json_value_text(path), "operations",
+                           (json_int_t)t.operations, "dropped", (json_int_t)t.dropped, "complete",
+                           !t.err && !t.stuck && !t.dropped));
+    if (t.err)
+        fprintf(r->report.out, "collrun: warning: trace: %s: %s; the rest is missing\n", path,
+                strerror(t.err));
+    else if (t.stuck)
+        fprintf(r->report.out,
+                "collrun: warning: trace: %s: the disk is too slow; the rest is missing\n", path);
+    else if (t.dropped)
+        fprintf(r->report.out,
+                "collrun: warning: trace: %" PRIu64 " of %" PRIu64
+                " operations are missing: the ranks were faster than they could be written\n",
+                t.dropped, t.operations + t.dropped);
+}
+
+static int run_attempts(struct run *r)
+{
+    struct verdict v;
+    struct policy_decision next;
+    while (run_attempt(r, &v, &next)) {
+        if (!run_pause(r, &next, &v))
+            break;
+        r->desc.attempt++;
+        rundir_event(r->rundir, "restart", NULL);
+        trace_instant(r->trace, &(struct trace_instant){.rank = WIRE_HOST, .name = "restart"});
+    }
+    run_close_trace(r);
+    if (next.why[0] && !r->options.quiet)
+        fprintf(r->report.out, "collrun: %s\n", next.why);
+    run_drain(r, &v);
+    if (v.class != r->recorded_class || run_exit_code(r, &v) != r->recorded_code) {
+        run_record_end(r, &v);
+        rundir_amend(r->rundir, &v, r->recorded_code);
+    }
+    return r->recorded_code;
+}
+
+static int run_write_resolved(struct run *r, FILE *out)
+{
+    const struct desc *desc = &r->desc;
+    const char **programs = calloc(desc->nworkloads + 1, sizeof *programs);
+    int rc = COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t i = 0; programs && i < desc->nworkloads; i++)
+        programs[i] = desc->workloads[i].command.n ? desc->workloads[i].command.items[0] : NULL;
+    if (programs)
+        rc = resolved_write(&r->job, programs, out);
+    free(programs);
+    return rc;
+}
+
+/* From here on, everything is printed through the console. */
+static int run_open_console(struct run *r, struct diag *d)
+{
+    r->console = console_new();
+    if (!r->console)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    r->report = *r->options.report;
+    r->report.out = console_stderr(r->console);
+    r->options.report = &r->report;
+    run_detach_console(r);
+    return COLLRUN_OK;
+}
+
+int run_job(const struct job *job, const struct desc *desc, const struct run_options *options)
+{
+    struct run r = {.job = *job, .options = *options, .desc = *desc, .signal_fd = -1};
+    struct diag d;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int code = EXIT_INTERNAL;
+    diag_init(&d);
+    if (run_open_signals(&r.signal_fd, &d) == COLLRUN_OK &&
+        run_open_console(&r, &d) == COLLRUN_OK) {
+        r.rundir = rundir_open(&r.job, &r.desc, r.report.out, &d);
+        if (d.code == COLLRUN_OK)
+            run_open_trace(&r, &d);
+        code = d.code == COLLRUN_OK ? EXIT_INTERNAL : EXIT_JOB;
+    }
+    run_write_file(&r, "plan.json", run_write_plan);
+    run_write_file(&r, "resolved.yaml", run_write_resolved);
+    if (d.code == COLLRUN_OK)
+        code = run_attempts(&r);
+    else
+        report_diag(options->report, &d);
+    trace_close(r.trace, code);
+    rundir_close(r.rundir);
+    console_free(r.console);
+    arena_fini(&r.arena);
+    if (r.signal_fd >= 0)
+        close(r.signal_fd);
+    return code;
+}

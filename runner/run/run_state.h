@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all parts of a run share: the job, its hosts with their streams, its ranks. Plain data of
+ * one attempt; each part (phases.h, stop.h, liveness.h, bring_up.h, frames.h) keeps its own state
+ * beside a pointer to this. All of it belongs to the thread of the loop.
+ */
+#ifndef RUNNER_RUN_RUN_STATE_H
+#define RUNNER_RUN_RUN_STATE_H
+
+#include "base/conn.h"
+#include "base/desc.h"
+#include "diagnose/host_clock.h"
+#include "diagnose/ranks.h"
+#include "report/rundir.h"
+#include "run/run.h"
+#include "spec/job.h"
+#include "trace/trace.h"
+
+struct attempt { /* the inputs of an attempt; they outlive it */
+    const struct job *job;
+    const struct desc *desc;
+    const struct run_options *options;
+    struct console *console;
+    struct rundir *rundir; /* NULL without logging.dir */
+    struct trace *trace;   /* NULL: the run is not traced */
+};
+
+struct host {
+    struct supervisor *supervisor; /* for the callbacks of `conn` */
+    uint32_t index;
+    struct conn conn;
+    pid_t pid; /* of the transport command; 0: none, or reaped */
+    int pid_status;
+    bool has_hello; /* HELLO has arrived */
+    bool has_job;   /* JOB was sent */
+    bool bye;       /* BYE has arrived, or the host is not needed any more */
+    bool lost;
+    const char *machine;     /* equal on hosts that are one machine */
+    const char *rdma;        /* its active RDMA ports; "": none */
+    int64_t clock_offset_ns; /* its clock minus the clock of this machine */
+    struct host_clock clock; /* the same, of CLOCK_MONOTONIC; not of hosts on this machine */
+    uint64_t last_frame_ns;
+};
+
+struct run_state {
+    struct loop *loop;
+    const struct job *job;
+    const struct desc *desc;
+    const struct run_options *options;
+    struct rundir *rundir;    /* NULL without logging.dir */
+    struct trace *trace;      /* NULL: the run is not traced */
+    struct arena arena;       /* what lives as long as the attempt */
+    struct host *hosts;       /* desc->nhosts */
+    struct rank_state *ranks; /* desc->nranks */
+    uint32_t nexited;         /* ranks */
+    uint64_t begin_ns;
+};
+
+/* Negative: out of memory; run_state_fini is due all the same. */
+int run_state_init(struct run_state *run, const struct attempt *a);
+void run_state_fini(struct run_state *run); /* the streams of the hosts are closed by then */
+/* With --verbose: "collrun: 0.123 s: TEXT" on stderr. */
+void run_state_log(const struct run_state *run, const char *text);
+
+#endif

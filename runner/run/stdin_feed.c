@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/stdin_feed.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { CHUNK = 16 << 10 };
+
+static void stdin_feed_send(struct stdin_feed *f, const void *bytes, size_t len)
+{
+    const struct desc *desc = f->run->desc;
+    for (uint32_t i = 0; i < desc->with_stdin.n; i++) {
+        const uint32_t rank = desc->with_stdin.items[i];
+        struct host *host = &f->run->hosts[desc->ranks[rank].host];
+        if (f->closed[rank] || !conn_is_open(&host->conn))
+            continue;
+        conn_send(&host->conn, WIRE_STDIN, rank, desc->attempt, bytes, len);
+        f->outstanding[rank] += (uint32_t)len;
+    }
+}
+
+/* Whether every reader takes another chunk, and there is one. */
+static bool stdin_feed_has_room(const struct stdin_feed *f)
+{
+    const struct desc_ranks *readers = &f->run->desc->with_stdin;
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < readers->n; i++) {
+        const uint32_t rank = readers->items[i];
+        if (f->closed[rank] || f->run->ranks[rank].exited)
+            continue;
+        if (f->outstanding[rank] + CHUNK > WIRE_STDIN_WINDOW)
+            return false;
+        open++;
+    }
+    return open > 0;
+}
+
+static void stdin_feed_read(struct stdin_feed *f)
+{
+    unsigned char bytes[CHUNK];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    f->ended = n <= 0;
+    stdin_feed_send(f, bytes, n > 0 ? (size_t)n : 0);
+}
+
+/* Reads a file as far as there is room; watches anything else while there is. */
+static void stdin_feed_pump(struct stdin_feed *f)
+{
+    while (f->always && !f->ended && stdin_feed_has_room(f))
+        stdin_feed_read(f);
+    bool wanted = !f->always && !f->ended && stdin_feed_has_room(f);
+    if (wanted && f->watch.fd < 0) {
+        f->always = loop_watch(f->run->loop, &f->watch, STDIN_FILENO, EPOLLIN) < 0;
+        if (f->always)
+            stdin_feed_pump(f);
+    } else if (!wanted && f->watch.fd >= 0) {
+        loop_unwatch(f->run->loop, &f->watch);
+    }
+}
+
+static void stdin_feed_on_ready(struct loop_fd *w, uint32_t events)
+{
+    struct stdin_feed *f = w->owner;
+    (void)events;
+    stdin_feed_read(f);
+    stdin_feed_pump(f);
+}
+
+void stdin_feed_start(struct stdin_feed *f)
+{
+    struct run_state *run = f->run;
+    const struct desc_ranks *readers = &run->desc->with_stdin;
+    if (!readers->n)
+        return;
+    f->outstanding = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->outstanding);
+    f->closed = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->closed);
+    f->started = f->outstanding && f->closed;
+    f->watch = (struct loop_fd){.fd = -1, .ready = stdin_feed_on_ready, .owner = f};
+    if (f->started)
+        stdin_feed_pump(f);
+}
+
+bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame)
+{
+    struct reader r;
+    reader_init(&r, frame->payload, frame->len);
+    const uint32_t bytes = read_u32(&r);
+    const bool closed = read_u8(&r) != 0;
+    if (!reader_done(&r))
+        return false;
+    if (!f->started)
+        return true;
+    if (bytes > f->outstanding[frame->rank])
+        return false;
+    f->outstanding[frame->rank] -= bytes;
+    f->closed[frame->rank] = f->closed[frame->rank] || closed;
+    stdin_feed_pump(f);
+    return true;
+}
+
+void stdin_feed_on_exit(struct stdin_feed *f)
+{
+    if (f->started)
+        stdin_feed_pump(f);
+}
+
+void stdin_feed_stop(struct stdin_feed *f)
+{
+    if (f->started && f->watch.fd >= 0)
+        loop_unwatch(f->run->loop, &f->watch);
+    f->started = false;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Serves `collrun top`: a Unix socket in the run directory, top.sock, which only the user of this
+ * process may connect to.
+ *
+ * - A client gets the state of the job (report/top_json.h), one object a line, five times a second.
+ *   It sends nothing.
+ * - The agents are asked for the state (QUERY, MEASURE) only while there is a client.
+ * - A client that does not read misses states: a new one is queued only when the last one has been
+ *   written.
+ * - No failure here stops a job. Where the socket cannot be made (a file system without sockets),
+ *   `collrun top` cannot be used; --verbose says why.
+ */
+#ifndef RUNNER_RUN_TOP_SERVER_H
+#define RUNNER_RUN_TOP_SERVER_H
+
+#include "base/buf.h"
+#include "report/top_json.h"
+#include "run/stall_monitor.h"
+
+enum { TOP_SERVER_CLIENTS = 8 }; /* further ones are refused */
+
+struct top_client {
+    struct top_server *server;
+    int fd; /* -1: none */
+    struct loop_fd watch;
+    struct buf out;
+};
+
+struct top_server {
+    struct run_state *run; /* these four are set by the caller */
+    struct live *live;
+    struct stall_monitor *stalls;
+    struct audit *const *audit;
+    int dir_fd, fd; /* the run directory; the listener */
+    struct loop_fd watch;
+    struct loop_timer timer;
+    struct top_client clients[TOP_SERVER_CLIENTS];
+};
+
+/* Without a run directory it does nothing. */
+void top_server_start(struct top_server *s);
+/* Removes the socket. Safe if it was not started. */
+void top_server_stop(struct top_server *s);
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "spec/allocation.h"
+
+#include "base/quote.h"
+#include "spec/command_output.h"
+#include "spec/source.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define QUOTED(s) quote((s), (char[QUOTE_SIZE]){0})
+
+static const char blanks[] = " \t\r\n";
+
+/* ---- hosts ---- */
+
+static bool allocation_is_here(const char *name)
+{
+    char here[HOST_NAME_MAX + 1] = "";
+    gethostname(here, sizeof here - 1);
+    size_t len = strcspn(name, "."), here_len = strcspn(here, ".");
+    bool both = name[len] && here[here_len]; /* two full names */
+    return both ? strcmp(name, here) == 0 : len == here_len && strncmp(name, here, len) == 0;
+}
+
+static struct job_host allocation_host(const struct host_table *table, const char *name,
+                                       int64_t slots)
+{
+    struct diag_loc loc = table->hosts->all.loc;
+    struct job_host host = {.name = {.v = name, .loc = loc}, .loc = loc, .port.v = 22};
+    host.transport.kind = (struct job_num){JOB_TRANSPORT_SSH, loc};
+    host.slots = (struct job_num){slots, slots ? loc : (struct diag_loc){0}};
+    if (table->hosts->all.v == JOB_ALLOCATION_SLURM)
+        host.transport.kind.v = JOB_TRANSPORT_SLURM;
+    else if (name && allocation_is_here(name))
+        host.transport.kind.v = JOB_TRANSPORT_LOCAL;
+    return host;
+}
+
+/* The command that starts the agent on another node; `words` ends with NULL. */
+static int allocation_command(const struct host_table *table, struct job_host *host,
+                              const char *const *words)
+{
+    struct diag_loc loc = table->hosts->all.loc;
+    uint32_t n = 0;
+    if (host->transport.kind.v != JOB_TRANSPORT_SSH)
+        return 0;
+    while (words[n])
+        n++;
+    struct job_str *items = arena_calloc(table->arena, n, sizeof *items);
+    if (!items)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = (struct job_str){.v = words[i], .loc = loc};
+    host->transport.command = (struct job_strs){items, n, loc};
+    return 0;
+}
+
+/* Adds a node of a list with a line per slot, or with a number of slots. */
+static int allocation_add(struct host_table *table, const char *name, int64_t slots,
+                          const char *const *command, struct diag *d)
+{
+    struct job_host host = allocation_host(table, name, slots);
+    int code = command ? allocation_command(table, &host, command) : 0;
+    return code == 0 ? host_table_add_slots(table, &host, d) : code;
+}
+
+/* ---- Slurm ---- */
+
+/* The length of the first item of a list; commas inside brackets do not end it. */
+static size_t allocation_item_len(const char *list)
+{
+    size_t n = 0;
+    int depth = 0;
+    for (; list[n] && (depth || list[n] != ','); n++)
+        depth += (list[n] == '[') - (list[n] == ']');
+    return n;
+}
+
+/* Appends the hosts of "n[1-3],m7". */
+static int allocation_add_list(struct host_table *table, const char *list, struct diag *d)
+{
+    int code = 0;
+    for (const char *at = list; *at && code == 0;) {
+        size_t len = allocation_item_len(at);
+        struct job_host host = allocation_host(table, arena_strndup(table->arena, at, len), 0);
+        code = host.name.v ? host_table_add(table, &host, d) : COLLRUN_ERR_NO_MEMORY;
+        at += len + (at[len] == ',');
+    }
+    return code;
+}
+
+/* The next count of "2(x3),1", which means 2,2,2,1. */
+static bool allocation_slurm_next_count(const char **at, unsigned long *left, long *count)
+{
+    char *end;
+    if (*left) {
+        (*left)--;
+        return true;
+    }
+    *count = strtol(*at, &end, 10);
+    if (end == *at || *count < 1)
+        return false;
+    if (strncmp(end, "(x", 2) == 0) {
+        *left = strtoul(end + 2, &end, 10);
+        end += *end == ')';
+        *left -= *left > 0;
+    }
+    *at = *end == ',' ? end + 1 : end;
+    return true;
+}
+
+static int allocation_slurm_read(struct host_table *table, const char *nodelist, struct diag *d)
+{
+    const char *tasks = getenv("SLURM_TASKS_PER_NODE");
+    struct job_hosts *hosts = table->hosts;
+    unsigned long left = 0;
+    long count = 0;
+    if (allocation_add_list(table, nodelist, d) < 0)
+        return diag_wrap(d, "hosts: slurm: SLURM_JOB_NODELIST is %s", QUOTED(nodelist));
+    for (uint32_t i = 0;
+         tasks && i < hosts->n && allocation_slurm_next_count(&tasks, &left, &count); i++)
+        hosts->nodes[i].slots = (struct job_num){count, hosts->all.loc};
+    return 0;
+}
+
+/* ---- PBS, LSF, SGE ---- */
+
+/* The file that a variable of the resource manager names. */
+static int allocation_read_file(struct host_table *table, const char *path, char **text,
+                                struct diag *d)
+{
+    struct source *list = NULL, *source;
+    int code = source_read(&list, table->arena, path, "list of nodes", &source, d);
+    *text = code == 0 ? arena_strndup(table->arena, source->text, source->len) : NULL;
+    return code < 0 ? code : *text ? 0 : COLLRUN_ERR_NO_MEMORY;
+}
+
+/* A line per slot: PBS_NODEFILE, LSB_DJOB_HOSTFILE. */
+static int allocation_add_lines(struct host_table *table, const char *path,
+                                const char *const *command, struct diag *d)
+{
+    char *text, *save = NULL;
+    int code = allocation_read_file(table, path, &text, d);
+    for (char *name = code == 0 ? strtok_r(text, blanks, &save) : NULL; name && code == 0;
+         name = strtok_r(NULL, blanks, &save))
+        code = allocation_add(table, name, 1, command, d);
+    return code;
+}
+
+static int allocation_pbs_read(struct host_table *table, const char *path, struct diag *d)
+{
+    return allocation_add_lines(table, path, NULL, d);
+}
+
+static const char *const allocation_lsf_command[] = {"blaunch", "{host}", NULL};
+
+/* "hostA 4 hostB 2" */
+static int allocation_lsf_read(struct host_table *table, const char *list, struct diag *d)
+{
+    const char *file = getenv("LSB_DJOB_HOSTFILE");
+    char *text = arena_strdup(table->arena, list), *save = NULL;
+    int code = 0;
+    if (!*list && file)
+        return allocation_add_lines(table, file, allocation_lsf_command, d);
+    if (!text)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (char *name = strtok_r(text, blanks, &save); name && code == 0;
+         name = strtok_r(NULL, blanks, &save)) {
+        const char *slots = strtok_r(NULL, blanks, &save);
+        long n = slots ? strtol(slots, NULL, 10) : 0;
+        if (n < 1 || n > JOB_RANKS_MAX)
+            return diag_set(d, COLLRUN_ERR_INVALID,
+                            "LSB_MCPU_HOSTS is %s: a host and its number of slots are expected",
+                            QUOTED(list));
+        code = allocation_add(table, name, n, allocation_lsf_command, d);
+    }
+    return code;
+}
+
+/* A line is "host slots queue processors". */
+static int allocation_sge_read(struct host_table *table, const char *path, struct diag *d)
+{
+    static const char *const command[] = {"qrsh", "-inherit", "{host}", NULL};
+    char *text, *save = NULL;
+    int code = allocation_read_file(table, path, &text, d);
+    for (char *line = code == 0 ? strtok_r(text, "\r\n", &save) : NULL; line && code == 0;
+         line = strtok_r(NULL, "\r\n", &save)) {
+        char name[256];
+        long n = 0;
+        if (!line[strspn(line, blanks)])
+            continue;
+        if (sscanf(line, "%255s %ld", name, &n) != 2 || n < 1 || n > JOB_RANKS_MAX)
+            return diag_set(d, COLLRUN_ERR_INVALID,
+                            "%s: %s: a host and its number of slots are expected", path,
+                            QUOTED(line));
+        const char *kept = arena_strdup(table->arena, name);
+        code = kept ? allocation_add(table, kept, n, command, d) : COLLRUN_ERR_NO_MEMORY;
+    }
+    return code;
+}
+
+/* ---- Flux ---- */
+
+/* The hostlist is in the order of the brokers' ranks, by which `flux exec` names a node. It
+ * forwards output by lines without the option. */
+static int allocation_flux_read(struct host_table *table, const char *uri, struct diag *d)
+{
+    static char *const argv[] = {"flux", "getattr", "hostlist", NULL};
+    char *list;
+    (void)uri;
+    int code = command_output(argv, table->arena, &list, d);
+    if (code < 0)
+        return code;
+    list[strcspn(list, blanks)] = '\0';
+    code = allocation_add_list(table, list, d);
+    for (uint32_t i = 0; i < table->hosts->n && code == 0; i++) {
+        struct job_host *host = &table->hosts->nodes[i];
+        const char *rank = arena_printf(table->arena, "--rank=%u", i);
+        const char *words[] = {"flux", "exec", "--quiet", "--setopt=stdout_LINE_BUFFER=false",
+                               rank,   NULL};
+        host->transport.kind.v =
+            allocation_is_here(host->name.v) ? JOB_TRANSPORT_LOCAL : JOB_TRANSPORT_SSH;
+        code = allocation_command(table, host, words);
+        if (host->transport.command.n)
+            host->transport.kind.v = JOB_TRANSPORT_COMMAND;
+    }
+    return code;
+}
+
+/* ---- all ---- */
+
+static const struct {
+    int64_t allocation; /* enum job_allocation */
+    const char *name, *title, *variable, *other, *hint;
+    int (*read)(struct host_table *, const char *, struct diag *);
+} managers[] = {
+    {JOB_ALLOCATION_SLURM, "slurm", "a Slurm allocation", "SLURM_JOB_NODELIST", NULL,
+     "run salloc -N2 collrun JOB.yaml, or the same command in a script for sbatch",
+     allocation_slurm_read},
+    {JOB_ALLOCATION_PBS, "pbs", "a PBS job", "PBS_NODEFILE", NULL,
+     "run collrun JOB.yaml in a script for qsub -l select=2:ncpus=4:mpiprocs=4",
+     allocation_pbs_read},
+    {JOB_ALLOCATION_LSF, "lsf", "an LSF job", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE",
+     "run bsub -n 8 collrun JOB.yaml", allocation_lsf_read},
+    {JOB_ALLOCATION_SGE, "sge", "a parallel job of Grid Engine", "PE_HOSTFILE", NULL,
+     "run collrun JOB.yaml in a script for qsub -pe NAME 8", allocation_sge_read},
+    {JOB_ALLOCATION_FLUX, "flux", "a Flux instance", "FLUX_URI", NULL,
+     "run flux alloc -N2 collrun JOB.yaml, or the same command in a script for flux batch",
+     allocation_flux_read},
+};
+
+int allocation_read(struct host_table *table, struct diag *d)
+{
+    const struct job_num *all = &table->hosts->all;
+    size_t i = 0;
+    while (managers[i].allocation != all->v)
+        i++;
+    const char *value = getenv(managers[i].variable);
+    bool other = managers[i].other && getenv(managers[i].other);
+    if ((!value || !*value) && !other) {
+        diag_at(d, all->loc, "hosts: %s: collrun does not run inside %s (%s is not set)",
+                managers[i].name, managers[i].title, managers[i].variable);
+        return diag_hint(d, "%s", managers[i].hint);
+    }
+    int code = managers[i].read(table, value ? value : "", d);
+    if (code < 0 && code != COLLRUN_ERR_NO_MEMORY) {
+        d->loc = all->loc;
+        if (all->v != JOB_ALLOCATION_SLURM)
+            diag_wrap(d, "hosts: %s", managers[i].name);
+    } else if (code == 0 && !table->hosts->n) {
+        code = diag_at(d, all->loc, "hosts: %s: %s names no host", managers[i].name,
+                       managers[i].variable);
+    }
+    return code;
+}

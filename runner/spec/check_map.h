@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checks of processes.map as a list: every rank is on one host that exists and has room.
+ */
+#ifndef RUNNER_SPEC_CHECK_MAP_H
+#define RUNNER_SPEC_CHECK_MAP_H
+
+#include "spec/diag_list.h"
+#include "spec/job.h"
+
+/* The ranks of the rows exist. */
+void check_map(const struct job *job, struct arena *arena, struct diag_list *diags);
+
+/* The index of a row's host among hosts.nodes, or its number if there is none. */
+uint32_t check_map_host(const struct job_hosts *hosts, const struct job_map_row *row);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace/line.h"
+
+#include "base/quote.h"
+
+#include <string.h>
+
+char *trace_line_put(char *at, const char *text, size_t len)
+{
+    memcpy(at, text, len);
+    return at + len;
+}
+
+char *trace_line_number(char *at, uint64_t number)
+{
+    char digits[20];
+    size_t n = sizeof digits;
+    do
+        digits[--n] = (char)('0' + number % 10);
+    while (number /= 10);
+    return trace_line_put(at, digits + n, sizeof digits - n);
+}
+
+char *trace_line_signed(char *at, int64_t number)
+{
+    if (number < 0)
+        *at++ = '-';
+    return trace_line_number(at, number < 0 ? -(uint64_t)number : (uint64_t)number);
+}
+
+char *trace_line_us(char *at, uint64_t ns)
+{
+    uint64_t part = ns % 1000;
+    at = trace_line_number(at, ns / 1000);
+    *at++ = '.';
+    *at++ = (char)('0' + part / 100);
+    *at++ = (char)('0' + part / 10 % 10);
+    *at++ = (char)('0' + part % 10);
+    return at;
+}
+
+static char *trace_line_character(char *at, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (c == '"' || c == '\\') {
+        *at++ = '\\';
+        *at++ = (char)c;
+        return at;
+    }
+    at = TRACE_LINE_LITERAL(at, "\\u00");
+    *at++ = hex[c >> 4];
+    *at++ = hex[c & 15];
+    return at;
+}
+
+char *trace_line_string(char *at, const char *text)
+{
+    size_t len = strlen(text), n;
+    *at++ = '"';
+    for (size_t i = 0; i < len; i += n) {
+        unsigned char c = (unsigned char)text[i];
+        n = utf8_len(text + i, len - i);
+        if (c < ' ' || c == '"' || c == '\\' || c == 127) {
+            at = trace_line_character(at, c);
+            n = 1;
+        } else if (n) {
+            at = trace_line_put(at, text + i, n);
+        } else {
+            *at++ = '?';
+            n = 1;
+        }
+    }
+    *at++ = '"';
+    return at;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's part of a blocking call: argument checks, numbering, the progress queue, the flight
+ * recorder. The group's backend does nothing, so that the difference between a public call and a
+ * call of the backend's function is the engine's part. Prints the best of ROUNDS means, in
+ * nanoseconds.
+ */
+#include "base/loop.h"
+#include "base/record_queue.h"
+#include "core/backend.h"
+#include "unit/null_group.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CALLS = 200000, ROUNDS = 15 };
+
+static float in[4], out[4];
+
+static int allreduce(struct collrun_group *g)
+{
+    return collrun_allreduce(g, in, out, 4, COLLRUN_FLOAT32, COLLRUN_SUM);
+}
+
+static int barrier(struct collrun_group *g)
+{
+    return collrun_barrier(g);
+}
+
+static int send_to_peer(struct collrun_group *g)
+{
+    return collrun_send(g, in, 4, COLLRUN_FLOAT32, 1);
+}
+
+static int overhead_exec(struct collrun_group *g)
+{
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_BARRIER);
+    return g->backends[0].backend->table.exec(g->backends[0].queues[0].config.handle, &call, 1);
+}
+
+static double best_ns(struct collrun_group *g, int (*call)(struct collrun_group *))
+{
+    double best = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t start = now_ns();
+        for (int i = 0; i < CALLS; i++) {
+            if (call(g) != COLLRUN_OK) {
+                fprintf(stderr, "a call failed: %s\n", collrun_error());
+                exit(1);
+            }
+        }
+        double ns = (double)(now_ns() - start) / CALLS;
+        best = ns < best ? ns : best;
+    }
+    return best;
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        int (*call)(struct collrun_group *);
+    } cases[] = {{"allreduce", allreduce}, {"barrier", barrier}, {"send", send_to_peer}};
+    struct collrun_group *g = null_group_new(0, 4, 0);
+    int fd = record_make(0, RECORD_ENTRIES);
+    struct record_head *record = record_map(fd);
+    for (int i = 0; i < 2; i++)
+        record_queue_open(&g->calls.record[i], record,
+                          &(struct record_queue_info){
+                              .name = "test", .scope = "test#0", .members = 4, .messages = i == 1});
+    double bare = best_ns(g, overhead_exec);
+    printf("%-10s %28s\n", "call", "ns above the backend's call");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        printf("%-10s %28.1f\n", cases[i].name, best_ns(g, cases[i].call) - bare);
+    null_group_free(g);
+    record_unmap(record, record_len(record));
+    close(fd);
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that call collectives one after the other; one of them makes a mistake in one operation.
+ *   mistake   none, op, dtype, root, kind, count, counts, extra (one more at the end), two (more),
+ *             started (one more, and its request is never waited for)
+ *   rank, at  who makes it, and in which operation (from 1)
+ *   steps     operations of each rank
+ *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
+ *             random, before those of each rank
+ *   group     the group to use; with `split`, one made from it with the name "half"
+ * After a failure, the rank that made the mistake prints for how long it went on.
+ */
+#include <collrun/workload.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COUNT = 8, MOST = 64 };
+
+struct program {
+    struct collrun_group *g;
+    const char *mistake;
+    int rank, size, at;
+    float *in, *out; /* MOST elements each, where the backend of the group works */
+};
+
+static const struct collrun_param params[] = {
+    {.name = "mistake", .type = COLLRUN_PARAM_STRING, .help = "what", .def = "none"},
+    {.name = "group", .type = COLLRUN_PARAM_STRING, .help = "its name", .def = "world"},
+    {.name = "split", .type = COLLRUN_PARAM_BOOL, .help = "in a part of it", .def = "false"},
+    {.name = "rank", .type = COLLRUN_PARAM_INT, .help = "who makes it", .def = "1"},
+    {.name = "at", .type = COLLRUN_PARAM_INT, .help = "in which operation", .def = "5"},
+    {.name = "steps", .type = COLLRUN_PARAM_INT, .help = "operations", .def = "10"},
+    {.name = "pause_us", .type = COLLRUN_PARAM_INT, .help = "before each", .def = "0"},
+    {.name = "jitter_us", .type = COLLRUN_PARAM_INT, .help = "before each, at most", .def = "0"},
+    {.name = "late", .type = COLLRUN_PARAM_INT, .help = "a slow rank", .def = "-1"},
+    {.name = "late_us", .type = COLLRUN_PARAM_INT, .help = "its further pause", .def = "0"},
+    {0}};
+
+static int equal_counts(struct program *p, size_t first)
+{
+    size_t sends[MOST], receives[MOST];
+    for (int i = 0; i < p->size; i++)
+        sends[i] = receives[i] = 1;
+    if (first != 1)
+        receives[(p->rank + 1) % p->size] = first;
+    return collrun_alltoallv(p->g, p->in, sends, NULL, p->out, receives, NULL, COLLRUN_FLOAT32);
+}
+
+/* One operation, with a mistake or ("none") without. */
+static int step(struct program *p, int i, const char *mistake)
+{
+    bool is_root = strcmp(mistake, "root") == 0;
+    if (strcmp(mistake, "kind") == 0)
+        return collrun_allgather(p->g, p->in, p->out, COUNT, COLLRUN_FLOAT32);
+    if (strcmp(p->mistake, "counts") == 0 && i == p->at)
+        return equal_counts(p, strcmp(mistake, "counts") == 0 ? 2 : 1);
+    if (strcmp(p->mistake, "root") == 0 && i == p->at)
+        return collrun_broadcast(p->g, p->in, COUNT, COLLRUN_FLOAT32, is_root ? 1 : 0);
+    return collrun_allreduce(p->g, p->in, p->out, strcmp(mistake, "count") == 0 ? 1 : COUNT,
+                             strcmp(mistake, "dtype") == 0 ? COLLRUN_INT32 : COLLRUN_FLOAT32,
+                             strcmp(mistake, "op") == 0 ? COLLRUN_MAX : COLLRUN_SUM);
+}
+
+/* Operations that no other rank calls. */
+static int add_steps(struct program *p)
+{
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    struct collrun_request *request;
+    bool two = strcmp(p->mistake, "two") == 0;
+    if (strcmp(p->mistake, "started") == 0) {
+        call.send = p->in;
+        call.recv = p->out;
+        call.count = COUNT;
+        call.dtype = COLLRUN_FLOAT32;
+        return collrun_start(p->g, &call, &request);
+    }
+    int rc = 0;
+    if (two || strcmp(p->mistake, "extra") == 0)
+        rc = collrun_broadcast(p->g, p->in, 1, COLLRUN_FLOAT32, p->rank);
+    return two && !rc ? collrun_broadcast(p->g, p->in, 2, COLLRUN_FLOAT32, p->rank) : rc;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int open_group(struct collrun_ctx *ctx, struct program *p)
+{
+    struct collrun_group *whole;
+    int rc = collrun_group_get(ctx, collrun_param_string(ctx, "group"), &whole);
+    p->g = whole;
+    if (!rc && collrun_param_bool(ctx, "split"))
+        rc = collrun_group_split(whole, collrun_rank(whole) % 2, 0, "half", &p->g);
+    if (!rc)
+        rc = collrun_alloc(p->g, MOST * sizeof(float), (void **)&p->in);
+    if (!rc)
+        rc = collrun_alloc(p->g, MOST * sizeof(float), (void **)&p->out);
+    if (!rc) {
+        p->rank = collrun_rank(p->g);
+        p->size = collrun_size(p->g);
+    }
+    return rc;
+}
+
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    struct program p = {.mistake = collrun_param_string(ctx, "mistake")};
+    int steps = (int)collrun_param_int(ctx, "steps"),
+        pause = (int)collrun_param_int(ctx, "pause_us");
+    int rc = open_group(ctx, &p);
+    (void)state;
+    bool mine = p.rank == collrun_param_int(ctx, "rank");
+    bool late = p.rank == collrun_param_int(ctx, "late");
+    double begun = 0;
+    p.at = (int)collrun_param_int(ctx, "at");
+    srandom((unsigned)getpid());
+    for (int i = 1; !rc && i <= steps; i++) {
+        bool wrong = mine && i == p.at;
+        int jitter = (int)collrun_param_int(ctx, "jitter_us");
+        jitter = jitter ? (int)(random() % jitter) : 0;
+        if (pause || late || jitter)
+            usleep((useconds_t)(pause + jitter + (late ? collrun_param_int(ctx, "late_us") : 0)));
+        begun = wrong ? seconds() : begun;
+        rc = step(&p, i, wrong ? p.mistake : "none");
+    }
+    if (!rc && mine)
+        rc = add_steps(&p);
+    if (begun > 0)
+        printf("went on for %.0f ms\n", 1e3 * (seconds() - begun));
+    return rc;
+}
+
+COLLRUN_WORKLOAD(.name = "audit_programs", .summary = "ranks that disagree", .params = params,
+                 .run = run);

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `hosts: pbs | lsf | sge | flux` with recorded environments. The commands that start something on another node are stand-ins here, which
+# start it on this machine as the real ones do there (arguments, standard input and output); Slurm's is real: hosts/test_slurm.sh.
+. "$(dirname "$0")/lib.sh"
+mkdir bin
+PATH=$tmp/bin:$PATH
+this=$(hostname)
+
+# stand_in NAME: a script from stdin, in PATH
+stand_in() { cat >"bin/$1" && chmod +x "bin/$1"; }
+# As rsh: the words are one command for the shell there.
+stand_in blaunch <<'END'
+#!/bin/sh
+echo "blaunch $*" >>started
+shift
+exec /bin/sh -c "$*"
+END
+stand_in qrsh <<'END'
+#!/bin/sh
+echo "qrsh $*" >>started
+[ "$1" = -inherit ] || exit 1
+shift 2
+exec "$@"
+END
+stand_in flux <<'END'
+#!/bin/sh
+echo "flux $*" >>started
+case $1 in
+getattr) cat hostlist ;;
+exec)
+    shift
+    while case $1 in -*) true ;; *) false ;; esac; do shift; done
+    exec "$@"
+    ;;
+esac
+END
+
+# allocation MANAGER COUNT
+allocation() {
+    rm -f started
+    printf 'version: 1\nprocesses: {count: %d}\nhosts: %s\nnetwork: {interface: lo}\nworkloads: [{plugin: hello}]\n' "$2" "$1" | job "$1"
+    run "$1.yaml"
+}
+ranks() { grep -c 'of 6' out; }
+
+LSB_MCPU_HOSTS="n1 2 $this 2 n2 2" allocation lsf 6
+ends "an LSF job of three nodes" 0
+is "all ranks run" "$(ranks)" 6
+is "the other nodes are reached by blaunch" "$(sort started | tr '\n' ';')" "blaunch n1 /bin/sh;blaunch n2 /bin/sh;"
+printf 'n1\nn1\nn2\nn2\nn2\nn2\n' >djob
+LSB_DJOB_HOSTFILE=$tmp/djob allocation lsf 6
+ends "an LSF job with a host file" 0
+is "all ranks run there" "$(ranks)" 6
+LSB_MCPU_HOSTS="n1 two" allocation lsf 6
+ends "a list without a number" 2
+like "is named" "$(err)" 'lsf.yaml:3:8: error: hosts: lsf: LSB_MCPU_HOSTS is "n1 two": a host and its number of slots are expected'
+
+printf '%s 2 all.q@a UNDEFINED\nc2 4 all.q@c2 UNDEFINED\n' "$this" >pe_hosts
+PE_HOSTFILE=$tmp/pe_hosts allocation sge 6
+ends "a parallel job of Grid Engine" 0
+is "all ranks run in it" "$(ranks)" 6
+is "the other node is reached by qrsh" "$(cat started)" "qrsh -inherit c2 /bin/sh"
+
+echo "f[1-2],$this" >hostlist
+FLUX_URI=local:///x allocation flux 6
+ends "a Flux instance" 0
+is "all ranks run in the instance" "$(ranks)" 6
+is "a node is reached by the rank of its broker" "$(grep -c 'flux exec --quiet --setopt=stdout_LINE_BUFFER=false --rank=[01] /bin/sh' started)" 2
+printf '#!/bin/sh\nexit 3\n' >bin/flux
+FLUX_URI=local:///x allocation flux 6
+ends "a flux that fails" 2
+like "is reported" "$(err)" 'flux.yaml:3:8: error: hosts: flux: flux getattr fails'
+rm bin/flux
+FLUX_URI=local:///x allocation flux 6
+like "without the command" "$(err)" 'hosts: flux: cannot start flux: No such file'
+
+printf '%s\n%s\n%s\n%s\n%s\n%s\n' "$this" "$this" "$this" "$this" "$this" "$this" >nodes
+PBS_NODEFILE=$tmp/nodes allocation pbs 6
+ends "a PBS job of one node" 0
+is "all ranks run on it" "$(ranks)" 6
+echo no.such.node.invalid >>nodes
+PBS_NODEFILE=$tmp/nodes allocation pbs 7
+ends "another node is reached by ssh" 127
+like "which says so" "$(err)" 'no.such.node.invalid'
+PBS_NODEFILE=$tmp/none allocation pbs 6
+like "a missing file of nodes" "$(err)" 'hosts: pbs: cannot read the list of nodes'
+done_testing

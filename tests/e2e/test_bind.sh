@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# bind: auto, the default: a job shares the cores among its ranks, and leaves them alone where another job uses them.
+. "$(dirname "$0")/lib.sh"
+
+cat >look.c <<'END_C'
+#include <collrun/workload.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    const char *until = collrun_param_string(ctx, "until");
+    char line[256], cpus[256] = "";
+    FILE *f = fopen("/proc/self/status", "r");
+    (void)state;
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "Cpus_allowed_list: %255s", cpus);
+    printf("on %s\n", cpus);
+    fflush(stdout);
+    for (int i = 0; *until && access(until, F_OK) != 0 && i < 3000; i++)
+        usleep(10000);
+    return 0;
+}
+static const struct collrun_param params[] = {{.name = "until", .type = COLLRUN_PARAM_STRING, .def = ""}, {0}};
+COLLRUN_WORKLOAD(.name = "look", .run = run, .params = params);
+END_C
+plugin look.c look.so || exit 1
+all=$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status)
+look() { # NAME COUNT [UNTIL [KEYS OF PROCESSES]]
+    printf '%s\n' "version: 1" "processes: {count: $2${4:+, $4}}" "workloads: [{plugin: ./look.so, params: {until: '${3:-}'}}]" >"$1.yaml"
+}
+bound() { sed -n 's/^\[[0-9]*\] on //p' "$tmp/out" | sort -u; }
+
+look first 2 "$PWD/go"
+"$COLLRUN" first.yaml >first.out 2>&1 &
+first=$!
+within 20 grep -q '^\[1\] on ' first.out
+look second 2
+run run second.yaml
+ends "a job beside another one" 0
+is "is not bound" "$(bound)" "$all"
+touch go
+wait "$first"
+is "the first one ends" $? 0
+
+look none 2 "" "bind: none"
+run run none.yaml
+is "bind: none" "$(bound)" "$all"
+look one 1
+run run one.yaml
+is "a rank alone has all cores" "$(bound)" "$all"
+look many $(($(nproc) + 1))
+run run many.yaml
+is "more ranks than cores are not bound" "$(bound)" "$all"
+
+# The agent of another host binds its ranks by its own topology: here a command that starts it on this machine.
+there() { sed -i '1a hosts: {nodes: [{name: far, transport: {command: [env]}}]}' "$1.yaml"; }
+first=${all%%[-,]*}
+look far 1 "" "bind: core" && there far
+run run far.yaml
+ends "bind: core on another host" 0
+check "binds there" taskset -c "$(bound)" true
+if [ "$(lscpu -p=CORE | grep -vc '#')" = "$(nproc)" ]; then
+    is "to one core" "$(bound)" "$first"
+else
+    skip "to one core" "the cores have several hardware threads"
+fi
+look wide $(($(nproc) + 1)) "" "bind: core" && there wide
+run run wide.yaml
+check "too few cores there" [ "$code" -ne 0 ]
+like "are named at the key" "$(err)" "^wide.yaml:3:[0-9]+: error: .*processes.bind: host far has [0-9]+ cores?, too few for $(($(nproc) + 1)) ranks of 1 core each"
+for part in l3 numa socket; do
+    look $part 2 "" "bind: $part"
+    run run $part.yaml
+    ends "bind: $part" 0
+    cp out here.out
+    there $part
+    run run $part.yaml
+    is "is the same on another host" "$(bound)" "$(sed -n 's/^\[[0-9]*\] on //p' here.out | sort -u)"
+done
+
+# Other tests may run beside this one, and then no rank is bound.
+look two 2
+free() { run run two.yaml && [ "$(bound | wc -l)" = 2 ]; }
+if [ "$(nproc)" -gt 1 ] && maybe_within 5 free; then
+    like "one share for each rank" "$(bound | tr '\n' ' ')" '^[0-9,-]+ [0-9,-]+ $'
+    unlike "which is not all cores" "$(bound)" "^$all\$"
+else
+    skip "one share for each rank" "another job uses the cores"
+fi
+done_testing

@@ -1,0 +1,243 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Commands: programs that know nothing of collrun run as ranks; their environment, folders, ends, crashes and leftovers.
+. "$(dirname "$0")/lib.sh"
+
+# programs NAME COUNT COMMAND [KEYS [FURTHER LINES]]: the command on every rank. KEYS: "workdir: src, ..."
+programs() {
+    {
+        echo "version: 1"
+        echo "processes: {count: $2}"
+        echo "workloads:"
+        echo "  - {command: $3${4:+, $4}}"
+        [ $# -lt 5 ] || printf '%s\n' "$5"
+    } >"$tmp/$1.yaml"
+}
+script() { # NAME: a shell script from stdin
+    { echo "#!/bin/sh"; cat; } >"$tmp/$1"
+    chmod +x "$tmp/$1"
+}
+# Processes whose environment names this test's folder: what a job has left behind.
+left_over() { grep -lzs "^LEFT_BY=$tmp\$" /proc/[0-9]*/environ | cut -d/ -f3; }
+nothing_left() { [ -z "$(left_over)" ]; }
+
+# ---- what a rank finds ----
+script env.sh <<'EOF'
+echo "$COLLRUN_RANK/$COLLRUN_WORLD_SIZE $COLLRUN_LOCAL_RANK/$COLLRUN_LOCAL_SIZE $COLLRUN_ATTEMPT"
+echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"
+echo "host $COLLRUN_HOST run $COLLRUN_RUN_ID dir ${COLLRUN_RUN_DIR-none} at $MASTER_ADDR:$MASTER_PORT"
+EOF
+programs env 3 "[./env.sh]"
+run env.yaml
+ends "programs end with 0: 0" 0
+quiet "a good job prints nothing on stderr"
+is "collrun's names" "$(unlabelled 2 | sed -n 1p)" "2/3 2/3 0"
+is "torchrun's names" "$(unlabelled 2 | sed -n 2p)" "2/3 2/3 0"
+like "host, run, no run folder, an address" "$(unlabelled 1 | sed -n 3p)" \
+    "^host [^ ]+ run [^ ]+ dir none at 127\.0\.0\.1:[0-9]+$"
+is "all ranks have one MASTER_PORT" "$(unlabelled | grep -o 'at .*' | sort -u | wc -l)" 1
+COLLRUN_RUN_DIR=/of/an/outer/job run env.yaml --set "logging.dir=runs/{run_id}"
+like "the run folder" "$(unlabelled 0 | sed -n 3p)" " dir $tmp/runs/[^ ]+ at "
+
+mkdir -p "$tmp/src" "$tmp/elsewhere"
+script src/where.sh <<'EOF'
+echo "$PWD $0 $*"
+EOF
+programs where 1 '[./src/where.sh, "a b", "{rank}", "$HOME"]'
+cd "$tmp/elsewhere" && run ../where.yaml
+cd "$tmp" || exit 1
+is "a command runs in the folder of the job file; arguments are passed as written" "$(unlabelled 0)" \
+    "$tmp $tmp/src/where.sh a b {rank} \$HOME"
+programs where 1 '[./where.sh]' "workdir: src"
+run where.yaml
+is "workdir, and a program relative to it" "$(unlabelled 0)" "$tmp/src $tmp/src/where.sh "
+programs where 1 '[pwd]' "workdir: nowhere"
+run where.yaml
+ends "a folder that does not exist: 126" 126
+like "is an error at its line" "$(err)" 'where.yaml:4:.*workdir nowhere'
+
+programs oom 1 '[cat, /proc/self/oom_score_adj]'
+run oom.yaml
+check "when memory is short, ranks are killed first (oom_score_adj $(unlabelled 0))" test "$(unlabelled 0)" -ge 300
+
+programs own 2 '[sh, -c, "echo $WHO $SHARED"]' 'env: {WHO: "rank {rank}", SHARED: mine}' 'env: {set: {SHARED: all}}'
+run own.yaml
+is "env of a workload replaces env.set" "$(unlabelled 1)" "rank 1 mine"
+programs own 1 '[hello-from-path]' 'env: {PATH: "'"$tmp"'/src:/usr/bin:/bin"}'
+script src/hello-from-path <<<'echo found'
+run own.yaml
+is "a program is found in the rank's PATH" "$(unlabelled 0)" found
+{ echo "version: 1"; echo "processes: {count: 2}"; echo "workloads:"
+    echo '  - {command: [sh, -c, "echo program $RANK"], ranks: 1}'
+    echo '  - {plugin: hello, ranks: 0, groups: [alone]}'
+    echo 'groups: {world: {ranks: 0}, alone: {ranks: 0}}'
+} >mixed.yaml
+run mixed.yaml
+ends "a plugin and a program in one job" 0
+
+# ---- how it ends ----
+programs seven 3 '[sh, -c, "[ $RANK != 1 ] || exit 7; exec sleep 300"]'
+run seven.yaml
+ends "a program exits with 7: 7" 7
+like "the report names rank, program and code" "$(err)" 'rank 1 .*"sh", exited with code 7$'
+check "others are ended without waiting for the grace time" [ "$elapsed" -lt $((4000 * slow)) ]
+programs term 2 '[sh, -c, "trap \"echo term $RANK; exit 3\" TERM; [ $RANK = 0 ] && exit 5; sleep 300 & wait"]'
+run term.yaml
+ends "the first failure decides" 5
+cat >crash.c <<'EOF'
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void)
+{
+    if (strcmp(getenv("RANK"), "1") == 0)
+        *(volatile int *)8 = 1;
+    pause();
+    return 0;
+}
+EOF
+cc -o crash crash.c
+programs crash 3 '[./crash]'
+run crash.yaml
+ends "a program crashes: 139" 139
+like "the report names the rank and the signal" "$(err)" 'rank 1 .*"crash", was killed by signal 11 \(SIGSEGV\)'
+programs early 3 '[sh, -c, "[ $RANK = 2 ] || sleep 0.3"]'
+run early.yaml
+ends "programs may end at different times" 0
+programs hang 2 '[sleep, "300"]' "" "timeouts: {run: 500ms, grace: 200ms}"
+run hang.yaml
+ends "programs that hang: timeouts.run, 124" 124
+like "the report says so" "$(err)" 'timeouts.run expired after 0.5 s; not finished: ranks 0-1 \(running\)'
+script stubborn <<'EOF'
+trap '' TERM INT HUP
+[ "$RANK" != 0 ] || exit 4
+while :; do sleep 1; done
+EOF
+programs stubborn 2 '[./stubborn]' "" "timeouts: {grace: 200ms}"
+run stubborn.yaml
+ends "a program that ignores SIGTERM is killed" 4
+programs late 2 '[sh, -c, "sleep 2.5"]' "" "timeouts: {start: 2s}"
+run late.yaml
+ends "timeouts.start ends when the programs run" 0
+
+# ---- limits of one workload ----
+programs limit 2 '[sh, -c, "echo up; exec sleep 300"]' "timeout: 500ms"
+run limit.yaml
+ends "timeout of a command: 124" 124
+like "the report names workload and limit, at its line" "$(err)" 'limit.yaml:4:.*ranks? .*workload "sh" exceeded its time-out of 500ms'
+is "its program had run" "$(unlabelled 0)" up
+programs limit 2 '[sh, -c, "exit 0"]' "timeout: 300s"
+run limit.yaml
+ends "a timeout that does not expire" 0
+# two NAME BACKGROUND FOREGROUND [LINES]: rank 0 runs a command in the background, rank 1 another one, or a plugin
+two() {
+    { echo "version: 1"; echo "processes: {count: 2}"; echo "groups: {world: {ranks: 0}, other: {ranks: 1}}"; echo "workloads:"
+        echo "  - {name: server, command: $2, ranks: 0, background: true}"
+        echo "  - {$3, ranks: 1}"
+        [ $# -lt 4 ] || echo "$4"; } >"$1.yaml"
+}
+two limit '[sh, -c, "trap \"\" TERM; while :; do sleep 0.1; done"]' 'command: [sleep, "2"]' 'on_failure: {action: continue}'
+sed -i 's/background: true/timeout: 300ms/; $a timeouts: {grace: 200ms}' limit.yaml
+run limit.yaml
+ends "on_failure: continue, and a program that ignores SIGTERM at its timeout: 124" 124
+like "it is the cause" "$(err)" 'rank 0 .*exceeded its time-out of 300ms'
+
+two server '[sh, -c, "echo serves; exec sleep 300"]' 'command: [sleep, "0.3"]'
+run server.yaml
+ends "a command in the background is ended with the others" 0
+quiet "without a message"
+is "it had run" "$(unlabelled 0)" serves
+two server '[sh, -c, "trap \"exit 3\" TERM; echo serves; while :; do sleep 0.1; done"]' 'plugin: hello'
+run server.yaml
+ends "its exit code does not count then, beside a plugin" 0
+two server '[sh, -c, "exit 3"]' 'command: [sleep, "300"]'
+run server.yaml
+ends "a failure before that does: its code" 3
+two server '[sh, -c, "exit 0"]' 'command: [sleep, "0.3"]'
+run server.yaml
+ends "it may end before the others" 0
+sed -i 's/ != 0/ != 7/' stubborn
+two server '[./stubborn]' 'command: [sh, -c, "sleep 0.3"]' 'timeouts: {grace: 300ms}'
+run server.yaml --run-dir server
+is "result.json has program and end of each rank" "$(tr -d ' \n' <server/result.json | grep -o '"command":"[^"]*","\(signal\|exit_code\)":[0-9]*' | tr '\n' ';')" \
+    "\"command\":\"$tmp/stubborn\",\"signal\":9;\"command\":\"sh\",\"exit_code\":0;"
+ends "a command that does not stop: 124" 124
+like "is named" "$(err)" 'server.yaml:5:.*background workload "server" did not stop within 300ms'
+run diag server
+is "and again by collrun diag" "$code $(err | grep -c 'did not stop within')$(out | grep -c 'did not stop within')" "0 01"
+
+# ---- what a program may do ----
+programs closes 2 '[sh, -c, "exec 0<&- 3>&- 4>&- 5>&-; sleep 0.2; exit 0"]'
+run closes.yaml
+ends "a program closes its descriptors" 0
+quiet "and there is no message"
+programs junk 2 '[sh, -c, "echo this is no frame at all, only text >&3; sleep 0.2"]'
+run junk.yaml
+ends "a program writes to the control socket" 0
+programs silent 2 '[sh, -c, "exec >&- 2>&-; sleep 0.2; exit 6"]'
+run silent.yaml
+ends "a program closes its output" 6
+export LEFT_BY=$tmp
+programs forks 2 '[sh, -c, "setsid sleep 300 & setsid sleep 300 >/dev/null 2>&1 & echo started"]'
+run forks.yaml
+ends "a program leaves processes behind" 0
+is "its output arrives" "$(unlabelled 1)" started
+programs interrupted 2 '[sh, -c, "setsid sleep 300 & sleep 300"]'
+start interrupted.yaml
+within 10 eval '[ "$(left_over | wc -l)" -ge 6 ]'
+kill -INT "$pid"
+finish 10
+ends "Ctrl-C ends programs: 130" 130
+unset LEFT_BY
+check_within "no process is left" 5 nothing_left
+
+# ---- members of groups that never come ----
+{ echo "version: 1"; echo "processes: {count: 2}"; echo "workloads:"
+    echo '  - {command: ["true"], ranks: 0}'
+    echo '  - {plugin: hello, ranks: 1}'
+} >never.yaml
+run never.yaml
+ends "a program that others wait for ends without collrun_init: its code or 1" 1
+like "it is named" "$(err)" 'rank 0 .*"true", left the job early: it exited with code 0$'
+like "with the reason" "$(err)" 'has not called collrun_init'
+
+# ---- programs that cannot run ----
+programs missing 2 '[./missing]'
+run check missing.yaml
+ends "collrun check finds a missing program: 2" 2
+echo '#!/no/such/interpreter' >broken && chmod +x broken
+programs broken 2 '[./broken]'
+run broken.yaml
+ends "an interpreter that does not exist: 126" 126
+like "is an error at its line, with the reason" "$(err)" 'broken.yaml:4:.*cannot start .*/broken'
+like "and a hint" "$(err)" '^hint: .*interpreter'
+programs restart 2 '[sh, -c, "echo attempt $COLLRUN_ATTEMPT; [ $COLLRUN_ATTEMPT = 1 ] || exit 9"]' "" \
+    "on_failure: {action: restart, backoff: 1ms}"
+run restart.yaml
+ends "a program is restarted" 0
+like "in a new attempt" "$(out)" 'attempt 1'
+if command -v python3 >/dev/null; then
+    cat >serve.py <<'EOF'
+import os, socket, sys
+rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+if rank == 0:
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((os.environ["MASTER_ADDR"], port))
+    s.listen()
+    s.accept()[0].sendall(b"hello")
+else:
+    while True:
+        try:
+            print(socket.create_connection((os.environ["MASTER_ADDR"], port)).recv(5).decode())
+            break
+        except ConnectionRefusedError:
+            pass
+EOF
+    programs serve 2 '[python3, serve.py]'
+    run serve.yaml
+    is "a server of rank 0 listens on MASTER_PORT" "$code $(unlabelled 1)" "0 hello"
+else
+    skip "a server of rank 0 listens on MASTER_PORT" "no python3"
+fi
+done_testing

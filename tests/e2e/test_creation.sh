@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# collrun_group_create_start and collrun_group_split_start: groups that are created beside other work.
+. "$(dirname "$0")/lib.sh"
+cat >begin.c <<'END'
+#include <collrun/workload.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                              \
+    do {                                                                                              \
+        if (!(condition))                                                                             \
+            return collrun_fail(ctx, "line %d: %s (%s)", __LINE__, #condition, collrun_error());      \
+    } while (0)
+enum { SPLITS = 6 };
+
+static int sums(struct collrun_ctx *ctx, struct collrun_group *g)
+{
+    int64_t one = 1, sum = 0;
+    CHECK(collrun_allreduce(g, &one, &sum, 1, COLLRUN_INT64, COLLRUN_SUM) == COLLRUN_OK);
+    CHECK(sum == collrun_size(g));
+    return 0;
+}
+
+/* The last rank starts late: meanwhile the others work in the parent with it, and may not wait. */
+static int overlap(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *half = NULL, *pair[SPLITS] = {NULL}, *none = world;
+    struct collrun_request *request, *requests[SPLITS + 1];
+    int me = collrun_rank(world), n = collrun_size(world), index;
+    if (me < n - 1)
+        CHECK(collrun_group_split_start(world, me % 2, -me, "half", &half, &request) == COLLRUN_OK);
+    for (int i = 0; i < 20; i++)
+        CHECK(sums(ctx, world) == 0);
+    if (me < n - 1) {
+        CHECK(collrun_test(request) == COLLRUN_AGAIN && collrun_poll(request) == COLLRUN_AGAIN && !half);
+        CHECK(collrun_wait_stream(request, 0, NULL) == COLLRUN_ERR_INVALID);
+        CHECK(collrun_cancel(request) == COLLRUN_ERR_INVALID);
+        CHECK(collrun_group_create(ctx, &(struct collrun_group_options){.size = sizeof(struct collrun_group_options),
+              .name = "half", .ranks = &me, .nranks = 1}, &none) == COLLRUN_ERR_EXISTS);
+    }
+    CHECK(collrun_barrier(world) == COLLRUN_OK);
+    if (me == n - 1)
+        CHECK(collrun_group_split_start(world, me % 2, -me, "half", &half, &request) == COLLRUN_OK);
+    CHECK(collrun_wait(request) == COLLRUN_OK && half && sums(ctx, half) == 0);
+    CHECK(!strcmp(collrun_group_name(half), "half") && collrun_size(half) == (n + 1 - me % 2) / 2);
+    CHECK(collrun_rank(half) == (n - 1 - me) / 2);
+    /* Several at once, without names, and one color that gets none. */
+    for (int i = 0; i < SPLITS; i++)
+        CHECK(collrun_group_split_start(world, i == 3 && me == 1 ? -1 : (me + i) % 2, 0, i % 2 ? NULL : "", &pair[i], &requests[i]) == COLLRUN_OK);
+    int all[64];
+    for (int i = 0; i < n; i++)
+        all[i] = n - 1 - i;
+    struct collrun_group_options options = {.size = sizeof options, .ranks = all, .nranks = n};
+    struct collrun_group *back = NULL;
+    CHECK(collrun_group_create_start(ctx, &options, &back, &requests[SPLITS]) == COLLRUN_OK);
+    for (int i = 0; i <= SPLITS; i++)
+        CHECK(collrun_wait_any(requests, SPLITS + 1, &index) == COLLRUN_OK && index >= 0);
+    CHECK(collrun_rank(back) == n - 1 - me && sums(ctx, back) == 0);
+    for (int i = 0; i < SPLITS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "world/%d.%d", i + 2, (me + i) % 2);
+        CHECK(!pair[i] == (i == 3 && me == 1));
+        CHECK(!pair[i] || (!strcmp(collrun_group_name(pair[i]), name) && sums(ctx, pair[i]) == 0));
+        CHECK(collrun_group_destroy(pair[i]) == COLLRUN_OK);
+    }
+    return collrun_group_destroy(half) || collrun_group_destroy(back);
+}
+
+/* A parent that is destroyed while its split is in flight. */
+static int orphan(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *parent, *child = NULL;
+    struct collrun_request *request;
+    CHECK(collrun_group_split(world, 0, 0, NULL, &parent) == COLLRUN_OK);
+    CHECK(collrun_group_split_start(parent, 0, 0, NULL, &child, &request) == COLLRUN_OK);
+    CHECK(collrun_group_destroy(parent) == COLLRUN_OK);
+    CHECK(collrun_wait_all(&request, 1) == COLLRUN_OK && child && !request);
+    CHECK(sums(ctx, child) == 0);
+    return collrun_group_destroy(child);
+}
+
+/* One member never calls. */
+static int missing(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *g = world;
+    struct collrun_request *request;
+    if (collrun_rank(world) == 0)
+        return 0;
+    CHECK(collrun_group_split_start(world, 0, 0, "late", &g, &request) == COLLRUN_OK);
+    CHECK(collrun_wait(request) == COLLRUN_ERR_TIMEOUT && g == world);
+    return !strstr(collrun_error(), "rank 0 of ");
+}
+
+static int refused(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *g = world;
+    struct collrun_request *request = NULL;
+    int rank = collrun_world_size(ctx);
+    struct collrun_group_options options = {.size = sizeof options, .ranks = &rank, .nranks = 1};
+    CHECK(collrun_group_create_start(ctx, &options, &g, &request) == COLLRUN_ERR_INVALID);
+    CHECK(collrun_group_split_start(world, 0, 0, "world", &g, &request) == COLLRUN_ERR_EXISTS);
+    CHECK(collrun_group_split_start(NULL, 0, 0, NULL, &g, &request) == COLLRUN_ERR_INVALID);
+    CHECK(!request && g == world);
+    return 0;
+}
+
+/* Never waited for: rank 1 does not even call. */
+static int forgotten(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    static struct collrun_group *g;
+    struct collrun_request *request;
+    if (collrun_rank(world) != 1)
+        CHECK(collrun_group_split_start(world, 0, 0, "forgotten", &g, &request) == COLLRUN_OK);
+    return 0;
+}
+
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    (void)state;
+    const char *what = collrun_param_string(ctx, "do");
+    struct collrun_group *world;
+    int rc = collrun_group_get(ctx, "world", &world);
+    if (rc == 0)
+        rc = !strcmp(what, "overlap") ? overlap(ctx, world) || orphan(ctx, world) || refused(ctx, world)
+             : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
+    if (rc == 0)
+        printf("fine\n");
+    return rc;
+}
+static const struct collrun_param params[] = {{.name = "do", .type = COLLRUN_PARAM_STRING}, {0}};
+COLLRUN_WORKLOAD(.name = "begin", .params = params, .run = run);
+END
+plugin begin.c begin.so
+# begin WHAT RANKS BACKEND
+begin() {
+    job begin <<END
+version: 1
+processes: {count: $2}
+groups: {world: {ranks: all, backend: $3}}
+timeouts: {rendezvous: ${4:-20s}}
+workloads: [{plugin: ./begin.so, params: {do: $1}}]
+END
+    run run begin.yaml
+}
+for backend in ${BACKENDS:-shm tcp gloo}; do
+    begin overlap 5 $backend
+    is "$backend: groups are created beside work in their parent, several at once" "$code $(grep -c fine out) $(err)" "0 5 "
+    begin missing 3 $backend 300ms
+    is "$backend: a missing member is named when the request is waited for" "$code $(grep -c fine out) $(err)" "0 3 "
+done
+begin forgotten 3 shm
+is "a creation that is never waited for ends with the job" "$code $(grep -c fine out)" "0 3"
+is "with a warning on each rank that has started it" "$(err | grep -c 'warning: the creation of group "forgotten" was never waited for')" 2
+check "and soon" [ "$elapsed" -lt 10000 ]
+done_testing

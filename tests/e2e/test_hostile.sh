@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What ranks, signals, limits and other users of a host do to a run: reports that JSON or a terminal cannot take, a reason
+# behind a full socket, signals at the agent, ulimit -f and -n, links in the run directory.
+. "$(dirname "$0")/lib.sh"
+need_scripted
+plugin "$here/hostile.c" "$tmp/hostile.so" || {
+    echo "Bail out! the workload does not compile"
+    exit 1
+}
+# hostile NAME DO [PAD]: one rank of that workload; its run directory is NAME.
+hostile() {
+    printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: ./hostile.so, params: {do: %s, pad: %s}}]\nlogging: {dir: %s}\n' \
+        "$2" "${3:-0}" "$1" >"$tmp/$1.yaml"
+    run run "$1.yaml"
+}
+# json FILE EXPRESSION: of the object d
+json() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
+
+# ---- reports ----
+for pad in 0 1 2; do
+    hostile cut-$pad fail $pad
+    is "an error that is cut within a character: in result.json (pad $pad)" "$(json cut-$pad/result.json 'd["ranks"][0]["error"][-4:], d["verdict"]["text"] is None')" \
+        "('漢...', False)"
+    like "and in the events" "$(grep '"event":"failed"' cut-$pad/events.jsonl)" '"rank":0,"error":"'
+done
+hostile metrics metric
+is "metrics that are no numbers, or have no proper name" "$(json metrics/result.json 'sorted(d["ranks"][0]["metrics"].items())')" \
+    "[('hostile.bad?', 2.5), ('hostile.loss', 'NaN'), ('hostile.low', '-Infinity')]"
+is "each is an event" "$(grep -c '"event":"metric"' metrics/events.jsonl)" 4
+hostile forged forge
+is "a log message neither controls the terminal nor begins a line of collrun's" "$(err)" "collrun: rank 0: warning: hostile: a?]0;title?b
+  | collrun: error: forged"
+hostile late late
+if grep -q unprivileged out; then
+    skip "a reason behind 16 MB in the socket is read" "needs CAP_NET_ADMIN"
+else
+    like "a reason behind 16 MB in the socket is read" "$(err)" 'the real reason'
+fi
+
+# ---- how the programs are built ----
+# hardened FILE: what it lacks
+hardened() {
+    readelf -hW "$1" | grep -q 'Type: *DYN' || echo "PIE"
+    readelf -lW "$1" | grep -q GNU_RELRO || echo "RELRO"
+    readelf -dW "$1" | grep -q NOW || echo "immediate binding"
+    [ "$1" = "$home/libexec/collrun/collrun-engine" ] && set -- "$(readlink -f "$home"/lib/libcollrun.so.1)" # has its code
+    readelf -sW "$1" | grep -q __stack_chk_fail || echo "a stack protector"
+    readelf -sW "$1" | grep -qE '__[a-z]+_chk@' || echo "_FORTIFY_SOURCE"
+}
+for program in bin/collrun libexec/collrun/collrun-agent libexec/collrun/collrun-engine; do
+    case $home in
+    */release) is "$program is hardened" "$(hardened "$home/$program")" "" ;;
+    *) skip "$program is hardened" "not the release build" ;;
+    esac
+done
+
+# ---- signals at the agent ----
+simple agent 2 "note up; await 1 go"
+for sig in USR1 USR2 QUIT; do
+    start run agent.yaml
+    within 10 noted_all 2 up
+    kill -$sig "$(pgrep -P "$pid" collrun-agent)"
+    note_test go
+
+    finish 10
+    ends "SIG$sig at the agent does not end the job" 0
+done
+simple own 1 "signal 10"
+run run own.yaml
+ends "a rank has the default actions: SIGUSR1 ends it" $((128 + 10))
+
+# ---- limits ----
+simple plain 2 "allreduce 3 world; print hello"
+limited() { ( ulimit "$1" "$2" && exec timeout "$limit" "$COLLRUN" run "$3" ) >out 2>err </dev/null; code=$?; }
+limited -Sf 1000 plain.yaml
+ends "a soft limit of file sizes" 0
+limited -f 1000 plain.yaml
+like "a hard limit is named" "$(err)" 'File too large'
+like "with a hint" "$(err)" '^hint: .*ulimit -Hf'
+simple sizes 1 "exec grep -c '^Max file size *1024000 ' /proc/self/limits"
+limited -Sf 1000 sizes.yaml
+is "the ranks keep it" "$(unlabelled 0)" 1
+job many <<END
+version: 1
+hosts: {defaults: {transport: {command: [env]}}, nodes: ["h[1-4]"]}
+processes: {count: 40}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "print out; err err"}}]
+logging: {dir: many}
+END
+limited -n 70 many.yaml
+ends "more files of ranks than descriptors" 0
+is "no file is lost" "$(find many -name 'rank-*' -size +0 | wc -l)" 80
+unlike "and no warning is printed" "$(err)" "warning"
+job far <<END
+version: 1
+hosts: {defaults: {transport: {command: [env]}}, nodes: ["h[01-12]"]}
+processes: {count: 12}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "exec grep -c '^Max open files *32 ' /proc/self/limits"}}]
+on_failure: {action: continue}
+END
+limited -Sn 32 far.yaml
+is "more hosts than a soft limit of descriptors, which the ranks keep" "$(grep -c '^\[[0-9]*\] 1$' out)" 12
+
+# ---- logs that a connection does not carry ----
+cat >gate <<'END'
+#!/usr/bin/env python3
+import os, sys, time
+while data := os.read(0, 65536):
+    while os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    while data:
+        data = data[os.write(1, data):]
+END
+printf '#!/bin/sh\n"$1" | %s/gate %s/hold\n' "$tmp" "$tmp" >held
+chmod +x gate held
+job logs <<END
+version: 1
+hosts: {nodes: [{name: far, transport: {command: [$tmp/held, $home/libexec/collrun/collrun-agent]}}]}
+processes: {count: 1}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "note up; await 1 go; log 100000; note done"}}]
+END
+start run logs.yaml
+within 10 noted 0 up
+: >hold
+agent=$(pgrep -P "$(pgrep -P "$pid" -x held)" -x collrun-agent)
+note_test go
+maybe_within 2 noted 0 done # it must not be; 50 MB do not fit
+check "a rank that logs waits for the connection" test -z "$(notes 0 | grep done)"
+check "and its agent stays small" test "$(awk '/VmHWM/ {print $2}' "/proc/$agent/status")" -lt $((32768 * slow))
+rm hold
+finish 30
+ends "then the job ends well" 0
+
+# ---- links and leftovers in the run directory ----
+mkdir -p linked/attempt-0 elsewhere
+for file in .result.json.new .plan.json.new events.jsonl attempt-0/rank-0.stdout; do
+    ln -s "$tmp/elsewhere/${file##*/}" "linked/$file"
+done
+run run --run-dir linked plain.yaml
+ends "links in the run directory do not stop the job" 0
+is "no file behind a link is made" "$(ls -A elsewhere)" ""
+like "a file that is lost is named" "$(err)" 'warning: .*linked/.*: Too many levels of symbolic links'
+check "result.json is whole" json linked/result.json 'd["exit_code"]'
+mkdir left && printf '{"half": ' >left/.result.json.new
+run run --run-dir left plain.yaml
+check "so it is after a run that was killed while it wrote" json left/result.json 'd["exit_code"]'
+done_testing

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The helpers of lib.sh: each fails its case when it must, so that no other test passes vacuously.
+. "$(dirname "$0")/lib.sh"
+
+# outcome SCRIPT: what a test of these lines prints, without the comments; its exit code is $code.
+outcome() {
+    { echo ". '$here/lib.sh'"; cat; echo done_testing; } >"$tmp/case.sh"
+    outcome=$(SLOW=1 bash "$tmp/case.sh" 2>&1)
+    code=$?
+    grep -v '^#' <<<"$outcome" | paste -sd'|'
+}
+# fails WHAT LINE: a test of this line fails, with one case.
+fails() {
+    local got
+    got=$(outcome <<<"$2"; exit $code)
+    code=$?
+    is "$1: the test fails" "$code ${got%% - *}" "1 not ok 1"
+}
+# passes WHAT LINE
+passes() {
+    local got
+    got=$(outcome <<<"$2"; exit $code)
+    code=$?
+    is "$1: the test passes" "$code ${got%% - *}" "0 ok 1"
+}
+
+passes "is, equal" 'is x 1 1'
+fails "is, different" 'is x 1 2'
+passes "like, a line matches" 'like x "one
+two" "^two$"'
+fails "like, no line matches" 'like x one two'
+passes "unlike, no line matches" 'unlike x one two'
+fails "unlike, a line matches" 'unlike x one one'
+passes "check, success" 'check x true'
+fails "check, failure" 'check x false'
+passes "ends, the same code" 'code=3; ends x 3'
+fails "ends, another code" 'code=3; ends x 4'
+passes "quiet, nothing on stderr" ': >err; quiet x'
+fails "quiet, something on stderr" 'echo word >err; quiet x'
+passes "check_within, success" 'check_within x 1 true'
+fails "check_within, the deadline" 'check_within x 0 false'
+fails "within, the deadline" 'within 0 test -e never'
+like "within names the place and the condition" "$(outcome <<<'within 0 test -e never')" '^not ok 1 - case.sh:2: the test waited 0 s for: test -e never'
+is "within adds no case when the condition comes" "$(outcome <<<'within 5 true; ok x')" "ok 1 - x|1..1"
+like "within in a subshell ends the test" "$(outcome <<<'echo | { within 0 false; }; ok late')" '^Bail out! within, called in a subshell'
+is "maybe_within only returns its result" "$(outcome <<<'maybe_within 0 false; is x $? 1')" "ok 1 - x|1..1"
+done_testing

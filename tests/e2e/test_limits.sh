@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# processes.limits of core and memory (of the stack: test_stack.sh), timeouts.warn, and processes.map as a list.
+. "$(dirname "$0")/lib.sh"
+top=$(cd "$here/../.." && pwd)
+
+job limits <<'END'
+version: 1
+processes: {count: 1, limits: {core: 4KiB, memory: 512MiB}}
+workloads: [{command: [sh, -c, "echo core $(ulimit -c) memory $(ulimit -d)"]}]
+END
+run limits.yaml
+ends "limits" 0
+like "of core and memory" "$(cat out)" '^\[0\] core 8 memory 524288$'
+run limits.yaml --set processes.limits.core=unlimited
+like "an unlimited core, or the reason" "$(cat out err)" 'core unlimited|processes.limits.core: cannot set the size of a core file'
+cat >grow.c <<'END'
+#include <collrun/workload.h>
+#include <stdlib.h>
+#include <string.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    char *p = malloc(256 << 20);
+    (void)state;
+    if (!p)
+        return collrun_fail(ctx, "no memory for the model");
+    memset(p, 1, 256 << 20);
+    free(p);
+    return 0;
+}
+COLLRUN_WORKLOAD(.name = "grow", .run = run);
+END
+if [ "$slow" = 1 ]; then # the memory of a sanitizer is no rank's
+    plugin grow.c grow.so || exit 1
+    printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: ./grow.so}]\n' | job grow
+    run grow.yaml
+    ends "without a limit" 0
+    run grow.yaml --set processes.limits.memory=200MiB
+    check "with less than it needs" [ "$code" -ne 0 ]
+    like "malloc fails" "$(err)" 'no memory for the model'
+fi
+
+job warn <<'END'
+version: 1
+processes: {count: 2}
+workloads: [{command: [sh, -c, "trap 'echo warned; exit 0' USR1; echo up; while :; do sleep 0.1; done"]}]
+timeouts: {run: 61s, warn: {signal: USR1, before: 60s}}
+END
+run warn.yaml --run-dir warned
+ends "a signal before timeouts.run has passed" 0
+is "reaches all ranks" "$(grep -c warned out)" 2
+check "and the events" grep -q '"event": *"warn"' warned/events.jsonl
+
+first=$(sed -n 's/^Cpus_allowed_list:\t\([0-9]*\).*/\1/p' /proc/self/status)
+printf '%s\n' "version: 1" "hosts: {nodes: [{name: a, transport: local}, {name: b, transport: local}]}" "network: {interface: lo}" \
+    "processes: {count: 3, map: [{ranks: '0,2', host: b, cpus: '$first'}, {ranks: 1, host: a}]}" \
+    "workloads: [{command: [sh, -c, 'echo \$COLLRUN_HOST \$(grep Cpus_allowed_list /proc/self/status)']}]" | job map
+run map.yaml
+ends "a map of ranks" 0
+is "each is on its host" "$(sed -E 's/^\[([0-9])\] ([ab]) .*/\1\2/' out | sort | tr '\n' ' ')" "0b 1a 2b "
+is "and on its CPUs" "$(grep -c "^\[[02]\] b Cpus_allowed_list: $first\$" out)" 2
+done_testing

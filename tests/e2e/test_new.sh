@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# collrun new: what it writes builds and runs as it is. collrun completion: the scripts of bash, zsh and fish.
+. "$(dirname "$0")/lib.sh"
+
+# ---- collrun new ----
+run new project
+is "collrun new: 0" "$code" 0
+is "it says what it has written" "$(cat "$tmp/out")" "project/Makefile
+project/average.c
+project/job.yaml
+next: make -C project run"
+check "the workload builds without a warning" make -s -C project CFLAGS="-O1 -Wall -Wextra -Werror"
+(cd project && "$COLLRUN" job.yaml >"$tmp/out" 2>"$tmp/err")
+is "the job runs" "$? $(sort "$tmp/out")" "0 [0] half: the average begins with 0.5
+[0] world: the average begins with 1.5
+[1] half: the average begins with 0.5
+[1] world: the average begins with 1.5
+[2] world: the average begins with 1.5
+[3] world: the average begins with 1.5"
+mkdir here
+(cd here && "$COLLRUN" new >"$tmp/out" 2>"$tmp/err")
+is "without a folder: the working directory" "$? $(ls here | tr '\n' ' ')" "0 Makefile average.c job.yaml "
+echo mine >here/average.c
+rm here/Makefile
+run new here
+is "a file that exists: 2" "$code" 2
+is "... it is named" "$(err)" 'collrun: error: "here/average.c" exists
+hint: name an empty folder: collrun new DIR'
+is "... and nothing is written" "$(ls here | tr '\n' ' ')$(cat here/average.c)" "average.c job.yaml mine"
+run new nowhere/project
+is "a folder that cannot be created: 125" "$code" 125
+like "... says why" "$(err)" 'cannot create the folder "nowhere/project": No such file or directory'
+# runs_python DIR COLLRUN: the project of --python
+runs_python() {
+    (cd "$1" && "$2" job.yaml >"$tmp/out" 2>"$tmp/err")
+    is "$1: the program in Python fits the line" "$? $(cat out)" "0 [0] 4 ranks: y = 3.000 x + 1.000, loss 0.000000"
+}
+run new --python snake
+is "--python: it says what it has written" "$code $(cat "$tmp/out")" "0 snake/job.yaml
+snake/train.py
+next: collrun snake/job.yaml"
+python=$(cd "$top" && ls "$home/lib/collrun/python/collrun/"_collrun*.so 2>/dev/null)
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=
+if [ -n "$python" ]; then
+    runs_python snake "$COLLRUN"
+else
+    skip "the program in Python fits the line" "no Python 3.11, or collrun is built without Python.h"
+fi
+
+# ---- installed in a folder with a blank in its name ----
+BUILD=${BUILD:-$top/build/release}
+prefix="$tmp/the prefix"
+installed() {
+    env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" "$1" BUILDROOT="$(dirname "$BUILD")" VARIANT="$(basename "$BUILD")" PREFIX="$prefix" \
+        2>&1
+}
+is "make install" "$(installed install)" ""
+"$prefix/bin/collrun" new other >"$tmp/out" 2>"$tmp/err"
+is "collrun new, from there" "$?" 0
+make -s -C other run CFLAGS="-O1 -Wall -Wextra -Werror" >"$tmp/out" 2>"$tmp/err"
+is "it builds and runs there" "$? $(grep -c average "$tmp/out")" "0 6"
+run_installed=$prefix/bin/collrun
+"$run_installed" new --python "other snake" >"$tmp/out" 2>"$tmp/err"
+is "collrun new --python, from there" "$? $(ls "other snake" | tr '\n' ' ')" "0 job.yaml train.py "
+[ -z "$python" ] || runs_python "other snake" "$run_installed"
+like "completion is installed" "$(head -n 1 "$prefix/share/bash-completion/completions/collrun")" _collrun
+is "make uninstall" "$(installed uninstall)" ""
+is "... leaves no file" "$(find "$prefix" ! -type d)" ""
+
+# ---- completion ----
+# complete WORDS...: what bash offers for the last word
+complete_words() {
+    bash --norc -c '. ./collrun.bash
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _collrun
+        printf "%s " "${COMPREPLY[@]}"' bash "$@" 2>&1
+}
+mkdir work
+cd work || exit
+run completion bash
+cp "$tmp/out" collrun.bash
+: >a.yaml
+: >notes.txt
+mkdir runs
+is "bash: commands, job files and folders" "$(complete_words collrun r)" "run report runs "
+is "bash: job files" "$(complete_words collrun check '')" "runs a.yaml "
+is "bash: options of a command" "$(complete_words collrun plan --j)" "--json "
+is "bash: options that it does not have" "$(complete_words collrun check --j)" " "
+is "bash: a folder after --run-dir" "$(complete_words collrun run --run-dir '')" "runs "
+is "bash: run directories" "$(complete_words collrun diag '')" "runs "
+is "bash: shells" "$(complete_words collrun completion z)" "zsh "
+every=$("$COLLRUN" --help | sed -n 's/^  \[*\([a-z][a-z]*\)\]* .*/\1/p' | tr '\n' ' ')
+is "bash: the commands of --help" "$(complete_words collrun '' | sed 's/runs .*//')" "$every"
+for shell in zsh fish; do
+    run completion $shell
+    is "$shell: 0" "$code" 0
+    if command -v $shell >/dev/null; then
+        check "$shell: the script is correct" $shell -n "$tmp/out"
+    else
+        skip "$shell: the script is correct" "there is no $shell"
+    fi
+done
+run completion tcsh
+is "another shell: 2" "$code" 2
+like "... which ones are known" "$(err)" 'known: bash, zsh, fish'
+done_testing

@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Ranks in Python: the package that `command:` puts into PYTHONPATH. With numpy (PYTHON=.../venv/bin/python3 names an interpreter
+# that has it) every operation, type and operator against numpy; with torch, tensors; with ray, the same program on both.
+. "$(dirname "$0")/lib.sh"
+programs=$top/tests/python
+python=${PYTHON:-python3}
+limit=$((120 * slow)) # torch is large
+
+reason=
+case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
+[ -f "$home/lib/collrun/python/collrun/_collrun.abi3.so" ] || reason="the package is not built: Python.h is missing (python3-dev)"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || reason="Python 3.11 or later is missing"
+if [ -n "$reason" ]; then
+    skip "Python" "$reason"
+    done_testing
+fi
+has() { "$python" -c "import $1" 2>/dev/null; }
+
+# program COUNT FILE ARGUMENTS: a job of COUNT ranks that run it.
+program() {
+    local count=$1 file=$2 argument list
+    shift 2
+    list="'$python', '$file'"
+    for argument; do list="$list, '$argument'"; done
+    job python <<END
+version: 1
+processes: {count: $count}
+env: {set: {OMP_NUM_THREADS: "1"}}
+timeouts: {run: ${limit}s}
+workloads:
+  - {command: [$list]}
+END
+    run python.yaml
+}
+# script COUNT: the program is read from stdin.
+script() {
+    cat >script.py
+    program "$1" script.py
+}
+
+# ---- without any package ----
+program 3 "$programs/plain.py"
+ends "the standard library's arrays: runs" 0
+is "the standard library's arrays: every rank" "$(sort out | tr '\n' ' ')" "[0] done [1] done [2] done "
+quiet "the standard library's arrays: collrun itself says nothing"
+
+run check "$top/configs/python.yaml"
+ends "configs/python.yaml: the file is good" 0
+PATH=$(dirname "$(command -v "$python")"):$PATH run "$top/configs/python.yaml"
+ends "configs/python.yaml: runs" 0
+is "configs/python.yaml: what it did" "$(out)" "[0] 4 ranks on shm: the sum of 4 x 65536 float32 is 10 everywhere"
+
+LD_LIBRARY_PATH='' PYTHONPATH=$home/lib/collrun/python "$python" -c 'import collrun
+try: collrun.rank()
+except collrun.UnavailableError as e: print(int(e.status), e)' >out 2>err
+like "outside of collrun: how to start it" "$(cat out err)" '^-6 collrun_init: .*start this program with `collrun job.yaml`'
+
+# ---- interruption ----
+for how in call wait; do
+    program 2 "$programs/interrupt.py" $how
+    is "SIGINT in a $how: KeyboardInterrupt" "$(grep '^\[0\]' out)" "[0] KeyboardInterrupt"
+done
+program 2 "$programs/interrupt.py" poll
+is "SIGINT in wait(timeout): the request goes on" "$(out)" "[0] KeyboardInterrupt
+[0] received 7"
+program 2 "$programs/interrupt.py" handler
+is "SIGINT with a handler: the call goes on" "$(out)" "[0] handled
+[0] received 5"
+
+# ---- failures ----
+script 3 <<'END'
+import collrun, array
+g = collrun.group()
+x = array.array("i", [1])
+g.allreduce(x)
+if g.rank == 1:
+    raise LookupError("no such batch")
+try:
+    g.allreduce(x)
+except collrun.PeerFailedError as e:
+    print(e.culprits, e.status == collrun.Status.PEER_FAILED, flush=True)
+    raise
+END
+ends "an exception: the exit code" 1
+like "an exception: the rank, the text and the place" "$(err)" 'LookupError: no such batch \(script.py:6\)$'
+like "an exception: the rank is the cause" "$(err)" 'error: rank 1 '
+is "an exception: the others learn the culprit" "$(grep -E '^\[[02]\] \[' out | sort | tr '\n' ' ')" "[0] [1] True [2] [1] True "
+
+script 2 <<'END'
+import collrun, array, sys
+g = collrun.group()
+if g.rank == 1:
+    sys.exit(7)
+g.barrier()
+END
+ends "sys.exit(7): the exit code" 7
+
+script 2 <<'END'
+import collrun, array
+g = collrun.group()
+g.allreduce(array.array("i", [1] * (1 + g.rank)))
+END
+like "a mismatch: both calls" "$(err)" 'error: allreduce world#1: rank 0 calls allreduce\(1 x int32, sum\), rank 1 calls allreduce\(2 x int32, sum\)'
+
+script 2 <<'END'
+import collrun, array
+collrun.group().recv(array.array("i", [0]), 1 - collrun.rank())
+END
+ends "a deadlock: proven, not timed out" 124
+like "a deadlock: both ranks" "$(err)" 'error: deadlock: rank 0 waits in recv world#1 .*rank 1 waits in recv'
+
+script 2 <<'END'
+import collrun, multiprocessing, os
+def child(_):
+    try: collrun.group().barrier()
+    except collrun.Error as e: return f"{type(e).__name__}: {e}"
+if __name__ == "__main__":
+    collrun.group().barrier()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(pool.map(child, [0])[0], flush=True)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(child, [0])[0], flush=True)
+    collrun.group().barrier()
+END
+ends "multiprocessing: the parent goes on" 0
+is "multiprocessing by fork: refused" "$(grep -c '\] InvalidError: .*fork' out)" 2
+is "multiprocessing by spawn: refused" "$(grep -c '\] UnavailableError: ' out)" 2
+
+# ---- stalls ----
+if [ -x "$home/libexec/collrun/collrun-stack" ]; then
+    cat >stalls.py <<'END'
+import array, os, collrun
+
+def wait_for(fifo):
+    open(fifo).read()
+
+def compute():
+    while not os.path.exists("computed"):
+        pass
+
+def step(g, i):
+    if g.rank == 1 and i == 2:
+        wait_for("batch")
+    if g.rank == 1 and i == 4:
+        compute()
+    g.allreduce(array.array("i", [1]))
+
+if os.environ["COLLRUN_RANK"] == "1":
+    wait_for("joined")
+group = collrun.group()
+with open(f"pid.{group.rank}", "w") as f:
+    f.write(f"{os.getpid()}\n")
+for i in range(6):
+    step(group, i)
+END
+    job stalls <<END
+version: 1
+processes: {count: 3}
+timeouts: {stall: ${slow}s}
+workloads:
+  - {command: ['$python', stalls.py]}
+END
+    line() { grep -n "$1" stalls.py | cut -d: -f1; }
+    shows() { check_within "$1" $((20 * slow)) grep -qE "$2" err; }
+    it='CAUSE  rank 1 \([^ ]+, pid [0-9]+\)'
+    late="$it has not called allreduce world#"
+    mkfifo joined batch
+    start run stalls.yaml
+    shows "a stall before collrun.group(): where" \
+        "^$it has not called collrun_init; it is in wait_for \(stalls\.py:$(line 'read()')\), asleep in open"
+    shows "and who waits" '^WAIT   ranks 0 and 2 -> collrun_init -> rank 1, for [0-9.]+ s'
+    timeout $((20 * slow)) sh -c ': >joined'
+    shows "a stall: where" "^${late}3 .*; it is in wait_for \(stalls\.py:$(line 'read()')\), asleep in open"
+    shows "the caller" "^         step \(stalls\.py:$(line '("batch")')\)$"
+    shows "up to the module" "^         <module> \(stalls\.py:$(line 'step(group')\)$"
+    shows "where the others wait" "^WAIT .*; rank [02] calls it in step \(stalls\.py:$(line 'g.allreduce')\)$"
+    unlike "frames of the interpreter are not shown" "$(err)" '_PyEval_EvalFrame|Py_RunMain'
+    kill -STOP "$(cat pid.1)"
+    shows "a stopped rank: the report continues" "^$late.*stopped by a signal"
+    kill -CONT "$(cat pid.1)"
+    timeout $((20 * slow)) sh -c ': >batch'
+    shows "a rank that runs: where" "^${late}5 .*; it is in compute \(stalls\.py:[0-9]+\), running"
+    touch computed
+    finish $((20 * slow))
+    ends "the signal for the frames does no harm" 0
+else
+    skip "stalls" "built without libdw"
+fi
+
+# ---- numpy, torch, ray ----
+if has numpy; then
+    for count in 1 2 3; do
+        program $count "$programs/oracle.py"
+        ends "numpy: $count ranks" 0
+        is "numpy: every check of $count ranks" "$(grep -cE '\] [0-9]{3,} checks passed$' out)" $count
+    done
+    program 3 "$programs/raylike.py"
+    ends "collrun.ray: runs" 0
+    sed 's/^\[.\] //' out | sort >collrun.ray
+    check "collrun.ray: every function" test "$(wc -l <collrun.ray)" -ge 50
+    for count in 3 1; do
+        PYTHON=$python run "$top/configs/ray.yaml" -n $count
+        ends "configs/ray.yaml, $count ranks: runs" 0
+        is "configs/ray.yaml, $count ranks: converges" "$(tail -n 1 out)" "[0] converged: the parameters are right to 3 decimals"
+        grep -o 'loss .*' out >"loss.$count"
+    done
+    is "configs/ray.yaml: the loss of one process" "$(cat loss.3)" "$(cat loss.1)"
+else
+    skip "numpy" "$python has no numpy"
+fi
+run check "$top/configs/torch_env.yaml"
+ends "configs/torch_env.yaml: the file is good" 0
+if has torch; then
+    PATH=$(dirname "$(command -v "$python")"):$PATH run "$top/configs/torch_env.yaml"
+    is "configs/torch_env.yaml: a script for torchrun runs as it is" "$code $(out)" "0 [0] 4 ranks: y = 3.000 x + 1.000"
+    sed 's/if rank == 0:/if rank == 1:\n    os._exit(9)\nif rank == 0:/; s/^dist.destroy/dist.barrier()\ndist.destroy/' \
+        "$top/examples/python/torch_env.py" >exits.py
+    program 2 exits.py
+    ends "a rank of it exits: its code" 9
+    like "it is named, not the rank that fails with it" "$(err)" '^collrun: error: rank 1 .*exited with code 9$'
+    program 2 "$programs/oracle.py" torch
+    ends "torch: tensors" 0
+    is "torch: every check" "$(grep -cE '\] [0-9]{2,} checks passed$' out)" 2
+    PYTHON=$python run "$top/configs/ddp.yaml" -n 2
+    ends "configs/ddp.yaml: runs" 0
+    like "configs/ddp.yaml: it recognizes the digits" "$(tail -n 1 out)" '^\[0\] converged: loss [0-9.]+, accuracy (0\.9[5-9][0-9]|1\.000)$'
+else
+    skip "torch" "$python has no torch"
+fi
+if has ray; then
+    PYTHONPATH=$programs timeout 300 "$python" "$programs/raylike_peer.py" 3 2>err | sort >ray.out
+    check "ray: the same program prints the same" diff ray.out collrun.ray
+else
+    skip "ray" "$python has no ray"
+fi
+
+# ---- pip ----
+if [ -z "${PYTHON:-}" ]; then
+    skip "pip" "only with PYTHON, as it takes long"
+elif has venv && has ensurepip && "$python" -m venv venv >/dev/null 2>&1; then
+    PIP_NO_INDEX=1 venv/bin/pip install -q "$top/engine/python" >pip.log 2>&1
+    is "pip installs it from the tree, without a network" "$(cd / && "$tmp/venv/bin/python3" -c 'import collrun; print(collrun.__version__)' 2>&1)" \
+        "$("$COLLRUN" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)"
+else
+    skip "pip" "$python has no venv"
+fi
+done_testing

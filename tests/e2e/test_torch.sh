@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# collrun.torch, which `make torch PYTHON=...` builds for one interpreter: every operation beside torch's gloo, trainings with the
+# same losses as on gloo, and failures that are named at once.
+. "$(dirname "$0")/lib.sh"
+programs=$top/tests/python
+python=${PYTHON:-python3}
+limit=$((120 * slow)) # torch is large
+
+reason=
+case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
+[ -f "$home/lib/collrun/python/collrun/_torch.so" ] || reason="the extension is not built: make torch PYTHON=$python"
+"$python" -c 'import torch' 2>/dev/null || reason="$python has no torch"
+if [ -n "$reason" ]; then
+    skip "collrun.torch" "$reason"
+    done_testing
+fi
+
+# program COUNT FILE ARGUMENTS: a job of COUNT ranks that run it.
+program() {
+    local count=$1 file=$2 argument list
+    shift 2
+    list="'$python', '$file'"
+    for argument; do list="$list, '$argument'"; done
+    job torch <<END
+version: 1
+processes: {count: $count}
+env: {set: {OMP_NUM_THREADS: "1"}}
+timeouts: {run: ${limit}s}
+workloads:
+  - {command: [$list]}
+END
+    run torch.yaml
+}
+# script COUNT: the program is read from stdin, after the imports.
+script() {
+    {
+        printf '%s\n' 'import torch, torch.distributed as dist, collrun.torch' \
+            'dist.init_process_group("collrun", init_method="collrun://")' 'rank = dist.get_rank()'
+        cat
+    } >script.py
+    program "$1" script.py
+}
+
+# ---- every operation ----
+for method in collrun env; do
+    program 3 "$programs/torch_oracle.py" $method://
+    ends "$method://: every operation beside gloo" 0
+    is "$method://: comparisons" "$(grep -cE 'rank [0-2]: [0-9]{3} comparisons' out)" 3
+done
+
+# ---- trainings ----
+for backend in collrun gloo; do
+    program 4 "$programs/torch_train.py" $backend
+    ends "trainings on $backend: run" 0
+    grep -E '(DDP|FSDP2|tensor parallel|pipeline) ' out >losses.$backend
+done
+is "trainings: DDP, FSDP2, tensor and pipeline parallelism" "$(wc -l <losses.collrun | tr -d ' ')" 4
+check "trainings: the losses are those of gloo" diff losses.gloo losses.collrun
+
+# ---- failures ----
+script 2 <<'END'
+dist.all_reduce(torch.ones(3 + rank))
+END
+like "a mismatch: both calls" "$(err)" 'rank 0 calls allreduce\(3 x float32, sum\), rank 1 calls allreduce\(4 x float32, sum\)'
+
+script 2 <<'END'
+dist.recv(torch.ones(1), 1 - rank)
+END
+like "a deadlock: both ranks are named" "$(err)" 'error: .*deadlock'
+
+script 2 <<'END'
+if rank == 1: raise LookupError("no such batch")
+dist.all_reduce(torch.ones(3))
+END
+ends "an exception: the exit code" 1
+like "an exception: the rank is the cause" "$(err)" 'error: rank 1 .*LookupError: no such batch'
+
+script 2 <<'END'
+import datetime
+try: dist.distributed_c10d._get_default_store().wait(["never"], datetime.timedelta(milliseconds=100))
+except dist.DistStoreError as e: print(str(e).split("\n")[0], flush=True)
+END
+is "the store: a time-out" "$(sort -u out | grep -c 'never"): wait timeout after 100ms')" 2
+quiet "the store: a wait for a key is no deadlock"
+
+PYTHONPATH=$home/lib/collrun/python "$python" - >out 2>err <<'END'
+import torch.distributed as dist, collrun.torch
+try: dist.init_process_group("collrun", init_method="collrun://")
+except collrun.UnavailableError as e: print(e)
+END
+like "outside of collrun: how to start it" "$(cat out err)" 'start this program with `collrun job.yaml`'
+done_testing

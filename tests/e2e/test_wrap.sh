@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# --wrap RANKS COMMAND...: the processes of some ranks run under a debugger or another command; sanitizers; what collrun-debug(7) says.
+. "$(dirname "$0")/lib.sh"
+top=$(cd "$here/../.." && pwd)
+printf '#!/bin/sh\necho "wrapped $COLLRUN_RANK: $*"\nexec "$@"\n' >wrapper && chmod +x wrapper
+printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{plugin: hello}]\n' | job hello
+printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{command: [echo, "a b", c]}]\n' | job echo
+
+run hello.yaml --wrap 0,2 "$tmp/wrapper"
+ends "two ranks under a script" 0
+is "those two" "$(grep -o 'wrapped [0-9]: /' out | sort | tr '\n' ' ')" "wrapped 0: / wrapped 2: / "
+is "all ranks run" "$(grep -c 'hello from rank' out)" 3
+run echo.yaml --wrap all -- ./wrapper -x
+ends "programs, with an argument and --" 127
+run echo.yaml --wrap all -- env MARK=1 "$tmp/wrapper"
+ends "programs under two commands" 0
+is "their words stay apart" "$(grep -c '^\[[01]\] a b c$' out)" 2
+is "each is wrapped" "$(grep -c 'wrapped [01]: echo a b c' out)" 2
+run hello.yaml --wrap 1 sh -c 'exit 7'
+ends "a command that fails" 7
+like "is the root cause" "$(err)" 'error: rank 1 .*exited with code 7'
+run hello.yaml --wrap 1 no-such-debugger -x
+ends "a command that is not there" 125
+like "is named, with PATH" "$(err)" 'rank 1 .*: --wrap: cannot start no-such-debugger: No such file'
+for words in '--wrap' '--wrap 1' '--wrap 1 --'; do
+    # shellcheck disable=SC2086
+    run hello.yaml $words
+    ends "refused: $words" 2
+done
+run hello.yaml --wrap 0-3 true
+ends "a rank that does not exist" 2
+like "is named" "$(err)" 'error: --wrap: there is no rank 3'
+run hello.yaml --wrap x true
+ends "no set of ranks" 2
+
+cat >crash.c <<'END'
+#include <collrun/workload.h>
+#include <stdlib.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    (void)state;
+    char *volatile p = malloc(8);
+    if (collrun_world_rank(ctx) == 1)
+        BUG;
+    free(p);
+    return 0;
+}
+COLLRUN_WORKLOAD(.name = "crash", .run = run);
+END
+printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: ./crash.so}]\n' | job crash
+if command -v gdb >/dev/null; then
+    plugin crash.c crash.so -g '-DBUG=__builtin_trap()'
+    run crash.yaml --wrap 1 gdb -batch -ex run -ex bt --args
+    like "gdb shows the place of the crash" "$(cat out)" '^\[1\] #0 .* run \(ctx=.*crash.c:8'
+    unlike "the job does not end well" "$code" '^0$'
+else
+    skip "a crash under gdb" "gdb is missing"
+fi
+asan=$(cc -print-file-name=libasan.so)
+if [ "${asan#/}" != "$asan" ] && [ -z "${SANITIZE:-}" ]; then
+    plugin crash.c crash.so '-DBUG=*(volatile char *)(p + 8) = 1' -fsanitize=address
+    run check crash.yaml
+    ends "a plugin with AddressSanitizer alone" 2
+    like "the hint" "$(err)" '^hint: preload it: env: \{set: \{LD_PRELOAD: FILE\}\}'
+    echo "env: {set: {LD_PRELOAD: $asan}}" >>crash.yaml
+    run check crash.yaml
+    ends "and with its runtime" 0
+    run crash.yaml
+    like "it finds the fault" "$(cat out err)" 'AddressSanitizer: heap-buffer-overflow'
+    ends "which ends the job" 1
+else
+    skip "a plugin with AddressSanitizer" "libasan.so is missing, or collrun itself has a sanitizer"
+fi
+done_testing

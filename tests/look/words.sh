@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# usage: words.sh
+# Fails if a retired word (words.txt) is in code, documents or messages. backends/gloo is left out until it is a thin wrapper.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+list=tests/look/words.txt
+pattern=$(sed -n '/^#/d; s/ *= .*//p' "$list" | paste -sd'|')
+files=$(git ls-files '*.c' '*.h' '*.cc' '*.sh' '*.md' '*.mk' '*.yaml' '*.txt' '*.[1-8]' Makefile '.ci/*' 2>/dev/null |
+    grep -vE '^(backends/gloo/|tests/unit/(test_)?gloo|tests/bench/(gloo|results)|tests/look/words|tests/fuzz/corpus/|LICENSE)')
+# shellcheck disable=SC2086
+found=$(grep -niE "(^|[^a-zA-Z])($pattern)([^a-zA-Z]|\$)" $files /dev/null)
+[ -z "$found" ] && exit 0
+echo "$found" | cut -c1-160 >&2
+echo "words: $(wc -l <<<"$found") lines with retired words; $list says what to write instead" >&2
+exit 1

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Mutation test of the GPU tests, on the stand-in libraries. It applies one mutation at a time to a copy of backends/nccl,
+# builds the copy, and runs the GPU workload, which must fail; with SUITE=conform the conformance suite must fail instead.
+# A mutation whose target is no longer in the source fails as well; --check tests only that, in a second, and is part of
+# `make test`, so that a rename that orphans a mutation shows at once.
+# usage: [SUITE=conform] tests/mutation/nccl.sh [--check]     output: TAP, one case per mutation
+#   MUTATIONS  numbers of those to run (default: all)
+top=$(cd "$(dirname "$0")/../.." && pwd)
+. "$top/tests/e2e/lib.sh"
+build=${BUILD:-$top/build/release}
+export LD_LIBRARY_PATH=$build/tests/fake FAKE_NCCL_STALL_MS=1000
+check_only=
+if [ "${1:-}" = --check ]; then
+    check_only=yes SUITE=conform # all mutations are listed then
+    suite=(none)
+elif [ "${SUITE:-}" = conform ]; then
+    sources=$(ls "$top"/tests/conform/*.c)
+    cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread -I"$include" $sources -L"$build/lib" -lcollrun -lm \
+        -o "$tmp/conform.so" || exit 1
+    MUTATIONS=${MUTATIONS:-1 2 3 4 5 6 7 8 9 10 11 12 19 20 24 25 26 27 28 29}
+    suite=("2 processes with 2 GPUs" "host or stream" "2 processes with 1 GPU:" requests disagree)
+fi
+[ -n "$check_only" ] || plugin "$top/tests/gpu/workload" "$tmp/gpu_test.so" -ldl || { echo "Bail out! the GPU workload does not compile"; exit 1; }
+number=0
+
+run_case() { # CASE RANKS GPUS_PER_PROCESS
+    local timeout=1s run=25s limit=$limit # without a mutation only the cases of a late rank time out
+    [ -n "$change" ] || { run=50s limit=$((60 * slow)); }
+    [ -n "$change" ] || [[ $1 == late* ]] || timeout=30s
+    job gpu <<END
+version: 1
+processes: {count: $2}
+env: {set: {NCCL_HOSTID: "{rank}"}}
+timeouts: {run: $run}
+backends:
+  mutant: {path: ./libcollrun_mutant.so}
+groups:
+  world: {backend: mutant, gpus_per_process: $3, timeout: $timeout}
+  second: {backend: mutant, gpus_per_process: $3, timeout: $timeout}
+  third: {backend: mutant, gpus_per_process: $3, timeout: $timeout}
+workloads:
+  - {plugin: ./gpu_test.so, params: {case: $1}}
+END
+    run run gpu.yaml
+}
+
+# Runs the jobs that are most likely to detect a mutation, until one fails.
+conform() {
+    local jobs round=0
+    for jobs in "${suite[@]}"; do
+        round=$((round + 1))
+        COLLRUN=$build/bin/collrun BACKEND=$PWD/libcollrun_mutant.so CONFORM_SO=$tmp/conform.so JOBS=$jobs SEED=$round GROUP_TIMEOUT=${patience:-3s} \
+            JOB_TIMEOUT=60 FAKE=1 FAKE_CUDA_DELAY_US=300 "$top/tests/conform/devices.sh" >conform.out 2>&1
+        code=$?
+        [ $code = 0 ] || break
+    done
+    ! grep -q 'timeouts.run' conform.out || code=0 # a late job alone is no detection
+    sed -nE '/^# .*(FAIL|error:|stand-in\))/s/^# */# /p' conform.out | head -n 1
+}
+
+# mutation WHAT FILE SED-EXPRESSION "CASE RANKS GPUS"...
+mutation() {
+    local what=$1 file=$2 change=$3 case ranks gpus
+    shift 3
+    number=$((number + 1))
+    [ -z "${MUTATIONS:-}" ] || [[ " $MUTATIONS " == *" $number "* ]] || return 0
+    rm -rf nccl && cp -r "$top/backends/nccl" nccl
+    if ! sed -i "$change" "nccl/$file" 2>err || { [ -n "$change" ] && cmp -s "nccl/$file" "$top/backends/nccl/$file"; }; then
+        not_ok "$number: $what" "backends/nccl/$file has no code that this mutation changes: update its expression in tests/mutation"
+        return
+    fi
+    if [ -n "$check_only" ]; then
+        ok "$number: $what: its target is there"
+        return
+    fi
+    sed -i 's/.name = "nccl"/.name = "mutant"/' $(grep -rl '\.name = "nccl"' nccl)
+    cc -std=c11 -D_GNU_SOURCE -O1 -g -w -shared -fPIC -pthread -I"$include" -Inccl $(find nccl -name '*.c') -ldl \
+        -o libcollrun_mutant.so 2>err || {
+        not_ok "$number: $what" "it does not compile" "$(head -n 5 err)"
+        return
+    }
+    [ "${SUITE:-}" != conform ] || set --
+    for shape; do
+        read -r case ranks gpus <<<"$shape"
+        run_case "$case" "$ranks" "$gpus"
+        [ "$code" = 0 ] || break
+    done
+    if [ "${SUITE:-}" = conform ]; then
+        [ -n "$change" ] || local patience=30s # without a mutation nothing may time out
+        conform
+    fi
+    if [ -n "$change" ]; then
+        check "$number: $what" test "$code" != 0
+    else
+        is "$number: $what" "$code" 0
+    fi
+}
+
+mutation "without a mutation all cases pass" plugin.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "late_sender 3 1" "threads 2 1" \
+    "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "batches 3 1" "held_up 3 1"
+mutation "operations do not wait for the caller's stream" issue.c \
+    's/g->context->lib.cuda.cudaStreamWaitEvent(dev->stream, event->handle, 0)/cudaSuccess/' "streams 2 1"
+mutation "operations wait for the default stream instead" issue.c 's/issue_after_stream(g, dev, op->calls\[i\].stream)/issue_after_stream(g, dev, NULL)/' \
+    "streams 2 1"
+mutation "wait_stream does not make the stream wait" request.c \
+    's/g->context->lib.cuda.cudaStreamWaitEvent(stream, op->after_evts\[device\]->handle, 0)/cudaSuccess/' "streams 2 1"
+mutation "another device is current" context.c 's/context->lib.cuda.cudaSetDevice(ordinal);/context->lib.cuda.cudaSetDevice(before);/' "devices 2 2"
+mutation "the event is recorded before the launch" issue.c 's/status = comm_await_ready(g, dev, deadline_ns);/status = COLLRUN_OK;/' \
+    "streams 2 1" "devices 2 2"
+mutation "the event is recorded on another stream" issue.c 's/event_record(g, dev, dev->stream)/event_record(g, dev, NULL)/' \
+    "streams 2 1" "devices 2 2"
+mutation "an event that is not passed counts as passed" request.c \
+    's/if (error == cudaErrorNotReady)/if (0)/; s/if (error != cudaSuccess)$/if (error != cudaSuccess \&\& error != cudaErrorNotReady)/' \
+    "streams 2 1" "devices 2 2"
+mutation "the root is always the first GPU of its process" native.c \
+    's/.root = call->root \* (int)g->ndevs + call->peer_device/.root = call->root * (int)g->ndevs/' "devices 2 2"
+mutation "messages go to the first GPU of the peer" p2p.c \
+    's/(uint32_t)c->peer \* g->ndevs + (uint32_t)c->peer_device/(uint32_t)c->peer * g->ndevs/' "messages 2 2"
+mutation "ranks and devices are exchanged" p2p.c \
+    's/(uint32_t)c->peer \* g->ndevs + (uint32_t)c->peer_device/(uint32_t)c->peer_device * g->nranks + (uint32_t)c->peer/' "messages 2 2"
+mutation "the calls of an operation are no NCCL group" issue.c \
+    's/ncclResult_t result = g->context->lib.nccl.ncclGroupStart();/ncclResult_t result = ncclSuccess;/; s/result = comm_group_end(g, result);/;/' \
+    "cross 2 1" "messages 2 2"
+mutation "a time-out is ignored" request.c 's/clock_ns() >= op->deadline_ns) {/0) {/' "late 3 1"
+mutation "an abort does not stop the GPU" abort.c 's/^        aborter_abort_group(g);/        (void)aborter_abort_group;/' "late 3 1"
+mutation "threads race to launch" issue.c 's/lock ? pthread_mutex_lock(m) : pthread_mutex_unlock(m);/(void)m, (void)lock;/' "groups 3 1" "groups 3 1"
+mutation "memory is allocated on the first GPU" memory.c 's/g->devs\[device\].ordinal/g->devs[0].ordinal/' "memory 2 2"
+mutation "collectives are stacked without commitments" scheduler.c 's/!sched_is_committed_by_all(op)/false/' "inverse 2 1" "overtake 2 1"
+mutation "cross-group dependencies are ignored" scheduler.c 's/op->sched.cross_dep = s->stream_waits != q->stream_waits;/op->sched.cross_dep = false;/' "chains 2 1"
+mutation "a batch ignores what its calls need of each other" batch.c 's/cut = batch_depends(.*;/cut = false;/' "batches 3 1"
+mutation "the cuts of the other ranks are ignored" coord/server.c 's/s->cuts |= cuts;/s->cuts \&= cuts;/' "batches 3 1"
+mutation "its memory has no events: to start waits for the stream" plugin.c 's/^    \.event_.*//' "held_up 3 1"
+mutation "messages of the engine wait for what the stream gets later" p2p.c 's/if (c->tag == COLLRUN_ENGINE_TAG)/if (0)/' "held_up 3 1"
+mutation "one rank's commitment counts for all" coord/server.c \
+    's/for (uint32_t i = 0; i < s->nranks; i++)$/for (uint32_t i = 0; i < 0; i++)/; s/was_lowest = .*;/was_lowest = true;/' "inverse 2 1" "overtake 2 1"
+if [ "${SUITE:-}" = conform ]; then
+    mutation "an allgather counts elements as bytes" native.c 's/ncclAllGather(c->send, c->recv, count,/ncclAllGather(c->send, c->recv, count \/ n->scale,/'
+    suite=(requests)
+    export SCOPE=full
+    mutation "tags are ignored" coord/server.c 's/req->tag, item/0, item/'
+    mutation "recv_any does not return the source" p2p.c 's/(int)(m->peer_rank \/ g->ndevs)/0/'
+    suite=(disagree)
+    mutation "different counts of a message are not detected" p2p.c 's|if (rep->count == c->count)|if (rep->count + 1)|'
+    export SCOPE=core
+    suite=("2 processes with 2 GPUs" "2 processes with 4 GPUs")
+    patience=3s
+    export FAKE_NCCL_SLOW_US=3000 # the GPUs of a process end at different times
+    mutation "a stream waits for another GPU's event" request.c 's/op->after_evts\[device\]->handle/op->after_evts[0]->handle/'
+    unset FAKE_NCCL_SLOW_US
+    suite=("2 processes with [24] GPUs" "2 processes with 2 GPUs" "2 processes with 4 GPUs") # each run detects it with some probability only
+    mutation "chunks reduced on the host overwrite each other" emulate.c 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
+fi
+mutation "a message is launched before its communicator is formed" p2p.c 's/(group_is_formed(g) || p2p_is_next_empty(p))/true/' "messages 2 2"
+mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++f->nreplies == f->nranks;/bool all = ++f->nreplies == 1;/' \
+    "messages 2 2" "first_use 3 1"
+done_testing

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank on Python alone: arrays of the standard library, requests, threads, a child of fork()."""
+
+import array
+import os
+import sys
+import threading
+
+import collrun
+
+
+def expect(what, got, want):
+    if got != want:
+        sys.exit(f"{what}: got {got!r}, expected {want!r}")
+
+
+def refused(call):
+    """The exception's name and text."""
+    try:
+        call()
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    return "not refused"
+
+
+g = collrun.group()
+n, me = g.size, g.rank
+expect("identity", (me, n), (int(os.environ["COLLRUN_RANK"]), int(os.environ["COLLRUN_WORLD_SIZE"])))
+expect("rank()", (collrun.rank(), collrun.world_size(), collrun.attempt()), (me, n, 0))
+expect("group()", collrun.group("world") is g and "world" in collrun.groups(), True)
+
+x = array.array("d", [1.0, me])
+expect("allreduce", (g.allreduce(x) is x, list(x)), (True, [n, n * (n - 1) / 2]))
+expect("allgather", memoryview(g.allgather(array.array("i", [me]))).tolist(), [[i] for i in range(n)])
+b = bytearray(b"root") if me == 0 else bytearray(4)
+expect("broadcast", bytes(g.broadcast(b)), b"root")
+r = g.allreduce(x, "max", async_op=True)
+expect("wait", r.wait(timeout=30) is x and r.test(), True)
+y = g.empty((2, 3), "float32")
+view = memoryview(y)
+view.cast("B")[:] = bytes(24)
+g.allreduce(view)
+expect("empty", view.tolist(), [[0.0] * 3] * 2)
+expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
+expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
+
+# Threads: messages of several at a time, while the interpreter's lock is free.
+sums = [array.array("q", [0]) for _ in range(4)]
+
+
+def exchange(tag):
+    for i in range(50):
+        out = array.array("q", [i + me])
+        g.sendrecv(out, (me + 1) % n, out_in := array.array("q", [0]), (me - 1) % n, tag=tag)
+        sums[tag][0] += out_in[0] - (me - 1) % n
+
+
+threads = [threading.Thread(target=exchange, args=(tag,)) for tag in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+expect("threads", [s[0] for s in sums], [sum(range(50))] * 4)
+
+# A child of fork() is refused, and leaves the groups of its parent alone.
+sys.stdout.flush()
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(write, refused(lambda: g.barrier()).encode())
+    sys.exit(0)
+os.waitpid(child, 0)
+text = os.read(read, 1000).decode()
+expect("fork", text.startswith("InvalidError: ") and "fork" in text, True) if len(text) else sys.exit("the child wrote nothing")
+g.barrier()
+print("done", flush=True)

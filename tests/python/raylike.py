@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program on the functions of ray.util.collective. results() returns what it finds,
+so that the same function runs under Ray (raylike_peer.py) and, as this program does, on collrun."""
+
+import numpy as np
+
+
+def results(col, types, rank, world_size, wrap):
+    """`wrap` makes the tensors of the library under test from numpy's."""
+    found = []
+
+    def keep(what, tensor):
+        found.append(f"{rank} {what}: {np.asarray(tensor).tolist()}")
+
+    def tensor(*shape):
+        return wrap(np.arange(1, 1 + int(np.prod(shape)), dtype="float32").reshape(shape) * (rank + 1))
+
+    col.init_collective_group(world_size, rank, backend="gloo", group_name="default")
+    found.append(f"{rank} {col.get_rank('default')} {col.get_collective_group_size('default')} {col.get_rank('other')}")
+    for op in types.ReduceOp.SUM, types.ReduceOp.PRODUCT, types.ReduceOp.MIN, types.ReduceOp.MAX:
+        t = tensor(2, 3)
+        assert col.allreduce(t, op=op) is None
+        keep(f"allreduce {op.name}", t)
+    t = tensor(4)
+    col.reduce(t, 1, op=types.ReduceOp.MAX)
+    if rank == 1:
+        keep("reduce", t)
+    t = tensor(4)
+    col.broadcast(t, src_rank=1, group_name="default")
+    keep("broadcast", t)
+    parts = [wrap(np.zeros((2, 2), "float32")) for _ in range(world_size)]
+    col.allgather(parts, tensor(2, 2))
+    for i, part in enumerate(parts):
+        keep(f"allgather {i}", part)
+    t = wrap(np.zeros(3, "float32"))
+    col.reducescatter(t, [tensor(3) for _ in range(world_size)])
+    keep("reducescatter", t)
+    t = tensor(5)
+    if rank == 0:
+        col.send(t, 1)
+    elif rank == 1:
+        col.recv(t, 0)
+        keep("recv", t)
+    col.barrier()
+    for what, call in [
+        ("twice", lambda: col.init_collective_group(world_size, rank, backend="gloo", group_name="default")),
+        ("no group", lambda: col.allreduce(t, group_name="nothing")),
+        ("too few", lambda: col.allgather(parts[1:], tensor(2, 2))),
+        ("no list", lambda: col.allgather(t, tensor(2, 2))),
+        ("itself", lambda: col.send(t, rank)),
+        ("out of range", lambda: col.broadcast(t, src_rank=world_size)),
+    ]:
+        try:
+            call()
+            found.append(f"{rank} {what}: not refused")
+        except Exception as e:
+            found.append(f"{rank} {what}: {type(e).__name__}")
+    col.destroy_collective_group("default")
+    found.append(f"{rank} {col.get_rank('default')} {col.is_group_initialized('default')}")
+    return found
+
+
+if __name__ == "__main__":
+    import sys
+
+    import collrun
+    import collrun.ray as col
+    from collrun.ray import types
+
+    wrap = np.array
+    if "torch" in sys.argv:
+        import torch
+
+        wrap = torch.from_numpy
+    print("\n".join(results(col, types, collrun.rank(), collrun.world_size(), wrap)), flush=True)

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the coordinator of the nccl backend has the communicators of a handle formed, without I/O:
+ * which step follows which, in which order the ranks lock their GPUs, and what a failure does.
+ */
+#include "../../backends/nccl/coord/forming.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 4, MOST = 64 };
+static const uint32_t world_rank[RANKS] = {7, 2, 9, 4}; /* they lock as 1, 3, 0, 2 */
+
+struct sent {
+    struct {
+        uint32_t rank;
+        struct coord_form form;
+    } items[MOST];
+    unsigned n, taken;
+};
+
+static void note(void *ctx, uint32_t rank, const struct coord_form *form)
+{
+    struct sent *s = ctx;
+    assert_true(s->n < MOST);
+    s->items[s->n].rank = rank;
+    s->items[s->n++].form = *form;
+}
+
+static void init(struct coord_forming *f, struct sent *s, uint32_t joined)
+{
+    memset(s, 0, sizeof *s);
+    assert_true(coord_forming_init(f, RANKS, note, s));
+    for (uint32_t i = 0; i < joined; i++)
+        assert_true(coord_forming_join(f, i, world_rank[i]));
+}
+
+static void expect(struct sent *s, uint32_t rank, enum coord_handle handle,
+                   enum coord_form_step step)
+{
+    assert_true(s->taken < s->n);
+    assert_int_equal(s->items[s->taken].rank, rank);
+    assert_int_equal(s->items[s->taken].form.handle, handle);
+    assert_int_equal(s->items[s->taken++].form.step, step);
+}
+
+static void expect_all(struct sent *s, enum coord_handle handle, enum coord_form_step step)
+{
+    for (uint32_t i = 0; i < RANKS; i++)
+        expect(s, i, handle, step);
+}
+
+static void expect_nothing(const struct sent *s)
+{
+    assert_int_equal(s->taken, s->n);
+}
+
+static bool reply(struct coord_forming *f, uint32_t rank, enum coord_handle handle,
+                  enum coord_form_step step)
+{
+    return coord_forming_on_frame(
+        f, rank, &(struct coord_form){.handle = (uint16_t)handle, .step = (uint16_t)step});
+}
+
+static void reply_all(struct coord_forming *f, struct sent *s, enum coord_handle handle,
+                      enum coord_form_step step)
+{
+    for (uint32_t i = 0; i < RANKS; i++) {
+        expect_nothing(s);
+        assert_true(reply(f, i, handle, step));
+    }
+}
+
+/* From MAKE_ID to END. */
+static void form_one(struct coord_forming *f, struct sent *s, enum coord_handle h)
+{
+    static const uint32_t order[RANKS] = {1, 3, 0, 2};
+    expect(s, 0, h, FORM_MAKE_ID);
+    expect_nothing(s);
+    assert_true(reply(f, 0, h, FORM_ID));
+    expect_all(s, h, FORM_ID);
+    reply_all(f, s, h, FORM_MADE);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        expect(s, order[i], h, FORM_LOCK);
+        expect_nothing(s);
+        assert_true(reply(f, order[i], h, FORM_LOCKED));
+    }
+    expect_all(s, h, FORM_CONNECT);
+    reply_all(f, s, h, FORM_CONNECTED);
+    expect_all(s, h, FORM_END);
+}
+
+static void gpus_are_locked_in_the_order_of_world_ranks(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    expect_nothing(&s);
+    coord_forming_want(&f, COORD_MESSAGES);
+    coord_forming_want(&f, COORD_MESSAGES);
+    form_one(&f, &s, COORD_MESSAGES);
+    expect_nothing(&s);
+    coord_forming_want(&f, COORD_MESSAGES); /* it is formed */
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void handles_are_formed_one_after_the_other(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    coord_forming_want(&f, COORD_MESSAGES);
+    coord_forming_want(&f, COORD_COLLECTIVES);
+    form_one(&f, &s, COORD_MESSAGES);
+    form_one(&f, &s, COORD_COLLECTIVES);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void it_begins_when_all_ranks_take_part(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS - 1);
+    coord_forming_want(&f, COORD_COLLECTIVES);
+    expect_nothing(&s);
+    assert_false(coord_forming_join(&f, 0, 1));
+    assert_true(coord_forming_join(&f, RANKS - 1, world_rank[RANKS - 1]));
+    form_one(&f, &s, COORD_COLLECTIVES);
+    coord_forming_fini(&f);
+}
+
+static void a_failure_ends_one_handle(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    coord_forming_want(&f, COORD_COLLECTIVES);
+    coord_forming_want(&f, COORD_MESSAGES);
+    expect(&s, 0, COORD_COLLECTIVES, FORM_MAKE_ID);
+    assert_true(reply(&f, 2, COORD_COLLECTIVES, FORM_FAILED));
+    assert_int_equal(s.items[s.taken].form.number, 2);
+    expect_all(&s, COORD_COLLECTIVES, FORM_FAILED);
+    assert_true(reply(&f, 1, COORD_COLLECTIVES, FORM_MADE)); /* it crossed FAILED */
+    form_one(&f, &s, COORD_MESSAGES);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void after_a_rank_has_left_nothing_is_formed(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    coord_forming_want(&f, COORD_MESSAGES);
+    expect(&s, 0, COORD_MESSAGES, FORM_MAKE_ID);
+    coord_forming_leave(&f, 3);
+    assert_int_equal(s.items[s.taken].form.number, 3);
+    expect_all(&s, COORD_MESSAGES, FORM_FAILED);
+    coord_forming_leave(&f, 1);
+    expect_nothing(&s);
+    assert_true(reply(&f, 0, COORD_MESSAGES, FORM_ID)); /* it crossed FAILED */
+    expect_nothing(&s);
+    coord_forming_want(&f, COORD_COLLECTIVES);
+    expect_all(&s, COORD_COLLECTIVES, FORM_FAILED);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void malformed_frames_are_refused(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    coord_forming_want(&f, COORD_MESSAGES);
+    assert_false(reply(&f, 0, COORD_HANDLES, FORM_ID));
+    assert_false(reply(&f, 0, COORD_COLLECTIVES, FORM_ID)); /* not wanted */
+    assert_false(reply(&f, 0, COORD_MESSAGES, FORM_END));
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_true(reply(&f, i, COORD_MESSAGES, FORM_MADE));
+    assert_false(reply(&f, 0, COORD_MESSAGES, FORM_LOCKED)); /* it is rank 1's turn */
+    coord_forming_fini(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_are_locked_in_the_order_of_world_ranks),
+        cmocka_unit_test(handles_are_formed_one_after_the_other),
+        cmocka_unit_test(it_begins_when_all_ranks_take_part),
+        cmocka_unit_test(a_failure_ends_one_handle),
+        cmocka_unit_test(after_a_rank_has_left_nothing_is_formed),
+        cmocka_unit_test(malformed_frames_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
