@@ -111,7 +111,7 @@ test: deps
 # and Ray into build/peers/python).
 .PHONY: python-tests
 python-tests: torch
-	PYTHON='$(PYTHON)' tests/run -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh
+	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh
 
 # Generated programs with one fault each, and correct ones: is every verdict right? About 20 minutes on two cores. TRACES=DIR adds
 # changes of records that are made from traces.
@@ -138,7 +138,7 @@ mutation-gpu: all $(FAKE_LIBS)
 # of the version; it is run before a release only, while plugins may still be broken.
 .PHONY: abi abi-freeze
 abi:
-	tests/run -t 900 tests/abi/later_engine.sh
+	tests/run -r -t 900 tests/abi/later_engine.sh
 abi-freeze:
 	mkdir -p tests/abi/v1/collrun
 	cp engine/include/collrun/*.h tests/abi/v1/collrun/
@@ -151,7 +151,7 @@ gloo-debian:
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all $(FAKE_LIBS) $(HPU_LIBS)
-	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(CONFORM_JOBS)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
+	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(CONFORM_JOBS)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
 # Job files, records and evidence that libFuzzer makes up, under the sanitizers.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
@@ -169,8 +169,8 @@ check-tsan: deps
 .PHONY: tsan-run
 tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
 tsan-run: all $(TSAN_TESTS)
-	tests/run -t 600 $(TSAN_TESTS)
-	BACKENDS=shm tests/run -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
+	tests/run -r -t 600 $(TSAN_TESTS)
+	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
 
 bench-programs: $(BENCH_PROGRAMS)

@@ -180,6 +180,10 @@ static int comm_pause(struct nccl_group *g, unsigned round, uint64_t deadline_ns
     int job = group_check_job(g);
     if (job != COLLRUN_OK)
         return job;
+    const struct forming_watch *watch = atomic_load(&g->forming.watch);
+    if (watch && watch->is_over(watch))
+        return g->services->fail(g->services->ctx, COLLRUN_ERR_PEER_FAILED,
+                                 "another rank failed, or closed the group");
     if (round > 64 && clock_ns() >= deadline_ns)
         return g->services->fail(
             g->services->ctx, COLLRUN_ERR_TIMEOUT,

@@ -25,11 +25,18 @@
 struct allocation;
 struct coord_server;
 
+struct forming_watch { /* of the thread that forms them */
+    /* They will not be formed: another rank has failed, or has closed the group. */
+    bool (*is_over)(const struct forming_watch *watch);
+};
+
 struct forming {                                 /* of the communicators */
     const struct collrun_rendezvous *rendezvous; /* during group_open; else NULL */
     uint64_t checked_ns;                         /* when the state of the job was last queried */
-    bool wanted;                                 /* the coordinator was asked for them */
-    atomic_bool done;                            /* successfully */
+    /* While a thread of on_demand.c forms them; else NULL. */
+    _Atomic(const struct forming_watch *) watch;
+    bool wanted;      /* the coordinator was asked for them */
+    atomic_bool done; /* successfully */
 };
 
 struct nccl_group {

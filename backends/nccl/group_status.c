@@ -82,3 +82,29 @@ int group_check_job(struct nccl_group *g)
     g->forming.checked_ns = clock_ns();
     return r->alive(r->ctx);
 }
+
+/* ---- another rank has failed ---- */
+
+void group_fail_peer(struct nccl_group *g, uint32_t rank)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "rank %u failed, or closed the group, while the communicators were being formed",
+             rank);
+    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
+}
+
+void group_note_failed_peer(struct nccl_group *g, uint32_t rank)
+{
+    atomic_store(&g->status.failed_peer, rank + 1);
+    if (!g->p2p || atomic_load(&g->status.closed))
+        group_fail_peer(g, rank);
+}
+
+void group_note_closed(struct nccl_group *g)
+{
+    atomic_store(&g->status.closed, true);
+    unsigned failed = atomic_load(&g->status.failed_peer);
+    if (failed)
+        group_fail_peer(g, failed - 1);
+}

@@ -20,6 +20,10 @@ struct group_status {
     atomic_int code;      /* 0, or the status that every later call returns */
     char text[512];       /* the error message; written once, before `code` */
     pthread_mutex_t lock; /* of the writers */
+    /* Of the handle for messages. */
+    atomic_uint
+        failed_peer;    /* the rank that failed while communicators were formed, + 1; 0: none */
+    atomic_bool closed; /* by the program */
 };
 
 /* Fails the group and has the aborter stop its communicators. Only the first call has an effect.
@@ -37,6 +41,13 @@ int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_
 /* Fails the group because the connection to its coordinator is lost, with an errno; `task`:
  * "matches the messages". Returns the group's failure, as group_failure does. */
 int group_fail_coordinator(struct nccl_group *g, int error, const char *task);
+/* Another rank failed while the communicators of messages were formed. What the coordinator has
+ * sent this rank before may tell the cause, a message that the two disagree about, so the thread
+ * that takes the replies fails the group; in a closed one there is none, and this thread does. */
+void group_note_failed_peer(struct nccl_group *g, uint32_t rank);
+void group_fail_peer(struct nccl_group *g, uint32_t rank);
+/* The program has closed the handle: a rank that has failed meanwhile fails it. */
+void group_note_closed(struct nccl_group *g);
 int group_out_of_memory(struct nccl_group *g); /* for the calling thread only */
 
 /* While the group is being formed: OK, or why the job has failed meanwhile. Asks at most every

@@ -13,7 +13,7 @@
  *   - the thread ends when all handles are formed, or when all ranks have closed the group.
  * Failures
  *   - NCCL fails here, or the handle fails meanwhile: the GPUs are unlocked, and FAILED is sent;
- *   - another rank fails: PEER_FAILED;
+ *   - another rank fails: PEER_FAILED, also in the middle of a step, which may wait for that rank;
  *   - it lasts too long: the operations that wait for it have deadlines, and fail the handle.
  *
  * Locks: this is the one place that takes a group's lock while it holds GPUs. The holder of the
@@ -37,10 +37,12 @@
 enum { CHECK_MS = 20, RETRY_NS = 50000 };
 
 struct on_demand {
+    struct forming_watch watch;
     _Atomic(struct nccl_group *) handles[COORD_HANDLES];
     pthread_t thread;
     int fd, stop; /* stop: an eventfd */
     /* Of the thread. */
+    bool begun[COORD_HANDLES];
     struct nccl_group *forming; /* the handle that is being formed; NULL: none */
     bool locked;                /* its GPUs are */
     ncclUniqueId id;
@@ -70,6 +72,23 @@ static void on_demand_reply(struct on_demand *d, const struct coord_form *to,
     on_demand_send(d, &(struct coord_form){.handle = to->handle, .step = (uint16_t)step});
 }
 
+/* What is being formed will not be: FAILED comes next, or the thread is to end. */
+static bool on_demand_is_over(const struct on_demand *d)
+{
+    struct pollfd p[] = {{.fd = d->fd, .events = POLLIN}, {.fd = d->stop, .events = POLLIN}};
+    struct coord_frame next;
+    if (poll(p, 2, 0) <= 0)
+        return false;
+    ssize_t n = recv(d->fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    bool lost = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    return p[1].revents || lost || (n == sizeof next && next.form.step == FORM_FAILED);
+}
+
+static bool on_demand_watch_is_over(const struct forming_watch *watch)
+{
+    return on_demand_is_over((const struct on_demand *)watch); /* its first member */
+}
+
 /* ---- the end of forming a handle ---- */
 
 static void on_demand_unlock(struct on_demand *d)
@@ -82,6 +101,8 @@ static void on_demand_unlock(struct on_demand *d)
 static void on_demand_leave(struct on_demand *d)
 {
     on_demand_unlock(d);
+    if (d->forming)
+        atomic_store(&d->forming->forming.watch, NULL);
     d->forming = NULL;
 }
 
@@ -142,6 +163,8 @@ static int on_demand_lock(struct on_demand *d, const struct coord_form *form)
     while (!issue_try_lock(d->forming)) {
         if (group_has_failed(d->forming))
             return group_failure(d->forming);
+        if (on_demand_is_over(d))
+            return COLLRUN_ERR_PEER_FAILED;
         clock_sleep_ns(RETRY_NS);
     }
     d->locked = true;
@@ -150,14 +173,14 @@ static int on_demand_lock(struct on_demand *d, const struct coord_form *form)
 }
 
 /* Waits for what the stream of the GPU holds. */
-static int on_demand_drain(struct nccl_group *g, struct dev_comm *dev)
+static int on_demand_drain(const struct on_demand *d, struct nccl_group *g, struct dev_comm *dev)
 {
     const struct cuda_api *cuda = &g->context->lib.cuda;
     int before = device_enter(g->context, dev->ordinal);
     struct event *event = event_new(g->context);
     cudaError_t error =
         event ? cuda->cudaEventRecord(event->handle, dev->stream) : cuda->cudaGetLastError();
-    while (event && error == cudaSuccess && !group_has_failed(g) &&
+    while (event && error == cudaSuccess && !group_has_failed(g) && !on_demand_is_over(d) &&
            (error = event_query(cuda, event)) == cudaErrorNotReady) {
         error = cudaSuccess;
         clock_sleep_ns(RETRY_NS);
@@ -166,6 +189,8 @@ static int on_demand_drain(struct nccl_group *g, struct dev_comm *dev)
     device_leave(g->context, before);
     if (group_has_failed(g))
         return group_failure(g);
+    if (on_demand_is_over(d))
+        return COLLRUN_ERR_PEER_FAILED;
     return event && error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "connect");
 }
 
@@ -181,20 +206,10 @@ static int on_demand_connect(struct on_demand *d, const struct coord_form *form)
         status = comm_await_all(g, UINT64_MAX);
     on_demand_unlock(d);
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
-        status = on_demand_drain(g, &g->devs[i]);
+        status = on_demand_drain(d, g, &g->devs[i]);
     if (status == COLLRUN_OK)
         on_demand_reply(d, form, FORM_CONNECTED);
     return status;
-}
-
-static int on_demand_peer_failed(struct nccl_group *g, uint32_t rank)
-{
-    char text[160];
-    snprintf(text, sizeof text,
-             "rank %u failed, or closed the group, while the communicators were being formed",
-             rank);
-    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
-    return COLLRUN_OK;
 }
 
 static int on_demand_step(struct on_demand *d, const struct coord_form *form)
@@ -220,10 +235,12 @@ static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *for
         return false;
     if (form->step == FORM_FAILED) {
         on_demand_leave(d);
-        on_demand_peer_failed(g, form->number);
+        group_note_failed_peer(g, form->number);
         return true;
     }
     d->forming = g;
+    d->begun[form->handle] = true;
+    atomic_store(&g->forming.watch, &d->watch);
     if (form->step == FORM_END)
         return on_demand_end(d);
     return on_demand_step(d, form) == COLLRUN_OK || on_demand_failed(d, form);
@@ -253,6 +270,16 @@ static bool on_demand_receive(struct on_demand *d, struct coord_frame *frame)
     return true;
 }
 
+/* The coordinator is gone, and with it rank 0: what has been begun is never formed. */
+static void on_demand_fail_unformed(struct on_demand *d)
+{
+    for (int i = 0; i < COORD_HANDLES; i++) {
+        struct nccl_group *g = atomic_load(&d->handles[i]);
+        if (d->begun[i] && !group_is_formed(g))
+            group_note_failed_peer(g, 0);
+    }
+}
+
 static void *on_demand_thread(void *arg)
 {
     struct on_demand *d = arg;
@@ -261,6 +288,7 @@ static void *on_demand_thread(void *arg)
         if (!on_demand_on_frame(d, &frame.form))
             break;
     on_demand_leave(d);
+    on_demand_fail_unformed(d);
     close(d->fd); /* other ranks cannot form what is not formed */
     return NULL;
 }
@@ -277,6 +305,7 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
     struct on_demand *d = calloc(1, sizeof *d);
     if (!d)
         return group_out_of_memory(g);
+    d->watch.is_over = on_demand_watch_is_over;
     d->stop = eventfd(0, EFD_CLOEXEC);
     int status = d->stop < 0 ? s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "eventfd: %s", strerror(errno))
                              : s->connect(s->ctx, (const struct sockaddr *)&addr->address,

@@ -414,9 +414,12 @@ void p2p_progress(struct nccl_group *g)
     struct p2p *p = g->p2p;
     if (!p || group_has_failed(g))
         return;
+    unsigned failed_peer = atomic_load(&g->status.failed_peer);
     p2p_request_all(g);
-    if (p->nrequested && !group_has_failed(g) && p2p_may_exchange(p))
+    if (!group_has_failed(g) && (failed_peer || (p->nrequested && p2p_may_exchange(p))))
         p2p_exchange(g);
+    if (failed_peer)
+        group_fail_peer(g, failed_peer - 1);
     if (!group_has_failed(g))
         p2p_complete_in_flight(g);
     if (!group_has_failed(g) && !p->in_flight.first)
@@ -571,8 +574,10 @@ int p2p_new(struct nccl_group *g, struct coord_client *coord)
 
 void p2p_close(struct nccl_group *g)
 {
-    if (g->p2p)
-        p2p_release_events(g);
+    if (!g->p2p)
+        return;
+    p2p_release_events(g);
+    group_note_closed(g);
 }
 
 void p2p_free(struct nccl_group *g)

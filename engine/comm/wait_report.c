@@ -171,13 +171,15 @@ static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *
 }
 
 /* Reads the posted operations first and the counts second: a message that completes in between is
- * listed in both, not in neither. */
+ * listed in both, not in neither. A message that failed is in neither, and its other end may have
+ * the news of it already, unread: the counts of a group that has failed prove nothing. */
 static void snapshot_group(struct snapshot *s, struct collrun_group *g)
 {
     buf_clear(&s->posted);
     buf_clear(&s->counts);
     s->nposted = s->ncounts = 0;
-    s->waited_in = s->counts_lost = false;
+    s->waited_in = false;
+    s->counts_lost = group_has_failed(g);
     for (int i = 0; i < 2; i++)
         snapshot_blocked_call(s, g, &g->calls.blocked[i]);
     for (uint32_t i = 0; i < g->nbackends; i++)
