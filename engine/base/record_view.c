@@ -215,6 +215,7 @@ static uint32_t record_view_tid(const struct record_view *v, uint32_t thread)
 /* What an operation needs to know of the group of its slot. */
 struct record_view_slot {
     uint64_t first, started;
+    uint32_t generation;
 };
 
 /* As record_view_group, but without a copy of the slot: there may be many operations. */
@@ -229,6 +230,7 @@ static bool record_view_slot(const struct record_view *v, uint32_t slot,
         used = record_view_load32(&g->used);
         out->first = record_view_load64(&g->first);
         out->started = record_view_load64(&g->started);
+        out->generation = record_view_load32(&g->generation);
         record_view_fence();
         if (record_view_load32(&g->version) == version && !(version & 1))
             break;
@@ -256,6 +258,7 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
         .index = index,
         .slot = e.group,
         .is_current = is_current,
+        .generation = g.generation,
         .number = number,
         .state = (enum record_state)state,
         .kind = (enum collrun_kind)e.kind,

@@ -53,8 +53,9 @@ struct record_view_mark {
 struct record_view_op {
     uint64_t index;
     uint32_t slot;
-    bool is_current; /* the slot's present group is its group; else that group is forgotten */
-    uint64_t number; /* if !is_current: its low 32 bits */
+    bool is_current;     /* the slot's present group is its group; else that group is forgotten */
+    uint32_t generation; /* of the slot's present group */
+    uint64_t number;     /* if !is_current: its low 32 bits */
     enum record_state state;
     enum collrun_kind kind; /* or KIND_PROBE */
     enum collrun_dtype dtype;

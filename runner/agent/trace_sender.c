@@ -72,8 +72,8 @@ static uint32_t trace_sender_order(struct trace_sender_rank *r, const struct rec
 static void trace_sender_put_group(struct trace_sender_pack *p, const struct record_view_op *op)
 {
     struct record_view_group g;
-    if (!op->is_current || !record_view_group(p->view, op->slot, &g) ||
-        p->rank->generation[op->slot] == g.generation)
+    if (!op->is_current || p->rank->generation[op->slot] == op->generation ||
+        !record_view_group(p->view, op->slot, &g))
         return;
     p->rank->generation[op->slot] = g.generation;
     p->rank->unordered[op->slot] = false;
@@ -219,7 +219,7 @@ static uint32_t trace_sender_send(struct trace_sender *s, const struct rank_proc
 
 static uint64_t trace_sender_interval(const struct trace_sender *s, uint32_t most)
 {
-    uint32_t part = s->agent->desc.record_entries / 16;
+    uint32_t part = s->agent->desc.record_entries / 8;
     uint64_t ms = most > 2 * part ? s->ms / 4 : most > part ? s->ms / 2 : s->ms * 2;
     return ms < TRACE_SENDER_SOON_MS ? TRACE_SENDER_SOON_MS
            : ms > TRACE_SENDER_MS    ? TRACE_SENDER_MS

@@ -11,13 +11,22 @@ char *trace_line_put(char *at, const char *text, size_t len)
     return at + len;
 }
 
+/* Two digits at a time: most of a trace is numbers. */
+static const char pairs[] =
+    "00010203040506070809101112131415161718192021222324252627282930313233343536"
+    "37383940414243444546474849505152535455565758596061626364656667686970717273"
+    "7475767778798081828384858687888990919293949596979899";
+
 char *trace_line_number(char *at, uint64_t number)
 {
     char digits[20];
     size_t n = sizeof digits;
-    do
-        digits[--n] = (char)('0' + number % 10);
-    while (number /= 10);
+    for (; number >= 100; number /= 100)
+        memcpy(digits + (n -= 2), pairs + number % 100 * 2, 2);
+    if (number >= 10)
+        memcpy(digits + (n -= 2), pairs + number * 2, 2);
+    else
+        digits[--n] = (char)('0' + number);
     return trace_line_put(at, digits + n, sizeof digits - n);
 }
 
@@ -34,9 +43,7 @@ char *trace_line_us(char *at, uint64_t ns)
     at = trace_line_number(at, ns / 1000);
     *at++ = '.';
     *at++ = (char)('0' + part / 100);
-    *at++ = (char)('0' + part / 10 % 10);
-    *at++ = (char)('0' + part % 10);
-    return at;
+    return trace_line_put(at, pairs + part % 100 * 2, 2);
 }
 
 static char *trace_line_character(char *at, unsigned char c)

@@ -12,6 +12,7 @@
 #include "trace/elements.h"
 #include "trace/groups.h"
 #include "trace/line.h"
+#include "trace/track.h"
 
 #include <collrun/types.h>
 #include <stdlib.h>
@@ -20,13 +21,7 @@
 
 #define PUT TRACE_LINE_LITERAL
 
-enum { ROWS = 16, CACHE = 256, ARGUMENTS = 1536, LINE = 4096, TEXT = 500 };
-
-struct trace_track { /* of a rank and a group */
-    uint32_t group, group_rank;
-    uint32_t named; /* rows that have a name in the trace */
-    uint64_t row_end[ROWS];
-};
+enum { ROWS = TRACE_TRACK_ROWS, CACHE = 256, ARGUMENTS = 1536, LINE = 4096, TEXT = 500 };
 
 struct trace_rank {
     struct trace_track *tracks[RECORD_GROUPS]; /* owned; by slot */
@@ -43,8 +38,8 @@ struct trace_key { /* of the arguments of an operation; without padding */
 
 struct trace_arguments {
     struct trace_key key;
-    uint32_t len; /* 0: not used */
-    char text[ARGUMENTS];
+    uint32_t head, len;   /* len 0: not used */
+    char text[ARGUMENTS]; /* the beginning of the line (`head` bytes), and its arguments */
 };
 
 struct trace_writer {
@@ -113,19 +108,11 @@ static void trace_writer_commit(struct trace_writer *w, const char *end)
     buf_commit(&w->out, (size_t)(end - (char *)(w->out.data + w->out.len)));
 }
 
-static char *trace_writer_place(char *at, uint32_t pid, uint32_t tid)
-{
-    at = PUT(at, ",\"pid\":");
-    at = trace_line_number(at, pid);
-    at = PUT(at, ",\"tid\":");
-    return trace_line_number(at, tid);
-}
-
 static char *trace_writer_metadata(char *at, const char *name, uint32_t pid, uint32_t tid)
 {
     at = PUT(at, "{\"ph\":\"M\",\"name\":");
     at = trace_line_string(at, name);
-    at = trace_writer_place(at, pid, tid);
+    at = trace_track_place(at, pid, tid);
     return PUT(at, ",\"args\":{");
 }
 
@@ -225,7 +212,7 @@ void trace_writer_instant(struct trace_writer *w, const struct trace_instant *i)
     *at++ = job ? 'g' : 'p';
     at = PUT(at, "\",\"cat\":\"event\",\"name\":");
     at = trace_line_string(at, i->name);
-    at = trace_writer_place(at, job ? w->desc->nranks : i->rank, 0);
+    at = trace_track_place(at, job ? w->desc->nranks : i->rank, 0);
     at = PUT(at, ",\"ts\":");
     at = trace_line_us(at, trace_writer_time(w, i->ns, 0));
     at = PUT(at, ",\"args\":{");
@@ -249,7 +236,7 @@ void trace_writer_drop(struct trace_writer *w, uint32_t rank, uint64_t ns, uint6
     if (!at)
         return;
     at = PUT(at, "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"event\",\"name\":\"dropped\"");
-    at = trace_writer_place(at, rank, 0);
+    at = trace_track_place(at, rank, 0);
     at = PUT(at, ",\"ts\":");
     at = trace_line_us(at, trace_writer_time(w, ns, 0));
     at = PUT(at, ",\"args\":{\"operations\":");
@@ -266,7 +253,7 @@ static void trace_writer_in_flight(struct trace_writer *w, uint32_t rank, uint64
     if (!at)
         return;
     at = PUT(at, "{\"ph\":\"C\",\"name\":\"bytes in flight\"");
-    at = trace_writer_place(at, rank, 0);
+    at = trace_track_place(at, rank, 0);
     at = PUT(at, ",\"ts\":");
     at = trace_line_us(at, t);
     at = PUT(at, ",\"args\":{\"bytes\":");
@@ -283,7 +270,7 @@ static void trace_writer_skew(struct trace_writer *w, uint32_t group, const stru
     strncat(name, w->groups.items[group].name, 64);
     at = PUT(at, "{\"ph\":\"C\",\"name\":");
     at = trace_line_string(at, name);
-    at = trace_writer_place(at, w->desc->nranks, ROWS * (1 + group));
+    at = trace_track_place(at, w->desc->nranks, ROWS * (1 + group));
     at = PUT(at, ",\"ts\":");
     at = trace_line_us(at, c->last_ns);
     at = PUT(at, ",\"args\":{\"us\":");
@@ -325,17 +312,6 @@ static void trace_writer_name_track(struct trace_writer *w, uint32_t rank, struc
     trace_writer_commit(w, PUT(at, "}},\n"));
 }
 
-/* The first row whose operations have all ended by then: those of one row do not overlap. */
-static uint32_t trace_writer_row(struct trace_track *t, uint64_t called, uint64_t ended)
-{
-    uint32_t row = 0;
-    while (row < ROWS - 1 && t->row_end[row] > called)
-        row++;
-    if (ended > t->row_end[row])
-        t->row_end[row] = ended;
-    return row;
-}
-
 /* ---- operations ---- */
 
 static char *trace_writer_elements(char *at, const struct trace_op *op, uint32_t size, bool root)
@@ -375,11 +351,15 @@ static char *trace_writer_ends(char *at, const struct trace_op *op)
 static char *trace_writer_arguments(char *at, const struct trace_op *op,
                                     const struct trace_group *g, bool root)
 {
-    static const char *const states[] = {
-        [RECORD_POSTED] = "posted", [RECORD_STARTED] = "started", [RECORD_DONE] = "done",
-        [RECORD_FAILED] = "failed", [RECORD_ABORTED] = "aborted", [RECORD_CANCELED] = "canceled"};
-    at = PUT(at, ",\"state\":");
-    at = trace_line_string(at, states[op->state]);
+    static const char *const states[] = {[RECORD_POSTED] = "posted",
+                                         [RECORD_STARTED] = "started",
+                                         [RECORD_FAILED] = "failed",
+                                         [RECORD_ABORTED] = "aborted",
+                                         [RECORD_CANCELED] = "canceled"};
+    if (op->state != RECORD_DONE) {
+        at = PUT(at, ",\"state\":");
+        at = trace_line_string(at, states[op->state]);
+    }
     at = PUT(at, ",\"Collective name\":");
     at = trace_line_string(at, kind_name((enum collrun_kind)op->kind));
     at = PUT(at, ",\"dtype\":");
@@ -395,6 +375,16 @@ static char *trace_writer_arguments(char *at, const struct trace_op *op,
         at = trace_line_string(at, g->text);
     }
     return PUT(at, "}},\n");
+}
+
+static char *trace_writer_head(char *at, enum collrun_kind kind)
+{
+    const char *name = kind_name(kind);
+    at = collrun_kind_is_message(kind)
+             ? PUT(at, "{\"ph\":\"X\",\"cat\":\"p2p\",\"name\":\"")
+             : PUT(at, "{\"ph\":\"X\",\"cat\":\"collective\",\"name\":\"");
+    at = trace_line_put(at, name, strlen(name));
+    return PUT(at, "\"");
 }
 
 static const struct trace_arguments *trace_writer_find_arguments(struct trace_writer *w,
@@ -417,7 +407,8 @@ static const struct trace_arguments *trace_writer_find_arguments(struct trace_wr
     if (a->len && memcmp(&a->key, &key, sizeof key) == 0)
         return a;
     a->key = key;
-    a->len = (uint32_t)(trace_writer_arguments(a->text, op, g, root) - a->text);
+    a->head = (uint32_t)(trace_writer_head(a->text, (enum collrun_kind)op->kind) - a->text);
+    a->len = (uint32_t)(trace_writer_arguments(a->text + a->head, op, g, root) - a->text);
     return a;
 }
 
@@ -442,7 +433,7 @@ static void trace_writer_flow(struct trace_writer *w, const struct trace_op *op,
     *at++ = '/';
     at = trace_line_number(at, op->order);
     *at++ = '"';
-    at = trace_writer_place(at, rank, tid);
+    at = trace_track_place(at, rank, tid);
     at = PUT(at, ",\"ts\":");
     at = trace_line_us(at, sends || op->ended == op->called ? op->called : op->ended - 1);
     trace_writer_commit(w, PUT(at, "},\n"));
@@ -450,19 +441,14 @@ static void trace_writer_flow(struct trace_writer *w, const struct trace_op *op,
 
 /* Times of `op` are those of the trace. */
 static void trace_writer_slice(struct trace_writer *w, const struct trace_op *op,
-                               const struct trace_arguments *arguments, uint32_t rank, uint32_t tid)
+                               struct trace_track *t, uint32_t rank, uint32_t tid)
 {
+    const struct trace_arguments *arguments = trace_writer_find_arguments(w, op, t);
     char *at = trace_writer_line(w);
     if (!at)
         return;
-    at = collrun_kind_is_message(op->kind)
-             ? PUT(at, "{\"ph\":\"X\",\"cat\":\"p2p\",\"name\":\"")
-             : PUT(at, "{\"ph\":\"X\",\"cat\":\"collective\",\"name\":\"");
-    const char *name = kind_name((enum collrun_kind)op->kind);
-    at = trace_line_put(at, name, strlen(name));
-    at = PUT(at, "\"");
-    at = trace_writer_place(at, rank, tid);
-    at = PUT(at, ",\"ts\":");
+    at = trace_line_put(at, arguments->text, arguments->head);
+    at = trace_track_put(at, t, rank, tid);
     at = trace_line_us(at, op->called);
     at = PUT(at, ",\"dur\":");
     at = trace_line_us(at, op->ended - op->called);
@@ -472,7 +458,7 @@ static void trace_writer_slice(struct trace_writer *w, const struct trace_op *op
         at = PUT(at, ",\"queued\":");
         at = trace_line_us(at, op->started - op->called);
     }
-    at = trace_line_put(at, arguments->text, arguments->len);
+    at = trace_line_put(at, arguments->text + arguments->head, arguments->len - arguments->head);
     trace_writer_commit(w, at);
 }
 
@@ -488,10 +474,10 @@ static void trace_writer_op(struct trace_writer *w, const struct trace_frame *f,
     op.started = wire->started ? trace_writer_time(w, wire->started, f->ahead_ns) : 0;
     op.ended = trace_writer_time(w, wire->ended, f->ahead_ns);
     op.ended = op.ended > op.called ? op.ended : op.called;
-    uint32_t row = trace_writer_row(t, op.called, op.ended), tid = ROWS * (1 + t->group) + row;
+    uint32_t row = trace_track_row(t, op.called, op.ended), tid = ROWS * (1 + t->group) + row;
     if (!(t->named & 1u << row))
         trace_writer_name_track(w, f->rank, t, row);
-    trace_writer_slice(w, &op, trace_writer_find_arguments(w, &op, t), f->rank, tid);
+    trace_writer_slice(w, &op, t, f->rank, tid);
     if (collrun_kind_is_message(op.kind))
         trace_writer_flow(w, &op, t, f->rank, tid);
     else if (trace_groups_call(&w->groups, t->group, op.number, op.called, &c))

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What --trace costs at 100,000 operations a second of each rank: the time of a job that computes between small allreduces, with and without a
+# What --trace costs at 100,000 operations a second, 50,000 of each of 2 ranks: the time of a job that computes between small allreduces, with and without a
 # trace, one after the other (trace_cost.c); and the CPU time of agent and runner, in per cent of the time. The interval is that of the median.
-# RANKS (2), PAIRS (15): of jobs, OPERATIONS (100000): of each rank, PERIOD_NS (10000)
+# RANKS (2), PAIRS (15): of jobs, OPERATIONS (60000): of each rank, PERIOD_NS (20000)
 set -u
 . "$(dirname "$0")/lib.sh"
 cc -std=c11 -D_GNU_SOURCE -O2 -shared -fPIC -I"$root/engine/include" "$here/trace_cost.c" -o "$work/trace_cost.so" -L"$home/lib" -lcollrun || exit 1
-operations=${OPERATIONS:-100000} pairs=${PAIRS:-15}
+operations=${OPERATIONS:-60000} pairs=${PAIRS:-15}
 cat >"$work/job.yaml" <<END
 version: 1
 processes: {count: ${RANKS:-2}}
 groups: {world: {ranks: all, backend: shm}}
 logging: {console: {label: ""}}
-workloads: [{plugin: ./trace_cost.so, params: {period_ns: ${PERIOD_NS:-10000}, operations: $operations}}]
+workloads: [{plugin: ./trace_cost.so, params: {period_ns: ${PERIOD_NS:-20000}, operations: $operations}}]
 END
 read -r _ _ spins < <("$collrun" "$work/job.yaml")
 # shellcheck disable=SC2086

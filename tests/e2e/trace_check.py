@@ -42,7 +42,7 @@ def check_operations(events, dropped, wrong):
         if e["cat"] == "collective":
             seen[e["pid"], group, args["seq"]] += 1
         tracks[e["pid"], e["tid"]].append((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)))
-        if args["Collective name"] != e["name"] or args["state"] not in "posted started done failed aborted canceled".split():
+        if args["Collective name"] != e["name"] or args.get("state", "failed") not in "posted started failed aborted canceled".split():
             wrong(f"arguments of {e}")
     for key, n in seen.items():
         if n != 1:
