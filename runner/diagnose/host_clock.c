@@ -12,18 +12,28 @@ void host_clock_take(struct host_clock *c, const struct host_clock_exchange *e)
         c->exchanges[c->n++ % HOST_CLOCK_EXCHANGES] = *e;
 }
 
+/* How far two clocks may drift apart since an exchange. */
+static int64_t host_clock_drift(const struct host_clock_exchange *e, uint64_t now)
+{
+    return now > e->t4 ? (int64_t)((now - e->t4) / 20000) : 0; /* 50 ppm */
+}
+
 bool host_clock_offset(const struct host_clock *c, int64_t *ahead_ns)
 {
     uint32_t n = c->n < HOST_CLOCK_EXCHANGES ? c->n : HOST_CLOCK_EXCHANGES;
-    const struct host_clock_exchange *best = c->exchanges;
-    for (uint32_t i = 1; i < n; i++) {
-        if (host_clock_under_way(&c->exchanges[i]) < host_clock_under_way(best))
-            best = &c->exchanges[i];
-    }
     if (!n)
         return false;
-    int64_t there = (int64_t)(best->t2 - best->t1), back = (int64_t)(best->t3 - best->t4);
-    int64_t ahead = there / 2 + back / 2, error = host_clock_under_way(best) / 2;
-    *ahead_ns = ahead >= -error && ahead <= error ? 0 : ahead;
+    const struct host_clock_exchange *last = &c->exchanges[(c->n - 1) % HOST_CLOCK_EXCHANGES];
+    int64_t least = (int64_t)(last->t3 - last->t4), most = (int64_t)(last->t2 - last->t1);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct host_clock_exchange *e = &c->exchanges[i];
+        int64_t drift = host_clock_drift(e, last->t4);
+        int64_t low = (int64_t)(e->t3 - e->t4) - drift, high = (int64_t)(e->t2 - e->t1) + drift;
+        if (low > most || high < least) /* one of the clocks was set, or drifts more */
+            continue;
+        least = low > least ? low : least;
+        most = high < most ? high : most;
+    }
+    *ahead_ns = least <= 0 && most >= 0 ? 0 : least + (most - least) / 2;
     return true;
 }

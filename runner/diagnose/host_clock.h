@@ -2,10 +2,10 @@
  *
  * How far the clock of a host is ahead of this one, from times that keepalives and heartbeats carry
  * (as in NTP, RFC 5905): a keepalive was sent at t1 and received at t2, a heartbeat sent at t3 and
- * received at t4. If both were under way equally long, the host is ahead by
- * ((t2 - t1) + (t3 - t4)) / 2. The error is at most half of the time under way,
- * (t4 - t1) - (t3 - t2); so of the last exchanges the one with the least of it counts. Old ones do
- * not, since clocks drift.
+ * received at t4. Neither was received before it was sent, so the host is ahead by at most t2 - t1
+ * and at least t3 - t4. What the last exchanges leave of this range (older ones as far as clocks
+ * may have drifted since) has the least of the delays in each direction at its ends; its middle
+ * counts.
  */
 #ifndef RUNNER_DIAGNOSE_HOST_CLOCK_H
 #define RUNNER_DIAGNOSE_HOST_CLOCK_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HOST_CLOCK_EXCHANGES = 8 };
+enum { HOST_CLOCK_EXCHANGES = 16 };
 
 struct host_clock_exchange {
     uint64_t t1, t2, t3, t4; /* t1, t4: of this clock; t2, t3: of the host's; in ns */

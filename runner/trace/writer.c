@@ -24,7 +24,7 @@
 enum { ROWS = TRACE_TRACK_ROWS, CACHE = 256, ARGUMENTS = 1536, LINE = 4096, TEXT = 500 };
 
 struct trace_rank {
-    struct trace_track *tracks[RECORD_GROUPS]; /* owned; by slot */
+    struct trace_track *tracks[RECORD_GROUPS]; /* owned; by slot; two may have the same */
     struct trace_track forgotten;
     uint64_t in_flight; /* as last written */
 };
@@ -53,6 +53,32 @@ struct trace_writer {
     struct trace_totals totals;
 };
 
+/* ---- the tracks of a rank ---- */
+
+/* The collectives and the messages of a group have a slot each, and one track. */
+static struct trace_track *trace_writer_track_of(const struct trace_rank *r, uint32_t group)
+{
+    for (uint32_t i = 0; group && i < RECORD_GROUPS; i++) {
+        if (r->tracks[i] && r->tracks[i]->group == group)
+            return r->tracks[i];
+    }
+    return NULL;
+}
+
+/* Frees the track before, unless another slot has it. */
+static void trace_writer_set_track(struct trace_rank *r, uint32_t slot, struct trace_track *t)
+{
+    struct trace_track *before = r->tracks[slot];
+    bool shared = false;
+    r->tracks[slot] = t;
+    for (uint32_t i = 0; i < RECORD_GROUPS; i++)
+        shared = shared || r->tracks[i] == before;
+    if (!shared)
+        free(before);
+}
+
+/* ---- life ---- */
+
 struct trace_writer *trace_writer_new(const struct desc *desc, uint64_t begin_ns)
 {
     struct trace_writer *w = calloc(1, sizeof *w);
@@ -75,7 +101,7 @@ void trace_writer_free(struct trace_writer *w)
         return;
     for (uint32_t i = 0; w->ranks && i < w->desc->nranks; i++) {
         for (uint32_t k = 0; k < RECORD_GROUPS; k++)
-            free(w->ranks[i].tracks[k]);
+            trace_writer_set_track(&w->ranks[i], k, NULL);
     }
     trace_groups_fini(&w->groups);
     arena_fini(&w->arena);
@@ -493,11 +519,14 @@ static void trace_writer_join(struct trace_writer *w, const struct trace_frame *
     struct trace_rank *r = &w->ranks[f->rank];
     if (slot >= RECORD_GROUPS || m->size > w->desc->nranks)
         return;
-    if (!r->tracks[slot])
-        r->tracks[slot] = malloc(sizeof *r->tracks[slot]);
-    if (r->tracks[slot])
-        *r->tracks[slot] = (struct trace_track){.group = trace_groups_join(&w->groups, m),
-                                                .group_rank = m->group_rank};
+    uint32_t group = trace_groups_join(&w->groups, m);
+    struct trace_track *t = trace_writer_track_of(r, group);
+    if (!t) {
+        t = malloc(sizeof *t);
+        if (t)
+            *t = (struct trace_track){.group = group, .group_rank = m->group_rank};
+    }
+    trace_writer_set_track(r, slot, t);
 }
 
 static void trace_writer_group(struct trace_writer *w, const struct trace_frame *f,

@@ -181,6 +181,21 @@ static void operations_in_flight_are_written_when_they_end(void **state)
     assert_int_equal(count("\"tid\":33,\"ts\""), 1); /* they overlap */
 }
 
+static void collectives_and_messages_of_a_group_have_one_track(void **state)
+{
+    (void)state;
+    const struct record_call send = message(COLLRUN_SEND, 1, 0);
+    open_group(&ranks[0], "world", 0);
+    begin(&ranks[0], &allreduce);
+    look(&ranks[0], false);
+    open_group(&ranks[0], "world", 1);
+    call(&ranks[0], &send);
+    look(&ranks[0], true);
+    assert_int_equal(count("thread_name"), 2); /* they overlap */
+    assert_int_equal(count("\"name\":\"send\",\"pid\":0,\"tid\":33,"), 1);
+    assert_int_equal(count("\"name\":\"allreduce\",\"pid\":0,\"tid\":32,"), 1);
+}
+
 static void what_a_rank_was_in_is_written_at_its_end(void **state)
 {
     (void)state;
@@ -342,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(an_operation_is_written_once),
         CASE(operations_in_flight_are_written_when_they_end),
+        CASE(collectives_and_messages_of_a_group_have_one_track),
         CASE(what_a_rank_was_in_is_written_at_its_end),
         CASE(overwritten_operations_are_counted),
         CASE(a_flow_joins_both_ends_of_a_message),
