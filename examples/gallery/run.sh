@@ -8,7 +8,7 @@
 #   bench     allreduce on 64 ranks
 #
 # usage: examples/gallery/run.sh      COLLRUN=path; the run directories are written to $OUT (default: build/gallery), with report.html
-# in each, and trace.json if this build has traces; the pictures, to $PICTURES (default: $OUT), need chromium.
+# and trace.json in each; the pictures, to $PICTURES (default: $OUT), need chromium.
 set -eu
 cd "$(dirname "$0")/../.."
 collrun=${COLLRUN:-$PWD/build/release/bin/collrun}
@@ -16,8 +16,6 @@ out=${OUT:-$PWD/build/gallery}
 pictures=${PICTURES:-$out}
 browser=$(command -v chromium || true)
 mkdir -p "$out" "$pictures"
-traced=()
-"$collrun" check configs/hello.yaml --set logging.trace=true >/dev/null 2>&1 && traced=(--set logging.trace=true)
 
 # picture NAME: 1200 x 900 pixels of its page, in colours of a light screen.
 picture() {
@@ -30,7 +28,7 @@ show() {
     local name=$1
     shift
     rm -rf "${out:?}/$name"
-    "$collrun" "$@" "${traced[@]}" -q --run-dir "$out/$name" >"$out/$name.out" 2>&1 || true
+    "$collrun" "$@" --set logging.trace=true -q --run-dir "$out/$name" >"$out/$name.out" 2>&1 || true
     "$collrun" report "$out/$name"
     [ -z "$browser" ] || picture "$name"
 }
