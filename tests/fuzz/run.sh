@@ -7,13 +7,14 @@
 #   fuzz_record  the record of a rank, as the agent and collrun diag read it, and the audit of it
 #   fuzz_diag    a folder of evidence, as collrun diag reads it
 #   fuzz_trace   the files that the replay workload reads; starts from small ones of each format
+#   fuzz_report  a run directory, as collrun report reads it; its markup must not reach the page
 #   fuzz_conn    what a peer may send on a connection of the tcp backend
 #
 # usage: [CLANG=clang-14] [OUT=dir] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        60 seconds for each by default; OUT keeps what was found
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
 seconds=${1:-60}
-targets=${TARGETS:-fuzz_job fuzz_record fuzz_diag fuzz_conn fuzz_trace}
+targets=${TARGETS:-fuzz_job fuzz_record fuzz_diag fuzz_conn fuzz_trace fuzz_report}
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
 out=${OUT:-$(mktemp -d)} || exit 2
 [ -n "$OUT" ] || trap 'rm -rf "$out"' EXIT
@@ -47,6 +48,10 @@ build_target() {
             runner/report/verdict_json.c runner/report/json_value.c runner/report/report.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c \
             $(pkg-config --libs yaml-0.1 jansson)
         ;;
+    fuzz_report)
+        build "$1" -I"${BUILD:-build/release}/obj" runner/html/*.c runner/report/evidence_json.c runner/report/ranks_json.c runner/report/verdict_json.c \
+            runner/report/json_value.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson libcrypto)
+        ;;
     fuzz_trace)
         build "$1" examples/replay/format.c examples/replay/trace.c examples/replay/json.c examples/replay/mpi.c examples/replay/pytorch.c \
             examples/replay/chakra.c examples/replay/kineto.c
@@ -62,6 +67,7 @@ starts() {
     fuzz_job) echo "-max_len=16384 -dict=tests/fuzz/job.dict tests/fuzz/corpus" tests/golden/*/ ;;
     fuzz_record) echo "-max_len=65536 $out/$1.seeds" ;;
     fuzz_conn) echo "-max_len=16384 tests/fuzz/corpus_conn" ;;
+    fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict tests/fuzz/corpus_report" ;;
     fuzz_trace) echo "-max_len=65536 -dict=tests/fuzz/trace.dict $out/$1.seeds" ;;
     fuzz_diag) echo "-max_len=65536 -dict=tests/fuzz/diag.dict $out/$1.seeds" ;;
     esac
@@ -82,7 +88,7 @@ trace_seeds() {
 fuzz() {
     mkdir -p "$out/$1.corpus" "$out/$1.seeds"
     case $1 in
-    fuzz_job | fuzz_conn) ;;
+    fuzz_job | fuzz_conn | fuzz_report) ;;
     fuzz_trace) trace_seeds "$out/$1.seeds" || return 1 ;;
     *) "$out/$1" --seeds "$out/$1.seeds" || return 1 ;;
     esac
