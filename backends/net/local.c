@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* The shm backend, compiled into this one. */
 extern const struct collrun_backend net_shm_backend;
 
-#define LOCAL_PAGE 4096u
 #define LOCAL_LEADER_FIRST_NS 300000000u
 
 /* The last call of the workload on one rank. A rank may be one operation ahead of another, which
@@ -273,7 +273,8 @@ static int local_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
 {
     struct net_local *l = ctx;
     const struct collrun_rendezvous *v = l->rendezvous;
-    const size_t at = (len + LOCAL_PAGE - 1) / LOCAL_PAGE * LOCAL_PAGE;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t at = (len + page - 1) / page * page;
     const size_t posts = (size_t)l->nranks * LOCAL_POSTS * sizeof *l->posts;
     const int status = v->segment(v->ctx, at + posts, fd, offset);
     if (status != COLLRUN_OK)

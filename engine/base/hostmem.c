@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #define HOSTMEM_MAGIC "collhst1"
-#define PAGE_BYTES 4096u
 #define SEGMENT_ALIGN (1ull << 20)
 /* A slot has room for so much of each rank of the host. Only the file's size grows with it, which
  * must stay below 2^63. */
@@ -65,8 +64,8 @@ int hostmem_make(uint32_t nranks, int *out, struct diag *d)
     head.scope_len = (uint32_t)hostmem_round(
         sizeof(struct hostmem_scope) + nranks * sizeof(struct hostmem_member), 64);
     head.scopes_offset = hostmem_round(sizeof head, 64);
-    head.mapped_len =
-        hostmem_round(head.scopes_offset + (uint64_t)head.nscopes * head.scope_len, PAGE_BYTES);
+    head.mapped_len = hostmem_round(head.scopes_offset + (uint64_t)head.nscopes * head.scope_len,
+                                    (uint64_t)sysconf(_SC_PAGESIZE));
     head.segments_offset = hostmem_round(head.mapped_len, SEGMENT_ALIGN);
     const uint64_t len = head.segments_offset + HOSTMEM_SEGMENTS * head.segment_len;
     int fd = memfd_create("collrun", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -5,6 +5,10 @@
  */
 #include "base/names.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
 static const char *const kinds[] = {"barrier",         "allreduce",  "reduce",  "broadcast",
                                     "allgather",       "gather",     "scatter", "reduce_scatter",
                                     "alltoall",        "allgatherv", "gatherv", "scatterv",
@@ -84,4 +88,17 @@ const char *status_text(int status)
 const char *backend_flag_name(unsigned bit)
 {
     return bit < sizeof flags / sizeof *flags ? flags[bit] : NULL;
+}
+
+const char *signal_name(int sig)
+{
+    static _Thread_local char text[24];
+    const char *name = sigabbrev_np(sig);
+    if (name)
+        snprintf(text, sizeof text, "SIG%s", name);
+    else if (sig >= SIGRTMIN && sig <= SIGRTMAX)
+        snprintf(text, sizeof text, "SIGRTMIN+%d", sig - SIGRTMIN);
+    else
+        snprintf(text, sizeof text, "signal %d", sig);
+    return text;
 }

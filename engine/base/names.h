@@ -14,6 +14,8 @@ enum { OP_USER = 255 };
 
 const char *kind_name(enum collrun_kind kind);
 const char *dtype_name(enum collrun_dtype dtype);
+/* "SIGKILL", "SIGRTMIN+3", "signal 99". Valid until the next call of this thread. */
+const char *signal_name(int sig);
 const char *op_name(enum collrun_op op);     /* of OP_USER: "user op" */
 const char *status_text(int status);         /* "timed out"; what collrun_strstatus() returns */
 const char *backend_flag_name(unsigned bit); /* "one_host" for bit 0; NULL past the last one */

@@ -10,6 +10,7 @@
 #include "agent/uplink.h"
 #include "agent/usage.h"
 #include "base/exit_codes.h"
+#include "base/names.h"
 #include "base/reap.h"
 #include "base/sched_slice.h"
 
@@ -103,8 +104,8 @@ static void agent_exit_text(const struct rank_proc *p, int status, const char *m
                  "rank %u (%s, pid %d) was killed by the kernel for lack of memory (%s)", p->rank,
                  host, (int)p->pid, memory);
     else if (WIFSIGNALED(status))
-        snprintf(text, size, "rank %u (%s, pid %d) was killed by signal %d (SIG%s)", p->rank, host,
-                 (int)p->pid, WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
+        snprintf(text, size, "rank %u (%s, pid %d) was killed by signal %d (%s)", p->rank, host,
+                 (int)p->pid, WTERMSIG(status), signal_name(WTERMSIG(status)));
     else
         snprintf(text, size,
                  "rank %u (%s, pid %d) exited with code %d before its workloads were done", p->rank,
@@ -183,8 +184,8 @@ static void agent_on_stop_signal(struct agent *a, int sig)
 {
     if (a->have_job && !a->stopping) {
         struct diag d;
-        diag_set(&d, COLLRUN_ERR_ABORTED, "its collrun-agent was ended by signal %d (SIG%s)", sig,
-                 sigabbrev_np(sig));
+        diag_set(&d, COLLRUN_ERR_ABORTED, "its collrun-agent was ended by signal %d (%s)", sig,
+                 signal_name(sig));
         uplink_send_error(a, &d);
     }
     agent_stop(a, "collrun-agent on this host was ended by a signal",

@@ -7,6 +7,7 @@
  */
 #include "connect/connector.h"
 
+#include "base/names.h"
 #include "base/reap.h"
 #include "connect/staging.h"
 #include "plan/plan.h"
@@ -153,8 +154,8 @@ static void connector_exit_text(const struct connector_host *h, const char *what
     if (!h->reaped)
         snprintf(out, size, "%s closed the connection", what);
     else if (WIFSIGNALED(h->status))
-        snprintf(out, size, "%s was killed by signal %d (SIG%s)", what, WTERMSIG(h->status),
-                 sigabbrev_np(WTERMSIG(h->status)));
+        snprintf(out, size, "%s was killed by signal %d (%s)", what, WTERMSIG(h->status),
+                 signal_name(WTERMSIG(h->status)));
     else
         snprintf(out, size, "%s exited with code %d", what, WEXITSTATUS(h->status));
 }

@@ -5,6 +5,7 @@
 #include "diagnose/cause.h"
 
 #include "base/exit_codes.h"
+#include "base/names.h"
 #include "base/parse.h"
 #include "base/rank_list.h"
 
@@ -242,9 +243,8 @@ static void cause_set_end(const struct rank_state *r, const char *name, bool one
                  was, r->memory, format_size(r->max_rss, most), stage);
     } else if (r->exited && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);
-        const char *abbrev = sigabbrev_np(sig);
-        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s %s killed by signal %d (SIG%s)%s%s", name, was,
-                 sig, abbrev ? abbrev : "?", sig == SIGKILL ? ", sender unknown," : "", stage);
+        diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s %s killed by signal %d (%s)%s%s", name, was, sig,
+                 signal_name(sig), sig == SIGKILL ? ", sender unknown," : "", stage);
     } else if (WEXITSTATUS(r->status)) {
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d%s", name,
                  WEXITSTATUS(r->status), stage);

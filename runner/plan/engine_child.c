@@ -5,6 +5,7 @@
 #include "plan/engine_child.h"
 
 #include "base/exit_codes.h"
+#include "base/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,11 +137,9 @@ const char *engine_child_failure(const struct engine_child *child, int status, c
     if (child->late)
         return arena_printf(arena, "%s takes longer than %g seconds%s%s", doing,
                             child->deadline_ms / 1e3, colon, child->words);
-    if (WIFSIGNALED(status)) {
-        const char *name = sigabbrev_np(WTERMSIG(status));
-        return arena_printf(arena, "the plugin crashes while it %s (SIG%s)%s%s", when,
-                            name ? name : "?", colon, child->words);
-    }
+    if (WIFSIGNALED(status))
+        return arena_printf(arena, "the plugin crashes while it %s (%s)%s%s", when,
+                            signal_name(WTERMSIG(status)), colon, child->words);
     return arena_printf(arena, "the plugin ends the process while it %s (exit code %d)%s%s", when,
                         WEXITSTATUS(status), colon, child->words);
 }

@@ -2,6 +2,7 @@
 #include "run/liveness.h"
 
 #include "base/exit_codes.h"
+#include "base/names.h"
 #include "base/rank_list.h"
 #include "base/reap.h"
 #include "run/hosts.h"
@@ -97,8 +98,8 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
     if (why->code)
         snprintf(out, size, "%.200s", why->text);
     else if (!host->pid && WIFSIGNALED(status))
-        snprintf(out, size, "its collrun-agent was killed by signal %d (SIG%s)", WTERMSIG(status),
-                 sigabbrev_np(WTERMSIG(status)));
+        snprintf(out, size, "its collrun-agent was killed by signal %d (%s)", WTERMSIG(status),
+                 signal_name(WTERMSIG(status)));
     else if (!host->pid)
         snprintf(out, size, "its collrun-agent exited with code %d", WEXITSTATUS(status));
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/stop.h"
 
+#include "base/names.h"
 #include "run/hosts.h"
 
 #include <signal.h>
@@ -106,7 +107,7 @@ void stop_verdict_interrupted(int sig, struct verdict *v)
     if (sig == SIGINT)
         diag_set(&v->diag, COLLRUN_ERR_ABORTED, "interrupted by Ctrl-C");
     else
-        diag_set(&v->diag, COLLRUN_ERR_ABORTED, "interrupted by SIG%s", sigabbrev_np(sig));
+        diag_set(&v->diag, COLLRUN_ERR_ABORTED, "interrupted by %s", signal_name(sig));
 }
 
 void stop_verdict_reader_gone(struct verdict *v)

@@ -7,6 +7,7 @@
 #include "base/names.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -100,11 +101,22 @@ static void a_short_buffer_cuts_the_text(void **state)
     assert_int_equal(text[5], 'x');
 }
 
+static void every_signal_has_a_name(void **state)
+{
+    (void)state;
+    assert_string_equal(signal_name(SIGKILL), "SIGKILL");
+    assert_string_equal(signal_name(SIGRTMIN), "SIGRTMIN+0");
+    assert_string_equal(signal_name(SIGRTMIN + 3), "SIGRTMIN+3");
+    assert_string_equal(signal_name(0), "signal 0");
+    assert_string_equal(signal_name(127), "signal 127");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_shows_what_it_has),
         cmocka_unit_test(group_and_number_stand_between_kind_and_arguments),
+        cmocka_unit_test(every_signal_has_a_name),
         cmocka_unit_test(a_short_buffer_cuts_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define HEAP_PAGE 4096u
+#include <unistd.h>
 
 int heap_init(struct heap *h, const struct segment *seg, uint32_t nranks)
 {
@@ -75,10 +74,11 @@ int heap_alloc(struct shm_group *g, size_t len, void **ptr)
     struct heap *h = g->heap;
     size_t offset;
     size_t index;
-    if (len > HEAP_BYTES - 2 * HEAP_PAGE)
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (len > HEAP_BYTES - 2 * page)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY,
                        "%zu bytes do not fit the shared heap of %llu GiB", len, HEAP_BYTES >> 30);
-    const size_t pages = (len + HEAP_PAGE - 1) / HEAP_PAGE * HEAP_PAGE + HEAP_PAGE;
+    const size_t pages = (len + page - 1) / page * page + page;
     char *base = heap_window(h, g->rank);
     if (!base)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "cannot map the shared heap: %s",

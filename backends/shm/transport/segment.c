@@ -11,8 +11,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define PAGE_BYTES 4096u
+#include <unistd.h>
 
 _Static_assert(sizeof(struct step_rec) == RECORD_BYTES, "a step record fills its four lines");
 _Static_assert(sizeof(struct packet) == RECORD_BYTES, "a packet fills its four lines");
@@ -28,15 +27,21 @@ static size_t segment_round(size_t len, size_t to)
     return (len + to - 1) / to * to;
 }
 
+/* What is mapped alone begins at a page. */
+static size_t segment_round_page(size_t len)
+{
+    return segment_round(len, (size_t)sysconf(_SC_PAGESIZE));
+}
+
 static size_t segment_fifos_len(size_t nranks)
 {
-    return segment_round(nranks * nranks * sizeof(struct fifo), PAGE_BYTES);
+    return segment_round_page(nranks * nranks * sizeof(struct fifo));
 }
 
 /* FIFOs and blocks of one handle. */
 static size_t segment_messages_len(size_t nranks)
 {
-    return segment_fifos_len(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES;
+    return segment_round_page(segment_fifos_len(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES);
 }
 
 static struct layout segment_layout(size_t nranks)
@@ -46,9 +51,9 @@ static struct layout segment_layout(size_t nranks)
     l.doorbells = l.returned + SEGMENT_HANDLES * nranks * sizeof(struct returned);
     l.processes = l.doorbells + SEGMENT_HANDLES * nranks * sizeof(struct doorbell);
     l.cores = segment_round(l.processes + nranks * sizeof(struct process), LINE_BYTES);
-    l.step_recs = segment_round(l.cores + nranks * sizeof(struct spread_core), PAGE_BYTES);
+    l.step_recs = segment_round_page(l.cores + nranks * sizeof(struct spread_core));
     l.slots = l.step_recs + STEP_DEPTH * nranks * sizeof(struct step_rec);
-    l.rings = segment_round(l.slots + nranks * SLOT_COUNT * SLOT_BYTES, PAGE_BYTES);
+    l.rings = segment_round_page(l.slots + nranks * SLOT_COUNT * SLOT_BYTES);
     l.messages = l.rings + nranks * RING_BYTES;
     l.heaps = l.messages + SEGMENT_HANDLES * segment_messages_len(nranks);
     return l;
