@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/rdma.h"
 
+#include <dlfcn.h>
 #include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define RDMA_ROOT "/sys/class/infiniband/"
 
@@ -16,6 +20,20 @@ static bool rdma_is_active(const char *file)
     if (f)
         fclose(f);
     return read && strstr(state, "ACTIVE");
+}
+
+/* In another process: UCX starts threads and handlers when it is loaded. */
+static bool rdma_has_ucx(void)
+{
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(10);
+        setenv("UCX_LOG_LEVEL", "fatal", 1);
+        setenv("UCX_HANDLE_ERRORS", "none", 1);
+        _exit(dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL) ? 0 : 1);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
 void rdma_ports(char *out, size_t size)
@@ -33,4 +51,6 @@ void rdma_ports(char *out, size_t size)
                                      port);
     }
     globfree(&files);
+    if (used && !rdma_has_ucx())
+        out[0] = '\0';
 }

@@ -7,7 +7,8 @@
 
 #include <stddef.h>
 
-/* The active ports: "mlx5_0:1, mlx5_1:1"; "" if there is none. A list that does not fit is cut. */
+/* The active ports: "mlx5_0:1, mlx5_1:1"; "" if there is none, or no UCX that could use them. A
+ * list that does not fit is cut. */
 void rdma_ports(char *out, size_t size);
 
 #endif

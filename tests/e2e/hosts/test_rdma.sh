@@ -59,4 +59,9 @@ is "the backend for RDMA" "$(backend)" ucx
 run doctor auto.yaml
 ends "doctor" 0
 like "doctor lists the devices, and the backend that a run takes" "$(tr -s ' ' <out)" 'h2 .* eth0 10.91.0.2, mlx5_0:1 yes none ucx '
+library=$(readlink -f "$(ldconfig -p | sed -n 's/.*libucp\.so\.0 .*=> //p' | head -n 1)")
+on 2 mount --bind /dev/null "$library"
+run auto.yaml
+ends "one of the hosts has no UCX" 0
+is "the network backend" "$(backend)" tcp
 done_testing
