@@ -53,7 +53,7 @@ for kind in "${@:-mpi}"; do
         install mpich 1 mpich || failed=1
         install impi-devel 1 impi-devel || failed=1
         ;;
-    python) install python 12 torch ray numpy || failed=1 ;;
+    python) install python 12 torch ray numpy expecttest || failed=1 ;;
     *) echo "usage: $0 mpi|python..." >&2; exit 2 ;;
     esac
 done

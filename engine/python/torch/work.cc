@@ -12,11 +12,13 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
+// Programs that were written for other backends look for the word "timeout".
 std::exception_ptr errorOf(int status, const std::string &text)
 {
+    const std::string words = text.empty() ? collrun_strstatus(status) : text;
     try {
         C10_THROW_ERROR(DistBackendError,
-                        text.empty() ? std::string(collrun_strstatus(status)) : text);
+                        status == COLLRUN_ERR_TIMEOUT ? "the timeout passed: " + words : words);
     } catch (...) {
         return std::current_exception();
     }
