@@ -4,7 +4,8 @@
     import torch.distributed as dist, collrun.torch
     dist.init_process_group("collrun", init_method="collrun://")
 
-With `collrun://`, rank and world size are those of the job, and the store needs no port. `env://`
+With `collrun://`, rank and world size are those of the job, and the store needs no port; all ranks
+make their process groups again equally often. `env://`
 works as well. A process group with the ranks of the job's group `world`, in their order, uses that
 group; others are made at run time. `make torch` builds the extension that this module needs, for
 the torch of one interpreter.
@@ -13,6 +14,7 @@ the torch of one interpreter.
 import atexit as _atexit
 import sys as _sys
 from datetime import timedelta as _timedelta
+from itertools import count as _count
 
 import torch as _torch_package
 import torch.distributed as _dist
@@ -37,6 +39,10 @@ Backend = _torch.Backend
 
 # World ranks of the job, by rank of torch's default group.
 _world: list[int] = []
+
+# How often the rendezvous was asked for: a process group that is made again finds no keys of the
+# one before.
+_generations = _count()
 
 
 def _members(options):
@@ -63,7 +69,8 @@ def _create(options, backend_options=None):
 
 
 def _rendezvous(url, timeout=_timedelta(minutes=30), **unused):
-    yield _torch.store(_collrun._context(), timeout), _collrun.rank(), _collrun.world_size()
+    store = _dist.PrefixStore(f"{next(_generations)}", _torch.store(_collrun._context(), timeout))
+    yield store, _collrun.rank(), _collrun.world_size()
 
 
 def _stop():
