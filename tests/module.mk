@@ -103,9 +103,10 @@ e2e-hosts: deps
 	tests/run -r -t 900 $(HOSTS_TESTS)
 # They look at the whole machine (its cores, what jobs leave behind), or at how soon something happens.
 TESTS_ALONE := $(patsubst %,tests/e2e/test_%.sh,bench bind die examples groups interrupt kill live program screens)
+# Not in it: test_backend_mpi.sh, which `make conform` runs.
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
-	tests/run -r -j 2 $(UNIT_TESTS) $(GOLDEN_TESTS) $(filter-out $(TESTS_ALONE),$(E2E_TESTS)) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
+	tests/run -r -j 2 $(UNIT_TESTS) $(GOLDEN_TESTS) $(filter-out $(TESTS_ALONE) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS)) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
 
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
