@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The trace of a job on hosts whose monotonic clocks differ by a day: one timeline. The clocks are those of time namespaces.
+# The trace of a job on hosts whose monotonic clocks differ by a day: one timeline, to 50 ms (1 or 2 where the machine is not loaded). The clocks are those of time namespaces.
 hosts=3
 . "$(dirname "$0")/testbed.sh"
 testbed_up
@@ -43,6 +43,6 @@ ends "hosts whose clocks differ by a day: the job succeeds" 0
 is "the clocks differ" "$(for n in 2 3; do on "$n" nsenter --time="/proc/$(cat "$tmp/h$n/pid")/ns/time_for_children" \
     awk '{print ($1 > 7000)}' /proc/uptime; done | tr '\n' ' ')" "1 1 "
 is "the trace is complete, every operation once, ranks are in a collective at one time" \
-    "$(CLOCKS_MS=2 python3 "$here/trace_check.py" "$tmp/trace.json" complete=True '*xworldxallreduce=300' messages=300 apart=0)" ""
+    "$(CLOCKS_MS=50 python3 "$here/trace_check.py" "$tmp/trace.json" complete=True '*xworldxallreduce=300' messages=300 apart=0)" ""
 check_within "nothing is left" 20 nothing_left
 done_testing
