@@ -113,6 +113,10 @@ static void dial_open(struct link *link, struct dial *dial)
 {
     struct link_peer *peer = dial->peer;
     epoll_ctl(link->serve_fd, EPOLL_CTL_DEL, dial->fd, NULL);
+    if (peer->state == PEER_LOST) { /* by what it has sent on another socket */
+        dial_end(dial);
+        return;
+    }
     if (!peers_adopt(peer, dial->fd, dial->channel, false)) {
         dial_fail(dial, errno);
         return;

@@ -5,6 +5,8 @@
  */
 #include "base/desc.h"
 
+#include "base/record.h"
+
 #include <string.h>
 
 #define DESC_MAGIC 0x63736564u /* "desc" */
@@ -472,7 +474,7 @@ static bool desc_placement_agrees(struct decoder *in)
         total += desc->hosts[i].nranks;
     uint32_t *first = arena_calloc(in->arena, desc->nhosts, sizeof *first);
     bool *seen = arena_calloc(in->arena, desc->nranks, sizeof *seen);
-    if (total != desc->nranks || !first || !seen)
+    if (!total || total != desc->nranks || !first || !seen)
         return false;
     for (uint32_t i = 1; i < desc->nhosts; i++)
         first[i] = first[i - 1] + desc->hosts[i - 1].nranks;
@@ -523,7 +525,9 @@ int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_
     desc_read_ranks(&in, &result.with_stdin);
     desc_read_ranks(&in, &result.wrapped);
     desc_read_strs(&in, &result.wrap);
-    result.record_entries = read_u32(&in.r);
+    result.record_entries = desc_read_below(&in, RECORD_ENTRIES_MAX + 1);
+    if (result.record_entries & (result.record_entries - 1))
+        in.r.bad = true;
     result.trace = read_u8(&in.r) != 0;
     if (arena_failed(arena))
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job description");

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* The store watches the time-out. This one only applies if the store does not answer. */
-enum { MARGIN_S = 10 };
+enum { AGREEMENT_MARGIN_S = 10 };
 
 static uint32_t agreement_u32(const unsigned char *p)
 {
@@ -44,6 +44,7 @@ static bool agreement_read(const struct desc_ranks *members, const struct buf *a
                 continue;
             out->ranks[out->n] = ranks[k];
             out->statuses[out->n++] = statuses[k];
+            break; /* `out` has room for one of each */
         }
     }
     bool good = ranks && statuses && !r.bad;
@@ -90,7 +91,7 @@ int agreement_reach(struct control *control, const struct agreement_spec *spec, 
     struct agreement a = {.ranks = calloc(spec->members->n, sizeof *a.ranks),
                           .statuses = calloc(spec->members->n, sizeof *a.statuses)};
     char *scope = agreement_scope(spec);
-    uint64_t until = deadline_after(now_ns() + (uint64_t)MARGIN_S * 1000000000u, spec->timeout_ns);
+    uint64_t until = deadline_after(now_ns() + (uint64_t)AGREEMENT_MARGIN_S * 1000000000u, spec->timeout_ns);
     if (!a.ranks || !a.statuses || !scope) {
         free(scope);
         agreement_fini(&a);

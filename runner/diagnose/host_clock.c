@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/host_clock.h"
 
+/* No clock shows more: differences of times up to it do not overflow. */
+#define HOST_CLOCK_MOST_NS (UINT64_MAX >> 3)
+
 static int64_t host_clock_under_way(const struct host_clock_exchange *e)
 {
     return (int64_t)(e->t4 - e->t1) - (int64_t)(e->t3 - e->t2);
@@ -8,7 +11,9 @@ static int64_t host_clock_under_way(const struct host_clock_exchange *e)
 
 void host_clock_take(struct host_clock *c, const struct host_clock_exchange *e)
 {
-    if (e->t1 && host_clock_under_way(e) >= 0)
+    bool times = e->t1 <= HOST_CLOCK_MOST_NS && e->t2 <= HOST_CLOCK_MOST_NS &&
+                 e->t3 <= HOST_CLOCK_MOST_NS && e->t4 <= HOST_CLOCK_MOST_NS;
+    if (e->t1 && times && host_clock_under_way(e) >= 0)
         c->exchanges[c->n++ % HOST_CLOCK_EXCHANGES] = *e;
 }
 

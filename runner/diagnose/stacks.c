@@ -56,8 +56,10 @@ static void stacks_split(struct rank_stacks *s, char *text)
         unsigned tid;
         if (sscanf(line, "thread %u", &tid) == 1) {
             t = stacks_find(s, tid);
-            if (t)
+            if (t) {
                 t->frames = next;
+                t->nframes = 0; /* a second list of its frames replaces the first */
+            }
         } else if (t && strncmp(line, "  ", 2) == 0) {
             *next++ = stacks_clean(line + 2);
             t->nframes++;

@@ -107,12 +107,13 @@ static uint32_t describe_read_works_on(const json_t *list)
 static void describe_read_memory(struct arena *arena, const json_t *object,
                                  struct describe_memory *out)
 {
+    const char *name = describe_text(arena, object, "name");
     *out = (struct describe_memory){
-        .name = describe_text(arena, object, "name"),
+        .name = name,
         .title = describe_text_or_empty(arena, object, "title"),
         .mask = describe_text_or_empty(arena, object, "mask"),
-        .gpus = json_is_true(json_object_get(object, "gpus")),
-        .declares = json_is_true(json_object_get(object, "declares")),
+        .gpus = name && json_is_true(json_object_get(object, "gpus")),
+        .declares = name && json_is_true(json_object_get(object, "declares")),
     };
 }
 
@@ -170,8 +171,8 @@ static uint32_t describe_read_lines(struct buf *in, struct described *items, uin
                                     uint32_t done, struct arena *arena)
 {
     for (;;) {
-        const char *line = (const char *)in->data + in->start;
-        const char *end = buf_pending(in) ? memchr(line, '\n', buf_pending(in)) : NULL;
+        const char *line = buf_pending(in) ? (const char *)in->data + in->start : NULL;
+        const char *end = line ? memchr(line, '\n', buf_pending(in)) : NULL;
         if (!end)
             return done;
         if (done < n && describe_read_line(arena, line, (size_t)(end - line), &items[done]))

@@ -174,9 +174,13 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
     read_u32(&r);              /* cpus */
     host->machine = read_str(&r, &run->arena);
     clock_gettime(CLOCK_REALTIME, &now);
-    host->clock_offset_ns =
-        (int64_t)read_u64(&r) - ((int64_t)now.tv_sec * 1000000000 + (int64_t)now.tv_nsec);
+    const uint64_t here_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    host->clock_offset_ns = (int64_t)(read_u64(&r) - here_ns);
     host->rdma = read_str(&r, &run->arena);
+    if (!reader_done(&r)) {
+        bring_up_on_lost(b, host, "malformed HELLO frame");
+        return;
+    }
     host->has_hello = true;
     bool remote = connector_is_remote(b->connector, host->index);
     hosts_send_keepalive(run, host->index, remote ? hosts_runner_silence_ms(run) : 0);

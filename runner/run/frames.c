@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Ranks of one deadlock report their waits at nearly the same time: they are judged together. */
-/* Wait reports are judged soon after they arrive; at most a tenth of the time is spent on that. */
+/* Ranks of one deadlock report their waits at nearly the same time, and are judged together a
+ * moment later; at most a tenth of the time is spent on that. */
 #define DEADLOCK_PAUSE_NS 10000000ull
 #define DEADLOCK_SHARE 10
 /* The time for the other members to call a collective that differs. */
@@ -244,6 +244,10 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
     struct reader r;
+    if (state->started_ns) { /* a rank starts once */
+        frames_malformed(s, f);
+        return;
+    }
     reader_init(&r, f->payload, f->len);
     state->pid = (pid_t)read_u32(&r);
     state->started_ns = now_ns();
@@ -299,6 +303,8 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     state->max_rss = read_u64(&r);
     snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->run->arena));
     state->disturbed = read_u8(&r);
+    if (!reader_done(&r))
+        frames_malformed(s, f);
     if (++s->run->nexited == s->run->desc->nranks)
         output_flush_lines(s->output);
     bool killed = WIFSIGNALED(state->status);
@@ -473,10 +479,14 @@ static void frames_on_phase(struct frames *s, const struct wire_frame *f)
         audit_watch_rank_ended(s->audit_watch, f->rank);
     if (s->run->ranks[f->rank].wait_report.received) /* what its report proves may have changed */
         frames_set_deadlock_timer(s);
-    if (f->type == WIRE_STARTED)
-        command_limits_on_started(s->limits, f->rank);
     if (s->run->ranks[f->rank].command) {
+        if (f->type == WIRE_STARTED)
+            command_limits_on_started(s->limits, f->rank);
         command_watch_on_phase(s->commands, f->rank, f->type);
+        return;
+    }
+    if (f->type == WIRE_STARTED) { /* not of a rank that runs plugins */
+        frames_malformed(s, f);
         return;
     }
     phases_advance(s->phases, f->rank,
@@ -518,6 +528,10 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_bye(struct frames *s, struct host *host)
 {
+    if (!host->has_job && s->stop->step == STOP_NONE) {
+        bring_up_on_lost(s->bring_up, host, "collrun-agent ended before it got the job");
+        return;
+    }
     host->bye = true;
     for (uint32_t i = 0; i < s->run->desc->nranks; i++) {
         if (s->run->desc->ranks[i].host == host->index)

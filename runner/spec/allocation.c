@@ -102,7 +102,7 @@ static bool allocation_slurm_next_count(const char **at, unsigned long *left, lo
         return true;
     }
     *count = strtol(*at, &end, 10);
-    if (end == *at || *count < 1)
+    if (end == *at || *count < 1 || *count > JOB_RANKS_MAX)
         return false;
     if (strncmp(end, "(x", 2) == 0) {
         *left = strtoul(end + 2, &end, 10);

@@ -145,7 +145,7 @@ static char *trace_writer_metadata(char *at, const char *name, uint32_t pid, uin
 /* The time of the trace. */
 static uint64_t trace_writer_time(const struct trace_writer *w, uint64_t ns, int64_t ahead_ns)
 {
-    int64_t t = (int64_t)(ns - w->begin_ns) - ahead_ns;
+    int64_t t = (int64_t)(ns - w->begin_ns - (uint64_t)ahead_ns);
     return t > 0 ? (uint64_t)t : 0;
 }
 
