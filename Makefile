@@ -105,7 +105,7 @@ help:
 	@echo 'make python-tests PYTHON=python3: ranks in Python, with the numpy, torch and Ray that this interpreter has'
 	@echo 'make pytorch-tests PYTHON=python3: PyTorch'"'"'s own tests of backends, with collrun.torch'
 	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
-	@echo 'make fuzz        SECONDS=60: made-up job files, records, evidence, traces: each so long (clang with libFuzzer)'
+	@echo 'make fuzz        SECONDS=360: made-up bytes for all that reads foreign ones (clang with libFuzzer)'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Intel MPI, Gloo); installs them if missing'
 	@echo 'make bench-peers only installs the newest MPIs from PyPI, into build/peers (PEER=python: Ray and torch)'
 	@echo 'make gallery     the pages of collrun report about four runs, in build/gallery (pictures of them: chromium)'

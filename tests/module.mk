@@ -157,11 +157,11 @@ gloo-debian:
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all $(FAKE_LIBS) $(HPU_LIBS)
 	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(CONFORM_JOBS)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
-# Job files, records, evidence, traces and run directories that libFuzzer makes up, under the sanitizers.
+# What libFuzzer makes up for all that reads foreign bytes, under the sanitizers. SECONDS: for all targets together.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
 	@$(MAKE) --no-print-directory $(B)/obj/html_assets.h
-	tests/run -t $$((7 * $(or $(SECONDS),60) + 400)) 'tests/fuzz/run.sh $(or $(SECONDS),60)'
+	BUILD=$(B) tests/run -t $$(($(or $(SECONDS),360) + 600)) 'tests/fuzz/run.sh $(or $(SECONDS),360)'
 # Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect.
 mutation: all
 	tests/run -t 900 tests/mutation/conform.sh

@@ -71,8 +71,8 @@ enum wire_type {
      * n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count, u32 root or peer,
      * u8 kind, u8 dtype, u8 op, str scope, u32 members, u32 rank in the group, u8 messages, u32 n,
      * n x pending operation, oldest first {u64 number, u64 age ns, u64 ns since the last call of
-     * its thread, u64 count, u32 root or peer, u32 tag, u8 kind, u8 dtype, u8 op, u64 address of the
-     * call or 0}}. Answers QUERY, and precedes the EXITED of a rank that failed. */
+     * its thread, u64 count, u32 root or peer, u32 tag, u8 kind, u8 dtype, u8 op, u64 address of
+     * the call or 0}}. Answers QUERY, and precedes the EXITED of a rank that failed. */
     WIRE_STATUS,
     /* Answers EXAMINE: str address, str interface, u16 port that the agent listens on there, diag
      * (code 0: none), u32 n, n x {u32 devices in the pool of the host, str text about them} of each
@@ -181,11 +181,12 @@ enum wire_type {
      * their keys is u32 world rank, i32 status as u32. */
     WIRE_AGREE,
     /* The threads of the rank have been blocked for a while, in these calls: u8 certain: no other
-     * thread can make progress; u8 a thread that made calls before is in none, and not idle; u32 n, n x {u32 thread, str scope, u64 number, u64 time-out ns, u8
-     * kind, u8 dtype, u8 op, u8 may complete without its receiver, u64 count, u32 world rank of the
-     * peer or WIRE_HOST, u32 tag}; u32 n, n x {str scope, str group, u64 collectives called, u32 n,
-     * n x u32 members if a thread waits in it, u32 n, n x posted {u8 kind, u32 peer, u32 tag}, u8
-     * messages were not counted, u32 n, n x {u32 peer, u32 tag, u64 sent, u64 received}} */
+     * thread can make progress; u8 a thread that made calls before is in none, and not idle; u32 n,
+     * n x {u32 thread, str scope, u64 number, u64 time-out ns, u8 kind, u8 dtype, u8 op, u8 may
+     * complete without its receiver, u64 count, u32 world rank of the peer or WIRE_HOST, u32 tag};
+     * u32 n, n x {str scope, str group, u64 collectives called, u32 n, n x u32 members if a thread
+     * waits in it, u32 n, n x posted {u8 kind, u32 peer, u32 tag}, u8 messages were not counted,
+     * u32 n, n x {u32 peer, u32 tag, u64 sent, u64 received}} */
     WIRE_WAIT_REPORT,
     /* The rank waits for the other members of a group that is made at run time: u8 0: it does not
      * any more; u8 a split of the named group, else the creation of it; str name, u64 ns that it

@@ -91,7 +91,8 @@ int agreement_reach(struct control *control, const struct agreement_spec *spec, 
     struct agreement a = {.ranks = calloc(spec->members->n, sizeof *a.ranks),
                           .statuses = calloc(spec->members->n, sizeof *a.statuses)};
     char *scope = agreement_scope(spec);
-    uint64_t until = deadline_after(now_ns() + (uint64_t)AGREEMENT_MARGIN_S * 1000000000u, spec->timeout_ns);
+    uint64_t until =
+        deadline_after(now_ns() + (uint64_t)AGREEMENT_MARGIN_S * 1000000000u, spec->timeout_ns);
     if (!a.ranks || !a.statuses || !scope) {
         free(scope);
         agreement_fini(&a);

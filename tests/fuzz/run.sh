@@ -3,18 +3,27 @@
 # Builds the fuzz targets with clang and runs each, starting from the corpus here and its seeds.
 # Without clang or its libFuzzer it says so and does nothing.
 #
-#   fuzz_job     job files, from their bytes to a plan; starts from the golden cases, too
-#   fuzz_record  the record of a rank, as the agent and collrun diag read it, and the audit of it
-#   fuzz_diag    a folder of evidence, as collrun diag reads it
-#   fuzz_trace   the files that the replay workload reads; starts from small ones of each format
-#   fuzz_report  a run directory, as collrun report reads it; its markup must not reach the page
-#   fuzz_conn    what a peer may send on a connection of the tcp backend
+#   fuzz_job       job files, from their bytes to a plan, and --set; starts from the golden cases, too
+#   fuzz_hosts     host files, and the lists of nodes of Slurm, PBS, LSF, Grid Engine and Flux
+#   fuzz_describe  what plugins make the engine say about them
+#   fuzz_frames    what agents and ranks may send to the runner
+#   fuzz_agent     what the runner, ranks and programs (PMI) may send to an agent
+#   fuzz_control   what an agent may send to a rank, and the description of a job
+#   fuzz_record    the record of a rank, as the agent and collrun diag read it, and the audit of it
+#   fuzz_diag      a folder of evidence, as collrun diag reads it
+#   fuzz_trace     the files that the replay workload reads; starts from small ones of each format
+#   fuzz_report    a run directory, as collrun report reads it; its markup must not reach the page
+#   fuzz_conn      what a peer may send on a connection of the tcp backend
+#   fuzz_link      how peers, and other programs, may connect to the tcp backend
+#
+# A target starts from corpus/TARGET, and from what `TARGET --seeds FOLDER` writes, if it has that.
 #
 # usage: [CLANG=clang-14] [OUT=dir] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
-#        60 seconds for each by default; OUT keeps what was found
+#        360 seconds by default, which the targets share; OUT keeps what was found
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-seconds=${1:-60}
-targets=${TARGETS:-fuzz_job fuzz_record fuzz_diag fuzz_conn fuzz_trace fuzz_report}
+targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link}
+seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
+[ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
 out=${OUT:-$(mktemp -d)} || exit 2
 [ -n "$OUT" ] || trap 'rm -rf "$out"' EXIT
@@ -27,18 +36,66 @@ if [ -z "$clang" ] || ! echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned
     exit 0
 fi
 
-# build TARGET SOURCES AND LIBRARIES. Functions that are not used need not link.
+made=${BUILD:-build/release}/obj # has the build id and the style of the page
+flags="-std=c11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -ffunction-sections -D_GNU_SOURCE -pthread
+    -Iengine/include -Iengine -Irunner -Itests -I$made"
+# build TARGET -IFOLDERS, SOURCES AND LIBRARIES: targets share objects. Functions that are not used need not link.
+# shellcheck disable=SC2086
 build() {
-    target=$1
+    target=$1 objects='' libraries='' folders=''
     shift
-    "$clang" -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -ffunction-sections -Wl,--gc-sections \
-        -D_GNU_SOURCE -pthread -Iengine/include -Iengine -Irunner -Itests -o "$out/$target" "tests/fuzz/$target.c" "$@" -ldl
+    for source in "tests/fuzz/$target.c" "$@"; do
+        case $source in
+        *.c) objects="$objects $out/obj/$source.o" ;;
+        -I*) folders="$folders $source" ;;
+        *) libraries="$libraries $source" ;;
+        esac
+    done
+    for object in $objects; do
+        mkdir -p "$(dirname "$object")"
+        [ -e "$object" ] || echo "$object"
+    done | sed "s|^$out/obj/||; s|\\.o\$||" | xargs -r -P "$(nproc)" -I@ "$clang" $flags $folders -fsanitize=fuzzer-no-link -c @ -o "$out/obj/@.o" &&
+        "$clang" $flags -fsanitize=fuzzer -Wl,--gc-sections -o "$out/$target" $objects $libraries -ldl
 }
-# shellcheck disable=SC2046
+# but FILE... -- FILE...: the first list without the second one, whose files a target includes or replaces.
+but() {
+    all=
+    while [ "$1" != -- ]; do
+        all="$all $1"
+        shift
+    done
+    for file in $all; do
+        case " $* " in *" $file "*) ;; *) echo "$file" ;; esac
+    done
+}
+# wrap FUNCTION...: the linker replaces them by __wrap_FUNCTION.
+wrap() {
+    printf -- '-Wl,--wrap=%s ' "$@"
+}
+seeds="tests/fuzz/seed_frames.c tests/fuzz/seed_record.c"
+# shellcheck disable=SC2046,SC2086
 build_target() {
     case $1 in
     fuzz_job)
         build "$1" runner/spec/*.c runner/plan/*.c runner/report/report.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
+        ;;
+    fuzz_hosts)
+        build "$1" runner/spec/*.c runner/report/report.c engine/base/*.c $(wrap command_output) $(pkg-config --libs yaml-0.1 jansson)
+        ;;
+    fuzz_describe)
+        build "$1" runner/spec/*.c $(but runner/plan/*.c -- runner/plan/describe.c) runner/report/report.c runner/report/show_plugin.c \
+            runner/report/json_value.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
+        ;;
+    fuzz_frames)
+        build "$1" $seeds $(but runner/run/*.c -- runner/run/run.c) runner/report/*.c runner/diagnose/*.c runner/rendezvous/*.c runner/spec/*.c \
+            runner/plan/*.c runner/trace/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
+        ;;
+    fuzz_agent)
+        build "$1" $seeds $(but runner/agent/*.c -- runner/agent/agent.c runner/agent/main.c) runner/rendezvous/*.c engine/base/*.c \
+            $(wrap kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump)
+        ;;
+    fuzz_control)
+        build "$1" $seeds engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/base/*.c
         ;;
     fuzz_record)
         build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
@@ -49,7 +106,7 @@ build_target() {
             $(pkg-config --libs yaml-0.1 jansson)
         ;;
     fuzz_report)
-        build "$1" -I"${BUILD:-build/release}/obj" runner/html/*.c runner/report/evidence_json.c runner/report/ranks_json.c runner/report/verdict_json.c \
+        build "$1" runner/html/*.c runner/report/evidence_json.c runner/report/ranks_json.c runner/report/verdict_json.c \
             runner/report/json_value.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson libcrypto)
         ;;
     fuzz_trace)
@@ -59,17 +116,24 @@ build_target() {
     fuzz_conn)
         build "$1" -Ibackends/net -Ibackends/tcp backends/tcp/conn.c backends/tcp/outbox.c backends/tcp/landing.c
         ;;
+    fuzz_link)
+        build "$1" -Ibackends/net -Ibackends/tcp $(but backends/tcp/*.c -- backends/tcp/link.c backends/tcp/plugin.c)
+        ;;
     esac
 }
-# starts TARGET: options, and the folders to start from
+# starts TARGET: options, and folders to start from beside those of all targets
 starts() {
     case $1 in
-    fuzz_job) echo "-max_len=16384 -dict=tests/fuzz/job.dict tests/fuzz/corpus" tests/golden/*/ ;;
-    fuzz_record) echo "-max_len=65536 $out/$1.seeds" ;;
-    fuzz_conn) echo "-max_len=16384 tests/fuzz/corpus_conn" ;;
-    fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict tests/fuzz/corpus_report" ;;
-    fuzz_trace) echo "-max_len=65536 -dict=tests/fuzz/trace.dict $out/$1.seeds" ;;
-    fuzz_diag) echo "-max_len=65536 -dict=tests/fuzz/diag.dict $out/$1.seeds" ;;
+    fuzz_job) echo "-max_len=16384 -dict=tests/fuzz/job.dict" tests/golden/*/ ;;
+    fuzz_hosts) echo "-max_len=4096" ;;
+    fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
+    fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
+    fuzz_conn) echo "-max_len=16384" ;;
+    fuzz_link) echo "-max_len=1024" ;;
+    fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict" ;;
+    fuzz_trace) echo "-max_len=65536 -dict=tests/fuzz/trace.dict" ;;
+    fuzz_diag) echo "-max_len=65536 -dict=tests/fuzz/diag.dict" ;;
+    fuzz_record) echo "-max_len=65536" ;;
     esac
 }
 # Traces of each format, after the byte that chooses it.
@@ -88,11 +152,11 @@ trace_seeds() {
 fuzz() {
     mkdir -p "$out/$1.corpus" "$out/$1.seeds"
     case $1 in
-    fuzz_job | fuzz_conn | fuzz_report) ;;
+    fuzz_frames | fuzz_agent | fuzz_control | fuzz_record | fuzz_diag) "$out/$1" --seeds "$out/$1.seeds" || return 1 ;;
     fuzz_trace) trace_seeds "$out/$1.seeds" || return 1 ;;
-    *) "$out/$1" --seeds "$out/$1.seeds" || return 1 ;;
     esac
-    set -- "$1" $(starts "$1")
+    [ ! -d "tests/fuzz/corpus/$1" ] || set -- "$1" "tests/fuzz/corpus/$1"
+    set -- "$@" "$out/$1.seeds" $(starts "$1")
     target=$1
     shift
     "$out/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \

@@ -175,6 +175,27 @@ static void a_truncated_description_is_refused(void **state)
     buf_fini(&bytes);
 }
 
+static void numbers_that_no_job_has_are_refused(void **state)
+{
+    (void)state;
+    const struct desc empty_host = {.hosts = &(struct desc_host){.name = "a", .workdir = ""},
+                                    .nhosts = 1};
+    struct desc entries = sample, desc;
+    const struct desc *const bad[] = {&empty_host, &entries};
+    entries.record_entries = 3; /* not a power of 2 */
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct arena arena;
+        struct buf bytes;
+        arena_init(&arena);
+        buf_init(&bytes);
+        desc_encode(bad[i], &bytes);
+        assert_int_equal(desc_decode(&arena, &desc, bytes.data, bytes.len, NULL),
+                         COLLRUN_ERR_INVALID);
+        buf_fini(&bytes);
+        arena_fini(&arena);
+    }
+}
+
 /* Touches all that a reader of the description would. */
 static uint64_t walk(const struct desc *desc)
 {
@@ -319,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_encoded_is_decoded),
         cmocka_unit_test(a_truncated_description_is_refused),
+        cmocka_unit_test(numbers_that_no_job_has_are_refused),
         cmocka_unit_test(damaged_bytes_do_no_harm),
         cmocka_unit_test(contradictions_are_refused),
     };
