@@ -58,6 +58,36 @@ done
 is "trainings: DDP, FSDP2, tensor and pipeline parallelism" "$(wc -l <losses.collrun | tr -d ' ')" 4
 check "trainings: the losses are those of gloo" diff losses.gloo losses.collrun
 
+# ---- process groups that end ----
+script 3 <<'END'
+import os, time
+backend = lambda: dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+world = backend().group_backend
+def maps(): return sum(1 for _ in open("/proc/self/maps")), len(os.listdir("/proc/self/fd"))
+for again in range(120):
+    pair = dist.new_group([0, 1])
+    late = torch.full((50000,), float(rank))
+    if rank == again % 3: time.sleep(0.002)
+    dist.all_reduce(late)
+    dist.broadcast(late, src=again % 3)
+    assert late[0] == 3 and backend().group_backend == world
+    if rank == 0: dist.isend(torch.ones(100000), 1, group=pair)  # nobody waits for it
+    got = torch.zeros(100000)
+    if rank == 1: time.sleep(0.002 * (again % 2)); dist.recv(got, 0, group=pair); assert got.sum() == 100000
+    dist.all_reduce(late, async_op=True)
+    old = backend()
+    dist.destroy_process_group()
+    if again == 40: before = maps()
+    dist.init_process_group("collrun", init_method="collrun://")
+now = maps()
+print("left:", now[0] - before[0] < 20, now[1] - before[1], flush=True)
+try: old.barrier()
+except dist.DistBackendError as e: print(str(e).split("\n")[0], flush=True)
+END
+ends "120 process groups, one after the other" 0
+is "their memory and descriptors" "$(grep -c 'left: True 0' out)" 3
+is "a call on one that was destroyed" "$(grep -c 'collrun: the process group was destroyed' out)" 3
+
 # ---- failures ----
 script 2 <<'END'
 dist.all_reduce(torch.ones(3 + rank))

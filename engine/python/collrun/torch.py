@@ -5,10 +5,10 @@
     dist.init_process_group("collrun", init_method="collrun://")
 
 With `collrun://`, rank and world size are those of the job, and the store needs no port; all ranks
-make their process groups again equally often. `env://`
-works as well. A process group with the ranks of the job's group `world`, in their order, uses that
-group; others are made at run time. `make torch` builds the extension that this module needs, for
-the torch of one interpreter.
+make their process groups again equally often. `env://` works as well. The first process group with
+the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
+and destroy_process_group() closes them when their operations have completed. `make torch` builds
+the extension that this module needs, for the torch of one interpreter.
 """
 
 import atexit as _atexit

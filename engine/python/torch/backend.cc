@@ -22,12 +22,27 @@ bool backendHasMembers(const collrun_group *group, const std::vector<int> &membe
            std::equal(members.begin(), members.end(), ranks.begin());
 }
 
+// The index of the device in the group. A group on a backend for host memory has none, and gets
+// copies of buffers in device memory.
 int backendDevice(const collrun_group *group, c10::Device device)
 {
-    for (int i = 0; i < collrun_devices(group); i++)
+    const int owned = collrun_devices(group);
+    for (int i = 0; i < owned; i++)
         if (collrun_device(group, i) == device.index())
             return i;
-    return 0;
+    if (owned == 0)
+        return 0;
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("collrun: the tensor is on ", device, ", which is not one of the ",
+                             owned, " devices of this rank in the group \"",
+                             collrun_group_name(group), "\""));
+}
+
+// The backend of the job file's group, if that is one.
+const char *backendNameOf(const collrun_group *group)
+{
+    const char *name = group ? collrun_group_backend(group) : nullptr;
+    return name && !std::strchr(name, ' ') ? name : nullptr;
 }
 
 void backendCheckList(size_t length, int size)
@@ -49,32 +64,44 @@ c10::intrusive_ptr<Backend> Backend::create(collrun_ctx *ctx, int rank,
                                             const std::vector<int> &members,
                                             std::chrono::milliseconds timeout)
 {
-    collrun_group *group = nullptr;
+    collrun_group *world = nullptr, *group = nullptr;
     if (collrun_group_exists(ctx, "world") &&
-        collrun_group_get(ctx, "world", &group) == COLLRUN_OK &&
-        (!backendHasMembers(group, members) || backendWorldTaken.exchange(true)))
-        group = nullptr;
-    if (!group) {
+        (collrun_group_get(ctx, "world", &world) || !backendHasMembers(world, members)))
+        world = nullptr;
+    if (world && !backendWorldTaken.exchange(true))
+        group = world;
+    const bool own = !group;
+    if (own) {
         collrun_group_options options = {};
         options.size = sizeof options;
         options.ranks = members.data();
         options.nranks = static_cast<int>(members.size());
         options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
+        // The same ranks again: by what the job file chose for them.
+        options.backend = backendNameOf(world);
         const int status = collrun_group_create(ctx, &options, &group);
         if (status)
             fail(status);
     }
-    return c10::make_intrusive<Backend>(ctx, group, rank, static_cast<int>(members.size()),
-                                        timeout);
+    return c10::make_intrusive<Backend>(ctx, std::make_shared<Group>(group, own), rank,
+                                        static_cast<int>(members.size()), timeout);
 }
 
-Backend::Backend(collrun_ctx *ctx, collrun_group *group, int rank, int size,
+Backend::Backend(collrun_ctx *ctx, std::shared_ptr<Group> group, int rank, int size,
                  std::chrono::milliseconds timeout)
-    : c10d::Backend(rank, size), ctx(ctx), group(group),
+    : c10d::Backend(rank, size), ctx(ctx), group(std::move(group)),
       options(c10::make_intrusive<Options>("collrun", timeout)),
       ordered(std::make_shared<Waiter>(false)), unordered(std::make_shared<Waiter>(true))
 {
     init();
+}
+
+std::shared_ptr<Group> Backend::held() const
+{
+    auto now = std::atomic_load(&group);
+    if (!now)
+        C10_THROW_ERROR(DistBackendError, "collrun: the process group was destroyed");
+    return now;
 }
 
 Backend::~Backend()
@@ -88,10 +115,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                                                  const std::vector<int> &ranks,
                                                  const c10::intrusive_ptr<Options> &opts)
 {
+    const auto parent = held();
     std::vector<int> members;
     int rank = -1;
     for (size_t i = 0; i < ranks.size(); i++) {
-        members.push_back(collrun_world_rank_of(group, ranks[i]));
+        members.push_back(collrun_world_rank_of(parent->handle, ranks[i]));
         if (ranks[i] == rank_)
             rank = static_cast<int>(i);
     }
@@ -108,7 +136,13 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 
 void Backend::abort()
 {
-    (void)collrun_group_abort(group, "the process group was aborted");
+    if (auto now = std::atomic_load(&group))
+        (void)collrun_group_abort(now->handle, "the process group was aborted");
+}
+
+void Backend::shutdown()
+{
+    std::atomic_store(&group, std::shared_ptr<Group>());
 }
 #endif
 
@@ -116,12 +150,13 @@ void Backend::abort()
 
 Backend::WorkPtr Backend::start(Plan &plan)
 {
+    const auto used = held();
     const auto timeout = plan.timeout > kNoTimeout ? plan.timeout : options->timeout;
     for (size_t i = 0; i < plan.calls.size(); i++) {
         auto &call = plan.calls[i];
         call.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
         if (!plan.devices[i].is_cpu()) {
-            call.device = backendDevice(group, plan.devices[i]);
+            call.device = backendDevice(used->handle, plan.devices[i]);
             call.stream = backendStream(plan.devices[i]);
         }
     }
@@ -139,15 +174,15 @@ Backend::WorkPtr Backend::start(Plan &plan)
         if (!plan.isMessage)
             held.lock();
         if (!plan.async)
-            status = collrun_run(group, plan.calls.data(), n);
+            status = collrun_run(used->handle, plan.calls.data(), n);
         else
-            status = collrun_start_many(group, plan.calls.data(), n, &request);
+            status = collrun_start_many(used->handle, plan.calls.data(), n, &request);
     }
     if (status)
         fail(status);
     if (!request && operation->after)
         operation->after();
-    operation->begin(request);
+    operation->begin(request, used);
     return c10::make_intrusive<Work>(rank_, plan.type, operation,
                                      plan.isMessage ? unordered : ordered, ++number);
 }

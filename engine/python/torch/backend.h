@@ -10,8 +10,9 @@
 //   copied before and after. Sparse tensors are refused.
 // - Reductions take collrun's 13 types. Complex tensors are sums of two reals, so SUM and AVG take
 //   them. Types that are only moved are moved as bytes.
-// - The group lives until the end of the job: the last operation of a peer may still be in
-//   progress when this rank drops its process group.
+// - A group that was made for the process group is destroyed when the process group is shut down
+//   or dropped and its requests have completed; peers may be behind. The group `world` of the job
+//   file stays.
 #ifndef PYTHON_TORCH_BACKEND_H
 #define PYTHON_TORCH_BACKEND_H
 
@@ -37,7 +38,7 @@ class Backend : public c10d::Backend
     static c10::intrusive_ptr<Backend> create(collrun_ctx *ctx, int rank,
                                               const std::vector<int> &members,
                                               std::chrono::milliseconds timeout);
-    Backend(collrun_ctx *ctx, collrun_group *group, int rank, int size,
+    Backend(collrun_ctx *ctx, std::shared_ptr<Group> group, int rank, int size,
             std::chrono::milliseconds timeout);
     ~Backend() override;
 
@@ -55,11 +56,11 @@ class Backend : public c10d::Backend
     // Of collrun: "train", "shm".
     std::string groupName() const
     {
-        return collrun_group_name(group);
+        return collrun_group_name(held()->handle);
     }
     std::string groupBackend() const
     {
-        return collrun_group_backend(group);
+        return collrun_group_backend(held()->handle);
     }
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
@@ -114,16 +115,19 @@ class Backend : public c10d::Backend
                                             const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &opts) override;
     void abort() override;
+    void shutdown() override;
 #endif
 
   private:
+    // Throws after shutdown().
+    std::shared_ptr<Group> held() const;
     WorkPtr start(Plan &plan);
     WorkPtr message(collrun_kind kind, Tensors &tensors, int peer, int tag);
     void single(Plan &plan, collrun_kind kind, at::Tensor &output, at::Tensor &input,
                 const c10d::ReduceOp *op);
 
     collrun_ctx *const ctx;
-    collrun_group *const group;
+    std::shared_ptr<Group> group; // read and written atomically; NULL after shutdown()
     const c10::intrusive_ptr<Options> options;
     std::mutex collectives;
     std::atomic<uint64_t> number{0};

@@ -27,11 +27,21 @@ std::exception_ptr errorOf(int status, const std::string &text)
 struct Running {
     std::thread thread;
     std::weak_ptr<Waiter> waiter;
+    std::shared_ptr<std::atomic<bool>> ended; // the thread takes no lock any more
 };
 // Never destroyed: after an exception the process exits while threads wait.
 std::mutex threadsLock;
-std::vector<Running> &threads =
-    *new std::vector<Running>; // of all waiters, also those that have ended
+std::vector<Running> &threads = *new std::vector<Running>;
+
+// With threadsLock.
+void joinEnded()
+{
+    const auto running =
+        std::partition(threads.begin(), threads.end(), [](const Running &r) { return !*r.ended; });
+    for (auto each = running; each != threads.end(); ++each)
+        each->thread.join();
+    threads.erase(running, threads.end());
+}
 
 } // namespace
 
@@ -40,12 +50,20 @@ void fail(int status)
     std::rethrow_exception(errorOf(status, collrun_error()));
 }
 
+Group::~Group()
+{
+    if (own)
+        (void)collrun_group_destroy(handle);
+}
+
 // ---- an operation ----
 
-void Operation::begin(collrun_request *taken)
+void Operation::begin(collrun_request *taken, std::shared_ptr<Group> of)
 {
     request = taken;
-    if (!taken)
+    if (taken)
+        group = std::move(of);
+    else
         over = true;
 }
 
@@ -83,6 +101,7 @@ void Operation::complete(int status, const std::string &text)
     }
     kept.clear();
     after = nullptr;
+    group.reset();
     settle();
 }
 
@@ -211,8 +230,13 @@ void Waiter::start()
 {
     running = true;
     std::lock_guard<std::mutex> held(threadsLock);
-    threads.push_back(
-        {std::thread([self = shared_from_this()] { self->run(); }), weak_from_this()});
+    joinEnded();
+    auto ended = std::make_shared<std::atomic<bool>>(false);
+    threads.push_back({std::thread([self = shared_from_this(), ended] {
+                           self->run();
+                           *ended = true;
+                       }),
+                       weak_from_this(), ended});
 }
 
 void Waiter::retire()
@@ -246,10 +270,14 @@ void Waiter::step(std::unique_lock<std::mutex> &held)
         finished = operation->poll();
     else
         operation->finish();
-    if (!finished)
+    // Without the lock: the end of a tensor waits for the interpreter's lock, with which callers
+    // take this one.
+    if (finished)
+        operation.reset();
+    else
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     held.lock();
-    if (!finished)
+    if (operation)
         queue.push_back(std::move(operation));
 }
 

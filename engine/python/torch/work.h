@@ -28,6 +28,23 @@ namespace collrun
 // Throws the error message of the call that failed in this thread.
 [[noreturn]] void fail(int status);
 
+// A group of collrun. One that was made for a process group is destroyed with its last holder: the
+// process group, until it is shut down, and every operation with a request.
+class Group
+{
+  public:
+    Group(collrun_group *group, bool own) : handle(group), own(own)
+    {
+    }
+    ~Group();
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+    collrun_group *const handle;
+
+  private:
+    const bool own;
+};
+
 struct Operation {
     std::vector<at::Tensor> kept;    // buffers of the request
     std::vector<at::Tensor> outputs; // result()
@@ -35,8 +52,8 @@ struct Operation {
     int source = -1;                 // recvAnysource: the sender, written by the request
     bool anySource = false;
 
-    // Takes the request. OK: it has finished without one.
-    void begin(collrun_request *taken);
+    // Takes the request, of this group. NULL: the operation has finished without one.
+    void begin(collrun_request *taken, std::shared_ptr<Group> of);
     // True if the caller waits for the request from now on, and calls finish().
     bool claim();
     // Waits for the claimed request.
@@ -58,6 +75,7 @@ struct Operation {
     std::mutex lock;
     std::condition_variable completed;
     collrun_request *request = nullptr;
+    std::shared_ptr<Group> group; // of the request
     bool claimed = false, over = false, settled = false;
     std::exception_ptr failure;
     c10::intrusive_ptr<c10::ivalue::Future> promise;
