@@ -54,7 +54,10 @@ TORCH_EXTENSION := $(PYTHON_DIR)/_torch.so
 TORCH_QUERY := import os, sysconfig, torch; \
 	d = os.path.dirname(torch.__file__); p = sysconfig.get_paths()["include"]; \
 	assert os.path.exists(p + "/Python.h"); \
-	print(d + "/lib", "-isystem", d + "/include", "-isystem", d + "/include/torch/csrc/api/include", "-isystem", p)
+	abi = {n: getattr(torch._C, "_" + n, None) for n in ("PYBIND11_COMPILER_TYPE", "PYBIND11_STDLIB", "PYBIND11_BUILD_ABI")}; \
+	quote = chr(92) + chr(34); \
+	print(d + "/lib", "-isystem", d + "/include", "-isystem", d + "/include/torch/csrc/api/include", "-isystem", p, \
+		"-D_GLIBCXX_USE_CXX11_ABI=%d" % torch.compiled_with_cxx11_abi(), *["-D" + n + "=" + quote + v + quote for n, v in abi.items() if v])
 .PHONY: torch torch-build
 torch: all
 	@flags=$$('$(PYTHON)' -c '$(TORCH_QUERY)' 2>/dev/null) && [ -n '$(PYTHON_PACKAGE)' ] || \

@@ -50,13 +50,18 @@ for method in collrun env; do
 done
 
 # ---- trainings ----
-for backend in collrun gloo; do
-    program 4 "$programs/torch_train.py" $backend
-    ends "trainings on $backend: run" 0
-    grep -E '(DDP|FSDP2|tensor parallel|pipeline) ' out >losses.$backend
-done
-is "trainings: DDP, FSDP2, tensor and pipeline parallelism" "$(wc -l <losses.collrun | tr -d ' ')" 4
-check "trainings: the losses are those of gloo" diff losses.gloo losses.collrun
+version=$("$python" -c 'import torch; print(*torch.__version__.split(".")[:2], sep="")')
+if [ "$version" = 26 ]; then
+    skip "trainings" "torch 2.6 has no FSDP2 on CPUs"
+else
+    for backend in collrun gloo; do
+        program 4 "$programs/torch_train.py" $backend
+        ends "trainings on $backend: run" 0
+        grep -E '(DDP|FSDP2|tensor parallel|pipeline) ' out >losses.$backend
+    done
+    is "trainings: DDP, FSDP2, tensor and pipeline parallelism" "$(wc -l <losses.collrun | tr -d ' ')" 4
+    check "trainings: the losses are those of gloo" diff losses.gloo losses.collrun
+fi
 
 # ---- process groups that end ----
 script 3 <<'END'
@@ -71,7 +76,7 @@ for again in range(120):
     dist.all_reduce(late)
     dist.broadcast(late, src=again % 3)
     assert late[0] == 3 and backend().group_backend == world
-    if rank == 0: dist.isend(torch.ones(100000), 1, group=pair)  # nobody waits for it
+    if rank == 0: dist.isend(torch.ones(100000), 1, group=pair)
     got = torch.zeros(100000)
     if rank == 1: time.sleep(0.002 * (again % 2)); dist.recv(got, 0, group=pair); assert got.sum() == 100000
     dist.all_reduce(late, async_op=True)
@@ -86,7 +91,8 @@ except dist.DistBackendError as e: print(str(e).split("\n")[0], flush=True)
 END
 ends "120 process groups, one after the other" 0
 is "their memory and descriptors" "$(grep -c 'left: True 0' out)" 3
-is "a call on one that was destroyed" "$(grep -c 'collrun: the process group was destroyed' out)" 3
+[ "$version" = 26 ] || # has no shutdown of backends: the group lasts as long as the object
+    is "a call on one that was destroyed" "$(grep -c 'collrun: the process group was destroyed' out)" 3
 
 # ---- failures ----
 script 2 <<'END'

@@ -38,7 +38,13 @@ def finish(work):
 
 def both(what, body):
     """body(group) on both backends, synchronously, asynchronously and by the future."""
-    theirs = body(gloo, lambda work: work, False)
+    try:
+        theirs = body(gloo, lambda work: work, False)
+    except RuntimeError as e:  # gloo of torch 2.6 has no reduce_scatter
+        if "Gloo does not support" not in str(e):
+            raise
+        print(f"{what} is not compared: {e}", flush=True)
+        return
     same(what, body(mine, lambda work: work, False), theirs)
     same(f"{what}, async", body(mine, lambda work: work.wait(), True), theirs)
     same(f"{what}, future", body(mine, finish, True), theirs)
@@ -253,11 +259,16 @@ def groups():
         raise AssertionError("float8 was reduced")
     except TypeError as error:
         assert "no reduction of Float8" in str(error), error
+    if hasattr(mine._get_backend(torch.device("cpu")), "options"):  # since torch 2.9
+        split()
+    dist.destroy_process_group(some)
+
+
+def split():
     half = dist.split_group(split_ranks=[list(range(size // 2)), list(range(size // 2, size))])
     x = torch.ones(1)
     dist.all_reduce(x, group=half)
     assert x[0] == dist.get_world_size(half), (x, dist.get_world_size(half))
-    dist.destroy_process_group(some)
 
 
 def store():

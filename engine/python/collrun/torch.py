@@ -8,7 +8,7 @@ With `collrun://`, rank and world size are those of the job, and the store needs
 make their process groups again equally often. `env://` works as well. The first process group with
 the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
 and destroy_process_group() closes them when their operations have completed. `make torch` builds
-the extension that this module needs, for the torch of one interpreter.
+the extension that this module needs, for the torch (2.6 or later) of one interpreter.
 """
 
 import atexit as _atexit
@@ -64,7 +64,8 @@ def _create(options, backend_options=None):
     if not isinstance(timeout, _timedelta):
         timeout = _timedelta(seconds=float(timeout))
     backend = _torch.create(_collrun._context(), options.group_rank, members, timeout)
-    backend.options.global_ranks_in_group = list(options.global_ranks_in_group)
+    if hasattr(backend, "options"):  # not before torch 2.9
+        backend.options.global_ranks_in_group = list(options.global_ranks_in_group)
     return backend
 
 

@@ -3,8 +3,6 @@
 
 #include "plan.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 namespace collrun
 {
 
@@ -49,11 +47,6 @@ void backendCheckList(size_t length, int size)
 {
     TORCH_CHECK_VALUE(length == static_cast<size_t>(size), "collrun: the list has ", length,
                       " tensors, and the group ", size, " ranks");
-}
-
-void *backendStream(c10::Device device)
-{
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
 } // namespace
@@ -110,7 +103,7 @@ Backend::~Backend()
     unordered->retire();
 }
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TORCH_SINCE_2(9)
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store> &,
                                                  const std::vector<int> &ranks,
                                                  const c10::intrusive_ptr<Options> &opts)
@@ -128,12 +121,16 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     auto child = create(ctx, rank, members, opts ? opts->timeout : options->timeout);
     if (opts) {
         child->options->group_name = opts->group_name;
+#if TORCH_SINCE_2(11)
         child->options->group_desc = opts->group_desc;
+#endif
         child->options->global_ranks_in_group = opts->global_ranks_in_group;
     }
     return child;
 }
+#endif
 
+#if TORCH_SINCE_2(7)
 void Backend::abort()
 {
     if (auto now = std::atomic_load(&group))
@@ -157,7 +154,7 @@ Backend::WorkPtr Backend::start(Plan &plan)
         call.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
         if (!plan.devices[i].is_cpu()) {
             call.device = backendDevice(used->handle, plan.devices[i]);
-            call.stream = backendStream(plan.devices[i]);
+            call.stream = nativeStream(plan.devices[i]);
         }
     }
     auto &operation = plan.operation;
@@ -316,7 +313,7 @@ Backend::WorkPtr Backend::allgather_coalesced(TensorLists &outputs, Tensors &inp
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                           const c10d::AllgatherOptions &opts)
 {
-    Plan plan(c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, opts);
+    Plan plan(kAllgatherCoalesced, opts);
     backendCheckList(outputs.size(), static_cast<int>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); i++)
         single(plan, COLLRUN_ALLGATHER, outputs[i], inputs[i], nullptr);
@@ -403,7 +400,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &i
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                           const c10d::ReduceScatterOptions &opts)
 {
-    Plan plan(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, opts);
+    Plan plan(kReduceScatterCoalesced, opts);
     backendCheckList(outputs.size(), static_cast<int>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); i++)
         single(plan, COLLRUN_REDUCE_SCATTER, outputs[i], inputs[i], &opts.reduceOp);

@@ -16,10 +16,10 @@
 #ifndef PYTHON_TORCH_BACKEND_H
 #define PYTHON_TORCH_BACKEND_H
 
+#include "versions.h"
 #include "work.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/version.h>
 
 namespace collrun
 {
@@ -47,7 +47,7 @@ class Backend : public c10d::Backend
         return "collrun";
     }
     c10::intrusive_ptr<Options> getBackendOptions()
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 7
+#if TORCH_SINCE_2(9)
         override
 #endif
     {
@@ -101,7 +101,11 @@ class Backend : public c10d::Backend
     {
         return number;
     }
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TORCH_SINCE_2(7)
+    void abort() override;
+    void shutdown() override;
+#endif
+#if TORCH_SINCE_2(9)
     void setTimeout(std::chrono::milliseconds timeout) override
     {
         options->timeout = timeout;
@@ -114,8 +118,6 @@ class Backend : public c10d::Backend
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
                                             const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &opts) override;
-    void abort() override;
-    void shutdown() override;
 #endif
 
   private:

@@ -12,6 +12,8 @@
 #ifndef PYTHON_TORCH_STORE_H
 #define PYTHON_TORCH_STORE_H
 
+#include "versions.h"
+
 #include <collrun/collrun.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -35,7 +37,7 @@ class Store : public c10d::Store
 
     Store(std::shared_ptr<Board> board, std::chrono::milliseconds timeout);
     c10::intrusive_ptr<c10d::Store> clone()
-#ifdef C10D_BACKEND_HAS_HOOKS
+#if TORCH_SINCE_2(8)
         override
 #endif
         ;
