@@ -102,7 +102,7 @@ help:
 	@echo 'make gloo-debian SUITES="trixie sid": gloo with the Gloo of these Debian releases, in chroots (root, debootstrap, network)'
 	@echo 'make abi         plugins of version 1 on an engine whose structs have grown'
 	@echo 'make torch       PYTHON=python3: collrun.torch, the c10d backend, for the torch of this interpreter'
-	@echo 'make python-tests PYTHON=python3: ranks in Python, with the numpy, torch and Ray that this interpreter has'
+	@echo 'make python-tests PYTHON=python3: ranks in Python, with the numpy, torch and Ray that this interpreter has, and in mpi4py'
 	@echo 'make pytorch-tests PYTHON=python3: PyTorch'"'"'s own tests of backends, with collrun.torch'
 	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
 	@echo 'make fuzz        SECONDS=360: made-up bytes for all that reads foreign ones (clang with libFuzzer)'

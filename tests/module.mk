@@ -76,8 +76,10 @@ include tests/fake/module.mk
 include tests/hpu/module.mk
 $(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_nccl_devices): | $(FAKE_LIBS)
 
-E2E_TESTS := $(sort $(wildcard tests/e2e/test_*.sh))
-HOSTS_TESTS := $(sort $(wildcard tests/e2e/hosts/test_*.sh))
+# Programs of the newest MPIs, which make bench-peers installs, run with those of Python.
+MPI4PY_TESTS := tests/e2e/test_mpi4py.sh tests/e2e/hosts/test_mpi4py.sh
+E2E_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/test_*.sh)))
+HOSTS_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/hosts/test_*.sh)))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer: engine and shm, whose threads are all ours. Gloo's library is not instrumented, so that what it orders
 # looks like a race.
@@ -112,7 +114,7 @@ test: deps
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
 python-tests: torch
-	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
 # A few of PyTorch's own tests of backends; all of them (a list: tests/python/pytorch_results.txt) take some minutes.
 PYTORCH_FEW := ^test_(all_gather|all_reduce_sum|all_to_all|barrier|barrier_timeout_full_group|broadcast|gather|irecv|isend|reduce_sum|scatter|send_recv|send_recv_any_source|DistributedDataParallelCPU)$$
 pytorch-tests: torch

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,14 @@ static uint32_t pmi_rank(const struct rank_proc *p)
     return i;
 }
 
+/* More ranks than CPUs that the agent, the parent of this process, may use. */
+static bool pmi_is_crowded(uint32_t ranks)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(getppid(), sizeof cpus, &cpus) == 0 &&
+           ranks > (uint32_t)CPU_COUNT(&cpus);
+}
+
 void pmi_set_environment(const struct rank_proc *p)
 {
     const struct desc *desc = &p->agent->desc;
@@ -66,6 +75,10 @@ void pmi_set_environment(const struct rank_proc *p)
         snprintf(text, sizeof text, "%u", rows[i].value);
         setenv(rows[i].name, text, 1);
     }
+    /* Intel MPI, which learns of the CPUs from its own mpiexec alone, polls without an end: 2 to 26
+     * ms instead of 11 us for an allreduce of 8 ranks on 2 CPUs. */
+    if (pmi_is_crowded(here))
+        setenv("I_MPI_WAIT_MODE", "1", 0);
     /* Of a job around this one: another PMI would be preferred. */
     unsetenv("PMI_PORT");
     unsetenv("PMI_ID");

@@ -123,14 +123,14 @@ bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines)
            (l->lines >= lines || l->lines == o->tails[rank].lines);
 }
 
-void output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
+bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                         FILE *to)
 {
     const struct tail *t = &o->tails[rank];
     char text[OUTPUT_TAIL];
     size_t len = t->len < OUTPUT_TAIL ? (size_t)t->len : OUTPUT_TAIL, at;
     if (!t->ring || !len)
-        return;
+        return false;
     for (size_t i = 0; i < len; i++)
         text[i] = t->ring[(t->len - len + i) % OUTPUT_TAIL];
     len -= text[len - 1] == '\n';
@@ -144,6 +144,7 @@ void output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, c
         output_print_line(text + at, n, prefix, to);
         at += n + 1;
     }
+    return true;
 }
 
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,

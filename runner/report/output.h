@@ -37,8 +37,8 @@ void output_message(struct output *o, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Writes an unfinished line, with a newline. */
 void output_end_rank(struct output *o, uint32_t rank);
-/* Prints the last lines that a rank wrote to stderr, each after `prefix`. */
-void output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
+/* Prints the last lines that a rank wrote to stderr, each after `prefix`. False: it wrote none. */
+bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                         FILE *to);
 /* True: these lines are the last ones on the console. */
 bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines);

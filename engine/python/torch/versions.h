@@ -31,8 +31,9 @@ inline void *nativeStream(c10::Device device)
     return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 #else
     pybind11::gil_scoped_acquire held;
-    const auto stream = pybind11::module_::import("torch").attr(
-        c10::DeviceTypeName(device.type(), true).c_str()).attr("current_stream")(device.index());
+    const auto stream = pybind11::module_::import("torch")
+                            .attr(c10::DeviceTypeName(device.type(), true).c_str())
+                            .attr("current_stream")(device.index());
     return reinterpret_cast<void *>(stream.attr("cuda_stream").cast<uintptr_t>());
 #endif
 }
