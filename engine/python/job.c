@@ -3,6 +3,7 @@
 
 #include "errors.h"
 #include "interrupt.h"
+#include "traceback.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ struct collrun_ctx *job_get(void)
         return NULL;
     }
     errors_init(job.ctx);
+    traceback_watch_crashes();
     return interrupt_init() ? NULL : job.ctx;
 }
 

@@ -33,7 +33,7 @@
 #define SECOND_NS 1000000000ull
 
 /* Lines of the culprit's stderr that the verdict repeats, unless they are the last above it. */
-enum { STDERR_TAIL_LINES = 20 };
+enum { STDERR_TAIL_LINES = 32 };
 
 static void run_on_signal(struct loop_fd *w, uint32_t events)
 {

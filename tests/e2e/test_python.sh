@@ -127,6 +127,33 @@ ends "multiprocessing: the parent goes on" 0
 is "multiprocessing by fork: refused" "$(grep -c '\] InvalidError: .*fork' out)" 2
 is "multiprocessing by spawn: refused" "$(grep -c '\] UnavailableError: ' out)" 2
 
+# ---- crashes ----
+for fault in 'ctypes.string_at(0)' 'os.abort()'; do
+    script 2 <<END
+import collrun, ctypes, os, threading
+group = collrun.group()
+def inner(): $fault
+def outer(): inner()
+group.barrier()
+if collrun.rank() == 1:
+    thread = threading.Thread(target=outer); thread.start(); thread.join()
+group.barrier()
+END
+    name=${fault%(*}
+    like "$name: the rank is the cause" "$(err)" 'error: rank 1 .*was killed by signal (6|11) '
+    is "$name: the Python functions" "$(err | grep -A 30 'error: rank 1' | grep -oE 'line [0-9]+ in (inner|outer)$' | tr '\n' ' ')" \
+        "line 3 in inner line 4 in outer "
+    like "$name: the frames in C" "$(err)" "^  \\|   #0 "
+done
+script 2 <<'END'
+import faulthandler; faulthandler.enable()
+import collrun, ctypes
+collrun.group().barrier()
+if collrun.rank() == 1: ctypes.string_at(0)
+collrun.group().barrier()
+END
+is "a program's own faulthandler" "$(err | grep -c '^\[1\] Fatal Python error: Segmentation fault') $(err | grep -c 'the Python functions')" "1 0"
+
 # ---- stalls ----
 if [ -x "$home/libexec/collrun/collrun-stack" ]; then
     cat >stalls.py <<'END'

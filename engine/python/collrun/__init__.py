@@ -10,6 +10,13 @@ A rank is a process that `collrun job.yaml` starts: `command: [python3, train.py
 that needs the job joins it, and an exit with code 0 leaves it.
 """
 
+import sys as _sys
+
+if _sys.version_info < (3, 11):
+    raise ImportError(
+        f"collrun: Python 3.11 or later is needed, and this is {_sys.version.split()[0]} ({_sys.executable})"
+    )
+
 from ._collrun import (
     ANY_TAG,
     Array,
