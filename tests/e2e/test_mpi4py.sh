@@ -50,8 +50,11 @@ done
 
 bench=$peers/impi-devel/bin/IMB-MPI1
 if [ -x "$bench" ]; then
-    FURTHER="env: {set: {LD_LIBRARY_PATH: '$peers/impi-devel/lib'}}" mpi 4 "$bench" -msglog 3:10 -iter 100 -time 2 Allreduce Alltoall PingPong
-    is "Intel's benchmark, 4 ranks" "$code $(grep -cE '#bytes .*t_' out)" "0 4"
+    for count in 2 4 16; do
+        FURTHER="env: {set: {LD_LIBRARY_PATH: '$peers/impi-devel/lib'}}" mpi $count "$bench" \
+            -npmin $count -msglog 3:10 -iter 50 -time 2 Allreduce Alltoall PingPong
+        is "Intel's benchmark, $count ranks" "$code $(grep -cE '#bytes .*t[_[]' out) $(grep -cE '# #processes = (2|'$count')( |$)' out)" "0 3 3"
+    done
 else
     skip "Intel's benchmark" "$bench is not installed: tests/bench/peers.sh mpi"
 fi

@@ -28,4 +28,13 @@ for kind in MPICH:mpich Intel:impi-devel; do
     is "$name: SIGKILL: its code" "$code" 137
     like "$name: SIGKILL: rank and host" "$(err)" 'error: rank 1 \(h2, pid [0-9]+\).*SIGKILL'
 done
+bench=$peers/impi-devel/bin/IMB-MPI1
+if [ -x "$bench" ]; then
+    { ssh_head '"h[1-4]"'
+        echo "processes: {count: 8, map: cyclic}"
+        echo "env: {set: {LD_LIBRARY_PATH: '$peers/impi-devel/lib'}}"
+        echo "workloads: [{name: imb, command: ['$bench', -npmin, 8, -msglog, 3:10, -iter, 50, -time, 2, Allreduce, Bcast]}]"; } | job imb
+    run imb.yaml
+    is "Intel's benchmark, 8 ranks on 4 hosts" "$code $(grep -cE '# #processes = 8' "$tmp/out")" "0 2"
+fi
 done_testing
