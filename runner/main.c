@@ -214,7 +214,7 @@ static int command_plan(struct session *s)
     int exit_code = make_plan(s);
     if (exit_code)
         return exit_code;
-    return finish(s, s->opts.json ? show_plan_json(&s->desc, &s->arena, stdout)
+    return finish(s, s->opts.json ? show_plan_json(&s->desc, &s->job.env.secrets, &s->arena, stdout)
                                   : show_plan(&s->desc, &s->arena, stdout));
 }
 

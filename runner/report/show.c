@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "report/communicators.h"
 #include "report/ranks_json.h"
+#include "spec/secrets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -455,7 +456,8 @@ int show_dump(json_t *root, FILE *out)
     return code;
 }
 
-int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out)
+int show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
+                   FILE *out)
 {
     struct members of_groups, of_workloads;
     if (members_find(desc, arena, &of_groups, &of_workloads) < 0)
@@ -471,8 +473,9 @@ int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out)
         json_array_append_new(groups, show_json_group(desc, &desc->groups[i]));
     for (uint32_t i = 0; i < desc->nworkloads; i++)
         json_array_append_new(workloads, show_json_workload(desc, &desc->workloads[i]));
-    return show_dump(json_pack("{ss ss so so so so}", "name", desc->job_name, "file",
-                               desc->job_file, "hosts", hosts, "ranks", ranks, "groups", groups,
-                               "workloads", workloads),
-                     out);
+    json_t *plan =
+        json_pack("{ss ss so so so so}", "name", desc->job_name, "file", desc->job_file, "hosts",
+                  hosts, "ranks", ranks, "groups", groups, "workloads", workloads);
+    secrets_mask(plan, secrets, '$');
+    return show_dump(plan, out);
 }

@@ -15,7 +15,8 @@
 const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena);
 
 int show_plan(const struct desc *desc, struct arena *arena, FILE *out);
-int show_plan_json(const struct desc *desc, struct arena *arena, FILE *out);
+int show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
+                   FILE *out);
 
 /* Prints it, as text, and releases it. Returns a status. */
 int show_dump(json_t *root, FILE *out);

@@ -203,7 +203,7 @@ static int run_write_plan(struct run *r, FILE *out)
 {
     struct arena arena;
     arena_init(&arena);
-    int rc = show_plan_json(&r->desc, &arena, out);
+    int rc = show_plan_json(&r->desc, &r->job.env.secrets, &arena, out);
     arena_fini(&arena);
     return rc;
 }

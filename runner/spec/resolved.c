@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "spec/node.h"
 #include "spec/schema.h"
+#include "spec/secrets.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -110,8 +111,11 @@ static json_t *resolved_value(const struct resolver *r, const struct schema_type
 
 /* ---- as YAML ---- */
 
+/* The dollar sign of a ${env:NAME} that stands for a secret. */
+#define SECRET_DOLLAR '\x1a'
+
 /* Quoted unless all characters are plain in YAML. A dollar sign is doubled, so that reading the
- * file replaces nothing. */
+ * file replaces nothing but secrets. */
 static void resolved_put_text(const char *text, FILE *out)
 {
     static const char bare[] =
@@ -124,7 +128,9 @@ static void resolved_put_text(const char *text, FILE *out)
     fputc('"', out);
     for (const char *p = text; *p; p++) {
         unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == 0x7f)
+        if (c == SECRET_DOLLAR && strncmp(p + 1, "{env:", 5) == 0)
+            fputc('$', out);
+        else if (c < 0x20 || c == 0x7f)
             fprintf(out, "\\x%02x", c);
         else
             fprintf(out, "%s%c", c == '$' ? "$" : c == '"' || c == '\\' ? "\\" : "", c);
@@ -235,6 +241,7 @@ int resolved_write(const struct job *job, const char *const *programs, FILE *out
     json_t *named =
         json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
     int rc = json_object_update_missing(named, all);
+    secrets_mask(named, &job->env.secrets, SECRET_DOLLAR);
     if (rc == 0)
         resolved_put_file(named, out);
     json_decref(named);

@@ -36,6 +36,21 @@ run run secret.yaml
 shows "a secret reaches the ranks" '^\[1\] E2E_SECRET=hunter2 of 7$'
 run plan secret.yaml --json
 unlike "plan --json does not show a secret" "$(cat out err)" 'hunter2'
+multi=$(printf 'two "lines" of $it\\\nand more')
+cat >copy.yaml <<'END'
+version: 1
+processes: {count: 1}
+env: {secrets: [E2E_SECRET, E2E_LINES], set: {COPY: "is ${env:E2E_SECRET}, ${env:E2E_SECRET}", LINES: "${env:E2E_LINES}", SHORT: "$$7"}}
+logging: {dir: copies}
+workloads: [{command: [sh, -c, 'echo "$COPY; $LINES"', "${env:E2E_SECRET}"]}]
+END
+E2E_LINES=$multi run run copy.yaml
+is "a copy of a secret reaches the ranks" "$(unlabelled)" "is hunter2 of 7, hunter2 of 7; $multi"
+unlike "resolved.yaml and plan.json have no value" "$(cat copies/resolved.yaml copies/plan.json)" 'hunter2|and more'
+check "resolved.yaml names the variable" grep -qF 'COPY: "is ${env:E2E_SECRET}, ${env:E2E_SECRET}"' copies/resolved.yaml
+check "so does plan.json" grep -qF '"${env:E2E_SECRET}"' copies/plan.json
+E2E_LINES=$multi run run copies/resolved.yaml --run-dir again
+is "resolved.yaml runs again, with the same values" "$(unlabelled)" "is hunter2 of 7, hunter2 of 7; $multi"
 cat >watch.sh <<'END'
 # Looks at the command lines of all processes while the job runs.
 for file in /proc/[0-9]*/cmdline; do
