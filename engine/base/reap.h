@@ -9,7 +9,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Kills and reaps all descendants of this process. False if some are alive at the deadline
+/* The children that this process has now, which it got from a program that it replaced (`helper &
+ * exec collrun job.yaml`), are not reap_descendants()'s. At most 64; once, at the start. */
+void reap_spare_children(void);
+
+/* Kills and reaps all other descendants of this process. False if some are alive at the deadline
  * (monotonic ns). */
 bool reap_descendants(uint64_t deadline_ns);
 

@@ -442,6 +442,7 @@ int run_job(const struct job *job, const struct desc *desc, const struct run_opt
 {
     struct run r = {.job = *job, .options = *options, .desc = *desc, .signal_fd = -1};
     struct diag d;
+    reap_spare_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int code = EXIT_INTERNAL;
     diag_init(&d);

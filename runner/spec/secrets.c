@@ -36,10 +36,8 @@ static void secrets_mask_one(json_t *value, const struct secret *s)
     json_t *item;
     if (json_is_string(value))
         secrets_mask_text(value, s);
-    json_object_foreach(value, key, item)
-        secrets_mask_one(item, s);
-    json_array_foreach(value, i, item)
-        secrets_mask_one(item, s);
+    json_object_foreach(value, key, item) secrets_mask_one(item, s);
+    json_array_foreach(value, i, item) secrets_mask_one(item, s);
 }
 
 void secrets_mask(json_t *value, const struct job_strs *names, char dollar)

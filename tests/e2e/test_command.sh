@@ -182,6 +182,12 @@ programs forks 2 '[sh, -c, "setsid sleep 300 & setsid sleep 300 >/dev/null 2>&1 
 run forks.yaml
 ends "a program leaves processes behind" 0
 is "its output arrives" "$(unlabelled 1)" started
+programs beside 2 '[sh, -c, "setsid sleep 300 & echo started"]'
+sh -c 'sleep 300 & echo $! >helper; exec "$0" beside.yaml' "$COLLRUN" >out 2>err
+helper=$(cat helper)
+is "a shell starts a helper and becomes collrun: the job" "$(grep -c started out)" 2
+check "a child of the shell that collrun has replaced goes on" kill -0 "$helper"
+kill "$helper" 2>/dev/null
 programs interrupted 2 '[sh, -c, "setsid sleep 300 & sleep 300"]'
 start interrupted.yaml
 within 10 eval '[ "$(left_over | wc -l)" -ge 6 ]'
