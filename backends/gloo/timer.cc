@@ -14,6 +14,8 @@ namespace collrun_gloo
 
 static constexpr auto period = std::chrono::milliseconds(5);
 static constexpr int idle_periods = 20;
+/* A period that takes longer is no delay of the scheduler: the process was stopped. */
+static constexpr uint64_t standstill_ns = 2000000000;
 
 timer_thread::~timer_thread()
 {
@@ -65,7 +67,12 @@ void timer_thread::run() noexcept
     for (int idle = 0; !ends_;) {
         idle = look(now_ns()) ? 0 : idle + 1;
         if (idle < idle_periods) {
+            const uint64_t before = now_ns();
             signal_.wait_for(guard, period);
+            const uint64_t passed = now_ns() - before;
+            if (passed > standstill_ns) /* the process has stood still */
+                for (timer *t : timers_)
+                    t->move(passed);
             continue;
         }
         asleep_.store(true);
@@ -80,6 +87,14 @@ timer::timer(timer_thread &thread, std::function<void()> expired)
     : thread_(thread), expired_(std::move(expired))
 {
     thread_.add(this);
+}
+
+/* Not a timer that is started, stopped or expires meanwhile. */
+void timer::move(uint64_t by) noexcept
+{
+    uint64_t deadline_ns = deadline_ns_.load();
+    if (deadline_ns < expired_mark - by)
+        deadline_ns_.compare_exchange_strong(deadline_ns, deadline_ns + by);
 }
 
 bool timer::look(uint64_t now) noexcept

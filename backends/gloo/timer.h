@@ -79,6 +79,7 @@ class timer
     friend class timer_thread;
     static constexpr uint64_t expired_mark = never - 1;
     bool look(uint64_t now) noexcept;
+    void move(uint64_t by) noexcept;
 
     timer_thread &thread_;
     const std::function<void()> expired_;

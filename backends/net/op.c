@@ -20,6 +20,7 @@ struct net_op {
     struct net_request *pending; /* requests that are not done */
     struct net_request *finished;
     uint64_t deadline_ns;
+    uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
     struct scratch_pieces scratch;
 };
 
@@ -401,6 +402,16 @@ static void op_check_left(struct net_op *op)
         net_group_fail_left(g, q->peer);
 }
 
+/* The deadline has passed, and moves if the process stood still meanwhile. */
+static bool op_stood_still(struct net_op *op)
+{
+    const struct collrun_services *s = op->group->services;
+    const uint64_t stopped_ns = s->stopped_ns(s->ctx), more = stopped_ns - op->stopped_ns;
+    op->stopped_ns = stopped_ns;
+    op->deadline_ns += more;
+    return more != 0;
+}
+
 /* Until a request is done, for a while. */
 static int op_wait_once(struct net_op *op)
 {
@@ -408,6 +419,7 @@ static int op_wait_once(struct net_op *op)
     if (op->deadline_ns == 0) {
         const uint64_t now = endpoint_now_ns(), timeout = op->call->timeout_ns;
         op->deadline_ns = timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
+        op->stopped_ns = g->services->stopped_ns(g->services->ctx);
     }
     endpoint_lock(g->endpoint);
     if (!op->finished)
@@ -416,7 +428,7 @@ static int op_wait_once(struct net_op *op)
         endpoint_wait(&g->context, op_has_news, op->deadline_ns);
     const bool news = op_has_news(&g->context);
     const int status = op_leave(op);
-    if (status != COLLRUN_OK || news || endpoint_now_ns() < op->deadline_ns)
+    if (status != COLLRUN_OK || news || endpoint_now_ns() < op->deadline_ns || op_stood_still(op))
         return status;
     return op_fail_timeout(op);
 }

@@ -31,6 +31,7 @@ struct wait_state {
     uint64_t timeout_ns;       /* of the running call */
     /* of the running call; 0 until a wait takes long enough to read the clock */
     uint64_t deadline_ns;
+    uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
 };
 
 /* What this rank has published and prepares to publish. Owned by coll/step.c. */

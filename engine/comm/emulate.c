@@ -6,6 +6,7 @@
 #include "comm/emulate.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "comm/emulate_devices.h"
 #include "comm/emulate_move.h"
 #include "comm/emulate_reduce.h"
@@ -87,7 +88,8 @@ static int emulate_by_messages(const struct group_backend *gb, struct progress_q
                           .me = g->rank,
                           .n = g->nranks,
                           .es = dtype_size(call->dtype),
-                          .deadline_ns = deadline_after(now_ns(), call->timeout_ns)};
+                          .deadline_ns = deadline_after(now_ns(), call->timeout_ns),
+                          .stopped_ns = standstill_total()};
     e.messages = calloc(2 * (size_t)g->nranks, sizeof *e.messages);
     if (!e.messages)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", 2 * g->nranks);

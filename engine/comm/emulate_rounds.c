@@ -5,6 +5,7 @@
 #include "comm/emulate_rounds.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "comm/args.h"
 #include "comm/progress.h"
 #include "core/backend.h"
@@ -55,7 +56,7 @@ int emulate_exchange(struct emulation *e)
     e->nmessages = 0;
     if (!n)
         return COLLRUN_OK;
-    if (now >= e->deadline_ns)
+    if (standstill_expired(now, &e->stopped_ns, &e->deadline_ns))
         return emulate_fail_timeout(e);
     for (uint32_t i = 0; i < n; i++)
         e->messages[i].timeout_ns = e->deadline_ns - now;

@@ -28,6 +28,7 @@ struct emulation {
     uint32_t me, n;
     size_t es; /* bytes of an element */
     uint64_t deadline_ns;
+    uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
     struct collrun_call *messages; /* of this round; room for 2n */
     uint32_t nmessages;
     struct memory_kind *kind; /* whose host memory messages need; NULL: any */

@@ -6,6 +6,7 @@
 #include "comm/p2p.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "comm/p2p_packet.h"
 #include "comm/p2p_short.h"
 #include "comm/reduce.h"
@@ -405,9 +406,11 @@ void p2p_wake(const struct p2p *p)
 static int p2p_check_deadline(struct p2p *p, struct p2p_batch *batch, uint64_t *left_ns)
 {
     uint64_t now = now_ns();
-    if (batch->deadline_ns == 0)
+    if (batch->deadline_ns == 0) {
         batch->deadline_ns = deadline_after(now, batch->timeout_ns);
-    if (now >= batch->deadline_ns)
+        batch->stopped_ns = standstill_total();
+    }
+    if (standstill_expired(now, &batch->stopped_ns, &batch->deadline_ns))
         return p2p_batch_expired(p, batch);
     *left_ns = batch->deadline_ns - now;
     return COLLRUN_OK;

@@ -44,6 +44,7 @@ struct p2p_batch {
     struct p2p_message *done; /* those that are; counted and used again when all are */
     uint64_t timeout_ns;
     uint64_t deadline_ns; /* 0 until the clock had to be read */
+    uint64_t stopped_ns;  /* how long the process had stood still then */
 };
 
 struct p2p {

@@ -9,6 +9,7 @@
 #include "base/exit_codes.h"
 #include "base/loop.h"
 #include "base/sched_slice.h"
+#include "base/standstill.h"
 #include "base/thread.h"
 #include "core/threads.h"
 
@@ -370,11 +371,13 @@ static void *control_serve(void *arg)
     diag_init(&d);
     sched_slice_shorten();
     thread_name("service");
+    standstill_tick();
     int rc = control_deliver(c, &d);
     while (rc >= 0) {
         struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},
                               {.fd = c->wake_fd, .events = POLLIN}};
         int n = poll(p, 2, c->hooks.tick_ms);
+        standstill_tick();
         if (n < 0 && errno != EINTR)
             rc = diag_sys(&d, errno, "wait for the control stream");
         else if (n == 0)

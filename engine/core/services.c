@@ -7,6 +7,7 @@
 #include "base/call_text.h"
 #include "base/desc.h"
 #include "base/names.h"
+#include "base/standstill.h"
 #include "base/tcp.h"
 #include "base/thread.h"
 #include "comm/match_ops.h"
@@ -107,6 +108,12 @@ static void services_count_mismatch_text(void *ctx, const struct collrun_count_m
     failure_text_counts(s->world_rank, counts, out, len);
 }
 
+static uint64_t services_stopped_ns(void *ctx)
+{
+    (void)ctx;
+    return standstill_total();
+}
+
 static int services_fail_timeout(void *ctx, uint32_t rank, const uint32_t *missing,
                                  uint32_t nmissing, uint64_t waited_ns)
 {
@@ -170,5 +177,6 @@ void services_init(struct services *s, struct control *control, const struct des
                                          .fail_timeout = services_fail_timeout,
                                          .thread_start = services_thread_start,
                                          .connect = services_connect,
-                                         .match = &match_ops};
+                                         .match = &match_ops,
+                                         .stopped_ns = services_stopped_ns};
 }

@@ -139,4 +139,25 @@ check_within "and it goes on" 5 goes_on
 kill -INT "$pid"
 finish 15
 ends "then it ends as always: 130" 130
+# Rank 1 comes 6.5 s late to operations that may wait 3 s, and the job stands still for 5 s of them.
+{
+    echo "version: 1"
+    echo "processes: {count: 3}"
+    echo "groups:"
+    for backend in shm tcp gloo; do echo "  $backend: {ranks: all, backend: $backend, timeout: 3s}"; done
+    echo "workloads:"
+    for backend in shm tcp gloo; do
+        echo "  - {name: $backend, plugin: ./scripted.so, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; allreduce 1 $backend; print $backend goes on\"}}"
+    done
+} >stands.yaml
+start run stands.yaml
+within 10 noted_all 3 up
+sleep 0.3
+kill -TSTP "$pid"
+check_within "Ctrl-Z in the middle of operations" 5 stopped "$pid"
+sleep 5
+kill -CONT "$pid"
+finish 15
+ends "time-outs do not pass while the job stands still" 0
+is "on every backend" "$(out | grep -c 'goes on')" 9
 done_testing

@@ -50,9 +50,20 @@ void wait_begin_oversubscribed(struct shm_group *g)
 
 /* ---- time-outs ---- */
 
-static uint64_t wait_deadline(const struct shm_group *g, uint64_t now)
+__attribute__((cold)) static void wait_set_deadline(struct shm_group *g, uint64_t now)
 {
-    return g->wait.timeout_ns < UINT64_MAX - now ? now + g->wait.timeout_ns : UINT64_MAX;
+    g->wait.deadline_ns =
+        g->wait.timeout_ns < UINT64_MAX - now ? now + g->wait.timeout_ns : UINT64_MAX;
+    g->wait.stopped_ns = g->services->stopped_ns(g->services->ctx);
+}
+
+/* A deadline that has passed counts unless the process stood still meanwhile. */
+__attribute__((cold)) static bool wait_has_expired(struct shm_group *g, uint64_t now)
+{
+    const uint64_t stopped_ns = g->services->stopped_ns(g->services->ctx);
+    g->wait.deadline_ns += stopped_ns - g->wait.stopped_ns;
+    g->wait.stopped_ns = stopped_ns;
+    return now >= g->wait.deadline_ns;
 }
 
 __attribute__((cold)) static int wait_timed_out(struct shm_group *g, missing_fn *is_missing,
@@ -120,8 +131,8 @@ static int wait_long(struct wait *w, missing_fn *is_missing, const void *context
     struct shm_group *g = w->g;
     const uint64_t now = wait_now_ns();
     if (g->wait.deadline_ns == 0)
-        g->wait.deadline_ns = wait_deadline(g, now);
-    if (now >= g->wait.deadline_ns)
+        wait_set_deadline(g, now);
+    if (now >= g->wait.deadline_ns && wait_has_expired(g, now))
         return wait_timed_out(g, is_missing, context);
     if (!g->wait.oversubscribed && !w->sleeping && wait_leave_core(w, now))
         return COLLRUN_OK;

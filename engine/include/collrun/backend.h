@@ -152,26 +152,26 @@ struct collrun_services {
     size_t (*dtype_size)(enum collrun_dtype dtype); /* bytes of an element; 0 if unknown */
     /* dst[i] = srcs[0][i] op srcs[1][i] op ... over nsrcs >= 1 vectors of `count` elements; dst may
      * be any of the sources, no other overlap. Half precision is summed in float32 and rounded
-     * once. AVG sums, then divides by `divisor` (the group's size) and rounds as types.h says;
-     * divisor 0 leaves the plain sum, for partial results; a last pass with nsrcs = 1 then divides.
-     * Vectorised, needs no alignment, thread-safe. A backend that uses it needs no code for dtypes
-     * or operators. */
+     * once. AVG sums, divides by `divisor` (the group's size) and rounds as types.h says; divisor 0
+     * leaves the plain sum, for partial results; a last pass with nsrcs = 1 then divides.
+     * Vectorised, needs no alignment, thread-safe: a backend needs no code for types. */
     void (*reduce)(void *dst, const void *const *srcs, uint32_t nsrcs, size_t count,
                    enum collrun_dtype dtype, enum collrun_op op, uint32_t divisor);
-
-    /* `options:` of job.yaml (the group's first, then the backend's), or NULL. The key is one of
-     * the backend's own. The text is valid as long as the services are. */
+    /* `options:` of job.yaml (the group's first, then the backend's), or NULL. The text is valid as
+     * long as the services are. */
     const char *(*option)(void *ctx, const char *key);
     /* DEVICE for a pointer to memory of the backend's memory_kind, HOST for any other. */
     int (*memory_kind)(void *ctx, const void *ptr);
-    /* Starts a joinable thread in which all signals are blocked. OK, or SYSTEM with its message. */
+    /* Starts a joinable thread with all signals blocked. OK, or SYSTEM with its message. */
     int (*thread_start)(void *ctx, void *(*run)(void *), void *arg, pthread_t *thread);
     /* Connects to a numeric address by TCP, by deadline_ns on CLOCK_MONOTONIC. *fd is non-blocking,
-     * close-on-exec, with TCP_NODELAY, and the caller's to close. OK, or TIMEOUT or SYSTEM with its
-     * message. */
+     * close-on-exec, with TCP_NODELAY, the caller's to close. OK, or TIMEOUT or SYSTEM. */
     int (*connect)(void *ctx, const struct sockaddr *address, uint32_t len, uint64_t deadline_ns,
                    int *fd);
     const struct collrun_match_ops *match;
+    /* How long this process has stood still so far, ns (Ctrl-Z, a frozen cgroup or machine). A
+     * deadline of an operation moves by what is added while the operation waits. */
+    uint64_t (*stopped_ns)(void *ctx);
 };
 
 /* The key/value exchange of one group. Each group has a separate key space.
@@ -183,19 +183,19 @@ struct collrun_rendezvous {
     void *ctx;
     /* Publishes. `value` is copied. A key put twice, by one rank or by two, is an error. */
     int (*put)(void *ctx, const char *key, const void *value, size_t len);
-    /* Copies the value of a key; waits until some member has put it. *len is the value's true
-     * length; INVALID, with *len written, if that exceeds capacity. */
+    /* Copies the value of a key; waits until some member has put it. *len is its true length, also
+     * with INVALID: that exceeds capacity. */
     int (*get)(void *ctx, const char *key, void *value, size_t capacity, size_t *len);
     /* All members; afterwards every member's puts can be got without leaving the process. */
     int (*fence)(void *ctx);
     /* Memory that the members on this host share: `len` bytes, zeroed, at `offset` of a memory file
-     * without a name. All members on this host ask for it, with the same len, and each call gives
-     * another segment. *offset is a multiple of 1 MiB. *fd is the engine's; it serves until
+     * without a name. All members here ask for it, with the same len; each call gives another
+     * segment. *offset is a multiple of 1 MiB. *fd is the engine's; it serves until
      * group_close returns, by when the backend has unmapped the memory. Pages that are never
      * touched cost nothing: len may be up to 128 GiB for each rank of the host. */
     int (*segment)(void *ctx, size_t len, int *fd, uint64_t *offset);
-    /* Whether the group can still form: OK, or the status of the failure that ended the job or a
-     * member. Does not block. For a group_open that waits by other means than the rendezvous. */
+    /* Whether the group can still form: OK, or the status of the failure of the job or a member.
+     * Does not block. For a group_open that waits by other means than the rendezvous. */
     int (*alive)(void *ctx);
     /* Connects the members by TCP, each with every other one; all members call it. fds[i], i <
      * nranks, becomes the socket to member i, and -1 for this rank itself: non-blocking,
