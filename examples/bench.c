@@ -172,8 +172,8 @@ static int measure_row(struct bench *b, const struct operation *operation, size_
         p.wrong = 0;
         if (!(operation->traits & (p.in_place ? IN_PLACE : OUT_OF_PLACE)))
             continue;
-        double around = AROUND_US / (b->apart_us[form] + 1);
-        p.around = !together ? 0 : around < AROUND_CALLS ? (int)around : AROUND_CALLS;
+        double around = (double)AROUND_US / (b->apart_us[form] + 1);
+        p.around = !together ? 0 : around < (double)AROUND_CALLS ? (int)around : AROUND_CALLS;
         int rc = point_measure(b, &p);
         if (rc)
             return rc;

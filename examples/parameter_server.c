@@ -128,7 +128,7 @@ static int work(struct model *m)
         for (int i = 0; i < BATCH; i++, image += workers)
             mlp_train_image(m->params, m->grad, image % IMAGES, &right);
         for (int i = 0; i < MLP_PARAMS; i++)
-            m->grad[i] /= BATCH;
+            m->grad[i] /= (double)BATCH;
         if ((rc = send_servers(m, TAG_PUSH)) != COLLRUN_OK)
             return rc;
     }
@@ -149,7 +149,7 @@ static int evaluate(struct model *m, double *accuracy)
         mlp_train_image(m->params, m->grad, i, &right);
     if (rc == COLLRUN_OK)
         rc = collrun_allreduce(m->world, &right, accuracy, 1, COLLRUN_FLOAT64, COLLRUN_SUM);
-    *accuracy /= IMAGES;
+    *accuracy /= (double)IMAGES;
     return rc;
 }
 

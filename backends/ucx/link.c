@@ -250,8 +250,8 @@ bool link_progress(struct link *link)
     bool moved = false;
     for (uint32_t n = 0; n < LINK_STEPS && link->ucx.ucp_worker_progress(link->worker) > 0; n++)
         moved = true;
-    const bool delivered = packet_deliver_all(link) | put_deliver_all(link);
-    if (peer_report_losses(link) || delivered || moved) {
+    const bool packets = packet_deliver_all(link), puts = put_deliver_all(link);
+    if (peer_report_losses(link) || packets || puts || moved) {
         link_disarm(link);
         return true;
     }

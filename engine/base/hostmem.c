@@ -57,10 +57,10 @@ int hostmem_make(uint32_t nranks, int *out, struct diag *d)
     if (nranks > MOST_RANKS)
         return diag_set(d, COLLRUN_ERR_UNSUPPORTED, "%u ranks on one host; %u are supported",
                         nranks, MOST_RANKS);
-    struct hostmem_head head = {.magic = HOSTMEM_MAGIC,
-                                .nranks = nranks,
+    struct hostmem_head head = {.nranks = nranks,
                                 .nscopes = SCOPES_PER_RANK * nranks + MORE_SCOPES,
                                 .segment_len = nranks * SLOT_BYTES_PER_RANK};
+    memcpy(head.magic, HOSTMEM_MAGIC, sizeof head.magic);
     head.scope_len = (uint32_t)hostmem_round(
         sizeof(struct hostmem_scope) + nranks * sizeof(struct hostmem_member), 64);
     head.scopes_offset = hostmem_round(sizeof head, 64);

@@ -105,13 +105,13 @@ struct record_layout record_layout(const struct record_head *head)
 
 int record_make(uint32_t rank, uint32_t entries)
 {
-    struct record_head head = {.magic = RECORD_MAGIC,
-                               .nmodules = RECORD_MODULES,
+    struct record_head head = {.nmodules = RECORD_MODULES,
                                .ngroups = RECORD_GROUPS,
                                .nmarks = RECORD_GROUPS,
                                .ncounts = entries ? RECORD_COUNTS : 0,
                                .entries = entries,
                                .rank = rank};
+    memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
     if (entries > RECORD_ENTRIES_MAX || (entries & (entries - 1)))
         return -EINVAL;
     int fd = memfd_create("collrun-record", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -400,18 +400,14 @@ static void agent_on_runner_closed(struct conn *c, const struct diag *why)
 
 /* ---- main ---- */
 
-static void agent_raise_limit(int resource, struct rlimit *before)
-{
-    getrlimit(resource, before);
-    setrlimit(resource, &(struct rlimit){before->rlim_max, before->rlim_max});
-}
-
 /* The agent needs four descriptors for each rank, and a sparse file that is longer than many a
  * `ulimit -f`. */
 static void agent_raise_limits(struct agent *a)
 {
-    agent_raise_limit(RLIMIT_NOFILE, &a->files);
-    agent_raise_limit(RLIMIT_FSIZE, &a->file_size);
+    getrlimit(RLIMIT_NOFILE, &a->files);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){a->files.rlim_max, a->files.rlim_max});
+    getrlimit(RLIMIT_FSIZE, &a->file_size);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){a->file_size.rlim_max, a->file_size.rlim_max});
 }
 
 /* Signals for the ranks that also reach the agent, as those of `scancel -s USR1` and

@@ -5,7 +5,12 @@
 
 #include <math.h>
 
-enum { LEFT = 76, TOP = 16, WIDTH = 640, HEIGHT = 220, RIGHT = 28, BOTTOM = 40 };
+#define LEFT 76
+#define TOP 16
+#define WIDTH 640
+#define HEIGHT 220
+#define RIGHT 28
+#define BOTTOM 40
 
 /* ---- histogram ---- */
 

@@ -198,7 +198,7 @@ static void ops_slice_add(struct ops *o, double us, double bytes)
     double at = (us - o->slice_begin_us) / o->slice_us;
     if (at < 0) /* operations are not reported in the order of time */
         at = 0;
-    while (at >= OPS_SLICES) {
+    while (at >= (double)OPS_SLICES) {
         for (uint32_t i = 0; i < OPS_SLICES / 2; i++)
             o->slices[i] = o->slices[2 * i] + o->slices[2 * i + 1];
         memset(o->slices + OPS_SLICES / 2, 0, sizeof o->slices / 2);

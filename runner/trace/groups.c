@@ -119,7 +119,7 @@ static void trace_groups_set_stride(struct trace_group *item, uint64_t number, u
     uint64_t passed = called_ns > item->begin_ns ? called_ns - item->begin_ns : 1;
     double rate = (double)number * (double)SECOND_NS / (double)passed;
     item->stride = 1;
-    while ((double)item->stride * CALLS_PER_SECOND < rate && item->stride < (1u << 20))
+    while ((double)item->stride * (double)CALLS_PER_SECOND < rate && item->stride < (1u << 20))
         item->stride *= 2;
 }
 

@@ -51,7 +51,7 @@ static double best_ns(struct collrun_group *g, int (*call)(struct collrun_group 
                 exit(1);
             }
         }
-        double ns = (double)(now_ns() - start) / CALLS;
+        double ns = (double)(now_ns() - start) / (double)CALLS;
         best = ns < best ? ns : best;
     }
     return best;

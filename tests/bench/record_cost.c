@@ -99,7 +99,7 @@ static double cost_round(struct collrun_group *g, const struct cost_case *c)
             exit(1);
         }
     }
-    return (double)(now_ns() - start) / CALLS;
+    return (double)(now_ns() - start) / (double)CALLS;
 }
 
 static void cost_open(uint32_t entries, uint32_t ranks, struct record_queue *queues)

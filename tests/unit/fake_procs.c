@@ -50,7 +50,7 @@ void procs_await(struct procs *procs, int i, int value)
             return;
         procs_pause_ms(1);
     }
-    MUST(!"timed out");
+    MUST(false && "timed out");
 }
 
 void procs_barrier(struct procs *procs)

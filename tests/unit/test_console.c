@@ -96,7 +96,7 @@ static void full(void **state)
     bool done = console_pending(p.console) == 0 && console_ready(p.console);
     leave(&p);
     assert_true(ready && busy && done);
-    assert_in_range(pending, 1, sizeof bytes - 1);
+    assert_true(pending >= 1 && pending <= sizeof bytes - 1);
     assert_int_equal(nfds, 1);
     assert_int_equal(got, sizeof bytes);
     assert_memory_equal(bytes, back, sizeof bytes);

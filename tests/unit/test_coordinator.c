@@ -248,7 +248,7 @@ static void each_epoch_has_an_end(void **state)
             ends += m.ends_epoch;
         }
         assert_int_equal(m.ends_epoch, 1);
-        assert_in_range(ends, 1, 3);
+        assert_true(ends >= 1 && ends <= 3);
     }
     close_harness(&h);
 }
@@ -312,7 +312,7 @@ static void random_requests_match_as_in_the_model(void **state)
         expect_match(&h, sent[other].comm_rank, (uint32_t)other, r->comm_rank, id);
         expect_match(&h, r->comm_rank, id, sent[other].comm_rank, (uint32_t)other);
     }
-    assert_in_range(m->n, 1, N - 100);
+    assert_true(m->n >= 1 && m->n <= N - 100);
     close_harness(&h);
     free(sent);
     free(m);

@@ -153,7 +153,7 @@ static void a_plugin_that_kills_the_engine_costs_only_itself(void **state)
     assert_string_equal(items[3].error, "loading the plugin takes longer than 1.5 seconds");
     assert_null(items[4].error);
     assert_string_equal(items[4].name, "b");
-    assert_in_range(end.tv_sec - begin.tv_sec, 1, 30);
+    assert_true(end.tv_sec - begin.tv_sec >= 1 && end.tv_sec - begin.tv_sec <= 30);
     arena_fini(&arena);
 }
 
@@ -230,7 +230,7 @@ static void parts_of_a_host_are_read(void **state)
     assert_int_equal(t.nparts[TOPOLOGY_NUMA], 1);
     assert_int_equal(topology_read(&t, "/no/sys", "2-", &arena, &d), COLLRUN_ERR_INVALID);
     assert_int_equal(topology_read(&t, "/sys", NULL, &arena, &d), 0); /* this machine */
-    assert_in_range(t.ncpus, 1, 8192);
+    assert_true(t.ncpus >= 1 && t.ncpus <= 8192);
     arena_fini(&arena);
 }
 

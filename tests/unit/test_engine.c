@@ -154,7 +154,7 @@ static void workloads_run_beside_each_other(void **state)
     assert_int_equal(fake_run(&job), 0);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(job.ranks[i].metrics, 4); /* fini of all three, and beats */
-        assert_in_range(job.ranks[i].progress, 1, 60);
+        assert_true(job.ranks[i].progress >= 1 && job.ranks[i].progress <= 60);
     }
     fake_fini(&job);
 }
@@ -310,7 +310,8 @@ static void an_abort_unblocks_a_collective(void **state)
         assert_int_equal(fake_run(&job), 1);
         check_unblocked(&job, COLLRUN_ERR_ABORTED, "interrupted by the user");
         assert_int_equal(job.ranks[0].exit_code, 1); /* after the grace, of 1 s */
-        assert_in_range((long)(job.ranks[0].ended_s * 10), 10, 40);
+        assert_true((long)(job.ranks[0].ended_s * 10) >= 10 &&
+                    (long)(job.ranks[0].ended_s * 10) <= 40);
         fake_fini(&job);
     }
 }

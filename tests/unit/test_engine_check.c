@@ -51,7 +51,7 @@ static const size_t apart[N] = {0, 10, 20, 30}, clash[N] = {0, 1, 0, 30}, back[N
 static const struct row rows[] = {
     GOOD("barrier", COLLRUN_BARRIER, 99, .count = BIG),
     BAD("kind", "19 is not a kind of operation", 19, I32, .count = 1),
-    BAD("negative kind", "-1 is not a kind of operation", -1, I32, .count = 1),
+    BAD("negative kind", "-1 is not a kind of operation", (enum collrun_kind) - 1, I32, .count = 1),
     BAD("dtype", "13 is not an element type", COLLRUN_ALLREDUCE, 13, .count = 1),
     BAD("operator", "11 is not an operator", COLLRUN_ALLREDUCE, I32, .op = 11),
     BAD("operator on floats", "operator band is not defined for float32", COLLRUN_ALLREDUCE,

@@ -285,7 +285,7 @@ static void quotes_escape_what_is_not_printable(void **state)
     char longer[300] = {0};
     memset(longer, 'x', sizeof longer - 1);
     quote(longer, out);
-    assert_in_range(strlen(out), QUOTE_SIZE - 8, QUOTE_SIZE - 1);
+    assert_true(strlen(out) >= QUOTE_SIZE - 8 && strlen(out) <= QUOTE_SIZE - 1);
     assert_string_equal(out + strlen(out) - 4, "...\"");
     static const char *const broken[] = {"\xc0\x80",         "\xe0\x80\x80", "\xed\xa0\x80",
                                          "\xf4\x90\x80\x80", "\xf5",         "\x80"};

@@ -267,7 +267,7 @@ static void damaged_texts_do_no_harm(void **state)
         trees += r.code == 0;
         done(&r);
     }
-    assert_in_range(trees, 100, 29900);
+    assert_true(trees >= 100 && trees <= 29900);
 }
 
 int main(void)

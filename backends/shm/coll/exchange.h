@@ -36,7 +36,7 @@ struct exchange {
     struct signature signature;
     struct heap_ref ref; /* of this rank's first block, if its blocks lie in the heap */
     uint64_t first_step; /* of data */
-    uint32_t location;   /* enum step_location of this rank's data in that step */
+    uint32_t location;   /* STEP_... of this rank's data in that step */
     size_t piece;        /* bytes of a block that move in one step */
     bool stream, all_direct, some_direct;
 };

@@ -39,12 +39,10 @@
 #include "group.h"
 
 /* step_rec.location, unless it is the number of a line of the ring. */
-enum step_location {
-    STEP_NO_DATA = UINT32_MAX,
-    STEP_IN_PAYLOAD = UINT32_MAX - 1, /* in the record itself */
-    STEP_IN_SLOT = UINT32_MAX - 2,    /* in the slot of the step */
-    STEP_IN_HEAP = UINT32_MAX - 3     /* in the sender's heap; the payload is a struct heap_ref */
-};
+#define STEP_NO_DATA UINT32_MAX
+#define STEP_IN_PAYLOAD (UINT32_MAX - 1) /* in the record itself */
+#define STEP_IN_SLOT (UINT32_MAX - 2)    /* in the slot of the step */
+#define STEP_IN_HEAP (UINT32_MAX - 3) /* in the sender's heap; the payload is a struct heap_ref */
 
 /* One step's data takes at most this part of the ring in use: */
 #define STEP_RING_PARTS 8u

@@ -86,7 +86,7 @@ struct segment_head {
 /* What a rank publishes in one step of a collective. */
 struct step_rec {
     _Alignas(RECORD_BYTES) _Atomic uint32_t seq; /* the step; written last */
-    uint32_t location;  /* of the step's data: enum step_location or a line of the ring */
+    uint32_t location;  /* of the step's data: STEP_... or a line of the ring */
     uint64_t signature; /* kind, dtype, operator, root (coll/signature.h) */
     uint64_t count;
     char payload[PAYLOAD_BYTES];
