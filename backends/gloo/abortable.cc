@@ -60,6 +60,13 @@ std::vector<uint32_t> abortable_context::lost()
     return ranks;
 }
 
+void abortable_context::close() noexcept
+{
+    for (int i = 0; i < size; i++)
+        if (i != rank && gloo_->getPair(i))
+            gloo_->getPair(i)->close();
+}
+
 std::unique_ptr<gloo::transport::Pair> &abortable_context::getPair(int peer)
 {
     return gloo_->getPair(peer);

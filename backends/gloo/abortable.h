@@ -57,6 +57,9 @@ class abortable_context final : public gloo::transport::Context
      * begins a send to each member. */
     std::vector<uint32_t> lost();
 
+    /* Ends the waits for connections, from any thread; all pairs are created. */
+    void close() noexcept;
+
     std::unique_ptr<gloo::transport::Pair> &getPair(int peer) override;
     std::unique_ptr<gloo::transport::Pair> &createPair(int peer) override;
     std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void *ptr,

@@ -14,7 +14,7 @@ namespace collrun_gloo
 
 struct backend {
     timer_thread timers;
-    mesh_pool pool;
+    mesh_pool pool{timers};
 };
 
 class group

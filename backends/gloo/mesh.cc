@@ -16,16 +16,20 @@ namespace collrun_gloo
 
 /* A member that has published its address connects within this time, or not at all. */
 static constexpr uint64_t connect_timeout_ms = 10000;
+/* How often a member that is being connected to is looked at. */
+static constexpr uint64_t look_period_ns = 20000000;
 /* Connections of a process that spare meshes may hold together; one mesh is always kept. */
 static constexpr size_t spare_connections = 128;
 
 /* ---- the rendezvous ---- */
 
-/* Gloo's store, over the engine's rendezvous. One fence brings all addresses at once. */
+/* Gloo's store, over the engine's rendezvous. One fence brings all addresses at once. `all_known`
+ * is called after it, when Gloo has all pairs and has connected none. */
 class rendezvous_store final : public gloo::rendezvous::Store
 {
   public:
-    explicit rendezvous_store(const collrun_rendezvous *rendezvous) : r_(rendezvous)
+    rendezvous_store(const collrun_rendezvous *rendezvous, std::function<void()> all_known)
+        : r_(rendezvous), all_known_(std::move(all_known))
     {
     }
 
@@ -50,11 +54,16 @@ class rendezvous_store final : public gloo::rendezvous::Store
     }
 
     using gloo::rendezvous::Store::wait;
+    /* Gloo connects to a member after each. */
     void wait(const std::vector<std::string> &) override
     {
-        if (!fenced_)
-            check_stored(r_->fence(r_->ctx));
+        if (fenced_) {
+            check_stored(r_->alive(r_->ctx));
+            return;
+        }
+        check_stored(r_->fence(r_->ctx));
         fenced_ = true;
+        all_known_();
     }
 
   private:
@@ -64,6 +73,7 @@ class rendezvous_store final : public gloo::rendezvous::Store
     }
 
     const collrun_rendezvous *const r_;
+    const std::function<void()> all_known_;
     bool fenced_ = false;
 };
 
@@ -84,11 +94,33 @@ mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, 
 {
     for (uint32_t i = 0; i < size; i++)
         world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : i);
-    const auto wrapped = std::make_shared<abortable_device>(device_->gloo());
     context =
         std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
     context->setTimeout(connect_timeout(desc.deadline_ns));
-    connect_full_mesh(*context, std::make_shared<rendezvous_store>(desc.rendezvous), wrapped);
+}
+
+/* Gloo waits for one member after the other. When any is lost, the wait ends because its pair is
+ * closed, and the store refuses the next member. */
+void mesh::connect(const collrun_group_desc &desc, timer_thread &timers)
+{
+    const collrun_rendezvous &r = *desc.rendezvous;
+    const auto wrapped = std::make_shared<abortable_device>(device_->gloo());
+    timer look(timers, [&] {
+        if (r.alive(r.ctx) != COLLRUN_OK)
+            wrapped->context()->close();
+        look.start_again(now_ns() + look_period_ns);
+    });
+    const auto store = std::make_shared<rendezvous_store>(
+        desc.rendezvous, [&look] { look.start(now_ns() + look_period_ns); });
+    try {
+        connect_full_mesh(*context, store, wrapped);
+        check_stored(r.alive(r.ctx));
+    } catch (const std::exception &) {
+        if (wrapped->context())
+            wrapped->context()->close();
+        check_stored(r.alive(r.ctx));
+        throw;
+    }
     abortable = wrapped->context();
 }
 
@@ -193,6 +225,20 @@ static uint64_t agree(const collrun_group_desc &desc, const offer &mine)
     return found ? found : new_id;
 }
 
+std::shared_ptr<mesh> mesh_pool::make(const collrun_group_desc &desc,
+                                      std::shared_ptr<device> used_device, uint64_t id)
+{
+    auto made = std::make_shared<mesh>(desc, std::move(used_device), id);
+    try {
+        made->connect(desc, timers_);
+    } catch (...) {
+        std::lock_guard<std::mutex> guard(lock_);
+        broken_.push_back(made);
+        throw;
+    }
+    return made;
+}
+
 /* If the members do not agree, none of the offered meshes is used again: other members may count
  * this group. */
 std::shared_ptr<mesh> mesh_pool::take(const collrun_group_desc &desc)
@@ -214,7 +260,7 @@ std::shared_ptr<mesh> mesh_pool::take(const collrun_group_desc &desc)
                 spare_.push_back(std::move(m));
     }
     if (!found)
-        found = std::make_shared<mesh>(desc, used_device, id);
+        found = make(desc, used_device, id);
     found->use++;
     found->handles = 1;
     return found;

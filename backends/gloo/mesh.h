@@ -14,6 +14,7 @@
 
 #include "abortable.h"
 #include "device.h"
+#include "timer.h"
 
 #include <map>
 
@@ -28,6 +29,8 @@ class mesh
   public:
     mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t id);
     ~mesh();
+    /* Collective over the members. Once one of them is lost, it throws, soon. */
+    void connect(const collrun_group_desc &desc, timer_thread &timers);
     /* Closes the connections; nothing is in flight. */
     void close_idle();
 
@@ -55,6 +58,9 @@ class mesh
 class mesh_pool
 {
   public:
+    explicit mesh_pool(timer_thread &timers) : timers_(timers)
+    {
+    }
     /* Collective over the group's members. */
     std::shared_ptr<mesh> take(const collrun_group_desc &desc);
     /* The second handle of a group uses the mesh of the first one. */
@@ -64,10 +70,15 @@ class mesh_pool
   private:
     std::shared_ptr<device> device_of(const collrun_group_desc &desc);
     std::vector<std::shared_ptr<mesh>> offered(const collrun_group_desc &desc, offer &mine);
+    std::shared_ptr<mesh> make(const collrun_group_desc &desc, std::shared_ptr<device> used_device,
+                               uint64_t id);
 
+    timer_thread &timers_;
     std::mutex lock_;
     std::map<std::string, std::shared_ptr<device>> devices_;
     std::vector<std::shared_ptr<mesh>> spare_; /* the one that was given last is last */
+    /* Without all members: Gloo's device may still call their pairs. */
+    std::vector<std::shared_ptr<mesh>> broken_;
 };
 
 } // namespace collrun_gloo

@@ -69,6 +69,11 @@ class timer
         deadline_ns_.store(deadline_ns);
         thread_.wake_if_asleep();
     }
+    /* From `expired`, which is called once more then. */
+    void start_again(uint64_t deadline_ns) noexcept
+    {
+        deadline_ns_.store(deadline_ns);
+    }
     /* True if it has expired since it was started. */
     bool stop() noexcept
     {

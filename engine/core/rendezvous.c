@@ -36,7 +36,7 @@ uint64_t rendezvous_hash(const struct desc_ranks *members)
 
 static int rendezvous_failed(struct rendezvous *r, const struct diag *d)
 {
-    if (r->failure.code == COLLRUN_OK)
+    if (!atomic_flag_test_and_set(&r->failed))
         r->failure = *d;
     return error_cause(d->code, "%s", d->text);
 }
@@ -441,7 +441,8 @@ static bool rendezvous_find_local(struct rendezvous *r)
 int rendezvous_open(struct rendezvous *r, struct control *control,
                     const struct rendezvous_spec *spec, struct diag *d)
 {
-    *r = (struct rendezvous){.control = control, .spec = *spec, .prefix = ""};
+    *r = (struct rendezvous){
+        .control = control, .spec = *spec, .prefix = "", .failed = ATOMIC_FLAG_INIT};
     diag_init(&r->failure);
     r->scope = rendezvous_scope_name(spec);
     if (!r->scope || !rendezvous_find_local(r)) {

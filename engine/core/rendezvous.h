@@ -55,6 +55,7 @@ struct rendezvous {
     size_t npairs;
     struct rendezvous_segment *segments; /* to be released */
     struct diag failure; /* the first one, with its place in job.yaml; code 0 = none */
+    atomic_flag failed;  /* whose thread writes it */
 };
 
 uint64_t rendezvous_hash(const struct desc_ranks *members);

@@ -40,6 +40,18 @@ static void stacks_add_site(struct rank_stacks *s, char *line)
         s->sites[s->nsites++] = (struct stacks_site){address, stacks_clean(end + 1)};
 }
 
+/* The frames of this thread follow. A second list replaces the first. NULL: there is no such
+ * thread. */
+static struct stacks_thread *stacks_begin(struct rank_stacks *s, uint32_t tid, const char **frames)
+{
+    struct stacks_thread *t = stacks_find(s, tid);
+    if (!t)
+        return NULL;
+    t->frames = frames;
+    t->nframes = 0;
+    return t;
+}
+
 /* Lines "thread TID NAME", each followed by its frames, which are indented; and those of sites. */
 static void stacks_split(struct rank_stacks *s, char *text)
 {
@@ -55,11 +67,7 @@ static void stacks_split(struct rank_stacks *s, char *text)
             *end++ = '\0';
         unsigned tid;
         if (sscanf(line, "thread %u", &tid) == 1) {
-            t = stacks_find(s, tid);
-            if (t) {
-                t->frames = next;
-                t->nframes = 0; /* a second list of its frames replaces the first */
-            }
+            t = stacks_begin(s, tid, next);
         } else if (t && strncmp(line, "  ", 2) == 0) {
             *next++ = stacks_clean(line + 2);
             t->nframes++;

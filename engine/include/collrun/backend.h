@@ -177,7 +177,7 @@ struct collrun_services {
 /* The key/value exchange of one group. Each group has a separate key space.
  * Every call blocks until the rendezvous deadline of the group at most. It returns ABORTED or
  * PEER_FAILED when the job fails, and stores an error message before it returns an error. Only the
- * thread inside group_open may use it. */
+ * thread inside group_open may use it, and only `alive` from others, until group_open returns. */
 struct collrun_rendezvous {
     uint32_t size, reserved;
     void *ctx;

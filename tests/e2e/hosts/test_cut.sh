@@ -20,6 +20,9 @@ cut_network() {
     ip -n collrun-h1 neigh replace 10.92.0.2 dev eth1 lladdr 02:00:00:00:00:99 nud permanent &&
         ip -n collrun-h2 neigh replace 10.92.0.1 dev data7 lladdr 02:00:00:00:00:99 nud permanent
 }
+mend_network() {
+    ip -n collrun-h1 neigh del 10.92.0.2 dev eth1 && ip -n collrun-h2 neigh del 10.92.0.1 dev data7
+}
 
 cat >cut.c <<'END'
 #include <collrun/workload.h>
@@ -74,12 +77,16 @@ all_ended() {
     done
     [ ${#ended[@]} = ${#runners[@]} ]
 }
+# When the ranks connect, the network is not there yet: the kernel sends their first packets again.
+cut_network
 for backend in "${backends[@]}"; do
     begin "$backend-short" "$backend" 1
     begin "$backend-long" "$backend" 4000000
     begin "$backend-idle" "$backend" 0
 done
-within 30 all_up
+sleep 4
+mend_network
+maybe_within 60 all_up || not_ok "all jobs are up" "$(grep -h . "$tmp"/*.err)"
 cut_network
 SECONDS=0
 maybe_within 60 all_ended
