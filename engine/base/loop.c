@@ -21,11 +21,21 @@ struct loop {
     int nround, at; /* events of this round, the one being delivered */
 };
 
-uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t now_coarse_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 struct loop *loop_new(void)

@@ -15,15 +15,15 @@
 
 /* Called by one thread, at least every half a second. */
 void standstill_tick(void);
-/* Of this process so far, ns; from any thread. 0 if no thread ticks. */
-uint64_t standstill_total(void);
+/* Of this process up to `now`, ns; from any thread. 0 if no thread ticks. */
+uint64_t standstill_total(uint64_t now);
 
 /* Whether a deadline has passed, after it has moved by what was added to the total since *seen. */
 static inline bool standstill_expired(uint64_t now, uint64_t *seen, uint64_t *deadline_ns)
 {
     if (now < *deadline_ns)
         return false;
-    const uint64_t total = standstill_total();
+    const uint64_t total = standstill_total(now);
     *deadline_ns += total - *seen;
     *seen = total;
     return now >= *deadline_ns;

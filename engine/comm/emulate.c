@@ -89,7 +89,7 @@ static int emulate_by_messages(const struct group_backend *gb, struct progress_q
                           .n = g->nranks,
                           .es = dtype_size(call->dtype),
                           .deadline_ns = deadline_after(now_ns(), call->timeout_ns),
-                          .stopped_ns = standstill_total()};
+                          .stopped_ns = standstill_total(now_ns())};
     e.messages = calloc(2 * (size_t)g->nranks, sizeof *e.messages);
     if (!e.messages)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", 2 * g->nranks);

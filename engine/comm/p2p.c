@@ -402,28 +402,28 @@ void p2p_wake(const struct p2p *p)
         p->transport.wake(p->handle);
 }
 
-/* *left_ns: how long the batch may wait. The time-out begins at the first look at the clock. */
-static int p2p_check_deadline(struct p2p *p, struct p2p_batch *batch, uint64_t *left_ns)
+/* *left: how long the batch may wait, ns. */
+static int p2p_check_deadline(struct p2p *p, struct p2p_batch *batch, uint64_t now, uint64_t *left)
 {
-    uint64_t now = now_ns();
     if (batch->deadline_ns == 0) {
-        batch->deadline_ns = deadline_after(now, batch->timeout_ns);
-        batch->stopped_ns = standstill_total();
+        const uint64_t begun = batch->begun_ns ? batch->begun_ns : now;
+        batch->deadline_ns = deadline_after(begun, batch->timeout_ns);
+        batch->stopped_ns = standstill_total(begun);
     }
     if (standstill_expired(now, &batch->stopped_ns, &batch->deadline_ns))
         return p2p_batch_expired(p, batch);
-    *left_ns = batch->deadline_ns - now;
+    *left = batch->deadline_ns - now;
     return COLLRUN_OK;
 }
 
 int p2p_check(struct p2p *p, struct p2p_batch *batch)
 {
-    uint64_t left_ns;
+    uint64_t left;
     if (batch->unfinished == 0)
         return COLLRUN_OK;
     if (p->status != COLLRUN_OK)
         return p2p_failure(p);
-    int rc = p2p_check_deadline(p, batch, &left_ns);
+    int rc = p2p_check_deadline(p, batch, batch->begun_ns ? now_coarse_ns() : now_ns(), &left);
     return rc == COLLRUN_OK ? COLLRUN_AGAIN : rc;
 }
 
@@ -432,8 +432,8 @@ static int p2p_wait_for_batch(struct p2p *p, struct p2p_batch *batch, const atom
 {
     uint64_t wait_ns = SHORT_WAIT_NS;
     uint64_t longest_ns = yield && !p->transport.wake ? YIELD_WAIT_NS : UINT64_MAX / 2;
-    int rc =
-        batch->timeout_ns <= SHORT_WAIT_NS ? p2p_check_deadline(p, batch, &wait_ns) : COLLRUN_OK;
+    int rc = batch->timeout_ns <= SHORT_WAIT_NS ? p2p_check_deadline(p, batch, now_ns(), &wait_ns)
+                                                : COLLRUN_OK;
     uint64_t short_ns = wait_ns;
     for (unsigned round = 1; rc == COLLRUN_OK; round++) {
         rc = p2p_transport_progress(p, wait_ns < longest_ns ? wait_ns : longest_ns);
@@ -443,7 +443,7 @@ static int p2p_wait_for_batch(struct p2p *p, struct p2p_batch *batch, const atom
             return COLLRUN_AGAIN;
         bool moved = rc == COLLRUN_AGAIN && round % ROUNDS_PER_CLOCK != 0;
         wait_ns = short_ns, longest_ns *= longest_ns < SHORT_WAIT_NS ? 2 : 1;
-        rc = moved ? COLLRUN_OK : p2p_check_deadline(p, batch, &wait_ns);
+        rc = moved ? COLLRUN_OK : p2p_check_deadline(p, batch, now_ns(), &wait_ns);
     }
     return rc;
 }

@@ -43,7 +43,8 @@ struct p2p_batch {
     uint32_t ncalls;
     struct p2p_message *done; /* those that are; counted and used again when all are */
     uint64_t timeout_ns;
-    uint64_t deadline_ns; /* 0 until the clock had to be read */
+    uint64_t begun_ns;    /* when the time-out began; 0: at the first look at the clock */
+    uint64_t deadline_ns; /* 0 before the first look */
     uint64_t stopped_ns;  /* how long the process had stood still then */
 };
 

@@ -53,6 +53,7 @@ static struct collrun_request *progress_pop(struct pq_requests *q)
     if (!q->queue)
         q->queue_end = &q->queue;
     r->next = NULL;
+    pq_count_queued(q, -1);
     return r;
 }
 
@@ -62,6 +63,8 @@ static struct collrun_request *progress_dequeue(struct progress_queue *pq, bool 
 {
     struct pq_requests *q = &pq->requests;
     struct collrun_request *first = NULL, **end = &first;
+    if (pq_queue_is_empty(pq))
+        return NULL;
     pthread_mutex_lock(&pq->lock);
     while (q->queue && (may_block || (pq->starts && !q->queue->needs_exec))) {
         if (first && (pq->starts || !request_is_message(first) || !request_is_message(q->queue)))
@@ -86,6 +89,8 @@ static bool progress_has_collectives(const struct progress_queue *pq)
  * takes collectives out of it, so the request stays. */
 static bool progress_head_is_ready(struct progress_queue *pq)
 {
+    if (pq_queue_is_empty(pq))
+        return true;
     pthread_mutex_lock(&pq->lock);
     const struct collrun_request *head = pq->requests.queue;
     pthread_mutex_unlock(&pq->lock);
@@ -102,6 +107,7 @@ static void progress_push_front(struct progress_queue *pq, struct collrun_reques
     if (!q->queue)
         q->queue_end = &r->next;
     q->queue = r;
+    pq_count_queued(q, 1);
     pthread_mutex_unlock(&pq->lock);
 }
 
@@ -110,6 +116,8 @@ static void progress_push_front(struct progress_queue *pq, struct collrun_reques
 static struct collrun_request *progress_dequeue_message(struct progress_queue *pq)
 {
     struct collrun_request **p = &pq->requests.queue, *r;
+    if (pq_queue_is_empty(pq))
+        return NULL;
     pthread_mutex_lock(&pq->lock);
     while ((r = *p) && !request_is_message(r))
         p = &r->next;
@@ -118,6 +126,7 @@ static struct collrun_request *progress_dequeue_message(struct progress_queue *p
         if (!r->next)
             pq->requests.queue_end = p;
         r->next = NULL;
+        pq_count_queued(&pq->requests, -1);
     } else {
         r = NULL;
     }
@@ -220,8 +229,7 @@ void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r
     *end = r;
 }
 
-/* False: the backend cannot start it, and the request is back in the queue. */
-static bool progress_start(struct progress_queue *pq, struct collrun_request *r)
+bool progress_start(struct progress_queue *pq, struct collrun_request *r)
 {
     const struct backend *b = pq->config.backend;
     int failed = progress_failure(pq);
@@ -234,6 +242,7 @@ static bool progress_start(struct progress_queue *pq, struct collrun_request *r)
     pq->config.ops->begin(r);
     int rc = p2p ? p2p_start(p2p, r->calls, r->ncalls, &r->batch)
                  : backend_start(b, pq->config.handle, r->calls, r->ncalls, &r->handle);
+    r->batch.begun_ns = r->submitted_ns;
     if (rc == COLLRUN_ERR_UNSUPPORTED && !p2p && b->has_exec) {
         r->needs_exec = true;
         progress_push_front(pq, r);
@@ -292,7 +301,7 @@ bool progress_test_in_flight(struct progress_queue *pq)
             continue;
         }
         /* A backend that keeps no deadlines is aborted; its request then ends as any other. */
-        if (!r->expired && now_ns() >= r->deadline_ns) {
+        if (!r->expired && now_coarse_ns() >= r->deadline_ns) {
             r->expired = true;
             pq->config.ops->expired(r);
         }

@@ -14,6 +14,8 @@ struct progress_args {
     const struct collrun_request *awaited; /* stop when it is finished; NULL: do not stop */
 };
 
+/* False: the backend cannot start it, and the request is back in the queue. */
+bool progress_start(struct progress_queue *pq, struct collrun_request *r);
 /* Starts or executes what is queued. True if there was a request. */
 bool progress_start_queued(struct progress_queue *pq, const struct progress_args *args);
 /* Tests every started request once. True if one has finished, or a message has moved. */

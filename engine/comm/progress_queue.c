@@ -289,9 +289,37 @@ static void pq_add_unfinished(struct progress_queue *pq, struct collrun_request 
     pq->worker.nrounds++;
 }
 
-int pq_submit(struct progress_queue *pq, struct collrun_request *r)
+/* Locked. Messages that nothing is queued before are not queued either. */
+static bool pq_start_messages(struct progress_queue *pq, struct collrun_request *r)
+{
+    bool first = pq->config.p2p && request_is_message(r) && !pq->requests.queue;
+    if (!first || pq_owner_of(pq) != PQ_FREE || !pq_own(pq))
+        return false;
+    pthread_mutex_unlock(&pq->lock);
+    progress_start(pq, r);
+    progress_test_in_flight(pq); /* what has arrived is answered now, not when a thread waits */
+    pthread_mutex_lock(&pq->lock);
+    pq_disown(pq);
+    return true;
+}
+
+/* Locked. */
+static void pq_add_queued(struct progress_queue *pq, struct collrun_request *r)
 {
     struct pq_requests *q = &pq->requests;
+    *q->queue_end = r;
+    q->queue_end = &r->next;
+    pq_count_queued(q, 1);
+    if (pq->starts && pq_owner_of(pq) == PQ_FREE)
+        pq_progress(pq, &(struct progress_args){.may_block = false});
+    else
+        pq_hand_over(pq);
+    if (pq->requests.queue)
+        pq_wake_owner(pq);
+}
+
+int pq_submit(struct progress_queue *pq, struct collrun_request *r)
+{
     r->pq = pq;
     r->next = NULL;
     r->needs_exec = pq_needs_exec(pq, r);
@@ -302,14 +330,8 @@ int pq_submit(struct progress_queue *pq, struct collrun_request *r)
         return COLLRUN_ERR_SYSTEM;
     }
     pq_add_unfinished(pq, r);
-    *q->queue_end = r;
-    q->queue_end = &r->next;
-    if (pq->starts && pq_owner_of(pq) == PQ_FREE)
-        pq_progress(pq, &(struct progress_args){.may_block = false});
-    else
-        pq_hand_over(pq);
-    if (pq->requests.queue)
-        pq_wake_owner(pq);
+    if (!pq_start_messages(pq, r))
+        pq_add_queued(pq, r);
     pthread_mutex_unlock(&pq->lock);
     return COLLRUN_OK;
 }
@@ -345,6 +367,7 @@ static bool pq_unqueue(struct progress_queue *pq, struct collrun_request *r)
     *p = r->next;
     if (!r->next)
         q->queue_end = p;
+    pq_count_queued(q, -1);
     return true;
 }
 

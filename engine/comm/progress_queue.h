@@ -122,6 +122,7 @@ struct pq_waiter {
 
 struct pq_requests {
     struct collrun_request *queue, **queue_end; /* not started; under the lock */
+    atomic_uint nqueued;                        /* how many; written under the lock */
     struct collrun_request *in_flight;          /* started; the owner's */
     struct collrun_request *unfinished;         /* all of both; under the lock */
     uint64_t last_ns;                           /* when the last request was submitted */
@@ -210,6 +211,18 @@ void pq_evict(struct progress_queue *pq);
 /* Ownership for a use of the handle that is not a call; waits until it is free. */
 void pq_acquire(struct progress_queue *pq);
 void pq_release(struct progress_queue *pq);
+
+static inline bool pq_queue_is_empty(const struct progress_queue *pq)
+{
+    return atomic_load_explicit(&pq->requests.nqueued, memory_order_acquire) == 0;
+}
+
+/* Under the lock. */
+static inline void pq_count_queued(struct pq_requests *q, int more)
+{
+    const unsigned n = atomic_load_explicit(&q->nqueued, memory_order_relaxed);
+    atomic_store_explicit(&q->nqueued, n + (unsigned)more, memory_order_release);
+}
 
 static inline bool pq_is_idle(const struct progress_queue *pq)
 {

@@ -58,10 +58,11 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
 {
     struct collrun_group *g = route->gb->group;
     size_t array_len = route->gb->comm_size * sizeof(size_t);
-    struct collrun_request *r = calloc(1, sizeof *r + ncalls * sizeof *calls +
-                                              request_count_arrays(calls, ncalls) * array_len);
+    struct collrun_request *r = malloc(sizeof *r + ncalls * sizeof *calls +
+                                       request_count_arrays(calls, ncalls) * array_len);
     if (!r)
         return NULL;
+    memset(r, 0, sizeof *r);
     r->group = g;
     r->pq = route->gb->pq[group_queue_of(calls->kind)];
     r->ncalls = ncalls;
@@ -87,7 +88,7 @@ struct collrun_request *request_new(const struct route *route, const struct coll
     r->exec_batch = batch_is(route->gb, calls, ncalls) && !batch_is_native(route, calls, ncalls);
     r->bounce = bounce;
     r->bounced = bounce != NULL;
-    r->deadline_ns = deadline_after(now_ns() + SLACK_NS, timeout);
+    r->deadline_ns = deadline_after(now_coarse_ns() + SLACK_NS, timeout);
     r->nrecord = call_record_entries(route->gb, calls, ncalls);
     r->record = (kind_is_collective(calls->kind) ? call_record_collectives : call_record_messages)(
         route, calls, ncalls, number, RECORD_POSTED);

@@ -6,6 +6,7 @@
 
 #include "base/call_text.h"
 #include "base/desc.h"
+#include "base/loop.h"
 #include "base/names.h"
 #include "base/standstill.h"
 #include "base/tcp.h"
@@ -111,7 +112,7 @@ static void services_count_mismatch_text(void *ctx, const struct collrun_count_m
 static uint64_t services_stopped_ns(void *ctx)
 {
     (void)ctx;
-    return standstill_total();
+    return standstill_total(now_ns());
 }
 
 static int services_fail_timeout(void *ctx, uint32_t rank, const uint32_t *missing,
