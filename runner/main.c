@@ -25,6 +25,7 @@
 #include "report/show_plugin.h"
 #include "report/top.h"
 #include "run/run.h"
+#include "run/terminal.h"
 #include "spec/schema_text.h"
 
 #include <collrun/types.h>
@@ -163,9 +164,15 @@ static int make_plan(struct session *s)
         return fail(s, &d, EXIT_INTERNAL);
     if (diag_list_count(&s->diags))
         return fail_all(s);
-    return s->opts.wrap && wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d) < 0
-               ? fail(s, &d, EXIT_JOB)
-               : 0;
+    if (!s->opts.wrap)
+        return 0;
+    if (wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d) < 0)
+        return fail(s, &d, EXIT_JOB);
+    struct desc_terminal terminal;
+    if (s->desc.wrapped.n == 1 && s->job.processes.stdin_rank.v == JOB_STDIN_NONE &&
+        terminal_describe(&terminal))
+        wrap_use_terminal(&s->desc, &s->job, &terminal);
+    return 0;
 }
 
 /* ---- subcommands ---- */

@@ -336,6 +336,24 @@ static void desc_read_strs(struct decoder *in, struct desc_strs *strs)
         strs->items[i] = read_str(&in->r, in->arena);
 }
 
+static void desc_put_terminal(struct buf *out, const struct desc_terminal *t)
+{
+    buf_put_u8(out, t->used);
+    buf_put_u32(out, t->rank);
+    buf_put_u16(out, t->rows);
+    buf_put_u16(out, t->columns);
+    buf_put_str(out, t->type);
+}
+
+static void desc_read_terminal(struct decoder *in, struct desc_terminal *out)
+{
+    out->used = read_u8(&in->r) != 0;
+    out->rank = read_u32(&in->r);
+    out->rows = read_u16(&in->r);
+    out->columns = read_u16(&in->r);
+    out->type = read_str(&in->r, in->arena);
+}
+
 static void desc_put_command(struct buf *out, const struct desc_workload *workload)
 {
     desc_put_strs(out, &workload->command);
@@ -433,6 +451,7 @@ void desc_encode(const struct desc *desc, struct buf *out)
     desc_put_ranks(out, &desc->with_stdin);
     desc_put_ranks(out, &desc->wrapped);
     desc_put_strs(out, &desc->wrap);
+    desc_put_terminal(out, &desc->terminal);
     buf_put_u32(out, desc->record_entries);
     buf_put_u8(out, desc->trace);
 }
@@ -525,6 +544,7 @@ int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_
     desc_read_ranks(&in, &result.with_stdin);
     desc_read_ranks(&in, &result.wrapped);
     desc_read_strs(&in, &result.wrap);
+    desc_read_terminal(&in, &result.terminal);
     result.record_entries = desc_read_below(&in, RECORD_ENTRIES_MAX + 1);
     if (result.record_entries & (result.record_entries - 1))
         in.r.bad = true;

@@ -156,6 +156,14 @@ struct desc_limit {
     struct diag_loc loc; /* line 0: as the agent has it */
 };
 
+/* Of the rank that has the terminal of collrun. */
+struct desc_terminal {
+    bool used;
+    uint32_t rank;
+    uint16_t rows, columns; /* at first; see WIRE_WINDOW */
+    const char *type;       /* TERM; "" = not set */
+};
+
 struct desc {
     const char *run_id, *run_dir; /* run_dir "" without logging.dir */
     const char *job_name, *job_file;
@@ -188,8 +196,9 @@ struct desc {
     struct desc_ranks with_stdin;          /* these ranks read the standard input of collrun */
     struct desc_ranks wrapped; /* --wrap: these ranks' processes run under the command `wrap` */
     struct desc_strs wrap;     /* looked up in PATH of the rank */
-    uint32_t record_entries;   /* of each rank's flight recorder; 0 or a power of 2 */
-    bool trace;                /* agents send TRACE */
+    struct desc_terminal terminal;
+    uint32_t record_entries; /* of each rank's flight recorder; 0 or a power of 2 */
+    bool trace;              /* agents send TRACE */
 };
 
 /* The group of the job with this name. NULL: it has none; a workload can have made it. */

@@ -147,6 +147,7 @@ static const char *const wire_type_names[] = {
     [WIRE_USAGE] = "USAGE",
     [WIRE_STDIN_TAKEN] = "STDIN_TAKEN",
     [WIRE_STDIN] = "STDIN",
+    [WIRE_WINDOW] = "WINDOW",
     [WIRE_TRACE] = "TRACE",
     [WIRE_READ_RECORDS] = "READ_RECORDS",
     [WIRE_READ_STACKS] = "READ_STACKS",

@@ -148,6 +148,8 @@ enum wire_type {
     /* For one rank: bytes of standard input to the end; empty: its end. At most
      * WIRE_STDIN_WINDOW bytes are not taken yet. */
     WIRE_STDIN = 49,
+    /* For the rank with the terminal: u16 rows, u16 columns, whenever they change. */
+    WIRE_WINDOW = 51,
 
     /* ---- rank -> runner, relayed ---- */
 

@@ -3,6 +3,7 @@
 
 #include "agent/examine.h"
 #include "agent/job.h"
+#include "agent/rank_terminal.h"
 #include "agent/ranks.h"
 #include "agent/records.h"
 #include "agent/stacks.h"
@@ -342,6 +343,13 @@ static void agent_on_stdin(struct agent *a, const struct wire_frame *f)
         rank_stdin_on_frame(&p->in, f);
 }
 
+static void agent_on_window(struct agent *a, const struct wire_frame *f)
+{
+    const struct rank_proc *p = ranks_find(a, f->rank);
+    if (p && p->spawned)
+        rank_terminal_resize(p, f);
+}
+
 static void agent_on_read_records(struct agent *a, const struct wire_frame *f)
 {
     (void)f;
@@ -365,6 +373,7 @@ static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
         {WIRE_SIGNAL, agent_on_rank_signal},
         {WIRE_CREDIT, agent_on_credit},
         {WIRE_STDIN, agent_on_stdin},
+        {WIRE_WINDOW, agent_on_window},
         {WIRE_MULTICAST, ranks_send_multicast},
         {WIRE_QUERY, agent_on_query},
         {WIRE_MEASURE, agent_on_measure},

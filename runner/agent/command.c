@@ -3,6 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/environment.h"
+#include "agent/rank_terminal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,6 +57,33 @@ bool command_is_wrapped(const struct rank_proc *p)
     return false;
 }
 
+/* A shell alone, on the terminal, is one to work in. It can run the rank's program. */
+static bool command_is_shell(const struct rank_proc *p, const struct desc_strs *wrap)
+{
+    static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "tcsh"};
+    if (!rank_terminal_is_wanted(p) || wrap->n != 1)
+        return false;
+    const char *slash = strrchr(wrap->items[0], '/');
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        if (strcmp(slash ? slash + 1 : wrap->items[0], shells[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void command_set_program(const struct desc_strs *words)
+{
+    struct buf text;
+    buf_init(&text);
+    for (uint32_t i = 0; i < words->n; i++) {
+        buf_put(&text, " ", i > 0);
+        buf_put(&text, words->items[i], strlen(words->items[i]));
+    }
+    buf_put_u8(&text, 0);
+    setenv("COLLRUN_PROGRAM", (const char *)text.data, 1);
+    buf_fini(&text);
+}
+
 /* Executes the program, or for a wrapped rank the command of --wrap with the program as its last
  * arguments. */
 static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *words,
@@ -68,7 +96,9 @@ static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < wrap->n; i++)
         argv[i] = (char *)wrap->items[i];
-    for (uint32_t i = 0; i < words->n; i++)
+    if (command_is_shell(p, wrap))
+        command_set_program(words);
+    for (uint32_t i = 0; i < words->n && !command_is_shell(p, wrap); i++)
         argv[wrap->n + i] = (char *)words->items[i];
     const char *program = argv[0];
     execvp(program, argv);

@@ -5,6 +5,7 @@
 #include "agent/command.h"
 #include "agent/engine_path.h"
 #include "agent/environment.h"
+#include "agent/rank_terminal.h"
 #include "agent/uplink.h"
 #include "base/exit_codes.h"
 
@@ -136,7 +137,10 @@ static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     const char *cpus = p->near[0] || shares ? p->near : me->cpus;
     if (cpus[0] && rank_bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
         return d->code;
-    return environment_apply(p, d);
+    int rc = environment_apply(p, d);
+    if (rank_terminal_is_wanted(p))
+        rank_terminal_enter(p);
+    return rc;
 }
 
 /* Reports on the control socket why the rank does not start. `started`: see rank_proc.started_fd.
@@ -314,8 +318,11 @@ static int rank_open_sockets(const struct rank_proc *p, int control[2], int pmi[
 static int rank_open_pipes(const struct rank_proc *p, int out[2], int err[2], int started[2],
                            int in[2])
 {
-    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 ||
-        (p->command && pipe2(started, O_CLOEXEC) < 0))
+    if (p->command && pipe2(started, O_CLOEXEC) < 0)
+        return -1;
+    if (rank_terminal_is_wanted(p))
+        return rank_terminal_open(&p->agent->desc.terminal, out, err, in);
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)
         return -1;
     return rank_stdin_is_wanted(p) ? pipe2(in, O_CLOEXEC) : 0;
 }

@@ -44,3 +44,19 @@ int wrap_plan(const char *ranks, char *const *command, struct arena *arena, stru
     desc->wrap = (struct desc_strs){items, n};
     return wrap_take_ranks(&set, arena, desc, d);
 }
+
+void wrap_use_terminal(struct desc *desc, struct job *job, const struct desc_terminal *terminal)
+{
+    const int64_t day = INT64_C(86400000000000);
+    if (!job->timeouts.start.loc.line)
+        job->timeouts.start.v = day;
+    if (!job->timeouts.rendezvous.loc.line)
+        job->timeouts.rendezvous.v = day;
+    if (!job->timeouts.stall.loc.line)
+        job->timeouts.stall.v = 0;
+    desc->start_timeout_ns = (uint64_t)job->timeouts.start.v;
+    desc->rendezvous_timeout_ns = (uint64_t)job->timeouts.rendezvous.v;
+    desc->terminal = *terminal;
+    desc->terminal.rank = desc->wrapped.items[0];
+    desc->with_stdin = desc->wrapped;
+}

@@ -6,9 +6,14 @@
 #define RUNNER_PLAN_WRAP_H
 
 #include "base/desc.h"
+#include "spec/job.h"
 
 /* Adds it to a planned job. `command` ends with NULL and is borrowed. */
 int wrap_plan(const char *ranks, char *const *command, struct arena *arena, struct desc *desc,
               struct diag *d);
+
+/* The only wrapped rank gets the terminal of collrun. The other ranks then wait for a person: of
+ * what job.yaml does not set, the time-outs of the start are a day, and stalls are not reported. */
+void wrap_use_terminal(struct desc *desc, struct job *job, const struct desc_terminal *terminal);
 
 #endif

@@ -24,7 +24,7 @@
 struct sink { /* stdout, stderr, or both */
     struct console *console;
     int fd, own_fd; /* own_fd: the same file opened again, or -1 */
-    bool socket, dead;
+    bool socket, terminal, dead;
     uint64_t lines; /* how often the bytes that were queued ended a line */
     struct buf queue;
     struct loop_fd watch;
@@ -34,6 +34,7 @@ struct console {
     struct sink sinks[2];
     struct sink *of[2]; /* the sink of stdout, and of stderr */
     struct loop *loop;
+    bool raw; /* the terminals do not return at the end of a line */
     struct console_hooks hooks;
     FILE *stderr_stream;
 };
@@ -56,8 +57,9 @@ static void sink_init(struct sink *s, struct console *c, int fd)
     if (fstat(fd, &st) < 0)
         return;
     s->socket = S_ISSOCK(st.st_mode);
+    s->terminal = isatty(fd) == 1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (S_ISFIFO(st.st_mode) || isatty(fd))
+    if (S_ISFIFO(st.st_mode) || s->terminal)
         s->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
@@ -183,7 +185,7 @@ void console_attach(struct console *c, struct loop *loop, const struct console_h
     console_push(c);
 }
 
-void console_put(struct console *c, int stream, const void *bytes, size_t len)
+void console_put_as_is(struct console *c, int stream, const void *bytes, size_t len)
 {
     struct sink *s = c->of[stream - 1];
     if (s->dead)
@@ -192,6 +194,25 @@ void console_put(struct console *c, int stream, const void *bytes, size_t len)
         c->hooks.writing(c->hooks.ctx);
     buf_put(&s->queue, bytes, len);
     s->lines += len && ((const char *)bytes)[len - 1] == '\n';
+}
+
+void console_put(struct console *c, int stream, const void *bytes, size_t len)
+{
+    const char *p = bytes, *newline;
+    while (c->raw && c->of[stream - 1]->terminal && len && (newline = memchr(p, '\n', len))) {
+        const size_t n = (size_t)(newline - p);
+        console_put_as_is(c, stream, p, n);
+        console_put_as_is(c, stream, "\r\n", 2);
+        p += n + 1;
+        len -= n + 1;
+    }
+    if (len)
+        console_put_as_is(c, stream, p, len);
+}
+
+void console_set_raw(struct console *c, bool raw)
+{
+    c->raw = raw;
 }
 
 void console_push(struct console *c)

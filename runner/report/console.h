@@ -36,6 +36,10 @@ void console_attach(struct console *c, struct loop *loop, const struct console_h
 
 /* Queues bytes for `stream` 1 or 2; the next push writes them as far as there is room. */
 void console_put(struct console *c, int stream, const void *bytes, size_t len);
+/* The same, for bytes that are made for the terminal: see console_set_raw. */
+void console_put_as_is(struct console *c, int stream, const void *bytes, size_t len);
+/* The terminal does not return at the end of a line (run/terminal.h): console_put does. */
+void console_set_raw(struct console *c, bool raw);
 void console_push(struct console *c);
 /* A FILE whose lines are queued for stderr. */
 FILE *console_stderr(struct console *c);

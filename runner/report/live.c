@@ -24,7 +24,8 @@ int live_init(struct live *l, struct loop *loop, const struct desc *desc, struct
 {
     const char *term = getenv("TERM");
     *l = (struct live){.loop = loop, .desc = desc, .console = console};
-    l->on = !quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    l->on = !quiet && !desc->terminal.used && isatty(STDERR_FILENO) && term &&
+            strcmp(term, "dumb") != 0;
     l->begin_ns = now_ns();
     arena_init(&l->arena);
     l->groups = arena_calloc(&l->arena, desc->ngroups, sizeof *l->groups);

@@ -147,6 +147,12 @@ bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, c
     return true;
 }
 
+/* What a rank writes to collrun's terminal is shown as it is. */
+static bool output_is_of_terminal(const struct output *o, uint32_t rank)
+{
+    return o->desc->terminal.used && o->desc->terminal.rank == rank && !o->given_up;
+}
+
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                 const void *bytes, size_t len)
 {
@@ -155,6 +161,10 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
     o->credit_due[o->desc->ranks[rank].host] += (uint32_t)len;
     if (stream == 2)
         output_keep_tail(&o->tails[rank], bytes, len);
+    if (output_is_of_terminal(o, rank)) {
+        console_put_as_is(o->console, stream, p, len);
+        p = end;
+    }
     while (o->labels[rank] && p < end) {
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         size_t n = (size_t)((newline ? newline : end) - p), pending = buf_pending(line);

@@ -47,6 +47,9 @@ static void phases_on_all_reached(struct phases *p)
     struct run_state *run = p->run;
     phases_log(p);
     switch (p->all_reached) {
+    case PHASE_SPAWNED:
+        p->on_spawned(p->ctx);
+        break;
     case PHASE_READY:
         loop_timer_clear(run->loop, &p->start);
         if (run->job->timeouts.run.v)

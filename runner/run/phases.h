@@ -18,6 +18,7 @@ struct phases {
     uint32_t reached[PHASE_FINISHING + 1]; /* how many ranks have reached each phase */
     enum rank_phase all_reached;           /* the last phase that all ranks have reached */
     struct loop_timer start, running, warn, finish;
+    void (*on_spawned)(void *ctx); /* all ranks are processes */
     void (*on_running)(void *ctx); /* all ranks run */
     void (*on_done)(void *ctx);    /* all foreground workloads are done */
     void *ctx;

@@ -54,7 +54,7 @@ static void run_on_signal(struct loop_fd *w, uint32_t events)
 
 static int run_open_signals(int *out, struct diag *d)
 {
-    static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
+    static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGWINCH};
     struct sigaction before;
     sigset_t set;
     sigemptyset(&set);
@@ -286,7 +286,7 @@ static int run_wait_signal(struct run *r, int ms)
     while (read(r->signal_fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGTSTP)
             raise(SIGSTOP);
-        else if (info.ssi_signo != SIGCHLD)
+        else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGWINCH)
             return (int)info.ssi_signo;
     }
     return 0;

@@ -69,18 +69,20 @@ static void stdin_feed_on_ready(struct loop_fd *w, uint32_t events)
     stdin_feed_pump(f);
 }
 
-void stdin_feed_start(struct stdin_feed *f)
+void stdin_feed_start(struct stdin_feed *f, bool running)
 {
     struct run_state *run = f->run;
     const struct desc_ranks *readers = &run->desc->with_stdin;
-    if (!readers->n)
+    if (!readers->n || run->desc->terminal.used == running)
         return;
     f->outstanding = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->outstanding);
     f->closed = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->closed);
     f->started = f->outstanding && f->closed;
     f->watch = (struct loop_fd){.fd = -1, .ready = stdin_feed_on_ready, .owner = f};
-    if (f->started)
-        stdin_feed_pump(f);
+    if (!f->started)
+        return;
+    stdin_feed_resume(f);
+    stdin_feed_pump(f);
 }
 
 bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame)
@@ -103,12 +105,46 @@ bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame)
 
 void stdin_feed_on_exit(struct stdin_feed *f)
 {
+    const struct desc_terminal *t = &f->run->desc->terminal;
+    if (t->used && f->run->ranks[t->rank].exited)
+        stdin_feed_suspend(f);
     if (f->started)
         stdin_feed_pump(f);
 }
 
+void stdin_feed_resize(const struct stdin_feed *f)
+{
+    const struct desc *desc = f->run->desc;
+    struct host *host = &f->run->hosts[desc->ranks[desc->terminal.rank].host];
+    struct buf b;
+    uint16_t rows, columns;
+    if (!f->terminal.taken || !conn_is_open(&host->conn))
+        return;
+    terminal_size(&rows, &columns);
+    buf_init(&b);
+    buf_put_u16(&b, rows);
+    buf_put_u16(&b, columns);
+    conn_send(&host->conn, WIRE_WINDOW, desc->terminal.rank, desc->attempt, b.data, b.len);
+    buf_fini(&b);
+}
+
+void stdin_feed_suspend(struct stdin_feed *f)
+{
+    terminal_give(&f->terminal);
+    console_set_raw(f->console, false);
+}
+
+void stdin_feed_resume(struct stdin_feed *f)
+{
+    const struct desc_terminal *t = &f->run->desc->terminal;
+    if (f->started && t->used && !f->run->ranks[t->rank].exited)
+        terminal_take(&f->terminal);
+    console_set_raw(f->console, f->terminal.taken);
+}
+
 void stdin_feed_stop(struct stdin_feed *f)
 {
+    stdin_feed_suspend(f);
     if (f->started && f->watch.fd >= 0)
         loop_unwatch(f->run->loop, &f->watch);
     f->started = false;

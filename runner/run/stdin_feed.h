@@ -6,27 +6,38 @@
  *    does not read holds back the others' copies, and the writer before collrun.
  *  - A rank that has closed its input, or exited, is left out.
  *  - The next attempt of a restarted job reads on where this one has stopped.
+ *  - The rank that has the terminal (desc.terminal) gets every key, from when all ranks are
+ *    processes: it may be a debugger that has not begun to run the program.
  */
 #ifndef RUNNER_RUN_STDIN_FEED_H
 #define RUNNER_RUN_STDIN_FEED_H
 
+#include "report/console.h"
 #include "run/run_state.h"
+#include "run/terminal.h"
 
 struct stdin_feed {
     struct run_state *run;
+    struct console *console;
     struct loop_fd watch;
+    struct terminal terminal;
     bool started, ended;
     bool always;           /* a file, which the loop cannot watch: it can always be read */
     uint32_t *outstanding; /* by rank: bytes that its pipe has not taken */
     bool *closed;          /* by rank: it reads no more, or is no reader */
 };
 
-/* All ranks run. */
-void stdin_feed_start(struct stdin_feed *f);
+/* All ranks are processes, or (`running`) run. */
+void stdin_feed_start(struct stdin_feed *f, bool running);
 /* STDIN_TAKEN. False: it is malformed. */
 bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame);
 /* A rank has exited: the others need not wait for it. */
 void stdin_feed_on_exit(struct stdin_feed *f);
 void stdin_feed_stop(struct stdin_feed *f);
+/* The terminal has another size. */
+void stdin_feed_resize(const struct stdin_feed *f);
+/* collrun is about to be stopped (Ctrl-Z by another process), and goes on. */
+void stdin_feed_suspend(struct stdin_feed *f);
+void stdin_feed_resume(struct stdin_feed *f);
 
 #endif

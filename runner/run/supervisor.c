@@ -114,7 +114,9 @@ static void supervisor_suspend(struct supervisor *s)
     for (uint32_t h = 0; h < s->run.desc->nhosts; h++)
         hosts_send_keepalive(&s->run, h, 0);
     hosts_send_signal(&s->run, SIGSTOP);
+    stdin_feed_suspend(&s->stdin_feed);
     raise(SIGSTOP);
+    stdin_feed_resume(&s->stdin_feed);
     hosts_send_signal(&s->run, SIGCONT);
 }
 
@@ -124,6 +126,8 @@ void supervisor_on_signal(struct supervisor *s, const struct signalfd_siginfo *i
         status_request_send(&s->status_request);
     else if (info->ssi_signo == SIGTSTP)
         supervisor_suspend(s);
+    else if (info->ssi_signo == SIGWINCH)
+        stdin_feed_resize(&s->stdin_feed);
     else
         stop_on_interrupt(&s->stop, info);
 }
@@ -155,10 +159,16 @@ static void supervisor_on_done(void *ctx)
     command_limits_stop_background(&s->limits);
 }
 
+static void supervisor_on_spawned(void *ctx)
+{
+    struct supervisor *s = ctx;
+    stdin_feed_start(&s->stdin_feed, false);
+}
+
 static void supervisor_on_running(void *ctx)
 {
     struct supervisor *s = ctx;
-    stdin_feed_start(&s->stdin_feed);
+    stdin_feed_start(&s->stdin_feed, true);
 }
 
 /* The parts that watch and report. */
@@ -198,6 +208,7 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .stop = &s->stop,
                                 .bring_up = &s->bring_up,
                                 .liveness = &s->liveness,
+                                .on_spawned = supervisor_on_spawned,
                                 .on_running = supervisor_on_running,
                                 .on_done = supervisor_on_done,
                                 .ctx = s};
@@ -214,7 +225,7 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .commands = &s->commands,
                                 .limits = &s->limits,
                                 .stdin_feed = &s->stdin_feed};
-    s->stdin_feed = (struct stdin_feed){.run = run};
+    s->stdin_feed = (struct stdin_feed){.run = run, .console = s->console};
     s->commands = (struct command_watch){.run = run, .stop = &s->stop, .phases = &s->phases};
     s->limits = (struct command_limits){.run = run,
                                         .stop = &s->stop,

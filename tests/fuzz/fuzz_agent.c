@@ -185,6 +185,7 @@ static const struct seed_line from_runner[] = {
     {WIRE_MEASURE, WIRE_HOST, ""},
     {WIRE_STDIN, 2, "t=text 1=10"},
     {WIRE_STDIN, 2, ""},
+    {WIRE_WINDOW, 2, "2=40 2=120"},
     {WIRE_READ_STACKS, WIRE_HOST, "4=1 4=2 1=1 4=1 8=0x401234"},
     {WIRE_READ_RECORDS, WIRE_HOST, ""},
     {WIRE_EXAMINE, WIRE_HOST,

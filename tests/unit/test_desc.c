@@ -105,6 +105,7 @@ static const struct desc sample = {
     .limits = {[DESC_LIMIT_CORE] = {65536, {.line = 7, .column = 3, .width = 2}}},
     .wrapped = {wrapped, 2},
     .wrap = {wrap, 2},
+    .terminal = {.used = true, .rank = 2, .rows = 24, .columns = 80, .type = "xterm"},
     .record_entries = 1 << 20,
     .trace = true};
 
@@ -137,6 +138,10 @@ static void what_is_encoded_is_decoded(void **state)
     assert_int_equal(desc.limits[DESC_LIMIT_CORE].bytes, 65536);
     assert_int_equal(desc.wrapped.items[1], 2);
     assert_string_equal(desc.wrap.items[1], "--args");
+    assert_true(desc.terminal.used);
+    assert_int_equal(desc.terminal.rank, 2);
+    assert_int_equal(desc.terminal.columns, 80);
+    assert_string_equal(desc.terminal.type, "xterm");
     assert_int_equal(desc.limits[DESC_LIMIT_CORE].loc.line, 7);
     assert_int_equal(desc.record_entries, 1 << 20);
     assert_true(desc.trace);

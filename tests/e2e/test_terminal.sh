@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# --wrap RANK COMMAND on a terminal: the rank has the terminal, and a person works in a shell or a debugger there.
+. "$(dirname "$0")/lib.sh"
+printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{plugin: hello}]\n' | job hello
+printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{command: [echo, "a b", c]}]\n' | job echo
+# session [EXPECT TYPE]... -- ARGUMENTS OF collrun...
+session() {
+    local words=()
+    while [ "$1" != -- ]; do words+=("$1") && shift; done
+    shift
+    SLOW=$slow timeout -k 5 $((60 * slow)) python3 "$here/terminal_session.py" "${words[@]}" -- "$COLLRUN" "$@" >"$tmp/out" 2>"$tmp/err"
+    code=$(sed -n 's/^exit code //p' "$tmp/out")
+}
+
+# A shell without start files shows this prompt.
+shell=(env ENV= sh)
+prompt='prompt> '
+session "$prompt" 'tty; stty size; echo $TERM=${COLLRUN_PROGRAM##*/}\r' '=collrun-engine' '$COLLRUN_PROGRAM\r' 'from rank 1' '' "$prompt" 'exit\r' \
+    -- hello.yaml --wrap 1 sh
+ends "a shell, in which the rank's program is run" 0
+like "it has a terminal" "$(out)" '^/dev/pts/[0-9]+$'
+like "of the size of collrun's" "$(out)" '^30 100$'
+like "and of its type" "$(out)" '^xterm=collrun-engine$'
+like "the rank's output is shown as it is" "$(out)" '^hello from rank 1 of 3'
+like "all lines end at the left edge" "$(out)" '^lines without a return: 0$'
+is "the other ranks have labels" "$(grep -o '\[[02]\] hello from rank' out | wc -l)" 2
+like "the terminal of collrun" "$(out)" '^terminal restored$'
+
+session "$prompt" 'echo $((40 + 2))\r' 42 '@size 41 101' "$prompt" 'sleep 1; stty size\r' '41 101' '' "$prompt" 'sleep 1000\r' 'sleep 1000' '' \
+    '' '\x03' "$prompt" 'echo after $?\r' 'after 1' 'exit 7\r' -- echo.yaml --wrap 1 -- sh
+like "the terminal is made larger" "$(out)" '^41 101$'
+like "Ctrl-C is the rank's" "$(out)" '^after 130$'
+ends "the exit code is the rank's" 7
+like "which is the root cause" "$(out)" 'error:.* rank 1 .*exited with code 7'
+like "the terminal of collrun after an error" "$(out)" '^terminal restored$'
+
+session "$prompt" '$COLLRUN_PROGRAM; exit\r' -- echo.yaml --wrap 0 sh
+like "a program" "$(out)" '^a b c$'
+ends "ends well" 0
+
+session "$prompt" "sleep 4321 & sh -c 'sleep 4322'\\r" '4322' '' '' '@signal 15' -- hello.yaml --wrap 0 sh
+ends "collrun is told to end" 143
+like "the terminal of collrun after a signal" "$(out)" '^terminal restored$'
+nothing_sleeps() { ! pgrep -f '^sleep 432[12]$' >/dev/null; }
+check_within "nothing is left" 10 nothing_sleeps
+
+session -- hello.yaml --wrap 0,2 sh -c 'tty; exec "$@"' sh
+is "two ranks have no terminal" "$(grep -c '^\[[02]\] not a tty$' out)" 2
+ends "and run" 0
+printf 'processes: {count: 3, stdin: 1}\nversion: 1\nworkloads: [{plugin: hello}]\n' | job stdin
+session -- stdin.yaml --wrap 0 sh -c 'tty; exec "$@"' sh
+like "nor has one where another rank reads the input" "$(out)" '^\[0\] not a tty$'
+printf '%s\n' 'version: 1' 'hosts: {nodes: [{name: here, transport: local}, {name: far, transport: {command: [env, -u, TERM]}}]}' 'processes: {count: 2, map: cyclic}' \
+    'workloads: [{plugin: hello}]' | job far
+session "$prompt" 'tty; stty size; echo $TERM=$COLLRUN_HOST\r' 'xterm=' '$COLLRUN_PROGRAM; exit\r' -- far.yaml --wrap 1 sh
+like "a rank on another host" "$(out)" '^hello from rank 1 of 2 on far'
+like "its terminal" "$(out)" '^/dev/pts/[0-9]+$'
+like "has the size" "$(out)" '^30 100$'
+like "and the type" "$(out)" '^xterm=far$'
+ends "it ends well" 0
+if command -v gdb >/dev/null; then
+    session '(gdb) ' 'run\r' 'exited normally' 'quit\r' -- hello.yaml --wrap 2 gdb -q --args
+    ends "a debugger that is typed to" 0
+    like "runs the rank" "$(out)" '^hello from rank 2 of 3'
+else
+    skip "a debugger that is typed to" "gdb is missing"
+fi
+done_testing
