@@ -213,6 +213,21 @@ static int op_progress(struct op *op)
     return status == COLLRUN_OK && op->kernels.more ? op_launch_next(op) : status;
 }
 
+/* The deadline moves if the process has stood still since the first look. */
+static bool op_is_overdue(struct op *op)
+{
+    const struct collrun_services *s = op->group->services;
+    const uint64_t now = clock_ns();
+    if (op->looked && now < op->deadline_ns)
+        return false;
+    const uint64_t stopped_ns = s->stopped_ns(s->ctx);
+    if (op->looked)
+        op->deadline_ns += stopped_ns - op->stopped_ns;
+    op->stopped_ns = stopped_ns;
+    op->looked = true;
+    return now >= op->deadline_ns;
+}
+
 static int op_poll(struct op *op)
 {
     struct nccl_group *g = op->group;
@@ -228,7 +243,7 @@ static int op_poll(struct op *op)
     if (status < 0)
         return op_fail(op, status);
     bool looks = status == COLLRUN_AGAIN && op->polls % POLLS_PER_CLOCK == 0;
-    if (looks && clock_ns() >= op->deadline_ns) {
+    if (looks && op_is_overdue(op)) {
         op_time_out(op);
         return op_fail(op, COLLRUN_ERR_TIMEOUT);
     }

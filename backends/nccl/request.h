@@ -31,6 +31,8 @@ struct op {
     const struct collrun_call *calls; /* the engine's, until the op ends */
     uint32_t ncalls;
     uint64_t deadline_ns, timeout_ns;
+    uint64_t stopped_ns; /* how long the process had stood still at the last look at the clock */
+    bool looked;         /* there was one */
     uint64_t polls;
     int status;         /* 0, or how it failed; then it only waits until the streams are idle */
     uint64_t failed_ns; /* when `status` was set */

@@ -6,6 +6,7 @@
 #include "comm/progress.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "core/backend.h"
 
 #include <sched.h>
@@ -92,7 +93,7 @@ static bool progress_head_is_ready(struct progress_queue *pq)
     if (pq_queue_is_empty(pq))
         return true;
     pthread_mutex_lock(&pq->lock);
-    const struct collrun_request *head = pq->requests.queue;
+    struct collrun_request *head = pq->requests.queue;
     pthread_mutex_unlock(&pq->lock);
     if (!head || !head->needs_exec || request_is_message(head))
         return true;
@@ -301,7 +302,7 @@ bool progress_test_in_flight(struct progress_queue *pq)
             continue;
         }
         /* A backend that keeps no deadlines is aborted; its request then ends as any other. */
-        if (!r->expired && now_coarse_ns() >= r->deadline_ns) {
+        if (!r->expired && standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns)) {
             r->expired = true;
             pq->config.ops->expired(r);
         }

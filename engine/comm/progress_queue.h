@@ -80,6 +80,7 @@ struct collrun_request {
     struct p2p_batch batch;        /* or the messages that the engine matches */
     uint64_t submitted_ns;         /* all times: now_ns() */
     uint64_t deadline_ns;          /* after which ops->expired is called */
+    uint64_t stopped_ns;           /* base/standstill.h, when the deadline was set */
     struct collrun_request *next;
     struct collrun_request *later, **link; /* in `unfinished`: the next, and the pointer to this */
 };
@@ -89,7 +90,7 @@ struct pq_ops {
     /* The request is about to be started or executed. */
     void (*begin)(const struct collrun_request *request);
     /* False: the request, which has to be executed, must not begin yet. Does not block. */
-    bool (*ready)(const struct collrun_request *request);
+    bool (*ready)(struct collrun_request *request);
     /* Executes the calls of one request; blocks. On failure the cause is stored. */
     int (*exec)(void *ctx, struct collrun_request *request);
     /* The request has ended with `status`; the cause of a failure is stored. Returns the status

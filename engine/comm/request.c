@@ -8,6 +8,7 @@
 
 #include "base/loop.h"
 #include "base/names.h"
+#include "base/standstill.h"
 #include "comm/args.h"
 #include "comm/batch.h"
 #include "comm/call.h"
@@ -27,10 +28,11 @@
 /* ---- callbacks of the queue ---- */
 
 /* A failure of the streams is reported by request_exec. */
-static bool request_ready(const struct collrun_request *r)
+static bool request_ready(struct collrun_request *r)
 {
     return atomic_load_explicit(&r->group->status.code, memory_order_acquire) ||
-           now_ns() >= r->deadline_ns || stream_events_query(r->events) != COLLRUN_AGAIN;
+           standstill_expired(now_ns(), &r->stopped_ns, &r->deadline_ns) ||
+           stream_events_query(r->events) != COLLRUN_AGAIN;
 }
 
 /* The streams of a request that has events. */

@@ -5,6 +5,7 @@
  */
 #include "base/call_text.h"
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "comm/batch.h"
 #include "comm/call_record.h"
 #include "comm/progress_queue.h"
@@ -88,7 +89,9 @@ struct collrun_request *request_new(const struct route *route, const struct coll
     r->exec_batch = batch_is(route->gb, calls, ncalls) && !batch_is_native(route, calls, ncalls);
     r->bounce = bounce;
     r->bounced = bounce != NULL;
-    r->deadline_ns = deadline_after(now_coarse_ns() + SLACK_NS, timeout);
+    const uint64_t now = now_coarse_ns();
+    r->deadline_ns = deadline_after(now + SLACK_NS, timeout);
+    r->stopped_ns = standstill_total(now);
     r->nrecord = call_record_entries(route->gb, calls, ncalls);
     r->record = (kind_is_collective(calls->kind) ? call_record_collectives : call_record_messages)(
         route, calls, ncalls, number, RECORD_POSTED);

@@ -150,14 +150,33 @@ ends "then it ends as always: 130" 130
         echo "  - {name: $backend, plugin: ./scripted.so, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; allreduce 1 $backend; print $backend goes on\"}}"
     done
 } >stands.yaml
-start run stands.yaml
-within 10 noted_all 3 up
-sleep 0.3
-kill -TSTP "$pid"
-check_within "Ctrl-Z in the middle of operations" 5 stopped "$pid"
-sleep 5
-kill -CONT "$pid"
-finish 15
-ends "time-outs do not pass while the job stands still" 0
+# stands_still NAME: runs NAME.yaml so
+stands_still() {
+    start run "$1.yaml"
+    within 10 noted_all 3 up
+    sleep 0.3
+    kill -TSTP "$pid"
+    check_within "$1: Ctrl-Z in the middle of operations" 5 stopped "$pid"
+    sleep 5
+    kill -CONT "$pid"
+    finish 15
+    ends "$1: time-outs do not pass while the job stands still" 0
+}
+stands_still stands
 is "on every backend" "$(out | grep -c 'goes on')" 9
+fake=${BUILD:-$top/build/release}/tests/fake # nccl's stand-in libraries
+if [ -e "$fake/libnccl.so.2" ]; then
+    {
+        echo "version: 1"
+        echo "processes: {count: 3, gpus_per_process: 1}"
+        echo "hosts: {nodes: [{name: here, transport: local, gpus: [0, 1, 2]}]}"
+        echo "groups: {gpus: {ranks: all, backend: nccl, timeout: 3s}}"
+        echo "workloads:"
+        echo "  - {plugin: ./scripted.so, groups: [gpus], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; barrier gpus; print nccl goes on\"}}"
+    } >nccl.yaml
+    LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} stands_still nccl
+    is "on nccl" "$(out | grep -c 'goes on')" 3
+else
+    skip "nccl: time-outs while the job stands still" "the stand-in libraries are not built (make fake)"
+fi
 done_testing

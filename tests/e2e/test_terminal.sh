@@ -40,7 +40,7 @@ like "a program" "$(out)" '^a b c$'
 ends "ends well" 0
 
 session "$prompt" "sleep 4321 & sh -c 'sleep 4322'\\r" '4322' '' '' '@signal 15' -- hello.yaml --wrap 0 sh
-ends "collrun is told to end" 143
+ends "collrun gets SIGTERM" 143
 like "the terminal of collrun after a signal" "$(out)" '^terminal restored$'
 nothing_sleeps() { ! pgrep -f '^sleep 432[12]$' >/dev/null; }
 check_within "nothing is left" 10 nothing_sleeps
