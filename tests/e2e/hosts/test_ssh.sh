@@ -103,6 +103,15 @@ ends "configs/ssh.yaml" 0
 like "across the hosts" "$(out)" '8 ranks on tcp.*verified'
 sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
 
+# ---- a terminal ----
+python3 "$testbed_dir/../terminal_session.py" '# ' 'stty size; echo $TERM=$COLLRUN_HOST\r' '=h' '@size 41 101' '# ' 'sleep 1; stty size\r' \
+    '41 101' 'sleep 1000\r' 'sleep 1000' '' '' '\x03' '# ' '$COLLRUN_PROGRAM; exit\r' -- "$COLLRUN" hello.yaml --wrap 6 sh >out 2>err
+like "a shell on another host has the size of collrun's terminal" "$(out)" '^30 100$'
+like "its type" "$(out)" '^xterm=h7$'
+like "its size later" "$(out)" '^41 101$'
+like "and runs the program of the rank, after Ctrl-C" "$(out)" '^hello from rank 6 of 8 on h7'
+like "the job ends well" "$(out)" '^exit code 0$'
+
 # ---- secrets ----
 { head_of 1; printf 'processes: {count: 1}\nenv: {secrets: [TOKEN], set: {SHOWN: plain-value}}\n'
   printf 'logging: {dir: "%s/runs/{run_id}"}\nworkloads: [{plugin: %s/scripted.so, params: {dir: %s, do: "note up;await 1 looked"}}]\n' \
