@@ -330,7 +330,8 @@ static int rank_open_pipes(const struct rank_proc *p, int out[2], int err[2], in
 static void rank_no_descriptors(const struct rank_proc *p, struct diag *d)
 {
     int err = errno;
-    diag_sys(d, err, "cannot create the control socket and the output pipes of rank %u", p->rank);
+    diag_sys(d, err, "cannot create the control socket and the %s of rank %u",
+             rank_terminal_is_wanted(p) ? "terminal" : "output pipes", p->rank);
     if (err == EMFILE)
         diag_hint(d,
                   "raise the hard limit of open files (ulimit -Hn): the agent of a host needs four "

@@ -82,6 +82,7 @@ void stdin_feed_start(struct stdin_feed *f, bool running)
     if (!f->started)
         return;
     stdin_feed_resume(f);
+    stdin_feed_resize(f);
     stdin_feed_pump(f);
 }
 
