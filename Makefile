@@ -111,6 +111,7 @@ help:
 	@echo 'make gallery     the pages of collrun report about four runs, in build/gallery (pictures of them: chromium)'
 	@echo 'make look        clang-format, layers and circles, retired words, file sizes; make lint: clang-tidy as well (minutes)'
 	@echo 'make install     PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
+	@echo 'make dist        build/dist/collrun-$(VERSION).tar.xz, which builds without git; make deb: Debian packages in build/deb, by lintian'
 	@echo 'make deps        install the missing Debian packages (deps-all: also those of the optional tests, measurements and lint)'
 	@echo 'make clean       remove $(BUILDROOT)/'
 
@@ -168,7 +169,7 @@ install: all install-python
 	install -D -m 644 configs/collrun.schema.json "$$to/share/collrun/collrun.schema.json"; \
 	for page in $(MAN_PAGES); do install -D -m 644 $$page "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
 	for page in $(filter %.3,$(MAN_PAGES)); do for name in $$(awk -f runner/man/names.awk $$page); do \
-		echo ".so man3/$${page##*/}" >"$$to/share/man/man3/$$name.3"; done; done; \
+		[ "$$name.3" = "$${page##*/}" ] || echo ".so man3/$${page##*/}" >"$$to/share/man/man3/$$name.3"; done; done; \
 	for file in $(NEW_FILES:runner/%=%); do install -D -m 644 runner/$$file "$$to/share/collrun/$$file"; done; \
 	for file in $(COMPLETIONS); do install -D -m 644 /dev/null "$$to/share/$${file%:*}"; \
 		$(B)/bin/collrun completion $${file#*:} >"$$to/share/$${file%:*}"; done; \
@@ -193,6 +194,14 @@ uninstall:
 	for page in $(MAN_PAGES); do rm -f "$$to/share/man/man$${page##*.}/$${page##*/}"; done; \
 	for page in $(filter %.3,$(MAN_PAGES)); do for name in $$(awk -f runner/man/names.awk $$page); do \
 		rm -f "$$to/share/man/man3/$$name.3"; done; done
+
+# ---- packages: a source archive of the tree as it is, and Debian packages from it (DEBFULLNAME and DEBEMAIL name the maintainer) ----
+.PHONY: dist deb
+dist:
+	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/dist
+deb: PACKAGES = debhelper dpkg-dev lintian fakeroot python3-dev $(PACKAGES_BUILD) $(PACKAGES_UCX)
+deb: deps
+	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/deb deb
 
 # ---- the look of the house ----
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null || find . -name '*.[ch]' -o -name '*.cc')
