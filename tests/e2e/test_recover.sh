@@ -140,43 +140,33 @@ kill -INT "$pid"
 finish 15
 ends "then it ends as always: 130" 130
 # Rank 1 comes 6.5 s late to operations that may wait 3 s, and the job stands still for 5 s of them.
-{
-    echo "version: 1"
-    echo "processes: {count: 3}"
-    echo "groups:"
-    for backend in shm tcp gloo; do echo "  $backend: {ranks: all, backend: $backend, timeout: 3s}"; done
-    echo "workloads:"
-    for backend in shm tcp gloo; do
-        echo "  - {name: $backend, plugin: ./scripted.so, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; allreduce 1 $backend; print $backend goes on\"}}"
-    done
-} >stands.yaml
-# stands_still NAME: runs NAME.yaml so
-stands_still() {
-    start run "$1.yaml"
-    within 10 noted_all 3 up
-    sleep 0.3
-    kill -TSTP "$pid"
-    check_within "$1: Ctrl-Z in the middle of operations" 5 stopped "$pid"
-    sleep 5
-    kill -CONT "$pid"
-    finish 15
-    ends "$1: time-outs do not pass while the job stands still" 0
-}
-stands_still stands
-is "on every backend" "$(out | grep -c 'goes on')" 9
+backends="shm tcp gloo" gpus=0
 fake=${BUILD:-$top/build/release}/tests/fake # nccl's stand-in libraries
 if [ -e "$fake/libnccl.so.2" ]; then
-    {
-        echo "version: 1"
-        echo "processes: {count: 3, gpus_per_process: 1}"
-        echo "hosts: {nodes: [{name: here, transport: local, gpus: [0, 1, 2]}]}"
-        echo "groups: {gpus: {ranks: all, backend: nccl, timeout: 3s}}"
-        echo "workloads:"
-        echo "  - {plugin: ./scripted.so, groups: [gpus], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; barrier gpus; print nccl goes on\"}}"
-    } >nccl.yaml
-    LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} stands_still nccl
-    is "on nccl" "$(out | grep -c 'goes on')" 3
+    backends="$backends nccl" gpus=1
+    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 else
-    skip "nccl: time-outs while the job stands still" "the stand-in libraries are not built (make fake)"
+    skip "nccl: time-outs do not pass while the job stands still" "the stand-in libraries are not built (make fake)"
 fi
+{
+    echo "version: 1"
+    echo "processes: {count: 3, gpus_per_process: $gpus}"
+    echo "hosts: {nodes: [{name: here, transport: local, gpus: [0, 1, 2]}]}"
+    echo "groups:"
+    for backend in $backends; do echo "  $backend: {ranks: all, backend: $backend, timeout: 3s}"; done
+    echo "workloads:"
+    for backend in $backends; do
+        echo "  - {name: $backend, plugin: ./scripted.so, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; barrier $backend; print $backend goes on\"}}"
+    done
+} >stands.yaml
+start run stands.yaml
+within 10 noted_all 3 up
+sleep 0.3
+kill -TSTP "$pid"
+check_within "Ctrl-Z in the middle of operations" 5 stopped "$pid"
+sleep 5
+kill -CONT "$pid"
+finish 15
+ends "time-outs do not pass while the job stands still" 0
+is "on every backend" "$(out | grep -c 'goes on')" $((9 + 3 * gpus))
 done_testing
