@@ -201,8 +201,8 @@ int collrun_init(struct collrun_ctx **out)
     if (engine_is_taken(&owner))
         return program_refuse_again(owner);
     int rc = program_find_agent(&fds);
-    if (rc != COLLRUN_OK)
-        return rc;
+    if (rc != COLLRUN_OK) /* a thread that has joined meanwhile takes the variable away */
+        return engine_is_taken(&owner) ? program_refuse_again(owner) : rc;
     owner = ENGINE_OF_PROGRAM;
     struct engine *e = engine_take(&owner);
     if (!e)
