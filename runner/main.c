@@ -166,13 +166,12 @@ static int make_plan(struct session *s)
         return fail_all(s);
     if (!s->opts.wrap)
         return 0;
-    if (wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d) < 0)
-        return fail(s, &d, EXIT_JOB);
     struct desc_terminal terminal;
-    if (s->desc.wrapped.n == 1 && s->job.processes.stdin_rank.v == JOB_STDIN_NONE &&
-        terminal_describe(&terminal))
-        wrap_use_terminal(&s->desc, &s->job, &terminal);
-    return 0;
+    bool any = terminal_describe(&terminal);
+    int rc = wrap_plan(s->opts.wrap_ranks, s->opts.wrap, &s->arena, &s->desc, &d);
+    if (rc == 0)
+        rc = wrap_use_terminal(&s->desc, &s->job, any ? &terminal : NULL, &d);
+    return rc < 0 ? fail(s, &d, EXIT_JOB) : 0;
 }
 
 /* ---- subcommands ---- */

@@ -340,6 +340,7 @@ static void desc_put_terminal(struct buf *out, const struct desc_terminal *t)
 {
     buf_put_u8(out, t->used);
     buf_put_u32(out, t->rank);
+    buf_put_u8(out, t->shell);
     buf_put_u16(out, t->rows);
     buf_put_u16(out, t->columns);
     buf_put_str(out, t->type);
@@ -349,6 +350,7 @@ static void desc_read_terminal(struct decoder *in, struct desc_terminal *out)
 {
     out->used = read_u8(&in->r) != 0;
     out->rank = read_u32(&in->r);
+    out->shell = read_u8(&in->r) != 0;
     out->rows = read_u16(&in->r);
     out->columns = read_u16(&in->r);
     out->type = read_str(&in->r, in->arena);

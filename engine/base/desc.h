@@ -160,6 +160,7 @@ struct desc_limit {
 struct desc_terminal {
     bool used;
     uint32_t rank;
+    bool shell;             /* `wrap` is one, and gets the program in a variable */
     uint16_t rows, columns; /* at first; see WIRE_WINDOW */
     const char *type;       /* TERM; "" = not set */
 };
@@ -200,6 +201,11 @@ struct desc {
     uint32_t record_entries; /* of each rank's flight recorder; 0 or a power of 2 */
     bool trace;              /* agents send TRACE */
 };
+
+static inline bool desc_has_terminal(const struct desc *desc, uint32_t rank)
+{
+    return desc->terminal.used && desc->terminal.rank == rank;
+}
 
 /* The group of the job with this name. NULL: it has none; a workload can have made it. */
 const struct desc_group *desc_find_group(const struct desc *desc, const char *name);

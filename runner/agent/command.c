@@ -57,20 +57,7 @@ bool command_is_wrapped(const struct rank_proc *p)
     return false;
 }
 
-/* A shell alone, on the terminal, is one to work in. It can run the rank's program. */
-static bool command_is_shell(const struct rank_proc *p, const struct desc_strs *wrap)
-{
-    static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "tcsh"};
-    if (!rank_terminal_is_wanted(p) || wrap->n != 1)
-        return false;
-    const char *slash = strrchr(wrap->items[0], '/');
-    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
-        if (strcmp(slash ? slash + 1 : wrap->items[0], shells[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
+/* For a shell to work in: who works there runs the program of the rank. */
 static void command_set_program(const struct desc_strs *words)
 {
     struct buf text;
@@ -96,9 +83,10 @@ static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < wrap->n; i++)
         argv[i] = (char *)wrap->items[i];
-    if (command_is_shell(p, wrap))
+    const bool shell = rank_terminal_is_wanted(p) && p->agent->desc.terminal.shell;
+    if (shell)
         command_set_program(words);
-    for (uint32_t i = 0; i < words->n && !command_is_shell(p, wrap); i++)
+    for (uint32_t i = 0; i < words->n && !shell; i++)
         argv[wrap->n + i] = (char *)words->items[i];
     const char *program = argv[0];
     execvp(program, argv);

@@ -75,7 +75,7 @@ static void rank_stdin_on_writable(struct loop_fd *w, uint32_t events)
 
 void rank_stdin_open(struct rank_stdin *in, struct rank_proc *p, int fd)
 {
-    *in = (struct rank_stdin){.rank = p, .fd = fd, .terminal = rank_terminal_is_wanted(p)};
+    *in = (struct rank_stdin){.rank = p, .fd = fd};
     in->watch = (struct loop_fd){.fd = -1, .ready = rank_stdin_on_writable, .owner = in};
     buf_init(&in->pending);
     if (fd >= 0)
@@ -86,7 +86,7 @@ void rank_stdin_on_frame(struct rank_stdin *in, const struct wire_frame *f)
 {
     if (in->fd < 0)
         return;
-    if (in->terminal && !f->len && !in->ended)
+    if (!f->len && !in->ended && rank_terminal_is_wanted(in->rank))
         buf_put(&in->pending, "\x04", 1); /* Ctrl-D */
     in->ended = in->ended || !f->len;
     if (buf_pending(&in->pending) + f->len <= WIRE_STDIN_WINDOW)

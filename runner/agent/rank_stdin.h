@@ -18,7 +18,6 @@ struct rank_stdin {
     struct loop_fd watch;
     struct buf pending;
     bool ended; /* the end of the input has arrived: the pipe is closed once `pending` is empty */
-    bool terminal; /* no pipe: its end is a character */
 };
 
 /* Whether a rank of this job reads the standard input of collrun. */

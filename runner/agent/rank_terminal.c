@@ -11,8 +11,7 @@
 
 bool rank_terminal_is_wanted(const struct rank_proc *p)
 {
-    const struct desc_terminal *t = &p->agent->desc.terminal;
-    return t->used && t->rank == p->rank;
+    return desc_has_terminal(&p->agent->desc, p->rank);
 }
 
 static void rank_terminal_set_size(int fd, uint16_t rows, uint16_t columns)

@@ -12,8 +12,10 @@
 int wrap_plan(const char *ranks, char *const *command, struct arena *arena, struct desc *desc,
               struct diag *d);
 
-/* The only wrapped rank gets the terminal of collrun. The other ranks then wait for a person: of
- * what job.yaml does not set, the time-outs of the start are a day, and stalls are not reported. */
-void wrap_use_terminal(struct desc *desc, struct job *job, const struct desc_terminal *terminal);
+/* The only wrapped rank gets the terminal of collrun; NULL: it has none. The other ranks then wait
+ * for a person: of what job.yaml does not set, the time-outs of the start are a day, and stalls are
+ * not reported. INVALID: a shell cannot run a workload, and has no terminal to work on. */
+int wrap_use_terminal(struct desc *desc, struct job *job, const struct desc_terminal *terminal,
+                      struct diag *d);
 
 #endif

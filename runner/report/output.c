@@ -36,6 +36,7 @@ struct output {
     struct latest latest;
     const char **labels; /* per rank; NULL: not shown */
     bool timestamps, given_up, last;
+    bool in_line;         /* the rank that has the terminal has not ended its line */
     uint32_t nomitted;    /* messages that were dropped */
     uint32_t *credit_due; /* per host: bytes that its agent may send again */
     struct arena arena;
@@ -148,9 +149,12 @@ bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, c
 }
 
 /* What a rank writes to collrun's terminal is shown as it is. */
-static bool output_is_of_terminal(const struct output *o, uint32_t rank)
+static void output_put_terminal(struct output *o, const char *bytes, size_t len)
 {
-    return o->desc->terminal.used && o->desc->terminal.rank == rank && !o->given_up;
+    if (o->given_up || !len)
+        return;
+    console_put_as_is(o->console, 1, bytes, len);
+    o->in_line = bytes[len - 1] != '\n';
 }
 
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
@@ -161,8 +165,8 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
     o->credit_due[o->desc->ranks[rank].host] += (uint32_t)len;
     if (stream == 2)
         output_keep_tail(&o->tails[rank], bytes, len);
-    if (output_is_of_terminal(o, rank)) {
-        console_put_as_is(o->console, stream, p, len);
+    if (desc_has_terminal(o->desc, rank)) {
+        output_put_terminal(o, p, len);
         p = end;
     }
     while (o->labels[rank] && p < end) {
@@ -222,6 +226,8 @@ void output_end_rank(struct output *o, uint32_t rank)
                         line->data + line->start, buf_pending(line));
         buf_clear(line);
     }
+    if (o->in_line && desc_has_terminal(o->desc, rank))
+        output_put_terminal(o, "\r\n", 2);
     console_push(o->console);
 }
 

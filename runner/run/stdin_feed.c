@@ -69,11 +69,11 @@ static void stdin_feed_on_ready(struct loop_fd *w, uint32_t events)
     stdin_feed_pump(f);
 }
 
-void stdin_feed_start(struct stdin_feed *f, bool running)
+void stdin_feed_start(struct stdin_feed *f)
 {
     struct run_state *run = f->run;
     const struct desc_ranks *readers = &run->desc->with_stdin;
-    if (!readers->n || run->desc->terminal.used == running)
+    if (!readers->n)
         return;
     f->outstanding = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->outstanding);
     f->closed = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->closed);

@@ -27,8 +27,7 @@ struct stdin_feed {
     bool *closed;          /* by rank: it reads no more, or is no reader */
 };
 
-/* All ranks are processes, or (`running`) run. */
-void stdin_feed_start(struct stdin_feed *f, bool running);
+void stdin_feed_start(struct stdin_feed *f);
 /* STDIN_TAKEN. False: it is malformed. */
 bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame);
 /* A rank has exited: the others need not wait for it. */

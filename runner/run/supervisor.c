@@ -162,13 +162,15 @@ static void supervisor_on_done(void *ctx)
 static void supervisor_on_spawned(void *ctx)
 {
     struct supervisor *s = ctx;
-    stdin_feed_start(&s->stdin_feed, false);
+    if (s->run.desc->terminal.used)
+        stdin_feed_start(&s->stdin_feed);
 }
 
 static void supervisor_on_running(void *ctx)
 {
     struct supervisor *s = ctx;
-    stdin_feed_start(&s->stdin_feed, true);
+    if (!s->run.desc->terminal.used)
+        stdin_feed_start(&s->stdin_feed);
 }
 
 /* The parts that watch and report. */

@@ -27,8 +27,8 @@ like "all lines end at the left edge" "$(out)" '^lines without a return: 0$'
 is "the other ranks have labels" "$(grep -o '\[[02]\] hello from rank' out | wc -l)" 2
 like "the terminal of collrun" "$(out)" '^terminal restored$'
 
-session "$prompt" 'echo $((40 + 2))\r' 42 '@size 41 101' "$prompt" 'sleep 1; stty size\r' '41 101' '' "$prompt" 'sleep 1000\r' 'sleep 1000' '' \
-    '' '\x03' "$prompt" 'echo after $?\r' 'after 1' 'exit 7\r' -- echo.yaml --wrap 1 -- sh
+session "$prompt" 'echo $((40 + 2))\r' 42 "@size 41 101" "$prompt" 'until stty size | grep "^41 "; do :; done\r' '41 101' '' \
+    "$prompt" "sh -c 'echo \$((60 + 6)); exec sleep 1000'\\r" 66 '\x03' "$prompt" 'echo after $?\r' 'after 1' 'exit 7\r' -- echo.yaml --wrap 1 -- sh
 like "the terminal is made larger" "$(out)" '^41 101$'
 like "Ctrl-C is the rank's" "$(out)" '^after 130$'
 ends "the exit code is the rank's" 7
@@ -39,12 +39,19 @@ session "$prompt" '$COLLRUN_PROGRAM; exit\r' -- echo.yaml --wrap 0 sh
 like "a program" "$(out)" '^a b c$'
 ends "ends well" 0
 
-session "$prompt" "sleep 4321 & sh -c 'sleep 4322'\\r" '4322' '' '' '@signal 15' -- hello.yaml --wrap 0 sh
+session "$prompt" "sleep 4321 & sh -c 'echo \$((60 + 6)); sleep 4322'\\r" 66 '@signal 15' -- hello.yaml --wrap 0 sh
 ends "collrun gets SIGTERM" 143
 like "the terminal of collrun after a signal" "$(out)" '^terminal restored$'
 nothing_sleeps() { ! pgrep -f '^sleep 432[12]$' >/dev/null; }
 check_within "nothing is left" 10 nothing_sleeps
 
+session "$prompt" 'printf unfinished; kill -9 $$\r' -- hello.yaml --wrap 0 sh
+like "a message of collrun begins a line" "$(out)" 'unfinished$'
+like "and says what has died" "$(out)" 'rank 0 .*was killed by signal 9'
+run hello.yaml --wrap 0 bash --norc
+ends "a shell without a terminal" 2
+like "is refused" "$(err)" '^collrun: error: --wrap: bash needs a terminal'
+like "with a hint" "$(err)" '^hint: one rank has it'
 session -- hello.yaml --wrap 0,2 sh -c 'tty; exec "$@"' sh
 is "two ranks have no terminal" "$(grep -c '^\[[02]\] not a tty$' out)" 2
 ends "and run" 0

@@ -84,7 +84,8 @@ for backend in "${backends[@]}"; do
     begin "$backend-long" "$backend" 4000000
     begin "$backend-idle" "$backend" 0
 done
-sleep 4
+dialing() { [ "$({ on 1 ss -Htn state syn-sent; on 2 ss -Htn state syn-sent; } | wc -l)" -ge ${#runners[@]} ]; }
+within 30 dialing
 mend_network
 maybe_within 60 all_up || not_ok "all jobs are up" "$(grep -h . "$tmp"/*.err)"
 cut_network

@@ -104,8 +104,8 @@ like "across the hosts" "$(out)" '8 ranks on tcp.*verified'
 sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
 
 # ---- a terminal ----
-python3 "$testbed_dir/../terminal_session.py" '# ' 'stty size; echo $TERM=$COLLRUN_HOST\r' '=h' '@size 41 101' '# ' 'sleep 1; stty size\r' \
-    '41 101' 'sleep 1000\r' 'sleep 1000' '' '' '\x03' '# ' '$COLLRUN_PROGRAM; exit\r' -- "$COLLRUN" hello.yaml --wrap 6 sh >out 2>err
+python3 "$testbed_dir/../terminal_session.py" '# ' 'stty size; echo $TERM=$COLLRUN_HOST\r' '=h' '@size 41 101' '# ' 'until stty size | grep "^41 "; do :; done\r' \
+    '41 101' "sh -c 'echo \$((60 + 6)); exec sleep 1000'\\r" 66 '\x03' '# ' '$COLLRUN_PROGRAM; exit\r' -- "$COLLRUN" hello.yaml --wrap 6 sh >out 2>err
 like "a shell on another host has the size of collrun's terminal" "$(out)" '^30 100$'
 like "its type" "$(out)" '^xterm=h7$'
 like "its size later" "$(out)" '^41 101$'
