@@ -137,7 +137,7 @@ timeouts: {silence: 2s}
 EOF
 start run --run-dir stalled stalled.yaml
 within 10 grep -q '^\[0\] 0 ' out
-check "a disk that stalls: the ranks wait in the end, and the runner goes on" status_shows 'rank 0'
+check_within "a disk that stalls: the ranks wait in the end, and the runner goes on" 10 status_shows "rank 0: "
 check "its memory is small" test "$(awk '/VmHWM/ {print $2}' "/proc/$pid/status")" -lt $((49152 * slow))
 exec 7<>stalled/attempt-0/rank-0.stdout # both ends: the reader sees no end between two writers
 cat stalled/attempt-0/rank-0.stdout 7>&- >kept &
