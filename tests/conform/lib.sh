@@ -24,7 +24,7 @@ build_workload() {
     [ -n "${PREFIX:-}" ] || [ -d "$include/collrun" ] || include=$top/engine/include
     if [ -n "${CONFORM_SO:-}" ]; then
         cp "$CONFORM_SO" "$tmp/conform.so"
-    elif ! cc -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread ${SANITIZE:-} -I"$include" "$here"/*.c \
+    elif ! ${CC:-cc} -std=c11 -O2 -g -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -pthread ${SANITIZE:-} -I"$include" "$here"/*.c \
         -L"${PREFIX:-$prefix}/lib" -lcollrun -lm -o "$tmp/conform.so"; then
         echo "Bail out! the workload does not compile"
         exit 1
