@@ -106,6 +106,7 @@ help:
 	@echo 'make pytorch-tests PYTHON=python3: PyTorch'"'"'s own tests of backends, with collrun.torch'
 	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
 	@echo 'make fuzz        SECONDS=360: made-up bytes for all that reads foreign ones (clang with libFuzzer)'
+	@echo 'make memory-model RUNS=3000: lock-free code under a weak memory model; make aarch64: cross-built, and run under qemu (root)'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Intel MPI, Gloo); installs them if missing'
 	@echo 'make bench-peers only installs the newest MPIs from PyPI, into build/peers (PEER=python: Ray and torch)'
 	@echo 'make gallery     the pages of collrun report about four runs, in build/gallery (pictures of them: chromium)'
@@ -131,6 +132,7 @@ PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh
 PACKAGES_TEST := libcmocka-dev procps util-linux python3 tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
+PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
 PACKAGES_UCX := libucx-dev # the ucx backend

@@ -3,7 +3,7 @@
 # files and their exact diagnostics), e2e (the built programs, from outside), conform (any backend). README.md has the list.
 
 UNIT_SRC := $(filter-out $(if $(filter gloo,$(BACKEND_NAMES)),,tests/unit/test_gloo%),$(wildcard tests/unit/test_*.c))
-UNIT_TESTS := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
+UNIT_TESTS := $(filter-out $(addprefix $(B)/tests/,$(UNIT_EXCEPT)),$(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC)))
 UNIT_SUPPORT := $(call obj,$(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c)))
 OBJECTS += $(call obj,$(wildcard tests/unit/*.c))
 
@@ -164,6 +164,15 @@ fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
 	@$(MAKE) --no-print-directory $(B)/obj/html_assets.h
 	BUILD=$(B) tests/run -t $$(($(or $(SECONDS),360) + 600)) 'tests/fuzz/run.sh $(or $(SECONDS),360)'
+# Cross-built for aarch64, and run under qemu's emulation of user programs.
+.PHONY: aarch64
+aarch64: PACKAGES += $(PACKAGES_AARCH64)
+aarch64: deps
+	tests/run -t 1800 tests/aarch64/run.sh
+# Lock-free parts under a weak memory model.
+.PHONY: memory-model
+memory-model: $(B)/obj/build_id.h
+	tests/run -t 900 'tests/memory_model/run.sh $(RUNS)'
 # Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect.
 mutation: all
 	tests/run -t 900 tests/mutation/conform.sh

@@ -40,12 +40,18 @@ static void p2p_watch(struct p2p *p, uint32_t peer)
     p->watched[p->nwatched++] = peer;
 }
 
-/* Called for the first message after all others were done: only its peers are watched. */
+/* Called for the first message after all others were done: only its peers are watched, and those
+ * that flush has yet to notify. */
 static void p2p_unwatch_all(struct p2p *p)
 {
-    for (uint32_t i = 0; i < p->nwatched; i++)
-        p->peers[p->watched[i]].watched = false;
-    p->nwatched = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->nwatched; i++) {
+        struct peer *peer = &p->peers[p->watched[i]];
+        peer->watched = peer->notify_due;
+        if (peer->watched)
+            p->watched[kept++] = p->watched[i];
+    }
+    p->nwatched = kept;
 }
 
 /* What every new message needs first. */

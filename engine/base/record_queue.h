@@ -4,7 +4,8 @@
  * collectives or its messages.
  *
  * - Operations: record_queue_add from any thread, then record_queue_start and _end, possibly from
- *   other threads, with the index that it returned.
+ *   other threads, with the index that it returned. A thread that stands still inside
+ *   record_queue_write while others fill the whole ring may spoil the entry that took its place.
  * - The current operation and the marks: by one thread at a time, which is inside the group or owns
  *   the queue.
  */

@@ -203,10 +203,11 @@ static bool step_of_rank_is_missing(const struct shm_group *g, const void *conte
     return rank == awaited->rank && !step_is_published(g, rank, awaited->step);
 }
 
+/* In one order with step_arrive: a rank that counts itself among the sleepers and then finds the
+ * step incomplete is woken. */
 static bool step_all_arrived(const struct shm_group *g, uint64_t step)
 {
-    const uint32_t count =
-        atomic_load_explicit(&g->seg.head->arrived[step % STEP_DEPTH].count, memory_order_acquire);
+    const uint32_t count = atomic_load(&g->seg.head->arrived[step % STEP_DEPTH].count);
     return count - step_arrivals_due(g, step) < UINT32_MAX / 2;
 }
 

@@ -19,7 +19,7 @@
 /* Of an oversubscribed group: how long it yields, and a yield that ran a thread that computes. */
 #define OVERSUBSCRIBED_YIELD_NS 200000u
 #define SLICE_NS 500000u
-#define FIRST_SLEEP_NS 200000u /* bounds the harm of a missed wake-up; see wait.h */
+#define SHORT_SLEEP_NS 200000u /* bounds the harm of a missed wake-up; see wait.h */
 #define SLEEP_MAX_NS 500000000u
 
 static uint64_t wait_now_ns(void)
@@ -84,7 +84,7 @@ __attribute__((cold)) static int wait_timed_out(struct shm_group *g, missing_fn 
 static void wait_sleep(struct wait *w, uint64_t now)
 {
     const uint64_t left = w->g->wait.deadline_ns - now;
-    const uint64_t most = w->sleeps++ == 0 ? FIRST_SLEEP_NS : SLEEP_MAX_NS;
+    const uint64_t most = w->visible ? SLEEP_MAX_NS : SHORT_SLEEP_NS;
     doorbell_sleep(w->doorbell, w->seq, left < most ? left : most);
 }
 
@@ -147,11 +147,14 @@ static int wait_long(struct wait *w, missing_fn *is_missing, const void *context
         sched_yield();
         return COLLRUN_OK;
     }
-    if (w->sleeping)
+    if (w->sleeping) {
         wait_sleep(w, now);
-    else
+    } else {
+        w->announced_ns = now;
         atomic_fetch_add(&w->doorbell->sleepers, 1);
+    }
     w->sleeping = true;
+    w->visible = now - w->announced_ns >= SHORT_SLEEP_NS;
     w->seq = atomic_load(&w->doorbell->seq);
     return COLLRUN_OK;
 }

@@ -16,9 +16,9 @@
  * - A rank of an oversubscribed group (more ranks than cores) does not spin. It yields for a
  *   fraction of a millisecond before it sleeps, or sleeps at once: transport/yield_policy.h.
  * - Publishing stays one plain store while no rank sleeps: the publisher reads `sleepers` without a
- *   fence. It may thus miss a rank that is just about to sleep. The first sleep of a wait is
- *   therefore limited to a fraction of a millisecond; by the second one, `sleepers` is visible to
- *   all, and no later publisher can miss it.
+ *   fence. It may thus miss a rank that has just announced that it sleeps. Its sleeps are
+ *   therefore limited to a fraction of a millisecond, until it has looked once more so long after
+ *   that: by then `sleepers` is visible to all, and no later publisher can miss it.
  * - In oversubscribed groups ranks sleep all the time, so their publishers do use a fence.
  *
  * wait_more returns now and then, at the latest when the doorbell rings. It fails when the group
@@ -37,12 +37,13 @@ struct wait {
     struct doorbell *doorbell;
     uint32_t polls;
     uint32_t seq;            /* of the doorbell, read before the last check for what is awaited */
-    uint32_t sleeps;         /* how often this wait has slept */
+    uint64_t announced_ns;   /* when it was counted in doorbell->sleepers */
     uint64_t yield_until_ns; /* when to stop yielding */
     uint64_t yielded_ns;     /* when this wait last yielded */
     uint64_t idle_ns;        /* of yields that found no other thread to run */
     uint64_t lost_ns;        /* of yields that ran a thread that computes (oversubscribed) */
-    bool sleeping;           /* counted in doorbell->sleepers */
+    bool sleeping;           /* counted in doorbell->sleepers, */
+    bool visible;            /* and every rank knew that when `seq` was read */
 };
 #define WAIT_FOR(group, bell)                                                                      \
     {                                                                                              \

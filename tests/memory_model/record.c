@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The record while it is written: what the agent reads of an operation, of a group's current one and
+ * of a mark is of one moment, or nothing.
+ */
+#include "base/record_queue.h"
+#include "base/record_view.h"
+#include "memory_model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FEW = 8, MANY = 32, WRITES = 14, LOOKS = 4 }; /* FEW entries are overwritten, MANY not */
+
+static struct record_head *head;
+static struct record_queue queue;
+static int file = -1;
+
+static void open_record(uint32_t entries)
+{
+    if (head)
+        record_unmap(head, record_len(head));
+    if (file >= 0)
+        close(file);
+    file = record_make(0, entries);
+    head = record_map(file);
+    MODEL_CHECK(head);
+    record_queue_thread = 1;
+    record_queue_open(&queue, head, &(struct record_queue_info){.name = "g", .scope = "g", .members = 2});
+    model_racy(head, record_len(head));
+}
+
+static void open_few(void)
+{
+    open_record(FEW);
+}
+
+/* Two threads: none is overtaken by a whole ring while it writes. */
+static void open_many(void)
+{
+    open_record(MANY);
+}
+
+static struct record_call call_of(uint64_t number)
+{
+    return (struct record_call){.count = 3 * number,
+                                .site = 7 * number,
+                                .root_or_peer = (int32_t)(number % 2),
+                                .kind = COLLRUN_BROADCAST,
+                                .tag = (uint32_t)number};
+}
+
+static void write_operations(uint32_t self)
+{
+    (void)self;
+    for (int i = 0; i < WRITES; i++) {
+        const uint64_t index = record_queue_reserve(&queue, 1);
+        const struct record_call call = call_of(index + 1);
+        record_queue_write(&queue, index, &call, index + 1, RECORD_STARTED, 5 * index + 5);
+    }
+}
+
+static void check_operation(const struct record_view *v, uint64_t index)
+{
+    struct record_view_op op;
+    const uint64_t n = index + 1;
+    if (!record_view_op(v, index, &op))
+        return;
+    const struct record_call call = call_of(n);
+    MODEL_CHECK((uint32_t)op.number == n);
+    MODEL_CHECK(op.count == call.count && op.site == call.site && op.tag == call.tag);
+    MODEL_CHECK(op.kind == COLLRUN_BROADCAST && op.root_or_peer == call.root_or_peer);
+    MODEL_CHECK(op.state == RECORD_STARTED && op.thread == 1);
+    MODEL_CHECK(op.called_ns == record_view_ns(v, 5 * n) && op.started_ns == op.called_ns &&
+                op.ended_ns == 0);
+}
+
+static void two_writers(uint32_t self)
+{
+    struct record_view v;
+    if (self < 2) {
+        write_operations(self);
+        return;
+    }
+    MODEL_CHECK(record_view_init(&v, head, record_len(head), NULL) == COLLRUN_OK);
+    for (int look = 0; look < LOOKS; look++)
+        for (uint64_t i = record_view_first(&v); i < record_view_end(&v); i++)
+            check_operation(&v, i);
+}
+
+/* ---- one operation from its call to its end ---- */
+
+static void post_start_end(void)
+{
+    for (int i = 0; i < WRITES; i++) {
+        const uint64_t index = record_queue_reserve(&queue, 1), n = index + 1;
+        const struct record_call call = call_of(n);
+        record_queue_write(&queue, index, &call, n, RECORD_POSTED, 5 * n);
+        record_queue_start(&queue, index, 5 * n + 1);
+        record_queue_end(&queue, index, RECORD_DONE, 5 * n + 2);
+    }
+}
+
+static void one_writer(uint32_t self)
+{
+    struct record_view v;
+    struct record_view_op op;
+    if (self == 0) {
+        post_start_end();
+        return;
+    }
+    MODEL_CHECK(record_view_init(&v, head, record_len(head), NULL) == COLLRUN_OK);
+    for (int look = 0; look < LOOKS; look++)
+        for (uint64_t i = record_view_first(&v); i < record_view_end(&v); i++) {
+            if (!record_view_op(&v, i, &op))
+                continue;
+            const uint64_t n = i + 1;
+            MODEL_CHECK((uint32_t)op.number == n && op.count == 3 * n);
+            MODEL_CHECK(op.started_ns == 0 || op.started_ns == record_view_ns(&v, 5 * n + 1));
+            MODEL_CHECK(op.ended_ns == 0 || op.ended_ns == record_view_ns(&v, 5 * n + 2));
+            MODEL_CHECK(op.state >= RECORD_POSTED && op.state <= RECORD_DONE);
+        }
+}
+
+/* ---- the current operation and the marks ---- */
+
+static void run_operations(void)
+{
+    for (uint64_t n = 1; n <= WRITES; n++) {
+        const struct record_call call = call_of(n);
+        record_queue_enter(&queue, &call, n, 8, 5 * n);
+        queue.signature = 11 * n;
+        queue.pairs = 13 * n;
+        record_queue_mark(&queue, n, 5 * n);
+        record_queue_leave(&queue, n);
+    }
+}
+
+static void current(uint32_t self)
+{
+    struct record_view v;
+    struct record_view_group g;
+    struct record_view_mark mark;
+    if (self == 0) {
+        run_operations();
+        return;
+    }
+    MODEL_CHECK(record_view_init(&v, head, record_len(head), NULL) == COLLRUN_OK);
+    for (int look = 0; look < 3 * LOOKS; look++) {
+        if (!record_view_group(&v, queue.slot, &g))
+            continue;
+        const uint64_t n = g.started;
+        MODEL_CHECK(n == 0 || g.count == call_of(n).count);
+        MODEL_CHECK(n == 0 || (g.kind == COLLRUN_BROADCAST && g.bytes == 8 * n));
+        MODEL_CHECK(g.since_ns == record_view_ns(&v, 5 * n));
+        MODEL_CHECK(g.done <= n && g.done + 1 >= n);
+        if (record_view_mark(&v, &g, n, &mark))
+            MODEL_CHECK(mark.signature == 11 * n && mark.pairs == 13 * n &&
+                        mark.called_ns == record_view_ns(&v, 5 * n));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
+    const struct model_test tests[] = {
+        {"two threads write operations", 3, open_many, two_writers, NULL, false, runs, false, false},
+        {"an operation from its call to its end", 2, open_few, one_writer, NULL, false, runs, false, false},
+        {"the current operation, and marks", 2, open_few, current, NULL, false, runs, false, false},
+    };
+    bool good = true;
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        good = model_run(&tests[i]) && good;
+    return !good;
+}
