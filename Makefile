@@ -133,6 +133,8 @@ PACKAGES_TEST := libcmocka-dev procps util-linux python3 tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
+PACKAGES_CONTAINER := buildah mmdebstrap
+PACKAGES_KUBERNETES := python3-yaml python3-jsonschema
 PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
 PACKAGES_UCX := libucx-dev # the ucx backend
@@ -141,7 +143,7 @@ PACKAGES_HTML := chromium # draws the page of collrun report
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 # deps-all: what every test and measurement needs, so that none is skipped.
-deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_PYTHON)
+deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_KUBERNETES)
 deps-all: deps
 deps:
 	@missing=; for p in $(PACKAGES); do \

@@ -169,6 +169,11 @@ fuzz: deps
 aarch64: PACKAGES += $(PACKAGES_AARCH64)
 aarch64: deps
 	tests/run -t 1800 tests/aarch64/run.sh
+# The image of configs/Containerfile, built and used (root).
+.PHONY: container
+container: PACKAGES += $(PACKAGES_CONTAINER)
+container: deps
+	tests/run -t 900 tests/debian/container.sh
 # Lock-free parts under a weak memory model.
 .PHONY: memory-model
 memory-model: $(B)/obj/build_id.h

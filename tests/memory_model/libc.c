@@ -9,6 +9,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -37,6 +38,21 @@ void *__wrap_memset(void *to, int byte, size_t len)
         return __real_memset(to, byte, len);
     model_fill(to, byte, len);
     return to;
+}
+
+int __wrap_snprintf(char *out, size_t size, const char *format, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, format);
+    const int n = vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    const size_t len = (size_t)n < sizeof text ? (size_t)n + 1 : sizeof text;
+    if (size)
+        __wrap_memcpy(out, text, len < size ? len : size);
+    if (size && len > size)
+        out[size - 1] = '\0';
+    return n;
 }
 
 /* Looking at the clock takes time, and is what a thread does that waits. */
@@ -79,8 +95,8 @@ long __wrap_syscall(long number, ...)
     if ((op & 127) == FUTEX_WAKE)
         model_wake(at);
     else
-        model_sleep(at, value, t ? (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec
-                                 : UINT64_MAX / 2);
+        model_sleep(at, value,
+                    t ? (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec : UINT64_MAX / 2);
     return 0;
 }
 

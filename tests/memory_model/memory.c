@@ -56,9 +56,9 @@ static struct {
     struct plain *plain;       /* by address */
     uint32_t generation[PLAIN];
     uint32_t run;
-    struct view *know[MODEL_THREADS]; /* of the threads */
-    struct view *acquirable[MODEL_THREADS];      /* what an acquire fence adds */
-    const struct view *released[MODEL_THREADS];  /* by the last release fence, or NULL */
+    struct view *know[MODEL_THREADS];           /* of the threads */
+    struct view *acquirable[MODEL_THREADS];     /* what an acquire fence adds */
+    const struct view *released[MODEL_THREADS]; /* by the last release fence, or NULL */
     struct view *seq_cst;
     char *arena;
     size_t used;
@@ -110,7 +110,7 @@ static void view_join(struct view *v, const struct view *with)
 
 static struct view *view_copy(const struct view *v, const struct view *and)
 {
-    uint32_t n = and && and->n > v->n ? and->n : v->n;
+    uint32_t n = and&&and->n > v->n ? and->n : v->n;
     struct view *copy = memory_carve(sizeof *copy + n * sizeof copy->at[0]);
     *copy = (struct view){0};
     view_join(copy, v);
@@ -248,8 +248,8 @@ static void memory_see(uintptr_t at, uint8_t bytes, bool write, bool atomic)
             p->seen[i - 1] = p->seen[i];
         slot = &p->seen[SEEN - 1];
     }
-    *slot = (struct seen){v->clock[model_thread], (uint8_t)model_thread, bytes | before, write,
-                          atomic};
+    *slot =
+        (struct seen){v->clock[model_thread], (uint8_t)model_thread, bytes | before, write, atomic};
 }
 
 /* ---- atomic accesses ---- */
@@ -418,14 +418,15 @@ static size_t memory_part(uintptr_t at, size_t len)
     return len < room ? len : room;
 }
 
+/* The access itself follows, so no other thread may run in between. */
 void model_plain(const volatile void *at, size_t len, bool write)
 {
+    const uintptr_t begin = (uintptr_t)at, end = begin + len;
     model_watching = false;
-    for (uintptr_t a = (uintptr_t)at, end = a + len; a < end; a += memory_part(a, end - a)) {
-        if (memory_is_racy(a & ~(uintptr_t)7))
-            schedule_point();
+    if (memory_is_racy(begin & ~(uintptr_t)7))
+        schedule_point();
+    for (uintptr_t a = begin; a < end; a += memory_part(a, end - a))
         memory_plain_part(a, memory_part(a, end - a), write);
-    }
     model_watching = true;
 }
 
@@ -455,9 +456,12 @@ void model_copy(void *to, const void *from, size_t len)
 void model_fill(void *to, int byte, size_t len)
 {
     volatile char *out = to;
-    model_plain(to, len, true);
-    for (size_t i = 0; i < len; i++)
-        out[i] = (char)byte;
+    for (size_t i = 0, n; i < len; i += n) {
+        n = memory_part((uintptr_t)out + i, len - i);
+        model_plain(out + i, n, true);
+        for (size_t b = 0; b < n; b++)
+            out[i + b] = (char)byte;
+    }
 }
 
 /* ---- runs ---- */

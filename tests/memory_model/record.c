@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The record while it is written: what the agent reads of an operation, of a group's current one and
- * of a mark is of one moment, or nothing.
+ * The record while it is written: what the agent reads of an operation, of a group's current one
+ * and of a mark is of one moment, or nothing.
  */
 #include "base/record_queue.h"
 #include "base/record_view.h"
@@ -28,7 +28,8 @@ static void open_record(uint32_t entries)
     head = record_map(file);
     MODEL_CHECK(head);
     record_queue_thread = 1;
-    record_queue_open(&queue, head, &(struct record_queue_info){.name = "g", .scope = "g", .members = 2});
+    record_queue_open(&queue, head,
+                      &(struct record_queue_info){.name = "g", .scope = "g", .members = 2});
     model_racy(head, record_len(head));
 }
 
@@ -162,13 +163,65 @@ static void current(uint32_t self)
     }
 }
 
+/* ---- groups that come and go in one slot ---- */
+
+static void open_slots(void)
+{
+    open_record(FEW);
+    record_queue_close(&queue);
+    atomic_store(&head->groups_used, head->ngroups); /* so that slots are used again */
+    atomic_store(&head->next_slot, 0);
+}
+
+static void use_groups(void)
+{
+    for (uint32_t k = 1; k <= 3; k++) {
+        char name[8];
+        snprintf(name, sizeof name, "g%u", k);
+        record_queue_open(
+            &queue, head,
+            &(struct record_queue_info){.name = name, .scope = name, .members = k + 1, .rank = k});
+        for (uint64_t n = 1; n <= 2; n++) {
+            const struct record_call call = call_of(n);
+            const uint64_t index = record_queue_reserve(&queue, 1);
+            record_queue_write(&queue, index, &call, n, RECORD_STARTED, 5 * n);
+            record_queue_enter(&queue, &call, n, 8, 5 * n);
+            record_queue_leave(&queue, n);
+        }
+        record_queue_close(&queue);
+        atomic_store_explicit(&head->next_slot, 0, memory_order_relaxed);
+    }
+}
+
+static void groups(uint32_t self)
+{
+    struct record_view v;
+    struct record_view_group g;
+    if (self == 0) {
+        use_groups();
+        return;
+    }
+    MODEL_CHECK(record_view_init(&v, head, record_len(head), NULL) == COLLRUN_OK);
+    for (int look = 0; look < 2 * LOOKS; look++) {
+        if (!record_view_group(&v, 0, &g) || strcmp(g.name, "g") == 0)
+            continue;
+        const uint32_t k = g.members - 1;
+        MODEL_CHECK(g.rank == k && g.name[1] == (char)('0' + k) && strcmp(g.name, g.scope) == 0);
+        MODEL_CHECK(g.generation == k + 1 && g.started <= 2 && g.first == 2 * (k - 1));
+        MODEL_CHECK(g.started == 0 || g.count == 3 * g.started);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
     const struct model_test tests[] = {
-        {"two threads write operations", 3, open_many, two_writers, NULL, false, runs, false, false},
-        {"an operation from its call to its end", 2, open_few, one_writer, NULL, false, runs, false, false},
+        {"two threads write operations", 3, open_many, two_writers, NULL, false, runs, false,
+         false},
+        {"an operation from its call to its end", 2, open_few, one_writer, NULL, false, runs, false,
+         false},
         {"the current operation, and marks", 2, open_few, current, NULL, false, runs, false, false},
+        {"groups come and go", 2, open_slots, groups, NULL, false, runs, false, false},
     };
     bool good = true;
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)

@@ -19,7 +19,7 @@ flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wno-tsan -g -pthread -I"$source/eng
 watched=(-O1 -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset)
 unwatched=(-O2 -fno-builtin -fno-tree-loop-distribute-patterns)
 wrapped=-Wl
-for name in memcpy memset clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise; do wrapped+=,--wrap=$name; done
+for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise; do wrapped+=,--wrap=$name; done
 
 # compile PREFIX FLAGS... -- FILES...: $out/PREFIX_NAME.o of each
 compile() {

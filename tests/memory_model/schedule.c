@@ -81,7 +81,8 @@ bool schedule_wants_old(void)
 /* The next run of an exhaustive test; false: that was the last. */
 static bool schedule_advance(void)
 {
-    while (now.nchoices && now.choices[now.nchoices - 1].picked + 1 == now.choices[now.nchoices - 1].n)
+    while (now.nchoices &&
+           now.choices[now.nchoices - 1].picked + 1 == now.choices[now.nchoices - 1].n)
         now.nchoices--;
     if (now.nchoices)
         now.choices[now.nchoices - 1].picked++;

@@ -33,9 +33,9 @@ static uint32_t pick_count(void)
 
 static void pick_program(uint32_t nranks)
 {
-    static const enum collrun_kind kinds[] = {
-        COLLRUN_BARRIER,   COLLRUN_ALLREDUCE, COLLRUN_BROADCAST, COLLRUN_REDUCE,
-        COLLRUN_ALLGATHER, COLLRUN_GATHER,    COLLRUN_SCATTER,   COLLRUN_ALLTOALL};
+    static const enum collrun_kind kinds[] = {COLLRUN_BARRIER, COLLRUN_ALLREDUCE, COLLRUN_BROADCAST,
+                                              COLLRUN_REDUCE,  COLLRUN_ALLGATHER, COLLRUN_GATHER,
+                                              COLLRUN_SCATTER, COLLRUN_ALLTOALL};
     program.ncalls = 1 + model_choose(CALLS);
     const uint32_t one = model_choose(2) ? model_choose(8) : 8; /* many of one kind */
     for (uint32_t i = 0; i < program.ncalls; i++) {
@@ -220,7 +220,8 @@ int main(int argc, char **argv)
         {"two ranks", 2, two, run_program, NULL, false, runs, false, false},
         {"three ranks", 3, three, run_program, NULL, false, runs, false, false},
         {"two ranks, one core", 2, two_on_one_core, run_program, NULL, false, runs, false, false},
-        {"three ranks, one core", 3, three_on_one_core, run_program, NULL, false, runs, false, false},
+        {"three ranks, one core", 3, three_on_one_core, run_program, NULL, false, runs, false,
+         false},
         {"three ranks, one core, each sleep is ended by another rank", 3, three_on_one_core,
          run_program, NULL, false, runs, false, true},
         {"two ranks, aborted", 3, two, run_until_aborted, check_aborted, false, runs, false, false},

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGES = 16, BATCH = 4, RANKS_MAX = 3, LEN_MAX = 70000, PACKET_MAX = 512 };
+enum { MESSAGES = 100, FEW = 16, BATCH = 4, RANKS_MAX = 3, LEN_MAX = 70000, PACKET_MAX = 512 };
 
 struct message {
     uint32_t from, to;
@@ -132,9 +132,9 @@ static int begin_receive(struct engine *e, uint32_t i)
             continue;
         early->taken = true;
         int status = TRANSPORT.post(shm_world.groups[rank_of(e)], m);
-        return status ? status
-                      : engine_take(e, i, early->source, &early->envelope, early->packet,
-                                    early->len);
+        return status
+                   ? status
+                   : engine_take(e, i, early->source, &early->envelope, early->packet, early->len);
     }
     e->posted[i] = true;
     return TRANSPORT.post(shm_world.groups[rank_of(e)], m);
@@ -217,18 +217,7 @@ static void run_program(uint32_t self)
 
 static void open_world(uint32_t nranks, bool oversubscribed)
 {
-    static const size_t lens[] = {0, 8, 40, 232, 233, 4096, 20000, 32768, 32769, LEN_MAX};
-    struct collrun_p2p p2p[RANKS_MAX];
-    program.n = 1 + model_choose(MESSAGES);
-    program.batch = 1 + model_choose(BATCH);
-    program.short_forms = model_choose(4) > 0;
-    const uint32_t few = model_choose(8) ? 5 : sizeof lens / sizeof lens[0];
-    for (uint32_t i = 0; i < program.n; i++) {
-        struct message *m = &program.messages[i];
-        m->from = model_choose(nranks);
-        m->to = (m->from + 1 + model_choose(nranks - 1)) % nranks;
-        m->len = lens[model_choose(few)];
-    }
+    static struct collrun_p2p p2p[RANKS_MAX];
     for (uint32_t r = 0; r < nranks; r++) {
         struct engine *e = &engines[r];
         e->nearly = 0;
@@ -240,29 +229,55 @@ static void open_world(uint32_t nranks, bool oversubscribed)
                                       .done = engine_done,
                                       .find = engine_find};
     }
-    static struct collrun_p2p kept[RANKS_MAX];
-    memcpy(kept, p2p, sizeof kept);
-    shm_world_open(nranks, oversubscribed, kept);
+    shm_world_open(nranks, oversubscribed, p2p);
+}
+
+static void open_random(uint32_t nranks, bool oversubscribed)
+{
+    static const size_t lens[] = {0, 8, 40, 232, 233, 4096, 20000, 32768, 32769, LEN_MAX};
+    program.n = 1 + model_choose(FEW);
+    program.batch = 1 + model_choose(BATCH);
+    program.short_forms = model_choose(4) > 0;
+    const uint32_t few = model_choose(8) ? 5 : sizeof lens / sizeof lens[0];
+    for (uint32_t i = 0; i < program.n; i++) {
+        struct message *m = &program.messages[i];
+        m->from = model_choose(nranks);
+        m->to = (m->from + 1 + model_choose(nranks - 1)) % nranks;
+        m->len = lens[model_choose(few)];
+    }
+    open_world(nranks, oversubscribed);
+}
+
+/* More from one rank to the other than there is room for, in packets and in blocks. */
+static void many(void)
+{
+    program.n = MESSAGES;
+    program.batch = 1 + model_choose(BATCH);
+    program.short_forms = model_choose(2);
+    const size_t len = model_choose(2) ? 8 : 240;
+    for (uint32_t i = 0; i < program.n; i++)
+        program.messages[i] = (struct message){0, 1, len};
+    open_world(2, false);
 }
 
 static void two(void)
 {
-    open_world(2, false);
+    open_random(2, false);
 }
 
 static void three(void)
 {
-    open_world(3, false);
+    open_random(3, false);
 }
 
 static void two_on_one_core(void)
 {
-    open_world(2, true);
+    open_random(2, true);
 }
 
 static void three_on_one_core(void)
 {
-    open_world(3, true);
+    open_random(3, true);
 }
 
 /* The last thread is none of the ranks. */
@@ -294,6 +309,8 @@ int main(int argc, char **argv)
          false},
         {"two ranks, one core, each sleep is ended by another rank", 2, two_on_one_core,
          run_program, NULL, false, runs, false, true},
+        {"two ranks, more than there is room for", 2, many, run_program, NULL, false, runs / 4,
+         false, false},
         {"two ranks, aborted", 3, two, run_until_aborted, check_aborted, false, runs, false, false},
     };
     bool good = true;

@@ -39,8 +39,8 @@ static void world_mismatch_text(void *ctx, uint32_t rank_a, const struct collrun
              (int)b->kind);
 }
 
-static void world_timeout_text(void *ctx, uint32_t rank, const uint32_t *missing,
-                               uint32_t nmissing, uint64_t waited_ns, char *out, size_t len)
+static void world_timeout_text(void *ctx, uint32_t rank, const uint32_t *missing, uint32_t nmissing,
+                               uint64_t waited_ns, char *out, size_t len)
 {
     (void)ctx, (void)missing, (void)waited_ns;
     snprintf(out, len, "rank %u waited for %u ranks", rank, nmissing);

@@ -14,12 +14,16 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT void __tsan_init(void) {}
+EXPORT void __tsan_init(void)
+{
+}
 EXPORT void __tsan_func_entry(void *pc)
 {
     (void)pc;
 }
-EXPORT void __tsan_func_exit(void) {}
+EXPORT void __tsan_func_exit(void)
+{
+}
 
 static void abi_access(const volatile void *at, size_t len, bool write)
 {
@@ -125,9 +129,8 @@ static uint64_t abi_xor(uint64_t old, uint64_t v)
 #define ATOMIC(bits)                                                                               \
     EXPORT uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *at, int order) \
     {                                                                                              \
-        return model_watching                                                                      \
-                   ? (uint##bits##_t)model_load(at, bits / 8, (enum model_order)order)             \
-                   : *at;                                                                          \
+        return model_watching ? (uint##bits##_t)model_load(at, bits / 8, (enum model_order)order)  \
+                              : *at;                                                               \
     }                                                                                              \
     EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t v,         \
                                             int order)                                             \
