@@ -11,8 +11,8 @@
  *   read-modify-write operations hand on what a thread knows.
  * - The order of a word's history is that in which the stores were executed, and no load returns a
  *   value that is stored later (as "load buffering" on Arm may).
- * - Other accesses that are not ordered are races, and failures. Those to memory that is said to be
- *   racy (a record that is copied while it is written) count as relaxed instead.
+ * - Other accesses that are not ordered are races, and failures. Those to memory that model_racy
+ *   marks (a record that is copied while it is written) count as relaxed instead.
  * - Time passes when a thread looks at the clock, and when all sleep. A store is visible to all
  *   threads after MODEL_VISIBLE_NS at the latest. A sleep of more than MODEL_SHORT_SLEEP_NS that
  * ends only because time has passed is a lost wake-up, and a failure.

@@ -169,7 +169,7 @@ static void check_aborted(void)
     }
 }
 
-/* One rank makes another call than the others. Nobody gets a wrong result, and whoever waits for
+/* One rank makes another call than the others. No rank gets a wrong result, and one that waits for
  * others learns of it. */
 static uint32_t odd_rank, odd_call;
 
