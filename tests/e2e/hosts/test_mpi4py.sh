@@ -20,7 +20,7 @@ for kind in MPICH:mpich Intel:impi-devel; do
         skip "mpi4py on $name" "$venv is not installed: tests/bench/peers.sh mpi"
         continue
     fi
-    for count in 4 8; do
+    for count in 2 4 8 16; do
         mpi $count
         is "$name: $count ranks on 4 hosts" "$code $(grep -c "of $count: ok, $name" "$tmp/out")" "0 $count"
     done
@@ -31,10 +31,10 @@ done
 bench=$peers/impi-devel/bin/IMB-MPI1
 if [ -x "$bench" ]; then
     { ssh_head '"h[1-4]"'
-        echo "processes: {count: 8, map: cyclic}"
+        echo "processes: {count: 16, map: cyclic}"
         echo "env: {set: {LD_LIBRARY_PATH: '$peers/impi-devel/lib'}}"
-        echo "workloads: [{name: imb, command: ['$bench', -npmin, 8, -msglog, 3:10, -iter, 50, -time, 2, Allreduce, Bcast]}]"; } | job imb
+        echo "workloads: [{name: imb, command: ['$bench', -npmin, 16, -msglog, 3:10, -iter, 50, -time, 2, Allreduce, Bcast]}]"; } | job imb
     run imb.yaml
-    is "Intel's benchmark, 8 ranks on 4 hosts" "$code $(grep -cE '# #processes = 8' "$tmp/out")" "0 2"
+    is "Intel's benchmark, 16 ranks on 4 hosts" "$code $(grep -cE '# #processes = 16' "$tmp/out")" "0 2"
 fi
 done_testing
