@@ -8,6 +8,7 @@
 #include "build_id.h"
 #include "completion.h"
 #include "connect/doctor.h"
+#include "connect/placed.h"
 #include "connect/spawn.h"
 #include "html/html_command.h"
 #include "new.h"
@@ -218,6 +219,8 @@ static int command_check(struct session *s)
 static int command_plan(struct session *s)
 {
     int exit_code = make_plan(s);
+    if (!exit_code && s->opts.hosts)
+        exit_code = placed_ask(&s->job, &s->desc, &s->arena, &s->report, s->opts.verbose);
     if (exit_code)
         return exit_code;
     return finish(s, s->opts.json ? show_plan_json(&s->desc, &s->job.env.secrets, &s->arena, stdout)

@@ -94,10 +94,11 @@ static int opts_unknown_command(const char *word, struct diag *d)
 
 static int opts_apply(struct opts *o, enum opts_option id, const char *value, struct arena *arena)
 {
-    bool *const flags[] = {[OPTION_JSON] = &o->json,       [OPTION_MAN] = &o->man,
-                           [OPTION_PYTHON] = &o->python,   [OPTION_QUIET] = &o->quiet,
-                           [OPTION_VERBOSE] = &o->verbose, [OPTION_NO_COLOR] = &o->no_color,
-                           [OPTION_VERSION] = &o->version, [OPTION_HELP] = &o->help};
+    bool *const flags[] = {[OPTION_JSON] = &o->json,         [OPTION_HOSTS] = &o->hosts,
+                           [OPTION_MAN] = &o->man,           [OPTION_PYTHON] = &o->python,
+                           [OPTION_QUIET] = &o->quiet,       [OPTION_VERBOSE] = &o->verbose,
+                           [OPTION_NO_COLOR] = &o->no_color, [OPTION_VERSION] = &o->version,
+                           [OPTION_HELP] = &o->help};
     if (id == OPTION_COUNT)
         value = arena_printf(arena, "processes.count=%s", value);
     if (id == OPTION_SET || id == OPTION_COUNT)
@@ -146,15 +147,23 @@ static const struct opts_option_row *opts_find(const char *word)
     return NULL;
 }
 
+/* What users of other launchers mean by it, unless the command has an option of that name. */
+static bool opts_is_foreign(const struct opts *o, const struct opts_option_row *option,
+                            const char *word)
+{
+    return opts_foreign_hint(word) &&
+           (word[1] != '-' || !(option->commands & OPTS_FOR(o->command)));
+}
+
 /* Parses the option at *argv and steps over its value. `seen` collects the options that were given.
  */
 static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct arena *arena,
                             struct diag *d)
 {
     const char *word = **argv, *equals = strchr(word, '=');
-    const struct opts_option_row *option = opts_foreign_hint(word) ? NULL : opts_find(word);
+    const struct opts_option_row *option = opts_find(word);
     char text[32];
-    if (!option)
+    if (!option || opts_is_foreign(o, option, word))
         return opts_unknown_option(word, d);
     const char *value = NULL;
     if (!option->value && equals)

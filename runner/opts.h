@@ -39,7 +39,7 @@ struct opts {
     const char *trace;      /* --trace; NULL = not given */
     const char *wrap_ranks; /* --wrap: NULL = not given */
     char *const *wrap;      /* its command, which ends with NULL */
-    bool json, man, python, quiet, verbose, no_color, help, version;
+    bool json, hosts, man, python, quiet, verbose, no_color, help, version;
 };
 
 int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, struct diag *d);

@@ -10,7 +10,7 @@ const struct opts_command_row opts_commands[OPTS_NCOMMANDS] = {
     [OPTS_RUN] = {"run", "[run] JOB.yaml", "run the job", OPTS_JOB_REQUIRED},
     [OPTS_CHECK] = {"check", "check JOB.yaml", "report every error in the job; start nothing",
                     OPTS_JOB_REQUIRED},
-    [OPTS_PLAN] = {"plan", "plan JOB.yaml [--json]",
+    [OPTS_PLAN] = {"plan", "plan JOB.yaml [--hosts] [--json]",
                    "show ranks, hosts, cpus, groups and workloads; start nothing",
                    OPTS_JOB_REQUIRED},
     [OPTS_BACKENDS] = {"backends", "backends [JOB.yaml] [--json]", "list the available backends",
@@ -67,6 +67,9 @@ const struct opts_option_row opts_options[OPTS_NOPTIONS] = {
                      .help = "print JSON",
                      .commands = FOR(OPTS_PLAN) | FOR(OPTS_BACKENDS) | FOR(OPTS_DESCRIBE) |
                                  FOR(OPTS_DIAG) | FOR(OPTS_TOP)},
+    [OPTION_HOSTS] = {.name = "hosts",
+                      .help = "ask the hosts where the ranks would run now",
+                      .commands = FOR(OPTS_PLAN)},
     [OPTION_MAN] = {.name = "man",
                     .help = "print the keys as the manual page shows them",
                     .commands = FOR(OPTS_SCHEMA)},

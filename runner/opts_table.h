@@ -43,6 +43,7 @@ enum opts_option {
     OPTION_COMPARE,
     OPTION_WRAP,
     OPTION_JSON,
+    OPTION_HOSTS,
     OPTION_MAN,
     OPTION_PYTHON,
     OPTION_QUIET,

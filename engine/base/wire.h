@@ -110,6 +110,10 @@ enum wire_type {
 
     /* u32 bytes of STDIN that the rank's pipe has taken, u8 the rank reads no more */
     WIRE_STDIN_TAKEN = 19,
+    /* Answers PLACE: diag (code 0: none), str why the ranks are not bound ("" = they are, or
+     * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), str ids of its devices,
+     * with commas} */
+    WIRE_PLACED = 21,
 
     /* ---- runner -> agent ---- */
 
@@ -150,6 +154,8 @@ enum wire_type {
     WIRE_STDIN = 49,
     /* For the rank with the terminal: u16 rows, u16 columns, whenever they change. */
     WIRE_WINDOW = 51,
+    /* As JOB, in its place: no rank starts. */
+    WIRE_PLACE = 53,
 
     /* ---- rank -> runner, relayed ---- */
 

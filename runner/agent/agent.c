@@ -380,6 +380,7 @@ static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
         {WIRE_READ_RECORDS, agent_on_read_records},
         {WIRE_READ_STACKS, stacks_on_read},
         {WIRE_EXAMINE, examine_host},
+        {WIRE_PLACE, job_on_place},
         {WIRE_PROBE, examine_probe},
         {WIRE_KEEPALIVE, agent_on_keepalive},
         {WIRE_QUIT, agent_on_quit},

@@ -83,3 +83,12 @@ const char *cores_share(const struct cores *c, uint32_t n, uint32_t index, struc
             list = arena_printf(arena, "%s%s%u", list, *list ? "," : "", cpu);
     return list;
 }
+
+const char *cores_why_not(const struct cores *c, uint32_t n, struct arena *arena)
+{
+    if (n < 2)
+        return "a rank alone may use every core";
+    if (n > c->n)
+        return arena_printf(arena, "%u ranks share %u core%s", n, c->n, c->n == 1 ? "" : "s");
+    return c->claimed ? "" : "other ranks of collrun use its cores";
+}

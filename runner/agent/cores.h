@@ -36,5 +36,7 @@ void cores_close(struct cores *c);
 /* The CPUs of rank `index` of `n`, such as "0,1"; "" = not bound: one rank alone, more ranks than
  * cores, or a core that another agent has claimed. NULL: out of memory. */
 const char *cores_share(const struct cores *c, uint32_t n, uint32_t index, struct arena *arena);
+/* Why it is "" for all of `n` ranks; "" if it is not. */
+const char *cores_why_not(const struct cores *c, uint32_t n, struct arena *arena);
 
 #endif

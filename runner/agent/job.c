@@ -182,3 +182,45 @@ int job_start(struct agent *a, const struct wire_frame *f, struct diag *d)
     rc = job_send_master(a, d);
     return rc == COLLRUN_OK ? job_spawn_ranks(a, d) : rc;
 }
+
+/* ---- PLACE ---- */
+
+static void job_put_places(const struct agent *a, struct buf *out)
+{
+    const uint32_t n = a->desc.hosts[a->host].nranks;
+    buf_put_u32(out, n);
+    for (uint32_t i = 0; i < n; i++) {
+        buf_put_u32(out, a->ranks[i].rank);
+        buf_put_str(out, placement_cpus(&a->ranks[i]));
+        buf_put_str(out, a->ranks[i].devices);
+    }
+}
+
+static bool job_shares_cores(const struct agent *a)
+{
+    for (uint32_t i = 0; i < a->desc.hosts[a->host].nranks; i++)
+        if (strcmp(a->desc.ranks[a->ranks[i].rank].cpus, DESC_CPUS_AUTO) == 0)
+            return true;
+    return false;
+}
+
+void job_on_place(struct agent *a, const struct wire_frame *f)
+{
+    struct diag d;
+    struct buf b;
+    diag_init(&d);
+    buf_init(&b);
+    if (a->have_job)
+        diag_set(&d, COLLRUN_ERR_INVALID, "PLACE was sent after a job");
+    else if (job_read(a, f, &d) == COLLRUN_OK)
+        placement_make(a, a->engine, &d);
+    a->have_job = true;
+    wire_put_diag(&b, &d);
+    if (d.code == COLLRUN_OK) {
+        const uint32_t n = a->desc.hosts[a->host].nranks;
+        buf_put_str(&b, job_shares_cores(a) ? cores_why_not(&a->cores, n, &a->arena) : "");
+        job_put_places(a, &b);
+    }
+    conn_send(&a->runner, WIRE_PLACED, WIRE_HOST, 0, b.data, b.len);
+    buf_fini(&b);
+}

@@ -13,6 +13,8 @@
 #include "agent/agent.h"
 
 int job_start(struct agent *a, const struct wire_frame *f, struct diag *d);
+/* PLACE: answers where the ranks of this host would run. */
+void job_on_place(struct agent *a, const struct wire_frame *f);
 int job_on_master(struct agent *a, const struct wire_frame *f, struct diag *d);
 
 #endif

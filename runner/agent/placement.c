@@ -185,6 +185,7 @@ int placement_make(struct agent *a, const char *engine, struct diag *d)
         if (!placement_is_here(a, rank))
             continue;
         struct rank_proc *p = &a->ranks[next++];
+        p->agent = a;
         p->rank = rank;
         p->near = p->devices = "";
         p->masks = arena_calloc(&a->arena, a->desc.nkinds, sizeof *p->masks);
@@ -198,4 +199,10 @@ int placement_make(struct agent *a, const char *engine, struct diag *d)
         if (placement_is_used(&a->desc, kind))
             rc = placement_of_kind(a, engine, kind, d);
     return rc;
+}
+
+const char *placement_cpus(const struct rank_proc *p)
+{
+    const char *planned = p->agent->desc.ranks[p->rank].cpus;
+    return p->near[0] || strcmp(planned, DESC_CPUS_AUTO) == 0 ? p->near : planned;
 }

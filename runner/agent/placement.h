@@ -11,11 +11,14 @@
 #include "base/devices.h"
 
 struct agent;
+struct rank_proc;
 
 /* Claims the cores of this host. Fills in `masks`, `devices` and `near` of the ranks; fails if the
  * host lacks one of the devices.
  */
 int placement_make(struct agent *a, const char *engine, struct diag *d);
+/* What a rank is bound to, of which it gets the CPUs that this process may use; "" = any. */
+const char *placement_cpus(const struct rank_proc *p);
 /* The devices of the kind that `backend` declares which `mask`, a variable of the agent ("" =
  * none), leaves. A listing that fails is a pool without devices and with the reason. */
 int placement_pool(struct agent *a, const char *engine, const char *backend, const char *mask,

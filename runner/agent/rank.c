@@ -5,6 +5,7 @@
 #include "agent/command.h"
 #include "agent/engine_path.h"
 #include "agent/environment.h"
+#include "agent/placement.h"
 #include "agent/rank_terminal.h"
 #include "agent/uplink.h"
 #include "base/exit_codes.h"
@@ -133,8 +134,7 @@ static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     }
     if (p->command && command_enter_folder(p, d) != COLLRUN_OK)
         return d->code;
-    const bool shares = strcmp(me->cpus, DESC_CPUS_AUTO) == 0;
-    const char *cpus = p->near[0] || shares ? p->near : me->cpus;
+    const char *cpus = placement_cpus(p);
     if (cpus[0] && rank_bind_cpus(cpus, p->near[0], d) != COLLRUN_OK)
         return d->code;
     int rc = environment_apply(p, d);

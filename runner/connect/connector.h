@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Connects to all hosts at once, each through its transport, and stages the files that a host
- * lacks, until an agent is at the other end of the stream. Used by a run and by `collrun doctor`.
+ * lacks, until an agent is at the other end of the stream. Used by a run and by survey.h.
  *
  *  - A host that cannot be reached is reported once, with its place in job.yaml.
  *  - The transport commands of the streams are watched until the end, so that a stream that ends

@@ -6,19 +6,15 @@
  */
 #include "connect/doctor.h"
 
-#include "base/conn.h"
 #include "base/exit_codes.h"
 #include "base/parse.h"
-#include "build_id.h"
-#include "connect/connector.h"
 #include "connect/doctor_items.h"
+#include "connect/survey.h"
 
 #include <collrun/types.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <jansson.h>
 
@@ -26,26 +22,21 @@ enum { COLUMNS = 9, CELL = 160, PROBED_MAX = 16 };
 
 struct doctor_host {
     struct doctor *doctor;
+    struct survey_host *at;
     uint32_t index;
-    struct conn conn;
-    bool answered, lost, examined, probed;
-    char machine[160], address[64], rdma[96];
+    bool examined, probed;
+    char address[64];
     uint16_t port;
     char cells[COLUMNS][CELL];
 };
 
 struct doctor {
-    struct loop *loop;
-    struct loop_timer limit;
+    struct survey survey;
     const struct job *job;
     const struct desc *desc;
-    const struct report *report;
-    struct connector *connector;
     struct arena arena;
     struct doctor_host *hosts;
     uint32_t n;
-    int exit_code;
-    uint64_t begin_ns;
 };
 
 enum column { HOST, REACHED, VERSION, CLOCK, INTERFACE, REACHABLE, DEVICES, BACKENDS, PLUGINS };
@@ -60,13 +51,7 @@ static void doctor_send_probes(struct doctor *doc);
 
 static void doctor_report(struct doctor_host *p, struct diag *d, struct diag_loc loc, int exit_code)
 {
-    struct doctor *doc = p->doctor;
-    if (!d->loc.line)
-        d->loc = loc;
-    d->loc.file = d->loc.line && !d->loc.file ? doc->job->file : d->loc.file;
-    report_diag(doc->report, d);
-    if (exit_code > doc->exit_code)
-        doc->exit_code = exit_code;
+    survey_report(&p->doctor->survey, d, loc, exit_code);
 }
 
 static void doctor_set_cell(struct doctor_host *p, enum column c, const char *text)
@@ -88,15 +73,10 @@ static void doctor_append_cell(struct doctor_host *p, enum column c, const char 
 static bool doctor_all(const struct doctor *doc, bool (*done)(const struct doctor_host *))
 {
     for (uint32_t i = 0; i < doc->n; i++) {
-        if (!doc->hosts[i].lost && !done(&doc->hosts[i]))
+        if (!doc->hosts[i].at->lost && !done(&doc->hosts[i]))
             return false;
     }
     return true;
-}
-
-static bool doctor_has_answered(const struct doctor_host *p)
-{
-    return p->answered;
 }
 
 static bool doctor_is_examined(const struct doctor_host *p)
@@ -118,82 +98,46 @@ static void doctor_advance(struct doctor *doc)
         probing = probing || doc->hosts[i].probed;
     }
     if (doctor_all(doc, doctor_is_probed))
-        loop_stop(doc->loop);
+        survey_stop(&doc->survey);
     else if (!probing && doctor_all(doc, doctor_is_examined))
         doctor_send_probes(doc);
-    else if (!begun && doctor_all(doc, doctor_has_answered))
+    else if (!begun && survey_all_answered(&doc->survey))
         doctor_send_examine(doc);
-}
-
-static void doctor_drop_host(struct doctor_host *p)
-{
-    p->lost = true;
-    conn_close(&p->conn);
-    doctor_advance(p->doctor);
 }
 
 /* ---- HELLO ---- */
 
-static void doctor_on_hello(struct doctor_host *p, const struct wire_frame *f)
+static void doctor_on_hello(void *ctx, struct survey_host *host)
 {
-    struct doctor *doc = p->doctor;
-    struct reader r;
-    struct diag d;
-    struct timespec now;
-    struct buf b;
+    struct doctor *doc = ctx;
+    struct doctor_host *p = &doc->hosts[host->index];
     char text[CELL];
-    reader_init(&r, f->payload, f->len);
-    read_str(&r, &doc->arena);
-    uint32_t version = read_u32(&r);
-    const char *build = read_str(&r, &doc->arena);
-    if (version != WIRE_VERSION || strcmp(build, COLLRUN_BUILD_ID) != 0) {
-        diag_set(&d, COLLRUN_ERR_UNAVAILABLE,
-                 "host %s has a different build of collrun-agent (%s; this is %s)",
-                 doc->desc->hosts[p->index].name, build, COLLRUN_BUILD_ID);
-        diag_hint(&d, "install the same build on that host, or set stage: auto");
-        doctor_set_cell(p, REACHED, "build differs");
-        doctor_set_cell(p, VERSION, build);
-        doctor_report(p, &d, doc->job->hosts.nodes[p->index].name.loc, EXIT_HOST);
-        doctor_drop_host(p);
-        return;
-    }
-    read_str(&r, &doc->arena);
-    read_u32(&r);
-    read_u32(&r);
-    snprintf(p->machine, sizeof p->machine, "%s", read_str(&r, &doc->arena));
-    uint64_t there = read_u64(&r);
-    snprintf(p->rdma, sizeof p->rdma, "%s", read_str(&r, &doc->arena));
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t here = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    snprintf(text, sizeof text, "%.2f s", (double)(now_ns() - doc->begin_ns) / 1e9);
+    snprintf(text, sizeof text, "%.2f s", (double)host->reached_ns / 1e9);
     doctor_set_cell(p, REACHED, text);
-    doctor_set_cell(p, CLOCK, format_offset((int64_t)(there - here), text));
-    snprintf(text, sizeof text, "%s %s", COLLRUN_VERSION, build);
+    doctor_set_cell(p, CLOCK, format_offset(host->clock_offset_ns, text));
+    snprintf(text, sizeof text, "%s %s", COLLRUN_VERSION, host->build);
     doctor_set_cell(p, VERSION, text);
-    p->answered = true;
-    buf_init(&b);
-    buf_put_u32(&b, (uint32_t)(doc->job->timeouts.start.v / 1000000));
-    conn_send(&p->conn, WIRE_KEEPALIVE, WIRE_HOST, 0, b.data, b.len);
-    buf_fini(&b);
+    doctor_advance(doc);
+}
+
+static void doctor_on_lost(void *ctx, struct survey_host *host, bool other_build)
+{
+    struct doctor *doc = ctx;
+    struct doctor_host *p = &doc->hosts[host->index];
+    doctor_set_cell(p, REACHED, other_build ? "build differs" : "no");
+    if (other_build)
+        doctor_set_cell(p, VERSION, host->build);
     doctor_advance(doc);
 }
 
 /* ---- EXAMINE ---- */
 
-static bool doctor_is_one_machine(const struct doctor *doc)
-{
-    for (uint32_t i = 1; i < doc->n; i++) {
-        if (strcmp(doc->hosts[i].machine, doc->hosts[0].machine) != 0)
-            return false;
-    }
-    return doc->hosts[0].machine[0];
-}
-
 static void doctor_put_plugin(struct buf *out, const struct doctor *doc, const char *kind,
                               const char *path, uint32_t host)
 {
     char text[4200];
-    snprintf(text, sizeof text, "%s:%s", kind, connector_remote_path(doc->connector, host, path));
+    snprintf(text, sizeof text, "%s:%s", kind,
+             connector_remote_path(doc->survey.connector, host, path));
     buf_put_str(out, text);
 }
 
@@ -205,7 +149,7 @@ static void doctor_put_kinds(struct buf *out, const struct doctor *doc, uint32_t
     for (uint32_t i = 0; i < desc->nkinds; i++) {
         const struct desc_kind *kind = &desc->kinds[i];
         const char *path = desc->backends[kind->backend].path;
-        buf_put_str(out, connector_remote_path(doc->connector, host, path));
+        buf_put_str(out, connector_remote_path(doc->survey.connector, host, path));
         buf_put_str(out, kind->mask);
         buf_put_str(out, kind->title);
     }
@@ -224,24 +168,15 @@ static void doctor_put_plugins(struct buf *out, const struct doctor *doc, uint32
             doctor_put_plugin(out, doc, "workload", desc->workloads[k].plugin, host);
 }
 
-static bool doctor_has_rdma(const struct doctor *doc)
-{
-    for (uint32_t i = 0; i < doc->n; i++)
-        if (!doc->hosts[i].rdma[0])
-            return false;
-    return true;
-}
-
 static void doctor_send_examine(struct doctor *doc)
 {
-    connector_choose_rdma(doc->connector, doctor_has_rdma(doc));
-    bool one_machine = doctor_is_one_machine(doc);
+    const bool one_machine = survey_choose_network(&doc->survey);
     const struct desc *desc = doc->desc;
     const char *interface =
         one_machine && strcmp(desc->interface, "default-route") == 0 ? "loopback" : desc->interface;
     for (uint32_t i = 0; i < doc->n; i++) {
         struct doctor_host *p = &doc->hosts[i];
-        if (p->lost)
+        if (p->at->lost)
             continue;
         struct buf b;
         buf_init(&b);
@@ -249,8 +184,9 @@ static void doctor_send_examine(struct doctor *doc)
         buf_put_u8(&b, one_machine);
         doctor_put_kinds(&b, doc, i);
         doctor_put_plugins(&b, doc, i);
-        doctor_items_put_commands(&b, connector_host_desc(doc->connector, i), i, &doc->arena);
-        conn_send(&p->conn, WIRE_EXAMINE, WIRE_HOST, 0, b.data, b.len);
+        doctor_items_put_commands(&b, connector_host_desc(doc->survey.connector, i), i,
+                                  &doc->arena);
+        conn_send(&p->at->conn, WIRE_EXAMINE, WIRE_HOST, 0, b.data, b.len);
         buf_fini(&b);
     }
 }
@@ -350,8 +286,8 @@ static void doctor_on_examined(struct doctor_host *p, const struct wire_frame *f
     } else {
         snprintf(text, sizeof text, "%s %s", interface, p->address);
         doctor_set_cell(p, INTERFACE, text);
-        if (p->rdma[0])
-            doctor_append_cell(p, INTERFACE, p->rdma, "");
+        if (p->at->rdma[0])
+            doctor_append_cell(p, INTERFACE, p->at->rdma, "");
     }
     doctor_on_devices(p, &r);
     uint32_t n = read_count(&r, 4);
@@ -385,7 +321,7 @@ static void doctor_send_probes(struct doctor *doc)
 {
     for (uint32_t h = 0; h < doc->n; h++) {
         struct doctor_host *p = &doc->hosts[h];
-        if (p->lost)
+        if (p->at->lost)
             continue;
         struct buf b;
         buf_init(&b);
@@ -393,9 +329,9 @@ static void doctor_send_probes(struct doctor *doc)
         for (uint32_t i = 0; i < doctor_probe_count(doc); i++) {
             const struct doctor_host *other = &doc->hosts[doctor_probe_target(doc, h, i)];
             buf_put_str(&b, other->address);
-            buf_put_u16(&b, other->lost ? 0 : other->port);
+            buf_put_u16(&b, other->at->lost ? 0 : other->port);
         }
-        conn_send(&p->conn, WIRE_PROBE, WIRE_HOST, 0, b.data, b.len);
+        conn_send(&p->at->conn, WIRE_PROBE, WIRE_HOST, 0, b.data, b.len);
         buf_fini(&b);
     }
 }
@@ -423,70 +359,23 @@ static void doctor_on_probed(struct doctor_host *p, const struct wire_frame *f)
     doctor_advance(doc);
 }
 
-/* ---- streams ---- */
-
-static void doctor_on_frame(struct conn *c, const struct wire_frame *f)
+static void doctor_on_frame(void *ctx, struct survey_host *host, const struct wire_frame *f)
 {
-    struct doctor_host *p = c->owner;
-    if (f->type == WIRE_HELLO && !p->answered)
-        doctor_on_hello(p, f);
-    else if (f->type == WIRE_EXAMINED && !p->examined)
+    struct doctor *doc = ctx;
+    struct doctor_host *p = &doc->hosts[host->index];
+    if (f->type == WIRE_EXAMINED && !p->examined)
         doctor_on_examined(p, f);
     else if (f->type == WIRE_PROBED && !p->probed)
         doctor_on_probed(p, f);
 }
 
-static void doctor_on_failed(void *ctx, uint32_t host, const struct diag *why)
+static bool doctor_owes(void *ctx, const struct survey_host *host)
 {
     struct doctor *doc = ctx;
-    struct doctor_host *p = &doc->hosts[host];
-    struct diag d = *why;
-    doctor_set_cell(p, REACHED, "no");
-    doctor_report(p, &d, doc->job->hosts.nodes[host].name.loc, EXIT_HOST);
-    doctor_drop_host(p);
-}
-
-static void doctor_on_closed(struct conn *c, const struct diag *why)
-{
-    struct doctor_host *p = c->owner;
-    struct diag d;
-    char how[400];
-    if (!connector_end_reason(p->doctor->connector, p->index, how, sizeof how))
-        snprintf(how, sizeof how, "%.390s", why->code ? why->text : "its collrun-agent exited");
-    diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: %s", p->doctor->desc->hosts[p->index].name,
-             how);
-    doctor_on_failed(p->doctor, p->index, &d);
-}
-
-static void doctor_on_ready(void *ctx, uint32_t host, const struct transport_stream *stream,
-                            const struct buf *early)
-{
-    struct doctor *doc = ctx;
-    struct doctor_host *p = &doc->hosts[host];
-    struct diag d;
-    diag_init(&d);
-    p->conn = (struct conn){.frame = doctor_on_frame, .on_closed = doctor_on_closed, .owner = p};
-    if (conn_open(&p->conn, doc->loop, stream->read_fd, stream->write_fd, &d) != COLLRUN_OK)
-        doctor_on_failed(doc, host, &d);
-    else if (buf_pending(early))
-        conn_feed(&p->conn, early->data + early->start, buf_pending(early));
-}
-
-static void doctor_on_time_out(struct loop_timer *t)
-{
-    struct doctor *doc = t->owner;
-    for (uint32_t i = 0; i < doc->n; i++) {
-        struct doctor_host *p = &doc->hosts[i];
-        struct diag d;
-        if (p->probed || p->lost)
-            continue;
-        diag_set(&d, COLLRUN_ERR_TIMEOUT, "host %s did not answer in time (%s)",
-                 doc->desc->hosts[i].name,
-                 p->answered ? "examining it" : connector_host_state(doc->connector, i));
-        doctor_set_cell(p, REACHED, p->answered ? p->cells[REACHED] : "no");
-        doctor_report(p, &d, doc->job->timeouts.start.loc, EXIT_HOST);
-    }
-    loop_stop(doc->loop);
+    struct doctor_host *p = &doc->hosts[host->index];
+    if (!host->answered)
+        doctor_set_cell(p, REACHED, "no");
+    return !p->probed;
 }
 
 /* ---- the table ---- */
@@ -521,57 +410,57 @@ static void doctor_print_table(const struct doctor *doc)
 
 static int doctor_init(struct doctor *doc, bool verbose, struct diag *d)
 {
-    const struct connector_hooks hooks = {
-        .ready = doctor_on_ready, .failed = doctor_on_failed, .ctx = doc};
     arena_init(&doc->arena);
-    doc->n = doc->desc->nhosts;
+    int rc = survey_init(&doc->survey, verbose, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    doc->n = doc->survey.n;
     doc->hosts = arena_calloc(&doc->arena, doc->n, sizeof *doc->hosts);
-    doc->loop = loop_new();
-    if (!doc->hosts || !doc->loop)
+    if (!doc->hosts)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < doc->n; i++) {
         doc->hosts[i].doctor = doc;
+        doc->hosts[i].at = &doc->survey.hosts[i];
         doc->hosts[i].index = i;
         doctor_set_cell(&doc->hosts[i], HOST, doc->desc->hosts[i].name);
         if (doc->n > 1)
             doctor_set_cell(&doc->hosts[i], REACHABLE, "yes");
     }
-    doc->limit = (struct loop_timer){.fired = doctor_on_time_out, .owner = doc};
-    doc->connector =
-        connector_new(doc->loop, doc->job, doc->desc, &hooks, verbose ? stderr : NULL, d);
-    return doc->connector ? COLLRUN_OK : d->code;
+    return COLLRUN_OK;
 }
 
 static void doctor_fini(struct doctor *doc)
 {
-    for (uint32_t i = 0; doc->hosts && i < doc->n; i++)
-        conn_close(&doc->hosts[i].conn);
-    connector_free(doc->connector);
-    loop_free(doc->loop);
+    survey_fini(&doc->survey);
     arena_fini(&doc->arena);
 }
 
 int doctor_run(const struct job *job, const struct desc *desc, const struct report *report,
                bool verbose)
 {
-    struct doctor doc = {.job = job, .desc = desc, .report = report, .begin_ns = now_ns()};
+    struct doctor doc = {.survey = {.job = job,
+                                    .desc = desc,
+                                    .report = report,
+                                    .hooks = {.on_hello = doctor_on_hello,
+                                              .on_frame = doctor_on_frame,
+                                              .on_lost = doctor_on_lost,
+                                              .owes = doctor_owes,
+                                              .ctx = &doc}},
+                         .job = job,
+                         .desc = desc};
     struct diag d;
     diag_init(&d);
-    signal(SIGPIPE, SIG_IGN);
     if (doctor_init(&doc, verbose, &d) != COLLRUN_OK) {
         report_diag(report, &d);
         doctor_fini(&doc);
         return EXIT_INTERNAL;
     }
-    loop_timer_set(doc.loop, &doc.limit, (uint64_t)job->timeouts.start.v);
-    connector_start(doc.connector);
-    if (!doctor_all(&doc, doctor_is_probed))
-        loop_run(doc.loop);
+    survey_run(&doc.survey);
     for (uint32_t i = 0; i < doc.n; i++) {
-        if (doc.hosts[i].lost || !doc.hosts[i].port)
+        if (doc.hosts[i].at->lost || !doc.hosts[i].port)
             doctor_set_cell(&doc.hosts[i], REACHABLE, "-");
     }
     doctor_print_table(&doc);
     doctor_fini(&doc);
-    return doc.exit_code;
+    return doc.survey.exit_code;
 }

@@ -41,6 +41,10 @@ look second 2
 run run second.yaml
 ends "a job beside another one" 0
 is "is not bound" "$(bound)" "$all"
+run plan --hosts second.yaml
+ends "plan --hosts beside it" 0
+like "no CPUs for a rank" "$(out)" '^0 +[^ ]+ +any +world'
+like "and why" "$(err)" '^collrun: host [^ ]+: its ranks are not bound: other ranks of collrun use its cores$'
 touch go
 wait "$first"
 is "the first one ends" $? 0
@@ -61,7 +65,21 @@ first=${all%%[-,]*}
 look far 1 "" "bind: core" && there far
 run run far.yaml
 ends "bind: core on another host" 0
-check "binds there" taskset -c "$(bound)" true
+planned() { sed -n "s/^[0-9]\+ \+[^ ]\+ \+\([^ ]*\) .*/\1/p" "$tmp/out" | sort -u; }
+there_cpus=$(bound)
+run plan far.yaml
+is "plan does not know the CPUs of another host" "$(planned)" core
+run plan --hosts far.yaml
+ends "plan --hosts" 0
+is "knows them" "$(planned)" "$there_cpus"
+quiet "and has nothing else to say"
+run plan --hosts --json far.yaml
+is "as JSON, too" "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["cpus"])' <out)" "$there_cpus"
+run plan --hosts --set 'hosts.nodes[0].transport.command=[sh, -c, "echo no such pod >&2; exit 1"]' far.yaml
+ends "plan --hosts: a host that cannot be reached" 127
+like "is named" "$(err)" "^far.yaml:2:[0-9]+: error: host far: .*no such pod"
+run far.yaml
+check "the rank is bound there" taskset -c "$(bound)" true
 if [ "$(lscpu -p=CORE | grep -vc '#')" = "$(nproc)" ]; then
     is "to one core" "$(bound)" "$first"
 else
@@ -70,7 +88,9 @@ fi
 look wide $(($(nproc) + 1)) "" "bind: core" && there wide
 run run wide.yaml
 check "too few cores there" [ "$code" -ne 0 ]
-like "are named at the key" "$(err)" "^wide.yaml:3:[0-9]+: error: .*processes.bind: host far has [0-9]+ cores?, too few for $(($(nproc) + 1)) ranks of 1 core each"
+run plan --hosts wide.yaml
+ends "plan --hosts finds that, too" 2
+like "named at the key" "$(err)" "^wide.yaml:3:[0-9]+: error: .*processes.bind: host far has [0-9]+ cores?, too few for $(($(nproc) + 1)) ranks of 1 core each"
 for part in l3 numa socket; do
     look $part 2 "" "bind: $part"
     run run $part.yaml

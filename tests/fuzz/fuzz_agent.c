@@ -190,6 +190,7 @@ static const struct seed_line from_runner[] = {
     {WIRE_READ_RECORDS, WIRE_HOST, ""},
     {WIRE_EXAMINE, WIRE_HOST,
      "s=loopback 1=1 4=1 s=/b.so s=CUDA_VISIBLE_DEVICES s=GPU 4=1 s=backend:/b.so 4=1 s=sh s= s=/"},
+    {WIRE_PLACE, WIRE_HOST, "4=0 s= 1=1 4=0"},
     {WIRE_PROBE, WIRE_HOST, "4=1 s=127.0.0.1 2=29500"},
     {WIRE_MULTICAST, WIRE_HOST, "4=1 4=2 2=97 s=pmi:1 4=0 4=0 4=1 s=0:key s=value"},
     {WIRE_REPLY, 2, "s=world:0 s=key 4=0 s=value"},

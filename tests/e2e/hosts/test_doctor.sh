@@ -14,6 +14,11 @@ for n in 1 2 3; do
 done
 quiet "stderr stays empty"
 
+cpus() { sed -n "s/^[0-9]* *h$1 *\([^ ]*\) .*/\1/p" "$tmp/out"; }
+run plan --hosts good.yaml --set processes.bind=socket
+ends "plan --hosts asks the three" 0
+for n in 1 2 3; do like "h$n" "$(cpus $n)" '^[0-9]+([-,][0-9]+)*$'; done
+
 { ssh_head '{name: nosuch.invalid}, h2, h3' ', retries: 0'; sed 1,3d good.yaml; } | job bad
 run doctor bad.yaml
 ends "one cannot be reached" 127

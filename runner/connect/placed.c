@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "connect/placed.h"
+
+#include "base/exit_codes.h"
+#include "connect/survey.h"
+
+#include <collrun/types.h>
+#include <stdio.h>
+#include <string.h>
+
+struct placed {
+    struct survey survey;
+    struct desc *desc;
+    struct arena *arena; /* of what is put into desc */
+    const char **notes;  /* of each host: why its ranks are not bound; NULL: no answer yet */
+    bool asked;
+};
+
+static void placed_send(struct placed *p, struct survey_host *host, bool one_machine)
+{
+    const struct buf *desc = connector_host_desc(p->survey.connector, host->index);
+    struct diag d;
+    struct buf b;
+    if (!desc) {
+        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description");
+        survey_report(&p->survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
+        return;
+    }
+    buf_init(&b);
+    buf_put_u32(&b, host->index);
+    buf_put_str(&b, "");
+    buf_put_u8(&b, one_machine);
+    buf_put_blob(&b, desc->data, desc->len);
+    conn_send(&host->conn, WIRE_PLACE, WIRE_HOST, 0, b.data, b.len);
+    buf_fini(&b);
+}
+
+/* All hosts are asked once all have been reached: what they share with others depends on it. */
+static void placed_advance(struct placed *p)
+{
+    struct survey *s = &p->survey;
+    bool done = true;
+    if (!survey_all_answered(s))
+        return;
+    if (!p->asked) {
+        p->asked = true;
+        const bool one_machine = survey_choose_network(s);
+        for (uint32_t i = 0; i < s->n; i++)
+            if (!s->hosts[i].lost)
+                placed_send(p, &s->hosts[i], one_machine);
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        done = done && (s->hosts[i].lost || p->notes[i]);
+    if (done)
+        survey_stop(s);
+}
+
+static void placed_on_hello(void *ctx, struct survey_host *host)
+{
+    (void)host;
+    placed_advance(ctx);
+}
+
+static void placed_on_lost(void *ctx, struct survey_host *host, bool other_build)
+{
+    (void)host, (void)other_build;
+    placed_advance(ctx);
+}
+
+/* The ids of the devices, "a,b", in the order of the rank. */
+static void placed_set_devices(struct placed *p, struct desc_rank *rank, const char *ids)
+{
+    for (uint32_t i = 0; i < rank->ndevices && *ids; i++) {
+        const size_t len = strcspn(ids, ",");
+        const char *id = arena_strndup(p->arena, ids, len);
+        if (id)
+            rank->devices[i].id = id;
+        ids += len + (ids[len] == ',');
+    }
+}
+
+static void placed_read(struct placed *p, uint32_t host, struct reader *r)
+{
+    struct desc *desc = p->desc;
+    p->notes[host] = read_str(r, p->arena);
+    uint32_t n = read_count(r, 12);
+    while (n--) {
+        const uint32_t rank = read_u32(r);
+        const char *cpus = read_str(r, p->arena), *ids = read_str(r, p->arena);
+        if (r->bad || rank >= desc->nranks || desc->ranks[rank].host != host)
+            return;
+        desc->ranks[rank].cpus = cpus;
+        placed_set_devices(p, &desc->ranks[rank], ids);
+    }
+}
+
+static void placed_on_frame(void *ctx, struct survey_host *host, const struct wire_frame *f)
+{
+    struct placed *p = ctx;
+    struct reader r;
+    struct diag d;
+    if (f->type != WIRE_PLACED || p->notes[host->index])
+        return;
+    reader_init(&r, f->payload, f->len);
+    wire_read_diag(&r, &p->survey.arena, &d);
+    p->notes[host->index] = "";
+    if (d.code == COLLRUN_OK)
+        placed_read(p, host->index, &r);
+    if (d.code == COLLRUN_OK && !reader_done(&r))
+        diag_set(&d, COLLRUN_ERR_INVALID, "malformed PLACED");
+    if (d.code != COLLRUN_OK) {
+        if (!strstr(d.text, p->desc->hosts[host->index].name))
+            diag_wrap(&d, "host %s", p->desc->hosts[host->index].name);
+        survey_report(&p->survey, &d, p->survey.job->hosts.nodes[host->index].name.loc, EXIT_JOB);
+    }
+    placed_advance(p);
+}
+
+static bool placed_owes(void *ctx, const struct survey_host *host)
+{
+    const struct placed *p = ctx;
+    return !p->notes[host->index];
+}
+
+static void placed_print_notes(const struct placed *p, FILE *out)
+{
+    for (uint32_t i = 0; i < p->survey.n; i++)
+        if (p->notes[i] && *p->notes[i])
+            fprintf(out, "collrun: host %s: its ranks are not bound: %s\n", p->desc->hosts[i].name,
+                    p->notes[i]);
+}
+
+int placed_ask(const struct job *job, struct desc *desc, struct arena *arena,
+               const struct report *report, bool verbose)
+{
+    struct placed p = {.survey = {.job = job,
+                                  .desc = desc,
+                                  .report = report,
+                                  .hooks = {.on_hello = placed_on_hello,
+                                            .on_frame = placed_on_frame,
+                                            .on_lost = placed_on_lost,
+                                            .owes = placed_owes,
+                                            .ctx = &p}},
+                       .desc = desc,
+                       .arena = arena,
+                       .notes = arena_calloc(arena, desc->nhosts, sizeof *p.notes)};
+    struct diag d;
+    diag_init(&d);
+    if (!p.notes)
+        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    else if (survey_init(&p.survey, verbose, &d) == COLLRUN_OK)
+        survey_run(&p.survey);
+    if (d.code != COLLRUN_OK)
+        survey_report(&p.survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
+    else
+        placed_print_notes(&p, report->out);
+    survey_fini(&p.survey);
+    return p.survey.exit_code;
+}
