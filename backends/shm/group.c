@@ -77,6 +77,13 @@ int group_fail_mismatch(struct shm_group *g, uint32_t rank_a, const struct collr
     return group_report_failure(g);
 }
 
+int group_fail_damaged(struct shm_group *g, uint32_t rank, const char *what)
+{
+    return group_fail(g, COLLRUN_ERR_BACKEND,
+                      "rank %u has written %s for rank %u: its memory is damaged", rank, what,
+                      g->rank);
+}
+
 int group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nmissing)
 {
     const struct collrun_services *s = g->services;

@@ -93,6 +93,8 @@ int group_fail(struct shm_group *g, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int group_fail_mismatch(struct shm_group *g, uint32_t rank_a, const struct collrun_call *a,
                         uint32_t rank_b, const struct collrun_call *b);
+/* `rank` has written `what`, which it never does: its memory is damaged. */
+int group_fail_damaged(struct shm_group *g, uint32_t rank, const char *what);
 int group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nmissing);
 
 /* The first half of group_fail, for any thread: stores no error of this thread. */

@@ -188,16 +188,34 @@ int p2p_recv_short(void *group, const struct collrun_message *message)
 
 /* ---- progress ---- */
 
+/* False for what a peer never sends in this state of the transfer. */
+static bool p2p_packet_fits(const struct transfer *t, const struct packet *packet)
+{
+    struct cts cts;
+    switch ((enum packet_type)packet->type) {
+    case PKT_CTS:
+        memcpy(&cts, packet->payload, sizeof cts);
+        return t->state == SEND_ANNOUNCED && cts.moved <= t->message.len;
+    case PKT_ACK:
+        return transfer_is_send(t) && t->state != SEND_NEW;
+    case PKT_FRAG:
+        return t->state == RECV_STREAMS && t->moved < t->message.len &&
+               packet_block_is_sane(packet->block, 0, transfer_block_len(t->message.len, t->moved));
+    case PKT_FIN:
+        return t->state == RECV_STREAMS;
+    default:
+        return false;
+    }
+}
+
 static int p2p_handle_packet(struct shm_group *g, uint32_t from, const struct packet *packet)
 {
     const struct collrun_p2p *engine = g->p2p.engine;
     if (packet->type == PKT_RTS)
         return receiver_handle_rts(g, from, packet);
     struct transfer *t = (struct transfer *)(void *)engine->find(engine->ctx, packet->id);
-    if (!t)
-        return group_fail(g, COLLRUN_ERR_BACKEND,
-                          "protocol error: rank %u sent a packet for an unknown message of rank %u",
-                          from, g->rank);
+    if (!t || t->message.peer != from || !p2p_packet_fits(t, packet))
+        return group_fail_damaged(g, from, "a packet of an unknown message");
     switch ((enum packet_type)packet->type) {
     case PKT_CTS:
         sender_handle_cts(g, t, packet);

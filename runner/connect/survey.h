@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asks the agents of all hosts of a job, and starts no rank: connects to each as a run does, staging
- * included, and reads its HELLO. `collrun doctor` and `collrun plan --hosts` send their questions
- * then. What goes wrong with a host is reported with its place in job.yaml; the host is lost.
+ * Asks the agents of all hosts of a job, and starts no rank: connects to each as a run does,
+ * staging included, and reads its HELLO. `collrun doctor` and `collrun plan --hosts` send their
+ * questions then. What goes wrong with a host is reported with its place in job.yaml; the host is
+ * lost.
  */
 #ifndef RUNNER_CONNECT_SURVEY_H
 #define RUNNER_CONNECT_SURVEY_H
@@ -60,8 +61,8 @@ void survey_stop(struct survey *s);
 /* Reports a problem of the job; `loc` is its place if `d` has none. */
 void survey_report(struct survey *s, struct diag *d, struct diag_loc loc, int exit_code);
 bool survey_all_answered(const struct survey *s); /* that are not lost */
-/* All have answered: chooses what a run chooses then, the backends for RDMA and the network of hosts
- * that are one machine, which it returns. */
+/* All have answered: chooses what a run chooses then, the backends for RDMA and the network of
+ * hosts that are one machine, which it returns. */
 bool survey_choose_network(struct survey *s);
 
 #endif

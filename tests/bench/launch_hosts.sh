@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Launch on many hosts. First: 8 hosts x 8 ranks by SSH (the testbed of tests/e2e/hosts: real sshds in network namespaces),
 # start, form a group over gloo, allreduce once, exit, beside mpirun (Open MPI, TCP) on the same hosts, in turn. Then what the
-# runner itself spends on 32 to 256 hosts whose agents are local processes: CPU time, memory, messages.
+# runner itself spends on 32 to 1,000 hosts whose agents are local processes: CPU time, memory, messages. Last: 1,000 such hosts with a
+# rank each, one group, one allreduce.
 # usage: tests/bench/launch_hosts.sh [ROUNDS]        COLLRUN=path/to/collrun; needs root, ip and sshd
 . "$(dirname "$0")/../e2e/hosts/testbed.sh"
 rounds=${1:-5}
@@ -44,7 +45,7 @@ fi
 echo "# the runner alone: N hosts, agents on this machine, one rank in all; CPU time to the first second of the run"
 printf '%6s %12s %12s %14s %16s\n' hosts 'cpu (ms)' 'rss (KiB)' 'start (s)' 'messages/host'
 need_scripted
-for n in 32 64 128 256; do
+for n in 32 64 128 256 512 1000; do
     cat <<JOB | job many
 version: 1
 hosts: {defaults: {transport: {command: ["$home/libexec/collrun/collrun-agent"]}}, nodes: ["s[1-$n]"]}
@@ -63,4 +64,19 @@ JOB
     messages=$(sed -n 's/^collrun: \([0-9]*\) messages to and from.*/\1/p' "$tmp/err")
     printf '%6d %12s %12s %14s %16s\n' "$n" "$cpu" "$rss" "$(awk -v s=$start 'BEGIN {printf "%.2f", s / 1000}')" \
         "$(awk -v m="$messages" -v n=$n 'BEGIN {printf "%.1f", m / n}')"
+done
+
+# Each agent is its own host: what a host shares in memory is its one rank, and the group is formed over tcp.
+echo "# 1,000 hosts with one rank each on this machine: start, form a group over tcp, allreduce once, exit; s"
+for n in 100 300 1000; do
+    cat <<JOB | job each
+version: 1
+hosts: {defaults: {slots: 1, transport: {command: ["$home/libexec/collrun/collrun-agent"]}}, nodes: ["s[1-$n]"]}
+processes: {count: $n}
+workloads: [{plugin: ./scripted.so, params: {dir: $tmp, do: "allreduce 1 world"}}]
+timeouts: {start: 120s}
+JOB
+    begin=$(date +%s%N)
+    "$COLLRUN" each.yaml >"$tmp/out" 2>"$tmp/err" || { tail -n 5 "$tmp/err"; exit 1; }
+    awk -v n="$n" -v ns=$(($(date +%s%N) - begin)) 'BEGIN {printf "%6d %8.2f\n", n, ns / 1e9}'
 done

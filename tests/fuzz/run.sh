@@ -14,6 +14,7 @@
 #   fuzz_trace     the files that the replay workload reads; starts from small ones of each format
 #   fuzz_report    a run directory, as collrun report reads it; its markup must not reach the page
 #   fuzz_conn      what a peer may send on a connection of the tcp backend
+#   fuzz_shm       what a peer whose memory is damaged may write into the segment of the shm backend
 #   fuzz_link      how peers, and other programs, may connect to the tcp backend
 #
 # A target starts from corpus/TARGET, and from what `TARGET --seeds FOLDER` writes, if it has that.
@@ -21,7 +22,7 @@
 # usage: [CLANG=clang-14] [OUT=dir] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        360 seconds by default, which the targets share; OUT keeps what was found
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link}
+targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
@@ -116,6 +117,9 @@ build_target() {
     fuzz_conn)
         build "$1" -Ibackends/net -Ibackends/tcp backends/tcp/conn.c backends/tcp/outbox.c backends/tcp/landing.c
         ;;
+    fuzz_shm)
+        build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
+        ;;
     fuzz_link)
         build "$1" -Ibackends/net -Ibackends/tcp $(but backends/tcp/*.c -- backends/tcp/link.c backends/tcp/plugin.c)
         ;;
@@ -130,6 +134,7 @@ starts() {
     fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
     fuzz_conn) echo "-max_len=16384" ;;
     fuzz_link) echo "-max_len=1024" ;;
+    fuzz_shm) echo "-max_len=2048" ;;
     fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict" ;;
     fuzz_trace) echo "-max_len=65536 -dict=tests/fuzz/trace.dict" ;;
     fuzz_diag) echo "-max_len=65536 -dict=tests/fuzz/diag.dict" ;;

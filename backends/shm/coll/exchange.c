@@ -105,7 +105,7 @@ static int exchange_read_announcement(struct exchange *x, uint32_t from)
         return exchange_count_mismatch(x, from, a[1].len / x->elem, g->coll.in[from].len / x->elem);
     if (!heap_ref_is_set(a[1].ref))
         return COLLRUN_OK;
-    g->coll.in[from].direct = heap_at(g, from, a[1].ref);
+    g->coll.in[from].direct = heap_at(g, from, a[1].ref, g->coll.in[from].len);
     return g->coll.in[from].direct ? COLLRUN_OK : group_report_failure(g);
 }
 
@@ -196,7 +196,7 @@ static int exchange_find_direct(struct exchange *x)
         memcpy(&ref, step_rec_of(g, i, x->first_step)->payload, sizeof ref);
         if (x->personalized)
             ref.offset += g->rank * x->longest;
-        if (!(g->coll.in[i].direct = heap_at(g, i, ref)))
+        if (!(g->coll.in[i].direct = heap_at(g, i, ref, g->coll.in[i].len)))
             return group_report_failure(g);
     }
     x->all_direct = x->some_direct && !copied;

@@ -111,7 +111,9 @@ static inline const char *step_data(const struct shm_group *g, uint32_t rank, ui
         return rec->payload;
     if (rec->location == STEP_IN_SLOT)
         return step_slot(g, rank, step);
-    return g->seg.rings + (size_t)rank * RING_BYTES + (size_t)rec->location * LINE_BYTES;
+    /* In the ring, also if the rank's memory is damaged. */
+    const size_t line = rec->location % (RING_BYTES / LINE_BYTES);
+    return g->seg.rings + (size_t)rank * RING_BYTES + line * LINE_BYTES;
 }
 
 #endif

@@ -120,9 +120,13 @@ struct heap_ref heap_find(const struct shm_group *g, const void *ptr, size_t len
     return (struct heap_ref){offset};
 }
 
-char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref)
+char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref, size_t len)
 {
     char *base = heap_window(g->heap, rank);
+    if (ref.offset > HEAP_BYTES || len > HEAP_BYTES - ref.offset) {
+        group_fail_damaged(g, rank, "a reference that lies outside its heap");
+        return NULL;
+    }
     if (base)
         return base + ref.offset;
     group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the shared heap of rank %u: %s",

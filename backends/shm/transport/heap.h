@@ -52,8 +52,8 @@ int heap_free(struct shm_group *g, void *ptr);
 /* HEAP_REF_NONE unless the whole buffer lies in this rank's heap. */
 struct heap_ref heap_find(const struct shm_group *g, const void *ptr, size_t len);
 
-/* The address of a rank's reference in this process; NULL, and the group has failed, if it cannot
- * be mapped. */
-char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref);
+/* The address of `len` bytes of a rank's reference in this process; NULL, and the group has failed,
+ * if it cannot be mapped or lies outside the heap. */
+char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref, size_t len);
 
 #endif

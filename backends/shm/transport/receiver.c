@@ -35,7 +35,7 @@ static int receiver_read_heap(struct shm_group *g, struct transfer *t, const str
 {
     struct heap_ref ref;
     memcpy(&ref, rts->payload, sizeof ref);
-    const char *from = heap_at(g, t->message.peer, ref);
+    const char *from = heap_at(g, t->message.peer, ref, t->message.len);
     const int status =
         from ? receiver_copy_bytes(g, t, from, t->message.len) : group_report_failure(g);
     /* The sender has its memory again when the group has failed. */
@@ -62,6 +62,8 @@ int receiver_handle_rts(struct shm_group *g, uint32_t from, const struct packet 
         .count = rts->count, .tag = rts->tag, .dtype = rts->dtype};
     const size_t payload =
         rts->flags & (RTS_INLINE | RTS_DIRECT | RTS_REMOTE) ? rts->payload_len : sizeof rts->at;
+    if (payload > PAYLOAD_BYTES)
+        return group_fail_damaged(g, from, "a message that is longer than its packet");
     const size_t len = offsetof(struct packet, payload) + payload;
     return g->p2p.engine->arrived(g->p2p.engine->ctx, from, &envelope, rts, len);
 }
@@ -74,7 +76,7 @@ static bool receiver_take_parts(const struct collrun_message *m, const struct pa
     for (uint32_t polls = 0; done < m->len && polls < POLLS_PER_PART; polls++) {
         const size_t missing = atomic_load_explicit(&rts->missing, memory_order_acquire);
         const size_t ready = m->len - missing;
-        if (ready == done)
+        if (ready <= done || missing > m->len)
             continue;
         memcpy((char *)m->data + done, block + done, ready - done);
         done = ready;
@@ -88,7 +90,7 @@ bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
 {
     const struct collrun_envelope *e = &m->envelope;
     if (rts->type != PKT_RTS || !(rts->flags & RTS_WHOLE) || rts->tag != e->tag ||
-        rts->count != e->count || rts->dtype != e->dtype)
+        rts->count != e->count || rts->dtype != e->dtype || !packet_rts_is_sane(rts, m->len))
         return false;
     if (rts->flags & RTS_INLINE) {
         if (m->len > 0)
@@ -149,6 +151,8 @@ static enum transfer_state receiver_begin_remote(struct shm_group *g, struct tra
 int receiver_match(struct shm_group *g, struct transfer *t, const struct packet *rts)
 {
     int status = COLLRUN_OK;
+    if (!packet_rts_is_sane(rts, t->message.len))
+        return group_fail_damaged(g, t->message.peer, "a message without its data");
     t->peer_id = rts->id;
     t->state = RECV_MATCHED;
     if (rts->flags & RTS_INLINE) {

@@ -75,6 +75,7 @@ static void sender_fill_block(struct shm_group *g, struct transfer *t, uint8_t b
 
 static void sender_free_blocks(struct shm_group *g, struct transfer *t, uint64_t blocks)
 {
+    blocks &= t->blocks;
     t->blocks &= ~blocks;
     g->p2p.free_blocks |= blocks;
 }
@@ -222,7 +223,7 @@ static bool sender_write_heap(struct shm_group *g, struct transfer *t)
 {
     const struct collrun_message *m = &t->message;
     const size_t len = transfer_block_len(m->len, t->moved);
-    char *heap = heap_at(g, m->peer, t->ref);
+    char *heap = heap_at(g, m->peer, t->ref, m->len);
     struct packet *packet = fifo_room(g, m->peer);
     if (!heap || !packet)
         return false;

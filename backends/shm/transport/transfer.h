@@ -82,4 +82,25 @@ static inline size_t transfer_block_len(size_t len, size_t moved)
     return len - moved < BLOCK_BYTES ? len - moved : BLOCK_BYTES;
 }
 
+/* ---- packets of a peer whose memory is damaged ---- */
+
+/* `len` bytes of one of the sender's blocks, from `at` on. */
+static inline bool packet_block_is_sane(uint32_t block, size_t at, size_t len)
+{
+    return block < BLOCK_COUNT && at <= BLOCK_BYTES && len <= BLOCK_BYTES - at;
+}
+
+/* An RTS, for a message of `len` bytes. */
+static inline bool packet_rts_is_sane(const struct packet *rts, size_t len)
+{
+    if (rts->flags & RTS_INLINE)
+        return len <= PAYLOAD_BYTES && rts->flags & RTS_WHOLE;
+    if (rts->flags & (RTS_DIRECT | RTS_REMOTE))
+        return !(rts->flags & RTS_WHOLE);
+    if (rts->block == NO_BLOCK)
+        return !(rts->flags & RTS_WHOLE);
+    return packet_block_is_sane(rts->block, rts->at,
+                                rts->flags & RTS_WHOLE ? len : transfer_block_len(len, 0));
+}
+
 #endif
