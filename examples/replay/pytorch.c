@@ -175,8 +175,8 @@ static int pytorch_new_group(struct pytorch_reader *r, const char *name)
                  json_int(json_item(r->inputs, r->at + 5), &size);
     if (!known && !json_int(json_item(r->inputs, r->at + 3), &size))
         size = r->t->world_size;
-    if (size < 1 || size > TRACE_RANKS_MAX || (known && (start < 0 || stride < 1)) ||
-        start + (size - 1) * stride >= TRACE_RANKS_MAX)
+    if (size < 1 || size > TRACE_RANKS_MAX || start < 0 || start >= TRACE_RANKS_MAX || stride < 1 ||
+        stride > TRACE_RANKS_MAX || start + (size - 1) * stride >= TRACE_RANKS_MAX)
         return trace_fail(r->t, r->id, "%s: the trace does not say which ranks group \"%s\" has",
                           r->operation, name);
     if (!r->t->world_size)
