@@ -94,7 +94,7 @@ static int combine_reduce_share(struct combine *c, char *room, size_t t)
         else if (g->coll.in[r].direct)
             g->coll.srcs[r] = g->coll.in[r].direct + t * c->chunk + at;
         else
-            g->coll.srcs[r] = step_data(g, r, c->first_step + t) + at;
+            g->coll.srcs[r] = step_data(g, r, c->first_step + t, at + len) + at;
     }
     const int status = abortable_reduce(g, recv ? recv : room, g->coll.srcs, len, c->call, false);
     if (status == COLLRUN_OK && recv && !heap_ref_is_set(c->mine.result))
@@ -111,8 +111,10 @@ static int combine_collect(struct combine *c, size_t t)
         const size_t at = t * c->chunk + r * c->share;
         const size_t len = combine_share_len(c, t, r);
         const char *from = g->coll.out[r].direct ? g->coll.out[r].direct + at : NULL;
-        if (len > 0 && !from)
-            from = step_data(g, r, c->first_step + t + 1) + combine_input_len(c, r, t + 1);
+        if (len > 0 && !from) {
+            const size_t input = combine_input_len(c, r, t + 1);
+            from = step_data(g, r, c->first_step + t + 1, input + len) + input;
+        }
         const int status = len > 0
                                ? abortable_copy(g, (char *)c->call->recv + at, from, len, c->stream)
                                : COLLRUN_OK;

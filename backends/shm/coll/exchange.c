@@ -93,7 +93,8 @@ static int exchange_read_announcement(struct exchange *x, uint32_t from)
     struct announcement a[2] = {{0, HEAP_REF_NONE},
                                 {exchange_out_block(x, g->rank)->len, HEAP_REF_NONE}};
     if (from != g->rank) {
-        const char *data = step_data(g, from, g->step.last);
+        const size_t all = sizeof a[0] * (1 + (x->personalized ? g->nranks : 1));
+        const char *data = step_data(g, from, g->step.last, all);
         memcpy(&a[0], data, sizeof a[0]);
         memcpy(&a[1], data + sizeof a[0] * (1 + (x->personalized ? g->rank : 0)), sizeof a[1]);
     }
@@ -203,8 +204,8 @@ static int exchange_find_direct(struct exchange *x)
     return COLLRUN_OK;
 }
 
-/* Where the piece at `done` of the block from `rank` lies. */
-static const char *exchange_source(const struct exchange *x, uint32_t rank, size_t done,
+/* Where the piece at `done` of the block from `rank` lies, of `len` bytes. */
+static const char *exchange_source(const struct exchange *x, uint32_t rank, size_t done, size_t len,
                                    uint64_t step)
 {
     const struct shm_group *g = x->g;
@@ -212,7 +213,8 @@ static const char *exchange_source(const struct exchange *x, uint32_t rank, size
         return exchange_out_block(x, rank)->data + done;
     if (g->coll.in[rank].direct)
         return g->coll.in[rank].direct + done;
-    return step_data(g, rank, step) + (x->personalized ? g->rank * x->piece : 0);
+    const size_t at = x->personalized ? g->rank * x->piece : 0;
+    return step_data(g, rank, step, at + len) + at;
 }
 
 static int exchange_deliver(struct exchange *x, size_t done, size_t piece, uint64_t step)
@@ -224,7 +226,7 @@ static int exchange_deliver(struct exchange *x, size_t done, size_t piece, uint6
         if (len == 0)
             continue;
         const int status = abortable_copy(g, g->coll.in[i].data + done,
-                                          exchange_source(x, i, done, step), len, x->stream);
+                                          exchange_source(x, i, done, len, step), len, x->stream);
         if (status != COLLRUN_OK)
             return status;
     }
@@ -236,7 +238,7 @@ static int exchange_reduce(struct exchange *x, size_t done, size_t piece, uint64
     struct shm_group *g = x->g;
     const size_t len = exchange_part_len(g->coll.in[g->rank].len, done, piece);
     for (uint32_t i = 0; len > 0 && i < g->nranks; i++)
-        g->coll.srcs[i] = exchange_source(x, i, done, step);
+        g->coll.srcs[i] = exchange_source(x, i, done, len, step);
     return abortable_reduce(g, x->reduce_into + done, g->coll.srcs, len, x->call, x->stream);
 }
 

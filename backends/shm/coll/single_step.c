@@ -48,20 +48,21 @@ static void single_step_contribute(struct shm_group *g, const struct collrun_cal
         copy_out(&g->copy_policy, room, source, all);
 }
 
-/* The block that `rank` has for this one, at `offset` of its contribution. */
+/* The block of `len` bytes that `rank` has for this one, at `offset` of its contribution. */
 static const char *single_step_block(const struct shm_group *g, const struct collrun_call *call,
-                                     uint32_t rank, size_t offset)
+                                     uint32_t rank, size_t offset, size_t len)
 {
     if (rank == g->rank)
         return (const char *)call->send + offset;
-    return step_data(g, rank, g->step.last) + offset;
+    return step_data(g, rank, g->step.last, offset + len) + offset;
 }
 
-static void single_step_reduce(struct shm_group *g, const struct collrun_call *call, size_t offset)
+static void single_step_reduce(struct shm_group *g, const struct collrun_call *call, size_t offset,
+                               size_t len)
 {
     const void **srcs = g->coll.srcs;
     for (uint32_t r = 0; r < g->nranks; r++)
-        srcs[r] = single_step_block(g, call, r, offset);
+        srcs[r] = single_step_block(g, call, r, offset, len);
     g->services->reduce(call->recv, srcs, g->nranks, call->count, call->dtype, call->op, g->nranks);
 }
 
@@ -69,7 +70,8 @@ static void single_step_collect(struct shm_group *g, const struct collrun_call *
                                 size_t len)
 {
     for (uint32_t r = 0; r < g->nranks; r++)
-        copy_bytes((char *)call->recv + r * len, single_step_block(g, call, r, offset), len, false);
+        copy_bytes((char *)call->recv + r * len, single_step_block(g, call, r, offset, len), len,
+                   false);
 }
 
 static void single_step_deliver(struct shm_group *g, const struct collrun_call *call, size_t len)
@@ -79,10 +81,10 @@ static void single_step_deliver(struct shm_group *g, const struct collrun_call *
     switch (call->kind) {
     case COLLRUN_BROADCAST:
         if (root != g->rank)
-            copy_bytes(call->recv, single_step_block(g, call, root, 0), len, false);
+            copy_bytes(call->recv, single_step_block(g, call, root, 0, len), len, false);
         return;
     case COLLRUN_SCATTER:
-        copy_bytes(call->recv, single_step_block(g, call, root, mine), len, false);
+        copy_bytes(call->recv, single_step_block(g, call, root, mine, len), len, false);
         return;
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:
@@ -93,7 +95,7 @@ static void single_step_deliver(struct shm_group *g, const struct collrun_call *
         break;
     }
     if (collrun_kind_reduces(call->kind))
-        single_step_reduce(g, call, mine);
+        single_step_reduce(g, call, mine, len);
     else
         single_step_collect(g, call, mine, len);
 }

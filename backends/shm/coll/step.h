@@ -103,17 +103,19 @@ static inline char *step_slot(const struct shm_group *g, uint32_t rank, uint64_t
     return g->seg.slots + ((size_t)rank * SLOT_COUNT + step % SLOT_COUNT) * SLOT_BYTES;
 }
 
-/* The data of a rank's step (not of STEP_IN_HEAP). */
-static inline const char *step_data(const struct shm_group *g, uint32_t rank, uint64_t step)
+/* The data of a rank's step (not of STEP_IN_HEAP), of which the caller reads the first `len` bytes
+ * or some of them. If the record is damaged, it lies somewhere in the segment. */
+static inline const char *step_data(const struct shm_group *g, uint32_t rank, uint64_t step,
+                                    size_t len)
 {
     const struct step_rec *rec = step_rec_of(g, rank, step);
-    if (rec->location == STEP_IN_PAYLOAD)
+    const uint32_t location = rec->location;
+    if (location == STEP_IN_PAYLOAD && len <= PAYLOAD_BYTES)
         return rec->payload;
-    if (rec->location == STEP_IN_SLOT)
+    if (len <= SLOT_BYTES && (location == STEP_IN_SLOT || !g->seg.rings))
         return step_slot(g, rank, step);
-    /* In the ring, also if the rank's memory is damaged. */
-    const size_t line = rec->location % (RING_BYTES / LINE_BYTES);
-    return g->seg.rings + (size_t)rank * RING_BYTES + line * LINE_BYTES;
+    const size_t at = (size_t)location * LINE_BYTES;
+    return g->seg.rings + (size_t)rank * RING_BYTES + (at + len <= RING_BYTES ? at : 0);
 }
 
 #endif

@@ -38,15 +38,6 @@ static size_t segment_fifos_len(size_t nranks)
     return segment_round_page(nranks * nranks * sizeof(struct fifo));
 }
 
-/* Mapped behind the records and slots, and behind the rings: the data of a step (STEP_MAX_BYTES)
- * may seem to begin anywhere in them if the record of a rank is damaged. */
-#define TAIL_BYTES (RING_BYTES / 8)
-
-static size_t segment_rings_len(size_t nranks)
-{
-    return nranks * RING_BYTES + TAIL_BYTES;
-}
-
 /* FIFOs and blocks of one handle. */
 static size_t segment_messages_len(size_t nranks)
 {
@@ -88,11 +79,11 @@ static int segment_get(struct segment *seg, const struct collrun_group_desc *des
         desc->rendezvous->ctx, l.heaps + desc->nranks * HEAP_BYTES, &seg->fd, &at);
     if (status != COLLRUN_OK)
         return status;
-    seg->base = segment_map(seg->fd, at, l.rings + TAIL_BYTES);
+    seg->base = segment_map(seg->fd, at, l.rings);
     if (!seg->base)
         return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "cannot map %zu KiB of shared memory: %s",
                        l.rings >> 10, strerror(errno));
-    seg->base_len = l.rings + TAIL_BYTES;
+    seg->base_len = l.rings;
     seg->rings_at = at + l.rings;
     seg->messages_at = at + l.messages;
     seg->heaps_at = at + l.heaps;
@@ -130,7 +121,7 @@ int segment_open(struct segment *seg, const struct segment *first,
 void segment_close(struct segment *seg)
 {
     if (seg->rings)
-        munmap(seg->rings, segment_rings_len(seg->nranks));
+        munmap(seg->rings, seg->nranks * (size_t)RING_BYTES);
     if (seg->fifos)
         munmap(seg->fifos, segment_messages_len(seg->nranks));
     if (seg->handle == 0)
@@ -140,7 +131,7 @@ void segment_close(struct segment *seg)
 bool segment_map_rings(struct segment *seg)
 {
     if (!seg->rings)
-        seg->rings = segment_map(seg->fd, seg->rings_at, segment_rings_len(seg->nranks));
+        seg->rings = segment_map(seg->fd, seg->rings_at, seg->nranks * (size_t)RING_BYTES);
     return seg->rings != NULL;
 }
 
