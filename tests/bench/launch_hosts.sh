@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Launch on many hosts. First: 8 hosts x 8 ranks by SSH (the testbed of tests/e2e/hosts: real sshds in network namespaces),
-# start, form a group over gloo, allreduce once, exit, beside mpirun (Open MPI, TCP) on the same hosts, in turn. Then what the
-# runner itself spends on 32 to 1,000 hosts whose agents are local processes: CPU time, memory, messages. Last: 1,000 such hosts with a
+# start, form a group (over tcp, the default between hosts), allreduce once, exit, beside mpirun (Open MPI, TCP) on the same hosts,
+# in turn. Then what the runner itself spends on 32 to 1,000 hosts whose agents are local processes: CPU time, memory, messages. Last: 1,000 such hosts with a
 # rank each, one group, one allreduce.
 # usage: tests/bench/launch_hosts.sh [ROUNDS]        COLLRUN=path/to/collrun; needs root, ip and sshd
 . "$(dirname "$0")/../e2e/hosts/testbed.sh"
@@ -19,7 +19,7 @@ timed() {
     echo $((($(date +%s%N) - begin) / 1000)) >>"$tmp/$name.us"
 }
 
-{ ssh_head; printf 'processes: {count: 64}\ngroups: {world: {backend: gloo}}\nworkloads: [{plugin: ./once.so}]\n'; } | job once
+{ ssh_head; printf 'processes: {count: 64}\nworkloads: [{plugin: ./once.so}]\n'; } | job once
 "$COLLRUN" once.yaml >/dev/null || exit 1 # stages
 mpi=()
 if command -v mpirun.openmpi mpicc.openmpi >/dev/null; then
