@@ -19,8 +19,8 @@
 #
 # A target starts from corpus/TARGET, and from what `TARGET --seeds FOLDER` writes, if it has that.
 #
-# usage: [CLANG=clang-14] [OUT=dir] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
-#        360 seconds by default, which the targets share; OUT keeps what was found
+# usage: [CLANG=clang-14] [OUT=dir] [SEED=N] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
+#        360 seconds by default, which the targets share; OUT keeps what was found; SEED: of the inputs, another one each time by default
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
 targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
@@ -164,7 +164,7 @@ fuzz() {
     set -- "$@" "$out/$1.seeds" $(starts "$1")
     target=$1
     shift
-    "$out/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
+    "$out/$target" -seed="${SEED:-0}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
         -artifact_prefix="$out/$target-" $(printf '%s\n' "$@" | grep '^-') "$out/$target.corpus" $(printf '%s\n' "$@" | grep -v '^-')
 }
 
