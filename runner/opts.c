@@ -166,8 +166,10 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
     if (!option || opts_is_foreign(o, option, word))
         return opts_unknown_option(word, d);
     const char *value = NULL;
-    if (!option->value && equals)
-        return diag_set(d, COLLRUN_ERR_INVALID, "--%s takes no value", option->name);
+    if (!option->value && equals) {
+        diag_set(d, COLLRUN_ERR_INVALID, "--%s takes no value", option->name);
+        return opts_foreign_hint(word) ? diag_hint(d, "%s", opts_foreign_hint(word)) : d->code;
+    }
     if (option->value) {
         bool attached = word[1] != '-' && word[2]; /* "-n4" */
         value = attached ? word + 2 + (word[2] == '=') : equals ? equals + 1 : *++*argv;

@@ -243,8 +243,11 @@ static void cause_set_end(const struct rank_state *r, const char *name, bool one
                  was, r->memory, format_size(r->max_rss, most), stage);
     } else if (r->exited && WIFSIGNALED(r->status)) {
         int sig = WTERMSIG(r->status);
+        const char *sender = sig != SIGKILL ? ""
+                             : stage[0]     ? ", sender unknown,"
+                                            : ", sender unknown";
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s %s killed by signal %d (%s)%s%s", name, was, sig,
-                 signal_name(sig), sig == SIGKILL ? ", sender unknown," : "", stage);
+                 signal_name(sig), sender, stage);
     } else if (WEXITSTATUS(r->status)) {
         diag_set(d, COLLRUN_ERR_PEER_FAILED, "%s exited with code %d%s", name,
                  WEXITSTATUS(r->status), stage);

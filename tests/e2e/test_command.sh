@@ -76,6 +76,10 @@ run mixed.yaml
 ends "a plugin and a program in one job" 0
 
 # ---- how it ends ----
+programs killed 1 '[sh, -c, "kill -9 $$$$"]'
+run killed.yaml
+ends "a program that is killed" 137
+like "the line ends with what is known" "$(err)" 'SIGKILL\), sender unknown$'
 programs seven 3 '[sh, -c, "[ $RANK != 1 ] || exit 7; exec sleep 300"]'
 run seven.yaml
 ends "a program exits with 7: 7" 7

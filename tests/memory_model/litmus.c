@@ -183,7 +183,7 @@ static bool must_fail(const char *name, void (*thread)(uint32_t))
                                     .thread = thread,
                                     .exhaustive = true,
                                     .must_fail = true};
-    return model_run(&test);
+    return model_run(&test, 0);
 }
 
 int main(void)
@@ -197,7 +197,7 @@ int main(void)
                                         .check = count,
                                         .exhaustive = true};
         outcomes = 0;
-        good = model_run(&test) && good;
+        good = model_run(&test, 0) && good;
         if (outcomes != litmus[i].all) {
             printf("not ok - %s: outcomes %#jx, expected %#jx\n", litmus[i].name,
                    (uintmax_t)outcomes, (uintmax_t)litmus[i].all);
@@ -215,8 +215,8 @@ int main(void)
                                        .setup = clear,
                                        .thread = no_race,
                                        .exhaustive = true};
-    good = model_run(&three) && good;
-    good = model_run(&ordered) && good;
+    good = model_run(&three, 0) && good;
+    good = model_run(&ordered, 0) && good;
     good = must_fail("a race is found", race) && good;
     good = must_fail("a lost wake-up is found", lost_wake_up) && good;
     return !good;

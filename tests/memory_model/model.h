@@ -34,15 +34,17 @@ struct model_test {
     void (*setup)(void);           /* before the threads of each run; may be NULL */
     void (*thread)(uint32_t self); /* of each thread */
     void (*check)(void);           /* after the threads of each run; may be NULL */
-    bool exhaustive;               /* every choice in turn; else `runs` random runs */
-    uint32_t runs;
-    bool must_fail; /* the test passes if a run fails */
-    bool strict;    /* every sleep that ends only because time has passed is a failure */
+    bool exhaustive;               /* every choice in turn; else random runs, */
+    uint32_t runs_one_in;          /* and of those a part, if a run is long; 0: all */
+    bool must_fail;                /* the test passes if a run fails */
+    bool strict; /* every sleep that ends only because time has passed is a failure */
 };
 
 /* Prints a TAP line; false: a run failed, and its number is printed. RUN=NUMBER in the environment
  * repeats that run alone. */
-bool model_run(const struct model_test *test);
+bool model_run(const struct model_test *test, uint32_t runs);
+/* The main function of a program with these tests: [RUNS], 3000 random runs of each by default. */
+int model_main(int argc, char **argv, const struct model_test *tests, size_t n);
 
 /* ---- for the threads of a test ---- */
 

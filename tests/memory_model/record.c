@@ -8,7 +8,6 @@
 #include "memory_model/model.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -214,17 +213,20 @@ static void groups(uint32_t self)
 
 int main(int argc, char **argv)
 {
-    const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
     const struct model_test tests[] = {
-        {"two threads write operations", 3, open_many, two_writers, NULL, false, runs, false,
-         false},
-        {"an operation from its call to its end", 2, open_few, one_writer, NULL, false, runs, false,
-         false},
-        {"the current operation, and marks", 2, open_few, current, NULL, false, runs, false, false},
-        {"groups come and go", 2, open_slots, groups, NULL, false, runs, false, false},
+        {.name = "two threads write operations",
+         .nthreads = 3,
+         .setup = open_many,
+         .thread = two_writers},
+        {.name = "an operation from its call to its end",
+         .nthreads = 2,
+         .setup = open_few,
+         .thread = one_writer},
+        {.name = "the current operation, and marks",
+         .nthreads = 2,
+         .setup = open_few,
+         .thread = current},
+        {.name = "groups come and go", .nthreads = 2, .setup = open_slots, .thread = groups},
     };
-    bool good = true;
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        good = model_run(&tests[i]) && good;
-    return !good;
+    return model_main(argc, argv, tests, sizeof tests / sizeof tests[0]);
 }

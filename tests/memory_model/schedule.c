@@ -274,7 +274,7 @@ static void schedule_execute(uint64_t number)
         now.test->check();
 }
 
-bool model_run(const struct model_test *test)
+bool model_run(const struct model_test *test, uint32_t runs_wanted)
 {
     static uint32_t number;
     const char *only = getenv("RUN"); /* repeats one run */
@@ -285,11 +285,21 @@ bool model_run(const struct model_test *test)
     do {
         schedule_execute(run++);
         runs++;
-    } while (!now.failed && !only && (test->exhaustive ? schedule_advance() : run < test->runs));
+    } while (!now.failed && !only && (test->exhaustive ? schedule_advance() : run < runs_wanted));
     const bool passed = now.failed == test->must_fail;
     printf("%sok %u - %s: %" PRIu64 " runs\n", passed ? "" : "not ", ++number, test->name, runs);
     if (!passed && now.failed)
         printf("# run %" PRIu64 ": %s\n", run - 1, now.text);
     fflush(stdout);
     return passed;
+}
+
+int model_main(int argc, char **argv, const struct model_test *tests, size_t n)
+{
+    const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
+    bool good = true;
+    for (size_t i = 0; i < n; i++)
+        good =
+            model_run(&tests[i], runs / (tests[i].runs_one_in ? tests[i].runs_one_in : 1)) && good;
+    return !good;
 }

@@ -8,7 +8,6 @@
 #include "memory_model/shm_world.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CALLS = 24, COUNT_MAX = 700, RANKS_MAX = 3 };
@@ -215,22 +214,37 @@ static void check_odd(void)
 
 int main(int argc, char **argv)
 {
-    const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
     const struct model_test tests[] = {
-        {"two ranks", 2, two, run_program, NULL, false, runs, false, false},
-        {"three ranks", 3, three, run_program, NULL, false, runs, false, false},
-        {"two ranks, one core", 2, two_on_one_core, run_program, NULL, false, runs, false, false},
-        {"three ranks, one core", 3, three_on_one_core, run_program, NULL, false, runs, false,
-         false},
-        {"three ranks, one core, each sleep is ended by another rank", 3, three_on_one_core,
-         run_program, NULL, false, runs, false, true},
-        {"two ranks, aborted", 3, two, run_until_aborted, check_aborted, false, runs, false, false},
-        {"three ranks, one core, aborted", 4, three_on_one_core, run_until_aborted, check_aborted,
-         false, runs, false, false},
-        {"two ranks that disagree", 2, disagree, run_odd, check_odd, false, runs, false, false},
+        {.name = "two ranks", .nthreads = 2, .setup = two, .thread = run_program},
+        {.name = "three ranks", .nthreads = 3, .setup = three, .thread = run_program},
+        {.name = "two ranks, one core",
+         .nthreads = 2,
+         .setup = two_on_one_core,
+         .thread = run_program},
+        {.name = "three ranks, one core",
+         .nthreads = 3,
+         .setup = three_on_one_core,
+         .thread = run_program},
+        {.name = "three ranks, one core, each sleep is ended by another rank",
+         .nthreads = 3,
+         .setup = three_on_one_core,
+         .thread = run_program,
+         .strict = true},
+        {.name = "two ranks, aborted",
+         .nthreads = 3,
+         .setup = two,
+         .thread = run_until_aborted,
+         .check = check_aborted},
+        {.name = "three ranks, one core, aborted",
+         .nthreads = 4,
+         .setup = three_on_one_core,
+         .thread = run_until_aborted,
+         .check = check_aborted},
+        {.name = "two ranks that disagree",
+         .nthreads = 2,
+         .setup = disagree,
+         .thread = run_odd,
+         .check = check_odd},
     };
-    bool good = true;
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        good = model_run(&tests[i]) && good;
-    return !good;
+    return model_main(argc, argv, tests, sizeof tests / sizeof tests[0]);
 }

@@ -10,7 +10,6 @@
 #include "transport/transfer.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MESSAGES = 100, FEW = 16, BATCH = 4, RANKS_MAX = 3, LEN_MAX = 70000, PACKET_MAX = 512 };
@@ -300,21 +299,32 @@ static void check_aborted(void)
 
 int main(int argc, char **argv)
 {
-    const uint32_t runs = argc > 1 ? (uint32_t)atoi(argv[1]) : 3000;
     const struct model_test tests[] = {
-        {"two ranks", 2, two, run_program, NULL, false, runs, false, false},
-        {"three ranks", 3, three, run_program, NULL, false, runs, false, false},
-        {"two ranks, one core", 2, two_on_one_core, run_program, NULL, false, runs, false, false},
-        {"three ranks, one core", 3, three_on_one_core, run_program, NULL, false, runs, false,
-         false},
-        {"two ranks, one core, each sleep is ended by another rank", 2, two_on_one_core,
-         run_program, NULL, false, runs, false, true},
-        {"two ranks, more than there is room for", 2, many, run_program, NULL, false, runs / 4,
-         false, false},
-        {"two ranks, aborted", 3, two, run_until_aborted, check_aborted, false, runs, false, false},
+        {.name = "two ranks", .nthreads = 2, .setup = two, .thread = run_program},
+        {.name = "three ranks", .nthreads = 3, .setup = three, .thread = run_program},
+        {.name = "two ranks, one core",
+         .nthreads = 2,
+         .setup = two_on_one_core,
+         .thread = run_program},
+        {.name = "three ranks, one core",
+         .nthreads = 3,
+         .setup = three_on_one_core,
+         .thread = run_program},
+        {.name = "two ranks, one core, each sleep is ended by another rank",
+         .nthreads = 2,
+         .setup = two_on_one_core,
+         .thread = run_program,
+         .strict = true},
+        {.name = "two ranks, more than there is room for",
+         .nthreads = 2,
+         .setup = many,
+         .thread = run_program,
+         .runs_one_in = 4},
+        {.name = "two ranks, aborted",
+         .nthreads = 3,
+         .setup = two,
+         .thread = run_until_aborted,
+         .check = check_aborted},
     };
-    bool good = true;
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        good = model_run(&tests[i]) && good;
-    return !good;
+    return model_main(argc, argv, tests, sizeof tests / sizeof tests[0]);
 }
