@@ -5,7 +5,6 @@
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 suite=${BASE_SUITE:-bookworm}
-number=0 failed=0
 skip_all() {
     printf 'ok 1 - the image # SKIP %s\n1..1\n' "$1"
     exit 0
@@ -18,16 +17,7 @@ tmp=$(mktemp -d) || exit 2
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
 image() { buildah --root "$tmp/store" --runroot "$tmp/run" "$@"; }
 trap 'image rm --all >/dev/null 2>&1; image rmi --all --force >/dev/null 2>&1; rm -rf "$tmp"' EXIT
-check() { # WHAT COMMAND...
-    number=$((number + 1))
-    if "${@:2}" >"$tmp/log" 2>&1; then
-        echo "ok $number - $1"
-    else
-        failed=1
-        echo "not ok $number - $1"
-        tail -n 30 "$tmp/log" | sed 's/^/#   /'
-    fi
-}
+. "$(dirname "$0")/lib.sh"
 prints() { # PATTERN COMMAND...
     local pattern=$1
     shift

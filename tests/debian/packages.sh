@@ -2,19 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # make deb: lintian finds nothing; what the packages hold works from any folder, and no page of the manual refers to itself.
 top=$(cd "$(dirname "$0")/../.." && pwd)
-number=0 failed=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-check() { # WHAT COMMAND...
-    number=$((number + 1))
-    if "${@:2}" >"$tmp/log" 2>&1; then
-        echo "ok $number - $1"
-    else
-        failed=1
-        echo "not ok $number - $1"
-        tail -n 30 "$tmp/log" | sed 's/^/#   /'
-    fi
-}
+. "$(dirname "$0")/lib.sh"
 if ! command -v dpkg-buildpackage >/dev/null || ! command -v lintian >/dev/null; then
     if ! make -C "$top" PACKAGES='debhelper dpkg-dev lintian fakeroot' deps >"$tmp/log" 2>&1; then
         printf 'ok 1 - the packages # SKIP debhelper or lintian is missing\n1..1\n'
