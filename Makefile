@@ -106,6 +106,7 @@ help:
 	@echo 'make pytorch-tests PYTHON=python3: PyTorch'"'"'s own tests of backends, with collrun.torch'
 	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
 	@echo 'make fuzz        SECONDS=360: made-up bytes for all that reads foreign ones (clang with libFuzzer)'
+	@echo 'make soak        SECONDS=60: one job at full rate, after which every process holds what it held before (two hours: 7200)'
 	@echo 'make memory-model RUNS=3000: lock-free code under a weak memory model; make aarch64: cross-built, and run under qemu (root)'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Intel MPI, Gloo); installs them if missing'
 	@echo 'make bench-peers only installs the newest MPIs from PyPI, into build/peers (PEER=python: Ray and torch)'

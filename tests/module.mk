@@ -178,6 +178,10 @@ container: deps
 .PHONY: memory-model
 memory-model: $(B)/obj/build_id.h
 	tests/run -t 900 'tests/memory_model/run.sh $(RUNS)'
+# One job for SECONDS: what its processes hold stays the same.
+.PHONY: soak
+soak: all
+	tests/run -t $$(($(or $(SECONDS),60) + 300)) 'tests/soak/run.sh $(or $(SECONDS),60)'
 # Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect.
 mutation: all
 	tests/run -t 900 tests/mutation/conform.sh

@@ -11,10 +11,6 @@
 /* Blocks that are never used for a message whose receive may not have been posted. */
 #define BLOCKS_FOR_MATCHED 32u
 
-/* The receiver may read a message of this length itself. For shorter ones two copies through a
- * cache are faster, and the sender does not have to wait for a receiver that shares its core. */
-#define REMOTE_MIN_BYTES (4u << 20)
-
 /* From this length on a message lies at another place in each lap over the blocks: so all of their
  * memory is in use, and the receiver's cache no longer holds the lines that are written. */
 #define MOVING_BYTES 1025u
