@@ -12,6 +12,8 @@
 #include "api.h"
 #include "common.h"
 
+#include <sched.h>
+
 #include <gloo/transport/tcp/device.h>
 
 namespace collrun_gloo
@@ -51,6 +53,7 @@ class device : private gloo::transport::tcp::Handler
     void handleEvents(int) override
 #endif
     {
+        sched_yield(); /* the loop turns as long as there is a closing */
     }
     gloo::transport::tcp::Device &tcp() const;
 

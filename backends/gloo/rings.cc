@@ -15,13 +15,34 @@ namespace collrun_gloo
 
 using gloo::transport::UnboundBuffer;
 
-/* Places of each size; those of the first size include the reserved ones. */
+/* Places of each size, and the least first window. */
 struct ring_size {
     size_t bytes;
-    uint32_t places, reserved;
+    uint32_t places, least_window;
 };
 static constexpr ring_size sizes[ring_sizes] = {
-    {512, 48, 8}, {4096 + 128, 16, 0}, {eager_limit + 128, 8, 0}};
+    {512, 48, 6}, {4096 + 128, 16, 1}, {eager_limit + 128, 8, 1}};
+static constexpr uint32_t first_windows = 512; /* of the first size, to all peers together */
+
+static uint32_t first_window(unsigned size, uint32_t nranks)
+{
+    const uint32_t share = first_windows / nranks * sizes[size].places / sizes[0].places;
+    return std::min(std::max(share, sizes[size].least_window), sizes[size].places);
+}
+
+static uint32_t grown(uint32_t window, unsigned size)
+{
+    return std::min(window + 1, sizes[size].places);
+}
+
+/* Of a window of the first size: less than half of it, so that data in the others makes credits
+ * due. */
+static constexpr uint32_t reserved_places(uint32_t window)
+{
+    return std::max(2u, window / 6);
+}
+static_assert(reserved_places(sizes[0].least_window) < sizes[0].least_window / 2, "credits flow");
+
 static constexpr int notice_places = 256;
 static constexpr size_t notice_region = (notice_places + 1) * mark_bytes;
 
@@ -67,9 +88,17 @@ rings::rings(abortable_context &context, uint32_t rank, uint32_t size, uint64_t 
             continue;
         peers_[p].sentry = context.plain_buffer(nullptr, 0);
         peers_[p].sentry->recv(static_cast<int>(p), first_slot + sentry_slot);
-        for (unsigned s = 0; s < ring_sizes; s++)
-            for (uint32_t i = 0; i < sizes[s].places; i++)
-                repost(p, s, i);
+        open(p);
+    }
+}
+
+void rings::open(uint32_t peer)
+{
+    peer_state &p = peers_[peer];
+    for (unsigned s = 0; s < ring_sizes; s++) {
+        p.out_window[s] = p.in_window[s] = p.told_window[s] = first_window(s, size_);
+        for (uint32_t i = 0; i < p.in_window[s]; i++)
+            repost(peer, s, i);
     }
 }
 
@@ -116,7 +145,8 @@ void rings::repost(uint32_t peer, unsigned size, uint32_t number)
 int rings::fitting(const peer_state &p, size_t len, bool reserved) const
 {
     for (unsigned s = 0; s < ring_sizes; s++) {
-        const uint32_t places = sizes[s].places - (reserved ? 0 : sizes[s].reserved);
+        const uint32_t window = p.out_window[s];
+        const uint32_t places = window - (s > 0 || reserved ? 0 : reserved_places(window));
         if (sizeof(packet) + len + mark_bytes <= sizes[s].bytes && p.sent[s] - p.acked[s] < places)
             return static_cast<int>(s);
     }
@@ -134,8 +164,10 @@ bool rings::send(uint32_t to, const packet &what, const void *data, bool reserve
     const size_t at = offset(to, size, p.sent[size]);
     packet head = what;
     head.sequence = p.sent_sequence++;
-    for (unsigned s = 0; s < ring_sizes; s++)
+    for (unsigned s = 0; s < ring_sizes; s++) {
         head.taken[s] = p.told[s] = p.taken[s];
+        p.told_window[s] = p.in_window[s];
+    }
     std::memcpy(out_memory_ + at, &head, sizeof head);
     if (len > 0)
         std::memcpy(out_memory_ + at + sizeof head, data, len);
@@ -150,7 +182,7 @@ bool rings::owes(uint32_t to) const
 {
     const peer_state &p = peers_[to];
     for (unsigned s = 0; s < ring_sizes; s++)
-        if (p.taken[s] - p.told[s] >= sizes[s].places / 2)
+        if (p.taken[s] - p.told[s] >= std::max(1u, p.told_window[s] / 2))
             return true;
     return false;
 }
@@ -246,6 +278,7 @@ void rings::credit(peer_state &p, const packet &from)
     for (unsigned s = 0; s < ring_sizes; s++)
         while (p.acked[s] != from.taken[s]) {
             p.acked[s]++;
+            p.out_window[s] = grown(p.out_window[s], s);
             take_sent();
         }
 }
@@ -272,7 +305,12 @@ void rings::pop(uint32_t from)
         *reinterpret_cast<uint64_t *>(place + sizes[s].bytes - mark_bytes) = 0;
         completions_--;
         p.next_sequence++;
-        repost(from, s, p.taken[s]++);
+        repost(from, s, p.taken[s] + p.in_window[s]);
+        const uint32_t window = grown(p.in_window[s], s);
+        p.taken[s]++;
+        if (window > p.in_window[s])
+            repost(from, s, p.taken[s] + window - 1);
+        p.in_window[s] = window;
         return;
     }
 }

@@ -10,6 +10,11 @@
  *
  * A sender uses a place in the peer's ring again after a packet of that peer has said that it was
  * taken (credits). Some places are reserved for packets that carry nothing else.
+ *
+ * Each receive that is posted is a message of Gloo's to the peer, and most pairs of a large group
+ * never send a packet. So a ring of such a group begins with few receives, its window, and each
+ * packet that is taken adds one, until there is one for each place. The sender counts alike, by the
+ * credits.
  */
 #ifndef BACKENDS_GLOO_RINGS_H
 #define BACKENDS_GLOO_RINGS_H
@@ -107,6 +112,7 @@ class rings
         uint64_t sent_sequence, next_sequence;
         uint32_t sent[ring_sizes], acked[ring_sizes]; /* to the peer */
         uint32_t taken[ring_sizes], told[ring_sizes]; /* from it */
+        uint32_t out_window[ring_sizes], in_window[ring_sizes], told_window[ring_sizes];
         std::unique_ptr<gloo::transport::UnboundBuffer> sentry;
     };
 
@@ -114,6 +120,7 @@ class rings
     size_t offset(uint32_t peer, unsigned size, uint32_t number) const;
     void post(uint32_t peer, unsigned size, uint32_t number);
     void repost(uint32_t peer, unsigned size, uint32_t number);
+    void open(uint32_t peer);
     int fitting(const peer_state &p, size_t len, bool reserved) const;
     uint32_t marks(uint32_t peer) const;
     size_t look();

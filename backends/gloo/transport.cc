@@ -82,8 +82,8 @@ bool transport::detach() noexcept
         idle = idle && peers_[i].queue.empty() && peers_[i].acks.empty() && peers_[i].sends == 0;
     for (uint32_t i = 0; i < peers_.size() && !aborted_ && !revoked_; i++)
         try {
-            if (i != mesh_.rank)
-                rings_.send(i, head(LEFT), nullptr, false);
+            if (i != mesh_.rank && !rings_.send(i, head(LEFT), nullptr, true))
+                idle = false;
         } catch (...) { /* it has left before */
             idle = false;
         }

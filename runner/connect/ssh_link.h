@@ -21,7 +21,7 @@ enum { SSH_ERR_TAIL = 400 };
 
 struct ssh_pool {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t slot_given, thread_ended;
     unsigned slots; /* how many more links may connect at the same time */
     unsigned threads;
     bool ending;

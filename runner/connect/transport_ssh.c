@@ -48,7 +48,7 @@ static bool ssh_pool_acquire_slot(struct ssh_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     while (!p->slots && !p->ending)
-        pthread_cond_wait(&p->changed, &p->lock);
+        pthread_cond_wait(&p->slot_given, &p->lock);
     bool good = !p->ending;
     p->slots -= good;
     pthread_mutex_unlock(&p->lock);
@@ -59,7 +59,7 @@ static void ssh_pool_give_slot(struct ssh_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     p->slots++;
-    pthread_cond_broadcast(&p->changed);
+    pthread_cond_signal(&p->slot_given);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -83,7 +83,7 @@ static void *ssh_pool_thread(void *arg)
     close(l->fd);
     l->ended = true;
     p->threads--;
-    pthread_cond_broadcast(&p->changed);
+    pthread_cond_signal(&p->thread_ended); /* for ssh_pool_free */
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
@@ -166,7 +166,8 @@ static void ssh_pool_release(struct ssh_pool *p)
     free(p->identity);
     free(p->config);
     free(p->local_user);
-    pthread_cond_destroy(&p->changed);
+    pthread_cond_destroy(&p->slot_given);
+    pthread_cond_destroy(&p->thread_ended);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->known_hosts_lock);
     free(p);
@@ -183,7 +184,8 @@ struct ssh_pool *ssh_pool_new(const struct job *job, struct diag *d)
     p->cancel_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->known_hosts_lock, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    pthread_cond_init(&p->slot_given, NULL);
+    pthread_cond_init(&p->thread_ended, NULL);
     p->slots = (unsigned)ssh->parallel.v;
     p->known_hosts = (enum job_known_hosts)ssh->known_hosts.v;
     p->timeout_ns = (uint64_t)ssh->connect_timeout.v;
@@ -211,18 +213,18 @@ void ssh_pool_free(struct ssh_pool *p)
     until.tv_sec += 1;
     /* Links whose stream is closed are given a second to finish; then the others are shut down. */
     pthread_mutex_lock(&p->lock);
-    while (p->threads && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0)
+    while (p->threads && pthread_cond_timedwait(&p->thread_ended, &p->lock, &until) == 0)
         ;
     p->ending = true;
     for (struct ssh_link *l = p->links; l; l = l->next) {
         if (l->socket >= 0)
             shutdown(l->socket, SHUT_RDWR);
     }
-    pthread_cond_broadcast(&p->changed);
+    pthread_cond_broadcast(&p->slot_given);
     if (eventfd_write(p->cancel_fd, 1) < 0)
         p->ending = true;
     until.tv_sec += 1;
-    while (p->threads && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0)
+    while (p->threads && pthread_cond_timedwait(&p->thread_ended, &p->lock, &until) == 0)
         ;
     bool all = !p->threads;
     /* libcrypto frees its data of a thread as the thread ends, which must not run beside exit(). */

@@ -252,17 +252,17 @@ static int cross(struct harness_rank *r)
     return 0;
 }
 
-/* More than may wait at the receiver: then the sender waits, and all messages arrive in order, for
- * receives of all sorts. */
+/* Two ranks send more than may wait at the receiver: then they wait, and all messages arrive in
+ * order, for receives of all sorts. */
 static int flood(struct harness_rank *r)
 {
     const size_t bytes = *(const size_t *)r->arg;
-    const unsigned n = 300, left = r->nranks - 1;
+    const unsigned n = 300, left = 2, at_least = r->nranks > 3 ? 3 : 5;
     _Atomic unsigned *sent = r->scratch;
     char *buf = malloc(EAGER_BYTES);
     unsigned next[4] = {0};
     HARNESS_CHECK(r, buf);
-    for (unsigned i = 0; i < n && r->rank != 0; i++) {
+    for (unsigned i = 0; i < n && r->rank != 0 && r->rank <= left; i++) {
         fill(buf, bytes, i + r->rank);
         HARNESS_CHECK(r, send_to(r, buf, bytes, 0, 0) == COLLRUN_OK);
         ++sent[r->rank];
@@ -278,7 +278,7 @@ static int flood(struct harness_rank *r)
             call.source = &source;
         }
         if (i == 0)
-            HARNESS_UNTIL(r, sent[1] >= 5 && harness_inside_ms(r, 1) >= 50 &&
+            HARNESS_UNTIL(r, sent[1] >= at_least && harness_inside_ms(r, 1) >= 50 &&
                                  harness_inside_ms(r, 2) >= 50);
         if (i == 0)
             HARNESS_CHECK(r, sent[1] <= 64 && sent[2] <= 64);
@@ -295,6 +295,17 @@ static void a_flood_waits_for_its_receiver(void **state)
     (void)state;
     for (size_t bytes = 0; bytes <= EAGER_BYTES; bytes += EAGER_BYTES / 2) {
         struct harness_options options = options_for(3);
+        options.arg = &bytes;
+        assert_int_equal(harness_run(&options, flood), 0);
+    }
+}
+
+/* In a large group few may wait at first, then as many as in a small one. */
+static void a_flood_in_a_large_group(void **state)
+{
+    (void)state;
+    for (size_t bytes = 0; bytes <= EAGER_BYTES; bytes += EAGER_BYTES / 2) {
+        struct harness_options options = options_for(20);
         options.arg = &bytes;
         assert_int_equal(harness_run(&options, flood), 0);
     }
@@ -448,6 +459,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_call_waits_for_an_earlier_one),
         cmocka_unit_test(a_message_starts_while_another_waits),
         cmocka_unit_test(a_flood_waits_for_its_receiver),
+        cmocka_unit_test(a_flood_in_a_large_group),
         cmocka_unit_test(floods_that_cross_pass),
         cmocka_unit_test(small_cross_sends_do_not_block),
         cmocka_unit_test(messages_outlive_their_sender),
