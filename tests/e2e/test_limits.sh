@@ -20,7 +20,7 @@ cat >grow.c <<'END'
 #include <string.h>
 static int run(struct collrun_ctx *ctx, void *state)
 {
-    char *p = malloc(256 << 20);
+    char *volatile p = malloc(256 << 20); /* no compiler may leave it out */
     (void)state;
     if (!p)
         return collrun_fail(ctx, "no memory for the model");
