@@ -36,7 +36,7 @@ struct forming {                                 /* of the communicators */
     /* While a thread of on_demand.c forms them; else NULL. */
     _Atomic(const struct forming_watch *) watch;
     bool wanted;      /* the coordinator was asked for them */
-    atomic_bool done; /* successfully */
+    atomic_bool done; /* successfully; stored after them, acquired before they are used */
 };
 
 struct nccl_group {

@@ -17,8 +17,8 @@ struct dev_comm;
 struct nccl_group;
 
 struct group_status {
-    atomic_int code;      /* 0, or the status that every later call returns */
-    char text[512];       /* the error message; written once, before `code` */
+    atomic_int code;      /* 0, or the status that every later call returns; released after */
+    char text[512];       /* the error message, which is written once */
     pthread_mutex_t lock; /* of the writers */
     /* Of the handle for messages. */
     atomic_uint

@@ -45,7 +45,8 @@ struct op {
     /* By call: what the callers' streams held, if it was not launched at once. NULL: the same as
      * the one before. */
     struct event **before_evts;
-    atomic_bool events_final; /* after_evts are set and stay */
+    atomic_bool events_final; /* after_evts are set and stay: released after them, and acquired by
+                                 threads that poll for another group */
 
     /* Messages. */
     struct message *messages; /* ncalls; NULL for a collective */

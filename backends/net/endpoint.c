@@ -29,7 +29,9 @@ struct endpoint_early {
 
 struct endpoint {
     pthread_mutex_t lock;
-    atomic_uint contenders; /* threads that want the lock or have it */
+    /* Threads that want the lock or have it. Relaxed: a hint when to yield the core; the lock
+     * publishes the rest. */
+    atomic_uint contenders;
     const struct collrun_services *services;
     struct link *link;
     char address[64];

@@ -31,6 +31,8 @@ struct net_group {
     bool *has_left;               /* by rank: it has closed the group */
     uint32_t nleft;
     bool peer_has_left; /* since the group's thread last looked */
+    /* Relaxed where a thread looks for it again and again: endpoint_wake, which follows it, makes
+     * that thread look once more. */
     atomic_bool aborted;
     /* The group has failed: the memory of all messages and requests is to be taken back from the
      * link, and calls on the ranks of this host are to end. */

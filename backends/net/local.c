@@ -21,7 +21,9 @@ extern const struct collrun_backend net_shm_backend;
 #define LOCAL_LEADER_FIRST_NS 300000000u
 
 /* The last call of the workload on one rank. A rank may be one operation ahead of another, which
- * may still read the post before: they alternate. */
+ * may still read the post before: they alternate. All three are released, in the order of
+ * net_local_begin: a reader that acquires the number has the rest, and one that acquires a word of
+ * a later operation then finds that the number has changed. */
 struct local_post {
     _Atomic uint64_t number; /* of the operation, from 1 on; 0: none, or it is being written */
     _Atomic uint64_t what, count;

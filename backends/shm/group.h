@@ -78,7 +78,8 @@ struct shm_group {
     struct cma own_cma;
 };
 
-/* True once the group has failed. */
+/* True once the group has failed. Relaxed: the status and text are read by group_report_failure,
+ * which acquires them; a failure that is missed is found at the next check. */
 static inline bool group_has_failed(const struct shm_group *g)
 {
     return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE;

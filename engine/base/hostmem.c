@@ -131,6 +131,7 @@ bool hostmem_segment_take(struct hostmem *m, uint32_t nmembers, uint32_t *out)
         const uint32_t slot = (h->next_segment + i) % HOSTMEM_SEGMENTS;
         if (atomic_load_explicit(&h->segment_refs[slot], memory_order_acquire))
             continue;
+        /* No thread writes it before the scope, with this slot, is released as complete. */
         atomic_store_explicit(&h->segment_refs[slot], nmembers + 1, memory_order_relaxed);
         h->next_segment = slot + 1;
         *out = slot;

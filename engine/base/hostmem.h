@@ -47,7 +47,11 @@ struct hostmem_member {
  * COMPLETE or FAILED, except that more members may arrive after a failure. */
 struct hostmem_scope {
     _Atomic uint32_t changes; /* the futex of the members that wait */
-    _Atomic uint32_t state;   /* enum hostmem_state */
+    /* enum hostmem_state. Released after what it publishes: the values of all members, or the
+     * failure. A member that polls it without the lock acquires that. */
+    _Atomic uint32_t state;
+    /* Each member releases its reads of the scope. The last one, or a member that uses the place
+     * again, acquires them. */
     _Atomic uint32_t nleft;
     uint32_t nmembers, narrived;
     uint32_t first; /* the world rank that the others are compared with */
@@ -68,7 +72,9 @@ struct hostmem_head {
     uint64_t segment_len; /* the size of a slot in the file */
     uint64_t mapped_len;  /* up to the segments */
     pthread_mutex_t lock;
-    _Atomic uint32_t segment_refs[HOSTMEM_SEGMENTS]; /* 0: free; else members + 1 */
+    /* 0: free; else members + 1. Each member releases its use of the slot. The last one acquires
+     * that, returns the pages and releases the 0, which hostmem_segment_take acquires. */
+    _Atomic uint32_t segment_refs[HOSTMEM_SEGMENTS];
 };
 
 /* One process's view. */

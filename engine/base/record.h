@@ -16,8 +16,13 @@
  * - All times are ticks: see record_head. 0: not yet.
  * - The rank writes (record_queue.h) with plain stores and one atomic addition per operation, and
  *   never waits. It protects what must agree with sequence numbers: `version` of groups and
- * entries, `checksum` of marks. record_view.h reads, from live memory and from files of any
- * content.
+ *   entries, `checksum` of marks. record_view.h reads, from live memory and from files of any
+ *   content.
+ * - What a sequence number protects is written between a store that makes the number invalid, with
+ *   a release fence behind it, and one that makes it valid, which is a release. The reader acquires
+ *   the number, copies, and loads it again behind an acquire fence: if it is the same, the copy is
+ *   of one moment. Other members are relaxed: each stands alone, and one that is out of date is
+ *   read again at the next look.
  * - Operations of a group are numbered from 1 on each rank, collectives and messages separately. If
  *   `started` of a group is greater than `done`, the rank is inside operation number `started`.
  */
@@ -56,14 +61,19 @@ struct record_head {
     /* CLOCK_MONOTONIC in ns = mono_ns0 + ((ticks - ticks0) * ticks_mult >> 32). The agent makes it
      * more exact with time: record_calibrate. */
     uint64_t mono_ns0, ticks0, ticks_mult;
+    /* Relaxed additions: they hand out places. The version of an entry publishes the entry, and the
+     * counts that it refers to. */
     _Atomic uint64_t next;       /* entries ever begun; entry i is at [i % entries] */
     _Atomic uint64_t next_count; /* counts ever written; count i is at [i % ncounts] */
     char line[48];
-    _Atomic uint32_t groups_used;                /* all later slots have never been used */
-    _Atomic uint32_t modules_used, threads_used; /* thread 0 is not used */
-    _Atomic uint32_t next_slot;                  /* of those that are used again */
-    _Atomic uint64_t modules_seen;               /* how many the dynamic linker had loaded in all */
-    _Atomic uint32_t threads[RECORD_THREADS];    /* the kernel's ids of threads, by number */
+    _Atomic uint32_t groups_used; /* all later slots have never been used */
+    /* Released after the modules. The other hands out numbers; thread 0 is not used. */
+    _Atomic uint32_t modules_used, threads_used;
+    _Atomic uint32_t next_slot;    /* of those that are used again */
+    _Atomic uint64_t modules_seen; /* how many the dynamic linker had loaded in all */
+    /* The kernel's ids of threads, by number. The versions of a thread's entries, which are
+     * released later, publish its id. */
+    _Atomic uint32_t threads[RECORD_THREADS];
     /* 1: a call has returned that another rank failed, or that the job stops; how the rank ends may
      * be a consequence. */
     _Atomic uint32_t disturbed;
@@ -94,7 +104,9 @@ enum record_group_state {
 
 /* 256 bytes. */
 struct record_group {
-    _Atomic uint32_t used;    /* enum record_group_state */
+    /* enum record_group_state. Released after the last store to the slot as it is opened or closed;
+     * the thread that uses a closed slot again acquires it. */
+    _Atomic uint32_t used;
     _Atomic uint32_t version; /* odd while the rank writes the current operation */
     char name[64];            /* may be cut */
     char scope[64];           /* equal for all members, and unique in the job: "NAME#GENERATION:

@@ -104,7 +104,8 @@ static inline void record_queue_write(const struct record_queue *q, uint64_t ind
     atomic_store_explicit(&e->version, record_queue_version(index), memory_order_release);
 }
 
-/* NULL: it has been overwritten. */
+/* NULL: it has been overwritten. The thread got `index` with the operation, so it knows of its
+ * version: a relaxed load returns that, or a later one. */
 static inline struct record_entry *record_queue_find(const struct record_queue *q, uint64_t index)
 {
     if (index == RECORD_QUEUE_NONE)
@@ -161,7 +162,8 @@ static inline void record_queue_enter(const struct record_queue *q, const struct
     struct record_group *g = q->group;
     if (!g)
         return;
-    /* Odd, then even, also if the owner of another queue of the group writes at the same time. */
+    /* Odd, then even, also if the owner of another queue of the group writes at the same time: the
+     * agent may then read some of each, and the next operation corrects that. */
     uint32_t version = atomic_load_explicit(&g->version, memory_order_relaxed) | 1;
     atomic_store_explicit(&g->version, version, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -173,6 +175,8 @@ static inline void record_queue_enter(const struct record_queue *q, const struct
     atomic_store_explicit(&g->version, version + 1, memory_order_release);
 }
 
+/* A load and a store: a thread that does not own the queue (a probe, a cancellation) may put `done`
+ * back to its own number. The rank then seems to be inside an operation until the next one ends. */
 static inline void record_queue_leave(const struct record_queue *q, uint64_t number)
 {
     if (q->group && number > atomic_load_explicit(&q->group->done, memory_order_relaxed))

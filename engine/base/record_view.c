@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All parts are copied out of the bytes with memcpy before they are looked at, between two loads of
- * their sequence number; so what is checked is what is returned, also while a rank writes.
+ * their sequence number; so what is checked is what is returned, also while a rank writes. No other
+ * thread has the copies, so their atomic members are read relaxed.
  */
 #include "base/record_view.h"
 

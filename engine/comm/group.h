@@ -57,11 +57,12 @@ struct group_backend {
     struct collrun_group *group;
 };
 
-/* Set once. */
+/* Set once, under the lock: `code` is released after `text`, and a call that acquires it may read
+ * that. */
 struct group_status {
     atomic_int code; /* 0, or the status that every call fails with */
     pthread_mutex_t lock;
-    char *text; /* of the first error; written once, under the lock, before `code` */
+    char *text; /* of the first error */
 };
 
 /* What does not change after group_open. */
@@ -82,14 +83,17 @@ struct group_requests {
 /* By enum group_queue: of the thread that is inside, with the collectives, and of the owner of the
  * queue, with the messages. The service thread reads it. */
 struct group_calls {
-    struct record_queue record[2];     /* for the agent, by enum group_queue */
-    _Atomic uint64_t numbers[2];       /* operations so far; see group_number */
+    struct record_queue record[2]; /* for the agent, by enum group_queue */
+    /* Operations so far; see group_number. Relaxed: they publish nothing. */
+    _Atomic uint64_t numbers[2];
     struct blocked_call blocked[2];    /* by enum group_queue */
     void *streams[GROUP_MOST_DEVICES]; /* after which an operation runs that names no stream */
 };
 
 struct collrun_group {
-    /* The workload whose thread is inside, except for messages; NULL = none (group_enter.h). */
+    /* The workload whose thread is inside, except for messages; NULL = none (group_enter.h). What
+     * that thread has done to the group is released with NULL, and acquired by the next one. A
+     * refused call reads only what does not change: the workload's name. */
     _Atomic(const struct collrun_ctx *) driver;
     struct group_status status;
     struct memory_kind_set kinds;   /* of device memory that this process may have pointers to */
@@ -100,15 +104,19 @@ struct collrun_group {
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
-    atomic_uintptr_t
-        on_device[GROUP_KNOWN]; /* addresses that are known to be device memory (route.c) */
+    /* Addresses that are known to be device memory (route.c). Each stands alone, relaxed; one that
+     * is missed is looked up again. */
+    atomic_uintptr_t on_device[GROUP_KNOWN];
 
     struct group_identity id;
     struct engine *engine;
     struct rendezvous rendezvous;
     struct group_memory
-        *memory;      /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */
-    atomic_uint refs; /* 1 while it is open, 1 for each request that is not freed */
+        *memory; /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */
+    /* 1 while it is open, 1 for each request that is not freed. Relaxed when it grows: the thread
+     * has a reference. A thread that drops one releases its use of the group, which the last one
+     * acquires. */
+    atomic_uint refs;
     struct collrun_group *next; /* in engine.groups */
 };
 
@@ -202,7 +210,9 @@ static inline uint64_t group_number_shared(struct collrun_group *g)
            1;
 }
 
-/* The first of `n` numbers for new operations. By the one thread that is inside. */
+/* The first of `n` numbers for new operations. By the one thread that is inside. A load and a store
+ * cost less than an addition: a message that another thread numbers at the same time may get the
+ * same number, by which only texts and records name it. */
 static inline uint64_t group_number(struct collrun_group *g, enum group_queue which, uint32_t n)
 {
     _Atomic uint64_t *last = &g->calls.numbers[which];

@@ -13,6 +13,10 @@
 /* Size of the table at first and after it has grown. If it is full, counting stops. */
 enum { MSG_COUNT_FEW = 64, MSG_COUNT_MOST = 4096 };
 
+/* The thread that counts reads its own stores, relaxed. It releases a count, and `lost`, before the
+ * message leaves what the reader has looked at first: the list of requests, or the blocking call.
+ * So a reader that no longer finds a message there finds it here. A key whose counts are 0 yet, or
+ * a key that is not seen yet, is one of messages that are still there. */
 struct msg_count_entry {
     _Atomic uint64_t key; /* 1 + (member << 32 | tag); 0: free */
     _Atomic uint64_t sent, received;
@@ -24,9 +28,10 @@ struct msg_count_table {
 };
 
 struct msg_count {
-    _Atomic(struct msg_count_table *) table; /* NULL: no message yet */
-    struct msg_count_table *outgrown;        /* a reader may be in it */
-    atomic_bool lost; /* too many tags, or out of memory: the counts are invalid */
+    /* NULL: no message yet. Released with its entries, when it is new. */
+    _Atomic(struct msg_count_table *) table;
+    struct msg_count_table *outgrown; /* a reader may be in it */
+    atomic_bool lost;                 /* too many tags, or out of memory: the counts are invalid */
 };
 
 /* A message to or from a member succeeded. */
@@ -34,7 +39,7 @@ void msg_count_add(struct msg_count *t, bool sent, uint32_t member, uint32_t tag
 /* The same for a call that the backend has matched. Without `source` or `received_tag` where the
  * call accepts any, the counts are lost. */
 void msg_count_add_call(struct msg_count *t, const struct collrun_call *call);
-void msg_count_fini(struct msg_count *t);
+void msg_count_fini(struct msg_count *t); /* no thread counts or reads any more */
 
 static inline uint32_t msg_count_member(const struct msg_count_entry *e)
 {

@@ -88,7 +88,8 @@ struct p2p_probe {
 
 /* All return a status whose cause is stored. */
 
-/* AGAIN: *yield became true first (it may be NULL), and the batch goes on. */
+/* AGAIN: *yield became true first (it may be NULL), and the batch goes on. It is a hint, which is
+ * loaded relaxed in every round. */
 int p2p_exec(struct p2p *p, const struct collrun_call *calls, uint32_t ncalls,
              struct p2p_batch *batch, const atomic_bool *yield);
 int p2p_start(struct p2p *p, const struct collrun_call *calls, uint32_t ncalls,

@@ -171,6 +171,7 @@ static int probe_run(struct collrun_group *g, int peer, uint32_t tag, uint64_t s
         return probe_refuse(g, rc);
     if ((rc = group_enter_for(&g->backends[0], KIND_PROBE)) != COLLRUN_OK)
         return rc;
+    /* For error messages; other threads may take numbers at the same time. */
     uint64_t number = atomic_load_explicit(&g->calls.numbers[GROUP_MESSAGES], memory_order_relaxed);
     if (group_has_failed(g))
         rc = group_reject(g, KIND_PROBE, number + 1);

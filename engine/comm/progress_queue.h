@@ -70,8 +70,9 @@ struct collrun_request {
     bool listed;
 
     /* The queue's own. */
-    atomic_int status;             /* AGAIN until it is finished */
-    bool needs_exec;               /* the backend cannot start it */
+    atomic_int status; /* AGAIN until it is finished; released after its results, which the thread
+                          that tests or waits acquires */
+    bool needs_exec;   /* the backend cannot start it */
     enum pq_withdrawal withdrawal; /* under the lock */
     int withdrawn;                 /* the owner's result */
     bool started;                  /* `handle` is valid until it is finished */
@@ -106,7 +107,8 @@ struct pq_config {
     struct p2p *p2p; /* its messages, if it has a transport; else NULL */
     const struct pq_ops *ops;
     void *ctx;                    /* for ops->exec */
-    const atomic_int *failed;     /* a status; requests fail with it unless it is 0 */
+    const atomic_int *failed;     /* a status (group_status.code); requests fail with it unless it
+                                     is 0 */
     struct wait_reporter *report; /* notified of waits that are not for an operation */
     bool exec_collectives; /* collectives go through ops->exec even if the backend could start
                               them */
@@ -123,10 +125,12 @@ struct pq_waiter {
 
 struct pq_requests {
     struct collrun_request *queue, **queue_end; /* not started; under the lock */
-    atomic_uint nqueued;                        /* how many; written under the lock */
-    struct collrun_request *in_flight;          /* started; the owner's */
-    struct collrun_request *unfinished;         /* all of both; under the lock */
-    uint64_t last_ns;                           /* when the last request was submitted */
+    atomic_uint nqueued; /* how many; written under the lock. 0 saves the owner taking the lock; a
+                            request that it misses is found in its next round, or under the lock,
+                            when it disowns the queue */
+    struct collrun_request *in_flight;  /* started; the owner's */
+    struct collrun_request *unfinished; /* all of both; under the lock */
+    uint64_t last_ns;                   /* when the last request was submitted */
 };
 
 /* Under the lock. */
@@ -150,7 +154,8 @@ struct pq_worker {
 };
 
 /* The thread that may call the backend. PQ_OWNED is released under the lock, and wakes those that
- * sleep; PQ_DIRECT is released without it, so others have to look again. */
+ * sleep; PQ_DIRECT is released without it, so others have to look again. A relaxed load under the
+ * lock is therefore exact about PQ_OWNED, and only a hint about the other two. */
 enum pq_owner { PQ_FREE, PQ_OWNED, PQ_DIRECT };
 
 struct progress_queue {
@@ -158,14 +163,23 @@ struct progress_queue {
     bool shared; /* it serves collectives and messages */
     bool starts; /* requests are started and tested, by the backend or p2p; else executed */
     struct msg_count counts;
-    atomic_uint pending;     /* unfinished requests; 0 = the queue is idle */
-    atomic_int owner;        /* enum pq_owner */
-    atomic_bool contended;   /* a thread has found another one directly inside, not long ago */
-    bool evicted;            /* it stays contended; under the lock */
-    atomic_uint withdrawals; /* PQ_WITHDRAWAL_WANTED */
-    atomic_bool executing;   /* the owner executes a collective in one call of the backend */
-    bool blocked;            /* the owner waits in the transport; under the lock */
-    uint64_t needed_ns;      /* when a thread last had to wake the owner; under the lock */
+    /* Unfinished requests; 0 = the queue is idle. Written under the lock, which publishes a new
+     * one. A request that has finished is released, for a thread that finds the queue idle without
+     * the lock. */
+    atomic_uint pending;
+    /* enum pq_owner. The backend's handle and `requests.in_flight` are the owner's: acquired with
+     * it, and released with PQ_FREE. */
+    atomic_int owner;
+    /* A thread has found another one directly inside, not long ago. A hint: the one inside soon
+     * sees it, and the other looks again until then. */
+    atomic_bool contended;
+    bool evicted; /* it stays contended; under the lock */
+    /* PQ_WITHDRAWAL_WANTED. A hint: the owner looks in every round, and once the queue is free the
+     * thread that waits withdraws its request itself. */
+    atomic_uint withdrawals;
+    atomic_bool executing; /* the owner executes a collective in one call of the backend */
+    bool blocked;          /* the owner waits in the transport; under the lock */
+    uint64_t needed_ns;    /* when a thread last had to wake the owner; under the lock */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a request has finished, or ownership is free; CLOCK_MONOTONIC */

@@ -310,7 +310,8 @@ static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_
 }
 
 /* What every call changes when it begins, and a blocking one when it ends. *timed_out: an operation
- * of an open group has. */
+ * of an open group has. Relaxed: nothing is concluded before two looks agree, a tick apart, and one
+ * that is out of date changes until then. */
 static uint64_t wait_report_counters(struct engine *e, bool *timed_out)
 {
     uint64_t h = HASH_START;

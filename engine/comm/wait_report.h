@@ -31,8 +31,10 @@ struct engine;
 
 enum { WAIT_REPORT_TICK_MS = 100, BLOCKED_CALL_OPS = 2 /* of a blocking function, at most */ };
 
-/* The blocking call that a thread executes. The thread writes it. The service thread reads it; the
- * value is torn if `seq` has changed meanwhile. */
+/* The blocking call that a thread executes. The thread, one at a time, writes it, relaxed, and then
+ * releases `seq`. The service thread acquires an odd `seq` and reads the rest. The value is torn if
+ * a later call has begun meanwhile: then the snapshot a tick later, when every store of that call
+ * is visible, finds another `seq`. */
 struct blocked_op {
     _Atomic uint32_t packed; /* kind, dtype and op, a byte each */
     _Atomic uint32_t tag;

@@ -54,7 +54,9 @@ struct control {
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* CLOCK_MONOTONIC; broadcast at every change of the members below */
-    atomic_uint events;     /* set of enum control_event; written under the lock */
+    /* Set of enum control_event; written under the lock. Released after what an event means, such
+     * as `abort_reason` and the ranks that have failed; control_has acquires that. */
+    atomic_uint events;
     struct control_request *requests;
     struct arena arena;       /* under the lock: file names in failures */
     struct diag abort_reason; /* valid with CONTROL_ABORT; never changes afterwards */

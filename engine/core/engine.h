@@ -40,6 +40,8 @@ struct engine {
     enum engine_owner owner;
     bool connected;         /* WELCOME has arrived: failures can be reported */
     atomic_bool finalizing; /* collrun_finalize has taken all groups: no thread calls any more */
+    /* Publishes nothing, as the groups are closed one by one after it. A call beside
+     * collrun_finalize that misses it counts as one before. */
     atomic_bool finalized;
     struct control control;
     struct arena arena; /* data that lives as long as the process */
@@ -49,7 +51,9 @@ struct engine {
     uint32_t ncpus; /* of this host, for all its ranks together */
     struct registry registry;
     struct memory_kinds kinds;
-    atomic_bool *failed;   /* by world rank: the runner has reported its failure */
+    /* By world rank: the runner has reported its failure. Nothing but the flag is published. It is
+     * set first, so a thread that acquires the failure of a group or of the job finds it. */
+    atomic_bool *failed;
     atomic_bool disturbed; /* engine_set_disturbed */
     struct host_scopes host_scopes;
     struct record_head *record;       /* read by the agent; NULL: there is no agent that reads it */

@@ -123,7 +123,7 @@ static void host_scope_make(struct hostmem_scope *s, const struct host_scope_req
 {
     s->nmembers = q->members->n;
     s->narrived = 0;
-    atomic_store_explicit(&s->nleft, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->nleft, 0, memory_order_relaxed); /* `state` publishes it */
     s->first = q->members->items[q->index];
     s->status = COLLRUN_OK;
     s->segment_len = q->segment_len;

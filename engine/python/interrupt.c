@@ -11,7 +11,10 @@
 
 enum { INTERRUPT_PATIENCE_MS = 100 };
 
-/* One process is one rank, and has one main thread. */
+/* One process is one rank, and has one main thread, which alone writes `waiting` and `calls`. It
+ * releases `calls` after `waiting`: a thread that acquires an odd number reads the group of that
+ * call, or of one that began meanwhile. Neither is destroyed while `abort` is held
+ * (interrupt_sync). */
 static struct {
     _Atomic(struct collrun_group *) waiting; /* the group whose call the main thread is in */
     atomic_uint calls;                       /* of the main thread; odd while it is in one */

@@ -81,6 +81,7 @@ bool cma_can_read(struct shm_group *g, uint32_t rank)
 
 int cma_read(struct shm_group *g, uint32_t rank, void *to, uint64_t from, size_t len, size_t *moved)
 {
+    /* Its rank published it before it sent what asks for this read. */
     const uint32_t pid = atomic_load_explicit(&g->seg.processes[rank].pid, memory_order_relaxed);
     size_t done = 0;
     bool reads = cma_can_read(g, rank);

@@ -30,8 +30,9 @@
 struct shm_group;
 
 struct cma {
-    uint64_t token;          /* of this rank; its address is published */
-    _Atomic uint8_t *access; /* enum cma_access, per rank */
+    uint64_t token; /* of this rank; its address is published */
+    /* enum cma_access, per rank. Relaxed: it stands alone, and both handles find the same. */
+    _Atomic uint8_t *access;
 };
 
 /* Returns a status. */

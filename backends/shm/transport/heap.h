@@ -37,8 +37,9 @@ struct heap_span {
 
 struct heap {
     const struct segment *seg;
-    _Atomic(char *) *windows; /* per rank; NULL until mapped */
-    struct heap_span *spans;  /* what is allocated, sorted by offset */
+    /* Per rank; NULL until mapped. Set once, after the mapping; the other handle acquires it. */
+    _Atomic(char *) *windows;
+    struct heap_span *spans; /* what is allocated, sorted by offset */
     size_t nspans, capacity;
 };
 

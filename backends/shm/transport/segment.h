@@ -50,6 +50,8 @@
 #define FAILURE_TEXT 448u
 
 /* Where ranks sleep: `seq` is the futex; a rank that wakes others does so only if `sleepers` > 0.
+ * It may load that relaxed, and miss a rank that has just announced its sleep: wait.h bounds the
+ * harm.
  */
 struct doorbell {
     _Alignas(LINE_BYTES) _Atomic uint32_t seq;
@@ -85,7 +87,8 @@ struct segment_head {
 
 /* What a rank publishes in one step of a collective. */
 struct step_rec {
-    _Alignas(RECORD_BYTES) _Atomic uint32_t seq; /* the step; written last */
+    /* The step. Released last, after the rest and the step's data; acquired by those that wait. */
+    _Alignas(RECORD_BYTES) _Atomic uint32_t seq;
     uint32_t location;  /* of the step's data: STEP_... or a line of the ring */
     uint64_t signature; /* kind, dtype, operator, root (coll/signature.h) */
     uint64_t count;
@@ -94,7 +97,7 @@ struct step_rec {
 
 /* A packet of a message (p2p.h). */
 struct packet {
-    _Atomic uint32_t seq; /* written last */
+    _Atomic uint32_t seq; /* released last, after the rest; acquired by the receiver */
     uint8_t type, dtype, flags;
     union {
         uint8_t block;       /* the block that belongs to the packet, or NO_BLOCK */
@@ -107,7 +110,9 @@ struct packet {
         struct {         /* of an RTS with a block */
             uint32_t at; /* where in the block the message begins */
             char unused[LINE_BYTES - 28];
-            _Atomic uint32_t missing; /* bytes that are still to be written (RTS_PARTS) */
+            /* Bytes that are still to be written (RTS_PARTS). Released after each part of the
+             * block, which the receiver acquires. */
+            _Atomic uint32_t missing;
         };
     };
 };
@@ -115,17 +120,20 @@ struct packet {
 /* Packets from one rank to one other. */
 struct fifo {
     _Alignas(RECORD_BYTES) struct packet packets[FIFO_PACKETS];
-    _Alignas(LINE_BYTES) _Atomic uint32_t popped; /* packets that the receiver has taken out */
+    /* Packets that the receiver has taken out. Released after it has read them; the sender acquires
+     * it before it writes there again. */
+    _Alignas(LINE_BYTES) _Atomic uint32_t popped;
 };
 
-/* A bit for each block of a sender that a receiver has read and the sender has not taken back. */
+/* A bit for each block of a sender that a receiver has read and the sender has not taken back. The
+ * receiver releases it after its reads; the sender acquires it before it writes there again. */
 struct returned {
     _Alignas(LINE_BYTES) _Atomic uint64_t blocks;
 };
 
 /* The process of a rank, as cma.h finds it. */
 struct process {
-    _Atomic uint32_t pid; /* written last; 0: not known yet */
+    _Atomic uint32_t pid; /* released last, after the token; 0: not known yet */
     uint64_t token;       /* the value that lies at `token_at` in the process */
     uint64_t token_at;
 };

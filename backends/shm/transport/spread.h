@@ -18,7 +18,7 @@
 
 #define SPREAD_INTERVAL_NS 1000000u
 
-/* The core of a rank, plus one; 0: not known. */
+/* The core of a rank, plus one; 0: not known. Relaxed: a hint, which may be out of date. */
 struct spread_core {
     _Atomic uint32_t number;
 };

@@ -31,7 +31,8 @@ struct yield_policy {
 };
 
 /* To be called at each call of the group. True if its waits yield. *yields, 0 at first, is shared
- * by the ranks that wait alike; one of them leads. `now_ns` is called while ranks sleep at once. */
+ * by the ranks that wait alike; one of them leads. It is relaxed: a rank that misses a change waits
+ * once more as before, which is right, too. `now_ns` is called while ranks sleep at once. */
 bool yield_policy_begin(struct yield_policy *c, bool leads, uint64_t (*now_ns)(void),
                         _Atomic uint32_t *yields);
 
