@@ -46,12 +46,14 @@ void pq_release(struct progress_queue *pq)
     wait_report_busy(pq->config.report, -1);
 }
 
+/* In one order with pq_enter_direct: either a thread that has entered finds the queue contended, or
+ * this one finds it inside, and acquires what it has done there once it has left. */
 void pq_evict(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
     pq->evicted = true;
-    atomic_store_explicit(&pq->contended, true, memory_order_relaxed);
-    for (unsigned round = 0; pq_owner_of(pq) == PQ_DIRECT; pq_sleep(pq, &round))
+    atomic_store(&pq->contended, true);
+    for (unsigned round = 0; atomic_load(&pq->owner) == PQ_DIRECT; pq_sleep(pq, &round))
         pq_wake_owner(pq);
     pthread_mutex_unlock(&pq->lock);
 }

@@ -171,7 +171,7 @@ struct progress_queue {
      * it, and released with PQ_FREE. */
     atomic_int owner;
     /* A thread has found another one directly inside, not long ago. A hint: the one inside soon
-     * sees it, and the other looks again until then. */
+     * sees it, and the other looks again until then. pq_evict needs more, and says what. */
     atomic_bool contended;
     bool evicted; /* it stays contended; under the lock */
     /* PQ_WITHDRAWAL_WANTED. A hint: the owner looks in every round, and once the queue is free the
@@ -255,9 +255,9 @@ static inline bool pq_enter_direct(struct progress_queue *pq)
     int owner = PQ_FREE;
     if (!pq_is_idle(pq) || atomic_load_explicit(&pq->contended, memory_order_relaxed) ||
         !atomic_compare_exchange_strong_explicit(&pq->owner, &owner, PQ_DIRECT,
-                                                 memory_order_acquire, memory_order_relaxed))
+                                                 memory_order_seq_cst, memory_order_relaxed))
         return false;
-    if (!atomic_load_explicit(&pq->contended, memory_order_relaxed))
+    if (!atomic_load(&pq->contended))
         return true;
     pq_leave_direct(pq); /* pq_evict was faster */
     return false;

@@ -96,5 +96,10 @@ expression backends/shm/p2p.c 's/peer->watched = peer->notify_due/peer->watched 
 expression backends/shm/group.c 's/atomic_store(&f->state, FAILURE_SET)/atomic_store_explicit(\&f->state, FAILURE_SET, memory_order_relaxed)/' shm_collectives
 expression backends/shm/coll/step.h 's/#define STEP_LEAD .*/#define STEP_LEAD (STEP_DEPTH + 1)/' shm_collectives
 expression backends/shm/coll/step.h 's/#define STEP_LEAD_WITH_SLOT .*/#define STEP_LEAD_WITH_SLOT (SLOT_COUNT + 1)/' shm_collectives
+queue=engine/comm/progress_queue
+expression $queue.c 's/atomic_store(\(&pq->contended, true\))/atomic_store_explicit(\1, memory_order_release)/' queue
+expression $queue.c 's/atomic_load(\(&pq->owner\)) == PQ_DIRECT/atomic_load_explicit(\1, memory_order_relaxed) == PQ_DIRECT/' queue
+expression $queue.h 's/if (!atomic_load(\(&pq->contended\)))/if (!atomic_load_explicit(\1, memory_order_acquire))/' queue
+expression $queue.h 's/memory_order_seq_cst, memory_order_relaxed/memory_order_acquire, memory_order_relaxed/' queue
 echo "1..$number"
 exit $failed
