@@ -4,6 +4,10 @@
  * that wakes others counts `changes` up first, so none can sleep through it. It wakes them after it
  * has released the lock, and leaving takes no lock: no member wakes up to wait for the lock.
  *
+ * The service thread, which takes no lock either, wakes members when the job or a rank has failed.
+ * A fence there and one in the wait order its two accesses with theirs: it finds the scope forming,
+ * or they find the failure.
+ *
  * A place is free again when all members have left. One that failed while a member never arrived is
  * reused once all places are taken.
  */
@@ -50,6 +54,7 @@ static bool host_scope_is_forming(const struct hostmem_scope *s)
 
 void host_scope_wake_all(struct host_scopes *h)
 {
+    atomic_thread_fence(memory_order_seq_cst); /* after the store of the failure */
     for (uint32_t i = 0; h->mem.head && i < h->mem.head->nscopes; i++) {
         struct hostmem_scope *s = hostmem_scope_at(&h->mem, i);
         if (host_scope_is_forming(s))
@@ -237,6 +242,7 @@ static int host_scope_wait(struct host_scopes *h, struct hostmem_scope *s,
         const uint32_t changes = atomic_load(&s->changes);
         if (!host_scope_is_forming(s))
             return COLLRUN_OK;
+        atomic_thread_fence(memory_order_seq_cst); /* before the loads of the failure */
         if (control_aborted(h->control, d))
             return d->code;
         hostmem_lock(&h->mem);
