@@ -62,7 +62,7 @@ struct record_head {
      * more exact with time: record_calibrate. */
     uint64_t mono_ns0, ticks0, ticks_mult;
     /* Relaxed additions: they hand out places. The version of an entry publishes the entry, and the
-     * counts that it refers to. */
+     * counts that it refers to; next_count is also the sequence number of older counts. */
     _Atomic uint64_t next;       /* entries ever begun; entry i is at [i % entries] */
     _Atomic uint64_t next_count; /* counts ever written; count i is at [i % ncounts] */
     char line[48];
@@ -180,7 +180,7 @@ struct record_entry {
         struct {
             int32_t root_or_peer;    /* a rank of the group; -1: none */
             uint8_t kind, dtype, op; /* as in record_group */
-            _Atomic uint8_t state;   /* enum record_state */
+            _Atomic uint8_t state;   /* enum record_state; an end is released */
         };
         uint64_t what;
     };

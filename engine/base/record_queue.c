@@ -207,6 +207,8 @@ uint32_t record_queue_keep_counts(struct record_queue *q, const struct record_co
     uint64_t at = atomic_fetch_add_explicit(&q->head->next_count, n, memory_order_relaxed);
     if ((uint32_t)at == RECORD_NO_COUNTS)
         return RECORD_NO_COUNTS;
+    /* A reader of the counts that are overwritten now finds that next_count has moved. */
+    atomic_thread_fence(memory_order_release);
     q->counts_hash = c->hash;
     q->counts_at = at;
     q->counts[at % RECORD_COUNTS] = c->nsent | (uint64_t)c->nexpected << 32;

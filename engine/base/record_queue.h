@@ -125,6 +125,7 @@ static inline void record_queue_start(const struct record_queue *q, uint64_t ind
     atomic_store_explicit(&e->state, RECORD_STARTED, memory_order_relaxed);
 }
 
+/* Releases the end: a reader that finds it has all that was written of the operation before. */
 static inline void record_queue_end(const struct record_queue *q, uint64_t index,
                                     enum record_state state, uint64_t ticks)
 {
@@ -132,7 +133,7 @@ static inline void record_queue_end(const struct record_queue *q, uint64_t index
     if (!e)
         return;
     atomic_store_explicit(&e->ended, ticks, memory_order_relaxed);
-    atomic_store_explicit(&e->state, (uint8_t)state, memory_order_relaxed);
+    atomic_store_explicit(&e->state, (uint8_t)state, memory_order_release);
 }
 
 /* The counts of a v-form: what this rank sends to each member, and what it expects from each;

@@ -188,6 +188,8 @@ uint64_t record_view_first(const struct record_view *v)
     return end > v->head.entries ? end - v->head.entries : 0;
 }
 
+/* An operation goes on while it is copied: its state is from before the copy, so that what the
+ * state promises, such as the time of the end, is in there. */
 static bool record_view_copy_entry(const struct record_view *v, uint64_t index,
                                    struct record_entry *out)
 {
@@ -196,7 +198,9 @@ static bool record_view_copy_entry(const struct record_view *v, uint64_t index,
     uint32_t valid = (uint32_t)(2 * index + 2);
     if (record_view_load32(&e->version) != valid)
         return false;
+    uint8_t state = atomic_load_explicit(&e->state, memory_order_acquire);
     memcpy(out, e, sizeof *out);
+    atomic_store_explicit(&out->state, state, memory_order_relaxed);
     record_view_fence();
     return record_view_load32(&e->version) == valid;
 }

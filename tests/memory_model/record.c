@@ -121,7 +121,50 @@ static void one_writer(uint32_t self)
             MODEL_CHECK(op.started_ns == 0 || op.started_ns == record_view_ns(&v, 5 * n + 1));
             MODEL_CHECK(op.ended_ns == 0 || op.ended_ns == record_view_ns(&v, 5 * n + 2));
             MODEL_CHECK(op.state >= RECORD_POSTED && op.state <= RECORD_DONE);
+            MODEL_CHECK(op.state != RECORD_DONE || (op.started_ns && op.ended_ns));
         }
+}
+
+/* ---- counts that are overwritten ---- */
+
+enum { FEW_COUNTS = 4 };
+
+static uint32_t kept; /* record_call.tag of the first ones */
+
+static void keep_counts(size_t value)
+{
+    size_t sent[FEW_COUNTS];
+    for (int i = 0; i < FEW_COUNTS; i++)
+        sent[i] = value;
+    const struct record_counts counts = {.sent = sent, .nsent = FEW_COUNTS};
+    const uint32_t at = record_queue_keep_counts(&queue, &counts);
+    if (value == 1)
+        kept = at;
+}
+
+/* The next counts of the ring take the place of the first ones. */
+static void open_counts(void)
+{
+    open_record(FEW);
+    keep_counts(1);
+    atomic_store(&head->next_count, RECORD_COUNTS);
+}
+
+static void overwritten(uint32_t self)
+{
+    struct record_view v;
+    uint64_t sent[FEW_COUNTS];
+    struct record_view_counts counts = {.sent = sent};
+    const struct record_view_op op = {.counts = kept};
+    if (self == 0) {
+        keep_counts(2);
+        return;
+    }
+    MODEL_CHECK(record_view_init(&v, head, record_len(head), NULL) == COLLRUN_OK);
+    if (!record_view_counts(&v, &op, FEW_COUNTS, &counts))
+        return;
+    for (uint32_t i = 0; i < counts.nsent; i++)
+        MODEL_CHECK(counts.sent[i] == 1);
 }
 
 /* ---- the current operation and the marks ---- */
@@ -222,6 +265,10 @@ int main(int argc, char **argv)
          .nthreads = 2,
          .setup = open_few,
          .thread = one_writer},
+        {.name = "counts that are overwritten",
+         .nthreads = 2,
+         .setup = open_counts,
+         .thread = overwritten},
         {.name = "the current operation, and marks",
          .nthreads = 2,
          .setup = open_few,

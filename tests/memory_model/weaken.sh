@@ -23,8 +23,8 @@ record_queue.c 1 a thread's number is read long after it was written, and once
 record_queue.c 2 the modules are read long after they were listed
 record_queue.c 3 no reader takes a slot that is being filled: `used` orders it
 record_queue.c 4 as above
-record_queue.h 5 a mark that is torn has another checksum
-record_queue.h 6 as above
+record_queue.h 6 a mark that is torn has another checksum
+record_queue.h 7 as above
 END
 )
 
