@@ -85,6 +85,14 @@ static inline bool group_has_failed(const struct shm_group *g)
     return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE;
 }
 
+/* The same, after reading memory that its owner uses again once the group has failed: if it has
+ * not, what was read before is what the owner meant. */
+static inline bool group_has_failed_meanwhile(const struct shm_group *g)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return group_has_failed(g);
+}
+
 /* Stores the group's failure as this thread's error and returns its status. */
 int group_report_failure(struct shm_group *g);
 

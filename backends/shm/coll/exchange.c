@@ -300,6 +300,8 @@ int exchange_run(struct exchange *x)
     }
     if (!x->some_direct)
         return COLLRUN_OK;
+    if (group_has_failed_meanwhile(g))
+        return group_report_failure(g);
     step_reserve(g, 0);
     step_publish(g, NULL);
     return step_wait(g, g->step.last);

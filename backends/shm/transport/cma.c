@@ -92,8 +92,6 @@ int cma_read(struct shm_group *g, uint32_t rank, void *to, uint64_t from, size_t
         done += n;
         reads = n > 0;
     }
-    atomic_thread_fence(
-        memory_order_acquire); /* the owner fails the group, then frees the memory */
     *moved = done;
-    return group_has_failed(g) ? group_report_failure(g) : COLLRUN_OK;
+    return group_has_failed_meanwhile(g) ? group_report_failure(g) : COLLRUN_OK;
 }

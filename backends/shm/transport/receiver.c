@@ -38,8 +38,7 @@ static int receiver_read_heap(struct shm_group *g, struct transfer *t, const str
     const char *from = heap_at(g, t->message.peer, ref, t->message.len);
     const int status =
         from ? receiver_copy_bytes(g, t, from, t->message.len) : group_report_failure(g);
-    /* The sender has its memory again when the group has failed. */
-    return status == COLLRUN_OK && group_has_failed(g) ? group_report_failure(g) : status;
+    return status == COLLRUN_OK && group_has_failed_meanwhile(g) ? group_report_failure(g) : status;
 }
 
 /* Of a send that is over: without an ACK. */
