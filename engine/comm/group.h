@@ -21,6 +21,7 @@
 #include "base/desc.h"
 #include "base/names.h"
 #include "base/record_queue.h"
+#include "comm/generation.h"
 #include "comm/progress_queue.h"
 #include "comm/wait_report.h"
 #include "core/rendezvous.h"
@@ -71,6 +72,7 @@ struct group_identity {
     struct desc_ranks members; /* world ranks */
     uint32_t index;            /* in the desc; UINT32_MAX = made at run time */
     bool on_demand;            /* it may never be used */
+    bool is_unique;            /* collrun made the name: no other group ever has it */
     char backend_name[160];    /* "shm"; "gloo (host), nccl (cuda)" */
 };
 
@@ -118,6 +120,8 @@ struct collrun_group {
      * acquires. */
     atomic_uint refs;
     struct collrun_group *next; /* in engine.groups */
+    /* Relaxed: a number for each thread that takes one. */
+    atomic_uint formed[GENERATION_KINDS]; /* generation_within, if the name is unique */
 };
 
 /* Drops one reference. After the last one the group is kept as a tombstone for a while, so that a

@@ -5,6 +5,7 @@
  * group_properties.c has the getters.
  */
 #include "comm/forming.h"
+#include "comm/generation.h"
 #include "comm/group_enter.h"
 #include "comm/group_make.h"
 #include "core/backend.h"
@@ -287,6 +288,7 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
         if (rc != COLLRUN_OK)
             return error_set(rc, "a group without a name: out of memory");
         complete.name = name;
+        complete.name_is_unique = true;
     }
     complete.timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
     complete.index = UINT32_MAX;
@@ -428,7 +430,7 @@ static char *group_name_part(const struct collrun_group *parent, const struct gr
     char *name = NULL;
     if (split->name && *split->name)
         return strdup(split->name);
-    if (asprintf(&name, "%s/%u.%d", parent->id.name, split->generation + 1, split->color) < 0)
+    if (asprintf(&name, "%s/%u.%d", parent->id.name, split->number + 1, split->color) < 0)
         return NULL;
     return name;
 }
@@ -443,6 +445,7 @@ static int group_make_part(struct collrun_group *parent, const struct group_spli
     if (!name)
         return error_set(COLLRUN_ERR_NO_MEMORY, "split %s: out of memory", parent->id.name);
     struct group_spec spec = group_spec_like(parent, name, &members);
+    spec.name_is_unique = !(split->name && *split->name);
     int rc = group_make(parent->engine, &spec, out);
     free(name);
     return rc;
@@ -475,14 +478,12 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
 
 int group_plan_split(struct collrun_group *parent, struct group_split *split)
 {
-    char name[512]; /* one of job.yaml may end in a host's name */
     int rc = split->color < 0
                  ? COLLRUN_OK
                  : group_check_name(parent->engine, "collrun_group_split", split->name);
     if (rc != COLLRUN_OK)
         return rc;
-    snprintf(name, sizeof name, "%s, split", parent->id.name);
-    rc = group_next_generation(parent->engine, name, &parent->id.members, &split->generation);
+    rc = generation_within(parent, GENERATION_OF_SPLIT, &split->number, &split->generation);
     return rc == COLLRUN_OK ? rc : error_set(rc, "split %s: out of memory", parent->id.name);
 }
 

@@ -11,8 +11,8 @@
 
 struct group_split {
     int color, key;
-    const char *name;    /* NULL or "": made from that of the parent */
-    uint32_t generation; /* of the parent's splits */
+    const char *name;            /* NULL or "": made from that of the parent */
+    uint32_t number, generation; /* of the parent's splits: generation_within */
 };
 
 /* OK if a new group can have this name, which may be NULL or "": INVALID, or EXISTS. */

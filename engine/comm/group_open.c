@@ -7,6 +7,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
+#include "comm/generation.h"
 #include "comm/memory.h"
 #include "comm/request.h"
 #include "core/backend.h"
@@ -17,30 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int group_next_generation(struct engine *e, const char *name, const struct desc_ranks *members,
-                          uint32_t *out)
-{
-    uint64_t hash = rendezvous_hash(members);
-    pthread_mutex_lock(&e->groups_lock);
-    struct generation *g = e->generations;
-    while (g && (g->hash != hash || strcmp(g->name, name) != 0))
-        g = g->next;
-    if (!g && (g = calloc(1, sizeof *g))) {
-        g->name = strdup(name);
-        g->hash = hash;
-        g->next = e->generations;
-        if (g->name)
-            e->generations = g;
-    }
-    bool good = g && g->name;
-    if (good)
-        *out = g->formed++;
-    else
-        free(g);
-    pthread_mutex_unlock(&e->groups_lock);
-    return good ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
-}
 
 /* ---- names ---- */
 
@@ -64,7 +41,7 @@ int group_make_name(struct engine *e, const struct desc_ranks *members, char out
 {
     char ranks[80];
     uint32_t number;
-    if (group_next_generation(e, "", members, &number) != COLLRUN_OK)
+    if (generation_next(e, "", members, &number) != COLLRUN_OK)
         return COLLRUN_ERR_NO_MEMORY;
     if (!group_print_ranks(members, ranks, sizeof ranks))
         snprintf(ranks, sizeof ranks, "%u ranks, %016llx", members->n,
@@ -140,6 +117,7 @@ static struct collrun_group *group_new(struct engine *e, const struct group_spec
     g->check = spec->check;
     g->id.index = spec->index;
     g->id.on_demand = spec->on_demand;
+    g->id.is_unique = spec->name_is_unique;
     group_name_backends(g);
     atomic_init(&g->refs, 1);
     pthread_mutex_init(&g->status.lock, NULL);
@@ -354,7 +332,7 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
                                    .timeout_ns = g->engine->desc.rendezvous_timeout_ns,
                                    .host = &g->engine->host_scopes};
     group_describe_identity(g, identity, sizeof identity);
-    if (group_next_generation(g->engine, spec->name, spec->members, &join.generation) != COLLRUN_OK)
+    if (generation_of_group(g, &join.generation) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     for (uint32_t i = 0; i < g->nbackends; i++) {
         services_init(&g->backends[i].services, &g->engine->control, spec->options,

@@ -14,6 +14,7 @@ struct group_route {
 
 struct group_spec {
     const char *name;
+    bool name_is_unique; /* as group_identity.is_unique */
     const struct desc_ranks *members;
     uint64_t timeout_ns; /* of an operation */
     enum collrun_check check;
@@ -28,11 +29,6 @@ struct group_spec {
  * open here. */
 int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
                struct diag *d);
-
-/* Counts how often a group of this name and these members was formed here, so that the n-th time on
- * one rank belongs to the n-th time on the others. NO_MEMORY. */
-int group_next_generation(struct engine *e, const char *name, const struct desc_ranks *members,
-                          uint32_t *out);
 
 enum { GROUP_NAME_LEN = 128 };
 /* A name for a group whose members gave none: "group(0-3,7).1". It is unique among the groups of

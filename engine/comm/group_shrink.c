@@ -12,6 +12,7 @@
  * All members take the same decision, since each agreement gives all of them the same list.
  */
 #include "base/loop.h"
+#include "comm/generation.h"
 #include "comm/group_enter.h"
 #include "comm/group_make.h"
 #include "core/agreement.h"
@@ -21,17 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int shrink_agree(const struct collrun_group *broken, int status, struct agreement *out)
+static int shrink_agree(struct collrun_group *broken, int status, struct agreement *out)
 {
     struct engine *e = broken->engine;
     struct diag d;
-    char name[512]; /* one of job.yaml may end in a host's name */
+    uint32_t number;
     struct agreement_spec spec = {.name = broken->id.name,
                                   .members = &broken->id.members,
                                   .timeout_ns = e->desc.rendezvous_timeout_ns};
     diag_init(&d);
-    snprintf(name, sizeof name, "%s, agreement", broken->id.name);
-    int rc = group_next_generation(e, name, spec.members, &spec.generation);
+    int rc = generation_within(broken, GENERATION_OF_AGREEMENT, &number, &spec.generation);
     if (rc != COLLRUN_OK)
         return error_set(rc, "shrink %s: out of memory", broken->id.name);
     rc = agreement_reach(&e->control, &spec, status, out, &d);
@@ -63,8 +63,8 @@ static int shrink_failed(const struct collrun_group *broken, int own, const stru
 }
 
 /* One round, with the members in *left; AGAIN: fewer are left now. */
-static int shrink_round(const struct collrun_group *broken, const char *name,
-                        struct agreement *left, struct collrun_group **out)
+static int shrink_round(struct collrun_group *broken, const char *name, struct agreement *left,
+                        struct collrun_group **out)
 {
     struct collrun_group *g = NULL;
     struct agreement now = {0};

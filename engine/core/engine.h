@@ -23,14 +23,6 @@ struct collrun_ctx;
 struct collrun_group;
 struct group_creation;
 
-/* How often a group of this name and these members has been formed in this process. */
-struct generation {
-    char *name;
-    uint64_t hash;
-    uint32_t formed; /* how often */
-    struct generation *next;
-};
-
 enum { ENGINE_TOMBSTONES = 64 };
 
 /* Who owns the process: collrun-engine, or a program that has called collrun_init. */
@@ -63,8 +55,8 @@ struct engine {
     struct forming *forming;             /* what threads wait in (comm/forming.h) */
     struct collrun_group *groups;        /* open ones, of job.yaml and made at run time */
     struct collrun_group *closed_groups; /* whose requests are not all freed */
-    struct generation *generations;
-    struct group_creation *creations; /* groups that are being created, or not yet waited for */
+    void *generations;                   /* comm/generation.h */
+    struct group_creation *creations;    /* groups that are being created, or not yet waited for */
     struct collrun_group *tombstones[ENGINE_TOMBSTONES]; /* the last ones that were closed */
     uint32_t ntombstones;
 

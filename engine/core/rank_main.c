@@ -10,6 +10,7 @@
 #include "base/hostmem.h"
 #include "base/loop.h"
 #include "base/parse.h"
+#include "comm/generation.h"
 #include "comm/group.h"
 #include "core/engine.h"
 #include "core/task.h"
@@ -138,12 +139,7 @@ static void rank_close_groups(struct engine *e)
 {
     engine_close_groups(e);
     group_free_tombstones(e);
-    while (e->generations) {
-        struct generation *next = e->generations->next;
-        free(e->generations->name);
-        free(e->generations);
-        e->generations = next;
-    }
+    generation_forget_all(e);
 }
 
 /* ---- workloads ---- */

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 cat >begin.c <<'END'
 #include <collrun/workload.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,24 @@ static int forgotten(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* Groups with and without names of their own, made again and again: what is allocated stays the same. */
+static int many(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    size_t before = 0;
+    for (int i = 0; i < 1200; i++) {
+        struct collrun_group *all, *named, *part;
+        CHECK(collrun_group_split(world, 0, 0, "again", &named) == COLLRUN_OK);
+        CHECK(collrun_group_split(named, 0, 0, "", &all) == COLLRUN_OK);
+        CHECK(collrun_group_split(all, collrun_rank(all) % 2, 0, NULL, &part) == COLLRUN_OK && sums(ctx, part) == 0);
+        CHECK(collrun_barrier(all) == COLLRUN_OK);
+        CHECK(!collrun_group_destroy(part) && !collrun_group_destroy(all) && !collrun_group_destroy(named));
+        if (i == 200)
+            before = mallinfo2().uordblks;
+    }
+    CHECK(mallinfo2().uordblks < before + 16384);
+    return 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -123,6 +142,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     int rc = collrun_group_get(ctx, "world", &world);
     if (rc == 0)
         rc = !strcmp(what, "overlap") ? overlap(ctx, world) || orphan(ctx, world) || refused(ctx, world)
+             : !strcmp(what, "many") ? many(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
         printf("fine\n");
@@ -149,6 +169,8 @@ for backend in ${BACKENDS:-shm tcp gloo}; do
     begin missing 3 $backend 300ms
     is "$backend: a missing member is named when the request is waited for" "$code $(grep -c fine out) $(err)" "0 3 "
 done
+begin many 4 shm
+is "3,600 groups, one after the other, leave nothing behind in a rank" "$code $(grep -c fine out) $(err)" "0 4 "
 begin forgotten 3 shm
 is "a creation that is never waited for ends with the job" "$code $(grep -c fine out)" "0 3"
 is "with a warning on each rank that has started it" "$(err | grep -c 'warning: the creation of group "forgotten" was never waited for')" 2
