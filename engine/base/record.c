@@ -110,7 +110,8 @@ int record_make(uint32_t rank, uint32_t entries)
                                .nmarks = RECORD_GROUPS,
                                .ncounts = entries ? RECORD_COUNTS : 0,
                                .entries = entries,
-                               .rank = rank};
+                               .rank = rank,
+                               .timed = 1};
     memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
     if (entries > RECORD_ENTRIES_MAX || (entries & (entries - 1)))
         return -EINVAL;

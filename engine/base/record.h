@@ -13,7 +13,7 @@
  *   struct record_entry  entries[entries]    ring: the operations
  *
  * - Numbers are little-endian and of fixed size. There are no pointers.
- * - All times are ticks: see record_head. 0: not yet.
+ * - All times are ticks: see record_head. 0: not yet, or not kept (record_head.timed).
  * - The rank writes (record_queue.h) with plain stores and one atomic addition per operation, and
  *   never waits. It protects what must agree with sequence numbers: `version` of groups and
  *   entries, `checksum` of marks. record_view.h reads, from live memory and from files of any
@@ -57,7 +57,7 @@ struct record_head {
     uint32_t entries; /* a power of 2; 0: operations are not recorded */
     uint32_t rank;    /* world rank */
     uint32_t has_tsc; /* ticks are those of the CPU, else nanoseconds of CLOCK_MONOTONIC */
-    uint32_t reserved;
+    uint32_t timed;   /* 1: `started` and `ended` of entries are kept; 0: nothing will show them */
     /* CLOCK_MONOTONIC in ns = mono_ns0 + ((ticks - ticks0) * ticks_mult >> 32). The agent makes it
      * more exact with time: record_calibrate. */
     uint64_t mono_ns0, ticks0, ticks_mult;
@@ -215,7 +215,7 @@ void record_calibrate(struct record_head *head);
 /* CLOCK_MONOTONIC in ns. */
 uint64_t record_mono_ns(void);
 
-/* The present time. */
+/* The present time. A reading takes up to 30 ns on virtual machines. */
 static inline uint64_t record_ticks(const struct record_head *head)
 {
 #if defined __x86_64__
@@ -224,6 +224,12 @@ static inline uint64_t record_ticks(const struct record_head *head)
 #endif
     (void)head;
     return record_mono_ns();
+}
+
+/* The present time, if that of a begin or an end is kept; else 0. */
+static inline uint64_t record_ticks_if_timed(const struct record_head *head)
+{
+    return head->timed ? record_ticks(head) : 0;
 }
 
 #endif

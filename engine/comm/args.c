@@ -588,7 +588,8 @@ int call_import(const struct collrun_group *g, const struct collrun_call *theirs
         return args_refuse(g, theirs, COLLRUN_ERR_INVALID,
                            "the call has a size of %u bytes; initialize it with COLLRUN_CALL(kind)",
                            theirs->size);
-    *out = (struct collrun_call){0};
+    if (theirs->size < sizeof *out)
+        *out = (struct collrun_call){0};
     memcpy(out, theirs, theirs->size < sizeof *out ? theirs->size : sizeof *out);
     out->size = (uint32_t)sizeof *out;
     if (!collrun_kind_reduces(out->kind))

@@ -189,31 +189,27 @@ uint64_t call_record_collectives(const struct route *route, const struct collrun
 
 /* ---- messages ---- */
 
-uint64_t call_record_messages(const struct route *route, const struct collrun_call *calls,
-                              uint32_t ncalls, uint64_t number, enum record_state state)
+uint64_t call_record_messages_at(const struct route *route, const struct collrun_call *calls,
+                                 uint32_t ncalls, uint64_t number, enum record_state state,
+                                 uint64_t ticks)
 {
     const struct record_queue *q = &route->gb->group->calls.record[GROUP_MESSAGES];
     uint64_t first = record_queue_reserve(q, ncalls);
-    if (first == RECORD_QUEUE_NONE)
-        return first;
-    uint64_t ticks = record_ticks(q->head);
-    for (uint32_t i = 0; i < ncalls; i++) {
+    for (uint32_t i = 0; first != RECORD_QUEUE_NONE && i < ncalls; i++) {
         struct record_call r = call_record_of_message(route->site, &calls[i]);
         record_queue_write(q, first + i, &r, number, state, ticks);
     }
     return first;
 }
 
-uint64_t call_record_enter_message(struct collrun_group *g, const struct collrun_call *call,
-                                   uint64_t number)
+void call_record_enter_message(struct collrun_group *g, const struct collrun_call *call,
+                               uint64_t number, uint64_t ticks)
 {
     const struct record_queue *q = &g->calls.record[GROUP_MESSAGES];
     if (!q->head)
-        return 0;
+        return;
     struct record_call r = call_record_of_message(0, call);
-    uint64_t ticks = record_ticks(q->head);
     record_queue_enter(q, &r, number, call->count * dtype_size(call->dtype), ticks);
-    return ticks;
 }
 
 void call_record_sent(const struct route *route, const struct collrun_call *call, uint64_t number,
@@ -226,7 +222,7 @@ void call_record_sent(const struct route *route, const struct collrun_call *call
         return;
     struct record_call r = call_record_of_message(route->site, call);
     record_queue_write(q, index, &r, number, RECORD_STARTED, called);
-    record_queue_end(q, index, RECORD_DONE, record_ticks(q->head));
+    record_queue_end(q, index, RECORD_DONE, record_ticks_if_timed(q->head));
 }
 
 /* ---- start, end ---- */
@@ -236,7 +232,7 @@ void call_record_start(struct collrun_group *g, enum group_queue which, uint64_t
     const struct record_queue *q = &g->calls.record[which];
     if (first == RECORD_QUEUE_NONE)
         return;
-    uint64_t ticks = record_ticks(q->head);
+    uint64_t ticks = record_ticks_if_timed(q->head);
     for (uint32_t i = 0; i < n; i++)
         record_queue_start(q, first + i, ticks);
 }
@@ -247,7 +243,7 @@ static inline void call_record_finish(struct collrun_group *g, enum group_queue 
     const struct record_queue *q = &g->calls.record[which];
     if (first == RECORD_QUEUE_NONE)
         return;
-    uint64_t ticks = record_ticks(q->head);
+    uint64_t ticks = record_ticks_if_timed(q->head);
     record_queue_end(q, first, state, ticks);
     for (uint32_t i = 1; i < n; i++)
         record_queue_end(q, first + i, state, ticks);

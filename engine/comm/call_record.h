@@ -30,11 +30,12 @@ static inline uint32_t call_record_entries(const struct group_backend *gb,
  * the index of the first entry. */
 uint64_t call_record_collectives(const struct route *route, const struct collrun_call *calls,
                                  uint32_t ncalls, uint64_t number, enum record_state state);
-uint64_t call_record_messages(const struct route *route, const struct collrun_call *calls,
-                              uint32_t ncalls, uint64_t number, enum record_state state);
-/* The first message becomes the current operation of its queue. Returns the present time. */
-uint64_t call_record_enter_message(struct collrun_group *g, const struct collrun_call *call,
-                                   uint64_t number);
+uint64_t call_record_messages_at(const struct route *route, const struct collrun_call *calls,
+                                 uint32_t ncalls, uint64_t number, enum record_state state,
+                                 uint64_t ticks);
+/* The first message becomes the current operation of its queue, at that time. */
+void call_record_enter_message(struct collrun_group *g, const struct collrun_call *call,
+                               uint64_t number, uint64_t ticks);
 
 /* Calls that have numbers, but fail with `status` before they begin. All ranks record them, so that
  * their later marks agree. */
@@ -46,6 +47,14 @@ static inline uint64_t call_record_ticks(const struct collrun_group *g)
 {
     const struct record_head *head = g->calls.record[GROUP_MESSAGES].head;
     return head ? record_ticks(head) : 0;
+}
+
+static inline uint64_t call_record_messages(const struct route *route,
+                                            const struct collrun_call *calls, uint32_t ncalls,
+                                            uint64_t number, enum record_state state)
+{
+    return call_record_messages_at(route, calls, ncalls, number, state,
+                                   call_record_ticks(route->gb->group));
 }
 
 /* The current operation, a send, is done: records it, as called at that time. */

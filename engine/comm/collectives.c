@@ -25,10 +25,8 @@
 static int coll_run_now(const struct group_backend *gb, struct progress_queue *pq,
                         struct collrun_call *calls, uint32_t ncalls, uint64_t number)
 {
-    const struct backend *b = gb->backend;
-    if (ncalls == 1 && b->has_exec && !pq->shared && backend_is_native(b, calls) &&
-        gb->group->check != COLLRUN_CHECK_STRICT)
-        return backend_exec(b, pq->config.handle, calls, 1);
+    if (consistency_is_plain(gb, pq, calls, ncalls))
+        return backend_exec(gb->backend, pq->config.handle, calls, 1);
     error_clear_cause();
     return consistency_exec(gb, pq, calls, ncalls, number);
 }

@@ -398,6 +398,14 @@ static bool consistency_is_checked(const struct group_backend *gb, const struct 
            (gb->group->check == COLLRUN_CHECK_STRICT || (compares && unseen));
 }
 
+bool consistency_is_plain(const struct group_backend *gb, const struct progress_queue *pq,
+                          const struct collrun_call *calls, uint32_t ncalls)
+{
+    const struct backend *b = gb->backend;
+    return ncalls == 1 && b->has_exec && !pq->shared && !pq->requests.in_flight &&
+           gb->group->check != COLLRUN_CHECK_STRICT && backend_is_native(b, calls);
+}
+
 int consistency_exec(const struct group_backend *gb, struct progress_queue *pq,
                      const struct collrun_call *calls, uint32_t ncalls, uint64_t number)
 {

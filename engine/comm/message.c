@@ -97,10 +97,11 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
     }
     for (uint32_t i = 0; i < ncalls; i++)
         call_complete(route, &calls[i]);
-    uint64_t called = call_record_enter_message(g, calls, number);
+    uint64_t called = call_record_ticks(g);
+    call_record_enter_message(g, calls, number, called);
     if (ncalls == 1 && message_send_short(route, pq, calls, number, called))
         return COLLRUN_OK;
-    uint64_t index = call_record_messages(route, calls, ncalls, number, RECORD_STARTED);
+    uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
     blocked_call_begin(blocked, calls, ncalls, number);
     r.calls = calls;
     r.ncalls = ncalls;

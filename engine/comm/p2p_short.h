@@ -24,6 +24,12 @@ static inline bool p2p_short_may_send(const struct p2p *p, const struct collrun_
            call->count * dtype_size(call->dtype) <= P2P_SHORT_MOST_BYTES;
 }
 
+static inline bool p2p_short_may_recv(const struct p2p *p, const struct collrun_call *call)
+{
+    return p && p->transport.recv_short &&
+           call->count * dtype_size(call->dtype) <= P2P_SHORT_MOST_BYTES;
+}
+
 /* OK: the message is done, and counted. AGAIN: nothing has happened. */
 int p2p_short_exec(struct p2p *p, const struct collrun_call *call);
 

@@ -133,9 +133,10 @@ static uint64_t probe_record_begin(struct collrun_group *g, const struct collrun
     struct progress_queue *pq = g->backends[0].pq[GROUP_MESSAGES];
     const struct route route = {.gb = &g->backends[0], .site = site};
     pq_acquire(pq);
-    call_record_enter_message(g, call, number);
+    const uint64_t called = call_record_ticks(g);
+    call_record_enter_message(g, call, number, called);
     pq_release(pq);
-    return call_record_messages(&route, call, 1, number, RECORD_STARTED);
+    return call_record_messages_at(&route, call, 1, number, RECORD_STARTED, called);
 }
 
 static int probe_wait(struct collrun_group *g, struct p2p_probe *probe, int peer, uint64_t site)

@@ -18,13 +18,21 @@ enum { SPIN_ROUNDS = 64, YIELD_ROUNDS = 1000, SLEEP_NS = 50000 };
 
 /* ---- finishing ---- */
 
-static void progress_finish(struct collrun_request *r, int status)
+/* Returns the status that waiters get. */
+static int progress_end(struct collrun_request *r, int status)
 {
     struct progress_queue *pq = r->pq;
     status = pq->config.ops->finished(r, status);
     bool counts = status == COLLRUN_OK && request_is_message(r) && !pq->config.p2p;
     for (uint32_t i = 0; counts && i < r->ncalls; i++)
         msg_count_add_call(&pq->counts, &r->calls[i]);
+    return status;
+}
+
+static void progress_finish(struct collrun_request *r, int status)
+{
+    struct progress_queue *pq = r->pq;
+    status = progress_end(r, status);
     pthread_mutex_lock(&pq->lock);
     pq_remove_unfinished(r);
     atomic_store_explicit(&r->status, status, memory_order_release);
@@ -33,14 +41,26 @@ static void progress_finish(struct collrun_request *r, int status)
     pthread_mutex_unlock(&pq->lock);
 }
 
-/* Finishes all requests of a list with one status; the cause of a failure is stored. */
-static void progress_finish_list(struct collrun_request *list, int status)
+/* Each fails alike; the cause is stored. */
+static void progress_fail_list(struct collrun_request *list, int status)
 {
     struct error_record cause = *error_get();
     for (struct collrun_request *r = list, *next; r; r = next) {
         next = r->next;
-        if (status != COLLRUN_OK)
-            error_restore(&cause);
+        error_restore(&cause);
+        progress_finish(r, status);
+    }
+}
+
+/* Finishes all requests of a list with one status; the cause of a failure is stored. */
+static void progress_finish_list(struct collrun_request *list, int status)
+{
+    if (status != COLLRUN_OK) {
+        progress_fail_list(list, status);
+        return;
+    }
+    for (struct collrun_request *r = list, *next; r; r = next) {
+        next = r->next;
         progress_finish(r, status);
     }
 }
@@ -137,6 +157,11 @@ static struct collrun_request *progress_dequeue_message(struct progress_queue *p
 
 /* ---- executing ---- */
 
+static int progress_failure(const struct progress_queue *pq)
+{
+    return atomic_load_explicit(pq->config.failed, memory_order_acquire);
+}
+
 /* The calls of several requests in one array. NULL: out of memory, and the cause is stored. */
 static struct collrun_call *progress_join_calls(const struct collrun_request *list, uint32_t n)
 {
@@ -162,6 +187,16 @@ static int progress_exec_batch(struct progress_queue *pq, struct collrun_request
     int rc = calls ? progress_exec(pq, calls, n) : COLLRUN_ERR_NO_MEMORY;
     free(calls);
     return rc;
+}
+
+int progress_run(struct progress_queue *pq, struct collrun_request *r)
+{
+    int rc = progress_failure(pq);
+    error_clear_cause();
+    pq->config.ops->begin(r);
+    if (rc == COLLRUN_OK)
+        rc = pq->config.ops->exec(pq->config.ctx, r);
+    return rc == COLLRUN_AGAIN ? rc : progress_end(r, rc);
 }
 
 /* ---- withdrawing ---- */
@@ -210,11 +245,6 @@ static void progress_withdraw_for_others(struct progress_queue *pq)
 }
 
 /* ---- starting and testing ---- */
-
-static int progress_failure(const struct progress_queue *pq)
-{
-    return atomic_load_explicit(pq->config.failed, memory_order_acquire);
-}
 
 /* The messages that the engine matches; NULL: the backend has the request. */
 static struct p2p *progress_p2p(const struct progress_queue *pq, const struct collrun_request *r)

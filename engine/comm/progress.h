@@ -7,6 +7,7 @@
 #ifndef ENGINE_COMM_PROGRESS_H
 #define ENGINE_COMM_PROGRESS_H
 
+#include "base/loop.h"
 #include "comm/progress_queue.h"
 
 struct progress_args {
@@ -18,6 +19,9 @@ struct progress_args {
 bool progress_start(struct progress_queue *pq, struct collrun_request *r);
 /* Starts or executes what is queued. True if there was a request. */
 bool progress_start_queued(struct progress_queue *pq, const struct progress_args *args);
+/* Executes a request that is in no list; blocks. Returns the status that waiters get. AGAIN:
+ * another thread needs the queue, and the messages of the request have begun. */
+int progress_run(struct progress_queue *pq, struct collrun_request *r);
 /* Tests every started request once. True if one has finished, or a message has moved. */
 bool progress_test_in_flight(struct progress_queue *pq);
 void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r);
@@ -38,6 +42,18 @@ int progress_exec(struct progress_queue *pq, const struct collrun_call *calls, u
 static inline bool request_is_finished(const struct collrun_request *r)
 {
     return atomic_load_explicit(&r->status, memory_order_acquire) != COLLRUN_AGAIN;
+}
+
+/* Under the lock of the queue: a request that is counted in `pending` becomes visible. */
+static inline void pq_list_unfinished(struct progress_queue *pq, struct collrun_request *r)
+{
+    struct pq_requests *q = &pq->requests;
+    r->submitted_ns = q->last_ns = now_coarse_ns();
+    r->later = q->unfinished;
+    r->link = &q->unfinished;
+    if (r->later)
+        r->later->link = &r->later;
+    q->unfinished = r;
 }
 
 /* Under the lock of the queue: the request is not unfinished any more. */

@@ -30,9 +30,24 @@ static void pq_calm(struct progress_queue *pq)
         atomic_store_explicit(&pq->contended, false, memory_order_relaxed);
 }
 
+void pq_admit(struct progress_queue *pq)
+{
+    struct pq_requests *q = &pq->requests;
+    if (!atomic_load_explicit(&q->deferred, memory_order_relaxed))
+        return;
+    struct collrun_request *r = atomic_exchange(&q->deferred, NULL);
+    if (!r)
+        return; /* its thread was faster */
+    pq->config.ops->admitted(r);
+    pq_list_unfinished(pq, r);
+    pq_append(pq, r);
+    pq_count_queued(q, 1);
+}
+
 bool pq_own(struct progress_queue *pq)
 {
     int owner = PQ_FREE;
+    pq_admit(pq);
     bool owned = atomic_compare_exchange_strong_explicit(
         &pq->owner, &owner, PQ_OWNED, memory_order_acquire, memory_order_relaxed);
     pq->worker.nrounds++;

@@ -23,6 +23,8 @@ static inline bool pq_has_work(const struct progress_queue *pq)
     return pq_owner_of(pq) == PQ_FREE && !pq_is_idle(pq);
 }
 
+/* The request that was deferred, if there is one, takes its place in the queue. */
+void pq_admit(struct progress_queue *pq);
 /* False: another thread is inside; if it waits in the transport, it returns soon. */
 bool pq_own(struct progress_queue *pq);
 void pq_disown(struct progress_queue *pq);

@@ -62,6 +62,7 @@ bool pq_poll(struct progress_queue *pq)
 {
     bool moved = false;
     pthread_mutex_lock(&pq->lock);
+    pq_admit(pq);
     if (pq->starts && pq_has_work(pq))
         moved = pq_progress(pq, &(struct progress_args){.may_block = false});
     if (pq->requests.queue && !pq->worker.urgent) {
@@ -251,6 +252,7 @@ void pq_init(struct progress_queue *pq, const struct pq_config *config)
                                   .starts = config->p2p ||
                                             (config->backend && config->backend->has_start)};
     pq->requests.queue_end = &pq->requests.queue;
+    atomic_init(&pq->worker.asleep, true);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pq->changed, &monotonic);
@@ -279,16 +281,9 @@ bool pq_needs_exec(const struct progress_queue *pq, const struct collrun_request
 /* Locked. */
 static void pq_add_unfinished(struct progress_queue *pq, struct collrun_request *r)
 {
-    struct pq_requests *q = &pq->requests;
-    r->submitted_ns = q->last_ns = now_ns();
-    r->later = q->unfinished;
-    r->link = &q->unfinished;
-    if (r->later)
-        r->later->link = &r->later;
-    q->unfinished = r;
     atomic_fetch_add_explicit(&pq->pending, 1, memory_order_relaxed);
-    pq->worker.nsubmits++;
-    pq->worker.nrounds++;
+    r->submit = pq_number_submit(pq);
+    pq_list_unfinished(pq, r);
 }
 
 /* Locked. Messages that nothing is queued before are not queued either. */
@@ -308,10 +303,8 @@ static bool pq_start_messages(struct progress_queue *pq, struct collrun_request 
 /* Locked. */
 static void pq_add_queued(struct progress_queue *pq, struct collrun_request *r)
 {
-    struct pq_requests *q = &pq->requests;
-    *q->queue_end = r;
-    q->queue_end = &r->next;
-    pq_count_queued(q, 1);
+    pq_append(pq, r);
+    pq_count_queued(&pq->requests, 1);
     if (pq->starts && pq_owner_of(pq) == PQ_FREE)
         pq_progress(pq, &(struct progress_args){.may_block = false});
     else
@@ -331,6 +324,7 @@ int pq_submit(struct progress_queue *pq, struct collrun_request *r)
         pthread_mutex_unlock(&pq->lock);
         return COLLRUN_ERR_SYSTEM;
     }
+    pq_admit(pq); /* in its order */
     pq_add_unfinished(pq, r);
     if (!pq_start_messages(pq, r))
         pq_add_queued(pq, r);
@@ -415,6 +409,7 @@ int pq_withdraw(struct collrun_request *r)
 {
     struct progress_queue *pq = r->pq;
     pthread_mutex_lock(&pq->lock);
+    pq_admit(pq);
     int rc = pq_unqueue(pq, r) ? COLLRUN_OK : pq_withdraw_started(pq, r);
     if (rc == COLLRUN_OK) {
         pq_remove_unfinished(r);

@@ -11,6 +11,8 @@
  *   started for the first request, drives what no thread has driven for a millisecond, and at once
  *   what a thread polls. Progress therefore never depends on a waiter, and neither starting a
  *   request nor waiting for it wakes a thread.
+ * - A request that the waiting thread executes anyway, and that nothing is before, is deferred: it
+ *   is in no list until another thread, or another request, needs the queue. progress_deferred.h.
  * - If the backend has start and test, or a transport (p2p.h), the owner starts every queued
  * request and then tests all that are in flight.
  * - A request that waits for the streams of its calls stays in the queue, before those behind it;
@@ -68,6 +70,7 @@ struct collrun_request {
     const struct collrun_ctx *starter;
     struct collrun_request *older, **older_link;
     bool listed;
+    bool deferred; /* it was, when it was started */
 
     /* The queue's own. */
     atomic_int status; /* AGAIN until it is finished; released after its results, which the thread
@@ -79,7 +82,8 @@ struct collrun_request {
     bool expired;                  /* ops->expired has been called */
     void *handle;                  /* the backend's request; */
     struct p2p_batch batch;        /* or the messages that the engine matches */
-    uint64_t submitted_ns;         /* all times: now_ns() */
+    uint64_t submit;               /* its number among the requests of the queue */
+    uint64_t submitted_ns;         /* all times: now_ns(); this one is some ms old */
     uint64_t deadline_ns;          /* after which ops->expired is called */
     uint64_t stopped_ns;           /* base/standstill.h, when the deadline was set */
     struct collrun_request *next;
@@ -88,6 +92,8 @@ struct collrun_request {
 
 /* What the creator of a queue supplies. Called by the owner of the queue, without its lock. */
 struct pq_ops {
+    /* A request that was deferred is in the queue now. Under the lock. */
+    void (*admitted)(struct collrun_request *request);
     /* The request is about to be started or executed. */
     void (*begin)(const struct collrun_request *request);
     /* False: the request, which has to be executed, must not begin yet. Does not block. */
@@ -128,6 +134,10 @@ struct pq_requests {
     atomic_uint nqueued; /* how many; written under the lock. 0 saves the owner taking the lock; a
                             request that it misses is found in its next round, or under the lock,
                             when it disowns the queue */
+    /* pq_defer. Released with the request; the thread that takes it out acquires it. Sequentially
+     * consistent with worker.asleep: either the worker sees the request, or its thread that the
+     * worker sleeps. */
+    _Atomic(struct collrun_request *) deferred;
     struct collrun_request *in_flight;  /* started; the owner's */
     struct collrun_request *unfinished; /* all of both; under the lock */
     uint64_t last_ns;                   /* when the last request was submitted */
@@ -146,11 +156,14 @@ struct pq_worker {
     pthread_t thread;
     pthread_cond_t wake; /* CLOCK_MONOTONIC */
     bool started, stopping;
-    bool asleep;       /* until it is woken; else it looks at the queue soon */
-    bool urgent;       /* a thread polls for what only the worker can execute */
-    uint64_t nsubmits; /* requests so far */
-    uint64_t nwakes;   /* how often it was woken */
-    uint64_t nrounds;  /* how often a thread has owned the queue, or submitted a request */
+    atomic_bool
+        asleep;  /* until it is woken; else it looks at the queue soon. Written under the lock
+                  */
+    bool urgent; /* a thread polls for what only the worker can execute */
+    /* Requests so far. By any thread, relaxed: it matters only that it changes. */
+    _Atomic uint64_t nsubmits;
+    uint64_t nwakes;  /* how often it was woken */
+    uint64_t nrounds; /* how often a thread has owned the queue */
 };
 
 /* The thread that may call the backend. PQ_OWNED is released under the lock, and wakes those that
@@ -163,9 +176,9 @@ struct progress_queue {
     bool shared; /* it serves collectives and messages */
     bool starts; /* requests are started and tested, by the backend or p2p; else executed */
     struct msg_count counts;
-    /* Unfinished requests; 0 = the queue is idle. Written under the lock, which publishes a new
-     * one. A request that has finished is released, for a thread that finds the queue idle without
-     * the lock. */
+    /* Unfinished requests; 0 = the queue is idle. A new one is published by the lock, or by
+     * requests.deferred. A request that has finished is released, for a thread that finds the queue
+     * idle without the lock. */
     atomic_uint pending;
     /* enum pq_owner. The backend's handle and `requests.in_flight` are the owner's: acquired with
      * it, and released with PQ_FREE. */
@@ -230,6 +243,22 @@ void pq_release(struct progress_queue *pq);
 static inline bool pq_queue_is_empty(const struct progress_queue *pq)
 {
     return atomic_load_explicit(&pq->requests.nqueued, memory_order_acquire) == 0;
+}
+
+static inline uint64_t pq_number_submit(struct progress_queue *pq)
+{
+    _Atomic uint64_t *n = &pq->worker.nsubmits;
+    const uint64_t number = atomic_load_explicit(n, memory_order_relaxed) + 1;
+    atomic_store_explicit(n, number, memory_order_relaxed);
+    return number;
+}
+
+/* Under the lock. */
+static inline void pq_append(struct progress_queue *pq, struct collrun_request *r)
+{
+    struct pq_requests *q = &pq->requests;
+    *q->queue_end = r;
+    q->queue_end = &r->next;
 }
 
 /* Under the lock. */

@@ -53,8 +53,13 @@ struct pq_look {
     uint64_t nsubmits, nrounds;
 };
 
-/* Locked. True if no thread drives the requests: neither since the last look, nor those that have
- * to be executed. */
+static uint64_t pq_worker_submits(const struct pq_worker *w)
+{
+    return atomic_load_explicit(&w->nsubmits, memory_order_relaxed);
+}
+
+/* Locked. True if no thread drives the requests: none was driven or submitted since the last look,
+ * or the first of those that have to be executed was there then. */
 static bool pq_worker_is_due(const struct progress_queue *pq, const struct pq_look *last)
 {
     const struct collrun_request *head = pq->requests.queue;
@@ -62,8 +67,10 @@ static bool pq_worker_is_due(const struct progress_queue *pq, const struct pq_lo
         return false;
     if (pq->worker.stopping)
         return true;
-    return !pq->waiters.active && (pq->worker.urgent || pq->worker.nrounds == last->nrounds ||
-                                   (head && head->submitted_ns + LOOK_NS <= now_ns()));
+    const bool quiet =
+        pq->worker.nrounds == last->nrounds && pq_worker_submits(&pq->worker) == last->nsubmits;
+    return !pq->waiters.active &&
+           (pq->worker.urgent || quiet || (head && head->submit <= last->nsubmits));
 }
 
 /* Locked. Sleeps until the next look: soon if a request was submitted since the last one, or is
@@ -73,8 +80,11 @@ static void pq_worker_await_look(struct progress_queue *pq, struct pq_look *last
     struct pq_worker *w = &pq->worker;
     w->urgent = w->urgent && !pq_is_idle(pq);
     bool left_alone = pq_is_idle(pq) || pq->waiters.active || pq_owner_of(pq) == PQ_OWNED;
-    w->asleep = left_alone && w->nsubmits == last->nsubmits;
-    *last = (struct pq_look){.nsubmits = w->nsubmits, .nrounds = w->nrounds};
+    const uint64_t nsubmits = pq_worker_submits(w);
+    atomic_store(&w->asleep, left_alone && nsubmits == last->nsubmits);
+    *last = (struct pq_look){.nsubmits = nsubmits, .nrounds = w->nrounds};
+    if (atomic_load(&pq->requests.deferred))
+        atomic_store(&w->asleep, false);
     if (!w->asleep)
         pq_worker_sleep_until(pq, now_ns() + LOOK_NS);
     while (w->asleep)
@@ -118,7 +128,9 @@ static void *pq_worker_run(void *arg)
 bool pq_worker_start(struct progress_queue *pq)
 {
     struct pq_worker *w = &pq->worker;
-    if (!w->started)
-        w->started = thread_start(&w->thread, 0, pq_worker_run, pq) == 0;
+    if (!w->started && thread_start(&w->thread, 0, pq_worker_run, pq) == 0) {
+        w->started = true;
+        atomic_store(&w->asleep, false);
+    }
     return w->started;
 }

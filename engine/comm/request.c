@@ -13,9 +13,13 @@
 #include "comm/batch.h"
 #include "comm/call.h"
 #include "comm/call_record.h"
+#include "comm/consistency.h"
 #include "comm/group_enter.h"
+#include "comm/p2p_short.h"
 #include "comm/progress.h"
+#include "comm/progress_deferred.h"
 #include "comm/request_short.h"
+#include "core/backend.h"
 #include "core/engine.h"
 #include "core/failure_text.h"
 #include "device/bounce.h"
@@ -50,6 +54,10 @@ static int request_settle(struct collrun_request *r)
 static int request_exec(void *ctx, struct collrun_request *r)
 {
     struct route route = {.gb = ctx, .bounced = r->bounces_late, .settled = r->events != NULL};
+    if (collrun_kind_is_message(r->calls->kind) && r->pq->config.p2p)
+        return p2p_exec(r->pq->config.p2p, r->calls, r->ncalls, &r->batch, &r->pq->contended);
+    if (consistency_is_plain(ctx, r->pq, r->calls, r->ncalls) && !r->bounces_late)
+        return backend_exec(r->pq->config.backend, r->pq->config.handle, r->calls, 1);
     int rc = r->events ? request_settle(r) : COLLRUN_OK;
     if (rc == COLLRUN_OK)
         rc = bounce_in(&route, r->calls, r->ncalls, &r->bounce);
@@ -88,11 +96,19 @@ static void request_begin(const struct collrun_request *r)
 {
     enum group_queue which = group_queue_of(r->calls->kind);
     if (which == GROUP_MESSAGES)
-        call_record_enter_message(r->group, r->calls, r->number);
+        call_record_enter_message(r->group, r->calls, r->number, call_record_ticks(r->group));
     call_record_start(r->group, which, r->record, r->nrecord);
 }
 
-const struct pq_ops request_pq_ops = {.begin = request_begin,
+/* Now that it may take long. */
+static void request_admitted(struct collrun_request *r)
+{
+    request_list_add(r);
+    request_set_deadline(r);
+}
+
+const struct pq_ops request_pq_ops = {.admitted = request_admitted,
+                                      .begin = request_begin,
                                       .ready = request_ready,
                                       .exec = request_exec,
                                       .finished = request_finished,
@@ -112,6 +128,7 @@ int request_submit(struct collrun_request *r)
     enum collrun_kind kind = r->calls->kind;
     uint64_t number = r->number;
     uint64_t index = r->record, nrecord = r->nrecord;
+    request_set_deadline(r);
     int rc = pq_submit(r->pq, r);
     if (rc == COLLRUN_OK)
         return rc;
@@ -148,8 +165,23 @@ static int request_collect(struct collrun_request *r)
     return status;
 }
 
+/* True: this thread has executed the request as a blocking call, and it is finished. */
+static bool request_run_deferred(struct collrun_request *r)
+{
+    struct blocked_call *blocked = &r->group->calls.blocked[group_queue_of(r->calls->kind)];
+    if (!pq_enter_deferred(r))
+        return false;
+    blocked_call_begin(blocked, r->calls, r->ncalls, r->number);
+    const int status = progress_run(r->pq, r);
+    blocked_call_end(blocked);
+    pq_leave_deferred(r, status);
+    return status != COLLRUN_AGAIN;
+}
+
 int request_wait(struct collrun_request *r)
 {
+    if (r->deferred && request_run_deferred(r))
+        return request_collect(r);
     if (request_status(r) == COLLRUN_AGAIN && r->release)
         pq_await_finished(r);
     else if (request_status(r) == COLLRUN_AGAIN)
@@ -373,6 +405,22 @@ static int request_follow_streams(const struct route *route, struct collrun_requ
     return rc;
 }
 
+/* True: it is finished by the thread that waits for it, most likely, and need not begin before: a
+ * collective that the backend cannot start, or a receive of a short message, which no sender waits
+ * for. */
+static bool request_defer(const struct route *route, struct collrun_request *r)
+{
+    if (r->ncalls > 1 || r->events || r->bounced || route->waits)
+        return false;
+    r->needs_exec = pq_needs_exec(r->pq, r);
+    if (kind_is_collective(r->calls->kind)
+            ? !r->needs_exec
+            : r->calls->kind != COLLRUN_RECV || !p2p_short_may_recv(r->pq->config.p2p, r->calls))
+        return false;
+    r->deferred = pq_defer(r);
+    return r->deferred;
+}
+
 /* Inside the group. */
 static int request_start(struct collrun_group *g, const struct route *route,
                          struct collrun_call *calls, uint32_t n, struct collrun_request **out)
@@ -395,8 +443,10 @@ static int request_start(struct collrun_group *g, const struct route *route,
             request_free(r);
         return request_refuse(route, calls, n, number, rc);
     }
-    request_list_add(r);
-    rc = request_submit(r);
+    if (!request_defer(route, r)) {
+        request_list_add(r);
+        rc = request_submit(r);
+    }
     if (rc == COLLRUN_OK)
         *out = r;
     return rc;

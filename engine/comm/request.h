@@ -22,6 +22,8 @@ int request_import_all(struct collrun_group *g, const struct collrun_call *calls
  * recorded. NULL: out of memory. */
 struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
                                       uint32_t ncalls, uint64_t number);
+/* Its time-out begins now. */
+void request_set_deadline(struct collrun_request *r);
 /* The workload must collect it by test or wait. */
 void request_list_add(struct collrun_request *r);
 void request_free(struct collrun_request *r);

@@ -22,35 +22,44 @@
 /* The engine ends a request this long after its time-out if the backend does not. */
 enum { SLACK_NS = 1000000000 };
 
-static const size_t **request_arrays_of(struct collrun_call *call, uint32_t i)
+/* The count arrays of a call: how many, and where the call points to them. */
+struct request_arrays {
+    uint32_t n;
+    const size_t **of[4];
+};
+
+static struct request_arrays request_arrays_of(struct collrun_call *call)
 {
-    const size_t **fields[4] = {&call->sendcounts, &call->senddispls, &call->recvcounts,
-                                &call->recvdispls};
-    return fields[i];
+    if (!collrun_kind_is_vector(call->kind))
+        return (struct request_arrays){.n = 0};
+    return (struct request_arrays){
+        4, {&call->sendcounts, &call->senddispls, &call->recvcounts, &call->recvdispls}};
 }
 
 static size_t request_count_arrays(const struct collrun_call *calls, uint32_t ncalls)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < 4 * ncalls; i++) {
-        struct collrun_call call = calls[i / 4];
-        n += *request_arrays_of(&call, i % 4) != NULL;
+    for (uint32_t i = 0; i < ncalls; i++) {
+        struct request_arrays arrays =
+            request_arrays_of((struct collrun_call *)(uintptr_t)&calls[i]);
+        for (uint32_t k = 0; k < arrays.n; k++)
+            n += *arrays.of[k] != NULL;
     }
     return n;
 }
 
-static void request_copy_calls(struct collrun_request *r, const struct collrun_call *calls,
-                               size_t array_len)
+static void request_copy_arrays(struct collrun_request *r, size_t array_len)
 {
-    char *free_room = (char *)r->calls + r->ncalls * sizeof *calls;
-    memcpy(r->calls, calls, r->ncalls * sizeof *calls);
-    for (uint32_t i = 0; i < 4 * r->ncalls; i++) {
-        const size_t **array = request_arrays_of(&r->calls[i / 4], i % 4);
-        if (!*array)
-            continue;
-        memcpy(free_room, *array, array_len);
-        *array = (const size_t *)(void *)free_room;
-        free_room += array_len;
+    char *free_room = (char *)r->calls + r->ncalls * sizeof *r->calls;
+    for (uint32_t i = 0; i < r->ncalls; i++) {
+        struct request_arrays arrays = request_arrays_of(&r->calls[i]);
+        for (uint32_t k = 0; k < arrays.n; k++) {
+            if (!*arrays.of[k])
+                continue;
+            memcpy(free_room, *arrays.of[k], array_len);
+            *arrays.of[k] = (const size_t *)(void *)free_room;
+            free_room += array_len;
+        }
     }
 }
 
@@ -59,17 +68,20 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
 {
     struct collrun_group *g = route->gb->group;
     size_t array_len = route->gb->comm_size * sizeof(size_t);
-    struct collrun_request *r = malloc(sizeof *r + ncalls * sizeof *calls +
-                                       request_count_arrays(calls, ncalls) * array_len);
+    size_t len = sizeof(struct collrun_request) + ncalls * sizeof *calls;
+    struct collrun_request *r = malloc(len + request_count_arrays(calls, ncalls) * array_len);
     if (!r)
         return NULL;
-    memset(r, 0, sizeof *r);
+    memset(r, 0, len); /* a length that the compiler does not know: its own loop is slow */
     r->group = g;
     r->pq = route->gb->pq[group_queue_of(calls->kind)];
     r->ncalls = ncalls;
     r->number = number;
+    r->starter = task_current;
     r->calls = (struct collrun_call *)(r + 1);
-    request_copy_calls(r, calls, array_len);
+    for (uint32_t i = 0; i < ncalls; i++)
+        r->calls[i] = calls[i];
+    request_copy_arrays(r, array_len);
     atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
     return r;
@@ -84,24 +96,27 @@ struct collrun_request *request_new(const struct route *route, const struct coll
             bounce_out(bounce, COLLRUN_ERR_NO_MEMORY);
         return NULL;
     }
-    uint64_t timeout = batch_timeout(route->gb, calls, ncalls);
     r->last_number = number + batch_numbers(route->gb, calls, ncalls) - 1;
     r->exec_batch = batch_is(route->gb, calls, ncalls) && !batch_is_native(route, calls, ncalls);
     r->bounce = bounce;
     r->bounced = bounce != NULL;
-    const uint64_t now = now_coarse_ns();
-    r->deadline_ns = deadline_after(now + SLACK_NS, timeout);
-    r->stopped_ns = standstill_total(now);
     r->nrecord = call_record_entries(route->gb, calls, ncalls);
     r->record = (kind_is_collective(calls->kind) ? call_record_collectives : call_record_messages)(
         route, calls, ncalls, number, RECORD_POSTED);
     return r;
 }
 
+void request_set_deadline(struct collrun_request *r)
+{
+    const uint64_t now = now_coarse_ns();
+    r->deadline_ns =
+        deadline_after(now + SLACK_NS, batch_timeout(r->pq->config.ctx, r->calls, r->ncalls));
+    r->stopped_ns = standstill_total(now);
+}
+
 void request_list_add(struct collrun_request *r)
 {
     struct group_requests *list = &r->group->requests;
-    r->starter = task_current;
     r->listed = true;
     pthread_mutex_lock(&list->lock);
     r->older = list->newest;

@@ -16,7 +16,7 @@ static bool request_send_now(const struct route *route, const struct progress_qu
     uint64_t called = call_record_ticks(g);
     if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
         return false;
-    call_record_enter_message(g, call, number);
+    call_record_enter_message(g, call, number, called);
     call_record_sent(route, call, number, called);
     return true;
 }

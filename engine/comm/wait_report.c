@@ -7,6 +7,7 @@
 #include "comm/wait_report.h"
 
 #include "comm/group.h"
+#include "comm/progress_owner.h"
 #include "comm/reduce.h"
 #include "core/backend.h"
 #include "core/engine.h"
@@ -139,6 +140,7 @@ static void snapshot_queue(struct snapshot *s, const struct collrun_group *g,
                            struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
+    pq_admit(pq);
     buf_put_u64(&s->evidence, pq->waiters.begun);
     for (const struct pq_waiter *p = pq->waiters.list; p; p = p->next) {
         struct waiter w = {

@@ -348,8 +348,10 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
         diag_sys(d, -record, "cannot create the flight recorder of rank %u", p->rank);
         goto fail;
     }
-    if ((p->record = record_map(record)))
+    if ((p->record = record_map(record))) {
         p->record_len = record_len(p->record);
+        p->record->timed = p->agent->desc.trace || p->agent->desc.run_dir[0];
+    }
     if (rank_open_sockets(p, control, pmi) < 0 || rank_open_pipes(p, out, err, started, in) < 0) {
         rank_no_descriptors(p, d);
         goto fail;

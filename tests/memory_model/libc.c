@@ -7,6 +7,7 @@
 #include "memory_model/inside.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,6 +73,26 @@ int __wrap_sched_yield(void)
 {
     model_pass(YIELD_NS);
     model_yield();
+    return 0;
+}
+
+/* A mutex is a word: 1 while a thread holds it. */
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    uint64_t free = 0;
+    while (model_watching &&
+           !model_compare_exchange(mutex, 4, &free, 1, MODEL_ACQUIRE, MODEL_RELAXED)) {
+        free = 0;
+        model_pass(POLL_NS);
+        model_yield();
+    }
+    return 0;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    if (model_watching)
+        model_store(mutex, 4, 0, MODEL_RELEASE);
     return 0;
 }
 

@@ -19,7 +19,7 @@ flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wno-tsan -g -pthread -I"$source/eng
 watched=(-O1 -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset)
 unwatched=(-O2 -fno-builtin -fno-tree-loop-distribute-patterns)
 wrapped=-Wl
-for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise; do wrapped+=,--wrap=$name; done
+for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise pthread_mutex_lock pthread_mutex_unlock; do wrapped+=,--wrap=$name; done
 
 # compile PREFIX FLAGS... -- FILES...: $out/PREFIX_NAME.o of each
 compile() {
@@ -52,7 +52,7 @@ compile test "${watched[@]}" -- litmus.c record.c queue.c scope.c
 compile test "${watched[@]}" -I"$source/backends/shm" -- shm_world.c shm_collectives.c shm_messages.c
 compile base "${watched[@]}" -I"$top/build/release/obj" -- "$source"/engine/base/*.c
 compile shm "${watched[@]}" -I"$source/backends/shm" -- "$source"/backends/shm/*.c "$source"/backends/shm/*/*.c
-compile comm "${watched[@]}" -ffunction-sections -- "$source"/engine/comm/{p2p,progress,progress_owner,progress_queue}.c
+compile comm "${watched[@]}" -ffunction-sections -- "$source"/engine/comm/{p2p,progress,progress_deferred,progress_owner,progress_queue}.c
 compile core "${watched[@]}" -- "$source"/engine/core/host_scope.c
 ar rcs "$out/base.a" "$out"/base_*.o
 program litmus
