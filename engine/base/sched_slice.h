@@ -9,7 +9,8 @@
 #define ENGINE_BASE_SCHED_SLICE_H
 
 /* Asks the kernel (6.12 and later; others ignore it) to run this thread in short slices, and
- * therefore earlier. Its share of the CPU does not grow, and no privilege is needed. */
+ * therefore earlier. Its share of the CPU does not grow, and no privilege is needed. Its children
+ * have ordinary slices, and a negative nice value of this thread becomes 0 in them. */
 void sched_slice_shorten(void);
 
 #endif

@@ -416,6 +416,7 @@ static void agent_raise_limits(struct agent *a)
 {
     getrlimit(RLIMIT_NOFILE, &a->files);
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){a->files.rlim_max, a->files.rlim_max});
+    a->nice = getpriority(PRIO_PROCESS, 0);
     getrlimit(RLIMIT_FSIZE, &a->file_size);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){a->file_size.rlim_max, a->file_size.rlim_max});
 }

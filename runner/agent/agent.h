@@ -56,6 +56,7 @@ struct agent {
     struct cores cores;
     struct memory_watch memory;
     struct rlimit files, file_size;         /* limits of the ranks; the agent raises its own */
+    int nice;                               /* of the ranks; base/sched_slice.h */
     uint64_t credit;                        /* bytes of output that the runner accepts now */
     uint64_t keepalive_ns, keepalive_at_ns; /* the time in the last KEEPALIVE; when it arrived */
     struct audit_sender audit;

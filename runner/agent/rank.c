@@ -124,6 +124,7 @@ static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_NOFILE, &p->agent->files);
     setrlimit(RLIMIT_FSIZE, &p->agent->file_size);
+    setpriority(PRIO_PROCESS, 0, p->agent->nice);
     rank_offer_to_oom_killer();
     if (rank_set_limits(desc, d) != COLLRUN_OK)
         return d->code;

@@ -14,6 +14,15 @@ ends "limits" 0
 like "of core and memory" "$(cat out)" '^\[0\] core 8 memory 524288$'
 run limits.yaml --set processes.limits.core=unlimited
 like "an unlimited core, or the reason" "$(cat out err)" 'core unlimited|processes.limits.core: cannot set the size of a core file'
+printf 'version: 1\nworkloads: [{command: [nice]}]\nprocesses: {count: 1}\n' | job nice
+for nice in 0 7 -7; do # 0: as these tests run themselves
+    if [ "$nice" -lt 0 ] && ! nice -n -7 true 2>&1 | cmp -s /dev/null; then
+        skip "ranks have the nice value of collrun: a negative one" "needs root"
+        continue
+    fi
+    nice -n "$nice" "$COLLRUN" nice.yaml >out 2>err
+    is "ranks have the nice value of collrun" "$(cat out)" "[0] $(($(nice) + nice))"
+done
 cat >grow.c <<'END'
 #include <collrun/workload.h>
 #include <stdlib.h>
