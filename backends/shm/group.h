@@ -15,6 +15,7 @@
 #include "p2p.h"
 #include "transport/cma.h"
 #include "transport/copy.h"
+#include "transport/distance.h"
 #include "transport/heap.h"
 #include "transport/segment.h"
 #include "transport/yield_policy.h"
@@ -71,6 +72,7 @@ struct shm_group {
     struct step_state step;
     struct coll_scratch coll;
     struct copy_policy copy_policy; /* of copies that other ranks read */
+    struct distance distance;       /* of copies that they have written */
     struct p2p p2p;
     struct heap *heap; /* own_heap, or that of the sibling */
     struct heap own_heap;

@@ -360,9 +360,9 @@ int progress_probe(struct progress_queue *pq, struct p2p_probe *probe)
 
 /* ---- blocking ---- */
 
-bool progress_is_long(unsigned round)
+bool progress_has_spun(unsigned round)
 {
-    return round >= YIELD_ROUNDS;
+    return round >= SPIN_ROUNDS;
 }
 
 /* How long the requests in flight may be waited for; 0: one of them has to be tested. */

@@ -32,8 +32,8 @@ int progress_probe(struct progress_queue *pq, struct p2p_probe *probe);
 /* Waits inside the transport of messages until one has moved, p2p_wake is called, or the next
  * time-out is due. True if a request has moved. */
 bool progress_block(struct progress_queue *pq);
-/* progress_idle would sleep. */
-bool progress_is_long(unsigned round);
+/* progress_idle would yield or sleep. */
+bool progress_has_spun(unsigned round);
 /* Spins, yields or sleeps after `round` rounds in which nothing has moved. */
 void progress_idle(unsigned round);
 /* Executes calls that the backend has natively; blocks, and moves messages in flight meanwhile. */

@@ -120,13 +120,12 @@ void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter)
     pthread_mutex_unlock(&pq->lock);
 }
 
-/* Locked. True if no other thread has used the queue lately: one that waits inside the transport
+/* Locked. True if no other thread has needed the queue lately: one that waits inside the transport
  * has to be woken first. */
 static bool pq_may_block(const struct progress_queue *pq)
 {
-    uint64_t last = pq->needed_ns > pq->requests.last_ns ? pq->needed_ns : pq->requests.last_ns;
     return pq->config.p2p && pq->config.p2p->transport.wake && !pq->requests.queue &&
-           now_ns() - last > BLOCK_QUIET_NS;
+           now_ns() - pq->needed_ns > BLOCK_QUIET_NS;
 }
 
 /* Locked. Waits inside the transport until a message has moved or another thread needs the queue.
@@ -152,7 +151,7 @@ static void pq_wait_round(struct progress_queue *pq, const struct progress_args 
     *round = pq_progress(pq, args) ? 0 : *round + 1;
     if (*round == 0 || request_is_finished(args->awaited))
         return;
-    if (progress_is_long(*round) && pq_may_block(pq)) {
+    if (progress_has_spun(*round) && pq_may_block(pq)) {
         pq_block(pq, round);
         return;
     }

@@ -111,6 +111,13 @@ static void sender_push_parts(struct shm_group *g, const struct collrun_message 
     }
 }
 
+/* True if the receiver may read the message from this rank's memory. */
+static bool sender_is_read(struct shm_group *g, const struct collrun_message *m)
+{
+    return m->len >= REMOTE_MIN_BYTES ||
+           (!g->wait.oversubscribed && distance_is_far(g, m->peer, m->len));
+}
+
 bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
 {
     struct packet *rts = fifo_room(g, m->peer);
@@ -122,7 +129,8 @@ bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
         fifo_push(g, m->peer, rts);
         return true;
     }
-    if (m->len > BLOCK_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)))
+    if (m->len > BLOCK_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)) ||
+        sender_is_read(g, m))
         return false;
     rts->at = sender_place(&g->p2p, m->len);
     rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
@@ -150,7 +158,7 @@ static void sender_attach_payload(struct shm_group *g, struct transfer *t, struc
         memcpy(rts->payload, &ref, sizeof ref);
         return;
     }
-    if (m->len >= REMOTE_MIN_BYTES) {
+    if (sender_is_read(g, m)) {
         const uint64_t at = (uintptr_t)m->data;
         rts->flags = RTS_REMOTE;
         rts->payload_len = sizeof at;
