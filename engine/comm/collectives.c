@@ -22,10 +22,11 @@
 #include <string.h>
 
 /* In the caller's thread. The cause of a failure is stored. */
-static int coll_run_now(const struct group_backend *gb, struct progress_queue *pq,
+static int coll_run_now(const struct route *route, struct progress_queue *pq,
                         struct collrun_call *calls, uint32_t ncalls, uint64_t number)
 {
-    if (consistency_is_plain(gb, pq, calls, ncalls))
+    const struct group_backend *gb = route->gb;
+    if (route->plain || consistency_is_plain(gb, pq, calls, ncalls))
         return backend_exec(gb->backend, pq->config.handle, calls, 1);
     error_clear_cause();
     return consistency_exec(gb, pq, calls, ncalls, number);
@@ -55,13 +56,13 @@ static int coll_run(struct collrun_group *g, const struct route *route, struct c
         return group_reject(g, calls->kind, number);
     for (uint32_t i = 0; i < ncalls; i++)
         call_complete(route, &calls[i]);
-    int rc = bounce_in(route, calls, ncalls, &bounce);
+    int rc = route->bounced || route->waits ? bounce_in(route, calls, ncalls, &bounce) : COLLRUN_OK;
     if (rc == COLLRUN_OK && !coll_begin(pq))
         return request_run(route, calls, ncalls, number, bounce);
     uint64_t index = call_record_collectives(route, calls, ncalls, number, RECORD_STARTED);
     if (rc == COLLRUN_OK) {
         blocked_call_begin(blocked, calls, ncalls, number);
-        rc = coll_run_now(route->gb, pq, calls, ncalls, number);
+        rc = coll_run_now(route, pq, calls, ncalls, number);
         blocked_call_end(blocked);
         coll_end(pq);
     }
@@ -73,20 +74,58 @@ static int coll_run(struct collrun_group *g, const struct route *route, struct c
     return rc;
 }
 
-static int coll_run_blocking(struct collrun_group *g, struct collrun_call *call, uint64_t site)
+/* Of the fields that the functions below set; memory of devices may be of another kind today. */
+static bool coll_is_known(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const struct known_call *k = &g->calls.known;
+    return k->is_set && k->kind == call->kind && k->dtype == call->dtype && k->op == call->op &&
+           k->root == call->root && k->count == call->count && k->send == call->send &&
+           k->recv == call->recv;
+}
+
+static void coll_keep_known(struct collrun_group *g, const struct collrun_call *call,
+                            const struct route *route)
+{
+    g->calls.known = (struct known_call){
+        .is_set = !g->kinds.n && !collrun_kind_is_vector(call->kind),
+        .is_plain = consistency_is_plain(route->gb, route->gb->pq[GROUP_COLLECTIVES], call, 1),
+        .kind = call->kind,
+        .dtype = call->dtype,
+        .op = call->op,
+        .root = call->root,
+        .count = call->count,
+        .send = call->send,
+        .recv = call->recv};
+}
+
+/* Inside the group. */
+static int coll_run_unknown(struct collrun_group *g, struct collrun_call *call, uint64_t site)
 {
     struct route route;
-    if (!g)
-        return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
     int rc = call_check_all(g, call, 1, &route);
     if (rc != COLLRUN_OK)
         return rc;
-    if ((rc = group_enter(g, kind_name(call->kind))) != COLLRUN_OK)
-        return rc;
+    coll_keep_known(g, call, &route);
     if (collrun_kind_is_vector(call->kind))
         call_trim(route.gb, call);
     route.site = site;
-    rc = coll_run(g, &route, call, 1);
+    return coll_run(g, &route, call, 1);
+}
+
+static int coll_run_blocking(struct collrun_group *g, struct collrun_call *call, uint64_t site)
+{
+    int rc;
+    if (!g)
+        return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
+    if ((rc = group_enter(g, kind_name(call->kind))) != COLLRUN_OK)
+        return rc;
+    if (coll_is_known(g, call)) {
+        const struct route route = {
+            .gb = &g->backends[0], .site = site, .plain = g->calls.known.is_plain};
+        rc = coll_run(g, &route, call, 1);
+    } else {
+        rc = coll_run_unknown(g, call, site);
+    }
     group_leave(g);
     return rc;
 }

@@ -82,13 +82,28 @@ struct group_requests {
     struct collrun_request *newest;
 };
 
+/* The last blocking collective whose arguments were found to be good: a loop calls the same one
+ * again and again. Of the thread that is inside. */
+struct known_call {
+    bool is_set;
+    bool is_plain; /* consistency_is_plain */
+    enum collrun_kind kind;
+    enum collrun_dtype dtype;
+    enum collrun_op op;
+    int root;
+    size_t count;
+    const void *send;
+    void *recv;
+};
+
 /* By enum group_queue: of the thread that is inside, with the collectives, and of the owner of the
  * queue, with the messages. The service thread reads it. */
 struct group_calls {
     struct record_queue record[2]; /* for the agent, by enum group_queue */
     /* Operations so far; see group_number. Relaxed: they publish nothing. */
     _Atomic uint64_t numbers[2];
-    struct blocked_call blocked[2];    /* by enum group_queue */
+    struct blocked_call blocked[2]; /* by enum group_queue */
+    struct known_call known;
     void *streams[GROUP_MOST_DEVICES]; /* after which an operation runs that names no stream */
 };
 

@@ -14,6 +14,7 @@ struct route {
     bool bounced; /* it runs on copies of its buffers in host memory (bounce.h) */
     bool foreign; /* a buffer is in memory of another kind than that of the group's devices */
     bool waits;   /* a transport moves device memory: it begins after the calls' streams */
+    bool plain;   /* one call of the backend is all that it takes: consistency_is_plain */
     bool settled; /* the work that the calls' streams held has ended */
     /* Of v-forms: the call that has these hashes. Another call of the request has its own. */
     const struct collrun_call *hashed;
