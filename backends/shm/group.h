@@ -53,12 +53,15 @@ struct coll_block {
     char *data;
     size_t len;         /* bytes */
     const char *direct; /* incoming only: the sender's own memory, readable from here; or NULL */
+    uint64_t remote;    /* incoming only: an address in the sender's process (cma.h); or 0 */
 };
 
 /* Scratch of one collective: an entry per rank, valid during one call. */
 struct coll_scratch {
     struct coll_block *in, *out;
     const void **srcs;
+    char
+        *bounce; /* for what is read from another rank's memory and reduced; NULL: not needed yet */
 };
 
 struct shm_group {

@@ -39,6 +39,7 @@ static void shm_group_free(struct shm_group *g)
     free(g->coll.in);
     free(g->coll.out);
     free(g->coll.srcs);
+    free(g->coll.bounce);
     free(g);
 }
 

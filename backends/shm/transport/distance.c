@@ -22,25 +22,34 @@ static void distance_publish(struct shm_group *g, uint32_t slow)
     atomic_store_explicit(&g->seg.processes[g->rank].reads_slowly, slow, memory_order_relaxed);
 }
 
-void distance_copy_in(struct shm_group *g, void *dst, const void *src, size_t len)
+uint64_t distance_begin(void)
 {
 #ifdef __x86_64__
-    struct distance *d = &g->distance;
-    if (len >= DISTANCE_MEASURE_MIN) {
-        const uint64_t start = __builtin_ia32_rdtsc();
-        memcpy(dst, src, len);
-        const uint64_t cycles = __builtin_ia32_rdtsc() - start;
-        d->slow = cycles * DISTANCE_SLOW_BYTES > len * DISTANCE_SLOW_CYCLES ? d->slow + 1 : 0;
-        if (d->slow == DISTANCE_SLOW_RUN) {
-            d->reads = 0;
-            distance_publish(g, 1);
-        }
-        return;
-    }
+    return __builtin_ia32_rdtsc();
 #else
-    (void)g;
+    return 0;
 #endif
+}
+
+void distance_end(struct shm_group *g, size_t len, uint64_t begun)
+{
+    struct distance *d = &g->distance;
+    const uint64_t cycles = distance_begin() - begun;
+    if (len < DISTANCE_MEASURE_MIN)
+        return;
+    d->slow = cycles * DISTANCE_SLOW_BYTES > len * DISTANCE_SLOW_CYCLES ? d->slow + 1 : 0;
+    if (d->slow != DISTANCE_SLOW_RUN)
+        return;
+    d->reads = 0;
+    distance_publish(g, 1);
+}
+
+void distance_copy_in(struct shm_group *g, void *dst, const void *src, size_t len)
+{
+    const uint64_t begun = len < DISTANCE_MEASURE_MIN ? 0 : distance_begin();
     memcpy(dst, src, len);
+    if (len >= DISTANCE_MEASURE_MIN)
+        distance_end(g, len, begun);
 }
 
 bool distance_is_far(struct shm_group *g, uint32_t rank, size_t len)

@@ -29,6 +29,11 @@ struct distance {
     uint32_t reads; /* of the memory of other ranks, since the verdict was published */
 };
 
+/* Around a read of `len` bytes that another rank has written into the segment; `begun` is from
+ * distance_begin. */
+uint64_t distance_begin(void);
+void distance_end(struct shm_group *g, size_t len, uint64_t begun);
+
 /* Copies what another rank has written into the segment. */
 void distance_copy_in(struct shm_group *g, void *dst, const void *src, size_t len);
 
