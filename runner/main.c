@@ -27,6 +27,7 @@
 #include "report/top.h"
 #include "run/run.h"
 #include "run/terminal.h"
+#include "spec/json_memory.h"
 #include "spec/schema_text.h"
 
 #include <collrun/types.h>
@@ -51,16 +52,37 @@ struct session { /* one invocation of collrun */
     struct desc desc;
 };
 
-/* Prints an error that is not about the job; returns the exit code. */
+/* Prints an error that is not about the job; returns the exit code: without memory, no other says
+ * what is wrong. */
 static int fail(struct session *s, const struct diag *d, int exit_code)
 {
     report_diag(&s->report, d);
-    return exit_code;
+    return d->code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : exit_code;
+}
+
+/* What was read or looked up since then may lack a part, and a check may have failed because of it.
+ */
+static bool is_out_of_memory(const struct session *s)
+{
+    bool failed = arena_failed(&s->arena) || s->diags.no_memory || json_memory_failed();
+    for (uint32_t i = 0; i < s->diags.n; i++)
+        failed = failed || s->diags.items[i].code == COLLRUN_ERR_NO_MEMORY;
+    return failed;
+}
+
+static int fail_for_memory(struct session *s)
+{
+    struct diag d;
+    diag_init(&d);
+    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return fail(s, &d, EXIT_INTERNAL);
 }
 
 /* Prints the collected errors. Returns EXIT_LOAD if only plugins are wrong. */
 static int fail_all(struct session *s)
 {
+    if (is_out_of_memory(s))
+        return fail_for_memory(s);
     int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_LOAD;
     for (uint32_t i = 0; i < s->diags.n; i++)
         if (s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
@@ -163,7 +185,7 @@ static int make_plan(struct session *s)
     if (plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags) == 0 &&
         check_plan(s, engine, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
-    if (diag_list_count(&s->diags))
+    if (diag_list_count(&s->diags) || is_out_of_memory(s))
         return fail_all(s);
     if (!s->opts.wrap)
         return 0;
@@ -181,9 +203,9 @@ static int make_plan(struct session *s)
 static int finish(struct session *s, int code)
 {
     struct diag d;
-    if (code < 0)
-        diag_set(&d, code, "out of memory");
-    else if (fflush(stdout) == EOF || ferror(stdout))
+    if (code < 0 || is_out_of_memory(s))
+        return fail_for_memory(s);
+    if (fflush(stdout) == EOF || ferror(stdout))
         diag_set(&d, COLLRUN_ERR_SYSTEM, "cannot write to stdout");
     else
         return 0;
@@ -421,6 +443,7 @@ static void keep_standard_descriptors(void)
 int main(int argc, char **argv)
 {
     keep_standard_descriptors();
+    json_memory_init();
     struct session s = {0};
     struct diag d;
     int exit_code;

@@ -95,6 +95,19 @@ static void buf_put_number(struct buf *b, uint64_t v, size_t len)
     buf_put(b, bytes, len);
 }
 
+struct buf buf_borrow(const void *bytes, size_t len)
+{
+    return (struct buf){.data = (unsigned char *)(uintptr_t)bytes, .len = len};
+}
+
+void buf_put_buf(struct buf *b, const struct buf *from)
+{
+    if (from->failed)
+        b->failed = true;
+    else if (buf_pending(from))
+        buf_put(b, from->data + from->start, buf_pending(from));
+}
+
 void buf_put_u8(struct buf *b, uint8_t v)
 {
     buf_put_number(b, v, 1);

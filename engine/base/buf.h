@@ -25,12 +25,15 @@ void buf_init(struct buf *b);
 void buf_fini(struct buf *b);
 void buf_clear(struct buf *b);
 size_t buf_pending(const struct buf *b); /* len - start */
+/* A buf of the caller's bytes, to be read only and not freed. */
+struct buf buf_borrow(const void *bytes, size_t len);
 void *buf_reserve(struct buf *b,
                   size_t len); /* room for len bytes at the end, not counted yet; NULL = failed */
 void buf_commit(struct buf *b, size_t len);
 void buf_consume(struct buf *b, size_t len);
 
 void buf_put(struct buf *b, const void *bytes, size_t len);
+void buf_put_buf(struct buf *b, const struct buf *from); /* all that is pending; may have failed */
 void buf_put_u8(struct buf *b, uint8_t v);
 void buf_put_u16(struct buf *b, uint16_t v);
 void buf_put_u32(struct buf *b, uint32_t v);

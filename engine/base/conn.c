@@ -24,6 +24,27 @@ static int conn_watch(struct conn *c, struct loop_fd *w, int fd, uint32_t events
     return rc < 0 ? diag_sys(d, -rc, "watch a control stream") : COLLRUN_OK;
 }
 
+static void conn_closed_by(struct conn *c, const struct diag *why)
+{
+    conn_close(c);
+    c->on_closed(c, why);
+}
+
+static void conn_on_broken(struct loop_timer *t)
+{
+    struct diag why;
+    diag_init(&why);
+    diag_set(&why, COLLRUN_ERR_NO_MEMORY, "out of memory for a control message");
+    conn_closed_by(t->owner, &why);
+}
+
+/* A buffer had no room: the rest of the stream would make no sense. */
+static void conn_break(struct conn *c)
+{
+    if (!c->broken.at_ns)
+        loop_timer_set(c->loop, &c->broken, 0);
+}
+
 int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, struct diag *d)
 {
     c->loop = loop;
@@ -31,6 +52,7 @@ int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, stru
     buf_init(&c->out);
     c->written = 0;
     c->closed = c->in_frame = false;
+    c->broken = (struct loop_timer){.fired = conn_on_broken, .owner = c};
     c->reader = (struct loop_fd){.fd = -1, .ready = conn_on_readable, .owner = c};
     c->writer = (struct loop_fd){.fd = -1, .ready = conn_on_writable, .owner = c};
     c->read_fd = read_fd;
@@ -55,6 +77,7 @@ void conn_close(struct conn *c)
     if (!conn_is_open(c))
         return;
     c->closed = true;
+    loop_timer_clear(c->loop, &c->broken);
     loop_unwatch(c->loop, &c->reader);
     loop_unwatch(c->loop, &c->writer);
     close(c->read_fd);
@@ -63,12 +86,6 @@ void conn_close(struct conn *c)
     if (!c->in_frame)
         buf_fini(&c->in);
     buf_fini(&c->out);
-}
-
-static void conn_closed_by(struct conn *c, const struct diag *why)
-{
-    conn_close(c);
-    c->on_closed(c, why);
 }
 
 /* Delivers the frames that have arrived. False: the conn is closed now. */
@@ -81,6 +98,7 @@ static bool conn_deliver(struct conn *c)
     while ((rc = wire_next(&c->in, &f, &d)) > 0) {
         c->in_frame = true;
         c->received++;
+        errno = 0; /* see wire_malformed */
         c->frame(c, &f);
         c->in_frame = false;
         if (c->closed) {
@@ -103,8 +121,7 @@ static void conn_on_readable(struct loop_fd *w, uint32_t events)
     for (int i = 0; i < READS_PER_ROUND; i++) {
         void *to = buf_reserve(&c->in, READ_LEN);
         if (!to) {
-            diag_set(&why, COLLRUN_ERR_NO_MEMORY, "out of memory for a control message");
-            conn_closed_by(c, &why);
+            conn_on_broken(&c->broken);
             return;
         }
         ssize_t n = read(c->read_fd, to, READ_LEN);
@@ -129,7 +146,10 @@ void conn_feed(struct conn *c, const void *bytes, size_t len)
     if (!conn_is_open(c))
         return;
     buf_put(&c->in, bytes, len);
-    conn_deliver(c);
+    if (c->in.failed)
+        conn_break(c);
+    else
+        conn_deliver(c);
 }
 
 void conn_pause(struct conn *c)
@@ -175,7 +195,10 @@ void conn_flush(struct conn *c)
     if (!conn_is_open(c))
         return;
     c->sends++;
-    if (conn_push(c) != 0 || c->out.failed)
+    if (c->out.failed)
+        conn_break(c);
+    const bool lost = c->broken.at_ns != 0; /* what followed would look like a whole stream */
+    if (lost || conn_push(c) != 0)
         buf_clear(&c->out);
     /* The writer is watched only while bytes are pending: an idle descriptor would report its
      * hang-up in every round. */
@@ -196,6 +219,25 @@ void conn_send(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt, c
     if (!conn_is_open(c))
         return;
     wire_put(&c->out, type, rank, attempt, payload, len);
+    conn_flush(c);
+}
+
+void conn_put_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,
+                  const struct buf *payload)
+{
+    if (!conn_is_open(c))
+        return;
+    if (payload->failed)
+        c->out.failed = true;
+    else
+        wire_put(&c->out, type, rank, attempt, payload->data + payload->start,
+                 buf_pending(payload));
+}
+
+void conn_send_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,
+                   const struct buf *payload)
+{
+    conn_put_buf(c, type, rank, attempt, payload);
     conn_flush(c);
 }
 

@@ -17,6 +17,7 @@ struct conn {
     struct loop_fd reader, writer; /* the same descriptor twice (dup) when the stream is a socket */
     int read_fd, write_fd;         /* owned */
     struct buf in, out;
+    struct loop_timer broken; /* set when bytes were lost; reports that from the loop */
     uint64_t written;         /* bytes so far */
     uint64_t sends, received; /* so far: flushes, and frames of the peer */
     bool closed, in_frame;
@@ -45,6 +46,12 @@ struct buf *conn_out(struct conn *c);
 void conn_flush(struct conn *c);
 void conn_send(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt, const void *payload,
                size_t len);
+/* The same for a payload that may have run out of memory: then the stream is closed, with
+ * NO_MEMORY, as it is when the conn has no room. conn_put_buf waits for conn_flush. */
+void conn_send_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,
+                   const struct buf *payload);
+void conn_put_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,
+                  const struct buf *payload);
 /* Blocks until all buffered bytes are written, or the deadline (monotonic ns) has passed. */
 void conn_drain(struct conn *c, uint64_t deadline_ns);
 

@@ -6,6 +6,7 @@
 
 #include "base/quote.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,11 +65,12 @@ int diag_set(struct diag *d, int code, const char *format, ...)
 int diag_sys(struct diag *d, int err, const char *format, ...)
 {
     char text[128];
+    const int code = err == ENOMEM ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_SYSTEM;
     if (!d)
-        return COLLRUN_ERR_SYSTEM;
+        return code;
     va_list args;
     va_start(args, format);
-    diag_vset(d, COLLRUN_ERR_SYSTEM, format, args);
+    diag_vset(d, code, format, args);
     va_end(args);
     d->sys_errno = err;
     diag_put(d->text, sizeof d->text, strlen(d->text), ": %s", strerror_r(err, text, sizeof text));

@@ -33,8 +33,8 @@ struct diag {
 
 void diag_init(struct diag *d);
 
-/* Each replaces what was there and returns `code` (or, for diag_sys, COLLRUN_ERR_SYSTEM with ":
- * strerror(err)" added). */
+/* Each replaces what was there and returns `code` (or, for diag_sys, COLLRUN_ERR_SYSTEM, of ENOMEM
+ * COLLRUN_ERR_NO_MEMORY, with ": strerror(err)" added). */
 int diag_set(struct diag *d, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int diag_sys(struct diag *d, int err, const char *format, ...)

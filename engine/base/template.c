@@ -118,6 +118,7 @@ int template_expand(const char *text, const struct template_values *values, stru
         else if (which >= 0)
             template_put_value(&buf, which, values);
     }
+    arena->failed = arena->failed || buf.failed; /* for callers that look at it alone */
     char *copy = which < 0 || buf.failed
                      ? NULL
                      : arena_strndup(arena, buf.data ? (char *)buf.data : "", buf.len);

@@ -4,6 +4,8 @@
  */
 #include "base/wire.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,7 +125,19 @@ void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d)
     wire_read_text(r, d->note2, sizeof d->note2);
     wire_read_text(r, d->hint, sizeof d->hint);
     if (r->bad)
-        diag_set(d, COLLRUN_ERR_INVALID, "malformed error report");
+        wire_malformed(d, "error report");
+}
+
+int wire_malformed(struct diag *d, const char *format, ...)
+{
+    const bool no_memory = errno == ENOMEM;
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return no_memory ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the %s", what)
+                     : diag_set(d, COLLRUN_ERR_INVALID, "malformed %s", what);
 }
 
 static const char *const wire_type_names[] = {

@@ -259,6 +259,12 @@ void wire_next_done(struct buf *in, const struct wire_frame *frame);
 void wire_put_diag(struct buf *out, const struct diag *d);
 void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d);
 
+/* What the handler of a frame could not read: INVALID, "malformed WHAT"; or NO_MEMORY, "out of
+ * memory for the WHAT", if an allocation has failed since the frame arrived. By errno, in which
+ * malloc leaves ENOMEM, and which conn resets for each frame: readers and arenas say only that they
+ * failed. Returns the code. */
+int wire_malformed(struct diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* The name for error messages: "FENCE". */
 const char *wire_type_name(uint16_t type);
 

@@ -245,8 +245,7 @@ static int control_on_answer(struct control *c, const struct wire_frame *f, stru
     control_notify(c);
     control_unlock(c);
     arena_fini(&arena);
-    return r.bad ? diag_set(d, COLLRUN_ERR_INVALID, "malformed %s frame", wire_type_name(f->type))
-                 : COLLRUN_OK;
+    return r.bad ? wire_malformed(d, "%s frame", wire_type_name(f->type)) : COLLRUN_OK;
 }
 
 static int control_on_abort_frame(struct control *c, const struct wire_frame *f, struct diag *d)
@@ -267,8 +266,7 @@ static int control_on_abort_frame(struct control *c, const struct wire_frame *f,
         control_abort(c, &why);
     }
     arena_fini(&arena);
-    return good ? COLLRUN_OK
-                : diag_set(d, COLLRUN_ERR_INVALID, "malformed %s frame", wire_type_name(f->type));
+    return good ? COLLRUN_OK : wire_malformed(d, "%s frame", wire_type_name(f->type));
 }
 
 static int control_on_lost_frame(struct control *c, const struct wire_frame *f, struct diag *d)
@@ -283,8 +281,7 @@ static int control_on_lost_frame(struct control *c, const struct wire_frame *f, 
     if (good)
         c->hooks.lost(c->hooks.ctx, rank, text);
     arena_fini(&arena);
-    return good ? COLLRUN_OK
-                : diag_set(d, COLLRUN_ERR_INVALID, "malformed %s frame", wire_type_name(f->type));
+    return good ? COLLRUN_OK : wire_malformed(d, "%s frame", wire_type_name(f->type));
 }
 
 static int control_on_frame(struct control *c, const struct wire_frame *f, struct diag *d)

@@ -90,7 +90,7 @@ static int engine_read_welcome(struct engine *e, const struct wire_frame *f, str
     e->ncpus = read_u32(&r);
     const void *desc = read_blob(&r, &len);
     if (!reader_done(&r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed WELCOME frame");
+        return wire_malformed(d, "WELCOME frame");
     int rc = desc_decode(&e->arena, &e->desc, desc, len, d);
     if (rc == COLLRUN_OK && (e->rank >= e->desc.nranks || e->host >= e->desc.nhosts))
         rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", e->rank,

@@ -161,7 +161,7 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
     buf_put_str(&b, memory);
     buf_put_u8(&b, p->record && atomic_load(&p->record->disturbed));
-    conn_send(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
 
@@ -312,12 +312,13 @@ static void agent_on_abort(struct agent *a)
 /* A frame for ranks; of any other type it is dropped. */
 static void agent_relay(struct agent *a, const struct wire_frame *f)
 {
+    const struct buf payload = buf_borrow(f->payload, f->len);
     if (f->type == WIRE_ABORT)
         agent_on_abort(a);
     a->foreground_done = a->foreground_done || f->type == WIRE_STOP_BACKGROUND;
     if (f->type >= WIRE_REPLY && f->type <= WIRE_ABORT &&
         (f->rank == WIRE_HOST || ranks_find(a, f->rank)))
-        ranks_send(a, f->rank, f->type, f->payload, f->len);
+        ranks_send(a, f->rank, f->type, &payload);
 }
 
 static void agent_on_job(struct agent *a, const struct wire_frame *f)
@@ -395,8 +396,10 @@ static void agent_on_runner_frame(struct conn *c, const struct wire_frame *f)
 
 static void agent_on_runner_closed(struct conn *c, const struct diag *why)
 {
-    (void)why;
     struct agent *a = c->owner;
+    if (why->code) /* otherwise the runner knows why */
+        fprintf(stderr, "collrun-agent: %s\n", why->text);
+    a->no_memory = why->code == COLLRUN_ERR_NO_MEMORY;
     loop_timer_clear(a->loop, &a->heartbeat);
     loop_timer_clear(a->loop, &a->silence);
     agent_read_ranks_again(c);
@@ -490,5 +493,5 @@ int agent_main(void)
     conn_close(&a.runner);
     loop_free(a.loop);
     arena_fini(&a.arena);
-    return clean ? 0 : 1;
+    return a.no_memory ? EXIT_INTERNAL : clean ? 0 : 1;
 }

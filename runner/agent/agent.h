@@ -37,6 +37,7 @@ struct agent {
     struct arena arena;  /* of desc */
     struct desc desc;
     bool have_job, stopping, bye_sent, aborted;
+    bool no_memory;       /* for the stream to the runner, which is closed because of it */
     bool failed;          /* a rank ended early */
     bool foreground_done; /* commands in the background may end as they like */
     bool records_sent;

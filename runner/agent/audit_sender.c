@@ -189,7 +189,7 @@ static void audit_sender_put_rank(struct audit_sender *s, const struct rank_proc
     const struct audit_sender_look look = {
         .now_ns = now_ns(), .ended = ended, .one_host = a->desc.nhosts == 1};
     if (audit_sender_pack(&s->ranks[p - a->ranks], &v, &look, &b) && !b.failed)
-        wire_put(conn_out(&a->runner), WIRE_AUDIT, p->rank, a->desc.attempt, b.data, b.len);
+        conn_put_buf(&a->runner, WIRE_AUDIT, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
 

@@ -85,7 +85,8 @@ static void examine_put_plugins(struct agent *a, struct reader *r, const char *e
     for (uint32_t i = 0; i < n; i++) {
         buf_clear(&answer);
         engine_query(a, engine, "--describe", read_str(r, &a->arena), &answer);
-        buf_put_blob(out, answer.data, answer.len);
+        buf_put_u32(out, (uint32_t)buf_pending(&answer)); /* a blob */
+        buf_put_buf(out, &answer);
     }
     buf_fini(&answer);
 }
@@ -142,7 +143,7 @@ void examine_host(struct agent *a, const struct wire_frame *f)
     examine_put_devices(a, &r, engine, &b);
     examine_put_plugins(a, &r, engine, &b);
     examine_put_commands(&r, &arena, &b);
-    conn_send(&a->runner, WIRE_EXAMINED, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_EXAMINED, WIRE_HOST, 0, &b);
     buf_fini(&b);
     arena_fini(&arena);
 }
@@ -163,7 +164,7 @@ void examine_probe(struct agent *a, const struct wire_frame *f)
         int err = port ? examine_connect(address, port) : 0;
         buf_put_str(&b, err ? strerror(err) : "");
     }
-    conn_send(&a->runner, WIRE_PROBED, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_PROBED, WIRE_HOST, 0, &b);
     buf_fini(&b);
     arena_fini(&arena);
 }

@@ -39,7 +39,7 @@ static void job_announce(struct agent *a, const struct rank_proc *p, const struc
         buf_put_str(&b, p->devices);
     else
         wire_put_diag(&b, d);
-    conn_send(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_SPAWNED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
 
@@ -96,7 +96,7 @@ static int job_send_master(struct agent *a, struct diag *d)
     buf_init(&b);
     buf_put_str(&b, a->master.address);
     buf_put_u16(&b, a->master.port);
-    conn_send(&a->runner, WIRE_MASTER, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_MASTER, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
     return COLLRUN_OK;
 }
@@ -110,8 +110,7 @@ int job_on_master(struct agent *a, const struct wire_frame *f, struct diag *d)
     reader_init(&r, f->payload, f->len);
     a->master.address = read_str(&r, &a->arena);
     a->master.port = read_u16(&r);
-    return reader_done(&r) ? job_spawn_ranks(a, d)
-                           : diag_set(d, COLLRUN_ERR_INVALID, "malformed MASTER");
+    return reader_done(&r) ? job_spawn_ranks(a, d) : wire_malformed(d, "MASTER frame");
 }
 
 /* ---- JOB ---- */
@@ -140,7 +139,7 @@ static int job_read(struct agent *a, const struct wire_frame *f, struct diag *d)
     a->one_machine = read_u8(&r);
     const void *bytes = read_blob(&r, &len);
     if (!reader_done(&r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed JOB");
+        return wire_malformed(d, "JOB frame");
     int rc = desc_decode(&a->arena, &a->desc, bytes, len, d);
     if (rc == COLLRUN_OK && a->host >= a->desc.nhosts)
         rc = diag_set(d, COLLRUN_ERR_INVALID, "JOB for a host that it does not list");
@@ -221,6 +220,6 @@ void job_on_place(struct agent *a, const struct wire_frame *f)
         buf_put_str(&b, job_shares_cores(a) ? cores_why_not(&a->cores, n, &a->arena) : "");
         job_put_places(a, &b);
     }
-    conn_send(&a->runner, WIRE_PLACED, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_PLACED, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }

@@ -13,7 +13,7 @@ static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_
                            const struct buf *payload)
 {
     for (uint32_t i = 0; i < n; i++)
-        ranks_send(ctx, ranks[i], type, payload->data, payload->len);
+        ranks_send(ctx, ranks[i], type, payload);
 }
 
 /* All groups have the same time-out, so a scope that begins to wait later ends later: a timer that

@@ -27,7 +27,7 @@ static void rank_stdin_send_taken(struct rank_stdin *in, size_t bytes)
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)bytes);
     buf_put_u8(&b, in->fd < 0);
-    conn_send(&a->runner, WIRE_STDIN_TAKEN, in->rank->rank, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_STDIN_TAKEN, in->rank->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
 

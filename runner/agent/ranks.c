@@ -12,13 +12,13 @@ struct rank_proc *ranks_find(struct agent *a, uint32_t rank)
     return NULL;
 }
 
-void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len)
+void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf *payload)
 {
     for (uint32_t i = 0; i < a->nranks; i++) {
         struct rank_proc *p = &a->ranks[i];
         if ((rank == WIRE_HOST || p->rank == rank) && p->spawned && !p->exited &&
-            !(p->command && pmi_take(&p->pmi, type, payload, len)))
-            conn_send(&p->control, type, p->rank, a->desc.attempt, payload, len);
+            !(p->command && pmi_take(&p->pmi, type, payload->data, payload->len)))
+            conn_send_buf(&p->control, type, p->rank, a->desc.attempt, payload);
     }
 }
 
@@ -46,7 +46,7 @@ void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text
     buf_put_u32(&b, (uint32_t)status);
     buf_put_u32(&b, culprit);
     buf_put_str(&b, text);
-    ranks_send(a, WIRE_HOST, WIRE_ABORT, b.data, b.len);
+    ranks_send(a, WIRE_HOST, WIRE_ABORT, &b);
     buf_fini(&b);
     a->aborted = true;
     ranks_end_commands(a);
@@ -72,8 +72,9 @@ void ranks_send_multicast(struct agent *a, const struct wire_frame *f)
     uint16_t type = read_u16(&r);
     if (r.bad)
         return;
+    const struct buf payload = buf_borrow(f->payload + r.pos, f->len - r.pos);
     struct reader ranks;
     reader_init(&ranks, f->payload + ranks_at, n * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++)
-        ranks_send(a, read_u32(&ranks), type, f->payload + r.pos, f->len - r.pos);
+        ranks_send(a, read_u32(&ranks), type, &payload);
 }

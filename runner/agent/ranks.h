@@ -8,7 +8,7 @@
 #include "agent/agent.h"
 
 struct rank_proc *ranks_find(struct agent *a, uint32_t rank); /* NULL: not on this host */
-void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len);
+void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf *payload);
 /* A MULTICAST from the runner. */
 void ranks_send_multicast(struct agent *a, const struct wire_frame *f);
 /* SIGTERM to the commands that are no members of any group: they do not receive ABORT. */

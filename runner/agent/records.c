@@ -19,7 +19,7 @@ void records_send(struct agent *a, bool failed)
         struct buf b;
         buf_init(&b);
         if (p->record && record_view_save(p->record, p->record_len, &part, &b))
-            conn_send(&a->runner, WIRE_RECORDS, p->rank, a->desc.attempt, b.data, b.len);
+            conn_send_buf(&a->runner, WIRE_RECORDS, p->rank, a->desc.attempt, &b);
         buf_fini(&b);
     }
     a->records_sent = true;

@@ -64,7 +64,7 @@ static void status_put_pending(struct buf *b, const struct status_pending *p, ui
         buf_put_u64(&ops, op->site);
     }
     buf_put_u32(b, n);
-    buf_put(b, ops.data, ops.len);
+    buf_put_buf(b, &ops);
     buf_fini(&ops);
 }
 
@@ -119,8 +119,8 @@ void status_send(struct agent *a, const struct rank_proc *p)
     buf_init(&b);
     buf_put_u8(&b, p->exited ? 0 : (uint8_t)reap_state(p->pid, &parent));
     buf_put_u32(&b, n);
-    buf_put(&b, groups.data, groups.len);
-    conn_send(&a->runner, WIRE_STATUS, p->rank, a->desc.attempt, b.data, b.len);
+    buf_put_buf(&b, &groups);
+    conn_send_buf(&a->runner, WIRE_STATUS, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
     buf_fini(&groups);
 }

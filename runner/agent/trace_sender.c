@@ -212,7 +212,7 @@ static uint32_t trace_sender_send(struct trace_sender *s, const struct rank_proc
     const struct trace_sender_look look = {.now_ns = now_ns(), .ended = ended};
     uint32_t read = trace_sender_pack(&s->ranks[p - a->ranks], &v, &look, &b);
     if (read && !b.failed)
-        wire_put(conn_out(&a->runner), WIRE_TRACE, p->rank, a->desc.attempt, b.data, b.len);
+        conn_put_buf(&a->runner, WIRE_TRACE, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
     return read;
 }

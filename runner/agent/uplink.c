@@ -52,7 +52,7 @@ void uplink_send_hello(struct agent *a)
     buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
     rdma_ports(ports, sizeof ports);
     buf_put_str(&b, ports);
-    conn_send(&a->runner, WIRE_HELLO, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_HELLO, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }
 
@@ -63,7 +63,7 @@ void uplink_send_heartbeat(struct agent *a)
     buf_put_u64(&b, a->keepalive_ns);
     buf_put_u64(&b, a->keepalive_at_ns);
     buf_put_u64(&b, now_ns());
-    conn_send(&a->runner, WIRE_HEARTBEAT, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_HEARTBEAT, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
 }
 
@@ -72,7 +72,7 @@ void uplink_send_error(struct agent *a, const struct diag *d)
     struct buf b;
     buf_init(&b);
     wire_put_diag(&b, d);
-    conn_send(&a->runner, WIRE_HOST_ERROR, WIRE_HOST, a->desc.attempt, b.data, b.len);
+    conn_send_buf(&a->runner, WIRE_HOST_ERROR, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
 }
 

@@ -90,8 +90,8 @@ void usage_send(struct agent *a, const struct rank_proc *p)
     uint32_t n = p->record ? usage_put_groups(&groups, p) : 0;
     usage_put_process(&b, p->pid);
     buf_put_u32(&b, n);
-    buf_put(&b, groups.data, groups.len);
-    conn_send(&a->runner, WIRE_USAGE, p->rank, a->desc.attempt, b.data, b.len);
+    buf_put_buf(&b, &groups);
+    conn_send_buf(&a->runner, WIRE_USAGE, p->rank, a->desc.attempt, &b);
     buf_fini(&groups);
     buf_fini(&b);
 }

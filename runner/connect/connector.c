@@ -373,6 +373,11 @@ static void connector_start_host(struct connector_host *h)
         h->stream.write_fd = fcntl(h->stream.read_fd, F_DUPFD_CLOEXEC, 0);
     connector_watch(h, &h->writer, h->stream.write_fd, connector_on_writable);
     staging_script(&h->staging, &h->out);
+    if (h->out.failed) {
+        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        connector_fail(h, &d);
+        return;
+    }
     connector_flush(h);
 }
 

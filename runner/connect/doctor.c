@@ -186,7 +186,7 @@ static void doctor_send_examine(struct doctor *doc)
         doctor_put_plugins(&b, doc, i);
         doctor_items_put_commands(&b, connector_host_desc(doc->survey.connector, i), i,
                                   &doc->arena);
-        conn_send(&p->at->conn, WIRE_EXAMINE, WIRE_HOST, 0, b.data, b.len);
+        conn_send_buf(&p->at->conn, WIRE_EXAMINE, WIRE_HOST, 0, &b);
         buf_fini(&b);
     }
 }
@@ -331,7 +331,7 @@ static void doctor_send_probes(struct doctor *doc)
             buf_put_str(&b, other->address);
             buf_put_u16(&b, other->at->lost ? 0 : other->port);
         }
-        conn_send(&p->at->conn, WIRE_PROBE, WIRE_HOST, 0, b.data, b.len);
+        conn_send_buf(&p->at->conn, WIRE_PROBE, WIRE_HOST, 0, &b);
         buf_fini(&b);
     }
 }

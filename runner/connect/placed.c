@@ -31,7 +31,7 @@ static void placed_send(struct placed *p, struct survey_host *host, bool one_mac
     buf_put_str(&b, "");
     buf_put_u8(&b, one_machine);
     buf_put_blob(&b, desc->data, desc->len);
-    conn_send(&host->conn, WIRE_PLACE, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&host->conn, WIRE_PLACE, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }
 
@@ -107,7 +107,7 @@ static void placed_on_frame(void *ctx, struct survey_host *host, const struct wi
     if (d.code == COLLRUN_OK)
         placed_read(p, host->index, &r);
     if (d.code == COLLRUN_OK && !reader_done(&r))
-        diag_set(&d, COLLRUN_ERR_INVALID, "malformed PLACED");
+        wire_malformed(&d, "PLACED frame");
     if (d.code != COLLRUN_OK) {
         if (!strstr(d.text, p->desc->hosts[host->index].name))
             diag_wrap(&d, "host %s", p->desc->hosts[host->index].name);

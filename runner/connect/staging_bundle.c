@@ -36,6 +36,12 @@ static void bundle_hex(const unsigned char *bytes, size_t n, char *out)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
+/* libcrypto has SHA-256; what it may lack is memory. */
+static int bundle_no_digest(struct diag *d, const char *of)
+{
+    return diag_set(d, COLLRUN_ERR_NO_MEMORY, "stage: SHA-256 of %s failed: out of memory", of);
+}
+
 static int bundle_map_file(struct staging_file *f, struct diag *d)
 {
     struct stat st;
@@ -55,7 +61,7 @@ static int bundle_map_file(struct staging_file *f, struct diag *d)
         return diag_sys(d, errno, "stage: cannot read %s", f->source);
     }
     if (!EVP_Digest(f->len ? f->bytes : "", f->len, sum, NULL, EVP_sha256(), NULL))
-        return diag_set(d, COLLRUN_ERR_SYSTEM, "stage: SHA-256 of %s failed", f->source);
+        return bundle_no_digest(d, f->source);
     bundle_hex(sum, 32, f->sha);
     return COLLRUN_OK;
 }
@@ -251,20 +257,22 @@ static int bundle_add_libraries(struct staging_bundle *b, const char *object, st
 
 /* ---- the bundle ---- */
 
-static void bundle_make_id(struct staging_bundle *b)
+static int bundle_make_id(struct staging_bundle *b, struct diag *d)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
-    unsigned char sum[EVP_MAX_MD_SIZE] = {0};
-    if (c && EVP_DigestInit_ex(c, EVP_sha256(), NULL)) {
-        for (uint32_t i = 0; i < b->n; i++) {
-            EVP_DigestUpdate(c, b->files[i].sha, 64);
-            EVP_DigestUpdate(c, b->files[i].data ? "r" : "x", 1);
-            EVP_DigestUpdate(c, b->files[i].dest, strlen(b->files[i].dest) + 1);
-        }
-        EVP_DigestFinal_ex(c, sum, NULL);
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    int good = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL);
+    for (uint32_t i = 0; good && i < b->n; i++) {
+        good = EVP_DigestUpdate(c, b->files[i].sha, 64) &&
+               EVP_DigestUpdate(c, b->files[i].data ? "r" : "x", 1) &&
+               EVP_DigestUpdate(c, b->files[i].dest, strlen(b->files[i].dest) + 1);
     }
+    good = good && EVP_DigestFinal_ex(c, sum, NULL);
     EVP_MD_CTX_free(c);
+    if (!good)
+        return bundle_no_digest(d, "the list of files");
     bundle_hex(sum, 16, b->id);
+    return COLLRUN_OK;
 }
 
 /* The program of a command below the folder of the job file is sent; any other is the host's own.
@@ -391,9 +399,7 @@ int staging_bundle_make(struct staging_bundle *b, const struct desc *desc, const
             b->files[i].library || b->files[i].data ? 0 : bundle_libc_needed(&b->files[i]);
         b->libc = libc > b->libc ? libc : b->libc;
     }
-    if (rc == COLLRUN_OK)
-        bundle_make_id(b);
-    return rc;
+    return rc == COLLRUN_OK ? bundle_make_id(b, d) : rc;
 }
 
 void staging_bundle_free(struct staging_bundle *b)

@@ -52,7 +52,7 @@ static void survey_send_keepalive(struct survey_host *h)
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)(h->survey->job->timeouts.start.v / 1000000));
-    conn_send(&h->conn, WIRE_KEEPALIVE, WIRE_HOST, 0, b.data, b.len);
+    conn_send_buf(&h->conn, WIRE_KEEPALIVE, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }
 

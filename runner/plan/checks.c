@@ -7,6 +7,7 @@
 
 #include "plan/engine_child.h"
 #include "plan/planner.h"
+#include "spec/json_memory.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,6 +23,7 @@ struct checks {
     struct diag_list *diags;
     uint32_t *indices; /* of the workloads */
     uint32_t n, ndone;
+    bool no_memory; /* for the child's output */
 };
 
 /* "workloads[0].per_ranks[1].params", of the mapping that holds `kv`. */
@@ -153,6 +155,7 @@ static int checks_collect(struct checks *c, struct engine_child *child)
         more = engine_child_read(child, &output);
         checks_read_lines(c, &output);
     }
+    c->no_memory = output.failed;
     buf_fini(&output);
     if (c->ndone == c->n) /* do not wait for its destructors */
         kill(child->pid, SIGKILL);
@@ -184,7 +187,9 @@ int checks_run(const struct desc *desc, const struct plan_input *in, const char 
         code = checks_start(&c, &child, engine, d);
     if (code == 0 && c.n) {
         int status = checks_collect(&c, &child);
-        if (c.ndone < c.n)
+        if (c.no_memory || arena_failed(&arena) || json_memory_failed())
+            code = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        else if (c.ndone < c.n)
             checks_add_failure(&c, &child, status);
     }
     arena_fini(&arena);

@@ -13,6 +13,7 @@
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "plan/engine_child.h"
+#include "spec/json_memory.h"
 
 #include <signal.h>
 #include <string.h>
@@ -206,12 +207,12 @@ static int describe_some(const char *engine, uint32_t deadline_ms, struct descri
         more = engine_child_read(&child, &in);
         done = describe_read_lines(&in, items, n, done, arena);
     }
-    bool broken = in.failed;
+    const bool no_memory = in.failed || arena_failed(arena) || json_memory_failed();
     buf_fini(&in);
     if (done == n && !child.late) /* all lines are there: do not wait for its destructors */
         kill(child.pid, SIGKILL);
     int status = engine_child_end(&child);
-    if (broken || arena_failed(arena))
+    if (no_memory)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (done == 0 && !child.late && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_EXEC)
         return diag_set(d, COLLRUN_ERR_SYSTEM, "cannot start %s", engine);

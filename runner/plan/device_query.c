@@ -32,8 +32,9 @@ static int device_query_list(const char *engine, const struct described *b, stru
         out->reason =
             engine_child_failure(&child, status, "listing the devices", "lists the devices", arena);
     }
+    const bool no_memory = in.failed || arena_failed(arena);
     buf_fini(&in);
-    return arena_failed(arena) ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : 0;
+    return no_memory ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : 0;
 }
 
 static int device_query_pool(const char *engine, const struct described *b, struct arena *arena,

@@ -269,7 +269,7 @@ static int rdv_on_join(struct rdv *rdv, uint32_t rank, struct reader *r, struct 
 {
     struct join join = {0};
     if (!rdv_read_join(r, arena, &join))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed JOIN");
+        return wire_malformed(d, "JOIN frame");
     return rdv_join(rdv, rank, &join, now, d) ? COLLRUN_OK : d->code;
 }
 
@@ -282,7 +282,7 @@ static int rdv_on_put(struct rdv *rdv, struct scope *s, int member, struct reade
     const char *key = read_str(r, arena);
     const void *value = read_blob(r, &len);
     if (!reader_done(r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed PUT");
+        return wire_malformed(d, "PUT frame");
     if (scope_find_key(s, key)) {
         char what[256];
         snprintf(what, sizeof what, "its backend put the key \"%.100s\" twice", key);
@@ -312,7 +312,7 @@ static int rdv_on_get(struct rdv *rdv, struct scope *s, uint32_t rank, struct re
 {
     struct get get = {.key = (char *)(uintptr_t)read_str(r, arena), .rank = rank};
     if (!reader_done(r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed GET");
+        return wire_malformed(d, "GET frame");
     const struct kv *kv = scope_find_key(s, get.key);
     if (kv || s->failure.code) {
         rdv_send_reply(rdv, s, &get, s->failure.code ? NULL : kv);
@@ -415,7 +415,7 @@ static int rdv_on_agree(struct rdv *rdv, uint32_t rank, struct reader *r, struct
     rdv_read_ranks(r, arena, &join);
     uint32_t status = read_u32(r);
     if (!join.ranks || !reader_done(r))
-        return diag_set(d, COLLRUN_ERR_INVALID, "malformed AGREE");
+        return wire_malformed(d, "AGREE frame");
     struct scope *s = rdv_join(rdv, rank, &join, now, d);
     if (!s)
         return d->code;
@@ -450,7 +450,9 @@ int rdv_on_frame(struct rdv *rdv, const struct wire_frame *f, uint64_t now, stru
         const char *name = read_str(&r, &arena);
         struct scope *s = rdv_scope_find(rdv, name);
         int member = s ? scope_member(s, f->rank) : -1;
-        if (member < 0 || !s->members[member].joined)
+        if (r.bad)
+            rc = wire_malformed(d, "%s frame", wire_type_name(f->type));
+        else if (member < 0 || !s->members[member].joined)
             rc = diag_set(d, COLLRUN_ERR_INVALID,
                           "rank %u sends %s to a group that it has not joined (%s)", f->rank,
                           wire_type_name(f->type), name);

@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SINK_WAIT_NS 2000000000ull
+
 struct sink { /* stdout, stderr, or both */
     struct console *console;
     int fd, own_fd; /* own_fd: the same file opened again, or -1 */
@@ -74,10 +76,8 @@ static bool sink_has_room(const struct sink *s)
     return poll(&p, 1, 0) == 1;
 }
 
-static ssize_t sink_write(const struct sink *s)
+static ssize_t sink_write(const struct sink *s, const void *bytes, size_t len)
 {
-    const void *bytes = s->queue.data + s->queue.start;
-    size_t len = buf_pending(&s->queue);
     if (s->socket)
         return send(s->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (s->own_fd >= 0)
@@ -110,7 +110,7 @@ static bool sink_push(struct sink *s)
 {
     bool took = false;
     while (buf_pending(&s->queue)) {
-        ssize_t n = sink_write(s);
+        ssize_t n = sink_write(s, s->queue.data + s->queue.start, buf_pending(&s->queue));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN) {
@@ -127,6 +127,29 @@ static bool sink_push(struct sink *s)
     else if (s->watch.fd < 0 && s->console->loop)
         loop_watch(s->console->loop, &s->watch, sink_fd(s), EPOLLOUT);
     return took;
+}
+
+/* There is no memory to queue these bytes: waits for the reader, but not forever. */
+static void sink_write_now(struct sink *s, const unsigned char *bytes, size_t len)
+{
+    const uint64_t until = now_ns() + SINK_WAIT_NS;
+    s->queue.failed = false;
+    while ((buf_pending(&s->queue) || len) && !s->dead) {
+        struct pollfd p = {.fd = sink_fd(s), .events = POLLOUT};
+        if (sink_push(s) || buf_pending(&s->queue)) {
+            poll(&p, 1, 100);
+        } else {
+            ssize_t n = sink_write(s, bytes, len);
+            if (n < 0 && errno == EAGAIN)
+                poll(&p, 1, 100);
+            else if (n < 0 && errno != EINTR)
+                sink_die(s, errno);
+            bytes += n > 0 ? n : 0;
+            len -= n > 0 ? (size_t)n : 0;
+        }
+        if (now_ns() > until && !s->dead)
+            sink_die(s, ENOMEM);
+    }
 }
 
 /* ---- both ---- */
@@ -192,7 +215,10 @@ void console_put_as_is(struct console *c, int stream, const void *bytes, size_t 
         return;
     if (c->hooks.writing)
         c->hooks.writing(c->hooks.ctx);
-    buf_put(&s->queue, bytes, len);
+    if (buf_reserve(&s->queue, len))
+        buf_put(&s->queue, bytes, len);
+    else
+        sink_write_now(s, bytes, len);
     s->lines += len && ((const char *)bytes)[len - 1] == '\n';
 }
 

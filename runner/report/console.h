@@ -2,7 +2,8 @@
  *
  * stdout and stderr of collrun during a run. Their reader may pause: a pager, a terminal stopped
  * with Ctrl-S, a full pipe. No function here blocks: bytes that cannot be written yet wait in a
- * queue, while the job is supervised, stopped and judged.
+ * queue, while the job is supervised, stopped and judged. Without memory for the queue a function
+ * waits for the reader, 2 s at most.
  *
  * - If both are one file, as on a terminal or after 2>&1, they share one queue, so that lines keep
  *   their order.

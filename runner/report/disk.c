@@ -298,9 +298,12 @@ static void disk_put(struct disk *d, struct disk_item *item, const char *name, c
 {
     snprintf(item->name, sizeof item->name, "%s", name);
     pthread_mutex_lock(&d->lock);
-    bool room = (item->what != DISK_APPEND || d->queue.len + item->len <= DISK_QUEUE_MAX) &&
-                buf_reserve(&d->queue, sizeof *item + item->len);
-    if (room) {
+    int err = 0;
+    if (item->what == DISK_APPEND && d->queue.len + item->len > DISK_QUEUE_MAX)
+        err = ENOBUFS;
+    else if (!buf_reserve(&d->queue, sizeof *item + item->len))
+        err = ENOMEM;
+    if (!err) {
         buf_put(&d->queue, item, sizeof *item);
         buf_put(&d->queue, bytes, item->len);
         pthread_cond_broadcast(&d->changed);
@@ -308,8 +311,8 @@ static void disk_put(struct disk *d, struct disk_item *item, const char *name, c
         d->queue.failed = false;
     }
     pthread_mutex_unlock(&d->lock);
-    if (!room)
-        disk_report(d, name, ENOBUFS);
+    if (err)
+        disk_report(d, name, err);
 }
 
 void disk_append(struct disk *d, uint32_t file, const char *name, const void *bytes, size_t len)

@@ -2,6 +2,7 @@
 #include "report/json_value.h"
 
 #include "base/quote.h"
+#include "spec/json_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +12,10 @@ json_t *json_value_text(const char *text)
 {
     size_t len = strlen(text), n;
     char *valid = malloc(len + 1);
-    if (!valid)
+    if (!valid) {
+        json_memory_lost();
         return NULL;
+    }
     memcpy(valid, text, len + 1);
     for (size_t i = 0; i < len; i += n) {
         n = utf8_len(valid + i, len - i);

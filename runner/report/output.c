@@ -204,6 +204,8 @@ void output_message(struct output *o, const char *format, ...)
     char *text = NULL;
     int len = vasprintf(&text, format, args);
     va_end(args);
+    if (len < 0)
+        fputs("collrun: a message is lost: out of memory\n", to);
     for (int at = 0; at < len;) {
         const char *end = memchr(text + at, '\n', (size_t)(len - at));
         size_t n = end ? (size_t)(end - (text + at)) : (size_t)(len - at);

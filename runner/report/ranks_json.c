@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/ranks_json.h"
 
+#include "spec/json_memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,6 +27,8 @@ json_t *ranks_json_set(const struct desc_ranks *ranks)
                 ranks->items[last]);
     }
     json_t *set = out && fclose(out) == 0 ? json_string(text) : NULL;
+    if (!set)
+        json_memory_lost();
     free(text);
     return set;
 }

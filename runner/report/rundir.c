@@ -10,6 +10,7 @@
 #include "report/evidence_json.h"
 #include "report/json_value.h"
 #include "report/result.h"
+#include "spec/json_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define RESULT "result.json" /* its loss is always reported */
+#define EVENTS "events.jsonl"
 
 /* At the end of a run, the disk has so long for what is left. */
 enum { RUNDIR_WAIT_MS = 2000, RUNDIR_CLOSE_MS = 3000 };
@@ -56,6 +58,14 @@ static void rundir_warn(struct rundir *rd, const struct disk_error *e)
                 rd->desc->run_dir, e->name,
                 e->err == ENOBUFS ? "the disk is too slow; a part is lost" : strerror(e->err));
     rd->warned = true;
+}
+
+void rundir_no_memory(struct rundir *rd, const char *name)
+{
+    struct disk_error e = {.err = ENOMEM};
+    snprintf(e.name, sizeof e.name, "%s", name);
+    if (rd)
+        rundir_warn(rd, &e);
 }
 
 void rundir_take_errors(struct rundir *rd)
@@ -148,7 +158,8 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
     }
     struct rundir *rd = rundir_new(job, desc, dir);
     if (!rd) {
-        diag_sys(d, errno, "cannot write the run directory");
+        diag_set(d, COLLRUN_ERR_NO_MEMORY, "cannot write the run directory: %s",
+                 errno == EAGAIN ? "out of memory, or of threads" : strerror(errno));
         close(dir);
         return NULL;
     }
@@ -177,6 +188,9 @@ void rundir_close(struct rundir *rd)
         return;
     disk_wait(rd->disk, RUNDIR_CLOSE_MS);
     rundir_take_errors(rd);
+    if (json_memory_failed() && !rd->warned)
+        fprintf(rd->warnings, "collrun: warning: %s: out of memory; the files may be incomplete\n",
+                rd->desc->run_dir);
     if (!disk_close(rd->disk, 0))
         fprintf(
             rd->warnings,
@@ -247,11 +261,13 @@ void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t s
 
 static void rundir_put_event(struct rundir *rd, const json_t *line)
 {
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json_memory_dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t len = text ? strlen(text) : 0;
     if (text) {
         text[len] = '\n'; /* in place of the terminator */
-        disk_append(rd->disk, rd->desc->nranks * 2, "events.jsonl", text, len + 1);
+        disk_append(rd->disk, rd->desc->nranks * 2, EVENTS, text, len + 1);
+    } else {
+        rundir_no_memory(rd, EVENTS);
     }
     free(text);
 }
@@ -283,9 +299,13 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
     }
     const char *owner = workload < rd->desc->nworkloads ? rd->desc->workloads[workload].name : "";
     char *full = NULL;
-    json_t *text = asprintf(&full, "%s.%s", owner, name) > 0 ? json_value_text(full) : NULL;
+    if (asprintf(&full, "%s.%s", owner, name) < 0)
+        full = NULL;
+    json_t *text = full ? json_value_text(full) : NULL;
     if (text)
         json_object_set_new(of_rank, json_string_value(text), json_value_number(value));
+    else
+        rundir_no_memory(rd, RESULT);
     json_decref(text);
     free(full);
     rundir_event(rd, "metric",
@@ -314,9 +334,11 @@ static struct result rundir_end(const struct rundir *rd, const struct verdict *v
 
 static void rundir_write_result(struct rundir *rd)
 {
-    char *text = json_dumps(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    char *text = json_memory_dump(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (text)
         rundir_file(rd, RESULT, text, strlen(text));
+    else
+        rundir_no_memory(rd, RESULT);
     free(text);
     disk_wait(rd->disk, RUNDIR_WAIT_MS);
     rundir_take_errors(rd);
@@ -365,9 +387,11 @@ void rundir_diag(struct rundir *rd, const struct evidence *e)
     rd->diag_attempt = e->desc->attempt;
     disk_make_folder(rd->disk, "diag");
     json_t *o = evidence_json(e);
-    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    char *text = json_memory_dump(o, JSON_INDENT(1));
     if (text)
         rundir_file(rd, "diag/evidence.json", text, strlen(text));
+    else
+        rundir_no_memory(rd, "diag/evidence.json");
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
         snprintf(name, sizeof name, "diag/rank-%u.record", i);
         if (e->ranks[i].record_bytes)

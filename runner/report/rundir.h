@@ -40,6 +40,8 @@ bool rundir_is_written(const struct rundir *rd); /* nothing waits for the disk *
  * none. */
 int rundir_event_fd(const struct rundir *rd);
 void rundir_take_errors(struct rundir *rd); /* reports them */
+/* Reports that there was no memory for a file or a part of it. */
+void rundir_no_memory(struct rundir *rd, const char *name);
 
 /* Writes a whole file into the directory, atomically. */
 void rundir_file(struct rundir *rd, const char *name, const void *bytes, size_t len);

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "report/communicators.h"
 #include "report/ranks_json.h"
+#include "spec/json_memory.h"
 #include "spec/secrets.h"
 
 #include <stdlib.h>
@@ -450,7 +451,10 @@ static json_t *show_json_workload(const struct desc *desc, const struct desc_wor
 
 int show_dump(json_t *root, FILE *out)
 {
-    int code = root && json_dumpf(root, out, JSON_INDENT(2)) == 0 ? 0 : COLLRUN_ERR_NO_MEMORY;
+    bool dumped = root && json_dumpf(root, out, JSON_INDENT(2)) == 0;
+    bool whole =
+        (dumped || ferror(out)) && !json_memory_failed(); /* a failed write is no loss here */
+    int code = whole ? 0 : COLLRUN_ERR_NO_MEMORY;
     json_decref(root);
     fputc('\n', out);
     return code;

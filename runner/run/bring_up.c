@@ -72,8 +72,17 @@ static void bring_up_send_jobs(struct bring_up *b)
 
 static void bring_up_report_first(struct bring_up *b)
 {
+    struct diag d;
+    const struct diag *first = &d;
+    if (!diag_list_count(&b->unreachable))
+        return;
     if (b->unreachable.n)
-        stop_on_job_failure(b->stop, CAUSE_HOST_LOST, EXIT_HOST, &b->unreachable.items[0]);
+        first = &b->unreachable.items[0];
+    else
+        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory for the error of a host");
+    const bool no_memory = first->code == COLLRUN_ERR_NO_MEMORY;
+    stop_on_job_failure(b->stop, no_memory ? CAUSE_LAUNCH : CAUSE_HOST_LOST,
+                        no_memory ? EXIT_INTERNAL : EXIT_HOST, first);
 }
 
 static void bring_up_on_grace_over(struct loop_timer *t)
@@ -90,11 +99,11 @@ static void bring_up_check(struct bring_up *b)
         return;
     for (uint32_t h = 0; h < run->desc->nhosts; h++)
         pending += !run->hosts[h].has_hello && !run->hosts[h].lost;
-    if (!pending && b->unreachable.n)
+    if (!pending && diag_list_count(&b->unreachable))
         bring_up_report_first(b);
     else if (!pending)
         bring_up_send_jobs(b);
-    else if (b->unreachable.n && !b->grace.at_ns)
+    else if (diag_list_count(&b->unreachable) && !b->grace.at_ns)
         loop_timer_set(run->loop, &b->grace, (uint64_t)run->job->ssh.connect_timeout.v);
 }
 
@@ -125,19 +134,25 @@ static void bring_up_on_ready(void *ctx, uint32_t index, const struct transport_
         conn_feed(&host->conn, early->data + early->start, buf_pending(early));
 }
 
-void bring_up_on_lost(struct bring_up *b, struct host *host, const char *how)
+void bring_up_on_lost(struct bring_up *b, struct host *host, int code, const char *how)
 {
     struct diag d;
     conn_close(&host->conn);
     if (host->lost || host->bye)
         return;
-    diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: %s", b->run->desc->hosts[host->index].name,
-             how);
+    diag_set(&d, code, "host %s: %s", b->run->desc->hosts[host->index].name, how);
     d.loc = b->run->job->hosts.nodes[host->index].name.loc;
     bring_up_on_failed(b, host->index, &d);
 }
 
 /* ---- HELLO ---- */
+
+static void bring_up_reject(struct bring_up *b, struct host *host, struct diag *d)
+{
+    d->loc = b->run->job->hosts.nodes[host->index].name.loc;
+    conn_close(&host->conn);
+    bring_up_on_failed(b, host->index, d);
+}
 
 static void bring_up_reject_build(struct bring_up *b, struct host *host, const char *build,
                                   uint32_t version)
@@ -148,9 +163,14 @@ static void bring_up_reject_build(struct bring_up *b, struct host *host, const c
         "host %s has a different build of collrun-agent (%s, protocol %u; this is %s, protocol %d)",
         b->run->desc->hosts[host->index].name, build, version, COLLRUN_BUILD_ID, WIRE_VERSION);
     diag_hint(&d, "install the same build on that host, or set stage: auto");
-    d.loc = b->run->job->hosts.nodes[host->index].name.loc;
-    conn_close(&host->conn);
-    bring_up_on_failed(b, host->index, &d);
+    bring_up_reject(b, host, &d);
+}
+
+static void bring_up_reject_frame(struct bring_up *b, struct host *host)
+{
+    struct diag d;
+    wire_malformed(&d, "HELLO frame of host %s", b->run->desc->hosts[host->index].name);
+    bring_up_reject(b, host, &d);
 }
 
 void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_frame *f)
@@ -164,6 +184,10 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
     const char *build = read_str(&r, &run->arena);
     if (host->has_hello)
         return;
+    if (r.bad) {
+        bring_up_reject_frame(b, host);
+        return;
+    }
     if (strcmp(magic, WIRE_MAGIC) != 0 || version != WIRE_VERSION ||
         strcmp(build, COLLRUN_BUILD_ID) != 0) {
         bring_up_reject_build(b, host, build, version);
@@ -178,7 +202,7 @@ void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_
     host->clock_offset_ns = (int64_t)(read_u64(&r) - here_ns);
     host->rdma = read_str(&r, &run->arena);
     if (!reader_done(&r)) {
-        bring_up_on_lost(b, host, "malformed HELLO frame");
+        bring_up_reject_frame(b, host);
         return;
     }
     host->has_hello = true;

@@ -34,7 +34,7 @@ void bring_up_fini(struct bring_up *b);
 /* HELLO from the agent of a host. */
 void bring_up_on_hello(struct bring_up *b, struct host *host, const struct wire_frame *f);
 /* The stream of a host ended before it had a JOB. */
-void bring_up_on_lost(struct bring_up *b, struct host *host, const char *how);
+void bring_up_on_lost(struct bring_up *b, struct host *host, int code, const char *how);
 /* The run stops: drops the hosts that have no JOB. */
 void bring_up_cancel(struct bring_up *b);
 /* "n3 (connecting)" for each host that has not answered yet, at most a few; "" if all have. */

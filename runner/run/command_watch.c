@@ -38,7 +38,7 @@ static void command_watch_send_lost(struct command_watch *c, uint32_t rank)
     buf_init(&b);
     buf_put_u32(&b, rank);
     buf_put_str(&b, text);
-    hosts_send_all(c->run, WIRE_RANK_LOST, b.data, b.len);
+    hosts_send_all(c->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
 }
 

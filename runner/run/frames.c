@@ -32,7 +32,7 @@ static void frames_continue_without(struct frames *s, uint32_t rank, const char 
     buf_init(&b);
     buf_put_u32(&b, rank);
     buf_put_str(&b, text);
-    hosts_send_all(s->run, WIRE_RANK_LOST, b.data, b.len);
+    hosts_send_all(s->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
     phases_advance(s->phases, rank, PHASE_FINISHING);
 }
@@ -157,8 +157,7 @@ static void frames_on_deadlock_timer(struct loop_timer *t)
 static void frames_malformed(struct frames *s, const struct wire_frame *f)
 {
     struct diag d;
-    diag_set(&d, COLLRUN_ERR_INVALID, "malformed %s frame from rank %u", wire_type_name(f->type),
-             f->rank);
+    wire_malformed(&d, "%s frame from rank %u", wire_type_name(f->type), f->rank);
     stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
 }
 
@@ -528,10 +527,8 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_bye(struct frames *s, struct host *host)
 {
-    if (!host->has_job && s->stop->step == STOP_NONE) {
-        bring_up_on_lost(s->bring_up, host, "collrun-agent ended before it got the job");
+    if (liveness_on_bye(s->liveness, host))
         return;
-    }
     host->bye = true;
     for (uint32_t i = 0; i < s->run->desc->nranks; i++) {
         if (s->run->desc->ranks[i].host == host->index)
@@ -555,6 +552,7 @@ static void frames_on_heartbeat(struct host *host, const struct wire_frame *f)
 
 void frames_on_frame(struct frames *s, struct host *host, const struct wire_frame *f)
 {
+    const struct buf payload = buf_borrow(f->payload, f->len);
     struct diag d;
     struct reader r;
     host->last_frame_ns = now_ns();
@@ -575,7 +573,7 @@ void frames_on_frame(struct frames *s, struct host *host, const struct wire_fram
         frames_on_bye(s, host);
         break;
     case WIRE_MASTER:
-        hosts_send_all(s->run, WIRE_MASTER, f->payload, f->len);
+        hosts_send_all(s->run, WIRE_MASTER, &payload);
         break;
     case WIRE_HOST_ERROR:
         reader_init(&r, f->payload, f->len);

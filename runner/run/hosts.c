@@ -12,12 +12,12 @@ uint32_t hosts_runner_silence_ms(const struct run_state *run)
     return ms > RUNNER_SILENCE_MIN_MS ? (uint32_t)ms : RUNNER_SILENCE_MIN_MS;
 }
 
-void hosts_send_all(struct run_state *run, uint16_t type, const void *payload, size_t len)
+void hosts_send_all(struct run_state *run, uint16_t type, const struct buf *payload)
 {
-    for (uint32_t h = 0; h < run->desc->nhosts; h++) {
-        if (conn_is_open(&run->hosts[h].conn))
-            conn_send(&run->hosts[h].conn, type, WIRE_HOST, run->desc->attempt, payload, len);
-    }
+    const struct buf none = {0};
+    for (uint32_t h = 0; h < run->desc->nhosts; h++)
+        conn_send_buf(&run->hosts[h].conn, type, WIRE_HOST, run->desc->attempt,
+                      payload ? payload : &none);
 }
 
 static void hosts_multicast(struct run_state *run, struct host *host, const uint32_t *ranks,
@@ -33,10 +33,8 @@ static void hosts_multicast(struct run_state *run, struct host *host, const uint
     }
     if (!here)
         return;
-    size_t len = buf_pending(payload);
-    const void *bytes = payload->data + payload->start;
-    if (here == 1) {
-        conn_send(&host->conn, type, last, run->desc->attempt, bytes, len);
+    if (here == 1 || payload->failed) {
+        conn_send_buf(&host->conn, type, last, run->desc->attempt, payload);
         return;
     }
     size_t mark = wire_begin(out, WIRE_MULTICAST, WIRE_HOST, run->desc->attempt);
@@ -46,7 +44,7 @@ static void hosts_multicast(struct run_state *run, struct host *host, const uint
             buf_put_u32(out, ranks[i]);
     }
     buf_put_u16(out, type);
-    buf_put(out, bytes, len);
+    buf_put_buf(out, payload);
     wire_end(out, mark);
     conn_flush(&host->conn);
 }
@@ -65,7 +63,7 @@ void hosts_send_signal(struct run_state *run, int sig)
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)sig);
-    hosts_send_all(run, WIRE_SIGNAL, b.data, b.len);
+    hosts_send_all(run, WIRE_SIGNAL, &b);
     buf_fini(&b);
 }
 
@@ -93,7 +91,7 @@ void hosts_send_keepalive(struct run_state *run, uint32_t host, uint32_t limit_m
     buf_init(&b);
     buf_put_u32(&b, limit_ms);
     buf_put_u64(&b, now_ns());
-    conn_send(conn, WIRE_KEEPALIVE, WIRE_HOST, run->desc->attempt, b.data, b.len);
+    conn_send_buf(conn, WIRE_KEEPALIVE, WIRE_HOST, run->desc->attempt, &b);
     buf_fini(&b);
 }
 

@@ -12,7 +12,7 @@
 /* An agent on another machine ends its ranks if the runner is silent for this long. */
 uint32_t hosts_runner_silence_ms(const struct run_state *run);
 
-void hosts_send_all(struct run_state *run, uint16_t type, const void *payload, size_t len);
+void hosts_send_all(struct run_state *run, uint16_t type, const struct buf *payload);
 void hosts_send_ranks(struct run_state *run, const uint32_t *ranks, uint32_t n, uint16_t type,
                       const struct buf *payload);
 /* To every process of every rank. */

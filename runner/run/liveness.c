@@ -45,11 +45,11 @@ bool liveness_postpone(struct liveness *l, struct loop_timer *t)
 
 /* ---- a lost host ---- */
 
-static void liveness_host_lost(struct liveness *l, struct host *host, const char *how)
+static void liveness_host_lost(struct liveness *l, struct host *host, int code, const char *how)
 {
     struct run_state *run = l->run;
     if (!host->has_job) {
-        bring_up_on_lost(l->bring_up, host, how);
+        bring_up_on_lost(l->bring_up, host, code, how);
         return;
     }
     struct diag d;
@@ -71,7 +71,8 @@ static void liveness_host_lost(struct liveness *l, struct host *host, const char
     diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
              run->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
     if (l->stop->step < STOP_QUIT)
-        stop_on_job_failure(l->stop, CAUSE_HOST_LOST, EXIT_HOST, &d);
+        stop_on_job_failure(l->stop, CAUSE_HOST_LOST,
+                            code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : EXIT_HOST, &d);
     hosts_stop_loop_if_gone(run);
 }
 
@@ -109,8 +110,27 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
 {
     char how[400];
-    liveness_end_text(l, host, why, how, sizeof how);
-    liveness_host_lost(l, host, how);
+    const bool no_memory = why->code == COLLRUN_ERR_NO_MEMORY; /* of this process */
+    if (no_memory)
+        snprintf(how, sizeof how, "%.200s", why->text);
+    else
+        liveness_end_text(l, host, why, how, sizeof how);
+    liveness_host_lost(l, host, no_memory ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_UNAVAILABLE, how);
+}
+
+bool liveness_on_bye(struct liveness *l, struct host *host)
+{
+    const struct desc *desc = l->run->desc;
+    bool early = !host->has_job;
+    for (uint32_t i = 0; i < desc->nranks; i++)
+        early = early || (desc->ranks[i].host == host->index && !l->run->ranks[i].exited);
+    if (!early || l->stop->step != STOP_NONE)
+        return false;
+    conn_close(&host->conn);
+    liveness_host_lost(l, host, COLLRUN_ERR_UNAVAILABLE,
+                       host->has_job ? "its collrun-agent ended before its ranks"
+                                     : "collrun-agent ended before it got the job");
+    return true;
 }
 
 /* ---- every second ---- */
@@ -130,7 +150,7 @@ static void liveness_check_host(struct liveness *l, struct host *host)
         snprintf(how, sizeof how, "no heartbeat for %.0f s%s", (double)silence / 1e9,
                  remote ? " (the connection is cut, or the host is frozen or overloaded)"
                         : " from its collrun-agent");
-        liveness_host_lost(l, host, how);
+        liveness_host_lost(l, host, COLLRUN_ERR_UNAVAILABLE, how);
     } else if (remote) {
         hosts_send_keepalive(l->run, host->index, hosts_runner_silence_ms(l->run));
     }

@@ -38,5 +38,8 @@ void liveness_check_pause(struct liveness *l);
 bool liveness_postpone(struct liveness *l, struct loop_timer *t);
 /* The stream of a host has ended. */
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why);
+/* An agent says BYE: true if it does so before its ranks have ended; then its host is lost. One
+ * that had no memory for a frame, or is none of ours, may. */
+bool liveness_on_bye(struct liveness *l, struct host *host);
 
 #endif

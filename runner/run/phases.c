@@ -24,7 +24,7 @@ static void phases_set(struct phases *p, uint32_t rank, enum rank_phase phase)
 
 static void phases_send_on(struct phases *p, enum rank_phase phase, uint16_t type)
 {
-    hosts_send_all(p->run, type, NULL, 0);
+    hosts_send_all(p->run, type, NULL);
     for (uint32_t i = 0; i < p->run->desc->nranks; i++)
         phases_set(p, i, phase);
 }
@@ -65,12 +65,12 @@ static void phases_on_all_reached(struct phases *p)
         loop_timer_clear(run->loop, &p->running);
         loop_timer_clear(run->loop, &p->warn);
         loop_timer_set(run->loop, &p->finish, run->desc->grace_ns + FINISH_NS);
-        hosts_send_all(run, WIRE_STOP_BACKGROUND, NULL, 0);
+        hosts_send_all(run, WIRE_STOP_BACKGROUND, NULL);
         p->on_done(p->ctx);
         break;
     case PHASE_IDLE:
         if (run->rundir) /* for the totals of the groups, while they are open */
-            hosts_send_all(run, WIRE_QUERY, NULL, 0);
+            hosts_send_all(run, WIRE_QUERY, NULL);
         phases_send_on(p, PHASE_FINISHING, WIRE_FINISH);
         break;
     default:

@@ -215,8 +215,11 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
     size_t len = 0;
     FILE *f = r->rundir ? open_memstream(&text, &len) : NULL;
     int rc = f ? write(r, f) : -1;
-    if (f && fclose(f) == 0 && rc == 0)
+    bool whole = f && rc == 0 && !ferror(f);
+    if (f && fclose(f) == 0 && whole)
         rundir_file(r->rundir, name, text, len);
+    else
+        rundir_no_memory(r->rundir, name);
     free(text);
 }
 
@@ -451,7 +454,7 @@ int run_job(const struct job *job, const struct desc *desc, const struct run_opt
         r.rundir = rundir_open(&r.job, &r.desc, r.report.out, &d);
         if (d.code == COLLRUN_OK)
             run_open_trace(&r, &d);
-        code = d.code == COLLRUN_OK ? EXIT_INTERNAL : EXIT_JOB;
+        code = d.code == COLLRUN_OK || d.code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : EXIT_JOB;
     }
     run_write_file(&r, "plan.json", run_write_plan);
     run_write_file(&r, "resolved.yaml", run_write_resolved);

@@ -179,8 +179,8 @@ static void stall_monitor_ask(struct stall_monitor *m, const struct stall *s)
         stacks_fini(&m->run->ranks[i].stacks);
     buf_init(&b);
     stall_monitor_put_ask(m, s, &b);
-    hosts_send_all(m->run, WIRE_QUERY, NULL, 0);
-    hosts_send_all(m->run, WIRE_READ_STACKS, b.data, b.len);
+    hosts_send_all(m->run, WIRE_QUERY, NULL);
+    hosts_send_all(m->run, WIRE_READ_STACKS, &b);
     buf_fini(&b);
     loop_timer_set(m->run->loop, &m->answers, STALL_MONITOR_ANSWER_NS);
 }
@@ -256,7 +256,7 @@ static void stall_monitor_on_poll(struct loop_timer *t)
     if (m->limit_ns && !m->asked && stall_monitor_update(m, &s, now_ns()) && found)
         stall_monitor_ask(m, &s);
     else
-        hosts_send_all(m->run, WIRE_QUERY, NULL, 0);
+        hosts_send_all(m->run, WIRE_QUERY, NULL);
     if (m->limit_ns)
         stall_fini(&s);
     if (m->limit_ns || m->live->on || m->live->watched)

@@ -115,6 +115,6 @@ void status_request_send(struct status_request *s)
     if (s->timer.at_ns) /* an answer is on its way */
         return;
     s->timer = (struct loop_timer){.fired = status_request_on_timer, .owner = s};
-    hosts_send_all(s->run, WIRE_QUERY, NULL, 0);
+    hosts_send_all(s->run, WIRE_QUERY, NULL);
     loop_timer_set(s->run->loop, &s->timer, ANSWER_NS);
 }

@@ -125,7 +125,7 @@ void stdin_feed_resize(const struct stdin_feed *f)
     buf_init(&b);
     buf_put_u16(&b, rows);
     buf_put_u16(&b, columns);
-    conn_send(&host->conn, WIRE_WINDOW, desc->terminal.rank, desc->attempt, b.data, b.len);
+    conn_send_buf(&host->conn, WIRE_WINDOW, desc->terminal.rank, desc->attempt, &b);
     buf_fini(&b);
 }
 

@@ -40,7 +40,7 @@ static void stop_escalate(struct stop *s)
         next_ns = 2 * SECOND_NS;
         break;
     case STOP_QUIT:
-        hosts_send_all(run, WIRE_QUIT, NULL, 0);
+        hosts_send_all(run, WIRE_QUIT, NULL);
         next_ns = 5 * SECOND_NS;
         break;
     case STOP_ABANDON:
@@ -68,16 +68,16 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
     if (s->step != STOP_NONE)
         return;
     struct buf b;
-    hosts_send_all(run, WIRE_QUERY, NULL, 0); /* what each rank does, before ABORT changes it */
+    hosts_send_all(run, WIRE_QUERY, NULL); /* what each rank does, before ABORT changes it */
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
     buf_put_u32(&b, culprit);
     buf_put_str(&b, text);
-    hosts_send_all(run, WIRE_ABORT, b.data, b.len);
+    hosts_send_all(run, WIRE_ABORT, &b);
     buf_fini(&b);
     /* After ABORT: a copy takes time, and ABORT changes no more than the state of operations in
      * flight. */
-    hosts_send_all(run, WIRE_READ_RECORDS, NULL, 0);
+    hosts_send_all(run, WIRE_READ_RECORDS, NULL);
     for (uint32_t i = 0; i < run->desc->nranks; i++)
         run->ranks[i].stop_requested =
             run->ranks[i].stop_requested || !run->ranks[i].first_failure_ns;

@@ -250,6 +250,8 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
                            (struct output_hooks){.credit = supervisor_send_credit,
                                                  .full = supervisor_files_are_full,
                                                  .ctx = run});
+    supervisor_wire_up(s); /* all of it: supervisor_fini follows in any case */
+    supervisor_wire_up_watches(s);
     if (rc == COLLRUN_OK)
         rc = live_init(&s->live, run->loop, run->desc, s->console, run->options->quiet);
     if (rc != COLLRUN_OK || !s->rdv || !s->output)
@@ -258,8 +260,6 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
         run->hosts[h].supervisor = s;
         run->hosts[h].index = h;
     }
-    supervisor_wire_up(s);
-    supervisor_wire_up_watches(s);
     if (command_limits_start(&s->limits) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     if (audit_watch_open(&s->audit_watch) != COLLRUN_OK)

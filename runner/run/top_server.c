@@ -2,6 +2,7 @@
 #include "run/top_server.h"
 
 #include "run/hosts.h"
+#include "spec/json_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,8 +76,8 @@ static uint32_t top_server_clients(const struct top_server *s)
 
 static void top_server_measure(struct top_server *s)
 {
-    hosts_send_all(s->run, WIRE_QUERY, NULL, 0);
-    hosts_send_all(s->run, WIRE_MEASURE, NULL, 0);
+    hosts_send_all(s->run, WIRE_QUERY, NULL);
+    hosts_send_all(s->run, WIRE_MEASURE, NULL);
     loop_timer_set(s->run->loop, &s->timer, TOP_SERVER_NS);
 }
 
@@ -110,7 +111,7 @@ static void top_server_send(struct top_server *s)
     const struct top_state state = {
         .desc = s->run->desc, .ranks = s->run->ranks, .live = s->live, .audit = *s->audit};
     json_t *json = top_json(&state, now_ns());
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json_memory_dump(json, JSON_COMPACT);
     json_decref(json);
     for (struct top_client *c = s->clients; text && c < s->clients + TOP_SERVER_CLIENTS; c++) {
         if (c->fd < 0 || buf_pending(&c->out))

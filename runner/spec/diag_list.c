@@ -29,6 +29,7 @@ void diag_list_add(struct diag_list *list, const struct diag *d)
             list->items = grown;
             list->capacity = capacity;
         }
+        list->no_memory = list->no_memory || !grown;
     }
     if (list->n == list->capacity) {
         list->dropped++;

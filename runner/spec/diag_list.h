@@ -8,10 +8,13 @@
 
 #include "base/diag.h"
 
+#include <stdbool.h>
+
 struct diag_list {
     struct diag *items;
     uint32_t n, capacity;
     uint32_t dropped; /* errors that were only counted */
+    bool no_memory;   /* some of them for want of memory */
 };
 
 void diag_list_init(struct diag_list *list);

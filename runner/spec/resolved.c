@@ -6,6 +6,7 @@
 #include "spec/resolved.h"
 
 #include "base/parse.h"
+#include "spec/json_memory.h"
 #include "spec/node.h"
 #include "spec/schema.h"
 #include "spec/secrets.h"
@@ -242,6 +243,8 @@ int resolved_write(const struct job *job, const char *const *programs, FILE *out
         json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
     int rc = json_object_update_missing(named, all);
     secrets_mask(named, &job->env.secrets, SECRET_DOLLAR);
+    if (json_memory_failed())
+        rc = -1;
     if (rc == 0)
         resolved_put_file(named, out);
     json_decref(named);

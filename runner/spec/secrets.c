@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "spec/secrets.h"
 
+#include "spec/json_memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +19,17 @@ static void secrets_mask_text(json_t *string, const struct secret *s)
     char *text = NULL;
     size_t len = 0;
     const char *at = json_string_value(string), *found = strstr(at, s->value);
-    FILE *out = found ? open_memstream(&text, &len) : NULL;
+    if (!found)
+        return;
+    FILE *out = open_memstream(&text, &len);
     for (; out && found; found = strstr(at, s->value)) {
         fprintf(out, "%.*s%c{env:%s}", (int)(found - at), at, s->dollar, s->name);
         at = found + strlen(s->value);
     }
     if (out)
         fputs(at, out);
-    if (out && fclose(out) == 0)
-        json_string_set_nocheck(string, text);
+    if (!out || fclose(out) != 0 || json_string_set_nocheck(string, text) < 0)
+        json_memory_lost(); /* the secret is still there */
     free(text);
 }
 

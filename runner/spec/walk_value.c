@@ -24,7 +24,8 @@ void walk_add_error(struct walk *w, struct diag_loc loc, struct diag *d)
 {
     if (w->path[0])
         diag_wrap(d, "%s", w->path);
-    d->code = COLLRUN_ERR_INVALID;
+    if (d->code != COLLRUN_ERR_NO_MEMORY)
+        d->code = COLLRUN_ERR_INVALID;
     d->loc = loc;
     diag_list_add(w->diags, d);
 }

@@ -30,6 +30,7 @@ static void texts_that_fit_are_whole(void **state)
     assert_int_equal(diag_sys(&d, ENOENT, "open %s", "f"), COLLRUN_ERR_SYSTEM);
     assert_string_equal(d.text, "open f: No such file or directory");
     assert_int_equal(d.sys_errno, ENOENT);
+    assert_int_equal(diag_sys(&d, ENOMEM, "map"), COLLRUN_ERR_NO_MEMORY);
 }
 
 /* For each length around the border, with each function that appends. */

@@ -38,14 +38,14 @@ struct world {
 
 static struct world world;
 
-void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const void *payload, size_t len)
+void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf *payload)
 {
     struct arena arena;
     struct reader r;
     assert_ptr_equal(a, &world.agent);
     assert_true(world.nsent < MAX_SENT);
     arena_init(&arena);
-    reader_init(&r, payload, len);
+    reader_init(&r, payload->data, payload->len);
     read_str(&r, &arena); /* the scope */
     if (type == WIRE_FENCED)
         read_u32(&r);

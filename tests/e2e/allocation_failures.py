@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command again and again, each time with another allocation of one of its programs that fails.
+
+usage: allocation_failures.py PREFIX ALLOCATOR PROGRAM MODE SECONDS COMMAND...
+  PREFIX     an installation of collrun that nothing else uses: what still executes a file of it is left behind
+  ALLOCATOR  failing_allocator.c, built
+  PROGRAM    whose allocations fail: collrun, collrun-agent
+  MODE       once: the Nth allocation fails; on: all from the Nth on
+  SECONDS    how long at most: then the numbers are a sample, which begins with the first 20; 0: all numbers, however long it takes
+  COMMAND    the arguments of collrun; {dir} is a new folder name for each run
+
+Allocations of libcrypto do not fail: OpenSSL 3.0 does not check those of its locks, and crashes.
+
+Each outcome must be that of the undisturbed command, with the same output and the same files, or an error that says that
+memory is the cause, and exit code 125. A run may also succeed with a warning that names memory as the cause, with all
+output on stdout. Prints the other outcomes, at most MOST of them, and a line that counts.
+"""
+import glob, json, os, re, shutil, signal, subprocess, sys, tempfile, time
+
+MOST, HANG_S, STEP = 12, 30, 7919  # STEP: a prime that no count of allocations has as a factor
+MEMORY = "([Oo]ut of memory|Cannot allocate memory)"
+CODES = {"collrun": (125,), "collrun-agent": (125, 127)}
+ERROR = {"collrun": rf"error: .*{MEMORY}", "collrun-agent": rf"(?s)({MEMORY}.*error: .*host (here|there)|error: .*host (here|there).*{MEMORY})"}
+SECRET = os.environ.get("SECRET_TOKEN") # its value is in no file
+prefix, allocator, program, mode, seconds = *sys.argv[1:5], float(sys.argv[5])
+command = sys.argv[6:]
+scratch = tempfile.mkdtemp(prefix="allocation_failures.")
+holds = [os.path.join(scratch, name) for name in ("tmp", "runtime")]
+for folder in holds:
+    os.mkdir(folder)
+
+
+def is_left():
+    """Processes that execute a file of the prefix, and files that nobody removed."""
+    left = []
+    for exe in glob.glob("/proc/[0-9]*/exe"):
+        try:
+            if os.readlink(exe).startswith(prefix + "/"):
+                left.append("process " + open(exe[:-3] + "cmdline").read().replace("\0", " "))
+        except OSError:
+            pass
+    return left + [os.path.join(path, name) for folder in holds for path, _, files in os.walk(folder) for name in files]
+
+
+def shape(value):
+    """A value of JSON without what differs between two runs: times, pids, sizes."""
+    if isinstance(value, dict):
+        return {key: shape(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [shape(v) for v in value]
+    return type(value).__name__ if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def files(folder):
+    """What a run directory says, as far as every good run says the same."""
+    found = {}
+    for path in glob.glob(folder + "/**", recursive=True):
+        if not os.path.isfile(path):
+            continue
+        name, bytes = os.path.relpath(path, folder), open(path, "rb").read()
+        text = bytes.decode(errors="replace")
+        if SECRET and SECRET in text:
+            raise ValueError(f"{name} has the secret")
+        if name.endswith(".json") or name == "events.jsonl":
+            try:
+                lines = [json.loads(line) for line in (text.splitlines() if name == "events.jsonl" else [text])]
+            except ValueError as e:
+                raise ValueError(f"{name}: {e}: {bytes[:200]}")
+        if name.endswith(".json"):
+            found[name] = shape(lines[0])
+            for key in ("run_id", "started", "ended"):
+                found[name].pop(key, None)
+        elif name == "events.jsonl":
+            found[name] = sorted(line["event"] for line in lines)
+        else:
+            found[name] = text.replace(folder, "DIR")
+    return found
+
+
+def run(number):
+    """The outcome of the command with a failure at that allocation; 0: of the undisturbed command."""
+    folder = os.path.join(scratch, f"run-{number}")
+    env = dict(os.environ, LD_PRELOAD=allocator, FAIL_IN=program, FAIL_NOT="libcrypto.so", FAIL_LOG=os.path.join(scratch, "log"), TMPDIR=holds[0],
+               XDG_RUNTIME_DIR=holds[1], GLIBC_TUNABLES="glibc.malloc.perturb=165")
+    if number:
+        env["FAIL_AT"] = str(number)
+    if mode == "on":
+        env["FAIL_ON"] = "1"
+    arguments = [word.replace("{dir}", folder) for word in command]
+    child = subprocess.Popen([prefix + "/bin/collrun", *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        out, err = child.communicate(timeout=HANG_S)
+        code = child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        out, err = child.communicate()
+        code = "none: it hangs"
+    kept = files(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return code, sorted(out.decode(errors="replace").replace(folder, "DIR").splitlines()), err.decode(errors="replace"), kept
+
+
+def differs(a, b):
+    """Where two outcomes of exit code 0 differ; a warning may say that files are incomplete."""
+    if a[1] != b[1]:
+        return "another output: " + str([line for line in b[1] if line not in a[1]][:2] or "lines are missing")
+    if re.fullmatch(rf"(collrun: warning: \S*: {MEMORY}; .*\n)+", b[2]):
+        return None
+    if a[2] != b[2]:
+        return "stderr: " + b[2][:300]
+    return "other files: " + ", ".join(sorted(name for name in set(a[3]) | set(b[3]) if a[3].get(name) != b[3].get(name)))
+
+
+def numbers(count):
+    if not seconds:
+        return list(range(1, count + 1))
+    rest = max(count - 20, 1)
+    return list(range(1, min(count, 20) + 1)) + [21 + i * STEP % rest for i in range(rest)]
+
+
+good = run(0)
+if good[0] != 0 or good[2]:
+    sys.exit(f"the undisturbed command: {good}")
+count = max(int(line.split()[1]) for line in open(os.path.join(scratch, "log")))
+passed = failed = bad = 0
+end = time.monotonic() + seconds
+for number in numbers(count + (seconds == 0) * count // 20):
+    if seconds and time.monotonic() > end:
+        break
+    try:
+        outcome = run(number)
+        same = outcome == good
+        wrong = None if same else differs(good, outcome) if outcome[0] == 0 else None
+    except ValueError as e:
+        outcome, same, wrong = (0, [], ""), False, f"files: {e}"
+    if outcome[0] != 0:
+        if outcome[0] not in CODES[program]:
+            wrong = f"exit code {outcome[0]}; stderr: {outcome[2][:300]}"
+        elif not re.search(ERROR[program], outcome[2]):
+            wrong = f"the cause is not named: {outcome[2][:300]}"
+    until = time.monotonic() + 5
+    while is_left() and time.monotonic() < until:
+        time.sleep(0.01)
+    if not wrong and is_left():
+        wrong = f"left behind: {is_left()}"
+    passed, failed = passed + same, failed + (not same)
+    if wrong:
+        bad += 1
+        if bad <= MOST:
+            print(f"allocation {number} of {count}: {wrong.strip()}")
+shutil.rmtree(scratch, ignore_errors=True)
+print(f"{passed + failed} runs of about {count} allocations: {passed} undisturbed, {failed - bad} refused, {bad} wrong")
+sys.exit(bad != 0)
