@@ -146,7 +146,8 @@ static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
 
 /* Reports on the control socket why the rank does not start. `started`: see rank_proc.started_fd.
  */
-_Noreturn static void rank_fail_child(const struct rank_proc *p, int started, const struct diag *d)
+_Noreturn static void rank_fail_child(const struct rank_proc *p, int control, int started,
+                                      const struct diag *d)
 {
     struct buf b;
     buf_init(&b);
@@ -158,7 +159,7 @@ _Noreturn static void rank_fail_child(const struct rank_proc *p, int started, co
     buf_put_u8(&b, WIRE_SUBJECT_RANK);
     wire_put_diag(&b, d);
     wire_end(&b, mark);
-    ssize_t n = write(WIRE_CONTROL_FD, b.data, b.len);
+    ssize_t n = write(control, b.data, b.len);
     if (started >= 0 && write(started, "", 1) < 0)
         _exit(EXIT_INTERNAL);
     _exit(n < 0 ? EXIT_INTERNAL : p->command ? EXIT_LOAD : EXIT_EXEC);
@@ -173,19 +174,19 @@ _Noreturn static void rank_child_main(struct rank_proc *p, pid_t parent, const c
     diag_init(&d);
     int started = fds[6] < 0 ? -1 : fcntl(fds[6], F_DUPFD_CLOEXEC, 10);
     if (rank_arrange_descriptors(fds[7], fds, &d) != COLLRUN_OK)
-        _exit(EXIT_INTERNAL);
+        rank_fail_child(p, fds[2], started, &d);
     if (rank_prepare_child(p, parent, &d) != COLLRUN_OK) {
-        rank_fail_child(p, started, &d);
+        rank_fail_child(p, WIRE_CONTROL_FD, started, &d);
     } else if (p->command) {
         command_exec(p, engine, &d);
     } else {
         engine_path_set_libraries(engine);
         if (command_is_wrapped(p) && command_exec_engine(p, engine, &d) < 0)
-            rank_fail_child(p, started, &d);
+            rank_fail_child(p, WIRE_CONTROL_FD, started, &d);
         execl(engine, "collrun-engine", (char *)NULL);
         diag_sys(&d, errno, "cannot start %s", engine);
     }
-    rank_fail_child(p, started, &d);
+    rank_fail_child(p, WIRE_CONTROL_FD, started, &d);
 }
 
 /* ---- in the agent ---- */

@@ -215,7 +215,8 @@ static int describe_some(const char *engine, uint32_t deadline_ms, struct descri
     if (no_memory)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (done == 0 && !child.late && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_EXEC)
-        return diag_set(d, COLLRUN_ERR_SYSTEM, "cannot start %s", engine);
+        return diag_set(d, COLLRUN_ERR_SYSTEM, "cannot start %s%s%.300s", engine,
+                        child.words[0] ? ": " : "", child.words);
     if (done == n)
         return (int)n;
     items[done].error =

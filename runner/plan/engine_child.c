@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,6 +29,8 @@ static void engine_child_exec(const struct engine_child *child, const char *engi
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && nothing >= 0 &&
         dup2(input < 0 ? nothing : input, 0) == 0 && dup2(out, 1) == 1 && dup2(errors, 2) == 2)
         execv(engine, argv);
+    if (child->errors >= 0)
+        dprintf(child->errors, "%s", strerror(errno));
     _exit(EXIT_EXEC);
 }
 
