@@ -46,17 +46,22 @@ static void aborter_abort_comm_in_thread(const struct context *context, ncclComm
         aborter_abort_comm(a);
 }
 
+/* Not pthread_mutex_timedlock, whose time jumps with the clock of the machine. */
+static bool aborter_lock(struct nccl_group *g)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int ms = 0; ms < ABORT_LOCK_WAIT_MS; ms++) {
+        if (pthread_mutex_trylock(&g->lock) == 0)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
 static void aborter_abort_group(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += ABORT_LOCK_WAIT_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    bool locked = pthread_mutex_timedlock(&g->lock, &until) == 0;
+    bool locked = aborter_lock(g);
     bool revoke = nccl->ncclCommRevoke && group_is_formed(g);
     for (uint32_t i = 0; i < g->ndevs; i++) {
         struct dev_comm *dev = &g->devs[i];

@@ -176,6 +176,7 @@ static void ssh_pool_release(struct ssh_pool *p)
 struct ssh_pool *ssh_pool_new(const struct job *job, struct diag *d)
 {
     struct ssh_pool *p = calloc(1, sizeof *p);
+    pthread_condattr_t monotonic;
     if (!p) {
         diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
         return NULL;
@@ -185,7 +186,10 @@ struct ssh_pool *ssh_pool_new(const struct job *job, struct diag *d)
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->known_hosts_lock, NULL);
     pthread_cond_init(&p->slot_given, NULL);
-    pthread_cond_init(&p->thread_ended, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->thread_ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     p->slots = (unsigned)ssh->parallel.v;
     p->known_hosts = (enum job_known_hosts)ssh->known_hosts.v;
     p->timeout_ns = (uint64_t)ssh->connect_timeout.v;
@@ -209,7 +213,7 @@ void ssh_pool_free(struct ssh_pool *p)
     struct timespec until;
     if (!p)
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1;
     /* Links whose stream is closed are given a second to finish; then the others are shut down. */
     pthread_mutex_lock(&p->lock);
