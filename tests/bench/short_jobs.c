@@ -108,6 +108,17 @@ static int notice(struct board *b, struct pollfd *fds, int n, pid_t collrun, int
     return 1;
 }
 
+/* What a job has printed on stderr, which is then emptied for the next one. */
+static void show_words(int err)
+{
+    char words[400];
+    ssize_t len = pread(err, words, sizeof words, 0);
+    if (len > 0)
+        fprintf(stderr, "  | %.*s\n", (int)len, words);
+    if (ftruncate(err, 0) == 0)
+        lseek(err, 0, SEEK_SET);
+}
+
 static uint64_t wait_gone(struct pollfd *fds, int n)
 {
     for (int left = n; left > 0;) {
@@ -160,6 +171,7 @@ int main(int argc, char **argv)
         if (!gone || status != 0 || left || fstat(err, &st) < 0 || st.st_size > 0) {
             fprintf(stderr, "job %d: status 0x%x%s%s\n", i, status,
                     left ? ", its agent is left" : "", st.st_size > 0 ? ", words on stderr" : "");
+            show_words(err);
             bad++;
         }
     }

@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What a machine does to a run: no room in /dev/shm, no descriptors, a clock that jumps, a transport that is slow; and much of a good
+# thing: output at full rate, a line of 100 MB, 250 ranks on this host. (A full disk: test_rundir.sh, test_die.sh; no memory: test_memory.sh.)
+. "$(dirname "$0")/lib.sh"
+need_scripted
+agent=$home/libexec/collrun/collrun-agent
+peak() { awk '/VmHWM/ {print $2}' "/proc/$1/status"; }
+agent_of() { pgrep -P "$1" collrun-agent | head -n 1; }
+
+# ---- /dev/shm ----
+job backends <<'END_OF_JOB'
+version: 1
+processes: {count: 4}
+groups: {s: {ranks: all, backend: shm}, t: {ranks: all, backend: tcp}, g: {ranks: all, backend: gloo}}
+workloads: [{plugin: ./scripted.so, params: {dir: ".", do: "allreduce 20 s t g; print done"}}]
+END_OF_JOB
+if unshare -m true 2>/dev/null; then
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none /dev/shm && { cat /dev/zero >/dev/shm/full; exec "$@"; }' sh \
+        timeout "$limit" "$COLLRUN" run backends.yaml >out 2>err </dev/null
+    code=$?
+    is "a full /dev/shm: nothing of it is needed" "$code $(grep -c done out) $(grep -v 'cat: ' err)" "0 4 "
+else
+    skip "a full /dev/shm" "mounts are not allowed"
+fi
+
+# ---- descriptors ----
+# few_outcomes WHAT FIRST LAST COMMAND...: with each number in place of =N, the job is good, or the error is about descriptors
+step=3 # ALL=1: every number
+[ -z "${ALL:-}" ] || step=1
+few_outcomes() {
+    local what=$1 first=$2 last=$3 n bad="" good=0 refused=0
+    shift 3
+    for ((n = first; n <= last; n += step)); do
+        timeout -k 5 "$limit" "${@//=N/=$n}" >out 2>err </dev/null
+        code=$?
+        if [ "$code" = 0 ] && [ "$(grep -c done out)" = 2 ] && [ ! -s err ]; then
+            good=$((good + 1))
+        elif [ "$code" -gt 0 ] && [ "$code" -lt 128 ] && [ "$code" != 124 ] &&
+            grep -qiE 'too many open files|cannot open shared object|error while loading shared libraries' err; then
+            refused=$((refused + 1))
+        else
+            bad+="with $n: exit code $code; $(head -c 300 err)"$'\n'
+        fi
+    done
+    if [ -z "$bad" ]; then ok "$what: $good times good, $refused times refused with the reason"; else not_ok "$what" "$bad"; fi
+}
+job few <<END_OF_JOB
+version: 1
+processes: {count: 2}
+groups: {s: {ranks: all, backend: shm}, t: {ranks: all, backend: tcp}}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "allreduce 2 s t; print done"}}]
+timeouts: {start: 10s, rendezvous: 5s}
+END_OF_JOB
+few_outcomes "few descriptors of the runner" 6 34 sh -c "n=N; ulimit -n \$n; exec $COLLRUN run few.yaml"
+few_outcomes "few descriptors of a rank" 4 26 "$COLLRUN" run few.yaml --wrap 1 sh -c 'n=N; ulimit -n $n; exec "$@"' sh
+printf 'ulimit -n "$1" && exec "$2"\n' >limited
+sed -i "2i hosts: {nodes: [{name: far, transport: {command: [sh, limited, '\${env:LIMIT}', $agent]}}]}" few.yaml
+few_outcomes "few descriptors of an agent" 6 40 env LIMIT=N "$COLLRUN" run few.yaml
+
+# ---- the clock ----
+if [ "$slow" = 1 ]; then
+    cc -O1 -shared -fPIC "$here/jumping_clock.c" -o jumping_clock.so
+    simple jumps 3 "sleep 500; allreduce 50 world; print done; sleep 1500; allreduce 50 world; print done" \
+        "hosts: {nodes: [{name: near, transport: local}, {name: far, transport: {command: [env]}}], defaults: {slots: 2}}
+timeouts: {start: 10s, rendezvous: 10s, run: 60s, stall: 5s, silence: 3s}
+env: {pass: [LD_PRELOAD]}
+logging: {dir: jumps}"
+    LD_PRELOAD=$tmp/jumping_clock.so run run jumps.yaml
+    is "a clock that jumps by hours in each process ends no job and reports no stall" "$code $(grep -c done out) $(err)" "0 6 "
+    check "its job takes its time" [ "$elapsed" -lt 20000 ]
+    is "the events are in order, from 0 on" "$(python3 -c 'import json
+t = [json.loads(line)["t"] for line in open("jumps/events.jsonl")]
+print(t == sorted(t) and 0 <= t[0] and t[-1] < 20)')" True
+    is "so are the times in result.json" "$(python3 -c 'import json
+d = json.load(open("jumps/result.json"))
+print(1.9 < d["seconds"] < 20 and all(0 <= r["started_s"] < r["ended_s"] < 20 for r in d["ranks"]))')" True
+    simple late 1 "hang" "timeouts: {run: 1s, grace: 100ms}"
+    LD_PRELOAD=$tmp/jumping_clock.so run run late.yaml
+    is "timeouts.run is 1 s on it" "$code $((elapsed < 8000))" "124 1"
+fi
+
+# ---- much output ----
+bytes=${BYTES:-100000000}
+line=$(printf 'a line of output, %064d' 7)
+job fast <<END_OF_JOB
+version: 1
+processes: {count: 2}
+workloads: [{command: [sh, -c, "yes '$line' | head -c $bytes; touch done.\$COLLRUN_RANK; while [ ! -e go ]; do sleep 0.05; done"]}]
+logging: {dir: fast, max_file: 4GiB}
+END_OF_JOB
+begin=$(date +%s%N)
+"$COLLRUN" run fast.yaml >/dev/null 2>err </dev/null &
+pid=$!
+children+=("$pid")
+within 120 test -e done.0 -a -e done.1
+took=$((($(date +%s%N) - begin) / 1000000))
+runner_kib=$(peak "$pid") agent_kib=$(peak "$(agent_of "$pid")")
+touch go
+finish 60
+is "two ranks print $bytes bytes each at full rate: a good job" "$code $(cat err)" "0 "
+echo "# $((2 * bytes / 1000 / took)) MB/s in $took ms; peak memory: runner $runner_kib KiB, agent $agent_kib KiB"
+for r in 0 1; do
+    check "nothing of rank $r is lost" cmp -s fast/attempt-0/rank-$r.stdout <(yes "$line" | head -c "$bytes")
+done
+[ "$slow" != 1 ] || check "the memory of runner and agent is bounded" test "$runner_kib" -lt 131072 -a "$agent_kib" -lt 32768
+rm -rf fast
+
+simple line 1 "long 100000000" "logging: {dir: line}"
+run run line.yaml
+is "a line of 100 MB: a good job" "$code $(head -c 300 err)" "0 "
+is "nothing of it is lost in the file" "$(tr -cd a <line/attempt-0/rank-0.stdout | wc -c)" 100000000
+is "nor on stdout" "$(tr -cd a <out | wc -c)" 100000000
+rm -rf line out
+
+# ---- many ranks ----
+many=$((slow == 1 ? 250 : 50))
+simple many $many "allreduce 1 world; print done" "timeouts: {start: 5m, rendezvous: 5m}"
+limit=300 run run many.yaml
+is "$many ranks on this host start, reduce and exit" "$code $(grep -c done out) $(head -c 300 err)" "0 $many "
+echo "# in $elapsed ms"
+
+# ---- a slow transport ----
+cat >slowly <<'END_OF_SCRIPT'
+#!/usr/bin/env python3
+# Runs a command; what goes to it and what comes from it arrives 0.7 s later, in pieces.
+import os, queue, subprocess, sys, threading, time
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def carry(source, to):
+    late = queue.Queue()
+    def read():
+        while data := os.read(source, 1024):
+            late.put((time.monotonic() + 0.7, data))
+        late.put((time.monotonic() + 0.7, b""))
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        at, data = late.get()
+        time.sleep(max(0, at - time.monotonic()))
+        if not data:
+            return os.close(to)
+        while data:
+            data = data[os.write(to, data):]
+threading.Thread(target=carry, args=(0, child.stdin.fileno()), daemon=True).start()
+carry(child.stdout.fileno(), 1)
+sys.exit(child.wait())
+END_OF_SCRIPT
+chmod +x slowly
+simple slow 4 "allreduce 5 world; print done; sleep 3000; allreduce 5 world" \
+    "hosts: {defaults: {slots: 2}, nodes: [{name: near, transport: local}, {name: far, transport: {command: [$tmp/slowly, $agent]}}]}
+timeouts: {silence: 2s, stall: 5s}
+logging: {dir: slow}"
+run run slow.yaml
+is "a host whose every answer is 1.4 s late is not lost" "$code $(grep -c done out) $(err)" "0 4 "
+unlike "and nothing is said about it in the events" "$(cat slow/events.jsonl)" 'lost|stall|unreachable'
+done_testing
