@@ -67,15 +67,19 @@ void endpoint_lock(struct endpoint *e)
     pthread_mutex_lock(&e->lock);
 }
 
-/* What is left to be sent is the service thread's, unless a thread waits. */
 void endpoint_unlock(struct endpoint *e)
 {
     const bool rouse = e->nwaiting == 0 && !e->service_sends && link_pending(e->link);
     e->service_sends |= rouse;
-    atomic_fetch_sub_explicit(&e->contenders, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&e->lock);
+    endpoint_unlock_attended(e);
     if (rouse)
         link_rouse(e->link);
+}
+
+void endpoint_unlock_attended(struct endpoint *e)
+{
+    atomic_fetch_sub_explicit(&e->contenders, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* Lets another thread have the lock, if one wants it. */

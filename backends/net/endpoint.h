@@ -62,7 +62,11 @@ int endpoint_open(const struct collrun_services *services, const struct link_con
 void endpoint_close(struct endpoint *endpoint);
 
 void endpoint_lock(struct endpoint *endpoint);
+/* What is left to be sent is the service thread's, unless a thread waits. */
 void endpoint_unlock(struct endpoint *endpoint);
+/* The same, of a thread that is about to make progress: the service thread, which would take the
+ * core or the lock from it, is left asleep. */
+void endpoint_unlock_attended(struct endpoint *endpoint);
 
 struct link *endpoint_link(const struct endpoint *endpoint);
 size_t endpoint_address(const struct endpoint *endpoint, void *address);

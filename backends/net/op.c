@@ -314,7 +314,7 @@ static int op_leave(struct net_op *op)
     struct net_group *g = op->group;
     op_reap(op);
     const bool failed = net_group_has_failed(g);
-    endpoint_unlock(g->endpoint);
+    endpoint_unlock_attended(g->endpoint);
     return failed ? net_group_failure(g) : COLLRUN_OK;
 }
 
@@ -473,6 +473,12 @@ int net_op_progress(struct net_op *op)
     endpoint_lock(op->group->endpoint);
     endpoint_progress(op->group->endpoint);
     return op_leave(op);
+}
+
+void net_op_hand_over(struct net_op *op)
+{
+    endpoint_lock(op->group->endpoint);
+    endpoint_unlock(op->group->endpoint);
 }
 
 void *net_op_scratch(struct net_op *op, size_t len)

@@ -75,6 +75,10 @@ int net_op_wait_any(struct net_op *op, struct net_request *requests, uint32_t n,
 /* Moves what can be moved, without waiting. */
 int net_op_progress(struct net_op *op);
 
+/* This thread is about to do something else, for long: meanwhile the service thread of the endpoint
+ * sends what is left. */
+void net_op_hand_over(struct net_op *op);
+
 /* Scratch memory of the operation, freed when it ends; not initialised, aligned to 64 bytes. Large
  * pieces are kept for later operations of the group. NULL: out of memory; the failure is stored.
  */

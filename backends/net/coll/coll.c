@@ -35,6 +35,7 @@ int coll_run_local(struct coll *c, struct collrun_call *call)
 {
     if (!c->local)
         return COLLRUN_OK;
+    net_op_hand_over(c->op);
     call->root = (int)net_hosts_local_rank(c->hosts, coll_leader(c, c->host));
     return net_local_run(c->local, call, !c->leads);
 }

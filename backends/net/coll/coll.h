@@ -63,7 +63,7 @@ int coll_copy_own(struct coll *c, void *dst, const void *src, size_t len);
 void *coll_scratch(struct coll *c, size_t n, size_t size);
 
 /* Fills in the lead's rank as root, and runs the call on the ranks of this host. OK without any.
- * Meanwhile the network is not attended to. */
+ * Meanwhile this thread receives nothing from the network. */
 int coll_run_local(struct coll *c, struct collrun_call *call);
 
 /* Broadcasts bytes from the leader to the ranks of this host. */

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who sends on the TCP backend: the thread of an operation, while the service thread sleeps, which
+ * would take the core or the lock from it.
+ */
+#include "tcp_messages.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 40 };
+
+static long switches_of(const char *tid)
+{
+    char path[64], line[128];
+    long n = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%.16s/status", tid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+            break;
+    }
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* How often the other threads of this process have gone to sleep. */
+static long others_slept(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    long n = 0;
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));) {
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != (int)gettid())
+            n += switches_of(entry->d_name);
+    }
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
+static int reduce_long(struct harness_rank *r)
+{
+    const size_t count = (4u << 20) / sizeof(float);
+    float *send = calloc(count, sizeof *send), *recv = calloc(count, sizeof *recv);
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_REDUCE);
+    HARNESS_CHECK(r, send && recv);
+    call.send = send;
+    call.recv = r->rank == 0 ? recv : NULL;
+    call.count = count;
+    call.dtype = COLLRUN_FLOAT32;
+    call.op = COLLRUN_SUM;
+    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK); /* connects */
+    const long before = others_slept();
+    for (int i = 0; i < ROUNDS; i++)
+        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
+    const long slept = others_slept() - before;
+    free(send);
+    free(recv);
+    if (slept >= ROUNDS / 2)
+        return harness_fail(r, "the other threads have run %ld times in %d operations", slept,
+                            ROUNDS);
+    return 0;
+}
+
+/* Some pieces are granted before they are sent, so that they leave later than they are sent. */
+static void the_service_thread_sleeps_during_an_operation(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(2);
+    assert_int_equal(harness_run(&options, reduce_long), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_service_thread_sleeps_during_an_operation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
