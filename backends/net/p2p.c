@@ -29,6 +29,16 @@ static struct net_message *p2p_of(struct collrun_message *m)
     return (struct net_message *)(void *)m;
 }
 
+/* While messages of this group are under way, the engine comes back for them soon; else the service
+ * thread of the endpoint sends what is left. */
+static void p2p_unlock(struct net_group *g)
+{
+    if (g->p2p.active)
+        endpoint_unlock_attended(g->endpoint);
+    else
+        endpoint_unlock(g->endpoint);
+}
+
 /* ---- the messages that the link uses ---- */
 
 static void p2p_activate(struct net_message *m, enum p2p_state state)
@@ -254,7 +264,7 @@ static int p2p_send(void *group, struct collrun_message *message)
     const bool failed = net_group_has_failed(g);
     const bool done = !failed && p2p_send_locked(g, m);
     const bool ok = !net_group_has_failed(g);
-    endpoint_unlock(g->endpoint);
+    p2p_unlock(g);
     if (!ok)
         return net_group_failure(g);
     if (done)
@@ -305,7 +315,7 @@ static void p2p_return_credit(struct net_group *g, uint32_t source, size_t len)
     endpoint_lock(g->endpoint);
     if (!net_group_has_failed(g))
         net_group_send(g, source, &packet, NULL, 0);
-    endpoint_unlock(g->endpoint);
+    p2p_unlock(g);
 }
 
 static void p2p_done(struct net_group *g, struct net_message *m)
@@ -360,7 +370,7 @@ static int p2p_recv(void *group, struct collrun_message *message, const void *pa
     endpoint_lock(g->endpoint);
     const bool failed = net_group_has_failed(g);
     const bool done = !failed && p2p_land(g, m, first.id);
-    endpoint_unlock(g->endpoint);
+    p2p_unlock(g);
     if (done)
         p2p_done(g, m);
     return COLLRUN_OK; /* progress reports a failure */
@@ -432,7 +442,7 @@ static int p2p_progress(void *group, uint64_t wait_ns)
         moved = p2p_take_news(&g->p2p, &done);
     }
     const bool failed = net_group_has_failed(g);
-    endpoint_unlock(g->endpoint);
+    p2p_unlock(g);
     if (failed)
         return net_group_failure(g);
     if (!moved)

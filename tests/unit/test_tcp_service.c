@@ -45,6 +45,20 @@ static long others_slept(void)
     return n;
 }
 
+/* Runs the calls again and again: the other threads sleep meanwhile. */
+static int repeat(struct harness_rank *r, const struct collrun_call *calls, uint32_t ncalls)
+{
+    HARNESS_CHECK(r, harness_exec(r->group, calls, ncalls) == COLLRUN_OK); /* connects */
+    const long before = others_slept();
+    for (int i = 0; i < ROUNDS; i++)
+        HARNESS_CHECK(r, harness_exec(r->group, calls, ncalls) == COLLRUN_OK);
+    const long slept = others_slept() - before;
+    if (slept >= ROUNDS / 2)
+        return harness_fail(r, "the other threads have run %ld times in %d operations", slept,
+                            ROUNDS);
+    return 0;
+}
+
 static int reduce_long(struct harness_rank *r)
 {
     const size_t count = (4u << 20) / sizeof(float);
@@ -56,17 +70,10 @@ static int reduce_long(struct harness_rank *r)
     call.count = count;
     call.dtype = COLLRUN_FLOAT32;
     call.op = COLLRUN_SUM;
-    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK); /* connects */
-    const long before = others_slept();
-    for (int i = 0; i < ROUNDS; i++)
-        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
-    const long slept = others_slept() - before;
+    const int failed = repeat(r, &call, 1);
     free(send);
     free(recv);
-    if (slept >= ROUNDS / 2)
-        return harness_fail(r, "the other threads have run %ld times in %d operations", slept,
-                            ROUNDS);
-    return 0;
+    return failed;
 }
 
 /* Some pieces are granted before they are sent, so that they leave later than they are sent. */
@@ -77,12 +84,33 @@ static void the_service_thread_sleeps_during_an_operation(void **state)
     assert_int_equal(harness_run(&options, reduce_long), 0);
 }
 
+static int exchange_long(struct harness_rank *r)
+{
+    const size_t len = 4u << 20;
+    char *send = calloc(1, len), *recv = calloc(1, len);
+    HARNESS_CHECK(r, send && recv);
+    const struct collrun_call calls[2] = {harness_message(COLLRUN_SEND, send, len, 1 - r->rank, 0),
+                                          harness_message(COLLRUN_RECV, recv, len, 1 - r->rank, 0)};
+    const int failed = repeat(r, calls, 2);
+    free(send);
+    free(recv);
+    return failed;
+}
+
+static void the_service_thread_sleeps_during_messages(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(2);
+    assert_int_equal(harness_run(&options, exchange_long), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_service_thread_sleeps_during_an_operation),
+        cmocka_unit_test(the_service_thread_sleeps_during_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
