@@ -161,10 +161,21 @@ static void op_finish(struct net_request *q)
     endpoint_notify(&op->group->context);
 }
 
+/* How much of a long message leaves at once, without a grant. A root exchanges with ranks that may
+ * be in the operation before: it need not wait for them, and the connection stays busy. Elsewhere
+ * all ranks send and receive, and the receives have been posted. */
+static size_t op_head_len(const struct net_op *op, size_t len)
+{
+    return len > NET_EAGER_LIMIT && collrun_kind_has_root(op->call->kind) ? NET_EAGER_LIMIT : 0;
+}
+
 static void op_landed(struct link_landing *landing)
 {
-    op_finish(
-        (struct net_request *)(void *)((char *)landing - offsetof(struct net_request, landing)));
+    struct net_request *q =
+        (struct net_request *)(void *)((char *)landing - offsetof(struct net_request, landing));
+    q->in_link = false;
+    if (q->has_head)
+        op_finish(q);
 }
 
 static void op_sent(struct link_put *put)
@@ -190,25 +201,27 @@ static void op_send_packet(struct net_op *op, struct net_request *q, enum packet
 static void op_take(struct net_op *op, struct net_request *q, const struct packet *packet,
                     const void *data, size_t len)
 {
+    const size_t head = op_head_len(op, q->len);
     if (packet->type == PACKET_GRANT) {
         q->in_link = true;
         q->put = (struct link_put){.peer = op->group->peers[q->peer]->link,
                                    .token = packet->op.token,
-                                   .data = q->data,
-                                   .len = q->len,
+                                   .data = (const char *)q->data + head,
+                                   .len = q->len - head,
                                    .sent = op_sent};
         link_put(op_link(op), &q->put);
         return;
     }
-    if (packet->op.token != q->len || (len != q->len && len != 0)) {
+    const bool is_long = q->len > NET_EAGER_LIMIT;
+    if (packet->op.token != q->len || len != (is_long ? head : q->len)) {
         op_fail_count(op, packet, q->len);
         return;
     }
-    if (q->len > NET_EAGER_LIMIT) /* it announces the data */
-        return;
     if (len)
         memcpy(q->data, data, len);
-    op_finish(q);
+    q->has_head = true;
+    if (!is_long || (head && !q->in_link))
+        op_finish(q);
 }
 
 static bool op_is_for(const struct net_request *q, const struct packet *packet)
@@ -340,8 +353,9 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     if (net_group_has_failed(g))
         return op_leave(op);
     const bool eager = len <= NET_EAGER_LIMIT;
-    if (eager || collrun_kind_is_vector(op->call->kind))
-        op_send_packet(op, q, PACKET_OP, len, eager ? len : 0);
+    const size_t head = op_head_len(op, len);
+    if (eager || head || collrun_kind_is_vector(op->call->kind))
+        op_send_packet(op, q, PACKET_OP, len, eager ? len : head);
     if (!eager) {
         op_add(op, q);
         op_take_kept(op, q);
@@ -353,9 +367,11 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
 /* Of a long message: the sender needs the landing. */
 static void op_grant(struct net_op *op, struct net_request *q)
 {
+    const size_t head = op_head_len(op, q->len);
+    q->has_head = head == 0;
     q->landing = (struct link_landing){.peer = op->group->peers[q->peer]->link,
-                                       .data = q->data,
-                                       .len = q->len,
+                                       .data = (char *)q->data + head,
+                                       .len = q->len - head,
                                        .landed = op_landed};
     if (link_land(op_link(op), &q->landing) != COLLRUN_OK) {
         net_group_set_failure(op->group, COLLRUN_ERR_NO_MEMORY, "out of memory for a landing");
@@ -378,9 +394,10 @@ int net_op_recv(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     if (net_group_has_failed(g))
         return op_leave(op);
     op_add(op, q);
-    op_take_kept(op, q);
-    if (len > NET_EAGER_LIMIT && !net_group_has_failed(g))
+    if (len > NET_EAGER_LIMIT)
         op_grant(op, q);
+    if (!net_group_has_failed(g))
+        op_take_kept(op, q);
     return op_leave(op);
 }
 

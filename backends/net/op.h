@@ -8,7 +8,8 @@
  *   direction of a pair and operation.
  * - A short message (NET_EAGER_LIMIT bytes at most) leaves at once; its send is complete when
  *   net_op_send returns. A longer one leaves when its receiver has called net_op_recv, straight
- *   from the sender's memory to the receiver's.
+ *   from the sender's memory to the receiver's; of an operation with a root, its first
+ *   NET_EAGER_LIMIT bytes leave at once.
  * - Nothing is ordered but by waiting: all requests of an operation progress together.
  *
  * Failure modes, after which the group has failed and no buffer of the operation is in use:
@@ -47,6 +48,7 @@ struct net_request {
         struct link_put put;
     };
     bool in_link;  /* the link uses `data` */
+    bool has_head; /* what arrives without a grant is here */
     bool was_done; /* at the call of net_op_wait_any */
 };
 

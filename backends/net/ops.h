@@ -6,7 +6,8 @@
  * - An operation has a number; all members execute the same ones in the same order. Each packet
  *   carries the number, and the call as its sender makes it.
  * - A short message is a packet (OP). For a long one the receiver grants a landing (GRANT); the
- * data follows.
+ *   data follows. In a vector form a packet (OP) says how long the message is. In an operation with
+ *   a root a packet (OP) has the first bytes.
  * - Packets that no request waits for are kept, also those of later operations.
  */
 #ifndef NET_OPS_H
