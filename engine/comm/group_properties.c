@@ -81,3 +81,12 @@ int collrun_device(const struct collrun_group *group, int index)
     bool is_one = gb && index >= 0 && (uint32_t)index < gb->ndevices;
     return is_one ? gb->kind->numbers[index] : -1;
 }
+
+const char *collrun_memory_of(const struct collrun_group *group, const void *ptr, int *device)
+{
+    int index = -1;
+    const struct memory_kind *kind = group ? memory_kind_of(&group->kinds, ptr, &index) : NULL;
+    if (device)
+        *device = index;
+    return !group ? NULL : kind ? kind->name : "host";
+}

@@ -455,6 +455,11 @@ void *lend(struct team *team, int device, void *host, size_t len)
         return team->run->cuda ? NULL : host;
     team_want(team, collrun_alloc_device(team->group, device, len, &there), COLLRUN_OK,
               "alloc_device");
+    int index = -1;
+    if (strcmp(collrun_memory_of(team->group, host, NULL), "host") != 0 ||
+        strcmp(collrun_memory_of(team->group, there, &index), "host") == 0 || index != device)
+        team_fail(team, "collrun_memory_of: %s, device %d",
+                  collrun_memory_of(team->group, there, NULL), index);
     team_want(team, collrun_copy(team->group, there, host, len), COLLRUN_OK, "copy");
     return there;
 }

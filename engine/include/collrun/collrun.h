@@ -81,14 +81,12 @@ int collrun_attempt(const struct collrun_ctx *ctx);
 const char *collrun_host(const struct collrun_ctx *ctx);   /* this host, as job.yaml names it */
 const char *collrun_run_id(const struct collrun_ctx *ctx); /* the same on all ranks */
 
-/* This host's numeric address on network.interface of job.yaml, for connections that the workload
- * makes. */
+/* This host's numeric address on network.interface of job.yaml, for the workload's connections. */
 const char *collrun_address(const struct collrun_ctx *ctx);
 
 /* The world ranks that are known to have failed, in ascending order: writes up to `max` of them to
  * `ranks` (may be NULL if max is 0) and returns how many there are. With `on_failure: {action:
- * continue}` a rank that gets PEER_FAILED from a group finds the reason here and goes on in other
- * groups. */
+ * continue}` a rank that gets PEER_FAILED finds the reason here and goes on in other groups. */
 int collrun_failed(const struct collrun_ctx *ctx, int *ranks, int max);
 
 /* The directory of the run's logs; "" without logging.dir. */
@@ -453,8 +451,7 @@ int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls
  * Unlike those, it takes a tag, a time-out, and several calls at once. */
 int collrun_run(struct collrun_group *g, const struct collrun_call *calls, int n);
 
-/* AGAIN if the request is not finished. Otherwise its result, and the request is freed. Does not
- * block. */
+/* AGAIN: it is not finished. Otherwise its result, and the request is freed. Does not block. */
 int collrun_test(struct collrun_request *request);
 
 /* As collrun_test, but keeps the request in any case: AGAIN, or its result, as often as it is
@@ -541,6 +538,11 @@ int collrun_devices(const struct collrun_group *group);
 /* The number of one of them in this process, as the vendor's functions take it: the CUDA device.
  * -1 if there is no such device. */
 int collrun_device(const struct collrun_group *group, int index);
+
+/* The kind of memory at `ptr`, as the group's operations see it: "host", or the name of a kind.
+ * *device (may be NULL): the index of its device, as in collrun_call; -1: none of this rank's, or
+ * host memory. Memory of a kind that neither rank nor group knows is "host". */
+const char *collrun_memory_of(const struct collrun_group *group, const void *ptr, int *device);
 
 /* Sets the stream after which blocking calls, and calls that name no stream, run on that device.
  * NULL, and the initial value, is the default stream. */
