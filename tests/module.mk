@@ -113,8 +113,8 @@ test: deps
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
-python-tests: torch
-	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_torch.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+python-tests: torch fake hpu
+	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
 # A few of PyTorch's own tests of backends; all of them (a list: tests/python/pytorch_results.txt) take some minutes.
 PYTORCH_FEW := ^test_(all_gather|all_reduce_sum|all_to_all|barrier|barrier_timeout_full_group|broadcast|gather|irecv|isend|reduce_sum|scatter|send_recv|send_recv_any_source|DistributedDataParallelCPU)$$
 pytorch-tests: torch

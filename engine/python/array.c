@@ -46,13 +46,16 @@ static int array_read_shape(struct array *a, PyObject *shape)
 }
 
 /* A group that works on devices alone gives memory of its first device. */
-static struct dlpack_device array_device(const struct collrun_group *g)
+static struct dlpack_device array_device(const struct collrun_group *g, const void *data)
 {
-    bool on_host = collrun_devices(g) == 0 || strstr(collrun_group_backend(g), "(host)");
-    if (on_host)
+    int index;
+    const char *memory = collrun_memory_of(g, data, &index);
+    if (strcmp(memory, "host") == 0)
         return (struct dlpack_device){DLPACK_CPU, 0};
-    int cuda = job_device_count("cuda");
-    return (struct dlpack_device){cuda > 0 ? DLPACK_CUDA : 0, collrun_device(g, 0)};
+    int type = strcmp(memory, "cuda") == 0   ? DLPACK_CUDA
+               : strcmp(memory, "rocm") == 0 ? DLPACK_ROCM
+                                             : DLPACK_EXTENSION;
+    return (struct dlpack_device){type, collrun_device(g, index)};
 }
 
 PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
@@ -73,7 +76,7 @@ PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
         Py_DECREF((PyObject *)a);
         return NULL;
     }
-    a->device = array_device(g->handle);
+    a->device = array_device(g->handle, a->data);
     g->arrays++;
     return (PyObject *)a;
 }
@@ -236,10 +239,6 @@ static PyObject *array_capsule_versioned(struct array *a)
 static int array_check_request(const struct array *a, PyObject *device, PyObject *copy)
 {
     int type = 0, id = 0;
-    if (!a->device.type) {
-        PyErr_SetString(PyExc_BufferError, "DLPack has no device of this kind of memory");
-        return -1;
-    }
     if (copy == Py_True) {
         PyErr_SetString(PyExc_BufferError,
                         "copy=True is not supported: the array exports its memory");

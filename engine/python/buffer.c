@@ -175,21 +175,19 @@ static bool buffer_dlpack_is_packed(const struct dlpack_tensor *t)
     return packed || empty;
 }
 
-/* Whether the engine can tell what memory this is. */
-static int buffer_check_device(const struct dlpack_tensor *t, const char *name)
+/* The engine takes memory of a kind that it does not know for memory of the host. */
+static int buffer_check_device(const struct buffer *b, const struct collrun_group *g,
+                               const char *name)
 {
-    enum dlpack_device_type type = (enum dlpack_device_type)t->device.type;
+    enum dlpack_device_type type = (enum dlpack_device_type)buffer_tensor(b)->device.type;
     if (type == DLPACK_CPU || type == DLPACK_CUDA_HOST || type == DLPACK_ROCM_HOST)
         return 0;
-    bool is_cuda = type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED;
-    int owned = job_device_count(is_cuda ? "cuda" : NULL);
-    if (owned < 0)
-        return -1;
-    if (owned > 0)
+    if (!g || !b->count || strcmp(collrun_memory_of(g, b->data, NULL), "host") != 0)
         return 0;
     return buffer_refuse(PyExc_ValueError, name,
-                         "is in memory of a device, and this rank owns none of that kind "
-                         "(gpus_per_process of job.yaml gives it one)");
+                         "is in memory of a device, and neither this rank nor the group has "
+                         "devices of that kind (gpus_per_process or devices of job.yaml gives "
+                         "them to the rank)");
 }
 
 static int buffer_check_tensor(struct buffer *b, bool writable, const char *name)
@@ -207,8 +205,6 @@ static int buffer_check_tensor(struct buffer *b, bool writable, const char *name
         if (v->flags & DLPACK_READ_ONLY)
             return buffer_refuse(PyExc_ValueError, name, "is read-only, and receives the result");
     }
-    if (buffer_check_device(t, name))
-        return -1;
     b->dtype = (enum collrun_dtype)dtype;
     b->data = (char *)t->data + t->byte_offset;
     b->ndim = t->ndim;
@@ -237,31 +233,66 @@ static int buffer_take_capsule(struct buffer *b, PyObject *capsule, const char *
 /* The type whose __dlpack__ last refused max_version, which libraries before DLPack 1.0 do. */
 static const PyTypeObject *buffer_old_type;
 
+/* The keywords of __dlpack__, or NULL. Of a rank without devices all memory that is not refused is
+ * that of the host, which has no streams. */
+static PyObject *buffer_keywords(PyObject *object, bool is_old)
+{
+    static PyObject *version, *dlpack_stream;
+    if (!version && !(version = Py_BuildValue("{s:(ii)}", "max_version", 1, 0)))
+        return NULL;
+    bool has_devices = job_device_count(NULL) > 0;
+    if (!has_devices && !is_old)
+        return Py_NewRef(version);
+    PyObject *keywords = is_old ? PyDict_New() : PyDict_Copy(version);
+    if (!keywords || !has_devices)
+        return keywords;
+    if (!dlpack_stream) {
+        PyObject *module = PyImport_ImportModule("collrun._arrays");
+        dlpack_stream = module ? PyObject_GetAttrString(module, "dlpack_stream") : NULL;
+        Py_XDECREF(module);
+    }
+    PyObject *stream =
+        dlpack_stream ? PyObject_CallFunctionObjArgs(dlpack_stream, object, NULL) : NULL;
+    int rc = !stream             ? -1
+             : stream == Py_None ? 0
+                                 : PyDict_SetItemString(keywords, "stream", stream);
+    Py_XDECREF(stream);
+    if (rc == 0)
+        return keywords;
+    Py_DECREF(keywords);
+    return NULL;
+}
+
+static PyObject *buffer_call_dlpack(PyObject *method, PyObject *object, bool is_old)
+{
+    static PyObject *empty;
+    PyObject *keywords = NULL, *capsule = NULL;
+    if (empty || (empty = PyTuple_New(0)))
+        keywords = buffer_keywords(object, is_old);
+    if (keywords)
+        capsule = PyObject_Call(method, empty, keywords);
+    Py_XDECREF(keywords);
+    return capsule;
+}
+
 static PyObject *buffer_export(PyObject *object)
 {
-    static PyObject *empty, *keywords;
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
     if (!method)
         return NULL;
-    if (!empty && !(empty = PyTuple_New(0)))
-        return NULL;
-    if (!keywords && !(keywords = Py_BuildValue("{s:(ii)}", "max_version", 1, 0)))
-        return NULL;
-    PyObject *capsule = NULL;
-    if (Py_TYPE(object) != buffer_old_type) {
-        capsule = PyObject_Call(method, empty, keywords);
-        if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            buffer_old_type = Py_TYPE(object);
-        }
+    bool is_old = Py_TYPE(object) == buffer_old_type;
+    PyObject *capsule = buffer_call_dlpack(method, object, is_old);
+    if (!capsule && !is_old && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        buffer_old_type = Py_TYPE(object);
+        capsule = buffer_call_dlpack(method, object, true);
     }
-    if (!capsule && !PyErr_Occurred())
-        capsule = PyObject_Call(method, empty, NULL);
     Py_DECREF(method);
     return capsule;
 }
 
-static int buffer_get_dlpack(struct buffer *b, PyObject *object, bool writable, const char *name)
+static int buffer_get_dlpack(struct buffer *b, const struct collrun_group *g, PyObject *object,
+                             bool writable, const char *name)
 {
     PyObject *capsule = buffer_export(object);
     if (!capsule) {
@@ -280,7 +311,7 @@ static int buffer_get_dlpack(struct buffer *b, PyObject *object, bool writable, 
         b->source = BUFFER_NONE;
         return -1;
     }
-    if (buffer_check_tensor(b, writable, name)) {
+    if (buffer_check_tensor(b, writable, name) || buffer_check_device(b, g, name)) {
         buffer_release(b);
         return -1;
     }
@@ -289,7 +320,8 @@ static int buffer_get_dlpack(struct buffer *b, PyObject *object, bool writable, 
 
 /* ---- both ---- */
 
-int buffer_get(struct buffer *b, PyObject *object, bool writable, const char *name)
+int buffer_get(struct buffer *b, const struct collrun_group *g, PyObject *object, bool writable,
+               const char *name)
 {
     b->source = BUFFER_NONE;
     if (array_is(object)) {
@@ -305,7 +337,7 @@ int buffer_get(struct buffer *b, PyObject *object, bool writable, const char *na
         return 0;
     }
     if (!PyObject_CheckBuffer(object))
-        return buffer_get_dlpack(b, object, writable, name);
+        return buffer_get_dlpack(b, g, object, writable, name);
     int rc = buffer_get_view(b, object, writable, name);
     if (rc &&
         (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError)) &&
@@ -323,8 +355,11 @@ Py_ssize_t buffer_axis(const struct buffer *b, int axis)
     return b->view.shape ? b->view.shape[axis] : (Py_ssize_t)b->count;
 }
 
+/* A deleter may run Python code, which no exception that is on its way may disturb. */
 static void buffer_release_capsule(struct buffer *b)
 {
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+    PyErr_Fetch(&type, &value, &trace);
     if (b->source == BUFFER_DLPACK) {
         struct dlpack_managed *m = PyCapsule_GetPointer(b->owner, DLPACK_NAME_USED);
         if (m->deleter)
@@ -335,6 +370,7 @@ static void buffer_release_capsule(struct buffer *b)
             v->deleter(v);
     }
     Py_DECREF(b->owner);
+    PyErr_Restore(type, value, trace);
 }
 
 void buffer_release(struct buffer *b)

@@ -6,7 +6,10 @@
  *
  * What is refused: memory that is not contiguous in C order (ValueError), a result in read-only
  * memory (ValueError), an element type that collrun does not have (TypeError), memory of a device
- * if this rank owns no device of that kind (ValueError).
+ * that is of no kind which the group knows (ValueError).
+ *
+ * Memory of a device is ordered after the work that its library has queued: an operation starts
+ * after the default stream of the device, so that one is given to __dlpack__ as the consumer's.
  */
 #ifndef PYTHON_BUFFER_H
 #define PYTHON_BUFFER_H
@@ -34,9 +37,10 @@ struct buffer {
     PyObject *owner; /* the array; of BUFFER_DLPACK*: the capsule, renamed */
 };
 
-/* `name` is that of the argument, for error messages. On failure: a Python exception, -1, and
- * nothing to release. */
-int buffer_get(struct buffer *b, PyObject *object, bool writable, const char *name);
+/* For an operation of the group (NULL: it was destroyed). `name` is that of the argument, for error
+ * messages. On failure: a Python exception, -1, and nothing to release. */
+int buffer_get(struct buffer *b, const struct collrun_group *g, PyObject *object, bool writable,
+               const char *name);
 /* The length of an axis. */
 Py_ssize_t buffer_axis(const struct buffer *b, int axis);
 /* With BUFFER_NONE: does nothing. */

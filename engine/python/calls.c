@@ -23,7 +23,7 @@ struct calls_spec {
 static int calls_input(struct operation *op, PyObject *x, bool writable)
 {
     struct buffer *b = &op->buffers[0];
-    if (buffer_get(b, x, writable, "x"))
+    if (buffer_get(b, op->group->handle, x, writable, "x"))
         return -1;
     op->call[0].send = b->data;
     op->call[0].count = b->count;
@@ -52,7 +52,8 @@ static int calls_output(struct operation *op, PyObject *out, size_t count)
 {
     struct buffer *b = &op->buffers[1];
     op->result = out;
-    if (!out || buffer_get(b, out, true, "out") || calls_check_output(op, b, count))
+    if (!out || buffer_get(b, op->group->handle, out, true, "out") ||
+        calls_check_output(op, b, count))
         return -1;
     op->call[0].recv = b->data;
     return 0;
@@ -293,7 +294,7 @@ static int calls_fill_scatter_leaf(struct operation *op, PyObject *const *v)
                                           "one of them, for the shape of the result");
         return -1;
     }
-    if (buffer_get(b, like, v[ARG_OUT] != NULL, v[ARG_OUT] ? "out" : "like"))
+    if (buffer_get(b, op->group->handle, like, v[ARG_OUT] != NULL, v[ARG_OUT] ? "out" : "like"))
         return -1;
     c->dtype = b->dtype;
     c->count = c->recvcount = b->count;
@@ -379,7 +380,7 @@ static int calls_fill_sendrecv(struct operation *op, PyObject *const *v)
     *recv = (struct collrun_call)COLLRUN_CALL(COLLRUN_RECV);
     recv->tag = op->call[0].tag;
     if (args_rank(v[ARG_SOURCE], "src", op->group->size, &recv->peer) ||
-        buffer_get(b, v[ARG_Y], true, "y"))
+        buffer_get(b, op->group->handle, v[ARG_Y], true, "y"))
         return -1;
     recv->recv = b->data;
     recv->count = b->count;

@@ -23,6 +23,7 @@ enum dlpack_device_type {
     DLPACK_CUDA_HOST = 3,
     DLPACK_ROCM = 10,
     DLPACK_ROCM_HOST = 11,
+    DLPACK_EXTENSION = 12, /* a device that DLPack has no name for */
     DLPACK_CUDA_MANAGED = 13
 };
 

@@ -2,7 +2,8 @@
 """A rank that compares every operation of collrun with numpy, for all element types and operators.
 
 Every rank knows the input of all ranks (data()), so that numpy computes the result that is expected.
-The last line is "N checks passed"; the first difference ends the rank. With the argument "torch", only tensors are compared.
+The last line is "N checks passed"; the first difference ends the rank. With the argument "torch", only tensors are compared; with
+"device PREFIX LIBRARY GROUP", arrays in memory of a device (device_arrays.py) on that group.
 """
 
 import sys
@@ -19,7 +20,13 @@ try:
 except ImportError:
     ml_dtypes = None
 
-g = collrun.group()
+device = None
+if "device" in sys.argv[1:]:
+    import device_arrays as device
+
+    device.use(*sys.argv[2:4])
+
+g = collrun.group(sys.argv[4] if device else None)
 n, me = g.size, g.rank
 checks = 0
 
@@ -33,7 +40,9 @@ def same(what, got, want):
     global checks
     checks += 1
     got, want = np.asarray(got), np.asarray(want)
-    if got.shape != want.shape or got.dtype != want.dtype or not np.array_equal(got, want):
+    # NCCL multiplies by 1/n.
+    equal = np.allclose(got, want, rtol=2e-3) if device and "avg" in what else np.array_equal(got, want)
+    if got.shape != want.shape or got.dtype != want.dtype or not equal:
         sys.exit(f"rank {me}: {what}: got {got.dtype}{got.shape} {got!r}, expected {want.dtype}{want.shape} {want!r}")
 
 
@@ -51,6 +60,11 @@ def data(rank, shape, dtype):
     """Small values, so that every order of summing gives the same bits."""
     values = (np.arange(int(np.prod(shape))) * 3 + 5 * rank) % 4
     return (values % 2 if dtype == "bool" else values).astype(dtype).reshape(shape)
+
+
+def put(values):
+    """An array with these values, for an operation."""
+    return device.put(values) if device else values.copy()
 
 
 def combined(parts, op, dtype):
@@ -78,10 +92,10 @@ def reductions(dtype, op, shape=(2, 3)):
     parts = [data(r, shape, dtype) for r in range(n)]
     want = combined(parts, op, dtype)
     label = f"{op} of {dtype}"
-    x = parts[me].copy()
+    x = put(parts[me])
     assert g.allreduce(x, op) is x
     same(f"allreduce in place, {label}", x, want)
-    x, y = parts[me].copy(), np.empty(shape, dtype)
+    x, y = put(parts[me]), put(np.zeros(shape, dtype))
     assert g.allreduce(x, op=op, out=y) is y
     same(f"allreduce, {label}", y, want)
     same(f"the input of allreduce, {label}", x, parts[me])
@@ -89,24 +103,24 @@ def reductions(dtype, op, shape=(2, 3)):
     got = g.reduce(x, root, op)
     same(f"reduce, {label}", x, want if me == root else parts[me])
     assert got is (x if me == root else None)
-    x = parts[me].copy()
+    x = put(parts[me])
     g.scan(x, op)
     same(f"scan, {label}", x, combined(parts[: me + 1], op, dtype))
     rows = [data(r, (2 * n, 3), dtype) for r in range(n)]
-    same(f"reduce_scatter, {label}", g.reduce_scatter(rows[me], op), combined(rows, op, dtype)[2 * me : 2 * me + 2])
-    x = parts[me].copy()
+    same(f"reduce_scatter, {label}", g.reduce_scatter(put(rows[me]), op), combined(rows, op, dtype)[2 * me : 2 * me + 2])
+    x = put(parts[me])
     g.exscan(x, op)
     same(f"exscan, {label}", x, combined(parts[:me], op, dtype) if me else parts[0])
 
 
 def moves(dtype):
     parts = [data(r, (2, 3), dtype) for r in range(n)]
-    x = parts[me].copy()
+    x = put(parts[me])
     assert g.broadcast(x, root=n - 1) is x
     same(f"broadcast of {dtype}", x, parts[n - 1])
-    x = parts[me]
+    x = put(parts[me])
     same(f"allgather of {dtype}", g.allgather(x), np.stack(parts))
-    y = np.empty((n, 2, 3), dtype)
+    y = put(np.zeros((n, 2, 3), dtype))
     assert g.allgather(x, out=y) is y
     same(f"allgather of {dtype} to out", y, np.stack(parts))
     got = g.gather(x, root=n - 1)
@@ -115,13 +129,13 @@ def moves(dtype):
     else:
         assert got is None
     rows = [data(r, (2 * n, 2), dtype) for r in range(n)]
-    got = g.scatter(rows[0] if me == 0 else None, like=np.empty((2, 2), dtype))
+    got = g.scatter(put(rows[0]) if me == 0 else None, like=put(np.zeros((2, 2), dtype)))
     same(f"scatter of {dtype}", got, rows[0][2 * me : 2 * me + 2])
-    got = np.empty((2, 2), dtype)
-    assert g.scatter(rows[n - 1] if me == n - 1 else None, n - 1, out=got) is got
+    got = put(np.zeros((2, 2), dtype))
+    assert g.scatter(put(rows[n - 1]) if me == n - 1 else None, n - 1, out=got) is got
     same(f"scatter of {dtype} to out", got, rows[n - 1][2 * me : 2 * me + 2])
-    same(f"alltoall of {dtype}", g.alltoall(rows[me]), np.concatenate([r[2 * me : 2 * me + 2] for r in rows]))
-    y = np.empty((2, 3), dtype)
+    same(f"alltoall of {dtype}", g.alltoall(put(rows[me])), np.concatenate([r[2 * me : 2 * me + 2] for r in rows]))
+    y = put(np.zeros((2, 3), dtype))
     assert g.sendrecv(x, (me + 1) % n, y, (me - 1) % n, tag=7) is y
     same(f"sendrecv of {dtype}", y, parts[(me - 1) % n])
 
@@ -132,18 +146,18 @@ def uneven():
     mine = slice(begin[me], begin[me] + counts[me])
     parts = [data(r, (counts[r], 3), "int32") for r in range(n)]
     whole = np.concatenate(parts)
-    same("allgather, uneven", g.allgather(parts[me], counts=counts), whole)
-    got = g.gather(parts[me], root=0, counts=counts)
+    same("allgather, uneven", g.allgather(put(parts[me]), counts=counts), whole)
+    got = g.gather(put(parts[me]), root=0, counts=counts)
     if me == 0:
         same("gather, uneven", got, whole)
-    got = g.scatter(whole if me == 0 else None, like=parts[me], counts=counts)
+    got = g.scatter(put(whole) if me == 0 else None, like=put(parts[me]), counts=counts)
     same("scatter, uneven", got, parts[me])
     full = [data(r, (sum(counts), 2), "float32") for r in range(n)]
-    same("reduce_scatter, uneven", g.reduce_scatter(full[me], counts=counts), combined(full, "sum", "float32")[mine])
+    same("reduce_scatter, uneven", g.reduce_scatter(put(full[me]), counts=counts), combined(full, "sum", "float32")[mine])
     to = [[(r + 2 * k) % 3 for k in range(n)] for r in range(n)]
     sent = [data(r, (sum(to[r]), 2), "int64") for r in range(n)]
     want = np.concatenate([sent[r][sum(to[r][:me]) : sum(to[r][: me + 1])] for r in range(n)])
-    got = g.alltoall(sent[me], send_counts=to[me], recv_counts=[to[r][me] for r in range(n)])
+    got = g.alltoall(put(sent[me]), send_counts=to[me], recv_counts=[to[r][me] for r in range(n)])
     same("alltoall, uneven", got, want)
     raises("counts of the wrong length", ValueError, lambda: g.allgather(parts[me], counts=[1] * (n + 1)))
     raises("counts that do not fit", ValueError, lambda: g.reduce_scatter(whole[:0], counts=[1] * n))
@@ -153,35 +167,37 @@ def uneven():
 def requests():
     for shape in (1,), (1000, 7):
         x = [data(r, shape, "float64") for r in range(n)]
-        mine = [x[me].copy() for _ in range(5)]
+        mine = [put(x[me]) for _ in range(5)]
         pending = [g.allreduce(m, async_op=True) for m in mine]
-        pending.append(g.allgather(x[me], async_op=True))
+        pending.append(g.allgather(put(x[me]), async_op=True))
         for m, r in zip(mine, pending):
             assert r.wait(timeout=20) is m and r.wait() is m and r.test()
             same("a request's allreduce", m, combined(x, "sum", "float64"))
         same("a request's allgather", pending[-1].wait(), np.stack(x))
     # The request keeps the buffer alive; a dropped one keeps it until the operation has ended.
-    kept = g.allgather(np.full(100000, me, "int32"), async_op=True)
-    same("buffers that only the request holds", kept.wait()[:, 7], np.arange(n, dtype="int32"))
+    kept = g.allgather(put(np.full(100000, me, "int32")), async_op=True)
+    same("buffers that only the request holds", np.asarray(kept.wait())[:, 7], np.arange(n, dtype="int32"))
     for _ in range(20):
-        g.allreduce(np.full(3000, me, "int32"), async_op=True)
+        g.allreduce(put(np.full(3000, me, "int32")), async_op=True)
     g.barrier()
-    y = np.zeros(1, "int32")
+    y = put(np.zeros(1, "int32"))
     r = g.recv(y, (me - 1) % n, tag=3, async_op=True)
     raises("a wait with a time-out", TimeoutError, lambda: r.wait(timeout=0.05))
     raises("the same as collrun's", collrun.TimeoutError, lambda: r.wait(timeout=0))
     assert not r.test()
     g.barrier()
-    g.send(np.array([me], "int32"), (me + 1) % n, tag=3)
+    sent = g.send(put(np.array([me], "int32")), (me + 1) % n, tag=3, async_op=True)
     r.wait(5)
+    sent.wait(5)
     same("a receive after a time-out of wait", y, np.array([(me - 1) % n], "int32"))
     r = g.recv(y, me, tag=9, async_op=True)
     assert r.cancel() and r.test() and r.wait() is None
-    g.send(np.array([me], "int32"), (me + 1) % n, tag=4)
-    assert g.recv_any(y, tag=4) == (me - 1) % n and y[0] == (me - 1) % n
+    sent = g.send(put(np.array([me], "int32")), (me + 1) % n, tag=4, async_op=True)
+    assert g.recv_any(y, tag=4) == (me - 1) % n and np.asarray(y)[0] == (me - 1) % n
+    sent.wait(5)
     r = g.recv_any(y, tag=collrun.ANY_TAG, async_op=True)
-    g.send(np.array([me + 9], "int32"), (me + 1) % n, tag=4)
-    assert r.wait() == (me - 1) % n and y[0] == (me - 1) % n + 9
+    g.send(put(np.array([me + 9], "int32")), (me + 1) % n, tag=4)
+    assert r.wait() == (me - 1) % n and np.asarray(y)[0] == (me - 1) % n + 9
 
 
 def refusals():
@@ -304,6 +320,77 @@ def everything():
     arrays()
 
 
-tensors() if torch else everything()
+def bfloat16():
+    """Ones, by their bits: numpy has no such type."""
+    one, total = 0x3F80, {1: 0x3F80, 2: 0x4000, 3: 0x4040, 4: 0x4080}[n]
+    x = device.put(np.full((2, 3), one, "uint16"), "bfloat16")
+    assert g.allreduce(x) is x
+    same("allreduce of bfloat16", x, np.full((2, 3), total, "uint16"))
+    y = g.allgather(x)
+    assert y.dtype == "bfloat16"
+    same("allgather of bfloat16", y, np.full((n, 2, 3), total, "uint16"))
+
+
+def device_refusals(owned):
+    x = device.put(np.zeros((4, 4), "float32"))
+    e = raises("a transposed array", ValueError, lambda: g.allreduce(device.Array((4, 4), "float32", strides=(1, 4))))
+    assert "contiguous" in str(e)
+    e = raises("a read-only result", ValueError, lambda: g.allreduce(device.Array((4,), "float32", read_only=True)))
+    assert "read-only" in str(e)
+    g.allreduce(device.Array((4,), "float32", read_only=True), out=device.put(np.zeros(4, "float32")))
+    host = np.zeros(4, "float32")
+    e = raises("memory that no kind knows", ValueError,
+               lambda: g.allreduce(device.Array((4,), "float32", kind=device.EXTENSION, memory=host.ctypes.data)))
+    assert "neither this rank nor the group has devices" in str(e), e
+    if "(host)" not in g.backend and collrun_works_on_devices():
+        raises("memory of the host", collrun.UnsupportedError, lambda: g.allreduce(host))
+        raises("two kinds of memory", (collrun.UnsupportedError, collrun.InvalidError), lambda: g.allreduce(x, out=np.zeros((4, 4), "float32")))
+    if owned > 1:
+        with device.Device(1):
+            far = device.put(np.zeros(4, "float32"))
+        if collrun_works_on_devices():
+            e = raises("another device of the rank", collrun.InvalidError, lambda: g.allreduce(far))
+            assert "GPU" in str(e), e
+        else:  # a result is on the device of its argument
+            assert g.allgather(far).device.number == 1
+
+
+def collrun_works_on_devices():
+    return g.backend not in ("shm", "tcp", "gloo")
+
+
+def device_memory():
+    """Group.empty() of a group that works on devices."""
+    if g.backend not in ("nccl", "hccl"):
+        return
+    a = g.empty((2, 3), "float32")
+    assert a.__dlpack_device__() == (device.CUDA if g.backend == "nccl" else device.EXTENSION, 0)
+    raises("the buffer protocol of it", BufferError, lambda: memoryview(a))
+    view = device.from_dlpack(a, "float32").set(data(me, (2, 3), "float32"))
+    g.allreduce(view)
+    same("allreduce of memory of empty()", view, combined([data(r, (2, 3), "float32") for r in range(n)], "sum", "float32"))
+    g.allreduce(a)
+    got = g.allgather(a)
+    same("allgather of an Array", device.from_dlpack(got, "float32"), np.stack([np.asarray(view)] * n))
+
+
+def devices():
+    for kind in INTEGERS + FLOATS + ["bool"]:
+        for operator in ARITHMETIC + ([] if kind in FLOATS else BITS):
+            reductions(kind, operator)
+        moves(kind)
+    bfloat16()
+    reductions("float32", "sum", (300, 70))
+    reductions("int32", "max", (0, 4))
+    uneven()
+    requests()
+    device_refusals(collrun.gpu_count())
+    device_memory()
+    g.barrier()
+    assert {stream for kind, stream in device.asked if kind == device.CUDA} <= {1}
+    assert {stream for kind, stream in device.asked if kind == device.EXTENSION} <= {None}
+
+
+devices() if device else tensors() if torch else everything()
 g.barrier()
 print(f"{checks} checks passed", flush=True)

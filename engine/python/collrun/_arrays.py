@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New arrays for results, in the library of the argument."""
+"""What collrun needs of the library of an array: new arrays for results, and its streams."""
 
+import contextlib
 import sys
+
+_CPU, _CUDA, _ROCM, _CUDA_MANAGED = 1, 2, 10, 13  # devices of DLPack
 
 
 def empty_like(group, x, shape, dtype):
@@ -15,5 +18,27 @@ def empty_like(group, x, shape, dtype):
     if hasattr(x, "__dlpack__") and hasattr(x, "dtype"):
         library = sys.modules.get(type(x).__module__.partition(".")[0])
         if hasattr(library, "empty"):
-            return library.empty(shape, dtype=x.dtype)
+            device = getattr(x, "device", None)  # of cupy: a context
+            with device if hasattr(device, "__enter__") else contextlib.nullcontext():
+                return library.empty(shape, dtype=x.dtype)
     return group.empty(shape, dtype)
+
+
+def dlpack_stream(x):
+    """The `stream` that x.__dlpack__ gets: its library orders that one after what it has queued.
+
+    Operations start after the default stream of the device. None: there is no stream to give, and
+    the memory can be used at once.
+    """
+    try:
+        kind = int(x.__dlpack_device__()[0])
+    except Exception:  # torch has no DLPack device of some accelerators
+        kind = None
+    if kind in (_CUDA, _CUDA_MANAGED):
+        return 1
+    if kind == _ROCM:
+        return 0
+    torch = sys.modules.get("torch")
+    if kind != _CPU and torch is not None and isinstance(x, torch.Tensor) and not x.is_cpu:
+        torch.accelerator.current_stream(x.device).synchronize()
+    return None
