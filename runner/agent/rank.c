@@ -183,7 +183,9 @@ _Noreturn static void rank_child_main(struct rank_proc *p, pid_t parent, const c
         engine_path_set_libraries(engine);
         if (command_is_wrapped(p) && command_exec_engine(p, engine, &d) < 0)
             rank_fail_child(p, WIRE_CONTROL_FD, started, &d);
-        execl(engine, "collrun-engine", (char *)NULL);
+        char rank[16];
+        snprintf(rank, sizeof rank, "%u", p->rank);
+        execl(engine, "collrun-engine", "--rank", rank, (char *)NULL);
         diag_sys(&d, errno, "cannot start %s", engine);
     }
     rank_fail_child(p, WIRE_CONTROL_FD, started, &d);

@@ -201,6 +201,32 @@ ends "Ctrl-C ends programs: 130" 130
 unset LEFT_BY
 check_within "no process is left" 5 nothing_left
 
+# ---- ps ----
+cat >name.c <<'EOF'
+#include <collrun/workload.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    char command[64];
+    (void)ctx, (void)state;
+    snprintf(command, sizeof command, "ps -o args= -p %d", (int)getpid());
+    return system(command) == 0 ? 0 : 1;
+}
+COLLRUN_WORKLOAD(.name = "name", .run = run);
+EOF
+plugin name.c name.so || exit 1
+printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: ./name.so}]\n' >ps.yaml
+run ps.yaml
+is "ps shows the rank of a plugin" "$code $(sed 's/.*\(collrun-engine\)/\1/' out | sort | tr '\n' ' ')" "0 collrun-engine --rank 0 collrun-engine --rank 1 "
+script own_ps <<'EOF'
+ps e -o args= -p $$ | tr ' ' '\n' | grep ^COLLRUN_RANK=
+EOF
+programs ps 2 '[./own_ps]'
+run ps.yaml
+is "ps e shows that of a program" "$code $(sed 's/^\[[0-9]*\] //' out | sort | tr '\n' ' ')" "0 COLLRUN_RANK=0 COLLRUN_RANK=1 "
+
 # ---- members of groups that never come ----
 { echo "version: 1"; echo "processes: {count: 2}"; echo "workloads:"
     echo '  - {command: ["true"], ranks: 0}'
