@@ -63,6 +63,7 @@ struct collrun_request {
     struct bounce *bounce; /* copies of buffers in device memory, until it is finished; or NULL */
     bool bounced;          /* it has or had such copies, or will have them */
     struct stream_events *events; /* it is executed when they have passed; or NULL */
+    bool settled;                 /* the work on its streams had ended when it was started */
     bool bounces_late;            /* the copies are made when it is executed */
     struct error_record *failure; /* of a failed request; NULL: out of memory for it */
     /* The workload that has to test or wait for it, NULL if unknown; and its links in the list of

@@ -53,10 +53,11 @@ static int request_settle(struct collrun_request *r)
 
 static int request_exec(void *ctx, struct collrun_request *r)
 {
-    struct route route = {.gb = ctx, .bounced = r->bounces_late, .settled = r->events != NULL};
+    struct route route = {
+        .gb = ctx, .bounced = r->bounces_late, .settled = r->events || r->settled};
     if (collrun_kind_is_message(r->calls->kind) && r->pq->config.p2p)
         return p2p_exec(r->pq->config.p2p, r->calls, r->ncalls, &r->batch, &r->pq->contended);
-    if (consistency_is_plain(ctx, r->pq, r->calls, r->ncalls) && !r->bounces_late)
+    if (!r->events && !r->bounces_late && consistency_is_plain(ctx, r->pq, r->calls, r->ncalls))
         return backend_exec(r->pq->config.backend, r->pq->config.handle, r->calls, 1);
     int rc = r->events ? request_settle(r) : COLLRUN_OK;
     if (rc == COLLRUN_OK)
@@ -391,17 +392,23 @@ int collrun_wait_any(struct collrun_request **requests, int n, int *index)
 /* ---- starting ---- */
 
 /* The request begins after the work on the streams of its calls. If it waits in the queue until it
- * is executed, it gets events, and the copies of its buffers are made then; else they are made now,
- * which waits. Those of a batch are made call by call. */
+ * is executed, the copies of its buffers are made then, after what earlier requests have written:
+ * it gets events, or of a kind of memory without any waits for the streams now. Else the copies are
+ * made now. Those of a batch are made call by call. */
 static int request_follow_streams(const struct route *route, struct collrun_request *r)
 {
-    int rc = COLLRUN_ERR_UNSUPPORTED;
-    if (route->bounced && r->pq->starts && pq_needs_exec(r->pq, r))
-        rc = stream_events_record(route->gb, r->calls, r->ncalls, &r->events);
+    if (!route->bounced || !r->pq->starts || !pq_needs_exec(r->pq, r)) {
+        int now = r->exec_batch ? COLLRUN_OK : bounce_in(route, r->calls, r->ncalls, &r->bounce);
+        r->bounced = r->bounce != NULL;
+        return now;
+    }
+    int rc = stream_events_record(route->gb, r->calls, r->ncalls, &r->events);
+    if (rc == COLLRUN_ERR_UNSUPPORTED) {
+        rc = bounce_await_streams(route->gb, r->calls, r->ncalls);
+        r->settled = rc == COLLRUN_OK;
+    }
     r->bounces_late = rc == COLLRUN_OK && !r->exec_batch;
-    if (rc == COLLRUN_ERR_UNSUPPORTED)
-        rc = r->exec_batch ? COLLRUN_OK : bounce_in(route, r->calls, r->ncalls, &r->bounce);
-    r->bounced = r->bounce || r->events;
+    r->bounced = rc == COLLRUN_OK;
     return rc;
 }
 

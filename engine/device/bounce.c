@@ -204,9 +204,8 @@ static int bounce_await_stream(const struct bounce *bounce, const struct collrun
     return buffer && !bounce->settled ? bounce_copy(bounce, &wait) : COLLRUN_OK;
 }
 
-/* Device memory that a transport moves: the work on the calls' streams comes first. */
-static int bounce_await_streams(const struct group_backend *gb, const struct collrun_call *calls,
-                                uint32_t n)
+int bounce_await_streams(const struct group_backend *gb, const struct collrun_call *calls,
+                         uint32_t n)
 {
     const struct bounce limits = {.gb = gb,
                                   .deadline_ns = deadline_after(now_ns(), calls->timeout_ns)};

@@ -9,8 +9,14 @@
 
 #include <collrun/types.h>
 
-struct route;
 struct bounce;
+struct group_backend;
+struct route;
+
+/* Waits for the work on the streams of calls as bounce_in takes them: for device memory that a
+ * transport moves, and for copies that are made later. On failure the cause is stored. */
+int bounce_await_streams(const struct group_backend *gb, const struct collrun_call *calls,
+                         uint32_t n);
 
 /* Replaces the buffers of `n` checked, trimmed and completed calls by copies of them, if the route
  * says so; else *out is unchanged. The copies are made after the work on the calls' streams, unless

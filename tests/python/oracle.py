@@ -384,6 +384,10 @@ def devices():
     reductions("int32", "max", (0, 4))
     uneven()
     requests()
+    x = device.put(np.ones(5000, "float32"))
+    for pending in [g.allreduce(x, async_op=True) for _ in range(3)]:
+        pending.wait()
+    same("three allreduces in flight on one array", x, np.full(5000, n**3, "float32"))
     device_refusals(collrun.gpu_count())
     device_memory()
     g.barrier()
