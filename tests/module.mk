@@ -113,8 +113,19 @@ test: deps
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
-python-tests: torch fake hpu
-	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+python-tests: torch-device fake hpu
+	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+# A device type of torch whose memory is that of the stand-ins, for tests alone; with collrun.torch.
+TORCH_DEVICE := $(B)/tests/python/_torch_device.so
+.PHONY: torch-device
+torch-device: TORCH_TARGETS += $(TORCH_DEVICE)
+torch-device: torch
+ifneq ($(TORCH_LIB),)
+$(TORCH_DEVICE): tests/python/torch_device.cc $(B)/obj/torch-flags
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(TORCH_FLAGS) $(TORCH_CFLAGS) -shared -o $@ $< -L'$(TORCH_LIB)' -ltorch_python -ltorch_cpu -lc10
+endif
 # A few of PyTorch's own tests of backends; all of them (a list: tests/python/pytorch_results.txt) take some minutes.
 PYTORCH_FEW := ^test_(all_gather|all_reduce_sum|all_to_all|barrier|barrier_timeout_full_group|broadcast|gather|irecv|isend|reduce_sum|scatter|send_recv|send_recv_any_source|DistributedDataParallelCPU)$$
 pytorch-tests: torch

@@ -58,11 +58,12 @@ TORCH_QUERY := import os, sysconfig, torch; \
 	quote = chr(92) + chr(34); \
 	print(d + "/lib", "-isystem", d + "/include", "-isystem", d + "/include/torch/csrc/api/include", "-isystem", p, \
 		"-D_GLIBCXX_USE_CXX11_ABI=%d" % torch.compiled_with_cxx11_abi(), *["-D" + n + "=" + quote + v + quote for n, v in abi.items() if v])
+TORCH_TARGETS := torch-build
 .PHONY: torch torch-build
 torch: all
 	@flags=$$('$(PYTHON)' -c '$(TORCH_QUERY)' 2>/dev/null) && [ -n '$(PYTHON_PACKAGE)' ] || \
 		{ echo 'collrun.torch is not built: $(PYTHON) has no torch or no Python.h (PYTHON=... names another interpreter)'; exit 0; }; \
-	$(MAKE) --no-print-directory $(if $(JOBS),-j2) torch-build TORCH_LIB="$${flags%% *}" TORCH_CFLAGS="$${flags#* }"
+	$(MAKE) --no-print-directory $(if $(JOBS),-j2) $(TORCH_TARGETS) TORCH_LIB="$${flags%% *}" TORCH_CFLAGS="$${flags#* }"
 torch-build: $(TORCH_EXTENSION)
 TORCH_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) $(filter-out -g,$(COMMON)) -g1 $(CPPFLAGS) $(CXXFLAGS)
 ifneq ($(TORCH_LIB),)

@@ -29,5 +29,12 @@ $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2:
 	$(call say,LINK)
 	$(Q)$(FAKE_LINK) -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/..' -L$(FAKE) -l:libcudart.so.13 -lm
 
+# Both in one, for a process that has loaded NVIDIA's own, as those of torch: it uses its own functions alone.
+FAKE_LIBS += $(FAKE)/libstandin.so
+$(FAKE)/libstandin.so: $(call fake_obj,cudart calls memory stream host $(FAKE_NCCL_SRC))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(FAKE_LINK) -Wl,-Bsymbolic -lm
+
 .PHONY: fake
 fake: $(FAKE_LIBS)

@@ -2,7 +2,8 @@
 """Every operation of collrun.torch beside torch's gloo: the same tensors on both, the same results.
 
 The default group is collrun's, by collrun:// or env:// (the first argument). gloo's groups share
-its store. Prints "rank R: N comparisons" at the end.
+its store. Prints "rank R: N comparisons" at the end. With the arguments of torch_device.use(),
+collrun's tensors are on that device, and gloo's in host memory.
 """
 
 import datetime
@@ -10,6 +11,12 @@ import sys
 
 import torch
 import torch.distributed as dist
+
+if len(sys.argv) > 2:  # before collrun.torch
+    import torch_device
+
+    torch_device.use(*sys.argv[2:])
+    torch.set_default_device(f"{sys.argv[2]}:0")
 
 import collrun
 import collrun.torch
@@ -22,6 +29,7 @@ def same(what, mine, theirs):
     mine, theirs = list(mine), list(theirs)
     assert len(mine) == len(theirs), what
     for a, b in zip(mine, theirs):
+        a, b = a.cpu(), b.cpu()
         assert a.dtype == b.dtype and a.shape == b.shape, (what, a, b)
         if a.is_floating_point() or a.is_complex():
             equal = torch.allclose(a, b, rtol=1e-2 if a.itemsize == 2 else 1e-6)
@@ -39,7 +47,8 @@ def finish(work):
 def both(what, body):
     """body(group) on both backends, synchronously, asynchronously and by the future."""
     try:
-        theirs = body(gloo, lambda work: work, False)
+        with torch.device("cpu"):
+            theirs = body(gloo, lambda work: work, False)
     except RuntimeError as e:  # gloo of torch 2.6 has no reduce_scatter
         if "Gloo does not support" not in str(e):
             raise
@@ -197,7 +206,18 @@ def last(shape):
 
 
 def messages():
-    for group in (gloo, mine):
+    for group, where in (gloo, torch.device("cpu")), (mine, torch.zeros(0).device):
+        messages_of(group, where)
+    y = torch.zeros(2)
+    for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, torch.full((2,), float(rank)), (rank + 1) % size),
+             dist.P2POp(dist.irecv, y, (rank - 1) % size)]):
+        work.wait()
+    same("batch_isend_irecv", [y], [torch.full((2,), float((rank - 1) % size))])
+
+
+def messages_of(group, where):
+    with where:
         y = torch.zeros(4)
         works = [dist.isend(torch.full((4,), float(rank)), (rank + 1) % size, group=group, tag=5),
                  dist.irecv(y, (rank - 1) % size, group=group, tag=5)]
@@ -210,12 +230,6 @@ def messages():
         else:
             dist.send(torch.ones(4), 0, group=group)
         dist.barrier(group=group)
-    y = torch.zeros(2)
-    for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, torch.full((2,), float(rank)), (rank + 1) % size),
-             dist.P2POp(dist.irecv, y, (rank - 1) % size)]):
-        work.wait()
-    same("batch_isend_irecv", [y], [torch.full((2,), float((rank - 1) % size))])
 
 
 def requests():
@@ -225,6 +239,8 @@ def requests():
     future = works[2].get_future().then(lambda f: calls.append(f.value()[0][0].item()))
     future.wait()
     assert calls == [float(size) ** 3], calls
+    for work in works:  # on a device, the host has not waited yet
+        work.wait(datetime.timedelta(seconds=30))
     assert all(work.is_completed() and work.is_success() for work in works)
     for _ in range(10):
         dist.all_reduce(x.fill_(1.0), async_op=True)  # the Work is dropped

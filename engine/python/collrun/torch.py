@@ -9,6 +9,11 @@ make their process groups again equally often. `env://` works as well. The first
 the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
 and destroy_process_group() closes them when their operations have completed. `make torch` builds
 the extension that this module needs, for the torch (2.6 or later) of one interpreter.
+
+Tensors on devices are known by their memory, whose kind a backend of the job declares: those on
+`cuda` by nccl, those of another accelerator by the backend of its vendor. On them, wait() makes the
+current stream wait, as with nccl. Import the package that adds a device type to torch before this
+one, or name the type: init_process_group("cpu:collrun,npu:collrun").
 """
 
 import atexit as _atexit
@@ -80,6 +85,12 @@ def _stop():
         _torch.stop()
 
 
-_dist.Backend.register_backend("collrun", _create, extended_api=True, devices=["cpu", "cuda"])
+def _device_types():
+    types = ["cpu", "cuda", "xpu", "hpu"]
+    added = _torch_package._C._get_privateuse1_backend_name()
+    return types if added == "privateuseone" or added in types else [*types, added]
+
+
+_dist.Backend.register_backend("collrun", _create, extended_api=True, devices=_device_types())
 _dist.register_rendezvous_handler("collrun", _rendezvous)
 _atexit.register(_stop)

@@ -20,20 +20,48 @@ bool backendHasMembers(const collrun_group *group, const std::vector<int> &membe
            std::equal(members.begin(), members.end(), ranks.begin());
 }
 
-// The index of the device in the group. A group on a backend for host memory has none, and gets
-// copies of buffers in device memory.
-int backendDevice(const collrun_group *group, c10::Device device)
+// The index of the device in the group, by the kind of memory that the tensor is in, whatever torch
+// calls the device. A group on a backend for host memory has no devices, and gets copies. What the
+// engine does not know, it would take for memory of the host.
+int backendDevice(const collrun_group *group, c10::Device device, const void *data)
 {
-    const int owned = collrun_devices(group);
-    for (int i = 0; i < owned; i++)
-        if (collrun_device(group, i) == device.index())
-            return i;
-    if (owned == 0)
+    int index = -1;
+    const int used = collrun_devices(group);
+    if (!data)
         return 0;
+    if (std::strcmp(collrun_memory_of(group, data, &index), "host") == 0)
+        C10_THROW_ERROR(DistBackendError,
+                        c10::str("collrun: the tensor is on ", device,
+                                 ", and neither this rank "
+                                 "nor the group \"",
+                                 collrun_group_name(group),
+                                 "\" has devices of that kind; gpus_per_process or devices of the "
+                                 "job file gives them to the rank"));
+    for (int i = 0; i < used; i++)
+        if (i == index || (index < 0 && collrun_device(group, i) == device.index()))
+            return i;
+    if (used == 0)
+        return index < 0 ? 0 : index;
     C10_THROW_ERROR(DistBackendError,
                     c10::str("collrun: the tensor is on ", device, ", which is not one of the ",
-                             owned, " devices of this rank in the group \"",
+                             used, " devices of this rank in the group \"",
                              collrun_group_name(group), "\""));
+}
+
+// The call comes after the current stream of its tensor's device.
+void backendOrder(const collrun_group *group, collrun_call &call, c10::Device device,
+                  Operation &operation)
+{
+    const void *data = call.send ? call.send : call.recv;
+    call.device = backendDevice(group, device, data);
+    if (!nativeStream(device, &call.stream)) {
+        const c10::impl::VirtualGuardImpl guard(device.type());
+        guard.synchronizeStream(guard.getStream(device));
+    }
+    for (const auto &each : operation.devices)
+        if (each.device == device)
+            return;
+    operation.devices.push_back({call.device, device});
 }
 
 // The backend of the job file's group, if that is one.
@@ -41,6 +69,22 @@ const char *backendNameOf(const collrun_group *group)
 {
     const char *name = group ? collrun_group_backend(group) : nullptr;
     return name && !std::strchr(name, ' ') ? name : nullptr;
+}
+
+collrun_group *backendMake(collrun_ctx *ctx, const std::vector<int> &members,
+                           std::chrono::milliseconds timeout, const char *backend)
+{
+    collrun_group *group = nullptr;
+    collrun_group_options options = {};
+    options.size = sizeof options;
+    options.ranks = members.data();
+    options.nranks = static_cast<int>(members.size());
+    options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
+    options.backend = backend;
+    const int status = collrun_group_create(ctx, &options, &group);
+    if (status)
+        fail(status);
+    return group;
 }
 
 void backendCheckList(size_t length, int size)
@@ -57,41 +101,34 @@ c10::intrusive_ptr<Backend> Backend::create(collrun_ctx *ctx, int rank,
                                             const std::vector<int> &members,
                                             std::chrono::milliseconds timeout)
 {
-    collrun_group *world = nullptr, *group = nullptr;
+    collrun_group *world = nullptr;
     if (collrun_group_exists(ctx, "world") &&
         (collrun_group_get(ctx, "world", &world) || !backendHasMembers(world, members)))
         world = nullptr;
-    if (world && !backendWorldTaken.exchange(true))
-        group = world;
-    const bool own = !group;
-    if (own) {
-        collrun_group_options options = {};
-        options.size = sizeof options;
-        options.ranks = members.data();
-        options.nranks = static_cast<int>(members.size());
-        options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
-        // The same ranks again: by what the job file chose for them.
-        options.backend = backendNameOf(world);
-        const int status = collrun_group_create(ctx, &options, &group);
-        if (status)
-            fail(status);
-    }
-    return c10::make_intrusive<Backend>(ctx, std::make_shared<Group>(group, own), rank,
+    const bool own = !world || backendWorldTaken.exchange(true);
+    // The same ranks again: by what the job file chose for them.
+    auto *group = own ? backendMake(ctx, members, timeout, backendNameOf(world)) : world;
+    Groups groups;
+    groups.main = groups.host = std::make_shared<Group>(group, own);
+    if (collrun_devices(group) > 0 && !std::strstr(collrun_group_backend(group), "(host)"))
+        groups.host = std::make_shared<Group>(
+            backendMake(ctx, members, timeout, Group::hostBackend(ctx)), true);
+    return c10::make_intrusive<Backend>(ctx, std::move(groups), rank,
                                         static_cast<int>(members.size()), timeout);
 }
 
-Backend::Backend(collrun_ctx *ctx, std::shared_ptr<Group> group, int rank, int size,
+Backend::Backend(collrun_ctx *ctx, Groups groups, int rank, int size,
                  std::chrono::milliseconds timeout)
-    : c10d::Backend(rank, size), ctx(ctx), group(std::move(group)),
+    : c10d::Backend(rank, size), ctx(ctx), groups(std::move(groups)),
       options(c10::make_intrusive<Options>("collrun", timeout)),
       ordered(std::make_shared<Waiter>(false)), unordered(std::make_shared<Waiter>(true))
 {
     init();
 }
 
-std::shared_ptr<Group> Backend::held() const
+std::shared_ptr<Group> Backend::held(bool onHost) const
 {
-    auto now = std::atomic_load(&group);
+    auto now = std::atomic_load(onHost ? &groups.host : &groups.main);
     if (!now)
         C10_THROW_ERROR(DistBackendError, "collrun: the process group was destroyed");
     return now;
@@ -133,13 +170,15 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 #if TORCH_SINCE_2(7)
 void Backend::abort()
 {
-    if (auto now = std::atomic_load(&group))
-        (void)collrun_group_abort(now->handle, "the process group was aborted");
+    for (auto *each : {&groups.main, &groups.host})
+        if (auto now = std::atomic_load(each))
+            (void)collrun_group_abort(now->handle, "the process group was aborted");
 }
 
 void Backend::shutdown()
 {
-    std::atomic_store(&group, std::shared_ptr<Group>());
+    std::atomic_store(&groups.main, std::shared_ptr<Group>());
+    std::atomic_store(&groups.host, std::shared_ptr<Group>());
 }
 #endif
 
@@ -147,15 +186,14 @@ void Backend::shutdown()
 
 Backend::WorkPtr Backend::start(Plan &plan)
 {
-    const auto used = held();
+    const bool onHost = !plan.devices.empty() && plan.devices[0].is_cpu();
+    const auto used = held(onHost && plan.type != c10d::OpType::BARRIER);
     const auto timeout = plan.timeout > kNoTimeout ? plan.timeout : options->timeout;
     for (size_t i = 0; i < plan.calls.size(); i++) {
         auto &call = plan.calls[i];
         call.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
-        if (!plan.devices[i].is_cpu()) {
-            call.device = backendDevice(used->handle, plan.devices[i]);
-            call.stream = nativeStream(plan.devices[i]);
-        }
+        if (!plan.devices[i].is_cpu())
+            backendOrder(used->handle, call, plan.devices[i], *plan.operation);
     }
     auto &operation = plan.operation;
     if (!plan.after.empty())
@@ -170,7 +208,7 @@ Backend::WorkPtr Backend::start(Plan &plan)
         std::unique_lock<std::mutex> held(collectives, std::defer_lock);
         if (!plan.isMessage)
             held.lock();
-        if (!plan.async)
+        if (!plan.async && operation->devices.empty())
             status = collrun_run(used->handle, plan.calls.data(), n);
         else
             status = collrun_start_many(used->handle, plan.calls.data(), n, &request);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The c10d backend over one group of collrun.
+// The c10d backend over one group of collrun; over a second one for tensors in host memory, if the
+// first is on a backend for devices alone.
 //
-// - A call without async_op waits inside collrun and returns a complete Work; with async_op it
-//   returns a Work with a request. Both run in the order of their calls.
+// - A call without async_op waits inside collrun and returns a complete Work; with async_op, or
+// with
+//   tensors on devices, it returns a Work with a request. Both run in the order of their calls. On
+//   devices they start after the current stream.
 // - Collectives of a group are called by one thread at a time, so the backend has a lock; messages
 //   need none.
 // - Tensors that are not contiguous, and lists whose tensors do not lie one after the other, are
@@ -38,8 +41,10 @@ class Backend : public c10d::Backend
     static c10::intrusive_ptr<Backend> create(collrun_ctx *ctx, int rank,
                                               const std::vector<int> &members,
                                               std::chrono::milliseconds timeout);
-    Backend(collrun_ctx *ctx, std::shared_ptr<Group> group, int rank, int size,
-            std::chrono::milliseconds timeout);
+    struct Groups {
+        std::shared_ptr<Group> main, host; // of tensors in host memory; may be the same
+    };
+    Backend(collrun_ctx *ctx, Groups groups, int rank, int size, std::chrono::milliseconds timeout);
     ~Backend() override;
 
     const std::string getBackendName() const override
@@ -121,15 +126,15 @@ class Backend : public c10d::Backend
 #endif
 
   private:
-    // Throws after shutdown().
-    std::shared_ptr<Group> held() const;
+    // For tensors in host memory, or others. Throws after shutdown().
+    std::shared_ptr<Group> held(bool onHost = false) const;
     WorkPtr start(Plan &plan);
     WorkPtr message(collrun_kind kind, Tensors &tensors, int peer, int tag);
     void single(Plan &plan, collrun_kind kind, at::Tensor &output, at::Tensor &input,
                 const c10d::ReduceOp *op);
 
     collrun_ctx *const ctx;
-    std::shared_ptr<Group> group; // read and written atomically; NULL after shutdown()
+    Groups groups; // read and written atomically; NULL after shutdown()
     const c10::intrusive_ptr<Options> options;
     std::mutex collectives;
     std::atomic<uint64_t> number{0};

@@ -303,6 +303,7 @@ c10::intrusive_ptr<Store> Store::open(collrun_ctx *ctx, std::chrono::millisecond
         collrun_group_options options = {};
         options.size = sizeof options;
         options.name = "torch-store";
+        options.backend = Group::hostBackend(ctx);
         options.ranks = ranks.data();
         options.nranks = static_cast<int>(ranks.size());
         auto made = std::make_shared<Board>();

@@ -23,19 +23,35 @@ constexpr auto kAllgatherCoalesced = c10d::OpType::COALESCED;
 constexpr auto kReduceScatterCoalesced = c10d::OpType::COALESCED;
 #endif
 
-// The current stream of the device, as its library knows it. Before 2.11 Python alone tells that of
-// CUDA without linking the library.
-inline void *nativeStream(c10::Device device)
+// The current stream of the device, as the device's library knows it. False: that of this kind of
+// device is not known. Before 2.11 Python alone tells it, as torch.cuda's cuda_stream.
+inline bool nativeStream(c10::Device device, void **out)
 {
+    try {
 #if TORCH_SINCE_2(11)
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+        *out = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 #else
-    pybind11::gil_scoped_acquire held;
-    const auto stream = pybind11::module_::import("torch")
-                            .attr(c10::DeviceTypeName(device.type(), true).c_str())
-                            .attr("current_stream")(device.index());
-    return reinterpret_cast<void *>(stream.attr("cuda_stream").cast<uintptr_t>());
+        const auto type = c10::DeviceTypeName(device.type(), true);
+        pybind11::gil_scoped_acquire held;
+        const auto stream = pybind11::module_::import("torch")
+                                .attr(type.c_str())
+                                .attr("current_stream")(device.index());
+        *out = reinterpret_cast<void *>(stream.attr((type + "_stream").c_str()).cast<uintptr_t>());
 #endif
+        return true;
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
+// A stream beside the current one; none: this kind of device has no streams to give.
+inline std::optional<c10::Stream> sideStream(c10::Device device)
+{
+    try {
+        return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    } catch (const std::exception &) {
+        return std::nullopt;
+    }
 }
 
 } // namespace collrun

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work.h"
 
+#include "versions.h"
+
 #include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 namespace collrun
@@ -56,6 +59,11 @@ Group::~Group()
         (void)collrun_group_destroy(handle);
 }
 
+const char *Group::hostBackend(const collrun_ctx *ctx)
+{
+    return collrun_local_size(ctx) == collrun_world_size(ctx) ? "shm" : "tcp";
+}
+
 // ---- an operation ----
 
 void Operation::begin(collrun_request *taken, std::shared_ptr<Group> of)
@@ -85,8 +93,11 @@ void Operation::complete(int status, const std::string &text)
         error = errorOf(status, text);
     } else if (after) {
         try {
-            c10::NoGradGuard noGrad;
-            after();
+            finishTensors();
+            for (const auto &each : devices) {
+                const c10::impl::VirtualGuardImpl guard(each.device.type());
+                guard.synchronizeStream(guard.getStream(each.device));
+            }
         } catch (...) {
             error = std::current_exception();
         }
@@ -105,8 +116,26 @@ void Operation::complete(int status, const std::string &text)
     settle();
 }
 
+// The copies into the caller's tensors, once; on devices, in their current streams.
+void Operation::finishTensors()
+{
+    if (!after)
+        return;
+    c10::NoGradGuard noGrad;
+    for (const auto *tensors : {&kept, &outputs})
+        for (const auto &tensor : *tensors)
+            if (!tensor.is_cpu()) {
+                const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+                guard.recordDataPtrOnStream(tensor.storage().data_ptr(),
+                                            guard.getStream(tensor.device()));
+            }
+    after();
+    after = nullptr;
+}
+
 void Operation::finish()
 {
+    (void)settleAtOnce();
     int status = collrun_wait(request);
     complete(status, status ? collrun_error() : "");
 }
@@ -119,6 +148,14 @@ bool Operation::poll()
     return true;
 }
 
+// What the caller has claimed is not finished.
+void Operation::release()
+{
+    std::lock_guard<std::mutex> held(lock);
+    claimed = false;
+    completed.notify_all();
+}
+
 // The caller has claimed the operation; gives it back when the time has passed.
 bool Operation::waitClaimed(std::chrono::milliseconds timeout)
 {
@@ -126,9 +163,7 @@ bool Operation::waitClaimed(std::chrono::milliseconds timeout)
     auto pause = std::chrono::microseconds(1);
     while (!poll()) {
         if (Clock::now() >= end) {
-            std::lock_guard<std::mutex> held(lock);
-            claimed = false;
-            completed.notify_all();
+            release();
             return false;
         }
         std::this_thread::sleep_for(pause);
@@ -156,13 +191,62 @@ bool Operation::wait(std::chrono::milliseconds timeout)
     return wait(timeout);
 }
 
+// Of a claimed operation: its devices' current streams wait for it. False: a stream is not known.
+bool Operation::orderStreams()
+{
+    for (const auto &each : devices) {
+        void *stream = nullptr;
+        if (!nativeStream(each.device, &stream))
+            return false;
+        const int status = collrun_wait_stream(request, each.index, stream);
+        if (status)
+            fail(status);
+    }
+    finishTensors();
+    return true;
+}
+
+void Operation::order()
+{
+    {
+        std::unique_lock<std::mutex> held(lock);
+        completed.wait(held, [this] { return over || !claimed; });
+        if (over)
+            return;
+        claimed = true;
+    }
+    try {
+        if (orderStreams())
+            release();
+        else
+            finish();
+    } catch (...) {
+        release();
+        throw;
+    }
+}
+
+void Operation::waitOrOrder()
+{
+    c10::intrusive_ptr<c10::ivalue::Future> ordered;
+    if (devices.empty() || anySource) {
+        wait(kNoTimeout);
+        return;
+    }
+    {
+        std::lock_guard<std::mutex> held(lock);
+        ordered = promise;
+    }
+    if (ordered)
+        ordered->wait();
+    else
+        order();
+}
+
 bool Operation::done()
 {
-    if (claim() && !poll()) {
-        std::lock_guard<std::mutex> held(lock);
-        claimed = false;
-        completed.notify_all();
-    }
+    if (claim() && !poll())
+        release();
     std::lock_guard<std::mutex> held(lock);
     return over;
 }
@@ -192,6 +276,36 @@ void Operation::settle()
         ready->markCompleted(c10::IValue(outputs));
 }
 
+// Of a claimed operation on devices with a future: side streams wait for the request, and the
+// future stands for them. False: the future has to wait for the request.
+bool Operation::settleAtOnce()
+{
+    std::vector<c10::Stream> streams;
+    {
+        std::lock_guard<std::mutex> held(lock);
+        if (!promise || settled || anySource || devices.empty())
+            return false;
+    }
+    for (const auto &each : devices)
+        if (const auto stream = sideStream(each.device))
+            streams.push_back(*stream);
+    if (streams.size() < devices.size())
+        return false;
+    c10::MultiStreamGuard current(streams);
+    try {
+        if (!orderStreams())
+            return false;
+    } catch (const std::exception &) { // the wait for the request has the error
+        return false;
+    }
+    {
+        std::lock_guard<std::mutex> held(lock);
+        settled = true;
+    }
+    promise->markCompleted(c10::IValue(outputs));
+    return true;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
 {
     c10::intrusive_ptr<c10::ivalue::Future> made;
@@ -200,12 +314,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
         std::lock_guard<std::mutex> held(lock);
         if (promise)
             return promise;
-        std::vector<c10::Device> devices;
-        for (const auto &tensor : outputs)
-            if (!tensor.is_cpu() && devices.empty())
-                devices.push_back(tensor.device());
+        std::vector<c10::Device> of;
+        for (const auto &each : devices)
+            of.push_back(each.device);
         promise = c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()), devices);
+            c10::ListType::create(c10::TensorType::get()), of);
         made = promise;
         complete = over;
     }
@@ -341,7 +454,9 @@ void Work::synchronize()
 
 bool Work::wait(std::chrono::milliseconds timeout)
 {
-    if (!operation->wait(timeout))
+    if (timeout <= kNoTimeout)
+        operation->waitOrOrder();
+    else if (!operation->wait(timeout))
         C10_THROW_ERROR(DistBackendError, c10::str("wait: the operation is not complete after ",
                                                    timeout.count(), " ms"));
     if (auto error = operation->error())

@@ -6,6 +6,10 @@
 // - Work::wait() waits for the request in the calling thread. A thread of the backend waits for it
 //   if the caller asks for a future, or drops the Work of a request that is not finished: see
 //   Waiter.
+// - With tensors on devices, Work::wait() makes the current streams wait, as ProcessGroupNCCL does,
+//   and returns; with a time-out, the host waits. The future of a collective is complete when that
+//   has started, and makes the current streams of the thread that waits for it wait. The tensors
+//   are kept until the request is finished, so that their memory is not used again before.
 // - One thread at a time waits for a request: it has claimed the operation. Others wait for the
 //   operation's condition variable.
 // - A failure is a c10::DistBackendError with collrun's message.
@@ -37,6 +41,8 @@ class Group
     {
     }
     ~Group();
+    // A backend for host memory: the best one of a rank with devices may be for those alone.
+    static const char *hostBackend(const collrun_ctx *ctx);
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
     collrun_group *const handle;
@@ -51,6 +57,11 @@ struct Operation {
     std::function<void()> after;     // when the request has succeeded; may be empty
     int source = -1;                 // recvAnysource: the sender, written by the request
     bool anySource = false;
+    struct Ordered {
+        int index; // of the device in the group
+        c10::Device device;
+    };
+    std::vector<Ordered> devices; // of the tensors; empty: host memory
 
     // Takes the request, of this group. NULL: the operation has finished without one.
     void begin(collrun_request *taken, std::shared_ptr<Group> of);
@@ -60,6 +71,8 @@ struct Operation {
     void finish();
     // Waits until the operation is complete; false: `timeout` has passed (0: none).
     bool wait(std::chrono::milliseconds timeout);
+    // Waits if the sender, or data in host memory, is needed; else orders the current streams.
+    void waitOrOrder();
     // Does not block.
     bool done();
     // Finishes the claimed request if that does not block.
@@ -70,6 +83,11 @@ struct Operation {
   private:
     void complete(int status, const std::string &text);
     bool waitClaimed(std::chrono::milliseconds timeout);
+    void release();
+    void order();
+    bool orderStreams();
+    void finishTensors();
+    bool settleAtOnce();
     void settle();
 
     std::mutex lock;
