@@ -5,8 +5,8 @@
 // collrun.torch has no part in it: it finds out by the memory which backend serves the tensors.
 //
 // - Every operator copies its arguments to the host and its results back, in the current stream, so
-//   a read waits for that stream alone. A write is queued behind some garbage: whoever reads the
-//   memory without waiting for the stream that wrote it sees that.
+//   a read waits for that stream alone. A write is queued behind some garbage: a thread that reads
+//   the memory without waiting for the stream that wrote it sees that.
 // - Freed memory is used again at once in the stream that it was allocated in, as by a caching
 //   allocator: a collective whose tensors are freed too early works on those of others.
 // - Events are the runtime's. A runtime without any waits for the stream instead of recording one.
