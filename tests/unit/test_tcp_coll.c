@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives on the TCP backend between ranks that each count as a host, so that all data crosses
+ * sockets: lengths around the limit of eager data, whose first part leaves without a grant in
+ * operations with a root, with ranks in step and late at random.
+ */
+#include "coll_sweeps.h"
+#include "tcp_messages.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static int lengths(struct harness_rank *r)
+{
+    static const size_t counts[] = {0, 1, 8192, 8193, 16384, 16385, 65536, 65537, 200000};
+    return coll_every_variant(r, counts, sizeof counts / sizeof *counts, false);
+}
+
+static int late(struct harness_rank *r)
+{
+    return coll_out_of_step(r, 150, false);
+}
+
+static void every_kind_and_length(void **state)
+{
+    (void)state;
+    struct harness_options options = options_for(3);
+    assert_int_equal(harness_run(&options, lengths), 0);
+    options.nranks = 2;
+    assert_int_equal(harness_run(&options, lengths), 0);
+}
+
+static void ranks_may_be_late(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(4);
+    assert_int_equal(harness_run(&options, late), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_and_length),
+        cmocka_unit_test(ranks_may_be_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
