@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
+#include "agent/guard.h"
 
 #include "base/exit_codes.h"
 #include "build_id.h"
@@ -20,5 +21,5 @@ int main(int argc, char **argv)
                         "input and output\n");
         return EXIT_JOB;
     }
-    return agent_main();
+    return guard_run(agent_main);
 }

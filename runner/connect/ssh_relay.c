@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 
 #define SECOND_NS 1000000000ull
-enum { CHUNK = 65536, LINGER_MS = 1000 };
+enum { CHUNK = 65536, LINGER_MS = 1000, STATUS_S = 6 };
 
 struct ssh_relay {
     char up[CHUNK], down[CHUNK]; /* to the runner, to the host */
@@ -115,11 +115,12 @@ static void ssh_relay_wait(struct ssh_link *l, const struct ssh_relay *r)
     poll(p, 3, r->runner_closed ? 50 : -1);
 }
 
-/* The exit status of the shell may arrive after its end of file. Reading does not process packets
- * any more then; an event loop does. */
+/* The exit status of the shell may arrive after its end of file: that of a killed agent once its
+ * guard has ended what the ranks left. Reading does not process packets any more then; an event
+ * loop does. */
 static void ssh_relay_wait_for_status(struct ssh_link *l)
 {
-    uint64_t until = now_ns() + SECOND_NS;
+    uint64_t until = now_ns() + STATUS_S * SECOND_NS;
     ssh_event event = ssh_event_new();
     if (event && ssh_event_add_session(event, l->session) == SSH_OK) {
         while (l->exit_status < 0 && !l->signal[0] && ssh_is_connected(l->session) &&

@@ -110,6 +110,7 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
 {
     char how[400];
+    host->ended = true;
     const bool no_memory = why->code == COLLRUN_ERR_NO_MEMORY; /* of this process */
     if (no_memory)
         snprintf(how, sizeof how, "%.200s", why->text);

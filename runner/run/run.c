@@ -117,8 +117,9 @@ static void run_reap(struct supervisor *s)
                                                                    : 1) *
                                           SECOND_NS;
     for (uint32_t h = 0; h < s->run.desc->nhosts; h++) {
-        while (s->run.hosts[h].pid && !s->run.hosts[h].lost &&
-               waitpid(s->run.hosts[h].pid, NULL, WNOHANG) == 0 && now_ns() < deadline_ns)
+        const struct host *host = &s->run.hosts[h];
+        while (host->pid && (!host->lost || host->ended) &&
+               waitpid(host->pid, NULL, WNOHANG) == 0 && now_ns() < deadline_ns)
             usleep(200);
     }
     if (s->stop.interrupts <= 2 && !reap_descendants(now_ns() + 5 * SECOND_NS))

@@ -35,8 +35,9 @@ struct host {
     bool has_job;   /* JOB was sent */
     bool bye;       /* BYE has arrived, or the host is not needed any more */
     bool lost;
-    const char *machine;     /* equal on hosts that are one machine */
-    const char *rdma;        /* its active RDMA ports; "": none */
+    bool ended;          /* it was lost because its stream ended: its transport command ends, too */
+    const char *machine; /* equal on hosts that are one machine */
+    const char *rdma;    /* its active RDMA ports; "": none */
     int64_t clock_offset_ns; /* its clock minus the clock of this machine */
     struct host_clock clock; /* the same, of CLOCK_MONOTONIC; not of hosts on this machine */
     uint64_t last_frame_ns;

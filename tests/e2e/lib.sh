@@ -187,6 +187,8 @@ state() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
 stopped() { [ "$(state "$1")" = T ]; }
 gone_or_zombie() { [[ $(state "$1") =~ ^Z?$ ]]; }
 noted() { grep -q -- "$2" "$tmp/notes.$1" 2>/dev/null; }
+# agent_of PID: the agents of that process (collrun, or a command that reaches a host); each is the child of a guard
+agent_of() { pgrep -P "$(pgrep -d, -P "$1" -x collrun-guard)" -x collrun-agent; }
 # note_test TEXT: a note of the test, for scripts that await it
 note_test() { echo "$1" >>"$tmp/notes.test"; }
 # status_shows REGEX: SIGUSR1 makes the started command print a line that matches. For check_within: a job that is starting may

@@ -200,6 +200,19 @@ finish 10
 ends "Ctrl-C ends programs: 130" 130
 unset LEFT_BY
 check_within "no process is left" 5 nothing_left
+sleeping() { [ "$(grep -lx sleep $(left_over | sed 's|.*|/proc/&/comm|') 2>/dev/null | wc -l)" = 4 ]; }
+for what in "collrun and agent" guard "collrun and guard"; do
+    LEFT_BY=$tmp start interrupted.yaml
+    within 10 sleeping
+    agent=$(agent_of "$pid")
+    case $what in
+    *agent) kill -KILL "$pid" "$agent" ;;
+    guard) kill -KILL "$(pgrep -P "$pid" -x collrun-guard)" ;;
+    *) kill -KILL "$pid" "$(pgrep -P "$pid" -x collrun-guard)" ;;
+    esac
+    finish 10
+    check_within "no child of a rank survives a SIGKILL of $what" 10 nothing_left
+done
 
 # ---- ps ----
 cat >name.c <<'EOF'

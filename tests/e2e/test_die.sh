@@ -179,7 +179,6 @@ fi
 # ---- signals to collrun and its agents ----
 simple patient 3 "note up; until-stopped" "timeouts: {grace: 10s}"
 simple deaf 3 "ignore 15; ignore 1; ignore 2; note up; hang" "timeouts: {grace: 1m}"
-agent_of() { pgrep -P "$1" -x collrun-agent; }
 signals_taken() { ! grep -qE '^(Sig|Shd)Pnd:.*[1-9a-f]' "/proc/$1/status"; } # no signal is pending
 for s in INT:130 TERM:143 HUP:129; do
     start run patient.yaml

@@ -60,7 +60,7 @@ simple agent 2 "note up; await 1 go"
 for sig in USR1 USR2 QUIT; do
     start run agent.yaml
     within 10 noted_all 2 up
-    kill -$sig "$(pgrep -P "$pid" collrun-agent)"
+    kill -$sig "$(agent_of "$pid")"
     note_test go
 
     finish 10
@@ -123,7 +123,7 @@ END
 start run logs.yaml
 within 10 noted 0 up
 : >hold
-agent=$(pgrep -P "$(pgrep -P "$pid" -x held)" -x collrun-agent)
+agent=$(agent_of "$(pgrep -P "$pid" -x held)")
 note_test go
 maybe_within 2 noted 0 done # it must not be; 50 MB do not fit
 check "a rank that logs waits for the connection" test -z "$(notes 0 | grep done)"

@@ -80,7 +80,7 @@ one() {
     fi
     case $victim in
     runner) target=$pid ;;
-    agent) target=$(pids collrun-agent | head -n 1) ;;
+    agent) target=$(pids collrun-agent | sed -n "$((RANDOM % 2 + 1))p") ;; # or its guard, which has the same executable
     *)
         rank=${victim#rank }
         target=$(sed -n 's/^pid //p' "notes.$rank" 2>/dev/null | head -n 1)

@@ -124,7 +124,7 @@ END
 sed -i "s,{do:,{dir: \"$tmp\"\, do:," lost.yaml
 launched lost
 within 20 noted_all 4 up
-agent=$(pgrep -P "${pids[lost]}" -x collrun-agent | tail -n 1)
+agent=$(agent_of "${pids[lost]}" | tail -n 1)
 kill -STOP "$agent"
 launched operation
 launched run

@@ -42,7 +42,7 @@ watch_processes() {
     local now agents n
     while kill -0 "$pid" 2>/dev/null; do
         now=$((SECONDS - begin))
-        mapfile -t agents < <(pgrep -P "$pid" collrun-agent)
+        mapfile -t agents < <(pgrep -P "$(pgrep -d, -P "$pid" collrun-guard)" collrun-agent)
         for n in "${!agents[@]}"; do echo "$now 0 $(hold "${agents[n]}")" >>"$tmp/samples/agent$n"; done
         echo "$now 0 $(hold "$pid")" >>"$tmp/samples/runner"
         echo "$now 0 $(files) 0 0 0" >>"$tmp/samples/files"

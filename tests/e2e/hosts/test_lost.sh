@@ -65,6 +65,19 @@ for what in hang endless; do
     check_within "$what, host thawed: it cleans up" 15 empty 3
 done
 
+# What ranks have started, in sessions of their own, is gone when collrun has ended.
+{ ssh_head; printf 'processes: {count: 8}\ntimeouts: {grace: 1s}\n'
+  printf 'workloads: [{command: [sh, -c, "setsid sleep 4321 & setsid sh -c \\"sleep 4321 & sleep 4321\\" & sleep 4321"]}]\n'; } | job children
+for what in collrun-agent collrun-guard; do
+    start children.yaml
+    within 20 eval '[ "$(processes 3 sleep | wc -l)" = 8 ]'
+    kill -KILL "$(processes 3 $what)"
+    finish 30
+    is "$what is killed: no child of a rank outlives collrun" "$(processes 3 sleep)" ""
+    ends "$what is killed: the host is lost" 127
+    check_within "$what is killed: nothing is left anywhere" 3 nothing_left
+done
+
 # The runner dies.
 doing "note up;hang"
 start lost.yaml

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Guard and agent are child subreapers, so the descendants of a killed agent become children of the
+ * guard. The guard holds no end of the stream to the runner, which ends with the agent.
+ */
+#include "agent/guard.h"
+
+#include "base/exit_codes.h"
+#include "base/loop.h"
+#include "base/reap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECOND_NS 1000000000ull
+
+static int guard_agent_main(pid_t guard, const sigset_t *mask, int (*agent)(void))
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != guard)
+        return EXIT_INTERNAL;
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    return agent();
+}
+
+static void guard_leave_stream(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = STDIN_FILENO; fd <= STDOUT_FILENO; fd++)
+        if (null < 0 || dup2(null, fd) < 0)
+            close(fd);
+}
+
+/* Returns the status of the agent. */
+static int guard_wait(pid_t agent, const sigset_t *all)
+{
+    int status = 0;
+    while (waitpid(agent, &status, WNOHANG) != agent) {
+        int sig = sigwaitinfo(all, NULL);
+        if (sig == SIGTERM || sig == SIGINT || sig == SIGHUP)
+            kill(agent, sig);
+    }
+    return status;
+}
+
+/* Ends this process by the signal that ended the agent; one core file is enough. */
+static void guard_end_by(int sig)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    signal(sig, SIG_DFL);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+int guard_run(int (*agent)(void))
+{
+    sigset_t all, before;
+    pid_t guard = getpid();
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_t pid = fork();
+    if (pid < 0) {
+        fprintf(stderr, "collrun-agent: cannot fork: %s\n", strerror(errno));
+        return EXIT_INTERNAL;
+    }
+    if (pid == 0)
+        return guard_agent_main(guard, &before, agent);
+    prctl(PR_SET_NAME, "collrun-guard");
+    guard_leave_stream();
+    int status = guard_wait(pid, &all);
+    bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);
+    if (WIFSIGNALED(status))
+        guard_end_by(WTERMSIG(status));
+    return clean && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
+}
