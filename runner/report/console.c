@@ -4,12 +4,14 @@
  * non-blocking.
  * - A pipe or a terminal is opened again, which gives a separate file description for O_NONBLOCK.
  * - A socket is written with MSG_DONTWAIT.
+ * - A regular file is written by a thread (file_writer.h), since its disk may stall.
  * - Any other descriptor is written only when poll reports room, and then at most PIPE_BUF bytes,
  *   which a ready pipe accepts at once.
  */
 #include "report/console.h"
 
 #include "base/buf.h"
+#include "report/file_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +27,9 @@
 
 struct sink { /* stdout, stderr, or both */
     struct console *console;
-    int fd, own_fd; /* own_fd: the same file opened again, or -1 */
+    int fd, own_fd; /* own_fd: the same file opened again, or the pipe of `writer`, or -1 */
+    struct file_writer *writer; /* of a regular file; else NULL */
+    uint64_t given;             /* bytes written to `writer` */
     bool socket, terminal, dead;
     uint64_t lines; /* how often the bytes that were queued ended a line */
     struct buf queue;
@@ -63,11 +67,29 @@ static void sink_init(struct sink *s, struct console *c, int fd)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (S_ISFIFO(st.st_mode) || s->terminal)
         s->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (S_ISREG(st.st_mode) && (s->writer = file_writer_new(fd)))
+        s->own_fd = file_writer_fd(s->writer);
+}
+
+static void sink_fini(struct sink *s)
+{
+    buf_fini(&s->queue);
+    if (s->writer)
+        file_writer_free(s->writer, s->given);
+    else if (s->own_fd >= 0)
+        close(s->own_fd);
 }
 
 static int sink_fd(const struct sink *s)
 {
     return s->own_fd >= 0 ? s->own_fd : s->fd;
+}
+
+/* Bytes that the file has not accepted yet. */
+static uint64_t sink_in_writer(const struct sink *s)
+{
+    uint64_t done = s->writer ? file_writer_done(s->writer) : 0;
+    return s->given > done ? s->given - done : 0;
 }
 
 static bool sink_has_room(const struct sink *s)
@@ -109,6 +131,11 @@ static void sink_die(struct sink *s, int err)
 static bool sink_push(struct sink *s)
 {
     bool took = false;
+    int err = s->writer ? file_writer_take_error(s->writer) : 0;
+    if (err) {
+        sink_die(s, err);
+        return true;
+    }
     while (buf_pending(&s->queue)) {
         ssize_t n = sink_write(s, s->queue.data + s->queue.start, buf_pending(&s->queue));
         if (n < 0 && errno == EINTR)
@@ -120,6 +147,7 @@ static bool sink_push(struct sink *s)
         if (n <= 0)
             break;
         buf_consume(&s->queue, (size_t)n);
+        s->given += s->writer ? (uint64_t)n : 0;
         took = true;
     }
     if (!buf_pending(&s->queue))
@@ -189,11 +217,8 @@ void console_free(struct console *c)
         return;
     if (c->stderr_stream)
         fclose(c->stderr_stream);
-    for (int i = 0; i < 2; i++) {
-        buf_fini(&c->sinks[i].queue);
-        if (c->sinks[i].own_fd >= 0)
-            close(c->sinks[i].own_fd);
-    }
+    for (int i = 0; i < 2; i++)
+        sink_fini(&c->sinks[i]);
     free(c);
 }
 
@@ -260,7 +285,10 @@ uint64_t console_lines(const struct console *c)
 
 size_t console_pending(const struct console *c)
 {
-    return buf_pending(&c->sinks[0].queue) + buf_pending(&c->sinks[1].queue);
+    size_t n = 0;
+    for (int i = 0; i < 2; i++)
+        n += buf_pending(&c->sinks[i].queue) + sink_in_writer(&c->sinks[i]);
+    return n;
 }
 
 bool console_full(const struct console *c)
@@ -290,8 +318,13 @@ nfds_t console_poll(const struct console *c, struct pollfd p[2])
 {
     nfds_t n = 0;
     for (int i = 0; i < 2; i++) {
-        if (buf_pending(&c->sinks[i].queue))
-            p[n++] = (struct pollfd){.fd = sink_fd(&c->sinks[i]), .events = POLLOUT};
+        const struct sink *s = &c->sinks[i];
+        if (s->writer)
+            file_writer_acknowledge(s->writer); /* before the look at what it has done */
+        if (buf_pending(&s->queue))
+            p[n++] = (struct pollfd){.fd = sink_fd(s), .events = POLLOUT};
+        else if (sink_in_writer(s))
+            p[n++] = (struct pollfd){.fd = file_writer_event(s->writer), .events = POLLIN};
     }
     return n;
 }

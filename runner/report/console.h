@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * stdout and stderr of collrun during a run. Their reader may pause: a pager, a terminal stopped
- * with Ctrl-S, a full pipe. No function here blocks: bytes that cannot be written yet wait in a
- * queue, while the job is supervised, stopped and judged. Without memory for the queue a function
- * waits for the reader, 2 s at most.
+ * with Ctrl-S, a full pipe; the disk of a file may stall. No function here blocks: bytes that
+ * cannot be written yet wait in a queue, while the job is supervised, stopped and judged. Without
+ * memory for the queue a function waits for the reader, 2 s at most.
  *
  * - If both are one file, as on a terminal or after 2>&1, they share one queue, so that lines keep
  *   their order.
@@ -47,7 +47,7 @@ FILE *console_stderr(struct console *c);
 /* Equal at two times: no line was queued for the file of stderr between them. */
 uint64_t console_lines(const struct console *c);
 
-size_t console_pending(const struct console *c);
+size_t console_pending(const struct console *c); /* bytes that are not written */
 bool console_full(const struct console *c);
 /* True: the queues are empty and stderr has room. */
 bool console_ready(const struct console *c);

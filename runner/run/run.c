@@ -324,7 +324,9 @@ static bool run_pause(struct run *r, const struct policy_decision *next, struct 
 
 static bool run_is_drained(struct run *r, bool *asked)
 {
-    if (console_pending(r->console))
+    bool written = !console_pending(r->console);
+    console_push(r->console); /* learns of an error that came last, and prints it */
+    if (!written || console_pending(r->console))
         return false;
     if (rundir_is_written(r->rundir))
         return true;

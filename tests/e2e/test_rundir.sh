@@ -151,6 +151,34 @@ wait "$reader"
 is "nothing is lost in the file" "$(cut -d' ' -f1 kept | sort -nc && wc -l <kept)" 20000
 is "nor on the console" "$(unlabelled 0 | wc -l)" 20000
 like "result.json is there" "$(cat stalled/result.json)" '"exit_code": 0'
+# The file of stdout, on a disk that is frozen.
+what="the disk of stdout stalls"
+thaw() { fsfreeze -u disk && umount disk; } 2>/dev/null
+mkdir disk
+if command -v fsfreeze >/dev/null && truncate -s 64M image && mkfs.ext4 -q image 2>/dev/null && mount -o loop,noatime image disk 2>/dev/null; then
+    trap 'thaw; cleanup' EXIT
+    rm out && ln -s disk/out out
+    start run stalled.yaml --set "workloads[0].params.do=note ready; await 1 freeze; @0 spew 500 1000; allreduce 3 world; note up; await 1 go; print last"
+    within 10 noted_all 2 ready
+    check "$what" fsfreeze -f disk
+    note_test freeze
+    check_within "$what: ranks, also of another host, go on" 10 noted_all 2 up
+    check_within "$what: and so does the runner" 10 status_shows "ranks 0-1: "
+    fsfreeze -u disk
+    note_test go
+    finish 20
+    ends "$what, and answers again: 0" 0
+    is "$what: nothing is lost" "$(unlabelled 0 | wc -l) $(unlabelled 1)" "501 last"
+    simple full 1 "spew 60000 1000; print last"
+    run run full.yaml
+    ends "the disk of stdout is full: 125" 125
+    like "with the reason" "$(err)" 'error: cannot write to stdout.*No space left on device'
+    umount disk
+    rm out
+    trap cleanup EXIT
+else
+    skip "$what" "needs root, mkfs.ext4 and a loop device"
+fi
 mkdir -p dead && mkfifo dead/events.jsonl
 simple plain 1 "print hello"
 start run --run-dir dead plain.yaml

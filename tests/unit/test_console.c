@@ -161,10 +161,71 @@ static void closed(void **state)
     assert_int_equal(broken[1], 0);
 }
 
+/* A regular file in the place of stdout is written by a thread. */
+static void regular(void **state)
+{
+    static char bytes[3 << 20], back[sizeof bytes];
+    char path[] = "/tmp/test_console.XXXXXX";
+    struct pollfd poll_fds[2];
+    (void)state;
+    memset(bytes, 'a', sizeof bytes);
+    int file = mkstemp(path), saved = dup(STDOUT_FILENO);
+    unlink(path);
+    fflush(stdout);
+    dup2(file, STDOUT_FILENO);
+    struct console *c = console_new();
+    console_attach(c, NULL, &(struct console_hooks){.broken = on_broken});
+    console_put(c, 1, bytes, sizeof bytes);
+    for (int i = 0; i < 10000 && (console_push(c), console_pending(c)); i++)
+        poll(poll_fds, console_poll(c, poll_fds), 1000);
+    size_t pending = console_pending(c);
+    ssize_t n = pread(file, back, sizeof back, 0);
+    console_free(c);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    close(file);
+    assert_int_equal(pending, 0);
+    assert_int_equal(n, sizeof bytes);
+    assert_memory_equal(bytes, back, sizeof bytes);
+}
+
+/* The file cannot be written: the reason is reported once, also for the last bytes. */
+static void regular_full(void **state)
+{
+    char path[] = "/tmp/test_console.XXXXXX";
+    struct pollfd poll_fds[2];
+    (void)state;
+    int file = mkstemp(path), saved = dup(STDOUT_FILENO), only_read = open(path, O_RDONLY);
+    unlink(path);
+    fflush(stdout);
+    dup2(only_read, STDOUT_FILENO);
+    memset(broken, 0, sizeof broken);
+    struct console *c = console_new();
+    console_attach(c, NULL, &(struct console_hooks){.broken = on_broken});
+    console_put(c, 1, "x", 1);
+    for (int i = 0; i < 100 && (console_push(c), console_pending(c)); i++)
+        poll(poll_fds, console_poll(c, poll_fds), 1000);
+    console_push(c);
+    int first = broken[0];
+    broken[0] = 0;
+    console_put(c, 1, "x", 1);
+    console_push(c);
+    size_t pending = console_pending(c);
+    console_free(c);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    close(only_read);
+    close(file);
+    assert_int_equal(first, EBADF);
+    assert_int_equal(broken[0], 0);
+    assert_int_equal(pending, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(full), cmocka_unit_test(one_file),
-                                       cmocka_unit_test(forgotten), cmocka_unit_test(closed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(full),      cmocka_unit_test(one_file),
+                                       cmocka_unit_test(forgotten), cmocka_unit_test(closed),
+                                       cmocka_unit_test(regular),   cmocka_unit_test(regular_full)};
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

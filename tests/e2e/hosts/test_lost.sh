@@ -70,7 +70,7 @@ done
   printf 'workloads: [{command: [sh, -c, "setsid sleep 4321 & setsid sh -c \\"sleep 4321 & sleep 4321\\" & sleep 4321"]}]\n'; } | job children
 for what in collrun-agent collrun-guard; do
     start children.yaml
-    within 20 eval '[ "$(processes 3 sleep | wc -l)" = 8 ]'
+    within 60 eval '[ "$(processes 3 sleep | wc -l)" = 8 ]'
     kill -KILL "$(processes 3 $what)"
     finish 30
     is "$what is killed: no child of a rank outlives collrun" "$(processes 3 sleep)" ""
