@@ -22,6 +22,7 @@
 #include "issue.h"
 #include "memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -226,6 +227,17 @@ static int group_form(struct nccl_group *g, const struct collrun_group_desc *des
                : status;
 }
 
+/* The sockets of NCCL use the interface of network.interface, unless the user chose another. NCCL
+ * reads the variable once, before the first communicator of the process. */
+static void group_choose_interface(const struct collrun_group_desc *desc)
+{
+    char exactly[64];
+    if (!desc->interface || !*desc->interface || getenv("NCCL_SOCKET_IFNAME"))
+        return;
+    snprintf(exactly, sizeof exactly, "=%s", desc->interface);
+    setenv("NCCL_SOCKET_IFNAME", exactly, 0);
+}
+
 int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void **group)
 {
     struct context *context = backend;
@@ -239,6 +251,7 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void
     struct nccl_group *g = group_new(context, desc);
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
+    group_choose_interface(desc);
     status = comm_read_config(g);
     if (status == COLLRUN_OK)
         status = group_open_devs(g, desc);

@@ -48,4 +48,31 @@ COLLRUN_LIBCUDART=$tmp/none.so says "no CUDA runtime" 'not available: COLLRUN_LI
 COLLRUN_LIBNCCL=libm.so.6 says "another library in NCCL's place" 'not available: libm.so.6 is too old, or is not NCCL: it lacks nccl'
 FAKE_CUDA_NO_DRIVER=1 says "no driver" 'not available: no NVIDIA driver'
 FAKE_CUDA_DEVICES=0 says "no GPU" 'not available: .*no GPU'
+
+# ---- the network ----
+cat >ifname.c <<'END'
+#include <collrun/workload.h>
+#include <stdio.h>
+#include <stdlib.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    (void)ctx;
+    (void)state;
+    printf("%s\n", getenv("NCCL_SOCKET_IFNAME"));
+    return 0;
+}
+COLLRUN_WORKLOAD(.name = "ifname", .run = run);
+END
+plugin ifname.c ifname.so || exit 1
+job ifname <<'END'
+version: 1
+processes: {count: 1}
+network: {interface: lo}
+groups: {g: {ranks: all, backend: nccl, gpus_per_process: 1}}
+workloads: [{plugin: ./ifname.so}]
+END
+run ifname.yaml
+is "the sockets of NCCL use network.interface" "$(out)" "[0] =lo"
+run ifname.yaml --set env.set.NCCL_SOCKET_IFNAME=eth7
+is "unless the user says otherwise" "$(out)" "[0] eth7"
 done_testing
