@@ -193,7 +193,8 @@ static int rendezvous_need_store(struct rendezvous *r)
 
 /* ---- struct collrun_rendezvous ---- */
 
-enum { KEY_LEN = 256 };
+/* A value fits into a frame with its key and scope. */
+enum { KEY_LEN = 256, VALUE_MAX = WIRE_MAX_PAYLOAD - 4096 };
 
 static int rendezvous_full_key(struct rendezvous *r, const char *key, char out[KEY_LEN])
 {
@@ -205,12 +206,24 @@ static int rendezvous_full_key(struct rendezvous *r, const char *key, char out[K
     return rendezvous_failed(r, &d);
 }
 
+static int rendezvous_check_value(struct rendezvous *r, const char *key, size_t len)
+{
+    struct diag d;
+    if (len <= VALUE_MAX)
+        return COLLRUN_OK;
+    diag_set(&d, COLLRUN_ERR_INVALID, "the rendezvous value \"%s\" has %zu bytes; %d are allowed",
+             key, len, VALUE_MAX);
+    return rendezvous_failed(r, &d);
+}
+
 static int rendezvous_put(void *ctx, const char *key, const void *value, size_t len)
 {
     struct rendezvous *r = ctx;
     char full[KEY_LEN];
     size_t mark;
     int rc = rendezvous_full_key(r, key, full);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_check_value(r, full, len);
     if (rc == COLLRUN_OK)
         rc = rendezvous_need_store(r);
     if (rc != COLLRUN_OK)

@@ -99,7 +99,7 @@ static int ssh_connect_configure(struct ssh_link *l, struct diag *d)
 
 /* ---- the connection ---- */
 
-/* %h, %p, %r and %% of a proxy command. */
+/* %h, %p, %r and %% of a proxy command. libssh refuses names that a shell would interpret. */
 static void ssh_connect_expand_proxy(const struct ssh_link *l, const char *command, FILE *out)
 {
     for (const char *c = command; *c; c++) {
@@ -116,6 +116,15 @@ static void ssh_connect_expand_proxy(const struct ssh_link *l, const char *comma
             fputc(*c, out);
         }
     }
+}
+
+/* A word of the shell that runs a proxy command. */
+static void ssh_connect_put_quoted(const char *option, const char *word, FILE *out)
+{
+    fprintf(out, "%s '", option);
+    for (const char *c = word; *c; c++)
+        fputs(*c == '\'' ? "'\\''" : (const char[]){*c, '\0'}, out);
+    fputs("' ", out);
 }
 
 /* libssh turns ProxyJump into a call of ssh, which must not prompt either. */
@@ -136,9 +145,9 @@ static char *ssh_connect_proxy_command(const struct ssh_link *l)
                 checking[p->known_hosts],
                 (unsigned long long)((p->timeout_ns + SECOND_NS - 1) / SECOND_NS));
         if (p->config)
-            fprintf(out, "-F '%s' ", p->config);
+            ssh_connect_put_quoted("-F", p->config, out);
         if (p->identity)
-            fprintf(out, "-i '%s' ", p->identity);
+            ssh_connect_put_quoted("-i", p->identity, out);
     }
     ssh_connect_expand_proxy(l, rest, out);
     return fclose(out) == 0 ? text : NULL;

@@ -9,6 +9,7 @@
  *  - Its stderr is kept for the error message if it fails.
  *  - The command is executed directly, without a shell of this machine.
  */
+#include "base/buf.h"
 #include "connect/spawn.h"
 #include "connect/transport.h"
 
@@ -19,15 +20,20 @@
 
 /* ---- the argument list ---- */
 
-/* `text` with every {host} replaced. */
+/* `text` with every {host} replaced. NULL: out of memory. */
 static char *command_fill_in(const char *text, const char *host, struct arena *arena)
 {
-    const char *brace = strstr(text, "{host}");
-    if (!brace)
-        return arena_strdup(arena, text);
-    char *rest = command_fill_in(brace + strlen("{host}"), host, arena);
-    char *head = arena_strndup(arena, text, (size_t)(brace - text));
-    return rest && head ? arena_printf(arena, "%s%s%s", head, host, rest) : NULL;
+    struct buf out;
+    const char *brace;
+    buf_init(&out);
+    for (; (brace = strstr(text, "{host}")); text = brace + strlen("{host}")) {
+        buf_put(&out, text, (size_t)(brace - text));
+        buf_put(&out, host, strlen(host));
+    }
+    buf_put(&out, text, strlen(text) + 1);
+    char *all = out.failed ? NULL : arena_strdup(arena, (const char *)out.data);
+    buf_fini(&out);
+    return all;
 }
 
 static bool command_is_agent(const char *program)

@@ -270,6 +270,10 @@ static int rdv_on_join(struct rdv *rdv, uint32_t rank, struct reader *r, struct 
     struct join join = {0};
     if (!rdv_read_join(r, arena, &join))
         return wire_malformed(d, "JOIN frame");
+    for (uint32_t i = 0; i < join.n; i++)
+        if (join.ranks[i] >= rdv->desc->nranks)
+            return diag_set(d, COLLRUN_ERR_INVALID, "group \"%s\" has rank %u of %u", join.group,
+                            join.ranks[i], rdv->desc->nranks);
     return rdv_join(rdv, rank, &join, now, d) ? COLLRUN_OK : d->code;
 }
 

@@ -243,7 +243,7 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
     struct reader r;
-    if (state->started_ns) { /* a rank starts once */
+    if (state->started_ns || state->exited) { /* a rank starts once */
         frames_malformed(s, f);
         return;
     }

@@ -323,6 +323,7 @@ static void malformed_frames_are_refused(void **state)
         buf_put_u8(&b, 9);
         assert_true(feed(w, 2, type, b) < 0);
     }
+    assert_true(join(w, 4, "other", 2, (const uint32_t[]){4, 8}, "shm 1") < 0);
 }
 
 static void ranks_are_listed_in_words(void **state)

@@ -85,6 +85,17 @@ sed -i "s/^  HostName 10.91.0.2\$/&\\n  ProxyJump $me@10.91.0.3/" "$tmp/ssh_conf
 run jump.yaml
 ends "through a jump host" 0
 like "it went through" "$(tail -n 5 "$tmp/h3/log")" 'Accepted publickey'
+mkdir "it's" && cp -p id ssh_config "it's"
+sed -i "s|$tmp/id|$tmp/it's/id|; s|$tmp/ssh_config|$tmp/it's/ssh_config|" jump.yaml
+run jump.yaml
+ends "with paths that the shell of the jump would interpret" 0
+printf 'Host *\n  ProxyCommand nc %%h %%p\n' >>"it's/ssh_config"
+{ ssh_head '{name: one, address: "10.91.0.1;touch done"}'; printf 'processes: {count: 1}\nworkloads: [{plugin: hello}]\n'; } |
+    sed "s|$tmp/ssh_config|$tmp/it's/ssh_config|" | job words
+run words.yaml
+ends "an address that the shell of a proxy command would interpret" 127
+like "is refused" "$(err)" 'rejected its name or address "10.91.0.1;touch done"'
+check "and not executed" test ! -e done
 cp "$tmp/saved" "$tmp/ssh_config"
 { head_of 2; printf 'network: {interface: "fd91::/64"}\nprocesses: {count: 2}\nworkloads: [{plugin: allreduce}]\n'; } | job six
 run six.yaml
