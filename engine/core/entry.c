@@ -63,11 +63,9 @@ int collrun_engine_main(int argc, char **argv)
         printf("collrun-engine %s (%s)\n", COLLRUN_VERSION, COLLRUN_BUILD_ID);
         return 0;
     }
-    /* The agent gives the number for `ps`; the engine learns it with the job. */
-    bool names_rank = argc == 3 && strcmp(argv[1], "--rank") == 0;
-    if (argc != 1 && !names_rank) {
-        fprintf(stderr, "usage: collrun-engine [--rank N | --describe KIND:PATH... | "
-                        "--devices PATH | --check INDEX... | --version]\n");
+    if (argc != 1) {
+        fprintf(stderr, "usage: collrun-engine [--describe KIND:PATH... | --devices PATH | "
+                        "--check INDEX... | --version]\n");
         return 2;
     }
     return rank_main();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
 
+#include "agent/core_file.h"
 #include "agent/examine.h"
 #include "agent/job.h"
 #include "agent/rank_terminal.h"
@@ -16,6 +17,7 @@
 #include "base/sched_slice.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -113,6 +115,23 @@ static void agent_exit_text(const struct rank_proc *p, int status, const char *m
                  host, (int)p->pid, WEXITSTATUS(status));
 }
 
+/* A line on the stderr of the rank, as crash reports are. A command may have a folder that the
+ * agent does not know. */
+static void agent_tell_core(struct rank_proc *p)
+{
+    const char *workdir = p->agent->desc.hosts[p->agent->host].workdir;
+    char folder[PATH_MAX] = ".", text[PATH_MAX + 400], line[PATH_MAX + 440];
+    if (p->command && p->command->workdir[0])
+        snprintf(folder, sizeof folder, "%s", p->command->workdir);
+    else if (workdir[0])
+        snprintf(folder, sizeof folder, "%s", workdir);
+    else if (p->command || !getcwd(folder, sizeof folder))
+        snprintf(folder, sizeof folder, ".");
+    core_file_describe_here(p->pid, folder, text, sizeof text);
+    int n = snprintf(line, sizeof line, "rank %u: %s\n", p->rank, text);
+    uplink_send_output(&p->err, line, (size_t)n);
+}
+
 /* Frames that the rank sent before it exited (FAILED above all) precede EXITED. The limit is for a
  * process that has inherited the socket and still writes. */
 static void agent_read_last_frames(struct rank_proc *p)
@@ -147,6 +166,8 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     }
     rank_pipe_pump(&p->out);
     rank_pipe_pump(&p->err);
+    if (WIFSIGNALED(status) && WCOREDUMP(status))
+        agent_tell_core(p);
     conn_close(&p->control);
     local_rdv_on_rank_exit(&a->rendezvous, p->rank);
     audit_sender_end_rank(&a->audit, p);

@@ -183,9 +183,10 @@ _Noreturn static void rank_child_main(struct rank_proc *p, pid_t parent, const c
         engine_path_set_libraries(engine);
         if (command_is_wrapped(p) && command_exec_engine(p, engine, &d) < 0)
             rank_fail_child(p, WIRE_CONTROL_FD, started, &d);
-        char rank[16];
-        snprintf(rank, sizeof rank, "%u", p->rank);
-        execl(engine, "collrun-engine", "--rank", rank, (char *)NULL);
+        char title[128]; /* for ps; its name remains collrun-engine */
+        snprintf(title, sizeof title, "collrun-engine: rank %u of %u, %s", p->rank,
+                 p->agent->desc.nranks, p->agent->desc.job_name);
+        execl(engine, title, (char *)NULL);
         diag_sys(&d, errno, "cannot start %s", engine);
     }
     rank_fail_child(p, WIRE_CONTROL_FD, started, &d);

@@ -232,7 +232,7 @@ EOF
 plugin name.c name.so || exit 1
 printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: ./name.so}]\n' >ps.yaml
 run ps.yaml
-is "ps shows the rank of a plugin" "$code $(sed 's/.*\(collrun-engine\)/\1/' out | sort | tr '\n' ' ')" "0 collrun-engine --rank 0 collrun-engine --rank 1 "
+is "ps shows the rank of a plugin" "$code $(sed 's/.*\(collrun-engine\)/\1/' out | sort | tr '\n' ' ')" "0 collrun-engine: rank 0 of 2, ps collrun-engine: rank 1 of 2, ps "
 script own_ps <<'EOF'
 ps e -o args= -p $$ | tr ' ' '\n' | grep ^COLLRUN_RANK=
 EOF

@@ -23,6 +23,21 @@ for nice in 0 7 -7; do # 0: as these tests run themselves
     nice -n "$nice" "$COLLRUN" nice.yaml >out 2>err
     is "ranks have the nice value of collrun" "$(cat out)" "[0] $(($(nice) + nice))"
 done
+printf '%s\n' 'version: 1' 'processes: {count: 1}' "workloads: [{command: [sh, -c, 'kill -ABRT \$\$\$\$']}]" | job core
+if [ "$(ulimit -Hc)" = unlimited ]; then
+    run core.yaml --set processes.limits.core=unlimited
+    like "the core of a rank is named" "$(cat out err)" 'rank 0: (core file: [^ ]|its core was given to /)'
+else
+    skip "the core of a rank is named" "a hard limit of core files"
+fi
+need_scripted
+simple titled 2 "note up; await 1 go"
+start run titled.yaml
+within 10 noted_all 2 up
+like "ps shows rank and job" "$(ps -eo args)" '^collrun-engine: rank 1 of 2, titled$'
+note_test go
+finish 20
+ends "a job that ps has shown" 0
 cat >grow.c <<'END'
 #include <collrun/workload.h>
 #include <stdlib.h>
