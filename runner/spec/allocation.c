@@ -113,18 +113,64 @@ static bool allocation_slurm_next_count(const char **at, unsigned long *left, lo
     return true;
 }
 
-static int allocation_slurm_read(struct host_table *table, const char *nodelist, struct diag *d)
+/* Adds a list of nodes with the counts of their tasks. */
+static int allocation_slurm_add(struct host_table *table, const char *nodelist, const char *tasks,
+                                struct diag *d)
 {
-    const char *tasks = getenv("SLURM_TASKS_PER_NODE");
     struct job_hosts *hosts = table->hosts;
+    uint32_t first = hosts->n;
     unsigned long left = 0;
     long count = 0;
     if (allocation_add_list(table, nodelist, d) < 0)
         return diag_wrap(d, "hosts: slurm: SLURM_JOB_NODELIST is %s", QUOTED(nodelist));
-    for (uint32_t i = 0;
+    for (uint32_t i = first;
          tasks && i < hosts->n && allocation_slurm_next_count(&tasks, &left, &count); i++)
         hosts->nodes[i].slots = (struct job_num){count, hosts->all.loc};
     return 0;
+}
+
+/* A component of a heterogeneous job; srun reaches its nodes if it is named. */
+static int allocation_slurm_add_component(struct host_table *table, int number, struct diag *d)
+{
+    struct arena *arena = table->arena;
+    struct job_hosts *hosts = table->hosts;
+    uint32_t first = hosts->n;
+    const char *list = arena_printf(arena, "SLURM_JOB_NODELIST_HET_GROUP_%d", number),
+               *tasks = arena_printf(arena, "SLURM_TASKS_PER_NODE_HET_GROUP_%d", number),
+               *group = arena_printf(arena, "--het-group=%d", number);
+    if (!list || !tasks || !group)
+        return COLLRUN_ERR_NO_MEMORY;
+    if (!getenv(list))
+        return diag_set(d, COLLRUN_ERR_INVALID, "hosts: slurm: %s is not set", list);
+    const char *words[] = {"srun",
+                           group,
+                           "--overlap",
+                           "--nodes=1",
+                           "--ntasks=1",
+                           "--unbuffered",
+                           "--cpu-bind=none",
+                           "--quiet",
+                           "--kill-on-bad-exit=0",
+                           "--nodelist={host}",
+                           NULL};
+    int code = allocation_slurm_add(table, getenv(list), getenv(tasks), d);
+    for (uint32_t i = first; i < hosts->n && code == 0; i++) {
+        hosts->nodes[i].transport.kind.v = JOB_TRANSPORT_SSH;
+        code = allocation_command(table, &hosts->nodes[i], words);
+        hosts->nodes[i].transport.kind.v = JOB_TRANSPORT_COMMAND;
+    }
+    return code;
+}
+
+static int allocation_slurm_read(struct host_table *table, const char *nodelist, struct diag *d)
+{
+    const char *size = getenv("SLURM_HET_SIZE");
+    int components = size ? atoi(size) : 0, code = 0;
+    if (components < 2)
+        return allocation_slurm_add(table, nodelist, getenv("SLURM_TASKS_PER_NODE"), d);
+    for (int i = 0; i < components && code == 0; i++)
+        code = allocation_slurm_add_component(table, i, d);
+    return code;
 }
 
 /* ---- PBS, LSF, SGE ---- */
@@ -238,7 +284,7 @@ static const struct {
     const char *name, *title, *variable, *other, *hint;
     int (*read)(struct host_table *, const char *, struct diag *);
 } managers[] = {
-    {JOB_ALLOCATION_SLURM, "slurm", "a Slurm allocation", "SLURM_JOB_NODELIST", NULL,
+    {JOB_ALLOCATION_SLURM, "slurm", "a Slurm allocation", "SLURM_JOB_NODELIST", "SLURM_HET_SIZE",
      "run salloc -N2 collrun JOB.yaml, or the same command in a script for sbatch",
      allocation_slurm_read},
     {JOB_ALLOCATION_PBS, "pbs", "a PBS job", "PBS_NODEFILE", NULL,

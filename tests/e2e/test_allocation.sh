@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `hosts: pbs | lsf | sge | flux` with recorded environments. The commands that start something on another node are stand-ins here, which
 # start it on this machine as the real ones do there (arguments, standard input and output); Slurm's is real: hosts/test_slurm.sh.
+# Flux and OpenPBS have not been run for real: Debian 12 has neither flux-core nor openpbs.
 . "$(dirname "$0")/lib.sh"
 mkdir bin
 PATH=$tmp/bin:$PATH
@@ -55,6 +56,14 @@ is "all ranks run there" "$(ranks)" 6
 LSB_MCPU_HOSTS="n1 two" allocation lsf 6
 ends "a list without a number" 2
 like "is named" "$(err)" 'lsf.yaml:3:8: error: hosts: lsf: LSB_MCPU_HOSTS is "n1 two": a host and its number of slots are expected'
+
+het() {
+    SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=a SLURM_TASKS_PER_NODE_HET_GROUP_0=1 \
+        SLURM_JOB_NODELIST_HET_GROUP_1=b[1-2] SLURM_TASKS_PER_NODE_HET_GROUP_1="2(x2)" run plan het.yaml
+}
+printf 'version: 1\nprocesses: {count: 5}\nhosts: slurm\nworkloads: [{plugin: hello}]\n' | job het
+het
+is "a heterogeneous job of Slurm: all components" "$(sed -nE 's/^([0-9]) +(a|b[12]) .*/\1\2/p' out | tr '\n' ' ')" "0a 1b1 2b1 3b2 4b2 "
 
 printf '%s 2 all.q@a UNDEFINED\nc2 4 all.q@c2 UNDEFINED\n' "$this" >pe_hosts
 PE_HOSTFILE=$tmp/pe_hosts allocation sge 6

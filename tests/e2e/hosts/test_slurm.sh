@@ -80,6 +80,12 @@ sbatch -Q --wait batch.sh
 is "in a batch script" "$(grep -oE 'hello from rank [01] of 2 on h[12]' "$tmp/batch.out" | sort | tr '\n' ' ')" \
     "hello from rank 0 of 2 on h1 hello from rank 1 of 2 on h2 "
 COLLRUN=$plain
+printf '#!/bin/sh\nexec salloc -Q -N1 --ntasks-per-node=2 : -N2 --ntasks-per-node=1 "%s" "$@"\n' "$plain" >components && chmod +x components
+COLLRUN=$tmp/components
+run all.yaml --set processes.count=4
+ends "a heterogeneous job" 0
+is "takes the nodes of all components, with their tasks" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | sort | tr '\n' ' ')" "1 1 2 "
+COLLRUN=$plain
 run all.yaml
 matches_table "hosts: slurm, but no allocation" 2
 COLLRUN=$tmp/inside
