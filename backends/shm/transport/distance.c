@@ -47,7 +47,8 @@ void distance_end(struct shm_group *g, size_t len, uint64_t begun)
 void distance_copy_in(struct shm_group *g, void *dst, const void *src, size_t len)
 {
     const uint64_t begun = len < DISTANCE_MEASURE_MIN ? 0 : distance_begin();
-    memcpy(dst, src, len);
+    if (len > 0)
+        memcpy(dst, src, len);
     if (len >= DISTANCE_MEASURE_MIN)
         distance_end(g, len, begun);
 }
