@@ -62,17 +62,16 @@ static int repeat(struct harness_rank *r, const struct collrun_call *calls, uint
 static int reduce_long(struct harness_rank *r)
 {
     const size_t count = (4u << 20) / sizeof(float);
-    float *send = calloc(count, sizeof *send), *recv = calloc(count, sizeof *recv);
+    float *memory = calloc(2 * count, sizeof *memory);
     struct collrun_call call = COLLRUN_CALL(COLLRUN_REDUCE);
-    HARNESS_CHECK(r, send && recv);
-    call.send = send;
-    call.recv = r->rank == 0 ? recv : NULL;
+    HARNESS_CHECK(r, memory);
+    call.send = memory;
+    call.recv = r->rank == 0 ? memory + count : NULL;
     call.count = count;
     call.dtype = COLLRUN_FLOAT32;
     call.op = COLLRUN_SUM;
     const int failed = repeat(r, &call, 1);
-    free(send);
-    free(recv);
+    free(memory);
     return failed;
 }
 
@@ -87,13 +86,13 @@ static void the_service_thread_sleeps_during_an_operation(void **state)
 static int exchange_long(struct harness_rank *r)
 {
     const size_t len = 4u << 20;
-    char *send = calloc(1, len), *recv = calloc(1, len);
-    HARNESS_CHECK(r, send && recv);
-    const struct collrun_call calls[2] = {harness_message(COLLRUN_SEND, send, len, 1 - r->rank, 0),
-                                          harness_message(COLLRUN_RECV, recv, len, 1 - r->rank, 0)};
+    char *memory = calloc(2, len);
+    HARNESS_CHECK(r, memory);
+    const struct collrun_call calls[2] = {
+        harness_message(COLLRUN_SEND, memory, len, 1 - r->rank, 0),
+        harness_message(COLLRUN_RECV, memory + len, len, 1 - r->rank, 0)};
     const int failed = repeat(r, calls, 2);
-    free(send);
-    free(recv);
+    free(memory);
     return failed;
 }
 
