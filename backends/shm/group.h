@@ -15,7 +15,6 @@
 #include "p2p.h"
 #include "transport/cma.h"
 #include "transport/copy.h"
-#include "transport/distance.h"
 #include "transport/heap.h"
 #include "transport/segment.h"
 #include "transport/yield_policy.h"
@@ -53,15 +52,12 @@ struct coll_block {
     char *data;
     size_t len;         /* bytes */
     const char *direct; /* incoming only: the sender's own memory, readable from here; or NULL */
-    uint64_t remote;    /* incoming only: an address in the sender's process (cma.h); or 0 */
 };
 
 /* Scratch of one collective: an entry per rank, valid during one call. */
 struct coll_scratch {
     struct coll_block *in, *out;
     const void **srcs;
-    char
-        *bounce; /* for what is read from another rank's memory and reduced; NULL: not needed yet */
 };
 
 struct shm_group {
@@ -75,7 +71,6 @@ struct shm_group {
     struct step_state step;
     struct coll_scratch coll;
     struct copy_policy copy_policy; /* of copies that other ranks read */
-    struct distance distance;       /* of copies that they have written */
     struct p2p p2p;
     struct heap *heap; /* own_heap, or that of the sibling */
     struct heap own_heap;

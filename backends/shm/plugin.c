@@ -39,7 +39,6 @@ static void shm_group_free(struct shm_group *g)
     free(g->coll.in);
     free(g->coll.out);
     free(g->coll.srcs);
-    free(g->coll.bounce);
     free(g);
 }
 

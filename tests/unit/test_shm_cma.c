@@ -133,25 +133,6 @@ static void memory_of_another_process_is_read(void **state)
     stop_owner(owner);
 }
 
-/* Slow reads are published, then every long message is read; after a while they are tried again. */
-static void what_is_read_slowly_is_read_from_the_senders_memory(void **state)
-{
-    (void)state;
-    const pid_t owner = start_owner();
-    skip_unless_permitted(owner);
-    assert_false(distance_is_far(&ranks[0], 1, DISTANCE_MIN_BYTES));
-    atomic_store(&shared->processes[1].reads_slowly, 1);
-    assert_true(distance_is_far(&ranks[0], 1, DISTANCE_MIN_BYTES));
-    assert_false(distance_is_far(&ranks[0], 1, DISTANCE_MIN_BYTES - 1));
-    assert_false(distance_is_far(&ranks[1], 0, DISTANCE_MIN_BYTES));
-    atomic_store(&shared->processes[0].reads_slowly, 1);
-    unsigned reads = 0;
-    for (; reads < 100000 && atomic_load(&shared->processes[0].reads_slowly); reads++)
-        distance_count_read(&ranks[0]);
-    assert_in_range(reads, 100, 10000);
-    stop_owner(owner);
-}
-
 static void a_read_ends_where_memory_is_not_accessible(void **state)
 {
     (void)state;
@@ -266,8 +247,6 @@ static void a_refusal_of_the_kernel_is_no_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_read_slowly_is_read_from_the_senders_memory, setup,
-                                        teardown),
         cmocka_unit_test_setup_teardown(memory_of_another_process_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(a_read_ends_where_memory_is_not_accessible, setup,
                                         teardown),

@@ -4,7 +4,6 @@
  * order and tags, recv_any, thousands of calls at once, head-to-head sends, heap memory on either
  * side, and each way to fail.
  */
-#include "../../backends/shm/group.h"
 #include "backend_harness.h"
 
 #include <setjmp.h>
@@ -94,20 +93,6 @@ static int all_sizes(struct harness_rank *r)
     return 0;
 }
 
-/* As if this rank had found that it reads slowly what others have written: they let it read their
- * memory (distance.h). */
-static void mark_far(const struct harness_rank *r)
-{
-    const struct shm_group *g = r->group->handle;
-    atomic_store(&g->seg.processes[g->rank].reads_slowly, 1);
-}
-
-static int all_sizes_far(struct harness_rank *r)
-{
-    mark_far(r);
-    return all_sizes(r);
-}
-
 static void every_size_head_to_head(void **state)
 {
     (void)state;
@@ -116,7 +101,6 @@ static void every_size_head_to_head(void **state)
         assert_int_equal(harness_run(&options, all_sizes), 0);
         options.ncpus = 64;
         assert_int_equal(harness_run(&options, all_sizes), 0);
-        assert_int_equal(harness_run(&options, all_sizes_far), 0);
         options.threads = true;
         assert_int_equal(harness_run(&options, all_sizes), 0);
     }
@@ -128,8 +112,6 @@ static int ping_pong(struct harness_rank *r)
 {
     unsigned char buf[40000];
     for (uint32_t turn = 0; turn < 2000; turn++) {
-        if (turn >= 1000)
-            mark_far(r);
         const size_t len = turn * (turn % 4 == 3 ? 61 : 7) % sizeof(buf);
         struct collrun_call call = harness_message(COLLRUN_SEND, buf, len, 1 - r->rank, turn);
         if (r->rank != turn % 2)

@@ -6,9 +6,7 @@
 #include "coll/exchange.h"
 
 #include "transport/abortable.h"
-#include "transport/cma.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The data of this rank and of the others in one step stay in the second-level cache. */
@@ -18,8 +16,6 @@
 #define ONE_SIDED_PARTS 8u
 /* A rank that receives less than this finds the data in its cache afterwards. */
 #define STREAM_FROM (8u << 20)
-/* Of what is read from another rank's memory and reduced: stays in the second-level cache. */
-#define BOUNCE_BYTES (64u << 10)
 
 /* What a sender announces in a vector form: first its longest block, then an entry per block. */
 struct announcement {
@@ -56,30 +52,13 @@ static struct heap_ref exchange_find_heap_ref(const struct exchange *x)
     return first;
 }
 
-/* True if the root alone reads what others send. */
-static bool exchange_is_to_root(const struct exchange *x)
+/* True if no other rank reads this one's block. */
+static bool exchange_is_silent(const struct exchange *x)
 {
     const enum collrun_kind kind = x->call->kind;
-    return kind == COLLRUN_GATHER || kind == COLLRUN_GATHERV || kind == COLLRUN_REDUCE;
-}
-
-/* True if each rank to which this one sends should read that from its memory. */
-static bool exchange_is_read(const struct exchange *x)
-{
-    const struct shm_group *g = x->g;
-    const bool to_root = exchange_is_to_root(x);
-    bool read = false;
-    if (x->copies || x->is_silent || x->vector || x->in_place || heap_ref_is_set(x->ref) ||
-        g->wait.oversubscribed || (x->reduce_into && g->nranks > 2))
-        return false;
-    for (uint32_t j = 0; j < g->nranks; j++) {
-        if (j == g->rank || (to_root && j != (uint32_t)x->call->root))
-            continue;
-        if (!distance_is_far(x->g, j, exchange_out_block(x, j)->len))
-            return false;
-        read = true;
-    }
-    return read;
+    const bool to_root =
+        kind == COLLRUN_GATHER || kind == COLLRUN_GATHERV || kind == COLLRUN_REDUCE;
+    return to_root && (uint32_t)x->call->root == x->g->rank;
 }
 
 /* ---- announcements of vector forms ---- */
@@ -189,14 +168,11 @@ static void exchange_send(struct exchange *x, size_t done)
 {
     struct shm_group *g = x->g;
     const size_t len = exchange_part_len(g->coll.out[0].len, done, x->piece);
-    const uint64_t at = (uintptr_t)g->coll.out[0].data;
     if (x->is_silent)
         step_reserve(g, 0);
     else if (heap_ref_is_set(x->ref) && done == 0)
-        step_set_location(g, STEP_IN_HEAP, &x->ref, sizeof x->ref);
-    else if (x->is_read && done == 0)
-        step_set_location(g, STEP_IN_MEMORY, &at, sizeof at);
-    else if (heap_ref_is_set(x->ref) || x->is_read || g->nranks == 1)
+        step_set_heap_ref(g, x->ref);
+    else if (heap_ref_is_set(x->ref) || g->nranks == 1)
         step_reserve(g, 0);
     else if (x->personalized)
         exchange_copy_blocks(x, done);
@@ -217,24 +193,6 @@ static uint32_t exchange_location(const struct exchange *x, uint32_t rank)
     return rank == x->g->rank ? x->location : step_rec_of(x->g, rank, x->first_step)->location;
 }
 
-/* Finds the blocks of `rank`, which are read in place. */
-static bool exchange_find_block(struct exchange *x, uint32_t rank, uint32_t location)
-{
-    struct shm_group *g = x->g;
-    const char *payload = step_rec_of(g, rank, x->first_step)->payload;
-    const size_t at = x->personalized ? g->rank * x->longest : 0;
-    if (location == STEP_IN_MEMORY) {
-        memcpy(&g->coll.in[rank].remote, payload, sizeof g->coll.in[rank].remote);
-        g->coll.in[rank].remote += at;
-        return true;
-    }
-    struct heap_ref ref;
-    memcpy(&ref, payload, sizeof ref);
-    ref.offset += at;
-    g->coll.in[rank].direct = heap_at(g, rank, ref, g->coll.in[rank].len);
-    return g->coll.in[rank].direct != NULL;
-}
-
 /* After the first data step: finds the ranks whose blocks are read in place. */
 static int exchange_find_direct(struct exchange *x)
 {
@@ -242,12 +200,15 @@ static int exchange_find_direct(struct exchange *x)
     bool copied = false;
     for (uint32_t i = 0; i < g->nranks; i++) {
         const uint32_t location = exchange_location(x, i);
-        const bool direct = location == STEP_IN_HEAP || location == STEP_IN_MEMORY;
-        copied |= !direct && location != STEP_NO_DATA;
-        x->some_direct |= direct;
-        if (!direct || x->vector || i == g->rank)
-            continue; /* copied, known from the announcement, or not needed */
-        if (!exchange_find_block(x, i, location))
+        copied |= location != STEP_IN_HEAP && location != STEP_NO_DATA;
+        x->some_direct |= location == STEP_IN_HEAP;
+        if (location != STEP_IN_HEAP || x->vector || i == g->rank)
+            continue; /* not in the heap, known from the announcement, or not needed */
+        struct heap_ref ref;
+        memcpy(&ref, step_rec_of(g, i, x->first_step)->payload, sizeof ref);
+        if (x->personalized)
+            ref.offset += g->rank * x->longest;
+        if (!(g->coll.in[i].direct = heap_at(g, i, ref, g->coll.in[i].len)))
             return group_report_failure(g);
     }
     x->all_direct = x->some_direct && !copied;
@@ -267,82 +228,29 @@ static const char *exchange_source(const struct exchange *x, uint32_t rank, size
     return step_data(g, rank, step, at + len) + at;
 }
 
-/* Reads what lies at `done` of the block of `rank` in its memory. What cannot be read is moved once
- * more, unless this call has overwritten by then what this rank sends. */
-static int exchange_read(struct exchange *x, uint32_t rank, void *to, size_t done, size_t len)
-{
-    struct shm_group *g = x->g;
-    size_t moved;
-    distance_count_read(g);
-    const int status = cma_read(g, rank, to, g->coll.in[rank].remote + done, len, &moved);
-    if (status != COLLRUN_OK || moved == len)
-        return status;
-    x->unread = true;
-    return x->in_place ? group_fail(g, COLLRUN_ERR_BACKEND,
-                                    "rank %u cannot read the buffer of rank %u", g->rank, rank)
-                       : COLLRUN_OK;
-}
-
-static int exchange_take(struct exchange *x, uint32_t rank, size_t done, size_t len, uint64_t step)
-{
-    struct shm_group *g = x->g;
-    char *to = g->coll.in[rank].data + done;
-    if (g->coll.in[rank].remote)
-        return exchange_read(x, rank, to, done, len);
-    const char *from = exchange_source(x, rank, done, len, step);
-    if (rank == g->rank || x->stream || g->coll.in[rank].direct)
-        return abortable_copy(g, to, from, len, x->stream);
-    distance_copy_in(g, to, from, len);
-    return group_has_failed(g) ? group_report_failure(g) : COLLRUN_OK;
-}
-
 static int exchange_deliver(struct exchange *x, size_t done, size_t piece, uint64_t step)
 {
-    const struct shm_group *g = x->g;
+    struct shm_group *g = x->g;
     for (uint32_t k = 1; k <= g->nranks; k++) {
         const uint32_t i = (g->rank + k) % g->nranks;
         const size_t len = exchange_part_len(g->coll.in[i].len, done, piece);
-        const int status = len > 0 ? exchange_take(x, i, done, len, step) : COLLRUN_OK;
+        if (len == 0)
+            continue;
+        const int status = abortable_copy(g, g->coll.in[i].data + done,
+                                          exchange_source(x, i, done, len, step), len, x->stream);
         if (status != COLLRUN_OK)
             return status;
     }
     return COLLRUN_OK;
 }
 
-/* Of two ranks: reduces what this one reads from the memory of the other one, part by part. */
-static int exchange_reduce_remote(struct exchange *x, size_t done, size_t len)
-{
-    struct shm_group *g = x->g;
-    const uint32_t peer = 1 - g->rank;
-    const size_t most = BOUNCE_BYTES / x->elem * x->elem, end = done + len;
-    int status = COLLRUN_OK;
-    if (!g->coll.bounce && !(g->coll.bounce = malloc(BOUNCE_BYTES)))
-        return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u is out of memory", g->rank);
-    for (size_t at = done; status == COLLRUN_OK && !x->unread && at < end; at += most) {
-        const size_t part = end - at < most ? end - at : most;
-        status = exchange_read(x, peer, g->coll.bounce, at, part);
-        g->coll.srcs[g->rank] = exchange_out_block(x, g->rank)->data + at;
-        g->coll.srcs[peer] = g->coll.bounce;
-        if (status == COLLRUN_OK && !x->unread)
-            status = abortable_reduce(g, x->reduce_into + at, g->coll.srcs, part, x->call, false);
-    }
-    return status;
-}
-
 static int exchange_reduce(struct exchange *x, size_t done, size_t piece, uint64_t step)
 {
     struct shm_group *g = x->g;
     const size_t len = exchange_part_len(g->coll.in[g->rank].len, done, piece);
-    if (len > 0 && g->nranks == 2 && g->coll.in[1 - g->rank].remote)
-        return exchange_reduce_remote(x, done, len);
     for (uint32_t i = 0; len > 0 && i < g->nranks; i++)
         g->coll.srcs[i] = exchange_source(x, i, done, len, step);
-    const uint64_t begun = distance_begin();
-    const int status =
-        abortable_reduce(g, x->reduce_into + done, g->coll.srcs, len, x->call, x->stream);
-    if (g->nranks == 2 && !g->coll.in[1 - g->rank].direct)
-        distance_end(g, len, begun);
-    return status;
+    return abortable_reduce(g, x->reduce_into + done, g->coll.srcs, len, x->call, x->stream);
 }
 
 static int exchange_receive(struct exchange *x, size_t done, uint64_t step)
@@ -376,31 +284,13 @@ static int exchange_prepare(struct exchange *x)
     for (uint32_t i = 0; i < g->nranks; i++)
         incoming += x->reduce_into && i != g->rank ? 0 : g->coll.in[i].len;
     x->stream = incoming >= STREAM_FROM && !x->in_place;
-    x->is_silent = exchange_is_to_root(x) && (uint32_t)x->call->root == g->rank;
-    x->is_read = exchange_is_read(x);
+    x->is_silent = exchange_is_silent(x);
     exchange_plan_pieces(x);
     x->first_step = g->step.last + 1;
     return COLLRUN_OK;
 }
 
-/* One more step, in which each rank confirms that it reads nothing any more. True in *again: a rank
- * could not read the memory of another one. */
-static int exchange_confirm(const struct exchange *x, bool *again)
-{
-    struct shm_group *g = x->g;
-    if (x->unread)
-        step_set_location(g, STEP_UNREAD, "", 0);
-    else
-        step_reserve(g, 0);
-    step_publish(g, NULL);
-    const int status = step_wait(g, g->step.last);
-    *again = x->unread;
-    for (uint32_t i = 0; status == COLLRUN_OK && i < g->nranks; i++)
-        *again |= i != g->rank && step_rec_of(g, i, g->step.last)->location == STEP_UNREAD;
-    return status;
-}
-
-static int exchange_move(struct exchange *x, bool *again)
+int exchange_run(struct exchange *x)
 {
     struct shm_group *g = x->g;
     int status = exchange_prepare(x);
@@ -424,19 +314,7 @@ static int exchange_move(struct exchange *x, bool *again)
         return COLLRUN_OK;
     if (group_has_failed_meanwhile(g))
         return group_report_failure(g);
-    return exchange_confirm(x, again);
-}
-
-int exchange_run(struct exchange *x)
-{
-    struct shm_group *g = x->g;
-    bool again = false;
-    int status = exchange_move(x, &again);
-    if (status != COLLRUN_OK || !again)
-        return status;
-    x->copies = true;
-    x->all_direct = x->some_direct = x->unread = false;
-    for (uint32_t i = 0; i < g->nranks; i++)
-        g->coll.in[i].direct = NULL, g->coll.in[i].remote = 0;
-    return exchange_move(x, &again);
+    step_reserve(g, 0);
+    step_publish(g, NULL);
+    return step_wait(g, g->step.last);
 }

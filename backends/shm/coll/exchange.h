@@ -8,9 +8,7 @@
  * - In every step a sender copies the next piece of its blocks to where all can read it (its ring,
  *   or the record itself if tiny), and a receiver takes the piece of the step before.
  * - A send buffer in the shared heap is not copied: the receivers read it in place, and one more
- *   step at the end confirms that they have. So do receivers that read slowly what others have
- *   written (distance.h), in ordinary memory; if one of them cannot, all ranks repeat the exchange
- *   with copies.
+ *   step at the end confirms that they have.
  * - Vector forms begin with a step in which every rank announces what it will send to which rank;
  *   receivers compare it with what they expect. Ranks that disagree deliver nothing: a block is
  *   delivered only after the first data step, which confirms that all agree.
@@ -42,9 +40,6 @@ struct exchange {
     size_t piece;        /* bytes of a block that move in one step */
     bool stream, all_direct, some_direct;
     bool is_silent; /* no other rank reads this one's block */
-    bool is_read;   /* this rank's blocks are read from its memory */
-    bool copies;    /* no rank's are */
-    bool unread;    /* those of another rank could not be read */
 };
 
 /* Runs the exchange over the caller's coll.in and coll.out. */

@@ -87,12 +87,11 @@ char *step_reserve(struct shm_group *g, size_t len)
     return room;
 }
 
-void step_set_location(struct shm_group *g, uint32_t location, const void *payload, size_t len)
+void step_set_heap_ref(struct shm_group *g, struct heap_ref ref)
 {
     struct step_rec *rec = step_next_rec(g);
-    rec->location = g->step.location = location;
-    g->step.rec_len = offsetof(struct step_rec, payload) + len;
-    memcpy(rec->payload, payload, len);
+    rec->location = g->step.location = STEP_IN_HEAP;
+    memcpy(rec->payload, &ref, sizeof ref);
 }
 
 void step_write_payload(struct shm_group *g, const void *payload, size_t len)

@@ -42,9 +42,7 @@
 #define STEP_NO_DATA UINT32_MAX
 #define STEP_IN_PAYLOAD (UINT32_MAX - 1) /* in the record itself */
 #define STEP_IN_SLOT (UINT32_MAX - 2)    /* in the slot of the step */
-#define STEP_IN_HEAP (UINT32_MAX - 3)   /* in the sender's heap; the payload is a struct heap_ref */
-#define STEP_IN_MEMORY (UINT32_MAX - 4) /* in the sender's memory; the payload is its address */
-#define STEP_UNREAD (UINT32_MAX - 5)    /* no data; this rank could not read another one's memory */
+#define STEP_IN_HEAP (UINT32_MAX - 3) /* in the sender's heap; the payload is a struct heap_ref */
 
 /* One step's data takes at most this part of the ring in use: */
 #define STEP_RING_PARTS 8u
@@ -66,9 +64,8 @@ int step_begin(struct shm_group *g, uint32_t lead);
  * itself if they fit there, else in the slot, else in the ring. */
 char *step_reserve(struct shm_group *g, size_t len);
 
-/* Instead of step_reserve: the next step's data lies elsewhere, or there is none; the payload says
- * where. */
-void step_set_location(struct shm_group *g, uint32_t location, const void *payload, size_t len);
+/* Instead of step_reserve: the next step's data lies in this rank's heap. */
+void step_set_heap_ref(struct shm_group *g, struct heap_ref ref);
 
 /* Writes at most PAYLOAD_BYTES into the next record, whose data step_reserve has not placed there.
  */

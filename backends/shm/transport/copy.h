@@ -24,6 +24,8 @@ struct copy_policy {
     uint32_t streamed; /* streaming copies still to be made before a plain one is tried again */
 };
 
+/* memcpy, at the same speed for all addresses. The buffers do not overlap. */
+void copy_plain(void *dst, const void *src, size_t len);
 /* The buffers do not overlap, or are the same. */
 void copy_bytes(void *dst, const void *src, size_t len, bool stream);
 

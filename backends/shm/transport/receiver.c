@@ -25,12 +25,10 @@
 static int receiver_copy_bytes(struct shm_group *g, struct transfer *t, const char *from,
                                size_t len)
 {
-    char *to = (char *)t->message.data + t->moved;
+    const int status = abortable_copy(g, (char *)t->message.data + t->moved, from, len,
+                                      t->message.len >= STREAM_FROM);
     t->moved += len;
-    if (t->message.len >= STREAM_FROM || len > BLOCK_BYTES)
-        return abortable_copy(g, to, from, len, t->message.len >= STREAM_FROM);
-    distance_copy_in(g, to, from, len);
-    return group_has_failed(g) ? group_report_failure(g) : COLLRUN_OK;
+    return status;
 }
 
 static int receiver_read_heap(struct shm_group *g, struct transfer *t, const struct packet *rts)
@@ -70,8 +68,8 @@ int receiver_handle_rts(struct shm_group *g, uint32_t from, const struct packet 
 }
 
 /* False: the sender has been interrupted in mid-block. */
-static bool receiver_take_parts(struct shm_group *g, const struct collrun_message *m,
-                                const struct packet *rts, const char *block)
+static bool receiver_take_parts(const struct collrun_message *m, const struct packet *rts,
+                                const char *block)
 {
     size_t done = 0;
     for (uint32_t polls = 0; done < m->len && polls < POLLS_PER_PART; polls++) {
@@ -79,7 +77,7 @@ static bool receiver_take_parts(struct shm_group *g, const struct collrun_messag
         const size_t ready = m->len - missing;
         if (ready <= done || missing > m->len)
             continue;
-        distance_copy_in(g, (char *)m->data + done, block + done, ready - done);
+        copy_plain((char *)m->data + done, block + done, ready - done);
         done = ready;
         polls = 0;
     }
@@ -100,8 +98,8 @@ bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
     }
     const char *block = transfer_block_at(g, m->peer, rts->block) + rts->at;
     if (!(rts->flags & RTS_PARTS))
-        distance_copy_in(g, m->data, block, m->len);
-    else if (!receiver_take_parts(g, m, rts, block))
+        copy_plain(m->data, block, m->len);
+    else if (!receiver_take_parts(m, rts, block))
         return false;
     receiver_return_blocks(g, m->peer, 1ull << rts->block);
     return true;
@@ -144,10 +142,6 @@ static enum transfer_state receiver_begin_remote(struct shm_group *g, struct tra
     memcpy(&t->remote, rts->payload, sizeof t->remote);
     if (heap || !cma_can_read(g, t->message.peer))
         return RECV_MATCHED;
-    if (t->message.len < REMOTE_MIN_BYTES) {
-        distance_count_read(g);
-        return RECV_READS;
-    }
     t->way = remote_policy_choose(&g->p2p.peers[t->message.peer].remote);
     t->begun_ns = receiver_now_ns();
     return t->way == REMOTE_READ ? RECV_READS : RECV_MATCHED;

@@ -134,9 +134,7 @@ struct returned {
 /* The process of a rank, as cma.h finds it. */
 struct process {
     _Atomic uint32_t pid; /* released last, after the token; 0: not known yet */
-    /* distance.h. Relaxed: it stands alone, and may be out of date. */
-    _Atomic uint32_t reads_slowly;
-    uint64_t token; /* the value that lies at `token_at` in the process */
+    uint64_t token;       /* the value that lies at `token_at` in the process */
     uint64_t token_at;
 };
 

@@ -111,13 +111,6 @@ static void sender_push_parts(struct shm_group *g, const struct collrun_message 
     }
 }
 
-/* True if the receiver may read the message from this rank's memory. */
-static bool sender_is_read(struct shm_group *g, const struct collrun_message *m)
-{
-    return m->len >= REMOTE_MIN_BYTES ||
-           (!g->wait.oversubscribed && distance_is_far(g, m->peer, m->len));
-}
-
 bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
 {
     struct packet *rts = fifo_room(g, m->peer);
@@ -129,8 +122,7 @@ bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
         fifo_push(g, m->peer, rts);
         return true;
     }
-    if (m->len > BLOCK_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)) ||
-        sender_is_read(g, m))
+    if (m->len > BLOCK_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)))
         return false;
     rts->at = sender_place(&g->p2p, m->len);
     rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
@@ -158,7 +150,7 @@ static void sender_attach_payload(struct shm_group *g, struct transfer *t, struc
         memcpy(rts->payload, &ref, sizeof ref);
         return;
     }
-    if (sender_is_read(g, m)) {
+    if (m->len >= REMOTE_MIN_BYTES) {
         const uint64_t at = (uintptr_t)m->data;
         rts->flags = RTS_REMOTE;
         rts->payload_len = sizeof at;
@@ -231,7 +223,7 @@ static bool sender_write_heap(struct shm_group *g, struct transfer *t)
     struct packet *packet = fifo_room(g, m->peer);
     if (!heap || !packet)
         return false;
-    memcpy(heap + t->moved, (const char *)m->data + t->moved, len);
+    copy_plain(heap + t->moved, (const char *)m->data + t->moved, len);
     t->moved += len;
     if (t->moved < m->len)
         return true;

@@ -12,9 +12,8 @@
 
 #define NO_BLOCK UINT8_MAX
 #define BLOCKS_PER_MESSAGE 8 /* in flight at a time */
-/* The receiver may read a message of this length itself; it chooses (remote_policy.h). Of shorter
- * ones the sender chooses (distance.h): two copies through a cache are faster, and it does not have
- * to wait for a receiver that shares its core. */
+/* The receiver may read a message of this length itself. For shorter ones two copies through a
+ * cache are faster, and the sender does not have to wait for a receiver that shares its core. */
 #define REMOTE_MIN_BYTES (4u << 20)
 
 enum packet_type { PKT_RTS, PKT_CTS, PKT_FRAG, PKT_FIN, PKT_ACK };
@@ -99,7 +98,7 @@ static inline bool packet_rts_is_sane(const struct packet *rts, size_t len)
 {
     if (rts->flags & RTS_INLINE)
         return len <= PAYLOAD_BYTES && rts->flags & RTS_WHOLE;
-    if (rts->flags & RTS_REMOTE && len < DISTANCE_MIN_BYTES)
+    if (rts->flags & RTS_REMOTE && len < REMOTE_MIN_BYTES)
         return false;
     if (rts->flags & (RTS_DIRECT | RTS_REMOTE))
         return !(rts->flags & RTS_WHOLE);
