@@ -343,6 +343,15 @@ static void rank_no_descriptors(const struct rank_proc *p, struct diag *d)
                   "descriptors for each rank, six if it runs a command");
 }
 
+static void rank_map_record(struct rank_proc *p, int record)
+{
+    p->record = record_map(record);
+    if (!p->record)
+        return;
+    p->record_len = record_len(p->record);
+    p->record->timed = p->agent->desc.trace || p->agent->desc.run_dir[0];
+}
+
 int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcome, struct diag *d)
 {
     int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1},
@@ -353,10 +362,7 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
         diag_sys(d, -record, "cannot create the flight recorder of rank %u", p->rank);
         goto fail;
     }
-    if ((p->record = record_map(record))) {
-        p->record_len = record_len(p->record);
-        p->record->timed = p->agent->desc.trace || p->agent->desc.run_dir[0];
-    }
+    rank_map_record(p, record);
     if (rank_open_sockets(p, control, pmi) < 0 || rank_open_pipes(p, out, err, started, in) < 0) {
         rank_no_descriptors(p, d);
         goto fail;
