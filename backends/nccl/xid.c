@@ -110,8 +110,6 @@ static void *xid_thread(void *arg)
     const struct nvml_api *nvml = &context->lib.nvml;
     nvmlEventSet_t set;
     nvmlEventData_t event;
-    if (nvml->nvmlInit_v2() != NVML_SUCCESS)
-        return NULL;
     if (nvml->nvmlEventSetCreate(&set) == NVML_SUCCESS) {
         bool subscribed = xid_subscribe(context, set);
         while (subscribed && !atomic_load(&context->xid.stop)) {
@@ -126,12 +124,17 @@ static void *xid_thread(void *arg)
     return NULL;
 }
 
+/* NVML reads the environment when it starts, and this backend sets some of it when a group opens:
+ * so not beside that, in the thread. */
 void xid_start(struct context *context)
 {
     const struct collrun_services *s = context->services;
+    if (!context->lib.has_nvml || context->lib.nvml.nvmlInit_v2() != NVML_SUCCESS)
+        return;
     context->xid.running =
-        context->lib.has_nvml &&
         s->thread_start(s->ctx, xid_thread, context, &context->xid.thread) == COLLRUN_OK;
+    if (!context->xid.running)
+        context->lib.nvml.nvmlShutdown();
 }
 
 void xid_stop(struct context *context)
