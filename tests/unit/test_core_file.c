@@ -18,9 +18,9 @@ static void patterns(void **state)
         bool with_pid;
         const char *text;
     } rows[] = {
-        {"core", false, "core file: /work/core"},
-        {"core", true, "core file: /work/core.7"},
-        {"core.%p", true, "core file: /work/core.7"},
+        {"core", false, "core file: /data/core"},
+        {"core", true, "core file: /data/core.7"},
+        {"core.%p", true, "core file: /data/core.7"},
         {"/var/cores/%e.%P.%%", false, "core file: /var/cores/*.7.%"},
         {"|/lib/systemd/systemd-coredump %P", false,
          "its core was given to /lib/systemd/systemd-coredump"},
@@ -29,9 +29,9 @@ static void patterns(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[200], few[16];
-        core_file_describe(rows[i].pattern, rows[i].with_pid, 7, "/work", text, sizeof text);
+        core_file_describe(rows[i].pattern, rows[i].with_pid, 7, "/data", text, sizeof text);
         assert_string_equal(text, rows[i].text);
-        core_file_describe(rows[i].pattern, rows[i].with_pid, 7, "/work", few, sizeof few);
+        core_file_describe(rows[i].pattern, rows[i].with_pid, 7, "/data", few, sizeof few);
         assert_memory_equal(few, text, 14);
     }
 }
