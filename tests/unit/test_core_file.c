@@ -24,7 +24,7 @@ static void patterns(void **state)
         {"/var/cores/%e.%P.%%", false, "core file: /var/cores/*.7.%"},
         {"|/lib/systemd/systemd-coredump %P", false,
          "its core was given to /lib/systemd/systemd-coredump"},
-        {"100%", false, "core file: /work/100%"},
+        {"100%", false, "core file: /data/100%"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
