@@ -21,11 +21,11 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(B)/%,%,$@)')
 
 CC ?= cc
 ifeq ($(origin CC),default)
-CC := cc
+CC := $(if $(filter ubsan,$(VARIANT)),clang,cc)
 endif
 CXX ?= c++
 ifeq ($(origin CXX),default)
-CXX := c++
+CXX := $(if $(filter ubsan,$(VARIANT)),clang++,c++)
 endif
 PKG_CONFIG ?= pkg-config
 
@@ -34,9 +34,11 @@ OPT_release := -O2 -g -DNDEBUG
 OPT_debug := -O0 -g3
 OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+# clang finds what gcc does not: an offset to NULL.
+OPT_ubsan := -O1 -g -fsanitize=undefined -fno-sanitize=vptr,function -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-pass-failed
 OPT_cov := -O0 -g --coverage
 ifeq ($(OPT_$(VARIANT)),)
-$(error no variant "$(VARIANT)"; known: release debug asan tsan cov)
+$(error no variant "$(VARIANT)"; known: release debug asan ubsan tsan cov)
 endif
 WERROR ?= $(if $(CI),$(if $(filter release,$(VARIANT)),-Werror))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wundef $(WERROR)
@@ -91,7 +93,7 @@ include tests/module.mk
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
 
 help:
-	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
+	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|ubsan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
 	@echo 'make demo        install missing packages, build, run the demonstration job, show its result'
 	@echo 'make test        install missing packages, build, run unit, golden and end-to-end tests'
 	@echo 'make check-asan  the same suite under AddressSanitizer and UndefinedBehaviorSanitizer'

@@ -227,11 +227,9 @@ void conn_put_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt
 {
     if (!conn_is_open(c))
         return;
-    if (payload->failed)
-        c->out.failed = true;
-    else
-        wire_put(&c->out, type, rank, attempt, payload->data + payload->start,
-                 buf_pending(payload));
+    size_t mark = wire_begin(&c->out, type, rank, attempt);
+    buf_put_buf(&c->out, payload);
+    wire_end(&c->out, mark);
 }
 
 void conn_send_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attempt,

@@ -102,5 +102,5 @@ void msg_count_fini(struct msg_count *t)
 {
     free(t->outgrown);
     free(atomic_load_explicit(&t->table, memory_order_relaxed));
-    *t = (struct msg_count){0};
+    *t = (struct msg_count){NULL, NULL, false};
 }

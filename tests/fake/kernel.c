@@ -88,9 +88,9 @@ static void collect(const struct ncclComm *comm, const struct chunk *c)
     const struct call *call = &c->task->call;
     const char *parts[RANKS_MAX];
     bool to_root = call->operation == REDUCE || call->operation == GATHER;
-    char *out = c->task->recv + (c->task->recv ? c->at * c->size : 0);
     if (to_root && comm->rank != call->root)
         return;
+    char *out = (char *)c->task->recv + c->at * c->size;
     for (int r = 0; r < comm->nranks; r++)
         parts[r] = part_of(comm, c, r);
     switch (call->operation) {

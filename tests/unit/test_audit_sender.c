@@ -310,7 +310,8 @@ static void a_number_out_of_range_is_not_sent(void **state)
         assert_int_equal(ranks[0].last_groups, 0);
         g->done = 5;
     }
-    g->started = g->done = RECORD_NUMBER_MAX;
+    g->done = RECORD_NUMBER_MAX;
+    g->started = RECORD_NUMBER_MAX;
     look(&ranks[0], false);
     assert_int_equal(ranks[0].last_groups, 1);
     assert_true(ranks[0].last_len < 120); /* no marks */

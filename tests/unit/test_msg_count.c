@@ -52,7 +52,7 @@ static const struct msg_count_entry *entry_of(struct msg_count *t, uint32_t memb
 
 static void count_and_compare(uint32_t npairs)
 {
-    struct msg_count t = {0};
+    struct msg_count t = {NULL, NULL, false};
     static struct expected pairs[MSG_COUNT_MOST];
     uint32_t seed = npairs;
     for (uint32_t i = 0; i < npairs; i++)
@@ -93,7 +93,7 @@ static void counts_are_exact_up_to_the_limit(void **state)
 static void counts_are_lost_beyond_the_limit(void **state)
 {
     (void)state;
-    struct msg_count t = {0};
+    struct msg_count t = {NULL, NULL, false};
     for (uint32_t tag = 0; tag < MSG_COUNT_MOST / 4 * 3; tag++) {
         struct collrun_call call = message(COLLRUN_SEND, 1, tag);
         msg_count_add_call(&t, &call);
@@ -111,7 +111,7 @@ static void counts_are_lost_beyond_the_limit(void **state)
 static void receives_of_any_that_do_not_tell_lose_the_counts(void **state)
 {
     (void)state;
-    struct msg_count t = {0};
+    struct msg_count t = {NULL, NULL, false};
     uint32_t tag = 9;
     struct collrun_call calls[2] = {message(COLLRUN_RECV_ANY, 0, 0),
                                     message(COLLRUN_RECV, 3, COLLRUN_ANY_TAG)};

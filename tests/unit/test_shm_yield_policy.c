@@ -47,29 +47,29 @@ static unsigned run(struct yield_policy *c, _Atomic uint32_t *yields, struct mac
 
 static void cores_of_the_job_alone_are_yielded(void **state)
 {
-    static const struct machine machines[] = {quiet, disturbed};
+    static const struct machine *const machines[] = {&quiet, &disturbed};
     (void)state;
     for (unsigned k = 0; k < 2; k++) {
         struct yield_policy c = {0};
         _Atomic uint32_t yields = 0;
         now_ns = YIELD_RETRY_NS;
         run(&c, &yields, quiet, 1); /* the first call sleeps */
-        assert_int_equal(run(&c, &yields, machines[k], 20000), 20000);
+        assert_int_equal(run(&c, &yields, *machines[k], 20000), 20000);
     }
 }
 
 /* Less than a tenth of the time is lost. */
 static void where_yielding_loses_time_ranks_sleep(void **state)
 {
-    static const struct machine machines[] = {busy, long_waits};
+    static const struct machine *const machines[] = {&busy, &long_waits};
     (void)state;
     for (unsigned k = 0; k < 2; k++) {
         struct yield_policy c = {0};
         _Atomic uint32_t yields = 0;
         now_ns = YIELD_RETRY_NS;
-        const unsigned yielded = run(&c, &yields, machines[k], 20000);
+        const unsigned yielded = run(&c, &yields, *machines[k], 20000);
         assert_true(yielded >= 1 && yielded <= 20000);
-        assert_true(yielded / machines[k].every * machines[k].lost_ns < now_ns / 10);
+        assert_true(yielded / machines[k]->every * machines[k]->lost_ns < now_ns / 10);
     }
 }
 

@@ -25,6 +25,8 @@
 static int receiver_copy_bytes(struct shm_group *g, struct transfer *t, const char *from,
                                size_t len)
 {
+    if (len == 0)
+        return COLLRUN_OK; /* and the place may be NULL */
     const int status = abortable_copy(g, (char *)t->message.data + t->moved, from, len,
                                       t->message.len >= STREAM_FROM);
     t->moved += len;
