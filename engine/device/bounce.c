@@ -129,12 +129,18 @@ static struct extent bounce_received(const struct group_backend *gb, const struc
 
 /* ---- one call ---- */
 
+/* An extent of no bytes may have no buffer. */
+static char *bounce_at(const void *base, size_t offset)
+{
+    return base ? (char *)(uintptr_t)base + offset : NULL;
+}
+
 static void bounce_find_spans(const struct group_backend *gb, const struct collrun_call *c,
                               struct span span[2])
 {
     struct extent s = bounce_sent(gb, c), r = bounce_received(gb, c);
-    char *s0 = (char *)(uintptr_t)s.base + s.from, *s1 = (char *)(uintptr_t)s.base + s.to;
-    char *r0 = (char *)(uintptr_t)r.base + r.from, *r1 = (char *)(uintptr_t)r.base + r.to;
+    char *s0 = bounce_at(s.base, s.from), *s1 = bounce_at(s.base, s.to);
+    char *r0 = bounce_at(r.base, r.from), *r1 = bounce_at(r.base, r.to);
     bool sends = c->kind == COLLRUN_BROADCAST && route_root(gb, c) == route_comm_rank(gb, c);
     span[0] = (struct span){.device = s0, .len = s.to - s.from, .in = true};
     span[1] = (struct span){
