@@ -36,15 +36,15 @@ struct wait_state {
 
 /* What this rank has published and prepares to publish. Owned by coll/step.c. */
 struct step_state {
-    uint64_t last;       /* the last step published; records hold its lower half */
-    uint64_t complete;   /* the last step whose records of all ranks were compared */
-    uint32_t location;   /* of the next step's data; a copy of step_rec.location */
-    size_t rec_len;      /* bytes of the next record that are in use */
-    size_t ring_pos;     /* next byte of this rank's ring */
-    size_t ring_window;  /* bytes of the ring in use */
-    uint64_t ring_moved; /* bytes written since the window last grew */
-    struct signature
-        signatures[STEP_DEPTH]; /* of this rank's steps; SIGNATURE_NONE within a call */
+    uint64_t last;                /* the last step published; records hold its lower half */
+    uint64_t complete;            /* the last step whose records of all ranks were compared */
+    struct signature *signatures; /* [step % depth], of this rank; SIGNATURE_NONE within a call */
+    uint64_t *compared;           /* [rank]: the last step whose record of that rank was compared */
+    uint32_t location;            /* of the next step's data; a copy of step_rec.location */
+    size_t rec_len;               /* bytes of the next record that are in use */
+    size_t ring_pos;              /* next byte of this rank's ring */
+    size_t ring_window;           /* bytes of the ring in use */
+    uint64_t ring_moved;          /* bytes written since the window last grew */
 };
 
 /* The data that one rank sends to, or receives from, one other rank in a collective. */

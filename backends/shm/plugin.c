@@ -39,6 +39,8 @@ static void shm_group_free(struct shm_group *g)
     free(g->coll.in);
     free(g->coll.out);
     free(g->coll.srcs);
+    free(g->step.compared);
+    free(g->step.signatures);
     free(g);
 }
 
@@ -53,14 +55,16 @@ static struct shm_group *shm_group_new(const struct collrun_group_desc *desc)
     g->coll.in = calloc(desc->nranks, sizeof *g->coll.in);
     g->coll.out = calloc(desc->nranks, sizeof *g->coll.out);
     g->coll.srcs = calloc(desc->nranks, sizeof *g->coll.srcs);
+    g->step.compared = calloc(desc->nranks, sizeof *g->step.compared);
+    g->step.signatures = calloc(STEP_DEPTH_OVERSUBSCRIBED, sizeof *g->step.signatures);
     g->sibling = desc->collectives_handle;
     const int heap = heap_init(&g->own_heap, &g->seg, desc->nranks);
     g->heap = g->sibling ? g->sibling->heap : &g->own_heap;
     const int cma = cma_init(&g->own_cma, desc->nranks);
     g->cma = g->sibling ? g->sibling->cma : &g->own_cma;
     const int p2p = p2p_init(&g->p2p, desc->p2p, desc->nranks);
-    if (g->coll.in && g->coll.out && g->coll.srcs && heap == COLLRUN_OK && cma == COLLRUN_OK &&
-        p2p == COLLRUN_OK)
+    if (g->coll.in && g->coll.out && g->coll.srcs && g->step.compared && g->step.signatures &&
+        heap == COLLRUN_OK && cma == COLLRUN_OK && p2p == COLLRUN_OK)
         return g;
     shm_group_free(g);
     return NULL;
@@ -99,7 +103,9 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
     g->failure = &g->seg.head->failure;
     if (!g->sibling)
         cma_publish(g);
-    wait_init(g, shm_agree_on_wait_mode(g->seg.head, desc));
+    const bool oversubscribed = shm_agree_on_wait_mode(g->seg.head, desc);
+    segment_set_depth(&g->seg, oversubscribed);
+    wait_init(g, oversubscribed);
     *group = g;
     return COLLRUN_OK;
 }

@@ -17,6 +17,8 @@ gcc=${GCC:-gcc}
 command -v "$gcc" >/dev/null || { echo "ok 1 - memory model # SKIP there is no gcc"; exit 0; }
 flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wno-tsan -g -pthread -I"$source/engine/include" -I"$source/engine" -I"$top/tests")
 watched=(-O1 -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset)
+# So that short runs use the same records again.
+few_steps=(-DSTEP_DEPTH=16u -DSTEP_DEPTH_OVERSUBSCRIBED=16u -DSLOT_COUNT=8u -DSLOT_COUNT_OVERSUBSCRIBED=8u)
 unwatched=(-O2 -fno-builtin -fno-tree-loop-distribute-patterns)
 wrapped=-Wl
 for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise pthread_mutex_lock pthread_mutex_unlock; do wrapped+=,--wrap=$name; done
@@ -49,9 +51,9 @@ program() {
 cd "$here" || exit 2
 compile model "${unwatched[@]}" -- schedule.c memory.c tsan_abi.c libc.c
 compile test "${watched[@]}" -- litmus.c record.c queue.c scope.c
-compile test "${watched[@]}" -I"$source/backends/shm" -- shm_world.c shm_collectives.c shm_messages.c
+compile test "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- shm_world.c shm_collectives.c shm_messages.c
 compile base "${watched[@]}" -I"$top/build/release/obj" -- "$source"/engine/base/*.c
-compile shm "${watched[@]}" -I"$source/backends/shm" -- "$source"/backends/shm/*.c "$source"/backends/shm/*/*.c
+compile shm "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- "$source"/backends/shm/*.c "$source"/backends/shm/*/*.c
 compile comm "${watched[@]}" -ffunction-sections -- "$source"/engine/comm/{p2p,progress,progress_deferred,progress_owner,progress_queue}.c
 compile core "${watched[@]}" -- "$source"/engine/core/host_scope.c
 ar rcs "$out/base.a" "$out"/base_*.o

@@ -94,8 +94,8 @@ expression backends/shm/transport/doorbell.h 's/atomic_fetch_add(&doorbell->slee
 expression backends/shm/transport/doorbell.c 's/atomic_fetch_add(&doorbell->seq, 1)/(void)doorbell/' shm_collectives
 expression backends/shm/p2p.c 's/peer->watched = peer->notify_due/peer->watched = false/' shm_messages
 expression backends/shm/group.c 's/atomic_store(&f->state, FAILURE_SET)/atomic_store_explicit(\&f->state, FAILURE_SET, memory_order_relaxed)/' shm_collectives
-expression backends/shm/coll/step.h 's/#define STEP_LEAD .*/#define STEP_LEAD (STEP_DEPTH + 1)/' shm_collectives
-expression backends/shm/coll/step.h 's/#define STEP_LEAD_WITH_SLOT .*/#define STEP_LEAD_WITH_SLOT (SLOT_COUNT + 1)/' shm_collectives
+expression backends/shm/coll/step.h 's/#define STEP_LEAD(g) .*/#define STEP_LEAD(g) ((g)->seg.depth + 1)/' shm_collectives
+expression backends/shm/coll/step.h 's/#define STEP_LEAD_WITH_SLOT(g) .*/#define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots + 1)/' shm_collectives
 queue=engine/comm/progress_queue
 expression $queue.c 's/atomic_store(\(&pq->contended, true\))/atomic_store_explicit(\1, memory_order_release)/' queue
 expression $queue.c 's/atomic_load(\(&pq->owner\)) == PQ_DIRECT/atomic_load_explicit(\1, memory_order_relaxed) == PQ_DIRECT/' queue

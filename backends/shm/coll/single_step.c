@@ -106,8 +106,8 @@ static uint32_t single_step_lead(const struct shm_group *g, const struct collrun
 {
     const size_t all = len * (single_step_block_per_rank(call->kind) ? g->nranks : 1);
     if (all <= PAYLOAD_BYTES)
-        return STEP_LEAD;
-    return all <= SLOT_BYTES ? STEP_LEAD_WITH_SLOT : STEP_LEAD_WITH_RING;
+        return STEP_LEAD(g);
+    return all <= SLOT_BYTES ? STEP_LEAD_WITH_SLOT(g) : STEP_LEAD_WITH_RING;
 }
 
 /* Waits for the ranks whose data this one needs. */

@@ -65,7 +65,8 @@ static char *step_reserve_ring(struct shm_group *g, size_t len)
 
 static struct step_rec *step_next_rec(struct shm_group *g)
 {
-    return &g->seg.step_recs[(size_t)((g->step.last + 1) % STEP_DEPTH) * g->nranks + g->rank];
+    return &g->seg
+                .step_recs[(size_t)((g->step.last + 1) & (g->seg.depth - 1)) * g->nranks + g->rank];
 }
 
 char *step_reserve(struct shm_group *g, size_t len)
@@ -103,7 +104,7 @@ void step_write_payload(struct shm_group *g, const void *payload, size_t len)
  */
 static uint32_t step_arrivals_due(const struct shm_group *g, uint64_t step)
 {
-    return (uint32_t)(((step - 1) / STEP_DEPTH + 1) * g->nranks);
+    return (uint32_t)(((step - 1) / g->seg.depth + 1) * g->nranks);
 }
 
 /* Oversubscribed groups: only the last rank to arrive wakes the others, so no rank wakes too early.
@@ -112,7 +113,7 @@ static void step_arrive(struct shm_group *g)
 {
     struct segment_head *h = g->seg.head;
     const uint64_t step = g->step.last;
-    const uint32_t count = atomic_fetch_add(&h->arrived[step % STEP_DEPTH].count, 1) + 1;
+    const uint32_t count = atomic_fetch_add(&h->arrived[step & (g->seg.depth - 1)].count, 1) + 1;
     if (count == step_arrivals_due(g, step) && atomic_load(&h->step_doorbell.sleepers) != 0)
         doorbell_wake(&h->step_doorbell);
 }
@@ -121,7 +122,7 @@ void step_publish(struct shm_group *g, const struct signature *s)
 {
     struct step_rec *rec = step_next_rec(g);
     g->step.last++;
-    g->step.signatures[g->step.last % STEP_DEPTH] = s ? *s : SIGNATURE_NONE;
+    g->step.signatures[g->step.last & (g->seg.depth - 1)] = s ? *s : SIGNATURE_NONE;
     if (s) {
         rec->signature = s->what;
         rec->count = s->count;
@@ -156,7 +157,7 @@ static int step_compare(struct shm_group *g, uint32_t rank, uint64_t step)
 {
     const struct step_rec *rec = step_rec_of(g, rank, step);
     const struct signature theirs = {.what = rec->signature, .count = rec->count};
-    const struct signature mine = g->step.signatures[step % STEP_DEPTH];
+    const struct signature mine = g->step.signatures[step & (g->seg.depth - 1)];
     if (theirs.what == mine.what && theirs.count == mine.count)
         return COLLRUN_OK;
     return signature_is_none(mine) || signature_agree(theirs, mine)
@@ -207,7 +208,7 @@ static bool step_of_rank_is_missing(const struct shm_group *g, const void *conte
  * step incomplete is woken. */
 static bool step_all_arrived(const struct shm_group *g, uint64_t step)
 {
-    const uint32_t count = atomic_load(&g->seg.head->arrived[step % STEP_DEPTH].count);
+    const uint32_t count = atomic_load(&g->seg.head->arrived[step & (g->seg.depth - 1)].count);
     return count - step_arrivals_due(g, step) < UINT32_MAX / 2;
 }
 
@@ -268,6 +269,18 @@ int step_wait(struct shm_group *g, uint64_t step)
     return status == COLLRUN_OK ? step_compare_all(g, step) : status;
 }
 
+/* The rank has published `step`: compares what was not yet compared of this rank. */
+static int step_compare_rank(struct shm_group *g, uint32_t rank, uint64_t step)
+{
+    uint64_t *compared = &g->step.compared[rank];
+    int status = COLLRUN_OK;
+    if (*compared < g->step.complete)
+        *compared = g->step.complete;
+    while (*compared < step && status == COLLRUN_OK)
+        status = step_compare(g, rank, ++*compared);
+    return status;
+}
+
 int step_wait_for(struct shm_group *g, uint32_t rank)
 {
     const uint64_t step = g->step.last;
@@ -276,10 +289,8 @@ int step_wait_for(struct shm_group *g, uint32_t rank)
     if (group_has_failed(g))
         return group_report_failure(g);
     const struct step_of_rank awaited = {rank, step};
-    int status = step_wait_for_rank(g, rank, step, step_of_rank_is_missing, &awaited);
-    for (uint64_t s = g->step.complete + 1; status == COLLRUN_OK && s <= step; s++)
-        status = step_compare(g, rank, s);
-    return status;
+    const int status = step_wait_for_rank(g, rank, step, step_of_rank_is_missing, &awaited);
+    return status == COLLRUN_OK ? step_compare_rank(g, rank, step) : status;
 }
 
 /* When the lead is used up, this rank waits until half of it is free again: it then reads the

@@ -10,12 +10,12 @@
  * alone. The rules that make memory reusable:
  * - A rank that publishes step s has compared the signatures of all ranks in steps <= s -
  * STEP_LEAD, so it is at most so far ahead of the others. A rank that has waited for step s -
- * STEP_LEAD may thus overwrite its record of step s - STEP_DEPTH. step_begin waits if that is
- * necessary.
+ * STEP_LEAD may thus overwrite its record of step s - depth (segment.h). step_begin waits if that
+ * is necessary.
  * - A rank that publishes step s has read the data of steps <= s - 2. A collective may thus publish
  *   one step ahead of the one it reads. Consequently a rank that has waited for step s - 2 may
  *   overwrite the data of steps <= s - 4: the ring holds the data of four steps. There are
- *   SLOT_COUNT slots for short data, so that a rank which does not wait can be ahead.
+ *   `nslots` slots for short data, so that a rank which does not wait can be ahead.
  *
  * Layout, for speed:
  * - A rank's four slots and those of a peer fit the first-level cache together. The address of a
@@ -50,8 +50,8 @@
 
 /* How many steps a rank may be ahead of the slowest one that it has not waited for: at all, and
  * with data in a slot or in the ring. */
-#define STEP_LEAD (STEP_DEPTH / 2)
-#define STEP_LEAD_WITH_SLOT (SLOT_COUNT - 2)
+#define STEP_LEAD(g) ((g)->seg.depth / 2)
+#define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots - 2)
 #define STEP_LEAD_WITH_RING 2u
 
 #define STEP_PREFETCH_DISTANCE 1u
@@ -88,7 +88,7 @@ int step_wait_for(struct shm_group *g, uint32_t rank);
 static inline const struct step_rec *step_rec_of(const struct shm_group *g, uint32_t rank,
                                                  uint64_t step)
 {
-    return &g->seg.step_recs[(size_t)(step % STEP_DEPTH) * g->nranks + rank];
+    return &g->seg.step_recs[(size_t)(step & (g->seg.depth - 1)) * g->nranks + rank];
 }
 
 /* Fetches the next record of a rank that does not wait for this one and may have written it. */
@@ -100,7 +100,8 @@ static inline void step_prefetch_next(const struct shm_group *g, uint32_t rank)
 /* Where a rank's data of STEP_IN_SLOT lies. */
 static inline char *step_slot(const struct shm_group *g, uint32_t rank, uint64_t step)
 {
-    return g->seg.slots + ((size_t)rank * SLOT_COUNT + step % SLOT_COUNT) * SLOT_BYTES;
+    return g->seg.slots +
+           ((size_t)rank * g->seg.nslots + (step & (g->seg.nslots - 1))) * SLOT_BYTES;
 }
 
 /* The data of a rank's step (not of STEP_IN_HEAP), of which the caller reads the first `len` bytes

@@ -37,11 +37,19 @@
 #define SEGMENT_MAX_RANKS 2048u
 #define LINE_BYTES 64u
 #define SEGMENT_HANDLES 2u /* of a group: collectives, messages */
-#define STEP_DEPTH 16u     /* steps whose records exist at the same time */
+/* Steps whose records exist at the same time, and slots for their data: powers of two. Few of them
+ * stay in a first-level cache. Ranks that share cores run by turns: with many, one that does not
+ * have to wait is ahead by a whole turn. */
+#ifndef STEP_DEPTH
+#define STEP_DEPTH 16u
+#define STEP_DEPTH_OVERSUBSCRIBED 256u
+#define SLOT_COUNT 8u
+#define SLOT_COUNT_OVERSUBSCRIBED 64u
+#endif
+#define STEP_DEPTH_MAX_RANKS 64u /* larger groups always have few */
 #define RECORD_BYTES (4 * LINE_BYTES)
 #define PAYLOAD_BYTES 232u
 #define SLOT_BYTES 2048u
-#define SLOT_COUNT 8u
 #define RING_BYTES (2u << 20)
 #define FIFO_PACKETS 32u
 #define BLOCK_BYTES (32u << 10)
@@ -79,7 +87,7 @@ struct segment_head {
      * last rank to arrive wakes the others. */
     struct {
         _Alignas(LINE_BYTES) _Atomic uint32_t count;
-    } arrived[STEP_DEPTH];
+    } arrived[STEP_DEPTH_OVERSUBSCRIBED];
 };
 
 /* Step records and packets take four neighbouring cache lines. Up to 40 bytes of payload share the
@@ -152,11 +160,12 @@ struct segment {
     struct doorbell *all_doorbells;
     struct process *processes;  /* [rank] */
     struct spread_core *cores;  /* [rank] */
-    struct step_rec *step_recs; /* [step % STEP_DEPTH][rank] */
-    char *slots;                /* [rank][step % SLOT_COUNT][SLOT_BYTES] */
-    char *rings;                /* [rank][RING_BYTES]; NULL: not mapped */
-    struct fifo *fifos;         /* [receiver][sender]; NULL: not mapped */
-    char *blocks;               /* [rank][BLOCK_COUNT][BLOCK_BYTES]; mapped with the FIFOs */
+    struct step_rec *step_recs; /* [step % depth][rank] */
+    char *slots;                /* [rank][step % nslots][SLOT_BYTES] */
+    uint32_t depth, nslots;
+    char *rings;        /* [rank][RING_BYTES]; NULL: not mapped */
+    struct fifo *fifos; /* [receiver][sender]; NULL: not mapped */
+    char *blocks;       /* [rank][BLOCK_COUNT][BLOCK_BYTES]; mapped with the FIFOs */
 };
 
 /* Gets and maps the group's segment; `first` is that of the group's first handle, NULL for this
@@ -164,6 +173,9 @@ struct segment {
 int segment_open(struct segment *seg, const struct segment *first,
                  const struct collrun_group_desc *desc);
 void segment_close(struct segment *seg);
+
+/* To be called before the first step, with the same value in all members. */
+void segment_set_depth(struct segment *seg, bool oversubscribed);
 
 /* Both map what is not mapped yet. False, with errno: the address space is used up. */
 bool segment_map_rings(struct segment *seg);
