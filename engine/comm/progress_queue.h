@@ -72,6 +72,7 @@ struct collrun_request {
     struct collrun_request *older, **older_link;
     bool listed;
     bool deferred; /* it was, when it was started */
+    bool shared;   /* request_short.h: of no group, and never freed */
 
     /* The queue's own. */
     atomic_int status; /* AGAIN until it is finished; released after its results, which the thread

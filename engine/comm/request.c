@@ -221,6 +221,9 @@ int collrun_cancel(struct collrun_request *request)
     if (request->release)
         return error_set(COLLRUN_ERR_INVALID,
                          "cancel: the request creates a group; only receives can be canceled");
+    if (request->shared)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "cancel: the request holds a send; only receives can be canceled");
     const struct collrun_group *g = request->group;
     for (uint32_t i = 0; i < request->ncalls; i++) {
         enum collrun_kind kind = request->calls[i].kind;
@@ -265,6 +268,8 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
         return error_set(
             COLLRUN_ERR_INVALID,
             "collrun_wait_stream: the request creates a group; no stream can wait for it");
+    if (request->shared)
+        return COLLRUN_OK; /* it has read host memory, and is done */
     const struct collrun_group *g = request->group;
     const struct group_backend *gb = request->pq->config.ctx;
     if (device < 0 || (gb->ndevices && (uint32_t)device >= gb->ndevices))

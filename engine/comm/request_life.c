@@ -162,6 +162,8 @@ void request_report_uncollected(struct collrun_group *g)
 
 void request_free(struct collrun_request *r)
 {
+    if (r->shared)
+        return;
     if (r->listed)
         request_list_remove(r);
     if (r->bounce)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See request_short.h. The request is allocated first, so that no send is done without one.
+ * See request_short.h.
  */
 #include "comm/request_short.h"
 
@@ -21,24 +21,19 @@ static bool request_send_now(const struct route *route, const struct progress_qu
     return true;
 }
 
+/* It holds nothing: its send is done, and has no failure. */
+static struct collrun_call request_sent_call = {.kind = COLLRUN_SEND};
+static struct collrun_request request_sent = {
+    .calls = &request_sent_call, .ncalls = 1, .status = COLLRUN_OK, .shared = true};
+
 struct collrun_request *request_send_short(const struct route *route,
                                            const struct collrun_call *call, uint64_t number)
 {
     struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
     if (call->kind != COLLRUN_SEND || !p2p_short_may_send(pq->config.p2p, call) || route->bounced ||
-        route->waits || !pq_is_idle(pq))
+        route->waits || !pq_is_idle(pq) || !pq_enter_direct(pq))
         return NULL;
-    struct collrun_request *r = request_alloc(route, call, 1, number);
-    bool inside = r && pq_enter_direct(pq);
-    bool sent = inside && request_send_now(route, pq, call, number);
-    if (inside)
-        pq_leave_direct(pq);
-    if (sent) {
-        atomic_store_explicit(&r->status, COLLRUN_OK, memory_order_release);
-        request_list_add(r);
-        return r;
-    }
-    if (r)
-        request_free(r);
-    return NULL;
+    const bool sent = request_send_now(route, pq, call, number);
+    pq_leave_direct(pq);
+    return sent ? &request_sent : NULL;
 }

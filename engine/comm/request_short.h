@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A started send that is done when collrun_start returns: short, on a queue without other
- * requests. Its request is finished from the beginning and was never in the queue. What cannot be
- * sent at once takes the usual way.
+ * requests. All of them have the same request, which is finished, belongs to no group and is never
+ * freed. What cannot be sent at once takes the usual way.
  */
 #ifndef ENGINE_COMM_REQUEST_SHORT_H
 #define ENGINE_COMM_REQUEST_SHORT_H
 
 #include "comm/request.h"
 
-/* The finished request of a complete call, listed in its group. NULL: nothing has happened. */
+/* The finished request of a complete call. NULL: nothing has happened. */
 struct collrun_request *request_send_short(const struct route *route,
                                            const struct collrun_call *call, uint64_t number);
 
