@@ -137,6 +137,7 @@ int p2p_flush(void *group)
 
 /* How often a receive polls before it is posted: some microseconds. */
 #define POLLS_OF_SHORT 200u
+#define YIELDS_OF_SHORT 8u
 
 static bool p2p_is_idle(const struct shm_group *g)
 {
@@ -173,12 +174,30 @@ static const struct packet *p2p_spin_for_packet(struct shm_group *g, uint32_t pe
     return packet;
 }
 
+/* In an oversubscribed group the sender may have to run first. NULL: it takes longer, or this rank
+ * should sleep. */
+static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t peer)
+{
+    struct wait w = WAIT_FOR(g, &g->seg.doorbells[g->rank]);
+    const struct packet *packet = fifo_peek(g, peer);
+    wait_set_timeout(g, UINT64_MAX);
+    for (uint32_t yields = 0; !packet && yields < YIELDS_OF_SHORT && !w.sleeping; yields++) {
+        if (wait_more(&w, NULL, NULL) != COLLRUN_OK)
+            return NULL; /* the group has failed */
+        packet = fifo_peek(g, peer);
+    }
+    wait_end(&w);
+    return packet;
+}
+
 int p2p_recv_short(void *group, const struct collrun_message *message)
 {
     struct shm_group *g = group;
     if (message->len > BLOCK_BYTES || !p2p_is_idle(g))
         return COLLRUN_AGAIN;
-    const struct packet *packet = p2p_spin_for_packet(g, message->peer, message->len);
+    const struct packet *packet = g->wait.oversubscribed
+                                      ? p2p_yield_for_packet(g, message->peer)
+                                      : p2p_spin_for_packet(g, message->peer, message->len);
     if (!packet || !receiver_take_short(g, message, packet))
         return COLLRUN_AGAIN;
     fifo_pop(g, message->peer);
