@@ -52,7 +52,7 @@ static void cores_of_the_job_alone_are_yielded(void **state)
     for (unsigned k = 0; k < 2; k++) {
         struct yield_policy c = {0};
         _Atomic uint32_t yields = 0;
-        now_ns = YIELD_RETRY_NS;
+        now_ns = YIELD_RETRY_MOST_NS;
         run(&c, &yields, quiet, 1); /* the first call sleeps */
         assert_int_equal(run(&c, &yields, *machines[k], 20000), 20000);
     }
@@ -66,7 +66,7 @@ static void where_yielding_loses_time_ranks_sleep(void **state)
     for (unsigned k = 0; k < 2; k++) {
         struct yield_policy c = {0};
         _Atomic uint32_t yields = 0;
-        now_ns = YIELD_RETRY_NS;
+        now_ns = YIELD_RETRY_MOST_NS;
         const unsigned yielded = run(&c, &yields, *machines[k], 20000);
         assert_true(yielded >= 1 && yielded <= 20000);
         assert_true(yielded / machines[k]->every * machines[k]->lost_ns < now_ns / 10);
@@ -78,11 +78,24 @@ static void the_choice_follows_the_machine(void **state)
     struct yield_policy c = {0};
     _Atomic uint32_t yields = 0;
     (void)state;
-    now_ns = YIELD_RETRY_NS;
+    now_ns = YIELD_RETRY_MOST_NS;
     run(&c, &yields, quiet, 3 * YIELD_BLOCK);
-    unsigned yielded = run(&c, &yields, busy, YIELD_BLOCK);
-    assert_true(yielded >= 1 && yielded <= YIELD_BLOCK / 4);
-    run(&c, &yields, quiet, (unsigned)(YIELD_RETRY_NS / quiet.call_ns) + 1);
+    unsigned yielded = run(&c, &yields, busy, 8 * YIELD_BLOCK);
+    assert_true(yielded >= 1 && yielded <= YIELD_BLOCK);
+    run(&c, &yields, quiet, (unsigned)(YIELD_RETRY_MOST_NS / quiet.call_ns) + 1);
+    assert_int_equal(run(&c, &yields, quiet, YIELD_BLOCK), YIELD_BLOCK);
+}
+
+/* Something else has run for one slice, at the beginning. */
+static void one_loss_is_soon_over(void **state)
+{
+    struct yield_policy c = {0};
+    _Atomic uint32_t yields = 0;
+    (void)state;
+    now_ns = YIELD_RETRY_MOST_NS;
+    run(&c, &yields, quiet, 2);
+    c.lost_ns = 4000000;
+    run(&c, &yields, quiet, 1 + (unsigned)(2 * YIELD_RETRY_NS / quiet.call_ns));
     assert_int_equal(run(&c, &yields, quiet, YIELD_BLOCK), YIELD_BLOCK);
 }
 
@@ -93,7 +106,7 @@ static void all_ranks_sleep_if_one_loses_time(void **state)
     _Atomic uint32_t yields = 0;
     unsigned yielded = 0;
     (void)state;
-    now_ns = YIELD_RETRY_NS;
+    now_ns = YIELD_RETRY_MOST_NS;
     for (unsigned i = 0; i < 1000; i++) {
         yield_policy_begin(&leader, true, now, &yields);
         if (yield_policy_begin(&second, false, now, &yields)) {
@@ -111,6 +124,7 @@ int main(void)
         cmocka_unit_test(cores_of_the_job_alone_are_yielded),
         cmocka_unit_test(where_yielding_loses_time_ranks_sleep),
         cmocka_unit_test(the_choice_follows_the_machine),
+        cmocka_unit_test(one_loss_is_soon_over),
         cmocka_unit_test(all_ranks_sleep_if_one_loses_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

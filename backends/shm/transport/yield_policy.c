@@ -13,6 +13,15 @@ static void yield_policy_count_call(struct yield_policy *c, _Atomic uint32_t *yi
         c->lost_ns = 0;
 }
 
+/* The ranks have begun to sleep at once. */
+static void yield_policy_set_retry(struct yield_policy *c)
+{
+    const bool lost_at_once = c->calls <= YIELD_TRIAL && c->retry_ns != 0;
+    c->retry_ns = lost_at_once ? 2 * c->retry_ns : YIELD_RETRY_NS;
+    if (c->retry_ns > YIELD_RETRY_MOST_NS)
+        c->retry_ns = YIELD_RETRY_MOST_NS;
+}
+
 bool yield_policy_begin(struct yield_policy *c, bool leads, uint64_t (*now_ns)(void),
                         _Atomic uint32_t *yields)
 {
@@ -25,7 +34,8 @@ bool yield_policy_begin(struct yield_policy *c, bool leads, uint64_t (*now_ns)(v
         c->lost_ns = 0;
     } else if (yielded && !c->yielding) {
         c->since_ns = now_ns();
-    } else if (!c->yielding && leads && now_ns() - c->since_ns >= YIELD_RETRY_NS) {
+        yield_policy_set_retry(c);
+    } else if (!c->yielding && leads && now_ns() - c->since_ns >= c->retry_ns) {
         atomic_store_explicit(yields, 1, memory_order_relaxed);
     }
     return c->yielding;
