@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Pieces below SCRATCH_LARGE are not kept; nor is more than SCRATCH_KEPT in all. */
+/* Smaller pieces are not kept, nor is more than SCRATCH_KEPT in all. */
 enum { SCRATCH_ALIGN = 64, SCRATCH_LARGE = 4096, SCRATCH_KEPT = 64 << 20 };
 
 struct scratch_piece {
@@ -31,6 +31,27 @@ static struct scratch_piece *scratch_find(struct scratch_pool *pool, size_t len)
     return piece;
 }
 
+static void scratch_count_use(struct scratch_pool *pool, size_t len)
+{
+    pool->in_use += len;
+    if (pool->in_use > pool->most)
+        pool->most = pool->in_use < SCRATCH_KEPT ? pool->in_use : SCRATCH_KEPT;
+}
+
+/* Frees what was used longest ago, which is last in the list. */
+static void scratch_trim(struct scratch_pool *pool)
+{
+    struct scratch_piece **at = &pool->unused;
+    for (size_t kept = 0; *at && kept + (*at)->len <= pool->most; at = &(*at)->next)
+        kept += (*at)->len;
+    while (*at) {
+        struct scratch_piece *piece = *at;
+        *at = piece->next;
+        pool->len -= piece->len;
+        free(piece);
+    }
+}
+
 void *scratch_get(struct scratch_pool *pool, struct scratch_pieces *pieces, size_t len)
 {
     struct scratch_piece *piece = len >= SCRATCH_LARGE ? scratch_find(pool, len) : NULL;
@@ -43,6 +64,8 @@ void *scratch_get(struct scratch_pool *pool, struct scratch_pieces *pieces, size
             return NULL;
         piece->len = len;
     }
+    if (len >= SCRATCH_LARGE)
+        scratch_count_use(pool, piece->len);
     piece->next = pieces->first;
     pieces->first = piece;
     return piece->bytes;
@@ -52,14 +75,16 @@ void scratch_release(struct scratch_pool *pool, struct scratch_pieces *pieces)
 {
     for (struct scratch_piece *piece; (piece = pieces->first);) {
         pieces->first = piece->next;
-        if (piece->len < SCRATCH_LARGE || pool->len + piece->len > SCRATCH_KEPT) {
+        if (piece->len < SCRATCH_LARGE) {
             free(piece);
             continue;
         }
+        pool->in_use -= piece->len;
         piece->next = pool->unused;
         pool->unused = piece;
         pool->len += piece->len;
     }
+    scratch_trim(pool);
 }
 
 void scratch_fini(struct scratch_pool *pool)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * struct scratch_pool: scratch memory of the operations of a group. Large pieces are kept when an
- * operation ends, because fresh memory from the system costs a page fault for each 4 KiB.
+ * operation ends, because fresh memory from the system costs a page fault for each 4 KiB: as many
+ * bytes as were in use at a time, those that were used last.
  */
 #ifndef NET_SCRATCH_H
 #define NET_SCRATCH_H
@@ -17,7 +18,8 @@ struct scratch_pieces {
 
 struct scratch_pool {
     struct scratch_piece *unused;
-    size_t len; /* bytes of `unused` */
+    size_t len;          /* bytes of `unused`; of large pieces, as all here: */
+    size_t in_use, most; /* at present, and the most until now */
 };
 
 /* Aligned to 64 bytes; not initialised. NULL: out of memory. */
