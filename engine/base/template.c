@@ -99,6 +99,10 @@ static void template_put_value(struct buf *out, int which, const struct template
     uint32_t n = which == 0 ? values->rank : which == 1 ? values->local_rank : values->attempt;
     snprintf(number, sizeof number, "%u", n);
     const char *s = which == 2 ? values->host : which == 3 ? values->run_id : number;
+    if (which == 0 && values->ranks)
+        s = values->ranks;
+    if (which == 1 && values->local_ranks)
+        s = values->local_ranks;
     if (s)
         buf_put(out, s, strlen(s));
 }

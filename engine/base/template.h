@@ -22,6 +22,7 @@ enum template_name {
 struct template_values {
     uint32_t rank, local_rank, attempt;
     const char *host, *run_id;
+    const char *ranks, *local_ranks; /* in place of the numbers; NULL: these */
 };
 
 /* OK if the text is a template that uses only names of the set `allowed`. */

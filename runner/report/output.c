@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collects the output of the ranks into lines, labels them, and queues them on the console.
+ * Collects the output of the ranks into lines, folds equal ones if job.yaml says so, labels them,
+ * and queues them on the console.
  */
 #include "report/output.h"
 
-#include "base/template.h"
+#include "report/fold.h"
+#include "report/label.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,13 +20,10 @@ struct source_stream {
 
 struct tail { /* the last OUTPUT_TAIL bytes of a rank's stderr */
     char *ring;
-    uint64_t len;   /* ever written */
-    uint64_t lines; /* ever shown */
-};
-
-struct latest { /* the last lines that were shown, if they are of one rank's stderr */
-    uint32_t rank;
-    uint64_t lines, end; /* how many; console_lines after them */
+    uint64_t len;      /* ever written */
+    uint64_t lines;    /* ever shown */
+    uint64_t run, end; /* of these, the last ones without another line between; console_lines after
+                          them */
 };
 
 struct output {
@@ -33,8 +32,11 @@ struct output {
     struct output_hooks hooks;
     struct source_stream *streams; /* two per rank */
     struct tail *tails;            /* one per rank */
-    struct latest latest;
-    const char **labels; /* per rank; NULL: not shown */
+    const char *label;             /* the template */
+    const char **labels;           /* per rank; NULL: not shown */
+    struct fold *fold;             /* NULL: lines are not folded */
+    struct loop *loop;
+    struct loop_timer fold_timer;
     bool timestamps, given_up, last;
     bool in_line;         /* the rank that has the terminal has not ended its line */
     uint32_t nomitted;    /* messages that were dropped */
@@ -60,36 +62,95 @@ void output_refund(struct output *o)
 
 /* ---- lines ---- */
 
-/* A line of the rank's stderr has been shown, and before it, `before` lines. */
+/* A line of the rank's stderr has been shown; console_lines was `before` it. */
 static void output_note_line(struct output *o, uint32_t rank, uint64_t before)
 {
-    struct latest *l = &o->latest;
-    bool follows = l->rank == rank && l->end == before;
-    *l = (struct latest){rank, follows ? l->lines + 1 : 1, console_lines(o->console)};
-    o->tails[rank].lines++;
+    struct tail *t = &o->tails[rank];
+    t->run = t->run && t->end == before ? t->run + 1 : 1;
+    t->end = console_lines(o->console);
+    t->lines++;
 }
 
-static void output_put_line(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
-                            const void *text, size_t len)
+static void output_put_stamp(struct output *o, const struct fold_line *line)
 {
-    struct console *c = o->console;
-    uint64_t before = console_lines(c);
+    char stamp[32];
+    struct tm tm;
+    time_t seconds = (time_t)(line->realtime_ns / 1000000000u);
+    localtime_r(&seconds, &tm);
+    size_t n = strftime(stamp, sizeof stamp, "%H:%M:%S", &tm);
+    snprintf(stamp + n, sizeof stamp - n, ".%03u ",
+             (unsigned)(line->realtime_ns / 1000000u % 1000u));
+    console_put(o->console, line->stream, stamp, strlen(stamp));
+}
+
+/* Queues a line of one rank, or of several. */
+static void output_put_line(void *ctx, const struct fold_line *line, const uint32_t *ranks,
+                            uint32_t n)
+{
+    struct output *o = ctx;
+    uint64_t before = console_lines(o->console);
+    const char *label = o->labels[ranks[0]];
+    struct arena arena;
     if (o->given_up)
         return;
-    if (o->timestamps) {
-        char stamp[32];
-        struct tm tm;
-        time_t seconds = (time_t)(realtime_ns / 1000000000u);
-        localtime_r(&seconds, &tm);
-        size_t n = strftime(stamp, sizeof stamp, "%H:%M:%S", &tm);
-        snprintf(stamp + n, sizeof stamp - n, ".%03u ", (unsigned)(realtime_ns / 1000000u % 1000u));
-        console_put(c, stream, stamp, strlen(stamp));
+    arena_init(&arena);
+    if (n > 1 && label_make(o->desc, o->label, ranks, n, &arena, &label) != COLLRUN_OK)
+        label = o->labels[ranks[0]]; /* no memory: rather a part of the ranks than no line */
+    if (o->timestamps)
+        output_put_stamp(o, line);
+    console_put(o->console, line->stream, label, strlen(label));
+    console_put(o->console, line->stream, line->text, line->len);
+    console_put(o->console, line->stream, "\n", 1);
+    for (uint32_t i = 0; line->stream == 2 && i < n; i++)
+        output_note_line(o, ranks[i], before);
+    arena_fini(&arena);
+}
+
+static void output_set_fold_timer(struct output *o)
+{
+    const uint64_t due_ns = fold_due_ns(o->fold), now = now_ns();
+    if (due_ns)
+        loop_timer_set(o->loop, &o->fold_timer, due_ns > now ? due_ns - now : 1);
+    else
+        loop_timer_clear(o->loop, &o->fold_timer);
+}
+
+static void output_on_fold_timer(struct loop_timer *t)
+{
+    struct output *o = t->owner;
+    fold_expire(o->fold, now_ns());
+    output_set_fold_timer(o);
+    console_push(o->console);
+}
+
+static void output_add_line(struct output *o, uint32_t rank, const struct fold_line *line)
+{
+    if (o->given_up)
+        return;
+    if (!o->fold) {
+        output_put_line(o, line, &rank, 1);
+        return;
     }
-    console_put(c, stream, o->labels[rank], strlen(o->labels[rank]));
-    console_put(c, stream, text, len);
-    console_put(c, stream, "\n", 1);
-    if (stream == 2)
-        output_note_line(o, rank, before);
+    fold_add(o->fold, rank, line, now_ns());
+    output_set_fold_timer(o);
+}
+
+void output_show_rank(struct output *o, uint32_t rank)
+{
+    if (!o->fold)
+        return;
+    fold_flush_rank(o->fold, rank);
+    output_set_fold_timer(o);
+    console_push(o->console);
+}
+
+void output_show_all(struct output *o)
+{
+    if (!o->fold)
+        return;
+    fold_flush(o->fold);
+    output_set_fold_timer(o);
+    console_push(o->console);
 }
 
 static void output_keep_tail(struct tail *t, const char *bytes, size_t len)
@@ -119,9 +180,8 @@ static void output_print_line(const char *line, size_t len, const char *prefix, 
 
 bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines)
 {
-    const struct latest *l = &o->latest;
-    return l->lines && l->rank == rank && l->end == console_lines(o->console) &&
-           (l->lines >= lines || l->lines == o->tails[rank].lines);
+    const struct tail *t = &o->tails[rank];
+    return t->run && t->end == console_lines(o->console) && (t->run >= lines || t->run == t->lines);
 }
 
 bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
@@ -178,9 +238,10 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
         if (newline || cut) {
-            output_put_line(o, rank, stream, realtime_ns,
-                            pending ? (const char *)line->data + line->start : p,
-                            pending ? buf_pending(line) : n);
+            const char *text = pending ? (const char *)line->data + line->start : p;
+            const struct fold_line whole = {stream, realtime_ns, text,
+                                            pending ? buf_pending(line) : n};
+            output_add_line(o, rank, &whole);
             buf_clear(line);
         }
         p += n + (newline && !cut);
@@ -224,9 +285,15 @@ void output_end_rank(struct output *o, uint32_t rank)
         struct buf *line = &o->streams[rank * 2 + stream - 1u].line;
         if (!buf_pending(line))
             continue;
-        output_put_line(o, rank, stream, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
-                        line->data + line->start, buf_pending(line));
+        const struct fold_line rest = {stream,
+                                       (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
+                                       (const char *)line->data + line->start, buf_pending(line)};
+        output_add_line(o, rank, &rest);
         buf_clear(line);
+    }
+    if (o->fold) {
+        fold_leave(o->fold, rank);
+        output_set_fold_timer(o);
     }
     if (o->in_line && desc_has_terminal(o->desc, rank))
         output_put_terminal(o, "\r\n", 2);
@@ -244,37 +311,50 @@ void output_give_up(struct output *o)
     if (!console_pending(o->console))
         return;
     o->given_up = true;
+    if (o->fold) {
+        fold_forget(o->fold);
+        output_set_fold_timer(o);
+    }
     console_forget(o->console);
     output_refund(o);
 }
 
 /* ---- making it ---- */
 
-static int output_make_label(struct output *o, const struct job_console *console, uint32_t rank)
+static int output_make_labels(struct output *o, const struct job_console *console)
 {
-    const struct desc_rank *r = &o->desc->ranks[rank];
-    struct template_values values = {.rank = rank,
-                                     .local_rank = r->local_rank,
-                                     .attempt = o->desc->attempt,
-                                     .host = o->desc->hosts[r->host].name,
-                                     .run_id = o->desc->run_id};
-    const char *label;
-    if (!job_ranks_has(&console->ranks, rank))
-        return COLLRUN_OK;
-    int rc = template_expand(console->label.v, &values, &o->arena, &label, NULL);
-    if (rc == COLLRUN_OK)
-        o->labels[rank] = label[0] ? arena_printf(&o->arena, "%s ", label) : "";
+    int rc = arena_failed(&o->arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
+    o->label = console->label.v;
+    for (uint32_t r = 0; rc == COLLRUN_OK && r < o->desc->nranks; r++) {
+        if (job_ranks_has(&console->ranks, r))
+            rc = label_make(o->desc, o->label, &r, 1, &o->arena, &o->labels[r]);
+    }
     return rc;
 }
 
-struct output *output_new(struct console *console, const struct job *job, const struct desc *desc,
-                          struct output_hooks hooks)
+/* No line waits for ranks whose lines are not shown. */
+static int output_start_fold(struct output *o)
+{
+    if (!o->loop)
+        return COLLRUN_ERR_NO_MEMORY;
+    o->fold = fold_new(o->desc->nranks, output_put_line, o);
+    o->fold_timer = (struct loop_timer){.fired = output_on_fold_timer, .owner = o};
+    for (uint32_t r = 0; o->fold && r < o->desc->nranks; r++) {
+        if (!o->labels[r] || desc_has_terminal(o->desc, r))
+            fold_leave(o->fold, r);
+    }
+    return o->fold ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+}
+
+struct output *output_new(struct console *console, struct loop *loop, const struct job *job,
+                          const struct desc *desc, struct output_hooks hooks)
 {
     struct output *o = calloc(1, sizeof *o);
     if (!o)
         return NULL;
     arena_init(&o->arena);
     o->console = console;
+    o->loop = loop;
     o->desc = desc;
     o->hooks = hooks;
     o->timestamps = job->logging.console.timestamps.v;
@@ -282,9 +362,9 @@ struct output *output_new(struct console *console, const struct job *job, const 
     o->tails = arena_calloc(&o->arena, desc->nranks, sizeof *o->tails);
     o->labels = arena_calloc(&o->arena, desc->nranks, sizeof *o->labels);
     o->credit_due = arena_calloc(&o->arena, desc->nhosts, sizeof *o->credit_due);
-    int rc = arena_failed(&o->arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
-    for (uint32_t r = 0; rc == COLLRUN_OK && r < desc->nranks; r++)
-        rc = output_make_label(o, &job->logging.console, r);
+    int rc = output_make_labels(o, &job->logging.console);
+    if (rc == COLLRUN_OK && job->logging.console.fold.v)
+        rc = output_start_fold(o);
     if (rc != COLLRUN_OK) {
         output_free(o);
         return NULL;
@@ -296,6 +376,9 @@ void output_free(struct output *o)
 {
     if (!o)
         return;
+    if (o->fold)
+        loop_timer_clear(o->loop, &o->fold_timer);
+    fold_free(o->fold);
     for (uint32_t i = 0; o->streams && i < o->desc->nranks * 2; i++)
         buf_fini(&o->streams[i].line);
     for (uint32_t i = 0; o->tails && i < o->desc->nranks; i++)

@@ -4,6 +4,8 @@
  * - The lines of one stream of one rank keep their order, and lines of different ranks are never
  *   mixed.
  * - A line longer than OUTPUT_LINE_MAX is cut into several.
+ * - With `logging.console.fold`, equal lines of several ranks are shown once (report/fold.h), at
+ * most FOLD_WINDOW_NS after the first.
  * - Back-pressure: the bytes that an agent sent are returned to it as credit while the console is
  *   not full, nor the queue of the files.
  */
@@ -27,15 +29,20 @@ struct output_hooks {
     void *ctx;
 };
 
-struct output *output_new(struct console *console, const struct job *job, const struct desc *desc,
-                          struct output_hooks hooks);
+/* `loop` is needed to fold lines. */
+struct output *output_new(struct console *console, struct loop *loop, const struct job *job,
+                          const struct desc *desc, struct output_hooks hooks);
 void output_free(struct output *o);
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                 const void *bytes, size_t len);
+/* Shows the lines of the rank that wait for equal ones of others. */
+void output_show_rank(struct output *o, uint32_t rank);
+/* The same for all ranks: before the verdict. */
+void output_show_all(struct output *o);
 /* Prints a message of collrun on stderr; while the console is full it is dropped and counted. */
 void output_message(struct output *o, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Writes an unfinished line, with a newline. */
+/* The rank writes no more: writes an unfinished line, with a newline. */
 void output_end_rank(struct output *o, uint32_t rank);
 /* Prints the last lines that a rank wrote to stderr, each after `prefix`. False: it wrote none. */
 bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,

@@ -441,8 +441,10 @@ static void frames_on_log(struct frames *s, const struct wire_frame *f)
     unsigned most = s->run->options->quiet     ? COLLRUN_LOG_ERROR
                     : s->run->options->verbose ? COLLRUN_LOG_DEBUG
                                                : COLLRUN_LOG_WARN;
-    if (!r.bad && level <= most)
+    if (!r.bad && level <= most) {
+        output_show_rank(s->output, f->rank);
         output_message(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
+    }
     arena_fini(&arena);
 }
 

@@ -246,7 +246,7 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     *s = (struct supervisor){.console = a->console};
     int rc = run_state_init(run, a);
     s->rdv = rdv_new(run->desc, (struct rdv_output){.send = supervisor_send_store, .ctx = run});
-    s->output = output_new(s->console, run->job, run->desc,
+    s->output = output_new(s->console, run->loop, run->job, run->desc,
                            (struct output_hooks){.credit = supervisor_send_credit,
                                                  .full = supervisor_files_are_full,
                                                  .ctx = run});
@@ -285,6 +285,7 @@ void supervisor_run(struct supervisor *s)
         stop_on_job_failure(&s->stop, CAUSE_LAUNCH, d.loc.line ? EXIT_JOB : EXIT_INTERNAL, &d);
     if (!hosts_all_gone(&s->run))
         loop_run(s->run.loop);
+    output_show_all(s->output);
     live_wipe(&s->live);
 }
 

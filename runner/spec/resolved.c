@@ -64,7 +64,7 @@ static json_t *resolved_map(const struct resolver *r, const struct schema_type *
         json_t *resolved = NULL;
         if (value)
             resolved = resolved_value(&below, key->type, value);
-        else if (below.defaults && key->def && key->support != UNSUPPORTED)
+        else if (below.defaults && key->def)
             resolved = resolved_value(&below, key->type, &by_default);
         else if (below.defaults && key->type->kind == SCHEMA_MAP)
             resolved = resolved_map(&below, key->type, NULL);

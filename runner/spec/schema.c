@@ -2,8 +2,6 @@
  *
  * The table of all keys. It is read from the bottom: schema_job, then the sections in the order of
  * the file (hosts: schema_hosts.c, processes: schema_processes.c), then the types that they share.
- * A key that this build does not support yet has UNSUPPORTED (or ONLY_DEFAULT) in its last field;
- * without it the key is accepted.
  */
 #include "spec/schema.h"
 
@@ -61,9 +59,9 @@ static const struct schema_type options = {.kind = SCHEMA_PAIRS,
 /* ---- ssh, stage, network ---- */
 
 static const struct schema_choice known_hosts_choices[] = {
-    {"strict", JOB_KNOWN_HOSTS_STRICT, SUPPORTED},
-    {"accept-new", JOB_KNOWN_HOSTS_ACCEPT_NEW, SUPPORTED},
-    {"off", JOB_KNOWN_HOSTS_OFF, SUPPORTED},
+    {"strict", JOB_KNOWN_HOSTS_STRICT},
+    {"accept-new", JOB_KNOWN_HOSTS_ACCEPT_NEW},
+    {"off", JOB_KNOWN_HOSTS_OFF},
     {0}};
 static const struct schema_type known_hosts = {.kind = SCHEMA_CHOICE,
                                                .choices = known_hosts_choices};
@@ -91,7 +89,7 @@ static const struct schema_type ssh = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = ssh_keys, LOC(job_ssh)};
 
 static const struct schema_choice stage_choices[] = {
-    {"auto", JOB_STAGE_AUTO, SUPPORTED}, {"never", JOB_STAGE_NEVER, SUPPORTED}, {0}};
+    {"auto", JOB_STAGE_AUTO}, {"never", JOB_STAGE_NEVER}, {0}};
 static const struct schema_type stage = {.kind = SCHEMA_CHOICE, .choices = stage_choices};
 
 static const struct schema_type interface = {
@@ -155,11 +153,11 @@ static const struct schema_type group_backend = {.kind = SCHEMA_EITHER,
                                                      "a backend's name, or {host: ..., KIND: ...}",
                                                  .scalar = &backend_name,
                                                  .map = &backend_by_kind};
-static const struct schema_choice split_choices[] = {{"host", JOB_SPLIT_HOST, SUPPORTED}, {0}};
+static const struct schema_choice split_choices[] = {{"host", JOB_SPLIT_HOST}, {0}};
 static const struct schema_type split = {.kind = SCHEMA_CHOICE, .choices = split_choices};
-static const struct schema_choice check_choices[] = {{"async", COLLRUN_CHECK_ASYNC, SUPPORTED},
-                                                     {"strict", COLLRUN_CHECK_STRICT, SUPPORTED},
-                                                     {"off", COLLRUN_CHECK_OFF, SUPPORTED},
+static const struct schema_choice check_choices[] = {{"async", COLLRUN_CHECK_ASYNC},
+                                                     {"strict", COLLRUN_CHECK_STRICT},
+                                                     {"off", COLLRUN_CHECK_OFF},
                                                      {0}};
 static const struct schema_type check = {.kind = SCHEMA_CHOICE, .choices = check_choices};
 static const struct schema_key group_keys[] = {
@@ -328,7 +326,7 @@ static const struct schema_type env = {
 
 /* ---- timeouts ---- */
 
-static const struct schema_choice stall_choices[] = {{"off", 0, SUPPORTED}, {0}};
+static const struct schema_choice stall_choices[] = {{"off", 0}, {0}};
 static const struct schema_type stall = {.kind = SCHEMA_DURATION,
                                          .expects =
                                              "a duration such as 500ms, 30s or 1h30m, or off",
@@ -342,8 +340,7 @@ static const struct schema_type silence = {.kind = SCHEMA_DURATION,
                                            .max = 86400000000000,
                                            .range = "2s to 24h: heartbeats are a second apart"};
 static const struct schema_choice warn_signals[] = {
-    {"USR1", SIGUSR1, SUPPORTED}, {"USR2", SIGUSR2, SUPPORTED}, {"TERM", SIGTERM, SUPPORTED},
-    {"INT", SIGINT, SUPPORTED},   {"HUP", SIGHUP, SUPPORTED},   {0}};
+    {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"INT", SIGINT}, {"HUP", SIGHUP}, {0}};
 static const struct schema_type warn_signal = {.kind = SCHEMA_CHOICE, .choices = warn_signals};
 static const struct schema_key warn_keys[] = {
     {KEY("signal", warn_signal, AT(job_warn, signal), "TERM",
@@ -384,22 +381,22 @@ static const struct schema_type timeouts = {
 
 /* ---- on_failure ---- */
 
-static const struct schema_choice action_choices[] = {{"stop", JOB_ACTION_STOP, SUPPORTED},
-                                                      {"continue", JOB_ACTION_CONTINUE, SUPPORTED},
-                                                      {"restart", JOB_ACTION_RESTART, SUPPORTED},
+static const struct schema_choice action_choices[] = {{"stop", JOB_ACTION_STOP},
+                                                      {"continue", JOB_ACTION_CONTINUE},
+                                                      {"restart", JOB_ACTION_RESTART},
                                                       {0}};
 static const struct schema_type action = {.kind = SCHEMA_CHOICE, .choices = action_choices};
-static const struct schema_choice cause_choices[] = {{"job", JOB_CAUSE_JOB, SUPPORTED},
-                                                     {"plugin", JOB_CAUSE_PLUGIN, SUPPORTED},
-                                                     {"oom", JOB_CAUSE_OOM, SUPPORTED},
-                                                     {"signal", JOB_CAUSE_SIGNAL, SUPPORTED},
-                                                     {"exit", JOB_CAUSE_EXIT, SUPPORTED},
-                                                     {"error", JOB_CAUSE_ERROR, SUPPORTED},
-                                                     {"host_lost", JOB_CAUSE_HOST_LOST, SUPPORTED},
-                                                     {"mismatch", JOB_CAUSE_MISMATCH, SUPPORTED},
-                                                     {"deadlock", JOB_CAUSE_DEADLOCK, SUPPORTED},
-                                                     {"missing", JOB_CAUSE_MISSING, SUPPORTED},
-                                                     {"timeout", JOB_CAUSE_TIMEOUT, SUPPORTED},
+static const struct schema_choice cause_choices[] = {{"job", JOB_CAUSE_JOB},
+                                                     {"plugin", JOB_CAUSE_PLUGIN},
+                                                     {"oom", JOB_CAUSE_OOM},
+                                                     {"signal", JOB_CAUSE_SIGNAL},
+                                                     {"exit", JOB_CAUSE_EXIT},
+                                                     {"error", JOB_CAUSE_ERROR},
+                                                     {"host_lost", JOB_CAUSE_HOST_LOST},
+                                                     {"mismatch", JOB_CAUSE_MISMATCH},
+                                                     {"deadlock", JOB_CAUSE_DEADLOCK},
+                                                     {"missing", JOB_CAUSE_MISSING},
+                                                     {"timeout", JOB_CAUSE_TIMEOUT},
                                                      {0}};
 static const struct schema_renamed cause_renamed[] = {
     {"launch",
@@ -476,8 +473,7 @@ static const struct schema_key console_keys[] = {
     {KEY("timestamps", flag, AT(job_console, timestamps), "false",
          "True: show the time before each line")},
     {KEY("fold", flag, AT(job_console, fold), "false",
-         "True: show a line that several ranks print once"),
-     .support = ONLY_DEFAULT},
+         "True: show equal lines of several ranks once")},
     {0},
 };
 static const struct schema_type console = {

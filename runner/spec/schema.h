@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The single table of job.yaml. A type defines the syntax of a value and its representation in
- * struct job; a key has a name, a type, an offset, a default, a help text, and whether this build
- * supports it. The reader (walk.c), the suggestions, the JSON Schema and the key tables of the
- * manual page are made from it.
+ * struct job; a key has a name, a type, an offset, a default and a help text. The reader (walk.c),
+ * the suggestions, the JSON Schema and the key tables of the manual page are made from it.
  */
 #ifndef RUNNER_SPEC_SCHEMA_H
 #define RUNNER_SPEC_SCHEMA_H
@@ -11,13 +10,6 @@
 #include "base/diag.h"
 
 #include <stdint.h>
-
-/* Whether this build supports a key or a choice. */
-enum schema_support {
-    SUPPORTED,
-    UNSUPPORTED, /* validated, then refused */
-    ONLY_DEFAULT /* only its default is accepted */
-};
 
 enum schema_kind {
     /* -> struct job_str */
@@ -53,7 +45,6 @@ enum schema_path {
 struct schema_choice {
     const char *name; /* NULL ends the table */
     int64_t value;
-    enum schema_support support;
 };
 
 struct schema_renamed {      /* a word that earlier versions had, and its hint */
@@ -96,7 +87,6 @@ struct schema_key {
     bool required;
     const char *instead; /* of a required key: the key that can replace it; NULL: none */
     const char *example; /* of a required key, for the hint when it is missing */
-    enum schema_support support;
 };
 
 extern const struct schema_type schema_job; /* the whole file -> struct job */

@@ -15,9 +15,9 @@ static const struct schema_type absolute_path = {
 /* ---- transports ---- */
 
 static const struct schema_choice transport_choices[] = {
-    {"local", JOB_TRANSPORT_LOCAL, SUPPORTED},
-    {"ssh", JOB_TRANSPORT_SSH, SUPPORTED},
-    {"slurm", JOB_TRANSPORT_SLURM, SUPPORTED},
+    {"local", JOB_TRANSPORT_LOCAL},
+    {"ssh", JOB_TRANSPORT_SSH},
+    {"slurm", JOB_TRANSPORT_SLURM},
     {0},
 };
 static const struct schema_type transport_name = {.kind = SCHEMA_CHOICE,
@@ -143,9 +143,8 @@ static const struct schema_key hosts_keys[] = {
     {0},
 };
 static const struct schema_choice host_lists[] = {
-    {"slurm", JOB_ALLOCATION_SLURM, SUPPORTED}, {"pbs", JOB_ALLOCATION_PBS, SUPPORTED},
-    {"lsf", JOB_ALLOCATION_LSF, SUPPORTED},     {"sge", JOB_ALLOCATION_SGE, SUPPORTED},
-    {"flux", JOB_ALLOCATION_FLUX, SUPPORTED},   {0}};
+    {"slurm", JOB_ALLOCATION_SLURM}, {"pbs", JOB_ALLOCATION_PBS},   {"lsf", JOB_ALLOCATION_LSF},
+    {"sge", JOB_ALLOCATION_SGE},     {"flux", JOB_ALLOCATION_FLUX}, {0}};
 static const struct schema_type hosts_name = {.kind = SCHEMA_CHOICE, .choices = host_lists};
 static const struct schema_type hosts_map = {
     .kind = SCHEMA_MAP, .expects = "a mapping", .keys = hosts_keys, LOC(job_hosts)};

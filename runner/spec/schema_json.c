@@ -92,8 +92,7 @@ static json_t *schema_json_default(const struct schema_key *key)
 static json_t *schema_json_key(const struct schema_key *key)
 {
     json_t *schema = schema_json_type(key->type);
-    json_t *help = json_sprintf("%s.%s", key->help,
-                                key->support == UNSUPPORTED ? " Not supported by this build." : "");
+    json_t *help = json_sprintf("%s.", key->help);
     json_object_set_new(schema, "description", help);
     if (key->def)
         json_object_set_new(schema, "default", schema_json_default(key));

@@ -58,10 +58,6 @@ static void schema_man_put_key(const char *path, const struct schema_key *key, F
         schema_man_put(out, *key->def ? key->def : "empty");
     }
     fputs(")\n", out);
-    if (key->support == UNSUPPORTED)
-        fputs("Not supported by this build.\n", out);
-    if (key->support == ONLY_DEFAULT)
-        fputs("This build supports only the default.\n", out);
 }
 
 static void schema_man_put_below(const char *path, const struct schema_type *type, FILE *out);

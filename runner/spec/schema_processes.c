@@ -31,7 +31,7 @@ static const struct schema_type rank_count = {
 static const struct schema_type cpu_count = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 1, .max = 4096};
 static const struct schema_choice map_choices[] = {
-    {"block", JOB_MAP_BLOCK, SUPPORTED}, {"cyclic", JOB_MAP_CYCLIC, SUPPORTED}, {0}};
+    {"block", JOB_MAP_BLOCK}, {"cyclic", JOB_MAP_CYCLIC}, {0}};
 static const struct schema_type map_name = {.kind = SCHEMA_CHOICE, .choices = map_choices};
 static const struct schema_key map_row_keys[] = {
     {KEY("ranks", ranks, AT(job_map_row, ranks), NULL, "Ranks"), .required = true},
@@ -58,17 +58,17 @@ static const struct schema_type map = {
     .scalar = &map_name,
     .list = &map_rows};
 static const struct schema_choice bind_choices[] = {
-    {"auto", JOB_BIND_AUTO, SUPPORTED}, {"none", JOB_BIND_NONE, SUPPORTED},
-    {"core", JOB_BIND_CORE, SUPPORTED}, {"l3", JOB_BIND_L3, SUPPORTED},
-    {"numa", JOB_BIND_NUMA, SUPPORTED}, {"socket", JOB_BIND_SOCKET, SUPPORTED},
-    {"gpu", JOB_BIND_GPU, SUPPORTED},   {0}};
+    {"auto", JOB_BIND_AUTO}, {"none", JOB_BIND_NONE},
+    {"core", JOB_BIND_CORE}, {"l3", JOB_BIND_L3},
+    {"numa", JOB_BIND_NUMA}, {"socket", JOB_BIND_SOCKET},
+    {"gpu", JOB_BIND_GPU},   {0}};
 static const struct schema_type bind = {.kind = SCHEMA_CHOICE, .choices = bind_choices};
 static const struct schema_type stack_size = {.kind = SCHEMA_SIZE,
                                               .expects = "a size such as 64KiB, 1GiB or 1000",
                                               .min = 64 << 10,
                                               .max = INT64_MAX,
                                               .range = "a stack needs at least 64KiB"};
-static const struct schema_choice unlimited[] = {{"unlimited", INT64_MAX, SUPPORTED}, {0}};
+static const struct schema_choice unlimited[] = {{"unlimited", INT64_MAX}, {0}};
 static const struct schema_type core_size = {.kind = SCHEMA_SIZE,
                                              .expects = "a size such as 1GiB or 0, or unlimited",
                                              .min = 0,
@@ -96,7 +96,7 @@ static const struct schema_type limits = {.kind = SCHEMA_MAP,
                                           .keys = limits_keys,
                                           LOC(job_limits)};
 static const struct schema_choice stdin_choices[] = {
-    {"none", JOB_STDIN_NONE, SUPPORTED}, {"all", JOB_STDIN_ALL, SUPPORTED}, {0}};
+    {"none", JOB_STDIN_NONE}, {"all", JOB_STDIN_ALL}, {0}};
 static const struct schema_type stdin_rank = {.kind = SCHEMA_INT,
                                               .expects = "a rank, none or all",
                                               .min = 0,

@@ -198,28 +198,11 @@ static void walk_unknown_key(struct walk *w, const struct schema_type *type,
     walk_error(w, entry->loc, hint, "unknown key %s", QUOTED(entry->key));
 }
 
-/* Refuses a key that this build does not support. */
-static void walk_check_support(struct walk *w, const struct schema_key *key,
-                               const struct node_entry *entry)
-{
-    if (key->support == SUPPORTED)
-        return;
-    const struct node *value = entry->value;
-    if (key->support == ONLY_DEFAULT && value->kind == NODE_SCALAR &&
-        strcmp(value->text, key->def) == 0)
-        return;
-    char hint[64] = "remove the key";
-    if (key->support == ONLY_DEFAULT)
-        snprintf(hint, sizeof hint, "only the default, %s, is supported", key->def);
-    walk_error(w, key->support == ONLY_DEFAULT ? value->loc : entry->loc, hint,
-               "not supported by this build");
-}
-
 static void walk_read_default(struct walk *w, const struct schema_key *key, void *out)
 {
     const struct schema_type *type = key->type;
     const struct node *node = key->def ? node_scalar(w->arena, key->def) : NULL;
-    struct diag_list ignored = {0}; /* the default of an unsupported key is no error */
+    struct diag_list ignored = {0};
     struct walk quiet = {.arena = w->arena, .diags = &ignored};
     if (node)
         walk_read_value(&quiet, type, node, out);
@@ -288,7 +271,6 @@ static void walk_read_map(struct walk *w, const struct schema_type *type, const 
             continue;
         }
         size_t mark = walk_enter_key(w, entry->key);
-        walk_check_support(w, key, entry);
         if (key->type->kind == SCHEMA_MAP)
             walk_read_map(w, key->type, entry->value, entry->loc, (char *)out + key->at);
         else

@@ -167,15 +167,12 @@ void walk_read_number(struct walk *w, const struct schema_type *type, const stru
     }
 }
 
-/* "block, cyclic"; with `supported_only` only the choices that this build supports. */
-static const char *walk_list_choices(const struct schema_choice *choices, bool supported_only,
-                                     char *out, size_t size)
+/* "block, cyclic" */
+static const char *walk_list_choices(const struct schema_choice *choices, char *out, size_t size)
 {
     size_t used = 0;
     out[0] = '\0';
     for (; choices->name && used < size; choices++) {
-        if (supported_only && choices->support != SUPPORTED)
-            continue;
         int n = snprintf(out + used, size - used, "%s%s", used ? ", " : "", choices->name);
         used += n > 0 ? (size_t)n : 0;
     }
@@ -191,7 +188,7 @@ static void walk_wrong_choice(struct walk *w, const struct schema_type *type,
         names[n++] = c->name;
     const char *meant = suggest(node->text, names, n);
     char known[128], hint[160];
-    walk_list_choices(type->choices, false, known, sizeof known);
+    walk_list_choices(type->choices, known, sizeof known);
     const char *help = meant ? hint : NULL;
     if (meant)
         snprintf(hint, sizeof hint, "did you mean \"%s\"?", meant);
@@ -204,9 +201,9 @@ static void walk_wrong_choice(struct walk *w, const struct schema_type *type,
 void walk_read_choice(struct walk *w, const struct schema_type *type, const struct node *node,
                       struct job_num *out)
 {
-    char known[128], hint[160], found[QUOTE_SIZE + 16];
+    char known[128], found[QUOTE_SIZE + 16];
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
-        walk_list_choices(type->choices, false, known, sizeof known);
+        walk_list_choices(type->choices, known, sizeof known);
         walk_error(w, node->loc, NULL, "expected one of %s, found %s", known,
                    node_name(node, found, sizeof found));
         return;
@@ -217,12 +214,6 @@ void walk_read_choice(struct walk *w, const struct schema_type *type, const stru
     if (!choice->name) {
         walk_wrong_choice(w, type, node);
         return;
-    }
-    if (choice->support != SUPPORTED) {
-        walk_list_choices(type->choices, true, known, sizeof known);
-        snprintf(hint, sizeof hint, "supported: %s", known);
-        walk_error(w, node->loc, known[0] ? hint : NULL, "%s is not supported by this build",
-                   QUOTED(node->text));
     }
     *out = (struct job_num){choice->value, node->loc};
 }

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lines that wait are a queue. A rank looks for an equal line behind its last one: the filter
+ * says at once that there is none, which is the common case of ranks whose lines differ, and ranks
+ * that write the same find it in the next slot.
+ *
+ * An entry counts the ranks that have passed it, that is, whose last line is this one or a later
+ * one: when all have, no rank can join it.
+ */
+#include "report/fold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fold_entry {
+    struct fold_line line; /* its text stands behind the set */
+    uint64_t due_ns;
+    uint32_t npassed;
+    uint64_t set[]; /* one bit per rank */
+};
+
+enum { FOLD_BITS = 64 };
+
+static size_t fold_set_words(const struct fold *f)
+{
+    return (f->nranks + FOLD_BITS - 1) / FOLD_BITS;
+}
+
+static struct fold_entry *fold_get(const struct fold *f, uint64_t number)
+{
+    return f->entries[number % FOLD_LINES_MAX];
+}
+
+/* FNV-1a */
+static uint64_t fold_hash(const struct fold_line *line)
+{
+    uint64_t h = 0xcbf29ce484222325u ^ line->stream;
+    for (size_t i = 0; i < line->len; i++)
+        h = (h ^ (unsigned char)line->text[i]) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+/* ---- showing ---- */
+
+static void fold_drop_first(struct fold *f)
+{
+    struct fold_entry *e = fold_get(f, f->first);
+    f->filter[f->hashes[f->first % FOLD_LINES_MAX] % FOLD_FILTER]--;
+    f->bytes -= e->line.len;
+    f->first++;
+    free(e);
+}
+
+static void fold_show_first(struct fold *f)
+{
+    const struct fold_entry *e = fold_get(f, f->first);
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < f->nranks; r++) {
+        if (e->set[r / FOLD_BITS] >> r % FOLD_BITS & 1)
+            f->list[n++] = r;
+    }
+    f->show(f->ctx, &e->line, f->list, n);
+    fold_drop_first(f);
+}
+
+static void fold_show_until(struct fold *f, uint64_t number)
+{
+    while (f->first < f->next && f->first <= number)
+        fold_show_first(f);
+}
+
+static void fold_show_passed(struct fold *f)
+{
+    while (f->first < f->next && fold_get(f, f->first)->npassed == f->nranks)
+        fold_show_first(f);
+}
+
+void fold_flush(struct fold *f)
+{
+    fold_show_until(f, UINT64_MAX);
+}
+
+void fold_flush_rank(struct fold *f, uint32_t rank)
+{
+    fold_show_until(f, f->ranks[rank].last);
+}
+
+void fold_forget(struct fold *f)
+{
+    while (f->first < f->next)
+        fold_drop_first(f);
+}
+
+void fold_expire(struct fold *f, uint64_t now_ns)
+{
+    while (f->first < f->next && fold_get(f, f->first)->due_ns <= now_ns)
+        fold_show_first(f);
+}
+
+uint64_t fold_due_ns(const struct fold *f)
+{
+    return f->first < f->next ? fold_get(f, f->first)->due_ns : 0;
+}
+
+/* ---- lines that arrive ---- */
+
+/* The first equal line behind the last one of this rank; 0: none. */
+static uint64_t fold_find(const struct fold *f, uint32_t rank, const struct fold_line *line,
+                          uint64_t hash)
+{
+    uint64_t i = f->ranks[rank].last + 1;
+    if (!f->filter[hash % FOLD_FILTER])
+        return 0;
+    for (i = i < f->first ? f->first : i; i < f->next; i++) {
+        const struct fold_line *other = &fold_get(f, i)->line;
+        if (f->hashes[i % FOLD_LINES_MAX] == hash && other->stream == line->stream &&
+            other->len == line->len && memcmp(other->text, line->text, line->len) == 0)
+            return i;
+    }
+    return 0;
+}
+
+/* Appends the line. False: no memory. */
+static bool fold_append(struct fold *f, const struct fold_line *line, uint64_t hash,
+                        uint64_t now_ns)
+{
+    const size_t set = fold_set_words(f) * sizeof(uint64_t);
+    struct fold_entry *e = malloc(sizeof *e + set + line->len);
+    if (!e)
+        return false;
+    char *text = (char *)e->set + set;
+    *e = (struct fold_entry){.line = *line, .due_ns = now_ns + FOLD_WINDOW_NS};
+    memset(e->set, 0, set);
+    memcpy(text, line->text, line->len);
+    e->line.text = text;
+    e->npassed = f->nleft;
+    f->entries[f->next % FOLD_LINES_MAX] = e;
+    f->hashes[f->next % FOLD_LINES_MAX] = hash;
+    f->filter[hash % FOLD_FILTER]++;
+    f->bytes += line->len;
+    f->next++;
+    return true;
+}
+
+/* The rank has written line `number`, which it joins. */
+static void fold_join(struct fold *f, uint32_t rank, uint64_t number)
+{
+    struct fold_rank *r = &f->ranks[rank];
+    fold_get(f, number)->set[rank / FOLD_BITS] |= UINT64_C(1) << rank % FOLD_BITS;
+    for (uint64_t i = r->last < f->first ? f->first : r->last + 1; !r->left && i <= number; i++)
+        fold_get(f, i)->npassed++;
+    r->last = number;
+}
+
+void fold_add(struct fold *f, uint32_t rank, const struct fold_line *line, uint64_t now_ns)
+{
+    const uint64_t hash = fold_hash(line);
+    uint64_t number = fold_find(f, rank, line, hash);
+    while (!number && f->first < f->next &&
+           (f->next - f->first == FOLD_LINES_MAX || f->bytes + line->len > FOLD_BYTES_MAX))
+        fold_show_first(f);
+    if (!number && fold_append(f, line, hash, now_ns))
+        number = f->next - 1;
+    if (number) {
+        fold_join(f, rank, number);
+        fold_show_passed(f);
+    } else {
+        fold_flush(f);
+        f->show(f->ctx, line, &rank, 1);
+    }
+}
+
+void fold_leave(struct fold *f, uint32_t rank)
+{
+    struct fold_rank *r = &f->ranks[rank];
+    if (r->left)
+        return;
+    for (uint64_t i = r->last < f->first ? f->first : r->last + 1; i < f->next; i++)
+        fold_get(f, i)->npassed++;
+    r->left = true;
+    f->nleft++;
+    fold_show_passed(f);
+}
+
+/* ---- making it ---- */
+
+struct fold *fold_new(uint32_t nranks, fold_show_fn *show, void *ctx)
+{
+    struct fold *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->show = show;
+    f->ctx = ctx;
+    f->nranks = nranks;
+    f->first = f->next = 1;
+    f->ranks = calloc(nranks, sizeof *f->ranks);
+    f->list = calloc(nranks, sizeof *f->list);
+    f->entries = calloc(FOLD_LINES_MAX, sizeof(struct fold_entry *));
+    f->hashes = calloc(FOLD_LINES_MAX, sizeof *f->hashes);
+    if (!f->ranks || !f->list || !f->entries || !f->hashes) {
+        fold_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+void fold_free(struct fold *f)
+{
+    if (!f)
+        return;
+    if (f->entries)
+        fold_forget(f);
+    free(f->ranks);
+    free(f->list);
+    free(f->entries);
+    free(f->hashes);
+    free(f);
+}
