@@ -56,32 +56,46 @@ int engine_child_start(struct engine_child *child, const char *engine, char *con
         return diag_sys(d, err, "cannot start %s", engine);
     }
     child->fd = ends[0];
-    child->late = false;
-    clock_gettime(CLOCK_MONOTONIC, &child->started);
+    child->late = child->talks = false;
+    child_time_start(&child->time, child->pid);
     return 0;
 }
 
-static int engine_child_ms_left(const struct engine_child *child)
+static uint64_t engine_child_deadline_ns(const struct engine_child *child)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ms = child->deadline_ms - (int64_t)(now.tv_sec - child->started.tv_sec) * 1000 -
-                 (now.tv_nsec - child->started.tv_nsec) / 1000000;
-    return ms > 0 ? (int)ms : 0;
+    return child->deadline_ms * 1000000ull;
+}
+
+static uint64_t engine_child_wall_ns(const struct engine_child *child)
+{
+    return child->time.last_ns - child->time.start_ns;
+}
+
+/* How long to wait for its output before the next look at its time; 0: it is late. */
+static int engine_child_ms_to_wait(struct engine_child *child)
+{
+    const uint64_t deadline_ns = engine_child_deadline_ns(child);
+    child_time_update(&child->time);
+    if (child->time.counted_ns >= deadline_ns ||
+        engine_child_wall_ns(child) >= deadline_ns * ENGINE_CHILD_WALL)
+        return 0;
+    const uint64_t left_ms = (deadline_ns - child->time.counted_ns) / 1000000u + 1;
+    return left_ms < CHILD_TIME_PERIOD_MS ? (int)left_ms : CHILD_TIME_PERIOD_MS;
 }
 
 bool engine_child_read(struct engine_child *child, struct buf *in)
 {
     struct pollfd p = {.fd = child->fd, .events = POLLIN};
-    int ready = poll(&p, 1, engine_child_ms_left(child));
+    int wait_ms = engine_child_ms_to_wait(child);
+    int ready = poll(&p, 1, wait_ms);
     if (ready < 0 && errno == EINTR)
         return true;
-    if (ready == 0 && engine_child_ms_left(child))
+    if (ready == 0 && wait_ms)
         return true;
-    if (ready <= 0 || buf_pending(in) > LINE_MAX_LEN) {
-        child->late = true;
+    child->talks = buf_pending(in) > LINE_MAX_LEN;
+    child->late = ready <= 0;
+    if (child->late || child->talks)
         return false;
-    }
     void *room = buf_reserve(in, 65536);
     ssize_t n = room ? read(child->fd, room, 65536) : 0;
     if (n < 0)
@@ -122,7 +136,7 @@ int engine_child_end(struct engine_child *child)
 {
     int status = 0;
     close(child->fd);
-    if (child->late)
+    if (child->late || child->talks)
         kill(child->pid, SIGKILL);
     while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
         continue;
@@ -137,6 +151,14 @@ const char *engine_child_failure(const struct engine_child *child, int status, c
                                  const char *when, struct arena *arena)
 {
     const char *colon = child->words[0] ? ": " : "";
+    if (child->talks)
+        return arena_printf(arena, "%s prints more than %d MiB%s%s", doing, LINE_MAX_LEN >> 20,
+                            colon, child->words);
+    if (child->late && child->time.counted_ns < engine_child_deadline_ns(child))
+        return arena_printf(arena,
+                            "%s takes longer than %g seconds, most of which it waits for a CPU: "
+                            "this machine is busy%s%s",
+                            doing, (double)engine_child_wall_ns(child) / 1e9, colon, child->words);
     if (child->late)
         return arena_printf(arena, "%s takes longer than %g seconds%s%s", doing,
                             child->deadline_ms / 1e3, colon, child->words);

@@ -108,6 +108,20 @@ for what in exits23:23 aborts:134; do
     like "the rank, and that it was loading" "$(err)" 'rank 1 .*while it was loading its plugins'
 done
 
+# A constructor that never returns: named after 10 s, in which it sleeps or has a CPU.
+sed 's/if (getenv.*/for (;;)/; s/raise_it()/pause()/' exits.c >sleeps.c && plugin sleeps.c sleeps.so
+sed 's/if (getenv.*/for (;;)/; s/raise_it();/continue;/' exits.c >loops.c && plugin loops.c loops.so
+checks=()
+for what in sleeps loops; do
+    printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: ./%s.so}]\n' "$what" >"$what.yaml"
+    timeout 115 "$COLLRUN" check "$what.yaml" >"$what.text" 2>&1 &
+    checks+=($!)
+done
+wait "${checks[@]}"
+for what in sleeps loops; do
+    like "a plugin whose constructor $what is named" "$(cat "$what.text")" 'error: workloads\[0\].plugin: loading the plugin takes longer than 10 seconds$'
+done
+
 printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: ./exits.c}]\n' >load.yaml
 run run load.yaml
 ends "source code in the place of a plugin" 126

@@ -5,19 +5,25 @@
  * workloads, likewise. And reading a host's
  * processors from a simulated /sys.
  */
+#include "base/loop.h"
 #include "base/topology.h"
 #include "plan/checks.h"
+#include "plan/child_time.h"
 #include "plan/describe.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,6 +161,128 @@ static void a_plugin_that_kills_the_engine_costs_only_itself(void **state)
     assert_string_equal(items[4].name, "b");
     assert_true(end.tv_sec - begin.tv_sec >= 1 && end.tv_sec - begin.tv_sec <= 30);
     arena_fini(&arena);
+}
+
+/* ---- a busy machine ---- */
+
+/* Two processes that take all the time of one CPU, which this process moves to. */
+static void occupy_cpu(pid_t hogs[2])
+{
+    cpu_set_t one, all;
+    CPU_ZERO(&one);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (size_t cpu = 0; !CPU_COUNT(&one); cpu++) {
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    for (int i = 0; i < 2; i++) {
+        hogs[i] = fork();
+        if (hogs[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                continue;
+        }
+    }
+}
+
+/* Describes a plugin that needs a tenth of a second of CPU time, on such a CPU, with a low
+ * priority. Returns how long it took, in seconds. */
+static double describe_on_busy_cpu(int nice_value, uint32_t deadline_ms, struct described *item,
+                                   struct arena *arena)
+{
+    static const char slow[] = "#!/bin/sh\n"
+                               "renice -n %d $$ >/dev/null\n"
+                               "i=0; while [ $i -lt 40000 ]; do i=$((i + 1)); done\n"
+                               "echo '{\"kind\":\"workload\",\"path\":\"/w.so\",\"name\":\"w\","
+                               "\"summary\":\"s\",\"params\":[]}'\n";
+    struct diag d;
+    cpu_set_t all;
+    pid_t hogs[2];
+    char path[128], text[sizeof slow + 8];
+    snprintf(text, sizeof text, slow, nice_value);
+    snprintf(path, sizeof path, "%s/slow", folder);
+    write_file("slow", text);
+    chmod(path, 0700);
+    sched_getaffinity(0, sizeof all, &all);
+    occupy_cpu(hogs);
+    uint64_t begin = now_ns();
+    int rc = describe(path, deadline_ms, item, 1, arena, &d);
+    double seconds = (double)(now_ns() - begin) / 1e9;
+    for (int i = 0; i < 2; i++) {
+        kill(hogs[i], SIGKILL);
+        waitpid(hogs[i], NULL, 0);
+    }
+    sched_setaffinity(0, sizeof all, &all);
+    assert_int_equal(rc, 0);
+    return seconds;
+}
+
+static void waiting_for_a_cpu_is_not_taken_for_a_plugin_that_hangs(void **state)
+{
+    struct described item = {.kind = DESCRIBE_WORKLOAD, .path = "/w.so"};
+    struct arena arena;
+    (void)state;
+    arena_init(&arena);
+    double seconds = describe_on_busy_cpu(10, 600, &item, &arena);
+    print_message("it took %.1f s\n", seconds);
+    assert_null(item.error);
+    assert_string_equal(item.name, "w");
+    assert_true(seconds > 0.6); /* else the CPU was not occupied */
+    arena_fini(&arena);
+}
+
+static void a_machine_that_is_too_busy_is_named(void **state)
+{
+    struct described item = {.kind = DESCRIBE_WORKLOAD, .path = "/w.so"};
+    struct arena arena;
+    (void)state;
+    arena_init(&arena);
+    describe_on_busy_cpu(19, 100, &item, &arena);
+    assert_non_null(item.error);
+    assert_non_null(strstr(item.error, " seconds, most of which it waits for a CPU: this machine "
+                                       "is busy"));
+    arena_fini(&arena);
+}
+
+static void a_plugin_that_loops_is_named(void **state)
+{
+    static const char loop[] = "#!/bin/sh\nwhile :; do :; done\n";
+    struct described item = {.kind = DESCRIBE_WORKLOAD, .path = "/w.so"};
+    struct arena arena;
+    struct diag d;
+    char path[128];
+    (void)state;
+    arena_init(&arena);
+    snprintf(path, sizeof path, "%s/loop", folder);
+    write_file("loop", loop);
+    chmod(path, 0700);
+    assert_int_equal(describe(path, 500, &item, 1, &arena, &d), 0);
+    assert_string_equal(item.error, "loading the plugin takes longer than 0.5 seconds");
+    arena_fini(&arena);
+}
+
+static void what_counts_is_running_and_sleeping(void **state)
+{
+    enum { MS = 1000000 };
+    static const struct {
+        struct child_sample from, to;
+        uint64_t wall_ms, want_ms;
+    } cases[] = {
+        {{0}, {.runnable = false}, 100, 100},                                 /* it sleeps */
+        {{0}, {.runnable = true, .cpu_ns = 95 * MS}, 100, 95},                /* it loops */
+        {{0}, {.runnable = true, .cpu_ns = 3 * MS}, 100, 3},                  /* it waits */
+        {{0}, {.cpu_ns = 3 * MS, .delay_ns = 90 * MS}, 100, 10},              /* it has waited */
+        {{0}, {.cpu_ns = 30 * MS, .delay_ns = 300 * MS}, 100, 30},            /* many threads */
+        {{.cpu_ns = 5 * MS, .delay_ns = 9 * MS}, {.cpu_ns = 5 * MS}, 50, 50}, /* one has ended */
+        {{0}, {.runnable = false}, 60000, 200}, /* the caller stood still as well */
+        {{0}, {.runnable = true, .cpu_ns = 800 * MS}, 200, 200}, /* on several CPUs */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(child_time_between(&cases[i].from, &cases[i].to, cases[i].wall_ms * MS) /
+                             MS,
+                         cases[i].want_ms);
 }
 
 static void a_missing_engine_is_an_error(void **state)
@@ -340,6 +468,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plugin_is_described),
         cmocka_unit_test(a_plugin_that_kills_the_engine_costs_only_itself),
+        cmocka_unit_test(waiting_for_a_cpu_is_not_taken_for_a_plugin_that_hangs),
+        cmocka_unit_test(a_machine_that_is_too_busy_is_named),
+        cmocka_unit_test(a_plugin_that_loops_is_named),
+        cmocka_unit_test(what_counts_is_running_and_sleeping),
         cmocka_unit_test(a_missing_engine_is_an_error),
         cmocka_unit_test(what_a_check_refuses_is_reported_once_at_its_line),
         cmocka_unit_test(a_check_that_crashes_or_hangs_is_reported),
