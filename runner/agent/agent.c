@@ -204,13 +204,23 @@ static void agent_reap_children(struct agent *a)
  */
 static void agent_on_stop_signal(struct agent *a, int sig)
 {
+    /* The guard blocks every signal but SIGKILL, and its end sends SIGTERM. */
+    const bool guard_killed = sig == SIGTERM && getppid() != a->guard;
     if (a->have_job && !a->stopping) {
         struct diag d;
-        diag_set(&d, COLLRUN_ERR_ABORTED, "its collrun-agent was ended by signal %d (%s)", sig,
-                 signal_name(sig));
+        if (guard_killed)
+            diag_set(&d, COLLRUN_ERR_ABORTED,
+                     "its collrun-guard (pid %d), the parent of its collrun-agent, was killed by "
+                     "signal %d (SIGKILL)",
+                     (int)a->guard, SIGKILL);
+        else
+            diag_set(&d, COLLRUN_ERR_ABORTED, "its collrun-agent was ended by signal %d (%s)", sig,
+                     signal_name(sig));
         uplink_send_error(a, &d);
     }
-    agent_stop(a, "collrun-agent on this host was ended by a signal",
+    agent_stop(a,
+               guard_killed ? "collrun-guard on this host was killed"
+                            : "collrun-agent on this host was ended by a signal",
                a->desc.grace_ns ? a->desc.grace_ns : SECOND_NS);
 }
 
@@ -486,7 +496,7 @@ static int agent_init(struct agent *a, struct diag *d)
 
 int agent_main(void)
 {
-    struct agent a = {.hostmem = -1, .master = {.fd = -1}};
+    struct agent a = {.guard = getppid(), .hostmem = -1, .master = {.fd = -1}};
     struct diag d;
     diag_init(&d);
     if (agent_init(&a, &d) != COLLRUN_OK) {

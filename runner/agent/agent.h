@@ -41,6 +41,7 @@ struct agent {
     bool failed;          /* a rank ended early */
     bool foreground_done; /* commands in the background may end as they like */
     bool records_sent;
+    pid_t guard;            /* the parent (guard.h), as long as it lives */
     uint32_t host;          /* index into desc.hosts */
     const char *engine;     /* path of collrun-engine */
     bool one_machine;       /* all hosts of the job are this machine */

@@ -6,7 +6,8 @@
  *  - The agent ends: the guard kills and reaps the descendants that are left, and ends as the agent
  *    did, with the same exit code or by the same signal.
  *  - A signal asks the guard to end: it is passed on to the agent.
- *  - The guard is killed: SIGTERM ends the agent, which stops its ranks and reaps its descendants.
+ *  - The guard is killed: SIGTERM ends the agent, which says so, stops its ranks and reaps its
+ *    descendants.
  *
  * Only if both are killed at the same moment can children of ranks survive; ranks cannot.
  */

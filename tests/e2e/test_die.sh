@@ -243,6 +243,16 @@ check "the workloads have time to end" noted_all 3 stopped
 start run patient.yaml
 within 10 noted_all 3 up
 agent=$(agent_of "$pid")
+guard=$(pgrep -P "$pid" -x collrun-guard)
+kill -KILL "$guard"
+finish 10
+ends "the guard, the parent of the agent, is killed" 127
+like "and named" "$(err)" "error: host [^ ]+: its collrun-guard \\(pid $guard\\), the parent of its collrun-agent, was killed by signal 9 \\(SIGKILL\\)\$"
+check "the workloads have time to end" noted_all 3 stopped
+check "nothing is left" gone "$agent"
+start run patient.yaml
+within 10 noted_all 3 up
+agent=$(agent_of "$pid")
 kill -KILL "$pid"
 finish 10
 ends "collrun itself is killed" 137
