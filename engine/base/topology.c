@@ -6,15 +6,16 @@
  */
 #include "base/topology.h"
 
+#include "base/cpus.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { CPUS_MAX = 8192, NUMAS_MAX = 256 };
+enum { NUMAS_MAX = 256 };
 
 /* The text of a small file, without its newline; false if there is none. */
 static bool topology_read_line(const char *path, char *out, size_t size)
@@ -53,16 +54,12 @@ static bool topology_parse_list(const char *s, bool *set)
 
 static int topology_own_mask(bool *set, struct diag *d)
 {
-    cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
-    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-    if (!mask)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    int failed = sched_getaffinity(0, size, mask);
-    int err = errno;
-    for (unsigned cpu = 0; !failed && cpu < CPUS_MAX; cpu++)
-        set[cpu] = CPU_ISSET_S(cpu, size, mask);
-    CPU_FREE(mask);
-    return failed ? diag_sys(d, err, "cannot read the affinity mask") : 0;
+    struct cpus own;
+    if (cpus_read(&own, 0) < 0)
+        return diag_sys(d, errno, "cannot read the affinity mask");
+    for (uint32_t cpu = 0; cpu < CPUS_MAX; cpu++)
+        set[cpu] = cpus_has(&own, cpu);
+    return 0;
 }
 
 /* The first cpu of the core that `cpu` belongs to. */

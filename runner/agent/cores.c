@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/cores.h"
 
+#include "base/cpus.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,17 +41,22 @@ static int cores_claim(const char *name, unsigned core)
 
 void cores_open(struct cores *c, const char *name)
 {
-    cpu_set_t usable;
+    struct cpus usable;
     uint16_t core_of[CPU_SETSIZE] = {0}; /* by first hardware thread; plus one */
     *c = (struct cores){.n = 0};
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+    if (cpus_read(&usable, 0) != 0)
         return;
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        const unsigned first = CPU_ISSET(cpu, &usable) ? cores_first_thread(cpu) : CPU_SETSIZE;
-        if (first >= CPU_SETSIZE)
+    for (unsigned cpu = 0; cpu < CPUS_MAX; cpu++) {
+        if (!cpus_has(&usable, cpu))
             continue;
+        const unsigned first = cores_first_thread(cpu);
+        if (cpu >= CPU_SETSIZE || first >= CPU_SETSIZE) {
+            c->large = true;
+            return;
+        }
         if (core_of[first] == 0) {
-            if (c->n == CORES_MAX)
+            c->large = c->n == CORES_MAX;
+            if (c->large)
                 return;
             c->items[c->n].claim = cores_claim(name, first);
             core_of[first] = (uint16_t)++c->n;
@@ -88,6 +95,8 @@ const char *cores_why_not(const struct cores *c, uint32_t n, struct arena *arena
 {
     if (n < 2)
         return "a rank alone may use every core";
+    if (c->large)
+        return arena_printf(arena, "a host with more than %u cores is not shared out", CORES_MAX);
     if (n > c->n)
         return arena_printf(arena, "%u ranks share %u core%s", n, c->n, c->n == 1 ? "" : "s");
     return c->claimed ? "" : "other ranks of collrun use its cores";

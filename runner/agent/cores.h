@@ -22,6 +22,7 @@
 struct cores {
     uint32_t n;
     bool claimed; /* all of them */
+    bool large;   /* more than CORES_MAX cores, or CPUs with higher numbers than a cpu_set_t has */
     struct {
         cpu_set_t cpus; /* its hardware threads */
         int claim;      /* a socket; -1: another agent has claimed the core */

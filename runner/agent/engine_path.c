@@ -34,13 +34,15 @@ bool engine_path_beside(const char *engine, const char *name, char *path, size_t
 
 void engine_path_set_libraries(const char *engine)
 {
-    char path[8192], *old = getenv("LD_LIBRARY_PATH");
-    const char *slash = strrchr(engine, '/');
-    int dir = slash ? (int)(slash - engine) : 0;
-    int n = snprintf(path, sizeof path, "%.*s/../../lib/collrun/private", dir, engine);
-    if (n < 0 || (size_t)n >= sizeof path || access(path, X_OK) < 0)
+    const char *slash = strrchr(engine, '/'), *old = getenv("LD_LIBRARY_PATH");
+    char *folder = NULL, *path = NULL;
+    if (asprintf(&folder, "%.*s/../../lib/collrun/private", slash ? (int)(slash - engine) : 0,
+                 engine) < 0)
         return;
-    if (old && *old)
-        snprintf(path + n, sizeof path - (size_t)n, ":%s", old);
-    setenv("LD_LIBRARY_PATH", path, 1);
+    if (access(folder, X_OK) == 0 &&
+        asprintf(&path, "%s%s%s", folder, old && *old ? ":" : "", old ? old : "") >= 0) {
+        setenv("LD_LIBRARY_PATH", path, 1);
+        free(path);
+    }
+    free(folder);
 }

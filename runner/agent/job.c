@@ -4,6 +4,7 @@
 #include "agent/address.h"
 #include "agent/engine_path.h"
 #include "agent/placement.h"
+#include "base/cpus.h"
 #include "base/hostmem.h"
 
 #include <errno.h>
@@ -16,14 +17,12 @@
 /* WELCOME begins with the rank, which the caller fills in. */
 static int job_make_welcome(struct agent *a, struct buf *out, struct diag *d)
 {
-    cpu_set_t cpus;
     buf_put_u32(out, 0);
     buf_put_u32(out, a->desc.attempt);
     buf_put_u32(out, a->host);
     buf_put_str(out, a->address);
     buf_put_str(out, a->interface);
-    buf_put_u32(out,
-                sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
+    buf_put_u32(out, cpus_usable(0));
     buf_put_blob(out, a->desc_bytes, a->desc_len);
     return out->failed
                ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description")

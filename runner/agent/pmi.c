@@ -2,6 +2,7 @@
 #include "agent/pmi.h"
 
 #include "agent/agent.h"
+#include "base/cpus.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,9 +47,7 @@ static uint32_t pmi_rank(const struct rank_proc *p)
 /* More ranks than CPUs that the agent, the parent of this process, may use. */
 static bool pmi_is_crowded(uint32_t ranks)
 {
-    cpu_set_t cpus;
-    return sched_getaffinity(getppid(), sizeof cpus, &cpus) == 0 &&
-           ranks > (uint32_t)CPU_COUNT(&cpus);
+    return ranks > cpus_usable(getppid());
 }
 
 void pmi_set_environment(const struct rank_proc *p)

@@ -8,6 +8,7 @@
 #include "agent/placement.h"
 #include "agent/rank_terminal.h"
 #include "agent/uplink.h"
+#include "base/cpus.h"
 #include "base/exit_codes.h"
 
 #include <errno.h>
@@ -29,20 +30,19 @@
  * near a device or a share of all. */
 static int rank_bind_cpus(const char *cpus, bool within, struct diag *d)
 {
-    cpu_set_t set, usable;
-    CPU_ZERO(&set);
+    struct cpus set = {0}, usable;
     for (const char *p = cpus; *p;) {
         char *end;
         unsigned long first = strtoul(p, &end, 10), last = first;
         if (*end == '-')
             last = strtoul(end + 1, &end, 10);
-        for (unsigned long c = first; c <= last && c < CPU_SETSIZE; c++)
-            CPU_SET(c, &set);
+        for (unsigned long c = first; c <= last && c < CPUS_MAX; c++)
+            cpus_add(&set, (uint32_t)c);
         p = *end == ',' ? end + 1 : "";
     }
-    if (within && sched_getaffinity(0, sizeof usable, &usable) == 0)
-        CPU_AND(&set, &set, &usable);
-    if (sched_setaffinity(0, sizeof set, &set) < 0)
+    if (within && cpus_read(&usable, 0) == 0)
+        CPU_AND_S(sizeof set, set.sets, set.sets, usable.sets);
+    if (sched_setaffinity(0, sizeof set, set.sets) < 0)
         return diag_sys(d, errno, "cannot bind the rank to cpus %s", cpus);
     return COLLRUN_OK;
 }

@@ -2,7 +2,9 @@
 #include "agent/uplink.h"
 
 #include "agent/agent.h"
+#include "agent/machine.h"
 #include "agent/rdma.h"
+#include "base/cpus.h"
 
 #include "build_id.h"
 
@@ -15,29 +17,10 @@
 
 #define SECOND_NS 1000000000ull
 
-/* Boot id and network namespace: processes that have both in common share one loopback. */
-static void uplink_put_machine(struct buf *out)
-{
-    char boot[64] = "", text[160];
-    struct stat net;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(boot, sizeof boot, f))
-        boot[0] = '\0';
-    if (f)
-        fclose(f);
-    boot[strcspn(boot, "\n")] = '\0';
-    if (!boot[0] || stat("/proc/self/ns/net", &net) < 0)
-        text[0] = '\0';
-    else
-        snprintf(text, sizeof text, "%s/%llu", boot, (unsigned long long)net.st_ino);
-    buf_put_str(out, text);
-}
-
 void uplink_send_hello(struct agent *a)
 {
     struct buf b;
-    char host[65] = "", ports[512];
-    cpu_set_t cpus;
+    char host[65] = "", ports[512], machine[160];
     struct timespec now;
     gethostname(host, sizeof host - 1);
     buf_init(&b);
@@ -46,8 +29,9 @@ void uplink_send_hello(struct agent *a)
     buf_put_str(&b, COLLRUN_BUILD_ID);
     buf_put_str(&b, host);
     buf_put_u32(&b, (uint32_t)getpid());
-    buf_put_u32(&b, sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1);
-    uplink_put_machine(&b);
+    buf_put_u32(&b, cpus_usable(0));
+    machine_name("/proc/sys/kernel/random/boot_id", "/sys/class/net", machine, sizeof machine);
+    buf_put_str(&b, machine);
     clock_gettime(CLOCK_REALTIME, &now);
     buf_put_u64(&b, (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec);
     rdma_ports(ports, sizeof ports);

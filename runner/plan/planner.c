@@ -40,7 +40,7 @@ static void planner_add_rank(struct planner *pl, uint64_t rank, struct desc_rank
 void planner_ranks(struct planner *pl, const struct job_ranks *ranks, struct desc_ranks *out)
 {
     uint32_t count = pl->desc->nranks;
-    uint64_t most = ranks->all ? count : 0;
+    uint64_t most = ranks->all ? count : 0, visited = 0;
     for (uint32_t i = 0; i < ranks->n; i++)
         most += parse_range_count(&ranks->parts[i].range);
     most = most < count ? most : count;
@@ -54,9 +54,11 @@ void planner_ranks(struct planner *pl, const struct job_ranks *ranks, struct des
     pl->sets++;
     for (uint32_t rank = 0; ranks->all && rank < count; rank++)
         planner_add_rank(pl, rank, out);
-    for (uint32_t i = 0; i < ranks->n; i++) {
+    /* A set of more ranks than there are lists one twice, which has been reported. */
+    for (uint32_t i = 0; i < ranks->n && visited < count; i++) {
         const struct parse_range *range = &ranks->parts[i].range;
-        for (uint64_t rank = range->first; rank <= range->last && rank < count; rank += range->step)
+        for (uint64_t rank = range->first; rank <= range->last && rank < count;
+             rank += range->step, visited++)
             planner_add_rank(pl, rank, out);
     }
 }

@@ -73,6 +73,10 @@ int interpolate(const char *text, struct arena *arena, const char **out, struct 
         else
             buf_put(&buf, text + pos, 1);
         pos += taken + (text[pos] == '$' && text[pos + 1] == '$');
+        if (!code && buf.len > INTERPOLATE_MAX)
+            code =
+                diag_set(d, COLLRUN_ERR_INVALID, "the value with ${env:NAME} is larger than %d MiB",
+                         INTERPOLATE_MAX >> 20);
     }
     const char *result =
         code || buf.failed ? NULL : arena_strndup(arena, buf.data ? (char *)buf.data : "", buf.len);

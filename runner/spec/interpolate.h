@@ -9,6 +9,8 @@
 #include "base/arena.h"
 #include "base/diag.h"
 
+enum { INTERPOLATE_MAX = 4 << 20 }; /* of one value, and of all of a job file: as large as a file */
+
 /* *out is `text` itself if it has no reference. */
 int interpolate(const char *text, struct arena *arena, const char **out, struct diag *d);
 

@@ -41,6 +41,7 @@ struct yaml_reader {
     uint32_t nanchors;
     uint32_t depth;
     uint64_t weight; /* of all that has been read */
+    size_t filled;   /* bytes of the scalars in which ${env:NAME} was replaced */
     bool aliased;
 };
 
@@ -232,6 +233,18 @@ static uint32_t yaml_find_text(struct yaml_reader *r, const struct node *node, s
     return node->loc.column + quoted;
 }
 
+/* Environment variables do not make the job larger than a file may be. */
+static int yaml_add_filled(struct yaml_reader *r, size_t len, struct diag_loc loc)
+{
+    r->filled += len;
+    if (r->filled <= INTERPOLATE_MAX)
+        return 0;
+    struct diag d;
+    diag_at(&d, loc, "the values with ${env:NAME} are larger than %d MiB in total",
+            INTERPOLATE_MAX >> 20);
+    return yaml_add_error(r, &d);
+}
+
 static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, struct node *node)
 {
     const char *tag = yaml_check_tag(r, event->data.scalar.tag, node->loc);
@@ -257,6 +270,7 @@ static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, st
     } else if (node->text != text) {
         node->text_column = 0;
         node->filled = true;
+        return yaml_add_filled(r, strlen(node->text), node->loc);
     }
     return 0;
 }

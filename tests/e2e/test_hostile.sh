@@ -132,6 +132,40 @@ rm hold
 finish 30
 ends "then the job ends well" 0
 
+# ---- job files that grow ----
+big=$(head -c 100000 /dev/zero | tr '\0' x)
+export big
+long=$(printf '${env:big}%.0s' {1..50})
+printf 'version: 1\nprocesses: {count: 1}\nenv: {set: {A: "%s"}}\nworkloads: [{plugin: hello}]\n' "$long" >grows.yaml
+run check grows.yaml
+ends "a value that \${env:NAME} makes larger than 4 MiB is refused" 2
+like "at its place" "$(err | cut -c1-200)" '^grows.yaml:3:16: error: the value with \$\{env:NAME\} is larger than 4 MiB'
+{
+    printf 'version: 1\nprocesses: {count: 1}\nenv:\n  set:\n'
+    printf '    A%d: "${env:big}"\n' {1..50}
+    printf 'workloads: [{plugin: hello}]\n'
+} >grows.yaml
+run check grows.yaml
+ends "so are many such values" 2
+like "at the first one that is too many" "$(err | cut -c1-200)" '^grows.yaml:46:10: error: the values with \$\{env:NAME\} are larger than 4 MiB in total'
+unset big
+# 500,000 times 65,536 ranks: half an hour, if each were looked at.
+{
+    printf 'version: 1\nprocesses: {count: 65536}\nworkloads: [{plugin: hello, ranks: "0-65535'
+    yes ,0-65535 | head -n 500000 | tr -d '\n'
+    printf '"}]\n'
+} >ranks.yaml
+run check ranks.yaml
+ends "rank sets that repeat themselves are refused, and soon" 2
+# {host} a hundred thousand times: the command cannot be so long, but nothing overflows.
+{
+    printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\nhosts: {nodes: [{name: far, transport: {command: [echo, "'
+    yes '{host}' | head -n 100000 | tr -d '\n'
+    printf '"]}}]}\n'
+} >filled.yaml
+run run filled.yaml
+ends "{host} many times in a transport command: the host is not reached" 127
+
 # ---- links and leftovers in the run directory ----
 mkdir -p linked/attempt-0 elsewhere
 for file in .result.json.new .plan.json.new events.jsonl attempt-0/rank-0.stdout; do

@@ -429,6 +429,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         deliver(&s, trace, &f);
         wire_next_done(&in, &f);
     }
+    must(s.run.nexited <= s.run.desc->nranks, "a rank exits once");
     judge(&s);
     buf_fini(&in);
     trace_writer_free(trace);

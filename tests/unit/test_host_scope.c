@@ -302,6 +302,28 @@ static void a_rendezvous_knows_that_a_member_has_failed(void **state)
     rendezvous_leave(&r);
 }
 
+/* A frame cannot carry it: the caller learns that, instead of waiting for a value that is lost. */
+static void a_value_that_is_too_long_is_refused(void **state)
+{
+    struct host *h = *state;
+    struct rank *own = &h->ranks[0];
+    struct desc_rank ranks[RANKS] = {0};
+    struct desc desc = {.ranks = ranks, .nranks = RANKS};
+    struct desc_ranks members = {.items = h->items, .n = 3};
+    struct rendezvous_spec spec = {.name = "train",
+                                   .members = &members,
+                                   .identity = "tcp 1.0",
+                                   .timeout_ns = SECOND,
+                                   .host = &own->scopes};
+    struct rendezvous r;
+    own->scopes.desc = &desc;
+    assert_int_equal(rendezvous_open(&r, &own->control, &spec, &own->d), COLLRUN_OK);
+    assert_int_equal(r.table.put(r.table.ctx, "key", "", 64u << 20), COLLRUN_ERR_INVALID);
+    assert_string_equal(r.failure.text, "the rendezvous value \"key\" has 67108864 bytes; 67104768 "
+                                        "are allowed");
+    rendezvous_leave(&r);
+}
+
 static void the_end_of_the_job_ends_the_wait(void **state)
 {
     struct host *h = *state;
@@ -377,6 +399,7 @@ int main(void)
         TEST(the_deadline_names_the_missing_ranks),
         TEST(a_failed_member_ends_the_wait),
         TEST(a_rendezvous_knows_that_a_member_has_failed),
+        TEST(a_value_that_is_too_long_is_refused),
         TEST(the_end_of_the_job_ends_the_wait),
         TEST(a_rank_that_is_killed_with_the_lock_blocks_no_other),
         TEST(places_of_failed_scopes_are_used_again),

@@ -314,6 +314,16 @@ static void ranks_that_are_not_members_are_refused(void **state)
     assert_true(fence(w, 2, "s", 1) < 0);
 }
 
+static void ranks_that_the_job_has_not_are_refused(void **state)
+{
+    static const uint32_t past[] = {2, 8}, far[] = {2, 0xfffffff0};
+    struct world *w = *state;
+    assert_true(join(w, 2, "s", 2, past, "shm 1") < 0);
+    assert_true(join(w, 2, "s", 2, far, "shm 1") < 0);
+    assert_int_equal(w->nsent, 0);
+    both_join(w);
+}
+
 static void malformed_frames_are_refused(void **state)
 {
     struct world *w = *state;
@@ -356,6 +366,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(scopes_are_forgotten_and_names_reused, setup, teardown),
         cmocka_unit_test_setup_teardown(ranks_that_are_not_members_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(ranks_that_the_job_has_not_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(malformed_frames_are_refused, setup, teardown),
         cmocka_unit_test(ranks_are_listed_in_words),
     };
