@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cpus.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 int cpus_read(struct cpus *c, pid_t pid)
@@ -13,6 +14,27 @@ void cpus_add(struct cpus *c, uint32_t cpu)
 {
     if (cpu < CPUS_MAX)
         CPU_SET((size_t)cpu % CPU_SETSIZE, &c->sets[cpu / CPU_SETSIZE]);
+}
+
+void cpus_add_list(struct cpus *c, const char *list)
+{
+    for (const char *p = list; *p;) {
+        char *end;
+        unsigned long first = strtoul(p, &end, 10), last = first;
+        if (end == p)
+            return;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        for (unsigned long cpu = first; cpu <= last && cpu < CPUS_MAX; cpu++)
+            cpus_add(c, (uint32_t)cpu);
+        p = *end == ',' ? end + 1 : "";
+    }
+}
+
+void cpus_keep(struct cpus *c, const struct cpus *other)
+{
+    for (size_t i = 0; i < sizeof c->sets / sizeof *c->sets; i++)
+        CPU_AND(&c->sets[i], &c->sets[i], &other->sets[i]);
 }
 
 bool cpus_has(const struct cpus *c, uint32_t cpu)

@@ -20,6 +20,10 @@ struct cpus {
 /* Those that process `pid` may use; 0: this one. Returns 0, or -1 with errno. */
 int cpus_read(struct cpus *c, pid_t pid);
 void cpus_add(struct cpus *c, uint32_t cpu);
+/* Adds those of a list such as "0-3,8". */
+void cpus_add_list(struct cpus *c, const char *list);
+/* Keeps those that are in `other`, too. */
+void cpus_keep(struct cpus *c, const struct cpus *other);
 bool cpus_has(const struct cpus *c, uint32_t cpu);
 /* How many CPUs process `pid` may use; 1 if that is not known. */
 uint32_t cpus_usable(pid_t pid);

@@ -111,8 +111,8 @@ enum wire_type {
     /* u32 bytes of STDIN that the rank's pipe has taken, u8 the rank reads no more */
     WIRE_STDIN_TAKEN = 19,
     /* Answers PLACE: diag (code 0: none), str why the ranks are not bound ("" = they are, or
-     * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), str ids of its devices,
-     * with commas} */
+     * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), u32 NUMA node of its
+     * memory (UINT32_MAX = any), str ids of its devices, with commas} */
     WIRE_PLACED = 21,
 
     /* ---- runner -> agent ---- */

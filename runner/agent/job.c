@@ -190,6 +190,7 @@ static void job_put_places(const struct agent *a, struct buf *out)
     for (uint32_t i = 0; i < n; i++) {
         buf_put_u32(out, a->ranks[i].rank);
         buf_put_str(out, placement_cpus(&a->ranks[i]));
+        buf_put_u32(out, (uint32_t)placement_memory_node(&a->ranks[i]));
         buf_put_str(out, a->ranks[i].devices);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/engine_query.h"
+#include "agent/memory_policy.h"
 #include "base/topology.h"
 
 #include <stdlib.h>
@@ -205,4 +206,16 @@ const char *placement_cpus(const struct rank_proc *p)
 {
     const char *planned = p->agent->desc.ranks[p->rank].cpus;
     return p->near[0] || strcmp(planned, DESC_CPUS_AUTO) == 0 ? p->near : planned;
+}
+
+int placement_memory_node(const struct rank_proc *p)
+{
+    const char *list = placement_cpus(p);
+    struct cpus cpus = {0}, usable;
+    if (!*list || !memory_policy_is_open())
+        return -1;
+    cpus_add_list(&cpus, list);
+    if (p->near[0] && cpus_read(&usable, 0) == 0)
+        cpus_keep(&cpus, &usable);
+    return memory_policy_node("/sys", &cpus);
 }

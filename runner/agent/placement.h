@@ -19,6 +19,8 @@ struct rank_proc;
 int placement_make(struct agent *a, const char *engine, struct diag *d);
 /* What a rank is bound to, of which it gets the CPUs that this process may use; "" = any. */
 const char *placement_cpus(const struct rank_proc *p);
+/* The NUMA node from which it takes its memory; -1: of the CPU that touches a page. */
+int placement_memory_node(const struct rank_proc *p);
 /* The devices of the kind that `backend` declares which `mask`, a variable of the agent ("" =
  * none), leaves. A listing that fails is a pool without devices and with the reason. */
 int placement_pool(struct agent *a, const char *engine, const char *backend, const char *mask,

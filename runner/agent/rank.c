@@ -5,6 +5,7 @@
 #include "agent/command.h"
 #include "agent/engine_path.h"
 #include "agent/environment.h"
+#include "agent/memory_policy.h"
 #include "agent/placement.h"
 #include "agent/rank_terminal.h"
 #include "agent/uplink.h"
@@ -26,24 +27,17 @@
 
 /* ---- in the child ---- */
 
-/* Binds the rank to a list of CPUs. `within`: only to those that this process may use, for the CPUs
- * near a device or a share of all. */
+/* Binds the rank to a list of CPUs, and its memory to their NUMA node. `within`: only to those that
+ * this process may use, for the CPUs near a device or a share of all. */
 static int rank_bind_cpus(const char *cpus, bool within, struct diag *d)
 {
     struct cpus set = {0}, usable;
-    for (const char *p = cpus; *p;) {
-        char *end;
-        unsigned long first = strtoul(p, &end, 10), last = first;
-        if (*end == '-')
-            last = strtoul(end + 1, &end, 10);
-        for (unsigned long c = first; c <= last && c < CPUS_MAX; c++)
-            cpus_add(&set, (uint32_t)c);
-        p = *end == ',' ? end + 1 : "";
-    }
+    cpus_add_list(&set, cpus);
     if (within && cpus_read(&usable, 0) == 0)
-        CPU_AND_S(sizeof set, set.sets, set.sets, usable.sets);
+        cpus_keep(&set, &usable);
     if (sched_setaffinity(0, sizeof set, set.sets) < 0)
         return diag_sys(d, errno, "cannot bind the rank to cpus %s", cpus);
+    memory_policy_set(memory_policy_node("/sys", &set));
     return COLLRUN_OK;
 }
 

@@ -83,13 +83,18 @@ static void placed_read(struct placed *p, uint32_t host, struct reader *r)
 {
     struct desc *desc = p->desc;
     p->notes[host] = read_str(r, p->arena);
-    uint32_t n = read_count(r, 12);
+    uint32_t n = read_count(r, 16);
     while (n--) {
         const uint32_t rank = read_u32(r);
-        const char *cpus = read_str(r, p->arena), *ids = read_str(r, p->arena);
+        const char *cpus = read_str(r, p->arena);
+        const uint32_t node = read_u32(r);
+        const char *ids = read_str(r, p->arena);
         if (r->bad || rank >= desc->nranks || desc->ranks[rank].host != host)
             return;
         desc->ranks[rank].cpus = cpus;
+        desc->ranks[rank].memory = "any";
+        if (node != UINT32_MAX)
+            desc->ranks[rank].memory = arena_printf(p->arena, "node %u", node);
         placed_set_devices(p, &desc->ranks[rank], ids);
     }
 }

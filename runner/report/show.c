@@ -178,19 +178,28 @@ static const char *show_cpus(const struct desc_rank *rank)
     return *rank->cpus && strcmp(rank->cpus, DESC_CPUS_AUTO) != 0 ? rank->cpus : "any";
 }
 
+/* 1 if a host was asked. */
+static uint32_t show_knows_memory(const struct desc *desc)
+{
+    for (uint32_t rank = 0; rank < desc->nranks; rank++)
+        if (desc->ranks[rank].memory)
+            return 1;
+    return 0;
+}
+
 static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *out)
 {
-    enum { FIXED = 5 };
+    enum { FIXED = 6 };
     uint32_t kinds[COLUMNS_MAX - FIXED], nkinds = show_kinds(desc, kinds, COLUMNS_MAX - FIXED);
-    uint32_t columns = FIXED + nkinds;
+    const uint32_t memory = show_knows_memory(desc), columns = FIXED - 1 + memory + nkinds;
     const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * columns, sizeof *cells);
     struct members groups, workloads;
     if (!cells || members_find(desc, arena, &groups, &workloads) < 0)
         return COLLRUN_ERR_NO_MEMORY;
-    static const char *const heads[] = {"RANK", "HOST", "CPUS"};
-    memcpy(cells, heads, sizeof heads);
+    static const char *const heads[] = {"RANK", "HOST", "CPUS", "MEMORY"};
+    memcpy(cells, heads, (3 + memory) * sizeof *heads);
     for (uint32_t k = 0; k < nkinds; k++)
-        cells[3 + k] = show_kind_head(&desc->kinds[kinds[k]], arena);
+        cells[3 + memory + k] = show_kind_head(&desc->kinds[kinds[k]], arena);
     cells[columns - 2] = "GROUPS";
     cells[columns - 1] = "WORKLOADS";
     for (uint32_t rank = 0; rank < desc->nranks; rank++) {
@@ -198,8 +207,10 @@ static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *
         row[0] = arena_printf(arena, "%u", rank);
         row[1] = desc->hosts[desc->ranks[rank].host].name;
         row[2] = show_cpus(&desc->ranks[rank]);
+        if (memory)
+            row[3] = desc->ranks[rank].memory ? desc->ranks[rank].memory : "";
         for (uint32_t k = 0; k < nkinds; k++)
-            row[3 + k] = show_devices(&desc->ranks[rank], kinds[k], arena);
+            row[3 + memory + k] = show_devices(&desc->ranks[rank], kinds[k], arena);
         row[columns - 2] = show_join(&groups, rank, arena);
         row[columns - 1] = show_join(&workloads, rank, arena);
     }
@@ -381,12 +392,15 @@ static json_t *show_json_rank(const struct desc *desc, uint32_t rank, const stru
                               const struct members *workloads)
 {
     json_t *devices = show_json_devices(desc, rank);
-    return json_pack(
+    json_t *object = json_pack(
         "{si ss si ss so so so so}", "rank", (int)rank, "host",
         desc->hosts[desc->ranks[rank].host].name, "local_rank", (int)desc->ranks[rank].local_rank,
         "cpus", strcmp(desc->ranks[rank].cpus, DESC_CPUS_AUTO) == 0 ? "" : desc->ranks[rank].cpus,
         "gpus", show_json_gpus(desc, devices), "devices", devices, "groups",
         show_json_members(groups, rank), "workloads", show_json_members(workloads, rank));
+    if (desc->ranks[rank].memory)
+        json_object_set_new(object, "memory", json_string(desc->ranks[rank].memory));
+    return object;
 }
 
 static json_t *show_json_needs(const struct desc *desc, const struct desc_group *group)

@@ -9,6 +9,14 @@ cat >look.c <<'END_C'
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+static void show_policies(void)
+{
+    char line[1024], policy[64];
+    FILE *f = fopen("/proc/self/numa_maps", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*s %63s", policy) == 1)
+            printf("%s %s\n", strstr(line, "memfd:collrun") ? "shared" : "policy", policy);
+}
 static int run(struct collrun_ctx *ctx, void *state)
 {
     const char *until = collrun_param_string(ctx, "until");
@@ -18,12 +26,15 @@ static int run(struct collrun_ctx *ctx, void *state)
     while (f && fgets(line, sizeof line, f))
         sscanf(line, "Cpus_allowed_list: %255s", cpus);
     printf("on %s\n", cpus);
+    if (collrun_param_bool(ctx, "show"))
+        show_policies();
     fflush(stdout);
     for (int i = 0; *until && access(until, F_OK) != 0 && i < 3000; i++)
         usleep(10000);
     return 0;
 }
-static const struct collrun_param params[] = {{.name = "until", .type = COLLRUN_PARAM_STRING, .def = ""}, {0}};
+static const struct collrun_param params[] = {{.name = "until", .type = COLLRUN_PARAM_STRING, .def = ""},
+    {.name = "show", .type = COLLRUN_PARAM_BOOL, .def = "false"}, {0}};
 COLLRUN_WORKLOAD(.name = "look", .run = run, .params = params);
 END_C
 plugin look.c look.so || exit 1
@@ -43,7 +54,7 @@ ends "a job beside another one" 0
 is "is not bound" "$(bound)" "$all"
 run plan --hosts second.yaml
 ends "plan --hosts beside it" 0
-like "no CPUs for a rank" "$(out)" '^0 +[^ ]+ +any +world'
+like "no CPUs for a rank" "$(out)" '^0 +[^ ]+ +any +any +world'
 like "and why" "$(err)" '^collrun: host [^ ]+: its ranks are not bound: other ranks of collrun use its cores$'
 touch go
 wait "$first"
@@ -100,6 +111,79 @@ for part in l3 numa socket; do
     run run $part.yaml
     is "is the same on another host" "$(bound)" "$(sed -n 's/^\[[0-9]*\] on //p' here.out | sort -u)"
 done
+
+# ---- memory ----
+# policies KEYS...: how the kernel chooses the node of each mapping of two ranks, also of the memory that they share
+policies() {
+    cat >memory.yaml <<END
+version: 1
+processes: {count: 2, $1}
+workloads: [{plugin: ./look.so, params: {until: '', show: true}}]
+END
+    run run "${@:2}" memory.yaml
+    sed -n 's/^\[[0-9]*\] policy //p' out | sort -u | tr '\n' ' '
+}
+if [ ! -r /proc/self/numa_maps ] || [ "$(nproc)" -lt 2 ]; then
+    skip "memory follows the CPUs" "the kernel has no NUMA, or there is one CPU only"
+else
+    node=$(for n in /sys/devices/system/node/node*; do [ -e "$n/cpu$first" ] && echo "${n##*node}"; done)
+    like "bind: core: memory of the CPU's node, and shared memory, too" "$(policies 'bind: core')" "^(prefer:[0-9]+ )+\$"
+    like "it is that node" "$(sed -n 's/^\[0\] policy //p' out)" "^prefer:$node\$"
+    like "memory that the ranks share is among it" "$(out)" '^\[0\] shared prefer:'
+    is "bind: none leaves the policy alone" "$(policies 'bind: none')" "default "
+    cat >interleave.c <<'END_C'
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    unsigned long node = 1;
+    return argc < 2 || syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node, 64UL) != 0 || execv(argv[1], argv + 1);
+}
+END_C
+    cc interleave.c -o interleave && collrun=$COLLRUN
+    printf '#!/bin/sh\nexec %s/interleave %s "$@"\n' "$tmp" "$collrun" >chosen && chmod +x chosen
+    COLLRUN=$tmp/chosen
+    is "so does a policy that collrun was started with" "$(policies 'bind: core')" "interleave:0 "
+    COLLRUN=$collrun
+    look two 2 "" "bind: core"
+    run plan --hosts two.yaml
+    like "plan --hosts shows the node" "$(out)" "^0 +[^ ]+ +[0-9,-]+ +node $node +world"
+    run plan --hosts --json two.yaml
+    is "as JSON, too" "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["ranks"][0]["memory"])' <out)" "node $node"
+fi
+
+# ---- cpusets ----
+cpuset=/sys/fs/cgroup/cpuset/collrun-test-$$
+if [ "$(id -u)" != 0 ] || [ "$(nproc)" -lt 2 ] || ! mkdir "$cpuset" 2>/dev/null; then
+    skip "a cpuset is respected" "it needs root, two CPUs, and /sys/fs/cgroup/cpuset of cgroup v1"
+else
+    cat "${cpuset%/*}/cpuset.mems" >"$cpuset/cpuset.mems"
+    echo "$first" >"$cpuset/cpuset.cpus"
+    # in_cpuset ARGUMENTS...: as run
+    in_cpuset() { bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$cpuset" timeout -k 5 "$limit" "$COLLRUN" "$@" >out 2>err </dev/null; }
+    look two 2 "" "bind: core"
+    in_cpuset plan two.yaml
+    is "plan in a cpuset of one CPU: two cores are not there" $? 2
+    like "with the reason" "$(err)" "has 1 core, too few for 2 ranks$"
+    for part in l3 numa socket; do
+        look $part 2 "" "bind: $part"
+        in_cpuset run $part.yaml
+        is "bind: $part in the cpuset: the CPU that it has" "$? $(bound)" "0 $first"
+    done
+    look auto 2
+    in_cpuset run auto.yaml
+    is "bind: auto there" "$? $(bound)" "0 $first"
+    look core 1 "" "bind: core"
+    in_cpuset plan core.yaml
+    is "plan shows that CPU" "$(planned)" "$first"
+    other=$(python3 -c 'import os; print(sorted(os.sched_getaffinity(0))[1])')
+    look map 1 "" "map: [{ranks: 0, host: $(hostname), cpus: $other}]"
+    in_cpuset run map.yaml
+    check "a CPU outside of it is refused" [ $? -ne 0 ]
+    like "by name" "$(err)" "cpus? $other"
+    rmdir "$cpuset" || { sleep 0.2 && rmdir "$cpuset"; }
+fi
 
 # Other tests may run beside this one, and then no rank is bound.
 look two 2

@@ -6,10 +6,12 @@
 #include "agent/cores.h"
 #include "agent/engine_path.h"
 #include "agent/machine.h"
+#include "agent/memory_policy.h"
 #include "base/cpus.h"
 #include "base/topology.h"
 
 #include <errno.h>
+#include <linux/mempolicy.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -106,6 +109,63 @@ static void machines_of_one_snapshot_differ(void **state)
     assert_string_not_equal(first, "");
 }
 
+static int node_of(const char *list)
+{
+    struct cpus cpus = {0};
+    char sys[256];
+    snprintf(sys, sizeof sys, "%s/sys", folder);
+    cpus_add_list(&cpus, list);
+    return memory_policy_node(sys, &cpus);
+}
+
+static void memory_is_that_of_the_only_node_of_the_cpus(void **state)
+{
+    struct cpus some = {0};
+    (void)state;
+    make("sys", NULL);
+    make("sys/devices", NULL);
+    make("sys/devices/system", NULL);
+    make("sys/devices/system/node", NULL);
+    assert_int_equal(node_of("0"), -1); /* a kernel without NUMA */
+    make("sys/devices/system/node/online", "0,8-9\n");
+    make("sys/devices/system/node/node0", NULL);
+    make("sys/devices/system/node/node0/cpulist", "0-3,16-19\n");
+    make("sys/devices/system/node/node8", NULL);
+    make("sys/devices/system/node/node8/cpulist", "4-7,1500\n");
+    make("sys/devices/system/node/node9", NULL);
+    make("sys/devices/system/node/node9/cpulist", "\n"); /* memory without CPUs */
+    assert_int_equal(node_of("0-3"), 0);
+    assert_int_equal(node_of("2,17"), 0);
+    assert_int_equal(node_of("7,1500"), 8);
+    assert_int_equal(node_of("3-4"), -1);
+    assert_int_equal(node_of("99"), -1);
+    assert_int_equal(node_of(""), -1);
+    cpus_add_list(&some, "3-4,x");
+    cpus_keep(&some, &(struct cpus){0});
+    assert_false(cpus_has(&some, 3));
+}
+
+/* In a process with another policy nothing is changed, as numactl expects. */
+static void a_chosen_policy_stays(void **state)
+{
+    unsigned long node = 1;
+    int mode = -1;
+    (void)state;
+    if (!memory_policy_is_open() || memory_policy_node("/sys", &(struct cpus){0}) != -1)
+        skip();
+    memory_policy_set(-1);
+    assert_true(memory_policy_is_open());
+    assert_int_equal(syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node, 64), 0);
+    memory_policy_set(0);
+    assert_int_equal(syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0), 0);
+    assert_int_equal(mode, MPOL_INTERLEAVE);
+    assert_int_equal(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0), 0);
+    memory_policy_set(0);
+    assert_int_equal(syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0), 0);
+    assert_int_equal(mode, MPOL_PREFERRED);
+    assert_int_equal(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0), 0);
+}
+
 static void a_long_library_path_stays_whole(void **state)
 {
     enum { LEN = 20000 };
@@ -148,6 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_host_may_have_more_cpus_than_a_cpu_set),
         cmocka_unit_test(machines_of_one_snapshot_differ),
+        cmocka_unit_test(memory_is_that_of_the_only_node_of_the_cpus),
+        cmocka_unit_test(a_chosen_policy_stays),
         cmocka_unit_test(a_long_library_path_stays_whole),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
