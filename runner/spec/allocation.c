@@ -113,9 +113,10 @@ static bool allocation_slurm_next_count(const char **at, unsigned long *left, lo
     return true;
 }
 
-/* Adds a list of nodes with the counts of their tasks. */
+/* Adds a list of nodes with the counts of their tasks, or of their CPUs, of which a task has
+ * `cpus_per_task`. */
 static int allocation_slurm_add(struct host_table *table, const char *nodelist, const char *tasks,
-                                struct diag *d)
+                                long cpus_per_task, struct diag *d)
 {
     struct job_hosts *hosts = table->hosts;
     uint32_t first = hosts->n;
@@ -125,7 +126,8 @@ static int allocation_slurm_add(struct host_table *table, const char *nodelist, 
         return diag_wrap(d, "hosts: slurm: SLURM_JOB_NODELIST is %s", QUOTED(nodelist));
     for (uint32_t i = first;
          tasks && i < hosts->n && allocation_slurm_next_count(&tasks, &left, &count); i++)
-        hosts->nodes[i].slots = (struct job_num){count, hosts->all.loc};
+        hosts->nodes[i].slots =
+            (struct job_num){count > cpus_per_task ? count / cpus_per_task : 1, hosts->all.loc};
     return 0;
 }
 
@@ -153,7 +155,7 @@ static int allocation_slurm_add_component(struct host_table *table, int number, 
                            "--kill-on-bad-exit=0",
                            "--nodelist={host}",
                            NULL};
-    int code = allocation_slurm_add(table, getenv(list), getenv(tasks), d);
+    int code = allocation_slurm_add(table, getenv(list), getenv(tasks), 1, d);
     for (uint32_t i = first; i < hosts->n && code == 0; i++) {
         hosts->nodes[i].transport.kind.v = JOB_TRANSPORT_SSH;
         code = allocation_command(table, &hosts->nodes[i], words);
@@ -162,12 +164,26 @@ static int allocation_slurm_add_component(struct host_table *table, int number, 
     return code;
 }
 
+/* Within a step (srun --pty bash), the nodes are still those of the job, but SLURM_TASKS_PER_NODE
+ * is about the step, unless srun has kept the environment. */
+static bool allocation_slurm_in_step(void)
+{
+    const char *tasks = getenv("SLURM_TASKS_PER_NODE"), *step = getenv("SLURM_STEP_TASKS_PER_NODE");
+    return getenv("SLURM_STEP_ID") && tasks && step && strcmp(tasks, step) == 0;
+}
+
 static int allocation_slurm_read(struct host_table *table, const char *nodelist, struct diag *d)
 {
     const char *size = getenv("SLURM_HET_SIZE");
     int components = size ? atoi(size) : 0, code = 0;
+    if (components < 2 && allocation_slurm_in_step()) {
+        const char *cpus = getenv("SLURM_CPUS_PER_TASK");
+        const long n = cpus ? strtol(cpus, NULL, 10) : 1;
+        return allocation_slurm_add(table, nodelist, getenv("SLURM_JOB_CPUS_PER_NODE"),
+                                    n > 0 ? n : 1, d);
+    }
     if (components < 2)
-        return allocation_slurm_add(table, nodelist, getenv("SLURM_TASKS_PER_NODE"), d);
+        return allocation_slurm_add(table, nodelist, getenv("SLURM_TASKS_PER_NODE"), 1, d);
     for (int i = 0; i < components && code == 0; i++)
         code = allocation_slurm_add_component(table, i, d);
     return code;

@@ -65,6 +65,16 @@ printf 'version: 1\nprocesses: {count: 5}\nhosts: slurm\nworkloads: [{plugin: he
 het
 is "a heterogeneous job of Slurm: all components" "$(sed -nE 's/^([0-9]) +(a|b[12]) .*/\1\2/p' out | tr '\n' ' ')" "0a 1b1 2b1 3b2 4b2 "
 
+# step CPUS TASKS [VARIABLES]: in a step of one task, as under srun --pty bash; the job has h1 and h2
+step() {
+    env SLURM_STEP_ID=0 SLURM_STEP_NODELIST=h1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_JOB_NODELIST=h[1-2] SLURM_JOB_CPUS_PER_NODE="$1" \
+        SLURM_TASKS_PER_NODE="$2" "${@:3}" "$COLLRUN" plan het.yaml --set processes.count=4 >out 2>err
+    sed -nE 's/^([0-9]) +(h[12]) .*/\1\2/p' out | tr '\n' ' '
+}
+is "in a step of Slurm: all nodes of the job, with their CPUs" "$(step '2(x2)' 1)" "0h1 1h1 2h2 3h2 "
+is "in a step with several CPUs for a task" "$(step '6,2' 1 SLURM_CPUS_PER_TASK=2)" "0h1 1h1 2h1 3h2 "
+is "in a step that has the environment of the job" "$(step '9(x2)' '1,3')" "0h1 1h2 2h2 3h2 "
+
 printf '%s 2 all.q@a UNDEFINED\nc2 4 all.q@c2 UNDEFINED\n' "$this" >pe_hosts
 PE_HOSTFILE=$tmp/pe_hosts allocation sge 6
 ends "a parallel job of Grid Engine" 0

@@ -79,6 +79,16 @@ BATCH
 sbatch -Q --wait batch.sh
 is "in a batch script" "$(grep -oE 'hello from rank [01] of 2 on h[12]' "$tmp/batch.out" | sort | tr '\n' ' ')" \
     "hello from rank 0 of 2 on h1 hello from rank 1 of 2 on h2 "
+# Within a step (as srun --pty bash starts one), which has one task on one node: the other nodes are reached all the same.
+cat >step <<STEP
+#!/bin/sh
+exec salloc -Q -N8 --ntasks-per-node=2 --exclusive srun -n1 -N1 "$tmp/installed/bin/collrun" "\$@"
+STEP
+chmod +x step
+COLLRUN=$tmp/step
+run all.yaml
+ends "in a step" 0
+is "all nodes of the allocation, with two slots each" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | uniq -c | tr -s ' ')" " 8 2"
 COLLRUN=$plain
 printf '#!/bin/sh\nexec salloc -Q -N1 --ntasks-per-node=2 : -N2 --ntasks-per-node=1 "%s" "$@"\n' "$plain" >components && chmod +x components
 COLLRUN=$tmp/components
