@@ -190,4 +190,12 @@ check_within "then Ctrl-C ends it" 10 shown 'code 130'
 check "in order" noted_all 3 stopped
 typed 'exit\n'
 ended
+# Lines that were held back to be folded are written by a timer: the live line goes before them, and comes again.
+simple folded 2 "sleep 1600; print same; sleep 600; @1 print alone; sleep 600" "logging: {console: {fold: true}}"
+tty folded 100 folded.yaml
+ended
+ends "folded lines beside the live line" 0
+like "the live line was there" "$(drawn)" '2/2 ranks up'
+is "the lines are whole" "$(rest | sed 's/^\[0-1\]/[0] same\n[1]/' | sort)" "$(printf '[%s\n' '0] same' '1] alone' '1] same')"
+
 done_testing
