@@ -55,9 +55,9 @@ static void fold_show_first(struct fold *f)
 {
     const struct fold_entry *e = fold_get(f, f->first);
     uint32_t n = 0;
-    for (uint32_t r = 0; r < f->nranks; r++) {
-        if (e->set[r / FOLD_BITS] >> r % FOLD_BITS & 1)
-            f->list[n++] = r;
+    for (size_t w = 0; w < fold_set_words(f); w++) {
+        for (uint64_t left = e->set[w]; left; left &= left - 1)
+            f->list[n++] = (uint32_t)(w * FOLD_BITS) + (uint32_t)__builtin_ctzll(left);
     }
     f->show(f->ctx, &e->line, f->list, n);
     fold_drop_first(f);
