@@ -123,15 +123,7 @@ END
     run run "${@:2}" memory.yaml
     sed -n 's/^\[[0-9]*\] policy //p' out | sort -u | tr '\n' ' '
 }
-if [ ! -r /proc/self/numa_maps ] || [ "$(nproc)" -lt 2 ]; then
-    skip "memory follows the CPUs" "the kernel has no NUMA, or there is one CPU only"
-else
-    node=$(for n in /sys/devices/system/node/node*; do [ -e "$n/cpu$first" ] && echo "${n##*node}"; done)
-    like "bind: core: memory of the CPU's node, and shared memory, too" "$(policies 'bind: core')" "^(prefer:[0-9]+ )+\$"
-    like "it is that node" "$(sed -n 's/^\[0\] policy //p' out)" "^prefer:$node\$"
-    like "memory that the ranks share is among it" "$(out)" '^\[0\] shared prefer:'
-    is "bind: none leaves the policy alone" "$(policies 'bind: none')" "default "
-    cat >interleave.c <<'END_C'
+cat >interleave.c <<'END_C'
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -141,7 +133,16 @@ int main(int argc, char **argv)
     return argc < 2 || syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node, 64UL) != 0 || execv(argv[1], argv + 1);
 }
 END_C
-    cc interleave.c -o interleave && collrun=$COLLRUN
+cc interleave.c -o interleave || exit 1
+if [ ! -r /proc/self/numa_maps ] || [ "$(nproc)" -lt 2 ] || ! ./interleave "$(type -P true)"; then
+    skip "memory follows the CPUs" "the kernel has no NUMA or does not allow set_mempolicy, or there is one CPU only"
+else
+    node=$(for n in /sys/devices/system/node/node*; do [ -e "$n/cpu$first" ] && echo "${n##*node}"; done)
+    like "bind: core: memory of the CPU's node, and shared memory, too" "$(policies 'bind: core')" "^(prefer:[0-9]+ )+\$"
+    like "it is that node" "$(sed -n 's/^\[0\] policy //p' out)" "^prefer:$node\$"
+    like "memory that the ranks share is among it" "$(out)" '^\[0\] shared prefer:'
+    is "bind: none leaves the policy alone" "$(policies 'bind: none')" "default "
+    collrun=$COLLRUN
     printf '#!/bin/sh\nexec %s/interleave %s "$@"\n' "$tmp" "$collrun" >chosen && chmod +x chosen
     COLLRUN=$tmp/chosen
     is "so does a policy that collrun was started with" "$(policies 'bind: core')" "interleave:0 "
