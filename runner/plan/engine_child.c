@@ -76,8 +76,7 @@ static int engine_child_ms_to_wait(struct engine_child *child)
 {
     const uint64_t deadline_ns = engine_child_deadline_ns(child);
     child_time_update(&child->time);
-    if (child->time.counted_ns >= deadline_ns ||
-        engine_child_wall_ns(child) >= deadline_ns * ENGINE_CHILD_WALL)
+    if (child_time_is_over(&child->time, deadline_ns))
         return 0;
     const uint64_t left_ms = (deadline_ns - child->time.counted_ns) / 1000000u + 1;
     return left_ms < CHILD_TIME_PERIOD_MS ? (int)left_ms : CHILD_TIME_PERIOD_MS;

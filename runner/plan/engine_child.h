@@ -3,7 +3,7 @@
  * struct engine_child: a collrun-engine that loads plugins for the runner, which never loads them
  * itself. Its stdout is read under a time limit; a child that exceeds it is killed. The limit
  * counts the time in which the child runs or sleeps, not that in which it waits for a CPU
- * (child_time.h), and ENGINE_CHILD_WALL limits in any case. The end of its stderr is part of the
+ * (child_time.h), and CHILD_TIME_WALL limits in any case. The end of its stderr is part of the
  * error if it fails: what a plugin, or a library of it, has printed before it ended the process.
  */
 #ifndef RUNNER_PLAN_ENGINE_CHILD_H
@@ -11,12 +11,10 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/child_time.h"
 #include "base/diag.h"
-#include "plan/child_time.h"
 
 #include <sys/types.h>
-
-enum { ENGINE_CHILD_WALL = 12 }; /* wall-clock time, in deadlines */
 
 struct engine_child {
     pid_t pid;
@@ -25,7 +23,7 @@ struct engine_child {
     uint32_t deadline_ms; /* from its start; set by the caller */
     struct child_time time;
     bool late, talks; /* too long; too much */
-    char words[400]; /* the last lines of its stderr, after its end */
+    char words[400];  /* the last lines of its stderr, after its end */
 };
 
 /* `argv` ends with NULL. `input`: its stdin, borrowed; -1: none. */

@@ -5,10 +5,10 @@
  * workloads, likewise. And reading a host's
  * processors from a simulated /sys.
  */
+#include "base/child_time.h"
 #include "base/loop.h"
 #include "base/topology.h"
 #include "plan/checks.h"
-#include "plan/child_time.h"
 #include "plan/describe.h"
 
 #include <errno.h>

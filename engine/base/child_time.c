@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/child_time.h"
+#include "base/child_time.h"
 
 #include "base/loop.h"
 
@@ -76,6 +76,11 @@ void child_time_start(struct child_time *t, pid_t pid)
 {
     *t = (struct child_time){.pid = pid, .start_ns = now_ns()};
     t->last_ns = t->start_ns;
+}
+
+bool child_time_is_over(const struct child_time *t, uint64_t limit_ns)
+{
+    return t->counted_ns >= limit_ns || t->last_ns - t->start_ns >= limit_ns * CHILD_TIME_WALL;
 }
 
 void child_time_update(struct child_time *t)

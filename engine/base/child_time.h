@@ -11,14 +11,17 @@
  *   subtracted.
  * - Where /proc cannot be read, all time counts.
  */
-#ifndef RUNNER_PLAN_CHILD_TIME_H
-#define RUNNER_PLAN_CHILD_TIME_H
+#ifndef ENGINE_BASE_CHILD_TIME_H
+#define ENGINE_BASE_CHILD_TIME_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_TIME_PERIOD_MS = 100 };
+enum {
+    CHILD_TIME_PERIOD_MS = 100,
+    CHILD_TIME_WALL = 12 /* wall-clock time that ends any wait, in limits */
+};
 
 struct child_sample {
     bool runnable;             /* a thread runs or waits for a CPU */
@@ -34,6 +37,8 @@ struct child_time {
 
 void child_time_start(struct child_time *t, pid_t pid);
 void child_time_update(struct child_time *t);
+/* As of the last update. */
+bool child_time_is_over(const struct child_time *t, uint64_t limit_ns);
 
 /* What a time of `wall_ns` between two samples counts. */
 uint64_t child_time_between(const struct child_sample *from, const struct child_sample *to,
