@@ -138,9 +138,9 @@ struct desc_rank {
     uint32_t host;               /* index into desc.hosts */
     uint32_t local_rank;         /* among the ranks of that host */
     const char *cpus;            /* cpu list such as "0-3,8", "" = not bound */
-    const char *memory;          /* "node 0", "any"; NULL: its host was not asked. Not sent */
     struct desc_device *devices; /* by kind; those of one kind in the rank's order */
     uint32_t ndevices;
+    const char *memory; /* "node 0", "any"; NULL: its host was not asked. Not sent */
 };
 
 struct desc_host {

@@ -25,7 +25,7 @@ static struct desc_device devices[] = {{0, 3, "GPU-3"}, {1, 0, ""}};
 static struct desc_kind kinds[] = {{"cuda", "GPU", "CUDA_VISIBLE_DEVICES", 1, true},
                                    {"hpu", "HPU", "", 0, false}};
 static struct desc_rank ranks[] = {
-    {0, 0, "0-3", devices, 2}, {1, 0, "", NULL, 0}, {0, 1, "4,5", devices, 1}};
+    {0, 0, "0-3", devices, 2, NULL}, {1, 0, "", NULL, 0, NULL}, {0, 1, "4,5", devices, 1, NULL}};
 static struct desc_backend backends[] = {
     {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}, false, "", 0, false},
     {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}, true, "cuda", 2, true}};
@@ -283,7 +283,7 @@ static void contradictions_are_refused(void **state)
     refused(desc);
     moved[2].local_rank = 2; /* past the host's */
     refused(desc);
-    moved[2] = (struct desc_rank){3, 0, "", NULL, 0}; /* no such host */
+    moved[2] = (struct desc_rank){3, 0, "", NULL, 0, NULL}; /* no such host */
     refused(desc);
 
     struct desc_group changed[2];
