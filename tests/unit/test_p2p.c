@@ -179,13 +179,13 @@ static void unexpected_packets_of_any_length_are_kept(void **state)
 /* Of the messages between this rank and rank 1 with a tag. */
 static const struct msg_count_entry *count_of(struct msg_count *counts, uint32_t tag)
 {
+    static const struct msg_count_entry none;
     const struct msg_count_table *table = atomic_load(&counts->table);
     for (uint32_t i = 0; table && i < table->size; i++) {
         const struct msg_count_entry *e = &table->entries[i];
         if (e->key && msg_count_member(e) == 1 && msg_count_tag(e) == tag)
             return e;
     }
-    static const struct msg_count_entry none;
     return &none;
 }
 
