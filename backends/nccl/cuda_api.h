@@ -18,6 +18,7 @@
     X(cudaErrorNotReady, 600)                                                                      \
     X(cudaErrorNoDevice, 100)                                                                      \
     X(cudaErrorInsufficientDriver, 35)                                                             \
+    X(cudaErrorStreamCaptureImplicit, 906)                                                         \
     X(cudaStreamNonBlocking, 1)                                                                    \
     X(cudaEventDisableTiming, 2)                                                                   \
     X(cudaHostAllocPortable, 1)                                                                    \
@@ -29,6 +30,9 @@
     X(cudaMemcpyDeviceToHost, 2)                                                                   \
     X(cudaMemcpyDeviceToDevice, 3)                                                                 \
     X(cudaMemcpyDefault, 4)
+
+#define CUDA_CAPTURE_STATUSES(X) X(cudaStreamCaptureStatusNone, 0)
+#define CUDA_CAPTURE_MODES(X) X(cudaStreamCaptureModeRelaxed, 2)
 
 struct cuda_pointer { /* struct cudaPointerAttributes of CUDA 11 and later */
     int type, device;
@@ -44,6 +48,8 @@ typedef void (*cudaHostFn_t)(void *data);
 #define CUDA_CONSTANT(name, value) name = (value),
 enum { CUDA_CONSTANTS(CUDA_CONSTANT) };
 enum cudaMemcpyKind { CUDA_COPY_KINDS(CUDA_CONSTANT) };
+enum cudaStreamCaptureStatus { CUDA_CAPTURE_STATUSES(CUDA_CONSTANT) };
+enum cudaStreamCaptureMode { CUDA_CAPTURE_MODES(CUDA_CONSTANT) };
 #undef CUDA_CONSTANT
 #define cudaPointerAttributes cuda_pointer
 #endif
@@ -65,6 +71,9 @@ enum cudaMemcpyKind { CUDA_COPY_KINDS(CUDA_CONSTANT) };
     X(MUST, cudaError_t, cudaStreamCreateWithPriority,                                             \
       (cudaStream_t * stream, unsigned int flags, int priority))                                   \
     X(MUST, cudaError_t, cudaStreamDestroy, (cudaStream_t stream))                                 \
+    X(MUST, cudaError_t, cudaStreamIsCapturing,                                                    \
+      (cudaStream_t stream, enum cudaStreamCaptureStatus * status))                                \
+    X(MUST, cudaError_t, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode * mode)) \
     X(MUST, cudaError_t, cudaStreamWaitEvent,                                                      \
       (cudaStream_t stream, cudaEvent_t event, unsigned int flags))                                \
     X(MUST, cudaError_t, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned int flags))      \

@@ -5,10 +5,12 @@
  */
 #include "cuda_memory.h"
 
+#include "capture.h"
 #include "clock.h"
 #include "library.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { MOST_DEVICES = 64, SPIN_NS = 20000, LONGEST_NAP_NS = 200000 };
@@ -159,9 +161,11 @@ int cuda_memory_copy(void *kind, const struct collrun_memory_copy *copy)
     if (p.device < 0 || p.device >= MOST_DEVICES)
         return m->services->fail(m->services->ctx, COLLRUN_ERR_UNSUPPORTED, "GPU %d: more than %d",
                                  p.device, MOST_DEVICES);
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     int before = cuda_memory_enter(m, p.device);
     int status = cuda_memory_copy_here(m, p.device, &c);
     cuda_memory_enter(m, before);
+    capture_restore(&m->cuda, mode);
     return status;
 }
 
@@ -170,7 +174,9 @@ int cuda_memory_copy(void *kind, const struct collrun_memory_copy *copy)
 int cuda_memory_host_alloc(void *kind, size_t len, void **ptr)
 {
     const struct cuda_memory *m = kind;
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     cudaError_t error = m->cuda.cudaHostAlloc(ptr, len, cudaHostAllocPortable);
+    capture_restore(&m->cuda, mode);
     return error == cudaSuccess ? COLLRUN_OK : cuda_memory_failed(m, error, "cudaHostAlloc");
 }
 
@@ -178,14 +184,18 @@ void cuda_memory_host_free(void *kind, void *ptr, size_t len)
 {
     const struct cuda_memory *m = kind;
     (void)len;
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     m->cuda.cudaFreeHost(ptr);
+    capture_restore(&m->cuda, mode);
 }
 
 int cuda_memory_alloc(void *kind, int32_t device, size_t len, void **ptr)
 {
     const struct cuda_memory *m = kind;
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     int before = cuda_memory_enter(m, device);
     cudaError_t error = m->cuda.cudaMalloc(ptr, len);
+    capture_restore(&m->cuda, mode);
     int status = COLLRUN_OK;
     if (error == cudaErrorMemoryAllocation) {
         m->cuda.cudaGetLastError();
@@ -201,7 +211,9 @@ int cuda_memory_alloc(void *kind, int32_t device, size_t len, void **ptr)
 int cuda_memory_free(void *kind, void *ptr)
 {
     const struct cuda_memory *m = kind;
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     cudaError_t error = m->cuda.cudaFree(ptr);
+    capture_restore(&m->cuda, mode);
     return error == cudaSuccess ? COLLRUN_OK : cuda_memory_failed(m, error, "cudaFree");
 }
 
@@ -239,7 +251,9 @@ int cuda_memory_event_record(void *kind, int32_t device, void *stream, void **ev
 int cuda_memory_event_query(void *kind, void *event)
 {
     const struct cuda_memory *m = kind;
+    const enum cudaStreamCaptureMode mode = capture_relax(&m->cuda);
     cudaError_t error = m->cuda.cudaEventQuery(event);
+    capture_restore(&m->cuda, mode);
     if (error == cudaErrorNotReady)
         return COLLRUN_AGAIN;
     return error == cudaSuccess ? COLLRUN_OK
@@ -250,4 +264,30 @@ void cuda_memory_event_free(void *kind, void *event)
 {
     const struct cuda_memory *m = kind;
     m->cuda.cudaEventDestroy(event);
+}
+
+/* ---- capture ---- */
+
+/* Of the default stream, CUDA tells whether a stream captures that waits for it. */
+int cuda_memory_stream_check(void *kind, int32_t device, void *stream)
+{
+    const struct cuda_memory *m = kind;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const bool enters = !stream && device >= 0;
+    int before = enters ? cuda_memory_enter(m, device) : 0;
+    cudaError_t error = m->cuda.cudaStreamIsCapturing(stream, &status);
+    if (enters)
+        cuda_memory_enter(m, before);
+    if (error == cudaSuccess && status == cudaStreamCaptureStatusNone)
+        return COLLRUN_OK;
+    if (error == cudaSuccess || error == cudaErrorStreamCaptureImplicit) {
+        m->cuda.cudaGetLastError();
+        return m->services->fail(m->services->ctx, COLLRUN_ERR_UNSUPPORTED,
+                                 "%s captures a CUDA graph, and operations of collrun cannot be "
+                                 "captured: the host takes part in each. Call it outside of the "
+                                 "capture, between the graphs",
+                                 stream ? "the stream"
+                                        : "a stream that the default stream waits for");
+    }
+    return cuda_memory_failed(m, error, "order after the caller's stream");
 }

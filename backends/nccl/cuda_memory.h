@@ -21,5 +21,7 @@ int cuda_memory_synchronize(void *kind, int32_t device);
 int cuda_memory_event_record(void *kind, int32_t device, void *stream, void **event);
 int cuda_memory_event_query(void *kind, void *event);
 void cuda_memory_event_free(void *kind, void *event);
+/* UNSUPPORTED if the stream captures a graph. */
+int cuda_memory_stream_check(void *kind, int32_t device, void *stream);
 
 #endif

@@ -17,6 +17,7 @@
  */
 #include "group.h"
 
+#include "capture.h"
 #include "clock.h"
 #include "coord/server.h"
 #include "issue.h"
@@ -252,11 +253,13 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
     group_choose_interface(desc);
+    const enum cudaStreamCaptureMode mode = capture_relax(&context->lib.cuda);
     status = comm_read_config(g);
     if (status == COLLRUN_OK)
         status = group_open_devs(g, desc);
     if (status == COLLRUN_OK)
         status = group_form(g, desc);
+    capture_restore(&context->lib.cuda, mode);
     if (status == COLLRUN_OK) {
         *group = g;
         return COLLRUN_OK;
@@ -292,10 +295,12 @@ static void group_close_handles(struct nccl_group *g, bool failed)
         group_free(g->messages);
 }
 
+/* In a thread, if there is one to be had. */
 static void *group_finish_close(void *group)
 {
     struct nccl_group *g = group;
     struct context *context = g->context;
+    const enum cudaStreamCaptureMode mode = capture_relax(&context->lib.cuda);
     bool failed = group_has_failed(g) || (g->messages && group_has_failed(g->messages));
     int serving = g->coord_server != NULL;
     context_count_closing(context, 0, serving);
@@ -305,6 +310,7 @@ static void *group_finish_close(void *group)
     context_count_closing(context, 0, -serving);
     group_free(g);
     context_count_closing(context, -1, 0);
+    capture_restore(&context->lib.cuda, mode);
     return NULL;
 }
 

@@ -6,6 +6,7 @@
  */
 #include "memory.h"
 
+#include "capture.h"
 #include "group.h"
 
 #include <stdlib.h>
@@ -65,9 +66,11 @@ int nccl_alloc_on(void *group, uint32_t device, size_t len, void **ptr)
         return group_out_of_memory(g);
     a->dev = device;
     pthread_mutex_lock(&g->lock);
+    const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
     int before = device_enter(g->context, g->devs[device].ordinal);
     int status = memory_new(g, a, len ? len : 1);
     device_leave(g->context, before);
+    capture_restore(&g->context->lib.cuda, mode);
     if (status == COLLRUN_OK) {
         a->next = g->memory;
         g->memory = a;
@@ -87,6 +90,7 @@ int nccl_alloc(void *group, size_t len, void **ptr)
 static void memory_release(struct nccl_group *g, struct allocation *a)
 {
     struct dev_comm *dev = &g->devs[a->dev];
+    const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
     int before = device_enter(g->context, dev->ordinal);
     if (a->handle && dev->comm)
         g->context->lib.nccl.ncclCommDeregister(dev->comm, a->handle);
@@ -95,6 +99,7 @@ static void memory_release(struct nccl_group *g, struct allocation *a)
     else
         g->context->lib.cuda.cudaFree(a->ptr);
     device_leave(g->context, before);
+    capture_restore(&g->context->lib.cuda, mode);
     free(a);
 }
 

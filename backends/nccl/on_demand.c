@@ -21,6 +21,7 @@
  */
 #include "on_demand.h"
 
+#include "capture.h"
 #include "clock.h"
 #include "group.h"
 #include "issue.h"
@@ -284,6 +285,7 @@ static void *on_demand_thread(void *arg)
 {
     struct on_demand *d = arg;
     struct coord_frame frame;
+    capture_relax(&atomic_load(&d->handles[COORD_COLLECTIVES])->context->lib.cuda);
     while (on_demand_receive(d, &frame))
         if (!on_demand_on_frame(d, &frame.form))
             break;

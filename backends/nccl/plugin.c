@@ -18,6 +18,7 @@
  *   xid            the driver's reasons why a GPU failed
  *   context        what all groups of a process share
  *   group_status   how a group fails
+ *   capture        graph capture by the program
  *   event, comm    CUDA events; communicators
  *   native         calls that NCCL does itself
  *   emulate        collectives that NCCL lacks
@@ -181,6 +182,7 @@ static const struct collrun_memory_kind cuda = {
     .event_record = cuda_memory_event_record,
     .event_query = cuda_memory_event_query,
     .event_free = cuda_memory_event_free,
+    .stream_check = cuda_memory_stream_check,
 };
 
 const struct collrun_backend collrun_backend_v1 = {

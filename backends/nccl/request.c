@@ -18,6 +18,7 @@
  */
 #include "request.h"
 
+#include "capture.h"
 #include "clock.h"
 #include "emulate.h"
 #include "group.h"
@@ -335,17 +336,26 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
 
 /* ---- the backend's table ---- */
 
+/* All of them in the thread mode that disturbs no capture. */
+
 int nccl_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
 {
+    const struct cuda_api *cuda = &((struct nccl_group *)group)->context->lib.cuda;
+    const enum cudaStreamCaptureMode mode = capture_relax(cuda);
     struct op *op = NULL;
     int status = op_start(group, calls, ncalls, &op);
-    return status == COLLRUN_OK ? op_wait(op) : status;
+    status = status == COLLRUN_OK ? op_wait(op) : status;
+    capture_restore(cuda, mode);
+    return status;
 }
 
 int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, void **request)
 {
+    const struct cuda_api *cuda = &((struct nccl_group *)group)->context->lib.cuda;
+    const enum cudaStreamCaptureMode mode = capture_relax(cuda);
     struct op *op = NULL;
     int status = op_start(group, calls, ncalls, &op);
+    capture_restore(cuda, mode);
     if (status == COLLRUN_OK)
         *request = op;
     return status;
@@ -353,10 +363,12 @@ int nccl_start(void *group, const struct collrun_call *calls, uint32_t ncalls, v
 
 int nccl_test(void *group, void *request)
 {
-    (void)group;
+    const struct cuda_api *cuda = &((struct nccl_group *)group)->context->lib.cuda;
+    const enum cudaStreamCaptureMode mode = capture_relax(cuda);
     int status = op_poll(request);
     if (status != COLLRUN_AGAIN)
         op_free(request);
+    capture_restore(cuda, mode);
     return status;
 }
 
@@ -377,6 +389,7 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     struct dev_comm *dev = &g->devs[device];
     cudaError_t error = cudaSuccess;
     int status = COLLRUN_OK;
+    const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
     int before = device_enter(g->context, dev->ordinal);
     if (op->messages) {
         status = p2p_order(op, device, stream, &error);
@@ -387,5 +400,6 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
         error = g->context->lib.cuda.cudaStreamWaitEvent(stream, op->after_evts[device]->handle, 0);
     }
     device_leave(g->context, before);
+    capture_restore(&g->context->lib.cuda, mode);
     return error == cudaSuccess ? status : group_fail_cuda(g, dev, error, "order a stream");
 }

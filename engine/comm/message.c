@@ -216,6 +216,8 @@ static int message_copy(struct collrun_group *g, const struct collrun_call *pair
         .stream_device = group_stream_device(group_device_backend(g), kind, 0, stream),
         .deadline_ns = deadline_after(now_ns(), g->timeout_ns)};
     int rc = message_check_copy(g, pair);
+    if (rc == COLLRUN_OK && kind && (rc = route_check_stream(g, pair, kind)) != COLLRUN_OK)
+        return error_wrap(rc, g->id.name, 0, "sendrecv");
     if (rc != COLLRUN_OK || (rc = group_enter(g, "sendrecv")) != COLLRUN_OK)
         return rc;
     number = group_number_shared(g);

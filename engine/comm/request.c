@@ -258,6 +258,15 @@ int collrun_wait(struct collrun_request *request)
     return request_wait(request);
 }
 
+static int request_check_stream(const struct group_backend *gb, int device, void *stream)
+{
+    const struct memory_kind *kind = gb->kind;
+    if (!kind || !kind->usable || !kind->table.stream_check)
+        return COLLRUN_OK;
+    return kind->table.stream_check(kind->state, group_stream_device(gb, kind, device, stream),
+                                    stream);
+}
+
 int collrun_wait_stream(struct collrun_request *request, int device, void *stream)
 {
     if (!request)
@@ -275,7 +284,9 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
     if (device < 0 || (gb->ndevices && (uint32_t)device >= gb->ndevices))
         return error_set(COLLRUN_ERR_INVALID, "group %s: device %d is not one of its %u %ss",
                          g->id.name, device, gb->ndevices, gb->kind ? gb->kind->title : "device");
-    int rc = pq_order_stream(request, (uint32_t)device, stream);
+    int rc = request_check_stream(gb, device, stream);
+    if (rc == COLLRUN_OK)
+        rc = pq_order_stream(request, (uint32_t)device, stream);
     if (rc != COLLRUN_OK)
         return error_wrap(rc, g->id.name, request->number, g->id.name);
     int status = request_status(request);

@@ -153,6 +153,23 @@ static int route_emulated(const struct group_backend *gb, const struct collrun_c
                                                   : "without host memory that the device reaches");
 }
 
+int route_check_stream(const struct collrun_group *g, const struct collrun_call *call,
+                       const struct memory_kind *kind)
+{
+    const struct group_backend *gb = group_device_backend(g);
+    if (!kind && !route_has_buffer(g, call) &&
+        !(g->backends[0].backend->memory & COLLRUN_MEMORY_HOST))
+        kind = gb->kind;
+    if (!kind || !kind->table.stream_check || call->device < 0 ||
+        call->device >= GROUP_MOST_DEVICES)
+        return COLLRUN_OK;
+    void *stream = call->stream;
+    if (!stream && kind == group_device_kind(g))
+        stream = g->calls.streams[call->device];
+    int32_t device = group_stream_device(gb, kind, call->device, stream);
+    return kind->table.stream_check(kind->state, device, stream);
+}
+
 int route_find(struct collrun_group *g, const struct collrun_call *call, struct route *out)
 {
     struct memory_kind *kind = NULL;
@@ -162,6 +179,7 @@ int route_find(struct collrun_group *g, const struct collrun_call *call, struct 
     int rc = route_memory_of(g, call, &kind);
     if (rc != COLLRUN_OK)
         return rc;
+    out->kind = kind;
     out->foreign = kind && kind != group_device_kind(g);
     for (uint32_t i = 0; kind && i < g->nbackends; i++)
         if (g->backends[i].kind == kind) {

@@ -16,6 +16,7 @@ struct route {
     bool waits;   /* a transport moves device memory: it begins after the calls' streams */
     bool plain;   /* one call of the backend is all that it takes: consistency_is_plain */
     bool settled; /* the work that the calls' streams held has ended */
+    const struct memory_kind *kind; /* of the buffers; NULL: host memory, or no buffers */
     /* Of v-forms: the call that has these hashes. Another call of the request has its own. */
     const struct collrun_call *hashed;
     struct consistency_hashes hashes;
@@ -25,6 +26,11 @@ struct route {
 /* For a call of a valid kind. OK; INVALID for buffers in two kinds of memory; UNSUPPORTED for
  * memory that no backend of the group works on. On failure the cause is stored. */
 int route_find(struct collrun_group *g, const struct collrun_call *call, struct route *out);
+
+/* Whether the call can begin after its stream, or that of the group which call_complete gives it;
+ * `kind` as in the route. UNSUPPORTED: the stream only records its work; the cause is stored. */
+int route_check_stream(const struct collrun_group *g, const struct collrun_call *call,
+                       const struct memory_kind *kind);
 
 /* Of two calls of one request. */
 static inline void route_join(struct route *route, const struct route *other)

@@ -56,6 +56,8 @@ good "streams keep the order of a late input and an early reader" streams nccl 3
 good "a scan that is started does not wait for its stream on the host" held_up nccl 3 1
 good "... nor a collective that another backend does for the GPU" held_up shm 3 1
 good "... nor over TCP" held_up gloo 2 1
+good "operations on a stream that captures a graph are refused, and others do not disturb it" capture nccl 3 1
+good "... nor do those of another backend for the GPU" capture shm 3 1
 good "collectives" devices nccl 4 1
 good "messages" messages nccl 4 1
 good "both ranks send and receive: separate requests, and sendrecv" cross nccl 2 1

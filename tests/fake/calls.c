@@ -7,6 +7,8 @@
  */
 #include "cudart.h"
 
+#include "capture.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,6 +182,9 @@ static int copy(void *to, const void *from, size_t len, int kind, struct CUstrea
     struct CUstream_st *s = stream_get(stream);
     if (!s)
         return cudaErrorInvalidResourceHandle;
+    int broken = capture_check_work(s);
+    if (broken)
+        return broken;
     if (!len)
         return cudaSuccess;
     if (!to || !from || kind < 0 || kind > cudaMemcpyDefault || !resolve(to, len, &out) ||
@@ -222,6 +227,9 @@ static int fill(void *ptr, int value, size_t len, struct CUstream_st *stream)
     struct CUstream_st *s = stream_get(stream);
     if (!s)
         return cudaErrorInvalidResourceHandle;
+    int broken = capture_check_work(s);
+    if (broken)
+        return broken;
     if (!len)
         return cudaSuccess;
     if (!resolve(ptr, len, &place) || place.type == cudaMemoryTypeUnregistered)
@@ -324,6 +332,8 @@ int cudaStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, un
         code = cudaErrorInvalidValue;
     if (!code && !event_valid(event))
         code = cudaErrorInvalidResourceHandle;
+    if (!code)
+        code = capture_check_work(s);
     if (!code && !event_order(s, event))
         code = cudaErrorMemoryAllocation;
     return cuda_return(code);
@@ -374,6 +384,8 @@ int cudaLaunchHostFunc(struct CUstream_st *stream, void (*run)(void *), void *ar
 {
     int code;
     struct CUstream_st *s = enter_stream("cudaLaunchHostFunc", stream, &code);
+    if (!code)
+        code = capture_check_work(s);
     struct host_function *f = code ? NULL : malloc(sizeof *f);
     if (code)
         return cuda_return(code);
@@ -418,6 +430,8 @@ int cudaEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
     struct CUstream_st *s = code ? NULL : stream_get(stream);
     if (!code && (!s || stream_device(s) != event_device(event)))
         code = cudaErrorInvalidResourceHandle;
+    if (!code)
+        code = capture_check_work(s);
     if (!code && !event_record(event, s))
         code = cudaErrorMemoryAllocation;
     return cuda_return(code);

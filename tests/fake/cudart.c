@@ -6,6 +6,8 @@
  */
 #include "cudart.h"
 
+#include "capture.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -54,7 +56,7 @@ int cuda_return(int code)
 }
 
 /* Conditions that stop every call: no driver, no device, an injected fault, a broken device, a host
- * function.
+ * function, a graph capture that the call would break.
  */
 int cuda_enter(const char *function)
 {
@@ -70,7 +72,8 @@ int cuda_enter(const char *function)
     }
     if (fake_fault("FAKE_CUDA_FAULT", function, -1, &code))
         return code;
-    return atomic_load(&broken[current]);
+    code = capture_check_call(function);
+    return code ? code : atomic_load(&broken[current]);
 }
 
 /* ---- devices ---- */
@@ -230,6 +233,8 @@ static const struct {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState",
+     "the operation cannot be performed in the present state"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
@@ -241,6 +246,12 @@ static const struct {
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 

@@ -20,6 +20,7 @@ enum {
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorIllegalState = 401,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorHostMemoryAlreadyRegistered = 712,
@@ -28,12 +29,19 @@ enum {
     cudaErrorLaunchFailure = 719,
     cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureImplicit = 906,
     cudaErrorUnknown = 999
 };
 
 enum { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 enum { cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
 enum { cudaStreamNonBlocking = 1, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
+enum { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum { cudaStreamCaptureStatusInvalidated = 2 };
+enum { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+enum { cudaStreamCaptureModeRelaxed = 2 };
 enum { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 enum {
     cudaDevAttrMultiProcessorCount = 16,
@@ -102,6 +110,10 @@ int cudaStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, un
 int cudaStreamGetPriority(struct CUstream_st *stream, int *priority);
 int cudaStreamGetFlags(struct CUstream_st *stream, unsigned *flags);
 int cudaStreamGetDevice(struct CUstream_st *stream, int *device);
+int cudaStreamBeginCapture(struct CUstream_st *stream, int mode);
+int cudaStreamEndCapture(struct CUstream_st *stream, void **graph);
+int cudaStreamIsCapturing(struct CUstream_st *stream, int *status);
+int cudaThreadExchangeStreamCaptureMode(int *mode);
 int cudaLaunchHostFunc(struct CUstream_st *stream, void (*run)(void *), void *arg);
 
 int cudaEventCreate(struct CUevent_st **event);

@@ -15,7 +15,7 @@ $(B)/obj/old/%.c.o: %.c
 	$(Q)$(CC) $(C_FLAGS) -DFAKE_NCCL_OLD -c $< -o $@
 
 FAKE_LINK = $(CC) $(LD_FLAGS) -shared -Wl,-soname,$(notdir $@) $(NO_UNDEFINED) -o $@ $(filter %.o,$^)
-$(FAKE)/libcudart.so.13: $(call fake_obj,cudart calls memory stream host)
+$(FAKE)/libcudart.so.13: $(call fake_obj,cudart calls capture memory stream host)
 $(FAKE)/libnvidia-ml.so.1: $(call fake_obj,nvml host)
 $(FAKE)/libcudart.so.13 $(FAKE)/libnvidia-ml.so.1:
 	@mkdir -p $(@D)
@@ -31,7 +31,7 @@ $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2:
 
 # Both in one, for a process that has loaded NVIDIA's own, as those of torch: it uses its own functions alone.
 FAKE_LIBS += $(FAKE)/libstandin.so
-$(FAKE)/libstandin.so: $(call fake_obj,cudart calls memory stream host $(FAKE_NCCL_SRC))
+$(FAKE)/libstandin.so: $(call fake_obj,cudart calls capture memory stream host $(FAKE_NCCL_SRC))
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(FAKE_LINK) -Wl,-Bsymbolic -lm

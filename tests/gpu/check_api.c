@@ -18,6 +18,8 @@
 #define SAME_VALUE(name, value) _Static_assert((int)(name) == (value), #name);
 CUDA_CONSTANTS(SAME_VALUE)
 CUDA_COPY_KINDS(SAME_VALUE)
+CUDA_CAPTURE_STATUSES(SAME_VALUE)
+CUDA_CAPTURE_MODES(SAME_VALUE)
 NCCL_CONSTANTS(SAME_VALUE)
 
 #define SAME_TYPE(need, result, name, parameters)                                                  \
@@ -43,7 +45,9 @@ _Static_assert(sizeof(struct cuda_pointer) >= sizeof(struct cudaPointerAttribute
 
 _Static_assert(sizeof(cudaError_t) == sizeof(int) && sizeof(ncclResult_t) == sizeof(int) &&
                    sizeof(ncclDataType_t) == sizeof(int) && sizeof(ncclRedOp_t) == sizeof(int) &&
-                   sizeof(enum cudaMemcpyKind) == sizeof(int),
+                   sizeof(enum cudaMemcpyKind) == sizeof(int) &&
+                   sizeof(enum cudaStreamCaptureStatus) == sizeof(int) &&
+                   sizeof(enum cudaStreamCaptureMode) == sizeof(int),
                "enums are as wide as the int that stands for them");
 _Static_assert(sizeof(ncclUniqueId) == NCCL_UNIQUE_ID_BYTES, "the id");
 

@@ -99,7 +99,7 @@ mutation() {
 }
 
 mutation "without a mutation all cases pass" plugin.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "late_sender 3 1" "threads 2 1" \
-    "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "batches 3 1" "held_up 3 1"
+    "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "batches 3 1" "held_up 3 1" "capture 3 1"
 mutation "operations do not wait for the caller's stream" issue.c \
     's/g->context->lib.cuda.cudaStreamWaitEvent(dev->stream, event->handle, 0)/cudaSuccess/' "streams 2 1"
 mutation "operations wait for the default stream instead" issue.c 's/issue_after_stream(g, dev, op->calls\[i\].stream)/issue_after_stream(g, dev, NULL)/' \
@@ -155,4 +155,7 @@ fi
 mutation "a message is launched before its communicator is formed" p2p.c 's/(group_is_formed(g) || p2p_is_next_empty(p))/true/' "messages 2 2"
 mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++f->nreplies == f->nranks;/bool all = ++f->nreplies == 1;/' \
     "messages 2 2" "first_use 3 1"
+mutation "operations begin after a stream that captures a graph" plugin.c 's/^    \.stream_check.*//' "capture 3 1"
+mutation "the query of an event disturbs the capture of another stream" capture.h 's/mode = cudaStreamCaptureModeRelaxed/mode = (enum cudaStreamCaptureMode)0/' \
+    "capture 3 1"
 done_testing

@@ -5,8 +5,10 @@ import array
 import os
 import sys
 import threading
+import types
 
 import collrun
+from collrun._arrays import dlpack_stream
 
 
 def expect(what, got, want):
@@ -43,6 +45,20 @@ g.allreduce(view)
 expect("empty", view.tolist(), [[0.0] * 3] * 2)
 expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
 expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
+
+# A library whose current stream captures a CUDA graph: nothing is ordered after that stream.
+class Captured:
+    __module__ = "captured"
+
+    def __dlpack_device__(self):
+        return 2, 0  # CUDA
+
+
+cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: True)
+sys.modules["captured"] = types.SimpleNamespace(cuda=cuda)
+expect("a capture", refused(lambda: dlpack_stream(Captured()))[:63], "UnsupportedError: the current stream captures a CUDA graph, and ")
+cuda.is_current_stream_capturing = lambda: False
+expect("no capture", dlpack_stream(Captured()), 1)
 
 # Threads: messages of several at a time, while the interpreter's lock is free.
 sums = [array.array("q", [0]) for _ in range(4)]

@@ -5,6 +5,7 @@ The arguments are "nccl" or "copies" (whether the host may go on while an operat
 ranks) and those of torch_device.use().
 """
 
+import ctypes
 import sys
 from datetime import timedelta
 
@@ -151,6 +152,23 @@ def host_memory():
     print(f"rank {rank}: {group.group_backend}", flush=True)
 
 
+def capture():
+    """While a graph is captured an operation on that stream is refused, and the capture remains valid."""
+    library, graph = ctypes.CDLL(sys.argv[4]), ctypes.c_void_p()
+    x = filled(rank)
+    with Stream() as other:
+        handle = ctypes.c_void_p(other.native_handle)
+        assert library.cudaStreamBeginCapture(handle, 0) == 0
+        try:
+            dist.all_reduce(x)
+            raise SystemExit("an operation on a stream that captures is accepted")
+        except dist.DistBackendError as e:
+            assert "the stream captures a CUDA graph" in str(e), e
+        assert library.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0
+        dist.all_reduce(x)
+        is_all("after a capture", x, total())
+
+
 def ddp():
     def run(device, group):
         torch.manual_seed(1)
@@ -176,6 +194,8 @@ if free_host:
     host_goes_on()
 lifetimes()
 completions()
+if sys.argv[3] == "cuda":
+    capture()
 host_memory()
 ddp()
 dist.barrier()

@@ -450,21 +450,21 @@ struct collrun_memory_kind {
      * that of host_alloc. */
     int (*host_alloc)(void *kind, size_t len, void **ptr) COLLRUN_OPTIONAL;
     void (*host_free)(void *kind, void *ptr, size_t len) COLLRUN_OPTIONAL;
-    /* Optional pair: memory of a device, by its number, for collrun_alloc_device in groups whose
-     * backend has no alloc_on. */
+    /* Optional pair: memory of a device, for collrun_alloc_device in groups without alloc_on. */
     int (*alloc)(void *kind, int32_t device, size_t len, void **ptr) COLLRUN_OPTIONAL;
     int (*free)(void *kind, void *ptr) COLLRUN_OPTIONAL;
     /* Optional: waits for all work on a device, of every stream, without a time-out. */
     int (*synchronize)(void *kind, int32_t device) COLLRUN_OPTIONAL;
 
     /* Optional, all three or none; none of them blocks. An event stands for the work that a stream
-     * (of the device of that number; NULL: the default one) holds when it is recorded. event_query:
-     * OK when that work has ended, AGAIN before, or a failure. event_free: before or after, from
-     * any thread. With them an operation that runs on copies of its buffers in host memory waits
-     * for its stream after collrun_start; without them collrun_start itself waits. */
+     * (of that device; NULL: the default one) holds when it is recorded. event_query: OK when it
+     * has ended, AGAIN before, or a failure. event_free: at any time, from any thread. Without them
+     * collrun_start of an operation on copies of its buffers waits for its stream. */
     int (*event_record)(void *kind, int32_t device, void *stream, void **event) COLLRUN_OPTIONAL;
     int (*event_query)(void *kind, void *event) COLLRUN_OPTIONAL;
     void (*event_free)(void *kind, void *event) COLLRUN_OPTIONAL;
+    /* Optional: UNSUPPORTED, with a message, if the stream captures (a CUDA graph); else OK. */
+    int (*stream_check)(void *kind, int32_t device, void *stream) COLLRUN_OPTIONAL;
 };
 
 struct collrun_backend {

@@ -516,13 +516,13 @@ int collrun_free(struct collrun_group *g, void *ptr);
  *
  * Operations on device memory are ordered by streams: an operation starts after the work that
  * `call.stream` of that device holds at the call, and the blocking forms return when the operation
- * is complete. A backend for host memory (shm, gloo) gets copies of buffers in device memory. They
- * are made after the stream: those of a collective in the background, while collrun_start of
- * messages waits for it. With `backend: {host: gloo, cuda: nccl}` the memory of the
- * buffers selects the backend (the one for host memory if there is no buffer); all members must use
- * the same kind of memory. A backend for device memory alone returns UNSUPPORTED for buffers in
- * host memory; operations that it lacks, and those with an operator of the workload or alltoallv in
- * place, run on copies in host memory, too.
+ * is complete. While a CUDA graph is captured on the stream, the operation is UNSUPPORTED, as is
+ * collrun_wait_stream for it; the capture remains valid. A backend for host memory (shm, gloo) gets
+ * copies of device memory, made after the stream: those of a collective in the background, while
+ * collrun_start of messages waits for it. With `backend: {host: gloo, cuda: nccl}` the memory of
+ * the buffers selects the backend (the one for host memory if there is none); all members must use
+ * the same kind. A backend for device memory alone returns UNSUPPORTED for buffers in host memory;
+ * what it lacks, operators of the workload and alltoallv in place run on copies.
  *
  * The functions below are about the kind of the group's backend; of several, the first one that
  * `backend` lists after host; in a group on host memory, the first kind that the rank owns devices

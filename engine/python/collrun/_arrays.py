@@ -4,6 +4,8 @@
 import contextlib
 import sys
 
+from ._errors import Status, UnsupportedError
+
 _CPU, _CUDA, _ROCM, _CUDA_MANAGED = 1, 2, 10, 13  # devices of DLPack
 
 
@@ -35,6 +37,7 @@ def dlpack_stream(x):
     except Exception:  # torch has no DLPack device of some accelerators
         kind = None
     if kind in (_CUDA, _CUDA_MANAGED):
+        _refuse_capture(x)
         return 1
     if kind == _ROCM:
         return 0
@@ -42,3 +45,21 @@ def dlpack_stream(x):
     if kind != _CPU and torch is not None and isinstance(x, torch.Tensor) and not x.is_cpu:
         torch.accelerator.current_stream(x.device).synchronize()
     return None
+
+
+def _refuse_capture(x):
+    """The default stream cannot be ordered after a stream that captures a CUDA graph: the library would
+    break the capture."""
+    library = sys.modules.get(type(x).__module__.partition(".")[0])
+    cuda = getattr(library, "cuda", None)
+    if hasattr(cuda, "is_current_stream_capturing"):  # torch
+        capturing = cuda.is_current_stream_capturing()
+    elif hasattr(cuda, "get_current_stream"):  # cupy
+        capturing = cuda.get_current_stream().is_capturing()
+    else:
+        capturing = False
+    if capturing:
+        raise UnsupportedError(
+            "the current stream captures a CUDA graph, and operations of collrun cannot be captured: "
+            "the host takes part in each. Call it outside of the capture, between the graphs",
+            Status.UNSUPPORTED)

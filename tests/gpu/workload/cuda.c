@@ -24,7 +24,9 @@ int cuda_load(void)
                    {"cudaStreamSynchronize", offsetof(struct cuda, stream_synchronize)},
                    {"cudaLaunchHostFunc", offsetof(struct cuda, launch_host)},
                    {"cudaMemGetInfo", offsetof(struct cuda, mem_get_info)},
-                   {"cudaGetErrorString", offsetof(struct cuda, error_string)}};
+                   {"cudaGetErrorString", offsetof(struct cuda, error_string)},
+                   {"cudaStreamBeginCapture", offsetof(struct cuda, begin_capture)},
+                   {"cudaStreamEndCapture", offsetof(struct cuda, end_capture)}};
     void *object = dlopen("libcudart.so.13", RTLD_NOW);
     if (!object)
         object = dlopen("libcudart.so.12", RTLD_NOW);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDA_COPY = 4 /* cudaMemcpyDefault */, CUDA_NON_BLOCKING = 1 };
+enum { CUDA_COPY = 4 /* cudaMemcpyDefault */, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_GLOBAL = 0 };
 
 struct cuda {
     int (*set_device)(int device);
@@ -26,6 +26,8 @@ struct cuda {
     int (*launch_host)(void *stream, void (*function)(void *data), void *data);
     int (*mem_get_info)(size_t *available, size_t *total);
     const char *(*error_string)(int error);
+    int (*begin_capture)(void *stream, int mode);
+    int (*end_capture)(void *stream, void **graph);
 };
 
 extern struct cuda cuda;

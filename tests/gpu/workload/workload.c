@@ -19,7 +19,8 @@ static const struct {
     {"mixed", gpu_mixed},         {"late", gpu_late},           {"peer", gpu_peer},
     {"mismatch", gpu_mismatch},   {"fault", gpu_fault},         {"self", gpu_self},
     {"batches", gpu_batches},     {"held_up", gpu_held_up},     {"late_scan", gpu_late_scan},
-    {"lean", gpu_lean},           {"first_use", gpu_first_use}, {"left", gpu_left}};
+    {"lean", gpu_lean},           {"first_use", gpu_first_use}, {"left", gpu_left},
+    {"capture", gpu_capture}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

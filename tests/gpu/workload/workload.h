@@ -43,6 +43,9 @@ void pause_ms(long ms);
 void gpu_streams(struct gpu_test *t);
 void gpu_held_up(struct gpu_test *t);
 
+/* ---- capture.c ---- */
+void gpu_capture(struct gpu_test *t);
+
 /* ---- devices.c ---- */
 void gpu_devices(struct gpu_test *t);
 void gpu_messages(struct gpu_test *t);
