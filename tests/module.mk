@@ -79,6 +79,7 @@ $(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_
 
 # Programs of the newest MPIs, which make bench-peers installs, run with those of Python.
 MPI4PY_TESTS := tests/e2e/test_mpi4py.sh tests/e2e/hosts/test_mpi4py.sh
+e2e_test = $(patsubst %,tests/e2e/test_%.sh,$(1))
 E2E_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/test_*.sh)))
 HOSTS_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/hosts/test_*.sh)))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
@@ -105,11 +106,17 @@ e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
 	tests/run -r -t 900 $(HOSTS_TESTS)
 # They look at the whole machine (its cores, what jobs leave behind), or at how soon something happens.
-TESTS_ALONE := $(patsubst %,tests/e2e/test_%.sh,bench bind die examples groups interrupt kill live program screens)
+TESTS_ALONE := $(call e2e_test,bind groups interrupt kill live screens)
+# They wait for most of their time (for time-outs, stalls, ranks that are late), so they run beside the others: two at a time.
+TESTS_WAIT_1 := $(call e2e_test,gpu die)
+TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal failure top)
+# Those of more than 10 s begin first, so that none is left when all others have ended.
+TESTS_LONG := $(call e2e_test,bench examples memory audit python devices recover output command)
 # Not in it: test_backend_mpi.sh, which `make conform` runs.
+TESTS_SHORT := $(filter-out $(TESTS_ALONE) $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
-	tests/run -r -j 2 $(UNIT_TESTS) $(GOLDEN_TESTS) $(filter-out $(TESTS_ALONE) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS)) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
+	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_LONG) $(UNIT_TESTS) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
 
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).

@@ -98,6 +98,17 @@ need_scripted() {
     }
 }
 
+# own_product: the rest of the test runs a copy of the product, so that what executes a file of it belongs to the test.
+own_product() {
+    local folder
+    mkdir -p "$tmp/product"
+    for folder in bin lib libexec share; do
+        [ ! -d "$home/$folder" ] || cp -al "$home/$folder" "$tmp/product/" 2>/dev/null || cp -a "$home/$folder" "$tmp/product/"
+    done
+    home=$tmp/product
+    COLLRUN=$home/bin/collrun
+}
+
 # ---- jobs ----
 # job NAME <<EOF: writes NAME.yaml
 job() {

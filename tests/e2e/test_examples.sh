@@ -8,7 +8,7 @@ configs=$top/configs
 shows() { like "$1" "$(out)" "$2"; }
 lines() { grep -cE -- "$1" out; }
 
-# Processes of this build's agent and engine; those of other builds are not ours.
+own_product # processes of other agents and engines are not ours
 nothing_remains() { [ -z "$(executing "$home/libexec/collrun/*")" ]; }
 # runs NAME: the job of that name in configs/ checks, runs, ends well and leaves nothing.
 runs() {

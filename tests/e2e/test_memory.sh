@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Allocations that fail, in the runner and in an agent: the command succeeds with all of its output, or memory is named as the cause.
-# A sample of the allocations, of some 20 s; ALL=1: every one, in about 20 minutes. allocation_failures.py judges.
+# A sample of the allocations, of some 10 s times SAMPLE; ALL=1: every one, in about 20 minutes. allocation_failures.py judges.
 . "$(dirname "$0")/lib.sh"
 case $home in
 *asan* | *tsan*)
@@ -13,10 +13,7 @@ cc -std=c11 -O2 -shared -fPIC "$here/failing_allocator.c" -o failing.so || {
     echo "Bail out! the allocator does not compile"
     exit 1
 }
-mkdir prefix # what executes a file of it belongs to this test
-for folder in bin lib libexec share; do
-    [ ! -d "$home/$folder" ] || cp -al "$home/$folder" prefix/ 2>/dev/null || cp -a "$home/$folder" prefix/
-done
+own_product
 job small <<'END_OF_JOB'
 version: 1
 hosts: {defaults: {slots: 2}, nodes: [{name: here, transport: local}, {name: there, transport: {command: [env]}}]}
@@ -26,27 +23,28 @@ workloads: [{plugin: hello}]
 env: {secrets: [SECRET_TOKEN]}
 END_OF_JOB
 export SECRET_TOKEN="not to be seen in a file"
-# fails PROGRAM MODE SECONDS COMMAND...
+# fails PROGRAM MODE TENTHS COMMAND...
 fails() {
-    local what="$1: an allocation of '${*:4}' fails" seconds=$3 output
+    local what="$1: an allocation of '${*:4}' fails" seconds output
+    seconds=$(awk "BEGIN { print $3 * ${SAMPLE:-1} / 10 }")
     [ "$2" = once ] || what="$1: all allocations of '${*:4}' fail from one on"
     [ -z "${ALL:-}" ] || seconds=0
-    if output=$("$here/allocation_failures.py" "$tmp/prefix" "$tmp/failing.so" "$1" "$2" "$seconds" "${@:4}" 2>&1); then
+    if output=$("$here/allocation_failures.py" "$home" "$tmp/failing.so" "$1" "$2" "$seconds" "${@:4}" 2>&1); then
         ok "$what: $(tail -n 1 <<<"$output")"
     else
         not_ok "$what" "$output"
     fi
 }
-fails collrun once 2 check small.yaml
-fails collrun on 1 check small.yaml
-fails collrun once 2 plan --json small.yaml
-fails collrun on 1 plan --json small.yaml
-fails collrun once 2 backends --json
-fails collrun on 1 backends --json
-fails collrun once 1 describe bench
-fails collrun on 1 describe bench
-fails collrun once 5 run small.yaml --run-dir "{dir}"
-fails collrun on 3 run small.yaml --run-dir "{dir}"
-fails collrun-agent once 3 run small.yaml --run-dir "{dir}"
-fails collrun-agent on 1 run small.yaml --run-dir "{dir}"
+fails collrun once 8 check small.yaml
+fails collrun on 4 check small.yaml
+fails collrun once 8 plan --json small.yaml
+fails collrun on 4 plan --json small.yaml
+fails collrun once 8 backends --json
+fails collrun on 4 backends --json
+fails collrun once 4 describe bench
+fails collrun on 4 describe bench
+fails collrun once 25 run small.yaml --run-dir "{dir}"
+fails collrun on 15 run small.yaml --run-dir "{dir}"
+fails collrun-agent once 15 run small.yaml --run-dir "{dir}"
+fails collrun-agent on 5 run small.yaml --run-dir "{dir}"
 done_testing
