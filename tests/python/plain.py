@@ -56,7 +56,7 @@ class Captured:
 
 cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: True)
 sys.modules["captured"] = types.SimpleNamespace(cuda=cuda)
-expect("a capture", refused(lambda: dlpack_stream(Captured()))[:63], "UnsupportedError: the current stream captures a CUDA graph, and ")
+expect("a capture", refused(lambda: dlpack_stream(Captured()))[:64], "UnsupportedError: the current stream captures a CUDA graph, and ")
 cuda.is_current_stream_capturing = lambda: False
 expect("no capture", dlpack_stream(Captured()), 1)
 
