@@ -5,10 +5,14 @@
 #include "null_group.h"
 
 #include "comm/group_open.h"
+#include "comm/p2p.h"
+#include "comm/progress_queue.h"
 #include "comm/request.h"
 #include "core/backend.h"
 #include "core/engine.h"
+#include "core/services.h"
 
+#include <collrun/collrun.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +126,35 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     gb->nqueues = 2;
     null_backend = (struct null_backend){0};
     return g;
+}
+
+struct p2p *null_group_carry(struct collrun_group *g, const struct collrun_transport *transport)
+{
+    static struct services services;
+    services_init(&services, NULL, NULL, NULL, "test");
+    struct p2p *p2p = p2p_new(transport, &services.table, g->rank, g->nranks);
+    struct progress_queue *pq = g->backends[0].pq[GROUP_MESSAGES];
+    pq->config.p2p = p2p;
+    pq->starts = true;
+    return p2p;
+}
+
+struct collrun_call null_group_message(enum collrun_kind kind, void *data, size_t len)
+{
+    struct collrun_call call = COLLRUN_CALL(kind);
+    call.send = call.recv = data;
+    call.count = len;
+    call.dtype = COLLRUN_UINT8;
+    call.peer = 1;
+    return call;
+}
+
+struct collrun_request *null_group_start(struct collrun_group *g, struct collrun_call call)
+{
+    struct collrun_request *request = NULL;
+    if (collrun_start(g, &call, &request) != COLLRUN_OK || !request)
+        abort();
+    return request;
 }
 
 void null_group_free(struct collrun_group *g)

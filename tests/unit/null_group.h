@@ -21,4 +21,11 @@ extern struct null_backend null_backend;
 struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t flags);
 void null_group_free(struct collrun_group *g);
 
+/* The group's messages with rank 1 go through this transport. NULL: out of memory. */
+struct p2p *null_group_carry(struct collrun_group *g, const struct collrun_transport *transport);
+/* A message of bytes with rank 1, which is only received or only sent. */
+struct collrun_call null_group_message(enum collrun_kind kind, void *data, size_t len);
+/* A request that has been started. */
+struct collrun_request *null_group_start(struct collrun_group *g, struct collrun_call call);
+
 #endif

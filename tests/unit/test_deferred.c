@@ -8,7 +8,6 @@
 #include "null_group.h"
 
 #include "base/loop.h"
-#include "core/services.h"
 
 #include <collrun/collrun.h>
 #include <sched.h>
@@ -92,22 +91,9 @@ static struct collrun_call allreduce(size_t count)
     return call;
 }
 
-static struct collrun_call message(enum collrun_kind kind, void *data, size_t len)
-{
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = call.recv = data;
-    call.count = len;
-    call.dtype = COLLRUN_UINT8;
-    call.peer = 1;
-    return call;
-}
-
 static struct collrun_request *start(struct collrun_call call)
 {
-    struct collrun_request *request = NULL;
-    assert_int_equal(collrun_start(wire.group, &call, &request), COLLRUN_OK);
-    assert_non_null(request);
-    return request;
+    return null_group_start(wire.group, call);
 }
 
 static void collect(struct collrun_request *r)
@@ -147,17 +133,11 @@ static struct collrun_request *start_deferred(struct collrun_call call, bool kep
 
 static int setup(void **state)
 {
-    static struct services services;
     (void)state;
-    services_init(&services, NULL, NULL, NULL, "test");
     memset(&wire, 0, sizeof wire);
     wire.group = null_group_new(0, 2, COLLRUN_BACKEND_ENVELOPES | COLLRUN_BACKEND_TAGS);
-    wire.p2p = p2p_new(&transport, &services.table, 0, 2);
-    if (!wire.group || !wire.p2p)
-        return 1;
-    queue(GROUP_MESSAGES)->config.p2p = wire.p2p;
-    queue(GROUP_MESSAGES)->starts = true;
-    return 0;
+    wire.p2p = wire.group ? null_group_carry(wire.group, &transport) : NULL;
+    return wire.p2p ? 0 : 1;
 }
 
 /* Nothing is left of the requests of a test. */
@@ -251,7 +231,8 @@ static void a_short_receive_is_taken_by_the_waiting_thread(void **state)
 {
     (void)state;
     char in[4] = "";
-    struct collrun_request *r = start_deferred(message(COLLRUN_RECV, in, sizeof in), true);
+    struct collrun_request *r =
+        start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
     assert_int_equal(wire.ntaken, 0);
     assert_int_equal(collrun_wait(r), COLLRUN_OK);
     assert_int_equal(wire.ntaken, 1);
@@ -262,8 +243,9 @@ static void a_receive_whose_message_is_late_waits_for_it(void **state)
 {
     (void)state;
     char in[4] = "", data[4] = "late";
-    struct collrun_request *r = start_deferred(message(COLLRUN_RECV, in, sizeof in), true);
-    struct collrun_request *send = start(message(COLLRUN_SEND, data, sizeof data));
+    struct collrun_request *r =
+        start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
+    struct collrun_request *send = start(null_group_message(COLLRUN_SEND, data, sizeof data));
     assert_int_equal(collrun_wait(r),
                      COLLRUN_OK); /* admitted, since a send was started behind it */
     assert_int_equal(wire.ntaken, 0);
@@ -275,7 +257,8 @@ static void a_deferred_receive_can_be_canceled(void **state)
 {
     (void)state;
     char in[4] = "";
-    struct collrun_request *r = start_deferred(message(COLLRUN_RECV, in, sizeof in), true);
+    struct collrun_request *r =
+        start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
     assert_int_equal(collrun_cancel(r), COLLRUN_OK);
     assert_true(pq_is_idle(queue(GROUP_MESSAGES)));
     assert_int_equal(wire.ntaken, 0);
@@ -287,14 +270,15 @@ static void a_receive_gives_way_to_other_threads(void **state)
     (void)state;
     char in[4] = "", data[4] = "late";
     struct progress_queue *pq = queue(GROUP_MESSAGES);
-    struct collrun_request *r = start_deferred(message(COLLRUN_RECV, in, sizeof in), true);
+    struct collrun_request *r =
+        start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
     wire.late = true;
     assert_true(pq_enter_deferred(r));
     atomic_store(&pq->contended, true);
     assert_int_equal(progress_run(pq, r), COLLRUN_AGAIN);
     pq_leave_deferred(r, COLLRUN_AGAIN);
     assert_int_equal(atomic_load(&pq->pending), 1);
-    struct collrun_request *send = start(message(COLLRUN_SEND, data, sizeof data));
+    struct collrun_request *send = start(null_group_message(COLLRUN_SEND, data, sizeof data));
     pq_wait(r);
     assert_int_equal(collrun_wait(r), COLLRUN_OK);
     assert_memory_equal(in, "late", 4);

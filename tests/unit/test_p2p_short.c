@@ -5,6 +5,7 @@
  * that messages keep their order.
  */
 #include "comm/p2p_short.h"
+#include "null_group.h"
 
 #include "core/services.h"
 
@@ -122,11 +123,7 @@ static int wire_teardown(void **state)
 static int exec(struct wire *w, enum collrun_kind kind, void *data, size_t len, uint32_t tag)
 {
     struct p2p_batch batch;
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = call.recv = data;
-    call.count = len;
-    call.dtype = COLLRUN_UINT8;
-    call.peer = 1;
+    struct collrun_call call = null_group_message(kind, data, len);
     call.tag = tag;
     call.timeout_ns = 20000000;
     return p2p_exec(w->p2p, &call, 1, &batch, NULL);
@@ -138,11 +135,7 @@ static void a_short_message_is_counted_and_described(void **state)
     size_t received = 99;
     uint32_t tag = 99;
     char in[4] = "";
-    struct collrun_call call = COLLRUN_CALL(COLLRUN_RECV);
-    call.recv = in;
-    call.count = 4;
-    call.dtype = COLLRUN_UINT8;
-    call.peer = 1;
+    struct collrun_call call = null_group_message(COLLRUN_RECV, in, 4);
     call.tag = 7;
     call.received = &received;
     call.received_tag = &tag;

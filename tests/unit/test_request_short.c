@@ -7,8 +7,6 @@
 #include "comm/progress_queue.h"
 #include "null_group.h"
 
-#include "core/services.h"
-
 #include <collrun/collrun.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,18 +62,11 @@ static const struct collrun_transport transport = {
 
 static int setup(void **state)
 {
-    static struct services services;
     (void)state;
-    services_init(&services, NULL, NULL, NULL, "test");
     memset(&wire, 0, sizeof wire);
     wire.group = null_group_new(0, 2, COLLRUN_BACKEND_ENVELOPES | COLLRUN_BACKEND_TAGS);
-    wire.p2p = p2p_new(&transport, &services.table, 0, 2);
-    if (!wire.group || !wire.p2p)
-        return 1;
-    struct progress_queue *pq = wire.group->backends[0].pq[GROUP_MESSAGES];
-    pq->config.p2p = wire.p2p;
-    pq->starts = true;
-    return 0;
+    wire.p2p = wire.group ? null_group_carry(wire.group, &transport) : NULL;
+    return wire.p2p ? 0 : 1;
 }
 
 static int teardown(void **state)
@@ -87,15 +78,7 @@ static int teardown(void **state)
 
 static struct collrun_request *start(enum collrun_kind kind, void *data, size_t len)
 {
-    struct collrun_request *request = NULL;
-    struct collrun_call call = COLLRUN_CALL(kind);
-    call.send = call.recv = data;
-    call.count = len;
-    call.dtype = COLLRUN_UINT8;
-    call.peer = 1;
-    assert_int_equal(collrun_start(wire.group, &call, &request), COLLRUN_OK);
-    assert_non_null(request);
-    return request;
+    return null_group_start(wire.group, null_group_message(kind, data, len));
 }
 
 static void a_short_send_is_done_when_it_is_started(void **state)
