@@ -45,4 +45,13 @@ like "within names the place and the condition" "$(outcome <<<'within 0 test -e 
 is "within adds no case when the condition comes" "$(outcome <<<'within 5 true; ok x')" "ok 1 - x|1..1"
 like "within in a subshell ends the test" "$(outcome <<<'echo | { within 0 false; }; ok late')" '^Bail out! within, called in a subshell'
 is "maybe_within only returns its result" "$(outcome <<<'maybe_within 0 false; is x $? 1')" "ok 1 - x|1..1"
+# ---- tests/run: those before "++" beside the others, those behind "--" when all have ended ----
+printf '%s\n' '#!/bin/sh' 'echo "begin $1" >>order' 'sleep "$2"' 'echo "end $1" >>order' 'echo "ok 1 - $1"' 'exit "${3:-0}"' >program
+chmod +x program
+runs() { "$top/tests/run" "$@" 2>&1 | tail -n 1; }
+is "all of them count" "$(runs './program a 0.2' './program b 0' ++ './program c 0' -- './program d 0')" "4 passed, 0 failed, 0 skipped"
+is "one by one before ++, and all before the last" "$(grep -n '[abd]$' order | cut -d: -f2 | paste -sd' ')" "begin a end a begin b end b begin d end d"
+is "a failure counts before ++" "$(runs './program a 0 1' ++ './program b 0')" "2 passed, 1 failed, 0 skipped"
+is "and behind --" "$(runs './program a 0' ++ './program b 0' -- './program c 0 1')" "3 passed, 1 failed, 0 skipped"
+is "a program that prints no case fails, too" "$(runs ++ true './program b 0')" "1 passed, 1 failed, 0 skipped"
 done_testing
