@@ -57,6 +57,7 @@ PROGRAM_FLAGS := -pie -Wl,-z,relro,-z,now
 INC_PUBLIC := -Iengine/include
 INC_BASE := $(INC_PUBLIC) -Iengine
 INC_RUNNER := $(INC_BASE) -Irunner
+INC_NET := $(INC_PUBLIC) -Ibackends/net -Ibackends
 
 obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(1)))
 $(B)/obj/engine/%.o: INC := $(INC_BASE)
@@ -221,8 +222,8 @@ lint: look
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(call tidy,$(filter engine/python/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(PYTHON_INC))
 	$(Q)$(call tidy,$(filter-out backends/% engine/python/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
-	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_PUBLIC) $(if $(filter $(n),$(NETWORK_BACKENDS)),-Ibackends/net) -Ibackends/$(n)) &&) :
-	$(Q)$(call tidy,$(filter backends/net/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_PUBLIC) -Ibackends/net)
+	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(if $(filter $(n),$(NETWORK_BACKENDS)),$(INC_NET),$(INC_PUBLIC)) -Ibackends/$(n)) &&) :
+	$(Q)$(call tidy,$(filter backends/net/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_NET))
 	$(Q)$(call tidy,$(filter-out engine/python/torch/%,$(filter %.cc,$(TIDY_FILES))),-std=c++17 $(INC_PUBLIC) -Ibackends/gloo,--checks=-readability-function-size)
 TIDY_FILES = $(filter-out tests/% %.h,$(C_FILES))
 MPI_CFLAGS = $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null) # examples/backend-mpi

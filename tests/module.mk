@@ -55,7 +55,7 @@ $(UNIT_PROGRAM): tests/unit/plugins/member.c $(LIBRARIES)
 # The collectives of backends/net on a network that is a mutex.
 NET_THREADS := $(PLUGINS)/net_threads.so
 OBJECTS += $(call obj,tests/unit/plugins/net_threads.c)
-$(B)/obj/tests/unit/plugins/net_threads.c.o: INC += -Ibackends/net
+$(B)/obj/tests/unit/plugins/net_threads.c.o: INC += $(INC_NET)
 $(NET_THREADS): $(call obj,tests/unit/plugins/net_threads.c) $(NET_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)

@@ -7,6 +7,7 @@
 
 #include "coll/net_coll.h"
 #include "group.h"
+#include "p2p_local.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ static void backend_handle_own_failure(struct net_group *g)
     backend_detach(g);
     if (g->coll)
         net_coll_fail(g->coll, g->status, g->text);
+    net_p2p_local_fail(g, g->status, g->text);
 }
 
 /* From a peer that cannot know better: its group has failed. */
@@ -57,9 +59,7 @@ static void backend_handle_failure(struct net_group *g, const struct packet *pac
 
 static void backend_handle_leave(struct net_group *g, uint32_t rank)
 {
-    g->nleft += !g->has_left[rank];
-    g->has_left[rank] = true;
-    g->peer_has_left = true;
+    net_group_set_left(g, rank);
     endpoint_notify(&g->context);
 }
 
@@ -76,6 +76,9 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
         break;
     case PACKET_LEAVE:
         backend_handle_leave(g, from);
+        break;
+    case PACKET_WAKE:
+        endpoint_notify(&g->context);
         break;
     case PACKET_OP:
     case PACKET_GRANT:
@@ -159,6 +162,7 @@ static int backend_endpoint_get(struct backend *b, const struct collrun_group_de
 
 static void backend_group_free(struct net_group *g)
 {
+    net_p2p_local_close(g);
     net_coll_close(g->coll);
     net_p2p_fini(&g->p2p);
     net_ops_fini(&g->ops);
@@ -236,6 +240,17 @@ static int backend_meet(struct net_group *g, const struct collrun_group_desc *de
     return status;
 }
 
+/* Collectives, of the first handle, and messages of this host. */
+static int backend_open_local(struct net_group *g, const struct collrun_group_desc *desc)
+{
+    const struct net_group *first = desc->collectives_handle;
+    struct collrun_group_desc local = *desc;
+    net_p2p_local_init(g, &local);
+    const int status = first ? COLLRUN_OK : net_coll_open(&local, &g->coll);
+    return status == COLLRUN_OK ? net_p2p_local_open(g, &local, first ? first->coll : g->coll)
+                                : status;
+}
+
 static int backend_join(struct net_group *g, const struct collrun_group_desc *desc)
 {
     const struct net_group *first = desc->collectives_handle;
@@ -248,9 +263,9 @@ static int backend_join(struct net_group *g, const struct collrun_group_desc *de
         memcpy(g->peers, first->peers, g->nranks * sizeof *g->peers);
     } else {
         status = backend_meet(g, desc);
-        if (status == COLLRUN_OK)
-            status = net_coll_open(desc, &g->coll);
     }
+    if (status == COLLRUN_OK)
+        status = backend_open_local(g, desc);
     endpoint_lock(g->endpoint);
     if (status == COLLRUN_OK)
         status = endpoint_context_add(g->endpoint, &g->context);
@@ -310,26 +325,15 @@ static int backend_run(void *ctx, struct net_op *op)
     return net_coll_run(g->coll, op);
 }
 
-/* A failure among the ranks of this host is one of all members. Each rank gets an abort from its
- * agent. */
-static void backend_share_failure(struct net_group *g, int status)
-{
-    endpoint_lock(g->endpoint);
-    if (!net_group_has_failed(g) && status != COLLRUN_ERR_ABORTED &&
-        status != COLLRUN_ERR_UNSUPPORTED) {
-        const char *text = net_coll_failure_text(g->coll);
-        net_group_send_failure(g, COLLRUN_ANY_SOURCE, status, text);
-        net_group_set_failure(g, status, text);
-    }
-    endpoint_unlock(g->endpoint);
-}
-
 int net_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
 {
     struct net_group *g = group;
     const int status = ncalls ? net_ops_run(g, &calls[0], backend_run, g) : COLLRUN_OK;
-    if (status != COLLRUN_OK)
-        backend_share_failure(g, status);
+    if (status != COLLRUN_OK) {
+        endpoint_lock(g->endpoint);
+        net_group_share_failure(g, status, net_coll_failure_text(g->coll));
+        endpoint_unlock(g->endpoint);
+    }
     return status;
 }
 

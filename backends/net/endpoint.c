@@ -321,6 +321,17 @@ void endpoint_wake(struct endpoint_context *context)
     endpoint_unlock(e);
 }
 
+static bool endpoint_look(struct endpoint_context *c)
+{
+    struct endpoint *e = c->endpoint;
+    if (!c->source)
+        return false;
+    endpoint_unlock_attended(e);
+    const bool moved = c->source->look(c);
+    endpoint_lock(e);
+    return moved;
+}
+
 static bool endpoint_is_over(struct endpoint_context *c,
                              bool (*ready)(const struct endpoint_context *c))
 {
@@ -368,6 +379,17 @@ static void endpoint_sleep(struct endpoint_context *c, uint64_t until_ns)
     atomic_store(&c->sleep, ENDPOINT_AWAKE);
 }
 
+/* The same, of a context with a source. True: something has moved there. */
+static bool endpoint_sleep_beside(struct endpoint_context *c, uint64_t until_ns)
+{
+    const uint64_t most_ns = c->source->before_sleep(c);
+    if (endpoint_look(c))
+        return true;
+    const uint64_t soon_ns = endpoint_now_ns() + most_ns;
+    endpoint_sleep(c, soon_ns < until_ns ? soon_ns : until_ns);
+    return endpoint_look(c);
+}
+
 static uint64_t endpoint_poll_ns(struct endpoint_context *c)
 {
     return ++c->polls % ENDPOINT_PROBES == 0 ? ENDPOINT_POLL_NS : c->poll_ns;
@@ -391,7 +413,7 @@ static bool endpoint_poll(struct endpoint_context *c,
     for (int round = 0;; round++) {
         if (link_progress(e->link))
             last_moved = now;
-        const bool over = endpoint_is_over(c, ready);
+        const bool over = endpoint_look(c) || endpoint_is_over(c, ready);
         const bool enough =
             c->oversubscribed ? round >= ENDPOINT_YIELDS : now - last_moved >= poll_ns;
         if (over || enough)
@@ -412,10 +434,15 @@ void endpoint_wait(struct endpoint_context *c, bool (*ready)(const struct endpoi
     if (!over)
         c->connect(c);
     while (!over && endpoint_now_ns() < until_ns) {
-        endpoint_sleep(c, until_ns);
+        if (!c->source)
+            endpoint_sleep(c, until_ns);
+        else
+            over = endpoint_sleep_beside(c, until_ns);
         link_progress(e->link);
-        over = endpoint_is_over(c, ready);
+        over |= endpoint_is_over(c, ready);
     }
+    if (c->source)
+        c->source->after_sleep(c);
     e->nwaiting--;
     if (!e->in_link && e->asleep)
         pthread_cond_signal(&e->asleep->cond);

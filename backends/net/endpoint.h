@@ -34,6 +34,18 @@ struct endpoint_peer {
     char text[192];
 };
 
+struct endpoint_context;
+
+/* Another source of what a context waits for, such as memory that ranks of the host share. */
+struct endpoint_source {
+    /* Without the lock. True: something has moved there. */
+    bool (*look)(struct endpoint_context *context);
+    /* The thread is about to sleep, once it has looked: from now on the source sends it a packet.
+     * Returns how long it may sleep, ns. */
+    uint64_t (*before_sleep)(struct endpoint_context *context);
+    void (*after_sleep)(struct endpoint_context *context);
+};
+
 enum endpoint_sleep { ENDPOINT_AWAKE, ENDPOINT_SLEEPS_ON_COND, ENDPOINT_SLEEPS_IN_LINK };
 
 /* Embedded in a group's handle. */
@@ -47,6 +59,7 @@ struct endpoint_context {
     void (*lost)(struct endpoint_context *context, const struct endpoint_peer *peer);
     /* A wait takes long: connects to those that it is for, so that their loss is seen. */
     void (*connect)(struct endpoint_context *context);
+    const struct endpoint_source *source; /* of a wait that has one; else NULL */
     /* of the endpoint */
     uint32_t poll_ns, polls; /* how long to poll; how often it was done */
     atomic_bool woken;
@@ -87,8 +100,8 @@ int endpoint_context_add(struct endpoint *endpoint, struct endpoint_context *con
 void endpoint_context_remove(struct endpoint_context *context);
 
 bool endpoint_progress(struct endpoint *endpoint);
-/* Makes progress until ready(context), or endpoint_wake, or until CLOCK_MONOTONIC has passed
- * until_ns. Without the lock while it sleeps. */
+/* Makes progress until ready(context), or something has moved in its source, or endpoint_wake, or
+ * until CLOCK_MONOTONIC has passed until_ns. Without the lock while it sleeps. */
 void endpoint_wait(struct endpoint_context *context,
                    bool (*ready)(const struct endpoint_context *context), uint64_t until_ns);
 /* Something has been delivered to the context. */

@@ -48,6 +48,22 @@ void net_group_send_failure(struct net_group *g, uint32_t peer, int status, cons
     }
 }
 
+void net_group_share_failure(struct net_group *g, int status, const char *text)
+{
+    if (net_group_has_failed(g) || status == COLLRUN_ERR_ABORTED ||
+        status == COLLRUN_ERR_UNSUPPORTED)
+        return;
+    net_group_send_failure(g, COLLRUN_ANY_SOURCE, status, text);
+    net_group_set_failure(g, status, text);
+}
+
+void net_group_set_left(struct net_group *g, uint32_t peer)
+{
+    g->nleft += !g->has_left[peer];
+    g->has_left[peer] = true;
+    g->peer_has_left = true;
+}
+
 void net_group_fail_left(struct net_group *g, uint32_t peer)
 {
     char text[NET_FAILURE_TEXT];

@@ -56,9 +56,14 @@ static inline bool net_group_has_failed(const struct net_group *group)
     return group->status != COLLRUN_OK ||
            atomic_load_explicit(&group->aborted, memory_order_relaxed);
 }
+/* A failure among the ranks of this host is one of all members, and is sent to them. Each rank gets
+ * an abort from its agent. */
+void net_group_share_failure(struct net_group *group, int status, const char *text);
 /* Makes the group fail at a member, or at all (COLLRUN_ANY_SOURCE; see NET_FAILURE_DIALS).
  */
 void net_group_send_failure(struct net_group *group, uint32_t peer, int status, const char *text);
+/* A member has closed the group. */
+void net_group_set_left(struct net_group *group, uint32_t peer);
 /* Fails the group because `peer`, which something needs, has left. */
 void net_group_fail_left(struct net_group *group, uint32_t peer);
 

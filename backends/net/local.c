@@ -27,12 +27,17 @@ extern const struct collrun_backend net_shm_backend;
 struct local_post {
     _Atomic uint64_t number; /* of the operation, from 1 on; 0: none, or it is being written */
     _Atomic uint64_t what, count;
-    char pad[40];
+    /* Of a handle, whose number is that of the post. Released after all messages of the rank, and
+     * counted after that. */
+    _Atomic uint32_t has_left;
+    _Atomic uint32_t nleft; /* of all ranks; in the posts of rank 0 */
+    char pad[32];
 };
-#define LOCAL_POSTS 2u
+#define LOCAL_POSTS 2u /* of each rank; as many as a group has handles */
 
 struct net_local {
-    void *group; /* of net_shm_backend */
+    void *group;     /* of net_shm_backend */
+    uint32_t handle; /* 1: the second one */
     const struct net_hosts *hosts;
     uint32_t host, rank, nranks; /* rank and nranks: of the local group */
     const struct collrun_services *outer;
@@ -292,7 +297,8 @@ static int local_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
     return COLLRUN_OK;
 }
 
-static int local_group_open(struct net_local *l, const struct collrun_group_desc *desc)
+static int local_group_open(struct net_local *l, const struct collrun_group_desc *desc,
+                            const struct net_local *first)
 {
     uint32_t *world = calloc(l->nranks, sizeof *world);
     uint32_t *host_of = calloc(l->nranks, sizeof *host_of);
@@ -307,8 +313,7 @@ static int local_group_open(struct net_local *l, const struct collrun_group_desc
     inner.host_of = host_of;
     inner.rendezvous = &table;
     inner.services = &l->services;
-    inner.p2p = NULL;
-    inner.collectives_handle = NULL;
+    inner.collectives_handle = first ? first->group : NULL;
     if (world && host_of) {
         for (uint32_t r = 0; r < l->nranks; r++)
             world[r] = desc->world_rank[local_group_rank(l, r)];
@@ -322,7 +327,7 @@ static int local_group_open(struct net_local *l, const struct collrun_group_desc
 }
 
 int net_local_open(const struct collrun_group_desc *desc, const struct net_hosts *hosts,
-                   struct net_local **out)
+                   const struct net_local *first, struct net_local **out)
 {
     const struct collrun_services *s = desc->services;
     struct net_local *l = calloc(1, sizeof *l);
@@ -334,8 +339,10 @@ int net_local_open(const struct collrun_group_desc *desc, const struct net_hosts
     l->nranks = net_hosts_count(hosts, l->host);
     l->outer = s;
     l->rendezvous = desc->rendezvous;
+    l->handle = first != NULL;
+    l->posts = first ? first->posts : NULL;
     local_services_init(l);
-    const int status = local_group_open(l, desc);
+    const int status = local_group_open(l, desc, first);
     l->rendezvous = NULL;
     if (status != COLLRUN_OK) {
         net_local_close(l);
@@ -349,11 +356,51 @@ void net_local_close(struct net_local *l)
 {
     if (!l)
         return;
-    if (l->group)
+    if (l->group) {
+        atomic_store_explicit(&l->posts[l->rank * LOCAL_POSTS + l->handle].has_left, 1,
+                              memory_order_release);
+        atomic_fetch_add_explicit(&l->posts[l->handle].nleft, 1, memory_order_release);
         net_shm_backend.group_close(l->group);
+    }
     if (l->mapped)
         munmap(l->mapped, l->mapped_len);
     free(l);
+}
+
+void *net_local_group(const struct net_local *l)
+{
+    return l->group;
+}
+
+const struct collrun_transport *net_local_transport(void)
+{
+    return net_shm_backend.transport;
+}
+
+void net_local_set_embedder(struct net_local *l, const struct embedder *embedder)
+{
+    embed_set(l->group, embedder);
+}
+
+uint64_t net_local_sleep_begin(struct net_local *l)
+{
+    return embed_begin(l->group);
+}
+
+void net_local_sleep_end(struct net_local *l)
+{
+    embed_end(l->group);
+}
+
+uint32_t net_local_nleft(const struct net_local *l)
+{
+    return atomic_load_explicit(&l->posts[l->handle].nleft, memory_order_acquire);
+}
+
+bool net_local_has_left(const struct net_local *l, uint32_t local_rank)
+{
+    return atomic_load_explicit(&l->posts[local_rank * LOCAL_POSTS + l->handle].has_left,
+                                memory_order_acquire) != 0;
 }
 
 void net_local_fail(struct net_local *l, int status, const char *text)

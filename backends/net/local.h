@@ -9,19 +9,38 @@
  *   of the workload and ranks of the group, never those of the local group.
  * - A failure of the local group is returned like any other of net_coll_run. net_local_fail is the
  *   opposite direction: a failure of the network ends the calls of the other ranks of this host.
+ * - A second handle of the group is a second one of the local group. p2p_local.h sends messages
+ *   through its transport.
  */
 #ifndef NET_LOCAL_H
 #define NET_LOCAL_H
 
 #include "hosts.h"
+#include "shm/embed.h"
 
 struct net_local;
 
-/* Called by all members on this host, of which there are at least two. `hosts` is borrowed. On
- * failure the cause is stored. */
+/* Called by all members on this host, of which there are at least two. `hosts` is borrowed;
+ * desc->p2p is for messages of the local group. `first`: NULL, or that of the group's first handle,
+ * which is closed later. On failure the cause is stored. */
 int net_local_open(const struct collrun_group_desc *desc, const struct net_hosts *hosts,
-                   struct net_local **local);
+                   const struct net_local *first, struct net_local **local);
+/* The other ranks of the host learn that this one has left the handle. */
 void net_local_close(struct net_local *local);
+
+/* The handle of the shm backend, and its transport. */
+void *net_local_group(const struct net_local *local);
+const struct collrun_transport *net_local_transport(void);
+
+/* For a wait for messages of this host and of others at the same time; see shm/embed.h. The
+ * embedder is valid until the handle is closed; its ranks are those of the local group. */
+void net_local_set_embedder(struct net_local *local, const struct embedder *embedder);
+uint64_t net_local_sleep_begin(struct net_local *local);
+void net_local_sleep_end(struct net_local *local);
+
+/* How many ranks of the host have left the handle, and whether one has. From any thread. */
+uint32_t net_local_nleft(const struct net_local *local);
+bool net_local_has_left(const struct net_local *local, uint32_t local_rank);
 
 /* The group has failed: calls on the local group, of all its ranks, now and later, return this
  * status with this text. From any thread; does not block. Only the first one counts. */

@@ -5,6 +5,8 @@
 NET_LIB := $(B)/obj/libnet.a
 NET_SHM := $(patsubst backends/shm/%.c,$(B)/obj/backends/net/shm/%.c.o,$(call backend_src,shm))
 OBJECTS += $(call obj,$(call backend_src,net)) $(NET_SHM)
+$(B)/obj/backends/net/%.o: INC := $(INC_NET)
+$(NET_SHM): INC := $(INC_PUBLIC) -Ibackends/shm
 
 $(NET_SHM): $(B)/obj/backends/net/shm/%.c.o: backends/shm/%.c
 	@mkdir -p $(@D)

@@ -6,12 +6,16 @@
 #include "p2p.h"
 
 #include "group.h"
+#include "p2p_local.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* What may wait at a receiver, from one sender; and when it returns credit. */
 enum { P2P_CREDIT_MESSAGES = 1024, P2P_CREDIT_BYTES = 1 << 20 };
+
+/* How often a waiting thread looks whether ranks of its host have left. */
+#define P2P_LOOK_NS 100000000u
 
 /* In the list of arrivals, before the data; padded to 8 bytes. */
 struct p2p_arrival {
@@ -259,7 +263,9 @@ static int p2p_send(void *group, struct collrun_message *message)
     struct net_message *m = p2p_of(message);
     m->group = g;
     m->state = P2P_IDLE;
-    m->from_any = false;
+    m->from_any = m->is_local = false;
+    if (net_p2p_is_local(g, message->peer))
+        return net_p2p_local_send(g, m);
     endpoint_lock(g->endpoint);
     const bool failed = net_group_has_failed(g);
     const bool done = !failed && p2p_send_locked(g, m);
@@ -289,13 +295,19 @@ static int p2p_post(void *group, struct collrun_message *message)
     m->group = g;
     m->state = P2P_IDLE;
     m->from_any = message->peer == COLLRUN_ANY_SOURCE;
+    m->is_local = false;
     p2p_count_posted(g, m, 1);
-    return COLLRUN_OK;
+    const bool local =
+        m->from_any ? g->p2p.local.group != NULL : net_p2p_is_local(g, message->peer);
+    return local ? net_p2p_local_post(g, m) : COLLRUN_OK;
 }
 
 static void p2p_unpost(void *group, struct collrun_message *message)
 {
-    p2p_count_posted(group, p2p_of(message), UINT32_MAX);
+    struct net_message *m = p2p_of(message);
+    p2p_count_posted(group, m, UINT32_MAX);
+    if (m->is_local)
+        net_p2p_local_unpost(group, m);
 }
 
 /* An eager message has been matched. */
@@ -355,7 +367,11 @@ static int p2p_recv(void *group, struct collrun_message *message, const void *pa
         p2p_count_posted(g, m, UINT32_MAX);
         m->from_any = false;
         p2p_count_posted(g, m, 1);
+        if (m->is_local && !net_p2p_is_local(g, message->peer))
+            net_p2p_local_unpost(g, m);
     }
+    if (m->is_local)
+        return net_p2p_local_recv(g, m, packet, len);
     if (first.type == PACKET_EAGER) {
         if (len - sizeof first != message->len)
             return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
@@ -425,21 +441,33 @@ static bool p2p_take_news(struct net_p2p *p, struct net_message **done)
     return any;
 }
 
-static int p2p_progress(void *group, uint64_t wait_ns)
+/* Of a group on several hosts: for messages of both kinds. */
+static void p2p_wait(struct net_group *g, uint64_t wait_ns)
 {
-    struct net_group *g = group;
+    struct p2p_local *l = &g->p2p.local;
+    if (l->group && wait_ns > P2P_LOOK_NS)
+        wait_ns = P2P_LOOK_NS;
+    g->context.source = l->group ? &net_p2p_local_source : NULL;
+    endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
+    g->context.source = NULL;
+}
+
+/* `moved`: of messages of this host, something has. */
+static int p2p_progress_network(struct net_group *g, uint64_t wait_ns, bool moved)
+{
     struct net_message *done, *next;
     endpoint_lock(g->endpoint);
-    if (wait_ns && !p2p_has_news(&g->context) && !g->nleft)
-        endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
+    g->p2p.local.status = COLLRUN_OK;
+    if (wait_ns && !moved && !p2p_has_news(&g->context) && !g->nleft)
+        p2p_wait(g, wait_ns);
     else
         endpoint_progress(g->endpoint);
-    bool moved = p2p_take_news(&g->p2p, &done);
+    moved |= p2p_take_news(&g->p2p, &done) || g->p2p.local.status != COLLRUN_OK;
     if (!moved)
         p2p_check_left(g);
     if (!moved && wait_ns && g->nleft && !net_group_has_failed(g)) {
-        endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
-        moved = p2p_take_news(&g->p2p, &done);
+        p2p_wait(g, wait_ns);
+        moved = p2p_take_news(&g->p2p, &done) || g->p2p.local.status != COLLRUN_OK;
     }
     const bool failed = net_group_has_failed(g);
     p2p_unlock(g);
@@ -455,6 +483,35 @@ static int p2p_progress(void *group, uint64_t wait_ns)
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
 
+/* Of a group on one host. */
+static int p2p_progress_local(struct net_group *g, uint64_t wait_ns)
+{
+    int status = net_p2p_local_progress(g, wait_ns < P2P_LOOK_NS ? wait_ns : P2P_LOOK_NS);
+    if (status != COLLRUN_OK || net_local_nleft(g->p2p.local.group) == 0)
+        return status;
+    net_p2p_local_note_left(g);
+    status = net_p2p_local_progress(g, 0);
+    if (status != COLLRUN_OK)
+        return status;
+    endpoint_lock(g->endpoint);
+    p2p_check_left(g);
+    const bool failed = net_group_has_failed(g);
+    endpoint_unlock(g->endpoint);
+    return failed ? net_group_failure(g) : COLLRUN_OK;
+}
+
+static int p2p_progress(void *group, uint64_t wait_ns)
+{
+    struct net_group *g = group;
+    if (!g->p2p.local.group)
+        return p2p_progress_network(g, wait_ns, false);
+    if (g->p2p.local.is_all)
+        return p2p_progress_local(g, wait_ns);
+    net_p2p_local_note_left(g);
+    const int status = net_p2p_local_progress(g, 0);
+    return status < 0 ? status : p2p_progress_network(g, wait_ns, status == COLLRUN_AGAIN);
+}
+
 static void p2p_fail(void *group, uint32_t peer, int status, const char *text)
 {
     struct net_group *g = group;
@@ -468,7 +525,10 @@ static void p2p_fail(void *group, uint32_t peer, int status, const char *text)
 static void p2p_wake(void *group)
 {
     struct net_group *g = group;
-    endpoint_wake(&g->context);
+    if (g->p2p.local.is_all && g->p2p.local.group)
+        net_p2p_local_wake(g);
+    else
+        endpoint_wake(&g->context);
 }
 
 /* ---- life ---- */
@@ -494,8 +554,11 @@ const struct collrun_transport net_transport = {
     .send = p2p_send,
     .post = p2p_post,
     .recv = p2p_recv,
+    .flush = net_p2p_flush,
     .progress = p2p_progress,
     .fail = p2p_fail,
     .unpost = p2p_unpost,
     .wake = p2p_wake,
+    .send_short = net_p2p_send_short,
+    .recv_short = net_p2p_recv_short,
 };

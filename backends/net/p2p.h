@@ -12,6 +12,8 @@
  *
  * - An eager message needs credit: so many bytes may wait at a receiver. Matching returns the
  *   credit. Without it a short message is sent as a long one.
+ * - Messages between ranks of one host are moved by the transport of the local group (p2p_local.h),
+ *   unless each rank counts as a host.
  * - What arrives is put into a list by the thread that makes progress, and handed to the
  *   engine by the thread that is inside the group's progress.
  *
@@ -20,6 +22,7 @@
 #ifndef NET_P2P_H
 #define NET_P2P_H
 
+#include "local.h"
 #include "packet.h"
 
 #define P2P_EAGER_LIMIT 32768u /* bytes */
@@ -32,6 +35,7 @@ struct net_message {
     struct collrun_message head; /* first */
     enum p2p_state state;
     bool from_any; /* a receive that has not been matched with a source */
+    bool is_local; /* the local group has it, as `local` */
     struct net_group *group;
     struct net_message *next, *previous; /* of those that are not P2P_IDLE */
     struct net_message *next_done;
@@ -39,6 +43,7 @@ struct net_message {
         struct link_landing landing;
         struct link_put put;
     };
+    _Alignas(16) char local[EMBED_MESSAGE_BYTES]; /* begins with a copy of `head` */
 } __attribute__((aligned(16)));
 
 struct p2p_arrivals {
@@ -52,7 +57,21 @@ struct p2p_peer {
     uint32_t matched_messages, matched_bytes; /* credit to be returned */
 };
 
+/* Messages with ranks of this host; of p2p_local.h. */
+struct p2p_local {
+    struct net_local *group; /* NULL: messages take the network */
+    bool is_owned;           /* else it is the one for collectives */
+    bool is_all;             /* all members are on this host */
+    const struct net_hosts *hosts;
+    uint32_t host;
+    struct collrun_p2p table; /* what the local group gets as the engine's */
+    struct embedder embedder;
+    uint32_t nleft; /* ranks of the host whose leaving is known */
+    int status;     /* of the last look */
+};
+
 struct net_p2p {
+    struct p2p_local local;
     const struct collrun_p2p *engine;
     struct p2p_peer *peers;
     uint32_t nany; /* receives from any source that are not matched */

@@ -17,7 +17,8 @@ enum packet_type {
         5, /* the sender's group has failed; the data is the text; also when it closes it */
     PACKET_LEAVE = 6, /* the sender closes its group */
     PACKET_OP = 7,    /* data of a collective */
-    PACKET_GRANT = 8  /* the landing for data of a collective */
+    PACKET_GRANT = 8, /* the landing for data of a collective */
+    PACKET_WAKE = 9   /* a message of this host may have arrived in shared memory */
 };
 
 struct packet_message {

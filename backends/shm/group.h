@@ -12,6 +12,7 @@
 #define SHM_GROUP_H
 
 #include "coll/signature.h"
+#include "embed.h"
 #include "p2p.h"
 #include "transport/cma.h"
 #include "transport/copy.h"
@@ -31,7 +32,9 @@ struct wait_state {
     uint64_t timeout_ns;       /* of the running call */
     /* of the running call; 0 until a wait takes long enough to read the clock */
     uint64_t deadline_ns;
-    uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
+    uint64_t stopped_ns;   /* how long the process had stood still when the deadline was set */
+    bool is_elsewhere;     /* counted among the sleepers of its doorbell (embed.h), */
+    uint64_t elsewhere_ns; /* and since when no rank has woken it */
 };
 
 /* What this rank has published and prepares to publish. Owned by coll/step.c. */
@@ -72,7 +75,8 @@ struct shm_group {
     struct coll_scratch coll;
     struct copy_policy copy_policy; /* of copies that other ranks read */
     struct p2p p2p;
-    struct heap *heap; /* own_heap, or that of the sibling */
+    const struct embedder *embedder; /* or NULL */
+    struct heap *heap;               /* own_heap, or that of the sibling */
     struct heap own_heap;
     struct cma *cma; /* own_cma, or that of the sibling */
     struct cma own_cma;

@@ -30,6 +30,21 @@ void p2p_fini(struct p2p *p)
     free(p->watched);
 }
 
+/* ---- notifying ---- */
+
+static void p2p_notify(struct shm_group *g, uint32_t peer)
+{
+    struct doorbell *doorbell = &g->seg.doorbells[peer];
+    g->p2p.peers[peer].notify_due = false;
+    if (!doorbell_has_sleepers(g, doorbell))
+        return;
+    if (g->embedder && atomic_load(&doorbell->elsewhere) &&
+        atomic_exchange(&doorbell->elsewhere, 0))
+        g->embedder->wake(g->embedder->ctx, peer);
+    else
+        doorbell_wake(doorbell);
+}
+
 /* ---- starting ---- */
 
 static void p2p_watch(struct p2p *p, uint32_t peer)
@@ -125,10 +140,8 @@ int p2p_flush(void *group)
     struct shm_group *g = group;
     struct p2p *p = &g->p2p;
     for (uint32_t i = 0; i < p->nwatched; i++) {
-        struct peer *state = &p->peers[p->watched[i]];
-        if (state->notify_due)
-            doorbell_notify(g, &g->seg.doorbells[p->watched[i]]);
-        state->notify_due = false;
+        if (p->peers[p->watched[i]].notify_due)
+            p2p_notify(g, p->watched[i]);
     }
     return COLLRUN_OK;
 }
@@ -142,12 +155,6 @@ int p2p_flush(void *group)
 static bool p2p_is_idle(const struct shm_group *g)
 {
     return g->seg.fifos && g->p2p.active == 0 && !group_has_failed(g);
-}
-
-static void p2p_notify(struct shm_group *g, uint32_t peer)
-{
-    g->p2p.peers[peer].notify_due = false;
-    doorbell_notify(g, &g->seg.doorbells[peer]);
 }
 
 int p2p_send_short(void *group, const struct collrun_message *message)

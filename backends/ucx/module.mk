@@ -3,5 +3,5 @@
 # symbols it hides.
 
 LIBS_ucx := -ldl -Wl,--exclude-libs,ALL
-$(B)/obj/backends/ucx/%.o: INC := $(INC_PUBLIC) -Ibackends/net -Ibackends/ucx
+$(B)/obj/backends/ucx/%.o: INC := $(INC_NET) -Ibackends/ucx
 $(B)/lib/collrun/backends/libcollrun_ucx.so: $(NET_LIB)

@@ -25,8 +25,7 @@ static int late(struct harness_rank *r)
 
 static void every_kind_and_length(void **state)
 {
-    (void)state;
-    struct harness_options options = options_for(3);
+    struct harness_options options = options_for(state, 3);
     assert_int_equal(harness_run(&options, lengths), 0);
     options.nranks = 2;
     assert_int_equal(harness_run(&options, lengths), 0);
@@ -34,8 +33,7 @@ static void every_kind_and_length(void **state)
 
 static void ranks_may_be_late(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(4);
+    const struct harness_options options = options_for(state, 4);
     assert_int_equal(harness_run(&options, late), 0);
 }
 
@@ -47,5 +45,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kind_and_length),
         cmocka_unit_test(ranks_may_be_late),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, each_alone, NULL);
 }

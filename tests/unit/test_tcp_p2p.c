@@ -40,8 +40,7 @@ static int every_pair(struct harness_rank *r)
 
 static void every_pair_and_size(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(3);
+    const struct harness_options options = options_for(state, 3);
     assert_int_equal(harness_run(&options, every_pair), 0);
 }
 
@@ -66,8 +65,7 @@ static int tags(struct harness_rank *r)
 
 static void tags_overtake_each_other(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, tags), 0);
 }
 
@@ -94,8 +92,7 @@ static int shapes(struct harness_rank *r)
 
 static void shapes_of_one_tag_stay_in_order(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, shapes), 0);
 }
 
@@ -126,12 +123,11 @@ static int shift(struct harness_rank *r)
 
 static void both_ways_at_once(void **state)
 {
-    (void)state;
     for (uint32_t n = 1; n <= 5; n += 2) { /* alone, it sends to itself */
-        const struct harness_options options = options_for(n);
+        const struct harness_options options = options_for(state, n);
         assert_int_equal(harness_run(&options, shift), 0);
     }
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, shift), 0);
 }
 
@@ -164,8 +160,7 @@ static int entangled(struct harness_rank *r)
 
 static void batches_progress_together(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, entangled), 0);
 }
 
@@ -190,8 +185,7 @@ static int relay(struct harness_rank *r)
 
 static void no_call_waits_for_an_earlier_one(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(3);
+    const struct harness_options options = options_for(state, 3);
     assert_int_equal(harness_run(&options, relay), 0);
 }
 
@@ -228,10 +222,9 @@ static int start_second(struct harness_rank *r)
 
 static void a_message_starts_while_another_waits(void **state)
 {
-    (void)state;
     for (unsigned send_first = 0; send_first < 2; send_first++) {
         bool arg = send_first;
-        struct harness_options options = options_for(3);
+        struct harness_options options = options_for(state, 3);
         options.arg = &arg;
         assert_int_equal(harness_run(&options, start_second), 0);
     }
@@ -291,9 +284,8 @@ static int flood(struct harness_rank *r)
 
 static void a_flood_waits_for_its_receiver(void **state)
 {
-    (void)state;
     for (size_t bytes = EAGER_BYTES / 2; bytes <= EAGER_BYTES; bytes += EAGER_BYTES / 2) {
-        struct harness_options options = options_for(3);
+        struct harness_options options = options_for(state, 3);
         options.arg = &bytes;
         assert_int_equal(harness_run(&options, flood), 0);
     }
@@ -321,15 +313,13 @@ static int cross_flood(struct harness_rank *r)
 
 static void floods_that_cross_pass(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, cross_flood), 0);
 }
 
 static void small_cross_sends_do_not_block(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, cross), 0);
 }
 
@@ -366,8 +356,7 @@ static int leave_early(struct harness_rank *r)
 
 static void messages_outlive_their_sender(void **state)
 {
-    (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = options_for(state, 2);
     options.no_group = true;
     assert_int_equal(harness_run(&options, leave_early), 0);
 }
@@ -402,8 +391,7 @@ static int leave_halfway(struct harness_rank *r)
 
 static void no_message_arrives_twice(void **state)
 {
-    (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = options_for(state, 2);
     options.no_group = true;
     assert_int_equal(harness_run(&options, leave_halfway), 0);
 }
@@ -441,16 +429,52 @@ static int send_and_die(struct harness_rank *r)
 
 static void messages_of_a_killed_sender_are_whole_or_fail(void **state)
 {
-    (void)state;
     const bool may_die[2] = {false, true};
     for (unsigned i = 0; i < 12; i++) {
         struct last_words how = {
             .bytes = (size_t)(i / 4) * (EAGER_BYTES / 2), .warm = i & 1, .late = i & 2};
-        struct harness_options options = options_for(2);
+        struct harness_options options = options_for(state, 2);
         options.may_die = may_die;
-        options.abort_on_death = !how.warm; /* the receiver knows of no connection */
+        /* The receiver knows of no connection. */
+        options.abort_on_death = !how.warm || placement_of(state) == ONE_HOST;
         options.arg = &how;
         assert_int_equal(harness_run(&options, send_and_die), 0);
+    }
+}
+
+/* A receive from a rank that has closed the group, of which a message is still there. */
+static int leave_unasked(struct harness_rank *r)
+{
+    const uint32_t all[4] = {0, 1, 2, 3};
+    struct harness_group *g = NULL;
+    char buf[8] = {0};
+    HARNESS_CHECK(r, harness_group_open(r, "left", all, 4, &g) == COLLRUN_OK);
+    const struct collrun_call to_0 = harness_message(COLLRUN_SEND, buf, 8, 0, 0);
+    if (r->rank != 0) {
+        HARNESS_CHECK(r, harness_exec(g, &to_0, 1) == COLLRUN_OK);
+        harness_group_close(g);
+        harness_sync(r);
+        return 0;
+    }
+    harness_sync(r);
+    const uint32_t from = *(const uint32_t *)r->arg;
+    const struct collrun_call recv = harness_message(COLLRUN_RECV, buf, 8, from, 0);
+    const uint64_t start = harness_now_ns();
+    HARNESS_CHECK(r, harness_exec(g, &recv, 1) == COLLRUN_OK);
+    HARNESS_CHECK(r, harness_exec(g, &recv, 1) == COLLRUN_ERR_PEER_FAILED);
+    HARNESS_CHECK(r, strstr(harness_error(), from == 3 ? "rank 3" : "rank 1"));
+    HARNESS_CHECK(r, harness_now_ns() - start < HARNESS_AT_ONCE_NS);
+    harness_group_close(g);
+    return 0;
+}
+
+static void a_sender_that_has_left_is_named(void **state)
+{
+    for (uint32_t from = 1; from < 4; from += 2) {
+        struct harness_options options = options_for(state, 4);
+        options.no_group = true;
+        options.arg = &from;
+        assert_int_equal(harness_run(&options, leave_unasked), 0);
     }
 }
 
@@ -475,8 +499,7 @@ static int unwanted(struct harness_rank *r)
 
 static void a_large_send_times_out(void **state)
 {
-    (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, unwanted), 0);
 }
 
@@ -498,7 +521,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(messages_outlive_their_sender),
         cmocka_unit_test(messages_of_a_killed_sender_are_whole_or_fail),
         cmocka_unit_test(no_message_arrives_twice),
+        cmocka_unit_test(a_sender_that_has_left_is_named),
         cmocka_unit_test(a_large_send_times_out),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EVERYWHERE(tests);
 }

@@ -79,11 +79,10 @@ static int reduce_long(struct harness_rank *r)
 /* Some pieces are granted before they are sent, so that they leave later than they are sent. */
 static void the_service_thread_sleeps_during_an_operation(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, reduce_long), 0);
 }
 
@@ -102,11 +101,10 @@ static int exchange_long(struct harness_rank *r)
 
 static void the_service_thread_sleeps_during_messages(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = options_for(state, 2);
     assert_int_equal(harness_run(&options, exchange_long), 0);
 }
 
@@ -118,5 +116,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_service_thread_sleeps_during_an_operation),
         cmocka_unit_test(the_service_thread_sleeps_during_messages),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, each_alone, NULL);
 }

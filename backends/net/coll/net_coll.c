@@ -50,7 +50,7 @@ int net_coll_open(const struct collrun_group_desc *desc, struct net_coll **out)
     }
     int status = COLLRUN_OK;
     if (net_hosts_count(&coll->hosts, coll->hosts.of[desc->rank]) > 1)
-        status = net_local_open(desc, &coll->hosts, &coll->local);
+        status = net_local_open(desc, &coll->hosts, NULL, &coll->local);
     if (status != COLLRUN_OK) {
         net_coll_close(coll);
         return status;
@@ -66,6 +66,16 @@ void net_coll_close(struct net_coll *coll)
     net_local_close(coll->local);
     net_hosts_fini(&coll->hosts);
     free(coll);
+}
+
+const struct net_hosts *net_coll_hosts(const struct net_coll *coll)
+{
+    return &coll->hosts;
+}
+
+struct net_local *net_coll_local(const struct net_coll *coll)
+{
+    return coll->local;
 }
 
 void net_coll_fail(struct net_coll *coll, int status, const char *text)

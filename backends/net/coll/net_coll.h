@@ -15,6 +15,7 @@
 #ifndef NET_COLL_NET_COLL_H
 #define NET_COLL_NET_COLL_H
 
+#include "local.h"
 #include "op.h"
 
 struct net_coll;
@@ -25,13 +26,17 @@ extern const struct collrun_capability net_coll_native[];
 #define NET_COLL_OPTION_LOCAL                                                                      \
     {                                                                                              \
         .name = "local", .type = COLLRUN_PARAM_ENUM, .def = "shm", .choices = "shm|tcp",           \
-        .help = "how ranks of one host exchange the data of collectives"                           \
+        .help = "how ranks of one host exchange data: by shared memory, or by the network"         \
     }
 
 /* Called by all members inside group_open. On failure the cause is stored. */
 int net_coll_open(const struct collrun_group_desc *desc, struct net_coll **coll);
 /* No call is inside. NULL-safe. */
 void net_coll_close(struct net_coll *coll);
+/* Which members share a host; and those of this one, NULL if there is no other. */
+const struct net_hosts *net_coll_hosts(const struct net_coll *coll);
+struct net_local *net_coll_local(const struct net_coll *coll);
+
 /* The group has failed: a call that waits for ranks of this host returns this status with this
  * text, on all of them. From any thread; does not block. */
 void net_coll_fail(struct net_coll *coll, int status, const char *text);

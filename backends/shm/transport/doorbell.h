@@ -15,13 +15,18 @@ void doorbell_wake(struct doorbell *doorbell);
 /* Sleeps for at most `ns`, and not at all if the doorbell's `seq` has changed. */
 void doorbell_sleep(struct doorbell *doorbell, uint32_t seq, uint64_t ns);
 
-/* doorbell_wake if a rank sleeps; otherwise one load. */
-static inline void doorbell_notify(const struct shm_group *g, struct doorbell *doorbell)
+/* Where no rank sleeps, one load. */
+static inline bool doorbell_has_sleepers(const struct shm_group *g, struct doorbell *doorbell)
 {
     const uint32_t sleepers =
         g->wait.oversubscribed ? atomic_fetch_add(&doorbell->sleepers, 0) /* a fence that reads */
                                : atomic_load_explicit(&doorbell->sleepers, memory_order_relaxed);
-    if (sleepers != 0)
+    return sleepers != 0;
+}
+
+static inline void doorbell_notify(const struct shm_group *g, struct doorbell *doorbell)
+{
+    if (doorbell_has_sleepers(g, doorbell))
         doorbell_wake(doorbell);
 }
 

@@ -64,6 +64,7 @@
 struct doorbell {
     _Alignas(LINE_BYTES) _Atomic uint32_t seq;
     _Atomic uint32_t sleepers;
+    _Atomic uint32_t elsewhere; /* 1: a sleeper that does not wait for `seq` (embed.h) */
 };
 
 enum failure_state { FAILURE_NONE, FAILURE_BEING_WRITTEN, FAILURE_SET };
