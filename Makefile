@@ -102,7 +102,7 @@ help:
 	@echo 'make check-tsan  what has threads, under ThreadSanitizer'
 	@echo 'make e2e-hosts   many hosts by SSH, Slurm and a command, in network namespaces; installs sshd and Slurm if missing'
 	@echo 'make test-gpu    the GPU tests on the GPUs of this machine; make test has them on stand-in libraries'
-	@echo 'make conform     BACKEND=shm|tcp|gloo|nccl|ucx|/path/to/libcollrun_x.so: the conformance suite'
+	@echo 'make conform     BACKEND=shm|tcp|tcp-sockets|tcp-hosts|gloo|nccl|ucx|/path/to/libcollrun_x.so: the conformance suite'
 	@echo 'make gloo-debian SUITES="trixie sid": gloo with the Gloo of these Debian releases, in chroots (root, debootstrap, network)'
 	@echo 'make abi         plugins of version 1 on an engine whose structs have grown'
 	@echo 'make torch       PYTHON=python3: collrun.torch, the c10d backend, for the torch of this interpreter'

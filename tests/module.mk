@@ -87,8 +87,8 @@ GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # looks like a race.
 TSAN_TESTS := $(filter %/test_engine %/test_engine_load %/test_engine_check %/test_engine_api %/test_program %/test_shm %/test_shm_p2p %/test_shm_long %/test_reduce %/test_net_coll,$(UNIT_TESTS))
 BACKEND ?=
-CONFORM_BACKENDS := $(or $(BACKEND),shm tcp $(filter ucx gloo,$(BACKEND_NAMES)) nccl hpu)
-# Of Open MPI's adapter, which the list above does not have.
+CONFORM_BACKENDS := $(or $(BACKEND),shm tcp tcp-sockets tcp-hosts $(filter ucx gloo,$(BACKEND_NAMES)) nccl hpu)
+# Those of tcp in other places than one host (about 20 s each), and of Open MPI's adapter, which the list above does not have.
 CONFORM_JOBS := world of [1258]|permuted|messages|what receives|large|programs, three|run time
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
@@ -177,7 +177,7 @@ gloo-debian:
 
 # One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
 conform: all $(FAKE_LIBS) $(HPU_LIBS)
-	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(CONFORM_JOBS)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
+	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(if $(BACKEND),,$(CONFORM_JOBS))' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
 # What libFuzzer makes up for all that reads foreign bytes, under the sanitizers. SECONDS: for all targets together.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps

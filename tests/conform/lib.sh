@@ -69,11 +69,11 @@ job_run() {
     reports=$(grep -c 'conform: rank' "$out")
     total=$((total + cases))
     if [ $code -eq 0 ] && [ "$reports" -eq "$2" ] && [ "$cases" -gt 0 ] && no_message "$err"; then
-        echo "ok $number - $name: $title: $cases cases in $((($(date +%s%N) - begin) / 1000000)) ms"
+        echo "ok $number - ${whole:-$name}: $title: $cases cases in $((($(date +%s%N) - begin) / 1000000)) ms"
         return
     fi
     failed=$((failed + 1))
-    echo "not ok $number - $name: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
+    echo "not ok $number - ${whole:-$name}: $title: $cases cases, exit code $code, $reports of $2 ranks reported"
     { sed -n 's/.*FAIL rank [0-9]*: /FAIL /p; /crashed:/p' "$out" | awk '!seen[$0]++' | head -n "${LINES_SHOWN:-8}"
         head -n 12 "$err"; } | sed 's/^/#   /'
 }

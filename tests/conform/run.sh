@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The conformance suite on one backend: run.sh NAME, or run.sh /path/to/libcollrun_NAME.so for one that is not
-# installed. Speaks TAP, one line per job with its number of cases, and ends with the totals. From the environment:
+# installed. run.sh tcp-sockets: no two ranks share memory (option local: tcp); run.sh tcp-hosts: the ranks are those
+# of two hosts in turn, which are both this machine. Speaks TAP, one line per job with its number of cases, and ends with the totals. From the environment:
 #   COLLRUN        the command under test (build/release/bin/collrun)
 #   PREFIX         where include/ and lib/ are, if it is installed elsewhere
 #   SCOPE          core (default): the operations, types and operators every build has; full: all of the API
@@ -15,6 +16,7 @@
 #   FORMINGS       how often one name is used for a group (1000)
 #   REQUESTS       how many are in flight at once (2000)
 #   OPTIONS        options of the backend, as a YAML flow map
+#   HOSTS=2        the ranks are those of two hosts in turn
 #   GROUP_TIMEOUT  of one operation (10m)
 #   JOB_TIMEOUT    of one job, in seconds (300; 900 in full scope)
 #   CONFORM_SO     the workload, if it is built already
@@ -24,7 +26,14 @@ set -u
 . "$(dirname "$0")/lib.sh"
 [ "${1:-}" != nccl ] || BACKEND= exec "$here/devices.sh" # buffers on GPUs
 [ "${1:-}" != hpu ] || exec "$here/hpu.sh"               # in memory of the pretend accelerator
-backend=${1:?usage: run.sh BACKEND|/path/to/libcollrun_NAME.so}
+backend=${1:?usage: run.sh BACKEND|BACKEND-sockets|BACKEND-hosts|/path/to/libcollrun_NAME.so}
+whole=$backend
+case $backend in
+*/*) ;;
+*-sockets) backend=${backend%-sockets} OPTIONS='{local: tcp}' ;;
+*-hosts) backend=${backend%-hosts} HOSTS=2 ;;
+esac
+[ "$whole" = "$backend" ] || JOBS=${JOBS:-${CONFORM_JOBS:-}}
 scope=${SCOPE:-core}
 steps=${STEPS:-600}
 group_timeout=${GROUP_TIMEOUT:-10m}
@@ -67,7 +76,9 @@ ranks_of() {
 job() {
     local count=$1 teams=$2 params=$3 i=0 group
     echo "version: 1"
-    echo "processes: {count: $count}"
+    echo "processes: {count: $count${HOSTS:+, map: cyclic}}"
+    [ -z "${HOSTS:-}" ] || printf '%s\n' 'hosts: {nodes: [{name: near, transport: local}, {name: far, transport: {command: [env]}}]}' \
+        'network: {interface: lo}'
     [ -z "$declare_backend" ] || printf 'backends:\n%s\n' "$declare_backend"
     echo "groups:"
     [[ " $teams " == *" world "* ]] || echo "  world: {ranks: all, backend: $name, timeout: $group_timeout}"
@@ -108,7 +119,7 @@ try "what receives learn, probes, messages to oneself, threads" 8 "w-3 w-0-1 w-2
 try "large operations, pairwise" 8 "$some" 'suite: large'
 programs "random programs, one thread" 8 "$overlapping" "suite: fuzz, steps: $steps"
 programs "random programs, three threads" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 3"
-MIX=1 programs "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
+[ -n "${HOSTS:-}" ] || MIX=1 programs "random programs, mixed with shm" 8 "$overlapping" "suite: fuzz, steps: $steps, threads: 2"
 [ "$name" != shm ] || try "calls that disagree" 3 "$mismatches $uneven_mismatches" 'suite: mismatch, early: true'
 try "messages that disagree" 3 "$message_mismatches" 'suite: mismatch'
 CHECK=strict try "calls that disagree, check: strict" 3 "$mismatches $uneven_mismatches" 'suite: mismatch'
@@ -128,4 +139,4 @@ if [ "$scope" = full ]; then
     try "large operations in collrun_alloc" 8 "$some" 'suite: large, alloc: true'
     try "groups made at run time" 5 "" "suite: dynamic, steps: ${FORMINGS:-1000}"
 fi
-finish "$name, $scope"
+finish "$whole, $scope"
