@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# On every backend that this machine can run: messages that start while an earlier one of their group waits, in one thread and in two;
+# messages that are taken by collrun_test alone; and thousands of short-lived groups, on a machine with few ports left.
+. "$(dirname "$0")/lib.sh"
+plugin "$here/progress_programs.c" "$tmp/progress.so" || {
+    echo "Bail out! the workload does not compile"
+    exit 1
+}
+
+# good TITLE RANKS PARAMS [COMMAND...]: the program on $backend, under a command
+good() {
+    local title=$1 ranks=$2 params=$3
+    shift 3
+    job job <<END
+version: 1
+processes: {count: $ranks}
+groups: {world: {ranks: all, backend: $backend, timeout: 10s$options}}
+workloads: [{plugin: ./progress.so, params: {$params}}]
+END
+    COLLRUN_REAL=$COLLRUN
+    [ $# = 0 ] || { printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$*" "$COLLRUN" >"$tmp/under" && chmod +x "$tmp/under" && COLLRUN=$tmp/under; }
+    run job.yaml
+    COLLRUN=$COLLRUN_REAL
+    is "$name: $title" "$code $(out) $(err)" "0 [0] done "
+}
+
+# A network of its own, where a closed connection would take one of 200 ports for a minute.
+few_ports='unshare -rn sh -c '\''ip link set lo up && echo 20000 20199 >/proc/sys/net/ipv4/ip_local_port_range && exec "$@"'\'' -'
+few=
+eval "$few_ports true" 2>/dev/null && few=yes
+
+for name in shm tcp tcp-sockets ucx gloo; do
+    backend=${name%-*} options=
+    [ "$name" = "$backend" ] || options=", options: {local: tcp}"
+    [ -e "$home/lib/collrun/backends/libcollrun_$backend.so" ] || { skip "$name" "it is not built" && continue; }
+    good "a send that starts 150 ms after a receive" 3 "what: send_later, ms: 150"
+    good "a receive that starts 150 ms after a large send" 3 "what: receive_later, ms: 150, count: 1000000"
+    good "a large send in another thread, 150 ms later" 2 "what: threads, ms: 150, count: 1000000"
+    good "collrun_test takes 100 messages" 2 "what: polled, times: 100"
+    # At 100 ms each, as without progress in collrun_test, they take 10 s.
+    check "$name: and does so soon" [ "$elapsed" -lt $((5000 * slow)) ]
+    good "collrun_test takes 20 large messages" 2 "what: polled, times: 20, count: 300000"
+    if [ "$few" ]; then
+        good "1,000 short-lived groups, then 10 at once, with 200 ports" 3 "what: groups, times: 1000, held: 10" "$few_ports"
+    else
+        skip "$name: many short-lived groups" "no network namespace can be made"
+    fi
+done
+done_testing
