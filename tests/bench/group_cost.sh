@@ -4,7 +4,7 @@
 # measured in turn, ROUNDS (3) times each, so that figures before and after a change come from one run. Beside it, MPI_Comm_split and
 # MPI_Comm_dup (as create) of the MPIs that `make bench-peers` has installed.
 # usage: tests/bench/group_cost.sh [COLLRUN...]     COLLRUN: path/to/bin/collrun of a build
-#        MPIS="openmpi mpich impi" ROWS="ranks:backend ..."  HELD=groups open at the same time (1000; 0: none)
+#        MPIS="openmpi mpich impi" ROWS="ranks:backend ..."  HELD=groups open at the same time (1000; 0: none) HELD_ROWS="ranks:backend ..."
 set -u
 . "$(dirname "$0")/lib.sh"
 . "$here/mpi.sh"
@@ -52,7 +52,10 @@ for row in ${ROWS:-2:shm 4:shm 8:shm 4:gloo}; do
     done
 done
 [ "${HELD:-1000}" = 0 ] && exit 0
-echo "8 ranks, shm"
-job 8 shm "held: ${HELD:-1000}"
-all "$@"
-peers 8 0 "${HELD:-1000}"
+for row in ${HELD_ROWS:-8:shm 4:tcp 4:gloo}; do
+    IFS=: read -r ranks backend <<<"$row"
+    echo "$ranks ranks, $backend"
+    job "$ranks" "$backend" "held: ${HELD:-1000}"
+    all "$@"
+    [ "$backend" != shm ] || peers "$ranks" 0 "${HELD:-1000}"
+done
