@@ -130,7 +130,8 @@ static void backend_connect(struct endpoint_context *context)
 static int backend_endpoint_get(struct backend *b, const struct collrun_group_desc *desc,
                                 struct endpoint **out)
 {
-    const struct link_config config = {.world_rank = desc->world_rank[desc->rank],
+    const struct link_config config = {.options = desc->services,
+                                       .world_rank = desc->world_rank[desc->rank],
                                        .address = desc->address,
                                        .first_port = (uint16_t)desc->first_port,
                                        .last_port = (uint16_t)desc->last_port,
@@ -257,6 +258,7 @@ static int backend_join(struct net_group *g, const struct collrun_group_desc *de
     int status = COLLRUN_OK;
     endpoint_lock(g->endpoint);
     endpoint_opening_begin(g->endpoint);
+    link_add_group(endpoint_link(g->endpoint), desc->services);
     endpoint_unlock(g->endpoint);
     if (first) {
         g->context.id = first->context.id + 1;

@@ -68,7 +68,9 @@ struct link_upcalls {
 };
 
 struct link_config {
-    const struct collrun_services *services; /* valid until link_close: options, log, fail */
+    const struct collrun_services *services; /* valid until link_close: log, fail */
+    const struct collrun_services *options;  /* of the first group of the link: its options, those
+                                                of the backend included; valid during link_open */
     uint32_t world_rank;                     /* of this process */
     const char *address, *interface;         /* numeric address of this host; see backend.h */
     uint16_t first_port, last_port;          /* to listen on; 0: any */
@@ -108,6 +110,9 @@ struct link_put {
 
 /* On failure the cause is stored with services->fail. */
 int link_open(const struct link_config *config, struct link **link);
+/* A group, also the first one, begins to use the link. What groups of one process want differently
+ * is the link's to decide. */
+void link_add_group(struct link *link, const struct collrun_services *options);
 /* No thread is in link_wait or link_serve. Sends what is left, and waits until it has been
  * received, for a bounded time. Frees the peers. */
 void link_close(struct link *link);

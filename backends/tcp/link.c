@@ -28,11 +28,13 @@ enum { LINK_FEW = 4, LINK_EVENTS = 32, LINK_SERVE_EVENTS = 64, LINK_CLOSE_MS = 2
 
 /* ---- life ---- */
 
-static uint32_t link_sockets(const struct collrun_services *services)
+/* Connections serve all groups: the largest number counts. */
+void link_add_group(struct link *link, const struct collrun_services *options)
 {
-    const char *text = services->option ? services->option(services->ctx, "sockets") : NULL;
+    const char *text = options->option(options->ctx, "sockets");
     const unsigned long n = text ? strtoul(text, NULL, 10) : 1;
-    return n < 1 ? 1 : n > LINK_SOCKETS_MAX ? LINK_SOCKETS_MAX : (uint32_t)n;
+    if (n > link->sockets)
+        link->sockets = n < LINK_SOCKETS_MAX ? (uint32_t)n : LINK_SOCKETS_MAX;
 }
 
 static bool link_watch(int epoll_fd, int fd, void *what)
@@ -80,7 +82,7 @@ int link_open(const struct link_config *config, struct link **out)
     *link = (struct link){.services = s,
                           .world_rank = config->world_rank,
                           .io = {.epoll_fd = -1, .buffer = buffer, .upcalls = config->upcalls},
-                          .sockets = link_sockets(s),
+                          .sockets = 1,
                           .wake_fd = -1,
                           .serve_fd = -1,
                           .rouse_fd = -1,
@@ -246,10 +248,9 @@ void link_put(struct link *link, struct link_put *put)
     put->finished = 0;
     if (peer->state != PEER_UP)
         return;
-    if (link->sockets > 1 && !peer->striped && put->len > CONN_FRAGMENT_LEN) {
-        peer->striped = true;
-        for (uint32_t c = 1; c < link->sockets; c++)
-            dial_start(peer, c);
+    for (; put->len > CONN_FRAGMENT_LEN && peer->sockets < link->sockets; peer->sockets++) {
+        if (peer->sockets > 0)
+            dial_start(peer, peer->sockets);
     }
     conn_puts_add(&peer->puts, put);
     link_list_outgoing(peer);

@@ -13,7 +13,9 @@ static const struct collrun_param options[] = {
      .def = "1",
      .min = "1",
      .max = "8",
-     .help = "connections to each peer that share the data of long messages"},
+     .help =
+         "connections to each peer that share the data of long messages; of a process's groups, "
+         "the largest number counts"},
     NET_COLL_OPTION_LOCAL,
     {0},
 };

@@ -79,7 +79,7 @@ struct link_peer {
     /* Further sockets, by channel: those that this process has opened, for its puts, and those of
      * the peer. NULL: none. */
     struct conn *outgoing[LINK_SOCKETS_MAX], *incoming[LINK_SOCKETS_MAX];
-    bool striped; /* outgoing ones have been opened */
+    uint32_t sockets; /* that carry this process's puts, or are being opened; 0 before a long one */
     struct conn_puts puts;
     enum link_loss_reason loss;
     char loss_text[192];

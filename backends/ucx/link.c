@@ -35,12 +35,11 @@ static int link_fail(struct link *link, const char *what, ucs_status_t status)
                    link->ucx.ucs_status_string(status));
 }
 
-/* An option of the backend that UCX has a variable for. */
-static ucs_status_t link_set_option(const struct link *link, ucp_config_t *config, const char *key,
-                                    const char *variable)
+/* UCX has one worker for all groups, which is opened with the options of the first one. */
+void link_add_group(struct link *link, const struct collrun_services *options)
 {
-    const char *value = link->services->option(link->services->ctx, key);
-    return value ? link->ucx.ucp_config_modify(config, variable, value) : UCS_OK;
+    (void)link;
+    (void)options;
 }
 
 /* network.ports, for the sockets of UCX's tcp. */
@@ -58,13 +57,14 @@ static ucs_status_t link_configure(const struct link *link, ucp_config_t *ucx,
                                    const struct link_config *config)
 {
     char devices[1024];
-    const struct collrun_services *s = link->services;
+    const struct collrun_services *s = config->options;
+    const char *transports = s->option(s->ctx, "transports");
     devices_choose(s->option(s->ctx, "devices"), config->interface, devices, sizeof devices);
     ucs_status_t status = link->ucx.ucp_config_modify(ucx, "NET_DEVICES", devices);
     if (status == UCS_OK)
         status = link->ucx.ucp_config_modify(ucx, "KEEPALIVE_INTERVAL", "5s");
-    if (status == UCS_OK)
-        status = link_set_option(link, ucx, "transports", "TLS");
+    if (status == UCS_OK && transports)
+        status = link->ucx.ucp_config_modify(ucx, "TLS", transports);
     if (status == UCS_OK)
         status = link_set_ports(link, ucx, config);
     return status;

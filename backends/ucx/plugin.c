@@ -14,11 +14,14 @@
 static const struct collrun_param options[] = {
     {.name = "devices",
      .type = COLLRUN_PARAM_STRING,
-     .help = "network devices, as UCX names them: mlx5_0:1,eth2; default: the RDMA devices of "
-             "network.interface, else all active ones, and the interface"},
+     .help =
+         "network devices, as UCX names them: mlx5_0:1,eth2; default: the RDMA devices of "
+         "network.interface, else all active ones, and the interface; those of a process's first "
+         "group"},
     {.name = "transports",
      .type = COLLRUN_PARAM_STRING,
-     .help = "transports of UCX, such as rc,tcp (UCX_TLS); default: all that fit"},
+     .help = "transports of UCX, such as rc,tcp (UCX_TLS); default: all that fit; those of a "
+             "process's first group"},
     NET_COLL_OPTION_LOCAL,
     {0},
 };

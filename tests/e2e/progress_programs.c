@@ -13,9 +13,11 @@
  *   count   int32 in a message
  *   times   messages, or groups
  *   held    groups that are open at the same time
+ *   sockets rank 0 prints at the end how many sockets it has
  */
 #include <collrun/workload.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -39,6 +41,7 @@ static const struct collrun_param params[] = {
     {.name = "count", .type = COLLRUN_PARAM_INT, .help = "int32 in a message", .def = "1"},
     {.name = "times", .type = COLLRUN_PARAM_INT, .help = "messages, or groups", .def = "1"},
     {.name = "held", .type = COLLRUN_PARAM_INT, .help = "groups open at a time", .def = "0"},
+    {.name = "sockets", .type = COLLRUN_PARAM_BOOL, .help = "print them", .def = "false"},
     {0}};
 
 static struct collrun_call message(struct program *p, bool sends)
@@ -152,6 +155,21 @@ static int groups(struct program *p)
     return rc;
 }
 
+static void print_sockets(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    char path[64], target[64];
+    int n = 0;
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        snprintf(path, sizeof path, "/proc/self/fd/%.16s", e->d_name);
+        const ssize_t len = readlink(path, target, sizeof target);
+        n += len > 7 && memcmp(target, "socket:", 7) == 0;
+    }
+    if (folder)
+        closedir(folder);
+    printf("%d sockets\n", n);
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     const char *what = collrun_param_string(ctx, "what");
@@ -177,6 +195,8 @@ static int run(struct collrun_ctx *ctx, void *state)
          : strcmp(what, "threads") == 0       ? two_threads(&p)
          : strcmp(what, "polled") == 0        ? polled(&p)
                                               : groups(&p);
+    if (rc == COLLRUN_OK && p.rank == 0 && collrun_param_bool(ctx, "sockets"))
+        print_sockets();
     if (rc == COLLRUN_OK && p.rank == 0)
         printf("done\n");
     free(p.in);

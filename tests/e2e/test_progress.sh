@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # On every backend that this machine can run: messages that start while an earlier one of their group waits, in one thread and in two;
 # messages that are taken by collrun_test alone; and thousands of short-lived groups, on a machine with few ports left.
+# The option `sockets` of tcp, counted.
 . "$(dirname "$0")/lib.sh"
 plugin "$here/progress_programs.c" "$tmp/progress.so" || {
     echo "Bail out! the workload does not compile"
@@ -47,4 +48,18 @@ for name in shm tcp tcp-sockets ucx gloo; do
         skip "$name: many short-lived groups" "no network namespace can be made"
     fi
 done
+
+# sockets_of LINES...: how many rank 0 has after large messages, with these lines
+sockets_of() {
+    printf '%s\n' "version: 1" "processes: {count: 2}" "$@" \
+        "workloads: [{plugin: ./progress.so, params: {what: polled, times: 3, count: 1000000, sockets: true}}]" | job job
+    run job.yaml
+    [ "$code" = 0 ] && sed -n 's/.* \([0-9]*\) sockets/\1/p' "$tmp/out"
+}
+one=$(sockets_of "groups: {world: {ranks: all, backend: tcp, options: {local: tcp}}}")
+is "sockets: 4 of a group opens three more" "$(sockets_of "groups: {world: {ranks: all, backend: tcp, options: {local: tcp, sockets: 4}}}")" $((one + 3))
+is "sockets: 4 of the backend, too" \
+    "$(sockets_of "backends: {tcp: {options: {local: tcp, sockets: 4}}}" "groups: {world: {ranks: all, backend: tcp}}")" $((one + 3))
+is "of several groups, the largest number counts" \
+    "$(sockets_of "groups: {first: {ranks: all, backend: tcp, options: {sockets: 4}}, world: {ranks: all, backend: tcp, options: {local: tcp, sockets: 2}}}")" $((one + 3))
 done_testing

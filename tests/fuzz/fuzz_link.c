@@ -245,6 +245,7 @@ static void open_world(struct world *w)
     static const struct collrun_services services = {
         .log = on_log, .fail = on_fail, .option = on_option};
     const struct link_config config = {.services = &services,
+                                       .options = &services,
                                        .world_rank = SELF,
                                        .address = "127.0.0.1",
                                        .upcalls = {w, on_packet, on_lost}};
@@ -253,6 +254,7 @@ static void open_world(struct world *w)
         w->sockets[i] = -1;
     open_listener(w);
     must(link_open(&config, &w->link) == COLLRUN_OK, "a link opens");
+    link_add_group(w->link, &services);
 }
 
 static void close_world(struct world *w)
