@@ -23,6 +23,7 @@
 # -l -m -f  sizes in bytes: from 8 to 16 MiB, by factor 8. The size is that of the longer buffer: a block of allgather is 1/RANKS of it.
 # -q  ranks run at nice -20, so that other work on the machine disturbs them less (as root). For shm alone: on lo and veth the kernel's
 #     ksoftirqd has nice 0 and has to wait for ranks that poll; TCP then takes segments for lost, and times vary by factors.
+# FLOW_RATE=500mbit  on veth: what one connection may carry in one direction, as where a switch, or a cloud, limits each flow (tc htb).
 set -eu
 usage() { sed -n 's/^# \{0,1\}//; 10,12p' "$0" >&2; exit 2; }
 ranks=2 wire=shm backends="" wish="" least=8 most=16777216 factor=8 rounds=11 turn=10 quiet=""
@@ -62,6 +63,17 @@ end_turns() { printf '\377\377\377\277' | dd of="$work/turns" conv=notrunc statu
 trap 'end_turns; exit 1' INT TERM
 
 # ---- two hosts: namespaces a and b with a cable between them; a's processes run on the first core, b's on the second ----
+# limit_flows HOST RATE: 256 classes, by the lower bits of both ports
+limit_flows() {
+    {
+        echo "qdisc add dev eth0 root handle 1: htb"
+        for ((class = 0; class < 256; class++)); do
+            minor=$(printf '%x' $((class + 16)))
+            echo "class add dev eth0 parent 1: classid 1:$minor htb rate $2 burst 256kb quantum 60000"
+            echo "filter add dev eth0 parent 1: protocol ip u32 match ip sport $((class / 16)) 0xf match ip dport $((class % 16)) 0xf flowid 1:$minor"
+        done
+    } | nsenter --net="/run/netns/$1" tc -batch -
+}
 host_a=10.92.0.1 host_b=10.92.0.2 host_net=10.92.0.0/24 enter=$work/enter
 hosts_up() {
     mount -t tmpfs none /run
@@ -73,6 +85,7 @@ hosts_up() {
         ip -n "$host" addr add "$host/24" dev eth0
         ip -n "$host" link set eth0 up
         ip -n "$host" link set lo up
+        [ -z "${FLOW_RATE:-}" ] || limit_flows "$host" "$FLOW_RATE"
     done
     cat >"$enter" <<END
 #!/bin/sh
