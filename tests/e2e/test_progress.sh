@@ -26,7 +26,7 @@ END
     is "$name: $title" "$code $(out) $(err)" "0 [0] done "
 }
 
-# A network of its own, where a closed connection would take one of 200 ports for a minute.
+# A separate network, in which a closed connection would take one of 200 ports for a minute.
 few_ports='unshare -rn sh -c '\''ip link set lo up && echo 20000 20199 >/proc/sys/net/ipv4/ip_local_port_range && exec "$@"'\'' -'
 few=
 eval "$few_ports true" 2>/dev/null && few=yes
