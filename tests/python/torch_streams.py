@@ -155,8 +155,8 @@ def host_memory():
 def capture():
     """While a graph is captured an operation on that stream is refused, and the capture remains valid."""
     library, graph = ctypes.CDLL(sys.argv[4]), ctypes.c_void_p()
-    x = filled(rank)
     with Stream() as other:
+        x = filled(rank)
         handle = ctypes.c_void_p(other.native_handle)
         assert library.cudaStreamBeginCapture(handle, 0) == 0
         try:
