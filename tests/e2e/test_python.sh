@@ -3,36 +3,14 @@
 # Ranks in Python: the package that `command:` puts into PYTHONPATH. With numpy (PYTHON=.../venv/bin/python3 names an interpreter
 # that has it) every operation, type and operator against numpy; with torch, tensors; with ray, the same program on both.
 . "$(dirname "$0")/lib.sh"
-programs=$top/tests/python
-python=${PYTHON:-python3}
-limit=$((120 * slow)) # torch is large
-
-reason=
-case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
-[ -f "$home/lib/collrun/python/collrun/_collrun.abi3.so" ] || reason="the package is not built: Python.h is missing (python3-dev)"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || reason="Python 3.11 or later is missing"
-if [ -n "$reason" ]; then
-    skip "Python" "$reason"
-    done_testing
-fi
+. "$here/python_lib.sh"
+needs "the package is not built: Python.h is missing (python3-dev)" "$home/lib/collrun/python/collrun/_collrun.abi3.so"
+needs_python "Python 3.11 or later is missing" 'import sys; sys.exit(sys.version_info < (3, 11))'
+or_skip "Python"
 has() { "$python" -c "import $1" 2>/dev/null; }
 
 # program COUNT FILE ARGUMENTS: a job of COUNT ranks that run it.
-program() {
-    local count=$1 file=$2 argument list
-    shift 2
-    list="'$python', '$file'"
-    for argument; do list="$list, '$argument'"; done
-    job python <<END
-version: 1
-processes: {count: $count}
-env: {set: {OMP_NUM_THREADS: "1"}}
-timeouts: {run: ${limit}s}
-workloads:
-  - {command: [$list]}
-END
-    run python.yaml
-}
+program() { python_job "processes: {count: $1}" "${@:2}"; }
 # script COUNT: the program is read from stdin.
 script() {
     cat >script.py

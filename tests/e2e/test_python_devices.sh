@@ -4,32 +4,15 @@
 # tests/hpu, and on backends for host memory, to which the engine copies. Every operation, type and operator against numpy; what is
 # refused; that an operation comes after the work that the library of the array has queued.
 . "$(dirname "$0")/lib.sh"
-programs=$top/tests/python
-python=${PYTHON:-python3}
-built=${BUILD:-$top/build/release}/tests
-limit=$((120 * slow))
-
-reason=
-case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
-[ -f "$home/lib/collrun/python/collrun/_collrun.abi3.so" ] || reason="the package is not built: Python.h is missing (python3-dev)"
-"$python" -c 'import numpy, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || reason="$python has no numpy"
-{ [ -e "$built/fake/libnccl.so.2" ] && [ -e "$built/hpu/libhpu.so" ]; } || reason="the stand-ins are not built (make fake hpu)"
-if [ -n "$reason" ]; then
-    skip "arrays on devices" "$reason"
-    done_testing
-fi
+. "$here/python_lib.sh"
+needs "the package is not built: Python.h is missing (python3-dev)" "$home/lib/collrun/python/collrun/_collrun.abi3.so"
+needs_python "$python has no numpy" 'import numpy, sys; sys.exit(sys.version_info < (3, 11))'
+needs "the stand-ins are not built (make fake hpu)" "$built/fake/libnccl.so.2" "$built/hpu/libhpu.so"
+or_skip "arrays on devices"
 
 # oracle COUNT LINES PREFIX LIBRARY GROUP: a job of COUNT ranks that compare the group's operations; LINES are those of the job file.
 oracle() {
-    job devices <<END
-version: 1
-$2
-env: {set: {OMP_NUM_THREADS: "1"}}
-timeouts: {run: ${limit}s}
-workloads:
-  - {command: ['$python', '$programs/oracle.py', device, $3, '$4', $5]}
-END
-    run devices.yaml
+    python_job "$2" "$programs/oracle.py" device "${@:3}"
     ends "$title: runs" 0
     is "$title: every rank" "$(grep -cE '\] [0-9]{3,} checks passed$' out)" "$1"
 }

@@ -3,35 +3,13 @@
 # collrun.torch, which `make torch PYTHON=...` builds for one interpreter: every operation beside torch's gloo, trainings with the
 # same losses as on gloo, and failures that are named at once.
 . "$(dirname "$0")/lib.sh"
-programs=$top/tests/python
-python=${PYTHON:-python3}
-limit=$((120 * slow)) # torch is large
-
-reason=
-case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
-[ -f "$home/lib/collrun/python/collrun/_torch.so" ] || reason="the extension is not built: make torch PYTHON=$python"
-"$python" -c 'import torch' 2>/dev/null || reason="$python has no torch"
-if [ -n "$reason" ]; then
-    skip "collrun.torch" "$reason"
-    done_testing
-fi
+. "$here/python_lib.sh"
+needs "the extension is not built: make torch PYTHON=$python" "$home/lib/collrun/python/collrun/_torch.so"
+needs_python "$python has no torch" 'import torch'
+or_skip "collrun.torch"
 
 # program COUNT FILE ARGUMENTS: a job of COUNT ranks that run it.
-program() {
-    local count=$1 file=$2 argument list
-    shift 2
-    list="'$python', '$file'"
-    for argument; do list="$list, '$argument'"; done
-    job torch <<END
-version: 1
-processes: {count: $count}
-env: {set: {OMP_NUM_THREADS: "1"}}
-timeouts: {run: ${limit}s}
-workloads:
-  - {command: [$list]}
-END
-    run torch.yaml
-}
+program() { python_job "processes: {count: $1}" "${@:2}"; }
 # script COUNT: the program is read from stdin, after the imports.
 script() {
     {

@@ -4,38 +4,11 @@
 # for CUDA's libraries, on nccl, and of the pretend accelerator, on the backend that declares its memory; and by copies on shm. Every
 # operation beside torch's gloo; streams, lifetimes, futures and DDP. `make torch-device PYTHON=...` builds what it needs.
 . "$(dirname "$0")/lib.sh"
-programs=$top/tests/python
-python=${PYTHON:-python3}
-built=${BUILD:-$top/build/release}/tests
-limit=$((120 * slow))
-
-reason=
-case $home in *asan* | *tsan*) reason="a sanitized extension needs a sanitized interpreter" ;; esac
-[ -f "$home/lib/collrun/python/collrun/_torch.so" ] && [ -f "$built/python/_torch_device.so" ] ||
-    reason="the extensions are not built: make torch-device PYTHON=$python"
-"$python" -c 'import torch' 2>/dev/null || reason="$python has no torch"
-{ [ -e "$built/fake/libstandin.so" ] && [ -e "$built/hpu/libhpu.so" ]; } || reason="the stand-ins are not built (make fake hpu)"
-if [ -n "$reason" ]; then
-    skip "tensors on devices" "$reason"
-    done_testing
-fi
-
-# program COUNT HEAD FILE ARGUMENTS: a job of COUNT ranks that run it; HEAD are lines of the job file.
-program() {
-    local count=$1 head=$2 file=$3 argument list
-    shift 3
-    list="'$python', '$programs/$file'"
-    for argument; do list="$list, '$argument'"; done
-    job devices <<END
-version: 1
-$head
-env: {set: {OMP_NUM_THREADS: "1"}}
-timeouts: {run: ${limit}s}
-workloads:
-  - {command: [$list]}
-END
-    run devices.yaml
-}
+. "$here/python_lib.sh"
+needs "the extensions are not built: make torch-device PYTHON=$python" "$home/lib/collrun/python/collrun/_torch.so" "$built/python/_torch_device.so"
+needs_python "$python has no torch" 'import torch'
+needs "the stand-ins are not built (make fake hpu)" "$built/fake/libstandin.so" "$built/hpu/libhpu.so"
+or_skip "tensors on devices"
 
 export FAKE_CUDA_DEVICES=4 HPU_COUNT=4 HPU_LAG=20
 gpus="processes: {count: 3, gpus_per_process: 1}"
@@ -47,21 +20,21 @@ cuda=(standin cuda "$standin" "$built/python")
 hpu=(hpx hpu "$built/hpu/libhpu.so" "$built/python")
 
 for backend in nccl '{host: shm, cuda: nccl}' shm; do
-    program 3 "$gpus
-groups: {world: {backend: $backend}}" torch_oracle.py collrun:// "${cuda[@]}"
+    python_job "$gpus
+groups: {world: {backend: $backend}}" "$programs/torch_oracle.py" collrun:// "${cuda[@]}"
     ends "stand-in GPUs, $backend: every operation beside gloo" 0
     is "stand-in GPUs, $backend: comparisons" "$(grep -cE 'rank [0-2]: [0-9]{3} comparisons' out)" 3
 done
 for backend in hccl shm; do
-    program 3 "$hpus
-groups: {world: {backend: $backend}}" torch_oracle.py collrun:// "${hpu[@]}"
+    python_job "$hpus
+groups: {world: {backend: $backend}}" "$programs/torch_oracle.py" collrun:// "${hpu[@]}"
     ends "pretend accelerator, $backend: every operation beside gloo" 0
     is "pretend accelerator, $backend: comparisons" "$(grep -cE 'rank [0-2]: [0-9]{3} comparisons' out)" 3
 done
 
 for backend in nccl shm; do
-    program 3 "$gpus
-groups: {world: {backend: $backend}}" torch_streams.py "${backend/shm/copies}" "${cuda[@]}"
+    python_job "$gpus
+groups: {world: {backend: $backend}}" "$programs/torch_streams.py" "${backend/shm/copies}" "${cuda[@]}"
     ends "stand-in GPUs, $backend: streams, lifetimes, futures, DDP" 0
     is "stand-in GPUs, $backend: done on $backend" "$(grep -cE "rank [0-2]: (done|$backend)\$" out)" 6
 done
