@@ -370,9 +370,7 @@ static bool request_poll_all(struct collrun_request **requests, int n)
  * report is certain meanwhile. */
 static int request_await_any(struct collrun_request **requests, int n, struct wait_reporter *report)
 {
-    int done = request_find_finished(requests, n);
-    if (done >= 0)
-        return done;
+    int done = -1;
     wait_report_busy(report, 1);
     for (unsigned round = 0; done < 0; round++) {
         if (request_poll_all(requests, n))
@@ -399,7 +397,9 @@ int collrun_wait_any(struct collrun_request **requests, int n, int *index)
     *index = -1;
     if (first == n)
         return COLLRUN_OK;
-    *index = request_await_any(requests, n, requests[first]->pq->config.report);
+    *index = request_find_finished(requests, n);
+    if (*index < 0)
+        *index = request_await_any(requests, n, requests[first]->pq->config.report);
     int status = request_collect(requests[*index]);
     requests[*index] = NULL;
     return status;

@@ -4,8 +4,8 @@
  * says at once that there is none, which is the common case of ranks whose lines differ, and ranks
  * that write the same find it in the next slot.
  *
- * An entry counts the ranks that have passed it, that is, whose last line is this one or a later
- * one: when all have, no rank can join it.
+ * An entry counts the ranks that have passed it, that is, whose last line of its stream is this one
+ * or a later one: when all have, no rank can join it.
  */
 #include "report/fold.h"
 
@@ -38,6 +38,11 @@ static uint64_t fold_hash(const struct fold_line *line)
     for (size_t i = 0; i < line->len; i++)
         h = (h ^ (unsigned char)line->text[i]) * 0x100000001b3u;
     return h ^ h >> 32;
+}
+
+static uint64_t *fold_last(const struct fold *f, uint32_t rank, const struct fold_line *line)
+{
+    return &f->ranks[rank].last[line->stream - 1];
 }
 
 /* ---- showing ---- */
@@ -82,7 +87,8 @@ void fold_flush(struct fold *f)
 
 void fold_flush_rank(struct fold *f, uint32_t rank)
 {
-    fold_show_until(f, f->ranks[rank].last);
+    const uint64_t *last = f->ranks[rank].last;
+    fold_show_until(f, last[0] > last[1] ? last[0] : last[1]);
 }
 
 void fold_forget(struct fold *f)
@@ -108,7 +114,7 @@ uint64_t fold_due_ns(const struct fold *f)
 static uint64_t fold_find(const struct fold *f, uint32_t rank, const struct fold_line *line,
                           uint64_t hash)
 {
-    uint64_t i = f->ranks[rank].last + 1;
+    uint64_t i = *fold_last(f, rank, line) + 1;
     if (!f->filter[hash % FOLD_FILTER])
         return 0;
     for (i = i < f->first ? f->first : i; i < f->next; i++) {
@@ -142,14 +148,22 @@ static bool fold_append(struct fold *f, const struct fold_line *line, uint64_t h
     return true;
 }
 
+/* The rank joins no line of this stream up to `number` any more. */
+static void fold_pass(struct fold *f, uint32_t rank, unsigned stream, uint64_t number)
+{
+    const uint64_t last = f->ranks[rank].last[stream - 1];
+    for (uint64_t i = last < f->first ? f->first : last + 1; i <= number; i++)
+        fold_get(f, i)->npassed += fold_get(f, i)->line.stream == stream;
+}
+
 /* The rank has written line `number`, which it joins. */
 static void fold_join(struct fold *f, uint32_t rank, uint64_t number)
 {
-    struct fold_rank *r = &f->ranks[rank];
-    fold_get(f, number)->set[rank / FOLD_BITS] |= UINT64_C(1) << rank % FOLD_BITS;
-    for (uint64_t i = r->last < f->first ? f->first : r->last + 1; !r->left && i <= number; i++)
-        fold_get(f, i)->npassed++;
-    r->last = number;
+    struct fold_entry *e = fold_get(f, number);
+    e->set[rank / FOLD_BITS] |= UINT64_C(1) << rank % FOLD_BITS;
+    if (!f->ranks[rank].left)
+        fold_pass(f, rank, e->line.stream, number);
+    *fold_last(f, rank, &e->line) = number;
 }
 
 void fold_add(struct fold *f, uint32_t rank, const struct fold_line *line, uint64_t now_ns)
@@ -175,8 +189,8 @@ void fold_leave(struct fold *f, uint32_t rank)
     struct fold_rank *r = &f->ranks[rank];
     if (r->left)
         return;
-    for (uint64_t i = r->last < f->first ? f->first : r->last + 1; i < f->next; i++)
-        fold_get(f, i)->npassed++;
+    fold_pass(f, rank, 1, f->next - 1);
+    fold_pass(f, rank, 2, f->next - 1);
     r->left = true;
     f->nleft++;
     fold_show_passed(f);

@@ -3,7 +3,8 @@
  * Equal lines of several ranks, shown once: `logging.console.fold`. A line waits until all ranks
  * have written it or a later one, and for FOLD_WINDOW_NS at most; equal lines of other ranks join
  * it.
- * - The lines of one rank keep their order: a rank joins only lines behind its last one.
+ * - The lines that a rank writes to one stream keep their order: it joins only lines behind its
+ * last one there. Between stdout and stderr there is no order, since they come through two pipes.
  * - Lines are shown in the order in which their first rank wrote them, so a line that is complete
  *   is held up by no line that another rank may still join.
  * - What waits is bounded by FOLD_LINES_MAX and FOLD_BYTES_MAX: beyond them the oldest line is
@@ -33,8 +34,8 @@ typedef void fold_show_fn(void *ctx, const struct fold_line *line, const uint32_
 
 struct fold_entry;
 struct fold_rank {
-    uint64_t last; /* the number of its last line; 0: none */
-    bool left;     /* no line waits for it */
+    uint64_t last[2]; /* the number of its last line of each stream; 0: none */
+    bool left;        /* no line waits for it */
 };
 
 /* Lines have numbers, from 1. Those that wait are first..next-1; number i is in slot

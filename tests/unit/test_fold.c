@@ -141,6 +141,20 @@ static void streams_stay_apart(void **state)
     expect("0:a 1!a ");
 }
 
+/* Rank 2's line to stderr came through its pipe after its later one to stdout. */
+static void streams_have_no_order_between_them(void **state)
+{
+    (void)state;
+    add_to(0, 2, "err");
+    add_to(1, 2, "err");
+    add(2, "out");
+    add_to(2, 2, "err");
+    expect("0,1,2!err ");
+    add(0, "out");
+    add(1, "out");
+    expect("0,1,2:out ");
+}
+
 static void nothing_waits_for_a_rank_that_left(void **state)
 {
     (void)state;
@@ -280,6 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_repeated_line_is_counted_once_per_rank, begin, end),
         cmocka_unit_test_setup_teardown(lines_that_no_rank_can_join_do_not_wait, begin, end),
         cmocka_unit_test_setup_teardown(streams_stay_apart, begin, end),
+        cmocka_unit_test_setup_teardown(streams_have_no_order_between_them, begin, end),
         cmocka_unit_test_setup_teardown(nothing_waits_for_a_rank_that_left, begin, end),
         cmocka_unit_test_setup_teardown(flushing, begin, end),
         cmocka_unit_test_setup_teardown(what_waits_is_bounded, begin, end),

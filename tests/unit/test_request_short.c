@@ -93,6 +93,11 @@ static void a_short_send_is_done_when_it_is_started(void **state)
     assert_int_equal(collrun_poll(r), COLLRUN_OK);
     assert_int_equal(collrun_wait_stream(r, 0, NULL), COLLRUN_OK);
     assert_int_equal(collrun_wait(r), COLLRUN_OK);
+    struct collrun_request *all[] = {NULL, r};
+    int index = -1;
+    assert_int_equal(collrun_wait_any(all, 2, &index), COLLRUN_OK);
+    assert_int_equal(index, 1);
+    assert_null(all[1]);
 }
 
 static void a_longer_send_takes_the_usual_way(void **state)

@@ -42,9 +42,9 @@
  * have to wait is ahead by a whole turn. */
 #ifndef STEP_DEPTH
 #define STEP_DEPTH 16u
-#define STEP_DEPTH_OVERSUBSCRIBED 256u
+#define STEP_DEPTH_OVERSUBSCRIBED 128u
 #define SLOT_COUNT 8u
-#define SLOT_COUNT_OVERSUBSCRIBED 64u
+#define SLOT_COUNT_OVERSUBSCRIBED 32u
 #endif
 #define STEP_DEPTH_MAX_RANKS 64u /* larger groups always have few */
 #define RECORD_BYTES (4 * LINE_BYTES)
