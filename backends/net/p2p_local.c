@@ -122,24 +122,24 @@ void net_p2p_local_wake(struct net_group *g)
     net_local_transport()->wake(p2p_local_handle(g));
 }
 
-int net_p2p_send_short(void *group, const struct collrun_message *message)
+static int p2p_local_short(const struct net_group *g, const struct collrun_message *message,
+                           int (*move)(void *, const struct collrun_message *))
 {
-    struct net_group *g = group;
     struct collrun_message local = *message;
     if (!net_p2p_is_local(g, message->peer))
         return COLLRUN_AGAIN;
     local.peer = p2p_local_rank(g, message->peer);
-    return net_local_transport()->send_short(p2p_local_handle(g), &local);
+    return move(p2p_local_handle(g), &local);
+}
+
+int net_p2p_send_short(void *group, const struct collrun_message *message)
+{
+    return p2p_local_short(group, message, net_local_transport()->send_short);
 }
 
 int net_p2p_recv_short(void *group, const struct collrun_message *message)
 {
-    struct net_group *g = group;
-    struct collrun_message local = *message;
-    if (!net_p2p_is_local(g, message->peer))
-        return COLLRUN_AGAIN;
-    local.peer = p2p_local_rank(g, message->peer);
-    return net_local_transport()->recv_short(p2p_local_handle(g), &local);
+    return p2p_local_short(group, message, net_local_transport()->recv_short);
 }
 
 /* ---- waiting ---- */

@@ -277,8 +277,10 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
         return error_set(
             COLLRUN_ERR_INVALID,
             "collrun_wait_stream: the request creates a group; no stream can wait for it");
-    if (request->shared)
-        return COLLRUN_OK; /* it has read host memory, and is done */
+    if (request->shared) /* it has read host memory, and is done */
+        return device >= 0 ? COLLRUN_OK
+                           : error_set(COLLRUN_ERR_INVALID,
+                                       "collrun_wait_stream: %d is not a device", device);
     const struct collrun_group *g = request->group;
     const struct group_backend *gb = request->pq->config.ctx;
     if (device < 0 || (gb->ndevices && (uint32_t)device >= gb->ndevices))

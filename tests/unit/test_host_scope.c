@@ -275,53 +275,57 @@ static void a_failed_member_ends_the_wait(void **state)
                "group \"train\": rank 3 exited while the group was being formed");
 }
 
+/* The rendezvous of a group of three ranks, in the first one. */
+struct train {
+    struct desc_rank ranks[RANKS];
+    struct desc desc;
+    struct desc_ranks members;
+    struct rendezvous_spec spec;
+    struct rendezvous r;
+};
+
+static void open_train(struct train *t, struct host *h)
+{
+    struct rank *own = &h->ranks[0];
+    t->desc = (struct desc){.ranks = t->ranks, .nranks = RANKS};
+    t->members = (struct desc_ranks){.items = h->items, .n = 3};
+    t->spec = (struct rendezvous_spec){.name = "train",
+                                       .members = &t->members,
+                                       .identity = "tcp 1.0",
+                                       .timeout_ns = SECOND,
+                                       .host = &own->scopes};
+    own->scopes.desc = &t->desc;
+    assert_int_equal(rendezvous_open(&t->r, &own->control, &t->spec, &own->d), COLLRUN_OK);
+}
+
 /* What a backend asks that waits by other means: a member that has failed ends the forming, also if
  * the job goes on; another rank does not. */
 static void a_rendezvous_knows_that_a_member_has_failed(void **state)
 {
     struct host *h = *state;
     struct rank *own = &h->ranks[0];
-    struct desc_rank ranks[RANKS] = {0};
-    struct desc desc = {.ranks = ranks, .nranks = RANKS};
-    struct desc_ranks members = {.items = h->items, .n = 3};
-    struct rendezvous_spec spec = {.name = "train",
-                                   .members = &members,
-                                   .identity = "tcp 1.0",
-                                   .timeout_ns = SECOND,
-                                   .host = &own->scopes};
-    struct rendezvous r;
-    own->scopes.desc = &desc;
-    assert_int_equal(rendezvous_open(&r, &own->control, &spec, &own->d), COLLRUN_OK);
-    assert_int_equal(r.table.alive(r.table.ctx), COLLRUN_OK);
+    struct train t = {0};
+    open_train(&t, h);
+    assert_int_equal(t.r.table.alive(t.r.table.ctx), COLLRUN_OK);
     atomic_store(&own->failed[3], true);
-    assert_int_equal(r.table.alive(r.table.ctx), COLLRUN_OK);
+    assert_int_equal(t.r.table.alive(t.r.table.ctx), COLLRUN_OK);
     atomic_store(&own->failed[2], true);
-    assert_int_equal(r.table.alive(r.table.ctx), COLLRUN_ERR_PEER_FAILED);
-    assert_string_equal(r.failure.text,
+    assert_int_equal(t.r.table.alive(t.r.table.ctx), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(t.r.failure.text,
                         "group \"train\": rank 2 exited while the group was being formed");
-    rendezvous_leave(&r);
+    rendezvous_leave(&t.r);
 }
 
 /* A frame cannot carry it: the caller learns that, instead of waiting for a value that is lost. */
 static void a_value_that_is_too_long_is_refused(void **state)
 {
-    struct host *h = *state;
-    struct rank *own = &h->ranks[0];
-    struct desc_rank ranks[RANKS] = {0};
-    struct desc desc = {.ranks = ranks, .nranks = RANKS};
-    struct desc_ranks members = {.items = h->items, .n = 3};
-    struct rendezvous_spec spec = {.name = "train",
-                                   .members = &members,
-                                   .identity = "tcp 1.0",
-                                   .timeout_ns = SECOND,
-                                   .host = &own->scopes};
-    struct rendezvous r;
-    own->scopes.desc = &desc;
-    assert_int_equal(rendezvous_open(&r, &own->control, &spec, &own->d), COLLRUN_OK);
-    assert_int_equal(r.table.put(r.table.ctx, "key", "", 64u << 20), COLLRUN_ERR_INVALID);
-    assert_string_equal(r.failure.text, "the rendezvous value \"key\" has 67108864 bytes; 67104768 "
-                                        "are allowed");
-    rendezvous_leave(&r);
+    struct train t = {0};
+    open_train(&t, *state);
+    assert_int_equal(t.r.table.put(t.r.table.ctx, "key", "", 64u << 20), COLLRUN_ERR_INVALID);
+    assert_string_equal(t.r.failure.text,
+                        "the rendezvous value \"key\" has 67108864 bytes; 67104768 "
+                        "are allowed");
+    rendezvous_leave(&t.r);
 }
 
 static void the_end_of_the_job_ends_the_wait(void **state)

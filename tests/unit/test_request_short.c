@@ -92,6 +92,7 @@ static void a_short_send_is_done_when_it_is_started(void **state)
     assert_int_equal(collrun_cancel(r), COLLRUN_ERR_INVALID);
     assert_int_equal(collrun_poll(r), COLLRUN_OK);
     assert_int_equal(collrun_wait_stream(r, 0, NULL), COLLRUN_OK);
+    assert_int_equal(collrun_wait_stream(r, -1, NULL), COLLRUN_ERR_INVALID);
     assert_int_equal(collrun_wait(r), COLLRUN_OK);
     struct collrun_request *all[] = {NULL, r};
     int index = -1;

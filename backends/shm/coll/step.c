@@ -65,8 +65,7 @@ static char *step_reserve_ring(struct shm_group *g, size_t len)
 
 static struct step_rec *step_next_rec(struct shm_group *g)
 {
-    return &g->seg
-                .step_recs[(size_t)((g->step.last + 1) & (g->seg.depth - 1)) * g->nranks + g->rank];
+    return &g->seg.step_recs[step_index(g, g->step.last + 1) * g->nranks + g->rank];
 }
 
 char *step_reserve(struct shm_group *g, size_t len)
@@ -113,7 +112,7 @@ static void step_arrive(struct shm_group *g)
 {
     struct segment_head *h = g->seg.head;
     const uint64_t step = g->step.last;
-    const uint32_t count = atomic_fetch_add(&h->arrived[step & (g->seg.depth - 1)].count, 1) + 1;
+    const uint32_t count = atomic_fetch_add(&h->arrived[step_index(g, step)].count, 1) + 1;
     if (count == step_arrivals_due(g, step) && atomic_load(&h->step_doorbell.sleepers) != 0)
         doorbell_wake(&h->step_doorbell);
 }
@@ -122,7 +121,7 @@ void step_publish(struct shm_group *g, const struct signature *s)
 {
     struct step_rec *rec = step_next_rec(g);
     g->step.last++;
-    g->step.signatures[g->step.last & (g->seg.depth - 1)] = s ? *s : SIGNATURE_NONE;
+    g->step.signatures[step_index(g, g->step.last)] = s ? *s : SIGNATURE_NONE;
     if (s) {
         rec->signature = s->what;
         rec->count = s->count;
@@ -157,7 +156,7 @@ static int step_compare(struct shm_group *g, uint32_t rank, uint64_t step)
 {
     const struct step_rec *rec = step_rec_of(g, rank, step);
     const struct signature theirs = {.what = rec->signature, .count = rec->count};
-    const struct signature mine = g->step.signatures[step & (g->seg.depth - 1)];
+    const struct signature mine = g->step.signatures[step_index(g, step)];
     if (theirs.what == mine.what && theirs.count == mine.count)
         return COLLRUN_OK;
     return signature_is_none(mine) || signature_agree(theirs, mine)
@@ -208,7 +207,7 @@ static bool step_of_rank_is_missing(const struct shm_group *g, const void *conte
  * step incomplete is woken. */
 static bool step_all_arrived(const struct shm_group *g, uint64_t step)
 {
-    const uint32_t count = atomic_load(&g->seg.head->arrived[step & (g->seg.depth - 1)].count);
+    const uint32_t count = atomic_load(&g->seg.head->arrived[step_index(g, step)].count);
     return count - step_arrivals_due(g, step) < UINT32_MAX / 2;
 }
 

@@ -85,10 +85,16 @@ int step_wait(struct shm_group *g, uint64_t step);
 /* The same for the record of one rank, in the last step that this rank has published. */
 int step_wait_for(struct shm_group *g, uint32_t rank);
 
+/* Among the records, signatures and arrival counters of the steps that exist at the same time. */
+static inline size_t step_index(const struct shm_group *g, uint64_t step)
+{
+    return step & (g->seg.depth - 1);
+}
+
 static inline const struct step_rec *step_rec_of(const struct shm_group *g, uint32_t rank,
                                                  uint64_t step)
 {
-    return &g->seg.step_recs[(size_t)(step & (g->seg.depth - 1)) * g->nranks + rank];
+    return &g->seg.step_recs[step_index(g, step) * g->nranks + rank];
 }
 
 /* Fetches the next record of a rank that does not wait for this one and may have written it. */

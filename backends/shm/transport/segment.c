@@ -44,29 +44,26 @@ static size_t segment_messages_len(size_t nranks)
     return segment_round_page(segment_fifos_len(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES);
 }
 
-static uint32_t segment_depth(size_t nranks, bool oversubscribed)
+void segment_set_depth(struct segment *seg, bool oversubscribed)
 {
-    return oversubscribed && nranks <= STEP_DEPTH_MAX_RANKS ? STEP_DEPTH_OVERSUBSCRIBED
-                                                            : STEP_DEPTH;
-}
-
-static uint32_t segment_nslots(size_t nranks, bool oversubscribed)
-{
-    return oversubscribed && nranks <= STEP_DEPTH_MAX_RANKS ? SLOT_COUNT_OVERSUBSCRIBED
-                                                            : SLOT_COUNT;
+    const bool deep = oversubscribed && seg->nranks <= STEP_DEPTH_MAX_RANKS;
+    seg->depth = deep ? STEP_DEPTH_OVERSUBSCRIBED : STEP_DEPTH;
+    seg->nslots = deep ? SLOT_COUNT_OVERSUBSCRIBED : SLOT_COUNT;
 }
 
 /* Whether the group is oversubscribed is not known yet. What is not used takes no memory. */
-static struct layout segment_layout(size_t nranks)
+static struct layout segment_layout(uint32_t nranks)
 {
     struct layout l;
+    struct segment most = {.nranks = nranks};
+    segment_set_depth(&most, true);
     l.returned = segment_round(sizeof(struct segment_head), LINE_BYTES);
     l.doorbells = l.returned + SEGMENT_HANDLES * nranks * sizeof(struct returned);
     l.processes = l.doorbells + SEGMENT_HANDLES * nranks * sizeof(struct doorbell);
     l.cores = segment_round(l.processes + nranks * sizeof(struct process), LINE_BYTES);
     l.step_recs = segment_round_page(l.cores + nranks * sizeof(struct spread_core));
-    l.slots = l.step_recs + segment_depth(nranks, true) * nranks * sizeof(struct step_rec);
-    l.rings = segment_round_page(l.slots + nranks * segment_nslots(nranks, true) * SLOT_BYTES);
+    l.slots = l.step_recs + most.depth * nranks * sizeof(struct step_rec);
+    l.rings = segment_round_page(l.slots + (size_t)nranks * most.nslots * SLOT_BYTES);
     l.messages = l.rings + nranks * RING_BYTES;
     l.heaps = l.messages + SEGMENT_HANDLES * segment_messages_len(nranks);
     return l;
@@ -107,7 +104,7 @@ int segment_open(struct segment *seg, const struct segment *first,
                  const struct collrun_group_desc *desc)
 {
     const size_t n = desc->nranks;
-    const struct layout l = segment_layout(n);
+    const struct layout l = segment_layout(desc->nranks);
     if (first) {
         *seg = *first;
         seg->messages_at += segment_messages_len(n);
@@ -129,12 +126,6 @@ int segment_open(struct segment *seg, const struct segment *first,
     seg->rings = seg->blocks = NULL;
     seg->fifos = NULL;
     return COLLRUN_OK;
-}
-
-void segment_set_depth(struct segment *seg, bool oversubscribed)
-{
-    seg->depth = segment_depth(seg->nranks, oversubscribed);
-    seg->nslots = segment_nslots(seg->nranks, oversubscribed);
 }
 
 void segment_close(struct segment *seg)

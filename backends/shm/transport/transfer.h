@@ -11,7 +11,8 @@
 #include "group.h"
 
 #define NO_BLOCK UINT8_MAX
-#define BLOCKS_PER_MESSAGE 28 /* in flight at a time */
+/* In flight at a time: most of those that are used in turn (sender.c). */
+#define BLOCKS_PER_MESSAGE 28
 /* The receiver may read a message of this length itself. For shorter ones two copies through a
  * cache are faster, and the sender does not have to wait for a receiver that shares its core. */
 #define REMOTE_MIN_BYTES (4u << 20)
