@@ -287,6 +287,7 @@ struct train {
 static void open_train(struct train *t, struct host *h)
 {
     struct rank *own = &h->ranks[0];
+    memset(t->ranks, 0, sizeof t->ranks);
     t->desc = (struct desc){.ranks = t->ranks, .nranks = RANKS};
     t->members = (struct desc_ranks){.items = h->items, .n = 3};
     t->spec = (struct rendezvous_spec){.name = "train",
@@ -304,7 +305,7 @@ static void a_rendezvous_knows_that_a_member_has_failed(void **state)
 {
     struct host *h = *state;
     struct rank *own = &h->ranks[0];
-    struct train t = {0};
+    struct train t;
     open_train(&t, h);
     assert_int_equal(t.r.table.alive(t.r.table.ctx), COLLRUN_OK);
     atomic_store(&own->failed[3], true);
@@ -319,7 +320,7 @@ static void a_rendezvous_knows_that_a_member_has_failed(void **state)
 /* A frame cannot carry it: the caller learns that, instead of waiting for a value that is lost. */
 static void a_value_that_is_too_long_is_refused(void **state)
 {
-    struct train t = {0};
+    struct train t;
     open_train(&t, *state);
     assert_int_equal(t.r.table.put(t.r.table.ctx, "key", "", 64u << 20), COLLRUN_ERR_INVALID);
     assert_string_equal(t.r.failure.text,
