@@ -163,7 +163,7 @@ int p2p_send_short(void *group, const struct collrun_message *message)
     if (!p2p_is_idle(g) || !sender_send_short(g, message))
         return COLLRUN_AGAIN;
     p2p_notify(g, message->peer);
-    sender_prefetch_block(g, message->len);
+    sender_prefetch(g, message->peer, message->len);
     return COLLRUN_OK;
 }
 

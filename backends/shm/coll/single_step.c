@@ -118,7 +118,7 @@ static int single_step_wait(struct shm_group *g, const struct collrun_call *call
     case COLLRUN_BROADCAST:
     case COLLRUN_SCATTER:
         if (!is_root) {
-            step_prefetch_next(g, (uint32_t)call->root);
+            step_prefetch_ahead(g, (uint32_t)call->root);
             return step_wait_for(g, (uint32_t)call->root);
         }
         step_wake(g);
@@ -126,7 +126,7 @@ static int single_step_wait(struct shm_group *g, const struct collrun_call *call
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:
         for (uint32_t r = 0; is_root && r < g->nranks; r++)
-            step_prefetch_next(g, r);
+            step_prefetch_ahead(g, r);
         return is_root ? step_wait(g, g->step.last) : COLLRUN_OK;
     default:
         return step_wait(g, g->step.last);

@@ -4,6 +4,7 @@
  */
 #include "coll/step.h"
 
+#include "transport/copy.h"
 #include "transport/wait.h"
 
 #include <stddef.h>
@@ -117,6 +118,13 @@ static void step_arrive(struct shm_group *g)
         doorbell_wake(&h->step_doorbell);
 }
 
+/* Takes the lines of the next record from the CPUs that have read them, for as much as this one has.
+ */
+static void step_prefetch_own(struct shm_group *g)
+{
+    copy_prefetch_out((char *)step_next_rec(g), g->step.rec_len);
+}
+
 void step_publish(struct shm_group *g, const struct signature *s)
 {
     struct step_rec *rec = step_next_rec(g);
@@ -127,6 +135,7 @@ void step_publish(struct shm_group *g, const struct signature *s)
         rec->count = s->count;
     }
     atomic_store_explicit(&rec->seq, (uint32_t)g->step.last, memory_order_release);
+    step_prefetch_own(g);
     if (g->wait.oversubscribed)
         step_arrive(g);
     else

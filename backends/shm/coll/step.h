@@ -54,7 +54,8 @@
 #define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots - 2)
 #define STEP_LEAD_WITH_RING 2u
 
-#define STEP_PREFETCH_DISTANCE 1u
+/* Of a rank that does not wait for this one: it takes about two short steps to fetch a line. */
+#define STEP_PREFETCH_DISTANCE 2u
 
 /* To be called before the first step of a call: waits until this rank is fewer than `lead` steps
  * ahead of all others. Returns a status. */
@@ -97,8 +98,8 @@ static inline const struct step_rec *step_rec_of(const struct shm_group *g, uint
     return &g->seg.step_recs[step_index(g, step) * g->nranks + rank];
 }
 
-/* Fetches the next record of a rank that does not wait for this one and may have written it. */
-static inline void step_prefetch_next(const struct shm_group *g, uint32_t rank)
+/* Fetches a later record of a rank that does not wait for this one and may have written it. */
+static inline void step_prefetch_ahead(const struct shm_group *g, uint32_t rank)
 {
     __builtin_prefetch(step_rec_of(g, rank, g->step.last + STEP_PREFETCH_DISTANCE));
 }

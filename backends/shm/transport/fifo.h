@@ -8,6 +8,7 @@
 #define SHM_TRANSPORT_FIFO_H
 
 #include "group.h"
+#include "transport/copy.h"
 
 static inline struct fifo *fifo_of(const struct shm_group *g, uint32_t to, uint32_t from)
 {
@@ -33,6 +34,14 @@ static inline void fifo_push(struct shm_group *g, uint32_t peer, struct packet *
     struct peer *state = &g->p2p.peers[peer];
     state->notify_due = true;
     atomic_store_explicit(&packet->seq, ++state->pushed, memory_order_release);
+}
+
+/* Takes the lines of the next packet, with a payload of `len` bytes, from the peer's cache. */
+static inline void fifo_prefetch_out(const struct shm_group *g, uint32_t peer, size_t len)
+{
+    struct fifo *fifo = fifo_of(g, peer, g->rank);
+    copy_prefetch_out((char *)&fifo->packets[g->p2p.peers[peer].pushed % FIFO_PACKETS],
+                      offsetof(struct packet, payload) + len);
 }
 
 /* The oldest packet from `peer`, or NULL; valid until fifo_pop. */

@@ -46,9 +46,9 @@ static size_t segment_messages_len(size_t nranks)
 
 void segment_set_depth(struct segment *seg, bool oversubscribed)
 {
-    const bool deep = oversubscribed && seg->nranks <= STEP_DEPTH_MAX_RANKS;
-    seg->depth = deep ? STEP_DEPTH_OVERSUBSCRIBED : STEP_DEPTH;
-    seg->nslots = deep ? SLOT_COUNT_OVERSUBSCRIBED : SLOT_COUNT;
+    const bool large = seg->nranks > STEP_DEPTH_MAX_RANKS;
+    seg->depth = large ? STEP_DEPTH_LARGE : oversubscribed ? STEP_DEPTH_OVERSUBSCRIBED : STEP_DEPTH;
+    seg->nslots = oversubscribed && !large ? SLOT_COUNT_OVERSUBSCRIBED : SLOT_COUNT;
 }
 
 /* Whether the group is oversubscribed is not known yet. What is not used takes no memory. */

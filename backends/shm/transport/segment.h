@@ -37,16 +37,17 @@
 #define SEGMENT_MAX_RANKS 2048u
 #define LINE_BYTES 64u
 #define SEGMENT_HANDLES 2u /* of a group: collectives, messages */
-/* Steps whose records exist at the same time, and slots for their data: powers of two. Few of them
- * stay in a first-level cache. Ranks that share cores run by turns: with many, one that does not
- * have to wait is ahead by a whole turn. */
+/* Steps whose records exist at the same time, and slots for their data: powers of two. With many, a
+ * rank that does not have to wait can be far ahead, by a whole turn if ranks share cores; few stay
+ * in a first-level cache. */
 #ifndef STEP_DEPTH
-#define STEP_DEPTH 16u
+#define STEP_DEPTH 64u
 #define STEP_DEPTH_OVERSUBSCRIBED 128u
 #define SLOT_COUNT 8u
 #define SLOT_COUNT_OVERSUBSCRIBED 32u
 #endif
-#define STEP_DEPTH_MAX_RANKS 64u /* larger groups always have few */
+#define STEP_DEPTH_LARGE 16u     /* of groups of more ranks than */
+#define STEP_DEPTH_MAX_RANKS 64u /* which also have the lower number of slots */
 #define RECORD_BYTES (4 * LINE_BYTES)
 #define PAYLOAD_BYTES 232u
 #define SLOT_BYTES 2048u

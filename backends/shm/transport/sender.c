@@ -138,10 +138,12 @@ bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
     return true;
 }
 
-void sender_prefetch_block(const struct shm_group *g, size_t len)
+void sender_prefetch(const struct shm_group *g, uint32_t peer, size_t len)
 {
     const struct p2p *p = &g->p2p;
-    if (len > PAYLOAD_BYTES && len <= PREFETCHED_BYTES)
+    const bool is_inline = len <= PAYLOAD_BYTES;
+    fifo_prefetch_out(g, peer, is_inline ? len : 0);
+    if (!is_inline && len <= PREFETCHED_BYTES)
         copy_prefetch_out(transfer_block_at(g, g->rank, p->next_block) + sender_place(p, len), len);
 }
 

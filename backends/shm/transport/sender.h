@@ -12,7 +12,7 @@
 bool sender_send_short(struct shm_group *g, const struct collrun_message *m);
 
 /* After a message of `len` bytes: prepares the block of the next one, which may be as long. */
-void sender_prefetch_block(const struct shm_group *g, size_t len);
+void sender_prefetch(const struct shm_group *g, uint32_t peer, size_t len);
 
 /* Sends the next packet, if there is room for it. True if it, or some data, has moved. */
 bool sender_advance(struct shm_group *g, struct transfer *t);
