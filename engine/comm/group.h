@@ -41,6 +41,7 @@ enum group_queue { GROUP_COLLECTIVES, GROUP_MESSAGES };
 enum {
     GROUP_MOST_DEVICES = MEMORY_KIND_DEVICES,
     GROUP_KNOWN = 16,
+    REQUEST_SPARES = 8,
     GROUP_BACKENDS = MEMORY_KINDS_MAX
 };
 
@@ -80,6 +81,7 @@ struct group_identity {
 struct group_requests {
     pthread_mutex_t lock;
     struct collrun_request *newest;
+    _Atomic(struct collrun_request *) spares[REQUEST_SPARES]; /* request_spare.h */
 };
 
 /* The last blocking collective whose arguments were found to be good: a loop calls the same one

@@ -10,6 +10,7 @@
 #include "comm/generation.h"
 #include "comm/memory.h"
 #include "comm/request.h"
+#include "comm/request_spare.h"
 #include "core/backend.h"
 #include "core/engine.h"
 #include "core/task.h"
@@ -432,5 +433,6 @@ void group_close(struct collrun_group *g)
     for (int i = 0; i < 2; i++)
         record_queue_close(&g->calls.record[i]);
     rendezvous_leave(&g->rendezvous);
+    request_spare_close(g);
     group_unref(g);
 }

@@ -55,6 +55,8 @@ struct collrun_request {
     void (*release)(struct collrun_request *request);
     struct progress_queue *pq;
     struct collrun_call *calls; /* copies, with their count arrays, in the request's allocation */
+    const struct collrun_call *given; /* there too: the caller's call; or NULL (request_spare.h) */
+    uint32_t misses;                  /* as a spare: starts of other calls in its place */
     uint32_t ncalls;
     uint64_t number, last_number; /* of its first and last operation in the group */
     uint64_t record;              /* of its first entry in the flight recorder */

@@ -19,6 +19,7 @@
 #include "comm/progress.h"
 #include "comm/progress_deferred.h"
 #include "comm/request_short.h"
+#include "comm/request_spare.h"
 #include "core/backend.h"
 #include "core/engine.h"
 #include "core/failure_text.h"
@@ -157,12 +158,12 @@ static void request_restore_failure(const struct collrun_request *r, int status)
                   status_text(status));
 }
 
-/* Frees a finished request and returns its status. */
+/* Ends the use of a finished request and returns its status. */
 static int request_collect(struct collrun_request *r)
 {
     int status = request_status(r);
     request_restore_failure(r, status);
-    request_free(r);
+    request_spare_keep_or_free(r);
     return status;
 }
 
@@ -446,9 +447,23 @@ static bool request_defer(const struct route *route, struct collrun_request *r)
     return r->deferred;
 }
 
-/* Inside the group. */
+static int request_begin_or_submit(const struct route *route, struct collrun_request *r,
+                                   struct collrun_request **out)
+{
+    int rc = COLLRUN_OK;
+    if (!request_defer(route, r)) {
+        request_list_add(r);
+        rc = request_submit(r);
+    }
+    if (rc == COLLRUN_OK)
+        *out = r;
+    return rc;
+}
+
+/* Inside the group. `given`: one call as the caller gave it. */
 static int request_start(struct collrun_group *g, const struct route *route,
-                         struct collrun_call *calls, uint32_t n, struct collrun_request **out)
+                         struct collrun_call *calls, uint32_t n, const struct collrun_call *given,
+                         struct collrun_request **out)
 {
     enum group_queue which = group_queue_of(calls->kind);
     uint64_t number = which == GROUP_MESSAGES
@@ -459,8 +474,10 @@ static int request_start(struct collrun_group *g, const struct route *route,
     for (uint32_t i = 0; i < n; i++)
         call_complete(route, &calls[i]);
     error_clear_cause();
-    if (n == 1 && (*out = request_send_short(route, calls, number)))
+    if (n == 1 && (*out = request_send_short(route, calls, number))) {
+        request_spare_add(route, calls, given);
         return COLLRUN_OK;
+    }
     struct collrun_request *r = request_new(route, calls, n, number, NULL);
     int rc = r ? request_follow_streams(route, r) : COLLRUN_ERR_NO_MEMORY;
     if (rc != COLLRUN_OK) {
@@ -468,13 +485,29 @@ static int request_start(struct collrun_group *g, const struct route *route,
             request_free(r);
         return request_refuse(route, calls, n, number, rc);
     }
-    if (!request_defer(route, r)) {
-        request_list_add(r);
-        rc = request_submit(r);
+    if (n == 1)
+        request_spare_prepare(r, given);
+    return request_begin_or_submit(route, r, out);
+}
+
+/* The same for the spare of the call. */
+static int request_start_spare(struct collrun_group *g, struct collrun_request *r, uint64_t site,
+                               struct collrun_request **out)
+{
+    const struct route route = {.gb = r->pq->config.ctx, .site = site};
+    struct collrun_call *call = r->calls;
+    enum group_queue which = group_queue_of(call->kind);
+    uint64_t number = which == GROUP_MESSAGES ? group_number_shared(g) : group_number(g, which, 1);
+    int rc = group_has_failed(g) ? group_reject(g, call->kind, number) : COLLRUN_OK;
+    call->timeout_ns = r->given->timeout_ns;
+    call_complete(&route, call);
+    error_clear_cause();
+    if (rc != COLLRUN_OK || (*out = request_send_short(&route, call, number))) {
+        request_spare_keep_or_free(r);
+        return rc;
     }
-    if (rc == COLLRUN_OK)
-        *out = r;
-    return rc;
+    request_renew(&route, r, number);
+    return request_begin_or_submit(&route, r, out);
 }
 
 int request_import_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
@@ -500,11 +533,6 @@ static int request_start_all(struct collrun_group *g, const struct collrun_call 
 {
     struct collrun_call few[8], *own = few;
     struct route route;
-    if (!g || !calls || !out)
-        return error_set(COLLRUN_ERR_INVALID, "the %s is NULL",
-                         !g       ? "group"
-                         : !calls ? "call"
-                                  : "output pointer for the request");
     if (n < 1)
         return error_set(COLLRUN_ERR_INVALID, "group %s: a request of %d calls", g->id.name, n);
     if (n > (int)(sizeof few / sizeof *few) && !(own = calloc((size_t)n, sizeof *own)))
@@ -513,7 +541,7 @@ static int request_start_all(struct collrun_group *g, const struct collrun_call 
     int rc = request_import_all(g, calls, (uint32_t)n, own, &route);
     if (rc == COLLRUN_OK && (rc = group_enter_for(route.gb, own->kind)) == COLLRUN_OK) {
         route.site = site;
-        rc = request_start(g, &route, own, (uint32_t)n, out);
+        rc = request_start(g, &route, own, (uint32_t)n, calls, out);
         group_leave_after(route.gb, own->kind);
     }
     if (own != few)
@@ -521,14 +549,45 @@ static int request_start_all(struct collrun_group *g, const struct collrun_call 
     return rc;
 }
 
+static int request_start_again(struct collrun_group *g, struct collrun_request *r, uint64_t site,
+                               struct collrun_request **out)
+{
+    const struct group_backend *gb = r->pq->config.ctx;
+    enum collrun_kind kind = r->given->kind;
+    int rc = group_enter_for(gb, kind);
+    if (rc != COLLRUN_OK) {
+        request_spare_keep_or_free(r);
+        return rc;
+    }
+    rc = request_start_spare(g, r, site, out);
+    group_leave_after(gb, kind);
+    return rc;
+}
+
+static int request_check_start(const struct collrun_group *g, const struct collrun_call *calls,
+                               struct collrun_request **out)
+{
+    return g && calls && out ? COLLRUN_OK
+                             : error_set(COLLRUN_ERR_INVALID, "the %s is NULL",
+                                         !g       ? "group"
+                                         : !calls ? "call"
+                                                  : "output pointer for the request");
+}
+
 int collrun_start(struct collrun_group *g, const struct collrun_call *call,
                   struct collrun_request **out)
 {
-    return request_start_all(g, call, 1, out, CALL_RECORD_SITE);
+    int rc = request_check_start(g, call, out);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct collrun_request *spare = request_spare_take(g, call);
+    return spare ? request_start_again(g, spare, CALL_RECORD_SITE, out)
+                 : request_start_all(g, call, 1, out, CALL_RECORD_SITE);
 }
 
 int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls, int n,
                        struct collrun_request **out)
 {
-    return request_start_all(g, calls, n, out, CALL_RECORD_SITE);
+    int rc = request_check_start(g, calls, out);
+    return rc == COLLRUN_OK ? request_start_all(g, calls, n, out, CALL_RECORD_SITE) : rc;
 }

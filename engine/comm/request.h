@@ -26,11 +26,14 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
 void request_set_deadline(struct collrun_request *r);
 /* The workload must collect it by test or wait. */
 void request_list_add(struct collrun_request *r);
+void request_list_remove(struct collrun_request *r); /* if it is in the list */
 void request_free(struct collrun_request *r);
 /* A request for copies of checked calls; NULL: out of memory. Takes `bounce`, which may be NULL, in
  * either case. */
 struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
                                     uint32_t ncalls, uint64_t number, struct bounce *bounce);
+/* A spare that was taken becomes the request of its call with this number; it is recorded. */
+void request_renew(const struct route *route, struct collrun_request *r, uint64_t number);
 /* Calls of these numbers fail before they begin; the cause is stored. Returns the status that the
  * caller gets. */
 int request_refuse(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,

@@ -63,28 +63,45 @@ static void request_copy_arrays(struct collrun_request *r, size_t array_len)
     }
 }
 
+/* All but the calls. */
+static void request_init(struct collrun_request *r, struct group_backend *gb,
+                         enum collrun_kind kind, uint32_t ncalls, uint64_t number)
+{
+    r->group = gb->group;
+    r->pq = gb->pq[group_queue_of(kind)];
+    r->ncalls = ncalls;
+    r->number = number;
+    r->starter = task_current;
+    r->calls = (struct collrun_call *)(r + 1);
+    atomic_init(&r->status, COLLRUN_AGAIN);
+}
+
 struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
                                       uint32_t ncalls, uint64_t number)
 {
     struct collrun_group *g = route->gb->group;
     size_t array_len = route->gb->comm_size * sizeof(size_t);
     size_t len = sizeof(struct collrun_request) + ncalls * sizeof *calls;
-    struct collrun_request *r = malloc(len + request_count_arrays(calls, ncalls) * array_len);
+    size_t more = ncalls == 1 && !collrun_kind_is_vector(calls->kind)
+                      ? sizeof *calls /* for `given` */
+                      : request_count_arrays(calls, ncalls) * array_len;
+    struct collrun_request *r = malloc(len + more);
     if (!r)
         return NULL;
     memset(r, 0, len); /* a length that the compiler does not know: its own loop is slow */
-    r->group = g;
-    r->pq = route->gb->pq[group_queue_of(calls->kind)];
-    r->ncalls = ncalls;
-    r->number = number;
-    r->starter = task_current;
-    r->calls = (struct collrun_call *)(r + 1);
+    request_init(r, route->gb, calls->kind, ncalls, number);
     for (uint32_t i = 0; i < ncalls; i++)
         r->calls[i] = calls[i];
     request_copy_arrays(r, array_len);
-    atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
     return r;
+}
+
+static void request_record(const struct route *route, struct collrun_request *r)
+{
+    r->record = (kind_is_collective(r->calls->kind)
+                     ? call_record_collectives
+                     : call_record_messages)(route, r->calls, r->ncalls, r->number, RECORD_POSTED);
 }
 
 struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
@@ -101,9 +118,20 @@ struct collrun_request *request_new(const struct route *route, const struct coll
     r->bounce = bounce;
     r->bounced = bounce != NULL;
     r->nrecord = call_record_entries(route->gb, calls, ncalls);
-    r->record = (kind_is_collective(calls->kind) ? call_record_collectives : call_record_messages)(
-        route, calls, ncalls, number, RECORD_POSTED);
+    request_record(route, r);
     return r;
+}
+
+void request_renew(const struct route *route, struct collrun_request *r, uint64_t number)
+{
+    const struct collrun_call *given = r->given;
+    size_t len = sizeof *r;
+    memset(r, 0, len);
+    request_init(r, route->gb, given->kind, 1, number);
+    r->given = given;
+    r->last_number = number;
+    r->nrecord = 1;
+    request_record(route, r);
 }
 
 void request_set_deadline(struct collrun_request *r)
@@ -127,9 +155,12 @@ void request_list_add(struct collrun_request *r)
     pthread_mutex_unlock(&list->lock);
 }
 
-static void request_list_remove(struct collrun_request *r)
+void request_list_remove(struct collrun_request *r)
 {
     struct group_requests *list = &r->group->requests;
+    if (!r->listed)
+        return;
+    r->listed = false;
     pthread_mutex_lock(&list->lock);
     *r->older_link = r->older;
     if (r->older)
@@ -164,8 +195,7 @@ void request_free(struct collrun_request *r)
 {
     if (r->shared)
         return;
-    if (r->listed)
-        request_list_remove(r);
+    request_list_remove(r);
     if (r->bounce)
         bounce_out(r->bounce, COLLRUN_ERR_ABORTED);
     if (r->release)

@@ -5,6 +5,7 @@
  */
 #include "comm/progress_deferred.h"
 #include "comm/progress_owner.h"
+#include "comm/request_spare.h"
 #include "null_group.h"
 
 #include "base/loop.h"
@@ -147,6 +148,7 @@ static int teardown(void **state)
     for (int i = 0; i < 2; i++)
         keep_worker_away(queue((enum group_queue)i), 0);
     assert_null(wire.group->requests.newest);
+    request_spare_close(wire.group);
     assert_int_equal(atomic_load(&wire.group->refs), 1);
     null_group_free(wire.group);
     return 0;

@@ -5,6 +5,7 @@
  */
 #include "comm/p2p.h"
 #include "comm/progress_queue.h"
+#include "comm/request_spare.h"
 #include "null_group.h"
 
 #include <collrun/collrun.h>
@@ -88,6 +89,7 @@ static void a_short_send_is_done_when_it_is_started(void **state)
     assert_int_equal(wire.nshort, 1);
     assert_int_equal(r->status, COLLRUN_OK);
     assert_null(wire.group->requests.newest); /* and holds nothing */
+    request_spare_close(wire.group);
     assert_int_equal(atomic_load(&wire.group->refs), 1);
     assert_int_equal(collrun_cancel(r), COLLRUN_ERR_INVALID);
     assert_int_equal(collrun_poll(r), COLLRUN_OK);
@@ -108,6 +110,7 @@ static void a_longer_send_takes_the_usual_way(void **state)
     assert_int_equal(collrun_wait(start(COLLRUN_SEND, data, sizeof data)), COLLRUN_OK);
     assert_int_equal(wire.nshort, 0);
     assert_int_equal(wire.nlong, 1);
+    request_spare_close(wire.group);
     assert_int_equal(atomic_load(&wire.group->refs), 1);
 }
 

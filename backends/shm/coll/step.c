@@ -118,7 +118,8 @@ static void step_arrive(struct shm_group *g)
         doorbell_wake(&h->step_doorbell);
 }
 
-/* Takes the lines of the next record from the CPUs that have read them, for as much as this one has.
+/* Takes the lines of the next record from the CPUs that have read them, for as much as this one
+ * has.
  */
 static void step_prefetch_own(struct shm_group *g)
 {
