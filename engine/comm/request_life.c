@@ -63,19 +63,6 @@ static void request_copy_arrays(struct collrun_request *r, size_t array_len)
     }
 }
 
-/* All but the calls. */
-static void request_init(struct collrun_request *r, struct group_backend *gb,
-                         enum collrun_kind kind, uint32_t ncalls, uint64_t number)
-{
-    r->group = gb->group;
-    r->pq = gb->pq[group_queue_of(kind)];
-    r->ncalls = ncalls;
-    r->number = number;
-    r->starter = task_current;
-    r->calls = (struct collrun_call *)(r + 1);
-    atomic_init(&r->status, COLLRUN_AGAIN);
-}
-
 struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
                                       uint32_t ncalls, uint64_t number)
 {
@@ -89,10 +76,16 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
     if (!r)
         return NULL;
     memset(r, 0, len); /* a length that the compiler does not know: its own loop is slow */
-    request_init(r, route->gb, calls->kind, ncalls, number);
+    r->group = g;
+    r->pq = route->gb->pq[group_queue_of(calls->kind)];
+    r->ncalls = ncalls;
+    r->number = number;
+    r->starter = task_current;
+    r->calls = (struct collrun_call *)(r + 1);
     for (uint32_t i = 0; i < ncalls; i++)
         r->calls[i] = calls[i];
     request_copy_arrays(r, array_len);
+    atomic_init(&r->status, COLLRUN_AGAIN);
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
     return r;
 }
@@ -122,15 +115,19 @@ struct collrun_request *request_new(const struct route *route, const struct coll
     return r;
 }
 
+/* What its last use has left. Its other members are those of a new request still. */
 void request_renew(const struct route *route, struct collrun_request *r, uint64_t number)
 {
-    const struct collrun_call *given = r->given;
-    size_t len = sizeof *r;
-    memset(r, 0, len);
-    request_init(r, route->gb, given->kind, 1, number);
-    r->given = given;
-    r->last_number = number;
+    r->number = r->last_number = number;
+    r->starter = task_current;
     r->nrecord = 1;
+    r->needs_exec = r->deferred = r->started = r->expired = false;
+    r->withdrawal = PQ_WITHDRAWAL_NONE;
+    r->handle = NULL;
+    r->batch = (struct p2p_batch){0};
+    r->next = r->later = NULL;
+    r->link = NULL;
+    atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
     request_record(route, r);
 }
 
