@@ -11,8 +11,8 @@ LIBCOLLRUN := $(B)/lib/libcollrun.so.1
 LIBRARIES := $(LIBCOLLRUN) $(B)/lib/libcollrun.so
 PROGRAMS += $(B)/libexec/collrun/collrun-engine
 
-# The reduction kernels are written for the vectoriser.
-$(B)/obj/engine/comm/reduce%.c.o: OPT_release += -O3
+# The reduction kernels are written for the vectoriser; their speed must not depend on where they are linked.
+$(B)/obj/engine/comm/reduce%.c.o: OPT_release += -O3 -falign-functions=64 -falign-loops=32
 
 # The build id names this build: runner, agent and engine of different builds refuse each other.
 BUILD_ID_SRC := $(sort $(filter-out engine/python/%,$(wildcard engine/*/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch])))
