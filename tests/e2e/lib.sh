@@ -98,6 +98,18 @@ need_scripted() {
     }
 }
 
+# own_namespaces FLAGS: begins the test anew in namespaces of its own, if it may make them. -m: with an empty /dev/shm; -n: with a
+# network of lo alone, in which nothing but this test has sockets, or has claimed cores.
+own_namespaces() {
+    [ -z "${OWN_NAMESPACES:-}" ] && command -v ip >/dev/null && unshare "$@" ip link set lo up 2>/dev/null || return 0
+    cd "$here" && rm -rf "$tmp"
+    # shellcheck disable=SC2016
+    OWN_NAMESPACES=$* exec unshare "$@" sh -c '
+        case $OWN_NAMESPACES in *-m*) mount -t tmpfs none /dev/shm ;; esac
+        case $OWN_NAMESPACES in *-n*) ip link set lo up ;; esac
+        exec "$0"' "$here/${0##*/}"
+}
+
 # own_product: the rest of the test runs a copy of the product, so that what executes a file of it belongs to the test.
 own_product() {
     local folder

@@ -3,6 +3,7 @@
 #
 # bind: auto, the default: a job shares the cores among its ranks, and leaves them alone where another job uses them.
 . "$(dirname "$0")/lib.sh"
+own_namespaces -n # jobs of other tests claim cores, too
 
 cat >look.c <<'END_C'
 #include <collrun/workload.h>

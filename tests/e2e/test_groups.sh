@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Groups: the implicit world, order of ranks, members and others, auto, split: host, several at once, mixed backends.
 . "$(dirname "$0")/lib.sh"
+own_namespaces -n # some ports are given by number
 need_scripted
 shows() { like "$1" "$(out)" "$2"; }
 

@@ -3,15 +3,12 @@
 #
 # SIGKILL of the runner, the agent or any rank at a random moment, over and over: soon afterwards no process of the run,
 # no shared memory, no socket and no file is left, and when a rank was killed the runner names it and exits with 137.
-# The whole product is copied, so that processes are known by their executable; TMPDIR, the runtime folder and (where
-# one may mount) /dev/shm are the test's own. KILLS: how often (30). BACKENDS
+# The whole product is copied, so that processes are known by their executable; TMPDIR, the runtime folder and, as root,
+# /dev/shm and the network (with the names of sockets) are the test's own. KILLS: how often (30). BACKENDS
 # (tcp gloo): of one group, in turn. SEED replays the choice of victims and moments.
 # shellcheck disable=SC2012,SC2016,SC2317
-here=$(dirname "$0")
-if [ -z "${KILL_TEST_INSIDE:-}" ] && unshare -m true 2>/dev/null; then
-    KILL_TEST_INSIDE=1 exec unshare -m sh -c 'mount -t tmpfs none /dev/shm; exec "$0"' "$0"
-fi
-. "$here/lib.sh"
+. "$(dirname "$0")/lib.sh"
+own_namespaces -m -n
 need_scripted
 kills=${KILLS:-30}
 seed=${SEED:-$(($(date +%s%N) / 1000 % 30000))}

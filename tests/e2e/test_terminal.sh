@@ -39,10 +39,10 @@ session "$prompt" '$COLLRUN_PROGRAM; exit\r' -- echo.yaml --wrap 0 sh
 like "a program" "$(out)" '^a b c$'
 ends "ends well" 0
 
-session "$prompt" "sleep 4321 & sh -c 'echo \$((60 + 6)); sleep 4322'\\r" 66 '@signal 15' -- hello.yaml --wrap 0 sh
+session "$prompt" "sleep 4$$1 & sh -c 'echo \$((60 + 6)); sleep 4$$2'\\r" 66 '@signal 15' -- hello.yaml --wrap 0 sh
 ends "collrun gets SIGTERM" 143
 like "the terminal of collrun after a signal" "$(out)" '^terminal restored$'
-nothing_sleeps() { ! pgrep -f '^sleep 432[12]$' >/dev/null; }
+nothing_sleeps() { ! pgrep -f "^sleep 4$$[12]\$" >/dev/null; }
 check_within "nothing is left" 10 nothing_sleeps
 
 session "$prompt" 'printf unfinished; kill -9 $$\r' -- hello.yaml --wrap 0 sh
