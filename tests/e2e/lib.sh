@@ -23,7 +23,7 @@ case $home in *asan* | *tsan*) slow=${SLOW:-5} ;; esac
 # Tests send signals: the sanitizers must leave them to the program.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
-limit=$((30 * slow))
+limit=$((slow > 1 ? 200 : 90)) # of a run, in seconds: to detect a hang, also on a machine that does much else
 case_number=0 cases_failed=0 code=0
 children=()
 
