@@ -32,6 +32,7 @@ PKG_CONFIG ?= pkg-config
 # ---- flags: the variant's, then the project's, then the user's ----
 OPT_release := -O2 -g -DNDEBUG
 OPT_debug := -O0 -g3
+# With CC=clang CXX=clang++ as well, which finds what gcc does not: an offset to NULL.
 OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # clang finds what gcc does not: an offset to NULL.
@@ -139,6 +140,7 @@ PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_CONTAINER := buildah mmdebstrap
+PACKAGES_DEB := debhelper dpkg-dev lintian fakeroot
 PACKAGES_KUBERNETES := python3-yaml python3-jsonschema
 PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
@@ -148,7 +150,8 @@ PACKAGES_HTML := chromium # draws the page of collrun report
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 # deps-all: what every test and measurement needs, so that none is skipped.
-deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_KUBERNETES)
+deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_KUBERNETES) \
+	$(PACKAGES_AARCH64) $(PACKAGES_CONTAINER) $(PACKAGES_DEB)
 deps-all: deps
 deps:
 	@missing=; for p in $(PACKAGES); do \
@@ -208,7 +211,7 @@ uninstall:
 .PHONY: dist deb
 dist:
 	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/dist
-deb: PACKAGES = debhelper dpkg-dev lintian fakeroot python3-dev $(PACKAGES_BUILD) $(PACKAGES_UCX)
+deb: PACKAGES = $(PACKAGES_DEB) python3-dev $(PACKAGES_BUILD) $(PACKAGES_UCX)
 deb: deps
 	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/deb deb
 

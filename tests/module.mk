@@ -93,7 +93,7 @@ CONFORM_JOBS := world of [1258]|permuted|messages|what receives|large|programs, 
 export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
-.PHONY: bench-programs bench-peers test unit golden e2e e2e-hosts conform mutation bench check-asan check-tsan
+.PHONY: bench-programs bench-peers test-programs tsan-programs test unit golden e2e e2e-hosts conform mutation bench check-asan check-tsan
 unit: all $(UNIT_TESTS) $(BENCH_PROGRAMS)
 	tests/run $(UNIT_TESTS)
 golden: all $(FAKE_LIBS)
@@ -101,28 +101,30 @@ golden: all $(FAKE_LIBS)
 e2e: all $(BENCH_PROGRAMS) $(FAKE_LIBS) $(HPU_LIBS)
 	tests/run $(E2E_TESTS)
 # Many hosts: real sshds and a real Slurm in network namespaces. Minutes, so not part of `make test`.
+# Each has its own machines (network, processes, mounts), and waits for much of its time.
+HOSTS_LONG := $(patsubst %,tests/e2e/hosts/test_%.sh,chaos slurm lost)
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
 e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
-	tests/run -r -t 900 $(HOSTS_TESTS)
-# They look at the whole machine (its cores, what jobs leave behind), or at how soon something happens.
-TESTS_ALONE := $(call e2e_test,bind groups interrupt kill live screens)
-# They wait for most of their time (for time-outs, stalls, ranks that are late), so they run beside the others: two at a time.
-TESTS_WAIT_1 := $(call e2e_test,gpu die)
-TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal failure top)
+	tests/run -r -j 2 -t 900 $(HOSTS_LONG) $(filter-out $(HOSTS_LONG),$(HOSTS_TESTS))
+# They wait for most of their time (for time-outs, stalls, ranks that are late, what a terminal shows), so they run beside the others:
+# three at a time.
+TESTS_WAIT_1 := $(call e2e_test,gpu die failure top)
+TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal)
+TESTS_WAIT_3 := $(call e2e_test,live kill screens interrupt groups bind)
 # Those of more than 10 s begin first, so that none is left when all others have ended.
-TESTS_LONG := $(call e2e_test,bench examples memory audit python devices recover output command)
+TESTS_LONG := $(call e2e_test,bench examples memory audit python devices recover output command) 'tests/corpus/run --core'
 # Not in it: test_backend_mpi.sh, which `make conform` runs.
-TESTS_SHORT := $(filter-out $(TESTS_ALONE) $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
+TESTS_SHORT := $(filter-out $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
 test: deps
-	@$(MAKE) --no-print-directory $(JOBS) all $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
-	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_LONG) $(UNIT_TESTS) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check' -- $(TESTS_ALONE) 'tests/corpus/run --core'
+	@$(MAKE) --no-print-directory $(JOBS) all test-programs
+	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(UNIT_TESTS) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
 
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
 python-tests: torch-device fake hpu
-	PYTHON='$(PYTHON)' tests/run -r -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+	PYTHON='$(PYTHON)' tests/run -r -j 2 -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
 # A device type of torch whose memory is that of the stand-ins, for tests alone; with collrun.torch.
 TORCH_DEVICE := $(B)/tests/python/_torch_device.so
 .PHONY: torch-device
@@ -147,6 +149,9 @@ $(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
+# What tests need that is compiled.
+test-programs: $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
+tsan-programs: $(TSAN_TESTS)
 .PHONY: corpus
 corpus: all $(CORPUS_RECORDS) $(FAKE_LIBS)
 	tests/corpus/run $(CORPUS)

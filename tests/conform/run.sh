@@ -56,6 +56,8 @@ build_workload
 # ---- jobs ----
 identity="w-0 w-0-1 w-0-1-2 w-0-1-2-3 w-0-1-2-3-4 w-0-1-2-3-4-5 w-0-1-2-3-4-5-6 w-0-1-2-3-4-5-6-7"
 permuted="w-5 w-1-0 w-4-0-2 w-3-1-0-2 w-7-2-5-0-3 w-5-4-3-2-1-0 w-6-1-4-0-2-5-3 w-2-7-0-5-1-6-4-3"
+# The permuted ones have all sizes.
+[ "$scope" = full ] || identity="w-0 w-0-1 w-0-1-2 w-0-1-2-3"
 [ -z "${TEAMS:-}" ] || identity=$TEAMS permuted=$TEAMS
 some="w-0-1 w-2-0-1 w-4-1-3-0-2 w-0-1-2-3-4-5-6-7"
 overlapping="w-0-1-2-3-4-5-6-7 w-3-2-1-0 w-4-5-6-7 w-0-2-4-6 w-1-7 w-6-5 w-2-7-0-5-1-6-4-3 w-3 w-5-0-1"

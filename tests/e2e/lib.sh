@@ -98,7 +98,7 @@ need_scripted() {
     }
 }
 
-# own_namespaces FLAGS: begins the test anew in namespaces of its own, if it may make them. -m: with an empty /dev/shm; -n: with a
+# own_namespaces FLAGS: begins the test again, in other namespaces if it may make them. -m: with an empty /dev/shm; -n: with a
 # network of lo alone, in which nothing but this test has sockets, or has claimed cores.
 own_namespaces() {
     [ -z "${OWN_NAMESPACES:-}" ] && command -v ip >/dev/null && unshare "$@" ip link set lo up 2>/dev/null || return 0
