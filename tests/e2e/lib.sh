@@ -121,6 +121,8 @@ own_product() {
     COLLRUN=$home/bin/collrun
 }
 
+now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
+
 # ---- jobs ----
 # job NAME <<EOF: writes NAME.yaml
 job() {
@@ -139,11 +141,11 @@ simple() {
 # run ARGUMENTS...: runs the command, for $limit s at most; sets $code and $elapsed (ms); its output is $tmp/out and $tmp/err.
 run() {
     local begin
-    begin=$(date +%s%N)
+    begin=$(now_us)
     rm -f "$tmp"/notes.*
     timeout -k 5 "$limit" "$COLLRUN" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
     code=$?
-    elapsed=$((($(date +%s%N) - begin) / 1000000))
+    elapsed=$((($(now_us) - begin) / 1000))
     [ -z "${TIMES:-}" ] || echo "# $elapsed ms: $*" 
     [ "$elapsed" -lt $((limit * 1000)) ] || code="killed after $limit s"
 }
@@ -160,10 +162,10 @@ quiet() { is "$1" "$(head -c 1000 "$tmp/err")" ""; }
 # maybe_within SECONDS COMMAND...: polls COMMAND until it succeeds; false at the deadline. For conditions that may stay
 # false; the caller handles both results.
 maybe_within() {
-    local deadline=$(($(date +%s) + $1 * slow))
+    local deadline=$((EPOCHSECONDS + $1 * slow))
     shift
     until "$@" >/dev/null 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || return 1
+        [ "$EPOCHSECONDS" -lt "$deadline" ] || return 1
         sleep 0.02
     done
 }
@@ -192,7 +194,7 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 # finish SECONDS: waits for the started command; sets $code ("still running" at the deadline, when it is killed) and $elapsed.
 finish() {
     local begin
-    begin=$(date +%s%N)
+    begin=$(now_us)
     if maybe_within "$1" gone_or_zombie "$pid"; then
         wait "$pid" 2>/dev/null
         code=$?
@@ -201,7 +203,7 @@ finish() {
         kill -KILL -- "-$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
     fi
-    elapsed=$((($(date +%s%N) - begin) / 1000000))
+    elapsed=$((($(now_us) - begin) / 1000))
 }
 # executing PATTERN: the pids whose executable matches; a deleted executable is called "FILE (deleted)"
 executing() { find /proc/[0-9]*/exe -maxdepth 0 -lname "$1" -printf '%h\n' 2>/dev/null | cut -d/ -f3; }
