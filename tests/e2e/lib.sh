@@ -107,7 +107,7 @@ own_namespaces() {
     OWN_NAMESPACES=$* exec unshare "$@" sh -c '
         case $OWN_NAMESPACES in *-m*) mount -t tmpfs none /dev/shm ;; esac
         case $OWN_NAMESPACES in *-n*) ip link set lo up ;; esac
-        exec "$0"' "$here/${0##*/}"
+        exec bash "$0"' "$here/${0##*/}"
 }
 
 # own_product: the rest of the test runs a copy of the product, so that what executes a file of it belongs to the test.

@@ -45,6 +45,16 @@ like "within names the place and the condition" "$(outcome <<<'within 0 test -e 
 is "within adds no case when the condition comes" "$(outcome <<<'within 5 true; ok x')" "ok 1 - x|1..1"
 like "within in a subshell ends the test" "$(outcome <<<'echo | { within 0 false; }; ok late')" '^Bail out! within, called in a subshell'
 is "maybe_within only returns its result" "$(outcome <<<'maybe_within 0 false; is x $? 1')" "ok 1 - x|1..1"
+if unshare -m -n true 2>/dev/null && command -v ip >/dev/null; then
+    inside='own_namespaces -m -n
+        is files "$(ls /dev/shm)" ""; is sockets "$(grep -c @ /proc/net/unix)" 0; check lo eval "(: <>/dev/tcp/127.0.0.1/1) 2>&1 | grep refused"'
+    passes=$(outcome <<<"$inside")
+    like "own_namespaces: no file in /dev/shm, no other sockets, and lo" "$passes" '^ok 1 - files.ok 2 - sockets.*ok 3 - lo.1..3$'
+    mkdir folders
+    is "the folder of before is removed" "$(TMPDIR=$tmp/folders outcome <<<'own_namespaces -n; is one "$(ls "$TMPDIR" | wc -l)" 1')" "ok 1 - one|1..1"
+else
+    skip "own_namespaces" "namespaces are not allowed"
+fi
 # ---- tests/run: those before "++" beside the others, those behind "--" when all have ended ----
 printf '%s\n' '#!/bin/sh' 'echo "begin $1" >>order' 'sleep "$2"' 'echo "end $1" >>order' 'echo "ok 1 - $1"' 'exit "${3:-0}"' >program
 chmod +x program
