@@ -111,14 +111,15 @@ e2e-hosts: deps
 # three at a time.
 TESTS_WAIT_1 := $(call e2e_test,gpu die failure top)
 TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal)
-TESTS_WAIT_3 := $(call e2e_test,live kill screens interrupt groups bind)
+TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_tcp_recv_any,$(UNIT_TESTS))
+TESTS_WAIT := $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3)
 # Those of more than 10 s begin first, so that none is left when all others have ended.
-TESTS_LONG := $(call e2e_test,bench examples memory audit python devices recover output command) 'tests/corpus/run --core'
+TESTS_LONG := $(call e2e_test,bench examples memory audit python output command) 'tests/corpus/run --core'
 # Not in it: test_backend_mpi.sh, which `make conform` runs.
-TESTS_SHORT := $(filter-out $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
+TESTS_SHORT := $(filter-out $(TESTS_WAIT) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all test-programs
-	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(UNIT_TESTS) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
+	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(filter-out $(TESTS_WAIT),$(UNIT_TESTS)) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
 
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
