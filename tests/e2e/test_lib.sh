@@ -55,13 +55,13 @@ if unshare -m -n true 2>/dev/null && command -v ip >/dev/null; then
 else
     skip "own_namespaces" "namespaces are not allowed"
 fi
-# ---- tests/run: those before "++" beside the others, those behind "--" when all have ended ----
+# ---- tests/run: those before "++" beside the others ----
 printf '%s\n' '#!/bin/sh' 'echo "begin $1" >>order' 'sleep "$2"' 'echo "end $1" >>order' 'echo "ok 1 - $1"' 'exit "${3:-0}"' >program
 chmod +x program
 runs() { "$top/tests/run" "$@" 2>&1 | tail -n 1; }
-is "all of them count" "$(runs './program a 0.2' './program b 0' ++ './program c 0' -- './program d 0')" "4 passed, 0 failed, 0 skipped"
-is "one by one before ++, and all before the last" "$(grep -n '[abd]$' order | cut -d: -f2 | paste -sd' ')" "begin a end a begin b end b begin d end d"
+is "all of them count" "$(runs './program a 0.2' './program b 0' ++ './program c 0')" "3 passed, 0 failed, 0 skipped"
+is "one by one before ++" "$(grep '[ab]$' order | paste -sd' ')" "begin a end a begin b end b"
 is "a failure counts before ++" "$(runs './program a 0 1' ++ './program b 0')" "2 passed, 1 failed, 0 skipped"
-is "and behind --" "$(runs './program a 0' ++ './program b 0' -- './program c 0 1')" "3 passed, 1 failed, 0 skipped"
+is "and behind it" "$(runs './program a 0' ++ './program b 0' './program c 0 1')" "3 passed, 1 failed, 0 skipped"
 is "a program that prints no case fails, too" "$(runs ++ true './program b 0')" "1 passed, 1 failed, 0 skipped"
 done_testing
