@@ -198,7 +198,7 @@ aarch64: deps
 .PHONY: container
 container: PACKAGES += $(PACKAGES_CONTAINER)
 container: deps
-	tests/run -t 900 tests/debian/container.sh
+	tests/run -t 1800 tests/debian/container.sh
 # Lock-free parts under a weak memory model.
 .PHONY: memory-model
 memory-model: $(B)/obj/build_id.h
