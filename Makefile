@@ -32,7 +32,6 @@ PKG_CONFIG ?= pkg-config
 # ---- flags: the variant's, then the project's, then the user's ----
 OPT_release := -O2 -g -DNDEBUG
 OPT_debug := -O0 -g3
-# With CC=clang CXX=clang++ as well, which finds what gcc does not: an offset to NULL.
 OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # clang finds what gcc does not: an offset to NULL.
