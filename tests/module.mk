@@ -22,6 +22,12 @@ $(B)/tests/test_shm_yield_policy: $(B)/obj/backends/shm/transport/yield_policy.c
 $(B)/tests/test_net_scratch: $(B)/obj/backends/net/scratch.c.o
 $(B)/tests/test_shm_spread: $(B)/obj/backends/shm/transport/spread.c.o
 $(B)/tests/test_shm_cma: $(call obj,backends/shm/group.c backends/shm/transport/cma.c backends/shm/transport/doorbell.c)
+# Without the archives: engine/base has a struct conn, too.
+$(B)/tests/test_tcp_conn: $(call obj,tests/unit/test_tcp_conn.c backends/tcp/conn.c backends/tcp/landing.c backends/tcp/outbox.c)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
+$(B)/obj/tests/unit/test_tcp_conn.c.o: INC += $(INC_NET)
 $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
 
 # Plugins that the engine's tests load: a small backend, a workload whose parameter says what it does, and broken variants of both.

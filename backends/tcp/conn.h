@@ -6,6 +6,8 @@
  *   DATA    a part of a put: token, offset, and at most CONN_FRAGMENT_LEN bytes
  *   BYE     the peer closes its link
  *
+ * - A frame is padded to a multiple of CONN_ALIGN bytes, and the data of a fragment begins where
+ * both copies of it, into the kernel and out of it, are fast; see conn_lead.
  * - A packet leaves in one system call, if the socket takes it; else a copy of the rest is queued.
  * - Puts of a peer leave fragment by fragment, in turn, straight from the caller's memory. Packets
  *   overtake what is left of a put, but no fragment that has begun.
@@ -27,18 +29,23 @@
 
 #define CONN_FRAGMENT_LEN 524288u /* bytes */
 #define CONN_BUFFER_LEN 131072u   /* bytes; of conn_io.buffer */
+#define CONN_ALIGN 64u            /* bytes; of conn_io.buffer, too */
 
 enum conn_frame_type { CONN_PACKET = 1, CONN_DATA = 2, CONN_BYE = 3 };
 
 struct conn_frame {
-    uint32_t len;  /* bytes that follow: PACKET: header and data; DATA: the rest of conn_data, and
-                      the data */
+    uint32_t len;  /* bytes that follow, without the padding: PACKET: header and data; DATA: the
+                      rest of conn_data, and the data */
     uint32_t type; /* enum conn_frame_type */
 };
 
 struct conn_data {
     struct conn_frame frame;
     uint64_t token, offset;
+    uint32_t lead; /* bytes from the beginning of the frame to the data; less than CONN_ALIGN
+                      of them are padding */
+    uint32_t reserved;
+    char padding[CONN_ALIGN]; /* zeros; lead says how many there are */
 };
 
 /* What all connections of a link share. */
@@ -69,7 +76,7 @@ struct conn {
     size_t nkept;
     struct link_landing *landing;
     char *into;
-    size_t data_left;
+    size_t data_left, tail_left; /* of the fragment, and of the padding behind it */
 
     /* Outgoing. */
     bool mute;      /* writing has failed */
@@ -77,7 +84,7 @@ struct conn {
     struct outbox outbox;
     struct link_put *put; /* whose fragment is on its way */
     struct conn_data fragment;
-    size_t fragment_sent; /* bytes, with its head */
+    size_t fragment_sent; /* bytes, with head and padding */
 };
 
 /* The socket is connected; the connection owns it from now on. False: errno, and it does not. */

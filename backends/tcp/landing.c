@@ -6,12 +6,13 @@
 
 #include <stdlib.h>
 
-enum { LANDING_FIRST_SLOTS = 16 };
+enum { LANDING_FIRST_SLOTS = 16, LANDING_SLOTS_MAX = 1 << (LANDING_INDEX_BITS - 1) };
 
 static bool landing_table_grow(struct landing_table *table)
 {
     const uint32_t before = table->nslots, after = before ? 2 * before : LANDING_FIRST_SLOTS;
-    struct landing_slot *slots = realloc(table->slots, after * sizeof *slots);
+    struct landing_slot *slots =
+        after <= LANDING_SLOTS_MAX ? realloc(table->slots, after * sizeof *slots) : NULL;
     if (!slots)
         return false;
     for (uint32_t i = after; i-- > before;) {
@@ -21,6 +22,11 @@ static bool landing_table_grow(struct landing_table *table)
     table->slots = slots;
     table->nslots = after;
     return true;
+}
+
+static uint32_t landing_index(uint64_t token)
+{
+    return (uint32_t)(token & ((1u << LANDING_INDEX_BITS) - 1)) - 1;
 }
 
 bool landing_add(struct landing_table *table, struct link_landing *landing)
@@ -33,13 +39,14 @@ bool landing_add(struct landing_table *table, struct link_landing *landing)
     slot->landing = landing;
     slot->uses++;
     table->nused++;
-    landing->token = (uint64_t)slot->uses << 32 | (index + 1);
+    const uint32_t alignment = (uint32_t)(uintptr_t)landing->data % LANDING_ALIGN;
+    landing->token = (uint64_t)slot->uses << 32 | alignment << LANDING_INDEX_BITS | (index + 1);
     return true;
 }
 
 struct link_landing *landing_find(const struct landing_table *table, uint64_t token)
 {
-    const uint32_t index = (uint32_t)token - 1;
+    const uint32_t index = landing_index(token);
     if (index >= table->nslots || table->slots[index].uses != token >> 32)
         return NULL;
     return table->slots[index].landing;
@@ -47,7 +54,7 @@ struct link_landing *landing_find(const struct landing_table *table, uint64_t to
 
 void landing_remove(struct landing_table *table, const struct link_landing *landing)
 {
-    const uint32_t index = (uint32_t)landing->token - 1;
+    const uint32_t index = landing_index(landing->token);
     struct landing_slot *slot = &table->slots[index];
     slot->landing = NULL;
     table->nused--;

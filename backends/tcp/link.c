@@ -73,7 +73,7 @@ int link_open(const struct link_config *config, struct link **out)
 {
     const struct collrun_services *s = config->services;
     struct link *link = calloc(1, sizeof *link);
-    char *buffer = malloc(CONN_BUFFER_LEN);
+    char *buffer = aligned_alloc(CONN_ALIGN, CONN_BUFFER_LEN);
     if (!link || !buffer) {
         free(link);
         free(buffer);
