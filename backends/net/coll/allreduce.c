@@ -282,21 +282,11 @@ static int pieces_step(struct pieces *p, size_t t)
     return status;
 }
 
-static size_t pieces_least(const struct coll *c)
-{
-    if (c->nranks == 2)
-        return TUNING_PIECES_OF_TWO_RANKS;
-    return c->hosts->n == 2 ? TUNING_PIECES_OF_TWO : TUNING_PIECES;
-}
-
 static int pieces_init(struct pieces *p, struct coll *c)
 {
     const uint32_t n = c->hosts->n;
     *p = (struct pieces){.c = c, .a = arith_of(c, n < c->nranks)};
-    size_t block = c->call->count * p->a.elem / n / pieces_least(c);
-    block = block < TUNING_BLOCK_MIN ? TUNING_BLOCK_MIN : block;
-    block = block > TUNING_BLOCK_MAX ? TUNING_BLOCK_MAX : block;
-    block /= p->a.elem;
+    size_t block = coll_piece_len(c, c->call->count * p->a.elem / n) / p->a.elem;
     const size_t even = (c->call->count / n + 16) / 16 * 16;
     block = block < even ? block : even; /* short: no more memory than needed */
     p->piece = block * n;

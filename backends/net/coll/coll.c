@@ -66,6 +66,16 @@ int coll_blocks_init(struct coll *c, struct coll_blocks *b, size_t count, const 
     return COLLRUN_OK;
 }
 
+size_t coll_piece_len(const struct coll *c, size_t len)
+{
+    const bool two_ranks = c->nranks == 2;
+    const size_t most = two_ranks ? TUNING_BLOCK_MAX_OF_TWO_RANKS : TUNING_BLOCK_MAX;
+    const size_t piece = len / (two_ranks          ? TUNING_PIECES_OF_TWO_RANKS
+                                : c->hosts->n == 2 ? TUNING_PIECES_OF_TWO
+                                                   : TUNING_PIECES);
+    return piece < TUNING_BLOCK_MIN ? TUNING_BLOCK_MIN : piece > most ? most : piece;
+}
+
 int coll_batch_init(struct coll *c, struct coll_batch *b, uint32_t capacity)
 {
     *b = (struct coll_batch){.c = c, .capacity = capacity};

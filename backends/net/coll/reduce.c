@@ -184,7 +184,7 @@ static size_t chain_piece_len(const struct reduce *r)
     const struct coll *c = r->c;
     const size_t all = c->call->count * r->a.elem;
     if (c->nranks == 2)
-        return all < TUNING_CHAIN_OF_TWO ? all : TUNING_CHAIN_OF_TWO;
+        return all < TUNING_BLOCK_MAX_OF_TWO_RANKS ? all : TUNING_BLOCK_MAX_OF_TWO_RANKS;
     const size_t len = all / (TUNING_PIECES * (c->hosts->n - 1));
     if (len < TUNING_CHAIN_MIN)
         return TUNING_CHAIN_MIN;

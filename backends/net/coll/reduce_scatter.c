@@ -6,7 +6,6 @@
  * ranks of its host. While one piece is combined, the next ones are on the network.
  */
 #include "coll/arith.h"
-#include "coll/tuning.h"
 
 #define SCATTERED_DEPTH 3u /* pieces in flight */
 
@@ -197,10 +196,7 @@ static int scattered_init(struct scattered *s, struct coll *c)
         s->total += block / s->a.user_elem;
         longest = block > longest ? block : longest;
     }
-    size_t len = longest / s->a.user_elem * s->a.elem;
-    len /= c->hosts->n == 2 ? TUNING_PIECES_OF_TWO : TUNING_PIECES;
-    len = len < TUNING_BLOCK_MIN ? TUNING_BLOCK_MIN : len;
-    s->piece = (len > TUNING_BLOCK_MAX ? TUNING_BLOCK_MAX : len) / s->a.elem;
+    s->piece = coll_piece_len(c, longest / s->a.user_elem * s->a.elem) / s->a.elem;
     s->npieces = (longest / s->a.user_elem + s->piece - 1) / s->piece;
     if (s->npieces == 1) /* short: no more memory than needed */
         s->piece = longest / s->a.user_elem;

@@ -15,20 +15,19 @@
  * by the pieces in flight; short enough that all sources of a block stay in the cache. */
 #define TUNING_BLOCK_MIN (64u << 10)
 #define TUNING_BLOCK_MAX (256u << 10)
+/* Between two ranks nothing is passed on, and each piece costs a grant, so that they are longer.
+ * The sum of one overlaps with the next ones on the network. */
+#define TUNING_BLOCK_MAX_OF_TWO_RANKS (512u << 10)
 /* Pieces that an operation is cut into, at least, if they are not too short. Two hosts have one
  * connection, which is busy with fewer; two ranks have no local part to overlap with it either. */
 #define TUNING_PIECES 32u
 #define TUNING_PIECES_OF_TWO 16u
-#define TUNING_PIECES_OF_TWO_RANKS 4u
+#define TUNING_PIECES_OF_TWO_RANKS 2u
 
 /* A piece that travels along a chain of hosts. The chain is filled after (hosts - 2) pieces. No
  * eager message, so that a rank does not run ahead of those that receive. */
 #define TUNING_CHAIN_MIN (128u << 10)
 #define TUNING_CHAIN_MAX (256u << 10)
-
-/* A piece of a reduction between two ranks: nothing is passed on, and each piece costs a grant, so
- * that pieces are longer. The sum of one overlaps with the next ones on the network. */
-#define TUNING_CHAIN_OF_TWO (512u << 10)
 
 /* Pieces in flight on a chain. */
 #define TUNING_CHAIN_DEPTH 16u
