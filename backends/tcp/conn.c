@@ -19,6 +19,9 @@ enum { CONN_COPY_LEN = 1024 };
 enum { CONN_AHEAD_LEN = 4096 };
 /* What one conn_pull reads and one conn_push writes, about. */
 enum { CONN_ROUND_LEN = 2 * CONN_FRAGMENT_LEN };
+/* Further fragments in a system call: of one put, if there is no other one, no other socket that
+ * takes from it, and nothing to receive meanwhile. */
+enum { CONN_BATCH = 3 };
 /* The longest frame that is not handled piecewise. */
 enum { CONN_KEPT_LEN = sizeof(struct conn_frame) + LINK_HEADER_LEN + LINK_PACKET_MAX };
 enum { CONN_DATA_HEAD = offsetof(struct conn_data, padding) };
@@ -345,50 +348,52 @@ void conn_puts_remove(struct conn_puts *puts, const struct link_put *put)
         puts->last = before;
 }
 
-/* The next fragment of the first put, which goes to the end of the list. */
-static bool conn_next_fragment(struct conn *conn)
+/* Of a fragment, with head and without padding. */
+static size_t conn_fragment_total(const struct conn_data *fragment)
 {
-    struct link_put *put = conn->puts->first;
-    if (!put)
-        return false;
-    const size_t left = put->len - put->moved;
-    const size_t n = left < CONN_FRAGMENT_LEN ? left : CONN_FRAGMENT_LEN;
-    conn->put = put;
-    conn->fragment_sent = 0;
-    const uint32_t lead = conn_lead((const char *)put->data + put->moved,
-                                    landing_alignment(put->token) + (uint32_t)put->moved);
-    conn->fragment = (struct conn_data){
+    return sizeof fragment->frame + (size_t)fragment->frame.len;
+}
+
+static size_t conn_fragment_data_len(const struct conn_data *fragment)
+{
+    return conn_fragment_total(fragment) - fragment->lead;
+}
+
+/* The fragment of the put that begins at `at`. */
+static struct conn_data conn_fragment_at(const struct link_put *put, size_t at)
+{
+    const size_t left = put->len - at, n = left < CONN_FRAGMENT_LEN ? left : CONN_FRAGMENT_LEN;
+    const uint32_t lead =
+        conn_lead((const char *)put->data + at, landing_alignment(put->token) + (uint32_t)at);
+    return (struct conn_data){
         .frame = {.len = (uint32_t)(lead - sizeof(struct conn_frame) + n), .type = CONN_DATA},
         .token = put->token,
-        .offset = put->moved,
+        .offset = at,
         .lead = lead};
-    put->moved += n;
+}
+
+/* Begins the next fragment of a put, which goes to the end of the list. */
+static void conn_begin_fragment(struct conn *conn, struct link_put *put)
+{
+    conn->put = put;
+    conn->fragment = conn_fragment_at(put, put->moved);
+    conn->fragment_sent = 0;
+    put->moved += conn_fragment_data_len(&conn->fragment);
     conn_puts_remove(conn->puts, put);
     if (put->moved < put->len)
         conn_puts_add(conn->puts, put);
-    return true;
 }
 
-/* Of the present fragment, with head and without padding. */
-static size_t conn_fragment_total(const struct conn *conn)
+/* What is left of a fragment of which `sent` bytes have left. Returns the number of parts. */
+static size_t conn_fragment_parts(const struct link_put *put, const struct conn_data *fragment,
+                                  size_t sent, struct iovec parts[3])
 {
-    return sizeof(struct conn_frame) + (size_t)conn->fragment.frame.len;
-}
-
-static size_t conn_fragment_data_len(const struct conn *conn)
-{
-    return conn_fragment_total(conn) - conn->fragment.lead;
-}
-
-/* The rest of the present fragment. Returns the number of parts. */
-static size_t conn_fragment_rest(const struct conn *conn, struct iovec parts[3])
-{
-    const char *data = (const char *)conn->put->data + conn->fragment.offset;
+    const char *data = (const char *)put->data + fragment->offset;
     const struct iovec whole[3] = {
-        {(void *)(uintptr_t)&conn->fragment, conn->fragment.lead},
-        {(void *)(uintptr_t)data, conn_fragment_data_len(conn)},
-        {(void *)(uintptr_t)conn_zeros, conn_padding(conn_fragment_total(conn))}};
-    size_t n = 0, sent = conn->fragment_sent;
+        {(void *)(uintptr_t)fragment, fragment->lead},
+        {(void *)(uintptr_t)data, conn_fragment_data_len(fragment)},
+        {(void *)(uintptr_t)conn_zeros, conn_padding(conn_fragment_total(fragment))}};
+    size_t n = 0;
     for (size_t i = 0; i < 3; i++) {
         const size_t len = whole[i].iov_len, skip = sent < len ? sent : len;
         sent -= skip;
@@ -411,20 +416,53 @@ static size_t conn_write(struct conn *conn, struct iovec *parts, size_t nparts)
     return n > 0 ? (size_t)n : 0;
 }
 
-static size_t conn_push_fragment(struct conn *conn)
+/* Of the present fragment, `n` bytes at most have left. Returns how many. */
+static size_t conn_fragment_moved(struct conn *conn, size_t n)
 {
-    struct iovec parts[3];
-    struct link_put *put = conn->put;
-    const size_t total = conn_fragment_total(conn);
-    const size_t n = conn_write(conn, parts, conn_fragment_rest(conn, parts));
-    conn->fragment_sent += n;
-    if (conn->fragment_sent < total + conn_padding(total))
+    const size_t total = conn_fragment_total(&conn->fragment);
+    const size_t left = total + conn_padding(total) - conn->fragment_sent;
+    conn->fragment_sent += n < left ? n : left;
+    if (n < left)
         return n;
+    conn->put->finished += conn_fragment_data_len(&conn->fragment);
     conn->put = NULL;
-    put->finished += conn_fragment_data_len(conn);
-    if (put->finished == put->len)
-        put->sent(put);
+    return left;
+}
+
+/* The present fragment, which has begun, and in the same system call the next ones of `only`, or
+ * none. Those that do not begin to leave are not begun. */
+static size_t conn_push_fragments(struct conn *conn, struct link_put *only)
+{
+    struct conn_data next[CONN_BATCH];
+    struct iovec parts[3 * (CONN_BATCH + 1)];
+    struct link_put *puts[2] = {conn->put, only != conn->put ? only : NULL};
+    size_t nparts = conn_fragment_parts(conn->put, &conn->fragment, conn->fragment_sent, parts);
+    size_t at = only ? only->moved : 0;
+    for (size_t i = 0; only && i < CONN_BATCH && at < only->len; i++) {
+        next[i] = conn_fragment_at(only, at);
+        nparts += conn_fragment_parts(only, &next[i], 0, parts + nparts);
+        at += conn_fragment_data_len(&next[i]);
+    }
+    const size_t n = conn_write(conn, parts, nparts);
+    for (size_t left = n; left > 0; left -= conn_fragment_moved(conn, left)) {
+        if (!conn->put)
+            conn_begin_fragment(conn, only);
+    }
+    for (size_t i = 0; n > 0 && i < 2; i++) {
+        if (puts[i] && puts[i]->finished == puts[i]->len)
+            puts[i]->sent(puts[i]);
+    }
     return n;
+}
+
+static size_t conn_push_puts(struct conn *conn)
+{
+    const struct conn_puts *puts = conn->puts;
+    const bool alone = puts->first == puts->last && !puts->shared && conn->io->landings.nused == 0;
+    struct link_put *only = alone ? puts->first : NULL;
+    if (!conn->put)
+        conn_begin_fragment(conn, puts->first);
+    return conn_push_fragments(conn, only);
 }
 
 static size_t conn_push_outbox(struct conn *conn)
@@ -444,7 +482,7 @@ bool conn_push(struct conn *conn)
     while (!blocked && total < CONN_ROUND_LEN && conn_is_pending(conn)) {
         size_t n;
         if (conn->put || outbox_is_empty(&conn->outbox))
-            n = conn->put || conn_next_fragment(conn) ? conn_push_fragment(conn) : 0;
+            n = conn_push_puts(conn);
         else
             n = conn_push_outbox(conn);
         blocked = n == 0;
@@ -525,7 +563,7 @@ void conn_forget_put(struct conn *conn, const struct link_put *put)
     struct iovec parts[3];
     if (conn->put != put)
         return;
-    const size_t n = conn_fragment_rest(conn, parts);
+    const size_t n = conn_fragment_parts(put, &conn->fragment, conn->fragment_sent, parts);
     struct outbox behind = conn->outbox;
     conn->outbox = (struct outbox){0};
     for (size_t i = 0; i < n && !conn->mute; i++)

@@ -59,6 +59,7 @@ struct conn_io {
 /* The puts to a peer of which some part has not begun to leave, in turn. */
 struct conn_puts {
     struct link_put *first, *last;
+    bool shared; /* several sockets take from them */
 };
 
 struct conn {

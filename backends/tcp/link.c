@@ -252,6 +252,7 @@ void link_put(struct link *link, struct link_put *put)
         if (peer->sockets > 0)
             dial_start(peer, peer->sockets);
     }
+    peer->puts.shared |= peer->sockets > 1;
     conn_puts_add(&peer->puts, put);
     link_list_outgoing(peer);
 }

@@ -18,7 +18,7 @@
 enum { PAGE = 4096, ROOM = 3 * PAGE, STREAM_ROOM = 1 << 20, PACKETS_MAX = 64 };
 
 struct fixture {
-    struct conn_io io;
+    struct conn_io sender_io, io;
     struct conn_puts puts;
     struct conn sender, receiver;
     int out; /* the other end of the sender's socket */
@@ -68,6 +68,8 @@ static int set_up(void **state)
     f->io = (struct conn_io){.epoll_fd = -1, .upcalls = {.ctx = f, .packet = note_packet}};
     f->sender = f->receiver =
         (struct conn){.io = &f->io, .peer = peer(f), .puts = &f->puts, .fd = -1};
+    f->sender_io.epoll_fd = -1;
+    f->sender.io = &f->sender_io; /* which has no landings */
     assert_true(conn_begin(&f->sender, ends[0]));
     f->out = ends[1];
     f->from = aligned_alloc(PAGE, ROOM);
@@ -228,11 +230,61 @@ static void a_put_that_is_taken_back_ends_its_frame(void **state)
     free(data);
 }
 
+/* While packets are sent, which overtake what has not begun. */
+static void put_long(struct fixture *f, char *from, char *to, size_t len)
+{
+    struct link_landing landing = {.peer = peer(f), .data = to, .len = len, .landed = count_landed};
+    assert_true(landing_add(&f->io.landings, &landing));
+    struct link_put put = {
+        .peer = peer(f), .token = landing.token, .data = from, .len = len, .sent = count_sent};
+    size_t taken = 0, packets = 0;
+    memset(to, 0, len);
+    f->landed = f->sent = 0;
+    f->npackets = 0;
+    conn_puts_add(&f->puts, &put);
+    while (conn_is_pending(&f->sender)) {
+        conn_push(&f->sender);
+        take_stream(f);
+        taken += f->len;
+        assert_true(put.moved <= taken + CONN_FRAGMENT_LEN);
+        if (packets < 5) {
+            send_packet(f, 1);
+            packets++;
+        }
+        feed(f, 100000);
+    }
+    take_stream(f);
+    feed(f, 100000);
+    assert_int_equal(f->sent, 1);
+    assert_int_equal(f->landed, 1);
+    assert_int_equal(f->npackets, packets);
+    assert_memory_equal(to, from, len);
+}
+
+/* Fragments leave together if nothing is to be received. Either way, none has begun while another
+ * one is on its way. */
+static void a_long_put_begins_no_fragment_early(void **state)
+{
+    enum { LEN = 5 * CONN_FRAGMENT_LEN + 77 };
+    struct fixture *f = *state;
+    char *from = malloc(LEN), *to = malloc(LEN);
+    assert_true(from && to);
+    for (size_t i = 0; i < LEN; i++)
+        from[i] = (char)rand();
+    put_long(f, from, to, LEN);
+    f->sender_io.landings.nused = 1;
+    put_long(f, from, to, LEN);
+    f->sender_io.landings.nused = 0;
+    free(from);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(packets_survive_any_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(data_lies_where_copies_are_fast, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_put_begins_no_fragment_early, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_put_that_is_taken_back_ends_its_frame, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
