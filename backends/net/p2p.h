@@ -25,7 +25,7 @@
 #include "local.h"
 #include "packet.h"
 
-#define P2P_EAGER_LIMIT 32768u /* bytes */
+#define P2P_EAGER_LIMIT 65536u /* bytes */
 
 struct net_group;
 

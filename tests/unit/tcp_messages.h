@@ -12,7 +12,8 @@
 
 #define MS 1000000u
 #define LARGE (3u << 20)        /* bytes: several pieces */
-#define EAGER_BYTES (32u << 10) /* the largest message that is sent eagerly */
+#define EAGER_BYTES (32u << 10) /* sent eagerly, whatever moves them */
+#define EAGER_TCP (64u << 10)   /* the largest message that sockets take eagerly */
 
 /* All messages take sockets; shared memory; or one of them, by the pair of ranks. */
 enum placement { EACH_ALONE, ONE_HOST, TWO_HOSTS };

@@ -19,8 +19,16 @@
 /* All pairs, all sizes, one after the other. */
 static int every_pair(struct harness_rank *r)
 {
-    static const size_t sizes[] = {
-        0, 1, 8193, EAGER_BYTES, EAGER_BYTES + 1, 1u << 20, (1u << 20) + 1, LARGE};
+    static const size_t sizes[] = {0,
+                                   1,
+                                   8193,
+                                   EAGER_BYTES,
+                                   EAGER_BYTES + 1,
+                                   EAGER_TCP,
+                                   EAGER_TCP + 1,
+                                   1u << 20,
+                                   (1u << 20) + 1,
+                                   LARGE};
     char *buf = malloc(LARGE);
     HARNESS_CHECK(r, buf);
     for (uint32_t from = 0; from < r->nranks; from++)
@@ -72,10 +80,10 @@ static void tags_overtake_each_other(void **state)
 /* One tag, sizes that change with every message: no message overtakes one of another size. */
 static int shapes(struct harness_rank *r)
 {
-    static char buf[EAGER_BYTES + 1];
+    static char buf[EAGER_TCP + 1];
     _Atomic unsigned *sent = r->scratch;
     for (unsigned i = 0; i < 60; i++) {
-        const size_t bytes = i % 5 == 4 ? EAGER_BYTES + 1 : 10 + i % 3;
+        const size_t bytes = i % 5 == 4 ? EAGER_TCP + 1 : 10 + i % 3;
         fill(buf, bytes, r->rank == 0 ? i : 77);
         if (r->rank == 0) {
             HARNESS_CHECK(r, send_to(r, buf, bytes, 1, 0) == COLLRUN_OK);
@@ -101,7 +109,8 @@ static void shapes_of_one_tag_stay_in_order(void **state)
 /* Every rank sends to the right and receives from the left. */
 static int shift(struct harness_rank *r)
 {
-    static const size_t sizes[] = {0, 8, EAGER_BYTES, EAGER_BYTES + 1, LARGE};
+    static const size_t sizes[] = {0,    8, EAGER_BYTES, EAGER_BYTES + 1, EAGER_TCP, EAGER_TCP + 1,
+                                   LARGE};
     const uint32_t right = (r->rank + 1) % r->nranks;
     const uint32_t left = (r->rank + r->nranks - 1) % r->nranks;
     char *out = malloc(LARGE);
