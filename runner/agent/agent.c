@@ -31,14 +31,32 @@
 
 #define SECOND_NS 1000000000ull
 #define FIRST_KEEPALIVE_NS (60 * SECOND_NS) /* until the first KEEPALIVE */
+/* A gap between two heartbeats, which are a second apart: this process was stopped. */
+#define PAUSE_NS (3 * SECOND_NS)
 
 enum { LAST_READS = 1024 /* of 256 KiB */, RUNNER_BACKLOG = 1 << 20 /* bytes */ };
 
 static const int agent_ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGQUIT, SIGXFSZ};
 
+/* At the end of every frame: the agent may have been busy for longer than the limit, with frames
+ * that it had no time to read. */
+static void agent_restart_silence(struct agent *a)
+{
+    if (a->silence_ns && conn_is_open(&a->runner))
+        loop_timer_set(a->loop, &a->silence, a->silence_ns);
+    else
+        loop_timer_clear(a->loop, &a->silence);
+}
+
+/* While this process was stopped, as on a frozen machine, it could not read what collrun sent: the
+ * silence of that time does not count. */
 static void agent_on_heartbeat(struct loop_timer *t)
 {
     struct agent *a = t->owner;
+    const uint64_t now = now_ns();
+    if (now - a->heartbeat_ns > PAUSE_NS)
+        agent_restart_silence(a);
+    a->heartbeat_ns = now;
     uplink_send_heartbeat(a);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
@@ -305,16 +323,6 @@ static void agent_on_keepalive(struct agent *a, const struct wire_frame *f)
     a->keepalive_at_ns = now_ns();
 }
 
-/* At the end of every frame: the agent may have been busy for longer than the limit, with frames
- * that it had no time to read. */
-static void agent_restart_silence(struct agent *a)
-{
-    if (a->silence_ns && conn_is_open(&a->runner))
-        loop_timer_set(a->loop, &a->silence, a->silence_ns);
-    else
-        loop_timer_clear(a->loop, &a->silence);
-}
-
 static void agent_on_query(struct agent *a, const struct wire_frame *f)
 {
     (void)f;
@@ -507,6 +515,7 @@ int agent_main(void)
     uplink_send_hello(&a);
     a.silence_ns = FIRST_KEEPALIVE_NS;
     agent_restart_silence(&a);
+    a.heartbeat_ns = now_ns();
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
     loop_run(a.loop);
     bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);

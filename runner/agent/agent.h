@@ -33,8 +33,9 @@ struct agent {
     struct conn runner;
     struct loop_fd signals;
     struct loop_timer heartbeat, silence, kill_timer;
-    uint64_t silence_ns; /* how long the runner may be silent; 0: any time */
-    struct arena arena;  /* of desc */
+    uint64_t silence_ns;   /* how long the runner may be silent; 0: any time */
+    uint64_t heartbeat_ns; /* when the last heartbeat was sent */
+    struct arena arena;    /* of desc */
     struct desc desc;
     bool have_job, stopping, bye_sent, aborted;
     bool no_memory;       /* for the stream to the runner, which is closed because of it */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a machine does to a run: no room in /dev/shm, no descriptors, a clock that jumps, a transport that is slow; and much of a good
+# What a machine does to a run: no room in /dev/shm, no descriptors, a clock that jumps, all processes frozen, a transport that is slow; and much of a good
 # thing: output at full rate, a line of 100 MB, 250 ranks on this host. (A full disk: test_rundir.sh, test_die.sh; no memory: test_memory.sh.)
 . "$(dirname "$0")/lib.sh"
 need_scripted
@@ -115,12 +115,32 @@ is "nothing of it is lost in the file" "$(tr -cd a <line/attempt-0/rank-0.stdout
 is "nor on stdout" "$(tr -cd a <out | wc -c)" 100000000
 rm -rf line out
 
+# ---- a frozen machine: all processes of a job, for longer than an agent waits for the runner (10 s) ----
+simple frozen 2 "note up; await 1 go; allreduce 5 world; print done" \
+    "hosts: {defaults: {slots: 1, transport: {command: [$agent]}}, nodes: [n1, n2]}
+timeouts: {silence: 2s}"
+"$COLLRUN" run frozen.yaml >frozen.out 2>frozen.err </dev/null &
+frozen=$!
+children+=("$frozen")
+within 30 noted_all 2 up
+# Those below a process come before it.
+family() { local child; for child in $(pgrep -P "$1"); do family "$child"; done; echo "$1"; }
+frozen_family=$(family "$frozen")
+kill -STOP $frozen_family
+frozen_at=$SECONDS # it goes on after the next job
+
 # ---- many ranks ----
 many=$((slow == 1 ? 250 : 50))
 simple many $many "allreduce 1 world; print done" "timeouts: {start: 5m, rendezvous: 5m}"
 limit=300 run run many.yaml
 is "$many ranks on this host start, reduce and exit" "$code $(grep -c done out) $(head -c 300 err)" "0 $many "
 echo "# in $elapsed ms"
+
+while ((SECONDS < frozen_at + 12)); do sleep 0.5; done
+kill -CONT $frozen_family
+note_test go
+wait "$frozen"
+is "the processes of a job are frozen for 12 s: it goes on" "$? $(grep -c done frozen.out) $(cat frozen.err)" "0 2 "
 
 # ---- a slow transport ----
 cat >slowly <<'END_OF_SCRIPT'
