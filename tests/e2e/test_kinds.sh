@@ -199,6 +199,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         across(&s);
         streams(&s);
     }
+    free(s.in[HOST]);
+    free(s.out[HOST]);
     printf("rank %d: done, %d devices, on %s\n", s.rank, collrun_devices(s.g), collrun_group_backend(s.g));
     return s.failures != 0;
 }

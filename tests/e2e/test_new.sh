@@ -42,10 +42,12 @@ snake/train.py
 next: collrun snake/job.yaml"
 python=$(cd "$top" && ls "$home/lib/collrun/python/collrun/"_collrun*.so 2>/dev/null)
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=
+no_python="no Python 3.11, or collrun is built without Python.h"
+case $home in *asan* | *tsan*) python='' no_python="a sanitized extension needs a sanitized interpreter" ;; esac
 if [ -n "$python" ]; then
     runs_python snake "$COLLRUN"
 else
-    skip "the program in Python fits the line" "no Python 3.11, or collrun is built without Python.h"
+    skip "the program in Python fits the line" "$no_python"
 fi
 
 # ---- installed in a folder with a blank in its name ----
