@@ -2,7 +2,8 @@
  *
  * The descriptors are shared with other programs, so their file descriptions are never made
  * non-blocking.
- * - A pipe or a terminal is opened again, which gives a separate file description for O_NONBLOCK.
+ * - A pipe, a terminal or /dev/null is opened again, which gives a separate file description for
+ * O_NONBLOCK.
  * - A socket is written with MSG_DONTWAIT.
  * - A regular file is written by a thread (file_writer.h), since its disk may stall.
  * - Any other descriptor is written only when poll reports room, and then at most PIPE_BUF bytes,
@@ -21,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define SINK_WAIT_NS 2000000000ull
@@ -65,7 +67,8 @@ static void sink_init(struct sink *s, struct console *c, int fd)
     s->socket = S_ISSOCK(st.st_mode);
     s->terminal = isatty(fd) == 1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (S_ISFIFO(st.st_mode) || s->terminal)
+    const bool null = S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3); /* /dev/null */
+    if (S_ISFIFO(st.st_mode) || s->terminal || null)
         s->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (S_ISREG(st.st_mode) && (s->writer = file_writer_new(fd)))
         s->own_fd = file_writer_fd(s->writer);
@@ -259,6 +262,44 @@ void console_put(struct console *c, int stream, const void *bytes, size_t len)
     }
     if (len)
         console_put_as_is(c, stream, p, len);
+}
+
+/* One line. Its parts are queued together, since lines may be short and many. */
+static void sink_put_line(struct sink *s, const char *label, size_t label_len, const char *text,
+                          size_t len, bool raw)
+{
+    const size_t end_len = raw ? 2 : 1;
+    const char *end = raw ? "\r\n" : "\n";
+    unsigned char *to = buf_reserve(&s->queue, label_len + len + end_len);
+    if (!to) {
+        sink_write_now(s, (const unsigned char *)label, label_len);
+        sink_write_now(s, (const unsigned char *)text, len);
+        sink_write_now(s, (const unsigned char *)end, end_len);
+        return;
+    }
+    memcpy(to, label, label_len);
+    memcpy(to + label_len, text, len);
+    memcpy(to + label_len + len, end, end_len);
+    buf_commit(&s->queue, label_len + len + end_len);
+}
+
+uint64_t console_put_lines(struct console *c, int stream, const char *label, size_t label_len,
+                           const char *text, size_t len)
+{
+    struct sink *s = c->of[stream - 1];
+    const bool raw = c->raw && s->terminal;
+    uint64_t n = 0;
+    if (c->hooks.writing)
+        c->hooks.writing(c->hooks.ctx);
+    for (const char *end = text + len; text; n++) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        if (!s->dead)
+            sink_put_line(s, label, label_len, text, (size_t)((newline ? newline : end) - text),
+                          raw);
+        text = newline ? newline + 1 : NULL;
+    }
+    s->lines += n;
+    return n;
 }
 
 void console_set_raw(struct console *c, bool raw)

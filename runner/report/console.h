@@ -39,7 +39,12 @@ void console_attach(struct console *c, struct loop *loop, const struct console_h
 void console_put(struct console *c, int stream, const void *bytes, size_t len);
 /* The same, for bytes that are made for the terminal: see console_set_raw. */
 void console_put_as_is(struct console *c, int stream, const void *bytes, size_t len);
-/* The terminal does not return at the end of a line (run/terminal.h): console_put does. */
+/* Queues lines, each behind a label. `text`: with a newline between two lines, and none behind the
+ * last one. Returns their number. */
+uint64_t console_put_lines(struct console *c, int stream, const char *label, size_t label_len,
+                           const char *text, size_t len);
+/* The terminal does not return at the end of a line (run/terminal.h): console_put does, and
+ * console_put_lines. */
 void console_set_raw(struct console *c, bool raw);
 void console_push(struct console *c);
 /* A FILE whose lines are queued for stderr. */

@@ -37,6 +37,7 @@ struct output {
     struct fold *fold;             /* NULL: lines are not folded */
     struct loop *loop;
     struct loop_timer fold_timer;
+    struct buf label_bytes; /* of the lines that are being shown */
     bool timestamps, given_up, last;
     bool in_line;         /* the rank that has the terminal has not ended its line */
     uint32_t nomitted;    /* messages that were dropped */
@@ -52,8 +53,8 @@ void output_refund(struct output *o)
     if (full && !o->last)
         return;
     for (uint32_t h = 0; h < o->desc->nhosts; h++) {
-        if (!o->credit_due[h])
-            continue;
+        if (o->credit_due[h] < (o->last ? 1 : OUTPUT_CREDIT / 4))
+            continue; /* the agent still has the most of it */
         uint32_t bytes = o->credit_due[h];
         o->credit_due[h] = 0;
         o->hooks.credit(o->hooks.ctx, h, bytes);
@@ -62,16 +63,16 @@ void output_refund(struct output *o)
 
 /* ---- lines ---- */
 
-/* A line of the rank's stderr has been shown; console_lines was `before` it. */
-static void output_note_line(struct output *o, uint32_t rank, uint64_t before)
+/* `n` lines of the rank's stderr have been shown; console_lines was `before` them. */
+static void output_note_lines(struct output *o, uint32_t rank, uint64_t before, uint64_t n)
 {
     struct tail *t = &o->tails[rank];
-    t->run = t->run && t->end == before ? t->run + 1 : 1;
+    t->run = t->run && t->end == before ? t->run + n : n;
     t->end = console_lines(o->console);
-    t->lines++;
+    t->lines += n;
 }
 
-static void output_put_stamp(struct output *o, const struct fold_line *line)
+static void output_add_stamp(struct output *o, const struct fold_line *line)
 {
     char stamp[32];
     struct tm tm;
@@ -80,10 +81,10 @@ static void output_put_stamp(struct output *o, const struct fold_line *line)
     size_t n = strftime(stamp, sizeof stamp, "%H:%M:%S", &tm);
     snprintf(stamp + n, sizeof stamp - n, ".%03u ",
              (unsigned)(line->realtime_ns / 1000000u % 1000u));
-    console_put(o->console, line->stream, stamp, strlen(stamp));
+    buf_put(&o->label_bytes, stamp, strlen(stamp));
 }
 
-/* Queues a line of one rank, or of several. */
+/* Queues a line of one rank, or of several; or whole lines of one rank. */
 static void output_put_line(void *ctx, const struct fold_line *line, const uint32_t *ranks,
                             uint32_t n)
 {
@@ -96,13 +97,15 @@ static void output_put_line(void *ctx, const struct fold_line *line, const uint3
     arena_init(&arena);
     if (n > 1 && label_make(o->desc, o->label, ranks, n, &arena, &label) != COLLRUN_OK)
         label = o->labels[ranks[0]]; /* no memory: rather a part of the ranks than no line */
+    buf_clear(&o->label_bytes);
     if (o->timestamps)
-        output_put_stamp(o, line);
-    console_put(o->console, line->stream, label, strlen(label));
-    console_put(o->console, line->stream, line->text, line->len);
-    console_put(o->console, line->stream, "\n", 1);
+        output_add_stamp(o, line);
+    buf_put(&o->label_bytes, label, strlen(label));
+    const char *before_each = o->label_bytes.data ? (const char *)o->label_bytes.data : "";
+    const uint64_t lines = console_put_lines(o->console, line->stream, before_each,
+                                             o->label_bytes.len, line->text, line->len);
     for (uint32_t i = 0; line->stream == 2 && i < n; i++)
-        output_note_line(o, ranks[i], before);
+        output_note_lines(o, ranks[i], before, lines);
     arena_fini(&arena);
 }
 
@@ -230,11 +233,13 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         p = end;
     }
     while (o->labels[rank] && p < end) {
-        const char *newline = memchr(p, '\n', (size_t)(end - p));
-        size_t n = (size_t)((newline ? newline : end) - p), pending = buf_pending(line);
-        bool cut = pending + n > OUTPUT_LINE_MAX;
-        if (cut)
-            n = OUTPUT_LINE_MAX - pending;
+        const size_t pending = buf_pending(line), room = OUTPUT_LINE_MAX - pending,
+                     window = (size_t)(end - p) <= room ? (size_t)(end - p) : room + 1;
+        /* All whole lines at once, but one by one if they are folded; or the end of a line. */
+        const char *newline =
+            pending || o->fold ? memchr(p, '\n', window) : memrchr(p, '\n', window);
+        const bool cut = !newline && window > room;
+        const size_t n = newline ? (size_t)(newline - p) : cut ? room : window;
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
         if (newline || cut) {
@@ -244,7 +249,7 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
             output_add_line(o, rank, &whole);
             buf_clear(line);
         }
-        p += n + (newline && !cut);
+        p += n + (newline != NULL);
     }
     console_push(o->console);
     output_refund(o);
@@ -383,6 +388,7 @@ void output_free(struct output *o)
         buf_fini(&o->streams[i].line);
     for (uint32_t i = 0; o->tails && i < o->desc->nranks; i++)
         free(o->tails[i].ring);
+    buf_fini(&o->label_bytes);
     arena_fini(&o->arena);
     free(o);
 }
