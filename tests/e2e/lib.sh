@@ -17,9 +17,15 @@ home=${PREFIX:-$(cd "$(dirname "$COLLRUN")/.." && pwd)}
 include=$home/include
 [ -d "$include/collrun" ] || include=$top/engine/include
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
-# A sanitized build is slower, so its deadlines are longer.
+# A sanitized build is slower, so its deadlines are longer. `sanitize`: flags for a program that is linked with it, which brings the
+# runtime of the sanitizer.
 slow=${SLOW:-1}
-case $home in *asan* | *tsan*) slow=${SLOW:-5} ;; esac
+sanitized='' sanitize=()
+case $home in
+*asan*) sanitized=yes sanitize=(-fsanitize=address,undefined) ;;
+*tsan*) sanitized=yes sanitize=(-fsanitize=thread) ;;
+esac
+[ -z "$sanitized" ] || slow=${SLOW:-5}
 # Tests send signals: the sanitizers must leave them to the program.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0

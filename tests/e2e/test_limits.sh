@@ -5,10 +5,10 @@
 top=$(cd "$here/../.." && pwd)
 
 memory=524288
-case $home in *asan* | *tsan*)
+if [ -n "$sanitized" ]; then
     skip "a limit of memory" "the memory of a sanitizer is larger"
-    memory=unlimited ;;
-esac
+    memory=unlimited
+fi
 job limits <<'END'
 version: 1
 processes: {count: 1, limits: {core: 4KiB, memory: 512MiB}}

@@ -43,7 +43,7 @@ next: collrun snake/job.yaml"
 python=$(cd "$top" && ls "$home/lib/collrun/python/collrun/"_collrun*.so 2>/dev/null)
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=
 no_python="no Python 3.11, or collrun is built without Python.h"
-case $home in *asan* | *tsan*) python='' no_python="a sanitized extension needs a sanitized interpreter" ;; esac
+[ -z "$sanitized" ] || python='' no_python="a sanitized extension needs a sanitized interpreter"
 if [ -n "$python" ]; then
     runs_python snake "$COLLRUN"
 else

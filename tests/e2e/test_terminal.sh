@@ -66,7 +66,9 @@ like "its terminal" "$(out)" '^/dev/pts/[0-9]+$'
 like "has the size" "$(out)" '^30 100$'
 like "and the type" "$(out)" '^xterm=far$'
 ends "it ends well" 0
-if command -v gdb >/dev/null; then
+if [ -n "$sanitized" ]; then
+    skip "a debugger that is typed to" "LeakSanitizer does not work under a debugger"
+elif command -v gdb >/dev/null; then
     session '(gdb) ' 'run\r' 'exited normally' 'quit\r' -- hello.yaml --wrap 2 gdb -q --args
     ends "a debugger that is typed to" 0
     like "runs the rank" "$(out)" '^hello from rank 2 of 3'

@@ -58,7 +58,7 @@ else
     skip "a crash under gdb" "gdb is missing"
 fi
 asan=$(cc -print-file-name=libasan.so)
-if [ "${asan#/}" != "$asan" ] && [ -z "${SANITIZE:-}" ]; then
+if [ "${asan#/}" != "$asan" ] && [ -z "$sanitized" ]; then
     plugin crash.c crash.so '-DBUG=*(volatile char *)(p + 8) = 1' -fsanitize=address
     run check crash.yaml
     ends "a plugin with AddressSanitizer alone" 2
