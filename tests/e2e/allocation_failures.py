@@ -6,11 +6,12 @@ usage: allocation_failures.py PREFIX ALLOCATOR PROGRAM MODE SECONDS COMMAND...
   PREFIX     an installation of collrun that nothing else uses: what still executes a file of it is left behind
   ALLOCATOR  failing_allocator.c, built
   PROGRAM    whose allocations fail: collrun, collrun-agent
-  MODE       once: the Nth allocation fails; on: all from the Nth on
+  MODE       once: the Nth allocation fails; on: all from the Nth on; libcrypto: the Nth allocation of libcrypto fails
   SECONDS    how long at most: then the numbers are a sample, which begins with the first 20; 0: all numbers, however long it takes
   COMMAND    the arguments of collrun; {dir} is a new folder name for each run
 
-Allocations of libcrypto do not fail: OpenSSL 3.0 does not check those of its locks, and crashes.
+But for the mode libcrypto, its allocations do not fail: OpenSSL 3.0 does not check some of those that it makes when it is first used,
+and crashes. Then collrun is killed by SIGSEGV, before a rank has started, and leaves nothing behind.
 
 Each outcome must be that of the undisturbed command, with the same output and the same files, or an error that says that
 memory is the cause, and exit code 125. A run may also succeed with a warning that names memory as the cause, with all
@@ -21,6 +22,7 @@ import glob, json, os, re, shutil, signal, subprocess, sys, tempfile, time
 MOST, HANG_S, STEP = 12, 30, 7919  # STEP: a prime that no count of allocations has as a factor
 MEMORY = "([Oo]ut of memory|Cannot allocate memory)"
 CODES = {"collrun": (125,), "collrun-agent": (125, 127)}
+CRASHED = -signal.SIGSEGV
 ERROR = {"collrun": rf"error: .*{MEMORY}", "collrun-agent": rf"(?s)({MEMORY}.*error: .*host (here|there)|error: .*host (here|there).*{MEMORY})"}
 SECRET = os.environ.get("SECRET_TOKEN") # its value is in no file
 prefix, allocator, program, mode, seconds = *sys.argv[1:5], float(sys.argv[5])
@@ -81,8 +83,11 @@ def files(folder):
 def run(number):
     """The outcome of the command with a failure at that allocation; 0: of the undisturbed command."""
     folder = os.path.join(scratch, f"run-{number}")
-    env = dict(os.environ, LD_PRELOAD=allocator, FAIL_IN=program, FAIL_NOT="libcrypto.so", FAIL_LOG=os.path.join(scratch, "log"), TMPDIR=holds[0],
+    env = dict(os.environ, LD_PRELOAD=allocator, FAIL_IN=program, FAIL_LOG=os.path.join(scratch, "log"), TMPDIR=holds[0],
                XDG_RUNTIME_DIR=holds[1], GLIBC_TUNABLES="glibc.malloc.perturb=165")
+    env["FAIL_BY" if mode == "libcrypto" else "FAIL_NOT"] = "libcrypto.so"
+    if program == "collrun-agent":
+        env["FAIL_FORK"] = "1"
     if number:
         env["FAIL_AT"] = str(number)
     if mode == "on":
@@ -124,7 +129,9 @@ good = run(0)
 if good[0] != 0 or good[2]:
     sys.exit(f"the undisturbed command: {good}")
 count = max(int(line.split()[1]) for line in open(os.path.join(scratch, "log")))
-passed = failed = bad = 0
+if count < 20:
+    sys.exit(f"only {count} allocations were seen")
+passed = failed = bad = crashed = 0
 end = time.monotonic() + seconds
 for number in numbers(count + (seconds == 0) * count // 20):
     if seconds and time.monotonic() > end:
@@ -135,7 +142,10 @@ for number in numbers(count + (seconds == 0) * count // 20):
         wrong = None if same else differs(good, outcome) if outcome[0] == 0 else None
     except ValueError as e:
         outcome, same, wrong = (0, [], ""), False, f"files: {e}"
-    if outcome[0] != 0:
+    if mode == "libcrypto" and outcome[0] == CRASHED:
+        crashed += 1
+        wrong = f"a rank has started: {outcome[1]}" if outcome[1] else None
+    elif outcome[0] != 0:
         if outcome[0] not in CODES[program]:
             wrong = f"exit code {outcome[0]}; stderr: {outcome[2][:300]}"
         elif not re.search(ERROR[program], outcome[2]):
@@ -151,5 +161,6 @@ for number in numbers(count + (seconds == 0) * count // 20):
         if bad <= MOST:
             print(f"allocation {number} of {count}: {wrong.strip()}")
 shutil.rmtree(scratch, ignore_errors=True)
-print(f"{passed + failed} runs of about {count} allocations: {passed} undisturbed, {failed - bad} refused, {bad} wrong")
+print(f"{passed + failed} runs of about {count} allocations: {passed} undisturbed, {failed - bad - crashed} refused, "
+      + f"{crashed} crashed in libcrypto, " * (mode == "libcrypto") + f"{bad} wrong")
 sys.exit(bad != 0)

@@ -5,7 +5,11 @@
  *   FAIL_AT   the first allocation that fails, counted from 1; without it none does
  *   FAIL_ON   set: all later ones fail, too
  *   FAIL_NOT  a library whose own allocations neither fail nor count
+ *   FAIL_BY   a library: only its own allocations fail and count
  *   FAIL_LOG  a file: "PID ALLOCATIONS" of each process of that name is added to it at its end
+ *   FAIL_FORK set: the first child that the process forks is the program (collrun-agent and its
+ *             guard)
+ *
  * A fork of the program that has not called exec yet does not fail: it is the child's start, not
  * the program's.
  */
@@ -26,19 +30,21 @@ void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t align, size_t size);
 
 static _Atomic uint64_t allocations;
-static uint64_t first; /* 0: none fails */
-static int further;    /* also those after it */
-static pid_t self;     /* 0: not this program */
-static uintptr_t spared[2];
+static uint64_t first;       /* 0: none fails */
+static int further;          /* also those after it */
+static pid_t self;           /* 0: not this program */
+static uintptr_t library[2]; /* the code of FAIL_NOT or FAIL_BY */
+static int by;               /* FAIL_BY is set */
+static int forks;            /* FAIL_FORK is set, and this is not yet the child */
 
-static int spare(struct dl_phdr_info *info, size_t size, void *name)
+static int find(struct dl_phdr_info *info, size_t size, void *name)
 {
     (void)size;
     for (int i = 0; strstr(info->dlpi_name, name) && i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         if (part->p_type == PT_LOAD && part->p_flags & PF_X) {
-            spared[0] = info->dlpi_addr + part->p_vaddr;
-            spared[1] = spared[0] + part->p_memsz;
+            library[0] = info->dlpi_addr + part->p_vaddr;
+            library[1] = library[0] + part->p_memsz;
         }
     }
     return 0;
@@ -51,10 +57,22 @@ __attribute__((constructor)) static void begin(void)
         return;
     first = at ? strtoull(at, NULL, 10) : 0;
     further = getenv("FAIL_ON") != NULL;
-    if (getenv("FAIL_NOT"))
-        dl_iterate_phdr(spare, getenv("FAIL_NOT"));
+    by = getenv("FAIL_BY") != NULL;
+    const char *name = getenv(by ? "FAIL_BY" : "FAIL_NOT");
+    if (name)
+        dl_iterate_phdr(find, (void *)name);
     atomic_store(&allocations, 0); /* those of the loader and of other libraries are no program's */
+    forks = getenv("FAIL_FORK") != NULL;
     self = getpid();
+}
+
+static int is_program(void)
+{
+    if (forks && self && getppid() == self) { /* the child's copies of the variables */
+        forks = 0;
+        self = getpid();
+    }
+    return self == getpid();
 }
 
 __attribute__((destructor)) static void end(void)
@@ -73,8 +91,8 @@ __attribute__((destructor)) static void end(void)
 
 static int fails(const void *caller)
 {
-    if (!self || getpid() != self ||
-        ((uintptr_t)caller >= spared[0] && (uintptr_t)caller < spared[1]))
+    const int inside = (uintptr_t)caller >= library[0] && (uintptr_t)caller < library[1];
+    if (!is_program() || inside != by)
         return 0;
     uint64_t n = atomic_fetch_add(&allocations, 1) + 1;
     if (!first || n < first || (n > first && !further))
