@@ -31,6 +31,7 @@ PAIRS=9 WINDOW_MS=10 measures audit_cost
 measures launch 2 1
 PEERS=$tmp/none measures vs_mpi -n 2 -r 2 -l 64 -m 64 -t 1 -o "barrier allreduce start"
 measures gloo_vs_raw -n 2 -r 9 -f 64 -m 64 -b "$home" allreduce
+MB=1 measures output
 JOBS=2 ROWS=2:shm measures short_jobs
 ROUNDS=1 ROWS=2:shm HELD=3 measures group_cost
 KILLS=1 PEERS=0 ROWS=2:shm:64KiB measures kill_latency
