@@ -67,7 +67,9 @@ static void sink_init(struct sink *s, struct console *c, int fd)
     s->socket = S_ISSOCK(st.st_mode);
     s->terminal = isatty(fd) == 1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const bool null = S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3); /* /dev/null */
+    /* A descriptor that was closed when collrun started is /dev/null for reading. */
+    const bool null = S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) &&
+                      (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
     if (S_ISFIFO(st.st_mode) || s->terminal || null)
         s->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (S_ISREG(st.st_mode) && (s->writer = file_writer_new(fd)))
