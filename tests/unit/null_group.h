@@ -23,6 +23,9 @@ void null_group_free(struct collrun_group *g);
 
 /* The group's messages with rank 1 go through this transport. NULL: out of memory. */
 struct p2p *null_group_carry(struct collrun_group *g, const struct collrun_transport *transport);
+/* For a transport that nothing arrives by: its `recv` and `progress`, which do nothing. */
+int null_transport_recv(void *group, struct collrun_message *m, const void *packet, size_t len);
+int null_transport_progress(void *group, uint64_t wait_ns);
 /* A message of bytes with rank 1, which is only received or only sent. */
 struct collrun_call null_group_message(enum collrun_kind kind, void *data, size_t len);
 /* A request that has been started. */

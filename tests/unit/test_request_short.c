@@ -40,24 +40,12 @@ static int wire_send(void *group, struct collrun_message *m)
     return COLLRUN_OK;
 }
 
-static int wire_recv(void *group, struct collrun_message *m, const void *packet, size_t len)
-{
-    (void)group, (void)m, (void)packet, (void)len;
-    return COLLRUN_OK;
-}
-
-static int wire_progress(void *group, uint64_t wait_ns)
-{
-    (void)group, (void)wait_ns;
-    return COLLRUN_OK;
-}
-
 static const struct collrun_transport transport = {
     .size = (uint32_t)sizeof(struct collrun_transport),
     .message_size = (uint32_t)sizeof(struct collrun_message),
     .send = wire_send,
-    .recv = wire_recv,
-    .progress = wire_progress,
+    .recv = null_transport_recv,
+    .progress = null_transport_progress,
     .send_short = wire_send_short,
 };
 
