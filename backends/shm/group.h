@@ -15,7 +15,7 @@
 #include "embed.h"
 #include "p2p.h"
 #include "transport/cma.h"
-#include "transport/copy.h"
+#include "transport/copy_policy.h"
 #include "transport/heap.h"
 #include "transport/segment.h"
 #include "transport/yield_policy.h"

@@ -14,13 +14,25 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* The blocks that are used in turn, and the others while none of these is free. They are twice as
+ * large as the cache of a core: what is written is then neither in the cache of the receiver, which
+ * has read it some time ago, nor in memory only. */
+static uint64_t p2p_blocks_in_turn(void)
+{
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE); /* 0 or -1: unknown */
+    const uint64_t blocks = cache > 0 ? 2 * (uint64_t)cache / BLOCK_BYTES : BLOCK_COUNT / 2;
+    return blocks < BLOCK_COUNT ? (1ull << blocks) - 1 : UINT64_MAX;
+}
 
 int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks)
 {
     *p = (struct p2p){.engine = engine,
                       .peers = calloc(nranks, sizeof *p->peers),
                       .watched = calloc(nranks, sizeof *p->watched),
-                      .free_blocks = UINT64_MAX};
+                      .free_blocks = UINT64_MAX,
+                      .in_turn = p2p_blocks_in_turn()};
     return p->peers && p->watched ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 

@@ -61,6 +61,7 @@ struct p2p {
     uint32_t active;               /* messages that are not done */
     uint32_t round;                /* of progress */
     uint64_t free_blocks;          /* a bit for each of this rank's blocks */
+    uint64_t in_turn;              /* the blocks to use while one of them is free */
     uint32_t next_block;           /* blocks are used in turn; see step.h on why */
     uint32_t laps;                 /* over all blocks; a message's place in its block changes */
     struct transfer *first, *last; /* those that have a packet to send, in order */

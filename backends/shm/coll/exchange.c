@@ -6,6 +6,7 @@
 #include "coll/exchange.h"
 
 #include "transport/abortable.h"
+#include "transport/copy.h"
 
 #include <string.h>
 

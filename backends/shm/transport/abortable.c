@@ -14,13 +14,21 @@ static size_t abortable_min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static void abortable_copy_slice(char *dst, const char *src, size_t len, bool stream)
+{
+    if (stream || dst == src)
+        copy_bytes(dst, src, len, stream);
+    else
+        copy_in(dst, src, len);
+}
+
 int abortable_copy(struct shm_group *g, void *dst, const void *src, size_t len, bool stream)
 {
     for (size_t i = 0; i < len; i += ABORTABLE_SLICE_BYTES) {
         if (group_has_failed(g))
             return group_report_failure(g);
-        copy_bytes((char *)dst + i, (const char *)src + i,
-                   abortable_min(len - i, ABORTABLE_SLICE_BYTES), stream);
+        abortable_copy_slice((char *)dst + i, (const char *)src + i,
+                             abortable_min(len - i, ABORTABLE_SLICE_BYTES), stream);
     }
     return COLLRUN_OK;
 }

@@ -4,6 +4,8 @@
  */
 #include "transport/copy.h"
 
+#include "transport/copy_policy.h"
+
 #include <string.h>
 
 /* From 4 KiB on glibc's memcpy uses rep movsb where the CPU claims that to be fast. On Zen 3 and 4
@@ -30,33 +32,52 @@ void copy_plain(void *dst, const void *src, size_t len)
 #ifdef __x86_64__
 #include <immintrin.h>
 
-#define COPY_STREAM_MIN 1024u
-#define COPY_MEASURE_MIN                                                                           \
-    4096u                /* shorter copies end in the store buffer: their speed proves nothing */
-#define COPY_SLOW_RUN 2u /* one slow copy may have been interrupted */
-#define COPY_STREAMED_RUN 64u /* between two attempts with plain stores */
-/* A copy is slow below COPY_SLOW_BYTES per COPY_SLOW_CYCLES of the time stamp counter: 3 to 6 GB/s
- * on the machines of 2026. */
-#define COPY_SLOW_BYTES 10
-#define COPY_SLOW_CYCLES 6
+#define COPY_STREAM_MIN 2048u
+/* Shorter copies end in the store buffer. One of some is measured until that is empty, for all. */
+#define COPY_MEASURE_MIN 16384u
+#define COPY_BRIEF_EVERY 16u
 
-/* The CPU's own prefetching stops at each page. */
-#define COPY_STREAM_AHEAD 2048
+/* The CPU's own prefetching stops at each page, and keeps few lines in flight. */
+#define COPY_AHEAD 2048u
+
+struct copy_line {
+    __m128i part[4];
+};
+
+static inline struct copy_line copy_load_line(const char *src)
+{
+    return (struct copy_line){
+        {_mm_loadu_si128((const void *)src), _mm_loadu_si128((const void *)(src + 16)),
+         _mm_loadu_si128((const void *)(src + 32)), _mm_loadu_si128((const void *)(src + 48))}};
+}
 
 static void copy_stream_lines(char *dst, const char *src, size_t lines)
 {
     for (size_t i = 0; i < lines; i++, dst += 64, src += 64) {
-        __builtin_prefetch(src + COPY_STREAM_AHEAD);
-        const __m128i a = _mm_loadu_si128((const void *)src);
-        const __m128i b = _mm_loadu_si128((const void *)(src + 16));
-        const __m128i c = _mm_loadu_si128((const void *)(src + 32));
-        const __m128i d = _mm_loadu_si128((const void *)(src + 48));
-        _mm_stream_si128((void *)dst, a);
-        _mm_stream_si128((void *)(dst + 16), b);
-        _mm_stream_si128((void *)(dst + 32), c);
-        _mm_stream_si128((void *)(dst + 48), d);
+        __builtin_prefetch(src + COPY_AHEAD);
+        const struct copy_line line = copy_load_line(src);
+        for (int k = 0; k < 4; k++)
+            _mm_stream_si128((void *)(dst + 16 * k), line.part[k]);
     }
     _mm_sfence();
+}
+
+static void copy_in_lines(char *dst, const char *src, size_t lines)
+{
+    for (size_t i = 0; i < lines; i++, dst += 64, src += 64) {
+        __builtin_prefetch(src + COPY_AHEAD);
+        const struct copy_line line = copy_load_line(src);
+        for (int k = 0; k < 4; k++)
+            _mm_storeu_si128((void *)(dst + 16 * k), line.part[k]);
+    }
+}
+
+void copy_in(void *dst, const void *src, size_t len)
+{
+    /* The last lines ahead would be beyond the end, where the other core may be writing. */
+    const size_t lines = len > COPY_AHEAD ? (len - COPY_AHEAD) / 64 : 0;
+    copy_in_lines(dst, src, lines);
+    copy_plain((char *)dst + lines * 64, (const char *)src + lines * 64, len - lines * 64);
 }
 
 static void copy_stream_bytes(char *dst, const char *src, size_t len)
@@ -81,23 +102,25 @@ void copy_bytes(void *dst, const void *src, size_t len, bool stream)
 
 void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len)
 {
-    if (policy->streamed > 0 && len >= COPY_STREAM_MIN) {
-        policy->streamed--;
-        copy_stream_bytes(dst, src, len);
-        return;
-    }
-    if (len < COPY_MEASURE_MIN) {
-        copy_bytes(dst, src, len, false);
+    const bool streams = policy->streams, brief = len < COPY_MEASURE_MIN;
+    if (len < COPY_STREAM_MIN || (brief && !streams && ++policy->brief % COPY_BRIEF_EVERY != 0)) {
+        copy_plain(dst, src, len);
         return;
     }
     const uint64_t start = __rdtsc();
-    copy_plain(dst, src, len);
-    const bool slow = (__rdtsc() - start) * COPY_SLOW_BYTES > len * COPY_SLOW_CYCLES;
-    policy->slow = slow ? policy->slow + 1 : 0;
-    if (policy->slow >= COPY_SLOW_RUN)
-        policy->streamed = COPY_STREAMED_RUN;
+    copy_bytes(dst, src, len, streams);
+    if (brief && !streams)
+        _mm_mfence();
+    const uint64_t cycles = __rdtsc() - start;
+    const uint32_t copies = brief && !streams ? COPY_BRIEF_EVERY : 1;
+    copy_policy_measured(policy, copies * len, copies * cycles);
 }
 #else
+void copy_in(void *dst, const void *src, size_t len)
+{
+    copy_plain(dst, src, len);
+}
+
 void copy_bytes(void *dst, const void *src, size_t len, bool stream)
 {
     (void)stream;

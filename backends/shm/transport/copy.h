@@ -5,24 +5,16 @@
  * - Plain copies leave the destination in the cache, where the next step finds it.
  * - Streaming copies bypass the cache. They are right for destinations that are too large to
  *   stay there, whose old contents would otherwise be read from memory only to be overwritten.
- * - copy_out writes what another core is going to read, into lines that it has read before. If the
- *   two cores share a cache, plain stores are four times faster than streaming ones; if they do
- *   not, every plain store has to fetch the line's ownership from another cache and is ten times
- * slower. Which case holds depends on where the ranks run, and virtual machines do not even report
- * that. copy_out therefore measures its own speed and switches when it is low.
+ * - copy_out writes what another core is going to read, into lines that it has read before. It does
+ *   so in the way that is faster at present (copy_policy.h).
  */
 #ifndef SHM_TRANSPORT_COPY_H
 #define SHM_TRANSPORT_COPY_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-/* How copy_out writes at present; zeroed at the start. */
-struct copy_policy {
-    uint32_t slow;     /* plain copies in a row that were slow */
-    uint32_t streamed; /* streaming copies still to be made before a plain one is tried again */
-};
+struct copy_policy;
 
 /* memcpy, at the same speed for all addresses. The buffers do not overlap. */
 void copy_plain(void *dst, const void *src, size_t len);
@@ -41,6 +33,8 @@ static inline void copy_prefetch_out(char *dst, size_t len)
     }
 }
 
+/* Copies what another core has written: most of its lines are asked for early. */
+void copy_in(void *dst, const void *src, size_t len);
 /* No other rank reads `src`. */
 void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len);
 

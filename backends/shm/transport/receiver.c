@@ -3,6 +3,7 @@
  * Takes what came with the RTS, asks for the rest (CTS), acknowledges it (ACK).
  */
 #include "transport/receiver.h"
+#include "transport/copy.h"
 
 #include "transport/abortable.h"
 #include "transport/cma.h"
@@ -79,7 +80,7 @@ static bool receiver_take_parts(const struct collrun_message *m, const struct pa
         const size_t ready = m->len - missing;
         if (ready <= done || missing > m->len)
             continue;
-        copy_plain((char *)m->data + done, block + done, ready - done);
+        copy_in((char *)m->data + done, block + done, ready - done);
         done = ready;
         polls = 0;
     }
@@ -100,7 +101,7 @@ bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
     }
     const char *block = transfer_block_at(g, m->peer, rts->block) + rts->at;
     if (!(rts->flags & RTS_PARTS))
-        copy_plain(m->data, block, m->len);
+        copy_in(m->data, block, m->len);
     else if (!receiver_take_parts(m, rts, block))
         return false;
     receiver_return_blocks(g, m->peer, 1ull << rts->block);

@@ -3,6 +3,7 @@
  * RTS, then what the receiver asks for: blocks, or a copy into its heap.
  */
 #include "transport/sender.h"
+#include "transport/copy.h"
 
 #include "transport/fifo.h"
 
@@ -10,11 +11,6 @@
 
 /* Blocks that are never used for a message whose receive may not have been posted. */
 #define BLOCKS_FOR_MATCHED 32u
-
-/* The blocks that are used in turn, and the others while none of these is free. They are as large
- * as the cache of a core: what is written is then neither in the cache of the receiver, which has
- * read it some time ago, nor in memory only. */
-#define BLOCKS_IN_TURN 0xffffffffull
 
 /* From this length on a message lies at another place in each lap over the blocks: so all of their
  * memory is in use, and the receiver's cache no longer holds the lines that are written. */
@@ -48,7 +44,7 @@ static uint8_t sender_alloc_block(struct shm_group *g, uint32_t kept)
             atomic_exchange_explicit(&g->seg.returned[g->rank].blocks, 0, memory_order_acquire);
     if (!sender_has_blocks(p, kept))
         return NO_BLOCK;
-    const uint64_t in_turn = p->free_blocks & BLOCKS_IN_TURN;
+    const uint64_t in_turn = p->free_blocks & p->in_turn;
     while (!((in_turn ? in_turn : p->free_blocks) >> p->next_block & 1))
         sender_pass_block(p);
     const uint8_t block = (uint8_t)p->next_block;
