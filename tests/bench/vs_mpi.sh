@@ -266,6 +266,10 @@ for library in "${libraries[@]:ours}"; do
     esac
 done
 printf '%s; %s\n' "$("$collrun" --version | head -n 1)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || date +%F)"
+# On virtual machines that changes by the minute, and with it the ratios of what is shared through caches.
+core_distance() { [ "$wire" != shm ] || [ "$cores" -lt 2 ] || echo "# a cache line from core 0 to core 1 and back: $("$work/core_distance") ns"; }
+build "$work/core_distance" "$here/core_distance.c"
+core_distance
 # The first library that fails ends the turns, so that the others fail because of it.
 for index in "${!libraries[@]}"; do
     { run "${libraries[index]}" "$index" >"$work/$index.out" 2>&1 </dev/null || { ln "$work/$index.out" "$work/failed" && end_turns; }; } 2>/dev/null &
@@ -278,4 +282,5 @@ if [ -e "$work/failed" ]; then
     cat "$work/failed" >&2
     exit 1
 fi
+core_distance
 "$here/ratios.py" "$work/plan" "$ours" "${libraries[@]}"

@@ -27,6 +27,7 @@ seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
 out=${OUT:-$(mktemp -d)} || exit 2
+mkdir -p "$out"
 [ -n "$OUT" ] || trap 'rm -rf "$out"' EXIT
 cd "$root" || exit 2
 
