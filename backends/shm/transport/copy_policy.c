@@ -11,7 +11,7 @@
 #define SLOW_CYCLES 2u
 #define SLOW_RUN 2u
 #define STREAMED_MIN (1u << 20)
-#define STREAMED_MAX (128u << 20)
+#define STREAMED_MAX (32u << 20)
 #define LAP_BYTES (2u << 20)
 /* A copy that takes longer has been interrupted. */
 #define CYCLES_PER_BYTE_MAX 8u
