@@ -166,13 +166,6 @@ static void engine_init(struct engine *e)
 int engine_connect(struct engine *e, const struct engine_sockets *fds, struct engine_failure *f)
 {
     struct wire_frame welcome;
-    const struct control_hooks hooks = {.culprit = engine_on_culprit,
-                                        .abort = engine_on_abort,
-                                        .lost = engine_on_lost,
-                                        .tick = engine_on_tick,
-                                        .tick_ms = WAIT_REPORT_TICK_MS,
-                                        .in_program = e->owner == ENGINE_OF_PROGRAM,
-                                        .ctx = e};
     engine_init(e);
     e->record = record_map(fds->record);
     if (e->record)
@@ -183,8 +176,19 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
     e->connected = rc == COLLRUN_OK;
     if (rc == COLLRUN_OK)
         rc = engine_read_welcome(e, &welcome, &f->diag);
-    if (rc == COLLRUN_OK)
-        rc = control_start(&e->control, hooks, &f->diag);
+    return rc;
+}
+
+int engine_serve(struct engine *e, struct engine_failure *f)
+{
+    const struct control_hooks hooks = {.culprit = engine_on_culprit,
+                                        .abort = engine_on_abort,
+                                        .lost = engine_on_lost,
+                                        .tick = engine_on_tick,
+                                        .tick_ms = WAIT_REPORT_TICK_MS,
+                                        .in_program = e->owner == ENGINE_OF_PROGRAM,
+                                        .ctx = e};
+    int rc = control_start(&e->control, hooks, &f->diag);
     if (rc != COLLRUN_OK)
         return rc;
     crash_install(e->rank, e->owner == ENGINE_OF_PROGRAM);

@@ -111,8 +111,10 @@ struct engine_failure {
 void engine_failure_init(struct engine_failure *f, uint32_t phase);
 void engine_send_failed(struct engine *e, struct engine_failure *f);
 
-/* Maps the memory of rank and host, receives WELCOME, starts the service thread. */
+/* Maps the memory of rank and host, receives WELCOME. */
 int engine_connect(struct engine *e, const struct engine_sockets *fds, struct engine_failure *f);
+/* Starts the service thread. A program adopts its task before it: GO may have arrived. */
+int engine_serve(struct engine *e, struct engine_failure *f);
 void engine_send_attached(struct engine *e);
 /* Forms the groups of job.yaml that this rank is in, in file order, so that two groups cannot wait
  * for each other. */

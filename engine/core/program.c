@@ -152,14 +152,19 @@ static int program_refuse_again(enum engine_owner owner)
     }
 }
 
-static int program_form_groups(struct engine *e)
+static int program_adopt_task(struct engine *e)
 {
-    struct engine_failure *f = &program.failure;
-    int rc = task_adopt(&program.ctx, e, &f->diag);
+    int rc = task_adopt(&program.ctx, e, &program.failure.diag);
     if (rc != COLLRUN_OK)
         return rc;
     e->tasks = &program.ctx;
     e->ntasks = 1;
+    return COLLRUN_OK;
+}
+
+static int program_form_groups(struct engine *e)
+{
+    struct engine_failure *f = &program.failure;
     f->workload = program.ctx.index;
     f->phase = WIRE_PHASE_GROUPS;
     engine_send_attached(e);
@@ -174,6 +179,10 @@ static int program_join(struct engine *e, const struct engine_sockets *fds)
     threads_main_is_caller();
     on_exit(program_on_exit, NULL);
     int rc = engine_connect(e, fds, &program.failure);
+    if (rc == COLLRUN_OK)
+        rc = program_adopt_task(e);
+    if (rc == COLLRUN_OK)
+        rc = engine_serve(e, &program.failure);
     if (rc == COLLRUN_OK)
         rc = program_form_groups(e);
     if (rc != COLLRUN_OK) {

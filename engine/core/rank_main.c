@@ -93,7 +93,7 @@ static void rank_connect_agent(struct engine *e)
     static const struct engine_sockets fds = {WIRE_CONTROL_FD, RECORD_FD, HOSTMEM_FD};
     struct engine_failure f;
     engine_failure_init(&f, WIRE_PHASE_LOAD);
-    if (engine_connect(e, &fds, &f) == COLLRUN_OK)
+    if (engine_connect(e, &fds, &f) == COLLRUN_OK && engine_serve(e, &f) == COLLRUN_OK)
         return;
     if (!e->connected)
         rank_fail_alone(&f.diag);

@@ -199,6 +199,8 @@ static void start_rank(struct fake_job *job, uint32_t rank)
     buf_put_u32(&b, 2);
     buf_put_blob(&b, encoded.data, encoded.len);
     wire_end(&b, mark);
+    if (job->early_go)
+        wire_put(&b, WIRE_GO, WIRE_HOST, job->desc.attempt, NULL, 0);
     if (send(r->control, b.data, b.len, MSG_NOSIGNAL) != (ssize_t)b.len)
         abort();
     buf_fini(&b);
@@ -376,8 +378,9 @@ static void on_frame(struct fake_job *job, uint32_t rank, const struct wire_fram
         break;
     case WIRE_READY:
         if (all_have(job, r, &r->ready)) {
-            send_to_all(job, WIRE_GO);
             *go_s = now_s;
+            if (!job->early_go)
+                send_to_all(job, WIRE_GO);
         }
         break;
     case WIRE_DONE:

@@ -52,6 +52,7 @@ struct fake_job {
     double limit_s;      /* default 120 */
     const char *program; /* NULL: collrun-engine; else a program that calls collrun_init */
     const char *program_argument;
+    bool early_go;                          /* behind WELCOME, as the runner does for programs */
     bool no_abort;                          /* no ABORT to the others when a rank fails */
     uint32_t changed_rank;                  /* the rank whose description change_desc changes */
     void (*change_desc)(struct desc *desc); /* NULL: all ranks get the same one */

@@ -83,6 +83,19 @@ static void the_end_waits_for_the_others(void **state)
     run_good(3, "msgstart", "late");
 }
 
+/* The runner does not know which program becomes a member, so GO may be there before its groups
+ * are. The sleeps of "late" are longer than a tick of the service thread, which looks at the task. */
+static void go_may_come_before_the_groups(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    prepare(&job, 3, "shm", "late");
+    job.early_go = true;
+    assert_int_equal(fake_run(&job), 0);
+    assert_true(job.ranks[0].ready && job.ranks[0].idle);
+    fake_fini(&job);
+}
+
 static void the_end_needs_all_threads_outside(void **state)
 {
     (void)state;
@@ -176,6 +189,7 @@ int main(void)
         cmocka_unit_test(one_thread_and_one_process_join),
         cmocka_unit_test(a_forked_child_is_no_member),
         cmocka_unit_test(the_end_waits_for_the_others),
+        cmocka_unit_test(go_may_come_before_the_groups),
         cmocka_unit_test(the_end_needs_all_threads_outside),
         cmocka_unit_test(an_exit_code_is_reported),
         cmocka_unit_test(a_program_goes_on_after_its_part),
