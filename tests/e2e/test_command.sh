@@ -114,10 +114,11 @@ ends "programs that hang: timeouts.run, 124" 124
 like "the report says so" "$(err)" 'timeouts.run expired after 0.5 s; not finished: ranks 0-1 \(running\)'
 script stubborn <<'EOF'
 trap '' TERM INT HUP
+: >"$1"
 [ "$RANK" != 0 ] || exit 4
 while :; do sleep 1; done
 EOF
-programs stubborn 2 '[./stubborn]' "" "timeouts: {grace: 200ms}"
+programs stubborn 2 '[./stubborn, /dev/null]' "" "timeouts: {grace: 200ms}"
 run stubborn.yaml
 ends "a program that ignores SIGTERM is killed" 4
 programs late 2 '[sh, -c, "sleep 2.5"]' "" "timeouts: {start: 2s}"
@@ -146,7 +147,8 @@ run limit.yaml
 ends "on_failure: continue, and a program that ignores SIGTERM at its timeout: 124" 124
 like "it is the cause" "$(err)" 'rank 0 .*exceeded its time-out of 300ms'
 
-two server '[sh, -c, "echo serves; exec sleep 300"]' 'command: [sleep, "0.3"]'
+until_served='[sh, -c, "until [ -e served ]; do sleep 0.02; done"]'
+two server '[sh, -c, "echo serves; : >served; exec sleep 300"]' "command: $until_served"
 run server.yaml
 ends "a command in the background is ended with the others" 0
 quiet "without a message"
@@ -161,7 +163,8 @@ two server '[sh, -c, "exit 0"]' 'command: [sleep, "0.3"]'
 run server.yaml
 ends "it may end before the others" 0
 sed -i 's/ != 0/ != 7/' stubborn
-two server '[./stubborn]' 'command: [sh, -c, "sleep 0.3"]' 'timeouts: {grace: 300ms}'
+rm served
+two server '[./stubborn, served]' "command: $until_served" 'timeouts: {grace: 300ms}'
 run server.yaml --run-dir server
 is "result.json has program and end of each rank" "$(tr -d ' \n' <server/result.json | grep -o '"command":"[^"]*","\(signal\|exit_code\)":[0-9]*' | tr '\n' ';')" \
     "\"command\":\"$tmp/stubborn\",\"signal\":9;\"command\":\"sh\",\"exit_code\":0;"

@@ -42,6 +42,7 @@ done
 program 2 "$programs/interrupt.py" poll
 is "SIGINT in wait(timeout): the request goes on" "$(out)" "[0] KeyboardInterrupt
 [0] received 7"
+rm -f interrupted
 program 2 "$programs/interrupt.py" handler
 is "SIGINT with a handler: the call goes on" "$(out)" "[0] handled
 [0] received 5"

@@ -15,24 +15,43 @@ g = collrun.group()
 x = array.array("i", [0])
 
 
+def main_sleeps():
+    """The state of the main thread; between two looks it gets the interpreter's lock, if that is what it waits for."""
+    time.sleep(0.01)
+    with open(f"/proc/self/task/{os.getpid()}/stat") as f:
+        return f.read().rpartition(") ")[2][0] == "S"
+
+
 def interrupt():
-    time.sleep(0.3)
+    """Once the main thread is in the call: it was found asleep ten times in a row."""
+    entering.wait()
+    asleep = 0
+    while asleep < 10:
+        asleep = asleep + 1 if main_sleeps() else 0
     os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)  # what would end the call has time for it
+    open("interrupted", "w").close()
 
 
+entering = threading.Event()
 if g.rank == 0:
     threading.Thread(target=interrupt).start()
     try:
         if how == "call":
+            entering.set()
             g.recv(x, 1)
         elif how == "wait":
-            g.recv(x, 1, async_op=True).wait()
+            r = g.recv(x, 1, async_op=True)
+            entering.set()
+            r.wait()
         elif how == "poll":
             r = g.recv(x, 1, async_op=True)
+            entering.set()
             r.wait(timeout=20)
         elif how == "handler":
             # A handler of the program's does not end the call, which a message of rank 1 does.
             signal.signal(signal.SIGINT, lambda *_: print("handled", flush=True))
+            entering.set()
             g.recv(x, 1)
             print("received", x[0], flush=True)
     except KeyboardInterrupt as e:
@@ -41,7 +60,8 @@ if g.rank == 0:
         g.barrier()
         print("received", r.wait() is x and x[0], flush=True)
 elif how == "handler":
-    time.sleep(1)
+    while not os.path.exists("interrupted"):
+        time.sleep(0.01)
     g.send(array.array("i", [5]), 0)
 elif how == "poll":
     g.barrier()

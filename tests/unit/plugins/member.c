@@ -238,10 +238,24 @@ static int do_fail(void)
     return collrun_barrier(world) == COLLRUN_OK ? 99 : 1;
 }
 
-/* Another thread is inside a group. */
+/* The thread sleeps. */
+static bool is_asleep(pid_t thread)
+{
+    char path[64], stat[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(stat, 1, sizeof stat - 1, f) : 0;
+    if (f)
+        fclose(f);
+    return n && strstr(stat, ") S ");
+}
+
+/* Another thread is inside a group, once it has set its number and sleeps. */
+static _Atomic pid_t waiting;
 static void *wait_in_barrier(void *arg)
 {
     (void)arg;
+    waiting = gettid();
     CHECK(collrun_barrier(world) == COLLRUN_OK);
     return NULL;
 }
@@ -252,7 +266,8 @@ static int do_inside(void)
     join();
     if (collrun_rank(world) == 0) {
         CHECK(pthread_create(&thread, NULL, wait_in_barrier, NULL) == 0);
-        usleep(100000);
+        while (!waiting || !is_asleep(waiting))
+            usleep(1000);
         FAILS(collrun_finalize(ctx), COLLRUN_ERR_INVALID, "finalize world");
         CHECK(collrun_send(world, NULL, 0, COLLRUN_INT8, 1) == COLLRUN_OK);
         pthread_join(thread, NULL);
@@ -268,8 +283,10 @@ static int do_close(void)
 {
     join();
     close(3);
-    usleep(200000);
-    FAILS(collrun_barrier(world), COLLRUN_ERR_ABORTED, "was closed by the program");
+    int rc;
+    while ((rc = collrun_barrier(world)) == COLLRUN_OK)
+        usleep(1000);
+    FAILS(rc, COLLRUN_ERR_ABORTED, "was closed by the program");
     CHECK(collrun_finalize(ctx) != COLLRUN_ERR_INVALID);
     return 3;
 }
