@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The output of a rank that prints as fast as it can: bytes a second, and the CPU time that the runner and the agent need for 1 GB, with
-# lines of 1, 85 and 20,000 bytes, to /dev/null, to a file, and with logging.dir. MB (200) of each.
-# The seconds depend on what else the machine does; the CPU time much less.
+# lines of 1, 85 and 20,000 bytes, to /dev/null, to a file, and with logging.dir. MB (200) of each, without its label. It fails if a
+# file has not all of it. The seconds depend on what else the machine does; the CPU time much less.
 set -u
 . "$(dirname "$0")/lib.sh"
-bytes=$((${MB:-200} * 1000000))
 cd "$work" || exit 1
 
 # cpu PID: clock ticks
 cpu() { awk '{sub(/.*\) /, ""); print $12 + $13}' "/proc/$1/stat"; }
 peak() { awk '/VmHWM/ {print $2}' "/proc/$1/status"; }
+# whole FILE BYTES: it has as many.
+whole() { [ "$(stat -c %s "$1")" = "$2" ] || { echo "$1 has $(stat -c %s "$1") bytes, not $2"; return 1; }; }
 # prints LINE STDOUT DIR
 prints() {
-    local begin took pid agent per_gb
+    local begin took pid agent per_gb lines=$((${MB:-200} * 1000000 / ($1 + 1)))
+    local bytes=$((lines * ($1 + 1)))
     rm -rf done go fast out
     printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [sh, -c, %s]}]\n' \
         "\"yes \$(cat '$work/line') | head -c $bytes; touch '$work/done'; until [ -e '$work/go' ]; do sleep 0.05; done\"" >job.yaml
@@ -32,7 +34,9 @@ prints() {
     awk "BEGIN {printf \"%6d  %-9s  %-3s  %6.0f  %6.2f  %6.2f  %6d  %6d\\n\", $1, \"$(basename "$2")\", \"${3:+yes}\", $bytes / 1000 / $took,
         $(cpu $pid) * $per_gb, $(cpu "$agent") * $per_gb, $(peak $pid), $(peak "$agent")}"
     touch go
-    wait $pid
+    wait $pid || { echo "the job failed"; return 1; }
+    [ "$2" != out ] || whole out $((bytes + lines * 4)) || return 1 # with labels: "[0] "
+    [ -z "$3" ] || whole "$3/attempt-0/rank-0.stdout" $bytes
 }
 echo "# $(machine)"
 echo "  line  stdout     dir    MB/s  runner   agent  CPU s/GB; peak memory of runner and agent, KiB"
