@@ -244,7 +244,7 @@ static void a_short_receive_is_taken_by_the_waiting_thread(void **state)
 static void a_receive_whose_message_is_late_waits_for_it(void **state)
 {
     (void)state;
-    char in[4] = "", data[4] = "late";
+    char in[4] = "", data[] = {'l', 'a', 't', 'e'};
     struct collrun_request *r =
         start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
     struct collrun_request *send = start(null_group_message(COLLRUN_SEND, data, sizeof data));
@@ -270,7 +270,7 @@ static void a_deferred_receive_can_be_canceled(void **state)
 static void a_receive_gives_way_to_other_threads(void **state)
 {
     (void)state;
-    char in[4] = "", data[4] = "late";
+    char in[4] = "", data[] = {'l', 'a', 't', 'e'};
     struct progress_queue *pq = queue(GROUP_MESSAGES);
     struct collrun_request *r =
         start_deferred(null_group_message(COLLRUN_RECV, in, sizeof in), true);
