@@ -84,7 +84,8 @@ static void the_end_waits_for_the_others(void **state)
 }
 
 /* The runner does not know which program becomes a member, so GO may be there before its groups
- * are. The sleeps of "late" are longer than a tick of the service thread, which looks at the task. */
+ * are. The sleeps of "late" are longer than a tick of the service thread, which looks at the task.
+ */
 static void go_may_come_before_the_groups(void **state)
 {
     struct fake_job job;

@@ -308,8 +308,9 @@ static int do_which_failed(struct collrun_ctx *ctx, struct collrun_group *g)
         snprintf(want, sizeof want,
                  "%srecv %s#1: ", any ? "" : "requests[2]: ", collrun_group_name(sub));
         CHECK(ctx, collrun_start(g, &call, &requests[3]) == COLLRUN_OK);
+        CHECK(ctx, collrun_barrier(g) == COLLRUN_OK); /* behind it: requests[3] is over */
         call = message(COLLRUN_RECV, &word, peer, 3);
-        call.timeout_ns = 100000000;
+        call.timeout_ns = 500000000;
         CHECK(ctx, collrun_start(sub, &call, &requests[2]) == COLLRUN_OK);
         if (any) {
             CHECK(ctx, collrun_wait_any(requests, 4, &index) == COLLRUN_OK && index == 3);
