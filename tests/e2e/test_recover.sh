@@ -160,7 +160,8 @@ fi
     done
 } >stands.yaml
 start run stands.yaml
-within 10 status_shows 'ranks 0 and 2: in barrier '
+within 10 noted_all 3 up
+within 10 status_shows '^collrun: ranks? (0|0 and 2): in barrier '
 kill -TSTP "$pid"
 check_within "Ctrl-Z in the middle of operations" 5 stopped "$pid"
 sleep 5
