@@ -209,8 +209,7 @@ static uint64_t agree(const collrun_group_desc &desc, const offer &mine)
     const collrun_rendezvous &r = *desc.rendezvous;
     offer common = mine;
     uint64_t new_id = 0;
-    check_stored(r.put(r.ctx, format("offer/%u", desc.rank).c_str(), &mine, sizeof mine));
-    check_stored(r.fence(r.ctx));
+    check_stored(r.share(r.ctx, format("offer/%u", desc.rank).c_str(), &mine, sizeof mine));
     for (uint32_t i = 0; i < desc.nranks; i++) {
         offer theirs = {};
         size_t len = 0;

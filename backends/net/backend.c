@@ -218,7 +218,7 @@ static int backend_meet_member(struct net_group *g, const struct collrun_group_d
     return status;
 }
 
-/* All members publish their addresses, and meet in a fence. */
+/* All members publish their addresses, and wait for those of the others. */
 static int backend_meet(struct net_group *g, const struct collrun_group_desc *desc)
 {
     const struct collrun_rendezvous *r = desc->rendezvous;
@@ -233,9 +233,7 @@ static int backend_meet(struct net_group *g, const struct collrun_group_desc *de
         return COLLRUN_OK;
     const size_t len =
         offsetof(struct backend_card, address) + endpoint_address(g->endpoint, card.address);
-    int status = r->put(r->ctx, key, &card, len);
-    if (status == COLLRUN_OK)
-        status = r->fence(r->ctx);
+    int status = r->share(r->ctx, key, &card, len);
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->nranks; i++)
         status = backend_meet_member(g, desc, i);
     return status;

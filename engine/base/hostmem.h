@@ -33,13 +33,14 @@ enum {
     HOSTMEM_NAME_LEN = 640,
     HOSTMEM_IDENTITY_LEN = 256,
     HOSTMEM_TEXT_LEN = 512,
-    HOSTMEM_VALUE_LEN = 8
+    HOSTMEM_VALUE_LEN = 504
 };
 
 enum hostmem_state { HOSTMEM_FREE, HOSTMEM_FORMING, HOSTMEM_COMPLETE, HOSTMEM_FAILED };
 
 struct hostmem_member {
-    bool arrived;
+    uint32_t arrived;
+    uint32_t len; /* of its value; if it is above HOSTMEM_VALUE_LEN, only the beginning is here */
     unsigned char value[HOSTMEM_VALUE_LEN];
 };
 

@@ -27,10 +27,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often a member polls before it sleeps, if every rank has a core: some 20 us. */
-#define HOST_SCOPE_POLLS 500
+/* How often a member polls before it sleeps, if every rank has a core: some 50 us, within which the
+ * others of a split arrive. */
+#define HOST_SCOPE_POLLS 4000
 
 /* ---- waiting ---- */
+
+static inline void host_scope_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
 
 static void host_scope_notify(struct hostmem_scope *s)
 {
@@ -136,7 +146,8 @@ static void host_scope_make(struct hostmem_scope *s, const struct host_scope_req
     s->deadline_ns = deadline_after(now_ns(), q->timeout_ns);
     snprintf(s->name, sizeof s->name, "%s", q->name);
     snprintf(s->identity, sizeof s->identity, "%s", q->identity);
-    memset(s->members, 0, s->nmembers * sizeof *s->members);
+    for (uint32_t i = 0; i < s->nmembers; i++)
+        s->members[i].arrived = false;
     atomic_store_explicit(&s->state, HOSTMEM_FORMING, memory_order_release);
 }
 
@@ -189,6 +200,12 @@ static void host_scope_complete(struct hostmem *m, struct hostmem_scope *s,
     atomic_store_explicit(&s->state, HOSTMEM_COMPLETE, memory_order_release);
 }
 
+/* How many bytes of a value are in the shared memory. */
+static size_t host_scope_shared(size_t len)
+{
+    return len < HOSTMEM_VALUE_LEN ? len : HOSTMEM_VALUE_LEN;
+}
+
 static struct hostmem_scope *host_scope_arrive(struct host_scopes *h,
                                                const struct host_scope_request *q)
 {
@@ -197,7 +214,9 @@ static struct hostmem_scope *host_scope_arrive(struct host_scopes *h,
     s = host_scope_find(&h->mem, q);
     if (s && !s->members[q->index].arrived) {
         struct hostmem_member *me = &s->members[q->index];
-        memcpy(me->value, q->value, sizeof me->value);
+        me->len = q->value_len < UINT32_MAX ? (uint32_t)q->value_len : UINT32_MAX;
+        if (me->len)
+            memcpy(me->value, q->value, host_scope_shared(me->len));
         me->arrived = true;
         s->narrived++;
         host_scope_compare(s, q);
@@ -218,15 +237,6 @@ static void host_scope_leave(struct hostmem_scope *s)
     const bool complete = atomic_load_explicit(&s->state, memory_order_acquire) == HOSTMEM_COMPLETE;
     if (atomic_fetch_add_explicit(&s->nleft, 1, memory_order_acq_rel) + 1 == nmembers && complete)
         atomic_store_explicit(&s->state, HOSTMEM_FREE, memory_order_release);
-}
-
-static inline void host_scope_cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
 }
 
 /* Until the scope is complete or has failed. Returns the job's failure, if that comes first. */
@@ -255,8 +265,21 @@ static int host_scope_wait(struct host_scopes *h, struct hostmem_scope *s,
     }
 }
 
-int host_scope_exchange(struct host_scopes *h, const struct host_scope_request *q, void *values,
-                        uint32_t *segment, struct diag *d)
+static void host_scope_copy_values(const struct hostmem_scope *s,
+                                   const struct host_scope_values *out)
+{
+    for (uint32_t i = 0; i < s->nmembers; i++) {
+        const struct hostmem_member *m = &s->members[i];
+        const size_t shared = host_scope_shared(m->len);
+        memcpy((char *)out->data + i * out->stride, m->value,
+               shared < out->stride ? shared : out->stride);
+        if (out->lens)
+            out->lens[i] = m->len;
+    }
+}
+
+int host_scope_exchange(struct host_scopes *h, const struct host_scope_request *q,
+                        const struct host_scope_values *values, uint32_t *segment, struct diag *d)
 {
     if (q->segment_len > h->mem.head->segment_len)
         return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
@@ -272,9 +295,8 @@ int host_scope_exchange(struct host_scopes *h, const struct host_scope_request *
     const uint32_t state = atomic_load_explicit(&s->state, memory_order_acquire);
     if (rc == COLLRUN_OK && state == HOSTMEM_FAILED)
         rc = diag_set(d, s->status, "%s", s->text);
-    for (uint32_t i = 0; rc == COLLRUN_OK && values && i < s->nmembers; i++)
-        memcpy((char *)values + (size_t)i * HOSTMEM_VALUE_LEN, s->members[i].value,
-               HOSTMEM_VALUE_LEN);
+    if (rc == COLLRUN_OK && values)
+        host_scope_copy_values(s, values);
     if (rc == COLLRUN_OK && s->segment_len)
         *segment = s->segment;
     host_scope_leave(s);

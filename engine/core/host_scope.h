@@ -40,14 +40,21 @@ struct host_scope_request {
     uint32_t index;                   /* of this rank among them */
     uint64_t timeout_ns;
     uint64_t segment_len; /* bytes; 0: no segment */
-    const void *value;    /* HOSTMEM_VALUE_LEN bytes */
+    const void *value; /* `value_len` bytes; of a longer one than HOSTMEM_VALUE_LEN the members */
+    size_t value_len;  /* get the length and the beginning */
 };
 
-/* Blocks. `values`: those of all members, in their order, or NULL. `*segment`: the slot that the
- * members share, which each of them releases (hostmem_segment_release). Outputs stay untouched on
- * failure. */
-int host_scope_exchange(struct host_scopes *s, const struct host_scope_request *q, void *values,
-                        uint32_t *segment, struct diag *d);
+/* Those of all members, in their order. */
+struct host_scope_values {
+    void *data; /* one each `stride` bytes; longer ones are cut */
+    size_t stride;
+    size_t *lens; /* or NULL */
+};
+
+/* Blocks. `values`: or NULL. `*segment`: the slot that the members share, which each of them
+ * releases (hostmem_segment_release). Outputs stay untouched on failure. */
+int host_scope_exchange(struct host_scopes *s, const struct host_scope_request *q,
+                        const struct host_scope_values *values, uint32_t *segment, struct diag *d);
 
 /* Lets all members that wait on this host look at the state of the job again. Any thread. */
 void host_scope_wake_all(struct host_scopes *s);

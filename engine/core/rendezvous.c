@@ -18,12 +18,6 @@
  * store does not answer. */
 enum { MARGIN_S = 10 };
 
-struct rendezvous_pair {
-    char *key; /* with the prefix */
-    void *value;
-    size_t len;
-};
-
 uint64_t rendezvous_hash(const struct desc_ranks *members)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -48,39 +42,7 @@ static int rendezvous_out_of_memory(struct rendezvous *r)
     return rendezvous_failed(r, &d);
 }
 
-static const struct rendezvous_pair *rendezvous_pair_find(const struct rendezvous *r,
-                                                          const char *key)
-{
-    for (size_t i = 0; i < r->npairs; i++) {
-        if (strcmp(r->pairs[i].key, key) == 0)
-            return &r->pairs[i];
-    }
-    return NULL;
-}
-
-static bool rendezvous_pair_add(struct rendezvous *r, const char *key, const void *value,
-                                size_t len)
-{
-    if ((r->npairs & (r->npairs - 1)) == 0) { /* grown in powers of two */
-        struct rendezvous_pair *grown =
-            realloc(r->pairs, (r->npairs ? r->npairs * 2 : 1) * sizeof *grown);
-        if (!grown)
-            return false;
-        r->pairs = grown;
-    }
-    struct rendezvous_pair p = {.key = strdup(key), .value = malloc(len ? len : 1), .len = len};
-    if (!p.key || !p.value) {
-        free(p.key);
-        free(p.value);
-        return false;
-    }
-    if (len)
-        memcpy(p.value, value, len);
-    r->pairs[r->npairs++] = p;
-    return true;
-}
-
-static int rendezvous_copy_out(struct rendezvous *r, const struct rendezvous_pair *p, void *value,
+static int rendezvous_copy_out(struct rendezvous *r, const struct rdv_pair *p, void *value,
                                size_t capacity, size_t *len)
 {
     struct diag d;
@@ -137,8 +99,8 @@ static void rendezvous_exchange_name(struct rendezvous *r, char out[HOSTMEM_NAME
              (unsigned long long)rendezvous_hash_text(scope), scope + len - most, r->exchanges++);
 }
 
-static int rendezvous_exchange(struct rendezvous *r, struct host_scope_request *q, void *values,
-                               uint32_t *segment)
+static int rendezvous_exchange(struct rendezvous *r, struct host_scope_request *q,
+                               const struct host_scope_values *values, uint32_t *segment)
 {
     struct diag d;
     char name[HOSTMEM_NAME_LEN];
@@ -178,14 +140,29 @@ static void rendezvous_send_join(struct rendezvous *r)
     r->joined = true;
 }
 
+/* An exchange of members on one host: whether each has joined the store, or is about to. */
+static int rendezvous_compare_use(struct rendezvous *r, bool joins)
+{
+    const uint8_t mine = joins;
+    uint8_t *all = calloc(r->local.n, sizeof *all);
+    struct host_scope_request q = {.value = &mine, .value_len = sizeof mine};
+    if (!all)
+        return rendezvous_out_of_memory(r);
+    int rc = rendezvous_exchange(
+        r, &q, &(struct host_scope_values){.data = all, .stride = sizeof *all}, NULL);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < r->local.n; i++)
+        r->all_use_store |= all[i] != 0;
+    free(all);
+    return rc;
+}
+
 /* Members on one host join the store at its first use. They compare their backends first: one of
  * them might have a backend that does not use the store. */
 static int rendezvous_need_store(struct rendezvous *r)
 {
-    struct host_scope_request q = {.value = (const int32_t[2]){0}};
     if (r->joined)
         return COLLRUN_OK;
-    int rc = r->exchanges ? COLLRUN_OK : rendezvous_exchange(r, &q, NULL, NULL);
+    int rc = r->exchanges ? COLLRUN_OK : rendezvous_compare_use(r, true);
     if (rc == COLLRUN_OK)
         rendezvous_send_join(r);
     return rc;
@@ -285,15 +262,12 @@ static int rendezvous_get(void *ctx, const char *key, void *value, size_t capaci
     struct diag d;
     char full[KEY_LEN];
     int rc = rendezvous_full_key(r, key, full);
-    if (rc == COLLRUN_OK)
-        rc = rendezvous_need_store(r);
     if (rc != COLLRUN_OK)
         return rc;
-    const struct rendezvous_pair *known = rendezvous_pair_find(r, full);
-    if (known) {
-        rc = rendezvous_check_abort(r);
+    const struct rdv_pair *known = rdv_pairs_find(&r->pairs, full);
+    rc = known ? rendezvous_check_abort(r) : rendezvous_need_store(r);
+    if (rc != COLLRUN_OK || known)
         return rc == COLLRUN_OK ? rendezvous_copy_out(r, known, value, capacity, len) : rc;
-    }
     struct control_request q = {.answer_type = WIRE_REPLY};
     rendezvous_ask(r, &q, WIRE_GET, full);
     if (control_request_wait(r->control, &q, r->deadline_ns, &d) == COLLRUN_OK) {
@@ -301,8 +275,7 @@ static int rendezvous_get(void *ctx, const char *key, void *value, size_t capaci
         size_t n;
         reader_init(&reader, q.value.data, q.value.len);
         const void *bytes = read_blob(&reader, &n);
-        const struct rendezvous_pair got = {
-            .key = full, .value = (void *)(uintptr_t)bytes, .len = n};
+        const struct rdv_pair got = {.key = full, .value = (void *)(uintptr_t)bytes, .len = n};
         rc = rendezvous_copy_out(r, &got, value, capacity, len);
     } else {
         rc = rendezvous_failed(r, &d);
@@ -323,15 +296,14 @@ static int rendezvous_keep_fenced(struct rendezvous *r, const struct buf *value)
         size_t len;
         const char *key = read_str(&reader, &arena);
         const void *bytes = read_blob(&reader, &len);
-        good = !reader.bad && rendezvous_pair_add(r, key, bytes, len);
+        good = !reader.bad && rdv_pairs_add(&r->pairs, key, bytes, len);
     }
     arena_fini(&arena);
     return good ? COLLRUN_OK : rendezvous_out_of_memory(r);
 }
 
-static int rendezvous_fence(void *ctx)
+static int rendezvous_fence_store(struct rendezvous *r)
 {
-    struct rendezvous *r = ctx;
     struct diag d;
     int rc = rendezvous_need_store(r);
     if (rc != COLLRUN_OK)
@@ -344,11 +316,90 @@ static int rendezvous_fence(void *ctx)
     return rc;
 }
 
+/* Members on one host of which none has joined the store have put nothing. */
+static int rendezvous_fence(void *ctx)
+{
+    struct rendezvous *r = ctx;
+    if (rendezvous_is_local(r) && !r->all_use_store) {
+        int rc = rendezvous_compare_use(r, r->joined);
+        if (rc != COLLRUN_OK || !r->all_use_store)
+            return rc;
+    }
+    return rendezvous_fence_store(r);
+}
+
+/* ---- share ---- */
+
+static int rendezvous_share_by_store(struct rendezvous *r, const char *key, const void *value,
+                                     size_t len)
+{
+    int rc = rendezvous_put(r, key, value, len);
+    return rc == COLLRUN_OK ? rendezvous_fence(r) : rc;
+}
+
+static int rendezvous_keep_shared(struct rendezvous *r, const struct host_scope_values *all)
+{
+    for (uint32_t i = 0; i < r->local.n; i++) {
+        const char *key = (const char *)all->data + i * all->stride;
+        const size_t n = strnlen(key, all->lens[i]) + 1;
+        struct diag d;
+        if (rdv_pairs_find(&r->pairs, key)) {
+            diag_set(&d, COLLRUN_ERR_BACKEND,
+                     "group \"%s\": its backend put the key \"%.100s\" twice", r->spec.name, key);
+            return rendezvous_failed(r, &d);
+        }
+        if (!rdv_pairs_add(&r->pairs, key, key + n, all->lens[i] - n))
+            return rendezvous_out_of_memory(r);
+    }
+    return COLLRUN_OK;
+}
+
+/* `mine`: the key with its end, and the value. *fits: so did those of all members, which are kept.
+ */
+static int rendezvous_share_by_memory(struct rendezvous *r, const struct buf *mine, bool *fits)
+{
+    const struct host_scope_values all = {.data = malloc((size_t)r->local.n * HOSTMEM_VALUE_LEN),
+                                          .stride = HOSTMEM_VALUE_LEN,
+                                          .lens = calloc(r->local.n, sizeof *all.lens)};
+    struct host_scope_request q = {.value = mine->data, .value_len = mine->len};
+    int rc = all.data && all.lens && !mine->failed ? rendezvous_exchange(r, &q, &all, NULL)
+                                                   : rendezvous_out_of_memory(r);
+    *fits = true;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < r->local.n; i++)
+        *fits &= all.lens[i] <= HOSTMEM_VALUE_LEN;
+    if (rc == COLLRUN_OK && *fits)
+        rc = rendezvous_keep_shared(r, &all);
+    free(all.data);
+    free(all.lens);
+    return rc;
+}
+
+static int rendezvous_share(void *ctx, const char *key, const void *value, size_t len)
+{
+    struct rendezvous *r = ctx;
+    struct buf mine;
+    char full[KEY_LEN];
+    bool fits;
+    if (!rendezvous_is_local(r))
+        return rendezvous_share_by_store(r, key, value, len);
+    int rc = rendezvous_full_key(r, key, full);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_check_value(r, full, len);
+    if (rc != COLLRUN_OK)
+        return rc;
+    buf_init(&mine);
+    buf_put(&mine, full, strlen(full) + 1);
+    buf_put(&mine, value, len);
+    rc = rendezvous_share_by_memory(r, &mine, &fits);
+    buf_fini(&mine);
+    return rc == COLLRUN_OK && !fits ? rendezvous_share_by_store(r, key, value, len) : rc;
+}
+
 static int rendezvous_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
 {
     struct rendezvous *r = ctx;
     struct hostmem *mem = &r->spec.host->mem;
-    struct host_scope_request q = {.segment_len = len, .value = (const int32_t[2]){0}};
+    struct host_scope_request q = {.segment_len = len};
     if (!mem->head || !len)
         return error_cause(COLLRUN_ERR_UNAVAILABLE, "no shared memory of %zu bytes", len);
     struct rendezvous_segment *s = malloc(sizeof *s);
@@ -400,14 +451,15 @@ static int rendezvous_allgather_by_store(struct rendezvous *r, const int32_t min
 
 int rendezvous_allgather(struct rendezvous *r, const int32_t mine[2], int32_t (*all)[2])
 {
-    struct host_scope_request q = {.value = mine};
-    return rendezvous_is_local(r) ? rendezvous_exchange(r, &q, all, NULL)
+    struct host_scope_request q = {.value = mine, .value_len = sizeof *all};
+    const struct host_scope_values values = {.data = all, .stride = sizeof *all};
+    return rendezvous_is_local(r) ? rendezvous_exchange(r, &q, &values, NULL)
                                   : rendezvous_allgather_by_store(r, mine, all);
 }
 
 int rendezvous_confirm(struct rendezvous *r)
 {
-    struct host_scope_request q = {.value = (const int32_t[2]){0}};
+    struct host_scope_request q = {0};
     if (r->fences || r->spec.members->n == 1 || (r->exchanges && rendezvous_is_local(r)))
         return COLLRUN_OK;
     return rendezvous_is_local(r) ? rendezvous_exchange(r, &q, NULL, NULL) : rendezvous_fence(r);
@@ -471,7 +523,8 @@ int rendezvous_open(struct rendezvous *r, struct control *control,
                                            .fence = rendezvous_fence,
                                            .segment = rendezvous_segment,
                                            .alive = rendezvous_alive,
-                                           .connect_all = rendezvous_connect_all};
+                                           .connect_all = rendezvous_connect_all,
+                                           .share = rendezvous_share};
     if (!rendezvous_is_local(r))
         rendezvous_send_join(r);
     return COLLRUN_OK;
@@ -484,14 +537,8 @@ void rendezvous_prefix(struct rendezvous *r, const char *prefix)
 
 void rendezvous_free_pairs(struct rendezvous *r)
 {
-    for (size_t i = 0; i < r->npairs; i++) {
-        free(r->pairs[i].key);
-        free(r->pairs[i].value);
-    }
-    free(r->pairs);
+    rdv_pairs_free(&r->pairs);
     free(r->local.items);
-    r->pairs = NULL;
-    r->npairs = 0;
     r->local = (struct desc_ranks){0};
 }
 

@@ -5,8 +5,8 @@
  *
  * - Members on several hosts join a scope of the rendezvous store. They put, get and fence through
  *   the control connection. The pairs that fences return are kept, so that later gets are local.
- * - Members on one host exchange what they can through shared memory (host_scope.h). They join the
- *   store only if their backend puts, gets or fences.
+ * - Members on one host exchange what they can through shared memory (host_scope.h): share, and
+ *   fences. They join the store only if their backend puts or gets, or shares much.
  * - Segments are parts of the shared memory of the host.
  *
  * A scope is "NAME#GENERATION:HASH", where HASH covers the members in order. A name can therefore
@@ -19,6 +19,7 @@
 #include "base/desc.h"
 #include "core/control.h"
 #include "core/host_scope.h"
+#include "core/rdv_pairs.h"
 
 #include <collrun/backend.h>
 
@@ -36,7 +37,6 @@ struct rendezvous_spec {
     struct host_scopes *host; /* of this process */
 };
 
-struct rendezvous_pair;
 struct rendezvous_segment;
 struct rendezvous {
     struct collrun_rendezvous table; /* what backends get */
@@ -51,8 +51,8 @@ struct rendezvous {
     bool joined;                 /* the scope of the store */
     uint32_t exchanges;          /* through the memory of this host */
     uint32_t fences, meshes;     /* calls of fence and of connect_all */
-    struct rendezvous_pair *pairs; /* received with fences */
-    size_t npairs;
+    bool all_use_store;          /* members on one host: each of them knows that all will join */
+    struct rdv_pairs pairs;      /* received with fences and share */
     struct rendezvous_segment *segments; /* to be released */
     struct diag failure; /* the first one, with its place in job.yaml; code 0 = none */
     atomic_flag failed;  /* whose thread writes it */

@@ -42,13 +42,11 @@ static void wait_for_the_other(void)
 {
     uint32_t items[] = {0, 1};
     const struct desc_ranks members = {.items = items, .n = 2};
-    const unsigned char value[HOSTMEM_VALUE_LEN] = {0};
     const struct host_scope_request q = {.name = "g",
                                          .group = "g",
                                          .identity = "shm",
                                          .members = &members,
-                                         .timeout_ns = UINT64_C(60000000000),
-                                         .value = value};
+                                         .timeout_ns = UINT64_C(60000000000)};
     struct diag d;
     uint32_t segment;
     diag_init(&d);

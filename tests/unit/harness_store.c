@@ -181,6 +181,12 @@ static int rendezvous_fence(void *ctx)
     return status;
 }
 
+static int rendezvous_share(void *ctx, const char *key, const void *value, size_t len)
+{
+    const int status = rendezvous_put(ctx, key, value, len);
+    return status == COLLRUN_OK ? rendezvous_fence(ctx) : status;
+}
+
 /* Makes the memory file and leaves a ticket for the others. Under the lock. */
 static int segment_new(struct harness_rendezvous *m, const char *full, size_t len)
 {
@@ -266,7 +272,8 @@ void harness_rendezvous_open(struct harness_rendezvous *m, struct harness_store 
                   .get = rendezvous_get,
                   .fence = rendezvous_fence,
                   .segment = rendezvous_segment,
-                  .alive = rendezvous_alive},
+                  .alive = rendezvous_alive,
+                  .share = rendezvous_share},
     };
 }
 

@@ -31,6 +31,7 @@ struct rank {
     atomic_bool failed[RANKS];
     struct host_scope_request request;
     int32_t value[2], all[RANKS][2];
+    size_t lens[RANKS];
     uint32_t segment;
     int status;
     struct diag d;
@@ -72,7 +73,8 @@ static int setup(void **state)
                                                  .members = &h->members,
                                                  .index = i,
                                                  .timeout_ns = 20ull * SECOND,
-                                                 .value = r->value};
+                                                 .value = r->value,
+                                                 .value_len = sizeof r->value};
     }
     *state = h;
     return 0;
@@ -92,7 +94,9 @@ static void *exchange(void *arg)
 {
     struct rank *r = arg;
     diag_init(&r->d);
-    r->status = host_scope_exchange(&r->scopes, &r->request, r->all, &r->segment, &r->d);
+    const struct host_scope_values all = {
+        .data = r->all, .stride = sizeof r->all[0], .lens = r->lens};
+    r->status = host_scope_exchange(&r->scopes, &r->request, &all, &r->segment, &r->d);
     return NULL;
 }
 
@@ -147,6 +151,7 @@ static void members_get_all_values(void **state)
             for (int32_t k = 0; k < RANKS; k++) {
                 assert_int_equal(h->ranks[i].all[k][0], 100 + k);
                 assert_int_equal(h->ranks[i].all[k][1], -k);
+                assert_int_equal(h->ranks[i].lens[k], sizeof h->ranks[k].value);
             }
         }
     }

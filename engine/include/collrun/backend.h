@@ -49,8 +49,7 @@ enum collrun_backend_flags {
     COLLRUN_BACKEND_TAGS = 1u << 2,         /* matches collrun_call.tag itself */
     COLLRUN_BACKEND_RECV_ANY = 1u << 3,     /* has RECV_ANY natively */
     COLLRUN_BACKEND_INLINE_CHECK = 1u << 4, /* compares calls across ranks before data moves */
-    /* start takes every kind. Otherwise it takes messages only and returns UNSUPPORTED for the
-     * rest, which exec then does. */
+    /* start takes every kind; otherwise messages only: UNSUPPORTED for what exec then does */
     COLLRUN_BACKEND_START_COLLECTIVES = 1u << 5,
     COLLRUN_BACKEND_SEPARATE_P2P_HANDLE = 1u << 6, /* messages always use a second handle */
     /* Messages honour collrun_call.received and received_tag, COLLRUN_ANY_TAG, and a peer that is
@@ -175,9 +174,9 @@ struct collrun_services {
 };
 
 /* The key/value exchange of one group. Each group has a separate key space.
- * Every call blocks until the rendezvous deadline of the group at most. It returns ABORTED or
- * PEER_FAILED when the job fails, and stores an error message before it returns an error. Only the
- * thread inside group_open may use it, and only `alive` from others, until group_open returns. */
+ * Calls block until the rendezvous deadline of the group at most. They return ABORTED or
+ * PEER_FAILED when the job fails, and store a message before they return an error. Only the thread
+ * inside group_open may use it, and only `alive` from others, until group_open returns. */
 struct collrun_rendezvous {
     uint32_t size, reserved;
     void *ctx;
@@ -188,21 +187,22 @@ struct collrun_rendezvous {
     int (*get)(void *ctx, const char *key, void *value, size_t capacity, size_t *len);
     /* All members; afterwards every member's puts can be got without leaving the process. */
     int (*fence)(void *ctx);
-    /* Memory that the members on this host share: `len` bytes, zeroed, at `offset` of a memory file
-     * without a name. All members here ask for it, with the same len; each call gives another
-     * segment. *offset is a multiple of 1 MiB. *fd is the engine's; it serves until
-     * group_close returns, by when the backend has unmapped the memory. Pages that are never
-     * touched cost nothing: len may be up to 128 GiB for each rank of the host. */
+    /* Memory that the members on this host share: `len` bytes, zeroed, at `offset` (a multiple of 1
+     * MiB) of a memory file without a name. All members here ask for it, with the same len; each
+     * call gives another segment. *fd is the engine's; it serves until group_close returns, by when
+     * the backend has unmapped the memory. Pages that are never touched cost nothing: len may be up
+     * to 128 GiB for each rank of the host. */
     int (*segment)(void *ctx, size_t len, int *fd, uint64_t *offset);
     /* Whether the group can still form: OK, or the status of the failure of the job or a member.
      * Does not block. For a group_open that waits by other means than the rendezvous. */
     int (*alive)(void *ctx);
-    /* Connects the members by TCP, each with every other one; all members call it. fds[i], i <
-     * nranks, becomes the socket to member i, and -1 for this rank itself: non-blocking,
-     * close-on-exec, with TCP_NODELAY, the caller's to close. A secret that only members can get
-     * protects the connections, which use the network of `address` in the group's description. On
-     * failure all fds are -1. */
+    /* Connects the members by TCP, each with every other one; all members call it. fds[i] becomes
+     * the socket to member i, and -1 for this rank itself: non-blocking, close-on-exec, with
+     * TCP_NODELAY, the caller's to close. A secret that only members can get protects them; they
+     * use the network of `address` in the group's description. On failure all are -1. */
     int (*connect_all)(void *ctx, int *fds);
+    /* put and fence in one, without another process on one host; by all, before any put. */
+    int (*share)(void *ctx, const char *key, const void *value, size_t len);
 };
 
 /* Messages. A backend that declares `send`, `recv` and `progress` moves bytes, and nothing else:
