@@ -27,7 +27,7 @@
 #include "link.h"
 #include "outbox.h"
 
-#define CONN_FRAGMENT_LEN 524288u /* bytes */
+#define CONN_FRAGMENT_LEN 786432u /* bytes */
 #define CONN_BUFFER_LEN 131072u   /* bytes; of conn_io.buffer */
 #define CONN_ALIGN 64u            /* bytes; of conn_io.buffer, too */
 
