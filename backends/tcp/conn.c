@@ -460,8 +460,8 @@ static size_t conn_push_fragments(struct conn *conn, struct link_put *only)
 static size_t conn_push_puts(struct conn *conn)
 {
     const struct conn_puts *puts = conn->puts;
-    const bool alone = puts->first && puts->first == puts->last && !puts->shared &&
-                       conn->io->landings.nused == 0;
+    const bool alone =
+        puts->first && puts->first == puts->last && !puts->shared && conn->io->landings.nused == 0;
     const bool whole = alone && puts->first->len <= (CONN_BATCH + 1) * CONN_FRAGMENT_LEN;
     struct link_put *only = whole ? puts->first : NULL;
     if (!conn->put)

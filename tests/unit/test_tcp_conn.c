@@ -261,8 +261,8 @@ static void put_long(struct fixture *f, char *from, char *to, size_t len)
     assert_memory_equal(to, from, len);
 }
 
-/* Fragments leave together if they are few and nothing is to be received. Either way, none has begun
- * while another one is on its way. */
+/* Fragments leave together if they are few and nothing is to be received. Either way, none has
+ * begun while another one is on its way. */
 static void a_long_put_begins_no_fragment_early(void **state)
 {
     enum { LEN = 5 * CONN_FRAGMENT_LEN + 77 };
