@@ -61,7 +61,7 @@ like "nor has one where another rank reads the input" "$(out)" '^\[0\] not a tty
 printf '%s\n' 'version: 1' 'hosts: {nodes: [{name: here, transport: local}, {name: far, transport: {command: [env, -u, TERM]}}]}' 'processes: {count: 2, map: cyclic}' \
     'workloads: [{plugin: hello}]' | job far
 session "$prompt" 'tty; stty size; echo $TERM=$COLLRUN_HOST\r' 'xterm=' '$COLLRUN_PROGRAM; exit\r' -- far.yaml --wrap 1 sh
-like "a rank on another host" "$(out)" '^hello from rank 1 of 2 on far'
+like "a rank on another host" "$(out)" '^(prompt> )?hello from rank 1 of 2 on far'
 like "its terminal" "$(out)" '^/dev/pts/[0-9]+$'
 like "has the size" "$(out)" '^30 100$'
 like "and the type" "$(out)" '^xterm=far$'
