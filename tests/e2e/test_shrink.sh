@@ -133,7 +133,7 @@ plugin absent.c absent.so
 job absent <<END
 version: 1
 processes: {count: 2}
-timeouts: {rendezvous: 300ms}
+timeouts: {rendezvous: 3s}
 workloads: [{plugin: ./absent.so}]
 END
 run run absent.yaml
