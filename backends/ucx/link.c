@@ -248,7 +248,11 @@ static void link_disarm(struct link *link)
 bool link_progress(struct link *link)
 {
     bool moved = false;
-    for (uint32_t n = 0; n < LINK_STEPS && link->ucx.ucp_worker_progress(link->worker) > 0; n++)
+    /* A packet is delivered before UCX looks for the next one, which costs a system call. */
+    link->has_packets = false;
+    for (uint32_t n = 0;
+         n < LINK_STEPS && !link->has_packets && link->ucx.ucp_worker_progress(link->worker) > 0;
+         n++)
         moved = true;
     const bool packets = packet_deliver_all(link), puts = put_deliver_all(link);
     if (peer_report_losses(link) || packets || puts || moved) {

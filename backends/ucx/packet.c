@@ -82,6 +82,7 @@ static void packet_queue(struct link_peer *peer, struct packet *packet)
         at = &(*at)->next;
     packet->next = *at;
     *at = packet;
+    peer->link->has_packets = true;
 }
 
 ucs_status_t packet_arrived(void *arg, const void *header, size_t header_len, void *data,

@@ -65,6 +65,7 @@ struct link {
     int worker_fd, wake_fd, rouse_fd;
     uint64_t next_check_ms; /* of silence.h */
     uint32_t silent_s;      /* how long the host of the last connection that it ended was silent */
+    bool has_packets;       /* some have arrived during this progress */
     uint32_t idle;          /* how often progress has found nothing, in a row */
     atomic_bool armed;      /* worker_fd becomes readable with the next event */
     atomic_bool waits;      /* a thread is in link_wait */
