@@ -287,21 +287,25 @@ static void connector_on_writable(struct loop_fd *w, uint32_t events)
     connector_flush(w->owner);
 }
 
+/* A host that has been sent an empty file needs no byte of it, and may ask for the next one at once.
+ */
 static void connector_on_bytes(struct connector_host *h, const void *bytes, size_t len)
 {
     struct diag d;
     const struct staging_file *file = NULL;
+    int step;
     diag_init(&d);
-    int step = staging_feed(&h->staging, bytes, len, &file, &d);
-    if (step == STAGING_SEND) {
+    for (; (step = staging_feed(&h->staging, bytes, len, &file, &d)) == STAGING_SEND; len = 0) {
         h->file = file;
         h->file_at = 0;
         connector_flush(h);
-    } else if (step == STAGING_AGENT) {
-        connector_hand_over(h);
-    } else if (step < 0) {
-        connector_fail(h, &d);
+        if (h->file)
+            return;
     }
+    if (step == STAGING_AGENT)
+        connector_hand_over(h);
+    else if (step < 0)
+        connector_fail(h, &d);
 }
 
 static void connector_on_readable(struct loop_fd *w, uint32_t events)

@@ -174,4 +174,18 @@ logging: {dir: slow}"
 run run slow.yaml
 is "a host whose every answer is 1.4 s late is not lost" "$code $(grep -c done out) $(err)" "0 4 "
 unlike "and no event reports it" "$(cat slow/events.jsonl)" 'lost|stall|unreachable'
+
+# It needs no byte of an empty file, and may ask for the next one at once.
+cat >batched <<'END_OF_SCRIPT'
+#!/bin/sh
+"$@" | perl -e 'while (1) { select undef, undef, undef, 0.1; my $n = sysread STDIN, my $bytes, 1 << 16; last unless $n; syswrite STDOUT, $bytes }'
+END_OF_SCRIPT
+chmod +x batched
+: >empty
+: >empty_too
+echo payload >filled
+printf '%s\n' 'version: 1' "hosts: {nodes: [{name: far, transport: {command: [$tmp/batched, env, XDG_CACHE_HOME=$tmp/cache]}}]}" \
+    'processes: {count: 1}' "workloads: [{command: [sh, -c, 'cat filled; ls'], stage_files: [empty, empty_too, filled]}]" | job empty_files
+run run empty_files.yaml
+is "a host that is sent empty files, and whose answers come several at a time" "$code $(out | tr '\n' ' ')" '0 [0] payload [0] empty [0] empty_too [0] filled '
 done_testing
