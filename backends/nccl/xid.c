@@ -108,33 +108,35 @@ static void *xid_thread(void *arg)
 {
     struct context *context = arg;
     const struct nvml_api *nvml = &context->lib.nvml;
-    nvmlEventSet_t set;
     nvmlEventData_t event;
-    if (nvml->nvmlEventSetCreate(&set) == NVML_SUCCESS) {
-        bool subscribed = xid_subscribe(context, set);
-        while (subscribed && !atomic_load(&context->xid.stop)) {
-            int rc = nvml->nvmlEventSetWait_v2(set, &event, 200);
-            if (rc == NVML_SUCCESS)
-                xid_on_event(context, &event);
-            subscribed = rc == NVML_SUCCESS || rc == NVML_ERROR_TIMEOUT;
-        }
-        nvml->nvmlEventSetFree(set);
+    int rc = NVML_SUCCESS;
+    while ((rc == NVML_SUCCESS || rc == NVML_ERROR_TIMEOUT) && !atomic_load(&context->xid.stop)) {
+        rc = nvml->nvmlEventSetWait_v2(context->xid.set, &event, 200);
+        if (rc == NVML_SUCCESS)
+            xid_on_event(context, &event);
     }
+    nvml->nvmlEventSetFree(context->xid.set);
     nvml->nvmlShutdown();
     return NULL;
 }
 
-/* NVML reads the environment when it starts, and this backend sets some of it when a group opens:
- * so not beside that, in the thread. */
+/* NVML may read the environment, and this backend sets some of it when a group opens: so not beside
+ * that, in the thread, which only waits. */
 void xid_start(struct context *context)
 {
     const struct collrun_services *s = context->services;
-    if (!context->lib.has_nvml || context->lib.nvml.nvmlInit_v2() != NVML_SUCCESS)
+    const struct nvml_api *nvml = &context->lib.nvml;
+    struct xid_watch *x = &context->xid;
+    if (!context->lib.has_nvml || nvml->nvmlInit_v2() != NVML_SUCCESS)
         return;
-    context->xid.running =
-        s->thread_start(s->ctx, xid_thread, context, &context->xid.thread) == COLLRUN_OK;
-    if (!context->xid.running)
-        context->lib.nvml.nvmlShutdown();
+    if (nvml->nvmlEventSetCreate(&x->set) == NVML_SUCCESS) {
+        x->running = xid_subscribe(context, x->set) &&
+                     s->thread_start(s->ctx, xid_thread, context, &x->thread) == COLLRUN_OK;
+        if (x->running)
+            return;
+        nvml->nvmlEventSetFree(x->set);
+    }
+    nvml->nvmlShutdown();
 }
 
 void xid_stop(struct context *context)

@@ -5,6 +5,8 @@
 #ifndef NCCL_XID_H
 #define NCCL_XID_H
 
+#include "nvml_api.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,7 +16,8 @@ struct context;
 struct device;
 
 struct xid_watch {
-    pthread_t thread;
+    nvmlEventSet_t set;
+    pthread_t thread; /* it waits for events of the set */
     bool running;
     atomic_bool stop;
 };
