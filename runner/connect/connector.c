@@ -287,9 +287,7 @@ static void connector_on_writable(struct loop_fd *w, uint32_t events)
     connector_flush(w->owner);
 }
 
-/* A host that has been sent an empty file needs no byte of it, and may ask for the next one at
- * once.
- */
+/* A host needs no byte of an empty file, and may ask for the next one at once. */
 static void connector_on_bytes(struct connector_host *h, const void *bytes, size_t len)
 {
     struct diag d;

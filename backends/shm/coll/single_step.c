@@ -66,19 +66,11 @@ static void single_step_reduce(struct shm_group *g, const struct collrun_call *c
     g->services->reduce(call->recv, srcs, g->nranks, call->count, call->dtype, call->op, g->nranks);
 }
 
-/* The block of this rank itself may be in place. */
-static void single_step_take(void *dst, const char *src, size_t len)
-{
-    if (len > 0 && dst != src)
-        copy_in(dst, src, len);
-}
-
 static void single_step_collect(struct shm_group *g, const struct collrun_call *call, size_t offset,
                                 size_t len)
 {
     for (uint32_t r = 0; r < g->nranks; r++)
-        single_step_take((char *)call->recv + r * len, single_step_block(g, call, r, offset, len),
-                         len);
+        copy_in((char *)call->recv + r * len, single_step_block(g, call, r, offset, len), len);
 }
 
 static void single_step_deliver(struct shm_group *g, const struct collrun_call *call, size_t len)
@@ -88,10 +80,10 @@ static void single_step_deliver(struct shm_group *g, const struct collrun_call *
     switch (call->kind) {
     case COLLRUN_BROADCAST:
         if (root != g->rank)
-            single_step_take(call->recv, single_step_block(g, call, root, 0, len), len);
+            copy_in(call->recv, single_step_block(g, call, root, 0, len), len);
         return;
     case COLLRUN_SCATTER:
-        single_step_take(call->recv, single_step_block(g, call, root, mine, len), len);
+        copy_in(call->recv, single_step_block(g, call, root, mine, len), len);
         return;
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:

@@ -16,8 +16,8 @@ static size_t abortable_min(size_t a, size_t b)
 
 static void abortable_copy_slice(char *dst, const char *src, size_t len, bool stream)
 {
-    if (stream || dst == src)
-        copy_bytes(dst, src, len, stream);
+    if (stream)
+        copy_bytes(dst, src, len, true);
     else
         copy_in(dst, src, len);
 }

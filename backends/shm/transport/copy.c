@@ -74,6 +74,8 @@ static void copy_in_lines(char *dst, const char *src, size_t lines)
 
 void copy_in(void *dst, const void *src, size_t len)
 {
+    if (len == 0 || dst == src)
+        return;
     /* The last lines ahead would be beyond the end, where the other core may be writing. */
     const size_t lines = len > COPY_AHEAD ? (len - COPY_AHEAD) / 64 : 0;
     copy_in_lines(dst, src, lines);
@@ -100,6 +102,11 @@ void copy_bytes(void *dst, const void *src, size_t len, bool stream)
         copy_plain(dst, src, len);
 }
 
+bool copy_out_streams(const struct copy_policy *policy, size_t len)
+{
+    return policy->streams && len >= COPY_STREAM_MIN;
+}
+
 void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len)
 {
     const bool streams = policy->streams, brief = len < COPY_MEASURE_MIN;
@@ -118,7 +125,13 @@ void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len
 #else
 void copy_in(void *dst, const void *src, size_t len)
 {
-    copy_plain(dst, src, len);
+    copy_bytes(dst, src, len, false);
+}
+
+bool copy_out_streams(const struct copy_policy *policy, size_t len)
+{
+    (void)policy, (void)len;
+    return false;
 }
 
 void copy_bytes(void *dst, const void *src, size_t len, bool stream)

@@ -33,8 +33,11 @@ static inline void copy_prefetch_out(char *dst, size_t len)
     }
 }
 
-/* Copies what another core has written: most of its lines are asked for early. */
+/* Copies what another core has written: most of its lines are asked for early. The buffers do not
+ * overlap, or are the same. */
 void copy_in(void *dst, const void *src, size_t len);
+/* True: copy_out of `len` bytes bypasses the cache at present, and needs no lines in it. */
+bool copy_out_streams(const struct copy_policy *policy, size_t len);
 /* No other rank reads `src`. */
 void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len);
 

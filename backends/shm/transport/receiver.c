@@ -3,10 +3,10 @@
  * Takes what came with the RTS, asks for the rest (CTS), acknowledges it (ACK).
  */
 #include "transport/receiver.h"
-#include "transport/copy.h"
 
 #include "transport/abortable.h"
 #include "transport/cma.h"
+#include "transport/copy.h"
 #include "transport/fifo.h"
 #include "transport/wait.h"
 

@@ -3,8 +3,8 @@
  * RTS, then what the receiver asks for: blocks, or a copy into its heap.
  */
 #include "transport/sender.h"
-#include "transport/copy.h"
 
+#include "transport/copy.h"
 #include "transport/fifo.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@
 #define PARTS 4u
 #define PART_BYTES 2048u
 
-/* Of longer messages the CPU would drop what is prefetched. Streaming copies need no lines. */
+/* Of longer messages the CPU would drop what is prefetched. */
 #define PREFETCHED_BYTES (8u << 10)
 
 static bool sender_has_blocks(const struct p2p *p, uint32_t kept)
@@ -139,7 +139,7 @@ void sender_prefetch(const struct shm_group *g, uint32_t peer, size_t len)
     const struct p2p *p = &g->p2p;
     const bool is_inline = len <= PAYLOAD_BYTES;
     fifo_prefetch_out(g, peer, is_inline ? len : 0);
-    if (!is_inline && len <= PREFETCHED_BYTES && !g->copy_policy.streams)
+    if (!is_inline && len <= PREFETCHED_BYTES && !copy_out_streams(&g->copy_policy, len))
         copy_prefetch_out(transfer_block_at(g, g->rank, p->next_block) + sender_place(p, len), len);
 }
 
