@@ -40,13 +40,6 @@ suite_run() {
 }
 
 [ $# -gt 0 ] || set -- trixie sid
-cannot=$(system_cannot)
-for suite in "$@"; do
-    if [ -n "$cannot" ]; then
-        skip "gloo on $suite" "$cannot"
-    else
-        suite_run "$suite" "$roots/gloo-$suite"
-    fi
-done
+suites_run "gloo on" gloo- "$@"
 echo "1..$number"
 exit $failed

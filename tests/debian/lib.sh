@@ -32,6 +32,20 @@ system_cannot() {
     [ "$(id -u)" = 0 ] && unshare --mount --pid --fork true 2>/dev/null || echo "chroot needs root, and mount namespaces"
 }
 
+# suites_run WHAT PREFIX SUITE...: suite_run SUITE ROOT, of the script, for each; $cannot: why that is skipped, or empty.
+suites_run() {
+    local what=$1 prefix=$2 suite
+    shift 2
+    cannot=$(system_cannot)
+    for suite; do
+        if [ -n "$cannot" ]; then
+            skip "$what $suite" "$cannot"
+        else
+            suite_run "$suite" "$roots/$prefix$suite"
+        fi
+    done
+}
+
 # inside ROOT COMMAND: by a shell of that system, in new namespaces; the mounts and processes end with it.
 inside() {
     # shellcheck disable=SC2016

@@ -63,14 +63,7 @@ suite_run() {
 }
 
 [ $# -gt 0 ] || set -- bookworm trixie testing
-cannot=$(system_cannot)
-for suite in "$@"; do
-    if [ -n "$cannot" ]; then
-        skip "on $suite" "$cannot"
-    else
-        suite_run "$suite" "$roots/$suite"
-    fi
-done
+suites_run on "" "$@"
 [ -n "$cannot" ] || for compiler in $compilers; do
     case $built in *" $compiler "*) ;; *) skip "$compiler" "none of $* offers it" ;; esac
 done
