@@ -157,8 +157,13 @@ $(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
+# The fuzz targets are built with clang (fuzz/run.sh); compiled here, a change that they do not follow is seen at once.
+FUZZ_OBJECTS := $(call obj,$(wildcard tests/fuzz/*.c))
+$(call obj,tests/fuzz/fuzz_shm.c): INC += -Ibackends/shm
+$(call obj,tests/fuzz/fuzz_conn.c tests/fuzz/fuzz_link.c): INC += $(INC_NET) -Ibackends/tcp
+OBJECTS += $(FUZZ_OBJECTS)
 # What tests need that is compiled.
-test-programs: $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS)
+test-programs: $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS) $(FUZZ_OBJECTS)
 tsan-programs: $(TSAN_TESTS)
 .PHONY: corpus
 corpus: all $(CORPUS_RECORDS) $(FAKE_LIBS)

@@ -161,13 +161,9 @@ static void read_fence(const struct buf *answer)
     memset(&r, 0, sizeof r);
     r.spec.name = "world";
     rendezvous_keep_fenced(&r, answer);
-    for (size_t i = 0; i < r.npairs; i++)
-        rendezvous_copy_out(&r, &r.pairs[i], value, sizeof value, &len);
-    for (size_t i = 0; i < r.npairs; i++) {
-        free((void *)(uintptr_t)r.pairs[i].key);
-        free(r.pairs[i].value);
-    }
-    free(r.pairs);
+    for (size_t i = 0; i < r.pairs.n; i++)
+        rendezvous_copy_out(&r, &r.pairs.items[i], value, sizeof value, &len);
+    rdv_pairs_free(&r.pairs);
 }
 
 static void read_stream(const uint8_t *data, size_t size)

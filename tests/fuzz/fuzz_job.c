@@ -25,11 +25,20 @@ static struct prefix_plugin workload_files[] = {{"allreduce", "/allreduce.so"},
                                                 {"hello", "/hello.so"}};
 static struct prefix_plugins workloads = {workload_files, 2};
 static struct describe_param params[] = {
-    {"bytes", NULL, "4", "1GiB", "size", COLLRUN_PARAM_SIZE, NULL},
-    {"iters", "10", "1", NULL, "count", COLLRUN_PARAM_INT, NULL},
-    {"scale", "1", "0.5", "2", "", COLLRUN_PARAM_FLOAT, NULL},
-    {"tag", "-", NULL, NULL, "", COLLRUN_PARAM_STRING, NULL},
-    {"op", "sum", NULL, NULL, "", COLLRUN_PARAM_ENUM, "sum|prod|min"}};
+    {.name = "bytes", .min = "4", .max = "1GiB", .help = "size", .type = COLLRUN_PARAM_SIZE},
+    {.name = "iters", .def = "10", .min = "1", .help = "count", .type = COLLRUN_PARAM_INT},
+    {.name = "scale",
+     .def = "1",
+     .min = "0.5",
+     .max = "2",
+     .help = "",
+     .type = COLLRUN_PARAM_FLOAT},
+    {.name = "tag", .def = "-", .help = "", .type = COLLRUN_PARAM_STRING},
+    {.name = "op",
+     .def = "sum",
+     .help = "",
+     .type = COLLRUN_PARAM_ENUM,
+     .choices = "sum|prod|min"}};
 static const struct described installed[] = {
     {.kind = DESCRIBE_BACKEND, .path = "/gloo.so", .name = "gloo", .available = true, .hint = ""},
     {.kind = DESCRIBE_BACKEND,
@@ -47,8 +56,8 @@ static const struct described installed[] = {
     {.kind = DESCRIBE_WORKLOAD, .path = "/hello.so", .name = "hello", .hint = ""},
 };
 static const char *const variables[] = {"PATH=/bin", "OMP_NUM_THREADS=4", NULL};
-static struct topology_cpu cpus[] = {{0, 0, 0}, {1, 1, 0}};
-static const struct topology machine = {cpus, 2, 2, 1};
+static struct topology_cpu cpus[] = {{0, {0}}, {1, {1}}};
+static const struct topology machine = {cpus, 2, {2, 1, 1, 1}};
 
 static void must(bool held, const char *rule)
 {

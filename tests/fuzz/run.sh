@@ -97,7 +97,7 @@ build_target() {
             $(wrap kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump)
         ;;
     fuzz_control)
-        build "$1" $seeds engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/base/*.c
+        build "$1" $seeds engine/core/rdv_pairs.c engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/base/*.c
         ;;
     fuzz_record)
         build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
