@@ -179,12 +179,13 @@ static int coll_map_rings(struct shm_group *g)
 
 int coll_run(struct shm_group *g, const struct collrun_call *call)
 {
-    const size_t len = call->count * g->services->dtype_size(call->dtype);
+    const bool empty = call->kind == COLLRUN_BARRIER || call->count == 0;
+    const size_t len = empty ? 0 : call->count * g->services->dtype_size(call->dtype);
     const bool flat = coll_is_flat(g, len);
     if (!g->seg.rings && coll_may_use_ring(g, call, len) && coll_map_rings(g) != COLLRUN_OK)
         return group_report_failure(g);
-    if (single_step_fits(g, call) && (flat || !collrun_kind_reduces(call->kind)))
-        return single_step_run(g, call);
+    if (single_step_fits(g, call, len) && (flat || !collrun_kind_reduces(call->kind)))
+        return single_step_run(g, call, len);
     const int status = step_begin(g, 1);
     if (status != COLLRUN_OK)
         return status;

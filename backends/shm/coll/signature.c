@@ -4,21 +4,6 @@
  */
 #include "coll/signature.h"
 
-struct signature signature_of(const struct collrun_call *call)
-{
-    struct signature s = {.what = (uint64_t)call->kind};
-    if (call->kind == COLLRUN_BARRIER)
-        return s;
-    s.what |= (uint64_t)call->dtype << 8;
-    if (collrun_kind_reduces(call->kind) || call->kind == COLLRUN_ALLGATHER)
-        s.what |= (uint64_t)call->op << 16;
-    if (collrun_kind_has_root(call->kind))
-        s.what |= (uint64_t)(uint32_t)call->root << 32;
-    if (!collrun_kind_is_vector(call->kind))
-        s.count = call->count;
-    return s;
-}
-
 static bool signature_begins_another(struct signature s)
 {
     return (s.what & 0xff) == COLLRUN_ALLGATHER && s.what >> 16 & 0xff;

@@ -25,7 +25,18 @@ static inline bool signature_is_none(struct signature s)
     return s.what == UINT64_MAX;
 }
 
-struct signature signature_of(const struct collrun_call *call);
+static inline struct signature signature_of(const struct collrun_call *call)
+{
+    const enum collrun_kind kind = call->kind;
+    const bool has_op = collrun_kind_reduces(kind) || kind == COLLRUN_ALLGATHER;
+    struct signature s = {.what = (uint64_t)kind};
+    if (kind == COLLRUN_BARRIER)
+        return s;
+    s.what |= (uint64_t)call->dtype << 8 | (has_op ? (uint64_t)call->op << 16 : 0) |
+              (collrun_kind_has_root(kind) ? (uint64_t)(uint32_t)call->root << 32 : 0);
+    s.count = collrun_kind_is_vector(kind) ? 0 : call->count;
+    return s;
+}
 
 /* False: the calls are a mistake. With allgathers that begin other operations, the engine compares
  * these. */

@@ -3,7 +3,7 @@
  * One step per call; see single_step.h.
  *
  * - Broadcast, allgather, gather, allreduce and reduce contribute one block of `len` bytes;
- *   scatter, alltoall and reduce_scatter one block per rank, in the order of ranks.
+ *   scatter, alltoall and reduce_scatter one block for each other rank, in the order of ranks.
  * - Up to 232 bytes travel in the record itself, up to 2 KiB in the step's slot, more in the ring.
  * - The root of broadcast and scatter and the leaves of reduce and gather do not wait.
  */
@@ -19,15 +19,18 @@ static bool single_step_block_per_rank(enum collrun_kind kind)
     return kind == COLLRUN_SCATTER || kind == COLLRUN_ALLTOALL || kind == COLLRUN_REDUCE_SCATTER;
 }
 
-bool single_step_fits(const struct shm_group *g, const struct collrun_call *call)
+/* That a rank contributes at most. */
+static size_t single_step_blocks(const struct shm_group *g, enum collrun_kind kind)
+{
+    return single_step_block_per_rank(kind) ? g->nranks - 1 : 1;
+}
+
+bool single_step_fits(const struct shm_group *g, const struct collrun_call *call, size_t len)
 {
     if (collrun_kind_is_vector(call->kind))
         return false;
-    if (call->kind == COLLRUN_BARRIER || call->count == 0)
-        return true;
-    const size_t blocks = single_step_block_per_rank(call->kind) ? g->nranks : 1;
-    return call->count <= SINGLE_STEP_BYTES &&
-           call->count * g->services->dtype_size(call->dtype) * blocks <= SINGLE_STEP_BYTES;
+    return (call->kind == COLLRUN_BARRIER || call->count <= SINGLE_STEP_BYTES) &&
+           len * single_step_blocks(g, call->kind) <= SINGLE_STEP_BYTES;
 }
 
 /* What this rank contributes, or NULL. */
@@ -41,49 +44,51 @@ static const void *single_step_source(const struct shm_group *g, const struct co
 
 static void single_step_contribute(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
-    const void *source = len > 0 ? single_step_source(g, call) : NULL;
-    const size_t all = source ? len * (single_step_block_per_rank(call->kind) ? g->nranks : 1) : 0;
+    const char *source = len > 0 ? single_step_source(g, call) : NULL;
+    const size_t all = source ? len * single_step_blocks(g, call->kind) : 0;
+    const size_t before = single_step_block_per_rank(call->kind) ? g->rank * len : all;
     char *room = step_reserve(g, all);
-    if (all > 0)
-        copy_out(&g->copy_policy, room, source, all);
+    if (all > 0 && before > 0)
+        copy_out(&g->copy_policy, room, source, before);
+    if (all > before)
+        copy_out(&g->copy_policy, room + before, source + before + len, all - before);
 }
 
-/* The block of `len` bytes that `rank` has for this one, at `offset` of its contribution. */
+/* The block of `len` bytes that `rank` has for this one. */
 static const char *single_step_block(const struct shm_group *g, const struct collrun_call *call,
-                                     uint32_t rank, size_t offset, size_t len)
+                                     uint32_t rank, size_t len)
 {
+    const bool per_rank = single_step_block_per_rank(call->kind);
     if (rank == g->rank)
-        return (const char *)call->send + offset;
+        return (const char *)call->send + (per_rank ? rank * len : 0);
+    const size_t offset = per_rank ? (g->rank - (g->rank > rank)) * len : 0;
     return step_data(g, rank, g->step.last, offset + len) + offset;
 }
 
-static void single_step_reduce(struct shm_group *g, const struct collrun_call *call, size_t offset,
-                               size_t len)
+static void single_step_reduce(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
     const void **srcs = g->coll.srcs;
     for (uint32_t r = 0; r < g->nranks; r++)
-        srcs[r] = single_step_block(g, call, r, offset, len);
+        srcs[r] = single_step_block(g, call, r, len);
     g->services->reduce(call->recv, srcs, g->nranks, call->count, call->dtype, call->op, g->nranks);
 }
 
-static void single_step_collect(struct shm_group *g, const struct collrun_call *call, size_t offset,
-                                size_t len)
+static void single_step_collect(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
     for (uint32_t r = 0; r < g->nranks; r++)
-        copy_in((char *)call->recv + r * len, single_step_block(g, call, r, offset, len), len);
+        copy_in((char *)call->recv + r * len, single_step_block(g, call, r, len), len);
 }
 
 static void single_step_deliver(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
     const uint32_t root = (uint32_t)call->root;
-    const size_t mine = single_step_block_per_rank(call->kind) ? g->rank * len : 0;
     switch (call->kind) {
     case COLLRUN_BROADCAST:
         if (root != g->rank)
-            copy_in(call->recv, single_step_block(g, call, root, 0, len), len);
+            copy_in(call->recv, single_step_block(g, call, root, len), len);
         return;
     case COLLRUN_SCATTER:
-        copy_in(call->recv, single_step_block(g, call, root, mine, len), len);
+        copy_in(call->recv, single_step_block(g, call, root, len), len);
         return;
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:
@@ -94,16 +99,16 @@ static void single_step_deliver(struct shm_group *g, const struct collrun_call *
         break;
     }
     if (collrun_kind_reduces(call->kind))
-        single_step_reduce(g, call, mine, len);
+        single_step_reduce(g, call, len);
     else
-        single_step_collect(g, call, mine, len);
+        single_step_collect(g, call, len);
 }
 
 /* How far this rank may be ahead. All of a call's data is in one place, on this rank or on none. */
 static uint32_t single_step_lead(const struct shm_group *g, const struct collrun_call *call,
                                  size_t len)
 {
-    const size_t all = len * (single_step_block_per_rank(call->kind) ? g->nranks : 1);
+    const size_t all = len * single_step_blocks(g, call->kind);
     if (all <= PAYLOAD_BYTES)
         return STEP_LEAD(g);
     return all <= SLOT_BYTES ? STEP_LEAD_WITH_SLOT(g) : STEP_LEAD_WITH_RING;
@@ -116,26 +121,20 @@ static int single_step_wait(struct shm_group *g, const struct collrun_call *call
     switch (call->kind) {
     case COLLRUN_BROADCAST:
     case COLLRUN_SCATTER:
-        if (!is_root) {
-            step_prefetch_ahead(g, (uint32_t)call->root);
+        if (!is_root)
             return step_wait_for(g, (uint32_t)call->root);
-        }
         step_wake(g);
         return COLLRUN_OK;
     case COLLRUN_REDUCE:
     case COLLRUN_GATHER:
-        for (uint32_t r = 0; is_root && r < g->nranks; r++)
-            step_prefetch_ahead(g, r);
         return is_root ? step_wait(g, g->step.last) : COLLRUN_OK;
     default:
         return step_wait(g, g->step.last);
     }
 }
 
-int single_step_run(struct shm_group *g, const struct collrun_call *call)
+int single_step_run(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
-    const bool empty = call->kind == COLLRUN_BARRIER || call->count == 0;
-    const size_t len = empty ? 0 : call->count * g->services->dtype_size(call->dtype);
     const struct signature s = signature_of(call);
     int status = step_begin(g, single_step_lead(g, call, len));
     if (status != COLLRUN_OK)

@@ -10,8 +10,8 @@
 
 /* True if the call is short on this rank, and then on every rank: it depends on kind, count and
  * type alone. */
-bool single_step_fits(const struct shm_group *g, const struct collrun_call *call);
+bool single_step_fits(const struct shm_group *g, const struct collrun_call *call, size_t len);
 
-int single_step_run(struct shm_group *g, const struct collrun_call *call);
+int single_step_run(struct shm_group *g, const struct collrun_call *call, size_t len);
 
 #endif

@@ -25,7 +25,7 @@
  *   still hold costs four times what it costs once they have been evicted, so the part of the ring
  *   in use grows with the traffic, up to twice a second-level cache.
  * - A rank never reads its published records again: once others have read a line, that costs as
- *   much as reading theirs.
+ *   much as reading theirs. It takes the lines of a record back two steps before it writes them.
  *
  * The first step of every collective carries its signature. A rank delivers nothing before it has
  * compared the signatures of all ranks whose data it delivers, of this call and of all before. It
@@ -53,9 +53,6 @@
 #define STEP_LEAD(g) ((g)->seg.depth / 2)
 #define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots - 2)
 #define STEP_LEAD_WITH_RING 2u
-
-/* Of a rank that does not wait for this one: it takes about two short steps to fetch a line. */
-#define STEP_PREFETCH_DISTANCE 2u
 
 /* To be called before the first step of a call: waits until this rank is fewer than `lead` steps
  * ahead of all others. Returns a status. */
@@ -89,7 +86,7 @@ int step_wait_for(struct shm_group *g, uint32_t rank);
 /* Among the records, signatures and arrival counters of the steps that exist at the same time. */
 static inline size_t step_index(const struct shm_group *g, uint64_t step)
 {
-    return step & (g->seg.depth - 1);
+    return segment_turn(step, g->seg.depth);
 }
 
 static inline const struct step_rec *step_rec_of(const struct shm_group *g, uint32_t rank,
@@ -98,17 +95,11 @@ static inline const struct step_rec *step_rec_of(const struct shm_group *g, uint
     return &g->seg.step_recs[step_index(g, step) * g->nranks + rank];
 }
 
-/* Fetches a later record of a rank that does not wait for this one and may have written it. */
-static inline void step_prefetch_ahead(const struct shm_group *g, uint32_t rank)
-{
-    __builtin_prefetch(step_rec_of(g, rank, g->step.last + STEP_PREFETCH_DISTANCE));
-}
-
 /* Where a rank's data of STEP_IN_SLOT lies. */
 static inline char *step_slot(const struct shm_group *g, uint32_t rank, uint64_t step)
 {
     return g->seg.slots +
-           ((size_t)rank * g->seg.nslots + (step & (g->seg.nslots - 1))) * SLOT_BYTES;
+           ((size_t)rank * g->seg.nslots + segment_turn(step, g->seg.nslots)) * SLOT_BYTES;
 }
 
 /* The data of a rank's step (not of STEP_IN_HEAP), of which the caller reads the first `len` bytes

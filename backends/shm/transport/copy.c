@@ -72,7 +72,7 @@ static void copy_in_lines(char *dst, const char *src, size_t lines)
     }
 }
 
-void copy_in(void *dst, const void *src, size_t len)
+void copy_in_many(void *dst, const void *src, size_t len)
 {
     if (len == 0 || dst == src)
         return;
@@ -107,7 +107,7 @@ bool copy_out_streams(const struct copy_policy *policy, size_t len)
     return policy->streams && len >= COPY_STREAM_MIN;
 }
 
-void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len)
+void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len)
 {
     const bool streams = policy->streams, brief = len < COPY_MEASURE_MIN;
     if (len < COPY_STREAM_MIN || (brief && !streams && ++policy->brief % COPY_BRIEF_EVERY != 0)) {
@@ -123,7 +123,7 @@ void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len
     copy_policy_measured(policy, copies * len, copies * cycles);
 }
 #else
-void copy_in(void *dst, const void *src, size_t len)
+void copy_in_many(void *dst, const void *src, size_t len)
 {
     copy_bytes(dst, src, len, false);
 }
@@ -141,7 +141,7 @@ void copy_bytes(void *dst, const void *src, size_t len, bool stream)
         memcpy(dst, src, len);
 }
 
-void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len)
+void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len)
 {
     (void)policy;
     copy_bytes(dst, src, len, false);

@@ -13,6 +13,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 struct copy_policy;
 
@@ -33,12 +35,36 @@ static inline void copy_prefetch_out(char *dst, size_t len)
     }
 }
 
+/* memcpy of 8 to 16 bytes in two moves, without a call. */
+static inline bool copy_few(void *dst, const void *src, size_t len)
+{
+    uint64_t first, last;
+    if (len - sizeof first > sizeof last)
+        return false;
+    memcpy(&first, src, sizeof first);
+    memcpy(&last, (const char *)src + len - sizeof last, sizeof last);
+    memcpy(dst, &first, sizeof first);
+    memcpy((char *)dst + len - sizeof last, &last, sizeof last);
+    return true;
+}
+
+void copy_in_many(void *dst, const void *src, size_t len);
+void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len);
+
 /* Copies what another core has written: most of its lines are asked for early. The buffers do not
  * overlap, or are the same. */
-void copy_in(void *dst, const void *src, size_t len);
+static inline void copy_in(void *dst, const void *src, size_t len)
+{
+    if (!copy_few(dst, src, len))
+        copy_in_many(dst, src, len);
+}
 /* True: copy_out of `len` bytes bypasses the cache at present, and needs no lines in it. */
 bool copy_out_streams(const struct copy_policy *policy, size_t len);
 /* No other rank reads `src`. */
-void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len);
+static inline void copy_out(struct copy_policy *policy, void *dst, const void *src, size_t len)
+{
+    if (!copy_few(dst, src, len))
+        copy_out_many(policy, dst, src, len);
+}
 
 #endif

@@ -15,6 +15,12 @@ static inline struct fifo *fifo_of(const struct shm_group *g, uint32_t to, uint3
     return &g->seg.fifos[(size_t)to * g->nranks + from];
 }
 
+/* The packet of the `n`th turn. */
+static inline struct packet *fifo_packet(struct fifo *fifo, uint32_t n)
+{
+    return &fifo->packets[segment_turn(n, FIFO_PACKETS)];
+}
+
 /* The next free packet of the FIFO to `peer`, to be filled in and pushed; NULL: the FIFO is full.
  */
 static inline struct packet *fifo_room(struct shm_group *g, uint32_t peer)
@@ -26,7 +32,7 @@ static inline struct packet *fifo_room(struct shm_group *g, uint32_t peer)
         if (state->pushed - state->seen_popped == FIFO_PACKETS)
             return NULL;
     }
-    return &fifo->packets[state->pushed % FIFO_PACKETS];
+    return fifo_packet(fifo, state->pushed);
 }
 
 static inline void fifo_push(struct shm_group *g, uint32_t peer, struct packet *packet)
@@ -40,7 +46,7 @@ static inline void fifo_push(struct shm_group *g, uint32_t peer, struct packet *
 static inline void fifo_prefetch_out(const struct shm_group *g, uint32_t peer, size_t len)
 {
     struct fifo *fifo = fifo_of(g, peer, g->rank);
-    copy_prefetch_out((char *)&fifo->packets[g->p2p.peers[peer].pushed % FIFO_PACKETS],
+    copy_prefetch_out((char *)fifo_packet(fifo, g->p2p.peers[peer].pushed),
                       offsetof(struct packet, payload) + len);
 }
 
@@ -48,7 +54,7 @@ static inline void fifo_prefetch_out(const struct shm_group *g, uint32_t peer, s
 static inline const struct packet *fifo_peek(const struct shm_group *g, uint32_t peer)
 {
     const uint32_t popped = g->p2p.peers[peer].popped;
-    const struct packet *packet = &fifo_of(g, g->rank, peer)->packets[popped % FIFO_PACKETS];
+    const struct packet *packet = fifo_packet(fifo_of(g, g->rank, peer), popped);
     return atomic_load_explicit(&packet->seq, memory_order_acquire) == popped + 1 ? packet : NULL;
 }
 
@@ -57,7 +63,7 @@ static inline const struct packet *fifo_peek(const struct shm_group *g, uint32_t
 static inline void fifo_prefetch(const struct shm_group *g, uint32_t peer, size_t len)
 {
     const uint32_t popped = g->p2p.peers[peer].popped;
-    const char *packet = (const char *)&fifo_of(g, g->rank, peer)->packets[popped % FIFO_PACKETS];
+    const char *packet = (const char *)fifo_packet(fifo_of(g, g->rank, peer), popped);
     for (size_t at = LINE_BYTES; at < offsetof(struct packet, payload) + len; at += LINE_BYTES)
         __builtin_prefetch(packet + at);
 }

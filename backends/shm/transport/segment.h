@@ -95,6 +95,16 @@ struct segment_head {
 /* Step records and packets take four neighbouring cache lines. Up to 40 bytes of payload share the
  * line of the flag; the rest is found without knowing the flag first. */
 
+/* Among `count` places that are used in turn, a power of two, the one of the `n`th use: in Gray's
+ * order, so that those of uses one after the other lie at changing distances. With constant ones
+ * the reader's CPU would fetch the next place early, and take the line from the rank that is
+ * about to write it: short operations between far cores then take twice as long. */
+static inline size_t segment_turn(uint64_t n, uint32_t count)
+{
+    const size_t turn = n & (count - 1);
+    return turn ^ turn >> 1;
+}
+
 /* What a rank publishes in one step of a collective. */
 struct step_rec {
     /* The step. Released last, after the rest and the step's data; acquired by those that wait. */
