@@ -12,7 +12,11 @@
 #define SLOW_RUN 2u
 #define STREAMED_MIN (1u << 20)
 #define STREAMED_MAX (32u << 20)
+/* A trial: a lap over the memory that is written, in which its lines are in no cache and even a
+ * near core takes up to COLD times as long; and some windows that count. */
 #define LAP_BYTES (2u << 20)
+#define COLD 2u
+#define JUDGED_BYTES (4 * WINDOW_BYTES)
 /* A copy that takes longer has been interrupted. */
 #define CYCLES_PER_BYTE_MAX 8u
 
@@ -30,19 +34,21 @@ static void copy_policy_try_plain(struct copy_policy *p)
 {
     p->streams = false;
     p->trial = true;
-    p->left = LAP_BYTES;
+    p->left = LAP_BYTES + JUDGED_BYTES;
 }
 
 static void copy_policy_window(struct copy_policy *p)
 {
-    const bool slow = (uint64_t)p->len * SLOW_CYCLES < p->cycles * SLOW_BYTES;
-    p->trial = p->trial && p->left > p->len;
-    p->left = p->trial ? p->left - p->len : 0;
+    const bool cold = p->left > JUDGED_BYTES;
+    const bool slow = (uint64_t)p->len * SLOW_CYCLES * (cold ? COLD : 1) < p->cycles * SLOW_BYTES;
+    p->left -= p->left < p->len ? p->left : p->len;
     p->len = 0;
     p->cycles = 0;
     p->slow = slow ? p->slow + 1 : 0;
-    if (p->slow >= SLOW_RUN || (slow && p->trial))
+    if (p->slow >= SLOW_RUN)
         copy_policy_stream(p);
+    else
+        p->trial = p->left > 0;
 }
 
 void copy_policy_measured(struct copy_policy *p, size_t len, uint64_t cycles)

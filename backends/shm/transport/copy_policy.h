@@ -8,10 +8,9 @@
  *   on where the ranks run, and changes: virtual machines do not report it, and are moved.
  * - So plain copies are measured, some together, since one of them may find cold lines. The
  *   streaming ones would prove nothing: they are fast for the sender in both cases.
- * - While plain copies are slow, copies stream. Then plain ones get a trial. It is lost with the
- *   first slow window, and won after a lap over the memory that is written: until then, lines that
- *   were streamed are in no cache, and none of them is slow. Each trial that is lost doubles the
- *   time until the next one.
+ * - While plain copies are slow, copies stream. Then plain ones get a trial, which says little
+ *   before a lap over the memory that is written: until then, lines that were streamed are in no
+ *   cache. Each trial that is lost doubles the time until the next one.
  */
 #ifndef SHM_TRANSPORT_COPY_POLICY_H
 #define SHM_TRANSPORT_COPY_POLICY_H
