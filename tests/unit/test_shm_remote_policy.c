@@ -54,12 +54,33 @@ static void one_delay_changes_little(void **state)
     assert_true(receive(&p, 100, 200000, 300000) >= 97);
 }
 
+/* The blocks, and the pages that the kernel has not looked up yet, are new. */
+static void the_first_message_of_each_way_does_not_count(void **state)
+{
+    (void)state;
+    struct remote_policy read = {0}, blocks = {0};
+    receive(&read, 2, 2000000, 3000000);
+    assert_true(receive(&read, 100, 200000, 300000) >= 96);
+    receive(&blocks, 2, 1000000, 20000000);
+    assert_true(receive(&blocks, 100, 300000, 200000) <= 4);
+}
+
+static void a_way_that_has_become_faster_is_taken_soon(void **state)
+{
+    (void)state;
+    struct remote_policy p = {0};
+    receive(&p, 128, 300000, 3000000);
+    assert_true(receive(&p, 128, 300000, 200000) <= 66);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_faster_way_is_taken),
         cmocka_unit_test(both_ways_are_tried_again),
         cmocka_unit_test(one_delay_changes_little),
+        cmocka_unit_test(the_first_message_of_each_way_does_not_count),
+        cmocka_unit_test(a_way_that_has_become_faster_is_taken_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See remote_policy.h. One message that was delayed counts at most twice what was known before.
+ * See remote_policy.h. A message that is faster than those before shows what is possible, and
+ * counts at once: the first ones touch new memory. One that was delayed counts in part, and at most
+ * twice what was known before.
  */
 #include "transport/remote_policy.h"
 
@@ -20,7 +22,7 @@ void remote_policy_measured(struct remote_policy *p, enum remote_way way, size_t
 {
     uint64_t *known = &p->ns_per_mib[way];
     uint64_t now = ns / (len >> 20) + 1;
-    if (*known == 0)
+    if (*known == 0 || now < *known)
         *known = now;
     if (now > 2 * *known)
         now = 2 * *known;

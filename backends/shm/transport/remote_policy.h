@@ -20,7 +20,7 @@ enum {
 };
 
 struct remote_policy {
-    uint64_t ns_per_mib[2]; /* by enum remote_way: smoothed; 0: not measured */
+    uint64_t ns_per_mib[2]; /* by enum remote_way; 0: not measured */
     uint32_t messages;
 };
 
