@@ -67,8 +67,9 @@ struct conn {
     struct link_peer *peer;
     void *cookie; /* of the peer */
     struct conn_puts *puts;
-    int fd;      /* -1: not connected */
-    bool listed; /* in link.pending */
+    int fd;       /* -1: not connected */
+    bool unpaced; /* the kernel sends at once what the windows allow */
+    bool listed;  /* in link.pending */
 
     /* Incoming. `into` is where the data of the present fragment goes; NULL: it is dropped. */
     bool ended, bye;

@@ -261,18 +261,19 @@ static void put_long(struct fixture *f, char *from, char *to, size_t len)
     assert_memory_equal(to, from, len);
 }
 
-/* Fragments leave together if they are few and nothing is to be received. Either way, none has
- * begun while another one is on its way. */
+/* Fragments leave together if the kernel does not pace them and nothing is to be received. Either
+ * way, none has begun while another one is on its way. */
 static void a_long_put_begins_no_fragment_early(void **state)
 {
-    enum { LEN = 5 * CONN_FRAGMENT_LEN + 77 };
+    enum { LEN = 9 * CONN_FRAGMENT_LEN + 77 };
     struct fixture *f = *state;
     char *from = malloc(LEN), *to = malloc(LEN);
     assert_true(from && to);
     for (size_t i = 0; i < LEN; i++)
         from[i] = (char)rand();
-    for (uint32_t receives = 0; receives < 2; receives++) {
-        f->sender_io.landings.nused = receives;
+    for (uint32_t way = 0; way < 4; way++) {
+        f->sender_io.landings.nused = way & 1; /* something is to be received */
+        f->sender.unpaced = way & 2;
         put_long(f, from, to, 2 * CONN_FRAGMENT_LEN + 77);
         put_long(f, from, to, LEN);
     }

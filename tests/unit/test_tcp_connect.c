@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static struct harness_options options_for(uint32_t nranks)
 
 /* Calls `each` for every listening, or every other, TCP socket of this process. Returns their
  * number. */
-static int sockets(bool listening, void (*each)(const struct sockaddr_in *address))
+static int sockets(bool listening, void (*each)(int fd, const struct sockaddr_in *address))
 {
     int n = 0;
     DIR *dir = opendir("/proc/self/fd");
@@ -51,7 +52,7 @@ static int sockets(bool listening, void (*each)(const struct sockaddr_in *addres
             continue;
         n++;
         if (each)
-            each(&address);
+            each(fd, &address);
     }
     if (dir)
         closedir(dir);
@@ -117,6 +118,35 @@ static void a_connection_is_made_when_it_is_needed(void **state)
     assert_int_equal(harness_run(&options, connect_lazily), 0);
 }
 
+/* ---- inside a host ---- */
+
+static int paced;
+
+static void count_paced(int fd, const struct sockaddr_in *address)
+{
+    char name[16] = "?";
+    socklen_t len = sizeof name;
+    (void)address;
+    getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len);
+    paced += strncmp(name, "reno", sizeof "reno") != 0;
+}
+
+static int connect_inside(struct harness_rank *r)
+{
+    HARNESS_CHECK(r, exchange_all(r, r->group) == 0);
+    harness_sync(r);
+    HARNESS_CHECK(r, sockets(false, count_paced) >= 2 && paced == 0);
+    harness_sync(r); /* no rank leaves before */
+    return 0;
+}
+
+static void nothing_is_paced_inside_a_host(void **state)
+{
+    (void)state;
+    struct harness_options options = options_for(3);
+    assert_int_equal(harness_run(&options, connect_inside), 0);
+}
+
 /* Both ends of each pair connect at the same moment, repeatedly. */
 static int connect_simultaneously(struct harness_rank *r)
 {
@@ -145,8 +175,9 @@ static void both_ends_may_connect_simultaneously(void **state)
 
 static int unknown;
 
-static void connect_without_hello(const struct sockaddr_in *address)
+static void connect_without_hello(int listener, const struct sockaddr_in *address)
 {
+    (void)listener;
     static const char words[][64] = {"GET / HTTP/1.0\r\n\r\n", "", "SSH-2.0-x", {0}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -285,6 +316,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_is_made_when_it_is_needed),
+        cmocka_unit_test(nothing_is_paced_inside_a_host),
         cmocka_unit_test(both_ends_may_connect_simultaneously),
         cmocka_unit_test(unknown_connections_are_ignored),
         cmocka_unit_test(a_stopped_rank_blocks_no_other),
