@@ -210,11 +210,32 @@ static int check_nothing_left(const struct driver *d, int number, int victim)
     return bad;
 }
 
+/* How long something may take. A wait looks more often than once in a second: if it did not, this
+ * process was stopped, and the job probably was, too (a machine that stands still, a freezer). */
+struct limit {
+    uint64_t until, seen;
+};
+
+static struct limit limit_from(uint64_t begin)
+{
+    return (struct limit){begin + LIMIT_NS, begin};
+}
+
+static bool is_over(struct limit *l)
+{
+    const uint64_t t = now();
+    if (t - l->seen > 1000000000u)
+        l->until += t - l->seen;
+    l->seen = t;
+    return t > l->until;
+}
+
 /* When the last of these processes has ended; 0: not in time. */
-static uint64_t wait_gone(struct pollfd *fds, int n, int victim, uint64_t *dead, uint64_t deadline)
+static uint64_t wait_gone(struct pollfd *fds, int n, int victim, uint64_t *dead,
+                          struct limit *limit)
 {
     for (int left = n; left > 0;) {
-        if (now() > deadline)
+        if (is_over(limit))
             return 0;
         poll(fds, (nfds_t)n, 100);
         for (int i = 0; i < n; i++) {
@@ -235,7 +256,8 @@ static int one(struct driver *d, int number)
     int status = 0, victim = rand() % d->nranks;
     uint64_t begin = now(), last = 0, dead = 0;
     pid_t collrun = start(d);
-    while (!all_up(d) && now() < begin + LIMIT_NS && waitpid(collrun, &status, WNOHANG) == 0)
+    struct limit limit = limit_from(begin);
+    while (!all_up(d) && !is_over(&limit) && waitpid(collrun, &status, WNOHANG) == 0)
         usleep(500);
     if (!all_up(d))
         return complain(d, number, -1, "the job did not come up");
@@ -245,12 +267,13 @@ static int one(struct driver *d, int number)
                                  .events = POLLIN};
     uint64_t killed = now();
     kill(d->slots[victim].pid, SIGKILL);
-    uint64_t gone = wait_gone(fds, d->nranks, victim, &dead, killed + LIMIT_NS);
+    limit = limit_from(killed);
+    uint64_t gone = wait_gone(fds, d->nranks, victim, &dead, &limit);
     int bad = 0;
     if (!gone)
         bad = complain(d, number, victim, "HANG: not all ranks end");
     while (!bad && waitpid(collrun, &status, WNOHANG) == 0) {
-        if (now() > killed + LIMIT_NS)
+        if (is_over(&limit))
             bad = complain(d, number, victim, "HANG: collrun does not end");
         usleep(50);
     }

@@ -267,7 +267,7 @@ for library in "${libraries[@]:ours}"; do
 done
 printf '%s; %s\n' "$("$collrun" --version | head -n 1)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || date +%F)"
 # On virtual machines that changes by the minute, and with it the ratios of what is shared through caches.
-core_distance() { [ "$wire" != shm ] || [ "$cores" -lt 2 ] || echo "# a cache line from core 0 to core 1 and back: $("$work/core_distance") ns"; }
+core_distance() { [ "$wire" = links ] || [ "$cores" -lt 2 ] || echo "# a cache line from core 0 to core 1 and back: $("$work/core_distance") ns"; }
 build "$work/core_distance" "$here/core_distance.c"
 core_distance
 # The first library that fails ends the turns, so that the others fail because of it.

@@ -10,6 +10,8 @@ seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
 started=$(date +%s)
 number=0 failed=0 total=0 # jobs, jobs that failed, cases
 child=
+# What is Gloo's is no finding; that file explains it.
+export TSAN_OPTIONS=${TSAN_OPTIONS:-}:suppressions=$top/tests/e2e/tsan.supp
 
 # own_folder NAME: makes $tmp; at exit it is removed, and $child is killed.
 own_folder() {
