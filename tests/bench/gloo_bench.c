@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times the Gloo backend and Gloo's own operations in the same processes, on the same buffers. A
- * measure is some calls in a row, by the slowest rank's clock. A round is three of them in changing
- * order, Gloo, the backend and Gloo again: the third shows what the measurement itself is worth. A
+ * measure is some calls in a row, by the slowest rank's clock. A round is three of them in turn:
+ * Gloo, the backend, and a second context of Gloo. That one shows what the measurement itself is
+ * worth. It has connections and a thread of its own, as the backend has: one context that is
+ * measured twice would follow itself, with its threads awake, and be faster by a tenth or more. A
  * row has rounds until it is clear (paired.h) whether the backend needs more than LIMIT times
  * Gloo's time, or until there are no more rounds to have. The results of both are compared once per
  * row. usage: gloo_bench BACKEND.so RANKS MAX_ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]
@@ -56,7 +58,7 @@ struct board {
 
 struct bench {
     struct harness_rank *r;
-    struct raw_gloo *raw;
+    struct raw_gloo *gloo[2]; /* two contexts */
     struct board *board;
     float *send, *recv, *check;
     size_t elements; /* of each */
@@ -120,10 +122,13 @@ static double cpu_us(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-static void run_once(struct bench *b, const struct task *t, bool raw)
+/* What a round measures, in this order. */
+enum which { FIRST_GLOO, BACKEND, SECOND_GLOO, WHICH_ALL };
+
+static void run_once(struct bench *b, const struct task *t, enum which which)
 {
-    if (raw) {
-        raw_gloo_run(b->raw);
+    if (which != BACKEND) {
+        raw_gloo_run(b->gloo[which == SECOND_GLOO]);
     } else if (harness_exec(b->r->group, t->calls, t->ncalls) != COLLRUN_OK) {
         fprintf(stderr, "%s\n", harness_error());
         exit(1);
@@ -131,15 +136,15 @@ static void run_once(struct bench *b, const struct task *t, bool raw)
 }
 
 /* A first call is not timed, unless calls are so long that it would tell nothing. */
-static struct cost measure(struct bench *b, const struct task *t, bool raw)
+static struct cost measure(struct bench *b, const struct task *t, enum which which)
 {
     if (t->times > 1)
-        run_once(b, t, raw);
+        run_once(b, t, which);
     harness_sync(b->r);
     const double cpu = cpu_us();
     const uint64_t start = harness_now_ns();
     for (unsigned i = 0; i < t->times; i++)
-        run_once(b, t, raw);
+        run_once(b, t, which);
     const double us = (double)(harness_now_ns() - start) / 1e3;
     return total(b, (struct cost){us / t->times, (cpu_us() - cpu) / t->times});
 }
@@ -169,7 +174,8 @@ static void prepare(struct bench *b, struct task *t, const struct operation *o, 
         call.peer = (int)((self + n - 1) % n);
         t->calls[t->ncalls++] = call;
     }
-    raw_gloo_prepare(b->raw, o->name, b->send, b->recv, t->block);
+    for (unsigned i = 0; i < 2; i++)
+        raw_gloo_prepare(b->gloo[i], o->name, b->send, b->recv, t->block);
 }
 
 /* Elements of the result on this rank. */
@@ -202,10 +208,10 @@ static unsigned compare(struct bench *b, const struct task *t)
 {
     const size_t len = b->elements * sizeof(float);
     memcpy(b->recv, b->send, len);
-    run_once(b, t, false);
+    run_once(b, t, BACKEND);
     memcpy(b->check, b->recv, len);
     memcpy(b->recv, b->send, len);
-    run_once(b, t, true);
+    run_once(b, t, FIRST_GLOO);
     const bool differs = memcmp(b->check, b->recv, result_of(b, t) * sizeof(float)) != 0;
     return total(b, (struct cost){.us = differs}).us > 0;
 }
@@ -219,10 +225,10 @@ static struct interval interval_of(struct samples *s, const double *values, unsi
 /* Each measure is first, second and third in a third of the rounds. */
 static void measure_round(struct bench *b, const struct task *t, struct samples *s, unsigned i)
 {
-    struct cost c[3]; /* Gloo, the backend, Gloo */
-    for (unsigned k = 0; k < 3; k++) {
-        const unsigned which = (i + k) % 3;
-        c[which] = measure(b, t, which != 1);
+    struct cost c[WHICH_ALL];
+    for (unsigned k = 0; k < WHICH_ALL; k++) {
+        const enum which which = (enum which)((i + k) % WHICH_ALL);
+        c[which] = measure(b, t, which);
     }
     s->raw[i] = (c[0].us + c[2].us) / 2;
     s->own[i] = c[1].us;
@@ -272,7 +278,7 @@ static void bench_row(struct bench *b, const struct operation *o, size_t bytes, 
     struct samples s;
     prepare(b, &t, o, bytes);
     const bool differs = compare(b, &t);
-    const double us = measure(b, &t, true).us + 1, calls = MEASURE_US / us;
+    const double us = measure(b, &t, FIRST_GLOO).us + 1, calls = MEASURE_US / us;
     t.times = calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (unsigned)calls;
     const double fit = paired_looks[0] + ROW_US / (3 * us * t.times);
     const unsigned n = measure_row(b, &t, &s, fit < rounds ? (unsigned)fit : rounds);
@@ -293,15 +299,18 @@ static size_t next_size(const struct wish *w, size_t bytes)
     return bytes * 8 < w->max_bytes ? bytes * 8 : w->max_bytes;
 }
 
-static void open_raw(struct bench *b)
+static struct raw_gloo *open_gloo(struct bench *b)
 {
     struct harness_rank *r = b->r;
-    b->raw = raw_gloo_new((int)r->rank, (int)r->nranks, b->board->addresses[r->rank][0]);
+    struct raw_gloo *gloo =
+        raw_gloo_new((int)r->rank, (int)r->nranks, b->board->addresses[r->rank][0]);
     harness_sync(r);
     char theirs[MOST_RANKS][RAW_ADDRESS_BYTES];
     for (uint32_t i = 0; i < r->nranks; i++)
         memcpy(theirs[i], b->board->addresses[i][r->rank], RAW_ADDRESS_BYTES);
-    raw_gloo_connect(b->raw, theirs[0]);
+    harness_sync(r); /* the addresses are read: those of another context may follow */
+    raw_gloo_connect(gloo, theirs[0]);
+    return gloo;
 }
 
 static void print_end(struct bench *b)
@@ -322,7 +331,8 @@ static int bench_rank(struct harness_rank *r)
     HARNESS_CHECK(r, b.send && b.recv && b.check);
     for (size_t i = 0; i < b.elements; i++)
         b.send[i] = (float)(i % 1000 + r->rank);
-    open_raw(&b);
+    for (unsigned i = 0; i < 2; i++)
+        b.gloo[i] = open_gloo(&b);
     if (r->rank == 0)
         printf("%-14s %9s %11s %11s %7s %6s %6s %7s %7s %4s\n", "operation", "bytes", "gloo us",
                "collrun us", "ratio", "from", "to", "cpu", "noise %", "n");
@@ -338,7 +348,8 @@ static int bench_rank(struct harness_rank *r)
     if (r->rank == 0 && b.rows > 0)
         print_end(&b);
     harness_sync(r);
-    raw_gloo_free(b.raw);
+    for (unsigned i = 0; i < 2; i++)
+        raw_gloo_free(b.gloo[i]);
     free(b.send);
     free(b.recv);
     free(b.check);

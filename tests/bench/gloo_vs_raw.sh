@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The Gloo backend beside Gloo's own operations, over loopback, in the same processes, on the same buffers and in turn: every
-# round measures Gloo, the backend and Gloo again. For each operation and size: the median times, then the median of the
+# round measures Gloo, the backend and a second context of Gloo. For each operation and size: the median times, then the median of the
 # rounds' ratios (the backend's time by Gloo's; below 1.0 the backend is faster), from where to where the true median lies
 # (paired.h), the ratio of the processor time of all ranks, and the noise: how far such an interval of Gloo against Gloo
 # reaches from 1. "within": the interval ends at 1.02 or below; "ABOVE": it begins above; "open": neither, after as many rounds
