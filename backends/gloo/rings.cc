@@ -204,15 +204,21 @@ int rings::post_notice(uint32_t peer, uint64_t slot)
 
 /* ---- receiving ---- */
 
-uint32_t rings::marks(uint32_t from) const
+uint32_t rings::marks(uint32_t from, unsigned s) const
 {
     uint32_t n = 0;
-    for (unsigned s = 0; s < ring_sizes; s++)
-        for (uint32_t i = 0; i < sizes[s].places; i++, n++)
-            if (!is_marked(in_place(from, s, peers_[from].taken[s] + i) + sizes[s].bytes -
-                           mark_bytes))
-                break;
+    while (n < sizes[s].places &&
+           is_marked(in_place(from, s, peers_[from].taken[s] + n) + sizes[s].bytes - mark_bytes))
+        n++;
     return n;
+}
+
+bool rings::has_arrival(uint32_t from) const
+{
+    bool any = false;
+    for (unsigned s = 0; s < ring_sizes; s++)
+        any |= marks(from, s) > 0;
+    return any;
 }
 
 size_t rings::look()
@@ -220,11 +226,14 @@ size_t rings::look()
     size_t n = 0;
     packets_.clear();
     notices_.clear();
-    for (uint32_t p = 0; p < size_; p++)
-        if (const uint32_t count = p == rank_ ? 0 : marks(p)) {
+    for (uint32_t p = 0; p < size_; p++) {
+        uint32_t count = 0;
+        for (unsigned s = 0; p != rank_ && s < ring_sizes; s++)
+            count += peers_[p].seen[s] = marks(p, s);
+        if (count > 0)
             packets_.push_back({p, count});
-            n += count;
-        }
+        n += count;
+    }
     for (const int place : posted_places_)
         if (is_marked(in_memory_ + static_cast<size_t>(place) * mark_bytes))
             notices_.push_back(place);
@@ -267,7 +276,7 @@ const packet *rings::front(uint32_t from) const
     for (unsigned s = 0; s < ring_sizes; s++) {
         const char *place = in_place(from, s, p.taken[s]);
         const auto *head = reinterpret_cast<const packet *>(place);
-        if (is_marked(place + sizes[s].bytes - mark_bytes) && head->sequence == p.next_sequence)
+        if (p.seen[s] > 0 && head->sequence == p.next_sequence)
             return head;
     }
     return nullptr;
@@ -304,6 +313,7 @@ void rings::pop(uint32_t from)
         credit(p, *head);
         *reinterpret_cast<uint64_t *>(place + sizes[s].bytes - mark_bytes) = 0;
         completions_--;
+        p.seen[s]--;
         p.next_sequence++;
         repost(from, s, p.taken[s] + p.in_window[s]);
         const uint32_t window = grown(p.in_window[s], s);

@@ -83,11 +83,9 @@ class rings
     }
     /* Looks for arrivals. Does not wait for any that has not begun. */
     bool collect();
-    bool has_arrival(uint32_t peer) const
-    {
-        return marks(peer) > 0;
-    }
-    /* The next packet in order, of those that have arrived; NULL: it has not. */
+    bool has_arrival(uint32_t peer) const;
+    /* The next packet in order, of those that the last collect() has found; NULL: it is none of
+     * them. One that has come since is marked, but Gloo has not reported it. */
     const packet *front(uint32_t peer) const;
     void pop(uint32_t peer);
     void free_notice(int place);
@@ -112,6 +110,7 @@ class rings
         uint64_t sent_sequence, next_sequence;
         uint32_t sent[ring_sizes], acked[ring_sizes]; /* to the peer */
         uint32_t taken[ring_sizes], told[ring_sizes]; /* from it */
+        uint32_t seen[ring_sizes];                    /* by the last collect(), and not taken yet */
         uint32_t out_window[ring_sizes], in_window[ring_sizes], told_window[ring_sizes];
         std::unique_ptr<gloo::transport::UnboundBuffer> sentry;
     };
@@ -122,7 +121,7 @@ class rings
     void repost(uint32_t peer, unsigned size, uint32_t number);
     void open(uint32_t peer);
     int fitting(const peer_state &p, size_t len, bool reserved) const;
-    uint32_t marks(uint32_t peer) const;
+    uint32_t marks(uint32_t peer, unsigned size) const;
     size_t look();
     bool take_completion();
     void credit(peer_state &p, const packet &from);
