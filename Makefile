@@ -50,8 +50,8 @@ C_FLAGS = -std=c11 $(WARN_C) $(COMMON) $(CPPFLAGS) $(CFLAGS)
 CXX_FLAGS = -std=c++17 $(WARN) $(COMMON) $(CPPFLAGS) $(CXXFLAGS)
 # Sanitized objects get their runtime from the program, so only plain builds can insist on complete shared objects.
 NO_UNDEFINED := $(if $(filter release debug,$(VARIANT)),-Wl$(comma)-z$(comma)defs)
-LD_FLAGS = $(filter -fsanitize=% --coverage,$(OPT_$(VARIANT))) -pthread -Wl,--as-needed $(LDFLAGS)
-PROGRAM_FLAGS := -pie -Wl,-z,relro,-z,now
+LD_FLAGS = $(filter -fsanitize=% --coverage,$(OPT_$(VARIANT))) -pthread -Wl,--as-needed,-z,relro,-z,now,-z,noexecstack $(LDFLAGS)
+PROGRAM_FLAGS := -pie
 
 # ---- layers are the -I flags: a module sees only what stands here ----
 INC_PUBLIC := -Iengine/include

@@ -38,23 +38,6 @@ else
     like "a reason behind 16 MB in the socket is read" "$(err)" 'the real reason'
 fi
 
-# ---- how the programs are built ----
-# hardened FILE: what it lacks
-hardened() {
-    readelf -hW "$1" | grep -q 'Type: *DYN' || echo "PIE"
-    readelf -lW "$1" | grep -q GNU_RELRO || echo "RELRO"
-    readelf -dW "$1" | grep -q NOW || echo "immediate binding"
-    [ "$1" = "$home/libexec/collrun/collrun-engine" ] && set -- "$(readlink -f "$home"/lib/libcollrun.so.1)" # has its code
-    readelf -sW "$1" | grep -q __stack_chk_fail || echo "a stack protector"
-    readelf -sW "$1" | grep -qE '__[a-z]+_chk@' || echo "_FORTIFY_SOURCE"
-}
-for program in bin/collrun libexec/collrun/collrun-agent libexec/collrun/collrun-engine; do
-    case $home in
-    */release) is "$program is hardened" "$(hardened "$home/$program")" "" ;;
-    *) skip "$program is hardened" "not the release build" ;;
-    esac
-done
-
 # ---- signals at the agent ----
 simple agent 2 "note up; await 1 go"
 for sig in USR1 USR2 QUIT; do
