@@ -18,12 +18,15 @@ struct source_stream {
     struct buf line; /* the unfinished line */
 };
 
+struct tail_ring { /* of a rank that has written to its stderr */
+    char bytes[OUTPUT_TAIL];
+    uint64_t places[OUTPUT_TAIL_LINES]; /* of its last lines on the console: console_lines */
+};
+
 struct tail { /* the last OUTPUT_TAIL bytes of a rank's stderr */
-    char *ring;
-    uint64_t len;      /* ever written */
-    uint64_t lines;    /* ever shown */
-    uint64_t run, end; /* of these, the last ones without another line between; console_lines after
-                          them */
+    struct tail_ring *ring;
+    uint64_t len;   /* ever written */
+    uint64_t lines; /* ever shown */
 };
 
 struct output {
@@ -67,8 +70,8 @@ void output_refund(struct output *o)
 static void output_note_lines(struct output *o, uint32_t rank, uint64_t before, uint64_t n)
 {
     struct tail *t = &o->tails[rank];
-    t->run = t->run && t->end == before ? t->run + n : n;
-    t->end = console_lines(o->console);
+    for (uint64_t i = n > OUTPUT_TAIL_LINES ? n - OUTPUT_TAIL_LINES : 0; t->ring && i < n; i++)
+        t->ring->places[(t->lines + i) % OUTPUT_TAIL_LINES] = before + i;
     t->lines += n;
 }
 
@@ -159,9 +162,9 @@ void output_show_all(struct output *o)
 static void output_keep_tail(struct tail *t, const char *bytes, size_t len)
 {
     if (!t->ring)
-        t->ring = malloc(OUTPUT_TAIL);
+        t->ring = malloc(sizeof *t->ring);
     for (size_t i = len > OUTPUT_TAIL ? len - OUTPUT_TAIL : 0; t->ring && i < len; i++)
-        t->ring[(t->len + i) % OUTPUT_TAIL] = bytes[i];
+        t->ring->bytes[(t->len + i) % OUTPUT_TAIL] = bytes[i];
     t->len += len;
 }
 
@@ -181,10 +184,14 @@ static void output_print_line(const char *line, size_t len, const char *prefix, 
     fputc('\n', to);
 }
 
-bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines)
+bool output_tail_is_shown(const struct output *o, uint32_t rank)
 {
     const struct tail *t = &o->tails[rank];
-    return t->run && t->end == console_lines(o->console) && (t->run >= lines || t->run == t->lines);
+    if (!t->lines || !t->ring)
+        return false;
+    uint64_t first = t->lines > OUTPUT_TAIL_LINES ? t->lines - OUTPUT_TAIL_LINES : 0;
+    uint64_t place = t->ring->places[first % OUTPUT_TAIL_LINES];
+    return console_lines(o->console) - place <= OUTPUT_SHOWN_ABOVE;
 }
 
 bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
@@ -196,7 +203,7 @@ bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, c
     if (!t->ring || !len)
         return false;
     for (size_t i = 0; i < len; i++)
-        text[i] = t->ring[(t->len - len + i) % OUTPUT_TAIL];
+        text[i] = t->ring->bytes[(t->len - len + i) % OUTPUT_TAIL];
     len -= text[len - 1] == '\n';
     for (at = len; at > 0; at--) {
         if (text[at - 1] == '\n' && --lines == 0)

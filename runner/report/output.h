@@ -20,6 +20,9 @@
 #include <stdio.h>
 
 enum { OUTPUT_TAIL = 8 << 10, OUTPUT_LINE_MAX = 64 << 10, OUTPUT_CREDIT = 256 << 10 };
+/* Lines of the culprit's stderr that the verdict repeats, unless all of them stand among so many
+ * lines of the console above it. */
+enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 200 };
 
 struct output;
 struct output_hooks {
@@ -47,8 +50,9 @@ void output_end_rank(struct output *o, uint32_t rank);
 /* Prints the last lines that a rank wrote to stderr, each after `prefix`. False: it wrote none. */
 bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                         FILE *to);
-/* True: these lines are the last ones on the console. */
-bool output_tail_is_shown(const struct output *o, uint32_t rank, unsigned lines);
+/* True: its last OUTPUT_TAIL_LINES lines, or all that it wrote, stand on the console, not far above
+ * the next line. */
+bool output_tail_is_shown(const struct output *o, uint32_t rank);
 /* The console or the queue of the files has room again. */
 void output_refund(struct output *o);
 /* All ranks have exited. The rest of their pipes is small, and is accepted even if the console is

@@ -32,9 +32,6 @@
 
 #define SECOND_NS 1000000000ull
 
-/* Lines of the culprit's stderr that the verdict repeats, unless they are the last above it. */
-enum { STDERR_TAIL_LINES = 32 };
-
 static void run_on_signal(struct loop_fd *w, uint32_t events)
 {
     (void)events;
@@ -92,12 +89,12 @@ static void run_print_verdict(struct supervisor *s, const struct evidence *e, st
         return;
     if (v->diag.loc.line && !v->diag.loc.file)
         v->diag.loc.file = s->run.job->file;
-    bool tail = v->rank != WIRE_HOST && !s->run.options->quiet &&
-                !output_tail_is_shown(s->output, v->rank, STDERR_TAIL_LINES);
+    bool tail =
+        v->rank != WIRE_HOST && !s->run.options->quiet && !output_tail_is_shown(s->output, v->rank);
     report_diag(s->run.options->report, &v->diag);
     bring_up_print_unreachable(&s->bring_up);
     if (tail)
-        output_stderr_tail(s->output, v->rank, STDERR_TAIL_LINES, "  | ",
+        output_stderr_tail(s->output, v->rank, OUTPUT_TAIL_LINES, "  | ",
                            s->run.options->report->out);
     verdict_other_ranks(e, v, others, sizeof others);
     if ((v->class == CAUSE_TIMEOUT || v->class == CAUSE_MISSING) && !s->run.options->quiet) {

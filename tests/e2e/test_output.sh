@@ -145,6 +145,11 @@ like "unfinished lines of a killed rank are shown" "$(out)" '^\[1\] last words$'
 simple moves 2 "@1 err loading 1%\\r loading 2%\\r; @1 err \\e[31mred\\e[0m; @1 exit 3"
 run run moves.yaml
 is "lines of stderr just before the verdict are not repeated" "$(grep -c 'red' err)" 1
+for lines in 50:1 300:2; do
+    simple above 2 "@1 err the reason; barrier world; @0 spew ${lines%:*} 20; barrier world; @1 exit 3; hang" "timeouts: {grace: 300ms}"
+    timeout -k 5 "$limit" "$COLLRUN" run above.yaml >out 2>&1 </dev/null
+    is "${lines%:*} lines of another rank below them: the lines of the culprit are shown ${lines#*:} times" "$(grep -c 'the reason$' out)" "${lines#*:}"
+done
 run run moves.yaml --set logging.console.ranks=0
 is "the verdict repeats them as they look in the end, without what moves the cursor" "$(grep '^  |' err)" "$(printf '  |  loading 2%%\n  | ?[31mred?[0m')"
 simple child 1 "print parent"

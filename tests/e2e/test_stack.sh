@@ -44,13 +44,21 @@ static int deeper(volatile char *above)
     here[0] = above[0];
     return deeper(here) + here[0]; /* too deep */
 }
+static void meet(struct collrun_ctx *ctx)
+{
+    struct collrun_group *world;
+    if (collrun_group_get(ctx, "world", &world) == COLLRUN_OK)
+        collrun_barrier(world);
+}
 static int train(struct collrun_ctx *ctx, void *state)
 {
     char start[2] = "x";
     (void)state;
     if (collrun_world_rank(ctx) == 1 && strcmp(collrun_param_string(ctx, "how"), "overflow") == 0)
         return deeper(start);
-    if (collrun_world_rank(ctx) == 1)
+    if (strcmp(collrun_param_string(ctx, "how"), "all") == 0)
+        meet(ctx);
+    if (collrun_world_rank(ctx) == 1 || strcmp(collrun_param_string(ctx, "how"), "all") == 0)
         step(NULL); /* the call */
     return 0;
 }
@@ -74,6 +82,9 @@ if [ -x "$stack" ]; then
 else
     skip "functions, files and lines" "built without libdw"
 fi
+printf '%s\n' "version: 1" "processes: {count: 6}" "workloads: [{plugin: ./crash.so, params: {how: all}}]" >all.yaml
+run all.yaml
+is "six ranks crash at once: each trace is printed once" "$(grep -oE 'rank [0-9] crashed: SIGSEGV' err | sort | uniq -c | awk '{print $1}' | sort | uniq -c | tr -s ' ') $(grep -c '^  |' err)" " 6 1 0"
 crash plain.so crash
 like "without symbols: object and offset" "$(err)" '^\[1\]   #0 \? in plain\.so\+0x[0-9a-f]+$'
 crash crash.so overflow
