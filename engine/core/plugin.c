@@ -95,8 +95,8 @@ static int plugin_explain_dlerror(const char *what, const char *path, const char
         if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".cc") == 0 || strcmp(dot, ".cpp") == 0))
             diag_hint(d, "this is source code: build it with cc -shared -fPIC");
         else if (strcmp(what, "workload") == 0 && plugin_is_script(path, dot))
-            diag_hint(d, "a program is run by command: [%s] in place of plugin",
-                      dot && strcmp(dot, ".py") == 0 ? "python3, FILE" : "FILE");
+            diag_hint(d, "a program is run by command: [%s%s] in place of plugin",
+                      dot && strcmp(dot, ".py") == 0 ? "python3, " : "", path);
         else
             diag_hint(d, "a %s is a shared object, built with cc -shared -fPIC", what);
         return d->code;
@@ -114,7 +114,13 @@ static int plugin_explain_dlerror(const char *what, const char *path, const char
                  word);
         return diag_hint(d, "install %s, or link with -Wl,-rpath,DIRECTORY", word);
     }
-    return diag_set(d, COLLRUN_ERR_INVALID, "%s %s cannot be loaded: %s", what, path, reason);
+    diag_set(d, COLLRUN_ERR_INVALID, "%s %s cannot be loaded: %s", what, path, reason);
+    /* The runtime of ThreadSanitizer, for one. */
+    if (strstr(reason, ": cannot allocate memory in static TLS block")) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(reason, ":"), reason);
+        return diag_hint(d, "preload it: env: {set: {LD_PRELOAD: %s}}", word);
+    }
+    return d->code;
 }
 
 static int plugin_no_symbol(const char *what, const char *path, const char *symbol, void *object,

@@ -126,6 +126,36 @@ END
 run run noplugin.yaml
 ends "a plugin that does not exist: 126" 126
 like "it is explained at its line" "$(err)" 'noplugin\.yaml:4:[0-9]+: error: .*absent\.so'
+cp "$home/lib/collrun/workloads/hello.so" absence.so
+run run noplugin.yaml
+like "a wrong path has a hint at the file that may be meant" "$(err)" '^hint: did you mean \./absence\.so\?$'
+echo 'import collrun' >train.py
+sed 's/absent\.so/train.py/' noplugin.yaml >train.yaml
+run run train.yaml
+ends "a program in the place of a plugin" 126
+like "the hint is the line that runs it" "$(err)" "^hint: a program is run by command: \[python3, $tmp/train\.py\] in place of plugin\$"
+printf 'version: 1\nprocesses: {count: 2}\nworkloads:\n  - %s\n' "$(sed -n 's/^hint: a program is run by \(.*\) in place of plugin$/\1/p' err)" >hinted.yaml
+run check hinted.yaml
+ends "which is right as it is" 0
+cat >needs.c <<END
+#include <collrun/workload.h>
+int provided(void);
+static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return provided(); }
+COLLRUN_WORKLOAD(.name = "needs", .run = run);
+END
+echo 'int provided(void); int provided(void) { return 0; }' >provides.c
+plugin provides.c libprovides.so
+plugin needs.c needs.so -L"$tmp" -Wl,--no-as-needed -lprovides
+sed 's/absent/needs/' noplugin.yaml >needs.yaml
+for command in run plan; do
+    run $command needs.yaml
+    ends "a library that a plugin needs is missing: $command" 126
+    like "it is named" "$(err)" "needs\.yaml:4:13: error: .*needs\.so needs libprovides\.so, which is not on this host\$"
+done
+LD_LIBRARY_PATH=$tmp run check needs.yaml
+ends "with it: check" 0
+LD_LIBRARY_PATH=$tmp run run needs.yaml
+ends "with it: run" 0
 echo "not a library" >text.so
 sed 's/absent/text/' noplugin.yaml >text.yaml
 run run text.yaml

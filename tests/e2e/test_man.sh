@@ -54,6 +54,18 @@ for code in 0 2 124 125 126 127 130; do like "collrun.1 has exit code $code" "$p
 example() {
     awk -v n="$2" '/^\.EX/ {if (++k == n) on = 1; next} /^\.EE/ {on = 0} on' "$pages/$1" | sed 's/\\-/-/g; s/\\e/\\/g' >"$3"
 }
+# The example of an error in collrun(1) is what collrun prints.
+{
+    printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: hello}]\ngroups:\n'
+    printf '  g%d: {ranks: all}\n' 1 2 3 4 5 6 7 8
+    printf '  dp:\n    backend: nccll\n'
+} >job.yaml
+run check job.yaml
+awk '/^\.EX/ {on = 1; text = ""; next} /^\.EE/ {if (text ~ /nccll/) {printf "%s", text; exit} on = 0} on {text = text $0 "\n"}' "$pages/collrun.1" |
+    sed 's/\\-/-/g; s/\\(ti/~/g; s/\\(ha/^/g; s/\\(dq/"/g; s/\\e/\\/g' >shown
+is "the error that collrun(1) shows is what collrun prints (but for the installed backends)" "$(sed 's/known here: .*/known here/' err)" \
+    "$(sed 's/known here: .*/known here/' shown)"
+
 # ---- section 3: a page for each function of the library, and its example is C that compiles ----
 nm -D --defined-only "$home/lib/libcollrun.so.1" | awk '$3 != "collrun_engine_main" {print $3}' | sort >exported
 for page in "$pages"/*.3; do

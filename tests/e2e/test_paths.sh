@@ -112,7 +112,8 @@ chmod 755 open/scripted.so
 chmod 777 open
 run run open.yaml
 ends "so is one in a folder that all users may write" 126
-chmod 755 open
+like "the hint is the command that mends it" "$(err)" "^hint: chmod o-w $tmp/open\$"
+sh -c "$(sed -n 's/^hint: //p' err)"
 run run open.yaml
 both "with the permissions mended it runs"
 chmod 666 libcollrun_minimal.so

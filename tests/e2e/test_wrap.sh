@@ -67,9 +67,56 @@ if [ "${asan#/}" != "$asan" ] && [ -z "$sanitized" ]; then
     run check crash.yaml
     ends "and with its runtime" 0
     run crash.yaml
-    like "it finds the fault" "$(cat out err)" 'AddressSanitizer: heap-buffer-overflow'
+    is "it finds the fault" "$(grep -c 'ERROR: AddressSanitizer: heap-buffer-overflow' err)" 1
     ends "which ends the job" 1
 else
     skip "a plugin with AddressSanitizer" "libasan.so is missing, or collrun itself has a sanitizer"
+fi
+cat >race.c <<'END'
+#include <collrun/workload.h>
+#include <pthread.h>
+static long count;
+static void *add(void *unused)
+{
+    for (int i = 0; i < 1000; i++)
+        count++;
+    return unused;
+}
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    struct collrun_group *world;
+    pthread_t other;
+    float one = 1, sum;
+    (void)state;
+    int rc = collrun_group_get(ctx, "world", &world);
+    rc = rc ? rc : collrun_allreduce(world, &one, &sum, 1, COLLRUN_FLOAT32, COLLRUN_SUM);
+    if (rc)
+        return rc;
+    pthread_create(&other, NULL, add, NULL);
+    if (RACE && collrun_world_rank(ctx) == 1)
+        add(NULL);
+    pthread_join(other, NULL);
+    return collrun_allreduce(world, &one, &sum, 1, COLLRUN_FLOAT32, COLLRUN_SUM);
+}
+COLLRUN_WORKLOAD(.name = "race", .run = run);
+END
+tsan=$(cc -print-file-name=libtsan.so)
+if [ "${tsan#/}" != "$tsan" ] && [ -z "$sanitized" ]; then
+    printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: ./race.so}]\n' | job race
+    plugin race.c race.so -g -DRACE=1 -fsanitize=thread
+    run check race.yaml
+    ends "a plugin with ThreadSanitizer alone" 2
+    like "the hint" "$(err)" '^hint: preload it: env: \{set: \{LD_PRELOAD: .*libtsan\.so\.[0-9]+\}\}$'
+    echo "env: {set: {LD_PRELOAD: $tsan}}" >>race.yaml
+    run check race.yaml
+    ends "and with its runtime" 0
+    run race.yaml
+    is "it finds the race, on one rank, and shows it once" "$(grep -oE '^(\[1\]|  \|) WARNING: ThreadSanitizer: data race' err)" "[1] WARNING: ThreadSanitizer: data race"
+    ends "which ends the job" 66
+    plugin race.c race.so -g -DRACE=0 -fsanitize=thread
+    run race.yaml
+    is "without the race there is no report" "$code $(cat out err)" "0 "
+else
+    skip "a plugin with ThreadSanitizer" "libtsan.so is missing, or collrun itself has a sanitizer"
 fi
 done_testing

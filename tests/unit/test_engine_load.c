@@ -47,7 +47,7 @@ static void broken_workloads_are_refused(void **state)
         {"msg.so", "is a backend, not a workload", ""},
         {"missing.so", "No such file or directory", ""},
         {"/etc/passwd", "is not a shared object", "built with cc -shared -fPIC"},
-        {"/usr/bin/ldd", "is not a shared object", "by command: [FILE] in place of plugin"},
+        {"/usr/bin/ldd", "is not a shared object", "by command: [/usr/bin/ldd] in place of plugin"},
         {"/usr", "is not a file", ""},
     };
     (void)state;
