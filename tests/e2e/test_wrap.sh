@@ -57,6 +57,65 @@ if command -v gdb >/dev/null; then
 else
     skip "a crash under gdb" "gdb is missing"
 fi
+# ---- valgrind, perf and strace, as collrun-debug(7) shows them ----
+cat >memory.c <<'END'
+#include <collrun/workload.h>
+#include <stdlib.h>
+static int run(struct collrun_ctx *ctx, void *state)
+{
+    struct collrun_group *world;
+    void *shared;
+    float *x = malloc(2 * sizeof *x), sum;
+    (void)state;
+    int rc = collrun_group_get(ctx, "world", &world);
+    rc = rc ? rc : collrun_alloc(world, 1 << 20, &shared);
+    if (rc)
+        return rc;
+    x[0] = 1;
+    if (BUG && collrun_world_rank(ctx) == 1)
+        x[2] = 1;
+    rc = collrun_allreduce(world, x, &sum, 1, COLLRUN_FLOAT32, COLLRUN_SUM);
+    rc = rc ? rc : collrun_allreduce(world, shared, shared, 1 << 18, COLLRUN_FLOAT32, COLLRUN_SUM);
+    collrun_free(world, shared);
+    free(x);
+    return rc ? rc : sum == 3 ? 0 : 5;
+}
+COLLRUN_WORKLOAD(.name = "memory", .run = run);
+END
+printf 'version: 1\nprocesses: {count: 3}\nworkloads: [{plugin: ./memory.so}]\n' | job memory
+if command -v valgrind >/dev/null && [ -z "$sanitized" ]; then
+    plugin memory.c memory.so -g -DBUG=1
+    run memory.yaml --wrap all valgrind -q --error-exitcode=9
+    ends "valgrind finds a fault of one rank" 9
+    is "in one place" "$(grep -cE '^\[1\] ==[0-9]+== Invalid write of size 4' err) $(grep -cE '^\[[02]\] ==' err)" "1 0"
+    like "with the line" "$(err)" '^\[1\] ==[0-9]+== +at 0x[0-9A-F]+: run \(memory\.c:15\)$'
+    like "and the rank is the root cause" "$(err)" 'error: rank 1 .*exited with code 9'
+    plugin memory.c memory.so -g -DBUG=0
+    for backend in shm tcp; do
+        run memory.yaml --set groups.world.backend=$backend --wrap all valgrind -q --error-exitcode=9
+        is "without a fault it has nothing to say ($backend)" "$code $(cat out err)" "0 "
+    done
+else
+    skip "a fault under valgrind" "valgrind is missing, or collrun has a sanitizer"
+    plugin memory.c memory.so -g -DBUG=0
+fi
+if command -v perf >/dev/null && perf record -g -o probe.data true >probe 2>&1; then
+    run memory.yaml --wrap 0 perf record -g -o "$tmp/rank0.data"
+    ends "perf around one rank" 0
+    check "it has samples of that rank" sh -c 'perf script -i rank0.data 2>/dev/null | grep -q "^collrun-engine "'
+else
+    skip "perf around one rank" "perf is missing, or may not record: $(head -n 1 probe 2>/dev/null)"
+fi
+if command -v strace >/dev/null && strace -o probe true 2>/dev/null && [ -z "$sanitized" ]; then
+    run memory.yaml --wrap 2 strace -f -o "$tmp/rank2.strace"
+    ends "strace around one rank" 0
+    like "it has the calls of that rank and its threads" "$(cat rank2.strace)" 'openat\(.*memory\.so'
+    like "to the end" "$(tail -n 1 rank2.strace)" '\+\+\+ exited with 0 \+\+\+'
+else
+    skip "strace around one rank" "strace is missing, or may not trace, or collrun has a sanitizer"
+fi
+
+# ---- sanitizers ----
 asan=$(cc -print-file-name=libasan.so)
 if [ "${asan#/}" != "$asan" ] && [ -z "$sanitized" ]; then
     plugin crash.c crash.so '-DBUG=*(volatile char *)(p + 8) = 1' -fsanitize=address

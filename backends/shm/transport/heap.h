@@ -6,6 +6,8 @@
  *   pages go back to the system at once.
  * - A peer maps a rank's window when it first receives a reference to it. Only the owner knows what
  * is allocated; a peer uses references only while the call that carried them runs.
+ * - valgrind refuses (EINVAL) to map a whole window. Then windows are smaller in this process: no
+ *   more is allocated, and what a peer has beyond is an error.
  * - The two handles of a group share one heap, so references travel with collectives and with
  *   messages. Both may look up and map at the same time; only one at a time allocates and frees.
  */
@@ -39,6 +41,8 @@ struct heap {
     const struct segment *seg;
     /* Per rank; NULL until mapped. Set once, after the mapping; the other handle acquires it. */
     _Atomic(char *) *windows;
+    atomic_size_t
+        window_bytes;        /* HEAP_BYTES, or HEAP_LIMITED_BYTES once that could not be mapped */
     struct heap_span *spans; /* what is allocated, sorted by offset */
     size_t nspans, capacity;
 };

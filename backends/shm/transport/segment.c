@@ -155,13 +155,13 @@ bool segment_map_messages(struct segment *seg)
     return messages != NULL;
 }
 
-char *segment_map_heap(const struct segment *seg, uint32_t rank)
+char *segment_map_heap(const struct segment *seg, uint32_t rank, size_t len)
 {
-    return segment_map(seg->fd, seg->heaps_at + rank * HEAP_BYTES, HEAP_BYTES);
+    return segment_map(seg->fd, seg->heaps_at + rank * HEAP_BYTES, len);
 }
 
-void segment_unmap_heap(char *heap)
+void segment_unmap_heap(char *heap, size_t len)
 {
     if (heap)
-        munmap(heap, HEAP_BYTES);
+        munmap(heap, len);
 }

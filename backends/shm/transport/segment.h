@@ -56,6 +56,8 @@
 #define BLOCK_BYTES (32u << 10)
 #define BLOCK_COUNT 64u
 #define HEAP_BYTES (64ull << 30)
+/* Of it in a process that cannot map so much at once, as under valgrind. */
+#define HEAP_LIMITED_BYTES (4ull << 30)
 #define FAILURE_TEXT 448u
 
 /* Where ranks sleep: `seq` is the futex; a rank that wakes others does so only if `sleepers` > 0.
@@ -193,8 +195,8 @@ void segment_set_depth(struct segment *seg, bool oversubscribed);
 bool segment_map_rings(struct segment *seg);
 bool segment_map_messages(struct segment *seg);
 
-/* Maps the heap of one rank; NULL with errno if the address space is used up. */
-char *segment_map_heap(const struct segment *seg, uint32_t rank);
-void segment_unmap_heap(char *heap); /* NULL-safe */
+/* Maps the first bytes of the heap of one rank; NULL with errno if the address space is used up. */
+char *segment_map_heap(const struct segment *seg, uint32_t rank, size_t len);
+void segment_unmap_heap(char *heap, size_t len); /* NULL-safe */
 
 #endif

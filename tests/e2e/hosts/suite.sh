@@ -140,6 +140,45 @@ suite_restart() {
     check_within "$1: restarts leave nothing on any host" 10 nothing_left
 }
 
+# --wrap around a rank of another host: the program of the rank, its output and its exit code are those there.
+suite_wrap() {
+    printf '%s\n' '#include <collrun/workload.h>' '#include <stdlib.h>' \
+        'static int run(struct collrun_ctx *ctx, void *state)' '{' '    volatile char *x = malloc(8);' '    (void)ctx, (void)state;' \
+        '    x[8] = 1;' '    return x[8] == 1 && HOW;' '}' 'COLLRUN_WORKLOAD(.name = "wrapped", .run = run);' >"$tmp/wrapped.c"
+    plugin "$tmp/wrapped.c" "$tmp/wrapped.so" -g -DHOW=0
+    { head_of 2; printf 'processes: {count: 2}\nworkloads: [{plugin: %s/wrapped.so}]\n' "$tmp"; } | job wrapped
+    if command -v valgrind >/dev/null && [ -z "$sanitized" ]; then
+        run wrapped.yaml --wrap 1 valgrind -q --error-exitcode=9
+        ends "$1: valgrind around a rank of another host finds its fault" 9
+        is "$1: there alone" "$(grep -oE '^\[[01]\] ==[0-9]+== Invalid write of size 1' "$tmp/err" | tr -d '0-9')" "[] ==== Invalid write of size "
+        like "$1: and it is the root cause" "$(err)" 'error: rank 1 \(h2, .*exited with code 9'
+    else
+        skip "$1: valgrind around a rank of another host" "valgrind is missing, or collrun has a sanitizer"
+    fi
+    if command -v perf >/dev/null && perf record -g -o "$tmp/probe.data" true >"$tmp/probe" 2>&1; then
+        run wrapped.yaml --wrap 1 perf record -g -o "$tmp/rank1.data"
+        ends "$1: perf around a rank of another host" 0
+        check "$1: has its samples" sh -c "perf script -i '$tmp/rank1.data' 2>/dev/null | grep -q '^collrun-engine '"
+    else
+        skip "$1: perf around a rank of another host" "perf is missing, or may not record: $(head -n 1 "$tmp/probe" 2>/dev/null)"
+    fi
+    if command -v strace >/dev/null && strace -o "$tmp/probe" true 2>/dev/null && [ -z "$sanitized" ]; then
+        run wrapped.yaml --wrap 1 strace -f -o "$tmp/rank1.strace"
+        ends "$1: strace around a rank of another host" 0
+        like "$1: to its end" "$(tail -n 1 "$tmp/rank1.strace")" '\+\+\+ exited with 0 \+\+\+'
+    else
+        skip "$1: strace around a rank of another host" "strace is missing, or may not trace, or collrun has a sanitizer"
+    fi
+    if command -v gdb >/dev/null && [ -z "$sanitized" ]; then
+        plugin "$tmp/wrapped.c" "$tmp/wrapped.so" -g '-DHOW=(__builtin_trap(), 0)'
+        run wrapped.yaml --wrap 1 gdb -batch -ex run -ex bt --args
+        like "$1: gdb around a rank of another host shows where it crashes" "$(out)" '^\[1\] #0 .* run \(ctx=.*wrapped.c:8'
+    else
+        skip "$1: gdb around a rank of another host" "gdb is missing, or collrun has a sanitizer"
+    fi
+    check_within "$1: nothing of them is left" 10 nothing_left
+}
+
 # suite NAME [KB]: KB of output in suite_output
 suite() {
     suite_groups "$1"
@@ -149,4 +188,5 @@ suite() {
     suite_output "$1" "${2:-100000}"
     suite_lost "$1"
     suite_restart "$1"
+    suite_wrap "$1"
 }
