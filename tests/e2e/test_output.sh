@@ -57,6 +57,49 @@ simple closed 2 "spew 20000 100"
 timeout "$limit" "$COLLRUN" run closed.yaml 2>err </dev/null | head -n 1 >out
 is "a reader that leaves early: 128 + SIGPIPE" "${PIPESTATUS[0]}" 141
 
+# Lines of one byte and of none, in large writes and each in a write: all arrive, with time and label, and a reader that begins late bounds
+# what collrun keeps.
+cat >tiny.c <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int n, char **words) /* TEXT COUNT: so many lines, each in a write */
+{
+    char line[8];
+    int len = snprintf(line, sizeof line, "%s\n", words[1]);
+    for (long i = atol(words[2]); n == 3 && i > 0; i--)
+        if (write(1, line, (size_t)len) != len)
+            return 1;
+    return 0;
+}
+END
+cc -O1 tiny.c -o tiny
+# stands DIR: the ranks of that run have stopped printing
+stands() { local a; a=$(cat "$1"/attempt-0/*.stdout | wc -c) && sleep 0.3 && [ "$a" -gt 100000 ] && [ "$(cat "$1"/attempt-0/*.stdout | wc -c)" = "$a" ]; }
+lines=${LINES_OF_ONE:-300000}
+job tiny <<END
+version: 1
+processes: {count: 2}
+workloads:
+  - {name: many, ranks: 0, command: [sh, -c, "yes a | head -n $lines; yes '' | head -n $lines; touch sent"]}
+  - {name: each, ranks: 1, command: [sh, -c, "./tiny a $lines; ./tiny '' $lines"]}
+logging: {console: {timestamps: true}, dir: tiny.d}
+END
+timeout -k 5 "$limit" sh -c 'echo $$ >runner && exec "$0" run tiny.yaml' "$COLLRUN" 2>err </dev/null | {
+    maybe_within 20 stands tiny.d && [ ! -e sent ] && awk '/VmHWM/ {print $2}' "/proc/$(cat runner)/status" >peak
+    cat
+} >out
+is "lines of one byte and of none: all arrive" "$(grep -oE '^[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3} \[[01]\] a?$' out | cut -d' ' -f2- | sort | uniq -c | tr -s ' ' | tr '\n' ';')" \
+    " $lines [0] ; $lines [0] a; $lines [1] ; $lines [1] a;"
+is "none differs" "$(wc -l <out)" $((4 * lines))
+for r in 0 1; do
+    check "nor is one lost in the file of rank $r" cmp -s tiny.d/attempt-0/rank-$r.stdout <(yes a | head -n "$lines"; yes '' | head -n "$lines")
+done
+case $home in
+*asan* | *tsan*) ;;
+*) check "the ranks wait for the reader, and collrun keeps little ($(cat peak) KiB)" test "$(cat peak)" -lt 60000 ;;
+esac
+
 # 200,000 log messages of 500 bytes, 100 MB, which are not printed: collrun keeps none of them.
 simple logs 1 "log 200000; note logged; sleep 60000"
 start run logs.yaml
