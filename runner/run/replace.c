@@ -32,15 +32,18 @@ static void replace_name_host(struct replace *r, uint32_t host)
     to->workdir_loc = node->workdir.loc;
 }
 
-static void replace_by_spare(struct replace *r, uint32_t host)
+/* The host that it replaces becomes the last spare if it is `kept`. */
+static void replace_by_spare(struct replace *r, uint32_t host, bool kept)
 {
     struct job_hosts *hosts = &r->job->hosts;
     const struct job_host lost = hosts->nodes[host];
     char text[128];
     const char *ranks = replace_ranks_text(r, host, text, sizeof text);
     hosts->nodes[host] = hosts->spares[0];
-    memmove(hosts->spares, hosts->spares + 1, (hosts->nspares - 1) * sizeof *hosts->spares);
-    hosts->spares[hosts->nspares - 1] = lost;
+    hosts->nspares--;
+    memmove(hosts->spares, hosts->spares + 1, hosts->nspares * sizeof *hosts->spares);
+    if (kept)
+        hosts->spares[hosts->nspares++] = lost;
     replace_name_host(r, host);
     fprintf(r->out, "collrun: host %s takes the place of %s, with %s %s\n",
             hosts->nodes[host].name.v, lost.name.v, ranks, text);
@@ -155,17 +158,19 @@ static int replace_copy(struct replace *r)
     return 0;
 }
 
-int replace_lost_hosts(struct job *job, struct desc *desc, const bool *lost, struct arena *arena,
-                       FILE *out)
+int replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_loss *losses,
+                       struct arena *arena, FILE *out)
 {
     struct replace r = {job, desc, arena, out};
+    uint32_t usable = job->hosts.nspares; /* without those that are lost with this attempt */
     int code = replace_copy(&r);
     for (uint32_t h = desc->nhosts; h-- > 0 && code == 0;) { /* removal moves those behind it */
-        if (!lost[h] || job->hosts.nodes[h].transport.kind.v == JOB_TRANSPORT_LOCAL)
+        if (!losses[h] || job->hosts.nodes[h].transport.kind.v == JOB_TRANSPORT_LOCAL)
             continue;
-        if (job->hosts.nspares)
-            replace_by_spare(&r, h);
-        else if (desc->nhosts > 1 && !replace_has_devices(desc, h) && replace_has_room(&r, h))
+        if (usable) {
+            replace_by_spare(&r, h, losses[h] == REPLACE_LOST);
+            usable--;
+        } else if (desc->nhosts > 1 && !replace_has_devices(desc, h) && replace_has_room(&r, h))
             replace_by_others(&r, h);
     }
     return code;

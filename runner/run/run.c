@@ -225,9 +225,11 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
 static void run_replace_hosts(struct run *r, const struct supervisor *s)
 {
     const uint32_t n = r->desc.nhosts;
-    bool *lost = arena_calloc(&r->arena, n, sizeof *lost), any = false;
+    enum replace_loss *lost = arena_calloc(&r->arena, n, sizeof *lost);
+    bool any = false;
     for (uint32_t h = 0; lost && h < n; h++) {
-        lost[h] = s->run.hosts[h].lost;
+        const struct host *host = &s->run.hosts[h];
+        lost[h] = !host->lost ? REPLACE_KEPT : host->has_hello ? REPLACE_LOST : REPLACE_UNREACHED;
         any = any || lost[h];
     }
     if (!any || replace_lost_hosts(&r->job, &r->desc, lost, &r->arena, r->report.out) < 0)

@@ -21,6 +21,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
+SchedulerParameters=bf_interval=1
 ReturnToService=2
 StateSaveLocation=$tmp/state
 SlurmdSpoolDir=$tmp/spool-%n
@@ -89,12 +90,67 @@ COLLRUN=$tmp/step
 run all.yaml
 ends "in a step" 0
 is "all nodes of the allocation, with two slots each" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | uniq -c | tr -s ' ')" " 8 2"
+# A step of the user's has every CPU of the allocation: those of collrun overlap it, and it goes on. $STEP: what starts collrun beside it.
+cat >beside <<BESIDE
+#!/bin/sh
+exec salloc -Q -N8 --ntasks-per-node=2 sh -c '
+    srun -Q -n16 sleep 1000 &
+    all_run() { [ "\$(squeue -hs -j "\$SLURM_JOB_ID" -o "%N %j" | grep -c "^h\[1-8\] sleep")" = 1 ]; }
+    until all_run; do sleep 0.05; done
+    "\$@"
+    code=\$?
+    all_run && echo "the other step goes on" >&2
+    scancel "\$SLURM_JOB_ID.0"
+    wait
+    exit \$code' sh \$STEP "$tmp/installed/bin/collrun" "\$@"
+BESIDE
+chmod +x beside
+COLLRUN=$tmp/beside
+two_on_each() { grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | uniq -c | tr -s ' '; }
+STEP= run all.yaml
+is "beside a step that has all CPUs" "$code $(two_on_each)" "0  8 2"
+like "which goes on" "$(err)" '^the other step goes on$'
+export STEP="srun --overlap -N1 -n1"
+run all.yaml
+is "in a step with --overlap, beside that one" "$code $(two_on_each)" "0  8 2"
+like "which goes on, too" "$(err)" '^the other step goes on$'
+unset STEP
 COLLRUN=$plain
 printf '#!/bin/sh\nexec salloc -Q -N1 --ntasks-per-node=2 : -N2 --ntasks-per-node=1 "%s" "$@"\n' "$plain" >components && chmod +x components
 COLLRUN=$tmp/components
 run all.yaml --set processes.count=4
 ends "a heterogeneous job" 0
 is "takes the nodes of all components, with their tasks" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | sort | tr '\n' ' ')" "1 1 2 "
+host_of_one_rank() {
+    local n
+    for ((n = 1; n <= hosts; n++)); do [ "$(processes $n collrun-engine | wc -l)" != 1 ] || { echo $n && return; }; done
+}
+cat <<JOB | job across
+version: 1
+hosts: slurm
+processes: {count: 4}
+workloads: [{plugin: $tmp/scripted.so, params: {dir: $tmp, do: "allreduce 20 world; note up; hang"}}]
+timeouts: {grace: 1s}
+JOB
+start across.yaml
+check_within "a group across the components" 60 noted_all 4 up
+kill -KILL "$(processes "$(host_of_one_rank)" collrun-engine)"
+finish 30
+ends "a rank of the last component is killed" 137
+check_within "nothing of it is left on any host" 10 nothing_left
+printf '#!/bin/sh\nexec salloc -Q -N1 --ntasks-per-node=2 : -N2 --ntasks-per-node=1 srun --het-group=1 -n1 "%s" "$@"\n' "$tmp/installed/bin/collrun" >components
+run all.yaml --set processes.count=4
+ends "in a step of a heterogeneous job" 0
+is "the nodes of all components" "$(grep -oE 'on h[1-8]' "$tmp/out" | sort | uniq -c | awk '{print $1}' | sort | tr '\n' ' ')" "1 1 2 "
+cat >batch.sh <<BATCH
+#!/bin/sh
+#SBATCH -N1 --ntasks-per-node=2 -o $tmp/batch.out
+#SBATCH hetjob
+#SBATCH -N2 --ntasks-per-node=1
+$tmp/installed/bin/collrun $tmp/all.yaml --set processes.count=4
+BATCH
+sbatch -Q --wait batch.sh
+is "a heterogeneous batch script" "$(grep -oE 'on h[1-8]' "$tmp/batch.out" | sort | uniq -c | awk '{print $1}' | sort | tr '\n' ' ')" "1 1 2 "
 COLLRUN=$plain
 run all.yaml
 matches_table "hosts: slurm, but no allocation" 2

@@ -26,11 +26,11 @@ COLLRUN_WORKLOAD(.name = "place", .run = run);
 END
 plugin "$tmp/place.c" "$tmp/place.so" || { echo "Bail out! the workload does not compile"; exit 1; }
 
-# spare_job NAME HOSTS KEYS COUNT: HOSTS and KEYS of `hosts`
+# spare_job NAME HOSTS KEYS COUNT [RESTARTS]: HOSTS and KEYS of `hosts`
 spare_job() {
     {
-        ssh_head "$2" | sed "s/\\]}\$/]$3}/"
-        printf 'processes: {count: %d}\ntimeouts: {grace: 1s}\non_failure: {action: restart, backoff: 2s, min_uptime: 1ms}\n' "$4"
+        ssh_head "$2" ', connect_timeout: 5s, retries: 0' | sed "s/\\]}\$/]$3}/"
+        printf 'processes: {count: %d}\ntimeouts: {grace: 1s, silence: 4s}\non_failure: {action: restart, backoff: 2s, min_uptime: 1ms, max_restarts: %d}\n' "$4" "${5:-2}"
         printf 'workloads: [{plugin: %s/place.so}]\n' "$tmp"
     } | job "$1"
 }
@@ -49,6 +49,61 @@ like "as the message says" "$(err)" '^collrun: host h4 takes the place of h3, wi
 like "and stands in the plan" "$(cat "$tmp/run/plan.json")" '"h4"'
 link 3 up
 check_within "nothing is left" 20 nothing_left
+
+# Two hosts at once, and one spare: the first lost host is no spare for the second one.
+start spare.yaml
+check_within "with one spare" 30 up 6
+kill -STOP "$pid" # until both are lost
+kill -KILL "$(processes 2 collrun-agent)" "$(processes 3 collrun-agent)"
+kill -CONT "$pid"
+finish 60
+ends "two hosts are lost at once: the restart succeeds" 0
+is "one on the spare host, the ranks of the other on those that are left" "$(places 1)" "0:h1 1:h1 2:h1 3:h1 4:h4 5:h4 "
+is "as it says" "$(grep -E 'takes the place|left out' err | tr '\n' ';')" \
+    "collrun: host h4 takes the place of h3, with ranks 4-5;collrun: host h2 is left out; the other hosts run ranks 2-3;"
+check_within "nothing is left of that" 20 nothing_left
+
+# A host is lost, the spare does not answer, and the host is back by then: it is the next spare.
+spare_job back '"h[1-4]"' ', spare: 1' 6 9
+start back.yaml
+check_within "and a spare that has gone, too" 30 up 6
+link 4 down
+link 3 down
+check_within "the spare is tried" 30 grep -q 'host h4 takes the place of h3' err
+link 3 up
+finish 60
+ends "the lost host has come back: a restart succeeds" 0
+like "on it" "$(err)" '^collrun: host h3 takes the place of h4, with ranks 4-5$'
+is "with the same numbers" "$(places 2)" "0:h1 1:h1 2:h2 3:h2 4:h3 5:h3 "
+check_within "nothing is left on the hosts" 20 nothing_left
+start back.yaml
+check_within "once more" 30 up 6
+link 3 down
+finish 90
+ends "neither is back: a restart succeeds without both" 0
+is "on the others" "$(places "$(grep -oE 'attempt [0-9]+ on' out | tail -n 1 | grep -oE '[0-9]+')" | sed 's/h[12]/other/g')" \
+    "0:other 1:other 2:other 3:other 4:other 5:other "
+link 3 up
+link 4 up
+check_within "nothing is left on any of them" 20 nothing_left
+
+# A computation with checkpoints in the run directory, which the hosts share.
+{
+    ssh_head '"h[1-4]"' | sed 's/\]}$/], spare: 1}/'
+    printf 'processes: {count: 6}\ntimeouts: {grace: 1s, silence: 4s}\non_failure: {action: restart, backoff: 100ms}\n'
+    printf 'workloads: [{plugin: checkpoint, params: {steps: 4000, every: 100}}]\n'
+} | job saved
+start saved.yaml --run-dir "$tmp/saved"
+check_within "a job with checkpoints" 60 test -e "$tmp/saved/checkpoint-300-rank-5"
+link 3 down
+finish 120
+ends "goes on after the loss of a host" 0
+like "on the spare" "$(err)" '^collrun: host h4 takes the place of h3, with ranks 4-5$'
+step=$(sed -nE 's/.*attempt 1 starts at step ([0-9]+).*/\1/p' out)
+check "from the checkpoints, also those that the lost host had written" test "${step:-0}" -ge 300
+like "to the right result" "$(out)" '4000 steps, sum .*: right'
+link 3 up
+check_within "nothing is left of the computation" 20 nothing_left
 
 spare_job others '"h[1-3]"' '' 6
 start others.yaml
