@@ -60,9 +60,9 @@ static void rundir_warn(struct rundir *rd, const struct disk_error *e)
     rd->warned = true;
 }
 
-void rundir_no_memory(struct rundir *rd, const char *name)
+void rundir_not_made(struct rundir *rd, const char *name)
 {
-    struct disk_error e = {.err = ENOMEM};
+    struct disk_error e = {.err = json_memory_failed() ? ENOMEM : EILSEQ};
     snprintf(e.name, sizeof e.name, "%s", name);
     if (rd)
         rundir_warn(rd, &e);
@@ -267,7 +267,7 @@ static void rundir_put_event(struct rundir *rd, const json_t *line)
         text[len] = '\n'; /* in place of the terminator */
         disk_append(rd->disk, rd->desc->nranks * 2, EVENTS, text, len + 1);
     } else {
-        rundir_no_memory(rd, EVENTS);
+        rundir_not_made(rd, EVENTS);
     }
     free(text);
 }
@@ -299,13 +299,15 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
     }
     const char *owner = workload < rd->desc->nworkloads ? rd->desc->workloads[workload].name : "";
     char *full = NULL;
-    if (asprintf(&full, "%s.%s", owner, name) < 0)
+    if (asprintf(&full, "%s.%s", owner, name) < 0) {
         full = NULL;
+        json_memory_lost();
+    }
     json_t *text = full ? json_value_text(full) : NULL;
     if (text)
         json_object_set_new(of_rank, json_string_value(text), json_value_number(value));
     else
-        rundir_no_memory(rd, RESULT);
+        rundir_not_made(rd, RESULT);
     json_decref(text);
     free(full);
     rundir_event(rd, "metric",
@@ -338,7 +340,7 @@ static void rundir_write_result(struct rundir *rd)
     if (text)
         rundir_file(rd, RESULT, text, strlen(text));
     else
-        rundir_no_memory(rd, RESULT);
+        rundir_not_made(rd, RESULT);
     free(text);
     disk_wait(rd->disk, RUNDIR_WAIT_MS);
     rundir_take_errors(rd);
@@ -391,7 +393,7 @@ void rundir_diag(struct rundir *rd, const struct evidence *e)
     if (text)
         rundir_file(rd, "diag/evidence.json", text, strlen(text));
     else
-        rundir_no_memory(rd, "diag/evidence.json");
+        rundir_not_made(rd, "diag/evidence.json");
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
         snprintf(name, sizeof name, "diag/rank-%u.record", i);
         if (e->ranks[i].record_bytes)

@@ -7,6 +7,7 @@
 #include "base/names.h"
 #include "base/parse.h"
 #include "report/communicators.h"
+#include "report/json_value.h"
 #include "report/ranks_json.h"
 #include "spec/json_memory.h"
 #include "spec/secrets.h"
@@ -435,12 +436,17 @@ static json_t *show_json_group(const struct desc *desc, const struct desc_group 
                      ranks_json_list(&group->ranks), "options", show_json_pairs(&group->options));
 }
 
+static json_t *show_json_path(const char *path)
+{
+    return path ? json_value_text(path) : NULL;
+}
+
 /* NULL: it is a plugin. */
 static json_t *show_json_command(const struct desc_workload *workload)
 {
     json_t *list = workload->command.n ? json_array() : NULL;
     for (uint32_t i = 0; i < workload->command.n; i++)
-        json_array_append_new(list, json_string(workload->command.items[i]));
+        json_array_append_new(list, json_value_text(workload->command.items[i]));
     return list;
 }
 
@@ -453,10 +459,10 @@ static json_t *show_json_workload(const struct desc *desc, const struct desc_wor
         json_array_append_new(
             overrides, json_pack("{so so}", "ranks", ranks_json_list(&workload->overrides[i].ranks),
                                  "params", show_json_pairs(&workload->overrides[i].params)));
-    return json_pack("{ss ss* so* ss* so* so so so so sb}", "name", workload->name, "plugin",
-                     workload->command.n ? NULL : workload->plugin, "command",
+    return json_pack("{ss so* so* so* so* so so so so sb}", "name", workload->name, "plugin",
+                     show_json_path(workload->command.n ? NULL : workload->plugin), "command",
                      show_json_command(workload), "workdir",
-                     workload->command.n ? workload->workdir : NULL, "env",
+                     show_json_path(workload->command.n ? workload->workdir : NULL), "env",
                      workload->command.n ? show_json_pairs(&workload->env) : NULL, "ranks",
                      ranks_json_list(&workload->ranks), "groups", groups, "params",
                      show_json_pairs(&workload->params), "per_ranks", overrides, "background",
@@ -491,9 +497,9 @@ int show_plan_json(const struct desc *desc, const struct job_strs *secrets, stru
         json_array_append_new(groups, show_json_group(desc, &desc->groups[i]));
     for (uint32_t i = 0; i < desc->nworkloads; i++)
         json_array_append_new(workloads, show_json_workload(desc, &desc->workloads[i]));
-    json_t *plan =
-        json_pack("{ss ss so so so so}", "name", desc->job_name, "file", desc->job_file, "hosts",
-                  hosts, "ranks", ranks, "groups", groups, "workloads", workloads);
+    json_t *plan = json_pack("{ss so so so so so}", "name", desc->job_name, "file",
+                             show_json_path(desc->job_file), "hosts", hosts, "ranks", ranks,
+                             "groups", groups, "workloads", workloads);
     secrets_mask(plan, secrets, '$');
     return show_dump(plan, out);
 }

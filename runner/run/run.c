@@ -15,6 +15,7 @@
 #include "run/hosts.h"
 #include "run/replace.h"
 #include "run/supervisor.h"
+#include "spec/json_memory.h"
 #include "spec/resolved.h"
 
 #include <errno.h>
@@ -213,11 +214,14 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
     size_t len = 0;
     FILE *f = r->rundir ? open_memstream(&text, &len) : NULL;
     int rc = f ? write(r, f) : -1;
-    bool whole = f && rc == 0 && !ferror(f);
-    if (f && fclose(f) == 0 && whole)
+    bool written = f && !ferror(f);
+    written = f && fclose(f) == 0 && written;
+    if (!written)
+        json_memory_lost();
+    if (written && rc == 0)
         rundir_file(r->rundir, name, text, len);
     else
-        rundir_no_memory(r->rundir, name);
+        rundir_not_made(r->rundir, name);
     free(text);
 }
 
@@ -426,6 +430,8 @@ static int run_write_resolved(struct run *r, FILE *out)
         programs[i] = desc->workloads[i].command.n ? desc->workloads[i].command.items[0] : NULL;
     if (programs)
         rc = resolved_write(&r->job, programs, out);
+    else
+        json_memory_lost();
     free(programs);
     return rc;
 }

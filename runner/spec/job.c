@@ -5,6 +5,7 @@
  */
 #include "spec/job.h"
 
+#include "base/quote.h"
 #include "spec/allocation.h"
 #include "spec/check.h"
 #include "spec/host_file.h"
@@ -37,12 +38,25 @@ static const char *job_strip(struct arena *arena, const char *s, const char *suf
     return arena_strndup(arena, s, len - cut);
 }
 
+/* The name of a file may have any bytes; that of a job stands in JSON, which has UTF-8 only. */
+static const char *job_utf8(struct arena *arena, const char *s)
+{
+    char *out = arena_strdup(arena, s);
+    for (size_t i = 0, n, len = strlen(s); out && i < len; i += n) {
+        n = utf8_len(out + i, len - i);
+        if (!n)
+            out[i] = '?', n = 1;
+    }
+    return out;
+}
+
 static void job_set_name(struct job *job, struct arena *arena)
 {
     if (job->name.v)
         return;
     const char *name = job_strip(arena, job_base_name(job->file), ".yaml");
-    job->name.v = name ? job_strip(arena, name, ".yml") : NULL;
+    name = name ? job_strip(arena, name, ".yml") : NULL;
+    job->name.v = name ? job_utf8(arena, name) : NULL;
 }
 
 static const char *job_plugin_name(struct arena *arena, const char *plugin)

@@ -233,6 +233,10 @@ static void resolved_commands(const struct job *job, const char *const *programs
 int resolved_write(const struct job *job, const char *const *programs, FILE *out)
 {
     const struct resolver r = {.dir = job->dir, .defaults = true};
+    json_t *dir = json_string(r.dir);
+    if (!dir) /* no UTF-8, so that YAML has no text for the paths in it; or out of memory */
+        return COLLRUN_ERR_INVALID;
+    json_decref(dir);
     json_t *all = resolved_value(&r, &schema_job, job->tree);
     resolved_commands(job, programs, all);
     if (job->logging.dir.v && !job->logging.dir.loc.line) /* --run-dir */

@@ -24,6 +24,12 @@ for pad in 0 1 2; do
         "('漢...', False)"
     like "and in the events" "$(grep '"event":"failed"' cut-$pad/events.jsonl)" '"rank":0,"error":"'
 done
+odd=$(printf 'odd\xff')
+printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\nlogging: {dir: odd}\n' >"$odd.yaml"
+run run "$odd.yaml"
+is "a job file whose name is not UTF-8: a good run" "$code $(err)" "0 "
+is "with all of its files, and that name as far as JSON has it" "$(json odd/result.json 'd["job"]') $(ls odd | tr '\n' ' ')" \
+    "odd? attempt-0 events.jsonl plan.json resolved.yaml result.json "
 hostile metrics metric
 is "metrics that are no numbers, or have no proper name" "$(json metrics/result.json 'sorted(d["ranks"][0]["metrics"].items())')" \
     "[('hostile.bad?', 2.5), ('hostile.loss', 'NaN'), ('hostile.low', '-Infinity')]"

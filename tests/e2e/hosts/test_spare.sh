@@ -42,7 +42,7 @@ start spare.yaml --run-dir "$tmp/run"
 check_within "the ranks run on three hosts" 30 up 6
 is "and none on the spare" "$(places 0)" "0:h1 1:h1 2:h2 3:h2 4:h3 5:h3 "
 link 3 down
-finish 60
+finish 150
 ends "a host is lost: the restart succeeds" 0
 is "on the spare host" "$(places 1)" "0:h1 1:h1 2:h2 3:h2 4:h4 5:h4 "
 like "as the message says" "$(err)" '^collrun: host h4 takes the place of h3, with ranks 4-5$'
@@ -56,7 +56,7 @@ check_within "with one spare" 30 up 6
 kill -STOP "$pid" # until both are lost
 kill -KILL "$(processes 2 collrun-agent)" "$(processes 3 collrun-agent)"
 kill -CONT "$pid"
-finish 60
+finish 150
 ends "two hosts are lost at once: the restart succeeds" 0
 is "one on the spare host, the ranks of the other on those that are left" "$(places 1)" "0:h1 1:h1 2:h1 3:h1 4:h4 5:h4 "
 is "as it says" "$(grep -E 'takes the place|left out' err | tr '\n' ';')" \
@@ -71,7 +71,7 @@ link 4 down
 link 3 down
 check_within "the spare is tried" 30 grep -q 'host h4 takes the place of h3' err
 link 3 up
-finish 60
+finish 150
 ends "the lost host has come back: a restart succeeds" 0
 like "on it" "$(err)" '^collrun: host h3 takes the place of h4, with ranks 4-5$'
 is "with the same numbers" "$(places 2)" "0:h1 1:h1 2:h2 3:h2 4:h3 5:h3 "
@@ -79,7 +79,7 @@ check_within "nothing is left on the hosts" 20 nothing_left
 start back.yaml
 check_within "once more" 30 up 6
 link 3 down
-finish 90
+finish 150
 ends "neither is back: a restart succeeds without both" 0
 is "on the others" "$(places "$(grep -oE 'attempt [0-9]+ on' out | tail -n 1 | grep -oE '[0-9]+')" | sed 's/h[12]/other/g')" \
     "0:other 1:other 2:other 3:other 4:other 5:other "
@@ -96,7 +96,7 @@ check_within "nothing is left on any of them" 20 nothing_left
 start saved.yaml --run-dir "$tmp/saved"
 check_within "a job with checkpoints" 60 test -e "$tmp/saved/checkpoint-300-rank-5"
 link 3 down
-finish 120
+finish 180
 ends "goes on after the loss of a host" 0
 like "on the spare" "$(err)" '^collrun: host h4 takes the place of h3, with ranks 4-5$'
 step=$(sed -nE 's/.*attempt 1 starts at step ([0-9]+).*/\1/p' out)
@@ -109,7 +109,7 @@ spare_job others '"h[1-3]"' '' 6
 start others.yaml
 check_within "without a spare" 30 up 6
 link 2 down
-finish 60
+finish 150
 ends "the restart succeeds, too" 0
 is "on the other hosts, with the same numbers" "$(places 1)" "0:h1 1:h1 2:h1 3:h1 4:h3 5:h3 "
 like "as it says" "$(err)" '^collrun: host h2 is left out; the other hosts run ranks 2-3$'
@@ -120,7 +120,7 @@ spare_job full '{name: "h[1-2]", slots: 2}' '' 4
 start full.yaml
 check_within "without a spare and without slots" 30 up 4
 kill -KILL "$(processes 2 collrun-agent)"
-finish 60
+finish 150
 ends "the same host is tried again" 0
 is "and runs its ranks" "$(places 1)" "0:h1 1:h1 2:h2 3:h2 "
 check_within "nothing is left at last" 20 nothing_left
