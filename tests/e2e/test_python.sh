@@ -120,9 +120,9 @@ group.barrier()
 END
     name=${fault%(*}
     like "$name: the rank is the cause" "$(err)" 'error: rank 1 .*was killed by signal (6|11) '
-    is "$name: the Python functions" "$(err | grep -A 30 'error: rank 1' | grep -oE 'line [0-9]+ in (inner|outer)$' | tr '\n' ' ')" \
+    is "$name: the Python functions" "$(grep -E '^(\[1\]|  \|) ' err | grep -oE 'line [0-9]+ in (inner|outer)$' | tr '\n' ' ')" \
         "line 3 in inner line 4 in outer "
-    like "$name: the frames in C" "$(err)" "^  \\|   #0 "
+    like "$name: the frames in C" "$(err)" '^\[1\]   #0 '
 done
 script 2 <<'END'
 import faulthandler; faulthandler.enable()
