@@ -83,7 +83,7 @@ static int fail_all(struct session *s)
 {
     if (is_out_of_memory(s))
         return fail_for_memory(s);
-    int exit_code = EXIT_LOAD;
+    int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_LOAD;
     for (uint32_t i = 0; i < s->diags.n; i++)
         if (s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
             exit_code = EXIT_JOB;
