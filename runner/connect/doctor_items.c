@@ -83,7 +83,7 @@ void doctor_items_put_commands(struct buf *out, const struct buf *bytes, uint32_
     struct diag d;
     uint32_t n = 0;
     diag_init(&d);
-    if (!bytes ||
+    if (!bytes || !buf_pending(bytes) ||
         desc_decode(arena, &desc, bytes->data + bytes->start, buf_pending(bytes), &d) != COLLRUN_OK)
         desc = (struct desc){0};
     for (uint32_t i = doctor_items_next_command(&desc, host, 0); i < desc.nworkloads;

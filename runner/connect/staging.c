@@ -287,8 +287,8 @@ static void staging_keep_noise(struct staging *s, const char *line, size_t len)
 /* Finds the HELLO of an agent that was not announced: the magic is at a known offset in it. */
 static int staging_find_hello(struct staging *s, struct diag *d)
 {
-    const char *from = (const char *)s->in.data + s->in.start;
     size_t len = buf_pending(&s->in);
+    const char *from = len ? (const char *)s->in.data + s->in.start : NULL;
     const char *magic = len ? memmem(from, len, WIRE_MAGIC, sizeof WIRE_MAGIC - 1) : NULL;
     if (magic && magic - from >= AHEAD_OF_MAGIC) {
         buf_consume(&s->in, (size_t)(magic - from) - AHEAD_OF_MAGIC);
@@ -307,8 +307,8 @@ static int staging_find_hello(struct staging *s, struct diag *d)
  * newline, so the script writes one before each of its lines. */
 static char *staging_next_line(struct staging *s, char *line, size_t size)
 {
-    const char *from = (const char *)s->in.data + s->in.start;
     size_t len = buf_pending(&s->in);
+    const char *from = len ? (const char *)s->in.data + s->in.start : NULL;
     const char *newline = len ? memchr(from, '\n', len) : NULL;
     if (!newline)
         return NULL;

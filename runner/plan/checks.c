@@ -86,8 +86,8 @@ static void checks_read_line(struct checks *c, const char *text, size_t len)
 static void checks_read_lines(struct checks *c, struct buf *in)
 {
     for (;;) {
-        const char *line = (const char *)in->data + in->start;
-        const char *end = buf_pending(in) ? memchr(line, '\n', buf_pending(in)) : NULL;
+        const char *line = buf_pending(in) ? (const char *)in->data + in->start : NULL;
+        const char *end = line ? memchr(line, '\n', buf_pending(in)) : NULL;
         if (!end)
             return;
         checks_read_line(c, line, (size_t)(end - line));

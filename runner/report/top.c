@@ -69,7 +69,7 @@ static int top_connect(struct top *t, struct diag *d)
 static void top_take_lines(struct top *t)
 {
     const char *begin, *end;
-    while ((begin = (const char *)t->in.data + t->in.start, buf_pending(&t->in)) &&
+    while (buf_pending(&t->in) && (begin = (const char *)t->in.data + t->in.start) &&
            (end = memchr(begin, '\n', buf_pending(&t->in)))) {
         json_t *state = json_loadb(begin, (size_t)(end - begin), JSON_REJECT_DUPLICATES, NULL);
         if (state) {
