@@ -42,6 +42,7 @@ static const void *single_step_source(const struct shm_group *g, const struct co
     return call->kind == COLLRUN_SCATTER && !is_root ? NULL : call->send;
 }
 
+/* The blocks before and after the one that this rank has for itself. */
 static void single_step_contribute(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
     const char *source = len > 0 ? single_step_source(g, call) : NULL;

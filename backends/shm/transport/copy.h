@@ -48,6 +48,7 @@ static inline bool copy_few(void *dst, const void *src, size_t len)
     return true;
 }
 
+/* copy_in and copy_out of other lengths. */
 void copy_in_many(void *dst, const void *src, size_t len);
 void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len);
 
