@@ -25,7 +25,9 @@
 #include "local.h"
 #include "packet.h"
 
-#define P2P_EAGER_LIMIT 65536u /* bytes */
+#define P2P_EAGER_LIMIT 65536u /* bytes, between hosts */
+/* Within a host more may leave early. */
+#define P2P_EAGER_LIMIT_ANY EMBED_EAGER_BYTES
 
 struct net_group;
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 _Static_assert(sizeof(struct transfer) <= EMBED_MESSAGE_BYTES, "others have room for a message");
+_Static_assert(EAGER_BYTES <= EMBED_EAGER_BYTES, "others know how much leaves early");
 
 /* Bounds the harm of a missed wake-up, and how long all others may take to see `elsewhere`. */
 #define EMBED_SHORT_NS 200000u

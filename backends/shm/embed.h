@@ -15,6 +15,8 @@
 
 /* At least the size of a message of the transport, which another backend embeds in its own. */
 #define EMBED_MESSAGE_BYTES 192u
+/* A message of up to this length may leave before its receiver calls. */
+#define EMBED_EAGER_BYTES (256u << 10)
 
 /* Of a handle for messages. All members have one, or none. */
 struct embedder {

@@ -100,6 +100,7 @@ static struct transfer *p2p_begin(struct shm_group *g, struct collrun_message *m
     if (p->active++ == 0)
         p2p_unwatch_all(p);
     t->moved = 0;
+    t->early.len = 0;
     t->begun_ns = 0;
     t->state = state;
     t->blocks = 0;
@@ -212,7 +213,7 @@ static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t p
 int p2p_recv_short(void *group, const struct collrun_message *message)
 {
     struct shm_group *g = group;
-    if (message->len > BLOCK_BYTES || !p2p_is_idle(g))
+    if (message->len > EAGER_BYTES || !p2p_is_idle(g))
         return COLLRUN_AGAIN;
     const struct packet *packet = g->wait.oversubscribed
                                       ? p2p_yield_for_packet(g, message->peer)
@@ -226,6 +227,12 @@ int p2p_recv_short(void *group, const struct collrun_message *message)
 
 /* ---- progress ---- */
 
+/* After the RTS. */
+static bool p2p_more_may_come(const struct transfer *t)
+{
+    return t->state == RECV_STREAMS || (t->state == RECV_PARTS && t->early.len < t->message.len);
+}
+
 /* False for what a peer never sends in this state of the transfer. */
 static bool p2p_packet_fits(const struct transfer *t, const struct packet *packet)
 {
@@ -237,10 +244,9 @@ static bool p2p_packet_fits(const struct transfer *t, const struct packet *packe
     case PKT_ACK:
         return transfer_is_send(t) && t->state != SEND_NEW;
     case PKT_FRAG:
-        return t->state == RECV_STREAMS && t->moved < t->message.len &&
-               packet_block_is_sane(packet->block, 0, transfer_block_len(t->message.len, t->moved));
+        return p2p_more_may_come(t) && t->moved < t->message.len && packet->block < BLOCK_COUNT;
     case PKT_FIN:
-        return t->state == RECV_STREAMS;
+        return p2p_more_may_come(t);
     default:
         return false;
     }
@@ -275,7 +281,7 @@ static int p2p_handle_packets(struct shm_group *g, bool *moved)
     for (uint32_t i = 0; i < p->nwatched; i++) {
         const uint32_t from = p->watched[i];
         const struct packet *packet;
-        while (status == COLLRUN_OK && (packet = fifo_peek(g, from)) && packet_is_whole(packet)) {
+        while (status == COLLRUN_OK && (packet = fifo_peek(g, from))) {
             status = p2p_handle_packet(g, from, packet);
             fifo_pop(g, from);
             *moved = true;

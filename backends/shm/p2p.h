@@ -10,12 +10,11 @@
  *                                           <-  ACK
  *
  * - Up to PAYLOAD_BYTES travel in the RTS itself, and the send is done.
- * - The first block of a longer message is published beside the RTS, in the sender's blocks. If
- *   that is the whole message, the send is done; the receiver returns the block through the
- *   sender's `returned` bits.
- * - A blocking call moves a message of up to one block without a transfer. It pushes the RTS after
- *   the first part of the block, so that both ranks copy at the same time; a receiver that is
- *   not in such a call sees the RTS once the block is whole.
+ * - Up to EAGER_BYTES of a longer message are written beside the RTS, into neighbouring blocks of
+ * the sender; or its first block, if such are not free. The RTS is pushed after the first part of
+ * that, so that both ranks copy at the same time. If that is the whole message, the send is done;
+ * the receiver returns the blocks through the sender's `returned` bits.
+ * - A blocking call moves such a message without a transfer.
  * - The rest follows block by block (FRAG) once the receiver has sent CTS. Every block is
  *   acknowledged (ACK) and then used again.
  * - Memory in the shared heap is read, or written (FIN), in place; the last ACK ends the send.
@@ -48,6 +47,7 @@ struct peer {
     uint32_t pushed, seen_popped; /* outgoing */
     uint32_t blocked_round; /* the round in which an RTS found no room: later ones must wait */
     uint32_t popped;        /* incoming */
+    uint64_t to_return;     /* blocks of the peer that have been read; see receiver.c */
     bool notify_due;        /* a packet was pushed or popped since the peer was last notified */
     bool watched;           /* by a message that is not done */
     struct remote_policy remote; /* of long messages from the peer */

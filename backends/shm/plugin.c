@@ -204,6 +204,6 @@ const struct collrun_backend collrun_backend_v1 = {
     .alloc = shm_alloc,
     .free = shm_free,
     .options = no_options,
-    .eager_limit = BLOCK_BYTES,
+    .eager_limit = EAGER_BYTES,
     .transport = &transport,
 };

@@ -15,7 +15,7 @@
 #include "comm/reduce.h"
 
 /* Of longer ones no transport takes a copy at once: a bound that saves asking. */
-enum { P2P_SHORT_MOST_BYTES = 64 << 10 };
+enum { P2P_SHORT_MOST_BYTES = 256 << 10 };
 
 /* False: p2p_short_exec would refuse the send; `p` may be NULL. */
 static inline bool p2p_short_may_send(const struct p2p *p, const struct collrun_call *call)

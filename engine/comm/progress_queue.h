@@ -73,6 +73,8 @@ struct collrun_request {
     const struct collrun_ctx *starter;
     struct collrun_request *older, **older_link;
     bool listed;
+    bool renewed;  /* a spare that was started again */
+    bool may_wait; /* it need not begin before it is waited for */
     bool deferred; /* it was, when it was started */
     bool shared;   /* request_short.h: of no group, and never freed */
 

@@ -434,16 +434,22 @@ static int request_follow_streams(const struct route *route, struct collrun_requ
 /* True: it is finished by the thread that waits for it, most likely, and need not begin before: a
  * collective that the backend cannot start, or a receive of a short message, which no sender waits
  * for. */
+static bool request_may_wait(struct collrun_request *r)
+{
+    r->needs_exec = pq_needs_exec(r->pq, r);
+    if (kind_is_collective(r->calls->kind))
+        return r->needs_exec;
+    return r->calls->kind == COLLRUN_RECV && p2p_short_may_recv(r->pq->config.p2p, r->calls);
+}
+
+/* Deferred, if it may be. A request that is started again is the same in that. */
 static bool request_defer(const struct route *route, struct collrun_request *r)
 {
     if (r->ncalls > 1 || r->events || r->bounced || route->waits)
         return false;
-    r->needs_exec = pq_needs_exec(r->pq, r);
-    if (kind_is_collective(r->calls->kind)
-            ? !r->needs_exec
-            : r->calls->kind != COLLRUN_RECV || !p2p_short_may_recv(r->pq->config.p2p, r->calls))
-        return false;
-    r->deferred = pq_defer(r);
+    if (!r->renewed)
+        r->may_wait = request_may_wait(r);
+    r->deferred = r->may_wait && pq_defer(r);
     return r->deferred;
 }
 

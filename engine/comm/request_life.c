@@ -121,7 +121,8 @@ void request_renew(const struct route *route, struct collrun_request *r, uint64_
     r->number = r->last_number = number;
     r->starter = task_current;
     r->nrecord = 1;
-    r->needs_exec = r->deferred = r->started = r->expired = false;
+    r->renewed = true;
+    r->deferred = r->started = r->expired = false;
     r->withdrawal = PQ_WITHDRAWAL_NONE;
     r->handle = NULL;
     r->batch = (struct p2p_batch){0};

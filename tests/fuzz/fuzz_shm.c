@@ -192,7 +192,7 @@ static void fuzz_open(void)
 
 static size_t fuzz_size(void)
 {
-    static const size_t sizes[] = {0, 8, 232, 233, 4096, 32768, 32769, 70000};
+    static const size_t sizes[] = {0, 8, 232, 233, 4096, 32768, 32769, 300000};
     return sizes[fuzz_byte() % 8];
 }
 
@@ -290,6 +290,7 @@ static void fuzz_step(void)
         break;
     case 5:
         fuzz_take((void *)&fuzz.groups[0]->seg.returned[0].blocks, sizeof(uint64_t));
+        fuzz_take((void *)&fuzz.groups[0]->seg.written[BLOCK_COUNT].len, sizeof(uint32_t));
         break;
     case 6:
         fuzz_collective();

@@ -18,7 +18,8 @@ command -v "$gcc" >/dev/null || { echo "ok 1 - memory model # SKIP there is no g
 flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wno-tsan -g -pthread -I"$source/engine/include" -I"$source/engine" -I"$top/tests")
 watched=(-O1 -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset)
 # So that short runs use the same records again.
-few_steps=(-DSTEP_DEPTH=16u -DSTEP_DEPTH_OVERSUBSCRIBED=16u -DSLOT_COUNT=8u -DSLOT_COUNT_OVERSUBSCRIBED=8u)
+few_steps=(-DSTEP_DEPTH=16u -DSTEP_DEPTH_OVERSUBSCRIBED=16u -DSLOT_COUNT=8u -DSLOT_COUNT_OVERSUBSCRIBED=8u
+    -DEAGER_BLOCKS=2u)
 unwatched=(-O2 -fno-builtin -fno-tree-loop-distribute-patterns)
 wrapped=-Wl
 for name in memcpy memset snprintf clock_gettime sched_yield sched_getcpu syscall mmap munmap madvise pthread_mutex_lock pthread_mutex_unlock; do wrapped+=,--wrap=$name; done

@@ -20,7 +20,7 @@ struct message {
 };
 
 /* An RTS whose receive has not begun. */
-struct early {
+struct unexpected {
     struct collrun_envelope envelope;
     uint32_t source;
     size_t len;
@@ -37,7 +37,7 @@ static struct {
 static struct engine {
     struct transfer transfers[MESSAGES];
     bool posted[MESSAGES], done[MESSAGES];
-    struct early early[MESSAGES];
+    struct unexpected early[MESSAGES];
     uint32_t nearly;
     _Alignas(64) unsigned char send[LEN_MAX + 64], recv[MESSAGES][LEN_MAX];
 } engines[RANKS_MAX];
@@ -75,13 +75,13 @@ static int engine_arrived(void *ctx, uint32_t source, const struct collrun_envel
     for (uint32_t i = 0; i < program.n; i++)
         if (e->posted[i] && program.messages[i].from == source)
             return engine_take(e, i, source, envelope, packet, len);
-    struct early *early = &e->early[e->nearly++];
+    struct unexpected *kept = &e->early[e->nearly++];
     MODEL_CHECK(e->nearly <= MESSAGES && len <= PACKET_MAX);
-    early->envelope = *envelope;
-    early->source = source;
-    early->len = len;
-    early->taken = false;
-    memcpy(early->packet, packet, len);
+    kept->envelope = *envelope;
+    kept->source = source;
+    kept->len = len;
+    kept->taken = false;
+    memcpy(kept->packet, packet, len);
     return COLLRUN_OK;
 }
 
@@ -126,14 +126,13 @@ static int begin_receive(struct engine *e, uint32_t i)
 {
     struct collrun_message *m = message_of(e, i);
     for (uint32_t k = 0; k < e->nearly; k++) {
-        struct early *early = &e->early[k];
-        if (early->taken || early->source != program.messages[i].from)
+        struct unexpected *kept = &e->early[k];
+        if (kept->taken || kept->source != program.messages[i].from)
             continue;
-        early->taken = true;
+        kept->taken = true;
         int status = TRANSPORT.post(shm_world.groups[rank_of(e)], m);
-        return status
-                   ? status
-                   : engine_take(e, i, early->source, &early->envelope, early->packet, early->len);
+        return status ? status
+                      : engine_take(e, i, kept->source, &kept->envelope, kept->packet, kept->len);
     }
     e->posted[i] = true;
     return TRANSPORT.post(shm_world.groups[rank_of(e)], m);

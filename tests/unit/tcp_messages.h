@@ -11,9 +11,10 @@
 #include <string.h>
 
 #define MS 1000000u
-#define LARGE (3u << 20)        /* bytes: several pieces */
-#define EAGER_BYTES (32u << 10) /* sent eagerly, whatever moves them */
-#define EAGER_TCP (64u << 10)   /* the largest message that sockets take eagerly */
+#define LARGE (3u << 20)         /* bytes: several pieces */
+#define EAGER_BYTES (32u << 10)  /* sent eagerly, whatever moves them */
+#define EAGER_TCP (64u << 10)    /* the largest message that sockets take eagerly */
+#define EAGER_LOCAL (256u << 10) /* the largest one that may leave early within a host */
 
 /* All messages take sockets; shared memory; or one of them, by the pair of ranks. */
 enum placement { EACH_ALONE, ONE_HOST, TWO_HOSTS };

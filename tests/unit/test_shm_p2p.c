@@ -84,8 +84,8 @@ static int ring(struct harness_rank *r, size_t len, bool send_heap, bool recv_he
 
 static int all_sizes(struct harness_rank *r)
 {
-    static const size_t sizes[] = {0,     1,     40,     41,     1000,    32767,  32768,
-                                   32769, 65536, 100000, 300000, 1 << 20, 5 << 20};
+    static const size_t sizes[] = {0,     1,      40,     41,     1000,   32767,   32768,  32769,
+                                   65536, 100000, 262144, 262145, 300000, 1 << 20, 5 << 20};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
         for (int heaps = 0; heaps < 4; heaps++)
             if (ring(r, sizes[s], heaps & 1, heaps & 2) != 0)
@@ -110,9 +110,9 @@ static void every_size_head_to_head(void **state)
  * which must not see a message whose sender is still writing. */
 static int ping_pong(struct harness_rank *r)
 {
-    unsigned char buf[40000];
+    unsigned char buf[300000];
     for (uint32_t turn = 0; turn < 2000; turn++) {
-        const size_t len = turn * (turn % 4 == 3 ? 61 : 7) % sizeof(buf);
+        const size_t len = turn * (turn % 4 == 3 ? 977 : 7) % sizeof(buf);
         struct collrun_call call = harness_message(COLLRUN_SEND, buf, len, 1 - r->rank, turn);
         if (r->rank != turn % 2)
             call = harness_message(turn % 3 == 0 ? COLLRUN_RECV_ANY : COLLRUN_RECV, buf, len,
@@ -304,7 +304,7 @@ static int sizes_differ(struct harness_rank *r)
     int status = COLLRUN_ERR_MISMATCH;
     if (r->rank < 2)
         status = harness_exec(r->group, &call, 1);
-    if (r->rank == 0 && status == COLLRUN_OK && d->sent <= 32768) {
+    if (r->rank == 0 && status == COLLRUN_OK && d->sent <= 262144) {
         call = harness_message(COLLRUN_RECV, buf, 1, 1, 9);
         status = harness_exec(r->group, &call, 1);
     }
@@ -320,7 +320,7 @@ static void disagreement_is_explained_to_both(void **state)
     (void)state;
     static struct disagreement all[] = {
         {10, 12, COLLRUN_UINT8},    {10, 10, COLLRUN_INT8},          {1000, 1200, COLLRUN_UINT8},
-        {1000, 1000, COLLRUN_INT8}, {100000, 120000, COLLRUN_UINT8}, {100000, 100000, COLLRUN_INT8},
+        {1000, 1000, COLLRUN_INT8}, {400000, 420000, COLLRUN_UINT8}, {400000, 400000, COLLRUN_INT8},
     };
     struct harness_options options = options_for(3);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -375,10 +375,10 @@ static int sender_goes(struct harness_rank *r)
     enum { EACH = 12, TAGS = 3 };
     const uint32_t both[2] = {0, 1};
     struct harness_group *group = NULL;
-    static const size_t lens[] = {0, 8, 40, 41, 1000, 32768};
+    static const size_t lens[] = {0, 8, 40, 1000, 32768, 100000};
     HARNESS_CHECK(r, harness_group_open(r, "goes", both, 2, &group) == COLLRUN_OK);
     for (size_t i = 0; i < EACH * TAGS && r->rank == 0; i++) {
-        unsigned char buf[32768];
+        unsigned char buf[100000];
         const size_t len = lens[i / TAGS % 6];
         const struct collrun_call call =
             harness_message(COLLRUN_SEND, buf, len, 1, (uint32_t)(i % TAGS));
@@ -395,7 +395,7 @@ static int sender_goes(struct harness_rank *r)
     harness_sync(r);
     for (uint32_t tag = TAGS; tag-- > 0;)
         for (size_t k = 0; k < EACH; k++) {
-            unsigned char buf[32768];
+            unsigned char buf[100000];
             const size_t len = lens[k % 6];
             const struct collrun_call call = harness_message(COLLRUN_RECV, buf, len, 0, tag);
             if (tag == 0 && k == 0)
@@ -419,7 +419,7 @@ static void short_messages_outlive_their_sender(void **state)
 
 static int peers_never_call(struct harness_rank *r)
 {
-    static unsigned char buf[100000];
+    static unsigned char buf[400000];
     struct collrun_call call = harness_message(COLLRUN_SEND, buf, sizeof(buf), 1, 0);
     if (r->arg)
         call = harness_message(COLLRUN_RECV_ANY, buf, 100, 0, 0);

@@ -80,10 +80,10 @@ static void tags_overtake_each_other(void **state)
 /* One tag, sizes that change with every message: no message overtakes one of another size. */
 static int shapes(struct harness_rank *r)
 {
-    static char buf[EAGER_TCP + 1];
+    static char buf[EAGER_LOCAL + 1];
     _Atomic unsigned *sent = r->scratch;
     for (unsigned i = 0; i < 60; i++) {
-        const size_t bytes = i % 5 == 4 ? EAGER_TCP + 1 : 10 + i % 3;
+        const size_t bytes = i % 5 == 4 ? EAGER_LOCAL + 1 : 10 + i % 3;
         fill(buf, bytes, r->rank == 0 ? i : 77);
         if (r->rank == 0) {
             HARNESS_CHECK(r, send_to(r, buf, bytes, 1, 0) == COLLRUN_OK);

@@ -16,7 +16,10 @@
 /* What a receiver reads from the sender's memory between two rounds of progress. */
 #define READ_BYTES (1u << 20)
 
-/* How long to wait for a part that another core writes: some microseconds. */
+/* A sender's blocks that all receivers together keep for a while after they were read, at most. */
+#define BLOCKS_KEPT 16u
+
+/* How long to wait for a part that a rank on another core writes: some microseconds. */
 #define POLLS_PER_PART 5000u
 
 /* A receiver of less than this finds the message in its cache afterwards. */
@@ -44,47 +47,71 @@ static int receiver_read_heap(struct shm_group *g, struct transfer *t, const str
     return status == COLLRUN_OK && group_has_failed_meanwhile(g) ? group_report_failure(g) : status;
 }
 
-/* Of a send that is over: without an ACK. */
+/* Of a send that is over: without an ACK, and some together, since the sender's line is far away.
+ */
 static void receiver_return_blocks(struct shm_group *g, uint32_t peer, uint64_t blocks)
 {
-    atomic_fetch_or_explicit(&g->seg.returned[peer].blocks, blocks, memory_order_release);
-    g->p2p.peers[peer].notify_due = true;
-}
-
-static void receiver_finish_eager(struct shm_group *g, struct transfer *t)
-{
-    if (t->blocks)
-        receiver_return_blocks(g, t->message.peer, t->blocks);
-    transfer_done(&g->p2p, t);
+    struct peer *state = &g->p2p.peers[peer];
+    state->to_return |= blocks;
+    if ((uint32_t)__builtin_popcountll(state->to_return) * (g->nranks - 1) < BLOCKS_KEPT)
+        return;
+    atomic_fetch_or_explicit(&g->seg.returned[peer].blocks, state->to_return, memory_order_release);
+    state->to_return = 0;
+    state->notify_due = true;
 }
 
 int receiver_handle_rts(struct shm_group *g, uint32_t from, const struct packet *rts)
 {
     const struct collrun_envelope envelope = {
         .count = rts->count, .tag = rts->tag, .dtype = rts->dtype};
-    const size_t payload =
-        rts->flags & (RTS_INLINE | RTS_DIRECT | RTS_REMOTE) ? rts->payload_len : sizeof rts->at;
+    const size_t payload = rts->flags & (RTS_INLINE | RTS_DIRECT | RTS_REMOTE)
+                               ? rts->payload_len
+                               : sizeof rts->at + sizeof rts->len;
     if (payload > PAYLOAD_BYTES)
         return group_fail_damaged(g, from, "a message that is longer than its packet");
     const size_t len = offsetof(struct packet, payload) + payload;
     return g->p2p.engine->arrived(g->p2p.engine->ctx, from, &envelope, rts, len);
 }
 
-/* False: the sender has been interrupted in mid-block. */
-static bool receiver_take_parts(const struct collrun_message *m, const struct packet *rts,
-                                const char *block)
+/* More than `done` bytes, or how many there are after some polls: the sender has been interrupted.
+ */
+static uint32_t receiver_wait_for_part(const struct shm_group *g, const struct written *written,
+                                       uint32_t done)
 {
-    size_t done = 0;
-    for (uint32_t polls = 0; done < m->len && polls < POLLS_PER_PART; polls++) {
-        const size_t missing = atomic_load_explicit(&rts->missing, memory_order_acquire);
-        const size_t ready = m->len - missing;
-        if (ready <= done || missing > m->len)
-            continue;
-        copy_in((char *)m->data + done, block + done, ready - done);
-        done = ready;
-        polls = 0;
+    const uint32_t most = g->wait.oversubscribed ? 1 : POLLS_PER_PART;
+    uint32_t ready = done;
+    for (uint32_t polls = 0; ready <= done && polls < most; polls++)
+        ready = atomic_load_explicit(&written->len, memory_order_acquire);
+    return ready;
+}
+
+/* Takes what a sender has written of the blocks that came with its RTS, from `*moved` on. False: it
+ * has written more than all. */
+static bool receiver_copy_early(const struct shm_group *g, uint32_t peer, const struct early *e,
+                                void *to, size_t *moved)
+{
+    const char *from = transfer_block_at(g, peer, e->block) + e->at;
+    const struct written *written = transfer_written(g, peer, e->block);
+    uint32_t done = (uint32_t)*moved, ready = e->len;
+    if (e->in_parts) {
+        __builtin_prefetch(written);
+        ready = transfer_part_len(e->len, 0);
     }
-    return done == m->len;
+    while (done < e->len) {
+        if (ready <= done)
+            ready = receiver_wait_for_part(g, written, done);
+        if (ready <= done || ready > e->len)
+            break;
+        copy_in((char *)to + done, from + done, ready - done);
+        done = ready;
+    }
+    *moved = done;
+    return ready <= e->len;
+}
+
+static struct early receiver_early_of(const struct packet *rts)
+{
+    return (struct early){rts->block, rts->at, rts->len, rts->flags & RTS_PARTS};
 }
 
 bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
@@ -99,26 +126,53 @@ bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
             memcpy(m->data, rts->payload, m->len);
         return true;
     }
-    const char *block = transfer_block_at(g, m->peer, rts->block) + rts->at;
-    if (!(rts->flags & RTS_PARTS))
-        copy_in(m->data, block, m->len);
-    else if (!receiver_take_parts(m, rts, block))
+    const struct early early = receiver_early_of(rts);
+    size_t done = 0;
+    if (!receiver_copy_early(g, m->peer, &early, m->data, &done) || done < m->len)
         return false;
-    receiver_return_blocks(g, m->peer, 1ull << rts->block);
+    receiver_return_blocks(g, m->peer, transfer_block_bits(early.block, early.at, early.len));
     return true;
 }
 
-/* The first block of a longer message. The sender learns first that it may fill further ones. */
-static int receiver_take_first_block(struct shm_group *g, struct transfer *t,
-                                     const struct packet *rts)
+/* Takes what has been written of the blocks that came with the RTS. */
+static int receiver_take_parts(struct shm_group *g, struct transfer *t)
 {
-    const uint32_t from = t->message.peer;
-    t->state = RECV_MATCHED;
-    if (!(rts->flags & RTS_WHOLE))
+    if (group_has_failed(g))
+        return group_report_failure(g);
+    if (receiver_copy_early(g, t->message.peer, &t->early, t->message.data, &t->moved))
+        return COLLRUN_OK;
+    return group_fail_damaged(g, t->message.peer, "more than a message holds");
+}
+
+/* If they have all been taken, they go back: with the next ACK or, after all of a message, at once.
+ */
+static void receiver_end_parts(struct shm_group *g, struct transfer *t)
+{
+    const struct early e = t->early;
+    if (t->moved < e.len)
+        return;
+    t->early.len = 0;
+    t->blocks = transfer_block_bits(e.block, e.at, e.len);
+    if (t->moved == t->message.len) {
+        receiver_return_blocks(g, t->message.peer, t->blocks);
+        transfer_done(&g->p2p, t);
+    } else if (t->state == RECV_PARTS) {
+        t->state = RECV_STREAMS;
+    }
+}
+
+/* The sender of a longer message learns first that it may fill further blocks. */
+static int receiver_match_early(struct shm_group *g, struct transfer *t, const struct packet *rts)
+{
+    t->early = receiver_early_of(rts);
+    t->state = rts->flags & RTS_WHOLE ? RECV_PARTS : RECV_MATCHED;
+    if (t->state == RECV_MATCHED)
         receiver_advance(g, t);
-    t->blocks = 1ull << rts->block;
-    return receiver_copy_bytes(g, t, transfer_block_at(g, from, rts->block) + rts->at,
-                               transfer_block_len(t->message.len, 0));
+    transfer_schedule(&g->p2p, t);
+    const int status = receiver_take_parts(g, t);
+    if (status == COLLRUN_OK)
+        receiver_end_parts(g, t);
+    return status;
 }
 
 static uint64_t receiver_now_ns(void)
@@ -150,36 +204,56 @@ static enum transfer_state receiver_begin_remote(struct shm_group *g, struct tra
     return t->way == REMOTE_READ ? RECV_READS : RECV_MATCHED;
 }
 
+/* All of the message is in the packet. */
+static int receiver_match_inline(struct shm_group *g, struct transfer *t, const struct packet *rts)
+{
+    const int status = receiver_copy_bytes(g, t, rts->payload, t->message.len);
+    transfer_done(&g->p2p, t);
+    return status;
+}
+
 int receiver_match(struct shm_group *g, struct transfer *t, const struct packet *rts)
 {
     int status = COLLRUN_OK;
     if (!packet_rts_is_sane(rts, t->message.len))
         return group_fail_damaged(g, t->message.peer, "a message without its data");
+    if (rts->flags & RTS_INLINE)
+        return receiver_match_inline(g, t, rts);
     t->peer_id = rts->id;
     t->state = RECV_MATCHED;
-    if (rts->flags & RTS_INLINE) {
-        status = receiver_copy_bytes(g, t, rts->payload, t->message.len);
-    } else if (rts->flags & RTS_DIRECT) {
+    if (rts->flags & RTS_DIRECT) {
         status = receiver_read_heap(g, t, rts);
+        t->state = RECV_COMPLETE;
     } else if (rts->flags & RTS_REMOTE) {
         t->state = receiver_begin_remote(g, t, rts);
     } else if (rts->block != NO_BLOCK) {
-        status = receiver_take_first_block(g, t, rts);
+        return receiver_match_early(g, t, rts);
     }
-    if (t->moved == t->message.len)
-        t->state = RECV_COMPLETE;
-    if (rts->flags & RTS_WHOLE)
-        receiver_finish_eager(g, t);
-    else
-        transfer_schedule(&g->p2p, t);
+    transfer_schedule(&g->p2p, t);
     return status;
+}
+
+/* Before what comes after the blocks of the RTS, which have been written then. */
+static int receiver_take_all_parts(struct shm_group *g, struct transfer *t)
+{
+    if (t->state != RECV_PARTS)
+        return COLLRUN_OK;
+    const int status = receiver_take_parts(g, t);
+    if (status != COLLRUN_OK)
+        return status;
+    if (t->moved < t->early.len)
+        return group_fail_damaged(g, t->message.peer, "a message without its beginning");
+    receiver_end_parts(g, t);
+    return COLLRUN_OK;
 }
 
 int receiver_handle_frag(struct shm_group *g, struct transfer *t, const struct packet *packet)
 {
-    const int status =
-        receiver_copy_bytes(g, t, transfer_block_at(g, t->message.peer, packet->block),
-                            transfer_block_len(t->message.len, t->moved));
+    int status = receiver_take_all_parts(g, t);
+    if (status != COLLRUN_OK)
+        return status;
+    status = receiver_copy_bytes(g, t, transfer_block_at(g, t->message.peer, packet->block),
+                                 transfer_block_len(t->message.len, t->moved));
     t->blocks |= 1ull << packet->block;
     if (t->moved == t->message.len)
         receiver_complete(g, t);
@@ -189,6 +263,9 @@ int receiver_handle_frag(struct shm_group *g, struct transfer *t, const struct p
 
 int receiver_handle_fin(struct shm_group *g, struct transfer *t)
 {
+    const int status = receiver_take_all_parts(g, t);
+    if (status != COLLRUN_OK)
+        return status;
     t->moved = t->message.len;
     t->state = RECV_COMPLETE;
     transfer_schedule(&g->p2p, t);
@@ -206,7 +283,7 @@ static void receiver_write_cts(struct shm_group *g, struct transfer *t, struct p
     packet->id = t->peer_id;
     packet->count = t->message.id;
     memcpy(packet->payload, &cts, sizeof cts);
-    t->state = RECV_STREAMS;
+    t->state = t->early.len > 0 ? RECV_PARTS : RECV_STREAMS;
 }
 
 static void receiver_write_ack(const struct transfer *t, struct packet *packet)
@@ -237,10 +314,22 @@ static bool receiver_read_remote(struct shm_group *g, struct transfer *t)
     return true;
 }
 
+/* As above. */
+static bool receiver_read_parts(struct shm_group *g, struct transfer *t)
+{
+    const size_t moved = t->moved;
+    if (receiver_take_parts(g, t) != COLLRUN_OK || t->moved == moved)
+        return false;
+    receiver_end_parts(g, t);
+    return true;
+}
+
 bool receiver_advance(struct shm_group *g, struct transfer *t)
 {
     if (t->state == RECV_READS)
         return receiver_read_remote(g, t);
+    if (t->state == RECV_PARTS)
+        return receiver_read_parts(g, t);
     const bool last = t->state == RECV_COMPLETE;
     struct packet *packet = fifo_room(g, t->message.peer);
     if (!packet)
@@ -250,7 +339,8 @@ bool receiver_advance(struct shm_group *g, struct transfer *t)
     else
         receiver_write_ack(t, packet);
     t->blocks = 0;
-    transfer_unschedule(&g->p2p, t);
+    if (t->state != RECV_PARTS)
+        transfer_unschedule(&g->p2p, t);
     fifo_push(g, t->message.peer, packet);
     if (last)
         transfer_done(&g->p2p, t);

@@ -35,13 +35,19 @@ static size_t segment_round_page(size_t len)
 
 static size_t segment_fifos_len(size_t nranks)
 {
-    return segment_round_page(nranks * nranks * sizeof(struct fifo));
+    return nranks * nranks * sizeof(struct fifo);
+}
+
+static size_t segment_blocks_at(size_t nranks)
+{
+    return segment_round_page(segment_fifos_len(nranks) +
+                              nranks * BLOCK_COUNT * sizeof(struct written));
 }
 
 /* FIFOs and blocks of one handle. */
 static size_t segment_messages_len(size_t nranks)
 {
-    return segment_round_page(segment_fifos_len(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES);
+    return segment_round_page(segment_blocks_at(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES);
 }
 
 void segment_set_depth(struct segment *seg, bool oversubscribed)
@@ -125,6 +131,7 @@ int segment_open(struct segment *seg, const struct segment *first,
     seg->slots = seg->base + l.slots;
     seg->rings = seg->blocks = NULL;
     seg->fifos = NULL;
+    seg->written = NULL;
     return COLLRUN_OK;
 }
 
@@ -150,9 +157,12 @@ bool segment_map_messages(struct segment *seg)
     if (seg->fifos)
         return true;
     char *messages = segment_map(seg->fd, seg->messages_at, segment_messages_len(seg->nranks));
+    if (!messages)
+        return false;
     seg->fifos = (struct fifo *)(void *)messages;
-    seg->blocks = messages ? messages + segment_fifos_len(seg->nranks) : NULL;
-    return messages != NULL;
+    seg->written = (struct written *)(void *)(messages + segment_fifos_len(seg->nranks));
+    seg->blocks = messages + segment_blocks_at(seg->nranks);
+    return true;
 }
 
 char *segment_map_heap(const struct segment *seg, uint32_t rank, size_t len)

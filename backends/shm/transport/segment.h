@@ -4,7 +4,7 @@
  * the same way from the number of ranks alone.
  *
  *   head | returned | doorbells | processes | cores | step_recs | slots ||
- *   rings || fifos | blocks || ... || heaps
+ *   rings || fifos | written | blocks || ... || heaps
  *
  *   head       how the group failed, how its ranks wait
  *   returned   per handle and rank: which of its blocks receivers have read
@@ -15,6 +15,7 @@
  *   slots      per rank and step: short data of a collective (coll/step.h)
  *   rings      per rank: longer data of a collective (coll/step.h)
  *   fifos      per handle and ordered pair of ranks: packets of messages (fifo.h)
+ *   written    per handle, rank and block: how much of it can be read already (p2p.h)
  *   blocks     per handle and rank: point-to-point data that it sends (p2p.h)
  *   heaps      per rank: collrun_alloc
  *
@@ -129,12 +130,9 @@ struct packet {
     uint64_t count;
     union {
         char payload[PAYLOAD_BYTES];
-        struct {         /* of an RTS with a block */
-            uint32_t at; /* where in the block the message begins */
-            char unused[LINE_BYTES - 28];
-            /* Bytes that are still to be written (RTS_PARTS). Released after each part of the
-             * block, which the receiver acquires. */
-            _Atomic uint32_t missing;
+        struct {          /* of an RTS with blocks */
+            uint32_t at;  /* where in the first one the message begins */
+            uint32_t len; /* bytes of the message in all of them */
         };
     };
 };
@@ -145,6 +143,12 @@ struct fifo {
     /* Packets that the receiver has taken out. Released after it has read them; the sender acquires
      * it before it writes there again. */
     _Alignas(LINE_BYTES) _Atomic uint32_t popped;
+};
+
+/* Bytes of a message that are in the block and those behind it, while they are written (RTS_PARTS).
+ * Released after each part, which the receiver acquires; reset before the RTS. */
+struct written {
+    _Alignas(LINE_BYTES) _Atomic uint32_t len;
 };
 
 /* A bit for each block of a sender that a receiver has read and the sender has not taken back. The
@@ -179,7 +183,9 @@ struct segment {
     uint32_t depth, nslots;
     char *rings;        /* [rank][RING_BYTES]; NULL: not mapped */
     struct fifo *fifos; /* [receiver][sender]; NULL: not mapped */
-    char *blocks;       /* [rank][BLOCK_COUNT][BLOCK_BYTES]; mapped with the FIFOs */
+    /* Both are mapped with the FIFOs: */
+    struct written *written; /* [rank][BLOCK_COUNT] */
+    char *blocks;            /* [rank][BLOCK_COUNT][BLOCK_BYTES] */
 };
 
 /* Gets and maps the group's segment; `first` is that of the group's first handle, NULL for this

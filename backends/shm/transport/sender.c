@@ -17,10 +17,6 @@
 #define MOVING_BYTES 1025u
 #define PLACE_BYTES 4096u
 
-/* A receiver reads one part of a short message while the sender writes the next one. */
-#define PARTS 4u
-#define PART_BYTES 2048u
-
 /* Of longer messages the CPU would drop what is prefetched. */
 #define PREFETCHED_BYTES (8u << 10)
 
@@ -35,13 +31,18 @@ static void sender_pass_block(struct p2p *p)
     p->laps += p->next_block == 0;
 }
 
+static void sender_take_back(struct shm_group *g)
+{
+    g->p2p.free_blocks |=
+        atomic_exchange_explicit(&g->seg.returned[g->rank].blocks, 0, memory_order_acquire);
+}
+
 /* The next of this rank's blocks, in turn; NO_BLOCK if no more than `kept` are free. */
 static uint8_t sender_alloc_block(struct shm_group *g, uint32_t kept)
 {
     struct p2p *p = &g->p2p;
     if (!sender_has_blocks(p, kept))
-        p->free_blocks |=
-            atomic_exchange_explicit(&g->seg.returned[g->rank].blocks, 0, memory_order_acquire);
+        sender_take_back(g);
     if (!sender_has_blocks(p, kept))
         return NO_BLOCK;
     const uint64_t in_turn = p->free_blocks & p->in_turn;
@@ -53,6 +54,23 @@ static uint8_t sender_alloc_block(struct shm_group *g, uint32_t kept)
     return block;
 }
 
+/* Neighbouring blocks, the next ones in turn or the first ones. NO_BLOCK: they are not free. */
+static uint8_t sender_alloc_run(struct shm_group *g, uint32_t n)
+{
+    struct p2p *p = &g->p2p;
+    const uint32_t turn = (uint32_t)__builtin_popcountll(p->in_turn);
+    const uint32_t first = p->next_block + n <= turn ? p->next_block : 0;
+    const uint64_t run = ((1ull << n) - 1) << first;
+    if ((p->free_blocks & run) != run || !sender_has_blocks(p, BLOCKS_FOR_MATCHED + n - 1))
+        sender_take_back(g);
+    if ((p->free_blocks & run) != run || !sender_has_blocks(p, BLOCKS_FOR_MATCHED + n - 1))
+        return NO_BLOCK;
+    p->free_blocks &= ~run;
+    p->laps += first < p->next_block;
+    p->next_block = (first + n) % BLOCK_COUNT;
+    return (uint8_t)first;
+}
+
 /* Where in its next block a message lies. */
 static uint32_t sender_place(const struct p2p *p, size_t len)
 {
@@ -62,10 +80,10 @@ static uint32_t sender_place(const struct p2p *p, size_t len)
     return (uint32_t)(p->laps % (BLOCK_BYTES / room) * room);
 }
 
-static void sender_fill_block(struct shm_group *g, struct transfer *t, uint8_t block, uint32_t at)
+static void sender_fill_block(struct shm_group *g, struct transfer *t, uint8_t block)
 {
     const size_t len = transfer_block_len(t->message.len, t->moved);
-    copy_out(&g->copy_policy, transfer_block_at(g, g->rank, block) + at,
+    copy_out(&g->copy_policy, transfer_block_at(g, g->rank, block),
              (const char *)t->message.data + t->moved, len);
     t->moved += len;
     t->blocks |= 1ull << block;
@@ -95,19 +113,40 @@ static void sender_attach_inline(const struct collrun_message *m, struct packet 
         memcpy(rts->payload, m->data, m->len);
 }
 
-/* Writes the message as the only block, and pushes the RTS after the first part of it. */
-static void sender_push_parts(struct shm_group *g, const struct collrun_message *m,
+/* Finds blocks for all of the message, or for its first block. False: there are none. */
+static bool sender_alloc_early(struct shm_group *g, const struct collrun_message *m,
+                               struct packet *rts)
+{
+    const size_t len = m->len < EAGER_BYTES ? m->len : EAGER_BYTES;
+    rts->at = sender_place(&g->p2p, m->len);
+    rts->len = (uint32_t)len;
+    if (len > BLOCK_BYTES) {
+        rts->block = sender_alloc_run(g, (uint32_t)((len + BLOCK_BYTES - 1) / BLOCK_BYTES));
+        if (rts->block != NO_BLOCK)
+            return true;
+        rts->len = BLOCK_BYTES;
+    }
+    rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
+    return rts->block != NO_BLOCK;
+}
+
+/* Writes what leaves with the RTS into its blocks, and pushes the RTS after the first part. The
+ * packet is the receiver's from then on. */
+static void sender_push_early(struct shm_group *g, const struct collrun_message *m,
                               struct packet *rts)
 {
-    char *block = transfer_block_at(g, g->rank, rts->block) + rts->at;
-    const size_t most = m->len / PARTS > PART_BYTES ? m->len / PARTS : PART_BYTES;
-    rts->flags = m->len > most ? RTS_WHOLE | RTS_PARTS : RTS_WHOLE;
-    for (size_t done = 0, len; done < m->len; done += len) {
-        len = m->len - done < most ? m->len - done : most;
-        copy_out(&g->copy_policy, block + done, (const char *)m->data + done, len);
-        if (m->len > most)
-            atomic_store_explicit(&rts->missing, (uint32_t)(m->len - done - len),
-                                  memory_order_release);
+    const uint32_t total = rts->len;
+    const bool in_parts = transfer_part_len(total, 0) < total;
+    char *at = transfer_block_at(g, g->rank, rts->block) + rts->at;
+    struct written *written = transfer_written(g, g->rank, rts->block);
+    if (in_parts)
+        copy_prefetch_out((char *)written, sizeof written->len);
+    rts->flags = (total == m->len ? RTS_WHOLE : 0) | (in_parts ? RTS_PARTS : 0);
+    for (uint32_t done = 0, len; done < total; done += len) {
+        len = transfer_part_len(total, done);
+        copy_out(&g->copy_policy, at + done, (const char *)m->data + done, len);
+        if (in_parts)
+            atomic_store_explicit(&written->len, done + len, memory_order_release);
         if (done == 0)
             fifo_push(g, m->peer, rts);
     }
@@ -124,13 +163,11 @@ bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
         fifo_push(g, m->peer, rts);
         return true;
     }
-    if (m->len > BLOCK_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)))
+    if (m->len > EAGER_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)))
         return false;
-    rts->at = sender_place(&g->p2p, m->len);
-    rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
-    if (rts->block == NO_BLOCK)
+    if (!sender_alloc_early(g, m, rts))
         return false;
-    sender_push_parts(g, m, rts);
+    sender_push_early(g, m, rts);
     return true;
 }
 
@@ -143,32 +180,44 @@ void sender_prefetch(const struct shm_group *g, uint32_t peer, size_t len)
         copy_prefetch_out(transfer_block_at(g, g->rank, p->next_block) + sender_place(p, len), len);
 }
 
-/* Puts into the RTS a reference to the message, its first block, or nothing yet. */
-static void sender_attach_payload(struct shm_group *g, struct transfer *t, struct packet *rts)
+/* Puts into the RTS a reference to memory that the receiver can read. False: it cannot. */
+static bool sender_attach_reference(const struct shm_group *g, const struct collrun_message *m,
+                                    struct packet *rts)
 {
-    const struct collrun_message *m = &t->message;
     const struct heap_ref ref = heap_find(g, m->data, m->len);
     if (heap_ref_is_set(ref)) {
         rts->flags = RTS_DIRECT;
         rts->payload_len = sizeof ref;
         memcpy(rts->payload, &ref, sizeof ref);
-        return;
+        return true;
     }
-    if (m->len >= REMOTE_MIN_BYTES) {
-        const uint64_t at = (uintptr_t)m->data;
-        rts->flags = RTS_REMOTE;
-        rts->payload_len = sizeof at;
-        memcpy(rts->payload, &at, sizeof at);
-        return;
+    if (m->len < REMOTE_MIN_BYTES)
+        return false;
+    const uint64_t at = (uintptr_t)m->data;
+    rts->flags = RTS_REMOTE;
+    rts->payload_len = sizeof at;
+    memcpy(rts->payload, &at, sizeof at);
+    return true;
+}
+
+/* Writes the rest of an RTS, and pushes it. True: all of the message has left. */
+static bool sender_push_rts(struct shm_group *g, struct transfer *t, struct packet *rts)
+{
+    const struct collrun_message *m = &t->message;
+    const bool is_inline = m->len <= PAYLOAD_BYTES;
+    if (is_inline) {
+        sender_attach_inline(m, rts);
+    } else if (!sender_attach_reference(g, m, rts)) {
+        if (sender_alloc_early(g, m, rts)) {
+            t->moved = rts->len;
+            t->blocks = transfer_block_bits(rts->block, rts->at, rts->len);
+            sender_push_early(g, m, rts);
+            return t->moved == m->len;
+        }
+        rts->flags = 0;
     }
-    rts->flags = 0;
-    rts->at = sender_place(&g->p2p, m->len);
-    rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
-    if (rts->block == NO_BLOCK)
-        return;
-    sender_fill_block(g, t, rts->block, rts->at);
-    if (t->moved == m->len)
-        rts->flags = RTS_WHOLE;
+    fifo_push(g, m->peer, rts);
+    return is_inline;
 }
 
 /* The RTS of a peer leave in the order of the calls, so one that finds no room holds back those
@@ -184,14 +233,8 @@ static bool sender_send_rts(struct shm_group *g, struct transfer *t)
         return false;
     }
     sender_write_envelope(m, rts);
-    if (m->len <= PAYLOAD_BYTES)
-        sender_attach_inline(m, rts);
-    else
-        sender_attach_payload(g, t, rts);
     t->state = SEND_ANNOUNCED;
-    const bool whole = rts->flags & RTS_WHOLE;
-    fifo_push(g, peer, rts);
-    if (whole)
+    if (sender_push_rts(g, t, rts))
         transfer_done(&g->p2p, t);
     else
         transfer_unschedule(&g->p2p, t);
@@ -206,7 +249,7 @@ static bool sender_send_frag(struct shm_group *g, struct transfer *t)
     const uint8_t block = packet ? sender_alloc_block(g, 0) : NO_BLOCK;
     if (block == NO_BLOCK)
         return false;
-    sender_fill_block(g, t, block, 0);
+    sender_fill_block(g, t, block);
     packet->type = PKT_FRAG;
     packet->id = t->peer_id;
     packet->block = block;

@@ -11,15 +11,25 @@
 #include "group.h"
 
 #define NO_BLOCK UINT8_MAX
+/* A message of up to this length leaves at the call; of a longer one, so much of it does. */
+#ifndef EAGER_BLOCKS
+#define EAGER_BLOCKS 8u
+#endif
+#define EAGER_BYTES (EAGER_BLOCKS * BLOCK_BYTES)
 /* In flight at a time: most of those that are used in turn (sender.c). */
 #define BLOCKS_PER_MESSAGE 28
+/* Small enough that little time passes before the first and after the last one; not smaller, since
+ * each one is a hand-over. */
+#define PARTS 8u
+#define PART_BYTES_MIN 4096u /* also the first one */
+#define PART_BYTES_MAX 16384u
 /* The receiver may read a message of this length itself. For shorter ones two copies through a
  * cache are faster, and the sender does not have to wait for a receiver that shares its core. */
 #define REMOTE_MIN_BYTES (4u << 20)
 
 enum packet_type { PKT_RTS, PKT_CTS, PKT_FRAG, PKT_FIN, PKT_ACK };
 /* What an RTS carries: INLINE, data in its payload; DIRECT, a heap_ref; WHOLE, all of the message;
- * REMOTE, the address of the message in the sender's memory; PARTS, a block that is being written.
+ * REMOTE, the address of the message in the sender's memory; PARTS, blocks that are being written.
  */
 enum rts_flags { RTS_INLINE = 1, RTS_DIRECT = 2, RTS_WHOLE = 4, RTS_REMOTE = 8, RTS_PARTS = 16 };
 enum ack_flags { ACK_LAST = 1 };
@@ -40,8 +50,16 @@ enum transfer_state {
     RECV_POSTED,    /* not matched */
     RECV_READS,     /* reads the sender's memory */
     RECV_MATCHED,   /* sends CTS */
+    RECV_PARTS,     /* takes what came with the RTS, while it is written */
     RECV_STREAMS,   /* takes FRAGs or FIN, sends ACKs */
     RECV_COMPLETE,  /* sends the last ACK */
+};
+
+/* Receiver: what came with the RTS in blocks. */
+struct early {
+    uint32_t block, at; /* where it begins; at: in that block */
+    uint32_t len;       /* bytes; 0: nothing */
+    bool in_parts;      /* it may still be written */
 };
 
 struct transfer {
@@ -51,6 +69,7 @@ struct transfer {
     enum transfer_state state;
     uint64_t blocks; /* sender: in flight; receiver: to be acknowledged */
     struct heap_ref ref;
+    struct early early;
     uint64_t remote;   /* receiver: the address of a REMOTE message, */
     uint64_t begun_ns; /* and when it began to take the message; 0: that is not measured */
     enum remote_way way;
@@ -63,13 +82,6 @@ static inline bool transfer_is_send(const struct transfer *t)
     return t->state <= SEND_FLUSHED;
 }
 
-/* False for an RTS whose block is still being written. The sender then notifies the receiver. */
-static inline bool packet_is_whole(const struct packet *packet)
-{
-    return packet->type != PKT_RTS || !(packet->flags & RTS_PARTS) ||
-           atomic_load_explicit(&packet->missing, memory_order_acquire) == 0;
-}
-
 void transfer_schedule(struct p2p *p, struct transfer *t);
 void transfer_unschedule(struct p2p *p, struct transfer *t);
 /* The transfer is the engine's again. */
@@ -80,6 +92,28 @@ static inline char *transfer_block_at(const struct shm_group *g, uint32_t rank, 
     return g->seg.blocks + ((size_t)rank * BLOCK_COUNT + block) * BLOCK_BYTES;
 }
 
+static inline struct written *transfer_written(const struct shm_group *g, uint32_t rank,
+                                               uint32_t block)
+{
+    return &g->seg.written[(size_t)rank * BLOCK_COUNT + block];
+}
+
+/* A bit for each of the blocks that `len` bytes from `at` in `block` on take. */
+static inline uint64_t transfer_block_bits(uint32_t block, uint32_t at, uint32_t len)
+{
+    const uint32_t n = (at + len + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    return (n < BLOCK_COUNT ? (1ull << n) - 1 : UINT64_MAX) << block;
+}
+
+/* A receiver reads one part of what comes with an RTS while the sender writes the next one. How
+ * much of `total` bytes is the part that comes after `done`: */
+static inline uint32_t transfer_part_len(uint32_t total, uint32_t done)
+{
+    uint32_t len = done == 0 ? 0 : total / PARTS;
+    len = len < PART_BYTES_MIN ? PART_BYTES_MIN : len < PART_BYTES_MAX ? len : PART_BYTES_MAX;
+    return len < total - done ? len : total - done;
+}
+
 /* Bytes of the block that comes after `moved` of `len`. */
 static inline size_t transfer_block_len(size_t len, size_t moved)
 {
@@ -88,10 +122,11 @@ static inline size_t transfer_block_len(size_t len, size_t moved)
 
 /* ---- packets of a peer whose memory is damaged ---- */
 
-/* `len` bytes of one of the sender's blocks, from `at` on. */
-static inline bool packet_block_is_sane(uint32_t block, size_t at, size_t len)
+/* `len` bytes of the sender's blocks, from `at` in the first one on. */
+static inline bool packet_blocks_are_sane(uint32_t block, uint32_t at, uint32_t len)
 {
-    return block < BLOCK_COUNT && at <= BLOCK_BYTES && len <= BLOCK_BYTES - at;
+    return block < BLOCK_COUNT && at < BLOCK_BYTES &&
+           len <= (BLOCK_COUNT - block) * BLOCK_BYTES - at;
 }
 
 /* An RTS, for a message of `len` bytes. */
@@ -105,8 +140,8 @@ static inline bool packet_rts_is_sane(const struct packet *rts, size_t len)
         return !(rts->flags & RTS_WHOLE);
     if (rts->block == NO_BLOCK)
         return !(rts->flags & RTS_WHOLE);
-    return packet_block_is_sane(rts->block, rts->at,
-                                rts->flags & RTS_WHOLE ? len : transfer_block_len(len, 0));
+    return packet_blocks_are_sane(rts->block, rts->at, rts->len) &&
+           (rts->flags & RTS_WHOLE ? rts->len == len : rts->len < len);
 }
 
 #endif
