@@ -95,7 +95,7 @@ static bool receiver_copy_early(const struct shm_group *g, uint32_t peer, const 
     uint32_t done = (uint32_t)*moved, ready = e->len;
     if (e->in_parts) {
         __builtin_prefetch(written);
-        ready = transfer_part_len(e->len, 0);
+        ready = PART_BYTES_FIRST;
     }
     while (done < e->len) {
         if (ready <= done)

@@ -17,6 +17,14 @@
 #define MOVING_BYTES 1025u
 #define PLACE_BYTES 4096u
 
+/* A receiver reads one part of what comes with an RTS while its sender writes the next one. They
+ * are small enough that little time passes after the last one, but each one is a hand-over: cores
+ * that stream are far apart, and do with fewer. */
+#define PARTS 8u
+#define PART_BYTES_MIN 4096u
+#define PART_BYTES_STREAMED_MIN 8192u
+#define PART_BYTES_MAX 16384u
+
 /* Of longer messages the CPU would drop what is prefetched. */
 #define PREFETCHED_BYTES (8u << 10)
 
@@ -130,20 +138,30 @@ static bool sender_alloc_early(struct shm_group *g, const struct collrun_message
     return rts->block != NO_BLOCK;
 }
 
+/* Of each part of `total` bytes but the first and the last one. */
+static uint32_t sender_part_len(const struct shm_group *g, uint32_t total)
+{
+    const uint32_t least = copy_out_streams(&g->copy_policy, PART_BYTES_MIN)
+                               ? PART_BYTES_STREAMED_MIN
+                               : PART_BYTES_MIN;
+    const uint32_t len = total / PARTS;
+    return len < least ? least : len < PART_BYTES_MAX ? len : PART_BYTES_MAX;
+}
+
 /* Writes what leaves with the RTS into its blocks, and pushes the RTS after the first part. The
  * packet is the receiver's from then on. */
 static void sender_push_early(struct shm_group *g, const struct collrun_message *m,
                               struct packet *rts)
 {
     const uint32_t total = rts->len;
-    const bool in_parts = transfer_part_len(total, 0) < total;
+    const uint32_t most = sender_part_len(g, total);
+    const bool in_parts = total > PART_BYTES_FIRST;
     char *at = transfer_block_at(g, g->rank, rts->block) + rts->at;
     struct written *written = transfer_written(g, g->rank, rts->block);
-    if (in_parts)
-        copy_prefetch_out((char *)written, sizeof written->len);
     rts->flags = (total == m->len ? RTS_WHOLE : 0) | (in_parts ? RTS_PARTS : 0);
     for (uint32_t done = 0, len; done < total; done += len) {
-        len = transfer_part_len(total, done);
+        len = done == 0 ? PART_BYTES_FIRST : most;
+        len = len < total - done ? len : total - done;
         copy_out(&g->copy_policy, at + done, (const char *)m->data + done, len);
         if (in_parts)
             atomic_store_explicit(&written->len, done + len, memory_order_release);
@@ -176,6 +194,8 @@ void sender_prefetch(const struct shm_group *g, uint32_t peer, size_t len)
     const struct p2p *p = &g->p2p;
     const bool is_inline = len <= PAYLOAD_BYTES;
     fifo_prefetch_out(g, peer, is_inline ? len : 0);
+    if (len > PART_BYTES_FIRST)
+        copy_prefetch_out((char *)transfer_written(g, g->rank, p->next_block), 1);
     if (!is_inline && len <= PREFETCHED_BYTES && !copy_out_streams(&g->copy_policy, len))
         copy_prefetch_out(transfer_block_at(g, g->rank, p->next_block) + sender_place(p, len), len);
 }

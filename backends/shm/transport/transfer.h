@@ -18,11 +18,8 @@
 #define EAGER_BYTES (EAGER_BLOCKS * BLOCK_BYTES)
 /* In flight at a time: most of those that are used in turn (sender.c). */
 #define BLOCKS_PER_MESSAGE 28
-/* Small enough that little time passes before the first and after the last one; not smaller, since
- * each one is a hand-over. */
-#define PARTS 8u
-#define PART_BYTES_MIN 4096u /* also the first one */
-#define PART_BYTES_MAX 16384u
+/* The first part of what comes with an RTS: little time passes before it is written. */
+#define PART_BYTES_FIRST 4096u
 /* The receiver may read a message of this length itself. For shorter ones two copies through a
  * cache are faster, and the sender does not have to wait for a receiver that shares its core. */
 #define REMOTE_MIN_BYTES (4u << 20)
@@ -103,15 +100,6 @@ static inline uint64_t transfer_block_bits(uint32_t block, uint32_t at, uint32_t
 {
     const uint32_t n = (at + len + BLOCK_BYTES - 1) / BLOCK_BYTES;
     return (n < BLOCK_COUNT ? (1ull << n) - 1 : UINT64_MAX) << block;
-}
-
-/* A receiver reads one part of what comes with an RTS while the sender writes the next one. How
- * much of `total` bytes is the part that comes after `done`: */
-static inline uint32_t transfer_part_len(uint32_t total, uint32_t done)
-{
-    uint32_t len = done == 0 ? 0 : total / PARTS;
-    len = len < PART_BYTES_MIN ? PART_BYTES_MIN : len < PART_BYTES_MAX ? len : PART_BYTES_MAX;
-    return len < total - done ? len : total - done;
 }
 
 /* Bytes of the block that comes after `moved` of `len`. */
