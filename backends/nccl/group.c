@@ -148,7 +148,7 @@ static int group_handshake(struct nccl_group *g, int (*step)(struct nccl_group *
                            uint64_t deadline_ns)
 {
     uint64_t now = clock_ns();
-    struct op *op = op_new(g, deadline_ns > now ? deadline_ns - now : 0);
+    struct op *op = op_new(g, deadline_ns > now ? deadline_ns - now : 0, 0);
     if (!op)
         return group_out_of_memory(g);
     pthread_mutex_lock(&g->lock);

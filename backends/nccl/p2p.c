@@ -145,9 +145,6 @@ static int p2p_record_caller(struct nccl_group *g, struct message *m, const stru
 
 int p2p_submit(struct nccl_group *g, struct op *op)
 {
-    op->messages = calloc(op->ncalls, sizeof *op->messages);
-    if (!op->messages)
-        return group_out_of_memory(g);
     int status = COLLRUN_OK;
     for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++) {
         struct message *m = &op->messages[i];
@@ -533,7 +530,6 @@ void p2p_forget(struct op *op)
         message_drop_all(&p->matched, op);
         message_drop_all(&p->in_flight, op);
     }
-    free(op->messages);
 }
 
 int p2p_order(const struct op *op, uint32_t device, cudaStream_t stream, cudaError_t *error)

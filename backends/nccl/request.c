@@ -39,11 +39,14 @@ static void op_set_timeout(struct op *op, uint64_t timeout_ns)
     op->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 }
 
-struct op *op_new(struct nccl_group *g, uint64_t timeout_ns)
+struct op *op_new(struct nccl_group *g, uint64_t timeout_ns, uint32_t nmessages)
 {
-    struct op *op = calloc(1, sizeof *op + g->ndevs * sizeof(struct event *));
+    const size_t len = sizeof(struct op) + g->ndevs * sizeof(struct event *);
+    struct op *op = calloc(1, len + nmessages * sizeof(struct message));
     if (!op)
         return NULL;
+    if (nmessages)
+        op->messages = (struct message *)(void *)(op->after_evts + g->ndevs);
     op->group = g;
     op_set_timeout(op, timeout_ns);
     op->sched.launched = true;
@@ -300,7 +303,7 @@ static int op_submit(struct op *op)
     struct nccl_group *g = op->group;
     if (group_has_failed(g))
         return group_failure(g);
-    if (collrun_kind_is_message(op->calls->kind))
+    if (op->messages)
         return p2p_submit(g, op);
     bool batch = batch_is(op), several = batch || emulate_is_needed(op->calls);
     op->sched.class = several ? SCHED_MULTI_KERNEL : SCHED_ONE_KERNEL;
@@ -315,7 +318,8 @@ static int op_submit(struct op *op)
 static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
                     struct op **out)
 {
-    struct op *op = op_new(g, calls->timeout_ns);
+    const bool messages = collrun_kind_is_message(calls->kind);
+    struct op *op = op_new(g, calls->timeout_ns, messages ? ncalls : 0);
     if (!op)
         return group_out_of_memory(g);
     op->calls = op->next = calls;

@@ -49,7 +49,7 @@ struct op {
                                  threads that poll for another group */
 
     /* Messages. */
-    struct message *messages; /* ncalls; NULL for a collective */
+    struct message *messages; /* ncalls, behind after_evts; NULL for a collective */
     uint32_t nopen;           /* messages that are not done */
 
     struct event *after_evts[]; /* ndevs: behind the collective; NULL = GPU not involved */
@@ -63,7 +63,7 @@ int nccl_withdraw(void *group, void *request);
 int nccl_order(void *group, void *request, uint32_t device, void *stream);
 
 /* An op without calls, of class SCHED_NONE; NULL: out of memory. */
-struct op *op_new(struct nccl_group *g, uint64_t timeout_ns);
+struct op *op_new(struct nccl_group *g, uint64_t timeout_ns, uint32_t nmessages);
 int op_wait(struct op *op); /* waits until it ends, and frees it */
 
 #endif

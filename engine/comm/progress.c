@@ -313,30 +313,42 @@ bool progress_start_queued(struct progress_queue *pq, const struct progress_args
     return any;
 }
 
-bool progress_test_in_flight(struct progress_queue *pq)
+/* True: the request has finished, and is not in flight any more. */
+static bool progress_test(struct progress_queue *pq, struct collrun_request **link)
+{
+    struct collrun_request *r = *link;
+    struct p2p *p2p = progress_p2p(pq, r);
+    error_clear_cause();
+    int rc = p2p ? p2p_check(p2p, &r->batch)
+                 : backend_test(pq->config.backend, pq->config.handle, r->handle);
+    if (rc != COLLRUN_AGAIN) {
+        *link = r->next;
+        progress_finish(r, rc);
+        return true;
+    }
+    /* A backend that keeps no deadlines is aborted; its request then ends as any other. */
+    if (!r->expired && standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns)) {
+        r->expired = true;
+        pq->config.ops->expired(r);
+    }
+    return false;
+}
+
+bool progress_test_in_flight(struct progress_queue *pq, enum progress_tests which)
 {
     if (atomic_load_explicit(&pq->withdrawals, memory_order_relaxed))
         progress_withdraw_for_others(pq);
-    struct collrun_request **p = &pq->requests.in_flight;
-    bool any = *p && pq->config.p2p && p2p_progress(pq->config.p2p) == COLLRUN_AGAIN;
-    while (*p) {
-        struct collrun_request *r = *p;
-        struct p2p *p2p = progress_p2p(pq, r);
-        error_clear_cause();
-        int rc = p2p ? p2p_check(p2p, &r->batch)
-                     : backend_test(pq->config.backend, pq->config.handle, r->handle);
-        if (rc != COLLRUN_AGAIN) {
-            *p = r->next;
-            progress_finish(r, rc);
+    struct collrun_request **link = &pq->requests.in_flight;
+    bool any = *link && pq->config.p2p && p2p_progress(pq->config.p2p) == COLLRUN_AGAIN;
+    bool skips = false;
+    while (*link) {
+        const bool of_backend = request_is_message(*link) && !pq->config.p2p;
+        if (!(skips && of_backend) && progress_test(pq, link)) {
             any = true;
             continue;
         }
-        /* A backend that keeps no deadlines is aborted; its request then ends as any other. */
-        if (!r->expired && standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns)) {
-            r->expired = true;
-            pq->config.ops->expired(r);
-        }
-        p = &r->next;
+        skips = skips || (of_backend && which == PROGRESS_OLDEST_MESSAGE);
+        link = &(*link)->next;
     }
     return any;
 }
@@ -351,7 +363,7 @@ int progress_probe(struct progress_queue *pq, struct p2p_probe *probe)
     if (failed)
         return failed;
     progress_start_queued(pq, &(struct progress_args){.may_block = false});
-    progress_test_in_flight(pq);
+    progress_test_in_flight(pq, PROGRESS_TEST_ALL);
     error_clear_cause();
     return pq->config.p2p ? p2p_probe(pq->config.p2p, probe, 0)
                           : b->table.probe_message(pq->config.handle, probe->source, probe->tag,
@@ -388,7 +400,7 @@ bool progress_block(struct progress_queue *pq)
     }
     error_clear_cause();
     bool moved = p2p_wait(pq->config.p2p, wait_ns) == COLLRUN_AGAIN;
-    return progress_test_in_flight(pq) || moved;
+    return progress_test_in_flight(pq, PROGRESS_TEST_ALL) || moved;
 }
 
 void progress_idle(unsigned round)
@@ -413,7 +425,7 @@ static bool progress_messages(struct progress_queue *pq, bool has_messages)
     while (has_messages && pq->starts && (r = progress_dequeue_message(pq)) &&
            progress_start(pq, r))
         any = true;
-    return progress_test_in_flight(pq) || any;
+    return progress_test_in_flight(pq, PROGRESS_TEST_ALL) || any;
 }
 
 /* Messages that the engine matches, beside those in flight. */

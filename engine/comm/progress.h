@@ -10,8 +10,16 @@
 #include "base/loop.h"
 #include "comm/progress_queue.h"
 
+/* A backend moves all messages of a group when one of them is tested. So a request that is started
+ * behind many does not test each of them: starting n would cost n * n tests. */
+enum progress_tests {
+    PROGRESS_TEST_ALL,
+    PROGRESS_OLDEST_MESSAGE /* of those that the backend has; and all other requests */
+};
+
 struct progress_args {
     bool may_block;                        /* may execute what the backend cannot start */
+    enum progress_tests tests;
     const struct collrun_request *awaited; /* stop when it is finished; NULL: do not stop */
 };
 
@@ -22,8 +30,8 @@ bool progress_start_queued(struct progress_queue *pq, const struct progress_args
 /* Executes a request that is in no list; blocks. Returns the status that waiters get. AGAIN:
  * another thread needs the queue, and the messages of the request have begun. */
 int progress_run(struct progress_queue *pq, struct collrun_request *r);
-/* Tests every started request once. True if one has finished, or a message has moved. */
-bool progress_test_in_flight(struct progress_queue *pq);
+/* Tests the started requests once. True if one has finished, or a message has moved. */
+bool progress_test_in_flight(struct progress_queue *pq, enum progress_tests which);
 void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r);
 /* Of a request in flight; as pq_withdraw. */
 int progress_withdraw(struct progress_queue *pq, struct collrun_request *r);

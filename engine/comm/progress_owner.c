@@ -100,7 +100,8 @@ bool pq_progress(struct progress_queue *pq, const struct progress_args *args)
         return false;
     }
     pthread_mutex_unlock(&pq->lock);
-    bool queued = progress_start_queued(pq, args), moved = progress_test_in_flight(pq) || queued;
+    bool queued = progress_start_queued(pq, args);
+    bool moved = progress_test_in_flight(pq, args->tests) || queued;
     pthread_mutex_lock(&pq->lock);
     pq_disown(pq);
     return moved;

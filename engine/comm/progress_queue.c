@@ -293,7 +293,8 @@ static bool pq_start_messages(struct progress_queue *pq, struct collrun_request 
         return false;
     pthread_mutex_unlock(&pq->lock);
     progress_start(pq, r);
-    progress_test_in_flight(pq); /* what has arrived is answered now, not when a thread waits */
+    /* What has arrived is answered now, not when a thread waits. */
+    progress_test_in_flight(pq, PROGRESS_TEST_ALL);
     pthread_mutex_lock(&pq->lock);
     pq_disown(pq);
     return true;
@@ -305,7 +306,7 @@ static void pq_add_queued(struct progress_queue *pq, struct collrun_request *r)
     pq_append(pq, r);
     pq_count_queued(&pq->requests, 1);
     if (pq->starts && pq_owner_of(pq) == PQ_FREE)
-        pq_progress(pq, &(struct progress_args){.may_block = false});
+        pq_progress(pq, &(struct progress_args){.tests = PROGRESS_OLDEST_MESSAGE});
     else
         pq_hand_over(pq);
     if (pq->requests.queue)

@@ -27,6 +27,14 @@
         *out = (value);                                                                            \
         return 0;                                                                                  \
     }
+#define NUMBER_OF(name, value) /* its second parameter */                                            \
+    int name(void *of, int *out);                                                                  \
+    int name(void *of, int *out)                                                                   \
+    {                                                                                              \
+        (void)of;                                                                                  \
+        *out = (value);                                                                            \
+        return 0;                                                                                  \
+    }
 #define MEMORY(name)                                                                               \
     int name(void **out, size_t len);                                                              \
     int name(void **out, size_t len)                                                               \
@@ -54,6 +62,8 @@ NOTHING(cudaDeviceGetStreamPriorityRange)
 HANDLE(cudaStreamCreateWithPriority)
 HANDLE(cudaStreamCreateWithFlags)
 NOTHING(cudaStreamDestroy)
+NUMBER_OF(cudaStreamIsCapturing, 0)
+NOTHING(cudaThreadExchangeStreamCaptureMode)
 NOTHING(cudaStreamWaitEvent)
 HANDLE(cudaEventCreateWithFlags)
 NOTHING(cudaEventRecord)

@@ -6,7 +6,7 @@
 # between two ranks: on those, which leaves the round trip to the coordinator, and on the stand-ins of tests/fake without their pauses.
 #   STANDIN=1  run on the stand-ins of tests/fake: shows that it works; its figures mean nothing
 #   MAX=128MiB ITERS=500
-set -eu
+set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 build=${BUILD:-$top/build/release}
 tmp=$(mktemp -d)

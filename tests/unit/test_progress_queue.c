@@ -305,7 +305,7 @@ static int exec_collective(void *ctx, struct collrun_request *r)
         if (f->executes)
             sched_yield();
         else
-            progress_test_in_flight(pq);
+            progress_test_in_flight(pq, PROGRESS_TEST_ALL);
     }
     atomic_store(&pq->executing, false);
     return COLLRUN_OK;
@@ -418,6 +418,61 @@ static void waiting_at_once_wakes_no_worker(void **state)
     fixture_free(f);
 }
 
+/* ---- messages that the backend starts ---- */
+
+enum { MANY = 200 };
+
+static struct {
+    pthread_t starter;
+    unsigned tests; /* by the thread that starts the messages */
+    atomic_bool complete;
+} slow;
+
+static int slow_start(void *group, const struct collrun_call *calls, uint32_t ncalls,
+                      void **request)
+{
+    (void)group;
+    (void)ncalls;
+    *request = (void *)(uintptr_t)calls;
+    return COLLRUN_OK;
+}
+
+static int slow_test(void *group, void *request)
+{
+    (void)group;
+    (void)request;
+    slow.tests += pthread_equal(pthread_self(), slow.starter) != 0;
+    return atomic_load(&slow.complete) ? COLLRUN_OK : COLLRUN_AGAIN;
+}
+
+static void starting_many_messages_tests_few(void **state)
+{
+    static struct collrun_request requests[MANY];
+    struct fixture *f = fixture_new();
+    struct backend backend = {.table = {.start = slow_start, .test = slow_test},
+                              .has_start = true,
+                              .same_calls = true,
+                              .native = {[COLLRUN_RECV][COLLRUN_UINT8] = 1}};
+    struct progress_queue pq;
+    (void)state;
+    pq_init(&pq, &(struct pq_config){.backend = &backend,
+                                     .ops = &ops,
+                                     .failed = &f->failed,
+                                     .report = &f->report});
+    slow.starter = pthread_self();
+    for (int i = 0; i < MANY; i++) {
+        requests[i] = (struct collrun_request){
+            .calls = &f->calls[0], .ncalls = 1, .number = 1, .deadline_ns = UINT64_MAX};
+        assert_int_equal(pq_submit(&pq, &requests[i]), COLLRUN_OK);
+    }
+    assert_in_range(slow.tests, 1, 2 * MANY);
+    atomic_store(&slow.complete, true);
+    for (int i = 0; i < MANY; i++)
+        pq_wait(&requests[i]);
+    pq_fini(&pq);
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +485,7 @@ int main(void)
         cmocka_unit_test(the_worker_executes_what_no_thread_waits_for),
         cmocka_unit_test(the_worker_executes_what_a_thread_polls),
         cmocka_unit_test(waiting_at_once_wakes_no_worker),
+        cmocka_unit_test(starting_many_messages_tests_few),
     };
     return cmocka_run_group_tests_name("progress_queue", tests, NULL, NULL);
 }
