@@ -455,10 +455,8 @@ static void starting_many_messages_tests_few(void **state)
                               .native = {[COLLRUN_RECV][COLLRUN_UINT8] = 1}};
     struct progress_queue pq;
     (void)state;
-    pq_init(&pq, &(struct pq_config){.backend = &backend,
-                                     .ops = &ops,
-                                     .failed = &f->failed,
-                                     .report = &f->report});
+    pq_init(&pq, &(struct pq_config){
+                     .backend = &backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
     slow.starter = pthread_self();
     for (int i = 0; i < MANY; i++) {
         requests[i] = (struct collrun_request){
