@@ -27,7 +27,7 @@
         *out = (value);                                                                            \
         return 0;                                                                                  \
     }
-#define NUMBER_OF(name, value) /* its second parameter */                                            \
+#define NUMBER_OF(name, value) /* its second parameter */                                          \
     int name(void *of, int *out);                                                                  \
     int name(void *of, int *out)                                                                   \
     {                                                                                              \
