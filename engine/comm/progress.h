@@ -18,7 +18,7 @@ enum progress_tests {
 };
 
 struct progress_args {
-    bool may_block;                        /* may execute what the backend cannot start */
+    bool may_block; /* may execute what the backend cannot start */
     enum progress_tests tests;
     const struct collrun_request *awaited; /* stop when it is finished; NULL: do not stop */
 };

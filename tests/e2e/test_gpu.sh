@@ -61,6 +61,7 @@ good "... nor do those of another backend for the GPU" capture shm 3 1
 good "collectives" devices nccl 4 1
 good "messages" messages nccl 4 1
 good "both ranks send and receive: separate requests, and sendrecv" cross nccl 2 1
+good "a receive without its sender can be canceled, and keeps nothing else waiting" posted nccl 2 1
 good "memory of the group" memory nccl 2 1
 good "two groups, from two threads" groups nccl 3 1 "  second: {ranks: [2, 0, 1], backend: nccl, gpus_per_process: 1}"
 good "two threads start on two groups in different orders" threads nccl 2 1 "  second: {backend: nccl, gpus_per_process: 1}"

@@ -43,6 +43,26 @@ void gpu_cross(struct gpu_test *t)
         expect_values(t, 0, in, count, peer, 4, "head to head, sendrecv");
 }
 
+/* Ranks 0 and 1: a receive that its sender has not met yet occupies nothing of the GPU, and can be
+ * canceled. Each rank starts two, cancels one, waits for its GPU, and only then sends. A receive
+ * that was launched at its call would fail both: nothing ends a kernel but its peer. */
+void gpu_posted(struct gpu_test *t)
+{
+    const int peer = 1 - t->rank;
+    void *out = device_values(0, t->rank, COUNT, 25), *in = cuda_new(0, COUNT * 4);
+    struct collrun_call recv = message_call(COLLRUN_RECV, in, 0, peer);
+    for (int round = 0; round < 3 && !t->failures; round++) {
+        struct collrun_request *r = NULL, *canceled = NULL;
+        ok(t, collrun_start(t->g, &recv, &r), "start recv");
+        ok(t, collrun_start(t->g, &recv, &canceled), "start a second recv");
+        ok(t, collrun_cancel(canceled), "cancel");
+        ok(t, collrun_device_synchronize(t->ctx, 0), "device_synchronize");
+        ok(t, collrun_send(t->g, out, COUNT, COLLRUN_INT32, peer), "send");
+        if (ok(t, collrun_wait(r), "wait"))
+            expect_values(t, 0, in, COUNT, peer, 25, "a message that was waited for early");
+    }
+}
+
 /* Both send, then receive: it must end, with a hint. */
 void gpu_deadlock(struct gpu_test *t)
 {

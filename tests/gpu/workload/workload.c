@@ -20,7 +20,7 @@ static const struct {
     {"mismatch", gpu_mismatch},   {"fault", gpu_fault},         {"self", gpu_self},
     {"batches", gpu_batches},     {"held_up", gpu_held_up},     {"late_scan", gpu_late_scan},
     {"lean", gpu_lean},           {"first_use", gpu_first_use}, {"left", gpu_left},
-    {"capture", gpu_capture}};
+    {"capture", gpu_capture},     {"posted", gpu_posted}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

@@ -61,6 +61,7 @@ void gpu_left(struct gpu_test *t);
 
 /* ---- messages.c ---- */
 void gpu_cross(struct gpu_test *t);
+void gpu_posted(struct gpu_test *t);
 void gpu_deadlock(struct gpu_test *t);
 void gpu_unmatched(struct gpu_test *t);
 
