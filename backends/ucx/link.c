@@ -42,7 +42,8 @@ void link_add_group(struct link *link, const struct collrun_services *options)
     (void)options;
 }
 
-/* network.ports, for the sockets of UCX's tcp. */
+/* network.ports, for the sockets of UCX's tcp. UCX 1.13 knows an option of a transport by its own
+ * name, and ignores what it does not know; 1.20 puts the transport first, and refuses. */
 static ucs_status_t link_set_ports(const struct link *link, ucp_config_t *config,
                                    const struct link_config *ports)
 {
@@ -50,6 +51,7 @@ static ucs_status_t link_set_ports(const struct link *link, ucp_config_t *config
     if (!ports->first_port)
         return UCS_OK;
     snprintf(range, sizeof range, "%u-%u", ports->first_port, ports->last_port);
+    link->ucx.ucp_config_modify(config, "PORT_RANGE", range);
     return link->ucx.ucp_config_modify(config, "TCP_PORT_RANGE", range);
 }
 

@@ -42,6 +42,15 @@ for attempt in first second; do # closed connections hold no port for the next j
     is "$attempt job: tcp listens on network.ports, all but MASTER_PORT" "$(listening | paste -sd' ')" "23310 23311 23312"
     kill -INT "$pid" && finish 20
 done
+if "$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available'; then
+    start ports.yaml --set groups.world.backend=ucx --set network.ports=23330-23349
+    within 20 noted_all 3 up
+    is "ucx: each rank listens on a port of network.ports, and on no other" \
+        "$(listening | awk '{ if ($1 < 23330 || $1 > 23349) others = others " " $1; else n++ } END { print (n >= 3), others }')" "1 "
+    kill -INT "$pid" && finish 20
+else
+    skip "ucx: each rank listens on a port of network.ports" "ucx is not available here"
+fi
 run ports.yaml --set network.ports=23320-23322
 is "a range with fewer ports than ranks and MASTER_PORT need" "$code" 126
 like "the error names the range" "$(err)" 'world.*tcp.*no port of network.ports \(23320-23322\) is free; each rank needs one$'
@@ -162,6 +171,11 @@ run run nogroup.yaml
 like "a workload's unknown group, with a hint" "$(err)" 'did you mean "train"'
 ends "with 2" 2
 # ---- what groups cost ----
+simple gloo_hold 4 "hold 20 world; allreduce 3 world; print fine" "groups: {world: {backend: gloo}}"
+run run gloo_hold.yaml
+is "4 ranks have 20 groups of gloo open" "$(grep -c fine out)" 4
+most=$(sed -n 's/^.* \([0-9]*\) descriptors each$/\1/p' out | sort -n | tail -1)
+check "a group of 4 on gloo holds at most 5 descriptors of each rank (${most:-unknown})" [ "${most:-6}" -le 5 ]
 simple hold 8 "hold 1000 world; allreduce 3 world; print fine"
 run run hold.yaml
 is "8 ranks have 1,000 groups open at the same time" "$(grep -c fine out)" 8

@@ -11,9 +11,7 @@ ip -n collrun-h1 link add eth1 type veth peer name data7 netns collrun-h2
 ip -n collrun-h1 addr add 10.92.0.1/24 dev eth1 && ip -n collrun-h1 link set eth1 up
 ip -n collrun-h2 addr add 10.92.0.2/24 dev data7 && ip -n collrun-h2 link set data7 up
 backends=(tcp)
-"$COLLRUN" backends --json 2>/dev/null | python3 -c 'import json, sys
-sys.exit(not any(b["name"] == "ucx" and b["available"] for b in json.load(sys.stdin)))' &&
-    on 1 mount -t sysfs none /sys && on 2 mount -t sysfs none /sys && backends+=(ucx) # UCX looks for devices there
+ucx_looks_at 1 2 && backends+=(ucx)
 
 # Packets to a MAC address that no host has are lost without a trace.
 cut_network() {

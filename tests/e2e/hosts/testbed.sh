@@ -96,6 +96,13 @@ sshd_down() {
     fi
     rm -f "$tmp/h$1/pid"
 }
+# ucx_looks_at N...: UCX looks for devices in the /sys of these hosts. False: it is not available.
+ucx_looks_at() {
+    local n
+    "$COLLRUN" backends --json 2>/dev/null | python3 -c 'import json, sys
+sys.exit(not any(b["name"] == "ucx" and b["available"] for b in json.load(sys.stdin)))' || return
+    for n in "$@"; do on "$n" mount -t sysfs none /sys || return; done
+}
 on() {
     local n=$1
     shift
