@@ -107,7 +107,7 @@ golden: all $(FAKE_LIBS)
 	tests/run $(GOLDEN_TESTS)
 e2e: all $(BENCH_PROGRAMS) $(FAKE_LIBS) $(HPU_LIBS)
 	tests/run $(E2E_TESTS)
-# Many hosts: real sshds and a real Slurm in network namespaces. Minutes, so not part of `make test`.
+# Many hosts: real sshds, a real Slurm and a real Grid Engine in network namespaces. Minutes, so not part of `make test`.
 # Each has its own machines (network, processes, mounts), and waits for much of its time.
 HOSTS_LONG := $(patsubst %,tests/e2e/hosts/test_%.sh,chaos slurm lost)
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)

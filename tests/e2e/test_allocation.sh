@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # `hosts: pbs | lsf | sge | flux` with recorded environments. The commands that start something on another node are stand-ins here, which
-# start it on this machine as the real ones do there (arguments, standard input and output); Slurm's is real: hosts/test_slurm.sh.
+# start it on this machine as the real ones do there (arguments, standard input and output); Slurm and Grid Engine for real: hosts/test_slurm.sh, hosts/test_gridengine.sh.
 # Flux and OpenPBS have not been run for real: Debian 12 has neither flux-core nor openpbs.
 . "$(dirname "$0")/lib.sh"
 mkdir bin
