@@ -33,6 +33,7 @@
 #define FIRST_KEEPALIVE_NS (60 * SECOND_NS) /* until the first KEEPALIVE */
 /* A gap between two heartbeats, which are a second apart: this process was stopped. */
 #define PAUSE_NS (3 * SECOND_NS)
+#define LEFTOVERS_STEP_NS 5000000ull
 
 enum { LAST_READS = 1024 /* of 256 KiB */, RUNNER_BACKLOG = 1 << 20 /* bytes */ };
 
@@ -65,6 +66,19 @@ static void agent_on_runner_closed(struct conn *c, const struct diag *why);
 
 /* ---- stopping ---- */
 
+/* Kills what the ranks have left behind. A process may take long to end (it has hundreds of GB, or
+ * waits for a disk), and heartbeats go on meanwhile: a timer tries again, for 5 s. */
+static bool agent_leftovers_end(struct agent *a)
+{
+    const uint64_t now = now_ns();
+    if (!a->leftovers_ns)
+        a->leftovers_ns = now + 5 * SECOND_NS;
+    if (now >= a->leftovers_ns || reap_descendants(now + LEFTOVERS_STEP_NS))
+        return true;
+    loop_timer_set(a->loop, &a->leftovers, LEFTOVERS_STEP_NS);
+    return false;
+}
+
 /* Once no rank runs any more: kills the processes that the ranks left behind, sends the rest of
  * their output, and then BYE. */
 static void agent_finish_if_done(struct agent *a)
@@ -75,7 +89,8 @@ static void agent_finish_if_done(struct agent *a)
         loop_stop(a->loop);
         return;
     }
-    reap_descendants(now_ns() + 5 * SECOND_NS);
+    if (!agent_leftovers_end(a))
+        return;
     for (uint32_t i = 0; i < a->nranks; i++) {
         struct rank_proc *p = &a->ranks[i];
         bool out = p->spawned && rank_pipe_pump(&p->out),
@@ -202,6 +217,11 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     buf_put_u8(&b, p->record && atomic_load(&p->record->disturbed));
     conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
+}
+
+static void agent_on_leftovers(struct loop_timer *t)
+{
+    agent_finish_if_done(t->owner);
 }
 
 static void agent_reap_children(struct agent *a)
@@ -493,6 +513,7 @@ static int agent_init(struct agent *a, struct diag *d)
     loop_watch(a->loop, &a->signals, fd, EPOLLIN);
     a->heartbeat = (struct loop_timer){.fired = agent_on_heartbeat, .owner = a};
     a->silence = (struct loop_timer){.fired = agent_on_silence, .owner = a};
+    a->leftovers = (struct loop_timer){.fired = agent_on_leftovers, .owner = a};
     a->kill_timer = (struct loop_timer){.fired = agent_on_kill_timer, .owner = a};
     a->runner.frame = agent_on_runner_frame;
     a->runner.on_closed = agent_on_runner_closed;
@@ -518,7 +539,7 @@ int agent_main(void)
     a.heartbeat_ns = now_ns();
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
     loop_run(a.loop);
-    bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);
+    bool clean = reap_descendants(a.leftovers_ns ? a.leftovers_ns : now_ns() + 5 * SECOND_NS);
     stacks_close(&a);
     audit_sender_stop(&a.audit);
     trace_sender_stop(&a.trace);

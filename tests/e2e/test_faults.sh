@@ -188,4 +188,53 @@ printf '%s\n' 'version: 1' "hosts: {nodes: [{name: far, transport: {command: [$t
     'processes: {count: 1}' "workloads: [{command: [sh, -c, 'cat filled; ls'], stage_files: [empty, empty_too, filled]}]" | job empty_files
 run run empty_files.yaml
 is "a host that is sent empty files, and whose answers come several at a time" "$code $(out | tr '\n' ' ')" '0 [0] payload [0] empty [0] empty_too [0] filled '
+
+# ---- what a rank leaves behind takes 5 s to end: it is traced, so that the agent cannot reap it ----
+cat >tracer.c <<'CODE'
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    if (argc != 2 || ptrace(PTRACE_SEIZE, atoi(argv[1]), 0, 0) < 0)
+        return 1;
+    write(1, "traced\n", 7);
+    pause();
+}
+CODE
+cat >leaver <<'END_OF_SCRIPT'
+#!/bin/sh
+setsid sleep 1000 >/dev/null 2>&1 &
+echo $! >left.new && mv left.new left
+until [ -e ended ]; do sleep 0.02; done
+END_OF_SCRIPT
+chmod +x leaver
+job leaves <<END_OF_JOB
+version: 1
+hosts: {nodes: [{name: far, transport: {command: [$agent]}}]}
+processes: {count: 1}
+timeouts: {silence: 2s}
+workloads: [{command: [$tmp/leaver], workdir: $tmp}]
+END_OF_JOB
+if ! cc -o tracer tracer.c 2>/dev/null; then
+    skip "a process that does not end" "no C compiler"
+else
+    rm -f ended
+    start leaves.yaml
+    within 30 test -s left
+    ./tracer "$(cat left)" >traced 2>&1 &
+    tracer=$!
+    children+=("$tracer")
+    if maybe_within 5 test -s traced; then
+        touch ended
+        finish 30
+        is "a process that does not end for longer than timeouts.silence: the host is not lost" "$code $(cat err)" \
+            "0 collrun: some processes of the job cannot be killed (they are blocked in the kernel)"
+        check "it was waited for ($elapsed ms)" [ "$elapsed" -gt 4000 ]
+    else
+        skip "a process that does not end" "no process may be traced here"
+        kill -KILL -- "-$pid"
+    fi
+    { kill -KILL "$tracer" && wait "$tracer"; } 2>/dev/null
+fi
 done_testing
