@@ -31,7 +31,9 @@ enum { LOGIN_OUTPUT_MAX = 1 << 20, LINE_LEN_MAX = 4096, AHEAD_OF_MAGIC = WIRE_HE
 /* $1 id, $2 the list: lines "SHA SIZE KIND DEST", KIND f (program), r (file that is read), l
  * (library). The files are staged in a subshell with its own umask; its last output, the root,
  * reaches the shell that becomes the agent. Staged files are not writable, so those that a rank
- * wrote into its working directory are not hashed. */
+ * wrote into its working directory are not hashed. collrun_home looks at the folder that it stands
+ * in, which is then the one that the name means: in a sticky /tmp no other user can put a link or
+ * another folder in the place of it. */
 static const char script_auto[] =
     "collrun_print() { printf '\\ncollrun-stage %s\\n' \"$*\" >&3; }\n"
     "collrun_has_library() {\n"
@@ -46,8 +48,11 @@ static const char script_auto[] =
     "collrun_home() {\n"
     " for c in \"${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/collrun\" "
     "\"${TMPDIR:-/tmp}/collrun-$(id -u)\"; do\n"
-    "  mkdir -p \"$c/objects\" \"$c/trees\" 2>/dev/null && [ ! -L \"$c\" ] && [ -O \"$c\" ] &&\n"
-    "   chmod 700 \"$c\" && [ -w \"$c/objects\" ] && return 0\n"
+    "  mkdir -p \"$c\" 2>/dev/null && (\n"
+    "   d=$(cd -P \"${c%/*}/\" && pwd -P) && cd -P \"$c\" && [ -O . ] &&\n"
+    "    [ \"$(pwd -P)\" = \"${d%/}/${c##*/}\" ] && chmod 700 . && mkdir -p objects trees && [ -w "
+    "objects ]\n"
+    "  ) >/dev/null 2>&1 && return 0\n"
     " done\n"
     " collrun_print \"error no cache directory: neither $HOME/.cache/collrun nor $c can be created "
     "and owned by user $(id -un) alone\"\n"

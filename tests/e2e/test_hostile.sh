@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What ranks, signals, limits and other users of a host do to a run: reports that JSON or a terminal cannot take, a reason
-# behind a full socket, signals at the agent, ulimit -f and -n, links in the run directory.
+# behind a full socket, signals at the agent, ulimit -f and -n, links in the run directory, a cache in /tmp that another user exchanges.
 . "$(dirname "$0")/lib.sh"
 need_scripted
 plugin "$here/hostile.c" "$tmp/hostile.so" || {
@@ -168,4 +168,44 @@ check "result.json is whole" json linked/result.json 'd["exit_code"]'
 mkdir left && printf '{"half": ' >left/.result.json.new
 run run --run-dir left plain.yaml
 check "so it is after a run that was killed while it wrote" json left/result.json 'd["exit_code"]'
+
+# ---- the cache in /tmp: before each test of the script, another user exchanges a link to a folder of root's for a folder of its own ----
+cat >exchange.c <<'CODE'
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    return argc != 3 || setgid(65534) || setuid(65534) || renameat2(AT_FDCWD, argv[1], AT_FDCWD, argv[2], RENAME_EXCHANGE);
+}
+CODE
+{
+    echo '[() { $exchange; builtin [ "$@"; }; collrun_print() { :; }'
+    strings -n 1 "$COLLRUN" | sed -n '/^collrun_home() {$/,/^}$/p'
+    echo 'collrun_home && echo taken || echo refused'
+} >home.sh
+check "the script that stages looks for a cache" grep -q TMPDIR home.sh
+home_sh() { exchange=$1 XDG_CACHE_HOME=/dev/null TMPDIR=$tmp/sticky bash home.sh 2>&1; }
+mkdir -m 1777 sticky
+mkdir roots
+chmod 755 "$tmp"
+if [ "$(id -u)" != 0 ] || ! cc -o exchange exchange.c 2>/dev/null; then
+    skip "a cache in /tmp that is exchanged" "not root, or no C compiler"
+else
+    mkdir -p sticky/own/objects
+    ln -s "$tmp/roots" sticky/collrun-0
+    chown -Rh 65534:65534 sticky/*
+    if ./exchange sticky/own sticky/collrun-0; then
+        exchanged="./exchange sticky/own sticky/collrun-0"
+        [ ! -L sticky/collrun-0 ] || $exchanged
+        first=$(home_sh "$exchanged")
+        [ -L sticky/collrun-0 ] || $exchanged
+        is "another user's folder is never taken for the cache in /tmp" "$first $(home_sh "$exchanged")" "refused refused"
+    else
+        skip "a cache in /tmp that is exchanged" "its name cannot be exchanged here"
+    fi
+    rm -rf sticky/*
+    is "a folder that is not there is made" "$(home_sh :) $(stat -c '%a %u' sticky/collrun-0)" "taken 700 0"
+fi
 done_testing
