@@ -30,6 +30,13 @@ run run "$odd.yaml"
 is "a job file whose name is not UTF-8: a good run" "$code $(err)" "0 "
 is "with all of its files, and that name as far as JSON has it" "$(json odd/result.json 'd["job"]') $(ls odd | tr '\n' ' ')" \
     "odd? attempt-0 events.jsonl plan.json resolved.yaml result.json "
+mkdir "$odd" && printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\nlogging: {dir: run}\n' >"$odd/in.yaml"
+run run "$odd/in.yaml"
+is "a job file in a folder whose name is not UTF-8: a good run" "$code $(ls "$odd/run" | tr '\n' ' ')" "0 attempt-0 events.jsonl plan.json result.json "
+is "but YAML cannot name what is in that folder" "$(err | sed "s|.*$odd/run/|FOLDER/|")" \
+    "FOLDER/resolved.yaml: Invalid or incomplete multibyte or wide character; the job continues without it"
+run run "$odd.yaml" --run-dir "$odd/other"
+is "only the run directory in it: all of its files" "$code $(err) $(ls "$odd/other" | tr '\n' ' ')" "0  attempt-0 events.jsonl plan.json resolved.yaml result.json "
 hostile metrics metric
 is "metrics that are no numbers, or have no proper name" "$(json metrics/result.json 'sorted(d["ranks"][0]["metrics"].items())')" \
     "[('hostile.bad?', 2.5), ('hostile.loss', 'NaN'), ('hostile.low', '-Infinity')]"
