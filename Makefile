@@ -136,7 +136,7 @@ gallery: all
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
 PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan,$(VARIANT)),clang libclang-rt-dev)
 PACKAGES_TEST := libcmocka-dev procps util-linux python3 tmux
-PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge gridengine-master gridengine-exec gridengine-client
+PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge libjemalloc2
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_CONTAINER := buildah mmdebstrap

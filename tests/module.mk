@@ -110,9 +110,16 @@ e2e: all $(BENCH_PROGRAMS) $(FAKE_LIBS) $(HPU_LIBS)
 # Many hosts: real sshds, a real Slurm and a real Grid Engine in network namespaces. Minutes, so not part of `make test`.
 # Each has its own machines (network, processes, mounts), and waits for much of its time.
 HOSTS_LONG := $(patsubst %,tests/e2e/hosts/test_%.sh,chaos slurm lost)
+# Debian's Grid Engine, unpacked only: its packages, installed, bring a mail server and start daemons.
+GRIDENGINE := $(BUILDROOT)/gridengine
+$(GRIDENGINE):
+	$(Q)rm -rf $@.part && mkdir -p $@.part && cd $@.part && \
+	apt-get download -qq gridengine-master gridengine-exec gridengine-client gridengine-common && \
+	for package in *.deb; do dpkg-deb -x "$$package" . || exit; done && mv $(CURDIR)/$@.part $(CURDIR)/$@
 e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
 e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
+	@[ -d $(GRIDENGINE) ] || $(MAKE) --no-print-directory $(GRIDENGINE) || echo "Grid Engine cannot be had: its test is skipped"
 	tests/run -r -j 2 -t 900 $(HOSTS_LONG) $(filter-out $(HOSTS_LONG),$(HOSTS_TESTS))
 # They wait for most of their time (for time-outs, stalls, ranks that are late, what a terminal shows), so they run beside the others:
 # three at a time.

@@ -4,9 +4,12 @@
 # whose tasks on the other hosts are started by qrsh -inherit. Root, as sge_execd needs.
 hosts=3
 . "$(dirname "$0")/testbed.sh"
-sge=/usr/lib/gridengine
+files=$top/build/gridengine # of make e2e-hosts
+[ -d "$files" ] || files=
+sge=$files/usr/lib/gridengine share=$files/usr/share/gridengine
 for program in sge_qmaster sge_execd qrsh; do
-    [ -x $sge/$program ] || skip_all "$sge/$program is missing (gridengine-master, gridengine-exec)"
+    [ -x "$sge/$program" ] || skip_all "$sge/$program is missing (Debian's gridengine-master, gridengine-exec)"
+    ! ldd "$sge/$program" | grep -q 'not found' || skip_all "$program: $(ldd "$sge/$program" | grep -m 1 'not found')"
 done
 [ "$(id -u)" = 0 ] || skip_all "sge_execd needs root"
 head=$(hostname -s)
@@ -21,12 +24,12 @@ export SGE_ROOT=$tmp/sge SGE_CELL=default SGE_QMASTER_PORT=6444 SGE_EXECD_PORT=6
 PATH=$sge:$PATH
 chmod 755 "$tmp"
 mkdir -p sge/default/common sge/qmaster/job_scripts sge/execd sge/spooldb sge/bin sge/utilbin sge/lib own
-for folder in bin utilbin lib; do ln -s $sge "sge/$folder/$(/usr/share/gridengine/util/arch)"; done
-ln -s /usr/share/gridengine/util sge/util
+for folder in bin utilbin lib; do ln -s "$sge" "sge/$folder/$("$share/util/arch")"; done
+ln -s "$share/util" sge/util
 sed -E "s|^(admin_user +).*|\1none|; s|^(spooling_params +).*|\1$SGE_ROOT/spooldb|; s|^(qmaster_spool_dir +).*|\1$SGE_ROOT/qmaster|
-    s|^(binary_path +).*|\1$SGE_ROOT/bin|; s|^(ignore_fqdn +).*|\1true|" /usr/share/gridengine/default-bootstrap >sge/default/common/bootstrap
+    s|^(binary_path +).*|\1$SGE_ROOT/bin|; s|^(ignore_fqdn +).*|\1true|" "$share/default-bootstrap" >sge/default/common/bootstrap
 sed -E "s|^(execd_spool_dir +).*|\1$SGE_ROOT/execd|; s|^(min_[ug]id +).*|\10|; s|^(mailer +).*|\1/bin/true|" \
-    /usr/share/gridengine/default-configuration >configuration
+    "$share/default-configuration" >configuration
 echo "$head" >sge/default/common/act_qmaster
 cat >environment <<'END_OF_FILE'
 pe_name            pairs
@@ -44,7 +47,7 @@ qsort_args         NONE
 END_OF_FILE
 cluster_up() {
     spoolinit berkeleydb libspoolb "$SGE_ROOT/spooldb" init && spooldefaults configuration configuration || return
-    spooldefaults complexes /usr/share/gridengine/util/resources/centry && spooldefaults usersets /usr/share/gridengine/util/resources/usersets || return
+    spooldefaults complexes "$share/util/resources/centry" && spooldefaults usersets "$share/util/resources/usersets" || return
     spooldefaults managers "$me" && spooldefaults adminhosts "$head" && sge_qmaster && maybe_within 20 qconf -sm || return
     qconf -ah h1,h2,h3 && qconf -as "h1,h2,h3,$head" && qconf -Ap environment || return
     qconf -ssconf | sed -E 's/^(flush_(submit|finish)_sec +).*/\11/' >schedule && qconf -Msconf schedule || return
