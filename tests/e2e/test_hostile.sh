@@ -176,7 +176,7 @@ mkdir left && printf '{"half": ' >left/.result.json.new
 run run --run-dir left plain.yaml
 check "so it is after a run that was killed while it wrote" json left/result.json 'd["exit_code"]'
 
-# ---- the cache in /tmp: before each test of the script, another user exchanges a link to a folder of root's for a folder of its own ----
+# ---- the cache in /tmp: before each test of the script, another user exchanges a link to a folder of root's for a separate folder ----
 cat >exchange.c <<'CODE'
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -18,7 +18,7 @@ mount --bind etc_hosts /etc/hosts
 testbed_up
 need_scripted
 
-# ---- the cluster, in a folder of its own ----
+# ---- the cluster, in a separate folder ----
 unset SGE_ARCH
 export SGE_ROOT=$tmp/sge SGE_CELL=default SGE_QMASTER_PORT=6444 SGE_EXECD_PORT=6445
 PATH=$sge:$PATH
