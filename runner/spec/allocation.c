@@ -267,8 +267,7 @@ static int allocation_sge_read(struct host_table *table, const char *path, struc
 
 /* ---- Flux ---- */
 
-/* The hostlist is in the order of the brokers' ranks, by which `flux exec` names a node. It
- * forwards output by lines without the option. */
+/* The other nodes are reached by ssh: `flux exec` passes on text, not bytes. */
 static int allocation_flux_read(struct host_table *table, const char *uri, struct diag *d)
 {
     static char *const argv[] = {"flux", "getattr", "hostlist", NULL};
@@ -280,15 +279,9 @@ static int allocation_flux_read(struct host_table *table, const char *uri, struc
     list[strcspn(list, blanks)] = '\0';
     code = allocation_add_list(table, list, d);
     for (uint32_t i = 0; i < table->hosts->n && code == 0; i++) {
-        struct job_host *host = &table->hosts->nodes[i];
-        const char *rank = arena_printf(table->arena, "--rank=%u", i);
-        const char *words[] = {"flux", "exec", "--quiet", "--setopt=stdout_LINE_BUFFER=false",
-                               rank,   NULL};
+        struct job_host *host = &table->hosts->nodes[i]; /* with a name, no longer a pattern */
         host->transport.kind.v =
             allocation_is_here(host->name.v) ? JOB_TRANSPORT_LOCAL : JOB_TRANSPORT_SSH;
-        code = allocation_command(table, host, words);
-        if (host->transport.command.n)
-            host->transport.kind.v = JOB_TRANSPORT_COMMAND;
     }
     return code;
 }

@@ -3,11 +3,11 @@
  * `hosts: slurm | pbs | lsf | sge | flux`: the nodes of the allocation that collrun runs in, from
  * the environment and files of its resource manager (Flux: from `flux getattr hostlist`).
  *
- *   manager  nodes and slots                          start of the agent on another node
- *   slurm    SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE srun
- *   pbs      the file PBS_NODEFILE, a line per slot   ssh: pbs_tmrsh carries no standard input or
- * output lsf      LSB_MCPU_HOSTS, or LSB_DJOB_HOSTFILE     blaunch sge      the file PE_HOSTFILE
- * qrsh -inherit flux     the hostlist of the instance             flux exec
+ * - slurm: SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; the other nodes are reached by srun
+ * - pbs: the file PBS_NODEFILE, a line per slot; by ssh, as pbs_tmrsh carries no stdin and stdout
+ * - lsf: LSB_MCPU_HOSTS, or the file LSB_DJOB_HOSTFILE; by blaunch
+ * - sge: the file PE_HOSTFILE; by qrsh -inherit
+ * - flux: the hostlist of the instance; by ssh, as `flux exec` keeps output back and cuts it at NUL
  *
  * The node that collrun runs on is reached without any of them, but for Slurm's.
  */

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `hosts: flux` in a real instance of Flux. Its three brokers run in the head and bear the names of the head, h1 and h2 (flux start --test-hosts),
+# so the hostlist is Flux's own and the other nodes are those of the testbed. Run with flux-core 0.88, which Debian 12 does not have.
+hosts=2
+. "$(dirname "$0")/testbed.sh"
+command -v flux >/dev/null || skip_all "flux is missing (flux-core)"
+testbed_up
+need_scripted
+head=$(hostname)
+plain=$COLLRUN
+cat >inside <<INSIDE
+#!/bin/sh
+exec flux start --test-size=3 --test-hosts="$head,h[1-2]" -Sbroker.rc1_path= -Sbroker.rc3_path= "$plain" "\$@"
+INSIDE
+chmod +x inside
+COLLRUN=$tmp/inside
+# flux_job NAME WORKLOAD: two ranks on each node
+flux_job() {
+    printf 'version: 1\nhosts: flux\nssh: {identity: %s/id, config: %s/ssh_config}\nnetwork: {interface: 10.91.0.0/24}\n' "$tmp" "$tmp" | cat - <(
+        printf 'processes: {count: 6}\ntimeouts: {grace: 1s}\nworkloads: [%s]\n' "$2") | job "$1"
+}
+scripted() { printf '{plugin: ./scripted.so, params: {dir: %s, do: "%s"}}' "$tmp" "$1"; }
+
+flux_job all '{plugin: hello}'
+run plan all.yaml
+is "the plan: the nodes of the instance" "$(sed -nE 's/^([0-5]) +([^ ]+) .*/\1 \2/p' out | tr '\n' ' ')" "0 $head 1 $head 2 h1 3 h1 4 h2 5 h2 "
+flux_job prints "$(scripted '@5 spew 40000 60; allreduce 1000 world')"
+run prints.yaml
+ends "a rank of another node prints 2.4 MB" 0
+is "all of it arrives" "$(unlabelled 5 | wc -lc | tr -s ' ')" " 40000 2400000"
+flux_job ends "$(scripted '@4 exit 7; hang')"
+run ends.yaml
+ends "a rank of another node ends with 7" 7
+check_within "nothing is left there" 10 nothing_left
+done_testing
