@@ -35,9 +35,8 @@ struct agent {
     struct loop_timer heartbeat, silence, kill_timer, leftovers;
     uint64_t silence_ns;   /* how long the runner may be silent; 0: any time */
     uint64_t heartbeat_ns; /* when the last heartbeat was sent */
-    uint64_t
-        leftovers_ns;   /* until when it waits for processes that ranks left behind; 0: not yet */
-    struct arena arena; /* of desc */
+    uint64_t leftovers_ns; /* until when it waits for what ranks left behind; 0: not yet */
+    struct arena arena;    /* of desc */
     struct desc desc;
     bool have_job, stopping, bye_sent, aborted;
     bool no_memory;       /* for the stream to the runner, which is closed because of it */
