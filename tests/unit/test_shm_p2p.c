@@ -417,6 +417,46 @@ static void short_messages_outlive_their_sender(void **state)
     assert_int_equal(harness_run(&options, sender_goes), 0);
 }
 
+/* Blocking sends while blocks run out: three messages of eight blocks and up to seven of one leave
+ * without their receiver; of the next two, all, the first block, or none can leave early. */
+static int blocks_run_out(struct harness_rank *r)
+{
+    enum { LONG = 262144, BLOCK = 32768, MOST = 12 };
+    static const uint32_t both[2] = {0, 1};
+    static unsigned char bufs[2][LONG];
+    unsigned char *buf = bufs[r->rank];
+    for (uint32_t few = 0; few < 8; few++) {
+        const uint32_t n = 3 + few + 2;
+        struct harness_group *group = NULL;
+        char name[8];
+        snprintf(name, sizeof(name), "few%u", few);
+        HARNESS_CHECK(r, harness_group_open(r, name, both, 2, &group) == COLLRUN_OK);
+        for (uint32_t i = 0; i < n; i++) {
+            const size_t len = i < 3 || i == n - 1 ? LONG : i == n - 2 ? 100000 : BLOCK;
+            const struct collrun_call call = harness_message(
+                r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, len, 1 - r->rank, i);
+            if (i == (r->rank == 0 ? n - 2 : 0))
+                harness_sync(r);
+            if (r->rank == 0)
+                fill(buf, len, 0, 1, few * MOST + i);
+            HARNESS_CHECK(r, harness_exec(group, &call, 1) == COLLRUN_OK);
+            HARNESS_CHECK(r, r->rank == 0 || is_filled(buf, len, 0, 1, few * MOST + i));
+        }
+        harness_group_close(group);
+    }
+    return 0;
+}
+
+static void blocking_sends_with_few_blocks(void **state)
+{
+    (void)state;
+    struct harness_options options = options_for(2);
+    options.no_group = true;
+    assert_int_equal(harness_run(&options, blocks_run_out), 0);
+    options.threads = true;
+    assert_int_equal(harness_run(&options, blocks_run_out), 0);
+}
+
 static int peers_never_call(struct harness_rank *r)
 {
     static unsigned char buf[400000];
@@ -531,6 +571,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(disagreement_is_explained_to_both),
         cmocka_unit_test(handles_fail_together),
         cmocka_unit_test(short_messages_outlive_their_sender),
+        cmocka_unit_test(blocking_sends_with_few_blocks),
         cmocka_unit_test(time_outs_name_the_peer),
         cmocka_unit_test(abort_unblocks_both),
         cmocka_unit_test(both_handles_share_the_heap),

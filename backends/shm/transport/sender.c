@@ -121,20 +121,15 @@ static void sender_attach_inline(const struct collrun_message *m, struct packet 
         memcpy(rts->payload, m->data, m->len);
 }
 
-/* Finds blocks for all of the message, or for its first block. False: there are none. */
-static bool sender_alloc_early(struct shm_group *g, const struct collrun_message *m,
+/* Finds blocks for the first `len` bytes of the message. False: they are not free. */
+static bool sender_alloc_early(struct shm_group *g, const struct collrun_message *m, size_t len,
                                struct packet *rts)
 {
-    const size_t len = m->len < EAGER_BYTES ? m->len : EAGER_BYTES;
     rts->at = sender_place(&g->p2p, m->len);
     rts->len = (uint32_t)len;
-    if (len > BLOCK_BYTES) {
-        rts->block = sender_alloc_run(g, (uint32_t)((len + BLOCK_BYTES - 1) / BLOCK_BYTES));
-        if (rts->block != NO_BLOCK)
-            return true;
-        rts->len = BLOCK_BYTES;
-    }
-    rts->block = sender_alloc_block(g, BLOCKS_FOR_MATCHED);
+    rts->block = len > BLOCK_BYTES
+                     ? sender_alloc_run(g, (uint32_t)((len + BLOCK_BYTES - 1) / BLOCK_BYTES))
+                     : sender_alloc_block(g, BLOCKS_FOR_MATCHED);
     return rts->block != NO_BLOCK;
 }
 
@@ -183,7 +178,7 @@ bool sender_send_short(struct shm_group *g, const struct collrun_message *m)
     }
     if (m->len > EAGER_BYTES || heap_ref_is_set(heap_find(g, m->data, m->len)))
         return false;
-    if (!sender_alloc_early(g, m, rts))
+    if (!sender_alloc_early(g, m, m->len, rts))
         return false;
     sender_push_early(g, m, rts);
     return true;
@@ -228,7 +223,9 @@ static bool sender_push_rts(struct shm_group *g, struct transfer *t, struct pack
     if (is_inline) {
         sender_attach_inline(m, rts);
     } else if (!sender_attach_reference(g, m, rts)) {
-        if (sender_alloc_early(g, m, rts)) {
+        const size_t most = m->len < EAGER_BYTES ? m->len : EAGER_BYTES;
+        if (sender_alloc_early(g, m, most, rts) ||
+            (most > BLOCK_BYTES && sender_alloc_early(g, m, BLOCK_BYTES, rts))) {
             t->moved = rts->len;
             t->blocks = transfer_block_bits(rts->block, rts->at, rts->len);
             sender_push_early(g, m, rts);
