@@ -183,6 +183,12 @@ bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t 
     return true;
 }
 
+void connector_drain(struct connector *c, uint32_t host, uint64_t deadline_ns)
+{
+    if (c->hosts[host].stream.ssh)
+        transport_ssh_drain(c->hosts[host].stream.ssh, deadline_ns);
+}
+
 /* The stream ended before the agent started. */
 static void connector_fail_early(struct connector_host *h)
 {

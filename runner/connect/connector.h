@@ -45,6 +45,9 @@ const char *connector_host_state(const struct connector *c, uint32_t host);
 /* After the stream of a ready host has ended: the reason, as far as the transport knows it. False:
  * it does not. */
 bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t size);
+/* Waits until a thread of this process has sent what was written to the stream of a ready host, or
+ * the deadline. */
+void connector_drain(struct connector *c, uint32_t host, uint64_t deadline_ns);
 /* The path of a backend or plugin on a ready host. Borrowed. */
 const char *connector_remote_path(struct connector *c, uint32_t host, const char *path);
 /* Replaces network.interface for all hosts. */

@@ -13,6 +13,7 @@
 #include "connect/transport.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
@@ -41,9 +42,10 @@ struct ssh_link {
     const struct job_host *host;
     const char *state; /* "connecting"; NULL: connected */
     pthread_t thread;
-    bool ended; /* its thread is about to return */
-    int fd;     /* the thread's end of the stream */
-    int socket; /* of the connection while the link connects; -1 */
+    bool ended;            /* its thread is about to return */
+    int fd;                /* the thread's end of the stream */
+    _Atomic bool relaying; /* what was read from fd may not be sent yet */
+    int socket;            /* of the connection while the link connects; -1 */
     bool failed;
     struct diag why;
     /* used by the thread only */
@@ -76,5 +78,7 @@ void ssh_connect_close(struct ssh_link *l);
 
 /* Relays bytes until the runner closes its end, or the remote side ends: then *d is the reason. */
 void ssh_relay_run(struct ssh_link *l, struct diag *d);
+/* All that the runner has written is sent. For the runner, while the thread runs. */
+bool ssh_relay_is_idle(struct ssh_link *l);
 
 #endif

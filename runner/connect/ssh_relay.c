@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define SECOND_NS 1000000000ull
@@ -75,6 +76,7 @@ static int ssh_relay_up(struct ssh_link *l, struct ssh_relay *r)
 static int ssh_relay_down(struct ssh_link *l, struct ssh_relay *r)
 {
     if (!r->down_len && !r->runner_closed) {
+        l->relaying = true;
         ssize_t n = recv(l->fd, r->down, sizeof r->down, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
             r->runner_closed = true;
@@ -158,6 +160,13 @@ static void ssh_relay_end_text(struct ssh_link *l, struct diag *d)
         diag_set(d, COLLRUN_ERR_UNAVAILABLE, "its sshd closed the channel%s%s", colon, line);
 }
 
+bool ssh_relay_is_idle(struct ssh_link *l)
+{
+    int unread = 0;
+    /* In this order: the thread sets `relaying` before it reads. */
+    return ioctl(l->fd, FIONREAD, &unread) < 0 || (!unread && !l->relaying);
+}
+
 void ssh_relay_run(struct ssh_link *l, struct diag *d)
 {
     struct ssh_relay *r = calloc(1, sizeof *r);
@@ -166,6 +175,7 @@ void ssh_relay_run(struct ssh_link *l, struct diag *d)
     while (r && !ssh_link_is_ending(l)) {
         int up = ssh_relay_up(l, r);
         int down = up < 0 ? -1 : ssh_relay_down(l, r);
+        l->relaying = r->down_len || (ssh_get_poll_flags(l->session) & SSH_WRITE_PENDING);
         if (up < 0 || down < 0)
             break;
         if (r->runner_closed && now_ns() > r->until)

@@ -42,6 +42,8 @@ int transport_ssh_open(struct ssh_pool *pool, const struct job_host *host,
                        struct transport_stream *out, struct diag *d);
 /* Once the stream has ended: true and the error, or false if the remote side closed it normally. */
 bool transport_ssh_why(struct ssh_link *link, struct diag *d);
+/* Waits until what was written to the stream is sent, or the deadline. */
+void transport_ssh_drain(struct ssh_link *link, uint64_t deadline_ns);
 /* "connecting", "logging in", ...; NULL: connected. */
 const char *transport_ssh_state(struct ssh_link *link);
 

@@ -11,6 +11,7 @@
  */
 #include "connect/ssh_link.h"
 
+#include "base/loop.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -122,6 +123,18 @@ int transport_ssh_open(struct ssh_pool *p, const struct job_host *host,
     *out =
         (struct transport_stream){.read_fd = pair[0], .write_fd = pair[0], .err_fd = -1, .ssh = l};
     return COLLRUN_OK;
+}
+
+void transport_ssh_drain(struct ssh_link *l, uint64_t deadline_ns)
+{
+    bool sent = false;
+    while (!sent && now_ns() < deadline_ns) {
+        pthread_mutex_lock(&l->pool->lock);
+        sent = l->ended || l->state || ssh_relay_is_idle(l);
+        pthread_mutex_unlock(&l->pool->lock);
+        if (!sent)
+            usleep(1000);
+    }
 }
 
 /* ---- the pool ---- */

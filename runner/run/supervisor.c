@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 
+#define SUSPEND_NS 2000000000ull /* at most, until the hosts have been sent the signal */
+
 /* ---- streams ---- */
 
 static void supervisor_on_frame(struct conn *c, const struct wire_frame *f)
@@ -107,13 +109,20 @@ static void supervisor_on_broken(void *ctx, const char *which, int err)
 
 /* ---- signals ---- */
 
-/* Ctrl-Z: stops the ranks and this process; continues both when this process is continued. */
+/* Ctrl-Z: stops the ranks and this process; continues both when this process is continued. The
+ * threads of SSH connections stop with it, so they send everything before. */
 static void supervisor_suspend(struct supervisor *s)
 {
+    const uint64_t deadline_ns = now_ns() + SUSPEND_NS;
     live_wipe(&s->live);
     for (uint32_t h = 0; h < s->run.desc->nhosts; h++)
         hosts_send_keepalive(&s->run, h, 0);
     hosts_send_signal(&s->run, SIGSTOP);
+    for (uint32_t h = 0; h < s->run.desc->nhosts; h++) {
+        conn_drain(&s->run.hosts[h].conn, deadline_ns);
+        if (s->bring_up.connector && conn_is_open(&s->run.hosts[h].conn))
+            connector_drain(s->bring_up.connector, h, deadline_ns);
+    }
     stdin_feed_suspend(&s->stdin_feed);
     raise(SIGSTOP);
     stdin_feed_resume(&s->stdin_feed);

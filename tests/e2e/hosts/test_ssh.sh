@@ -114,6 +114,23 @@ ends "configs/ssh.yaml" 0
 like "across the hosts" "$(out)" '8 ranks on tcp.*verified'
 sed -i 's/^Host node/Host h/' "$tmp/ssh_config"
 
+# ---- Ctrl-Z ----
+{ head_of 8; printf 'processes: {count: 8}\nworkloads: [{plugin: %s/scripted.so, params: {dir: %s, do: "note up; hang"}}]\n' "$tmp" "$tmp"; } | job suspended
+# states N: of the ranks on host N
+states() { for engine in $(processes "$1" collrun-engine); do state "$engine"; done; }
+all_stopped() { for n in 1 2 3 4 5 6 7 8; do [[ $(states $n) =~ ^T+$ ]] || return; done; }
+none_stopped() { for n in 1 2 3 4 5 6 7 8; do [[ $(states $n) =~ ^[RS]+$ ]] || return; done; }
+start suspended.yaml
+within 30 noted_all 8 up
+kill -TSTP "$pid"
+check_within "Ctrl-Z stops collrun" 10 stopped "$pid"
+check_within "and the ranks on every host" 5 all_stopped
+kill -CONT "$pid"
+check_within "and fg continues them" 5 none_stopped
+kill -INT "$pid"
+finish 30
+ends "Ctrl-C: 130" 130
+
 # ---- a terminal ----
 python3 "$testbed_dir/../terminal_session.py" '# ' 'stty size; echo $TERM=$COLLRUN_HOST\r' '=h' '@size 41 101' '# ' 'until stty size | grep "^41 "; do :; done\r' \
     '41 101' "sh -c 'echo \$((60 + 6)); exec sleep 1000'\\r" 66 '\x03' '# ' '$COLLRUN_PROGRAM; exit\r' -- "$COLLRUN" hello.yaml --wrap 6 sh >out 2>err
