@@ -162,6 +162,9 @@ static void check_slots(struct checker *c)
     diag_second(&d, where,
                 hosts->n == 1 ? "the slots of the host"
                               : "slots; a host without slots counts as one");
+    if (hosts->all.v == JOB_ALLOCATION_PBS)
+        diag_hint(&d, "qsub -l select=N:mpiprocs=M gives N chunks of M slots; without mpiprocs a "
+                      "chunk has one");
     check_add_error(c, &d);
 }
 
