@@ -171,12 +171,14 @@ static int gone(struct harness_rank *r)
 {
     const bool killed = *(const bool *)r->arg;
     const uint32_t all[3] = {0, 1, 2};
+    _Atomic unsigned *received = r->scratch;
     struct harness_group *g = NULL;
     char buf[64] = {0};
     const struct collrun_call hello = harness_message(COLLRUN_SEND, buf, 8, 0, 5);
     HARNESS_CHECK(r, harness_group_open(r, "gone", all, 3, &g) == COLLRUN_OK);
     if (r->rank != 0) {
         HARNESS_CHECK(r, harness_exec(g, &hello, 1) == COLLRUN_OK);
+        HARNESS_UNTIL(r, *received == 2);
         if (r->rank == 1 && killed)
             harness_kill(r, 1);
         if (r->rank == 2)
@@ -187,6 +189,7 @@ static int gone(struct harness_rank *r)
     for (uint32_t from = 1; from < 3; from++) {
         const struct collrun_call recv = harness_message(COLLRUN_RECV, buf, 8, from, 5);
         HARNESS_CHECK(r, harness_exec(g, &recv, 1) == COLLRUN_OK);
+        ++*received;
     }
     HARNESS_UNTIL(r, harness_is_gone(r, 1));
     struct collrun_call any = harness_message(COLLRUN_RECV_ANY, buf, 64, 0, 0);
