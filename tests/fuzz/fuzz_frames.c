@@ -62,6 +62,11 @@ bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t 
     return true;
 }
 
+void connector_drain(struct connector *c, uint32_t host, uint64_t deadline_ns)
+{
+    (void)c, (void)host, (void)deadline_ns;
+}
+
 void connector_set_interface(struct connector *c, const char *interface)
 {
     (void)c, (void)interface;
