@@ -62,6 +62,12 @@ static uint8_t sender_alloc_block(struct shm_group *g, uint32_t kept)
     return block;
 }
 
+static bool sender_run_is_free(const struct p2p *p, uint64_t run)
+{
+    const uint32_t n = (uint32_t)__builtin_popcountll(run);
+    return (p->free_blocks & run) == run && sender_has_blocks(p, BLOCKS_FOR_MATCHED + n - 1);
+}
+
 /* Neighbouring blocks, the next ones in turn or the first ones. NO_BLOCK: they are not free. */
 static uint8_t sender_alloc_run(struct shm_group *g, uint32_t n)
 {
@@ -69,9 +75,9 @@ static uint8_t sender_alloc_run(struct shm_group *g, uint32_t n)
     const uint32_t turn = (uint32_t)__builtin_popcountll(p->in_turn);
     const uint32_t first = p->next_block + n <= turn ? p->next_block : 0;
     const uint64_t run = ((1ull << n) - 1) << first;
-    if ((p->free_blocks & run) != run || !sender_has_blocks(p, BLOCKS_FOR_MATCHED + n - 1))
+    if (!sender_run_is_free(p, run))
         sender_take_back(g);
-    if ((p->free_blocks & run) != run || !sender_has_blocks(p, BLOCKS_FOR_MATCHED + n - 1))
+    if (!sender_run_is_free(p, run))
         return NO_BLOCK;
     p->free_blocks &= ~run;
     p->laps += first < p->next_block;

@@ -96,12 +96,7 @@ run prints.yaml
 ends "a rank on another host prints 2 MB" 0
 is "all of it arrives" "$(unlabelled 5 | wc -lc | tr -s ' ')" " 40000 2400000"
 sge_job group 'allreduce 20 world; note up; hang'
-start group.yaml
-check_within "a group across the hosts" 60 noted_all 6 up
-kill -KILL "$(processes 3 collrun-engine | tail -n 1)"
-finish 60
-ends "a rank on another host is killed" 137
-check_within "nothing of it is left on any host" 10 nothing_left
+killed_rank_ends group.yaml
 start group.yaml
 within 60 noted_all 6 up
 kill -KILL "$(processes 3 collrun-agent)"

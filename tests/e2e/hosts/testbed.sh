@@ -96,6 +96,15 @@ sshd_down() {
     fi
     rm -f "$tmp/h$1/pid"
 }
+# killed_rank_ends FILE: of a job on these hosts whose 6 ranks note "up", a rank of host 3 is killed.
+killed_rank_ends() {
+    start "$1"
+    check_within "a group across the hosts" 60 noted_all 6 up
+    kill -KILL "$(processes 3 collrun-engine | tail -n 1)"
+    finish 60
+    ends "a rank on another host is killed" 137
+    check_within "nothing of it is left on any host" 10 nothing_left
+}
 # ucx_looks_at N...: UCX looks for devices in the /sys of these hosts. False: it is not available.
 ucx_looks_at() {
     local n
