@@ -101,6 +101,17 @@ static void rank_offer_to_oom_killer(void)
         close(fd);
 }
 
+/* A process group of its own, which its signals reach; but, without a terminal, the agent's session:
+ * autogroup shares out CPUs by session, and a group whose threads mostly sleep on one CPU while
+ * another polls elsewhere has so little weight there that a wake-up may take half a second. */
+static void rank_enter_process_group(const struct rank_proc *p)
+{
+    if (rank_terminal_is_wanted(p))
+        setsid();
+    else
+        setpgid(0, 0);
+}
+
 static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
 {
     const struct desc *desc = &p->agent->desc;
@@ -108,7 +119,7 @@ static int rank_prepare_child(struct rank_proc *p, pid_t parent, struct diag *d)
     const struct desc_host *host = &desc->hosts[me->host];
     sigset_t none;
     sigemptyset(&none);
-    setsid();
+    rank_enter_process_group(p);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXIT_INTERNAL);

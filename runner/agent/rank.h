@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank: fork and exec of collrun-engine, or of its command, in a new session, with a control
- * socket on descriptor 3, its flight recorder on 4, the memory of the host on 5, and its output in
- * two pipes. A command has the socket of PMI on 6.
+ * One rank: fork and exec of collrun-engine, or of its command, in a new process group, with a
+ * control socket on descriptor 3, its flight recorder on 4, the memory of the host on 5, and its
+ * output in two pipes. A command has the socket of PMI on 6.
  *
  *  - The rank dies with the agent (PDEATHSIG).
  *  - An error between fork and exec is reported on the control socket as FAILED of the rank.

@@ -24,7 +24,7 @@ void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf 
 
 static void ranks_kill(const struct rank_proc *p, int sig)
 {
-    kill(-p->pid, sig); /* the session's process group, which exists a moment after fork */
+    kill(-p->pid, sig); /* its process group, which exists a moment after fork */
     kill(p->pid, sig);
 }
 

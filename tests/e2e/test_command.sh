@@ -56,6 +56,16 @@ run where.yaml
 ends "a folder that does not exist: 126" 126
 like "is an error at its line" "$(err)" 'where.yaml:4:.*workdir nowhere'
 
+# The kernel's autogroups share out CPUs by session: ranks in separate ones keep each other waiting.
+script group.sh <<'EOF'
+set -- $(cat /proc/$$/stat)
+echo "$$ $5 $6"
+EOF
+programs group 2 '[./group.sh]'
+run group.yaml
+is "each rank leads a process group" "$(unlabelled | awk '$1 != $2' | wc -l)" 0
+is "all ranks of a host are in one session" "$(unlabelled | cut -d' ' -f3 | sort | uniq -c | awk '{print $1}')" 2
+
 programs oom 1 '[cat, /proc/self/oom_score_adj]'
 run oom.yaml
 check "when memory is short, ranks are killed first (oom_score_adj $(unlabelled 0))" test "$(unlabelled 0)" -ge 300
