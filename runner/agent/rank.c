@@ -101,7 +101,7 @@ static void rank_offer_to_oom_killer(void)
         close(fd);
 }
 
-/* A process group of its own, which its signals reach; but, without a terminal, the agent's session:
+/* A new process group, for its signals; but the session of the agent, unless it has a terminal:
  * autogroup shares out CPUs by session, and a group whose threads mostly sleep on one CPU while
  * another polls elsewhere has so little weight there that a wake-up may take half a second. */
 static void rank_enter_process_group(const struct rank_proc *p)

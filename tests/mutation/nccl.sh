@@ -52,7 +52,7 @@ conform() {
     for jobs in "${suite[@]}"; do
         round=$((round + 1))
         COLLRUN=$build/bin/collrun BACKEND=$PWD/libcollrun_mutant.so CONFORM_SO=$tmp/conform.so JOBS=$jobs SEED=$round GROUP_TIMEOUT=${patience:-3s} \
-            JOB_TIMEOUT=60 FAKE=1 FAKE_CUDA_DELAY_US=300 "$top/tests/conform/devices.sh" >conform.out 2>&1
+            JOB_TIMEOUT=60 FAKE=1 FAKE_CUDA_DELAY_US=300 FAKE_NCCL_STALL_MS=${stall_ms:-1000} "$top/tests/conform/devices.sh" >conform.out 2>&1
         code=$?
         [ $code = 0 ] || break
     done
@@ -101,7 +101,7 @@ mutation() {
     done
     if [ "${SUITE:-}" = conform ]; then
         # Without a mutation nothing may time out, and a kernel that is slow on a busy machine is no stall.
-        [ -n "$change" ] || local patience=30s FAKE_NCCL_STALL_MS=20000
+        [ -n "$change" ] || local patience=30s stall_ms=20000
         conform
     fi
     if [ -n "$change" ]; then
