@@ -63,8 +63,15 @@ static int64_t host_table_slots(const struct job_host *host)
     return host->slots.v ? host->slots.v : 1;
 }
 
-static int host_table_put(struct host_table *table, const struct job_host *written, bool add_slots,
-                          struct diag *d)
+/* What becomes of a name that is there already. */
+enum host_table_repeat {
+    HOST_TABLE_APPEND, /* the check of the job refuses it */
+    HOST_TABLE_SKIP,
+    HOST_TABLE_ADD_SLOTS
+};
+
+static int host_table_put(struct host_table *table, const struct job_host *written,
+                          enum host_table_repeat repeat, struct diag *d)
 {
     struct job_hosts *hosts = table->hosts;
     const char **names;
@@ -75,7 +82,10 @@ static int host_table_put(struct host_table *table, const struct job_host *writt
     if (code == 0)
         code = host_table_reserve(table, n);
     for (uint32_t i = 0; i < n && code == 0; i++) {
-        struct job_host *host = add_slots ? host_table_find(table, names[i]) : NULL;
+        struct job_host *host =
+            repeat != HOST_TABLE_APPEND ? host_table_find(table, names[i]) : NULL;
+        if (host && repeat == HOST_TABLE_SKIP)
+            continue;
         if (host) {
             host->slots.v = host_table_slots(host) + host_table_slots(written);
             host->slots.loc = written->loc;
@@ -91,10 +101,15 @@ static int host_table_put(struct host_table *table, const struct job_host *writt
 
 int host_table_add(struct host_table *table, const struct job_host *written, struct diag *d)
 {
-    return host_table_put(table, written, false, d);
+    return host_table_put(table, written, HOST_TABLE_APPEND, d);
+}
+
+int host_table_add_once(struct host_table *table, const struct job_host *written, struct diag *d)
+{
+    return host_table_put(table, written, HOST_TABLE_SKIP, d);
 }
 
 int host_table_add_slots(struct host_table *table, const struct job_host *written, struct diag *d)
 {
-    return host_table_put(table, written, true, d);
+    return host_table_put(table, written, HOST_TABLE_ADD_SLOTS, d);
 }

@@ -18,6 +18,9 @@ struct host_table {
  * job reports the number. */
 int host_table_add(struct host_table *table, const struct job_host *written, struct diag *d);
 
+/* As host_table_add, but a host that is there already stays as it is. */
+int host_table_add_once(struct host_table *table, const struct job_host *written, struct diag *d);
+
 /* As host_table_add, but a host that is there already gets the slots of `written` added; either
  * counts as one slot if it has no number. */
 int host_table_add_slots(struct host_table *table, const struct job_host *written, struct diag *d);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `hosts: pbs | lsf | sge | flux` with recorded environments. The commands that start something on another node are stand-ins here, which
 # start it on this machine as the real ones do there (arguments, standard input and output); Slurm and Grid Engine for real: hosts/test_slurm.sh, hosts/test_gridengine.sh.
-# OpenPBS has not been run for real: Debian 12 has no openpbs. A real Flux: hosts/test_flux.sh.
+# OpenPBS and Flux for real, where they are installed: hosts/test_pbs.sh, hosts/test_flux.sh.
 . "$(dirname "$0")/lib.sh"
 mkdir bin
 PATH=$tmp/bin:$PATH
@@ -81,6 +81,10 @@ echo "$this" >hostlist
 FLUX_URI=local:///x allocation flux 6
 ends "a Flux instance of one node" 0
 is "all ranks run in it" "$(ranks)" 6
+echo "$this,$this,$this" >hostlist
+FLUX_URI=local:///x allocation flux 6
+ends "an instance with three brokers on one node" 0
+is "which is one host" "$(ranks) $(grep -c "^\[[0-5]\] hello from rank [0-5] of 6 on $this;" out)" "6 6"
 echo "no.such.node[1-2].invalid,$this" >hostlist
 FLUX_URI=local:///x allocation flux 6
 ends "another broker's node is reached by ssh" 127
@@ -91,7 +95,8 @@ FLUX_URI=local:///x allocation flux 6
 ends "a flux that fails" 2
 like "is reported" "$(err)" 'flux.yaml:3:8: error: hosts: flux: flux getattr fails'
 rm bin/flux
-FLUX_URI=local:///x allocation flux 6
+printf '#!/bin/sh\nPATH=%s exec "%s" "$@"\n' "$tmp/bin" "$COLLRUN" >without && chmod +x without
+COLLRUN=$tmp/without FLUX_URI=local:///x allocation flux 6
 like "without the command" "$(err)" 'hosts: flux: cannot start flux: No such file'
 
 printf '%s\n%s\n%s\n%s\n%s\n%s\n' "$this" "$this" "$this" "$this" "$this" "$this" >nodes

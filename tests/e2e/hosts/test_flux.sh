@@ -9,11 +9,12 @@ testbed_up
 need_scripted
 head=$(hostname)
 plain=$COLLRUN
-cat >inside <<INSIDE
-#!/bin/sh
-exec flux start --test-size=3 --test-hosts="$head,h[1-2]" -Sbroker.rc1_path= -Sbroker.rc3_path= "$plain" "\$@"
-INSIDE
-chmod +x inside
+# brokers_on HOSTS: those of the three brokers
+brokers_on() {
+    printf '#!/bin/sh\nexec flux start --test-size=3 --test-hosts="%s" -Sbroker.rc1_path= -Sbroker.rc3_path= "%s" "$@"\n' "$1" "$plain" >inside
+    chmod +x inside
+}
+brokers_on "$head,h[1-2]"
 COLLRUN=$tmp/inside
 # flux_job NAME WORKLOAD: two ranks on each node
 flux_job() {
@@ -24,7 +25,8 @@ scripted() { printf '{plugin: ./scripted.so, params: {dir: %s, do: "%s"}}' "$tmp
 
 flux_job all '{plugin: hello}'
 run plan all.yaml
-is "the plan: the nodes of the instance" "$(sed -nE 's/^([0-5]) +([^ ]+) .*/\1 \2/p' out | tr '\n' ' ')" "0 $head 1 $head 2 h1 3 h1 4 h2 5 h2 "
+planned() { sed -nE 's/^([0-5]) +([^ ]+) .*/\1 \2/p' out | tr '\n' ' '; }
+is "the plan: the nodes of the instance" "$(planned)" "0 $head 1 $head 2 h1 3 h1 4 h2 5 h2 "
 flux_job prints "$(scripted '@5 spew 40000 60; allreduce 1000 world')"
 run prints.yaml
 ends "a rank of another node prints 2.4 MB" 0
@@ -33,4 +35,12 @@ flux_job ends "$(scripted '@4 exit 7; hang')"
 run ends.yaml
 ends "a rank of another node ends with 7" 7
 check_within "nothing is left there" 10 nothing_left
+brokers_on "h1,$head,h1"
+run plan all.yaml
+is "a node with two brokers is one host" "$(planned)" "0 h1 1 h1 2 h1 3 $head 4 $head 5 $head "
+run all.yaml
+is "and ranks run there" "$code $(grep -c 'of 6 on h1;' out)" "0 3"
+printf '#!/bin/sh\nexec flux start --test-size=3 -Sbroker.rc1_path= -Sbroker.rc3_path= "%s" "$@"\n' "$plain" >inside
+run all.yaml
+is "three brokers on this machine: all ranks run on it" "$code $(grep -c "of 6 on $head;" out)" "0 6"
 done_testing
