@@ -64,4 +64,7 @@ is "one by one before ++" "$(grep '[ab]$' order | paste -sd' ')" "begin a end a 
 is "a failure counts before ++" "$(runs './program a 0 1' ++ './program b 0')" "2 passed, 1 failed, 0 skipped"
 is "and behind it" "$(runs './program a 0' ++ './program b 0' './program c 0 1')" "3 passed, 1 failed, 0 skipped"
 is "a program that prints no case fails, too" "$(runs ++ true './program b 0')" "1 passed, 1 failed, 0 skipped"
+printf '%s\n' '#!/bin/sh' 'kill -USR1 $$; echo "ok 1 - ignored"' >signals
+chmod +x signals
+is "no signal is ignored, though it is here" "$(trap '' USR1; runs ./signals)" "0 passed, 1 failed, 0 skipped"
 done_testing
