@@ -28,7 +28,7 @@ static constexpr size_t most_acks = 64;
 /* Slots of one transport of a mesh; the first ones are those of its rings. */
 static constexpr uint64_t slots = 1ull << 60, ring_slots = 16;
 
-/* Calls move(offset, bytes) for each piece, and returns their number. */
+/* Calls move(offset, bytes) for each piece. */
 template <typename F> static void for_each_piece(size_t len, F move)
 {
     for (size_t at = 0; at < len; at += piece_bytes)
@@ -117,12 +117,21 @@ void transport::revoke() noexcept
     buffers_.clear();
 }
 
-void transport::keep(p2p_message *m, buffer &&b)
+/* Calls move(buffer, offset, bytes) for each piece of a long message. Another thread may revoke the
+ * memory between two pieces: a piece waits while Gloo's thread reads or writes, and the first ones
+ * are on their way by then. */
+template <typename F> void transport::give_memory(p2p_message *m, F move)
 {
-    std::lock_guard<std::mutex> guard(lock_);
-    if (revoked_)
-        throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
-    buffers_[m] = std::move(b);
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        buffers_[m] = mesh_.abortable->plain_buffer(m->shared.data, m->shared.len);
+    }
+    for_each_piece(m->shared.len, [&](size_t at, size_t bytes) {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (revoked_)
+            throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
+        move(*buffers_.at(m), at, bytes);
+    });
 }
 
 /* All that Gloo did with the memory has completed. */
@@ -208,12 +217,10 @@ bool transport::start(p2p_message *m)
 void transport::start_long_send(p2p_message *m, uint64_t slot)
 {
     const auto to = static_cast<int>(m->shared.peer);
-    buffer b = mesh_.abortable->plain_buffer(m->shared.data, m->shared.len);
-    UnboundBuffer &data = *b;
     peers_[m->shared.peer].next_slot++;
     peers_[m->shared.peer].sends++;
-    keep(m, std::move(b));
-    for_each_piece(m->shared.len, [&](size_t at, size_t bytes) { data.send(to, slot, at, bytes); });
+    give_memory(
+        m, [&](UnboundBuffer &data, size_t at, size_t bytes) { data.send(to, slot, at, bytes); });
     rings_.send_notice(m->shared.peer, slot + 1);
 }
 
@@ -270,11 +277,9 @@ bool transport::start_long_receive(p2p_message *m)
         return false;
     with_gloo(m->shared.peer, [&] {
         const auto from = static_cast<int>(m->shared.peer);
-        buffer b = mesh_.abortable->plain_buffer(m->shared.data, m->shared.len);
-        UnboundBuffer &data = *b;
-        keep(m, std::move(b));
-        for_each_piece(m->shared.len,
-                       [&](size_t at, size_t bytes) { data.recv(from, m->slot, at, bytes); });
+        give_memory(m, [&](UnboundBuffer &data, size_t at, size_t bytes) {
+            data.recv(from, m->slot, at, bytes);
+        });
         by_notice_[rings_.post_notice(m->shared.peer, m->slot + 1)] = m;
     });
     return true;

@@ -77,7 +77,7 @@ class transport
     bool start(p2p_message *m);
     void start_long_send(p2p_message *m, uint64_t slot);
     bool start_long_receive(p2p_message *m);
-    void keep(p2p_message *m, buffer &&b);
+    template <typename F> void give_memory(p2p_message *m, F move);
     void release(p2p_message *m, bool received);
     void end_receive(int notice);
     void end_send(uint32_t id);

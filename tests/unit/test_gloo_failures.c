@@ -164,54 +164,79 @@ static void abort_unblocks_everyone(void **state)
     }
 }
 
-/* Ranks 0 and 1 transfer 1 GiB; the receiver's memory is shared with rank 2, which sees the
- * progress and aborts the group on all ranks in the middle. */
+/* Ranks 0 and 1 transfer a large message; the receiver's memory is shared with rank 2, which aborts
+ * the group on all ranks when it sees the byte at `sign`. */
 #define GIB (1ull << 30)
+struct transfer {
+    volatile char *in;
+    size_t bytes, sign;
+};
+
+static char *map(size_t bytes, int sharing)
+{
+    const int flags = sharing | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
 
 static int aborted_midway(struct harness_rank *r)
 {
-    volatile char *in = r->arg;
+    const struct transfer *t = r->arg;
     uint64_t *delays = r->scratch;
-    char *out = r->rank == 0 ? calloc(1, GIB) : NULL;
+    char *out = r->rank == 0 ? map(t->bytes, MAP_PRIVATE) : NULL;
     if (out)
-        out[GIB / 4] = out[GIB - 1] = 1;
+        out[t->sign] = out[t->bytes - 1] = 1;
     harness_sync(r);
     if (r->rank == 2) {
-        HARNESS_UNTIL(r, in[GIB / 4]);
+        HARNESS_UNTIL(r, t->in[t->sign]);
         harness_abort_everywhere(r);
         harness_sync(r);
         return 0;
     }
     struct collrun_call call = COLLRUN_CALL(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV);
     call.send = out;
-    call.recv = r->arg;
-    call.count = GIB;
+    call.recv = (void *)(uintptr_t)t->in;
+    call.count = t->bytes;
     call.dtype = COLLRUN_UINT8;
     call.peer = 1 - (int)r->rank;
     const int status = harness_exec(r->group, &call, 1);
     delays[r->rank] = harness_now_ns() - harness_abort_ns(r);
-    free(out);
-    const bool all = in[GIB - 1];
+    const bool all = t->in[t->bytes - 1];
     HARNESS_CHECK(r, status == COLLRUN_ERR_ABORTED);
     harness_sync(r); /* no rank closes before all calls have returned */
     HARNESS_CHECK(r, !all);
     return 0;
 }
 
-static void abort_in_the_middle_of_a_gibibyte(void **state)
+static void abort_transfer(size_t bytes, size_t sign)
 {
-    (void)state;
+    char *in = map(bytes, MAP_SHARED);
+    assert_non_null(in);
+    struct transfer t = {.in = in, .bytes = bytes, .sign = sign};
     struct harness_options options = options_for(3);
     options.timeout_ns = 60000ull * MS;
     options.limit_s = 90;
-    options.arg = mmap(NULL, GIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(options.arg != MAP_FAILED);
+    options.arg = &t;
     assert_int_equal(harness_run(&options, aborted_midway), 0);
-    munmap(options.arg, GIB);
+    munmap(in, bytes);
     const uint64_t *delays = harness_scratch();
     print_message("# sender out after %.2f ms, receiver after %.2f ms\n", (double)delays[0] / 1e6,
                   (double)delays[1] / 1e6);
     assert_true(delays[0] < HARNESS_AT_ONCE_NS && delays[1] < HARNESS_AT_ONCE_NS);
+}
+
+static void abort_in_the_middle_of_a_gibibyte(void **state)
+{
+    (void)state;
+    abort_transfer(GIB, GIB / 4);
+}
+
+/* The first pieces arrive while both ranks still give Gloo the memory of the others. */
+static void abort_at_the_first_piece(void **state)
+{
+    (void)state;
+    for (int run = 0; run < 8; run++)
+        abort_transfer(4 * GIB, 0);
 }
 
 /* Rank 1 dies somewhere inside a long operation; the agent aborts; the others are out at once. */
@@ -282,6 +307,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(time_outs_name_the_peer),
         cmocka_unit_test(abort_unblocks_everyone),
         cmocka_unit_test(abort_in_the_middle_of_a_gibibyte),
+        cmocka_unit_test(abort_at_the_first_piece),
         cmocka_unit_test(a_killed_rank_blocks_nobody),
         cmocka_unit_test(a_closed_connection_names_the_peer),
     };
