@@ -130,17 +130,17 @@ static void time_outs_name_the_peer(void **state)
 static int aborted(struct harness_rank *r)
 {
     const size_t bytes = *(const size_t *)r->arg;
+    harness_sync(r);
+    if (r->rank == 1) {
+        HARNESS_UNTIL(r, harness_inside_ms(r, 0) >= 30);
+        harness_abort_everywhere(r);
+    }
     char *buf = calloc(1, bytes);
     HARNESS_CHECK(r, buf);
     struct collrun_call call = COLLRUN_CALL(COLLRUN_BROADCAST);
     call.recv = buf;
     call.count = bytes;
     call.dtype = COLLRUN_UINT8;
-    harness_sync(r);
-    if (r->rank == 1) {
-        HARNESS_UNTIL(r, harness_inside_ms(r, 0) >= 30);
-        harness_abort_everywhere(r);
-    }
     const int status = r->rank == 0 ? harness_exec(r->group, &call, 1) : COLLRUN_ERR_ABORTED;
     uint64_t *delays = r->scratch;
     if (r->rank == 0)
