@@ -34,7 +34,7 @@ void abortable_context::throw_if_interrupted(const std::vector<int> &waited_for)
     const int status = status_.load();
     if (status == COLLRUN_OK)
         return;
-    failure f = {status, "the group was aborted"};
+    failure f = {status, status == COLLRUN_ERR_TIMEOUT ? "" : "the group was aborted"};
     const std::set<int> ranks(waited_for.begin(), waited_for.end());
     f.missing.assign(ranks.begin(), ranks.end());
     throw f;

@@ -63,7 +63,8 @@ int group::store(const failure &f) noexcept
                           : services_->fail(services_->ctx, f.status, "%s", f.text.c_str());
 }
 
-void group::set_failed(const failure &f) noexcept
+/* The first failure is that of all later calls. */
+int group::fail(const failure &f) noexcept
 {
     failed_ = true;
     first_ = f;
@@ -71,19 +72,7 @@ void group::set_failed(const failure &f) noexcept
     mesh_->failed = true;
     if (messages_)
         messages_->revoke();
-}
-
-/* Adds the text of a time-out, which the engine formats. */
-failure group::explained(failure f)
-{
-    if (f.status != COLLRUN_ERR_TIMEOUT || !timeout_ns_)
-        return f;
-    char text[512];
-    services_->timeout_text(services_->ctx, mesh_->rank, f.missing.data(),
-                            static_cast<uint32_t>(f.missing.size()), timeout_ns_, text,
-                            sizeof text);
-    f.text = text;
-    return f;
+    return store(f);
 }
 
 failure group::lost_connection(const char *text)
@@ -94,82 +83,35 @@ failure group::lost_connection(const char *text)
     return {COLLRUN_ERR_PEER_FAILED, mesh_->name_of(lost[0]) + " closed its connection"};
 }
 
-template <typename F> int group::guarded(F call) noexcept
+/* A wait that ends by the time-out throws without its text, which the engine formats. */
+void group::run(const collrun_call &call)
 {
+    mesh_->abortable->begin(mix(mix(collective_key(call, mesh_->size), mesh_->use), ++calls_));
+    timer_.start(deadline_after(call.timeout_ns));
     failure f = {};
-    if (failed_)
-        return store(first_);
     try {
-        const no_sigpipe guard;
-        return call();
+        run_collective(mesh_->context, *services_, call);
+        if (!timer_.stop())
+            return;
+        f.status = COLLRUN_ERR_TIMEOUT;
     } catch (const failure &thrown) {
-        f = explained(thrown);
-    } catch (const std::bad_alloc &) {
-        f = {COLLRUN_ERR_NO_MEMORY, "out of memory"};
-    } catch (const std::exception &e) {
-        f = lost_connection(e.what());
-    } catch (...) {
-        f = {COLLRUN_ERR_BACKEND, "unknown exception"};
+        f = thrown;
     }
-    set_failed(f);
-    return store(f);
+    if (f.status == COLLRUN_ERR_TIMEOUT) {
+        char text[512];
+        services_->timeout_text(services_->ctx, mesh_->rank, f.missing.data(),
+                                static_cast<uint32_t>(f.missing.size()), call.timeout_ns, text,
+                                sizeof text);
+        f.text = text;
+    }
+    throw f;
 }
 
 int group::exec(const collrun_call &call) noexcept
 {
     return guarded([&] {
-        timeout_ns_ = call.timeout_ns;
-        mesh_->abortable->begin(mix(mix(collective_key(call, mesh_->size), mesh_->use), ++calls_));
-        timer_.start(deadline_after(timeout_ns_));
-        run_collective(mesh_->context, *services_, call);
-        if (timer_.stop())
-            throw failure{COLLRUN_ERR_TIMEOUT, ""};
+        run(call);
         return COLLRUN_OK;
-    });
-}
-
-/* ---- messages ---- */
-
-int group::send(p2p_message *m) noexcept
-{
-    return guarded([&] {
-        messages_->send(m);
-        return COLLRUN_OK;
-    });
-}
-
-int group::post(p2p_message *m) noexcept
-{
-    return guarded([&] {
-        messages_->post(m);
-        return COLLRUN_OK;
-    });
-}
-
-void group::unpost(p2p_message *m) noexcept
-{
-    messages_->unpost(m);
-}
-
-int group::recv(p2p_message *m, const void *packet, size_t len) noexcept
-{
-    return guarded([&] {
-        messages_->recv(m, packet, len);
-        return COLLRUN_OK;
-    });
-}
-
-int group::progress(uint64_t wait_ns) noexcept
-{
-    return guarded([&] { return messages_->progress(wait_ns) ? COLLRUN_AGAIN : COLLRUN_OK; });
-}
-
-void group::fail(uint32_t peer, int status, const char *text) noexcept
-{
-    guarded([&]() -> int {
-        timeout_ns_ = 0;
-        messages_->fail(peer, status, text);
-        throw failure{status, text};
     });
 }
 

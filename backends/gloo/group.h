@@ -28,35 +28,58 @@ class group
 
     int exec(const collrun_call &call) noexcept;
     void abort() noexcept;
-
-    /* The members of struct collrun_transport. */
-    int send(p2p_message *m) noexcept;
-    int post(p2p_message *m) noexcept;
-    void unpost(p2p_message *m) noexcept;
-    int recv(p2p_message *m, const void *packet, size_t len) noexcept;
-    int progress(uint64_t wait_ns) noexcept;
-    void fail(uint32_t peer, int status, const char *text) noexcept;
     void wake() noexcept
     {
         messages_->wake();
     }
+    /* Calls f(transport). */
+    template <typename F> int with_messages(F f) noexcept
+    {
+        return guarded([&] {
+            f(*messages_);
+            return COLLRUN_OK;
+        });
+    }
+    /* One message less is posted; also after a failure. */
+    void unpost(p2p_message *m) noexcept
+    {
+        messages_->unpost(m);
+    }
 
   private:
     template <typename F> int guarded(F call) noexcept;
+    void run(const collrun_call &call);
     int store(const failure &f) noexcept;
-    failure explained(failure f);
     failure lost_connection(const char *text);
-    void set_failed(const failure &f) noexcept;
+    int fail(const failure &f) noexcept;
 
     backend &backend_;
     const collrun_services *services_;
     std::shared_ptr<mesh> mesh_;
     transport *messages_ = nullptr; /* the mesh's */
-    uint64_t calls_ = 0, timeout_ns_ = 0;
+    uint64_t calls_ = 0;
     bool failed_ = false;
     failure first_ = {};
     timer timer_; /* of the collective in progress */
 };
+
+template <typename F> int group::guarded(F call) noexcept
+{
+    if (failed_)
+        return store(first_);
+    const no_sigpipe guard;
+    try {
+        return call();
+    } catch (const failure &f) {
+        return fail(f);
+    } catch (const std::bad_alloc &) {
+        return fail({COLLRUN_ERR_NO_MEMORY, "out of memory"});
+    } catch (const std::exception &e) {
+        return fail(lost_connection(e.what()));
+    } catch (...) {
+        return fail({COLLRUN_ERR_BACKEND, "unknown exception"});
+    }
+}
 
 /* Runs Gloo's algorithm for the call. */
 void run_collective(const std::shared_ptr<gloo::Context> &context, const collrun_services &services,

@@ -101,12 +101,12 @@ int group_exec(void *g, const collrun_call *calls, uint32_t)
 
 int transport_send(void *g, collrun_message *m)
 {
-    return group_of(g)->send(message_of(m));
+    return group_of(g)->with_messages([m](transport &t) { t.send(message_of(m)); });
 }
 
 int transport_post(void *g, collrun_message *m)
 {
-    return group_of(g)->post(message_of(m));
+    return group_of(g)->with_messages([m](transport &t) { t.post(message_of(m)); });
 }
 
 void transport_unpost(void *g, collrun_message *m)
@@ -116,17 +116,19 @@ void transport_unpost(void *g, collrun_message *m)
 
 int transport_recv(void *g, collrun_message *m, const void *packet, size_t len)
 {
-    return group_of(g)->recv(message_of(m), packet, len);
+    return group_of(g)->with_messages([&](transport &t) { t.recv(message_of(m), packet, len); });
 }
 
 int transport_progress(void *g, uint64_t wait_ns)
 {
-    return group_of(g)->progress(wait_ns);
+    bool moved = false;
+    const int rc = group_of(g)->with_messages([&](transport &t) { moved = t.progress(wait_ns); });
+    return rc == COLLRUN_OK && moved ? COLLRUN_AGAIN : rc;
 }
 
 void transport_fail(void *g, uint32_t peer, int status, const char *text)
 {
-    group_of(g)->fail(peer, status, text);
+    group_of(g)->with_messages([&](transport &t) { t.fail(peer, status, text); });
 }
 
 void transport_wake(void *g)

@@ -461,7 +461,7 @@ void transport::fail(uint32_t peer, int status, const char *text)
                 rings_.send(i, p, text, true);
         } catch (const std::exception &) { /* it is gone */
         }
-    revoke();
+    throw failure{status, text};
 }
 
 } // namespace collrun_gloo

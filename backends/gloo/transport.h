@@ -51,6 +51,7 @@ class transport
     void unpost(p2p_message *m);
     void recv(p2p_message *m, const void *data, size_t len);
     bool progress(uint64_t wait_ns);
+    /* Throws the failure. */
     void fail(uint32_t peer, int status, const char *text);
 
     /* From any thread. */

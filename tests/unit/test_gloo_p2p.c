@@ -446,6 +446,27 @@ static void a_large_send_times_out(void **state)
     assert_int_equal(harness_run(&options, unwanted), 0);
 }
 
+/* After a collective: the peer's time-out ends a call that has time left, with the peer's text. */
+static int wait_for_each_other(struct harness_rank *r)
+{
+    char byte;
+    const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
+    HARNESS_CHECK(r, harness_exec(r->group, &barrier, 1) == COLLRUN_OK);
+    struct collrun_call call = harness_message(COLLRUN_RECV, &byte, 1, 1 - r->rank, 0);
+    call.timeout_ns = (r->rank == 0 ? 200 : 20000) * (uint64_t)MS;
+    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_ERR_TIMEOUT);
+    HARNESS_CHECK(r, strstr(harness_error(), "rank 0 waited 0.2 s for rank 1"));
+    harness_sync(r);
+    return 0;
+}
+
+static void a_time_out_is_that_of_the_peer(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(2);
+    assert_int_equal(harness_run(&options, wait_for_each_other), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -465,6 +486,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(messages_outlive_their_sender),
         cmocka_unit_test(no_message_arrives_twice),
         cmocka_unit_test(a_large_send_times_out),
+        cmocka_unit_test(a_time_out_is_that_of_the_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
