@@ -228,7 +228,7 @@ static void abort_transfer(size_t bytes, size_t sign)
 static void abort_in_the_middle_of_a_gibibyte(void **state)
 {
     (void)state;
-    abort_transfer(GIB, GIB / 4);
+    abort_transfer(GIB, GIB / 16);
 }
 
 /* The first pieces arrive while both ranks still give Gloo the memory of the others. */
