@@ -17,39 +17,60 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* In a directory with the sticky bit (/tmp), users cannot replace files of others. */
-static int plugin_check_not_writable(const char *what, const char *path, const char *part,
-                                     struct diag *d)
+static int plugin_refuse_writable(const char *what, const char *path, const char *part, bool is_dir,
+                                  struct diag *d)
 {
-    struct stat st;
-    if (stat(part, &st) != 0)
-        return diag_sys(d, errno, "%s %s", what, path);
-    bool shared = S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX);
-    if (!(st.st_mode & S_IWOTH) || shared)
-        return COLLRUN_OK;
     diag_set(d, COLLRUN_ERR_INVALID, "%s %s: every user may write %s%s, so it is not loaded", what,
-             path, S_ISDIR(st.st_mode) ? "the directory " : "it", S_ISDIR(st.st_mode) ? part : "");
+             path, is_dir ? "the directory " : "it", is_dir ? part : "");
     return diag_hint(d, "chmod o-w %s", part);
 }
 
-static int plugin_check_file(const char *what, const char *path, struct diag *d)
+static int plugin_refuse_owner(const char *what, const char *path, const char *part, uid_t owner,
+                               struct diag *d)
 {
-    char real[PATH_MAX];
-    if (!realpath(path, real))
-        return diag_sys(d, errno, "%s %s", what, path);
-    struct stat st;
-    if (stat(real, &st) == 0 && !S_ISREG(st.st_mode))
-        return diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a file", what, path);
+    diag_set(d, COLLRUN_ERR_INVALID,
+             "%s %s: %s belongs to user %u and is in a directory that every user may write, so it "
+             "is not loaded",
+             what, path, part, (unsigned)owner);
+    return diag_hint(d, "copy the file to a directory of yours");
+}
+
+/* Checks the file, and each directory that leads to it. In a directory with the sticky bit (/tmp),
+ * users cannot replace files of others, but each can make one. `real` becomes "/". */
+static int plugin_check_parts(const char *what, const char *path, char *real, struct diag *d)
+{
+    char entry[PATH_MAX] = ""; /* in `real` */
+    struct stat of_entry = {0}, st;
     for (;;) {
-        int rc = plugin_check_not_writable(what, path, real, d);
-        if (rc != COLLRUN_OK)
-            return rc;
+        if (stat(real, &st) != 0)
+            return diag_sys(d, errno, "%s %s", what, path);
+        const bool shared = S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX);
+        if ((st.st_mode & S_IWOTH) && !shared)
+            return plugin_refuse_writable(what, path, real, S_ISDIR(st.st_mode), d);
+        if ((st.st_mode & S_IWOTH) && of_entry.st_uid != 0 && of_entry.st_uid != geteuid())
+            return plugin_refuse_owner(what, path, entry, of_entry.st_uid, d);
         char *slash = strrchr(real, '/');
         if (!slash || !slash[1])
             return COLLRUN_OK;
+        memcpy(entry, real, strlen(real) + 1);
+        of_entry = st;
         slash[slash == real] = '\0';
     }
+}
+
+/* Leaves the path without links in `real`, of PATH_MAX bytes: a link may change after the check. */
+static int plugin_check_file(const char *what, const char *path, char *real, struct diag *d)
+{
+    struct stat st;
+    if (!realpath(path, real))
+        return diag_sys(d, errno, "%s %s", what, path);
+    if (stat(real, &st) == 0 && !S_ISREG(st.st_mode))
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a file", what, path);
+    char parts[PATH_MAX];
+    memcpy(parts, real, strlen(real) + 1);
+    return plugin_check_parts(what, path, parts, d);
 }
 
 static bool plugin_is_elf(const char *path)
@@ -85,8 +106,9 @@ static bool plugin_word_after(const char *s, const char *before, const char *sto
     return true;
 }
 
-static int plugin_explain_dlerror(const char *what, const char *path, const char *reason,
-                                  struct diag *d)
+/* `real`: the path that was opened. */
+static int plugin_explain_dlerror(const char *what, const char *path, const char *real,
+                                  const char *reason, struct diag *d)
 {
     char word[256];
     if (!plugin_is_elf(path)) {
@@ -108,7 +130,7 @@ static int plugin_explain_dlerror(const char *what, const char *path, const char
             return diag_hint(d, "it was built for a newer collrun, or the name is misspelt");
         return diag_hint(d, "link it with the library that defines %s", word);
     }
-    if (strstr(reason, "cannot open shared object file") && !strstr(reason, path)) {
+    if (strstr(reason, "cannot open shared object file") && !strstr(reason, real)) {
         snprintf(word, sizeof word, "%.*s", (int)strcspn(reason, ":"), reason);
         diag_set(d, COLLRUN_ERR_INVALID, "%s %s needs %s, which is not on this host", what, path,
                  word);
@@ -139,13 +161,14 @@ static int plugin_no_symbol(const char *what, const char *path, const char *symb
 int plugin_open(const char *what, const char *path, const char *symbol, const void **symbol_out,
                 struct diag *d)
 {
-    int rc = plugin_check_file(what, path, d);
+    char real[PATH_MAX];
+    int rc = plugin_check_file(what, path, real, d);
     if (rc != COLLRUN_OK)
         return rc;
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *object = dlopen(real, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
         const char *reason = dlerror();
-        return plugin_explain_dlerror(what, path, reason ? reason : "no reason given", d);
+        return plugin_explain_dlerror(what, path, real, reason ? reason : "no reason given", d);
     }
     const void *found = dlsym(object, symbol);
     if (!found) {

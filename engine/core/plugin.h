@@ -3,7 +3,8 @@
  * Loading the shared object of a workload or backend:
  *
  * - The file is checked before it is opened: other users must not be able to write it, or a
- *   directory on its path.
+ *   directory on its path; what leads to it in a directory that all users may write (/tmp) must
+ *   be the caller's or root's.
  * - All symbols are bound immediately (RTLD_NOW) and not shared (RTLD_LOCAL); one symbol is looked
  *   up.
  * - Each failure has an error message and, if possible, a hint.

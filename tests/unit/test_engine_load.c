@@ -99,6 +99,44 @@ static void plugins_that_others_can_write_are_refused(void **state)
     rmdir(dir);
 }
 
+/* In a sticky directory: a file of another user, one in a folder of another user, by a link of
+ * ours, too, and one of ours. */
+static void plugins_that_others_made_in_a_sticky_directory_are_refused(void **state)
+{
+    char dir[] = "/tmp/test_engine.XXXXXX", folder[64], file[64], inner[80], link[64];
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/w.so", dir);
+    snprintf(folder, sizeof folder, "%s/folder", dir);
+    snprintf(inner, sizeof inner, "%s/w.so", folder);
+    snprintf(link, sizeof link, "%s/link.so", dir);
+    chmod(dir, 01777);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    assert_int_equal(symlink(inner, link), 0);
+    const char *const plugins[] = {file, inner, link, file};
+    for (int i = 0; i < 4; i++) {
+        struct fake_job job;
+        const uid_t other = i < 3 ? 65534 : 0;
+        fake_simple(&job, 1, false, "nothing");
+        copy_file(fake_path(&job, "probe.so"), file);
+        copy_file(fake_path(&job, "probe.so"), inner);
+        assert_int_equal(chown(file, other, 0) + chown(folder, other, 0), 0);
+        job.workloads[0].plugin = plugins[i];
+        assert_int_equal(fake_run(&job), i == 3 ? 0 : 1);
+        if (i < 3) {
+            assert_int_equal(job.ranks[0].exit_code, 126);
+            assert_has(job.ranks[0].failure.text,
+                       i == 0 ? "/w.so belongs to user 65534" : "/folder belongs to user 65534");
+            assert_has(job.ranks[0].failure.hint, "a directory of yours");
+        }
+        fake_fini(&job);
+    }
+    unlink(link), unlink(inner), unlink(file);
+    rmdir(folder), rmdir(dir);
+}
+
 static void broken_backends_are_refused(void **state)
 {
     static const struct bad_plugin cases[] = {
@@ -292,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_workloads_are_refused),
         cmocka_unit_test(plugins_that_others_can_write_are_refused),
+        cmocka_unit_test(plugins_that_others_made_in_a_sticky_directory_are_refused),
         cmocka_unit_test(broken_backends_are_refused),
         cmocka_unit_test(wrong_params_are_refused),
         cmocka_unit_test(a_group_that_does_not_open_is_explained),
