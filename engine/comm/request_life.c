@@ -155,9 +155,9 @@ void request_list_add(struct collrun_request *r)
 
 void request_list_remove(struct collrun_request *r)
 {
-    struct group_requests *list = &r->group->requests;
-    if (!r->listed)
+    if (!r->listed) /* that of a creation has no group */
         return;
+    struct group_requests *list = &r->group->requests;
     r->listed = false;
     pthread_mutex_lock(&list->lock);
     *r->older_link = r->older;
