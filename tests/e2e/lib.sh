@@ -28,7 +28,7 @@ esac
 [ -z "$sanitized" ] || slow=${SLOW:-5}
 # Tests send signals: the sanitizers must leave them to the program.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:atexit_sleep_ms=0:suppressions=$top/tests/e2e/tsan.supp
+export TSAN_OPTIONS=${TSAN_OPTIONS:-}:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:atexit_sleep_ms=0:suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tsan.supp
 limit=$((slow > 1 ? 200 : 90)) # of a run, in seconds: to detect a hang, also on a machine that does much else
 case_number=0 cases_failed=0 code=0
 children=()

@@ -76,12 +76,12 @@ if command -v python3 >/dev/null; then
     project python 2 '[python3, src/train.py]' "$files"
     run python.yaml
     is "a script of Python with its modules" "$code $(unlabelled 1)" "0 imported 4"
-    if [ -d "$home/lib/collrun/python" ]; then
+    if [ -d "$home/lib/collrun/python" ] && [ -z "$sanitized" ]; then
         printf 'import collrun\nprint("rank", collrun.group().rank)\n' >src/train.py
         run python.yaml
         is "the package collrun is there" "$code $(unlabelled 1)" "0 rank 1"
     else
-        skip "the package collrun is there" "it is not built"
+        skip "the package collrun is there" "it is not built, or needs a sanitized interpreter"
     fi
 else
     skip "a script of Python with its modules" "no python3"
