@@ -16,9 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How long a wait takes without a look at the job's state; slots for unauthenticated connections.
+/* How long a wait takes without a look at the job's state; slots for unauthenticated connections;
+ * how long the kernel keeps a connection that has sent nothing.
  */
-enum { ALIVE_MS = 100, UNAUTHENTICATED_MAX = 16 };
+enum { ALIVE_MS = 100, UNAUTHENTICATED_MAX = 16, SILENT_S = 30 };
 
 /* What a member publishes. */
 struct connect_all_listener {
@@ -85,6 +86,9 @@ static int connect_all_listen(struct connect_all_acceptor *a)
     if (a->fd < 0 || !connect_all_bind(a) || listen(a->fd, SOMAXCONN) != 0 ||
         getsockname(a->fd, (void *)&self->address, &len) != 0)
         return connect_all_system("listen for the members of the group");
+    /* A connection comes with its first bytes. So a member, whose HELLO is one segment, never waits
+     * in a slot, where many unauthenticated ones could push it out. */
+    setsockopt(a->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){SILENT_S}, sizeof(int));
     self->len = len;
     if (getrandom(self->secret, sizeof self->secret, 0) != sizeof self->secret)
         return connect_all_system("create a secret");

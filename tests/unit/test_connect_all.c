@@ -8,6 +8,7 @@
 #include "base/tcp.h"
 #include "core/error.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,21 +164,32 @@ static void every_two_members_are_connected(void **state)
     check_connections(members);
 }
 
-/* Connects to the listener of rank 0 while that waits for a last member. */
-static int intrude(struct store *s, const void *bytes, size_t len)
+/* What connect_all publishes. */
+struct listener {
+    struct sockaddr_storage address;
+    uint64_t len;
+    uint64_t secret[2];
+};
+
+static struct listener listener_of(struct store *s, uint32_t rank)
 {
-    struct listener { /* the first members of what connect_all publishes */
-        struct sockaddr_storage address;
-        uint64_t len;
-    } *l = NULL;
+    struct listener l = {.len = 0};
+    char key[48];
+    size_t len;
+    snprintf(key, sizeof key, "connect_all/3/%u", rank);
+    assert_int_equal(get(&(struct member){.store = s}, key, &l, sizeof l, &len), COLLRUN_OK);
+    assert_int_equal(len, sizeof l);
+    return l;
+}
+
+/* Connects to the listener of a member that waits for the last one. */
+static int intrude(struct store *s, uint32_t rank, const void *bytes, size_t len)
+{
+    const struct listener l = listener_of(s, rank);
     int fd;
-    for (uint32_t i = 0; i < s->npairs; i++)
-        if (strcmp(s->pairs[i].key, "connect_all/3/0") == 0)
-            l = (struct listener *)(void *)s->pairs[i].value;
-    assert_non_null(l);
-    assert_int_equal(
-        tcp_connect((void *)&l->address, (socklen_t)l->len, now_ns() + 5ull * SECOND_NS, -1, &fd),
-        0);
+    assert_int_equal(tcp_connect((const void *)&l.address, (socklen_t)l.len,
+                                 now_ns() + 5ull * SECOND_NS, -1, &fd),
+                     0);
     if (len > 0)
         assert_int_equal(send(fd, bytes, len, MSG_NOSIGNAL), len);
     return fd;
@@ -188,23 +200,58 @@ static void connections_without_the_secret_do_not_count(void **state)
     struct store s = {.awaited = MEMBERS - 1};
     struct member members[MEMBERS];
     uint64_t forged[3] = {0, 0, MEMBERS - 1};
-    int fds[64];
-    char byte;
+    const size_t lengths[] = {0, 1, sizeof forged};
+    int fds[96];
+    char byte = 0;
     (void)state;
     start(&s, members, MEMBERS - 1, 20ull * SECOND_NS);
     struct member *last = &members[MEMBERS - 1];
     fence(&(struct member){.store = &s});
-    for (int i = 0; i < 64; i++) /* silent, and forged ones: more than there are slots */
-        fds[i] = intrude(&s, forged, i % 2 ? sizeof forged : 0);
+    for (int i = 0; i < 96; i++) /* silent, unfinished and forged ones: each more than slots */
+        fds[i] = intrude(&s, 0, forged, lengths[i % 3]);
     *last = (struct member){
         .store = &s, .rank = MEMBERS - 1, .deadline_ns = now_ns() + 20ull * SECOND_NS};
     assert_int_equal(pthread_create(&last->thread, NULL, run, last), 0);
     join(members, MEMBERS);
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 96; i++) {
+        send(fds[i], &byte, 1,
+             MSG_NOSIGNAL); /* a silent one learns by it that the listener is gone */
         assert_true(read(fds[i], &byte, 1) <= 0);
         close(fds[i]);
     }
     check_connections(members);
+}
+
+static void a_member_that_is_slow_to_speak_keeps_its_connection(void **state)
+{
+    struct store s = {.awaited = MEMBERS - 1};
+    struct member members[MEMBERS];
+    struct member *last = &members[MEMBERS - 1];
+    int silent[64];
+    char byte;
+    (void)state;
+    start(&s, members, MEMBERS - 1, 20ull * SECOND_NS);
+    fence(&(struct member){.store = &s});
+    *last = (struct member){.rc = COLLRUN_OK, .fds = {[MEMBERS - 1] = -1}};
+    for (uint32_t i = 0; i < MEMBERS - 1; i++)
+        last->fds[i] = intrude(&s, i, NULL, 0);
+    for (int i = 0; i < 64; i++)
+        silent[i] = intrude(&s, 0, NULL, 0);
+    /* When rank 0 has refused a last one, it has looked at all of them. */
+    const uint64_t forged[3] = {0, 0, MEMBERS - 1};
+    const int refused = intrude(&s, 0, forged, sizeof forged);
+    while (recv(refused, &byte, 1, 0) < 0 && errno == EAGAIN)
+        usleep(1000);
+    close(refused);
+    for (uint32_t i = 0; i < MEMBERS - 1; i++) {
+        const struct listener l = listener_of(&s, i);
+        const uint64_t hello[3] = {l.secret[0], l.secret[1], MEMBERS - 1};
+        assert_int_equal(send(last->fds[i], hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    }
+    join(members, MEMBERS - 1);
+    check_connections(members);
+    for (int i = 0; i < 64; i++)
+        close(silent[i]);
 }
 
 static void a_missing_member_is_named(void **state)
@@ -240,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_two_members_are_connected),
         cmocka_unit_test(connections_without_the_secret_do_not_count),
+        cmocka_unit_test(a_member_that_is_slow_to_speak_keeps_its_connection),
         cmocka_unit_test(a_missing_member_is_named),
         cmocka_unit_test(a_failed_job_ends_the_wait),
     };
