@@ -14,6 +14,9 @@ PROGRAMS += $(B)/libexec/collrun/collrun-engine
 # The reduction kernels are written for the vectoriser; their speed must not depend on where they are linked.
 $(B)/obj/engine/comm/reduce%.c.o: OPT_release += -O3 -falign-functions=64 -falign-loops=32
 
+# Thread-local variables without a call of the loader: they are few bytes, for which it has room in a program that loads the library late.
+$(call obj,$(BASE_SRC) $(ENGINE_SRC)): OPT_$(VARIANT) += -ftls-model=initial-exec
+
 # The build id names this build: runner, agent and engine of different builds refuse each other.
 BUILD_ID_SRC := $(sort $(filter-out engine/python/%,$(wildcard engine/*/*.[ch] engine/include/collrun/*.h runner/agent/*.[ch])))
 $(B)/obj/build_id.h: $(BUILD_ID_SRC)

@@ -227,16 +227,6 @@ void call_record_sent(const struct route *route, const struct collrun_call *call
 
 /* ---- start, end ---- */
 
-void call_record_start(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n)
-{
-    const struct record_queue *q = &g->calls.record[which];
-    if (first == RECORD_QUEUE_NONE)
-        return;
-    uint64_t ticks = record_ticks_if_timed(q->head);
-    for (uint32_t i = 0; i < n; i++)
-        record_queue_start(q, first + i, ticks);
-}
-
 static inline void call_record_finish(struct collrun_group *g, enum group_queue which,
                                       uint64_t first, uint32_t n, enum record_state state)
 {

@@ -62,7 +62,17 @@ void call_record_sent(const struct route *route, const struct collrun_call *call
                       uint64_t called);
 
 /* `n` entries from `first` on were posted, and are begun now. */
-void call_record_start(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n);
+static inline void call_record_start(const struct collrun_group *g, enum group_queue which,
+                                     uint64_t first, uint32_t n)
+{
+    const struct record_queue *q = &g->calls.record[which];
+    if (first == RECORD_QUEUE_NONE)
+        return;
+    uint64_t ticks = record_ticks_if_timed(q->head);
+    for (uint32_t i = 0; i < n; i++)
+        record_queue_start(q, first + i, ticks);
+}
+
 /* They have ended with `status`; the last one has the number `number`. 0: it was not the current
  * operation. After a failure of the group the rank counts as inside the operation. */
 void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n,

@@ -117,7 +117,7 @@ static int coll_run_blocking(struct collrun_group *g, struct collrun_call *call,
     int rc;
     if (!g)
         return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
-    if ((rc = group_enter(g, kind_name(call->kind))) != COLLRUN_OK)
+    if ((rc = group_enter_kind(g, call->kind)) != COLLRUN_OK)
         return rc;
     if (coll_is_known(g, call)) {
         const struct route route = {

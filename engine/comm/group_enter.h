@@ -17,15 +17,29 @@ extern const struct collrun_ctx group_unknown_thread, group_closed_driver;
 int group_enter_rejected(struct collrun_group *g, const struct collrun_ctx *inside,
                          const char *what);
 
-/* OK; or INVALID, with the error message of the call `what`. */
-static inline int group_enter(struct collrun_group *g, const char *what)
+/* NULL: this thread is inside now. Else who is. */
+static inline const struct collrun_ctx *group_try_enter(struct collrun_group *g)
 {
     const struct collrun_ctx *inside = NULL, *me = task_current;
     if (atomic_compare_exchange_strong_explicit(&g->driver, &inside,
                                                 me ? me : &group_unknown_thread,
                                                 memory_order_acquire, memory_order_relaxed))
-        return COLLRUN_OK;
-    return group_enter_rejected(g, inside, what);
+        return NULL;
+    return inside;
+}
+
+/* OK; or INVALID, with the error message of the call `what`. */
+static inline int group_enter(struct collrun_group *g, const char *what)
+{
+    const struct collrun_ctx *inside = group_try_enter(g);
+    return inside ? group_enter_rejected(g, inside, what) : COLLRUN_OK;
+}
+
+/* The same for a call of this kind. */
+static inline int group_enter_kind(struct collrun_group *g, enum collrun_kind kind)
+{
+    const struct collrun_ctx *inside = group_try_enter(g);
+    return inside ? group_enter_rejected(g, inside, kind_name(kind)) : COLLRUN_OK;
 }
 
 static inline void group_leave(struct collrun_group *g)
@@ -47,7 +61,7 @@ static inline bool group_enters(const struct group_backend *gb, enum collrun_kin
 static inline int group_enter_for(const struct group_backend *gb, enum collrun_kind kind)
 {
     if (group_enters(gb, kind))
-        return group_enter(gb->group, kind_name(kind));
+        return group_enter_kind(gb->group, kind);
     return group_is_closed(gb->group)
                ? group_enter_rejected(gb->group, &group_closed_driver, kind_name(kind))
                : COLLRUN_OK;

@@ -57,6 +57,7 @@ struct collrun_request {
     struct collrun_call *calls; /* copies, with their count arrays, in the request's allocation */
     const struct collrun_call *given; /* there too: the caller's call; or NULL (request_spare.h) */
     uint32_t misses;                  /* as a spare: starts of other calls in its place */
+    _Atomic(struct collrun_request *) *place; /* as a spare: in its group */
     uint32_t ncalls;
     uint64_t number, last_number; /* of its first and last operation in the group */
     uint64_t record;              /* of its first entry in the flight recorder */
@@ -75,6 +76,8 @@ struct collrun_request {
     bool listed;
     bool renewed;  /* a spare that was started again */
     bool may_wait; /* it need not begin before it is waited for */
+    bool plain;    /* a collective that the backend then executes as it is */
+    bool queued;   /* it has been in the queue since it was started */
     bool deferred; /* it was, when it was started */
     bool shared;   /* request_short.h: of no group, and never freed */
 

@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations in flight: made by collrun_start and collrun_start_many, freed by the test or wait
- * that returns their result. Those that are never tested or waited for are reported when their
- * group is closed.
+ * Operations in flight: started in request_start.c, freed by the test or wait that returns their
+ * result. Those that are never tested or waited for are reported when their group is closed.
  */
 #include "comm/request.h"
 
 #include "base/loop.h"
 #include "base/names.h"
 #include "base/standstill.h"
-#include "comm/args.h"
 #include "comm/batch.h"
-#include "comm/call.h"
 #include "comm/call_record.h"
 #include "comm/consistency.h"
-#include "comm/group_enter.h"
-#include "comm/p2p_short.h"
 #include "comm/progress.h"
 #include "comm/progress_deferred.h"
-#include "comm/request_short.h"
+#include "comm/request_again.h"
 #include "comm/request_spare.h"
 #include "core/backend.h"
 #include "core/engine.h"
@@ -28,7 +23,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- callbacks of the queue ---- */
 
@@ -124,23 +118,6 @@ int request_refuse(const struct route *route, const struct collrun_call *calls, 
     return status;
 }
 
-int request_submit(struct collrun_request *r)
-{
-    struct collrun_group *g = r->group;
-    enum collrun_kind kind = r->calls->kind;
-    uint64_t number = r->number;
-    uint64_t index = r->record, nrecord = r->nrecord;
-    request_set_deadline(r);
-    int rc = pq_submit(r->pq, r);
-    if (rc == COLLRUN_OK)
-        return rc;
-    request_free(r);
-    error_clear_cause();
-    call_record_end(g, group_queue_of(kind), index, (uint32_t)nrecord, number, rc);
-    rc = group_op_failed(g, kind, number, rc);
-    return rc == COLLRUN_OK ? COLLRUN_ERR_ABORTED : rc; /* never OK: the request is freed */
-}
-
 /* ---- waiting ---- */
 
 static int request_status(const struct collrun_request *r)
@@ -180,7 +157,8 @@ static bool request_run_deferred(struct collrun_request *r)
     return status != COLLRUN_AGAIN;
 }
 
-int request_wait(struct collrun_request *r)
+/* Not inlined, so that request_wait needs no frame for it. */
+static __attribute__((noinline)) int request_wait_any_other(struct collrun_request *r)
 {
     if (r->deferred && request_run_deferred(r))
         return request_collect(r);
@@ -189,6 +167,11 @@ int request_wait(struct collrun_request *r)
     else if (request_status(r) == COLLRUN_AGAIN)
         pq_wait(r);
     return request_collect(r);
+}
+
+int request_wait(struct collrun_request *r)
+{
+    return request_again_wait(r) ? COLLRUN_OK : request_wait_any_other(r);
 }
 
 int request_run(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
@@ -406,194 +389,4 @@ int collrun_wait_any(struct collrun_request **requests, int n, int *index)
     int status = request_collect(requests[*index]);
     requests[*index] = NULL;
     return status;
-}
-
-/* ---- starting ---- */
-
-/* The request begins after the work on the streams of its calls. If it waits in the queue until it
- * is executed, the copies of its buffers are made then, after what earlier requests have written:
- * it gets events, or of a kind of memory without any waits for the streams now. Else the copies are
- * made now. Those of a batch are made call by call. */
-static int request_follow_streams(const struct route *route, struct collrun_request *r)
-{
-    if (!route->bounced || !r->pq->starts || !pq_needs_exec(r->pq, r)) {
-        int now = r->exec_batch ? COLLRUN_OK : bounce_in(route, r->calls, r->ncalls, &r->bounce);
-        r->bounced = r->bounce != NULL;
-        return now;
-    }
-    int rc = stream_events_record(route->gb, r->calls, r->ncalls, &r->events);
-    if (rc == COLLRUN_ERR_UNSUPPORTED) {
-        rc = bounce_await_streams(route->gb, r->calls, r->ncalls);
-        r->settled = rc == COLLRUN_OK;
-    }
-    r->bounces_late = rc == COLLRUN_OK && !r->exec_batch;
-    r->bounced = rc == COLLRUN_OK;
-    return rc;
-}
-
-/* True: it is finished by the thread that waits for it, most likely, and need not begin before: a
- * collective that the backend cannot start, or a receive of a short message, which no sender waits
- * for. */
-static bool request_may_wait(struct collrun_request *r)
-{
-    r->needs_exec = pq_needs_exec(r->pq, r);
-    if (kind_is_collective(r->calls->kind))
-        return r->needs_exec;
-    return r->calls->kind == COLLRUN_RECV && p2p_short_may_recv(r->pq->config.p2p, r->calls);
-}
-
-/* Deferred, if it may be. A request that is started again is the same in that. */
-static bool request_defer(const struct route *route, struct collrun_request *r)
-{
-    if (r->ncalls > 1 || r->events || r->bounced || route->waits)
-        return false;
-    if (!r->renewed)
-        r->may_wait = request_may_wait(r);
-    r->deferred = r->may_wait && pq_defer(r);
-    return r->deferred;
-}
-
-static int request_begin_or_submit(const struct route *route, struct collrun_request *r,
-                                   struct collrun_request **out)
-{
-    int rc = COLLRUN_OK;
-    if (!request_defer(route, r)) {
-        request_list_add(r);
-        rc = request_submit(r);
-    }
-    if (rc == COLLRUN_OK)
-        *out = r;
-    return rc;
-}
-
-/* Inside the group. `given`: one call as the caller gave it. */
-static int request_start(struct collrun_group *g, const struct route *route,
-                         struct collrun_call *calls, uint32_t n, const struct collrun_call *given,
-                         struct collrun_request **out)
-{
-    enum group_queue which = group_queue_of(calls->kind);
-    uint64_t number = which == GROUP_MESSAGES
-                          ? group_number_shared(g)
-                          : group_number(g, which, batch_numbers(route->gb, calls, n));
-    if (group_has_failed(g))
-        return group_reject(g, calls->kind, number);
-    for (uint32_t i = 0; i < n; i++)
-        call_complete(route, &calls[i]);
-    error_clear_cause();
-    if (n == 1 && (*out = request_send_short(route, calls, number))) {
-        request_spare_add(route, calls, given);
-        return COLLRUN_OK;
-    }
-    struct collrun_request *r = request_new(route, calls, n, number, NULL);
-    int rc = r ? request_follow_streams(route, r) : COLLRUN_ERR_NO_MEMORY;
-    if (rc != COLLRUN_OK) {
-        if (r)
-            request_free(r);
-        return request_refuse(route, calls, n, number, rc);
-    }
-    if (n == 1)
-        request_spare_prepare(r, given);
-    return request_begin_or_submit(route, r, out);
-}
-
-/* The same for the spare of the call. */
-static int request_start_spare(struct collrun_group *g, struct collrun_request *r, uint64_t site,
-                               struct collrun_request **out)
-{
-    const struct route route = {.gb = r->pq->config.ctx, .site = site};
-    struct collrun_call *call = r->calls;
-    enum group_queue which = group_queue_of(call->kind);
-    uint64_t number = which == GROUP_MESSAGES ? group_number_shared(g) : group_number(g, which, 1);
-    int rc = group_has_failed(g) ? group_reject(g, call->kind, number) : COLLRUN_OK;
-    call->timeout_ns = r->given->timeout_ns;
-    call_complete(&route, call);
-    error_clear_cause();
-    if (rc != COLLRUN_OK || (*out = request_send_short(&route, call, number))) {
-        request_spare_keep_or_free(r);
-        return rc;
-    }
-    request_renew(&route, r, number);
-    return request_begin_or_submit(&route, r, out);
-}
-
-int request_import_all(struct collrun_group *g, const struct collrun_call *calls, uint32_t n,
-                       struct collrun_call *own, struct route *route)
-{
-    int rc = COLLRUN_OK;
-    /* An array of structs that were compiled with another size is stepped through with that size.
-     */
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++)
-        rc = call_import(g, (const void *)((const char *)calls + i * (size_t)calls->size), &own[i]);
-    if (rc == COLLRUN_OK)
-        rc = call_check_all(g, own, n, route);
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++) {
-        if (group_queue_of(own[i].kind) == GROUP_MESSAGES)
-            call_as_bytes(route->gb, &own[i]);
-        call_trim(route->gb, &own[i]);
-    }
-    return rc;
-}
-
-static int request_start_all(struct collrun_group *g, const struct collrun_call *calls, int n,
-                             struct collrun_request **out, uint64_t site)
-{
-    struct collrun_call few[8], *own = few;
-    struct route route;
-    if (n < 1)
-        return error_set(COLLRUN_ERR_INVALID, "group %s: a request of %d calls", g->id.name, n);
-    if (n > (int)(sizeof few / sizeof *few) && !(own = calloc((size_t)n, sizeof *own)))
-        return error_set(COLLRUN_ERR_NO_MEMORY, "group %s: out of memory for %d calls", g->id.name,
-                         n);
-    int rc = request_import_all(g, calls, (uint32_t)n, own, &route);
-    if (rc == COLLRUN_OK && (rc = group_enter_for(route.gb, own->kind)) == COLLRUN_OK) {
-        route.site = site;
-        rc = request_start(g, &route, own, (uint32_t)n, calls, out);
-        group_leave_after(route.gb, own->kind);
-    }
-    if (own != few)
-        free(own);
-    return rc;
-}
-
-static int request_start_again(struct collrun_group *g, struct collrun_request *r, uint64_t site,
-                               struct collrun_request **out)
-{
-    const struct group_backend *gb = r->pq->config.ctx;
-    enum collrun_kind kind = r->given->kind;
-    int rc = group_enter_for(gb, kind);
-    if (rc != COLLRUN_OK) {
-        request_spare_keep_or_free(r);
-        return rc;
-    }
-    rc = request_start_spare(g, r, site, out);
-    group_leave_after(gb, kind);
-    return rc;
-}
-
-static int request_check_start(const struct collrun_group *g, const struct collrun_call *calls,
-                               struct collrun_request **out)
-{
-    return g && calls && out ? COLLRUN_OK
-                             : error_set(COLLRUN_ERR_INVALID, "the %s is NULL",
-                                         !g       ? "group"
-                                         : !calls ? "call"
-                                                  : "output pointer for the request");
-}
-
-int collrun_start(struct collrun_group *g, const struct collrun_call *call,
-                  struct collrun_request **out)
-{
-    int rc = request_check_start(g, call, out);
-    if (rc != COLLRUN_OK)
-        return rc;
-    struct collrun_request *spare = request_spare_take(g, call);
-    return spare ? request_start_again(g, spare, CALL_RECORD_SITE, out)
-                 : request_start_all(g, call, 1, out, CALL_RECORD_SITE);
-}
-
-int collrun_start_many(struct collrun_group *g, const struct collrun_call *calls, int n,
-                       struct collrun_request **out)
-{
-    int rc = request_check_start(g, calls, out);
-    return rc == COLLRUN_OK ? request_start_all(g, calls, n, out, CALL_RECORD_SITE) : rc;
 }

@@ -122,7 +122,7 @@ void request_renew(const struct route *route, struct collrun_request *r, uint64_
     r->starter = task_current;
     r->nrecord = 1;
     r->renewed = true;
-    r->deferred = r->started = r->expired = false;
+    r->deferred = r->started = r->expired = r->queued = false;
     r->withdrawal = PQ_WITHDRAWAL_NONE;
     r->handle = NULL;
     r->batch = (struct p2p_batch){0};
@@ -140,10 +140,27 @@ void request_set_deadline(struct collrun_request *r)
     r->stopped_ns = standstill_total(now);
 }
 
+int request_submit(struct collrun_request *r)
+{
+    struct collrun_group *g = r->group;
+    enum collrun_kind kind = r->calls->kind;
+    uint64_t number = r->number;
+    uint64_t index = r->record, nrecord = r->nrecord;
+    request_set_deadline(r);
+    int rc = pq_submit(r->pq, r);
+    if (rc == COLLRUN_OK)
+        return rc;
+    request_free(r);
+    error_clear_cause();
+    call_record_end(g, group_queue_of(kind), index, (uint32_t)nrecord, number, rc);
+    rc = group_op_failed(g, kind, number, rc);
+    return rc == COLLRUN_OK ? COLLRUN_ERR_ABORTED : rc; /* never OK: the request is freed */
+}
+
 void request_list_add(struct collrun_request *r)
 {
     struct group_requests *list = &r->group->requests;
-    r->listed = true;
+    r->listed = r->queued = true;
     pthread_mutex_lock(&list->lock);
     r->older = list->newest;
     r->older_link = &list->newest;

@@ -24,15 +24,24 @@ static _Atomic(struct collrun_request *) *request_spare_place(struct collrun_gro
     return &g->requests.spares[(hash >> 4 ^ hash >> 12) % REQUEST_SPARES];
 }
 
-/* Fields of v-forms are left out. */
+/* Fields that messages alone have. */
+static bool request_spare_is_same_message(const struct collrun_call *a,
+                                          const struct collrun_call *b)
+{
+    return a->peer == b->peer && a->source == b->source && a->tag == b->tag &&
+           a->received == b->received && a->received_tag == b->received_tag;
+}
+
+/* The fields of v-forms are left out. Neighbours of 32 bits are not compared one after the other:
+ * the compiler would load them as one, which waits for the caller's stores if these were two. */
 static bool request_spare_is_same(const struct collrun_call *a, const struct collrun_call *b)
 {
-    return a->size == b->size && a->kind == b->kind && a->send == b->send && a->recv == b->recv &&
-           a->count == b->count && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->peer == b->peer && a->source == b->source && a->tag == b->tag &&
-           a->device == b->device && a->peer_device == b->peer_device && a->stream == b->stream &&
-           a->timeout_ns == b->timeout_ns && a->received == b->received &&
-           a->received_tag == b->received_tag && a->user_op == b->user_op;
+    return a->kind == b->kind && a->send == b->send && a->size == b->size && a->recv == b->recv &&
+           a->op == b->op && a->count == b->count && a->dtype == b->dtype &&
+           a->device == b->device && a->stream == b->stream && a->root == b->root &&
+           a->timeout_ns == b->timeout_ns && a->peer_device == b->peer_device &&
+           a->user_op == b->user_op &&
+           (kind_is_collective(a->kind) || request_spare_is_same_message(a, b));
 }
 
 void request_spare_prepare(struct collrun_request *r, const struct collrun_call *given)
@@ -42,13 +51,13 @@ void request_spare_prepare(struct collrun_request *r, const struct collrun_call 
     struct collrun_call *own = r->calls + 1; /* request_alloc has left room for it */
     *own = *given;
     r->given = own;
+    r->place = request_spare_place(r->group, own);
 }
 
 static bool request_spare_keep(struct collrun_request *r)
 {
-    _Atomic(struct collrun_request *) *place = request_spare_place(r->group, r->given);
     struct collrun_request *none = NULL;
-    return atomic_compare_exchange_strong_explicit(place, &none, r, memory_order_release,
+    return atomic_compare_exchange_strong_explicit(r->place, &none, r, memory_order_release,
                                                    memory_order_relaxed);
 }
 
@@ -59,6 +68,12 @@ void request_spare_keep_or_free(struct collrun_request *r)
     if (may)
         request_list_remove(r);
     if (!may || !request_spare_keep(r))
+        request_free(r);
+}
+
+void request_spare_keep_succeeded(struct collrun_request *r)
+{
+    if (!r->given || !request_spare_keep(r))
         request_free(r);
 }
 

@@ -26,6 +26,8 @@ void request_spare_prepare(struct collrun_request *r, const struct collrun_call 
 /* Of a finished request, or a spare that was taken and not used: the group has it, or it is freed.
  * Any thread. */
 void request_spare_keep_or_free(struct collrun_request *r);
+/* The same for one that has succeeded, is in no list, and was no spare for another call since. */
+void request_spare_keep_succeeded(struct collrun_request *r);
 
 /* A spare of a call that needed no request: `call` complete, `given` as the caller gave it. */
 void request_spare_add(const struct route *route, const struct collrun_call *call,

@@ -229,6 +229,46 @@ static void a_failure_reaches_the_waiting_thread(void **state)
     assert_true(pq_is_idle(queue(GROUP_COLLECTIVES)));
 }
 
+/* Whether it was in the queue the last time or not. */
+static void it_can_be_started_again(void **state)
+{
+    (void)state;
+    struct collrun_request *first = start_deferred(allreduce(3), true);
+    const uint64_t number = first->number;
+    assert_true(first->plain);
+    for (unsigned i = 1; i < 8; i++) {
+        if (i % 2) { /* the first one goes into the queue now */
+            struct collrun_request *second = start(allreduce(4));
+            assert_true(first->queued);
+            assert_int_equal(collrun_wait(second), COLLRUN_OK);
+        }
+        const unsigned calls = null_backend.calls;
+        assert_int_equal(collrun_wait(first), COLLRUN_OK);
+        assert_int_equal(null_backend.calls, i % 2 ? calls : calls + 1);
+        keep_worker_away(queue(GROUP_COLLECTIVES), 0);
+        struct collrun_request *again = start_deferred(allreduce(3), true);
+        assert_ptr_equal(again, first);
+        assert_false(first->queued);
+        assert_true(first->number > number);
+        assert_int_equal(atomic_load(&first->status), COLLRUN_AGAIN);
+    }
+    assert_int_equal(collrun_wait(first), COLLRUN_OK);
+}
+
+static void a_group_that_fails_meanwhile_ends_it(void **state)
+{
+    (void)state;
+    struct collrun_request *r = start_deferred(allreduce(3), true);
+    const unsigned before = null_backend.calls;
+    group_abort(wire.group, COLLRUN_ERR_PEER_FAILED, "rank 1 is gone");
+    assert_int_equal(collrun_wait(r), COLLRUN_ERR_PEER_FAILED);
+    assert_non_null(strstr(collrun_error(), "rank 1 is gone"));
+    assert_int_equal(null_backend.calls, before);
+    const struct collrun_call call = allreduce(3);
+    assert_int_equal(collrun_start(wire.group, &call, &r), COLLRUN_ERR_PEER_FAILED);
+    assert_true(pq_is_idle(queue(GROUP_COLLECTIVES)));
+}
+
 static void a_short_receive_is_taken_by_the_waiting_thread(void **state)
 {
     (void)state;
@@ -298,6 +338,8 @@ int main(void)
         DEFERRED_TEST(later_requests_come_after_it),
         DEFERRED_TEST(blocking_calls_come_after_it),
         DEFERRED_TEST(a_failure_reaches_the_waiting_thread),
+        DEFERRED_TEST(it_can_be_started_again),
+        DEFERRED_TEST(a_group_that_fails_meanwhile_ends_it),
         DEFERRED_TEST(a_short_receive_is_taken_by_the_waiting_thread),
         DEFERRED_TEST(a_receive_whose_message_is_late_waits_for_it),
         DEFERRED_TEST(a_deferred_receive_can_be_canceled),

@@ -87,38 +87,67 @@ static void another_call_is_checked(void **state)
     null_group_free(g);
 }
 
+static void check_differ(struct collrun_group *g, const struct collrun_call *call,
+                         const struct collrun_call *other, int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_null(request_spare_take(g, &other[i]));
+        struct collrun_request *r = request_spare_take(g, call);
+        assert_non_null(r);
+        request_spare_keep_or_free(r);
+    }
+}
+
 static void each_field_counts(void **state)
 {
     (void)state;
     struct collrun_group *g = null_group_new(RANK, N, 0);
     const struct collrun_call call = reduce_call();
     assert_int_equal(collrun_wait(start(g, &call)), COLLRUN_OK);
-    struct collrun_call other[13];
-    for (int i = 0; i < 13; i++)
+    struct collrun_call other[8];
+    for (int i = 0; i < 8; i++)
         other[i] = call;
     int who;
-    size_t received;
-    uint32_t received_tag;
-    const struct collrun_user_op *op = (const void *)&who;
     other[0].recv = &space[64];
     other[1].count = 4;
     other[2].root = 1;
-    other[3].peer = 1;
-    other[4].source = &who;
-    other[5].tag = 1;
-    other[6].device = 1;
-    other[7].peer_device = 1;
-    other[8].stream = &who;
-    other[9].timeout_ns = 1;
-    other[10].received = &received;
-    other[11].received_tag = &received_tag;
-    other[12].user_op = op;
-    for (int i = 0; i < 13; i++) {
-        assert_null(request_spare_take(g, &other[i]));
-        struct collrun_request *r = request_spare_take(g, &call);
-        assert_non_null(r);
-        request_spare_keep_or_free(r);
-    }
+    other[3].device = 1;
+    other[4].peer_device = 1;
+    other[5].stream = &who;
+    other[6].timeout_ns = 1;
+    other[7].user_op = (const void *)&who;
+    check_differ(g, &call, other, 8);
+    other[0].recv = call.recv;
+    other[0].dtype = COLLRUN_UINT32;
+    other[1].count = call.count;
+    other[1].op = COLLRUN_MAX;
+    other[2].root = call.root;
+    other[2].kind = COLLRUN_ALLREDUCE;
+    check_differ(g, &call, other, 3);
+    null_group_free(g);
+}
+
+static void each_field_of_a_message_counts(void **state)
+{
+    (void)state;
+    struct collrun_group *g = null_group_new(RANK, N, COLLRUN_BACKEND_TAGS);
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_RECV);
+    int who;
+    size_t received;
+    uint32_t received_tag;
+    call.recv = &space[0];
+    call.count = 8;
+    call.dtype = COLLRUN_INT32;
+    assert_int_equal(collrun_wait(start(g, &call)), COLLRUN_OK);
+    struct collrun_call other[5];
+    for (int i = 0; i < 5; i++)
+        other[i] = call;
+    other[0].peer = 2;
+    other[1].source = &who;
+    other[2].tag = 1;
+    other[3].received = &received;
+    other[4].received_tag = &received_tag;
+    check_differ(g, &call, other, 5);
     null_group_free(g);
 }
 
@@ -227,6 +256,7 @@ int main(void)
         cmocka_unit_test(the_same_call_has_the_same_request),
         cmocka_unit_test(another_call_is_checked),
         cmocka_unit_test(each_field_counts),
+        cmocka_unit_test(each_field_of_a_message_counts),
         cmocka_unit_test(a_spare_gives_way),
         cmocka_unit_test(a_failed_request_is_no_spare),
         cmocka_unit_test(a_closed_group_has_none),
