@@ -50,11 +50,24 @@ static size_t segment_messages_len(size_t nranks)
     return segment_round_page(segment_blocks_at(nranks) + nranks * BLOCK_COUNT * BLOCK_BYTES);
 }
 
+static uint32_t segment_depth_oversubscribed(uint32_t nranks)
+{
+    uint32_t depth = STEP_DEPTH_OVERSUBSCRIBED;
+    while (depth > STEP_DEPTH_OVERSUBSCRIBED_MIN && depth * nranks > STEP_RECORDS_OVERSUBSCRIBED)
+        depth /= 2;
+    return depth;
+}
+
 void segment_set_depth(struct segment *seg, bool oversubscribed)
 {
     const bool large = seg->nranks > STEP_DEPTH_MAX_RANKS;
-    seg->depth = large ? STEP_DEPTH_LARGE : oversubscribed ? STEP_DEPTH_OVERSUBSCRIBED : STEP_DEPTH;
-    seg->nslots = oversubscribed && !large ? SLOT_COUNT_OVERSUBSCRIBED : SLOT_COUNT;
+    seg->depth = large ? STEP_DEPTH_LARGE : STEP_DEPTH;
+    seg->nslots = SLOT_COUNT;
+    if (large || !oversubscribed)
+        return;
+    seg->depth = segment_depth_oversubscribed(seg->nranks);
+    seg->nslots = seg->depth < STEP_DEPTH_OVERSUBSCRIBED ? SLOT_COUNT_OVERSUBSCRIBED / 2
+                                                         : SLOT_COUNT_OVERSUBSCRIBED;
 }
 
 /* Whether the group is oversubscribed is not known yet. What is not used takes no memory. */

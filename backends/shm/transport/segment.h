@@ -39,16 +39,19 @@
 #define LINE_BYTES 64u
 #define SEGMENT_HANDLES 2u /* of a group: collectives, messages */
 /* Steps whose records exist at the same time, and slots for their data: powers of two. With many, a
- * rank that does not have to wait can be far ahead, by a whole turn if ranks share cores; few stay
- * in a first-level cache. */
+ * rank that does not have to wait can be far ahead. If ranks share cores, by hundreds of calls:
+ * each time that it has to wait, the kernel switches between ranks. Few stay in a first-level
+ * cache. */
 #ifndef STEP_DEPTH
 #define STEP_DEPTH 64u
-#define STEP_DEPTH_OVERSUBSCRIBED 128u
+#define STEP_DEPTH_OVERSUBSCRIBED 1024u /* at most: see segment_set_depth */
 #define SLOT_COUNT 8u
-#define SLOT_COUNT_OVERSUBSCRIBED 32u
+#define SLOT_COUNT_OVERSUBSCRIBED 64u
 #endif
-#define STEP_DEPTH_LARGE 16u     /* of groups of more ranks than */
-#define STEP_DEPTH_MAX_RANKS 64u /* which also have the lower number of slots */
+#define STEP_RECORDS_OVERSUBSCRIBED 4096u  /* of all ranks: 1 MiB, as a second-level cache; */
+#define STEP_DEPTH_OVERSUBSCRIBED_MIN 128u /* but so many in any case */
+#define STEP_DEPTH_LARGE 16u               /* of groups of more ranks than */
+#define STEP_DEPTH_MAX_RANKS 64u           /* which also have the lower number of slots */
 #define RECORD_BYTES (4 * LINE_BYTES)
 #define PAYLOAD_BYTES 232u
 #define SLOT_BYTES 2048u
