@@ -175,7 +175,7 @@ static struct listener listener_of(struct store *s, uint32_t rank)
 {
     struct listener l = {.len = 0};
     char key[48];
-    size_t len;
+    size_t len = 0;
     snprintf(key, sizeof key, "connect_all/3/%u", rank);
     assert_int_equal(get(&(struct member){.store = s}, key, &l, sizeof l, &len), COLLRUN_OK);
     assert_int_equal(len, sizeof l);
