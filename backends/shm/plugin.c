@@ -56,15 +56,14 @@ static struct shm_group *shm_group_new(const struct collrun_group_desc *desc)
     g->coll.out = calloc(desc->nranks, sizeof *g->coll.out);
     g->coll.srcs = calloc(desc->nranks, sizeof *g->coll.srcs);
     g->step.compared = calloc(desc->nranks, sizeof *g->step.compared);
-    g->step.signatures = calloc(STEP_DEPTH_OVERSUBSCRIBED, sizeof *g->step.signatures);
     g->sibling = desc->collectives_handle;
     const int heap = heap_init(&g->own_heap, &g->seg, desc->nranks);
     g->heap = g->sibling ? g->sibling->heap : &g->own_heap;
     const int cma = cma_init(&g->own_cma, desc->nranks);
     g->cma = g->sibling ? g->sibling->cma : &g->own_cma;
     const int p2p = p2p_init(&g->p2p, desc->p2p, desc->nranks);
-    if (g->coll.in && g->coll.out && g->coll.srcs && g->step.compared && g->step.signatures &&
-        heap == COLLRUN_OK && cma == COLLRUN_OK && p2p == COLLRUN_OK)
+    if (g->coll.in && g->coll.out && g->coll.srcs && g->step.compared && heap == COLLRUN_OK &&
+        cma == COLLRUN_OK && p2p == COLLRUN_OK)
         return g;
     shm_group_free(g);
     return NULL;
@@ -80,6 +79,13 @@ static bool shm_agree_on_wait_mode(struct segment_head *head, const struct collr
     if (atomic_compare_exchange_strong(&head->mode, &mode, mine))
         mode = mine;
     return mode == WAIT_OVERSUBSCRIBED;
+}
+
+static void shm_group_close(void *group)
+{
+    struct shm_group *g = group;
+    segment_close(&g->seg);
+    shm_group_free(g);
 }
 
 static int shm_group_open(void *backend, const struct collrun_group_desc *theirs, void **group)
@@ -105,6 +111,11 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
         cma_publish(g);
     const bool oversubscribed = shm_agree_on_wait_mode(g->seg.head, desc);
     segment_set_depth(&g->seg, oversubscribed);
+    g->step.signatures = calloc(g->seg.depth, sizeof *g->step.signatures);
+    if (!g->step.signatures) {
+        shm_group_close(g);
+        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
+    }
     wait_init(g, oversubscribed);
     *group = g;
     return COLLRUN_OK;
@@ -113,13 +124,6 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
 static void shm_group_abort(void *group)
 {
     group_set_failure(group, COLLRUN_ERR_ABORTED, "the group was aborted");
-}
-
-static void shm_group_close(void *group)
-{
-    struct shm_group *g = group;
-    segment_close(&g->seg);
-    shm_group_free(g);
 }
 
 static int shm_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
