@@ -23,7 +23,8 @@
 static inline uint32_t call_record_entries(const struct group_backend *gb,
                                            const struct collrun_call *calls, uint32_t ncalls)
 {
-    return collrun_kind_is_message(calls->kind) ? ncalls : batch_numbers(gb, calls, ncalls);
+    return ncalls == 1 || collrun_kind_is_message(calls->kind) ? ncalls
+                                                               : batch_numbers(gb, calls, ncalls);
 }
 
 /* Records complete calls whose first number is `number`: RECORD_STARTED, or RECORD_POSTED. Returns
@@ -77,6 +78,16 @@ static inline void call_record_start(const struct collrun_group *g, enum group_q
  * operation. After a failure of the group the rank counts as inside the operation. */
 void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n,
                      uint64_t number, int status);
+/* The same for one entry that has ended with OK. */
+static inline void call_record_done(const struct collrun_group *g, enum group_queue which,
+                                    uint64_t index, uint64_t number)
+{
+    const struct record_queue *q = &g->calls.record[which];
+    record_queue_leave(q, number);
+    if (index != RECORD_QUEUE_NONE)
+        record_queue_end(q, index, RECORD_DONE, record_ticks_if_timed(q->head));
+}
+
 /* The messages have been received: an entry of a receive from any source, or with any tag, gets
  * those of its message, as far as the caller asked for them. Before call_record_end. */
 void call_record_received(struct collrun_group *g, uint64_t first, const struct collrun_call *calls,

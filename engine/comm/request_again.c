@@ -36,7 +36,7 @@ static int request_again_exec(struct collrun_request *r)
     int rc = backend_exec(pq->config.backend, pq->config.handle, r->calls, 1);
     if (rc != COLLRUN_OK)
         return pq->config.ops->finished(r, rc);
-    call_record_end(r->group, GROUP_COLLECTIVES, r->record, 1, r->number, rc);
+    call_record_done(r->group, GROUP_COLLECTIVES, r->record, r->number);
     return rc;
 }
 
