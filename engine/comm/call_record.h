@@ -50,6 +50,13 @@ static inline uint64_t call_record_ticks(const struct collrun_group *g)
     return head ? record_ticks(head) : 0;
 }
 
+/* The same if times of ends are recorded, too; else 0. */
+static inline uint64_t call_record_ticks_if_timed(const struct collrun_group *g)
+{
+    const struct record_head *head = g->calls.record[GROUP_MESSAGES].head;
+    return head ? record_ticks_if_timed(head) : 0;
+}
+
 static inline uint64_t call_record_messages(const struct route *route,
                                             const struct collrun_call *calls, uint32_t ncalls,
                                             uint64_t number, enum record_state state)

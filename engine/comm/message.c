@@ -13,9 +13,13 @@
 #include "comm/group_enter.h"
 #include "comm/p2p_short.h"
 #include "comm/request.h"
+#include "comm/request_short.h"
 #include "device/bounce.h"
 
 #include <string.h>
+
+/* Whose bytes a size_t counts, whatever the type. */
+#define PLAIN_COUNT_MAX ((size_t)1 << 40)
 
 /* ---- running ---- */
 
@@ -46,12 +50,10 @@ static int message_run_queued(const struct route *route, struct collrun_call *ca
 /* A short send that leaves at once is recorded when it has left: its receiver does not wait for
  * that. False: it has to be executed. */
 static bool message_send_short(const struct route *route, struct progress_queue *pq,
-                               const struct collrun_call *call, uint64_t number, uint64_t called)
+                               const struct collrun_call *call, uint64_t number)
 {
-    if (call->kind != COLLRUN_SEND || !p2p_short_may_send(pq->config.p2p, call) ||
-        p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
+    if (call->kind != COLLRUN_SEND || !request_send_now(route, pq, call, number))
         return false;
-    call_record_sent(route, call, number, called);
     pq_leave_direct(pq);
     return true;
 }
@@ -97,10 +99,10 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
     }
     for (uint32_t i = 0; i < ncalls; i++)
         call_complete(route, &calls[i]);
+    if (ncalls == 1 && message_send_short(route, pq, calls, number))
+        return COLLRUN_OK;
     uint64_t called = call_record_ticks(g);
     call_record_enter_message(g, calls, number, called);
-    if (ncalls == 1 && message_send_short(route, pq, calls, number, called))
-        return COLLRUN_OK;
     uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
     blocked_call_begin(blocked, calls, ncalls, number);
     r.calls = calls;
@@ -123,12 +125,24 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
 
 /* ---- send, recv ---- */
 
+/* True: call_check would find nothing, as for nearly all messages: from or to the host memory of
+ * another rank, with tag 0. */
+static bool message_is_plain(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const void *buf = call->kind == COLLRUN_SEND ? call->send : call->recv;
+    return !g->kinds.n && call->kind != COLLRUN_RECV_ANY && (uint32_t)call->peer < g->nranks &&
+           (uint32_t)call->peer != g->rank && buf && (size_t)call->dtype < COLLRUN_DTYPE_COUNT &&
+           call->count <= PLAIN_COUNT_MAX &&
+           g->backends[0].backend->native[call->kind][call->dtype];
+}
+
+/* With the fields that the functions below set. */
 static int message_run_blocking(struct collrun_group *g, struct collrun_call *call, uint64_t site)
 {
-    struct route route;
     if (!g)
         return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
-    int rc = call_check(g, call, &route);
+    struct route route = {.gb = &g->backends[0]};
+    int rc = message_is_plain(g, call) ? COLLRUN_OK : call_check(g, call, &route);
     if (rc != COLLRUN_OK)
         return rc;
     if ((rc = group_enter_for(route.gb, call->kind)) != COLLRUN_OK)

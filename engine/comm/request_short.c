@@ -8,14 +8,16 @@
 #include "comm/p2p_short.h"
 #include "comm/progress_queue.h"
 
-/* By the thread that is directly inside. */
-static bool request_send_now(const struct route *route, const struct progress_queue *pq,
-                             const struct collrun_call *call, uint64_t number)
+bool request_send_now(const struct route *route, const struct progress_queue *pq,
+                      const struct collrun_call *call, uint64_t number)
 {
     struct collrun_group *g = route->gb->group;
-    uint64_t called = call_record_ticks(g);
+    if (!p2p_short_may_send(pq->config.p2p, call))
+        return false;
+    uint64_t called = call_record_ticks_if_timed(g);
     if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
         return false;
+    called = called ? called : call_record_ticks(g);
     call_record_enter_message(g, call, number, called);
     call_record_sent(route, call, number, called);
     return true;
@@ -31,7 +33,7 @@ struct collrun_request *request_send_short(const struct route *route,
 {
     struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
     if (call->kind != COLLRUN_SEND || !p2p_short_may_send(pq->config.p2p, call) || route->bounced ||
-        route->waits || !pq_is_idle(pq) || !pq_enter_direct(pq))
+        route->waits || !pq_enter_direct(pq))
         return NULL;
     const bool sent = request_send_now(route, pq, call, number);
     pq_leave_direct(pq);

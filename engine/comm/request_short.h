@@ -9,6 +9,11 @@
 
 #include "comm/request.h"
 
+/* By the thread that is directly inside. True: the send of a complete call has left, and is
+ * recorded, which its receiver did not wait for. False: nothing has happened. */
+bool request_send_now(const struct route *route, const struct progress_queue *pq,
+                      const struct collrun_call *call, uint64_t number);
+
 /* The finished request of a complete call. NULL: nothing has happened. */
 struct collrun_request *request_send_short(const struct route *route,
                                            const struct collrun_call *call, uint64_t number);
