@@ -113,7 +113,10 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
         return message_run_on(g, pq, &r, number, index);
     if (rc == COLLRUN_OK) {
         call_record_received(g, index, calls, ncalls);
-        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
+        if (ncalls == 1)
+            call_record_done(g, GROUP_MESSAGES, index, number);
+        else
+            call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
     }
     pq_leave_direct(pq);
     if (rc == COLLRUN_OK)
