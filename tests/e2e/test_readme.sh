@@ -45,6 +45,19 @@ check "its workload compiles" cc -shared -fPIC -Wall -Werror -Iengine/include "$
 printf 'version: 1\nprocesses: {count: 2}\ngroups: {train: {ranks: all}}\nworkloads: [{plugin: ./w.so}]\n' >"$tmp/w.yaml"
 check "its workload runs" timeout 60 "$collrun" "$tmp/w.yaml"
 
+# The command that builds it, as it is printed, before an installation: below a folder whose build/release is that of this build.
+sed -n 's/^`\(cc -shared .*\)` builds it,$/\1/p' README.md >"$tmp/command"
+path=$(sed -n 's/.*`PKG_CONFIG_PATH=\(build[^`]*\)`.*/\1/p' README.md)
+mkdir -p "$tmp/clone/build" && ln -s "$prefix" "$tmp/clone/build/release" && cp "$tmp/w.c" "$tmp/clone/allreduce.c"
+uninstalled() (
+    [ -s "$tmp/command" ] && [ -n "$path" ] && cd "$tmp/clone" || return 1
+    rm -f liballreduce.so
+    PKG_CONFIG_LIBDIR=/nonexistent PKG_CONFIG_PATH=$path sh -e "$tmp/command" || return 1
+    sed 's/w\.so/clone\/liballreduce.so/' ../w.yaml >../clone.yaml
+    timeout 60 "$collrun" ../clone.yaml
+)
+check "its command builds the workload before an installation, and it runs" uninstalled
+
 sed -e 's/\\(ha/^/g; s/\\(ti/~/g; s/\\-/-/g; s/\\e/\\/g' runner/man/collrun-failures.7 >"$tmp/page"
 awk '/^## When something fails/ {part = 1} /^## Backends/ {exit} part && /^```/ {on = !on; next} part && on' README.md >"$tmp/screens"
 check "it shows three screens" test "$(wc -l <"$tmp/screens")" -ge 10
