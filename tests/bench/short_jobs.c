@@ -6,8 +6,12 @@
  * - with -DDRIVER the program that runs the job repeatedly and waits for the ranks' processes.
  *
  * A job that fails, prints on stderr or leaves a process is reported and counted. The last lines
- * are the distribution of job     from the fork of collrun to its end after   from the end of the
- * last rank's process to the end of collrun
+ * are the distribution of
+ *   job     from the fork of collrun to its end
+ *   after   from the end of the last rank's process to the end of collrun
+ *   cpu     the CPU time of collrun, agent and ranks
+ * and, of 2,000 jobs or more, the medians of the first and of the last 1,000: if the last need more
+ * than 1.5 times as much CPU time, something accumulates, and that is an error.
  *
  * usage: short_jobs COLLRUN JOB.yaml FILE RANKS JOBS
  */
@@ -65,12 +69,14 @@ COLLRUN_WORKLOAD(.name = "short_jobs", .params = params, .run = run);
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { JOB, AFTER, NTIMES };
+enum { JOB, AFTER, CPU, NTIMES };
+enum { EDGE = 1000 /* jobs at the begin and at the end that are compared */ };
 
 static uint64_t now(void)
 {
@@ -141,9 +147,37 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median_ms(const uint64_t *times, int n)
+{
+    uint64_t sorted[EDGE];
+    memcpy(sorted, times, (size_t)n * 8);
+    qsort(sorted, (size_t)n, 8, by_value);
+    return (double)sorted[n / 2] / 1e6;
+}
+
+/* True: the last jobs are much slower than the first. */
+static int compare_edges(const char *name, const uint64_t *times, int jobs)
+{
+    if (jobs < 2 * EDGE)
+        return 0;
+    double first = median_ms(times, EDGE), last = median_ms(times + jobs - EDGE, EDGE);
+    printf("  %-6s p50 of the first %d %.2f ms, of the last %d %.2f ms\n", name, EDGE, first, EDGE,
+           last);
+    return last > 1.5 * first;
+}
+
+/* Of collrun and of all that it has waited for. */
+static uint64_t cpu_of_children(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    return (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000000u +
+           (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1000u;
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const names[NTIMES] = {"job", "after"};
+    static const char *const names[NTIMES] = {"job", "after", "cpu"};
     if (argc != 6)
         return 2;
     int n = atoi(argv[4]), jobs = atoi(argv[5]), bad = 0;
@@ -152,13 +186,14 @@ int main(int argc, char **argv)
     if (fd < 0 || ftruncate(fd, FILE_LEN) < 0 || err < 0 || n < 1 || n > MOST_RANKS || jobs < 1)
         return 2;
     struct board *b = mmap(NULL, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    uint64_t *times[NTIMES] = {calloc((size_t)jobs, 8), calloc((size_t)jobs, 8)};
+    uint64_t *times[NTIMES] = {calloc((size_t)jobs, 8), calloc((size_t)jobs, 8),
+                               calloc((size_t)jobs, 8)};
     for (int i = 0; i < jobs; i++) {
         struct pollfd fds[MOST_RANKS];
         struct stat st;
         int status = 0;
         memset(b, 0, FILE_LEN);
-        uint64_t begin = now(), gone = 0;
+        uint64_t begin = now(), gone = 0, cpu = cpu_of_children();
         pid_t pid = start(argv[1], argv[2], err);
         if (notice(b, fds, n, pid, &status)) {
             gone = wait_gone(fds, n);
@@ -167,6 +202,7 @@ int main(int argc, char **argv)
         uint64_t end = now();
         times[JOB][i] = end - begin;
         times[AFTER][i] = gone ? end - gone : 0;
+        times[CPU][i] = cpu_of_children() - cpu;
         int left = b->agent && kill((pid_t)b->agent, 0) == 0;
         if (!gone || status != 0 || left || fstat(err, &st) < 0 || st.st_size > 0) {
             fprintf(stderr, "job %d: status 0x%x%s%s\n", i, status,
@@ -176,12 +212,16 @@ int main(int argc, char **argv)
         }
     }
     printf("  %d jobs, %d of them with something wrong\n", jobs, bad);
+    compare_edges(names[JOB], times[JOB], jobs); /* a busy machine changes that one */
+    int slower = compare_edges(names[CPU], times[CPU], jobs);
     for (int t = 0; t < NTIMES; t++) {
         qsort(times[t], (size_t)jobs, 8, by_value);
         printf("  %-6s p50 %7.2f ms   p99 %7.2f ms   max %7.2f ms\n", names[t],
                (double)times[t][jobs / 2] / 1e6, (double)times[t][(jobs * 99 - 1) / 100] / 1e6,
                (double)times[t][jobs - 1] / 1e6);
     }
-    return bad != 0;
+    if (slower)
+        fprintf(stderr, "the last jobs need more CPU time than the first\n");
+    return bad || slower;
 }
 #endif
