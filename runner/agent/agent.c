@@ -59,6 +59,8 @@ static void agent_on_heartbeat(struct loop_timer *t)
         agent_restart_silence(a);
     a->heartbeat_ns = now;
     uplink_send_heartbeat(a);
+    for (uint32_t i = 0; i < a->nranks; i++)
+        rank_check_frame(&a->ranks[i]);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
 

@@ -11,6 +11,7 @@
 #include "agent/uplink.h"
 #include "base/cpus.h"
 #include "base/exit_codes.h"
+#include "base/reap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { PART_SECONDS = 10 };
 
 /* ---- in the child ---- */
 
@@ -268,6 +271,29 @@ static void rank_on_control_closed(struct conn *c, const struct diag *why)
         diag_hint(&d, "a workload wrote to descriptor %d, which it has not opened",
                   WIRE_CONTROL_FD);
     uplink_send_error(p->agent, &d);
+}
+
+/* The engine writes frames whole, so a part of one is what a workload has written. Frames of the
+ * engine that follow would be taken for its rest, and the job would wait for them. A rank that is
+ * stopped, or that the agent does not read from, may have more to send. */
+void rank_check_frame(struct rank_proc *p)
+{
+    pid_t parent;
+    if (!conn_is_open(&p->control) || p->exited)
+        return;
+    size_t len = buf_pending(&p->control.in);
+    bool late = len > 0 && len == p->part_len && p->control.reader.fd >= 0;
+    p->part_len = len;
+    p->part_seconds = late && !strchr("Tt", reap_state(p->pid, &parent)) ? p->part_seconds + 1 : 0;
+    if (p->part_seconds < PART_SECONDS)
+        return;
+    struct diag why;
+    diag_init(&why);
+    diag_set(&why, COLLRUN_ERR_INVALID,
+             "the control stream carries part of a collrun frame, and nothing more for %d s",
+             PART_SECONDS);
+    conn_close(&p->control);
+    rank_on_control_closed(&p->control, &why);
 }
 
 static void rank_on_control_frame(struct conn *c, const struct wire_frame *f)

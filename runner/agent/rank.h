@@ -6,6 +6,7 @@
  *
  *  - The rank dies with the agent (PDEATHSIG).
  *  - An error between fork and exec is reported on the control socket as FAILED of the rank.
+ *  - A frame on the control socket whose rest does not come is an error of the host after 10 s.
  *  - Output is read only while the runner has given credit; until then it waits in the pipes.
  */
 #ifndef RUNNER_AGENT_RANK_H
@@ -45,6 +46,8 @@ struct rank_proc {
     bool idle;              /* it has sent IDLE */
     bool failed;            /* it has sent FAILED */
     struct conn control;
+    size_t part_len;       /* bytes of a frame on `control` that is not whole; rank_check_frame */
+    uint32_t part_seconds; /* for so long none has followed */
     struct rank_pipe out, err;
     struct rank_stdin in;
     struct record_head *record; /* what it is doing; shared with it; NULL: not known */
@@ -62,6 +65,8 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
 bool rank_pipe_pump(struct rank_pipe *p);
 /* Sends STARTED now if the program of a command was executed, and nothing otherwise. */
 void rank_check_started(struct rank_proc *p);
+/* Once a second: closes the control socket if a frame on it has not become whole for 10 s. */
+void rank_check_frame(struct rank_proc *p);
 void rank_close(struct rank_proc *p);
 
 #endif

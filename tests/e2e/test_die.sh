@@ -38,6 +38,8 @@ dies 125 'rank 1 .*exited with code 125 ' "@1 close 3; hang"
 like "it is named, too" "$(err)" 'its connection to collrun, descriptor 3, was closed by a workload'
 dies 125 'host .*: rank 1 \(pid [0-9]+\): the control stream carries bytes that are not a collrun frame' "@1 scribble 3; hang"
 like "the descriptor is named" "$(err)" 'hint: a workload wrote to descriptor 3, which it has not opened'
+dies 125 'host .*: rank 1 \(pid [0-9]+\): the control stream carries part of a collrun frame, and nothing more for 10 s' "@1 half-frame 3; hang"
+like "the descriptor is named there, too" "$(err)" 'hint: a workload wrote to descriptor 3, which it has not opened'
 dies 143 'rank 1 .*killed by signal 15 \(SIGTERM\)' "@1 exec kill -15 \$\$\$\$; hang"
 
 # An error that was dealt with does not explain what came later.

@@ -103,6 +103,14 @@ static int do_scribble(struct script *s, char *args)
     return GO_ON;
 }
 
+/* Writes the head of a frame of 1 MiB to a descriptor that it has not opened: nothing follows. */
+static int do_half_frame(struct script *s, char *args)
+{
+    const unsigned char head[16] = {0, 0, 16, 0, 69};
+    (void)s;
+    return write(atoi(args), head, sizeof head) == sizeof head ? GO_ON : 1;
+}
+
 /* Returns when the job stops or SIGTERM arrives; notes "waiting" before and "stopped" after. */
 static int do_until_stopped(struct script *s, char *args)
 {
@@ -125,6 +133,7 @@ const struct command wait_commands[] = {
     {"close-from", do_close_from}, /* N */
     {"close", do_close},           /* N */
     {"scribble", do_scribble},     /* N */
+    {"half-frame", do_half_frame}, /* N */
     {"until-stopped", do_until_stopped},
     {NULL, NULL},
 };
