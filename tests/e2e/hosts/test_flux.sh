@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `hosts: flux` in a real instance of Flux. Its three brokers run in the head and bear the names of the head, h1 and h2 (flux start --test-hosts),
-# so the hostlist is Flux's own and the other nodes are those of the testbed. Run with flux-core 0.88, which Debian 12 does not have.
+# `hosts: flux` in real instances of Flux. One has a broker on each of three hosts, which are connected by TCP. In the others three brokers run
+# in the head and bear names of hosts (flux start --test-hosts). Run with flux-core 0.88, which Debian 12 does not have.
 hosts=2
 . "$(dirname "$0")/testbed.sh"
 command -v flux >/dev/null || skip_all "flux is missing (flux-core)"
@@ -43,4 +43,22 @@ is "and ranks run there" "$code $(grep -c 'of 6 on h1;' out)" "0 3"
 printf '#!/bin/sh\nexec flux start --test-size=3 -Sbroker.rc1_path= -Sbroker.rc3_path= "%s" "$@"\n' "$plain" >inside
 run all.yaml
 is "three brokers on this machine: all ranks run on it" "$code $(grep -c "of 6 on $head;" out)" "0 6"
+
+# ---- an instance of three hosts: the head is broker 0, h1 and h2 bear their names ----
+flux keygen curve.cert
+cat >flux.toml <<END
+[bootstrap]
+curve_cert = "$tmp/curve.cert"
+hosts = [{host = "$head", bind = "tcp://10.91.0.254:8050", connect = "tcp://10.91.0.254:8050"}, {host = "h1"}, {host = "h2"}]
+END
+for n in 1 2; do
+    on $n unshare --uts sh -c "hostname h$n && exec flux broker -c '$tmp/flux.toml' -Sbroker.rc1_path= -Sbroker.rc3_path=" >"broker$n.log" 2>&1 &
+    children+=("$!")
+done
+printf '#!/bin/sh\nexec flux broker -c "%s" -Sbroker.rc1_path= -Sbroker.rc3_path= sh -c "flux exec hostname >hosts; exec \\"\\$@\\"" sh "%s" "$@"\n' \
+    "$tmp/flux.toml" "$plain" >inside
+run all.yaml
+is "an instance of three hosts: its brokers run on them" "$(sort hosts | tr '\n' ' ')" "$(printf '%s\n' "$head" h1 h2 | sort | tr '\n' ' ')"
+is "two ranks run on each" "$code $(for host in "$head" h1 h2; do grep -c "of 6 on $host; world: [0-5] of 6 (tcp)" out; done | tr '\n' ' ')" "0 2 2 2 "
+check_within "nothing is left on any of them" 10 nothing_left
 done_testing
