@@ -10,6 +10,7 @@
 #include "base/hostmem.h"
 #include "base/loop.h"
 #include "base/parse.h"
+#include "base/standstill.h"
 #include "comm/generation.h"
 #include "comm/group.h"
 #include "core/engine.h"
@@ -182,18 +183,22 @@ static bool rank_has_ended(const struct engine *e, bool background)
     return true;
 }
 
-/* The running workload whose time-out is next, and when; NULL if none has one. */
-static struct collrun_ctx *rank_next_timeout(struct engine *e, uint64_t *at)
+/* The running workload whose time-out is next, and when; NULL if none has one. No time passes while
+ * the job stands still. */
+static struct collrun_ctx *rank_next_timeout(struct engine *e, uint64_t now, uint64_t *at)
 {
     struct collrun_ctx *first = NULL;
+    const uint64_t stopped = standstill_total(now);
     for (uint32_t i = 0; i < e->ntasks; i++) {
         struct collrun_ctx *t = &e->tasks[i];
-        uint64_t limit = t->desc->timeout_ns;
-        if (t->state != TASK_RUNNING || !limit || limit > UINT64_MAX - t->started_ns ||
-            t->started_ns + limit >= *at)
+        if (t->state != TASK_RUNNING || !t->desc->timeout_ns)
+            continue;
+        const uint64_t due =
+            deadline_after(t->started_ns + stopped - t->stopped_ns, t->desc->timeout_ns);
+        if (due >= *at)
             continue;
         first = t;
-        *at = t->started_ns + limit;
+        *at = due;
     }
     return first;
 }
@@ -217,10 +222,12 @@ _Noreturn static void rank_fail_timeout(struct engine *e, struct collrun_ctx *ta
 static bool rank_wait_for_tasks(struct engine *e, bool background, uint64_t deadline)
 {
     struct control *c = &e->control;
-    uint64_t aborted_at = 0;
+    uint64_t aborted_at = 0, stopped = standstill_total(now_ns());
     control_lock(c);
     while (!rank_has_ended(e, background)) {
-        uint64_t now = now_ns(), until = deadline;
+        const uint64_t now = now_ns();
+        standstill_expired(now, &stopped, &deadline); /* may move it */
+        uint64_t until = deadline;
         if (control_has(c, CONTROL_ABORT) && !aborted_at)
             aborted_at = now;
         if (aborted_at && now >= aborted_at + rank_abort_wait_ns(e))
@@ -228,7 +235,7 @@ static bool rank_wait_for_tasks(struct engine *e, bool background, uint64_t dead
         until = aborted_at && aborted_at + rank_abort_wait_ns(e) < until
                     ? aborted_at + rank_abort_wait_ns(e)
                     : until;
-        struct collrun_ctx *failed = rank_failed_task(e), *slow = rank_next_timeout(e, &until);
+        struct collrun_ctx *failed = rank_failed_task(e), *slow = rank_next_timeout(e, now, &until);
         bool over = now >= until;
         if (failed || over)
             control_unlock(c);

@@ -7,6 +7,7 @@
 #include "base/exit_codes.h"
 #include "base/loop.h"
 #include "base/names.h"
+#include "base/standstill.h"
 #include "core/control.h"
 #include "core/crash.h"
 #include "core/engine.h"
@@ -209,6 +210,7 @@ static void task_run(struct collrun_ctx *task, void *state)
     control_lock(c);
     task->state = TASK_RUNNING;
     task->started_ns = now_ns();
+    task->stopped_ns = standstill_total(task->started_ns);
     control_notify(c);
     control_unlock(c);
     int result = task->plugin.run(task, state);

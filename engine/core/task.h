@@ -40,6 +40,7 @@ struct collrun_ctx {
     bool has_thread;
     enum task_state state; /* under the control's lock */
     uint64_t started_ns;   /* when run was entered */
+    uint64_t stopped_ns;   /* how long the process had stood still by then */
 
     /* Written by the task before it becomes TASK_FAILED. */
     struct diag failure;

@@ -139,7 +139,7 @@ check_within "and it goes on" 5 goes_on
 kill -INT "$pid"
 finish 15
 ends "then it ends as always: 130" 130
-# Rank 1 comes 6.5 s late to operations that may wait 3 s, and the job stands still for 5 s of them.
+# Rank 1 comes 6.5 s late to operations that may wait 3 s, in workloads that may take 5 s, and the job stands still for 5 s of them.
 backends="shm tcp gloo" gpus=0
 fake=${BUILD:-$top/build/release}/tests/fake # nccl's stand-in libraries
 if [ -e "$fake/libnccl.so.2" ]; then
@@ -156,7 +156,7 @@ fi
     for backend in $backends; do echo "  $backend: {ranks: all, backend: $backend, timeout: 3s}"; done
     echo "workloads:"
     for backend in $backends; do
-        echo "  - {name: $backend, plugin: ./scripted.so, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; barrier $backend; print $backend goes on\"}}"
+        echo "  - {name: $backend, plugin: ./scripted.so, timeout: 5s, groups: [$backend], params: {dir: \"$tmp\", do: \"note up; @1 sleep 6500; barrier $backend; print $backend goes on\"}}"
     done
 } >stands.yaml
 start run stands.yaml
@@ -169,4 +169,16 @@ kill -CONT "$pid"
 finish 15
 ends "time-outs do not pass while the job stands still" 0
 is "on every backend" "$(out | grep -c 'goes on')" $((9 + 3 * gpus))
+# A workload in the background has 4 s to end, takes 6.5 s, and the job stands still for 5 s of them.
+rm -f notes.*
+simple ending 2 "note up; await 2 slow" "timeouts: {grace: 4s}"
+sed -i "/^workloads:/ a \  - {name: slow, plugin: ./scripted.so, background: true, params: {dir: \"$tmp\", do: \"note slow; sleep 6500\"}}" ending.yaml
+start run -v ending.yaml
+within 10 grep -q 'all foreground workloads are done' err
+kill -TSTP "$pid"
+check_within "Ctrl-Z while a workload in the background ends" 5 stopped "$pid"
+sleep 5
+kill -CONT "$pid"
+finish 15
+ends "the time for its end does not pass meanwhile" 0
 done_testing
