@@ -81,7 +81,9 @@ struct group_identity {
 struct group_requests {
     pthread_mutex_t lock;
     struct collrun_request *newest;
-    _Atomic(struct collrun_request *) spares[REQUEST_SPARES]; /* request_spare.h */
+    /* request_spare.h. The thread that leaves a request releases it with the place; the one that
+     * takes it out acquires it. A relaxed look at a place only says whether to try. */
+    _Atomic(struct collrun_request *) spares[REQUEST_SPARES];
 };
 
 /* The last blocking collective whose arguments were found to be good: a loop calls the same one

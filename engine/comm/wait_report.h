@@ -55,7 +55,8 @@ struct blocked_call {
 struct wait_reporter {
     uint64_t counters, last, sent;
     bool sent_certain;
-    atomic_int busy; /* wait_report_busy */
+    /* wait_report_busy. A report is certain only if it was 0 in two snapshots, a tick apart. */
+    atomic_int busy;
 };
 
 static inline uint32_t blocked_op_pack(const struct collrun_call *call)

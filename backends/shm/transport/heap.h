@@ -41,8 +41,9 @@ struct heap {
     const struct segment *seg;
     /* Per rank; NULL until mapped. Set once, after the mapping; the other handle acquires it. */
     _Atomic(char *) *windows;
-    atomic_size_t
-        window_bytes;        /* HEAP_BYTES, or HEAP_LIMITED_BYTES once that could not be mapped */
+    /* HEAP_BYTES, or HEAP_LIMITED_BYTES once that could not be mapped. Relaxed: it stands alone;
+     * the other handle, which finds the greater one, cannot map that either. */
+    atomic_size_t window_bytes;
     struct heap_span *spans; /* what is allocated, sorted by offset */
     size_t nspans, capacity;
 };
