@@ -237,4 +237,20 @@ else
     fi
     { kill -KILL "$tracer" && wait "$tracer"; } 2>/dev/null
 fi
+
+# A command that ends 0.3 s after its stream, as one that has much memory to give back: how it ended is named.
+cat >ending <<'END'
+#!/bin/sh
+exec 3<&0
+"$@" <&3 3<&- &
+exec 3<&- </dev/null >/dev/null
+wait $!
+sleep 0.3
+exit 3
+END
+chmod +x ending
+simple ends 2 "@1 exec kill -9 \$\$PPID; hang" "hosts: {nodes: [{name: far, transport: {command: [$tmp/ending]}}]}"
+run run ends.yaml
+ends "a command that ends later than its stream" 127
+like "how it ended is named" "$(err)" "host far lost, with ranks 0-1: $tmp/ending exited with code 3"
 done_testing
