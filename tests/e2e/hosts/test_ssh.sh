@@ -109,6 +109,16 @@ ends "and by the name of an interface" 0
 run twice.yaml
 ends "two names for one machine: ranks meet on its loopback" 0
 
+# Each host needs four descriptors: 24 of them more than 64.
+cp "$tmp/ssh_config" "$tmp/saved"
+for n in {1..24}; do printf 'Host m%d\n  HostName 10.91.0.%d\n' "$n" $((n % 8 + 1)); done >>"$tmp/ssh_config"
+{ ssh_head '"m[1-24]"'; printf 'processes: {count: 24}\nworkloads: [{plugin: hello}]\n'; } | job many
+printf '#!/bin/sh\nulimit -Sn 64\nexec "%s" "$@"\n' "$COLLRUN" >limited && chmod +x limited
+COLLRUN=$tmp/limited run many.yaml
+ends "more hosts than a soft limit of descriptors" 0
+is "ranks run on all of them" "$(grep -c ' of 24 on m' out)" 24
+cp "$tmp/saved" "$tmp/ssh_config"
+
 sed -i 's/^Host h/Host node/' "$tmp/ssh_config"
 run "$top/configs/ssh.yaml" --set "ssh.config=$tmp/ssh_config" --set "ssh.identity=$tmp/id"
 ends "configs/ssh.yaml" 0
