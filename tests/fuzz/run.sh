@@ -5,6 +5,7 @@
 #
 #   fuzz_job       job files, from their bytes to a plan, and --set; starts from the golden cases, too
 #   fuzz_hosts     host files, and the lists of nodes of Slurm, PBS, LSF, Grid Engine and Flux
+#   fuzz_ssh_config the SSH configuration
 #   fuzz_describe  what plugins make the engine say about them
 #   fuzz_frames    what agents and ranks may send to the runner
 #   fuzz_agent     what the runner, ranks and programs (PMI) may send to an agent
@@ -22,7 +23,7 @@
 # usage: [CLANG=clang-14] [OUT=dir] [SEED=N] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        360 seconds by default, which the targets share; OUT keeps what was found; SEED: of the inputs, another one each time by default
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm}
+targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
@@ -84,6 +85,9 @@ build_target() {
     fuzz_hosts)
         build "$1" runner/spec/*.c runner/report/report.c engine/base/*.c $(wrap command_output) $(pkg-config --libs yaml-0.1 jansson)
         ;;
+    fuzz_ssh_config)
+        build "$1" runner/connect/dial.c runner/connect/ssh_link.c runner/connect/spawn.c engine/base/*.c $(pkg-config --libs libssh)
+        ;;
     fuzz_describe)
         build "$1" runner/spec/*.c $(but runner/plan/*.c -- runner/plan/describe.c) runner/report/report.c runner/report/show_plugin.c \
             runner/report/json_value.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
@@ -131,6 +135,7 @@ starts() {
     case $1 in
     fuzz_job) echo "-max_len=16384 -dict=tests/fuzz/job.dict" tests/golden/*/ ;;
     fuzz_hosts) echo "-max_len=4096" ;;
+    fuzz_ssh_config) echo "-max_len=4096 -dict=tests/fuzz/ssh_config.dict" ;;
     fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
     fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
     fuzz_conn) echo "-max_len=16384" ;;
