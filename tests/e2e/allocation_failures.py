@@ -101,10 +101,15 @@ def run(number):
     arguments = [word.replace("{dir}", folder) for word in command]
     child = subprocess.Popen([prefix + "/bin/collrun", *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        out, err = child.communicate(timeout=HANG_S)
-        code = child.returncode
-    except subprocess.TimeoutExpired:
+    code = None
+    for _ in range(2):  # once more: this process may have stood still, too
+        try:
+            out, err = child.communicate(timeout=HANG_S / 2)
+            code = child.returncode
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    if code is None:
         code = HANGS if in_libcrypto(child.pid) else "none: it hangs"
         os.killpg(child.pid, signal.SIGKILL)
         out, err = child.communicate()
