@@ -11,7 +11,7 @@
  *   after   from the end of the last rank's process to the end of collrun
  *   cpu     the CPU time of collrun, agent and ranks
  * and, of 2,000 jobs or more, the medians of the first and of the last 1,000: if the last need more
- * than 1.5 times as much CPU time, something accumulates, and that is an error.
+ * than twice as much CPU time, something accumulates, and that is an error.
  *
  * usage: short_jobs COLLRUN JOB.yaml FILE RANKS JOBS
  */
@@ -163,7 +163,7 @@ static int compare_edges(const char *name, const uint64_t *times, int jobs)
     double first = median_ms(times, EDGE), last = median_ms(times + jobs - EDGE, EDGE);
     printf("  %-6s p50 of the first %d %.2f ms, of the last %d %.2f ms\n", name, EDGE, first, EDGE,
            last);
-    return last > 1.5 * first;
+    return last > 2 * first;
 }
 
 /* Of collrun and of all that it has waited for. */
