@@ -18,9 +18,6 @@
 
 #include <string.h>
 
-/* Whose bytes a size_t counts, whatever the type. */
-#define PLAIN_COUNT_MAX ((size_t)1 << 40)
-
 /* ---- running ---- */
 
 /* True: this thread is directly inside. */
@@ -127,17 +124,6 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
 }
 
 /* ---- send, recv ---- */
-
-/* True: call_check would find nothing, as for nearly all messages: from or to the host memory of
- * another rank, with tag 0. */
-static bool message_is_plain(const struct collrun_group *g, const struct collrun_call *call)
-{
-    const void *buf = call->kind == COLLRUN_SEND ? call->send : call->recv;
-    return !g->kinds.n && call->kind != COLLRUN_RECV_ANY && (uint32_t)call->peer < g->nranks &&
-           (uint32_t)call->peer != g->rank && buf && (size_t)call->dtype < COLLRUN_DTYPE_COUNT &&
-           call->count <= PLAIN_COUNT_MAX &&
-           g->backends[0].backend->native[call->kind][call->dtype];
-}
 
 /* With the fields that the functions below set. */
 static int message_run_blocking(struct collrun_group *g, struct collrun_call *call, uint64_t site)

@@ -13,6 +13,22 @@
 #define ENGINE_COMM_MESSAGE_H
 
 #include "comm/route.h"
+#include "core/backend.h"
+
+/* Of a plain message: their bytes fit a size_t, whatever the type. */
+#define MESSAGE_PLAIN_COUNT_MAX ((size_t)1 << 40)
+
+/* True: call_check would find nothing, as for nearly all messages: from or to the host memory of
+ * another rank, with tag 0. */
+static inline bool message_is_plain(const struct collrun_group *g, const struct collrun_call *call)
+{
+    const void *buf = call->kind == COLLRUN_SEND ? call->send : call->recv;
+    return (call->kind == COLLRUN_SEND || call->kind == COLLRUN_RECV) && !call->tag && buf &&
+           !call->stream && !g->kinds.n && (uint32_t)call->peer < g->nranks &&
+           (uint32_t)call->peer != g->rank && (size_t)call->dtype < COLLRUN_DTYPE_COUNT &&
+           call->count <= MESSAGE_PLAIN_COUNT_MAX &&
+           g->backends[0].backend->native[call->kind][call->dtype];
+}
 
 /* Checked messages. On failure the error message is composed. */
 int message_run(const struct route *route, struct collrun_call *calls, uint32_t ncalls);

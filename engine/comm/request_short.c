@@ -5,6 +5,8 @@
 #include "comm/request_short.h"
 
 #include "comm/call_record.h"
+#include "comm/group_enter.h"
+#include "comm/message.h"
 #include "comm/p2p_short.h"
 #include "comm/progress_queue.h"
 
@@ -18,6 +20,7 @@ bool request_send_now(const struct route *route, const struct progress_queue *pq
     if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
         return false;
     called = called ? called : call_record_ticks(g);
+    number = number ? number : group_number(g, GROUP_MESSAGES, 1);
     call_record_enter_message(g, call, number, called);
     call_record_sent(route, call, number, called);
     return true;
@@ -38,4 +41,14 @@ struct collrun_request *request_send_short(const struct route *route,
     const bool sent = request_send_now(route, pq, call, number);
     pq_leave_direct(pq);
     return sent ? &request_sent : NULL;
+}
+
+struct collrun_request *request_send_plain(struct collrun_group *g,
+                                           const struct collrun_call *given, uint64_t site)
+{
+    const struct route route = {.gb = &g->backends[0], .site = site};
+    if (given->kind != COLLRUN_SEND || given->size != sizeof *given || group_has_failed(g) ||
+        group_enters(route.gb, COLLRUN_SEND) || group_is_closed(g) || !message_is_plain(g, given))
+        return NULL;
+    return request_send_short(&route, given, 0);
 }

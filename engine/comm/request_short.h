@@ -9,13 +9,16 @@
 
 #include "comm/request.h"
 
-/* By the thread that is directly inside. True: the send of a complete call has left, and is
- * recorded, which its receiver did not wait for. False: nothing has happened. */
+/* By the thread that is directly inside. True: the send has left, and is recorded with this number
+ * (0: the next one), which its receiver did not wait for. False: nothing has happened. */
 bool request_send_now(const struct route *route, const struct progress_queue *pq,
                       const struct collrun_call *call, uint64_t number);
 
-/* The finished request of a complete call. NULL: nothing has happened. */
+/* The finished request of a complete call; or of a caller's, which is none of those that need a
+ * check, and gets the next number. NULL: nothing has happened. */
 struct collrun_request *request_send_short(const struct route *route,
                                            const struct collrun_call *call, uint64_t number);
+struct collrun_request *request_send_plain(struct collrun_group *g,
+                                           const struct collrun_call *given, uint64_t site);
 
 #endif

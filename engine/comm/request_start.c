@@ -206,6 +206,11 @@ int collrun_start(struct collrun_group *g, const struct collrun_call *call,
     int rc = request_check_start(g, call, out);
     if (rc != COLLRUN_OK)
         return rc;
+    struct collrun_request *sent = request_send_plain(g, call, CALL_RECORD_SITE);
+    if (sent) {
+        *out = sent;
+        return COLLRUN_OK;
+    }
     struct collrun_request *spare = request_spare_take(g, call);
     return spare ? request_start_spare(g, spare, CALL_RECORD_SITE, out)
                  : request_start_all(g, call, 1, out, CALL_RECORD_SITE);
