@@ -3,6 +3,9 @@
  * Waits that end. A wait and interrupt() race: interrupt() sets the status before it visits the
  * buffers, and Gloo keeps the abort of a wait until there is one, so that none is missed. An abort
  * that was meant for an earlier wait only makes the loop look again.
+ *
+ * A farewell is a message without data, whose receive is posted when the connection is made. A
+ * connection that ends before it is lost: Gloo tells the buffer of that receive.
  */
 #include "abortable.h"
 
@@ -12,6 +15,11 @@ namespace collrun_gloo
 {
 
 using gloo::transport::UnboundBuffer;
+
+/* No slot of messages (transport.cc) or of collectives. */
+static constexpr uint64_t farewell_slot = 1ull << 62;
+/* How soon a wait that goes on after a farewell sees that another connection is lost. */
+static constexpr auto lost_period = std::chrono::milliseconds(10);
 
 abortable_context::abortable_context(std::shared_ptr<gloo::transport::Context> gloo)
     : Context(gloo->rank, gloo->size), gloo_(std::move(gloo))
@@ -23,6 +31,7 @@ void abortable_context::interrupt(int status) noexcept
     int none = COLLRUN_OK;
     status_.compare_exchange_strong(none, status);
     std::lock_guard<std::mutex> guard(lock_);
+    interrupted_.notify_all();
     for (abortable_buffer *b : buffers_) {
         b->abortWaitRecv();
         b->abortWaitSend();
@@ -46,18 +55,60 @@ uint64_t abortable_context::slot(uint64_t slot, size_t bytes) const
     return mix(mix(key_, slot), bytes) | 1ull << 63;
 }
 
-std::vector<uint32_t> abortable_context::lost()
+void abortable_context::expect_farewells()
 {
-    std::vector<uint32_t> ranks;
-    const std::unique_ptr<UnboundBuffer> nothing = plain_buffer(nullptr, 0);
+    farewell_ = plain_buffer(nullptr, 0);
+    farewells_.resize(static_cast<size_t>(size));
+    for (int i = 0; i < size; i++) {
+        if (i == rank)
+            continue;
+        farewells_[static_cast<size_t>(i)] = plain_buffer(nullptr, 0);
+        farewells_[static_cast<size_t>(i)]->recv(i, farewell_slot);
+    }
+}
+
+void abortable_context::say_farewell() noexcept
+{
     for (int i = 0; i < size; i++)
         try {
             if (i != rank)
-                nothing->send(i, slot(0, 0), 0, 0);
-        } catch (const std::exception &) {
-            ranks.push_back(static_cast<uint32_t>(i));
+                farewell_->send(i, farewell_slot);
+        } catch (const std::exception &) { /* that peer is gone */
         }
+}
+
+/* A wait that is aborted in advance returns at once; Gloo looks for a loss first. */
+bool abortable_context::is_lost(uint32_t peer)
+{
+    std::lock_guard<std::mutex> guard(farewell_lock_);
+    try {
+        if (peer < farewells_.size() && farewells_[peer]) {
+            farewells_[peer]->abortWaitRecv();
+            farewells_[peer]->waitRecv(nullptr, forever);
+        }
+        return false;
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
+std::vector<uint32_t> abortable_context::lost()
+{
+    std::vector<uint32_t> ranks;
+    for (uint32_t i = 0; i < static_cast<uint32_t>(size); i++)
+        if (is_lost(i))
+            ranks.push_back(i);
     return ranks;
+}
+
+/* In a handler, after Gloo has said that a connection is lost, which it tells one buffer after the
+ * other. Without a loss, a peer has said farewell, and the wait goes on. */
+void abortable_context::pause_if_left()
+{
+    if (!lost().empty())
+        throw;
+    std::unique_lock<std::mutex> guard(lock_);
+    interrupted_.wait_for(guard, lost_period, [this] { return is_interrupted(); });
 }
 
 void abortable_context::close() noexcept
@@ -114,9 +165,14 @@ abortable_buffer::~abortable_buffer()
 bool abortable_buffer::wait(wait_function function, std::vector<int> &peers, int *rank)
 {
     int peer = -1;
-    do {
+    for (bool done = false; !done;) {
         context_.throw_if_interrupted(peers);
-    } while (!((*gloo_).*function)(&peer, forever));
+        try {
+            done = ((*gloo_).*function)(&peer, forever);
+        } catch (const std::exception &) {
+            context_.pause_if_left();
+        }
+    }
     const auto found = std::find(peers.begin(), peers.end(), peer);
     if (found != peers.end())
         peers.erase(found);
@@ -135,6 +191,19 @@ bool abortable_buffer::waitSend(int *rank, std::chrono::milliseconds)
     return wait(&UnboundBuffer::waitSend, receivers_, rank);
 }
 
+/* A peer that has said farewell is waited for, so that the other peers get what is theirs. */
+template <typename F> void abortable_buffer::begin(int rank, F begin)
+{
+    try {
+        begin();
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception &) {
+        if (context_.is_lost(static_cast<uint32_t>(rank)))
+            throw;
+    }
+}
+
 size_t abortable_buffer::length(size_t offset, size_t bytes) const
 {
     return bytes == kUnspecifiedByteCount ? size - offset : bytes;
@@ -144,14 +213,14 @@ void abortable_buffer::send(int rank, uint64_t slot, size_t offset, size_t bytes
 {
     bytes = length(offset, bytes);
     receivers_.push_back(rank);
-    gloo_->send(rank, context_.slot(slot, bytes), offset, bytes);
+    begin(rank, [&] { gloo_->send(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(int rank, uint64_t slot, size_t offset, size_t bytes)
 {
     bytes = length(offset, bytes);
     senders_.push_back(rank);
-    gloo_->recv(rank, context_.slot(slot, bytes), offset, bytes);
+    begin(rank, [&] { gloo_->recv(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes)

@@ -6,6 +6,10 @@
  * - Each wait of an algorithm ends with the data, with interrupt(), or with a lost connection. The
  *   last two throw a failure through the algorithm. Gloo's own time-outs are never used: they
  *   close all connections.
+ * - An algorithm that is left leaves buffers behind to which Gloo still owes data. What arrives for
+ *   a buffer that is gone stays in the socket: Gloo's thread would spin. So the connections are
+ *   closed, after a farewell to each peer. A peer that still waits is not told that this rank died:
+ *   it waits on, as if the connection were open.
  * - The slot of each send and receive is a hash of Gloo's slot, the key of the call, and the number
  *   of bytes. Ranks that disagree about a call, or about one length in it, never meet: a message
  *   that is longer than its receive would end the process, on Gloo's own thread.
@@ -18,6 +22,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -53,9 +58,13 @@ class abortable_context final : public gloo::transport::Context
     {
         return gloo_->createUnboundBuffer(ptr, len);
     }
-    /* The members whose connections are lost. Only for a context that is not used any more: it
-     * begins a send to each member. */
+    /* All members have connected: from now on their farewells are taken. */
+    void expect_farewells();
+    /* To all members: this rank is about to close its connections. */
+    void say_farewell() noexcept;
+    /* The members that have closed their connections without a farewell. */
     std::vector<uint32_t> lost();
+    bool is_lost(uint32_t peer);
 
     /* Ends the waits for connections, from any thread; all pairs are created. */
     void close() noexcept;
@@ -73,13 +82,18 @@ class abortable_context final : public gloo::transport::Context
   private:
     friend class abortable_buffer;
     void throw_if_interrupted(const std::vector<int> &waited_for) const;
+    void pause_if_left();
     uint64_t slot(uint64_t slot, size_t bytes) const;
 
     const std::shared_ptr<gloo::transport::Context> gloo_;
     uint64_t key_ = 0;
     std::atomic<int> status_{COLLRUN_OK};
     std::mutex lock_; /* of buffers_ */
+    std::condition_variable interrupted_;
     std::set<abortable_buffer *> buffers_;
+    std::mutex farewell_lock_;
+    std::unique_ptr<gloo::transport::UnboundBuffer> farewell_;               /* of this rank */
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> farewells_; /* of each peer */
 };
 
 class abortable_buffer final : public gloo::transport::UnboundBuffer
@@ -107,6 +121,7 @@ class abortable_buffer final : public gloo::transport::UnboundBuffer
     using wait_function = bool (gloo::transport::UnboundBuffer::*)(int *,
                                                                    std::chrono::milliseconds);
     bool wait(wait_function function, std::vector<int> &peers, int *rank);
+    template <typename F> void begin(int rank, F begin);
     size_t length(size_t offset, size_t bytes) const;
 
     abortable_context &context_;

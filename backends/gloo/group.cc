@@ -6,7 +6,7 @@
  * - A lost connection does the same, through Gloo, if the algorithm waits for that peer and no data
  *   of it is on its way. Else the engine aborts the group, as it does when a rank dies.
  * - group_open ends when all members have connected: a member that leaves early is not missed.
- * - After a failure the connections stay open until the group is closed: a peer that still waits
+ * - After a failure the connections are closed in a way that tells nobody: a peer that still waits
  *   ends with its own time-out.
  */
 #include "group.h"
@@ -43,7 +43,7 @@ group::~group()
 {
     timer_.end();
     if (mesh_->abortable->is_interrupted())
-        mesh_->failed = true;
+        mesh_->fail();
     if (messages_ && !messages_->detach())
         mesh_->reusable = false;
     backend_.pool.give(std::move(mesh_));
@@ -54,6 +54,7 @@ void group::abort() noexcept
     mesh_->abortable->interrupt(COLLRUN_ERR_ABORTED);
     if (messages_)
         messages_->abort();
+    mesh_->fail();
 }
 
 /* A failure without text has been stored. */
@@ -69,9 +70,10 @@ int group::fail(const failure &f) noexcept
     failed_ = true;
     first_ = f;
     timer_.stop();
-    mesh_->failed = true;
+    mesh_->fail();
     if (messages_)
         messages_->revoke();
+    mesh_->say_farewell();
     return store(f);
 }
 

@@ -18,6 +18,8 @@ namespace collrun_gloo
 static constexpr uint64_t connect_timeout_ms = 10000;
 /* How often a member that is being connected to is looked at. */
 static constexpr uint64_t look_period_ns = 20000000;
+/* From the farewell to the end of the connections: what is on its way is lost then. */
+static constexpr uint64_t farewell_ns = 1000000000;
 /* Connections of a process that spare meshes may hold together; one mesh is always kept. */
 static constexpr size_t spare_connections = 128;
 
@@ -89,8 +91,10 @@ static std::chrono::milliseconds connect_timeout(uint64_t deadline_ns)
     return std::chrono::milliseconds(1 + left_ms / 5);
 }
 
-mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t number)
-    : rank(desc.rank), size(desc.nranks), id(number), device_(std::move(used_device))
+mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t number,
+           timer_thread &timers)
+    : rank(desc.rank), size(desc.nranks), id(number), device_(std::move(used_device)),
+      leaving_(timers, [this] { leave(); })
 {
     for (uint32_t i = 0; i < size; i++)
         world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : i);
@@ -122,10 +126,12 @@ void mesh::connect(const collrun_group_desc &desc, timer_thread &timers)
         throw;
     }
     abortable = wrapped->context();
+    abortable->expect_farewells();
 }
 
 mesh::~mesh()
 {
+    leaving_.end();
     messages[1].reset();
     messages[0].reset();
     const device::closing closing(*device_);
@@ -134,11 +140,27 @@ mesh::~mesh()
 }
 
 /* Gloo's close() resets the connections: they leave no port in TIME_WAIT. */
-void mesh::close_idle()
+void mesh::close() noexcept
 {
     const device::closing closing(*device_);
     failed = true;
-    context->closeConnections();
+    abortable->close();
+}
+
+void mesh::say_farewell() noexcept
+{
+    if (!has_said_farewell_.exchange(true))
+        abortable->say_farewell();
+}
+
+/* In the timer's thread: an abort must not wait for Gloo's thread. */
+void mesh::leave() noexcept
+{
+    say_farewell();
+    if (is_leaving_)
+        return close();
+    is_leaving_ = true;
+    leaving_.start_again(now_ns() + farewell_ns);
 }
 
 std::string mesh::name_of(uint32_t r) const
@@ -227,7 +249,7 @@ static uint64_t agree(const collrun_group_desc &desc, const offer &mine)
 std::shared_ptr<mesh> mesh_pool::make(const collrun_group_desc &desc,
                                       std::shared_ptr<device> used_device, uint64_t id)
 {
-    auto made = std::make_shared<mesh>(desc, std::move(used_device), id);
+    auto made = std::make_shared<mesh>(desc, std::move(used_device), id, timers_);
     try {
         made->connect(desc, timers_);
     } catch (...) {
@@ -291,7 +313,7 @@ void mesh_pool::give(std::shared_ptr<mesh> &&used) noexcept
         }
     }
     for (const std::shared_ptr<mesh> &m : surplus)
-        m->close_idle();
+        m->close();
 }
 
 } // namespace collrun_gloo

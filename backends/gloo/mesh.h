@@ -27,12 +27,22 @@ struct offer;
 class mesh
 {
   public:
-    mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t id);
+    mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t id,
+         timer_thread &timers);
     ~mesh();
     /* Collective over the members. Once one of them is lost, it throws, soon. */
     void connect(const collrun_group_desc &desc, timer_thread &timers);
-    /* Closes the connections; nothing is in flight. */
-    void close_idle();
+    /* Something has failed: no other group uses it, and its connections are closed a second later.
+     * From any thread; does not block. */
+    void fail() noexcept
+    {
+        if (!failed.exchange(true))
+            leaving_.start(0);
+    }
+    /* After fail(), as soon as Gloo's buffers of a call are gone: what Gloo still has to send for
+     * them holds up a farewell that comes later. */
+    void say_farewell() noexcept;
+    void close() noexcept;
 
     /* "rank 2 (world rank 6)" */
     std::string name_of(uint32_t rank) const;
@@ -50,8 +60,13 @@ class mesh
     std::atomic<bool> failed{false}, reusable{true};
 
   private:
+    void leave() noexcept;
+
     const std::shared_ptr<device> device_;
     std::vector<uint32_t> world_rank_;
+    std::atomic<bool> has_said_farewell_{false};
+    bool is_leaving_ = false; /* the timer's */
+    timer leaving_;           /* last: it uses the others */
 };
 
 /* All meshes of a process that no group uses, and its Gloo devices. */

@@ -46,8 +46,7 @@ static_assert(reserved_places(sizes[0].least_window) < sizes[0].least_window / 2
 static constexpr int notice_places = 256;
 static constexpr size_t notice_region = (notice_places + 1) * mark_bytes;
 
-static constexpr uint64_t sentry_slot = ring_sizes; /* from the first one */
-static constexpr unsigned patience = 100000;        /* turns, for a packet whose mark is there */
+static constexpr unsigned patience = 100000; /* turns, for a packet whose mark is there */
 
 static constexpr size_t peer_bytes()
 {
@@ -84,11 +83,8 @@ rings::rings(abortable_context &context, uint32_t rank, uint32_t size, uint64_t 
         free_places_.push_back(i);
     for (uint32_t p = 0; p < size; p++) {
         peers_[p].next_sequence = 0;
-        if (p == rank)
-            continue;
-        peers_[p].sentry = context.plain_buffer(nullptr, 0);
-        peers_[p].sentry->recv(static_cast<int>(p), first_slot + sentry_slot);
-        open(p);
+        if (p != rank)
+            open(p);
     }
 }
 
@@ -343,27 +339,13 @@ bool rings::wait()
     return waited;
 }
 
-/* Gloo tells a buffer with a receive from the peer that the connection is lost. A wait that is
- * aborted in advance returns at once; Gloo looks for a loss first. */
-bool rings::is_lost(uint32_t peer)
-{
-    if (peer == rank_)
-        return false;
-    try {
-        peers_[peer].sentry->abortWaitRecv();
-        peers_[peer].sentry->waitRecv(nullptr, forever);
-        return false;
-    } catch (const std::exception &) {
-        return true;
-    }
-}
-
 bool rings::flush()
 {
     try {
         while (unfinished_ > 0 && out_->waitSend(nullptr, forever))
             unfinished_--;
-    } catch (const std::exception &) { /* the peer is gone */
+    } catch (const std::exception &) { /* a peer is gone, and the others cannot be waited for */
+        return true;
     }
     return unfinished_ == 0;
 }

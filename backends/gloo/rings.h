@@ -97,7 +97,6 @@ class rings
     {
         in_->abortWaitRecv();
     }
-    bool is_lost(uint32_t peer);
     /* Waits until all packets have left this process, or until poke_flush(). True: they have. */
     bool flush();
     void poke_flush() noexcept
@@ -112,7 +111,6 @@ class rings
         uint32_t taken[ring_sizes], told[ring_sizes]; /* from it */
         uint32_t seen[ring_sizes];                    /* by the last collect(), and not taken yet */
         uint32_t out_window[ring_sizes], in_window[ring_sizes], told_window[ring_sizes];
-        std::unique_ptr<gloo::transport::UnboundBuffer> sentry;
     };
 
     char *in_place(uint32_t peer, unsigned size, uint32_t number) const;

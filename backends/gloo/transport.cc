@@ -61,7 +61,7 @@ transport::~transport()
         if (all_left)
             return;
         for (uint32_t i = 0; i < mesh_.size; i++)
-            lost = lost || rings_.is_lost(i);
+            lost = lost || mesh_.abortable->is_lost(i);
     }
 }
 
@@ -151,7 +151,8 @@ void transport::release(p2p_message *m, bool received)
     buffers_.erase(found);
 }
 
-/* What Gloo throws says that the connection is lost. */
+/* What Gloo throws says that the connection is lost, or that the peer has said farewell: then it is
+ * waited for. */
 template <typename F> void transport::with_gloo(uint32_t peer, F f)
 {
     try {
@@ -159,6 +160,8 @@ template <typename F> void transport::with_gloo(uint32_t peer, F f)
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception &) {
+        if (!peers_[peer].left && !mesh_.abortable->is_lost(peer))
+            return;
         take_arrivals(); /* it may have said why */
         throw failure{COLLRUN_ERR_PEER_FAILED, end_of(peer)};
     }
@@ -432,7 +435,7 @@ void transport::check_lost()
         return;
     last_check_ns_ = now;
     for (uint32_t i = 0; i < mesh_.size; i++)
-        if (rings_.is_lost(i) && !take_arrivals())
+        if (mesh_.abortable->is_lost(i) && !take_arrivals())
             throw_if_waiting_for(i, !peers_[i].left);
 }
 

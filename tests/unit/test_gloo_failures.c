@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -19,6 +20,21 @@
 static struct harness_options options_for(uint32_t nranks)
 {
     return (struct harness_options){.path = harness_backend_path("gloo"), .nranks = nranks};
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Whether this process uses less than a tenth of a core for 0.3 s. */
+static bool is_quiet(void)
+{
+    const uint64_t cpu = cpu_ns(), start = harness_now_ns();
+    harness_lag_us(300000);
+    return (cpu_ns() - cpu) * 10 < harness_now_ns() - start;
 }
 
 /* ---- disagreement ---- */
@@ -203,6 +219,7 @@ static int aborted_midway(struct harness_rank *r)
     delays[r->rank] = harness_now_ns() - harness_abort_ns(r);
     const bool all = t->in[t->bytes - 1];
     HARNESS_CHECK(r, status == COLLRUN_ERR_ABORTED);
+    HARNESS_UNTIL(r, is_quiet());
     harness_sync(r); /* no rank closes before all calls have returned */
     HARNESS_CHECK(r, !all);
     return 0;
@@ -237,6 +254,49 @@ static void abort_at_the_first_piece(void **state)
     (void)state;
     for (int run = 0; run < 4; run++)
         abort_transfer(4 * GIB, 0);
+}
+
+/* Rank 0 fails alone, by its time-out or an abort, in the middle of what rank 1 begins only then:
+ * Gloo has data for buffers that are gone. Rank 0 uses no CPU time while it keeps the group; rank 1
+ * waits until its own time-out, and does not take rank 0 for dead. */
+static int fails_alone(struct harness_rank *r)
+{
+    const bool is_abort = *(const bool *)r->arg;
+    const size_t count = 1u << 20;
+    char *buf = calloc(2, count * 4);
+    HARNESS_CHECK(r, buf);
+    struct collrun_call call = coll_call(COLLRUN_ALLREDUCE, buf, count);
+    call.recv = buf + count * 4;
+    call.timeout_ns = (r->rank == 1 ? 4000ull : is_abort ? 60000ull : 200ull) * MS;
+    if (r->rank == 0 && is_abort)
+        harness_abort_after(r, 100);
+    if (r->rank == 1)
+        harness_sync(r);
+    const int status = harness_exec(r->group, &call, 1);
+    free(buf);
+    if (r->rank == 0) {
+        HARNESS_CHECK(r, status == (is_abort ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT));
+        harness_sync(r);
+        HARNESS_UNTIL(r, harness_inside_ms(r, 1) > 0);
+        HARNESS_UNTIL(r, is_quiet());
+    } else {
+        HARNESS_CHECK(r, status == COLLRUN_ERR_TIMEOUT);
+        HARNESS_CHECK(r, strstr(harness_error(), "waited 4.0 s for rank 0"));
+        HARNESS_CHECK(r, cpu_ns() < 1000 * MS);
+    }
+    harness_sync(r);
+    return 0;
+}
+
+static void a_failed_group_burns_no_core(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool is_abort = i == 1;
+        struct harness_options options = options_for(2);
+        options.arg = &is_abort;
+        assert_int_equal(harness_run(&options, fails_alone), 0);
+    }
 }
 
 /* Rank 1 dies somewhere inside a long operation; the agent aborts; the others are out at once. */
@@ -308,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(abort_unblocks_everyone),
         cmocka_unit_test(abort_in_the_middle_of_a_gibibyte),
         cmocka_unit_test(abort_at_the_first_piece),
+        cmocka_unit_test(a_failed_group_burns_no_core),
         cmocka_unit_test(a_killed_rank_blocks_nobody),
         cmocka_unit_test(a_closed_connection_names_the_peer),
     };
