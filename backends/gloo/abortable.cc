@@ -92,20 +92,19 @@ bool abortable_context::is_lost(uint32_t peer)
     }
 }
 
-std::vector<uint32_t> abortable_context::lost()
+uint32_t abortable_context::lost()
 {
-    std::vector<uint32_t> ranks;
-    for (uint32_t i = 0; i < static_cast<uint32_t>(size); i++)
-        if (is_lost(i))
-            ranks.push_back(i);
-    return ranks;
+    uint32_t i = 0;
+    while (i < static_cast<uint32_t>(size) && !is_lost(i))
+        i++;
+    return i;
 }
 
 /* In a handler, after Gloo has said that a connection is lost, which it tells one buffer after the
  * other. Without a loss, a peer has said farewell, and the wait goes on. */
 void abortable_context::pause_if_left()
 {
-    if (!lost().empty())
+    if (lost() < static_cast<uint32_t>(size))
         throw;
     std::unique_lock<std::mutex> guard(lock_);
     interrupted_.wait_for(guard, lost_period, [this] { return is_interrupted(); });

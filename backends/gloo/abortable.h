@@ -62,9 +62,10 @@ class abortable_context final : public gloo::transport::Context
     void expect_farewells();
     /* To all members: this rank is about to close its connections. */
     void say_farewell() noexcept;
-    /* The members that have closed their connections without a farewell. */
-    std::vector<uint32_t> lost();
+    /* Whether a member has closed its connection without a farewell; the first such one, or the
+     * number of members. */
     bool is_lost(uint32_t peer);
+    uint32_t lost();
 
     /* Ends the waits for connections, from any thread; all pairs are created. */
     void close() noexcept;

@@ -6,6 +6,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <new>
 #include <time.h>
 
 namespace collrun_gloo
@@ -32,6 +33,26 @@ uint64_t deadline_after(uint64_t timeout_ns)
 {
     const uint64_t now = now_ns();
     return timeout_ns < never - now ? now + timeout_ns : never;
+}
+
+failure caught()
+{
+    try {
+        throw;
+    } catch (const failure &f) {
+        return f;
+    } catch (const std::bad_alloc &) {
+        return {COLLRUN_ERR_NO_MEMORY, "out of memory"};
+    } catch (const std::exception &e) {
+        return {COLLRUN_ERR_BACKEND, format("Gloo: %s", e.what())};
+    } catch (...) {
+        return {COLLRUN_ERR_BACKEND, "unknown exception"};
+    }
+}
+
+int store(const collrun_services &services, const failure &f) noexcept
+{
+    return f.text.empty() ? f.status : services.fail(services.ctx, f.status, "%s", f.text.c_str());
 }
 
 void check_stored(int status)

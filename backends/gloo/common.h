@@ -28,6 +28,11 @@ std::string format(const char *format, ...) __attribute__((format(printf, 1, 2))
 uint64_t now_ns();
 uint64_t deadline_after(uint64_t timeout_ns);
 
+/* What is being handled, as a failure. */
+failure caught();
+/* Stores the message, if it is not stored already; returns the status. */
+int store(const collrun_services &services, const failure &f) noexcept;
+
 /* Throws a failure without text unless `status` is OK: the rendezvous and the engine store theirs.
  */
 void check_stored(int status);

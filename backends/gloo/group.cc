@@ -57,16 +57,12 @@ void group::abort() noexcept
     mesh_->fail();
 }
 
-/* A failure without text has been stored. */
-int group::store(const failure &f) noexcept
-{
-    return f.text.empty() ? f.status
-                          : services_->fail(services_->ctx, f.status, "%s", f.text.c_str());
-}
-
 /* The first failure is that of all later calls. */
-int group::fail(const failure &f) noexcept
+int group::fail(failure f) noexcept
 {
+    const uint32_t lost = f.status == COLLRUN_ERR_BACKEND ? mesh_->abortable->lost() : mesh_->size;
+    if (lost < mesh_->size)
+        f = {COLLRUN_ERR_PEER_FAILED, mesh_->name_of(lost) + " closed its connection"};
     failed_ = true;
     first_ = f;
     timer_.stop();
@@ -74,15 +70,7 @@ int group::fail(const failure &f) noexcept
     if (messages_)
         messages_->revoke();
     mesh_->say_farewell();
-    return store(f);
-}
-
-failure group::lost_connection(const char *text)
-{
-    const std::vector<uint32_t> lost = mesh_->abortable->lost();
-    if (lost.empty())
-        return {COLLRUN_ERR_BACKEND, format("Gloo: %s", text)};
-    return {COLLRUN_ERR_PEER_FAILED, mesh_->name_of(lost[0]) + " closed its connection"};
+    return store(*services_, f);
 }
 
 /* A wait that ends by the time-out throws without its text, which the engine formats. */
@@ -111,10 +99,7 @@ void group::run(const collrun_call &call)
 
 int group::exec(const collrun_call &call) noexcept
 {
-    return guarded([&] {
-        run(call);
-        return COLLRUN_OK;
-    });
+    return guarded([&] { run(call); });
 }
 
 } // namespace collrun_gloo

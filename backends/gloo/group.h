@@ -35,10 +35,7 @@ class group
     /* Calls f(transport). */
     template <typename F> int with_messages(F f) noexcept
     {
-        return guarded([&] {
-            f(*messages_);
-            return COLLRUN_OK;
-        });
+        return guarded([&] { f(*messages_); });
     }
     /* One message less is posted; also after a failure. */
     void unpost(p2p_message *m) noexcept
@@ -49,9 +46,7 @@ class group
   private:
     template <typename F> int guarded(F call) noexcept;
     void run(const collrun_call &call);
-    int store(const failure &f) noexcept;
-    failure lost_connection(const char *text);
-    int fail(const failure &f) noexcept;
+    int fail(failure f) noexcept;
 
     backend &backend_;
     const collrun_services *services_;
@@ -66,18 +61,13 @@ class group
 template <typename F> int group::guarded(F call) noexcept
 {
     if (failed_)
-        return store(first_);
+        return store(*services_, first_);
     const no_sigpipe guard;
     try {
-        return call();
-    } catch (const failure &f) {
-        return fail(f);
-    } catch (const std::bad_alloc &) {
-        return fail({COLLRUN_ERR_NO_MEMORY, "out of memory"});
-    } catch (const std::exception &e) {
-        return fail(lost_connection(e.what()));
+        call();
+        return COLLRUN_OK;
     } catch (...) {
-        return fail({COLLRUN_ERR_BACKEND, "unknown exception"});
+        return fail(caught());
     }
 }
 

@@ -57,19 +57,12 @@ int group_open(void *b, const collrun_group_desc *given, void **out)
 {
     collrun_group_desc desc;
     COLLRUN_COPY(&desc, given);
-    const collrun_services *s = desc.services;
     try {
         const no_sigpipe guard;
         *out = new group(*static_cast<backend *>(b), desc);
         return COLLRUN_OK;
-    } catch (const failure &f) {
-        return f.text.empty() ? f.status : s->fail(s->ctx, f.status, "%s", f.text.c_str());
-    } catch (const std::bad_alloc &) {
-        return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    } catch (const std::exception &e) {
-        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "Gloo: %s", e.what());
     } catch (...) {
-        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "unknown exception");
+        return store(*desc.services, caught());
     }
 }
 
