@@ -119,10 +119,9 @@ void mesh::connect(const collrun_group_desc &desc, timer_thread &timers)
     try {
         connect_full_mesh(*context, store, wrapped);
         check_stored(r.alive(r.ctx));
-    } catch (const std::exception &) {
+    } catch (...) {
         if (wrapped->context())
             wrapped->context()->close();
-        check_stored(r.alive(r.ctx));
         throw;
     }
     abortable = wrapped->context();

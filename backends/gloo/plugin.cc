@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <dlfcn.h>
 #include <new>
+#include <time.h>
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -19,6 +20,8 @@ namespace collrun_gloo
 
 namespace
 {
+
+constexpr uint64_t death_wait_ns = 1000000000;
 
 /* Libraries of all years have one name. A function that is new in each tells them apart. */
 int library_year()
@@ -53,6 +56,20 @@ void backend_close(void *b)
     delete static_cast<backend *>(b);
 }
 
+/* A connection of a member that dies may end before its death is known. */
+failure cause_of(const collrun_rendezvous &r, const failure &f)
+{
+    const struct timespec pause = {0, 1000000};
+    const uint64_t until = now_ns() + death_wait_ns;
+    while (f.status == COLLRUN_ERR_BACKEND && now_ns() < until) {
+        const int status = r.alive(r.ctx);
+        if (status != COLLRUN_OK)
+            return {status, ""};
+        nanosleep(&pause, nullptr);
+    }
+    return f;
+}
+
 int group_open(void *b, const collrun_group_desc *given, void **out)
 {
     collrun_group_desc desc;
@@ -62,7 +79,7 @@ int group_open(void *b, const collrun_group_desc *given, void **out)
         *out = new group(*static_cast<backend *>(b), desc);
         return COLLRUN_OK;
     } catch (...) {
-        return store(*desc.services, caught());
+        return store(*desc.services, cause_of(*desc.rendezvous, caught()));
     }
 }
 

@@ -156,8 +156,10 @@ static int rendezvous_get(void *ctx, const char *key, void *value, size_t capaci
 
 static int rendezvous_alive(void *ctx)
 {
-    (void)ctx;
-    return COLLRUN_OK;
+    struct harness_rendezvous *m = ctx;
+    if (!atomic_load(&m->store->failed))
+        return COLLRUN_OK;
+    return fail(m, COLLRUN_ERR_PEER_FAILED, "a rank ended while the group formed", "");
 }
 
 static int rendezvous_fence(void *ctx)

@@ -263,6 +263,41 @@ static void a_dead_rank_is_named(void **state)
     assert_int_equal(harness_run(&options, killed), 0);
 }
 
+/* Rank 2 kills rank 1 somewhere in the middle of connecting to rank 0, which may also be done. */
+static int dies_while_connecting(struct harness_rank *r)
+{
+    const uint32_t all[2] = {0, 1};
+    struct harness_group *g = NULL;
+    harness_sync(r);
+    if (r->rank == 2) {
+        harness_lag_us(*(const unsigned *)r->arg);
+        harness_kill(r, 1);
+        return 0;
+    }
+    const int status = harness_group_open(r, "g", all, 2, &g);
+    HARNESS_CHECK(r, status == COLLRUN_OK || status == COLLRUN_ERR_PEER_FAILED ||
+                         status == COLLRUN_ERR_ABORTED);
+    if (status != COLLRUN_OK)
+        return 0;
+    HARNESS_UNTIL(r, harness_abort_ns(r));
+    harness_group_close(g);
+    return 0;
+}
+
+static void a_death_while_connecting_is_named(void **state)
+{
+    (void)state;
+    const bool may_die[3] = {false, true, false};
+    for (unsigned us = 0; us < 4000; us += 50) {
+        struct harness_options options = options_for(3);
+        options.may_die = may_die;
+        options.no_group = true;
+        options.abort_on_death = true;
+        options.arg = &us;
+        assert_int_equal(harness_run(&options, dies_while_connecting), 0);
+    }
+}
+
 /* A message of a rank that has closed the group. */
 static int left(struct harness_rank *r)
 {
@@ -301,6 +336,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(unknown_connections_are_ignored),
         cmocka_unit_test(a_stopped_rank_blocks_no_other),
         cmocka_unit_test(a_dead_rank_is_named),
+        cmocka_unit_test(a_death_while_connecting_is_named),
         cmocka_unit_test(a_rank_that_has_left_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
