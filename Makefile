@@ -112,7 +112,7 @@ help:
 	@echo 'make corpus      2,000 generated programs, most with a fault: does the verdict name class, ranks and operation? (20 minutes)'
 	@echo 'make fuzz        SECONDS=360: made-up bytes for all that reads foreign ones (clang with libFuzzer)'
 	@echo 'make soak        SECONDS=60: one job at full rate, after which every process holds what it held before (two hours: 7200)'
-	@echo 'make memory-model RUNS=3000: lock-free code under a weak memory model; make aarch64: cross-built, and run under qemu (root)'
+	@echo 'make memory-model RUNS=3000: lock-free code under a weak memory model; make aarch64: cross-built, and run under qemu (root); make numa: on four NUMA nodes'
 	@echo 'make bench       measurements beside the peers (Open MPI, MPICH, Intel MPI, Gloo); installs them if missing'
 	@echo 'make bench-peers only installs the newest MPIs from PyPI, into build/peers (PEER=python: Ray and torch)'
 	@echo 'make gallery     the pages of collrun report about four runs, in build/gallery (pictures of them: chromium)'
@@ -140,6 +140,7 @@ PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge libjema
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_CONTAINER := buildah mmdebstrap
+PACKAGES_NUMA := qemu-system-x86 busybox-static
 PACKAGES_DEB := debhelper dpkg-dev lintian fakeroot
 PACKAGES_KUBERNETES := python3-yaml python3-jsonschema
 PACKAGES_FUZZ := clang libclang-rt-dev

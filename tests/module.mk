@@ -222,6 +222,12 @@ aarch64: deps
 container: PACKAGES += $(PACKAGES_CONTAINER)
 container: deps
 	tests/run -t 1800 tests/debian/container.sh
+# Binding and memory on a machine of several NUMA nodes, which qemu emulates.
+.PHONY: numa
+numa: PACKAGES += $(PACKAGES_NUMA)
+numa: deps
+	@$(MAKE) --no-print-directory all
+	tests/run -t 900 tests/debian/numa.sh
 # Lock-free parts under a weak memory model.
 .PHONY: memory-model
 memory-model: $(B)/obj/build_id.h
