@@ -183,7 +183,7 @@ case $home in
 *asan* | *tsan*) skip "the memory of a sanitized build" "it is the sanitizer's" ;;
 *)
     most=$(sed -n 's/^.*1000 groups: \([0-9]*\) KiB.*/\1/p' out | sort -n | tail -1)
-    check "and each takes at most 1 MiB of address space (${most:-?})" test "${most:-2000}" -le 1024
+    check "and each takes at most 2 MiB of address space (${most:-?})" test "${most:-4000}" -le 2048
     ;;
 esac
 is "and no descriptor" "$(grep -c ', 0 descriptors each' out)" 8
