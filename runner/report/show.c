@@ -484,8 +484,10 @@ int show_plan_json(const struct desc *desc, const struct job_strs *secrets, stru
                    FILE *out)
 {
     struct members of_groups, of_workloads;
-    if (members_find(desc, arena, &of_groups, &of_workloads) < 0)
+    if (members_find(desc, arena, &of_groups, &of_workloads) < 0) {
+        json_memory_lost();
         return COLLRUN_ERR_NO_MEMORY;
+    }
     json_t *hosts = json_array(), *ranks = json_array(), *groups = json_array(),
            *workloads = json_array();
     for (uint32_t i = 0; i < desc->nhosts; i++)

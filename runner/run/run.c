@@ -212,10 +212,13 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
 {
     char *text = NULL;
     size_t len = 0;
+    errno = 0;
     FILE *f = r->rundir ? open_memstream(&text, &len) : NULL;
     int rc = f ? write(r, f) : -1;
     bool written = f && !ferror(f);
-    written = f && fclose(f) == 0 && written;
+    /* A stream that cannot grow keeps what it has; fclose may leave NULL. Both say so by errno
+     * alone. */
+    written = f && fclose(f) == 0 && written && text && errno != ENOMEM;
     if (!written)
         json_memory_lost();
     if (written && rc == 0)
