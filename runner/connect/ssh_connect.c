@@ -10,6 +10,7 @@
 #include "connect/ssh_link.h"
 
 #include "base/loop.h"
+#include "base/text_stream.h"
 #include "connect/dial.h"
 
 #include <errno.h>
@@ -135,7 +136,7 @@ static char *ssh_connect_proxy_command(const struct ssh_link *l)
     char *text = NULL;
     size_t size = 0;
     const char *rest = l->proxy;
-    FILE *out = open_memstream(&text, &size);
+    FILE *out = text_stream_open(&text, &size);
     if (!out)
         return NULL;
     fputs("exec ", out);
@@ -150,7 +151,8 @@ static char *ssh_connect_proxy_command(const struct ssh_link *l)
             ssh_connect_put_quoted("-i", p->identity, out);
     }
     ssh_connect_expand_proxy(l, rest, out);
-    return fclose(out) == 0 ? text : NULL;
+    text_stream_close(out, &text);
+    return text;
 }
 
 static int ssh_connect_dial(struct ssh_link *l, int *fd, bool *again, struct diag *d)

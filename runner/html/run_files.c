@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html/run_files.h"
 
+#include "base/text_stream.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -39,15 +41,14 @@ static char *run_files_whole(const struct run_files *f, const char *name)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *in = run_files_find(f, name), *out = in ? open_memstream(&text, &size) : NULL;
+    FILE *in = run_files_find(f, name), *out = in ? text_stream_open(&text, &size) : NULL;
     char part[4096];
     size_t n;
     while (out && ftell(out) < RUN_FILES_MOST && (n = fread(part, 1, sizeof part, in)) > 0)
         fwrite(part, 1, n, out);
     if (in)
         fclose(in);
-    if (out)
-        fclose(out);
+    text_stream_close(out, &text);
     return text;
 }
 

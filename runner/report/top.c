@@ -2,6 +2,7 @@
 #include "report/top.h"
 
 #include "base/buf.h"
+#include "base/text_stream.h"
 #include "report/top_screen.h"
 
 #include <errno.h>
@@ -145,10 +146,10 @@ static void top_draw(struct top *t)
                             .height = size.ws_row ? size.ws_row : 24,
                             .first = t->first,
                             .color = t->options->color};
-    FILE *f = open_memstream(&lines, &len);
+    FILE *f = text_stream_open(&lines, &len);
     if (f)
         t->shown = top_screen_draw(t->state, &view, f);
-    if (!f || fclose(f) != 0 || !(f = open_memstream(&text, &len))) {
+    if (!text_stream_close(f, &lines) || !(f = text_stream_open(&text, &len))) {
         free(lines);
         return;
     }
@@ -160,7 +161,7 @@ static void top_draw(struct top *t)
         line += n + (line[n] == '\n');
     }
     fputs("\033[J", f);
-    if (fclose(f) == 0)
+    if (text_stream_close(f, &text))
         top_write(text, len);
     free(lines);
     free(text);

@@ -8,6 +8,7 @@
 
 #include "base/exit_codes.h"
 #include "base/reap.h"
+#include "base/text_stream.h"
 #include "diagnose/policy.h"
 #include "report/json_value.h"
 #include "report/show.h"
@@ -212,13 +213,9 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
 {
     char *text = NULL;
     size_t len = 0;
-    errno = 0;
-    FILE *f = r->rundir ? open_memstream(&text, &len) : NULL;
+    FILE *f = r->rundir ? text_stream_open(&text, &len) : NULL;
     int rc = f ? write(r, f) : -1;
-    bool written = f && !ferror(f);
-    /* A stream that cannot grow keeps what it has; fclose may leave NULL. Both say so by errno
-     * alone. */
-    written = f && fclose(f) == 0 && written && text && errno != ENOMEM;
+    bool written = text_stream_close(f, &text);
     if (!written)
         json_memory_lost();
     if (written && rc == 0)

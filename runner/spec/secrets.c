@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "spec/secrets.h"
 
+#include "base/text_stream.h"
 #include "spec/json_memory.h"
 
 #include <stdio.h>
@@ -21,14 +22,14 @@ static void secrets_mask_text(json_t *string, const struct secret *s)
     const char *at = json_string_value(string), *found = strstr(at, s->value);
     if (!found)
         return;
-    FILE *out = open_memstream(&text, &len);
+    FILE *out = text_stream_open(&text, &len);
     for (; out && found; found = strstr(at, s->value)) {
         fprintf(out, "%.*s%c{env:%s}", (int)(found - at), at, s->dollar, s->name);
         at = found + strlen(s->value);
     }
     if (out)
         fputs(at, out);
-    if (!out || fclose(out) != 0 || json_string_set_nocheck(string, text) < 0)
+    if (!text_stream_close(out, &text) || json_string_set_nocheck(string, text) < 0)
         json_memory_lost(); /* the secret is still there */
     free(text);
 }
