@@ -11,7 +11,6 @@
 #include "comm/call_record.h"
 #include "comm/consistency.h"
 #include "comm/group_enter.h"
-#include "comm/p2p_short.h"
 #include "comm/request.h"
 #include "comm/request_short.h"
 #include "device/bounce.h"
