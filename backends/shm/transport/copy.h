@@ -48,17 +48,17 @@ static inline bool copy_few(void *dst, const void *src, size_t len)
     return true;
 }
 
-/* copy_in and copy_out of other lengths. */
-void copy_in_many(void *dst, const void *src, size_t len);
+/* copy_out of other lengths. */
 void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len);
 
-/* Copies what another core has written: most of its lines are asked for early. The buffers do not
- * overlap, or are the same. */
+/* Copies what another core has written. The buffers do not overlap, or are the same. */
 static inline void copy_in(void *dst, const void *src, size_t len)
 {
-    if (!copy_few(dst, src, len))
-        copy_in_many(dst, src, len);
+    if (dst != src && !copy_few(dst, src, len))
+        copy_plain(dst, src, len);
 }
+/* The same for a part of something that the other core is still writing. */
+void copy_behind(const struct copy_policy *policy, void *dst, const void *src, size_t len);
 /* True: copy_out of `len` bytes bypasses the cache at present, and needs no lines in it. */
 bool copy_out_streams(const struct copy_policy *policy, size_t len);
 /* No other rank reads `src`. */

@@ -102,7 +102,10 @@ static bool receiver_copy_early(const struct shm_group *g, uint32_t peer, const 
             ready = receiver_wait_for_part(g, written, done);
         if (ready <= done || ready > e->len)
             break;
-        copy_in((char *)to + done, from + done, ready - done);
+        if (e->in_parts)
+            copy_behind(&g->copy_policy, (char *)to + done, from + done, ready - done);
+        else
+            copy_in((char *)to + done, from + done, ready - done);
         done = ready;
     }
     *moved = done;
@@ -247,13 +250,25 @@ static int receiver_take_all_parts(struct shm_group *g, struct transfer *t)
     return COLLRUN_OK;
 }
 
+/* The sender goes on writing the next block meanwhile. */
+static int receiver_copy_block(struct shm_group *g, struct transfer *t, uint32_t block)
+{
+    const struct collrun_message *m = &t->message;
+    const size_t len = transfer_block_len(m->len, t->moved);
+    const char *from = transfer_block_at(g, m->peer, block);
+    if (m->len >= STREAM_FROM)
+        return receiver_copy_bytes(g, t, from, len);
+    copy_behind(&g->copy_policy, (char *)m->data + t->moved, from, len);
+    t->moved += len;
+    return group_has_failed(g) ? group_report_failure(g) : COLLRUN_OK;
+}
+
 int receiver_handle_frag(struct shm_group *g, struct transfer *t, const struct packet *packet)
 {
     int status = receiver_take_all_parts(g, t);
     if (status != COLLRUN_OK)
         return status;
-    status = receiver_copy_bytes(g, t, transfer_block_at(g, t->message.peer, packet->block),
-                                 transfer_block_len(t->message.len, t->moved));
+    status = receiver_copy_block(g, t, packet->block);
     t->blocks |= 1ull << packet->block;
     if (t->moved == t->message.len)
         receiver_complete(g, t);
