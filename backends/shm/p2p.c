@@ -165,6 +165,15 @@ int p2p_flush(void *group)
 #define POLLS_OF_SHORT 200u
 #define YIELDS_OF_SHORT 8u
 
+/* Of an oversubscribed group, before the first yield: half a microsecond, or longer than the kernel
+ * takes to switch between ranks; and some more for a message that has to be copied twice. */
+#define POLLS_BRIEF 40u
+#define POLLS_LONG 250u
+#define BYTES_PER_POLL 64u
+#define SPIN_BYTES_MAX 4096u
+#define WAITS_WITHOUT_SPIN 8u
+#define SPINS_PER_LONG_ONE 8u
+
 static bool p2p_is_idle(const struct shm_group *g)
 {
     return g->seg.fifos && g->p2p.active == 0 && !group_has_failed(g);
@@ -194,12 +203,41 @@ static const struct packet *p2p_spin_for_packet(struct shm_group *g, uint32_t pe
     return packet;
 }
 
+/* In an oversubscribed group: while the two ranks of a conversation run, on two cores, their
+ * messages need no switch of the kernel, each of which takes longer than ten messages. A spin that
+ * has found something is repeated at the next wait; one in vain, only some waits later. Ranks whose
+ * partners run at other times get into step by a long one. */
+static const struct packet *p2p_spin_before_yielding(struct shm_group *g, uint32_t peer, size_t len)
+{
+    struct p2p *p = &g->p2p;
+    const struct packet *packet = fifo_peek(g, peer);
+    if (packet || len > SPIN_BYTES_MAX)
+        return packet;
+    if (p->waits_to_spin > 0) {
+        p->waits_to_spin--;
+        return NULL;
+    }
+    const uint32_t least = p->vain_spins % SPINS_PER_LONG_ONE == 0 ? POLLS_LONG : POLLS_BRIEF;
+    const uint32_t most = least + (uint32_t)len / BYTES_PER_POLL;
+    for (uint32_t polls = 0; !packet && polls < most; polls++) {
+        wait_pause(polls);
+        packet = fifo_peek(g, peer);
+    }
+    if (!packet) {
+        p->waits_to_spin = WAITS_WITHOUT_SPIN;
+        p->vain_spins++;
+    }
+    return packet;
+}
+
 /* In an oversubscribed group the sender may have to run first. NULL: it takes longer, or this rank
  * should sleep. */
-static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t peer)
+static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t peer, size_t len)
 {
     struct wait w = WAIT_FOR(g, &g->seg.doorbells[g->rank]);
-    const struct packet *packet = fifo_peek(g, peer);
+    const struct packet *packet = p2p_spin_before_yielding(g, peer, len);
+    if (packet)
+        return packet;
     wait_set_timeout(g, UINT64_MAX);
     for (uint32_t yields = 0; !packet && yields < YIELDS_OF_SHORT && !w.sleeping; yields++) {
         if (wait_more(&w, NULL, NULL) != COLLRUN_OK)
@@ -216,7 +254,7 @@ int p2p_recv_short(void *group, const struct collrun_message *message)
     if (message->len > EAGER_BYTES || !p2p_is_idle(g))
         return COLLRUN_AGAIN;
     const struct packet *packet = g->wait.oversubscribed
-                                      ? p2p_yield_for_packet(g, message->peer)
+                                      ? p2p_yield_for_packet(g, message->peer, message->len)
                                       : p2p_spin_for_packet(g, message->peer, message->len);
     if (!packet || !receiver_take_short(g, message, packet))
         return COLLRUN_AGAIN;

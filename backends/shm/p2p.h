@@ -66,6 +66,8 @@ struct p2p {
     uint32_t laps;                 /* over all blocks; a message's place in its block changes */
     struct transfer *first, *last; /* those that have a packet to send, in order */
     atomic_bool woken;             /* the next wait of progress ends at once */
+    uint32_t waits_to_spin;        /* of an oversubscribed group: waits until one spins again */
+    uint32_t vain_spins;           /* how many found nothing */
 };
 
 int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
