@@ -9,8 +9,6 @@
  */
 #include "abortable.h"
 
-#include <algorithm>
-
 namespace collrun_gloo
 {
 
@@ -20,6 +18,15 @@ using gloo::transport::UnboundBuffer;
 static constexpr uint64_t farewell_slot = 1ull << 62;
 /* How soon a wait that goes on after a farewell sees that another connection is lost. */
 static constexpr auto lost_period = std::chrono::milliseconds(10);
+
+std::vector<uint32_t> peer_list::ranks() const
+{
+    std::vector<uint32_t> all(few_.begin(), few_.begin() + n_);
+    all.insert(all.end(), more_.begin(), more_.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+}
 
 abortable_context::abortable_context(std::shared_ptr<gloo::transport::Context> gloo)
     : Context(gloo->rank, gloo->size), gloo_(std::move(gloo))
@@ -32,20 +39,17 @@ void abortable_context::interrupt(int status) noexcept
     status_.compare_exchange_strong(none, status);
     std::lock_guard<std::mutex> guard(lock_);
     interrupted_.notify_all();
-    for (abortable_buffer *b : buffers_) {
+    for (abortable_buffer *b = first_; b; b = b->next_) {
         b->abortWaitRecv();
         b->abortWaitSend();
     }
 }
 
-void abortable_context::throw_if_interrupted(const std::vector<int> &waited_for) const
+void abortable_context::throw_interrupted(const peer_list &waited_for) const
 {
     const int status = status_.load();
-    if (status == COLLRUN_OK)
-        return;
     failure f = {status, status == COLLRUN_ERR_TIMEOUT ? "" : "the group was aborted"};
-    const std::set<int> ranks(waited_for.begin(), waited_for.end());
-    f.missing.assign(ranks.begin(), ranks.end());
+    f.missing = waited_for.ranks();
     throw f;
 }
 
@@ -152,16 +156,21 @@ abortable_buffer::abortable_buffer(abortable_context &context, std::unique_ptr<U
     : UnboundBuffer(gloo->ptr, gloo->size), context_(context), gloo_(std::move(gloo))
 {
     std::lock_guard<std::mutex> guard(context_.lock_);
-    context_.buffers_.insert(this);
+    next_ = context_.first_;
+    if (next_)
+        next_->before_ = this;
+    context_.first_ = this;
 }
 
 abortable_buffer::~abortable_buffer()
 {
     std::lock_guard<std::mutex> guard(context_.lock_);
-    context_.buffers_.erase(this);
+    if (next_)
+        next_->before_ = before_;
+    (before_ ? before_->next_ : context_.first_) = next_;
 }
 
-bool abortable_buffer::wait(wait_function function, std::vector<int> &peers, int *rank)
+bool abortable_buffer::wait(wait_function function, peer_list &peers, int *rank)
 {
     int peer = -1;
     for (bool done = false; !done;) {
@@ -172,9 +181,7 @@ bool abortable_buffer::wait(wait_function function, std::vector<int> &peers, int
             context_.pause_if_left();
         }
     }
-    const auto found = std::find(peers.begin(), peers.end(), peer);
-    if (found != peers.end())
-        peers.erase(found);
+    peers.remove(peer);
     if (rank)
         *rank = peer;
     return true;
@@ -211,21 +218,22 @@ size_t abortable_buffer::length(size_t offset, size_t bytes) const
 void abortable_buffer::send(int rank, uint64_t slot, size_t offset, size_t bytes)
 {
     bytes = length(offset, bytes);
-    receivers_.push_back(rank);
+    receivers_.add(rank);
     begin(rank, [&] { gloo_->send(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(int rank, uint64_t slot, size_t offset, size_t bytes)
 {
     bytes = length(offset, bytes);
-    senders_.push_back(rank);
+    senders_.add(rank);
     begin(rank, [&] { gloo_->recv(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes)
 {
     bytes = length(offset, bytes);
-    senders_.insert(senders_.end(), ranks.begin(), ranks.end());
+    for (const int rank : ranks)
+        senders_.add(rank);
     gloo_->recv(std::move(ranks), context_.slot(slot, bytes), offset, bytes);
 }
 

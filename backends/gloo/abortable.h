@@ -20,12 +20,14 @@
 #include "api.h"
 #include "common.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <vector>
 
 namespace collrun_gloo
 {
@@ -34,6 +36,36 @@ namespace collrun_gloo
 constexpr auto forever = std::chrono::hours(24 * 365);
 
 class abortable_buffer;
+
+/* The peers of what a buffer has begun, in any order; one of them twice, if it has two. Mostly few:
+ * they need no memory of their own. */
+class peer_list
+{
+  public:
+    void add(int peer)
+    {
+        if (n_ < few_.size())
+            few_[n_++] = peer;
+        else
+            more_.push_back(peer);
+    }
+    void remove(int peer)
+    {
+        const auto found = std::find(few_.begin(), few_.begin() + n_, peer);
+        const auto other = std::find(more_.begin(), more_.end(), peer);
+        if (found != few_.begin() + n_)
+            *found = few_[--n_];
+        else if (other != more_.end())
+            more_.erase(other);
+    }
+    /* Each once, in order. */
+    std::vector<uint32_t> ranks() const;
+
+  private:
+    std::array<int, 6> few_;
+    uint32_t n_ = 0;
+    std::vector<int> more_;
+};
 
 class abortable_context final : public gloo::transport::Context
 {
@@ -82,16 +114,21 @@ class abortable_context final : public gloo::transport::Context
 
   private:
     friend class abortable_buffer;
-    void throw_if_interrupted(const std::vector<int> &waited_for) const;
+    void throw_if_interrupted(const peer_list &waited_for) const
+    {
+        if (is_interrupted())
+            throw_interrupted(waited_for);
+    }
+    [[noreturn]] void throw_interrupted(const peer_list &waited_for) const;
     void pause_if_left();
     uint64_t slot(uint64_t slot, size_t bytes) const;
 
     const std::shared_ptr<gloo::transport::Context> gloo_;
     uint64_t key_ = 0;
     std::atomic<int> status_{COLLRUN_OK};
-    std::mutex lock_; /* of buffers_ */
+    std::mutex lock_; /* of the list of buffers */
     std::condition_variable interrupted_;
-    std::set<abortable_buffer *> buffers_;
+    abortable_buffer *first_ = nullptr;
     std::mutex farewell_lock_;
     std::unique_ptr<gloo::transport::UnboundBuffer> farewell_;               /* of this rank */
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> farewells_; /* of each peer */
@@ -119,15 +156,17 @@ class abortable_buffer final : public gloo::transport::UnboundBuffer
     void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes) override;
 
   private:
+    friend class abortable_context;
     using wait_function = bool (gloo::transport::UnboundBuffer::*)(int *,
                                                                    std::chrono::milliseconds);
-    bool wait(wait_function function, std::vector<int> &peers, int *rank);
+    bool wait(wait_function function, peer_list &peers, int *rank);
     template <typename F> void begin(int rank, F begin);
     size_t length(size_t offset, size_t bytes) const;
 
     abortable_context &context_;
     const std::unique_ptr<gloo::transport::UnboundBuffer> gloo_;
-    std::vector<int> senders_, receivers_; /* of what has begun */
+    peer_list senders_, receivers_;              /* of what has begun */
+    abortable_buffer *next_, *before_ = nullptr; /* in the context's list, under its lock */
 };
 
 /* Makes abortable contexts of another device's. */

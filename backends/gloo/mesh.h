@@ -37,7 +37,7 @@ class mesh
     void fail() noexcept
     {
         if (!failed.exchange(true))
-            leaving_.start(0);
+            leaving_.start(now_ns() + own_farewell_ns);
     }
     /* After fail(), as soon as Gloo's buffers of a call are gone: what Gloo still has to send for
      * them holds up a farewell that comes later. */
@@ -60,6 +60,8 @@ class mesh
     std::atomic<bool> failed{false}, reusable{true};
 
   private:
+    /* Within this time the thread whose call has failed says farewell, if there is one. */
+    static constexpr uint64_t own_farewell_ns = 5000000;
     void leave() noexcept;
 
     const std::shared_ptr<device> device_;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The thread of the timers. Falling asleep races with a timer that is being started: the thread
- * sets `asleep_` before its last look, and start() reads it after it has stored the deadline, so
- * one of them sees the other.
+ * stores `next_look_ns_` before its last look, and start() reads it after it has stored the
+ * deadline, so one of them sees the other.
  */
 #include "timer.h"
 
@@ -12,9 +12,9 @@
 namespace collrun_gloo
 {
 
-static constexpr auto period = std::chrono::milliseconds(5);
-static constexpr int idle_periods = 20;
-/* A period that takes longer is no delay of the scheduler: the process was stopped. */
+/* While a timer runs, the thread looks so often whether the process stands still. */
+static constexpr uint64_t period_ns = 1000000000;
+/* A look that comes as late as this is no delay of the scheduler: the process was stopped. */
 static constexpr uint64_t standstill_ns = 2000000000;
 
 timer_thread::~timer_thread()
@@ -48,38 +48,43 @@ void timer_thread::remove(timer *t) noexcept
 void timer_thread::wake() noexcept
 {
     std::lock_guard<std::mutex> guard(lock_);
-    asleep_.store(false);
+    next_look_ns_.store(0);
     signal_.notify_all();
 }
 
-/* Whether any timer runs. */
-bool timer_thread::look(uint64_t now) noexcept
+/* The first deadline of a timer that runs; `never`: none does. */
+uint64_t timer_thread::first_deadline() const noexcept
 {
-    bool running = false;
-    for (timer *t : timers_)
-        running |= t->look(now);
-    return running;
+    uint64_t first = never;
+    for (const timer *t : timers_)
+        first = std::min(first, t->deadline());
+    return first;
+}
+
+void timer_thread::sleep(std::unique_lock<std::mutex> &guard, uint64_t now, uint64_t until) noexcept
+{
+    if (until == never)
+        return signal_.wait(guard);
+    signal_.wait_for(guard, std::chrono::nanoseconds(until - now));
+    const uint64_t passed = now_ns() - now;
+    if (passed > standstill_ns) /* the process has stood still */
+        for (timer *t : timers_)
+            t->move(passed);
 }
 
 void timer_thread::run() noexcept
 {
     std::unique_lock<std::mutex> guard(lock_);
-    for (int idle = 0; !ends_;) {
-        idle = look(now_ns()) ? 0 : idle + 1;
-        if (idle < idle_periods) {
-            const uint64_t before = now_ns();
-            signal_.wait_for(guard, period);
-            const uint64_t passed = now_ns() - before;
-            if (passed > standstill_ns) /* the process has stood still */
-                for (timer *t : timers_)
-                    t->move(passed);
-            continue;
-        }
-        asleep_.store(true);
-        if (!look(now_ns()))
-            signal_.wait(guard, [this] { return ends_ || !asleep_.load(); });
-        asleep_.store(false);
-        idle = 0;
+    while (!ends_) {
+        next_look_ns_.store(0);
+        const uint64_t now = now_ns();
+        for (timer *t : timers_)
+            t->look(now);
+        const uint64_t first = first_deadline();
+        const uint64_t until = first == never ? never : std::min(first, now + period_ns);
+        next_look_ns_.store(until);
+        if (until > now && first_deadline() >= until)
+            sleep(guard, now, until);
     }
 }
 
@@ -97,14 +102,11 @@ void timer::move(uint64_t by) noexcept
         deadline_ns_.compare_exchange_strong(deadline_ns, deadline_ns + by);
 }
 
-bool timer::look(uint64_t now) noexcept
+void timer::look(uint64_t now) noexcept
 {
     uint64_t deadline_ns = deadline_ns_.load();
-    if (deadline_ns >= expired_mark)
-        return false;
     if (now >= deadline_ns && deadline_ns_.compare_exchange_strong(deadline_ns, expired_mark))
         expired_();
-    return true;
 }
 
 } // namespace collrun_gloo

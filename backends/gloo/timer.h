@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines of waits. One thread per process looks every 5 ms at the timers that run, and sleeps
- * when none has run for a while, so that starting and stopping a timer costs two stores.
+ * Deadlines of waits. One thread per process sleeps until the first deadline, so that starting and
+ * stopping a timer costs two stores; only one whose deadline is the first wakes the thread.
  */
 #ifndef BACKENDS_GLOO_TIMER_H
 #define BACKENDS_GLOO_TIMER_H
@@ -24,9 +24,10 @@ class timer_thread
 {
   public:
     ~timer_thread();
-    void wake_if_asleep() noexcept
+    /* A timer has this deadline now. */
+    void started(uint64_t deadline_ns) noexcept
     {
-        if (asleep_.load())
+        if (deadline_ns < next_look_ns_.load())
             wake();
     }
 
@@ -35,14 +36,15 @@ class timer_thread
     void add(timer *t);
     void remove(timer *t) noexcept;
     void run() noexcept;
-    bool look(uint64_t now) noexcept;
+    uint64_t first_deadline() const noexcept;
+    void sleep(std::unique_lock<std::mutex> &guard, uint64_t now, uint64_t until) noexcept;
     void wake() noexcept;
 
     std::mutex lock_; /* of all that follows */
     std::condition_variable signal_;
     std::vector<timer *> timers_;
     std::thread thread_;
-    std::atomic<bool> asleep_{false};
+    std::atomic<uint64_t> next_look_ns_{0}; /* 0: the thread is awake */
     bool ends_ = false;
 };
 
@@ -67,7 +69,7 @@ class timer
     void start(uint64_t deadline_ns) noexcept
     {
         deadline_ns_.store(deadline_ns);
-        thread_.wake_if_asleep();
+        thread_.started(deadline_ns);
     }
     /* From `expired`, which is called once more then. */
     void start_again(uint64_t deadline_ns) noexcept
@@ -83,7 +85,12 @@ class timer
   private:
     friend class timer_thread;
     static constexpr uint64_t expired_mark = never - 1;
-    bool look(uint64_t now) noexcept;
+    uint64_t deadline() const noexcept
+    {
+        const uint64_t deadline_ns = deadline_ns_.load();
+        return deadline_ns == expired_mark ? never : deadline_ns;
+    }
+    void look(uint64_t now) noexcept;
     void move(uint64_t by) noexcept;
 
     timer_thread &thread_;
