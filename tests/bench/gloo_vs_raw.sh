@@ -8,12 +8,15 @@
 # reaches from 1. "within": the interval ends at 1.02 or below; "ABOVE": it begins above; "open": neither, after as many rounds
 # as there may be (ROUNDS, or some 40 s). A row ends as soon as it is not open, so the noise is that of few rounds in most.
 #
-#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [operation...]
+#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [-d] [operation...]
 #
 # -q runs the ranks at nice -20, so that other work on the machine disturbs them less (as root).
+# The ranks run as SCHED_BATCH: a thread that is woken does not interrupt the one that runs. Else Gloo's thread interrupts the caller while it
+# holds the lock of a connection, and spins for a time slice of 3 ms; which of the contexts has that is luck, and hides the rest.
+# -d leaves them as they are.
 set -eu
-ranks='2 4' rounds=395 least=8 most=67108864 build=build/release quiet=
-while getopts n:r:f:m:b:q option; do
+ranks='2 4' rounds=395 least=8 most=67108864 build=build/release quiet= policy='chrt --batch 0'
+while getopts n:r:f:m:b:qd option; do
     case $option in
     n) ranks=$OPTARG ;;
     r) rounds=$OPTARG ;;
@@ -21,6 +24,7 @@ while getopts n:r:f:m:b:q option; do
     m) most=$OPTARG ;;
     b) build=$OPTARG ;;
     q) quiet='nice -n -20' ;;
+    d) policy= ;;
     *) exit 2 ;;
     esac
 done
@@ -36,5 +40,5 @@ c++ -pthread -o "$work/bench" "$work"/*.o $(harness_libraries) -lgloo -ldl -lm
 
 for n in $ranks; do
     echo "# $n ranks on $(nproc) cores, $rounds rounds, float32"
-    $quiet "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$least" "$most" "$@"
+    $quiet $policy "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$least" "$most" "$@"
 done
