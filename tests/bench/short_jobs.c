@@ -128,8 +128,8 @@ static void show_words(int err)
 static uint64_t wait_gone(struct pollfd *fds, int n)
 {
     for (int left = n; left > 0;) {
-        if (poll(fds, (nfds_t)n, 20000) <= 0)
-            return 0;
+        if (poll(fds, (nfds_t)n, 20000) <= 0 && poll(fds, (nfds_t)n, 20000) <= 0)
+            return 0; /* waited once more: this process may have stood still, too */
         for (int i = 0; i < n; i++) {
             if (fds[i].fd < 0 || !fds[i].revents)
                 continue;

@@ -176,15 +176,17 @@ static int messages(struct collrun_group *g, int me, long ms)
     return request ? collrun_wait(request) : status;
 }
 
+/* The ranks agree on the last iteration. */
 static int beat(struct collrun_ctx *ctx)
 {
     struct collrun_group *g;
-    int status = collrun_group_get(ctx, "beat", &g);
-    while (status == COLLRUN_OK && !collrun_stopping(ctx)) {
-        status = collrun_barrier(g);
+    int all_stop = 0, status = collrun_group_get(ctx, "beat", &g);
+    while (status == COLLRUN_OK && !all_stop) {
+        const int mine = collrun_stopping(ctx);
+        status = collrun_allreduce(g, &mine, &all_stop, 1, COLLRUN_INT32, COLLRUN_MIN);
         pause_ms(20);
     }
-    return collrun_stopping(ctx) ? 0 : status;
+    return status;
 }
 
 /* Rank 1 is late for the creation of a group, or for a split. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The helpers of lib.sh: each fails its case when it must, so that no other test passes vacuously.
 . "$(dirname "$0")/lib.sh"
+export COLLRUN # of the cases, too
 
 # outcome SCRIPT: what a test of these lines prints, without the comments; its exit code is $code.
 outcome() {
@@ -38,6 +39,10 @@ passes "ends, the same code" 'code=3; ends x 3'
 fails "ends, another code" 'code=3; ends x 4'
 passes "quiet, nothing on stderr" ': >err; quiet x'
 fails "quiet, something on stderr" 'echo word >err; quiet x'
+late='collrun: rank 2 was last in 61 % of the operations of group world, 0.4 ms late on average; that cost 12 % of the time'
+passes "quiet_or_late, nothing on stderr" ': >err; quiet_or_late x'
+passes "quiet_or_late, a late rank" "echo '$late' >err; quiet_or_late x"
+fails "quiet_or_late, a late rank and more" "printf '%s\n' '$late' 'collrun: warning: x' >err; quiet_or_late x"
 passes "check_within, success" 'check_within x 1 true'
 fails "check_within, the deadline" 'check_within x 0 false'
 fails "within, the deadline" 'within 0 test -e never'
