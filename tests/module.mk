@@ -250,10 +250,11 @@ check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
 tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
-tsan-run: all $(TSAN_TESTS)
+tsan-run: all $(TSAN_TESTS) $(FAKE_LIBS)
 	tests/run -r -t 600 $(TSAN_TESTS)
 	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
+	JOBS='^1 processes with 1 GPU: operators' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
 
 bench-programs: $(BENCH_PROGRAMS)
 # The newest Open MPI, MPICH and Intel MPI, from PyPI, in venvs under build/peers; PEER=python: Ray and torch.

@@ -309,8 +309,8 @@ static void *group_finish_close(void *group)
         coord_server_free(g->coord_server, failed);
     context_count_closing(context, 0, -serving);
     group_free(g);
-    context_count_closing(context, -1, 0);
     capture_restore(&context->lib.cuda, mode);
+    context_count_closing(context, -1, 0); /* the last use: nccl_close may free the context now */
     return NULL;
 }
 

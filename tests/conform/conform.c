@@ -193,6 +193,7 @@ static int run(struct collrun_ctx *ctx, void *state)
            (unsigned long long)run.cases, (unsigned long long)run.failures,
            (unsigned long long)run.unsupported);
     fflush(stdout);
+    free(run.cuda);
     return run.failures != 0;
 }
 
