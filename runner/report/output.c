@@ -29,6 +29,8 @@ struct tail { /* the last OUTPUT_TAIL bytes of a rank's stderr */
     uint64_t lines; /* ever shown */
 };
 
+enum { STAMP_MAX = 32 };
+
 struct output {
     struct console *console;
     const struct desc *desc;
@@ -40,7 +42,7 @@ struct output {
     struct fold *fold;             /* NULL: lines are not folded */
     struct loop *loop;
     struct loop_timer fold_timer;
-    struct buf label_bytes; /* of the lines that are being shown */
+    struct buf label_bytes; /* of the lines that are being shown; has room for that of any rank */
     bool timestamps, given_up, last;
     bool in_line;         /* the rank that has the terminal has not ended its line */
     uint32_t nomitted;    /* messages that were dropped */
@@ -77,7 +79,7 @@ static void output_note_lines(struct output *o, uint32_t rank, uint64_t before, 
 
 static void output_add_stamp(struct output *o, const struct fold_line *line)
 {
-    char stamp[32];
+    char stamp[STAMP_MAX];
     struct tm tm;
     time_t seconds = (time_t)(line->realtime_ns / 1000000000u);
     localtime_r(&seconds, &tm);
@@ -85,6 +87,15 @@ static void output_add_stamp(struct output *o, const struct fold_line *line)
     snprintf(stamp + n, sizeof stamp - n, ".%03u ",
              (unsigned)(line->realtime_ns / 1000000u % 1000u));
     buf_put(&o->label_bytes, stamp, strlen(stamp));
+}
+
+/* That of one rank always fits. */
+static void output_set_label(struct output *o, const struct fold_line *line, const char *label)
+{
+    buf_clear(&o->label_bytes);
+    if (o->timestamps)
+        output_add_stamp(o, line);
+    buf_put(&o->label_bytes, label, strlen(label));
 }
 
 /* Queues a line of one rank, or of several; or whole lines of one rank. */
@@ -100,13 +111,12 @@ static void output_put_line(void *ctx, const struct fold_line *line, const uint3
     arena_init(&arena);
     if (n > 1 && label_make(o->desc, o->label, ranks, n, &arena, &label) != COLLRUN_OK)
         label = o->labels[ranks[0]]; /* no memory: rather a part of the ranks than no line */
-    buf_clear(&o->label_bytes);
-    if (o->timestamps)
-        output_add_stamp(o, line);
-    buf_put(&o->label_bytes, label, strlen(label));
-    const char *before_each = o->label_bytes.data ? (const char *)o->label_bytes.data : "";
-    const uint64_t lines = console_put_lines(o->console, line->stream, before_each,
-                                             o->label_bytes.len, line->text, line->len);
+    output_set_label(o, line, label);
+    if (o->label_bytes.failed)
+        output_set_label(o, line, o->labels[ranks[0]]);
+    const uint64_t lines =
+        console_put_lines(o->console, line->stream, (const char *)o->label_bytes.data,
+                          o->label_bytes.len, line->text, line->len);
     for (uint32_t i = 0; line->stream == 2 && i < n; i++)
         output_note_lines(o, ranks[i], before, lines);
     arena_fini(&arena);
@@ -227,6 +237,19 @@ static void output_put_terminal(struct output *o, const char *bytes, size_t len)
     o->in_line = bytes[len - 1] != '\n';
 }
 
+/* There is no memory for a line that is not complete: what there is becomes lines. */
+static void output_add_parts(struct output *o, uint32_t rank, const struct fold_line *end)
+{
+    struct buf *line = &o->streams[rank * 2 + end->stream - 1u].line;
+    struct fold_line begin = *end;
+    begin.text = (const char *)line->data + line->start;
+    begin.len = buf_pending(line);
+    if (begin.len)
+        output_add_line(o, rank, &begin);
+    output_add_line(o, rank, end);
+    buf_clear(line);
+}
+
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                 const void *bytes, size_t len)
 {
@@ -249,10 +272,14 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         const size_t n = newline ? (size_t)(newline - p) : cut ? room : window;
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
-        if (newline || cut) {
-            const char *text = pending ? (const char *)line->data + line->start : p;
-            const struct fold_line whole = {stream, realtime_ns, text,
-                                            pending ? buf_pending(line) : n};
+        struct fold_line whole = {stream, realtime_ns, p, n};
+        if (line->failed) {
+            output_add_parts(o, rank, &whole);
+        } else if (newline || cut) {
+            if (pending) {
+                whole.text = (const char *)line->data + line->start;
+                whole.len = buf_pending(line);
+            }
             output_add_line(o, rank, &whole);
             buf_clear(line);
         }
@@ -336,12 +363,18 @@ void output_give_up(struct output *o)
 static int output_make_labels(struct output *o, const struct job_console *console)
 {
     int rc = arena_failed(&o->arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
+    size_t longest = 0;
     o->label = console->label.v;
     for (uint32_t r = 0; rc == COLLRUN_OK && r < o->desc->nranks; r++) {
-        if (job_ranks_has(&console->ranks, r))
-            rc = label_make(o->desc, o->label, &r, 1, &o->arena, &o->labels[r]);
+        if (!job_ranks_has(&console->ranks, r))
+            continue;
+        rc = label_make(o->desc, o->label, &r, 1, &o->arena, &o->labels[r]);
+        size_t len = rc == COLLRUN_OK ? strlen(o->labels[r]) : 0;
+        longest = len > longest ? len : longest;
     }
-    return rc;
+    return rc != COLLRUN_OK || buf_reserve(&o->label_bytes, STAMP_MAX + longest)
+               ? rc
+               : COLLRUN_ERR_NO_MEMORY;
 }
 
 /* No line waits for ranks whose lines are not shown. */
