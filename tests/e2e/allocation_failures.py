@@ -9,6 +9,7 @@ usage: allocation_failures.py PREFIX ALLOCATOR PROGRAM MODE SECONDS COMMAND...
   MODE       once: the Nth allocation fails; on: all from the Nth on; libcrypto: the Nth allocation of libcrypto fails
   SECONDS    how long at most: then the numbers are a sample, which begins with the first 20; 0: all numbers, however long it takes
   COMMAND    the arguments of collrun; {dir} is a new folder name for each run
+  NUMBERS    in the environment: only these allocations, such as 15,2050-2064
 
 But for the mode libcrypto, its allocations do not fail: OpenSSL 3.0 does not check some of those that it makes when it is first used,
 and crashes; OpenSSL 3.6 reports one that fails within its initialization, which needs that initialization, and waits for itself.
@@ -20,7 +21,7 @@ output on stdout. Prints the other outcomes, at most MOST of them, and a line th
 """
 import glob, json, os, re, shutil, signal, subprocess, sys, tempfile, time
 
-MOST, HANG_S, STEP = 12, 30, 7919  # STEP: a prime that no count of allocations has as a factor
+MOST, HANG_S, LOOK_S, LEAVE_S, STEP = 12, 30, 0.5, 5, 7919  # STEP: a prime that no count of allocations has as a factor
 MEMORY = "([Oo]ut of memory|Cannot allocate memory)"
 CODES = {"collrun": (125,), "collrun-agent": (125, 127)}
 CRASHED, HANGS = -signal.SIGSEGV, "none: it hangs in libcrypto"
@@ -102,9 +103,9 @@ def run(number):
     child = subprocess.Popen([prefix + "/bin/collrun", *arguments], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, start_new_session=True)
     code = None
-    for _ in range(2):  # once more: this process may have stood still, too
+    for _ in range(int(HANG_S / LOOK_S)):  # looks, not seconds: the machine may stand still, and this process with it
         try:
-            out, err = child.communicate(timeout=HANG_S / 2)
+            out, err = child.communicate(timeout=LOOK_S)
             code = child.returncode
             break
         except subprocess.TimeoutExpired:
@@ -130,6 +131,9 @@ def differs(a, b):
 
 
 def numbers(count):
+    if "NUMBERS" in os.environ:
+        ranges = [part.partition("-") for part in os.environ["NUMBERS"].split(",")]
+        return [n for first, _, last in ranges for n in range(int(first), int(last or first) + 1)]
     if not seconds:
         return list(range(1, count + 1))
     rest = max(count - 20, 1)
@@ -161,8 +165,9 @@ for number in numbers(count + (seconds == 0) * count // 20):
             wrong = f"exit code {outcome[0]}; stderr: {outcome[2][:300]}"
         elif not re.search(ERROR[program], outcome[2]):
             wrong = f"the cause is not named: {outcome[2][:300]}"
-    until = time.monotonic() + 5
-    while is_left() and time.monotonic() < until:
+    for _ in range(int(LEAVE_S / 0.01)):
+        if not is_left():
+            break
         time.sleep(0.01)
     if not wrong and is_left():
         wrong = f"left behind: {is_left()}"
