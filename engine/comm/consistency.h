@@ -131,8 +131,8 @@ void consistency_counts(const struct collrun_call *call, uint32_t comm_rank, uin
 int consistency_compare_counts(const struct fingerprint *any, const uint64_t *all,
                                uint32_t comm_size, uint32_t devices, const uint32_t *world_rank);
 
-/* True if the collective, which the owner of the queue executes, takes one call of the backend and
- * nothing else. */
+/* True if the collective, which the owner of the queue executes while nothing is in flight, takes
+ * one call of the backend and nothing else. Any thread may ask. */
 bool consistency_is_plain(const struct group_backend *gb, const struct progress_queue *pq,
                           const struct collrun_call *calls, uint32_t ncalls);
 /* As emulate_exec, after the check if the group has one, which reduces the time-out by its

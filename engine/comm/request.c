@@ -52,7 +52,8 @@ static int request_exec(void *ctx, struct collrun_request *r)
         .gb = ctx, .bounced = r->bounces_late, .settled = r->events || r->settled};
     if (collrun_kind_is_message(r->calls->kind) && r->pq->config.p2p)
         return p2p_exec(r->pq->config.p2p, r->calls, r->ncalls, &r->batch, &r->pq->contended);
-    if (!r->events && !r->bounces_late && consistency_is_plain(ctx, r->pq, r->calls, r->ncalls))
+    if (!r->events && !r->bounces_late && !r->pq->requests.in_flight &&
+        consistency_is_plain(ctx, r->pq, r->calls, r->ncalls))
         return backend_exec(r->pq->config.backend, r->pq->config.handle, r->calls, 1);
     int rc = r->events ? request_settle(r) : COLLRUN_OK;
     if (rc == COLLRUN_OK)
