@@ -254,7 +254,7 @@ tsan-run: all $(TSAN_TESTS) $(FAKE_LIBS)
 	tests/run -r -t 600 $(TSAN_TESTS)
 	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
-	JOBS='^1 processes with 1 GPU: operators' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
+	STEPS=100 JOBS='^(1 processes with 1 GPU: operators|random programs, asynchronous, three|messages that)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
 
 bench-programs: $(BENCH_PROGRAMS)
 # The newest Open MPI, MPICH and Intel MPI, from PyPI, in venvs under build/peers; PEER=python: Ray and torch.

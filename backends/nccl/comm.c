@@ -182,11 +182,10 @@ static int comm_pause(struct nccl_group *g, unsigned round, uint64_t deadline_ns
         return job;
     const struct forming_watch *watch = atomic_load(&g->forming.watch);
     if (watch && watch->is_over(watch))
-        return g->services->fail(g->services->ctx, COLLRUN_ERR_PEER_FAILED,
-                                 "another rank failed, or closed the group");
+        return group_report(g, COLLRUN_ERR_PEER_FAILED, "another rank failed, or closed the group");
     if (round > 64 && clock_ns() >= deadline_ns)
-        return g->services->fail(
-            g->services->ctx, COLLRUN_ERR_TIMEOUT,
+        return group_report(
+            g, COLLRUN_ERR_TIMEOUT,
             "NCCL was not ready in time: a peer has not arrived or cannot be reached");
     if (round < 1000)
         sched_yield();

@@ -318,7 +318,7 @@ void nccl_group_close(void *group)
 {
     struct nccl_group *g = group;
     pthread_t thread;
-    g->services = g->context->services; /* the group's services end with this call */
+    group_end_services(g);
     p2p_close(g);
     if (g->collectives) { /* closed with the handle for collectives */
         g->collectives->messages = g;

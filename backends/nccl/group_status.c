@@ -26,14 +26,29 @@ void group_fail(struct nccl_group *g, int status, const char *text)
         aborter_queue(g);
 }
 
-int group_failure(const struct nccl_group *g)
+int group_report(struct nccl_group *g, int status, const char *text)
 {
-    return g->services->fail(g->services->ctx, atomic_load(&g->status.code), "%s", g->status.text);
+    pthread_mutex_lock(&g->status.lock);
+    int reported = g->services->fail(g->services->ctx, status, "%s", text);
+    pthread_mutex_unlock(&g->status.lock);
+    return reported;
+}
+
+void group_end_services(struct nccl_group *g)
+{
+    pthread_mutex_lock(&g->status.lock);
+    g->services = g->context->services;
+    pthread_mutex_unlock(&g->status.lock);
+}
+
+int group_failure(struct nccl_group *g)
+{
+    return group_report(g, atomic_load(&g->status.code), g->status.text);
 }
 
 int group_out_of_memory(struct nccl_group *g)
 {
-    return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return group_report(g, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
 int group_fail_coordinator(struct nccl_group *g, int error, const char *task)
@@ -57,7 +72,7 @@ int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, 
     snprintf(text, sizeof text, "%s: %s%s%s%s", what, nccl->ncclGetErrorString(result),
              detail && *detail ? ": " : "", detail ? detail : "", xid);
     group_fail(g, status, text);
-    return g->services->fail(g->services->ctx, status, "%s", text);
+    return group_report(g, status, text);
 }
 
 int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
@@ -71,7 +86,7 @@ int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_
     snprintf(text, sizeof text, "%s on GPU %d: %s%s", what, dev->ordinal,
              cuda->cudaGetErrorString(error), xid_text(dev->device, xid, sizeof xid));
     group_fail(g, COLLRUN_ERR_BACKEND, text);
-    return g->services->fail(g->services->ctx, COLLRUN_ERR_BACKEND, "%s", text);
+    return group_report(g, COLLRUN_ERR_BACKEND, text);
 }
 
 int group_check_job(struct nccl_group *g)

@@ -19,7 +19,7 @@ struct nccl_group;
 struct group_status {
     atomic_int code;      /* 0, or the status that every later call returns; released after */
     char text[512];       /* the error message, which is written once */
-    pthread_mutex_t lock; /* of the writers */
+    pthread_mutex_t lock; /* of the writers, and of the group's services */
     /* Of the handle for messages. */
     atomic_uint
         failed_peer;    /* the rank that failed while communicators were formed, + 1; 0: none */
@@ -29,8 +29,12 @@ struct group_status {
 /* Fails the group and has the aborter stop its communicators. Only the first call has an effect.
  * Does not block; any thread may call it. */
 void group_fail(struct nccl_group *g, int status, const char *text);
+/* Stores the error of the calling thread. Returns the status. */
+int group_report(struct nccl_group *g, int status, const char *text);
+/* The group's services end: what its threads report now is reported to the context's. */
+void group_end_services(struct nccl_group *g);
 /* The group's failure, stored as the error of the calling thread. Returns the status. */
-int group_failure(const struct nccl_group *g);
+int group_failure(struct nccl_group *g);
 
 /* Fail the group with what NCCL or CUDA reports, and with the driver's reason if there is one;
  * `what` is the action that failed. The error message is also that of the calling thread. After
