@@ -32,7 +32,7 @@ echo "# $(machine)"
 row "$cores ranks, bound" "$cores" shm core calls "$@"
 row "$cores ranks, not bound" "$cores" shm none calls "$@"
 for _ in $(seq "$cores"); do
-    # The kernel shares out CPUs between sessions first (autogroup), each with a nice value of its own.
+    # The kernel shares out CPUs between sessions first (autogroup), and each of them has a nice value, too.
     setsid nice -n 19 sh -c 'echo 19 2>/dev/null >/proc/self/autogroup; while :; do :; done' &
     neighbours="$neighbours $!"
 done
