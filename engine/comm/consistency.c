@@ -402,8 +402,8 @@ bool consistency_is_plain(const struct group_backend *gb, const struct progress_
                           const struct collrun_call *calls, uint32_t ncalls)
 {
     const struct backend *b = gb->backend;
-    return ncalls == 1 && b->has_exec && !pq->shared &&
-           gb->group->check != COLLRUN_CHECK_STRICT && backend_is_native(b, calls);
+    return ncalls == 1 && b->has_exec && !pq->shared && gb->group->check != COLLRUN_CHECK_STRICT &&
+           backend_is_native(b, calls);
 }
 
 int consistency_exec(const struct group_backend *gb, struct progress_queue *pq,
