@@ -56,8 +56,20 @@ static void streaming_without_avx2(void *dst, const void *src, size_t len)
     narrow_bytes(dst, src, len, true);
 }
 
+static void out(void *dst, const void *src, size_t len)
+{
+    struct copy_policy policy = {0};
+    copy_out(&policy, dst, src, len);
+}
+static void out_streaming(void *dst, const void *src, size_t len)
+{
+    struct copy_policy policy = {.streams = true, .left = 1u << 30};
+    copy_out(&policy, dst, src, len);
+}
+
 static void (*const copies[])(void *, const void *, size_t) = {
-    plain, streaming, behind, behind_far, plain_without_avx2, streaming_without_avx2,
+    plain, streaming,     behind, behind_far, plain_without_avx2, streaming_without_avx2,
+    out,   out_streaming,
 };
 
 static void copy_once(size_t way, size_t to, size_t from, size_t len)

@@ -3,8 +3,8 @@
  * Long copies write whole, aligned cache lines. With AVX2 a line takes two loads and two stores, so
  * that twice as many lines are under way as with vectors of 16 bytes: on Zen 4 a copy of what
  * another core has written takes 10 to 25 % less, and fetching lines early adds nothing, unless the
- * other core is nearby and still writing. Streaming stores exist on every x86-64; on other CPUs a
- * streaming copy is a plain one.
+ * other core is nearby and still writing. Writing for another core is the opposite. Streaming
+ * stores exist on every x86-64; on other CPUs a streaming copy is a plain one.
  */
 #include "transport/copy.h"
 
@@ -36,7 +36,9 @@
  * which it would take from the writer. */
 #define COPY_BEHIND 2048u
 
-/* `dst` is aligned to a line in all four. */
+/* `dst` is aligned to a line. */
+typedef void copy_lines_fn(char *dst, const char *src, size_t len);
+
 __attribute__((target("avx2"))) static void copy_lines_avx2(char *dst, const char *src, size_t len)
 {
     for (size_t i = 0; i < len; i += COPY_LINE) {
@@ -58,20 +60,22 @@ __attribute__((target("avx2"))) static void copy_stream_avx2(char *dst, const ch
     }
 }
 
-/* One line after the other, behind a writer on a core nearby. */
-static void copy_behind_lines(char *dst, const char *src, size_t len)
+static inline void copy_line_sse2(char *dst, const char *src)
 {
-    for (size_t i = 0; i < len; i += COPY_LINE) {
-        __builtin_prefetch(src + i + COPY_BEHIND);
-        for (size_t k = 0; k < COPY_LINE; k += 16)
-            _mm_storeu_si128((void *)(dst + i + k), _mm_loadu_si128((const void *)(src + i + k)));
-    }
+    const __m128i a = _mm_loadu_si128((const void *)src);
+    const __m128i b = _mm_loadu_si128((const void *)(src + 16));
+    const __m128i c = _mm_loadu_si128((const void *)(src + 32));
+    const __m128i d = _mm_loadu_si128((const void *)(src + 48));
+    _mm_storeu_si128((void *)dst, a);
+    _mm_storeu_si128((void *)(dst + 16), b);
+    _mm_storeu_si128((void *)(dst + 32), c);
+    _mm_storeu_si128((void *)(dst + 48), d);
 }
 
 static void copy_lines_sse2(char *dst, const char *src, size_t len)
 {
-    for (size_t i = 0; i < len; i += 16)
-        _mm_store_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
+    for (size_t i = 0; i < len; i += COPY_LINE)
+        copy_line_sse2(dst + i, src + i);
 }
 
 static void copy_stream_sse2(char *dst, const char *src, size_t len)
@@ -80,31 +84,37 @@ static void copy_stream_sse2(char *dst, const char *src, size_t len)
         _mm_stream_si128((void *)(dst + i), _mm_loadu_si128((const void *)(src + i)));
 }
 
-static void copy_lines(char *dst, const char *src, size_t len, bool stream)
+/* Behind a writer on a core nearby. `dst` may lie anywhere. */
+static void copy_behind_lines(char *dst, const char *src, size_t len)
 {
-    const bool wide = __builtin_cpu_supports("avx2");
-    if (stream) {
-        (wide ? copy_stream_avx2 : copy_stream_sse2)(dst, src, len);
-        _mm_sfence();
-    } else {
-        (wide ? copy_lines_avx2 : copy_lines_sse2)(dst, src, len);
+    for (size_t i = 0; i < len; i += COPY_LINE) {
+        __builtin_prefetch(src + i + COPY_BEHIND);
+        copy_line_sse2(dst + i, src + i);
     }
 }
 
 /* At least a line. */
-static void copy_many(char *dst, const char *src, size_t len, bool stream)
+static void copy_many(char *dst, const char *src, size_t len, copy_lines_fn *copy_lines)
 {
     const size_t head = (COPY_LINE - (uintptr_t)dst % COPY_LINE) % COPY_LINE;
     const size_t tail = (len - head) % COPY_LINE;
     memcpy(dst, src, head);
-    copy_lines(dst + head, src + head, len - head - tail, stream);
+    copy_lines(dst + head, src + head, len - head - tail);
     memcpy(dst + len - tail, src + len - tail, tail);
+}
+
+static void copy_stream(char *dst, const char *src, size_t len)
+{
+    const bool wide = __builtin_cpu_supports("avx2");
+    copy_many(dst, src, len, wide ? copy_stream_avx2 : copy_stream_sse2);
+    _mm_sfence();
 }
 
 void copy_plain(void *dst, const void *src, size_t len)
 {
     if (len > COPY_SHORT_MAX)
-        copy_many(dst, src, len, false);
+        copy_many(dst, src, len,
+                  __builtin_cpu_supports("avx2") ? copy_lines_avx2 : copy_lines_sse2);
     else if (len > 0)
         memcpy(dst, src, len);
 }
@@ -114,7 +124,7 @@ void copy_bytes(void *dst, const void *src, size_t len, bool stream)
     if (dst == src)
         return;
     if (stream && len >= COPY_STREAM_MIN)
-        copy_many(dst, src, len, true);
+        copy_stream(dst, src, len);
     else
         copy_plain(dst, src, len);
 }
@@ -132,15 +142,29 @@ bool copy_out_streams(const struct copy_policy *policy, size_t len)
     return policy->streams && len >= COPY_STREAM_MIN;
 }
 
+/* Into lines that the other core has had. 16 bytes at a time take 5 to 25 % less than 32. */
+static void copy_out_plain(void *dst, const void *src, size_t len)
+{
+    if (len > COPY_SHORT_MAX)
+        copy_many(dst, src, len, copy_lines_sse2);
+    else
+        memcpy(dst, src, len);
+}
+
 void copy_out_many(struct copy_policy *policy, void *dst, const void *src, size_t len)
 {
+    if (len == 0 || dst == src)
+        return;
     const bool streams = policy->streams, brief = len < COPY_MEASURE_MIN;
     if (len < COPY_STREAM_MIN || (brief && !streams && ++policy->brief % COPY_BRIEF_EVERY != 0)) {
-        copy_plain(dst, src, len);
+        copy_out_plain(dst, src, len);
         return;
     }
     const uint64_t start = __rdtsc();
-    copy_bytes(dst, src, len, streams);
+    if (streams)
+        copy_stream(dst, src, len);
+    else
+        copy_out_plain(dst, src, len);
     if (brief && !streams)
         _mm_mfence();
     const uint64_t cycles = __rdtsc() - start;
