@@ -12,6 +12,7 @@
 #include "transport/wait.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,6 +174,8 @@ int p2p_flush(void *group)
 #define SPIN_BYTES_MAX 4096u
 #define WAITS_WITHOUT_SPIN 8u
 #define SPINS_PER_LONG_ONE 8u
+/* Then the others may run, before their yields take so long that they sleep instead (wait.c). */
+#define SPINS_IN_A_ROW 256u
 
 static bool p2p_is_idle(const struct shm_group *g)
 {
@@ -226,6 +229,10 @@ static const struct packet *p2p_spin_before_yielding(struct shm_group *g, uint32
     if (!packet) {
         p->waits_to_spin = WAITS_WITHOUT_SPIN;
         p->vain_spins++;
+        p->spins_in_a_row = 0;
+    } else if (++p->spins_in_a_row == SPINS_IN_A_ROW) {
+        p->spins_in_a_row = 0;
+        sched_yield();
     }
     return packet;
 }

@@ -67,7 +67,8 @@ struct p2p {
     struct transfer *first, *last; /* those that have a packet to send, in order */
     atomic_bool woken;             /* the next wait of progress ends at once */
     uint32_t waits_to_spin;        /* of an oversubscribed group: waits until one spins again */
-    uint32_t vain_spins;           /* how many found nothing */
+    uint32_t vain_spins;           /* how many found nothing, */
+    uint32_t spins_in_a_row;       /* and how many something since then */
 };
 
 int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
