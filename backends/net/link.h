@@ -38,7 +38,7 @@
 /* Every packet begins with a header of the caller of this length. */
 #define LINK_HEADER_LEN 56u
 /* The data of one packet, bytes. */
-#define LINK_PACKET_MAX 65536u
+#define LINK_PACKET_MAX 131072u
 /* Of what link_address writes, bytes. */
 #define LINK_ADDRESS_MAX 1024u
 

@@ -161,12 +161,23 @@ static void op_finish(struct net_request *q)
     endpoint_notify(&op->group->context);
 }
 
-/* How much of a long message leaves at once, without a grant. A root exchanges with ranks that may
- * be in the operation before: it need not wait for them, and the connection stays busy. Elsewhere
- * all ranks send and receive, and the receives have been posted. */
+/* Whether a message leaves at once, without a grant. A root exchanges with ranks that may be in the
+ * operation before: it need not wait for them, and the connection stays busy. Elsewhere all ranks
+ * send and receive, and the receives have been posted. Pieces of a long operation wait. */
+static bool op_is_eager(const struct net_op *op, size_t len)
+{
+    const struct collrun_call *c = op->call;
+    if (len <= NET_EAGER_LIMIT || len > NET_ROOT_EAGER_LIMIT)
+        return len <= NET_EAGER_LIMIT;
+    return collrun_kind_has_root(c->kind) && !collrun_kind_is_vector(c->kind) &&
+           c->count <= NET_ROOT_EAGER_LIMIT / op->group->services->dtype_size(c->dtype);
+}
+
+/* So much of a longer one of an operation with a root leaves at once; more of it would hold up what
+ * comes straight from memory. */
 static size_t op_head_len(const struct net_op *op, size_t len)
 {
-    return len > NET_EAGER_LIMIT && collrun_kind_has_root(op->call->kind) ? NET_EAGER_LIMIT : 0;
+    return collrun_kind_has_root(op->call->kind) && !op_is_eager(op, len) ? NET_EAGER_LIMIT : 0;
 }
 
 static void op_landed(struct link_landing *landing)
@@ -212,7 +223,7 @@ static void op_take(struct net_op *op, struct net_request *q, const struct packe
         link_put(op_link(op), &q->put);
         return;
     }
-    const bool is_long = q->len > NET_EAGER_LIMIT;
+    const bool is_long = !op_is_eager(op, q->len);
     if (packet->op.token != q->len || len != (is_long ? head : q->len)) {
         op_fail_count(op, packet, q->len);
         return;
@@ -352,7 +363,7 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     endpoint_lock(g->endpoint);
     if (net_group_has_failed(g))
         return op_leave(op);
-    const bool eager = len <= NET_EAGER_LIMIT;
+    const bool eager = op_is_eager(op, len);
     const size_t head = op_head_len(op, len);
     if (eager || head || collrun_kind_is_vector(op->call->kind))
         op_send_packet(op, q, PACKET_OP, len, eager ? len : head);
@@ -394,7 +405,7 @@ int net_op_recv(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     if (net_group_has_failed(g))
         return op_leave(op);
     op_add(op, q);
-    if (len > NET_EAGER_LIMIT)
+    if (!op_is_eager(op, len))
         op_grant(op, q);
     if (!net_group_has_failed(g))
         op_take_kept(op, q);

@@ -6,10 +6,11 @@
  * - A message of an operation is named by its two ranks and its slot. Both ends compute the same
  *   slot and the same length, so no message announces itself. A slot is used once in each
  *   direction of a pair and operation.
- * - A short message (NET_EAGER_LIMIT bytes at most) leaves at once; its send is complete when
- *   net_op_send returns. A longer one leaves when its receiver has called net_op_recv, straight
- *   from the sender's memory to the receiver's; of an operation with a root, its first
- *   NET_EAGER_LIMIT bytes leave at once.
+ * - A short message (NET_EAGER_LIMIT bytes at most; NET_ROOT_EAGER_LIMIT in an operation with a
+ * root and blocks no longer than that) leaves at once; its send is complete when net_op_send
+ * returns. A longer one leaves when its receiver has called net_op_recv, straight from the sender's
+ * memory to the receiver's; of an operation with a root, its first NET_EAGER_LIMIT bytes leave at
+ * once.
  * - Nothing is ordered but by waiting: all requests of an operation progress together.
  *
  * Failure modes, after which the group has failed and no buffer of the operation is in use:
@@ -27,7 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NET_EAGER_LIMIT 65536u /* bytes */
+#define NET_EAGER_LIMIT 65536u       /* bytes */
+#define NET_ROOT_EAGER_LIMIT 131072u /* of a short operation with a root */
 
 struct net_group;
 struct net_op;

@@ -11,16 +11,38 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 static int lengths(struct harness_rank *r)
 {
-    static const size_t counts[] = {0, 1, 8192, 8193, 16384, 16385, 65536, 65537, 200000};
+    static const size_t counts[] = {0,     1,     8192,  8193,  16384, 16385,
+                                    32768, 32769, 65536, 65537, 200000};
     return coll_every_variant(r, counts, sizeof counts / sizeof *counts, false);
 }
 
 static int late(struct harness_rank *r)
 {
     return coll_out_of_step(r, 150, false);
+}
+
+/* Rank 0 broadcasts 128 KiB before another rank calls. */
+static int root_is_early(struct harness_rank *r)
+{
+    static unsigned char buf[128 << 10];
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_BROADCAST);
+    call.recv = buf;
+    call.count = sizeof buf;
+    call.dtype = COLLRUN_UINT8;
+    if (r->rank == 0) {
+        memset(buf, 7, sizeof buf);
+        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
+    }
+    harness_sync(r);
+    if (r->rank != 0)
+        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
+    HARNESS_CHECK(r, buf[0] == 7 && buf[sizeof buf - 1] == 7);
+    harness_sync(r);
+    return 0;
 }
 
 static void every_kind_and_length(void **state)
@@ -37,6 +59,13 @@ static void ranks_may_be_late(void **state)
     assert_int_equal(harness_run(&options, late), 0);
 }
 
+static void a_root_need_not_wait_for_short_blocks_to_be_asked_for(void **state)
+{
+    struct harness_options options = options_for(state, 2);
+    options.timeout_ns = 5000000000u;
+    assert_int_equal(harness_run(&options, root_is_early), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -44,6 +73,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_and_length),
         cmocka_unit_test(ranks_may_be_late),
+        cmocka_unit_test(a_root_need_not_wait_for_short_blocks_to_be_asked_for),
     };
     return cmocka_run_group_tests(tests, each_alone, NULL);
 }
