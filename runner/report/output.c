@@ -272,14 +272,12 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         const size_t n = newline ? (size_t)(newline - p) : cut ? room : window;
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
-        struct fold_line whole = {stream, realtime_ns, p, n};
         if (line->failed) {
-            output_add_parts(o, rank, &whole);
+            output_add_parts(o, rank, &(const struct fold_line){stream, realtime_ns, p, n});
         } else if (newline || cut) {
-            if (pending) {
-                whole.text = (const char *)line->data + line->start;
-                whole.len = buf_pending(line);
-            }
+            const char *text = pending ? (const char *)line->data + line->start : p;
+            const struct fold_line whole = {stream, realtime_ns, text,
+                                            pending ? buf_pending(line) : n};
             output_add_line(o, rank, &whole);
             buf_clear(line);
         }
