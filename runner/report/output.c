@@ -241,11 +241,12 @@ static void output_put_terminal(struct output *o, const char *bytes, size_t len)
 static void output_add_parts(struct output *o, uint32_t rank, const struct fold_line *end)
 {
     struct buf *line = &o->streams[rank * 2 + end->stream - 1u].line;
-    struct fold_line begin = *end;
-    begin.text = (const char *)line->data + line->start;
-    begin.len = buf_pending(line);
-    if (begin.len)
+    if (buf_pending(line)) {
+        struct fold_line begin = *end;
+        begin.text = (const char *)line->data + line->start;
+        begin.len = buf_pending(line);
         output_add_line(o, rank, &begin);
+    }
     output_add_line(o, rank, end);
     buf_clear(line);
 }
