@@ -136,17 +136,15 @@ static void saved_env_enter(struct nccl_group *g, struct saved_env *e)
         e->changed[i] = value != NULL;
         e->before[i] = value && old ? strdup(old) : NULL;
         if (value)
-            setenv(env_options[i], value, 1);
+            context_set_variable(g->context, env_options[i], value);
     }
 }
 
 static void saved_env_leave(struct nccl_group *g, struct saved_env *e)
 {
     for (int i = 0; i < NENV_OPTIONS; i++) {
-        if (e->before[i])
-            setenv(env_options[i], e->before[i], 1);
-        else if (e->changed[i])
-            unsetenv(env_options[i]);
+        if (e->changed[i])
+            context_set_variable(g->context, env_options[i], e->before[i]);
         free(e->before[i]);
     }
     pthread_mutex_unlock(&g->context->env_lock);

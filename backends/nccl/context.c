@@ -21,6 +21,7 @@ void context_free(struct context *context)
     for (int i = 0; context->devices && i < context->lib.device_count; i++)
         pthread_mutex_destroy(&context->devices[i].issue_lock);
     pthread_mutex_destroy(&context->env_lock);
+    pthread_mutex_destroy(&context->set_lock);
     pthread_mutex_destroy(&context->closings.lock);
     pthread_cond_destroy(&context->closings.changed);
     aborter_fini(&context->aborter);
@@ -40,6 +41,7 @@ struct context *context_new(const struct collrun_services *services, const struc
     sched_init(&context->sched);
     aborter_init(&context->aborter);
     pthread_mutex_init(&context->env_lock, NULL);
+    pthread_mutex_init(&context->set_lock, NULL);
     pthread_mutex_init(&context->closings.lock, NULL);
     context_init_monotonic_cond(&context->closings.changed);
     for (int i = 0; context->devices && i < lib->device_count; i++) {
@@ -52,6 +54,16 @@ struct context *context_new(const struct collrun_services *services, const struc
         return context;
     context_free(context);
     return NULL;
+}
+
+void context_set_variable(struct context *context, const char *name, const char *value)
+{
+    pthread_mutex_lock(&context->set_lock);
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+    pthread_mutex_unlock(&context->set_lock);
 }
 
 /* ---- groups that are being closed ---- */

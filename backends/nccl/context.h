@@ -45,7 +45,8 @@ struct context {
     const struct collrun_services *services;
     struct libraries lib;
     struct device *devices;   /* by CUDA ordinal */
-    pthread_mutex_t env_lock; /* held while the process's environment is changed for NCCL */
+    pthread_mutex_t env_lock; /* held while the process's environment is another one, for NCCL */
+    pthread_mutex_t set_lock; /* held while a variable is set, and by a thread that may read one */
     struct xid_watch xid;
     struct sched sched;
     struct aborter aborter;
@@ -55,6 +56,9 @@ struct context {
 /* NULL: out of memory. The threads are not started. */
 struct context *context_new(const struct collrun_services *services, const struct libraries *lib);
 void context_free(struct context *context);
+
+/* setenv, or unsetenv with a value of NULL, beside the thread that calls NVML (xid.c). */
+void context_set_variable(struct context *context, const char *name, const char *value);
 
 /* The number of groups in the background, and of those whose coordinator still serves. */
 void context_count_closing(struct context *context, int groups, int serving);

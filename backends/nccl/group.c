@@ -230,13 +230,13 @@ static int group_form(struct nccl_group *g, const struct collrun_group_desc *des
 
 /* The sockets of NCCL use the interface of network.interface, unless the user chose another. NCCL
  * reads the variable once, before the first communicator of the process. */
-static void group_choose_interface(const struct collrun_group_desc *desc)
+static void group_choose_interface(struct context *context, const struct collrun_group_desc *desc)
 {
     char exactly[64];
     if (!desc->interface || !*desc->interface || getenv("NCCL_SOCKET_IFNAME"))
         return;
     snprintf(exactly, sizeof exactly, "=%s", desc->interface);
-    setenv("NCCL_SOCKET_IFNAME", exactly, 0);
+    context_set_variable(context, "NCCL_SOCKET_IFNAME", exactly);
 }
 
 int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void **group)
@@ -252,7 +252,7 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void
     struct nccl_group *g = group_new(context, desc);
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
-    group_choose_interface(desc);
+    group_choose_interface(context, desc);
     const enum cudaStreamCaptureMode mode = capture_relax(&context->lib.cuda);
     status = comm_read_config(g);
     if (status == COLLRUN_OK)

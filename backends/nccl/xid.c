@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define XID_WAIT_NS 300000000ull
+#define XID_POLL_NS 100000000ull
 
 static const struct {
     unsigned xid;
@@ -104,6 +105,15 @@ static bool xid_subscribe(const struct context *context, nvmlEventSet_t set)
     return any;
 }
 
+/* Without waiting in NVML, which may read the environment while this backend sets a variable. */
+static int xid_poll(struct context *context, nvmlEventData_t *event)
+{
+    pthread_mutex_lock(&context->set_lock);
+    const int rc = context->lib.nvml.nvmlEventSetWait_v2(context->xid.set, event, 0);
+    pthread_mutex_unlock(&context->set_lock);
+    return rc;
+}
+
 static void *xid_thread(void *arg)
 {
     struct context *context = arg;
@@ -111,17 +121,18 @@ static void *xid_thread(void *arg)
     nvmlEventData_t event;
     int rc = NVML_SUCCESS;
     while ((rc == NVML_SUCCESS || rc == NVML_ERROR_TIMEOUT) && !atomic_load(&context->xid.stop)) {
-        rc = nvml->nvmlEventSetWait_v2(context->xid.set, &event, 200);
+        rc = xid_poll(context, &event);
         if (rc == NVML_SUCCESS)
             xid_on_event(context, &event);
+        else
+            clock_sleep_ns(XID_POLL_NS);
     }
     nvml->nvmlEventSetFree(context->xid.set);
     nvml->nvmlShutdown();
     return NULL;
 }
 
-/* NVML may read the environment, and this backend sets some of it when a group opens: so not beside
- * that, in the thread, which only waits. */
+/* Not in the thread: NVML may read the environment meanwhile. */
 void xid_start(struct context *context)
 {
     const struct collrun_services *s = context->services;
