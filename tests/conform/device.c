@@ -306,6 +306,8 @@ static void device_set_send(struct device_set *c, struct shape s)
     struct collrun_request *request;
     struct trial *mine[2];
     int n = 0;
+    if (c->teams[0].dead)
+        return;
     for (int d = 0; d < c->n; d++) {
         struct team *place = &c->teams[d];
         if (place->rank != s.from && place->rank != s.to) {
@@ -319,7 +321,7 @@ static void device_set_send(struct device_set *c, struct shape s)
         calls[n] = mine[n]->call;
         address(&calls[n++], c->n);
     }
-    if (!n || c->teams[0].dead)
+    if (!n)
         return;
     int status = collrun_start_many(c->teams[0].group, calls, n, &request);
     if (status == COLLRUN_OK)
@@ -391,6 +393,8 @@ static void device_set_refused(struct device_set *c, struct team *team, bool els
     struct collrun_call calls[DEVICES_MAX];
     struct collrun_request *request;
     struct shape s = {.kind = COLLRUN_ALLREDUCE, .dtype = COLLRUN_FLOAT32, .count = 2};
+    if (c->teams[0].dead) /* a copy that timed out may still write to a buffer */
+        return;
     for (int d = 0; d < c->n; d++) {
         c->trials[d].device = d;
         trial_prepare(&c->trials[d], &c->teams[d], &s);
