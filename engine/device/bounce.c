@@ -221,6 +221,17 @@ int bounce_await_streams(const struct group_backend *gb, const struct collrun_ca
     return rc;
 }
 
+/* `in_use`: devices may still access the host memory, so it is not reused. */
+static void bounce_free(struct bounce *bounce, bool in_use)
+{
+    for (uint32_t i = 0; !in_use && i < 2 * bounce->n; i++) {
+        const struct span *s = &bounce->spans[i];
+        if (!s->lost)
+            memory_kind_host_give(s->kind, s->host, s->len);
+    }
+    free(bounce);
+}
+
 int bounce_in(const struct route *route, struct collrun_call *calls, uint32_t n,
               struct bounce **out)
 {
@@ -246,26 +257,27 @@ int bounce_in(const struct route *route, struct collrun_call *calls, uint32_t n,
         calls[i].send = bounce_moved(span, calls[i].send, false);
         calls[i].recv = bounce_moved(span, calls[i].recv, true);
     }
-    if (rc != COLLRUN_OK)
-        return bounce_out(bounce, rc);
-    *out = bounce;
+    if (rc == COLLRUN_OK)
+        *out = bounce;
+    else
+        bounce_free(bounce, false);
     return rc;
 }
 
 int bounce_out(struct bounce *bounce, int status)
 {
+    /* A failed call of devices returns before they stop. */
+    const bool in_use = status != COLLRUN_OK && group_host_kind(bounce->gb);
     for (uint32_t i = 0; i < 2 * bounce->n; i++) {
         struct span *s = &bounce->spans[i];
-        if (status == COLLRUN_OK && s->len && s->back) {
-            size_t len = s->received ? *s->received * s->width : s->len;
-            status = bounce_copy(
-                bounce, &(struct collrun_memory_copy){
-                            .dst = s->device, .src = s->host, .len = len, .stream_device = -1});
-            s->lost = status != COLLRUN_OK;
-        }
-        if (!s->lost)
-            memory_kind_host_give(s->kind, s->host, s->len);
+        if (status != COLLRUN_OK || !s->len || !s->back)
+            continue;
+        size_t len = s->received ? *s->received * s->width : s->len;
+        status = bounce_copy(
+            bounce, &(struct collrun_memory_copy){
+                        .dst = s->device, .src = s->host, .len = len, .stream_device = -1});
+        s->lost = status != COLLRUN_OK;
     }
-    free(bounce);
+    bounce_free(bounce, in_use);
     return status;
 }

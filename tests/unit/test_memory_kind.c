@@ -6,9 +6,12 @@
  */
 #include "device/memory_kind.h"
 
+#include "comm/group.h"
+#include "comm/route.h"
 #include "core/backend.h"
 #include "core/engine.h"
 #include "core/error.h"
+#include "device/bounce.h"
 #include "device/memory_kinds.h"
 
 #include <setjmp.h>
@@ -81,9 +84,11 @@ static int copy_blue(void *kind, const struct collrun_memory_copy *c)
 
 static int take_host(void *kind, size_t len, void **ptr)
 {
+    static void *taken[64]; /* so that memory which is not reused is no leak */
+    static unsigned n;
     (void)kind;
     host_allocs++;
-    *ptr = malloc(len);
+    *ptr = taken[n++ % 64] = malloc(len);
     return COLLRUN_OK;
 }
 
@@ -435,6 +440,50 @@ static void host_memory_is_kept_for_reuse(void **state)
     assert_int_equal(host_frees, 1);
 }
 
+/* How much memory of the host a call needs whose two buffers are copied there, after one before it
+ * has ended with `status`. */
+static int allocated_after(struct collrun_group *g, int status)
+{
+    const struct route route = {.gb = g->backends, .bounced = true};
+    const struct collrun_call given = {.size = sizeof given,
+                                       .kind = COLLRUN_SCAN,
+                                       .send = blue_memory,
+                                       .recv = blue_memory + 32,
+                                       .count = 4,
+                                       .dtype = COLLRUN_INT32,
+                                       .timeout_ns = UINT64_MAX};
+    const int ends[] = {status, COLLRUN_OK};
+    for (int i = 0; i < 2; i++) {
+        struct collrun_call call = given;
+        struct bounce *bounce = NULL;
+        host_allocs = 0;
+        assert_int_equal(bounce_in(&route, &call, 1, &bounce), COLLRUN_OK);
+        assert_ptr_not_equal(call.send, given.send);
+        assert_int_equal(bounce_out(bounce, ends[i]), ends[i]);
+    }
+    return host_allocs;
+}
+
+static void copies_that_a_device_may_still_access_are_not_reused(void **state)
+{
+    (void)state;
+    struct engine *e = engine_new(0);
+    struct backend b = {.memory = COLLRUN_MEMORY_DEVICE};
+    struct collrun_group *g = calloc(1, sizeof *g);
+    assert_non_null(g);
+    struct group_backend gb = {.backend = &b, .comm_size = 1, .group = g};
+    g->kinds = both(e);
+    g->backends = &gb;
+    g->nbackends = 1;
+    gb.kind = g->kinds.items[1];
+    assert_int_equal(allocated_after(g, COLLRUN_OK), 0);
+    assert_int_equal(allocated_after(g, COLLRUN_ERR_TIMEOUT), 2);
+    b.memory = COLLRUN_MEMORY_HOST; /* it has ended with the call */
+    assert_int_equal(allocated_after(g, COLLRUN_ERR_TIMEOUT), 0);
+    free(g);
+    engine_free(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +496,7 @@ int main(void)
         cmocka_unit_test(devices_have_the_order_of_the_rank),
         cmocka_unit_test(a_copy_is_made_by_the_kind_of_its_memory),
         cmocka_unit_test(host_memory_is_kept_for_reuse),
+        cmocka_unit_test(copies_that_a_device_may_still_access_are_not_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
