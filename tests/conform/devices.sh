@@ -97,7 +97,7 @@ try "random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuz
 try "random programs, each rank in its own order, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, shuffle: true"
 try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
 # Four threads of four processes share this machine's cores: a kernel may wait longer than the stand-in finds normal.
-FAKE_NCCL_STALL_MS=60000 try "what receives learn, probes, messages to oneself, threads" 4 1 "g-1 g-0-1 g-2-0-1 g-3-1-0-2" "suite: envelope"
+FAKE_NCCL_STALL_MS=${FAKE_NCCL_STALL_MS:-60000} try "what receives learn, probes, messages to oneself, threads" 4 1 "g-1 g-0-1 g-2-0-1 g-3-1-0-2" "suite: envelope"
 try "messages that disagree" 3 1 "m-sendcount m-sendtype" "suite: mismatch"
 try "random programs, staged through host memory" 4 1 "g-0-1-2-3 s-3-1 g-0-2 s-2-1-0" "suite: fuzz, steps: ${STEPS:-300}, async: true"
 if [ "$gpus" -eq 0 ]; then
