@@ -177,9 +177,14 @@ for rank in 0 1; do
     printf '%s\n' "MPI_Recv:100.0:1:5:2,4,4:$((1 - rank)):3:0,$rank,2:9:110.0" \
         "MPI_Send:120.0:1:5:2,4,4:$((1 - rank)):3:0,$rank,2:130.0" >"circle.$rank"
 done
-replay 'circle.*' 2
-ends "receives that wait for each other" 124
-like "are a deadlock" "$(err)" 'deadlock'
+case $COLLRUN in
+*tsan*) skip "receives that wait for each other" "ThreadSanitizer runs a thread in every rank" ;;
+*)
+    replay 'circle.*' 2
+    ends "receives that wait for each other" 124
+    like "are a deadlock" "$(err)" 'deadlock'
+    ;;
+esac
 
 # ---- traces of real programs ----
 if [ -n "${TRACES:-}" ]; then
