@@ -229,20 +229,36 @@ static const char *exchange_source(const struct exchange *x, uint32_t rank, size
     return step_data(g, rank, step, at + len) + at;
 }
 
-static int exchange_deliver(struct exchange *x, size_t done, size_t piece, uint64_t step)
+/* Delivers the piece at `done` of the block from `rank`, of at most `piece` bytes. */
+static int exchange_deliver_from(struct exchange *x, uint32_t rank, size_t done, size_t piece,
+                                 uint64_t step)
 {
     struct shm_group *g = x->g;
-    for (uint32_t k = 1; k <= g->nranks; k++) {
-        const uint32_t i = (g->rank + k) % g->nranks;
-        const size_t len = exchange_part_len(g->coll.in[i].len, done, piece);
-        if (len == 0)
-            continue;
-        const int status = abortable_copy(g, g->coll.in[i].data + done,
-                                          exchange_source(x, i, done, len, step), len, x->stream);
-        if (status != COLLRUN_OK)
-            return status;
-    }
-    return COLLRUN_OK;
+    const size_t len = exchange_part_len(g->coll.in[rank].len, done, piece);
+    if (len == 0)
+        return COLLRUN_OK;
+    return abortable_copy(g, g->coll.in[rank].data + done,
+                          exchange_source(x, rank, done, len, step), len, x->stream);
+}
+
+/* The block that this rank has for itself, while the others publish theirs: a piece in each step,
+ * or in the first one all of a block in the heap. */
+static int exchange_deliver_own(struct exchange *x, size_t done, uint64_t step)
+{
+    const bool whole = x->location == STEP_IN_HEAP;
+    if (!x->own_first || (whole && done > 0))
+        return COLLRUN_OK;
+    return exchange_deliver_from(x, x->g->rank, done, whole ? SIZE_MAX : x->piece, step);
+}
+
+static int exchange_deliver(struct exchange *x, size_t done, size_t piece, uint64_t step)
+{
+    const struct shm_group *g = x->g;
+    const uint32_t blocks = x->own_first ? g->nranks - 1 : g->nranks;
+    int status = COLLRUN_OK;
+    for (uint32_t k = 1; status == COLLRUN_OK && k <= blocks; k++)
+        status = exchange_deliver_from(x, (g->rank + k) % g->nranks, done, piece, step);
+    return status;
 }
 
 static int exchange_reduce(struct exchange *x, size_t done, size_t piece, uint64_t step)
@@ -257,7 +273,9 @@ static int exchange_reduce(struct exchange *x, size_t done, size_t piece, uint64
 static int exchange_receive(struct exchange *x, size_t done, uint64_t step)
 {
     struct shm_group *g = x->g;
-    int status = step_wait(g, step);
+    int status = exchange_deliver_own(x, done, step);
+    if (status == COLLRUN_OK)
+        status = step_wait(g, step);
     if (status == COLLRUN_OK && done == 0)
         status = exchange_find_direct(x);
     if (status != COLLRUN_OK)
@@ -286,6 +304,8 @@ static int exchange_prepare(struct exchange *x)
         incoming += x->reduce_into && i != g->rank ? 0 : g->coll.in[i].len;
     x->stream = incoming >= STREAM_FROM && !x->in_place;
     x->is_silent = exchange_is_silent(x);
+    x->own_first = x->symmetric && !x->reduce_into && !x->is_silent &&
+                   (!heap_ref_is_set(x->ref) || x->longest <= EXCHANGE_CHUNK);
     exchange_plan_pieces(x);
     x->first_step = g->step.last + 1;
     return COLLRUN_OK;

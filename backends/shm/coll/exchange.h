@@ -10,8 +10,9 @@
  * - A send buffer in the shared heap is not copied: the receivers read it in place, and one more
  *   step at the end confirms that they have.
  * - Vector forms begin with a step in which every rank announces what it will send to which rank;
- *   receivers compare it with what they expect. Ranks that disagree deliver nothing: a block is
- *   delivered only after the first data step, which confirms that all agree.
+ *   receivers compare it with what they expect. Ranks that disagree deliver nothing of
+ *   each other: a rank's block is delivered only after the first data step, which confirms that all
+ *   agree.
  */
 #ifndef SHM_COLL_EXCHANGE_H
 #define SHM_COLL_EXCHANGE_H
@@ -39,6 +40,7 @@ struct exchange {
     uint32_t location;   /* STEP_... of this rank's data in that step */
     size_t piece;        /* bytes of a block that move in one step */
     bool stream, all_direct, some_direct;
+    bool own_first; /* this rank's block for itself is delivered before those of the others */
     bool is_silent; /* no other rank reads this one's block */
 };
 

@@ -74,10 +74,26 @@ static void single_step_reduce(struct shm_group *g, const struct collrun_call *c
     g->services->reduce(call->recv, srcs, g->nranks, call->count, call->dtype, call->op, g->nranks);
 }
 
+static void single_step_collect_from(struct shm_group *g, const struct collrun_call *call,
+                                     uint32_t rank, size_t len)
+{
+    copy_in((char *)call->recv + rank * len, single_step_block(g, call, rank, len), len);
+}
+
+/* Whether each rank delivers the block that it has for itself while the others publish theirs. Of a
+ * short one that would gain nothing. */
+static bool single_step_own_first(const struct collrun_call *call, size_t len)
+{
+    return len > PAYLOAD_BYTES &&
+           (call->kind == COLLRUN_ALLGATHER || call->kind == COLLRUN_ALLTOALL);
+}
+
 static void single_step_collect(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
+    const bool others = single_step_own_first(call, len);
     for (uint32_t r = 0; r < g->nranks; r++)
-        copy_in((char *)call->recv + r * len, single_step_block(g, call, r, len), len);
+        if (r != g->rank || !others)
+            single_step_collect_from(g, call, r, len);
 }
 
 static void single_step_deliver(struct shm_group *g, const struct collrun_call *call, size_t len)
@@ -142,6 +158,8 @@ int single_step_run(struct shm_group *g, const struct collrun_call *call, size_t
         return status;
     single_step_contribute(g, call, len);
     step_publish(g, &s);
+    if (single_step_own_first(call, len))
+        single_step_collect_from(g, call, g->rank, len);
     status = single_step_wait(g, call);
     if (status == COLLRUN_OK && len > 0)
         single_step_deliver(g, call, len);
