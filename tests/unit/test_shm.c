@@ -229,6 +229,40 @@ static void ranks_that_need_nothing_return_first(void **state)
         }
 }
 
+/* Rank 1 is late at times, in rows of operations for which the others do not need it: they are as
+ * far ahead as they may be. The data travels in the ring. */
+static int run_ahead(struct harness_rank *r)
+{
+    enum { ROW = 100, ROWS = 16 };
+    static const enum collrun_kind kinds[2][2] = {{COLLRUN_BROADCAST, COLLRUN_SCATTER},
+                                                  {COLLRUN_REDUCE, COLLRUN_GATHER}};
+    unsigned same = 1;
+    for (int i = 0; i < ROW * ROWS; i++) {
+        const int row = i / ROW;
+        const unsigned least = 300u << row / 2;
+        struct coll_case c = {.kind = kinds[row % 2][rand_r(&same) % 2], .dtype = COLLRUN_INT32};
+        c.count = least + (unsigned)rand_r(&same) % least;
+        c.root = (uint32_t)row % 2;
+        c.salt = (uint32_t)i;
+        if (r->rank == 1 && i % 50 == 0)
+            harness_lag_us(10000);
+        if (coll_case_run(r, r->group, &c) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void ranks_that_are_ahead_overwrite_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 3; n++)
+        for (uint32_t cpus = 1; cpus <= 65; cpus += 64) {
+            struct harness_options options = options_for(n);
+            options.ncpus = cpus;
+            assert_int_equal(harness_run(&options, run_ahead), 0);
+        }
+}
+
 /* Each uneven kind, with one pair of ranks that disagrees about one count. */
 static int disagree_uneven(struct harness_rank *r)
 {
@@ -436,6 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(disagreement_is_explained),
         cmocka_unit_test(disagreement_of_ranks_that_do_not_wait_is_found),
         cmocka_unit_test(ranks_that_need_nothing_return_first),
+        cmocka_unit_test(ranks_that_are_ahead_overwrite_nothing),
         cmocka_unit_test(uneven_disagreement_is_explained),
         cmocka_unit_test(time_outs_name_who_is_missing),
         cmocka_unit_test(abort_unblocks_all_ranks),

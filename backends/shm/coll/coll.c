@@ -13,6 +13,8 @@
 
 /* Bytes that one rank reads at most in a reduction where every rank reads all vectors. */
 #define COLL_FLAT_BYTES (16u << 10)
+/* The same of a reduce, where ranks share cores: sharing the work gains little there. */
+#define COLL_FLAT_CROWDED_BYTES (512u << 10)
 
 /* The address at `offset`; NULL for a buffer that the call does not have. */
 static char *coll_at(const void *base, size_t offset)
@@ -153,9 +155,11 @@ static void coll_vector(struct exchange *x)
 
 /* True if it is best that every rank reads all vectors: two ranks lose nothing by it, and short
  * vectors save a step. */
-static bool coll_is_flat(const struct shm_group *g, size_t len)
+static bool coll_is_flat(const struct shm_group *g, enum collrun_kind kind, size_t len)
 {
-    return g->nranks <= 2 || (g->nranks - 1) * len <= COLL_FLAT_BYTES;
+    const bool crowded = g->wait.oversubscribed && kind == COLLRUN_REDUCE;
+    return g->nranks <= 2 ||
+           (g->nranks - 1) * len <= (crowded ? COLL_FLAT_CROWDED_BYTES : COLL_FLAT_BYTES);
 }
 
 /* False if no rank's data of one step can be longer than a slot. All ranks get the same answer for
@@ -181,7 +185,7 @@ int coll_run(struct shm_group *g, const struct collrun_call *call)
 {
     const bool empty = call->kind == COLLRUN_BARRIER || call->count == 0;
     const size_t len = empty ? 0 : call->count * g->services->dtype_size(call->dtype);
-    const bool flat = coll_is_flat(g, len);
+    const bool flat = coll_is_flat(g, call->kind, len);
     if (!g->seg.rings && coll_may_use_ring(g, call, len) && coll_map_rings(g) != COLLRUN_OK)
         return group_report_failure(g);
     if (single_step_fits(g, call, len) && (flat || !collrun_kind_reduces(call->kind)))

@@ -13,6 +13,9 @@
 #include "transport/copy.h"
 
 #define SINGLE_STEP_BYTES 8192u
+/* Of operations with a root, where ranks share cores: a rank that does not wait for others lets
+ * them run as long as they have something to do. */
+#define SINGLE_STEP_CROWDED_BYTES STEP_MAX_BYTES
 
 static bool single_step_block_per_rank(enum collrun_kind kind)
 {
@@ -25,12 +28,21 @@ static size_t single_step_blocks(const struct shm_group *g, enum collrun_kind ki
     return single_step_block_per_rank(kind) ? g->nranks - 1 : 1;
 }
 
+static bool single_step_has_root(enum collrun_kind kind)
+{
+    return kind == COLLRUN_BROADCAST || kind == COLLRUN_SCATTER || kind == COLLRUN_GATHER ||
+           kind == COLLRUN_REDUCE;
+}
+
 bool single_step_fits(const struct shm_group *g, const struct collrun_call *call, size_t len)
 {
+    const size_t most = g->wait.oversubscribed && single_step_has_root(call->kind)
+                            ? SINGLE_STEP_CROWDED_BYTES
+                            : SINGLE_STEP_BYTES;
     if (collrun_kind_is_vector(call->kind))
         return false;
-    return (call->kind == COLLRUN_BARRIER || call->count <= SINGLE_STEP_BYTES) &&
-           len * single_step_blocks(g, call->kind) <= SINGLE_STEP_BYTES;
+    return (call->kind == COLLRUN_BARRIER || call->count <= most) &&
+           len * single_step_blocks(g, call->kind) <= most;
 }
 
 /* What this rank contributes, or NULL. */
@@ -128,7 +140,7 @@ static uint32_t single_step_lead(const struct shm_group *g, const struct collrun
     const size_t all = len * single_step_blocks(g, call->kind);
     if (all <= PAYLOAD_BYTES)
         return STEP_LEAD(g);
-    return all <= SLOT_BYTES ? STEP_LEAD_WITH_SLOT(g) : STEP_LEAD_WITH_RING;
+    return all <= SLOT_BYTES ? STEP_LEAD_WITH_SLOT(g) : step_lead_with_ring(g, all);
 }
 
 /* Waits for the ranks whose data this one needs. */

@@ -13,6 +13,8 @@
 
 #define STEP_PREFETCH_DISTANCE 2u
 #define RING_FIRST_WINDOW (128u << 10)
+#define RING_LEAD_MIN 2u
+#define RING_LEAD_PARTS 8u
 #define RING_WINDOW_TURNS 4u /* passes through the window before it doubles */
 
 /* ---- the ring ---- */
@@ -61,6 +63,17 @@ static char *step_reserve_ring(struct shm_group *g, size_t len)
     s->ring_pos += len;
     s->ring_moved += len;
     return room;
+}
+
+/* With a lead of 2 + window / 8 / len, others still read at most, with a step of `len` bytes: five
+ * steps of an eighth of the window, of which the longest have a lead of 3; and an eighth in shorter
+ * ones after them. Another eighth may be left empty at the window's end. When the window has just
+ * doubled, its new half is as long as the old window, whose steps are read before that is full. */
+uint32_t step_lead_with_ring(const struct shm_group *g, size_t len)
+{
+    const size_t window = g->step.ring_window ? g->step.ring_window : RING_FIRST_WINDOW;
+    const size_t lead = RING_LEAD_MIN + window / RING_LEAD_PARTS / len;
+    return lead < STEP_LEAD(g) ? (uint32_t)lead : STEP_LEAD(g);
 }
 
 /* ---- publishing ---- */

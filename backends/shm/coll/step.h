@@ -14,8 +14,9 @@
  * is necessary.
  * - A rank that publishes step s has read the data of steps <= s - 2. A collective may thus publish
  *   one step ahead of the one it reads. Consequently a rank that has waited for step s - 2 may
- *   overwrite the data of steps <= s - 4: the ring holds the data of four steps. There are
- *   `nslots` slots for short data, so that a rank which does not wait can be ahead.
+ *   overwrite the data of steps <= s - 4: the ring holds the data of four steps. A rank that does
+ *   not wait can be ahead: there are `nslots` slots for short data, and the ring holds more steps
+ *   if they are short (step_lead_with_ring).
  *
  * Layout, for speed:
  * - A rank's four slots and those of a peer fit the first-level cache together. The address of a
@@ -48,12 +49,11 @@
 #define STEP_RING_PARTS 8u
 #define STEP_MAX_BYTES (RING_BYTES / STEP_RING_PARTS)
 
-/* How many steps a rank may be ahead of the slowest one that it has not waited for: at all, and
- * with data in a slot or in the ring. */
+/* How many steps a rank may be ahead of the slowest one that it has not waited for: at all, with
+ * data in a slot, and with `len` bytes in the ring, at most STEP_MAX_BYTES. */
 #define STEP_LEAD(g) ((g)->seg.depth / 2)
 #define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots - 2)
-#define STEP_LEAD_WITH_RING 2u
-
+uint32_t step_lead_with_ring(const struct shm_group *g, size_t len);
 /* To be called before the first step of a call: waits until this rank is fewer than `lead` steps
  * ahead of all others. Returns a status. */
 int step_begin(struct shm_group *g, uint32_t lead);
