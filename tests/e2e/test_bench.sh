@@ -35,6 +35,7 @@ MB=1 measures output
 JOBS=2 ROWS=2:shm measures short_jobs
 ROUNDS=1 ROWS=2:shm HELD=3 measures group_cost
 ROUNDS=1 BACKENDS=shm WINDOW_MS=2 PIECES=5 measures crowded
+WINDOW_MS=1 measures start_wait
 KILLS=1 PEERS=0 ROWS=2:shm:64KiB measures kill_latency
 ITERS=5 measures nccl_vs_direct
 if [ -f "$home/lib/collrun/python/collrun/_collrun.abi3.so" ]; then

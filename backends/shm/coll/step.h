@@ -54,6 +54,7 @@
 #define STEP_LEAD(g) ((g)->seg.depth / 2)
 #define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots - 2)
 uint32_t step_lead_with_ring(const struct shm_group *g, size_t len);
+
 /* To be called before the first step of a call: waits until this rank is fewer than `lead` steps
  * ahead of all others. Returns a status. */
 int step_begin(struct shm_group *g, uint32_t lead);
