@@ -157,9 +157,10 @@ static void coll_vector(struct exchange *x)
  * vectors save a step. */
 static bool coll_is_flat(const struct shm_group *g, enum collrun_kind kind, size_t len)
 {
+    if (g->nranks <= 2)
+        return true;
     const bool crowded = g->wait.oversubscribed && kind == COLLRUN_REDUCE;
-    return g->nranks <= 2 ||
-           (g->nranks - 1) * len <= (crowded ? COLL_FLAT_CROWDED_BYTES : COLL_FLAT_BYTES);
+    return (g->nranks - 1) * len <= (crowded ? COLL_FLAT_CROWDED_BYTES : COLL_FLAT_BYTES);
 }
 
 /* False if no rank's data of one step can be longer than a slot. All ranks get the same answer for

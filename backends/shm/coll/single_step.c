@@ -34,15 +34,20 @@ static bool single_step_has_root(enum collrun_kind kind)
            kind == COLLRUN_REDUCE;
 }
 
-bool single_step_fits(const struct shm_group *g, const struct collrun_call *call, size_t len)
+static bool single_step_fits_in(const struct shm_group *g, const struct collrun_call *call,
+                                size_t len, size_t most)
 {
-    const size_t most = g->wait.oversubscribed && single_step_has_root(call->kind)
-                            ? SINGLE_STEP_CROWDED_BYTES
-                            : SINGLE_STEP_BYTES;
-    if (collrun_kind_is_vector(call->kind))
-        return false;
     return (call->kind == COLLRUN_BARRIER || call->count <= most) &&
            len * single_step_blocks(g, call->kind) <= most;
+}
+
+bool single_step_fits(const struct shm_group *g, const struct collrun_call *call, size_t len)
+{
+    if (collrun_kind_is_vector(call->kind))
+        return false;
+    return single_step_fits_in(g, call, len, SINGLE_STEP_BYTES) ||
+           (g->wait.oversubscribed && single_step_has_root(call->kind) &&
+            single_step_fits_in(g, call, len, SINGLE_STEP_CROWDED_BYTES));
 }
 
 /* What this rank contributes, or NULL. */
