@@ -304,7 +304,7 @@ static int exchange_prepare(struct exchange *x)
         incoming += x->reduce_into && i != g->rank ? 0 : g->coll.in[i].len;
     x->stream = incoming >= STREAM_FROM && !x->in_place;
     x->is_silent = exchange_is_silent(x);
-    x->own_first = x->symmetric && !x->vector && !x->reduce_into &&
+    x->own_first = x->symmetric && !x->vector && !x->reduce_into && !g->wait.oversubscribed &&
                    (!heap_ref_is_set(x->ref) || x->longest <= EXCHANGE_CHUNK);
     exchange_plan_pieces(x);
     x->first_step = g->step.last + 1;

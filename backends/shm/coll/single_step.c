@@ -97,17 +97,18 @@ static void single_step_collect_from(struct shm_group *g, const struct collrun_c
     copy_in((char *)call->recv + rank * len, single_step_block(g, call, rank, len), len);
 }
 
-/* Whether each rank delivers the block that it has for itself while the others publish theirs. Of a
- * short one that would gain nothing. */
-static bool single_step_own_first(const struct collrun_call *call, size_t len)
+/* Whether each rank delivers the block that it has for itself while the others publish theirs. That
+ * would gain nothing of a short one, or where they wait for this rank's core. */
+static bool single_step_own_first(const struct shm_group *g, const struct collrun_call *call,
+                                  size_t len)
 {
-    return len > PAYLOAD_BYTES &&
+    return len > PAYLOAD_BYTES && !g->wait.oversubscribed &&
            (call->kind == COLLRUN_ALLGATHER || call->kind == COLLRUN_ALLTOALL);
 }
 
 static void single_step_collect(struct shm_group *g, const struct collrun_call *call, size_t len)
 {
-    const bool others = single_step_own_first(call, len);
+    const bool others = single_step_own_first(g, call, len);
     for (uint32_t r = 0; r < g->nranks; r++)
         if (r != g->rank || !others)
             single_step_collect_from(g, call, r, len);
@@ -175,7 +176,7 @@ int single_step_run(struct shm_group *g, const struct collrun_call *call, size_t
         return status;
     single_step_contribute(g, call, len);
     step_publish(g, &s);
-    if (single_step_own_first(call, len))
+    if (single_step_own_first(g, call, len))
         single_step_collect_from(g, call, g->rank, len);
     status = single_step_wait(g, call);
     if (status == COLLRUN_OK && len > 0)
