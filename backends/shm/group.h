@@ -22,7 +22,8 @@
 
 /* How this rank waits, and until when. Owned by transport/wait.c. */
 struct wait_state {
-    bool oversubscribed;        /* there are more ranks than cores */
+    bool oversubscribed;        /* there are more ranks than cores, */
+    bool few_cores;             /* and at most two cores */
     uint32_t spins;             /* how often to poll before yielding; adapts */
     uint64_t yield_ns;          /* how long to yield before sleeping; adapts */
     uint64_t spread_ns;         /* when this rank last moved to another core */

@@ -69,16 +69,20 @@ static struct shm_group *shm_group_new(const struct collrun_group_desc *desc)
     return NULL;
 }
 
-/* All members must wait in the same way: the first one decides for all. Returns true if the group
- * is oversubscribed. */
-static bool shm_agree_on_wait_mode(struct segment_head *head, const struct collrun_group_desc *desc)
+static enum wait_mode shm_wait_mode(const struct collrun_group_desc *desc)
+{
+    if (desc->ncpus == 0 || desc->nlocal <= desc->ncpus)
+        return WAIT_DEDICATED;
+    return desc->ncpus <= 2 ? WAIT_FEW_CORES : WAIT_OVERSUBSCRIBED;
+}
+
+/* All members must wait in the same way: the first one decides for all. */
+static enum wait_mode shm_agree_on_wait_mode(struct segment_head *head,
+                                             const struct collrun_group_desc *desc)
 {
     uint32_t mode = WAIT_UNDECIDED;
-    const uint32_t mine =
-        desc->ncpus > 0 && desc->nlocal > desc->ncpus ? WAIT_OVERSUBSCRIBED : WAIT_DEDICATED;
-    if (atomic_compare_exchange_strong(&head->mode, &mode, mine))
-        mode = mine;
-    return mode == WAIT_OVERSUBSCRIBED;
+    const uint32_t mine = shm_wait_mode(desc);
+    return atomic_compare_exchange_strong(&head->mode, &mode, mine) ? mine : mode;
 }
 
 static void shm_group_close(void *group)
@@ -109,14 +113,13 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
     g->failure = &g->seg.head->failure;
     if (!g->sibling)
         cma_publish(g);
-    const bool oversubscribed = shm_agree_on_wait_mode(g->seg.head, desc);
-    segment_set_depth(&g->seg, oversubscribed);
+    wait_init(g, shm_agree_on_wait_mode(g->seg.head, desc));
+    segment_set_depth(&g->seg, g->wait.oversubscribed);
     g->step.signatures = calloc(g->seg.depth, sizeof *g->step.signatures);
     if (!g->step.signatures) {
         shm_group_close(g);
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
     }
-    wait_init(g, oversubscribed);
     *group = g;
     return COLLRUN_OK;
 }

@@ -13,8 +13,9 @@
 
 /* Bytes that one rank reads at most in a reduction where every rank reads all vectors. */
 #define COLL_FLAT_BYTES (16u << 10)
-/* The same of a reduce, where ranks share cores: sharing the work gains little there. */
-#define COLL_FLAT_CROWDED_BYTES (512u << 10)
+/* The same of a reduce by its root alone, where ranks share at most two cores: to share the work
+ * gains nothing there. */
+#define COLL_FLAT_FEW_CORES_BYTES (8u << 20)
 
 /* The address at `offset`; NULL for a buffer that the call does not have. */
 static char *coll_at(const void *base, size_t offset)
@@ -159,8 +160,8 @@ static bool coll_is_flat(const struct shm_group *g, enum collrun_kind kind, size
 {
     if (g->nranks <= 2)
         return true;
-    const bool crowded = g->wait.oversubscribed && kind == COLLRUN_REDUCE;
-    return (g->nranks - 1) * len <= (crowded ? COLL_FLAT_CROWDED_BYTES : COLL_FLAT_BYTES);
+    const bool root_alone = g->wait.few_cores && kind == COLLRUN_REDUCE;
+    return (g->nranks - 1) * len <= (root_alone ? COLL_FLAT_FEW_CORES_BYTES : COLL_FLAT_BYTES);
 }
 
 /* False if no rank's data of one step can be longer than a slot. All ranks get the same answer for

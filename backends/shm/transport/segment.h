@@ -83,7 +83,12 @@ struct failure {
     char text[FAILURE_TEXT];
 };
 
-enum wait_mode { WAIT_UNDECIDED, WAIT_DEDICATED, WAIT_OVERSUBSCRIBED };
+enum wait_mode {
+    WAIT_UNDECIDED,
+    WAIT_DEDICATED,
+    WAIT_OVERSUBSCRIBED,
+    WAIT_FEW_CORES /* oversubscribed, and at most two cores */
+};
 
 struct segment_head {
     struct failure failure;

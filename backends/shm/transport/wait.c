@@ -29,9 +29,11 @@ static uint64_t wait_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void wait_init(struct shm_group *g, bool oversubscribed)
+void wait_init(struct shm_group *g, enum wait_mode mode)
 {
+    const bool oversubscribed = mode != WAIT_DEDICATED;
     g->wait.oversubscribed = oversubscribed;
+    g->wait.few_cores = mode == WAIT_FEW_CORES;
     g->wait.spins = oversubscribed ? 0 : SPINS_MAX;
     g->wait.yield_ns = oversubscribed ? 0 : YIELD_NS;
 }

@@ -54,7 +54,7 @@ struct wait {
 typedef bool missing_fn(const struct shm_group *g, const void *context, uint32_t rank);
 
 /* Chooses how the group waits. */
-void wait_init(struct shm_group *g, bool oversubscribed);
+void wait_init(struct shm_group *g, enum wait_mode mode);
 
 /* Of an oversubscribed group: chooses whether the waits of the call that begins now yield. */
 void wait_begin_oversubscribed(struct shm_group *g);
