@@ -4,6 +4,7 @@
  */
 #include "common.h"
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <new>
@@ -22,11 +23,16 @@ std::string format(const char *format, ...)
     return text;
 }
 
-uint64_t now_ns()
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+uint64_t now_ns()
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t deadline_after(uint64_t timeout_ns)
@@ -61,17 +67,6 @@ void check_stored(int status)
         throw failure{status, ""};
 }
 
-/* The finaliser of MurmurHash3. */
-uint64_t mix(uint64_t a, uint64_t b)
-{
-    uint64_t x = a * 0x9e3779b97f4a7c15ull ^ b;
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdull;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53ull;
-    return x ^ (x >> 33);
-}
-
 quiet_signals::quiet_signals()
 {
     sigset_t all;
@@ -92,20 +87,72 @@ static sigset_t only_sigpipe()
     return set;
 }
 
-no_sigpipe::no_sigpipe() : active_(false)
+/* How many calls of Gloo this thread is in. The handler reads it: it must be there without an
+ * allocation. */
+static thread_local volatile sig_atomic_t inside __attribute__((tls_model("initial-exec")));
+
+static void on_sigpipe(int sig)
 {
-    struct sigaction action;
-    if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler == SIG_IGN)
+    if (inside > 0)
+        return;
+    std::signal(sig, SIG_DFL);
+    std::raise(sig);
+}
+
+static bool has_action(void (*handler)(int))
+{
+    struct sigaction now;
+    return sigaction(SIGPIPE, nullptr, &now) == 0 && !(now.sa_flags & SA_SIGINFO) &&
+           now.sa_handler == handler;
+}
+
+static void replace_action(void (*from)(int), void (*by)(int))
+{
+    struct sigaction action = {};
+    action.sa_handler = by;
+    action.sa_flags = SA_RESTART;
+    if (has_action(from))
+        sigaction(SIGPIPE, &action, nullptr);
+}
+
+static struct unloading {
+    ~unloading()
+    {
+        replace_action(on_sigpipe, SIG_DFL);
+    }
+} on_unloading;
+
+/* That SIGPIPE is harmless here is asked again after a millisecond: the program may change its
+ * action, and a system call in each of Gloo's calls would cost more than all else here. */
+static bool is_harmless()
+{
+    static std::atomic<uint64_t> asked_ns{0};
+    static constexpr uint64_t period_ns = 1000000;
+    const uint64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
+    if (now < asked_ns.load(std::memory_order_relaxed) + period_ns)
+        return true;
+    replace_action(SIG_DFL, on_sigpipe);
+    if (!has_action(on_sigpipe) && !has_action(SIG_IGN))
+        return false;
+    asked_ns.store(now, std::memory_order_relaxed);
+    return true;
+}
+
+no_sigpipe::no_sigpipe() : blocks_(false)
+{
+    inside = inside + 1;
+    if (is_harmless())
         return;
     const sigset_t set = only_sigpipe();
     sigset_t before;
     pthread_sigmask(SIG_BLOCK, &set, &before);
-    active_ = !sigismember(&before, SIGPIPE);
+    blocks_ = !sigismember(&before, SIGPIPE);
 }
 
 no_sigpipe::~no_sigpipe()
 {
-    if (!active_)
+    inside = inside - 1;
+    if (!blocks_)
         return;
     const sigset_t set = only_sigpipe();
     const struct timespec at_once = {0, 0};

@@ -37,8 +37,17 @@ int store(const collrun_services &services, const failure &f) noexcept;
  */
 void check_stored(int status);
 
-/* Mixes b into the hash a. Every bit of both reaches every bit of the result. */
-uint64_t mix(uint64_t a, uint64_t b);
+/* Mixes b into the hash a. Every bit of both reaches every bit of the result: the finaliser of
+ * MurmurHash3. */
+inline uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = a * 0x9e3779b97f4a7c15ull ^ b;
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return x ^ (x >> 33);
+}
 
 /* Blocks all signals of this thread while it lives: a thread that is started meanwhile runs no
  * handler. */
@@ -55,7 +64,9 @@ class quiet_signals
 };
 
 /* Gloo writes to connections that may be closed, and that must not kill the process. Where SIGPIPE
- * is not ignored, this blocks it for the thread and takes one that was raised meanwhile. */
+ * has its default action, a handler takes its place, which does the same for threads that are not
+ * inside of Gloo, and ends with this library. Where the program has a handler, this blocks the
+ * signal for the thread and takes one that was raised meanwhile. */
 class no_sigpipe
 {
   public:
@@ -65,7 +76,7 @@ class no_sigpipe
     no_sigpipe &operator=(const no_sigpipe &) = delete;
 
   private:
-    bool active_;
+    bool blocks_;
 };
 
 } // namespace collrun_gloo

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times the Gloo backend and Gloo's own operations in the same processes, on the same buffers. A
- * measure is some calls in a row, by the slowest rank's clock. A round is three of them in turn:
- * Gloo, the backend, and a second context of Gloo. That one shows what the measurement itself is
- * worth. It has connections and a thread of its own, as the backend has: one context that is
- * measured twice would follow itself, with its threads awake, and be faster by a tenth or more. A
- * row has rounds until it is clear (paired.h) whether the backend needs more than LIMIT times
- * Gloo's time, or until there are no more rounds to have. The results of both are compared once per
- * row. usage: gloo_bench BACKEND.so RANKS MAX_ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]
+ * Times the Gloo backend and Gloo's own operations in the same processes, on the same buffers, and
+ * on the same connections with the same thread of Gloo's: connections of their own differ by 5 to
+ * 100 % from each other for as long as they live, Gloo's from Gloo's. A measure is some calls in a
+ * row, by the slowest rank's clock. A round is three of them in random order: Gloo, the backend,
+ * and Gloo again, which shows what the measurement itself is worth. A row has rounds until it is
+ * clear (paired.h) whether the backend needs more than LIMIT times Gloo's time, or until there are
+ * no more rounds to have. The results of both are compared once per row.
+ * usage: gloo_bench BACKEND.so RANKS MAX_ROUNDS SECONDS MIN_BYTES MAX_BYTES [OPERATION...]
  */
 #include "gloo_bench.h"
 
 #include "backend_harness.h"
 #include "paired.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #define LIMIT 1.02
-#define MEASURE_US 10000 /* how long Gloo's calls of one measure should take */
-#define ROW_US 40e6      /* and all of a row, about */
+#define MEASURE_US 1500 /* how long Gloo's calls of one measure should take */
 #define MOST_CALLS 200u
+#define MOST_ROUNDS 10687
 #define MOST_RANKS 16
 #define MOST_ROWS 256
 
@@ -42,8 +41,12 @@ static const struct operation operations[] = {
     {"sendrecv", COLLRUN_SEND, false},
 };
 
+/* Rounds after which to look (paired.h). */
+static const unsigned looks[] = {9, 25, 75, 227, 395, 1187, 3563, MOST_ROUNDS};
+
 struct wish {
     unsigned rounds;
+    double row_us; /* how long a row should take at most, about */
     size_t min_bytes, max_bytes;
     char **names;
     int nnames;
@@ -51,14 +54,13 @@ struct wish {
 
 /* In the scratch memory that all ranks share. */
 struct board {
-    char addresses[MOST_RANKS][MOST_RANKS][RAW_ADDRESS_BYTES]; /* of rank, for rank */
-    double us[MOST_RANKS];                                     /* of the last measure */
-    double cpu[MOST_RANKS];                                    /* the processor time in it */
+    double us[MOST_RANKS];  /* of the last measure */
+    double cpu[MOST_RANKS]; /* the processor time in it */
 };
 
 struct bench {
     struct harness_rank *r;
-    struct raw_gloo *gloo[2]; /* two contexts */
+    struct raw_gloo *gloo;
     struct board *board;
     float *send, *recv, *check;
     size_t elements; /* of each */
@@ -79,9 +81,9 @@ struct task {
 
 /* Three measures per round; the last array is scratch for sorting. */
 struct samples {
-    double own[PAIRED_MOST], raw[PAIRED_MOST], ratio[PAIRED_MOST], same[PAIRED_MOST],
-        cpu[PAIRED_MOST];
-    double sorted[PAIRED_MOST];
+    double own[MOST_ROUNDS], raw[MOST_ROUNDS], ratio[MOST_ROUNDS], same[MOST_ROUNDS],
+        cpu[MOST_ROUNDS];
+    double sorted[MOST_ROUNDS];
 };
 
 static bool wanted(const struct wish *w, const char *name)
@@ -122,13 +124,13 @@ static double cpu_us(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* What a round measures, in this order. */
+/* What a round measures. */
 enum which { FIRST_GLOO, BACKEND, SECOND_GLOO, WHICH_ALL };
 
 static void run_once(struct bench *b, const struct task *t, enum which which)
 {
     if (which != BACKEND) {
-        raw_gloo_run(b->gloo[which == SECOND_GLOO]);
+        raw_gloo_run(b->gloo);
     } else if (harness_exec(b->r->group, t->calls, t->ncalls) != COLLRUN_OK) {
         fprintf(stderr, "%s\n", harness_error());
         exit(1);
@@ -174,8 +176,7 @@ static void prepare(struct bench *b, struct task *t, const struct operation *o, 
         call.peer = (int)((self + n - 1) % n);
         t->calls[t->ncalls++] = call;
     }
-    for (unsigned i = 0; i < 2; i++)
-        raw_gloo_prepare(b->gloo[i], o->name, b->send, b->recv, t->block);
+    raw_gloo_prepare(b->gloo, o->name, b->send, b->recv, t->block);
 }
 
 /* Elements of the result on this rank. */
@@ -222,27 +223,38 @@ static struct interval interval_of(struct samples *s, const double *values, unsi
     return paired_interval(s->sorted, n);
 }
 
-/* Each measure is first, second and third in a third of the rounds. */
+/* The same on all ranks. */
+static unsigned random_order(unsigned round)
+{
+    uint64_t x = (round + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+    return (unsigned)(x >> 40) % 6;
+}
+
+/* Of Gloo's two measures the first one is compared, so that chance alone gives a ratio of 1. */
 static void measure_round(struct bench *b, const struct task *t, struct samples *s, unsigned i)
 {
+    static const enum which orders[6][WHICH_ALL] = {
+        {FIRST_GLOO, BACKEND, SECOND_GLOO}, {FIRST_GLOO, SECOND_GLOO, BACKEND},
+        {BACKEND, FIRST_GLOO, SECOND_GLOO}, {BACKEND, SECOND_GLOO, FIRST_GLOO},
+        {SECOND_GLOO, FIRST_GLOO, BACKEND}, {SECOND_GLOO, BACKEND, FIRST_GLOO}};
+    const enum which *order = orders[random_order(i)];
     struct cost c[WHICH_ALL];
-    for (unsigned k = 0; k < WHICH_ALL; k++) {
-        const enum which which = (enum which)((i + k) % WHICH_ALL);
-        c[which] = measure(b, t, which);
-    }
-    s->raw[i] = (c[0].us + c[2].us) / 2;
-    s->own[i] = c[1].us;
+    for (unsigned k = 0; k < WHICH_ALL; k++)
+        c[order[k]] = measure(b, t, order[k]);
+    s->raw[i] = c[FIRST_GLOO].us;
+    s->own[i] = c[BACKEND].us;
     s->ratio[i] = s->own[i] / s->raw[i];
-    s->same[i] = c[0].us / c[2].us;
-    s->cpu[i] = 2 * c[1].cpu / (c[0].cpu + c[2].cpu + 0.01);
+    s->same[i] = c[SECOND_GLOO].us / s->raw[i];
+    s->cpu[i] = (c[BACKEND].cpu + 0.01) / (c[FIRST_GLOO].cpu + 0.01);
 }
 
 /* The number of rounds that it took. */
 static unsigned measure_row(struct bench *b, const struct task *t, struct samples *s, unsigned most)
 {
     unsigned n = 0;
-    for (size_t look = 0; look < PAIRED_LOOKS && n < most; look++) {
-        while (n < paired_looks[look] && n < most)
+    for (size_t look = 0; look < sizeof(looks) / sizeof(looks[0]) && n < most; look++) {
+        while (n < looks[look] && n < most)
             measure_round(b, t, s, n++);
         const struct interval ratio = interval_of(s, s->ratio, n);
         if (ratio.high <= LIMIT || ratio.low > LIMIT)
@@ -272,16 +284,17 @@ static void print_row(struct bench *b, const struct task *t, struct samples *s, 
     b->noise[b->rows++ % MOST_ROWS] = noise;
 }
 
-static void bench_row(struct bench *b, const struct operation *o, size_t bytes, unsigned rounds)
+static void bench_row(struct bench *b, const struct operation *o, size_t bytes,
+                      const struct wish *w)
 {
     struct task t;
-    struct samples s;
+    static struct samples s;
     prepare(b, &t, o, bytes);
     const bool differs = compare(b, &t);
     const double us = measure(b, &t, FIRST_GLOO).us + 1, calls = MEASURE_US / us;
     t.times = calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (unsigned)calls;
-    const double fit = paired_looks[0] + ROW_US / (3 * us * t.times);
-    const unsigned n = measure_row(b, &t, &s, fit < rounds ? (unsigned)fit : rounds);
+    const double fit = looks[0] + w->row_us / (3 * us * (t.times + (t.times > 1)));
+    const unsigned n = measure_row(b, &t, &s, fit < w->rounds ? (unsigned)fit : w->rounds);
     if (b->r->rank != 0)
         return;
     print_row(b, &t, &s, n);
@@ -299,20 +312,6 @@ static size_t next_size(const struct wish *w, size_t bytes)
     return bytes * 8 < w->max_bytes ? bytes * 8 : w->max_bytes;
 }
 
-static struct raw_gloo *open_gloo(struct bench *b)
-{
-    struct harness_rank *r = b->r;
-    struct raw_gloo *gloo =
-        raw_gloo_new((int)r->rank, (int)r->nranks, b->board->addresses[r->rank][0]);
-    harness_sync(r);
-    char theirs[MOST_RANKS][RAW_ADDRESS_BYTES];
-    for (uint32_t i = 0; i < r->nranks; i++)
-        memcpy(theirs[i], b->board->addresses[i][r->rank], RAW_ADDRESS_BYTES);
-    harness_sync(r); /* the addresses are read: those of another context may follow */
-    raw_gloo_connect(gloo, theirs[0]);
-    return gloo;
-}
-
 static void print_end(struct bench *b)
 {
     printf("# %u rows: %u within %.2f, %u above, %u open; noise: %.1f %% in the median row\n",
@@ -324,15 +323,14 @@ static int bench_rank(struct harness_rank *r)
 {
     const struct wish *w = r->arg;
     struct bench b = {.r = r, .board = r->scratch, .elements = w->max_bytes / 4 + w->max_bytes / 8};
-    signal(SIGPIPE, SIG_IGN);
     b.send = malloc(b.elements * sizeof(float));
     b.recv = malloc(b.elements * sizeof(float));
     b.check = malloc(b.elements * sizeof(float));
     HARNESS_CHECK(r, b.send && b.recv && b.check);
     for (size_t i = 0; i < b.elements; i++)
         b.send[i] = (float)(i % 1000 + r->rank);
-    for (unsigned i = 0; i < 2; i++)
-        b.gloo[i] = open_gloo(&b);
+    b.gloo = raw_gloo_beside((int)r->rank, (int)r->nranks);
+    HARNESS_CHECK(r, b.gloo);
     if (r->rank == 0)
         printf("%-14s %9s %11s %11s %7s %6s %6s %7s %7s %4s\n", "operation", "bytes", "gloo us",
                "collrun us", "ratio", "from", "to", "cpu", "noise %", "n");
@@ -340,7 +338,7 @@ static int bench_rank(struct harness_rank *r)
         if (!wanted(w, operations[k].name))
             continue;
         for (size_t bytes = w->min_bytes; bytes != 0; bytes = next_size(w, bytes)) {
-            bench_row(&b, &operations[k], bytes, w->rounds);
+            bench_row(&b, &operations[k], bytes, w);
             if (operations[k].kind == COLLRUN_BARRIER)
                 break;
         }
@@ -348,8 +346,7 @@ static int bench_rank(struct harness_rank *r)
     if (r->rank == 0 && b.rows > 0)
         print_end(&b);
     harness_sync(r);
-    for (unsigned i = 0; i < 2; i++)
-        raw_gloo_free(b.gloo[i]);
+    raw_gloo_free(b.gloo);
     free(b.send);
     free(b.recv);
     free(b.check);
@@ -358,16 +355,18 @@ static int bench_rank(struct harness_rank *r)
 
 int main(int argc, char **argv)
 {
-    if (argc < 6)
+    if (argc < 7)
         return fprintf(stderr,
-                       "usage: %s BACKEND.so RANKS MAX_ROUNDS MIN_BYTES MAX_BYTES [OPERATION...]\n",
+                       "usage: %s BACKEND.so RANKS MAX_ROUNDS SECONDS MIN_BYTES MAX_BYTES "
+                       "[OPERATION...]\n",
                        argv[0]) > 0;
-    struct wish w = {.rounds = (unsigned)atoi(argv[3]), .names = argv + 6, .nnames = argc - 6};
-    w.min_bytes = (size_t)atoll(argv[4]);
-    w.max_bytes = (size_t)atoll(argv[5]);
-    if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > PAIRED_MOST || atoi(argv[2]) < 2 ||
+    struct wish w = {.rounds = (unsigned)atoi(argv[3]), .names = argv + 7, .nnames = argc - 7};
+    w.row_us = atof(argv[4]) * 1e6;
+    w.min_bytes = (size_t)atoll(argv[5]);
+    w.max_bytes = (size_t)atoll(argv[6]);
+    if (w.min_bytes < 8 || w.rounds < 1 || w.rounds > MOST_ROUNDS || atoi(argv[2]) < 2 ||
         atoi(argv[2]) > MOST_RANKS)
-        return fprintf(stderr, "2 to %d ranks, 1 to %d rounds\n", MOST_RANKS, PAIRED_MOST) > 0;
+        return fprintf(stderr, "2 to %d ranks, 1 to %d rounds\n", MOST_RANKS, MOST_ROUNDS) > 0;
     const struct harness_options options = {.path = argv[1],
                                             .nranks = (uint32_t)atoi(argv[2]),
                                             .limit_s = 1200,

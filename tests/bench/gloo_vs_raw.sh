@@ -1,25 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The Gloo backend beside Gloo's own operations, over loopback, in the same processes, on the same buffers and in turn: every
-# round measures Gloo, the backend and a second context of Gloo. For each operation and size: the median times, then the median of the
+# The Gloo backend beside Gloo's own operations, over loopback, in the same processes, on the same buffers and connections, and in random
+# order: every round measures Gloo, the backend and Gloo again. For each operation and size: the median times, then the median of the
 # rounds' ratios (the backend's time by Gloo's; below 1.0 the backend is faster), from where to where the true median lies
 # (paired.h), the ratio of the processor time of all ranks, and the noise: how far such an interval of Gloo against Gloo
 # reaches from 1. "within": the interval ends at 1.02 or below; "ABOVE": it begins above; "open": neither, after as many rounds
-# as there may be (ROUNDS, or some 40 s). A row ends as soon as it is not open, so the noise is that of few rounds in most.
+# as there may be (ROUNDS, or SECONDS). A row ends as soon as it is not open, so the noise is that of few rounds in most.
 #
-#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [-d] [operation...]
+#   tests/bench/gloo_vs_raw.sh [-n "2 4"] [-r ROUNDS] [-s SECONDS] [-f MIN_BYTES] [-m MAX_BYTES] [-b BUILD] [-q] [-d] [operation...]
 #
 # -q runs the ranks at nice -20, so that other work on the machine disturbs them less (as root).
 # The ranks run as SCHED_BATCH: a thread that is woken does not interrupt the one that runs. Else Gloo's thread interrupts the caller while it
 # holds the lock of a connection, and spins for a time slice of 3 ms; which of the contexts has that is luck, and hides the rest.
 # -d leaves them as they are.
 set -eu
-ranks='2 4' rounds=395 least=8 most=67108864 build=build/release quiet= policy='chrt --batch 0'
-while getopts n:r:f:m:b:qd option; do
+ranks='2 4' rounds=10687 seconds=20 least=8 most=67108864 build=build/release quiet= policy='chrt --batch 0'
+while getopts n:r:s:f:m:b:qd option; do
     case $option in
     n) ranks=$OPTARG ;;
     r) rounds=$OPTARG ;;
+    s) seconds=$OPTARG ;;
     f) least=$OPTARG ;;
     m) most=$OPTARG ;;
     b) build=$OPTARG ;;
@@ -40,5 +41,5 @@ c++ -pthread -o "$work/bench" "$work"/*.o $(harness_libraries) -lgloo -ldl -lm
 
 for n in $ranks; do
     echo "# $n ranks on $(nproc) cores, $rounds rounds, float32"
-    $quiet $policy "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$least" "$most" "$@"
+    $quiet $policy "$work/bench" "$build/lib/collrun/backends/libcollrun_gloo.so" "$n" "$rounds" "$seconds" "$least" "$most" "$@"
 done

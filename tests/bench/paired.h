@@ -27,19 +27,29 @@ static inline int paired_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts `v`. */
-static inline struct interval paired_interval(double *v, unsigned n)
+/* How many of `n` values to leave out at either end. The normal distribution is close to the
+ * binomial one from 1,000 on, where 2^n is too large. */
+static inline unsigned paired_outside(unsigned n)
 {
-    qsort(v, n, sizeof(*v), paired_by_value);
+    if (n > 1000)
+        return (unsigned)((n - 2.81 * sqrt(n)) / 2);
     double term = 1; /* of the binomial distribution B(n, 1/2), times 2^n */
     double all = 1;
     for (unsigned i = 0; i < n; i++)
         all *= 2;
-    unsigned outside = 0; /* values to leave out at either end */
+    unsigned outside = 0;
     for (double sum = term; 2 * sum <= 0.005 * all; sum += term) {
         outside++;
         term = term * (n - outside + 1) / outside;
     }
+    return outside;
+}
+
+/* Sorts `v`. */
+static inline struct interval paired_interval(double *v, unsigned n)
+{
+    qsort(v, n, sizeof(*v), paired_by_value);
+    const unsigned outside = paired_outside(n);
     const double median = (v[(n - 1) / 2] + v[n / 2]) / 2;
     if (outside == 0)
         return (struct interval){-INFINITY, median, INFINITY};

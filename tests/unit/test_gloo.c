@@ -10,9 +10,13 @@
 
 #include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -213,6 +217,73 @@ static void groups_reopen_without_growth(void **state)
     print_message("# 200 groups of 3: %.2f s\n", (double)(harness_now_ns() - start) / 1e9);
 }
 
+/* ---- SIGPIPE ---- */
+
+static volatile sig_atomic_t handled;
+
+static void on_sigpipe(int sig)
+{
+    (void)sig;
+    handled = 1;
+}
+
+/* What SIGPIPE does to a thread that is not in Gloo: the status of a child that sends it to itself.
+ */
+static int status_of_a_child(void)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        raise(SIGPIPE);
+        _exit(handled);
+    }
+    waitpid(child, &status, 0);
+    return status;
+}
+
+/* Rank 1 sends SIGPIPE to the thread of rank 0 that waits in Gloo. */
+static int sigpipe_in_a_wait(struct harness_rank *r)
+{
+    const uint32_t both[2] = {0, 1};
+    const struct sigaction action = {.sa_handler = *(void (*const *)(int))r->arg};
+    const struct collrun_call barrier = COLLRUN_CALL(COLLRUN_BARRIER);
+    struct harness_group *g = NULL;
+    pid_t *waiting = r->scratch;
+    sigaction(SIGPIPE, &action, NULL);
+    HARNESS_CHECK(r, harness_group_open(r, "pipe", both, 2, &g) == COLLRUN_OK);
+    if (r->rank == 0) {
+        waiting[0] = getpid();
+        waiting[1] = (pid_t)syscall(SYS_gettid);
+    }
+    harness_sync(r);
+    while (r->rank == 1 && harness_inside_ms(r, 0) < 20)
+        harness_lag_us(1000);
+    HARNESS_CHECK(r, r->rank == 0 || syscall(SYS_tgkill, waiting[0], waiting[1], SIGPIPE) == 0);
+    HARNESS_CHECK(r, harness_exec(g, &barrier, 1) == COLLRUN_OK && !handled);
+    const int status = status_of_a_child();
+    if (action.sa_handler == SIG_DFL)
+        HARNESS_CHECK(r, WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+    else
+        HARNESS_CHECK(r, WIFEXITED(status) &&
+                             WEXITSTATUS(status) == (action.sa_handler == on_sigpipe));
+    HARNESS_CHECK(r, !handled);
+    harness_group_close(g);
+    return 0;
+}
+
+static void sigpipe_means_nothing_in_gloo_and_as_before_outside(void **state)
+{
+    (void)state;
+    void (*const actions[])(int) = {SIG_DFL, SIG_IGN, on_sigpipe};
+    struct harness_options options = options_for(2);
+    options.no_group = true;
+    for (size_t i = 0; i < 3; i++) {
+        void (*action)(int) = actions[i];
+        options.arg = &action;
+        assert_int_equal(harness_run(&options, sigpipe_in_a_wait), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -226,6 +297,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(foreign_address_is_refused),
         cmocka_unit_test(twenty_groups_in_one_process),
         cmocka_unit_test(groups_reopen_without_growth),
+        cmocka_unit_test(sigpipe_means_nothing_in_gloo_and_as_before_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
