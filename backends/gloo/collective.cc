@@ -183,16 +183,14 @@ void scatter(context_ref context, const collrun_call &call, size_t bytes)
     gloo::scatter(opts);
 }
 
-void alltoall(context_ref context, const collrun_call &call, size_t bytes)
+void alltoall(context_ref context, const collrun_call &call, size_t bytes, scratch &memory)
 {
     const size_t all = bytes * static_cast<size_t>(context->size);
-    std::unique_ptr<uint8_t[]> copy;
-    if (call.send == call.recv) {
-        copy.reset(new uint8_t[all]);
-        std::memcpy(copy.get(), call.send, all);
-    }
+    uint8_t *in = bytes_of(call.send);
+    if (call.send == call.recv)
+        in = static_cast<uint8_t *>(std::memcpy(memory.of(all), call.send, all));
     gloo::AlltoallOptions opts(context);
-    opts.setInput(copy ? copy.get() : bytes_of(call.send), all);
+    opts.setInput(in, all);
     opts.setOutput(bytes_of(call.recv), all);
     gloo::alltoall(opts);
 }
@@ -202,8 +200,9 @@ void alltoall(context_ref context, const collrun_call &call, size_t bytes)
 class reduction
 {
   public:
-    reduction(context_ref context, const collrun_services &services, const collrun_call &call)
-        : context_(context), services_(services), call_(call)
+    reduction(context_ref context, const collrun_services &services, const collrun_call &call,
+              scratch &memory)
+        : context_(context), services_(services), call_(call), memory_(memory)
     {
     }
     template <typename T> void allreduce()
@@ -220,13 +219,12 @@ class reduction
     template <typename T> void reduce()
     {
         const bool is_root = context_->rank == call_.root;
-        const std::unique_ptr<T[]> scratch(is_root ? nullptr : new T[call_.count]);
         T *in = reinterpret_cast<T *>(bytes_of(call_.send));
-        T *out = is_root ? static_cast<T *>(call_.recv) : scratch.get();
+        void *out = is_root ? call_.recv : memory_.of(call_.count * sizeof(T));
         gloo::ReduceOptions opts(context_);
         if (in != out)
             opts.setInput(in, call_.count);
-        opts.setOutput(out, call_.count);
+        opts.setOutput(static_cast<T *>(out), call_.count);
         opts.setRoot(call_.root);
         opts.setReduceFunction(function());
         gloo::reduce(opts);
@@ -254,6 +252,7 @@ class reduction
     context_ref context_;
     const collrun_services &services_;
     const collrun_call &call_;
+    scratch &memory_;
 };
 
 template <typename T> void reduce_elements(reduction &r, collrun_kind kind)
@@ -264,9 +263,10 @@ template <typename T> void reduce_elements(reduction &r, collrun_kind kind)
         r.reduce<T>();
 }
 
-void run_reduction(context_ref context, const collrun_services &services, const collrun_call &call)
+void run_reduction(context_ref context, const collrun_services &services, const collrun_call &call,
+                   scratch &memory)
 {
-    reduction r(context, services, call);
+    reduction r(context, services, call, memory);
     switch (services.dtype_size(call.dtype)) {
     case 1:
         return reduce_elements<uint8_t>(r, call.kind);
@@ -296,7 +296,8 @@ uint64_t collective_key(const collrun_call &call, uint32_t nranks)
     return key;
 }
 
-void run_collective(context_ref context, const collrun_services &services, const collrun_call &call)
+void run_collective(context_ref context, const collrun_services &services, const collrun_call &call,
+                    scratch &memory)
 {
     const size_t element = call.kind == COLLRUN_BARRIER ? 0 : services.dtype_size(call.dtype);
     const size_t bytes = call.count * element;
@@ -309,7 +310,7 @@ void run_collective(context_ref context, const collrun_services &services, const
     switch (call.kind) {
     case COLLRUN_ALLREDUCE:
     case COLLRUN_REDUCE:
-        return run_reduction(context, services, call);
+        return run_reduction(context, services, call, memory);
     case COLLRUN_BROADCAST:
         return broadcast(context, call, bytes);
     case COLLRUN_ALLGATHER:
@@ -319,7 +320,7 @@ void run_collective(context_ref context, const collrun_services &services, const
     case COLLRUN_SCATTER:
         return scatter(context, call, bytes);
     case COLLRUN_ALLTOALL:
-        return alltoall(context, call, bytes);
+        return alltoall(context, call, bytes, memory);
     default:
         throw failure{COLLRUN_ERR_UNSUPPORTED, "Gloo has no such operation"};
     }

@@ -80,7 +80,7 @@ void group::run(const collrun_call &call)
     timer_.start(deadline_after(call.timeout_ns));
     failure f = {};
     try {
-        run_collective(mesh_->context, *services_, call);
+        run_collective(mesh_->context, *services_, call, scratch_);
         if (!timer_.stop())
             return;
         f.status = COLLRUN_ERR_TIMEOUT;

@@ -12,6 +12,26 @@
 namespace collrun_gloo
 {
 
+/* Memory for one call at a time, which stays: Gloo's pieces of 64 MiB, mapped anew, would cost more
+ * than the call. */
+class scratch
+{
+  public:
+    uint8_t *of(size_t bytes)
+    {
+        if (bytes > bytes_) {
+            memory_.reset();
+            memory_.reset(new uint8_t[bytes]);
+            bytes_ = bytes;
+        }
+        return memory_.get();
+    }
+
+  private:
+    std::unique_ptr<uint8_t[]> memory_;
+    size_t bytes_ = 0;
+};
+
 struct backend {
     timer_thread timers;
     mesh_pool pool{timers};
@@ -55,7 +75,8 @@ class group
     uint64_t calls_ = 0;
     bool failed_ = false;
     failure first_ = {};
-    timer timer_; /* of the collective in progress */
+    scratch scratch_; /* of the collective in progress */
+    timer timer_;     /* the same */
 };
 
 template <typename F> int group::guarded(F call) noexcept
@@ -73,7 +94,7 @@ template <typename F> int group::guarded(F call) noexcept
 
 /* Runs Gloo's algorithm for the call. */
 void run_collective(const std::shared_ptr<gloo::Context> &context, const collrun_services &services,
-                    const collrun_call &call);
+                    const collrun_call &call, scratch &memory);
 /* All that the members must agree about. */
 uint64_t collective_key(const collrun_call &call, uint32_t nranks);
 

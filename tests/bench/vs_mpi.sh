@@ -239,7 +239,7 @@ network: {interface: $host_net}
 END
 }
 run_socket() { # INDEX
-    local address=127.0.0.1 enter_a=() enter_b=() other
+    local address=127.0.0.1 enter_a=(taskset -c 0) enter_b=(taskset -c $((cores > 1))) other # each rank on a core, as the others
     [ "$wire" = lo ] || address=$host_a enter_a=("$enter" "$host_a") enter_b=("$enter" "$host_b")
     "${enter_b[@]}" $quiet "$work/loop-socket" "$work/plan" "$1" 1 "$address" "$work/port" &
     other=$!
