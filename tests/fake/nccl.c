@@ -25,6 +25,7 @@ enum { VERSION = 22809 };
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all;
 static _Thread_local char last_words[300];
+static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER; /* last_error of all */
 
 /* ---- communicators ---- */
 
@@ -48,7 +49,9 @@ int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
     vsnprintf(last_words, sizeof last_words, format, args);
     va_end(args);
     if (comm) {
+        pthread_mutex_lock(&error_lock);
         snprintf(comm->last_error, sizeof comm->last_error, "%s", last_words);
+        pthread_mutex_unlock(&error_lock);
         fake_log("libnccl", "%s rank %d of %d: %s", comm->name, comm->rank, comm->nranks,
                  last_words);
     } else {
@@ -304,9 +307,16 @@ int ncclCommGetAsyncError(struct ncclComm *comm, int *result)
     return ncclSuccess;
 }
 
+/* A copy, which the next call of this thread replaces: a kernel may fail meanwhile. */
 const char *ncclGetLastError(struct ncclComm *comm)
 {
-    return comm && comm_get(comm, "ncclGetLastError") ? comm->last_error : last_words;
+    static _Thread_local char copy[sizeof comm->last_error];
+    if (!comm || !comm_get(comm, "ncclGetLastError"))
+        return last_words;
+    pthread_mutex_lock(&error_lock);
+    memcpy(copy, comm->last_error, sizeof copy);
+    pthread_mutex_unlock(&error_lock);
+    return copy;
 }
 
 const char *ncclGetErrorString(int result)

@@ -111,6 +111,13 @@ void procs_barrier(struct procs *procs);
 void procs_await(struct procs *procs, int i, int value);
 void procs_pause_ms(long ms);
 
+/* False under ThreadSanitizer: a body does nothing wrong on purpose that is a race. */
+#ifdef __SANITIZE_THREAD__
+#define PROCS_MAY_RACE false
+#else
+#define PROCS_MAY_RACE true
+#endif
+
 /* For a body: the process fails unless the condition holds. */
 #define MUST(condition) procs_check((condition), __FILE__, __LINE__, #condition)
 #define MUST_BE(call, wanted) procs_is((call), (wanted), __FILE__, __LINE__, #call)

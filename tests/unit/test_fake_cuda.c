@@ -204,10 +204,10 @@ static void orders_by_events(struct procs *procs, int rank)
     struct two_streams t;
     (void)procs, (void)rank;
     open_streams(&t, cudaStreamNonBlocking);
-    MUST(count_stale(&t, false) > 0);
+    MUST(!PROCS_MAY_RACE || count_stale(&t, false) > 0);
     MUST_BE(count_stale(&t, true), 0);
     t.writer = NULL; /* the default stream does not wait for nonblocking ones, nor they for it */
-    MUST(count_stale(&t, false) > 0);
+    MUST(!PROCS_MAY_RACE || count_stale(&t, false) > 0);
 }
 
 static void default_stream_orders(struct procs *procs, int rank)
@@ -215,7 +215,7 @@ static void default_stream_orders(struct procs *procs, int rank)
     struct two_streams t;
     (void)procs, (void)rank;
     open_streams(&t, 0);
-    MUST(count_stale(&t, false) > 0);
+    MUST(!PROCS_MAY_RACE || count_stale(&t, false) > 0);
     struct CUstream_st *own = t.writer;
     t.writer = NULL;
     MUST_BE(count_stale(&t, false), 0);
@@ -257,7 +257,8 @@ static void streams_are_ordered_by_events_alone(void **state)
     setenv("FAKE_CUDA_DELAY_US", "200", 1);
     assert_int_equal(run(orders_by_events), 0);
     assert_int_equal(run(default_stream_orders), 0);
-    assert_int_equal(run(pinned_is_read_late), 0);
+    if (PROCS_MAY_RACE)
+        assert_int_equal(run(pinned_is_read_late), 0);
 }
 
 static void refuses_wrong_handles(struct procs *procs, int rank)

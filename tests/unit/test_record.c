@@ -551,6 +551,11 @@ static void *post_many(void *arg)
 static void threads_record_beside_each_other_and_a_reader(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("# a record is read while it is written, as sequence numbers allow: a race by "
+                  "design. tests/memory_model has it\n");
+    skip();
+#endif
     struct record_head *head = make(ENTRIES);
     struct record_queue q = open_queue(head, "train", true);
     pthread_t threads[3];
