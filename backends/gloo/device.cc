@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -72,6 +73,14 @@ device::~device()
 gloo::transport::tcp::Device &device::tcp() const
 {
     return static_cast<tcp_ns::Device &>(*gloo_);
+}
+
+void device::replace(int fd, int socket, tcp_ns::Handler &handler) const
+{
+    tcp().unregisterDescriptor(fd, &handler);
+    if (dup3(socket, fd, O_CLOEXEC) < 0)
+        throw failure{COLLRUN_ERR_SYSTEM, format("dup3: %s", std::strerror(errno))};
+    tcp().registerDescriptor(fd, EPOLLIN, &handler);
 }
 
 device::closing::closing(const device &d) : fd_(d.fd_)

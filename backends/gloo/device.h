@@ -34,6 +34,10 @@ class device : private gloo::transport::tcp::Handler
         return gloo_;
     }
 
+    /* Gloo's thread serves `socket` under the descriptor `fd` of `handler`, whose old connection
+     * ends. The caller keeps `socket`, too. */
+    void replace(int fd, int socket, gloo::transport::tcp::Handler &handler) const;
+
     class closing
     {
       public:

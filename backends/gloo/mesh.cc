@@ -4,6 +4,7 @@
  */
 #include "mesh.h"
 
+#include "sockets.h"
 #include "transport.h"
 
 #include <algorithm>
@@ -14,16 +15,40 @@
 namespace collrun_gloo
 {
 
-/* A member that has published its address connects within this time, or not at all. */
-static constexpr uint64_t connect_timeout_ms = 10000;
-/* How often a member that is being connected to is looked at. */
-static constexpr uint64_t look_period_ns = 20000000;
 /* From the farewell to the end of the connections: what is on its way is lost then. */
 static constexpr uint64_t farewell_ns = 1000000000;
 /* Connections of a process that spare meshes may hold together; one mesh is always kept. */
 static constexpr size_t spare_connections = 128;
 
-/* ---- the rendezvous ---- */
+#if GLOO_API == 2022
+/* ---- connecting: the engine ---- */
+
+/* Another process may come first, but not each time. */
+static constexpr int most_tries = 100;
+
+void mesh::connect(const collrun_group_desc &desc, timer_thread &)
+{
+    const collrun_rendezvous &r = *desc.rendezvous;
+    std::exception_ptr why;
+    sockets connected(size);
+    check_stored(r.connect_all(r.ctx, connected.data()));
+    for (int i = 0; i < most_tries && !abortable; i++) {
+        context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank),
+                                                              static_cast<int>(size));
+        abortable = connect_on(*context, *device_, connected, why);
+    }
+    if (!abortable)
+        std::rethrow_exception(why);
+    abortable->expect_farewells();
+}
+
+#else
+/* ---- connecting: Gloo ---- */
+
+/* A member that has published its address connects within this time, or not at all. */
+static constexpr uint64_t connect_timeout_ms = 10000;
+/* How often a member that is being connected to is looked at. */
+static constexpr uint64_t look_period_ns = 20000000;
 
 /* Gloo's store, over the engine's rendezvous. One fence brings all addresses at once. `all_known`
  * is called after it, when Gloo has all pairs and has connected none. */
@@ -79,8 +104,6 @@ class rendezvous_store final : public gloo::rendezvous::Store
     bool fenced_ = false;
 };
 
-/* ---- a mesh ---- */
-
 /* Gloo waits five times as long for a connection. */
 static std::chrono::milliseconds connect_timeout(uint64_t deadline_ns)
 {
@@ -91,23 +114,12 @@ static std::chrono::milliseconds connect_timeout(uint64_t deadline_ns)
     return std::chrono::milliseconds(1 + left_ms / 5);
 }
 
-mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t number,
-           timer_thread &timers)
-    : rank(desc.rank), size(desc.nranks), id(number), device_(std::move(used_device)),
-      leaving_(timers, [this] { leave(); })
-{
-    for (uint32_t i = 0; i < size; i++)
-        world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : i);
-    context =
-        std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
-    context->setTimeout(connect_timeout(desc.deadline_ns));
-}
-
 /* Gloo waits for one member after the other. When any is lost, the wait ends because its pair is
  * closed, and the store refuses the next member. */
 void mesh::connect(const collrun_group_desc &desc, timer_thread &timers)
 {
     const collrun_rendezvous &r = *desc.rendezvous;
+    context->setTimeout(connect_timeout(desc.deadline_ns));
     const auto wrapped = std::make_shared<abortable_device>(device_->gloo());
     timer look(timers, [&] {
         if (r.alive(r.ctx) != COLLRUN_OK)
@@ -126,6 +138,21 @@ void mesh::connect(const collrun_group_desc &desc, timer_thread &timers)
     }
     abortable = wrapped->context();
     abortable->expect_farewells();
+}
+
+#endif
+
+/* ---- a mesh ---- */
+
+mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, uint64_t number,
+           timer_thread &timers)
+    : rank(desc.rank), size(desc.nranks), id(number), device_(std::move(used_device)),
+      leaving_(timers, [this] { leave(); })
+{
+    for (uint32_t i = 0; i < size; i++)
+        world_rank_.push_back(desc.world_rank ? desc.world_rank[i] : i);
+    context =
+        std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
 }
 
 mesh::~mesh()

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connections between the members of a group, which Gloo makes, each with every other one.
+ * The connections between the members of a group, each with every other one.
  *
- * - The members meet through the engine's rendezvous, which is a store of Gloo's here.
+ * - With the Gloo of 2022 the engine makes them (sockets.h). With later ones Gloo does: the members
+ *   meet through the engine's rendezvous, which is a store of Gloo's here.
  * - A group that is closed leaves its mesh to the next group of the same members, if all of them
  *   offer it. A name that is used a thousand times costs the connections of one group. The members
  *   agree on the number of the group (`use`), so what a mesh still carries for an earlier group is

@@ -6,6 +6,9 @@
  */
 #include "harness_store.h"
 
+#include "backend_harness.h"
+#include "core/connect_all.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -259,6 +262,19 @@ static uint32_t next_generation(struct harness_store *store, const struct collru
     return generation;
 }
 
+/* The engine's, over this store. */
+static int rendezvous_connect_all(void *ctx, int *fds)
+{
+    struct harness_rendezvous *m = ctx;
+    return connect_all(&(struct connect_all){.rendezvous = &m->table,
+                                             .address = m->desc->address,
+                                             .rank = m->desc->rank,
+                                             .nranks = m->desc->nranks,
+                                             .number = m->meshes++,
+                                             .deadline_ns = harness_now_ns() + m->limit_ns},
+                       fds);
+}
+
 void harness_rendezvous_open(struct harness_rendezvous *m, struct harness_store *store,
                              const struct collrun_group_desc *desc, uint64_t limit_ns)
 {
@@ -275,6 +291,7 @@ void harness_rendezvous_open(struct harness_rendezvous *m, struct harness_store 
                   .fence = rendezvous_fence,
                   .segment = rendezvous_segment,
                   .alive = rendezvous_alive,
+                  .connect_all = rendezvous_connect_all,
                   .share = rendezvous_share},
     };
 }

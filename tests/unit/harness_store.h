@@ -40,7 +40,7 @@ struct harness_rendezvous {
     struct collrun_rendezvous table;
     uint64_t limit_ns; /* of one call */
     bool quiet;        /* a failure does not replace the backend's error */
-    uint32_t generation, fences, nfds;
+    uint32_t generation, fences, meshes, nfds;
     int fds[HARNESS_RENDEZVOUS_FDS];
     int segment; /* given to the backend, and the caller's to close after the group; -1: none */
 };

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,6 +41,16 @@ static void skip_on_gloo(void)
         return;
     print_message("# Gloo does not have this; CONNECT_BACKEND names a backend that has\n");
     skip();
+}
+
+/* The Gloo of 2022, whose connections the backend makes itself. */
+static bool a_port_for_each_peer(void)
+{
+#if __has_include(<gloo/common/store.h>)
+    return false;
+#else
+    return !getenv("CONNECT_BACKEND");
+#endif
 }
 
 /* ---- open sockets ---- */
@@ -180,6 +191,72 @@ static int unknown_connections(struct harness_rank *r)
     HARNESS_CHECK(r, unknown == 4);
     harness_sync(r);
     return exchange_all(r, r->group);
+}
+
+/* Of every how many ports an unknown connection is the first; 0: of none. */
+static unsigned early;
+
+/* Instead of that of libc, also for Gloo: before any other thread accepts, there is a connection,
+ * which stays. */
+__attribute__((visibility("default"))) int listen(int fd, int backlog)
+{
+    static unsigned ports;
+    struct sockaddr_in address;
+    socklen_t len = sizeof address;
+    const int rc = (int)syscall(SYS_listen, fd, backlog);
+    if (rc == 0 && early > 0 && ++ports % early == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &len) == 0)
+        unknown += connect(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0),
+                           (const struct sockaddr *)&address, len) == 0 ||
+                   errno == EINPROGRESS;
+    return rc;
+}
+
+/* Each group makes its connections, as the earlier ones stay open. */
+static int early_connections(struct harness_rank *r)
+{
+    const uint32_t all[3] = {0, 1, 2};
+    struct harness_group *groups[20] = {NULL};
+    early = 4 + r->rank;
+    for (unsigned i = 0; i < 20; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%u", i);
+        HARNESS_CHECK(r, harness_group_open(r, name, all, 3, &groups[i]) == COLLRUN_OK);
+        if (exchange_all(r, groups[i]) != 0)
+            return 1;
+    }
+    HARNESS_CHECK(r, unknown > 5 || !a_port_for_each_peer());
+    for (unsigned i = 0; i < 20; i++)
+        harness_group_close(groups[i]);
+    return 0;
+}
+
+static int always_early(struct harness_rank *r)
+{
+    const uint32_t both[2] = {0, 1};
+    struct harness_group *group;
+    early = 1;
+    HARNESS_CHECK(r, harness_group_open(r, "g", both, 2, &group) == COLLRUN_ERR_BACKEND);
+    HARNESS_CHECK(r, strstr(harness_error(), "another process connects to the ports of Gloo"));
+    return 0;
+}
+
+static void unknown_connections_take_no_place_while_a_group_forms(void **state)
+{
+    (void)state;
+    struct harness_options options = options_for(3);
+    options.no_group = true;
+    assert_int_equal(harness_run(&options, early_connections), 0);
+}
+
+static void a_group_whose_ports_are_always_taken_fails(void **state)
+{
+    (void)state;
+    struct harness_options options = options_for(2);
+    if (!a_port_for_each_peer())
+        skip();
+    options.no_group = true;
+    assert_int_equal(harness_run(&options, always_early), 0);
 }
 
 static void unknown_connections_are_ignored(void **state)
@@ -336,6 +413,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_is_made_when_it_is_needed),
         cmocka_unit_test(both_ends_may_connect_simultaneously),
+        cmocka_unit_test(unknown_connections_take_no_place_while_a_group_forms),
+        cmocka_unit_test(a_group_whose_ports_are_always_taken_fails),
         cmocka_unit_test(unknown_connections_are_ignored),
         cmocka_unit_test(a_stopped_rank_blocks_no_other),
         cmocka_unit_test(a_dead_rank_is_named),
