@@ -103,6 +103,7 @@ static void copy_many(char *dst, const char *src, size_t len, copy_lines_fn *cop
     memcpy(dst + len - tail, src + len - tail, tail);
 }
 
+/* No release orders streaming stores: the fence does, before whatever the caller releases. */
 static void copy_stream(char *dst, const char *src, size_t len)
 {
     const bool wide = __builtin_cpu_supports("avx2");

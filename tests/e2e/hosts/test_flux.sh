@@ -44,6 +44,13 @@ printf '#!/bin/sh\nexec flux start --test-size=3 -Sbroker.rc1_path= -Sbroker.rc3
 run all.yaml
 is "three brokers on this machine: all ranks run on it" "$code $(grep -c "of 6 on $head;" out)" "0 6"
 
+# ---- why the other nodes are reached by ssh ----
+head -c 100000 /dev/urandom >bytes
+in_flux() { flux start --test-size=2 -Sbroker.rc1_path= -Sbroker.rc3_path= sh -c "$1" 2>/dev/null; }
+in_flux "flux exec -r 1 sh -c 'cat >$tmp/copy' <$tmp/bytes"
+check "flux exec carries input unchanged" cmp bytes copy
+is "of a line of output, it loses what follows a NUL byte" "$(in_flux 'printf "a\\0b\\nc\\n" | flux exec -r 1 cat' | od -An -c | tr -d ' ')" 'ac\n'
+
 # ---- an instance of three hosts: the head is broker 0, h1 and h2 bear their names ----
 flux keygen curve.cert
 cat >flux.toml <<END

@@ -118,6 +118,15 @@ ends "three hosts" 0
 is "the ranks are there" "$(rank_hosts)" "0 h1 1 h1 2 h2 3 h3 "
 check "collrun has been copied to the other hosts" test -d h2/cache/collrun -a -d h3/cache/collrun
 
+# ---- why the other hosts are reached by ssh ----
+cat >tmrsh <<TMRSH
+#!/bin/sh
+echo input | $PBS_EXEC/bin/pbs_tmrsh h2 /bin/sh -c 'readlink /proc/self/fd/0; wc -c' >$tmp/tmrsh.out
+TMRSH
+chmod +x tmrsh
+setpriv --reuid=$user --regid=$user --init-groups -- qsub -W block=true -k doe -o $tmp/tmrsh.job -e $tmp/tmrsh.err -l place=scatter -l select=1:host=h1+1:host=h2 -- $tmp/tmrsh >/dev/null
+is "a command of pbs_tmrsh reads /dev/null, and its output is not that of pbs_tmrsh" "$(wc -c <tmrsh.out) $(tr '\n' ' ' <tmrsh.job)" "0 /dev/null 0 "
+
 pbs_job ends 6 "$(scripted '@4 exit 7; hang')"
 run ends.yaml
 ends "a rank on another host ends with 7: so does the job" 7
