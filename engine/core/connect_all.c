@@ -6,6 +6,7 @@
 #include "core/error.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,9 +18,10 @@
 #include <unistd.h>
 
 /* How long a wait takes without a look at the job's state; slots for unauthenticated connections;
- * how long the kernel keeps a connection that has sent nothing.
+ * how long the kernel keeps a connection that has sent nothing; attempts, of a second each, to
+ * reach a member, which listens by then.
  */
-enum { ALIVE_MS = 100, UNAUTHENTICATED_MAX = 16, SILENT_S = 30 };
+enum { ALIVE_MS = 100, UNAUTHENTICATED_MAX = 16, SILENT_S = 30, ATTEMPTS = 10 };
 
 /* What a member publishes. */
 struct connect_all_listener {
@@ -107,12 +109,23 @@ static int connect_all_publish(const struct connect_all_acceptor *a)
 
 /* ---- connecting ---- */
 
-/* Connects in short attempts, between which the job may turn out to have failed. */
+static int connect_all_unreachable(const struct connect_all_listener *to, uint32_t rank, int error,
+                                   int status)
+{
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    getnameinfo((const void *)&to->address, (socklen_t)to->len, host, sizeof host, port,
+                sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    return error_cause(status, "cannot connect to rank %u at %s port %s: %s", rank, host, port,
+                       strerror(error));
+}
+
+/* Connects in short attempts, between which the job may turn out to have failed. They are counted:
+ * time in which the job is suspended is none of theirs. */
 static int connect_all_dial(const struct connect_all *how, const struct connect_all_listener *to,
                             uint32_t rank, int *fd)
 {
     const struct collrun_rendezvous *r = how->rendezvous;
-    for (;;) {
+    for (int attempt = 1;; attempt++) {
         uint64_t until = now_ns() + 1000000000u;
         if (until > how->deadline_ns)
             until = how->deadline_ns;
@@ -122,9 +135,10 @@ static int connect_all_dial(const struct connect_all *how, const struct connect_
         int rc = r->alive(r->ctx);
         if (rc != COLLRUN_OK)
             return rc;
-        if (error != ETIMEDOUT || until == how->deadline_ns)
-            return error_cause(error == ETIMEDOUT ? COLLRUN_ERR_TIMEOUT : COLLRUN_ERR_SYSTEM,
-                               "cannot connect to rank %u: %s", rank, strerror(error));
+        if (until == how->deadline_ns && error == ETIMEDOUT)
+            return connect_all_unreachable(to, rank, error, COLLRUN_ERR_TIMEOUT);
+        if (error != ETIMEDOUT || attempt == ATTEMPTS)
+            return connect_all_unreachable(to, rank, error, COLLRUN_ERR_SYSTEM);
     }
 }
 
