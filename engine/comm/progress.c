@@ -474,8 +474,9 @@ int progress_exec(struct progress_queue *pq, const struct collrun_call *calls, u
     void *handle = pq->config.handle, *request = NULL;
     if (pq->config.p2p && collrun_kind_is_message(calls->kind))
         return progress_exec_messages(pq, calls, ncalls);
+    /* Peers may need a queued message before they come to the collective that these belong to. */
     bool has_messages = pq->shared || collrun_kind_is_message(calls->kind);
-    if (b->has_exec && (!pq->starts || (!pq->shared && !pq->requests.in_flight)))
+    if (b->has_exec && (!pq->starts || (!has_messages && !pq->requests.in_flight)))
         return progress_exec_alone(pq, calls, ncalls);
     int rc = backend_start(b, handle, calls, ncalls, &request);
     if (rc == COLLRUN_ERR_UNSUPPORTED && b->has_exec)

@@ -471,6 +471,55 @@ static void starting_many_messages_tests_few(void **state)
     fixture_free(f);
 }
 
+static unsigned nstarted;
+
+static int count_start(void *group, const struct collrun_call *calls, uint32_t ncalls,
+                       void **request)
+{
+    nstarted++;
+    return slow_start(group, calls, ncalls, request);
+}
+
+static int test_that_both_are_started(void *group, void *request)
+{
+    (void)group;
+    (void)request;
+    return nstarted == 2 ? COLLRUN_OK : COLLRUN_AGAIN;
+}
+
+static int exec_at_once(void *group, const struct collrun_call *calls, uint32_t ncalls)
+{
+    (void)group;
+    (void)calls;
+    (void)ncalls;
+    return COLLRUN_OK;
+}
+
+/* The peer of an emulated collective's message may wait for the other one first. */
+static void a_message_is_started_while_the_owner_executes_another(void **state)
+{
+    struct fixture *f = fixture_new();
+    struct backend backend = {
+        .table = {.start = count_start, .test = test_that_both_are_started, .exec = exec_at_once},
+        .has_start = true,
+        .has_exec = true,
+        .same_calls = true,
+        .native = {[COLLRUN_RECV][COLLRUN_UINT8] = 1}};
+    struct progress_queue pq;
+    (void)state;
+    pq_init(&pq, &(struct pq_config){
+                     .backend = &backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
+    pq_acquire(&pq);
+    assert_int_equal(pq_submit(&pq, &f->requests[0]), COLLRUN_OK);
+    assert_int_equal(nstarted, 0);
+    assert_int_equal(progress_exec(&pq, &f->calls[1], 1), COLLRUN_OK);
+    assert_int_equal(nstarted, 2);
+    pq_release(&pq);
+    pq_wait(&f->requests[0]);
+    pq_fini(&pq);
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +533,7 @@ int main(void)
         cmocka_unit_test(the_worker_executes_what_a_thread_polls),
         cmocka_unit_test(waiting_at_once_wakes_no_worker),
         cmocka_unit_test(starting_many_messages_tests_few),
+        cmocka_unit_test(a_message_is_started_while_the_owner_executes_another),
     };
     return cmocka_run_group_tests_name("progress_queue", tests, NULL, NULL);
 }
