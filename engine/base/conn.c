@@ -2,17 +2,22 @@
  *
  * Reading takes at most 256 KiB a round, so that a busy peer does not starve the others. A write is
  * tried at once, and the loop finishes it. An error on either side closes the whole stream after
- * the frames that had already arrived.
+ * the frames that had already arrived. Text is decoded where it was read, and encoded piece by
+ * piece when it is written.
  */
 #include "base/conn.h"
+
+#include "base/quote.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { READ_LEN = 65536, READS_PER_ROUND = 4 };
+enum { READ_LEN = 65536, READS_PER_ROUND = 4, TEXT_PIECE = 65536 };
 
 static void conn_on_readable(struct loop_fd *w, uint32_t events);
 static void conn_on_writable(struct loop_fd *w, uint32_t events);
@@ -50,6 +55,8 @@ int conn_open(struct conn *c, struct loop *loop, int read_fd, int write_fd, stru
     c->loop = loop;
     buf_init(&c->in);
     buf_init(&c->out);
+    buf_init(&c->lines);
+    c->decoder = (struct base64_decoder){0};
     c->written = 0;
     c->closed = c->in_frame = false;
     c->broken = (struct loop_timer){.fired = conn_on_broken, .owner = c};
@@ -86,6 +93,7 @@ void conn_close(struct conn *c)
     if (!c->in_frame)
         buf_fini(&c->in);
     buf_fini(&c->out);
+    buf_fini(&c->lines);
 }
 
 /* Delivers the frames that have arrived. False: the conn is closed now. */
@@ -112,6 +120,27 @@ static bool conn_deliver(struct conn *c)
     return rc == 0;
 }
 
+/* Takes bytes that were read to the end of `in`. False: they are no text, and the conn is closed.
+ */
+static bool conn_commit(struct conn *c, unsigned char *bytes, size_t len)
+{
+    struct diag why;
+    size_t bad = 0;
+    const ssize_t n = c->reads_text ? base64_decode(&c->decoder, bytes, len, &bad) : (ssize_t)len;
+    if (n >= 0) {
+        buf_commit(&c->in, (size_t)n);
+        return true;
+    }
+    char text[41];
+    snprintf(text, sizeof text, "%.*s", (int)(len - bad), (const char *)bytes + bad);
+    diag_init(&why);
+    diag_set(&why, COLLRUN_ERR_INVALID, "its output is not base64: %s",
+             quote(text, (char[QUOTE_SIZE]){0}));
+    if (conn_deliver(c))
+        conn_closed_by(c, &why);
+    return false;
+}
+
 static void conn_on_readable(struct loop_fd *w, uint32_t events)
 {
     (void)events;
@@ -127,14 +156,15 @@ static void conn_on_readable(struct loop_fd *w, uint32_t events)
         ssize_t n = read(c->read_fd, to, READ_LEN);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
-        if (n < 0 && errno != ECONNRESET)
+        if (n < 0 && errno != ECONNRESET && errno != EIO) /* EIO: a terminal was closed */
             diag_sys(&why, errno, "read a control stream");
         if (n <= 0) {
             if (conn_deliver(c))
                 conn_closed_by(c, &why);
             return;
         }
-        buf_commit(&c->in, (size_t)n);
+        if (!conn_commit(c, to, (size_t)n))
+            return;
         if (n < READ_LEN)
             break;
     }
@@ -145,10 +175,13 @@ void conn_feed(struct conn *c, const void *bytes, size_t len)
 {
     if (!conn_is_open(c))
         return;
-    buf_put(&c->in, bytes, len);
-    if (c->in.failed)
+    unsigned char *to = buf_reserve(&c->in, len);
+    if (!to) {
         conn_break(c);
-    else
+        return;
+    }
+    memcpy(to, bytes, len);
+    if (conn_commit(c, to, len))
         conn_deliver(c);
 }
 
@@ -164,17 +197,40 @@ void conn_resume(struct conn *c)
         loop_watch(c->loop, &c->reader, c->read_fd, EPOLLIN);
 }
 
+static size_t conn_pending(const struct conn *c)
+{
+    return buf_pending(&c->out) + buf_pending(&c->lines);
+}
+
+/* What is written next, where something is pending. */
+static struct buf *conn_next_piece(struct conn *c)
+{
+    if (!c->writes_text)
+        return &c->out;
+    if (!buf_pending(&c->lines)) {
+        const size_t len = buf_pending(&c->out) < TEXT_PIECE ? buf_pending(&c->out) : TEXT_PIECE;
+        base64_put_lines(&c->lines, c->out.data + c->out.start, len);
+        buf_consume(&c->out, len);
+    }
+    return &c->lines;
+}
+
 /* Writes as much as the descriptor accepts. 0, or the errno of a broken stream. */
 static int conn_push(struct conn *c)
 {
-    while (buf_pending(&c->out)) {
-        ssize_t n = write(c->write_fd, c->out.data + c->out.start, buf_pending(&c->out));
+    while (conn_pending(c)) {
+        struct buf *const piece = conn_next_piece(c);
+        if (piece->failed) {
+            conn_break(c);
+            return ENOMEM;
+        }
+        ssize_t n = write(c->write_fd, piece->data + piece->start, buf_pending(piece));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return errno == EAGAIN ? 0 : errno;
         c->written += (uint64_t)n;
-        buf_consume(&c->out, (size_t)n);
+        buf_consume(piece, (size_t)n);
     }
     return 0;
 }
@@ -184,7 +240,7 @@ static void conn_on_writable(struct loop_fd *w, uint32_t events)
     (void)events;
     struct conn *c = w->owner;
     conn_flush(c);
-    if (c->drained && conn_is_open(c) && !buf_pending(&c->out))
+    if (c->drained && conn_is_open(c) && !conn_pending(c))
         c->drained(c);
 }
 
@@ -198,11 +254,13 @@ void conn_flush(struct conn *c)
     if (c->out.failed)
         conn_break(c);
     const bool lost = c->broken.at_ns != 0; /* what followed would look like a whole stream */
-    if (lost || conn_push(c) != 0)
+    if (lost || conn_push(c) != 0) {
         buf_clear(&c->out);
+        buf_clear(&c->lines);
+    }
     /* The writer is watched only while bytes are pending: an idle descriptor would report its
      * hang-up in every round. */
-    if (!buf_pending(&c->out))
+    if (!conn_pending(c))
         loop_unwatch(c->loop, &c->writer);
     else if (c->writer.fd < 0)
         loop_watch(c->loop, &c->writer, c->write_fd, EPOLLOUT);
@@ -241,7 +299,7 @@ void conn_send_buf(struct conn *c, uint16_t type, uint32_t rank, uint32_t attemp
 
 void conn_drain(struct conn *c, uint64_t deadline_ns)
 {
-    while (conn_is_open(c) && buf_pending(&c->out)) {
+    while (conn_is_open(c) && conn_pending(c)) {
         uint64_t now = now_ns();
         struct pollfd p = {.fd = c->write_fd, .events = POLLOUT};
         if (now >= deadline_ns || poll(&p, 1, (int)((deadline_ns - now) / 1000000 + 1)) <= 0)

@@ -8,7 +8,7 @@
 #ifndef ENGINE_BASE_CONN_H
 #define ENGINE_BASE_CONN_H
 
-#include "base/buf.h"
+#include "base/base64.h"
 #include "base/loop.h"
 #include "base/wire.h"
 
@@ -16,7 +16,10 @@ struct conn {
     struct loop *loop;
     struct loop_fd reader, writer; /* the same descriptor twice (dup) when the stream is a socket */
     int read_fd, write_fd;         /* owned */
+    bool reads_text, writes_text;  /* as lines of base64; set before conn_open */
     struct buf in, out;
+    struct buf lines; /* of text, made of what was first in `out` */
+    struct base64_decoder decoder;
     struct loop_timer broken; /* set when bytes were lost; reports that from the loop */
     uint64_t written;         /* bytes so far */
     uint64_t sends, received; /* so far: flushes, and frames of the peer */

@@ -103,6 +103,8 @@ static void agent_finish_if_done(struct agent *a)
     records_send(a, a->failed || a->aborted || a->stopping);
     a->bye_sent = true;
     conn_send(&a->runner, WIRE_BYE, WIRE_HOST, a->desc.attempt, NULL, 0);
+    if (a->runner.writes_text && getppid() != a->guard)
+        loop_stop(a->loop); /* flux exec was killed: its broker keeps the stream open */
 }
 
 static void agent_on_kill_timer(struct loop_timer *t)
@@ -525,11 +527,14 @@ static int agent_init(struct agent *a, struct diag *d)
     return conn_open(&a->runner, a->loop, STDIN_FILENO, STDOUT_FILENO, d);
 }
 
-int agent_main(void)
+static int agent_main_with(bool text)
 {
     struct agent a = {.guard = getppid(), .hostmem = -1, .master = {.fd = -1}};
     struct diag d;
     diag_init(&d);
+    a.runner.writes_text = text;
+    if (text) /* see guard.h */
+        setpgid(0, 0);
     if (agent_init(&a, &d) != COLLRUN_OK) {
         fprintf(stderr, "collrun-agent: %s\n", d.text);
         return EXIT_INTERNAL;
@@ -557,4 +562,14 @@ int agent_main(void)
     loop_free(a.loop);
     arena_fini(&a.arena);
     return a.no_memory ? EXIT_INTERNAL : clean ? 0 : 1;
+}
+
+int agent_main(void)
+{
+    return agent_main_with(false);
+}
+
+int agent_main_text(void)
+{
+    return agent_main_with(true);
 }

@@ -67,6 +67,7 @@ struct agent {
     struct trace_sender trace;
 };
 
-int agent_main(void); /* the exit code */
+int agent_main(void);      /* the exit code */
+int agent_main_text(void); /* the same; it writes lines of base64 */
 
 #endif

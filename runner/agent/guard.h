@@ -9,7 +9,9 @@
  *  - The guard is killed: SIGTERM ends the agent, which says so, stops its ranks and reaps its
  *    descendants.
  *
- * Only if both are killed at the same moment can children of ranks survive; ranks cannot.
+ * Only if both are killed at the same moment can children of ranks survive; ranks cannot. When
+ * `flux exec` is killed, its broker kills the process group of the guard, which there does not
+ * contain the agent.
  */
 #ifndef RUNNER_AGENT_GUARD_H
 #define RUNNER_AGENT_GUARD_H

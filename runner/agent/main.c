@@ -16,10 +16,11 @@ int main(int argc, char **argv)
         printf("collrun-agent %s (build %s)\n", COLLRUN_VERSION, COLLRUN_BUILD_ID);
         return 0;
     }
-    if (argc > 1 || isatty(STDIN_FILENO)) {
+    const bool text = argc == 2 && strcmp(argv[1], "--text") == 0;
+    if (argc > 1 + text || isatty(STDIN_FILENO)) {
         fprintf(stderr, "collrun-agent is started by collrun, which talks to it on its standard "
                         "input and output\n");
         return EXIT_JOB;
     }
-    return guard_run(agent_main);
+    return guard_run(text ? agent_main_text : agent_main);
 }

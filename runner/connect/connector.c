@@ -345,8 +345,9 @@ static int connector_open_stream(struct connector_host *h, enum staging_mode *mo
     h->argv = transport_command_argv(h->spec, &c->arena, &bare);
     if (bare)
         *mode = STAGING_NONE;
-    return h->argv ? transport_command_open(h->argv, &h->stream, d)
-                   : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    if (!h->argv)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return transport_command_open(h->argv, h->spec->transport.text, &h->stream, d);
 }
 
 static void connector_watch(struct connector_host *h, struct loop_fd *w, int fd,
@@ -372,6 +373,7 @@ static void connector_start_host(struct connector_host *h)
     }
     connector_watch(h, &h->errors, h->stream.err_fd, connector_on_stderr);
     staging_init(&h->staging, mode, &c->bundle, c->prefix);
+    h->staging.text = h->stream.text;
     if (!h->remote) { /* the stream is the agent's from its first byte on */
         connector_hand_over(h);
         return;

@@ -29,11 +29,11 @@
 enum { LOGIN_OUTPUT_MAX = 1 << 20, LINE_LEN_MAX = 4096, AHEAD_OF_MAGIC = WIRE_HEAD_LEN + 4 };
 
 /* $1 id, $2 the list: lines "SHA SIZE KIND DEST", KIND f (program), r (file that is read), l
- * (library). The files are staged in a subshell with its own umask; its last output, the root,
- * reaches the shell that becomes the agent. Staged files are not writable, so those that a rank
- * wrote into its working directory are not hashed. collrun_home looks at the folder that it stands
- * in, which is then the one that the name means: in a sticky /tmp no other user can put a link or
- * another folder in the place of it. */
+ * (library); $3 the loader, $4 an option of the agent, or nothing. The files are staged in a
+ * subshell with its own umask; its last output, the root, reaches the shell that becomes the agent.
+ * Staged files are not writable, so those that a rank wrote into its working directory are not
+ * hashed. collrun_home looks at the folder that it stands in, which is then the one that the name
+ * means: in a sticky /tmp no other user can put a link or another folder in the place of it. */
 static const char script_auto[] =
     "collrun_print() { printf '\\ncollrun-stage %s\\n' \"$*\" >&3; }\n"
     "collrun_has_library() {\n"
@@ -131,7 +131,7 @@ static const char script_auto[] =
     " exec 3>&1 4<&0\n"
     " r=$(collrun_stage \"$@\") || exit 1\n"
     " collrun_print \"run $r\"\n"
-    " exec \"$r/libexec/collrun/collrun-agent\" 3>&- 4<&-\n"
+    " exec \"$r/libexec/collrun/collrun-agent\" $4 3>&- 4<&-\n"
     "}\n";
 
 static const char script_never[] =
@@ -142,7 +142,7 @@ static const char script_never[] =
     "  printf '\\ncollrun-stage error collrun is not installed at %s\\n' \"$1\"; exit 1\n"
     " fi\n"
     " printf '\\ncollrun-stage run \\n'\n"
-    " exec \"$1/libexec/collrun/collrun-agent\"\n"
+    " exec \"$1/libexec/collrun/collrun-agent\" $2\n"
     "}\n";
 
 void staging_init(struct staging *s, enum staging_mode mode, const struct staging_bundle *bundle,
@@ -214,7 +214,7 @@ int staging_script(const struct staging *s, struct buf *out)
     } else {
         staging_put_quoted(out, s->prefix);
     }
-    staging_put_text(out, "\n");
+    staging_put_text(out, s->text ? " --text\n" : "\n");
     return out->failed ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
 }
 

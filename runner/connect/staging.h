@@ -66,6 +66,7 @@ struct staging {
     enum staging_mode mode;
     const struct staging_bundle *bundle; /* NULL unless AUTO */
     const char *prefix;                  /* of an installed agent, for NEVER */
+    bool text; /* the agent writes lines of base64, as the stream carries text only */
     struct buf in;
     bool script_runs; /* it has sent a line */
     char root[4096];  /* the prefix on the host, in its cache; "" = the same path as on this machine

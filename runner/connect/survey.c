@@ -141,7 +141,8 @@ static void survey_on_closed(struct conn *c, const struct diag *why)
     struct survey_host *h = c->owner;
     struct diag d;
     char how[400];
-    if (!connector_end_reason(h->survey->connector, h->index, how, sizeof how))
+    if (why->code == COLLRUN_ERR_INVALID || /* the bytes made no sense */
+        !connector_end_reason(h->survey->connector, h->index, how, sizeof how))
         snprintf(how, sizeof how, "%.390s", why->code ? why->text : "its collrun-agent exited");
     diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: %s", survey_name(h), how);
     survey_on_failed(h->survey, h->index, &d);
@@ -154,7 +155,10 @@ static void survey_on_ready(void *ctx, uint32_t host, const struct transport_str
     struct survey_host *h = &s->hosts[host];
     struct diag d;
     diag_init(&d);
-    h->conn = (struct conn){.frame = survey_on_frame, .on_closed = survey_on_closed, .owner = h};
+    h->conn = (struct conn){.frame = survey_on_frame,
+                            .on_closed = survey_on_closed,
+                            .owner = h,
+                            .reads_text = stream->text};
     if (conn_open(&h->conn, s->loop, stream->read_fd, stream->write_fd, &d) != COLLRUN_OK)
         survey_on_failed(s, host, &d);
     else if (buf_pending(early))

@@ -18,6 +18,7 @@
 struct ssh_link;
 struct transport_stream {
     int read_fd, write_fd; /* owned by the caller; may be the same number */
+    bool text;             /* what is read are lines of base64, once the agent runs */
     int err_fd;            /* stderr of the transport command, owned by the caller; -1: none */
     pid_t pid; /* a child of this process that carries the stream: the agent itself, srun; reaped by
                   the caller; 0: none */
@@ -30,8 +31,10 @@ int transport_local_open(const char *agent, struct transport_stream *out, struct
 /* command, slurm: the argument list that reaches a host, NULL-terminated; `bare`: it ends with
  * collrun-agent itself, so no shell is started. */
 char *const *transport_command_argv(const struct job_host *host, struct arena *arena, bool *bare);
-/* The child has pipes, and is in a new session. A program that cannot be started is an error. */
-int transport_command_open(char *const *argv, struct transport_stream *out, struct diag *d);
+/* The child has pipes, and is in a new session; if it carries text only, its standard output is a
+ * terminal. A program that cannot be started is an error. */
+int transport_command_open(char *const *argv, bool text, struct transport_stream *out,
+                           struct diag *d);
 
 /* ssh: one pool for all hosts of a run. transport_ssh_open returns a stream at once; a thread
  * connects, at most ssh.parallel of them at a time, and closes the stream if it fails. */

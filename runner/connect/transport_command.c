@@ -5,7 +5,8 @@
  *  - A shell is appended to it, which becomes the agent by the script of staging.c. A command that
  *    ends with collrun-agent is run unchanged.
  *  - The stream is its standard input and output. They are pipes, since srun and some others shut
- *    down only one direction of a socket.
+ *    down only one direction of a socket. `flux exec` writes to a pipe when it has 4096 bytes, and
+ *    to a terminal at the end of each line, so that it gets a terminal, which changes no byte.
  *  - Its stderr is kept for the error message if it fails.
  *  - The command is executed directly, without a shell of this machine.
  */
@@ -15,7 +16,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 /* ---- the argument list ---- */
@@ -91,13 +95,31 @@ static void command_close_pipes(int pipes[3][2])
     }
 }
 
-int transport_command_open(char *const *argv, struct transport_stream *out, struct diag *d)
+/* As pipe2: what is written to ends[1] is read from ends[0]. */
+static int command_open_terminal(int ends[2])
+{
+    const int flags = O_RDWR | O_NOCTTY | O_CLOEXEC;
+    struct termios raw;
+    ends[0] = posix_openpt(flags);
+    if (ends[0] < 0 || unlockpt(ends[0]) < 0)
+        return -1;
+    ends[1] = ioctl(ends[0], TIOCGPTPEER, flags);
+    if (ends[1] < 0 || tcgetattr(ends[1], &raw) < 0)
+        return -1;
+    cfmakeraw(&raw);
+    return tcsetattr(ends[1], TCSANOW, &raw);
+}
+
+int transport_command_open(char *const *argv, bool text, struct transport_stream *out,
+                           struct diag *d)
 {
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     pid_t pid;
     for (int i = 0; i < 3; i++) {
-        if (pipe2(pipes[i], O_CLOEXEC) < 0) {
-            diag_sys(d, errno, "cannot create the pipes of %s", argv[0]);
+        const bool terminal = text && i == STDOUT_FILENO;
+        if ((terminal ? command_open_terminal(pipes[i]) : pipe2(pipes[i], O_CLOEXEC)) < 0) {
+            diag_sys(d, errno, "cannot create the %s of %s", terminal ? "terminal" : "pipes",
+                     argv[0]);
             command_close_pipes(pipes);
             return d->code;
         }
@@ -114,7 +136,10 @@ int transport_command_open(char *const *argv, struct transport_stream *out, stru
     close(pipes[0][0]);
     close(pipes[1][1]);
     close(pipes[2][1]);
-    *out = (struct transport_stream){
-        .read_fd = pipes[1][0], .write_fd = pipes[0][1], .err_fd = pipes[2][0], .pid = pid};
+    *out = (struct transport_stream){.read_fd = pipes[1][0],
+                                     .write_fd = pipes[0][1],
+                                     .err_fd = pipes[2][0],
+                                     .text = text,
+                                     .pid = pid};
     return COLLRUN_OK;
 }

@@ -76,8 +76,8 @@ static void liveness_host_lost(struct liveness *l, struct host *host, int code, 
     hosts_stop_loop_if_gone(run);
 }
 
-/* Why the stream ended: the transport knows most, then the exit status of the child that carried
- * the stream. */
+/* Why the stream ended: the transport knows most, unless the bytes made no sense; then the exit
+ * status of the child that carried the stream. */
 static void liveness_end_text(struct liveness *l, struct host *host, const struct diag *why,
                               char *out, size_t size)
 {
@@ -92,7 +92,8 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
                  (double)l->paused_ns / 1e9);
         return;
     }
-    if (remote && connector_end_reason(connector, host->index, out, size))
+    const bool nonsense = why->code == COLLRUN_ERR_INVALID;
+    if (remote && !nonsense && connector_end_reason(connector, host->index, out, size))
         return;
     if (host->pid && reap_closed(host->pid, &status))
         host->pid = 0;

@@ -34,6 +34,7 @@ static int supervisor_open_stream(void *ctx, struct host *host,
     host->conn.frame = supervisor_on_frame;
     host->conn.on_closed = supervisor_on_closed;
     host->conn.owner = host;
+    host->conn.reads_text = stream->text;
     return conn_open(&host->conn, s->run.loop, stream->read_fd, stream->write_fd, d);
 }
 

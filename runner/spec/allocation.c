@@ -3,6 +3,7 @@
 
 #include "base/quote.h"
 #include "spec/command_output.h"
+#include "spec/names.h"
 #include "spec/source.h"
 
 #include <limits.h>
@@ -80,17 +81,14 @@ static size_t allocation_item_len(const char *list)
     return n;
 }
 
-/* Appends the hosts of "n[1-3],m7", by host_table_add or host_table_add_once. */
-static int allocation_add_list(struct host_table *table, const char *list,
-                               int (*add)(struct host_table *, const struct job_host *,
-                                          struct diag *),
-                               struct diag *d)
+/* Appends the hosts of "n[1-3],m7". */
+static int allocation_add_list(struct host_table *table, const char *list, struct diag *d)
 {
     int code = 0;
     for (const char *at = list; *at && code == 0;) {
         size_t len = allocation_item_len(at);
         struct job_host host = allocation_host(table, arena_strndup(table->arena, at, len), 0);
-        code = host.name.v ? add(table, &host, d) : COLLRUN_ERR_NO_MEMORY;
+        code = host.name.v ? host_table_add(table, &host, d) : COLLRUN_ERR_NO_MEMORY;
         at += len + (at[len] == ',');
     }
     return code;
@@ -125,7 +123,7 @@ static int allocation_slurm_add(struct host_table *table, const char *nodelist, 
     uint32_t first = hosts->n;
     unsigned long left = 0;
     long count = 0;
-    if (allocation_add_list(table, nodelist, host_table_add, d) < 0)
+    if (allocation_add_list(table, nodelist, d) < 0)
         return diag_wrap(d, "hosts: slurm: SLURM_JOB_NODELIST is %s", QUOTED(nodelist));
     for (uint32_t i = first;
          tasks && i < hosts->n && allocation_slurm_next_count(&tasks, &left, &count); i++)
@@ -270,8 +268,22 @@ static int allocation_sge_read(struct host_table *table, const char *path, struc
 
 /* ---- Flux ---- */
 
-/* The other nodes are reached by ssh: `flux exec` passes on text, not bytes. A node that has
- * several brokers is listed once for each. */
+/* Appends the node of a broker, unless it is there: a node that has several is reached by the first
+ * of them. Without --quiet the last line of stderr would be `flux exec`'s, about the exit code. */
+static int allocation_flux_add(struct host_table *table, const char *name, uint32_t broker,
+                               struct diag *d)
+{
+    const char *rank = arena_printf(table->arena, "%u", broker);
+    const char *command[] = {"flux", "exec", "--quiet", "-r", rank, NULL};
+    struct job_host host = allocation_host(table, name, 0);
+    if (!rank)
+        return COLLRUN_ERR_NO_MEMORY;
+    int code = allocation_command(table, &host, command);
+    host.transport.text = true;
+    return code == 0 ? host_table_add_once(table, &host, d) : code;
+}
+
+/* Appends the hosts of the list, which are in the order of the ranks of their brokers. */
 static int allocation_flux_read(struct host_table *table, const char *uri, struct diag *d)
 {
     static char *const argv[] = {"flux", "getattr", "hostlist", NULL};
@@ -281,11 +293,15 @@ static int allocation_flux_read(struct host_table *table, const char *uri, struc
     if (code < 0)
         return code;
     list[strcspn(list, blanks)] = '\0';
-    code = allocation_add_list(table, list, host_table_add_once, d);
-    for (uint32_t i = 0; i < table->hosts->n && code == 0; i++) {
-        struct job_host *host = &table->hosts->nodes[i]; /* with a name, no longer a pattern */
-        host->transport.kind.v =
-            allocation_is_here(host->name.v) ? JOB_TRANSPORT_LOCAL : JOB_TRANSPORT_SSH;
+    uint32_t broker = 0;
+    for (const char *at = list; *at && code == 0;) {
+        const size_t len = allocation_item_len(at);
+        const char *item = arena_strndup(table->arena, at, len), **names;
+        uint32_t n = 0;
+        code = item ? name_expand_hosts(item, table->arena, &names, &n, d) : COLLRUN_ERR_NO_MEMORY;
+        for (uint32_t i = 0; i < n && code == 0; i++)
+            code = allocation_flux_add(table, names[i], broker++, d);
+        at += len + (at[len] == ',');
     }
     return code;
 }

@@ -7,7 +7,7 @@
  * - pbs: the file PBS_NODEFILE, a line per slot; by ssh, as pbs_tmrsh carries no stdin and stdout
  * - lsf: LSB_MCPU_HOSTS, or the file LSB_DJOB_HOSTFILE; by blaunch
  * - sge: the file PE_HOSTFILE; by qrsh -inherit
- * - flux: the hostlist of the instance; by ssh, as `flux exec` keeps output back and cuts it at NUL
+ * - flux: the hostlist of the instance, in the order of its brokers; by flux exec, as lines of text
  *
  * The node that collrun runs on is reached without any of them, but for Slurm's.
  */

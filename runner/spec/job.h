@@ -66,6 +66,7 @@ enum job_transport_kind {
 struct job_transport {
     struct job_num kind;     /* enum job_transport_kind */
     struct job_strs command; /* JOB_TRANSPORT_COMMAND: argv, with {host} in it */
+    bool text;               /* it carries output as lines of text only, input as bytes */
 };
 
 struct job_pool {         /* the devices of a host: a number, or a list of indices */

@@ -29,8 +29,27 @@ stand_in flux <<'END'
 echo "flux $*" >>started
 case $1 in
 getattr) cat hostlist ;;
+exec) exec python3 "$(dirname "$0")/flux_exec.py" "$@" ;;
 *) exit 1 ;;
 esac
+END
+# Of each line of output, what precedes its first NUL byte. A line waits for its end; to a pipe, lines wait for 4096 bytes.
+cat >bin/flux_exec.py <<'END'
+import os, subprocess, sys
+rank, command = sys.argv[4], sys.argv[5:]
+if rank == os.environ.get("FLUX_LOST"):
+    sys.exit(print(f"flux-exec: Error: rank {rank}: {command[0]}: No route to host", file=sys.stderr) or 68)
+there = subprocess.Popen(command, stdout=subprocess.PIPE)
+waiting = b""
+for line in there.stdout:
+    waiting += line.split(b"\0")[0]
+    if "FLUX_NOISE" in os.environ and line.startswith(b"collrun-stage run"):
+        waiting += b"what is this?\n"
+    if os.isatty(1) or len(waiting) >= 4096:
+        os.write(1, waiting)
+        waiting = b""
+os.write(1, waiting)
+sys.exit(there.wait())
 END
 
 # allocation MANAGER COUNT
@@ -85,11 +104,18 @@ echo "$this,$this,$this" >hostlist
 FLUX_URI=local:///x allocation flux 6
 ends "an instance with three brokers on one node" 0
 is "which is one host" "$(ranks) $(grep -c "^\[[0-5]\] hello from rank [0-5] of 6 on $this;" out)" "6 6"
-echo "no.such.node[1-2].invalid,$this" >hostlist
+echo "f[1,2],$this,f2" >hostlist
 FLUX_URI=local:///x allocation flux 6
-ends "another broker's node is reached by ssh" 127
-like "which names each" "$(err)" 'no.such.node[12].invalid'
-is "not by flux exec, which carries no bytes" "$(cat started)" "flux getattr hostlist"
+ends "an instance of three nodes" 0
+is "all ranks run, two on each" "$(for host in f1 f2 "$this"; do grep -c "of 6 on $host;" out; done | tr '\n' ' ')" "2 2 2 "
+is "the other nodes are reached by flux exec, each by its first broker" "$(sort started | tr '\n' ';')" \
+    "flux exec --quiet -r 0 /bin/sh;flux exec --quiet -r 1 /bin/sh;flux getattr hostlist;"
+FLUX_LOST=1 FLUX_URI=local:///x allocation flux 6
+ends "a broker that is lost" 127
+like "is reported in the words of flux" "$(err)" 'host f2: flux exited with code 68: flux-exec: Error: rank 1: /bin/sh: No route to host'
+FLUX_NOISE=1 FLUX_URI=local:///x allocation flux 6
+ends "output that is not the agent's" 127
+like "is shown" "$(err)" 'host f[12]: its output is not base64: " is this?'
 printf '#!/bin/sh\nexit 3\n' >bin/flux
 FLUX_URI=local:///x allocation flux 6
 ends "a flux that fails" 2

@@ -3,12 +3,14 @@
  * libFuzzer target for all frames that the runner reads: those of agents, and those of ranks, which
  * agents relay. The input is a stream of frames, as one agent would send it, about ranks of either
  * host; they reach the parts of a run as in a job, and a frame of an unknown type fires the timers
- * that are set. The first byte says which hosts have sent HELLO before. At the end the run is
- * judged and described in every way. The sanitizers and the time limit are the oracle, and: a rank
- * exits once.
+ * that are set. The first byte says which hosts have sent HELLO before. The same bytes are read as
+ * the lines of base64 that an agent writes to a stream of text, and come back from such lines. At
+ * the end the run is judged and described in every way. The sanitizers and the time limit are the
+ * oracle, and: a rank exits once.
  *
  * fuzz_frames --seeds FOLDER writes streams to start from.
  */
+#include "base/base64.h"
 #include "fuzz/seed_frames.h"
 #include "fuzz/seed_record.h"
 #include "report/top_json.h"
@@ -401,6 +403,24 @@ static void judge(struct supervisor *s)
     arena_fini(&arena);
 }
 
+/* ---- a stream of text ---- */
+
+static void decode_text(const uint8_t *data, size_t size)
+{
+    struct base64_decoder foreign = {0}, own = {0};
+    struct buf lines;
+    size_t at = 0;
+    buf_init(&lines);
+    buf_put(&lines, data, size);
+    ssize_t n = base64_decode(&foreign, lines.data, size, &at);
+    must(n <= (ssize_t)size && (n >= 0 || at < size), "text is decoded in place or refused");
+    buf_clear(&lines);
+    base64_put_lines(&lines, data, size);
+    n = base64_decode(&own, lines.data, lines.len, &at);
+    must(n == (ssize_t)size && memcmp(lines.data, data, size) == 0, "bytes come back from text");
+    buf_fini(&lines);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct run_options options = {.report = &report};
@@ -413,6 +433,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         console_free(console);
         return 0;
     }
+    decode_text(data, size);
     diag_init(&d);
     must(console && supervisor_init(&s,
                                     &(struct attempt){.job = &job,
