@@ -29,16 +29,23 @@ static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER; /* last_error of 
 
 /* ---- communicators ---- */
 
-struct ncclComm *comm_get(struct ncclComm *comm, const char *function)
+/* With all_lock held, which keeps it there. */
+static struct ncclComm *comm_find(struct ncclComm *comm, const char *function)
 {
-    pthread_mutex_lock(&all_lock);
     struct ncclComm *c = all;
     while (c && c != comm)
         c = c->next;
-    pthread_mutex_unlock(&all_lock);
     if (!c)
         fake_log("libnccl", "%s: %p is not a communicator, or was destroyed", function,
                  (void *)comm);
+    return c;
+}
+
+struct ncclComm *comm_get(struct ncclComm *comm, const char *function)
+{
+    pthread_mutex_lock(&all_lock);
+    struct ncclComm *c = comm_find(comm, function);
+    pthread_mutex_unlock(&all_lock);
     return c;
 }
 
@@ -298,12 +305,16 @@ int ncclCommRevoke(struct ncclComm *comm, int flags)
 
 /* ---- queries ---- */
 
+/* Programs ask while a communicator is being aborted, until it is gone. */
 int ncclCommGetAsyncError(struct ncclComm *comm, int *result)
 {
-    struct ncclComm *c = comm_get(comm, "ncclCommGetAsyncError");
+    pthread_mutex_lock(&all_lock);
+    struct ncclComm *c = comm_find(comm, "ncclCommGetAsyncError");
+    const int state = c ? atomic_load(&c->async) : ncclSuccess;
+    pthread_mutex_unlock(&all_lock);
     if (!c || !result)
         return ncclInvalidArgument;
-    *result = atomic_load(&c->async);
+    *result = state;
     return ncclSuccess;
 }
 
@@ -311,12 +322,14 @@ int ncclCommGetAsyncError(struct ncclComm *comm, int *result)
 const char *ncclGetLastError(struct ncclComm *comm)
 {
     static _Thread_local char copy[sizeof comm->last_error];
-    if (!comm || !comm_get(comm, "ncclGetLastError"))
-        return last_words;
+    pthread_mutex_lock(&all_lock);
+    const bool known = comm && comm_find(comm, "ncclGetLastError");
     pthread_mutex_lock(&error_lock);
-    memcpy(copy, comm->last_error, sizeof copy);
+    if (known)
+        memcpy(copy, comm->last_error, sizeof copy);
     pthread_mutex_unlock(&error_lock);
-    return copy;
+    pthread_mutex_unlock(&all_lock);
+    return known ? copy : last_words;
 }
 
 const char *ncclGetErrorString(int result)
