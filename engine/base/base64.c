@@ -3,7 +3,7 @@
 
 enum { LINE_BYTES = 3000 }; /* a line is one write of a pipe, which is at most 4096 long */
 
-static const char base64_alphabet[64] =
+static const char base64_alphabet[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 void base64_put_lines(struct buf *out, const void *bytes, size_t len)
