@@ -445,6 +445,14 @@ static int slow_test(void *group, void *request)
     return atomic_load(&slow.complete) ? COLLRUN_OK : COLLRUN_AGAIN;
 }
 
+/* A queue whose messages the backend starts and matches. */
+static void backend_queue_init(struct progress_queue *pq, struct fixture *f,
+                               struct backend *backend)
+{
+    pq_init(pq, &(struct pq_config){
+                    .backend = backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
+}
+
 static void starting_many_messages_tests_few(void **state)
 {
     static struct collrun_request requests[MANY];
@@ -455,8 +463,7 @@ static void starting_many_messages_tests_few(void **state)
                               .native = {[COLLRUN_RECV][COLLRUN_UINT8] = 1}};
     struct progress_queue pq;
     (void)state;
-    pq_init(&pq, &(struct pq_config){
-                     .backend = &backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
+    backend_queue_init(&pq, f, &backend);
     slow.starter = pthread_self();
     for (int i = 0; i < MANY; i++) {
         requests[i] = (struct collrun_request){
@@ -507,8 +514,7 @@ static void a_message_is_started_while_the_owner_executes_another(void **state)
         .native = {[COLLRUN_RECV][COLLRUN_UINT8] = 1}};
     struct progress_queue pq;
     (void)state;
-    pq_init(&pq, &(struct pq_config){
-                     .backend = &backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
+    backend_queue_init(&pq, f, &backend);
     pq_acquire(&pq);
     assert_int_equal(pq_submit(&pq, &f->requests[0]), COLLRUN_OK);
     assert_int_equal(nstarted, 0);
