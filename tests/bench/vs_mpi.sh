@@ -60,6 +60,8 @@ veth | links)
 esac
 . "$(dirname "$0")/lib.sh"
 . "$here/mpi.sh"
+# Open MPI names its folders by process ids, which are the same ones in each run that has a namespace: one that was killed leaves them, and the next one hangs.
+export TMPDIR=$work
 end_turns() { printf '\377\377\377\277' | dd of="$work/turns" conv=notrunc status=none; } # no library waits for one that failed
 trap 'end_turns; exit 1' INT TERM
 
