@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,8 @@ static const struct collrun_param params[] = {
      .help = "time between two samples"},
     {.name = "samples",
      .type = COLLRUN_PARAM_STRING,
-     .help = "the file for the samples: seconds, steps, KiB of memory, descriptors, threads, maps"},
+     .help = "the file for the samples: seconds, steps, KiB of memory, descriptors, threads, maps, "
+             "KiB allocated"},
     {0},
 };
 
@@ -296,9 +298,10 @@ static void sample(struct soak *soak, double since)
     long kib = 0;
     lines("/proc/self/status", "RssAnon:", &kib);
     lines("/proc/self/status", "RssShmem:", &kib);
-    fprintf(soak->samples, "%.1f %" PRIu64 " %ld %d %d %ld\n", since, soak->number, kib,
+    const struct mallinfo2 heap = mallinfo2();
+    fprintf(soak->samples, "%.1f %" PRIu64 " %ld %d %d %ld %zu\n", since, soak->number, kib,
             entries("/proc/self/fd"), entries("/proc/self/task"),
-            lines("/proc/self/maps", NULL, NULL));
+            lines("/proc/self/maps", NULL, NULL), (heap.uordblks + heap.hblkhd) / 1024);
     fflush(soak->samples);
 }
 
