@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of one device of this process, in the order in which the host launched them. A kernel
- * starts when it is first in its stream, the communicator's previous kernel is done, and fewer than
- * FAKE_NCCL_CONCURRENCY (8) kernels run; with NCCL_LAUNCH_ORDER_IMPLICIT=1 also only after all
- * kernels that were launched before it. So ranks that launch the kernels of two communicators in
- * different orders block each other, as they may on GPUs; launch_queue_explain reports it.
+ * starts when it is first in its stream, the previous kernels of the communicator, and of those
+ * that share its resources, are done, and fewer than FAKE_NCCL_CONCURRENCY (8) kernels run; with
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1 also only after all kernels that were launched before it. So ranks
+ * that launch the kernels of two communicators in different orders block each other, as they may on
+ * GPUs; launch_queue_explain reports it.
  */
 #include "comm.h"
 
@@ -103,6 +104,8 @@ static const struct kernel *blocking_kernel(const struct launch_queue *queue,
         return kernel;
     for (const struct kernel *k = queue->first; k; k = k->next) {
         before = before && k != kernel;
+        if (before && k->comm->family == kernel->comm->family)
+            return k; /* they have one stream inside the library */
         if (k->started)
             running = running ? running : k;
         else if (before && implicit)

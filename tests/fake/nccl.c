@@ -22,6 +22,8 @@ enum { VERSION = 22707 };
 enum { VERSION = 22809 };
 #endif
 
+enum { OWN_LEN = 64 << 10 }; /* device memory of a communicator that shares */
+
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all;
 static _Thread_local char last_words[300];
@@ -69,7 +71,8 @@ int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
 
 bool comm_stopped(const struct ncclComm *comm)
 {
-    return atomic_load(&comm->aborted) || atomic_load(&comm->revoked);
+    return atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
+           atomic_load(&comm->family->stopped);
 }
 
 int comm_ready(struct ncclComm *comm, const char *function)
@@ -78,6 +81,9 @@ int comm_ready(struct ncclComm *comm, const char *function)
     if (atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
         atomic_load(&comm->finalizing))
         return comm_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
+    if (atomic_load(&comm->family->stopped))
+        return comm_fail(comm, ncclInvalidUsage,
+                         "%s: a communicator with which it shares resources was aborted", function);
     if (state == ncclSuccess)
         return ncclSuccess;
     return comm_fail(comm, state == ncclInProgress ? ncclInvalidArgument : state,
@@ -86,12 +92,26 @@ int comm_ready(struct ncclComm *comm, const char *function)
                      function);
 }
 
-static struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config)
+static bool comm_join_family(struct ncclComm *comm, struct ncclComm *parent)
+{
+    const bool shares = parent && parent->shares;
+    comm->family = shares ? parent->family : family_new();
+    if (shares)
+        atomic_fetch_add(&comm->family->refs, 1);
+    return comm->family != NULL;
+}
+
+struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config,
+                          struct ncclComm *parent)
 {
     static _Atomic int count;
     struct ncclComm *comm = calloc(1, sizeof *comm);
-    if (!comm)
+    if (!comm || !comm_join_family(comm, parent)) {
+        free(comm);
         return NULL;
+    }
+    comm->shares =
+        config && config->size > offsetof(struct ncclConfig, splitShare) && config->splitShare == 1;
     comm->rank = rank;
     comm->nranks = nranks;
     comm->device = fake_current();
@@ -108,7 +128,7 @@ static struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *
     return comm;
 }
 
-static void comm_free(struct ncclComm *comm)
+void comm_free(struct ncclComm *comm)
 {
     pthread_mutex_lock(&all_lock);
     struct ncclComm **link = &all;
@@ -117,8 +137,18 @@ static void comm_free(struct ncclComm *comm)
     *link = comm->next;
     pthread_mutex_unlock(&all_lock);
     fake_release(comm->buffers);
+    family_leave(comm->family);
     shared_leave(comm);
     free(comm);
+}
+
+void comm_notify_family(const struct family *family)
+{
+    pthread_mutex_lock(&all_lock);
+    for (struct ncclComm *c = all; c; c = c->next)
+        if (c->family == family && atomic_load(&c->ready) && c->shared)
+            shared_notify(c->shared);
+    pthread_mutex_unlock(&all_lock);
 }
 
 /* ---- jobs: executed by group.c, in a separate thread for nonblocking communicators ---- */
@@ -142,11 +172,13 @@ static int finalize(struct ncclComm *comm)
     return ncclSuccess;
 }
 
-/* The buffers of its connections. */
-static int comm_reserve(struct ncclComm *comm)
+/* The buffers of its connections are the family's, and the first of a family makes them. */
+int comm_reserve(struct ncclComm *comm)
 {
     size_t len = (size_t)fake_setting("FAKE_NCCL_MEMORY_MIB", 8) << 20;
-    if (fake_reserve(comm->device, len, &comm->buffers))
+    bool first = !comm->family->buffers;
+    if (fake_reserve(comm->device, first ? len : OWN_LEN,
+                     first ? &comm->family->buffers : &comm->buffers))
         return ncclSuccess;
     return comm_fail(comm, ncclUnhandledCudaError, "out of memory on device %d", comm->device);
 }
@@ -169,6 +201,10 @@ int job_run(enum job_kind kind, struct ncclComm *comm)
         if (result == ncclSuccess)
             result = comm_reserve(comm);
         atomic_store(&comm->ready, true);
+        break;
+    case JOB_SPLIT:
+        fake_delay();
+        result = split_run(comm);
         break;
     case JOB_FINALIZE:
         result = finalize(comm);
@@ -232,7 +268,7 @@ int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUnique
         pause();
     if (fault && result != ncclInProgress)
         return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: an injected fault"));
-    struct ncclComm *made = comm_new(nranks, rank, config);
+    struct ncclComm *made = comm_new(nranks, rank, config, NULL);
     if (!made)
         return group_refuse(ncclSystemError);
     made->unique = id;
@@ -274,8 +310,8 @@ int ncclCommDestroy(struct ncclComm *comm)
 static void stop(struct ncclComm *comm, _Atomic bool *flag)
 {
     atomic_store(flag, true);
-    if (atomic_load(&comm->ready) && comm->shared)
-        shared_notify(comm->shared);
+    atomic_store(&comm->family->stopped, true);
+    comm_notify_family(comm->family);
     launch_queue_wake(comm->device);
 }
 

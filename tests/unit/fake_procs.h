@@ -50,6 +50,7 @@
     X(ncclGetUniqueId)                                                                             \
     X(ncclGetLastError)                                                                            \
     X(ncclCommInitRankConfig)                                                                      \
+    X(ncclCommSplit)                                                                               \
     X(ncclCommInitRank)                                                                            \
     X(ncclCommFinalize)                                                                            \
     X(ncclCommDestroy)                                                                             \
