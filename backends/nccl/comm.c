@@ -254,16 +254,70 @@ static int comm_init_all(struct nccl_group *g, const ncclUniqueId *id, uint64_t 
     return status == COLLRUN_OK ? comm_await_all(g, deadline_ns) : status;
 }
 
+static bool comm_changes_env(const struct nccl_group *g)
+{
+    bool changes = false;
+    for (int i = 0; i < NENV_OPTIONS; i++)
+        changes = changes || comm_option(g, env_options[i]);
+    return changes;
+}
+
 int comm_init(struct nccl_group *g, const ncclUniqueId *id, uint64_t deadline_ns)
 {
     struct saved_env e;
-    bool changes_env = false;
-    for (int i = 0; i < NENV_OPTIONS; i++)
-        changes_env = changes_env || comm_option(g, env_options[i]);
-    if (!changes_env) /* without the lock: peers may form their groups in another order */
+    if (!comm_changes_env(g)) /* without the lock: peers may form their groups in another order */
         return comm_init_all(g, id, deadline_ns);
     saved_env_enter(g, &e);
     int status = comm_init_all(g, id, deadline_ns);
+    saved_env_leave(g, &e);
+    return status;
+}
+
+/* With the parent's lock. NCCL reports the progress in the state of the parent. */
+static int comm_begin_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made)
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    if (group_has_failed(parent))
+        return group_failure(parent);
+    ncclResult_t result = nccl->ncclGroupStart();
+    for (uint32_t i = 0; result == ncclSuccess && i < g->ndevs; i++) {
+        int before = device_enter(g->context, g->devs[i].ordinal);
+        result = nccl->ncclCommSplit(parent->devs[i].comm, 0, (int)(g->rank * g->ndevs + i),
+                                     &made[i], &g->config);
+        if (result == ncclInProgress)
+            result = ncclSuccess;
+        device_leave(g->context, before);
+    }
+    result = comm_group_end(g, result);
+    return result == ncclSuccess
+               ? COLLRUN_OK
+               : group_fail_nccl(g, parent->devs[0].comm, result, "ncclCommSplit");
+}
+
+static int comm_split_all(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,
+                          uint64_t deadline_ns)
+{
+    pthread_mutex_lock(&parent->lock);
+    int status = comm_begin_split(g, parent, made);
+    pthread_mutex_unlock(&parent->lock);
+    if (status != COLLRUN_OK)
+        return status;
+    for (unsigned round = 0; (status = comm_query_all(parent)) == COLLRUN_AGAIN; round++) {
+        status = comm_pause(g, round, deadline_ns);
+        if (status != COLLRUN_OK)
+            return status;
+    }
+    return status;
+}
+
+int comm_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,
+               uint64_t deadline_ns)
+{
+    struct saved_env e;
+    if (!comm_changes_env(g))
+        return comm_split_all(g, parent, made, deadline_ns);
+    saved_env_enter(g, &e);
+    int status = comm_split_all(g, parent, made, deadline_ns);
     saved_env_leave(g, &e);
     return status;
 }

@@ -6,6 +6,7 @@
  *   - rank 0 makes NCCL's unique id, starts the coordinator, and publishes both;
  *   - every process makes one nonblocking communicator per GPU, connects it to all others (warm-up)
  *     and confirms with a barrier;
+ *   - with the option `share`, the communicators are split from those of another group (share.c);
  *   - what is formed on demand (on_demand.c) gets its streams and buffers, and no communicator;
  *   - closing is local: a background thread finalizes the communicators, waiting for the peers up
  *     to a limit, and frees the group, both of its handles.
@@ -22,6 +23,7 @@
 #include "coord/server.h"
 #include "issue.h"
 #include "memory.h"
+#include "share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +35,13 @@ static void group_free(struct nccl_group *g)
     for (uint32_t i = 0; g->devs && i < g->ndevs; i++)
         if (g->devs[i].device)
             dev_comm_fini(g, &g->devs[i]);
+    family_leave(g);
     memory_fini(g);
     coord_client_free(g->coord);
     p2p_free(g);
     free(g->net_name);
     pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->family.launch_lock);
     pthread_mutex_destroy(&g->status.lock);
     free(g->devs);
     free(g->name);
@@ -57,7 +61,9 @@ static struct nccl_group *group_new(struct context *context, const struct collru
     g->size = desc->nranks * desc->ndevices;
     g->name = strdup(desc->name);
     g->devs = calloc(desc->ndevices, sizeof *g->devs);
+    g->queue = &g->sched;
     pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->family.launch_lock, NULL);
     pthread_mutex_init(&g->status.lock, NULL);
     if (g->name && g->devs)
         return g;
@@ -125,13 +131,13 @@ static int group_connect_coordinator(struct nccl_group *g, const struct collrun_
     return status;
 }
 
-/* With `eager`, the communicators are formed now. */
-static int group_share_id(struct nccl_group *g, const struct collrun_rendezvous *r, bool eager,
+/* With `makes`, the communicators are made now, and not split from others. */
+static int group_share_id(struct nccl_group *g, const struct collrun_rendezvous *r, bool makes,
                           ncclUniqueId *id)
 {
     size_t len = 0;
     int status = COLLRUN_OK;
-    if (g->rank == 0 && eager) {
+    if (g->rank == 0 && makes) {
         ncclResult_t result = g->context->lib.nccl.ncclGetUniqueId(id);
         if (result != ncclSuccess)
             return group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
@@ -139,7 +145,7 @@ static int group_share_id(struct nccl_group *g, const struct collrun_rendezvous 
     }
     if (status == COLLRUN_OK)
         status = r->fence(r->ctx); /* so no rank waits inside NCCL for one that never arrives */
-    return status == COLLRUN_OK && eager ? r->get(r->ctx, "id", id, sizeof *id, &len) : status;
+    return status == COLLRUN_OK && makes ? r->get(r->ctx, "id", id, sizeof *id, &len) : status;
 }
 
 /* One step of connecting. Waits until it has ended: nothing is launched behind it, which it could
@@ -177,7 +183,7 @@ static int group_name_missing(struct nccl_group *g, const struct collrun_rendezv
 static int group_form_communicators(struct nccl_group *g, const ncclUniqueId *id,
                                     uint64_t deadline_ns)
 {
-    int status = comm_init(g, id, deadline_ns);
+    int status = g->family.parent ? share_split(g, deadline_ns) : comm_init(g, id, deadline_ns);
     if (status == COLLRUN_OK)
         status = group_handshake(g, issue_warm_up, deadline_ns);
     if (status == COLLRUN_OK)
@@ -193,7 +199,7 @@ static int group_connect(struct nccl_group *g, const struct collrun_group_desc *
     bool eager = g->size == 1 || !(desc->flags & COLLRUN_GROUP_ON_DEMAND);
     int status = g->rank == 0 ? group_start_coordinator(g, desc) : COLLRUN_OK;
     if (status == COLLRUN_OK)
-        status = group_share_id(g, desc->rendezvous, eager, &id);
+        status = group_share_id(g, desc->rendezvous, eager && !g->family.parent, &id);
     g->forming.rendezvous = desc->rendezvous;
     if (status == COLLRUN_OK)
         status = group_connect_coordinator(g, desc, deadline_ns);
@@ -214,6 +220,16 @@ static int group_join_collectives(struct nccl_group *g, struct nccl_group *colle
     return status;
 }
 
+/* NCCL lets the parent of a split decide whether its children share. */
+static int group_share(struct nccl_group *g, const struct collrun_group_desc *desc)
+{
+    if (desc->flags & COLLRUN_GROUP_SHARED)
+        g->config.splitShare = 1;
+    if (desc->share_handle)
+        return share_join(g, desc->share_handle);
+    return COLLRUN_OK;
+}
+
 /* A quarter of the time is kept for naming missing ranks. */
 static int group_form(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
@@ -222,7 +238,9 @@ static int group_form(struct nccl_group *g, const struct collrun_group_desc *des
     uint64_t deadline = begin + left / 4 * 3;
     if (desc->collectives_handle)
         return group_join_collectives(g, desc->collectives_handle);
-    int status = group_connect(g, desc, deadline);
+    int status = group_share(g, desc);
+    if (status == COLLRUN_OK)
+        status = group_connect(g, desc, deadline);
     return status == COLLRUN_ERR_TIMEOUT && clock_ns() >= deadline
                ? group_name_missing(g, desc->rendezvous, (double)(clock_ns() - begin) / 1e9)
                : status;
@@ -295,12 +313,9 @@ static void group_close_handles(struct nccl_group *g, bool failed)
         group_free(g->messages);
 }
 
-/* In a thread, if there is one to be had. */
-static void *group_finish_close(void *group)
+static void group_finish_one(struct nccl_group *g)
 {
-    struct nccl_group *g = group;
     struct context *context = g->context;
-    const enum cudaStreamCaptureMode mode = capture_relax(&context->lib.cuda);
     bool failed = group_has_failed(g) || (g->messages && group_has_failed(g->messages));
     int serving = g->coord_server != NULL;
     context_count_closing(context, 0, serving);
@@ -309,8 +324,24 @@ static void *group_finish_close(void *group)
         coord_server_free(g->coord_server, failed);
     context_count_closing(context, 0, -serving);
     group_free(g);
-    capture_restore(&context->lib.cuda, mode);
-    context_count_closing(context, -1, 0); /* the last use: nccl_close may free the context now */
+}
+
+/* In a thread, if there is one to be had. With a group its family, of which it is the last. */
+static void *group_finish_close(void *group)
+{
+    struct nccl_group *first = family_first(group), *next;
+    struct context *context = first->context;
+    const struct cuda_api *cuda = &context->lib.cuda;
+    const enum cudaStreamCaptureMode mode = capture_relax(cuda);
+    int ngroups = 0;
+    for (struct nccl_group *g = first; g; g = family_next(g)) /* it still uses what is split */
+        aborter_await(g);
+    for (struct nccl_group *g = first; g; g = next, ngroups++) {
+        next = family_next(g);
+        group_finish_one(g);
+    }
+    capture_restore(cuda, mode);
+    context_count_closing(context, -ngroups, 0); /* the last use: nccl_close may free the context */
     return NULL;
 }
 
@@ -325,7 +356,10 @@ void nccl_group_close(void *group)
         return;
     }
     context_count_closing(g->context, +1, 0);
-    coord_client_close(g->coord);
+    if (!family_close(g))
+        return;
+    for (struct nccl_group *m = family_first(g); m; m = family_next(m))
+        coord_client_close(m->coord);
     if (pthread_create(&thread, NULL, group_finish_close, g) == 0)
         pthread_detach(thread);
     else

@@ -13,7 +13,7 @@
  * call. */
 enum { FIRST_DEVICE_ERROR = 200 };
 
-void group_fail(struct nccl_group *g, int status, const char *text)
+static bool group_set_failed(struct nccl_group *g, int status, const char *text)
 {
     pthread_mutex_lock(&g->status.lock);
     bool first = atomic_load(&g->status.code) == 0;
@@ -22,8 +22,40 @@ void group_fail(struct nccl_group *g, int status, const char *text)
         atomic_store_explicit(&g->status.code, status, memory_order_release);
     }
     pthread_mutex_unlock(&g->status.lock);
-    if (first)
+    return first;
+}
+
+void group_fail_alone(struct nccl_group *g, int status, const char *text)
+{
+    if (group_set_failed(g, status, text))
         aborter_queue(g);
+}
+
+/* NCCL has one abort flag for the communicators of a family. */
+static void group_fail_family(struct nccl_group *g, int status, const char *text)
+{
+    struct context *context = g->context;
+    char other[sizeof g->status.text];
+    pthread_mutex_lock(&context->family_lock);
+    struct nccl_group *root = g->family.root;
+    for (struct nccl_group *m = root ? root->family.newest : NULL; m; m = m->family.older) {
+        if (m == g)
+            continue;
+        snprintf(
+            other, sizeof other,
+            "group %s shares the communicator of group %s (option share), which failed: %.300s",
+            m->name, g->name, text);
+        group_fail_alone(m, status, other);
+    }
+    pthread_mutex_unlock(&context->family_lock);
+}
+
+void group_fail(struct nccl_group *g, int status, const char *text)
+{
+    if (!group_set_failed(g, status, text))
+        return;
+    group_fail_family(g, status, text); /* before NCCL stops the kernels of all */
+    aborter_queue(g);
 }
 
 int group_report(struct nccl_group *g, int status, const char *text)

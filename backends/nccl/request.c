@@ -92,12 +92,13 @@ static void op_time_out(struct op *op)
 {
     struct nccl_group *g = op->group;
     const struct collrun_services *s = g->services;
-    char text[sizeof g->status.text], waited[200];
+    char text[sizeof g->status.text], waited[200], shares[312];
     if (op->messages) {
         p2p_timeout_text(op, text, sizeof text);
     } else {
         s->timeout_text(s->ctx, g->rank, NULL, 0, op->timeout_ns, waited, sizeof waited);
-        snprintf(text, sizeof text, "%s%s", waited, op_timeout_hint(op));
+        family_timeout_text(op, shares, sizeof shares);
+        snprintf(text, sizeof text, "%s%s", waited, *shares ? shares : op_timeout_hint(op));
     }
     group_fail(g, COLLRUN_ERR_TIMEOUT, text);
 }
@@ -171,8 +172,9 @@ static bool op_streams_are_ready(const struct op *op)
  * coordinator nothing is stacked, which is slower and otherwise the same. */
 static void op_exchange_commitments(struct nccl_group *g)
 {
-    if (g->coord && g->size > 1)
-        g->sched.ready = coord_commit(g->coord, g->sched.committed);
+    const struct nccl_group *counter = family_counter(g);
+    if (counter->coord && g->size > 1)
+        sched_set_ready(g, coord_commit(counter->coord, sched_committed(g)));
 }
 
 /* The next kernel of a collective whose turn it is. */
@@ -198,10 +200,13 @@ static int op_try_launch(struct op *op)
     }
     op_exchange_commitments(op->group);
     op->sched.cross_dep = op->sched.cross_dep && !op_streams_are_ready(op);
-    if (sched_try_launch(op))
-        return op_launch_next(op);
-    op_exchange_commitments(op->group);
-    return COLLRUN_AGAIN;
+    family_lock_launch(op->group);
+    bool launches = sched_try_launch(op);
+    int status = launches ? op_launch_next(op) : COLLRUN_AGAIN;
+    family_unlock_launch(op->group);
+    if (!launches)
+        op_exchange_commitments(op->group);
+    return status;
 }
 
 /* OK: it is complete. */
@@ -326,9 +331,11 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
     op->ncalls = ncalls;
     if (batch_is(op))
         op_set_timeout(op, batch_timeout(op));
+    family_lock_launch(g);
     pthread_mutex_lock(&g->lock);
     int status = op_submit(op);
     pthread_mutex_unlock(&g->lock);
+    family_unlock_launch(g);
     if (status == COLLRUN_OK) {
         *out = op;
         return status;

@@ -19,6 +19,10 @@
  * and ends. Commitments only serve speed: a collective that some rank does not commit to is
  * launched when its communicator is idle.
  *
+ * Groups that share a communicator (family.h) are one queue, with one count of commitments: NCCL
+ * runs their kernels one after the other, as those of one communicator. The queue has the order in
+ * which the program starts them, and all ranks have to have the same one.
+ *
  * Messages are launched when both ends are known, neither has a cross-group dependency, and the
  * messages before them have ended (p2p.c). So operations of different groups, and messages, may be
  * started in any order on any rank, from any threads. The GPU needs room for one kernel of every
@@ -44,7 +48,7 @@ void sched_fini(struct sched *s)
 
 static void sched_mark_launched(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = &op->group->sched;
+    struct sched_queue *q = op->group->queue;
     *s->end = op;
     s->end = &op->sched.next;
     op->sched.launched = true;
@@ -55,7 +59,7 @@ static void sched_mark_launched(struct sched *s, struct op *op)
 
 static void sched_mark_complete(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = &op->group->sched;
+    struct sched_queue *q = op->group->queue;
     struct op **link = &s->in_flight;
     while (*link != op)
         link = &(*link)->sched.next;
@@ -81,46 +85,46 @@ static bool sched_is_passed(const struct op *op)
     return true;
 }
 
-/* Whether what a stream holds now may wait for a collective in flight, not counting those of group
- * `g`, if that is given. The owners of complete collectives may poll late, so this polls them. */
-static bool sched_may_wait(struct sched *s, const struct nccl_group *g)
+/* Whether what a stream holds now may wait for a collective in flight, not counting those of queue
+ * `q`, if that is given. The owners of complete collectives may poll late, so this polls them. */
+static bool sched_may_wait(struct sched *s, const struct sched_queue *q)
 {
-    unsigned own = g ? g->sched.stream_waits : 0;
+    unsigned own = q ? q->stream_waits : 0;
     struct op *op = s->in_flight, *next;
     for (; op && s->stream_waits != own; op = next) {
         next = op->sched.next;
-        if (op->sched.stream_waits && op->group != g && sched_is_passed(op))
+        if (op->sched.stream_waits && op->group->queue != q && sched_is_passed(op))
             sched_mark_complete(s, op);
     }
-    return s->stream_waits != (g ? g->sched.stream_waits : 0);
+    return s->stream_waits != (q ? q->stream_waits : 0);
 }
 
 /* ---- launching; with the lock ---- */
 
 static void sched_commit(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = &op->group->sched;
+    struct sched_queue *q = op->group->queue;
     uint64_t next = q->committed > q->launched ? q->committed : q->launched;
     if (op->sched.committed || op->sched.cross_dep || op->sched.seq != next ||
-        (s->commitments && s->committed_group != op->group))
+        (s->commitments && s->committed_queue != q))
         return;
     op->sched.committed = true;
     q->committed = op->sched.seq + 1;
-    s->committed_group = op->group;
+    s->committed_queue = q;
     s->commitments++;
 }
 
 static bool sched_is_committed_by_all(const struct op *op)
 {
-    return op->sched.committed && op->sched.seq < op->group->sched.ready;
+    return op->sched.committed && op->sched.seq < op->group->queue->ready;
 }
 
 static bool sched_may_launch(struct sched *s, struct op *op)
 {
-    const struct sched_queue *q = &op->group->sched;
+    const struct sched_queue *q = op->group->queue;
     if (!group_is_formed(op->group))
         return false;
-    op->sched.cross_dep = op->sched.cross_dep && sched_may_wait(s, op->group);
+    op->sched.cross_dep = op->sched.cross_dep && sched_may_wait(s, q);
     if (op->sched.seq != q->launched || q->in_flight || op->sched.cross_dep) {
         sched_commit(s, op);
         if (op->sched.seq != q->launched || q->multi_kernel ||
@@ -136,7 +140,7 @@ static bool sched_may_launch(struct sched *s, struct op *op)
 bool sched_submit(struct op *op)
 {
     struct sched *s = &op->group->context->sched;
-    struct sched_queue *q = &op->group->sched;
+    struct sched_queue *q = op->group->queue;
     pthread_mutex_lock(&s->lock);
     op->sched.seq = q->submitted++;
     op->sched.cross_dep = s->stream_waits != q->stream_waits;
@@ -154,13 +158,31 @@ bool sched_try_launch(struct op *op)
     return now;
 }
 
+uint64_t sched_committed(struct nccl_group *g)
+{
+    struct sched *s = &g->context->sched;
+    pthread_mutex_lock(&s->lock);
+    uint64_t committed = g->queue->committed;
+    pthread_mutex_unlock(&s->lock);
+    return committed;
+}
+
+void sched_set_ready(struct nccl_group *g, uint64_t ready)
+{
+    struct sched *s = &g->context->sched;
+    pthread_mutex_lock(&s->lock);
+    if (ready > g->queue->ready)
+        g->queue->ready = ready;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void sched_pin(struct op *op)
 {
     struct sched *s = &op->group->context->sched;
     pthread_mutex_lock(&s->lock);
     if (!op->sched.complete && !op->sched.stream_waits) {
         op->sched.stream_waits = true;
-        op->group->sched.stream_waits++;
+        op->group->queue->stream_waits++;
         s->stream_waits++;
     }
     pthread_mutex_unlock(&s->lock);

@@ -27,10 +27,10 @@ struct sched {
     struct op *in_flight, **end; /* launched collectives, in the order of launch */
     unsigned stream_waits;       /* those of them that a stream of the program waits for */
     unsigned commitments;        /* collectives that are committed and have not ended, */
-    const struct nccl_group *committed_group; /* all of this group */
+    const struct sched_queue *committed_queue; /* all of this queue */
 };
 
-struct sched_queue { /* the collectives of one group; under sched.lock */
+struct sched_queue { /* the collectives of one group, or of a family; under sched.lock */
     uint64_t submitted, launched, committed;
     uint64_t ready;                   /* committed by all ranks of the group */
     unsigned in_flight, stream_waits; /* stream_waits: those that a stream waits for */
@@ -40,7 +40,7 @@ struct sched_queue { /* the collectives of one group; under sched.lock */
 struct sched_op { /* one collective; under sched.lock */
     enum sched_class class;
     uint64_t seq;   /* its number in the group's queue */
-    bool cross_dep; /* its callers' streams may wait for collectives of other groups */
+    bool cross_dep; /* its callers' streams may wait for collectives of other queues */
     bool committed, launched, complete;
     bool stream_waits; /* a stream of the program waits for it */
     struct op *next;   /* in sched.in_flight */
@@ -51,6 +51,10 @@ void sched_fini(struct sched *s);
 /* Enters a collective into its group's queue. Both: true if it has to be launched now. */
 bool sched_submit(struct op *op);
 bool sched_try_launch(struct op *op);
+/* The number of collectives that the group, or its family, has committed to; and the number that
+ * all ranks have. */
+uint64_t sched_committed(struct nccl_group *g);
+void sched_set_ready(struct nccl_group *g, uint64_t ready);
 /* A stream of the program is about to wait for the collective. */
 void sched_pin(struct op *op);
 /* The operation has ended, successfully or not. */

@@ -46,7 +46,8 @@ static const char *const flags[] = {"one_host",
                                     "batches",
                                     "on_demand",
                                     "host_aware",
-                                    "rdma"};
+                                    "rdma",
+                                    "shares"};
 
 const uint8_t dtype_sizes[COLLRUN_DTYPE_COUNT] = {
     [COLLRUN_INT8] = 1,    [COLLRUN_UINT8] = 1,    [COLLRUN_INT16] = 2,   [COLLRUN_UINT16] = 2,

@@ -131,6 +131,7 @@ struct collrun_group {
 
     struct group_identity id;
     struct engine *engine;
+    struct group_order *order; /* group_order.h; NULL: it shares with no group */
     struct rendezvous rendezvous;
     struct group_memory
         *memory; /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */

@@ -8,6 +8,7 @@
 #define ENGINE_COMM_GROUP_ENTER_H
 
 #include "comm/group.h"
+#include "comm/group_order.h"
 #include "core/task.h"
 
 /* The drivers that are no workload: a thread that a workload has made itself; a closed group. */
@@ -39,7 +40,11 @@ static inline int group_enter(struct collrun_group *g, const char *what)
 static inline int group_enter_kind(struct collrun_group *g, enum collrun_kind kind)
 {
     const struct collrun_ctx *inside = group_try_enter(g);
-    return inside ? group_enter_rejected(g, inside, kind_name(kind)) : COLLRUN_OK;
+    if (inside)
+        return group_enter_rejected(g, inside, kind_name(kind));
+    if (kind_is_collective(kind))
+        group_order_enter(g);
+    return COLLRUN_OK;
 }
 
 static inline void group_leave(struct collrun_group *g)

@@ -8,6 +8,7 @@
 #include "base/call_text.h"
 #include "base/names.h"
 #include "comm/generation.h"
+#include "comm/group_order.h"
 #include "comm/memory.h"
 #include "comm/request.h"
 #include "comm/request_spare.h"
@@ -126,11 +127,22 @@ static struct collrun_group *group_new(struct engine *e, const struct group_spec
     return g;
 }
 
+/* That of the group it shares with, on the same backend. */
+static void *group_share_handle(const struct collrun_group *g, const struct group_backend *gb)
+{
+    const struct collrun_group *parent = group_order_parent(g);
+    for (uint32_t i = 0; parent && i < parent->nbackends; i++)
+        if (parent->backends[i].backend == gb->backend)
+            return parent->backends[i].queues[0].config.handle;
+    return NULL;
+}
+
 /* The description of the group for a backend; host_of has room for all members. */
 static void group_describe(struct collrun_group *g, struct group_backend *gb, uint32_t *host_of,
                            struct collrun_group_desc *out)
 {
     const struct desc *desc = &g->engine->desc;
+    bool shared = g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index);
     *out = (struct collrun_group_desc){.size = sizeof *out,
                                        .rank = g->rank,
                                        .nranks = g->nranks,
@@ -144,7 +156,9 @@ static void group_describe(struct collrun_group *g, struct group_backend *gb, ui
                                        .timeout_ns = g->timeout_ns,
                                        .rendezvous = &g->rendezvous.table,
                                        .services = &gb->services.table,
-                                       .flags = g->id.on_demand ? COLLRUN_GROUP_ON_DEMAND : 0,
+                                       .flags = (g->id.on_demand ? COLLRUN_GROUP_ON_DEMAND : 0) |
+                                                (shared ? COLLRUN_GROUP_SHARED : 0),
+                                       .share_handle = group_share_handle(g, gb),
                                        .ndevices = gb->ndevices,
                                        .devices = gb->kind ? gb->kind->numbers : NULL,
                                        .ncpus = g->engine->ncpus,
@@ -400,10 +414,12 @@ int group_open(struct engine *e, const struct group_spec *spec, struct collrun_g
     struct collrun_group *g = group_new(e, spec, (uint32_t)rank);
     if (!g)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
-    int rc = group_find_kinds(g, d);
+    int rc = group_order_join(g) ? group_find_kinds(g, d)
+                                 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (rc == COLLRUN_OK)
         rc = group_join(g, spec, d);
     if (rc != COLLRUN_OK) {
+        group_order_leave(g);
         group_free(g);
         return rc;
     }
@@ -428,6 +444,7 @@ void group_close(struct collrun_group *g)
             idle = idle && pq_is_idle(&g->backends[i].queues[k]);
     if (!idle)
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
+    group_order_leave(g);
     group_close_handles(g);
     memory_free_all(g);
     for (int i = 0; i < 2; i++)

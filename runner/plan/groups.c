@@ -123,6 +123,8 @@ static bool group_add(struct planner *pl, const struct job_group *group, const c
         plan_check_options(pl, group, out);
     if (backend >= 0)
         group_check_own_devices(pl, group, out);
+    if (good)
+        plan_check_share(pl, group, out);
     return good;
 }
 

@@ -24,17 +24,27 @@ static void communicators_add(const struct desc_group *group, const struct desc_
     bool later = backend->on_demand && !alone;
     out->at_most += most;
     out->at_start += !later ? most : group->on_demand ? 0 : 1;
+    out->sharing += group->share != 0; /* the one for collectives */
+}
+
+/* Whether the rank's device of that index is one of the group's, which a workload may use. */
+static bool communicators_has_device(const struct desc *desc, uint32_t group, uint32_t rank,
+                                     uint32_t kind, uint32_t device, uint32_t *ndevices)
+{
+    uint32_t wanted = desc_group_devices(&desc->groups[group], kind);
+    *ndevices = wanted ? wanted : 1;
+    return device < *ndevices && communicators_has_member(&desc->groups[group], rank) &&
+           desc_group_is_used(desc, group);
 }
 
 struct communicators communicators_on(const struct desc *desc, uint32_t rank, uint32_t kind,
                                       uint32_t device)
 {
     struct communicators n = {0};
+    uint32_t ndevices;
     for (uint32_t i = 0; i < desc->ngroups; i++) {
         const struct desc_group *group = &desc->groups[i];
-        uint32_t wanted = desc_group_devices(group, kind), ndevices = wanted ? wanted : 1;
-        if (device >= ndevices || !communicators_has_member(group, rank) ||
-            !desc_group_is_used(desc, i))
+        if (!communicators_has_device(desc, i, rank, kind, device, &ndevices))
             continue;
         for (uint32_t k = 0; k <= group->nroutes; k++) {
             uint32_t backend = k ? group->routes[k - 1].backend : group->backend;
@@ -43,4 +53,18 @@ struct communicators communicators_on(const struct desc *desc, uint32_t rank, ui
         }
     }
     return n;
+}
+
+const char *communicators_sharing(const struct desc *desc, uint32_t rank, uint32_t kind,
+                                  uint32_t device, struct arena *arena)
+{
+    const char *list = "";
+    uint32_t ndevices;
+    for (uint32_t i = 0; list && i < desc->ngroups; i++) {
+        const struct desc_group *group = &desc->groups[i];
+        if (group->share && communicators_has_device(desc, i, rank, kind, device, &ndevices))
+            list = arena_printf(arena, "%s%s%s shares that of %s", list, *list ? ", " : "",
+                                group->name, desc->groups[group->share - 1].name);
+    }
+    return list ? list : "";
 }

@@ -5,16 +5,21 @@
 #ifndef RUNNER_REPORT_COMMUNICATORS_H
 #define RUNNER_REPORT_COMMUNICATORS_H
 
+#include "base/arena.h"
 #include "base/desc.h"
 
 struct communicators {
     uint32_t at_start; /* when the groups have been formed */
     uint32_t at_most;  /* with those that are formed when they are first used */
+    uint32_t sharing;  /* of both: those that share the memory of another (option share) */
 };
 
 /* Of the device of that index among the rank's devices of the kind, over all groups of job.yaml.
  * Groups that a workload creates are not known to the plan. */
 struct communicators communicators_on(const struct desc *desc, uint32_t rank, uint32_t kind,
                                       uint32_t device);
+/* Which groups share the communicator of another one there: "tp shares that of dp". */
+const char *communicators_sharing(const struct desc *desc, uint32_t rank, uint32_t kind,
+                                  uint32_t device, struct arena *arena);
 
 #endif

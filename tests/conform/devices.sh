@@ -41,9 +41,9 @@ if [ -n "${BACKEND:-}" ]; then
 fi
 
 # ---- jobs ----
-# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm; "m-..." names a disagreement of ranks 0 to 2.
+# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm; "c-2-0" shares the communicator of "g-2-0", which is before it; "m-..." names a disagreement of ranks 0 to 2.
 job() { # PROCESSES GPUS_EACH TEAMS PARAMS
-    local group ranks backend i list=
+    local group ranks backend options i list=
     echo "version: 1"
     if [ "$gpus" -gt 0 ] && [ $(($1 * $2)) -gt "$gpus" ]; then # they share GPUs; NCCL takes each rank for a separate host
         for ((i = 0; i < $1 * $2; i++)); do list+="${list:+, }$((i % gpus))"; done
@@ -58,7 +58,9 @@ job() { # PROCESSES GPUS_EACH TEAMS PARAMS
         backend=$name
         [[ $group != s-* ]] || backend=shm
         [[ $group != m-* ]] || ranks=0-1-2
-        echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}}"
+        options=
+        [[ $group != c-* ]] || options=", options: {share: g-$ranks}"
+        echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}$options}"
     done
     job_end "$3" "device: cuda, $4"
 }
@@ -95,6 +97,10 @@ try "random programs, asynchronous" 4 1 "$overlapping" "suite: fuzz, steps: ${ST
 try "random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true"
 try "random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true"
 try "random programs, each rank in its own order, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, shuffle: true"
+shared="g-0-1-2-3 c-0-1-2-3 g-2-0 c-2-0 g-3-1"
+try "a shared communicator: sweep, messages" 3 1 "g-2-0-1 c-2-0-1" 'suite: "sweep p2p", async: true'
+try "a shared communicator: random programs" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}"
+try "a shared communicator: random programs, asynchronous" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}, async: true"
 try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
 # Four threads of four processes share this machine's cores: a kernel may wait longer than the stand-in finds normal.
 FAKE_NCCL_STALL_MS=${FAKE_NCCL_STALL_MS:-60000} try "what receives learn, probes, messages to oneself, threads" 4 1 "g-1 g-0-1 g-2-0-1 g-3-1-0-2" "suite: envelope"

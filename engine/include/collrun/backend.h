@@ -67,7 +67,10 @@ enum collrun_backend_flags {
     /* The ranks of one host are one flow to other hosts; `auto` prefers such a backend there. */
     COLLRUN_BACKEND_HOST_AWARE = 1u << 10,
     /* It is for RDMA devices: `auto` prefers it between hosts if each host has an active one. */
-    COLLRUN_BACKEND_RDMA = 1u << 11
+    COLLRUN_BACKEND_RDMA = 1u << 11,
+    /* Its option `share` names an earlier group of job.yaml on this backend, with the same ranks
+     * and devices (the runner checks it): the devices then hold for both what the first takes. */
+    COLLRUN_BACKEND_SHARES = 1u << 12
 };
 
 /* The tag of the messages that the engine builds operations from. Their buffers are in host memory
@@ -232,8 +235,7 @@ struct collrun_envelope {
 
 /* One message that is sent or received. Allocated by the engine with the backend's `message_size`
  * bytes: the backend's own struct begins with this one, and what follows is uninitialised. The
- * engine owns it; the backend may use it from send or post until it calls done. The struct never
- * grows. */
+ * engine owns it; the backend may use it from send or post until it calls done. It never grows. */
 struct collrun_message {
     struct collrun_envelope envelope; /* of a receive in recv: that of the message */
     void *data;                       /* `len` bytes; those of a send are only read */
@@ -309,7 +311,8 @@ enum collrun_group_flags {
     /* No part of job.yaml names the group: it exists because groups always do, as `world` does, and
      * may never be used. A backend with COLLRUN_BACKEND_ON_DEMAND then takes what its devices hold
      * for the group when the first rank calls an operation. */
-    COLLRUN_GROUP_ON_DEMAND = 1u << 0
+    COLLRUN_GROUP_ON_DEMAND = 1u << 0,
+    COLLRUN_GROUP_SHARED = 1u << 1 /* a later group names it with the option `share` */
 };
 
 /* What group_open is to form. Valid during group_open, unless a member says otherwise. */
@@ -341,6 +344,9 @@ struct collrun_group_desc {
     /* network.ports: sockets that wait for connections use only these; 0: any. */
     uint64_t first_port, last_port;
     uint64_t flags; /* enum collrun_group_flags */
+    /* That for collectives of the group that the option `share` names; else NULL. Collectives of
+     * groups that share start in the order of the program. */
+    void *share_handle;
 };
 
 /* One row per kind that the backend does natively. `memory` is where its buffers may be. The engine
@@ -388,8 +394,7 @@ struct collrun_capability {
 /* One device of a host. */
 struct collrun_device {
     char id[96];     /* the same in every process and after a restart, such as a UUID; unique on the
-                        host; without commas and blanks, and not a number. The mask variable takes
-                        it. */
+                        host; no commas, blanks, or plain number. The mask variable takes it. */
     char model[96];  /* "NVIDIA H200"; "" = not known */
     char cpus[1024]; /* the CPUs near it, "0-31,64-95"; "" = not known */
     uint64_t reserved[16]; /* of later versions; zero */
@@ -445,9 +450,8 @@ struct collrun_memory_kind {
 
     /* Optional pair: host memory that the devices reach, for bounce buffers. A backend of the kind
      * takes it in the place of DEVICE memory in SEND, RECV, RECV_ANY and ALLGATHER: the engine
-     * builds operations that such a backend lacks on it. NULL: plain memory is used for bounce
-     * buffers, and what a backend that works on DEVICE memory alone lacks is UNSUPPORTED. `len` is
-     * that of host_alloc. */
+     * builds what such a backend lacks on it. NULL: bounce buffers are plain memory, and what a
+     * backend that works on DEVICE memory alone lacks is UNSUPPORTED. `len`: as in host_alloc. */
     int (*host_alloc)(void *kind, size_t len, void **ptr) COLLRUN_OPTIONAL;
     void (*host_free)(void *kind, void *ptr, size_t len) COLLRUN_OPTIONAL;
     /* Optional pair: memory of a device, for collrun_alloc_device in groups without alloc_on. */
@@ -480,13 +484,11 @@ struct collrun_backend {
     uint64_t eager_limit COLLRUN_OPTIONAL;
     const struct collrun_capability *native; /* ends with a zeroed row */
     /* Optional: what `services->option` may be asked for; ends with a zeroed entry. `collrun check`
-     * refuses any other key, and values of another type or out of bounds. NULL: all are accepted.
-     */
+     * refuses other keys, and values of another type or out of bounds. NULL: all are accepted. */
     const struct collrun_param *options COLLRUN_OPTIONAL;
 
     /* OK, or UNAVAILABLE with the reason in `why` ("libnccl.so.2 not found"). With OK, `why` may
-     * hold what was found ("NCCL 2.28.9, CUDA 13.0"), for `collrun backends`. No side effects. NULL
-     * = available. */
+     * hold what was found ("NCCL 2.28.9"), for `collrun backends`. No side effects. NULL: OK. */
     int (*probe)(const struct collrun_services *services, char *why, size_t len) COLLRUN_OPTIONAL;
     /* Once per process, before the first group. NULL = nothing to open. */
     int (*open)(const struct collrun_services *services, void **backend) COLLRUN_OPTIONAL;
@@ -528,8 +530,7 @@ struct collrun_backend {
      * messages. */
     const struct collrun_transport *transport COLLRUN_OPTIONAL;
 
-    /* Optional pair: memory that this group moves without a copy. NULL: the engine's plain aligned
-     * memory. */
+    /* Optional pair: memory that this group moves without a copy. NULL: plain aligned memory. */
     int (*alloc)(void *group, size_t len, void **ptr) COLLRUN_OPTIONAL;
     int (*free)(void *group, void *ptr) COLLRUN_OPTIONAL;
     /* Optional: alloc on one of the group's devices, an index into desc->devices; `free` takes it
@@ -562,8 +563,7 @@ struct collrun_backend {
     /* Optional, for collrun_group_native: what the backend's library calls the group, such as its
      * communicator. `what` names it, "nccl_comm"; `device` is an index into desc->devices, 0
      * without devices. NULL: there is none of that name. Any thread, between group_open's return
-     * and group_close's call; does not block. What it returns is valid until group_close, or until
-     * the group fails. */
+     * and group_close's call; does not block. Valid until group_close, or until the group fails. */
     void *(*native_handle)(void *group, const char *what, uint32_t device)COLLRUN_OPTIONAL;
 };
 

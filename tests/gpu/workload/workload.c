@@ -10,17 +10,40 @@
 static const struct {
     const char *name;
     void (*run)(struct gpu_test *t);
-} cases[] = {
-    {"streams", gpu_streams},     {"devices", gpu_devices},     {"messages", gpu_messages},
-    {"memory", gpu_memory},       {"cross", gpu_cross},         {"deadlock", gpu_deadlock},
-    {"unmatched", gpu_unmatched}, {"overtake", gpu_overtake},   {"late_sender", gpu_late_sender},
-    {"groups", gpu_groups},       {"threads", gpu_threads},     {"inverse", gpu_inverse},
-    {"chains", gpu_chains},       {"forming", gpu_forming},     {"staged", gpu_staged},
-    {"mixed", gpu_mixed},         {"late", gpu_late},           {"peer", gpu_peer},
-    {"mismatch", gpu_mismatch},   {"fault", gpu_fault},         {"self", gpu_self},
-    {"batches", gpu_batches},     {"held_up", gpu_held_up},     {"late_scan", gpu_late_scan},
-    {"lean", gpu_lean},           {"first_use", gpu_first_use}, {"left", gpu_left},
-    {"capture", gpu_capture},     {"posted", gpu_posted}};
+} cases[] = {{"streams", gpu_streams},
+             {"devices", gpu_devices},
+             {"messages", gpu_messages},
+             {"memory", gpu_memory},
+             {"cross", gpu_cross},
+             {"deadlock", gpu_deadlock},
+             {"unmatched", gpu_unmatched},
+             {"overtake", gpu_overtake},
+             {"late_sender", gpu_late_sender},
+             {"groups", gpu_groups},
+             {"threads", gpu_threads},
+             {"inverse", gpu_inverse},
+             {"chains", gpu_chains},
+             {"forming", gpu_forming},
+             {"staged", gpu_staged},
+             {"mixed", gpu_mixed},
+             {"late", gpu_late},
+             {"peer", gpu_peer},
+             {"mismatch", gpu_mismatch},
+             {"fault", gpu_fault},
+             {"self", gpu_self},
+             {"batches", gpu_batches},
+             {"held_up", gpu_held_up},
+             {"late_scan", gpu_late_scan},
+             {"lean", gpu_lean},
+             {"first_use", gpu_first_use},
+             {"left", gpu_left},
+             {"capture", gpu_capture},
+             {"posted", gpu_posted},
+             {"share", gpu_share},
+             {"share_abort", gpu_share_abort},
+             {"share_late", gpu_share_late},
+             {"share_killed", gpu_share_killed},
+             {"share_inverse", gpu_share_inverse}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {
