@@ -21,6 +21,7 @@
 #include "capture.h"
 #include "clock.h"
 #include "coord/server.h"
+#include "direct_comm.h"
 #include "issue.h"
 #include "memory.h"
 #include "share.h"
@@ -309,8 +310,10 @@ static void group_close_handles(struct nccl_group *g, bool failed)
     for (int i = 0; i < 2; i++)
         if (handles[i] && !formed[i])
             comm_close(handles[i]);
-    if (g->messages)
-        group_free(g->messages);
+    if (!g->messages)
+        return;
+    direct_comm_close_all(g->messages);
+    group_free(g->messages);
 }
 
 static void group_finish_one(struct nccl_group *g)

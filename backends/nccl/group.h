@@ -67,7 +67,12 @@ struct nccl_group {
     struct nccl_group *messages; /* the handle for messages, once that is closed */
     /* In the handle for messages; else NULL. */
     struct p2p *p2p;
-    struct nccl_group *collectives; /* the handle for collectives */
+    struct nccl_group *collectives;     /* the handle for collectives */
+    _Atomic(struct nccl_group *) parts; /* direct_comm.h; only prepended to until it is closed */
+    /* In a part; else NULL and 0. */
+    struct nccl_group *whole; /* the handle for messages */
+    struct nccl_group *next_part;
+    uint32_t from, to; /* communicator ranks of the whole */
 };
 
 static inline bool group_has_failed(const struct nccl_group *g)

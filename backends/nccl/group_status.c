@@ -25,10 +25,21 @@ static bool group_set_failed(struct nccl_group *g, int status, const char *text)
     return first;
 }
 
+/* Direct messages have communicators of two GPUs each (direct_comm.c), which fail with the group,
+ * and it with them. Neither has a family. */
+static void group_stop(struct nccl_group *g, int status, const char *text)
+{
+    aborter_queue(g);
+    for (struct nccl_group *p = atomic_load(&g->parts); p; p = p->next_part)
+        group_fail_alone(p, status, text);
+    if (g->whole)
+        group_fail_alone(g->whole, status, text);
+}
+
 void group_fail_alone(struct nccl_group *g, int status, const char *text)
 {
     if (group_set_failed(g, status, text))
-        aborter_queue(g);
+        group_stop(g, status, text);
 }
 
 /* NCCL has one abort flag for the communicators of a family. */
@@ -55,7 +66,7 @@ void group_fail(struct nccl_group *g, int status, const char *text)
     if (!group_set_failed(g, status, text))
         return;
     group_fail_family(g, status, text); /* before NCCL stops the kernels of all */
-    aborter_queue(g);
+    group_stop(g, status, text);
 }
 
 int group_report(struct nccl_group *g, int status, const char *text)
@@ -141,8 +152,9 @@ void group_fail_peer(struct nccl_group *g, uint32_t rank)
     group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
 }
 
-void group_note_failed_peer(struct nccl_group *g, uint32_t rank)
+void group_note_failed_peer(struct nccl_group *part, uint32_t rank)
 {
+    struct nccl_group *g = part->whole ? part->whole : part;
     atomic_store(&g->status.failed_peer, rank + 1);
     if (!g->p2p || atomic_load(&g->status.closed))
         group_fail_peer(g, rank);

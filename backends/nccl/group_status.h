@@ -26,7 +26,8 @@ struct group_status {
     atomic_bool closed; /* by the program */
 };
 
-/* Fails the group, and those that share with it, and has the aborter stop their communicators. Only
+/* Fails the group, with its parts or its whole, and those that share with it, and has the aborter
+ * stop their communicators. Only
  * the first call has an effect. Does not block; any thread may call it. */
 void group_fail(struct nccl_group *g, int status, const char *text);
 /* The same, without the others of its family. */
@@ -50,7 +51,7 @@ int group_fail_coordinator(struct nccl_group *g, int error, const char *task);
 /* Another rank failed while the communicators of messages were formed. What the coordinator has
  * sent this rank before may tell the cause, a message that the two disagree about, so the thread
  * that takes the replies fails the group; in a closed one there is none, and this thread does. */
-void group_note_failed_peer(struct nccl_group *g, uint32_t rank);
+void group_note_failed_peer(struct nccl_group *part, uint32_t rank);
 void group_fail_peer(struct nccl_group *g, uint32_t rank);
 /* The program has closed the handle: a rank that has failed meanwhile fails it. */
 void group_note_closed(struct nccl_group *g);

@@ -213,6 +213,59 @@ int issue_messages(struct nccl_group *g, const struct message *list, struct even
     return status;
 }
 
+/* ---- direct messages ---- */
+
+static int issue_after_direct(struct nccl_group *g, struct dev_comm *dev,
+                              const struct message *list)
+{
+    int status = COLLRUN_OK;
+    const struct message *before = NULL;
+    for (const struct message *m = list; status == COLLRUN_OK && m; before = m, m = m->next)
+        if (m->before_evt)
+            status = issue_after(g, dev, m->before_evt);
+        else if (!before || before->before_evt || before->call->stream != m->call->stream)
+            status = issue_after_stream(g, dev, m->call->stream);
+    return status;
+}
+
+/* A single one needs no NCCL group. */
+static int issue_direct_group(struct nccl_group *g, struct dev_comm *dev,
+                              const struct message *list)
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    ncclResult_t result = list->next ? nccl->ncclGroupStart() : ncclSuccess;
+    for (const struct message *m = list; result == ncclSuccess && m; m = m->next)
+        result = native_direct(g, dev, m);
+    if (list->next)
+        result = comm_group_end(g, result);
+    return result == ncclSuccess || result == ncclInProgress
+               ? COLLRUN_OK
+               : group_fail_nccl(g, dev->comm, result, "NCCL");
+}
+
+int issue_direct(struct nccl_group *g, struct dev_comm *dev, const struct message *list,
+                 struct event **after_evt)
+{
+    struct event *after_evts[2] = {NULL, NULL}; /* a part has at most two GPUs here */
+    uint32_t at = (uint32_t)(dev - g->devs);
+    bool moves = false;
+    for (const struct message *m = list; m; m = m->next)
+        moves = moves || m->count;
+    if (!moves)
+        return COLLRUN_OK;
+    pthread_mutex_lock(&dev->device->issue_lock);
+    int before = device_enter(g->context, dev->ordinal);
+    int status = issue_after_direct(g, dev, list);
+    if (status == COLLRUN_OK)
+        status = issue_direct_group(g, dev, list);
+    if (status == COLLRUN_OK)
+        status = issue_record(g, 1ull << at, after_evts, list->op->deadline_ns);
+    device_leave(g->context, before);
+    pthread_mutex_unlock(&dev->device->issue_lock);
+    *after_evt = after_evts[at];
+    return status;
+}
+
 /* ---- forming ---- */
 
 static ncclResult_t issue_token_to_all(struct nccl_group *g, struct dev_comm *dev)
@@ -227,11 +280,20 @@ static ncclResult_t issue_token_to_all(struct nccl_group *g, struct dev_comm *de
     return result;
 }
 
+/* Of a part: from its rank 0 to its rank 1. */
+static ncclResult_t issue_token(struct nccl_group *g, struct dev_comm *dev, bool sends)
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    return sends ? nccl->ncclSend(dev->token, 1, ncclUint8, 1, dev->comm, dev->stream)
+                 : nccl->ncclRecv(dev->token, 1, ncclUint8, 0, dev->comm, dev->stream);
+}
+
 int issue_connect(struct nccl_group *g)
 {
     ncclResult_t result = g->context->lib.nccl.ncclGroupStart();
     for (uint32_t i = 0; result == ncclSuccess && g->size <= MAX_WARM_UP_RANKS && i < g->ndevs; i++)
-        result = issue_token_to_all(g, &g->devs[i]);
+        result = g->whole ? issue_token(g, &g->devs[i], g->rank * g->ndevs + i == 0)
+                          : issue_token_to_all(g, &g->devs[i]);
     result = comm_group_end(g, result);
     return result == ncclSuccess ? COLLRUN_OK
                                  : group_fail_nccl(g, g->devs[0].comm, result, "connect");

@@ -9,6 +9,7 @@
 #include <collrun/backend.h>
 #include <stdbool.h>
 
+struct dev_comm;
 struct event;
 struct message;
 struct nccl_group;
@@ -21,12 +22,17 @@ int issue_collective(struct nccl_group *g, struct op *op);
  * involved). */
 int issue_messages(struct nccl_group *g, const struct message *list, struct event **after_evts);
 
+/* A list of direct messages of one end, on the GPU `dev` of the part `g`. Sets *after_evt; NULL:
+ * none of them has elements. */
+int issue_direct(struct nccl_group *g, struct dev_comm *dev, const struct message *list,
+                 struct event **after_evt);
+
 /* Locks the group's GPUs, on which the caller alone then issues work, and unlocks them. False: one
  * of them is locked. */
 bool issue_try_lock(struct nccl_group *g);
 void issue_unlock(struct nccl_group *g);
-/* Has each GPU of this process exchange a message with each GPU of the group, which connects them.
- * With the GPUs locked. */
+/* Has each GPU of this process exchange a message with each GPU of the group, which connects them;
+ * those of a part in their one direction. With the GPUs locked. */
 int issue_connect(struct nccl_group *g);
 
 /* While the group is formed. The warm-up connects this rank to every other one, so that no

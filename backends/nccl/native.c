@@ -267,6 +267,19 @@ ncclResult_t native_message(struct nccl_group *g, const struct message *m)
                                    : native_recv(&n, c->recv, 0, m->count, m->peer_rank);
 }
 
+ncclResult_t native_direct(struct nccl_group *part, struct dev_comm *dev, const struct message *m)
+{
+    const struct collrun_call *c = m->call;
+    size_t width = part->services->dtype_size(c->dtype);
+    const struct native_call n = {.nccl = &part->context->lib.nccl,
+                                  .dev = dev,
+                                  .type = ncclUint8,
+                                  .scale = width,
+                                  .width = width};
+    return c->kind == COLLRUN_SEND ? native_send(&n, c->send, 0, m->count, 1)
+                                   : native_recv(&n, c->recv, 0, m->count, 0);
+}
+
 ncclResult_t native_barrier(struct nccl_group *g, uint32_t dev)
 {
     struct dev_comm *d = &g->devs[dev];

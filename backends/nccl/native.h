@@ -10,6 +10,7 @@
 #include <collrun/backend.h>
 #include <stdbool.h>
 
+struct dev_comm;
 struct message;
 struct nccl_group;
 
@@ -23,10 +24,13 @@ static inline bool native_is_barrier(const struct collrun_call *call)
 bool native_reduction(enum collrun_dtype dtype, enum collrun_op op, ncclDataType_t *type,
                       ncclRedOp_t *native);
 
-/* All three belong between ncclGroupStart and ncclGroupEnd, and issue to the stream of one GPU. */
+/* All but native_direct belong between ncclGroupStart and ncclGroupEnd, and issue to the stream of
+ * one GPU. */
 ncclResult_t native_collective(struct nccl_group *g, const struct collrun_call *call);
 /* A message whose other end, m->peer_rank, is known. */
 ncclResult_t native_message(struct nccl_group *g, const struct message *m);
+/* A direct message, on a GPU of the part. */
+ncclResult_t native_direct(struct nccl_group *part, struct dev_comm *dev, const struct message *m);
 /* Synchronizes all communicator ranks. */
 ncclResult_t native_barrier(struct nccl_group *g, uint32_t dev);
 

@@ -9,8 +9,10 @@
  *
  * Happy path
  *   - FORM frames arrive, and are done in their order: rank 0 makes NCCL's id; all make their
- *     communicators; each locks its GPUs, in its turn; all connect; the handle is formed.
- *   - the thread ends when all handles are formed, or when all ranks have closed the group.
+ *     communicators; each locks its GPUs, in its turn; all connect; the handle is formed. So is
+ *     the communicator of a direction of direct messages, by the two ranks that it concerns;
+ *   - the thread ends when all handles are formed and no message is direct, or when all ranks have
+ *     closed the group.
  * Failures
  *   - NCCL fails here, or the handle fails meanwhile: the GPUs are unlocked, and FAILED is sent;
  *   - another rank fails: PEER_FAILED, also in the middle of a step, which may wait for that rank;
@@ -23,6 +25,7 @@
 
 #include "capture.h"
 #include "clock.h"
+#include "direct_comm.h"
 #include "group.h"
 #include "issue.h"
 #include "memory.h"
@@ -44,7 +47,8 @@ struct on_demand {
     int fd, stop; /* stop: an eventfd */
     /* Of the thread. */
     bool begun[COORD_HANDLES];
-    struct nccl_group *forming; /* the handle that is being formed; NULL: none */
+    struct nccl_group *forming; /* the handle or part that is being formed; NULL: none */
+    struct coord_form current;  /* if so: the frame that came last */
     bool locked;                /* its GPUs are */
     ncclUniqueId id;
 };
@@ -70,7 +74,9 @@ static bool on_demand_send(struct on_demand *d, const struct coord_form *form)
 static void on_demand_reply(struct on_demand *d, const struct coord_form *to,
                             enum coord_form_step step)
 {
-    on_demand_send(d, &(struct coord_form){.handle = to->handle, .step = (uint16_t)step});
+    on_demand_send(
+        d, &(struct coord_form){
+               .handle = to->handle, .step = (uint16_t)step, .from = to->from, .to = to->to});
 }
 
 /* What is being formed will not be: FAILED comes next, or the thread is to end. */
@@ -114,7 +120,15 @@ static bool on_demand_failed(struct on_demand *d, const struct coord_form *form)
     return true;
 }
 
-/* The aborter revokes the communicators of a handle that is formed, and frees others. */
+/* Messages of any direction may be direct until all ranks have closed the group. */
+static bool on_demand_has_parts(const struct on_demand *d)
+{
+    const struct nccl_group *messages = atomic_load(&d->handles[COORD_MESSAGES]);
+    return messages && p2p_is_direct(messages);
+}
+
+/* The aborter revokes the communicators of a handle that is formed, and frees others. False: there
+ * is nothing left to form. */
 static bool on_demand_end(struct on_demand *d)
 {
     struct nccl_group *g = d->forming;
@@ -123,7 +137,7 @@ static bool on_demand_end(struct on_demand *d)
     atomic_store(&g->forming.done, true);
     pthread_mutex_unlock(&g->lock);
     on_demand_leave(d);
-    bool left = false;
+    bool left = on_demand_has_parts(d);
     for (int i = 0; i < COORD_HANDLES; i++) {
         const struct nccl_group *handle = atomic_load(&d->handles[i]);
         left = left || !handle || !atomic_load(&handle->forming.done);
@@ -135,7 +149,8 @@ static bool on_demand_end(struct on_demand *d)
 
 static int on_demand_make_id(struct on_demand *d, const struct coord_form *form)
 {
-    struct coord_form part = {.handle = form->handle, .step = FORM_ID};
+    struct coord_form part = {
+        .handle = form->handle, .step = FORM_ID, .from = form->from, .to = form->to};
     ncclUniqueId id;
     ncclResult_t result = d->forming->context->lib.nccl.ncclGetUniqueId(&id);
     if (result != ncclSuccess)
@@ -227,11 +242,20 @@ static int on_demand_step(struct on_demand *d, const struct coord_form *form)
     }
 }
 
+/* What the frame is about, the handle of a part that is not made yet. */
+static struct nccl_group *on_demand_get(struct on_demand *d, const struct coord_form *form)
+{
+    if (form->handle < COORD_HANDLES)
+        return atomic_load(&d->handles[form->handle]);
+    struct nccl_group *messages = atomic_load(&d->handles[COORD_MESSAGES]);
+    struct nccl_group *part = messages ? direct_comm_get(messages, form->from, form->to) : NULL;
+    return part ? part : messages;
+}
+
 /* False: there is nothing left to form. */
 static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *form)
 {
-    struct nccl_group *g =
-        form->handle < COORD_HANDLES ? atomic_load(&d->handles[form->handle]) : NULL;
+    struct nccl_group *g = on_demand_get(d, form);
     if (!g)
         return false;
     if (form->step == FORM_FAILED) {
@@ -239,8 +263,14 @@ static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *for
         group_note_failed_peer(g, form->number);
         return true;
     }
+    if (form->handle == COORD_DIRECT && !g->whole)
+        g = direct_comm_new(g, form->from, form->to);
+    if (!g)
+        return on_demand_failed(d, form);
     d->forming = g;
-    d->begun[form->handle] = true;
+    d->current = *form;
+    if (form->handle < COORD_HANDLES)
+        d->begun[form->handle] = true;
     atomic_store(&g->forming.watch, &d->watch);
     if (form->step == FORM_END)
         return on_demand_end(d);
@@ -259,10 +289,8 @@ static bool on_demand_receive(struct on_demand *d, struct coord_frame *frame)
             return false;
         if (p[1].revents)
             return false;
-        if (d->forming && group_has_failed(d->forming)) {
-            bool messages = d->forming == atomic_load(&d->handles[COORD_MESSAGES]);
-            on_demand_failed(d, &(struct coord_form){.handle = messages});
-        }
+        if (d->forming && group_has_failed(d->forming))
+            on_demand_failed(d, &d->current);
         ssize_t n = recv(d->fd, (char *)frame + got, sizeof *frame - got, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return false;
@@ -279,6 +307,11 @@ static void on_demand_fail_unformed(struct on_demand *d)
         if (d->begun[i] && !group_is_formed(g))
             group_note_failed_peer(g, 0);
     }
+    const struct nccl_group *messages = atomic_load(&d->handles[COORD_MESSAGES]);
+    struct nccl_group *part = messages ? atomic_load(&messages->parts) : NULL;
+    for (; part; part = part->next_part)
+        if (!group_is_formed(part))
+            group_note_failed_peer(part, 0);
 }
 
 static void *on_demand_thread(void *arg)

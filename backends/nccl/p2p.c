@@ -27,6 +27,8 @@
 #include "p2p.h"
 
 #include "clock.h"
+#include "direct.h"
+#include "direct_comm.h"
 #include "group.h"
 #include "issue.h"
 
@@ -38,10 +40,6 @@ enum { MIN_SLOTS = 64, MAX_ASK_NS = 100000000 };
  * from the connection there is a pause: a system call costs more than a poll. */
 enum { MAX_BURST = 16, PAUSE_NS = 2000 };
 
-struct message_queue {
-    struct message *first, **end;
-};
-
 struct p2p_slot { /* one request that the coordinator has not answered */
     struct message *message;
     uint32_t next_free;
@@ -49,12 +47,13 @@ struct p2p_slot { /* one request that the coordinator has not answered */
 
 struct p2p {
     struct coord_client *coord; /* the connection of the handle for collectives */
+    struct direct *direct;      /* NULL: all messages are matched before they are launched */
     struct message_queue queued;
     struct message_queue matched;   /* epoch after epoch */
     struct message_queue in_flight; /* one epoch */
     uint32_t epochs;                /* complete ones in `matched` */
     uint32_t nrequested;
-    uint32_t nfresh;       /* requests that have not been sent */
+    uint32_t nfresh;       /* requests and reports that have not been sent */
     uint32_t npolls;       /* calls of p2p_progress since the last of them was made */
     uint64_t exchanged_ns; /* when the connection was last used */
     uint64_t epochs_launched;
@@ -62,43 +61,6 @@ struct p2p {
     struct p2p_slot *slots;      /* by message.id */
     uint32_t nslots, first_free; /* first_free == nslots: none is free */
 };
-
-/* ---- queues ---- */
-
-static void message_queue_init(struct message_queue *q)
-{
-    q->first = NULL;
-    q->end = &q->first;
-}
-
-static void message_push(struct message_queue *q, struct message *m)
-{
-    m->next = NULL;
-    *q->end = m;
-    q->end = &m->next;
-}
-
-static struct message *message_unlink(struct message_queue *q, struct message **link)
-{
-    struct message *m = *link;
-    *link = m->next;
-    if (!m->next)
-        q->end = link;
-    m->next = NULL;
-    return m;
-}
-
-static void message_drop_all(struct message_queue *q, const struct op *op)
-{
-    struct message **link = &q->first;
-    while (*link) {
-        if ((*link)->op == op)
-            *link = (*link)->next;
-        else
-            link = &(*link)->next;
-    }
-    q->end = link;
-}
 
 /* ---- ids ---- */
 
@@ -134,7 +96,7 @@ static int p2p_record_caller(struct nccl_group *g, struct message *m, const stru
     const struct collrun_call *c = m->call, *b = before ? before->call : NULL;
     if (c->tag == COLLRUN_ENGINE_TAG) /* its data is complete */
         return COLLRUN_OK;
-    if (b && b->device == c->device && b->stream == c->stream) {
+    if (b && before->before_evt && b->device == c->device && b->stream == c->stream) {
         m->before_evt = before->before_evt;
         return COLLRUN_OK;
     }
@@ -143,34 +105,37 @@ static int p2p_record_caller(struct nccl_group *g, struct message *m, const stru
     return m->before_evt ? COLLRUN_OK : COLLRUN_ERR_BACKEND;
 }
 
-int p2p_submit(struct nccl_group *g, struct op *op)
+static int p2p_enter(struct nccl_group *g, struct op *op, uint32_t i)
 {
-    int status = COLLRUN_OK;
-    for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++) {
-        struct message *m = &op->messages[i];
-        m->op = op;
-        m->call = &op->calls[i];
-        m->state = MESSAGE_QUEUED;
-        m->cross_dep = m->call->tag != COLLRUN_ENGINE_TAG && sched_has_dependents(g->context);
-        status = p2p_record_caller(g, m, i ? m - 1 : NULL);
-    }
-    if (status != COLLRUN_OK)
-        return status;
-    for (uint32_t i = 0; i < op->ncalls; i++)
-        message_push(&g->p2p->queued, &op->messages[i]);
-    op->nopen = op->ncalls;
+    struct p2p *p = g->p2p;
+    struct message *m = &op->messages[i];
+    m->op = op;
+    m->call = &op->calls[i];
+    m->state = MESSAGE_QUEUED;
+    m->cross_dep = m->call->tag != COLLRUN_ENGINE_TAG && sched_has_dependents(g->context);
+    if (p->direct && direct_takes(g, m->call))
+        return direct_enter(p->direct, g, m);
+    message_push(&p->queued, m);
     return COLLRUN_OK;
 }
 
-/* ---- requesting matches ---- */
-
-/* False if its caller's stream waits for a collective that has not ended. */
-static bool p2p_may_request(struct nccl_group *g, struct message *m)
+int p2p_submit(struct nccl_group *g, struct op *op)
 {
-    m->cross_dep = m->cross_dep && sched_has_dependents(g->context) &&
-                   event_query(&g->context->lib.cuda, m->before_evt) != cudaSuccess;
-    return !m->cross_dep;
+    if (group_has_failed(g))
+        return group_failure(g);
+    int status = COLLRUN_OK;
+    op->nopen = op->ncalls;
+    for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++)
+        status = p2p_enter(g, op, i);
+    if (status == COLLRUN_OK && g->p2p->direct)
+        direct_launch(g->p2p->direct, g);
+    for (uint32_t i = 0; status == COLLRUN_OK && i < op->ncalls; i++)
+        if (op->messages[i].state == MESSAGE_QUEUED)
+            status = p2p_record_caller(g, &op->messages[i], i ? &op->messages[i] - 1 : NULL);
+    return status == COLLRUN_OK && group_has_failed(g) ? group_failure(g) : status;
 }
+
+/* ---- requesting matches ---- */
 
 /* Whether the coordinator could match one in place of the other. */
 static bool p2p_compete(const struct collrun_call *a, const struct collrun_call *b)
@@ -190,7 +155,7 @@ static struct message **p2p_next_request(struct nccl_group *g)
         const struct message *before = g->p2p->queued.first;
         while (before != *link && !p2p_compete(before->call, (*link)->call))
             before = before->next;
-        if (before == *link && p2p_may_request(g, *link))
+        if (before == *link && message_is_ready(g, *link))
             return link;
     }
     return NULL;
@@ -237,39 +202,13 @@ static void p2p_request_all(struct nccl_group *g)
 
 /* ---- taking replies ---- */
 
-static void p2p_mismatch(struct nccl_group *g, const struct message *m,
-                         const struct coord_match_rep *rep)
-{
-    const struct collrun_services *s = g->services;
-    uint32_t other_rank = rep->peer / g->ndevs;
-    struct collrun_call mine = *m->call, theirs = *m->call;
-    char text[sizeof g->status.text];
-    mine.peer = (int)other_rank;
-    mine.kind = mine.kind == COLLRUN_SEND ? COLLRUN_SEND : COLLRUN_RECV;
-    theirs.kind = mine.kind == COLLRUN_SEND ? COLLRUN_RECV : COLLRUN_SEND;
-    theirs.peer = (int)g->rank;
-    mine.tag = theirs.tag = m->tag;
-    theirs.count = (size_t)rep->count;
-    theirs.dtype = (enum collrun_dtype)rep->dtype;
-    bool sends = mine.kind == COLLRUN_SEND;
-    s->mismatch_text(s->ctx, sends ? g->rank : other_rank, sends ? &mine : &theirs,
-                     sends ? other_rank : g->rank, sends ? &theirs : &mine, text, sizeof text);
-    group_fail(g, COLLRUN_ERR_MISMATCH, text);
-}
-
-static bool p2p_agrees(const struct collrun_call *c, const struct coord_match_rep *rep)
-{
-    if (rep->dtype != (uint32_t)c->dtype)
-        return false;
-    if (rep->count == c->count)
-        return true;
-    return c->kind == COLLRUN_SEND ? rep->at_most && c->count < rep->count
-                                   : c->received && rep->count < c->count;
-}
-
 static void p2p_on_match(struct nccl_group *g, const struct coord_match_rep *rep)
 {
     struct p2p *p = g->p2p;
+    if (rep->direct && p->direct) {
+        direct_on_match(p->direct, g, rep);
+        return;
+    }
     struct message *m = rep->id < p->nslots ? p->slots[rep->id].message : NULL;
     if (!m || rep->peer >= g->size) {
         group_fail(g, COLLRUN_ERR_BACKEND, "protocol error: rank 0 matched an unknown message");
@@ -285,21 +224,25 @@ static void p2p_on_match(struct nccl_group *g, const struct coord_match_rep *rep
     m->state = MESSAGE_MATCHED;
     message_push(&p->matched, m);
     p->epochs += m->ends_epoch;
-    if (!p2p_agrees(m->call, rep))
-        p2p_mismatch(g, m, rep);
+    if (!message_agrees(m->call, rep))
+        message_mismatch(g, m->call, m->tag, rep);
+}
+
+/* Requests and reports that the coordinator has not answered. */
+static uint64_t p2p_unanswered(const struct p2p *p)
+{
+    return p->nrequested + (p->direct ? direct_unanswered(p->direct) : 0);
 }
 
 /* When a message is started, all that are in flight are polled once. More polls mean that the
  * program waits: it is time to send. */
 static bool p2p_may_exchange(struct p2p *p)
 {
-    if (p->nfresh && p->nfresh < MAX_BURST && p->npolls++ <= p->nrequested)
+    if (p->nfresh && p->nfresh < MAX_BURST && p->npolls++ <= p2p_unanswered(p))
         return false;
     uint64_t now = clock_ns();
     if (!p->nfresh && now < p->exchanged_ns + PAUSE_NS)
         return false;
-    p->nfresh = 0;
-    p->exchanged_ns = now;
     return true;
 }
 
@@ -307,6 +250,8 @@ static void p2p_exchange(struct nccl_group *g)
 {
     struct coord_match_rep rep;
     int error = coord_poll(g->p2p->coord);
+    g->p2p->nfresh = 0;
+    g->p2p->exchanged_ns = clock_ns();
     while (!group_has_failed(g) && coord_next_match(g->p2p->coord, &rep))
         p2p_on_match(g, &rep);
     if (error && !group_has_failed(g))
@@ -314,19 +259,6 @@ static void p2p_exchange(struct nccl_group *g)
 }
 
 /* ---- epochs ---- */
-
-static void p2p_complete(struct nccl_group *g, struct message *m)
-{
-    const struct collrun_call *c = m->call;
-    if (c->kind == COLLRUN_RECV_ANY && c->source)
-        *c->source = (int)(m->peer_rank / g->ndevs);
-    if (c->kind != COLLRUN_SEND && c->received)
-        *c->received = m->count;
-    if (c->kind != COLLRUN_SEND && c->received_tag)
-        *c->received_tag = m->tag;
-    m->state = MESSAGE_DONE;
-    m->op->nopen--;
-}
 
 /* OK: the GPUs have passed the events behind the epoch in flight. */
 static int p2p_query_in_flight(struct nccl_group *g)
@@ -360,7 +292,7 @@ static void p2p_complete_in_flight(struct nccl_group *g)
         return;
     p2p_release_events(g);
     while (q->first)
-        p2p_complete(g, message_unlink(q, &q->first));
+        message_complete(g, message_unlink(q, &q->first));
 }
 
 /* Moves the next epoch into `in_flight`, and completes its messages without elements. */
@@ -373,7 +305,7 @@ static void p2p_begin_epoch(struct nccl_group *g)
         struct message *m = message_unlink(&p->matched, &p->matched.first);
         last = m->ends_epoch;
         if (!m->count) {
-            p2p_complete(g, m);
+            message_complete(g, m);
             continue;
         }
         m->state = MESSAGE_IN_FLIGHT;
@@ -406,6 +338,21 @@ static void p2p_launch_epoch(struct nccl_group *g)
         group_fail(g, status, "a message could not be launched");
 }
 
+/* False: there is nothing to send to the coordinator or to receive from it, or not yet. */
+static bool p2p_must_exchange(struct nccl_group *g)
+{
+    struct p2p *p = g->p2p;
+    if (p->direct && !group_has_failed(g)) {
+        direct_progress(p->direct, g);
+        uint32_t n = direct_report(p->direct, g);
+        p->nfresh += n;
+        p->npolls = n ? 0 : p->npolls;
+        if (direct_take_wanted(p->direct))
+            return true;
+    }
+    return p2p_unanswered(p) && p2p_may_exchange(p);
+}
+
 void p2p_progress(struct nccl_group *g)
 {
     struct p2p *p = g->p2p;
@@ -413,7 +360,7 @@ void p2p_progress(struct nccl_group *g)
         return;
     unsigned failed_peer = atomic_load(&g->status.failed_peer);
     p2p_request_all(g);
-    if (!group_has_failed(g) && (failed_peer || (p->nrequested && p2p_may_exchange(p))))
+    if (!group_has_failed(g) && (p2p_must_exchange(g) || failed_peer))
         p2p_exchange(g);
     if (failed_peer)
         group_fail_peer(g, failed_peer - 1);
@@ -423,9 +370,15 @@ void p2p_progress(struct nccl_group *g)
         p2p_launch_epoch(g);
 }
 
-uint64_t p2p_epochs_launched(const struct nccl_group *g)
+uint64_t p2p_launches(const struct nccl_group *g)
 {
-    return g->p2p ? g->p2p->epochs_launched : 0;
+    const struct p2p *p = g->p2p;
+    return p ? p->epochs_launched + (p->direct ? direct_launches(p->direct) : 0) : 0;
+}
+
+bool p2p_is_direct(const struct nccl_group *g)
+{
+    return g->p2p && g->p2p->direct;
 }
 
 void p2p_wait(struct nccl_group *g, uint64_t ns)
@@ -461,6 +414,29 @@ int nccl_probe_message(void *group, uint32_t source, uint32_t tag,
     return COLLRUN_OK;
 }
 
+/* A direct message is paired with the one other end of its number: no receive can choose among
+ * several of them, and none is known to exist before it is received. */
+int nccl_check_receive(void *group, const struct collrun_call *call, int probes)
+{
+    const struct nccl_group *g = group;
+    const struct collrun_services *s = g->services;
+    struct collrun_call of_tag_0 = *call;
+    of_tag_0.tag = 0;
+    bool any = call->kind == COLLRUN_RECV_ANY, any_tag = call->tag == COLLRUN_ANY_TAG;
+    if (!p2p_is_direct(g) || (call->tag && !any_tag) || (!any && !direct_takes(g, &of_tag_0)))
+        return COLLRUN_OK;
+    const char *what = probes           ? "be probed for"
+                       : any            ? "be received from any source"
+                       : any_tag        ? "be received with COLLRUN_ANY_TAG"
+                       : call->received ? "be shorter than the receive"
+                                        : NULL;
+    return what ? s->fail(s->ctx, COLLRUN_ERR_UNSUPPORTED,
+                          "messages with tag 0 are direct in this group, and cannot %s; use "
+                          "another tag, or the option `messages: matched`",
+                          what)
+                : COLLRUN_OK;
+}
+
 static int p2p_withdraw_requested(struct op *op, struct coord_question *questions)
 {
     struct nccl_group *g = op->group;
@@ -486,7 +462,7 @@ int p2p_withdraw(struct op *op)
     struct nccl_group *g = op->group;
     struct p2p *p = g->p2p;
     for (uint32_t i = 0; i < op->ncalls; i++)
-        if (op->messages[i].state > MESSAGE_REQUESTED)
+        if (op->messages[i].state > MESSAGE_REQUESTED || op->messages[i].direct)
             return COLLRUN_AGAIN;
     struct coord_question *questions = calloc((size_t)op->ncalls + 1, sizeof *questions);
     if (!questions)
@@ -508,7 +484,9 @@ int p2p_quiesce(struct nccl_group *g, bool in_time)
 {
     if (!g->p2p)
         return COLLRUN_OK;
-    if (in_time && p2p_query_in_flight(g) == COLLRUN_AGAIN)
+    struct direct *d = g->p2p->direct;
+    if (in_time && (p2p_query_in_flight(g) == COLLRUN_AGAIN ||
+                    (d && direct_query_in_flight(d, g) == COLLRUN_AGAIN)))
         return COLLRUN_AGAIN;
     p2p_release_events(g);
     return COLLRUN_OK;
@@ -526,6 +504,7 @@ void p2p_forget(struct op *op)
             p->slots[m->id].message = NULL; /* the group has failed: ids are not reused */
     }
     if (p) {
+        direct_forget(g, op);
         message_drop_all(&p->queued, op);
         message_drop_all(&p->matched, op);
         message_drop_all(&p->in_flight, op);
@@ -534,13 +513,18 @@ void p2p_forget(struct op *op)
 
 int p2p_order(const struct op *op, uint32_t device, cudaStream_t stream, cudaError_t *error)
 {
-    const struct nccl_group *g = op->group;
+    struct nccl_group *g = op->group;
     bool waits = false;
     for (uint32_t i = 0; i < op->ncalls; i++) {
-        const struct message *m = &op->messages[i];
-        if (m->state < MESSAGE_IN_FLIGHT)
+        struct message *m = &op->messages[i];
+        bool orders = m->direct && m->call->device == (int)device && m->state != MESSAGE_DONE;
+        if (m->state < MESSAGE_IN_FLIGHT ||
+            (orders && direct_order(g, m, stream, error) == COLLRUN_AGAIN))
             return COLLRUN_AGAIN;
-        waits = waits || (m->state == MESSAGE_IN_FLIGHT && m->call->device == (int)device);
+        if (*error != cudaSuccess)
+            return COLLRUN_OK;
+        waits = waits ||
+                (!m->direct && m->state == MESSAGE_IN_FLIGHT && m->call->device == (int)device);
     }
     if (waits)
         *error =
@@ -565,7 +549,7 @@ int p2p_new(struct nccl_group *g, struct coord_client *coord)
     message_queue_init(&p->matched);
     message_queue_init(&p->in_flight);
     g->p2p = p;
-    return COLLRUN_OK;
+    return direct_new(g, coord, &p->direct);
 }
 
 void p2p_close(struct nccl_group *g)
@@ -573,6 +557,11 @@ void p2p_close(struct nccl_group *g)
     if (!g->p2p)
         return;
     p2p_release_events(g);
+    if (g->p2p->direct) { /* the last reports */
+        direct_report(g->p2p->direct, g);
+        coord_poll(g->p2p->coord);
+    }
+    direct_comm_end_services(g);
     group_note_closed(g);
 }
 
@@ -581,6 +570,7 @@ void p2p_free(struct nccl_group *g)
     struct p2p *p = g->p2p;
     if (!p)
         return;
+    direct_free(p->direct);
     free(p->after_evts);
     free(p->slots);
     free(p);

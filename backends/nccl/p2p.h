@@ -6,52 +6,28 @@
 #ifndef NCCL_P2P_H
 #define NCCL_P2P_H
 
+#include "message.h"
 #include "nccl_api.h"
 
 #include <collrun/backend.h>
 #include <stdbool.h>
 
 struct coord_client;
-struct event;
-struct nccl_group;
-struct op;
-
-enum message_state {
-    MESSAGE_QUEUED,    /* not sent to the coordinator yet */
-    MESSAGE_REQUESTED, /* the coordinator looks for the other end */
-    MESSAGE_MATCHED,   /* the other end is known */
-    MESSAGE_IN_FLIGHT, /* on the GPUs */
-    MESSAGE_DONE
-};
-
-struct message {
-    struct message *next; /* in one of the queues of struct p2p */
-    struct op *op;
-    const struct collrun_call *call;
-    struct event *before_evt; /* records what its caller's stream held; NULL: of the engine */
-    bool owns_before_evt;     /* false: it shares the event of the message before it */
-    bool cross_dep;           /* that stream may wait for an unfinished collective */
-    bool ends_epoch;          /* the last one of those that are launched together */
-    enum message_state state;
-    uint32_t id; /* while REQUESTED */
-    /* From MATCHED on. */
-    uint32_t peer_rank; /* the communicator rank of the other end */
-    uint32_t tag;       /* the sender's */
-    size_t count;       /* elements that move: the sender's */
-};
 
 int p2p_new(struct nccl_group *g, struct coord_client *coord);
 void p2p_close(struct nccl_group *g); /* gives the events back */
 void p2p_free(struct nccl_group *g);
 
-/* Enters the messages of an op. With the group's lock. */
+/* Enters the messages of an op. Without the group's lock: a direct message waits for its GPU, whose
+ * holder may be about to connect the handle for messages (on_demand.c). */
 int p2p_submit(struct nccl_group *g, struct op *op);
 /* Requests matches, takes replies, launches epochs, completes messages. An error fails the group.
  */
 void p2p_progress(struct nccl_group *g);
 /* Waits at most `ns` nanoseconds, less if the coordinator replies. */
 void p2p_wait(struct nccl_group *g, uint64_t ns);
-uint64_t p2p_epochs_launched(const struct nccl_group *g);
+uint64_t p2p_launches(const struct nccl_group *g); /* how often messages were launched */
+bool p2p_is_direct(const struct nccl_group *g);    /* some are launched at their call */
 /* The group has failed. OK once its messages are off the GPUs, or if `in_time` is false. */
 int p2p_quiesce(struct nccl_group *g, bool in_time);
 void p2p_forget(struct op *op); /* takes the op's messages out of all queues and frees them */
@@ -59,6 +35,7 @@ void p2p_forget(struct op *op); /* takes the op's messages out of all queues and
 /* Of the backend's table. */
 int nccl_probe_message(void *group, uint32_t source, uint32_t tag,
                        struct collrun_envelope *envelope, uint32_t *from);
+int nccl_check_receive(void *group, const struct collrun_call *call, int probes);
 /* Withdraws the receives of an op, which can then be freed: OK; AGAIN, one of them is matched; or
  * the failure of the group. */
 int p2p_withdraw(struct op *op);

@@ -5,6 +5,7 @@
  */
 #include "p2p.h"
 
+#include "direct.h"
 #include "group.h"
 
 #include <stdio.h>
@@ -45,10 +46,19 @@ static void p2p_unmatched_text(const struct nccl_group *g, const struct collrun_
         snprintf(out, len, "GPU %d of rank %d did not %s%s", c->peer_device, c->peer, verb, tag);
 }
 
+/* Whether the other end is not known. That of a direct message that waits for those of its
+ * direction before it is not known either. */
+static bool p2p_is_unmatched(const struct message *m)
+{
+    if (m->direct)
+        return m->state != MESSAGE_DONE && !m->cross_dep && !direct_is_matched(m);
+    return m->state == MESSAGE_REQUESTED;
+}
+
 static void p2p_open_text(const struct message *m, char *out, size_t len)
 {
     const struct nccl_group *g = m->op->group;
-    if (m->state == MESSAGE_REQUESTED)
+    if (p2p_is_unmatched(m))
         p2p_unmatched_text(g, m->call, out, len);
     else if (m->state == MESSAGE_QUEUED)
         snprintf(out, len,
@@ -56,7 +66,9 @@ static void p2p_open_text(const struct message *m, char *out, size_t len)
     else
         snprintf(out, len, "the message with rank %u was matched and did not arrive%s",
                  m->peer_rank / g->ndevs,
-                 group_is_formed(g) ? "" : ": NCCL has not connected the GPUs of the group");
+                 m->direct || group_is_formed(g)
+                     ? ""
+                     : ": NCCL has not connected the GPUs of the group");
 }
 
 /* What each unfinished message waits for; the first few. */
@@ -86,7 +98,7 @@ void p2p_timeout_text(const struct op *op, char *out, size_t len)
     char ranks[200], details[300];
     for (uint32_t i = 0; i < op->ncalls; i++) {
         const struct message *m = &op->messages[i];
-        if (m->state != MESSAGE_REQUESTED)
+        if (!p2p_is_unmatched(m))
             continue;
         if (m->call->kind != COLLRUN_RECV_ANY)
             nmissing = p2p_add_missing(missing, nmissing, (uint32_t)m->call->peer);

@@ -9,7 +9,8 @@
  *     rounding (half precision is rounded at every step) and its minimum and maximum (which prefer
  *     a number to NaN). Other reductions go through the host (emulate.c).
  *   - Messages are matched by the group's coordinator before NCCL gets them (p2p.c): with tags,
- *     from any source, checked, and in any order of starting.
+ *     from any source, checked, and in any order of starting. With the option `messages: direct`
+ *     those with tag 0 are launched at their call (direct.c).
  *
  * Files, lowest first; none needs another in a loop:
  *
@@ -28,8 +29,11 @@
  *   issue          puts operations onto the streams
  *   scheduler      when a collective may be launched
  *   coord/         the coordinator: server in the process of rank 0, client in all
- *   on_demand      forms communicators when they are first needed
+ *   message        what all messages have in common
+ *   direct_comm    the communicators of direct messages
+ *   direct         messages that are launched at their call
  *   p2p            messages
+ *   on_demand      forms communicators when they are first needed
  *   request        operations from start to end
  *   memory         collrun_alloc
  *   devices        the GPUs of a host
@@ -159,6 +163,12 @@ static const struct collrun_param options[] = {
     NUMBER("NCCL_COLLNET_ENABLE", "0", "1", "reductions in the network"),
     NUMBER("NCCL_NVLS_NCHANNELS", "1", NULL, "channels for NVLink SHARP"),
     NUMBER("NCCL_NCHANNELS_PER_NET_PEER", "1", NULL, "channels to a peer on another host"),
+    {.name = "messages",
+     .type = COLLRUN_PARAM_ENUM,
+     .choices = "matched|direct",
+     .def = "matched",
+     .help = "direct: those with tag 0 are launched at their call",
+     .per_direction = "direct"},
     {0},
 };
 
@@ -217,5 +227,6 @@ const struct collrun_backend collrun_backend_v1 = {
     .options = options,
     .memory_kind = &cuda,
     .native_handle = nccl_native_handle,
+    .check_receive = nccl_check_receive,
     .eager_limit = 1, /* both ends are matched before a byte moves */
 };

@@ -20,6 +20,7 @@
 
 #include "capture.h"
 #include "clock.h"
+#include "direct.h"
 #include "emulate.h"
 #include "group.h"
 #include "issue.h"
@@ -104,7 +105,7 @@ static void op_time_out(struct op *op)
 }
 
 /* Errors that NCCL detects in the background: a peer that is gone, a network failure. */
-static int op_check_errors(struct nccl_group *g)
+static int op_check_handle(struct nccl_group *g)
 {
     int status = COLLRUN_OK;
     pthread_mutex_lock(&g->lock);
@@ -116,6 +117,21 @@ static int op_check_errors(struct nccl_group *g)
             status = group_fail_nccl(g, g->devs[i].comm, error, "NCCL");
     }
     pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+/* Those of the handle, and of the communicators of direct messages. */
+static int op_check_errors(const struct op *op)
+{
+    int status = op_check_handle(op->group);
+    const struct nccl_group *before = NULL;
+    for (uint32_t i = 0; op->messages && status == COLLRUN_OK && i < op->ncalls; i++) {
+        const struct message *m = &op->messages[i];
+        struct nccl_group *part = m->direct ? direct_part(m) : NULL;
+        if (part && part != before)
+            status = op_check_handle(part);
+        before = part;
+    }
     return status;
 }
 
@@ -188,7 +204,7 @@ static int op_launch_next(struct op *op)
 static void op_want_communicators(struct nccl_group *g)
 {
     if (!g->forming.wanted)
-        g->forming.wanted = coord_want(g->coord, COORD_COLLECTIVES);
+        g->forming.wanted = coord_want(g->coord, &(struct coord_want){.handle = COORD_COLLECTIVES});
     coord_poll(g->coord);
 }
 
@@ -246,7 +262,7 @@ static int op_poll(struct op *op)
     if (group_has_failed(g))
         return op_fail(op, COLLRUN_ERR_ABORTED);
     if (status == COLLRUN_OK || op->polls++ % POLLS_PER_ERROR_CHECK == 0) {
-        int error = op_check_errors(g);
+        int error = op_check_errors(op);
         status = error == COLLRUN_OK ? status : error;
     }
     if (status < 0)
@@ -262,12 +278,12 @@ static int op_poll(struct op *op)
 int op_wait(struct op *op)
 {
     struct nccl_group *g = op->group;
-    uint64_t since = clock_ns(), epochs = p2p_epochs_launched(g);
+    uint64_t since = clock_ns(), launches = p2p_launches(g);
     int status;
     while ((status = op_poll(op)) == COLLRUN_AGAIN) {
         uint64_t now = clock_ns(), waited = now - since;
-        if (p2p_epochs_launched(g) != epochs) { /* it may end soon */
-            epochs = p2p_epochs_launched(g);
+        if (p2p_launches(g) != launches) { /* it may end soon */
+            launches = p2p_launches(g);
             since = now;
             continue;
         }
@@ -308,8 +324,6 @@ static int op_submit(struct op *op)
     struct nccl_group *g = op->group;
     if (group_has_failed(g))
         return group_failure(g);
-    if (op->messages)
-        return p2p_submit(g, op);
     bool batch = batch_is(op), several = batch || emulate_is_needed(op->calls);
     op->sched.class = several ? SCHED_MULTI_KERNEL : SCHED_ONE_KERNEL;
     op->sched.launched = false;
@@ -318,6 +332,17 @@ static int op_submit(struct op *op)
         return batch ? op_record_callers(op) : issue_collective(g, op);
     op_exchange_commitments(g);
     return op_record_callers(op);
+}
+
+static int op_submit_collective(struct op *op)
+{
+    struct nccl_group *g = op->group;
+    family_lock_launch(g);
+    pthread_mutex_lock(&g->lock);
+    int status = op_submit(op);
+    pthread_mutex_unlock(&g->lock);
+    family_unlock_launch(g);
+    return status;
 }
 
 static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
@@ -331,11 +356,7 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
     op->ncalls = ncalls;
     if (batch_is(op))
         op_set_timeout(op, batch_timeout(op));
-    family_lock_launch(g);
-    pthread_mutex_lock(&g->lock);
-    int status = op_submit(op);
-    pthread_mutex_unlock(&g->lock);
-    family_unlock_launch(g);
+    int status = messages ? p2p_submit(g, op) : op_submit_collective(op);
     if (status == COLLRUN_OK) {
         *out = op;
         return status;

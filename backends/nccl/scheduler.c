@@ -24,7 +24,8 @@
  * which the program starts them, and all ranks have to have the same one.
  *
  * Messages are launched when both ends are known, neither has a cross-group dependency, and the
- * messages before them have ended (p2p.c). So operations of different groups, and messages, may be
+ * messages before them have ended (p2p.c); direct ones when they have none and are certain to start
+ * (direct.c). So operations of different groups, and messages, may be
  * started in any order on any rank, from any threads. The GPU needs room for one kernel of every
  * communicator.
  */
@@ -86,7 +87,8 @@ static bool sched_is_passed(const struct op *op)
 }
 
 /* Whether what a stream holds now may wait for a collective in flight, not counting those of queue
- * `q`, if that is given. The owners of complete collectives may poll late, so this polls them. */
+ * `q`, if that is given, or for a direct message. The owners of complete collectives may poll late,
+ * so this polls them. */
 static bool sched_may_wait(struct sched *s, const struct sched_queue *q)
 {
     unsigned own = q ? q->stream_waits : 0;
@@ -96,7 +98,7 @@ static bool sched_may_wait(struct sched *s, const struct sched_queue *q)
         if (op->sched.stream_waits && op->group->queue != q && sched_is_passed(op))
             sched_mark_complete(s, op);
     }
-    return s->stream_waits != (q ? q->stream_waits : 0);
+    return s->message_waits || s->stream_waits != (q ? q->stream_waits : 0);
 }
 
 /* ---- launching; with the lock ---- */
@@ -143,7 +145,7 @@ bool sched_submit(struct op *op)
     struct sched_queue *q = op->group->queue;
     pthread_mutex_lock(&s->lock);
     op->sched.seq = q->submitted++;
-    op->sched.cross_dep = s->stream_waits != q->stream_waits;
+    op->sched.cross_dep = s->message_waits || s->stream_waits != q->stream_waits;
     bool now = sched_may_launch(s, op);
     pthread_mutex_unlock(&s->lock);
     return now;
@@ -186,6 +188,20 @@ void sched_pin(struct op *op)
         s->stream_waits++;
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+void sched_pin_message(struct context *context)
+{
+    pthread_mutex_lock(&context->sched.lock);
+    context->sched.message_waits++;
+    pthread_mutex_unlock(&context->sched.lock);
+}
+
+void sched_unpin_message(struct context *context)
+{
+    pthread_mutex_lock(&context->sched.lock);
+    context->sched.message_waits--;
+    pthread_mutex_unlock(&context->sched.lock);
 }
 
 bool sched_has_dependents(struct context *context)

@@ -26,6 +26,7 @@ struct sched {
     pthread_mutex_t lock;
     struct op *in_flight, **end; /* launched collectives, in the order of launch */
     unsigned stream_waits;       /* those of them that a stream of the program waits for */
+    unsigned message_waits;      /* direct messages that one waits for, and that may not end */
     unsigned commitments;        /* collectives that are committed and have not ended, */
     const struct sched_queue *committed_queue; /* all of this queue */
 };
@@ -57,9 +58,13 @@ uint64_t sched_committed(struct nccl_group *g);
 void sched_set_ready(struct nccl_group *g, uint64_t ready);
 /* A stream of the program is about to wait for the collective. */
 void sched_pin(struct op *op);
+/* The same for a direct message whose other end may not be launched; and it is, or it has ended. */
+void sched_pin_message(struct context *context);
+void sched_unpin_message(struct context *context);
 /* The operation has ended, successfully or not. */
 void sched_retire(struct op *op);
-/* Whether what a stream holds now may wait for a collective in flight. */
+/* Whether what a stream holds now may wait for a collective in flight, or for a direct message
+ * whose other end may not be launched. */
 bool sched_has_dependents(struct context *context);
 
 #endif

@@ -206,6 +206,8 @@ static void desc_put_backend(struct buf *out, const struct desc_backend *backend
     buf_put_str(out, backend->device_kind);
     buf_put_u32(out, backend->communicators);
     buf_put_u8(out, backend->on_demand);
+    buf_put_str(out, backend->direction_option);
+    buf_put_str(out, backend->direction_value);
 }
 
 static void desc_read_backend(struct decoder *in, struct desc_backend *backend)
@@ -218,6 +220,8 @@ static void desc_read_backend(struct decoder *in, struct desc_backend *backend)
     backend->device_kind = read_str(&in->r, in->arena);
     backend->communicators = read_u32(&in->r);
     backend->on_demand = desc_read_flag(in);
+    backend->direction_option = read_str(&in->r, in->arena);
+    backend->direction_value = read_str(&in->r, in->arena);
 }
 
 static void desc_put_kind(struct buf *out, const struct desc_kind *kind)

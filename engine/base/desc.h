@@ -51,6 +51,9 @@ struct desc_backend {
     const char *device_kind; /* the kind of memory of these devices; "" = it needs none */
     uint32_t communicators;  /* of a group on each device, at most */
     bool on_demand;          /* as COLLRUN_BACKEND_ON_DEMAND says */
+    /* The option, and its value, with which a device of a group takes one more for each direction
+     * of messages; "" = there is none. */
+    const char *direction_option, *direction_value;
 };
 
 /* A kind of memory beside that of the host: of devices of a rank, or of the backend of a group. */

@@ -494,7 +494,7 @@ int call_check(struct collrun_group *g, const struct collrun_call *call, struct 
         return args_refuse(g, call, COLLRUN_ERR_INVALID, "%d is not a kind of operation",
                            (int)call->kind);
     int rc = route_find(g, call, route);
-    if (rc != COLLRUN_OK || (g->kinds.n && (rc = route_check_stream(g, call, route->kind)) != 0))
+    if (rc != COLLRUN_OK || (g->kinds.n && (rc = route_check(g, call, route)) != 0))
         return args_wrap(g, call, rc);
     struct view v = args_view_of(g, route, call);
     if (call->kind != COLLRUN_BARRIER) {

@@ -28,14 +28,22 @@ static int probe_refuse(const struct collrun_group *g, int status)
     return error_wrap(status, g->id.name, 0, where);
 }
 
-static int probe_check_backends(const struct collrun_group *g)
+static int probe_check_backends(const struct collrun_group *g, int peer, uint32_t tag)
 {
+    const struct collrun_call call = {.kind = peer == COLLRUN_ANY_PEER ? COLLRUN_RECV_ANY
+                                                                       : COLLRUN_RECV,
+                                      .peer = peer,
+                                      .tag = tag};
     for (uint32_t i = 0; i < g->nbackends; i++) {
         const struct backend *b = g->backends[i].backend;
         if (!b->has_transport && !b->table.probe_message)
             return error_cause(COLLRUN_ERR_UNSUPPORTED,
                                "backend \"%s\" cannot look for messages before they are received",
                                b->name);
+        error_clear_cause();
+        int rc = route_check_receive(&g->backends[i], &call, true);
+        if (rc != COLLRUN_OK)
+            return rc;
     }
     return COLLRUN_OK;
 }
@@ -56,7 +64,7 @@ static int probe_check(const struct collrun_group *g, int peer, uint32_t tag,
     if (tag != COLLRUN_ANY_TAG && tag >= TAG_ENGINE)
         return error_cause(COLLRUN_ERR_INVALID, "tag %u is larger than the maximum, %u", tag,
                            TAG_ENGINE - 1);
-    return probe_check_backends(g);
+    return probe_check_backends(g, peer, tag);
 }
 
 static void probe_put(const struct p2p_probe *found, struct collrun_message_info *out)

@@ -170,6 +170,23 @@ int route_check_stream(const struct collrun_group *g, const struct collrun_call 
     return kind->table.stream_check(kind->state, device, stream);
 }
 
+int route_check_receive(const struct group_backend *gb, const struct collrun_call *call,
+                        bool probes)
+{
+    const struct collrun_backend *b = &gb->backend->table;
+    error_clear_cause();
+    return b->check_receive ? b->check_receive(gb->pq[GROUP_MESSAGES]->config.handle, call, probes)
+                            : COLLRUN_OK;
+}
+
+int route_check(const struct collrun_group *g, const struct collrun_call *call,
+                const struct route *route)
+{
+    bool receives = call->kind == COLLRUN_RECV || call->kind == COLLRUN_RECV_ANY;
+    int rc = route_check_stream(g, call, route->kind);
+    return rc == COLLRUN_OK && receives ? route_check_receive(route->gb, call, false) : rc;
+}
+
 int route_find(struct collrun_group *g, const struct collrun_call *call, struct route *out)
 {
     struct memory_kind *kind = NULL;

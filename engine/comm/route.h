@@ -32,6 +32,14 @@ int route_find(struct collrun_group *g, const struct collrun_call *call, struct 
 int route_check_stream(const struct collrun_group *g, const struct collrun_call *call,
                        const struct memory_kind *kind);
 
+/* UNSUPPORTED: options of the group exclude such a receive, or, with `probes`, such a probe; the
+ * cause is stored. */
+int route_check_receive(const struct group_backend *gb, const struct collrun_call *call,
+                        bool probes);
+/* What concerns buffers or streams of devices, and receives from them: both of the above. */
+int route_check(const struct collrun_group *g, const struct collrun_call *call,
+                const struct route *route);
+
 /* Of two calls of one request. */
 static inline void route_join(struct route *route, const struct route *other)
 {

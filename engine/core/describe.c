@@ -78,6 +78,8 @@ static void describe_put_params(FILE *out, const char *key, const struct collrun
         json_put_member(out, ",", "choices", p->choices);
         if (p->type == COLLRUN_PARAM_LIST)
             json_put_member(out, ",", "item", params_type_name((enum collrun_param_type)p->item));
+        if (p->per_direction)
+            json_put_member(out, ",", "per_direction", p->per_direction);
         json_put_member(out, ",", "help", p->help ? p->help : "");
         fputc('}', out);
     }

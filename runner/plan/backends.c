@@ -229,6 +229,11 @@ static void backend_note_communicators(const struct planner *pl, struct desc_bac
     out->device_kind = b->memory.name;
     out->communicators = one ? 1 : 2;
     out->on_demand = b->flags & COLLRUN_BACKEND_ON_DEMAND;
+    for (uint32_t i = 0; i < b->nparams; i++)
+        if (b->params[i].per_direction) {
+            out->direction_option = b->params[i].name;
+            out->direction_value = b->params[i].per_direction;
+        }
 }
 
 uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path,
@@ -246,8 +251,13 @@ uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path
     char *lower = arena_strdup(pl->arena, name);
     for (char *p = lower; p && *p; p++)
         *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + ('a' - 'A') : *p);
-    *backend = (struct desc_backend){
-        .name = lower, .path = path, .loc = loc, .unused = unused, .device_kind = ""};
+    *backend = (struct desc_backend){.name = lower,
+                                     .path = path,
+                                     .loc = loc,
+                                     .unused = unused,
+                                     .device_kind = "",
+                                     .direction_option = "",
+                                     .direction_value = ""};
     backend_note_communicators(pl, backend);
     for (uint32_t i = 0; i < pl->job->nbackends; i++)
         if (strcasecmp(pl->job->backends[i].name, name) == 0)

@@ -88,6 +88,7 @@ static void describe_read_params(struct arena *arena, const json_t *list, struct
             .type = describe_read_type(param, "type"),
             .item = describe_read_type(param, "item"),
             .choices = describe_text(arena, param, "choices"),
+            .per_direction = describe_text(arena, param, "per_direction"),
         };
     }
 }

@@ -22,6 +22,7 @@ struct describe_param {
     enum collrun_param_type type;
     const char *choices;          /* of an enum, separated by "|"; else NULL */
     enum collrun_param_type item; /* of a list: the type of its items */
+    const char *per_direction;    /* as in struct collrun_param; NULL = none */
 };
 
 /* The kind of memory that a backend works on besides host memory. */

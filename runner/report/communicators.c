@@ -15,6 +15,18 @@ static bool communicators_has_member(const struct desc_group *group, uint32_t ra
     return false;
 }
 
+/* The value of an option of the group, which goes before that of its backend; "": it has none. */
+static const char *communicators_option(const struct desc_group *group,
+                                        const struct desc_backend *backend, const char *key)
+{
+    const struct desc_kvs *const sources[] = {&group->options, &backend->options};
+    for (int s = 0; s < 2; s++)
+        for (uint32_t i = 0; i < sources[s]->n; i++)
+            if (strcmp(sources[s]->items[i].key, key) == 0)
+                return sources[s]->items[i].value;
+    return "";
+}
+
 /* Those of one group on one of its backends. */
 static void communicators_add(const struct desc_group *group, const struct desc_backend *backend,
                               uint32_t ndevices, struct communicators *out)
@@ -22,6 +34,10 @@ static void communicators_add(const struct desc_group *group, const struct desc_
     bool alone = group->ranks.n * ndevices == 1; /* one handle, which is formed at once */
     uint32_t most = alone ? 1 : backend->communicators;
     bool later = backend->on_demand && !alone;
+    const char *option = backend->direction_option;
+    if (*option &&
+        strcmp(communicators_option(group, backend, option), backend->direction_value) == 0)
+        most += 2 * (group->ranks.n * ndevices - 1); /* to and from each other device */
     out->at_most += most;
     out->at_start += !later ? most : group->on_demand ? 0 : 1;
     out->sharing += group->share != 0; /* the one for collectives */

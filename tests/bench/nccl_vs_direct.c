@@ -9,9 +9,10 @@
  *
  * each as the median of `iters`, the worst over the ranks, and the ratio of bandwidths. With
  * `messages` it measures a message to rank 1 and back instead: ncclSend and ncclRecv against
- * collrun_send and collrun_recv, which the group's coordinator matches first; and for comparison
- * the round trip of a byte on a TCP connection between the two, which each message costs; and the
- * CPU time until a message is started (ncclSend and ncclRecv against collrun_start).
+ * collrun_send and collrun_recv, which the group's coordinator matches first, unless the group has
+ * `messages: direct`; and for comparison
+ * the round trip of a byte on a TCP connection between the two, which a matched message costs; and
+ * the CPU time until a message is started (ncclSend and ncclRecv against collrun_start).
  */
 #include "backends/nccl/library.h"
 

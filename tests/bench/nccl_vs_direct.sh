@@ -3,7 +3,8 @@
 # NCCL called directly and through collrun in one process (nccl_vs_direct.c), on all GPUs of this machine, one rank each; with
 # nonblocking communicators, collrun's default, and with blocking ones. Before that, and on a machine without a GPU instead of it,
 # the same on libraries that do nothing (nccl_nothing.c): what is left is collrun's own part of a call. Then a message there and back
-# between two ranks: on those, which leaves the round trip to the coordinator, and on the stand-ins of tests/fake without their pauses.
+# between two ranks: on those, which leaves the round trip to the coordinator, and on the stand-ins of tests/fake without their pauses;
+# both also with messages: direct, which has no such round trip.
 #   STANDIN=1  run on the stand-ins of tests/fake: shows that it works; its figures mean nothing
 #   MAX=128MiB ITERS=500
 set -euo pipefail
@@ -15,7 +16,7 @@ cc -std=c11 -D_GNU_SOURCE -O2 -shared -fPIC -pthread -I"$top" -I"$top/engine/inc
     "$top/backends/nccl/library.c" -o "$tmp/nccl_vs_direct.so" -L"$build/lib" -lcollrun -ldl
 cc -std=c11 -O2 -shared -fPIC "$top/tests/bench/nccl_nothing.c" -o "$tmp/nothing.so"
 
-compare() { # GPUS MOST_BYTES [MESSAGES]
+compare() { # GPUS MOST_BYTES [MESSAGES [OPTION]]
     local blocking
     for blocking in 0 ${3:-1}; do
         [ "$blocking" != true ] || continue
@@ -24,13 +25,13 @@ version: 1
 processes: {count: $1, gpus_per_process: 1}
 groups:
   host: {backend: shm}
-  gpu: {backend: nccl, options: {NCCL_COMM_BLOCKING: "$blocking"}}
+  gpu: {backend: nccl, options: {NCCL_COMM_BLOCKING: "$blocking"${4:+, messages: $4}}}
 timeouts: {run: 10m}
 workloads:
   - plugin: ./nccl_vs_direct.so
     params: {iters: ${ITERS:-500}, max: $2, blocking: $blocking, messages: ${3:-false}, port_file: $tmp/port}
 END
-        echo "# $1 rank$([ "$1" = 1 ] || echo s), $([ $blocking = 1 ] && echo blocking || echo nonblocking) communicators, float32 $([ -n "${3:-}" ] && echo messages || echo sum)"
+        echo "# $1 rank$([ "$1" = 1 ] || echo s), $([ $blocking = 1 ] && echo blocking || echo nonblocking) communicators, float32 $([ -n "${3:-}" ] && echo "messages, ${4:-matched}" || echo sum)"
         "$build/bin/collrun" "$tmp/job.yaml" | sed 's/^\[0\] //'
     done
 }
@@ -46,8 +47,10 @@ echo "# on libraries that do nothing: collrun's own part"
 LD_LIBRARY_PATH=$build/tests/fake COLLRUN_LIBCUDART=$tmp/nothing.so COLLRUN_LIBNCCL=$tmp/nothing.so compare 1 64
 echo "# a message there and back, on libraries that do nothing"
 LD_LIBRARY_PATH=$build/tests/fake COLLRUN_LIBCUDART=$tmp/nothing.so COLLRUN_LIBNCCL=$tmp/nothing.so compare 2 1MiB true
+LD_LIBRARY_PATH=$build/tests/fake COLLRUN_LIBCUDART=$tmp/nothing.so COLLRUN_LIBNCCL=$tmp/nothing.so compare 2 1MiB true direct
 echo "# the same on the stand-ins"
 ITERS=100 LD_LIBRARY_PATH=$build/tests/fake FAKE_CUDA_DELAY_US=0 compare 2 1MiB true
+ITERS=100 LD_LIBRARY_PATH=$build/tests/fake FAKE_CUDA_DELAY_US=0 compare 2 1MiB true direct
 if [ "${gpus:-0}" = 0 ]; then
     echo "# there is no GPU on this machine (nvidia-smi -L lists none): NCCL itself is not measured"
     exit

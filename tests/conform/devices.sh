@@ -60,6 +60,7 @@ job() { # PROCESSES GPUS_EACH TEAMS PARAMS
         [[ $group != m-* ]] || ranks=0-1-2
         options=
         [[ $group != c-* ]] || options=", options: {share: g-$ranks}"
+        [ "$backend" = shm ] || [ -z "${MESSAGES:-}" ] || options=", options: {messages: $MESSAGES}"
         echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}$options}"
     done
     job_end "$3" "device: cuda, $4"
@@ -106,6 +107,16 @@ try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
 FAKE_NCCL_STALL_MS=${FAKE_NCCL_STALL_MS:-60000} try "what receives learn, probes, messages to oneself, threads" 4 1 "g-1 g-0-1 g-2-0-1 g-3-1-0-2" "suite: envelope"
 try "messages that disagree" 3 1 "m-sendcount m-sendtype" "suite: mismatch"
 try "random programs, staged through host memory" 4 1 "g-0-1-2-3 s-3-1 g-0-2 s-2-1-0" "suite: fuzz, steps: ${STEPS:-300}, async: true"
+# Messages with tag 0 are launched at their call, beside others. Two communicators for each pair of GPUs.
+if [ -z "${BACKEND:-}" ]; then
+    export MESSAGES=direct FAKE_NCCL_CONCURRENCY=${FAKE_NCCL_CONCURRENCY:-16}
+    try "direct messages: messages" 4 1 "g-0-1-2-3 g-2-0" 'suite: p2p, direct: true'
+    try "direct messages: 2 processes, 2 GPUs each" 2 2 "g-0-1" 'suite: devices, direct: true'
+    try "direct messages: requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}, direct: true"
+    try "direct messages: random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true, direct: true"
+    try "direct messages: random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true, direct: true"
+    unset MESSAGES
+fi
 if [ "$gpus" -eq 0 ]; then
     LD_LIBRARY_PATH=$fake/old:$LD_LIBRARY_PATH SCOPE=full try "an NCCL without alltoall, gather, scatter" 2 2 "g-0-1" 'suite: devices'
 fi

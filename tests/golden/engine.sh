@@ -60,6 +60,7 @@ param() # NAME TYPE DEFAULT MIN MAX HELP [CHOICES [ITEM]]
 
 cuda='"name":"cuda","title":"GPU","mask":"CUDA_VISIBLE_DEVICES","gpus":true,"declares":true'
 hpu='"name":"hpu","title":"HPU","mask":"HPU_VISIBLE_DEVICES","gpus":false,"declares":true'
+nccl_options=$(param messages enum '"matched"' null null '' '"matched|direct"' | sed 's/}$/,"per_direction":"direct"}/')
 uses='"name":"cuda","title":"cuda","mask":null,"gpus":false,"declares":false' # the kind that another backend declares
 
 for arg; do
@@ -67,7 +68,7 @@ for arg; do
     path=${arg#*:}
     case $path in
     */libcollrun_gloo.so) backend "$path" gloo '' true '' '' ;;
-    */libcollrun_nccl.so) KIND=$cuda && backend "$path" nccl '"needs_device","tags","start_collectives","separate_p2p_handle","on_demand"' false 'no CUDA driver' ;;
+    */libcollrun_nccl.so) KIND=$cuda && backend "$path" nccl '"needs_device","tags","start_collectives","separate_p2p_handle","on_demand"' false 'no CUDA driver' ${NCCL_OPTIONS:+"$nccl_options"} ;;
     */hccl.so) KIND=$hpu && backend "$path" hccl '"needs_device"' true '' '' ;;
     */libcollrun_shm.so | */libcollrun_SHM.so) backend "$path" shm '"one_host","inline_check"' true '' ;;
     */libcollrun_fast.so) backend "$path" slow '"one_host"' true '' ;;

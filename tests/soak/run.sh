@@ -52,7 +52,7 @@ watch_processes() {
 # The engine keeps what it knows of the last groups and operations, and malloc the memory once used: for about a minute a process grows.
 allowed=$((seconds < 1200 ? 16384 : 1024))
 # Later what is allocated stays, and the pages that malloc has touched for it become a few more for hours, since sizes are random.
-allowed_allocated=$((allowed / 4))
+allowed_allocated=$((allowed / 2))
 # flat NAME KIB: the second half held no more memory than the first one after a tenth of the time, but for KIB or 3 %, had no more allocated (ranks), and of the rest, what is
 # always held in the last tenth is no more than the most of the first half: an agent that reads stacks, for a report of a stall, has two
 # descriptors more for a moment.

@@ -479,7 +479,7 @@ static void a_malformed_frame_ends_its_connection_only(void **state)
         {.type = 0},
         {.type = COORD_HELLO, .hello = {.secret = SECRET, .rank = 0}},
         {.type = COORD_READY, .count = 1},
-        {.type = COORD_WANT, .want = COORD_HANDLES},
+        {.type = COORD_WANT, .want = {.handle = COORD_DIRECT + 1}},
         {.type = COORD_FORM}, /* on the connection for other frames */
         {.type = COORD_FORM + 1}};
     (void)state;

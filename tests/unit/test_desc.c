@@ -27,8 +27,17 @@ static struct desc_kind kinds[] = {{"cuda", "GPU", "CUDA_VISIBLE_DEVICES", 1, tr
 static struct desc_rank ranks[] = {
     {0, 0, "0-3", devices, 2, NULL}, {1, 0, "", NULL, 0, NULL}, {0, 1, "4,5", devices, 1, NULL}};
 static struct desc_backend backends[] = {
-    {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}, false, "", 0, false},
-    {"gloo", "/lib/libcollrun_gloo.so", {pairs, 1}, {NULL, 9, 9, 4}, true, "cuda", 2, true}};
+    {"shm", "/lib/libcollrun_shm.so", {NULL, 0}, {NULL, 0, 0, 0}, false, "", 0, false, "", ""},
+    {"gloo",
+     "/lib/libcollrun_gloo.so",
+     {pairs, 1},
+     {NULL, 9, 9, 4},
+     true,
+     "cuda",
+     2,
+     true,
+     "",
+     ""}};
 static uint32_t all[] = {2, 0, 1}, pair[] = {0, 2};
 static struct desc_route routes[] = {{0, 1}, {1, 0}};
 static struct desc_need needs[] = {{1, 4, true}};

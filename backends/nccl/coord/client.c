@@ -238,9 +238,9 @@ bool coord_request_match(struct coord_client *c, const struct coord_match_req *r
         c, &(struct coord_frame){.type = COORD_MATCH_REQ, .match_req = *req});
 }
 
-bool coord_want(struct coord_client *c, enum coord_handle handle)
+bool coord_want(struct coord_client *c, const struct coord_want *want)
 {
-    return coord_client_try_queue(c, &(struct coord_frame){.type = COORD_WANT, .want = handle});
+    return coord_client_try_queue(c, &(struct coord_frame){.type = COORD_WANT, .want = *want});
 }
 
 bool coord_send_cuts(struct coord_client *c, uint64_t cuts)

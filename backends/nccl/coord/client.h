@@ -36,7 +36,7 @@ void coord_client_free(struct coord_client *c);
 /* Reports how many collectives this rank has committed to. Returns how many all ranks have. */
 uint64_t coord_commit(struct coord_client *c, uint64_t committed);
 /* Queues WANT. False: the coordinator is slow to read, try again later. */
-bool coord_want(struct coord_client *c, enum coord_handle handle);
+bool coord_want(struct coord_client *c, const struct coord_want *want);
 /* Sends the cuts of this rank's next batch. False: the coordinator is slow to read, try again
  * later. */
 bool coord_send_cuts(struct coord_client *c, uint64_t cuts);

@@ -1,176 +1,271 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forming communicators, as the coordinator sees it: one handle at a time.
+ * Forming communicators, as the coordinator sees it. A rank takes part in one formation at a time;
+ * those of different ranks go on side by side, and each waits for earlier ones that need one of its
+ * ranks.
  *
  * Happy path
- *   - all ranks make their communicators, which launches nothing on a GPU;
+ *   - all its ranks make their communicators, which launches nothing on a GPU;
  *   - they lock their GPUs one after the other, in the order of their world ranks. So two groups
  *     never wait for each other's locks: the holder of a lock only waits for higher ones;
  *   - with all GPUs locked they connect, each pair by a message, which waits for the other end.
  * Failures
- *   - a rank fails or leaves: all ranks are sent its number, and the handle fails.
+ *   - a rank fails or leaves: all its ranks are sent the number of that one, and it fails.
  */
 #include "forming.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-bool coord_forming_init(struct coord_forming *f, uint32_t nranks,
+bool coord_forming_init(struct coord_forming *f, uint32_t nranks, uint32_t ndevs,
                         void (*send)(void *ctx, uint32_t rank, const struct coord_form *form),
                         void *ctx)
 {
-    *f =
-        (struct coord_forming){.nranks = nranks, .active = COORD_HANDLES, .send = send, .ctx = ctx};
-    f->world_rank = malloc(nranks * sizeof *f->world_rank);
-    if (f->world_rank)
-        memset(f->world_rank, 0xff, nranks * sizeof *f->world_rank);
-    return f->world_rank != NULL;
+    *f = (struct coord_forming){
+        .nranks = nranks, .ndevs = ndevs, .leaver = nranks, .send = send, .ctx = ctx};
+    f->end = &f->first;
+    f->ranks = calloc(nranks, sizeof *f->ranks);
+    for (uint32_t i = 0; f->ranks && i < nranks; i++)
+        f->ranks[i].world_rank = UINT32_MAX;
+    return f->ranks != NULL;
 }
 
 void coord_forming_fini(struct coord_forming *f)
 {
-    free(f->world_rank);
-}
-
-/* ---- sending ---- */
-
-static void coord_forming_send(struct coord_forming *f, uint32_t rank, enum coord_form_step step)
-{
-    f->send(f->ctx, rank,
-            &(struct coord_form){.handle = (uint16_t)f->active, .step = (uint16_t)step});
-}
-
-static void coord_forming_send_all(struct coord_forming *f, const struct coord_form *form)
-{
-    for (uint32_t i = 0; i < f->nranks; i++)
-        f->send(f->ctx, i, form);
-}
-
-static void coord_forming_step_all(struct coord_forming *f, enum coord_form_step step)
-{
-    coord_forming_send_all(
-        f, &(struct coord_form){.handle = (uint16_t)f->active, .step = (uint16_t)step});
-}
-
-static void coord_forming_send_failed(struct coord_forming *f, enum coord_handle handle,
-                                      uint32_t rank)
-{
-    f->over[handle] = true;
-    coord_forming_send_all(
-        f, &(struct coord_form){.handle = (uint16_t)handle, .step = FORM_FAILED, .number = rank});
-}
-
-/* ---- steps ---- */
-
-/* Begins with the next handle that is wanted. */
-static void coord_forming_begin(struct coord_forming *f)
-{
-    for (int h = 0; h < COORD_HANDLES; h++) {
-        bool open = f->wanted[h] && !f->over[h];
-        if (open && f->left)
-            coord_forming_send_failed(f, (enum coord_handle)h, f->leaver);
-        else if (open && f->active == COORD_HANDLES && f->joined == f->nranks) {
-            f->active = (enum coord_handle)h;
-            f->nreplies = 0;
-            coord_forming_send(f, 0, FORM_MAKE_ID);
-        }
+    while (f->first) {
+        struct coord_formation *next = f->first->next;
+        free(f->first);
+        f->first = next;
     }
+    free(f->ranks);
 }
 
-static void coord_forming_end(struct coord_forming *f)
+/* ---- one formation ---- */
+
+static bool coord_formation_needs(const struct coord_forming *f, const struct coord_formation *n,
+                                  uint32_t rank)
 {
-    f->over[f->active] = true;
-    f->active = COORD_HANDLES;
-    coord_forming_begin(f);
+    return n->what.handle != COORD_DIRECT || rank == n->what.from / f->ndevs ||
+           rank == n->what.to / f->ndevs;
 }
 
-/* The rank with the next higher world rank; nranks: there is none. */
-static uint32_t coord_forming_after(const struct coord_forming *f, uint32_t rank)
+/* The rank with the next higher world rank, of those that it needs; nranks: there is none. */
+static uint32_t coord_formation_after(const struct coord_forming *f,
+                                      const struct coord_formation *n, uint32_t rank)
 {
+    const struct coord_forming_rank *r = f->ranks;
     uint32_t next = f->nranks;
     for (uint32_t i = 0; i < f->nranks; i++)
-        if ((rank == f->nranks || f->world_rank[i] > f->world_rank[rank]) &&
-            (next == f->nranks || f->world_rank[i] < f->world_rank[next]))
+        if (coord_formation_needs(f, n, i) &&
+            (rank == f->nranks || r[i].world_rank > r[rank].world_rank) &&
+            (next == f->nranks || r[i].world_rank < r[next].world_rank))
             next = i;
     return next;
 }
 
-static void coord_forming_next_turn(struct coord_forming *f, uint32_t after)
+static struct coord_form coord_formation_frame(const struct coord_formation *n,
+                                               enum coord_form_step step)
 {
-    f->turn = coord_forming_after(f, after);
-    if (f->turn < f->nranks)
-        coord_forming_send(f, f->turn, FORM_LOCK);
-    else
-        coord_forming_step_all(f, FORM_CONNECT);
+    return (struct coord_form){.handle = (uint16_t)n->what.handle,
+                               .step = (uint16_t)step,
+                               .from = n->what.from,
+                               .to = n->what.to};
 }
 
-/* True if all ranks have replied to a step. */
-static bool coord_forming_all(struct coord_forming *f)
+static void coord_formation_send_all(const struct coord_forming *f, const struct coord_formation *n,
+                                     const struct coord_form *form)
 {
-    bool all = ++f->nreplies == f->nranks;
+    for (uint32_t i = 0; i < f->nranks; i++)
+        if (coord_formation_needs(f, n, i))
+            f->send(f->ctx, i, form);
+}
+
+static void coord_formation_send(const struct coord_forming *f, const struct coord_formation *n,
+                                 uint32_t rank, enum coord_form_step step)
+{
+    const struct coord_form form = coord_formation_frame(n, step);
+    f->send(f->ctx, rank, &form);
+}
+
+static void coord_formation_step_all(const struct coord_forming *f, const struct coord_formation *n,
+                                     enum coord_form_step step)
+{
+    const struct coord_form form = coord_formation_frame(n, step);
+    coord_formation_send_all(f, n, &form);
+}
+
+static void coord_formation_fail(const struct coord_forming *f, struct coord_formation *n,
+                                 uint32_t rank)
+{
+    struct coord_form form = coord_formation_frame(n, FORM_FAILED);
+    form.number = rank;
+    n->active = false;
+    n->over = true;
+    coord_formation_send_all(f, n, &form);
+}
+
+static void coord_formation_next_turn(const struct coord_forming *f, struct coord_formation *n,
+                                      uint32_t after)
+{
+    n->turn = coord_formation_after(f, n, after);
+    if (n->turn < f->nranks)
+        coord_formation_send(f, n, n->turn, FORM_LOCK);
+    else
+        coord_formation_step_all(f, n, FORM_CONNECT);
+}
+
+/* True if all its ranks have replied to a step. */
+static bool coord_formation_all(const struct coord_forming *f, struct coord_formation *n)
+{
+    uint32_t needed = 0;
+    for (uint32_t i = 0; i < f->nranks; i++)
+        needed += coord_formation_needs(f, n, i);
+    bool all = ++n->nreplies == needed;
     if (all)
-        f->nreplies = 0;
+        n->nreplies = 0;
     return all;
+}
+
+/* ---- choosing the next ones ---- */
+
+/* The rank that it needs and that has left; nranks: none. */
+static uint32_t coord_forming_leaver_of(const struct coord_forming *f,
+                                        const struct coord_formation *n)
+{
+    if (f->leaver < f->nranks && coord_formation_needs(f, n, f->leaver))
+        return f->leaver;
+    for (uint32_t i = 0; i < f->nranks; i++)
+        if (f->ranks[i].left && coord_formation_needs(f, n, i))
+            return i;
+    return f->nranks;
+}
+
+/* Claims the ranks of a formation. True if no earlier one has claimed them, and all have joined. */
+static bool coord_forming_claim(struct coord_forming *f, const struct coord_formation *n)
+{
+    bool clear = true;
+    for (uint32_t i = 0; i < f->nranks; i++) {
+        struct coord_forming_rank *r = &f->ranks[i];
+        if (!coord_formation_needs(f, n, i))
+            continue;
+        clear = clear && !r->claimed && r->world_rank != UINT32_MAX;
+        r->claimed = true;
+    }
+    return clear;
+}
+
+static void coord_forming_note_busy(struct coord_forming *f, const struct coord_formation *n,
+                                    bool busy)
+{
+    for (uint32_t i = 0; i < f->nranks; i++)
+        if (coord_formation_needs(f, n, i))
+            f->ranks[i].busy = busy;
+}
+
+static void coord_forming_begin(struct coord_forming *f)
+{
+    for (uint32_t i = 0; i < f->nranks; i++)
+        f->ranks[i].claimed = f->ranks[i].busy;
+    for (struct coord_formation *n = f->first; n; n = n->next) {
+        uint32_t leaver = n->over ? f->nranks : coord_forming_leaver_of(f, n);
+        if (n->over || n->active)
+            continue;
+        if (leaver < f->nranks) {
+            coord_formation_fail(f, n, leaver);
+        } else if (coord_forming_claim(f, n)) {
+            n->active = true;
+            n->nreplies = 0;
+            coord_forming_note_busy(f, n, true);
+            uint32_t first = n->what.handle == COORD_DIRECT ? n->what.from / f->ndevs : 0;
+            coord_formation_send(f, n, first, FORM_MAKE_ID);
+        }
+    }
+}
+
+static void coord_forming_end(struct coord_forming *f, struct coord_formation *n)
+{
+    n->active = false;
+    n->over = true;
+    coord_forming_note_busy(f, n, false);
+    coord_forming_begin(f);
+}
+
+static struct coord_formation *coord_forming_find(const struct coord_forming *f, uint32_t handle,
+                                                  uint32_t from, uint32_t to)
+{
+    struct coord_formation *n = f->first;
+    while (n && (n->what.handle != handle || n->what.from != from || n->what.to != to))
+        n = n->next;
+    return n;
 }
 
 /* ---- the interface ---- */
 
 bool coord_forming_join(struct coord_forming *f, uint32_t rank, uint32_t world_rank)
 {
-    if (f->world_rank[rank] != UINT32_MAX || world_rank == UINT32_MAX)
+    if (f->ranks[rank].world_rank != UINT32_MAX || world_rank == UINT32_MAX)
         return false;
-    f->world_rank[rank] = world_rank;
-    f->joined++;
+    f->ranks[rank].world_rank = world_rank;
     coord_forming_begin(f);
     return true;
 }
 
 void coord_forming_leave(struct coord_forming *f, uint32_t rank)
 {
-    if (f->left)
-        return;
-    f->left = true;
-    f->leaver = rank;
-    f->active = COORD_HANDLES;
+    f->ranks[rank].left = true;
+    f->leaver = f->leaver < f->nranks ? f->leaver : rank;
+    for (struct coord_formation *n = f->first; n; n = n->next)
+        if (n->active && coord_formation_needs(f, n, rank)) {
+            coord_formation_fail(f, n, rank);
+            coord_forming_note_busy(f, n, false);
+        }
     coord_forming_begin(f);
 }
 
-void coord_forming_want(struct coord_forming *f, enum coord_handle handle)
+bool coord_forming_want(struct coord_forming *f, const struct coord_want *what)
 {
-    if (f->wanted[handle])
-        return;
-    f->wanted[handle] = true;
+    if (coord_forming_find(f, what->handle, what->from, what->to))
+        return true;
+    struct coord_formation *n = calloc(1, sizeof *n);
+    if (!n)
+        return false;
+    n->what = *what;
+    *f->end = n;
+    f->end = &n->next;
     coord_forming_begin(f);
+    return true;
 }
 
 bool coord_forming_on_frame(struct coord_forming *f, uint32_t rank, const struct coord_form *form)
 {
-    if (form->handle >= COORD_HANDLES)
+    struct coord_formation *n = coord_forming_find(f, form->handle, form->from, form->to);
+    if (!n || !coord_formation_needs(f, n, rank))
         return false;
-    if (form->handle != f->active)
-        return f->over[form->handle] || f->left; /* it crossed a FAILED */
+    if (!n->active) /* it crossed a FAILED, if that was sent */
+        return n->over;
     switch (form->step) {
     case FORM_ID:
-        coord_forming_send_all(f, form);
-        return rank == 0 && form->number < COORD_ID_PARTS;
+        coord_formation_send_all(f, n, form);
+        return form->number < COORD_ID_PARTS &&
+               rank == (n->what.handle == COORD_DIRECT ? n->what.from / f->ndevs : 0);
     case FORM_MADE:
-        if (coord_forming_all(f))
-            coord_forming_next_turn(f, f->nranks);
+        if (coord_formation_all(f, n))
+            coord_formation_next_turn(f, n, f->nranks);
         return true;
     case FORM_LOCKED:
-        if (rank != f->turn)
+        if (rank != n->turn)
             return false;
-        coord_forming_next_turn(f, rank);
+        coord_formation_next_turn(f, n, rank);
         return true;
     case FORM_CONNECTED:
-        if (coord_forming_all(f)) {
-            coord_forming_step_all(f, FORM_END);
-            coord_forming_end(f);
+        if (coord_formation_all(f, n)) {
+            coord_formation_step_all(f, n, FORM_END);
+            coord_forming_end(f, n);
         }
         return true;
     case FORM_FAILED:
-        coord_forming_send_failed(f, f->active, rank);
-        coord_forming_end(f);
+        coord_formation_fail(f, n, rank);
+        coord_forming_end(f, n);
         return true;
     default:
         return false;

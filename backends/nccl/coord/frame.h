@@ -14,10 +14,14 @@
  *    |                    READY count |   the number that all ranks committed to
  *    | CUTS cuts                      |   of a batch: which calls begin another NCCL group
  *    |                      CUTS cuts |   those of any rank, when all have sent theirs
- *    | WANT handle                    |   the rank needs the communicators of the handle
+ *    | WANT handle                    |   the rank needs its communicators
  *
  * All MATCH_REP frames of one round form an epoch: every process launches its part of an epoch as
  * one NCCL group. The last frame that a process gets of it has `ends_epoch`.
+ *
+ * A direct message (direct.h) is on the GPU already when its MATCH_REQ is sent. Its `id` is that of
+ * the direction at this rank, and it is in no epoch; the reply says that the other end is on its
+ * GPU, too, and what it is.
  *
  * The communicators of a handle are formed when the first rank needs them: it sends WANT, or a
  * message with elements. Each rank has a thread for this, with a second connection, whose HELLO has
@@ -34,6 +38,10 @@
  *    | CONNECTED                      |   each GPU has exchanged a message with each other one
  *    |                            END |   when all have: to all
  *    | FAILED                  FAILED |   instead of any of these
+ *
+ * The same steps form the communicator of the direct messages from one GPU to another. Then "all"
+ * are the two ranks of these GPUs, or the one that has both, and the first of them, which makes the
+ * id, is the sender's.
  */
 #ifndef NCCL_COORD_FRAME_H
 #define NCCL_COORD_FRAME_H
@@ -54,8 +62,19 @@ enum coord_frame_type {
     COORD_FORM
 };
 
-/* The two handles of a group in each process. */
-enum coord_handle { COORD_COLLECTIVES, COORD_MESSAGES, COORD_HANDLES };
+/* What has communicators: the two handles of a group in each process, and each direction of direct
+ * messages. */
+enum coord_handle {
+    COORD_COLLECTIVES,
+    COORD_MESSAGES,
+    COORD_HANDLES,
+    COORD_DIRECT = COORD_HANDLES
+};
+
+struct coord_want {
+    uint32_t handle;   /* enum coord_handle */
+    uint32_t from, to; /* DIRECT: communicator ranks of the group; else 0 */
+};
 
 enum coord_form_step {
     FORM_MAKE_ID = 1,
@@ -79,6 +98,7 @@ struct coord_hello {
 enum { COORD_ID_PARTS = 4, COORD_ID_PART_LEN = 32 };
 struct coord_form {
     uint16_t handle, step; /* enum coord_handle, enum coord_form_step */
+    uint32_t from, to;     /* as in struct coord_want */
     uint32_t number;       /* ID: of the part; FAILED, to a rank: the rank that failed */
     char id[COORD_ID_PART_LEN];
 };
@@ -92,7 +112,7 @@ struct coord_match_req {
     uint32_t kind;      /* enum collrun_kind: SEND, RECV or RECV_ANY */
     uint32_t dtype;     /* enum collrun_dtype */
     uint32_t at_most;   /* of a receive: a shorter message is welcome, too */
-    uint32_t reserved;
+    uint32_t direct;    /* 1: it is a direct message */
 };
 
 struct coord_match_rep { /* count, dtype, peer, tag and at_most: the other end's */
@@ -100,6 +120,7 @@ struct coord_match_rep { /* count, dtype, peer, tag and at_most: the other end's
     uint32_t id, peer, dtype;
     uint32_t ends_epoch;
     uint32_t tag, at_most;
+    uint32_t direct, reserved; /* as in the request */
 };
 
 struct coord_question { /* PROBE, WITHDRAW: of the communicator rank that receives */
@@ -126,7 +147,7 @@ struct coord_frame {
         struct coord_answer answer;
         uint64_t count; /* COMMIT, READY: of collectives, from the first one of the group */
         uint64_t cuts;  /* a bit for each call */
-        uint64_t want;  /* enum coord_handle */
+        struct coord_want want;
         struct coord_form form;
     };
 };

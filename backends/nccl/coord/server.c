@@ -9,7 +9,7 @@
  *     the order of arrival, and replies to both ends. The matches of one round are an epoch;
  *   - when the count that all ranks have committed to rises, all ranks get the new count;
  *   - when all ranks have sent the cuts of a batch, all ranks get their union;
- *   - when a rank wants the communicators of a handle, all ranks form them (forming.c);
+ *   - when a rank wants communicators, the ranks that they concern form them (forming.c);
  *   - the thread ends when all ranks have connected and disconnected.
  * Failures
  *   - a connection without the secret, or with a malformed frame, is closed; the others stay;
@@ -161,7 +161,7 @@ static void coord_server_note_posted(struct coord_server *s, const struct coord_
                                      struct coord_match_req *item)
 {
     struct coord_conn *c = s->of_rank[req->comm_rank / s->ndevs];
-    if (req->kind == COLLRUN_SEND || !c || (!item && req->id >= c->nposted))
+    if (req->kind == COLLRUN_SEND || req->direct || !c || (!item && req->id >= c->nposted))
         return;
     if (req->id >= c->nposted) {
         uint32_t more = 2 * req->id + IN_FRAMES;
@@ -187,12 +187,13 @@ static void coord_server_reply_match(struct coord_server *s, const struct coord_
                                               .dtype = other->dtype,
                                               .peer = other->comm_rank,
                                               .tag = other->tag,
-                                              .at_most = other->at_most}};
+                                              .at_most = other->at_most,
+                                              .direct = to->direct}};
     if (!c)
         return;
     coord_server_note_posted(s, to, NULL);
     coord_server_queue_frame(s, c, &frame);
-    c->last_match = c->out_count;
+    c->last_match = to->direct ? c->last_match : c->out_count;
 }
 
 /* Of struct coord_forming. */
@@ -202,6 +203,26 @@ static void coord_server_send_form(void *server, uint32_t rank, const struct coo
     if (s->forms_of_rank[rank])
         coord_server_queue_frame(s, s->forms_of_rank[rank],
                                  &(struct coord_frame){.type = COORD_FORM, .form = *form});
+}
+
+static void coord_server_want(struct coord_server *s, const struct coord_want *want)
+{
+    s->failed = s->failed || !coord_forming_want(&s->forming, want);
+}
+
+/* False if there is no such communicator; the caller closes the connection. */
+static bool coord_server_on_want(struct coord_server *s, const struct coord_conn *c,
+                                 const struct coord_want *want)
+{
+    uint32_t size = s->nranks * s->ndevs;
+    bool direct = want->handle == COORD_DIRECT;
+    if (direct && (want->from >= size || want->to >= size || want->from == want->to ||
+                   (want->from / s->ndevs != c->rank && want->to / s->ndevs != c->rank)))
+        return false;
+    if (!direct && (want->handle >= COORD_HANDLES || want->from || want->to))
+        return false;
+    coord_server_want(s, want);
+    return true;
 }
 
 /* False if the request is malformed; the caller closes the connection. */
@@ -214,8 +235,8 @@ static bool coord_server_on_match_req(struct coord_server *s, const struct coord
         req->comm_rank / s->ndevs != c->rank || req->id >= MAX_ID ||
         (req->peer >= size && (sends || req->peer != COLLRUN_ANY_SOURCE)))
         return false;
-    if (sends && req->count)
-        coord_forming_want(&s->forming, COORD_MESSAGES);
+    if (sends && req->count && !req->direct)
+        coord_server_want(s, &(struct coord_want){.handle = COORD_MESSAGES});
     struct coord_match_req *item = malloc(sizeof *item);
     struct collrun_match *match = s->matches[sends ? req->peer : req->comm_rank];
     void *other = NULL;
@@ -377,10 +398,7 @@ static bool coord_server_on_frame(struct coord_server *s, struct coord_conn *c,
         return coord_server_on_cuts(s, c, frame->cuts);
     if (frame->type == COORD_COMMIT)
         return coord_server_on_commit(s, c, frame->count);
-    if (frame->type != COORD_WANT || frame->want >= COORD_HANDLES)
-        return false;
-    coord_forming_want(&s->forming, (enum coord_handle)frame->want);
-    return true;
+    return frame->type == COORD_WANT && coord_server_on_want(s, c, &frame->want);
 }
 
 static bool coord_server_parse(struct coord_server *s, struct coord_conn *c)
@@ -502,7 +520,7 @@ static bool coord_server_alloc(struct coord_server *s)
     s->committed = calloc(s->nranks, sizeof *s->committed);
     s->matches = calloc(size, sizeof(struct collrun_match *));
     s->polled = calloc(2 + s->nconns, sizeof *s->polled);
-    if (!coord_forming_init(&s->forming, s->nranks, coord_server_send_form, s) ||
+    if (!coord_forming_init(&s->forming, s->nranks, s->ndevs, coord_server_send_form, s) ||
         !s->forms_of_rank || !s->conns || !s->of_rank || !s->committed || !s->matches ||
         !s->polled || s->stop < 0)
         return false;

@@ -68,8 +68,7 @@ enum collrun_backend_flags {
     COLLRUN_BACKEND_HOST_AWARE = 1u << 10,
     /* It is for RDMA devices: `auto` prefers it between hosts if each host has an active one. */
     COLLRUN_BACKEND_RDMA = 1u << 11,
-    /* Its option `share` names an earlier group of job.yaml on this backend, with the same ranks
-     * and devices (the runner checks it): the devices then hold for both what the first takes. */
+    /* Its option `share` names an earlier group of job.yaml, with the same ranks and devices. */
     COLLRUN_BACKEND_SHARES = 1u << 12
 };
 
@@ -546,9 +545,8 @@ struct collrun_backend {
     /* Optional, for a backend with ENVELOPES that matches messages itself (with a transport the
      * engine does both). Neither blocks.
      * probe_message: *envelope and *from describe the oldest message that a receive from `source`
-     * (or COLLRUN_ANY_SOURCE) with `tag` (or COLLRUN_ANY_TAG) would take, which is not taken. OK;
-     * AGAIN: there is none yet, and the engine asks again; or a failure. NULL: the engine refuses
-     * collrun_probe and collrun_iprobe.
+     * (or COLLRUN_ANY_SOURCE) with `tag` (or COLLRUN_ANY_TAG) would take, and leave it. AGAIN: none
+     * is there yet; or a failure. NULL: the engine refuses collrun_probe and collrun_iprobe.
      * withdraw: a started request of receives alone is to be withdrawn. OK: no message has been
      * matched with any of them, and the request is freed. AGAIN: too late; the request is
      * unchanged. NULL: the engine withdraws requests that it has not started, and no others. */
@@ -560,11 +558,13 @@ struct collrun_backend {
      * declares. NULL for a backend whose rows have HOST memory alone. */
     const struct collrun_memory_kind *memory_kind COLLRUN_OPTIONAL;
 
-    /* Optional, for collrun_group_native: what the backend's library calls the group, such as its
-     * communicator. `what` names it, "nccl_comm"; `device` is an index into desc->devices, 0
-     * without devices. NULL: there is none of that name. Any thread, between group_open's return
-     * and group_close's call; does not block. Valid until group_close, or until the group fails. */
+    /* Optional, for collrun_group_native: what the backend's library calls the group: `what` is
+     * "nccl_comm"; `device` an index into desc->devices, or 0. NULL: there is no such name. Any
+     * thread, before group_close; does not block. Valid until group_close, or a failure. */
     void *(*native_handle)(void *group, const char *what, uint32_t device)COLLRUN_OPTIONAL;
+    /* Optional, for a backend that matches messages in DEVICE memory itself: UNSUPPORTED, with a
+     * message, if options exclude such a receive, or, with `probes`, a look for what it takes. */
+    int (*check_receive)(void *group, const struct collrun_call *call, int probes) COLLRUN_OPTIONAL;
 };
 
 /* The first members of a backend:

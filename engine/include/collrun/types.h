@@ -177,6 +177,10 @@ struct collrun_param {
     /* LIST: the enum collrun_param_type of its items, any but LIST; min, max and choices are
      * theirs. Else 0. */
     uint64_t item COLLRUN_OPTIONAL;
+    /* An ENUM option of a backend: the value with which a device of a group takes another
+     * communicator for each direction of messages to or from another one, on demand. For
+     * `collrun plan`. */
+    const char *per_direction COLLRUN_OPTIONAL;
 };
 
 /* Properties of a kind; false for a number that is no kind. */

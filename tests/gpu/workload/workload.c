@@ -43,7 +43,18 @@ static const struct {
              {"share_abort", gpu_share_abort},
              {"share_late", gpu_share_late},
              {"share_killed", gpu_share_killed},
-             {"share_inverse", gpu_share_inverse}};
+             {"share_inverse", gpu_share_inverse},
+             {"direct_flight", gpu_direct_flight},
+             {"direct_behind", gpu_direct_behind},
+             {"direct_pipeline", gpu_direct_pipeline},
+             {"direct_exchange", gpu_direct_exchange},
+             {"direct_stopped", gpu_direct_stopped},
+             {"direct_count", gpu_direct_count},
+             {"direct_type", gpu_direct_type},
+             {"direct_cancel", gpu_direct_cancel},
+             {"direct_refused", gpu_direct_refused},
+             {"direct_killed", gpu_direct_killed},
+             {"direct_unmatched", gpu_direct_unmatched}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

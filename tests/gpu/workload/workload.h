@@ -65,6 +65,19 @@ void gpu_posted(struct gpu_test *t);
 void gpu_deadlock(struct gpu_test *t);
 void gpu_unmatched(struct gpu_test *t);
 
+/* ---- direct.c ---- */
+void gpu_direct_flight(struct gpu_test *t);
+void gpu_direct_behind(struct gpu_test *t);
+void gpu_direct_pipeline(struct gpu_test *t);
+void gpu_direct_exchange(struct gpu_test *t);
+void gpu_direct_stopped(struct gpu_test *t);
+void gpu_direct_count(struct gpu_test *t);
+void gpu_direct_type(struct gpu_test *t);
+void gpu_direct_cancel(struct gpu_test *t);
+void gpu_direct_refused(struct gpu_test *t);
+void gpu_direct_killed(struct gpu_test *t);
+void gpu_direct_unmatched(struct gpu_test *t);
+
 /* ---- order.c ---- */
 void gpu_overtake(struct gpu_test *t);
 void gpu_late_sender(struct gpu_test *t);

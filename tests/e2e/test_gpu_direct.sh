@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# nccl with `messages: direct`: messages with tag 0 are launched at their call (tests/gpu/workload/direct.c), with the cases of other
+# messages that apply. Runs on the stand-in libraries of tests/fake, or with GPU=real (make test-gpu) on this machine's GPUs.
+. "$(dirname "$0")/lib.sh"
+fake=${BUILD:-$top/build/release}/tests/fake
+gpus=${FAKE_CUDA_DEVICES:-8}
+if [ "${GPU:-}" = real ]; then
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$gpus" -gt 0 ] || { skip "cases on a real GPU" "there is no GPU here (nvidia-smi -L lists none)"; done_testing; }
+else
+    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+plugin "$top/tests/gpu/workload" "$tmp/gpu_test.so" -ldl || { echo "Bail out! the GPU workload does not compile"; exit 1; }
+
+# run_case CASE RANKS GPUS_PER_PROCESS [TIMEOUT]: sets code, out and err. Ranks may share a GPU.
+run_case() {
+    local i list=
+    for ((i = 0; i < $2 * $3; i++)); do list+="${list:+, }$((i % gpus))"; done
+    job gpu <<END
+version: 1
+hosts: {nodes: [{name: here, transport: local, gpus: [$list]}]}
+processes: {count: $2}
+env: {set: {NCCL_HOSTID: "{rank}"}}
+timeouts: {run: $((30 * slow))s}
+groups:
+  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}, options: {messages: direct}}
+workloads:
+  - {plugin: ./gpu_test.so, params: {case: $1}}
+END
+    run run gpu.yaml
+}
+# good WHAT CASE RANKS GPUS [TIMEOUT]: every rank finishes without a failure.
+good() {
+    local what=$1
+    shift
+    if [ "$3" -gt "$gpus" ]; then
+        skip "$what" "needs $3 GPUs, found $gpus"
+        return
+    fi
+    run_case "$@"
+    is "$what" "$code, $(grep -c 'done$' out) done, $(grep FAIL out | head -n 3)" "0, $2 done, "
+}
+
+good "both ranks start many sends, then the receives: with tag 0 and with another one" direct_flight 2 1
+good "a pipeline by streams, beside a collective that is started elsewhere on each rank" direct_pipeline 4 1
+good "a collective behind a receive does not hold up a send, which waits for its stream" direct_behind 2 1
+good "all GPUs exchange messages with all in one call" direct_exchange 4 1
+good "... with several GPUs in each process" direct_exchange 2 2
+good "messages do not wait for the coordinator, which is stopped; one with a tag does" direct_stopped 3 1
+good "a receive cannot be canceled: it is as if it was matched" direct_cancel 2 1
+good "receives from any source, of any tag or a shorter message, and probes, are refused" direct_refused 2 1
+good "ranks that disagree about a type end with MISMATCH" direct_type 2 1
+good "a rank that does not send is named" direct_unmatched 2 1 2s
+
+good "the other cases of messages: messages" messages 4 1
+good "... between several GPUs of each process" messages 2 2
+good "... both ranks send and receive: separate requests, and sendrecv" cross 2 1
+good "... a blocking cross pair ends with a hint" deadlock 2 1 2s
+good "... messages and collectives, one rank late" late_sender 3 1
+good "... a message behind collectives that its peer starts later" overtake 2 1
+good "... unmatched ones are named, with rank and GPU" unmatched 2 2 2s
+good "... a message to the rank itself, behind a stream that is too slow" self 2 1 2s
+good "... a rank closes a group before the others send in it" left 3 1
+good "... operations on a stream that captures a graph are refused" capture 3 1
+
+run_case direct_killed 3 1
+like "a rank that waits for a message of one that is killed gets its error, and survives" "$(grep -c 'survived: .*rank 2 .*killed by signal 9' out)" '^2$'
+ends "... and the job ends as it did" 137
+
+if [ "${GPU:-}" != real ]; then
+    good "ranks that disagree about a length end with MISMATCH" direct_count 2 1
+    FAKE_NCCL_CONCURRENCY=1 FAKE_NCCL_STALL_MS=30000 good "an exchange of all on GPUs with room for one kernel" direct_exchange 4 1
+    FAKE_NCCL_FAULT=ncclCommInitRank:2:5:1 run_case direct_flight 2 1
+    like "a communicator that cannot be formed fails the group, with the cause" "$(err; out)" 'ncclCommInitRank.*: an injected fault'
+    FAKE_NCCL_FAULT=ncclSend:4:2:0 run_case direct_flight 2 1
+    like "an error of NCCL at the call is in the message" "$(err; out)" 'NCCL: .*ncclSend: an injected fault'
+fi
+done_testing
