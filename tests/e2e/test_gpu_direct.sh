@@ -25,7 +25,8 @@ processes: {count: $2}
 env: {set: {NCCL_HOSTID: "{rank}"}}
 timeouts: {run: $((30 * slow))s}
 groups:
-  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}, options: {messages: direct}}
+${share:+  $share: {backend: nccl, gpus_per_process: $3\}}
+  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}, options: {messages: direct${share:+, share: $share}}}
 workloads:
   - {plugin: ./gpu_test.so, params: {case: $1}}
 END
@@ -49,6 +50,8 @@ good "a collective behind a receive does not hold up a send, which waits for its
 good "all GPUs exchange messages with all in one call" direct_exchange 4 1
 good "... with several GPUs in each process" direct_exchange 2 2
 good "messages do not wait for the coordinator, which is stopped; one with a tag does" direct_stopped 3 1
+share=other good "beside a collective of a communicator that is shared" direct_pipeline 4 1
+share=other good "a message behind collectives, and one rank late, on one" late_sender 3 1
 good "a receive cannot be canceled: it is as if it was matched" direct_cancel 2 1
 good "receives from any source, of any tag or a shorter message, and probes, are refused" direct_refused 2 1
 good "ranks that disagree about a type end with MISMATCH" direct_type 2 1
@@ -68,6 +71,9 @@ good "... operations on a stream that captures a graph are refused" capture 3 1
 run_case direct_killed 3 1
 like "a rank that waits for a message of one that is killed gets its error, and survives" "$(grep -c 'survived: .*rank 2 .*killed by signal 9' out)" '^2$'
 ends "... and the job ends as it did" 137
+
+share=other run_case direct_killed 3 1
+ends "... with a shared communicator, too" 137
 
 if [ "${GPU:-}" != real ]; then
     good "ranks that disagree about a length end with MISMATCH" direct_count 2 1
