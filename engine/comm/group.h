@@ -125,13 +125,13 @@ struct collrun_group {
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
+    struct group_order *order; /* group_order.h; NULL: it shares with no group */
     /* Addresses that are known to be device memory (route.c). Each stands alone, relaxed; one that
      * is missed is looked up again. */
     atomic_uintptr_t on_device[GROUP_KNOWN];
 
     struct group_identity id;
     struct engine *engine;
-    struct group_order *order; /* group_order.h; NULL: it shares with no group */
     struct rendezvous rendezvous;
     struct group_memory
         *memory; /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */

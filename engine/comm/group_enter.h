@@ -42,7 +42,7 @@ static inline int group_enter_kind(struct collrun_group *g, enum collrun_kind ki
     const struct collrun_ctx *inside = group_try_enter(g);
     if (inside)
         return group_enter_rejected(g, inside, kind_name(kind));
-    if (kind_is_collective(kind))
+    if (g->order && kind_is_collective(kind))
         group_order_enter(g);
     return COLLRUN_OK;
 }

@@ -27,10 +27,10 @@ void group_order_leave(struct collrun_group *g);
 struct collrun_group *group_order_parent(const struct collrun_group *g);
 void group_order_switch(struct collrun_group *g);
 
-/* A collective of the group is about to be started or executed. */
+/* A collective of the group, which has an order, is about to be started or executed. */
 static inline void group_order_enter(struct collrun_group *g)
 {
-    if (g->order && atomic_load_explicit(&g->order->last, memory_order_relaxed) != g)
+    if (atomic_load_explicit(&g->order->last, memory_order_relaxed) != g)
         group_order_switch(g);
 }
 
