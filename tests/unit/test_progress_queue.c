@@ -470,7 +470,7 @@ static void starting_many_messages_tests_few(void **state)
             .calls = &f->calls[0], .ncalls = 1, .number = 1, .deadline_ns = UINT64_MAX};
         assert_int_equal(pq_submit(&pq, &requests[i]), COLLRUN_OK);
     }
-    assert_in_range(slow.tests, 1, 2 * MANY);
+    assert_true(slow.tests >= 1 && slow.tests <= 2 * MANY);
     atomic_store(&slow.complete, true);
     for (int i = 0; i < MANY; i++)
         pq_wait(&requests[i]);
