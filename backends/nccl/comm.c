@@ -254,9 +254,13 @@ static int comm_init_all(struct nccl_group *g, const ncclUniqueId *id, uint64_t 
     return status == COLLRUN_OK ? comm_await_all(g, deadline_ns) : status;
 }
 
+/* Communicators of messages alone have no use for it. They are formed in the background, where a
+ * thread that holds the environment would wait for that of another rank, which may hold its own. */
 static bool comm_changes_env(const struct nccl_group *g)
 {
     bool changes = false;
+    if (g->whole || g->collectives)
+        return false;
     for (int i = 0; i < NENV_OPTIONS; i++)
         changes = changes || comm_option(g, env_options[i]);
     return changes;
@@ -345,7 +349,8 @@ static bool comm_await_idle(struct nccl_group *g, uint64_t deadline_ns)
 static void comm_await_devices(const struct nccl_group *g, uint64_t deadline_ns)
 {
     for (uint32_t i = 0; i < g->ndevs; i++)
-        while (atomic_load(&g->devs[i].device->in_flight) && clock_ns() < deadline_ns)
+        while (g->devs[i].device && atomic_load(&g->devs[i].device->in_flight) &&
+               clock_ns() < deadline_ns)
             clock_sleep_ns(1000000);
 }
 

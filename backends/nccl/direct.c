@@ -406,10 +406,11 @@ uint64_t direct_launches(const struct direct *d)
 
 int direct_query_in_flight(struct direct *d, struct nccl_group *g)
 {
+    const struct cuda_api *cuda = &g->context->lib.cuda;
     for (struct direct_end *e = d->first; e; e = e->next)
-        if (e->in_flight.first && e->in_flight.first->after_evt &&
-            event_query(&g->context->lib.cuda, e->in_flight.first->after_evt) == cudaErrorNotReady)
-            return COLLRUN_AGAIN;
+        for (const struct message *m = e->in_flight.first; m; m = m->next)
+            if (m->after_evt && event_query(cuda, m->after_evt) == cudaErrorNotReady)
+                return COLLRUN_AGAIN;
     return COLLRUN_OK;
 }
 

@@ -313,6 +313,7 @@ static void group_close_handles(struct nccl_group *g, bool failed)
     if (!g->messages)
         return;
     direct_comm_close_all(g->messages);
+    aborter_await(g->messages); /* a part that was closed may have failed it */
     group_free(g->messages);
 }
 

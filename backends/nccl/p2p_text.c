@@ -51,7 +51,7 @@ static void p2p_unmatched_text(const struct nccl_group *g, const struct collrun_
 static bool p2p_is_unmatched(const struct message *m)
 {
     if (m->direct)
-        return m->state != MESSAGE_DONE && !m->cross_dep && !direct_is_matched(m);
+        return m->state != MESSAGE_DONE && !m->cross_dep && direct_part(m) && !direct_is_matched(m);
     return m->state == MESSAGE_REQUESTED;
 }
 
@@ -60,6 +60,9 @@ static void p2p_open_text(const struct message *m, char *out, size_t len)
     const struct nccl_group *g = m->op->group;
     if (p2p_is_unmatched(m))
         p2p_unmatched_text(g, m->call, out, len);
+    else if (m->direct && !direct_part(m))
+        snprintf(out, len, "NCCL has not connected the GPUs of this rank and of rank %d",
+                 m->call->peer);
     else if (m->state == MESSAGE_QUEUED)
         snprintf(out, len,
                  "a message could not start: its stream waits for an unfinished collective");

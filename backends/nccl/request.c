@@ -362,6 +362,11 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
         return status;
     }
     group_fail(g, status, "an operation could not be started");
+    if (messages) { /* some may be on the GPUs */
+        op_fail(op, status);
+        while (op_quiesce(op) == COLLRUN_AGAIN)
+            clock_sleep_ns(MAX_SLEEP_NS);
+    }
     op_free(op);
     return status;
 }

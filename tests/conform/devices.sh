@@ -59,9 +59,9 @@ job() { # PROCESSES GPUS_EACH TEAMS PARAMS
         [[ $group != s-* ]] || backend=shm
         [[ $group != m-* ]] || ranks=0-1-2
         options=
-        [[ $group != c-* ]] || options=", options: {share: g-$ranks}"
-        [ "$backend" = shm ] || [ -z "${MESSAGES:-}" ] || options=", options: {messages: $MESSAGES}"
-        echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}$options}"
+        [[ $group != c-* ]] || options="share: g-$ranks, "
+        [ "$backend" = shm ] || options+=${MESSAGES:+messages: $MESSAGES}
+        echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}${options:+, options: {$options\}}}"
     done
     job_end "$3" "device: cuda, $4"
 }
@@ -115,6 +115,7 @@ if [ -z "${BACKEND:-}" ]; then
     try "direct messages: requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}, direct: true"
     try "direct messages: random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true, direct: true"
     try "direct messages: random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true, direct: true"
+    try "direct messages: beside shared communicators" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}, async: true, direct: true"
     unset MESSAGES
 fi
 if [ "$gpus" -eq 0 ]; then
