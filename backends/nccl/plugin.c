@@ -228,5 +228,5 @@ const struct collrun_backend collrun_backend_v1 = {
     .memory_kind = &cuda,
     .native_handle = nccl_native_handle,
     .check_receive = nccl_check_receive,
-    .eager_limit = 1, /* both ends are matched before a byte moves */
+    .eager_limit = 1, /* a send ends when it was received */
 };
