@@ -15,7 +15,7 @@ enum { COUNT = 8, MEMORY_MIB = 16 };
 struct pair { /* a communicator, and one that was split from it */
     struct ncclComm *parent, *child;
     struct CUstream_st *stream[2];
-    int *in, *out;
+    int *in, *out[2];
     size_t grown; /* bytes of the device that the child holds */
 };
 
@@ -65,7 +65,8 @@ static void open_pair(struct procs *procs, int rank, bool shares, struct pair *p
     for (int i = 0; i < 2; i++)
         MUST_BE(fake.cudaStreamCreateWithFlags(&p->stream[i], cudaStreamNonBlocking), cudaSuccess);
     MUST_BE(fake.cudaMalloc((void **)&p->in, COUNT * sizeof(int)), cudaSuccess);
-    MUST_BE(fake.cudaMalloc((void **)&p->out, COUNT * sizeof(int)), cudaSuccess);
+    for (int i = 0; i < 2; i++)
+        MUST_BE(fake.cudaMalloc((void **)&p->out[i], COUNT * sizeof(int)), cudaSuccess);
     size_t before = device_memory();
     MUST_BE(fake.ncclCommSplit(p->parent, 0, rank, &p->child, &config), ncclSuccess);
     p->grown = device_memory() - before;
@@ -73,7 +74,7 @@ static void open_pair(struct procs *procs, int rank, bool shares, struct pair *p
 
 static int launch(struct pair *p, bool child)
 {
-    return fake.ncclAllReduce(p->in, p->out, COUNT, ncclInt32, ncclSum,
+    return fake.ncclAllReduce(p->in, p->out[child], COUNT, ncclInt32, ncclSum,
                               child ? p->child : p->parent, p->stream[child]);
 }
 
