@@ -332,3 +332,22 @@ void gpu_direct_unmatched(struct gpu_test *t)
         !strstr(collrun_error(), "rank 0 waited 2.0 s for rank 1: rank 1 did not send"))
         case_failed(t, "%d, %s", rc, collrun_error());
 }
+
+/* NCCL does not connect the first direction (an injected fault) in time, so the group fails while
+ * the second one is about to be formed. The rank goes on, and closes the group. */
+void gpu_direct_unformed(struct gpu_test *t)
+{
+    struct collrun_request *requests[2];
+    void *out = cuda_new(0, COUNT * 4);
+    if (t->rank)
+        return;
+    for (int i = 0; i < 2; i++) {
+        struct collrun_call send = message_call(COLLRUN_SEND, out, 0, i + 1);
+        ok(t, collrun_start(t->g, &send, &requests[i]), "start send");
+    }
+    for (int i = 0; i < 2; i++)
+        if (collrun_wait(requests[i]) != COLLRUN_ERR_TIMEOUT ||
+            !strstr(collrun_error(), "NCCL has not connected the GPUs of this rank and of rank 1"))
+            case_failed(t, "%s", collrun_error());
+    pause_ms(500);
+}

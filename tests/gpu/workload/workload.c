@@ -54,7 +54,8 @@ static const struct {
              {"direct_cancel", gpu_direct_cancel},
              {"direct_refused", gpu_direct_refused},
              {"direct_killed", gpu_direct_killed},
-             {"direct_unmatched", gpu_direct_unmatched}};
+             {"direct_unmatched", gpu_direct_unmatched},
+             {"direct_unformed", gpu_direct_unformed}};
 
 static int run(struct collrun_ctx *ctx, void *state)
 {

@@ -77,6 +77,7 @@ void gpu_direct_cancel(struct gpu_test *t);
 void gpu_direct_refused(struct gpu_test *t);
 void gpu_direct_killed(struct gpu_test *t);
 void gpu_direct_unmatched(struct gpu_test *t);
+void gpu_direct_unformed(struct gpu_test *t);
 
 /* ---- order.c ---- */
 void gpu_overtake(struct gpu_test *t);
