@@ -26,7 +26,8 @@ env: {set: {NCCL_HOSTID: "{rank}"}}
 timeouts: {run: $((30 * slow))s}
 groups:
 ${share:+  $share: {backend: nccl, gpus_per_process: $3\}}
-  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}, options: {messages: direct${share:+, share: $share}}}
+  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}, options: {messages: direct${share:+, share: $share}${algo:+, NCCL_ALGO: $algo}}}
+$(for name in ${others:-}; do echo "  $name: {backend: nccl, gpus_per_process: $3, options: {messages: direct, NCCL_ALGO: $algo}}"; done)
 workloads:
   - {plugin: ./gpu_test.so, params: {case: $1}}
 END
@@ -52,6 +53,7 @@ good "... with several GPUs in each process" direct_exchange 2 2
 good "messages do not wait for the coordinator, which is stopped; one with a tag does" direct_stopped 3 1
 share=other good "beside a collective of a communicator that is shared" direct_pipeline 4 1
 share=other good "a message behind collectives, and one rank late, on one" late_sender 3 1
+algo=Ring others="second third" good "groups with an option that NCCL takes from the environment are first used in different orders" first_use 3 1 8s
 good "a receive cannot be canceled: it is as if it was matched" direct_cancel 2 1
 good "receives from any source, of any tag or a shorter message, and probes, are refused" direct_refused 2 1
 good "ranks that disagree about a type end with MISMATCH" direct_type 2 1
