@@ -213,15 +213,21 @@ static int comm_query_all(struct nccl_group *g)
     return status;
 }
 
-int comm_await_all(struct nccl_group *g, uint64_t deadline_ns)
+/* The state of `made` is that of `of`; a failure of either ends the wait. */
+static int comm_await(struct nccl_group *made, struct nccl_group *of, uint64_t deadline_ns)
 {
     int status = COLLRUN_AGAIN;
-    for (unsigned round = 0; (status = comm_query_all(g)) == COLLRUN_AGAIN; round++) {
-        status = comm_pause(g, round, deadline_ns);
+    for (unsigned round = 0; (status = comm_query_all(of)) == COLLRUN_AGAIN; round++) {
+        status = comm_pause(made, round, deadline_ns);
         if (status != COLLRUN_OK)
             return status;
     }
     return status;
+}
+
+int comm_await_all(struct nccl_group *g, uint64_t deadline_ns)
+{
+    return comm_await(g, g, deadline_ns);
 }
 
 /* With the group's lock. */
@@ -304,14 +310,7 @@ static int comm_split_all(struct nccl_group *g, struct nccl_group *parent, ncclC
     pthread_mutex_lock(&parent->lock);
     int status = comm_begin_split(g, parent, made);
     pthread_mutex_unlock(&parent->lock);
-    if (status != COLLRUN_OK)
-        return status;
-    for (unsigned round = 0; (status = comm_query_all(parent)) == COLLRUN_AGAIN; round++) {
-        status = comm_pause(g, round, deadline_ns);
-        if (status != COLLRUN_OK)
-            return status;
-    }
-    return status;
+    return status == COLLRUN_OK ? comm_await(g, parent, deadline_ns) : status;
 }
 
 int comm_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,

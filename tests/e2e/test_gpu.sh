@@ -4,16 +4,7 @@
 # The GPU workload (tests/gpu/workload): order by streams, several GPUs per process, messages, several groups, memory, bounce buffers,
 # mixed groups, failures. Runs on the stand-in libraries of tests/fake, or with GPU=real (make test-gpu) on this machine's GPUs.
 . "$(dirname "$0")/lib.sh"
-fake=${BUILD:-$top/build/release}/tests/fake
-gpus=${FAKE_CUDA_DEVICES:-8}
-if [ "${GPU:-}" = real ]; then
-    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    [ "$gpus" -gt 0 ] || gpus=$(find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
-    [ "$gpus" -gt 0 ] || { skip "cases on a real GPU" "there is no GPU here (nvidia-smi -L lists none)"; done_testing; }
-else
-    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
-plugin "$top/tests/gpu/workload" "$tmp/gpu_test.so" -ldl || { echo "Bail out! the GPU workload does not compile"; exit 1; }
+. "$here/gpu_lib.sh"
 
 # hosts GPUS: this machine with a list of that many GPUs; if it has fewer, ranks share them.
 hosts() {

@@ -4,15 +4,7 @@
 # nccl with `messages: direct`: messages with tag 0 are launched at their call (tests/gpu/workload/direct.c), with the cases of other
 # messages that apply. Runs on the stand-in libraries of tests/fake, or with GPU=real (make test-gpu) on this machine's GPUs.
 . "$(dirname "$0")/lib.sh"
-fake=${BUILD:-$top/build/release}/tests/fake
-gpus=${FAKE_CUDA_DEVICES:-8}
-if [ "${GPU:-}" = real ]; then
-    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    [ "$gpus" -gt 0 ] || { skip "cases on a real GPU" "there is no GPU here (nvidia-smi -L lists none)"; done_testing; }
-else
-    export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
-plugin "$top/tests/gpu/workload" "$tmp/gpu_test.so" -ldl || { echo "Bail out! the GPU workload does not compile"; exit 1; }
+. "$here/gpu_lib.sh"
 
 # run_case CASE RANKS GPUS_PER_PROCESS [TIMEOUT]: sets code, out and err. Ranks may share a GPU.
 run_case() {

@@ -4,9 +4,7 @@
 # The option share of groups on nccl, with the GPU workload (tests/gpu/workload/share.c) on the stand-in libraries of tests/fake:
 # results, memory, orders that differ by rank, failures, and what is refused.
 . "$(dirname "$0")/lib.sh"
-fake=${BUILD:-$top/build/release}/tests/fake
-export LD_LIBRARY_PATH=$fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-plugin "$top/tests/gpu/workload" "$tmp/gpu_test.so" -ldl || { echo "Bail out! the GPU workload does not compile"; exit 1; }
+. "$here/gpu_lib.sh"
 
 share_tp="{share: dp}" share_pp="{share: tp}" limits="timeouts: {run: $((40 * slow))s}" check=async
 # run_case CASE GROUP RANKS GPUS_PER_PROCESS: sets code, out and err
