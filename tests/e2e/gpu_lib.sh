@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 #
 # Sourced after lib.sh: the GPU workload (tests/gpu/workload) as gpu_test.so, on `gpus` GPUs: of the stand-in libraries of tests/fake,
 # or with GPU=real (make test-gpu) of this machine. Without any, the test ends, with the reason.
