@@ -356,6 +356,7 @@ static void endpoint_sleep_in_link(struct endpoint_context *c, uint64_t left_ns)
 {
     struct endpoint *e = c->endpoint;
     e->in_link = c;
+    link_prepare_wait(e->link);
     pthread_mutex_unlock(&e->lock);
     atomic_fetch_sub_explicit(&e->contenders, 1, memory_order_relaxed);
     link_wait(e->link, left_ns);
@@ -462,6 +463,8 @@ static void *endpoint_serve(void *arg)
             e->service_sends = link_pending(e->link);
         }
         const bool output = e->service_sends;
+        if (output)
+            link_prepare_wait(e->link);
         atomic_fetch_sub_explicit(&e->contenders, 1, memory_order_relaxed);
         pthread_mutex_unlock(&e->lock);
         link_serve(e->link, output);

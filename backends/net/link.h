@@ -162,6 +162,9 @@ void link_unput(struct link *link, struct link_put *put);
 bool link_progress(struct link *link);
 /* True if something of this process is still to be sent. */
 bool link_pending(const struct link *link);
+/* The next call of this thread, for which it gives up the lock, is link_wait, or link_serve with
+ * `output`. */
+void link_prepare_wait(struct link *link);
 /* Without the lock: returns when link_progress would move something, after link_wake, or after
  * timeout_ns; it may return earlier. One thread at a time. */
 void link_wait(struct link *link, uint64_t timeout_ns);

@@ -24,6 +24,9 @@ enum { CONN_ROUND_LEN = 2 * CONN_FRAGMENT_LEN };
  * one by one, so that what it holds stays in the caches of the two cores: between two namespaces 2
  * MiB there and back take 0.5 ms instead of 1.5. */
 enum { CONN_BATCH = 5 };
+/* A peer that is ahead has sent a packet before this process answers the last one. One that sends
+ * more of them does not wait for answers. */
+enum { CONN_UNANSWERED = 2 };
 /* The longest frame that is not handled piecewise. */
 enum { CONN_KEPT_LEN = sizeof(struct conn_frame) + LINK_HEADER_LEN + LINK_PACKET_MAX };
 enum { CONN_DATA_HEAD = offsetof(struct conn_data, padding) };
@@ -60,7 +63,8 @@ bool conn_begin(struct conn *conn, int fd)
     if (conn->io->epoll_fd >= 0 && epoll_ctl(conn->io->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
         return false;
     conn->fd = fd;
-    conn->wants_out = false;
+    conn->wants_out = conn->asks_for_acks = conn->exchanges = false;
+    conn->unanswered = CONN_UNANSWERED;
     return true;
 }
 
@@ -132,12 +136,16 @@ static size_t conn_frame_need(const char *bytes, size_t len)
     }
 }
 
-static void conn_handle_packet(const struct conn *conn, const char *bytes)
+static void conn_handle_packet(struct conn *conn, const char *bytes)
 {
     struct conn_frame frame;
     uint64_t header[LINK_HEADER_LEN / sizeof(uint64_t)];
     const struct link_upcalls *up = &conn->io->upcalls;
     memcpy(&frame, bytes, sizeof frame);
+    if (frame.len > CONN_SEGMENT_LEN) {
+        conn->exchanges = conn->unanswered < CONN_UNANSWERED;
+        conn->unanswered += conn->exchanges;
+    }
     bytes += sizeof frame;
     memcpy(header, bytes, sizeof header);
     up->packet(up->ctx, conn->cookie, header, bytes + sizeof header, frame.len - sizeof header);
@@ -153,6 +161,7 @@ static void conn_handle_data(struct conn *conn, const char *bytes)
     conn->tail_left = conn_padding(total);
     conn->landing = NULL;
     conn->into = NULL;
+    conn->exchanges = false;
     if (!landing || landing->peer != conn->peer)
         return;
     if (head.offset > landing->len || conn->data_left > landing->len - head.offset ||
@@ -309,12 +318,12 @@ static bool conn_read_once(struct conn *conn, size_t *total)
     return got == direct + room;
 }
 
-bool conn_pull(struct conn *conn)
+size_t conn_pull(struct conn *conn)
 {
     size_t total = 0;
     while (conn->fd >= 0 && !conn->ended && total < CONN_ROUND_LEN && conn_read_once(conn, &total))
         ;
-    return total > 0 || conn->ended;
+    return total;
 }
 
 /* ---- outgoing ---- */
@@ -529,6 +538,8 @@ void conn_send(struct conn *conn, const void *header, const void *data, size_t l
         {head, head_len}, {(void *)(uintptr_t)data, len}, {(void *)(uintptr_t)conn_zeros, padding}};
     if (conn->mute)
         return;
+    if (len > CONN_SEGMENT_LEN)
+        conn->unanswered = 0;
     memcpy(head, &frame, sizeof frame);
     memcpy(head + sizeof frame, header, LINK_HEADER_LEN);
     if (len > CONN_COPY_LEN) {

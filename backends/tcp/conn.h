@@ -30,6 +30,7 @@
 #define CONN_FRAGMENT_LEN 786432u /* bytes */
 #define CONN_BUFFER_LEN 131072u   /* bytes; of conn_io.buffer */
 #define CONN_ALIGN 64u            /* bytes; of conn_io.buffer, too */
+#define CONN_SEGMENT_LEN 1400u    /* bytes; longer packets do not fit into a frame of Ethernet */
 
 enum conn_frame_type { CONN_PACKET = 1, CONN_DATA = 2, CONN_BYE = 3 };
 
@@ -67,9 +68,12 @@ struct conn {
     struct link_peer *peer;
     void *cookie; /* of the peer */
     struct conn_puts *puts;
-    int fd;       /* -1: not connected */
-    bool unpaced; /* the kernel sends at once what the windows allow */
-    bool listed;  /* in link.pending */
+    int fd;             /* -1: not connected */
+    bool unpaced;       /* the kernel sends at once what the windows allow */
+    bool listed;        /* in link.pending */
+    bool asks_for_acks; /* of link.c */
+    bool exchanges;     /* packets longer than a segment go both ways, and no fragment arrives */
+    uint8_t unanswered; /* such packets that have arrived since one left */
 
     /* Incoming. `into` is where the data of the present fragment goes; NULL: it is dropped. */
     bool ended, bye;
@@ -94,8 +98,8 @@ bool conn_begin(struct conn *conn, int fd);
 /* Closes the socket and drops what is queued. */
 void conn_fini(struct conn *conn);
 
-/* Reads what there is, for a bounded time. True if anything was. */
-bool conn_pull(struct conn *conn);
+/* Reads what there is, for a bounded time. Returns the number of bytes; it may set conn.ended. */
+size_t conn_pull(struct conn *conn);
 /* Handles received bytes. */
 void conn_feed(struct conn *conn, const char *bytes, size_t len);
 /* Writes what is left, as far as the socket takes it. True if anything was written. */

@@ -4,6 +4,8 @@
  *
  * - Few open connections are read one by one, which takes one system call for each; of many, epoll
  *   names those that have something.
+ * - Of those that are read one by one, and exchange packets longer than a segment, the kernel is
+ *   asked to acknowledge input when it arrives; see link_ask_for_acks.
  * - A process that closes its link sends BYE on every connection, and waits until the peers' hosts
  *   have acknowledged all that it has sent: closing a socket that has unread data drops what is
  *   still on its way.
@@ -91,6 +93,7 @@ int link_open(const struct link_config *config, struct link **out)
                           .rouse = {SERVE_ROUSE},
                           .listener = {SERVE_LISTENER}};
     atomic_init(&link->serve_ms, -1);
+    atomic_init(&link->waiters, 0);
     int status = COLLRUN_OK;
     if (!link_open_descriptors(link))
         status = s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "epoll: %s", strerror(errno));
@@ -270,14 +273,45 @@ void link_unput(struct link *link, struct link_put *put)
 
 /* ---- progress ---- */
 
+/* TCP acknowledges every second segment. Linux does so when they arrive, on the core of a sender
+ * that is on the same machine, or the one of the interrupt, unless the window would not move by as
+ * much; then recv does it, before it returns to a receiver that waits for that: 2 us. Which of both
+ * happens depends on how the kernel has rounded the window. What is less than SO_RCVLOWAT is
+ * acknowledged when it arrives, in any case, but epoll does not report it. Not where data goes one
+ * way: the core of the sender has enough to do there. */
+static void link_ask_for_acks(struct conn *conn, bool ask)
+{
+    const int len = ask ? CONN_BUFFER_LEN : 1;
+    if (conn->asks_for_acks == ask)
+        return;
+    conn->asks_for_acks = ask;
+    conn->peer->link->asks_for_acks |= ask;
+    setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &len, sizeof len);
+}
+
+/* From now on epoll reports all input. */
+static void link_ask_for_reports(struct link *link)
+{
+    for (uint32_t i = 0; i < link->nopen && link->asks_for_acks; i++)
+        link_ask_for_acks(link->open[i], false);
+    link->asks_for_acks = false;
+}
+
 static bool link_pull(struct conn *conn)
 {
+    struct link *link = conn->peer->link;
     if (conn->fd < 0)
         return false;
-    const bool moved = conn_pull(conn);
-    if (conn->ended)
+    const size_t n = conn_pull(conn);
+    if (conn->ended) {
         peers_conn_ended(conn);
-    return moved;
+        return true;
+    }
+    if (n > 0 && conn->exchanges != conn->asks_for_acks) {
+        const bool polled = link->nopen <= LINK_FEW && atomic_load(&link->waiters) == 0;
+        link_ask_for_acks(conn, conn->exchanges && polled);
+    }
+    return n > 0;
 }
 
 static bool link_pull_all(struct link *link)
@@ -289,6 +323,7 @@ static bool link_pull_all(struct link *link)
             moved |= i < link->nopen && link_pull(link->open[i]);
         return moved;
     }
+    link_ask_for_reports(link);
     const int n = epoll_wait(link->io.epoll_fd, events, LINK_EVENTS, 0);
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr && (events[i].events & ~(uint32_t)EPOLLOUT))
@@ -326,6 +361,12 @@ bool link_pending(const struct link *link)
     return link->npending > 0;
 }
 
+void link_prepare_wait(struct link *link)
+{
+    atomic_fetch_add(&link->waiters, 1);
+    link_ask_for_reports(link);
+}
+
 void link_wait(struct link *link, uint64_t timeout_ns)
 {
     struct epoll_event events[LINK_EVENTS];
@@ -336,6 +377,7 @@ void link_wait(struct link *link, uint64_t timeout_ns)
                              : ms == 0       ? 1
                              : ms > 3600000  ? 3600000
                                              : (int)ms);
+    atomic_fetch_sub(&link->waiters, 1);
     for (int i = 0; i < n; i++) {
         if (!events[i].data.ptr)
             eventfd_read(link->wake_fd, &wakes);
@@ -400,6 +442,8 @@ void link_serve(struct link *link, bool output)
     struct pollfd fds[2] = {{.fd = link->serve_fd, .events = POLLIN},
                             {.fd = link->io.epoll_fd, .events = POLLIN}};
     poll(fds, output ? 2 : 1, atomic_load(&link->serve_ms));
+    if (output)
+        atomic_fetch_sub(&link->waiters, 1);
 }
 
 void link_rouse(struct link *link)

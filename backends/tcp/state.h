@@ -98,6 +98,8 @@ struct link {
     struct conn **pending;          /* of those, some that have something to send */
     uint32_t nopen, npending, capacity;
 
+    atomic_int waiters; /* threads that wait for epoll's report of input, or are about to */
+    bool asks_for_acks; /* some connection does */
     int wake_fd, serve_fd, rouse_fd;
     int listen_fd, spare_fd;
     struct serve_item rouse, listener;
