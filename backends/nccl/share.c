@@ -67,31 +67,43 @@ static const struct {
     {"NCCL_NCHANNELS_PER_NET_PEER", offsetof(struct nccl_config, nChannelsPerNetPeer)},
 };
 
-static int share_differs(struct nccl_group *g, const struct nccl_group *parent, const char *option)
+/* `theirs`: the value of the parent's; NULL: it has none, so this group alone has the option. Else
+ * the option may also be one of the backend, which is for all groups and which the parent alone
+ * does not take, so there may be nothing to leave out. */
+static int share_differs(struct nccl_group *g, const struct nccl_group *parent, const char *option,
+                         const char *theirs)
 {
-    char text[512];
+    const struct collrun_services *s = g->services;
+    char text[512], hint[200];
+    if (theirs)
+        snprintf(hint, sizeof hint, "write %s: %s in the options of this group, too", option,
+                 theirs);
+    else
+        snprintf(hint, sizeof hint, "leave it out");
     snprintf(text, sizeof text,
-             "the option %s differs from that of group %s, whose connections this group shares; "
-             "leave it out, or leave out share",
-             option, parent->name);
+             "the option %s is %s, and differs from that of group %s, whose connections this group "
+             "shares; %s, or leave out share",
+             option, s->option(s->ctx, option), parent->name, hint);
     return share_refuse(g, COLLRUN_ERR_INVALID, text);
 }
 
 static int share_take_config(struct nccl_group *g, const struct nccl_group *parent)
 {
     const struct collrun_services *s = g->services;
+    char number[16];
     for (size_t i = 0; i < sizeof connection_options / sizeof *connection_options; i++) {
         const char *option = connection_options[i].option;
         int *own = (int *)(void *)((char *)&g->config + connection_options[i].offset), theirs;
         memcpy(&theirs, (const char *)&parent->config + connection_options[i].offset,
                sizeof theirs);
+        snprintf(number, sizeof number, "%d", theirs);
         if (s->option(s->ctx, option) && *own != theirs)
-            return share_differs(g, parent, option);
+            return share_differs(g, parent, option, theirs == NCCL_UNDEFINED ? NULL : number);
         *own = theirs;
     }
     const char *theirs = parent->config.netName;
     if (g->net_name && (!theirs || strcmp(g->net_name, theirs) != 0))
-        return share_differs(g, parent, "NCCL_NET");
+        return share_differs(g, parent, "NCCL_NET", theirs);
     if (!g->net_name && theirs && !(g->net_name = strdup(theirs)))
         return group_out_of_memory(g);
     g->config.netName = g->net_name;

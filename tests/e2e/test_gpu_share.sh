@@ -114,10 +114,35 @@ refused "the option for all groups" 'backends.nccl.options.share: "dp": it is an
 $dp"
 refused "a backend that cannot share" 'groups.tp.options: .*share' check "$dp
   tp: {backend: shm, options: {share: dp}}"
-refused "another option of the connections" 'the option NCCL_NET differs from that of group dp, whose connections this group shares' run "$dp
+refused "another option of the connections" 'the option NCCL_NET is Socket, and differs from that of group dp, whose connections this group shares; leave it out, or leave out share' run "$dp
   tp: {backend: nccl, options: {share: dp, NCCL_NET: Socket}}"
-refused "... in a number" 'the option NCCL_COMM_BLOCKING differs from that of group dp' run "$dp
+refused "... in a number" 'the option NCCL_COMM_BLOCKING is 1, and differs from that of group dp, .*; write NCCL_COMM_BLOCKING: 0 in the options of this group, too, or' run "$dp
   tp: {backend: nccl, options: {share: dp, NCCL_COMM_BLOCKING: 1}}"
+# Options of the backend are those of every group that has no other one.
+for_all() { # OPTION_FOR_ALL OPTIONS_OF_DP OPTIONS_OF_TP
+    echo "backends: {nccl: {options: {$1}}}
+groups:
+  dp: {backend: nccl, options: {$2}}
+  tp: {backend: nccl, options: {share: dp${3:+, $3}}}"
+}
+refused "an option for all groups, of which the parent has another one" \
+    'the option NCCL_NET is Socket, and differs from that of group dp, .*; write NCCL_NET: IB in the options of this group, too, or leave out share' run \
+    "$(for_all 'NCCL_NET: Socket' 'NCCL_NET: IB')"
+refused "... in a number" 'NCCL_TRAFFIC_CLASS is 3, and differs .*; write NCCL_TRAFFIC_CLASS: 5 in the options of this group, too' run \
+    "$(for_all 'NCCL_TRAFFIC_CLASS: 3' 'NCCL_TRAFFIC_CLASS: 5')"
+accepted() { # WHAT LINES: the lines are those of the groups
+    job accepted <<END
+version: 1
+processes: {count: 2, gpus_per_process: 1}
+$2
+workloads:
+  - {plugin: bench, params: {ops: allreduce, max: 64B, iters: 2}, groups: [tp]}
+END
+    run run accepted.yaml
+    is "$1" "$code$(err)" 0
+}
+accepted "... with what the message says" "$(for_all 'NCCL_NET: Socket' 'NCCL_NET: IB' 'NCCL_NET: IB')"
+accepted "options for all groups" "$(for_all 'NCCL_NET: Socket, NCCL_TRAFFIC_CLASS: 3' '')"
 FAKE_NCCL_VERSION=21705 refused "an old NCCL" 'the option share needs ncclCommSplit of NCCL 2.18, and this is NCCL 2.17.5' run "$dp
   tp: {backend: nccl, options: {share: dp}}"
 
