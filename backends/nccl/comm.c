@@ -325,22 +325,38 @@ int comm_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made
     return status;
 }
 
+bool comm_is_busy(const struct nccl_group *g)
+{
+    bool busy = false;
+    for (uint32_t i = 0; !busy && i < g->ndevs; i++) {
+        int before = device_enter(g->context, g->devs[i].ordinal);
+        busy = g->context->lib.cuda.cudaStreamQuery(g->devs[i].stream) == cudaErrorNotReady;
+        device_leave(g->context, before);
+    }
+    return busy;
+}
+
 /* ---- closing ---- */
+
+static bool comm_is_in_progress(struct nccl_group *g, const struct dev_comm *dev)
+{
+    ncclResult_t state = ncclSuccess;
+    pthread_mutex_lock(&g->lock); /* the aborter may take the communicator away */
+    if (dev->comm)
+        g->context->lib.nccl.ncclCommGetAsyncError(dev->comm, &state);
+    pthread_mutex_unlock(&g->lock);
+    return state == ncclInProgress;
+}
 
 /* Waits until no communicator is in progress. False: the time is up. */
 static bool comm_await_idle(struct nccl_group *g, uint64_t deadline_ns)
 {
-    const struct nccl_api *nccl = &g->context->lib.nccl;
-    for (uint32_t i = 0; i < g->ndevs; i++) {
-        ncclResult_t state = ncclInProgress;
-        while (g->devs[i].comm &&
-               nccl->ncclCommGetAsyncError(g->devs[i].comm, &state) == ncclSuccess &&
-               state == ncclInProgress) {
+    for (uint32_t i = 0; i < g->ndevs; i++)
+        while (comm_is_in_progress(g, &g->devs[i])) {
             if (clock_ns() >= deadline_ns)
                 return false;
             clock_sleep_ns(100000);
         }
-    }
     return true;
 }
 
@@ -353,16 +369,34 @@ static void comm_await_devices(const struct nccl_group *g, uint64_t deadline_ns)
             clock_sleep_ns(1000000);
 }
 
-static void comm_end_all(struct nccl_group *g, ncclResult_t (*end)(ncclComm_t comm), bool frees)
+static void comm_finalize_all(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
+    pthread_mutex_lock(&g->lock);
     nccl->ncclGroupStart();
-    for (uint32_t i = 0; i < g->ndevs; i++) {
+    for (uint32_t i = 0; i < g->ndevs; i++)
         if (g->devs[i].comm)
-            end(g->devs[i].comm);
-        if (frees)
-            g->devs[i].comm = NULL;
+            nccl->ncclCommFinalize(g->devs[i].comm);
+    nccl->ncclGroupEnd();
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* A communicator that is being freed belongs to no group any more: the group may fail still, as one
+ * of its parts does, and the aborter would stop it. */
+static void comm_free_all(struct nccl_group *g, ncclResult_t (*end)(ncclComm_t comm))
+{
+    const struct nccl_api *nccl = &g->context->lib.nccl;
+    ncclComm_t comms[MAX_DEVICES] = {NULL};
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; i < g->ndevs; i++) {
+        comms[i] = g->devs[i].comm;
+        g->devs[i].comm = NULL;
     }
+    pthread_mutex_unlock(&g->lock);
+    nccl->ncclGroupStart();
+    for (uint32_t i = 0; i < g->ndevs; i++)
+        if (comms[i])
+            end(comms[i]);
     nccl->ncclGroupEnd();
 }
 
@@ -371,12 +405,12 @@ void comm_close(struct nccl_group *g)
     const struct nccl_api *nccl = &g->context->lib.nccl;
     uint64_t deadline = clock_ns() + FINALIZE_LIMIT_NS;
     if (!group_has_failed(g)) {
-        comm_end_all(g, nccl->ncclCommFinalize, false);
+        comm_finalize_all(g);
         if (!comm_await_idle(g, deadline))
             group_fail(g, COLLRUN_ERR_TIMEOUT, "the peers did not close the group in time");
     }
     aborter_await(g); /* it uses the communicators of a group that has failed */
     comm_await_idle(g, deadline);
     comm_await_devices(g, deadline);
-    comm_end_all(g, group_has_failed(g) ? nccl->ncclCommAbort : nccl->ncclCommDestroy, true);
+    comm_free_all(g, group_has_failed(g) ? nccl->ncclCommAbort : nccl->ncclCommDestroy);
 }

@@ -50,6 +50,9 @@ int comm_await_all(struct nccl_group *g, uint64_t deadline_ns);
 /* ncclGroupEnd. Returns the first error: `result`, which was reported inside the group, or the
  * result of the end; ncclSuccess also while a nonblocking communicator is in progress. */
 ncclResult_t comm_group_end(const struct nccl_group *g, ncclResult_t result);
+/* Whether one of its streams holds something that has not ended. Unlike events, streams also show
+ * what a launch that failed halfway has left there. */
+bool comm_is_busy(const struct nccl_group *g);
 /* Finalizes the communicators and waits for the peers, up to a limit; then destroys or aborts
  * them. */
 void comm_close(struct nccl_group *g);

@@ -74,6 +74,7 @@ enum cudaStreamCaptureMode { CUDA_CAPTURE_MODES(CUDA_CONSTANT) };
     X(MUST, cudaError_t, cudaStreamIsCapturing,                                                    \
       (cudaStream_t stream, enum cudaStreamCaptureStatus * status))                                \
     X(MUST, cudaError_t, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode * mode)) \
+    X(MUST, cudaError_t, cudaStreamQuery, (cudaStream_t stream))                                   \
     X(MUST, cudaError_t, cudaStreamWaitEvent,                                                      \
       (cudaStream_t stream, cudaEvent_t event, unsigned int flags))                                \
     X(MUST, cudaError_t, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned int flags))      \

@@ -404,14 +404,13 @@ uint64_t direct_launches(const struct direct *d)
 
 /* ---- the end of an op, and order after it ---- */
 
-int direct_query_in_flight(struct direct *d, struct nccl_group *g)
+/* Also what is in no queue: a launch that failed halfway. */
+bool direct_is_busy(const struct direct *d)
 {
-    const struct cuda_api *cuda = &g->context->lib.cuda;
-    for (struct direct_end *e = d->first; e; e = e->next)
-        for (const struct message *m = e->in_flight.first; m; m = m->next)
-            if (m->after_evt && event_query(cuda, m->after_evt) == cudaErrorNotReady)
-                return COLLRUN_AGAIN;
-    return COLLRUN_OK;
+    const struct direct_end *e = d->first;
+    while (e && !(e->part && comm_is_busy(e->part)))
+        e = e->next;
+    return e != NULL;
 }
 
 void direct_forget(struct nccl_group *g, const struct op *op)

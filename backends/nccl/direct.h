@@ -44,8 +44,8 @@ bool direct_is_matched(const struct message *m);
 /* NULL: the communicator of the message is not formed. */
 struct nccl_group *direct_part(const struct message *m);
 
-/* The group has failed. AGAIN: one of its messages is on a GPU still. */
-int direct_query_in_flight(struct direct *d, struct nccl_group *g);
+/* Of a group that has failed: whether a message of any direction is on its GPU still. */
+bool direct_is_busy(const struct direct *d);
 void direct_forget(struct nccl_group *g, const struct op *op); /* as p2p_forget */
 /* Has `stream` wait for the message, which is in flight; *error is CUDA's result. AGAIN: it cannot
  * yet. */

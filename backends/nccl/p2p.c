@@ -480,16 +480,16 @@ int p2p_withdraw(struct op *op)
 
 /* ---- the end of an op ---- */
 
-int p2p_quiesce(struct nccl_group *g, bool in_time)
+bool p2p_is_busy(const struct nccl_group *g)
 {
-    if (!g->p2p)
-        return COLLRUN_OK;
-    struct direct *d = g->p2p->direct;
-    if (in_time && (p2p_query_in_flight(g) == COLLRUN_AGAIN ||
-                    (d && direct_query_in_flight(d, g) == COLLRUN_AGAIN)))
-        return COLLRUN_AGAIN;
-    p2p_release_events(g);
-    return COLLRUN_OK;
+    const struct p2p *p = g->p2p;
+    return p && (comm_is_busy(g) || (p->direct && direct_is_busy(p->direct)));
+}
+
+void p2p_give_up(struct nccl_group *g)
+{
+    if (g->p2p)
+        p2p_release_events(g);
 }
 
 void p2p_forget(struct op *op)

@@ -28,8 +28,10 @@ void p2p_progress(struct nccl_group *g);
 void p2p_wait(struct nccl_group *g, uint64_t ns);
 uint64_t p2p_launches(const struct nccl_group *g); /* how often messages were launched */
 bool p2p_is_direct(const struct nccl_group *g);    /* some are launched at their call */
-/* The group has failed. OK once its messages are off the GPUs, or if `in_time` is false. */
-int p2p_quiesce(struct nccl_group *g, bool in_time);
+/* Of a group that has failed: whether one of its messages is on a GPU still. */
+bool p2p_is_busy(const struct nccl_group *g);
+/* The group has failed, and none of its messages is awaited any more: gives the events back. */
+void p2p_give_up(struct nccl_group *g);
 void p2p_forget(struct op *op); /* takes the op's messages out of all queues and frees them */
 
 /* Of the backend's table. */

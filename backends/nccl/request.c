@@ -9,7 +9,7 @@
  * Failures
  *   - after an error or an abort the kernels end early and their events prove nothing. The op is
  *     kept until the streams are idle, for a second at most, so that the caller does not free a
- *     buffer that a kernel still writes to;
+ *     buffer that a kernel still writes to. So is one that fails halfway when it is started;
  *   - its time is up: the group fails with TIMEOUT.
  *
  * A blocking call polls: at first without a pause, then with sleeps of a tenth of the time that it
@@ -153,13 +153,21 @@ static int op_query_events(struct op *op)
     return COLLRUN_OK;
 }
 
-/* Of a failed op: AGAIN until the streams are idle or have had their time. */
-static int op_quiesce(struct op *op)
+/* Of a failed op: whether it may be on a GPU still. */
+static bool op_is_busy(const struct op *op)
 {
-    bool in_time = clock_ns() < op->failed_ns + QUIESCE_LIMIT_NS;
-    int status = op->messages ? p2p_quiesce(op->group, in_time) : op_query_events(op);
-    if (status == COLLRUN_AGAIN && in_time)
+    if (op->messages)
+        return p2p_is_busy(op->group);
+    return op->sched.launched && comm_is_busy(op->group);
+}
+
+/* Of a failed op: AGAIN until the streams are idle or have had their time. */
+static int op_quiesce(const struct op *op)
+{
+    if (clock_ns() < op->failed_ns + QUIESCE_LIMIT_NS && op_is_busy(op))
         return COLLRUN_AGAIN;
+    if (op->messages)
+        p2p_give_up(op->group);
     return group_failure(op->group);
 }
 
@@ -345,6 +353,13 @@ static int op_submit_collective(struct op *op)
     return status;
 }
 
+/* False if the group had failed before: nothing of the op is on a GPU. */
+static bool op_was_entered(const struct op *op)
+{
+    return op->messages ? op->nopen > 0 : op->sched.class != SCHED_NONE;
+}
+
+/* Nothing that was launched runs any more when it returns an error. */
 static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint32_t ncalls,
                     struct op **out)
 {
@@ -362,11 +377,9 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
         return status;
     }
     group_fail(g, status, "an operation could not be started");
-    if (messages) { /* some may be on the GPUs */
-        op_fail(op, status);
-        while (op_quiesce(op) == COLLRUN_AGAIN)
-            clock_sleep_ns(MAX_SLEEP_NS);
-    }
+    op_fail(op, status);
+    while (op_was_entered(op) && op_quiesce(op) == COLLRUN_AGAIN)
+        clock_sleep_ns(MAX_SLEEP_NS);
     op_free(op);
     return status;
 }
@@ -428,7 +441,9 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     int status = COLLRUN_OK;
     const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
     int before = device_enter(g->context, dev->ordinal);
-    if (op->messages) {
+    if (group_has_failed(g)) { /* its events prove nothing, or are gone: the op ends soon */
+        status = COLLRUN_AGAIN;
+    } else if (op->messages) {
         status = p2p_order(op, device, stream, &error);
     } else if (!op->sched.launched || op->kernels.more) {
         status = COLLRUN_AGAIN;
