@@ -20,8 +20,7 @@ struct ring_size {
     size_t bytes;
     uint32_t places, least_window;
 };
-static constexpr ring_size sizes[ring_sizes] = {
-    {512, 48, 6}, {4096 + 128, 16, 1}, {eager_limit + 128, 8, 1}};
+static constexpr ring_size sizes[ring_sizes] = {{512, 48, 6}, {eager_limit + 128, 16, 1}};
 static constexpr uint32_t first_windows = 512; /* of the first size, to all peers together */
 
 static uint32_t first_window(unsigned size, uint32_t nranks)
@@ -43,9 +42,6 @@ static constexpr uint32_t reserved_places(uint32_t window)
 }
 static_assert(reserved_places(sizes[0].least_window) < sizes[0].least_window / 2, "credits flow");
 
-static constexpr int notice_places = 256;
-static constexpr size_t notice_region = (notice_places + 1) * mark_bytes;
-
 static constexpr unsigned patience = 100000; /* turns, for a packet whose mark is there */
 
 static constexpr size_t peer_bytes()
@@ -56,10 +52,30 @@ static constexpr size_t peer_bytes()
     return bytes;
 }
 
-/* Gloo's thread writes marks in a system call, which no tool can follow. */
-__attribute__((no_sanitize("thread"))) static bool is_marked(const char *mark)
+/* Gloo's thread writes into places in a system call, which no tool can follow. */
+__attribute__((no_sanitize("thread"))) static uint64_t word_at(const char *p)
 {
-    return *reinterpret_cast<const volatile uint64_t *>(mark) != 0;
+    return *reinterpret_cast<const volatile uint64_t *>(p);
+}
+
+static size_t mark_offset(size_t data_len)
+{
+    return sizeof(packet) + (data_len + mark_bytes - 1) / mark_bytes * mark_bytes;
+}
+
+/* No data is likely to look like it. */
+static uint64_t mark_of(uint64_t sequence)
+{
+    return mix(sequence, sizeof(packet));
+}
+
+/* The packet may be there in part. */
+static bool is_marked(const char *place, size_t bytes)
+{
+    const uint64_t sequence = word_at(place + offsetof(packet, sequence));
+    const size_t at =
+        mark_offset(static_cast<uint32_t>(word_at(place + offsetof(packet, message)) >> 32));
+    return sequence != 0 && at + mark_bytes <= bytes && word_at(place + at) == mark_of(sequence);
 }
 
 static char *map(size_t bytes)
@@ -71,16 +87,12 @@ static char *map(size_t bytes)
     return static_cast<char *>(p);
 }
 
-/* The first places of both regions are those of notices; the very first one is what is sent. */
 rings::rings(abortable_context &context, uint32_t rank, uint32_t size, uint64_t first_slot)
-    : rank_(rank), size_(size), first_slot_(first_slot),
-      region_(notice_region + size * peer_bytes()), in_memory_(map(region_)),
-      out_memory_(map(region_)), in_(context.plain_buffer(in_memory_, region_)),
+    : rank_(rank), size_(size), first_slot_(first_slot), region_(size * peer_bytes()),
+      in_memory_(map(region_)), out_memory_(map(region_)),
+      in_(context.plain_buffer(in_memory_, region_)),
       out_(context.plain_buffer(out_memory_, region_)), peers_(size)
 {
-    *reinterpret_cast<uint64_t *>(out_memory_) = 1;
-    for (int i = notice_places; i > 0; i--)
-        free_places_.push_back(i);
     for (uint32_t p = 0; p < size; p++) {
         peers_[p].next_sequence = 0;
         if (p != rank)
@@ -108,7 +120,7 @@ rings::~rings()
 
 size_t rings::offset(uint32_t peer, unsigned size, uint32_t number) const
 {
-    size_t at = notice_region + peer * peer_bytes();
+    size_t at = peer * peer_bytes();
     for (unsigned s = 0; s < size; s++)
         at += sizes[s].bytes * sizes[s].places;
     return at + number % sizes[size].places * sizes[size].bytes;
@@ -159,7 +171,8 @@ bool rings::send(uint32_t to, const packet &what, const void *data, bool reserve
     const auto size = static_cast<unsigned>(found);
     const size_t at = offset(to, size, p.sent[size]);
     packet head = what;
-    head.sequence = p.sent_sequence++;
+    head.sequence = ++p.sent_sequence;
+    head.data_len = static_cast<uint32_t>(len);
     for (unsigned s = 0; s < ring_sizes; s++) {
         head.taken[s] = p.told[s] = p.taken[s];
         p.told_window[s] = p.in_window[s];
@@ -167,10 +180,10 @@ bool rings::send(uint32_t to, const packet &what, const void *data, bool reserve
     std::memcpy(out_memory_ + at, &head, sizeof head);
     if (len > 0)
         std::memcpy(out_memory_ + at + sizeof head, data, len);
-    *reinterpret_cast<uint64_t *>(out_memory_ + at + sizes[size].bytes - mark_bytes) = 1;
+    *reinterpret_cast<uint64_t *>(out_memory_ + at + mark_offset(len)) = mark_of(head.sequence);
     p.sent[size]++;
     unfinished_++;
-    out_->send(static_cast<int>(to), first_slot_ + size, at, sizes[size].bytes);
+    out_->send(static_cast<int>(to), first_slot_ + size, at, mark_offset(len) + mark_bytes);
     return true;
 }
 
@@ -183,28 +196,13 @@ bool rings::owes(uint32_t to) const
     return false;
 }
 
-void rings::send_notice(uint32_t peer, uint64_t slot)
-{
-    unfinished_++;
-    out_->send(static_cast<int>(peer), slot, 0, mark_bytes);
-}
-
-int rings::post_notice(uint32_t peer, uint64_t slot)
-{
-    const int place = free_places_.back();
-    free_places_.pop_back();
-    posted_places_.push_back(place);
-    in_->recv(static_cast<int>(peer), slot, static_cast<size_t>(place) * mark_bytes, mark_bytes);
-    return place;
-}
-
 /* ---- receiving ---- */
 
 uint32_t rings::marks(uint32_t from, unsigned s) const
 {
     uint32_t n = 0;
     while (n < sizes[s].places &&
-           is_marked(in_place(from, s, peers_[from].taken[s] + n) + sizes[s].bytes - mark_bytes))
+           is_marked(in_place(from, s, peers_[from].taken[s] + n), sizes[s].bytes))
         n++;
     return n;
 }
@@ -221,7 +219,6 @@ size_t rings::look()
 {
     size_t n = 0;
     packets_.clear();
-    notices_.clear();
     for (uint32_t p = 0; p < size_; p++) {
         uint32_t count = 0;
         for (unsigned s = 0; p != rank_ && s < ring_sizes; s++)
@@ -230,10 +227,7 @@ size_t rings::look()
             packets_.push_back({p, count});
         n += count;
     }
-    for (const int place : posted_places_)
-        if (is_marked(in_memory_ + static_cast<size_t>(place) * mark_bytes))
-            notices_.push_back(place);
-    return n + notices_.size();
+    return n;
 }
 
 /* Takes a completion from Gloo. False: there is none yet, and Gloo does not wait any more. */
@@ -272,7 +266,7 @@ const packet *rings::front(uint32_t from) const
     for (unsigned s = 0; s < ring_sizes; s++) {
         const char *place = in_place(from, s, p.taken[s]);
         const auto *head = reinterpret_cast<const packet *>(place);
-        if (p.seen[s] > 0 && head->sequence == p.next_sequence)
+        if (p.seen[s] > 0 && head->sequence == p.next_sequence + 1)
             return head;
     }
     return nullptr;
@@ -307,7 +301,7 @@ void rings::pop(uint32_t from)
         if (reinterpret_cast<const char *>(head) != place)
             continue;
         credit(p, *head);
-        *reinterpret_cast<uint64_t *>(place + sizes[s].bytes - mark_bytes) = 0;
+        *reinterpret_cast<uint64_t *>(place + offsetof(packet, sequence)) = 0;
         completions_--;
         p.seen[s]--;
         p.next_sequence++;
@@ -319,14 +313,6 @@ void rings::pop(uint32_t from)
         p.in_window[s] = window;
         return;
     }
-}
-
-void rings::free_notice(int place)
-{
-    *reinterpret_cast<uint64_t *>(in_memory_ + static_cast<size_t>(place) * mark_bytes) = 0;
-    completions_--;
-    posted_places_.erase(std::find(posted_places_.begin(), posted_places_.end(), place));
-    free_places_.push_back(place);
 }
 
 /* ---- waiting ---- */

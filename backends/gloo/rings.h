@@ -26,21 +26,21 @@
 namespace collrun_gloo
 {
 
-constexpr unsigned ring_sizes = 3;
+constexpr unsigned ring_sizes = 2;
 
 struct packet {
     uint32_t type, use;         /* enum packet_type; of the mesh */
-    uint64_t sequence;          /* of all packets from this sender to this receiver */
+    uint64_t sequence;          /* of all packets from this sender to this receiver, from 1 */
     uint32_t taken[ring_sizes]; /* packets of the receiver that the sender has taken */
     uint32_t message;
+    uint32_t data_len; /* bytes that follow */
     collrun_envelope envelope;
-    uint64_t len;  /* bytes: of the data that follows, or of the message that is announced */
-    uint64_t slot; /* under which the data of an announced message is sent */
+    uint64_t len; /* bytes of the message: those that follow, or those that are announced */
 };
-static_assert(sizeof(packet) == 64, "packets travel");
+static_assert(sizeof(packet) == 56, "packets travel");
 
 constexpr size_t mark_bytes = sizeof(uint64_t);
-constexpr size_t eager_limit = 32u << 10;
+constexpr size_t eager_limit = 64u << 10;
 
 class rings
 {
@@ -57,29 +57,14 @@ class rings
     /* Whether credits of this peer are due. */
     bool owes(uint32_t peer) const;
 
-    /* The notice that the data of a message is complete: 8 bytes, which the sender sends after the
-     * data. The receiver posts a place for them, of which there are some. */
-    void send_notice(uint32_t peer, uint64_t slot);
-    bool has_notice_place() const
-    {
-        return !free_places_.empty();
-    }
-    int post_notice(uint32_t peer, uint64_t slot);
-    /* One packet or notice has arrived, as the peer has said. */
-    void take_sent();
-
-    /* What has arrived: packets from `peer`, or notices. A packet may overtake one of another size,
-     * whose receive was posted later. */
+    /* What has arrived from `peer`. A packet may overtake one of another size, whose receive was
+     * posted later. */
     struct arrival {
         uint32_t peer, count;
     };
     const std::vector<arrival> &packets() const
     {
         return packets_;
-    }
-    const std::vector<int> &notices() const
-    {
-        return notices_;
     }
     /* Looks for arrivals. Does not wait for any that has not begun. */
     bool collect();
@@ -88,7 +73,6 @@ class rings
      * them. One that has come since is marked, but Gloo has not reported it. */
     const packet *front(uint32_t peer) const;
     void pop(uint32_t peer);
-    void free_notice(int place);
 
     /* Waits for an arrival, or until poke(), which any thread may call. False: a connection is
      * lost, and this waits no longer: the caller looks again after a while. */
@@ -123,6 +107,7 @@ class rings
     size_t look();
     bool take_completion();
     void credit(peer_state &p, const packet &from);
+    void take_sent();
 
     const uint32_t rank_, size_;
     const uint64_t first_slot_;
@@ -131,7 +116,6 @@ class rings
     std::unique_ptr<gloo::transport::UnboundBuffer> in_, out_;
     std::vector<peer_state> peers_;
     std::vector<arrival> packets_;
-    std::vector<int> notices_, free_places_, posted_places_;
     size_t completions_ = 0;  /* that Gloo has reported, of packets that have not been taken */
     uint64_t unfinished_ = 0; /* sends that are not known to have left */
     bool lost_ = false, poked_ = false;

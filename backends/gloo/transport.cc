@@ -18,28 +18,27 @@ namespace collrun_gloo
 
 using gloo::transport::UnboundBuffer;
 
-enum packet_type : uint32_t { EAGER, RTS, CONTROL, FAILED, LEFT };
+enum packet_type : uint32_t { EAGER, RTS, RTS_ASK, ASK, CONTROL, FAILED, LEFT };
 
-/* Gloo holds a buffer while it moves one of these: memory can be taken back in between. */
-static constexpr size_t piece_bytes = 2u << 20;
 static constexpr uint64_t lost_pause_ns = 200000, lost_period_ns = 5000000;
 static constexpr uint64_t flush_ns = 1000000000, flush_period_ns = 10000000;
+/* The longest wait for data, since Gloo does not tell each buffer of a lost connection, and for one
+ * of several data. */
+static constexpr uint64_t data_wait_ns = 10000000, turn_ns = 1000000;
+/* The longest wait for packets while the ACK of a send may have to be asked for, if one has been
+ * needed before, and the age at which it is. */
+static constexpr uint64_t unasked_wait_ns = 1000000, ask_age_ns = 300000;
+/* In which data that has arrived is reported by the Gloo of its sender. */
+static constexpr uint64_t report_ns = 100000000;
 static constexpr size_t most_acks = 64;
 /* Slots of one transport of a mesh; the first ones are those of its rings. */
 static constexpr uint64_t slots = 1ull << 60, ring_slots = 16;
 
-/* Calls move(offset, bytes) for each piece. */
-template <typename F> static void for_each_piece(size_t len, F move)
-{
-    for (size_t at = 0; at < len; at += piece_bytes)
-        move(at, std::min(piece_bytes, len - at));
-}
-
 transport::transport(mesh &owner, unsigned number, timer_thread &timers)
     : mesh_(owner), first_slot_(number * slots),
       rings_(*owner.abortable, owner.rank, owner.size, first_slot_), peers_(owner.size),
-      timer_(timers, [this] {
-          rings_.poke();
+      bulk_(*owner.abortable), timer_(timers, [this] {
+          wake();
           rings_.poke_flush();
       })
 {
@@ -77,10 +76,10 @@ void transport::attach(const collrun_p2p *engine)
 
 bool transport::detach() noexcept
 {
-    bool idle = !aborted_ && !revoked_ && waiting_.empty() && by_notice_.empty();
+    bool idle = !aborted_ && sends_.empty() && receives_.empty();
     for (uint32_t i = 0; i < peers_.size(); i++)
-        idle = idle && peers_[i].queue.empty() && peers_[i].acks.empty() && peers_[i].sends == 0;
-    for (uint32_t i = 0; i < peers_.size() && !aborted_ && !revoked_; i++)
+        idle = idle && peers_[i].queue.empty() && peers_[i].acks.empty();
+    for (uint32_t i = 0; i < peers_.size() && idle; i++)
         try {
             if (i != mesh_.rank && !rings_.send(i, head(LEFT), nullptr, true))
                 idle = false;
@@ -89,11 +88,13 @@ bool transport::detach() noexcept
         }
     revoke();
     if (idle)
-        revoked_ = false;
+        bulk_.resume();
     engine_ = nullptr;
-    any_receives_ = 0;
-    for (peer_state &p : peers_)
+    any_receives_ = unmatched_ = 0;
+    for (peer_state &p : peers_) {
         p.receives = 0;
+        p.announced.clear();
+    }
     return idle;
 }
 
@@ -110,45 +111,10 @@ void transport::throw_if_aborted() const
         throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
 }
 
-void transport::revoke() noexcept
+void transport::wake() noexcept
 {
-    std::lock_guard<std::mutex> guard(lock_);
-    revoked_ = true;
-    buffers_.clear();
-}
-
-/* Calls move(buffer, offset, bytes) for each piece of a long message. Another thread may revoke the
- * memory between two pieces: a piece waits while Gloo's thread reads or writes, and the first ones
- * are on their way by then. */
-template <typename F> void transport::give_memory(p2p_message *m, F move)
-{
-    {
-        std::lock_guard<std::mutex> guard(lock_);
-        buffers_[m] = mesh_.abortable->plain_buffer(m->shared.data, m->shared.len);
-    }
-    for_each_piece(m->shared.len, [&](size_t at, size_t bytes) {
-        std::lock_guard<std::mutex> guard(lock_);
-        if (revoked_)
-            throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
-        move(*buffers_.at(m), at, bytes);
-    });
-}
-
-/* All that Gloo did with the memory has completed. */
-void transport::release(p2p_message *m, bool received)
-{
-    std::lock_guard<std::mutex> guard(lock_);
-    const auto found = buffers_.find(m);
-    if (found == buffers_.end())
-        throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
-    UnboundBuffer &b = *found->second;
-    for_each_piece(m->shared.len, [&](size_t, size_t) {
-        if (received)
-            b.waitRecv(nullptr, forever);
-        else
-            b.waitSend(nullptr, forever);
-    });
-    buffers_.erase(found);
+    rings_.poke();
+    bulk_.poke();
 }
 
 /* What Gloo throws says that the connection is lost, or that the peer has said farewell: then it is
@@ -200,43 +166,92 @@ bool transport::start(p2p_message *m)
 {
     const collrun_message &shared = m->shared;
     const bool eager = shared.len <= eager_limit;
-    packet p = head(eager ? EAGER : RTS);
-    p.message = shared.id;
+    peer_state &to = peers_[shared.peer];
+    packet p = head(eager ? EAGER : to.wants_acks ? RTS_ASK : RTS);
+    p.message = m->number = to.long_messages;
     p.envelope = shared.envelope;
     p.len = shared.len;
-    p.slot = first_slot_ + ring_slots + 2 * peers_[shared.peer].next_slot;
     bool sent = false;
     with_gloo(shared.peer, [&] {
-        const void *data = eager && shared.len > 0 ? shared.data : nullptr;
-        sent = rings_.send(shared.peer, p, data, false);
-        if (sent && !eager)
-            start_long_send(m, p.slot);
+        sent = rings_.send(shared.peer, p, eager && p.len > 0 ? shared.data : nullptr, false);
+        if (!sent || eager)
+            return;
+        to.long_messages++;
+        to.sends++;
+        sends_.push_back(m);
+        m->ask_ns = to.wants_acks ? 0 : now_ns() + ask_age_ns;
+        bulk_.send(m, slot_of(m->number));
     });
     if (sent && eager)
         engine_->done(engine_->ctx, &m->shared);
     return sent;
 }
 
-void transport::start_long_send(p2p_message *m, uint64_t slot)
+uint64_t transport::slot_of(uint32_t number) const
 {
-    const auto to = static_cast<int>(m->shared.peer);
-    peers_[m->shared.peer].next_slot++;
-    peers_[m->shared.peer].sends++;
-    give_memory(
-        m, [&](UnboundBuffer &data, size_t at, size_t bytes) { data.send(to, slot, at, bytes); });
-    rings_.send_notice(m->shared.peer, slot + 1);
+    return first_slot_ + ring_slots + number;
 }
 
-void transport::end_send(uint32_t id)
+/* Its data may have been seen to leave meanwhile. */
+void transport::end_send(uint32_t to, uint32_t number)
 {
-    collrun_message *shared = engine_->find(engine_->ctx, id);
-    if (!shared)
-        throw failure{COLLRUN_ERR_BACKEND, format("a message %u is not known", id)};
-    auto *m = reinterpret_cast<p2p_message *>(shared);
-    release(m, false);
-    rings_.take_sent();
-    peers_[shared->peer].sends--;
-    engine_->done(engine_->ctx, shared);
+    for (p2p_message *m : sends_)
+        if (m->shared.peer == to && m->number == number) {
+            peers_[to].wants_acks = unmatched_ > 0 || polls_;
+            has_needed_acks_ |= peers_[to].wants_acks;
+            end_long(m);
+            return;
+        }
+}
+
+void transport::end_long(p2p_message *m)
+{
+    bulk_.end(m);
+    std::deque<p2p_message *> &queue = m->receives ? receives_ : sends_;
+    queue.erase(std::find(queue.begin(), queue.end(), m));
+    if (m->receives) {
+        uncount(m);
+        end_announced(peers_[m->shared.peer], m->number);
+    } else {
+        peers_[m->shared.peer].sends--;
+    }
+    engine_->done(engine_->ctx, &m->shared);
+}
+
+void transport::end_announced(peer_state &p, uint32_t number)
+{
+    const auto found = std::find_if(p.announced.begin(), p.announced.end(),
+                                    [number](const announcement &a) { return a.number == number; });
+    if (found->ack_wanted)
+        p.acks.push_back(number);
+    p.announced.erase(found);
+}
+
+/* A sender that waits for packets does not see whether its data leaves. */
+void transport::ask_for_acks()
+{
+    const uint64_t now = sends_.empty() ? 0 : now_ns();
+    for (p2p_message *m : sends_) {
+        if (m->ask_ns == 0 || now < m->ask_ns)
+            continue;
+        packet p = head(ASK);
+        p.message = m->number;
+        with_gloo(m->shared.peer, [&] {
+            if (rings_.send(m->shared.peer, p, nullptr, false))
+                m->ask_ns = 0;
+        });
+    }
+}
+
+/* An ACK that is asked for after the end of the receive. */
+void transport::handle_ask(peer_state &p, uint32_t number)
+{
+    for (announcement &a : p.announced)
+        if (a.number == number) {
+            a.ack_wanted = true;
+            return;
+        }
+    p.acks.push_back(number);
 }
 
 /* ---- receives ---- */
@@ -246,9 +261,16 @@ void transport::post(p2p_message *m)
     throw_if_aborted();
     m->posted_for = m->shared.peer;
     (m->posted_for == COLLRUN_ANY_SOURCE ? any_receives_ : peers_[m->posted_for].receives)++;
+    unmatched_++;
 }
 
 void transport::unpost(p2p_message *m)
+{
+    uncount(m);
+    unmatched_--;
+}
+
+void transport::uncount(const p2p_message *m)
 {
     (m->posted_for == COLLRUN_ANY_SOURCE ? any_receives_ : peers_[m->posted_for].receives)--;
 }
@@ -267,52 +289,29 @@ void transport::recv(p2p_message *m, const void *data, size_t len)
     }
     m->posted_for = m->shared.peer;
     peers_[m->shared.peer].receives++;
-    m->slot = p.slot;
-    m->sender_id = p.message;
-    if (!waiting_.empty() || !start_long_receive(m))
-        waiting_.push_back(m);
-}
-
-/* False: there is no place for its notice. */
-bool transport::start_long_receive(p2p_message *m)
-{
-    if (!rings_.has_notice_place())
-        return false;
-    with_gloo(m->shared.peer, [&] {
-        const auto from = static_cast<int>(m->shared.peer);
-        give_memory(m, [&](UnboundBuffer &data, size_t at, size_t bytes) {
-            data.recv(from, m->slot, at, bytes);
-        });
-        by_notice_[rings_.post_notice(m->shared.peer, m->slot + 1)] = m;
-    });
-    return true;
-}
-
-void transport::end_receive(int notice)
-{
-    p2p_message *m = by_notice_.at(notice);
-    by_notice_.erase(notice);
-    rings_.free_notice(notice);
-    release(m, true);
-    unpost(m);
-    peers_[m->shared.peer].acks.push_back(m->sender_id);
-    engine_->done(engine_->ctx, &m->shared);
+    m->number = p.message;
+    receives_.push_back(m);
+    with_gloo(m->shared.peer, [&] { bulk_.recv(m, slot_of(m->number)); });
 }
 
 /* ---- packets ---- */
 
 bool transport::take_arrivals()
 {
-    if (!rings_.collect())
-        return false;
-    const std::vector<rings::arrival> packets = rings_.packets();
-    const std::vector<int> notices = rings_.notices();
-    bool taken = !notices.empty();
-    for (const rings::arrival &a : packets)
-        for (uint32_t i = 0; i < a.count && take_packet(a.peer); i++)
+    bool taken = false;
+    if (rings_.collect()) {
+        const std::vector<rings::arrival> packets = rings_.packets();
+        for (const rings::arrival &a : packets)
+            for (uint32_t i = 0; i < a.count && take_packet(a.peer); i++)
+                taken = true;
+    }
+    for (size_t i = 0; i < receives_.size();)
+        if (bulk_.has_arrived(receives_[i])) {
+            end_long(receives_[i]);
             taken = true;
-    for (const int notice : notices)
-        end_receive(notice);
+        } else {
+            i++;
+        }
     return taken;
 }
 
@@ -331,12 +330,18 @@ bool transport::take_packet(uint32_t from)
 int transport::handle(uint32_t from, const packet &p)
 {
     switch (p.type) {
-    case EAGER:
     case RTS:
+    case RTS_ASK:
+        peers_[from].announced.push_back({p.message, p.type == RTS_ASK});
+        [[fallthrough]];
+    case EAGER:
         return engine_->arrived(engine_->ctx, from, &p.envelope, &p,
                                 sizeof p + (p.type == EAGER ? p.len : 0));
+    case ASK:
+        handle_ask(peers_[from], p.message);
+        return COLLRUN_OK;
     case CONTROL:
-        handle_acks(p);
+        handle_acks(from, p);
         return COLLRUN_OK;
     case FAILED:
         throw failure{static_cast<int>(p.envelope.tag),
@@ -347,13 +352,13 @@ int transport::handle(uint32_t from, const packet &p)
     }
 }
 
-void transport::handle_acks(const packet &p)
+void transport::handle_acks(uint32_t from, const packet &p)
 {
     uint32_t ids[most_acks];
     const size_t n = std::min<size_t>(p.len / sizeof ids[0], most_acks);
     std::memcpy(ids, &p + 1, n * sizeof ids[0]);
     for (size_t i = 0; i < n; i++)
-        end_send(ids[i]);
+        end_send(from, ids[i]);
 }
 
 /* Acknowledgements and credits. */
@@ -380,10 +385,6 @@ bool transport::push_acks(uint32_t to)
 bool transport::push()
 {
     bool moved = false;
-    while (!waiting_.empty() && start_long_receive(waiting_.front())) {
-        waiting_.pop_front();
-        moved = true;
-    }
     for (uint32_t i = 0; i < mesh_.size; i++) {
         if (i == mesh_.rank)
             continue;
@@ -402,6 +403,7 @@ bool transport::push()
 
 bool transport::progress(uint64_t wait_ns)
 {
+    polls_ = wait_ns == 0;
     for (unsigned turn = 0;; turn++) {
         throw_if_aborted();
         const bool arrived = take_arrivals();
@@ -409,14 +411,64 @@ bool transport::progress(uint64_t wait_ns)
             return true;
         if (any_left_)
             check_left();
-        if (wait_ns == 0 || turn > 0)
+        if (polls_)
+            ask_for_acks();
+        if (polls_ || turn > 0)
             return false;
-        wait(wait_ns);
+        if (wait(wait_ns))
+            return true;
     }
 }
 
-void transport::wait(uint64_t wait_ns)
+/* Waits for data if nothing else that arrives ends an operation. True: it has moved. */
+bool transport::wait(uint64_t wait_ns)
 {
+    std::deque<p2p_message *> &queue = receives_.empty() ? sends_ : receives_;
+    if (unmatched_ > 0 || queue.empty()) {
+        wait_for_packets(wait_ns);
+        return false;
+    }
+    p2p_message *m = queue.front();
+    queue.pop_front();
+    queue.push_back(m); /* another one next time */
+    const uint64_t longest_ns = queue.size() > 1 ? turn_ns : data_wait_ns;
+    const bool moved = wait_for_data(m, std::min(wait_ns, longest_ns));
+    if (!moved)
+        check_lost();
+    return moved;
+}
+
+bool transport::wait_for_data(p2p_message *m, uint64_t wait_ns)
+{
+    bool moved = false;
+    timer_.start(deadline_after(wait_ns));
+    with_gloo(m->shared.peer, [&] { moved = bulk_.wait(m); });
+    timer_.stop();
+    if (!moved)
+        return false;
+    if (!m->receives)
+        peers_[m->shared.peer].wants_acks = false;
+    end_long(m);
+    return true;
+}
+
+/* Nothing ends this wait when data arrives or leaves: so it is not much longer than the data may
+ * need. */
+uint64_t transport::longest_packets_wait() const
+{
+    uint64_t longest = UINT64_MAX;
+    for (const p2p_message *m : receives_)
+        longest = std::min(longest, ask_age_ns + m->shared.len / 16);
+    for (const p2p_message *m : sends_)
+        if (m->ask_ns != 0)
+            longest = std::min(longest, has_needed_acks_ ? unasked_wait_ns : data_wait_ns);
+    return longest;
+}
+
+void transport::wait_for_packets(uint64_t wait_ns)
+{
+    ask_for_acks();
+    wait_ns = std::min(wait_ns, longest_packets_wait());
     timer_.start(deadline_after(wait_ns));
     const bool waited = rings_.wait();
     timer_.stop();
@@ -436,14 +488,26 @@ void transport::check_lost()
     last_check_ns_ = now;
     for (uint32_t i = 0; i < mesh_.size; i++)
         if (mesh_.abortable->is_lost(i) && !take_arrivals())
-            throw_if_waiting_for(i, !peers_[i].left);
+            check_gone(i, !peers_[i].left);
 }
 
-void transport::check_left() const
+void transport::check_left()
 {
     for (uint32_t i = 0; i < mesh_.size; i++)
         if (peers_[i].left)
-            throw_if_waiting_for(i, false);
+            check_gone(i, false);
+}
+
+/* What a peer has received before it went is not lost: Gloo reports it now, or soon. */
+void transport::check_gone(uint32_t peer, bool any)
+{
+    const uint64_t until = deadline_after(report_ns);
+    const std::deque<p2p_message *> sends = sends_;
+    for (p2p_message *m : sends)
+        while (m->shared.peer == peer && !wait_for_data(m, report_ns))
+            if (now_ns() >= until)
+                throw_if_waiting_for(peer, any);
+    throw_if_waiting_for(peer, any);
 }
 
 void transport::throw_if_waiting_for(uint32_t peer, bool any) const

@@ -7,33 +7,26 @@
  *       EAGER, with the data              --->   takes the data
  *     more:
  *       RTS; Gloo has the data            --->   gives Gloo the memory
- *       the data, then a notice           --->   (both by Gloo's threads)
- *       done                              <---   ACK
+ *       the data                          --->   (by Gloo's threads)
  *
- * Gloo sends the data of a long message when the receiver has given the memory, without the sender.
+ * Gloo sends the data of a long message when the receiver has given the memory, without the sender,
+ * which waits until it has left. One that waits for packets at the same time, or does not wait at
+ * all, asks for an ACK (ASK).
  * The object stays with its mesh; a group attaches to it and detaches from it. Each group has a
  * number, by which packets of an earlier one are recognised and dropped.
  */
 #ifndef BACKENDS_GLOO_TRANSPORT_H
 #define BACKENDS_GLOO_TRANSPORT_H
 
+#include "bulk.h"
 #include "mesh.h"
 #include "rings.h"
 #include "timer.h"
 
 #include <deque>
-#include <unordered_map>
 
 namespace collrun_gloo
 {
-
-/* What the engine allocates for a message. */
-struct p2p_message {
-    collrun_message shared;
-    uint32_t posted_for; /* of a receive: its peer, or COLLRUN_ANY_SOURCE until it is matched */
-    uint32_t sender_id;  /* of a long receive: the sender's number of the message */
-    uint64_t slot;       /* and the slot of the data */
-};
 
 class transport
 {
@@ -55,43 +48,53 @@ class transport
     void fail(uint32_t peer, int status, const char *text);
 
     /* From any thread. */
-    void wake() noexcept
-    {
-        rings_.poke();
-    }
+    void wake() noexcept;
     void abort() noexcept;
     /* Gloo forgets the memory of all messages. */
-    void revoke() noexcept;
+    void revoke() noexcept
+    {
+        bulk_.revoke();
+    }
 
   private:
-    using buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+    struct announcement {
+        uint32_t number;
+        bool ack_wanted;
+    };
     struct peer_state {
-        std::deque<p2p_message *> queue; /* sends that have not left */
-        std::vector<uint32_t> acks;      /* that have not left */
-        uint32_t sends = 0;              /* long ones that have left and are not done */
-        uint32_t receives = 0;           /* posted for this peer, or of its messages */
-        uint64_t next_slot = 0;
+        std::deque<p2p_message *> queue;     /* sends that have not left */
+        std::vector<uint32_t> acks;          /* that have not left */
+        std::vector<announcement> announced; /* long messages of its, not received yet */
+        uint32_t sends = 0;                  /* long ones that have left and are not done */
+        uint32_t receives = 0;               /* posted for this peer, or of its messages */
+        uint32_t long_messages = 0;          /* to it, so far */
+        bool wants_acks = true;              /* of the next long message to it */
         bool left = false;
     };
 
     packet head(uint32_t type) const;
     bool start(p2p_message *m);
-    void start_long_send(p2p_message *m, uint64_t slot);
-    bool start_long_receive(p2p_message *m);
-    template <typename F> void give_memory(p2p_message *m, F move);
-    void release(p2p_message *m, bool received);
-    void end_receive(int notice);
-    void end_send(uint32_t id);
+    void end_long(p2p_message *m);
+    void end_send(uint32_t to, uint32_t number);
+    static void end_announced(peer_state &p, uint32_t number);
+    void ask_for_acks();
+    static void handle_ask(peer_state &p, uint32_t number);
+    uint64_t slot_of(uint32_t number) const;
 
     bool take_arrivals();
     bool take_packet(uint32_t from);
     int handle(uint32_t from, const packet &p);
-    void handle_acks(const packet &p);
+    void handle_acks(uint32_t from, const packet &p);
     bool push();
     bool push_acks(uint32_t to);
-    void wait(uint64_t wait_ns);
+    bool wait(uint64_t wait_ns);
+    uint64_t longest_packets_wait() const;
+    void wait_for_packets(uint64_t wait_ns);
+    bool wait_for_data(p2p_message *m, uint64_t wait_ns);
+    void uncount(const p2p_message *m);
     void check_lost();
-    void check_left() const;
+    void check_left();
+    void check_gone(uint32_t peer, bool any);
     void throw_if_waiting_for(uint32_t peer, bool any) const;
     void throw_if_aborted() const;
     std::string end_of(uint32_t peer) const;
@@ -101,17 +104,15 @@ class transport
     const uint64_t first_slot_;
     rings rings_;
     std::vector<peer_state> peers_;
-    std::deque<p2p_message *> waiting_; /* long receives without a place for the notice */
-    std::unordered_map<int, p2p_message *> by_notice_;
+    bulk bulk_;
+    std::deque<p2p_message *> sends_, receives_; /* long ones that have begun and are not done */
     const collrun_p2p *engine_ = nullptr;
-    uint32_t any_receives_ = 0;
+    uint32_t any_receives_ = 0, unmatched_ = 0; /* receives: from any peer; all */
     uint64_t last_check_ns_ = 0;
     bool any_left_ = false;
+    bool polls_ = false;           /* the caller of progress does not wait */
+    bool has_needed_acks_ = false; /* an ACK ended a send whose data could not be waited for */
     std::atomic<bool> aborted_{false};
-
-    std::mutex lock_; /* of the next two */
-    std::unordered_map<p2p_message *, buffer> buffers_;
-    bool revoked_ = false;
     timer timer_; /* last: it pokes rings_ */
 };
 

@@ -38,7 +38,7 @@ static const struct operation operations[] = {
     {"allgather", COLLRUN_ALLGATHER, true},   {"gather", COLLRUN_GATHER, true},
     {"scatter", COLLRUN_SCATTER, true},       {"alltoall", COLLRUN_ALLTOALL, true},
     {"allgatherv", COLLRUN_ALLGATHERV, true}, {"alltoallv", COLLRUN_ALLTOALLV, true},
-    {"sendrecv", COLLRUN_SEND, false},
+    {"sendrecv", COLLRUN_SEND, false},        {"announced", COLLRUN_SEND, false},
 };
 
 /* Rounds after which to look (paired.h). */

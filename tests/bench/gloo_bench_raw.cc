@@ -227,24 +227,40 @@ run all_to_all(raw_gloo *g, const std::string &op, float *send, float *recv, siz
     return nullptr;
 }
 
+/* None of the backend's, which may use the same connections. */
+constexpr uint64_t message_slots = 1ull << 59;
+
 /* sendrecv: to the next rank, from the one before. exchange, pingpong: with the other rank of a
- * pair, at the same time, and there and back. */
+ * pair, at the same time, and there and back. announced: as sendrecv, by a receiver that does not
+ * know the length, so that it is sent first. */
 run messages(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
 {
     const auto context = g->context;
     const int self = context->rank, n = context->size, pair = self ^ 1;
-    const bool ring = op == "sendrecv", turns = op == "pingpong";
+    const bool announced = op == "announced", ring = announced || op == "sendrecv";
+    const bool turns = op == "pingpong";
     if (!ring && !turns && op != "exchange")
         return nullptr;
     const int to = ring ? (self + 1) % n : pair, from = ring ? (self + n - 1) % n : pair;
     return [=] {
         const auto out = context->createUnboundBuffer(send, count * sizeof(float));
-        const auto in = context->createUnboundBuffer(recv, count * sizeof(float));
-        const uint64_t slot = g->tag++;
+        size_t lengths[2] = {count * sizeof(float), 0};
+        if (announced) {
+            const auto length = context->createUnboundBuffer(lengths, sizeof lengths);
+            const uint64_t slot = message_slots + g->tag++;
+            length->recv(from, slot, sizeof lengths[0], sizeof lengths[1]);
+            length->send(to, slot, 0, sizeof lengths[0]);
+            out->send(to, message_slots + g->tag);
+            length->waitRecv();
+            length->waitSend();
+        }
+        const auto in = context->createUnboundBuffer(recv, announced ? lengths[1] : lengths[0]);
+        const uint64_t slot = message_slots + g->tag++;
         in->recv(from, slot);
         if (turns && self > pair)
             in->waitRecv();
-        out->send(to, slot);
+        if (!announced)
+            out->send(to, slot);
         if (!turns || self < pair)
             in->waitRecv();
         out->waitSend();

@@ -393,6 +393,42 @@ static void one_of_each(struct team *team)
     team_want(team, collrun_wait_all(requests, 2), COLLRUN_OK, "wait_all");
 }
 
+/* A long send ends beside a receive that nothing has been sent for: rank 1 answers when it has the
+ * message and another one after it. The send is waited for, or polled. */
+static void send_beside_receive(struct team *team, size_t count, bool polls)
+{
+    int32_t *data = calloc(count, sizeof *data), answer = 0;
+    struct collrun_request *requests[2] = {NULL, NULL};
+    struct collrun_call wait_for = COLLRUN_CALL(COLLRUN_RECV), sends = COLLRUN_CALL(COLLRUN_SEND);
+    wait_for.recv = &answer, wait_for.count = 1, wait_for.tag = 9, wait_for.peer = 1;
+    sends.send = data, sends.count = count, sends.peer = 1;
+    wait_for.dtype = sends.dtype = COLLRUN_INT32;
+    team_case(team);
+    if (data == NULL)
+        team_fail(team, "out of memory");
+    if (data != NULL && team->rank == 0) {
+        data[count - 1] = 5;
+        team_want(team, collrun_start(team->group, &wait_for, &requests[0]), COLLRUN_OK, "start");
+        team_want(team, collrun_start(team->group, &sends, &requests[1]), COLLRUN_OK, "start");
+        team_want(team, polls ? wait_by_test(requests[1]) : collrun_wait(requests[1]), COLLRUN_OK,
+                  "a send beside a receive");
+        team_want(team, collrun_send(team->group, data, 1, COLLRUN_INT32, 1), COLLRUN_OK, "send");
+        team_want(team, collrun_wait(requests[0]), COLLRUN_OK, "the answer");
+    } else if (data != NULL && team->rank == 1) {
+        team_want(team, collrun_recv(team->group, data, count, COLLRUN_INT32, 0), COLLRUN_OK,
+                  "a long message");
+        answer = data[count - 1];
+        team_want(team, collrun_recv(team->group, data, 1, COLLRUN_INT32, 0), COLLRUN_OK, "recv");
+        struct collrun_call back = COLLRUN_CALL(COLLRUN_SEND);
+        back.send = &answer, back.count = 1, back.dtype = COLLRUN_INT32, back.tag = 9;
+        back.peer = 0;
+        team_want(team, collrun_run(team->group, &back, 1), COLLRUN_OK, "the answer's send");
+    }
+    if (data != NULL && team->rank < 2 && answer != 5)
+        team_fail(team, "a long message beside a receive: %d for 5", (int)answer);
+    free(data);
+}
+
 /* What malloc has given out does not grow with the number of requests that have been. */
 static void without_growth(struct team *team)
 {
@@ -472,6 +508,8 @@ void suite_async(struct team *team)
         passes_collective(team, COLLRUN_FLOAT32, COLLRUN_MIN);
         team->run->direct ? any_source_is_refused(team) : from_any_source(team);
         any_source_with_tag(team);
+        for (int i = 0; i < 8 && !team->run->cuda && !team->dead; i++)
+            send_beside_receive(team, 100003, i % 4 == 3);
         without_growth(team);
         progress_alone(team);
     }

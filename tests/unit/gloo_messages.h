@@ -12,7 +12,7 @@
 
 #define MS 1000000u
 #define LARGE (3u << 20)        /* bytes: several pieces */
-#define EAGER_BYTES (32u << 10) /* the largest message that is sent eagerly */
+#define EAGER_BYTES (64u << 10) /* the largest message that is sent eagerly */
 
 static inline struct harness_options options_for(uint32_t nranks)
 {

@@ -217,7 +217,8 @@ static int aborted_midway(struct harness_rank *r)
     call.peer = 1 - (int)r->rank;
     const int status = harness_exec(r->group, &call, 1);
     delays[r->rank] = harness_now_ns() - harness_abort_ns(r);
-    const bool all = t->in[t->bytes - 1];
+    static const char last[8] = {[7] = 1}; /* until then the backend's mark may be there */
+    const bool all = memcmp((const char *)t->in + t->bytes - 8, last, 8) == 0;
     HARNESS_CHECK(r, status == COLLRUN_ERR_ABORTED);
     HARNESS_UNTIL(r, is_quiet());
     harness_sync(r); /* no rank closes before all calls have returned */
