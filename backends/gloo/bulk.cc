@@ -25,13 +25,14 @@ template <typename F> void bulk::give(p2p_message *m, F move)
         std::lock_guard<std::mutex> guard(lock_);
         buffers_[m] = context_.plain_buffer(m->shared.data, m->shared.len);
     }
-    m->pieces = 0;
+    /* All of them, also if the connection is lost before Gloo has them: what was not moved is not
+     * taken for moved. */
+    m->pieces = static_cast<uint32_t>((m->shared.len + piece_bytes - 1) / piece_bytes);
     for (size_t at = 0; at < m->shared.len; at += piece_bytes) {
         std::lock_guard<std::mutex> guard(lock_);
         if (revoked_)
             throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
         move(*buffers_.at(m), at, std::min(piece_bytes, m->shared.len - at));
-        m->pieces++;
     }
 }
 

@@ -21,7 +21,7 @@ struct p2p_message {
     uint32_t posted_for; /* of a receive: its peer, or COLLRUN_ANY_SOURCE until it is matched */
     bool receives;       /* the rest: of a long message */
     uint32_t number;     /* of those of its sender to its receiver */
-    uint32_t pieces;     /* that Gloo has and has not reported */
+    uint32_t pieces;     /* that Gloo has not reported as moved */
     union {
         uint64_t mark;   /* of a receive: the last bytes of the memory, until the data arrives */
         uint64_t ask_ns; /* of a send: when to ask for an ACK; 0: it is wanted already */
