@@ -89,6 +89,16 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
     }
 }
 
+static bool backend_handle_long_packet(struct endpoint_context *context,
+                                       const struct packet *packet, size_t len,
+                                       struct link_landing **landing)
+{
+    struct net_group *g = (struct net_group *)context;
+    const bool is_ours =
+        packet->source < g->nranks && packet->source != g->rank && g->status == COLLRUN_OK;
+    return !is_ours || net_p2p_handle_long_packet(g, packet, len, landing);
+}
+
 static void backend_handle_lost(struct endpoint_context *context, const struct endpoint_peer *peer)
 {
     struct net_group *g = (struct net_group *)context;
@@ -184,6 +194,7 @@ static struct net_group *backend_group_new(const struct collrun_group_desc *desc
     g->nranks = desc->nranks;
     g->context.oversubscribed = desc->ncpus > 0 && desc->nlocal > desc->ncpus;
     g->context.packet = backend_handle_packet;
+    g->context.long_packet = backend_handle_long_packet;
     g->context.lost = backend_handle_lost;
     g->context.connect = backend_connect;
     g->on_failure = backend_handle_own_failure;

@@ -275,6 +275,17 @@ static void endpoint_handle_packet(void *ctx, void *cookie, const void *header, 
         endpoint_early_keep(e, packet, data, len);
 }
 
+/* A member sends them once it has heard of the context. */
+static bool endpoint_handle_long_packet(void *ctx, void *cookie, const void *header, size_t len,
+                                        struct link_landing **landing)
+{
+    const struct packet *packet = header;
+    struct endpoint_context *context = endpoint_context_find(ctx, packet->context);
+    (void)cookie;
+    *landing = NULL;
+    return !context || context->long_packet(context, packet, len, landing);
+}
+
 static void endpoint_handle_lost(void *ctx, void *cookie, const struct link_loss *loss)
 {
     struct endpoint *e = ctx;
@@ -502,8 +513,10 @@ int endpoint_open(const struct collrun_services *services, const struct link_con
     e->early_end = &e->early;
     snprintf(e->address, sizeof e->address, "%s", config->address ? config->address : "");
     mine.services = services;
-    mine.upcalls = (struct link_upcalls){
-        .ctx = e, .packet = endpoint_handle_packet, .lost = endpoint_handle_lost};
+    mine.upcalls = (struct link_upcalls){.ctx = e,
+                                         .packet = endpoint_handle_packet,
+                                         .long_packet = endpoint_handle_long_packet,
+                                         .lost = endpoint_handle_lost};
     int status = link_open(&mine, &e->link);
     if (status == COLLRUN_OK)
         status = services->thread_start(services->ctx, endpoint_serve, e, &e->service);

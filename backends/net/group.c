@@ -80,3 +80,11 @@ void net_group_send(struct net_group *g, uint32_t peer, struct packet *packet, c
     packet->source = g->rank;
     link_send(g->peers[peer]->link, packet, data, len);
 }
+
+enum link_sending net_group_send_long(struct net_group *g, uint32_t peer, struct packet *packet,
+                                      struct link_put *put)
+{
+    packet->context = g->context.id;
+    packet->source = g->rank;
+    return link_send_long(g->peers[peer]->link, packet, put);
+}

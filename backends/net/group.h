@@ -69,5 +69,7 @@ void net_group_fail_left(struct net_group *group, uint32_t peer);
 
 void net_group_send(struct net_group *group, uint32_t peer, struct packet *packet, const void *data,
                     size_t len);
+enum link_sending net_group_send_long(struct net_group *group, uint32_t peer, struct packet *packet,
+                                      struct link_put *put);
 
 #endif

@@ -11,6 +11,9 @@
  *     link_put(put with the token)       -->   landing->landed
  *     put->sent
  *
+ *     link_send_long(header, put)        -->   upcall long_packet(header): says where it lands, or
+ *     put->sent                                link_take does; landing->landed
+ *
  * - A peer is another process, named by its rank in the job. A connection is made when it is first
  *   needed, and serves all groups of both processes.
  * - Packets of one peer arrive in the order in which they were sent. Puts are not ordered.
@@ -19,8 +22,8 @@
  *
  * Threads: the caller serializes all functions (with the lock of the endpoint), except link_wait,
  * link_serve, link_wake and link_rouse, which are called without it. Upcalls are made only inside
- * link_progress and link_accept. An upcall may call link_send, link_land, link_unland, link_put and
- * link_unput.
+ * link_progress and link_accept; and `landed` inside link_take. An upcall may call link_send,
+ * link_land, link_unland, link_put and link_unput.
  *
  * Failure modes: a peer that cannot be reached, whose connection breaks, or that leaves: upcall
  * lost, once for each peer. What was received before is delivered before it. Afterwards packets
@@ -39,11 +42,17 @@
 #define LINK_HEADER_LEN 56u
 /* The data of one packet, bytes. */
 #define LINK_PACKET_MAX 131072u
+/* The data of one long packet, bytes. */
+#define LINK_LONG_MAX 524288u
 /* Of what link_address writes, bytes. */
 #define LINK_ADDRESS_MAX 1024u
 
+/* What link_put.alignment is modulo of. */
+#define LINK_MEMORY_ALIGN 64u
+
 struct link;
 struct link_peer;
+struct link_landing;
 
 enum link_loss_reason {
     LINK_LOSS_LEFT,        /* the peer has closed its link; all that it sent has been received */
@@ -64,6 +73,11 @@ struct link_upcalls {
     /* `cookie` is that of the peer. `header` (aligned to 8 bytes) and `data` are valid during
      * the upcall. */
     void (*packet)(void *ctx, void *cookie, const void *header, const void *data, size_t len);
+    /* The header of a long packet, in its order among the packets. *landing is where its `len`
+     * bytes of data land, a landing with the token 0, or NULL: they are dropped. False: that is not
+     * known yet, and nothing more is read of the peer until link_take. */
+    bool (*long_packet)(void *ctx, void *cookie, const void *header, size_t len,
+                        struct link_landing **landing);
     void (*lost)(void *ctx, void *cookie, const struct link_loss *loss);
 };
 
@@ -84,7 +98,8 @@ struct link_landing {
     size_t len; /* bytes, at least 1 */
     /* All of it is here. The landing is the caller's again, without link_unland. */
     void (*landed)(struct link_landing *landing);
-    uint64_t token; /* written by link_land; unique in this process, and never 0 */
+    uint64_t token; /* written by link_land; unique in this process, and never 0. Of a long packet:
+                       0 */
     /* of the link */
     size_t announced, received;
     void *handle;
@@ -94,11 +109,13 @@ struct link_landing {
 /* Data on its way to the landing of a peer. The caller's; not moved while it is put. */
 struct link_put {
     struct link_peer *peer;
-    uint64_t token; /* of the landing */
+    uint64_t token;     /* of the landing; not of a long packet */
+    uint32_t alignment; /* of a long packet: the address of the memory there, modulo
+                           LINK_MEMORY_ALIGN, as far as the caller knows; for speed */
     const void *data;
     size_t len; /* that of the landing */
     /* The memory is not read any more. The put is the caller's again, without link_unput. Not
-     * called inside link_put. */
+     * called inside link_put and link_send_long. */
     void (*sent)(struct link_put *put);
     /* of the link */
     size_t moved, finished;
@@ -145,6 +162,20 @@ bool link_is_connected(const struct link_peer *peer);
 /* Sends a packet: LINK_HEADER_LEN bytes of header, and `len` bytes (LINK_PACKET_MAX at most) of
  * data. Both are written or copied on return. Does not block. */
 void link_send(struct link_peer *peer, const void *header, const void *data, size_t len);
+
+/* Sends a packet whose data is the put's, 1 to LINK_LONG_MAX bytes, which the receiver reads
+ * straight to its place. Packets that follow are behind it. Does not block. */
+enum link_sending {
+    LINK_BUSY, /* nothing has been sent: something is queued to the peer, there is no connection
+                  yet, or this link has no long packets */
+    LINK_BEGUN,
+    LINK_SENT /* put->sent will not be called */
+};
+enum link_sending link_send_long(struct link_peer *peer, const void *header, struct link_put *put);
+/* After long_packet has returned false: where the data lands, as there. What the peer has sent
+ * behind the header may be behind that in memory of the link: the next link_progress handles it.
+ * Nothing happens if the peer is lost meanwhile. */
+void link_take(struct link_peer *peer, struct link_landing *landing);
 
 /* OK, or NO_MEMORY without a stored cause. */
 int link_land(struct link *link, struct link_landing *landing);

@@ -5,28 +5,16 @@
  */
 #include "p2p.h"
 
-#include "group.h"
+#include "p2p_credit.h"
 #include "p2p_local.h"
+#include "p2p_long.h"
+#include "p2p_queue.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What may wait at a receiver, from one sender; and when it returns credit. */
-enum { P2P_CREDIT_MESSAGES = 1024, P2P_CREDIT_BYTES = 1 << 20 };
-
 /* How often a waiting thread looks whether ranks of its host have left. */
 #define P2P_LOOK_NS 100000000u
-
-/* In the list of arrivals, before the data; padded to 8 bytes. */
-struct p2p_arrival {
-    uint32_t source, len; /* of `first` and the data */
-    struct collrun_envelope envelope;
-};
-
-/* What the engine gets as the packet, before the data of an eager message. */
-struct p2p_first {
-    uint32_t type, id;
-};
 
 static struct net_message *p2p_of(struct collrun_message *m)
 {
@@ -45,49 +33,10 @@ static void p2p_unlock(struct net_group *g)
 
 /* ---- the messages that the link uses ---- */
 
-static void p2p_activate(struct net_message *m, enum p2p_state state)
-{
-    struct net_p2p *p = &m->group->p2p;
-    m->state = state;
-    m->previous = NULL;
-    m->next = p->active;
-    if (p->active)
-        p->active->previous = m;
-    p->active = m;
-}
-
-static void p2p_deactivate(struct net_message *m)
-{
-    struct net_p2p *p = &m->group->p2p;
-    if (m->next)
-        m->next->previous = m->previous;
-    if (m->previous)
-        m->previous->next = m->next;
-    else
-        p->active = m->next;
-    m->state = P2P_IDLE;
-}
-
-/* Its data has moved; the engine learns it in progress. */
-static void p2p_complete(struct net_message *m)
-{
-    struct net_p2p *p = &m->group->p2p;
-    p2p_deactivate(m);
-    m->next_done = NULL;
-    *p->done_end = m;
-    p->done_end = &m->next_done;
-    endpoint_notify(&m->group->context);
-}
-
-static void p2p_landed(struct link_landing *landing)
-{
-    p2p_complete(
-        (struct net_message *)(void *)((char *)landing - offsetof(struct net_message, landing)));
-}
-
 static void p2p_sent(struct link_put *put)
 {
-    p2p_complete((struct net_message *)(void *)((char *)put - offsetof(struct net_message, put)));
+    net_p2p_complete(
+        (struct net_message *)(void *)((char *)put - offsetof(struct net_message, put)));
 }
 
 static struct link *p2p_link(const struct net_group *g)
@@ -104,8 +53,9 @@ void net_p2p_detach(struct net_group *g)
             link_unput(p2p_link(g), &m->put);
         else if (m->state == P2P_RECEIVES)
             link_unland(p2p_link(g), &m->landing);
-        p2p_deactivate(m);
+        net_p2p_deactivate(m);
     }
+    net_p2p_long_detach(g);
     p->done = NULL;
     p->done_end = &p->done;
     p->arrivals.len = 0;
@@ -114,43 +64,6 @@ void net_p2p_detach(struct net_group *g)
 }
 
 /* ---- arriving; with the lock ---- */
-
-static bool p2p_arrivals_room(struct p2p_arrivals *arrivals, size_t len)
-{
-    if (arrivals->room - arrivals->len >= len)
-        return true;
-    const size_t room = 2 * (arrivals->len + len);
-    char *bytes = realloc(arrivals->bytes, room);
-    if (!bytes)
-        return false;
-    arrivals->bytes = bytes;
-    arrivals->room = room;
-    return true;
-}
-
-static void p2p_add_arrival(struct net_group *g, const struct packet *packet, const void *data,
-                            size_t len)
-{
-    struct p2p_arrivals *arrivals = &g->p2p.arrivals;
-    const struct packet_message *m = &packet->message;
-    const struct p2p_first first = {.type = packet->type, .id = m->id};
-    const struct p2p_arrival head = {
-        .source = packet->source,
-        .len = (uint32_t)(sizeof first + len),
-        .envelope = {.count = m->count, .tag = m->tag, .dtype = m->dtype}};
-    const size_t total = (sizeof head + sizeof first + len + 7) & ~(size_t)7;
-    if (!p2p_arrivals_room(arrivals, total)) {
-        net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
-        return;
-    }
-    char *at = arrivals->bytes + arrivals->len;
-    memcpy(at, &head, sizeof head);
-    memcpy(at + sizeof head, &first, sizeof first);
-    if (len)
-        memcpy(at + sizeof head + sizeof first, data, len);
-    arrivals->len += total;
-    endpoint_notify(&g->context);
-}
 
 static void p2p_handle_cts(struct net_group *g, const struct packet *packet)
 {
@@ -161,7 +74,7 @@ static void p2p_handle_cts(struct net_group *g, const struct packet *packet)
         return;
     p->sends[cts->id] = NULL;
     if (m->head.len == 0) {
-        p2p_complete(m);
+        net_p2p_complete(m);
         return;
     }
     m->state = P2P_PUTS;
@@ -173,29 +86,20 @@ static void p2p_handle_cts(struct net_group *g, const struct packet *packet)
     link_put(p2p_link(g), &m->put);
 }
 
-static void p2p_handle_credit(struct net_group *g, const struct packet *packet)
-{
-    struct p2p_peer *peer = &g->p2p.peers[packet->source];
-    const struct packet_message *credit = &packet->message;
-    if (credit->messages > peer->used_messages || credit->count > peer->used_bytes)
-        return;
-    peer->used_messages -= credit->messages;
-    peer->used_bytes -= (uint32_t)credit->count;
-}
-
 void net_p2p_handle_packet(struct net_group *g, const struct packet *packet, const void *data,
                            size_t len)
 {
+    net_p2p_credit_arrived(&g->p2p.peers[packet->source], &packet->message);
     switch ((enum packet_type)packet->type) {
     case PACKET_EAGER:
     case PACKET_RTS:
-        p2p_add_arrival(g, packet, data, len);
+        if (!net_p2p_add_arrival(g, packet, NULL, data, len))
+            net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
         break;
     case PACKET_CTS:
         p2p_handle_cts(g, packet);
         break;
     case PACKET_CREDIT:
-        p2p_handle_credit(g, packet);
         break;
     default:
         net_group_set_failure(g, COLLRUN_ERR_BACKEND, "malformed packet from a member");
@@ -213,16 +117,6 @@ static struct packet p2p_packet(enum packet_type type, const struct collrun_mess
                                        .id = m->id}};
 }
 
-static bool p2p_take_credit(struct p2p_peer *peer, size_t len)
-{
-    if (len > P2P_EAGER_LIMIT || peer->used_messages == P2P_CREDIT_MESSAGES ||
-        peer->used_bytes + len > P2P_CREDIT_BYTES)
-        return false;
-    peer->used_messages++;
-    peer->used_bytes += (uint32_t)len;
-    return true;
-}
-
 static bool p2p_sends_room(struct net_p2p *p, uint32_t id)
 {
     if (id < p->nsends)
@@ -237,24 +131,60 @@ static bool p2p_sends_room(struct net_p2p *p, uint32_t id)
     return true;
 }
 
+/* With its data, if that can leave at once. The packet's type and what is to follow are set. */
+static enum link_sending p2p_send_long(struct net_group *g, struct net_message *m,
+                                       struct packet *packet)
+{
+    const struct p2p_peer *peer = &g->p2p.peers[m->head.peer];
+    if (m->head.len < P2P_LONG_MIN || m->head.len > LINK_LONG_MAX || !peer->alignment_there)
+        return LINK_BUSY;
+    packet->type = PACKET_LONG;
+    m->put = (struct link_put){.peer = g->peers[m->head.peer]->link,
+                               .alignment = peer->alignment_there - 1u,
+                               .data = m->head.data,
+                               .len = m->head.len,
+                               .sent = p2p_sent};
+    return net_group_send_long(g, m->head.peer, packet, &m->put);
+}
+
 /* True: the message is done. */
-static bool p2p_send_locked(struct net_group *g, struct net_message *m)
+static bool p2p_send_announced(struct net_group *g, struct net_message *m, struct packet *packet)
 {
     struct net_p2p *p = &g->p2p;
-    struct p2p_peer *peer = &p->peers[m->head.peer];
-    const bool eager = p2p_take_credit(peer, m->head.len);
-    struct packet packet = p2p_packet(eager ? PACKET_EAGER : PACKET_RTS, &m->head);
-    if (!eager && !p2p_sends_room(p, m->head.id)) {
+    if (!p2p_sends_room(p, m->head.id)) {
         net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
         return false;
     }
-    net_group_send(g, m->head.peer, &packet, m->head.data, eager ? m->head.len : 0);
-    if (eager)
-        return true;
-    peer->needed++;
+    packet->type = PACKET_RTS;
+    net_group_send(g, m->head.peer, packet, NULL, 0);
+    p->peers[m->head.peer].needed++;
     p->sends[m->head.id] = m;
-    p2p_activate(m, P2P_AWAITS_CTS);
+    net_p2p_activate(m, P2P_AWAITS_CTS);
     return false;
+}
+
+/* True: the message is done. */
+static bool p2p_send_locked(struct net_group *g, struct net_message *m)
+{
+    struct p2p_peer *peer = &g->p2p.peers[m->head.peer];
+    struct packet packet = p2p_packet(PACKET_EAGER, &m->head);
+    net_p2p_credit_return(peer, &packet.message);
+    if (m->head.len > LINK_LONG_MAX || !net_p2p_credit_use(peer, m->head.len))
+        return p2p_send_announced(g, m, &packet);
+    const enum link_sending sending = p2p_send_long(g, m, &packet);
+    if (sending == LINK_BEGUN) {
+        peer->needed++;
+        net_p2p_activate(m, P2P_PUTS);
+    }
+    if (sending != LINK_BUSY)
+        return sending == LINK_SENT;
+    if (m->head.len > P2P_EAGER_LIMIT) {
+        net_p2p_credit_unuse(peer, m->head.len);
+        return p2p_send_announced(g, m, &packet);
+    }
+    packet.type = PACKET_EAGER;
+    net_group_send(g, m->head.peer, &packet, m->head.data, m->head.len);
+    return true;
 }
 
 static int p2p_send(void *group, struct collrun_message *message)
@@ -310,23 +240,17 @@ static void p2p_unpost(void *group, struct collrun_message *message)
         net_p2p_local_unpost(group, m);
 }
 
-/* An eager message has been matched. */
-static void p2p_return_credit(struct net_group *g, uint32_t source, size_t len)
+/* It has used credit. */
+static void p2p_return_credit(struct net_group *g, const struct net_message *m)
 {
-    struct p2p_peer *peer = &g->p2p.peers[source];
-    peer->matched_messages++;
-    peer->matched_bytes += (uint32_t)len;
-    if (peer->matched_messages < P2P_CREDIT_MESSAGES / 4 &&
-        peer->matched_bytes < P2P_CREDIT_BYTES / 4)
+    struct p2p_peer *peer = &g->p2p.peers[m->head.peer];
+    struct packet packet = {.type = PACKET_CREDIT};
+    if (!net_p2p_credit_matched(peer, m->head.data, m->head.len, true))
         return;
-    struct packet packet = {
-        .type = PACKET_CREDIT,
-        .message = {.count = peer->matched_bytes, .messages = peer->matched_messages}};
-    peer->matched_messages = 0;
-    peer->matched_bytes = 0;
+    net_p2p_credit_return(peer, &packet.message);
     endpoint_lock(g->endpoint);
     if (!net_group_has_failed(g))
-        net_group_send(g, source, &packet, NULL, 0);
+        net_group_send(g, m->head.peer, &packet, NULL, 0);
     p2p_unlock(g);
 }
 
@@ -340,26 +264,36 @@ static void p2p_done(struct net_group *g, struct net_message *m)
 /* CTS. True: the message is done. */
 static bool p2p_land(struct net_group *g, struct net_message *m, uint32_t id)
 {
+    struct p2p_peer *peer = &g->p2p.peers[m->head.peer];
     struct packet packet = {.type = PACKET_CTS, .message = {.id = id}};
-    m->landing = (struct link_landing){.peer = g->peers[m->head.peer]->link,
-                                       .data = m->head.data,
-                                       .len = m->head.len,
-                                       .landed = p2p_landed};
-    if (m->head.len && link_land(p2p_link(g), &m->landing) != COLLRUN_OK) {
+    if (m->head.len && link_land(p2p_link(g), net_p2p_receive(m)) != COLLRUN_OK) {
+        net_p2p_deactivate(m);
         net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
         return false;
     }
-    if (m->head.len)
-        p2p_activate(m, P2P_RECEIVES);
-    packet.message.token = m->landing.token;
+    net_p2p_credit_matched(peer, m->head.data, m->head.len, false);
+    net_p2p_credit_return(peer, &packet.message);
+    packet.message.token = m->head.len ? m->landing.token : 0;
     net_group_send(g, m->head.peer, &packet, NULL, 0);
     return m->head.len == 0;
+}
+
+static int p2p_recv_eager(struct net_group *g, struct net_message *m, const char *data, size_t len)
+{
+    const struct collrun_services *s = g->services;
+    if (len != m->head.len)
+        return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "malformed packet: %zu bytes instead of %zu",
+                       len, m->head.len);
+    if (len)
+        memcpy(m->head.data, data, len);
+    p2p_return_credit(g, m);
+    p2p_done(g, m);
+    return COLLRUN_OK;
 }
 
 static int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len)
 {
     struct net_group *g = group;
-    const struct collrun_services *s = g->services;
     struct net_message *m = p2p_of(message);
     struct p2p_first first;
     memcpy(&first, packet, sizeof first);
@@ -372,21 +306,18 @@ static int p2p_recv(void *group, struct collrun_message *message, const void *pa
     }
     if (m->is_local)
         return net_p2p_local_recv(g, m, packet, len);
-    if (first.type == PACKET_EAGER) {
-        if (len - sizeof first != message->len)
-            return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
-                           "malformed packet: %zu bytes instead of %zu", len - sizeof first,
-                           message->len);
-        if (message->len)
-            memcpy(message->data, (const char *)packet + sizeof first, message->len);
-        p2p_return_credit(g, message->peer, message->len);
-        p2p_done(g, m);
-        return COLLRUN_OK;
-    }
+    if (first.type == PACKET_EAGER)
+        return p2p_recv_eager(g, m, (const char *)packet + sizeof first, len - sizeof first);
     endpoint_lock(g->endpoint);
     const bool failed = net_group_has_failed(g);
-    const bool done = !failed && p2p_land(g, m, first.id);
+    bool done = false;
+    if (!failed && first.type == PACKET_RTS)
+        done = p2p_land(g, m, first.id);
+    else if (!failed)
+        done = net_p2p_long_recv(first.long_data, m);
     p2p_unlock(g);
+    if (!failed && first.type == PACKET_LONG)
+        p2p_return_credit(g, m);
     if (done)
         p2p_done(g, m);
     return COLLRUN_OK; /* progress reports a failure */
@@ -417,14 +348,24 @@ static int p2p_hand_over(struct net_group *g)
     const struct collrun_p2p *engine = g->p2p.engine;
     struct p2p_arrivals *reading = &g->p2p.reading;
     int status = COLLRUN_OK;
-    for (size_t at = 0; status == COLLRUN_OK && at < reading->len;) {
+    bool has_long = false;
+    for (size_t at = 0; at < reading->len;) {
         struct p2p_arrival head;
+        struct p2p_first first;
         const char *packet = reading->bytes + at + sizeof head;
         memcpy(&head, reading->bytes + at, sizeof head);
+        memcpy(&first, packet, sizeof first);
         at += (sizeof head + head.len + 7) & ~(size_t)7;
-        status = engine->arrived(engine->ctx, head.source, &head.envelope, packet, head.len);
+        has_long |= first.type == PACKET_LONG;
+        if (status == COLLRUN_OK)
+            status = engine->arrived(engine->ctx, head.source, &head.envelope, packet, head.len);
     }
     reading->len = 0;
+    if (has_long) {
+        endpoint_lock(g->endpoint);
+        net_p2p_long_keep(g);
+        p2p_unlock(g);
+    }
     return status;
 }
 
@@ -458,6 +399,7 @@ static int p2p_progress_network(struct net_group *g, uint64_t wait_ns, bool move
     struct net_message *done, *next;
     endpoint_lock(g->endpoint);
     g->p2p.local.status = COLLRUN_OK;
+    g->p2p.attended = true;
     if (wait_ns && !moved && !p2p_has_news(&g->context) && !g->nleft)
         p2p_wait(g, wait_ns);
     else
@@ -469,6 +411,7 @@ static int p2p_progress_network(struct net_group *g, uint64_t wait_ns, bool move
         p2p_wait(g, wait_ns);
         moved = p2p_take_news(&g->p2p, &done) || g->p2p.local.status != COLLRUN_OK;
     }
+    g->p2p.attended = false;
     const bool failed = net_group_has_failed(g);
     p2p_unlock(g);
     if (failed)

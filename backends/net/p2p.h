@@ -6,12 +6,14 @@
  *     sender                           receiver
  *     EAGER, with the data      -->                       up to P2P_EAGER_LIMIT bytes
  *
- *     RTS                       -->                       longer ones
+ *     LONG, with the data       -->                       from P2P_LONG_MIN bytes to LINK_LONG_MAX,
+ * if the link takes it at once (see p2p_long.h)
+ *
+ *     RTS                       -->                       others
  *                               <--    CTS, when it is matched
  *     data                      -->
  *
- * - An eager message needs credit: so many bytes may wait at a receiver. Matching returns the
- *   credit. Without it a short message is sent as a long one.
+ * - EAGER and LONG need credit: so many bytes may wait at a receiver; see p2p_credit.h.
  * - Messages between ranks of one host are moved by the transport of the local group (p2p_local.h),
  *   unless each rank counts as a host.
  * - What arrives is put into a list by the thread that makes progress, and handed to the
@@ -26,12 +28,13 @@
 #include "packet.h"
 
 #define P2P_EAGER_LIMIT 65536u /* bytes, between hosts */
+#define P2P_LONG_MIN (P2P_EAGER_LIMIT + 1)
 /* Within a host more may leave early. */
 #define P2P_EAGER_LIMIT_ANY EMBED_EAGER_BYTES
 
 struct net_group;
 
-enum p2p_state { P2P_IDLE, P2P_AWAITS_CTS, P2P_PUTS, P2P_RECEIVES };
+enum p2p_state { P2P_IDLE, P2P_AWAITS_CTS, P2P_PUTS, P2P_RECEIVES, P2P_AWAITS_COPY };
 
 struct net_message {
     struct collrun_message head; /* first */
@@ -57,6 +60,9 @@ struct p2p_peer {
     uint32_t needed;                          /* messages that need it */
     uint32_t used_messages, used_bytes;       /* credit of this sender */
     uint32_t matched_messages, matched_bytes; /* credit to be returned */
+    /* Of the memory that was last received into, there and here: its address modulo
+     * LINK_MEMORY_ALIGN, + 1; 0: not known. */
+    uint16_t alignment_there, alignment_here;
 };
 
 /* Messages with ranks of this host; of p2p_local.h. */
@@ -80,6 +86,8 @@ struct net_p2p {
     struct p2p_arrivals arrivals,
         reading;                /* packets: that have arrived, that are handed to the engine */
     struct net_message *active; /* not P2P_IDLE */
+    struct p2p_long *longs;
+    bool attended; /* a thread is inside progress, and comes for what arrives */
     struct net_message *done, **done_end;
     struct net_message **sends; /* by id: those that await CTS; nsends entries */
     uint32_t nsends;
@@ -92,6 +100,9 @@ void net_p2p_fini(struct net_p2p *p);
 /* With the lock of the endpoint. */
 void net_p2p_handle_packet(struct net_group *group, const struct packet *packet, const void *data,
                            size_t len);
+/* As long_packet of link.h; of p2p_long.c. */
+bool net_p2p_handle_long_packet(struct net_group *group, const struct packet *packet, size_t len,
+                                struct link_landing **landing);
 /* Takes the memory of all messages back. */
 void net_p2p_detach(struct net_group *group);
 

@@ -18,17 +18,20 @@ enum packet_type {
     PACKET_LEAVE = 6, /* the sender closes its group */
     PACKET_OP = 7,    /* data of a collective */
     PACKET_GRANT = 8, /* the landing for data of a collective */
-    PACKET_WAKE = 9   /* a message of this host may have arrived in shared memory */
+    PACKET_WAKE = 9,  /* a message of this host may have arrived in shared memory */
+    PACKET_LONG = 10  /* a message; the data is that of a long packet */
 };
 
 struct packet_message {
-    uint64_t count; /* elements; of CREDIT: bytes */
+    uint64_t count; /* elements */
     uint64_t token; /* of CTS; 0: the message is empty */
     uint32_t tag, dtype;
-    uint32_t id;       /* of the send, at its sender */
-    uint32_t messages; /* of CREDIT */
-    int32_t status;    /* of FAIL */
-    uint32_t reserved;
+    uint32_t id;    /* of the send, at its sender */
+    int32_t status; /* of FAIL */
+    /* Of all but FAIL and LEAVE: credit that is returned, and the address of the memory that has
+     * last received from the peer, modulo LINK_MEMORY_ALIGN. */
+    uint32_t credit_bytes;
+    uint16_t credit_messages, alignment;
 };
 
 struct packet_op {

@@ -15,8 +15,6 @@
 /* A packet with so much data is copied behind its header, which is cheaper than a second part in
  * the system call. */
 enum { CONN_COPY_LEN = 1024 };
-/* What is read beyond a frame's end where a fragment may follow: some short packets. */
-enum { CONN_AHEAD_LEN = 4096 };
 /* What one conn_pull reads and one conn_push writes, about. */
 enum { CONN_ROUND_LEN = 2 * CONN_FRAGMENT_LEN };
 /* Further fragments in a system call, of a put if there is no other one, no other socket that takes
@@ -24,20 +22,8 @@ enum { CONN_ROUND_LEN = 2 * CONN_FRAGMENT_LEN };
  * one by one, so that what it holds stays in the caches of the two cores: between two namespaces 2
  * MiB there and back take 0.5 ms instead of 1.5. */
 enum { CONN_BATCH = 5 };
-/* A peer that is ahead has sent a packet before this process answers the last one. One that sends
- * more of them does not wait for answers. */
-enum { CONN_UNANSWERED = 2 };
-/* The longest frame that is not handled piecewise. */
-enum { CONN_KEPT_LEN = sizeof(struct conn_frame) + LINK_HEADER_LEN + LINK_PACKET_MAX };
-enum { CONN_DATA_HEAD = offsetof(struct conn_data, padding) };
 
 static const char conn_zeros[CONN_ALIGN];
-
-/* The padding behind a frame or a part of it of this length. */
-static size_t conn_padding(size_t len)
-{
-    return -len % CONN_ALIGN;
-}
 
 /* The `rep movsb` of some processors (AMD Zen 3 and 4), with which the kernel copies, moves a
  * fifteenth of the bytes per second when its destination is 1 to 31 bytes behind its source, modulo
@@ -47,12 +33,12 @@ static size_t conn_padding(size_t len)
  * these pages is known, modulo CONN_ALIGN. It is chosen so that neither the copy from the sender's
  * memory nor the one to the receiver's is such a one. Buffers from malloc are 16 bytes behind the
  * beginning of a page, as a rule. */
-static uint32_t conn_lead(const void *from, uint32_t to)
+static uint32_t conn_lead(uint32_t head, const void *from, uint32_t to)
 {
     const uint32_t sender = (uint32_t)(uintptr_t)from % CONN_ALIGN;
     const uint32_t apart = (to - sender) % CONN_ALIGN;
     const uint32_t place = sender + (apart < CONN_ALIGN / 2 && apart ? CONN_ALIGN / 2 : 0);
-    return CONN_DATA_HEAD + (place - CONN_DATA_HEAD) % CONN_ALIGN;
+    return head + (place - head) % CONN_ALIGN;
 }
 
 /* ---- life ---- */
@@ -64,6 +50,7 @@ bool conn_begin(struct conn *conn, int fd)
         return false;
     conn->fd = fd;
     conn->wants_out = conn->asks_for_acks = conn->exchanges = false;
+    conn->suspended = conn->gets_long = false;
     conn->unanswered = CONN_UNANSWERED;
     return true;
 }
@@ -80,7 +67,8 @@ void conn_fini(struct conn *conn)
     outbox_clear(&conn->outbox);
     free(conn->kept);
     conn->kept = NULL;
-    conn->nkept = 0;
+    conn->nkept = conn->nahead = 0;
+    conn->suspended = false;
 }
 
 static void conn_want_out(struct conn *conn, bool wanted)
@@ -91,239 +79,6 @@ static void conn_want_out(struct conn *conn, bool wanted)
     conn->wants_out = wanted;
     if (conn->io->epoll_fd >= 0)
         epoll_ctl(conn->io->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event);
-}
-
-/* ---- incoming ---- */
-
-static void conn_end(struct conn *conn, int error)
-{
-    conn->ended = true;
-    conn->error = error;
-}
-
-/* The same for a fragment: with what is between its head and its data. */
-static size_t conn_data_need(const char *bytes, size_t len)
-{
-    struct conn_data head;
-    if (len < CONN_DATA_HEAD)
-        return CONN_DATA_HEAD;
-    memcpy(&head, bytes, CONN_DATA_HEAD);
-    const size_t total = sizeof head.frame + (size_t)head.frame.len;
-    const bool valid = head.lead >= CONN_DATA_HEAD && head.lead < CONN_DATA_HEAD + CONN_ALIGN &&
-                       total > head.lead && total - head.lead <= CONN_FRAGMENT_LEN;
-    return valid ? head.lead : 0;
-}
-
-/* How many bytes are needed to handle the frame that begins with these; 0: it is malformed. */
-static size_t conn_frame_need(const char *bytes, size_t len)
-{
-    struct conn_frame frame;
-    if (len < sizeof frame)
-        return sizeof frame;
-    memcpy(&frame, bytes, sizeof frame);
-    const size_t total = sizeof frame + (size_t)frame.len;
-    switch (frame.type) {
-    case CONN_PACKET:
-        return frame.len >= LINK_HEADER_LEN && frame.len <= LINK_HEADER_LEN + LINK_PACKET_MAX
-                   ? total + conn_padding(total)
-                   : 0;
-    case CONN_DATA:
-        return conn_data_need(bytes, len);
-    case CONN_BYE:
-        return frame.len == 0 ? total + conn_padding(total) : 0;
-    default:
-        return 0;
-    }
-}
-
-static void conn_handle_packet(struct conn *conn, const char *bytes)
-{
-    struct conn_frame frame;
-    uint64_t header[LINK_HEADER_LEN / sizeof(uint64_t)];
-    const struct link_upcalls *up = &conn->io->upcalls;
-    memcpy(&frame, bytes, sizeof frame);
-    if (frame.len > CONN_SEGMENT_LEN) {
-        conn->exchanges = conn->unanswered < CONN_UNANSWERED;
-        conn->unanswered += conn->exchanges;
-    }
-    bytes += sizeof frame;
-    memcpy(header, bytes, sizeof header);
-    up->packet(up->ctx, conn->cookie, header, bytes + sizeof header, frame.len - sizeof header);
-}
-
-static void conn_handle_data(struct conn *conn, const char *bytes)
-{
-    struct conn_data head;
-    memcpy(&head, bytes, CONN_DATA_HEAD);
-    struct link_landing *landing = landing_find(&conn->io->landings, head.token);
-    const size_t total = sizeof head.frame + (size_t)head.frame.len;
-    conn->data_left = total - head.lead;
-    conn->tail_left = conn_padding(total);
-    conn->landing = NULL;
-    conn->into = NULL;
-    conn->exchanges = false;
-    if (!landing || landing->peer != conn->peer)
-        return;
-    if (head.offset > landing->len || conn->data_left > landing->len - head.offset ||
-        conn->data_left > landing->len - landing->announced) {
-        conn_end(conn, EPROTO);
-        return;
-    }
-    landing->announced += conn->data_left;
-    conn->landing = landing;
-    conn->into = (char *)landing->data + head.offset;
-}
-
-static void conn_handle_frame(struct conn *conn, const char *bytes)
-{
-    struct conn_frame frame;
-    memcpy(&frame, bytes, sizeof frame);
-    if (frame.type == CONN_PACKET)
-        conn_handle_packet(conn, bytes);
-    else if (frame.type == CONN_DATA)
-        conn_handle_data(conn, bytes);
-    else
-        conn->bye = true;
-}
-
-/* `len` bytes of the fragment are in place. */
-static void conn_data_received(struct conn *conn, size_t len)
-{
-    struct link_landing *landing = conn->landing;
-    conn->data_left -= len;
-    if (!landing)
-        return;
-    conn->into += len;
-    landing->received += len;
-    if (conn->data_left == 0)
-        conn->landing = NULL;
-    if (landing->received < landing->len)
-        return;
-    conn->landing = NULL;
-    landing_remove(&conn->io->landings, landing);
-    landing->landed(landing);
-}
-
-static size_t conn_feed_data(struct conn *conn, const char *bytes, size_t len)
-{
-    const size_t n = len < conn->data_left ? len : conn->data_left;
-    if (conn->landing)
-        memcpy(conn->into, bytes, n);
-    conn_data_received(conn, n);
-    return n;
-}
-
-/* So many bytes more of the frame are in conn->kept. */
-static void conn_kept_grow(struct conn *conn, size_t len)
-{
-    conn->nkept += len;
-    const size_t need = conn_frame_need(conn->kept, conn->nkept);
-    if (need == 0) {
-        conn_end(conn, EPROTO);
-    } else if (need == conn->nkept) {
-        conn->nkept = 0;
-        conn_handle_frame(conn, conn->kept);
-    }
-}
-
-/* Keeps the beginning of a frame, or the part of it that is missing. */
-static size_t conn_keep(struct conn *conn, const char *bytes, size_t len)
-{
-    if (!conn->kept && !(conn->kept = aligned_alloc(CONN_ALIGN, CONN_KEPT_LEN))) {
-        conn_end(conn, ENOMEM);
-        return 0;
-    }
-    const size_t missing = conn_frame_need(conn->kept, conn->nkept) - conn->nkept;
-    const size_t n = len < missing ? len : missing;
-    memcpy(conn->kept + conn->nkept, bytes, n);
-    conn_kept_grow(conn, n);
-    return n;
-}
-
-static size_t conn_feed_frame(struct conn *conn, const char *bytes, size_t len)
-{
-    const size_t need = conn->nkept ? 0 : conn_frame_need(bytes, len);
-    if (conn->nkept || need > len)
-        return conn_keep(conn, bytes, len);
-    if (need == 0)
-        conn_end(conn, EPROTO);
-    else
-        conn_handle_frame(conn, bytes);
-    return need;
-}
-
-static size_t conn_feed_tail(struct conn *conn, size_t len)
-{
-    const size_t n = len < conn->tail_left ? len : conn->tail_left;
-    conn->tail_left -= n;
-    return n;
-}
-
-void conn_feed(struct conn *conn, const char *bytes, size_t len)
-{
-    while (len > 0 && !conn->ended) {
-        const size_t n = conn->data_left   ? conn_feed_data(conn, bytes, len)
-                         : conn->tail_left ? conn_feed_tail(conn, len)
-                                           : conn_feed_frame(conn, bytes, len);
-        bytes += n;
-        len -= n;
-    }
-}
-
-/* Where the next bytes are read to: the rest of the present fragment or packet to its place, and
- * what follows to the buffer. That is little where a fragment may follow, whose data should be read
- * straight into its landing. */
-static void conn_place(const struct conn *conn, struct iovec parts[2])
-{
-    const bool packet = conn->nkept >= sizeof(struct conn_frame);
-    const bool expects =
-        packet || conn->landing || (!conn->data_left && conn->io->landings.nused > 0);
-    parts[0] = (struct iovec){.iov_base = conn->into};
-    if (conn->landing)
-        parts[0].iov_len = conn->data_left;
-    else if (packet)
-        parts[0] =
-            (struct iovec){.iov_base = conn->kept + conn->nkept,
-                           .iov_len = conn_frame_need(conn->kept, conn->nkept) - conn->nkept};
-    parts[1] = (struct iovec){.iov_base = conn->io->buffer,
-                              .iov_len = expects ? CONN_AHEAD_LEN : CONN_BUFFER_LEN};
-}
-
-static void conn_placed(struct conn *conn, size_t len)
-{
-    if (conn->data_left)
-        conn_data_received(conn, len);
-    else
-        conn_kept_grow(conn, len);
-}
-
-/* One system call; true if it has filled its room, so that there may be more. */
-static bool conn_read_once(struct conn *conn, size_t *total)
-{
-    struct iovec parts[2];
-    conn_place(conn, parts);
-    const size_t direct = parts[0].iov_len, room = parts[1].iov_len;
-    const ssize_t n =
-        direct ? readv(conn->fd, parts, 2) : recv(conn->fd, conn->io->buffer, room, 0);
-    if (n <= 0) {
-        if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            conn_end(conn, n == 0 ? 0 : errno);
-        return false;
-    }
-    const size_t got = (size_t)n, in_place = got < direct ? got : direct;
-    *total += got;
-    if (in_place)
-        conn_placed(conn, in_place);
-    conn_feed(conn, conn->io->buffer, got - in_place);
-    return got == direct + room;
-}
-
-size_t conn_pull(struct conn *conn)
-{
-    size_t total = 0;
-    while (conn->fd >= 0 && !conn->ended && total < CONN_ROUND_LEN && conn_read_once(conn, &total))
-        ;
-    return total;
 }
 
 /* ---- outgoing ---- */
@@ -374,8 +129,8 @@ static size_t conn_fragment_data_len(const struct conn_data *fragment)
 static struct conn_data conn_fragment_at(const struct link_put *put, size_t at)
 {
     const size_t left = put->len - at, n = left < CONN_FRAGMENT_LEN ? left : CONN_FRAGMENT_LEN;
-    const uint32_t lead =
-        conn_lead((const char *)put->data + at, landing_alignment(put->token) + (uint32_t)at);
+    const uint32_t lead = conn_lead(CONN_DATA_HEAD, (const char *)put->data + at,
+                                    landing_alignment(put->token) + (uint32_t)at);
     return (struct conn_data){
         .frame = {.len = (uint32_t)(lead - sizeof(struct conn_frame) + n), .type = CONN_DATA},
         .token = put->token,
@@ -552,6 +307,29 @@ void conn_send(struct conn *conn, const void *header, const void *data, size_t l
         parts[0].iov_len += len + padding;
     }
     conn_send_parts(conn, parts, 1);
+}
+
+enum link_sending conn_send_long(struct conn *conn, const void *header, struct link_put *put)
+{
+    struct iovec parts[3];
+    if (conn->fd < 0 || conn->mute || conn->put || !outbox_is_empty(&conn->outbox))
+        return LINK_BUSY;
+    const uint32_t lead = conn_lead(CONN_LONG_HEAD, put->data, put->alignment);
+    conn->put = put;
+    conn->fragment =
+        (struct conn_data){.frame = {.len = (uint32_t)(lead - sizeof(struct conn_frame) + put->len),
+                                     .type = CONN_LONG},
+                           .lead = lead};
+    memcpy(conn->fragment.rest, header, LINK_HEADER_LEN);
+    conn->fragment_sent = 0;
+    put->moved = put->len;
+    put->finished = 0;
+    const size_t nparts = conn_fragment_parts(put, &conn->fragment, 0, parts);
+    conn_fragment_moved(conn, conn_write(conn, parts, nparts));
+    if (!conn->put)
+        return LINK_SENT;
+    conn_want_out(conn, true);
+    return LINK_BEGUN;
 }
 
 void conn_send_bye(struct conn *conn)

@@ -3,6 +3,7 @@
  * struct conn: one socket to a peer, and the frames on it.
  *
  *   PACKET  the caller's header, and data
+ *   LONG    the same of a long packet
  *   DATA    a part of a put: token, offset, and at most CONN_FRAGMENT_LEN bytes
  *   BYE     the peer closes its link
  *
@@ -12,7 +13,8 @@
  * - Puts of a peer leave fragment by fragment, in turn, straight from the caller's memory. Packets
  *   overtake what is left of a put, but no fragment that has begun.
  * - The data of a fragment is read straight into the landing, together with the beginning of the
- *   frame behind it.
+ *   frame behind it. So is that of a long packet: once its header has arrived, nothing more is read
+ *   until the caller has said where the data goes.
  *
  * Failure modes, after which conn.ended is set:
  * - the end of the stream, or an error of the socket: conn.error has the errno, or 0
@@ -27,26 +29,36 @@
 #include "link.h"
 #include "outbox.h"
 
+#include <stddef.h>
+
 #define CONN_FRAGMENT_LEN 786432u /* bytes */
 #define CONN_BUFFER_LEN 131072u   /* bytes; of conn_io.buffer */
 #define CONN_ALIGN 64u            /* bytes; of conn_io.buffer, too */
 #define CONN_SEGMENT_LEN 1400u    /* bytes; longer packets do not fit into a frame of Ethernet */
 
-enum conn_frame_type { CONN_PACKET = 1, CONN_DATA = 2, CONN_BYE = 3 };
+enum conn_frame_type { CONN_PACKET = 1, CONN_DATA = 2, CONN_BYE = 3, CONN_LONG = 4 };
 
 struct conn_frame {
-    uint32_t len;  /* bytes that follow, without the padding: PACKET: header and data; DATA: the
-                      rest of conn_data, and the data */
+    uint32_t len;  /* bytes that follow, without the padding: PACKET: header and data; DATA and
+                      LONG: the rest of conn_data, and the data */
     uint32_t type; /* enum conn_frame_type */
 };
 
 struct conn_data {
     struct conn_frame frame;
-    uint64_t token, offset;
+    uint64_t token, offset; /* of DATA */
     uint32_t lead; /* bytes from the beginning of the frame to the data; less than CONN_ALIGN
                       of them are padding */
     uint32_t reserved;
-    char padding[CONN_ALIGN]; /* zeros; lead says how many there are */
+    char rest[LINK_HEADER_LEN + CONN_ALIGN]; /* LONG: the header; and zeros as padding */
+};
+
+enum {
+    CONN_DATA_HEAD = offsetof(struct conn_data, rest), /* without padding */
+    CONN_LONG_HEAD = CONN_DATA_HEAD + LINK_HEADER_LEN,
+    /* A peer that is ahead has sent a packet before this process answers the last one. One that
+     * sends more of them does not wait for answers. */
+    CONN_UNANSWERED = 2
 };
 
 /* What all connections of a link share. */
@@ -77,9 +89,12 @@ struct conn {
 
     /* Incoming. `into` is where the data of the present fragment goes; NULL: it is dropped. */
     bool ended, bye;
+    bool suspended; /* until conn_take */
+    bool gets_long; /* the last long frame was a long packet */
     int error;
-    char *kept; /* the beginning of an incomplete frame, nkept bytes */
-    size_t nkept;
+    char *kept; /* the beginning of an incomplete frame, nkept bytes; or what has been read behind
+                   the header of a long packet, nahead bytes */
+    size_t nkept, nahead;
     struct link_landing *landing;
     char *into;
     size_t data_left, tail_left; /* of the fragment, and of the padding behind it */
@@ -98,16 +113,30 @@ bool conn_begin(struct conn *conn, int fd);
 /* Closes the socket and drops what is queued. */
 void conn_fini(struct conn *conn);
 
+static inline size_t conn_padding(size_t len) /* behind a frame or a part of it of this length */
+{
+    return -len % CONN_ALIGN;
+}
+static inline void conn_end(struct conn *conn, int error)
+{
+    conn->ended = true;
+    conn->error = error;
+}
+
 /* Reads what there is, for a bounded time. Returns the number of bytes; it may set conn.ended. */
 size_t conn_pull(struct conn *conn);
-/* Handles received bytes. */
+/* Handles received bytes, at most CONN_BUFFER_LEN. */
 void conn_feed(struct conn *conn, const char *bytes, size_t len);
+/* Where the data of the present long packet goes; NULL: it is dropped. What has already been read
+ * of it is put there. Does nothing if the connection is not suspended. */
+void conn_take(struct conn *conn, struct link_landing *landing);
 /* Writes what is left, as far as the socket takes it. True if anything was written. */
 bool conn_push(struct conn *conn);
 /* True if conn_push has something to do. */
 bool conn_is_pending(const struct conn *conn);
 
 void conn_send(struct conn *conn, const void *header, const void *data, size_t len);
+enum link_sending conn_send_long(struct conn *conn, const void *header, struct link_put *put);
 void conn_send_bye(struct conn *conn);
 
 /* The memory is not used any more. */

@@ -13,7 +13,7 @@
 
 #include "link.h"
 
-#define LANDING_ALIGN 64u
+#define LANDING_ALIGN LINK_MEMORY_ALIGN
 #define LANDING_INDEX_BITS 26
 
 struct landing_slot {

@@ -137,6 +137,14 @@ static void link_drop_packet(void *ctx, void *cookie, const void *header, const 
     (void)ctx, (void)cookie, (void)header, (void)data, (void)len;
 }
 
+static bool link_drop_long_packet(void *ctx, void *cookie, const void *header, size_t len,
+                                  struct link_landing **landing)
+{
+    (void)ctx, (void)cookie, (void)header, (void)len;
+    *landing = NULL;
+    return true;
+}
+
 static void link_drop_loss(void *ctx, void *cookie, const struct link_loss *loss)
 {
     (void)ctx, (void)cookie, (void)loss;
@@ -145,7 +153,8 @@ static void link_drop_loss(void *ctx, void *cookie, const struct link_loss *loss
 void link_close(struct link *link)
 {
     const uint64_t until = link_now_ns() + LINK_CLOSE_MS * 1000000ull;
-    link->io.upcalls = (struct link_upcalls){.packet = link_drop_packet, .lost = link_drop_loss};
+    link->io.upcalls = (struct link_upcalls){
+        .packet = link_drop_packet, .long_packet = link_drop_long_packet, .lost = link_drop_loss};
     for (struct link_peer *peer = link->peers; peer; peer = peer->next) {
         if (peer->state == PEER_UP || !outbox_is_empty(&peer->main.outbox))
             conn_send_bye(&peer->main);
@@ -216,6 +225,24 @@ void link_send(struct link_peer *peer, const void *header, const void *data, siz
     peers_list_pending(peer->link, &peer->main);
 }
 
+enum link_sending link_send_long(struct link_peer *peer, const void *header, struct link_put *put)
+{
+    if (peer->state != PEER_UP)
+        return LINK_BUSY;
+    const enum link_sending sending = conn_send_long(&peer->main, header, put);
+    if (sending == LINK_BEGUN)
+        peers_list_pending(peer->link, &peer->main);
+    return sending;
+}
+
+void link_take(struct link_peer *peer, struct link_landing *landing)
+{
+    conn_take(&peer->main, landing);
+    peer->link->has_ahead |= peer->main.nahead > 0;
+    if (peer->main.nahead > 0 && atomic_load(&peer->link->waiters) > 0)
+        link_wake(peer->link);
+}
+
 int link_land(struct link *link, struct link_landing *landing)
 {
     landing->announced = 0;
@@ -226,7 +253,8 @@ int link_land(struct link *link, struct link_landing *landing)
 void link_unland(struct link *link, struct link_landing *landing)
 {
     struct link_peer *peer = landing->peer;
-    landing_remove(&link->io.landings, landing);
+    if (landing->token)
+        landing_remove(&link->io.landings, landing);
     conn_forget_landing(&peer->main, landing);
     for (uint32_t c = 1; c < LINK_SOCKETS_MAX; c++) {
         if (peer->incoming[c])
@@ -314,16 +342,29 @@ static bool link_pull(struct conn *conn)
     return n > 0;
 }
 
+/* Input that epoll does not report, because it has been read. */
+static bool link_pull_ahead(struct link *link)
+{
+    bool moved = false;
+    for (uint32_t i = link->nopen; i-- > 0;)
+        moved |= i < link->nopen && link->open[i]->nahead > 0 && link_pull(link->open[i]);
+    return moved;
+}
+
 static bool link_pull_all(struct link *link)
 {
     struct epoll_event events[LINK_EVENTS];
     bool moved = false;
+    const bool has_ahead = link->has_ahead;
+    link->has_ahead = false;
     if (link->nopen <= LINK_FEW) {
         for (uint32_t i = link->nopen; i-- > 0;)
             moved |= i < link->nopen && link_pull(link->open[i]);
         return moved;
     }
     link_ask_for_reports(link);
+    if (has_ahead)
+        moved |= link_pull_ahead(link);
     const int n = epoll_wait(link->io.epoll_fd, events, LINK_EVENTS, 0);
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr && (events[i].events & ~(uint32_t)EPOLLOUT))
@@ -365,6 +406,8 @@ void link_prepare_wait(struct link *link)
 {
     atomic_fetch_add(&link->waiters, 1);
     link_ask_for_reports(link);
+    if (link->has_ahead)
+        link_wake(link);
 }
 
 void link_wait(struct link *link, uint64_t timeout_ns)

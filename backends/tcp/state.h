@@ -6,7 +6,7 @@
  *   peers.c      connections and losses of peers
  *   dial.c       outgoing connections until they are open
  *   listener.c   incoming connections until they are open
- *   conn.c       open connections
+ *   conn.c, conn_read.c   open connections
  *
  * Two epoll instances: `io.epoll_fd` has the open connections, and is polled by the thread that
  * makes progress; `serve_fd` has the listener and the handshakes, and belongs to the service thread
@@ -100,6 +100,7 @@ struct link {
 
     atomic_int waiters; /* threads that wait for epoll's report of input, or are about to */
     bool asks_for_acks; /* some connection does */
+    bool has_ahead;     /* some connection has input that it has read and not handled */
     int wake_fd, serve_fd, rouse_fd;
     int listen_fd, spare_fd;
     struct serve_item rouse, listener;

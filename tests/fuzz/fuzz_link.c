@@ -90,6 +90,16 @@ static void on_packet(void *ctx, void *cookie, const void *header, const void *d
         sum = (uint8_t)(sum + ((const uint8_t *)data)[i]);
 }
 
+/* Dropped. */
+static bool on_long_packet(void *ctx, void *cookie, const void *header, size_t len,
+                           struct link_landing **landing)
+{
+    on_packet(ctx, cookie, header, NULL, 0);
+    must(len > 0, "a long packet has data");
+    *landing = NULL;
+    return true;
+}
+
 static void on_lost(void *ctx, void *cookie, const struct link_loss *loss)
 {
     struct world *w = ctx;
@@ -248,7 +258,7 @@ static void open_world(struct world *w)
                                        .options = &services,
                                        .world_rank = SELF,
                                        .address = "127.0.0.1",
-                                       .upcalls = {w, on_packet, on_lost}};
+                                       .upcalls = {w, on_packet, on_long_packet, on_lost}};
     *w = (struct world){0};
     for (int i = 0; i < SOCKETS; i++)
         w->sockets[i] = -1;

@@ -27,6 +27,8 @@ struct fixture {
     char *from, *to;                       /* ROOM bytes, page-aligned */
     size_t packets[PACKETS_MAX], npackets; /* lengths of the data that arrived */
     int landed, sent;
+    struct link_landing long_landing; /* for the next long packet; without data it is dropped */
+    bool takes_later;                 /* ... by conn_take */
 };
 
 static struct fixture *the_fixture; /* of the upcalls of landings and puts */
@@ -54,6 +56,16 @@ static void note_packet(void *ctx, void *cookie, const void *header, const void 
     f->packets[f->npackets++] = len;
 }
 
+static bool place_long_packet(void *ctx, void *cookie, const void *header, size_t len,
+                              struct link_landing **landing)
+{
+    struct fixture *f = ctx;
+    note_packet(ctx, cookie, header, NULL, 0);
+    assert_int_equal(len, f->long_landing.len);
+    *landing = f->long_landing.data ? &f->long_landing : NULL;
+    return !f->takes_later;
+}
+
 static struct link_peer *peer(const struct fixture *f)
 {
     return (struct link_peer *)(void *)(uintptr_t)f; /* only compared */
@@ -65,7 +77,10 @@ static int set_up(void **state)
     int ends[2];
     assert_non_null(f);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    f->io = (struct conn_io){.epoll_fd = -1, .upcalls = {.ctx = f, .packet = note_packet}};
+    f->io = (struct conn_io){
+        .epoll_fd = -1,
+        .buffer = aligned_alloc(CONN_ALIGN, CONN_BUFFER_LEN),
+        .upcalls = {.ctx = f, .packet = note_packet, .long_packet = place_long_packet}};
     f->sender = f->receiver =
         (struct conn){.io = &f->io, .peer = peer(f), .puts = &f->puts, .fd = -1};
     f->sender_io.epoll_fd = -1;
@@ -74,7 +89,7 @@ static int set_up(void **state)
     f->out = ends[1];
     f->from = aligned_alloc(PAGE, ROOM);
     f->to = aligned_alloc(PAGE, ROOM);
-    assert_true(f->from && f->to);
+    assert_true(f->from && f->to && f->io.buffer);
     the_fixture = f;
     *state = f;
     return 0;
@@ -87,6 +102,7 @@ static int tear_down(void **state)
     conn_fini(&f->receiver);
     close(f->out);
     landing_table_fini(&f->io.landings);
+    free(f->io.buffer);
     free(f->from);
     free(f->to);
     free(f);
@@ -112,13 +128,20 @@ static void send_packet(struct fixture *f, size_t len)
     free(data);
 }
 
-/* In pieces of random lengths up to this one. */
+/* In pieces of random lengths up to this one. Long packets are taken between them. */
 static void feed(struct fixture *f, size_t piece)
 {
     for (size_t at = 0, n; at < f->len; at += n) {
         n = (size_t)rand() % piece + 1;
         n = n < f->len - at ? n : f->len - at;
         conn_feed(&f->receiver, f->stream + at, n);
+        while (f->receiver.suspended) {
+            const size_t npackets = f->npackets;
+            assert_int_equal(conn_pull(&f->receiver), 0);
+            conn_take(&f->receiver, f->long_landing.data ? &f->long_landing : NULL);
+            assert_int_equal(f->npackets, npackets);
+            conn_pull(&f->receiver);
+        }
         assert_false(f->receiver.ended);
     }
 }
@@ -180,7 +203,7 @@ static void put(struct fixture *f, size_t from, size_t to, size_t len)
     assert_true(conn_push(&f->sender));
     take_stream(f);
     assert_int_equal(f->len % CONN_ALIGN, 0);
-    memcpy(&head, f->stream, sizeof head - sizeof head.padding);
+    memcpy(&head, f->stream, sizeof head - sizeof head.rest);
     for (size_t page = 0; page < PAGE; page += CONN_ALIGN) {
         const size_t in_kernel = page + at + head.lead;
         assert_false(is_slow((char *)in_kernel, (uintptr_t)(f->from + from)));
@@ -201,6 +224,78 @@ static void data_lies_where_copies_are_fast(void **state)
         for (size_t to = 0; to < CONN_ALIGN; to++)
             put(*state, from, to, 1 + (size_t)rand() % 5000);
     put(*state, 16, 16, 4096); /* as malloc aligns */
+}
+
+/* Between packets, whose order stays. */
+static void send_long(struct fixture *f, size_t from, size_t to, size_t len, bool drops)
+{
+    char header[LINK_HEADER_LEN];
+    struct conn_data head;
+    memset(header, 'h', sizeof header);
+    f->long_landing = (struct link_landing){
+        .peer = peer(f), .data = drops ? NULL : f->to + to, .len = len, .landed = count_landed};
+    struct link_put put = {.peer = peer(f),
+                           .alignment = (uint32_t)to % LINK_MEMORY_ALIGN,
+                           .data = f->from + from,
+                           .len = len};
+    for (size_t i = 0; i < ROOM; i++)
+        f->from[i] = (char)rand();
+    memset(f->to, 0, ROOM);
+    f->landed = 0;
+    f->npackets = 0;
+    send_packet(f, 1);
+    take_stream(f);
+    const size_t at = f->len;
+    feed(f, 100);
+    assert_int_equal(conn_send_long(&f->sender, header, &put), LINK_SENT);
+    send_packet(f, 2);
+    send_packet(f, 3);
+    take_stream(f);
+    assert_int_equal(f->len % CONN_ALIGN, 0);
+    memcpy(&head, f->stream, sizeof head - sizeof head.rest);
+    for (size_t page = 0; page < PAGE; page += CONN_ALIGN) {
+        const size_t in_kernel = page + at + head.lead;
+        assert_false(is_slow((char *)in_kernel, (uintptr_t)(f->from + from)));
+        assert_false(is_slow(f->to + to, in_kernel));
+    }
+    feed(f, 1 + (size_t)rand() % 6000);
+    assert_memory_equal(f->packets, ((const size_t[]){1, 0, 2, 3}), 4 * sizeof(size_t));
+    assert_int_equal(f->npackets, 4);
+    assert_int_equal(f->landed, drops ? 0 : 1);
+    if (!drops)
+        assert_memory_equal(f->to + to, f->from + from, len);
+    for (size_t i = 0; i < ROOM; i++)
+        assert_true(f->to[i] == 0 || (!drops && i >= to && i < to + len));
+}
+
+static void a_long_packet_lands_where_its_receiver_says(void **state)
+{
+    struct fixture *f = *state;
+    srand(7);
+    for (size_t from = 0; from < CONN_ALIGN; from += 3)
+        for (size_t to = 0; to < CONN_ALIGN; to++) {
+            f->takes_later = rand() & 1;
+            send_long(f, from, to, 1 + (size_t)rand() % 5000, rand() % 4 == 0);
+        }
+}
+
+/* It is not copied, so it does not wait behind others. */
+static void a_long_packet_waits_for_nothing(void **state)
+{
+    struct fixture *f = *state;
+    const char header[LINK_HEADER_LEN] = {0};
+    struct link_put put = {.peer = peer(f), .len = STREAM_ROOM / 2, .sent = count_sent};
+    char *data = calloc(1, put.len);
+    assert_non_null(data);
+    put.data = data;
+    assert_int_equal(conn_send_long(&f->sender, header, &put), LINK_BEGUN);
+    assert_ptr_equal(f->sender.put, &put);
+    assert_int_equal(conn_send_long(&f->sender, header, &put), LINK_BUSY);
+    send_packet(f, 3);
+    conn_forget_put(&f->sender, &put);
+    assert_int_equal(conn_send_long(&f->sender, header, &put), LINK_BUSY);
+    assert_int_equal(f->sent, 0);
+    free(data);
 }
 
 /* The socket has taken a part of the fragment; the receiver has no landing for it any more. */
@@ -288,6 +383,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(packets_survive_any_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(data_lies_where_copies_are_fast, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_put_begins_no_fragment_early, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_packet_lands_where_its_receiver_says, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_long_packet_waits_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_put_that_is_taken_back_ends_its_frame, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
