@@ -275,7 +275,7 @@ static void endpoint_handle_packet(void *ctx, void *cookie, const void *header, 
         endpoint_early_keep(e, packet, data, len);
 }
 
-/* A member sends them once it has heard of the context. */
+/* Members send them when they know that the context is open here. */
 static bool endpoint_handle_long_packet(void *ctx, void *cookie, const void *header, size_t len,
                                         struct link_landing **landing)
 {

@@ -2,8 +2,8 @@
  *
  * struct p2p_long: the data of a long packet, at its receiver. Nothing more is read of its sender
  * until the engine has been asked where it goes. If a receive has been posted, the link reads
- * straight into it. If not, or if the group's thread is elsewhere, it is kept in memory of its own,
- * as much as credit allows.
+ * straight into it. If not, or if the group's thread is elsewhere, it is kept in memory that is
+ * allocated for it, as much as credit allows.
  */
 #ifndef NET_P2P_LONG_H
 #define NET_P2P_LONG_H

@@ -14,7 +14,7 @@
  *   overtake what is left of a put, but no fragment that has begun.
  * - The data of a fragment is read straight into the landing, together with the beginning of the
  *   frame behind it. So is that of a long packet: once its header has arrived, nothing more is read
- *   until the caller has said where the data goes.
+ *   until the caller has a place for the data.
  *
  * Failure modes, after which conn.ended is set:
  * - the end of the stream, or an error of the socket: conn.error has the errno, or 0

@@ -207,7 +207,7 @@ static size_t conn_feed_tail(struct conn *conn, size_t len)
     return n;
 }
 
-/* Until the caller has said where the data of the long packet goes. */
+/* Until there is a place for the data of the long packet. */
 static void conn_put_aside(struct conn *conn, const char *bytes, size_t len)
 {
     if (conn_has_kept(conn)) {

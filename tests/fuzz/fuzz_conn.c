@@ -2,8 +2,8 @@
  *
  * Fuzz target: what a hostile or dying peer may send on an open connection of the tcp backend. The
  * first byte of the input is the length of the pieces in which the rest arrives. Three landings
- * wait, one of them for another peer; each long packet gets one of its own, at once or once all of
- * a piece has arrived, or is dropped. Nothing may be written outside a landing, and none may be
+ * wait, one of them for another peer; each long packet gets a further one, at once or after the
+ * piece, or is dropped. Nothing may be written outside a landing, and none may be
  * complete twice; the sanitizers see the rest.
  */
 #include "conn.h"
