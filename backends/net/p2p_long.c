@@ -160,12 +160,14 @@ bool net_p2p_long_recv(struct p2p_long *l, struct net_message *m)
 void net_p2p_long_detach(struct net_group *g)
 {
     struct link *link = endpoint_link(g->endpoint);
-    while (g->p2p.longs) {
-        struct p2p_long *l = g->p2p.longs;
+    for (struct p2p_long *l = g->p2p.longs, *next; l; l = next) {
+        next = l->next;
         if (l->state == P2P_LONG_WAITS)
             link_take(long_peer(l), NULL);
         else if (l->state == P2P_LONG_ARRIVES)
             link_unland(link, &l->landing);
-        long_free(l);
+        free(l->memory);
+        free(l);
     }
+    g->p2p.longs = NULL;
 }
