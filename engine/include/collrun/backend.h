@@ -478,8 +478,8 @@ struct collrun_backend {
     const char *name;                /* lower case letters, digits, - and _; at most 31 */
     const char *version;             /* also of the library below, e.g. "1.0 (Gloo 0.5)" */
     uint64_t flags COLLRUN_OPTIONAL; /* enum collrun_backend_flags */
-    /* A send of more bytes than this ends only once its receiver has called. 0: not known; 1 MiB is
-     * taken. It distinguishes a deadlock from a message in flight. */
+    /* A send of more bytes than this, if it waits, waits for its receiver to call. 0: not known;
+     * 1 MiB is taken. It distinguishes a deadlock from a message in flight. */
     uint64_t eager_limit COLLRUN_OPTIONAL;
     const struct collrun_capability *native; /* ends with a zeroed row */
     /* Optional: what `services->option` may be asked for; ends with a zeroed entry. `collrun check`
