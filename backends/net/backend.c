@@ -89,13 +89,15 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
     }
 }
 
+/* Its connection waits for an answer, so its sender must be who it says. */
 static bool backend_handle_long_packet(struct endpoint_context *context,
+                                       const struct endpoint_peer *peer,
                                        const struct packet *packet, size_t len,
                                        struct link_landing **landing)
 {
     struct net_group *g = (struct net_group *)context;
     const bool is_ours =
-        packet->source < g->nranks && packet->source != g->rank && g->status == COLLRUN_OK;
+        packet->source < g->nranks && g->peers[packet->source] == peer && g->status == COLLRUN_OK;
     return !is_ours || net_p2p_handle_long_packet(g, packet, len, landing);
 }
 

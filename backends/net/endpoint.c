@@ -281,9 +281,8 @@ static bool endpoint_handle_long_packet(void *ctx, void *cookie, const void *hea
 {
     const struct packet *packet = header;
     struct endpoint_context *context = endpoint_context_find(ctx, packet->context);
-    (void)cookie;
     *landing = NULL;
-    return !context || context->long_packet(context, packet, len, landing);
+    return !context || context->long_packet(context, cookie, packet, len, landing);
 }
 
 static void endpoint_handle_lost(void *ctx, void *cookie, const struct link_loss *loss)
@@ -391,11 +390,14 @@ static void endpoint_sleep(struct endpoint_context *c, uint64_t until_ns)
     atomic_store(&c->sleep, ENDPOINT_AWAKE);
 }
 
-/* The same, of a context with a source. True: something has moved there. */
-static bool endpoint_sleep_beside(struct endpoint_context *c, uint64_t until_ns)
+/* The same, of a context with a source. True: the wait is over. While the source is looked at,
+ * other threads may deliver to the context, which wakes nobody yet. */
+static bool endpoint_sleep_beside(struct endpoint_context *c,
+                                  bool (*ready)(const struct endpoint_context *c),
+                                  uint64_t until_ns)
 {
     const uint64_t most_ns = c->source->before_sleep(c);
-    if (endpoint_look(c))
+    if (endpoint_look(c) || ready(c))
         return true;
     const uint64_t soon_ns = endpoint_now_ns() + most_ns;
     endpoint_sleep(c, soon_ns < until_ns ? soon_ns : until_ns);
@@ -449,7 +451,7 @@ void endpoint_wait(struct endpoint_context *c, bool (*ready)(const struct endpoi
         if (!c->source)
             endpoint_sleep(c, until_ns);
         else
-            over = endpoint_sleep_beside(c, until_ns);
+            over = endpoint_sleep_beside(c, ready, until_ns);
         link_progress(e->link);
         over |= endpoint_is_over(c, ready);
     }

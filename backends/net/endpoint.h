@@ -55,9 +55,9 @@ struct endpoint_context {
     bool oversubscribed; /* ranks share cores: poll little, and yield */
     void (*packet)(struct endpoint_context *context, const struct packet *packet, const void *data,
                    size_t len);
-    /* As in link.h. */
-    bool (*long_packet)(struct endpoint_context *context, const struct packet *packet, size_t len,
-                        struct link_landing **landing);
+    /* As in link.h; `peer` has sent it. */
+    bool (*long_packet)(struct endpoint_context *context, const struct endpoint_peer *peer,
+                        const struct packet *packet, size_t len, struct link_landing **landing);
     /* The peer is a member or not. */
     void (*lost)(struct endpoint_context *context, const struct endpoint_peer *peer);
     /* A wait takes long: connects to those that it is for, so that their loss is seen. */
