@@ -81,6 +81,7 @@ struct conn {
     void *cookie; /* of the peer */
     struct conn_puts *puts;
     int fd;             /* -1: not connected */
+    bool only_data;     /* a further socket to the peer: fragments alone arrive on it */
     bool unpaced;       /* the kernel sends at once what the windows allow */
     bool listed;        /* in link.pending */
     bool asks_for_acks; /* of link.c */

@@ -118,10 +118,12 @@ static void conn_handle_frame(struct conn *conn, const char *bytes)
 {
     struct conn_frame frame;
     memcpy(&frame, bytes, sizeof frame);
-    if (frame.type == CONN_PACKET)
-        conn_handle_packet(conn, bytes);
-    else if (frame.type == CONN_DATA)
+    if (frame.type == CONN_DATA)
         conn_handle_data(conn, bytes);
+    else if (conn->only_data)
+        conn_end(conn, EPROTO);
+    else if (frame.type == CONN_PACKET)
+        conn_handle_packet(conn, bytes);
     else if (frame.type == CONN_LONG)
         conn_handle_long(conn, bytes);
     else
@@ -231,14 +233,15 @@ void conn_feed(struct conn *conn, const char *bytes, size_t len)
 
 void conn_take(struct conn *conn, struct link_landing *landing)
 {
-    const size_t ahead = conn->nahead;
     if (!conn->suspended)
         return;
     conn->suspended = false;
     conn->landing = landing;
     conn->into = landing ? landing->data : NULL;
-    const size_t n = ahead ? conn_feed_data(conn, conn->kept, ahead) : 0;
-    conn->nahead = ahead - n;
+    if (conn->nahead == 0)
+        return;
+    const size_t n = conn_feed_data(conn, conn->kept, conn->nahead);
+    conn->nahead -= n;
     memmove(conn->kept, conn->kept + n, conn->nahead);
 }
 

@@ -104,6 +104,7 @@ static struct conn *peers_conn_for(struct link_peer *peer, uint32_t channel, boo
                           .peer = peer,
                           .cookie = peer->cookie,
                           .puts = incoming ? &none : &peer->puts,
+                          .only_data = true,
                           .fd = -1};
     *place = conn;
     return conn;

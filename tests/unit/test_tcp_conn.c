@@ -5,6 +5,7 @@
  */
 #include "../../backends/tcp/conn.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -279,6 +280,27 @@ static void a_long_packet_lands_where_its_receiver_says(void **state)
         }
 }
 
+/* Nobody would answer for a long packet there. */
+static void further_sockets_carry_fragments_alone(void **state)
+{
+    struct fixture *f = *state;
+    const char header[LINK_HEADER_LEN] = {0};
+    struct link_put put = {.peer = peer(f), .data = f->from, .len = 100};
+    f->receiver.only_data = true;
+    for (int is_long = 0; is_long < 2; is_long++) {
+        f->receiver.ended = false;
+        if (is_long)
+            assert_int_equal(conn_send_long(&f->sender, header, &put), LINK_SENT);
+        else
+            send_packet(f, 3);
+        take_stream(f);
+        conn_feed(&f->receiver, f->stream, f->len);
+        assert_true(f->receiver.ended && !f->receiver.suspended);
+        assert_int_equal(f->receiver.error, EPROTO);
+        assert_int_equal(f->npackets, 0);
+    }
+}
+
 /* It is not copied, so it does not wait behind others. */
 static void a_long_packet_waits_for_nothing(void **state)
 {
@@ -385,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_long_put_begins_no_fragment_early, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_packet_lands_where_its_receiver_says, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(further_sockets_carry_fragments_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_packet_waits_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_put_that_is_taken_back_ends_its_frame, set_up, tear_down),
     };
