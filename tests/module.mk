@@ -30,7 +30,11 @@ $(B)/tests/test_tcp_conn: $(call obj,tests/unit/test_tcp_conn.c backends/tcp/con
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
-$(B)/obj/tests/unit/test_tcp_conn.c.o: INC += $(INC_NET)
+$(B)/tests/test_tcp_link: $(call obj,tests/unit/test_tcp_link.c $(filter-out %/plugin.c,$(wildcard backends/tcp/*.c)))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
+$(call obj,tests/unit/test_tcp_conn.c tests/unit/test_tcp_link.c): INC += $(INC_NET)
 $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
 
 # Plugins that the engine's tests load: a small backend, a workload whose parameter says what it does, and broken variants of both.

@@ -199,7 +199,8 @@ void link_prepare_wait(struct link *link);
 /* Without the lock: returns when link_progress would move something, after link_wake, or after
  * timeout_ns; it may return earlier. One thread at a time. */
 void link_wait(struct link *link, uint64_t timeout_ns);
-/* The link_wait of another thread returns; or the next one, if there is none. Async-signal-safe. */
+/* The link_wait of another thread, which has called link_prepare_wait, returns. Async-signal-safe.
+ */
 void link_wake(struct link *link);
 
 /* For the service thread of the endpoint, which takes care of the link while no other thread does.

@@ -464,6 +464,15 @@ static void link_tick(struct link *link)
     peers_check_silence(link);
 }
 
+/* A wake that found no thread in link_wait, or the service thread, is not left: link_serve would
+ * return at once until some thread waits. */
+static void link_drop_wakes(struct link *link)
+{
+    eventfd_t wakes;
+    if (atomic_load(&link->waiters) == 0)
+        eventfd_read(link->wake_fd, &wakes);
+}
+
 /* One event at a time, because it may end the connection of another one. */
 void link_accept(struct link *link)
 {
@@ -471,6 +480,7 @@ void link_accept(struct link *link)
     int left = LINK_SERVE_EVENTS;
     while (left-- > 0 && epoll_wait(link->serve_fd, &event, 1, 0) == 1)
         link_serve_item(link, event.data.ptr);
+    link_drop_wakes(link);
     link_tick(link);
     if (link->npending)
         link_push_all(link);
