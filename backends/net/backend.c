@@ -89,7 +89,7 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
     }
 }
 
-/* Its connection waits for an answer, so its sender must be who it says. */
+/* Its connection waits for an answer, so its sender must be the member that it names. */
 static bool backend_handle_long_packet(struct endpoint_context *context,
                                        const struct endpoint_peer *peer,
                                        const struct packet *packet, size_t len,

@@ -391,7 +391,7 @@ static void endpoint_sleep(struct endpoint_context *c, uint64_t until_ns)
 }
 
 /* The same, of a context with a source. True: the wait is over. While the source is looked at,
- * other threads may deliver to the context, which wakes nobody yet. */
+ * other threads may deliver to the context, which no thread sleeps for yet. */
 static bool endpoint_sleep_beside(struct endpoint_context *c,
                                   bool (*ready)(const struct endpoint_context *c),
                                   uint64_t until_ns)

@@ -19,7 +19,7 @@ enum { CONN_AHEAD_LEN = 4096 };
 enum { CONN_KEPT_LEN = sizeof(struct conn_frame) + LINK_HEADER_LEN + LINK_PACKET_MAX };
 
 /* The same for a fragment, or a long packet: with what is between its head and its data. */
-static size_t conn_data_need(const char *bytes, size_t len, size_t head_len)
+static size_t conn_data_need(const char *bytes, size_t len, size_t head_len, size_t most)
 {
     struct conn_data head;
     if (len < CONN_DATA_HEAD)
@@ -27,7 +27,7 @@ static size_t conn_data_need(const char *bytes, size_t len, size_t head_len)
     memcpy(&head, bytes, CONN_DATA_HEAD);
     const size_t total = sizeof head.frame + (size_t)head.frame.len;
     const bool valid = head.lead >= head_len && head.lead < head_len + CONN_ALIGN &&
-                       total > head.lead && total - head.lead <= CONN_FRAGMENT_LEN;
+                       total > head.lead && total - head.lead <= most;
     return valid ? head.lead : 0;
 }
 
@@ -45,9 +45,9 @@ static size_t conn_frame_need(const char *bytes, size_t len)
                    ? total + conn_padding(total)
                    : 0;
     case CONN_DATA:
-        return conn_data_need(bytes, len, CONN_DATA_HEAD);
+        return conn_data_need(bytes, len, CONN_DATA_HEAD, CONN_FRAGMENT_LEN);
     case CONN_LONG:
-        return conn_data_need(bytes, len, CONN_LONG_HEAD);
+        return conn_data_need(bytes, len, CONN_LONG_HEAD, LINK_LONG_MAX);
     case CONN_BYE:
         return frame.len == 0 ? total + conn_padding(total) : 0;
     default:
@@ -299,6 +299,8 @@ static bool conn_read_once(struct conn *conn, size_t *total)
     }
     const size_t got = (size_t)n, in_place = got < direct ? got : direct;
     *total += got;
+    if (direct == 0 && got == room) /* many packets; those in the buffer may set it again */
+        conn->gets_long = false;
     if (in_place)
         conn_placed(conn, in_place);
     conn_feed(conn, conn->io->buffer, got - in_place);

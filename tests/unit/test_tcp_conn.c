@@ -280,7 +280,7 @@ static void a_long_packet_lands_where_its_receiver_says(void **state)
         }
 }
 
-/* Nobody would answer for a long packet there. */
+/* A long packet there would stay unanswered. */
 static void further_sockets_carry_fragments_alone(void **state)
 {
     struct fixture *f = *state;
