@@ -110,10 +110,11 @@ export COLLRUN := $(abspath $(B)/bin/collrun)
 export BUILD := $(abspath $(B))
 
 .PHONY: bench-programs bench-peers test-programs tsan-programs test unit golden e2e e2e-hosts conform mutation bench check-asan check-tsan
+# TESTS_RUN: options of tests/run
 unit: all $(UNIT_TESTS) $(BENCH_PROGRAMS)
-	tests/run $(UNIT_TESTS)
+	tests/run $(TESTS_RUN) $(UNIT_TESTS)
 golden: all $(FAKE_LIBS)
-	tests/run $(GOLDEN_TESTS)
+	tests/run $(TESTS_RUN) $(GOLDEN_TESTS)
 e2e: all $(BENCH_PROGRAMS) $(FAKE_LIBS) $(HPU_LIBS)
 	tests/run $(E2E_TESTS)
 # Many hosts: real sshds, a real Slurm and a real Grid Engine in network namespaces. Minutes, so not part of `make test`.
@@ -213,9 +214,11 @@ gloo-debian: deps
 releases: deps
 	tests/run -t 28800 'tests/debian/releases.sh $(SUITES)'
 
-# One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have.
+# One suite for any backend; SCOPE=core leaves out what only this build's own backends need to have. The one on GPUs, which waits for the
+# delays of the stand-ins, runs beside the others.
+CONFORM_BESIDE := $(if $(filter-out nccl,$(CONFORM_BACKENDS)),$(filter nccl,$(CONFORM_BACKENDS)))
 conform: all $(FAKE_LIBS) $(HPU_LIBS)
-	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(if $(BACKEND),,$(CONFORM_JOBS))' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BACKENDS),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
+	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(if $(BACKEND),,$(CONFORM_JOBS))' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BESIDE),'tests/conform/run.sh $(b)' ++) $(foreach b,$(filter-out $(CONFORM_BESIDE),$(CONFORM_BACKENDS)),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
 # What libFuzzer makes up for all that reads foreign bytes, under the sanitizers. SECONDS: for all targets together.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
@@ -257,7 +260,7 @@ check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
 tsan-run: all $(TSAN_TESTS) $(FAKE_LIBS)
-	tests/run -r -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
+	tests/run -r -j 2 -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
 	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
 	STEPS=100 JOBS='^(1 processes with 1 GPU: operators|random programs, asynchronous, three|messages that)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
