@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_FAILURES = 10, MOST_TEAMS = 32 };
 
@@ -26,6 +27,8 @@ bool fail(struct conform *run, const char *format, ...)
     va_end(args);
     printf("FAIL rank %d: %s\n", collrun_world_rank(run->ctx), text);
     fflush(stdout);
+    if (run->first)
+        _exit(1);
     return false;
 }
 
@@ -171,6 +174,7 @@ static int run(struct collrun_ctx *ctx, void *state)
         .alloc = collrun_param_bool(ctx, "alloc"),
         .shuffle = collrun_param_bool(ctx, "shuffle"),
         .direct = collrun_param_bool(ctx, "direct"),
+        .first = collrun_param_bool(ctx, "first"),
         .seed = (uint64_t)collrun_param_int(ctx, "seed"),
         .steps = (uint64_t)collrun_param_int(ctx, "steps"),
         .max_bytes = collrun_param_size(ctx, "max_bytes"),
@@ -232,6 +236,10 @@ static const struct collrun_param params[] = {
      .type = COLLRUN_PARAM_BOOL,
      .def = "false",
      .help = "the groups have the option `messages: direct` of nccl"},
+    {.name = "first",
+     .type = COLLRUN_PARAM_BOOL,
+     .def = "false",
+     .help = "the first failure of a rank ends it, and thus the job"},
     {.name = "device",
      .type = COLLRUN_PARAM_ENUM,
      .def = "none",

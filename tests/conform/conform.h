@@ -32,6 +32,7 @@ struct conform {
     bool async;         /* collrun_start and collrun_wait instead of the blocking forms */
     bool shuffle;       /* each rank of the fuzzer starts operations in a different order */
     bool direct;        /* messages with tag 0 are launched at their call */
+    bool first;         /* the first failure ends the rank */
     uint64_t seed;      /* of fuzz and sweep */
     uint64_t steps;     /* length of a fuzz program, repetitions elsewhere */
     uint64_t max_bytes; /* largest buffer of the large sweep */

@@ -10,6 +10,7 @@
 #   SEED       of the fuzzer and the pairwise choice          STEPS   length of the fuzz programs (300)
 #   FAKE=1     the stand-ins, whatever GPUs there are         BACKEND the path of another backend for GPUs
 #   JOB_TIMEOUT of one job, in seconds (240; 900 on GPUs, or in full scope) CONFORM_SO the workload, if it is built already
+#   FIRST=1    ends each job at its first failure
 #   KEEP=1     keep the folder with job files and outputs
 set -u
 . "$(dirname "$0")/lib.sh"

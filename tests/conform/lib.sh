@@ -47,7 +47,7 @@ seconds() {
 job_end() {
     echo "workloads:"
     echo "  - plugin: ./conform.so"
-    echo "    params: {teams: \"$1\", scope: ${SCOPE:-core}, seed: $seed, $2}"
+    echo "    params: {teams: \"$1\", scope: ${SCOPE:-core}, seed: $seed${FIRST:+, first: true}, $2}"
     echo "timeouts: {start: 60s, rendezvous: 60s, run: ${job_timeout}s, stall: off, grace: 2s}"
 }
 

@@ -21,6 +21,7 @@
 #   JOB_TIMEOUT    of one job, in seconds (300; 900 in full scope)
 #   CONFORM_SO     the workload, if it is built already
 #   SANITIZE       flags to build it with, if collrun has been: -fsanitize=thread
+#   FIRST=1        ends each job at its first failure
 #   KEEP=1         keep the folder with job files and outputs
 set -u
 . "$(dirname "$0")/lib.sh"

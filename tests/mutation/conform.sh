@@ -40,7 +40,7 @@ for mutation in ${MUTATIONS:-none wrong_root world_root off_by_one_block swapped
     missing_avg_division floor_avg forgotten_rank wrong_width lost_nan scribbled_input nonroot_write stray_write \
     message_order dropped_sync lazy_barrier}; do
     number=$((number + 1))
-    OPTIONS="{inner: $inner, mutation: $mutation}" GROUP_TIMEOUT=5s JOBS=$(jobs_for "$mutation") SEED=1 TEAMS="w-4-0-2 w-3-1-0-2" \
+    OPTIONS="{inner: $inner, mutation: $mutation}" FIRST=1 GROUP_TIMEOUT=5s JOBS=$(jobs_for "$mutation") SEED=1 TEAMS="w-4-0-2 w-3-1-0-2" \
         "$suite/run.sh" "$tmp/libcollrun_mutant.so" >"$tmp/$mutation.out" 2>&1
     code=$?
     failure=$(sed -n 's/^# *.*FAIL //p' "$tmp/$mutation.out" | head -n 1)
