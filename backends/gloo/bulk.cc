@@ -53,14 +53,15 @@ void bulk::recv(p2p_message *m, uint64_t slot)
 }
 
 /* Gloo's thread writes them in a system call, which no tool can follow. */
-__attribute__((no_sanitize("thread"))) bool bulk::has_arrived(const p2p_message *m) const
+__attribute__((no_sanitize("thread"))) bulk::arrival bulk::has_arrived(const p2p_message *m) const
 {
     const volatile char *last = last_bytes(m);
     const auto *mark = reinterpret_cast<const char *>(&m->mark);
+    arrival found = arrival::no;
     for (size_t i = 0; i < sizeof m->mark; i++)
         if (last[i] != mark[i])
-            return true;
-    return false;
+            found = i + 1 == sizeof m->mark ? arrival::yes : arrival::maybe;
+    return found;
 }
 
 static bool take_report(gloo::transport::UnboundBuffer &b, p2p_message *m)
@@ -72,13 +73,10 @@ static bool take_report(gloo::transport::UnboundBuffer &b, p2p_message *m)
 
 void bulk::end(p2p_message *m)
 {
-    std::lock_guard<std::mutex> guard(lock_);
-    const auto found = buffers_.find(m);
-    if (found == buffers_.end())
-        throw failure{COLLRUN_ERR_ABORTED, "the group was aborted"};
     while (m->pieces > 0)
-        take_report(*found->second, m);
-    buffers_.erase(found);
+        wait(m);
+    std::lock_guard<std::mutex> guard(lock_);
+    buffers_.erase(m);
 }
 
 /* ---- waiting ---- */

@@ -3,7 +3,9 @@
  * The data of long messages: Gloo moves it straight from and to the caller's memory.
  *
  * Gloo reports what it has moved only to a thread that waits. One that must not wait sees by the
- * last bytes of the memory whether the data is there: they are a mark until then.
+ * last bytes of the memory whether the data is there: they are a mark until then. Data may look
+ * like the mark, in its last byte or in all: so the caller also waits now and then, for a short
+ * while.
  */
 #ifndef BACKENDS_GLOO_BULK_H
 #define BACKENDS_GLOO_BULK_H
@@ -38,12 +40,14 @@ class bulk
     /* Gloo gets the memory. Both sides pass the same slot. */
     void send(p2p_message *m, uint64_t slot);
     void recv(p2p_message *m, uint64_t slot);
-    /* Whether the last bytes of the data are there. */
-    bool has_arrived(const p2p_message *m) const;
+    /* Whether the last byte of the data is there; `maybe`: those before it are. */
+    enum class arrival { no, maybe, yes };
+    arrival has_arrived(const p2p_message *m) const;
     /* Waits until the data has been moved (true), or until poke(). Throws what Gloo throws if the
      * connection is lost. */
     bool wait(p2p_message *m);
-    /* The data has been moved, and Gloo has reported it or does so now: the memory is free. */
+    /* The data has been moved, and Gloo has reported it or does so now: the memory is free. An
+     * abort ends this, too, for Gloo may be slow, and a peer may have claimed it in error. */
     void end(p2p_message *m);
 
     /* From any thread: ends the wait in progress, or the next one. */

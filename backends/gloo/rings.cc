@@ -23,6 +23,9 @@ struct ring_size {
 static constexpr ring_size sizes[ring_sizes] = {{512, 48, 6}, {eager_limit + 128, 16, 1}};
 static constexpr uint32_t first_windows = 512; /* of the first size, to all peers together */
 
+/* Of the packets in a ring: they soon pass 2^32, so each use shows that this harms nothing. */
+static constexpr uint64_t first_number = (1ull << 32) - 100;
+
 static uint32_t first_window(unsigned size, uint32_t nranks)
 {
     const uint32_t share = first_windows / nranks * sizes[size].places / sizes[0].places;
@@ -105,8 +108,9 @@ void rings::open(uint32_t peer)
     peer_state &p = peers_[peer];
     for (unsigned s = 0; s < ring_sizes; s++) {
         p.out_window[s] = p.in_window[s] = p.told_window[s] = first_window(s, size_);
+        p.sent[s] = p.acked[s] = p.taken[s] = p.told[s] = first_number;
         for (uint32_t i = 0; i < p.in_window[s]; i++)
-            repost(peer, s, i);
+            repost(peer, s, first_number + i);
     }
 }
 
@@ -118,7 +122,7 @@ rings::~rings()
     munmap(out_memory_, region_);
 }
 
-size_t rings::offset(uint32_t peer, unsigned size, uint32_t number) const
+size_t rings::offset(uint32_t peer, unsigned size, uint64_t number) const
 {
     size_t at = peer * peer_bytes();
     for (unsigned s = 0; s < size; s++)
@@ -126,19 +130,19 @@ size_t rings::offset(uint32_t peer, unsigned size, uint32_t number) const
     return at + number % sizes[size].places * sizes[size].bytes;
 }
 
-char *rings::in_place(uint32_t peer, unsigned size, uint32_t number) const
+char *rings::in_place(uint32_t peer, unsigned size, uint64_t number) const
 {
     return in_memory_ + offset(peer, size, number);
 }
 
-void rings::post(uint32_t peer, unsigned size, uint32_t number)
+void rings::post(uint32_t peer, unsigned size, uint64_t number)
 {
     in_->recv(static_cast<int>(peer), first_slot_ + size, offset(peer, size, number),
               sizes[size].bytes);
 }
 
 /* A peer whose connection is lost sends no more. */
-void rings::repost(uint32_t peer, unsigned size, uint32_t number)
+void rings::repost(uint32_t peer, unsigned size, uint64_t number)
 {
     try {
         post(peer, size, number);
@@ -174,7 +178,8 @@ bool rings::send(uint32_t to, const packet &what, const void *data, bool reserve
     head.sequence = ++p.sent_sequence;
     head.data_len = static_cast<uint32_t>(len);
     for (unsigned s = 0; s < ring_sizes; s++) {
-        head.taken[s] = p.told[s] = p.taken[s];
+        p.told[s] = p.taken[s];
+        head.taken[s] = static_cast<uint32_t>(p.taken[s]);
         p.told_window[s] = p.in_window[s];
     }
     std::memcpy(out_memory_ + at, &head, sizeof head);
@@ -230,18 +235,17 @@ size_t rings::look()
     return n;
 }
 
-/* Takes a completion from Gloo. False: there is none yet, and Gloo does not wait any more. */
-bool rings::take_completion()
+/* Takes a completion from Gloo. `lost`: there is none yet, and Gloo does not wait any more. */
+rings::outcome rings::take_completion()
 {
     try {
-        if (in_->waitRecv(nullptr, forever))
-            completions_++;
-        else
-            poked_ = true;
-        return true;
+        if (!in_->waitRecv(nullptr, forever))
+            return outcome::poked;
+        completions_++;
+        return outcome::completed;
     } catch (const std::exception &) {
         lost_ = true;
-        return false;
+        return outcome::lost;
     }
 }
 
@@ -252,7 +256,11 @@ bool rings::collect()
         const size_t marked = look();
         if (marked == completions_)
             return marked > 0;
-        if (take_completion())
+        const outcome taken = take_completion();
+        poked_ |= taken == outcome::poked;
+        if (taken == outcome::poked)
+            return false;
+        if (taken == outcome::completed)
             continue;
         if (turn == patience)
             throw failure{COLLRUN_ERR_PEER_FAILED, "a connection was lost inside a packet"};
@@ -275,19 +283,21 @@ const packet *rings::front(uint32_t from) const
 void rings::credit(peer_state &p, const packet &from)
 {
     for (unsigned s = 0; s < ring_sizes; s++)
-        while (p.acked[s] != from.taken[s]) {
+        while (static_cast<uint32_t>(p.acked[s]) != from.taken[s]) {
             p.acked[s]++;
             p.out_window[s] = grown(p.out_window[s], s);
             take_sent();
         }
 }
 
-/* Of a send that has arrived: Gloo reports it now, or any moment. */
+/* Of a send that has arrived: Gloo reports it now, or any moment. A poke that came too late for
+ * flush() ends one wait: it must not be taken for the report, which flush() would count then. */
 void rings::take_sent()
 {
     unfinished_--;
     try {
-        out_->waitSend(nullptr, forever);
+        while (!out_->waitSend(nullptr, forever))
+            ;
     } catch (const std::exception &) { /* another connection is lost */
     }
 }
@@ -301,6 +311,8 @@ void rings::pop(uint32_t from)
         if (reinterpret_cast<const char *>(head) != place)
             continue;
         credit(p, *head);
+        /* Of the next packet here, a part may look as if it were of this one. */
+        *reinterpret_cast<uint64_t *>(place + mark_offset(head->data_len)) = 0;
         *reinterpret_cast<uint64_t *>(place + offsetof(packet, sequence)) = 0;
         completions_--;
         p.seen[s]--;
@@ -320,7 +332,7 @@ void rings::pop(uint32_t from)
 /* A poke may have ended a wait of collect(), for which it was not meant. */
 bool rings::wait()
 {
-    const bool waited = poked_ || (!lost_ && take_completion());
+    const bool waited = poked_ || (!lost_ && take_completion() != outcome::lost);
     poked_ = false;
     return waited;
 }

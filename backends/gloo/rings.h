@@ -31,7 +31,7 @@ constexpr unsigned ring_sizes = 2;
 struct packet {
     uint32_t type, use;         /* enum packet_type; of the mesh */
     uint64_t sequence;          /* of all packets from this sender to this receiver, from 1 */
-    uint32_t taken[ring_sizes]; /* packets of the receiver that the sender has taken */
+    uint32_t taken[ring_sizes]; /* packets of the receiver that the sender has taken, modulo 2^32 */
     uint32_t message;
     uint32_t data_len; /* bytes that follow */
     collrun_envelope envelope;
@@ -66,7 +66,7 @@ class rings
     {
         return packets_;
     }
-    /* Looks for arrivals. Does not wait for any that has not begun. */
+    /* Looks for arrivals. Does not wait for any that has not begun. False also after poke(). */
     bool collect();
     bool has_arrival(uint32_t peer) const;
     /* The next packet in order, of those that the last collect() has found; NULL: it is none of
@@ -91,21 +91,22 @@ class rings
   private:
     struct peer_state {
         uint64_t sent_sequence, next_sequence;
-        uint32_t sent[ring_sizes], acked[ring_sizes]; /* to the peer */
-        uint32_t taken[ring_sizes], told[ring_sizes]; /* from it */
+        uint64_t sent[ring_sizes], acked[ring_sizes]; /* to the peer */
+        uint64_t taken[ring_sizes], told[ring_sizes]; /* from it */
         uint32_t seen[ring_sizes];                    /* by the last collect(), and not taken yet */
         uint32_t out_window[ring_sizes], in_window[ring_sizes], told_window[ring_sizes];
     };
 
-    char *in_place(uint32_t peer, unsigned size, uint32_t number) const;
-    size_t offset(uint32_t peer, unsigned size, uint32_t number) const;
-    void post(uint32_t peer, unsigned size, uint32_t number);
-    void repost(uint32_t peer, unsigned size, uint32_t number);
+    char *in_place(uint32_t peer, unsigned size, uint64_t number) const;
+    size_t offset(uint32_t peer, unsigned size, uint64_t number) const;
+    void post(uint32_t peer, unsigned size, uint64_t number);
+    void repost(uint32_t peer, unsigned size, uint64_t number);
     void open(uint32_t peer);
     int fitting(const peer_state &p, size_t len, bool reserved) const;
     uint32_t marks(uint32_t peer, unsigned size) const;
     size_t look();
-    bool take_completion();
+    enum class outcome { completed, poked, lost };
+    outcome take_completion();
     void credit(peer_state &p, const packet &from);
     void take_sent();
 

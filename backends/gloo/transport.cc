@@ -16,8 +16,6 @@
 namespace collrun_gloo
 {
 
-using gloo::transport::UnboundBuffer;
-
 enum packet_type : uint32_t { EAGER, RTS, RTS_ASK, ASK, CONTROL, FAILED, LEFT };
 
 static constexpr uint64_t lost_pause_ns = 200000, lost_period_ns = 5000000;
@@ -30,6 +28,8 @@ static constexpr uint64_t data_wait_ns = 10000000, turn_ns = 1000000;
 static constexpr uint64_t unasked_wait_ns = 1000000, ask_age_ns = 300000;
 /* In which data that has arrived is reported by the Gloo of its sender. */
 static constexpr uint64_t report_ns = 100000000;
+/* The time of a look at data, and how often there is one. */
+static constexpr uint64_t look_ns = 50000, look_period_ns = 10000000;
 static constexpr size_t most_acks = 64;
 /* Slots of one transport of a mesh; the first ones are those of its rings. */
 static constexpr uint64_t slots = 1ull << 60, ring_slots = 16;
@@ -178,7 +178,7 @@ bool transport::start(p2p_message *m)
             return;
         to.long_messages++;
         to.sends++;
-        sends_.push_back(m);
+        begin_long(sends_, m);
         m->ask_ns = to.wants_acks ? 0 : now_ns() + ask_age_ns;
         bulk_.send(m, slot_of(m->number));
     });
@@ -202,6 +202,13 @@ void transport::end_send(uint32_t to, uint32_t number)
             end_long(m);
             return;
         }
+}
+
+void transport::begin_long(std::deque<p2p_message *> &queue, p2p_message *m)
+{
+    if (sends_.empty() && receives_.empty())
+        next_look_ns_ = now_ns() + look_period_ns;
+    queue.push_back(m);
 }
 
 void transport::end_long(p2p_message *m)
@@ -281,6 +288,8 @@ void transport::recv(p2p_message *m, const void *data, size_t len)
     unpost(m);
     packet p;
     std::memcpy(&p, data, sizeof p);
+    if (p.len != m->shared.len)
+        throw malformed(m->shared.peer);
     if (p.type == EAGER) {
         if (len > sizeof p)
             std::memcpy(m->shared.data, static_cast<const char *>(data) + sizeof p, len - sizeof p);
@@ -290,8 +299,13 @@ void transport::recv(p2p_message *m, const void *data, size_t len)
     m->posted_for = m->shared.peer;
     peers_[m->shared.peer].receives++;
     m->number = p.message;
-    receives_.push_back(m);
-    with_gloo(m->shared.peer, [&] { bulk_.recv(m, slot_of(m->number)); });
+    begin_long(receives_, m);
+    try {
+        bulk_.recv(m, slot_of(m->number));
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception &) { /* the peer is gone: progress says so, if it has not */
+    }
 }
 
 /* ---- packets ---- */
@@ -305,13 +319,15 @@ bool transport::take_arrivals()
             for (uint32_t i = 0; i < a.count && take_packet(a.peer); i++)
                 taken = true;
     }
-    for (size_t i = 0; i < receives_.size();)
-        if (bulk_.has_arrived(receives_[i])) {
+    for (size_t i = 0; i < receives_.size();) {
+        const bulk::arrival found = bulk_.has_arrived(receives_[i]);
+        looks_now_ |= found == bulk::arrival::maybe;
+        if (found == bulk::arrival::yes)
             end_long(receives_[i]);
-            taken = true;
-        } else {
+        else
             i++;
-        }
+        taken |= found == bulk::arrival::yes;
+    }
     return taken;
 }
 
@@ -327,8 +343,17 @@ bool transport::take_packet(uint32_t from)
     return true;
 }
 
+/* Its lengths agree: nothing reads or writes past a place. */
+static bool is_well_formed(const packet &p)
+{
+    const bool announces = p.type == RTS || p.type == RTS_ASK;
+    return announces ? p.len > eager_limit && p.data_len == 0 : p.len == p.data_len;
+}
+
 int transport::handle(uint32_t from, const packet &p)
 {
+    if (!is_well_formed(p))
+        throw malformed(from);
     switch (p.type) {
     case RTS:
     case RTS_ASK:
@@ -385,6 +410,7 @@ bool transport::push_acks(uint32_t to)
 bool transport::push()
 {
     bool moved = false;
+    has_queued_ = false;
     for (uint32_t i = 0; i < mesh_.size; i++) {
         if (i == mesh_.rank)
             continue;
@@ -395,6 +421,7 @@ bool transport::push()
             queue.pop_front();
             moved = true;
         }
+        has_queued_ |= !queue.empty();
     }
     return moved;
 }
@@ -411,8 +438,12 @@ bool transport::progress(uint64_t wait_ns)
             return true;
         if (any_left_)
             check_left();
-        if (polls_)
+        if (polls_) {
             ask_for_acks();
+            check_lost();
+        }
+        if (look_at_data())
+            return true;
         if (polls_ || turn > 0)
             return false;
         if (wait(wait_ns))
@@ -420,19 +451,52 @@ bool transport::progress(uint64_t wait_ns)
     }
 }
 
+/* Another one each time. */
+static p2p_message *next_of(std::deque<p2p_message *> &queue)
+{
+    p2p_message *m = queue.front();
+    queue.pop_front();
+    queue.push_back(m);
+    return m;
+}
+
+/* For data that looks like its mark, and for sends whose receivers do not answer. */
+bool transport::look_at_data()
+{
+    if (sends_.empty() && receives_.empty())
+        return false;
+    const uint64_t now = now_ns();
+    if (now < next_look_ns_ && !looks_now_)
+        return false;
+    bool moved = false;
+    looks_now_ = false;
+    next_look_ns_ = now + look_period_ns;
+    for (std::deque<p2p_message *> *queue : {&sends_, &receives_})
+        for (size_t left = queue->size(); left > 0; left--) {
+            if (!wait_for_data(next_of(*queue), look_ns))
+                break;
+            moved = true;
+        }
+    return moved;
+}
+
+/* Where Gloo does not wait. */
+static void pause(uint64_t ns)
+{
+    const struct timespec time = {0, static_cast<long>(ns)};
+    nanosleep(&time, nullptr);
+}
+
 /* Waits for data if nothing else that arrives ends an operation. True: it has moved. */
 bool transport::wait(uint64_t wait_ns)
 {
     std::deque<p2p_message *> &queue = receives_.empty() ? sends_ : receives_;
-    if (unmatched_ > 0 || queue.empty()) {
+    if (unmatched_ > 0 || queue.empty() || has_queued_) {
         wait_for_packets(wait_ns);
         return false;
     }
-    p2p_message *m = queue.front();
-    queue.pop_front();
-    queue.push_back(m); /* another one next time */
     const uint64_t longest_ns = queue.size() > 1 ? turn_ns : data_wait_ns;
-    const bool moved = wait_for_data(m, std::min(wait_ns, longest_ns));
+    const bool moved = wait_for_data(next_of(queue), std::min(wait_ns, longest_ns));
     if (!moved)
         check_lost();
     return moved;
@@ -440,10 +504,12 @@ bool transport::wait(uint64_t wait_ns)
 
 bool transport::wait_for_data(p2p_message *m, uint64_t wait_ns)
 {
-    bool moved = false;
+    bool moved = false, has_left = true;
     timer_.start(deadline_after(wait_ns));
-    with_gloo(m->shared.peer, [&] { moved = bulk_.wait(m); });
+    with_gloo(m->shared.peer, [&] { moved = bulk_.wait(m), has_left = false; });
     timer_.stop();
+    if (has_left)
+        pause(std::min(wait_ns, turn_ns));
     if (!moved)
         return false;
     if (!m->receives)
@@ -458,10 +524,10 @@ uint64_t transport::longest_packets_wait() const
 {
     uint64_t longest = UINT64_MAX;
     for (const p2p_message *m : receives_)
-        longest = std::min(longest, ask_age_ns + m->shared.len / 16);
+        longest = std::min({longest, ask_age_ns + m->shared.len / 16, look_period_ns});
     for (const p2p_message *m : sends_)
-        if (m->ask_ns != 0)
-            longest = std::min(longest, has_needed_acks_ ? unasked_wait_ns : data_wait_ns);
+        longest = std::min(longest,
+                           m->ask_ns != 0 && has_needed_acks_ ? unasked_wait_ns : look_period_ns);
     return longest;
 }
 
@@ -474,8 +540,7 @@ void transport::wait_for_packets(uint64_t wait_ns)
     timer_.stop();
     if (waited)
         return;
-    const struct timespec pause = {0, static_cast<long>(std::min(wait_ns, lost_pause_ns))};
-    nanosleep(&pause, nullptr);
+    pause(std::min(wait_ns, lost_pause_ns));
     check_lost();
 }
 

@@ -11,7 +11,7 @@
  *
  * Gloo sends the data of a long message when the receiver has given the memory, without the sender,
  * which waits until it has left. One that waits for packets at the same time, or does not wait at
- * all, asks for an ACK (ASK).
+ * all, asks for an ACK (ASK), and looks now and then: the receiver may be busy with other things.
  * The object stays with its mesh; a group attaches to it and detaches from it. Each group has a
  * number, by which packets of an earlier one are recognised and dropped.
  */
@@ -74,10 +74,12 @@ class transport
 
     packet head(uint32_t type) const;
     bool start(p2p_message *m);
+    void begin_long(std::deque<p2p_message *> &queue, p2p_message *m);
     void end_long(p2p_message *m);
     void end_send(uint32_t to, uint32_t number);
     static void end_announced(peer_state &p, uint32_t number);
     void ask_for_acks();
+    bool look_at_data();
     static void handle_ask(peer_state &p, uint32_t number);
     uint64_t slot_of(uint32_t number) const;
 
@@ -98,6 +100,10 @@ class transport
     void throw_if_waiting_for(uint32_t peer, bool any) const;
     void throw_if_aborted() const;
     std::string end_of(uint32_t peer) const;
+    failure malformed(uint32_t peer) const
+    {
+        return {COLLRUN_ERR_BACKEND, "malformed packet from " + mesh_.name_of(peer)};
+    }
     template <typename F> void with_gloo(uint32_t peer, F f);
 
     mesh &mesh_;
@@ -108,9 +114,10 @@ class transport
     std::deque<p2p_message *> sends_, receives_; /* long ones that have begun and are not done */
     const collrun_p2p *engine_ = nullptr;
     uint32_t any_receives_ = 0, unmatched_ = 0; /* receives: from any peer; all */
-    uint64_t last_check_ns_ = 0;
-    bool any_left_ = false;
-    bool polls_ = false;           /* the caller of progress does not wait */
+    uint64_t last_check_ns_ = 0, next_look_ns_ = 0;
+    bool any_left_ = false, has_queued_ = false; /* sends that have not left, after push() */
+    bool looks_now_ = false;                     /* data may have arrived: Gloo knows */
+    bool polls_ = false;                         /* the caller of progress does not wait */
     bool has_needed_acks_ = false; /* an ACK ended a send whose data could not be waited for */
     std::atomic<bool> aborted_{false};
     timer timer_; /* last: it pokes rings_ */
