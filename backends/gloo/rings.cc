@@ -280,6 +280,15 @@ const packet *rings::front(uint32_t from) const
     return nullptr;
 }
 
+bool rings::has_sent(uint32_t peer, const packet &from) const
+{
+    const peer_state &p = peers_[peer];
+    for (unsigned s = 0; s < ring_sizes; s++)
+        if (from.taken[s] - static_cast<uint32_t>(p.acked[s]) > p.sent[s] - p.acked[s])
+            return false;
+    return true;
+}
+
 void rings::credit(peer_state &p, const packet &from)
 {
     for (unsigned s = 0; s < ring_sizes; s++)

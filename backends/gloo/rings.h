@@ -56,6 +56,8 @@ class rings
     bool send(uint32_t peer, const packet &p, const void *data, bool reserved);
     /* Whether credits of this peer are due. */
     bool owes(uint32_t peer) const;
+    /* Whether so many packets have been sent to the peer as this one of it reports as taken. */
+    bool has_sent(uint32_t peer, const packet &from) const;
 
     /* What has arrived from `peer`. A packet may overtake one of another size, whose receive was
      * posted later. */

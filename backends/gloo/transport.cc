@@ -352,7 +352,7 @@ static bool is_well_formed(const packet &p)
 
 int transport::handle(uint32_t from, const packet &p)
 {
-    if (!is_well_formed(p))
+    if (!is_well_formed(p) || !rings_.has_sent(from, p))
         throw malformed(from);
     switch (p.type) {
     case RTS:

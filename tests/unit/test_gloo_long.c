@@ -23,9 +23,9 @@
 
 enum { LONG = EAGER_BYTES + 1000, END_BYTES = 3 };
 /* What the network of a rank does: it does not carry the end of a long message, or anything; or it
- * changes the length in packets of SPOILED_BYTES. */
-enum held { NOTHING, END, ALL, LENGTH };
-enum { SPOILED_BYTES = 100, SPOILED_PACKET = 168, LENGTH_AT = 48 };
+ * changes the length, or the credit, in packets of SPOILED_BYTES. */
+enum held { NOTHING, END, ALL, LENGTH, CREDIT };
+enum { SPOILED_BYTES = 100, SPOILED_PACKET = 168, LENGTH_AT = 48, CREDIT_AT = 16 };
 
 /* What the ranks of a test tell each other; zero at its start. */
 struct board {
@@ -288,10 +288,10 @@ __attribute__((visibility("default"))) ssize_t writev(int fd, const struct iovec
     size_t len = 0;
     for (int i = 0; i < n; i++)
         len += iov[i].iov_len;
-    if (held == LENGTH && n == 2 && iov[1].iov_len == SPOILED_PACKET) {
+    if (held >= LENGTH && n == 2 && iov[1].iov_len == SPOILED_PACKET) {
         static char packet[SPOILED_PACKET];
         memcpy(packet, iov[1].iov_base, sizeof packet);
-        packet[LENGTH_AT + 1] ^= 1;
+        packet[(held == LENGTH ? LENGTH_AT : CREDIT_AT) + 1] ^= 1;
         most[1].iov_base = packet;
         return syscall(SYS_writev, fd, most, n);
     }
@@ -353,7 +353,7 @@ static int spoiled(struct harness_rank *r)
     struct board *board = r->scratch;
     char data[SPOILED_BYTES + 1] = {0};
     network = r->rank == 0 ? board : NULL;
-    atomic_store(&board->holds_back, LENGTH);
+    atomic_store(&board->holds_back, *(const enum held *)r->arg);
     harness_sync(r);
     if (r->rank == 0) {
         HARNESS_CHECK(r, send_to(r, data, SPOILED_BYTES, 1, 0) == COLLRUN_OK);
@@ -365,11 +365,14 @@ static int spoiled(struct harness_rank *r)
     return 0;
 }
 
-static void a_packet_of_another_length_is_refused(void **state)
+static void a_packet_of_another_length_or_credit_is_refused(void **state)
 {
     (void)state;
-    const struct harness_options options = limited(2);
-    assert_int_equal(harness_run(&options, spoiled), 0);
+    for (enum held held = LENGTH; held <= CREDIT; held++) {
+        struct harness_options options = limited(2);
+        options.arg = &held;
+        assert_int_equal(harness_run(&options, spoiled), 0);
+    }
 }
 
 /* ---- peers that end ---- */
@@ -504,7 +507,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(small_messages_flow_beside_a_long_one),
         cmocka_unit_test(data_that_looks_like_the_mark_arrives),
         cmocka_unit_test(a_network_that_stops_inside_the_mark_holds_up_nobody),
-        cmocka_unit_test(a_packet_of_another_length_is_refused),
+        cmocka_unit_test(a_packet_of_another_length_or_credit_is_refused),
         cmocka_unit_test(the_death_of_a_sender_is_no_mismatch),
         cmocka_unit_test(a_wait_for_a_failed_sender_burns_no_core),
         cmocka_unit_test(a_slow_network_loses_nothing_of_a_rank_that_ends),
