@@ -120,7 +120,7 @@ build_target() {
             examples/replay/chakra.c examples/replay/kineto.c
         ;;
     fuzz_conn)
-        build "$1" -Ibackends/net -Ibackends/tcp backends/tcp/conn.c backends/tcp/outbox.c backends/tcp/landing.c
+        build "$1" -Ibackends/net -Ibackends/tcp backends/tcp/conn.c backends/tcp/conn_read.c backends/tcp/outbox.c backends/tcp/landing.c
         ;;
     fuzz_shm)
         build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
