@@ -230,7 +230,7 @@ fuzz: deps
 .PHONY: aarch64
 aarch64: PACKAGES += $(PACKAGES_AARCH64)
 aarch64: deps
-	tests/run -t 1800 tests/aarch64/run.sh
+	tests/run -t 2700 tests/aarch64/run.sh
 # The image of configs/Containerfile, built and used (root).
 .PHONY: container
 container: PACKAGES += $(PACKAGES_CONTAINER)
@@ -262,7 +262,7 @@ check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
 tsan-run: all $(TSAN_TESTS) $(FAKE_LIBS)
-	tests/run -r -j 2 -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
+	tests/run -r -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
 	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
 	STEPS=100 JOBS='^(1 processes with 1 GPU: operators|random programs, asynchronous, three|messages that)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
