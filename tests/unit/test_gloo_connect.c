@@ -362,12 +362,20 @@ static int dies_while_connecting(struct harness_rank *r)
     return 0;
 }
 
+/* The Gloo of 2023 asks for the address of a peer that has just connected, in a thread of its own,
+ * and ends the process if that is dead by then. */
+#if __has_include(<gloo/common/store.h>) && !__has_include(<gloo/transport/remote_key.h>)
+enum { PEERS_MAY_END = true };
+#else
+enum { PEERS_MAY_END = false };
+#endif
+
 static void a_death_while_connecting_is_named(void **state)
 {
     (void)state;
     if (emulated()) /* the rank may hold the lock of the harness's store */
         skip();
-    const bool may_die[3] = {false, true, false};
+    const bool may_die[3] = {PEERS_MAY_END, true, false};
     for (unsigned us = 0; us < 4000; us += 50) {
         struct harness_options options = options_for(3);
         options.may_die = may_die;
