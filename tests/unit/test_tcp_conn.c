@@ -178,13 +178,25 @@ static bool is_slow(const char *to, size_t from)
     return behind > 0 && behind < 32;
 }
 
-/* A put of `len` bytes between these addresses, behind a packet. The stream lies in pages of the
- * kernel, from the beginning of one. */
+/* The data of the frame that f->stream begins with, which is behind `at` bytes. The stream lies in
+ * pages of the kernel, from the beginning of one. */
+static void check_place(const struct fixture *f, size_t at, size_t from, size_t to)
+{
+    struct conn_data head;
+    assert_int_equal(f->len % CONN_ALIGN, 0);
+    memcpy(&head, f->stream, sizeof head - sizeof head.rest);
+    for (size_t page = 0; page < PAGE; page += CONN_ALIGN) {
+        const size_t in_kernel = page + at + head.lead;
+        assert_false(is_slow((char *)in_kernel, (uintptr_t)(f->from + from)));
+        assert_false(is_slow(f->to + to, in_kernel));
+    }
+}
+
+/* A put of `len` bytes between these addresses, behind a packet. */
 static void put(struct fixture *f, size_t from, size_t to, size_t len)
 {
     struct link_landing landing = {
         .peer = peer(f), .data = f->to + to, .len = len, .landed = count_landed};
-    struct conn_data head;
     assert_true(landing_add(&f->io.landings, &landing));
     struct link_put put = {.peer = peer(f),
                            .token = landing.token,
@@ -203,13 +215,7 @@ static void put(struct fixture *f, size_t from, size_t to, size_t len)
     conn_puts_add(&f->puts, &put);
     assert_true(conn_push(&f->sender));
     take_stream(f);
-    assert_int_equal(f->len % CONN_ALIGN, 0);
-    memcpy(&head, f->stream, sizeof head - sizeof head.rest);
-    for (size_t page = 0; page < PAGE; page += CONN_ALIGN) {
-        const size_t in_kernel = page + at + head.lead;
-        assert_false(is_slow((char *)in_kernel, (uintptr_t)(f->from + from)));
-        assert_false(is_slow(f->to + to, in_kernel));
-    }
+    check_place(f, at, from, to);
     feed(f, 1 + (size_t)rand() % 300);
     assert_int_equal(f->sent, 1);
     assert_int_equal(f->landed, 1);
@@ -231,7 +237,6 @@ static void data_lies_where_copies_are_fast(void **state)
 static void send_long(struct fixture *f, size_t from, size_t to, size_t len, bool drops)
 {
     char header[LINK_HEADER_LEN];
-    struct conn_data head;
     memset(header, 'h', sizeof header);
     f->long_landing = (struct link_landing){
         .peer = peer(f), .data = drops ? NULL : f->to + to, .len = len, .landed = count_landed};
@@ -252,13 +257,7 @@ static void send_long(struct fixture *f, size_t from, size_t to, size_t len, boo
     send_packet(f, 2);
     send_packet(f, 3);
     take_stream(f);
-    assert_int_equal(f->len % CONN_ALIGN, 0);
-    memcpy(&head, f->stream, sizeof head - sizeof head.rest);
-    for (size_t page = 0; page < PAGE; page += CONN_ALIGN) {
-        const size_t in_kernel = page + at + head.lead;
-        assert_false(is_slow((char *)in_kernel, (uintptr_t)(f->from + from)));
-        assert_false(is_slow(f->to + to, in_kernel));
-    }
+    check_place(f, at, from, to);
     feed(f, 1 + (size_t)rand() % 6000);
     assert_memory_equal(f->packets, ((const size_t[]){1, 0, 2, 3}), 4 * sizeof(size_t));
     assert_int_equal(f->npackets, 4);
