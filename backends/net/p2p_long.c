@@ -60,11 +60,10 @@ static void long_free(struct p2p_long *l)
 
 /* ---- its own memory ---- */
 
-static bool long_finish(struct p2p_long *l, struct net_message *m)
+static void long_finish(struct p2p_long *l, struct net_message *m)
 {
     memcpy(m->head.data, l->memory, l->len);
     long_free(l);
-    return true;
 }
 
 static void long_landed(struct link_landing *landing)
@@ -73,8 +72,10 @@ static void long_landed(struct link_landing *landing)
         (struct p2p_long *)(void *)((char *)landing - offsetof(struct p2p_long, landing));
     struct net_message *m = l->message;
     l->state = P2P_LONG_HERE;
-    if (m && long_finish(l, m))
-        net_p2p_complete(m);
+    if (!m)
+        return;
+    long_finish(l, m);
+    net_p2p_complete(m);
 }
 
 /* Where it lands; NULL: no memory. */
@@ -97,16 +98,14 @@ static bool long_is_attended(const struct net_group *g)
     return g->p2p.attended && atomic_load(&g->context.sleep) == ENDPOINT_AWAKE;
 }
 
-/* OK, or a status. */
-static int long_arrive(struct net_group *g, const struct packet *packet, size_t len,
-                       struct link_landing **landing)
+/* False: out of memory. */
+static bool long_arrive(struct net_group *g, const struct packet *packet, size_t len,
+                        struct link_landing **landing)
 {
     struct p2p_long *l = long_new(g, packet->source, len);
-    if (!l)
-        return COLLRUN_ERR_NO_MEMORY;
-    if (!long_is_attended(g) && !(*landing = long_keep(l)))
-        return COLLRUN_ERR_NO_MEMORY;
-    return net_p2p_add_arrival(g, packet, l, NULL, 0) ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+    if (!l || (!long_is_attended(g) && !(*landing = long_keep(l))))
+        return false;
+    return net_p2p_add_arrival(g, packet, l, NULL, 0);
 }
 
 bool net_p2p_handle_long_packet(struct net_group *g, const struct packet *packet, size_t len,
@@ -117,7 +116,7 @@ bool net_p2p_handle_long_packet(struct net_group *g, const struct packet *packet
         return true;
     }
     net_p2p_credit_arrived(&g->p2p.peers[packet->source], &packet->message);
-    if (long_arrive(g, packet, len, landing) == COLLRUN_OK)
+    if (long_arrive(g, packet, len, landing))
         return *landing != NULL;
     *landing = NULL;
     net_group_set_failure(g, COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
@@ -145,8 +144,10 @@ bool net_p2p_long_recv(struct p2p_long *l, struct net_message *m)
         net_group_set_failure(l->group, COLLRUN_ERR_BACKEND, "malformed packet from a member");
         return false;
     }
-    if (state == P2P_LONG_HERE)
-        return long_finish(l, m);
+    if (state == P2P_LONG_HERE) {
+        long_finish(l, m);
+        return true;
+    }
     if (state == P2P_LONG_ARRIVES) {
         l->message = m;
         net_p2p_activate(m, P2P_AWAITS_COPY);
