@@ -6,6 +6,10 @@
  *
  * A farewell is a message without data, whose receive is posted when the connection is made. A
  * connection that ends before it is lost: Gloo tells the buffer of that receive.
+ *
+ * The kernel forgets what is on its way if a connection is closed on which something arrives. So
+ * each rank has begun a send to each peer, whose receive the peer posts before it closes: Gloo's
+ * thread here answers in the order of the connection, when it has read all that came before.
  */
 #include "abortable.h"
 
@@ -14,8 +18,8 @@ namespace collrun_gloo
 
 using gloo::transport::UnboundBuffer;
 
-/* No slot of messages (transport.cc) or of collectives. */
-static constexpr uint64_t farewell_slot = 1ull << 62;
+/* No slots of messages (transport.cc) or of collectives. */
+static constexpr uint64_t farewell_slot = 1ull << 62, drained_slot = farewell_slot + 1;
 /* How soon a wait that goes on after a farewell sees that another connection is lost. */
 static constexpr auto lost_period = std::chrono::milliseconds(10);
 
@@ -62,12 +66,14 @@ uint64_t abortable_context::slot(uint64_t slot, size_t bytes) const
 void abortable_context::expect_farewells()
 {
     farewell_ = plain_buffer(nullptr, 0);
+    drained_ = plain_buffer(nullptr, 0);
     farewells_.resize(static_cast<size_t>(size));
     for (int i = 0; i < size; i++) {
         if (i == rank)
             continue;
         farewells_[static_cast<size_t>(i)] = plain_buffer(nullptr, 0);
         farewells_[static_cast<size_t>(i)]->recv(i, farewell_slot);
+        drained_->send(i, drained_slot);
     }
 }
 
@@ -78,6 +84,29 @@ void abortable_context::say_farewell() noexcept
             if (i != rank)
                 farewell_->send(i, farewell_slot);
         } catch (const std::exception &) { /* that peer is gone */
+        }
+}
+
+/* A lost peer needs nothing. At a time-out Gloo closes all connections, as the caller is about to.
+ */
+void abortable_context::drain(uint64_t deadline_ns)
+{
+    std::vector<std::unique_ptr<UnboundBuffer>> answers;
+    for (int i = 0; i < size; i++)
+        try {
+            if (i == rank)
+                continue;
+            answers.push_back(plain_buffer(nullptr, 0));
+            answers.back()->recv(i, drained_slot);
+        } catch (const gloo::IoException &) {
+            answers.pop_back();
+        }
+    for (const std::unique_ptr<UnboundBuffer> &answer : answers)
+        try {
+            const uint64_t now = now_ns();
+            const uint64_t left_ns = deadline_ns > now ? deadline_ns - now : 0;
+            answer->waitRecv(nullptr, std::chrono::milliseconds(1 + left_ns / 1000000));
+        } catch (const gloo::IoException &) {
         }
 }
 

@@ -94,12 +94,16 @@ class abortable_context final : public gloo::transport::Context
     void expect_farewells();
     /* To all members: this rank is about to close its connections. */
     void say_farewell() noexcept;
+    /* Before close(): waits until Gloo's threads on all members have read what this rank has sent,
+     * whatever their other threads do; or until the deadline. */
+    void drain(uint64_t deadline_ns);
     /* Whether a member has closed its connection without a farewell; the first such one, or the
      * number of members. */
     bool is_lost(uint32_t peer);
     uint32_t lost();
 
-    /* Ends the waits for connections, from any thread; all pairs are created. */
+    /* Resets the connections, or ends the waits for them, from any thread; all pairs are created.
+     */
     void close() noexcept;
 
     std::unique_ptr<gloo::transport::Pair> &getPair(int peer) override;
@@ -130,7 +134,7 @@ class abortable_context final : public gloo::transport::Context
     std::condition_variable interrupted_;
     abortable_buffer *first_ = nullptr;
     std::mutex farewell_lock_;
-    std::unique_ptr<gloo::transport::UnboundBuffer> farewell_;               /* of this rank */
+    std::unique_ptr<gloo::transport::UnboundBuffer> farewell_, drained_;     /* of this rank */
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> farewells_; /* of each peer */
 };
 

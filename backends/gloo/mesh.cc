@@ -17,6 +17,9 @@ namespace collrun_gloo
 
 /* From the farewell to the end of the connections: what is on its way is lost then. */
 static constexpr uint64_t farewell_ns = 1000000000;
+/* In which what a rank has sent arrives before it closes the connections; of a peer that does not
+ * run. */
+static constexpr uint64_t finish_ns = 1000000000;
 /* Connections of a process that spare meshes may hold together; one mesh is always kept. */
 static constexpr size_t spare_connections = 128;
 
@@ -163,6 +166,19 @@ mesh::~mesh()
     const device::closing closing(*device_);
     abortable.reset();
     context.reset();
+}
+
+void mesh::finish(uint64_t deadline_ns) noexcept
+{
+    if (failed)
+        return;
+    messages[1].reset();
+    messages[0].reset();
+    try {
+        abortable->drain(deadline_ns);
+    } catch (const std::exception &) { /* no memory: what is on its way may be lost */
+    }
+    close();
 }
 
 /* Gloo's close() resets the connections: they leave no port in TIME_WAIT. */
@@ -339,7 +355,14 @@ void mesh_pool::give(std::shared_ptr<mesh> &&used) noexcept
         }
     }
     for (const std::shared_ptr<mesh> &m : surplus)
-        m->close();
+        m->finish(deadline_after(finish_ns));
+}
+
+mesh_pool::~mesh_pool()
+{
+    const uint64_t deadline_ns = deadline_after(finish_ns);
+    for (const std::shared_ptr<mesh> &m : spare_)
+        m->finish(deadline_ns);
 }
 
 } // namespace collrun_gloo

@@ -43,6 +43,8 @@ class mesh
     /* After fail(), as soon as Gloo's buffers of a call are gone: what Gloo still has to send for
      * them holds up a farewell that comes later. */
     void say_farewell() noexcept;
+    /* Closes the connections when all that has been sent has arrived, or at the deadline. */
+    void finish(uint64_t deadline_ns) noexcept;
     void close() noexcept;
 
     /* "rank 2 (world rank 6)" */
@@ -79,6 +81,7 @@ class mesh_pool
     explicit mesh_pool(timer_thread &timers) : timers_(timers)
     {
     }
+    ~mesh_pool();
     /* Collective over the group's members. */
     std::shared_ptr<mesh> take(const collrun_group_desc &desc);
     /* The second handle of a group uses the mesh of the first one. */

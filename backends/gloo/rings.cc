@@ -341,9 +341,7 @@ void rings::pop(uint32_t from)
 /* A poke may have ended a wait of collect(), for which it was not meant. */
 bool rings::wait()
 {
-    const bool waited = poked_ || (!lost_ && take_completion() != outcome::lost);
-    poked_ = false;
-    return waited;
+    return take_poke() || (!lost_ && take_completion() != outcome::lost);
 }
 
 bool rings::flush()

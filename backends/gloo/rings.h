@@ -21,6 +21,7 @@
 
 #include "abortable.h"
 
+#include <utility>
 #include <vector>
 
 namespace collrun_gloo
@@ -79,6 +80,12 @@ class rings
     /* Waits for an arrival, or until poke(), which any thread may call. False: a connection is
      * lost, and this waits no longer: the caller looks again after a while. */
     bool wait();
+    /* Whether a poke has ended the last collect(), so that the next wait() would return at once:
+     * now it does not. */
+    bool take_poke()
+    {
+        return std::exchange(poked_, false);
+    }
     void poke() noexcept
     {
         in_->abortWaitRecv();

@@ -544,7 +544,7 @@ void transport::wait_for_packets(uint64_t wait_ns)
     check_lost();
 }
 
-/* All that a lost peer has sent has been taken before. */
+/* All that a lost peer has sent has been taken before, unless a poke has hindered it. */
 void transport::check_lost()
 {
     const uint64_t now = now_ns();
@@ -552,7 +552,7 @@ void transport::check_lost()
         return;
     last_check_ns_ = now;
     for (uint32_t i = 0; i < mesh_.size; i++)
-        if (mesh_.abortable->is_lost(i) && !take_arrivals())
+        if (mesh_.abortable->is_lost(i) && !take_arrivals() && !rings_.take_poke())
             check_gone(i, !peers_[i].left);
 }
 
@@ -563,15 +563,15 @@ void transport::check_left()
             check_gone(i, false);
 }
 
-/* What a peer has received before it went is not lost: Gloo reports it now, or soon. */
+/* What a peer has received or sent before it went is not lost: Gloo reports it now, or soon. */
 void transport::check_gone(uint32_t peer, bool any)
 {
     const uint64_t until = deadline_after(report_ns);
-    const std::deque<p2p_message *> sends = sends_;
-    for (p2p_message *m : sends)
-        while (m->shared.peer == peer && !wait_for_data(m, report_ns))
-            if (now_ns() >= until)
-                throw_if_waiting_for(peer, any);
+    for (const std::deque<p2p_message *> &queue : {sends_, receives_}) /* copies */
+        for (p2p_message *m : queue)
+            while (m->shared.peer == peer && !wait_for_data(m, report_ns))
+                if (now_ns() >= until)
+                    throw_if_waiting_for(peer, any);
     throw_if_waiting_for(peer, any);
 }
 

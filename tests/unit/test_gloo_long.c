@@ -231,11 +231,14 @@ static void small_messages_flow_beside_a_long_one(void **state)
 /* ---- data at the end of the memory ---- */
 
 struct imitation {
-    char *sent; /* the sender's data, which the receiver can reach */
+    char *sent;   /* the sender's data, which the receiver can reach */
+    size_t bytes; /* of the mark, from its end, that are the data */
     bool polls;
+    bool leaves; /* the sender, before the receiver looks */
 };
 
-/* Until the data arrives, the end of the memory is a mark. Here the data is just that. */
+/* Until the data arrives, the end of the memory is a mark. Here the data is just that, or the last
+ * byte is. */
 static int imitate(struct harness_rank *r)
 {
     const struct imitation *test = r->arg;
@@ -253,29 +256,42 @@ static int imitate(struct harness_rank *r)
         HARNESS_UNTIL(r, is_stopped(board));
         while (memcmp(data + LONG - 8, (char[8]){0}, 8) == 0) /* until Gloo has the memory */
             HARNESS_CHECK(r, p2p_progress(r->group->p2p) >= 0);
-        memcpy(test->sent + LONG - 8, data + LONG - 8, 8);
+        memcpy(test->sent + LONG - test->bytes, data + LONG - test->bytes, test->bytes);
         test->sent[0] = 1;
         wake(board);
+        HARNESS_UNTIL(r, !test->leaves || harness_is_gone(r, 0));
     }
     HARNESS_CHECK(r, finish(r, &batch, test->polls) == COLLRUN_OK);
     HARNESS_CHECK(r, r->rank == 0 || memcmp(test->sent, data, LONG) == 0);
-    harness_sync(r);
+    if (!test->leaves)
+        harness_sync(r);
     return 0;
+}
+
+static void run_imitations(size_t bytes, bool leaves)
+{
+    char *sent = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(sent != MAP_FAILED);
+    for (unsigned polls = 0; polls < 2; polls++) {
+        struct imitation test = {sent, bytes, polls, leaves};
+        struct harness_options options = limited(2);
+        options.arg = &test;
+        assert_int_equal(harness_run(&options, imitate), 0);
+    }
+    munmap(sent, LONG);
 }
 
 static void data_that_looks_like_the_mark_arrives(void **state)
 {
     (void)state;
-    struct imitation test = {NULL, false};
-    test.sent = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(test.sent != MAP_FAILED);
-    for (unsigned polls = 0; polls < 2; polls++) {
-        test.polls = polls;
-        struct harness_options options = limited(2);
-        options.arg = &test;
-        assert_int_equal(harness_run(&options, imitate), 0);
-    }
-    munmap(test.sent, LONG);
+    run_imitations(8, false);
+}
+
+static void data_that_looks_like_the_mark_arrives_from_a_rank_that_has_left(void **state)
+{
+    (void)state;
+    run_imitations(1, true);
+    run_imitations(8, true);
 }
 
 static const struct board *network; /* of this process; NULL: nothing is held back */
@@ -497,6 +513,46 @@ static void a_slow_network_loses_nothing_of_a_rank_that_ends(void **state)
     assert_int_equal(harness_run(&options, end_after_waits), 0);
 }
 
+/* Rank 1 does not run while rank 0 sends all that it may, and ends. Half of it is still in rank
+ * 0's kernel when rank 1 runs again, and answers. */
+static int flood_and_end(struct harness_rank *r)
+{
+    enum { N = 16 };
+    const uint32_t both[2] = {0, 1};
+    struct board *board = r->scratch;
+    struct harness_group *g = NULL;
+    static char data[EAGER_BYTES];
+    if (r->rank == 2) {
+        HARNESS_UNTIL(r, is_stopped(board) && atomic_load(&board->step));
+        harness_lag_us(200000);
+        wake(board);
+        return 0;
+    }
+    HARNESS_CHECK(r, harness_group_open(r, "flood", both, 2, &g) == COLLRUN_OK);
+    if (r->rank == 1)
+        stop(board);
+    else
+        HARNESS_UNTIL(r, is_stopped(board));
+    for (unsigned i = 0; i < N; i++) {
+        const struct collrun_call call = harness_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV,
+                                                         data, sizeof data, 1 - r->rank, 0);
+        fill(data, sizeof data, r->rank == 0 ? i : 99);
+        HARNESS_CHECK(r, harness_exec(g, &call, 1) == COLLRUN_OK);
+        HARNESS_CHECK(r, holds(data, sizeof data, i));
+    }
+    atomic_store(&board->step, 1);
+    harness_group_close(g);
+    return 0;
+}
+
+static void a_peer_that_stands_still_loses_nothing_of_a_rank_that_ends(void **state)
+{
+    (void)state;
+    struct harness_options options = limited(3);
+    options.no_group = true;
+    assert_int_equal(harness_run(&options, flood_and_end), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -506,11 +562,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_send_ends_before_an_earlier_receive),
         cmocka_unit_test(small_messages_flow_beside_a_long_one),
         cmocka_unit_test(data_that_looks_like_the_mark_arrives),
+        cmocka_unit_test(data_that_looks_like_the_mark_arrives_from_a_rank_that_has_left),
         cmocka_unit_test(a_network_that_stops_inside_the_mark_holds_up_nobody),
         cmocka_unit_test(a_packet_of_another_length_or_credit_is_refused),
         cmocka_unit_test(the_death_of_a_sender_is_no_mismatch),
         cmocka_unit_test(a_wait_for_a_failed_sender_burns_no_core),
         cmocka_unit_test(a_slow_network_loses_nothing_of_a_rank_that_ends),
+        cmocka_unit_test(a_peer_that_stands_still_loses_nothing_of_a_rank_that_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
