@@ -5,6 +5,7 @@
 #include "bulk.h"
 
 #include <cstring>
+#include <utility>
 
 namespace collrun_gloo
 {
@@ -124,6 +125,12 @@ void bulk::poke() noexcept
     std::lock_guard<std::mutex> guard(wait_lock_);
     poked_ = !waited_for_;
     poke_locked();
+}
+
+bool bulk::take_poke() noexcept
+{
+    std::lock_guard<std::mutex> guard(wait_lock_);
+    return std::exchange(poked_, false);
 }
 
 /* The wait in progress uses its buffer until it ends, which is soon. */

@@ -52,6 +52,8 @@ class bulk
 
     /* From any thread: ends the wait in progress, or the next one. */
     void poke() noexcept;
+    /* Whether the next wait would end at once by a poke: now it does not. */
+    bool take_poke() noexcept;
     /* From any thread: Gloo forgets the memory of all messages, until resume(). */
     void revoke() noexcept;
     void resume() noexcept

@@ -79,7 +79,6 @@ class transport
     void end_send(uint32_t to, uint32_t number);
     static void end_announced(peer_state &p, uint32_t number);
     void ask_for_acks();
-    bool look_at_data();
     static void handle_ask(peer_state &p, uint32_t number);
     uint64_t slot_of(uint32_t number) const;
 
@@ -89,7 +88,10 @@ class transport
     void handle_acks(uint32_t from, const packet &p);
     bool push();
     bool push_acks(uint32_t to);
+
+    /* progress.cc */
     bool wait(uint64_t wait_ns);
+    bool look_at_data();
     uint64_t longest_packets_wait() const;
     void wait_for_packets(uint64_t wait_ns);
     bool wait_for_data(p2p_message *m, uint64_t wait_ns);
@@ -105,6 +107,9 @@ class transport
         return {COLLRUN_ERR_BACKEND, "malformed packet from " + mesh_.name_of(peer)};
     }
     template <typename F> void with_gloo(uint32_t peer, F f);
+
+    /* The age at which the ACK of a send is asked for, and how often there is a look at data. */
+    static constexpr uint64_t ask_age_ns = 300000, look_period_ns = 10000000;
 
     mesh &mesh_;
     const uint64_t first_slot_;
@@ -122,6 +127,22 @@ class transport
     std::atomic<bool> aborted_{false};
     timer timer_; /* last: it pokes rings_ */
 };
+
+/* What Gloo throws says that the connection is lost, or that the peer has said farewell: then it is
+ * waited for. */
+template <typename F> void transport::with_gloo(uint32_t peer, F f)
+{
+    try {
+        f();
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception &) {
+        if (!peers_[peer].left && !mesh_.abortable->is_lost(peer))
+            return;
+        take_arrivals(); /* it may have said why */
+        throw failure{COLLRUN_ERR_PEER_FAILED, end_of(peer)};
+    }
+}
 
 } // namespace collrun_gloo
 #endif

@@ -81,12 +81,17 @@ static void wake(const struct board *board)
     kill(atomic_load(&board->stopped), SIGCONT);
 }
 
-/* Progress until the batch is over: by waiting, or by polling. */
-static int finish(struct harness_rank *r, struct p2p_batch *batch, bool polls)
+/* How a rank makes progress: it waits, is woken before it waits, or polls. */
+enum progress { BY_WAITING, WOKEN, BY_POLLING, MANNERS };
+
+/* Progress until the batch is over. */
+static int finish(struct harness_rank *r, struct p2p_batch *batch, enum progress progress)
 {
     int rc;
     while ((rc = p2p_check(r->group->p2p, batch)) == COLLRUN_AGAIN) {
-        const int moved = p2p_wait(r->group->p2p, polls ? 0 : 10 * MS);
+        if (progress == WOKEN)
+            p2p_wake(r->group->p2p);
+        const int moved = p2p_wait(r->group->p2p, progress == BY_POLLING ? 0 : 10 * MS);
         if (moved < 0)
             return moved;
     }
@@ -105,7 +110,7 @@ static int start(struct harness_rank *r, struct collrun_call *call, uint64_t tim
 /* Rank 1 has the long message, and does not call again. The sender also waits for an answer. */
 static int silent_receiver(struct harness_rank *r)
 {
-    const bool polls = *(const bool *)r->arg;
+    const enum progress progress = *(const enum progress *)r->arg;
     struct board *board = r->scratch;
     static char data[LONG], answer;
     fill(data, LONG, r->rank);
@@ -121,10 +126,10 @@ static int silent_receiver(struct harness_rank *r)
         HARNESS_CHECK(r, send_to(r, data, LONG, 1, 0) == COLLRUN_OK);
         HARNESS_CHECK(r, start(r, &in, 20000, &batches[0]) == COLLRUN_OK);
         HARNESS_CHECK(r, start(r, &out, 5000, &batches[1]) == COLLRUN_OK);
-        const int status = finish(r, &batches[1], polls);
+        const int status = finish(r, &batches[1], progress);
         atomic_store(&board->step, 1);
         HARNESS_CHECK(r, status == COLLRUN_OK);
-        HARNESS_CHECK(r, finish(r, &batches[0], polls) == COLLRUN_OK);
+        HARNESS_CHECK(r, finish(r, &batches[0], progress) == COLLRUN_OK);
     }
     harness_sync(r);
     return 0;
@@ -133,8 +138,8 @@ static int silent_receiver(struct harness_rank *r)
 static void a_send_ends_without_its_receiver(void **state)
 {
     (void)state;
-    for (unsigned polls = 0; polls < 2; polls++) {
-        bool arg = polls;
+    for (unsigned i = 0; i < MANNERS; i++) {
+        enum progress arg = (enum progress)i;
         struct harness_options options = limited(2);
         options.arg = &arg;
         assert_int_equal(harness_run(&options, silent_receiver), 0);
@@ -145,7 +150,7 @@ static void a_send_ends_without_its_receiver(void **state)
  */
 static int stopped_sender(struct harness_rank *r)
 {
-    const bool polls = *(const bool *)r->arg;
+    const enum progress progress = *(const enum progress *)r->arg;
     struct board *board = r->scratch;
     static char data[LONG], in[LONG];
     HARNESS_CHECK(r, meet(r, 0, 1) == COLLRUN_OK);
@@ -156,7 +161,7 @@ static int stopped_sender(struct harness_rank *r)
     if (r->rank == 1) {
         HARNESS_CHECK(r, start(r, &to, 20000, &batches[0]) == COLLRUN_OK);
         stop(board);
-        HARNESS_CHECK(r, finish(r, &batches[0], polls) == COLLRUN_OK);
+        HARNESS_CHECK(r, finish(r, &batches[0], progress) == COLLRUN_OK);
     } else if (r->rank == 2) {
         for (unsigned i = 0; i < 2; i++)
             HARNESS_CHECK(r, recv_from(r, in, LONG, 0, 0) == COLLRUN_OK);
@@ -167,10 +172,10 @@ static int stopped_sender(struct harness_rank *r)
         while (memcmp(in + LONG - 8, (char[8]){0}, 8) == 0) /* until Gloo has the memory */
             HARNESS_CHECK(r, p2p_progress(r->group->p2p) >= 0);
         HARNESS_CHECK(r, start(r, &to, 5000, &batches[1]) == COLLRUN_OK);
-        const int status = finish(r, &batches[1], polls);
+        const int status = finish(r, &batches[1], progress);
         wake(board);
         HARNESS_CHECK(r, status == COLLRUN_OK);
-        HARNESS_CHECK(r, finish(r, &batches[0], polls) == COLLRUN_OK && holds(in, LONG, 1));
+        HARNESS_CHECK(r, finish(r, &batches[0], progress) == COLLRUN_OK && holds(in, LONG, 1));
     }
     harness_sync(r);
     return 0;
@@ -179,8 +184,8 @@ static int stopped_sender(struct harness_rank *r)
 static void a_send_ends_before_an_earlier_receive(void **state)
 {
     (void)state;
-    for (unsigned polls = 0; polls < 2; polls++) {
-        bool arg = polls;
+    for (unsigned i = 0; i < MANNERS; i++) {
+        enum progress arg = (enum progress)i;
         struct harness_options options = limited(3);
         options.arg = &arg;
         assert_int_equal(harness_run(&options, stopped_sender), 0);
@@ -233,7 +238,7 @@ static void small_messages_flow_beside_a_long_one(void **state)
 struct imitation {
     char *sent;   /* the sender's data, which the receiver can reach */
     size_t bytes; /* of the mark, from its end, that are the data */
-    bool polls;
+    enum progress progress;
     bool leaves; /* the sender, before the receiver looks */
 };
 
@@ -261,7 +266,7 @@ static int imitate(struct harness_rank *r)
         wake(board);
         HARNESS_UNTIL(r, !test->leaves || harness_is_gone(r, 0));
     }
-    HARNESS_CHECK(r, finish(r, &batch, test->polls) == COLLRUN_OK);
+    HARNESS_CHECK(r, finish(r, &batch, test->progress) == COLLRUN_OK);
     HARNESS_CHECK(r, r->rank == 0 || memcmp(test->sent, data, LONG) == 0);
     if (!test->leaves)
         harness_sync(r);
@@ -272,8 +277,8 @@ static void run_imitations(size_t bytes, bool leaves)
 {
     char *sent = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(sent != MAP_FAILED);
-    for (unsigned polls = 0; polls < 2; polls++) {
-        struct imitation test = {sent, bytes, polls, leaves};
+    for (unsigned i = 0; i < MANNERS; i++) {
+        struct imitation test = {sent, bytes, (enum progress)i, leaves};
         struct harness_options options = limited(2);
         options.arg = &test;
         assert_int_equal(harness_run(&options, imitate), 0);
@@ -418,7 +423,7 @@ static int announced_and_dead(struct harness_rank *r)
     calls[0].timeout_ns = calls[1].timeout_ns = 10000ull * MS;
     const uint64_t begin = harness_now_ns();
     HARNESS_CHECK(r, p2p_start(r->group->p2p, calls, 2, &batch) == COLLRUN_OK);
-    HARNESS_CHECK(r, finish(r, &batch, *(const bool *)r->arg) == COLLRUN_ERR_PEER_FAILED);
+    HARNESS_CHECK(r, finish(r, &batch, *(const enum progress *)r->arg) == COLLRUN_ERR_PEER_FAILED);
     HARNESS_CHECK(r, strstr(harness_error(), "rank 1 (world rank 1) closed its connection"));
     HARNESS_CHECK(r, harness_now_ns() - begin < HARNESS_AT_ONCE_NS);
     return 0;
@@ -428,11 +433,11 @@ static void the_death_of_a_sender_is_no_mismatch(void **state)
 {
     (void)state;
     const bool may_die[2] = {false, true};
-    for (unsigned i = 0; i < 2; i++) {
-        bool polls = i == 1;
+    for (unsigned i = 0; i < MANNERS; i++) {
+        enum progress progress = (enum progress)i;
         struct harness_options options = limited(2);
         options.may_die = may_die;
-        options.arg = &polls;
+        options.arg = &progress;
         assert_int_equal(harness_run(&options, announced_and_dead), 0);
     }
 }
