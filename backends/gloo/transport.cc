@@ -50,6 +50,40 @@ transport::~transport()
 
 /* ---- groups ---- */
 
+/* To all peers, also if one of them has left before: the others would take this rank for dead.
+ * False: not all can be told. */
+bool transport::say_left() noexcept
+{
+    bool told = true;
+    try {
+        drop_earlier();
+    } catch (...) { /* the peers' packets stay */
+    }
+    for (uint32_t i = 0; i < peers_.size(); i++)
+        try {
+            if (i != mesh_.rank)
+                told = rings_.send(i, head(LEFT), nullptr, true) && told;
+        } catch (...) { /* it has left before */
+            told = false;
+        }
+    return told;
+}
+
+/* The packets of earlier groups: if no group has messages, nothing else takes them, and the peers
+ * find no place any more. */
+void transport::drop_earlier()
+{
+    if (!rings_.collect())
+        return;
+    for (const rings::arrival &a : rings_.packets())
+        for (uint32_t i = 0; i < a.count; i++) {
+            const packet *p = rings_.front(a.peer);
+            if (!p || p->use == static_cast<uint32_t>(mesh_.use))
+                break;
+            rings_.pop(a.peer);
+        }
+}
+
 void transport::attach(const collrun_p2p *engine)
 {
     engine_ = engine;
@@ -61,15 +95,13 @@ void transport::attach(const collrun_p2p *engine)
 bool transport::detach() noexcept
 {
     bool idle = !aborted_ && sends_.empty() && receives_.empty();
-    for (uint32_t i = 0; i < peers_.size(); i++)
-        idle = idle && peers_[i].queue.empty() && peers_[i].acks.empty();
-    for (uint32_t i = 0; i < peers_.size() && idle; i++)
-        try {
-            if (i != mesh_.rank && !rings_.send(i, head(LEFT), nullptr, true))
-                idle = false;
-        } catch (...) { /* it has left before */
-            idle = false;
-        }
+    for (uint32_t i = 0; i < peers_.size() && idle; i++) {
+        while (push_acks(i)) /* of receives that have ended since the last progress */
+            ;
+        idle = peers_[i].queue.empty() && peers_[i].acks.empty();
+    }
+    if (idle)
+        idle = say_left();
     revoke();
     if (idle)
         bulk_.resume();

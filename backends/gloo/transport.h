@@ -73,6 +73,8 @@ class transport
     };
 
     packet head(uint32_t type) const;
+    bool say_left() noexcept;
+    void drop_earlier();
     bool start(p2p_message *m);
     void begin_long(std::deque<p2p_message *> &queue, p2p_message *m);
     void end_long(p2p_message *m);
