@@ -161,6 +161,7 @@ mesh::mesh(const collrun_group_desc &desc, std::shared_ptr<device> used_device, 
 mesh::~mesh()
 {
     leaving_.end();
+    finish(deadline_after(finish_ns));
     messages[1].reset();
     messages[0].reset();
     const device::closing closing(*device_);
@@ -168,13 +169,15 @@ mesh::~mesh()
     context.reset();
 }
 
+/* The messages stay meanwhile: packets without a place would hold up what comes behind them. */
 void mesh::finish(uint64_t deadline_ns) noexcept
 {
-    if (failed)
+    if (failed || !abortable)
         return;
-    messages[1].reset();
-    messages[0].reset();
     try {
+        for (const std::unique_ptr<transport> &own : messages)
+            if (own)
+                own->flush(deadline_ns);
         abortable->drain(deadline_ns);
     } catch (const std::exception &) { /* no memory: what is on its way may be lost */
     }

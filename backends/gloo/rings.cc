@@ -187,8 +187,8 @@ bool rings::send(uint32_t to, const packet &what, const void *data, bool reserve
         std::memcpy(out_memory_ + at + sizeof head, data, len);
     *reinterpret_cast<uint64_t *>(out_memory_ + at + mark_offset(len)) = mark_of(head.sequence);
     p.sent[size]++;
-    unfinished_++;
     out_->send(static_cast<int>(to), first_slot_ + size, at, mark_offset(len) + mark_bytes);
+    unfinished_++;
     return true;
 }
 

@@ -13,7 +13,7 @@ namespace collrun_gloo
 
 enum packet_type : uint32_t { EAGER, RTS, RTS_ASK, ASK, CONTROL, FAILED, LEFT };
 
-static constexpr uint64_t flush_ns = 1000000000, flush_period_ns = 10000000;
+static constexpr uint64_t flush_period_ns = 10000000;
 static constexpr size_t most_acks = 64;
 /* Slots of one transport of a mesh; the first ones are those of its rings. */
 static constexpr uint64_t slots = 1ull << 60, ring_slots = 16;
@@ -28,14 +28,14 @@ transport::transport(mesh &owner, unsigned number, timer_thread &timers)
 {
 }
 
-/* What has been sent leaves the process, even if it ends; unless a connection is lost, whose sends
- * may never end. */
 transport::~transport()
 {
     revoke();
-    if (mesh_.failed)
-        return;
-    const uint64_t deadline_ns = deadline_after(flush_ns);
+}
+
+/* Unless a connection is lost, whose sends may never end. */
+void transport::flush(uint64_t deadline_ns)
+{
     bool lost = false;
     while (!lost && now_ns() < deadline_ns) {
         timer_.start(deadline_after(flush_period_ns));
@@ -43,8 +43,7 @@ transport::~transport()
         timer_.stop();
         if (all_left)
             return;
-        for (uint32_t i = 0; i < mesh_.size; i++)
-            lost = lost || mesh_.abortable->is_lost(i);
+        lost = mesh_.abortable->lost() < mesh_.size;
     }
 }
 

@@ -38,6 +38,9 @@ class transport
     void attach(const collrun_p2p *engine);
     /* True if nothing is in flight, so that another group may attach. */
     bool detach() noexcept;
+    /* Waits until all packets have left this process, or until the deadline. Those that have not
+     * leave as long as this object is there. */
+    void flush(uint64_t deadline_ns);
 
     void send(p2p_message *m);
     void post(p2p_message *m);
