@@ -36,8 +36,9 @@ $(B)/tests/test_tcp_link: $(call obj,tests/unit/test_tcp_link.c $(filter-out %/p
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
 $(call obj,tests/unit/test_tcp_conn.c tests/unit/test_tcp_link.c): INC += $(INC_NET)
 $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
-# Its writev() is Gloo's.
+# Their writev() and recv() are Gloo's.
 $(B)/tests/test_gloo_long: LDFLAGS += -Wl,--export-dynamic-symbol=writev
+$(B)/tests/test_gloo_leave: LDFLAGS += -Wl,--export-dynamic-symbol=recv,--export-dynamic-symbol=writev
 
 # Plugins that the engine's tests load: a small backend, a workload whose parameter says what it does, and broken variants of both.
 PLUGINS := $(B)/tests/plugins
@@ -100,7 +101,7 @@ E2E_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/test_*.sh)
 HOSTS_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/hosts/test_*.sh)))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer, in CI: all but those that take a minute of the CPU or more together, which `make VARIANT=tsan unit golden` has.
-TSAN_TESTS := $(filter-out %/test_gloo %/test_gloo_failures %/test_gloo_long %/test_gloo_p2p %/test_gloo_recv_any %/test_align %/test_deadlock,$(UNIT_TESTS))
+TSAN_TESTS := $(filter-out %/test_gloo %/test_gloo_failures %/test_gloo_leave %/test_gloo_long %/test_gloo_p2p %/test_gloo_recv_any %/test_align %/test_deadlock,$(UNIT_TESTS))
 ifeq ($(VARIANT),tsan)
 unit golden tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1:suppressions=$(abspath tests/e2e/tsan.supp)
 endif
