@@ -169,11 +169,14 @@ mesh::~mesh()
     context.reset();
 }
 
-/* The messages stay meanwhile: packets without a place would hold up what comes behind them. */
+/* The messages stay meanwhile: packets without a place would hold up what comes behind them. After
+ * a failure, the peers are told of it. */
 void mesh::finish(uint64_t deadline_ns) noexcept
 {
-    if (failed || !abortable)
+    if (is_closed_ || !abortable)
         return;
+    if (failed)
+        say_farewell();
     try {
         for (const std::unique_ptr<transport> &own : messages)
             if (own)
@@ -188,7 +191,7 @@ void mesh::finish(uint64_t deadline_ns) noexcept
 void mesh::close() noexcept
 {
     const device::closing closing(*device_);
-    failed = true;
+    failed = is_closed_ = true;
     abortable->close();
 }
 

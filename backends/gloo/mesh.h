@@ -71,7 +71,8 @@ class mesh
     std::vector<uint32_t> world_rank_;
     std::atomic<bool> has_said_farewell_{false};
     bool is_leaving_ = false; /* the timer's */
-    timer leaving_;           /* last: it uses the others */
+    bool is_closed_ = false;
+    timer leaving_; /* last: it uses the others */
 };
 
 /* All meshes of a process that no group uses, and its Gloo devices. */

@@ -242,6 +242,33 @@ static void all_arrives_if_the_next_group_fails(void **state)
     assert_int_equal(harness_run(&options, flood_before_a_group), 0);
 }
 
+/* Rank 0 finds that the ranks disagree, and leaves at once. The network is slow. */
+static int disagree_and_leave(struct harness_rank *r)
+{
+    struct board *board = r->scratch;
+    struct harness_group *g = NULL;
+    char data[PACKET_BYTES] = {0};
+    HARNESS_CHECK(r, open_over(r, "disagree", 2, &g) == COLLRUN_OK);
+    if (r->rank == 1) {
+        HARNESS_CHECK(r, exec_one(g, COLLRUN_SEND, data, 10, 0, 0) == COLLRUN_OK);
+        HARNESS_CHECK(r, exec_one(g, COLLRUN_RECV, data, 10, 0, 1) == COLLRUN_ERR_MISMATCH);
+    } else {
+        HARNESS_UNTIL(r, harness_inside_ms(r, 1) >= 20);
+        network = board;
+        atomic_store(&board->mute_until_ns, harness_now_ns() + 200ull * MS);
+        HARNESS_CHECK(r, exec_one(g, COLLRUN_RECV, data, 11, 1, 0) == COLLRUN_ERR_MISMATCH);
+    }
+    harness_group_close(g);
+    return 0;
+}
+
+static void a_mismatch_is_told_by_a_rank_that_ends(void **state)
+{
+    (void)state;
+    struct harness_options options = without_group(2);
+    assert_int_equal(harness_run(&options, disagree_and_leave), 0);
+}
+
 /* ---- how long it takes ---- */
 
 /* Rank 0 leaves while a message that it does not want is on its way to it. */
@@ -349,6 +376,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_leaves_after_many_groups_without_messages),
         cmocka_unit_test(all_arrives_from_a_rank_that_leaves_after_another),
         cmocka_unit_test(all_arrives_if_the_next_group_fails),
+        cmocka_unit_test(a_mismatch_is_told_by_a_rank_that_ends),
         cmocka_unit_test(a_message_on_its_way_does_not_hold_up_the_end),
         cmocka_unit_test(a_failed_peer_does_not_hold_up_the_end),
         cmocka_unit_test(a_packet_that_is_reported_late_is_no_failure),
