@@ -71,9 +71,10 @@ bool transport::look_at_data()
     next_look_ns_ = now + look_period_ns;
     for (std::deque<p2p_message *> *queue : {&sends_, &receives_})
         for (size_t left = queue->size(); left > 0; left--) {
-            if (!wait_for_data(next_of(*queue), look_ns))
+            if (wait_for_data(next_of(*queue), look_ns))
+                moved = true;
+            else if (now_ns() >= now + turn_ns)
                 break;
-            moved = true;
         }
     if (poked)
         bulk_.poke();
@@ -95,6 +96,8 @@ bool transport::wait(uint64_t wait_ns)
         wait_for_packets(wait_ns);
         return false;
     }
+    if (queue.size() > 1) /* the turn of a send may come late: its receiver says that it is over */
+        ask_for_acks();
     const uint64_t longest_ns = queue.size() > 1 ? turn_ns : data_wait_ns;
     const bool moved = wait_for_data(next_of(queue), std::min(wait_ns, longest_ns));
     if (!moved)

@@ -196,7 +196,7 @@ void transport::end_send(uint32_t to, uint32_t number)
 {
     for (p2p_message *m : sends_)
         if (m->shared.peer == to && m->number == number) {
-            peers_[to].wants_acks = unmatched_ > 0 || polls_;
+            peers_[to].wants_acks = unmatched_ > 0 || polls_ || has_queued_ || sends_.size() > 1;
             has_needed_acks_ |= peers_[to].wants_acks;
             end_long(m);
             return;
