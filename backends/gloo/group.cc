@@ -33,8 +33,10 @@ group::group(backend &owner, const collrun_group_desc &desc)
         messages_ = own.get();
         messages_->attach(desc.p2p);
     }
-    if (is_new)
-        check_stored(desc.rendezvous->fence(desc.rendezvous->ctx));
+    const int status = is_new ? desc.rendezvous->fence(desc.rendezvous->ctx) : COLLRUN_OK;
+    if (status < 0 && mesh_->use == 1)
+        mesh_->close(); /* nothing has been sent */
+    check_stored(status);
 }
 
 /* The timer ends first: one that has expired interrupts this group's calls, not those of the next.

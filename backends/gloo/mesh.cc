@@ -301,6 +301,8 @@ std::shared_ptr<mesh> mesh_pool::make(const collrun_group_desc &desc,
     try {
         made->connect(desc, timers_);
     } catch (...) {
+        if (made->abortable)
+            made->close(); /* it has sent nothing */
         std::lock_guard<std::mutex> guard(lock_);
         broken_.push_back(made);
         throw;
@@ -309,7 +311,7 @@ std::shared_ptr<mesh> mesh_pool::make(const collrun_group_desc &desc,
 }
 
 /* If the members do not agree, none of the offered meshes is used again: other members may count
- * this group. */
+ * this group. What they have sent for earlier ones still arrives. */
 std::shared_ptr<mesh> mesh_pool::take(const collrun_group_desc &desc)
 {
     if (desc.first_port != 0)
@@ -318,7 +320,14 @@ std::shared_ptr<mesh> mesh_pool::take(const collrun_group_desc &desc)
     const std::shared_ptr<device> used_device = device_of(desc);
     offer mine = {random_id(), {}};
     std::vector<std::shared_ptr<mesh>> spare = offered(desc, mine);
-    const uint64_t id = agree(desc, mine);
+    uint64_t id = 0;
+    try {
+        id = agree(desc, mine);
+    } catch (...) {
+        std::lock_guard<std::mutex> guard(lock_);
+        broken_.insert(broken_.end(), spare.begin(), spare.end());
+        throw;
+    }
     std::shared_ptr<mesh> found;
     {
         std::lock_guard<std::mutex> guard(lock_);
@@ -367,8 +376,9 @@ void mesh_pool::give(std::shared_ptr<mesh> &&used) noexcept
 mesh_pool::~mesh_pool()
 {
     const uint64_t deadline_ns = deadline_after(finish_ns);
-    for (const std::shared_ptr<mesh> &m : spare_)
-        m->finish(deadline_ns);
+    for (const std::vector<std::shared_ptr<mesh>> *meshes : {&spare_, &broken_})
+        for (const std::shared_ptr<mesh> &m : *meshes)
+            m->finish(deadline_ns);
 }
 
 } // namespace collrun_gloo

@@ -99,7 +99,7 @@ class mesh_pool
     std::mutex lock_;
     std::map<std::string, std::shared_ptr<device>> devices_;
     std::vector<std::shared_ptr<mesh>> spare_; /* the one that was given last is last */
-    /* Without all members: Gloo's device may still call their pairs. */
+    /* Without all members, or not to be used again: Gloo's device may still call their pairs. */
     std::vector<std::shared_ptr<mesh>> broken_;
 };
 
