@@ -133,10 +133,22 @@ uint32_t abortable_context::lost()
     return i;
 }
 
+/* That this member is lost, so that no other one that has left before is named. */
+static failure lost_failure(uint32_t peer)
+{
+    failure f = {COLLRUN_ERR_PEER_FAILED, ""};
+    f.missing = {peer};
+    return f;
+}
+
 /* In a handler, after Gloo has said that a connection is lost, which it tells one buffer after the
  * other. Without a loss, a peer has said farewell, and the wait goes on. */
-void abortable_context::pause_if_left()
+void abortable_context::pause_if_left(const peer_list &senders, const peer_list &receivers)
 {
+    for (const peer_list *peers : {&senders, &receivers})
+        for (const uint32_t peer : peers->ranks())
+            if (is_lost(peer))
+                throw lost_failure(peer);
     if (lost() < static_cast<uint32_t>(size))
         throw;
     std::unique_lock<std::mutex> guard(lock_);
@@ -207,7 +219,7 @@ bool abortable_buffer::wait(wait_function function, peer_list &peers, int *rank)
         try {
             done = ((*gloo_).*function)(&peer, forever);
         } catch (const std::exception &) {
-            context_.pause_if_left();
+            context_.pause_if_left(senders_, receivers_);
         }
     }
     peers.remove(peer);
@@ -235,7 +247,7 @@ template <typename F> void abortable_buffer::begin(int rank, F begin)
         throw;
     } catch (const std::exception &) {
         if (context_.is_lost(static_cast<uint32_t>(rank)))
-            throw;
+            throw lost_failure(static_cast<uint32_t>(rank));
     }
 }
 

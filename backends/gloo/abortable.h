@@ -124,7 +124,7 @@ class abortable_context final : public gloo::transport::Context
             throw_interrupted(waited_for);
     }
     [[noreturn]] void throw_interrupted(const peer_list &waited_for) const;
-    void pause_if_left();
+    void pause_if_left(const peer_list &senders, const peer_list &receivers);
     uint64_t slot(uint64_t slot, size_t bytes) const;
 
     const std::shared_ptr<gloo::transport::Context> gloo_;

@@ -62,7 +62,11 @@ void group::abort() noexcept
 /* The first failure is that of all later calls. */
 int group::fail(failure f) noexcept
 {
-    const uint32_t lost = f.status == COLLRUN_ERR_BACKEND ? mesh_->abortable->lost() : mesh_->size;
+    uint32_t lost = mesh_->size;
+    if (f.status == COLLRUN_ERR_PEER_FAILED && f.text.empty() && !f.missing.empty())
+        lost = f.missing[0];
+    else if (f.status == COLLRUN_ERR_BACKEND)
+        lost = mesh_->abortable->lost();
     if (lost < mesh_->size)
         f = {COLLRUN_ERR_PEER_FAILED, mesh_->name_of(lost) + " closed its connection"};
     failed_ = true;

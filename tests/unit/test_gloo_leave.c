@@ -138,6 +138,38 @@ static void a_rank_leaves_after_many_groups_without_messages(void **state)
     assert_int_equal(harness_run(&options, many_groups), 0);
 }
 
+/* Rank 1 has sent its part of a collective, and leaves; then rank 2 dies. */
+static int leave_before_a_death(struct harness_rank *r)
+{
+    struct harness_group *g = NULL;
+    uint8_t in = 1, out[3];
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_GATHER);
+    call.send = &in;
+    call.recv = out;
+    call.count = 1;
+    call.dtype = COLLRUN_UINT8;
+    HARNESS_CHECK(r, open_over(r, "death", 3, &g) == COLLRUN_OK);
+    if (r->rank == 2) {
+        HARNESS_UNTIL(r, harness_is_gone(r, 1) && harness_inside_ms(r, 0) >= 50);
+        harness_kill(r, 2);
+    }
+    const int status = harness_exec(g, &call, 1);
+    HARNESS_CHECK(r, status == (r->rank == 1 ? COLLRUN_OK : COLLRUN_ERR_PEER_FAILED));
+    HARNESS_CHECK(r, r->rank == 1 ||
+                         strstr(harness_error(), "rank 2 (world rank 2) closed its connection"));
+    harness_group_close(g);
+    return 0;
+}
+
+static void the_rank_that_dies_is_named_not_one_that_has_left(void **state)
+{
+    (void)state;
+    static const bool may_die[3] = {false, false, true};
+    struct harness_options options = without_group(3);
+    options.may_die = may_die;
+    assert_int_equal(harness_run(&options, leave_before_a_death), 0);
+}
+
 /* ---- the network ---- */
 
 static const struct board *network; /* of this process; NULL: it is as it should be */
@@ -374,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_leaves_after_a_long_message),
         cmocka_unit_test(a_rank_leaves_after_another),
         cmocka_unit_test(a_rank_leaves_after_many_groups_without_messages),
+        cmocka_unit_test(the_rank_that_dies_is_named_not_one_that_has_left),
         cmocka_unit_test(all_arrives_from_a_rank_that_leaves_after_another),
         cmocka_unit_test(all_arrives_if_the_next_group_fails),
         cmocka_unit_test(a_mismatch_is_told_by_a_rank_that_ends),
