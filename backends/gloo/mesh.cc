@@ -191,7 +191,8 @@ void mesh::finish(uint64_t deadline_ns) noexcept
 void mesh::close() noexcept
 {
     const device::closing closing(*device_);
-    failed = is_closed_ = true;
+    failed = true;
+    is_closed_ = true;
     abortable->close();
 }
 

@@ -69,10 +69,9 @@ class mesh
 
     const std::shared_ptr<device> device_;
     std::vector<uint32_t> world_rank_;
-    std::atomic<bool> has_said_farewell_{false};
+    std::atomic<bool> has_said_farewell_{false}, is_closed_{false};
     bool is_leaving_ = false; /* the timer's */
-    bool is_closed_ = false;
-    timer leaving_; /* last: it uses the others */
+    timer leaving_;           /* last: it uses the others */
 };
 
 /* All meshes of a process that no group uses, and its Gloo devices. */

@@ -69,7 +69,8 @@ class rings
     {
         return packets_;
     }
-    /* Looks for arrivals. Does not wait for any that has not begun. False also after poke(). */
+    /* Looks for arrivals. Does not wait for any that has not begun. False also after poke(), or if
+     * Gloo is slow. */
     bool collect();
     bool has_arrival(uint32_t peer) const;
     /* The next packet in order, of those that the last collect() has found; NULL: it is none of

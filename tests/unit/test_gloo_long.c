@@ -233,45 +233,6 @@ static void small_messages_flow_beside_a_long_one(void **state)
     assert_true(board->ns[1] < 4 * board->ns[0] + 200 * MS);
 }
 
-/* Rank 1 does not receive many long messages yet. Meanwhile others flow to rank 2. */
-static int long_flow_beside(struct harness_rank *r)
-{
-    enum { MANY = 100, N = 20 };
-    struct board *board = r->scratch;
-    static char data[LONG];
-    struct collrun_call calls[MANY];
-    struct p2p_batch batch;
-    for (unsigned i = 0; i < MANY; i++)
-        calls[i] = harness_message(COLLRUN_SEND, data, LONG, 1, 0);
-    calls[0].timeout_ns = 30000ull * MS;
-    if (r->rank == 0)
-        HARNESS_CHECK(r, p2p_start(r->group->p2p, calls, MANY, &batch) == COLLRUN_OK);
-    const uint64_t begin = harness_now_ns();
-    for (unsigned i = 0; i < N && r->rank == 0; i++)
-        HARNESS_CHECK(r, send_to(r, data, LONG, 2, 0) == COLLRUN_OK);
-    for (unsigned i = 0; i < N && r->rank == 2; i++)
-        HARNESS_CHECK(r, recv_from(r, data, LONG, 0, 0) == COLLRUN_OK);
-    if (r->rank == 0)
-        board->ns[0] = harness_now_ns() - begin;
-    harness_sync(r);
-    for (unsigned i = 0; i < MANY && r->rank == 1; i++)
-        HARNESS_CHECK(r, recv_from(r, data, LONG, 0, 0) == COLLRUN_OK);
-    if (r->rank == 0)
-        HARNESS_CHECK(r, finish(r, &batch, BY_WAITING) == COLLRUN_OK);
-    harness_sync(r);
-    return 0;
-}
-
-static void long_messages_flow_beside_many(void **state)
-{
-    (void)state;
-    struct harness_options options = limited(3);
-    assert_int_equal(harness_run(&options, long_flow_beside), 0);
-    const struct board *board = harness_scratch();
-    print_message("# %.1f ms\n", (double)board->ns[0] / 1e6);
-    assert_true(board->ns[0] < 400 * MS);
-}
-
 /* ---- data at the end of the memory ---- */
 
 struct imitation {
@@ -605,7 +566,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_send_ends_without_its_receiver),
         cmocka_unit_test(a_send_ends_before_an_earlier_receive),
         cmocka_unit_test(small_messages_flow_beside_a_long_one),
-        cmocka_unit_test(long_messages_flow_beside_many),
         cmocka_unit_test(data_that_looks_like_the_mark_arrives),
         cmocka_unit_test(data_that_looks_like_the_mark_arrives_from_a_rank_that_has_left),
         cmocka_unit_test(a_network_that_stops_inside_the_mark_holds_up_nobody),

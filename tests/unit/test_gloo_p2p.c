@@ -467,6 +467,45 @@ static void a_time_out_is_that_of_the_peer(void **state)
     assert_int_equal(harness_run(&options, wait_for_each_other), 0);
 }
 
+/* Rank 1 does not receive many long messages yet. Meanwhile others flow to rank 2. */
+static int long_flow_beside(struct harness_rank *r)
+{
+    enum { MANY = 100, N = 20 };
+    uint64_t *ns = r->scratch;
+    static char data[EAGER_BYTES + 1000];
+    struct collrun_call calls[MANY];
+    struct p2p_batch batch;
+    for (unsigned i = 0; i < MANY; i++)
+        calls[i] = harness_message(COLLRUN_SEND, data, sizeof data, 1, 0);
+    calls[0].timeout_ns = 30000ull * MS;
+    if (r->rank == 0)
+        HARNESS_CHECK(r, p2p_start(r->group->p2p, calls, MANY, &batch) == COLLRUN_OK);
+    const uint64_t begin = harness_now_ns();
+    for (unsigned i = 0; i < N && r->rank == 0; i++)
+        HARNESS_CHECK(r, send_to(r, data, sizeof data, 2, 0) == COLLRUN_OK);
+    for (unsigned i = 0; i < N && r->rank == 2; i++)
+        HARNESS_CHECK(r, recv_from(r, data, sizeof data, 0, 0) == COLLRUN_OK);
+    if (r->rank == 0)
+        *ns = harness_now_ns() - begin;
+    harness_sync(r);
+    for (unsigned i = 0; i < MANY && r->rank == 1; i++)
+        HARNESS_CHECK(r, recv_from(r, data, sizeof data, 0, 0) == COLLRUN_OK);
+    while (r->rank == 0 && p2p_check(r->group->p2p, &batch) == COLLRUN_AGAIN)
+        HARNESS_CHECK(r, p2p_wait(r->group->p2p, 10 * MS) >= 0);
+    harness_sync(r);
+    return 0;
+}
+
+static void long_messages_flow_beside_many(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(3);
+    assert_int_equal(harness_run(&options, long_flow_beside), 0);
+    const uint64_t *ns = harness_scratch();
+    print_message("# %.1f ms\n", (double)*ns / 1e6);
+    assert_true(*ns < 400 * MS);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -487,6 +526,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_message_arrives_twice),
         cmocka_unit_test(a_large_send_times_out),
         cmocka_unit_test(a_time_out_is_that_of_the_peer),
+        cmocka_unit_test(long_messages_flow_beside_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
