@@ -172,7 +172,7 @@ static void the_rank_that_dies_is_named_not_one_that_has_left(void **state)
 
 /* ---- the network ---- */
 
-static const struct board *network; /* of this process; NULL: it is as it should be */
+static const struct board *_Atomic network; /* of this process; NULL: it is as it should be */
 
 static bool is_before(const _Atomic uint64_t *ns)
 {
