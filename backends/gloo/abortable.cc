@@ -145,14 +145,17 @@ static failure lost_failure(uint32_t peer)
  * other. Without a loss, a peer has said farewell, and the wait goes on. */
 void abortable_context::pause_if_left(const peer_list &senders, const peer_list &receivers)
 {
-    for (const peer_list *peers : {&senders, &receivers})
-        for (const uint32_t peer : peers->ranks())
-            if (is_lost(peer))
-                throw lost_failure(peer);
+    for (unsigned turn = 0; turn < 2; turn++) {
+        for (const peer_list *peers : {&senders, &receivers})
+            for (const uint32_t peer : peers->ranks())
+                if (is_lost(peer))
+                    throw lost_failure(peer);
+        std::unique_lock<std::mutex> guard(lock_);
+        if (turn == 0) /* until Gloo has told the buffer of its farewell, too */
+            interrupted_.wait_for(guard, lost_period, [this] { return is_interrupted(); });
+    }
     if (lost() < static_cast<uint32_t>(size))
         throw;
-    std::unique_lock<std::mutex> guard(lock_);
-    interrupted_.wait_for(guard, lost_period, [this] { return is_interrupted(); });
 }
 
 void abortable_context::close() noexcept
