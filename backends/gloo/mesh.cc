@@ -20,6 +20,8 @@ static constexpr uint64_t farewell_ns = 1000000000;
 /* In which what a rank has sent arrives before it closes the connections; of a peer that does not
  * run. */
 static constexpr uint64_t finish_ns = 1000000000;
+/* The same after a failure, when Gloo's thread on a peer may be held up. */
+static constexpr uint64_t failed_finish_ns = 200000000;
 /* Connections of a process that spare meshes may hold together; one mesh is always kept. */
 static constexpr size_t spare_connections = 128;
 
@@ -175,8 +177,10 @@ void mesh::finish(uint64_t deadline_ns) noexcept
 {
     if (is_closed_ || !abortable)
         return;
-    if (failed)
+    if (failed) {
         say_farewell();
+        deadline_ns = std::min(deadline_ns, deadline_after(failed_finish_ns));
+    }
     try {
         for (const std::unique_ptr<transport> &own : messages)
             if (own)
