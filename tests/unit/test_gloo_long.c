@@ -49,7 +49,7 @@ static struct harness_options limited(uint32_t nranks)
 }
 
 /* Until another rank wakes it. */
-static void stop(struct board *board)
+static void stand_still(struct board *board)
 {
     atomic_store(&board->stopped, getpid());
     kill(getpid(), SIGSTOP);
@@ -160,7 +160,7 @@ static int stopped_sender(struct harness_rank *r)
     struct p2p_batch batches[2];
     if (r->rank == 1) {
         HARNESS_CHECK(r, start(r, &to, 20000, &batches[0]) == COLLRUN_OK);
-        stop(board);
+        stand_still(board);
         HARNESS_CHECK(r, finish(r, &batches[0], progress) == COLLRUN_OK);
     } else if (r->rank == 2) {
         for (unsigned i = 0; i < 2; i++)
@@ -256,7 +256,7 @@ static int imitate(struct harness_rank *r)
         harness_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, data, LONG, 1 - r->rank, 0);
     HARNESS_CHECK(r, start(r, &call, 5000, &batch) == COLLRUN_OK);
     if (r->rank == 0) {
-        stop(board);
+        stand_still(board);
     } else {
         HARNESS_UNTIL(r, is_stopped(board));
         while (memcmp(data + LONG - 8, (char[8]){0}, 8) == 0) /* until Gloo has the memory */
@@ -535,7 +535,7 @@ static int flood_and_end(struct harness_rank *r)
     }
     HARNESS_CHECK(r, harness_group_open(r, "flood", both, 2, &g) == COLLRUN_OK);
     if (r->rank == 1)
-        stop(board);
+        stand_still(board);
     else
         HARNESS_UNTIL(r, is_stopped(board));
     for (unsigned i = 0; i < N; i++) {
