@@ -147,7 +147,8 @@ void transport::wait_for_packets(uint64_t wait_ns)
     check_lost();
 }
 
-/* All that a lost peer has sent has been taken before, unless a poke has hindered it. */
+/* All that a lost peer has sent has been taken before, unless a poke has hindered it, or a packet
+ * of another peer that Gloo has not reported yet. */
 void transport::check_lost()
 {
     const uint64_t now = now_ns();

@@ -264,8 +264,10 @@ bool rings::collect()
             return false;
         if (taken == outcome::completed)
             continue;
-        if (turn == patience)
+        if (turn == patience) {
+            poked_ = true;
             return false;
+        }
         sched_yield();
     }
 }

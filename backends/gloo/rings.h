@@ -81,7 +81,7 @@ class rings
     /* Waits for an arrival, or until poke(), which any thread may call. False: a connection is
      * lost, and this waits no longer: the caller looks again after a while. */
     bool wait();
-    /* Whether a poke has ended the last collect(), so that the next wait() would return at once:
+    /* Whether the last collect() did not take all, so that the next wait() would return at once:
      * now it does not. */
     bool take_poke()
     {
