@@ -113,9 +113,14 @@ static const enum collrun_op operators[] = {COLLRUN_SUM,  COLLRUN_PROD, COLLRUN_
 
 static void print_header(const struct bench *b, const struct operation *operation)
 {
-    printf("# %s in group %s: %d ranks on %s; sizes %zu to %zu, factor %zu; %d calls after %d\n",
-           operation->name, collrun_group_name(b->group), b->size, collrun_group_backend(b->group),
-           b->min, b->max, b->factor, b->iters, b->warmup);
+    printf("# %s in group %s: %d ranks on %s; sizes ", operation->name,
+           collrun_group_name(b->group), b->size, collrun_group_backend(b->group));
+    if (b->is_listed)
+        for (int i = 0; i < b->nsizes; i++)
+            printf("%s%zu", i ? ", " : "", b->sizes[i]);
+    else
+        printf("%zu to %zu, factor %zu", b->min, b->max, b->factor);
+    printf("; %d calls after %d\n", b->iters, b->warmup);
     table_put_header(stdout);
 }
 
@@ -342,6 +347,7 @@ static void read_dtypes(struct collrun_ctx *ctx, bool *dtypes)
 static bool read_sizes(struct collrun_ctx *ctx, struct bench *b)
 {
     int n = collrun_param_count(ctx, "sizes");
+    b->is_listed = n > 0;
     b->sizes = calloc((size_t)n + 64, sizeof *b->sizes);
     for (; b->sizes && b->nsizes < n; b->nsizes++)
         b->sizes[b->nsizes] = collrun_param_size_at(ctx, "sizes", b->nsizes);

@@ -67,6 +67,7 @@ struct bench {
     size_t min, max, factor; /* sizes in bytes, and the factor between two */
     size_t *sizes;           /* all of them; shared by the groups of this rank */
     int nsizes;
+    bool is_listed; /* the sizes: min, max and factor do not count */
     bool all, chosen[OPERATIONS];
     int iters, warmup;
     bool verify;

@@ -71,6 +71,7 @@ json.dump(d, open("then.json", "w"), indent=1)' "$1" "${2:-}"
 }
 params="ops: allreduce, sizes: [64, 4096], iters: 20"
 sweep "$params" --run-dir now
+is "the heading lists the sizes" "$(grep -c 'sizes 64, 4096; 20 calls' out)" 1
 summary() { grep -o '[0-9]* slower, .* in the file' out; }
 saved 1e6
 sweep "$params, compare: then.json"
