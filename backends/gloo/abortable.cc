@@ -193,21 +193,24 @@ void abortable_context::createAndConnectAllPairs(gloo::IStore &store)
 
 std::unique_ptr<UnboundBuffer> abortable_context::createUnboundBuffer(void *ptr, size_t len)
 {
-    return std::unique_ptr<UnboundBuffer>(new abortable_buffer(*this, plain_buffer(ptr, len)));
+    return std::unique_ptr<UnboundBuffer>(new abortable_buffer(*this, ptr, len));
 }
 
-abortable_buffer::abortable_buffer(abortable_context &context, std::unique_ptr<UnboundBuffer> gloo)
-    : UnboundBuffer(gloo->ptr, gloo->size), context_(context), gloo_(std::move(gloo))
+UnboundBuffer &abortable_buffer::make()
 {
+    gloo_ = context_.plain_buffer(ptr, size);
     std::lock_guard<std::mutex> guard(context_.lock_);
     next_ = context_.first_;
     if (next_)
         next_->before_ = this;
     context_.first_ = this;
+    return *gloo_;
 }
 
 abortable_buffer::~abortable_buffer()
 {
+    if (!gloo_)
+        return;
     std::lock_guard<std::mutex> guard(context_.lock_);
     if (next_)
         next_->before_ = before_;
@@ -220,7 +223,7 @@ bool abortable_buffer::wait(wait_function function, peer_list &peers, int *rank)
     for (bool done = false; !done;) {
         context_.throw_if_interrupted(peers);
         try {
-            done = ((*gloo_).*function)(&peer, forever);
+            done = (own().*function)(&peer, forever);
         } catch (const std::exception &) {
             context_.pause_if_left(senders_, receivers_);
         }
@@ -263,14 +266,14 @@ void abortable_buffer::send(int rank, uint64_t slot, size_t offset, size_t bytes
 {
     bytes = length(offset, bytes);
     receivers_.add(rank);
-    begin(rank, [&] { gloo_->send(rank, context_.slot(slot, bytes), offset, bytes); });
+    begin(rank, [&] { own().send(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(int rank, uint64_t slot, size_t offset, size_t bytes)
 {
     bytes = length(offset, bytes);
     senders_.add(rank);
-    begin(rank, [&] { gloo_->recv(rank, context_.slot(slot, bytes), offset, bytes); });
+    begin(rank, [&] { own().recv(rank, context_.slot(slot, bytes), offset, bytes); });
 }
 
 void abortable_buffer::recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes)
@@ -278,7 +281,7 @@ void abortable_buffer::recv(std::vector<int> ranks, uint64_t slot, size_t offset
     bytes = length(offset, bytes);
     for (const int rank : ranks)
         senders_.add(rank);
-    gloo_->recv(std::move(ranks), context_.slot(slot, bytes), offset, bytes);
+    own().recv(std::move(ranks), context_.slot(slot, bytes), offset, bytes);
 }
 
 } // namespace collrun_gloo

@@ -141,19 +141,21 @@ class abortable_context final : public gloo::transport::Context
 class abortable_buffer final : public gloo::transport::UnboundBuffer
 {
   public:
-    abortable_buffer(abortable_context &context,
-                     std::unique_ptr<gloo::transport::UnboundBuffer> gloo);
+    abortable_buffer(abortable_context &context, void *memory, size_t len)
+        : UnboundBuffer(memory, len), context_(context)
+    {
+    }
     ~abortable_buffer() override;
 
     bool waitRecv(int *rank, std::chrono::milliseconds timeout) override;
     bool waitSend(int *rank, std::chrono::milliseconds timeout) override;
     void abortWaitRecv() override
     {
-        gloo_->abortWaitRecv();
+        own().abortWaitRecv();
     }
     void abortWaitSend() override
     {
-        gloo_->abortWaitSend();
+        own().abortWaitSend();
     }
     void send(int rank, uint64_t slot, size_t offset, size_t bytes) override;
     void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override;
@@ -163,14 +165,21 @@ class abortable_buffer final : public gloo::transport::UnboundBuffer
     friend class abortable_context;
     using wait_function = bool (gloo::transport::UnboundBuffer::*)(int *,
                                                                    std::chrono::milliseconds);
+    gloo::transport::UnboundBuffer &own()
+    {
+        return gloo_ ? *gloo_ : make();
+    }
+    gloo::transport::UnboundBuffer &make();
     bool wait(wait_function function, peer_list &peers, int *rank);
     template <typename F> void begin(int rank, F begin);
     size_t length(size_t offset, size_t bytes) const;
 
     abortable_context &context_;
-    const std::unique_ptr<gloo::transport::UnboundBuffer> gloo_;
-    peer_list senders_, receivers_;              /* of what has begun */
-    abortable_buffer *next_, *before_ = nullptr; /* in the context's list, under its lock */
+    std::unique_ptr<gloo::transport::UnboundBuffer>
+        gloo_;                      /* from its first use on: many have none */
+    peer_list senders_, receivers_; /* of what has begun */
+    /* In the context's list, under its lock; once `gloo_` is there. */
+    abortable_buffer *next_ = nullptr, *before_ = nullptr;
 };
 
 /* Makes abortable contexts of another device's. */

@@ -39,30 +39,30 @@ uint8_t *bytes_of(const void *p)
 
 /* ---- v-forms ---- */
 
-/* The blocks of a v-form, in bytes. */
+/* The blocks of a v-form, as they are in the arrays of the call. */
 class blocks
 {
   public:
     blocks(uint32_t nranks, size_t element, const size_t *counts, const size_t *displs)
+        : n_(nranks), element_(element), counts_(counts), displs_(displs)
     {
-        for (uint32_t i = 0; i < nranks; i++) {
-            offsets_.push_back(displs ? displs[i] * element : total_);
-            is_packed_ = is_packed_ && offsets_[i] == total_;
-            lengths_.push_back(counts[i] * element);
-            total_ += lengths_[i];
-        }
+        for (uint32_t i = 0; i < n_; total_ += bytes(i++))
+            is_packed_ = is_packed_ && offset(i, total_) == total_;
     }
-    const std::vector<size_t> &lengths() const
+    /* In bytes. */
+    template <typename T> std::vector<T> lengths() const
     {
-        return lengths_;
+        std::vector<T> all(n_);
+        for (uint32_t i = 0; i < n_; i++)
+            all[i] = static_cast<T>(bytes(i));
+        return all;
     }
-    size_t offset(int rank) const
+    bool is_block(int rank, const void *start, const void *user) const
     {
-        return offsets_[static_cast<size_t>(rank)];
-    }
-    std::vector<int64_t> signed_lengths() const
-    {
-        return std::vector<int64_t>(lengths_.begin(), lengths_.end());
+        size_t at = 0;
+        for (int i = 0; i < rank; i++)
+            at += bytes(static_cast<uint32_t>(i));
+        return user && start == bytes_of(user) + offset(static_cast<uint32_t>(rank), at);
     }
     /* `user` itself if it is packed and `other` is another buffer; else a copy, or the place for
      * one. */
@@ -72,21 +72,32 @@ class blocks
             return bytes_of(user);
         copy_.reset(new uint8_t[total_]);
         size_t at = 0;
-        for (size_t i = 0; copies && i < lengths_.size(); at += lengths_[i++])
-            if (lengths_[i] > 0)
-                std::memcpy(&copy_[at], bytes_of(user) + offsets_[i], lengths_[i]);
+        for (uint32_t i = 0; copies && i < n_; at += bytes(i++))
+            if (counts_[i] > 0)
+                std::memcpy(&copy_[at], bytes_of(user) + offset(i, at), bytes(i));
         return copy_.get();
     }
     void unpack(void *user) const
     {
         size_t at = 0;
-        for (size_t i = 0; copy_ && i < lengths_.size(); at += lengths_[i++])
-            if (lengths_[i] > 0)
-                std::memcpy(bytes_of(user) + offsets_[i], &copy_[at], lengths_[i]);
+        for (uint32_t i = 0; copy_ && i < n_; at += bytes(i++))
+            if (counts_[i] > 0)
+                std::memcpy(bytes_of(user) + offset(i, at), &copy_[at], bytes(i));
     }
 
   private:
-    std::vector<size_t> lengths_, offsets_;
+    size_t bytes(uint32_t i) const
+    {
+        return counts_[i] * element_;
+    }
+    /* `packed`: where block i is if it follows the one before. */
+    size_t offset(uint32_t i, size_t packed) const
+    {
+        return displs_ ? displs_[i] * element_ : packed;
+    }
+
+    const uint32_t n_;
+    const size_t element_, *const counts_, *const displs_;
     size_t total_ = 0;
     bool is_packed_ = true;
     std::unique_ptr<uint8_t[]> copy_;
@@ -111,12 +122,12 @@ void allgatherv(context_ref context, const collrun_services &services, const col
     const size_t element = services.dtype_size(call.dtype);
     check_own(context, services, call, call.count);
     blocks b(n, element, call.recvcounts, call.recvdispls);
-    const bool in_place = call.recv && call.send == bytes_of(call.recv) + b.offset(context->rank);
+    const bool in_place = b.is_block(context->rank, call.send, call.recv);
     gloo::AllgathervOptions opts(context);
     uint8_t *out = b.packed(call.recv, in_place);
     if (!in_place || out != call.recv)
         opts.setInput(bytes_of(call.send), call.count * element);
-    opts.setOutput(out, b.lengths());
+    opts.setOutput(out, b.lengths<size_t>());
     gloo::allgatherv(opts);
     b.unpack(call.recv);
 }
@@ -129,8 +140,8 @@ void alltoallv(context_ref context, const collrun_services &services, const coll
     blocks in(n, element, call.sendcounts, call.senddispls);
     blocks out(n, element, call.recvcounts, call.recvdispls);
     gloo::AlltoallvOptions opts(context);
-    opts.setInput(in.packed(call.send, true, call.recv), in.signed_lengths());
-    opts.setOutput(out.packed(call.recv, false), out.signed_lengths());
+    opts.setInput(in.packed(call.send, true, call.recv), in.lengths<int64_t>());
+    opts.setOutput(out.packed(call.recv, false), out.lengths<int64_t>());
     gloo::alltoallv(opts);
     out.unpack(call.recv);
 }
@@ -174,10 +185,10 @@ void gather(context_ref context, const collrun_call &call, size_t bytes)
 void scatter(context_ref context, const collrun_call &call, size_t bytes)
 {
     gloo::ScatterOptions opts(context);
-    std::vector<uint8_t *> in;
-    for (size_t i = 0; context->rank == call.root && i < static_cast<size_t>(context->size); i++)
-        in.push_back(bytes_of(call.send) + i * bytes);
-    opts.setInputs(in, bytes);
+    std::vector<uint8_t *> in(context->rank == call.root ? static_cast<size_t>(context->size) : 0);
+    for (size_t i = 0; i < in.size(); i++)
+        in[i] = bytes_of(call.send) + i * bytes;
+    opts.setInputs(in.data(), in.size(), bytes);
     opts.setOutput(bytes_of(call.recv), bytes);
     opts.setRoot(call.root);
     gloo::scatter(opts);
