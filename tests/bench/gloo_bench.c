@@ -39,6 +39,7 @@ static const struct operation operations[] = {
     {"scatter", COLLRUN_SCATTER, true},       {"alltoall", COLLRUN_ALLTOALL, true},
     {"allgatherv", COLLRUN_ALLGATHERV, true}, {"alltoallv", COLLRUN_ALLTOALLV, true},
     {"sendrecv", COLLRUN_SEND, false},        {"announced", COLLRUN_SEND, false},
+    {"headed", COLLRUN_SEND, false},
 };
 
 /* Rounds after which to look (paired.h). */

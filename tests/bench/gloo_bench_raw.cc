@@ -230,18 +230,43 @@ run all_to_all(raw_gloo *g, const std::string &op, float *send, float *recv, siz
 /* None of the backend's, which may use the same connections. */
 constexpr uint64_t message_slots = 1ull << 59;
 
+run headed_message(raw_gloo *g, float *send, float *recv, size_t bytes, int to, int from)
+{
+    const auto context = g->context;
+    return [=] {
+        uint64_t heads[2][8] = {};
+        const auto head = context->createUnboundBuffer(heads, sizeof heads);
+        const auto in = context->createUnboundBuffer(recv, bytes);
+        const auto out = context->createUnboundBuffer(send, bytes);
+        const uint64_t slot = message_slots + g->tag;
+        g->tag += 2;
+        head->recv(from, slot, sizeof heads[0], sizeof heads[1]);
+        in->recv(from, slot + 1);
+        head->send(to, slot, 0, sizeof heads[0]);
+        out->send(to, slot + 1);
+        head->waitRecv();
+        in->waitRecv();
+        head->waitSend();
+        out->waitSend();
+    };
+}
+
 /* sendrecv: to the next rank, from the one before. exchange, pingpong: with the other rank of a
  * pair, at the same time, and there and back. announced: as sendrecv, by a receiver that does not
- * know the length, so that it is sent first. */
+ * know the length, so that it is sent first. headed: as sendrecv, with a head in front, as of a
+ * message with a tag; its receiver has guessed the length, and waits for both. */
 run messages(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
 {
     const auto context = g->context;
     const int self = context->rank, n = context->size, pair = self ^ 1;
-    const bool announced = op == "announced", ring = announced || op == "sendrecv";
+    const bool announced = op == "announced", headed = op == "headed";
+    const bool ring = announced || headed || op == "sendrecv";
     const bool turns = op == "pingpong";
     if (!ring && !turns && op != "exchange")
         return nullptr;
     const int to = ring ? (self + 1) % n : pair, from = ring ? (self + n - 1) % n : pair;
+    if (headed)
+        return headed_message(g, send, recv, count * sizeof(float), to, from);
     return [=] {
         const auto out = context->createUnboundBuffer(send, count * sizeof(float));
         size_t lengths[2] = {count * sizeof(float), 0};
