@@ -287,7 +287,7 @@ static int disagree_and_leave(struct harness_rank *r)
     } else {
         HARNESS_UNTIL(r, harness_inside_ms(r, 1) >= 20);
         network = board;
-        atomic_store(&board->mute_until_ns, harness_now_ns() + 200ull * MS);
+        atomic_store(&board->mute_until_ns, harness_now_ns() + 50ull * MS);
         HARNESS_CHECK(r, exec_one(g, COLLRUN_RECV, data, 11, 1, 0) == COLLRUN_ERR_MISMATCH);
     }
     harness_group_close(g);
