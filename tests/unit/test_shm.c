@@ -73,6 +73,30 @@ static void large_messages(void **state)
     }
 }
 
+/* Vectors of a few cache lines: each rank reduces one of these for all. */
+static int short_vectors(struct harness_rank *r)
+{
+    static const size_t counts[] = {1, 41, 42, 45, 48, 49, 58, 64, 500};
+    for (uint32_t turn = 0; turn < 36; turn++) {
+        struct coll_case c = {.kind = turn % 2 ? COLLRUN_ALLREDUCE : COLLRUN_REDUCE,
+                              .dtype = COLLRUN_FLOAT32,
+                              .count = counts[turn / 4],
+                              .root = turn % r->nranks,
+                              .in_place = turn / 2 % 2,
+                              .salt = turn};
+        if (coll_case_run(r, r->group, &c) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void many_ranks_reduce_short_vectors(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(100);
+    assert_int_equal(harness_run(&options, short_vectors), 0);
+}
+
 /* Two groups of the same ranks in different order, used in turn. */
 static int two_groups(struct harness_rank *r)
 {
@@ -466,6 +490,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         COLL_SUITE(&suite),
         cmocka_unit_test(large_messages),
+        cmocka_unit_test(many_ranks_reduce_short_vectors),
         cmocka_unit_test(groups_do_not_mix),
         cmocka_unit_test(disagreement_is_explained),
         cmocka_unit_test(disagreement_of_ranks_that_do_not_wait_is_found),

@@ -146,6 +146,12 @@ static int combine_start(struct combine *c)
     return status;
 }
 
+/* The payload of the first step has the references: short data goes to the slot. */
+static size_t combine_room(size_t len, size_t t)
+{
+    return t == 0 && len > 0 && len <= PAYLOAD_BYTES ? PAYLOAD_BYTES + 1 : len;
+}
+
 /* Step t, until it is published; for t > 0 this waits for step t - 1. */
 static int combine_step(struct combine *c, size_t t)
 {
@@ -153,7 +159,7 @@ static int combine_step(struct combine *c, size_t t)
     const size_t input = heap_ref_is_set(c->mine.input) ? 0 : combine_input_len(c, g->rank, t);
     const bool in_heap = heap_ref_is_set(c->mine.result);
     const size_t result = t > 0 && !in_heap ? combine_share_len(c, t - 1, g->rank) : 0;
-    char *room = step_reserve(g, input + result);
+    char *room = step_reserve(g, combine_room(input + result, t));
     if (input > 0)
         combine_copy_input(c, room, t);
     if (t == 0) {
