@@ -23,6 +23,7 @@ $(B)/tests/test_shm_copy_policy: $(B)/obj/backends/shm/transport/copy_policy.c.o
 $(B)/tests/test_shm_copy: $(B)/obj/backends/shm/transport/copy.c.o $(B)/obj/backends/shm/transport/copy_policy.c.o
 $(B)/obj/tests/unit/test_shm_copy.c.o: INC += -Ibackends/shm
 $(B)/tests/test_net_scratch: $(B)/obj/backends/net/scratch.c.o
+$(B)/tests/test_shm_segment: $(B)/obj/backends/shm/transport/segment.c.o
 $(B)/tests/test_shm_spread: $(B)/obj/backends/shm/transport/spread.c.o
 $(B)/tests/test_shm_cma: $(call obj,backends/shm/group.c backends/shm/transport/cma.c backends/shm/transport/doorbell.c)
 # Without the archives: engine/base has a struct conn, too.

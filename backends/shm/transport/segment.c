@@ -83,7 +83,7 @@ static struct layout segment_layout(uint32_t nranks)
     l.step_recs = segment_round_page(l.cores + nranks * sizeof(struct spread_core));
     l.slots = l.step_recs + most.depth * nranks * sizeof(struct step_rec);
     l.rings = segment_round_page(l.slots + (size_t)nranks * most.nslots * SLOT_BYTES);
-    l.messages = l.rings + nranks * RING_BYTES;
+    l.messages = l.rings + nranks * (size_t)RING_BYTES;
     l.heaps = l.messages + SEGMENT_HANDLES * segment_messages_len(nranks);
     return l;
 }
