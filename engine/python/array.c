@@ -16,6 +16,63 @@ bool array_is(PyObject *object)
     return Py_TYPE(object) == array_type;
 }
 
+/* ---- memory ---- */
+
+/* Memory of an array that is gone, which is freed later: another thread was in a call of the group.
+ */
+struct array_memory {
+    void *data;
+    struct array_memory *next;
+};
+
+/* Both wait while an operation of the group is executed in the background, which may need another
+ * thread of the program: without the interpreter's lock. */
+
+static void *array_alloc(struct collrun_group *g, size_t len)
+{
+    void *data;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = collrun_alloc(g, len, &data);
+    Py_END_ALLOW_THREADS if (!rc) return data;
+    errors_set(rc);
+    return NULL;
+}
+
+static void array_free(struct group *g, void *data)
+{
+    struct collrun_group *handle = g->handle;
+    struct array_memory *m;
+    int rc;
+    if (!handle || job_is_over())
+        return;
+    Py_BEGIN_ALLOW_THREADS rc = collrun_free(handle, data);
+    Py_END_ALLOW_THREADS if (rc && (m = malloc(sizeof *m)))
+    {
+        *m = (struct array_memory){data, g->unfreed};
+        g->unfreed = m;
+    }
+}
+
+static void array_free_rest(struct group *g)
+{
+    struct array_memory *m, *rest = g->unfreed;
+    g->unfreed = NULL;
+    while ((m = rest)) {
+        rest = m->next;
+        array_free(g, m->data);
+        free(m);
+    }
+}
+
+void array_forget(struct group *g)
+{
+    struct array_memory *m;
+    while ((m = g->unfreed)) {
+        g->unfreed = m->next;
+        free(m);
+    }
+}
+
 /* ---- life ---- */
 
 static int array_read_shape(struct array *a, PyObject *shape)
@@ -70,14 +127,15 @@ PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
         Py_DECREF((PyObject *)a);
         return NULL;
     }
-    int rc = collrun_alloc(g->handle, a->len ? a->len : 1, &a->data);
-    if (rc) {
-        errors_set(rc);
+    g->arrays++; /* so the group is not destroyed meanwhile */
+    array_free_rest(g);
+    a->data = array_alloc(g->handle, a->len ? a->len : 1);
+    if (!a->data) {
+        g->arrays--;
         Py_DECREF((PyObject *)a);
         return NULL;
     }
     a->device = array_device(g->handle, a->data);
-    g->arrays++;
     return (PyObject *)a;
 }
 
@@ -86,9 +144,9 @@ static void array_dealloc(PyObject *self)
     struct array *a = (struct array *)self;
     PyTypeObject *type = Py_TYPE(self);
     if (a->data) {
+        array_free_rest(a->group);
+        array_free(a->group, a->data);
         a->group->arrays--;
-        if (a->group->handle && !job_is_over())
-            collrun_free(a->group->handle, a->data);
     }
     Py_DECREF((PyObject *)a->group);
     PyObject_Free(self);

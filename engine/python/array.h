@@ -28,6 +28,8 @@ struct array {
 int array_init(PyObject *module);
 /* New memory of the group; `shape` is a tuple of integers. */
 PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype);
+/* The group's object is about to end. */
+void array_forget(struct group *g);
 bool array_is(PyObject *object);
 
 #endif

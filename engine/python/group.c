@@ -27,6 +27,7 @@ static PyObject *group_new(struct collrun_group *handle, bool at_run_time)
     g->rank = collrun_rank(handle);
     g->size = collrun_size(handle);
     g->arrays = 0;
+    g->unfreed = NULL;
     g->at_run_time = at_run_time;
     g->name = PyUnicode_DecodeUTF8(collrun_group_name(handle),
                                    (Py_ssize_t)strlen(collrun_group_name(handle)), "replace");
@@ -38,8 +39,10 @@ static PyObject *group_new(struct collrun_group *handle, bool at_run_time)
 
 static void group_dealloc(PyObject *self)
 {
+    struct group *g = (struct group *)self;
     PyTypeObject *type = Py_TYPE(self);
-    Py_XDECREF(((struct group *)self)->name);
+    array_forget(g);
+    Py_XDECREF(g->name);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
 }

@@ -12,9 +12,10 @@
 struct group {
     PyObject_HEAD struct collrun_group *handle; /* NULL: destroyed */
     int rank, size;
-    unsigned arrays;  /* that are alive */
-    bool at_run_time; /* made at run time: destroy() is allowed */
-    PyObject *name;   /* owned */
+    unsigned arrays;              /* that are alive, or are being made */
+    struct array_memory *unfreed; /* array.c */
+    bool at_run_time;             /* made at run time: destroy() is allowed */
+    PyObject *name;               /* owned */
 };
 
 /* Creates the type; adds it to the module. */

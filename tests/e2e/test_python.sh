@@ -106,6 +106,54 @@ ends "multiprocessing: the parent goes on" 0
 is "multiprocessing by fork: refused" "$(grep -c '\] InvalidError: .*fork' out)" 2
 is "multiprocessing by spawn: refused" "$(grep -c '\] UnavailableError: ' out)" 2
 
+# ---- arrays beside other threads ----
+script 2 <<'END'
+import array, collrun, ctypes, os, threading, time
+g = collrun.group()
+# The memory of an array that is dropped while another thread waits in the group is used again.
+def address(a): return ctypes.addressof(ctypes.c_char.from_buffer(a))
+def asleep(thread):
+    with open(f"/proc/self/task/{thread}/stat") as f: return f.read().rpartition(") ")[2][0] == "S"
+arrays = [g.empty(1000)]
+def drop(main=threading.get_native_id()):
+    n = 0
+    while n < 10:
+        time.sleep(0.01)
+        n = n + 1 if asleep(main) else 0
+    arrays.clear()
+    open("dropped", "w").close()
+if g.rank == 0:
+    before = address(arrays[0])
+    thread = threading.Thread(target=drop)
+    thread.start()
+else:
+    while not os.path.exists("dropped"): time.sleep(0.01)
+g.barrier()
+if g.rank == 0:
+    thread.join()
+    print("the same memory:", address(g.empty(1000)) == before, flush=True)
+
+# Memory is asked for while a collective is in flight, which ends when another thread has sent a message.
+x, y, go = array.array("i", [1]), array.array("i", [0]), threading.Event()
+def send():
+    go.wait()
+    g.send(x, 1)
+if g.rank == 0:
+    thread = threading.Thread(target=send)
+    thread.start()
+    request = g.allreduce(array.array("i", [1]), async_op=True)
+    time.sleep(0.2)  # until it is in the backend
+    go.set()
+    g.empty(1000)
+    print("sum:", request.wait()[0], flush=True)
+    thread.join()
+else:
+    g.recv(y, 0)
+    g.allreduce(y)
+END
+is "an array that is dropped in another thread" "$(grep -o 'the same memory: .*' out)" "the same memory: True"
+is "an array that is made while a collective waits for another thread" "$code $(grep -o 'sum: .*' out)" "0 sum: 2"
+
 # ---- crashes ----
 for fault in 'ctypes.string_at(0)' 'os.abort()'; do
     script 2 <<END
