@@ -126,7 +126,7 @@ static void traceback_on_crash(int sig, siginfo_t *info, void *context)
 void traceback_watch_crashes(void)
 {
     struct sigaction action = {.sa_sigaction = traceback_on_crash};
-    if (traceback_to.fd < 0)
+    if (traceback_to.fd < 0 || crash.pid == getpid()) /* another thread has done it */
         return;
     crash.pid = getpid();
     for (size_t i = 0; i < CRASHES_MAX; i++) {

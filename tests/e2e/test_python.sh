@@ -173,6 +173,16 @@ END
     like "$name: the frames in C" "$(err)" '^\[1\]   #0 '
 done
 script 2 <<'END'
+import collrun, ctypes, threading
+threads = [threading.Thread(target=collrun.rank) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+collrun.group().barrier()
+if collrun.rank() == 1: ctypes.string_at(0)
+collrun.group().barrier()
+END
+like "a crash where several threads have joined the job at once: the frames in C" "$(err)" '^\[1\]   #0 '
+script 2 <<'END'
 import faulthandler; faulthandler.enable()
 import collrun, ctypes
 collrun.group().barrier()
