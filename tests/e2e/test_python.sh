@@ -66,6 +66,13 @@ like "an exception: the rank, the text and the place" "$(err)" 'LookupError: no 
 like "an exception: the rank is the cause" "$(err)" 'error: rank 1 '
 is "an exception: the others learn the culprit" "$(grep -E '^\[[02]\] \[' out | sort | tr '\n' ' ')" "[0] [1] True [2] [1] True "
 
+script 1 <<'END'
+import collrun
+collrun.rank()
+raise FileNotFoundError("no batch-\udcff")
+END
+like "an exception whose text is no UTF-8" "$(err)" 'error: rank 0 .*FileNotFoundError: no batch-\\udcff \(script.py:3\)$'
+
 script 2 <<'END'
 import collrun, array, sys
 g = collrun.group()
