@@ -86,12 +86,16 @@ static PyObject *job_finalize(PyObject *module, PyObject *unused)
     int rc;
     Py_BEGIN_ALLOW_THREADS interrupt_sync();
     rc = collrun_finalize(ctx);
-    Py_END_ALLOW_THREADS if (rc)
+    Py_END_ALLOW_THREADS if (rc == COLLRUN_ERR_INVALID) /* a thread is in a call: nothing is over */
     {
-        errors_set(rc);
-        return NULL;
+        job.ctx = ctx;
+        job.over = false;
+        errors_init(ctx);
     }
-    Py_RETURN_NONE;
+    if (!rc)
+        Py_RETURN_NONE;
+    errors_set(rc);
+    return NULL;
 }
 
 /* ---- what the rank is ---- */

@@ -83,6 +83,34 @@ END
 ends "sys.exit(7): the exit code" 7
 
 script 2 <<'END'
+import collrun, os, threading, time
+g = collrun.group()
+def asleep(thread):
+    with open(f"/proc/self/task/{thread}/stat") as f: return f.read().rpartition(") ")[2][0] == "S"
+if g.rank == 0:
+    thread = threading.Thread(target=g.barrier)
+    thread.start()
+    n = 0
+    while n < 10:
+        time.sleep(0.01)
+        n = n + 1 if asleep(thread.native_id) else 0
+    try: collrun.finalize()
+    except collrun.InvalidError as e: print(e, flush=True)
+    print(collrun.is_initialized(), flush=True)
+    open("refused", "w").close()
+    thread.join()
+    g.barrier()
+    collrun.finalize()
+    print(collrun.is_initialized(), flush=True)
+else:
+    while not os.path.exists("refused"): time.sleep(0.01)
+    g.barrier()
+    g.barrier()
+END
+ends "finalize() beside a thread in a call: it is refused, and succeeds later" 0
+is "the error, and whether the rank is a member, before and after" "$(sed 's/.*another thread is inside.*/refused/' out | tr '\n' ' ')" "refused [0] True [0] False "
+
+script 2 <<'END'
 import collrun, array
 g = collrun.group()
 g.allreduce(array.array("i", [1] * (1 + g.rank)))
