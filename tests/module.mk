@@ -15,6 +15,7 @@ $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LI
 # Parts of a backend, and of collrun-stack, that unit tests link.
 $(B)/tests/test_python_stacks: $(call obj,runner/stack/python.c)
 $(B)/tests/test_coordinator: $(B)/obj/backends/nccl/coord/server.c.o $(B)/obj/backends/nccl/coord/forming.c.o
+$(B)/tests/test_nccl_client: $(B)/obj/backends/nccl/coord/client.c.o
 $(B)/tests/test_nccl_forming: $(B)/obj/backends/nccl/coord/forming.c.o
 $(B)/tests/test_nccl_scheduler: $(B)/obj/backends/nccl/scheduler.c.o
 $(B)/tests/test_shm_remote_policy: $(B)/obj/backends/shm/transport/remote_policy.c.o

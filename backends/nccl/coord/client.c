@@ -39,8 +39,9 @@ struct coord_client {
     size_t in_len;                   /* bytes */
     struct coord_match_rep *matches; /* received and not taken: from match_first on */
     size_t match_first, nmatches, match_capacity;
+    uint32_t asked; /* the number of the last question */
     struct coord_answer answer;
-    bool has_answer;
+    bool has_answer; /* to that question */
     uint64_t cuts;
     bool has_cuts;
 };
@@ -159,7 +160,7 @@ static void coord_client_on_frame(struct coord_client *c, const struct coord_fra
         c->ready = frame->count;
     } else if (frame->type == COORD_ANSWER) {
         c->answer = frame->answer;
-        c->has_answer = true;
+        c->has_answer = frame->answer.number == c->asked; /* others were given up */
     } else if (frame->type == COORD_CUTS) {
         c->cuts = frame->cuts;
         c->has_cuts = true;
@@ -287,14 +288,23 @@ static bool coord_client_take_answer(struct coord_client *c, struct coord_answer
     return any;
 }
 
+static uint32_t coord_client_next_question(struct coord_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const uint32_t number = ++c->asked;
+    c->has_answer = false;
+    pthread_mutex_unlock(&c->lock);
+    return number;
+}
+
 bool coord_ask(struct coord_client *c, enum coord_frame_type type,
                const struct coord_question *questions, uint32_t n, uint64_t deadline_ns,
                struct coord_answer *out)
 {
-    struct coord_answer stale;
-    coord_client_take_answer(c, &stale); /* to a question that was given up */
+    const uint32_t number = coord_client_next_question(c);
     for (uint32_t i = 0; i < n;) {
-        const struct coord_frame frame = {.type = type, .question = questions[i]};
+        struct coord_frame frame = {.type = type, .question = questions[i]};
+        frame.question.number = number;
         if (coord_client_try_queue(c, &frame))
             i++;
         else if (coord_poll(c) || clock_ns() >= deadline_ns)

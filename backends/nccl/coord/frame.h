@@ -128,12 +128,14 @@ struct coord_question { /* PROBE, WITHDRAW: of the communicator rank that receiv
     uint32_t peer, tag; /* PROBE: as in a request */
     uint32_t id;        /* WITHDRAW: of the request */
     uint32_t more;      /* WITHDRAW: another one follows */
+    uint32_t number;    /* the answer has the same */
 };
 
 struct coord_answer { /* PROBE: of the message */
     uint64_t count;
     uint32_t peer, tag, dtype;
-    uint32_t yes; /* there is a message; all receives were withdrawn */
+    uint32_t yes;              /* there is a message; all receives were withdrawn */
+    uint32_t number, reserved; /* of the question */
 };
 
 struct coord_frame {

@@ -265,13 +265,14 @@ static bool coord_server_on_probe(struct coord_server *s, struct coord_conn *c,
 {
     const struct coord_match_req *found =
         s->match_ops->probe(s->matches[q->comm_rank], q->peer, q->tag);
-    struct coord_frame frame = {.type = COORD_ANSWER};
+    struct coord_frame frame = {.type = COORD_ANSWER, .answer.number = q->number};
     if (found)
         frame.answer = (struct coord_answer){.count = found->count,
                                              .peer = found->comm_rank,
                                              .tag = found->tag,
                                              .dtype = found->dtype,
-                                             .yes = 1};
+                                             .yes = 1,
+                                             .number = q->number};
     coord_server_queue_frame(s, c, &frame);
     return true;
 }
@@ -306,7 +307,9 @@ static bool coord_server_on_withdraw(struct coord_server *s, struct coord_conn *
     for (uint32_t i = 0; all && i < c->nwithdrawn; i++)
         coord_server_withdraw(s, c, c->withdrawn[i]);
     c->nwithdrawn = 0;
-    coord_server_queue_frame(s, c, &(struct coord_frame){.type = COORD_ANSWER, .answer.yes = all});
+    const struct coord_frame frame = {.type = COORD_ANSWER,
+                                      .answer = {.yes = all, .number = q->number}};
+    coord_server_queue_frame(s, c, &frame);
     return true;
 }
 
