@@ -14,6 +14,7 @@
 #include "comm/progress_worker.h"
 #include "comm/wait_report.h"
 #include "core/backend.h"
+#include "core/error.h"
 #include "core/threads.h"
 
 /* How long no other thread has used the queue before a waiting thread blocks inside the transport.
@@ -53,7 +54,8 @@ void pq_evict(struct progress_queue *pq)
     pthread_mutex_lock(&pq->lock);
     pq->evicted = true;
     atomic_store(&pq->contended, true);
-    for (unsigned round = 0; atomic_load(&pq->owner) == PQ_DIRECT; pq_sleep(pq, &round))
+    for (unsigned round = 0; atomic_load(&pq->owner) == PQ_DIRECT || pq->waiters.probing;
+         pq_sleep(pq, &round))
         pq_wake_owner(pq);
     pthread_mutex_unlock(&pq->lock);
 }
@@ -76,12 +78,16 @@ bool pq_poll(struct progress_queue *pq)
 int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
 {
     pthread_mutex_lock(&pq->lock);
-    bool owned = pq_own(pq);
+    bool evicted = pq->evicted, owned = !evicted && pq_own(pq);
+    pq->waiters.probing = pq->waiters.probing || owned;
     pthread_mutex_unlock(&pq->lock);
+    if (evicted)
+        return error_cause(COLLRUN_ERR_ABORTED, "the group was destroyed");
     if (!owned)
         return COLLRUN_AGAIN;
     int rc = progress_probe(pq, probe);
     pthread_mutex_lock(&pq->lock);
+    pq->waiters.probing = false;
     pq_disown(pq);
     pthread_mutex_unlock(&pq->lock);
     return rc;
@@ -454,11 +460,13 @@ int pq_withdraw(struct collrun_request *r)
     return rc;
 }
 
-/* Threads that wait for requests: these are finished, so they leave. */
+/* Threads that wait for requests: these are finished, so they leave. Those that wait for a message
+ * find the queue evicted. */
 static void pq_await_waiters(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
-    for (unsigned round = 0; pq->waiters.active || pq->waiters.sleeping; round++) {
+    for (unsigned round = 0; pq->waiters.list || pq->waiters.active || pq->waiters.sleeping;
+         round++) {
         pthread_cond_broadcast(&pq->changed);
         pthread_mutex_unlock(&pq->lock);
         progress_idle(round);

@@ -154,10 +154,11 @@ struct pq_requests {
 
 /* Under the lock. */
 struct pq_waiters {
-    struct pq_waiter *list;
-    uint64_t begun;    /* number of waits so far */
-    unsigned active;   /* threads that wait for a request and take ownership when it is free */
-    unsigned sleeping; /* of those, and of others: asleep on `changed` */
+    struct pq_waiter *list; /* also of probes */
+    uint64_t begun;         /* number of waits so far */
+    unsigned active;        /* threads that wait for a request and take ownership when it is free */
+    unsigned sleeping;      /* of those, and of others: asleep on `changed` */
+    bool probing;           /* one is inside to look for a message */
 };
 
 /* Under the lock. */

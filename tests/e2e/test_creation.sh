@@ -5,8 +5,11 @@
 cat >begin.c <<'END'
 #include <collrun/workload.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                              \
     do {                                                                                              \
@@ -134,6 +137,39 @@ static int many(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* A thread waits for a message, or looks for one again and again, in a group of this rank that is destroyed. */
+struct prober {
+    struct collrun_group *group;
+    atomic_bool begun;
+    bool waits;
+    int status;
+};
+static void *look(void *arg)
+{
+    struct prober *p = arg;
+    struct collrun_message_info info = {.size = sizeof info};
+    do {
+        p->status = p->waits ? collrun_probe(p->group, COLLRUN_ANY_PEER, COLLRUN_ANY_TAG, &info)
+                             : collrun_iprobe(p->group, COLLRUN_ANY_PEER, COLLRUN_ANY_TAG, &info);
+        p->begun = true;
+    } while (p->status == COLLRUN_AGAIN);
+    return NULL;
+}
+static int probed(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    for (int i = 0; i < 200; i++) {
+        struct prober p = {.waits = i % 2};
+        pthread_t thread;
+        CHECK(collrun_group_split(world, collrun_rank(world), 0, NULL, &p.group) == COLLRUN_OK);
+        CHECK(pthread_create(&thread, NULL, look, &p) == 0);
+        for (int n = 0; p.waits ? n < i % 8 * 100 : !p.begun; n++)
+            usleep(10);
+        CHECK(collrun_group_destroy(p.group) == COLLRUN_OK && pthread_join(thread, NULL) == 0);
+        CHECK(p.status < 0);
+    }
+    return 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -143,6 +179,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     if (rc == 0)
         rc = !strcmp(what, "overlap") ? overlap(ctx, world) || orphan(ctx, world) || refused(ctx, world)
              : !strcmp(what, "many") ? many(ctx, world)
+             : !strcmp(what, "probed") ? probed(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
         printf("fine\n");
@@ -168,6 +205,10 @@ for backend in ${BACKENDS:-shm tcp gloo}; do
     is "$backend: groups are created beside work in their parent, several at once" "$code $(grep -c fine out) $(err)" "0 5 "
     begin missing 3 $backend 300ms
     is "$backend: a missing member is named when the request is waited for" "$code $(grep -c fine out) $(err)" "0 3 "
+done
+for backend in ${BACKENDS:-shm tcp gloo}; do
+    begin probed 2 $backend
+    is "$backend: a group is destroyed beside a thread that probes in it" "$code $(grep -c fine out) $(err)" "0 2 "
 done
 begin many 4 shm
 is "3,600 groups, one after the other, leave nothing behind in a rank" "$code $(grep -c fine out) $(err)" "0 4 "
