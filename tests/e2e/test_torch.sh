@@ -27,6 +27,17 @@ for method in collrun env; do
     is "$method://: comparisons" "$(grep -cE 'rank [0-2]: [0-9]{3} comparisons' out)" 3
 done
 
+# ---- parameters ----
+script 2 <<'END'
+p = torch.nn.Parameter(torch.full((2, 3, 4, 5), float(rank)).to(memory_format=torch.channels_last))
+for later in False, True:
+    for call in dist.broadcast, dist.all_reduce:
+        work = call(p, 1, async_op=later) if call is dist.broadcast else call(p, async_op=later)
+        if later: work.wait()
+print(sorted(set(p.flatten().tolist())), p.requires_grad, p.grad_fn, flush=True)
+END
+is "parameters that are not contiguous, outside of no_grad" "$code $(sed 's/^\[.\] //' out | sort -u)" "0 [4.0] True None"
+
 # ---- trainings ----
 version=$("$python" -c 'import torch; print(*torch.__version__.split(".")[:2], sep="")')
 if [ "$version" = 26 ]; then

@@ -8,6 +8,7 @@
 
 #include "work.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace collrun
@@ -51,6 +52,8 @@ struct Plan {
     std::vector<c10::Device> devices; // of the calls
     std::shared_ptr<Operation> operation = std::make_shared<Operation>();
     std::vector<std::function<void()>> after;
+    // Copies into tensors of the caller, such as parameters, are no operations of autograd.
+    const c10::NoGradGuard noGrad;
 
   private:
     // asyncOp is in all options since torch 2.7.
