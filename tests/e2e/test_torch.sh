@@ -83,6 +83,28 @@ is "their memory and descriptors" "$(grep -c 'left: True 0' out)" 3
 [ "$version" = 26 ] || # has no shutdown of backends: the group lasts as long as the object
     is "a call on one that was destroyed" "$(grep -c 'collrun: the process group was destroyed' out)" 3
 
+# ---- futures ----
+script 2 <<'END'
+import datetime, threading, time
+store, got = dist.distributed_c10d._get_default_store(), torch.zeros(1)
+def wait_in_vain():
+    try: work.wait(datetime.timedelta(seconds=1))
+    except dist.DistBackendError: pass
+if rank == 0:
+    work = dist.irecv(got, 1)
+    thread = threading.Thread(target=wait_in_vain); thread.start()
+    time.sleep(0.3)
+    future = work.get_future()
+    thread.join()
+    store.set("waited", "1")
+    future.wait()
+    print("received", got.item(), flush=True)
+else:
+    store.wait(["waited"])
+    dist.send(torch.ones(1), 0)
+END
+is "a future beside a wait that times out" "$code $(out)" "0 [0] received 1.0"
+
 # ---- failures ----
 script 2 <<'END'
 dist.all_reduce(torch.ones(3 + rank))

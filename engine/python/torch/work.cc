@@ -251,6 +251,15 @@ bool Operation::done()
     return over;
 }
 
+bool Operation::claimForFuture()
+{
+    std::lock_guard<std::mutex> held(lock);
+    if (!promise || claimed || over)
+        return false;
+    claimed = true;
+    return true;
+}
+
 std::exception_ptr Operation::error()
 {
     std::lock_guard<std::mutex> held(lock);
@@ -421,14 +430,25 @@ Work::~Work()
         waiter->add(operation);
 }
 
+// A future that was asked for while this thread had claimed the operation.
+void Work::handOver() const
+{
+    if (operation->claimForFuture())
+        waiter->add(operation);
+}
+
 bool Work::isCompleted()
 {
-    return operation->done();
+    const bool completed = operation->done();
+    handOver();
+    return completed;
 }
 
 bool Work::isSuccess() const
 {
-    return operation->done() && !operation->error();
+    const bool completed = operation->done();
+    handOver();
+    return completed && !operation->error();
 }
 
 std::exception_ptr Work::exception() const
@@ -454,9 +474,13 @@ void Work::synchronize()
 
 bool Work::wait(std::chrono::milliseconds timeout)
 {
+    bool over = true;
     if (timeout <= kNoTimeout)
         operation->waitOrOrder();
-    else if (!operation->wait(timeout))
+    else
+        over = operation->wait(timeout);
+    handOver();
+    if (!over)
         C10_THROW_ERROR(DistBackendError, c10::str("wait: the operation is not complete after ",
                                                    timeout.count(), " ms"));
     if (auto error = operation->error())

@@ -75,6 +75,8 @@ struct Operation {
     void waitOrOrder();
     // Does not block.
     bool done();
+    // Whether a future stands for it that no thread completes: true once it is claimed for that.
+    bool claimForFuture();
     // Finishes the claimed request if that does not block.
     bool poll();
     std::exception_ptr error();
@@ -148,6 +150,8 @@ class Work : public c10d::Work
     uint64_t getSequencenumber() const override;
 
   private:
+    void handOver() const;
+
     std::shared_ptr<Operation> operation;
     std::shared_ptr<Waiter> waiter;
     const uint64_t number;
