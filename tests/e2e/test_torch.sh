@@ -123,6 +123,32 @@ END
 ends "an exception: the exit code" 1
 like "an exception: the rank is the cause" "$(err)" 'error: rank 1 .*LookupError: no such batch'
 
+script 3 <<'END'
+import sys
+if rank == 0: sys.exit(3)
+dist.all_reduce(torch.ones(3))
+END
+ends "sys.exit(3) of rank 0, which has the store: its code" 3
+like "it is the cause" "$(err)" 'error: rank 0 .*exited with code 3'
+
+script 3 <<'END'
+if rank > 0: dist.all_reduce(torch.ones(3))
+END
+ends "rank 0 ends early: the others fail, and do not wait" 1
+like "and the wait for it is named" "$(err)" 'error: .*for rank 0, which has called collrun_finalize'
+
+script 3 <<'END'
+import time
+store = dist.distributed_c10d._get_default_store()
+if rank == 2:
+    time.sleep(1)
+    store.set("late", "answered")
+elif rank == 1:
+    print(store.get("late").decode(), flush=True)
+END
+ends "the store of a rank 0 that has ended: answers" 0
+is "until all others have ended" "$(grep -c answered out)" 1
+
 script 2 <<'END'
 import datetime
 try: dist.distributed_c10d._get_default_store().wait(["never"], datetime.timedelta(milliseconds=100))

@@ -46,11 +46,5 @@ PYBIND11_MODULE(_torch, module)
             return collrun::Store::open(ctx, timeout);
         },
         py::arg("context"), py::arg("timeout"));
-    module.def(
-        "stop",
-        [] {
-            collrun::Waiter::stopAll();
-            collrun::Store::stop();
-        },
-        Free());
+    module.def("stop", &collrun::Waiter::stopAll, Free());
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <thread>
+#include <unistd.h>
 
 namespace collrun
 {
@@ -178,6 +179,8 @@ struct Board {
     std::thread server;
     std::atomic<bool> ending{false};
     std::atomic<int> clients{0}; // that have not left
+    bool hasWorld = false;       // the group `world` has all ranks
+    pid_t pid = getpid();        // of the rank
     std::mutex calling;          // a client has one call at a time
 
     Answer call(uint32_t command, const std::string &key, const Bytes &first = {},
@@ -293,6 +296,13 @@ Answer Board::call(uint32_t command, const std::string &key, const Bytes &first,
 static std::mutex storeLock;
 static std::shared_ptr<Board> &storeBoard = *new std::shared_ptr<Board>;
 
+// Python's own handlers do not know the exit code. A rank that fails waits for no other.
+static void storeAtExit(int code, void *ctx)
+{
+    if (code == 0)
+        Store::stop(static_cast<collrun_ctx *>(ctx));
+}
+
 c10::intrusive_ptr<Store> Store::open(collrun_ctx *ctx, std::chrono::milliseconds timeout)
 {
     std::lock_guard<std::mutex> held(storeLock);
@@ -314,22 +324,28 @@ c10::intrusive_ptr<Store> Store::open(collrun_ctx *ctx, std::chrono::millisecond
         made->clients = static_cast<int>(ranks.size()) - 1;
         if (made->rank == 0 && ranks.size() > 1)
             made->server = std::thread([made] { made->serve(); });
+        made->hasWorld = collrun_group_size(ctx, "world") == collrun_world_size(ctx);
         storeBoard = made;
+        on_exit(storeAtExit, ctx);
     }
     return c10::make_intrusive<Store>(storeBoard, timeout);
 }
 
-void Store::stop()
+// Where the job file's group `world` has all ranks, the end of the groups is what rank 0 waits for:
+// a rank that waits for it in an operation is then reported, as in any other program.
+void Store::stop(collrun_ctx *ctx)
 {
     std::shared_ptr<Board> board;
     {
         std::lock_guard<std::mutex> held(storeLock);
+        if (!storeBoard || storeBoard->pid != getpid())
+            return;
         board.swap(storeBoard);
     }
-    if (!board)
-        return;
     if (board->rank == 0) {
         board->ending = true;
+        if (board->hasWorld)
+            (void)collrun_finalize(ctx);
         if (board->server.joinable())
             board->server.join();
         return;

@@ -32,8 +32,8 @@ class Store : public c10d::Store
     // Collective over all ranks of the job at its first call in a process; later ones share the
     // keys.
     static c10::intrusive_ptr<Store> open(collrun_ctx *ctx, std::chrono::milliseconds timeout);
-    // This rank leaves. Rank 0 answers until all others have left, and returns then.
-    static void stop();
+    // At an exit with code 0: this rank leaves. Rank 0 answers until all others have left.
+    static void stop(collrun_ctx *ctx);
 
     Store(std::shared_ptr<Board> board, std::chrono::milliseconds timeout);
     c10::intrusive_ptr<c10d::Store> clone()
