@@ -37,6 +37,13 @@ $(B)/tests/test_tcp_link: $(call obj,tests/unit/test_tcp_link.c $(filter-out %/p
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
 $(call obj,tests/unit/test_tcp_conn.c tests/unit/test_tcp_link.c): INC += $(INC_NET)
+# Over a stand-in for the link.
+OBJECTS += $(call obj,tests/unit/plugins/scripted_link.c)
+$(B)/tests/test_net_link: $(call obj,tests/unit/test_net_link.c tests/unit/plugins/scripted_link.c) $(NET_LIB)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
+$(call obj,tests/unit/test_net_link.c tests/unit/plugins/scripted_link.c): INC += $(INC_NET)
 $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
 # Their writev() and recv() are Gloo's.
 $(B)/tests/test_gloo_long: LDFLAGS += -Wl,--export-dynamic-symbol=writev

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What backends/net does with what a link delivers, in orders that sockets rarely have: over a
+ * stand-in for the link (plugins/scripted_link.h). This process is rank 0; in one test another
+ * rank, too, of the same host.
+ */
+#include "backend.h"
+#include "group.h"
+#include "plugins/scripted_link.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LEN = 1 << 20, RANKS = SCRIPTED_RANKS };
+
+/* ---- the engine ---- */
+
+static char error[1024];
+
+static void on_log(void *ctx, enum collrun_log_level level, const char *format, ...)
+{
+    (void)ctx, (void)level, (void)format;
+}
+
+static int on_fail(void *ctx, int status, const char *format, ...)
+{
+    va_list args;
+    (void)ctx;
+    va_start(args, format);
+    vsnprintf(error, sizeof error, format, args);
+    va_end(args);
+    return status;
+}
+
+static bool shares_memory; /* ranks of a host do */
+
+static const char *on_option(void *ctx, const char *key)
+{
+    (void)ctx;
+    return strcmp(key, "local") == 0 && !shares_memory ? "tcp" : NULL;
+}
+
+static int on_thread_start(void *ctx, void *(*run)(void *), void *arg, pthread_t *thread)
+{
+    (void)ctx;
+    return pthread_create(thread, NULL, run, arg) == 0 ? COLLRUN_OK : COLLRUN_ERR_SYSTEM;
+}
+
+static size_t on_dtype_size(enum collrun_dtype dtype)
+{
+    (void)dtype;
+    return 1;
+}
+
+static uint64_t on_stopped_ns(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static const struct collrun_services services = {.size = sizeof services,
+                                                 .log = on_log,
+                                                 .fail = on_fail,
+                                                 .option = on_option,
+                                                 .thread_start = on_thread_start,
+                                                 .dtype_size = on_dtype_size,
+                                                 .stopped_ns = on_stopped_ns};
+
+/* All members have published the same. */
+static char published[2048];
+static size_t published_len;
+
+static int on_share(void *ctx, const char *key, const void *value, size_t len)
+{
+    (void)ctx, (void)key;
+    assert_in_range(len, 1, sizeof published);
+    memcpy(published, value, len);
+    published_len = len;
+    return COLLRUN_OK;
+}
+
+static int on_get(void *ctx, const char *key, void *value, size_t capacity, size_t *len)
+{
+    (void)ctx, (void)key;
+    assert_in_range(published_len, 1, capacity);
+    memcpy(value, published, published_len);
+    *len = published_len;
+    return COLLRUN_OK;
+}
+
+static int memory_fd = -1; /* of the host */
+
+static int on_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
+{
+    (void)ctx;
+    if (memory_fd < 0)
+        memory_fd = memfd_create("segment", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(memory_fd, (off_t)len), 0);
+    *fd = memory_fd;
+    *offset = 0;
+    return COLLRUN_OK;
+}
+
+static const struct collrun_rendezvous rendezvous = {
+    .size = sizeof rendezvous, .get = on_get, .share = on_share, .segment = on_segment};
+
+/* A group, and one message of it. */
+struct fixture {
+    void *backend, *handle;
+    struct net_group *group;
+    struct collrun_p2p p2p;
+    struct net_message message;
+    unsigned ndone;
+};
+
+static int on_arrived(void *ctx, uint32_t source, const struct collrun_envelope *envelope,
+                      const void *packet, size_t len)
+{
+    struct fixture *f = ctx;
+    assert_int_equal(source, f->message.head.peer);
+    f->message.head.envelope = *envelope;
+    return net_transport.recv(f->handle, &f->message.head, packet, len);
+}
+
+static void on_done(void *ctx, struct collrun_message *message)
+{
+    struct fixture *f = ctx;
+    assert_ptr_equal(message, &f->message.head);
+    f->ndone++;
+}
+
+static struct collrun_message *on_find(void *ctx, uint32_t id)
+{
+    struct fixture *f = ctx;
+    (void)id;
+    return &f->message.head;
+}
+
+static void open_group_as(struct fixture *f, uint32_t rank, uint32_t nranks,
+                          const uint32_t *host_of)
+{
+    static const uint32_t ranks[RANKS] = {0, 1, 2};
+    *f = (struct fixture){.p2p = {sizeof f->p2p, 0, f, on_arrived, on_done, on_find}};
+    const struct collrun_group_desc desc = {.size = sizeof desc,
+                                            .rank = rank,
+                                            .nranks = nranks,
+                                            .nlocal = 1,
+                                            .ncpus = 64,
+                                            .name = "group",
+                                            .world_rank = ranks,
+                                            .host_of = host_of,
+                                            .address = "127.0.0.1",
+                                            .interface = "lo",
+                                            .rendezvous = &rendezvous,
+                                            .services = &services,
+                                            .p2p = &f->p2p};
+    assert_int_equal(net_open(&services, &f->backend), COLLRUN_OK);
+    assert_int_equal(net_group_open(f->backend, &desc, &f->handle), COLLRUN_OK);
+    f->group = f->handle;
+}
+
+static void open_group(struct fixture *f, uint32_t nranks)
+{
+    static const uint32_t host_of[RANKS] = {0, 1, 2};
+    open_group_as(f, 0, nranks, host_of);
+}
+
+static void close_all(struct fixture *f)
+{
+    if (f->handle)
+        net_group_close(f->handle);
+    net_close(f->backend);
+}
+
+static struct fixture fixture; /* of the present test */
+
+static int progress(void)
+{
+    return net_transport.progress(fixture.handle, 0);
+}
+
+#define DELIVER(...) (scripted.next = (void (*const[])(void)){__VA_ARGS__, NULL})
+
+/* ---- long packets ---- */
+
+static bool answered;
+
+static void send_long_of_rank_2(void)
+{
+    struct link_landing *landing = NULL;
+    const struct packet packet = {.context = fixture.group->context.id,
+                                  .source = 2,
+                                  .type = PACKET_LONG,
+                                  .message = {.count = 100000}};
+    answered = scripted.link.upcalls.long_packet(
+        scripted.link.upcalls.ctx, scripted.link.peers[1].cookie, &packet, 100000, &landing);
+    assert_null(landing);
+}
+
+/* Its connection would wait for an answer that goes to rank 2. */
+static void a_long_packet_that_names_another_member_is_dropped(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    answered = false;
+    DELIVER(send_long_of_rank_2);
+    assert_int_equal(progress(), COLLRUN_OK);
+    assert_true(answered);
+    assert_int_equal(scripted.ntaken, 0);
+    close_all(&fixture);
+}
+
+/* ---- waiting beside another source ---- */
+
+static bool about_to_sleep, has_news;
+
+/* Another thread delivers to the context while this one looks. */
+static bool look(struct endpoint_context *context)
+{
+    if (about_to_sleep) {
+        endpoint_lock(context->endpoint);
+        has_news = true;
+        endpoint_notify(context);
+        endpoint_unlock(context->endpoint);
+    }
+    return false;
+}
+
+static uint64_t before_sleep(struct endpoint_context *context)
+{
+    (void)context;
+    about_to_sleep = true;
+    return 1000000000u;
+}
+
+static void after_sleep(struct endpoint_context *context)
+{
+    (void)context;
+}
+
+static void connect_none(struct endpoint_context *context)
+{
+    (void)context;
+}
+
+static bool is_ready(const struct endpoint_context *context)
+{
+    (void)context;
+    return has_news;
+}
+
+static void news_of_the_last_look_end_the_wait(void **state)
+{
+    static const struct endpoint_source source = {look, before_sleep, after_sleep};
+    const struct link_config config = {.options = &services, .address = "127.0.0.1"};
+    struct endpoint_context context = {.id = 2, .connect = connect_none, .source = &source};
+    struct endpoint *e;
+    (void)state;
+    about_to_sleep = has_news = false;
+    assert_int_equal(endpoint_open(&services, &config, &e), COLLRUN_OK);
+    endpoint_lock(e);
+    assert_int_equal(endpoint_context_add(e, &context), COLLRUN_OK);
+    endpoint_wait(&context, is_ready, endpoint_now_ns() + 60000000000u);
+    assert_true(has_news);
+    assert_int_equal(scripted.nwaits, 0); /* the thread has not slept */
+    endpoint_context_remove(&context);
+    endpoint_unlock(e);
+    endpoint_close(e);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
+        cmocka_unit_test(news_of_the_last_look_end_the_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
