@@ -75,7 +75,7 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
         backend_handle_failure(g, packet, data, len);
         break;
     case PACKET_LEAVE:
-        backend_handle_leave(g, from);
+        net_group_set_leaves(g, from, packet->message.count);
         break;
     case PACKET_WAKE:
         endpoint_notify(&g->context);
@@ -181,6 +181,7 @@ static void backend_group_free(struct net_group *g)
     net_ops_fini(&g->ops);
     free(g->peers);
     free(g->has_left);
+    free(g->puts);
     free(g);
 }
 
@@ -202,8 +203,9 @@ static struct net_group *backend_group_new(const struct collrun_group_desc *desc
     g->on_failure = backend_handle_own_failure;
     g->peers = calloc(desc->nranks, sizeof(void *));
     g->has_left = calloc(desc->nranks, sizeof *g->has_left);
+    g->puts = calloc(desc->nranks, sizeof *g->puts);
     net_ops_init(&g->ops);
-    if (net_p2p_init(&g->p2p, desc->p2p, desc->nranks) && g->peers && g->has_left)
+    if (net_p2p_init(&g->p2p, desc->p2p, desc->nranks) && g->peers && g->has_left && g->puts)
         return g;
     backend_group_free(g);
     return NULL;
@@ -321,7 +323,7 @@ void net_group_close(void *group)
     const bool failed = g->status != COLLRUN_OK && g->status != COLLRUN_ERR_ABORTED;
     for (uint32_t r = 0; r < g->nranks; r++) {
         struct packet packet = {.type = failed ? PACKET_FAIL : PACKET_LEAVE,
-                                .message = {.status = g->status}};
+                                .message = {.count = g->puts[r].sent, .status = g->status}};
         if (g->peers[r] && !g->has_left[r] && link_is_connected(g->peers[r]->link))
             net_group_send(g, r, &packet, g->text, failed ? strlen(g->text) : 0);
     }

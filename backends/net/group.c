@@ -64,6 +64,33 @@ void net_group_set_left(struct net_group *g, uint32_t peer)
     g->peer_has_left = true;
 }
 
+static void net_group_check_leaves(struct net_group *g, uint32_t peer)
+{
+    const struct net_group_puts *puts = &g->puts[peer];
+    if (!puts->leaves || puts->landed < puts->last)
+        return;
+    net_group_set_left(g, peer);
+    endpoint_notify(&g->context);
+}
+
+void net_group_set_leaves(struct net_group *g, uint32_t peer, uint64_t nputs)
+{
+    g->puts[peer].leaves = true;
+    g->puts[peer].last = nputs;
+    net_group_check_leaves(g, peer);
+}
+
+void net_group_put_sent(struct net_group *g, uint32_t peer)
+{
+    g->puts[peer].sent++;
+}
+
+void net_group_put_landed(struct net_group *g, uint32_t peer)
+{
+    g->puts[peer].landed++;
+    net_group_check_leaves(g, peer);
+}
+
 void net_group_fail_left(struct net_group *g, uint32_t peer)
 {
     char text[NET_FAILURE_TEXT];

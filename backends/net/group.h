@@ -7,7 +7,8 @@
  *
  * Failure modes beside those of the calls: a member is dead or cannot be reached: PEER_FAILED, or
  * BACKEND if this process is the cause. One that has closed the group in the usual way is no
- * failure until something needs it.
+ * failure until something needs it, and has not left before what it has put is here: that may take
+ * another way than its packets.
  */
 #ifndef NET_GROUP_H
 #define NET_GROUP_H
@@ -22,6 +23,13 @@ enum { NET_FAILURE_TEXT = 768, NET_FAILURE_DIALS = 64 };
 
 struct net_coll;
 
+/* Puts between this rank and a member. */
+struct net_group_puts {
+    uint64_t sent, landed;
+    bool leaves; /* the member closes the group; it has left when `last` have landed */
+    uint64_t last;
+};
+
 struct net_group {
     struct endpoint_context context; /* first */
     struct endpoint *endpoint;
@@ -30,7 +38,8 @@ struct net_group {
     struct endpoint_peer **peers; /* by rank; NULL: this rank itself */
     bool *has_left;               /* by rank: it has closed the group */
     uint32_t nleft;
-    bool peer_has_left; /* since the group's thread last looked */
+    struct net_group_puts *puts; /* by rank */
+    bool peer_has_left;          /* since the group's thread last looked */
     /* Relaxed where a thread looks for it again and again: endpoint_wake, which follows it, makes
      * that thread look once more. */
     atomic_bool aborted;
@@ -64,6 +73,11 @@ void net_group_share_failure(struct net_group *group, int status, const char *te
 void net_group_send_failure(struct net_group *group, uint32_t peer, int status, const char *text);
 /* A member has closed the group. */
 void net_group_set_left(struct net_group *group, uint32_t peer);
+/* It closes the group, and has sent so many puts to this rank. */
+void net_group_set_leaves(struct net_group *group, uint32_t peer, uint64_t nputs);
+/* A put to a member has been sent; one of a member is here. */
+void net_group_put_sent(struct net_group *group, uint32_t peer);
+void net_group_put_landed(struct net_group *group, uint32_t peer);
 /* Fails the group because `peer`, which something needs, has left. */
 void net_group_fail_left(struct net_group *group, uint32_t peer);
 

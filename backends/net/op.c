@@ -185,13 +185,17 @@ static void op_landed(struct link_landing *landing)
     struct net_request *q =
         (struct net_request *)(void *)((char *)landing - offsetof(struct net_request, landing));
     q->in_link = false;
+    net_group_put_landed(q->op->group, q->peer);
     if (q->has_head)
         op_finish(q);
 }
 
 static void op_sent(struct link_put *put)
 {
-    op_finish((struct net_request *)(void *)((char *)put - offsetof(struct net_request, put)));
+    struct net_request *q =
+        (struct net_request *)(void *)((char *)put - offsetof(struct net_request, put));
+    net_group_put_sent(q->op->group, q->peer);
+    op_finish(q);
 }
 
 static struct link *op_link(const struct net_op *op)

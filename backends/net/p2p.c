@@ -35,8 +35,11 @@ static void p2p_unlock(struct net_group *g)
 
 static void p2p_sent(struct link_put *put)
 {
-    net_p2p_complete(
-        (struct net_message *)(void *)((char *)put - offsetof(struct net_message, put)));
+    struct net_message *m =
+        (struct net_message *)(void *)((char *)put - offsetof(struct net_message, put));
+    if (put->token) /* else it was a long packet */
+        net_group_put_sent(m->group, m->head.peer);
+    net_p2p_complete(m);
 }
 
 static struct link *p2p_link(const struct net_group *g)

@@ -42,8 +42,11 @@ void net_p2p_complete(struct net_message *m)
 
 static void p2p_landed(struct link_landing *landing)
 {
-    net_p2p_complete(
-        (struct net_message *)(void *)((char *)landing - offsetof(struct net_message, landing)));
+    struct net_message *m =
+        (struct net_message *)(void *)((char *)landing - offsetof(struct net_message, landing));
+    if (landing->token) /* else it was that of a long packet */
+        net_group_put_landed(m->group, m->head.peer);
+    net_p2p_complete(m);
 }
 
 struct link_landing *net_p2p_receive(struct net_message *m)

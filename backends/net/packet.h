@@ -23,7 +23,7 @@ enum packet_type {
 };
 
 struct packet_message {
-    uint64_t count; /* elements */
+    uint64_t count; /* elements; of LEAVE: puts to the receiver that have been sent */
     uint64_t token; /* of CTS; 0: the message is empty */
     uint32_t tag, dtype;
     uint32_t id;    /* of the send, at its sender */

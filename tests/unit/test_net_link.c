@@ -181,12 +181,181 @@ static void close_all(struct fixture *f)
 
 static struct fixture fixture; /* of the present test */
 
+static char data[LEN];
+
+static struct collrun_message *message_with(uint32_t peer)
+{
+    fixture.message = (struct net_message){.head = {.data = data, .len = LEN, .peer = peer}};
+    return &fixture.message.head;
+}
+
 static int progress(void)
 {
     return net_transport.progress(fixture.handle, 0);
 }
 
+/* ---- what is delivered; of rank 1 ---- */
+
+static void deliver(struct packet packet, const void *bytes, size_t len)
+{
+    packet.context = fixture.group->context.id;
+    packet.source = 1;
+    scripted.link.upcalls.packet(scripted.link.upcalls.ctx, scripted.link.peers[1].cookie, &packet,
+                                 bytes, len);
+}
+
+static void announce(void)
+{
+    deliver((struct packet){.type = PACKET_RTS, .message = {.count = LEN}}, NULL, 0);
+}
+
+static void grant_message(void)
+{
+    deliver((struct packet){.type = PACKET_CTS, .message = {.token = 1}}, NULL, 0);
+}
+
+static void land(void)
+{
+    scripted.landing->landed(scripted.landing);
+}
+
+static void finish_put(void)
+{
+    scripted.put->sent(scripted.put);
+}
+
+static struct packet of_broadcast(enum packet_type type, int32_t root)
+{
+    return (struct packet){.type = type,
+                           .op = {.kind = COLLRUN_BROADCAST,
+                                  .dtype = COLLRUN_UINT8,
+                                  .count = LEN,
+                                  .root = root,
+                                  .token = LEN}};
+}
+
+static void send_head(void)
+{
+    deliver(of_broadcast(PACKET_OP, 1), data, NET_EAGER_LIMIT);
+}
+
+static void grant_broadcast(void)
+{
+    deliver(of_broadcast(PACKET_GRANT, 0), NULL, 0);
+}
+
+/* Rank 1 closes the group, and has put nothing; or once. */
+static void leave_at_once(void)
+{
+    deliver((struct packet){.type = PACKET_LEAVE}, NULL, 0);
+}
+
+static void leave(void)
+{
+    deliver((struct packet){.type = PACKET_LEAVE, .message = {.count = 1}}, NULL, 0);
+}
+
 #define DELIVER(...) (scripted.next = (void (*const[])(void)){__VA_ARGS__, NULL})
+
+static int broadcast_from(int root)
+{
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_BROADCAST);
+    call.recv = data;
+    call.count = LEN;
+    call.dtype = COLLRUN_UINT8;
+    call.root = root;
+    call.timeout_ns = 60000000000u;
+    return net_exec(fixture.handle, &call, 1);
+}
+
+/* ---- members that leave ---- */
+
+/* Data comes by another socket than the packet that says so. */
+static void a_message_on_its_way_outlives_its_sender(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(announce, leave);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    assert_non_null(scripted.landing);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    DELIVER(land);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    assert_int_equal(fixture.ndone, 1);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    assert_int_equal(progress(), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(error, "rank 1 has left the group");
+    close_all(&fixture);
+}
+
+static void a_message_that_is_not_sent_fails(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(announce, leave_at_once);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    assert_int_equal(progress(), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(error, "rank 1 has left the group");
+    close_all(&fixture);
+}
+
+static void a_broadcast_on_its_way_outlives_its_root(void **state)
+{
+    (void)state;
+    open_group(&fixture, 2);
+    DELIVER(send_head, leave, land);
+    assert_int_equal(broadcast_from(1), COLLRUN_OK);
+    DELIVER(leave);
+    assert_int_equal(broadcast_from(1), COLLRUN_ERR_PEER_FAILED);
+    close_all(&fixture);
+}
+
+/* How much rank 0 has put to each member, when it leaves. */
+static void check_leaves(uint64_t to_1, uint64_t to_2)
+{
+    unsigned nleaves = 0;
+    scripted.nsent = 0;
+    net_group_close(fixture.handle);
+    fixture.handle = NULL;
+    for (unsigned i = 0; i < scripted.nsent; i++) {
+        assert_int_equal(scripted.sent[i].type, PACKET_LEAVE);
+        assert_int_equal(scripted.sent[i].message.count, scripted.to[i] == 1 ? to_1 : to_2);
+        nleaves++;
+    }
+    assert_true(nleaves > 0);
+    close_all(&fixture);
+}
+
+static void a_rank_that_leaves_counts_what_it_has_put(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.send(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(grant_message, finish_put);
+    for (int i = 0; i < 2; i++)
+        assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    assert_int_equal(fixture.ndone, 1);
+    check_leaves(1, 0);
+    open_group(&fixture, 2);
+    DELIVER(grant_broadcast, finish_put);
+    assert_int_equal(broadcast_from(0), COLLRUN_OK);
+    check_leaves(1, 0);
+}
+
+/* What was not sent in full is not counted. */
+static void a_put_that_is_given_up_does_not_count(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.send(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(grant_message);
+    assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    assert_non_null(scripted.put);
+    check_leaves(0, 0);
+}
 
 /* ---- long packets ---- */
 
@@ -280,6 +449,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_on_its_way_outlives_its_sender),
+        cmocka_unit_test(a_message_that_is_not_sent_fails),
+        cmocka_unit_test(a_broadcast_on_its_way_outlives_its_root),
+        cmocka_unit_test(a_rank_that_leaves_counts_what_it_has_put),
+        cmocka_unit_test(a_put_that_is_given_up_does_not_count),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
         cmocka_unit_test(news_of_the_last_look_end_the_wait),
     };
