@@ -57,8 +57,12 @@ static void backend_handle_failure(struct net_group *g, const struct packet *pac
         net_group_set_failure(g, packet->message.status, text);
 }
 
+/* Not of a rank of this host: what it has sent last is in shared memory, where
+ * net_p2p_local_note_left sees that it has left. */
 static void backend_handle_leave(struct net_group *g, uint32_t rank)
 {
+    if (net_p2p_is_local(g, rank))
+        return;
     net_group_set_left(g, rank);
     endpoint_notify(&g->context);
 }
@@ -75,7 +79,8 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
         backend_handle_failure(g, packet, data, len);
         break;
     case PACKET_LEAVE:
-        net_group_set_leaves(g, from, packet->message.count);
+        if (!net_p2p_is_local(g, from))
+            net_group_set_leaves(g, from, packet->message.count);
         break;
     case PACKET_WAKE:
         endpoint_notify(&g->context);

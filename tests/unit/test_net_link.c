@@ -357,6 +357,46 @@ static void a_put_that_is_given_up_does_not_count(void **state)
     check_leaves(0, 0);
 }
 
+/* ---- ranks of one host ---- */
+
+static struct fixture other; /* rank 1 */
+
+/* Rank 1 sends by shared memory, and closes the group, while rank 0 looks at the network. */
+static void send_here_and_leave(void)
+{
+    static char word[8] = "word";
+    other.message = (struct net_message){.head = {.data = word, .len = sizeof word}};
+    other.message.head.envelope.count = sizeof word;
+    assert_int_equal(net_transport.send(other.handle, &other.message.head), COLLRUN_OK);
+    for (int i = 0; i < 10 && other.ndone == 0; i++)
+        assert_in_range(net_transport.progress(other.handle, 0), COLLRUN_OK, COLLRUN_AGAIN);
+    assert_int_equal(other.ndone, 1);
+    leave_at_once();
+}
+
+static void a_message_in_shared_memory_outlives_its_sender(void **state)
+{
+    static const uint32_t host_of[RANKS] = {0, 0, 1};
+    (void)state;
+    shares_memory = true;
+    open_group_as(&fixture, 0, RANKS, host_of);
+    open_group_as(&other, 1, RANKS, host_of);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    fixture.message.head.len = 8;
+    DELIVER(send_here_and_leave);
+    for (int i = 0; i < 10 && fixture.ndone == 0; i++)
+        assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    assert_int_equal(fixture.ndone, 1);
+    assert_string_equal(data, "word");
+    close_all(&other);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    assert_int_equal(progress(), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(error, "rank 1 has left the group");
+    close_all(&fixture);
+    close(memory_fd);
+    shares_memory = false;
+}
+
 /* ---- long packets ---- */
 
 static bool answered;
@@ -454,6 +494,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broadcast_on_its_way_outlives_its_root),
         cmocka_unit_test(a_rank_that_leaves_counts_what_it_has_put),
         cmocka_unit_test(a_put_that_is_given_up_does_not_count),
+        cmocka_unit_test(a_message_in_shared_memory_outlives_its_sender),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
         cmocka_unit_test(news_of_the_last_look_end_the_wait),
     };
