@@ -17,6 +17,7 @@ struct net_op {
     struct net_group *group;
     const struct collrun_call *call;
     struct packet_op mine;       /* what each packet carries */
+    bool is_bounded;             /* see ahead.h: no data leaves without a grant */
     struct net_request *pending; /* requests that are not done */
     struct net_request *finished;
     uint64_t deadline_ns;
@@ -167,6 +168,8 @@ static void op_finish(struct net_request *q)
 static bool op_is_eager(const struct net_op *op, size_t len)
 {
     const struct collrun_call *c = op->call;
+    if (op->is_bounded)
+        return len == 0;
     if (len <= NET_EAGER_LIMIT || len > NET_ROOT_EAGER_LIMIT)
         return len <= NET_EAGER_LIMIT;
     return collrun_kind_has_root(c->kind) && !collrun_kind_is_vector(c->kind) &&
@@ -177,7 +180,8 @@ static bool op_is_eager(const struct net_op *op, size_t len)
  * comes straight from memory. */
 static size_t op_head_len(const struct net_op *op, size_t len)
 {
-    return collrun_kind_has_root(op->call->kind) && !op_is_eager(op, len) ? NET_EAGER_LIMIT : 0;
+    const bool has = collrun_kind_has_root(op->call->kind) && len > NET_EAGER_LIMIT;
+    return has && !op_is_eager(op, len) ? NET_EAGER_LIMIT : 0;
 }
 
 static void op_landed(struct link_landing *landing)
@@ -369,7 +373,7 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
         return op_leave(op);
     const bool eager = op_is_eager(op, len);
     const size_t head = op_head_len(op, len);
-    if (eager || head || collrun_kind_is_vector(op->call->kind))
+    if (eager || head || op->is_bounded || collrun_kind_is_vector(op->call->kind))
         op_send_packet(op, q, PACKET_OP, len, eager ? len : head);
     if (!eager) {
         op_add(op, q);
@@ -561,6 +565,7 @@ int net_ops_run(struct net_group *g, const struct collrun_call *call,
     struct net_op op = {.group = g, .call = call};
     endpoint_lock(g->endpoint);
     op.mine = op_signature(call, g->ops.next_number++);
+    op.is_bounded = net_ahead_add(&g->ops.ahead, call, g->services->dtype_size(call->dtype));
     g->ops.current = &op;
     if (g->ops.kept)
         op_check_kept(&op);

@@ -13,6 +13,7 @@
 #ifndef NET_OPS_H
 #define NET_OPS_H
 
+#include "ahead.h"
 #include "op.h"
 #include "packet.h"
 #include "scratch.h"
@@ -21,8 +22,9 @@ struct net_group;
 struct net_ops_kept;
 
 struct net_ops {
-    struct net_op *current;                /* NULL: none */
-    uint32_t next_number;                  /* of the next operation */
+    struct net_op *current; /* NULL: none */
+    uint32_t next_number;   /* of the next operation */
+    struct net_ahead ahead;
     struct net_ops_kept *kept, **kept_end; /* packets, in order of arrival */
     struct scratch_pool scratch;
 };

@@ -9,9 +9,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
-#include <string.h>
 
 static int lengths(struct harness_rank *r)
 {
@@ -66,6 +67,53 @@ static void a_root_need_not_wait_for_short_blocks_to_be_asked_for(void **state)
     assert_int_equal(harness_run(&options, root_is_early), 0);
 }
 
+/* A rank that waits for no other in this kind of operation calls it again and again, and another
+ * one is late: that rank waits before much is under way. The message with its value arrives all the
+ * same. */
+static int far_ahead(struct harness_rank *r)
+{
+    enum { OPERATIONS = 200, BYTES = 64 << 10, MOST = 20 };
+    const enum collrun_kind kind = *(const enum collrun_kind *)r->arg;
+    const uint32_t early = kind == COLLRUN_BROADCAST || kind == COLLRUN_SCATTER ? 0 : 1;
+    const size_t counts[2] = {BYTES, BYTES};
+    _Atomic unsigned *completed = r->scratch;
+    unsigned char *in = malloc(2 * BYTES), *out = calloc(2, BYTES);
+    HARNESS_CHECK(r, in && out);
+    if (r->rank != early) {
+        HARNESS_UNTIL(r, *completed == OPERATIONS || harness_inside_ms(r, early) >= 50);
+        HARNESS_CHECK(r, *completed <= MOST);
+    }
+    for (unsigned i = 0; i < OPERATIONS; i++) {
+        struct collrun_call call = COLLRUN_CALL(kind);
+        memset(in, (int)i, 2 * BYTES);
+        call.send = in;
+        call.recv = kind == COLLRUN_BROADCAST && r->rank == 0 ? in : out;
+        call.count = BYTES;
+        call.recvcounts = kind == COLLRUN_GATHERV ? counts : NULL;
+        call.dtype = COLLRUN_UINT8;
+        call.op = COLLRUN_MAX;
+        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
+        if (r->rank == early)
+            ++*completed;
+        else
+            HARNESS_CHECK(r, out[0] == (unsigned char)i && out[BYTES - 1] == (unsigned char)i);
+    }
+    free(in);
+    free(out);
+    return 0;
+}
+
+static void no_rank_is_far_ahead(void **state)
+{
+    static const enum collrun_kind kinds[] = {COLLRUN_BROADCAST, COLLRUN_SCATTER, COLLRUN_REDUCE,
+                                              COLLRUN_GATHER, COLLRUN_GATHERV};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct harness_options options = options_for(state, 2);
+        options.arg = (void *)(uintptr_t)&kinds[i];
+        assert_int_equal(harness_run(&options, far_ahead), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -74,6 +122,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kind_and_length),
         cmocka_unit_test(ranks_may_be_late),
         cmocka_unit_test(a_root_need_not_wait_for_short_blocks_to_be_asked_for),
+        cmocka_unit_test(no_rank_is_far_ahead),
     };
     return cmocka_run_group_tests(tests, each_alone, NULL);
 }
