@@ -66,6 +66,10 @@ static bool listener_listen(struct link *link, uint16_t port, bool reuse)
     if (link->listen_fd < 0)
         return false;
     setsockopt(link->listen_fd, SOL_SOCKET, SO_REUSEADDR, &(int){reuse}, sizeof(int));
+    /* A connection comes with its first bytes. So ranks, whose HELLO is one segment, do not push
+     * out each other where many of them connect at the same time. */
+    setsockopt(link->listen_fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){LINK_HANDSHAKE_MS / 1000},
+               sizeof(int));
     /* Connections inherit the option; closed ones then hold no port from others that set it. */
     if (bind(link->listen_fd, (void *)&self->socket, self->len) == 0 &&
         setsockopt(link->listen_fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) == 0 &&

@@ -3,9 +3,10 @@
  * The listening socket of the process, and incoming connections until they are open: HELLO, ANSWER.
  * The service thread moves them.
  *
- * A connection without a valid HELLO is closed, and the first one is logged. One that sends nothing
- * is closed after LINK_HANDSHAKE_MS, or when a newer one needs its place. A process without free
- * descriptors answers NO, by means of a spare one.
+ * A connection without a valid HELLO is closed, and the first one is logged. The kernel hands over
+ * one that has sent something, or nothing for LINK_HANDSHAKE_MS. Then it is closed after
+ * LINK_HANDSHAKE_MS, or when a newer one needs its place. A process without free descriptors
+ * answers NO, by means of a spare one.
  */
 #ifndef TCP_LISTENER_H
 #define TCP_LISTENER_H

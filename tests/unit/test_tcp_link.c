@@ -6,11 +6,14 @@
  */
 #include "../../backends/tcp/state.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -159,8 +162,45 @@ static void what_is_read_ahead_is_handled_once(void **state)
         link_close(sides[i].link);
 }
 
+/* Many ranks connect at the same moment, and none of them gets to its HELLO before all have. */
+static void ranks_that_connect_together_are_all_answered(void **state)
+{
+    enum { N = LINK_UNKNOWN_MAX + 36 };
+    struct side sides[2] = {{0}, {0}};
+    struct link *link;
+    int fds[N], left = N;
+    (void)state;
+    open_side(&sides[0], 0);
+    link = sides[0].link;
+    for (uint32_t i = 1; i <= N; i++)
+        open_peer(&sides[0], &sides[0], i);
+    for (int i = 0; i < N; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fds[i], (void *)&link->self.socket, link->self.len), 0);
+        link_accept(link);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        struct handshake_hello hello = {.from = i + 1};
+        handshake_hello_seal(&hello, &link->self);
+        assert_int_equal(send(fds[i], &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    }
+    for (int turn = 0; turn < 100000 && left > 0; turn++) {
+        struct handshake_answer answer = {0};
+        link_accept(link);
+        if (recv(fds[left - 1], &answer, sizeof answer, MSG_DONTWAIT) < 0 && errno == EAGAIN)
+            continue;
+        assert_int_equal(answer.verdict, HANDSHAKE_YES);
+        close(fds[--left]);
+    }
+    assert_int_equal(left, 0);
+    link_close(link);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_read_ahead_is_handled_once)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_read_ahead_is_handled_once),
+        cmocka_unit_test(ranks_that_connect_together_are_all_answered),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
