@@ -83,7 +83,7 @@ void dial_start(struct link_peer *peer, uint32_t channel)
         dial_fail(dial, errno);
         return;
     }
-    setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    peers_configure(dial->fd);
     const int rc = connect(dial->fd, (const void *)&peer->address.socket, peer->address.len);
     if ((rc != 0 && errno != EINPROGRESS) || !dial_watch(link, dial, EPOLL_CTL_ADD, EPOLLOUT))
         dial_fail(dial, errno);
@@ -172,11 +172,20 @@ void dial_cancel(struct link_peer *peer)
     }
 }
 
+/* Its host is alive; if it dies later, the socket has an error. */
+static bool dial_is_acknowledged(const struct dial *dial)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return dial->connected && getsockopt(dial->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked == 0;
+}
+
 void dial_check_deadlines(struct link *link, uint64_t now_ns)
 {
     for (struct dial *d = link->dials, *next; d; d = next) {
         next = d->next;
-        if (now_ns > d->deadline_ns)
+        if (now_ns > d->deadline_ns && !dial_is_acknowledged(d))
             dial_fail(d, ETIMEDOUT);
     }
     for (struct link_peer *p = link->peers; p; p = p->next) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Outgoing connections: connect, HELLO, ANSWER. The service thread moves them.
+ *
+ * One that is not open after LINK_CONNECT_MS has failed, unless the host of the peer has
+ * acknowledged HELLO: then its process is stopped, by a debugger or Ctrl-Z, and the limit is that
+ * of the operation that waits for it.
  */
 #ifndef TCP_DIAL_H
 #define TCP_DIAL_H

@@ -79,7 +79,7 @@ static bool peers_unpace(const struct link_peer *peer, int fd)
     return strncmp(name, "bbr", 3) != 0;
 }
 
-static void peers_configure(int fd)
+void peers_configure(int fd)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));

@@ -9,6 +9,8 @@
 
 struct link_peer *peers_find(const struct link *link, uint32_t world_rank);
 
+/* What all sockets to peers have: no delay, and probes while nothing is on its way. */
+void peers_configure(int fd);
 /* An open socket becomes a connection of the peer. False: errno; the socket is the caller's. */
 bool peers_adopt(struct link_peer *peer, int fd, uint32_t channel, bool incoming);
 

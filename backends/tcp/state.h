@@ -26,7 +26,7 @@ enum {
     LINK_PARKED_MAX = 1024,   /* connections of processes that are not known yet */
     LINK_UNKNOWN_MAX = 64,    /* connections without a HELLO */
     LINK_HANDSHAKE_MS = 5000, /* until HELLO */
-    LINK_CONNECT_MS = 15000,  /* until a connection is open */
+    LINK_CONNECT_MS = 15000,  /* until a connection is open; see dial.h */
     LINK_SILENCE_MS = 12000,  /* sent data without an acknowledgement */
     LINK_TICK_MS = 2000,      /* how often the service thread looks at the clock */
     LINK_PEER_NAME_LEN = 64

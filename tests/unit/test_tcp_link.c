@@ -7,6 +7,8 @@
 #include "../../backends/tcp/state.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -196,11 +198,98 @@ static void ranks_that_connect_together_are_all_answered(void **state)
     link_close(link);
 }
 
+/* Until it is acknowledged, for 10 s at most. */
+static bool hello_is_acknowledged(const struct dial *dial)
+{
+    for (int i = 0; i < 10000; i++) {
+        struct tcp_info info;
+        socklen_t len = sizeof info;
+        if (getsockopt(dial->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_unacked == 0)
+            return true;
+        poll(NULL, 0, 1);
+    }
+    return false;
+}
+
+static void time_is_over(struct link *link)
+{
+    link->dials->deadline_ns = 1;
+    link->next_tick_ns = 0;
+    link_accept(link);
+}
+
+/* Its host accepts connections, and acknowledges HELLO. */
+static void a_stopped_process_is_waited_for(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[0].peer, header, NULL, 0);
+    assert_non_null(sides[0].link->dials);
+    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
+        link_accept(sides[0].link);
+    assert_true(hello_is_acknowledged(sides[0].link->dials));
+    time_is_over(sides[0].link);
+    assert_int_equal(sides[0].peer->state, PEER_CONNECTING);
+    for (int i = 0; i < 100000 && sides[1].packets == 0; i++)
+        move(sides);
+    assert_int_equal(sides[1].packets, 1);
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
+/* A listener whose queue is full: its host answers no connection. */
+static int open_full_listener(struct handshake_address *address, int clients[2])
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof any;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (void *)&any, len), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    assert_int_equal(getsockname(fd, (void *)&any, &len), 0);
+    for (int i = 0; i < 2; i++) {
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        connect(clients[i], (void *)&any, len);
+    }
+    *address = (struct handshake_address){.len = len};
+    memcpy(&address->socket, &any, len);
+    return fd;
+}
+
+static void a_host_that_does_not_answer_is_given_up(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct handshake_address address;
+    struct side side = {0};
+    int clients[2];
+    (void)state;
+    const int fd = open_full_listener(&address, clients);
+    const struct link_peer_config config = {
+        .world_rank = 1, .address = &address, .len = sizeof address, .name = "the other side"};
+    open_side(&side, 0);
+    assert_int_equal(link_peer_open(side.link, &config, &side.peer), COLLRUN_OK);
+    link_send(side.peer, header, NULL, 0);
+    assert_non_null(side.link->dials);
+    time_is_over(side.link);
+    assert_int_equal(side.peer->state, PEER_LOST);
+    assert_int_equal(side.peer->loss, LINK_LOSS_UNREACHABLE);
+    link_close(side.link);
+    close(clients[0]);
+    close(clients[1]);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_ahead_is_handled_once),
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
+        cmocka_unit_test(a_stopped_process_is_waited_for),
+        cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
