@@ -116,7 +116,7 @@ static void backend_handle_lost(struct endpoint_context *context, const struct e
     if (r == g->nranks)
         return;
     backend_handle_leave(g, r);
-    if (peer->reason == LINK_LOSS_LEFT)
+    if (peer->reason == LINK_LOSS_LEFT || peer->reason == LINK_LOSS_GONE)
         return;
     snprintf(text, sizeof text, "connection to %s: %s", peer->name, peer->text);
     net_group_set_failure(

@@ -94,7 +94,11 @@ void net_group_put_landed(struct net_group *g, uint32_t peer)
 void net_group_fail_left(struct net_group *g, uint32_t peer)
 {
     char text[NET_FAILURE_TEXT];
-    snprintf(text, sizeof text, "%s has left the group", g->peers[peer]->name);
+    const struct endpoint_peer *p = g->peers[peer];
+    if (p->lost && p->reason == LINK_LOSS_GONE)
+        snprintf(text, sizeof text, "connection to %s: %s", p->name, p->text);
+    else
+        snprintf(text, sizeof text, "%s has left the group", p->name);
     net_group_set_failure(g, COLLRUN_ERR_PEER_FAILED, text);
 }
 

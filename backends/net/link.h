@@ -56,6 +56,8 @@ struct link_landing;
 
 enum link_loss_reason {
     LINK_LOSS_LEFT,        /* the peer has closed its link; all that it sent has been received */
+    LINK_LOSS_GONE,        /* nothing listens at its address: its process has ended, or a firewall
+                              refuses connections */
     LINK_LOSS_BROKEN,      /* the connection is broken: the process or its host is dead, or the
                               network between */
     LINK_LOSS_UNREACHABLE, /* the connection cannot be made */

@@ -48,7 +48,10 @@ static void dial_fail(struct dial *dial, int error)
                 sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(what, sizeof what, "cannot connect to %s port %s", host, port);
     if (error == ECONNREFUSED || error == 0)
-        peers_lose(peer, LINK_LOSS_LEFT, "%s: nothing listens there any more", what);
+        peers_lose(
+            peer, LINK_LOSS_GONE,
+            "%s: nothing listens there; its process has ended, or a firewall refuses connections",
+            what);
     else if (error == EPROTO)
         peers_lose(peer, LINK_LOSS_UNREACHABLE, "%s: it is another program that listens there",
                    what);

@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <setjmp.h>
@@ -310,6 +311,40 @@ static void a_rank_that_has_left_is_named(void **state)
     assert_int_equal(harness_run(&options, left), 0);
 }
 
+static void stop_listening(int fd, const struct sockaddr_in *address)
+{
+    (void)address;
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup3(nothing, fd, O_CLOEXEC);
+    close(nothing);
+}
+
+/* The host of rank 1 refuses connections, as with some firewalls. */
+static int refused(struct harness_rank *r)
+{
+    int32_t in = 1;
+    struct collrun_call call = call_of(COLLRUN_RECV, NULL, &in, 1);
+    call.peer = 1;
+    if (r->rank == 1)
+        HARNESS_CHECK(r, sockets(true, stop_listening) == 1);
+    harness_sync(r);
+    const int status = r->rank == 0 ? harness_exec(r->group, &call, 1) : COLLRUN_ERR_PEER_FAILED;
+    harness_sync(r);
+    HARNESS_CHECK(r, status == COLLRUN_ERR_PEER_FAILED);
+    if (r->rank == 1)
+        return 0;
+    HARNESS_CHECK(r, strstr(harness_error(), "connection to rank 1: cannot connect to 127.0.0.1 "));
+    HARNESS_CHECK(r, strstr(harness_error(), "a firewall refuses connections"));
+    return 0;
+}
+
+static void a_host_that_refuses_connections_is_named(void **state)
+{
+    (void)state;
+    const struct harness_options options = options_for(2);
+    assert_int_equal(harness_run(&options, refused), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -322,6 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_rank_blocks_no_other),
         cmocka_unit_test(a_dead_rank_is_named),
         cmocka_unit_test(a_rank_that_has_left_is_named),
+        cmocka_unit_test(a_host_that_refuses_connections_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
