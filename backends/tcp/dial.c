@@ -35,7 +35,8 @@ static void dial_end(struct dial *dial)
     dial_free(dial);
 }
 
-/* A further socket that cannot be opened is no failure: the others are used. */
+/* `error`: an errno, or that of the peer, negative; 0: the peer has closed the connection. A
+ * further socket that cannot be opened is no failure: the others are used. */
 static void dial_fail(struct dial *dial, int error)
 {
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?", what[sizeof host + sizeof port + 32];
@@ -55,6 +56,11 @@ static void dial_fail(struct dial *dial, int error)
     else if (error == EPROTO)
         peers_lose(peer, LINK_LOSS_UNREACHABLE, "%s: it is another program that listens there",
                    what);
+    else if (error < 0)
+        peers_lose(peer, LINK_LOSS_UNREACHABLE,
+                   "%s: it answers: %s; each rank needs a descriptor for every peer "
+                   "(ulimit -n there)",
+                   what, strerror(-error));
     else
         peers_lose_by_errno(peer, what, error);
 }
@@ -133,7 +139,7 @@ static void dial_handle_answer(struct link *link, struct dial *dial)
     const struct handshake_answer *answer = &dial->answer;
     struct link_peer *peer = dial->peer;
     if (answer->verdict == HANDSHAKE_NO) {
-        dial_fail(dial, answer->error ? answer->error : EPROTO);
+        dial_fail(dial, answer->error > 0 ? -answer->error : EPROTO);
     } else if (!handshake_answer_is_valid(answer, &dial->hello, &peer->address)) {
         dial_fail(dial, EPROTO);
     } else if (answer->verdict == HANDSHAKE_YES) {

@@ -4,7 +4,7 @@
  * behind a long packet before its place was known is not forgotten, and the service thread, which
  * is woken for it, sleeps again.
  */
-#include "../../backends/tcp/state.h"
+#include "../../backends/tcp/listener.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ struct side {
     struct link *link;
     struct link_peer *peer; /* the other side */
     unsigned packets, longs;
+    enum link_loss_reason loss;
+    char loss_text[256];
 };
 
 static void on_log(void *ctx, enum collrun_log_level level, const char *format, ...)
@@ -66,7 +69,10 @@ static bool on_long_packet(void *ctx, void *cookie, const void *header, size_t l
 
 static void on_lost(void *ctx, void *cookie, const struct link_loss *loss)
 {
-    (void)ctx, (void)cookie, (void)loss;
+    struct side *s = ctx;
+    (void)cookie;
+    s->loss = loss->reason;
+    snprintf(s->loss_text, sizeof s->loss_text, "%s", loss->text);
 }
 
 static unsigned landed;
@@ -283,6 +289,32 @@ static void a_host_that_does_not_answer_is_given_up(void **state)
     close(fd);
 }
 
+/* The other process has no descriptor left, and not this one. */
+static void a_peer_without_descriptors_is_named(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[0].peer, header, NULL, 0);
+    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
+        link_accept(sides[0].link);
+    for (int i = 0; i < 100000 && !sides[1].link->inbounds; i++)
+        listener_accept(sides[1].link);
+    assert_non_null(sides[1].link->inbounds);
+    sides[1].link->inbounds->refused = true; /* by means of the spare one */
+    close(sides[1].link->spare_fd);
+    for (int i = 0; i < 100000 && !sides[0].loss_text[0]; i++)
+        move(sides);
+    assert_int_equal(sides[0].loss, LINK_LOSS_UNREACHABLE);
+    assert_non_null(strstr(sides[0].loss_text, "it answers: Too many open files"));
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +322,7 @@ int main(void)
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
+        cmocka_unit_test(a_peer_without_descriptors_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
