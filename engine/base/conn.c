@@ -238,10 +238,7 @@ static int conn_push(struct conn *c)
 static void conn_on_writable(struct loop_fd *w, uint32_t events)
 {
     (void)events;
-    struct conn *c = w->owner;
-    conn_flush(c);
-    if (c->drained && conn_is_open(c) && !conn_pending(c))
-        c->drained(c);
+    conn_flush(w->owner);
 }
 
 /* A failed write is not reported here: the reading side sees the end of the stream after the
@@ -260,10 +257,14 @@ void conn_flush(struct conn *c)
     }
     /* The writer is watched only while bytes are pending: an idle descriptor would report its
      * hang-up in every round. */
+    const bool waited = c->writer.fd >= 0;
     if (!conn_pending(c))
         loop_unwatch(c->loop, &c->writer);
-    else if (c->writer.fd < 0)
+    else if (!waited)
         loop_watch(c->loop, &c->writer, c->write_fd, EPOLLOUT);
+    /* Also if a new message found the room before the loop did. */
+    if (waited && !conn_pending(c) && c->drained)
+        c->drained(c);
 }
 
 struct buf *conn_out(struct conn *c)
