@@ -2,6 +2,7 @@
 #include "agent/ranks.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 struct rank_proc *ranks_find(struct agent *a, uint32_t rank)
 {
@@ -22,17 +23,21 @@ void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf 
     }
 }
 
+/* Once: programs take a second signal for the order to end at once. The process group exists a
+ * moment after fork. */
 static void ranks_kill(const struct rank_proc *p, int sig)
 {
-    kill(-p->pid, sig); /* its process group, which exists a moment after fork */
-    kill(p->pid, sig);
+    if (getpgid(p->pid) != p->pid)
+        kill(p->pid, sig);
+    kill(-p->pid, sig);
 }
 
 void ranks_end_commands(struct agent *a)
 {
     for (uint32_t i = 0; i < a->nranks; i++) {
-        const struct rank_proc *p = &a->ranks[i];
-        if (p->command && !p->member && p->pid && !p->exited) {
+        struct rank_proc *p = &a->ranks[i];
+        if (p->command && !p->member && p->pid && !p->exited && !p->terminated) {
+            p->terminated = true;
             ranks_kill(p, SIGTERM);
             ranks_kill(p, SIGCONT);
         }

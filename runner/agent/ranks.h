@@ -11,7 +11,8 @@ struct rank_proc *ranks_find(struct agent *a, uint32_t rank); /* NULL: not on th
 void ranks_send(struct agent *a, uint32_t rank, uint16_t type, const struct buf *payload);
 /* A MULTICAST from the runner. */
 void ranks_send_multicast(struct agent *a, const struct wire_frame *f);
-/* SIGTERM to the commands that are no members of any group: they do not receive ABORT. */
+/* SIGTERM to the commands that are no members of any group: they do not receive ABORT. A rank gets
+ * it once. */
 void ranks_end_commands(struct agent *a);
 /* ABORT to all; `culprit` is a rank or WIRE_HOST. */
 void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text);

@@ -69,7 +69,9 @@ static void command_limits_on_timeout(struct command_limits *c, uint32_t rank)
     c->ranks[rank].timeout_ns = 0;
     c->ranks[rank].kill_ns = deadline_after(now_ns(), c->run->desc->grace_ns);
     command_limits_fail(c, rank, &d);
-    command_limits_term(c, rank);
+    /* Where the job stops, the agents have sent SIGTERM to all programs but members. */
+    if (c->stop->step == STOP_NONE || c->run->ranks[rank].member)
+        command_limits_term(c, rank);
 }
 
 static void command_limits_on_kill(struct command_limits *c, uint32_t rank)

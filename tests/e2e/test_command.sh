@@ -98,6 +98,52 @@ check "others are ended without waiting for the grace time" [ "$elapsed" -lt $((
 programs term 2 '[sh, -c, "trap \"echo term $RANK; exit 3\" TERM; [ $RANK = 0 ] && exit 5; sleep 300 & wait"]'
 run term.yaml
 ends "the first failure decides" 5
+# Programs take a second SIGTERM for the order to end at once.
+cat >terms.c <<'EOF'
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+static volatile sig_atomic_t came;
+static void on_term(int sig)
+{
+    (void)sig;
+    came = 1;
+    if (write(1, "SIGTERM\n", 8) != 8)
+        _exit(1);
+}
+static void pause_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&t, &t) < 0)
+        continue;
+}
+int main(int argc, char **argv)
+{
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_term}, NULL);
+    if (argc == 3 && strcmp(getenv("RANK"), "1") == 0) {
+        while (access(argv[1], F_OK) < 0)
+            pause_ms(10);
+        return atoi(argv[2]);
+    }
+    close(creat(argv[1], 0666));
+    while (!came)
+        pause_ms(10);
+    pause_ms(500);
+    return 0;
+}
+EOF
+cc -o terms terms.c
+programs terms 2 '[./terms, waits, "6"]'
+run terms.yaml
+ends "a rank fails beside a program that ends in order" 6
+is "which gets SIGTERM once" "$(unlabelled 0)" SIGTERM
+programs terms 1 '[./terms, waits]' "timeout: 500ms"
+run terms.yaml
+ends "a program ends in order after its timeout" 124
+is "it gets SIGTERM once, too" "$(unlabelled 0)" SIGTERM
 cat >crash.c <<'EOF'
 #include <stdlib.h>
 #include <string.h>
