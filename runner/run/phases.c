@@ -58,6 +58,7 @@ static void phases_on_all_reached(struct phases *p)
             loop_timer_set(run->loop, &p->warn,
                            (uint64_t)(run->job->timeouts.run.v - run->job->timeouts.warn.before.v));
         rundir_event(run->rundir, "running", NULL);
+        p->running_ns = now_ns();
         phases_send_on(p, PHASE_RUNNING, WIRE_GO);
         p->on_running(p->ctx);
         break;

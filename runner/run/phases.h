@@ -17,6 +17,7 @@ struct phases {
     struct liveness *liveness;
     uint32_t reached[PHASE_FINISHING + 1]; /* how many ranks have reached each phase */
     enum rank_phase all_reached;           /* the last phase that all ranks have reached */
+    uint64_t running_ns;                   /* when the workloads began to run; 0: not yet */
     struct loop_timer start, running, warn, finish;
     void (*on_spawned)(void *ctx); /* all ranks are processes */
     void (*on_running)(void *ctx); /* all ranks run */

@@ -267,13 +267,13 @@ static bool run_attempt(struct run *r, struct verdict *v, struct policy_decision
         supervisor_fini(&s);
         return false;
     }
-    uint64_t begin = now_ns();
     loop_watch(s.run.loop, &signals, r->signal_fd, EPOLLIN);
     supervisor_run(&s);
     run_detach_console(r);
     run_judge(r, &s, v);
     if (v->class != CAUSE_NONE)
-        policy_decide(&r->policy, &r->job.on_failure, v, s.run.ranks, now_ns() - begin, next);
+        policy_decide(&r->policy, &r->job.on_failure, v, s.run.ranks, supervisor_uptime_ns(&s),
+                      next);
     run_reap(&s);
     if (next->restart)
         run_replace_hosts(r, &s);

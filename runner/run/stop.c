@@ -82,6 +82,7 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
         run->ranks[i].stop_requested =
             run->ranks[i].stop_requested || !run->ranks[i].first_failure_ns;
     s->step = STOP_ABORT;
+    s->begin_ns = now_ns();
     loop_timer_set(run->loop, &s->timer, run->desc->grace_ns);
     s->on_begin(s->ctx);
 }

@@ -29,6 +29,7 @@ struct stop {
         void *ctx); /* ABORT was sent: start-up ends, and its time limits no longer apply */
     void *ctx;
     enum stop_step step;
+    uint64_t begin_ns; /* when the escalation began; 0: it has not */
     struct loop_timer timer;
     struct job_failure job_failure; /* a cause that is not a rank's */
     unsigned interrupts;            /* signals that asked collrun to end */

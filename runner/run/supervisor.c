@@ -299,6 +299,12 @@ void supervisor_run(struct supervisor *s)
     live_wipe(&s->live);
 }
 
+uint64_t supervisor_uptime_ns(const struct supervisor *s)
+{
+    const uint64_t begin_ns = s->phases.running_ns, end_ns = s->stop.begin_ns;
+    return begin_ns ? (end_ns ? end_ns : now_ns()) - begin_ns : 0;
+}
+
 void supervisor_fini(struct supervisor *s)
 {
     hosts_log_traffic(&s->run);

@@ -48,6 +48,8 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
 void supervisor_fini(struct supervisor *s); /* the console is not attached to its loop any more */
 /* Connects to the hosts and runs the job. Returns when all hosts are gone, or at STOP_ABANDON. */
 void supervisor_run(struct supervisor *s);
+/* How long the workloads have run, until the run began to stop. */
+uint64_t supervisor_uptime_ns(const struct supervisor *s);
 
 /* A signal to this process: SIGINT, SIGTERM, SIGHUP, SIGTSTP or SIGUSR1. */
 void supervisor_on_signal(struct supervisor *s, const struct signalfd_siginfo *info);

@@ -44,6 +44,35 @@ check_within "attempts that last for min_uptime are not counted against max_rest
 kill -INT "$pid"
 finish 10
 ends "Ctrl-C ends them" 130
+# The time before the workloads run, and the time to stop, is no run time.
+job never <<EOF
+version: 1
+processes: {count: 2}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", init: "@1 hang"}}]
+on_failure: {action: restart, max_restarts: 1, backoff: 10ms, min_uptime: 200ms}
+timeouts: {start: 1s, grace: 100ms}
+EOF
+start run never.yaml
+finish 30
+ends "attempts that do not come to run, although they last long" 124
+like "are counted against max_restarts" "$(err)" 'max_restarts \(1\) is reached'
+simple stubborn 2 "@1 exit 7; hang" "on_failure: {action: restart, max_restarts: 1, backoff: 10ms, min_uptime: 1s}
+timeouts: {grace: 1s}"
+start run stubborn.yaml
+finish 30
+ends "so are attempts that fail at once and take long to stop" 7
+is "with one restart" "$(err | grep -c 'restart 1 of 1')" 1
+job down <<EOF
+version: 1
+hosts: {nodes: [{name: far, transport: {command: [sh, -c, "sleep 1; exit 3"]}}]}
+processes: {count: 1}
+workloads: [{plugin: hello}]
+on_failure: {action: restart, max_restarts: 1, backoff: 10ms, min_uptime: 200ms}
+EOF
+start run down.yaml
+finish 30
+ends "so are those in which a host cannot be reached" 127
+is "with one restart, too" "$(err | grep -c 'restart 1 of 1')" 1
 # The pause before a restart: what ends it ends the run, and result.json says so, too.
 pause() { simple pause 2 "$1" "on_failure: {action: restart, backoff: 1m}
 logging: {dir: \"pause\"}
