@@ -140,7 +140,9 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
         return EXIT_TIMEOUT;
     if (cause_is_signal(r))
         return 128 + WTERMSIG(r->status);
-    int code = r->exited ? WEXITSTATUS(r->status) : 0;
+    /* Of a rank that has not exited yet: the code that its workload has returned. */
+    int reported = r->failed && r->failure.code > 0 ? r->failure.code : 0;
+    int code = r->exited ? WEXITSTATUS(r->status) : reported;
     if (r->command && r->failed && r->failure.code > 0)
         return r->failure.code & 0xff ? r->failure.code & 0xff : EXIT_FAILED;
     if (class == CAUSE_LAUNCH)

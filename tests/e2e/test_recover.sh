@@ -149,6 +149,11 @@ ends "continue: the exit code is still the culprit's" 139
 check "ranks that share no group with it finish" noted_all 2 survived
 like "and find the rank that failed" "$(out)" 'failed ranks: 3'
 like "ranks that do share one get the error" "$(notes 2)" 'status -9: .*rank 3 .*SIGSEGV'
+simple returns 2 "@1 exit 75; sleep 500; allreduce 9 own; note survived" "groups: {own: {ranks: [0]}}
+on_failure: {rules: [{when: {exit_code: [75]}, action: continue}]}"
+run run returns.yaml
+ends "a rule to continue after an exit code, which a workload returns" 75
+is "the other rank goes on" "$(notes 0)" survived
 
 # ---- SIGUSR1, Ctrl-Z ----
 simple busy 3 "@1 note up; @1 hang; note up; endless world" "timeouts: {grace: 1s}"

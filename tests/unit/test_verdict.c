@@ -309,6 +309,14 @@ static void a_cause_that_is_no_rank_s(void **state)
     verdict_other_ranks(&e, &v, others, sizeof others);
     assert_int_equal(v.rank, 0);
     assert_string_equal(others, "rank 2 also failed");
+    /* A rank has sent what its workload has returned, and will exit with that. */
+    struct rank_state early[4] = {
+        {.phase = PHASE_RUNNING, FAILED(75), .subject = WIRE_SUBJECT_WORKLOAD}, GOOD, GOOD, GOOD};
+    early[0].first_failure_ns = 7;
+    e = (struct evidence){&desc, early, {.class = CAUSE_NONE}};
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.class, CAUSE_EXIT);
+    assert_int_equal(v.exit_code, 75);
     /* A rank killed by a signal is a stronger cause than the lost host, even if it was reported
      * later. */
     struct rank_state crashed[4] = {GOOD, {FAILED_AT(9), .status = SIGBUS}, GOOD, GOOD};
