@@ -46,6 +46,7 @@ struct rank_state {
     bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
     bool dismissed;  /* of a command in the background: collrun ends it, as all others are done */
     bool overdue;    /* of a command: a limit of collrun's has passed; `failure` says which */
+    bool left_out;   /* it has failed, and the job continues without it */
     const char *devices;           /* ids of those it owns, with commas; NULL: not known yet */
     uint64_t started_ns, ended_ns; /* when the agent reported its start and its exit */
     uint64_t first_failure_ns;     /* when the first sign of a failure arrived; 0 = none */

@@ -41,15 +41,15 @@ static enum cause_class verdict_class_of(const struct evidence *e, const struct 
     return alone ? cause_alone(r) : cause_of(r);
 }
 
-/* The strongest end of a rank replaces `v` if it is stronger than the failure of the job; of two
- * equal ones, the first. */
-static void verdict_choose(const struct evidence *e, struct verdict *v)
+/* The strongest end of a rank replaces `v` if it is stronger than that; of two equal ones, the
+ * first. `left_out`: of the ranks that the job continues without, or else of the others. */
+static void verdict_choose_among(const struct evidence *e, bool left_out, struct verdict *v)
 {
-    uint64_t best_ns = e->job.ns;
+    uint64_t best_ns = v->rank == WIRE_HOST ? e->job.ns : e->ranks[v->rank].first_failure_ns;
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
         const struct rank_state *r = &e->ranks[i];
         enum cause_class class = verdict_class_of(e, r);
-        if (class == CAUSE_NONE || class > v->class ||
+        if (r->left_out != left_out || class == CAUSE_NONE || class > v->class ||
             (class == v->class && r->first_failure_ns >= best_ns))
             continue;
         v->class = class;
@@ -58,12 +58,23 @@ static void verdict_choose(const struct evidence *e, struct verdict *v)
     }
 }
 
+/* A failure that the job has survived is not its cause if another rank has failed on its own
+ * since. */
+static void verdict_choose(const struct evidence *e, struct verdict *v)
+{
+    verdict_choose_among(e, false, v);
+    if (v->rank == WIRE_HOST || v->class >= CAUSE_PEER)
+        verdict_choose_among(e, true, v);
+}
+
 /* All ranks whose end, without regard to the order of the reports, is of this class. */
 static void verdict_blame_ends(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
+    const bool left_out = e->ranks[v->rank].left_out;
     v->culprits = blame_new_list(e, arena);
     for (uint32_t i = 0; v->culprits.items && i < e->desc->nranks; i++) {
-        if (i == v->rank || cause_alone(&e->ranks[i]) == v->class)
+        const struct rank_state *r = &e->ranks[i];
+        if (i == v->rank || (cause_alone(r) == v->class && r->left_out == left_out))
             v->culprits.items[v->culprits.n++] = i;
     }
 }

@@ -61,6 +61,7 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "left_early", json_boolean(r->left_early));
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
+    json_object_set_new(o, "left_out", json_boolean(r->left_out));
     if (r->exited)
         json_object_set_new(o, "wait_status", json_integer(r->status));
     json_object_set_new(o, "memory", json_string(r->memory));
@@ -236,6 +237,7 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->left_early = json_is_true(json_object_get(o, "left_early"));
     r->dismissed = json_is_true(json_object_get(o, "dismissed"));
     r->overdue = json_is_true(json_object_get(o, "overdue"));
+    r->left_out = json_is_true(json_object_get(o, "left_out"));
     r->exited = json_is_integer(json_object_get(o, "wait_status"));
     r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));

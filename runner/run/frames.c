@@ -18,8 +18,7 @@
 #define DEADLOCK_SHARE 10
 /* The time for the other members to call a collective that differs. */
 #define MISMATCH_WAIT_NS 150000000ull
-/* After a proof, the other ranks may take so long to show who is to blame: two more wait reports.
- */
+/* After a proof, the other ranks have so long to show who is to blame: two more wait reports. */
 #define DEADLOCK_SETTLE_NS 250000000ull
 
 /* ---- failures of ranks ---- */
@@ -34,6 +33,7 @@ static void frames_continue_without(struct frames *s, uint32_t rank, const char 
     buf_put_str(&b, text);
     hosts_send_all(s->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
+    s->run->ranks[rank].left_out = true;
     phases_advance(s->phases, rank, PHASE_FINISHING);
 }
 

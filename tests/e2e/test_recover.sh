@@ -155,6 +155,31 @@ run run returns.yaml
 ends "a rule to continue after an exit code, which a workload returns" 75
 is "the other rank goes on" "$(notes 0)" survived
 
+# A second failure, of a rank that has nothing to do with the first: its own rule, and its own message.
+second() {
+    job second <<EOF
+version: 1
+processes: {count: 4}
+groups: {low: {ranks: 0-1}, high: {ranks: 2-3}}
+workloads:
+  - {plugin: ./scripted.so, ranks: 0-1, groups: [low], params: {dir: "$tmp", do: "@1 await 1 again; @1 exit 9; try low"}}
+  - {plugin: ./scripted.so, ranks: 2-3, groups: [high], params: {dir: "$tmp", do: "@3 crash; try high; $1"}}
+on_failure: {$2, max_restarts: 1, backoff: 10ms}
+timeouts: {grace: 300ms}
+EOF
+    start run second.yaml
+    finish 30
+}
+second "exit 0" "action: continue"
+like "a second failure, continue: the peers of that rank learn of it" "$(notes 0)" '^status -9: .*rank 1 .*returned 9 from run'
+ends "the first one is the cause" 139
+second hang "rules: [{when: {cause: signal}, action: continue}]"
+ends "a rule to continue after one failure does not hold for another one" 9
+like "which is the cause then" "$(err)" 'error: rank 1 .*returned 9'
+like "with the other one beside it" "$(err)" '^collrun: .*rank 3 also failed'
+second hang "rules: [{when: {cause: signal}, action: continue}, {when: {cause: exit}, action: restart}]"
+is "its own rule may restart the job" "$(err | grep -c 'restart 1 of 1')" 1
+
 # ---- SIGUSR1, Ctrl-Z ----
 simple busy 3 "@1 note up; @1 hang; note up; endless world" "timeouts: {grace: 1s}"
 start run busy.yaml

@@ -309,6 +309,21 @@ static void a_cause_that_is_no_rank_s(void **state)
     verdict_other_ranks(&e, &v, others, sizeof others);
     assert_int_equal(v.rank, 0);
     assert_string_equal(others, "rank 2 also failed");
+    /* The job has continued without the first one, and stops because of the second one. */
+    both[0].left_out = true;
+    verdict_find(&e, &arena, &v);
+    verdict_other_ranks(&e, &v, others, sizeof others);
+    assert_int_equal(v.rank, 2);
+    assert_int_equal(v.exit_code, 3);
+    assert_int_equal(v.culprits.n, 1);
+    assert_string_equal(others, "rank 0 also failed");
+    /* It has continued without both; or the second one has failed because of the first one. */
+    both[2].left_out = true;
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.rank, 0);
+    both[2] = (struct rank_state){FAILED_AT(8), FAILED(COLLRUN_ERR_PEER_FAILED), .status = EXIT(1)};
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.rank, 0);
     /* A rank has sent what its workload has returned, and will exit with that. */
     struct rank_state early[4] = {
         {.phase = PHASE_RUNNING, FAILED(75), .subject = WIRE_SUBJECT_WORKLOAD}, GOOD, GOOD, GOOD};
