@@ -82,7 +82,7 @@ static bool agent_leftovers_end(struct agent *a)
 }
 
 /* Once no rank runs any more: kills the processes that the ranks left behind, sends the rest of
- * their output, and then BYE. */
+ * their output, and then BYE. A process outside of the job may keep a pipe open. */
 static void agent_finish_if_done(struct agent *a)
 {
     if (!a->have_job || a->nrunning || a->bye_sent || (a->awaits_master && !a->stopping))
@@ -97,7 +97,7 @@ static void agent_finish_if_done(struct agent *a)
         struct rank_proc *p = &a->ranks[i];
         bool out = p->spawned && rank_pipe_pump(&p->out),
              err = p->spawned && rank_pipe_pump(&p->err);
-        if (out || err)
+        if ((out || err) && !a->credit)
             return; /* until the next CREDIT */
     }
     records_send(a, a->failed || a->aborted || a->stopping);

@@ -245,6 +245,20 @@ programs forks 2 '[sh, -c, "setsid sleep 300 & setsid sleep 300 >/dev/null 2>&1 
 run forks.yaml
 ends "a program leaves processes behind" 0
 is "its output arrives" "$(unlabelled 1)" started
+script held <<'EOF'
+echo $$ >pid
+until [ -e go ]; do sleep 0.02; done
+echo done
+EOF
+programs held 1 '[./held]'
+start held.yaml
+within 10 test -s pid
+exec 8>"/proc/$(cat pid)/fd/1"
+: >go
+finish 25
+exec 8>&-
+ends "a process outside of the job holds the output of a rank" 0
+is "all of which arrives" "$(unlabelled 0)" done
 programs beside 2 '[sh, -c, "setsid sleep 300 & echo started"]'
 sh -c 'sleep 300 & echo $! >helper; exec "$0" beside.yaml' "$COLLRUN" >out 2>err
 helper=$(cat helper)
