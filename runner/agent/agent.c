@@ -314,17 +314,22 @@ static void agent_read_ranks_again(struct conn *c)
 
 /* ---- from the runner ---- */
 
-static void agent_on_credit(struct agent *a, const struct wire_frame *f)
+static void agent_pump_output(struct agent *a)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    a->credit += read_u32(&r);
     for (uint32_t i = 0; i < a->nranks && a->credit; i++) {
         if (a->ranks[i].spawned) {
             rank_pipe_pump(&a->ranks[i].out);
             rank_pipe_pump(&a->ranks[i].err);
         }
     }
+}
+
+static void agent_on_credit(struct agent *a, const struct wire_frame *f)
+{
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    a->credit += read_u32(&r);
+    agent_pump_output(a);
     agent_finish_if_done(a);
 }
 
@@ -467,6 +472,7 @@ static void agent_on_runner_closed(struct conn *c, const struct diag *why)
     loop_timer_clear(a->loop, &a->silence);
     agent_read_ranks_again(c);
     a->credit = UINT64_MAX; /* output is read and dropped, so that no rank blocks on a full pipe */
+    agent_pump_output(a);
     if (!a->nrunning)
         loop_stop(a->loop);
     else

@@ -206,6 +206,8 @@ bool rank_pipe_pump(struct rank_pipe *p)
 {
     unsigned char bytes[65536];
     struct loop *loop = p->proc->agent->loop;
+    /* Without the runner the credit has no end, and a rank may write faster than it is read. */
+    const bool once = !conn_is_open(&p->proc->agent->runner);
     while (p->fd >= 0) {
         uint64_t room = p->proc->agent->credit;
         if (!room) {
@@ -213,14 +215,14 @@ bool rank_pipe_pump(struct rank_pipe *p)
             return true;
         }
         ssize_t n = read(p->fd, bytes, room < sizeof bytes ? room : sizeof bytes);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (n > 0)
+            uplink_send_output(p, bytes, (size_t)n);
+        if (n > 0 && !once)
+            continue;
+        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
             if (p->watch.fd < 0)
                 loop_watch(loop, &p->watch, p->fd, EPOLLIN);
             return true;
-        }
-        if (n > 0) {
-            uplink_send_output(p, bytes, (size_t)n);
-            continue;
         }
         loop_unwatch(loop, &p->watch);
         close(p->fd);

@@ -287,6 +287,24 @@ for what in "collrun and agent" guard "collrun and guard"; do
     check_within "no child of a rank survives a SIGKILL of $what" 10 nothing_left
 done
 
+# Output without a reader does not keep a rank from ending in order.
+script saves <<'EOF'
+trap 'echo stopping; : >saved; exit 0' TERM
+while :; do echo 0123456789012345678901234567890123456789012345678901234567890123456789; done
+EOF
+programs saves 1 '[./saves]'
+mkfifo unread
+exec 7<>unread
+"$COLLRUN" saves.yaml >unread 2>err </dev/null &
+pid=$!
+children+=("$pid")
+written() { awk '/^wchar/ {print $2}' "/proc/$(pgrep -P "$(agent_of "$pid")" -x saves)/io"; }
+blocked() { local n; n=$(written) && [ "${n:-0}" -gt 1000000 ] && sleep 0.2 && [ "$(written)" = "$n" ]; }
+within 20 blocked
+kill -KILL "$pid"
+check_within "collrun is killed while a rank waits for a reader of its output: the rank ends in order" 15 test -e saved
+exec 7>&-
+
 # ---- ps ----
 cat >name.c <<'EOF'
 #include <collrun/workload.h>
