@@ -6,6 +6,7 @@
 #include "report/evidence_json.h"
 
 #include "diagnose/from_records.h"
+#include "report/json_value.h"
 #include "report/ranks_json.h"
 
 #include <errno.h>
@@ -34,13 +35,14 @@ static json_t *evidence_hex(const struct rank_frame *f)
 
 static json_t *evidence_failed(const struct rank_state *r)
 {
-    return json_pack(
-        "{s:i, s:s, s:s, s:i, s:i, s:I, s:s, s:I, s:s, s:i, s:i, s:i}", "code", r->failure.code,
-        "text", r->failure.text, "hint", r->failure.hint, "subject", (int)r->subject, "phase",
-        (int)r->failed_phase, "workload", (json_int_t)r->workload, "group", r->group, "operation",
-        (json_int_t)r->operation, "file", r->failure.loc.file ? r->failure.loc.file : "", "line",
-        (int)r->failure.loc.line, "column", (int)r->failure.loc.column, "width",
-        (int)r->failure.loc.width);
+    const char *file = r->failure.loc.file ? r->failure.loc.file : "";
+    return json_pack("{s:i, s:o, s:o, s:i, s:i, s:I, s:o, s:I, s:o, s:i, s:i, s:i}", "code",
+                     r->failure.code, "text", json_value_text(r->failure.text), "hint",
+                     json_value_text(r->failure.hint), "subject", (int)r->subject, "phase",
+                     (int)r->failed_phase, "workload", (json_int_t)r->workload, "group",
+                     json_value_text(r->group), "operation", (json_int_t)r->operation, "file",
+                     json_value_text(file), "line", (int)r->failure.loc.line, "column",
+                     (int)r->failure.loc.column, "width", (int)r->failure.loc.width);
 }
 
 static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
@@ -80,9 +82,9 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
 
 static json_t *evidence_failure(const struct job_failure *job)
 {
-    json_t *o = json_pack("{s:i, s:i, s:I, s:i, s:s, s:s}", "class", (int)job->class, "exit_code",
+    json_t *o = json_pack("{s:i, s:i, s:I, s:i, s:o, s:o}", "class", (int)job->class, "exit_code",
                           job->exit_code, "ns", (json_int_t)job->ns, "code", job->diag.code, "text",
-                          job->diag.text, "hint", job->diag.hint);
+                          json_value_text(job->diag.text), "hint", json_value_text(job->diag.hint));
     if (o && job->group) {
         json_object_set_new(o, "group", json_string(job->group));
         json_object_set_new(o, "number", json_integer((json_int_t)job->number));

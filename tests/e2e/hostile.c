@@ -28,6 +28,11 @@ static int fail_at_length(struct collrun_ctx *ctx)
     return collrun_fail(ctx, "%s", text);
 }
 
+static int fail_in_latin1(struct collrun_ctx *ctx)
+{
+    return collrun_fail(ctx, "caf\xe9 is closed");
+}
+
 static int send_metrics(struct collrun_ctx *ctx)
 {
     collrun_metric(ctx, "loss", 1.5);
@@ -62,6 +67,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     const char *what = collrun_param_string(ctx, "do");
     (void)state;
     return strcmp(what, "fail") == 0     ? fail_at_length(ctx)
+           : strcmp(what, "latin1") == 0 ? fail_in_latin1(ctx)
            : strcmp(what, "metric") == 0 ? send_metrics(ctx)
            : strcmp(what, "late") == 0   ? fail_after_much(ctx)
                                          : forge(ctx);

@@ -24,6 +24,15 @@ for pad in 0 1 2; do
         "('漢...', False)"
     like "and in the events" "$(grep '"event":"failed"' cut-$pad/events.jsonl)" '"rank":0,"error":"'
 done
+hostile latin1 latin1
+run diag latin1 --json
+is "an error that is not UTF-8: diag repeats the verdict" "$(json out '(d["class"], d["text"])')" "$(json latin1/result.json '(d["verdict"]["class"], d["verdict"]["text"])')"
+printf 'version: 1\nhosts: {nodes: [{name: far, transport: {command: [./far]}}]}\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\nlogging: {dir: far_run}\n' >far.yaml
+printf '#!/bin/sh\nprintf "h\\303\\264te ferm\\351\\n" >&2\nexit 3\n' >far
+chmod +x far
+run run far.yaml
+run diag far_run --json
+is "so with what the command to a host has printed" "$(json out '(d["class"], d["text"])')" "$(json far_run/result.json '(d["verdict"]["class"], d["verdict"]["text"])')"
 odd=$(printf 'odd\xff')
 printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\nlogging: {dir: odd}\n' >"$odd.yaml"
 run run "$odd.yaml"
