@@ -15,7 +15,7 @@
  *    ctime has changed since; a directory only if it belongs to the user.
  *  - Files get their final names by rename, so that jobs that start at the same time share a cache.
  *  - COLLRUN_CACHE_KIB on the host limits the cache (default 512 MiB); the least recently used
- *    trees are removed first.
+ *    trees are removed first, but not those of jobs that run on this host.
  */
 #include "connect/staging.h"
 
@@ -78,9 +78,11 @@ static const char script_auto[] =
     "}\n"
     "collrun_trim() {\n"
     " find \"$c/objects\" -name 'tmp.*' -mtime +1 -exec rm -f {} + 2>/dev/null\n"
+    " used=$(ls -l /proc/[0-9]*/exe 2>/dev/null)\n"
     " ls -1tr \"$c/trees\" | while read -r t; do\n"
     "  k=$(du -sk \"$c\"); [ \"${k%%[!0-9]*}\" -gt \"${COLLRUN_CACHE_KIB:-524288}\" ] || break\n"
     "  [ \"$t\" = \"$1\" ] && continue\n"
+    "  case $used in *\"/trees/$t/\"*) continue ;; esac\n"
     "  rm -rf \"${c:?}/trees/$t\"; find \"$c/objects\" -type f -links 1 -exec rm -f {} +\n"
     " done\n"
     "}\n"

@@ -189,6 +189,26 @@ printf '%s\n' 'version: 1' "hosts: {nodes: [{name: far, transport: {command: [$t
 run run empty_files.yaml
 is "a host that is sent empty files, and whose answers come several at a time" "$code $(out | tr '\n' ' ')" '0 [0] payload [0] empty [0] empty_too [0] filled '
 
+# The cache of staged files is too small for two jobs: the second one leaves the files of the first one alone.
+# staged NAME KIB COMMAND: one rank on a host with that cache
+staged() {
+    echo "$1" >"$1.txt"
+    printf '%s\n' 'version: 1' "hosts: {nodes: [{name: far, transport: {command: [env, XDG_CACHE_HOME=$tmp/shared, COLLRUN_CACHE_KIB=$2]}}]}" \
+        'processes: {count: 1}' "workloads: [{command: [sh, -c, '$3'], stage_files: [$1.txt]}]" | job "$1"
+}
+staged first 1000000 ": >$tmp/first.up; until [ -e $tmp/first.go ]; do sleep 0.02; done; cat first.txt"
+staged second 1 "cat second.txt"
+start run first.yaml
+within 20 test -e first.up
+"$COLLRUN" run second.yaml >second.out 2>&1 </dev/null
+is "a job in a cache that is too small" "$(cat second.out)" "[0] second"
+: >first.go
+finish 20
+is "the files of a job that runs stay in the cache" "$code $(cat out)" "0 [0] first"
+staged third 1 "cat third.txt"
+run run third.yaml
+is "when it has ended, they are removed" "$code $(find shared -name first.txt -o -name second.txt | wc -l)" "0 0"
+
 # ---- what a rank leaves behind takes 5 s to end: it is traced, so that the agent cannot reap it ----
 cat >tracer.c <<'CODE'
 #include <stdlib.h>
