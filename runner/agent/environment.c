@@ -125,11 +125,11 @@ int environment_apply(const struct rank_proc *p, struct diag *d)
 
 void environment_append_folder(const char *variable, const char *folder)
 {
-    char text[8192], real[PATH_MAX];
+    char *text, real[PATH_MAX];
     const char *old = getenv(variable);
-    if (!realpath(folder, real))
+    if (!realpath(folder, real) ||
+        asprintf(&text, "%s%s%s", old ? old : "", old && *old ? ":" : "", real) < 0)
         return;
-    int n = snprintf(text, sizeof text, "%s%s%s", old ? old : "", old && *old ? ":" : "", real);
-    if (n > 0 && (size_t)n < sizeof text)
-        setenv(variable, text, 1);
+    setenv(variable, text, 1);
+    free(text);
 }

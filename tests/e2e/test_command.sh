@@ -70,6 +70,17 @@ programs oom 1 '[cat, /proc/self/oom_score_adj]'
 run oom.yaml
 check "when memory is short, ranks are killed first (oom_score_adj $(unlabelled 0))" test "$(unlabelled 0)" -ge 300
 
+# The folders of collrun's libraries come last in paths of any length.
+script paths.sh <<'EOF'
+echo "${LD_LIBRARY_PATH##*:} ${PYTHONPATH##*:}"
+EOF
+long=$(printf '/none%.0s:' {1..2000})/none
+programs paths 1 '[./paths.sh]' 'env: {LD_LIBRARY_PATH: /none, PYTHONPATH: /none}'
+run paths.yaml
+short=$(unlabelled 0)
+programs paths 1 '[./paths.sh]' "env: {LD_LIBRARY_PATH: \"$long\", PYTHONPATH: \"$long\"}"
+run paths.yaml
+is "long LD_LIBRARY_PATH and PYTHONPATH end with collrun's folders, too" "$(unlabelled 0)" "$short"
 programs own 2 '[sh, -c, "echo $WHO $SHARED"]' 'env: {WHO: "rank {rank}", SHARED: mine}' 'env: {set: {SHARED: all}}'
 run own.yaml
 is "env of a workload replaces env.set" "$(unlabelled 1)" "rank 1 mine"
