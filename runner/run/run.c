@@ -139,7 +139,7 @@ struct run {
     struct trace *trace;
     struct policy policy;
     int signal_fd;
-    bool interrupted; /* the user interrupted the job */
+    int signal;       /* with which the user interrupted the last attempt; 0: none */
     bool output_lost; /* in any attempt */
     bool reader_gone;
     enum cause_class recorded_class; /* in result.json */
@@ -182,7 +182,7 @@ static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
     if (v->class == CAUSE_NONE)
         stall_monitor_pass(&s->stalls);
     r->output_lost = r->output_lost || s->output_lost;
-    r->interrupted = s->stop.interrupts > 0;
+    r->signal = s->stop.signal;
     run_record_end(r, v);
     if (v->class != CAUSE_NONE)
         trace_instant(r->trace, &(struct trace_instant){.rank = WIRE_HOST,
@@ -275,7 +275,7 @@ static bool run_attempt(struct run *r, struct verdict *v, struct policy_decision
         policy_decide(&r->policy, &r->job.on_failure, v, s.run.ranks, supervisor_uptime_ns(&s),
                       next);
     run_reap(&s);
-    if (next->restart)
+    if (next->restart && !r->signal)
         run_replace_hosts(r, &s);
     supervisor_fini(&s);
     return next->restart;
@@ -305,24 +305,26 @@ static bool run_pause(struct run *r, const struct policy_decision *next, struct 
     FILE *out = r->report.out;
     uint64_t until = now_ns() + next->pause_ns;
     uint32_t attempt = r->desc.attempt + 1;
-    if (!r->options.quiet)
+    int sig = r->signal; /* while the attempt that has failed was stopping */
+    if (!r->options.quiet && !sig)
         fprintf(out, "collrun: restarting in %.1f s: attempt %u, restart %u of %lld\n",
                 (double)next->pause_ns / 1e9, attempt, r->policy.restarts,
                 (long long)r->job.on_failure.max_restarts.v);
-    for (uint64_t now = now_ns(); now < until; now = now_ns()) {
-        int sig = run_wait_signal(r, (int)((until - now) / 1000000 + 1));
-        if (sig == SIGUSR1) {
-            fprintf(out, "collrun: no rank is running: attempt %u starts in %.1f s\n", attempt,
-                    (double)(until - now) / 1e9);
-        } else if (sig) {
-            stop_verdict_interrupted(sig, v);
-            diag_wrap(&v->diag, "attempt %u not started", attempt);
-            if (!r->options.quiet)
-                fprintf(out, "collrun: %s\n", v->diag.text);
-            return false;
-        }
+    for (uint64_t now = now_ns(); now < until && !sig; now = now_ns()) {
+        sig = run_wait_signal(r, (int)((until - now) / 1000000 + 1));
+        if (sig != SIGUSR1)
+            continue;
+        sig = 0;
+        fprintf(out, "collrun: no rank is running: attempt %u starts in %.1f s\n", attempt,
+                (double)(until - now) / 1e9);
     }
-    return true;
+    if (!sig)
+        return true;
+    stop_verdict_interrupted(sig, v);
+    diag_wrap(&v->diag, "attempt %u not started", attempt);
+    if (!r->options.quiet)
+        fprintf(out, "collrun: %s\n", v->diag.text);
+    return false;
 }
 
 static bool run_is_drained(struct run *r, bool *asked)
@@ -345,8 +347,7 @@ static bool run_is_drained(struct run *r, bool *asked)
 static void run_drain(struct run *r, struct verdict *v)
 {
     bool asked = false;
-    uint64_t until =
-        r->interrupted || v->class == CAUSE_INTERRUPTED ? now_ns() + SECOND_NS : UINT64_MAX;
+    uint64_t until = r->signal || v->class == CAUSE_INTERRUPTED ? now_ns() + SECOND_NS : UINT64_MAX;
     int sig = 0;
     while (!sig && now_ns() < until && !run_is_drained(r, &asked)) {
         sig = run_wait_signal(r, 100);

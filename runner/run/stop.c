@@ -148,6 +148,7 @@ void stop_on_interrupt(struct stop *s, const struct signalfd_siginfo *info)
     /* When a terminal's shell exits it sends SIGHUP, and then the kernel sends another one. */
     if (s->interrupts && sig == SIGHUP && info->ssi_code == SI_KERNEL)
         return;
+    s->signal = s->interrupts ? s->signal : sig;
     s->interrupts++;
     if (s->interrupts == 1 && s->step == STOP_NONE) {
         stop_on_first_interrupt(s, sig);

@@ -33,6 +33,7 @@ struct stop {
     struct loop_timer timer;
     struct job_failure job_failure; /* a cause that is not a rank's */
     unsigned interrupts;            /* signals that asked collrun to end */
+    int signal;                     /* the first of them */
 };
 
 void stop_init(struct stop *s, struct run_state *run, struct output *output);

@@ -91,6 +91,19 @@ for s in TERM:143 INT:130 HUP:129; do
 done
 like "and keeps what the attempt died of" "$(tr -d ' \n' <pause/result.json)" '"attempts":\[.*"exit_code":7,"verdict":\{"class":"exit"'
 is "the last event has the same exit code" "$(tail -n 1 pause/events.jsonl | grep -o '"event":.*')" '"event":"end","attempt":0,"exit_code":129}'
+# While an attempt that has failed stops: no other one is started.
+for s in TERM:143 INT:130; do
+    pause "@1 exit 7; hang" "grace: 40s"
+    sed -i 's/backoff: 1m/backoff: 10ms/' pause.yaml
+    rm -rf pause
+    start run pause.yaml
+    within 10 grep -q '"event":"exited"' pause/events.jsonl
+    kill -"${s%:*}" "$pid"
+    finish 20
+    ends "SIG${s%:*} while ranks have their grace time before a restart" "${s#*:}"
+    is "result.json agrees with it" "$(result_of exit_code) $(class_of_result)" "${s#*:} interrupted"
+    like "and stderr says so" "$(err)" '^collrun: attempt 1 not started: interrupted'
+done
 pause "hang" "grace: 100ms, run: 200ms"
 rm -rf pause
 start run pause.yaml
