@@ -30,15 +30,22 @@ static void command_limits_term(struct command_limits *c, uint32_t rank)
 
 /* ---- the first limit ---- */
 
-static void command_limits_set_timer(struct command_limits *c)
+/* UINT64_MAX: there is none. */
+static uint64_t command_limits_first(const struct command_limits *c)
 {
-    uint64_t first = UINT64_MAX, now = now_ns();
+    uint64_t first = UINT64_MAX;
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         const struct command_limit *l = &c->ranks[i];
         const uint64_t at[] = {l->timeout_ns, l->term_ns, l->kill_ns};
         for (size_t k = 0; !c->run->ranks[i].exited && k < sizeof at / sizeof *at; k++)
             first = at[k] && at[k] < first ? at[k] : first;
     }
+    return first;
+}
+
+static void command_limits_set_timer(struct command_limits *c)
+{
+    const uint64_t first = command_limits_first(c), now = liveness_now_ns(c->liveness);
     if (first < UINT64_MAX)
         loop_timer_set(c->run->loop, &c->timer, first > now ? first - now : 0);
 }
@@ -67,7 +74,7 @@ static void command_limits_on_timeout(struct command_limits *c, uint32_t rank)
     diag_set(&d, COLLRUN_ERR_TIMEOUT, "workload \"%s\" exceeded its time-out of %s", w->name,
              format_duration(w->timeout_ns, limit));
     c->ranks[rank].timeout_ns = 0;
-    c->ranks[rank].kill_ns = deadline_after(now_ns(), c->run->desc->grace_ns);
+    c->ranks[rank].kill_ns = deadline_after(liveness_now_ns(c->liveness), c->run->desc->grace_ns);
     command_limits_fail(c, rank, &d);
     /* Where the job stops, the agents have sent SIGTERM to all programs but members. */
     if (c->stop->step == STOP_NONE || c->run->ranks[rank].member)
@@ -90,11 +97,11 @@ static void command_limits_on_kill(struct command_limits *c, uint32_t rank)
 static void command_limits_on_timer(struct loop_timer *t)
 {
     struct command_limits *c = t->owner;
-    if (liveness_postpone(c->liveness, t))
+    if (liveness_postpone(c->liveness, t, command_limits_first(c)))
         return;
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         const struct command_limit *l = &c->ranks[i];
-        const uint64_t now = now_ns();
+        const uint64_t now = liveness_now_ns(c->liveness);
         if (c->run->ranks[i].exited || c->stop->step != STOP_NONE)
             continue;
         if (l->timeout_ns && now >= l->timeout_ns)
@@ -115,13 +122,13 @@ void command_limits_on_started(struct command_limits *c, uint32_t rank)
     uint64_t limit = command_limits_workload(c, rank)->timeout_ns;
     if (!limit)
         return;
-    c->ranks[rank].timeout_ns = deadline_after(now_ns(), limit);
+    c->ranks[rank].timeout_ns = deadline_after(liveness_now_ns(c->liveness), limit);
     command_limits_set_timer(c);
 }
 
 void command_limits_stop_background(struct command_limits *c)
 {
-    uint64_t grace = c->run->desc->grace_ns, now = now_ns();
+    uint64_t grace = c->run->desc->grace_ns, now = liveness_now_ns(c->liveness);
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         struct rank_state *state = &c->run->ranks[i];
         if (!state->command || state->exited || !command_limits_workload(c, i)->background)

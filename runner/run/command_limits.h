@@ -13,7 +13,7 @@
 
 #include "run/liveness.h"
 
-struct command_limit { /* points in time; 0: none */
+struct command_limit { /* points in time, of liveness_now_ns; 0: none */
     uint64_t timeout_ns, term_ns, kill_ns;
 };
 

@@ -114,7 +114,7 @@ void frames_fail_rank(struct frames *s, uint32_t rank)
 
 static void frames_set_rendezvous_timer(struct frames *s)
 {
-    uint64_t at = rdv_next_deadline(s->rdv), now = now_ns();
+    uint64_t at = rdv_next_deadline(s->rdv), now = liveness_now_ns(s->liveness);
     if (at == UINT64_MAX)
         loop_timer_clear(s->run->loop, &s->rendezvous_timer);
     else if (!s->rendezvous_timer.at_ns || at < s->rendezvous_timer.at_ns)
@@ -124,9 +124,9 @@ static void frames_set_rendezvous_timer(struct frames *s)
 static void frames_on_rendezvous_timer(struct loop_timer *t)
 {
     struct frames *s = t->owner;
-    if (liveness_postpone(s->liveness, t))
+    if (liveness_postpone(s->liveness, t, rdv_next_deadline(s->rdv)))
         return;
-    rdv_expire(s->rdv, now_ns());
+    rdv_expire(s->rdv, liveness_now_ns(s->liveness));
     frames_set_rendezvous_timer(s);
 }
 
@@ -454,7 +454,7 @@ static void frames_on_store(struct frames *s, const struct wire_frame *f)
     diag_init(&d);
     if (s->run->ranks[f->rank].exited)
         return;
-    if (rdv_on_frame(s->rdv, f, now_ns(), &d) != COLLRUN_OK)
+    if (rdv_on_frame(s->rdv, f, liveness_now_ns(s->liveness), &d) != COLLRUN_OK)
         stop_on_job_failure(s->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
     frames_set_rendezvous_timer(s);
 }

@@ -22,25 +22,40 @@
 
 /* ---- this process ---- */
 
-void liveness_check_pause(struct liveness *l)
+void liveness_on_resume(struct liveness *l, uint64_t ns)
 {
-    uint64_t now = now_ns(), gap = now - l->last_tick_ns;
+    const uint64_t now = now_ns();
     l->last_tick_ns = now;
-    if (gap <= PAUSE_NS)
-        return;
     l->resumed_ns = now;
-    l->paused_ns = gap;
+    l->paused_ns = ns;
+    l->stopped_ns += ns;
     for (uint32_t h = 0; h < l->run->desc->nhosts; h++)
         l->run->hosts[h].last_frame_ns = now;
 }
 
-bool liveness_postpone(struct liveness *l, struct loop_timer *t)
+void liveness_check_pause(struct liveness *l)
+{
+    uint64_t now = now_ns(), gap = now - l->last_tick_ns;
+    l->last_tick_ns = now;
+    if (gap > PAUSE_NS)
+        liveness_on_resume(l, gap - SECOND_NS); /* at least */
+}
+
+uint64_t liveness_now_ns(const struct liveness *l)
+{
+    return now_ns() - l->stopped_ns;
+}
+
+bool liveness_postpone(struct liveness *l, struct loop_timer *t, uint64_t due_ns)
 {
     liveness_check_pause(l);
-    bool paused = l->resumed_ns && now_ns() - l->resumed_ns < SECOND_NS;
-    if (paused)
-        loop_timer_set(l->run->loop, t, SECOND_NS);
-    return paused;
+    const uint64_t now = liveness_now_ns(l);
+    uint64_t left = due_ns > now ? due_ns - now : 0;
+    if (l->resumed_ns && now_ns() - l->resumed_ns < SECOND_NS && left < SECOND_NS)
+        left = SECOND_NS;
+    if (left)
+        loop_timer_set(l->run->loop, t, left);
+    return left > 0;
 }
 
 /* ---- a lost host ---- */

@@ -27,15 +27,20 @@ struct liveness {
     uint64_t last_tick_ns;   /* a gap after it: this process was stopped */
     uint64_t resumed_ns;     /* when it was continued, ... */
     uint64_t paused_ns;      /* ... and for how long it was stopped */
+    uint64_t stopped_ns;     /* the same, of all times that it was stopped */
 };
 
 /* All pointers are set. */
 void liveness_start(struct liveness *l);
 /* Called before time is compared: detects that this process was stopped (SIGSTOP). */
 void liveness_check_pause(struct liveness *l);
-/* True if a timer has fired only because this process was stopped. It is set again, for after the
- * frames that are waiting. */
-bool liveness_postpone(struct liveness *l, struct loop_timer *t);
+/* Called when this process goes on: it has been stopped for so long, and the ranks with it. */
+void liveness_on_resume(struct liveness *l, uint64_t ns);
+/* A clock that stands still while this process is stopped. All limits are of this time. */
+uint64_t liveness_now_ns(const struct liveness *l);
+/* True if a timer has fired before its time of that clock, or just after this process was stopped.
+ * It is set again, for after the frames that are waiting. */
+bool liveness_postpone(struct liveness *l, struct loop_timer *t, uint64_t due_ns);
 /* The stream of a host has ended. */
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why);
 /* An agent says BYE: true if it does so before its ranks have ended; then its host is lost. One

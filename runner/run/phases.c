@@ -29,6 +29,13 @@ static void phases_send_on(struct phases *p, enum rank_phase phase, uint16_t typ
         phases_set(p, i, phase);
 }
 
+static void phases_set_limit(struct phases *p, struct loop_timer *t, uint64_t *due_ns,
+                             uint64_t after_ns)
+{
+    *due_ns = deadline_after(liveness_now_ns(p->liveness), after_ns);
+    loop_timer_set(p->run->loop, t, after_ns);
+}
+
 static void phases_log(const struct phases *p)
 {
     static const char *const texts[] = {
@@ -53,10 +60,12 @@ static void phases_on_all_reached(struct phases *p)
     case PHASE_READY:
         loop_timer_clear(run->loop, &p->start);
         if (run->job->timeouts.run.v)
-            loop_timer_set(run->loop, &p->running, (uint64_t)run->job->timeouts.run.v);
+            phases_set_limit(p, &p->running, &p->running_due_ns,
+                             (uint64_t)run->job->timeouts.run.v);
         if (run->job->timeouts.warn.before.v)
-            loop_timer_set(run->loop, &p->warn,
-                           (uint64_t)(run->job->timeouts.run.v - run->job->timeouts.warn.before.v));
+            phases_set_limit(
+                p, &p->warn, &p->warn_due_ns,
+                (uint64_t)(run->job->timeouts.run.v - run->job->timeouts.warn.before.v));
         rundir_event(run->rundir, "running", NULL);
         p->running_ns = now_ns();
         phases_send_on(p, PHASE_RUNNING, WIRE_GO);
@@ -65,7 +74,7 @@ static void phases_on_all_reached(struct phases *p)
     case PHASE_DONE:
         loop_timer_clear(run->loop, &p->running);
         loop_timer_clear(run->loop, &p->warn);
-        loop_timer_set(run->loop, &p->finish, run->desc->grace_ns + FINISH_NS);
+        phases_set_limit(p, &p->finish, &p->finish_due_ns, run->desc->grace_ns + FINISH_NS);
         hosts_send_all(run, WIRE_STOP_BACKGROUND, NULL);
         p->on_done(p->ctx);
         break;
@@ -132,14 +141,14 @@ static void phases_fail_timeout(struct phases *p, const char *key, struct job_nu
 static void phases_on_start_timeout(struct loop_timer *t)
 {
     struct phases *p = t->owner;
-    if (!liveness_postpone(p->liveness, t))
+    if (!liveness_postpone(p->liveness, t, p->start_due_ns))
         phases_fail_timeout(p, "start", p->run->job->timeouts.start, PHASE_READY);
 }
 
 static void phases_on_run_timeout(struct loop_timer *t)
 {
     struct phases *p = t->owner;
-    if (!liveness_postpone(p->liveness, t))
+    if (!liveness_postpone(p->liveness, t, p->running_due_ns))
         phases_fail_timeout(p, "run", p->run->job->timeouts.run, PHASE_DONE);
 }
 
@@ -149,6 +158,8 @@ static void phases_on_warn(struct loop_timer *t)
     struct phases *p = t->owner;
     const struct job_warn *warn = &p->run->job->timeouts.warn;
     char line[128];
+    if (liveness_postpone(p->liveness, t, p->warn_due_ns))
+        return;
     snprintf(line, sizeof line, "timeouts.warn: signal %d to all ranks, %.1f s before the end",
              (int)warn->signal.v, (double)warn->before.v / 1e9);
     run_state_log(p->run, line);
@@ -162,7 +173,7 @@ static void phases_on_finish_timeout(struct loop_timer *t)
     struct phases *p = t->owner;
     struct diag d;
     char late[256];
-    if (liveness_postpone(p->liveness, t))
+    if (liveness_postpone(p->liveness, t, p->finish_due_ns))
         return;
     phases_late_text(p, PHASE_FINISHING + 1, late, sizeof late);
     diag_set(&d, COLLRUN_ERR_TIMEOUT, "all workloads are done, but %s did not exit within %.1f s",
@@ -184,5 +195,5 @@ void phases_start(struct phases *p)
     p->running = (struct loop_timer){.fired = phases_on_run_timeout, .owner = p};
     p->warn = (struct loop_timer){.fired = phases_on_warn, .owner = p};
     p->finish = (struct loop_timer){.fired = phases_on_finish_timeout, .owner = p};
-    loop_timer_set(p->run->loop, &p->start, (uint64_t)p->run->job->timeouts.start.v);
+    phases_set_limit(p, &p->start, &p->start_due_ns, (uint64_t)p->run->job->timeouts.start.v);
 }

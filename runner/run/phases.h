@@ -19,9 +19,10 @@ struct phases {
     enum rank_phase all_reached;           /* the last phase that all ranks have reached */
     uint64_t running_ns;                   /* when the workloads began to run; 0: not yet */
     struct loop_timer start, running, warn, finish;
-    void (*on_spawned)(void *ctx); /* all ranks are processes */
-    void (*on_running)(void *ctx); /* all ranks run */
-    void (*on_done)(void *ctx);    /* all foreground workloads are done */
+    uint64_t start_due_ns, running_due_ns, warn_due_ns, finish_due_ns; /* liveness_now_ns */
+    void (*on_spawned)(void *ctx);                                     /* all ranks are processes */
+    void (*on_running)(void *ctx);                                     /* all ranks run */
+    void (*on_done)(void *ctx); /* all foreground workloads are done */
     void *ctx;
 };
 

@@ -125,7 +125,9 @@ static void supervisor_suspend(struct supervisor *s)
             connector_drain(s->bring_up.connector, h, deadline_ns);
     }
     stdin_feed_suspend(&s->stdin_feed);
+    const uint64_t begin_ns = now_ns();
     raise(SIGSTOP);
+    liveness_on_resume(&s->liveness, now_ns() - begin_ns);
     stdin_feed_resume(&s->stdin_feed);
     hosts_send_signal(&s->run, SIGCONT);
 }

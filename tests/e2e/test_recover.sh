@@ -241,6 +241,28 @@ kill -CONT "$pid"
 finish 15
 ends "time-outs do not pass while the job stands still" 0
 is "on every backend" "$(out | grep -c 'goes on')" $((9 + 3 * gpus))
+# The same for the limits of the job and of a program: 9 s, of which it stands still for 6 s.
+limited() { # NAME KEYS LINES: of the program, and of the job
+    job limited <<EOF
+version: 1
+processes: {count: 2}
+groups: {world: {ranks: 0}}
+workloads:
+  - {plugin: ./scripted.so, ranks: 0, params: {dir: "$tmp", do: "note up; sleep 9000"}}
+  - {command: [sleep, "9"], ranks: 1$2}
+$3
+EOF
+    start run limited.yaml
+    within 10 noted 0 up
+    kill -TSTP "$pid"
+    check_within "Ctrl-Z in a $1 with a limit" 5 stopped "$pid"
+    sleep 6
+    kill -CONT "$pid"
+    finish 20
+    ends "the limit of the $1 does not pass while it stands still" 0
+}
+limited job "" "timeouts: {run: 5s}"
+limited program ", timeout: 5s" ""
 # A workload in the background has 4 s to end, takes 6.5 s, and the job stands still for 5 s of them.
 rm -f notes.*
 simple ending 2 "note up; await 2 slow" "timeouts: {grace: 4s}"
