@@ -18,9 +18,8 @@
 #include <string.h>
 
 /* How long a wait takes without a look at the clock, and after how many rounds in which something
- * has moved the clock is read all the same. Where a transport cannot be woken, how long the first
- * one takes before it looks whether another thread needs the handle; later ones take longer: up to
- * 2 * SHORT_WAIT_NS. */
+ * has moved the clock is read all the same. Where a transport cannot be woken: how long the first
+ * wait takes while another thread may need the handle; later ones: up to 2 * SHORT_WAIT_NS. */
 enum { SHORT_WAIT_NS = 10000000, ROUNDS_PER_CLOCK = 64, YIELD_WAIT_NS = 1000000 };
 
 struct p2p_message {
@@ -225,11 +224,13 @@ static bool p2p_fits(const struct match_entry *message, const struct p2p_message
 /* The data of a message of this rank itself; either buffer may be in device memory. */
 static int p2p_copy(struct p2p *p, void *dst, const void *src, size_t len)
 {
-    if (p->copy && len)
-        return p->copy(p->copy_ctx, dst, src, len);
-    if (len)
+    char text[sizeof p->text];
+    int rc = p->copy && len ? p->copy(p->copy_ctx, dst, src, len) : COLLRUN_OK;
+    if (!p->copy && len)
         memmove(dst, src, len);
-    return COLLRUN_OK;
+    if (rc != COLLRUN_OK)
+        snprintf(text, sizeof text, "%s", error_get()->cause);
+    return rc == COLLRUN_OK ? rc : p2p_fail_with_peer(p, COLLRUN_ANY_SOURCE, rc, text);
 }
 
 /* `packet`: of a message of this rank itself, its data. */
@@ -253,10 +254,9 @@ static int p2p_match_message(struct p2p *p, struct p2p_message *m,
         return p->transport.recv(p->handle, &m->shared, packet, len);
     }
     int rc = p2p_copy(p, m->shared.data, packet, len);
-    if (rc != COLLRUN_OK)
-        return p2p_failed(p, rc);
-    p2p_message_done(p, &m->shared);
-    return COLLRUN_OK;
+    if (rc == COLLRUN_OK)
+        p2p_message_done(p, &m->shared);
+    return rc;
 }
 
 static int p2p_keep_unexpected(struct p2p *p, uint32_t source,
@@ -273,7 +273,7 @@ static int p2p_keep_unexpected(struct p2p *p, uint32_t source,
         memcpy(unexpected->bytes, packet, len);
     if (rc != COLLRUN_OK) {
         p2p_packet_release(&p->unused_packets, unexpected);
-        return p2p_failed(p, rc);
+        return rc;
     }
     unexpected->match.source = source;
     unexpected->match.tag = envelope->tag;

@@ -19,7 +19,7 @@
  *     collrun_call.received: is larger)
  *   - TIMEOUT: a batch is not over in time; the text names the peers that are missing
  *   - BACKEND: the tag of a message is one that no sender uses
- *   - NO_MEMORY, and any status that the backend returns
+ *   - NO_MEMORY, any status that the backend returns, and that of a copy of a message to this rank
  * After a failure the backend's transport is not called again, because messages of batches that
  * have failed are still in it, and their buffers belong to the caller again.
  *

@@ -3,7 +3,8 @@
  * The engine's half of messages on a transport of a few lines, in one process: a send is delivered
  * to this rank itself as a message of rank 1, when progress is asked for. Unexpected messages with
  * packets of any length, what receives learn, withdrawal, probes, messages to this rank itself,
- * on devices too, optional members left out, time-outs, and failures, which stay.
+ * optional members left out, time-outs, and failures, which stay. test_p2p_own.c has those to this
+ * rank itself on devices.
  */
 #include "comm/p2p.h"
 
@@ -461,39 +462,6 @@ static void a_tag_that_no_sender_uses_fails_the_group(void **state)
     expect_failed(&w, COLLRUN_ERR_BACKEND, "malformed message: no sender uses its tag");
 }
 
-static int copy_counted(void *ctx, void *dst, const void *src, size_t len)
-{
-    unsigned *ncopies = ctx;
-    if (++*ncopies == 4)
-        return error_cause(COLLRUN_ERR_BACKEND, "the device is lost");
-    memcpy(dst, src, len);
-    return COLLRUN_OK;
-}
-
-/* Unexpected: into a packet, then out of it. Posted: at once. */
-static void own_messages_are_copied_by_the_group(void **state)
-{
-    (void)state;
-    char in = 0, out = 7;
-    unsigned ncopies = 0;
-    struct wire w;
-    wire_open(&w);
-    w.p2p->copy = copy_counted;
-    w.p2p->copy_ctx = &ncopies;
-    struct collrun_call calls[2] = {call_of(COLLRUN_RECV, &in, 1, 3),
-                                    call_of(COLLRUN_SEND, &out, 1, 3)};
-    calls[0].peer = calls[1].peer = 0;
-    assert_int_equal(exec(w.p2p, &calls[1], 1), COLLRUN_OK);
-    assert_int_equal(ncopies, 1);
-    assert_int_equal(exec(w.p2p, &calls[0], 1), COLLRUN_OK);
-    assert_int_equal(ncopies, 2);
-    assert_int_equal(exec(w.p2p, calls, 2), COLLRUN_OK);
-    assert_int_equal(ncopies, 3);
-    assert_int_equal(in, 7);
-    assert_int_equal(exec(w.p2p, calls, 2), COLLRUN_ERR_BACKEND);
-    expect_failed(&w, COLLRUN_ERR_BACKEND, "the device is lost");
-}
-
 static void a_mismatch_names_both_calls(void **state)
 {
     (void)state;
@@ -590,7 +558,6 @@ int main(void)
         cmocka_unit_test(a_wait_that_can_be_woken_is_long),
         cmocka_unit_test(a_time_out_is_not_early),
         cmocka_unit_test(a_tag_that_no_sender_uses_fails_the_group),
-        cmocka_unit_test(own_messages_are_copied_by_the_group),
         cmocka_unit_test(a_mismatch_names_both_calls),
         cmocka_unit_test(a_time_out_names_the_missing_ranks),
         cmocka_unit_test(a_failure_of_the_transport_stays),
