@@ -21,6 +21,9 @@
  */
 enum { BLOCK_QUIET_NS = 1000000 };
 
+/* How long a look for a message waits, at most, until the thread that owns the queue makes room. */
+enum { PROBE_LONGEST_NS = 10000000 };
+
 /* ---- ownership ---- */
 
 /* Locked. */
@@ -75,20 +78,37 @@ bool pq_poll(struct progress_queue *pq)
     return moved;
 }
 
+/* Locked. A thread that waits for messages owns the queue nearly all the time, and makes room once
+ * it is woken. Any other owner may be busy for long, and is not waited for. */
+static bool pq_own_soon(struct progress_queue *pq)
+{
+    bool direct = pq_owner_of(pq) == PQ_DIRECT && pq->config.p2p && !pq->shared;
+    bool soon = pq->blocked || direct, owned = !pq->evicted && pq_own(pq);
+    uint64_t until = soon && !owned ? now_ns() + PROBE_LONGEST_NS : 0;
+    for (unsigned round = 0; !owned && !pq->evicted && now_ns() < until; round++) {
+        pthread_mutex_unlock(&pq->lock);
+        progress_idle(round);
+        pthread_mutex_lock(&pq->lock);
+        owned = !pq->evicted && pq_own(pq);
+    }
+    return owned;
+}
+
 int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
 {
+    int rc = COLLRUN_AGAIN;
     pthread_mutex_lock(&pq->lock);
-    bool evicted = pq->evicted, owned = !evicted && pq_own(pq);
-    pq->waiters.probing = pq->waiters.probing || owned;
+    pq->waiters.probing++;
+    bool owned = pq_own_soon(pq), evicted = pq->evicted && !owned;
     pthread_mutex_unlock(&pq->lock);
-    if (evicted)
-        return error_cause(COLLRUN_ERR_ABORTED, "the group was destroyed");
-    if (!owned)
-        return COLLRUN_AGAIN;
-    int rc = progress_probe(pq, probe);
+    if (owned)
+        rc = progress_probe(pq, probe);
+    else if (evicted)
+        rc = error_cause(COLLRUN_ERR_ABORTED, "the group was destroyed");
     pthread_mutex_lock(&pq->lock);
-    pq->waiters.probing = false;
-    pq_disown(pq);
+    pq->waiters.probing--;
+    if (owned)
+        pq_disown(pq);
     pthread_mutex_unlock(&pq->lock);
     return rc;
 }

@@ -158,7 +158,7 @@ struct pq_waiters {
     uint64_t begun;         /* number of waits so far */
     unsigned active;        /* threads that wait for a request and take ownership when it is free */
     unsigned sleeping;      /* of those, and of others: asleep on `changed` */
-    bool probing;           /* one is inside to look for a message */
+    unsigned probing;       /* threads that look for a message, or are about to */
 };
 
 /* Under the lock. */

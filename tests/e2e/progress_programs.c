@@ -7,13 +7,11 @@
  *           receive_later  the same with the send first
  *           threads        one thread waits for the left; another one works, and sends to the right
  *           polled         rank 1 takes messages of rank 0 by collrun_test alone
- *           groups         the group is split, used and destroyed, again and again; then many of
- *                          its kind are open at the same time
- *   ms      of work
- *   count   int32 in a message
- *   times   messages, or groups
- *   held    groups that are open at the same time
- *   sockets rank 0 prints at the end how many sockets it has
+ *           looks          one thread of rank 0 waits for a message of rank 1; another one looks
+ * for the message that has to come first, every `ms`, `times` times at most groups         the
+ * group is split, used and destroyed, again and again; then many of its kind are open at the same
+ * time ms      of work count   int32 in a message times   messages, or groups held    groups that
+ * are open at the same time sockets rank 0 prints at the end how many sockets it has
  */
 #include <collrun/workload.h>
 
@@ -123,6 +121,52 @@ static int polled(struct program *p)
     return rc;
 }
 
+/* ---- looking ---- */
+
+static void *receive_last(void *arg)
+{
+    struct program *p = arg;
+    return (void *)(intptr_t)collrun_recv(p->g, p->in, p->count, COLLRUN_INT32, 1);
+}
+
+/* Rank 1 sends the last message when it knows that the first one was found. */
+static int looked_at(struct program *p, const struct collrun_call *first)
+{
+    int rc = collrun_run(p->g, first, 1);
+    if (rc == COLLRUN_OK)
+        rc = collrun_recv(p->g, p->in, p->count, COLLRUN_INT32, 0);
+    return rc == COLLRUN_OK ? collrun_send(p->g, p->out, p->count, COLLRUN_INT32, 0) : rc;
+}
+
+static int looks(struct program *p)
+{
+    struct collrun_message_info info = {.size = sizeof info};
+    struct collrun_call first = message(p, p->rank == 1);
+    pthread_t receiver;
+    void *received;
+    int rc = COLLRUN_AGAIN;
+    first.tag = 7;
+    if (p->rank == 1)
+        return looked_at(p, &first);
+    if (pthread_create(&receiver, NULL, receive_last, p) != 0)
+        return COLLRUN_ERR_SYSTEM;
+    for (int i = 0; i < p->times && rc == COLLRUN_AGAIN; i++) {
+        usleep(1000 * (useconds_t)p->ms);
+        rc = collrun_iprobe(p->g, 1, 7, &info);
+    }
+    if (rc == COLLRUN_AGAIN)
+        return collrun_fail(p->ctx, "no look has found the message");
+    first.recv = calloc(p->count, sizeof *p->in);
+    if (rc == COLLRUN_OK)
+        rc = first.recv ? collrun_run(p->g, &first, 1) : COLLRUN_ERR_NO_MEMORY;
+    free(first.recv);
+    if (rc == COLLRUN_OK)
+        rc = collrun_send(p->g, p->out, p->count, COLLRUN_INT32, 1);
+    pthread_join(receiver, &received);
+    rc = rc == COLLRUN_OK ? (int)(intptr_t)received : rc;
+    return rc == COLLRUN_OK ? verify(p, 1) : rc;
+}
+
 /* ---- groups ---- */
 
 /* Both handles of a group are used. */
@@ -194,6 +238,7 @@ static int run(struct collrun_ctx *ctx, void *state)
          : strcmp(what, "receive_later") == 0 ? ring(&p, true)
          : strcmp(what, "threads") == 0       ? two_threads(&p)
          : strcmp(what, "polled") == 0        ? polled(&p)
+         : strcmp(what, "looks") == 0         ? looks(&p)
                                               : groups(&p);
     if (rc == COLLRUN_OK && p.rank == 0 && collrun_param_bool(ctx, "sockets"))
         print_sockets();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # On every backend that this machine can run: messages that start while an earlier one of their group waits, in one thread and in two;
-# messages that are taken by collrun_test alone; and thousands of short-lived groups, on a machine with few ports left.
+# messages that are taken by collrun_test alone, or looked for beside a thread that waits; and thousands of short-lived groups, on a machine with few ports left.
 # The option `sockets` of tcp, counted.
 . "$(dirname "$0")/lib.sh"
 plugin "$here/progress_programs.c" "$tmp/progress.so" || {
@@ -41,6 +41,7 @@ for name in shm tcp tcp-sockets ucx gloo; do
     good "collrun_test takes 100 messages" 2 "what: polled, times: 100"
     # At 100 ms each, as without progress in collrun_test, they take 10 s.
     check "$name: and does so soon" [ "$elapsed" -lt $((5000 * slow)) ]
+    good "collrun_iprobe finds a message beside a thread that waits for another one" 2 "what: looks, ms: 100, times: 30"
     good "collrun_test takes 20 large messages" 2 "what: polled, times: 20, count: 300000"
     if [ "$few" ]; then
         good "1,000 short-lived groups, then 10 at once, with 200 ports" 3 "what: groups, times: 1000, held: 10" "$few_ports"
