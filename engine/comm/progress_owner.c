@@ -56,8 +56,11 @@ bool pq_own(struct progress_queue *pq)
     return owned;
 }
 
+/* Before the first request of the queue there is none: `asleep` says that no thread will look. */
 void pq_wake_worker(struct progress_queue *pq)
 {
+    if (!pq->worker.started)
+        return;
     pq->worker.asleep = false;
     pq->worker.nwakes++;
     pthread_cond_signal(&pq->worker.wake);

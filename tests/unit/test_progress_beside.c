@@ -10,6 +10,7 @@
 #include "base/loop.h"
 
 #include <collrun/collrun.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-enum { NOTHING = -1 };
+enum { NOTHING = -1, PATIENCE_S = 20 };
 
 static struct {
     struct collrun_group *group;
@@ -161,6 +162,18 @@ static void end_receive(pthread_t thread)
     assert_int_equal(received, 'm');
 }
 
+/* Until the request is finished; AGAIN: it never is. */
+static int test_for_long(struct collrun_request *r)
+{
+    const uint64_t until = now_ns() + PATIENCE_S * SECOND_NS;
+    int rc = COLLRUN_AGAIN;
+    while (rc == COLLRUN_AGAIN && now_ns() < until) {
+        rc = collrun_test(r);
+        sched_yield();
+    }
+    return rc;
+}
+
 /* The thread that waits is inside the transport whenever another one looks, now and then. */
 static void a_look_finds_a_message_beside_a_thread_that_waits(void **state)
 {
@@ -180,12 +193,44 @@ static void a_look_finds_a_message_beside_a_thread_that_waits(void **state)
     end_receive(thread);
 }
 
+/* A look for a message interrupts a receive, which goes on as a request although the queue has no
+ * worker yet. A collective that is started later in the same queue has one. */
+static void a_queue_without_requests_has_no_worker(void **state)
+{
+    struct group_backend *gb = &wire.group->backends[0];
+    struct progress_queue *pq = gb->pq[GROUP_MESSAGES];
+    struct collrun_message_info info = {.size = sizeof info};
+    static float in, out;
+    pthread_t thread;
+    (void)state;
+    gb->pq[GROUP_COLLECTIVES] = pq;
+    pq->shared = true;
+    start_receive(&thread);
+    assert_int_equal(collrun_iprobe(wire.group, 1, 5, &info), COLLRUN_AGAIN);
+    while (pq_is_idle(pq))
+        sched_yield();
+    end_receive(thread);
+    assert_false(pq->worker.started);
+    /* As if the last meeting of two threads was long ago. */
+    pthread_mutex_lock(&pq->lock);
+    pq->needed_ns = 0;
+    pthread_mutex_unlock(&pq->lock);
+    assert_int_equal(collrun_iprobe(wire.group, 1, 5, &info), COLLRUN_AGAIN);
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    call.send = &in;
+    call.recv = &out;
+    call.count = 1;
+    call.dtype = COLLRUN_FLOAT32;
+    assert_int_equal(test_for_long(null_group_start(wire.group, call)), COLLRUN_OK);
+}
+
 #define BESIDE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BESIDE_TEST(a_look_finds_a_message_beside_a_thread_that_waits),
+        BESIDE_TEST(a_queue_without_requests_has_no_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
