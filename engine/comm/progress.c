@@ -326,8 +326,10 @@ static bool progress_test(struct progress_queue *pq, struct collrun_request **li
         progress_finish(r, rc);
         return true;
     }
-    /* A backend that keeps no deadlines is aborted; its request then ends as any other. */
-    if (!r->expired && standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns)) {
+    /* A backend that keeps no deadlines, or does not know that the group has failed (a copy of
+     * another request has), is aborted; its request then ends as any other. */
+    if (!r->expired && (progress_failure(pq) ||
+                        standstill_expired(now_coarse_ns(), &r->stopped_ns, &r->deadline_ns))) {
         r->expired = true;
         pq->config.ops->expired(r);
     }

@@ -66,6 +66,8 @@ static int wire_progress(void *group, uint64_t wait_ns)
 {
     const struct collrun_p2p *table = &wire.p2p->table;
     (void)group;
+    if (null_backend.aborts)
+        return error_cause(COLLRUN_ERR_ABORTED, "the group was aborted");
     const int tag = wire_wait(wait_ns);
     if (tag == NOTHING)
         return COLLRUN_OK;
@@ -224,6 +226,44 @@ static void a_queue_without_requests_has_no_worker(void **state)
     assert_int_equal(test_for_long(null_group_start(wire.group, call)), COLLRUN_OK);
 }
 
+static char device_memory;
+
+static int kind_locate(void *state, const void *ptr, int32_t *device)
+{
+    (void)state, (void)device;
+    return ptr == &device_memory;
+}
+
+static int kind_copy(void *state, const struct collrun_memory_copy *copy)
+{
+    (void)state;
+    return copy->len ? error_cause(COLLRUN_ERR_BACKEND, "the device is lost") : COLLRUN_OK;
+}
+
+/* The backend does not know of it. */
+static void a_copy_that_fails_ends_the_requests_in_flight(void **state)
+{
+    static struct memory_kind kind = {.table = {.locate = kind_locate, .copy = kind_copy},
+                                      .name = "device",
+                                      .title = "device",
+                                      .usable = true};
+    char host_memory = 0;
+    struct collrun_request *requests[2];
+    (void)state;
+    wire.group->kinds = (struct memory_kind_set){.items = {&kind}, .n = 1};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct collrun_call call =
+            null_group_message(COLLRUN_RECV, i ? &host_memory : &device_memory, 1);
+        call.tag = 1 + i;
+        requests[i] = null_group_start(wire.group, call);
+    }
+    deliver(1);
+    assert_int_equal(test_for_long(requests[0]), COLLRUN_ERR_BACKEND);
+    assert_non_null(strstr(collrun_error(), "the device is lost"));
+    assert_int_equal(test_for_long(requests[1]), COLLRUN_ERR_BACKEND);
+    assert_non_null(strstr(collrun_error(), "the device is lost"));
+}
+
 #define BESIDE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -231,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BESIDE_TEST(a_look_finds_a_message_beside_a_thread_that_waits),
         BESIDE_TEST(a_queue_without_requests_has_no_worker),
+        BESIDE_TEST(a_copy_that_fails_ends_the_requests_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
