@@ -130,7 +130,8 @@ static int group_backend_merit(uint64_t flags)
 }
 
 /* Chooses among the backends of the job by their flags. All ranks read the same job and make the
- * same choice. On one host, a backend for one host is preferred. */
+ * same choice. On one host, a backend for one host is preferred. Only the chosen one is opened: the
+ * others may be for other ranks, and not work here. */
 static int group_choose_backend(struct engine *e, const struct desc_ranks *members,
                                 struct backend **out, struct diag *d)
 {
@@ -140,7 +141,7 @@ static int group_choose_backend(struct engine *e, const struct desc_ranks *membe
         struct backend *b;
         if (e->desc.backends[i].unused)
             continue;
-        int rc = registry_get(e, e->desc.backends[i].name, &b, d);
+        int rc = registry_load(e, e->desc.backends[i].name, &b, d);
         if (rc != COLLRUN_OK)
             return rc;
         uint64_t flags = b->table.flags;
@@ -152,8 +153,7 @@ static int group_choose_backend(struct engine *e, const struct desc_ranks *membe
     if (!best)
         return diag_set(d, COLLRUN_ERR_UNAVAILABLE,
                         "no backend of this job suits these ranks; name one");
-    *out = best;
-    return COLLRUN_OK;
+    return registry_get(e, best->name, out, d);
 }
 
 static int group_check_fits(struct engine *e, const struct backend *b,

@@ -105,6 +105,11 @@ static int ask_unnamed(struct collrun_ctx *ctx, struct collrun_group *g)
     for (int i = 0; i < 3; i++)
         if (use_and_destroy(ctx, unnamed[i]))
             return 1;
+    o.backend = "auto"; /* the others need not work here */
+    CHECK(ctx, collrun_group_create(ctx, &o, &unnamed[0]) == COLLRUN_OK);
+    CHECK(ctx, strcmp(collrun_group_backend(unnamed[0]), collrun_group_backend(g)) == 0);
+    if (use_and_destroy(ctx, unnamed[0]))
+        return 1;
     o.nranks = 0;
     CHECK(ctx, collrun_group_create(ctx, &o, &unnamed[0]) == COLLRUN_ERR_INVALID);
     CHECK(ctx, strstr(collrun_error(), "(no name)"));
