@@ -58,7 +58,7 @@ struct hostmem_scope {
     uint32_t first; /* the world rank that the others are compared with */
     uint32_t segment;
     int32_t status; /* of a failure: enum collrun_status */
-    uint64_t segment_len, deadline_ns, timeout_ns;
+    uint64_t segment_len, timeout_ns;
     char name[HOSTMEM_NAME_LEN], identity[HOSTMEM_IDENTITY_LEN];
     char text[HOSTMEM_TEXT_LEN]; /* of a failure */
     struct hostmem_member members[];

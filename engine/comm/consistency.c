@@ -14,6 +14,7 @@
 #include "base/call_text.h"
 #include "base/loop.h"
 #include "base/names.h"
+#include "base/standstill.h"
 #include "comm/emulate.h"
 #include "comm/progress_queue.h"
 #include "comm/route.h"
@@ -411,12 +412,13 @@ int consistency_exec(const struct group_backend *gb, struct progress_queue *pq,
 {
     if (!consistency_is_checked(gb, calls))
         return emulate_exec(gb, pq, calls, ncalls);
-    uint64_t begun = now_ns();
+    const uint64_t begun = now_ns(), stopped = standstill_total(begun);
     int rc = consistency_check(gb, pq, calls, ncalls, number);
     if (rc != COLLRUN_OK)
         return rc;
     struct collrun_call own[GROUP_MOST_DEVICES]; /* a wait report may be reading `calls` */
-    uint64_t took = now_ns() - begun;
+    const uint64_t now = now_ns(), stood = standstill_total(now) - stopped;
+    const uint64_t took = now - begun > stood ? now - begun - stood : 0;
     for (uint32_t i = 0; i < ncalls; i++) {
         own[i] = calls[i];
         own[i].timeout_ns = own[i].timeout_ns > took ? own[i].timeout_ns - took : 1;

@@ -6,6 +6,7 @@
  */
 #include "base/loop.h"
 #include "base/names.h"
+#include "base/standstill.h"
 #include "comm/args.h"
 #include "comm/call_record.h"
 #include "comm/group_enter.h"
@@ -129,13 +130,13 @@ static int probe_expired(struct collrun_group *g, const struct p2p_probe *probe)
 
 static int probe_loop(struct collrun_group *g, struct p2p_probe *probe)
 {
-    uint64_t now = now_ns();
+    uint64_t now = now_ns(), stopped = standstill_total(now);
     uint64_t deadline = deadline_after(now, g->timeout_ns);
     unsigned round = 0;
     int rc;
     while ((rc = probe_look_long(g, probe, deadline - now, &round)) == COLLRUN_AGAIN) {
         now = now_ns();
-        if (now >= deadline)
+        if (standstill_expired(now, &stopped, &deadline))
             return probe_expired(g, probe);
     }
     return rc;

@@ -178,8 +178,10 @@ void control_request_add(struct control *c, struct control_request *q)
 int control_request_wait(struct control *c, struct control_request *q, uint64_t deadline_ns,
                          struct diag *d)
 {
+    uint64_t stopped = standstill_total(now_ns());
     control_lock(c);
-    while (!q->done && !control_has(c, CONTROL_ABORT) && now_ns() < deadline_ns)
+    while (!q->done && !control_has(c, CONTROL_ABORT) &&
+           !standstill_expired(now_ns(), &stopped, &deadline_ns))
         control_wait_change(c, deadline_ns);
     if (q->done)
         *d = q->failure;

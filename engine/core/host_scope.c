@@ -15,6 +15,7 @@
 
 #include "base/loop.h"
 #include "base/rank_list.h"
+#include "base/standstill.h"
 #include "core/control.h"
 
 #include <errno.h>
@@ -143,7 +144,6 @@ static void host_scope_make(struct hostmem_scope *s, const struct host_scope_req
     s->status = COLLRUN_OK;
     s->segment_len = q->segment_len;
     s->timeout_ns = q->timeout_ns;
-    s->deadline_ns = deadline_after(now_ns(), q->timeout_ns);
     snprintf(s->name, sizeof s->name, "%s", q->name);
     snprintf(s->identity, sizeof s->identity, "%s", q->identity);
     for (uint32_t i = 0; i < s->nmembers; i++)
@@ -243,6 +243,8 @@ static void host_scope_leave(struct hostmem_scope *s)
 static int host_scope_wait(struct host_scopes *h, struct hostmem_scope *s,
                            const struct host_scope_request *q, struct diag *d)
 {
+    uint64_t now = now_ns(), stopped = standstill_total(now);
+    uint64_t deadline = deadline_after(now, q->timeout_ns);
     for (int i = 0; !h->oversubscribed && i < HOST_SCOPE_POLLS; i++) {
         if (!host_scope_is_forming(s))
             return COLLRUN_OK;
@@ -257,11 +259,11 @@ static int host_scope_wait(struct host_scopes *h, struct hostmem_scope *s,
             return d->code;
         hostmem_lock(&h->mem);
         host_scope_check_members(h, s, q);
-        if (host_scope_is_forming(s) && now_ns() >= s->deadline_ns)
+        if (host_scope_is_forming(s) && standstill_expired(now_ns(), &stopped, &deadline))
             host_scope_expire(s, q);
         host_scope_unlock(h, s);
         if (host_scope_is_forming(s))
-            host_scope_sleep(s, changes, s->deadline_ns);
+            host_scope_sleep(s, changes, deadline);
     }
 }
 

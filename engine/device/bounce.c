@@ -7,6 +7,7 @@
 #include "device/bounce.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "comm/group.h"
 #include "comm/reduce.h"
 #include "comm/route.h"
@@ -30,6 +31,7 @@ struct bounce {
     const struct group_backend *gb; /* that runs the calls */
     bool settled;                   /* nothing to wait for */
     uint64_t deadline_ns;
+    uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
     uint32_t n;
     struct span spans[]; /* two for each call; len 0 = not used */
 };
@@ -244,7 +246,9 @@ int bounce_in(const struct route *route, struct collrun_call *calls, uint32_t n,
     bounce->gb = route->gb;
     bounce->settled = route->settled;
     bounce->n = n;
-    bounce->deadline_ns = deadline_after(now_ns(), calls->timeout_ns);
+    const uint64_t now = now_ns();
+    bounce->deadline_ns = deadline_after(now, calls->timeout_ns);
+    bounce->stopped_ns = standstill_total(now);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < n; i++) {
         struct span *span = &bounce->spans[2 * i];
         bounce_find_spans(route->gb, &calls[i], span);
@@ -268,6 +272,7 @@ int bounce_out(struct bounce *bounce, int status)
 {
     /* A failed call of devices returns before they stop. */
     const bool in_use = status != COLLRUN_OK && group_host_kind(bounce->gb);
+    standstill_expired(now_ns(), &bounce->stopped_ns, &bounce->deadline_ns); /* may move it */
     for (uint32_t i = 0; i < 2 * bounce->n; i++) {
         struct span *s = &bounce->spans[i];
         if (status != COLLRUN_OK || !s->len || !s->back)
