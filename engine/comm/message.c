@@ -220,7 +220,7 @@ static int message_copy(struct collrun_group *g, const struct collrun_call *pair
     int rc = message_check_copy(g, pair);
     if (rc == COLLRUN_OK && kind && (rc = route_check_stream(g, pair, kind)) != COLLRUN_OK)
         return error_wrap(rc, g->id.name, 0, "sendrecv");
-    if (rc != COLLRUN_OK || (rc = group_enter(g, "sendrecv")) != COLLRUN_OK)
+    if (rc != COLLRUN_OK || (rc = group_enter_for(route.gb, COLLRUN_SEND)) != COLLRUN_OK)
         return rc;
     number = group_number_shared(g);
     error_clear_cause();
@@ -234,7 +234,7 @@ static int message_copy(struct collrun_group *g, const struct collrun_call *pair
     if (rc != COLLRUN_OK && !group_has_failed(g))
         rc = group_op_failed(g, COLLRUN_SEND, number, rc);
     call_record_end(g, GROUP_MESSAGES, index, 2, 0, rc);
-    group_leave(g);
+    group_leave_after(route.gb, COLLRUN_SEND);
     return rc;
 }
 

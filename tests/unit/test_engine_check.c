@@ -4,6 +4,7 @@
  * that look almost the same. A refused call must not reach the backend and must leave the group
  * usable.
  */
+#include "comm/group_enter.h"
 #include "core/backend.h"
 #include "core/error.h"
 #include "null_group.h"
@@ -276,6 +277,20 @@ static void sendrecv_with_oneself_copies(void **state)
                      COLLRUN_ERR_UNSUPPORTED);
     assert_int_equal(collrun_sendrecv(g, AT(0), 1, 0, AT(9), 1, 2, COLLRUN_INT32), COLLRUN_OK);
     assert_int_equal(null_backend.calls, 2);
+    null_group_free(g);
+}
+
+static void sendrecv_with_oneself_may_overlap_a_collective(void **state)
+{
+    (void)state;
+    struct collrun_group *g = null_group_new(RANK, N, 0);
+    for (int starts = 0; starts < 2; starts++) {
+        g->backends[0].pq[GROUP_MESSAGES]->starts = starts;
+        assert_int_equal(group_enter(g, "another thread"), COLLRUN_OK);
+        assert_int_equal(collrun_sendrecv(g, AT(0), 1, RANK, AT(9), 1, RANK, COLLRUN_INT32),
+                         starts ? COLLRUN_OK : COLLRUN_ERR_INVALID);
+        group_leave(g);
+    }
     null_group_free(g);
 }
 
@@ -569,6 +584,7 @@ int main(void)
         cmocka_unit_test(the_size_of_a_call_is_checked),
         cmocka_unit_test(null_pointers_are_invalid),
         cmocka_unit_test(sendrecv_with_oneself_copies),
+        cmocka_unit_test(sendrecv_with_oneself_may_overlap_a_collective),
         cmocka_unit_test(the_first_rank_of_an_exscan_has_no_result),
         cmocka_unit_test(operators_of_workloads_are_checked),
         cmocka_unit_test(a_batch_ends_with_its_first_failure),
