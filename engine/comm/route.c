@@ -6,6 +6,7 @@
 #include "comm/route.h"
 
 #include "base/names.h"
+#include "comm/group_enter.h"
 #include "core/backend.h"
 #include "core/error.h"
 
@@ -175,8 +176,9 @@ int route_check_receive(const struct group_backend *gb, const struct collrun_cal
 {
     const struct collrun_backend *b = &gb->backend->table;
     error_clear_cause();
-    return b->check_receive ? b->check_receive(gb->pq[GROUP_MESSAGES]->config.handle, call, probes)
-                            : COLLRUN_OK;
+    if (!b->check_receive || group_is_closed(gb->group)) /* whose handle is closed, too */
+        return COLLRUN_OK;
+    return b->check_receive(gb->pq[GROUP_MESSAGES]->config.handle, call, probes);
 }
 
 int route_check(const struct collrun_group *g, const struct collrun_call *call,
