@@ -109,24 +109,38 @@ static void emulate_scale(size_t *to, const size_t *from, uint32_t n, size_t es)
         to[i] = from[i] * es;
 }
 
-static int emulate_exec_as_bytes(struct progress_queue *pq, uint32_t n,
-                                 const struct collrun_call *call)
+/* `arrays` has room for four of n counts. */
+static void emulate_to_bytes(struct collrun_call *c, uint32_t n, size_t *arrays)
 {
-    struct collrun_call c = *call;
-    size_t es = dtype_size(c.dtype);
-    size_t *arrays = calloc(4 * (size_t)n, sizeof *arrays);
-    if (!arrays)
-        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the counts of %u ranks", n);
-    const size_t **fields[4] = {&c.sendcounts, &c.senddispls, &c.recvcounts, &c.recvdispls};
+    size_t es = dtype_size(c->dtype);
+    const size_t **fields[4] = {&c->sendcounts, &c->senddispls, &c->recvcounts, &c->recvdispls};
     for (uint32_t i = 0; i < 4; i++) {
         emulate_scale(arrays + i * n, *fields[i], n, es);
         *fields[i] = *fields[i] ? arrays + i * n : NULL;
     }
-    c.dtype = COLLRUN_UINT8;
-    c.count *= es;
-    c.recvcount *= es;
-    int rc = progress_exec(pq, &c, 1);
+    c->dtype = COLLRUN_UINT8;
+    c->count *= es;
+    c->recvcount *= es;
+}
+
+/* A call for each device of this process. */
+static int emulate_exec_as_bytes(const struct group_backend *gb, struct progress_queue *pq,
+                                 const struct collrun_call *calls, uint32_t ncalls)
+{
+    const uint32_t n = gb->comm_size;
+    struct collrun_call *own = calloc(ncalls, sizeof *own);
+    size_t *arrays = calloc(4 * (size_t)n * ncalls, sizeof *arrays);
+    int rc = own && arrays ? COLLRUN_OK
+                           : error_cause(COLLRUN_ERR_NO_MEMORY,
+                                         "out of memory for the counts of %u ranks", n);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < ncalls; i++) {
+        own[i] = calls[i];
+        emulate_to_bytes(&own[i], n, arrays + 4 * (size_t)n * i);
+    }
+    if (rc == COLLRUN_OK)
+        rc = progress_exec(pq, own, ncalls);
     free(arrays);
+    free(own);
     return rc;
 }
 
@@ -213,6 +227,6 @@ int emulate_exec(const struct group_backend *gb, struct progress_queue *pq,
     if (backend_is_native(b, calls))
         return progress_exec(pq, calls, ncalls);
     if (!collrun_kind_reduces(calls->kind) && b->native[calls->kind][COLLRUN_UINT8])
-        return emulate_exec_as_bytes(pq, gb->group->nranks, calls);
+        return emulate_exec_as_bytes(gb, pq, calls, ncalls);
     return emulate_by_messages(gb, pq, calls, ncalls);
 }

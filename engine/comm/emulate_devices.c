@@ -43,9 +43,10 @@ static int emulate_devices_reduce_all(struct emulation *e, const void *sum)
 {
     const struct collrun_call *first = e->call;
     bool to_all = first->kind == COLLRUN_ALLREDUCE;
-    struct collrun_call call = *first;
+    struct collrun_call call = *emulate_call(e, 0);
     call.send = sum;
-    call.recv = emulate_call(e, to_all ? 0 : (uint32_t)first->peer_device)->recv;
+    if (!to_all)
+        call.recv = emulate_call(e, (uint32_t)first->peer_device)->recv;
     e->call = &call;
     int rc = emulate_reduce_all(e);
     e->call = first;
