@@ -92,7 +92,9 @@ static int request_start(struct collrun_group *g, const struct route *route,
     for (uint32_t i = 0; i < n; i++)
         call_complete(route, &calls[i]);
     error_clear_cause();
-    if (n == 1 && (*out = request_send_short(route, calls, number))) {
+    struct collrun_request *sent = n == 1 ? request_send_short(route, calls, number) : NULL;
+    if (sent) {
+        *out = sent;
         request_spare_add(route, calls, given);
         return COLLRUN_OK;
     }
@@ -120,8 +122,11 @@ static int request_start_renewed(struct collrun_group *g, struct collrun_request
     call->timeout_ns = r->given->timeout_ns;
     call_complete(&route, call);
     error_clear_cause();
-    if (rc != COLLRUN_OK ||
-        (call->kind == COLLRUN_SEND && (*out = request_send_short(&route, call, number)))) {
+    struct collrun_request *sent =
+        rc == COLLRUN_OK ? request_send_short(&route, call, number) : NULL;
+    if (sent)
+        *out = sent;
+    if (sent || rc != COLLRUN_OK) {
         request_spare_keep_or_free(r);
         return rc;
     }

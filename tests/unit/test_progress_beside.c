@@ -240,17 +240,22 @@ static int kind_copy(void *state, const struct collrun_memory_copy *copy)
     return copy->len ? error_cause(COLLRUN_ERR_BACKEND, "the device is lost") : COLLRUN_OK;
 }
 
-/* The backend does not know of it. */
-static void a_copy_that_fails_ends_the_requests_in_flight(void **state)
+static void use_device_memory(void)
 {
     static struct memory_kind kind = {.table = {.locate = kind_locate, .copy = kind_copy},
                                       .name = "device",
                                       .title = "device",
                                       .usable = true};
+    wire.group->kinds = (struct memory_kind_set){.items = {&kind}, .n = 1};
+}
+
+/* The backend does not know of it. */
+static void a_copy_that_fails_ends_the_requests_in_flight(void **state)
+{
     char host_memory = 0;
     struct collrun_request *requests[2];
     (void)state;
-    wire.group->kinds = (struct memory_kind_set){.items = {&kind}, .n = 1};
+    use_device_memory();
     for (uint32_t i = 0; i < 2; i++) {
         struct collrun_call call =
             null_group_message(COLLRUN_RECV, i ? &host_memory : &device_memory, 1);
@@ -264,6 +269,20 @@ static void a_copy_that_fails_ends_the_requests_in_flight(void **state)
     assert_non_null(strstr(collrun_error(), "the device is lost"));
 }
 
+static void a_start_that_fails_leaves_its_output(void **state)
+{
+    char host_memory = 0;
+    (void)state;
+    use_device_memory();
+    struct collrun_request *const other =
+        null_group_start(wire.group, null_group_message(COLLRUN_RECV, &host_memory, 1));
+    struct collrun_request *request = other;
+    const struct collrun_call call = null_group_message(COLLRUN_SEND, &device_memory, 1);
+    assert_int_equal(collrun_start(wire.group, &call, &request), COLLRUN_ERR_BACKEND);
+    assert_ptr_equal(request, other);
+    assert_int_equal(test_for_long(other), COLLRUN_ERR_BACKEND);
+}
+
 #define BESIDE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -272,6 +291,7 @@ int main(void)
         BESIDE_TEST(a_look_finds_a_message_beside_a_thread_that_waits),
         BESIDE_TEST(a_queue_without_requests_has_no_worker),
         BESIDE_TEST(a_copy_that_fails_ends_the_requests_in_flight),
+        BESIDE_TEST(a_start_that_fails_leaves_its_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
