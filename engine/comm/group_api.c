@@ -6,9 +6,9 @@
  */
 #include "comm/forming.h"
 #include "comm/generation.h"
+#include "comm/group_backend.h"
 #include "comm/group_enter.h"
 #include "comm/group_make.h"
-#include "core/backend.h"
 #include "core/engine.h"
 #include "core/task.h"
 
@@ -111,72 +111,6 @@ int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
 {
     const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
     return g ? (int)g->nranks : -1;
-}
-
-/* ---- which backend ---- */
-
-static bool group_share_a_host(const struct engine *e, const struct desc_ranks *members)
-{
-    for (uint32_t i = 1; i < members->n; i++) {
-        if (e->desc.ranks[members->items[i]].host != e->desc.ranks[members->items[0]].host)
-            return false;
-    }
-    return true;
-}
-
-static int group_backend_merit(uint64_t flags)
-{
-    return flags & COLLRUN_BACKEND_NEEDS_DEVICE ? 2 : flags & COLLRUN_BACKEND_ONE_HOST ? 1 : 0;
-}
-
-/* Chooses among the backends of the job by their flags. All ranks read the same job and make the
- * same choice. On one host, a backend for one host is preferred. Only the chosen one is opened: the
- * others may be for other ranks, and not work here. */
-static int group_choose_backend(struct engine *e, const struct desc_ranks *members,
-                                struct backend **out, struct diag *d)
-{
-    bool one_host = group_share_a_host(e, members);
-    struct backend *best = NULL;
-    for (uint32_t i = 0; i < e->desc.nbackends; i++) {
-        struct backend *b;
-        if (e->desc.backends[i].unused)
-            continue;
-        int rc = registry_load(e, e->desc.backends[i].name, &b, d);
-        if (rc != COLLRUN_OK)
-            return rc;
-        uint64_t flags = b->table.flags;
-        bool fits = (!(flags & COLLRUN_BACKEND_NEEDS_DEVICE) || memory_kinds_owned_by(e, b)) &&
-                    (one_host || !(flags & COLLRUN_BACKEND_ONE_HOST));
-        if (fits && (!best || group_backend_merit(flags) > group_backend_merit(best->table.flags)))
-            best = b;
-    }
-    if (!best)
-        return diag_set(d, COLLRUN_ERR_UNAVAILABLE,
-                        "no backend of this job suits these ranks; name one");
-    return registry_get(e, best->name, out, d);
-}
-
-static int group_check_fits(struct engine *e, const struct backend *b,
-                            const struct desc_ranks *members, struct diag *d)
-{
-    if ((b->table.flags & COLLRUN_BACKEND_ONE_HOST) && !group_share_a_host(e, members))
-        return diag_set(
-            d, COLLRUN_ERR_UNSUPPORTED,
-            "backend \"%s\" supports one host only, but these ranks are on several hosts", b->name);
-    if (b->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE && !memory_kinds_owned_by(e, b))
-        return diag_set(d, COLLRUN_ERR_UNSUPPORTED,
-                        "backend \"%s\" needs %ss, but this rank has none", b->name,
-                        b->kind.title ? b->kind.title : "device");
-    return COLLRUN_OK;
-}
-
-static int group_find_backend(struct engine *e, const char *name, const struct desc_ranks *members,
-                              struct backend **out, struct diag *d)
-{
-    if (!name || strcmp(name, "auto") == 0)
-        return group_choose_backend(e, members, out, d);
-    int rc = registry_get(e, name, out, d);
-    return rc == COLLRUN_OK ? group_check_fits(e, *out, members, d) : rc;
 }
 
 /* ---- making ---- */
@@ -299,10 +233,25 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     return rc == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
 }
 
-int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
-               struct desc_ranks *members, struct group_spec *out)
+/* The name, which `unnamed` has room for, and the generation. They are taken before anything that
+ * may fail on this rank alone, such as a backend that does not work here: all members count this
+ * call, so that their next groups of this name meet. */
+static int group_plan_name(struct engine *e, const struct collrun_group_options *o,
+                           char unnamed[GROUP_NAME_LEN], struct group_spec *out)
 {
-    struct backend *b = NULL;
+    out->name_is_unique = !o->name || !*o->name;
+    out->name = out->name_is_unique ? unnamed : o->name;
+    if (!out->name_is_unique && group_find(e, o->name))
+        return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", o->name);
+    int rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
+                                 : generation_next(e, o->name, out->members, &out->generation);
+    out->has_generation = !out->name_is_unique;
+    return rc == COLLRUN_OK ? rc : error_set(rc, "group \"%s\": out of memory", group_label(o));
+}
+
+int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
+               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN], struct group_spec *out)
+{
     struct diag d;
     diag_init(&d);
     int rc = group_check_options(ctx, options);
@@ -315,15 +264,17 @@ int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *opti
         return error_set(COLLRUN_ERR_NOT_MEMBER,
                          "rank %u is not in group \"%s\"; only members create it", e->rank,
                          group_label(options));
-    if (group_find_backend(e, options->backend, members, &b, &d) != COLLRUN_OK)
-        return error_set(d.code, "group \"%s\": %s", group_label(options), d.text);
-    *out = (struct group_spec){.name = options->name,
-                               .members = members,
+    *out = (struct group_spec){.members = members,
                                .timeout_ns = options->timeout_ns,
                                .check = group_default_check(options),
-                               .routes = {{b, group_gpus(options)}},
+                               .routes = {{NULL, group_gpus(options)}},
                                .nroutes = 1};
-    return COLLRUN_OK;
+    rc = group_plan_name(e, options, unnamed, out);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = group_find_backend(e, options->backend, members, &out->routes[0].backend, &d);
+    return rc == COLLRUN_OK ? rc
+                            : error_set(d.code, "group \"%s\": %s", group_label(options), d.text);
 }
 
 struct group_spec group_spec_like(const struct collrun_group *g, const char *name,
@@ -345,10 +296,11 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
 {
     struct desc_ranks members = {0};
     struct group_spec spec;
+    char unnamed[GROUP_NAME_LEN];
     if (!out)
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create: the output pointer for the group is NULL");
-    int rc = group_plan(ctx, options, &members, &spec);
+    int rc = group_plan(ctx, options, &members, unnamed, &spec);
     if (rc == COLLRUN_OK)
         rc = group_make(ctx->engine, &spec, out);
     free(members.items);

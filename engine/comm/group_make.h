@@ -18,10 +18,11 @@ struct group_split {
 /* OK if a new group can have this name, which may be NULL or "": INVALID, or EXISTS. */
 int group_check_name(struct engine *e, const char *whose, const char *name);
 
-/* Checks the options of a create and turns them into a spec without name, if they have none. The
- * spec borrows the name and *members, whose items the caller frees, also on failure. */
+/* Checks the options of a create, takes its name and number, and turns them into a spec. It borrows
+ * the name, that of the options or `unnamed`, and *members, whose items the caller frees, also on
+ * failure. */
 int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
-               struct desc_ranks *members, struct group_spec *out);
+               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN], struct group_spec *out);
 /* With the backends, the time-out and the check of `g`; borrows the name and the members. */
 struct group_spec group_spec_like(const struct collrun_group *g, const char *name,
                                   const struct desc_ranks *members);

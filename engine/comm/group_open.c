@@ -347,7 +347,8 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
                                    .timeout_ns = g->engine->desc.rendezvous_timeout_ns,
                                    .host = &g->engine->host_scopes};
     group_describe_identity(g, identity, sizeof identity);
-    if (generation_of_group(g, &join.generation) != COLLRUN_OK)
+    join.generation = spec->generation;
+    if (!spec->has_generation && generation_of_group(g, &join.generation) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     for (uint32_t i = 0; i < g->nbackends; i++) {
         services_init(&g->backends[i].services, &g->engine->control, spec->options,

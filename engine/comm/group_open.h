@@ -15,6 +15,8 @@ struct group_route {
 struct group_spec {
     const char *name;
     bool name_is_unique; /* as group_identity.is_unique */
+    bool has_generation; /* it is taken; else group_open takes it */
+    uint32_t generation;
     const struct desc_ranks *members;
     uint64_t timeout_ns; /* of an operation */
     enum collrun_check check;

@@ -150,13 +150,7 @@ int collrun_group_create_start(struct collrun_ctx *ctx, const struct collrun_gro
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create_start: the output pointer for the %s is NULL",
                          out ? "request" : "group");
-    int rc = group_plan(ctx, options, &members, &spec);
-    if (rc == COLLRUN_OK && !(spec.name && *spec.name)) {
-        spec.name = unnamed;
-        spec.name_is_unique = true;
-        if ((rc = group_make_name(ctx->engine, &members, unnamed)) != COLLRUN_OK)
-            error_set(rc, "a group without a name: out of memory");
-    }
+    int rc = group_plan(ctx, options, &members, unnamed, &spec);
     if (rc != COLLRUN_OK) {
         free(members.items);
         return rc;

@@ -98,6 +98,33 @@ static void threads_share_a_group(void **state)
     run_case(2, "msgstart", "threads");
 }
 
+static const char *broken_path;
+
+static void break_second_backend(struct desc *desc)
+{
+    static struct desc_backend backends[2];
+    memcpy(backends, desc->backends, sizeof backends);
+    backends[1].path = broken_path;
+    desc->backends = backends;
+}
+
+static void groups_meet_after_a_failure_of_one_member(void **state)
+{
+    struct fake_job job;
+    (void)state;
+    fake_init(&job, 2);
+    fake_backend(&job, "msgstart", "msgstart.so");
+    fake_backend(&job, "msg", "msg.so");
+    fake_group(&job, "world", 0, NULL, 0);
+    fake_option(&job, &fake_workload(&job, "api", "api.so")->params, "do", "fallback");
+    job.desc.rendezvous_timeout_ns = 500000000;
+    broken_path = fake_path(&job, "msg_probe.so");
+    job.changed_rank = 1;
+    job.change_desc = break_second_backend;
+    assert_int_equal(fake_run(&job), 0);
+    fake_fini(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +137,7 @@ int main(void)
         cmocka_unit_test(receives_learn_what_came),
         cmocka_unit_test(backends_without_envelopes_are_named),
         cmocka_unit_test(threads_share_a_group),
+        cmocka_unit_test(groups_meet_after_a_failure_of_one_member),
     };
     return cmocka_run_group_tests_name("engine_api", tests, NULL, NULL);
 }

@@ -481,6 +481,29 @@ static int do_too_long(struct collrun_ctx *ctx, struct collrun_group *g)
     return 0;
 }
 
+/* ---- a backend that works on some ranks only ---- */
+
+/* Backend "msg" does not work on rank 1: its calls fail at once, those of the others wait for it.
+ * Then all members form the group on another backend. */
+static int do_fallback(struct collrun_ctx *ctx, struct collrun_group *g)
+{
+    int ranks[2] = {0, 1},
+        failure = collrun_rank(g) ? COLLRUN_ERR_UNAVAILABLE : COLLRUN_ERR_TIMEOUT;
+    struct collrun_group_options o = {.size = sizeof o, .ranks = ranks, .nranks = 2};
+    for (int i = 0; i < 4; i++) {
+        struct collrun_group *made = NULL;
+        o.name = i % 2 ? NULL : "late";
+        o.backend = "msg";
+        CHECK(ctx, collrun_group_create(ctx, &o, &made) == failure && !made);
+        CHECK(ctx, collrun_barrier(g) == COLLRUN_OK);
+        o.backend = collrun_group_backend(g);
+        CHECK(ctx, collrun_group_create(ctx, &o, &made) == COLLRUN_OK);
+        if (use_and_destroy(ctx, made))
+            return 1;
+    }
+    return 0;
+}
+
 /* ---- threads ---- */
 
 enum { CALLERS = 3, ROUNDS = 200 };
@@ -547,6 +570,7 @@ static int run(struct collrun_ctx *ctx, void *state)
                  {"envelope", do_envelope},
                  {"envelope-refused", do_envelope_refused},
                  {"too-long", do_too_long},
+                 {"fallback", do_fallback},
                  {"threads", do_threads}};
     const char *what = collrun_param_string(ctx, "do");
     (void)state;
