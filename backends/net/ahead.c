@@ -5,8 +5,9 @@
 #include "ahead.h"
 
 /* What an operation counts at least, for its packet; and in a vector form, where ranks know
- * different counts. */
-enum { AHEAD_LEAST = 1024, AHEAD_VECTOR = 65536 };
+ * different counts: less than such an operation may have, since most have less, and a grant costs a
+ * small one its time again. */
+enum { AHEAD_LEAST = 1024, AHEAD_VECTOR = 16384 };
 
 bool net_ahead_add(struct net_ahead *ahead, const struct collrun_call *call, size_t elem)
 {
