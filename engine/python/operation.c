@@ -126,14 +126,18 @@ void operation_detach(struct operation *op)
 
 void operation_sweep(void)
 {
-    struct operation **p = &operation_detached;
-    while (*p) {
-        struct operation *op = *p;
+    struct operation **p = &operation_detached, *over = NULL, *op;
+    while ((op = *p)) {
         if (collrun_test(op->request) == COLLRUN_AGAIN) {
             p = &op->next;
             continue;
         }
         *p = op->next;
+        op->next = over;
+        over = op;
+    }
+    while ((op = over)) { /* which may run code of the program, and so this function again */
+        over = op->next;
         operation_free(op);
     }
 }

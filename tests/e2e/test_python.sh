@@ -189,6 +189,37 @@ END
 is "an array that is dropped in another thread" "$(grep -o 'the same memory: .*' out)" "the same memory: True"
 is "an array that is made while a collective waits for another thread" "$code $(grep -o 'sum: .*' out)" "0 sum: 2"
 
+# ---- requests that are dropped ----
+script 2 <<'END'
+import collrun
+g = collrun.group()
+class Buffer(bytearray):
+    """When it is freed, messages arrive that other dropped requests wait for, and those are freed."""
+    def __del__(self):
+        if g.rank == 0 and self[0] == 1:
+            g.send(b"go", 1)
+            g.recv(bytearray(2), 1, tag=9)
+            g.sendrecv(b"x", 0, bytearray(1), 0)
+            freed.append(2)
+freed = []
+if g.rank == 0:
+    for tag in 1, 2, 3:
+        g.recv(Buffer(1), 1, tag=tag, async_op=True)
+    g.send(b"go", 1)
+    g.recv(bytearray(2), 1, tag=8)
+    while not freed: g.sendrecv(b"x", 0, bytearray(1), 0)
+    print("freed", flush=True)
+else:
+    g.recv(bytearray(2), 0)
+    g.send(b"\1", 0, tag=2)
+    g.send(b"xx", 0, tag=8)
+    g.recv(bytearray(2), 0)
+    g.send(b"\3", 0, tag=3)
+    g.send(b"\3", 0, tag=1)
+    g.send(b"xx", 0, tag=9)
+END
+is "requests that are freed while others are" "$code $(out)" "0 [0] freed"
+
 # ---- crashes ----
 for fault in 'ctypes.string_at(0)' 'os.abort()'; do
     script 2 <<END
