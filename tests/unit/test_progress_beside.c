@@ -240,9 +240,29 @@ static int kind_copy(void *state, const struct collrun_memory_copy *copy)
     return copy->len ? error_cause(COLLRUN_ERR_BACKEND, "the device is lost") : COLLRUN_OK;
 }
 
+/* After a copy that failed the engine leaves such memory to the device. */
+static int kind_host_alloc(void *state, size_t len, void **out)
+{
+    enum { BLOCK_LEN = 4096, BLOCKS = 8 };
+    static char blocks[BLOCKS][BLOCK_LEN];
+    static unsigned n;
+    (void)state;
+    assert_true(len <= BLOCK_LEN && n < BLOCKS);
+    *out = blocks[n++];
+    return COLLRUN_OK;
+}
+
+static void kind_host_free(void *state, void *ptr, size_t len)
+{
+    (void)state, (void)ptr, (void)len;
+}
+
 static void use_device_memory(void)
 {
-    static struct memory_kind kind = {.table = {.locate = kind_locate, .copy = kind_copy},
+    static struct memory_kind kind = {.table = {.locate = kind_locate,
+                                                .copy = kind_copy,
+                                                .host_alloc = kind_host_alloc,
+                                                .host_free = kind_host_free},
                                       .name = "device",
                                       .title = "device",
                                       .usable = true};
