@@ -53,6 +53,7 @@ static void clear_deferred(void)
 {
     static const struct pq_ops ops = {.admitted = admitted};
     clear();
+    queue.worker.started = true;
     queue.config.ops = &ops;
     queue.requests.queue_end = &queue.requests.queue;
     request = (struct collrun_request){.pq = &queue, .status = COLLRUN_AGAIN, .needs_exec = true};
