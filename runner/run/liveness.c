@@ -37,8 +37,10 @@ void liveness_check_pause(struct liveness *l)
 {
     uint64_t now = now_ns(), gap = now - l->last_tick_ns;
     l->last_tick_ns = now;
-    if (gap > PAUSE_NS)
-        liveness_on_resume(l, gap - SECOND_NS); /* at least */
+    if (gap <= PAUSE_NS)
+        return;
+    liveness_on_resume(l, gap - SECOND_NS); /* at least, ... */
+    l->paused_ns = gap;                     /* ... and at most */
 }
 
 uint64_t liveness_now_ns(const struct liveness *l)

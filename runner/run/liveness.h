@@ -26,8 +26,8 @@ struct liveness {
     struct loop_timer timer; /* every second */
     uint64_t last_tick_ns;   /* a gap after it: this process was stopped */
     uint64_t resumed_ns;     /* when it was continued, ... */
-    uint64_t paused_ns;      /* ... and for how long it was stopped */
-    uint64_t stopped_ns;     /* the same, of all times that it was stopped */
+    uint64_t paused_ns;      /* ... and for how long it was stopped, at most */
+    uint64_t stopped_ns;     /* at least, of all times that it was stopped */
 };
 
 /* All pointers are set. */
