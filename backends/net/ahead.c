@@ -5,9 +5,9 @@
 #include "ahead.h"
 
 /* What an operation counts at least, for its packet; and in a vector form, where ranks know
- * different counts: less than such an operation may have, since most have less, and a grant costs a
- * small one its time again. */
-enum { AHEAD_LEAST = 1024, AHEAD_VECTOR = 16384 };
+ * different counts: less than such an operation may have. Most have less, and to wait for a grant
+ * takes as long as a few small ones. */
+enum { AHEAD_LEAST = 128, AHEAD_VECTOR = 4096 };
 
 bool net_ahead_add(struct net_ahead *ahead, const struct collrun_call *call, size_t elem)
 {

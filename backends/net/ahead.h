@@ -13,7 +13,7 @@
 
 #include <collrun/backend.h>
 
-/* About what a pair of ranks may have in flight; in vector forms up to four times as much. */
+/* About what a pair of ranks may have in flight; in vector forms up to 16 times as much. */
 #define NET_AHEAD_BYTES (1u << 20)
 
 struct net_ahead {

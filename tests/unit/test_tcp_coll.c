@@ -72,9 +72,9 @@ static void a_root_need_not_wait_for_short_blocks_to_be_asked_for(void **state)
  * same. */
 static int far_ahead(struct harness_rank *r)
 {
-    enum { OPERATIONS = 200, BYTES = 64 << 10 };
+    enum { OPERATIONS = 400, BYTES = 64 << 10 };
     const enum collrun_kind kind = *(const enum collrun_kind *)r->arg;
-    const unsigned most = collrun_kind_is_vector(kind) ? 70 : 20;
+    const unsigned most = collrun_kind_is_vector(kind) ? 270 : 20;
     const uint32_t early = kind == COLLRUN_BROADCAST || kind == COLLRUN_SCATTER ? 0 : 1;
     const size_t counts[2] = {BYTES, BYTES};
     _Atomic unsigned *completed = r->scratch;
