@@ -320,6 +320,27 @@ static int buffer_get_dlpack(struct buffer *b, const struct collrun_group *g, Py
 
 /* ---- both ---- */
 
+/* Of an array whose buffer protocol has just refused, which is then the error: as those of cupy and
+ * jax do, which have it for memory of the host alone. True: the error is cleared. */
+static bool buffer_is_on_device(PyObject *object)
+{
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    PyObject *kind = device ? PySequence_GetItem(device, 0) : NULL;
+    const bool is_on_device = kind && PyLong_AsLong(kind) != DLPACK_CPU && !PyErr_Occurred();
+    Py_XDECREF(kind);
+    Py_XDECREF(device);
+    if (!is_on_device) {
+        PyErr_Restore(type, value, trace);
+        return false;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return true;
+}
+
 int buffer_get(struct buffer *b, const struct collrun_group *g, PyObject *object, bool writable,
                const char *name)
 {
@@ -339,6 +360,8 @@ int buffer_get(struct buffer *b, const struct collrun_group *g, PyObject *object
     if (!PyObject_CheckBuffer(object))
         return buffer_get_dlpack(b, g, object, writable, name);
     int rc = buffer_get_view(b, object, writable, name);
+    if (rc && b->source == BUFFER_NONE && buffer_is_on_device(object))
+        return buffer_get_dlpack(b, g, object, writable, name);
     if (rc &&
         (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError)) &&
         b->source == BUFFER_NONE)

@@ -31,7 +31,7 @@ python_job() {
     job python <<END
 version: 1
 $head
-env: {set: {OMP_NUM_THREADS: "1"}}
+env: {set: {OMP_NUM_THREADS: "1"${job_env:+, $job_env}}}
 timeouts: {run: ${limit}s}
 workloads:
   - {command: [$list]}

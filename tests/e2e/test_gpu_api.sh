@@ -6,16 +6,16 @@
 fake=${BUILD:-$top/build/release}/tests/fake
 
 # ---- declarations ----
-headers=
-for folder in ${CUDA_HOME:-} /usr/local/cuda*; do
+# Those of CUDA and NCCL may be in separate folders.
+cuda='' headers=
+for folder in /usr ${CUDA_HOME:-} /usr/local/cuda*; do
+    [ -f "$folder/include/cuda_runtime_api.h" ] && cuda=$folder/include
     [ -f "$folder/include/nccl.h" ] && headers=$folder/include
 done
-if [ -z "$headers" ] && [ -f /usr/include/nccl.h ]; then
-    headers=/usr/include
-fi
-compile() { ${CC:-cc} -std=c11 -fsyntax-only "$@" -I"$top" -I"$headers" "$top/tests/gpu/check_api.c" >out 2>err; }
+[ -n "$cuda" ] || headers=
+compile() { ${CC:-cc} -std=c11 -fsyntax-only "$@" -I"$top" -I"$headers" -I"$cuda" "$top/tests/gpu/check_api.c" >out 2>err; }
 # Functions and members that came later than an older header are not in it.
-of_headers=$(printf '#include <nccl.h>\nNCCL_VERSION_CODE\n' | ${CC:-cc} -E -I"$headers" - 2>/dev/null | tail -n 1)
+of_headers=$(printf '#include <nccl.h>\nNCCL_VERSION_CODE\n' | ${CC:-cc} -E -I"$headers" -I"$cuda" - 2>/dev/null | tail -n 1)
 of_headers=$((of_headers + 0))
 ours=$(sed -n 's/^#define NCCL_CONFIG_VERSION \([0-9]*\).*/\1/p' "$top/backends/nccl/nccl_api.h")
 if [ -n "$headers" ] && [ "$of_headers" -lt "$ours" ]; then
@@ -24,16 +24,15 @@ elif [ -n "$headers" ]; then
     compile
     code=$?
     is "the declarations equal those of $headers" $code 0
-    mkdir -p wrong/backends wrong/engine/gpu
+    mkdir -p wrong/backends
     cp -r "$top/backends/nccl" wrong/backends
-    cp "$top/engine/gpu/gpu_api.h" wrong/engine/gpu
     sed -i 's/X(ncclMin, 3)/X(ncclMin, 2)/; s/size_t count, ncclDataType_t dtype, int peer/int count, ncclDataType_t dtype, int peer/' \
         wrong/backends/nccl/nccl_api.h
     compile -Iwrong
     like "a wrong constant is found" "$(cat err)" 'static assertion failed: "ncclMin"'
     like "a wrong parameter is found" "$(cat err)" 'static assertion failed: "ncclSend"'
 else
-    skip "the declarations against the real ones" "no nccl.h in CUDA_HOME, /usr/local/cuda* or /usr/include"
+    skip "the declarations against the real ones" "no nccl.h, or no cuda_runtime_api.h, in CUDA_HOME, /usr/local/cuda* or /usr/include"
 fi
 
 # ---- libraries, driver and GPUs that are missing ----

@@ -374,6 +374,23 @@ def device_memory():
     same("allgather of an Array", device.from_dlpack(got, "float32"), np.stack([np.asarray(view)] * n))
 
 
+class HasRefusingBuffer(np.ndarray):
+    """As arrays of cupy and jax are: they have the buffer protocol, which refuses memory of a device."""
+
+    def __new__(cls, array):
+        self = super().__new__(cls, 1, "datetime64[s]")
+        self.array = array
+        self.__dlpack_device__, self.__dlpack__ = array.__dlpack_device__, array.__dlpack__
+        return self
+
+
+def refusing_buffer():
+    x = device.put(np.full(7, me, "int32"))
+    raises("the buffer protocol", ValueError, lambda: memoryview(HasRefusingBuffer(x)))
+    g.allreduce(HasRefusingBuffer(x))
+    same("allreduce of an array whose buffer protocol refuses", x, np.full(7, n * (n - 1) // 2, "int32"))
+
+
 def devices():
     for kind in INTEGERS + FLOATS + ["bool"]:
         for operator in ARITHMETIC + ([] if kind in FLOATS else BITS):
@@ -388,6 +405,7 @@ def devices():
     for pending in [g.allreduce(x, async_op=True) for _ in range(3)]:
         pending.wait()
     same("three allreduces in flight on one array", x, np.full(5000, n**3, "float32"))
+    refusing_buffer()
     device_refusals(collrun.gpu_count())
     device_memory()
     g.barrier()

@@ -2,8 +2,8 @@
 """Every operation of collrun.torch beside torch's gloo: the same tensors on both, the same results.
 
 The default group is collrun's, by collrun:// or env:// (the first argument). gloo's groups share
-its store. Prints "rank R: N comparisons" at the end. With the arguments of torch_device.use(),
-collrun's tensors are on that device, and gloo's in host memory.
+its store. Prints "rank R: N comparisons" at the end. With "cuda", or the arguments of
+torch_device.use(), collrun's tensors are on that device, and gloo's in host memory.
 """
 
 import datetime
@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 
 if len(sys.argv) > 2:  # before collrun.torch
-    import torch_device
+    if sys.argv[2:] != ["cuda"]:
+        import torch_device
 
-    torch_device.use(*sys.argv[2:])
+        torch_device.use(*sys.argv[2:])
     torch.set_default_device(f"{sys.argv[2]}:0")
 
 import collrun
