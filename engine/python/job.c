@@ -24,9 +24,39 @@ static struct {
  * others. */
 static void job_exit(int code, void *unused)
 {
+    struct collrun_ctx *ctx = job.ctx;
     (void)unused;
-    if (code == 0 && job.ctx && job.pid == getpid())
-        (void)collrun_finalize(job.ctx);
+    if (code != 0 || !ctx || job.over || job.pid != getpid())
+        return;
+    job.over = true;
+    (void)collrun_finalize(ctx);
+}
+
+/* What is registered last is called first: before the end of libraries that were loaded after
+ * collrun, such as torch's. That of CUDA's runtime must find no group of nccl. */
+static PyObject *job_exit_first(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    on_exit(job_exit, NULL);
+    Py_RETURN_NONE;
+}
+
+/* By the module atexit, whose functions are called before the interpreter ends. */
+static int job_register_exit(void)
+{
+    static PyMethodDef def = {"_exit_first", job_exit_first, METH_NOARGS, NULL};
+    static bool registered;
+    if (registered)
+        return 0;
+    PyObject *module = PyImport_ImportModule("atexit");
+    PyObject *function = module ? PyCFunction_New(&def, NULL) : NULL;
+    PyObject *result = function ? PyObject_CallMethod(module, "register", "O", function) : NULL;
+    registered = result != NULL;
+    Py_XDECREF(result);
+    Py_XDECREF(function);
+    Py_XDECREF(module);
+    return registered ? 0 : -1;
 }
 
 static int job_init(void)
@@ -60,7 +90,7 @@ struct collrun_ctx *job_get(void)
     }
     errors_init(job.ctx);
     traceback_watch_crashes();
-    return interrupt_init() ? NULL : job.ctx;
+    return interrupt_init() || job_register_exit() ? NULL : job.ctx;
 }
 
 bool job_is_over(void)

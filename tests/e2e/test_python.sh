@@ -47,6 +47,30 @@ program 2 "$programs/interrupt.py" handler
 is "SIGINT with a handler: the call goes on" "$(out)" "[0] handled
 [0] received 5"
 
+# ---- the end ----
+# A library that is loaded after collrun, as torch's, takes down at exit what the groups use, as CUDA's runtime: not before they are
+# closed, for which rank 0 waits here.
+cat >late.c <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+static void end(void) { puts("the library ends"), fflush(stdout); }
+void begin(void) { atexit(end); }
+END
+${CC:-cc} -shared -fPIC late.c -o late.so
+script 2 <<'END'
+import collrun, ctypes, time
+g = collrun.group()
+g.barrier()
+if g.rank == 0:
+    ctypes.CDLL("./late.so").begin()
+else:
+    time.sleep(0.5)
+    print("leaves", flush=True)
+END
+ends "an exit beside a library that was loaded later" 0
+is "... which ends after the groups are closed" "$(out)" "[1] leaves
+[0] the library ends"
+
 # ---- failures ----
 script 3 <<'END'
 import collrun, array
