@@ -66,6 +66,7 @@ void dev_comm_fini(const struct nccl_group *g, struct dev_comm *dev)
     if (dev->scratch.pinned)
         cuda->cudaFreeHost(dev->scratch.pinned);
     device_leave(g->context, before);
+    *dev = (struct dev_comm){.ordinal = dev->ordinal, .device = dev->device};
 }
 
 /* ---- options ---- */

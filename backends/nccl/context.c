@@ -83,11 +83,17 @@ void context_count_closing(struct context *context, int groups, int serving)
     pthread_mutex_unlock(&c->lock);
 }
 
+bool context_is_ending(struct context *context)
+{
+    return atomic_load(&context->closings.ending);
+}
+
 bool context_await_closings(struct context *context, uint64_t limit_ns)
 {
     struct closings *c = &context->closings;
     struct timespec until;
     int late = 0;
+    atomic_store(&c->ending, true);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(limit_ns / 1000000000u);
     pthread_mutex_lock(&c->lock);

@@ -40,7 +40,8 @@ struct closings {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     unsigned groups;
-    unsigned serving; /* those of them whose coordinator still has clients */
+    unsigned serving;   /* those of them whose coordinator still has clients */
+    atomic_bool ending; /* the process waits for them, and ends */
 };
 
 struct context {
@@ -66,6 +67,8 @@ void context_set_variable(struct context *context, const char *name, const char 
 
 /* The number of groups in the background, and of those whose coordinator still serves. */
 void context_count_closing(struct context *context, int groups, int serving);
+/* The backend is being closed: what still waits for other ranks is given up. */
+bool context_is_ending(struct context *context);
 /* True if all groups were closed in time. A coordinator that still serves other processes extends
  * the time: their messages need it. */
 bool context_await_closings(struct context *context, uint64_t limit_ns);

@@ -8,8 +8,9 @@
  *     and confirms with a barrier;
  *   - with the option `share`, the communicators are split from those of another group (share.c);
  *   - what is formed on demand (on_demand.c) gets its streams and buffers, and no communicator;
- *   - closing is local: a background thread finalizes the communicators, waiting for the peers up
- *     to a limit, and frees the group, both of its handles.
+ *   - closing does not wait: a background thread frees the group, both of its handles, when all
+ *     ranks have closed it and their GPUs are idle (on_demand.c), and finalizes its communicators,
+ *     waiting for the peers up to a limit.
  * Failures
  *   - a rank does not arrive: NCCL does not report which one, so a part of the time is kept for a
  * fence at the end, which names the ranks that do not reach it;
@@ -31,13 +32,20 @@
 #include <string.h>
 #include <unistd.h>
 
-static void group_free(struct nccl_group *g)
+/* What frees memory of a GPU, or a stream. */
+static void group_free_devices(struct nccl_group *g)
 {
-    for (uint32_t i = 0; g->devs && i < g->ndevs; i++)
+    memory_fini(g);
+    for (uint32_t i = 0; i < g->ndevs; i++)
         if (g->devs[i].device)
             dev_comm_fini(g, &g->devs[i]);
+}
+
+static void group_free(struct nccl_group *g)
+{
+    if (g->devs)
+        group_free_devices(g);
     family_leave(g);
-    memory_fini(g);
     coord_client_free(g->coord);
     p2p_free(g);
     free(g->net_name);
@@ -295,26 +303,23 @@ void nccl_group_abort(void *group)
     group_fail(group, COLLRUN_ERR_ABORTED, "the group was aborted");
 }
 
-/* A handle that is not formed is kept until all ranks have closed the group: the others may still
- * want its communicators, and those need this rank. */
+/* With the GPUs locked, and idle, unless it has failed: then its kernels are stopped. */
 static void group_close_handles(struct nccl_group *g, bool failed)
 {
-    struct nccl_group *handles[] = {g, g->messages};
-    bool formed[2];
-    for (int i = 0; i < 2; i++) {
-        formed[i] = handles[i] && group_is_formed(handles[i]);
-        if (formed[i])
-            comm_close(handles[i]);
+    struct nccl_group *messages = g->messages;
+    bool locked = on_demand_close(g, g->on_demand, failed);
+    comm_close(g);
+    if (messages) {
+        comm_close(messages);
+        direct_comm_close_all(messages);
+        aborter_await(messages); /* a part that was closed may have failed it */
+        group_free_devices(messages);
     }
-    on_demand_free(g->on_demand, failed);
-    for (int i = 0; i < 2; i++)
-        if (handles[i] && !formed[i])
-            comm_close(handles[i]);
-    if (!g->messages)
-        return;
-    direct_comm_close_all(g->messages);
-    aborter_await(g->messages); /* a part that was closed may have failed it */
-    group_free(g->messages);
+    group_free_devices(g);
+    if (locked)
+        issue_unlock(g);
+    if (messages)
+        group_free(messages);
 }
 
 static void group_finish_one(struct nccl_group *g)

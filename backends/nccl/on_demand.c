@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forming communicators on demand.
+ * Forming communicators on demand, and closing them when all ranks can.
  *
  * A rank that needs the communicators of a handle cannot wait for a call of each other rank: a
  * message concerns two ranks, and the others may never call. So each process has a thread per group
@@ -11,12 +11,16 @@
  *   - FORM frames arrive, and are done in their order: rank 0 makes NCCL's id; all make their
  *     communicators; each locks its GPUs, in its turn; all connect; the handle is formed. So is
  *     the communicator of a direction of direct messages, by the two ranks that it concerns;
- *   - the thread ends when all handles are formed and no message is direct, or when all ranks have
- *     closed the group.
+ *   - the program has closed the group, and its GPUs are idle: READY. When all ranks have their
+ *     GPUs locked, and all of these are idle, the thread ends, with the GPUs locked: NCCL frees
+ *     memory when communicators are closed, which waits for all kernels of the GPU, and no other
+ *     thread may launch one meanwhile that another GPU waits for.
  * Failures
  *   - NCCL fails here, or the handle fails meanwhile: the GPUs are unlocked, and FAILED is sent;
  *   - another rank fails: PEER_FAILED, also in the middle of a step, which may wait for that rank;
- *   - it lasts too long: the operations that wait for it have deadlines, and fail the handle.
+ *   - it lasts too long: the operations that wait for it have deadlines, and fail the handle;
+ *   - a rank has gone, or this process ends, and the others want nothing any more: the group is
+ *     closed when the GPUs are idle here, whatever those of the others do.
  *
  * Locks: this is the one place that takes a group's lock while it holds GPUs. The holder of the
  * lock of a handle that is not formed never waits for a GPU.
@@ -38,19 +42,32 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { CHECK_MS = 20, RETRY_NS = 50000 };
+enum { CHECK_MS = 20, RETRY_NS = 50000, MOST_RETRIES = 9 };
+/* How long the GPUs stay locked, while they become idle, before a rank is BUSY. */
+#define IDLE_WAIT_NS 1000000u
+/* A process that ends waits so long for GPUs that do not become idle. */
+#define IDLE_LIMIT_NS 3000000000u
 
 struct on_demand {
     struct forming_watch watch;
     _Atomic(struct nccl_group *) handles[COORD_HANDLES];
     pthread_t thread;
-    int fd, stop; /* stop: an eventfd */
+    int fd, stop, wake; /* stop, wake: eventfds */
+    atomic_bool closes; /* the program has closed the group */
     /* Of the thread. */
     bool begun[COORD_HANDLES];
     struct nccl_group *forming; /* the handle or part that is being formed; NULL: none */
     struct coord_form current;  /* if so: the frame that came last */
     bool locked;                /* its GPUs are */
     ncclUniqueId id;
+    struct {
+        bool ready;       /* READY was sent */
+        bool all_closed;  /* the program, in all ranks: they want nothing any more */
+        bool alone;       /* a rank has gone: there will be no CLOSE */
+        bool locked;      /* the GPUs of the group are */
+        unsigned retries; /* how often they were busy */
+        uint64_t next_ns; /* the next look at them */
+    } closing;
 };
 
 /* ---- frames ---- */
@@ -127,9 +144,19 @@ static bool on_demand_has_parts(const struct on_demand *d)
     return messages && p2p_is_direct(messages);
 }
 
-/* The aborter revokes the communicators of a handle that is formed, and frees others. False: there
- * is nothing left to form. */
-static bool on_demand_end(struct on_demand *d)
+/* What other ranks may still want needs this one. */
+static bool on_demand_is_needed(const struct on_demand *d)
+{
+    bool left = on_demand_has_parts(d);
+    for (int i = 0; i < COORD_HANDLES; i++) {
+        const struct nccl_group *handle = atomic_load(&d->handles[i]);
+        left = left || !handle || !atomic_load(&handle->forming.done);
+    }
+    return left;
+}
+
+/* The aborter revokes the communicators of a handle that is formed, and frees others. */
+static void on_demand_end(struct on_demand *d)
 {
     struct nccl_group *g = d->forming;
     pthread_mutex_lock(&g->lock);
@@ -137,12 +164,6 @@ static bool on_demand_end(struct on_demand *d)
     atomic_store(&g->forming.done, true);
     pthread_mutex_unlock(&g->lock);
     on_demand_leave(d);
-    bool left = on_demand_has_parts(d);
-    for (int i = 0; i < COORD_HANDLES; i++) {
-        const struct nccl_group *handle = atomic_load(&d->handles[i]);
-        left = left || !handle || !atomic_load(&handle->forming.done);
-    }
-    return left;
 }
 
 /* ---- steps ---- */
@@ -242,6 +263,96 @@ static int on_demand_step(struct on_demand *d, const struct coord_form *form)
     }
 }
 
+/* ---- closing ---- */
+
+/* All operations that were launched on them have been seen to end. */
+static bool closing_are_idle(const struct nccl_group *g)
+{
+    bool idle = true;
+    for (uint32_t i = 0; i < g->ndevs; i++)
+        idle = idle && atomic_load(&g->devs[i].device->in_flight) == 0;
+    return idle;
+}
+
+/* Locks the GPUs of the group, if they are idle, or soon. */
+static bool closing_lock(struct nccl_group *g)
+{
+    const uint64_t until = clock_ns() + IDLE_WAIT_NS;
+    if (!issue_try_lock(g))
+        return false;
+    bool idle;
+    while (!(idle = closing_are_idle(g)) && clock_ns() < until)
+        clock_sleep_ns(RETRY_NS);
+    if (!idle)
+        issue_unlock(g);
+    return idle;
+}
+
+/* The next look at the GPUs: after 2 ms, and later and later up to a second. */
+static void closing_put_off(struct on_demand *d)
+{
+    const unsigned n = d->closing.retries < MOST_RETRIES ? ++d->closing.retries : MOST_RETRIES;
+    d->closing.ready = false;
+    d->closing.next_ns = clock_ns() + (1000000ull << n);
+}
+
+/* Without a frame: READY when the GPUs are idle. False: the group is closed without the others. */
+static bool closing_look(struct on_demand *d)
+{
+    const struct nccl_group *g = atomic_load(&d->handles[COORD_COLLECTIVES]);
+    if (!atomic_load(&d->closes) || d->forming || d->closing.locked)
+        return true;
+    if ((d->closing.alone || context_is_ending(g->context)) &&
+        (d->closing.all_closed || !on_demand_is_needed(d)))
+        return false;
+    if (d->closing.ready || clock_ns() < d->closing.next_ns || !closing_are_idle(g))
+        return true;
+    d->closing.ready =
+        on_demand_send(d, &(struct coord_form){.handle = COORD_CLOSING, .step = FORM_READY});
+    return true;
+}
+
+static void closing_on_lock(struct on_demand *d, struct nccl_group *g)
+{
+    d->closing.locked = closing_lock(g);
+    on_demand_send(d, &(struct coord_form){.handle = COORD_CLOSING,
+                                           .step = d->closing.locked ? FORM_LOCKED : FORM_BUSY});
+    if (!d->closing.locked)
+        closing_put_off(d);
+}
+
+/* False: all close now. */
+static bool closing_on_step(struct on_demand *d, enum coord_form_step step)
+{
+    struct nccl_group *g = atomic_load(&d->handles[COORD_COLLECTIVES]);
+    if (step == FORM_LOCK)
+        closing_on_lock(d, g);
+    else if (step == FORM_END)
+        d->closing.all_closed = true;
+    else if (step != FORM_CLOSE && d->closing.locked)
+        issue_unlock(g);
+    if (step == FORM_FAILED || step == FORM_UNLOCK)
+        d->closing.locked = false;
+    d->closing.alone = d->closing.alone || step == FORM_FAILED;
+    return step != FORM_CLOSE;
+}
+
+/* Of a group whose other ranks do not take part, or that has none. */
+static bool closing_lock_alone(struct nccl_group *g)
+{
+    const uint64_t begin = clock_ns();
+    unsigned n = 0;
+    while (!closing_lock(g)) {
+        if (context_is_ending(g->context) && clock_ns() > begin + IDLE_LIMIT_NS)
+            return false;
+        n += n < MOST_RETRIES;
+        clock_sleep_ns(100000ull << n);
+    }
+    return true;
+}
+
+/* ---- frames ---- */
+
 /* What the frame is about, the handle of a part that is not made yet. */
 static struct nccl_group *on_demand_get(struct on_demand *d, const struct coord_form *form)
 {
@@ -252,9 +363,11 @@ static struct nccl_group *on_demand_get(struct on_demand *d, const struct coord_
     return part ? part : messages;
 }
 
-/* False: there is nothing left to form. */
+/* False: the thread ends. */
 static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *form)
 {
+    if (form->handle == COORD_CLOSING)
+        return closing_on_step(d, (enum coord_form_step)form->step);
     struct nccl_group *g = on_demand_get(d, form);
     if (!g)
         return false;
@@ -272,9 +385,10 @@ static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *for
     if (form->handle < COORD_HANDLES)
         d->begun[form->handle] = true;
     atomic_store(&g->forming.watch, &d->watch);
-    if (form->step == FORM_END)
-        return on_demand_end(d);
-    return on_demand_step(d, form) == COLLRUN_OK || on_demand_failed(d, form);
+    if (form->step != FORM_END)
+        return on_demand_step(d, form) == COLLRUN_OK || on_demand_failed(d, form);
+    on_demand_end(d);
+    return true;
 }
 
 /* ---- the thread ---- */
@@ -284,10 +398,15 @@ static bool on_demand_receive(struct on_demand *d, struct coord_frame *frame)
 {
     size_t got = 0;
     while (got < sizeof *frame) {
-        struct pollfd p[] = {{.fd = d->fd, .events = POLLIN}, {.fd = d->stop, .events = POLLIN}};
-        if (poll(p, 2, d->forming ? CHECK_MS : -1) < 0 && errno != EINTR)
+        struct pollfd p[] = {{.fd = d->fd, .events = POLLIN},
+                             {.fd = d->stop, .events = POLLIN},
+                             {.fd = d->wake, .events = POLLIN}};
+        const bool closes = atomic_load(&d->closes);
+        const int nfds = closes ? 2 : 3;
+        const int ms = d->forming ? CHECK_MS : !closes ? -1 : d->closing.ready ? CHECK_MS : 1;
+        if (poll(p, (nfds_t)nfds, ms) < 0 && errno != EINTR)
             return false;
-        if (p[1].revents)
+        if (p[1].revents || !closing_look(d))
             return false;
         if (d->forming && group_has_failed(d->forming))
             on_demand_failed(d, &d->current);
@@ -330,6 +449,15 @@ static void *on_demand_thread(void *arg)
 
 /* ---- life ---- */
 
+static void on_demand_free(struct on_demand *d)
+{
+    if (d->stop >= 0)
+        close(d->stop);
+    if (d->wake >= 0)
+        close(d->wake);
+    free(d);
+}
+
 int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t world_rank,
                   uint64_t deadline_ns, struct on_demand **out)
 {
@@ -342,9 +470,11 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
         return group_out_of_memory(g);
     d->watch.is_over = on_demand_watch_is_over;
     d->stop = eventfd(0, EFD_CLOEXEC);
-    int status = d->stop < 0 ? s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "eventfd: %s", strerror(errno))
-                             : s->connect(s->ctx, (const struct sockaddr *)&addr->address,
-                                          addr->len, deadline_ns, &d->fd);
+    d->wake = eventfd(0, EFD_CLOEXEC);
+    int status = d->stop < 0 || d->wake < 0
+                     ? s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "eventfd: %s", strerror(errno))
+                     : s->connect(s->ctx, (const struct sockaddr *)&addr->address, addr->len,
+                                  deadline_ns, &d->fd);
     if (status != COLLRUN_OK)
         d->fd = -1;
     else if (send(d->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
@@ -358,9 +488,7 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
     }
     if (d->fd >= 0)
         close(d->fd);
-    if (d->stop >= 0)
-        close(d->stop);
-    free(d);
+    on_demand_free(d);
     return status;
 }
 
@@ -369,13 +497,15 @@ void on_demand_add(struct on_demand *d, struct nccl_group *messages)
     atomic_store(&d->handles[COORD_MESSAGES], messages);
 }
 
-void on_demand_free(struct on_demand *d, bool at_once)
+bool on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once)
 {
-    if (!d)
-        return;
-    if (at_once)
-        eventfd_write(d->stop, 1);
-    pthread_join(d->thread, NULL);
-    close(d->stop);
-    free(d);
+    bool locked = false;
+    if (d) {
+        atomic_store(&d->closes, true);
+        eventfd_write(at_once ? d->stop : d->wake, 1);
+        pthread_join(d->thread, NULL);
+        locked = d->closing.locked;
+        on_demand_free(d);
+    }
+    return locked || (!at_once && closing_lock_alone(g));
 }

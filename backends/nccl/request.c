@@ -12,9 +12,11 @@
  *     buffer that a kernel still writes to. So is one that fails halfway when it is started;
  *   - its time is up: the group fails with TIMEOUT.
  *
- * A blocking call polls: at first without a pause, then with sleeps of a tenth of the time that it
- * has waited. So it is late by a tenth at most, and burns no core. The kernel adds more to a sleep
- * than a short message takes on the GPU, so the wait starts over when messages are launched.
+ * A blocking call polls: at first without a pause, then between other threads that are ready, then
+ * with sleeps of a tenth of the time that it has waited. So it is late by a tenth at most, and
+ * burns no core for long. The kernel adds 50 us to a sleep, which is more than a short operation
+ * takes on the GPU, so there is none in the first millisecond; and the wait starts over when
+ * messages are launched.
  */
 #include "request.h"
 
@@ -25,10 +27,12 @@
 #include "group.h"
 #include "issue.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define SPIN_NS 20000u
+#define YIELD_NS 1000000u
 #define MAX_SLEEP_NS 200000u
 #define QUIESCE_LIMIT_NS 1000000000u
 enum { POLLS_PER_ERROR_CHECK = 64, POLLS_PER_CLOCK = 8 }; /* reading the clock costs a poll */
@@ -300,6 +304,10 @@ int op_wait(struct op *op)
         int job = group_check_job(g);
         if (job != COLLRUN_OK)
             group_fail(g, job, "the job has failed");
+        if (waited < YIELD_NS) {
+            sched_yield();
+            continue;
+        }
         uint64_t sleep_ns = waited / 10 < MAX_SLEEP_NS ? waited / 10 : MAX_SLEEP_NS;
         op->messages ? p2p_wait(g, sleep_ns) : clock_sleep_ns(sleep_ns);
     }

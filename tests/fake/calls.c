@@ -2,8 +2,8 @@
  *
  * Memory, streams and events as the runtime exports them. Copies follow the real rules: pinned
  * memory is read and written when the stream reaches the copy; pageable memory is read and written
- * before the call returns. cudaFree and cudaFreeHost wait for the device, so memory must not be
- * freed while a collective is stuck on it.
+ * before the call returns. cudaFree and cudaFreeHost wait for the device, and other calls for them,
+ * so memory must not be freed while a collective is stuck on it.
  */
 #include "cudart.h"
 
@@ -77,7 +77,7 @@ int cudaFreeHost(void *ptr)
     int code = cuda_enter("cudaFreeHost");
     if (code || !ptr)
         return cuda_return(code);
-    fake_drain(fake_current());
+    fake_drain_alone(fake_current());
     return cuda_return(memory_unpin(ptr, true));
 }
 

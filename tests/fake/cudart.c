@@ -55,6 +55,16 @@ int cuda_return(int code)
     return code;
 }
 
+static bool is_query(const char *function)
+{
+    static const char *const names[] = {"cudaEventQuery", "cudaStreamQuery", "cudaGetDevice",
+                                        "cudaSetDevice"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        is = is || strcmp(function, names[i]) == 0;
+    return is;
+}
+
 /* Conditions that stop every call: no driver, no device, an injected fault, a broken device, a host
  * function, a graph capture that the call would break.
  */
@@ -72,6 +82,8 @@ int cuda_enter(const char *function)
     }
     if (fake_fault("FAKE_CUDA_FAULT", function, -1, &code))
         return code;
+    if (!is_query(function))
+        fake_await_frees();
     code = capture_check_call(function);
     return code ? code : atomic_load(&broken[current]);
 }

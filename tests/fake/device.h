@@ -42,6 +42,9 @@ int fake_launch(struct CUstream_st *stream, int device, void (*run)(void *arg), 
 int fake_order(struct CUstream_st *stream, struct CUstream_st *other);
 /* Waits for all streams of the device. */
 void fake_drain(int device);
+/* The same before memory is freed: calls that do more than query wait meanwhile. */
+void fake_drain_alone(int device);
+void fake_await_frees(void);
 /* Memory of a device that the library takes for its own use; false: there is not enough. Release
  * takes NULL, and does not wait for the device. */
 bool fake_reserve(int device, size_t len, void **ptr);

@@ -153,11 +153,13 @@ void comm_notify_family(const struct family *family)
 
 /* ---- jobs: executed by group.c, in a separate thread for nonblocking communicators ---- */
 
+/* Frees the buffers of its connections, as NCCL does before it has waited for other ranks. */
 static int finalize(struct ncclComm *comm)
 {
     fake_delay();
     while (atomic_load(&comm->launched) > atomic_load(&comm->done))
         usleep(500);
+    fake_drain_alone(comm->device);
     atomic_store(&comm->shared->ranks[comm->rank].finalized, 1);
     shared_notify(comm->shared);
     for (int r = 0; r < comm->nranks;) { /* all ranks have finalized */
@@ -188,7 +190,7 @@ static void reclaim(struct ncclComm *comm)
 {
     while (atomic_load(&comm->busy) || atomic_load(&comm->launched) > atomic_load(&comm->done))
         usleep(500);
-    fake_drain(comm->device);
+    fake_drain_alone(comm->device);
 }
 
 int job_run(enum job_kind kind, struct ncclComm *comm)

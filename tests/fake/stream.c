@@ -281,6 +281,7 @@ int fake_launch(struct CUstream_st *stream, int device, void (*run)(void *arg), 
         return cudaErrorInvalidResourceHandle;
     if (fake_broken(device))
         return fake_broken(device);
+    fake_await_frees();
     return stream_push(s, run, arg) ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -300,6 +301,21 @@ void fake_drain(int device)
     for (struct CUstream_st *s = first; s; s = s->next)
         if (s->device == device)
             stream_wait(s, stream_last(s));
+}
+
+static pthread_rwlock_t freeing = PTHREAD_RWLOCK_INITIALIZER;
+
+void fake_drain_alone(int device)
+{
+    pthread_rwlock_wrlock(&freeing);
+    fake_drain(device);
+    pthread_rwlock_unlock(&freeing);
+}
+
+void fake_await_frees(void)
+{
+    pthread_rwlock_rdlock(&freeing);
+    pthread_rwlock_unlock(&freeing);
 }
 
 /* ---- events ---- */

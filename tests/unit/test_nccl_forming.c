@@ -174,6 +174,7 @@ static void after_a_rank_has_left_nothing_is_formed(void **state)
     coord_forming_leave(&f, 3);
     assert_int_equal(s.items[s.taken].form.number, 3);
     expect_all(&s, COORD_MESSAGES, FORM_FAILED);
+    expect_all(&s, COORD_CLOSING, FORM_FAILED);
     coord_forming_leave(&f, 1);
     expect_nothing(&s);
     assert_true(reply(&f, 0, COORD_MESSAGES, FORM_ID)); /* it crossed FAILED */
@@ -259,8 +260,82 @@ static void directions_concern_two_ranks_and_are_formed_side_by_side(void **stat
     coord_forming_leave(&f, 1); /* the others are not concerned */
     expect_of(&s, 1, &from_2_to_4, FORM_FAILED);
     expect_of(&s, 2, &from_2_to_4, FORM_FAILED);
+    expect_all(&s, COORD_CLOSING, FORM_FAILED);
     assert_true(reply_of(&f, 3, &from_7_to_6, FORM_MADE));
     expect_of(&s, 3, &from_7_to_6, FORM_LOCK);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+/* ---- closing ---- */
+
+static void all_close_when_all_gpus_are_locked(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
+    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    reply_all(&f, &s, COORD_CLOSING, FORM_LOCKED);
+    assert_true(coord_forming_is_over(&f));
+    expect_all(&s, COORD_CLOSING, FORM_CLOSE);
+    coord_forming_leave(&f, 2); /* it has closed */
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void a_busy_gpu_puts_closing_off(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
+    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_true(reply(&f, i, COORD_CLOSING, i == 2 ? FORM_BUSY : FORM_LOCKED));
+    expect_all(&s, COORD_CLOSING, FORM_UNLOCK);
+    expect_nothing(&s);
+    assert_false(reply(&f, 0, COORD_CLOSING, FORM_READY)); /* it is */
+    assert_true(reply(&f, 2, COORD_CLOSING, FORM_READY));
+    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    reply_all(&f, &s, COORD_CLOSING, FORM_LOCKED);
+    expect_all(&s, COORD_CLOSING, FORM_CLOSE);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void closing_waits_for_what_is_being_formed(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    want(&f, COORD_MESSAGES);
+    expect(&s, 0, COORD_MESSAGES, FORM_MAKE_ID);
+    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
+    expect_nothing(&s);
+    assert_true(reply(&f, 1, COORD_MESSAGES, FORM_FAILED));
+    expect_all(&s, COORD_MESSAGES, FORM_FAILED);
+    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    expect_nothing(&s);
+    coord_forming_fini(&f);
+}
+
+static void when_a_rank_has_gone_each_closes_alone(void **state)
+{
+    struct coord_forming f;
+    struct sent s;
+    (void)state;
+    init(&f, &s, RANKS);
+    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
+    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    assert_true(reply(&f, 0, COORD_CLOSING, FORM_LOCKED));
+    coord_forming_leave(&f, 3);
+    expect_all(&s, COORD_CLOSING, FORM_FAILED);
+    assert_true(coord_forming_is_over(&f));
+    assert_true(reply(&f, 1, COORD_CLOSING, FORM_LOCKED)); /* it crossed FAILED */
     expect_nothing(&s);
     coord_forming_fini(&f);
 }
@@ -275,6 +350,10 @@ int main(void)
         cmocka_unit_test(after_a_rank_has_left_nothing_is_formed),
         cmocka_unit_test(malformed_frames_are_refused),
         cmocka_unit_test(directions_concern_two_ranks_and_are_formed_side_by_side),
+        cmocka_unit_test(all_close_when_all_gpus_are_locked),
+        cmocka_unit_test(a_busy_gpu_puts_closing_off),
+        cmocka_unit_test(closing_waits_for_what_is_being_formed),
+        cmocka_unit_test(when_a_rank_has_gone_each_closes_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,12 @@
  *   - all its ranks make their communicators, which launches nothing on a GPU;
  *   - they lock their GPUs one after the other, in the order of their world ranks. So two groups
  *     never wait for each other's locks: the holder of a lock only waits for higher ones;
- *   - with all GPUs locked they connect, each pair by a message, which waits for the other end.
+ *   - with all GPUs locked they connect, each pair by a message, which waits for the other end;
+ *   - when all ranks are ready to close, all lock their GPUs at once, without waiting, and close if
+ *     all could.
  * Failures
- *   - a rank fails or leaves: all its ranks are sent the number of that one, and it fails.
+ *   - a rank fails or leaves: all its ranks are sent the number of that one, and it fails;
+ *   - a rank leaves that has not been told to close: so are all, and they close by themselves.
  */
 #include "forming.h"
 
@@ -182,12 +185,79 @@ static void coord_forming_begin(struct coord_forming *f)
     }
 }
 
+/* ---- closing ---- */
+
+static void coord_closing_send_all(const struct coord_forming *f, enum coord_form_step step,
+                                   uint32_t number)
+{
+    const struct coord_form form = {
+        .handle = COORD_CLOSING, .step = (uint16_t)step, .number = number};
+    for (uint32_t i = 0; i < f->nranks; i++)
+        f->send(f->ctx, i, &form);
+}
+
+static void coord_closing_begin(struct coord_forming *f)
+{
+    bool all = !f->closing.active && !f->closing.over;
+    for (uint32_t i = 0; i < f->nranks; i++)
+        all = all && f->ranks[i].ready && !f->ranks[i].busy;
+    if (!all)
+        return;
+    f->closing = (struct coord_closing){.active = true};
+    coord_closing_send_all(f, FORM_LOCK, 0);
+}
+
+static void coord_closing_on_reply(struct coord_forming *f, uint32_t rank, bool locked)
+{
+    bool all = true;
+    f->ranks[rank].ready = locked;
+    if (++f->closing.nreplies < f->nranks)
+        return;
+    for (uint32_t i = 0; i < f->nranks; i++)
+        all = all && f->ranks[i].ready;
+    f->closing.active = false;
+    f->closing.over = all;
+    coord_closing_send_all(f, all ? FORM_CLOSE : FORM_UNLOCK, 0);
+}
+
+static bool coord_closing_on_frame(struct coord_forming *f, uint32_t rank,
+                                   enum coord_form_step step)
+{
+    if (f->closing.over) /* it crossed a FAILED */
+        return true;
+    if (step == FORM_READY && !f->ranks[rank].ready) {
+        f->ranks[rank].ready = true;
+        coord_closing_begin(f);
+        return true;
+    }
+    if (!f->closing.active || (step != FORM_LOCKED && step != FORM_BUSY))
+        return false;
+    coord_closing_on_reply(f, rank, step == FORM_LOCKED);
+    return true;
+}
+
+void coord_forming_all_closed(const struct coord_forming *f)
+{
+    coord_closing_send_all(f, FORM_END, 0);
+}
+
+static void coord_closing_leave(struct coord_forming *f, uint32_t rank)
+{
+    if (f->closing.over)
+        return;
+    f->closing.over = true;
+    coord_closing_send_all(f, FORM_FAILED, rank);
+}
+
+/* ---- the interface ---- */
+
 static void coord_forming_end(struct coord_forming *f, struct coord_formation *n)
 {
     n->active = false;
     n->over = true;
     coord_forming_note_busy(f, n, false);
     coord_forming_begin(f);
+    coord_closing_begin(f);
 }
 
 static struct coord_formation *coord_forming_find(const struct coord_forming *f, uint32_t handle,
@@ -198,8 +268,6 @@ static struct coord_formation *coord_forming_find(const struct coord_forming *f,
         n = n->next;
     return n;
 }
-
-/* ---- the interface ---- */
 
 bool coord_forming_join(struct coord_forming *f, uint32_t rank, uint32_t world_rank)
 {
@@ -219,6 +287,7 @@ void coord_forming_leave(struct coord_forming *f, uint32_t rank)
             coord_formation_fail(f, n, rank);
             coord_forming_note_busy(f, n, false);
         }
+    coord_closing_leave(f, rank);
     coord_forming_begin(f);
 }
 
@@ -238,6 +307,8 @@ bool coord_forming_want(struct coord_forming *f, const struct coord_want *what)
 
 bool coord_forming_on_frame(struct coord_forming *f, uint32_t rank, const struct coord_form *form)
 {
+    if (form->handle == COORD_CLOSING)
+        return coord_closing_on_frame(f, rank, (enum coord_form_step)form->step);
     struct coord_formation *n = coord_forming_find(f, form->handle, form->from, form->to);
     if (!n || !coord_formation_needs(f, n, rank))
         return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct coord_forming: how the coordinator has the ranks form communicators. It does no I/O;
- * frame.h has the protocol.
+ * struct coord_forming: how the coordinator has the ranks form communicators, and close them. It
+ * does no I/O; frame.h has the protocol.
  */
 #ifndef NCCL_COORD_FORMING_H
 #define NCCL_COORD_FORMING_H
@@ -27,7 +27,13 @@ struct coord_forming {
         bool left;           /* it takes no part any more */
         bool busy;           /* it takes part in a formation that is active */
         bool claimed;        /* while the next ones are chosen: busy, or an earlier one needs it */
+        bool ready;          /* to close */
     } * ranks;
+    struct coord_closing {
+        bool active;       /* the ranks were sent LOCK */
+        bool over;         /* the ranks close */
+        uint32_t nreplies; /* to LOCK */
+    } closing;
     void (*send)(void *ctx, uint32_t rank, const struct coord_form *form);
     void *ctx;
 };
@@ -41,6 +47,13 @@ void coord_forming_fini(struct coord_forming *f);
 bool coord_forming_join(struct coord_forming *f, uint32_t rank, uint32_t world_rank);
 /* What needs the rank, is wanted and not formed can no longer be formed. */
 void coord_forming_leave(struct coord_forming *f, uint32_t rank);
+/* All ranks have closed the group: no rank can want anything any more. */
+void coord_forming_all_closed(const struct coord_forming *f);
+/* All that it is for has been done. */
+static inline bool coord_forming_is_over(const struct coord_forming *f)
+{
+    return f->closing.over;
+}
 /* False: out of memory. */
 bool coord_forming_want(struct coord_forming *f, const struct coord_want *what);
 /* False if the frame is malformed. */

@@ -42,6 +42,18 @@
  * The same steps form the communicator of the direct messages from one GPU to another. Then "all"
  * are the two ranks of these GPUs, or the one that has both, and the first of them, which makes the
  * id, is the sender's.
+ *
+ * NCCL frees memory when communicators are closed, which waits until the GPU is idle, and nothing
+ * can be launched on it meanwhile. So all ranks close theirs at one time, at which none of their
+ * GPUs has anything to do:
+ *
+ *   rank                             coordinator
+ *    | READY                          |   it has closed the group, and its GPUs are idle
+ *    |                           LOCK |   when all are ready: to all
+ *    | LOCKED, or BUSY                |   BUSY: they are not idle any more; READY comes again
+ *    |                CLOSE or UNLOCK |   when all have replied: to all; UNLOCK if one was busy
+ *    |                            END |   all have closed the group: no rank wants anything any
+ * more |                         FAILED |   a rank has gone: the others close by themselves
  */
 #ifndef NCCL_COORD_FRAME_H
 #define NCCL_COORD_FRAME_H
@@ -68,7 +80,8 @@ enum coord_handle {
     COORD_COLLECTIVES,
     COORD_MESSAGES,
     COORD_HANDLES,
-    COORD_DIRECT = COORD_HANDLES
+    COORD_DIRECT = COORD_HANDLES,
+    COORD_CLOSING /* of FORM frames: all of these are closed */
 };
 
 struct coord_want {
@@ -85,7 +98,11 @@ enum coord_form_step {
     FORM_CONNECT,
     FORM_CONNECTED,
     FORM_END,
-    FORM_FAILED
+    FORM_FAILED,
+    FORM_READY,
+    FORM_BUSY,
+    FORM_CLOSE,
+    FORM_UNLOCK
 };
 
 struct coord_hello {

@@ -10,7 +10,8 @@
  *   - when the count that all ranks have committed to rises, all ranks get the new count;
  *   - when all ranks have sent the cuts of a batch, all ranks get their union;
  *   - when a rank wants communicators, the ranks that they concern form them (forming.c);
- *   - the thread ends when all ranks have connected and disconnected.
+ *   - the thread ends when all ranks have connected and disconnected, and were told to close
+ *     their communicators (forming.c).
  * Failures
  *   - a connection without the secret, or with a malformed frame, is closed; the others stay;
  *   - a connection without HELLO is closed when a later one needs its slot;
@@ -89,7 +90,8 @@ static void coord_server_disconnect(struct coord_server *s, struct coord_conn *c
         coord_forming_leave(&s->forming, c->rank);
     } else if (c->has_rank) {
         s->of_rank[c->rank] = NULL;
-        s->gone++;
+        if (++s->gone == s->nranks)
+            coord_forming_all_closed(&s->forming);
     }
     free(c->out);
     free(c->posted);
@@ -474,10 +476,19 @@ static void coord_server_prepare_poll(struct coord_server *s)
     }
 }
 
+/* Ranks that have closed the group do not all close its communicators yet. */
+static bool coord_server_closes(const struct coord_server *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->nranks; i++)
+        any = any || s->forms_of_rank[i];
+    return any && !coord_forming_is_over(&s->forming);
+}
+
 static void *coord_server_thread(void *arg)
 {
     struct coord_server *s = arg;
-    while (!s->failed && s->gone < s->nranks) {
+    while (!s->failed && (s->gone < s->nranks || coord_server_closes(s))) {
         coord_server_prepare_poll(s);
         if (poll(s->polled, 2 + s->nconns, -1) < 0 && errno != EINTR)
             break;
