@@ -14,6 +14,7 @@
 #include "comm.h"
 
 #include "clock.h"
+#include "frees.h"
 #include "group.h"
 
 #include <sched.h>
@@ -60,11 +61,11 @@ void dev_comm_fini(const struct nccl_group *g, struct dev_comm *dev)
     if (dev->stream)
         cuda->cudaStreamDestroy(dev->stream);
     if (dev->token)
-        cuda->cudaFree(dev->token);
+        frees_add(FREE_DEVICE, dev->token, dev->ordinal, cuda, NULL);
     if (dev->scratch.device)
-        cuda->cudaFree(dev->scratch.device);
+        frees_add(FREE_DEVICE, dev->scratch.device, dev->ordinal, cuda, NULL);
     if (dev->scratch.pinned)
-        cuda->cudaFreeHost(dev->scratch.pinned);
+        frees_add(FREE_HOST, dev->scratch.pinned, dev->ordinal, cuda, NULL);
     device_leave(g->context, before);
     *dev = (struct dev_comm){.ordinal = dev->ordinal, .device = dev->device};
 }

@@ -45,6 +45,7 @@ struct closings {
 };
 
 struct context {
+    struct context *next; /* of frees.c */
     const struct collrun_services *services;
     struct libraries lib;
     struct device *devices;   /* by CUDA ordinal */

@@ -23,6 +23,7 @@
 #include "clock.h"
 #include "coord/server.h"
 #include "direct_comm.h"
+#include "frees.h"
 #include "issue.h"
 #include "memory.h"
 #include "share.h"
@@ -318,6 +319,7 @@ static void group_close_handles(struct nccl_group *g, bool failed)
     group_free_devices(g);
     if (locked)
         issue_unlock(g);
+    frees_sweep();
     if (messages)
         group_free(messages);
 }

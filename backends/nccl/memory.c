@@ -7,6 +7,7 @@
 #include "memory.h"
 
 #include "capture.h"
+#include "frees.h"
 #include "group.h"
 
 #include <stdlib.h>
@@ -37,6 +38,8 @@ static int memory_new(struct nccl_group *g, struct allocation *a, size_t len)
     if (!a->by_nccl) {
         const struct cuda_api *cuda = &g->context->lib.cuda;
         cudaError_t error = cuda->cudaMalloc(&a->ptr, len);
+        if (error == cudaErrorMemoryAllocation && frees_all())
+            error = cuda->cudaMalloc(&a->ptr, len);
         if (error == cudaErrorMemoryAllocation) {
             cuda->cudaGetLastError(); /* clears it: a later call would return it */
             return g->services->fail(g->services->ctx, COLLRUN_ERR_NO_MEMORY,
@@ -89,17 +92,15 @@ int nccl_alloc(void *group, size_t len, void **ptr)
 
 static void memory_release(struct nccl_group *g, struct allocation *a)
 {
+    const struct libraries *lib = &g->context->lib;
     struct dev_comm *dev = &g->devs[a->dev];
-    const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
+    const enum cudaStreamCaptureMode mode = capture_relax(&lib->cuda);
     int before = device_enter(g->context, dev->ordinal);
     if (a->handle && dev->comm)
-        g->context->lib.nccl.ncclCommDeregister(dev->comm, a->handle);
-    if (a->by_nccl)
-        g->context->lib.nccl.ncclMemFree(a->ptr);
-    else
-        g->context->lib.cuda.cudaFree(a->ptr);
+        lib->nccl.ncclCommDeregister(dev->comm, a->handle);
+    frees_add(a->by_nccl ? FREE_NCCL : FREE_DEVICE, a->ptr, dev->ordinal, &lib->cuda, &lib->nccl);
     device_leave(g->context, before);
-    capture_restore(&g->context->lib.cuda, mode);
+    capture_restore(&lib->cuda, mode);
     free(a);
 }
 

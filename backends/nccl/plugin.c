@@ -42,6 +42,7 @@
  */
 #include "cuda_memory.h"
 #include "devices.h"
+#include "frees.h"
 #include "group.h"
 #include "memory.h"
 
@@ -90,6 +91,7 @@ static int nccl_open(const struct collrun_services *services, void **backend)
         return status;
     }
     xid_start(context);
+    frees_watch(context);
     if (lib.nccl_version < 22600 || lib.cuda_version < 12030 || lib.driver_version < 12030)
         s->log(s->ctx, COLLRUN_LOG_INFO,
                "NCCL %d.%d.%d on CUDA %d.%d does not order the operations of different groups on a "
@@ -108,8 +110,10 @@ static void nccl_close(void *backend)
     bool all = context_await_closings(context, CLOSE_LIMIT_NS);
     aborter_stop(context);
     xid_stop(context);
-    if (all)
-        context_free(context);
+    if (!all)
+        return;
+    frees_unwatch(context);
+    context_free(context);
 }
 
 #define CUDA COLLRUN_MEMORY_DEVICE

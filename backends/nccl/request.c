@@ -24,6 +24,7 @@
 #include "clock.h"
 #include "direct.h"
 #include "emulate.h"
+#include "frees.h"
 #include "group.h"
 #include "issue.h"
 
@@ -73,6 +74,7 @@ static void op_free(struct op *op)
     p2p_forget(op);
     free(op->before_evts);
     free(op);
+    frees_sweep();
 }
 
 /* ---- failing ---- */

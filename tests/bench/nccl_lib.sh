@@ -20,7 +20,7 @@ find_gpus() {
     fi
 }
 
-# share_gpus RANKS: the lines of job.yaml by which more ranks than GPUs share them, each on a host of its own for NCCL.
+# share_gpus RANKS: the lines of job.yaml by which more ranks than GPUs share them, each on its own host for NCCL.
 share_gpus() {
     local i list=
     [ "$1" -gt "$gpus" ] || return 0

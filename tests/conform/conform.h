@@ -122,8 +122,7 @@ struct device_copy {             /* of a buffer, on a GPU */
     struct collrun_group *owner; /* its collrun_alloc_device; NULL: cudaMalloc */
     void *base;
     size_t capacity;
-    void *retired[16];
-    int nretired;
+    int device;
 };
 struct trial {
     struct team *team;

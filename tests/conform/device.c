@@ -15,6 +15,7 @@
 #include "conform.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,21 @@ enum { DEVICES_MAX = 8, EDGE = 64, TO_DEVICE = 1, TO_HOST = 2, NONBLOCKING = 1, 
 struct cuda {
     int (*set_device)(int device);
     int (*malloc)(void **ptr, size_t len);
-    int (*free)(void *ptr);
     int (*copy)(void *to, const void *from, size_t len, int kind, void *stream);
     int (*fill)(void *ptr, int value, size_t len, void *stream);
     int (*stream_create)(void **stream, unsigned flags);
     int (*stream_wait)(void *stream);
     const char *(*words)(int code);
     void *callers[DEVICES_MAX], *readers[DEVICES_MAX]; /* streams */
+    pthread_mutex_t lock;
+    struct spare *spares; /* memory that is used again */
+};
+
+struct spare {
+    struct spare *next;
+    void *base;
+    size_t capacity;
+    int device;
 };
 
 static void must(const struct cuda *cuda, int code, const char *what)
@@ -60,7 +69,6 @@ static bool load(struct cuda *cuda, const char *prefix)
         const char *name;
     } functions[] = {{&cuda->set_device, "SetDevice"},
                      {&cuda->malloc, "Malloc"},
-                     {&cuda->free, "Free"},
                      {&cuda->copy, "MemcpyAsync"},
                      {&cuda->fill, "MemsetAsync"},
                      {&cuda->stream_create, "StreamCreateWithFlags"},
@@ -89,6 +97,7 @@ bool device_open(struct conform *run, const char *prefix)
         must(cuda, cuda->stream_create(&cuda->callers[d], NONBLOCKING), "cudaStreamCreate");
         must(cuda, cuda->stream_create(&cuda->readers[d], NONBLOCKING), "cudaStreamCreate");
     }
+    pthread_mutex_init(&cuda->lock, NULL);
     run->cuda = cuda;
     return true;
 }
@@ -103,32 +112,41 @@ void device_join(struct team *team)
 
 /* ---- copies of the buffers on a GPU ---- */
 
-static void release(const struct cuda *cuda, struct collrun_group *owner, void *base)
+/* cudaFree waits for all that runs on the GPU, other threads' operations included, and holds up
+ * what they would launch meanwhile, on which other ranks may wait: memory is not freed, but used
+ * again. */
+static void spare_put(struct cuda *cuda, void *base, size_t capacity, int device)
 {
-    if (owner)
-        collrun_free(owner, base);
-    else if (base)
-        must(cuda, cuda->free(base), "cudaFree");
+    struct spare *s = malloc(sizeof *s);
+    if (!s)
+        abort();
+    pthread_mutex_lock(&cuda->lock);
+    *s = (struct spare){cuda->spares, base, capacity, device};
+    cuda->spares = s;
+    pthread_mutex_unlock(&cuda->lock);
+}
+
+static void *spare_take(struct cuda *cuda, size_t capacity, int device)
+{
+    pthread_mutex_lock(&cuda->lock);
+    struct spare **link = &cuda->spares, *found;
+    while ((found = *link) && (found->device != device || found->capacity < capacity))
+        link = &found->next;
+    if (found)
+        *link = found->next;
+    pthread_mutex_unlock(&cuda->lock);
+    void *base = found ? found->base : NULL;
+    free(found);
+    return base;
 }
 
 static void device_copy_free(struct cuda *cuda, struct device_copy *on_device)
 {
-    for (int i = 0; i < on_device->nretired; i++)
-        release(cuda, on_device->owner, on_device->retired[i]);
-    release(cuda, on_device->owner, on_device->base);
-    *on_device = (struct device_copy){0};
-}
-
-/* cudaFree waits for all that runs on the GPU, other threads' operations included, and those may
- * wait for what this thread has yet to do: what is too small is kept until the end. */
-static void device_copy_retire(struct cuda *cuda, struct device_copy *on_device,
-                               struct collrun_group *owner)
-{
-    if (on_device->owner != owner || on_device->nretired == (int)ARRAY_LEN(on_device->retired))
-        device_copy_free(cuda, on_device);
+    if (on_device->owner)
+        collrun_free(on_device->owner, on_device->base);
     else if (on_device->base)
-        on_device->retired[on_device->nretired++] = on_device->base;
-    on_device->base = NULL;
+        spare_put(cuda, on_device->base, on_device->capacity, on_device->device);
+    *on_device = (struct device_copy){0};
 }
 
 static void device_copy_grow(struct trial *t, struct device_copy *on_device, size_t len)
@@ -137,13 +155,14 @@ static void device_copy_grow(struct trial *t, struct device_copy *on_device, siz
     struct collrun_group *owner = t->team->run->alloc ? t->team->group : NULL;
     if (on_device->capacity >= len && on_device->owner == owner)
         return;
-    device_copy_retire(cuda, on_device, owner);
+    device_copy_free(cuda, on_device);
     if (owner && collrun_alloc_device(owner, t->device, 2 * len, &on_device->base) != COLLRUN_OK) {
         fprintf(stderr, "conform: collrun_alloc_device: %s\n", collrun_error());
         abort();
     }
-    if (!owner)
+    if (!owner && !(on_device->base = spare_take(cuda, 2 * len, t->device)))
         must(cuda, cuda->malloc(&on_device->base, 2 * len), "cudaMalloc");
+    on_device->device = t->device;
     on_device->owner = owner;
     on_device->capacity = 2 * len;
 }

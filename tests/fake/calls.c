@@ -27,7 +27,7 @@ int cudaFree(void *ptr)
         return cuda_return(code);
     struct fake_place place = fake_find(ptr);
     if (place.type == cudaMemoryTypeDevice && place.base == ptr)
-        fake_drain(place.device);
+        fake_drain_alone(place.device);
     return cuda_return(memory_free(ptr));
 }
 

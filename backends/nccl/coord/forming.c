@@ -13,7 +13,7 @@
  *     all could.
  * Failures
  *   - a rank fails or leaves: all its ranks are sent the number of that one, and it fails;
- *   - a rank leaves that has not been told to close: so are all, and they close by themselves.
+ *   - a rank leaves before it may close: the others close without it.
  */
 #include "forming.h"
 

@@ -53,7 +53,7 @@
  *    | LOCKED, or BUSY                |   BUSY: they are not idle any more; READY comes again
  *    |                CLOSE or UNLOCK |   when all have replied: to all; UNLOCK if one was busy
  *    |                            END |   all have closed the group: no rank wants anything any
- * more |                         FAILED |   a rank has gone: the others close by themselves
+ * more |                         FAILED |   a rank has gone: the others close without it
  */
 #ifndef NCCL_COORD_FRAME_H
 #define NCCL_COORD_FRAME_H

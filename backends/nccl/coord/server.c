@@ -10,8 +10,8 @@
  *   - when the count that all ranks have committed to rises, all ranks get the new count;
  *   - when all ranks have sent the cuts of a batch, all ranks get their union;
  *   - when a rank wants communicators, the ranks that they concern form them (forming.c);
- *   - the thread ends when all ranks have connected and disconnected, and were told to close
- *     their communicators (forming.c).
+ *   - the thread ends when all ranks have connected and disconnected, and close their
+ *     communicators (forming.c).
  * Failures
  *   - a connection without the secret, or with a malformed frame, is closed; the others stay;
  *   - a connection without HELLO is closed when a later one needs its slot;
