@@ -203,7 +203,7 @@ corpus: all $(CORPUS_RECORDS) $(FAKE_LIBS)
 # The GPU cases of e2e and the conformance suite on this machine's GPUs and libraries instead of the stand-ins. Says so where there is none.
 .PHONY: test-gpu mutation-gpu
 test-gpu: all
-	GPU=real tests/run -t 5400 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/e2e/test_gpu_direct.sh tests/conform/devices.sh
+	GPU=real tests/run -t 5400 tests/e2e/test_gpu_api.sh tests/e2e/test_gpu.sh tests/e2e/test_gpu_direct.sh tests/e2e/test_gpu_python.sh tests/conform/devices.sh
 # Mutation tests of the GPU tests, on the stand-in libraries: one bug at a time in the nccl backend, which they must detect.
 mutation-gpu: all $(FAKE_LIBS)
 	tests/run -t 900 tests/mutation/nccl.sh

@@ -12,8 +12,8 @@ struct free_item {
     enum free_kind kind;
     void *ptr;
     int ordinal;
-    struct cuda_api cuda; /* the backend may be closed before it is freed */
-    ncclResult_t (*nccl_free)(void *ptr);
+    struct cuda_api cuda;                 /* the backend may be closed before it is freed */
+    ncclResult_t (*nccl_free)(void *ptr); /* NULL: it is none of NCCL's */
 };
 
 static struct {
@@ -30,7 +30,7 @@ static void free_run(const struct free_item *item)
     cuda->cudaGetDevice(&before);
     if (before != item->ordinal)
         cuda->cudaSetDevice(item->ordinal);
-    if (item->kind == FREE_NCCL)
+    if (item->nccl_free)
         item->nccl_free(item->ptr);
     else if (item->kind == FREE_HOST)
         cuda->cudaFreeHost(item->ptr);

@@ -13,12 +13,13 @@
 
 struct context;
 
-enum free_kind { FREE_DEVICE, FREE_HOST, FREE_NCCL };
+enum free_kind { FREE_DEVICE, FREE_HOST };
 
 /* The operations in flight are those of these contexts. Without any, memory is freed at once. */
 void frees_watch(struct context *context);
 void frees_unwatch(struct context *context);
-/* Frees the memory now or later. `ordinal`: the CUDA device. `nccl` is needed for FREE_NCCL. */
+/* Frees the memory now or later. `ordinal`: the CUDA device. `nccl`: it is of ncclMemAlloc; else
+ * NULL. */
 void frees_add(enum free_kind kind, void *ptr, int ordinal, const struct cuda_api *cuda,
                const struct nccl_api *nccl);
 /* An operation has ended: frees what is kept, if it can be. */

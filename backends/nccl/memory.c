@@ -98,7 +98,7 @@ static void memory_release(struct nccl_group *g, struct allocation *a)
     int before = device_enter(g->context, dev->ordinal);
     if (a->handle && dev->comm)
         lib->nccl.ncclCommDeregister(dev->comm, a->handle);
-    frees_add(a->by_nccl ? FREE_NCCL : FREE_DEVICE, a->ptr, dev->ordinal, &lib->cuda, &lib->nccl);
+    frees_add(FREE_DEVICE, a->ptr, dev->ordinal, &lib->cuda, a->by_nccl ? &lib->nccl : NULL);
     device_leave(g->context, before);
     capture_restore(&lib->cuda, mode);
     free(a);
