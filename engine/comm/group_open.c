@@ -260,9 +260,9 @@ static void group_close_handles(struct collrun_group *g)
 {
     for (uint32_t i = 0; i < g->nbackends; i++) {
         struct group_backend *gb = &g->backends[i];
-        for (; gb->nqueues; gb->nqueues--) {
-            struct progress_queue *pq = &gb->queues[gb->nqueues - 1];
-            pq_fini(pq);
+        for (uint32_t k = gb->nqueues; k-- > 0;) {
+            struct progress_queue *pq = &gb->queues[k];
+            pq_stop(pq);
             gb->backend->table.group_close(pq->config.handle);
             p2p_free(pq->config.p2p);
         }

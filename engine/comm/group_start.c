@@ -65,6 +65,7 @@ static void *creation_run(void *arg)
 static void creation_fini(struct creation *c)
 {
     group_creation_remove(c->engine, &c->listed);
+    pq_stop(&c->queue);
     pq_fini(&c->queue);
     free(c->members.items);
     free(c->name);

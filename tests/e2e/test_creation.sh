@@ -170,6 +170,44 @@ static int probed(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* A thread tests a receive again and again, or waits for it, in a group of this rank that is destroyed. */
+struct receiver {
+    struct collrun_request *request;
+    atomic_bool begun;
+    bool waits;
+    int status;
+};
+static void *finish(void *arg)
+{
+    struct receiver *r = arg;
+    r->begun = true;
+    do {
+        r->status = r->waits ? collrun_wait(r->request) : collrun_test(r->request);
+    } while (r->status == COLLRUN_AGAIN);
+    return NULL;
+}
+static int tested(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    for (int i = 0; i < 200; i++) {
+        struct receiver r = {.waits = i % 2};
+        struct collrun_group *g;
+        struct collrun_call receive = COLLRUN_CALL(COLLRUN_RECV);
+        pthread_t thread;
+        char in;
+        receive.recv = &in;
+        receive.count = 1;
+        receive.dtype = COLLRUN_UINT8;
+        CHECK(collrun_group_split(world, collrun_rank(world), 0, NULL, &g) == COLLRUN_OK);
+        CHECK(collrun_start(g, &receive, &r.request) == COLLRUN_OK);
+        CHECK(pthread_create(&thread, NULL, finish, &r) == 0);
+        while (!r.begun)
+            usleep(10);
+        CHECK(collrun_group_destroy(g) == COLLRUN_OK && pthread_join(thread, NULL) == 0);
+        CHECK(r.status == COLLRUN_ERR_ABORTED);
+    }
+    return 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -180,6 +218,7 @@ static int run(struct collrun_ctx *ctx, void *state)
         rc = !strcmp(what, "overlap") ? overlap(ctx, world) || orphan(ctx, world) || refused(ctx, world)
              : !strcmp(what, "many") ? many(ctx, world)
              : !strcmp(what, "probed") ? probed(ctx, world)
+             : !strcmp(what, "tested") ? tested(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
         printf("fine\n");
@@ -209,6 +248,8 @@ done
 for backend in ${BACKENDS:-shm tcp gloo}; do
     begin probed 2 $backend
     is "$backend: a group is destroyed beside a thread that probes in it" "$code $(grep -c fine out) $(err)" "0 2 "
+    begin tested 2 $backend
+    is "$backend: a group is destroyed beside a thread that tests a request of it" "$code $(grep -c fine out) $(err)" "0 2 "
 done
 begin many 4 shm
 is "3,600 groups, one after the other, leave nothing behind in a rank" "$code $(grep -c fine out) $(err)" "0 4 "
