@@ -76,7 +76,7 @@ static bool rendezvous_is_local(const struct rendezvous *r)
     return r->spec.host->mem.head && r->local.n == r->spec.members->n;
 }
 
-static uint64_t rendezvous_hash_text(const char *text)
+uint64_t rendezvous_hash_text(const char *text)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (; *text; text++)

@@ -59,6 +59,7 @@ struct rendezvous {
 };
 
 uint64_t rendezvous_hash(const struct desc_ranks *members);
+uint64_t rendezvous_hash_text(const char *text);
 
 /* `r` must not move: its table points to it. Members on several hosts join the scope of the store.
  */
