@@ -96,6 +96,8 @@ static int emulate_by_messages(const struct group_backend *gb, struct progress_q
     int rc = emulate_is_empty(call) ? emulate_barrier(&e)
              : ncalls > 1           ? emulate_devices(&e)
                                     : emulate_dispatch(&e);
+    if (rc != COLLRUN_OK)
+        emulate_give_up(&e, rc);
     free(e.messages);
     emulate_scratch_drop(&e, rc);
     return rc;

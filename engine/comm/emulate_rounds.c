@@ -58,6 +58,7 @@ int emulate_exchange(struct emulation *e)
         return COLLRUN_OK;
     if (standstill_expired(now, &e->stopped_ns, &e->deadline_ns))
         return emulate_fail_timeout(e);
+    e->begun = true;
     for (uint32_t i = 0; i < n; i++)
         e->messages[i].timeout_ns = e->deadline_ns - now;
     if (e->p2p == e->pq)
@@ -66,6 +67,21 @@ int emulate_exchange(struct emulation *e)
     int rc = progress_exec(e->p2p, e->messages, n);
     pq_release(e->p2p);
     return rc;
+}
+
+void emulate_give_up(struct emulation *e, int status)
+{
+    struct p2p *p2p = e->p2p->config.p2p;
+    struct error_record cause = *error_get();
+    if (!p2p || !e->begun)
+        return;
+    if (e->p2p != e->pq)
+        pq_acquire(e->p2p);
+    if (p2p->status == COLLRUN_OK)
+        p2p_fail_with_peer(p2p, COLLRUN_ANY_SOURCE, status, cause.cause);
+    if (e->p2p != e->pq)
+        pq_release(e->p2p);
+    error_restore(&cause);
 }
 
 void *emulate_scratch(struct emulation *e, size_t len)

@@ -31,6 +31,7 @@ struct emulation {
     uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
     struct collrun_call *messages; /* of this round; room for 2n */
     uint32_t nmessages;
+    bool begun;               /* members may have messages of this rank, and wait for more */
     struct memory_kind *kind; /* whose host memory messages need; NULL: any */
     struct block scratch[EMULATE_SCRATCH];
     uint32_t nscratch;
@@ -50,6 +51,10 @@ void emulate_add_send(struct emulation *e, uint32_t peer, const void *bytes, siz
 void emulate_add_recv(struct emulation *e, uint32_t peer, void *bytes, size_t len);
 /* Executes the round; blocks. On failure the cause is stored. */
 int emulate_exchange(struct emulation *e);
+
+/* The collective has failed on this rank; the cause is stored. Tells the members that may wait for
+ * its next messages, unless the failure was that of a message. */
+void emulate_give_up(struct emulation *e, int status);
 
 /* Memory until the end of the collective, at most EMULATE_SCRATCH times. NULL: out of memory, and
  * the cause is stored. */
