@@ -7,6 +7,7 @@ cat >begin.c <<'END'
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,6 +108,40 @@ static int refused(struct collrun_ctx *ctx, struct collrun_group *world)
     CHECK(collrun_group_split_start(NULL, 0, 0, NULL, &g, &request) == COLLRUN_ERR_INVALID);
     CHECK(!request && g == world);
     return 0;
+}
+
+/* A thread of rank 0 creates a group, for which the other ranks are late; its name is taken meanwhile. */
+static struct collrun_ctx *thread_ctx;
+static int make_twice(struct collrun_ctx *ctx, int n, const int *ranks, struct collrun_group **out)
+{
+    struct collrun_group_options options = {.size = sizeof options, .name = "twice", .ranks = ranks, .nranks = n};
+    return collrun_group_create(ctx, &options, out);
+}
+static int all_ranks[] = {0, 1, 2};
+static void *create(void *arg)
+{
+    return (void *)(intptr_t)make_twice(thread_ctx, 3, all_ranks, arg);
+}
+static int twice(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *g, *other;
+    pthread_t thread;
+    void *rc;
+    thread_ctx = ctx;
+    if (collrun_rank(world) == 0) {
+        CHECK(pthread_create(&thread, NULL, create, &g) == 0);
+        for (int i = 0; i < 10000 && make_twice(ctx, 0, NULL, &other) == COLLRUN_ERR_INVALID; i++)
+            usleep(1000); /* it has not begun */
+        CHECK(make_twice(ctx, 1, all_ranks, &other) == COLLRUN_ERR_EXISTS);
+    }
+    CHECK(collrun_barrier(world) == COLLRUN_OK);
+    if (collrun_rank(world) == 0)
+        CHECK(pthread_join(thread, &rc) == 0 && !rc);
+    else
+        CHECK(make_twice(ctx, 3, all_ranks, &g) == COLLRUN_OK);
+    CHECK(sums(ctx, g) == 0 && collrun_group_destroy(g) == COLLRUN_OK);
+    CHECK(make_twice(ctx, 3, all_ranks, &g) == COLLRUN_OK && sums(ctx, g) == 0);
+    return collrun_group_destroy(g);
 }
 
 /* Never waited for: rank 1 does not even call. */
@@ -219,6 +254,7 @@ static int run(struct collrun_ctx *ctx, void *state)
              : !strcmp(what, "many") ? many(ctx, world)
              : !strcmp(what, "probed") ? probed(ctx, world)
              : !strcmp(what, "tested") ? tested(ctx, world)
+             : !strcmp(what, "twice") ? twice(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
         printf("fine\n");
@@ -251,6 +287,8 @@ for backend in ${BACKENDS:-shm tcp gloo}; do
     begin tested 2 $backend
     is "$backend: a group is destroyed beside a thread that tests a request of it" "$code $(grep -c fine out) $(err)" "0 2 "
 done
+begin twice 3 shm
+is "a name is taken while a thread creates a group of this name" "$code $(grep -c fine out) $(err)" "0 3 "
 begin many 4 shm
 is "3,600 groups, one after the other, leave nothing behind in a rank" "$code $(grep -c fine out) $(err)" "0 4 "
 begin forgotten 3 shm
