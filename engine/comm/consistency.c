@@ -432,5 +432,9 @@ int consistency_exec(const struct group_backend *gb, struct progress_queue *pq,
         own[i] = calls[i];
         own[i].timeout_ns = own[i].timeout_ns > took ? own[i].timeout_ns - took : 1;
     }
-    return emulate_exec(gb, pq, own, ncalls);
+    rc = emulate_exec(gb, pq, own, ncalls);
+    /* The others have passed the check, and are in the collective. */
+    if (rc == COLLRUN_ERR_NO_MEMORY)
+        emulate_give_up(gb, pq, rc);
+    return rc;
 }

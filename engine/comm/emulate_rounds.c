@@ -69,21 +69,6 @@ int emulate_exchange(struct emulation *e)
     return rc;
 }
 
-void emulate_give_up(struct emulation *e, int status)
-{
-    struct p2p *p2p = e->p2p->config.p2p;
-    struct error_record cause = *error_get();
-    if (!p2p || !e->begun)
-        return;
-    if (e->p2p != e->pq)
-        pq_acquire(e->p2p);
-    if (p2p->status == COLLRUN_OK)
-        p2p_fail_with_peer(p2p, COLLRUN_ANY_SOURCE, status, cause.cause);
-    if (e->p2p != e->pq)
-        pq_release(e->p2p);
-    error_restore(&cause);
-}
-
 void *emulate_scratch(struct emulation *e, size_t len)
 {
     void *memory = e->nscratch < EMULATE_SCRATCH ? memory_kind_host_take(e->kind, len) : NULL;

@@ -52,10 +52,6 @@ void emulate_add_recv(struct emulation *e, uint32_t peer, void *bytes, size_t le
 /* Executes the round; blocks. On failure the cause is stored. */
 int emulate_exchange(struct emulation *e);
 
-/* The collective has failed on this rank; the cause is stored. Tells the members that may wait for
- * its next messages, unless the failure was that of a message. */
-void emulate_give_up(struct emulation *e, int status);
-
 /* Memory until the end of the collective, at most EMULATE_SCRATCH times. NULL: out of memory, and
  * the cause is stored. */
 void *emulate_scratch(struct emulation *e, size_t len);
