@@ -13,7 +13,7 @@
 /* Times that are no longer than this may be the scheduler's, and do not count. */
 #define STANDSTILL_LEAST_NS 2000000000u
 
-/* Called by one thread, at least every half a second. */
+/* Called by one thread, at least every second. */
 void standstill_tick(void);
 /* Of this process up to `now`, ns; from any thread. 0 if no thread ticks. */
 uint64_t standstill_total(uint64_t now);

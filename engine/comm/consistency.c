@@ -80,6 +80,7 @@ struct fingerprint consistency_fingerprint(const struct collrun_call *call, uint
     if (call->user_op)
         snprintf(s.user_op_name, sizeof s.user_op_name, "%s", call->user_op->name);
     s.root = collrun_kind_has_root(call->kind) ? call->root : 0;
+    s.root_device = collrun_kind_has_root(call->kind) ? call->peer_device : 0;
     if (collrun_kind_is_vector(call->kind))
         consistency_fingerprint_vector(&s, call, comm_rank, comm_size);
     else
@@ -117,7 +118,8 @@ static void consistency_describe(const struct fingerprint *s, char *out, size_t 
 static bool consistency_same_call(const struct fingerprint *a, const struct fingerprint *b)
 {
     return a->number == b->number && a->count == b->count && a->root == b->root &&
-           a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->user_op == b->user_op;
+           a->root_device == b->root_device && a->kind == b->kind && a->dtype == b->dtype &&
+           a->op == b->op && a->user_op == b->user_op;
 }
 
 static int consistency_fail_calls(const struct fingerprint *all, uint32_t r, uint32_t devices,
@@ -132,6 +134,9 @@ static int consistency_fail_calls(const struct fingerprint *all, uint32_t r, uin
     if (all[0].number != all[r].number)
         snprintf(more, sizeof more, ", as operations %llu and %llu of the group",
                  (unsigned long long)all[0].number, (unsigned long long)all[r].number);
+    else if (all[0].root == all[r].root && all[0].root_device != all[r].root_device)
+        snprintf(more, sizeof more, ", with devices %d and %d of the root", all[0].root_device,
+                 all[r].root_device);
     else if (strcmp(all[0].user_op_name, all[r].user_op_name) == 0 &&
              all[0].user_op != all[r].user_op)
         snprintf(more, sizeof more, "; the operators have different units or commutativity");
@@ -221,12 +226,15 @@ int consistency_compare(const struct fingerprint *all, uint32_t comm_size, uint3
 /* ---- before an operation ---- */
 
 /* The i-th device's call; a barrier has one for all of them. */
-static struct collrun_call consistency_for_device(const struct collrun_call *calls, uint32_t ncalls,
+static struct collrun_call consistency_for_device(const struct group_backend *gb,
+                                                  const struct collrun_call *calls, uint32_t ncalls,
                                                   uint32_t i)
 {
     struct collrun_call call = calls[i < ncalls ? i : 0];
     if (i >= ncalls)
         call.device = (int)i;
+    if (!gb->ndevices)
+        call.peer_device = 0;
     return call;
 }
 
@@ -243,7 +251,7 @@ static int consistency_exchange(const struct group_backend *gb, struct progress_
     if (!gather)
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u calls", n);
     for (uint32_t i = 0; i < n; i++) {
-        struct collrun_call call = consistency_for_device(calls, ncalls, i);
+        struct collrun_call call = consistency_for_device(gb, calls, ncalls, i);
         gather[i] = (struct collrun_call)COLLRUN_CALL(COLLRUN_ALLGATHER);
         gather[i].send = (const char *)own + i * len;
         gather[i].recv = all + (size_t)i * comm_size * len;
@@ -275,19 +283,19 @@ static void consistency_fill(uint64_t *out, const size_t *counts, uint64_t other
         out[i] = counts ? counts[i] : other;
 }
 
-void consistency_counts(const struct collrun_call *call, uint32_t comm_rank, uint32_t comm_size,
-                        uint64_t *out)
+void consistency_counts(const struct collrun_call *call, uint32_t comm_rank, uint32_t comm_root,
+                        uint32_t comm_size, uint64_t *out)
 {
     uint64_t *sends = out, *wants = out + comm_size;
     consistency_fill(sends, NULL, CONSISTENCY_UNKNOWN, 2 * comm_size);
     switch (call->kind) {
     case COLLRUN_GATHERV:
-        sends[call->root] = call->count;
+        sends[comm_root] = call->count;
         consistency_fill(wants, call->recvcounts, CONSISTENCY_UNKNOWN, comm_size);
         break;
     case COLLRUN_SCATTERV:
         consistency_fill(sends, call->sendcounts, CONSISTENCY_UNKNOWN, comm_size);
-        wants[call->root] = call->recvcount;
+        wants[comm_root] = call->recvcount;
         break;
     case COLLRUN_REDUCE_SCATTERV:
         consistency_fill(sends, call->recvcounts, 0, comm_size);
@@ -335,8 +343,9 @@ static int consistency_explain_counts(const struct group_backend *gb, struct pro
     if (!own)
         return COLLRUN_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
-        struct collrun_call call = consistency_for_device(calls, ncalls, i);
-        consistency_counts(&call, route_comm_rank(gb, &call), gb->comm_size, own + i * row);
+        struct collrun_call call = consistency_for_device(gb, calls, ncalls, i);
+        consistency_counts(&call, route_comm_rank(gb, &call), route_root(gb, &call), gb->comm_size,
+                           own + i * row);
     }
     int rc = consistency_exchange(gb, pq, calls, ncalls, own, row * 8);
     if (rc == COLLRUN_OK)
@@ -379,7 +388,7 @@ static int consistency_check(const struct group_backend *gb, struct progress_que
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for the fingerprints of %u ranks",
                            gb->comm_size);
     for (uint32_t i = 0; i < n; i++) {
-        struct collrun_call call = consistency_for_device(calls, ncalls, i);
+        struct collrun_call call = consistency_for_device(gb, calls, ncalls, i);
         own[i] = consistency_fingerprint(&call, number, route_comm_rank(gb, &call), gb->comm_size);
     }
     int rc = consistency_exchange(gb, pq, calls, ncalls, own, sizeof *own);
@@ -423,5 +432,9 @@ int consistency_exec(const struct group_backend *gb, struct progress_queue *pq,
         own[i] = calls[i];
         own[i].timeout_ns = own[i].timeout_ns > took ? own[i].timeout_ns - took : 1;
     }
-    return emulate_exec(gb, pq, own, ncalls);
+    rc = emulate_exec(gb, pq, own, ncalls);
+    /* The others have passed the check, and are in the collective. */
+    if (rc == COLLRUN_ERR_NO_MEMORY)
+        emulate_give_up(gb, pq, rc);
+    return rc;
 }

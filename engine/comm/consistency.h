@@ -30,6 +30,7 @@ struct fingerprint {
         expected; /* v-forms: hash of the counts that this rank expects all ranks to contribute */
     uint64_t user_op; /* hash of the caller's operator */
     int32_t root;
+    int32_t root_device; /* of the root's process; 0 in a group without devices */
     uint8_t kind, dtype, op,
         has_expected; /* `expected` is valid; in gatherv that of the root only */
     char user_op_name[FINGERPRINT_NAME_LEN]; /* for messages; may be cut */
@@ -123,11 +124,12 @@ int consistency_compare(const struct fingerprint *all, uint32_t comm_size, uint3
 
 /* For a v-form whose fingerprints differ in counts only. consistency_counts writes 2 * comm_size
  * numbers: the elements that this communicator rank sends to each, then those that it expects from
- * each; CONSISTENCY_UNKNOWN where its call does not specify them. consistency_compare_counts stores
- * a cause that names two ranks and returns MISMATCH; OK: no pair differs. */
+ * each; CONSISTENCY_UNKNOWN where its call does not specify them. `comm_root`: the communicator
+ * rank of its root. consistency_compare_counts stores a cause that names two ranks and returns
+ * MISMATCH; OK: no pair differs. */
 #define CONSISTENCY_UNKNOWN UINT64_MAX
-void consistency_counts(const struct collrun_call *call, uint32_t comm_rank, uint32_t comm_size,
-                        uint64_t *out);
+void consistency_counts(const struct collrun_call *call, uint32_t comm_rank, uint32_t comm_root,
+                        uint32_t comm_size, uint64_t *out);
 int consistency_compare_counts(const struct fingerprint *any, const uint64_t *all,
                                uint32_t comm_size, uint32_t devices, const uint32_t *world_rank);
 

@@ -16,6 +16,7 @@
 #include "comm/reduce.h"
 #include "core/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,14 +74,39 @@ static bool emulate_is_empty(const struct collrun_call *call)
     return call->kind != COLLRUN_BARRIER && !collrun_kind_is_vector(call->kind) && !call->count;
 }
 
+/* The queue of the messages, which is another one if the backend wants that. */
+static struct progress_queue *emulate_queue(const struct group_backend *gb,
+                                            struct progress_queue *pq)
+{
+    bool separate = gb->backend->table.flags & COLLRUN_BACKEND_SEPARATE_P2P_HANDLE;
+    return separate ? gb->pq[GROUP_MESSAGES] : pq;
+}
+
+void emulate_give_up(const struct group_backend *gb, struct progress_queue *pq, int status)
+{
+    struct progress_queue *queue = emulate_queue(gb, pq);
+    struct p2p *p2p = queue->config.p2p;
+    struct error_record cause = *error_get();
+    char text[sizeof cause.cause + 32];
+    snprintf(text, sizeof text, "%s", cause.cause);
+    if (status != COLLRUN_ERR_TIMEOUT) /* that names the rank */
+        snprintf(text, sizeof text, "rank %u: %s", gb->group->rank, cause.cause);
+    if (queue != pq)
+        pq_acquire(queue);
+    if (p2p && p2p->status == COLLRUN_OK)
+        p2p_fail_with_peer(p2p, COLLRUN_ANY_SOURCE, status, text);
+    if (queue != pq)
+        pq_release(queue);
+    error_restore(&cause);
+}
+
 static int emulate_by_messages(const struct group_backend *gb, struct progress_queue *pq,
                                const struct collrun_call *calls, uint32_t ncalls)
 {
     const struct collrun_group *g = gb->group;
     const struct collrun_call *call = &calls[0];
-    bool separate = gb->backend->table.flags & COLLRUN_BACKEND_SEPARATE_P2P_HANDLE;
     struct emulation e = {.pq = pq,
-                          .p2p = separate ? gb->pq[GROUP_MESSAGES] : pq,
+                          .p2p = emulate_queue(gb, pq),
                           .kind = group_host_kind(gb),
                           .call = call,
                           .ndevices = ncalls,
@@ -96,6 +122,8 @@ static int emulate_by_messages(const struct group_backend *gb, struct progress_q
     int rc = emulate_is_empty(call) ? emulate_barrier(&e)
              : ncalls > 1           ? emulate_devices(&e)
                                     : emulate_dispatch(&e);
+    if (rc != COLLRUN_OK && e.begun)
+        emulate_give_up(gb, pq, rc);
     free(e.messages);
     emulate_scratch_drop(&e, rc);
     return rc;

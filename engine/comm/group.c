@@ -124,6 +124,9 @@ bool group_is_being_created(struct engine *e, const char *name)
 
 void group_free(struct collrun_group *g)
 {
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
+            pq_fini(&g->backends[i].queues[k]);
     pthread_mutex_destroy(&g->requests.lock);
     pthread_mutex_destroy(&g->status.lock);
     free(g->status.text);

@@ -150,9 +150,10 @@ void group_unref(struct collrun_group *g);
 void group_free_tombstones(struct engine *e);
 void group_free(struct collrun_group *g); /* of one that was never open, or is a tombstone */
 
-/* A group that is created by a request (group_start.h): its name is taken. In engine.creations. */
+/* A group that is being created: its name is taken. In engine.creations. */
 struct group_creation {
-    const char *name; /* "": not known yet */
+    const char *name; /* "": not known yet, or no other group can get it */
+    bool has_request; /* group_start.h */
     struct group_creation *next;
 };
 /* False, without effect, if a group of this name is open or being created. */

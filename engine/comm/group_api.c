@@ -211,6 +211,11 @@ static int group_copy_ranks(const struct collrun_ctx *ctx, const struct collrun_
     return rc;
 }
 
+static int group_name_is_in_use(const char *name)
+{
+    return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is open or being created", name);
+}
+
 int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out)
 {
     char name[GROUP_NAME_LEN];
@@ -226,10 +231,15 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     }
     complete.timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
     complete.index = UINT32_MAX;
+    struct group_creation listed = {.name = complete.name_is_unique ? "" : complete.name};
+    if (!spec->is_listed && !group_creation_add(e, &listed))
+        return group_name_is_in_use(complete.name);
     struct forming forming;
     forming_begin(e, &forming, false, complete.name, complete.members);
     int rc = group_open(e, &complete, out, &d);
     forming_end(e, &forming);
+    if (!spec->is_listed)
+        group_creation_remove(e, &listed);
     return rc == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
 }
 
@@ -237,12 +247,19 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
  * may fail on this rank alone, such as a backend that does not work here: all members count this
  * call, so that their next groups of this name meet. */
 static int group_plan_name(struct engine *e, const struct collrun_group_options *o,
-                           char unnamed[GROUP_NAME_LEN], struct group_spec *out)
+                           char unnamed[GROUP_NAME_LEN], struct group_creation *listed,
+                           struct group_spec *out)
 {
     out->name_is_unique = !o->name || !*o->name;
     out->name = out->name_is_unique ? unnamed : o->name;
     if (!out->name_is_unique && group_find(e, o->name))
         return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", o->name);
+    if (listed) {
+        *listed = (struct group_creation){.name = out->name_is_unique ? "" : o->name};
+        out->is_listed = group_creation_add(e, listed);
+        if (!out->is_listed)
+            return group_name_is_in_use(o->name);
+    }
     int rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
                                  : generation_next(e, o->name, out->members, &out->generation);
     out->has_generation = !out->name_is_unique;
@@ -250,10 +267,12 @@ static int group_plan_name(struct engine *e, const struct collrun_group_options 
 }
 
 int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
-               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN], struct group_spec *out)
+               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN],
+               struct group_creation *listed, struct group_spec *out)
 {
     struct diag d;
     diag_init(&d);
+    *out = (struct group_spec){0};
     int rc = group_check_options(ctx, options);
     if (rc == COLLRUN_OK)
         rc = group_copy_ranks(ctx, options, members);
@@ -269,7 +288,7 @@ int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *opti
                                .check = group_default_check(options),
                                .routes = {{NULL, group_gpus(options)}},
                                .nroutes = 1};
-    rc = group_plan_name(e, options, unnamed, out);
+    rc = group_plan_name(e, options, unnamed, listed, out);
     if (rc != COLLRUN_OK)
         return rc;
     rc = group_find_backend(e, options->backend, members, &out->routes[0].backend, &d);
@@ -296,13 +315,16 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
 {
     struct desc_ranks members = {0};
     struct group_spec spec;
+    struct group_creation listed;
     char unnamed[GROUP_NAME_LEN];
     if (!out)
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create: the output pointer for the group is NULL");
-    int rc = group_plan(ctx, options, &members, unnamed, &spec);
+    int rc = group_plan(ctx, options, &members, unnamed, &listed, &spec);
     if (rc == COLLRUN_OK)
         rc = group_make(ctx->engine, &spec, out);
+    if (spec.is_listed)
+        group_creation_remove(ctx->engine, &listed);
     free(members.items);
     return rc;
 }
@@ -398,6 +420,7 @@ static int group_make_part(struct collrun_group *parent, const struct group_spli
         return error_set(COLLRUN_ERR_NO_MEMORY, "split %s: out of memory", parent->id.name);
     struct group_spec spec = group_spec_like(parent, name, &members);
     spec.name_is_unique = !(split->name && *split->name);
+    spec.is_listed = split->is_listed;
     int rc = group_make(parent->engine, &spec, out);
     free(name);
     return rc;

@@ -12,6 +12,7 @@
 struct group_split {
     int color, key;
     const char *name;            /* NULL or "": made from that of the parent */
+    bool is_listed;              /* the name is in engine.creations */
     uint32_t number, generation; /* of the parent's splits: generation_within */
 };
 
@@ -20,13 +21,16 @@ int group_check_name(struct engine *e, const char *whose, const char *name);
 
 /* Checks the options of a create, takes its name and number, and turns them into a spec. It borrows
  * the name, that of the options or `unnamed`, and *members, whose items the caller frees, also on
- * failure. */
+ * failure. `listed`, unless it is NULL, takes the name before the number; the caller removes it if
+ * out->is_listed. */
 int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
-               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN], struct group_spec *out);
+               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN],
+               struct group_creation *listed, struct group_spec *out);
 /* With the backends, the time-out and the check of `g`; borrows the name and the members. */
 struct group_spec group_spec_like(const struct collrun_group *g, const char *name,
                                   const struct desc_ranks *members);
-/* Forms it. A spec without a name gets a unique one. */
+/* Forms it. A spec without a name gets a unique one. EXISTS also if a group of this name is being
+ * created. */
 int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out);
 
 /* Checks the arguments and takes the generation; inside the parent. */

@@ -8,6 +8,7 @@
 #include "base/call_text.h"
 #include "base/names.h"
 #include "comm/generation.h"
+#include "comm/group_identity.h"
 #include "comm/group_order.h"
 #include "comm/memory.h"
 #include "comm/request.h"
@@ -260,9 +261,9 @@ static void group_close_handles(struct collrun_group *g)
 {
     for (uint32_t i = 0; i < g->nbackends; i++) {
         struct group_backend *gb = &g->backends[i];
-        for (; gb->nqueues; gb->nqueues--) {
-            struct progress_queue *pq = &gb->queues[gb->nqueues - 1];
-            pq_fini(pq);
+        for (uint32_t k = gb->nqueues; k-- > 0;) {
+            struct progress_queue *pq = &gb->queues[k];
+            pq_stop(pq);
             gb->backend->table.group_close(pq->config.handle);
             p2p_free(pq->config.p2p);
         }
@@ -317,22 +318,9 @@ static int group_open_backends(struct collrun_group *g)
     return rc;
 }
 
-/* The text that must be equal on all members. */
-static void group_describe_identity(const struct collrun_group *g, char *out, size_t size)
-{
-    for (uint32_t i = 0; i < g->nbackends; i++) {
-        size_t len = i ? strlen(out) : 0;
-        if (i)
-            len += (size_t)snprintf(out + len, size - len, "; ");
-        backend_identity(g->backends[i].backend, out + len, size - len);
-    }
-    if (g->check == COLLRUN_CHECK_STRICT)
-        strncat(out, ", check: strict", size - strlen(out) - 1);
-}
-
 static int group_join(struct collrun_group *g, const struct group_spec *spec, struct diag *d)
 {
-    char identity[256];
+    char identity[HOSTMEM_IDENTITY_LEN];
     struct rendezvous_spec join = {.name = spec->name,
                                    .members = spec->members,
                                    .identity = identity,
@@ -346,9 +334,9 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
                                               : NULL,
                                    .timeout_ns = g->engine->desc.rendezvous_timeout_ns,
                                    .host = &g->engine->host_scopes};
-    group_describe_identity(g, identity, sizeof identity);
     join.generation = spec->generation;
-    if (!spec->has_generation && generation_of_group(g, &join.generation) != COLLRUN_OK)
+    if (!group_identity(g, identity) ||
+        (!spec->has_generation && generation_of_group(g, &join.generation) != COLLRUN_OK))
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     for (uint32_t i = 0; i < g->nbackends; i++) {
         services_init(&g->backends[i].services, &g->engine->control, spec->options,

@@ -15,6 +15,7 @@ struct group_route {
 struct group_spec {
     const char *name;
     bool name_is_unique; /* as group_identity.is_unique */
+    bool is_listed;      /* the name is in engine.creations */
     bool has_generation; /* it is taken; else group_open takes it */
     uint32_t generation;
     const struct desc_ranks *members;

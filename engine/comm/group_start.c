@@ -65,6 +65,7 @@ static void *creation_run(void *arg)
 static void creation_fini(struct creation *c)
 {
     group_creation_remove(c->engine, &c->listed);
+    pq_stop(&c->queue);
     pq_fini(&c->queue);
     free(c->members.items);
     free(c->name);
@@ -93,6 +94,7 @@ static struct creation *creation_new(struct engine *e, const char *name, struct 
     c->engine = e;
     c->name = copy;
     c->listed.name = copy;
+    c->listed.has_request = true;
     c->members = members;
     c->out = out;
     c->request.pq = &c->queue;
@@ -119,18 +121,28 @@ static int creation_start(struct creation *c, struct collrun_request **out)
     return rc;
 }
 
+/* One that was not waited for; NULL: none. */
+static struct creation *creation_find(struct engine *e)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    struct group_creation *l = e->creations;
+    while (l && !l->has_request)
+        l = l->next;
+    pthread_mutex_unlock(&e->groups_lock);
+    return l ? (struct creation *)((char *)l - offsetof(struct creation, listed)) : NULL;
+}
+
 void group_start_end_all(struct engine *e)
 {
     char text[512];
     struct diag why;
-    if (!e->creations)
+    struct creation *c = creation_find(e);
+    if (!c)
         return;
     diag_init(&why);
     diag_set(&why, COLLRUN_ERR_ABORTED, "the job has ended");
     control_abort(&e->control, &why);
-    while (e->creations) {
-        struct creation *c =
-            (struct creation *)((char *)e->creations - offsetof(struct creation, listed));
+    for (; c; c = creation_find(e)) {
         snprintf(text, sizeof text, "the creation of group \"%s\" was never waited for",
                  *c->name ? c->name : "(no name)");
         control_log(&e->control, COLLRUN_LOG_WARN, text);
@@ -150,7 +162,7 @@ int collrun_group_create_start(struct collrun_ctx *ctx, const struct collrun_gro
         return error_set(COLLRUN_ERR_INVALID,
                          "collrun_group_create_start: the output pointer for the %s is NULL",
                          out ? "request" : "group");
-    int rc = group_plan(ctx, options, &members, unnamed, &spec);
+    int rc = group_plan(ctx, options, &members, unnamed, NULL, &spec);
     if (rc != COLLRUN_OK) {
         free(members.items);
         return rc;
@@ -159,6 +171,7 @@ int collrun_group_create_start(struct collrun_ctx *ctx, const struct collrun_gro
     if (!c)
         return COLLRUN_ERR_NO_MEMORY;
     c->spec = spec;
+    c->spec.is_listed = true;
     c->spec.name = c->name;
     c->spec.members = &c->members;
     return creation_start(c, request);
@@ -189,6 +202,7 @@ int collrun_group_split_start(struct collrun_group *parent, int color, int key, 
         return COLLRUN_ERR_NO_MEMORY;
     }
     c->split = split;
+    c->split.is_listed = true;
     c->split.name = c->name;
     c->request.group = parent;
     rc = creation_start(c, request);

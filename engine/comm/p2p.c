@@ -64,8 +64,7 @@ static int p2p_failed(struct p2p *p, int status)
     return p->status;
 }
 
-/* Fails the group here and, where the backend can, at the peer. */
-static int p2p_fail_with_peer(struct p2p *p, uint32_t peer, int status, const char *text)
+int p2p_fail_with_peer(struct p2p *p, uint32_t peer, int status, const char *text)
 {
     if (p->status == COLLRUN_OK && p->transport.fail)
         p->transport.fail(p->handle, peer, status, text);

@@ -108,6 +108,9 @@ int p2p_check(struct p2p *p, struct p2p_batch *batch);
 int p2p_withdraw(struct p2p *p, struct p2p_batch *batch);
 /* OK: there is such a message. AGAIN: none, after up to `wait_ns` of progress. */
 int p2p_probe(struct p2p *p, struct p2p_probe *probe, uint64_t wait_ns);
+/* Fails the group here and, where the transport can, at the peer, or at all members
+ * (COLLRUN_ANY_SOURCE). The first failure stays. */
+int p2p_fail_with_peer(struct p2p *p, uint32_t peer, int status, const char *text);
 /* The failure of a probe that has waited for `waited_ns`. */
 int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t waited_ns);
 

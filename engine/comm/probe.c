@@ -166,9 +166,11 @@ static int probe_wait(struct collrun_group *g, struct p2p_probe *probe, int peer
                              .ncalls = 1,
                              .number = number,
                              .last_number = number};
+    int rc = pq_wait_begin(pq, &self);
+    if (rc != COLLRUN_OK)
+        return probe_failed(g, number, rc);
     uint64_t index = probe_record_begin(g, &call, number, site);
-    pq_wait_begin(pq, &self);
-    int rc = probe_loop(g, probe);
+    rc = probe_loop(g, probe);
     if (rc != COLLRUN_OK)
         rc = probe_failed(g, number, rc);
     call_record_end(g, GROUP_MESSAGES, index, 1, number, rc);

@@ -63,6 +63,11 @@ void pq_evict(struct progress_queue *pq)
     pthread_mutex_unlock(&pq->lock);
 }
 
+static int pq_refuse_evicted(void)
+{
+    return error_cause(COLLRUN_ERR_ABORTED, "the group was destroyed");
+}
+
 bool pq_poll(struct progress_queue *pq)
 {
     bool moved = false;
@@ -104,7 +109,7 @@ int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
     if (owned)
         rc = progress_probe(pq, probe);
     else if (evicted)
-        rc = error_cause(COLLRUN_ERR_ABORTED, "the group was destroyed");
+        rc = pq_refuse_evicted();
     pthread_mutex_lock(&pq->lock);
     pq->waiters.probing--;
     if (owned)
@@ -132,11 +137,14 @@ static void pq_remove_waiter(struct progress_queue *pq, const struct pq_waiter *
     *p = w->next;
 }
 
-void pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter)
+int pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter)
 {
     pthread_mutex_lock(&pq->lock);
-    pq_add_waiter(pq, waiter);
+    bool evicted = pq->evicted;
+    if (!evicted)
+        pq_add_waiter(pq, waiter);
     pthread_mutex_unlock(&pq->lock);
+    return evicted ? pq_refuse_evicted() : COLLRUN_OK;
 }
 
 void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter)
@@ -495,7 +503,7 @@ static void pq_await_waiters(struct progress_queue *pq)
     pthread_mutex_unlock(&pq->lock);
 }
 
-void pq_fini(struct progress_queue *pq)
+void pq_stop(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
     pq->worker.stopping = true;
@@ -505,6 +513,10 @@ void pq_fini(struct progress_queue *pq)
         pthread_join(pq->worker.thread, NULL);
     pq_await_waiters(pq);
     msg_count_fini(&pq->counts);
+}
+
+void pq_fini(struct progress_queue *pq)
+{
     pthread_cond_destroy(&pq->changed);
     pthread_cond_destroy(&pq->worker.wake);
     pthread_mutex_destroy(&pq->lock);

@@ -213,8 +213,10 @@ struct progress_queue {
 
 void pq_init(struct progress_queue *pq, const struct pq_config *config);
 /* No call may be inside or follow. Finishes all requests (the backend has been aborted) and joins
- * the worker. */
-void pq_fini(struct progress_queue *pq);
+ * the worker. A thread that is late may still look for a message, which is refused, and test, wait
+ * for or withdraw a request, until pq_fini. */
+void pq_stop(struct progress_queue *pq);
+void pq_fini(struct progress_queue *pq); /* of a queue that was stopped */
 
 /* On success the queue has the request, and finishes it in every case. On failure the caller
  * keeps it. */
@@ -240,10 +242,12 @@ void pq_adopt(struct progress_queue *pq, struct collrun_request *r);
  * backend cannot withdraw what it has started, or not before the end of the collective that it
  * executes. Does not wait for other ranks. */
 int pq_withdraw(struct collrun_request *request);
-/* A thread waits, by other means than pq_wait, from begin to end. `waiter` has all but `next`. */
-void pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter);
+/* A thread waits, by other means than pq_wait, from begin to end; pq_stop waits for it. `waiter`
+ * has all but `next`. ABORTED: the queue was evicted; the cause is stored. */
+int pq_wait_begin(struct progress_queue *pq, struct pq_waiter *waiter);
 void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter);
-/* One look for a message; AGAIN also if another thread owns the queue. */
+/* One look for a message; AGAIN also if another thread owns the queue. ABORTED: the queue was
+ * evicted; the cause is stored. */
 int pq_probe(struct progress_queue *pq, struct p2p_probe *probe);
 /* On return no thread is directly inside, and none will be. */
 void pq_evict(struct progress_queue *pq);

@@ -414,8 +414,3 @@ enum backend_support backend_supports(const struct backend *b, enum collrun_kind
     return backend_emulates(b) && !collrun_kind_is_message(kind) ? BACKEND_EMULATED
                                                                  : BACKEND_UNSUPPORTED;
 }
-
-void backend_identity(const struct backend *b, char *out, size_t size)
-{
-    snprintf(out, size, "%s %s, ABI %u", b->name, b->table.version, b->table.abi);
-}

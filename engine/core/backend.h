@@ -54,9 +54,6 @@ enum backend_support backend_supports(const struct backend *b, enum collrun_kind
 /* True if it has SEND and RECV, from which collectives are emulated. */
 bool backend_emulates(const struct backend *b);
 
-/* "gloo 1.0 (Gloo 0.5), ABI 1": equal on all ranks of a group. */
-void backend_identity(const struct backend *b, char *out, size_t size);
-
 /* The backend's exec, start, test and order, with calls in the stride that the backend knows. */
 int backend_exec_converted(const struct backend *b, void *handle, const struct collrun_call *calls,
                            uint32_t ncalls);

@@ -2,6 +2,7 @@
 #include "core/connect_all.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "base/tcp.h"
 #include "core/error.h"
 
@@ -46,6 +47,7 @@ struct connect_all_acceptor {
     const struct connect_all *how;
     int *fds; /* by rank */
     int fd;   /* listens */
+    uint64_t deadline_ns, stopped_ns;
     struct connect_all_listener self;
     uint32_t missing; /* higher ranks that have not connected */
     uint32_t npending, capacity;
@@ -107,6 +109,12 @@ static int connect_all_publish(const struct connect_all_acceptor *a)
     return rc == COLLRUN_OK ? r->fence(r->ctx) : rc;
 }
 
+/* Time in which the job is suspended is none of the rendezvous'. */
+static bool connect_all_has_expired(struct connect_all_acceptor *a)
+{
+    return standstill_expired(now_ns(), &a->stopped_ns, &a->deadline_ns);
+}
+
 /* ---- connecting ---- */
 
 static int connect_all_unreachable(const struct connect_all_listener *to, uint32_t rank, int error,
@@ -121,29 +129,30 @@ static int connect_all_unreachable(const struct connect_all_listener *to, uint32
 
 /* Connects in short attempts, between which the job may turn out to have failed. They are counted:
  * time in which the job is suspended is none of theirs. */
-static int connect_all_dial(const struct connect_all *how, const struct connect_all_listener *to,
+static int connect_all_dial(struct connect_all_acceptor *a, const struct connect_all_listener *to,
                             uint32_t rank, int *fd)
 {
-    const struct collrun_rendezvous *r = how->rendezvous;
+    const struct collrun_rendezvous *r = a->how->rendezvous;
     for (int attempt = 1;; attempt++) {
         uint64_t until = now_ns() + 1000000000u;
-        if (until > how->deadline_ns)
-            until = how->deadline_ns;
+        if (until > a->deadline_ns)
+            until = a->deadline_ns;
         int error = tcp_connect((const void *)&to->address, (socklen_t)to->len, until, -1, fd);
         if (error == 0)
             return COLLRUN_OK;
         int rc = r->alive(r->ctx);
         if (rc != COLLRUN_OK)
             return rc;
-        if (until == how->deadline_ns && error == ETIMEDOUT)
+        if (error == ETIMEDOUT && connect_all_has_expired(a))
             return connect_all_unreachable(to, rank, error, COLLRUN_ERR_TIMEOUT);
         if (error != ETIMEDOUT || attempt == ATTEMPTS)
             return connect_all_unreachable(to, rank, error, COLLRUN_ERR_SYSTEM);
     }
 }
 
-static int connect_all_connect(const struct connect_all *how, uint32_t rank, int *fd)
+static int connect_all_connect(struct connect_all_acceptor *a, uint32_t rank, int *fd)
 {
+    const struct connect_all *how = a->how;
     const struct collrun_rendezvous *r = how->rendezvous;
     struct connect_all_listener to;
     struct connect_all_hello hello = {.rank = how->rank};
@@ -152,7 +161,7 @@ static int connect_all_connect(const struct connect_all *how, uint32_t rank, int
     connect_all_key(how, rank, key);
     int rc = r->get(r->ctx, key, &to, sizeof to, &len);
     if (rc == COLLRUN_OK)
-        rc = connect_all_dial(how, &to, rank, fd);
+        rc = connect_all_dial(a, &to, rank, fd);
     if (rc != COLLRUN_OK)
         return rc;
     memcpy(hello.secret, to.secret, sizeof hello.secret);
@@ -231,12 +240,12 @@ static int connect_all_poll(struct connect_all_acceptor *a)
     return COLLRUN_OK;
 }
 
-static int connect_all_check(const struct connect_all_acceptor *a)
+static int connect_all_check(struct connect_all_acceptor *a)
 {
     const struct collrun_rendezvous *r = a->how->rendezvous;
     uint32_t first = a->how->rank + 1;
     int rc = r->alive(r->ctx);
-    if (rc != COLLRUN_OK || now_ns() < a->how->deadline_ns)
+    if (rc != COLLRUN_OK || !connect_all_has_expired(a))
         return rc;
     while (a->fds[first] >= 0)
         first++;
@@ -266,7 +275,7 @@ static int connect_all_run(struct connect_all_acceptor *a)
     if (rc == COLLRUN_OK)
         rc = connect_all_publish(a);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < a->how->rank; i++)
-        rc = connect_all_connect(a->how, i, &a->fds[i]);
+        rc = connect_all_connect(a, i, &a->fds[i]);
     return rc == COLLRUN_OK ? connect_all_accept_members(a) : rc;
 }
 
@@ -277,6 +286,8 @@ int connect_all(const struct connect_all *how, int *fds)
         .how = how,
         .fds = fds,
         .fd = -1,
+        .deadline_ns = how->deadline_ns,
+        .stopped_ns = how->stopped_ns,
         .capacity = capacity,
         .pending = calloc(capacity, sizeof *a.pending),
         .polled = calloc(capacity + 1, sizeof *a.polled),

@@ -21,6 +21,7 @@ struct connect_all {
     uint32_t rank, nranks;
     uint32_t number;      /* of earlier calls in the same rendezvous: it makes the keys unique */
     uint64_t deadline_ns; /* on CLOCK_MONOTONIC */
+    uint64_t stopped_ns;  /* base/standstill.h, when the deadline was set */
 };
 
 /* Fills fds[nranks] as rendezvous->connect_all states. On failure they are all -1. Returns a status

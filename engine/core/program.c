@@ -16,6 +16,7 @@
  */
 #include "base/hostmem.h"
 #include "comm/group_enter.h"
+#include "comm/group_start.h"
 #include "core/engine.h"
 #include "core/task.h"
 #include "core/threads.h"
@@ -229,28 +230,33 @@ int collrun_init(struct collrun_ctx **out)
 
 /* ---- collrun_finalize ---- */
 
-/* Takes all groups, so that no thread calls any more. */
+/* Takes all groups, so that no thread calls any more. Threads may be creating further ones, which
+ * the program has not waited for. */
 static int program_enter_groups(struct engine *e)
 {
-    for (struct collrun_group *g = e->groups; g; g = g->next) {
-        int rc = group_enter(g, "finalize");
-        if (rc == COLLRUN_OK)
-            continue;
-        for (struct collrun_group *entered = e->groups; entered != g; entered = entered->next)
-            group_leave(entered);
-        return rc;
-    }
-    return COLLRUN_OK;
+    struct collrun_group *g;
+    int rc = COLLRUN_OK;
+    pthread_mutex_lock(&e->groups_lock);
+    for (g = e->groups; g && (rc = group_enter(g, "finalize")) == COLLRUN_OK;)
+        g = g->next;
+    for (struct collrun_group *entered = e->groups; g && entered != g; entered = entered->next)
+        group_leave(entered);
+    pthread_mutex_unlock(&e->groups_lock);
+    return rc;
 }
 
-/* Handles stay valid: a late call gets an error. */
+/* Handles stay valid: a late call gets an error, also with a group that a thread has created
+ * meanwhile. */
 static void program_close_groups(struct engine *e)
 {
     atomic_store(&e->finalized, true);
+    group_start_end_all(e);
+    pthread_mutex_lock(&e->groups_lock);
     for (struct collrun_group *g = e->groups; g; g = g->next) {
         atomic_fetch_add(&g->refs, 1);
         group_mark_closed(g);
     }
+    pthread_mutex_unlock(&e->groups_lock);
     engine_close_groups(e);
 }
 

@@ -6,6 +6,7 @@
 #include "core/rendezvous.h"
 
 #include "base/loop.h"
+#include "base/standstill.h"
 #include "core/connect_all.h"
 #include "core/error.h"
 
@@ -76,7 +77,7 @@ static bool rendezvous_is_local(const struct rendezvous *r)
     return r->spec.host->mem.head && r->local.n == r->spec.members->n;
 }
 
-static uint64_t rendezvous_hash_text(const char *text)
+uint64_t rendezvous_hash_text(const char *text)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (; *text; text++)
@@ -166,6 +167,15 @@ static int rendezvous_need_store(struct rendezvous *r)
     if (rc == COLLRUN_OK)
         rendezvous_send_join(r);
     return rc;
+}
+
+/* Moved by the time in which the process has stood still. */
+static uint64_t rendezvous_deadline(struct rendezvous *r)
+{
+    const uint64_t stopped_ns = standstill_total(now_ns());
+    r->deadline_ns = deadline_after(r->deadline_ns, stopped_ns - r->stopped_ns);
+    r->stopped_ns = stopped_ns;
+    return r->deadline_ns;
 }
 
 /* ---- struct collrun_rendezvous ---- */
@@ -270,7 +280,7 @@ static int rendezvous_get(void *ctx, const char *key, void *value, size_t capaci
         return rc == COLLRUN_OK ? rendezvous_copy_out(r, known, value, capacity, len) : rc;
     struct control_request q = {.answer_type = WIRE_REPLY};
     rendezvous_ask(r, &q, WIRE_GET, full);
-    if (control_request_wait(r->control, &q, r->deadline_ns, &d) == COLLRUN_OK) {
+    if (control_request_wait(r->control, &q, rendezvous_deadline(r), &d) == COLLRUN_OK) {
         struct reader reader;
         size_t n;
         reader_init(&reader, q.value.data, q.value.len);
@@ -310,7 +320,7 @@ static int rendezvous_fence_store(struct rendezvous *r)
         return rc;
     struct control_request q = {.answer_type = WIRE_FENCED, .number = r->fences++};
     rendezvous_ask(r, &q, WIRE_FENCE, "");
-    rc = control_request_wait(r->control, &q, r->deadline_ns, &d);
+    rc = control_request_wait(r->control, &q, rendezvous_deadline(r), &d);
     rc = rc == COLLRUN_OK ? rendezvous_keep_fenced(r, &q.value) : rendezvous_failed(r, &d);
     control_request_fini(r->control, &q);
     return rc;
@@ -420,6 +430,7 @@ static int rendezvous_segment(void *ctx, size_t len, int *fd, uint64_t *offset)
 static int rendezvous_connect_all(void *ctx, int *fds)
 {
     struct rendezvous *r = ctx;
+    const uint64_t ends_ns = rendezvous_ends_ns(r);
     return connect_all(&(struct connect_all){.rendezvous = &r->table,
                                              .address = r->spec.address,
                                              .first_port = r->spec.first_port,
@@ -427,7 +438,8 @@ static int rendezvous_connect_all(void *ctx, int *fds)
                                              .rank = r->spec.rank,
                                              .nranks = r->spec.members->n,
                                              .number = r->meshes++,
-                                             .deadline_ns = rendezvous_ends_ns(r)},
+                                             .deadline_ns = ends_ns,
+                                             .stopped_ns = r->stopped_ns},
                        fds);
 }
 
@@ -481,9 +493,9 @@ static uint64_t rendezvous_deadline_after(uint64_t ns)
     return deadline_after(now_ns() + (uint64_t)MARGIN_S * 1000000000u, ns);
 }
 
-uint64_t rendezvous_ends_ns(const struct rendezvous *r)
+uint64_t rendezvous_ends_ns(struct rendezvous *r)
 {
-    return r->deadline_ns - (uint64_t)MARGIN_S * 1000000000u;
+    return rendezvous_deadline(r) - (uint64_t)MARGIN_S * 1000000000u;
 }
 
 static bool rendezvous_find_local(struct rendezvous *r)
@@ -516,6 +528,7 @@ int rendezvous_open(struct rendezvous *r, struct control *control,
         return rendezvous_no_memory_for(spec, d);
     }
     r->deadline_ns = rendezvous_deadline_after(spec->timeout_ns);
+    r->stopped_ns = standstill_total(now_ns());
     r->table = (struct collrun_rendezvous){.size = sizeof r->table,
                                            .ctx = r,
                                            .put = rendezvous_put,

@@ -45,6 +45,7 @@ struct rendezvous {
     const char *prefix; /* in front of every key of the backend; "" at first, changed by
                            rendezvous_prefix */
     uint64_t deadline_ns;
+    uint64_t stopped_ns;         /* base/standstill.h, when the deadline was set */
     struct rendezvous_spec spec; /* all that it points to is borrowed until rendezvous_free_pairs */
     struct desc_ranks local;     /* the members on this host */
     uint32_t local_index;        /* of this rank among them */
@@ -59,13 +60,14 @@ struct rendezvous {
 };
 
 uint64_t rendezvous_hash(const struct desc_ranks *members);
+uint64_t rendezvous_hash_text(const char *text);
 
 /* `r` must not move: its table points to it. Members on several hosts join the scope of the store.
  */
 int rendezvous_open(struct rendezvous *r, struct control *control,
                     const struct rendezvous_spec *spec, struct diag *d);
-/* When the store ends the rendezvous with TIMEOUT. */
-uint64_t rendezvous_ends_ns(const struct rendezvous *r);
+/* When the store ends the rendezvous with TIMEOUT; later, if the process has stood still. */
+uint64_t rendezvous_ends_ns(struct rendezvous *r);
 /* The two backend handles of one group, which share its scope, use the same keys under different
  * prefixes. `prefix` is borrowed. */
 void rendezvous_prefix(struct rendezvous *r, const char *prefix);

@@ -15,6 +15,7 @@
 #include "base/names.h"
 #include "base/reap.h"
 #include "base/sched_slice.h"
+#include "base/standstill.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -58,6 +59,7 @@ static void agent_on_heartbeat(struct loop_timer *t)
     if (now - a->heartbeat_ns > PAUSE_NS)
         agent_restart_silence(a);
     a->heartbeat_ns = now;
+    standstill_tick();
     uplink_send_heartbeat(a);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_check_frame(&a->ranks[i]);

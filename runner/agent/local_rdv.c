@@ -4,10 +4,15 @@
 #include "agent/agent.h"
 #include "agent/ranks.h"
 #include "agent/uplink.h"
+#include "base/standstill.h"
 #include "rendezvous/store.h"
 
-#define SECOND_NS 1000000000ull
-#define PAUSE_NS (SECOND_NS / 2) /* a timer that fires so late shows that the agent was stopped */
+/* The clock of the store. */
+static uint64_t local_rdv_now_ns(void)
+{
+    const uint64_t now = now_ns();
+    return now - standstill_total(now);
+}
 
 static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
                            const struct buf *payload)
@@ -20,24 +25,15 @@ static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_
  * is set stays as it is. */
 static void local_rdv_set_deadline(struct local_rdv *l)
 {
-    const uint64_t now = now_ns();
-    if (l->deadline.at_ns)
-        return;
-    l->due_ns = rdv_next_deadline(l->store);
-    if (l->due_ns != UINT64_MAX)
-        loop_timer_set(l->agent->loop, &l->deadline, l->due_ns > now ? l->due_ns - now : 0);
+    const uint64_t now = local_rdv_now_ns(), due = rdv_next_deadline(l->store);
+    if (!l->deadline.at_ns && due != UINT64_MAX)
+        loop_timer_set(l->agent->loop, &l->deadline, due > now ? due - now : 0);
 }
 
 static void local_rdv_on_deadline(struct loop_timer *t)
 {
     struct local_rdv *l = t->owner;
-    const uint64_t now = now_ns();
-    if (now > l->due_ns && now - l->due_ns > PAUSE_NS) {
-        l->due_ns = now + SECOND_NS;
-        loop_timer_set(l->agent->loop, t, SECOND_NS);
-        return;
-    }
-    rdv_expire(l->store, now);
+    rdv_expire(l->store, local_rdv_now_ns());
     local_rdv_set_deadline(l);
 }
 
@@ -85,7 +81,7 @@ bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
     const char *scope = read_str(&r, &arena);
     const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, &r, &arena)
                                            : rdv_has_scope(l->store, scope);
-    if (mine && rdv_on_frame(l->store, f, now_ns(), &d) != COLLRUN_OK)
+    if (mine && rdv_on_frame(l->store, f, local_rdv_now_ns(), &d) != COLLRUN_OK)
         uplink_send_error(l->agent, &d);
     if (mine && (f->type == WIRE_GET || f->type == WIRE_FENCE))
         local_rdv_set_deadline(l);

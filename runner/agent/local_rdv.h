@@ -6,8 +6,7 @@
  *
  * - JOIN lists the members and decides who serves the scope; its later frames follow by its name.
  * - A member exits, or the deadline passes: the scope fails for all members, as in the runner.
- * - The agent was stopped (SIGSTOP) while the deadline passed: the members, which were probably
- *   stopped as well, get another second.
+ * - The agent was stopped (Ctrl-Z), as its ranks were: deadlines do not pass meanwhile.
  * - The store refuses a frame: HOST_ERROR, which ends the job.
  */
 #ifndef RUNNER_AGENT_LOCAL_RDV_H
@@ -24,7 +23,6 @@ struct local_rdv {
     struct agent *agent;
     struct rdv *store; /* NULL: not open */
     struct loop_timer deadline;
-    uint64_t due_ns; /* when `deadline` was to fire */
 };
 
 /* Once agent->desc is known. */

@@ -7,6 +7,7 @@ cat >begin.c <<'END'
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,6 +110,40 @@ static int refused(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* A thread of rank 0 creates a group, for which the other ranks are late; its name is taken meanwhile. */
+static struct collrun_ctx *thread_ctx;
+static int make_twice(struct collrun_ctx *ctx, int n, const int *ranks, struct collrun_group **out)
+{
+    struct collrun_group_options options = {.size = sizeof options, .name = "twice", .ranks = ranks, .nranks = n};
+    return collrun_group_create(ctx, &options, out);
+}
+static int all_ranks[] = {0, 1, 2};
+static void *create(void *arg)
+{
+    return (void *)(intptr_t)make_twice(thread_ctx, 3, all_ranks, arg);
+}
+static int twice(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    struct collrun_group *g, *other;
+    pthread_t thread;
+    void *rc;
+    thread_ctx = ctx;
+    if (collrun_rank(world) == 0) {
+        CHECK(pthread_create(&thread, NULL, create, &g) == 0);
+        for (int i = 0; i < 10000 && make_twice(ctx, 0, NULL, &other) == COLLRUN_ERR_INVALID; i++)
+            usleep(1000); /* it has not begun */
+        CHECK(make_twice(ctx, 1, all_ranks, &other) == COLLRUN_ERR_EXISTS);
+    }
+    CHECK(collrun_barrier(world) == COLLRUN_OK);
+    if (collrun_rank(world) == 0)
+        CHECK(pthread_join(thread, &rc) == 0 && !rc);
+    else
+        CHECK(make_twice(ctx, 3, all_ranks, &g) == COLLRUN_OK);
+    CHECK(sums(ctx, g) == 0 && collrun_group_destroy(g) == COLLRUN_OK);
+    CHECK(make_twice(ctx, 3, all_ranks, &g) == COLLRUN_OK && sums(ctx, g) == 0);
+    return collrun_group_destroy(g);
+}
+
 /* Never waited for: rank 1 does not even call. */
 static int forgotten(struct collrun_ctx *ctx, struct collrun_group *world)
 {
@@ -170,6 +205,44 @@ static int probed(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* A thread tests a receive again and again, or waits for it, in a group of this rank that is destroyed. */
+struct receiver {
+    struct collrun_request *request;
+    atomic_bool begun;
+    bool waits;
+    int status;
+};
+static void *finish(void *arg)
+{
+    struct receiver *r = arg;
+    r->begun = true;
+    do {
+        r->status = r->waits ? collrun_wait(r->request) : collrun_test(r->request);
+    } while (r->status == COLLRUN_AGAIN);
+    return NULL;
+}
+static int tested(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    for (int i = 0; i < 200; i++) {
+        struct receiver r = {.waits = i % 2};
+        struct collrun_group *g;
+        struct collrun_call receive = COLLRUN_CALL(COLLRUN_RECV);
+        pthread_t thread;
+        char in;
+        receive.recv = &in;
+        receive.count = 1;
+        receive.dtype = COLLRUN_UINT8;
+        CHECK(collrun_group_split(world, collrun_rank(world), 0, NULL, &g) == COLLRUN_OK);
+        CHECK(collrun_start(g, &receive, &r.request) == COLLRUN_OK);
+        CHECK(pthread_create(&thread, NULL, finish, &r) == 0);
+        while (!r.begun)
+            usleep(10);
+        CHECK(collrun_group_destroy(g) == COLLRUN_OK && pthread_join(thread, NULL) == 0);
+        CHECK(r.status == COLLRUN_ERR_ABORTED);
+    }
+    return 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -180,6 +253,8 @@ static int run(struct collrun_ctx *ctx, void *state)
         rc = !strcmp(what, "overlap") ? overlap(ctx, world) || orphan(ctx, world) || refused(ctx, world)
              : !strcmp(what, "many") ? many(ctx, world)
              : !strcmp(what, "probed") ? probed(ctx, world)
+             : !strcmp(what, "tested") ? tested(ctx, world)
+             : !strcmp(what, "twice") ? twice(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
         printf("fine\n");
@@ -209,7 +284,11 @@ done
 for backend in ${BACKENDS:-shm tcp gloo}; do
     begin probed 2 $backend
     is "$backend: a group is destroyed beside a thread that probes in it" "$code $(grep -c fine out) $(err)" "0 2 "
+    begin tested 2 $backend
+    is "$backend: a group is destroyed beside a thread that tests a request of it" "$code $(grep -c fine out) $(err)" "0 2 "
 done
+begin twice 3 shm
+is "a name is taken while a thread creates a group of this name" "$code $(grep -c fine out) $(err)" "0 3 "
 begin many 4 shm
 is "3,600 groups, one after the other, leave nothing behind in a rank" "$code $(grep -c fine out) $(err)" "0 4 "
 begin forgotten 3 shm

@@ -67,6 +67,9 @@ static void calls_that_differ_in_a_field_mismatch(void **state)
     struct collrun_call from0 = CALL(COLLRUN_BROADCAST, .count = 4), from2 = from0;
     from2.root = 2;
     expect("broadcast(4 x int32, root 0), rank 1 calls broadcast(4 x int32, root 2)", from0, from2);
+    from2 = from0;
+    from2.peer_device = 1;
+    expect("broadcast(4 x int32, root 0), with devices 0 and 1 of the root", from0, from2);
 }
 
 static void scans_and_their_operators_are_compared(void **state)
@@ -152,6 +155,32 @@ static void counts_of_the_root_must_match_the_ranks(void **state)
     assert_int_equal(verdict_of(calls, NULL), COLLRUN_ERR_MISMATCH);
 }
 
+/* Two ranks with two devices each; the root is the last device. */
+static void counts_are_those_of_the_root_among_devices(void **state)
+{
+    enum { DEVICES = 2, SIZE = 4, ROOT = 3 };
+    static const size_t counts[SIZE] = {3, 1, 4, 1};
+    struct fingerprint any = {.kind = COLLRUN_GATHERV, .dtype = COLLRUN_INT32, .root = 1};
+    uint64_t all[SIZE][2 * SIZE];
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        const bool scatters = i == 1;
+        any.kind = scatters ? COLLRUN_SCATTERV : COLLRUN_GATHERV;
+        for (uint32_t r = 0; r < SIZE; r++) {
+            struct collrun_call call = CALL(any.kind, .root = 1, .peer_device = 1);
+            call.count = call.recvcount = r == 2 ? 5 : counts[r];
+            call.sendcounts = scatters && r == ROOT ? counts : NULL;
+            call.recvcounts = !scatters && r == ROOT ? counts : NULL;
+            consistency_counts(&call, r, ROOT, SIZE, all[r]);
+        }
+        assert_int_equal(consistency_compare_counts(&any, all[0], SIZE, DEVICES, NULL),
+                         COLLRUN_ERR_MISMATCH);
+        assert_non_null(strstr(error_get()->cause,
+                               scatters ? "rank 1 sends 4 elements to rank 1, which receives 5"
+                                        : "rank 1 sends 5 elements to rank 1, which receives 4"));
+    }
+}
+
 static void counts_of_each_pair_must_agree(void **state)
 {
     static const size_t sent[N][N] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}},
@@ -200,6 +229,7 @@ int main(void)
         cmocka_unit_test(different_operation_numbers_mismatch),
         cmocka_unit_test(counts_of_all_ranks_must_agree),
         cmocka_unit_test(counts_of_the_root_must_match_the_ranks),
+        cmocka_unit_test(counts_are_those_of_the_root_among_devices),
         cmocka_unit_test(counts_of_each_pair_must_agree),
         cmocka_unit_test(small_differences_of_counts_do_not_cancel),
     };

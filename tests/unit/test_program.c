@@ -103,6 +103,13 @@ static void the_end_needs_all_threads_outside(void **state)
     run_good(2, "shm", "inside");
 }
 
+static void the_end_may_come_while_groups_are_created(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run_good(2, "shm", "creates");
+}
+
 static void an_exit_code_is_reported(void **state)
 {
     struct fake_job job;
@@ -192,6 +199,7 @@ int main(void)
         cmocka_unit_test(the_end_waits_for_the_others),
         cmocka_unit_test(go_may_come_before_the_groups),
         cmocka_unit_test(the_end_needs_all_threads_outside),
+        cmocka_unit_test(the_end_may_come_while_groups_are_created),
         cmocka_unit_test(an_exit_code_is_reported),
         cmocka_unit_test(a_program_goes_on_after_its_part),
         cmocka_unit_test(a_closed_connection_does_not_end_a_program),

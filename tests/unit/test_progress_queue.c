@@ -177,6 +177,7 @@ static struct fixture *fixture_new(void)
 
 static void fixture_free(struct fixture *f)
 {
+    pq_stop(&f->pq);
     pq_fini(&f->pq);
     p2p_free(f->wire.p2p);
     pthread_mutex_destroy(&f->wire.lock);
@@ -271,6 +272,25 @@ static void blocking_calls_are_direct_again_some_time_after_a_meeting(void **sta
     pq_evict(&f->pq);
     exchange_later(f);
     assert_false(pq_enter_direct(&f->pq));
+    fixture_free(f);
+}
+
+/* They have entered the group before it was closed, and come to its queue after that. */
+static void threads_that_are_late_may_look_at_a_stopped_queue(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    struct p2p_probe probe = {.source = 1};
+    struct pq_waiter waiter = {.calls = f->calls, .ncalls = 1};
+    pq_evict(&f->pq);
+    pq_stop(&f->pq);
+    f->requests[0].pq = &f->pq;
+    atomic_store(&f->requests[0].status, COLLRUN_OK);
+    assert_false(pq_poll(&f->pq));
+    pq_wait(&f->requests[0]);
+    assert_int_equal(pq_withdraw(&f->requests[0]), COLLRUN_AGAIN);
+    assert_int_equal(pq_probe(&f->pq, &probe), COLLRUN_ERR_ABORTED);
+    assert_int_equal(pq_wait_begin(&f->pq, &waiter), COLLRUN_ERR_ABORTED);
     fixture_free(f);
 }
 
@@ -474,6 +494,7 @@ static void starting_many_messages_tests_few(void **state)
     atomic_store(&slow.complete, true);
     for (int i = 0; i < MANY; i++)
         pq_wait(&requests[i]);
+    pq_stop(&pq);
     pq_fini(&pq);
     fixture_free(f);
 }
@@ -522,6 +543,7 @@ static void a_message_is_started_while_the_owner_executes_another(void **state)
     assert_int_equal(nstarted, 2);
     pq_release(&pq);
     pq_wait(&f->requests[0]);
+    pq_stop(&pq);
     pq_fini(&pq);
     fixture_free(f);
 }
@@ -532,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_send_wakes_a_thread_that_is_directly_inside),
         cmocka_unit_test(a_send_wakes_a_thread_that_waits_for_a_request),
         cmocka_unit_test(blocking_calls_are_direct_again_some_time_after_a_meeting),
+        cmocka_unit_test(threads_that_are_late_may_look_at_a_stopped_queue),
         cmocka_unit_test(a_withdrawal_wakes_the_owner),
         cmocka_unit_test(a_withdrawal_does_not_wait_for_a_collective),
         cmocka_unit_test(a_withdrawal_is_refused_while_the_backend_executes),

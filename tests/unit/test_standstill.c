@@ -9,6 +9,7 @@
 #include "base/loop.h"
 #include "comm/p2p.h"
 #include "core/backend.h"
+#include "core/connect_all.h"
 #include "core/control.h"
 #include "core/engine.h"
 #include "core/host_scope.h"
@@ -19,6 +20,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -294,6 +296,97 @@ static void a_member_may_come_later(void **state)
     close(fd);
 }
 
+/* ---- connections between members ---- */
+
+/* What rank 0 publishes: where it listens, and its secret. */
+static struct {
+    struct sockaddr_storage address;
+    uint64_t len;
+    uint64_t secret[2];
+} listener;
+static unsigned nalive;
+
+static int put_listener(void *ctx, const char *key, const void *value, size_t len)
+{
+    (void)ctx, (void)key;
+    assert_int_equal(len, sizeof listener);
+    memcpy(&listener, value, len);
+    return COLLRUN_OK;
+}
+
+static int fence_nothing(void *ctx)
+{
+    (void)ctx;
+    return COLLRUN_OK;
+}
+
+/* Rank 0 asks while it waits; rank 1 connects some time after the stop. */
+static int stand_still_and_connect(void *ctx)
+{
+    int *fd = ctx;
+    const uint64_t hello[3] = {listener.secret[0], listener.secret[1], 1};
+    if (nalive++ == 0)
+        stand_still();
+    if (nalive != 3)
+        return COLLRUN_OK;
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(*fd, (void *)&listener.address, (socklen_t)listener.len), 0);
+    assert_int_equal(send(*fd, hello, sizeof hello, 0), sizeof hello);
+    return COLLRUN_OK;
+}
+
+static void a_member_may_connect_later(void **state)
+{
+    int fds[RANKS], other = -1;
+    const struct collrun_rendezvous rendezvous = {.size = sizeof rendezvous,
+                                                  .ctx = &other,
+                                                  .put = put_listener,
+                                                  .fence = fence_nothing,
+                                                  .alive = stand_still_and_connect};
+    (void)state;
+    standstill_tick();
+    const uint64_t now = now_ns();
+    const struct connect_all how = {.rendezvous = &rendezvous,
+                                    .address = "127.0.0.1",
+                                    .nranks = RANKS,
+                                    .deadline_ns = now + 30 * SECOND_NS,
+                                    .stopped_ns = standstill_total(now)};
+    assert_int_equal(connect_all(&how, fds), COLLRUN_OK);
+    assert_true(nalive >= 3);
+    assert_true(fds[1] >= 0);
+    close(fds[1]);
+    close(other);
+}
+
+/* The members ask for the deadline of their group some time after its rendezvous has begun. */
+static void the_deadline_of_a_group_moves(void **state)
+{
+    static uint32_t items[RANKS] = {0, 1};
+    const struct desc_ranks members = {.items = items, .n = RANKS};
+    struct desc_rank ranks[RANKS] = {{.host = 0}, {.host = 0}};
+    struct desc desc = {.nranks = RANKS, .ranks = ranks};
+    struct hostmem_head head;
+    struct host_scopes host = {.mem.head = &head, .desc = &desc};
+    struct control control;
+    struct rendezvous r;
+    struct diag d;
+    const struct rendezvous_spec spec = {.name = "train",
+                                         .members = &members,
+                                         .identity = "shm 1.0",
+                                         .timeout_ns = 30 * SECOND_NS,
+                                         .host = &host};
+    (void)state;
+    diag_init(&d);
+    control_init(&control);
+    standstill_tick();
+    assert_int_equal(rendezvous_open(&r, &control, &spec, &d), COLLRUN_OK);
+    const uint64_t before = rendezvous_ends_ns(&r);
+    stand_still();
+    const uint64_t after = rendezvous_ends_ns(&r);
+    assert_true(after >= before + STOPPED_NS);
+    rendezvous_leave(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +395,8 @@ int main(void)
         cmocka_unit_test(a_copy_behind_an_operation_has_its_time),
         cmocka_unit_test(an_answer_may_come_later),
         cmocka_unit_test(a_member_may_come_later),
+        cmocka_unit_test(a_member_may_connect_later),
+        cmocka_unit_test(the_deadline_of_a_group_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

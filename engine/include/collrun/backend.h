@@ -265,7 +265,7 @@ struct collrun_p2p {
 
 /* How a backend moves messages. send, recv and progress are mandatory. Functions that return int
  * return a status whose message is stored. A failure is the group's: after it, none of them is
- * called again. */
+ * called again but unpost, of a receive that was posted before, and wake. */
 struct collrun_transport {
     uint32_t size;         /* sizeof(struct collrun_transport) */
     uint32_t message_size; /* of the backend's struct that begins with struct collrun_message;
@@ -288,9 +288,9 @@ struct collrun_transport {
      * asleep, and may return earlier, but not later: the engine may need the thread back (without
      * `wake`, `wait_ns` is short). The engine keeps the time-outs. */
     int (*progress)(void *group, uint64_t wait_ns);
-    /* Optional. The engine fails the group in this process: MISMATCH with a message of `peer`, or
-     * TIMEOUT (peer COLLRUN_ANY_SOURCE). The backend makes the calls of that peer, or of all
-     * members, on this group fail with the same status and text, as far as it can reach them. */
+    /* Optional. The engine fails the group in this process: MISMATCH with a message of `peer`; or,
+     * with peer COLLRUN_ANY_SOURCE, TIMEOUT, NO_MEMORY or a failed copy. The backend makes calls of
+     * that peer, or of all members, fail with this status and text, if it can reach them. */
     void (*fail)(void *group, uint32_t peer, int status, const char *text) COLLRUN_OPTIONAL;
     /* Goes with post: withdraws a receive that has not been matched, which is the engine's. */
     void (*unpost)(void *group, struct collrun_message *message) COLLRUN_OPTIONAL;

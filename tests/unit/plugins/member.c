@@ -278,6 +278,26 @@ static int do_inside(void)
     return collrun_finalize(ctx);
 }
 
+/* Groups that are being created, or have just been, and that the program has not waited for. */
+static int do_creates(void)
+{
+    enum { N = 20 };
+    static struct collrun_group *made[N];
+    struct collrun_request *requests[N];
+    int ranks[] = {0, 1};
+    const struct collrun_group_options options = {
+        .size = sizeof options, .ranks = ranks, .nranks = 2};
+    join();
+    for (int i = 0; i < N; i++)
+        CHECK(collrun_group_create_start(ctx, &options, &made[i], &requests[i]) == COLLRUN_OK);
+    CHECK(collrun_finalize(ctx) == COLLRUN_OK);
+    for (int i = 0; i < N; i++)
+        if (made[i])
+            FAILS(collrun_barrier(made[i]), COLLRUN_ERR_INVALID,
+                  "collrun_finalize has closed the group");
+    return 0;
+}
+
 /* It closes a descriptor that is not its own. */
 static int do_close(void)
 {
@@ -324,7 +344,7 @@ int main(int argc, char **argv)
     } cases[] = {{"good", do_good},   {"threads", do_threads}, {"fork", do_fork},
                  {"claim", do_claim}, {"late", do_late},       {"exit", do_exit},
                  {"fail", do_fail},   {"inside", do_inside},   {"close", do_close},
-                 {"end", do_end},     {"alone", do_alone}};
+                 {"end", do_end},     {"alone", do_alone},     {"creates", do_creates}};
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
         if (strcmp(argv[1], cases[i].name) == 0)
             return cases[i].run();
