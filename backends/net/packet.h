@@ -37,6 +37,7 @@ struct packet_message {
 struct packet_op {
     uint64_t count; /* of the call; or a hash of its counts */
     uint64_t token; /* of GRANT */
+    uint64_t len;   /* of the message, as the sender of this packet knows it */
     uint32_t number, slot;
     uint8_t kind, dtype, op, reserved;
     int32_t root;

@@ -231,7 +231,7 @@ static struct packet of_broadcast(enum packet_type type, int32_t root)
                                   .dtype = COLLRUN_UINT8,
                                   .count = LEN,
                                   .root = root,
-                                  .token = LEN}};
+                                  .len = LEN}};
 }
 
 static void send_head(void)
@@ -355,6 +355,44 @@ static void a_put_that_is_given_up_does_not_count(void **state)
     assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
     assert_non_null(scripted.put);
     check_leaves(0, 0);
+}
+
+/* ---- ranks that disagree ---- */
+
+static void grant_too_little(void)
+{
+    deliver(
+        (struct packet){
+            .type = PACKET_GRANT,
+            .op = {.kind = COLLRUN_SCATTERV, .dtype = COLLRUN_UINT8, .len = LEN - 1, .token = 1}},
+        NULL, 0);
+}
+
+static void report_mismatch(void)
+{
+    static const char text[] = "rank 0 sends more than rank 1 receives";
+    assert_null(scripted.put);
+    deliver((struct packet){.type = PACKET_FAIL, .message = {.status = COLLRUN_ERR_MISMATCH}}, text,
+            strlen(text));
+}
+
+/* The data could overtake the packet that says how much it is, on another socket. */
+static void no_data_leaves_for_a_receive_of_another_length(void **state)
+{
+    static const size_t counts[2] = {0, LEN}, displs[2] = {0, 0};
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_SCATTERV);
+    (void)state;
+    open_group(&fixture, 2);
+    call.send = data;
+    call.recv = data;
+    call.sendcounts = counts;
+    call.senddispls = displs;
+    call.dtype = COLLRUN_UINT8;
+    call.timeout_ns = 60000000000u;
+    DELIVER(grant_too_little, report_mismatch);
+    assert_int_equal(net_exec(fixture.handle, &call, 1), COLLRUN_ERR_MISMATCH);
+    assert_string_equal(error, "rank 0 sends more than rank 1 receives");
+    close_all(&fixture);
 }
 
 /* ---- ranks of one host ---- */
@@ -494,6 +532,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broadcast_on_its_way_outlives_its_root),
         cmocka_unit_test(a_rank_that_leaves_counts_what_it_has_put),
         cmocka_unit_test(a_put_that_is_given_up_does_not_count),
+        cmocka_unit_test(no_data_leaves_for_a_receive_of_another_length),
         cmocka_unit_test(a_message_in_shared_memory_outlives_its_sender),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
         cmocka_unit_test(news_of_the_last_look_end_the_wait),
