@@ -289,6 +289,38 @@ static void a_host_that_does_not_answer_is_given_up(void **state)
     close(fd);
 }
 
+/* It has received HELLO, which it does not read any more. */
+static void a_process_that_ends_during_the_handshake_is_gone(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof any;
+    struct handshake_address address = {.len = len};
+    struct side side = {0};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    (void)state;
+    assert_int_equal(bind(fd, (void *)&any, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (void *)&any, &len), 0);
+    memcpy(&address.socket, &any, len);
+    const struct link_peer_config config = {.world_rank = 1,
+                                            .address = &address,
+                                            .len = sizeof address,
+                                            .name = "the other side",
+                                            .cookie = &side};
+    open_side(&side, 0);
+    assert_int_equal(link_peer_open(side.link, &config, &side.peer), COLLRUN_OK);
+    link_send(side.peer, header, NULL, 0);
+    for (int i = 0; i < 100000 && !side.link->dials->connected; i++)
+        link_accept(side.link);
+    assert_true(hello_is_acknowledged(side.link->dials));
+    close(fd);
+    for (int i = 0; i < 100000 && !side.loss_text[0]; i++)
+        link_accept(side.link);
+    assert_int_equal(side.loss, LINK_LOSS_GONE);
+    link_close(side.link);
+}
+
 /* The other process has no descriptor left, and not this one. */
 static void a_peer_without_descriptors_is_named(void **state)
 {
@@ -322,6 +354,7 @@ int main(void)
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
+        cmocka_unit_test(a_process_that_ends_during_the_handshake_is_gone),
         cmocka_unit_test(a_peer_without_descriptors_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
