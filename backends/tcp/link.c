@@ -150,18 +150,26 @@ static void link_drop_loss(void *ctx, void *cookie, const struct link_loss *loss
     (void)ctx, (void)cookie, (void)loss;
 }
 
+/* Also to peers whose connection has been opened meanwhile. */
+static void link_send_bye(struct link *link)
+{
+    for (struct link_peer *peer = link->peers; peer; peer = peer->next) {
+        if (peer->sent_bye || (peer->state != PEER_UP && outbox_is_empty(&peer->main.outbox)))
+            continue;
+        peer->sent_bye = true;
+        conn_send_bye(&peer->main);
+        peers_list_pending(link, &peer->main);
+    }
+}
+
 void link_close(struct link *link)
 {
     const uint64_t until = link_now_ns() + LINK_CLOSE_MS * 1000000ull;
     link->io.upcalls = (struct link_upcalls){
         .packet = link_drop_packet, .long_packet = link_drop_long_packet, .lost = link_drop_loss};
-    for (struct link_peer *peer = link->peers; peer; peer = peer->next) {
-        if (peer->state == PEER_UP || !outbox_is_empty(&peer->main.outbox))
-            conn_send_bye(&peer->main);
-        peers_list_pending(link, &peer->main);
-    }
     for (;;) {
         link_accept(link);
+        link_send_bye(link);
         link_progress(link);
         if ((!link_has_unsent(link) && !link_has_unacknowledged(link)) || link_now_ns() > until)
             break;

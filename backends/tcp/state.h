@@ -74,6 +74,7 @@ struct link_peer {
     char name[LINK_PEER_NAME_LEN];
     void *cookie;
     enum peer_state state;
+    bool sent_bye;        /* this process, which closes its link */
     uint64_t deadline_ns; /* of PEER_AWAITED */
     struct conn main;
     /* Further sockets, by channel: those that this process has opened, for its puts, and those of

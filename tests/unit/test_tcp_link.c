@@ -321,6 +321,29 @@ static void a_process_that_ends_during_the_handshake_is_gone(void **state)
     link_close(side.link);
 }
 
+/* The connection is opened while the other process closes its link. */
+static void a_process_says_that_it_leaves_to_peers_that_come_late(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[0].peer, header, NULL, 0);
+    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
+        link_accept(sides[0].link);
+    assert_true(hello_is_acknowledged(sides[0].link->dials));
+    link_close(sides[1].link);
+    for (int i = 0; i < 100000 && !sides[0].loss_text[0]; i++) {
+        link_accept(sides[0].link);
+        link_progress(sides[0].link);
+    }
+    assert_int_equal(sides[0].loss, LINK_LOSS_LEFT);
+    link_close(sides[0].link);
+}
+
 /* The other process has no descriptor left, and not this one. */
 static void a_peer_without_descriptors_is_named(void **state)
 {
@@ -355,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
         cmocka_unit_test(a_process_that_ends_during_the_handshake_is_gone),
+        cmocka_unit_test(a_process_says_that_it_leaves_to_peers_that_come_late),
         cmocka_unit_test(a_peer_without_descriptors_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
