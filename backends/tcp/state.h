@@ -23,7 +23,6 @@
 
 enum {
     LINK_SOCKETS_MAX = 8,     /* to one peer, each way */
-    LINK_PARKED_MAX = 1024,   /* connections of processes that are not known yet */
     LINK_UNKNOWN_MAX = 64,    /* connections without a HELLO */
     LINK_HANDSHAKE_MS = 5000, /* until HELLO */
     LINK_CONNECT_MS = 15000,  /* until a connection is open; see dial.h */
@@ -59,7 +58,7 @@ struct inbound {
     struct serve_item item; /* SERVE_INBOUND */
     int fd;
     bool refused; /* there was no descriptor for it but the spare one */
-    bool parked;  /* its HELLO is valid, but its sender is not known yet */
+    bool parked;  /* its HELLO is valid, but its sender, a rank of the job, is not known yet */
     struct handshake_hello hello;
     size_t got; /* bytes of hello */
     uint64_t deadline_ns;
