@@ -205,8 +205,7 @@ void dial_check_deadlines(struct link *link, uint64_t now_ns)
     }
     for (struct link_peer *p = link->peers; p; p = p->next) {
         if (p->state == PEER_AWAITED && now_ns > p->deadline_ns)
-            peers_lose(p, LINK_LOSS_UNREACHABLE, "it has not connected for %d s",
-                       LINK_CONNECT_MS / 1000);
+            dial_start(p, 0);
     }
 }
 

@@ -4,7 +4,9 @@
  * behind a long packet before its place was known is not forgotten, and the service thread, which
  * is woken for it, sleeps again.
  */
+#include "../../backends/tcp/dial.h"
 #include "../../backends/tcp/listener.h"
+#include "../../backends/tcp/peers.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -248,6 +250,63 @@ static void a_stopped_process_is_waited_for(void **state)
         link_close(sides[i].link);
 }
 
+/* Both connect; the process of lower rank is stopped between its answer to the other one, which is
+ * to wait for its connection, and that. */
+static void a_process_that_stops_after_its_answer_is_waited_for(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    struct link *lower, *higher;
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++) {
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+        link_send(sides[i].peer, header, NULL, 0);
+    }
+    lower = sides[0].link;
+    higher = sides[1].link;
+    for (int i = 0; i < 100000 && !higher->dials->connected; i++)
+        link_accept(higher);
+    for (int i = 0; i < 100000 && !lower->inbounds; i++)
+        listener_accept(lower);
+    while (lower->inbounds)
+        listener_advance(lower, lower->inbounds);
+    while (higher->dials)
+        dial_advance(higher, higher->dials);
+    assert_int_equal(sides[1].peer->state, PEER_AWAITED);
+    dial_check_deadlines(higher, sides[1].peer->deadline_ns + 1);
+    assert_int_not_equal(sides[1].peer->state, PEER_LOST);
+    for (int i = 0; i < 100000 && (sides[0].packets == 0 || sides[1].packets == 0); i++)
+        move(sides);
+    assert_int_equal(sides[0].packets, 1);
+    assert_int_equal(sides[1].packets, 1);
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
+/* The same of one that has given up its connection meanwhile. */
+static void a_process_that_gives_up_after_its_answer_is_not_waited_for(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[1].peer, header, NULL, 0);
+    dial_cancel(sides[1].peer);
+    sides[1].peer->state = PEER_AWAITED;
+    peers_lose(sides[0].peer, LINK_LOSS_UNREACHABLE, "cannot connect");
+    dial_check_deadlines(sides[1].link, 1);
+    for (int i = 0; i < 100000 && !sides[1].loss_text[0]; i++)
+        move(sides);
+    assert_int_equal(sides[1].loss, LINK_LOSS_GONE);
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
 /* A listener whose queue is full: its host answers no connection. */
 static int open_full_listener(struct handshake_address *address, int clients[2])
 {
@@ -376,6 +435,8 @@ int main(void)
         cmocka_unit_test(what_is_read_ahead_is_handled_once),
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
         cmocka_unit_test(a_stopped_process_is_waited_for),
+        cmocka_unit_test(a_process_that_stops_after_its_answer_is_waited_for),
+        cmocka_unit_test(a_process_that_gives_up_after_its_answer_is_not_waited_for),
         cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
         cmocka_unit_test(a_process_that_ends_during_the_handshake_is_gone),
         cmocka_unit_test(a_process_says_that_it_leaves_to_peers_that_come_late),
