@@ -494,7 +494,7 @@ void link_accept(struct link *link)
         link_push_all(link);
     if (link->lost)
         peers_report_losses(link);
-    const bool ticks = link->nopen || link->dials || link->inbounds;
+    const bool ticks = link->nopen || link->dials || link->inbounds || link->listener_pauses;
     atomic_store(&link->serve_ms, ticks ? LINK_TICK_MS : -1);
 }
 

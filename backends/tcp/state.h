@@ -103,6 +103,7 @@ struct link {
     bool has_ahead;     /* some connection has input that it has read and not handled */
     int wake_fd, serve_fd, rouse_fd;
     int listen_fd, spare_fd;
+    bool listener_pauses; /* there is no descriptor for a connection, until the next tick */
     struct serve_item rouse, listener;
     struct inbound *inbounds, **inbounds_end;
     uint32_t ninbounds; /* that are not parked */

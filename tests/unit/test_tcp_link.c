@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -429,6 +431,59 @@ static void a_peer_without_descriptors_is_named(void **state)
         link_close(sides[i].link);
 }
 
+static int connect_with_a_byte(const struct link *link)
+{
+    struct pollfd listener = {.fd = link->listen_fd, .events = POLLIN};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (const void *)&link->self.socket, link->self.len), 0);
+    assert_int_equal(send(fd, "", 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(poll(&listener, 1, 60000), 1);
+    return fd;
+}
+
+static bool has_work(const struct link *link)
+{
+    struct epoll_event event;
+    return epoll_wait(link->serve_fd, &event, 1, 0) > 0;
+}
+
+/* The spare descriptor is in use, or was taken by another thread: the listener would be reported
+ * again and again. */
+static void without_descriptors_the_service_thread_sleeps(void **state)
+{
+    struct side side = {0};
+    struct rlimit limit, none;
+    int fds[2], n = 0;
+    (void)state;
+    open_side(&side, 0);
+    fds[n++] = connect_with_a_byte(side.link);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    close(side.link->spare_fd);
+    side.link->spare_fd = -1;
+    side.link->next_tick_ns = UINT64_MAX;
+    link_accept(side.link);
+    assert_null(side.link->inbounds);
+    assert_false(has_work(side.link));
+    assert_int_not_equal(atomic_load(&side.link->serve_ms), -1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    side.link->next_tick_ns = 0;
+    link_accept(side.link);
+    assert_true(side.link->spare_fd >= 0);
+    for (int i = 0; i < 100000 && !side.link->inbounds; i++)
+        link_accept(side.link);
+    assert_non_null(side.link->inbounds);
+    fds[n++] = connect_with_a_byte(side.link);
+    for (int i = 0; i < 100000 && !side.link->inbounds->next; i++)
+        link_accept(side.link);
+    assert_non_null(side.link->inbounds->next);
+    while (n > 0)
+        close(fds[--n]);
+    link_close(side.link);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_process_that_ends_during_the_handshake_is_gone),
         cmocka_unit_test(a_process_says_that_it_leaves_to_peers_that_come_late),
         cmocka_unit_test(a_peer_without_descriptors_is_named),
+        cmocka_unit_test(without_descriptors_the_service_thread_sleeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
