@@ -461,15 +461,16 @@ static void link_serve_item(struct link *link, struct serve_item *item)
     }
 }
 
-static void link_tick(struct link *link)
+static bool link_tick(struct link *link)
 {
     const uint64_t now = link_now_ns();
     if (now < link->next_tick_ns)
-        return;
+        return false;
     link->next_tick_ns = now + LINK_TICK_MS * 1000000ull;
     listener_check_deadlines(link, now);
     dial_check_deadlines(link, now);
     peers_check_silence(link);
+    return true;
 }
 
 /* A wake that found no thread in link_wait, or the service thread, is not left: link_serve would
@@ -482,20 +483,21 @@ static void link_drop_wakes(struct link *link)
 }
 
 /* One event at a time, because it may end the connection of another one. */
-void link_accept(struct link *link)
+bool link_accept(struct link *link)
 {
     struct epoll_event event;
     int left = LINK_SERVE_EVENTS;
     while (left-- > 0 && epoll_wait(link->serve_fd, &event, 1, 0) == 1)
         link_serve_item(link, event.data.ptr);
     link_drop_wakes(link);
-    link_tick(link);
+    const bool ticked = link_tick(link);
     if (link->npending)
         link_push_all(link);
     if (link->lost)
         peers_report_losses(link);
     const bool ticks = link->nopen || link->dials || link->inbounds || link->listener_pauses;
     atomic_store(&link->serve_ms, ticks ? LINK_TICK_MS : -1);
+    return ticked;
 }
 
 void link_serve(struct link *link, bool output)

@@ -313,6 +313,61 @@ static void a_broadcast_on_its_way_outlives_its_root(void **state)
     close_all(&fixture);
 }
 
+/* LEAVE as an answer does not count what has been put. */
+static void a_rank_leaves_once(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(announce, leave, leave_at_once);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    DELIVER(land);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    assert_int_equal(fixture.ndone, 1);
+    close_all(&fixture);
+}
+
+static void a_rank_that_waits_asks_once(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(net_transport.progress(fixture.handle, 20000000u), COLLRUN_OK);
+    assert_int_equal(scripted.nsent, 1);
+    assert_int_equal(scripted.sent[0].type, PACKET_ASK);
+    assert_int_equal(scripted.sent[0].message.tag, 1);
+    assert_int_equal(scripted.to[0], 1);
+    DELIVER(leave_at_once);
+    assert_int_equal(progress(), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(error, "rank 1 has left the group");
+    close_all(&fixture);
+}
+
+static void a_rank_that_has_closed_the_group_answers(void **state)
+{
+    struct packet ask = {.source = 1, .type = PACKET_ASK, .message = {.tag = 0}};
+    const struct link_upcalls *up = &scripted.link.upcalls;
+    (void)state;
+    open_group(&fixture, RANKS);
+    ask.context = fixture.group->context.id;
+    scripted.nsent = 0;
+    up->packet(up->ctx, scripted.link.peers[1].cookie, &ask, NULL, 0);
+    assert_int_equal(scripted.nsent, 0);
+    net_group_close(fixture.handle);
+    fixture.handle = NULL;
+    scripted.nsent = 0;
+    up->packet(up->ctx, scripted.link.peers[1].cookie, &ask, NULL, 0);
+    assert_int_equal(scripted.nsent, 1);
+    assert_int_equal(scripted.to[0], 1);
+    assert_int_equal(scripted.sent[0].type, PACKET_LEAVE);
+    assert_int_equal(scripted.sent[0].source, 0);
+    assert_int_equal(scripted.sent[0].context, ask.context);
+    close_all(&fixture);
+}
+
 /* How much rank 0 has put to each member, when it leaves. */
 static void check_leaves(uint64_t to_1, uint64_t to_2)
 {
@@ -532,6 +587,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broadcast_on_its_way_outlives_its_root),
         cmocka_unit_test(a_rank_that_leaves_counts_what_it_has_put),
         cmocka_unit_test(a_put_that_is_given_up_does_not_count),
+        cmocka_unit_test(a_rank_leaves_once),
+        cmocka_unit_test(a_rank_that_waits_asks_once),
+        cmocka_unit_test(a_rank_that_has_closed_the_group_answers),
         cmocka_unit_test(no_data_leaves_for_a_receive_of_another_length),
         cmocka_unit_test(a_message_in_shared_memory_outlives_its_sender),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
