@@ -2,7 +2,7 @@
 # Tests, in tiers that run alone: unit (cmocka programs, linked against the archives so that they see internals), golden (job
 # files and their exact diagnostics), e2e (the built programs, from outside), conform (any backend). README.md has the list.
 
-UNIT_SRC := $(filter-out $(if $(filter gloo,$(BACKEND_NAMES)),,tests/unit/test_gloo%),$(wildcard tests/unit/test_*.c))
+UNIT_SRC := $(filter-out $(foreach n,gloo ucx,$(if $(filter $(n),$(BACKEND_NAMES)),,tests/unit/test_$(n)%)),$(wildcard tests/unit/test_*.c))
 UNIT_TESTS := $(filter-out $(addprefix $(B)/tests/,$(UNIT_EXCEPT)),$(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC)))
 UNIT_SUPPORT := $(call obj,$(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c)))
 OBJECTS += $(call obj,$(wildcard tests/unit/*.c))
@@ -36,7 +36,11 @@ $(B)/tests/test_tcp_link: $(call obj,tests/unit/test_tcp_link.c $(filter-out %/p
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
-$(call obj,tests/unit/test_tcp_conn.c tests/unit/test_tcp_link.c): INC += $(INC_NET)
+$(B)/tests/test_ucx_link: $(call obj,tests/unit/test_ucx_link.c $(filter-out %/plugin.c,$(wildcard backends/ucx/*.c)))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -ldl -lcmocka
+$(call obj,tests/unit/test_tcp_conn.c tests/unit/test_tcp_link.c tests/unit/test_ucx_link.c): INC += $(INC_NET)
 # Over a stand-in for the link.
 OBJECTS += $(call obj,tests/unit/plugins/scripted_link.c)
 $(B)/tests/test_net_link: $(call obj,tests/unit/test_net_link.c tests/unit/plugins/scripted_link.c) $(NET_LIB)

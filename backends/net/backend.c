@@ -85,6 +85,8 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
     case PACKET_WAKE:
         endpoint_notify(&g->context);
         break;
+    case PACKET_ASK: /* this rank has not left */
+        break;
     case PACKET_OP:
     case PACKET_GRANT:
         net_ops_handle_packet(g, packet, data, len);
@@ -133,12 +135,24 @@ void net_group_abort(void *group)
     endpoint_unlock(g->endpoint);
 }
 
+/* A member that closed the group while there was no connection has not sent LEAVE. */
+static void backend_ask(struct net_group *g, uint32_t rank)
+{
+    struct packet packet = {.type = PACKET_ASK, .message = {.tag = rank}};
+    if (g->puts[rank].asked || net_p2p_is_local(g, rank))
+        return;
+    g->puts[rank].asked = true;
+    net_group_send(g, rank, &packet, NULL, 0);
+}
+
 static void backend_connect(struct endpoint_context *context)
 {
     struct net_group *g = (struct net_group *)context;
     for (uint32_t r = 0; r < g->nranks; r++) {
-        if (g->peers[r] && (g->p2p.peers[r].needed || net_ops_wait_for(g, r)))
-            link_connect(g->peers[r]->link);
+        if (!g->peers[r] || !(g->p2p.peers[r].needed || net_ops_wait_for(g, r)))
+            continue;
+        link_connect(g->peers[r]->link);
+        backend_ask(g, r);
     }
 }
 

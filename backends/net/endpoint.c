@@ -22,6 +22,7 @@ enum { ENDPOINT_BUCKETS = 256 };
 /* A packet of a context that is not open yet. */
 struct endpoint_early {
     struct endpoint_early *next;
+    const struct endpoint_peer *from;
     struct packet packet;
     size_t len;
     char data[];
@@ -168,6 +169,15 @@ void endpoint_opening_begin(struct endpoint *e)
     e->opening++;
 }
 
+/* For a context that is closed. */
+static void endpoint_drop(const struct endpoint_peer *from, const struct packet *packet)
+{
+    const struct packet leave = {
+        .context = packet->context, .source = packet->message.tag, .type = PACKET_LEAVE};
+    if (packet->type == PACKET_ASK)
+        link_send(from->link, &leave, NULL, 0);
+}
+
 /* Those of which no handle is open, or about to be. */
 static void endpoint_early_drop(struct endpoint *e)
 {
@@ -177,6 +187,7 @@ static void endpoint_early_drop(struct endpoint *e)
             continue;
         }
         *at = early->next;
+        endpoint_drop(early->from, &early->packet);
         free(early);
     }
     e->early_end = &e->early;
@@ -190,8 +201,8 @@ void endpoint_opening_end(struct endpoint *e)
         endpoint_early_drop(e);
 }
 
-static void endpoint_early_keep(struct endpoint *e, const struct packet *packet, const void *data,
-                                size_t len)
+static void endpoint_early_keep(struct endpoint *e, const struct endpoint_peer *from,
+                                const struct packet *packet, const void *data, size_t len)
 {
     struct endpoint_early *early = malloc(sizeof *early + len);
     const struct collrun_services *s = e->services;
@@ -200,6 +211,7 @@ static void endpoint_early_keep(struct endpoint *e, const struct packet *packet,
         return;
     }
     early->next = NULL;
+    early->from = from;
     early->packet = *packet;
     early->len = len;
     if (len)
@@ -267,12 +279,13 @@ static void endpoint_handle_packet(void *ctx, void *cookie, const void *header, 
 {
     struct endpoint *e = ctx;
     const struct packet *packet = header;
-    (void)cookie;
     struct endpoint_context *context = endpoint_context_find(e, packet->context);
     if (context)
         context->packet(context, packet, data, len);
     else if (e->opening || endpoint_context_find(e, packet->context & ~(uint64_t)1))
-        endpoint_early_keep(e, packet, data, len);
+        endpoint_early_keep(e, cookie, packet, data, len);
+    else
+        endpoint_drop(cookie, packet);
 }
 
 /* Members send them when they know that the context is open here. */
@@ -469,12 +482,10 @@ static void *endpoint_serve(void *arg)
     struct endpoint *e = arg;
     endpoint_lock(e);
     while (!e->stopping) {
-        link_accept(e->link);
-        e->service_sends = e->nwaiting == 0 && link_pending(e->link);
-        if (e->service_sends) {
+        const bool due = link_accept(e->link);
+        if (e->nwaiting == 0 && (due || link_pending(e->link)))
             link_progress(e->link);
-            e->service_sends = link_pending(e->link);
-        }
+        e->service_sends = e->nwaiting == 0 && link_pending(e->link);
         const bool output = e->service_sends;
         if (output)
             link_prepare_wait(e->link);
@@ -491,12 +502,12 @@ static void *endpoint_serve(void *arg)
 
 static void endpoint_free(struct endpoint *e)
 {
+    e->opening = 0;
+    endpoint_early_drop(e);
     if (e->link)
         link_close(e->link);
     for (uint32_t r = 0; r < e->npeers; r++)
         free(e->peers[r]);
-    e->opening = 0;
-    endpoint_early_drop(e);
     free(e->peers);
     pthread_mutex_destroy(&e->lock);
     free(e);

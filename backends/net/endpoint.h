@@ -5,12 +5,13 @@
  *
  * - A group has one context in each member, with the same id. A packet names the context that it is
  *   for. One for a context that is not open here yet is kept; one for a context that is closed is
- *   dropped.
+ *   dropped, and ASK is answered by LEAVE.
  * - A thread that waits makes progress for all contexts. It polls at first. Then one of the waiting
  *   threads sleeps in the link, and the others on a condition variable until something has been
  *   delivered to their context, or until it is their turn to sleep in the link.
  * - The service thread opens connections, and sends what is left while no thread waits. Its
- * progress delivers to contexts, too.
+ * progress delivers to contexts, too, and answers those that ask, within the seconds of a tick of
+ * the link.
  *
  * One lock protects the endpoint and the state of its contexts. Functions are called with it, but
  * for open, close, lock, unlock and wake.

@@ -75,6 +75,8 @@ static void net_group_check_leaves(struct net_group *g, uint32_t peer)
 
 void net_group_set_leaves(struct net_group *g, uint32_t peer, uint64_t nputs)
 {
+    if (g->puts[peer].leaves)
+        return;
     g->puts[peer].leaves = true;
     g->puts[peer].last = nputs;
     net_group_check_leaves(g, peer);

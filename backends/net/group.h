@@ -26,6 +26,7 @@ struct net_coll;
 /* Puts between this rank and a member. */
 struct net_group_puts {
     uint64_t sent, landed;
+    bool asked;  /* whether the member has closed the group */
     bool leaves; /* the member closes the group; it has left when `last` have landed */
     uint64_t last;
 };
@@ -73,7 +74,8 @@ void net_group_share_failure(struct net_group *group, int status, const char *te
 void net_group_send_failure(struct net_group *group, uint32_t peer, int status, const char *text);
 /* A member has closed the group. */
 void net_group_set_left(struct net_group *group, uint32_t peer);
-/* It closes the group, and has sent so many puts to this rank. */
+/* It closes the group, and has sent so many puts to this rank. Again, the second time is ignored.
+ */
 void net_group_set_leaves(struct net_group *group, uint32_t peer, uint64_t nputs);
 /* A put to a member has been sent; one of a member is here. */
 void net_group_put_sent(struct net_group *group, uint32_t peer);

@@ -206,10 +206,11 @@ void link_wait(struct link *link, uint64_t timeout_ns);
 void link_wake(struct link *link);
 
 /* For the service thread of the endpoint, which takes care of the link while no other thread does.
- * link_accept: with the lock; deals with new connections, without blocking. link_serve: without the
- * lock; returns when link_accept has something to do, after link_rouse, and, if `output`, also when
- * link_progress would move something. */
-void link_accept(struct link *link);
+ * link_accept: with the lock; deals with new connections, without blocking. Every few seconds it is
+ * true: progress is due, for peers that ask something, even if no thread waits. link_serve: without
+ * the lock; returns when link_accept has something to do, after link_rouse, and, if `output`, also
+ * when link_progress would move something. */
+bool link_accept(struct link *link);
 void link_serve(struct link *link, bool output);
 void link_rouse(struct link *link);
 

@@ -405,7 +405,10 @@ bool net_local_has_left(const struct net_local *l, uint32_t local_rank)
 
 void net_local_fail(struct net_local *l, int status, const char *text)
 {
-    net_shm_backend.transport->fail(l->group, COLLRUN_ANY_SOURCE, status, text);
+    if (status == COLLRUN_ERR_ABORTED) /* of this rank alone */
+        net_shm_backend.group_abort(l->group);
+    else
+        net_shm_backend.transport->fail(l->group, COLLRUN_ANY_SOURCE, status, text);
 }
 
 int net_local_run(struct net_local *l, struct collrun_call *call, bool waits_for_leader)

@@ -8,7 +8,6 @@
 #include "ops.h"
 
 #include "group.h"
-#include "scratch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +115,7 @@ static void op_fail_count(struct net_op *op, const struct packet *packet, size_t
     const struct collrun_services *s = g->services;
     const size_t elem = s->dtype_size(op->call->dtype);
     const struct collrun_count_mismatch counts = {.call = op->call,
-                                                  .sent = packet->op.token / (elem ? elem : 1),
+                                                  .sent = packet->op.len / (elem ? elem : 1),
                                                   .received = len / (elem ? elem : 1),
                                                   .sender = packet->source,
                                                   .receiver = g->rank};
@@ -207,12 +206,12 @@ static struct link *op_link(const struct net_op *op)
     return endpoint_link(op->group->endpoint);
 }
 
-static void op_send_packet(struct net_op *op, struct net_request *q, enum packet_type type,
-                           uint64_t token, size_t len)
+static void op_send_packet(struct net_op *op, struct net_request *q, size_t len)
 {
-    struct packet packet = {.type = type, .op = op->mine};
+    struct packet packet = {.type = q->receives ? PACKET_GRANT : PACKET_OP, .op = op->mine};
     packet.op.slot = q->slot;
-    packet.op.token = token;
+    packet.op.token = q->receives ? q->landing.token : 0;
+    packet.op.len = q->len;
     net_group_send(op->group, q->peer, &packet, q->data, len);
 }
 
@@ -222,6 +221,8 @@ static void op_take(struct net_op *op, struct net_request *q, const struct packe
 {
     const size_t head = op_head_len(op, q->len);
     if (packet->type == PACKET_GRANT) {
+        if (packet->op.len != q->len) /* the other end says so, when it gets OP */
+            return;
         q->in_link = true;
         q->put = (struct link_put){.peer = op->group->peers[q->peer]->link,
                                    .token = packet->op.token,
@@ -232,7 +233,7 @@ static void op_take(struct net_op *op, struct net_request *q, const struct packe
         return;
     }
     const bool is_long = !op_is_eager(op, q->len);
-    if (packet->op.token != q->len || len != (is_long ? head : q->len)) {
+    if (packet->op.len != q->len || len != (is_long ? head : q->len)) {
         op_fail_count(op, packet, q->len);
         return;
     }
@@ -374,7 +375,7 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     const bool eager = op_is_eager(op, len);
     const size_t head = op_head_len(op, len);
     if (eager || head || op->is_bounded || collrun_kind_is_vector(op->call->kind))
-        op_send_packet(op, q, PACKET_OP, len, eager ? len : head);
+        op_send_packet(op, q, eager ? len : head);
     if (!eager) {
         op_add(op, q);
         op_take_kept(op, q);
@@ -397,7 +398,7 @@ static void op_grant(struct net_op *op, struct net_request *q)
         return;
     }
     q->in_link = true;
-    op_send_packet(op, q, PACKET_GRANT, q->landing.token, 0);
+    op_send_packet(op, q, 0);
 }
 
 int net_op_recv(struct net_op *op, struct net_request *q, uint32_t peer, uint32_t slot, void *data,

@@ -19,15 +19,17 @@ enum packet_type {
     PACKET_OP = 7,    /* data of a collective */
     PACKET_GRANT = 8, /* the landing for data of a collective */
     PACKET_WAKE = 9,  /* a message of this host may have arrived in shared memory */
-    PACKET_LONG = 10  /* a message; the data is that of a long packet */
+    PACKET_LONG = 10, /* a message; the data is that of a long packet */
+    PACKET_ASK = 11 /* the sender waits for the receiver: LEAVE is the answer, if it has closed its
+                       group */
 };
 
 struct packet_message {
-    uint64_t count; /* elements; of LEAVE: puts to the receiver that have been sent */
-    uint64_t token; /* of CTS; 0: the message is empty */
-    uint32_t tag, dtype;
-    uint32_t id;    /* of the send, at its sender */
-    int32_t status; /* of FAIL */
+    uint64_t count;      /* elements; of LEAVE: puts to the receiver that have been sent */
+    uint64_t token;      /* of CTS; 0: the message is empty */
+    uint32_t tag, dtype; /* tag: of ASK: the rank of its receiver */
+    uint32_t id;         /* of the send, at its sender */
+    int32_t status;      /* of FAIL */
     /* Of all but FAIL and LEAVE: credit that is returned, and the address of the memory that has
      * last received from the peer, modulo LINK_MEMORY_ALIGN. */
     uint32_t credit_bytes;
@@ -37,6 +39,7 @@ struct packet_message {
 struct packet_op {
     uint64_t count; /* of the call; or a hash of its counts */
     uint64_t token; /* of GRANT */
+    uint64_t len;   /* of the message, as the sender of this packet knows it */
     uint32_t number, slot;
     uint8_t kind, dtype, op, reserved;
     int32_t root;

@@ -41,10 +41,22 @@ void group_set_failure(struct shm_group *g, int status, const char *text)
     group_wake_all(g);
 }
 
+void group_abort_here(struct shm_group *g)
+{
+    if (atomic_load(&g->failure->state) == FAILURE_NONE) {
+        atomic_store(&g->seg.processes[g->rank].aborted, 1);
+        atomic_store(&g->aborted, true);
+    }
+    doorbell_wake(&g->seg.head->step_doorbell);
+    doorbell_wake(&g->seg.doorbells[g->rank]);
+}
+
 int group_report_failure(struct shm_group *g)
 {
     const struct collrun_services *s = g->services;
     struct failure *f = g->failure;
+    if (atomic_load(&g->aborted))
+        return s->fail(s->ctx, COLLRUN_ERR_ABORTED, "the group was aborted");
     const uint64_t give_up_ns = group_now_ns() + GROUP_FAILURE_WRITE_NS;
     while (atomic_load(&f->state) != FAILURE_SET) {
         if (group_now_ns() > give_up_ns)

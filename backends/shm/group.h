@@ -7,6 +7,8 @@
  *   thread; it touches only the shared side.
  * - The first failure of any member is the failure of the whole group: its status and text go into
  *   the segment, all members wake, and every call of every member, now and later, returns it.
+ * - An abort is one of its rank alone. The others go on; those that need that rank wait for it
+ * until their time-out. What they read of its memory after that is dropped.
  */
 #ifndef SHM_GROUP_H
 #define SHM_GROUP_H
@@ -70,6 +72,7 @@ struct shm_group {
     struct segment seg;
     const struct shm_group *sibling; /* the handle that is opened first and closed last; or NULL */
     struct failure *failure;         /* shared by both handles */
+    atomic_bool aborted;             /* of this handle in this rank */
 
     struct wait_state wait;
     struct step_state step;
@@ -83,11 +86,13 @@ struct shm_group {
     struct cma own_cma;
 };
 
-/* True once the group has failed. Relaxed: the status and text are read by group_report_failure,
- * which acquires them; a failure that is missed is found at the next check. */
+/* True once the group has failed, or was aborted here. Relaxed: the status and text are read by
+ * group_report_failure, which acquires them; a failure that is missed is found at the next check.
+ */
 static inline bool group_has_failed(const struct shm_group *g)
 {
-    return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE;
+    return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE ||
+           atomic_load_explicit(&g->aborted, memory_order_relaxed);
 }
 
 /* The same, after reading memory that its owner uses again once the group has failed: if it has
@@ -96,6 +101,13 @@ static inline bool group_has_failed_meanwhile(const struct shm_group *g)
 {
     atomic_thread_fence(memory_order_acquire);
     return group_has_failed(g);
+}
+
+/* After reading memory of another rank: true if that rank may use it again. */
+static inline bool group_rank_has_aborted(const struct shm_group *g, uint32_t rank)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&g->seg.processes[rank].aborted, memory_order_relaxed) != 0;
 }
 
 /* Stores the group's failure as this thread's error and returns its status. */
@@ -113,5 +125,7 @@ int group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nm
 
 /* The first half of group_fail, for any thread: stores no error of this thread. */
 void group_set_failure(struct shm_group *g, int status, const char *text);
+/* From any thread: all calls of this rank end with ABORTED, now and later. */
+void group_abort_here(struct shm_group *g);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * - Collectives are sequences of steps (coll/).
  * - Messages go through FIFOs of packets (p2p.h); the engine matches them.
- * - There is no lock in shared memory, so a rank that is killed holds none. group_abort writes the
- *   group's failure into the segment and wakes all ranks (group.h).
+ * - There is no lock in shared memory, so a rank that is killed holds none. A failure is written
+ *   into the segment, and wakes all ranks; group_abort is the failure of one rank (group.h).
  */
 #include "coll/coll.h"
 #include "group.h"
@@ -126,7 +126,7 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
 
 static void shm_group_abort(void *group)
 {
-    group_set_failure(group, COLLRUN_ERR_ABORTED, "the group was aborted");
+    group_abort_here(group);
 }
 
 static int shm_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)

@@ -35,6 +35,12 @@ static void dial_end(struct dial *dial)
     dial_free(dial);
 }
 
+/* Of a process that ends: the kernel resets connections that it has not accepted. */
+static bool dial_is_gone(int error)
+{
+    return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == 0;
+}
+
 /* `error`: an errno, or that of the peer, negative; 0: the peer has closed the connection. A
  * further socket that cannot be opened is no failure: the others are used. */
 static void dial_fail(struct dial *dial, int error)
@@ -48,7 +54,7 @@ static void dial_fail(struct dial *dial, int error)
     getnameinfo((const void *)&peer->address.socket, peer->address.len, host, sizeof host, port,
                 sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(what, sizeof what, "cannot connect to %s port %s", host, port);
-    if (error == ECONNREFUSED || error == 0)
+    if (dial_is_gone(error))
         peers_lose(
             peer, LINK_LOSS_GONE,
             "%s: nothing listens there; its process has ended, or a firewall refuses connections",
@@ -199,8 +205,7 @@ void dial_check_deadlines(struct link *link, uint64_t now_ns)
     }
     for (struct link_peer *p = link->peers; p; p = p->next) {
         if (p->state == PEER_AWAITED && now_ns > p->deadline_ns)
-            peers_lose(p, LINK_LOSS_UNREACHABLE, "it has not connected for %d s",
-                       LINK_CONNECT_MS / 1000);
+            dial_start(p, 0);
     }
 }
 

@@ -4,7 +4,9 @@
  *
  * One that is not open after LINK_CONNECT_MS has failed, unless the host of the peer has
  * acknowledged HELLO: then its process is stopped, by a debugger or Ctrl-Z, and the limit is that
- * of the operation that waits for it.
+ * of the operation that waits for it. A peer that has answered WAIT and does not connect for as
+ * long is asked again: it may have been stopped, it may answer WAIT once more, or refuse because
+ * it has given up.
  */
 #ifndef TCP_DIAL_H
 #define TCP_DIAL_H

@@ -150,18 +150,26 @@ static void link_drop_loss(void *ctx, void *cookie, const struct link_loss *loss
     (void)ctx, (void)cookie, (void)loss;
 }
 
+/* Also to peers whose connection has been opened meanwhile. */
+static void link_send_bye(struct link *link)
+{
+    for (struct link_peer *peer = link->peers; peer; peer = peer->next) {
+        if (peer->sent_bye || (peer->state != PEER_UP && outbox_is_empty(&peer->main.outbox)))
+            continue;
+        peer->sent_bye = true;
+        conn_send_bye(&peer->main);
+        peers_list_pending(link, &peer->main);
+    }
+}
+
 void link_close(struct link *link)
 {
     const uint64_t until = link_now_ns() + LINK_CLOSE_MS * 1000000ull;
     link->io.upcalls = (struct link_upcalls){
         .packet = link_drop_packet, .long_packet = link_drop_long_packet, .lost = link_drop_loss};
-    for (struct link_peer *peer = link->peers; peer; peer = peer->next) {
-        if (peer->state == PEER_UP || !outbox_is_empty(&peer->main.outbox))
-            conn_send_bye(&peer->main);
-        peers_list_pending(link, &peer->main);
-    }
     for (;;) {
         link_accept(link);
+        link_send_bye(link);
         link_progress(link);
         if ((!link_has_unsent(link) && !link_has_unacknowledged(link)) || link_now_ns() > until)
             break;
@@ -453,15 +461,16 @@ static void link_serve_item(struct link *link, struct serve_item *item)
     }
 }
 
-static void link_tick(struct link *link)
+static bool link_tick(struct link *link)
 {
     const uint64_t now = link_now_ns();
     if (now < link->next_tick_ns)
-        return;
+        return false;
     link->next_tick_ns = now + LINK_TICK_MS * 1000000ull;
     listener_check_deadlines(link, now);
     dial_check_deadlines(link, now);
     peers_check_silence(link);
+    return true;
 }
 
 /* A wake that found no thread in link_wait, or the service thread, is not left: link_serve would
@@ -474,20 +483,21 @@ static void link_drop_wakes(struct link *link)
 }
 
 /* One event at a time, because it may end the connection of another one. */
-void link_accept(struct link *link)
+bool link_accept(struct link *link)
 {
     struct epoll_event event;
     int left = LINK_SERVE_EVENTS;
     while (left-- > 0 && epoll_wait(link->serve_fd, &event, 1, 0) == 1)
         link_serve_item(link, event.data.ptr);
     link_drop_wakes(link);
-    link_tick(link);
+    const bool ticked = link_tick(link);
     if (link->npending)
         link_push_all(link);
     if (link->lost)
         peers_report_losses(link);
-    const bool ticks = link->nopen || link->dials || link->inbounds;
+    const bool ticks = link->nopen || link->dials || link->inbounds || link->listener_pauses;
     atomic_store(&link->serve_ms, ticks ? LINK_TICK_MS : -1);
+    return ticked;
 }
 
 void link_serve(struct link *link, bool output)

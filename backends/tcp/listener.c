@@ -120,6 +120,22 @@ int listener_open(struct link *link, const struct link_config *config)
 
 /* ---- incoming connections ---- */
 
+static void listener_watch(struct link *link, bool watch)
+{
+    struct epoll_event event = {.events = watch ? EPOLLIN : 0, .data.ptr = &link->listener};
+    link->listener_pauses = !watch;
+    epoll_ctl(link->serve_fd, EPOLL_CTL_MOD, link->listen_fd, &event);
+}
+
+/* There may be a descriptor again. */
+static void listener_resume(struct link *link)
+{
+    if (link->spare_fd < 0)
+        link->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (link->listener_pauses)
+        listener_watch(link, true);
+}
+
 static void listener_remove(struct link *link, const struct inbound *inbound)
 {
     struct inbound **at = &link->inbounds;
@@ -136,7 +152,7 @@ static void listener_drop(struct link *link, struct inbound *inbound)
     listener_remove(link, inbound);
     close(inbound->fd);
     if (inbound->refused)
-        link->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        listener_resume(link);
     free(inbound);
 }
 
@@ -210,6 +226,8 @@ void listener_accept(struct link *link)
     }
     if (fd >= 0)
         listener_add(link, fd, refused);
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        listener_watch(link, false); /* it would be reported again and again */
 }
 
 /* ---- HELLO ---- */
@@ -303,6 +321,7 @@ void listener_adopt_parked(struct link *link, uint32_t world_rank)
 
 void listener_check_deadlines(struct link *link, uint64_t now_ns)
 {
+    listener_resume(link);
     for (struct inbound *i = link->inbounds, *next; i; i = next) {
         next = i->next;
         if (i->parked || now_ns <= i->deadline_ns)

@@ -6,7 +6,8 @@
  * A connection without a valid HELLO is closed, and the first one is logged. The kernel hands over
  * one that has sent something, or nothing for LINK_HANDSHAKE_MS. Then it is closed after
  * LINK_HANDSHAKE_MS, or when a newer one needs its place. A process without free descriptors
- * answers NO, by means of a spare one.
+ * answers NO, by means of a spare one. While it lacks that, too, it accepts nothing, and tries
+ * again every LINK_TICK_MS.
  */
 #ifndef TCP_LISTENER_H
 #define TCP_LISTENER_H

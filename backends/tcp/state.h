@@ -23,7 +23,6 @@
 
 enum {
     LINK_SOCKETS_MAX = 8,     /* to one peer, each way */
-    LINK_PARKED_MAX = 1024,   /* connections of processes that are not known yet */
     LINK_UNKNOWN_MAX = 64,    /* connections without a HELLO */
     LINK_HANDSHAKE_MS = 5000, /* until HELLO */
     LINK_CONNECT_MS = 15000,  /* until a connection is open; see dial.h */
@@ -59,7 +58,7 @@ struct inbound {
     struct serve_item item; /* SERVE_INBOUND */
     int fd;
     bool refused; /* there was no descriptor for it but the spare one */
-    bool parked;  /* its HELLO is valid, but its sender is not known yet */
+    bool parked;  /* its HELLO is valid, but its sender, a rank of the job, is not known yet */
     struct handshake_hello hello;
     size_t got; /* bytes of hello */
     uint64_t deadline_ns;
@@ -74,6 +73,7 @@ struct link_peer {
     char name[LINK_PEER_NAME_LEN];
     void *cookie;
     enum peer_state state;
+    bool sent_bye;        /* this process, which closes its link */
     uint64_t deadline_ns; /* of PEER_AWAITED */
     struct conn main;
     /* Further sockets, by channel: those that this process has opened, for its puts, and those of
@@ -103,6 +103,7 @@ struct link {
     bool has_ahead;     /* some connection has input that it has read and not handled */
     int wake_fd, serve_fd, rouse_fd;
     int listen_fd, spare_fd;
+    bool listener_pauses; /* there is no descriptor for a connection, until the next tick */
     struct serve_item rouse, listener;
     struct inbound *inbounds, **inbounds_end;
     uint32_t ninbounds; /* that are not parked */

@@ -304,9 +304,9 @@ void link_wake(struct link *link)
     eventfd_write(link->wake_fd, 1);
 }
 
-void link_accept(struct link *link)
+bool link_accept(struct link *link)
 {
-    silence_check(link);
+    return silence_check(link);
 }
 
 void link_serve(struct link *link, bool output)

@@ -117,9 +117,10 @@ void link_connect(struct link_peer *peer)
     peer_ep(peer);
 }
 
+/* Or the peer is connected to this process, which has sent nothing. */
 bool link_is_connected(const struct link_peer *peer)
 {
-    return peer->ep && !peer->lost;
+    return (peer->ep || peer->delivered > 0) && !peer->lost;
 }
 
 struct ucx_head peer_head(const struct link_peer *peer)

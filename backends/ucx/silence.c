@@ -42,13 +42,14 @@ static void silence_check_watched(struct link *link, int epoll_fd, int depth)
         fclose(f);
 }
 
-void silence_check(struct link *link)
+bool silence_check(struct link *link)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     const uint64_t now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
     if (now_ms < link->next_check_ms)
-        return;
+        return false;
     link->next_check_ms = now_ms + SILENCE_TICK_MS;
     silence_check_watched(link, link->worker_fd, SILENCE_DEPTH);
+    return true;
 }

@@ -10,10 +10,13 @@
 #ifndef UCX_SILENCE_H
 #define UCX_SILENCE_H
 
+#include <stdbool.h>
+
 struct link;
 
-/* Looks at all connections, at most every SILENCE_TICK_MS. With the lock of the endpoint. */
+/* Looks at all connections, at most every SILENCE_TICK_MS; true if it did. With the lock of the
+ * endpoint. */
 enum { SILENCE_TICK_MS = 2000 };
-void silence_check(struct link *link);
+bool silence_check(struct link *link);
 
 #endif

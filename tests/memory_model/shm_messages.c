@@ -284,7 +284,8 @@ static void run_until_aborted(uint32_t self)
     if (self == shm_world.nranks) {
         for (uint32_t i = model_choose(20); i > 0; i--)
             model_yield();
-        collrun_backend_v1.group_abort(shm_world.groups[0]);
+        for (uint32_t r = 0; r < shm_world.nranks; r++)
+            collrun_backend_v1.group_abort(shm_world.groups[r]);
         return;
     }
     statuses[self] = run_messages(&engines[self]);

@@ -231,7 +231,7 @@ static struct packet of_broadcast(enum packet_type type, int32_t root)
                                   .dtype = COLLRUN_UINT8,
                                   .count = LEN,
                                   .root = root,
-                                  .token = LEN}};
+                                  .len = LEN}};
 }
 
 static void send_head(void)
@@ -313,6 +313,61 @@ static void a_broadcast_on_its_way_outlives_its_root(void **state)
     close_all(&fixture);
 }
 
+/* LEAVE as an answer does not count what has been put. */
+static void a_rank_leaves_once(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    DELIVER(announce, leave, leave_at_once);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
+    DELIVER(land);
+    assert_int_equal(progress(), COLLRUN_AGAIN);
+    assert_int_equal(fixture.ndone, 1);
+    close_all(&fixture);
+}
+
+static void a_rank_that_waits_asks_once(void **state)
+{
+    (void)state;
+    open_group(&fixture, RANKS);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(net_transport.progress(fixture.handle, 20000000u), COLLRUN_OK);
+    assert_int_equal(scripted.nsent, 1);
+    assert_int_equal(scripted.sent[0].type, PACKET_ASK);
+    assert_int_equal(scripted.sent[0].message.tag, 1);
+    assert_int_equal(scripted.to[0], 1);
+    DELIVER(leave_at_once);
+    assert_int_equal(progress(), COLLRUN_ERR_PEER_FAILED);
+    assert_string_equal(error, "rank 1 has left the group");
+    close_all(&fixture);
+}
+
+static void a_rank_that_has_closed_the_group_answers(void **state)
+{
+    struct packet ask = {.source = 1, .type = PACKET_ASK, .message = {.tag = 0}};
+    const struct link_upcalls *up = &scripted.link.upcalls;
+    (void)state;
+    open_group(&fixture, RANKS);
+    ask.context = fixture.group->context.id;
+    scripted.nsent = 0;
+    up->packet(up->ctx, scripted.link.peers[1].cookie, &ask, NULL, 0);
+    assert_int_equal(scripted.nsent, 0);
+    net_group_close(fixture.handle);
+    fixture.handle = NULL;
+    scripted.nsent = 0;
+    up->packet(up->ctx, scripted.link.peers[1].cookie, &ask, NULL, 0);
+    assert_int_equal(scripted.nsent, 1);
+    assert_int_equal(scripted.to[0], 1);
+    assert_int_equal(scripted.sent[0].type, PACKET_LEAVE);
+    assert_int_equal(scripted.sent[0].source, 0);
+    assert_int_equal(scripted.sent[0].context, ask.context);
+    close_all(&fixture);
+}
+
 /* How much rank 0 has put to each member, when it leaves. */
 static void check_leaves(uint64_t to_1, uint64_t to_2)
 {
@@ -355,6 +410,44 @@ static void a_put_that_is_given_up_does_not_count(void **state)
     assert_in_range(progress(), COLLRUN_OK, COLLRUN_AGAIN);
     assert_non_null(scripted.put);
     check_leaves(0, 0);
+}
+
+/* ---- ranks that disagree ---- */
+
+static void grant_too_little(void)
+{
+    deliver(
+        (struct packet){
+            .type = PACKET_GRANT,
+            .op = {.kind = COLLRUN_SCATTERV, .dtype = COLLRUN_UINT8, .len = LEN - 1, .token = 1}},
+        NULL, 0);
+}
+
+static void report_mismatch(void)
+{
+    static const char text[] = "rank 0 sends more than rank 1 receives";
+    assert_null(scripted.put);
+    deliver((struct packet){.type = PACKET_FAIL, .message = {.status = COLLRUN_ERR_MISMATCH}}, text,
+            strlen(text));
+}
+
+/* The data could overtake the packet that says how much it is, on another socket. */
+static void no_data_leaves_for_a_receive_of_another_length(void **state)
+{
+    static const size_t counts[2] = {0, LEN}, displs[2] = {0, 0};
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_SCATTERV);
+    (void)state;
+    open_group(&fixture, 2);
+    call.send = data;
+    call.recv = data;
+    call.sendcounts = counts;
+    call.senddispls = displs;
+    call.dtype = COLLRUN_UINT8;
+    call.timeout_ns = 60000000000u;
+    DELIVER(grant_too_little, report_mismatch);
+    assert_int_equal(net_exec(fixture.handle, &call, 1), COLLRUN_ERR_MISMATCH);
+    assert_string_equal(error, "rank 0 sends more than rank 1 receives");
+    close_all(&fixture);
 }
 
 /* ---- ranks of one host ---- */
@@ -494,6 +587,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broadcast_on_its_way_outlives_its_root),
         cmocka_unit_test(a_rank_that_leaves_counts_what_it_has_put),
         cmocka_unit_test(a_put_that_is_given_up_does_not_count),
+        cmocka_unit_test(a_rank_leaves_once),
+        cmocka_unit_test(a_rank_that_waits_asks_once),
+        cmocka_unit_test(a_rank_that_has_closed_the_group_answers),
+        cmocka_unit_test(no_data_leaves_for_a_receive_of_another_length),
         cmocka_unit_test(a_message_in_shared_memory_outlives_its_sender),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
         cmocka_unit_test(news_of_the_last_look_end_the_wait),

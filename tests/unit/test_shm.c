@@ -360,7 +360,7 @@ static int aborted(struct harness_rank *r)
     if (r->rank == 1) {
         for (uint32_t other = 0; other < 4; other++)
             HARNESS_UNTIL(r, other == 1 || harness_inside_ms(r, other) >= 30);
-        harness_abort_after(r, 0);
+        harness_abort_everywhere(r);
         return 0;
     }
     const uint64_t start = harness_now_ns();

@@ -485,8 +485,7 @@ static int aborted(struct harness_rank *r)
 {
     unsigned char buf[100];
     const struct collrun_call call = harness_message(COLLRUN_RECV, buf, 100, 1 - r->rank, 0);
-    if (r->rank == 0)
-        harness_abort_after(r, 30);
+    harness_abort_after(r, 30);
     HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_ERR_ABORTED);
     return 0;
 }

@@ -4,7 +4,9 @@
  * behind a long packet before its place was known is not forgotten, and the service thread, which
  * is woken for it, sleeps again.
  */
+#include "../../backends/tcp/dial.h"
 #include "../../backends/tcp/listener.h"
+#include "../../backends/tcp/peers.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -15,6 +17,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -248,6 +252,63 @@ static void a_stopped_process_is_waited_for(void **state)
         link_close(sides[i].link);
 }
 
+/* Both connect; the process of lower rank is stopped between its answer to the other one, which is
+ * to wait for its connection, and that. */
+static void a_process_that_stops_after_its_answer_is_waited_for(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    struct link *lower, *higher;
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++) {
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+        link_send(sides[i].peer, header, NULL, 0);
+    }
+    lower = sides[0].link;
+    higher = sides[1].link;
+    for (int i = 0; i < 100000 && !higher->dials->connected; i++)
+        link_accept(higher);
+    for (int i = 0; i < 100000 && !lower->inbounds; i++)
+        listener_accept(lower);
+    while (lower->inbounds)
+        listener_advance(lower, lower->inbounds);
+    while (higher->dials)
+        dial_advance(higher, higher->dials);
+    assert_int_equal(sides[1].peer->state, PEER_AWAITED);
+    dial_check_deadlines(higher, sides[1].peer->deadline_ns + 1);
+    assert_int_not_equal(sides[1].peer->state, PEER_LOST);
+    for (int i = 0; i < 100000 && (sides[0].packets == 0 || sides[1].packets == 0); i++)
+        move(sides);
+    assert_int_equal(sides[0].packets, 1);
+    assert_int_equal(sides[1].packets, 1);
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
+/* The same of one that has given up its connection meanwhile. */
+static void a_process_that_gives_up_after_its_answer_is_not_waited_for(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[1].peer, header, NULL, 0);
+    dial_cancel(sides[1].peer);
+    sides[1].peer->state = PEER_AWAITED;
+    peers_lose(sides[0].peer, LINK_LOSS_UNREACHABLE, "cannot connect");
+    dial_check_deadlines(sides[1].link, 1);
+    for (int i = 0; i < 100000 && !sides[1].loss_text[0]; i++)
+        move(sides);
+    assert_int_equal(sides[1].loss, LINK_LOSS_GONE);
+    for (int i = 0; i < 2; i++)
+        link_close(sides[i].link);
+}
+
 /* A listener whose queue is full: its host answers no connection. */
 static int open_full_listener(struct handshake_address *address, int clients[2])
 {
@@ -289,6 +350,61 @@ static void a_host_that_does_not_answer_is_given_up(void **state)
     close(fd);
 }
 
+/* It has received HELLO, which it does not read any more. */
+static void a_process_that_ends_during_the_handshake_is_gone(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof any;
+    struct handshake_address address = {.len = len};
+    struct side side = {0};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    (void)state;
+    assert_int_equal(bind(fd, (void *)&any, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (void *)&any, &len), 0);
+    memcpy(&address.socket, &any, len);
+    const struct link_peer_config config = {.world_rank = 1,
+                                            .address = &address,
+                                            .len = sizeof address,
+                                            .name = "the other side",
+                                            .cookie = &side};
+    open_side(&side, 0);
+    assert_int_equal(link_peer_open(side.link, &config, &side.peer), COLLRUN_OK);
+    link_send(side.peer, header, NULL, 0);
+    for (int i = 0; i < 100000 && !side.link->dials->connected; i++)
+        link_accept(side.link);
+    assert_true(hello_is_acknowledged(side.link->dials));
+    close(fd);
+    for (int i = 0; i < 100000 && !side.loss_text[0]; i++)
+        link_accept(side.link);
+    assert_int_equal(side.loss, LINK_LOSS_GONE);
+    link_close(side.link);
+}
+
+/* The connection is opened while the other process closes its link. */
+static void a_process_says_that_it_leaves_to_peers_that_come_late(void **state)
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    struct side sides[2] = {{0}, {0}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[0].peer, header, NULL, 0);
+    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
+        link_accept(sides[0].link);
+    assert_true(hello_is_acknowledged(sides[0].link->dials));
+    link_close(sides[1].link);
+    for (int i = 0; i < 100000 && !sides[0].loss_text[0]; i++) {
+        link_accept(sides[0].link);
+        link_progress(sides[0].link);
+    }
+    assert_int_equal(sides[0].loss, LINK_LOSS_LEFT);
+    link_close(sides[0].link);
+}
+
 /* The other process has no descriptor left, and not this one. */
 static void a_peer_without_descriptors_is_named(void **state)
 {
@@ -315,14 +431,72 @@ static void a_peer_without_descriptors_is_named(void **state)
         link_close(sides[i].link);
 }
 
+static int connect_with_a_byte(const struct link *link)
+{
+    struct pollfd listener = {.fd = link->listen_fd, .events = POLLIN};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (const void *)&link->self.socket, link->self.len), 0);
+    assert_int_equal(send(fd, "", 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(poll(&listener, 1, 60000), 1);
+    return fd;
+}
+
+static bool has_work(const struct link *link)
+{
+    struct epoll_event event;
+    return epoll_wait(link->serve_fd, &event, 1, 0) > 0;
+}
+
+/* The spare descriptor is in use, or was taken by another thread: the listener would be reported
+ * again and again. */
+static void without_descriptors_the_service_thread_sleeps(void **state)
+{
+    struct side side = {0};
+    struct rlimit limit, none;
+    int fds[2], n = 0;
+    (void)state;
+    open_side(&side, 0);
+    fds[n++] = connect_with_a_byte(side.link);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    close(side.link->spare_fd);
+    side.link->spare_fd = -1;
+    side.link->next_tick_ns = UINT64_MAX;
+    link_accept(side.link);
+    assert_null(side.link->inbounds);
+    assert_false(has_work(side.link));
+    assert_int_not_equal(atomic_load(&side.link->serve_ms), -1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    side.link->next_tick_ns = 0;
+    link_accept(side.link);
+    assert_true(side.link->spare_fd >= 0);
+    for (int i = 0; i < 100000 && !side.link->inbounds; i++)
+        link_accept(side.link);
+    assert_non_null(side.link->inbounds);
+    fds[n++] = connect_with_a_byte(side.link);
+    for (int i = 0; i < 100000 && !side.link->inbounds->next; i++)
+        link_accept(side.link);
+    assert_non_null(side.link->inbounds->next);
+    while (n > 0)
+        close(fds[--n]);
+    link_close(side.link);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_ahead_is_handled_once),
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
         cmocka_unit_test(a_stopped_process_is_waited_for),
+        cmocka_unit_test(a_process_that_stops_after_its_answer_is_waited_for),
+        cmocka_unit_test(a_process_that_gives_up_after_its_answer_is_not_waited_for),
         cmocka_unit_test(a_host_that_does_not_answer_is_given_up),
+        cmocka_unit_test(a_process_that_ends_during_the_handshake_is_gone),
+        cmocka_unit_test(a_process_says_that_it_leaves_to_peers_that_come_late),
         cmocka_unit_test(a_peer_without_descriptors_is_named),
+        cmocka_unit_test(without_descriptors_the_service_thread_sleeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

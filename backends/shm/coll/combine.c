@@ -207,11 +207,5 @@ int combine_run(struct shm_group *g, const struct collrun_call *call)
         status = step_wait(g, g->step.last);
     if (status == COLLRUN_OK)
         status = combine_collect(&c, nchunks - 1);
-    if (status != COLLRUN_OK || !c.any_direct)
-        return status;
-    if (group_has_failed_meanwhile(g))
-        return group_report_failure(g);
-    step_reserve(g, 0);
-    step_publish(g, NULL);
-    return step_wait(g, g->step.last);
+    return status == COLLRUN_OK && c.any_direct ? step_end_direct(g) : status;
 }

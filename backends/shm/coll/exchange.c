@@ -331,11 +331,5 @@ int exchange_run(struct exchange *x)
         more &= !x->all_direct;
         done += x->piece;
     }
-    if (!x->some_direct)
-        return COLLRUN_OK;
-    if (group_has_failed_meanwhile(g))
-        return group_report_failure(g);
-    step_reserve(g, 0);
-    step_publish(g, NULL);
-    return step_wait(g, g->step.last);
+    return x->some_direct ? step_end_direct(g) : COLLRUN_OK;
 }

@@ -323,3 +323,35 @@ int step_begin(struct shm_group *g, uint32_t lead)
     const struct step_state *s = &g->step;
     return s->last - s->complete < lead ? COLLRUN_OK : step_wait(g, s->last - lead / 2);
 }
+
+/* ---- memory that is read in place ---- */
+
+static bool step_read_of_aborted(const struct shm_group *g, const void *context, uint32_t rank)
+{
+    const bool direct = g->coll.in[rank].direct || g->coll.out[rank].direct;
+    (void)context;
+    return direct && rank != g->rank && group_rank_has_aborted(g, rank);
+}
+
+static bool step_has_read_of_aborted(const struct shm_group *g)
+{
+    uint32_t r = 0;
+    while (r < g->nranks && !step_read_of_aborted(g, NULL, r))
+        r++;
+    return r < g->nranks;
+}
+
+int step_end_direct(struct shm_group *g)
+{
+    struct wait w = WAIT_FOR(g, &g->seg.head->step_doorbell);
+    if (group_has_failed_meanwhile(g))
+        return group_report_failure(g);
+    while (step_has_read_of_aborted(g)) { /* until the time-out */
+        const int status = wait_more(&w, step_read_of_aborted, NULL);
+        if (status != COLLRUN_OK)
+            return status;
+    }
+    step_reserve(g, 0);
+    step_publish(g, NULL);
+    return step_wait(g, g->step.last);
+}

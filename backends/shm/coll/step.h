@@ -118,4 +118,9 @@ static inline const char *step_data(const struct shm_group *g, uint32_t rank, ui
     return g->seg.rings + (size_t)rank * RING_BYTES + (at + len <= RING_BYTES ? at : 0);
 }
 
+/* Ends a call in which ranks have read memory of others in place: a step which confirms that no
+ * rank reads it any more. If a rank whose memory was read has aborted the group, what was read
+ * counts for nothing, and this rank waits for it. Returns a status. */
+int step_end_direct(struct shm_group *g);
+
 #endif

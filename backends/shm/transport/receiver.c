@@ -194,6 +194,16 @@ static void receiver_complete(struct shm_group *g, struct transfer *t)
     t->state = RECV_COMPLETE;
 }
 
+/* What has been read may be anything: the sender has aborted the group, and sends no more. The
+ * receive waits for it, until its time-out. */
+static bool receiver_is_stuck(const struct shm_group *g, struct transfer *t)
+{
+    if (!group_rank_has_aborted(g, t->message.peer))
+        return false;
+    t->state = RECV_STREAMS;
+    return true;
+}
+
 /* Into its heap a receiver lets the sender write. */
 static enum transfer_state receiver_begin_remote(struct shm_group *g, struct transfer *t,
                                                  const struct packet *rts)
@@ -227,6 +237,8 @@ int receiver_match(struct shm_group *g, struct transfer *t, const struct packet 
     if (rts->flags & RTS_DIRECT) {
         status = receiver_read_heap(g, t, rts);
         t->state = RECV_COMPLETE;
+        if (receiver_is_stuck(g, t))
+            return status;
     } else if (rts->flags & RTS_REMOTE) {
         t->state = receiver_begin_remote(g, t, rts);
     } else if (rts->block != NO_BLOCK) {
@@ -319,6 +331,10 @@ static bool receiver_read_remote(struct shm_group *g, struct transfer *t)
                                 t->remote + t->moved, len, &moved);
     if (status != COLLRUN_OK)
         return false;
+    if (receiver_is_stuck(g, t)) {
+        transfer_unschedule(&g->p2p, t);
+        return false;
+    }
     t->moved += moved;
     if (moved < len) {
         t->begun_ns = 0;

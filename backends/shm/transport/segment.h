@@ -170,6 +170,9 @@ struct process {
     _Atomic uint32_t pid; /* released last, after the token; 0: not known yet */
     uint64_t token;       /* the value that lies at `token_at` in the process */
     uint64_t token_at;
+    /* 1: the rank has aborted the group, and uses its memory again. Stored before its calls end;
+     * acquired after its memory was read. */
+    _Atomic uint32_t aborted;
 };
 
 struct spread_core;

@@ -496,8 +496,8 @@ struct collrun_backend {
     /* Collective over the group's members, under the rendezvous deadline. */
     int (*group_open)(void *backend, const struct collrun_group_desc *desc, void **group);
     /* From any thread, at any time between group_open's return and group_close's call, any number
-     * of times; never blocks. Every call inside the group, and every later one, returns ABORTED
-     * soon (aim: under 1 ms). */
+     * of times; never blocks. Every call of this rank in the group, and every later one, returns
+     * ABORTED soon (aim: under 1 ms). Other ranks go on, and wait for this one as before. */
     void (*group_abort)(void *group);
     /* Local and bounded; no call is inside any more. Peers may still be inside theirs: data already
      * sent stays receivable. */

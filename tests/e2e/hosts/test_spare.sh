@@ -29,8 +29,8 @@ plugin "$tmp/place.c" "$tmp/place.so" || { echo "Bail out! the workload does not
 # spare_job NAME HOSTS KEYS COUNT [RESTARTS]: HOSTS and KEYS of `hosts`
 spare_job() {
     {
-        ssh_head "$2" ', connect_timeout: 5s, retries: 0' | sed "s/\\]}\$/]$3}/"
-        printf 'processes: {count: %d}\ntimeouts: {grace: 1s, silence: 4s}\non_failure: {action: restart, backoff: 2s, min_uptime: 1ms, max_restarts: %d}\n' "$4" "${5:-2}"
+        ssh_head "$2" ', connect_timeout: 15s, retries: 0' | sed "s/\\]}\$/]$3}/"
+        printf 'processes: {count: %d}\ntimeouts: {grace: 1s, silence: 8s}\non_failure: {action: restart, backoff: 2s, min_uptime: 1ms, max_restarts: %d}\n' "$4" "${5:-2}"
         printf 'workloads: [{plugin: %s/place.so}]\n' "$tmp"
     } | job "$1"
 }
@@ -69,7 +69,7 @@ start back.yaml
 check_within "and a spare that has gone, too" 30 up 6
 link 4 down
 link 3 down
-check_within "the spare is tried" 30 grep -q 'host h4 takes the place of h3' err
+check_within "the spare is tried" 60 grep -q 'host h4 takes the place of h3' err
 link 3 up
 finish 150
 ends "the lost host has come back: a restart succeeds" 0
@@ -90,12 +90,15 @@ check_within "nothing is left on any of them" 20 nothing_left
 # A computation with checkpoints in the run directory, which the hosts share.
 {
     ssh_head '"h[1-4]"' | sed 's/\]}$/], spare: 1}/'
-    printf 'processes: {count: 6}\ntimeouts: {grace: 1s, silence: 4s}\non_failure: {action: restart, backoff: 100ms}\n'
+    printf 'processes: {count: 6}\ntimeouts: {grace: 1s, silence: 8s}\non_failure: {action: restart, backoff: 100ms}\n'
     printf 'workloads: [{plugin: checkpoint, params: {steps: 4000, every: 100}}]\n'
 } | job saved
+mkdir "$tmp/saved"
+mkfifo "$tmp/saved/checkpoint-400-rank-4.new" # rank 4 waits in its next checkpoint until the host is lost
 start saved.yaml --run-dir "$tmp/saved"
 check_within "a job with checkpoints" 60 test -e "$tmp/saved/checkpoint-300-rank-5"
 link 3 down
+rm "$tmp/saved/checkpoint-400-rank-4.new"
 finish 180
 ends "goes on after the loss of a host" 0
 like "on the spare" "$(err)" '^collrun: host h4 takes the place of h3, with ranks 4-5$'

@@ -140,9 +140,10 @@ void link_wake(struct link *link)
     (void)link;
 }
 
-void link_accept(struct link *link)
+bool link_accept(struct link *link)
 {
     (void)link;
+    return false;
 }
 
 void link_serve(struct link *link, bool output)
