@@ -61,6 +61,7 @@ static void agent_on_heartbeat(struct loop_timer *t)
     uplink_send_heartbeat(a);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_check_frame(&a->ranks[i]);
+    memory_watch_expire(&a->memory, now);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
 
