@@ -209,6 +209,32 @@ staged third 1 "cat third.txt"
 run run third.yaml
 is "when it has ended, they are removed" "$code $(find shared -name first.txt -o -name second.txt | wc -l)" "0 0"
 
+# Hosts that share a home share the cache: `elsewhere` has another name, and sees no process of this host.
+mkdir elsewhere
+printf '#!/bin/sh\n[ "$1" != -n ] || exec echo elsewhere\nexec %s "$@"\n' "$(command -v uname)" >elsewhere/uname
+printf '#!/bin/sh\n[ "$1" != -l ] || exit 0\nexec %s "$@"\n' "$(command -v ls)" >elsewhere/ls
+chmod +x elsewhere/*
+rm -f first.up first.go
+staged first 1000000 ": >$tmp/first.up; until [ -e $tmp/first.go ]; do sleep 0.02; done; cat first.txt"
+staged fourth 1 "cat fourth.txt"
+sed -i "s|XDG_CACHE_HOME|PATH=$tmp/elsewhere:$PATH, &|" fourth.yaml
+start run first.yaml
+within 20 test -e first.up
+# What other processes are just fetching and making: half a file, and a tree without programs.
+mkdir -p "shared/collrun/trees/begun/.users" && touch "shared/collrun/trees/begun/.users/elsewhere.$$"
+echo half >shared/collrun/objects/tmp.ABCDEFGH
+"$COLLRUN" run fourth.yaml >fourth.out 2>&1 </dev/null
+is "a job on another host, in the same cache" "$(cat fourth.out)" "[0] fourth"
+: >first.go
+finish 20
+is "the files of a job that runs on this host stay" "$code $(cat out)" "0 [0] first"
+is "and what is not complete" "$(cd shared/collrun && echo trees/begu? objects/tmp.*)" "trees/begun objects/tmp.ABCDEFGH"
+rm -r shared/collrun/trees/begun
+staged fifth 1 "cat fifth.txt"
+sed -i "s|XDG_CACHE_HOME|PATH=$tmp/elsewhere:$PATH, &|" fifth.yaml
+run run fifth.yaml
+is "when the job has ended, its files are removed" "$code $(find shared -name first.txt -o -name fourth.txt | wc -l)" "0 0"
+
 # ---- what a rank leaves behind takes 5 s to end: it is traced, so that the agent cannot reap it ----
 cat >tracer.c <<'CODE'
 #include <stdlib.h>
