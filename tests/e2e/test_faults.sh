@@ -57,6 +57,45 @@ printf 'ulimit -n "$1" && exec "$2"\n' >limited
 sed -i "2i hosts: {nodes: [{name: far, transport: {command: [sh, limited, '\${env:LIMIT}', $agent]}}]}" few.yaml
 few_outcomes "few descriptors of an agent" 6 40 env LIMIT=N "$COLLRUN" run few.yaml
 
+# ---- descriptors that the kernel does not watch, for want of memory or beyond fs.epoll.max_user_watches ----
+if [ "$slow" = 1 ]; then
+    cat >few_watches.c <<'CODE'
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    static int added;
+    int (*real)(int, int, int, struct epoll_event *) = dlsym(RTLD_NEXT, "epoll_ctl");
+    const char *last = getenv("WATCHES");
+    if (last && op == EPOLL_CTL_ADD && strcmp(program_invocation_short_name, "collrun-agent") == 0 && ++added == atoi(last)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(epoll, op, fd, event);
+}
+CODE
+    cc -D_GNU_SOURCE -O1 -shared -fPIC few_watches.c -o few_watches.so -ldl
+    job watches <<END_OF_JOB
+version: 1
+processes: {count: 2}
+workloads: [{command: [cat, /dev/null]}]
+timeouts: {start: 20s, run: 20s}
+END_OF_JOB
+    bad=""
+    for n in 1 2 4 5 6 7; do # the third is that of PMI, which this program does not use
+        LD_PRELOAD=$tmp/few_watches.so WATCHES=$n timeout -k 5 "$limit" "$COLLRUN" run watches.yaml >out 2>err </dev/null
+        code=$?
+        [ "$code" = 124 ] || grep -q 'No space left on device' err || bad+="$n: exit code $code; $(head -c 300 err)"$'\n'
+        [ "$code" != 124 ] || bad+="$n: a time-out"$'\n'
+    done
+    if [ -z "$bad" ]; then ok "an agent that cannot watch a descriptor says so"; else not_ok "an agent that cannot watch a descriptor says so" "$bad"; fi
+else
+    skip "an agent that cannot watch a descriptor" "sanitizers have to be loaded first"
+fi
+
 # ---- the clock ----
 if [ "$slow" = 1 ]; then
     cc -O1 -shared -fPIC "$here/jumping_clock.c" -o jumping_clock.so
