@@ -51,6 +51,7 @@ $(call obj,tests/unit/test_net_link.c tests/unit/plugins/scripted_link.c): INC +
 $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/library.c)
 # The clock of the process is the test's.
 $(addprefix $(B)/tests/,test_standstill test_local_rdv): LDFLAGS += -Wl,--wrap=now_ns
+$(B)/tests/test_dial: LDFLAGS += -Wl,--wrap=now_ns,--wrap=tcp_connect,--wrap=getaddrinfo,--wrap=freeaddrinfo
 # Their writev() and recv() are Gloo's.
 $(B)/tests/test_gloo_long: LDFLAGS += -Wl,--export-dynamic-symbol=writev
 $(B)/tests/test_gloo_leave: LDFLAGS += -Wl,--export-dynamic-symbol=recv,--export-dynamic-symbol=writev

@@ -24,15 +24,6 @@ static struct {
 
 static _Thread_local bool interrupt_is_main;
 
-void interrupt_enter(struct collrun_group *g)
-{
-    if (!interrupt_is_main)
-        return;
-    atomic_store_explicit(&interrupt.waiting, g, memory_order_relaxed);
-    unsigned calls = atomic_load_explicit(&interrupt.calls, memory_order_relaxed);
-    atomic_store_explicit(&interrupt.calls, calls + 1, memory_order_release);
-}
-
 void interrupt_leave(void)
 {
     if (!interrupt_is_main)
@@ -63,8 +54,30 @@ static bool interrupt_is_default(void)
     return same;
 }
 
+/* Python notes a signal before it writes to the pipe. So either the thread finds the main thread in
+ * the call, or this function finds the signal; it would else be forgotten until the call ends. */
+int interrupt_enter(struct collrun_group *g)
+{
+    if (!interrupt_is_main)
+        return 0;
+    atomic_store_explicit(&interrupt.waiting, g, memory_order_relaxed);
+    unsigned calls = atomic_load_explicit(&interrupt.calls, memory_order_relaxed);
+    atomic_store_explicit(&interrupt.calls, calls + 1, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!PyOS_InterruptOccurred())
+        return 0;
+    if (!interrupt_is_default()) {
+        PyErr_SetInterrupt(); /* its handler runs when the call has returned */
+        return 0;
+    }
+    interrupt_leave();
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    return -1;
+}
+
 static void interrupt_abort(void)
 {
+    atomic_thread_fence(memory_order_seq_cst); /* after the signal was noted */
     unsigned call = atomic_load_explicit(&interrupt.calls, memory_order_acquire);
     if (call % 2 == 0)
         return;

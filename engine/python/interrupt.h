@@ -18,8 +18,10 @@
 /* Starts to watch. From the main thread of Python; from another one it does nothing. */
 int interrupt_init(void);
 
-/* Around a call that waits, without the interpreter's lock. */
-void interrupt_enter(struct collrun_group *g);
+/* Before a call that waits, with the interpreter's lock. -1: a SIGINT has arrived that no code of
+ * Python has seen yet, and KeyboardInterrupt is set. */
+int interrupt_enter(struct collrun_group *g);
+/* After the call, with or without that lock. */
 void interrupt_leave(void);
 
 /* Waits for an abort of the group that may be in progress; before the group is destroyed. */

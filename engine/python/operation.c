@@ -77,12 +77,11 @@ static int operation_check_group(struct operation *op)
 
 PyObject *operation_run(struct operation *op)
 {
-    if (operation_check_group(op))
+    if (operation_check_group(op) || interrupt_enter(op->group->handle))
         return operation_discard(op);
     struct collrun_group *g = op->group->handle;
     int rc;
-    Py_BEGIN_ALLOW_THREADS interrupt_enter(g);
-    rc = collrun_run(g, op->call, op->ncalls);
+    Py_BEGIN_ALLOW_THREADS rc = collrun_run(g, op->call, op->ncalls);
     interrupt_leave();
     Py_END_ALLOW_THREADS if (rc)
     {

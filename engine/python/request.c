@@ -123,11 +123,13 @@ static int request_wait_limited(struct request *r, uint64_t limit_ns)
     return request_finish(r, collrun_test(r->op->request));
 }
 
+/* AGAIN: not over, with an exception. */
 static int request_wait_unlimited(struct request *r)
 {
     int rc;
-    Py_BEGIN_ALLOW_THREADS interrupt_enter(r->op->group->handle);
-    rc = collrun_wait(r->op->request);
+    if (interrupt_enter(r->op->group->handle))
+        return COLLRUN_AGAIN;
+    Py_BEGIN_ALLOW_THREADS rc = collrun_wait(r->op->request);
     interrupt_leave();
     Py_END_ALLOW_THREADS return request_finish(r, rc);
 }

@@ -63,6 +63,7 @@ static void agent_on_heartbeat(struct loop_timer *t)
     uplink_send_heartbeat(a);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_check_frame(&a->ranks[i]);
+    memory_watch_expire(&a->memory, now);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
 
@@ -522,7 +523,9 @@ static int agent_init(struct agent *a, struct diag *d)
     if (!a->loop || fd < 0)
         return diag_sys(d, errno, "cannot start collrun-agent");
     a->signals = (struct loop_fd){.fd = -1, .ready = agent_on_signal, .owner = a};
-    loop_watch(a->loop, &a->signals, fd, EPOLLIN);
+    int err = -loop_watch(a->loop, &a->signals, fd, EPOLLIN);
+    if (err)
+        return diag_sys(d, err, "cannot watch signals");
     a->heartbeat = (struct loop_timer){.fired = agent_on_heartbeat, .owner = a};
     a->silence = (struct loop_timer){.fired = agent_on_silence, .owner = a};
     a->leftovers = (struct loop_timer){.fired = agent_on_leftovers, .owner = a};

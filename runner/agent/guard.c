@@ -11,11 +11,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +52,26 @@ static int guard_wait(pid_t agent, const sigset_t *all)
     return status;
 }
 
+/* Other hosts may have the same cache of staged files (connect/staging.c): this one uses the tree
+ * that its program is in no longer. */
+static void guard_unmark_files(void)
+{
+    char program[PATH_MAX], mark[PATH_MAX + 128];
+    struct utsname host;
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    for (int i = 0; i < 3; i++) { /* libexec/collrun/collrun-agent */
+        char *slash = strrchr(program, '/');
+        if (!slash)
+            return;
+        *slash = '\0';
+    }
+    if (uname(&host) == 0) {
+        snprintf(mark, sizeof mark, "%s/.users/%s.%d", program, host.nodename, (int)getpid());
+        unlink(mark);
+    }
+}
+
 /* Ends this process by the signal that ended the agent; one core file is enough. */
 static void guard_end_by(int sig)
 {
@@ -80,6 +102,7 @@ int guard_run(int (*agent)(void))
     guard_leave_stream();
     int status = guard_wait(pid, &all);
     bool clean = reap_descendants(now_ns() + 5 * SECOND_NS);
+    guard_unmark_files();
     if (WIFSIGNALED(status))
         guard_end_by(WTERMSIG(status));
     return clean && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;

@@ -4,6 +4,7 @@
 #include "agent/address.h"
 #include "agent/engine_path.h"
 #include "agent/placement.h"
+#include "agent/uplink.h"
 #include "base/cpus.h"
 #include "base/hostmem.h"
 
@@ -60,10 +61,14 @@ static int job_spawn_ranks(struct agent *a, struct diag *d)
         a->nranks = next;
         struct diag why;
         diag_init(&why);
-        if (rank_spawn(p, a->engine, &welcome, &why) != COLLRUN_OK && !p->pid)
-            p->exited = true;
+        const int spawned = rank_spawn(p, a->engine, &welcome, &why);
+        p->exited = !p->pid;
         a->nrunning += p->pid != 0;
         job_announce(a, p, &why);
+        if (spawned != COLLRUN_OK && p->pid) { /* it runs, and the agent cannot talk to it */
+            diag_wrap(&why, "rank %u", rank);
+            uplink_send_error(a, &why);
+        }
     }
     buf_fini(&welcome);
     if (rc == COLLRUN_OK) {

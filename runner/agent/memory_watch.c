@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define EXPIRE_NS (30 * UINT64_C(1000000000))
+
 /* Reads a number from a file of lines "key number", or from one that holds a number alone (key "").
  */
 static bool memory_watch_read(const char *dir, const char *name, const char *key, uint64_t *out)
@@ -85,4 +87,14 @@ bool memory_watch_claim_kill(struct memory_watch *w, char *text, size_t size)
     else
         snprintf(text, size, "the host ran out of memory");
     return true;
+}
+
+void memory_watch_expire(struct memory_watch *w, uint64_t now_ns)
+{
+    if (!w->dir[0] || now_ns - w->seen_ns < EXPIRE_NS)
+        return;
+    if (w->seen > w->kills)
+        w->kills = w->seen;
+    w->seen_ns = now_ns;
+    memory_watch_read(w->dir, w->events, "oom_kill", &w->seen);
 }

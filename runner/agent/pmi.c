@@ -416,7 +416,8 @@ void pmi_open(struct pmi *pmi, struct rank_proc *p, int fd)
     pmi->watch = (struct loop_fd){.fd = -1, .ready = pmi_on_readable, .owner = pmi};
     buf_init(&pmi->in);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    loop_watch(p->agent->loop, &pmi->watch, fd, EPOLLIN);
+    if (loop_watch(p->agent->loop, &pmi->watch, fd, EPOLLIN) < 0)
+        pmi_close(pmi); /* the program finds no PMI, and does not wait for it */
 }
 
 void pmi_close(struct pmi *pmi)

@@ -304,14 +304,23 @@ static void rank_on_control_frame(struct conn *c, const struct wire_frame *f)
     p->agent->on_rank_frame(p, f);
 }
 
-static void rank_pipe_open(struct rank_proc *p, struct rank_pipe *rp, uint8_t stream, int fd)
+static bool rank_watch(const struct rank_proc *p, struct loop_fd *w, int fd, struct diag *d)
+{
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    int err = -loop_watch(p->agent->loop, w, fd, EPOLLIN);
+    if (err)
+        diag_sys(d, err, "watch its output");
+    return !err;
+}
+
+static bool rank_pipe_open(struct rank_proc *p, struct rank_pipe *rp, uint8_t stream, int fd,
+                           struct diag *d)
 {
     *rp = (struct rank_pipe){.fd = fd,
                              .watch = {.fd = -1, .ready = rank_on_pipe, .owner = rp},
                              .proc = p,
                              .stream = stream};
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    loop_watch(p->agent->loop, &rp->watch, fd, EPOLLIN);
+    return rank_watch(p, &rp->watch, fd, d);
 }
 
 static void rank_close_pair(int fds[2])
@@ -328,20 +337,17 @@ static int rank_connect(struct rank_proc *p, int out, int err, int control,
 {
     p->spawned = true;
     p->started = (struct loop_fd){.fd = -1, .ready = rank_on_started, .owner = p};
-    if (p->started_fd >= 0) {
-        fcntl(p->started_fd, F_SETFL, O_NONBLOCK);
-        loop_watch(p->agent->loop, &p->started, p->started_fd, EPOLLIN);
-    }
-    rank_pipe_open(p, &p->out, 1, out);
-    rank_pipe_open(p, &p->err, 2, err);
+    bool watched = p->started_fd < 0 || rank_watch(p, &p->started, p->started_fd, d);
+    watched = rank_pipe_open(p, &p->out, 1, out, d) && watched;
+    watched = rank_pipe_open(p, &p->err, 2, err, d) && watched;
     p->control.frame = rank_on_control_frame;
     p->control.on_closed = rank_on_control_closed;
     p->control.owner = p;
-    int rc = conn_open(&p->control, p->agent->loop, control, control, d);
-    if (rc == COLLRUN_OK)
-        conn_send(&p->control, WIRE_WELCOME, p->rank, p->agent->desc.attempt, welcome->data,
-                  welcome->len);
-    return rc;
+    if (conn_open(&p->control, p->agent->loop, control, control, d) != COLLRUN_OK)
+        return d->code;
+    conn_send(&p->control, WIRE_WELCOME, p->rank, p->agent->desc.attempt, welcome->data,
+              welcome->len);
+    return watched ? COLLRUN_OK : d->code;
 }
 
 /* -1: errno is set. */

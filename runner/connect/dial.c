@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs in the threads of the SSH pool. All addresses of a name are tried in the order of the
- * resolver; the error message is that of the last one.
+ * resolver, and share the time: one that does not answer, as IPv6 behind some firewalls, leaves the
+ * others theirs. The error message is that of the last one.
  */
 #include "connect/dial.h"
 
@@ -84,8 +85,12 @@ int dial_tcp(const struct dial *how, const char *host, const char *port, int *fd
     }
     int err = EADDRNOTAVAIL;
     const struct addrinfo *last = NULL;
+    unsigned left = 0;
+    for (const struct addrinfo *a = all; a; a = a->ai_next)
+        left++;
     for (const struct addrinfo *a = all; a && err && err != ECANCELED; a = a->ai_next) {
-        err = dial_address(how, until, a, fd);
+        const uint64_t now = now_ns();
+        err = dial_address(how, now + (until > now ? until - now : 0) / left--, a, fd);
         last = a;
     }
     *again = err && err != ECANCELED;

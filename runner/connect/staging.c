@@ -15,7 +15,9 @@
  *    ctime has changed since; a directory only if it belongs to the user.
  *  - Files get their final names by rename, so that jobs that start at the same time share a cache.
  *  - COLLRUN_CACHE_KIB on the host limits the cache (default 512 MiB); the least recently used
- *    trees are removed first, but not those of jobs that run on this host.
+ *    trees are removed first, but not those of jobs that run. Hosts may share a home: a file
+ *    .users/HOST.PID in a tree shows who uses it, until collrun-guard removes that file (guard.c),
+ *    or for two weeks.
  */
 #include "connect/staging.h"
 
@@ -83,7 +85,13 @@ static const char script_auto[] =
     "  k=$(du -sk \"$c\"); [ \"${k%%[!0-9]*}\" -gt \"${COLLRUN_CACHE_KIB:-524288}\" ] || break\n"
     "  [ \"$t\" = \"$1\" ] && continue\n"
     "  case $used in *\"/trees/$t/\"*) continue ;; esac\n"
-    "  rm -rf \"${c:?}/trees/$t\"; find \"$c/objects\" -type f -links 1 -exec rm -f {} +\n"
+    "  [ -z \"$(find \"$c/trees/$t/.users\" -type f ! -name \"$h.*\" -mtime -14 2>/dev/null)\" ] "
+    "|| continue\n"
+    "  for u in \"$c/trees/$t/.users/$h.\"*; do\n"
+    "   kill -0 \"${u##*.}\" 2>/dev/null && continue 2\n"
+    "  done\n"
+    "  rm -rf \"${c:?}/trees/$t\"\n"
+    "  find \"$c/objects\" -type f ! -name 'tmp.*' -links 1 -exec rm -f {} +\n"
     " done\n"
     "}\n"
     "collrun_hash_tree() {\n"
@@ -105,7 +113,8 @@ static const char script_auto[] =
     " [ -e \"$3\" ] || v=none\n"
     " collrun_print \"host ${a:-unknown} ${v:-unknown}\"\n"
     " collrun_home || return 1\n"
-    " t=$c/trees/$1 i=-1 sent=\n"
+    " t=$c/trees/$1 i=-1 sent= h=$(uname -n 2>/dev/null)\n"
+    " { mkdir -p \"$t/.users\" && touch \"$t/.users/$h.$$\"; } 2>/dev/null\n"
     " collrun_hash_tree\n"
     " nl='\n'\n"
     " have=$have$nl\n"
@@ -131,7 +140,7 @@ static const char script_auto[] =
     "}\n"
     "collrun_boot() {\n"
     " exec 3>&1 4<&0\n"
-    " r=$(collrun_stage \"$@\") || exit 1\n"
+    " r=$(collrun_stage \"$@\" || { rm -f \"$t/.users/$h.$$\"; exit 1; }) || exit 1\n"
     " collrun_print \"run $r\"\n"
     " exec \"$r/libexec/collrun/collrun-agent\" $4 3>&- 4<&-\n"
     "}\n";

@@ -86,7 +86,7 @@ static json_t *evidence_failure(const struct job_failure *job)
                           job->exit_code, "ns", (json_int_t)job->ns, "code", job->diag.code, "text",
                           json_value_text(job->diag.text), "hint", json_value_text(job->diag.hint));
     if (o && job->group) {
-        json_object_set_new(o, "group", json_string(job->group));
+        json_object_set_new(o, "group", json_value_text(job->group));
         json_object_set_new(o, "number", json_integer((json_int_t)job->number));
         json_object_set_new(o, "extra", json_boolean(job->extra));
         json_object_set_new(o, "culprits", ranks_json_list(&job->culprits));

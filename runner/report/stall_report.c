@@ -4,6 +4,7 @@
 #include "base/call_text.h"
 #include "base/names.h"
 #include "base/rank_list.h"
+#include "report/json_value.h"
 #include "report/ranks_json.h"
 
 #include <string.h>
@@ -261,7 +262,7 @@ static json_t *stall_report_calls(const struct stall_wait *w)
 /* The group and the number of a wait are null if it is no operation. */
 static json_t *stall_report_group(const struct stall_wait *w)
 {
-    return w->start ? json_null() : json_string(w->op.name);
+    return w->start ? json_null() : json_value_text(w->op.name);
 }
 
 static json_t *stall_report_number(const struct stall_wait *w)
@@ -292,11 +293,11 @@ json_t *stall_report_json(const struct stall_report *r)
     stall_report_text(r, text, sizeof text);
     const char *class = s->nculprits || s->nsuspects ? "missing" : "timeout";
     return json_pack(
-        "{s:i, s:f, s:s, s:o, s:o, s:o, s:s?, s:o, s:n, s:o, s:o, s:s}", "attempt",
+        "{s:i, s:f, s:s, s:o, s:o, s:o, s:s?, s:o, s:n, s:o, s:o, s:o}", "attempt",
         (int)r->desc->attempt, "seconds", (double)(r->now_ns - s->waits[0].since_ns) / 1e9, "class",
         class, "culprits", stall_report_list_json(s->culprits, s->nculprits), "suspects",
         stall_report_list_json(s->suspects, s->nsuspects), "group", stall_report_group(w), "kind",
         w->described ? kind_name((enum collrun_kind)w->op.kind) : NULL, "number",
         stall_report_number(w), "field", "calls", stall_report_calls(w), "waits",
-        stall_report_waits(s), "text", text);
+        stall_report_waits(s), "text", json_value_text(text));
 }

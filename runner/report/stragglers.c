@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/stragglers.h"
 
+#include "report/json_value.h"
+
 #include <stdlib.h>
 
 static int stragglers_compare(const void *a, const void *b)
@@ -41,9 +43,9 @@ json_t *stragglers_json(const struct straggler_list *list)
     json_t *groups = json_array(), *o = json_pack("{s:o}", "stragglers", groups);
     for (uint32_t i = 0; i < list->n; i++) {
         const struct straggler_sums *s = &list->items[i];
-        json_array_append_new(groups, json_pack("{s:s, s:I, s:o}", "group", s->group, "compared",
-                                                (json_int_t)s->sums.compared, "ranks",
-                                                stragglers_ranks(&s->sums)));
+        json_array_append_new(
+            groups, json_pack("{s:o, s:I, s:o}", "group", json_value_text(s->group), "compared",
+                              (json_int_t)s->sums.compared, "ranks", stragglers_ranks(&s->sums)));
     }
     if (list->left_out)
         json_object_set_new(o, "stragglers_left_out", json_integer((json_int_t)list->left_out));

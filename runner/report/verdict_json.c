@@ -14,8 +14,8 @@ static json_t *verdict_json_calls(const struct verdict *v)
     json_t *list = json_array();
     for (uint32_t i = 0; i < v->ncalls; i++)
         json_array_append_new(list,
-                              json_pack("{s:o, s:s}", "ranks", ranks_json_set(&v->calls[i].ranks),
-                                        "call", v->calls[i].call));
+                              json_pack("{s:o, s:o}", "ranks", ranks_json_set(&v->calls[i].ranks),
+                                        "call", json_value_text(v->calls[i].call)));
     return list;
 }
 
@@ -24,10 +24,10 @@ static json_t *verdict_json_waits(const struct verdict *v)
     json_t *list = json_array();
     for (uint32_t i = 0; i < v->nwaits; i++) {
         const struct verdict_wait *w = &v->waits[i];
-        json_array_append_new(list,
-                              json_pack("{s:o, s:s, s:I, s:o}", "ranks", ranks_json_set(&w->ranks),
-                                        "group", w->group, "number", (json_int_t)w->number, "for",
-                                        ranks_json_set(&w->waited_for)));
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:I, s:o}", "ranks", ranks_json_set(&w->ranks), "group",
+                            json_value_text(w->group), "number", (json_int_t)w->number, "for",
+                            ranks_json_set(&w->waited_for)));
     }
     return list;
 }

@@ -254,6 +254,7 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
         state->devices = read_str(&r, &s->run->arena);
         if (*state->devices)
             frames_check_groups(s, f->rank);
+        s->live->up++;
         phases_advance(s->phases, f->rank, PHASE_SPAWNED);
         rundir_rank(s->run->rundir, s->run->desc->attempt, f->rank);
         rundir_event(s->run->rundir, "spawned",
@@ -294,6 +295,7 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     reader_init(&r, f->payload, f->len);
     if (state->exited)
         return;
+    s->live->up -= state->pid != 0;
     state->exited = true;
     state->ended_ns = now_ns();
     state->status = (int)read_u32(&r);
@@ -519,12 +521,9 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
         {WIRE_TRACE, frames_on_trace},
     };
     for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++) {
-        if (handlers[i].type == f->type) {
+        if (handlers[i].type == f->type)
             handlers[i].handle(s, f);
-            break;
-        }
     }
-    s->live->up = s->phases->reached[PHASE_SPAWNED] - s->run->nexited;
 }
 
 static void frames_on_bye(struct frames *s, struct host *host)

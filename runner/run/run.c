@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #define SECOND_NS 1000000000ull
+enum { HOUR_MS = 3600000 };
 
 static void run_on_signal(struct loop_fd *w, uint32_t events)
 {
@@ -311,7 +312,8 @@ static bool run_pause(struct run *r, const struct policy_decision *next, struct 
                 (double)next->pause_ns / 1e9, attempt, r->policy.restarts,
                 (long long)r->job.on_failure.max_restarts.v);
     for (uint64_t now = now_ns(); now < until && !sig; now = now_ns()) {
-        sig = run_wait_signal(r, (int)((until - now) / 1000000 + 1));
+        const uint64_t ms = (until - now) / 1000000 + 1;
+        sig = run_wait_signal(r, ms < HOUR_MS ? (int)ms : HOUR_MS);
         if (sig != SIGUSR1)
             continue;
         sig = 0;

@@ -57,6 +57,45 @@ printf 'ulimit -n "$1" && exec "$2"\n' >limited
 sed -i "2i hosts: {nodes: [{name: far, transport: {command: [sh, limited, '\${env:LIMIT}', $agent]}}]}" few.yaml
 few_outcomes "few descriptors of an agent" 6 40 env LIMIT=N "$COLLRUN" run few.yaml
 
+# ---- descriptors that the kernel does not watch, for want of memory or beyond fs.epoll.max_user_watches ----
+if [ "$slow" = 1 ]; then
+    cat >few_watches.c <<'CODE'
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    static int added;
+    int (*real)(int, int, int, struct epoll_event *) = dlsym(RTLD_NEXT, "epoll_ctl");
+    const char *last = getenv("WATCHES");
+    if (last && op == EPOLL_CTL_ADD && strcmp(program_invocation_short_name, "collrun-agent") == 0 && ++added == atoi(last)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(epoll, op, fd, event);
+}
+CODE
+    cc -D_GNU_SOURCE -O1 -shared -fPIC few_watches.c -o few_watches.so -ldl
+    job watches <<END_OF_JOB
+version: 1
+processes: {count: 2}
+workloads: [{command: [cat, /dev/null]}]
+timeouts: {start: 20s, run: 20s}
+END_OF_JOB
+    bad=""
+    for n in 1 2 4 5 6 7; do # the third is that of PMI, which this program does not use
+        LD_PRELOAD=$tmp/few_watches.so WATCHES=$n timeout -k 5 "$limit" "$COLLRUN" run watches.yaml >out 2>err </dev/null
+        code=$?
+        [ "$code" = 124 ] || grep -q 'No space left on device' err || bad+="$n: exit code $code; $(head -c 300 err)"$'\n'
+        [ "$code" != 124 ] || bad+="$n: a time-out"$'\n'
+    done
+    if [ -z "$bad" ]; then ok "an agent that cannot watch a descriptor says so"; else not_ok "an agent that cannot watch a descriptor says so" "$bad"; fi
+else
+    skip "an agent that cannot watch a descriptor" "sanitizers have to be loaded first"
+fi
+
 # ---- the clock ----
 if [ "$slow" = 1 ]; then
     cc -O1 -shared -fPIC "$here/jumping_clock.c" -o jumping_clock.so
@@ -208,6 +247,32 @@ is "the files of a job that runs stay in the cache" "$code $(cat out)" "0 [0] fi
 staged third 1 "cat third.txt"
 run run third.yaml
 is "when it has ended, they are removed" "$code $(find shared -name first.txt -o -name second.txt | wc -l)" "0 0"
+
+# Hosts that share a home share the cache: `elsewhere` has another name, and sees no process of this host.
+mkdir elsewhere
+printf '#!/bin/sh\n[ "$1" != -n ] || exec echo elsewhere\nexec %s "$@"\n' "$(command -v uname)" >elsewhere/uname
+printf '#!/bin/sh\n[ "$1" != -l ] || exit 0\nexec %s "$@"\n' "$(command -v ls)" >elsewhere/ls
+chmod +x elsewhere/*
+rm -f first.up first.go
+staged first 1000000 ": >$tmp/first.up; until [ -e $tmp/first.go ]; do sleep 0.02; done; cat first.txt"
+staged fourth 1 "cat fourth.txt"
+sed -i "s|XDG_CACHE_HOME|PATH=$tmp/elsewhere:$PATH, &|" fourth.yaml
+start run first.yaml
+within 20 test -e first.up
+# What other processes are just fetching and making: half a file, and a tree without programs.
+mkdir -p "shared/collrun/trees/begun/.users" && touch "shared/collrun/trees/begun/.users/elsewhere.$$"
+echo half >shared/collrun/objects/tmp.ABCDEFGH
+"$COLLRUN" run fourth.yaml >fourth.out 2>&1 </dev/null
+is "a job on another host, in the same cache" "$(cat fourth.out)" "[0] fourth"
+: >first.go
+finish 20
+is "the files of a job that runs on this host stay" "$code $(cat out)" "0 [0] first"
+is "and what is not complete" "$(cd shared/collrun && echo trees/begu? objects/tmp.*)" "trees/begun objects/tmp.ABCDEFGH"
+rm -r shared/collrun/trees/begun
+staged fifth 1 "cat fifth.txt"
+sed -i "s|XDG_CACHE_HOME|PATH=$tmp/elsewhere:$PATH, &|" fifth.yaml
+run run fifth.yaml
+is "when the job has ended, its files are removed" "$code $(find shared -name first.txt -o -name fourth.txt | wc -l)" "0 0"
 
 # ---- what a rank leaves behind takes 5 s to end: it is traced, so that the agent cannot reap it ----
 cat >tracer.c <<'CODE'

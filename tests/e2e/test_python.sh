@@ -46,6 +46,12 @@ rm -f interrupted
 program 2 "$programs/interrupt.py" handler
 is "SIGINT with a handler: the call goes on" "$(out)" "[0] handled
 [0] received 5"
+program 2 "$programs/interrupt.py" before
+is "SIGINT just before a call that waits: KeyboardInterrupt, and the group is whole" "$(out)" "[1] KeyboardInterrupt
+[1] received 9"
+program 2 "$programs/interrupt.py" before-handler
+is "SIGINT just before it, with a handler: the call goes on" "$(out)" "[1] handled
+[1] received 9"
 
 # ---- the end ----
 # A library that is loaded after collrun, as torch's, takes down at exit what the groups use, as CUDA's runtime: not before they are

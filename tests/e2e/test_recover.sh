@@ -117,6 +117,21 @@ kill -INT "$pid"
 finish 10
 ends "fg, Ctrl-C: 130" 130
 is "which result.json says, not 124" "$(result_of exit_code)" 130
+# 600 h are more milliseconds than an int has.
+simple month 1 "exit 7" "on_failure: {action: restart, backoff: 600h}"
+start run month.yaml
+check_within "a pause of 25 days" 10 grep -q 'restarting in 2160000.0 s' err
+if [ "$(uname -m)" = x86_64 ] && cat "/proc/$pid/syscall" >/dev/null 2>&1; then
+    # poll(fds, n, timeout); a negative one has no end
+    polls() { read -r number _ _ timeout _ <"/proc/$pid/syscall" && [ "$number" = 7 ]; }
+    check_within "it waits" 5 polls
+    check "for a time that ends ($timeout)" [ "$((timeout & 0x80000000))" = 0 ]
+else
+    skip "a pause of 25 days ends" "the system call of a process is not shown, or not known to the test"
+fi
+kill -INT "$pid"
+finish 10
+ends "and Ctrl-C ends it" 130
 
 # ---- checkpoint: a job that resumes ----
 job resume <<EOF

@@ -50,6 +50,25 @@ for line in s.makefile():
 is "who waits for whom" "$(cat waits)" "1/2 wait in world#1 for rank 1"
 kill -INT "$late_pid"
 
+# Ranks that cannot be started, for want of descriptors, are not up; the others are for a while after the job has failed.
+job few <<'END'
+version: 1
+processes: {count: 20}
+timeouts: {grace: 100s}
+workloads: [{plugin: hello}]
+END
+(ulimit -n 60 && exec "$COLLRUN" few.yaml --run-dir "$tmp/few" --wrap all sh -c 'exec sleep 100') >few.out 2>few.err </dev/null &
+few_pid=$!
+children+=("$few_pid")
+few_counts() { "$COLLRUN" top few --json 2>/dev/null >few.json && python3 -c 'import json, sys
+d = json.load(open("few.json"))
+states = [r["state"] in ("exited", "killed") for r in d["ranks"] if r["pid"] or r["state"] == "exited"]
+print(d["up"], states.count(False))
+sys.exit(len(states) < 20 or True not in states)' >counts; }
+check_within "some ranks run, and the others cannot be started" 20 few_counts
+check "the former are up ($(cat counts))" [ "$(cut -d' ' -f1 counts)" = "$(cut -d' ' -f2 counts)" ]
+kill -INT "$few_pid" && kill -INT "$few_pid"
+
 # ---- in a terminal ----
 if ! command -v tmux >/dev/null; then
     skip "the screen" "tmux is missing (make deps)"

@@ -131,6 +131,16 @@ END
 ends "sys.exit(3) of rank 0, which has the store: its code" 3
 like "it is the cause" "$(err)" 'error: rank 0 .*exited with code 3'
 
+# The limit of the operation is 30 minutes.
+script 2 <<'END'
+import sys
+dist.irecv(torch.ones(1), 1 - rank)
+if rank == 1: sys.exit(3)
+dist.barrier()
+END
+ends "sys.exit(3) of a rank that has dropped a receive: its code" 3
+like "it is the cause, too" "$(err)" 'error: rank 1 .*exited with code 3'
+
 script 3 <<'END'
 if rank > 0: dist.all_reduce(torch.ones(3))
 END

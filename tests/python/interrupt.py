@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0 waits for a message that is not sent, and gets a SIGINT; the argument says how it waits."""
+"""Rank 0 waits for a message that is not sent, and gets a SIGINT; the argument says how it waits, or that rank 1 does, and gets it just before."""
 
 import array
+import ctypes
+import functools
 import os
 import signal
 import sys
@@ -33,8 +35,34 @@ def interrupt():
     open("interrupted", "w").close()
 
 
+class Signalled:
+    """The rank 0; on the way into the call, where no code of Python runs, the signal arrives."""
+
+    __index__ = staticmethod(functools.partial(ctypes.CDLL(None)["raise"], signal.SIGINT))
+
+
+class Late:
+    """The tag 0, after the thread that watches for signals had time to look."""
+
+    __index__ = staticmethod(functools.partial(ctypes.CDLL(None).usleep, 300000))
+
+
 entering = threading.Event()
-if g.rank == 0:
+if g.rank == 1 and how.startswith("before"):
+    if how == "before-handler":
+        signal.signal(signal.SIGINT, lambda *_: print("handled", flush=True))
+    try:
+        g.recv(x, Signalled(), tag=Late())
+    except KeyboardInterrupt:
+        print("KeyboardInterrupt", flush=True)
+        g.barrier()  # the group is whole
+        g.recv(x, 0)
+    print("received", x[0], flush=True)
+elif how.startswith("before"):
+    if how == "before":
+        g.barrier()
+    g.send(array.array("i", [9]), 1)
+elif g.rank == 0:
     threading.Thread(target=interrupt).start()
     try:
         if how == "call":

@@ -60,6 +60,30 @@ static void version_2(void **state)
     expect_kill(&w, NULL); /* two kills, two ranks */
 }
 
+/* A child of a rank was killed, and much later something else kills a rank. */
+static void a_kill_that_no_rank_has_claimed_is_forgotten(void **state)
+{
+    const uint64_t second = 1000000000;
+    struct memory_watch w;
+    (void)state;
+    file("job/memory.events", "oom_kill 4\n");
+    file("job/memory.max", "max\n");
+    memory_watch_init(&w, path("proc"), root);
+    file("job/memory.events", "oom_kill 6\n");
+    memory_watch_expire(&w, 100 * second); /* sees both */
+    expect_kill(&w, "the host ran out of memory");
+    memory_watch_expire(&w, 101 * second);
+    memory_watch_expire(&w, 131 * second);
+    expect_kill(&w, NULL);
+    file("job/memory.events", "oom_kill 7\n");
+    memory_watch_expire(&w, 132 * second);
+    memory_watch_expire(&w, 161 * second); /* sees the third, */
+    memory_watch_expire(&w, 190 * second);
+    expect_kill(&w, "the host ran out of memory"); /* which is young enough */
+    memory_watch_expire(&w, 191 * second);
+    expect_kill(&w, NULL);
+}
+
 static void version_1(void **state)
 {
     struct memory_watch w;
@@ -105,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version_2),
+        cmocka_unit_test(a_kill_that_no_rank_has_claimed_is_forgotten),
         cmocka_unit_test(version_1),
         cmocka_unit_test(container),
         cmocka_unit_test(nothing_to_read),

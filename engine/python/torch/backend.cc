@@ -500,6 +500,7 @@ Backend::WorkPtr Backend::message(collrun_kind kind, Tensors &tensors, int peer,
               : kind == COLLRUN_RECV ? c10d::OpType::RECV
                                      : c10d::OpType::RECVANYSOURCE);
     plan.isMessage = true;
+    plan.operation->receives = kind != COLLRUN_SEND;
     TORCH_CHECK_VALUE(tag >= 0, "collrun: the tag ", tag, " is negative");
     at::Tensor &tensor = Plan::only(tensors);
     at::Tensor buffer = kind == COLLRUN_SEND ? plan.input(tensor) : plan.output(tensor);

@@ -15,6 +15,8 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kReceivesAtExit{5};
+
 // Programs that were written for other backends look for the word "timeout".
 std::exception_ptr errorOf(int status, const std::string &text)
 {
@@ -35,6 +37,8 @@ struct Running {
 // Never destroyed: after an exception the process exits while threads wait.
 std::mutex threadsLock;
 std::vector<Running> &threads = *new std::vector<Running>;
+// Their requests are in flight until the process ends, and so are their tensors.
+std::vector<std::shared_ptr<Operation>> &givenUp = *new std::vector<std::shared_ptr<Operation>>;
 
 // With threadsLock.
 void joinEnded()
@@ -376,10 +380,25 @@ void Waiter::stopAll()
         all.swap(threads);
     }
     for (auto &each : all) {
-        if (auto waiter = each.waiter.lock())
+        if (auto waiter = each.waiter.lock()) {
+            {
+                std::lock_guard<std::mutex> held(waiter->lock);
+                waiter->receivesUntil = Clock::now() + kReceivesAtExit;
+            }
             waiter->retire();
+        }
         each.thread.join();
     }
+}
+
+// With the lock.
+bool Waiter::giveUp(const std::shared_ptr<Operation> &operation) const
+{
+    if (!operation->receives || Clock::now() < receivesUntil)
+        return false;
+    std::lock_guard<std::mutex> held(threadsLock);
+    givenUp.push_back(operation);
+    return true;
 }
 
 void Waiter::step(std::unique_lock<std::mutex> &held)
@@ -399,7 +418,7 @@ void Waiter::step(std::unique_lock<std::mutex> &held)
     else
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     held.lock();
-    if (operation)
+    if (operation && !giveUp(operation))
         queue.push_back(std::move(operation));
 }
 

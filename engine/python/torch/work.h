@@ -57,6 +57,7 @@ struct Operation {
     std::function<void()> after;     // when the request has succeeded; may be empty
     int source = -1;                 // recvAnysource: the sender, written by the request
     bool anySource = false;
+    bool receives = false; // a message
     struct Ordered {
         int index; // of the device in the group
         c10::Device device;
@@ -118,19 +119,23 @@ class Waiter : public std::enable_shared_from_this<Waiter>
     // The thread ends when it has finished all operations.
     void retire();
     // Retires all waiters of the process and waits for their threads; without the interpreter's
-    // lock.
+    // lock. A receive that no message comes for is given up after a few seconds: its data would be
+    // lost, and its sender may have none.
     static void stopAll();
 
   private:
     void start();
     void run();
     void step(std::unique_lock<std::mutex> &held);
+    bool giveUp(const std::shared_ptr<Operation> &operation) const;
 
     const bool polls;
     std::mutex lock;
     std::condition_variable changed;
     std::deque<std::shared_ptr<Operation>> queue;
     bool running = false, retired = false;
+    std::chrono::steady_clock::time_point receivesUntil =
+        std::chrono::steady_clock::time_point::max();
 };
 
 class Work : public c10d::Work
