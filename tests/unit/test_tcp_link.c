@@ -7,6 +7,7 @@
 #include "../../backends/tcp/dial.h"
 #include "../../backends/tcp/listener.h"
 #include "../../backends/tcp/peers.h"
+#include "unit/emulated.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -211,6 +212,8 @@ static void ranks_that_connect_together_are_all_answered(void **state)
 /* Until it is acknowledged, for 10 s at most. */
 static bool hello_is_acknowledged(const struct dial *dial)
 {
+    if (emulated())
+        return poll(NULL, 0, 100) == 0;
     for (int i = 0; i < 10000; i++) {
         struct tcp_info info;
         socklen_t len = sizeof info;
@@ -234,6 +237,8 @@ static void a_stopped_process_is_waited_for(void **state)
     const char header[LINK_HEADER_LEN] = {0};
     struct side sides[2] = {{0}, {0}};
     (void)state;
+    if (emulated()) /* qemu knows no TCP_INFO */
+        skip();
     for (uint32_t i = 0; i < 2; i++)
         open_side(&sides[i], i);
     for (uint32_t i = 0; i < 2; i++)
