@@ -116,7 +116,7 @@ if [ -z "$check_only" ]; then
     compile nccl "$PWD/objects" $sources || { echo "Bail out! the backend does not compile"; exit 1; }
 fi
 mutation "without a mutation all cases pass" plugin.c "" "streams 2 1" "devices 2 2" "messages 2 2" "cross 2 1" "groups 3 1" "late 3 1" "memory 2 1" "late_sender 3 1" "threads 2 1" \
-    "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "batches 3 1" "held_up 3 1" "capture 3 1" \
+    "inverse 2 1" "overtake 2 1" "chains 2 1" "forming 2 1" "left 3 1" "batches 3 1" "held_up 3 1" "capture 3 1" \
     "direct_flight 2 1" "direct_pipeline 4 1"
 mutation "operations do not wait for the caller's stream" issue.c \
     's/g->context->lib.cuda.cudaStreamWaitEvent(dev->stream, event->handle, 0)/cudaSuccess/' "streams 2 1"
@@ -173,6 +173,8 @@ fi
 mutation "a message is launched before its communicator is formed" p2p.c 's/(group_is_formed(g) || p2p_is_next_empty(p))/true/' "messages 2 2"
 mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++n->nreplies == needed;/bool all = ++n->nreplies == 1 || !needed;/' \
     "messages 2 2" "first_use 3 1"
+mutation "communicators are closed beside a kernel" on_demand.c 's/idle = idle \&\& atomic_load(.*;/(void)g->devs[i];/' "left 3 1" "left 3 1"
+mutation "a rank closes its communicators without the others" on_demand.c 's/eventfd_write(at_once ? d->stop : d->wake, 1);/eventfd_write(d->stop, 1);/' "left 3 1" "left 3 1"
 mutation "direct messages are stacked before the other end is known" direct.c 's/return !e->in_flight.first || e->answered == e->launched;/return true;/' \
     "direct_flight 2 1"
 mutation "direct messages wait for the coordinator" direct.c 's/return !e->in_flight.first || e->answered == e->launched;/return e->answered == e->launched;/' \
