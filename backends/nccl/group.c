@@ -305,10 +305,9 @@ void nccl_group_abort(void *group)
 }
 
 /* With the GPUs locked, and idle, unless it has failed: then its kernels are stopped. */
-static void group_close_handles(struct nccl_group *g, bool failed)
+static void group_close_handles(struct nccl_group *g)
 {
     struct nccl_group *messages = g->messages;
-    bool locked = on_demand_close(g, g->on_demand, failed);
     comm_close(g);
     if (messages) {
         comm_close(messages);
@@ -317,11 +316,6 @@ static void group_close_handles(struct nccl_group *g, bool failed)
         group_free_devices(messages);
     }
     group_free_devices(g);
-    if (locked)
-        issue_unlock(g);
-    frees_sweep();
-    if (messages)
-        group_free(messages);
 }
 
 static void group_finish_one(struct nccl_group *g)
@@ -330,7 +324,10 @@ static void group_finish_one(struct nccl_group *g)
     bool failed = group_has_failed(g) || (g->messages && group_has_failed(g->messages));
     int serving = g->coord_server != NULL;
     context_count_closing(context, 0, serving);
-    group_close_handles(g, failed);
+    on_demand_close(g, g->on_demand, failed, group_close_handles);
+    frees_sweep();
+    if (g->messages)
+        group_free(g->messages);
     if (g->coord_server)
         coord_server_free(g->coord_server, failed);
     context_count_closing(context, 0, -serving);

@@ -45,6 +45,9 @@
 enum { CHECK_MS = 20, RETRY_NS = 50000, MOST_RETRIES = 9 };
 /* How long the GPUs stay locked, while they become idle, before a rank is BUSY. */
 #define IDLE_WAIT_NS 1000000u
+/* How long they stay locked while other ranks reply: one of those may be stopped, and this one's
+ * other groups go on. */
+#define LOCK_LIMIT_NS 100000000u
 /* A process that ends waits so long for GPUs that do not become idle. */
 #define IDLE_LIMIT_NS 3000000000u
 
@@ -54,6 +57,8 @@ struct on_demand {
     pthread_t thread;
     int fd, stop, wake; /* stop, wake: eventfds */
     atomic_bool closes; /* the program has closed the group */
+    void (*close)(struct nccl_group *g);
+    bool closed; /* by the thread */
     /* Of the thread. */
     bool begun[COORD_HANDLES];
     struct nccl_group *forming; /* the handle or part that is being formed; NULL: none */
@@ -64,9 +69,9 @@ struct on_demand {
         bool ready;       /* READY was sent */
         bool all_closed;  /* the program, in all ranks: they want nothing any more */
         bool alone;       /* a rank has gone: there will be no CLOSE */
-        bool locked;      /* the GPUs of the group are */
+        bool locked;      /* the GPUs of the group are, by the thread */
         unsigned retries; /* how often they were busy */
-        uint64_t next_ns; /* the next look at them */
+        uint64_t next_ns; /* the next look at them; when they are locked: their unlocking */
     } closing;
 };
 
@@ -296,12 +301,24 @@ static void closing_put_off(struct on_demand *d)
     d->closing.next_ns = clock_ns() + (1000000ull << n);
 }
 
+static void closing_unlock(struct on_demand *d, struct nccl_group *g)
+{
+    if (d->closing.locked)
+        issue_unlock(g);
+    d->closing.locked = false;
+}
+
 /* Without a frame: READY when the GPUs are idle. False: the group is closed without the others. */
 static bool closing_look(struct on_demand *d)
 {
-    const struct nccl_group *g = atomic_load(&d->handles[COORD_COLLECTIVES]);
-    if (!atomic_load(&d->closes) || d->forming || d->closing.locked)
+    struct nccl_group *g = atomic_load(&d->handles[COORD_COLLECTIVES]);
+    if (!atomic_load(&d->closes) || d->forming)
         return true;
+    if (d->closing.locked) {
+        if (clock_ns() > d->closing.next_ns)
+            closing_unlock(d, g);
+        return true;
+    }
     if ((d->closing.alone || context_is_ending(g->context)) &&
         (d->closing.all_closed || !on_demand_is_needed(d)))
         return false;
@@ -317,8 +334,21 @@ static void closing_on_lock(struct on_demand *d, struct nccl_group *g)
     d->closing.locked = closing_lock(g);
     on_demand_send(d, &(struct coord_form){.handle = COORD_CLOSING,
                                            .step = d->closing.locked ? FORM_LOCKED : FORM_BUSY});
-    if (!d->closing.locked)
+    if (d->closing.locked)
+        d->closing.next_ns = clock_ns() + LOCK_LIMIT_NS;
+    else
         closing_put_off(d);
+}
+
+/* Not if this rank has unlocked its GPUs meanwhile: then it closes alone, when the thread has
+ * ended. */
+static void closing_run(struct on_demand *d, struct nccl_group *g)
+{
+    if (!d->closing.locked)
+        return;
+    d->close(g);
+    d->closed = true;
+    closing_unlock(d, g);
 }
 
 /* False: all close now. */
@@ -329,10 +359,10 @@ static bool closing_on_step(struct on_demand *d, enum coord_form_step step)
         closing_on_lock(d, g);
     else if (step == FORM_END)
         d->closing.all_closed = true;
-    else if (step != FORM_CLOSE && d->closing.locked)
-        issue_unlock(g);
-    if (step == FORM_FAILED || step == FORM_UNLOCK)
-        d->closing.locked = false;
+    else if (step == FORM_CLOSE)
+        closing_run(d, g);
+    else
+        closing_unlock(d, g);
     d->closing.alone = d->closing.alone || step == FORM_FAILED;
     return step != FORM_CLOSE;
 }
@@ -442,6 +472,7 @@ static void *on_demand_thread(void *arg)
         if (!on_demand_on_frame(d, &frame.form))
             break;
     on_demand_leave(d);
+    closing_unlock(d, atomic_load(&d->handles[COORD_COLLECTIVES]));
     on_demand_fail_unformed(d);
     close(d->fd); /* other ranks cannot form what is not formed */
     return NULL;
@@ -497,15 +528,22 @@ void on_demand_add(struct on_demand *d, struct nccl_group *messages)
     atomic_store(&d->handles[COORD_MESSAGES], messages);
 }
 
-bool on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once)
+void on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once,
+                     void (*close)(struct nccl_group *g))
 {
-    bool locked = false;
+    bool closed = false;
     if (d) {
+        d->close = close;
         atomic_store(&d->closes, true);
         eventfd_write(at_once ? d->stop : d->wake, 1);
         pthread_join(d->thread, NULL);
-        locked = d->closing.locked;
+        closed = d->closed;
         on_demand_free(d);
     }
-    return locked || (!at_once && closing_lock_alone(g));
+    if (closed)
+        return;
+    const bool locked = !at_once && closing_lock_alone(g);
+    close(g);
+    if (locked)
+        issue_unlock(g);
 }

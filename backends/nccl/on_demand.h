@@ -20,10 +20,10 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
                   uint64_t deadline_ns, struct on_demand **out);
 /* Adds the handle for messages. Before any rank can want its communicators. */
 void on_demand_add(struct on_demand *d, struct nccl_group *messages);
-/* For a group that the program has closed: waits until all ranks have, and the GPUs of all are idle
- * and locked; where the others do not take part, those of this rank. With `at_once` it waits for
- * nothing. Frees `d`; NULL is OK. True: the GPUs are locked, and are unlocked with issue_unlock
- * when all that is the group's is freed. */
-bool on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once);
+/* For a group that the program has closed: has close(g) called when all ranks have closed it, and
+ * the GPUs of all are idle and locked; where the others do not take part, those of this rank. With
+ * `at_once` it waits for nothing, and locks none. Frees `d`; NULL is OK. */
+void on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once,
+                     void (*close)(struct nccl_group *g));
 
 #endif
