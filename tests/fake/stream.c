@@ -281,7 +281,6 @@ int fake_launch(struct CUstream_st *stream, int device, void (*run)(void *arg), 
         return cudaErrorInvalidResourceHandle;
     if (fake_broken(device))
         return fake_broken(device);
-    fake_await_frees();
     return stream_push(s, run, arg) ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
