@@ -3,9 +3,9 @@
  * ncclGroupStart and ncclGroupEnd, per thread. A call outside of a group is a group of one. At the
  * end of the outermost group the tasks of each communicator become one kernel, on the first of
  * their streams (the other streams wait before and after it); jobs (init, abort, ...) run
- * concurrently. For nonblocking communicators another thread does this, unless it ends them, after
- * a random delay: an event that the caller records before ncclCommGetAsyncError returns ncclSuccess
- * may precede the kernel.
+ * concurrently. For nonblocking communicators another thread does this, unless it destroys them,
+ * after a random delay: an event that the caller records before ncclCommGetAsyncError returns
+ * ncclSuccess may precede the kernel.
  */
 #include "comm.h"
 
@@ -148,12 +148,6 @@ static void *group_execute_later(void *arg)
     return NULL;
 }
 
-/* Done in the calling thread, by whatever communicator. */
-static bool entry_ends(const struct entry *entry)
-{
-    return entry->is_job && (entry->job == JOB_ABORT || entry->job == JOB_DESTROY);
-}
-
 /* Executes the group in a separate thread, which blocks all signals. */
 static int group_begin(struct group *group)
 {
@@ -164,9 +158,12 @@ static int group_begin(struct group *group)
         return ncclSystemError;
     for (uint32_t i = 0; i < group->nentries; i++) {
         struct entry *entry = &group->entries[i];
-        atomic_store(&entry->comm->async, ncclInProgress);
-        entry->counted = true;
-        atomic_fetch_add(&entry->comm->busy, 1);
+        bool ends = entry->is_job && entry->job == JOB_ABORT;
+        if (!ends)
+            atomic_store(&entry->comm->async, ncclInProgress);
+        entry->counted = !ends;
+        if (entry->counted)
+            atomic_fetch_add(&entry->comm->busy, 1);
     }
     *copy = *group;
     sigfillset(&every);
@@ -243,7 +240,8 @@ int ncclGroupEnd(void)
         group_clear(group);
         return ncclSuccess;
     }
-    const bool now = group->entries[0].comm->blocking || entry_ends(&group->entries[0]);
+    const struct entry *first = &group->entries[0];
+    const bool now = first->comm->blocking || (first->is_job && first->job == JOB_DESTROY);
     return now ? group_execute(group) : group_begin(group);
 }
 
