@@ -269,14 +269,20 @@ static void directions_concern_two_ranks_and_are_formed_side_by_side(void **stat
 
 /* ---- closing ---- */
 
+/* All ranks are ready, and are to lock their GPUs. */
+static void begin_closing(struct coord_forming *f, struct sent *s)
+{
+    init(f, s, RANKS);
+    reply_all(f, s, COORD_CLOSING, FORM_READY);
+    expect_all(s, COORD_CLOSING, FORM_LOCK);
+}
+
 static void all_close_when_all_gpus_are_locked(void **state)
 {
     struct coord_forming f;
     struct sent s;
     (void)state;
-    init(&f, &s, RANKS);
-    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
-    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    begin_closing(&f, &s);
     reply_all(&f, &s, COORD_CLOSING, FORM_LOCKED);
     assert_true(coord_forming_is_over(&f));
     expect_all(&s, COORD_CLOSING, FORM_CLOSE);
@@ -290,9 +296,7 @@ static void a_busy_gpu_puts_closing_off(void **state)
     struct coord_forming f;
     struct sent s;
     (void)state;
-    init(&f, &s, RANKS);
-    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
-    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    begin_closing(&f, &s);
     for (uint32_t i = 0; i < RANKS; i++)
         assert_true(reply(&f, i, COORD_CLOSING, i == 2 ? FORM_BUSY : FORM_LOCKED));
     expect_all(&s, COORD_CLOSING, FORM_UNLOCK);
@@ -328,9 +332,7 @@ static void when_a_rank_has_gone_each_closes_alone(void **state)
     struct coord_forming f;
     struct sent s;
     (void)state;
-    init(&f, &s, RANKS);
-    reply_all(&f, &s, COORD_CLOSING, FORM_READY);
-    expect_all(&s, COORD_CLOSING, FORM_LOCK);
+    begin_closing(&f, &s);
     assert_true(reply(&f, 0, COORD_CLOSING, FORM_LOCKED));
     coord_forming_leave(&f, 3);
     expect_all(&s, COORD_CLOSING, FORM_FAILED);
