@@ -12,9 +12,9 @@
  *     communicators; each locks its GPUs, in its turn; all connect; the handle is formed. So is
  *     the communicator of a direction of direct messages, by the two ranks that it concerns;
  *   - the program has closed the group, and its GPUs are idle: READY. When all ranks have their
- *     GPUs locked, and all of these are idle, the thread ends, with the GPUs locked: NCCL frees
- *     memory when communicators are closed, which waits for all kernels of the GPU, and no other
- *     thread may launch one meanwhile that another GPU waits for.
+ *     GPUs locked, and all of these are idle, the thread closes the group, unlocks them and ends:
+ *     NCCL frees memory when communicators are closed, which waits for all kernels of the GPU, and
+ *     no other thread may launch one meanwhile that another GPU waits for.
  * Failures
  *   - NCCL fails here, or the handle fails meanwhile: the GPUs are unlocked, and FAILED is sent;
  *   - another rank fails: PEER_FAILED, also in the middle of a step, which may wait for that rank;

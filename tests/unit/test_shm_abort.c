@@ -20,6 +20,16 @@ static struct harness_options options_for(const char *backend)
     return (struct harness_options){.path = harness_backend_path(backend), .nranks = RANKS};
 }
 
+/* tcp contains shm for the ranks of one host. */
+static void run_on_both(int (*body)(struct harness_rank *r))
+{
+    static const char *const backends[] = {"shm", "tcp"};
+    for (int i = 0; i < 2; i++) {
+        const struct harness_options options = options_for(backends[i]);
+        assert_int_equal(harness_run(&options, body), 0);
+    }
+}
+
 static int exec_one(struct harness_rank *r, enum collrun_kind kind, void *buf, size_t len,
                     uint32_t peer)
 {
@@ -71,11 +81,7 @@ static int others_go_on(struct harness_rank *r)
 static void messages_of_others_go_on(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        const struct harness_options options = options_for(backends[i]);
-        assert_int_equal(harness_run(&options, others_go_on), 0);
-    }
+    run_on_both(others_go_on);
 }
 
 /* ---- those that wait for the rank ---- */
@@ -96,11 +102,7 @@ static int others_wait(struct harness_rank *r)
 static void a_collective_waits_until_its_time_out(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        const struct harness_options options = options_for(backends[i]);
-        assert_int_equal(harness_run(&options, others_wait), 0);
-    }
+    run_on_both(others_wait);
 }
 
 /* ---- memory of the rank ---- */

@@ -116,6 +116,20 @@ static void open_peer(struct side *s, const struct side *other, uint32_t rank)
     assert_int_equal(link_peer_open(s->link, &config, &s->peer), COLLRUN_OK);
 }
 
+/* Side 0 has something to send, and the kernel has connected it to side 1, which has not looked. */
+static void begin_to_connect(struct side sides[2])
+{
+    const char header[LINK_HEADER_LEN] = {0};
+    for (uint32_t i = 0; i < 2; i++)
+        open_side(&sides[i], i);
+    for (uint32_t i = 0; i < 2; i++)
+        open_peer(&sides[i], &sides[1 - i], 1 - i);
+    link_send(sides[0].peer, header, NULL, 0);
+    assert_non_null(sides[0].link->dials);
+    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
+        link_accept(sides[0].link);
+}
+
 static void move(struct side sides[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -234,19 +248,11 @@ static void time_is_over(struct link *link)
 /* Its host accepts connections, and acknowledges HELLO. */
 static void a_stopped_process_is_waited_for(void **state)
 {
-    const char header[LINK_HEADER_LEN] = {0};
     struct side sides[2] = {{0}, {0}};
     (void)state;
     if (emulated()) /* qemu knows no TCP_INFO */
         skip();
-    for (uint32_t i = 0; i < 2; i++)
-        open_side(&sides[i], i);
-    for (uint32_t i = 0; i < 2; i++)
-        open_peer(&sides[i], &sides[1 - i], 1 - i);
-    link_send(sides[0].peer, header, NULL, 0);
-    assert_non_null(sides[0].link->dials);
-    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
-        link_accept(sides[0].link);
+    begin_to_connect(sides);
     assert_true(hello_is_acknowledged(sides[0].link->dials));
     time_is_over(sides[0].link);
     assert_int_equal(sides[0].peer->state, PEER_CONNECTING);
@@ -390,16 +396,9 @@ static void a_process_that_ends_during_the_handshake_is_gone(void **state)
 /* The connection is opened while the other process closes its link. */
 static void a_process_says_that_it_leaves_to_peers_that_come_late(void **state)
 {
-    const char header[LINK_HEADER_LEN] = {0};
     struct side sides[2] = {{0}, {0}};
     (void)state;
-    for (uint32_t i = 0; i < 2; i++)
-        open_side(&sides[i], i);
-    for (uint32_t i = 0; i < 2; i++)
-        open_peer(&sides[i], &sides[1 - i], 1 - i);
-    link_send(sides[0].peer, header, NULL, 0);
-    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
-        link_accept(sides[0].link);
+    begin_to_connect(sides);
     assert_true(hello_is_acknowledged(sides[0].link->dials));
     link_close(sides[1].link);
     for (int i = 0; i < 100000 && !sides[0].loss_text[0]; i++) {
@@ -413,16 +412,9 @@ static void a_process_says_that_it_leaves_to_peers_that_come_late(void **state)
 /* The other process has no descriptor left, and not this one. */
 static void a_peer_without_descriptors_is_named(void **state)
 {
-    const char header[LINK_HEADER_LEN] = {0};
     struct side sides[2] = {{0}, {0}};
     (void)state;
-    for (uint32_t i = 0; i < 2; i++)
-        open_side(&sides[i], i);
-    for (uint32_t i = 0; i < 2; i++)
-        open_peer(&sides[i], &sides[1 - i], 1 - i);
-    link_send(sides[0].peer, header, NULL, 0);
-    for (int i = 0; i < 100000 && !sides[0].link->dials->connected; i++)
-        link_accept(sides[0].link);
+    begin_to_connect(sides);
     for (int i = 0; i < 100000 && !sides[1].link->inbounds; i++)
         listener_accept(sides[1].link);
     assert_non_null(sides[1].link->inbounds);
