@@ -182,7 +182,6 @@ void record_queue_close(struct record_queue *q)
 {
     if (q->group)
         atomic_store_explicit(&q->group->used, RECORD_GROUP_CLOSED, memory_order_release);
-    *q = (struct record_queue){0};
 }
 
 /* ---- counts ---- */

@@ -6,6 +6,7 @@
 
 #include "base/loop.h"
 #include "base/names.h"
+#include "comm/group_enter.h"
 #include "core/backend.h"
 #include "core/engine.h"
 
@@ -125,8 +126,10 @@ bool group_is_being_created(struct engine *e, const char *name)
 void group_free(struct collrun_group *g)
 {
     for (uint32_t i = 0; i < g->nbackends; i++)
-        for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
+        for (uint32_t k = 0; k < g->backends[i].nqueues; k++) {
             pq_fini(&g->backends[i].queues[k]);
+            free(g->backends[i].queues[k].config.p2p);
+        }
     pthread_mutex_destroy(&g->requests.lock);
     pthread_mutex_destroy(&g->status.lock);
     free(g->status.text);
@@ -136,15 +139,20 @@ void group_free(struct collrun_group *g)
     free(g);
 }
 
-/* Replaces the oldest tombstone. */
+/* Replaces the oldest tombstone. A thread that is late may have had a request of one, which was
+ * refused. */
 static void group_keep_tombstone(struct collrun_group *g)
 {
     struct engine *e = g->engine;
+    struct collrun_group *oldest = NULL;
     pthread_mutex_lock(&e->groups_lock);
-    group_unlink(&e->closed_groups, g);
-    struct collrun_group **slot = &e->tombstones[e->ntombstones++ % ENGINE_TOMBSTONES];
-    struct collrun_group *oldest = *slot;
-    *slot = g;
+    if (!g->is_tombstone) {
+        g->is_tombstone = true;
+        group_unlink(&e->closed_groups, g);
+        struct collrun_group **slot = &e->tombstones[e->ntombstones++ % ENGINE_TOMBSTONES];
+        oldest = *slot;
+        *slot = g;
+    }
     pthread_mutex_unlock(&e->groups_lock);
     if (oldest)
         group_free(oldest);
@@ -256,9 +264,10 @@ int group_reject(struct collrun_group *g, enum collrun_kind kind, uint64_t numbe
 int group_op_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status)
 {
     struct control *c = &g->engine->control;
+    bool closed = group_is_closed(g); /* by this rank: there is no culprit */
     bool about_peer = status == COLLRUN_ERR_ABORTED || status == COLLRUN_ERR_PEER_FAILED ||
                       status == COLLRUN_ERR_BACKEND;
-    if (about_peer)
+    if (about_peer && !closed)
         group_await_culprit(g);
     if (about_peer && control_has(c, CONTROL_ABORT)) {
         status = c->abort_reason.code;
@@ -267,7 +276,7 @@ int group_op_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t nu
         return group_reject(g, kind, number);
     }
     group_error(g, kind, number, status);
-    if (!group_survives(status) && group_set_failed(g, status, error_get()->text))
+    if (!closed && !group_survives(status) && group_set_failed(g, status, error_get()->text))
         group_abort_others(g, group_queue_of(kind));
     return status;
 }

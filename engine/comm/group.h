@@ -139,6 +139,7 @@ struct collrun_group {
      * has a reference. A thread that drops one releases its use of the group, which the last one
      * acquires. */
     atomic_uint refs;
+    bool is_tombstone;          /* under engine.groups_lock */
     struct collrun_group *next; /* in engine.groups */
     /* Relaxed: a number for each thread that takes one. */
     atomic_uint formed[GENERATION_KINDS]; /* generation_within, if the name is unique */

@@ -265,7 +265,8 @@ static void group_close_handles(struct collrun_group *g)
             struct progress_queue *pq = &gb->queues[k];
             pq_stop(pq);
             gb->backend->table.group_close(pq->config.handle);
-            p2p_free(pq->config.p2p);
+            if (pq->config.p2p)
+                p2p_close(pq->config.p2p);
         }
     }
 }

@@ -107,18 +107,15 @@ int message_run(const struct route *route, struct collrun_call *calls, uint32_t 
     blocked_call_end(blocked);
     if (rc == COLLRUN_AGAIN)
         return message_run_on(g, pq, &r, number, index);
-    if (rc == COLLRUN_OK) {
+    if (rc != COLLRUN_OK)
+        rc = group_op_failed(g, calls->kind, number, rc);
+    else
         call_record_received(g, index, calls, ncalls);
-        if (ncalls == 1)
-            call_record_done(g, GROUP_MESSAGES, index, number);
-        else
-            call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
-    }
+    if (rc == COLLRUN_OK && ncalls == 1)
+        call_record_done(g, GROUP_MESSAGES, index, number);
+    else
+        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
     pq_leave_direct(pq);
-    if (rc == COLLRUN_OK)
-        return rc;
-    rc = group_op_failed(g, calls->kind, number, rc);
-    call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
     return rc;
 }
 

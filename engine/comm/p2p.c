@@ -523,8 +523,7 @@ static int p2p_progress_for_probe(struct p2p *p, const struct p2p_probe *probe, 
         rc = p2p_transport_progress(p, wait_ns);
         p->transport.unpost(p->handle, &m->shared);
     }
-    m->next = p->unused;
-    p->unused = m;
+    p2p_message_release(p, m);
     return rc < 0 ? p2p_failed(p, rc) : rc;
 }
 
@@ -535,9 +534,7 @@ int p2p_probe(struct p2p *p, struct p2p_probe *probe, uint64_t wait_ns)
     if (p2p_find_unexpected(p, probe))
         return COLLRUN_OK;
     int rc = p2p_progress_for_probe(p, probe, wait_ns);
-    if (rc < 0)
-        return rc;
-    return p2p_find_unexpected(p, probe) ? COLLRUN_OK : COLLRUN_AGAIN;
+    return rc < 0 ? rc : p2p_find_unexpected(p, probe) ? COLLRUN_OK : COLLRUN_AGAIN;
 }
 
 int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t waited_ns)
@@ -586,14 +583,18 @@ static void p2p_drop_packet(struct match_entry *entry, void *ctx)
     p2p_packet_release(ctx, (struct p2p_packet *)entry);
 }
 
-void p2p_free(struct p2p *p)
+void p2p_close(struct p2p *p)
 {
-    if (!p)
-        return;
     match_fini(&p->match, NULL, p2p_drop_packet, &p->unused_packets);
     p2p_packet_free_unused(&p->unused_packets);
     for (uint32_t i = 0; i < p->nmessages; i++)
         free(p->messages[i]);
     free(p->messages);
+}
+
+void p2p_free(struct p2p *p)
+{
+    if (p)
+        p2p_close(p);
     free(p);
 }

@@ -75,8 +75,10 @@ bool p2p_supports(const struct collrun_transport *transport);
 /* For the description of a group that is about to be opened; NULL: out of memory. */
 struct p2p *p2p_new(const struct collrun_transport *transport,
                     const struct collrun_services *services, uint32_t rank, uint32_t nranks);
-/* After the backend has closed the handle. Accepts NULL. */
-void p2p_free(struct p2p *p);
+/* After the backend has closed the handle. A thread that is late may still ask what the transport
+ * can, until the struct is freed, by free(). */
+void p2p_close(struct p2p *p);
+void p2p_free(struct p2p *p); /* both; accepts NULL */
 
 /* A message that a receive from `source` (or MATCH_ANY_SOURCE) with `tag` (or MATCH_ANY_TAG) would
  * take, and its sender. */

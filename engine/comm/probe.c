@@ -29,13 +29,6 @@ static int probe_refuse(const struct collrun_group *g, int status)
     return error_wrap(status, g->id.name, 0, where);
 }
 
-/* A group that this rank destroys meanwhile has no culprit. */
-static int probe_failed(struct collrun_group *g, uint64_t number, int status)
-{
-    return group_is_closed(g) ? probe_refuse(g, status)
-                              : group_op_failed(g, KIND_PROBE, number, status);
-}
-
 static int probe_check_backends(const struct collrun_group *g, int peer, uint32_t tag)
 {
     const struct collrun_call call = {.kind = peer == COLLRUN_ANY_PEER ? COLLRUN_RECV_ANY
@@ -168,11 +161,11 @@ static int probe_wait(struct collrun_group *g, struct p2p_probe *probe, int peer
                              .last_number = number};
     int rc = pq_wait_begin(pq, &self);
     if (rc != COLLRUN_OK)
-        return probe_failed(g, number, rc);
+        return group_op_failed(g, KIND_PROBE, number, rc);
     uint64_t index = probe_record_begin(g, &call, number, site);
     rc = probe_loop(g, probe);
     if (rc != COLLRUN_OK)
-        rc = probe_failed(g, number, rc);
+        rc = group_op_failed(g, KIND_PROBE, number, rc);
     call_record_end(g, GROUP_MESSAGES, index, 1, number, rc);
     pq_wait_end(pq, &self); /* the last use of the queue: group_close waits for it */
     return rc;
@@ -195,7 +188,7 @@ static int probe_run(struct collrun_group *g, int peer, uint32_t tag, uint64_t s
     if (group_has_failed(g))
         rc = group_reject(g, KIND_PROBE, number + 1);
     else if ((rc = probe_look(g, &probe)) < 0)
-        rc = probe_failed(g, number + 1, rc);
+        rc = group_op_failed(g, KIND_PROBE, number + 1, rc);
     else if (rc == COLLRUN_AGAIN && site)
         rc = probe_wait(g, &probe, peer, site);
     group_leave_after(&g->backends[0], KIND_PROBE);

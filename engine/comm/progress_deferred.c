@@ -6,6 +6,18 @@
 
 #include "comm/progress_owner.h"
 
+/* A thread that closes the queue finds the request there, or this one finds it contended. */
+static bool pq_take_back(struct collrun_request *r)
+{
+    struct progress_queue *pq = r->pq;
+    struct collrun_request *deferred = r;
+    if (!atomic_load(&pq->contended) ||
+        !atomic_compare_exchange_strong(&pq->requests.deferred, &deferred, NULL))
+        return false;
+    atomic_fetch_sub_explicit(&pq->pending, 1, memory_order_relaxed);
+    return true;
+}
+
 bool pq_defer(struct collrun_request *r)
 {
     struct progress_queue *pq = r->pq;
@@ -20,6 +32,8 @@ bool pq_defer(struct collrun_request *r)
         atomic_fetch_sub_explicit(&pq->pending, 1, memory_order_relaxed);
         return false; /* another thread was faster */
     }
+    if (pq_take_back(r))
+        return false;
     if (atomic_load(&pq->worker.asleep)) {
         pthread_mutex_lock(&pq->lock);
         pq_hand_over(pq);

@@ -18,7 +18,7 @@
 #include "comm/progress_queue.h"
 
 /* For a request of this queue, with `needs_exec` set, that need not begin before it is waited for.
- * False: the queue is not idle, or the worker sleeps; nothing has happened. */
+ * False: the queue is not idle, or contended, or the worker sleeps; nothing has happened. */
 bool pq_defer(struct collrun_request *r);
 
 /* True: the request is deferred no more, and this thread is directly inside; until

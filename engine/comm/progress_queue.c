@@ -57,9 +57,27 @@ void pq_evict(struct progress_queue *pq)
     pthread_mutex_lock(&pq->lock);
     pq->evicted = true;
     atomic_store(&pq->contended, true);
-    for (unsigned round = 0; atomic_load(&pq->owner) == PQ_DIRECT || pq->waiters.probing;
+    for (unsigned round = 0; atomic_load(&pq->owner) == PQ_DIRECT || pq->waiters.holding;
          pq_sleep(pq, &round))
         pq_wake_owner(pq);
+    if (atomic_load(&pq->requests.deferred)) /* in one order with pq_defer, too */
+        pq_admit(pq);
+    pthread_mutex_unlock(&pq->lock);
+}
+
+bool pq_hold(struct progress_queue *pq)
+{
+    pthread_mutex_lock(&pq->lock);
+    const bool held = !pq->evicted;
+    pq->waiters.holding += held;
+    pthread_mutex_unlock(&pq->lock);
+    return held;
+}
+
+void pq_let_go(struct progress_queue *pq)
+{
+    pthread_mutex_lock(&pq->lock);
+    pq->waiters.holding--;
     pthread_mutex_unlock(&pq->lock);
 }
 
@@ -103,7 +121,7 @@ int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
 {
     int rc = COLLRUN_AGAIN;
     pthread_mutex_lock(&pq->lock);
-    pq->waiters.probing++;
+    pq->waiters.holding++;
     bool owned = pq_own_soon(pq), evicted = pq->evicted && !owned;
     pthread_mutex_unlock(&pq->lock);
     if (owned)
@@ -111,7 +129,7 @@ int pq_probe(struct progress_queue *pq, struct p2p_probe *probe)
     else if (evicted)
         rc = pq_refuse_evicted();
     pthread_mutex_lock(&pq->lock);
-    pq->waiters.probing--;
+    pq->waiters.holding--;
     if (owned)
         pq_disown(pq);
     pthread_mutex_unlock(&pq->lock);
@@ -389,16 +407,17 @@ int pq_submit(struct progress_queue *pq, struct collrun_request *r)
     r->needs_exec = pq_needs_exec(pq, r);
     atomic_init(&r->status, COLLRUN_AGAIN);
     pthread_mutex_lock(&pq->lock);
-    if (!pq_worker_start(pq)) {
-        pthread_mutex_unlock(&pq->lock);
-        return COLLRUN_ERR_SYSTEM;
+    const int rc = pq->evicted           ? COLLRUN_ERR_ABORTED
+                   : pq_worker_start(pq) ? COLLRUN_OK
+                                         : COLLRUN_ERR_SYSTEM;
+    if (rc == COLLRUN_OK) {
+        pq_admit(pq); /* in its order */
+        pq_add_unfinished(pq, r);
+        if (!pq_start_messages(pq, r))
+            pq_add_queued(pq, r);
     }
-    pq_admit(pq); /* in its order */
-    pq_add_unfinished(pq, r);
-    if (!pq_start_messages(pq, r))
-        pq_add_queued(pq, r);
     pthread_mutex_unlock(&pq->lock);
-    return COLLRUN_OK;
+    return rc;
 }
 
 void pq_adopt(struct progress_queue *pq, struct collrun_request *r)
@@ -488,13 +507,19 @@ int pq_withdraw(struct collrun_request *r)
     return rc;
 }
 
+/* Locked. A thread that has started or polled a request may own the queue still. */
+static bool pq_is_used(const struct progress_queue *pq)
+{
+    const struct pq_waiters *w = &pq->waiters;
+    return w->list || w->active || w->sleeping || pq_owner_of(pq) == PQ_OWNED;
+}
+
 /* Threads that wait for requests: these are finished, so they leave. Those that wait for a message
  * find the queue evicted. */
-static void pq_await_waiters(struct progress_queue *pq)
+static void pq_await_users(struct progress_queue *pq)
 {
     pthread_mutex_lock(&pq->lock);
-    for (unsigned round = 0; pq->waiters.list || pq->waiters.active || pq->waiters.sleeping;
-         round++) {
+    for (unsigned round = 0; pq_is_used(pq); round++) {
         pthread_cond_broadcast(&pq->changed);
         pthread_mutex_unlock(&pq->lock);
         progress_idle(round);
@@ -511,7 +536,7 @@ void pq_stop(struct progress_queue *pq)
     pthread_mutex_unlock(&pq->lock);
     if (pq->worker.started)
         pthread_join(pq->worker.thread, NULL);
-    pq_await_waiters(pq);
+    pq_await_users(pq);
     msg_count_fini(&pq->counts);
 }
 

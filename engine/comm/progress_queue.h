@@ -158,7 +158,7 @@ struct pq_waiters {
     uint64_t begun;         /* number of waits so far */
     unsigned active;        /* threads that wait for a request and take ownership when it is free */
     unsigned sleeping;      /* of those, and of others: asleep on `changed` */
-    unsigned probing;       /* threads that look for a message, or are about to */
+    unsigned holding;       /* threads that look for a message, or are about to; pq_hold */
 };
 
 /* Under the lock. */
@@ -212,14 +212,14 @@ struct progress_queue {
 };
 
 void pq_init(struct progress_queue *pq, const struct pq_config *config);
-/* No call may be inside or follow. Finishes all requests (the backend has been aborted) and joins
- * the worker. A thread that is late may still look for a message, which is refused, and test, wait
- * for or withdraw a request, until pq_fini. */
+/* No collective may be inside or follow. Finishes all requests (the backend has been aborted) and
+ * joins the worker. A thread that is late may still submit a message or look for one, which an
+ * evicted queue refuses, and test, wait for or withdraw a request, until pq_fini. */
 void pq_stop(struct progress_queue *pq);
 void pq_fini(struct progress_queue *pq); /* of a queue that was stopped */
 
 /* On success the queue has the request, and finishes it in every case. On failure the caller
- * keeps it. */
+ * keeps it: SYSTEM (no thread), ABORTED (the queue was evicted). */
 int pq_submit(struct progress_queue *pq, struct collrun_request *request);
 /* True if the backend cannot start the request, so that it has to be executed. */
 bool pq_needs_exec(const struct progress_queue *pq, const struct collrun_request *request);
@@ -249,8 +249,11 @@ void pq_wait_end(struct progress_queue *pq, const struct pq_waiter *waiter);
 /* One look for a message; AGAIN also if another thread owns the queue. ABORTED: the queue was
  * evicted; the cause is stored. */
 int pq_probe(struct progress_queue *pq, struct p2p_probe *probe);
-/* On return no thread is directly inside, and none will be. */
+/* On return no thread is directly inside, or holds the queue, and none will. */
 void pq_evict(struct progress_queue *pq);
+/* True: pq_evict waits until pq_let_go, so the backend's handle is valid. False: it was evicted. */
+bool pq_hold(struct progress_queue *pq);
+void pq_let_go(struct progress_queue *pq);
 
 /* Ownership for a use of the handle that is not a call; waits until it is free. */
 void pq_acquire(struct progress_queue *pq);

@@ -152,6 +152,8 @@ int request_submit(struct collrun_request *r)
         return rc;
     request_free(r);
     error_clear_cause();
+    if (rc == COLLRUN_ERR_ABORTED)
+        error_cause(rc, "the group was destroyed");
     call_record_end(g, group_queue_of(kind), index, (uint32_t)nrecord, number, rc);
     rc = group_op_failed(g, kind, number, rc);
     return rc == COLLRUN_OK ? COLLRUN_ERR_ABORTED : rc; /* never OK: the request is freed */

@@ -176,9 +176,12 @@ int route_check_receive(const struct group_backend *gb, const struct collrun_cal
 {
     const struct collrun_backend *b = &gb->backend->table;
     error_clear_cause();
-    if (!b->check_receive || group_is_closed(gb->group)) /* whose handle is closed, too */
+    struct progress_queue *pq = gb->pq[GROUP_MESSAGES];
+    if (!b->check_receive || !pq_hold(pq)) /* the group was destroyed, which the caller finds */
         return COLLRUN_OK;
-    return b->check_receive(gb->pq[GROUP_MESSAGES]->config.handle, call, probes);
+    const int rc = b->check_receive(pq->config.handle, call, probes);
+    pq_let_go(pq);
+    return rc;
 }
 
 int route_check(const struct collrun_group *g, const struct collrun_call *call,

@@ -243,6 +243,56 @@ static int tested(struct collrun_ctx *ctx, struct collrun_group *world)
     return 0;
 }
 
+/* A thread exchanges messages with the next rank, in a group that all ranks destroy. */
+struct sender {
+    struct collrun_group *group;
+    atomic_bool begun;
+    int i, count, status;
+};
+static void *exchange(void *arg)
+{
+    static char in[1 << 18], out[sizeof in];
+    struct sender *s = arg;
+    const int n = collrun_size(s->group), to = (collrun_rank(s->group) + 1) % n, from = (collrun_rank(s->group) + n - 1) % n;
+    struct collrun_call calls[2] = {COLLRUN_CALL(COLLRUN_SEND), COLLRUN_CALL(COLLRUN_RECV)};
+    calls[0].send = out, calls[1].recv = in;
+    calls[0].peer = to, calls[1].peer = from;
+    for (int k = 0; k < 2; k++)
+        calls[k].count = s->count, calls[k].dtype = COLLRUN_UINT8;
+    do {
+        struct collrun_request *r[2] = {NULL, NULL};
+        if (s->i % 3 == 0)
+            s->status = collrun_sendrecv(s->group, out, s->count, to, in, s->count, from, COLLRUN_UINT8);
+        else if (s->i % 3 == 1)
+            s->status = collrun_start_many(s->group, calls, 2, &r[0]);
+        else if ((s->status = collrun_start(s->group, &calls[1], &r[1])) == COLLRUN_OK)
+            s->status = collrun_start(s->group, &calls[0], &r[0]);
+        for (int k = 0; k < 2; k++) {
+            int status = r[k] ? collrun_wait(r[k]) : COLLRUN_OK;
+            s->status = s->status ? s->status : status;
+        }
+        s->begun = true;
+    } while (s->status == COLLRUN_OK);
+    return NULL;
+}
+static int moved(struct collrun_ctx *ctx, struct collrun_group *world)
+{
+    for (int i = 0; i < 600; i++) {
+        struct sender s = {.i = i, .count = i % 2 ? 8 : 1 << 18};
+        pthread_t thread;
+        CHECK(collrun_group_split(world, i % 4 < 2 ? 0 : collrun_rank(world), 0, NULL, &s.group) == COLLRUN_OK);
+        CHECK(pthread_create(&thread, NULL, exchange, &s) == 0);
+        while (!s.begun)
+            usleep(i % 8 * 10);
+        CHECK(collrun_group_destroy(s.group) == COLLRUN_OK && pthread_join(thread, NULL) == 0);
+        if (s.status != COLLRUN_ERR_ABORTED && s.status != COLLRUN_ERR_INVALID && s.status != COLLRUN_ERR_PEER_FAILED) {
+            printf("%d: %s\n", i, collrun_strstatus(s.status));
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     (void)state;
@@ -254,6 +304,7 @@ static int run(struct collrun_ctx *ctx, void *state)
              : !strcmp(what, "many") ? many(ctx, world)
              : !strcmp(what, "probed") ? probed(ctx, world)
              : !strcmp(what, "tested") ? tested(ctx, world)
+             : !strcmp(what, "moved") ? moved(ctx, world)
              : !strcmp(what, "twice") ? twice(ctx, world)
              : !strcmp(what, "missing") ? missing(ctx, world) : forgotten(ctx, world);
     if (rc == 0)
@@ -286,6 +337,8 @@ for backend in ${BACKENDS:-shm tcp gloo}; do
     is "$backend: a group is destroyed beside a thread that probes in it" "$code $(grep -c fine out) $(err)" "0 2 "
     begin tested 2 $backend
     is "$backend: a group is destroyed beside a thread that tests a request of it" "$code $(grep -c fine out) $(err)" "0 2 "
+    begin moved 2 $backend
+    is "$backend: a group is destroyed beside a thread that sends and receives in it" "$code $(grep -c fine out) $(err)" "0 2 "
 done
 begin twice 3 shm
 is "a name is taken while a thread creates a group of this name" "$code $(grep -c fine out) $(err)" "0 3 "

@@ -4,6 +4,8 @@
  *
  * - Blocking calls while the group is closed: none is inside, or enters, once pq_evict has
  * returned.
+ * - A deferred request while the group is closed: the thread that closes it finds the request, or
+ * it is not deferred.
  * - A deferred request beside a thread that needs the queue: one of them executes it, once, and a
  *   worker that falls asleep meanwhile is woken.
  */
@@ -114,6 +116,28 @@ static void defer_and_leave(uint32_t self)
         fall_asleep();
 }
 
+/* The last thread finishes what it finds. */
+static void defer_while_closed(uint32_t self)
+{
+    if (self == 0) {
+        start_and_wait();
+        return;
+    }
+    pq_evict(&queue);
+    handle++;
+    if (queue.requests.queue) {
+        nexecuted++;
+        queue.requests.queue = NULL;
+        pq_count_queued(&queue.requests, -1);
+        pq_remove_unfinished(&request);
+    }
+}
+
+static void check_closed(void)
+{
+    MODEL_CHECK(nexecuted <= 1 && !queue.requests.deferred && atomic_load(&queue.pending) == 0);
+}
+
 /* The thread that could not execute it directly waits for it as for any other request. */
 static void check_deferred(void)
 {
@@ -127,6 +151,11 @@ int main(int argc, char **argv)
 {
     const struct model_test tests[] = {
         {.name = "calls beside an eviction", .nthreads = 3, .setup = clear, .thread = evict},
+        {.name = "a deferred request beside an eviction",
+         .nthreads = 2,
+         .setup = clear_deferred,
+         .thread = defer_while_closed,
+         .check = check_closed},
         {.name = "a deferred request that another thread takes over",
          .nthreads = 3,
          .setup = clear_deferred,

@@ -269,9 +269,19 @@ static void blocking_calls_are_direct_again_some_time_after_a_meeting(void **sta
     exchange_later(f);
     assert_true(pq_enter_direct(&f->pq));
     pq_leave_direct(&f->pq);
+    fixture_free(f);
+}
+
+static void an_evicted_queue_takes_no_call(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    assert_true(pq_hold(&f->pq));
+    pq_let_go(&f->pq);
     pq_evict(&f->pq);
-    exchange_later(f);
-    assert_false(pq_enter_direct(&f->pq));
+    assert_false(pq_enter_direct(&f->pq) || pq_hold(&f->pq));
+    assert_int_equal(pq_submit(&f->pq, &f->requests[0]), COLLRUN_ERR_ABORTED);
+    assert_true(pq_is_idle(&f->pq));
     fixture_free(f);
 }
 
@@ -554,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_send_wakes_a_thread_that_is_directly_inside),
         cmocka_unit_test(a_send_wakes_a_thread_that_waits_for_a_request),
         cmocka_unit_test(blocking_calls_are_direct_again_some_time_after_a_meeting),
+        cmocka_unit_test(an_evicted_queue_takes_no_call),
         cmocka_unit_test(threads_that_are_late_may_look_at_a_stopped_queue),
         cmocka_unit_test(a_withdrawal_wakes_the_owner),
         cmocka_unit_test(a_withdrawal_does_not_wait_for_a_collective),

@@ -206,12 +206,12 @@ int collrun_group_shrink(struct collrun_group *broken, const char *name,
  * for OK, cut to len bytes with the NUL. Local; does not open the backend. */
 int collrun_backend_available(struct collrun_ctx *ctx, const char *name, char *why, size_t len);
 
-/* Local: does not wait for other ranks. Messages that were sent can still be received. Unfinished
- * requests end with ABORTED and still have to be waited for. Operations of peers that are in
- * progress may fail. The name may be used again immediately. OK for NULL and for a group that was
- * destroyed before; INVALID for a group of job.yaml. Any other call with a destroyed group is
- * INVALID as long as it is one of the last 64 that were destroyed; older handles must not be used.
- */
+/* Local: does not wait for other ranks. Messages that were sent can still be received. Messages of
+ * other threads end with ABORTED, and so do unfinished requests, which still have to be waited for.
+ * Operations of peers that are in progress may fail. The name may be used again immediately. OK for
+ * NULL and for a group that was destroyed before; INVALID for a group of job.yaml. Any other call
+ * with a destroyed group is INVALID as long as it is one of the last 64 that were destroyed; older
+ * handles must not be used. */
 int collrun_group_destroy(struct collrun_group *group);
 
 /* Fails the group on this rank: calls and requests in progress end with ABORTED, and so does every
