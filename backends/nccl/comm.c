@@ -257,7 +257,9 @@ static int comm_begin_all(struct nccl_group *g, const ncclUniqueId *id)
 static int comm_init_all(struct nccl_group *g, const ncclUniqueId *id, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&g->lock);
+    atomic_store(&g->forming.inside, true);
     int status = comm_begin_all(g, id);
+    atomic_store(&g->forming.inside, false);
     pthread_mutex_unlock(&g->lock);
     return status == COLLRUN_OK ? comm_await_all(g, deadline_ns) : status;
 }

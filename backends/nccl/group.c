@@ -3,11 +3,11 @@
  * Forming and closing a group.
  *
  * Happy path
- *   - rank 0 makes NCCL's unique id, starts the coordinator, and publishes both;
- *   - every process makes one nonblocking communicator per GPU, connects it to all others (warm-up)
- *     and confirms with a barrier;
- *   - with the option `share`, the communicators are split from those of another group (share.c);
- *   - what is formed on demand (on_demand.c) gets its streams and buffers, and no communicator;
+ *   - rank 0 starts the coordinator, and publishes it; every process gets its streams and buffers;
+ *   - the communicators are formed as the coordinator says (on_demand.c): now, or if the group may
+ *     never be used, when the first operation needs them;
+ *   - with the option `share`, they are split from those of another group (share.c), connected to
+ *     all others (warm-up), and a barrier confirms that;
  *   - closing does not wait: a background thread frees the group, both of its handles, when all
  *     ranks have closed it and their GPUs are idle (on_demand.c), and finalizes its communicators,
  *     waiting for the peers up to a limit.
@@ -32,6 +32,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* While other ranks and NCCL form communicators: between two looks at that, and at the job. */
+enum { POLL_NS = 50000, CHECK_NS = 20000000 };
 
 /* What frees memory of a GPU, or a stream. */
 static void group_free_devices(struct nccl_group *g)
@@ -141,23 +144,6 @@ static int group_connect_coordinator(struct nccl_group *g, const struct collrun_
     return status;
 }
 
-/* With `makes`, the communicators are made now, and not split from others. */
-static int group_share_id(struct nccl_group *g, const struct collrun_rendezvous *r, bool makes,
-                          ncclUniqueId *id)
-{
-    size_t len = 0;
-    int status = COLLRUN_OK;
-    if (g->rank == 0 && makes) {
-        ncclResult_t result = g->context->lib.nccl.ncclGetUniqueId(id);
-        if (result != ncclSuccess)
-            return group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
-        status = r->put(r->ctx, "id", id, sizeof *id);
-    }
-    if (status == COLLRUN_OK)
-        status = r->fence(r->ctx); /* so no rank waits inside NCCL for one that never arrives */
-    return status == COLLRUN_OK && makes ? r->get(r->ctx, "id", id, sizeof *id, &len) : status;
-}
-
 /* One step of connecting. Waits until it has ended: nothing is launched behind it, which it could
  * block. */
 static int group_handshake(struct nccl_group *g, int (*step)(struct nccl_group *g, struct op *op),
@@ -180,20 +166,32 @@ static int group_handshake(struct nccl_group *g, int (*step)(struct nccl_group *
 static int group_name_missing(struct nccl_group *g, const struct collrun_rendezvous *r,
                               double seconds)
 {
+    const struct collrun_services *s = g->services;
+    if (atomic_load(&g->forming.inside))
+        return s->fail(s->ctx, COLLRUN_ERR_TIMEOUT,
+                       "ncclCommInitRankConfig has not returned for %.1f s; set NCCL_DEBUG=INFO in "
+                       "env.set for details",
+                       seconds);
     int status = r->fence(r->ctx);
     if (status != COLLRUN_OK)
         return status;
-    return g->services->fail(
-        g->services->ctx, COLLRUN_ERR_TIMEOUT,
+    return s->fail(
+        s->ctx, COLLRUN_ERR_TIMEOUT,
         "all ranks have arrived, but NCCL did not connect them within %.1f s; set NCCL_DEBUG=INFO "
         "in env.set for details, or NCCL_SOCKET_IFNAME to choose the network",
         seconds);
 }
 
-static int group_form_communicators(struct nccl_group *g, const ncclUniqueId *id,
-                                    uint64_t deadline_ns)
+/* Those of a single GPU, or of a child of another group's: no rank waits for one that forms other
+ * groups. */
+static int group_form_alone(struct nccl_group *g, uint64_t deadline_ns)
 {
-    int status = g->family.parent ? share_split(g, deadline_ns) : comm_init(g, id, deadline_ns);
+    ncclUniqueId id;
+    ncclResult_t result =
+        g->family.parent ? ncclSuccess : g->context->lib.nccl.ncclGetUniqueId(&id);
+    if (result != ncclSuccess)
+        return group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
+    int status = g->family.parent ? share_split(g, deadline_ns) : comm_init(g, &id, deadline_ns);
     if (status == COLLRUN_OK)
         status = group_handshake(g, issue_warm_up, deadline_ns);
     if (status == COLLRUN_OK)
@@ -202,21 +200,47 @@ static int group_form_communicators(struct nccl_group *g, const ncclUniqueId *id
     return status;
 }
 
+/* As if an operation of each rank waited for them: threads of this rank, and other ranks, may form
+ * other groups at the same time, in any order. */
+static int group_form_on_demand(struct nccl_group *g, const struct collrun_rendezvous *r,
+                                uint64_t deadline_ns)
+{
+    int status = COLLRUN_OK;
+    for (uint64_t check_ns = 0; status == COLLRUN_OK && !group_is_formed(g);) {
+        int lost = on_demand_want(g);
+        clock_sleep_ns(POLL_NS);
+        const uint64_t now = clock_ns();
+        if (group_has_failed(g)) {
+            status = group_failure(g);
+        } else if (lost) {
+            status = group_fail_coordinator(g, lost, "forms the communicators");
+        } else if (now >= deadline_ns) {
+            status = group_report(g, COLLRUN_ERR_TIMEOUT, "NCCL was not ready in time");
+        } else if (now >= check_ns) {
+            status = r->alive(r->ctx);
+            check_ns = now + CHECK_NS;
+        }
+    }
+    return status;
+}
+
 static int group_connect(struct nccl_group *g, const struct collrun_group_desc *desc,
                          uint64_t deadline_ns)
 {
-    ncclUniqueId id;
-    bool eager = g->size == 1 || !(desc->flags & COLLRUN_GROUP_ON_DEMAND);
+    const struct collrun_rendezvous *r = desc->rendezvous;
     int status = g->rank == 0 ? group_start_coordinator(g, desc) : COLLRUN_OK;
     if (status == COLLRUN_OK)
-        status = group_share_id(g, desc->rendezvous, eager && !g->family.parent, &id);
-    g->forming.rendezvous = desc->rendezvous;
+        status = r->fence(r->ctx); /* so no rank waits inside NCCL for one that never arrives */
     if (status == COLLRUN_OK)
         status = group_connect_coordinator(g, desc, deadline_ns);
     if (status == COLLRUN_OK && g->size == 1) /* its one handle is for messages to itself, too */
         status = p2p_new(g, g->coord);
-    if (status == COLLRUN_OK && eager)
-        status = group_form_communicators(g, &id, deadline_ns);
+    if (status != COLLRUN_OK || (g->size > 1 && desc->flags & COLLRUN_GROUP_ON_DEMAND))
+        return status;
+    if (g->size > 1 && !g->family.parent)
+        return group_form_on_demand(g, r, deadline_ns);
+    g->forming.rendezvous = r;
+    status = group_form_alone(g, deadline_ns);
     g->forming.rendezvous = NULL;
     return status;
 }

@@ -36,8 +36,9 @@ struct forming {                                 /* of the communicators */
     uint64_t checked_ns;                         /* when the state of the job was last queried */
     /* While a thread of on_demand.c forms them; else NULL. */
     _Atomic(const struct forming_watch *) watch;
-    bool wanted;      /* the coordinator was asked for them */
-    atomic_bool done; /* successfully; stored after them, acquired before they are used */
+    bool wanted;        /* the coordinator was asked for them */
+    atomic_bool done;   /* successfully; stored after them, acquired before they are used */
+    atomic_bool inside; /* NCCL, which makes them, and should return soon */
 };
 
 struct nccl_group {

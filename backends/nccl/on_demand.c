@@ -528,6 +528,13 @@ void on_demand_add(struct on_demand *d, struct nccl_group *messages)
     atomic_store(&d->handles[COORD_MESSAGES], messages);
 }
 
+int on_demand_want(struct nccl_group *g)
+{
+    if (!g->forming.wanted)
+        g->forming.wanted = coord_want(g->coord, &(struct coord_want){.handle = COORD_COLLECTIVES});
+    return coord_poll(g->coord);
+}
+
 void on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once,
                      void (*close)(struct nccl_group *g))
 {

@@ -20,6 +20,9 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
                   uint64_t deadline_ns, struct on_demand **out);
 /* Adds the handle for messages. Before any rank can want its communicators. */
 void on_demand_add(struct on_demand *d, struct nccl_group *messages);
+/* Has the communicators for collectives formed, if no rank has wanted them yet. Returns 0, or an
+ * errno if the coordinator is lost. */
+int on_demand_want(struct nccl_group *g);
 /* For a group that the program has closed: has close(g) called when all ranks have closed it, and
  * the GPUs of all are idle and locked; where the others do not take part, those of this rank. With
  * `at_once` it waits for nothing, and locks none. Frees `d`; NULL is OK. */

@@ -214,18 +214,10 @@ static int op_launch_next(struct op *op)
     return status == COLLRUN_OK ? op_launch(op) : status;
 }
 
-/* Has the communicators of the handle formed, when the first operation needs them. */
-static void op_want_communicators(struct nccl_group *g)
-{
-    if (!g->forming.wanted)
-        g->forming.wanted = coord_want(g->coord, &(struct coord_want){.handle = COORD_COLLECTIVES});
-    coord_poll(g->coord);
-}
-
 static int op_try_launch(struct op *op)
 {
     if (!group_is_formed(op->group)) {
-        op_want_communicators(op->group);
+        on_demand_want(op->group);
         return COLLRUN_AGAIN;
     }
     op_exchange_commitments(op->group);

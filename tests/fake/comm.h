@@ -72,6 +72,7 @@ struct rank_state { /* one rank's */
 };
 
 struct channel {
+    _Atomic uint32_t connects[2];   /* the sender, the receiver: has a message for it */
     _Atomic uint64_t written, read; /* pieces, ever */
     uint64_t total;                 /* bytes of the message that is being written */
     uint32_t len;                   /* of the piece */
@@ -119,6 +120,7 @@ struct ncclComm {
     size_t shared_len;
     void *buffers; /* device memory that it holds beside the family's */
     uint64_t id;
+    uint64_t connected[2];           /* the peers that it sends to, and receives from */
     _Atomic uint64_t launched, done; /* kernels */
 };
 

@@ -112,6 +112,57 @@ static int run_jobs(struct group *group)
     return result;
 }
 
+/* The first message to a peer, and the first one from it, connects the two. */
+static bool connects(const struct ncclComm *comm, const struct task *task)
+{
+    const bool receives = task->call.operation == RECV, sends = task->call.operation == SEND;
+    const int peer = task->call.root;
+    return (sends || receives) && peer != comm->rank && !(comm->connected[receives] & 1ull << peer);
+}
+
+/* Whether the end of this rank is connecting, or the other one. */
+static _Atomic uint32_t *connect_flag(const struct ncclComm *comm, const struct task *task,
+                                      bool other)
+{
+    const bool receives = task->call.operation == RECV;
+    const int peer = task->call.root, from = receives ? peer : comm->rank;
+    return &shared_channel(comm, from, receives ? comm->rank : peer)->connects[receives != other];
+}
+
+static int connect_await(struct ncclComm *comm, const struct task *task)
+{
+    const uint64_t bit = 1ull << task->call.root;
+    for (;;) {
+        uint32_t seen = atomic_load(&comm->shared->changes);
+        if (atomic_load(connect_flag(comm, task, true))) {
+            comm->connected[task->call.operation == RECV] |= bit;
+            return ncclSuccess;
+        }
+        if (comm_stopped(comm))
+            return ncclInternalError;
+        shared_wait(comm->shared, seen);
+    }
+}
+
+static void connect_begin(const struct entry *entry)
+{
+    for (uint32_t i = 0; i < entry->ntasks; i++)
+        if (connects(entry->comm, &entry->tasks[i]))
+            atomic_store(connect_flag(entry->comm, &entry->tasks[i], false), 1);
+    if (entry->ntasks)
+        shared_notify(entry->comm->shared);
+}
+
+/* Before anything is launched. */
+static int connect_end(const struct entry *entry)
+{
+    int result = ncclSuccess;
+    for (uint32_t i = 0; i < entry->ntasks && result == ncclSuccess; i++)
+        if (connects(entry->comm, &entry->tasks[i]))
+            result = connect_await(entry->comm, &entry->tasks[i]);
+    return result;
+}
+
 /* Frees the entries' tasks. */
 static void group_clear(struct group *group)
 {
@@ -123,11 +174,15 @@ static void group_clear(struct group *group)
 static int group_execute(struct group *group)
 {
     int result = run_jobs(group);
+    for (uint32_t i = 0; i < group->nentries; i++)
+        connect_begin(&group->entries[i]);
     for (uint32_t i = 0; i < group->nentries; i++) {
         struct entry *entry = &group->entries[i];
         if (entry->is_job)
             continue;
-        int launched = entry->ntasks ? launch(entry) : ncclSuccess;
+        int launched = connect_end(entry);
+        if (launched == ncclSuccess && entry->ntasks)
+            launched = launch(entry);
         if (result == ncclSuccess)
             result = launched;
         if (launched != ncclSuccess || !entry->comm->blocking)

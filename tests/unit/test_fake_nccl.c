@@ -203,6 +203,10 @@ static void crossed_messages(struct procs *procs, int rank)
 {
     struct clique c;
     clique_open(procs, rank, 0, 64, &c);
+    MUST_BE(fake.ncclGroupStart(), ncclSuccess);
+    MUST_BE(fake.ncclSend(c.send[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
+    MUST_BE(fake.ncclRecv(c.recv[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
+    MUST_BE(fake.ncclGroupEnd(), ncclSuccess); /* it connects them */
     MUST_BE(fake.ncclSend(c.send[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     MUST_BE(fake.ncclRecv(c.recv[0], 1, ncclInt64, 1 - rank, c.comm[0], c.stream[0]), ncclSuccess);
     procs_pause_ms(2000); /* until STALL is printed */
