@@ -364,15 +364,6 @@ static bool comm_await_idle(struct nccl_group *g, uint64_t deadline_ns)
     return true;
 }
 
-/* Destroying a communicator frees memory of the GPU, which blocks until the GPU is idle. */
-static void comm_await_devices(const struct nccl_group *g, uint64_t deadline_ns)
-{
-    for (uint32_t i = 0; i < g->ndevs; i++)
-        while (g->devs[i].device && atomic_load(&g->devs[i].device->in_flight) &&
-               clock_ns() < deadline_ns)
-            clock_sleep_ns(1000000);
-}
-
 static void comm_finalize_all(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
@@ -415,6 +406,5 @@ void comm_close(struct nccl_group *g)
     }
     aborter_await(g); /* it uses the communicators of a group that has failed */
     comm_await_idle(g, deadline);
-    comm_await_devices(g, deadline);
     comm_free_all(g, group_has_failed(g) ? nccl->ncclCommAbort : nccl->ncclCommDestroy);
 }

@@ -328,7 +328,8 @@ void nccl_group_abort(void *group)
     group_fail(group, COLLRUN_ERR_ABORTED, "the group was aborted");
 }
 
-/* With the GPUs locked, and idle, unless it has failed: then its kernels are stopped. */
+/* With the GPUs locked, and idle, unless the process ends; the kernels of one that has failed are
+ * stopped. */
 static void group_close_handles(struct nccl_group *g)
 {
     struct nccl_group *messages = g->messages;

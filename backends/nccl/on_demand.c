@@ -535,21 +535,21 @@ int on_demand_want(struct nccl_group *g)
     return coord_poll(g->coord);
 }
 
-void on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once,
+void on_demand_close(struct nccl_group *g, struct on_demand *d, bool alone,
                      void (*close)(struct nccl_group *g))
 {
     bool closed = false;
     if (d) {
         d->close = close;
         atomic_store(&d->closes, true);
-        eventfd_write(at_once ? d->stop : d->wake, 1);
+        eventfd_write(alone ? d->stop : d->wake, 1);
         pthread_join(d->thread, NULL);
         closed = d->closed;
         on_demand_free(d);
     }
     if (closed)
         return;
-    const bool locked = !at_once && closing_lock_alone(g);
+    const bool locked = closing_lock_alone(g);
     close(g);
     if (locked)
         issue_unlock(g);

@@ -24,9 +24,9 @@ void on_demand_add(struct on_demand *d, struct nccl_group *messages);
  * errno if the coordinator is lost. */
 int on_demand_want(struct nccl_group *g);
 /* For a group that the program has closed: has close(g) called when all ranks have closed it, and
- * the GPUs of all are idle and locked; where the others do not take part, those of this rank. With
- * `at_once` it waits for nothing, and locks none. Frees `d`; NULL is OK. */
-void on_demand_close(struct nccl_group *g, struct on_demand *d, bool at_once,
+ * the GPUs of all are idle and locked; with `alone`, or where the others do not take part, when
+ * those of this rank are. Frees `d`; NULL is OK. */
+void on_demand_close(struct nccl_group *g, struct on_demand *d, bool alone,
                      void (*close)(struct nccl_group *g));
 
 #endif

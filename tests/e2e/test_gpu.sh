@@ -76,6 +76,7 @@ good "messages get their communicator when the first is sent" lean nccl 3 1 "  s
 good "several groups are first used at the same time, in different orders" first_use nccl 3 1 \
     "$(printf '  %s: {backend: nccl, gpus_per_process: 1}\n' second third)"
 good "a rank closes a group before the others send in it" left nccl 3 1
+good "a group that has failed is destroyed beside collectives in different orders" broken nccl 2 1
 # implicit GROUPS WORKLOAD: a job in which world is not under groups.
 implicit() {
     job gpu <<END

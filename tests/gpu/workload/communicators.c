@@ -143,3 +143,44 @@ void gpu_left(struct gpu_test *t)
         ok(t, collrun_barrier(t->g), "barrier");
     }
 }
+
+/* ---- groups that have failed ---- */
+
+static struct collrun_group *make_group(struct gpu_test *t, const char *name)
+{
+    static const int ranks[] = {0, 1, 2};
+    struct collrun_group *g = NULL;
+    struct collrun_group_options options = {.size = sizeof options,
+                                            .ranks = ranks,
+                                            .nranks = t->size,
+                                            .backend = collrun_group_backend(t->g),
+                                            .name = name};
+    return ok(t, collrun_group_create(t->ctx, &options, &g), "group_create") ? g : NULL;
+}
+
+/* Two ranks start collectives of two groups in different orders, and between these they destroy a
+ * group that has failed: its memory is freed when the kernels of the others have ended. */
+void gpu_broken(struct gpu_test *t)
+{
+    void *in = device_values(0, t->rank, COUNT, 70), *out[2] = {cuda_new(0, COUNT * 4)};
+    struct collrun_group *other[2] = {make_group(t, "one"), make_group(t, "two")};
+    out[1] = cuda_new(0, COUNT * 4);
+    for (int round = 0; round < 5 && !t->failures; round++) {
+        struct collrun_request *requests[2] = {NULL, NULL};
+        struct collrun_group *broken = make_group(t, "broken");
+        for (int i = 0; broken && !t->failures && i < 2; i++) {
+            int at = i ^ t->rank;
+            struct collrun_call sum = allreduce_call(in, out[at]);
+            if (i == 0)
+                ok(t, collrun_group_abort(broken, "a test"), "group_abort");
+            ok(t, collrun_start(other[at], &sum, &requests[at]), "start");
+            if (i == 0) {
+                ok(t, collrun_group_destroy(broken), "group_destroy");
+                pause_ms(20);
+            }
+        }
+        ok(t, collrun_wait_all(requests, 2), "wait_all");
+        for (int i = 0; i < 2; i++)
+            expect_sum(t, 0, out[i], 70, "beside a group that has failed");
+    }
+}

@@ -37,6 +37,7 @@ static const struct {
              {"lean", gpu_lean},
              {"first_use", gpu_first_use},
              {"left", gpu_left},
+             {"broken", gpu_broken},
              {"capture", gpu_capture},
              {"posted", gpu_posted},
              {"share", gpu_share},

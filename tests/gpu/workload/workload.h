@@ -58,6 +58,7 @@ void gpu_batches(struct gpu_test *t);
 void gpu_lean(struct gpu_test *t);
 void gpu_first_use(struct gpu_test *t);
 void gpu_left(struct gpu_test *t);
+void gpu_broken(struct gpu_test *t);
 
 /* ---- messages.c ---- */
 void gpu_cross(struct gpu_test *t);
