@@ -5,6 +5,7 @@
  * then nothing is started.
  */
 #include "base/exit_codes.h"
+#include "base/template.h"
 #include "build_id.h"
 #include "completion.h"
 #include "connect/doctor.h"
@@ -28,6 +29,7 @@
 #include "run/run.h"
 #include "run/terminal.h"
 #include "spec/json_memory.h"
+#include "spec/names.h"
 #include "spec/schema_text.h"
 
 #include <collrun/types.h>
@@ -135,12 +137,22 @@ static int find_plugins(struct session *s, const char **engine, struct diag *d)
 }
 
 /* --run-dir and --trace are relative to the working directory, logging.dir to the job file. */
-static const char *path_here(struct session *s, const char *path)
+static const char *path_here(struct session *s, const char *path, bool template)
 {
     char here[4096];
     if (path[0] == '/' || !getcwd(here, sizeof here))
         return path;
-    return arena_printf(&s->arena, "%s/%s", here, path);
+    const char *folder = template ? template_literal(here, &s->arena) : here;
+    return folder ? arena_printf(&s->arena, "%s/%s", folder, path) : path;
+}
+
+/* It is a template, as logging.dir is. */
+static int set_run_dir(struct session *s, const char *dir, struct diag *d)
+{
+    if (name_check_text(dir, d) < 0 || template_check(dir, TEMPLATE_RUN_ID, d) < 0)
+        return diag_wrap(d, "--run-dir");
+    s->job.logging.dir = (struct job_str){.v = path_here(s, dir, true)};
+    return COLLRUN_OK;
 }
 
 static int examine_plugins(struct session *s, const char *engine, struct diag *d)
@@ -172,11 +184,12 @@ static int make_plan(struct session *s)
     s->report.sources = s->job.sources;
     if (!s->job.complete)
         return fail_all(s);
-    if (s->opts.run_dir)
-        s->job.logging.dir = (struct job_str){.v = path_here(s, s->opts.run_dir)};
+    diag_init(&d);
+    if (s->opts.run_dir && set_run_dir(s, s->opts.run_dir, &d) < 0)
+        diag_list_add(&s->diags, &d);
     if (s->opts.trace) {
         s->job.logging.trace = (struct job_num){.v = 1};
-        s->job.logging.trace_file = path_here(s, s->opts.trace);
+        s->job.logging.trace_file = path_here(s, s->opts.trace, false);
     }
     s->in.environ = (const char *const *)environ;
     s->in.run_id = make_run_id(&s->arena);

@@ -93,6 +93,19 @@ int template_check(const char *text, unsigned allowed, struct diag *d)
     return 0;
 }
 
+const char *template_literal(const char *text, struct arena *arena)
+{
+    char *out = arena_alloc(arena, 2 * strlen(text) + 1), *end = out;
+    for (; out && *text; text++) {
+        if (*text == '{' || *text == '}')
+            *end++ = *text;
+        *end++ = *text;
+    }
+    if (out)
+        *end = '\0';
+    return out;
+}
+
 static void template_put_value(struct buf *out, int which, const struct template_values *values)
 {
     char number[16];

@@ -27,6 +27,8 @@ struct template_values {
 
 /* OK if the text is a template that uses only names of the set `allowed`. */
 int template_check(const char *text, unsigned allowed, struct diag *d);
+/* The template that stands for the text: braces are doubled. NULL: out of memory. */
+const char *template_literal(const char *text, struct arena *arena);
 int template_expand(const char *text, const struct template_values *values, struct arena *arena,
                     const char **out, struct diag *d);
 

@@ -64,10 +64,10 @@ int args_parse(const struct args_table *t, PyObject *const *args, Py_ssize_t nar
     }
     for (int i = 0; t->params[i].name; i++) {
         PyObject **value = &values[t->params[i].slot];
-        if (i < t->required && !*value)
-            return args_missing(t, i);
         if (*value == Py_None)
             *value = NULL;
+        if (i < t->required && !*value)
+            return args_missing(t, i);
     }
     return 0;
 }

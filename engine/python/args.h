@@ -26,7 +26,8 @@ enum args_slot {
     ARG_SLOTS
 };
 
-/* The parameters of one method in their order; the first `required` of them have no default. */
+/* The parameters of one method in their order; the first `required` of them have no default, and
+ * None is no value of them. */
 struct args_table {
     const char *function;
     int required;

@@ -410,7 +410,6 @@ static void doctor_print_table(const struct doctor *doc)
 
 static int doctor_init(struct doctor *doc, bool verbose, struct diag *d)
 {
-    arena_init(&doc->arena);
     int rc = survey_init(&doc->survey, verbose, d);
     if (rc != COLLRUN_OK)
         return rc;
@@ -435,22 +434,46 @@ static void doctor_fini(struct doctor *doc)
     arena_fini(&doc->arena);
 }
 
+/* A restart may put a spare host in the place of a lost one: it is examined as a host without
+ * ranks. The nodes of `job` go on with the spares. */
+static int doctor_add_spares(struct job *job, struct desc *desc, struct arena *arena,
+                             struct diag *d)
+{
+    const uint32_t n = job->hosts.n + job->hosts.nspares;
+    struct desc_host *hosts = arena_calloc(arena, n, sizeof *hosts);
+    if (!hosts)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    memcpy(hosts, desc->hosts, desc->nhosts * sizeof *hosts);
+    for (uint32_t h = desc->nhosts; h < n; h++) {
+        hosts[h].name = job->hosts.nodes[h].name.v;
+        hosts[h].workdir = job->hosts.nodes[h].workdir.v ? job->hosts.nodes[h].workdir.v : "";
+        hosts[h].workdir_loc = job->hosts.nodes[h].workdir.loc;
+    }
+    job->hosts.n = desc->nhosts = n;
+    desc->hosts = hosts;
+    return COLLRUN_OK;
+}
+
 int doctor_run(const struct job *job, const struct desc *desc, const struct report *report,
                bool verbose)
 {
-    struct doctor doc = {.survey = {.job = job,
-                                    .desc = desc,
+    struct job all = *job;
+    struct desc everywhere = *desc;
+    struct doctor doc = {.survey = {.job = &all,
+                                    .desc = &everywhere,
                                     .report = report,
                                     .hooks = {.on_hello = doctor_on_hello,
                                               .on_frame = doctor_on_frame,
                                               .on_lost = doctor_on_lost,
                                               .owes = doctor_owes,
                                               .ctx = &doc}},
-                         .job = job,
-                         .desc = desc};
+                         .job = &all,
+                         .desc = &everywhere};
     struct diag d;
     diag_init(&d);
-    if (doctor_init(&doc, verbose, &d) != COLLRUN_OK) {
+    arena_init(&doc.arena);
+    if (doctor_add_spares(&all, &everywhere, &doc.arena, &d) != COLLRUN_OK ||
+        doctor_init(&doc, verbose, &d) != COLLRUN_OK) {
         report_diag(report, &d);
         doctor_fini(&doc);
         return EXIT_INTERNAL;

@@ -90,15 +90,23 @@ static void verdict_blame_lost(const struct evidence *e, struct arena *arena, st
 
 /* ---- the message ---- */
 
-/* One message for the first culprit and for those that ended in the same way. Ranks that report
- * the failure of an operation may be victims of it: the message is about the first. */
+/* Ranks that report the failure of an operation may be victims of it. Those that exceeded the
+ * time-out of a workload did so each on its own. */
+static bool verdict_is_shared(const struct verdict *v, const struct rank_state *first)
+{
+    return v->class < CAUSE_MISMATCH ||
+           (first->failed && first->failure.code == COLLRUN_ERR_TIMEOUT &&
+            first->subject == WIRE_SUBJECT_WORKLOAD);
+}
+
+/* One message for the first culprit and for those that ended in the same way. */
 static void verdict_set_text(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct desc_ranks alike = blame_new_list(e, arena);
     for (uint32_t i = 0; alike.items && i < v->culprits.n; i++) {
         uint32_t rank = v->culprits.items[i];
-        if (rank == v->rank ||
-            (v->class < CAUSE_MISMATCH && cause_is_alike(&e->ranks[v->rank], &e->ranks[rank])))
+        if (rank == v->rank || (verdict_is_shared(v, &e->ranks[v->rank]) &&
+                                cause_is_alike(&e->ranks[v->rank], &e->ranks[rank])))
             alike.items[alike.n++] = rank;
     }
     if (alike.n)
@@ -180,7 +188,7 @@ static enum end verdict_end_of(const struct evidence *e, const struct verdict *v
     bool culprit = blame_has(&v->culprits, rank);
     if (rank == v->rank || (culprit && v->class == CAUSE_MISMATCH))
         return END_UNLISTED;
-    if (culprit && v->rank != WIRE_HOST && v->class < CAUSE_MISMATCH)
+    if (culprit && v->rank != WIRE_HOST && verdict_is_shared(v, &e->ranks[v->rank]))
         return cause_is_alike(&e->ranks[v->rank], r) ? END_UNLISTED : END_OWN;
     if (class == CAUSE_STOPPED)
         return r->exited && WIFSIGNALED(r->status) ? END_KILLED : END_STOPPED;

@@ -4,6 +4,7 @@
 #include "base/call_text.h"
 #include "base/names.h"
 #include "base/rank_list.h"
+#include "diagnose/blame.h"
 #include "report/json_value.h"
 #include "report/ranks_json.h"
 
@@ -47,6 +48,24 @@ static int stall_report_rank(const struct stall_report *r, uint32_t rank, char *
                     r->desc->hosts[r->desc->ranks[rank].host].name, (int)r->ranks[rank].pid);
 }
 
+static bool stall_report_in_background(const struct stall_report *r, uint32_t rank)
+{
+    for (uint32_t i = 0; i < r->desc->nworkloads; i++) {
+        const struct desc_workload *w = &r->desc->workloads[i];
+        if (w->background && blame_has(&w->ranks, rank))
+            return true;
+    }
+    return false;
+}
+
+static const char *stall_report_end(const struct stall_report *r, uint32_t rank)
+{
+    if (r->ranks[rank].finalizing)
+        return "it has called collrun_finalize";
+    return stall_report_in_background(r, rank) ? "its foreground workloads have ended"
+                                               : "its workloads have ended";
+}
+
 /* "it is in load_batch (data.c:88), asleep in read(3) of /data/x" */
 static void stall_report_doing(const struct stall_report *r, uint32_t rank, char *out, size_t size)
 {
@@ -54,8 +73,7 @@ static void stall_report_doing(const struct stall_report *r, uint32_t rank, char
     const struct stacks_thread *t = stacks_main(&state->stacks, state->command);
     char doing[320];
     if (rank_has_ended(state)) {
-        snprintf(out, size, "%s",
-                 state->finalizing ? "it has called collrun_finalize" : "its workloads have ended");
+        snprintf(out, size, "%s", stall_report_end(r, rank));
     } else if (!t) {
         snapshot_describe(&state->snapshot, doing, sizeof doing);
         snprintf(out, size, "it is %s", doing);

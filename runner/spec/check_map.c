@@ -21,6 +21,10 @@ static void check_map_unknown_host(const struct job *job, const struct job_map_r
     struct diag d;
     diag_at(&d, row->host.loc, "processes.map: there is no host %s", QUOTED(row->host.v));
     diag_hint(&d, "the first host is %s", job->hosts.nodes[0].name.v);
+    for (uint32_t i = 0; i < job->hosts.nspares; i++) {
+        if (strcmp(job->hosts.spares[i].name.v, row->host.v) == 0)
+            diag_hint(&d, "it is a spare host, which has no ranks (hosts.spare)");
+    }
     diag_list_add(diags, &d);
 }
 
@@ -34,25 +38,26 @@ static void check_map_twice(const struct job *job, uint32_t rank, const struct j
     diag_list_add(diags, &d);
 }
 
-/* False after an error. */
+/* Of the ranks that are listed twice, the first one is reported. False after an error. */
 static bool check_map_row(const struct job *job, uint32_t index, uint32_t *row_of,
                           struct diag_list *diags)
 {
     const struct job_map_row *rows = job->processes.map.rows, *row = &rows[index];
-    if (row->host.v && !job->hosts.refused && check_map_host(&job->hosts, row) == job->hosts.n) {
+    bool known =
+        !row->host.v || job->hosts.refused || check_map_host(&job->hosts, row) < job->hosts.n;
+    bool once = true;
+    if (!known)
         check_map_unknown_host(job, row, diags);
-        return false;
-    }
     for (uint32_t rank = 0; rank < job->nranks; rank++) {
         if (!job_ranks_has(&row->ranks, rank))
             continue;
-        if (row_of[rank]) {
+        if (!row_of[rank])
+            row_of[rank] = index + 1;
+        else if (once)
             check_map_twice(job, rank, row, &rows[row_of[rank] - 1], diags);
-            return false;
-        }
-        row_of[rank] = index + 1;
+        once = once && row_of[rank] == index + 1;
     }
-    return true;
+    return known && once;
 }
 
 static void check_map_slots(const struct job *job, const uint32_t *row_of, struct arena *arena,
@@ -78,8 +83,8 @@ void check_map(const struct job *job, struct arena *arena, struct diag_list *dia
     const struct job_map *map = &job->processes.map;
     uint32_t *row_of = arena_calloc(arena, job->nranks, sizeof *row_of); /* plus one */
     bool good = row_of && map->n;
-    for (uint32_t i = 0; i < map->n && good; i++)
-        good = check_map_row(job, i, row_of, diags);
+    for (uint32_t i = 0; row_of && i < map->n; i++)
+        good = check_map_row(job, i, row_of, diags) && good;
     if (!good || !job->processes.count.v)
         return;
     for (uint32_t rank = 0; rank < job->nranks; rank++) {

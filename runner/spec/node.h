@@ -22,6 +22,7 @@ struct node {
     enum node_kind kind;
     bool plain;           /* a scalar without quotes: `12` may be a number, `'12'` may not */
     bool filled;          /* ${env:...} was replaced: may be a number even in quotes; never null */
+    bool refused;         /* an error about its ${...} was reported: it has no value */
     const char *text;     /* of a scalar, ${env:...} filled in */
     uint32_t text_column; /* column of its first character if the file contains the text literally;
                              else 0 */

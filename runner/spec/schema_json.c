@@ -26,14 +26,6 @@ static json_t *schema_json_or_env(json_t *schema)
     return json_pack("{s[oo]}", "anyOf", schema, json_pack("{ss}", "$ref", "#/definitions/env"));
 }
 
-static json_t *schema_json_integer(const struct schema_type *type)
-{
-    json_t *schema = json_pack("{ss}", "type", "integer");
-    json_object_set_new(schema, "minimum", json_integer(type->min));
-    json_object_set_new(schema, "maximum", json_integer(type->max));
-    return schema_json_or_env(schema);
-}
-
 static json_t *schema_json_choice(const struct schema_type *type)
 {
     json_t *names = json_array();
@@ -42,12 +34,33 @@ static json_t *schema_json_choice(const struct schema_type *type)
     return schema_json_or_env(json_pack("{so}", "enum", names));
 }
 
-static json_t *schema_json_duration(const struct schema_type *type)
+/* A number as in `schema`, or one of the names that the type has beside it. */
+static json_t *schema_json_number(const struct schema_type *type, json_t *schema)
 {
-    json_t *schema = schema_json_pattern("^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$");
     if (type->choices)
         return json_pack("{s[oo]}", "anyOf", schema, schema_json_choice(type));
     return schema_json_or_env(schema);
+}
+
+static json_t *schema_json_integer(const struct schema_type *type)
+{
+    json_t *schema = json_pack("{ss}", "type", "integer");
+    json_object_set_new(schema, "minimum", json_integer(type->min));
+    json_object_set_new(schema, "maximum", json_integer(type->max));
+    return schema_json_number(type, schema);
+}
+
+static json_t *schema_json_duration(const struct schema_type *type)
+{
+    return schema_json_number(type,
+                              schema_json_pattern("^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$"));
+}
+
+static json_t *schema_json_size(const struct schema_type *type)
+{
+    return schema_json_number(
+        type, json_pack("{s[oo]}", "anyOf", json_pack("{ss si}", "type", "integer", "minimum", 0),
+                        schema_json_pattern("^[0-9]+(\\.[0-9]+)?(B|[kKMGT]B|[KMGT]iB)?$")));
 }
 
 static json_t *schema_json_ranks(void)
@@ -153,9 +166,7 @@ static json_t *schema_json_type(const struct schema_type *type)
     case SCHEMA_DURATION:
         return schema_json_duration(type);
     case SCHEMA_SIZE:
-        return schema_json_or_env(
-            json_pack("{s[oo]}", "anyOf", json_pack("{ss si}", "type", "integer", "minimum", 0),
-                      schema_json_pattern("^[0-9]+(\\.[0-9]+)?(B|[kKMGT]B|[KMGT]iB)?$")));
+        return schema_json_size(type);
     case SCHEMA_CHOICE:
         return schema_json_choice(type);
     case SCHEMA_RANKS:

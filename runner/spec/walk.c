@@ -294,6 +294,8 @@ static void walk_read_either(struct walk *w, const struct schema_type *type,
 static void walk_read_value(struct walk *w, const struct schema_type *type, const struct node *node,
                             void *out)
 {
+    if (node->refused && type->kind != SCHEMA_RANKS)
+        return;
     switch (type->kind) {
     case SCHEMA_STR:
         walk_read_text(w, type, node, out);

@@ -227,6 +227,8 @@ static bool walk_add_ranks(struct walk *w, const struct schema_type *type, const
 {
     struct parse_ranks set;
     struct diag d;
+    if (node->refused)
+        return false;
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
         walk_wrong_kind(w, type, node);
         return false;

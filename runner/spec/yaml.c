@@ -266,6 +266,7 @@ static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, st
     node->text_column = *tag ? 0 : yaml_find_text(r, node, len);
     if (interpolate(text, r->arena, &node->text, &d) < 0) {
         d.loc = node->loc;
+        node->refused = true;
         yaml_add_error(r, &d);
     } else if (node->text != text) {
         node->text_column = 0;

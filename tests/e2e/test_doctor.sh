@@ -40,6 +40,22 @@ like "their row" "$(row)" ' msg \(no\), shm [0-9.]+ broken \(no\), hello$'
 like "the backend's reason" "$(err)" 'unavailable.yaml:5:.*: backend msg: .*libcollrun_msg.so'
 like "the workload's reason" "$(err)" 'unavailable.yaml:7:.*: workload broken: .*broken.so'
 
+# ---- spare hosts ----
+cat <<'JOB' | job spare
+version: 1
+hosts: {spare: 1, defaults: {transport: {command: [env]}}, nodes: [one, two]}
+stage: never
+processes: {count: 2}
+workloads: [{plugin: hello}]
+JOB
+run doctor spare.yaml
+ends "a spare host" 0
+is "has its row" "$(cut -d ' ' -f 1 "$tmp/out" | tr '\n' ' ')" "host one two "
+sed -i 's/nodes: .*two/nodes: [one, {name: two, transport: {command: [false]}}/' spare.yaml
+run doctor spare.yaml
+ends "one that cannot be reached" 127
+like "is reported with its place" "$(err)" '^spare.yaml:2:[0-9]+: error: host two: '
+
 # ---- commands ----
 printf '#!/no/such/interpreter\n' >broken.sh && chmod +x broken.sh
 printf '#!/usr/bin/env -S no-such-program -u\n' >absent.sh && chmod +x absent.sh

@@ -107,6 +107,17 @@ like "a folder that holds a run is refused" "$(err)" 'plain.yaml:5:[0-9]+: error
 ends "as an error in the job file: 2" 2
 run run --run-dir taken plain.yaml
 like "also on the command line" "$(err)" 'error: --run-dir: .*exists'
+simple named 2 "print hello" ""
+run run --run-dir 'named-{rank}' --set processes.count=0 named.yaml
+like "--run-dir is a template as logging.dir is" "$(err)" '^collrun: error: --run-dir: "\{rank\}" has no meaning here'
+like "and its error comes with the others" "$(err)" 'error: processes.count: 0 is out of range'
+ends "the command line is wrong: 2" 2
+mkdir 'in{braces}' && cp named.yaml scripted.so 'in{braces}'
+cd 'in{braces}' || exit 1
+run run --run-dir 'out-{run_id}' named.yaml
+ends "a working directory with braces in its name" 0
+is "holds the run directory" "$(find . -name result.json | sed 's/-20[0-9]*-[0-9]*-[0-9a-f]*/-ID/')" ./out-ID/result.json
+cd .. || exit 1
 if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=64k tmpfs full 2>/dev/null; then
     simple enospc 2 "spew 5000 100; allreduce 100 world; note done" 'logging: {dir: full/run}'
     run run enospc.yaml

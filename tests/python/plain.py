@@ -46,6 +46,15 @@ expect("empty", view.tolist(), [[0.0] * 3] * 2)
 expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
 expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
 
+# None is no argument: only a parameter with a default takes it.
+methods = ("allreduce", "reduce", "broadcast", "allgather", "gather", "reduce_scatter", "alltoall", "recv_any")
+calls = [lambda m=m: getattr(g, m)(None) for m in methods]
+calls += [lambda: g.send(None, me), lambda: g.recv(None, me), lambda: g.sendrecv(None, me, x, me)]
+expect("None", {refused(c).split("() ")[-1] for c in calls}, {"needs the argument 'x'"})
+expect("dst None", refused(lambda: g.send(x, None)), "TypeError: send() needs the argument 'dst'")
+expect("y None", refused(lambda: g.sendrecv(x, me, None, me)), "TypeError: sendrecv() needs the argument 'y'")
+expect("op None", g.allreduce(array.array("i", [1]), None)[0], n)
+
 # A library whose current stream captures a CUDA graph: nothing is ordered after that stream.
 class Captured:
     __module__ = "captured"

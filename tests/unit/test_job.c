@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schema table is sound (every default is a legal value, every key is explained), names and
- * host ranges, and what a job looks like once it is read: defaults, places, host defaults, the
- * implicit group.
+ * The schema table is sound (every default is a legal value, every key is explained), and the JSON
+ * Schema has its names; names and host ranges, and what a job looks like once it is read: defaults,
+ * places, host defaults, the implicit group.
  */
 #include "spec/job.h"
 #include "spec/names.h"
 #include "spec/schema.h"
+#include "spec/schema_text.h"
 #include "spec/walk.h"
 
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 /* ---- the table ---- */
 
@@ -83,6 +85,37 @@ static void the_schema_table_is_consistent(void **state)
     unsigned keys = 0;
     check_type(&schema_job, "", &keys);
     assert_true(keys > 80);
+}
+
+static void check_names(const struct schema_type *map, const json_t *schema)
+{
+    for (const struct schema_key *key = map->keys; key->name; key++) {
+        const json_t *property = json_object_get(json_object_get(schema, "properties"), key->name);
+        char *text = json_dumps(property, 0), name[64];
+        assert_non_null(text);
+        for (const struct schema_choice *c = key->type->choices; c && c->name; c++) {
+            snprintf(name, sizeof name, "\"%s\"", c->name);
+            if (!strstr(text, name))
+                fail_msg("the JSON Schema of %s lacks %s", key->name, name);
+        }
+        free(text);
+        if (key->type->kind == SCHEMA_MAP)
+            check_names(key->type, property);
+    }
+}
+
+static void the_json_schema_has_every_name(void **state)
+{
+    (void)state;
+    char *text;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    assert_int_equal(schema_write_json(out), 0);
+    fclose(out);
+    json_t *schema = json_loads(text, 0, NULL);
+    check_names(&schema_job, schema);
+    json_decref(schema);
+    free(text);
 }
 
 /* ---- names ---- */
@@ -284,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_schema_table_is_consistent),
+        cmocka_unit_test(the_json_schema_has_every_name),
         cmocka_unit_test(host_ranges_are_expanded),
         cmocka_unit_test(interfaces_and_networks_are_checked),
         cmocka_unit_test(the_smallest_job_gets_all_defaults),

@@ -256,6 +256,9 @@ static void templates_are_filled_in(void **state)
         const char *out = NULL;
         assert_int_equal(template_expand(good[i].text, &values, &arena, &out, NULL), 0);
         assert_string_equal(out, good[i].result);
+        const char *literal = template_literal(good[i].text, &arena);
+        assert_int_equal(template_expand(literal, &values, &arena, &out, NULL), 0);
+        assert_string_equal(out, good[i].text);
     }
     static const char *const bad[] = {"{",      "}",     "{}",       "{rank",       "rank}",
                                       "{Rank}", "{gpu}", "{ rank }", "{rank{host}}"};

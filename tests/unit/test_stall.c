@@ -233,6 +233,13 @@ static void a_rank_that_has_ended_is_not_missing(void **state)
             "CAUSE  rank 0 (node1, pid 100) has not called allreduce world#3 (8 x float32, sum); "
             "its workloads have ended\n"
             "WAIT   ranks 2-3 -> allreduce world#3 -> rank 0, for 9.0 s\n");
+    struct desc_workload beat = {.ranks = {all_ranks, 1}, .background = true};
+    struct desc job = desc;
+    job.workloads = &beat;
+    job.nworkloads = 1;
+    char text[200];
+    stall_report_text(&(struct stall_report){&job, ranks, &found, 10 * SECOND}, text, sizeof text);
+    assert_non_null(strstr(text, "; its foreground workloads have ended"));
     stall_fini(&found);
 }
 

@@ -418,6 +418,16 @@ static void ranks_that_fail_alike_are_all_culprits(void **state)
     assert_string_equal(v.diag.text, "ranks 0 and 2: workload \"train\" returned it");
     verdict_other_ranks(&e, &v, others, sizeof others);
     assert_string_equal(others, "rank 3 also failed; rank 1 failed because of it");
+    /* Each of three exceeded the time-out of the workload. */
+    for (int i = 0; i < 4; i++) {
+        all[i].failure.code = i == 1 ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT;
+        all[i].status = EXIT(124);
+    }
+    v = verdict_of(all, NO_JOB, &arena);
+    is_list(&v.culprits, "0,2,3");
+    assert_string_equal(v.diag.text, "ranks 0 and 2-3: workload \"train\" returned it");
+    verdict_other_ranks(&e, &v, others, sizeof others);
+    assert_string_equal(others, "rank 1 failed because of it");
     arena_fini(&arena);
 }
 
