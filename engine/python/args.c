@@ -66,7 +66,7 @@ int args_parse(const struct args_table *t, PyObject *const *args, Py_ssize_t nar
         PyObject **value = &values[t->params[i].slot];
         if (i < t->required && !*value)
             return args_missing(t, i);
-        if (*value == Py_None)
+        if (i >= t->required && *value == Py_None)
             *value = NULL;
     }
     return 0;

@@ -36,7 +36,8 @@ struct args_table {
     } params[8]; /* ends with a NULL name */
 };
 
-/* Sorts the arguments into values[ARG_SLOTS]; NULL where the caller gave none or gave None. */
+/* Sorts the arguments into values[ARG_SLOTS]; NULL where the caller gave none, or gave None for one
+ * that has a default. */
 int args_parse(const struct args_table *table, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames, PyObject **values);
 
