@@ -2,10 +2,12 @@
 """A rank on Python alone: arrays of the standard library, requests, threads, a child of fork()."""
 
 import array
+import gc
 import os
 import sys
 import threading
 import types
+import weakref
 
 import collrun
 from collrun._arrays import dlpack_stream
@@ -38,6 +40,21 @@ b = bytearray(b"root") if me == 0 else bytearray(4)
 expect("broadcast", bytes(g.broadcast(b)), b"root")
 r = g.allreduce(x, "max", async_op=True)
 expect("wait", r.wait(timeout=30) is x and r.test(), True)
+
+
+class Held(bytearray):
+    """An array that holds its request."""
+
+
+held = Held(1)
+held.request = g.recv(held, (me - 1) % n, async_op=True)
+held = weakref.ref(held)
+gc.collect()
+expect("a request in flight keeps its array", held() is not None, True)
+g.send(b"1", (me + 1) % n)
+expect("wait", bytes(held().request.wait()), b"1")
+gc.collect()
+expect("an array that holds its request is freed", held(), None)
 y = g.empty((2, 3), "float32")
 view = memoryview(y)
 view.cast("B")[:] = bytes(24)
