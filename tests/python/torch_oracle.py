@@ -191,6 +191,18 @@ def movements():
         return [out]
 
     both("all_to_all_single with splits", alltoall_split)
+
+    def alltoall_split_here(group, end, later):
+        sends = [2] * size if rank == 0 else None
+        out = torch.zeros(2 * size, 2)
+        end(dist.all_to_all_single(out, values((2 * size, 2), torch.float32), sends, sends,
+                                   group=group, async_op=later))
+        return [out]
+
+    both("all_to_all_single with splits on one rank", alltoall_split_here)
+    replaced = torch.arange(size, dtype=torch.float32) + 10 * rank
+    dist.all_to_all_single(replaced, replaced, group=mine)
+    same("all_to_all_single in place", [replaced], [10.0 * torch.arange(size) + rank])
     outs = [torch.zeros(1 + i) for i in range(size)]
     dist.all_to_all(outs, [torch.full((1 + rank,), 10.0 * rank + i) for i in range(size)],
                     group=mine)
