@@ -89,6 +89,14 @@ def reductions():
 
     both("all_reduce of a transposed tensor", strided)
 
+    def strided_inference(group, end, later):
+        with torch.inference_mode():
+            x = values((4, 6), torch.float32).t()
+        end(dist.all_reduce(x, group=group, async_op=later))
+        return [x]
+
+    both("all_reduce of a transposed tensor of inference mode", strided_inference)
+
     def complex_sum(group, end, later):
         x = values((5,), torch.complex64)
         end(dist.all_reduce(x, group=group, async_op=later))
@@ -151,6 +159,15 @@ def movements():
         return outs
 
     both("all_gather", gather_all)
+
+    def gather_inference(group, end, later):
+        with torch.inference_mode():
+            outs = [torch.zeros(2, 3) for _ in range(size)]
+            work = dist.all_gather(outs, values((2, 3), torch.float32), group=group, async_op=later)
+        end(work)
+        return outs
+
+    both("all_gather in inference mode", gather_inference)
 
     def gather_tensor(group, end, later):
         out = torch.zeros(2 * size, 3)

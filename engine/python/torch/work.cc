@@ -3,7 +3,7 @@
 
 #include "versions.h"
 
-#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
@@ -125,7 +125,7 @@ void Operation::finishTensors()
 {
     if (!after)
         return;
-    c10::NoGradGuard noGrad;
+    const c10::InferenceMode noAutograd;
     for (const auto *tensors : {&kept, &outputs})
         for (const auto &tensor : *tensors)
             if (!tensor.is_cpu()) {
