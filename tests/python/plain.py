@@ -66,6 +66,11 @@ for call in (lambda: g.allreduce(None), lambda: g.recv_any(None), lambda: g.send
              lambda: g.send(x, None), lambda: g.sendrecv(x, me, array.array("d", x), None)):
     expect("None for an argument without a default", refused(call)[:9], "TypeError")
 
+for pad in "", "x":
+    h = collrun.new_group(range(n))
+    h.abort(pad + "é" * 1000)
+    expect("a text that is cut within a character", refused(h.barrier)[:28], "AbortedError: barrier group(")
+
 # A library whose current stream captures a CUDA graph: nothing is ordered after that stream.
 class Captured:
     __module__ = "captured"
