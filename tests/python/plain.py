@@ -62,6 +62,7 @@ g.allreduce(view)
 expect("empty", view.tolist(), [[0.0] * 3] * 2)
 expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
 expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
+expect("no operator", refused(lambda: g.allreduce(x, 3)), "TypeError: op: must be a name such as 'sum', not 3")
 for call in (lambda: g.allreduce(None), lambda: g.recv_any(None), lambda: g.sendrecv(x, me, None, me),
              lambda: g.send(x, None), lambda: g.sendrecv(x, me, array.array("d", x), None)):
     expect("None for an argument without a default", refused(call)[:9], "TypeError")
