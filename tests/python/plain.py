@@ -4,6 +4,7 @@
 import array
 import gc
 import os
+import pickle
 import sys
 import threading
 import types
@@ -67,6 +68,10 @@ for call in (lambda: g.allreduce(None), lambda: g.recv_any(None), lambda: g.send
              lambda: g.send(x, None), lambda: g.sendrecv(x, me, array.array("d", x), None)):
     expect("None for an argument without a default", refused(call)[:9], "TypeError")
 
+error = collrun.PeerFailedError("gone", collrun.Status.PEER_FAILED, [1])
+error.add_note("step 7")
+error = pickle.loads(pickle.dumps(error))
+expect("a pickled error", (str(error), error.status, error.culprits, error.__notes__), ("gone", -9, [1], ["step 7"]))
 for pad in "", "x":
     h = collrun.new_group(range(n))
     h.abort(pad + "é" * 1000)
