@@ -120,4 +120,12 @@ os.waitpid(child, 0)
 text = os.read(read, 1000).decode()
 expect("fork", text.startswith("InvalidError: ") and "fork" in text, True) if len(text) else sys.exit("the child wrote nothing")
 g.barrier()
+
+# finalize() leaves no view without its memory.
+del y
+expect("finalize beside a view", refused(collrun.finalize)[:30], "BufferError: finalize: arrays ")
+expect("the view", view.tolist(), [[0.0] * 3] * 2)
+del view
+collrun.finalize()
+expect("finalize", collrun.is_initialized(), False)
 print("done", flush=True)
