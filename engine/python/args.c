@@ -127,6 +127,10 @@ int args_op(PyObject *value, enum collrun_op *out)
 {
     if (!value)
         return 0;
+    if (!PyUnicode_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "op: must be a name such as 'sum', not %R", value);
+        return -1;
+    }
     const char *name = PyUnicode_AsUTF8AndSize(value, NULL);
     if (!name)
         return -1;

@@ -115,6 +115,12 @@ static struct dlpack_device array_device(const struct collrun_group *g, const vo
     return (struct dlpack_device){type, collrun_device(g, index)};
 }
 
+static void array_count(struct group *g, int n)
+{
+    g->arrays += (unsigned)n;
+    job_count_arrays(n);
+}
+
 PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
 {
     struct array *a = PyObject_New(struct array, array_type);
@@ -127,11 +133,11 @@ PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
         Py_DECREF((PyObject *)a);
         return NULL;
     }
-    g->arrays++; /* so the group is not destroyed meanwhile */
+    array_count(g, 1); /* so the group is not destroyed meanwhile */
     array_free_rest(g);
     a->data = array_alloc(g->handle, a->len ? a->len : 1);
     if (!a->data) {
-        g->arrays--;
+        array_count(g, -1);
         Py_DECREF((PyObject *)a);
         return NULL;
     }
@@ -146,7 +152,7 @@ static void array_dealloc(PyObject *self)
     if (a->data) {
         array_free_rest(a->group);
         array_free(a->group, a->data);
-        a->group->arrays--;
+        array_count(a->group, -1);
     }
     Py_DECREF((PyObject *)a->group);
     PyObject_Free(self);

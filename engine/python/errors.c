@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "errors.h"
 
+#include <string.h>
+
 static const struct collrun_ctx *errors_ctx;
 
 void errors_init(const struct collrun_ctx *ctx)
@@ -20,13 +22,16 @@ static PyObject *errors_culprits(void)
     return tuple;
 }
 
-/* _errors.make(status, text, culprits) */
+/* _errors.make(status, text, culprits). A long text may be cut within a character. */
 static PyObject *errors_make(int status, const char *text)
 {
     PyObject *module = PyImport_ImportModule("collrun._errors");
     PyObject *culprits = module ? errors_culprits() : NULL;
+    PyObject *words =
+        culprits ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : NULL;
     PyObject *error =
-        culprits ? PyObject_CallMethod(module, "make", "isO", status, text, culprits) : NULL;
+        words ? PyObject_CallMethod(module, "make", "iOO", status, words, culprits) : NULL;
+    Py_XDECREF(words);
     Py_XDECREF(culprits);
     Py_XDECREF(module);
     return error;

@@ -111,6 +111,17 @@ static void *interrupt_watch(void *arg)
     return NULL;
 }
 
+/* A child of fork() shares the pipe, whose reader is in its parent: its signals do not concern
+ * that. */
+static void interrupt_in_child(void)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null < 0)
+        return;
+    dup3(null, interrupt.pipe[1], O_CLOEXEC);
+    close(null);
+}
+
 /* signal.set_wakeup_fd(fd): 1 if it is set, 0 if this is not the main thread or the program has set
  * one. */
 static int interrupt_set_wakeup(int fd)
@@ -149,7 +160,9 @@ int interrupt_init(void)
     pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&thread, NULL, interrupt_watch, NULL);
+    int error = pthread_atfork(NULL, NULL, interrupt_in_child);
+    if (!error)
+        error = pthread_create(&thread, NULL, interrupt_watch, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error) {
         errno = error;

@@ -16,6 +16,7 @@ static struct {
     struct collrun_ctx *ctx;
     pid_t pid; /* of the process that called collrun_init */
     bool over;
+    int arrays; /* under the interpreter's lock */
 } job = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- begin and end ---- */
@@ -98,17 +99,28 @@ bool job_is_over(void)
     return job.over || (job.ctx && job.pid != getpid());
 }
 
+void job_count_arrays(int n)
+{
+    job.arrays += n;
+}
+
 PyDoc_STRVAR(job_finalize_doc,
              "finalize()\n--\n\n"
              "Waits until the other members of the groups have ended their part, and closes the "
              "groups; the program goes on as a plain one. An exit with code 0 does it, so programs "
-             "need not.");
+             "need not. BufferError while arrays of Group.empty() are alive.");
 static PyObject *job_finalize(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
     if (!job.ctx || job_is_over())
         Py_RETURN_NONE;
+    if (job.arrays > 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "finalize: arrays of Group.empty() are in use (%d); drop them before",
+                     job.arrays);
+        return NULL;
+    }
     struct collrun_ctx *ctx = job.ctx;
     errors_init(NULL);
     job.over = true;

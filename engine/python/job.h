@@ -16,6 +16,8 @@ struct collrun_ctx *job_get(void);
 int job_device_count(const char *kind);
 /* True after collrun_finalize(), and in a child of fork(): groups must not be touched. */
 bool job_is_over(void);
+/* `n` more arrays have memory of a group; finalize() is refused while there are some. */
+void job_count_arrays(int n);
 
 /* The functions of the module about the job. */
 extern PyMethodDef job_methods[];

@@ -26,7 +26,7 @@ static PyTypeObject *request_type;
 
 PyObject *request_new(struct operation *op)
 {
-    struct request *r = PyObject_New(struct request, request_type);
+    struct request *r = PyObject_GC_New(struct request, request_type);
     if (!r) {
         operation_detach(op);
         return NULL;
@@ -36,18 +36,34 @@ PyObject *request_new(struct operation *op)
     r->error = NULL;
     r->status = COLLRUN_AGAIN;
     r->busy = false;
+    PyObject_GC_Track(r);
     return (PyObject *)r;
+}
+
+/* An array may hold its request. What an operation in flight uses is not visited, so it is kept. */
+static int request_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct request *)self)->result);
+    return 0;
+}
+
+static int request_clear(PyObject *self)
+{
+    Py_CLEAR(((struct request *)self)->result);
+    return 0;
 }
 
 static void request_dealloc(PyObject *self)
 {
     struct request *r = (struct request *)self;
     PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
     if (r->op)
         operation_detach(r->op);
     Py_XDECREF(r->result);
     free(r->error);
-    PyObject_Free(self);
+    PyObject_GC_Del(self);
     Py_DECREF((PyObject *)type);
 }
 
@@ -75,7 +91,7 @@ static int request_finish(struct request *r, int rc)
 static PyObject *request_outcome(const struct request *r)
 {
     if (r->status == COLLRUN_OK)
-        return Py_XNewRef(r->result);
+        return Py_NewRef(r->result ? r->result : Py_None);
     errors_set_text(r->status, r->error ? r->error : collrun_strstatus(r->status));
     return NULL;
 }
@@ -221,13 +237,14 @@ static PyMethodDef request_methods[] = {{"wait", (PyCFunction)(void (*)(void))re
 
 PyDoc_STRVAR(request_doc, "An operation in flight. It makes progress without a waiting thread, and "
                           "keeps its buffers alive until it has ended.");
-static PyType_Slot request_slots[] = {{Py_tp_doc, (void *)request_doc},
-                                      {Py_tp_dealloc, request_dealloc},
-                                      {Py_tp_methods, request_methods},
-                                      {0}};
+static PyType_Slot request_slots[] = {
+    {Py_tp_doc, (void *)request_doc},   {Py_tp_dealloc, request_dealloc},
+    {Py_tp_traverse, request_traverse}, {Py_tp_clear, request_clear},
+    {Py_tp_methods, request_methods},   {0}};
 static PyType_Spec request_spec = {.name = "collrun.Request",
                                    .basicsize = sizeof(struct request),
-                                   .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                                   .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+                                            Py_TPFLAGS_DISALLOW_INSTANTIATION |
                                             Py_TPFLAGS_IMMUTABLETYPE,
                                    .slots = request_slots};
 

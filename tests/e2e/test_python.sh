@@ -46,6 +46,9 @@ rm -f interrupted
 program 2 "$programs/interrupt.py" handler
 is "SIGINT with a handler: the call goes on" "$(out)" "[0] handled
 [0] received 5"
+rm -f interrupted
+program 2 "$programs/interrupt.py" child
+is "SIGINT in a child of fork(): the call goes on" "$code $(out)" "0 [0] received 5 child 0"
 program 2 "$programs/interrupt.py" before
 is "SIGINT just before a call that waits: KeyboardInterrupt, and the group is whole" "$(out)" "[1] KeyboardInterrupt
 [1] received 9"

@@ -105,6 +105,30 @@ else:
 END
 is "a future beside a wait that times out" "$code $(out)" "0 [0] received 1.0"
 
+# Rank 1 takes part when the callbacks are known.
+script 2 <<'END'
+store, x, y = dist.distributed_c10d._get_default_store(), torch.ones(1), torch.ones(1)
+def start(tensor): return dist.all_reduce(tensor, async_op=True).get_future()
+def receive(): return dist.irecv(torch.zeros(1), 1).get_future()
+def ask(key): store.set(key, "") if rank == 0 else store.wait([key])
+if rank == 0: last = start(x).then(lambda _: start(y).wait()[0].item())
+ask("first")
+if rank == 1: start(x).wait(), start(y).wait()
+if rank == 0: print("an allreduce in the callback of one:", last.wait(), flush=True)
+if rank == 0:
+    first, second = start(x), start(y)
+    last = first.then(lambda _: second.wait()[0].item())
+ask("second")
+if rank == 1: start(x).wait(), start(y).wait()
+if rank == 0: print("the next one in the callback of one:", last.wait(), flush=True)
+if rank == 0: last = receive().then(lambda _: receive().wait()[0].item())
+ask("third")
+if rank == 1: dist.send(x, 0), dist.send(torch.tensor([7.0]), 0)
+if rank == 0: print("a message in the callback of one:", last.wait(), flush=True)
+END
+is "callbacks that wait for futures" "$code $(out | tr '\n' ' ')" \
+    "0 [0] an allreduce in the callback of one: 2.0 [0] the next one in the callback of one: 4.0 [0] a message in the callback of one: 7.0 "
+
 # ---- failures ----
 script 2 <<'END'
 dist.all_reduce(torch.ones(3 + rank))

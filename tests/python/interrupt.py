@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0 waits for a message that is not sent, and gets a SIGINT; the argument says how it waits, or that rank 1 does, and gets it just before."""
+"""Rank 0 waits for a message that is not sent, and gets a SIGINT; the argument says how it waits, or that rank 1 does, and gets it just before,
+or that a child of rank 0 gets it."""
 
 import array
 import ctypes
@@ -30,7 +31,7 @@ def interrupt():
     asleep = 0
     while asleep < 10:
         asleep = asleep + 1 if main_sleeps() else 0
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(target, signal.SIGINT)
     time.sleep(0.5)  # what would end the call has time for it
     open("interrupted", "w").close()
 
@@ -48,6 +49,14 @@ class Late:
 
 
 entering = threading.Event()
+target = os.getpid()
+if g.rank == 0 and how == "child":
+    target = os.fork()
+    try:
+        while target == 0:
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        os._exit(0)
 if g.rank == 1 and how.startswith("before"):
     if how == "before-handler":
         signal.signal(signal.SIGINT, lambda *_: print("handled", flush=True))
@@ -82,12 +91,16 @@ elif g.rank == 0:
             entering.set()
             g.recv(x, 1)
             print("received", x[0], flush=True)
+        elif how == "child":
+            entering.set()
+            g.recv(x, 1)
+            print("received", x[0], "child", os.waitpid(target, 0)[1], flush=True)
     except KeyboardInterrupt as e:
         print("KeyboardInterrupt", flush=True)
     if how == "poll":
         g.barrier()
         print("received", r.wait() is x and x[0], flush=True)
-elif how == "handler":
+elif how in ("handler", "child"):
     while not os.path.exists("interrupted"):
         time.sleep(0.01)
     g.send(array.array("i", [5]), 0)

@@ -2,10 +2,13 @@
 """A rank on Python alone: arrays of the standard library, requests, threads, a child of fork()."""
 
 import array
+import gc
 import os
+import pickle
 import sys
 import threading
 import types
+import weakref
 
 import collrun
 from collrun._arrays import dlpack_stream
@@ -38,6 +41,21 @@ b = bytearray(b"root") if me == 0 else bytearray(4)
 expect("broadcast", bytes(g.broadcast(b)), b"root")
 r = g.allreduce(x, "max", async_op=True)
 expect("wait", r.wait(timeout=30) is x and r.test(), True)
+
+
+class Held(bytearray):
+    """An array that holds its request."""
+
+
+held = Held(1)
+held.request = g.recv(held, (me - 1) % n, async_op=True)
+held = weakref.ref(held)
+gc.collect()
+expect("a request in flight keeps its array", held() is not None, True)
+g.send(b"1", (me + 1) % n)
+expect("wait", bytes(held().request.wait()), b"1")
+gc.collect()
+expect("an array that holds its request is freed", held(), None)
 y = g.empty((2, 3), "float32")
 view = memoryview(y)
 view.cast("B")[:] = bytes(24)
@@ -45,6 +63,19 @@ g.allreduce(view)
 expect("empty", view.tolist(), [[0.0] * 3] * 2)
 expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
 expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
+expect("no operator", refused(lambda: g.allreduce(x, 3)), "TypeError: op: must be a name such as 'sum', not 3")
+for call in (lambda: g.allreduce(None), lambda: g.recv_any(None), lambda: g.sendrecv(x, me, None, me),
+             lambda: g.send(x, None), lambda: g.sendrecv(x, me, array.array("d", x), None)):
+    expect("None for an argument without a default", refused(call)[:9], "TypeError")
+
+error = collrun.PeerFailedError("gone", collrun.Status.PEER_FAILED, [1])
+error.add_note("step 7")
+error = pickle.loads(pickle.dumps(error))
+expect("a pickled error", (str(error), error.status, error.culprits, error.__notes__), ("gone", -9, [1], ["step 7"]))
+for pad in "", "x":
+    h = collrun.new_group(range(n))
+    h.abort(pad + "é" * 1000)
+    expect("a text that is cut within a character", refused(h.barrier)[:28], "AbortedError: barrier group(")
 
 # None is no argument: only a parameter with a default takes it.
 methods = ("allreduce", "reduce", "broadcast", "allgather", "gather", "reduce_scatter", "alltoall", "recv_any")
@@ -98,4 +129,12 @@ os.waitpid(child, 0)
 text = os.read(read, 1000).decode()
 expect("fork", text.startswith("InvalidError: ") and "fork" in text, True) if len(text) else sys.exit("the child wrote nothing")
 g.barrier()
+
+# finalize() leaves no view without its memory.
+del y
+expect("finalize beside a view", refused(collrun.finalize)[:30], "BufferError: finalize: arrays ")
+expect("the view", view.tolist(), [[0.0] * 3] * 2)
+del view
+collrun.finalize()
+expect("finalize", collrun.is_initialized(), False)
 print("done", flush=True)

@@ -47,6 +47,8 @@ def results(col, types, rank, world_size, wrap):
         ("no group", lambda: col.allreduce(t, group_name="nothing")),
         ("too few", lambda: col.allgather(parts[1:], tensor(2, 2))),
         ("no list", lambda: col.allgather(t, tensor(2, 2))),
+        ("another shape", lambda: col.allgather(parts, tensor(2))),
+        ("another type", lambda: col.allgather(parts, wrap(np.ones((2, 2))))),
         ("itself", lambda: col.send(t, rank)),
         ("out of range", lambda: col.broadcast(t, src_rank=world_size)),
     ]:

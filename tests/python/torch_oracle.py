@@ -89,6 +89,14 @@ def reductions():
 
     both("all_reduce of a transposed tensor", strided)
 
+    def strided_inference(group, end, later):
+        with torch.inference_mode():
+            x = values((4, 6), torch.float32).t()
+        end(dist.all_reduce(x, group=group, async_op=later))
+        return [x]
+
+    both("all_reduce of a transposed tensor of inference mode", strided_inference)
+
     def complex_sum(group, end, later):
         x = values((5,), torch.complex64)
         end(dist.all_reduce(x, group=group, async_op=later))
@@ -152,6 +160,15 @@ def movements():
 
     both("all_gather", gather_all)
 
+    def gather_inference(group, end, later):
+        with torch.inference_mode():
+            outs = [torch.zeros(2, 3) for _ in range(size)]
+            work = dist.all_gather(outs, values((2, 3), torch.float32), group=group, async_op=later)
+        end(work)
+        return outs
+
+    both("all_gather in inference mode", gather_inference)
+
     def gather_tensor(group, end, later):
         out = torch.zeros(2 * size, 3)
         end(dist.all_gather_into_tensor(out, values((2, 3), torch.float32), group=group,
@@ -191,6 +208,18 @@ def movements():
         return [out]
 
     both("all_to_all_single with splits", alltoall_split)
+
+    def alltoall_split_here(group, end, later):
+        sends = [2] * size if rank == 0 else None
+        out = torch.zeros(2 * size, 2)
+        end(dist.all_to_all_single(out, values((2 * size, 2), torch.float32), sends, sends,
+                                   group=group, async_op=later))
+        return [out]
+
+    both("all_to_all_single with splits on one rank", alltoall_split_here)
+    replaced = torch.arange(size, dtype=torch.float32) + 10 * rank
+    dist.all_to_all_single(replaced, replaced, group=mine)
+    same("all_to_all_single in place", [replaced], [10.0 * torch.arange(size) + rank])
     outs = [torch.zeros(1 + i) for i in range(size)]
     dist.all_to_all(outs, [torch.full((1 + rank,), 10.0 * rank + i) for i in range(size)],
                     group=mine)

@@ -35,7 +35,7 @@ class Error(RuntimeError):
         self.culprits = list(culprits)
 
     def __reduce__(self):
-        return type(self), (str(self), int(self.status), self.culprits)
+        return type(self), (str(self), int(self.status), self.culprits), self.__dict__
 
 
 class InvalidError(Error, ValueError):

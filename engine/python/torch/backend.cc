@@ -445,6 +445,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tens
     return start(plan);
 }
 
+// Splits may be given on some ranks alone, so the call is the same with and without them.
 Backend::WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
                                         std::vector<int64_t> &outputSplits,
                                         std::vector<int64_t> &inputSplits,
@@ -454,15 +455,15 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
     TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(), "collrun: the input is ",
                      input.scalar_type(), " and the output ", output.scalar_type());
     at::Tensor from = plan.input(input), to = plan.output(output);
-    const bool same = outputSplits.empty() && inputSplits.empty();
+    if (from.data_ptr() == to.data_ptr())
+        from = plan.input(from.clone());
     const size_t *sends = plan.counts(inputSplits, input, size_);
     const size_t *receives = plan.counts(outputSplits, output, size_);
-    auto &call = plan.move(same ? COLLRUN_ALLTOALL : COLLRUN_ALLTOALLV, from,
-                           same ? from.numel() / size_ : 0);
+    auto &call = plan.move(COLLRUN_ALLTOALLV, from, 0);
     call.send = from.data_ptr();
     call.recv = to.data_ptr();
-    call.sendcounts = same ? nullptr : sends;
-    call.recvcounts = same ? nullptr : receives;
+    call.sendcounts = sends;
+    call.recvcounts = receives;
     return start(plan);
 }
 

@@ -8,7 +8,7 @@
 
 #include "work.h"
 
-#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace collrun
@@ -52,8 +52,9 @@ struct Plan {
     std::vector<c10::Device> devices; // of the calls
     std::shared_ptr<Operation> operation = std::make_shared<Operation>();
     std::vector<std::function<void()>> after;
-    // Copies into tensors of the caller, such as parameters, are no operations of autograd.
-    const c10::NoGradGuard noGrad;
+    // Copies into tensors of the caller, such as parameters, are no operations of autograd. Those
+    // of inference mode may be copied into outside of it.
+    const c10::InferenceMode noAutograd;
 
   private:
     // asyncOp is in all options since torch 2.7.

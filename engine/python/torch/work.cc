@@ -3,9 +3,11 @@
 
 #include "versions.h"
 
-#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
+
+#include <utility>
 
 namespace collrun
 {
@@ -16,6 +18,8 @@ namespace
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kReceivesAtExit{5};
+// Callbacks that take longer may wait for an operation of the queue.
+constexpr std::chrono::milliseconds kCallbacks{1};
 
 // Programs that were written for other backends look for the word "timeout".
 std::exception_ptr errorOf(int status, const std::string &text)
@@ -37,6 +41,8 @@ struct Running {
 // Never destroyed: after an exception the process exits while threads wait.
 std::mutex threadsLock;
 std::vector<Running> &threads = *new std::vector<Running>;
+// Whose queue this thread serves, and whose it has left to run callbacks.
+thread_local Waiter *servedHere = nullptr, *leftHere = nullptr;
 // Their requests are in flight until the process ends, and so are their tensors.
 std::vector<std::shared_ptr<Operation>> &givenUp = *new std::vector<std::shared_ptr<Operation>>;
 
@@ -125,7 +131,7 @@ void Operation::finishTensors()
 {
     if (!after)
         return;
-    c10::NoGradGuard noGrad;
+    const c10::InferenceMode noAutograd;
     for (const auto *tensors : {&kept, &outputs})
         for (const auto &tensor : *tensors)
             if (!tensor.is_cpu()) {
@@ -283,6 +289,7 @@ void Operation::settle()
         ready = promise;
         error = failure;
     }
+    Waiter::leaveQueue();
     if (error)
         ready->setErrorIfNeeded(error);
     else
@@ -315,6 +322,7 @@ bool Operation::settleAtOnce()
         std::lock_guard<std::mutex> held(lock);
         settled = true;
     }
+    Waiter::leaveQueue();
     promise->markCompleted(c10::IValue(outputs));
     return true;
 }
@@ -346,15 +354,26 @@ void Waiter::add(std::shared_ptr<Operation> operation)
 {
     std::lock_guard<std::mutex> held(lock);
     queue.push_back(std::move(operation));
-    if (!running)
+    if (leftHere == this)
+        reserved = {};
+    wake();
+}
+
+// With the lock.
+void Waiter::wake()
+{
+    if (served || queue.empty())
+        return;
+    if (idle == 0)
         start();
-    changed.notify_all();
+    else if (!watched || Clock::now() >= reserved)
+        changed.notify_one();
 }
 
 // With the lock.
 void Waiter::start()
 {
-    running = true;
+    idle++;
     std::lock_guard<std::mutex> held(threadsLock);
     joinEnded();
     auto ended = std::make_shared<std::atomic<bool>>(false);
@@ -365,29 +384,29 @@ void Waiter::start()
                        weak_from_this(), ended});
 }
 
-void Waiter::retire()
+void Waiter::retire(Clock::time_point receives)
 {
     std::lock_guard<std::mutex> held(lock);
     retired = true;
+    receivesUntil = std::min(receivesUntil, receives);
     changed.notify_all();
 }
 
 void Waiter::stopAll()
 {
-    std::vector<Running> all;
-    {
-        std::lock_guard<std::mutex> held(threadsLock);
-        all.swap(threads);
-    }
-    for (auto &each : all) {
-        if (auto waiter = each.waiter.lock()) {
-            {
-                std::lock_guard<std::mutex> held(waiter->lock);
-                waiter->receivesUntil = Clock::now() + kReceivesAtExit;
-            }
-            waiter->retire();
+    while (true) { // callbacks may start others
+        std::vector<Running> all;
+        {
+            std::lock_guard<std::mutex> held(threadsLock);
+            all.swap(threads);
         }
-        each.thread.join();
+        if (all.empty())
+            return;
+        for (auto &each : all) {
+            if (auto waiter = each.waiter.lock())
+                waiter->retire(Clock::now() + kReceivesAtExit);
+            each.thread.join();
+        }
     }
 }
 
@@ -422,16 +441,47 @@ void Waiter::step(std::unique_lock<std::mutex> &held)
         queue.push_back(std::move(operation));
 }
 
+void Waiter::leaveQueue()
+{
+    Waiter *waiter = std::exchange(servedHere, nullptr);
+    if (!waiter)
+        return;
+    leftHere = waiter;
+    std::lock_guard<std::mutex> held(waiter->lock);
+    waiter->served = false;
+    waiter->reserved = Clock::now() + kCallbacks;
+    waiter->wake();
+}
+
+void Waiter::serve(std::unique_lock<std::mutex> &held)
+{
+    served = true;
+    servedHere = this;
+    step(held);
+    if (std::exchange(servedHere, nullptr))
+        served = false;
+    leftHere = nullptr;
+    reserved = {};
+}
+
 void Waiter::run()
 {
     std::unique_lock<std::mutex> held(lock);
     while (!retired || !queue.empty()) {
-        if (queue.empty())
+        if (served || queue.empty()) {
             changed.wait(held);
-        else
-            step(held);
+        } else if (Clock::now() < reserved) {
+            watched = true;
+            changed.wait_until(held, reserved);
+            watched = false;
+        } else {
+            idle--;
+            serve(held);
+            idle++;
+        }
     }
-    running = false;
+    idle--;
+    changed.notify_all();
 }
 
 // ---- what c10d sees ----

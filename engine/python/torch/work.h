@@ -104,7 +104,8 @@ struct Operation {
 
 // A thread, started when it is first needed, that finishes operations without a waiting caller.
 // Collectives of a group complete in the order of their start, so one wait at a time is enough;
-// messages complete in any order, so their waiter polls.
+// messages complete in any order, so their waiter polls. The callbacks of a future may wait for
+// other operations, so another thread serves the queue when they start one, or take long.
 //
 // A running thread keeps its waiter. The interpreter's lock may be held wherever a Waiter is
 // dropped, and callbacks of futures take it, so only stopAll() waits for the threads.
@@ -116,16 +117,22 @@ class Waiter : public std::enable_shared_from_this<Waiter>
     }
     // Of an operation that the caller has claimed.
     void add(std::shared_ptr<Operation> operation);
-    // The thread ends when it has finished all operations.
-    void retire();
+    // Its threads end when they have finished all operations. Receives that no message comes for
+    // are given up at that time.
+    void retire(std::chrono::steady_clock::time_point receives =
+                    std::chrono::steady_clock::time_point::max());
+    // The calling thread runs callbacks next.
+    static void leaveQueue();
     // Retires all waiters of the process and waits for their threads; without the interpreter's
     // lock. A receive that no message comes for is given up after a few seconds: its data would be
     // lost, and its sender may have none.
     static void stopAll();
 
   private:
+    void wake();
     void start();
     void run();
+    void serve(std::unique_lock<std::mutex> &held);
     void step(std::unique_lock<std::mutex> &held);
     bool giveUp(const std::shared_ptr<Operation> &operation) const;
 
@@ -133,7 +140,12 @@ class Waiter : public std::enable_shared_from_this<Waiter>
     std::mutex lock;
     std::condition_variable changed;
     std::deque<std::shared_ptr<Operation>> queue;
-    bool running = false, retired = false;
+    int idle = 0; // threads that do not serve the queue, and run no callbacks
+    bool served = false, retired = false;
+    // A thread that runs callbacks serves the queue again if it has done so by then; another one
+    // waits until then if `watched`.
+    std::chrono::steady_clock::time_point reserved;
+    bool watched = false;
     std::chrono::steady_clock::time_point receivesUntil =
         std::chrono::steady_clock::time_point::max();
 };

@@ -187,6 +187,11 @@ def _tensor_list(tensors) -> None:
         raise RuntimeError("Got an empty list of tensors.")
 
 
+def _dtype(tensor) -> str:
+    """The name of the element type, which numpy, torch and cupy have in common."""
+    return str(tensor.dtype).rpartition(".")[2]
+
+
 def allreduce(tensor, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
     """tensor = tensor of all ranks, combined."""
     get_group_handle(group_name).allreduce(tensor, _operators[op.name])
@@ -216,6 +221,11 @@ def allgather(tensor_list: list, tensor, group_name: str = "default") -> None:
     g = get_group_handle(group_name)
     if len(tensor_list) != g.size:
         raise RuntimeError("The length of the tensor list operands to allgather must be equal to world_size.")
+    for i, part in enumerate(tensor_list):
+        if _dtype(part) != _dtype(tensor):
+            raise ValueError(f"tensor_list[{i}] is {_dtype(part)}, and the tensor {_dtype(tensor)}")
+        if tuple(part.shape) != tuple(tensor.shape):
+            raise RuntimeError(f"tensor_list[{i}] has the shape {tuple(part.shape)}, and the tensor {tuple(tensor.shape)}")
     parts = g.allgather(tensor)
     for i, part in enumerate(tensor_list):
         part[...] = parts[i]
