@@ -107,7 +107,7 @@ enum cause_class cause_alone(const struct rank_state *r)
     if (r->left_early)
         return CAUSE_EXIT;
     if (cause_is_early(r))
-        return r->disturbed ? CAUSE_STOPPED : CAUSE_EXIT;
+        return r->disturbed || r->killed ? CAUSE_STOPPED : CAUSE_EXIT;
     return CAUSE_NONE;
 }
 
