@@ -43,6 +43,12 @@ static bool cause_self_inflicted(int sig)
            sig == SIGSYS;
 }
 
+/* collrun had sent it SIGTERM before it ended. A handler of that may end it by another signal. */
+static bool cause_is_terminated(const struct rank_state *r)
+{
+    return r->killed || (r->command && !r->member && r->disturbed);
+}
+
 static enum cause_class cause_class_of_signal(const struct rank_state *r, bool consequence)
 {
     int sig = WTERMSIG(r->status);
@@ -53,7 +59,9 @@ static enum cause_class cause_class_of_signal(const struct rank_state *r, bool c
         return CAUSE_STOPPED;
     if (r->memory[0])
         return CAUSE_OOM;
-    return consequence && cause_self_inflicted(sig) ? CAUSE_PEER : CAUSE_SIGNAL;
+    if (consequence && cause_self_inflicted(sig))
+        return CAUSE_PEER;
+    return cause_is_terminated(r) ? CAUSE_STOPPED : CAUSE_SIGNAL;
 }
 
 static enum cause_class cause_class_of_failure(const struct rank_state *r)
