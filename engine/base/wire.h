@@ -56,7 +56,8 @@ enum wire_type {
     WIRE_SPAWNED,
     /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str memory limit if the
      * kernel killed it for lack of memory, else "", u8 a call had returned that another rank failed
-     * (record_head.disturbed). All OUTPUT of the rank precedes it. */
+     * (record_head.disturbed), or the agent had sent SIGTERM to a command as the job failed. All
+     * OUTPUT of the rank precedes it. */
     WIRE_EXITED,
     /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_OUTPUT,

@@ -214,12 +214,16 @@ static void crash_print_headline(int sig, const siginfo_t *info, const ucontext_
 {
     struct line l = {.len = 0};
     const char *name = sigabbrev_np(sig);
-    bool fault = sig == SIGSEGV || sig == SIGBUS;
+    const bool sent = info->si_code <= 0; /* by kill(2) and the like: there is no address */
+    const bool fault = !sent && (sig == SIGSEGV || sig == SIGBUS);
     crash_add(&l, crash_in_child ? "a process forked by rank " : "rank ");
     crash_add_number(&l, crashing_rank, 10);
     crash_add(&l, " crashed: SIG");
     crash_add(&l, name ? name : "?");
-    if (fault || sig == SIGFPE || sig == SIGILL) {
+    if (sent && info->si_pid > 0 && info->si_pid != getpid()) {
+        crash_add(&l, ", sent by process ");
+        crash_add_number(&l, (unsigned)info->si_pid, 10);
+    } else if (fault || (!sent && (sig == SIGFPE || sig == SIGILL))) {
         crash_add(&l, " at address 0x");
         crash_add_number(&l, (uintptr_t)info->si_addr, 16);
     }

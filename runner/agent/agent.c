@@ -221,7 +221,7 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
     buf_put_str(&b, memory);
-    buf_put_u8(&b, p->record && atomic_load(&p->record->disturbed));
+    buf_put_u8(&b, p->terminated || (p->record && atomic_load(&p->record->disturbed)));
     conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -160,6 +160,13 @@ static void connector_exit_text(const struct connector_host *h, const char *what
         snprintf(out, size, "%s exited with code %d", what, WEXITSTATUS(h->status));
 }
 
+void connector_await_exit(struct connector *c, uint32_t host)
+{
+    struct connector_host *h = &c->hosts[host];
+    if (h->argv && !h->reaped)
+        h->reaped = reap_closed(h->stream.pid, &h->status);
+}
+
 bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t size)
 {
     struct connector_host *h = &c->hosts[host];
@@ -175,7 +182,7 @@ bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t 
     if (!h->argv)
         return false;
     if (!h->reaped)
-        h->reaped = reap_closed(h->stream.pid, &h->status);
+        h->reaped = waitpid(h->stream.pid, &h->status, WNOHANG) == h->stream.pid;
     connector_read_stderr(h);
     connector_exit_text(h, h->argv[0], status, sizeof status);
     connector_last_line(h->err, line, sizeof line);

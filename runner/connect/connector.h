@@ -42,8 +42,11 @@ void connector_child_exited(struct connector *c, pid_t pid, int status);
 bool connector_is_remote(const struct connector *c, uint32_t host);
 /* What a host that is not ready is doing: "connecting". */
 const char *connector_host_state(const struct connector *c, uint32_t host);
+/* After the stream of a ready host has ended: waits until its transport command has exited, for
+ * half a second at most. */
+void connector_await_exit(struct connector *c, uint32_t host);
 /* After the stream of a ready host has ended: the reason, as far as the transport knows it. False:
- * it does not. */
+ * it does not. Does not wait. */
 bool connector_end_reason(struct connector *c, uint32_t host, char *out, size_t size);
 /* Waits until a thread of this process has sent what was written to the stream of a ready host, or
  * the deadline. */

@@ -141,8 +141,10 @@ static void survey_on_closed(struct conn *c, const struct diag *why)
     struct survey_host *h = c->owner;
     struct diag d;
     char how[400];
-    if (why->code == COLLRUN_ERR_INVALID || /* the bytes made no sense */
-        !connector_end_reason(h->survey->connector, h->index, how, sizeof how))
+    const bool nonsense = why->code == COLLRUN_ERR_INVALID;
+    if (!nonsense)
+        connector_await_exit(h->survey->connector, h->index);
+    if (nonsense || !connector_end_reason(h->survey->connector, h->index, how, sizeof how))
         snprintf(how, sizeof how, "%.390s", why->code ? why->text : "its collrun-agent exited");
     diag_set(&d, COLLRUN_ERR_UNAVAILABLE, "host %s: %s", survey_name(h), how);
     survey_on_failed(h->survey, h->index, &d);

@@ -134,6 +134,7 @@ static void align_collect(const struct evidence *e, const struct align_rank *sor
 
 struct align_vector { /* one operation of all members */
     const struct align_group *g;
+    uint8_t kind;
     struct arena arena; /* of the lists */
     struct record_view_op *ops;
     struct record_view_counts *counts;
@@ -141,9 +142,10 @@ struct align_vector { /* one operation of all members */
     uint32_t *blamed; /* per member: how often its counts differ */
 };
 
-static void align_read_vector(const struct align_group *g, uint64_t number, struct align_vector *v)
+static void align_read_vector(const struct align_group *g, uint64_t number, uint8_t kind,
+                              struct align_vector *v)
 {
-    *v = (struct align_vector){.g = g};
+    *v = (struct align_vector){.g = g, .kind = kind};
     arena_init(&v->arena);
     v->ops = arena_calloc(&v->arena, g->n, sizeof *v->ops);
     v->counts = arena_calloc(&v->arena, g->n, sizeof *v->counts);
@@ -217,6 +219,25 @@ static uint32_t align_votes(const struct align_vector *v, uint32_t of, uint64_t 
     return votes;
 }
 
+/* Two members that give different counts for member `of`, which is one of them: `claim` is what
+ * member i gives, `best` what most do. In allgatherv, `of` sends as many elements as it gives, in
+ * reduce_scatterv it expects them. */
+static struct align_counts align_pair(const struct align_vector *v, uint32_t of, uint32_t i,
+                                      uint64_t claim, uint64_t best)
+{
+    uint64_t own, other;
+    if (!align_claim(v, of, of, &own))
+        own = best;
+    if (own == claim) {
+        for (i = 0; i + 1 < v->g->n && !(align_claim(v, i, of, &other) && other == best); i++)
+            ;
+        claim = best;
+    }
+    const uint32_t rank = v->g->members[of].rank, peer = v->g->members[i].rank;
+    return v->kind == COLLRUN_ALLGATHERV ? (struct align_counts){rank, peer, own, claim}
+                                         : (struct align_counts){peer, rank, claim, own};
+}
+
 /* allgatherv, reduce_scatterv: all members give the counts of all. What most of them give is right.
  * Returns how many counts are not, or are in doubt. */
 static uint32_t align_vote_lists(struct align_vector *v, struct align_counts *first)
@@ -237,8 +258,7 @@ static uint32_t align_vote_lists(struct align_vector *v, struct align_counts *fi
                 continue;
             v->blamed[i]++;
             if (claim != best && !differ++)
-                *first = (struct align_counts){v->g->members[of].rank, v->g->members[i].rank, best,
-                                               claim};
+                *first = align_pair(v, of, i, claim, best);
         }
     }
     return differ;
@@ -251,7 +271,7 @@ static bool align_find_counts(const struct align_group *g, uint64_t number, uint
 {
     struct align_vector v;
     uint32_t n = 0, all = 0;
-    align_read_vector(g, number, &v);
+    align_read_vector(g, number, kind, &v);
     bool lists = kind == COLLRUN_ALLGATHERV || kind == COLLRUN_REDUCE_SCATTERV;
     if (!arena_failed(&v.arena))
         n = lists ? align_vote_lists(&v, &out->counts) : align_vote_pairs(&v, &out->counts);

@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -42,6 +43,12 @@ static bool cause_self_inflicted(int sig)
            sig == SIGSYS;
 }
 
+/* collrun had sent it SIGTERM before it ended. A handler of that may end it by another signal. */
+static bool cause_is_terminated(const struct rank_state *r)
+{
+    return r->killed || (r->command && !r->member && r->disturbed);
+}
+
 static enum cause_class cause_class_of_signal(const struct rank_state *r, bool consequence)
 {
     int sig = WTERMSIG(r->status);
@@ -52,7 +59,9 @@ static enum cause_class cause_class_of_signal(const struct rank_state *r, bool c
         return CAUSE_STOPPED;
     if (r->memory[0])
         return CAUSE_OOM;
-    return consequence && cause_self_inflicted(sig) ? CAUSE_PEER : CAUSE_SIGNAL;
+    if (consequence && cause_self_inflicted(sig))
+        return CAUSE_PEER;
+    return cause_is_terminated(r) ? CAUSE_STOPPED : CAUSE_SIGNAL;
 }
 
 static enum cause_class cause_class_of_failure(const struct rank_state *r)
@@ -107,7 +116,7 @@ enum cause_class cause_alone(const struct rank_state *r)
     if (r->left_early)
         return CAUSE_EXIT;
     if (cause_is_early(r))
-        return r->disturbed ? CAUSE_STOPPED : CAUSE_EXIT;
+        return r->disturbed || r->killed ? CAUSE_STOPPED : CAUSE_EXIT;
     return CAUSE_NONE;
 }
 
@@ -154,19 +163,26 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
 
 /* ---- the message ---- */
 
-static bool cause_runs_workload(const struct desc_workload *w, uint32_t rank)
+static int cause_compare(const void *a, const void *b)
 {
-    for (uint32_t i = 0; i < w->ranks.n; i++) {
-        if (w->ranks.items[i] == rank)
-            return true;
-    }
-    return false;
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* The workload that failed. A rank that did not report it: its only workload, if it has one only.
- * NULL: unknown, or the message already names it. */
+/* How many of these ranks, which are ascending, run the workload. */
+static uint32_t cause_count_running(const struct desc_workload *w, const struct desc_ranks *ranks)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->ranks.n; i++)
+        n += bsearch(&w->ranks.items[i], ranks->items, ranks->n, sizeof *ranks->items,
+                     cause_compare) != NULL;
+    return n;
+}
+
+/* The workload that failed. Of ranks that did not report it: their only workload, if all of them
+ * have the same one only. NULL: unknown, or the message already names it. */
 static const char *cause_workload(const struct desc *desc, const struct rank_state *r,
-                                  uint32_t rank)
+                                  const struct desc_ranks *ranks)
 {
     const char *only = NULL;
     if (r->failed && r->subject == WIRE_SUBJECT_WORKLOAD)
@@ -174,9 +190,10 @@ static const char *cause_workload(const struct desc *desc, const struct rank_sta
     if (r->failed)
         return r->workload < desc->nworkloads ? desc->workloads[r->workload].name : NULL;
     for (uint32_t i = 0; i < desc->nworkloads; i++) {
-        if (!cause_runs_workload(&desc->workloads[i], rank))
+        uint32_t n = cause_count_running(&desc->workloads[i], ranks);
+        if (!n)
             continue;
-        if (only)
+        if (only || n < ranks->n)
             return NULL;
         only = desc->workloads[i].name;
     }
@@ -206,7 +223,7 @@ static void cause_name(const struct desc *desc, const struct rank_state *states,
                        const struct desc_ranks *ranks, char *out, size_t size)
 {
     uint32_t first = ranks->items[0];
-    const char *workload = cause_workload(desc, &states[first], first);
+    const char *workload = cause_workload(desc, &states[first], ranks);
     char who[200];
     cause_ranks_text(desc, states, ranks, who, sizeof who);
     snprintf(out, size, "%s%s%s%s", who, workload ? ", workload \"" : "", workload ? workload : "",

@@ -232,7 +232,8 @@ int from_records_complete(struct desc *desc, struct rank_state *ranks, struct jo
         struct rank_state *r = &ranks[i];
         failed = failed || cause_of(r) != CAUSE_NONE;
         if (r->record_bytes && !r->status_frame.len)
-            good = good && from_records_snapshot(r) && from_records_waits(desc, ranks, r);
+            good = good && from_records_snapshot(r) &&
+                   (r->waits_frame.len || from_records_waits(desc, ranks, r));
     }
     if (!good || arena_failed(arena))
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");

@@ -418,7 +418,7 @@ static void mismatch_by_text(const struct evidence *e, struct arena *arena, stru
     bool message = mismatch_is_message(r->failure.text);
     mismatch_read_text(e, r->failure.text, arena, v);
     v->kind = kind < COLLRUN_KIND_COUNT ? kind_name(kind) : NULL;
-    v->field = message ? mismatch_message_field(v) : "counts";
+    v->field = message ? mismatch_message_field(v) : collrun_kind_is_vector(kind) ? "counts" : NULL;
     if (message && !collrun_kind_is_message(kind)) {
         v->kind = kind_name(COLLRUN_RECV);
         v->number = mismatch_receive_number(e, v); /* it was that of another operation */

@@ -53,7 +53,8 @@ struct rank_state {
     enum rank_phase first_failure_phase; /* the phase it was in then */
     /* ABORT was sent to it before its first failure, which is therefore a consequence. */
     bool stop_requested;
-    /* A call of it had failed because of another rank or of ABORT before it ended. */
+    /* Before it ended, a call of it had failed because of another rank or of ABORT, or its agent
+     * had sent it SIGTERM: a command that does not receive ABORT. */
     bool disturbed;
     bool killed; /* collrun sent it SIGTERM or SIGKILL before it exited */
     bool failed; /* it sent FAILED: the next six members are set */

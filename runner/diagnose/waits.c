@@ -179,6 +179,60 @@ static void waits_absent(const struct evidence *e, struct arena *arena, struct v
     v->culprits = absent;
 }
 
+static bool waits_is_inside(const struct evidence *e, uint32_t rank)
+{
+    char inside[256];
+    return snapshot_inside(&e->ranks[rank].snapshot, inside, sizeof inside);
+}
+
+/* Reads a list of ranks up to " of", as base/rank_list.h writes it. False: it is cut short. */
+static bool waits_read_ranks(const char *text, uint32_t nranks, struct desc_ranks *out)
+{
+    while (strncmp(text, " of ", 4) != 0) {
+        uint32_t first, last;
+        int len = 0;
+        text += strncmp(text, ", ", 2) == 0 ? 2 : strncmp(text, " and ", 5) == 0 ? 5 : 0;
+        if (sscanf(text, "%u%n", &first, &len) != 1)
+            return false;
+        text += len;
+        last = first;
+        if (sscanf(text, "-%u%n", &last, &len) == 1)
+            text += len;
+        if (first > last || last >= nranks || last - first >= nranks - out->n)
+            return false;
+        for (uint32_t rank = first; rank <= last; rank++)
+            out->items[out->n++] = rank;
+    }
+    return true;
+}
+
+/* A group that a workload creates or splits did not form. The error names the members that did not
+ * join: "group "x": ranks 2 and 5 of 6 did not join within 3.0 s". Those that wait in an operation,
+ * or may have waited for another group, are suspects. False: it is another error. */
+static bool waits_not_joined(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const char *text = e->ranks[v->rank].failure.text, *at = strstr(text, "\": rank");
+    struct desc_ranks missing = blame_new_list(e, arena), absent = blame_new_list(e, arena);
+    if (!at || !strstr(at, " did not ") || !missing.items || !absent.items)
+        return false;
+    at += strlen("\": rank");
+    v->culprits.n = 0;
+    if (!waits_read_ranks(at + strspn(at, "s "), e->desc->nranks, &missing))
+        return true;
+    for (uint32_t i = 0; i < missing.n; i++) {
+        const struct rank_state *r = &e->ranks[missing.items[i]];
+        if (!waits_is_inside(e, missing.items[i]) && (!r->failed || r->operation))
+            absent.items[absent.n++] = missing.items[i];
+    }
+    if (absent.n) {
+        v->class = CAUSE_MISSING;
+        v->culprits = absent;
+    } else {
+        v->suspects = missing;
+    }
+    return true;
+}
+
 /* The wait to begin with: that of the rank that failed, or the oldest one. */
 static uint32_t waits_start(const struct evidence *e, const struct graph *graph,
                             const struct verdict *v)
@@ -234,12 +288,6 @@ static void waits_deadlock(const struct evidence *e, const struct deadlock *foun
     waits_set_operation(waits_of(&found->waits, found->cycle.items[0]), v);
 }
 
-static bool waits_is_inside(const struct evidence *e, uint32_t rank)
-{
-    char inside[256];
-    return snapshot_inside(&e->ranks[rank].snapshot, inside, sizeof inside);
-}
-
 /* The ranks that are waited for wait in an operation, too, and a signal has stopped some in it. */
 static void waits_stopped(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
@@ -275,6 +323,8 @@ void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *
         waits_absent(e, arena, v);
         return;
     }
+    if (v->rank != WIRE_HOST && waits_not_joined(e, arena, v))
+        return;
     if (deadlock_find(e->desc, e->ranks, explain, arena, &found)) {
         v->culprits.n = 0;
         waits_deadlock(e, &found, arena, v);

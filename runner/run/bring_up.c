@@ -98,7 +98,7 @@ static void bring_up_check(struct bring_up *b)
     if (b->stop->step != STOP_NONE)
         return;
     for (uint32_t h = 0; h < run->desc->nhosts; h++)
-        pending += !run->hosts[h].has_hello && !run->hosts[h].lost;
+        pending += !run->hosts[h].lost && (!run->hosts[h].has_hello || run->hosts[h].ended);
     if (!pending && diag_list_count(&b->unreachable))
         bring_up_report_first(b);
     else if (!pending)

@@ -98,7 +98,7 @@ void hosts_send_keepalive(struct run_state *run, uint32_t host, uint32_t limit_m
 bool hosts_all_gone(const struct run_state *run)
 {
     for (uint32_t h = 0; h < run->desc->nhosts; h++) {
-        if (!run->hosts[h].bye && !run->hosts[h].lost)
+        if ((!run->hosts[h].bye && !run->hosts[h].lost) || run->hosts[h].exit_by_ns)
             return false;
     }
     return true;

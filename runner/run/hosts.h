@@ -22,7 +22,7 @@ void hosts_send_credit(struct run_state *run, uint32_t host, uint32_t bytes);
 /* The agent expects a frame within `limit_ms` from now on; 0: it does not. */
 void hosts_send_keepalive(struct run_state *run, uint32_t host, uint32_t limit_ms);
 
-/* True if every host has sent BYE, is lost, or is not needed. */
+/* True if every host has sent BYE, is lost for a reason that is known, or is not needed. */
 bool hosts_all_gone(const struct run_state *run);
 void hosts_stop_loop_if_gone(struct run_state *run);
 void hosts_close_all(struct run_state *run);

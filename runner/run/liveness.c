@@ -4,7 +4,6 @@
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "base/rank_list.h"
-#include "base/reap.h"
 #include "run/hosts.h"
 
 #include <signal.h>
@@ -17,6 +16,9 @@
 /* An agent sends a heartbeat every second. One on this machine is silent only if it is stopped or
  * starved, which may pass: it has so long, whatever timeouts.silence is. */
 #define LOCAL_SILENCE_NS (15 * SECOND_NS)
+/* For the child that carried a stream to exit after its end: one with much memory, on a busy
+ * machine. */
+#define EXIT_WAIT_NS (SECOND_NS / 2)
 /* A gap of this length between two ticks, which are a second apart: this process was stopped. */
 #define PAUSE_NS (3 * SECOND_NS)
 
@@ -62,6 +64,23 @@ bool liveness_postpone(struct liveness *l, struct loop_timer *t, uint64_t due_ns
 
 /* ---- a lost host ---- */
 
+/* "host n1 lost, with ranks 0-3: HOW". `how` is NULL as long as it is not known. */
+static void liveness_set_text(const struct run_state *run, const struct host *host, int code,
+                              const char *how, struct diag *d)
+{
+    const struct desc_host *of = &run->desc->hosts[host->index];
+    char ranks[128];
+    uint32_t n = 0, *list = calloc(of->nranks, sizeof *list);
+    for (uint32_t i = 0; list && i < run->desc->nranks && n < of->nranks; i++) {
+        if (run->desc->ranks[i].host == host->index)
+            list[n++] = i;
+    }
+    rank_list_format(ranks, sizeof ranks, list, n);
+    free(list);
+    diag_set(d, code, "host %s lost, with rank%s %s%s%s", of->name, n == 1 ? "" : "s", ranks,
+             how ? ": " : "", how ? how : "");
+}
+
 static void liveness_host_lost(struct liveness *l, struct host *host, int code, const char *how)
 {
     struct run_state *run = l->run;
@@ -70,35 +89,30 @@ static void liveness_host_lost(struct liveness *l, struct host *host, int code, 
         return;
     }
     struct diag d;
-    char ranks[128];
-    uint32_t n = 0, *list = calloc(run->desc->nranks, sizeof *list);
     host->lost = true;
     conn_close(&host->conn);
     for (uint32_t i = 0; i < run->desc->nranks; i++) {
         if (run->desc->ranks[i].host != host->index)
             continue;
         run->ranks[i].host_lost = !run->ranks[i].exited;
-        if (list)
-            list[n++] = i;
         output_end_rank(l->output, i);
         rdv_on_rank_exit(l->rdv, i, "was lost with its host");
     }
-    rank_list_format(ranks, sizeof ranks, list, n);
-    free(list);
-    diag_set(&d, COLLRUN_ERR_PEER_FAILED, "host %s lost, with rank%s %s: %s",
-             run->desc->hosts[host->index].name, n == 1 ? "" : "s", ranks, how);
-    if (l->stop->step < STOP_QUIT)
+    liveness_set_text(run, host, code, how, &d);
+    if (l->stop->step < STOP_QUIT) {
+        l->blamed = l->stop->job_failure.class == CAUSE_NONE ? host : l->blamed;
         stop_on_job_failure(l->stop, CAUSE_HOST_LOST,
                             code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : EXIT_HOST, &d);
+    }
     hosts_stop_loop_if_gone(run);
 }
 
 /* Why the stream ended: the transport knows most, unless the bytes made no sense; then the exit
- * status of the child that carried the stream. */
+ * status of the child that carried the stream, if it has exited. */
 static void liveness_end_text(struct liveness *l, struct host *host, const struct diag *why,
                               char *out, size_t size)
 {
-    int status = host->pid_status;
+    const int status = host->pid_status;
     liveness_check_pause(l);
     struct connector *connector = l->bring_up->connector;
     bool remote = connector_is_remote(connector, host->index);
@@ -112,8 +126,6 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
     const bool nonsense = why->code == COLLRUN_ERR_INVALID;
     if (remote && !nonsense && connector_end_reason(connector, host->index, out, size))
         return;
-    if (host->pid && reap_closed(host->pid, &status))
-        host->pid = 0;
     if (why->code)
         snprintf(out, size, "%.200s", why->text);
     else if (!host->pid && WIFSIGNALED(status))
@@ -125,16 +137,69 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
         snprintf(out, size, "its collrun-agent closed the connection");
 }
 
-void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
+static void liveness_end(struct liveness *l, struct host *host, const struct diag *why)
 {
     char how[400];
-    host->ended = true;
     const bool no_memory = why->code == COLLRUN_ERR_NO_MEMORY; /* of this process */
+    host->exit_by_ns = 0;
     if (no_memory)
         snprintf(how, sizeof how, "%.200s", why->text);
     else
         liveness_end_text(l, host, why, how, sizeof how);
-    liveness_host_lost(l, host, no_memory ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_UNAVAILABLE, how);
+    if (!host->lost)
+        liveness_host_lost(l, host, no_memory ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_UNAVAILABLE,
+                           how);
+    else if (l->blamed == host)
+        liveness_set_text(l->run, host, COLLRUN_ERR_UNAVAILABLE, how, &l->stop->job_failure.diag);
+    hosts_stop_loop_if_gone(l->run);
+}
+
+/* The text has the exit status of the child that carried the stream. The kernel closes the stream
+ * shortly before the child exits. */
+static bool liveness_needs_exit(struct liveness *l, const struct host *host, const struct diag *why)
+{
+    if (!host->pid || why->code == COLLRUN_ERR_INVALID || why->code == COLLRUN_ERR_NO_MEMORY)
+        return false;
+    return !why->code || connector_is_remote(l->bring_up->connector, host->index);
+}
+
+void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why)
+{
+    host->ended = true;
+    if (!liveness_needs_exit(l, host, why)) {
+        liveness_end(l, host, why);
+        return;
+    }
+    host->exit_by_ns = now_ns() + EXIT_WAIT_NS;
+    if (!l->exit_timer.at_ns)
+        loop_timer_set(l->run->loop, &l->exit_timer, EXIT_WAIT_NS);
+    /* At once: what happens to ranks on other hosts from now on may be a consequence. */
+    if (host->has_job)
+        liveness_host_lost(l, host, COLLRUN_ERR_UNAVAILABLE, NULL);
+}
+
+void liveness_on_child_exit(struct liveness *l, struct host *host)
+{
+    struct diag d;
+    diag_init(&d);
+    if (host->exit_by_ns)
+        liveness_end(l, host, &d);
+}
+
+static void liveness_on_exit_timeout(struct loop_timer *t)
+{
+    struct liveness *l = t->owner;
+    const uint64_t now = now_ns();
+    uint64_t next_ns = 0;
+    for (uint32_t h = 0; h < l->run->desc->nhosts; h++) {
+        struct host *host = &l->run->hosts[h];
+        if (host->exit_by_ns && host->exit_by_ns <= now)
+            liveness_on_child_exit(l, host);
+        else if (host->exit_by_ns && (!next_ns || host->exit_by_ns < next_ns))
+            next_ns = host->exit_by_ns;
+    }
+    if (next_ns)
+        loop_timer_set(l->run->loop, t, next_ns - now);
 }
 
 bool liveness_on_bye(struct liveness *l, struct host *host)
@@ -191,6 +256,7 @@ static void liveness_on_tick(struct loop_timer *t)
 void liveness_start(struct liveness *l)
 {
     l->timer = (struct loop_timer){.fired = liveness_on_tick, .owner = l};
+    l->exit_timer = (struct loop_timer){.fired = liveness_on_exit_timeout, .owner = l};
     l->last_tick_ns = now_ns();
     loop_timer_set(l->run->loop, &l->timer, SECOND_NS);
 }

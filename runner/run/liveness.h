@@ -23,11 +23,13 @@ struct liveness {
     struct rdv *rdv;
     struct output *output;
     struct live *live;
-    struct loop_timer timer; /* every second */
-    uint64_t last_tick_ns;   /* a gap after it: this process was stopped */
-    uint64_t resumed_ns;     /* when it was continued, ... */
-    uint64_t paused_ns;      /* ... and for how long it was stopped, at most */
-    uint64_t stopped_ns;     /* at least, of all times that it was stopped */
+    struct loop_timer timer;      /* every second */
+    struct loop_timer exit_timer; /* the earliest exit_by_ns of a host */
+    const struct host *blamed;    /* whose loss is the failure of the job; NULL: none */
+    uint64_t last_tick_ns;        /* a gap after it: this process was stopped */
+    uint64_t resumed_ns;          /* when it was continued, ... */
+    uint64_t paused_ns;           /* ... and for how long it was stopped, at most */
+    uint64_t stopped_ns;          /* at least, of all times that it was stopped */
 };
 
 /* All pointers are set. */
@@ -41,8 +43,11 @@ uint64_t liveness_now_ns(const struct liveness *l);
 /* True if a timer has fired before its time of that clock, or just after this process was stopped.
  * It is set again, for after the frames that are waiting. */
 bool liveness_postpone(struct liveness *l, struct loop_timer *t, uint64_t due_ns);
-/* The stream of a host has ended. */
+/* The stream of a host has ended: the host is lost. The reason is known once the child that carried
+ * the stream has exited, within half a second, or is that it has not. */
 void liveness_on_closed(struct liveness *l, struct host *host, const struct diag *why);
+/* That child of a host has exited. */
+void liveness_on_child_exit(struct liveness *l, struct host *host);
 /* An agent says BYE: true if it does so before its ranks have ended; then its host is lost. One
  * that had no memory for a frame, or is none of ours, may. */
 bool liveness_on_bye(struct liveness *l, struct host *host);

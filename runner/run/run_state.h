@@ -35,7 +35,8 @@ struct host {
     bool has_job;   /* JOB was sent */
     bool bye;       /* BYE has arrived, or the host is not needed any more */
     bool lost;
-    bool ended;          /* it was lost because its stream ended: its transport command ends, too */
+    bool ended;          /* its stream has ended: its transport command ends, too */
+    uint64_t exit_by_ns; /* its end is explained then, or once that command has exited; 0: it is */
     const char *machine; /* equal on hosts that are one machine */
     const char *rdma;    /* its active RDMA ports; "": none */
     int64_t clock_offset_ns; /* its clock minus the clock of this machine */

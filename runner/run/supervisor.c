@@ -153,6 +153,7 @@ void supervisor_on_child_exit(struct supervisor *s, pid_t pid, int status)
         if (host->pid == pid) {
             host->pid = 0;
             host->pid_status = status;
+            liveness_on_child_exit(&s->liveness, host);
         }
     }
 }

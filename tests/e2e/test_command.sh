@@ -106,9 +106,16 @@ run seven.yaml
 ends "a program exits with 7: 7" 7
 like "the report names rank, program and code" "$(err)" 'rank 1 .*"sh", exited with code 7$'
 check "others are ended without waiting for the grace time" [ "$elapsed" -lt $((4000 * slow)) ]
-programs term 2 '[sh, -c, "trap \"echo term $RANK; exit 3\" TERM; [ $RANK = 0 ] && exit 5; sleep 300 & wait"]'
+programs term 2 '[sh, -c, "trap \"exit 5\" TERM; [ $RANK = 1 ] || until [ -e trapped ]; do sleep 0.05; done; [ $RANK = 1 ] || exit 5; : >trapped; sleep 300 & wait"]'
 run term.yaml
 ends "the first failure decides" 5
+like "it is that of one rank" "$(err)" 'error: rank 0 .*"sh", exited with code 5$'
+like "one that ends on SIGTERM, with any code, stops on request" "$(err)" '^collrun: rank 1 stopped on request$'
+rm -f trapped
+programs ints 2 '[sh, -c, "trap \"trap - INT; kill -INT $$$$\" TERM; [ $RANK = 1 ] || until [ -e trapped ]; do sleep 0.05; done; [ $RANK = 1 ] || exit 5; : >trapped; sleep 300 & wait"]'
+run ints.yaml
+ends "one that ends itself by another signal then is not the cause either" 5
+like "nor named as such" "$(err)" 'error: rank 0 .*"sh", exited with code 5$'
 # Programs take a second SIGTERM for the order to end at once.
 cat >terms.c <<'EOF'
 #include <fcntl.h>

@@ -191,6 +191,18 @@ run run helo.yaml
 ends "a bare name that is not installed is an error of the job file: 2" 2
 like "with a hint at the installed one" "$(err)" 'did you mean "hello"'
 
+# ---- ranks of two workloads that end alike ----
+cat >apart.yaml <<END
+version: 1
+processes: {count: 2}
+workloads:
+  - {name: one, plugin: ./scripted.so, ranks: 0, params: {dir: "$tmp", do: "note up;await 2 up;leave 5"}}
+  - {name: two, plugin: ./scripted.so, ranks: 1, params: {dir: "$tmp", do: "note up;await 2 up;leave 5"}}
+END
+run run apart.yaml
+ends "two ranks exit with one code: that code" 5
+like "the workload of one of them is not that of both" "$(err)" 'error: all 2 ranks exited with code 5( |$)'
+
 # ---- what only a host can know of the job file ----
 cat >nowhere.yaml <<'END'
 version: 1

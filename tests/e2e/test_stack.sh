@@ -85,6 +85,14 @@ fi
 printf '%s\n' "version: 1" "processes: {count: 6}" "workloads: [{plugin: ./crash.so, params: {how: all}}]" >all.yaml
 run all.yaml
 is "six ranks crash at once: each trace is printed once" "$(grep -oE 'rank [0-9] crashed: SIGSEGV' err | sort | uniq -c | awk '{print $1}' | sort | uniq -c | tr -s ' ') $(grep -c '^  |' err)" " 6 1 0"
+need_scripted
+simple sent 2 "@0 pid;hang" "timeouts: {grace: 1s}"
+start sent.yaml
+within 20 noted 0 pid
+kill -SEGV "$(notes 0 | cut -d' ' -f2)"
+finish 20
+ends "a signal of a crash, from another process" 139
+like "is no fault at an address" "$(err)" "^\[0\] rank 0 crashed: SIGSEGV, sent by process $$\$"
 crash plain.so crash
 like "without symbols: object and offset" "$(err)" '^\[1\]   #0 \? in plain\.so\+0x[0-9a-f]+$'
 crash crash.so overflow

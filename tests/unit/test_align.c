@@ -125,7 +125,7 @@ static void record_step(struct record_queue *q, const struct step *s, uint32_t n
         .expected = s->expected,
         .nexpected = nranks,
     };
-    if (s->kind == COLLRUN_ALLTOALLV || s->kind == COLLRUN_ALLGATHERV)
+    if (collrun_kind_is_vector((enum collrun_kind)s->kind))
         c.tag = record_queue_keep_counts(q, &counts);
     uint64_t index = record_queue_reserve(q, 1), ticks = record_ticks(q->head);
     record_queue_write(q, index, &c, number, RECORD_STARTED, ticks);
@@ -300,6 +300,44 @@ static void one_mistake_is_found(void **state)
         assert_true(made[m] > 5);
 }
 
+/* All members list the counts of all: 1, 2, 3. One of them has another count in its list; if that
+ * is its own, it also sends or expects as much. */
+static void counts_are_those_of_two_members(void **state)
+{
+    static const struct {
+        uint8_t kind;
+        uint32_t rank, of, count;
+        struct align_counts found;
+    } cases[] = {{COLLRUN_ALLGATHERV, 2, 2, 4, {2, 0, 4, 3}},
+                 {COLLRUN_ALLGATHERV, 1, 2, 9, {2, 1, 3, 9}},
+                 {COLLRUN_REDUCE_SCATTERV, 2, 2, 4, {0, 2, 3, 4}},
+                 {COLLRUN_REDUCE_SCATTERV, 1, 2, 9, {1, 2, 9, 3}}};
+    (void)state;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program p = {.nranks = 3};
+        struct align_difference d;
+        struct arena arena;
+        uint32_t n[MOST_RANKS] = {1, 1, 1};
+        arena_init(&arena);
+        for (uint32_t r = 0; r < 3; r++) {
+            struct step *s = &p.steps[r][0];
+            *s = (struct step){.kind = cases[i].kind, .root = -1};
+            for (uint32_t k = 0; k < 3; k++)
+                s->expected[k] = r == cases[i].rank && k == cases[i].of ? cases[i].count : k + 1;
+            s->count = s->expected[r];
+        }
+        assert_true(align(&p, n, &arena, &d));
+        assert_string_equal(d.field, "counts");
+        assert_int_equal(d.wrong.n, 1);
+        assert_int_equal(d.wrong.items[0], cases[i].rank);
+        assert_int_equal(d.counts.sender, cases[i].found.sender);
+        assert_int_equal(d.counts.receiver, cases[i].found.receiver);
+        assert_int_equal(d.counts.sent, cases[i].found.sent);
+        assert_int_equal(d.counts.expected, cases[i].found.expected);
+        arena_fini(&arena);
+    }
+}
+
 /* Sets what the last rank recorded for the group as if it had written at random: `started` of its
  * group, or the number of its first operation. */
 static void damage(struct rank_state *rank, uint64_t started, bool group)
@@ -421,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_without_a_mistake_have_no_difference),
         cmocka_unit_test(one_mistake_is_found),
+        cmocka_unit_test(counts_are_those_of_two_members),
         cmocka_unit_test(a_message_that_a_collective_has_failed),
         cmocka_unit_test(damaged_numbers_do_not_delay),
         cmocka_unit_test(a_group_of_more_members_than_ranks_is_ignored),

@@ -117,6 +117,43 @@ static void list_text(const struct desc_ranks *list, char out[64])
         snprintf(out + strlen(out), 64 - strlen(out), "%s%u", i ? "," : "", list->items[i]);
 }
 
+/* The runner has a record and a WAIT_REPORT of a rank, but no STATUS. The report is the better one.
+ */
+static void a_wait_report_is_kept(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct desc_rank place = {0};
+    struct desc desc = {.hosts = &host, .nhosts = 1, .ranks = &place, .nranks = 1};
+    struct rank_state rank;
+    struct job_failure job = {.class = CAUSE_NONE};
+    struct diag d;
+    struct buf b;
+    arena_init(&arena);
+    buf_init(&b);
+    play("a A", 0, &rank);
+    buf_put_u8(&b, 1);  /* certain */
+    buf_put_u8(&b, 1);  /* a thread is free */
+    buf_put_u32(&b, 0); /* calls */
+    buf_put_u32(&b, 1); /* groups */
+    buf_put_str(&b, "z#0:1");
+    buf_put_str(&b, "z");
+    buf_put_u64(&b, 0);
+    buf_put_u32(&b, 0); /* members */
+    buf_put_u32(&b, 0); /* posted messages */
+    buf_put_u8(&b, 0);
+    buf_put_u32(&b, 0); /* counts of messages */
+    assert_true(rank_read_waits(&rank, b.data, b.len));
+    assert_int_equal(from_records_complete(&desc, &rank, &job, &arena, &d), COLLRUN_OK);
+    assert_true(rank.snapshot.known);
+    assert_true(rank.wait_report.caller_free);
+    assert_int_equal(rank.wait_report.ngroups, 1);
+    assert_string_equal(rank.wait_report.groups[0].name, "z");
+    buf_fini(&b);
+    rank_state_fini(&rank);
+    arena_fini(&arena);
+}
+
 static void records_alone_give_the_verdict(void **state)
 {
     (void)state;
@@ -153,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_alone_give_the_verdict),
+        cmocka_unit_test(a_wait_report_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

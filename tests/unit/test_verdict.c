@@ -94,6 +94,15 @@ static const struct situation situations[] = {
      CAUSE_EXIT,
      7,
      "rank 1 (here), workload \"train\", exited with code 7"},
+    {"a rank that exits on collrun's SIGTERM does not count",
+     {{FAILED_AT(5), .status = EXIT(7)},
+      {FAILED_AT(6), .stop_requested = true, .killed = true, .status = EXIT(7)},
+      GOOD,
+      GOOD},
+     0,
+     CAUSE_EXIT,
+     7,
+     "rank 0 (here), workload \"train\", exited with code 7"},
     {"a rank that a job continues without, and that exits with 0",
      {{FAILED_AT(6), FAILED(COLLRUN_ERR_PEER_FAILED), .status = EXIT(1)},
       {.phase = PHASE_FINISHING,
@@ -512,6 +521,56 @@ static void the_missing_rank_is_found_behind_other_groups(void **state)
     arena_fini(&arena);
 }
 
+static void members_that_disagree_about_a_new_group(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena);
+    struct rank_state ranks[4] = {{FAILED_AT(5), FAILED(COLLRUN_ERR_MISMATCH), .status = EXIT(1)}};
+    diag_set(&ranks[0].failure, COLLRUN_ERR_MISMATCH,
+             "group \"x\": ranks disagree about the backend: rank 0 has shm, rank 1 has tcp");
+    struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+    assert_int_equal(v.class, CAUSE_MISMATCH);
+    is_list(&v.suspects, "0,1");
+    assert_null(v.field); /* no argument differs */
+    arena_fini(&arena);
+}
+
+/* A group that a workload creates. The ranks that report the time-out have waited. */
+static void a_group_that_is_created_misses_ranks(void **state)
+{
+    (void)state;
+    static const struct collrun_call barrier = {.kind = COLLRUN_BARRIER, .root = -1};
+    static const struct {
+        const char *text, *culprits, *suspects;
+        enum cause_class class;
+    } cases[] = {
+        {"group \"x\": rank 2 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
+        {"split: group \"x\": rank 2 of 4 did not join within 2 s", "2", "", CAUSE_MISSING},
+        {"group \"x\": ranks 2 and 0-1 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
+        {"group \"x\": rank 1 of 2 did not join within 2.0 s", "", "1", CAUSE_TIMEOUT},
+        {"group \"x\": rank 3 of 4 did not join within 2.0 s", "", "3", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 1 and 9 more of 40 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-4294967295 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-3, 0-3 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena;
+        arena_init(&arena);
+        struct group_snapshot waits[] = {op("dp", 7, true, barrier)};
+        /* Rank 1 waits in a barrier, and rank 3 for another group. */
+        struct rank_state ranks[4] = {
+            {FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(1)}};
+        ranks[3] = ranks[0];
+        snprintf(ranks[0].failure.text, sizeof ranks[0].failure.text, "%s", cases[i].text);
+        ranks[1].snapshot = (struct rank_snapshot){.groups = waits, .n = 1};
+        struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+        assert_int_equal(v.class, cases[i].class);
+        is_list(&v.culprits, cases[i].culprits);
+        is_list(&v.suspects, cases[i].suspects);
+        arena_fini(&arena);
+    }
+}
+
 static void a_message_of_a_collective_shows_a_part_of_a_mismatch(void **state)
 {
     (void)state;
@@ -540,6 +599,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_root_cause_is_found),
         cmocka_unit_test(a_cause_that_is_no_rank_s),
+        cmocka_unit_test(members_that_disagree_about_a_new_group),
+        cmocka_unit_test(a_group_that_is_created_misses_ranks),
         cmocka_unit_test(ranks_that_fail_alike_are_all_culprits),
         cmocka_unit_test(the_minority_of_a_mismatch_is_the_culprit),
         cmocka_unit_test(a_message_of_a_collective_shows_a_part_of_a_mismatch),

@@ -26,6 +26,35 @@ run "$top/configs/command.yaml"
 ends "configs/command.yaml" 0
 like "between the namespaces" "$(out)" '4 ranks on tcp.*verified'
 
+# Commands that live on after their agents: the loss of each host waits for its command to exit, all of them at the same time. When
+# collrun has seen the end of a stream, it closes the other direction.
+cat >"$tmp/lives" <<'LIVES'
+#!/bin/bash
+exec 3<&0
+"${@:2}" <&3 3<&- &
+exec >/dev/null 2>&1
+echo $! >"$0.guard.$1"
+wait
+until cat <&3; do sleep 0.05; done # the agent has made it nonblocking
+date +%s >"$0.seen.$1"
+exec sleep 300
+LIVES
+chmod +x "$tmp/lives"
+cat <<JOB | job lives
+version: 1
+hosts: {defaults: {transport: {command: [$tmp/lives, "{host}", $home/libexec/collrun/collrun-agent]}}, nodes: ["a[1-20]"]}
+processes: {count: 20}
+workloads: [{plugin: $tmp/scripted.so, params: {dir: $tmp, do: "note up;hang"}}]
+timeouts: {grace: 1s}
+JOB
+start lives.yaml
+within 60 noted_all 20 up
+kill -KILL $(for n in {1..20}; do pgrep -P "$(cat "$tmp/lives.guard.a$n")" -x collrun-agent; done)
+finish 60
+ends "20 hosts are lost whose commands live on" 127
+like "what is known of the first" "$(err)" 'error: host a[0-9]+ lost, with rank [0-9]+: .*/lives closed the connection$'
+check "all of them at the same time" [ $(($(sort -n "$tmp"/lives.seen.* | tail -n 1) - $(sort -n "$tmp"/lives.seen.* | head -n 1))) -lt 6 ]
+
 # Ctrl-C reaches collrun only: the command runs in another session.
 { head_of 2; printf 'processes: {count: 2}\nworkloads:\n  - {plugin: %s/scripted.so, params: {dir: %s, do: "note up;until-stopped;note stopped"}}\n' \
     "$tmp" "$tmp"; } | job interrupt
