@@ -58,6 +58,8 @@ static bool interrupt_is_default(void)
  * the call, or this function finds the signal; it would else be forgotten until the call ends. */
 int interrupt_enter(struct collrun_group *g)
 {
+    if (!interrupt_is_main && interrupt_init()) /* another thread has begun to use the job */
+        return -1;
     if (!interrupt_is_main)
         return 0;
     atomic_store_explicit(&interrupt.waiting, g, memory_order_relaxed);
@@ -147,15 +149,23 @@ static int interrupt_set_wakeup(int fd)
 
 int interrupt_init(void)
 {
-    if (interrupt.pipe[0] >= 0)
+    static _Thread_local bool tried; /* which thread is the main thread, Python knows */
+    int ends[2];
+    if (tried || interrupt.pipe[0] >= 0)
         return 0;
-    if (pipe2(interrupt.pipe, O_CLOEXEC) || fcntl(interrupt.pipe[1], F_SETFL, O_NONBLOCK) < 0) {
+    tried = true;
+    if (pipe2(ends, O_CLOEXEC) || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    int set = interrupt_set_wakeup(interrupt.pipe[1]);
-    if (set <= 0)
+    int set = interrupt_set_wakeup(ends[1]);
+    if (set <= 0) {
+        close(ends[0]);
+        close(ends[1]);
         return set;
+    }
+    interrupt.pipe[0] = ends[0];
+    interrupt.pipe[1] = ends[1];
     sigset_t all, old;
     pthread_t thread;
     sigfillset(&all);

@@ -18,8 +18,8 @@
 /* Starts to watch. From the main thread of Python; from another one it does nothing. */
 int interrupt_init(void);
 
-/* Before a call that waits, with the interpreter's lock. -1: a SIGINT has arrived that no code of
- * Python has seen yet, and KeyboardInterrupt is set. */
+/* Before a call that waits, with the interpreter's lock. -1: an exception: KeyboardInterrupt if a
+ * SIGINT has arrived that no code of Python has seen yet. */
 int interrupt_enter(struct collrun_group *g);
 /* After the call, with or without that lock. */
 void interrupt_leave(void);

@@ -39,6 +39,9 @@ for how in call wait; do
     program 2 "$programs/interrupt.py" $how
     is "SIGINT in a $how: KeyboardInterrupt" "$(grep '^\[0\]' out)" "[0] KeyboardInterrupt"
 done
+rm -f raised
+program 2 "$programs/interrupt.py" thread
+is "SIGINT in a call where another thread has begun to use the job: KeyboardInterrupt" "$code $(out)" "0 [0] KeyboardInterrupt"
 program 2 "$programs/interrupt.py" poll
 is "SIGINT in wait(timeout): the request goes on" "$(out)" "[0] KeyboardInterrupt
 [0] received 7"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank 0 waits for a message that is not sent, and gets a SIGINT; the argument says how it waits, or that rank 1 does, and gets it just before,
-or that a child of rank 0 gets it."""
+or that a child of rank 0 gets it. "thread": as "call", and another thread has asked for the group."""
 
 import array
+import concurrent.futures
 import ctypes
 import functools
 import os
@@ -14,7 +15,10 @@ import time
 import collrun
 
 how = sys.argv[1]
-g = collrun.group()
+if how == "thread":
+    g = concurrent.futures.ThreadPoolExecutor(1).submit(collrun.group).result()
+else:
+    g = collrun.group()
 x = array.array("i", [0])
 
 
@@ -74,7 +78,7 @@ elif how.startswith("before"):
 elif g.rank == 0:
     threading.Thread(target=interrupt).start()
     try:
-        if how == "call":
+        if how in ("call", "thread"):
             entering.set()
             g.recv(x, 1)
         elif how == "wait":
@@ -97,6 +101,7 @@ elif g.rank == 0:
             print("received", x[0], "child", os.waitpid(target, 0)[1], flush=True)
     except KeyboardInterrupt as e:
         print("KeyboardInterrupt", flush=True)
+        open("raised", "w").close()
     if how == "poll":
         g.barrier()
         print("received", r.wait() is x and x[0], flush=True)
@@ -104,6 +109,9 @@ elif how in ("handler", "child"):
     while not os.path.exists("interrupted"):
         time.sleep(0.01)
     g.send(array.array("i", [5]), 0)
+elif how == "thread":
+    while not os.path.exists("raised"):
+        time.sleep(0.01)
 elif how == "poll":
     g.barrier()
     g.send(array.array("i", [7]), 0)
