@@ -64,7 +64,8 @@ static PyObject *group_object(struct collrun_group *handle, bool at_run_time)
 
 static int group_check(const struct group *g)
 {
-    return g->handle ? 0 : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
+    return g->handle ? job_check()
+                     : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
 }
 
 /* ---- functions of the module ---- */

@@ -16,7 +16,8 @@ static struct {
     struct collrun_ctx *ctx;
     pid_t pid; /* of the process that called collrun_init */
     bool over;
-    int arrays; /* under the interpreter's lock */
+    bool lingers; /* it is over, but its groups are open until the program ends: */
+    int arrays;   /* they hold these; under the interpreter's lock */
 } job = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- begin and end ---- */
@@ -27,9 +28,10 @@ static void job_exit(int code, void *unused)
 {
     struct collrun_ctx *ctx = job.ctx;
     (void)unused;
-    if (code != 0 || !ctx || job.over || job.pid != getpid())
+    if (code != 0 || !ctx || (job.over && !job.lingers) || job.pid != getpid())
         return;
     job.over = true;
+    job.lingers = false;
     (void)collrun_finalize(ctx);
 }
 
@@ -74,15 +76,20 @@ static int job_init(void)
     return rc;
 }
 
+int job_check(void)
+{
+    return job.over
+               ? errors_set_text(COLLRUN_ERR_INVALID, "collrun.finalize() has closed the groups")
+               : 0;
+}
+
 struct collrun_ctx *job_get(void)
 {
     int rc = COLLRUN_OK;
+    if (job_check())
+        return NULL;
     if (job.ctx)
         return job.ctx;
-    if (job.over) {
-        errors_set_text(COLLRUN_ERR_INVALID, "collrun.finalize() has closed the groups");
-        return NULL;
-    }
     Py_BEGIN_ALLOW_THREADS rc = job_init();
     Py_END_ALLOW_THREADS if (rc)
     {
@@ -108,22 +115,19 @@ PyDoc_STRVAR(job_finalize_doc,
              "finalize()\n--\n\n"
              "Waits until the other members of the groups have ended their part, and closes the "
              "groups; the program goes on as a plain one. An exit with code 0 does it, so programs "
-             "need not. BufferError while arrays of Group.empty() are alive.");
+             "need not. While arrays of Group.empty() are alive, the exit closes the groups.");
 static PyObject *job_finalize(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
     if (!job.ctx || job_is_over())
         Py_RETURN_NONE;
-    if (job.arrays > 0) {
-        PyErr_Format(PyExc_BufferError,
-                     "finalize: arrays of Group.empty() are in use (%d); drop them before",
-                     job.arrays);
-        return NULL;
-    }
     struct collrun_ctx *ctx = job.ctx;
     errors_init(NULL);
     job.over = true;
+    job.lingers = job.arrays > 0;
+    if (job.lingers)
+        Py_RETURN_NONE;
     job.ctx = NULL;
     int rc;
     Py_BEGIN_ALLOW_THREADS interrupt_sync();

@@ -16,7 +16,9 @@ struct collrun_ctx *job_get(void);
 int job_device_count(const char *kind);
 /* True after collrun_finalize(), and in a child of fork(): groups must not be touched. */
 bool job_is_over(void);
-/* `n` more arrays have memory of a group; finalize() is refused while there are some. */
+/* 0; or -1, with an exception, after collrun.finalize(). */
+int job_check(void);
+/* `n` more arrays have memory of a group. */
 void job_count_arrays(int n);
 
 /* The functions of the module about the job. */

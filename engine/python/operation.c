@@ -3,6 +3,7 @@
 
 #include "errors.h"
 #include "interrupt.h"
+#include "job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,8 @@ static int operation_check_group(struct operation *op)
 {
     if (op->call[0].kind == COLLRUN_RECV_ANY)
         op->call[0].source = &op->source;
-    return op->group->handle ? 0 : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
+    return op->group->handle ? job_check()
+                             : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
 }
 
 PyObject *operation_run(struct operation *op)
