@@ -252,6 +252,40 @@ static void job_count_ranks(struct job *job)
         job->nranks = job_end_of_ranks(&job->workloads[i].ranks, job->nranks);
 }
 
+/* ---- the ranks of a plugin without `ranks` ---- */
+
+/* A rank that runs a command has no other workload. */
+static bool *job_find_commands(const struct job *job, struct arena *arena)
+{
+    bool *command = arena_calloc(arena, job->nranks, sizeof *command);
+    for (uint32_t i = 0; command && i < job->nworkloads; i++) {
+        const struct job_workload *w = &job->workloads[i];
+        for (uint32_t r = 0; w->command.n && !w->ranks.refused && r < job->nranks; r++)
+            command[r] = command[r] || job_ranks_has(&w->ranks, r);
+    }
+    return command;
+}
+
+/* All ranks that run no command; if all run one, all: an error. */
+static void job_set_default_ranks(struct job *job, struct arena *arena)
+{
+    const bool *command = job_find_commands(job, arena);
+    struct job_rank_part *parts = arena_calloc(arena, job->nranks, sizeof *parts);
+    uint32_t n = 0, left_out = 0;
+    for (uint32_t r = 0; command && parts && r < job->nranks; r++) {
+        left_out += command[r];
+        if (!command[r] && (r == 0 || command[r - 1]))
+            parts[n++].range = (struct parse_range){.first = r, .step = 1};
+        if (!command[r])
+            parts[n - 1].range.last = r;
+    }
+    for (uint32_t i = 0; n && left_out && i < job->nworkloads; i++) {
+        struct job_workload *w = &job->workloads[i];
+        if (!w->command.n && !w->ranks.loc.line)
+            w->ranks = (struct job_ranks){.parts = parts, .n = n};
+    }
+}
+
 /* ---- reading ---- */
 
 static int job_fail(struct diag_list *diags, const struct diag *d)
@@ -314,9 +348,12 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
             job->groups[i].backend.v = NULL;
     job->hosts.refused =
         !job->hosts.loc.line && !job->hosts.all.loc.line && node_get(root, "hosts");
-    if (job_expand_hosts(job, arena, diags) < 0 || arena_failed(arena))
+    if (job_expand_hosts(job, arena, diags) < 0)
         return job_out_of_memory(diags);
     job_count_ranks(job);
+    job_set_default_ranks(job, arena);
+    if (arena_failed(arena))
+        return job_out_of_memory(diags);
     job->complete = true;
     job_check(job, arena, diags);
     return diag_list_count(diags) > before ? COLLRUN_ERR_INVALID : 0;

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which ranks are the culprits of a failure, and which are suspects.
+ */
+#include "diagnose/mismatch.h"
+#include "verdict_job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct group_snapshot op(const char *group, uint64_t number, bool inside_it,
+                                struct collrun_call call)
+{
+    struct group_snapshot g = {.started = number,
+                               .done = inside_it ? number - 1 : number,
+                               .age_ns = 9,
+                               .count = call.count,
+                               .root_or_peer = call.root,
+                               .kind = (uint8_t)call.kind,
+                               .dtype = (uint8_t)call.dtype,
+                               .op = (uint8_t)call.op};
+    snprintf(g.name, sizeof g.name, "%s", group);
+    return g;
+}
+
+static void is_list(const struct desc_ranks *list, const char *expected)
+{
+    char text[64] = "";
+    for (uint32_t i = 0; i < list->n; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%u", i ? "," : "",
+                 list->items[i]);
+    assert_string_equal(text, expected);
+}
+
+static struct verdict verdict_of(struct rank_state *ranks, struct job_failure job,
+                                 struct arena *arena)
+{
+    const struct evidence e = {&desc, ranks, job};
+    struct verdict v;
+    verdict_find(&e, arena, &v);
+    print_message("# %s\n", v.diag.text);
+    return v;
+}
+
+#define NO_JOB                                                                                     \
+    (struct job_failure)                                                                           \
+    {                                                                                              \
+        .class = CAUSE_NONE                                                                        \
+    }
+#define RETURNED(t, code_)                                                                         \
+    {                                                                                              \
+        OF_WORKLOAD(t), .subject = WIRE_SUBJECT_WORKLOAD, .status = EXIT(code_), .failure = {      \
+            .code = (code_),                                                                       \
+            .text = "workload \"train\" returned it"                                               \
+        }                                                                                          \
+    }
+
+static void ranks_that_fail_alike_are_all_culprits(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena);
+    struct rank_state all[4] = {RETURNED(5, 7), RETURNED(6, 7), RETURNED(4, 7), RETURNED(9, 7)};
+    for (int i = 0; i < 4; i++)
+        all[i].stop_requested = i != 2; /* rank 2 was first */
+    struct verdict v = verdict_of(all, NO_JOB, &arena);
+    is_list(&v.culprits, "0,1,2,3");
+    assert_string_equal(v.diag.text, "all 4 ranks: workload \"train\" returned it");
+    char others[256];
+    const struct evidence e = {&desc, all, NO_JOB};
+    verdict_other_ranks(&e, &v, others, sizeof others);
+    assert_string_equal(others, "");
+    /* A call of one of them failed: it is no culprit. Another has another code: it is one. */
+    all[1].failure.code = COLLRUN_ERR_PEER_FAILED;
+    all[3].failure.code = 9;
+    all[3].status = EXIT(9);
+    v = verdict_of(all, NO_JOB, &arena);
+    is_list(&v.culprits, "0,2,3");
+    assert_string_equal(v.diag.text, "ranks 0 and 2: workload \"train\" returned it");
+    verdict_other_ranks(&e, &v, others, sizeof others);
+    assert_string_equal(others, "rank 3 also failed; rank 1 failed because of it");
+    /* Each of three exceeded the time-out of the workload. */
+    for (int i = 0; i < 4; i++) {
+        all[i].failure.code = i == 1 ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT;
+        all[i].status = EXIT(124);
+    }
+    v = verdict_of(all, NO_JOB, &arena);
+    is_list(&v.culprits, "0,2,3");
+    assert_string_equal(v.diag.text, "ranks 0 and 2-3: workload \"train\" returned it");
+    verdict_other_ranks(&e, &v, others, sizeof others);
+    assert_string_equal(others, "rank 1 failed because of it");
+    arena_fini(&arena);
+}
+
+static void the_minority_of_a_mismatch_is_the_culprit(void **state)
+{
+    (void)state;
+    static const struct collrun_call
+        sum = {.kind = COLLRUN_ALLREDUCE, .count = 8, .op = COLLRUN_SUM, .dtype = COLLRUN_FLOAT32},
+        max = {.kind = COLLRUN_ALLREDUCE, .count = 8, .op = COLLRUN_MAX, .dtype = COLLRUN_FLOAT32};
+    struct arena arena;
+    arena_init(&arena);
+    for (uint32_t odd = 0; odd < 4; odd++) {
+        for (uint32_t first = 0; first < 4; first++) { /* any rank may report it */
+            struct group_snapshot groups[4];
+            struct rank_state ranks[4] = {{0}};
+            for (uint32_t i = 0; i < 4; i++) {
+                groups[i] = op("dp", 501, true, i == odd ? max : sum);
+                ranks[i] = (struct rank_state){FAILED_AT(i == first ? 1 : 5 + i),
+                                               FAILED(COLLRUN_ERR_MISMATCH), .group = "dp",
+                                               .operation = 501, .status = EXIT(1)};
+                ranks[i].stop_requested = i != first;
+                ranks[i].snapshot = (struct rank_snapshot){.groups = &groups[i], .n = 1};
+                snprintf(ranks[i].failure.text, sizeof ranks[i].failure.text,
+                         "allreduce dp#501: rank %u calls one thing, another rank another", first);
+            }
+            struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+            char culprit[8];
+            snprintf(culprit, sizeof culprit, "%u", odd);
+            assert_int_equal(v.class, CAUSE_MISMATCH);
+            is_list(&v.culprits, culprit);
+            is_list(&v.suspects, "");
+            assert_string_equal(v.field, "op");
+            assert_string_equal(v.group, "dp");
+            assert_int_equal(v.number, 501);
+            assert_int_equal(v.ncalls, 2);
+            assert_string_equal(v.calls[odd == 0].call, "allreduce(8 x float32, sum)");
+            /* Two against two: no rank is. */
+            groups[(odd + 1) % 4] = groups[odd];
+            v = verdict_of(ranks, NO_JOB, &arena);
+            is_list(&v.culprits, "");
+            is_list(&v.suspects, "0,1,2,3");
+        }
+    }
+    arena_fini(&arena);
+}
+
+/* Rank 0 waits in dp for rank 1, which waits in tp for rank 2, which sleeps. */
+static void the_missing_rank_is_found_behind_other_groups(void **state)
+{
+    (void)state;
+    static const struct collrun_call barrier = {.kind = COLLRUN_BARRIER, .root = -1};
+    struct arena arena;
+    arena_init(&arena);
+    struct group_snapshot zero[] = {op("dp", 7, true, barrier)},
+                          one[] = {op("dp", 6, false, barrier), op("tp", 3, true, barrier)},
+                          two[] = {op("tp", 2, false, barrier)},
+                          three[] = {op("dp", 7, true, barrier)};
+    struct rank_state ranks[4] = {{FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .group = "dp",
+                                   .operation = 7, .status = EXIT(1)},
+                                  {.phase = PHASE_RUNNING},
+                                  {.phase = PHASE_RUNNING},
+                                  {.phase = PHASE_RUNNING}};
+    ranks[0].snapshot = (struct rank_snapshot){.groups = zero, .n = 1};
+    ranks[1].snapshot = (struct rank_snapshot){.groups = one, .n = 2};
+    ranks[2].snapshot = (struct rank_snapshot){.groups = two, .n = 1};
+    ranks[3].snapshot = (struct rank_snapshot){.groups = three, .n = 1};
+    struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+    assert_int_equal(v.class, CAUSE_MISSING);
+    is_list(&v.culprits, "2");
+    assert_string_equal(v.group, "tp");
+    assert_int_equal(v.number, 3);
+    assert_int_equal(v.nwaits, 2);
+    is_list(&v.waits[0].ranks, "0,3");
+    is_list(&v.waits[0].waited_for, "1");
+    assert_non_null(strstr(v.diag.text, "rank 2 has not called tp#3"));
+    /* The same at the end of timeouts.run, which no rank reports. */
+    ranks[0] = (struct rank_state){.phase = PHASE_RUNNING, .snapshot = {.groups = zero, .n = 1}};
+    v = verdict_of(ranks, (struct job_failure){.class = CAUSE_TIMEOUT, .exit_code = 124}, &arena);
+    assert_int_equal(v.class, CAUSE_MISSING);
+    is_list(&v.culprits, "2");
+    assert_int_equal(v.exit_code, 124);
+    arena_fini(&arena);
+}
+
+static void members_that_disagree_about_a_new_group(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena);
+    struct rank_state ranks[4] = {{FAILED_AT(5), FAILED(COLLRUN_ERR_MISMATCH), .status = EXIT(1)}};
+    diag_set(&ranks[0].failure, COLLRUN_ERR_MISMATCH,
+             "group \"x\": ranks disagree about the backend: rank 0 has shm, rank 1 has tcp");
+    struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+    assert_int_equal(v.class, CAUSE_MISMATCH);
+    is_list(&v.suspects, "0,1");
+    assert_null(v.field); /* no argument differs */
+    arena_fini(&arena);
+}
+
+/* A group that a workload creates. The ranks that report the time-out have waited. */
+static void a_group_that_is_created_misses_ranks(void **state)
+{
+    (void)state;
+    static const struct collrun_call barrier = {.kind = COLLRUN_BARRIER, .root = -1};
+    static const struct {
+        const char *text, *culprits, *suspects;
+        enum cause_class class;
+    } cases[] = {
+        {"group \"x\": rank 2 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
+        {"split: group \"x\": rank 2 of 4 did not join within 2 s", "2", "", CAUSE_MISSING},
+        {"group \"x\": ranks 2 and 0-1 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
+        {"group \"x\": rank 1 of 2 did not join within 2.0 s", "", "1", CAUSE_TIMEOUT},
+        {"group \"x\": rank 3 of 4 did not join within 2.0 s", "", "3", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 1 and 9 more of 40 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-4294967295 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-3, 0-3 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena;
+        arena_init(&arena);
+        struct group_snapshot waits[] = {op("dp", 7, true, barrier)};
+        /* Rank 1 waits in a barrier, and rank 3 for another group. */
+        struct rank_state ranks[4] = {
+            {FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(1)}};
+        ranks[3] = ranks[0];
+        snprintf(ranks[0].failure.text, sizeof ranks[0].failure.text, "%s", cases[i].text);
+        ranks[1].snapshot = (struct rank_snapshot){.groups = waits, .n = 1};
+        struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+        assert_int_equal(v.class, cases[i].class);
+        is_list(&v.culprits, cases[i].culprits);
+        is_list(&v.suspects, cases[i].suspects);
+        arena_fini(&arena);
+    }
+}
+
+static void a_message_of_a_collective_shows_a_part_of_a_mismatch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool partial;
+    } cases[] = {
+        {"reduce_scatter g#5: rank 0 calls send(64 x uint8, to 1, tag 2147483648), rank 1 calls "
+         "recv(32 x uint8, from 0, tag 2147483648)",
+         true},
+        {"recv g#5: rank 0 calls send(64 x uint8, to 1, tag 7), rank 1 calls recv(32 x uint8, from "
+         "0, tag 7)",
+         false},
+        {"allreduce g#5: rank 0 calls allreduce(1 x int8, sum), rank 1 calls barrier()", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rank_state r = {.failed = true};
+        diag_set(&r.failure, COLLRUN_ERR_MISMATCH, "%s", cases[i].text);
+        assert_int_equal(mismatch_is_partial(&r), cases[i].partial);
+        r.failed = false;
+        assert_false(mismatch_is_partial(&r));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_that_disagree_about_a_new_group),
+        cmocka_unit_test(a_group_that_is_created_misses_ranks),
+        cmocka_unit_test(ranks_that_fail_alike_are_all_culprits),
+        cmocka_unit_test(the_minority_of_a_mismatch_is_the_culprit),
+        cmocka_unit_test(a_message_of_a_collective_shows_a_part_of_a_mismatch),
+        cmocka_unit_test(the_missing_rank_is_found_behind_other_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
