@@ -107,6 +107,15 @@ static int group_read_check(const char *text, enum collrun_check *out)
 }
 
 /* World ranks of a sequence; the caller frees *out. */
+/* To the C API, 0 is the default. */
+static int group_check_timeout(const PyObject *given, uint64_t ns)
+{
+    if (given == Py_None || ns)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "timeout: must be more than 0 seconds");
+    return -1;
+}
+
 static int group_read_ranks(PyObject *ranks, int **out, int *n)
 {
     Py_ssize_t len = PySequence_Size(ranks);
@@ -151,8 +160,8 @@ PyObject *group_create(PyObject *module, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|zzOs:new_group", names, &ranks, &o.name,
                                      &o.backend, &timeout, &check) ||
         args_seconds(timeout == Py_None ? NULL : timeout, "timeout", &o.timeout_ns) ||
-        group_read_check(check, &o.check) || !(ctx = job_get()) ||
-        group_read_ranks(ranks, &array, &o.nranks))
+        group_check_timeout(timeout, o.timeout_ns) || group_read_check(check, &o.check) ||
+        !(ctx = job_get()) || group_read_ranks(ranks, &array, &o.nranks))
         return NULL;
     int rc;
     o.ranks = array;

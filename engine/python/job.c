@@ -259,14 +259,25 @@ static PyObject *job_backend_available(PyObject *module, PyObject *args)
 
 PyDoc_STRVAR(job_progress_doc, "progress(done, total=0, what='steps')\n--\n\n"
                                "Reports progress for the status line; total 0: unknown.");
+/* For "O&". An integer of the caller that does not fit is an error; "K" would cut it. */
+static int job_read_count(PyObject *value, void *out)
+{
+    PyObject *number = PyNumber_Index(value);
+    const unsigned long long n = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    Py_XDECREF(number);
+    *(uint64_t *)out = n;
+    return !PyErr_Occurred();
+}
+
 static PyObject *job_progress(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"done", "total", "what", NULL};
     (void)module;
-    unsigned long long done, total = 0;
+    uint64_t done, total = 0;
     const char *what = "steps";
     struct collrun_ctx *ctx;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|Ks:progress", names, &done, &total, &what) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|O&s:progress", names, job_read_count, &done,
+                                     job_read_count, &total, &what) ||
         !(ctx = job_get()))
         return NULL;
     collrun_progress(ctx, done, total, what);

@@ -28,6 +28,15 @@ int name_check_text(const char *text, struct diag *d)
     return *text ? 0 : diag_set(d, COLLRUN_ERR_INVALID, "is empty");
 }
 
+int name_check_title(const char *text, struct diag *d)
+{
+    for (const char *c = text; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return name_error(d, text, "has a control character");
+    }
+    return name_check_text(text, d);
+}
+
 int name_check_absolute(const char *text, struct diag *d)
 {
     return *text == '/' ? 0 : name_error(d, text, "is not an absolute path");

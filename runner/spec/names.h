@@ -10,6 +10,7 @@
 #include "base/diag.h"
 
 int name_check_text(const char *text, struct diag *d);     /* not empty */
+int name_check_title(const char *text, struct diag *d);    /* the same, no control characters */
 int name_check_absolute(const char *text, struct diag *d); /* a path that begins with / */
 int name_check_group(const char *text, struct diag *d);    /* letters, digits, _ - . ; at most 63 */
 int name_check_kind(const char *text, struct diag *d);

@@ -30,6 +30,8 @@ static int check_run_template(const char *text, struct diag *d)
 
 static const struct schema_type text = {
     .kind = SCHEMA_STR, .expects = "a string", .check = name_check_text};
+static const struct schema_type title = {
+    .kind = SCHEMA_STR, .expects = "a string", .check = name_check_title};
 static const struct schema_type path = {
     .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_RELATIVE};
 static const struct schema_type plugin = {
@@ -242,7 +244,7 @@ static const struct schema_type stage_files = {.kind = SCHEMA_LIST,
                                                .item = &stage_file,
                                                LOC(job_strs)};
 static const struct schema_key workload_keys[] = {
-    {KEY("name", text, AT(job_workload, name), NULL,
+    {KEY("name", title, AT(job_workload, name), NULL,
          "Name of the workload in messages; default: the name of the plugin or program")},
     {KEY("plugin", plugin, AT(job_workload, plugin), NULL,
          "Shared object of the workload: a path relative to the job file, or the name of an "
@@ -518,7 +520,7 @@ static const struct schema_type version = {.kind = SCHEMA_INT,
 static const struct schema_key job_keys[] = {
     {KEY("version", version, AT(job, version), NULL, "Version of the file format"),
      .required = true, .example = "version: 1"},
-    {KEY("name", text, AT(job, name), NULL,
+    {KEY("name", title, AT(job, name), NULL,
          "Name of the job; default: the file name without .yaml")},
     {KEY("hosts", schema_hosts, AT(job, hosts), NULL, "Hosts of the job; default: this machine")},
     {KEY("ssh", ssh, AT(job, ssh), NULL, "SSH connections to the hosts")},

@@ -68,6 +68,10 @@ for call in (lambda: g.allreduce(None), lambda: g.recv_any(None), lambda: g.send
              lambda: g.send(x, None), lambda: g.sendrecv(x, me, array.array("d", x), None)):
     expect("None for an argument without a default", refused(call)[:9], "TypeError")
 
+expect("no time", refused(lambda: collrun.new_group(range(n), timeout=0)), "ValueError: timeout: must be more than 0 seconds")
+expect("less than nothing", refused(lambda: collrun.progress(-1))[:13], "OverflowError")
+expect("more than 64 bits", refused(lambda: collrun.progress(1, 2**64))[:13], "OverflowError")
+
 error = collrun.PeerFailedError("gone", collrun.Status.PEER_FAILED, [1])
 error.add_note("step 7")
 error = pickle.loads(pickle.dumps(error))
