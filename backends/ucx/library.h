@@ -21,6 +21,7 @@
     X(ucp_cleanup)                                                                                 \
     X(ucp_worker_create)                                                                           \
     X(ucp_worker_destroy)                                                                          \
+    X(ucp_worker_flush_nbx)                                                                        \
     X(ucp_worker_query)                                                                            \
     X(ucp_worker_release_address)                                                                  \
     X(ucp_worker_get_efd)                                                                          \

@@ -176,10 +176,9 @@ int link_open(const struct link_config *config, struct link **out)
     return status;
 }
 
-/* Closes the endpoints, for a bounded time, and frees the peers. */
-static void link_close_peers(struct link *link)
+/* Closes the endpoints, for a bounded time. */
+static void link_close_peers(struct link *link, uint64_t until_ns)
 {
-    const uint64_t until_ns = peer_now_ns() + LINK_CLOSE_NS;
     uint32_t n = 0;
     for (struct link_peer *p = link->peers; p; p = p->next)
         if (p->ep && !p->lost) {
@@ -199,6 +198,26 @@ static void link_close_peers(struct link *link)
     for (uint32_t i = 0; i < n; i++)
         peer_end(link, requests[i], until_ns);
     free(requests);
+}
+
+/* What UCX sends without a call, such as the reply to a peer that connects now, has left. UCX 1.13
+ * aborts the process if its worker is destroyed before. False: not in time. */
+static bool link_flush(struct link *link, uint64_t until_ns)
+{
+    const ucp_request_param_t none = {.op_attr_mask = 0};
+    void *request = NULL;
+    do {
+        peer_end(link, request, until_ns);
+        request = link->ucx.ucp_worker_flush_nbx(link->worker, &none);
+    } while (UCS_PTR_IS_PTR(request) && peer_now_ns() < until_ns);
+    if (!UCS_PTR_IS_PTR(request))
+        return true;
+    link->ucx.ucp_request_free(request);
+    return false;
+}
+
+static void link_free_peers(struct link *link)
+{
     while (link->peers) {
         struct link_peer *p = link->peers;
         link->peers = p->next;
@@ -210,11 +229,15 @@ static void link_close_peers(struct link *link)
 
 void link_close(struct link *link)
 {
-    link_close_peers(link);
+    const uint64_t until_ns = peer_now_ns() + LINK_CLOSE_NS;
+    link_close_peers(link, until_ns);
+    if (link->worker && !link_flush(link, until_ns))
+        return; /* until the process ends */
     if (link->address)
         link->ucx.ucp_worker_release_address(link->worker, link->address);
     if (link->worker)
-        link->ucx.ucp_worker_destroy(link->worker);
+        link->ucx.ucp_worker_destroy(link->worker); /* it may call back for what is in flight */
+    link_free_peers(link);
     if (link->context)
         link->ucx.ucp_cleanup(link->context);
     if (link->wake_fd >= 0)
