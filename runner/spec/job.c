@@ -266,9 +266,11 @@ static bool *job_find_commands(const struct job *job, struct arena *arena)
     return command;
 }
 
-/* All ranks that run no command; if all run one, all: an error. */
+/* All; of a plugin those that run no command, or if all run one, all: an error. */
 static void job_set_default_ranks(struct job *job, struct arena *arena)
 {
+    for (uint32_t i = 0; i < job->nworkloads; i++)
+        job->workloads[i].ranks.all = job->workloads[i].ranks.all || !job->workloads[i].ranks.n;
     const bool *command = job_find_commands(job, arena);
     struct job_rank_part *parts = arena_calloc(arena, job->nranks, sizeof *parts);
     uint32_t n = 0, left_out = 0;

@@ -261,9 +261,8 @@ static const struct schema_key workload_keys[] = {
     {KEY("stage_files", stage_files, AT(job_workload, stage_files), NULL,
          "Files and folders that the command needs, relative to the job file. A host reached "
          "by ssh or a command gets copies, and the command starts in the copy of its folder")},
-    {KEY("ranks", ranks, AT(job_workload, ranks), "all",
-         "Ranks that run the workload; those of a plugin, by default, without those that a "
-         "command names")},
+    {KEY("ranks", ranks, AT(job_workload, ranks), NULL,
+         "Ranks that run the workload; default: all, of a plugin those that no command names")},
     {KEY("groups", group_names, AT(job_workload, groups), NULL,
          "Groups that the workload may use; default: all groups of a rank")},
     {KEY("params", params, AT(job_workload, params), NULL,

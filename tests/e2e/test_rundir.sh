@@ -56,7 +56,12 @@ is "with the same plan" "$(out)" "$(cat plan.1)"
 run run "$dir/resolved.yaml"
 is "and the same run" "$(unlabelled 2)" '"quoted" 12 # not a comment'
 like "defaults are spelt out" "$(cat "$dir/resolved.yaml")" '^timeouts: \{start: 2m, rendezvous: 2m, stall: 10s, silence: 30s, grace: 5s\}'
-for file in "$top"/configs/*.yaml; do
+job beside <<'END'
+version: 1
+processes: {count: 3}
+workloads: [{plugin: hello}, {command: [sleep, "5"], ranks: 1}]
+END
+for file in "$top"/configs/*.yaml beside.yaml; do
     name=$(basename "$file" .yaml)
     run plan "$file"
     [ "$code" = 0 ] || continue
@@ -66,7 +71,7 @@ for file in "$top"/configs/*.yaml; do
     kill -TERM "$pid" 2>/dev/null
     finish 20
     run plan "of-$name/resolved.yaml"
-    is "configs/$name.yaml: the plan of its resolved.yaml is the same" "$(out)" "$(cat plan.1)"
+    is "$name.yaml: the plan of its resolved.yaml is the same" "$(out)" "$(cat plan.1)"
 done
 TAG=x run run --set processes.count=2 --set 'groups.pair.ranks=[1, 0]' --run-dir set good.yaml --set 'workloads[0].params.do=print hi'
 like "--set is in it" "$(cat set/resolved.yaml)" '^processes: \{count: 2,'
