@@ -294,7 +294,7 @@ static void walk_read_either(struct walk *w, const struct schema_type *type,
 static void walk_read_value(struct walk *w, const struct schema_type *type, const struct node *node,
                             void *out)
 {
-    if (node->refused && type->kind != SCHEMA_RANKS)
+    if (node->refused && type->kind != SCHEMA_RANKS && type->kind != SCHEMA_MAP)
         return;
     switch (type->kind) {
     case SCHEMA_STR:

@@ -53,6 +53,8 @@ static bool walk_is_template(const struct node *node)
 void walk_wrong_kind(struct walk *w, const struct schema_type *type, const struct node *node)
 {
     char found[QUOTE_SIZE + 16], hint[128] = "";
+    if (node->refused)
+        return;
     if (type->kind == SCHEMA_STR && walk_is_template(node))
         snprintf(hint, sizeof hint, "a value with braces needs quotes: \"{%.64s}\"",
                  node->entries[0].key);
