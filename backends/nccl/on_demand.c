@@ -393,12 +393,23 @@ static struct nccl_group *on_demand_get(struct on_demand *d, const struct coord_
     return part ? part : messages;
 }
 
+/* Another rank may have sent a message before this one has opened its handle for messages. NULL:
+ * the group is closed before that. */
+static struct nccl_group *on_demand_await(struct on_demand *d, const struct coord_form *form)
+{
+    struct pollfd stop = {.fd = d->stop, .events = POLLIN};
+    struct nccl_group *g;
+    while (!(g = on_demand_get(d, form)) && !atomic_load(&d->closes) && poll(&stop, 1, 0) == 0)
+        clock_sleep_ns(RETRY_NS);
+    return g;
+}
+
 /* False: the thread ends. */
 static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *form)
 {
     if (form->handle == COORD_CLOSING)
         return closing_on_step(d, (enum coord_form_step)form->step);
-    struct nccl_group *g = on_demand_get(d, form);
+    struct nccl_group *g = on_demand_await(d, form);
     if (!g)
         return false;
     if (form->step == FORM_FAILED) {

@@ -18,7 +18,7 @@ struct on_demand;
  * starts the thread. */
 int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t world_rank,
                   uint64_t deadline_ns, struct on_demand **out);
-/* Adds the handle for messages. Before any rank can want its communicators. */
+/* Adds the handle for messages. Other ranks may want its communicators before. */
 void on_demand_add(struct on_demand *d, struct nccl_group *messages);
 /* Has the communicators for collectives formed, if no rank has wanted them yet. Returns 0, or an
  * errno if the coordinator is lost. */

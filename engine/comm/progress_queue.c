@@ -507,11 +507,12 @@ int pq_withdraw(struct collrun_request *r)
     return rc;
 }
 
-/* Locked. A thread that has started or polled a request may own the queue still. */
+/* Locked. A thread that has started or polled a request may own the queue still, and one whose
+ * blocking messages have become a request is about to wait for it: there may be no worker. */
 static bool pq_is_used(const struct progress_queue *pq)
 {
     const struct pq_waiters *w = &pq->waiters;
-    return w->list || w->active || w->sleeping || pq_owner_of(pq) == PQ_OWNED;
+    return w->list || w->active || w->sleeping || pq_owner_of(pq) == PQ_OWNED || !pq_is_idle(pq);
 }
 
 /* Threads that wait for requests: these are finished, so they leave. Those that wait for a message
