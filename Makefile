@@ -262,9 +262,9 @@ layers: all
 	$(Q)tests/look/circles.sh collrun $(call obj,$(RUNNER_SRC) runner/main.c $(BASE_SRC))
 	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),tests/look/circles.sh $(n) $(call obj,$(call backend_src,$(n))) $(if $(filter $(n),$(NETWORK_BACKENDS)),$(call obj,$(call backend_src,net))) &&) :
 
-# Files have at most 600 lines; .clang-tidy holds functions to their limits.
+# Files have at most 900 lines; .clang-tidy holds functions to their limits.
 sizes:
-	$(Q)wc -l $(C_FILES) | awk '$$1 > 600 && $$2 != "total" { print "sizes: " $$2 " has " $$1 " lines; 600 are allowed"; bad = 1 } END { exit bad }' >&2
+	$(Q)wc -l $(C_FILES) | awk '$$1 > 900 && $$2 != "total" { print "sizes: " $$2 " has " $$1 " lines; 900 are allowed"; bad = 1 } END { exit bad }' >&2
 
 # Words that the project has retired; tests/look/words.txt has the replacements.
 words:

@@ -4,7 +4,7 @@
 
 UNIT_SRC := $(filter-out $(foreach n,gloo ucx,$(if $(filter $(n),$(BACKEND_NAMES)),,tests/unit/test_$(n)%)),$(wildcard tests/unit/test_*.c))
 UNIT_TESTS := $(filter-out $(addprefix $(B)/tests/,$(UNIT_EXCEPT)),$(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC)))
-UNIT_SUPPORT := $(call obj,$(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c)))
+UNIT_SUPPORT := $(call obj,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 OBJECTS += $(call obj,$(wildcard tests/unit/*.c))
 
 $(B)/tests/%: $(B)/obj/tests/unit/%.c.o $(UNIT_SUPPORT) $(RUNNER_LIB) $(AGENT_LIB) $(ENGINE_LIB) $(BASE_LIB)
