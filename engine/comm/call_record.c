@@ -250,7 +250,7 @@ static enum record_state call_record_state(int status)
 void call_record_end(struct collrun_group *g, enum group_queue which, uint64_t first, uint32_t n,
                      uint64_t number, int status)
 {
-    if (number && group_survives(status))
+    if (number && group_survives(which, status))
         record_queue_leave(&g->calls.record[which], number);
     call_record_finish(g, which, first, n, call_record_state(status));
 }

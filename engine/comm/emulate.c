@@ -117,12 +117,14 @@ static int emulate_by_messages(const struct group_backend *gb, struct progress_q
                           .deadline_ns = deadline_after(now_ns(), call->timeout_ns),
                           .stopped_ns = standstill_total(now_ns())};
     e.messages = calloc(2 * (size_t)g->nranks, sizeof *e.messages);
+    int rc = COLLRUN_OK;
     if (!e.messages)
-        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", 2 * g->nranks);
-    int rc = emulate_is_empty(call) ? emulate_barrier(&e)
-             : ncalls > 1           ? emulate_devices(&e)
-                                    : emulate_dispatch(&e);
-    if (rc != COLLRUN_OK && e.begun)
+        rc = error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for %u messages", 2 * g->nranks);
+    else if (emulate_is_empty(call))
+        rc = emulate_barrier(&e);
+    else
+        rc = ncalls > 1 ? emulate_devices(&e) : emulate_dispatch(&e);
+    if (rc != COLLRUN_OK)
         emulate_give_up(gb, pq, rc);
     free(e.messages);
     emulate_scratch_drop(&e, rc);

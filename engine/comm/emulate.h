@@ -18,9 +18,9 @@ struct progress_queue;
  * failure the cause is stored. */
 int emulate_exec(const struct group_backend *gb, struct progress_queue *pq,
                  const struct collrun_call *calls, uint32_t ncalls);
-/* A collective that all members have begun has failed on this rank; the cause is stored. Tells
- * those that may wait for its messages, unless the failure was that of a message. By the owner of
- * the queue. */
+/* A collective has failed on this rank; the cause is stored. The other members, which may be in it,
+ * get PEER_FAILED with that cause (TIMEOUT after a time-out), unless the failure was that of a
+ * message, of which they know. By the owner of the queue. */
 void emulate_give_up(const struct group_backend *gb, struct progress_queue *pq, int status);
 
 #endif

@@ -58,7 +58,6 @@ int emulate_exchange(struct emulation *e)
         return COLLRUN_OK;
     if (standstill_expired(now, &e->stopped_ns, &e->deadline_ns))
         return emulate_fail_timeout(e);
-    e->begun = true;
     for (uint32_t i = 0; i < n; i++)
         e->messages[i].timeout_ns = e->deadline_ns - now;
     if (e->p2p == e->pq)

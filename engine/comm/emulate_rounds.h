@@ -31,7 +31,6 @@ struct emulation {
     uint64_t stopped_ns; /* how long the process had stood still when the deadline was set */
     struct collrun_call *messages; /* of this round; room for 2n */
     uint32_t nmessages;
-    bool begun;               /* members may have messages of this rank, and wait for more */
     struct memory_kind *kind; /* whose host memory messages need; NULL: any */
     struct block scratch[EMULATE_SCRATCH];
     uint32_t nscratch;

@@ -276,7 +276,8 @@ int group_op_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t nu
         return group_reject(g, kind, number);
     }
     group_error(g, kind, number, status);
-    if (!closed && !group_survives(status) && group_set_failed(g, status, error_get()->text))
-        group_abort_others(g, group_queue_of(kind));
+    const enum group_queue which = group_queue_of(kind);
+    if (!closed && !group_survives(which, status) && group_set_failed(g, status, error_get()->text))
+        group_abort_others(g, which);
     return status;
 }

@@ -247,9 +247,12 @@ static inline uint64_t group_number(struct collrun_group *g, enum group_queue wh
     return before + 1;
 }
 
-/* True for failures that leave the group usable. */
-static inline bool group_survives(int status)
+/* True for failures that leave the group usable. A collective that has a number and runs out of
+ * memory on one rank does not: the other members may be in it, and wait for this rank. */
+static inline bool group_survives(enum group_queue which, int status)
 {
+    if (status == COLLRUN_ERR_NO_MEMORY || status == COLLRUN_ERR_SYSTEM)
+        return which == GROUP_MESSAGES;
     return status != COLLRUN_ERR_MISMATCH && status != COLLRUN_ERR_TIMEOUT &&
            status != COLLRUN_ERR_PEER_FAILED && status != COLLRUN_ERR_ABORTED &&
            status != COLLRUN_ERR_BACKEND;

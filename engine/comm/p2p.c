@@ -66,8 +66,10 @@ static int p2p_failed(struct p2p *p, int status)
 
 int p2p_fail_with_peer(struct p2p *p, uint32_t peer, int status, const char *text)
 {
+    /* What only this rank lacks is to the peers the failure of a peer. */
+    const bool own = status == COLLRUN_ERR_NO_MEMORY || status == COLLRUN_ERR_SYSTEM;
     if (p->status == COLLRUN_OK && p->transport.fail)
-        p->transport.fail(p->handle, peer, status, text);
+        p->transport.fail(p->handle, peer, own ? COLLRUN_ERR_PEER_FAILED : status, text);
     return p2p_fail(p, status, text);
 }
 

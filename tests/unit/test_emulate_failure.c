@@ -105,10 +105,12 @@ static void peers_in_the_collective_learn_of_it(void **state)
     if (rc != COLLRUN_ERR_NO_MEMORY)
         fail_msg("status %d: %s", rc, collrun_error());
     assert_int_equal(nallocs, 2);
-    assert_int_equal(failed.status, COLLRUN_ERR_NO_MEMORY);
+    assert_int_equal(failed.status,
+                     COLLRUN_ERR_PEER_FAILED); /* to them it is this rank's failure */
     assert_int_equal(failed.peer, COLLRUN_ANY_SOURCE);
     assert_non_null(strstr(failed.text, "rank 1: out of memory for "));
     assert_non_null(strstr(collrun_error(), ": out of memory for "));
+    assert_int_equal(collrun_barrier(g), COLLRUN_ERR_NO_MEMORY); /* the group has failed */
     gb->queues[GROUP_COLLECTIVES].config.p2p = NULL;
     null_group_free(g);
 }

@@ -443,9 +443,9 @@ static void a_failure_sticks_by_its_status(void **state)
     static const struct {
         int status;
         bool sticks;
-    } cases[] = {{COLLRUN_ERR_INVALID, false},   {COLLRUN_ERR_UNSUPPORTED, false},
-                 {COLLRUN_ERR_NO_MEMORY, false}, {COLLRUN_ERR_SYSTEM, false},
-                 {COLLRUN_ERR_MISMATCH, true},   {COLLRUN_ERR_TIMEOUT, true}};
+    } cases[] = {{COLLRUN_ERR_INVALID, false},  {COLLRUN_ERR_UNSUPPORTED, false},
+                 {COLLRUN_ERR_NO_MEMORY, true}, {COLLRUN_ERR_SYSTEM, true},
+                 {COLLRUN_ERR_MISMATCH, true},  {COLLRUN_ERR_TIMEOUT, true}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct collrun_group *g = null_group_new(RANK, N, 0);

@@ -289,8 +289,9 @@ struct collrun_transport {
      * `wake`, `wait_ns` is short). The engine keeps the time-outs. */
     int (*progress)(void *group, uint64_t wait_ns);
     /* Optional. The engine fails the group in this process: MISMATCH with a message of `peer`; or,
-     * with peer COLLRUN_ANY_SOURCE, TIMEOUT, NO_MEMORY or a failed copy. The backend makes calls of
-     * that peer, or of all members, fail with this status and text, if it can reach them. */
+     * with peer COLLRUN_ANY_SOURCE, TIMEOUT, or PEER_FAILED if this rank lacks memory or a copy has
+     * failed. The backend makes calls of that peer, or of all members, fail with this status and
+     * text, if it can reach them. */
     void (*fail)(void *group, uint32_t peer, int status, const char *text) COLLRUN_OPTIONAL;
     /* Goes with post: withdraws a receive that has not been matched, which is the engine's. */
     void (*unpost)(void *group, struct collrun_message *message) COLLRUN_OPTIONAL;

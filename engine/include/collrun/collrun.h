@@ -9,8 +9,9 @@
  * bad argument, detected before data is sent) and NO_MEMORY. Operations may also return
  * UNSUPPORTED, MISMATCH, TIMEOUT, PEER_FAILED, ABORTED, BACKEND and SYSTEM. On failure, outputs are
  * unchanged, except for the buffers of an operation that had started: their contents are undefined.
- * After MISMATCH, TIMEOUT, PEER_FAILED, ABORTED or BACKEND, every later call on the group fails
- * immediately with the first error; after any other error the group remains usable.
+ * After MISMATCH, TIMEOUT, PEER_FAILED, ABORTED or BACKEND, and after NO_MEMORY or SYSTEM of a
+ * collective, which the other members may be in, every later call on the group fails immediately
+ * with the first error; after any other error the group remains usable.
  *
  * Time. Every wait ends: by completion, by an error, or by the time-out of the operation
  * (collrun_call.timeout_ns, else that of the group). When another rank ends, blocked calls return
