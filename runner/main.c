@@ -182,6 +182,7 @@ static int make_plan(struct session *s)
     const char *engine;
     job_read(&s->job, s->opts.job, s->opts.sets, s->opts.nsets, &s->arena, &s->diags);
     s->report.sources = s->job.sources;
+    s->report.secrets = &s->job.env.secrets;
     if (!s->job.complete)
         return fail_all(s);
     diag_init(&d);
@@ -272,6 +273,7 @@ static int command_backends(struct session *s)
         job = &s->job;
         job_read(&s->job, s->opts.job, s->opts.sets, s->opts.nsets, &s->arena, &s->diags);
         s->report.sources = s->job.sources;
+        s->report.secrets = &s->job.env.secrets;
         if (diag_list_count(&s->diags))
             return fail_all(s);
     }

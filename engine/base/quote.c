@@ -5,6 +5,7 @@
  */
 #include "base/quote.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,47 @@ size_t utf8_len(const char *s, size_t len)
     return n;
 }
 
+/* The code point of a well-formed character of `n` bytes. */
+static uint32_t utf8_code(const char *s, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    uint32_t code = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++)
+        code = code << 6 | (p[i] & 0x3fu);
+    return code;
+}
+
+static bool utf8_is_hidden(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x180e || c == 0x200b ||
+           c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || (c >= 0xe0000 && c <= 0xe007f);
+}
+
+size_t utf8_shown_len(const char *s, size_t len)
+{
+    size_t n = utf8_len(s, len);
+    return n && !utf8_is_hidden(utf8_code(s, n)) ? n : 0;
+}
+
+size_t utf8_clean(char *out, size_t size, const char *text, size_t len)
+{
+    size_t used = 0;
+    for (size_t pos = 0; pos < len;) {
+        size_t n = utf8_len(text + pos, len - pos), shown = utf8_shown_len(text + pos, len - pos);
+        if (used + (shown ? shown : 1) >= size)
+            break;
+        if (shown)
+            memmove(out + used, text + pos, shown);
+        else
+            out[used] = '?';
+        used += shown ? shown : 1;
+        pos += n ? n : 1;
+    }
+    out[used] = '\0';
+    return used;
+}
+
 void utf8_mark_cut(char *buf, size_t size)
 {
     size_t at = size - 4;
@@ -47,14 +89,15 @@ void utf8_mark_cut(char *buf, size_t size)
     memcpy(buf + at, "...", 4);
 }
 
-/* Writes one character, escaped if necessary. Returns the number of its bytes in `s`. */
-static size_t quote_one(const char *s, size_t len, char word[8])
+size_t quote_character(const char *s, size_t len, char word[QUOTE_WORD])
 {
     size_t n = utf8_len(s, len);
     unsigned char c = (unsigned char)*s;
     if (n > 1) {
-        memcpy(word, s, n);
-        word[n] = '\0';
+        if (utf8_shown_len(s, n))
+            snprintf(word, QUOTE_WORD, "%.*s", (int)n, s);
+        else
+            snprintf(word, QUOTE_WORD, n > 3 ? "\\U%08x" : "\\u%04x", utf8_code(s, n));
         return n;
     }
     if (n == 1 && c == '\n')
@@ -62,11 +105,11 @@ static size_t quote_one(const char *s, size_t len, char word[8])
     else if (n == 1 && c == '\t')
         memcpy(word, "\\t", 3);
     else if (n == 1 && (c == '"' || c == '\\'))
-        snprintf(word, 8, "\\%c", c);
-    else if (n == 1 && c >= 0x20 && c != 0x7f)
-        snprintf(word, 8, "%c", c);
+        snprintf(word, QUOTE_WORD, "\\%c", c);
+    else if (utf8_shown_len(s, n))
+        snprintf(word, QUOTE_WORD, "%c", c);
     else
-        snprintf(word, 8, "\\x%02x", c);
+        snprintf(word, QUOTE_WORD, "\\x%02x", c);
     return 1;
 }
 
@@ -76,8 +119,8 @@ const char *quote(const char *s, char out[QUOTE_SIZE])
     size_t used = 0, len = strlen(s), pos = 0;
     out[used++] = '"';
     while (pos < len) {
-        char word[8];
-        size_t taken = quote_one(s + pos, len - pos, word), add = strlen(word);
+        char word[QUOTE_WORD];
+        size_t taken = quote_character(s + pos, len - pos, word), add = strlen(word);
         if (used + add + TAIL > QUOTE_SIZE)
             break;
         memcpy(out + used, word, add);

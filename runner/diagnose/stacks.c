@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/stacks.h"
 
+#include "base/quote.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +11,8 @@ enum { THREAD_LEN = 17 };
 
 static const char *stacks_clean(char *text)
 {
-    for (char *p = text; *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            *p = '?';
-    }
+    size_t len = strlen(text);
+    utf8_clean(text, len + 1, text, len);
     return text;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html/markup.h"
 
+#include "base/quote.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -8,31 +10,7 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* The length of the UTF-8 character at `p`, and its code point. 0: it is none. */
-static size_t markup_character(const unsigned char *p, size_t len, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (n == 0 || p[0] > 0xf4 || n > len)
-        return 0;
-    *code = n == 1 ? p[0] : p[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (p[i] & 0x3fu);
-    }
-    return *code < least[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
-}
-
-/* Control characters, separators of lines, marks and overrides of direction. */
-static bool markup_is_hidden(uint32_t c)
-{
-    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) ||
-           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-           (c >= 0x2060 && c <= 0x206f) || c == 0x61c || c == 0xfeff;
-}
-
-static const char *markup_entity(uint32_t c)
+static const char *markup_entity(char c)
 {
     switch (c) {
     case '&':
@@ -52,17 +30,16 @@ static const char *markup_entity(uint32_t c)
 
 void markup_bytes_text(FILE *out, const char *text, size_t len)
 {
-    const unsigned char *p = (const unsigned char *)text;
     for (size_t i = 0, n; i < len; i += n) {
-        uint32_t c = 0;
-        n = markup_character(p + i, len - i, &c);
-        const char *entity = n ? markup_entity(c) : NULL;
-        if (!n || markup_is_hidden(c))
+        bool space = text[i] == '\n' || text[i] == '\t';
+        const char *entity = markup_entity(text[i]);
+        n = utf8_len(text + i, len - i);
+        if (!space && !utf8_shown_len(text + i, len - i))
             fputs(REPLACEMENT, out);
         else if (entity)
             fputs(entity, out);
         else
-            fwrite(p + i, 1, n, out);
+            fwrite(text + i, 1, n, out);
         n = n ? n : 1;
     }
 }

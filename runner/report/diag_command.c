@@ -34,7 +34,7 @@ static void diag_command_print(const struct evidence *e, const struct verdict *v
     report_diag(report, &v->diag);
     verdict_other_ranks(e, v, others, sizeof others);
     if (others[0])
-        fprintf(report->out, "collrun: %s\n", others);
+        report_line(report, others);
 }
 
 /* True: the evidence was derived from records, and nothing in them is wrong. */

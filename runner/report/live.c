@@ -80,7 +80,7 @@ void live_progress(struct live *l, uint64_t now, const struct live_step *step)
     bool first = !w->total[step->rank];
     w->done[step->rank] = step->done < step->total ? step->done : step->total;
     w->total[step->rank] = step->total;
-    units_text(w->what, sizeof w->what, step->what);
+    utf8_clean(w->what, sizeof w->what, step->what, strlen(step->what));
     if (first) {
         w->at_first = live_sum(l, w->done);
         w->first_ns = now;

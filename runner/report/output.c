@@ -7,6 +7,7 @@
 
 #include "report/fold.h"
 #include "report/label.h"
+#include "report/report.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -187,10 +188,7 @@ static void output_print_line(const char *line, size_t len, const char *prefix, 
     const char *again = memrchr(line, '\r', len);
     size_t from = again ? (size_t)(again - line) + 1 : 0;
     fputs(prefix, to);
-    for (size_t i = from; i < len; i++) {
-        unsigned char c = (unsigned char)line[i];
-        fputc((c < 0x20 && c != '\t') || c == 0x7f ? '?' : c, to);
-    }
+    report_put_text(to, line + from, len - from);
     fputc('\n', to);
 }
 

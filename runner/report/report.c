@@ -6,6 +6,7 @@
 #include "report/report.h"
 
 #include "base/quote.h"
+#include "spec/secrets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,15 +48,14 @@ static void excerpt_init(struct excerpt *e, const char *line, size_t len, uint32
     uint32_t at = 1;
     for (size_t pos = 0; pos < len; at++) {
         size_t n = utf8_len(line + pos, len - pos);
-        bool printable = (n > 1 && memcmp(line + pos, "\xef\xbb\xbf", 3) != 0) ||
-                         (n == 1 && line[pos] >= 0x20 && line[pos] != 0x7f);
+        size_t shown = utf8_shown_len(line + pos, len - pos);
         if (at >= e->first && e->n == WINDOW) {
             e->cut_right = true;
             return;
         }
         if (at >= e->first) {
             e->at[e->n] = n == 1 && line[pos] == '\t' ? " " : line + pos;
-            e->len[e->n++] = n == 1 && line[pos] == '\t' ? 1 : printable ? n : 0;
+            e->len[e->n++] = n == 1 && line[pos] == '\t' ? 1 : shown;
         }
         pos += n ? n : 1;
     }
@@ -82,15 +82,27 @@ static void report_print_excerpt(const struct report *report, const struct diag_
     fprintf(report->out, "%s\n", report_paint(report, PLAIN));
 }
 
+void report_put_text(FILE *out, const char *text, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n ? n : 1) {
+        n = utf8_len(text + i, len - i);
+        if (utf8_shown_len(text + i, len - i) || text[i] == '\n' || text[i] == '\t')
+            fwrite(text + i, 1, n, out);
+        else
+            fputc('?', out);
+    }
+}
+
 /* "job.yaml:14:14: ", or what there is of it. */
 static void report_print_place(const struct report *report, const struct diag_loc *loc)
 {
     const char *file = loc->file ? loc->file : report->sources ? report->sources->name : "job file";
     fputs(report_paint(report, BOLD), report->out);
+    file = loc->line || loc->file ? file : "collrun";
+    report_put_text(report->out, file, strlen(file));
     if (loc->line)
-        fprintf(report->out, "%s:%u:%u: ", file, loc->line, loc->column);
-    else
-        fprintf(report->out, "%s: ", loc->file ? loc->file : "collrun");
+        fprintf(report->out, ":%u:%u", loc->line, loc->column);
+    fputs(": ", report->out);
     fputs(report_paint(report, PLAIN), report->out);
 }
 
@@ -103,37 +115,43 @@ static void report_print_culprit(const struct report *report, const struct diag 
         fprintf(report->out, "host %s: ", d->host);
 }
 
-/* A text may quote what a host or a file contains, which must not control the terminal: neither by
- * ASCII characters nor by those of U+0080 to U+009F. */
-static void report_print_text(const struct report *report, const char *text)
+static void report_put_line(const struct report *report, const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        bool above = c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f;
-        bool control = (*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f;
-        fputc(above || control ? '?' : *c, report->out);
-        c += above;
-    }
+    report_put_text(report->out, text, strlen(text));
     fputc('\n', report->out);
 }
 
-void report_diag(const struct report *report, const struct diag *d)
+void report_line(const struct report *report, const char *text)
 {
+    struct diag d;
+    diag_set(&d, 0, "%s", text);
+    if (report->secrets)
+        secrets_mask_diag(&d, report->secrets);
+    fputs("collrun: ", report->out);
+    report_put_line(report, d.text);
+}
+
+void report_diag(const struct report *report, const struct diag *written)
+{
+    struct diag masked = *written, *d = &masked;
+    if (report->secrets)
+        secrets_mask_diag(d, report->secrets);
     report_print_place(report, &d->loc);
     fprintf(report->out, "%serror:%s ", report_paint(report, RED), report_paint(report, PLAIN));
     report_print_culprit(report, d);
-    report_print_text(report, d->text);
+    report_put_line(report, d->text);
     if (d->loc.line)
         report_print_excerpt(report, &d->loc, RED);
     if (d->loc2.line) {
         report_print_place(report, &d->loc2);
         fprintf(report->out, "%snote:%s ", report_paint(report, CYAN), report_paint(report, PLAIN));
-        report_print_text(report, d->note2);
+        report_put_line(report, d->note2);
         report_print_excerpt(report, &d->loc2, CYAN);
     }
     if (d->hint[0]) {
         fprintf(report->out, "%shint:%s ", report_paint(report, GREEN),
                 report_paint(report, PLAIN));
-        report_print_text(report, d->hint);
+        report_put_line(report, d->hint);
     }
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/diag.h"
 #include "spec/diag_list.h"
+#include "spec/job.h"
 #include "spec/source.h"
 
 #include <stdio.h>
@@ -22,13 +23,20 @@
 struct report {
     FILE *out;
     bool color;
-    const struct source *sources; /* for quoting lines; may be NULL */
+    const struct source *sources;   /* for quoting lines; may be NULL */
+    const struct job_strs *secrets; /* variables whose values are not shown; NULL: none */
 };
 
 /* Uses colour if `out` is a terminal, without `no_color`, NO_COLOR and TERM=dumb. */
 void report_init(struct report *report, FILE *out, bool no_color, const struct source *sources);
 
+/* Values of secrets become ${env:NAME}. */
 void report_diag(const struct report *report, const struct diag *d);
+/* A line "collrun: TEXT", with the same care. */
+void report_line(const struct report *report, const char *text);
+/* A text that ranks, hosts or files contain must not control the terminal: "?" replaces what
+ * utf8_shown_len refuses, except for newlines and tabs. */
+void report_put_text(FILE *out, const char *text, size_t len);
 
 enum { REPORT_MAX = 20 };
 /* Sorted by place, at most REPORT_MAX of them, then "... and 3 more errors". Sorts the list. */

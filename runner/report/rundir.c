@@ -11,6 +11,7 @@
 #include "report/json_value.h"
 #include "report/result.h"
 #include "spec/json_memory.h"
+#include "spec/secrets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -279,6 +280,7 @@ void rundir_event(struct rundir *rd, const char *event, json_t *fields)
                                  "event", event, "attempt", (int)rd->desc->attempt);
         if (fields)
             json_object_update(line, fields);
+        secrets_mask_errors(line, &rd->job->env.secrets);
         rundir_put_event(rd, line);
         json_decref(line);
     }
@@ -336,6 +338,7 @@ static struct result rundir_end(const struct rundir *rd, const struct verdict *v
 
 static void rundir_write_result(struct rundir *rd)
 {
+    secrets_mask_errors(rd->result, &rd->job->env.secrets);
     char *text = json_memory_dump(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (text)
         rundir_file(rd, RESULT, text, strlen(text));
@@ -389,6 +392,7 @@ void rundir_diag(struct rundir *rd, const struct evidence *e)
     rd->diag_attempt = e->desc->attempt;
     disk_make_folder(rd->disk, "diag");
     json_t *o = evidence_json(e);
+    secrets_mask_errors(o, &rd->job->env.secrets);
     char *text = json_memory_dump(o, JSON_INDENT(1));
     if (text)
         rundir_file(rd, "diag/evidence.json", text, strlen(text));

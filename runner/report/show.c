@@ -505,6 +505,6 @@ int show_plan_json(const struct desc *desc, const struct job_strs *secrets, stru
     json_t *plan = json_pack("{ss so so so so so}", "name", desc->job_name, "file",
                              show_json_path(desc->job_file), "hosts", hosts, "ranks", ranks,
                              "groups", groups, "workloads", workloads);
-    secrets_mask(plan, secrets, '$');
+    secrets_mask_plan(plan, secrets);
     return show_dump(plan, out);
 }

@@ -22,7 +22,7 @@ static void top_put(struct top_screen *s, enum top_style style, const char *text
     static const char *const codes[] = {"", "\033[1m", "\033[33m", "\033[31m"};
     char harmless[512];
     size_t at = 0, width = s->view->width;
-    units_text(harmless, sizeof harmless, text);
+    utf8_clean(harmless, sizeof harmless, text, strlen(text));
     while (harmless[at] && (!width || s->columns < width)) {
         size_t len = utf8_len(harmless + at, strlen(harmless + at));
         size_t columns = len > 2 ? 2 : 1; /* at most */

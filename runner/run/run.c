@@ -105,7 +105,7 @@ static void run_print_verdict(struct supervisor *s, const struct evidence *e, st
         run_print_last_words(s);
     }
     if (others[0] && !s->run.options->quiet)
-        fprintf(s->run.options->report->out, "collrun: %s\n", others);
+        report_line(s->run.options->report, others);
 }
 
 /* Closes the streams, which ends the agents, and reaps every descendant. */
@@ -325,7 +325,7 @@ static bool run_pause(struct run *r, const struct policy_decision *next, struct 
     stop_verdict_interrupted(sig, v);
     diag_wrap(&v->diag, "attempt %u not started", attempt);
     if (!r->options.quiet)
-        fprintf(out, "collrun: %s\n", v->diag.text);
+        report_line(&r->report, v->diag.text);
     return false;
 }
 
@@ -415,7 +415,7 @@ static int run_attempts(struct run *r)
     }
     run_close_trace(r);
     if (next.why[0] && !r->options.quiet)
-        fprintf(r->report.out, "collrun: %s\n", next.why);
+        report_line(&r->report, next.why);
     run_drain(r, &v);
     if (v.class != r->recorded_class || run_exit_code(r, &v) != r->recorded_code) {
         run_record_end(r, &v);

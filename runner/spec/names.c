@@ -30,9 +30,12 @@ int name_check_text(const char *text, struct diag *d)
 
 int name_check_title(const char *text, struct diag *d)
 {
-    for (const char *c = text; *c; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
+    const char *end = text + strlen(text);
+    for (const char *c = text; c < end;) {
+        size_t n = utf8_shown_len(c, (size_t)(end - c));
+        if (!n)
             return name_error(d, text, "has a control character");
+        c += n;
     }
     return name_check_text(text, d);
 }

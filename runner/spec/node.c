@@ -12,7 +12,7 @@
 
 bool node_is_null(const struct node *node)
 {
-    if (node->kind != NODE_SCALAR || !node->plain || node->filled)
+    if (node->kind != NODE_SCALAR || !node->plain || node->written)
         return false;
     const char *s = node->text;
     return !*s || strcmp(s, "~") == 0 || strcmp(s, "null") == 0 || strcmp(s, "Null") == 0 ||

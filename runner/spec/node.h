@@ -21,9 +21,10 @@ struct node_entry { /* of a map */
 struct node {
     enum node_kind kind;
     bool plain;           /* a scalar without quotes: `12` may be a number, `'12'` may not */
-    bool filled;          /* ${env:...} was replaced: may be a number even in quotes; never null */
     bool refused;         /* an error about its ${...} was reported: it has no value */
     const char *text;     /* of a scalar, ${env:...} filled in */
+    const char *written;  /* `text` before that; NULL: it had no ${env:...}, else it may be a number
+                             even in quotes, and is never null */
     uint32_t text_column; /* column of its first character if the file contains the text literally;
                              else 0 */
     struct node_entry *entries; /* of a map: keys differ, in file order */

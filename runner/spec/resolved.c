@@ -16,9 +16,13 @@
 
 /* ---- values ---- */
 
+/* The dollar sign of a ${env:NAME} that stands for a secret. */
+#define SECRET_DOLLAR '\x1a'
+
 struct resolver {
     const char *dir; /* the folder of relative paths */
     bool defaults;   /* defaults are written */
+    const struct job_strs *secrets;
 };
 
 static json_t *resolved_value(const struct resolver *r, const struct schema_type *type,
@@ -43,7 +47,10 @@ static json_t *resolved_scalar(const struct resolver *r, const struct schema_typ
         return json_integer(number);
     if (type->kind == SCHEMA_FLAG && parse_bool(node->text, &yes, NULL) == 0)
         return json_boolean(yes);
-    return resolved_text(r, type, node->text);
+    json_t *text = resolved_text(r, type, node->text);
+    if (type->may_be_secret)
+        secrets_mask(text, r->secrets, SECRET_DOLLAR);
+    return text;
 }
 
 /* NULL: the map is not in the file and has no defaults. */
@@ -80,7 +87,7 @@ static json_t *resolved_map(const struct resolver *r, const struct schema_type *
 static json_t *resolved_each(const struct resolver *r, const struct schema_type *type,
                              const struct node *node)
 {
-    static const struct schema_type text = {.kind = SCHEMA_STR};
+    static const struct schema_type text = {.kind = SCHEMA_STR, .may_be_secret = true};
     const struct schema_type *item = type->item ? type->item : &text;
     json_t *all = node->kind == NODE_MAP ? json_object() : json_array();
     for (uint32_t i = 0; i < node->n; i++) {
@@ -111,9 +118,6 @@ static json_t *resolved_value(const struct resolver *r, const struct schema_type
 }
 
 /* ---- as YAML ---- */
-
-/* The dollar sign of a ${env:NAME} that stands for a secret. */
-#define SECRET_DOLLAR '\x1a'
 
 /* Quoted unless all characters are plain in YAML. A dollar sign is doubled, so that reading the
  * file replaces nothing but secrets. */
@@ -223,7 +227,9 @@ static void resolved_commands(const struct job *job, const char *const *programs
         const char *workdir = job->workloads[i].workdir.v;
         if (!programs[i])
             continue;
-        json_array_set_new(json_object_get(workload, "command"), 0, json_string(programs[i]));
+        json_t *program = json_string(programs[i]);
+        secrets_mask(program, &job->env.secrets, SECRET_DOLLAR);
+        json_array_set_new(json_object_get(workload, "command"), 0, program);
         if (!from_host)
             json_object_set_new(workload, "workdir",
                                 workdir ? resolved_text(&r, &path, workdir) : json_string(r.dir));
@@ -232,7 +238,7 @@ static void resolved_commands(const struct job *job, const char *const *programs
 
 int resolved_write(const struct job *job, const char *const *programs, FILE *out)
 {
-    const struct resolver r = {.dir = job->dir, .defaults = true};
+    const struct resolver r = {.dir = job->dir, .defaults = true, .secrets = &job->env.secrets};
     json_t *dir = json_string(r.dir);
     if (!dir) /* no UTF-8, so that YAML has no text for the paths in it; or out of memory */
         return COLLRUN_ERR_INVALID;
@@ -246,7 +252,6 @@ int resolved_write(const struct job *job, const char *const *programs, FILE *out
     json_t *named =
         json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
     int rc = json_object_update_missing(named, all);
-    secrets_mask(named, &job->env.secrets, SECRET_DOLLAR);
     if (json_memory_failed())
         rc = -1;
     if (rc == 0)

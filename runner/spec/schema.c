@@ -220,8 +220,10 @@ static const struct schema_type group_name = {.kind = SCHEMA_STR,
                                               .check = name_check_text};
 static const struct schema_type group_names = {
     .kind = SCHEMA_LIST, .expects = "a list of group names", .item = &group_name, LOC(job_strs)};
-static const struct schema_type argument = {
-    .kind = SCHEMA_STR, .expects = "a string", .size = sizeof(struct job_str)};
+static const struct schema_type argument = {.kind = SCHEMA_STR,
+                                            .expects = "a string",
+                                            .size = sizeof(struct job_str),
+                                            .may_be_secret = true};
 static const struct schema_type command = {.kind = SCHEMA_LIST,
                                            .expects = "a list of a program and its arguments",
                                            .example = "command: [python3, train.py]",
@@ -320,8 +322,8 @@ static const struct schema_key env_keys[] = {
          "Variables that are removed from the environment of the ranks")},
     {KEY("secrets", env_names, AT(job_env, secrets), NULL,
          "Variables that are passed like those of pass; they must be set, and their values are "
-         "never "
-         "shown")},
+         "not shown; ${env:NAME} of one may stand in params, options, variables and arguments of a "
+         "command only")},
     {0},
 };
 static const struct schema_type env = {

@@ -67,6 +67,7 @@ struct schema_type {
     enum schema_path relative;            /* of a text */
     bool not_empty;                       /* a list or a named map must have items */
     bool lists;                           /* a value of pairs may be a list of scalars */
+    bool may_be_secret;                   /* of a text; values of pairs always may */
     size_t loc_at; /* offset of the place of a map or list; NO_LOC = not stored */
     const struct schema_type *scalar, *list,
         *map; /* the arms of SCHEMA_EITHER; NULL = not allowed */

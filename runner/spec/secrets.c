@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "spec/secrets.h"
 
+#include "base/quote.h"
 #include "base/text_stream.h"
 #include "spec/json_memory.h"
 
@@ -10,47 +11,167 @@
 
 enum { SECRET_MIN = 4 };
 
-struct secret {
-    const char *name, *value;
+struct masking {
+    const struct job_strs *names;
     char dollar;
+    bool error; /* the text is an error message */
 };
 
-static void secrets_mask_text(json_t *string, const struct secret *s)
+const char *secrets_find(const struct node *scalar, const struct node *names)
 {
-    char *text = NULL;
-    size_t len = 0;
-    const char *at = json_string_value(string), *found = strstr(at, s->value);
-    if (!found)
-        return;
-    FILE *out = text_stream_open(&text, &len);
-    for (; out && found; found = strstr(at, s->value)) {
-        fprintf(out, "%.*s%c{env:%s}", (int)(found - at), at, s->dollar, s->name);
-        at = found + strlen(s->value);
+    const char *written = scalar->kind == NODE_SCALAR ? scalar->written : NULL;
+    for (uint32_t i = 0; written && names && names->kind == NODE_LIST && i < names->n; i++) {
+        const char *name = names->items[i]->kind == NODE_SCALAR ? names->items[i]->text : "";
+        size_t len = strlen(name);
+        for (const char *at = strstr(written, "${"); len && at; at = strstr(at + 2, "${"))
+            if (strncmp(at, "${env:", 6) == 0 && strncmp(at + 6, name, len) == 0 &&
+                (at[6 + len] == '}' || at[6 + len] == ':'))
+                return name;
     }
-    if (out)
-        fputs(at, out);
-    if (!text_stream_close(out, &text) || json_string_set_nocheck(string, text) < 0)
-        json_memory_lost(); /* the secret is still there */
-    free(text);
+    return NULL;
 }
 
-static void secrets_mask_one(json_t *value, const struct secret *s)
+/* How many bytes of the text are the value, in an error also as quote() writes it, or the begin of
+ * that before the "..." of a cut. */
+static size_t secrets_match(const char *text, const char *value, bool error)
+{
+    size_t len = strlen(value), pos = 0, used = 0;
+    if (strncmp(text, value, len) == 0)
+        return len;
+    while (error && pos < len) {
+        char word[QUOTE_WORD];
+        size_t taken = quote_character(value + pos, len - pos, word), n = strlen(word);
+        if (strncmp(text + used, word, n) != 0)
+            return pos >= SECRET_MIN && strncmp(text + used, "...", 3) == 0 ? used : 0;
+        pos += taken;
+        used += n;
+    }
+    return used;
+}
+
+/* The name of the longest value that the text begins with; NULL: none. */
+static const char *secrets_longest(const struct masking *m, const char *text, size_t *len)
+{
+    const char *found = NULL;
+    *len = 0;
+    for (uint32_t i = 0; i < m->names->n; i++) {
+        const char *name = m->names->items[i].v, *value = name ? getenv(name) : NULL;
+        size_t n = value && strlen(value) >= SECRET_MIN ? secrets_match(text, value, m->error) : 0;
+        if (n > *len) {
+            found = name;
+            *len = n;
+        }
+    }
+    return found;
+}
+
+/* NULL: no secret is in the text, or there was no memory (*lost). The caller frees the result. */
+static char *secrets_replace(const struct masking *m, const char *text, bool *lost)
+{
+    char *masked = NULL;
+    size_t size = 0, len;
+    const char *from = text;
+    FILE *out = NULL;
+    *lost = false;
+    for (const char *at = text; *at;) {
+        const char *name = secrets_longest(m, at, &len);
+        at += name ? len : 1;
+        if (!name)
+            continue;
+        out = out ? out : text_stream_open(&masked, &size);
+        if (!out) {
+            *lost = true;
+            return NULL;
+        }
+        fprintf(out, "%.*s%c{env:%s}", (int)(at - len - from), from, m->dollar, name);
+        from = at;
+    }
+    if (!out)
+        return NULL;
+    fputs(from, out);
+    *lost = !text_stream_close(out, &masked);
+    if (!*lost)
+        return masked;
+    free(masked);
+    return NULL;
+}
+
+static void secrets_mask_string(json_t *string, const struct masking *m)
+{
+    bool lost;
+    char *masked = secrets_replace(m, json_string_value(string), &lost);
+    if (lost || (masked && json_string_set_nocheck(string, masked) < 0))
+        json_memory_lost(); /* the secret is still there */
+    free(masked);
+}
+
+static void secrets_mask_all(json_t *value, const struct masking *m)
 {
     const char *key;
     size_t i;
     json_t *item;
     if (json_is_string(value))
-        secrets_mask_text(value, s);
-    json_object_foreach(value, key, item) secrets_mask_one(item, s);
-    json_array_foreach(value, i, item) secrets_mask_one(item, s);
+        secrets_mask_string(value, m);
+    json_object_foreach(value, key, item) secrets_mask_all(item, m);
+    json_array_foreach(value, i, item) secrets_mask_all(item, m);
 }
 
 void secrets_mask(json_t *value, const struct job_strs *names, char dollar)
 {
-    for (uint32_t i = 0; i < names->n; i++) {
-        const char *name = names->items[i].v;
-        struct secret s = {.name = name, .value = name ? getenv(name) : NULL, .dollar = dollar};
-        if (s.value && strlen(s.value) >= SECRET_MIN)
-            secrets_mask_one(value, &s);
+    if (names->n)
+        secrets_mask_all(value, &(struct masking){.names = names, .dollar = dollar});
+}
+
+/* All strings of the members with these names (NULL ends them), at any depth. */
+static void secrets_mask_members(json_t *object, const char *const *members,
+                                 const struct masking *m)
+{
+    const char *key;
+    size_t i;
+    json_t *item;
+    json_object_foreach(object, key, item)
+    {
+        const char *const *member = members;
+        while (*member && strcmp(*member, key) != 0)
+            member++;
+        if (*member)
+            secrets_mask_all(item, m);
+        else
+            secrets_mask_members(item, members, m);
     }
+    json_array_foreach(object, i, item) secrets_mask_members(item, members, m);
+}
+
+void secrets_mask_plan(json_t *plan, const struct job_strs *names)
+{
+    static const char *const members[] = {"params", "options", "env", "command", NULL};
+    if (names->n)
+        secrets_mask_members(plan, members, &(struct masking){.names = names, .dollar = '$'});
+}
+
+void secrets_mask_errors(json_t *object, const struct job_strs *names)
+{
+    static const char *const members[] = {"text", "hint", "error", "command", NULL};
+    const struct masking m = {.names = names, .dollar = '$', .error = true};
+    if (names->n)
+        secrets_mask_members(object, members, &m);
+}
+
+static void secrets_mask_buffer(char *text, size_t size, const struct masking *m)
+{
+    bool lost;
+    char *masked = secrets_replace(m, text, &lost);
+    if (masked && snprintf(text, size, "%s", masked) >= (int)size)
+        utf8_mark_cut(text, size);
+    else if (lost)
+        snprintf(text, size, "out of memory for the text of an error");
+    free(masked);
+}
+
+void secrets_mask_diag(struct diag *d, const struct job_strs *names)
+{
+    const struct masking m = {.names = names, .dollar = '$', .error = true};
+    secrets_mask_buffer(d->text, sizeof d->text, &m);
+    secrets_mask_buffer(d->note2, sizeof d->note2, &m);
+    secrets_mask_buffer(d->hint, sizeof d->hint, &m);
 }

@@ -49,7 +49,8 @@ static bool walk_read_pair(struct walk *w, const struct schema_type *type, const
     const struct schema_type scalar = {.kind = SCHEMA_STR,
                                        .expects = "a string or a number",
                                        .size = sizeof(struct job_str),
-                                       .check = type->check};
+                                       .check = type->check,
+                                       .may_be_secret = true};
     const struct schema_type list = {
         .kind = SCHEMA_LIST, .item = &scalar, .loc_at = offsetof(struct job_strs, loc)};
     struct schema_type value = scalar;
@@ -294,7 +295,8 @@ static void walk_read_either(struct walk *w, const struct schema_type *type,
 static void walk_read_value(struct walk *w, const struct schema_type *type, const struct node *node,
                             void *out)
 {
-    if (node->refused && type->kind != SCHEMA_RANKS && type->kind != SCHEMA_MAP)
+    bool marks = type->kind == SCHEMA_RANKS || type->kind == SCHEMA_MAP;
+    if (!marks && (node->refused || walk_refuse_secret(w, type, node)))
         return;
     switch (type->kind) {
     case SCHEMA_STR:
@@ -333,7 +335,9 @@ static void walk_read_value(struct walk *w, const struct schema_type *type, cons
 void walk_read(const struct schema_type *type, const struct node *root, void *out,
                struct arena *arena, struct diag_list *diags)
 {
-    struct walk w = {.arena = arena, .diags = diags};
+    const struct node *env = node_get(root, "env");
+    struct walk w = {
+        .arena = arena, .diags = diags, .secrets = env ? node_get(env, "secrets") : NULL};
     walk_read_value(&w, type, root, out);
     if (arena_failed(arena)) {
         struct diag d;

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "base/quote.h"
 #include "base/suggest.h"
+#include "spec/secrets.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -65,6 +66,21 @@ void walk_wrong_kind(struct walk *w, const struct schema_type *type, const struc
     else
         walk_error(w, node->loc, *hint ? hint : NULL, "expected %s, found %s", type->expects,
                    node_name(node, found, sizeof found));
+}
+
+bool walk_refuse_secret(struct walk *w, const struct schema_type *type, const struct node *node)
+{
+    const char *secret = type->may_be_secret ? NULL : secrets_find(node, w->secrets);
+    char hint[256];
+    if (!secret)
+        return false;
+    snprintf(hint, sizeof hint,
+             "a secret may stand in params, options, environment variables and arguments of a "
+             "command; if %.64s is none, take it out of env.secrets",
+             secret);
+    walk_error(w, node->loc, hint,
+               "${env:%s} is one of env.secrets, but messages and files show this value", secret);
+    return true;
 }
 
 /* ---- the path ---- */
@@ -157,7 +173,7 @@ void walk_read_number(struct walk *w, const struct schema_type *type, const stru
         *out = (struct job_num){word->value, node->loc};
     } else if (node->kind != NODE_SCALAR || node_is_null(node)) {
         walk_wrong_kind(w, type, node);
-    } else if (!node->plain && !node->filled && !amount) {
+    } else if (!node->plain && !node->written && !amount) {
         walk_error(w, node->loc, "remove the quotes", "expected %s, found the string %s",
                    type->expects, QUOTED(node->text));
     } else if (walk_parse_number(type, node, &v, &d) < 0) {
@@ -229,7 +245,7 @@ static bool walk_add_ranks(struct walk *w, const struct schema_type *type, const
 {
     struct parse_ranks set;
     struct diag d;
-    if (node->refused)
+    if (node->refused || walk_refuse_secret(w, type, node))
         return false;
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
         walk_wrong_kind(w, type, node);

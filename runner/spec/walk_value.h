@@ -15,6 +15,7 @@
 struct walk {
     struct arena *arena;
     struct diag_list *diags;
+    const struct node *secrets; /* the names of env.secrets; NULL: none */
     char path[192];
 };
 
@@ -24,6 +25,9 @@ void walk_error(struct walk *w, struct diag_loc loc, const char *hint, const cha
     __attribute__((format(printf, 4, 5)));
 /* "expected a list, found the string ..." */
 void walk_wrong_kind(struct walk *w, const struct schema_type *type, const struct node *node);
+
+/* True: the value of a secret, in a place where it would be shown. It has been reported. */
+bool walk_refuse_secret(struct walk *w, const struct schema_type *type, const struct node *node);
 
 /* Each returns the length for walk_leave. */
 size_t walk_enter_key(struct walk *w, const char *key);

@@ -270,7 +270,7 @@ static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, st
         yaml_add_error(r, &d);
     } else if (node->text != text) {
         node->text_column = 0;
-        node->filled = true;
+        node->written = text;
         return yaml_add_filled(r, strlen(node->text), node->loc);
     }
     return 0;

@@ -58,7 +58,9 @@ static int fail_after_much(struct collrun_ctx *ctx)
 
 static int forge(struct collrun_ctx *ctx)
 {
-    collrun_log(ctx, COLLRUN_LOG_WARN, "a\033]0;title\007b\ncollrun: error: forged");
+    collrun_log(ctx, COLLRUN_LOG_WARN,
+                "a\033]0;title\007b \xc2\x9b" /* CSI */ "31m \xe2\x80\xae" /* right to left */
+                "c\ncollrun: error: forged");
     return 0;
 }
 

@@ -51,6 +51,26 @@ check "resolved.yaml names the variable" grep -qF 'COPY: "is ${env:E2E_SECRET}, 
 check "so does plan.json" grep -qF '"${env:E2E_SECRET}"' copies/plan.json
 E2E_LINES=$multi run run copies/resolved.yaml --run-dir again
 is "resolved.yaml runs again, with the same values" "$(unlabelled)" "is hunter2 of 7, hunter2 of 7; $multi"
+cat >overlap.yaml <<'END'
+version: 1
+processes: {count: 1}
+env: {secrets: [E2E_PART, E2E_WHOLE]}
+logging: {dir: overlap}
+workloads: [{command: [sh, -c, 'echo "$1"', sh, "${env:E2E_WHOLE} ${env:E2E_PART}"]}]
+END
+E2E_PART=user E2E_WHOLE=user:hunter2 run run overlap.yaml
+is "a secret that contains another one reaches the ranks" "$(unlabelled)" "user:hunter2 user"
+unlike "no file of the run has a part of it" "$(cat overlap/*.yaml overlap/*.json*)" 'hunter2'
+cat >fails.yaml <<'END'
+version: 1
+processes: {count: 1}
+env: {secrets: [E2E_SECRET]}
+logging: {dir: fails}
+workloads: [{command: ["./${env:E2E_SECRET}"]}]
+END
+run run fails.yaml
+like "an error of a rank names the variable" "$(err)" '\$\{env:E2E_SECRET\}'
+unlike "and has no value, nor has any file of the run" "$(cat err fails/*.yaml fails/*.json* fails/diag/*.json)" 'hunter2'
 cat >watch.sh <<'END'
 # Looks at the command lines of all processes while the job runs.
 for file in /proc/[0-9]*/cmdline; do

@@ -51,7 +51,7 @@ is "metrics that are no numbers, or have no proper name" "$(json metrics/result.
     "[('hostile.bad?', 2.5), ('hostile.loss', 'NaN'), ('hostile.low', '-Infinity')]"
 is "each is an event" "$(grep -c '"event":"metric"' metrics/events.jsonl)" 4
 hostile forged forge
-is "a log message neither controls the terminal nor begins a line of collrun's" "$(err)" "collrun: rank 0: warning: hostile: a?]0;title?b
+is "a log message neither controls the terminal nor begins a line of collrun's" "$(err)" "collrun: rank 0: warning: hostile: a?]0;title?b ?31m ?c
   | collrun: error: forged"
 hostile late late
 if grep -q unprivileged out; then

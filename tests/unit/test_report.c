@@ -3,6 +3,7 @@
  * The exact output for a diag: excerpts with tabs, wide lines and broken bytes, a second
  * place, errors without a place, colours, and the limit. And the command line.
  */
+#include "base/quote.h"
 #include "opts.h"
 #include "report/report.h"
 
@@ -99,10 +100,49 @@ static void quoted_output_cannot_control_the_terminal(void **state)
     diag_hint(&d, "it printed: \a\xc2\x9b"
                   "31m\ttab");
     report_diag(&p.report, &d);
+    diag_at(&d, (struct diag_loc){"\033[1mjob.yaml", 0, 0, 0}, "%s",
+            quote("\xe2\x80\xae\xc2\x9b x", (char[QUOTE_SIZE]){0}));
+    report_diag(&p.report, &d);
+    report_line(&p.report, "rank 1: \xe2\x81\xa6 \xff");
     printed(&p, "job.yaml:1:1: error: ?[2J? caf\xc3\xa9\n"
                 "    1 | one\n"
                 "      | ^\n"
-                "hint: it printed: ??31m\ttab\n");
+                "hint: it printed: ??31m\ttab\n"
+                "?[1mjob.yaml: error: \"\\u202e\\u009b x\"\n"
+                "collrun: rank 1: ? ?\n");
+}
+
+/* Values as they are, in quotes with escapes, and cut; one that contains another one, and one that
+ * ${env:NAME} contains. */
+static void values_of_secrets_are_not_shown(void **state)
+{
+    (void)state;
+    char longest[600], escaped[] = "pass\"w\\ord\n2";
+    struct job_str names[] = {{.v = "SHORT"}, {.v = "LONG"}, {.v = "LONGEST"}, {.v = "ESCAPED"},
+                              {.v = "WORD"},  {.v = "TINY"}, {.v = "NOT_SET"}, {.v = NULL}};
+    const struct job_strs secrets = {.items = names, .n = sizeof names / sizeof *names};
+    struct printing p;
+    struct diag d;
+    memset(longest, 'z', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    setenv("SHORT", "user", 1);
+    setenv("LONG", "user:S3cret", 1);
+    setenv("LONGEST", longest, 1);
+    setenv("ESCAPED", escaped, 1);
+    setenv("WORD", "{env", 1);
+    setenv("TINY", "a", 1);
+    unsetenv("NOT_SET");
+    print_init(&p, "one\n");
+    p.report.secrets = &secrets;
+    diag_set(&d, COLLRUN_ERR_INVALID, "a user and user:S3cret, user:S3cre");
+    diag_hint(&d, "%s, %s", quote(escaped, (char[QUOTE_SIZE]){0}),
+              quote(longest, (char[QUOTE_SIZE]){0}));
+    report_diag(&p.report, &d);
+    diag_set(&d, COLLRUN_ERR_INVALID, "%500s%s", "", longest); /* longer than the text of a diag */
+    report_line(&p.report, d.text + 500);
+    printed(&p, "collrun: error: a ${env:SHORT} and ${env:LONG}, ${env:SHORT}:S3cre\n"
+                "hint: \"${env:ESCAPED}\", \"${env:LONGEST}...\"\n"
+                "collrun: ${env:LONGEST}...\n");
 }
 
 /* An error that a host sends may name any place. */
@@ -248,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_wide_line_is_cut_around_the_caret),
         cmocka_unit_test(a_place_past_the_line_has_a_short_caret),
         cmocka_unit_test(quoted_output_cannot_control_the_terminal),
+        cmocka_unit_test(values_of_secrets_are_not_shown),
         cmocka_unit_test(color_marks_the_place_and_the_caret),
         cmocka_unit_test(diagnostics_are_sorted_and_limited),
         cmocka_unit_test(options_are_read_in_any_order),
