@@ -29,6 +29,11 @@ CXX := $(if $(filter ubsan,$(VARIANT)),clang++,c++)
 endif
 PKG_CONFIG ?= pkg-config
 
+# ---- which headers this machine has; the compiler is asked once, since a cross compiler has its own ----
+HEADERS := yaml.h jansson.h libssh/libssh.h openssl/evp.h elfutils/libdwfl.h gloo/config.h ucp/api/ucp.h cmocka.h
+HEADERS_HERE := $(shell for header in $(HEADERS); do printf '\043if __has_include(<%s>)\n"%s"\n\043endif\n' $$header $$header; done | \
+	$(CC) $(CPPFLAGS) $(CFLAGS) -E -P -x c - 2>/dev/null | tr -d '"')
+
 # ---- flags: the variant's, then the project's, then the user's ----
 OPT_release := -O2 -g -DNDEBUG
 OPT_debug := -O0 -g3
@@ -67,15 +72,24 @@ $(B)/obj/backends/%.o: INC = $(INC_PUBLIC) -Ibackends/$(word 2,$(subst /,$(space
 $(B)/obj/examples/%.o: INC := $(INC_PUBLIC)
 $(B)/obj/tests/%.o: INC := $(INC_RUNNER) -Itests
 
-$(B)/obj/%.c.o: %.c | $(B)/obj/build_id.h
+$(B)/obj/%.c.o: %.c | $(B)/obj/build_id.h $(B)/obj/complete
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(C_FLAGS) $(INC) -I$(B)/obj -c $< -o $@
 
-$(B)/obj/%.cc.o: %.cc
+$(B)/obj/%.cc.o: %.cc | $(B)/obj/complete
 	@mkdir -p $(@D)
 	$(call say,CXX)
 	$(Q)$(CXX) $(CXX_FLAGS) $(INC) -c $< -o $@
+
+# Before the first file is compiled: what a build cannot do without, in one line instead of an error for each file.
+LACKING := $(filter-out $(HEADERS_HERE),$(filter-out elfutils/% gloo/% ucp/% cmocka.h,$(HEADERS)))
+$(B)/obj/complete:
+	@mkdir -p $(@D)
+	@for program in '$(CC)' '$(CXX)' '$(PKG_CONFIG)'; do command -v $${program%% *} >/dev/null || lacks="$$lacks $$program"; done; \
+	lacks=$${lacks:-$$(printf ' %s' $(LACKING))}; [ -z "$${lacks# }" ] || \
+		{ echo "make: this machine lacks what a build needs:$$lacks; run \`make deps\`, which installs it" >&2; exit 1; }
+	@touch $@
 
 $(B)/obj/lib%.a:
 	@mkdir -p $(@D)
@@ -91,7 +105,9 @@ include tests/module.mk
 -include $(patsubst %.o,%.d,$(OBJECTS))
 
 .PHONY: all help clean deps deps-all demo gallery install uninstall lint look format layers words sizes
+# The last lines of a build: the parts that it does not have, why, and the command that gets each.
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
+	@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,$(if $(strip $(PARTS_LEFT_OUT)),printf '%s\n' 'not built:' $(PARTS_LEFT_OUT)))
 
 help:
 	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|ubsan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
@@ -124,7 +140,9 @@ help:
 
 # Both commands of the README use every core, unless the caller gives -j.
 JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
-demo: deps
+demo:
+	@echo 'make demo: installs missing packages, builds, and runs configs/demo.yaml; about 3 minutes on 2 cores for the first time'
+	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@echo
 	$(B)/bin/collrun configs/demo.yaml
@@ -134,14 +152,14 @@ gallery: all
 	COLLRUN=$(CURDIR)/$(B)/bin/collrun examples/gallery/run.sh
 
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
-PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan,$(VARIANT)),clang libclang-rt-dev)
-PACKAGES_TEST := libcmocka-dev procps util-linux python3 tmux
+PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(PACKAGES_PYTHON) $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan,$(VARIANT)),clang libclang-rt-dev)
+PACKAGES_TEST := libcmocka-dev procps util-linux tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge libjemalloc2
-PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev python3-dev
+PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_CONTAINER := buildah mmdebstrap
 PACKAGES_NUMA := qemu-system-x86 busybox-static
-PACKAGES_DEB := debhelper dpkg-dev lintian fakeroot
+PACKAGES_DEB := build-essential debhelper dpkg-dev lintian fakeroot
 PACKAGES_KUBERNETES := python3-yaml python3-jsonschema
 PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
@@ -163,17 +181,18 @@ deps:
 		echo "as root: apt-get install$$missing" >&2; exit 1; fi; \
 	echo "installing:$$missing"; \
 	$$sudo apt-get update -qq && \
-	DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+	$$sudo env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
 # ---- install ----
 MAN_PAGES := $(wildcard runner/man/*.[1-8])
 # DESTDIR and PREFIX may have spaces, so each is quoted by the shell.
 install: all install-python
 	@set -e; to='$(DESTDIR)$(PREFIX)'; \
-	install -d "$$to/bin" "$$to/libexec/collrun" "$$to/lib/collrun/backends" "$$to/lib/collrun/workloads" "$$to/lib/pkgconfig" \
+	install -d "$$to/bin" "$$to/libexec/collrun/examples" "$$to/lib/collrun/backends" "$$to/lib/collrun/workloads" "$$to/lib/pkgconfig" \
 		"$$to/include/collrun"; \
 	install -m 755 $(B)/bin/collrun "$$to/bin"; \
 	install -m 755 $(filter $(B)/libexec/collrun/%,$(PROGRAMS)) "$$to/libexec/collrun"; \
+	install -m 755 $(EXAMPLE_PROGRAMS) "$$to/libexec/collrun/examples"; \
 	install -m 644 $(LIBCOLLRUN) "$$to/lib"; \
 	ln -sf libcollrun.so.1 "$$to/lib/libcollrun.so"; \
 	install -m 644 $(BACKENDS) "$$to/lib/collrun/backends"; \
@@ -212,7 +231,7 @@ uninstall:
 .PHONY: dist deb
 dist:
 	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/dist
-deb: PACKAGES = $(PACKAGES_DEB) python3-dev $(PACKAGES_BUILD) $(PACKAGES_UCX)
+deb: PACKAGES = $(PACKAGES_DEB) $(PACKAGES_BUILD) $(PACKAGES_UCX)
 deb: deps
 	$(Q).ci/debian/build.sh $(VERSION) $(BUILDROOT)/deb deb
 

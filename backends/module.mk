@@ -3,11 +3,12 @@
 # LIBS_name. Other folders hold code that backends share.
 
 BACKEND_NAMES := $(sort $(patsubst backends/%/,%,$(dir $(wildcard backends/*/plugin.c backends/*/plugin.cc))))
-# make WITH_GLOO=no: without libgloo-dev.
-BACKEND_NAMES := $(filter-out $(if $(filter no,$(WITH_GLOO)),gloo),$(BACKEND_NAMES))
-# make WITH_UCX=no builds without UCX; so does a machine that lacks its headers.
-WITH_UCX ?= $(shell $(CC) -E -include ucp/api/ucp.h -x c /dev/null >/dev/null 2>&1 && echo yes)
-BACKEND_NAMES := $(filter-out $(if $(filter yes,$(WITH_UCX)),,ucx),$(BACKEND_NAMES))
+# A backend whose headers this machine lacks is left out, and so it is by WITH_GLOO=no or WITH_UCX=no.
+WITH_GLOO ?= $(if $(filter gloo/%,$(HEADERS_HERE)),yes)
+WITH_UCX ?= $(if $(filter ucp/%,$(HEADERS_HERE)),yes)
+BACKEND_NAMES := $(filter-out $(if $(filter yes,$(WITH_GLOO)),,gloo) $(if $(filter yes,$(WITH_UCX)),,ucx),$(BACKEND_NAMES))
+PARTS_LEFT_OUT += $(if $(WITH_GLOO),,'  backend gloo: gloo/config.h is missing; apt-get install libgloo-dev, then make')
+PARTS_LEFT_OUT += $(if $(WITH_UCX),,'  backend ucx, for RDMA: ucp/api/ucp.h is missing; apt-get install libucx-dev, then make')
 BACKENDS := $(foreach n,$(BACKEND_NAMES),$(B)/lib/collrun/backends/libcollrun_$(n).so)
 backend_src = $(wildcard $(foreach e,c cc,backends/$(1)/*.$(e) backends/$(1)/*/*.$(e)))
 OBJECTS += $(call obj,$(foreach n,$(BACKEND_NAMES),$(call backend_src,$(n))))

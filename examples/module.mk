@@ -21,11 +21,12 @@ $(B)/lib/collrun/workloads/replay.so: $(call obj,$(REPLAY_SRC)) $(LIBRARIES)
 	$(Q)$(CC) $(LD_FLAGS) -shared $(NO_UNDEFINED) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun
 
 # Programs that call collrun_init, for configs/program.yaml and configs/parameter_server.yaml.
-PROGRAMS += $(patsubst %.c,$(B)/examples/%,$(notdir $(PROGRAM_SRC)))
+EXAMPLE_PROGRAMS := $(patsubst %.c,$(B)/libexec/collrun/examples/%,$(notdir $(PROGRAM_SRC)))
+all: $(EXAMPLE_PROGRAMS)
 OBJECTS += $(call obj,$(PROGRAM_SRC))
-$(B)/examples/ring: $(call obj,examples/programs/ring.c)
-$(B)/examples/parameter_server: $(call obj,examples/parameter_server.c)
-$(B)/examples/ring $(B)/examples/parameter_server: $(LIBRARIES)
+$(B)/libexec/collrun/examples/ring: $(call obj,examples/programs/ring.c)
+$(B)/libexec/collrun/examples/parameter_server: $(call obj,examples/parameter_server.c)
+$(EXAMPLE_PROGRAMS): $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun -lm -Wl,-rpath,'$$ORIGIN/../lib'
+	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun -lm -Wl,-rpath,'$$ORIGIN/../../../lib'

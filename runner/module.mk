@@ -42,7 +42,7 @@ $(NEW_COPIES): $(B)/share/collrun/%: runner/%
 	$(Q)cp $< $@
 
 # collrun-stack: stacks and places in source files, for reports. Without libdw's header, reports have no file and line.
-ifeq ($(shell $(PKG_CONFIG) --exists libdw && echo yes),yes)
+ifneq ($(filter elfutils/%,$(HEADERS_HERE)),)
 STACK_SRC := $(wildcard runner/stack/*.c)
 OBJECTS += $(call obj,$(STACK_SRC))
 PROGRAMS += $(B)/libexec/collrun/collrun-stack
@@ -51,10 +51,7 @@ $(B)/libexec/collrun/collrun-stack: $(call obj,$(STACK_SRC))
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs libdw) -lstdc++
 else
-all: without-libdw
-.PHONY: without-libdw
-without-libdw:
-	@echo 'without libdw-dev (make deps): reports have no stacks, and crashes no file and line'
+PARTS_LEFT_OUT += '  stacks, and file and line of a crash: elfutils/libdwfl.h is missing; apt-get install libdw-dev, then make'
 endif
 
 # The key tables of collrun.yaml(5), generated from the schema table and kept in the tree. tests/e2e/test_man.sh holds them current.

@@ -109,6 +109,17 @@ static int new_write_file(const struct new_file *f, struct diag *d)
     return good ? COLLRUN_OK : d->code;
 }
 
+/* The command that comes next, as a shell reads it. */
+static void new_print_next(const char *folder, bool python, FILE *out)
+{
+    const char *safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:=@%";
+    const char *mark = folder[strspn(folder, safe)] ? "'" : "";
+    fprintf(out, "next: %s%s", python ? "collrun " : "make -C ", mark);
+    for (const char *c = folder; *c; c++)
+        *c == '\'' ? fputs("'\\''", out) : fputc(*c, out);
+    fprintf(out, "%s%s\n", python ? "/job.yaml" : "", python ? mark : *mark ? "' run" : " run");
+}
+
 int new_project(const char *folder, const char *kind, struct arena *arena, FILE *out,
                 struct diag *d)
 {
@@ -125,9 +136,13 @@ int new_project(const char *folder, const char *kind, struct arena *arena, FILE 
             fprintf(out, "%s\n", files.items[i].path);
         buf_fini(&files.items[i].text);
     }
+    bool python = strcmp(kind, "python") == 0;
+    if (rc == COLLRUN_OK && python &&
+        !(source = prefix_path(arena, "lib/collrun/python/collrun", d)))
+        return d->code;
+    if (rc == COLLRUN_OK && python && access(source, F_OK) < 0)
+        fprintf(out, "`import collrun` fails: %s\n", PREFIX_NO_PYTHON);
     if (rc == COLLRUN_OK)
-        fprintf(out,
-                strcmp(kind, "c") == 0 ? "next: make -C %s run\n" : "next: collrun %s/job.yaml\n",
-                folder);
+        new_print_next(folder, python, out);
     return rc;
 }

@@ -167,6 +167,7 @@ test: deps
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
+python-tests: TORCH_OPTIONAL = yes
 python-tests: torch-device fake hpu
 	PYTHON='$(PYTHON)' tests/run -r -j 2 -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
 # A device type of torch whose memory is that of the stand-ins, for tests alone; with collrun.torch.

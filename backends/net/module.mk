@@ -8,7 +8,7 @@ OBJECTS += $(call obj,$(call backend_src,net)) $(NET_SHM)
 $(B)/obj/backends/net/%.o: INC := $(INC_NET)
 $(NET_SHM): INC := $(INC_PUBLIC) -Ibackends/shm
 
-$(NET_SHM): $(B)/obj/backends/net/shm/%.c.o: backends/shm/%.c
+$(NET_SHM): $(B)/obj/backends/net/shm/%.c.o: backends/shm/%.c | $(B)/obj/complete
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(C_FLAGS) $(INC) -Dcollrun_backend_v1=net_shm_backend -c $< -o $@

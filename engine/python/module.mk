@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package collrun: an extension on the stable ABI (3.11 and later) and pure Python around it. Built where Python's
-# headers are; nothing else needs it. PYTHON_CFLAGS= leaves it out.
+# headers are (of 3.11 or later); nothing else needs it. PYTHON_CFLAGS= leaves it out.
 
-PACKAGES_PYTHON := python3-dev
-PYTHON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags python3 2>/dev/null | sed 's/-I/-isystem /g')
+PACKAGES_PYTHON := python3 python3-dev
+PYTHON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags 'python3 >= 3.11' 2>/dev/null | sed 's/-I/-isystem /g')
 PYTHON_HEADER := $(wildcard $(addsuffix /Python.h,$(filter /%,$(PYTHON_CFLAGS))))
 PYTHON_SRC := $(wildcard engine/python/*.c)
 PYTHON_DIR := $(B)/lib/collrun/python/collrun
@@ -16,8 +16,10 @@ PYTHON_PACKAGE := $(PYTHON_EXTENSION) $(PYTHON_FILES)
 OBJECTS += $(call obj,$(PYTHON_SRC))
 python: $(PYTHON_PACKAGE)
 else
+# By PYTHON_CFLAGS= it was left out on purpose.
+PARTS_LEFT_OUT += $(if $(filter command environment,$(subst $(space),,$(firstword $(origin PYTHON_CFLAGS)))),,'  Python package (import collrun): Python.h of Python 3.11 or later is missing; apt-get install python3-dev, then make')
 python:
-	@echo 'the Python package is not built: Python.h is missing (install python3-dev)'
+	@echo 'the Python package is not built: Python.h is missing (install python3-dev)' >&2; exit 1
 endif
 
 # PyType_Slot holds functions as void *, which -Wpedantic reports.
@@ -59,11 +61,17 @@ TORCH_QUERY := import os, sysconfig, torch; \
 	print(d + "/lib", "-isystem", d + "/include", "-isystem", d + "/include/torch/csrc/api/include", "-isystem", p, \
 		"-D_GLIBCXX_USE_CXX11_ABI=%d" % torch.compiled_with_cxx11_abi(), *["-D" + n + "=" + quote + v + quote for n, v in abi.items() if v])
 TORCH_TARGETS := torch-build
-.PHONY: torch torch-build
-torch: all
-	@flags=$$('$(PYTHON)' -c '$(TORCH_QUERY)' 2>/dev/null) && [ -n '$(PYTHON_PACKAGE)' ] || \
-		{ echo 'collrun.torch is not built: $(PYTHON) has no torch or no Python.h (PYTHON=... names another interpreter)'; exit 0; }; \
-	$(MAKE) --no-print-directory $(if $(JOBS),-j2) $(TORCH_TARGETS) TORCH_LIB="$${flags%% *}" TORCH_CFLAGS="$${flags#* }"
+PARTS_LEFT_OUT += $(if $(PYTHON_PACKAGE),$(if $(wildcard $(TORCH_EXTENSION)),,'  collrun.torch, for PyTorch: make torch PYTHON=python3, with an interpreter that has torch'))
+.PHONY: torch torch-query torch-build
+torch: torch-query all
+	@flags=$$(cat $(B)/obj/torch-query 2>/dev/null); [ -z "$$flags" ] || \
+		$(MAKE) --no-print-directory $(if $(JOBS),-j2) $(TORCH_TARGETS) TORCH_LIB="$${flags%% *}" TORCH_CFLAGS="$${flags#* }"
+# Where TORCH_OPTIONAL is set, a target that tests what there is goes on without torch.
+torch-query:
+	@mkdir -p $(B)/obj
+	@$(if $(PYTHON_PACKAGE),'$(PYTHON)' -c '$(TORCH_QUERY)',false) >$(B)/obj/torch-query 2>/dev/null || { : >$(B)/obj/torch-query; \
+		echo 'collrun.torch cannot be built: $(PYTHON) has no torch or no Python.h (PYTHON=... names another interpreter)' >&2; \
+		exit $(if $(TORCH_OPTIONAL),0,1); }
 torch-build: $(TORCH_EXTENSION)
 TORCH_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) $(filter-out -g,$(COMMON)) -g1 $(CPPFLAGS) $(CXXFLAGS)
 ifneq ($(TORCH_LIB),)

@@ -10,6 +10,7 @@
 #include "base/reap.h"
 #include "base/text_stream.h"
 #include "diagnose/policy.h"
+#include "prefix.h"
 #include "report/json_value.h"
 #include "report/show.h"
 #include "report/stragglers.h"
@@ -83,6 +84,29 @@ static void run_print_last_words(const struct supervisor *s)
         shown += r->command && !r->member &&
                  output_stderr_tail(s->output, i, 1, prefix, s->run.options->report->out);
     }
+}
+
+/* The hint for a program in Python whose last words are that there is no module collrun. */
+static void run_hint_python(const struct supervisor *s, struct verdict *v)
+{
+    char words[512] = "";
+    FILE *to = v->rank < s->run.desc->nranks ? fmemopen(words, sizeof words - 1, "w") : NULL;
+    if (!to)
+        return;
+    output_stderr_tail(s->output, v->rank, 1, "", to);
+    fclose(to);
+    if (!strstr(words, "ModuleNotFoundError: No module named 'collrun"))
+        return;
+    struct arena arena;
+    struct diag unused = {0};
+    arena_init(&arena);
+    const char *package = prefix_path(&arena, "lib/collrun/python/collrun", &unused);
+    if (package)
+        diag_hint(&v->diag, access(package, F_OK) == 0
+                                ? "the package is in PYTHONPATH of each rank, which python3 -E "
+                                  "and -I ignore"
+                                : PREFIX_NO_PYTHON);
+    arena_fini(&arena);
 }
 
 static void run_print_verdict(struct supervisor *s, const struct evidence *e, struct verdict *v)
@@ -191,6 +215,8 @@ static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
                                                         .key = "class",
                                                         .value = cause_class_name(v->class),
                                                         .text = v->diag.text});
+    if (v->class == CAUSE_EXIT && !v->diag.hint[0])
+        run_hint_python(s, v);
     rundir_stragglers(r->rundir, stragglers_json(audit_stragglers(s->audit_watch.audit)));
     if (v->class != CAUSE_NONE)
         rundir_diag(r->rundir, &e);

@@ -63,9 +63,22 @@ is "collrun new, from there" "$?" 0
 make -s -C other run CFLAGS="-O1 -Wall -Wextra -Werror" >"$tmp/out" 2>"$tmp/err"
 is "it builds and runs there" "$? $(grep -c average "$tmp/out")" "0 6"
 run_installed=$prefix/bin/collrun
-"$run_installed" new --python "other snake" >"$tmp/out" 2>"$tmp/err"
-is "collrun new --python, from there" "$? $(ls "other snake" | tr '\n' ' ')" "0 job.yaml train.py "
-[ -z "$python" ] || runs_python "other snake" "$run_installed"
+"$run_installed" new --python "other's snake" >"$tmp/out" 2>"$tmp/err"
+is "collrun new --python, from there" "$? $(ls "other's snake" | tr '\n' ' ')" "0 job.yaml train.py "
+[ -z "$python" ] || runs_python "other's snake" "$run_installed"
+[ -z "$python" ] || is "its next command is one that a shell reads" "$(eval "printf '%s\n' $("$run_installed" new --python "it's" | sed -n 's/^next: collrun //p')")" "it's/job.yaml"
+rm -r "$prefix/lib/collrun/python"
+python_absent='this build has no Python package, since Python.h was missing: install python3-dev, and build again with make'
+"$run_installed" new --python poor >"$tmp/out" 2>"$tmp/err"
+is "without the Python package: collrun new --python says so" "$? $(sed -n 3p "$tmp/out")" "0 \`import collrun\` fails: $python_absent"
+"$run_installed" poor/job.yaml --set processes.count=1 >"$tmp/out" 2>"$tmp/err"
+is "... and so does the job" "$? $(sed -n '/^collrun: error: rank 0 .*exited with code 1$/,$s/^hint: //p' "$tmp/err")" "1 $python_absent"
+printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [python3, -I, -c, "import collrun"]}]\n' >isolated.yaml
+run isolated.yaml
+is "a program that ignores PYTHONPATH: the hint" "$code $(sed -n 's/^hint: //p' "$tmp/err")" "1 the package is in PYTHONPATH of each rank, which python3 -E and -I ignore"
+printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [sh, -c, "false"]}]\n' >other.yaml
+run other.yaml
+is "another failure has no hint" "$code $(sed -n 's/^hint: //p' "$tmp/err")" "1 "
 like "completion is installed" "$(head -n 1 "$prefix/share/bash-completion/completions/collrun")" _collrun
 is "make uninstall" "$(installed uninstall)" ""
 is "... leaves no file" "$(find "$prefix" ! -type d)" ""

@@ -42,7 +42,7 @@ train pipeline --set workloads[0].params.micro=7 # 250 images: the last micro-ba
 is "pipeline: micro-batches of unequal size" "$(last)" "$(sed 's/^\[0\]/[1]/' <<<"$alone")"
 
 # ---- a sharded parameter server with asynchronous workers, a program in C ----
-export PROGRAM=${BUILD:-$top/build/release}/examples/parameter_server
+export PROGRAM=${BUILD:-$top/build/release}/libexec/collrun/examples/parameter_server
 run check "$configs/parameter_server.yaml"
 ends "parameter_server: the file is good" 0
 for backend in shm tcp; do

@@ -9,7 +9,7 @@ FAKE_NCCL_SRC := nccl split shared operations group launch_queue kernel arith
 OLD_NCCL_OBJ := $(patsubst %,$(B)/obj/old/tests/fake/%.c.o,$(FAKE_NCCL_SRC))
 OBJECTS += $(call obj,$(wildcard tests/fake/*.c)) $(OLD_NCCL_OBJ)
 
-$(B)/obj/old/%.c.o: %.c
+$(B)/obj/old/%.c.o: %.c | $(B)/obj/complete
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(C_FLAGS) -DFAKE_NCCL_OLD -c $< -o $@
