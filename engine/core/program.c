@@ -23,8 +23,10 @@
 
 #include <collrun/collrun.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,12 +43,50 @@ static struct {
 
 /* ---- finding the agent ---- */
 
+/* A string in YAML also without quotes; a number, true and null are none. */
+static bool program_is_plain(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "_/.-0123456789";
+    const bool begins = strspn(word, plain) && !strchr("0123456789", *word);
+    return begins && (word[0] != '.' || word[1] == '/') && (word[0] != '-' || word[1] == '-') &&
+           strspn(word, plain) == strlen(word) && strcmp(word, "true") != 0 &&
+           strcmp(word, "false") != 0 && strcmp(word, "null") != 0;
+}
+
+/* The command line of this process as words of a YAML list: the name of an interpreter alone would
+ * not start the program. A long word, or one that needs escapes, such as the code after -c, ends
+ * the list with "...". */
+static const char *program_words(char *out, size_t size)
+{
+    enum { MOST = 80 };
+    char text[4096] = "";
+    const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    const ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    size_t used = 0;
+    if (fd >= 0)
+        close(fd);
+    for (const char *word = text; word < text + len; word += strlen(word) + 1) {
+        const char *comma = used ? ", " : "", *quote = program_is_plain(word) ? "" : "\"";
+        bool escapes = strpbrk(word, "\"\\") != NULL;
+        for (const char *c = word; *c; c++)
+            escapes = escapes || (unsigned char)*c < ' ';
+        if (escapes || strlen(word) > MOST || used + MOST + 16 > size) {
+            snprintf(out + used, size - used, "%s...", comma);
+            return out;
+        }
+        used += (size_t)snprintf(out + used, size - used, "%s%s%s%s", comma, quote, word, quote);
+    }
+    return used ? out : program_invocation_name;
+}
+
 static int program_unavailable(const char *why)
 {
+    char words[400];
     return error_set(COLLRUN_ERR_UNAVAILABLE,
                      "collrun_init: %s; start this program with `collrun job.yaml`, where job.yaml "
                      "has `workloads: [{command: [%s]}]`",
-                     why, program_invocation_name);
+                     why, program_words(words, sizeof words));
 }
 
 /* The socket is a stream, and its other end is open. */

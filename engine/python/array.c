@@ -6,10 +6,22 @@
 #include "errors.h"
 #include "job.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 static PyTypeObject *array_type;
+
+/* In the words of the module struct; NULL: bfloat16, which the buffer protocol does not have. */
+static const char *array_format(enum collrun_dtype dtype)
+{
+    static const char *const formats[COLLRUN_DTYPE_COUNT] = {
+        [COLLRUN_INT8] = "b",    [COLLRUN_UINT8] = "B",   [COLLRUN_INT16] = "h",
+        [COLLRUN_UINT16] = "H",  [COLLRUN_INT32] = "i",   [COLLRUN_UINT32] = "I",
+        [COLLRUN_INT64] = "q",   [COLLRUN_UINT64] = "Q",  [COLLRUN_FLOAT16] = "e",
+        [COLLRUN_FLOAT32] = "f", [COLLRUN_FLOAT64] = "d", [COLLRUN_BOOL] = "?"};
+    return formats[dtype];
+}
 
 bool array_is(PyObject *object)
 {
@@ -75,6 +87,31 @@ void array_forget(struct group *g)
 
 /* ---- life ---- */
 
+/* _arrays.FUNCTION(...); `format` and the arguments as PyObject_CallMethod has them. */
+static PyObject *array_call(const char *function, const char *format, ...)
+{
+    PyObject *module = PyImport_ImportModule("collrun._arrays");
+    PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
+    va_list list;
+    va_start(list, format);
+    PyObject *args = callable ? Py_VaBuildValue(format, list) : NULL;
+    va_end(list);
+    PyObject *result = args ? PyObject_Call(callable, args, NULL) : NULL;
+    Py_XDECREF(args);
+    Py_XDECREF(callable);
+    Py_XDECREF(module);
+    return result;
+}
+
+PyObject *array_share(PyObject *array)
+{
+    const struct array *a = (struct array *)array;
+    if (a->device.type != DLPACK_CPU || !array_format(a->dtype))
+        return array;
+    PyObject *shared = array_call("share", "(N)", array);
+    return shared;
+}
+
 static int array_read_shape(struct array *a, PyObject *shape)
 {
     Py_ssize_t ndim = PyTuple_Size(shape);
@@ -94,12 +131,25 @@ static int array_read_shape(struct array *a, PyObject *shape)
         }
         a->shape[i] = a->view_shape[i] = n;
     }
-    Py_ssize_t step = (Py_ssize_t)collrun_dtype_size(a->dtype);
+    const Py_ssize_t size = (Py_ssize_t)collrun_dtype_size(a->dtype);
+    int64_t step = 1;
     for (int i = a->ndim - 1; i >= 0; i--) {
-        a->view_strides[i] = step;
-        step *= a->view_shape[i];
+        a->strides[i] = step;
+        a->view_strides[i] = step * size;
+        step *= a->shape[i];
     }
     return 0;
+}
+
+bool array_is_packed(const struct array *a)
+{
+    int64_t step = 1;
+    bool packed = true;
+    for (int i = a->ndim - 1; i >= 0; i--) {
+        packed = packed && (a->shape[i] == 1 || a->strides[i] == step);
+        step *= a->shape[i];
+    }
+    return packed || !step;
 }
 
 /* A group that works on devices alone gives memory of its first device. */
@@ -127,6 +177,7 @@ PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
     if (!a)
         return NULL;
     a->group = (struct group *)Py_NewRef((PyObject *)g);
+    a->whole = NULL;
     a->data = NULL;
     a->dtype = dtype;
     if (array_read_shape(a, shape)) {
@@ -145,11 +196,43 @@ PyObject *array_new(struct group *g, PyObject *shape, enum collrun_dtype dtype)
     return (PyObject *)a;
 }
 
+/* For _arrays.py, which checks the arguments: offset and strides in elements. bits: as uint16. */
+static PyObject *array_view(PyObject *self, PyObject *args)
+{
+    struct array *a = (struct array *)self;
+    PyObject *shape, *strides;
+    Py_ssize_t offset;
+    int bits = 0;
+    if (!PyArg_ParseTuple(args, "nO!O!|p:_view", &offset, &PyTuple_Type, &shape, &PyTuple_Type,
+                          &strides, &bits))
+        return NULL;
+    struct array *v = PyObject_New(struct array, array_type);
+    if (!v)
+        return NULL;
+    v->group = (struct group *)Py_NewRef((PyObject *)a->group);
+    v->whole = (struct array *)Py_NewRef((PyObject *)(a->whole ? a->whole : a));
+    v->dtype = bits ? COLLRUN_UINT16 : a->dtype;
+    v->device = a->device;
+    const Py_ssize_t size = (Py_ssize_t)collrun_dtype_size(v->dtype);
+    v->data = (char *)a->data + offset * size;
+    if (array_read_shape(v, shape)) {
+        Py_DECREF((PyObject *)v);
+        return NULL;
+    }
+    for (int i = 0; i < v->ndim; i++) {
+        v->strides[i] = PyLong_AsSsize_t(PyTuple_GetItem(strides, i));
+        v->view_strides[i] = v->strides[i] * size;
+    }
+    return (PyObject *)v;
+}
+
 static void array_dealloc(PyObject *self)
 {
     struct array *a = (struct array *)self;
     PyTypeObject *type = Py_TYPE(self);
-    if (a->data) {
+    if (a->whole) {
+        Py_DECREF((PyObject *)a->whole);
+    } else if (a->data) {
         array_free_rest(a->group);
         array_free(a->group, a->data);
         array_count(a->group, -1);
@@ -160,16 +243,6 @@ static void array_dealloc(PyObject *self)
 }
 
 /* ---- the buffer protocol ---- */
-
-static const char *array_format(enum collrun_dtype dtype)
-{
-    static const char *const formats[COLLRUN_DTYPE_COUNT] = {
-        [COLLRUN_INT8] = "b",    [COLLRUN_UINT8] = "B",   [COLLRUN_INT16] = "h",
-        [COLLRUN_UINT16] = "H",  [COLLRUN_INT32] = "i",   [COLLRUN_UINT32] = "I",
-        [COLLRUN_INT64] = "q",   [COLLRUN_UINT64] = "Q",  [COLLRUN_FLOAT16] = "e",
-        [COLLRUN_FLOAT32] = "f", [COLLRUN_FLOAT64] = "d", [COLLRUN_BOOL] = "?"};
-    return formats[dtype];
-}
 
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
@@ -183,6 +256,10 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
     if (!format) {
         PyErr_SetString(PyExc_BufferError, "bfloat16 has no format of the buffer protocol; use "
                                            "DLPack, such as torch.from_dlpack()");
+        return -1;
+    }
+    if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !array_is_packed(a)) {
+        PyErr_SetString(PyExc_BufferError, "the view is not contiguous in C order");
         return -1;
     }
     view->buf = a->data;
@@ -235,7 +312,8 @@ static struct dlpack_tensor array_tensor(struct array *a)
                                   .device = a->device,
                                   .ndim = a->ndim,
                                   .dtype = array_dlpack_dtype(a->dtype),
-                                  .shape = a->shape};
+                                  .shape = a->shape,
+                                  .strides = a->whole ? a->strides : NULL};
 }
 
 /* The consumer may drop its tensor in any thread. */
@@ -369,38 +447,97 @@ static PyObject *array_nbytes(PyObject *self, void *unused)
     return PyLong_FromSize_t(((struct array *)self)->len);
 }
 
+/* In elements. */
+static PyObject *array_strides(PyObject *self, void *unused)
+{
+    (void)unused;
+    const struct array *a = (struct array *)self;
+    PyObject *strides = PyTuple_New(a->ndim);
+    for (int i = 0; strides && i < a->ndim; i++)
+        PyTuple_SetItem(strides, i, PyLong_FromLongLong(a->strides[i]));
+    return strides;
+}
+
+static PyObject *array_group(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((struct array *)self)->group->name);
+}
+
 static PyObject *array_repr(PyObject *self)
 {
-    PyObject *shape = array_shape(self, NULL);
-    if (!shape)
-        return NULL;
+    return array_call("text", "(O)", self);
+}
+
+/* ---- elements ---- */
+
+static Py_ssize_t array_length(PyObject *self)
+{
     const struct array *a = (struct array *)self;
-    PyObject *text = PyUnicode_FromFormat("<collrun.Array %s %R of group %U>",
-                                          args_dtype_name(a->dtype), shape, a->group->name);
-    Py_DECREF(shape);
-    return text;
+    if (a->ndim > 0)
+        return a->view_shape[0];
+    PyErr_SetString(PyExc_TypeError, "an array without axes has no len()");
+    return -1;
+}
+
+static PyObject *array_subscript(PyObject *self, PyObject *key)
+{
+    return array_call("get", "(OO)", self, key);
+}
+
+static int array_assign(PyObject *self, PyObject *key, PyObject *value)
+{
+    if (!value) {
+        PyErr_SetString(PyExc_TypeError, "elements of an array cannot be deleted");
+        return -1;
+    }
+    PyObject *result = array_call("put", "(OOO)", self, key, value);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+static PyObject *array_iter(PyObject *self)
+{
+    return array_call("iterate", "(O)", self);
+}
+
+PyDoc_STRVAR(array_tolist_doc, "tolist($self, /)\n--\n\nIts elements, in nested lists.");
+static PyObject *array_tolist(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return array_call("to_list", "(O)", self);
 }
 
 static PyMethodDef array_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
      array_dlpack_doc},
     {"__dlpack_device__", array_dlpack_device, METH_NOARGS, array_dlpack_device_doc},
+    {"tolist", array_tolist, METH_NOARGS, array_tolist_doc},
+    {"_view", array_view, METH_VARARGS, NULL},
     {0}};
 
 static PyGetSetDef array_getset[] = {{"shape", array_shape, NULL, "The lengths of its axes.", NULL},
                                      {"dtype", array_dtype, NULL, "The element type's name.", NULL},
                                      {"nbytes", array_nbytes, NULL, "Its size in bytes.", NULL},
+                                     {"_strides", array_strides, NULL, NULL, NULL},
+                                     {"_group", array_group, NULL, NULL, NULL},
                                      {0}};
 
-PyDoc_STRVAR(array_doc, "Memory that a group moves without a copy, of Group.empty(). "
-                        "numpy.asarray(a), torch.from_dlpack(a) and memoryview(a) are views of it; "
-                        "it is freed with the last of them.");
+PyDoc_STRVAR(array_doc,
+             "Memory that a group moves without a copy, of Group.empty(). "
+             "numpy.asarray(a), torch.from_dlpack(a) and memoryview(a) are views of it; "
+             "it is freed with the last of them. a[i], a[i, j] and a[i:k] are elements or "
+             "views, and can be assigned numbers, arrays and lists.");
 static PyType_Slot array_slots[] = {{Py_tp_doc, (void *)array_doc},
                                     {Py_tp_dealloc, array_dealloc},
                                     {Py_tp_repr, array_repr},
                                     {Py_tp_methods, array_methods},
                                     {Py_tp_getset, array_getset},
                                     {Py_bf_getbuffer, array_getbuffer},
+                                    {Py_tp_iter, array_iter},
+                                    {Py_mp_length, array_length},
+                                    {Py_mp_subscript, array_subscript},
+                                    {Py_mp_ass_subscript, array_assign},
                                     {0}};
 static PyType_Spec array_spec = {.name = "collrun.Array",
                                  .basicsize = sizeof(struct array),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "buffer.h"
 
+#include "args.h"
 #include "array.h"
 #include "dlpack.h"
 #include "job.h"
@@ -12,6 +13,17 @@
 static int buffer_refuse(PyObject *kind, const char *name, const char *why)
 {
     PyErr_Format(kind, "%s: %s", name, why);
+    return -1;
+}
+
+/* The error that names the element type of `object`; `format`: of its buffer, or "". Returns -1. */
+static int buffer_refuse_type(PyObject *object, const char *name, const char *format)
+{
+    PyObject *module = PyImport_ImportModule("collrun._arrays");
+    PyObject *result =
+        module ? PyObject_CallMethod(module, "refuse_type", "sOs", name, object, format) : NULL;
+    Py_XDECREF(result);
+    Py_XDECREF(module);
     return -1;
 }
 
@@ -71,15 +83,12 @@ static int buffer_dtype_of(const char *format, Py_ssize_t size)
     }
 }
 
-static int buffer_check_view(struct buffer *b, bool writable, const char *name)
+static int buffer_check_view(struct buffer *b, PyObject *object, bool writable, const char *name)
 {
     Py_buffer *v = &b->view;
     int dtype = buffer_dtype_of(v->format, v->itemsize);
-    if (dtype < 0) {
-        PyErr_Format(PyExc_TypeError, "%s: collrun has no element type for the format '%s'", name,
-                     v->format);
-        return -1;
-    }
+    if (dtype < 0)
+        return buffer_refuse_type(object, name, v->format);
     if (!PyBuffer_IsContiguous(v, 'C'))
         return buffer_refuse(PyExc_ValueError, name,
                              "is not contiguous in C order; pass a copy of it");
@@ -93,11 +102,30 @@ static int buffer_check_view(struct buffer *b, bool writable, const char *name)
     return 0;
 }
 
+/* The buffer of a numpy.ma array has the masked elements too. A type that has passed is not asked
+ * again at the next call. */
+static bool buffer_is_masked(PyObject *object)
+{
+    static const PyTypeObject *plain;
+    const PyTypeObject *type = Py_TYPE(object);
+    if (type == plain)
+        return false;
+    if (PyObject_HasAttrString((PyObject *)type, "mask") &&
+        PyObject_HasAttrString((PyObject *)type, "filled"))
+        return true;
+    plain = type;
+    return false;
+}
+
 static int buffer_get_view(struct buffer *b, PyObject *object, bool writable, const char *name)
 {
+    if (buffer_is_masked(object))
+        return buffer_refuse(PyExc_TypeError, name,
+                             "is a masked array, and operations do not know of masks; pass its "
+                             "data, or what filled(value) gives");
     if (PyObject_GetBuffer(object, &b->view, PyBUF_RECORDS_RO))
         return -1;
-    if (buffer_check_view(b, writable, name)) {
+    if (buffer_check_view(b, object, writable, name)) {
         PyBuffer_Release(&b->view);
         return -1;
     }
@@ -105,7 +133,8 @@ static int buffer_get_view(struct buffer *b, PyObject *object, bool writable, co
     return 0;
 }
 
-/* numpy does not export the bfloat16 of the package ml_dtypes: its bits are taken as uint16. */
+/* numpy does not export the bfloat16 of the package ml_dtypes: its bits are taken as uint16. Nor
+ * does it export other types, such as times: the error names them. */
 static int buffer_get_bfloat16(struct buffer *b, PyObject *object, bool writable, const char *name)
 {
     PyObject *type = NULL, *value = NULL, *trace = NULL;
@@ -114,15 +143,20 @@ static int buffer_get_bfloat16(struct buffer *b, PyObject *object, bool writable
     PyObject *text = dtype ? PyObject_Str(dtype) : NULL;
     bool is_bfloat16 = text && PyUnicode_CompareWithASCIIString(text, "bfloat16") == 0;
     PyObject *bits = is_bfloat16 ? PyObject_CallMethod(object, "view", "s", "uint16") : NULL;
+    enum collrun_dtype known;
+    const bool is_known = !dtype || args_dtype(dtype, &known) == 0;
+    PyErr_Clear();
     Py_XDECREF(dtype);
     Py_XDECREF(text);
-    if (!bits) {
+    if (!bits && is_known) {
         PyErr_Restore(type, value, trace);
         return -1;
     }
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
+    if (!bits)
+        return buffer_refuse_type(object, name, "");
     int rc = buffer_get_view(b, bits, writable, name);
     Py_DECREF(bits);
     b->dtype = COLLRUN_BFLOAT16;
@@ -190,12 +224,12 @@ static int buffer_check_device(const struct buffer *b, const struct collrun_grou
                          "them to the rank)");
 }
 
-static int buffer_check_tensor(struct buffer *b, bool writable, const char *name)
+static int buffer_check_tensor(struct buffer *b, PyObject *object, bool writable, const char *name)
 {
     const struct dlpack_tensor *t = buffer_tensor(b);
     int dtype = buffer_dlpack_dtype(t->dtype);
     if (dtype < 0)
-        return buffer_refuse(PyExc_TypeError, name, "collrun does not have its element type");
+        return buffer_refuse_type(object, name, "");
     if (!buffer_dlpack_is_packed(t))
         return buffer_refuse(PyExc_ValueError, name,
                              "is not contiguous in C order; pass a copy of it");
@@ -291,9 +325,26 @@ static PyObject *buffer_export(PyObject *object)
     return capsule;
 }
 
+/* torch's lazy negation: the bits in memory are those of the other sign, which DLPack does not
+ * tell. (It refuses the lazy conjugation.) */
+static int buffer_check_negation(PyObject *object, const char *name)
+{
+    PyObject *negated = PyObject_HasAttrString(object, "is_neg")
+                            ? PyObject_CallMethod(object, "is_neg", NULL)
+                            : Py_NewRef(Py_False);
+    const int truth = negated ? PyObject_IsTrue(negated) : -1;
+    Py_XDECREF(negated);
+    if (truth > 0)
+        return buffer_refuse(PyExc_ValueError, name,
+                             "is a negated view of other memory; pass x.resolve_neg()");
+    return truth;
+}
+
 static int buffer_get_dlpack(struct buffer *b, const struct collrun_group *g, PyObject *object,
                              bool writable, const char *name)
 {
+    if (buffer_check_negation(object, name))
+        return -1;
     PyObject *capsule = buffer_export(object);
     if (!capsule) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -311,7 +362,7 @@ static int buffer_get_dlpack(struct buffer *b, const struct collrun_group *g, Py
         b->source = BUFFER_NONE;
         return -1;
     }
-    if (buffer_check_tensor(b, writable, name) || buffer_check_device(b, g, name)) {
+    if (buffer_check_tensor(b, object, writable, name) || buffer_check_device(b, g, name)) {
         buffer_release(b);
         return -1;
     }
@@ -347,6 +398,9 @@ int buffer_get(struct buffer *b, const struct collrun_group *g, PyObject *object
     b->source = BUFFER_NONE;
     if (array_is(object)) {
         const struct array *a = (struct array *)object;
+        if (!array_is_packed(a))
+            return buffer_refuse(PyExc_ValueError, name,
+                                 "is not contiguous in C order; pass a copy of it");
         *b = (struct buffer){BUFFER_ARRAY,
                              a->dtype,
                              a->data,

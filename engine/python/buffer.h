@@ -6,7 +6,8 @@
  *
  * What is refused: memory that is not contiguous in C order (ValueError), a result in read-only
  * memory (ValueError), an element type that collrun does not have (TypeError), memory of a device
- * that is of no kind which the group knows (ValueError).
+ * that is of no kind which the group knows (ValueError); a masked array (TypeError) and a view that
+ * torch negates when it is read (ValueError), as the memory has other values than the array.
  *
  * Memory of a device is ordered after the work that its library has queued: an operation starts
  * after the default stream of the device, so that one is given to __dlpack__ as the consumer's.

@@ -248,12 +248,15 @@ static PyObject *group_destroy(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(group_empty_doc,
-             "empty($self, /, shape, dtype='float32')\n--\n\n"
-             "New memory that the group moves without a copy, if its backend can: an Array, which "
-             "numpy.asarray() and torch.from_dlpack() view. Its contents are undefined.\n\n"
-             "shape: an integer or a tuple. dtype: a name such as 'bfloat16', or one of numpy's or "
-             "torch's.");
+PyDoc_STRVAR(
+    group_empty_doc,
+    "empty($self, /, shape, dtype='float32')\n--\n\n"
+    "New memory that the group moves without a copy, if its backend can: numpy's ndarray "
+    "where numpy is installed, else an Array, which has elements, slices, len() and "
+    "tolist(); of bfloat16 and of memory of a device also an Array, which torch.from_dlpack() "
+    "views. Its contents are undefined.\n\n"
+    "shape: an integer or a tuple. dtype: a name such as 'bfloat16', or one of numpy's or "
+    "torch's.");
 static PyObject *group_empty(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"shape", "dtype", NULL};
@@ -266,7 +269,7 @@ static PyObject *group_empty(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *tuple = PyIndex_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
     PyObject *array = tuple ? array_new(g, tuple, dtype) : NULL;
     Py_XDECREF(tuple);
-    return array;
+    return array ? array_share(array) : NULL;
 }
 
 PyDoc_STRVAR(group_abort_doc,
@@ -343,6 +346,20 @@ static PyObject *group_repr(PyObject *self)
 
 /* ---- the type ---- */
 
+/* An unknown name may be that of another library's call: the error says what it is called here. */
+static PyObject *group_getattro(PyObject *self, PyObject *name)
+{
+    PyObject *value = PyObject_GenericGetAttr(self, name), *module;
+    if (value || !PyErr_ExceptionMatches(PyExc_AttributeError) || !PyUnicode_Check(name) ||
+        PyUnicode_ReadChar(name, 0) == '_')
+        return value;
+    PyErr_Clear();
+    module = PyImport_ImportModule("collrun._names");
+    value = module ? PyObject_CallMethod(module, "refuse", "O", name) : NULL;
+    Py_XDECREF(module);
+    return value;
+}
+
 #define GROUP_METHOD(name)                                                                         \
     {                                                                                              \
 #name, (PyCFunction)(void (*)(void))group_##name, METH_VARARGS | METH_KEYWORDS,            \
@@ -372,9 +389,13 @@ PyDoc_STRVAR(group_doc,
              "Arrays are contiguous objects with the buffer protocol (numpy, array, bytearray) or "
              "DLPack (torch, cupy); nothing is copied. Blocks of several ranks lie along the first "
              "axis, in the order of ranks. n is the group's size.");
-static PyType_Slot group_slots[] = {{Py_tp_doc, (void *)group_doc}, {Py_tp_dealloc, group_dealloc},
-                                    {Py_tp_repr, group_repr},       {Py_tp_methods, group_methods},
-                                    {Py_tp_getset, group_getset},   {0}};
+static PyType_Slot group_slots[] = {{Py_tp_doc, (void *)group_doc},
+                                    {Py_tp_dealloc, group_dealloc},
+                                    {Py_tp_getattro, group_getattro},
+                                    {Py_tp_repr, group_repr},
+                                    {Py_tp_methods, group_methods},
+                                    {Py_tp_getset, group_getset},
+                                    {0}};
 static PyType_Spec group_spec = {.name = "collrun.Group",
                                  .basicsize = sizeof(struct group),
                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |

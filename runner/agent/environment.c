@@ -113,6 +113,10 @@ int environment_apply(const struct rank_proc *p, struct diag *d)
     for (uint32_t i = 0; i < desc->env_pass.n; i++)
         setenv(desc->env_pass.items[i].key, desc->env_pass.items[i].value, 1);
     environment_set_place(p);
+    /* The output of a rank is a pipe, for which Python keeps 8 KiB: a rank that is killed would
+     * lose the lines that tell why. A value of the user, also an empty one, stays. */
+    if (p->command)
+        setenv("PYTHONUNBUFFERED", "1", 0);
     for (uint32_t i = 0; i < desc->env_unset.n; i++)
         environment_unset_matching(desc->env_unset.items[i].key);
     int rc = environment_set_pairs(p, &desc->env_set, "env.set", d);

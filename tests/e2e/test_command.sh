@@ -84,6 +84,20 @@ is "long LD_LIBRARY_PATH and PYTHONPATH end with collrun's folders, too" "$(unla
 programs own 2 '[sh, -c, "echo $WHO $SHARED"]' 'env: {WHO: "rank {rank}", SHARED: mine}' 'env: {set: {SHARED: all}}'
 run own.yaml
 is "env of a workload replaces env.set" "$(unlabelled 1)" "rank 1 mine"
+# Python keeps lines for a pipe, unless this variable is set.
+script unbuffered.sh <<'EOF'
+echo "${PYTHONUNBUFFERED-unset}"
+EOF
+unbuffered() {
+    programs unbuffered 1 '[./unbuffered.sh]' "${1:-name: p}"
+    { cat unbuffered.yaml; echo "env: {${2:-}}"; } >unbuffered_env.yaml
+    run unbuffered_env.yaml
+    unlabelled 0
+}
+unset PYTHONUNBUFFERED
+is "PYTHONUNBUFFERED is set for programs, and the user's value stays: default, unset, set, of the workload, inherited" \
+    "$(unbuffered) $(unbuffered '' 'unset: [PYTHONUNBUFFERED]') $(unbuffered '' 'set: {PYTHONUNBUFFERED: "0"}') $(
+        unbuffered 'env: {PYTHONUNBUFFERED: none}') $(PYTHONUNBUFFERED=outer unbuffered)" "1 unset 0 none outer"
 programs own 1 '[hello-from-path]' 'env: {PATH: "'"$tmp"'/src:/usr/bin:/bin"}'
 script src/hello-from-path <<<'echo found'
 run own.yaml

@@ -29,10 +29,24 @@ PATH=$(dirname "$(command -v "$python")"):$PATH run "$top/configs/python.yaml"
 ends "configs/python.yaml: runs" 0
 is "configs/python.yaml: what it did" "$(out)" "[0] 4 ranks on shm: the sum of 4 x 65536 float32 is 10 everywhere"
 
-LD_LIBRARY_PATH='' PYTHONPATH=$home/lib/collrun/python "$python" -c 'import collrun
+cat >alone.py <<'END'
+import collrun
 try: collrun.rank()
-except collrun.UnavailableError as e: print(int(e.status), e)' >out 2>err
-like "outside of collrun: how to start it" "$(cat out err)" '^-6 collrun_init: .*start this program with `collrun job.yaml`'
+except collrun.UnavailableError as e: print(int(e.status), e)
+END
+LD_LIBRARY_PATH='' PYTHONPATH=$home/lib/collrun/python "$python" alone.py --lr 0.1 "a b" >out 2>err
+like "outside of collrun: how to start it" "$(cat out err)" \
+    '^-6 collrun_init: .*start this program with `collrun job.yaml`.*command: \[[^ ]*python[^ ]*, alone\.py, --lr, "0\.1", "a b"\]'
+
+# Its standard output is a pipe.
+script 1 <<'END'
+import os
+print("step", 1)
+print("step", 2, end="")
+os.kill(os.getpid(), 9)
+END
+is "a killed rank has shown what it printed" "$code $(out)" "137 [0] step 1
+[0] step 2"
 
 # ---- interruption ----
 for how in call wait; do
@@ -152,6 +166,30 @@ g = collrun.group()
 g.allreduce(array.array("i", [1] * (1 + g.rank)))
 END
 like "a mismatch: both calls" "$(err)" 'error: allreduce world#1: rank 0 calls allreduce\(1 x int32, sum\), rank 1 calls allreduce\(2 x int32, sum\)'
+
+script 2 <<'END'
+import collrun, array
+g = collrun.group()
+try: g.allreduce(array.array("i", [1] * (1 + g.rank)))
+except collrun.MismatchError as e:
+    print(e.culprits, flush=True)
+    raise
+END
+is "its culprits: of two ranks both differ" "$(sort out | tr '\n' ' ')" "[0] [0, 1] [1] [0, 1] "
+
+script 3 <<'END'
+import array, collrun, os, time
+g = collrun.group()
+for backend in "shm", "tcp":
+    h = collrun.new_group(range(3), backend=backend, timeout=0.3)
+    if g.rank == 1:
+        while not all(os.path.exists(f"{backend}.{rank}") for rank in (0, 2)): time.sleep(0.01)
+    try: h.allreduce(array.array("i", [1]))
+    except collrun.TimeoutError as e:
+        if g.rank != 1: print(backend, e.culprits, flush=True)
+    open(f"{backend}.{g.rank}", "w").close()
+END
+is "a time-out: its culprits are those that the call waited for" "$code $(sed 's/^\[.\] //' out | sort -u | tr '\n' ' ')" "0 shm [1] tcp [1] "
 
 script 2 <<'END'
 import collrun, array

@@ -209,6 +209,9 @@ def refusals():
         ("complex numbers", TypeError, lambda: g.allreduce(np.zeros(3, "complex64"))),
         ("the other byte order", TypeError, lambda: g.allreduce(np.zeros(3, ">f4"))),
         ("objects", (TypeError, ValueError), lambda: g.allreduce(np.array([None]))),
+        ("a masked array", TypeError, lambda: g.allreduce(np.ma.array(x, mask=x > 0))),
+        ("a masked array as a result", TypeError, lambda: g.allreduce(x, out=np.ma.array(x))),
+        ("times", TypeError, lambda: g.allreduce(np.zeros(3, "datetime64[s]"))),
         ("a list", TypeError, lambda: g.allreduce([1.0])),
         ("an unknown operator", ValueError, lambda: g.allreduce(x, "median")),
         ("bits of floats", collrun.InvalidError, lambda: g.allreduce(x, "bxor")),
@@ -229,6 +232,8 @@ def refusals():
         ("an element type of empty", ValueError, lambda: g.empty((-1,))),
     ]:
         raises(what, error, call)
+    for dtype, words in ("complex128", "for complex128;"), ("U3", "for strings;"), (">f4", "for float32 in the other byte order;"), ("O", "for objects;"):
+        assert words in str(raises(dtype, TypeError, lambda: g.allreduce(np.zeros(3, dtype))))
     e = raises("a status", collrun.Error, lambda: collrun.group("nothing"))
     assert e.status == collrun.Status.NOT_FOUND == -2 and e.culprits == [] and "nothing" in str(e)
 
@@ -261,7 +266,7 @@ def groups():
 def arrays():
     for dtype in INTEGERS + FLOATS + ["bool"]:
         a = g.empty((2, 3), dtype)
-        assert a.shape == (2, 3) and a.dtype == dtype and a.nbytes == 6 * np.dtype(dtype).itemsize
+        assert type(a) is np.ndarray and a.shape == (2, 3) and a.dtype == dtype and a.nbytes == 6 * np.dtype(dtype).itemsize
         v = np.asarray(a)
         assert v.dtype == dtype and v.shape == (2, 3)
         v[...] = data(me, (2, 3), dtype)
@@ -297,6 +302,8 @@ def tensors():
             g.allreduce(raw)
             same("allreduce of an Array of bfloat16", torch.from_dlpack(raw).float().numpy(), np.full(4, 2.0 * n, "float32"))
     raises("a transposed tensor", ValueError, lambda: g.allreduce(torch.zeros(3, 4).t()))
+    e = raises("a negated view", ValueError, lambda: g.allreduce(torch._neg_view(torch.ones(3))))
+    assert "resolve_neg" in str(e)
     mixed = g.allgather(torch.ones(3, dtype=torch.int32), async_op=True).wait()
     assert mixed.shape == (n, 3)
 

@@ -2,6 +2,7 @@
 """A rank on Python alone: arrays of the standard library, requests, threads, a child of fork()."""
 
 import array
+import ctypes
 import gc
 import os
 import pickle
@@ -10,8 +11,11 @@ import threading
 import types
 import weakref
 
-import collrun
-from collrun._arrays import dlpack_stream
+sys.modules["numpy"] = None  # as if it were not installed
+
+import collrun  # noqa: E402
+from collrun import _errors  # noqa: E402
+from collrun._arrays import dlpack_stream  # noqa: E402
 
 
 def expect(what, got, want):
@@ -61,6 +65,75 @@ view = memoryview(y)
 view.cast("B")[:] = bytes(24)
 g.allreduce(view)
 expect("empty", view.tolist(), [[0.0] * 3] * 2)
+
+# ---- the elements of an Array ----
+a = g.empty((3, 4), "int32")
+a[:] = 1
+a[0] = [1, 2, 3, 4]
+a[1:, ::2] = 5
+a[2] = array.array("i", range(4))
+a[-1, -1] = me
+expect("elements", a.tolist(), [[1, 2, 3, 4], [5, 1, 5, 1], [0, 1, 2, me]])
+expect("an element, a row, a column", (a[1, 2], a[0].tolist(), a[..., 1].tolist()), (5, [1, 2, 3, 4], [2, 1, 1]))
+expect("len, shape, dtype", (len(a), len(a[0, 1:]), a.shape, a[:, 1].shape, a.dtype), (3, 3, (3, 4), (3,), "int32"))
+expect("iteration", [list(row) for row in a[:2]], [[1, 2, 3, 4], [5, 1, 5, 1]])
+expect("repr", repr(a[0]), "<collrun.Array int32 (4,) of group world: [1, 2, 3, 4]>")
+g.allreduce(a[1:3])
+expect("rows of it in an operation", a.tolist(), [[1, 2, 3, 4], [5 * n, n, 5 * n, n], [0, n, 2 * n, n * (n - 1) // 2]])
+expect("a column of it", refused(lambda: g.allreduce(a[:, 0])), "ValueError: x: is not contiguous in C order; pass a copy of it")
+a[:2] = a[1:]
+expect("parts that overlap", a[:2].tolist(), [[5 * n, n, 5 * n, n], [0, n, 2 * n, n * (n - 1) // 2]])
+for what, call, error in [
+    ("an index out of range", lambda: a[3], "IndexError: index 3 is out of range: axis 0 has the length 3"),
+    ("too many indices", lambda: a[0, 0, 0], "IndexError: too many indices: the array has 2 axes"),
+    ("no index", lambda: a["x"], "TypeError: an index is an integer, a slice or ..., not str"),
+    ("a value that does not fit", lambda: a.__setitem__(0, [1, 2]), "ValueError: a value of 2 is assigned to 4 elements"),
+    ("del", lambda: a.__delitem__(0), "TypeError: elements of an array cannot be deleted"),
+]:
+    expect(what, refused(call), error)
+for dtype, value, want in [("float16", 0.1, 0.0999755859375), ("bfloat16", 3.14159, 3.140625), ("bool", 2, True), ("uint64", 2**64 - 1, 2**64 - 1)]:
+    b = g.empty(3, dtype)
+    b[:] = value
+    expect(f"an element of {dtype}", (b[2], b.tolist()), (want, [want] * 3))
+b = g.empty((), "float64")
+b[()] = 1.5
+expect("no axes", (b[()], b.tolist()), (1.5, 1.5))
+b = a[0]
+del a
+expect("a view keeps the memory", (b[1], refused(collrun.new_group([me]).destroy)), (n, "not refused"))
+del b
+
+# ---- names and types that collrun does not have ----
+for name, hint in [
+    ("all_reduce", "did you mean allreduce()?"), ("bcast", "did you mean broadcast()?"), ("Allgatherv", "did you mean allgather()?"),
+    ("isend", "did you mean send(..., async_op=True)?"), ("all_to_all_single", "did you mean alltoall()?"),
+    ("Get_rank", "did you mean rank, which is no function?"), ("bariier", "did you mean barrier?"),
+]:  # fmt: skip
+    expect(name, refused(lambda: getattr(g, name)), f"AttributeError: 'collrun.Group' object has no attribute '{name}'; {hint}")
+for name, hint in [
+    ("all_reduce", "did you mean collrun.group().allreduce()?"), ("size", "did you mean collrun.world_size()?"),
+    ("init", "no call begins: the first one that needs the job joins it"), ("COMM_WORLD", "collrun.group() is the group of all ranks"),
+    ("get_rank", "did you mean collrun.rank()?"), ("torch", "import collrun.torch loads it"), ("local_rnak", "did you mean local_rank?"),
+]:  # fmt: skip
+    expect(name, refused(lambda: getattr(collrun, name)), f"AttributeError: module 'collrun' has no attribute '{name}'; {hint}")
+expect("neither", (hasattr(g, "frobnicate"), hasattr(collrun, "frobnicate"), hasattr(g, "__array__")), (False, False, False))
+for what, value in [("strings", array.array("u", "ab")), ("long double", (ctypes.c_longdouble * 2)()),
+                    ("float32 in the other byte order", (ctypes.c_float.__ctype_be__ * 2)())]:
+    expect(what, refused(lambda: g.allreduce(value)).partition(";")[0], f"TypeError: x: collrun has no element type for {what}")
+
+# ---- who is to blame ----
+for status, text, want in [
+    (-7, "allreduce world#4: ranks 0-2 and 4 call allreduce(8 x int32, sum), rank 3 calls allreduce(8 x int32, max)", [3]),
+    (-7, "allreduce world#4: rank 0 calls allreduce(8 x int32, sum), rank 2 calls allreduce(8 x int32, max)", [0, 2]),
+    (-7, "allreduce world#4: rank 3 calls allreduce(8 x int32, sum), ranks 0-2 have ended without it", [3]),
+    (-8, "allreduce world#4: rank 1 waited 1.0 s for ranks 2 and 5-6", [2, 5, 6]),
+    (-8, "group sub: rank 2 of 3 did not join within 4.0 s", [2]),
+    (-10, "allreduce world#4: rank 1 and ranks 0 and 2-3 differ in operation 4 of group world", [1]),
+    (-10, "the group was aborted", []), (-1, "rank 9 is no member", []),
+]:  # fmt: skip
+    expect(text, _errors.make(status, text, ()).culprits, want)
+expect("a peer that has failed", _errors.make(-9, "rank 4 waited 1 s for rank 2", (4,)).culprits, [4])
+
 expect("not contiguous", refused(lambda: g.allreduce(memoryview(x)[::-1])), "ValueError: x: is not contiguous in C order; pass a copy of it")
 expect("no array", refused(lambda: g.allreduce([1]))[:9], "TypeError")
 expect("no operator", refused(lambda: g.allreduce(x, 3)), "TypeError: op: must be a name such as 'sum', not 3")

@@ -63,6 +63,7 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
+from . import _names
 from ._report import install as _install_report
 from ._traceback import install as _install_traceback
 
@@ -70,3 +71,8 @@ __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
 
 _install_report()
 _install_traceback()
+
+
+def __getattr__(name):
+    hint = "" if name.startswith("_") else _names.suggest(name, False, __all__)
+    raise AttributeError(f"module 'collrun' has no attribute '{name}'{hint}")

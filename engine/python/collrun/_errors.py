@@ -3,6 +3,7 @@
 
 import builtins
 import enum
+import re
 
 
 class Status(enum.IntEnum):
@@ -24,7 +25,13 @@ class Status(enum.IntEnum):
 
 
 class Error(RuntimeError):
-    """A call that failed. str(error) names operation, group, number and reason."""
+    """A call that failed. str(error) names operation, group, number and reason.
+
+    culprits: world ranks. Of a PeerFailedError or an AbortedError those that have failed; of a
+    TimeoutError those that the call has waited for, which may wait for others in turn; of a
+    MismatchError those whose call differs from that of the majority, or, where the error does not
+    tell what most ranks have called, those that differ.
+    """
 
     status: Status
     culprits: list[int]
@@ -63,11 +70,11 @@ class UnavailableError(Error):
 
 
 class MismatchError(Error):
-    """Ranks called different operations; the text shows both calls."""
+    """Ranks called different operations; the text shows both calls, and culprits are who differs."""
 
 
 class TimeoutError(Error, builtins.TimeoutError):
-    """The time-out of the operation, or of Request.wait(), expired."""
+    """The time-out of the operation, or of Request.wait(), expired; culprits are those it waited for."""
 
 
 class PeerFailedError(Error):
@@ -107,10 +114,45 @@ _classes = {
 }
 
 
-def make(status: int, text: str, culprits) -> Error:
-    """The error of a call that returned `status`. Ranks are blamed only where others ended."""
-    blamed = culprits if status in (Status.PEER_FAILED, Status.ABORTED) else ()
-    return _classes.get(status, Error)(text, status, blamed)
+_LIST = r"ranks? (\d+(?:-\d+)?(?:(?:, | and )\d+(?:-\d+)?)*)"
+_WAITED = re.compile(rf"waited [0-9.]+ s for {_LIST}|{_LIST} of \d+ did not join|for {_LIST}, wh")
+_SIDES = re.compile(rf"{_LIST} (?:calls?|ha(?:s|ve) ended)\b")
+_TWO_SIDES = re.compile(rf"{_LIST} and {_LIST} differ\b")
+
+
+def _ranks(text):
+    """The ranks of "0-2, 5 and 7"."""
+    ends = [part.split("-") for part in re.split(", | and ", text)]
+    return {rank for part in ends for rank in range(int(part[0]), int(part[-1]) + 1)}
+
+
+def _differing(text):
+    """Of "ranks 0-2 call A, rank 3 calls B": [3]."""
+    both = _TWO_SIDES.search(text)
+    lists = both.groups() if both else _SIDES.findall(text)
+    sides = [_ranks(each) for each in lists]
+    named = set().union(*sides)
+    for side in sides:
+        if 2 * len(side) > len(named) and len(sides) > 1:
+            return sorted(named - side)
+    return sorted(named)
+
+
+def _blamed(status, text, failed):
+    """The engine's errors name the ranks in their texts."""
+    if status == Status.TIMEOUT:
+        found = _WAITED.search(text)
+        return sorted(_ranks(next(filter(None, found.groups())))) if found else ()
+    if status == Status.MISMATCH:
+        return _differing(text)
+    if status == Status.ABORTED and not failed and _TWO_SIDES.search(text):
+        return _differing(text)
+    return failed if status in (Status.PEER_FAILED, Status.ABORTED) else ()
+
+
+def make(status, text, failed) -> Error:
+    """The error of a call that returned `status`. `failed`: the ranks that have failed so far."""
+    return _classes.get(status, Error)(text, status, _blamed(status, text, failed))
 
 
 for _class in (Error, *_classes.values()):
