@@ -90,16 +90,22 @@ static bool group_name_is_taken(const struct engine *e, const char *name)
     return *name && (c || g);
 }
 
-bool group_creation_add(struct engine *e, struct group_creation *c)
+int group_creation_add(struct engine *e, struct group_creation *c)
 {
     pthread_mutex_lock(&e->groups_lock);
-    bool taken = group_name_is_taken(e, c->name);
-    if (!taken) {
+    /* collrun_finalize sets it under the lock, once no thread creates a group: a creation that
+     * began later would wait for members that the job no longer has. */
+    const bool ended = atomic_load(&e->finalizing), taken = group_name_is_taken(e, c->name);
+    if (!ended && !taken) {
         c->next = e->creations;
         e->creations = c;
     }
     pthread_mutex_unlock(&e->groups_lock);
-    return !taken;
+    if (ended)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "a group cannot be created: collrun_finalize has ended this rank");
+    return taken ? error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is open or being created", c->name)
+                 : COLLRUN_OK;
 }
 
 void group_creation_remove(struct engine *e, const struct group_creation *c)

@@ -157,8 +157,9 @@ struct group_creation {
     bool has_request; /* group_start.h */
     struct group_creation *next;
 };
-/* False, without effect, if a group of this name is open or being created. */
-bool group_creation_add(struct engine *e, struct group_creation *c);
+/* EXISTS if a group of this name is open or being created, INVALID once collrun_finalize has begun;
+ * the error is set, and nothing else changed. */
+int group_creation_add(struct engine *e, struct group_creation *c);
 void group_creation_remove(struct engine *e, const struct group_creation *c);
 bool group_is_being_created(struct engine *e, const char *name);
 

@@ -211,11 +211,6 @@ static int group_copy_ranks(const struct collrun_ctx *ctx, const struct collrun_
     return rc;
 }
 
-static int group_name_is_in_use(const char *name)
-{
-    return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is open or being created", name);
-}
-
 int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out)
 {
     char name[GROUP_NAME_LEN];
@@ -232,11 +227,12 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     complete.timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
     complete.index = UINT32_MAX;
     struct group_creation listed = {.name = complete.name_is_unique ? "" : complete.name};
-    if (!spec->is_listed && !group_creation_add(e, &listed))
-        return group_name_is_in_use(complete.name);
+    int rc = spec->is_listed ? COLLRUN_OK : group_creation_add(e, &listed);
+    if (rc != COLLRUN_OK)
+        return rc;
     struct forming forming;
     forming_begin(e, &forming, false, complete.name, complete.members);
-    int rc = group_open(e, &complete, out, &d);
+    rc = group_open(e, &complete, out, &d);
     forming_end(e, &forming);
     if (!spec->is_listed)
         group_creation_remove(e, &listed);
@@ -250,17 +246,19 @@ static int group_plan_name(struct engine *e, const struct collrun_group_options 
                            char unnamed[GROUP_NAME_LEN], struct group_creation *listed,
                            struct group_spec *out)
 {
+    int rc;
     out->name_is_unique = !o->name || !*o->name;
     out->name = out->name_is_unique ? unnamed : o->name;
     if (!out->name_is_unique && group_find(e, o->name))
         return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", o->name);
     if (listed) {
         *listed = (struct group_creation){.name = out->name_is_unique ? "" : o->name};
-        out->is_listed = group_creation_add(e, listed);
-        if (!out->is_listed)
-            return group_name_is_in_use(o->name);
+        rc = group_creation_add(e, listed);
+        if (rc != COLLRUN_OK)
+            return rc;
+        out->is_listed = true;
     }
-    int rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
+    rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
                                  : generation_next(e, o->name, out->members, &out->generation);
     out->has_generation = !out->name_is_unique;
     return rc == COLLRUN_OK ? rc : error_set(rc, "group \"%s\": out of memory", group_label(o));

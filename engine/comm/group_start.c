@@ -106,10 +106,8 @@ static struct creation *creation_new(struct engine *e, const char *name, struct 
 
 static int creation_start(struct creation *c, struct collrun_request **out)
 {
-    int rc = COLLRUN_OK, err;
-    if (!group_creation_add(c->engine, &c->listed))
-        rc = error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is open or being created", c->name);
-    else if ((err = thread_start(&c->thread, 0, creation_run, c)) != 0)
+    int rc = group_creation_add(c->engine, &c->listed), err;
+    if (rc == COLLRUN_OK && (err = thread_start(&c->thread, 0, creation_run, c)) != 0)
         rc = error_set(COLLRUN_ERR_SYSTEM, "group \"%s\": cannot start a thread: %s", c->name,
                        strerror(err));
     if (rc == COLLRUN_OK) {

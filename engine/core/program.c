@@ -270,17 +270,29 @@ int collrun_init(struct collrun_ctx **out)
 
 /* ---- collrun_finalize ---- */
 
-/* Takes all groups, so that no thread calls any more. Threads may be creating further ones, which
- * the program has not waited for. */
+/* Takes all groups, so that no thread calls any more. The threads of collrun_group_create_start may
+ * be creating further ones, which the program has not waited for. */
 static int program_enter_groups(struct engine *e)
 {
     struct collrun_group *g;
     int rc = COLLRUN_OK;
     pthread_mutex_lock(&e->groups_lock);
+    const struct group_creation *c = e->creations;
+    while (c && c->has_request)
+        c = c->next;
+    if (c) {
+        /* The message names the group while the lock keeps its name. */
+        rc = error_set(COLLRUN_ERR_INVALID,
+                       "collrun_finalize: another thread is creating a group%s%s%s",
+                       *c->name ? " \"" : "", c->name, *c->name ? "\"" : "");
+        pthread_mutex_unlock(&e->groups_lock);
+        return rc;
+    }
     for (g = e->groups; g && (rc = group_enter(g, "finalize")) == COLLRUN_OK;)
         g = g->next;
     for (struct collrun_group *entered = e->groups; g && entered != g; entered = entered->next)
         group_leave(entered);
+    atomic_store(&e->finalizing, rc == COLLRUN_OK);
     pthread_mutex_unlock(&e->groups_lock);
     return rc;
 }
@@ -304,7 +316,6 @@ static int program_end(struct engine *e)
 {
     struct diag d;
     diag_init(&d);
-    atomic_store(&e->finalizing, true);
     control_lock(&e->control);
     program.ctx.state = TASK_ENDED;
     control_unlock(&e->control);

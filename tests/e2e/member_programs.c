@@ -5,6 +5,7 @@
  */
 #include <collrun/collrun.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,16 +171,72 @@ static void do_after(void)
     exit(rank == 1 ? 9 : 0);
 }
 
+static int create_late(void)
+{
+    const int ranks[] = {0, 1};
+    struct collrun_group *late;
+    const struct collrun_group_options options = {
+        .size = sizeof options, .name = "late", .ranks = ranks, .nranks = 2};
+    return collrun_group_create(ctx, &options, &late);
+}
+
+static _Atomic pid_t creator;
+
+static void *creator_run(void *status)
+{
+    creator = gettid();
+    *(int *)status = create_late();
+    return NULL;
+}
+
+/* The thread of rank 0 that creates the group sleeps, so it is inside: rank 1 has not called. */
+static void await_sleep(void)
+{
+    char path[64], state = 'R';
+    while (state != 'S') {
+        usleep(1000);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)creator);
+        FILE *stat = creator ? fopen(path, "r") : NULL;
+        if (stat && fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'R';
+        if (stat)
+            fclose(stat);
+    }
+}
+
+/* collrun_finalize while another thread creates a group. */
+static void do_creating(void)
+{
+    int status = COLLRUN_OK;
+    float x = 0;
+    pthread_t thread;
+    if (rank == 1) {
+        must(collrun_recv(world, &x, 1, COLLRUN_FLOAT32, 0));
+        must(create_late());
+    } else if (pthread_create(&thread, NULL, creator_run, &status) == 0) {
+        await_sleep();
+        if (collrun_finalize(ctx) == COLLRUN_ERR_INVALID)
+            printf("refused: %s\n", collrun_error());
+        must(collrun_send(world, &x, 1, COLLRUN_FLOAT32, 1));
+        pthread_join(thread, NULL);
+        must(status);
+    }
+    end();
+    if (create_late() == COLLRUN_ERR_INVALID)
+        printf("late: %s\n", collrun_error());
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"good", do_good},   {"kill", do_kill},         {"crash", do_crash},
-                 {"stall", do_stall}, {"deadlock", do_deadlock}, {"mismatch", do_mismatch},
-                 {"fork", do_fork},   {"leave", do_leave},       {"early", do_early},
-                 {"code", do_code},   {"fail", do_fail},         {"ended", do_ended},
-                 {"extra", do_extra}, {"after", do_after},       {"serve", do_serve}};
+    } cases[] = {{"good", do_good},        {"kill", do_kill},         {"crash", do_crash},
+                 {"stall", do_stall},      {"deadlock", do_deadlock}, {"mismatch", do_mismatch},
+                 {"fork", do_fork},        {"leave", do_leave},       {"early", do_early},
+                 {"code", do_code},        {"fail", do_fail},         {"ended", do_ended},
+                 {"extra", do_extra},      {"after", do_after},       {"serve", do_serve},
+                 {"creating", do_creating}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     must(collrun_init(&ctx));
     must(collrun_group_get(ctx, "", &world));

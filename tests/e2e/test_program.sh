@@ -43,6 +43,11 @@ is "a program may leave without collrun_finalize when no rank needs it" "$code" 
 member after
 is "the program goes on after its part, and its exit code counts" "$code $(grep -c good out)" "9 2"
 
+member creating
+is "collrun_finalize is refused while another thread creates a group" "$code $(grep -c good out)" "0 2"
+like "its error names the group" "$(cat out)" 'refused: collrun_finalize: another thread is creating a group "late"'
+is "no group is created after it" "$(grep -c 'late: .*collrun_finalize has ended this rank' out)" 2
+
 job serve <<END
 version: 1
 processes: {count: 3}

@@ -40,8 +40,8 @@ int collrun_init(struct collrun_ctx **out);
  * Later calls give INVALID; requests can still be waited for, and end with ABORTED.
  *
  * Also: PEER_FAILED, ABORTED (another rank has failed meanwhile; the groups are closed). INVALID if
- * a thread is inside a group, or `ctx` is not that of collrun_init. Not to be called while other
- * threads use the library. */
+ * a thread is inside a group or creates one, or `ctx` is not that of collrun_init. Not to be called
+ * while other threads use the library. */
 int collrun_finalize(struct collrun_ctx *ctx);
 
 #if defined(__GNUC__)
