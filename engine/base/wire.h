@@ -197,9 +197,9 @@ enum wire_type {
      * waits in it, u32 n, n x posted {u8 kind, u32 peer, u32 tag}, u8 messages were not counted,
      * u32 n, n x {u32 peer, u32 tag, u64 sent, u64 received}} */
     WIRE_WAIT_REPORT,
-    /* The rank waits for the other members of a group that is made at run time: u8 0: it does not
-     * any more; u8 a split of the named group, else the creation of it; str name, u64 ns that it
-     * has waited, u32 n, n x u32 world ranks of the members */
+    /* The rank waits for the other members of a group, outside of operations: u8 0: it does not any
+     * more; u8 enum wire_forming; str name of the group, u64 ns that it has waited, u32 n, n x u32
+     * world ranks of the members */
     WIRE_FORMING,
 
     /* ---- runner -> rank, relayed ---- */
@@ -222,6 +222,15 @@ enum wire_type {
     /* u32 rank, u32 attempt, u32 host index, str address, str interface, u32 cpus of the host that
      * ranks may use, blob desc */
     WIRE_WELCOME = 128
+};
+
+/* What the members of a group do together, besides operations. */
+enum wire_forming {
+    WIRE_FORMING_CREATE,
+    WIRE_FORMING_SPLIT,
+    WIRE_FORMING_SHRINK,
+    WIRE_FORMING_FINALIZE, /* a program waits for the others to end, too */
+    WIRE_FORMING_KINDS
 };
 
 enum wire_phase {

@@ -10,7 +10,7 @@ static void forming_send(struct engine *e, const struct forming *f, bool waits)
     size_t mark;
     struct buf *out = control_begin(&e->control, WIRE_FORMING, &mark);
     buf_put_u8(out, waits);
-    buf_put_u8(out, f->split);
+    buf_put_u8(out, (uint8_t)f->kind);
     buf_put_str(out, f->name);
     buf_put_u64(out, now_ns() - f->since_ns);
     buf_put_u32(out, f->members->n);
@@ -19,11 +19,12 @@ static void forming_send(struct engine *e, const struct forming *f, bool waits)
     control_end(&e->control, mark);
 }
 
-void forming_begin(struct engine *e, struct forming *f, bool split, const char *name,
+void forming_begin(struct engine *e, struct forming *f, enum wire_forming kind, const char *name,
                    const struct desc_ranks *members)
 {
-    *f = (struct forming){.split = split, .name = name, .members = members, .since_ns = now_ns()};
-    wait_report_busy(&e->wait_report, 1);
+    *f = (struct forming){.kind = kind, .name = name, .members = members, .since_ns = now_ns()};
+    if (kind != WIRE_FORMING_FINALIZE)
+        wait_report_busy(&e->wait_report, 1);
     pthread_mutex_lock(&e->groups_lock);
     f->next = e->forming;
     e->forming = f;
@@ -38,7 +39,8 @@ void forming_end(struct engine *e, struct forming *f)
         p = &(*p)->next;
     *p = f->next;
     pthread_mutex_unlock(&e->groups_lock);
-    wait_report_busy(&e->wait_report, -1);
+    if (f->kind != WIRE_FORMING_FINALIZE)
+        wait_report_busy(&e->wait_report, -1);
     if (f->sent)
         forming_send(e, f, false);
 }

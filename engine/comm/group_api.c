@@ -231,7 +231,7 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     if (rc != COLLRUN_OK)
         return rc;
     struct forming forming;
-    forming_begin(e, &forming, false, complete.name, complete.members);
+    forming_begin(e, &forming, WIRE_FORMING_CREATE, complete.name, complete.members);
     rc = group_open(e, &complete, out, &d);
     forming_end(e, &forming);
     if (!spec->is_listed)
@@ -436,7 +436,8 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
         parts[parent->rank] = (struct part){
             .rank = parent->rank, .color = split->color < 0 ? -1 : split->color, .key = split->key};
         struct forming forming;
-        forming_begin(parent->engine, &forming, true, parent->id.name, &parent->id.members);
+        forming_begin(parent->engine, &forming, WIRE_FORMING_SPLIT, parent->id.name,
+                      &parent->id.members);
         rc = group_learn_parts(parent, split->generation, parts);
         forming_end(parent->engine, &forming);
     }

@@ -12,6 +12,7 @@
  * All members take the same decision, since each agreement gives all of them the same list.
  */
 #include "base/loop.h"
+#include "comm/forming.h"
 #include "comm/generation.h"
 #include "comm/group_enter.h"
 #include "comm/group_make.h"
@@ -34,7 +35,10 @@ static int shrink_agree(struct collrun_group *broken, int status, struct agreeme
     int rc = generation_within(broken, GENERATION_OF_AGREEMENT, &number, &spec.generation);
     if (rc != COLLRUN_OK)
         return error_set(rc, "shrink %s: out of memory", broken->id.name);
+    struct forming forming;
+    forming_begin(e, &forming, WIRE_FORMING_SHRINK, broken->id.name, &broken->id.members);
     rc = agreement_reach(&e->control, &spec, status, out, &d);
+    forming_end(e, &forming);
     if (rc != COLLRUN_OK && control_has(&e->control, CONTROL_ABORT))
         rc = COLLRUN_ERR_ABORTED; /* not PEER_FAILED: another shrink would not help */
     return rc == COLLRUN_OK ? rc : error_set(rc, "shrink %s: %s", broken->id.name, d.text);

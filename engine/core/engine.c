@@ -319,7 +319,10 @@ static int engine_await_end_of(struct engine *e, const struct desc_group *group,
     if (!g || group->ranks.n == 1 || atomic_load(&g->status.code))
         return COLLRUN_OK;
     struct agreement_spec spec = engine_end_spec(group, name);
+    struct forming forming;
+    forming_begin(e, &forming, WIRE_FORMING_FINALIZE, group->name, &group->ranks);
     int rc = agreement_reach(&e->control, &spec, COLLRUN_OK, &left, d);
+    forming_end(e, &forming);
     agreement_fini(&left);
     return rc;
 }

@@ -183,6 +183,14 @@ static bool rank_has_ended(const struct engine *e, bool background)
     return true;
 }
 
+static bool rank_has_background(const struct engine *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->ntasks; i++)
+        any = any || e->tasks[i].desc->background;
+    return any;
+}
+
 /* The running workload whose time-out is next, and when; NULL if none has one. No time passes while
  * the job stands still. */
 static struct collrun_ctx *rank_next_timeout(struct engine *e, uint64_t now, uint64_t *at)
@@ -322,9 +330,14 @@ int rank_main(void)
     rank_wait_for_event(e, CONTROL_GO);
     rank_wait_for_tasks(e, false, UINT64_MAX);
     control_send(&e->control, WIRE_DONE);
+    /* A background workload may call operations until all ranks are done. */
+    bool calls_more = rank_has_background(e);
+    if (!calls_more)
+        engine_announce_end(e);
     rank_wait_for_event(e, CONTROL_STOP_BACKGROUND);
     rank_stop_background(e);
-    engine_announce_end(e);
+    if (calls_more)
+        engine_announce_end(e);
     control_send(&e->control, WIRE_IDLE);
     rank_wait_for_event(e, CONTROL_FINISH);
     rank_join_tasks(e);

@@ -17,8 +17,8 @@
 
 #include "diagnose/graph.h"
 
-/* Calls with a shorter time-out are not counted: they end soon, and the program may rely on it. */
-#define DEADLOCK_MIN_TIMEOUT_NS 30000000000ull
+/* Calls with a shorter time-out are not counted: their own error comes as soon as a proof does. */
+#define DEADLOCK_MIN_TIMEOUT_NS 3000000000ull
 
 /* Two collectives of a cycle that some ranks call in an order which more ranks contradict. */
 struct deadlock_order {

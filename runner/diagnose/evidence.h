@@ -13,7 +13,8 @@ struct job_failure {
     enum cause_class class; /* CAUSE_NONE: none */
     int exit_code;
     struct diag diag;
-    uint64_t ns; /* when it was detected */
+    uint64_t ns;       /* when it was detected */
+    uint64_t limit_ns; /* of a time limit, how long the workloads could run; 0: they could not */
     /* CAUSE_MISMATCH: what the audit knows, where records do not reach. */
     const char *group; /* NULL: nothing */
     uint64_t number;   /* of the first operation that is known to differ */

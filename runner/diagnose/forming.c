@@ -5,12 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *forming_text(enum wire_forming kind, const char *name, char *out, size_t size)
+{
+    static const char *const texts[] = {[WIRE_FORMING_CREATE] = "the creation of group ",
+                                        [WIRE_FORMING_SPLIT] = "the split of group ",
+                                        [WIRE_FORMING_SHRINK] = "the shrink of group ",
+                                        [WIRE_FORMING_FINALIZE] = "collrun_finalize"};
+    snprintf(out, size, "%s%s", texts[kind], kind == WIRE_FORMING_FINALIZE ? "" : name);
+    return out;
+}
+
 const struct forming_wait *rank_forming_find(const struct rank_forming *f,
                                              const struct forming_wait *like)
 {
     for (uint32_t i = 0; i < f->n; i++) {
         const struct forming_wait *w = &f->items[i];
-        if (w->split == like->split && strcmp(w->name, like->name) == 0 &&
+        if (w->kind == like->kind && strcmp(w->name, like->name) == 0 &&
             w->members.n == like->members.n &&
             memcmp(w->members.items, like->members.items, w->members.n * sizeof(uint32_t)) == 0)
             return w;
@@ -28,14 +38,20 @@ static void rank_forming_remove(struct rank_forming *f, const struct forming_wai
     f->items[at] = f->items[--f->n];
 }
 
-static bool rank_forming_add(struct rank_forming *f, struct forming_wait *w)
+bool rank_forming_add(struct rank_forming *f, const struct forming_wait *w)
 {
+    const size_t len = w->members.n * sizeof(uint32_t);
     struct forming_wait *grown = realloc(f->items, (f->n + 1) * sizeof *grown);
-    if (!grown)
+    uint32_t *members = malloc(len + 1);
+    f->items = grown ? grown : f->items;
+    if (!grown || !members) {
+        free(members);
         return false;
-    f->items = grown;
-    f->items[f->n++] = *w;
-    w->members.items = NULL; /* moved */
+    }
+    if (len)
+        memcpy(members, w->members.items, len);
+    f->items[f->n] = *w;
+    f->items[f->n++].members.items = members;
     return true;
 }
 
@@ -46,7 +62,8 @@ bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, u
     size_t len;
     reader_init(&r, frame->payload, frame->len);
     bool waits = read_u8(&r);
-    w.split = read_u8(&r);
+    const uint8_t kind = read_u8(&r);
+    w.kind = (enum wire_forming)kind;
     const char *name = read_blob(&r, &len);
     snprintf(w.name, sizeof w.name, "%.*s", (int)len, name ? name : "");
     uint64_t age = read_u64(&r);
@@ -55,7 +72,7 @@ bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, u
     w.members.items = calloc(n + 1, sizeof(uint32_t));
     for (; w.members.items && w.members.n < n; w.members.n++)
         w.members.items[w.members.n] = read_u32(&r);
-    bool good = reader_done(&r) && w.members.items;
+    bool good = reader_done(&r) && kind < WIRE_FORMING_KINDS && w.members.items;
     if (good && waits)
         good = rank_forming_add(f, &w);
     else if (good)

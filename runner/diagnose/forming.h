@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The formations of groups that a rank waits in: the content of its FORMING frames.
+ * The waits of a rank for other members that are no operations, such as the creation of a group and
+ * collrun_finalize: the content of its FORMING frames.
  */
 #ifndef RUNNER_DIAGNOSE_FORMING_H
 #define RUNNER_DIAGNOSE_FORMING_H
@@ -9,8 +10,8 @@
 #include "base/wire.h"
 
 struct forming_wait {
-    bool split;                /* of the group with this name; else the group that is created */
-    char name[64];             /* cut if it is longer */
+    enum wire_forming kind;
+    char name[64];             /* of the group; cut if it is longer */
     struct desc_ranks members; /* owned; world ranks */
     uint64_t since_ns;
 };
@@ -23,7 +24,11 @@ struct rank_forming {
 /* Adds or removes the formation of a FORMING frame that has just arrived. False: malformed, or out
  * of memory. */
 bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, uint64_t now_ns);
+/* Adds a copy. False: out of memory. */
+bool rank_forming_add(struct rank_forming *f, const struct forming_wait *w);
 void rank_forming_fini(struct rank_forming *f); /* safe on a zeroed one */
+/* "the split of group world", "collrun_finalize" */
+const char *forming_text(enum wire_forming kind, const char *name, char *out, size_t size);
 /* The wait for the same formation; NULL: none. */
 const struct forming_wait *rank_forming_find(const struct rank_forming *f,
                                              const struct forming_wait *like);

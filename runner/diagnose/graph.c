@@ -2,7 +2,9 @@
 #include "diagnose/graph.h"
 
 #include "base/names.h"
+#include "diagnose/blame.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct group_snapshot *graph_group(const struct evidence *e, uint32_t rank,
@@ -51,11 +53,82 @@ static struct desc_ranks graph_peer(const struct evidence *e, uint32_t rank,
     return peer;
 }
 
+static int graph_compare_ranks(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* When the job failed, which is what the snapshots are of. */
+static uint64_t graph_time(const struct evidence *e)
+{
+    uint64_t first = e->job.class != CAUSE_NONE ? e->job.ns : UINT64_MAX;
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
+        const uint64_t ns = e->ranks[i].first_failure_ns;
+        first = ns && ns < first ? ns : first;
+    }
+    return first;
+}
+
+/* The members of a group that have not made the call that is no operation. */
+static struct desc_ranks graph_awaited(const struct evidence *e, const struct forming_wait *f,
+                                       struct arena *arena)
+{
+    struct desc_ranks late = {arena_calloc(arena, f->members.n, sizeof(uint32_t)), 0};
+    for (uint32_t i = 0; late.items && i < f->members.n; i++) {
+        const uint32_t rank = f->members.items[i];
+        if (rank < e->desc->nranks && rank_is_awaited(&e->ranks[rank], f))
+            late.items[late.n++] = rank;
+    }
+    if (late.items)
+        qsort(late.items, late.n, sizeof *late.items, graph_compare_ranks);
+    return late;
+}
+
+static struct graph_wait graph_forming(const struct evidence *e, uint32_t rank,
+                                       const struct forming_wait *f, uint64_t now_ns,
+                                       struct arena *arena)
+{
+    char call[120];
+    return (struct graph_wait){
+        .rank = rank,
+        .group = f->name,
+        .call = arena_strdup(arena, forming_text(f->kind, f->name, call, sizeof call)),
+        .age_ns = f->since_ns < now_ns ? now_ns - f->since_ns : 0,
+        .waited_for = graph_awaited(e, f, arena)};
+}
+
+/* A program in collrun_init waits for those of its groups that have not called it. */
+static struct graph_wait graph_init(const struct evidence *e, uint32_t rank, uint64_t now_ns,
+                                    struct arena *arena)
+{
+    const struct rank_state *r = &e->ranks[rank];
+    struct graph_wait w = {.rank = rank,
+                           .group = "",
+                           .call = "collrun_init",
+                           .age_ns = r->attached_ns < now_ns ? now_ns - r->attached_ns : 0};
+    bool *late = arena_calloc(arena, e->desc->nranks, sizeof *late);
+    w.waited_for.items = arena_calloc(arena, e->desc->nranks, sizeof(uint32_t));
+    for (uint32_t g = 0; late && g < e->desc->ngroups; g++) {
+        const struct desc_ranks *members = &e->desc->groups[g].ranks;
+        for (uint32_t i = 0; i < members->n && blame_has(members, rank); i++) {
+            const struct rank_state *other = &e->ranks[members->items[i]];
+            late[members->items[i]] = other->command && !other->member && !rank_is_gone(other);
+        }
+    }
+    for (uint32_t i = 0; late && w.waited_for.items && i < e->desc->nranks; i++) {
+        if (late[i])
+            w.waited_for.items[w.waited_for.n++] = i;
+    }
+    return w;
+}
+
 void graph_build(const struct evidence *e, struct arena *arena, struct graph *graph)
 {
+    const uint64_t now_ns = graph_time(e);
     uint32_t most = 0, n = 0;
     for (uint32_t i = 0; i < e->desc->nranks; i++)
-        most += e->ranks[i].snapshot.n;
+        most += e->ranks[i].snapshot.n + e->ranks[i].forming.n + 1;
     struct graph_wait *waits = arena_calloc(arena, most, sizeof *waits);
     for (uint32_t i = 0; waits && i < e->desc->nranks; i++) {
         const struct rank_snapshot *s = &e->ranks[i].snapshot;
@@ -66,7 +139,20 @@ void graph_build(const struct evidence *e, struct arena *arena, struct graph *gr
             struct desc_ranks other =
                 kind_is_collective(g->kind) ? graph_late(e, g, arena) : graph_peer(e, i, g, arena);
             if (other.n)
-                waits[n++] = (struct graph_wait){i, g->name, g->started, g->kind, other};
+                waits[n++] = (struct graph_wait){.rank = i,
+                                                 .group = g->name,
+                                                 .number = g->started,
+                                                 .kind = g->kind,
+                                                 .age_ns = g->age_ns,
+                                                 .waited_for = other};
+        }
+        if (e->ranks[i].member && !e->ranks[i].formed) {
+            waits[n] = graph_init(e, i, now_ns, arena);
+            n += waits[n].waited_for.n > 0;
+        }
+        for (uint32_t k = 0; k < e->ranks[i].forming.n; k++) {
+            waits[n] = graph_forming(e, i, &e->ranks[i].forming.items[k], now_ns, arena);
+            n += waits[n].waited_for.n > 0;
         }
     }
     *graph = (struct graph){waits, n, e->desc->nranks};

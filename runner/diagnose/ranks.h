@@ -49,6 +49,7 @@ struct rank_state {
     bool left_out;   /* it has failed, and the job continues without it */
     const char *devices;           /* ids of those it owns, with commas; NULL: not known yet */
     uint64_t started_ns, ended_ns; /* when the agent reported its start and its exit */
+    uint64_t attached_ns;          /* of a command: when it had called collrun_init */
     uint64_t first_failure_ns;     /* when the first sign of a failure arrived; 0 = none */
     enum rank_phase first_failure_phase; /* the phase it was in then */
     /* ABORT was sent to it before its first failure, which is therefore a consequence. */
@@ -94,6 +95,17 @@ void rank_state_fini(struct rank_state *rank);  /* frees what it owns */
 /* True if its workloads have ended, or its program has called collrun_finalize: it calls no more
  * operations. */
 bool rank_has_ended(const struct rank_state *rank);
+/* It had exited before the job began to stop. */
+bool rank_is_gone(const struct rank_state *rank);
+/* A rank that waits in `f` waits for this member: it does not wait there, and is not behind it. */
+bool rank_is_awaited(const struct rank_state *rank, const struct forming_wait *f);
+/* What it is doing, for a rank that runs: the operation in progress, the oldest if there are
+ * several; else the call in which it waits for other ranks; else "outside any collective". And the
+ * state of the process, if it explains a hang: ", stopped by a signal". */
+void rank_describe(const struct rank_state *rank, char *out, size_t size);
+/* How long it has been in it, or how long ago its last operation was called. False: it has called
+ * none. *inside: it is in one. */
+bool rank_age(const struct rank_state *rank, uint64_t now_ns, uint64_t *age_ns, bool *inside);
 /* "not started", "loading its plugins", ...: what a rank in this phase is doing. */
 const char *rank_phase_text(const struct rank_state *rank, enum rank_phase phase);
 

@@ -175,15 +175,3 @@ bool snapshot_after(const struct rank_snapshot *snapshot, char *out, size_t size
         snprintf(out, size, "after %s#%llu", most->name, (unsigned long long)most->done);
     return most != NULL;
 }
-
-void snapshot_describe(const struct rank_snapshot *snapshot, char *out, size_t size)
-{
-    char inside[192];
-    const char *state = snapshot->state == 'T'   ? ", stopped by a signal"
-                        : snapshot->state == 'D' ? ", waiting for the kernel"
-                                                 : "";
-    if (snapshot_inside(snapshot, inside, sizeof inside))
-        snprintf(out, size, "in %s%s", inside, state);
-    else
-        snprintf(out, size, "outside any collective%s", state);
-}

@@ -60,8 +60,5 @@ bool snapshot_after(const struct rank_snapshot *snapshot, char *out, size_t size
 /* How long ago it called the operation in progress, the oldest if there are several; or its last
  * one. False: it has called none. */
 bool snapshot_age(const struct rank_snapshot *snapshot, uint64_t *age_ns);
-/* Writes the operation in progress or "outside any collective", and the state of the process if it
- * explains a hang: ", stopped by a signal". */
-void snapshot_describe(const struct rank_snapshot *snapshot, char *out, size_t size);
 
 #endif

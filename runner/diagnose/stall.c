@@ -318,13 +318,12 @@ static struct stall_wait *stall_find_forming(const struct stall_search *s,
     for (uint32_t i = 0; i < s->out->nwaits; i++) {
         struct stall_wait *w = &s->out->waits[i];
         if (w->forming && rank_forming_find(&s->ranks[w->waiting[0]].forming, f) &&
-            w->split == f->split && strcmp(w->op.name, f->name) == 0)
+            w->kind == f->kind && strcmp(w->op.name, f->name) == 0)
             return w;
     }
     return NULL;
 }
 
-/* The members that do not wait in this formation, and are not behind it. */
 static void stall_miss_forming(const struct stall_search *s, const struct forming_wait *f,
                                struct stall_wait *w)
 {
@@ -332,10 +331,7 @@ static void stall_miss_forming(const struct stall_search *s, const struct formin
         uint32_t rank = f->members.items[i];
         if (rank >= s->watch->desc->nranks)
             continue;
-        const struct rank_state *r = &s->ranks[rank];
-        if (!r->exited && !rank_forming_find(&r->forming, f) &&
-            (f->split || !snapshot_has_group(&r->snapshot, f->name)) &&
-            !stall_has(w->missing, w->nmissing, rank))
+        if (rank_is_awaited(&s->ranks[rank], f) && !stall_has(w->missing, w->nmissing, rank))
             w->missing[w->nmissing++] = rank;
     }
 }
@@ -351,10 +347,9 @@ static void stall_add_forming(struct stall_search *s, uint32_t rank, uint64_t un
             continue;
         if (!w->nwaiting) {
             w->forming = true;
-            w->split = f->split;
+            w->kind = f->kind;
             memcpy(w->op.name, f->name, sizeof w->op.name);
-            snprintf(w->op.scope, sizeof w->op.scope, "%s %.50s", f->split ? "split" : "create",
-                     f->name);
+            snprintf(w->op.scope, sizeof w->op.scope, "%d %.50s", (int)f->kind, f->name);
             w->since_ns = f->since_ns;
             stall_miss_forming(s, f, w);
         }

@@ -59,15 +59,15 @@ void stall_watch_phases(struct stall_watch *w, const struct rank_state *ranks, u
 struct stall_wait {           /* ranks that wait in one operation */
     struct group_snapshot op; /* op.started: its number */
     uint32_t tag;
-    bool described;    /* count, dtype, operator and root of `op` are known */
-    bool forming;      /* not an operation: op.name is a group that is formed */
-    bool split;        /* or that is split */
-    bool start;        /* not an operation: ranks that are further wait for all to be ready */
-    bool joining;      /* a start: programs in collrun_init wait for those that are not */
-    bool any;          /* one of `missing` is enough: a receive from any rank */
-    bool peer_unknown; /* a message of a group whose members the runner does not know */
-    uint64_t since_ns; /* when the first of `waiting` called it */
-    uint64_t site;     /* the address in which rank `site_rank` called it; 0: not known */
+    bool described;         /* count, dtype, operator and root of `op` are known */
+    bool forming;           /* not an operation: op.name is a group that is formed */
+    enum wire_forming kind; /* or another call that waits for its members */
+    bool start;             /* not an operation: ranks that are further wait for all to be ready */
+    bool joining;           /* a start: programs in collrun_init wait for those that are not */
+    bool any;               /* one of `missing` is enough: a receive from any rank */
+    bool peer_unknown;      /* a message of a group whose members the runner does not know */
+    uint64_t since_ns;      /* when the first of `waiting` called it */
+    uint64_t site;          /* the address in which rank `site_rank` called it; 0: not known */
     uint32_t site_rank;
     uint32_t *waiting, *missing; /* world ranks, ascending */
     uint32_t nwaiting, nmissing; /* nothing is missing: all members have called it */

@@ -36,7 +36,7 @@ static void waits_set_operation(const struct graph_wait *w, struct verdict *v)
 {
     v->group = w->group;
     v->number = w->number;
-    v->kind = kind_name((enum collrun_kind)w->kind);
+    v->kind = w->call ? NULL : kind_name((enum collrun_kind)w->kind);
 }
 
 static const struct graph_wait *waits_of(const struct graph *graph, uint32_t rank)
@@ -80,7 +80,7 @@ static void waits_ended(const struct evidence *e, const struct graph *graph, str
         if (strcmp(other->group, w->group) == 0 && other->number == w->number)
             waiting.items[waiting.n++] = other->rank;
     }
-    bool extra = kind_is_collective(w->kind) && ended.n > waiting.n;
+    bool extra = !w->call && kind_is_collective(w->kind) && ended.n > waiting.n;
     v->class = CAUSE_EXIT;
     v->culprits = extra ? waiting : ended;
     if (extra)
@@ -90,7 +90,7 @@ static void waits_ended(const struct evidence *e, const struct graph *graph, str
 /* Appends "; rank 3 has not called world#17". */
 static void waits_add_missing(const struct verdict *v, const char *it, struct diag *d)
 {
-    char ranks[200], line[320];
+    char ranks[200], line[400];
     blame_ranks_text(&v->culprits, ranks, sizeof ranks);
     snprintf(line, sizeof line, "; %s %s not called %s", ranks, v->culprits.n == 1 ? "has" : "have",
              it);
@@ -115,13 +115,52 @@ static bool waits_have_ended(const struct evidence *e, const struct desc_ranks *
     return ended;
 }
 
+/* How long the workloads had run when the limit passed that the verdict is about; 0: it is the
+ * time-out of an operation, which others have waited in for too long. */
+static uint64_t waits_limit(const struct evidence *e, const struct verdict *v)
+{
+    if (v->rank == WIRE_HOST)
+        return e->job.limit_ns;
+    const struct rank_state *r = &e->ranks[v->rank];
+    return !v->group && r->workload < e->desc->nworkloads
+               ? e->desc->workloads[r->workload].timeout_ns
+               : 0;
+}
+
+/* How many operations a rank has completed in a group. */
+static uint64_t waits_steps(const struct evidence *e, uint32_t rank, const char *group)
+{
+    const struct rank_snapshot *s = &e->ranks[rank].snapshot;
+    uint64_t steps = 1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct group_snapshot *g = &s->groups[i];
+        if (strcmp(g->name, group) == 0 && g->done > steps)
+            steps = g->done;
+    }
+    return steps;
+}
+
+/* In a healthy job ranks wait for each other all the time, and a limit may pass at any moment. A
+ * rank is missing if others have waited for it for a good part of the limit, and for four times as
+ * long as it took from one operation to the next before; if it has completed fewer than four, for
+ * as long as all of them took. */
+static bool waits_is_overdue(const struct evidence *e, const struct verdict *v,
+                             const struct graph_wait *w, uint32_t rank)
+{
+    enum { STEPS = 4, SHARE = 10 };
+    const uint64_t ran_ns = waits_limit(e, v), steps = waits_steps(e, rank, w->group);
+    const uint64_t before_ns = ran_ns > w->age_ns ? ran_ns - w->age_ns : 0;
+    return w->age_ns >= ran_ns / SHARE &&
+           w->age_ns >= before_ns / steps * (steps < STEPS ? steps : STEPS);
+}
+
 /* The sinks that `start` waits for. Without any, the ranks wait for each other. */
 static void waits_missing(const struct evidence *e, const struct graph *graph, uint32_t start,
                           struct arena *arena, struct verdict *v)
 {
     struct desc_ranks sinks = graph_sinks(graph, start, arena);
     const struct graph_wait *own = waits_of(graph, start);
-    char it[96];
+    char it[120];
     if (!sinks.n) {
         v->class = CAUSE_DEADLOCK;
         v->suspects = graph_reached(graph, start, arena);
@@ -132,6 +171,8 @@ static void waits_missing(const struct evidence *e, const struct graph *graph, u
         blame_has(&own->waited_for, sinks.items[0]) ? own : waits_for(graph, sinks.items[0]);
     const struct rank_state *r = &e->ranks[start];
     bool same = v->rank == start && r->operation == w->number && strcmp(r->group, w->group) == 0;
+    if (waits_limit(e, v) && !waits_is_overdue(e, v, w, sinks.items[0]))
+        return;
     v->class = CAUSE_MISSING;
     v->culprits = sinks;
     if (waits_have_ended(e, &sinks))
@@ -139,8 +180,11 @@ static void waits_missing(const struct evidence *e, const struct graph *graph, u
     if (v->class == CAUSE_MISMATCH)
         return;
     waits_set_operation(w, v);
-    snprintf(it, sizeof it, "%s#%llu", w->group, (unsigned long long)w->number);
-    if (kind_is_collective(w->kind))
+    if (w->call)
+        snprintf(it, sizeof it, "%s", w->call);
+    else
+        snprintf(it, sizeof it, "%s#%llu", w->group, (unsigned long long)w->number);
+    if (w->call || kind_is_collective(w->kind))
         waits_add_missing(v, same ? "it" : it, &v->diag);
 }
 
@@ -234,24 +278,14 @@ static bool waits_not_joined(const struct evidence *e, struct arena *arena, stru
 }
 
 /* The wait to begin with: that of the rank that failed, or the oldest one. */
-static uint32_t waits_start(const struct evidence *e, const struct graph *graph,
-                            const struct verdict *v)
+static uint32_t waits_start(const struct graph *graph, const struct verdict *v)
 {
-    uint32_t start = WIRE_HOST;
-    uint64_t oldest = 0;
+    const struct graph_wait *oldest = NULL;
     if (v->rank != WIRE_HOST)
         return waits_of(graph, v->rank) ? v->rank : WIRE_HOST;
-    for (uint32_t i = 0; i < e->desc->nranks; i++) {
-        const struct rank_snapshot *s = &e->ranks[i].snapshot;
-        for (uint32_t k = 0; waits_of(graph, i) && k < s->n; k++) {
-            if (s->groups[k].started <= s->groups[k].done ||
-                (start != WIRE_HOST && s->groups[k].age_ns <= oldest))
-                continue;
-            start = i;
-            oldest = s->groups[k].age_ns;
-        }
-    }
-    return start;
+    for (uint32_t i = 0; i < graph->n; i++)
+        oldest = !oldest || graph->waits[i].age_ns > oldest->age_ns ? &graph->waits[i] : oldest;
+    return oldest ? oldest->rank : WIRE_HOST;
 }
 
 /* Appends "; only rank 1 calls world#4 before other#7". */
@@ -332,7 +366,7 @@ void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *
     }
     graph_build(e, arena, &graph);
     waits_list(e, &graph, arena, v);
-    uint32_t start = waits_start(e, &graph, v);
+    uint32_t start = waits_start(&graph, v);
     if (start != WIRE_HOST)
         waits_missing(e, &graph, start, arena, v);
     else

@@ -45,6 +45,17 @@ static json_t *evidence_failed(const struct rank_state *r)
                      (int)r->failure.loc.column, "width", (int)r->failure.loc.width);
 }
 
+static json_t *evidence_forming(const struct rank_forming *f)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < f->n; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:I}", "kind", (int)f->items[i].kind,
+                                              "group", json_value_text(f->items[i].name), "ranks",
+                                              ranks_json_list(&f->items[i].members), "since_ns",
+                                              (json_int_t)f->items[i].since_ns));
+    return list;
+}
+
 static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
 {
     const struct rank_state *r = &e->ranks[rank];
@@ -60,6 +71,8 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "host_lost", json_boolean(r->host_lost));
     json_object_set_new(o, "command", json_boolean(r->command));
     json_object_set_new(o, "member", json_boolean(r->member));
+    json_object_set_new(o, "formed", json_boolean(r->formed));
+    json_object_set_new(o, "attached_ns", json_integer((json_int_t)r->attached_ns));
     json_object_set_new(o, "left_early", json_boolean(r->left_early));
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
@@ -74,6 +87,8 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
         json_object_set_new(o, "status", evidence_hex(&r->status_frame));
     if (r->waits_frame.len)
         json_object_set_new(o, "waits", evidence_hex(&r->waits_frame));
+    if (r->forming.n)
+        json_object_set_new(o, "waits_outside", evidence_forming(&r->forming));
     snprintf(file, sizeof file, "rank-%u.record", rank);
     if (r->record_bytes)
         json_object_set_new(o, "record", json_string(file));
@@ -85,6 +100,8 @@ static json_t *evidence_failure(const struct job_failure *job)
     json_t *o = json_pack("{s:i, s:i, s:I, s:i, s:o, s:o}", "class", (int)job->class, "exit_code",
                           job->exit_code, "ns", (json_int_t)job->ns, "code", job->diag.code, "text",
                           json_value_text(job->diag.text), "hint", json_value_text(job->diag.hint));
+    if (o && job->limit_ns)
+        json_object_set_new(o, "limit_ns", json_integer((json_int_t)job->limit_ns));
     if (o && job->group) {
         json_object_set_new(o, "group", json_value_text(job->group));
         json_object_set_new(o, "number", json_integer((json_int_t)job->number));
@@ -104,8 +121,9 @@ json_t *evidence_json(const struct evidence *e)
         json_array_append_new(hosts, json_string(desc->hosts[i].name));
     for (uint32_t i = 0; i < desc->nworkloads; i++)
         json_array_append_new(workloads,
-                              json_pack("{s:s, s:o}", "name", desc->workloads[i].name, "ranks",
-                                        ranks_json_list(&desc->workloads[i].ranks)));
+                              json_pack("{s:s, s:o, s:I}", "name", desc->workloads[i].name, "ranks",
+                                        ranks_json_list(&desc->workloads[i].ranks), "timeout_ns",
+                                        (json_int_t)desc->workloads[i].timeout_ns));
     for (uint32_t i = 0; i < desc->ngroups; i++)
         json_array_append_new(groups, json_pack("{s:s, s:o}", "name", desc->groups[i].name, "ranks",
                                                 ranks_json_list(&desc->groups[i].ranks)));
@@ -215,6 +233,25 @@ static void evidence_read_failed(const json_t *o, struct rank_state *r, struct a
         r->workload = (uint32_t)evidence_number(o, "workload", UINT32_MAX);
 }
 
+/* False: malformed, or out of memory. */
+static bool evidence_read_forming(struct evidence_files *f, const json_t *list,
+                                  struct rank_forming *out)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *o = json_array_get(list, i);
+        const json_int_t kind = json_integer_value(json_object_get(o, "kind"));
+        struct forming_wait w = {.members = evidence_ranks(json_object_get(o, "ranks"), f),
+                                 .since_ns = evidence_number(o, "since_ns", UINT64_MAX)};
+        if (kind < 0 || kind >= WIRE_FORMING_KINDS)
+            return false;
+        w.kind = (enum wire_forming)kind;
+        snprintf(w.name, sizeof w.name, "%s", evidence_text(o, "group", &f->arena));
+        if (!rank_forming_add(out, &w))
+            return false;
+    }
+    return true;
+}
+
 static int evidence_read_rank(const struct evidence_reader *reader, uint32_t rank, const json_t *o)
 {
     struct evidence_files *f = reader->f;
@@ -236,6 +273,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->host_lost = json_is_true(json_object_get(o, "host_lost"));
     r->command = json_is_true(json_object_get(o, "command"));
     r->member = json_is_true(json_object_get(o, "member"));
+    r->formed = json_is_true(json_object_get(o, "formed"));
+    r->attached_ns = evidence_number(o, "attached_ns", UINT64_MAX);
     r->left_early = json_is_true(json_object_get(o, "left_early"));
     r->dismissed = json_is_true(json_object_get(o, "dismissed"));
     r->overdue = json_is_true(json_object_get(o, "overdue"));
@@ -252,6 +291,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     bytes = evidence_bytes(json_object_get(o, "waits"), &f->arena, &len);
     if (json_object_get(o, "waits") && (!bytes || !rank_read_waits(r, bytes, len)))
         return evidence_bad(reader, rank, "waits");
+    if (!evidence_read_forming(f, json_object_get(o, "waits_outside"), &r->forming))
+        return evidence_bad(reader, rank, "waits_outside");
     const char *record = json_string_value(json_object_get(o, "record"));
     return record ? evidence_read_record(reader, rank, record) : COLLRUN_OK;
 }
@@ -285,7 +326,8 @@ static void evidence_read_names(struct evidence_files *f, const json_t *o)
         const json_t *w = json_array_get(workloads, i);
         f->desc.workloads[f->desc.nworkloads++] =
             (struct desc_workload){.name = evidence_text(w, "name", &f->arena),
-                                   .ranks = evidence_ranks(json_object_get(w, "ranks"), f)};
+                                   .ranks = evidence_ranks(json_object_get(w, "ranks"), f),
+                                   .timeout_ns = evidence_number(w, "timeout_ns", UINT64_MAX)};
     }
 }
 
@@ -299,6 +341,7 @@ static void evidence_read_failure(struct evidence_files *f, const json_t *o)
     job->class = (enum cause_class)evidence_number(o, "class", CAUSE_NONE);
     job->exit_code = (int)evidence_number(o, "exit_code", 255);
     job->ns = evidence_number(o, "ns", UINT64_MAX);
+    job->limit_ns = evidence_number(o, "limit_ns", UINT64_MAX);
     job->diag.code = (int)json_integer_value(json_object_get(o, "code"));
     snprintf(job->diag.text, sizeof job->diag.text, "%s", evidence_text(o, "text", &f->arena));
     snprintf(job->diag.hint, sizeof job->diag.hint, "%s", evidence_text(o, "hint", &f->arena));

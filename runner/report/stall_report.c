@@ -30,8 +30,7 @@ static void stall_report_call(const struct stall_wait *w, bool arguments, char *
     else if (w->start)
         snprintf(out, size, "start of the workloads");
     else if (w->forming)
-        snprintf(out, size, w->split ? "the split of group %s" : "the creation of group %s",
-                 w->op.name);
+        forming_text(w->kind, w->op.name, out, size);
     else if (w->described && arguments)
         call_text_numbered(&call, w->op.name, w->op.started, out, size);
     else
@@ -75,7 +74,7 @@ static void stall_report_doing(const struct stall_report *r, uint32_t rank, char
     if (rank_has_ended(state)) {
         snprintf(out, size, "%s", stall_report_end(r, rank));
     } else if (!t) {
-        snapshot_describe(&state->snapshot, doing, sizeof doing);
+        rank_describe(state, doing, sizeof doing);
         snprintf(out, size, "it is %s", doing);
     } else {
         stacks_describe(t, doing, sizeof doing);
@@ -239,8 +238,9 @@ void stall_report_line(const struct stall *stall, char *out, size_t size)
         return;
     }
     if (w->forming) {
-        snprintf(out, size, "%u/%u wait for %s to %s group %s", w->nwaiting, members, missing,
-                 w->split ? "split" : "create", w->op.name);
+        char what[120];
+        snprintf(out, size, "%u/%u wait in %s for %s", w->nwaiting, members,
+                 forming_text(w->kind, w->op.name, what, sizeof what), missing);
         return;
     }
     if (w->op.messages)

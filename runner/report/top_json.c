@@ -83,19 +83,19 @@ static const char *top_json_doing(const struct rank_state *r, char *doing, size_
         return "stopped";
     if (r->phase != PHASE_RUNNING && !r->command)
         return rank_phase_text(r, r->phase);
-    if (r->snapshot.known && r->snapshot.n)
-        snapshot_describe(&r->snapshot, doing, size);
+    if (r->snapshot.known && (r->snapshot.n || r->member))
+        rank_describe(r, doing, size);
     return rank_phase_text(r, r->phase);
 }
 
-static json_t *top_json_rank(const struct top_state *s, uint32_t i)
+static json_t *top_json_rank(const struct top_state *s, uint32_t i, uint64_t now_ns)
 {
     const struct rank_state *r = &s->ranks[i];
     const struct rank_usage *u = &r->usage;
     char doing[320];
     uint64_t age = 0;
     const char *state = top_json_doing(r, doing, sizeof doing);
-    bool aged = !r->exited && doing[0] && snapshot_age(&r->snapshot, &age);
+    bool inside, aged = !r->exited && doing[0] && rank_age(r, now_ns, &age, &inside);
     bool used = u->before_ns && !r->exited;
     return json_pack("{s:i, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "rank", (int)i, "host",
                      json_value_text(s->desc->hosts[s->desc->ranks[i].host].name), "pid",
@@ -112,7 +112,7 @@ json_t *top_json(const struct top_state *s, uint64_t now_ns)
         if (desc_group_is_used(s->desc, i))
             json_array_append_new(groups, top_json_group(s, i));
     for (uint32_t i = 0; i < s->desc->nranks; i++)
-        json_array_append_new(ranks, top_json_rank(s, i));
+        json_array_append_new(ranks, top_json_rank(s, i, now_ns));
     return json_pack("{s:o, s:o, s:i, s:f, s:i, s:o, s:o, s:o, s:o}", "job",
                      json_value_text(s->desc->job_name), "run_id", json_value_text(s->desc->run_id),
                      "attempt", (int)s->desc->attempt, "seconds",

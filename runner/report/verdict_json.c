@@ -25,8 +25,9 @@ static json_t *verdict_json_waits(const struct verdict *v)
     for (uint32_t i = 0; i < v->nwaits; i++) {
         const struct verdict_wait *w = &v->waits[i];
         json_array_append_new(
-            list, json_pack("{s:o, s:o, s:I, s:o}", "ranks", ranks_json_set(&w->ranks), "group",
-                            json_value_text(w->group), "number", (json_int_t)w->number, "for",
+            list, json_pack("{s:o, s:o, s:o, s:o}", "ranks", ranks_json_set(&w->ranks), "group",
+                            json_value_text(w->group), "number",
+                            w->number ? json_integer((json_int_t)w->number) : json_null(), "for",
                             ranks_json_set(&w->waited_for)));
     }
     return list;

@@ -17,8 +17,11 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t typ
         phases_advance(c->phases, rank, background ? PHASE_DONE : PHASE_READY);
     }
     state->member = state->member || type == WIRE_ATTACHED;
+    state->attached_ns = type == WIRE_ATTACHED ? now_ns() : state->attached_ns;
     state->formed = state->formed || type == WIRE_READY;
     state->finalizing = state->finalizing || type == WIRE_DONE;
+    if (type == WIRE_DONE)
+        phases_on_finalize(c->phases, rank);
     state->finalized = state->finalized || type == WIRE_IDLE;
 }
 

@@ -357,6 +357,8 @@ static void frames_on_wait_report(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_forming(struct frames *s, const struct wire_frame *f)
 {
+    if (s->stop->step != STOP_NONE) /* what ABORT changes is no evidence */
+        return;
     if (!rank_forming_read(&s->run->ranks[f->rank].forming, f, now_ns()))
         frames_malformed(s, f);
 }

@@ -15,11 +15,19 @@
 
 /* ---- advancing ---- */
 
+static void phases_mark_done(struct phases *p, uint32_t rank)
+{
+    p->ndone += !p->done[rank];
+    p->done[rank] = true;
+}
+
 static void phases_set(struct phases *p, uint32_t rank, enum rank_phase phase)
 {
     struct rank_state *r = &p->run->ranks[rank];
     while (r->phase < phase)
         p->reached[++r->phase]++;
+    if (phase >= PHASE_DONE)
+        phases_mark_done(p, rank);
 }
 
 static void phases_send_on(struct phases *p, enum rank_phase phase, uint16_t type)
@@ -75,8 +83,6 @@ static void phases_on_all_reached(struct phases *p)
         loop_timer_clear(run->loop, &p->running);
         loop_timer_clear(run->loop, &p->warn);
         phases_set_limit(p, &p->finish, &p->finish_due_ns, run->desc->grace_ns + FINISH_NS);
-        hosts_send_all(run, WIRE_STOP_BACKGROUND, NULL);
-        p->on_done(p->ctx);
         break;
     case PHASE_IDLE:
         if (run->rundir) /* for the totals of the groups, while they are open */
@@ -88,11 +94,66 @@ static void phases_on_all_reached(struct phases *p)
     }
 }
 
+/* ---- background workloads ---- */
+
+/* They end when all others are done. A program that waits in collrun_finalize for the rank of a
+ * background workload is done, too: each would wait for the other. */
+static void phases_stop_background(struct phases *p)
+{
+    if (p->ndone < p->run->desc->nranks || p->background_stopped)
+        return;
+    p->background_stopped = true;
+    hosts_send_all(p->run, WIRE_STOP_BACKGROUND, NULL);
+    p->on_done(p->ctx);
+}
+
+void phases_on_finalize(struct phases *p, uint32_t rank)
+{
+    if (!p->beside_background[rank] || p->stop->step != STOP_NONE)
+        return;
+    phases_mark_done(p, rank);
+    phases_stop_background(p);
+}
+
+/* The members of each group in which a rank runs a background workload. */
+static void phases_find_beside_background(const struct desc *desc, const bool *background,
+                                          bool *beside)
+{
+    for (uint32_t g = 0; g < desc->ngroups; g++) {
+        const struct desc_ranks *members = &desc->groups[g].ranks;
+        bool any = false;
+        for (uint32_t i = 0; i < members->n; i++)
+            any = any || background[members->items[i]];
+        for (uint32_t i = 0; any && i < members->n; i++)
+            beside[members->items[i]] = true;
+    }
+}
+
+static int phases_prepare_background(struct phases *p)
+{
+    const struct desc *desc = p->run->desc;
+    bool *background = arena_calloc(&p->run->arena, desc->nranks, sizeof *background);
+    p->done = arena_calloc(&p->run->arena, desc->nranks, sizeof *p->done);
+    p->beside_background = arena_calloc(&p->run->arena, desc->nranks, sizeof *p->done);
+    if (!background || !p->done || !p->beside_background)
+        return COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t w = 0; w < desc->nworkloads; w++) {
+        const struct desc_ranks *ranks = &desc->workloads[w].ranks;
+        for (uint32_t i = 0; desc->workloads[w].background && i < ranks->n; i++)
+            background[ranks->items[i]] = true;
+    }
+    phases_find_beside_background(desc, background, p->beside_background);
+    return COLLRUN_OK;
+}
+
+/* ---- all ranks ---- */
+
 void phases_advance(struct phases *p, uint32_t rank, enum rank_phase phase)
 {
     if (p->stop->step != STOP_NONE)
         return;
     phases_set(p, rank, phase);
+    phases_stop_background(p);
     while (p->all_reached < PHASE_FINISHING &&
            p->reached[p->all_reached + 1] == p->run->desc->nranks) {
         p->all_reached++;
@@ -135,6 +196,8 @@ static void phases_fail_timeout(struct phases *p, const char *key, struct job_nu
              (double)limit.v / 1e9, phase == PHASE_READY ? "not ready" : "not finished",
              hosts ? "host " : "", late);
     d.loc = limit.loc;
+    if (phase == PHASE_DONE && p->stop->job_failure.class == CAUSE_NONE)
+        p->stop->job_failure.limit_ns = (uint64_t)limit.v;
     stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &d);
 }
 
@@ -189,11 +252,12 @@ void phases_clear_limits(struct phases *p)
     loop_timer_clear(p->run->loop, &p->finish);
 }
 
-void phases_start(struct phases *p)
+int phases_start(struct phases *p)
 {
     p->start = (struct loop_timer){.fired = phases_on_start_timeout, .owner = p};
     p->running = (struct loop_timer){.fired = phases_on_run_timeout, .owner = p};
     p->warn = (struct loop_timer){.fired = phases_on_warn, .owner = p};
     p->finish = (struct loop_timer){.fired = phases_on_finish_timeout, .owner = p};
     phases_set_limit(p, &p->start, &p->start_due_ns, (uint64_t)p->run->job->timeouts.start.v);
+    return phases_prepare_background(p);
 }

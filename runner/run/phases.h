@@ -17,7 +17,10 @@ struct phases {
     struct liveness *liveness;
     uint32_t reached[PHASE_FINISHING + 1]; /* how many ranks have reached each phase */
     enum rank_phase all_reached;           /* the last phase that all ranks have reached */
-    uint64_t running_ns;                   /* when the workloads began to run; 0: not yet */
+    bool *done, *beside_background;        /* by rank: see phases.c, "background workloads" */
+    uint32_t ndone;
+    bool background_stopped;
+    uint64_t running_ns; /* when the workloads began to run; 0: not yet */
     struct loop_timer start, running, warn, finish;
     uint64_t start_due_ns, running_due_ns, warn_due_ns, finish_due_ns; /* liveness_now_ns */
     void (*on_spawned)(void *ctx);                                     /* all ranks are processes */
@@ -26,10 +29,12 @@ struct phases {
     void *ctx;
 };
 
-/* All pointers are set. timeouts.start begins. */
-void phases_start(struct phases *p);
+/* All pointers are set. timeouts.start begins. Negative: out of memory. */
+int phases_start(struct phases *p);
 /* A rank has reached a phase. No effect once the run is stopping. */
 void phases_advance(struct phases *p, uint32_t rank, enum rank_phase phase);
+/* A program has called collrun_finalize. */
+void phases_on_finalize(struct phases *p, uint32_t rank);
 /* The run stops: no limit applies any more. */
 void phases_clear_limits(struct phases *p);
 

@@ -19,7 +19,7 @@ static void status_request_rank_text(const struct status_request *s, uint32_t ra
         snprintf(out, size, "running a program that has not called collrun_init%s",
                  r->snapshot.state == 'T' ? ", stopped by a signal" : "");
     else if (r->phase == PHASE_RUNNING && r->snapshot.known)
-        snapshot_describe(&r->snapshot, out, size);
+        rank_describe(r, out, size);
     else
         snprintf(out, size, "%s%s", rank_phase_text(r, r->phase),
                  r->snapshot.state == 'T' ? ", stopped by a signal" : "");
@@ -29,14 +29,13 @@ static void status_request_rank_text(const struct status_request *s, uint32_t ra
 static void status_request_print_age(const struct status_request *s, const uint32_t *list,
                                      uint32_t n, FILE *out)
 {
+    const uint64_t now = now_ns();
     uint64_t most = 0, age;
     bool inside = false;
-    char text[192];
     for (uint32_t i = 0; i < n; i++) {
         const struct rank_state *r = &s->run->ranks[list[i]];
-        if (r->exited || r->phase != PHASE_RUNNING || !snapshot_age(&r->snapshot, &age))
+        if (r->exited || r->phase != PHASE_RUNNING || !rank_age(r, now, &age, &inside))
             continue;
-        inside = snapshot_inside(&r->snapshot, text, sizeof text);
         most = age > most ? age : most;
     }
     if (most)
@@ -62,35 +61,70 @@ static void status_request_print_pids(const struct status_request *s, const uint
         fprintf(out, ", ...");
 }
 
+struct status_line { /* what a rank is doing */
+    uint32_t rank;
+    const char *text;
+    uint32_t first; /* the first rank that does the same */
+};
+
+static int status_request_by_text(const void *a, const void *b)
+{
+    const struct status_line *x = a, *y = b;
+    const int order = strcmp(x->text, y->text);
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int status_request_by_first(const void *a, const void *b)
+{
+    const struct status_line *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Ranks that do the same follow each other, the first ones in front. NULL: out of memory. The text
+ * of each rank is made once: the loop of the runner waits for this. */
+static struct status_line *status_request_sort(const struct status_request *s, struct arena *arena)
+{
+    const uint32_t nranks = s->run->desc->nranks;
+    struct status_line *lines = arena_calloc(arena, nranks, sizeof *lines);
+    char doing[320];
+    for (uint32_t i = 0; lines && i < nranks; i++) {
+        status_request_rank_text(s, i, doing, sizeof doing);
+        lines[i] = (struct status_line){.rank = i, .text = arena_strdup(arena, doing)};
+    }
+    if (arena_failed(arena))
+        return NULL;
+    qsort(lines, nranks, sizeof *lines, status_request_by_text);
+    for (uint32_t i = 0; i < nranks; i++) {
+        const bool same = i > 0 && strcmp(lines[i].text, lines[i - 1].text) == 0;
+        lines[i].first = same ? lines[i - 1].first : lines[i].rank;
+    }
+    qsort(lines, nranks, sizeof *lines, status_request_by_first);
+    return lines;
+}
+
 static void status_request_print_lines(const struct status_request *s, bool details, FILE *out)
 {
-    uint32_t nranks = s->run->desc->nranks;
-    uint32_t *list = calloc(nranks, sizeof *list);
-    bool *printed = calloc(nranks, sizeof *printed);
-    for (uint32_t i = 0; list && printed && i < nranks; i++) {
-        char doing[320], other[320], ranks[256];
-        uint32_t n = 0;
-        status_request_rank_text(s, i, doing, sizeof doing);
-        for (uint32_t j = i; !printed[i] && j < nranks; j++) {
-            status_request_rank_text(s, j, other, sizeof other);
-            if (strcmp(doing, other) == 0)
-                list[n++] = j;
-        }
-        for (uint32_t k = 0; k < n; k++)
-            printed[list[k]] = true;
+    const uint32_t nranks = s->run->desc->nranks;
+    char missing[256];
+    struct arena arena;
+    arena_init(&arena);
+    const struct status_line *lines = status_request_sort(s, &arena);
+    uint32_t *list = arena_calloc(&arena, nranks, sizeof *list);
+    for (uint32_t i = 0, n; lines && list && i < nranks; i += n) {
+        char ranks[256];
+        for (n = 0; i + n < nranks && lines[i + n].first == lines[i].first; n++)
+            list[n] = lines[i + n].rank;
         rank_list_format(ranks, sizeof ranks, list, n);
-        if (!n)
-            continue;
-        fprintf(out, "collrun: rank%s %s: %s", n == 1 ? "" : "s", ranks, doing);
+        fprintf(out, "collrun: rank%s %s: %s", n == 1 ? "" : "s", ranks, lines[i].text);
         if (details) {
             status_request_print_age(s, list, n, out);
             status_request_print_pids(s, list, n, out);
         }
         fputc('\n', out);
     }
-    free(list);
-    free(printed);
-    char missing[256];
+    arena_fini(&arena);
     bring_up_missing_text(s->bring_up, missing, sizeof missing);
     if (missing[0])
         fprintf(out, "collrun: no answer yet from host %s\n", missing);

@@ -91,8 +91,10 @@ void stop_on_job_failure(struct stop *s, enum cause_class class, int exit_code,
                          const struct diag *d)
 {
     if (s->job_failure.class == CAUSE_NONE) {
-        s->job_failure = (struct job_failure){
-            .class = class, .exit_code = exit_code, .diag = *d, .ns = now_ns()};
+        s->job_failure.class = class;
+        s->job_failure.exit_code = exit_code;
+        s->job_failure.diag = *d;
+        s->job_failure.ns = now_ns();
         trace_instant(s->run->trace, &(struct trace_instant){.rank = WIRE_HOST,
                                                              .name = "stop",
                                                              .key = "class",

@@ -273,13 +273,12 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
         run->hosts[h].supervisor = s;
         run->hosts[h].index = h;
     }
-    if (command_limits_start(&s->limits) != COLLRUN_OK)
+    if (command_limits_start(&s->limits) != COLLRUN_OK || phases_start(&s->phases) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     if (audit_watch_open(&s->audit_watch) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the audit");
     frames_start(&s->frames);
     command_watch_start(&s->commands);
-    phases_start(&s->phases);
     liveness_start(&s->liveness);
     top_server_start(&s->top);
     s->disk = (struct loop_fd){.fd = -1, .ready = supervisor_on_disk, .owner = s};

@@ -50,6 +50,12 @@ static void do_good(void)
     end();
 }
 
+static void do_meet(void)
+{
+    must(collrun_barrier(world));
+    end();
+}
+
 static void do_kill(void)
 {
     sum(COLLRUN_SUM);
@@ -231,12 +237,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"good", do_good},        {"kill", do_kill},         {"crash", do_crash},
-                 {"stall", do_stall},      {"deadlock", do_deadlock}, {"mismatch", do_mismatch},
-                 {"fork", do_fork},        {"leave", do_leave},       {"early", do_early},
-                 {"code", do_code},        {"fail", do_fail},         {"ended", do_ended},
-                 {"extra", do_extra},      {"after", do_after},       {"serve", do_serve},
-                 {"creating", do_creating}};
+    } cases[] = {{"good", do_good},         {"kill", do_kill},         {"crash", do_crash},
+                 {"stall", do_stall},       {"deadlock", do_deadlock}, {"mismatch", do_mismatch},
+                 {"fork", do_fork},         {"leave", do_leave},       {"early", do_early},
+                 {"code", do_code},         {"fail", do_fail},         {"ended", do_ended},
+                 {"extra", do_extra},       {"after", do_after},       {"serve", do_serve},
+                 {"creating", do_creating}, {"meet", do_meet},         {"end", end}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     must(collrun_init(&ctx));
     must(collrun_group_get(ctx, "", &world));

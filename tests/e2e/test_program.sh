@@ -60,6 +60,26 @@ END
 run serve.yaml
 is "members in the background end by collrun_stopping, without a signal" "$code $(grep -c good out)" "0 3"
 
+# Each of them waits in collrun_finalize for all others of the group: ranks of plugins, whose workloads have returned, and ranks that run
+# a background workload, which ends when all others are done.
+need_scripted
+job mixed <<END
+version: 1
+processes: {count: 4}
+groups: {world: {ranks: all}}
+timeouts: {run: 30s}
+workloads:
+  - {plugin: ./scripted.so, ranks: 0-1, params: {dir: "$tmp", do: "barrier world"}}
+  - {name: train, command: [./member, meet], ranks: "2-3"}
+END
+run mixed.yaml
+is "a group of plugins and programs ends" "$code $(err)" "0 "
+{ cat mixed.yaml && echo '  - {name: beat, plugin: ./scripted.so, ranks: 0, background: true, params: {dir: ., do: until-stopped}}'; } >beat.yaml
+run beat.yaml
+is "with a plugin in the background, too" "$code $(err)" "0 "
+run mixed.yaml --set 'workloads[0]={name: serve, command: [./member, serve], ranks: [0, 1], background: true}' --set 'workloads[1].command[1]=end'
+is "and with members in the background" "$code $(err)" "0 "
+
 # ---- the process that is the member ----
 for command in '[sh, -c, "exec ./member good"]' '[sh, -c, "./member good; true"]' '[env, A=b, ./member, good]'; do
     job job <<END

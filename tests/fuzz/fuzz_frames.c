@@ -365,7 +365,7 @@ static void deliver(struct supervisor *s, struct trace_writer *trace, const stru
 static void describe(const struct rank_state *r)
 {
     char text[512];
-    snapshot_describe(&r->snapshot, text, sizeof text);
+    rank_describe(r, text, sizeof text);
     snapshot_after(&r->snapshot, text, sizeof text);
     stacks_main(&r->stacks, true);
     stacks_site(&r->stacks, 0x401234);

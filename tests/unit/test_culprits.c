@@ -178,6 +178,106 @@ static void the_missing_rank_is_found_behind_other_groups(void **state)
     arena_fini(&arena);
 }
 
+/* Ranks 1 to 3 wait for rank 0 when a limit of 2 s passes, in operation `steps` + 1 since `age`. */
+static enum cause_class at_limit(uint64_t steps, uint64_t age_ms, bool of_workload)
+{
+    const uint64_t second = 1000000000;
+    const struct collrun_call sum = {.kind = COLLRUN_ALLREDUCE, .count = 8};
+    struct group_snapshot late = op("world", steps, false, sum),
+                          waits = op("world", steps + 1, true, sum);
+    struct rank_state ranks[4];
+    struct arena arena;
+    arena_init(&arena);
+    waits.age_ns = age_ms * second / 1000;
+    for (int i = 0; i < 4; i++)
+        ranks[i] = (struct rank_state){.phase = PHASE_RUNNING,
+                                       .snapshot = {.groups = i ? &waits : &late, .n = 1}};
+    if (of_workload) {
+        workload.timeout_ns = 2 * second;
+        ranks[1] = (struct rank_state)RETURNED(5, 124);
+        ranks[1].failure.code = COLLRUN_ERR_TIMEOUT;
+        ranks[1].snapshot = (struct rank_snapshot){.groups = &waits, .n = 1};
+    }
+    const struct verdict v = verdict_of(ranks,
+                                        of_workload ? NO_JOB
+                                                    : (struct job_failure){.class = CAUSE_TIMEOUT,
+                                                                           .exit_code = 124,
+                                                                           .limit_ns = 2 * second},
+                                        &arena);
+    is_list(&v.culprits, v.class == CAUSE_MISSING ? "0" : of_workload ? "1" : "");
+    workload.timeout_ns = 0;
+    arena_fini(&arena);
+    return v.class;
+}
+
+static void at_a_time_limit_a_rank_that_computes_is_not_missing(void **state)
+{
+    static const struct {
+        uint64_t steps, age_ms;
+        enum cause_class class;
+    } cases[] = {
+        {60, 30, CAUSE_TIMEOUT},   /* as long as a step */
+        {60, 190, CAUSE_TIMEOUT},  /* as six of them, but for less than a tenth of the limit */
+        {60, 1000, CAUSE_MISSING}, /* 60 steps in one second, and then none */
+        {6, 500, CAUSE_TIMEOUT},   /* twice as long as a step */
+        {6, 1500, CAUSE_MISSING},
+        {0, 900, CAUSE_TIMEOUT},  /* its first step takes longer than those of the others */
+        {0, 1990, CAUSE_MISSING}, /* it has never called anything */
+        {1, 1990, CAUSE_MISSING},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int of_workload = 0; of_workload < 2; of_workload++)
+            assert_int_equal(at_limit(cases[i].steps, cases[i].age_ms, of_workload),
+                             cases[i].class);
+}
+
+/* Others wait for rank 1 in calls that are no operations. */
+static void ranks_wait_outside_of_operations_at_a_time_limit(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000;
+    struct rank_state ranks[4] = {{0}};
+    struct forming_wait w = {.kind = WIRE_FORMING_FINALIZE,
+                             .name = "world",
+                             .members = {all_ranks, 4},
+                             .since_ns = second};
+    struct desc_group world = {.name = "world", .ranks = {all_ranks, 4}};
+    struct desc programs = desc;
+    struct arena arena;
+    struct verdict v;
+    arena_init(&arena);
+    programs.groups = &world;
+    programs.ngroups = 1;
+    for (int i = 0; i < 4; i++) {
+        ranks[i].phase = PHASE_RUNNING;
+        ranks[i].command = ranks[i].member = ranks[i].formed = true;
+        ranks[i].finalizing = i != 1;
+        if (i == 0)
+            assert_true(rank_forming_add(&ranks[i].forming, &w));
+    }
+    ranks[1].exited = ranks[1].stop_requested = true; /* since then */
+    struct evidence e = {
+        &programs,
+        ranks,
+        {.class = CAUSE_TIMEOUT, .exit_code = 124, .ns = 9 * second, .limit_ns = 9 * second}};
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.class, CAUSE_MISSING);
+    is_list(&v.culprits, "1");
+    assert_string_equal(v.diag.text, "rank 1 has not called collrun_finalize");
+    assert_string_equal(v.group, "world");
+    assert_null(v.kind);
+    is_list(&v.waits[0].waited_for, "1");
+    rank_forming_fini(&ranks[0].forming);
+    ranks[0].attached_ns = second;
+    ranks[0].formed = ranks[0].finalizing = ranks[1].member = false;
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.class, CAUSE_MISSING);
+    is_list(&v.culprits, "1");
+    assert_string_equal(v.diag.text, "rank 1 has not called collrun_init");
+    arena_fini(&arena);
+}
+
 static void members_that_disagree_about_a_new_group(void **state)
 {
     (void)state;
@@ -259,6 +359,8 @@ int main(void)
         cmocka_unit_test(ranks_that_fail_alike_are_all_culprits),
         cmocka_unit_test(the_minority_of_a_mismatch_is_the_culprit),
         cmocka_unit_test(a_message_of_a_collective_shows_a_part_of_a_mismatch),
+        cmocka_unit_test(at_a_time_limit_a_rank_that_computes_is_not_missing),
+        cmocka_unit_test(ranks_wait_outside_of_operations_at_a_time_limit),
         cmocka_unit_test(the_missing_rank_is_found_behind_other_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

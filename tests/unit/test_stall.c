@@ -502,12 +502,12 @@ static void threads_are_shown_with_their_stacks(void **state)
 }
 
 /* FORMING of a rank, at `now` seconds. */
-static bool forms(uint32_t rank, bool waits, bool split, const char *name, uint32_t now)
+static bool forms(uint32_t rank, bool waits, uint8_t kind, const char *name, uint32_t now)
 {
     struct buf b;
     buf_init(&b);
     buf_put_u8(&b, waits);
-    buf_put_u8(&b, split);
+    buf_put_u8(&b, kind);
     buf_put_str(&b, name);
     buf_put_u64(&b, SECOND);
     buf_put_u32(&b, 3);
@@ -527,9 +527,9 @@ static void a_group_that_does_not_form(void **state)
     for (uint32_t r = 0; r < RANKS; r++)
         slot(r, "world", 4, 4, 9);
     status(100);
-    assert_true(forms(0, true, false, "pair", 100));
-    assert_true(forms(2, true, false, "pair", 101));
-    assert_true(forms(0, true, true, "world", 102));
+    assert_true(forms(0, true, WIRE_FORMING_CREATE, "pair", 100));
+    assert_true(forms(2, true, WIRE_FORMING_CREATE, "pair", 101));
+    assert_true(forms(0, true, WIRE_FORMING_SPLIT, "world", 102));
     assert_false(find(103, 5));
     stall_fini(&found);
     assert_true(find(108, 5));
@@ -538,10 +538,44 @@ static void a_group_that_does_not_form(void **state)
                  "WAIT   ranks 0 and 2 -> the creation of group pair -> rank 1, for 9.0 s\n"
                  "WAIT   rank 0 -> the split of group world -> ranks 1-2, for 7.0 s\n");
     stall_fini(&found);
-    assert_true(forms(0, false, false, "pair", 109));
-    assert_true(forms(2, false, false, "pair", 109));
-    assert_true(forms(0, false, true, "world", 109));
+    assert_true(forms(0, false, WIRE_FORMING_CREATE, "pair", 109));
+    assert_true(forms(2, false, WIRE_FORMING_CREATE, "pair", 109));
+    assert_true(forms(0, false, WIRE_FORMING_SPLIT, "world", 109));
     assert_false(find(120, 5));
+    stall_fini(&found);
+}
+
+/* The rank that waits is finalizing, too, as is a rank that has left the call already; the ranks of
+ * plugins count once they are idle. */
+static void a_program_that_does_not_finalize(void **state)
+{
+    (void)state;
+    char doing[200];
+    uint64_t age;
+    bool inside;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        slot(r, "world", 4, 4, 9);
+        ranks[r].command = ranks[r].member = ranks[r].formed = true;
+    }
+    ranks[0].finalizing = true;
+    status(100);
+    assert_true(forms(0, true, WIRE_FORMING_FINALIZE, "world", 100));
+    assert_true(find(108, 5));
+    printed(108,
+            "CAUSE  rank 1 (node1, pid 101) has not called collrun_finalize; it is outside any "
+            "collective\n"
+            "CAUSE  rank 2 (node1, pid 102) has not called collrun_finalize; it is outside any "
+            "collective\n"
+            "WAIT   rank 0 -> collrun_finalize -> ranks 1-2, for 9.0 s\n");
+    stall_fini(&found);
+    rank_describe(&ranks[0], doing, sizeof doing);
+    assert_string_equal(doing, "in collrun_finalize");
+    assert_true(rank_age(&ranks[0], 108 * SECOND, &age, &inside) && inside);
+    assert_int_equal(age, 9 * SECOND);
+    ranks[1].finalizing = true;
+    ranks[2].phase = PHASE_IDLE;
+    assert_true(find(108, 5));
+    assert_int_equal(found.nculprits, 0);
     stall_fini(&found);
 }
 
@@ -591,6 +625,7 @@ int main(void)
         STALL_TEST(the_object_has_the_members_of_a_verdict),
         STALL_TEST(threads_are_shown_with_their_stacks),
         STALL_TEST(a_group_that_does_not_form),
+        STALL_TEST(a_program_that_does_not_finalize),
         STALL_TEST(a_damaged_frame_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
