@@ -39,7 +39,10 @@ static int html_command_write(struct page *p, const char *path, struct diag *d)
     char temporary[HTML_PATH + 8];
     bool to_stdout = strcmp(path, "-") == 0;
     snprintf(temporary, sizeof temporary, "%s.new", path);
-    p->out = to_stdout ? stdout : fopen(temporary, "we");
+    /* The folder may be a foreign one: a link in the place of the new file is replaced. */
+    if (!to_stdout)
+        unlink(temporary);
+    p->out = to_stdout ? stdout : fopen(temporary, "wxe");
     if (!p->out)
         return diag_sys(d, errno, "cannot write %s", path);
     struct ops *ops = ops_new();

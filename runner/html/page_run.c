@@ -264,6 +264,22 @@ static size_t page_tail(const struct page *p, long long rank, const char *stream
     return n;
 }
 
+static void page_refused(const struct page *p)
+{
+    size_t i;
+    json_t *name;
+    if (!json_array_size(p->run->refused))
+        return;
+    fputs("<p class=\"note\">Not read, since links may lead out of the run directory:", p->out);
+    json_array_foreach(p->run->refused, i, name)
+    {
+        fputs(i ? ", <code>" : " <code>", p->out);
+        markup_text(p->out, json_string_value(name));
+        fputs("</code>", p->out);
+    }
+    fputs(" (links, or no regular files).</p>\n", p->out);
+}
+
 /* First what ranks wrote to stderr, then stdout, in the order of ranks. */
 void page_output(const struct page *p)
 {
@@ -286,6 +302,7 @@ void page_output(const struct page *p)
         fprintf(p->out,
                 "<p class=\"note\">%lld files are left out; the run directory has them.</p>\n",
                 left_out);
+    page_refused(p);
     fputs("</section>\n", p->out);
 }
 

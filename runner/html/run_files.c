@@ -2,6 +2,7 @@
 #include "html/run_files.h"
 
 #include "base/text_stream.h"
+#include "report/run_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,15 +14,16 @@
 enum {
     RUN_FILES_EVENTS = 400,         /* kept of the beginning of events.jsonl, and of its end */
     RUN_FILES_MOST = 256 * 1048576, /* bytes of a file that is read as a whole */
-    RUN_FILES_BENCH = 64
+    RUN_FILES_BENCH = 64,
+    RUN_FILES_REFUSED = 16
 };
 
 FILE *run_files_find(const struct run_files *f, const char *name)
 {
-    char path[4096];
-    struct stat st;
-    snprintf(path, sizeof path, "%.3800s/%.200s", f->folder, name);
-    FILE *in = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+    struct diag d;
+    FILE *in = run_file_open(f->folder, name, &d);
+    if (!in && d.sys_errno == ELOOP && json_array_size(f->refused) < RUN_FILES_REFUSED)
+        json_array_append_new(f->refused, json_string(name));
     return in;
 }
 
@@ -96,11 +98,10 @@ static void run_files_read_bench(struct run_files *f)
 
 static void run_files_read_evidence(struct run_files *f)
 {
-    char path[4096];
     struct diag d;
-    diag_init(&d);
-    snprintf(path, sizeof path, "%.3900s/diag", f->folder);
-    f->has_evidence = evidence_read(&f->evidence, path, &d) == COLLRUN_OK;
+    f->has_evidence = evidence_read(&f->evidence, f->folder, true, &d) == COLLRUN_OK;
+    if (!f->has_evidence && d.sys_errno == ELOOP)
+        json_array_append_new(f->refused, json_string("diag"));
     if (!f->has_evidence)
         evidence_files_fini(&f->evidence);
 }
@@ -121,6 +122,7 @@ static int run_files_none(const char *folder, struct diag *d)
 int run_files_open(struct run_files *f, const char *folder, struct diag *d)
 {
     *f = (struct run_files){.folder = folder};
+    f->refused = json_array();
     f->events = json_array();
     f->bench = json_array();
     f->result = run_files_json(f, "result.json");
@@ -129,7 +131,7 @@ int run_files_open(struct run_files *f, const char *folder, struct diag *d)
         return run_files_none(folder, d);
     f->result = f->result ? f->result : json_object();
     f->plan = f->plan ? f->plan : json_object();
-    if (!f->events || !f->bench || !f->result || !f->plan)
+    if (!f->refused || !f->events || !f->bench || !f->result || !f->plan)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     f->job = run_files_whole(f, "resolved.yaml");
     run_files_read_events(f);
@@ -142,6 +144,7 @@ void run_files_close(struct run_files *f)
 {
     json_decref(f->result);
     json_decref(f->plan);
+    json_decref(f->refused);
     json_decref(f->events);
     json_decref(f->bench);
     free(f->job);

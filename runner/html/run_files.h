@@ -13,6 +13,7 @@
 
 struct run_files {
     const char *folder;
+    json_t *refused;       /* names of files that are links or no regular files */
     json_t *result, *plan; /* objects, which may be empty */
     json_t *events;        /* the first of events.jsonl, and the last; objects */
     uint64_t events_left_out;
@@ -26,7 +27,7 @@ struct run_files {
 int run_files_open(struct run_files *f, const char *folder, struct diag *d);
 void run_files_close(struct run_files *f);
 
-/* The file of that name in the folder; NULL: not there. */
+/* The file of that name in the folder; NULL: not there, or refused (run_file_open). */
 FILE *run_files_find(const struct run_files *f, const char *name);
 
 /* The end of a file, at most `size` bytes, and how many the file has. 0: empty or not there. */

@@ -76,13 +76,11 @@ static void diag_command_no_evidence(const char *folder, struct diag *d)
 
 int diag_command(const char *folder, bool json, const struct report *report, struct diag *d)
 {
-    char path[4096];
     struct evidence_files files;
     struct verdict v;
     struct arena arena;
     bool below = diag_command_has(folder, "diag/evidence.json");
-    snprintf(path, sizeof path, below ? "%.3900s/diag" : "%.3900s", folder);
-    int rc = evidence_read(&files, path, d);
+    int rc = evidence_read(&files, folder, below, d);
     if (rc == COLLRUN_ERR_SYSTEM && !below)
         diag_command_no_evidence(folder, d);
     arena_init(&arena);

@@ -8,8 +8,8 @@
 #include "diagnose/from_records.h"
 #include "report/json_value.h"
 #include "report/ranks_json.h"
+#include "report/run_file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +142,7 @@ json_t *evidence_json(const struct evidence *e)
 
 struct evidence_reader {
     struct evidence_files *f;
-    const char *folder;
+    const char *folder, *below; /* the run directory; "diag/", or "" where it is that folder */
     struct diag *d;
 };
 
@@ -192,18 +192,18 @@ static unsigned char *evidence_bytes(const json_t *hex, struct arena *arena, siz
 
 static int evidence_bad(const struct evidence_reader *r, uint32_t rank, const char *what)
 {
-    return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: rank %u: malformed %s", r->folder,
-                    rank, what);
+    return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/%sevidence.json: rank %u: malformed %s",
+                    r->folder, r->below, rank, what);
 }
 
 static int evidence_read_record(const struct evidence_reader *r, uint32_t rank, const char *name)
 {
-    char path[4200];
+    char file[300];
     struct stat st;
-    snprintf(path, sizeof path, "%s/%s", r->folder, name);
-    FILE *in = strchr(name, '/') ? NULL : fopen(path, "rbe");
+    snprintf(file, sizeof file, "%s%.255s", r->below, name);
+    FILE *in = strchr(name, '/') ? NULL : run_file_open(r->folder, file, r->d);
     if (!in)
-        return diag_sys(r->d, errno ? errno : EINVAL, "cannot read %s", path);
+        return strchr(name, '/') ? evidence_bad(r, rank, "record") : r->d->code;
     size_t len = fstat(fileno(in), &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
     void *bytes = malloc(len + 1);
     bool good =
@@ -211,7 +211,8 @@ static int evidence_read_record(const struct evidence_reader *r, uint32_t rank, 
     free(bytes);
     fclose(in);
     return good ? COLLRUN_OK
-                : diag_set(r->d, COLLRUN_ERR_INVALID, "%s is not a record of collrun", path);
+                : diag_set(r->d, COLLRUN_ERR_INVALID, "%s/%s is not a record of collrun", r->folder,
+                           file);
 }
 
 static void evidence_read_failed(const json_t *o, struct rank_state *r, struct arena *arena)
@@ -359,10 +360,11 @@ static int evidence_read_all(const struct evidence_reader *r, const json_t *o)
     struct evidence_files *f = r->f;
     const json_t *ranks = json_object_get(o, "ranks");
     if (json_integer_value(json_object_get(o, "version")) != EVIDENCE_VERSION)
-        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: not version %d", r->folder,
-                        EVIDENCE_VERSION);
+        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/%sevidence.json: not version %d", r->folder,
+                        r->below, EVIDENCE_VERSION);
     if (!json_array_size(ranks) || json_array_size(ranks) > EVIDENCE_MOST_RANKS)
-        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/evidence.json: no ranks", r->folder);
+        return diag_set(r->d, COLLRUN_ERR_INVALID, "%s/%sevidence.json: no ranks", r->folder,
+                        r->below);
     f->desc.nranks = (uint32_t)json_array_size(ranks);
     f->desc.job_name = evidence_text(o, "job", &f->arena);
     f->desc.run_id = evidence_text(o, "run_id", &f->arena);
@@ -384,21 +386,21 @@ static int evidence_read_all(const struct evidence_reader *r, const json_t *o)
     return from_records_complete(&f->desc, f->ranks, &f->evidence.job, &f->arena, r->d);
 }
 
-int evidence_read(struct evidence_files *f, const char *folder, struct diag *d)
+int evidence_read(struct evidence_files *f, const char *folder, bool below, struct diag *d)
 {
-    char path[4200];
+    const struct evidence_reader r = {f, folder, below ? "diag/" : "", d};
     json_error_t e;
     *f = (struct evidence_files){0};
     arena_init(&f->arena);
-    snprintf(path, sizeof path, "%.4000s/evidence.json", folder);
-    FILE *in = fopen(path, "re");
+    FILE *in = run_file_open(folder, below ? "diag/evidence.json" : "evidence.json", d);
     if (!in)
-        return diag_sys(d, errno, "cannot read %s", path);
+        return d->code;
     json_t *o = json_loadf(in, JSON_REJECT_DUPLICATES, &e);
     fclose(in);
     if (!o)
-        return diag_set(d, COLLRUN_ERR_INVALID, "%s:%d: %s", path, e.line, e.text);
-    int rc = evidence_read_all(&(struct evidence_reader){f, folder, d}, o);
+        return diag_set(d, COLLRUN_ERR_INVALID, "%s/%sevidence.json:%d: %s", folder, r.below,
+                        e.line, e.text);
+    int rc = evidence_read_all(&r, o);
     json_decref(o);
     return rc;
 }

@@ -33,8 +33,8 @@ struct evidence_files { /* evidence that was read back */
     struct evidence evidence;
 };
 
-/* Reads the folder. evidence_files_fini is due in any case. */
-int evidence_read(struct evidence_files *f, const char *folder, struct diag *d);
+/* Reads the folder, or `below` it the folder diag. evidence_files_fini is due in any case. */
+int evidence_read(struct evidence_files *f, const char *folder, bool below, struct diag *d);
 void evidence_files_fini(struct evidence_files *f);
 
 #endif

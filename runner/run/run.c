@@ -401,7 +401,7 @@ static const char *run_trace_path(struct run *r)
 static void run_open_trace(struct run *r, struct diag *d)
 {
     if (r->desc.trace)
-        r->trace = trace_open(run_trace_path(r), &r->desc, now_ns(), d);
+        r->trace = trace_open(run_trace_path(r), r->job.logging.trace_file, &r->desc, now_ns(), d);
 }
 
 static void run_close_trace(struct run *r)

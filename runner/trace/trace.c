@@ -169,9 +169,11 @@ static void trace_free(struct trace *t)
     free(t);
 }
 
-static int trace_start(struct trace *t, const char *path, struct diag *d)
+static int trace_start(struct trace *t, const char *path, bool follow, struct diag *d)
 {
-    t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    t->fd =
+        open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | (follow ? 0 : O_NOFOLLOW),
+             0666);
     if (t->fd < 0)
         return diag_sys(d, errno, "trace: %s", path);
     trace_writer_begin(t->writer);
@@ -182,7 +184,7 @@ static int trace_start(struct trace *t, const char *path, struct diag *d)
     return err ? diag_sys(d, err, "cannot start a thread for the trace") : COLLRUN_OK;
 }
 
-struct trace *trace_open(const char *path, const struct desc *desc, uint64_t begin_ns,
+struct trace *trace_open(const char *path, bool follow, const struct desc *desc, uint64_t begin_ns,
                          struct diag *d)
 {
     struct trace *t = calloc(1, sizeof *t);
@@ -203,7 +205,7 @@ struct trace *trace_open(const char *path, const struct desc *desc, uint64_t beg
     t->dropped = calloc(desc->nranks, sizeof *t->dropped);
     if (!t->writer || !t->dropped)
         diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the trace");
-    else if (trace_start(t, path, d) == COLLRUN_OK)
+    else if (trace_start(t, path, follow, d) == COLLRUN_OK)
         return t;
     trace_free(t);
     return NULL;

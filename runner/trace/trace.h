@@ -20,8 +20,9 @@ enum { TRACE_QUEUE = 32 << 20, TRACE_CLOSE_MS = 10000 };
 
 struct trace;
 
-/* Creates the file, or empties it. `desc` is borrowed. NULL: *d says why. */
-struct trace *trace_open(const char *path, const struct desc *desc, uint64_t begin_ns,
+/* Creates the file, or empties it; `follow`: also behind a link. `desc` is borrowed. NULL: *d says
+ * why. */
+struct trace *trace_open(const char *path, bool follow, const struct desc *desc, uint64_t begin_ns,
                          struct diag *d);
 /* NULL is fine, here and below. `payload` is copied. */
 void trace_frame(struct trace *t, const struct trace_frame *f);

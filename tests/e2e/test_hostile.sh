@@ -181,6 +181,34 @@ ends "links in the run directory do not stop the job" 0
 is "no file behind a link is made" "$(ls -A elsewhere)" ""
 like "a file that is lost is named" "$(err)" 'warning: .*linked/.*: Too many levels of symbolic links'
 check "result.json is whole" json linked/result.json 'd["exit_code"]'
+mkdir traced && ln -s "$tmp/elsewhere/trace" traced/trace.json
+run run --run-dir traced --set logging.trace=true plain.yaml
+like "nor is a trace written behind a link" "$code $(ls -A elsewhere) $(err)" "^2  .*traced/trace.json: Too many levels of symbolic links"
+# A run directory from elsewhere may lead collrun report and diag to a private file.
+printf 'PRIVATE-WORDS' >private
+printf '{"PRIVATE-WORDS": 1}' >private.json
+simple crash 2 "allreduce 3 world; @1 exit 7; hang"
+run run --run-dir sent crash.yaml
+for file in attempt-0/rank-0.stdout resolved.yaml bench-world.json diag/rank-1.record trace.json; do
+    ln -sf "$tmp/private" "sent/$file"
+done
+ln -sf "$tmp/private.json" sent/report.html.new
+rm sent/events.jsonl && mkfifo sent/events.jsonl
+run report sent
+ends "links in a foreign run directory do not stop the report" 0
+unlike "no file behind a link is on the page" "$(cat sent/report.html)" PRIVATE-WORDS
+like "which names what it did not read" "$(cat sent/report.html)" 'Not read.*resolved.yaml.*attempt-0/rank-0.stdout'
+is "and does not write behind a link" "$(cat private.json)" '{"PRIVATE-WORDS": 1}'
+run diag sent
+ends "evidence with a link: diag 2" 2
+like "with the reason" "$(err)" 'sent/diag/rank-1.record is a link'
+mv sent/diag moved && ln -s ../moved sent/diag
+run diag sent
+like "so with a link in the place of a folder" "$(err)" 'sent/diag/evidence.json is a link, below a link'
+ln -s sent named && run report named -o -
+ends "the run directory itself may be named by a link" 0
+run report linked --compare sent -o -
+unlike "--compare reads no link either" "$(out)" PRIVATE-WORDS
 mkdir left && printf '{"half": ' >left/.result.json.new
 run run --run-dir left plain.yaml
 check "so it is after a run that was killed while it wrote" json left/result.json 'd["exit_code"]'

@@ -309,7 +309,7 @@ static void a_slow_disk_costs_operations_and_no_memory(void **state)
     assert_true(asprintf(&fifo, "%s/fifo", path) > 0);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     FILE *reader = fopen(fifo, "r+");
-    struct trace *t = trace_open(fifo, &job, now_ns(), &d);
+    struct trace *t = trace_open(fifo, true, &job, now_ns(), &d);
     assert_non_null(t);
     buf_init(&b);
     for (int i = 0; i < 3; i++)
