@@ -441,6 +441,45 @@ static void a_second_connection_of_a_rank_is_rejected(void **state)
     close_harness(&h);
 }
 
+/* Else a rank that comes and goes would count as all of them, and end the coordinator. */
+static void a_rank_that_has_gone_does_not_come_back(void **state)
+{
+    (void)state;
+    struct harness h;
+    open_harness(&h, true);
+    request(&h, COLLRUN_SEND, 2, 0, 1, 7);
+    sync_with(&h, 3);
+    for (int i = 0; i < RANKS; i++) {
+        close(h.fd[3]);
+        h.fd[3] = dial_as(&h, SECRET, 3);
+        assert_true(hung_up(h.fd[3]));
+    }
+    request(&h, COLLRUN_RECV, 0, 2, 1, 8);
+    assert_int_equal(next_match(h.fd[0]).id, 8);
+    close_harness(&h);
+}
+
+static void a_receive_is_withdrawn_once(void **state)
+{
+    (void)state;
+    struct harness h;
+    open_harness(&h, true);
+    struct coord_frame f = {.type = COORD_WITHDRAW,
+                            .question = {.comm_rank = 2, .id = 5, .more = 1, .number = 1}};
+    request(&h, COLLRUN_RECV, 2, 0, 1, 5);
+    put(h.fd[1], &f, sizeof f);
+    f.question.more = 0;
+    put(h.fd[1], &f, sizeof f);
+    assert_true(hung_up(h.fd[1]));
+    request(&h, COLLRUN_RECV, 6, 0, 1, 5);
+    f.question.comm_rank = 6;
+    put(h.fd[3], &f, sizeof f);
+    assert_int_equal(next_frame(h.fd[3], COORD_ANSWER).answer.yes, 1);
+    put(h.fd[3], &f, sizeof f);
+    assert_int_equal(next_frame(h.fd[3], COORD_ANSWER).answer.yes, 0);
+    close_harness(&h);
+}
+
 /* Many connections without HELLO use up the slots; the ranks, which connect later, still get one.
  */
 static void silent_connections_are_evicted(void **state)
@@ -558,6 +597,8 @@ int main(void)
         cmocka_unit_test(cuts_of_all_ranks_are_joined),
         cmocka_unit_test(wrong_hellos_are_rejected),
         cmocka_unit_test(a_second_connection_of_a_rank_is_rejected),
+        cmocka_unit_test(a_rank_that_has_gone_does_not_come_back),
+        cmocka_unit_test(a_receive_is_withdrawn_once),
         cmocka_unit_test(silent_connections_are_evicted),
         cmocka_unit_test(a_malformed_frame_ends_its_connection_only),
         cmocka_unit_test(frames_survive_any_cut),

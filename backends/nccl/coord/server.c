@@ -61,7 +61,8 @@ struct coord_server {
     uint64_t secret;
     uint32_t nranks, ndevs;
     uint32_t joined; /* connections with HELLO so far: two per rank */
-    uint32_t gone;   /* ranks that have disconnected */
+    uint32_t gone;   /* ranks that have disconnected; none of them comes back */
+    bool *met;       /* by rank, twice: its connections have come, the second one to form */
     uint32_t nconns; /* slots: two per rank, and spare ones for those without HELLO */
     uint64_t next_seq;
     struct coord_conn *conns;
@@ -287,7 +288,8 @@ static void coord_server_withdraw(struct coord_server *s, struct coord_conn *c, 
     free(item);
 }
 
-/* Withdraws the receives that the rank has named if all of them are queued still. */
+/* Withdraws the receives that the rank has named if all of them are queued still. False: it has
+ * named one twice, or more than it can have posted. */
 static bool coord_server_on_withdraw(struct coord_server *s, struct coord_conn *c,
                                      const struct coord_question *q)
 {
@@ -302,12 +304,15 @@ static bool coord_server_on_withdraw(struct coord_server *s, struct coord_conn *
     }
     c->withdrawn[c->nwithdrawn++] = q->id;
     if (q->more)
-        return true;
+        return c->nwithdrawn <= MAX_ID;
     bool all = true;
     for (uint32_t i = 0; i < c->nwithdrawn; i++)
         all = all && c->withdrawn[i] < c->nposted && c->posted[c->withdrawn[i]];
-    for (uint32_t i = 0; all && i < c->nwithdrawn; i++)
+    for (uint32_t i = 0; all && i < c->nwithdrawn; i++) {
+        if (!c->posted[c->withdrawn[i]])
+            return false;
         coord_server_withdraw(s, c, c->withdrawn[i]);
+    }
     c->nwithdrawn = 0;
     const struct coord_frame frame = {.type = COORD_ANSWER,
                                       .answer = {.yes = all, .number = q->number}};
@@ -375,10 +380,11 @@ static bool coord_server_on_hello(struct coord_server *s, struct coord_conn *c,
 {
     if (hello->secret != s->secret || hello->rank >= s->nranks)
         return false;
-    struct coord_conn **slot = &(hello->forms ? s->forms_of_rank : s->of_rank)[hello->rank];
-    if (*slot)
+    bool *met = &s->met[2 * hello->rank + (hello->forms != 0)];
+    if (*met)
         return false;
-    *slot = c;
+    *met = true;
+    (hello->forms ? s->forms_of_rank : s->of_rank)[hello->rank] = c;
     c->has_rank = true;
     c->forms = hello->forms;
     c->rank = hello->rank;
@@ -516,6 +522,7 @@ static void coord_server_release(struct coord_server *s)
     if (s->stop >= 0)
         close(s->stop);
     free(s->conns);
+    free(s->met);
     free(s->of_rank);
     free(s->forms_of_rank);
     coord_forming_fini(&s->forming);
@@ -529,13 +536,14 @@ static bool coord_server_alloc(struct coord_server *s)
 {
     uint32_t size = s->nranks * s->ndevs;
     s->conns = calloc(s->nconns, sizeof *s->conns);
+    s->met = calloc(s->nranks, 2 * sizeof *s->met);
     s->of_rank = calloc(s->nranks, sizeof(struct coord_conn *));
     s->forms_of_rank = calloc(s->nranks, sizeof(struct coord_conn *));
     s->committed = calloc(s->nranks, sizeof *s->committed);
     s->matches = calloc(size, sizeof(struct collrun_match *));
     s->polled = calloc(2 + s->nconns, sizeof *s->polled);
     if (!coord_forming_init(&s->forming, s->nranks, s->ndevs, coord_server_send_form, s) ||
-        !s->forms_of_rank || !s->conns || !s->of_rank || !s->committed || !s->matches ||
+        !s->forms_of_rank || !s->conns || !s->met || !s->of_rank || !s->committed || !s->matches ||
         !s->polled || s->stop < 0)
         return false;
     for (uint32_t i = 0; i < s->nconns; i++)
