@@ -149,7 +149,7 @@ e2e-hosts: PACKAGES += $(PACKAGES_HOSTS)
 e2e-hosts: deps
 	@$(MAKE) --no-print-directory all
 	@[ -d $(GRIDENGINE) ] || $(MAKE) --no-print-directory $(GRIDENGINE) || echo "Grid Engine cannot be had: its test is skipped"
-	tests/run -r -j 2 -t 900 $(HOSTS_LONG) $(filter-out $(HOSTS_LONG),$(HOSTS_TESTS))
+	tests/run -j 2 -t 900 $(HOSTS_LONG) $(filter-out $(HOSTS_LONG),$(HOSTS_TESTS))
 # They wait for most of their time (for time-outs, stalls, ranks that are late, what a terminal shows), so they run beside the others:
 # three at a time.
 TESTS_WAIT_1 := $(call e2e_test,gpu die failure top)
@@ -162,14 +162,14 @@ TESTS_LONG := $(call e2e_test,bench examples memory audit python output command)
 TESTS_SHORT := $(filter-out $(TESTS_WAIT) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all test-programs
-	tests/run -r -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(filter-out $(TESTS_WAIT),$(UNIT_TESTS)) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
+	tests/run -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(filter-out $(TESTS_WAIT),$(UNIT_TESTS)) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
 
 # Ranks in Python, and collrun.torch, with the packages of PYTHON (an interpreter; `make bench-peers PEER=python` installs numpy, torch
 # and Ray into build/peers/python).
 .PHONY: python-tests pytorch-tests
 python-tests: TORCH_OPTIONAL = yes
 python-tests: torch-device fake hpu
-	PYTHON='$(PYTHON)' tests/run -r -j 2 -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
+	PYTHON='$(PYTHON)' tests/run -j 2 -t 1200 tests/e2e/test_python.sh tests/e2e/test_python_devices.sh tests/e2e/test_torch.sh tests/e2e/test_torch_devices.sh $(MPI4PY_TESTS) 'tests/python/pytorch_tests.sh $(PYTORCH_FEW)'
 # A device type of torch whose memory is that of the stand-ins, for tests alone; with collrun.torch.
 TORCH_DEVICE := $(B)/tests/python/_torch_device.so
 .PHONY: torch-device
@@ -219,7 +219,7 @@ mutation-gpu: all $(FAKE_LIBS)
 # of the version; it is run before a release only, while plugins may still be broken.
 .PHONY: abi abi-freeze
 abi:
-	tests/run -r -t 900 tests/abi/later_engine.sh
+	tests/run -t 900 tests/abi/later_engine.sh
 abi-freeze:
 	mkdir -p tests/abi/v1/collrun
 	cp engine/include/collrun/*.h tests/abi/v1/collrun/
@@ -238,7 +238,7 @@ releases: deps
 # delays of the stand-ins, runs beside the others.
 CONFORM_BESIDE := $(if $(filter-out nccl,$(CONFORM_BACKENDS)),$(filter nccl,$(CONFORM_BACKENDS)))
 conform: all $(FAKE_LIBS) $(HPU_LIBS)
-	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(if $(BACKEND),,$(CONFORM_JOBS))' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -r -t 2400 $(foreach b,$(CONFORM_BESIDE),'tests/conform/run.sh $(b)' ++) $(foreach b,$(filter-out $(CONFORM_BESIDE),$(CONFORM_BACKENDS)),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
+	SCOPE=$(or $(SCOPE),full) CONFORM_JOBS='$(if $(BACKEND),,$(CONFORM_JOBS))' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 2400 $(foreach b,$(CONFORM_BESIDE),'tests/conform/run.sh $(b)' ++) $(foreach b,$(filter-out $(CONFORM_BESIDE),$(CONFORM_BACKENDS)),'tests/conform/run.sh $(b)') $(if $(BACKEND),,tests/e2e/test_backend_mpi.sh)
 # What libFuzzer makes up for all that reads foreign bytes, under the sanitizers. SECONDS: for all targets together.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
@@ -280,10 +280,72 @@ check-tsan: deps
 	@$(MAKE) --no-print-directory VARIANT=tsan conform SCOPE=core BACKEND=shm
 .PHONY: tsan-run
 tsan-run: all $(TSAN_TESTS) $(FAKE_LIBS)
-	tests/run -r -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
-	BACKENDS=shm tests/run -r -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
+	tests/run -t 600 $(TSAN_TESTS) $(GOLDEN_TESTS)
+	BACKENDS=shm tests/run -t 600 tests/e2e/test_creation.sh tests/e2e/test_shrink.sh
 	JOBS='^groups made' SCOPE=full FORMINGS=100 SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh shm'
 	STEPS=100 JOBS='^(1 processes with 1 GPU: operators|random programs, asynchronous, three|messages that)' SANITIZE='$(filter -fsanitize=%,$(OPT_$(VARIANT)))' tests/run -t 600 'tests/conform/run.sh nccl'
+
+# ---- what CI runs: `make ci`, half an hour on two cores; each step is `.ci/run NAME COMMAND` ----
+.PHONY: ci check-all ci-steps ci-tests ci-peers ci-python ci-beside ci-test check-all-steps check-all-tests check-all-beside
+ci:
+	@.ci/run
+STEP := @.ci/run
+PACKAGES_CI = $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) \
+	$(PACKAGES_HTML) $(PACKAGES_KUBERNETES)
+# A newcomer's system comes first, before this machine gets any package but the one that makes it. Then tests whose waits have limits run
+# one after the other; beside them, at a lower priority, those that compute.
+ci-steps:
+	$(STEP) system make deps PACKAGES=mmdebstrap
+	$(STEP) first-minutes tests/debian/first_minutes.sh
+	$(STEP) packages make deps PACKAGES='$(PACKAGES_CI)'
+	$(STEP) build make -j2 all test-programs
+	@$(MAKE) --no-print-directory -j2 ci-tests ci-peers ci-python ci-beside
+ci-tests:
+	$(STEP) test make ci-test
+	$(STEP) hosts make e2e-hosts
+	$(STEP) conform make conform SCOPE=core
+# numpy, torch, Ray and MPIs, and collrun.torch for them.
+PEERS_PYTHON := "$$(ls $(CURDIR)/$(BUILDROOT)/peers/python/bin/python3 2>/dev/null || echo python3)"
+ci-peers:
+	$(STEP) peers sh -c 'tests/bench/peers.sh python mpi || echo "skipped: torch, Ray and MPIs: PyPI cannot be reached; 0 passed, 0 failed, 1 skipped" | sed "s/; /\\n/"'
+	$(STEP) torch nice make -j1 torch-device TORCH_OPTIONAL=yes PYTHON=$(PEERS_PYTHON)
+ci-python: ci-tests ci-peers
+	$(STEP) python make -j1 python-tests PYTHON=$(PEERS_PYTHON)
+ci-beside:
+	$(STEP) lint nice make lint NODES=30000
+	$(STEP) abi nice make abi
+	$(STEP) mutation nice make mutation
+	$(STEP) fuzz nice env SEED=1 make fuzz SECONDS=60
+# `make test` has run in the newcomer's system; here run those of its programs that need further packages. Without such a system: all.
+ci-test:
+	@if grep -q '^ok .*: make test$$' $(BUILDROOT)/ci/first-minutes.log; then tests/run -j 2 $(TESTS_PACKAGES); else $(MAKE) test; fi
+TESTS_PACKAGES = $(filter %/test_backend_mpi %/test_backend_mpi_failures %/test_ucx_link $(B)/tests/test_ucx%,$(UNIT_TESTS)) \
+	$(call e2e_test,audit_backends cxx groups kubernetes lib man paths pmi progress report_page stdin terminal wrap)
+
+# Wider checks, once for a change of some size: an hour or more.
+check-all:
+	@.ci/run check-all-steps
+check-all-steps:
+	$(STEP) packages make deps-all
+	$(STEP) asan-build make -j2 VARIANT=asan all test-programs
+	$(STEP) ubsan-build make -j2 VARIANT=ubsan all test-programs
+	$(STEP) tsan-build make -j2 VARIANT=tsan all tsan-programs
+	@$(MAKE) --no-print-directory -j2 check-all-tests check-all-beside
+check-all-tests:
+	$(STEP) asan make -k VARIANT=asan TESTS_RUN='-j 2' unit golden
+	$(STEP) asan-e2e env COLLRUN=$(CURDIR)/$(BUILDROOT)/asan/bin/collrun BUILD=$(CURDIR)/$(BUILDROOT)/asan tests/run $(call e2e_test,creation shrink)
+	$(STEP) asan-conform env TEAMS='w-0 w-1-0 w-2-0-1 w-0-1-2-3' make VARIANT=asan conform BACKEND='shm tcp gloo' SCOPE=core
+	$(STEP) ubsan make -k VARIANT=ubsan TESTS_RUN='-j 2' unit golden
+	$(STEP) tsan make check-tsan
+	$(STEP) soak make soak SECONDS=60
+	$(STEP) mutation-gpu make mutation-gpu
+check-all-beside:
+	$(STEP) aarch64 nice make aarch64
+	$(STEP) container nice make container
+	$(STEP) debian-packages nice tests/run -t 3600 tests/debian/packages.sh
+	$(STEP) dist nice tests/run -t 1800 tests/debian/dist.sh
+	$(STEP) memory-model nice make memory-model
+	$(STEP) releases nice env COMPILERS='gcc-12 gcc-14 clang-19' make releases SUITES='bookworm trixie'
 
 bench-programs: $(BENCH_PROGRAMS)
 # The newest Open MPI, MPICH and Intel MPI, from PyPI, in venvs under build/peers; PEER=python: Ray and torch.

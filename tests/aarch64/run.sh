@@ -90,7 +90,7 @@ else
     not_ok "configs/hello.yaml" "$out/hello.log"
 fi
 # The adapter of Open MPI is built with this machine's mpicc.
-build unit TESTS_RUN='-r -t 900' UNIT_EXCEPT='test_backend_mpi test_backend_mpi_failures' >"$out/unit.log" 2>&1
+build unit TESTS_RUN='-t 900' UNIT_EXCEPT='test_backend_mpi test_backend_mpi_failures' >"$out/unit.log" 2>&1
 each_program "$out/unit.log"
 TEAMS='w-0 w-1-0 w-2-0-1 w-0-1-2-3' build conform BACKEND='shm tcp' SCOPE=core >"$out/conform.log" 2>&1
 each_program "$out/conform.log"

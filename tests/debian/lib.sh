@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 #
 # What the scripts here share: cases of TAP, and minimal systems of other Debian releases. $tmp is a folder of the script.
-number=0 failed=0
+number=0 failed=0 skipped=0
 
 # check WHAT COMMAND...: a case: COMMAND succeeds.
 check() {
@@ -10,7 +10,7 @@ check() {
     if "${@:2}" >"$tmp/log" 2>&1; then
         echo "ok $number - $1"
     else
-        failed=1
+        failed=$((failed + 1))
         echo "not ok $number - $1"
         grep -vE '^  [A-Z]+ +[^ ]+$' "$tmp/log" | tail -n 30 | sed 's/^/#   /' # without what make builds
         return 1
@@ -19,8 +19,23 @@ check() {
 
 # skip WHAT REASON: a case that cannot be shown here.
 skip() {
-    number=$((number + 1))
+    number=$((number + 1)) skipped=$((skipped + 1))
     echo "ok $number - $1 # SKIP $2"
+}
+
+# relay: cases of another program become cases of this one.
+relay() {
+    local line
+    while read -r line; do
+        case $line in
+        "ok "* | "not ok "*)
+            number=$((number + 1))
+            case $line in not*) failed=$((failed + 1)) ;; *"# SKIP"*) skipped=$((skipped + 1)) ;; esac
+            echo "${line%%ok*}ok $number -${line#*ok*-}"
+            ;;
+        "#"*) echo "$line" ;;
+        esac
+    done
 }
 
 # ---- minimal systems, in the folders $roots/SUITE; MIRROR and ROOTS from the environment ----
@@ -46,23 +61,37 @@ suites_run() {
     done
 }
 
-# inside ROOT COMMAND: by a shell of that system, in new namespaces; the mounts and processes end with it.
+# inside ROOT COMMAND: by a shell of that system, in new namespaces; the mounts and processes end with it. Its root is a mount of its
+# own, so that programs there may make namespaces, too.
 inside() {
     # shellcheck disable=SC2016
     unshare --mount --pid --fork --kill-child sh -c '
-        mount --make-rprivate / && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" &&
+        mount --make-rprivate / && mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" &&
         mount -t tmpfs -o mode=1777 tmpfs "$0/dev/shm" &&
         exec chroot "$0" /usr/bin/env -i LC_ALL=C.UTF-8 HOME=/root TERM=dumb \
             PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -c "$1; exit \$?"' "$@"
 }
 
+# The archive that this machine uses, so that a mirror or a proxy serves here, too; https needs certificates in the new system.
+mirror() {
+    # shellcheck disable=SC2016
+    echo "${MIRROR:-$({
+        apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' 2>/dev/null | grep -v security
+        echo http://deb.debian.org/debian
+    } | head -n 1)}"
+}
+
 # system_make SUITE ROOT PACKAGES: a new one, with those packages (names and commas). It reads /proc and /sys of this machine.
 system_make() {
+    local from options=() setting
+    from=$(mirror)
+    while read -r setting; do
+        options+=(--aptopt="$setting")
+    done < <(apt-config dump 2>/dev/null | grep -iE '^acquire::(https?::(proxy|verify-)|check-(valid|date))')
     rm -rf "$2" && mkdir -p "$2" &&
-        mmdebstrap --quiet --mode=root --variant=minbase --include="$3" --aptopt='Acquire::Check-Valid-Until "false"' \
-            "$1" "$2" "${MIRROR:-http://deb.debian.org/debian}" &&
         # A mirror of a date has a list that has expired.
-        echo 'Acquire::Check-Valid-Until "false";' >"$2/etc/apt/apt.conf.d/90mirror" &&
+        mmdebstrap --quiet --mode=root --variant=minbase --include="$3$(case $from in https*) echo ,ca-certificates ;; esac)" \
+            --aptopt='Acquire::Check-Valid-Until "false"' "${options[@]}" "$1" "$2" "$from" &&
         cp /etc/resolv.conf "$2/etc/resolv.conf" && # of the host, for apt
         echo 'user:x:1000:1000::/home/user:/bin/bash' >>"$2/etc/passwd" && echo 'user:x:1000:' >>"$2/etc/group" &&
         install -d -o 1000 -g 1000 "$2/home/user"
