@@ -121,7 +121,8 @@ enum wire_type {
     /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one machine, blob
      * desc */
     WIRE_JOB = 32,
-    /* u32 signal, for every process of the addressed rank, or of all ranks (WIRE_HOST) */
+    /* u32 signal, u8 0: for every process of the addressed rank, or of all ranks (WIRE_HOST); 1: a
+     * warning, for one process of each rank */
     WIRE_SIGNAL,
     /* u32 bytes: the agent may send this many more bytes of OUTPUT */
     WIRE_CREDIT,

@@ -35,6 +35,7 @@
 /* A gap between two heartbeats, which are a second apart: this process was stopped. */
 #define PAUSE_NS (3 * SECOND_NS)
 #define LEFTOVERS_STEP_NS 5000000ull
+#define TERMINATED_STEP_NS 50000000ull /* between two looks at what is ending after SIGTERM */
 
 enum { LAST_READS = 1024 /* of 256 KiB */, RUNNER_BACKLOG = 1 << 20 /* bytes */ };
 
@@ -84,11 +85,22 @@ static bool agent_leftovers_end(struct agent *a)
     return false;
 }
 
+/* SIGTERM ends a shell at once, while the program below it saves its state: that has the rest of
+ * timeouts.grace. */
+static bool agent_awaits_terminated(struct agent *a)
+{
+    if (!ranks_await_terminated(a))
+        return false;
+    loop_timer_set(a->loop, &a->leftovers, TERMINATED_STEP_NS);
+    return true;
+}
+
 /* Once no rank runs any more: kills the processes that the ranks left behind, sends the rest of
  * their output, and then BYE. A process outside of the job may keep a pipe open. */
 static void agent_finish_if_done(struct agent *a)
 {
-    if (!a->have_job || a->nrunning || a->bye_sent || (a->awaits_master && !a->stopping))
+    if (!a->have_job || a->nrunning || a->bye_sent || (a->awaits_master && !a->stopping) ||
+        agent_awaits_terminated(a))
         return;
     if (!conn_is_open(&a->runner)) {
         loop_stop(a->loop);
@@ -405,7 +417,12 @@ static void agent_on_rank_signal(struct agent *a, const struct wire_frame *f)
 {
     struct reader r;
     reader_init(&r, f->payload, f->len);
-    ranks_signal(a, f->rank, (int)read_u32(&r));
+    const int sig = (int)read_u32(&r);
+    if (read_u8(&r))
+        ranks_warn(a, sig);
+    else
+        ranks_signal(a, f->rank, sig);
+    agent_finish_if_done(a); /* after SIGKILL nothing is waited for any more */
 }
 
 static void agent_on_stdin(struct agent *a, const struct wire_frame *f)
@@ -476,7 +493,7 @@ static void agent_on_runner_closed(struct conn *c, const struct diag *why)
     agent_read_ranks_again(c);
     a->credit = UINT64_MAX; /* output is read and dropped, so that no rank blocks on a full pipe */
     agent_pump_output(a);
-    if (!a->nrunning)
+    if (!a->nrunning && (a->bye_sent || !agent_awaits_terminated(a)))
         loop_stop(a->loop);
     else
         agent_stop(a, "collrun is gone (killed, or the connection to it is lost)",

@@ -46,6 +46,7 @@ struct rank_proc {
     bool idle;              /* it has sent IDLE */
     bool failed;            /* it has sent FAILED */
     bool terminated;        /* of a command: the agent has sent it SIGTERM, as the job fails */
+    uint64_t term_by_ns;    /* its processes were sent SIGTERM, and may go on until then; 0: not */
     struct conn control;
     size_t part_len;       /* bytes of a frame on `control` that is not whole; rank_check_frame */
     uint32_t part_seconds; /* for so long none has followed */

@@ -17,6 +17,7 @@ static void command_limits_signal(struct command_limits *c, uint32_t rank, int s
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)sig);
+    buf_put_u8(&b, 0);
     hosts_send_ranks(c->run, &rank, 1, WIRE_SIGNAL, &b);
     buf_fini(&b);
 }

@@ -58,13 +58,24 @@ void hosts_send_ranks(struct run_state *run, const uint32_t *ranks, uint32_t n, 
     }
 }
 
-void hosts_send_signal(struct run_state *run, int sig)
+static void hosts_send_signal_to(struct run_state *run, int sig, bool warning)
 {
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)sig);
+    buf_put_u8(&b, warning);
     hosts_send_all(run, WIRE_SIGNAL, &b);
     buf_fini(&b);
+}
+
+void hosts_send_signal(struct run_state *run, int sig)
+{
+    hosts_send_signal_to(run, sig, false);
+}
+
+void hosts_send_warning(struct run_state *run, int sig)
+{
+    hosts_send_signal_to(run, sig, true);
 }
 
 static void hosts_send_number(struct run_state *run, uint32_t host, uint16_t type, uint32_t number)

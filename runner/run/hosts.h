@@ -17,6 +17,8 @@ void hosts_send_ranks(struct run_state *run, const uint32_t *ranks, uint32_t n, 
                       const struct buf *payload);
 /* To every process of every rank. */
 void hosts_send_signal(struct run_state *run, int sig);
+/* To one process of each rank, which is to go on. */
+void hosts_send_warning(struct run_state *run, int sig);
 /* The agent may send `bytes` more of the ranks' output. */
 void hosts_send_credit(struct run_state *run, uint32_t host, uint32_t bytes);
 /* The agent expects a frame within `limit_ms` from now on; 0: it does not. */

@@ -227,7 +227,7 @@ static void phases_on_warn(struct loop_timer *t)
              (int)warn->signal.v, (double)warn->before.v / 1e9);
     run_state_log(p->run, line);
     rundir_event(p->run->rundir, "warn", NULL);
-    hosts_send_signal(p->run, (int)warn->signal.v);
+    hosts_send_warning(p->run, (int)warn->signal.v);
 }
 
 /* No workload runs any more, so a rank that has not exited hangs. */

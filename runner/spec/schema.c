@@ -376,7 +376,8 @@ static const struct schema_key timeouts_keys[] = {
         "How long a host may send nothing, not even a heartbeat, before it counts as lost, and how "
         "long its ranks continue without a word from collrun (10 s at least)")},
     {KEY("warn", warn, AT(job_timeouts, warn), NULL,
-         "A signal to all ranks some time before timeouts.run has passed")},
+         "A signal to all ranks some time before timeouts.run has passed: to the process that has "
+         "called collrun_init, else to the first below the command that handles the signal")},
     {KEY("grace", duration, AT(job_timeouts, grace), "5s",
          "Time between the request to stop and SIGTERM; SIGKILL follows")},
     {0},

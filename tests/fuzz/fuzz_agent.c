@@ -195,7 +195,8 @@ static const struct seed_line from_runner[] = {
     {WIRE_MULTICAST, WIRE_HOST, "4=1 4=2 2=97 s=pmi:1 4=0 4=0 4=1 s=0:key s=value"},
     {WIRE_REPLY, 2, "s=world:0 s=key 4=0 s=value"},
     {WIRE_RANK_LOST, WIRE_HOST, "4=0 s=it-exited"},
-    {WIRE_SIGNAL, WIRE_HOST, "4=15"},
+    {WIRE_SIGNAL, WIRE_HOST, "4=15 1=0"},
+    {WIRE_SIGNAL, WIRE_HOST, "4=10 1=1"},
     {WIRE_ABORT, WIRE_HOST, "4=0xfffffff6 4=0 s=rank-0-failed"},
     {WIRE_QUIT, WIRE_HOST, ""},
 };
