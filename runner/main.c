@@ -87,7 +87,7 @@ static int fail_all(struct session *s)
         return fail_for_memory(s);
     int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_LOAD;
     for (uint32_t i = 0; i < s->diags.n; i++)
-        if (s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
+        if (!s->diags.items[i].warning && s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
             exit_code = EXIT_JOB;
     report_diags(&s->report, &s->diags);
     return exit_code;
@@ -196,11 +196,15 @@ static int make_plan(struct session *s)
     s->in.run_id = make_run_id(&s->arena);
     if (find_plugins(s, &engine, &d) < 0 || examine_plugins(s, engine, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
+    /* A plugin's check needs a plan of a job without errors: with others it would see ranks that
+     * have no host, and values that stand in for refused ones. */
     if (plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags) == 0 &&
-        check_plan(s, engine, &d) < 0)
+        !diag_list_count(&s->diags) && check_plan(s, engine, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
     if (diag_list_count(&s->diags) || is_out_of_memory(s))
         return fail_all(s);
+    if (!s->opts.quiet)
+        report_diags(&s->report, &s->diags);
     if (!s->opts.wrap)
         return 0;
     struct desc_terminal terminal;
@@ -247,7 +251,10 @@ static int command_check(struct session *s)
     int exit_code = make_plan(s);
     if (exit_code)
         return exit_code;
-    if (!s->opts.quiet)
+    if (!s->opts.quiet && s->diags.n)
+        printf("%s: no errors, %u warning%s\n", s->opts.job, s->diags.n,
+               s->diags.n == 1 ? "" : "s");
+    else if (!s->opts.quiet)
         printf("%s: no errors\n", s->opts.job);
     return finish(s, 0);
 }

@@ -8,6 +8,7 @@
 #include "base/quote.h"
 #include "base/suggest.h"
 #include "opts_table.h"
+#include "spec/path.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -177,6 +178,11 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
         if (!value || (!*value && option != &opts_options[OPTION_SET]))
             return diag_set(d, COLLRUN_ERR_INVALID, "%s needs a value: %s %s", text, text,
                             option->value);
+        bool path = strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0;
+        bool template = option == &opts_options[OPTION_RUN_DIR];
+        /* A shell leaves "~/" in --run-dir=~/runs to the program. */
+        if (path && path_expand_home(value, template, arena, &value, d) < 0)
+            return diag_wrap(d, "%s", text);
     }
     *seen |= 1u << (option - opts_options);
     if (option == &opts_options[OPTION_WRAP])
@@ -205,14 +211,16 @@ static int opts_read_word(struct opts *o, const char *word, struct diag *d)
             o->command = (enum opts_command)i;
             return 0;
         }
-        if (!strpbrk(word, "./") && access(word, F_OK) < 0)
+        if (strcmp(word, "-") != 0 && !strpbrk(word, "./") && access(word, F_OK) < 0)
             return opts_unknown_command(word, d);
         o->command = OPTS_RUN;
     }
     if (o->job)
         return diag_set(d, COLLRUN_ERR_INVALID, "%s: only one %s is allowed", QUOTED(word),
                         opts_word_text(opts_commands[o->command].word));
-    o->job = word;
+    enum opts_word kind = opts_commands[o->command].word;
+    bool job = kind == OPTS_JOB_OPTIONAL || kind == OPTS_JOB_REQUIRED;
+    o->job = job && strcmp(word, "-") == 0 ? "/dev/stdin" : word;
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #define ENGINE_BASE_DIAG_H
 
 #include <collrun/types.h>
+#include <stdbool.h>
 
 /* A place in job.yaml; line 0 = nowhere. Lines and columns count from 1, columns and width in
  * characters. `file` is borrowed and outlives every diag; NULL = the job file.
@@ -29,6 +30,7 @@ struct diag {
     char text[1024]; /* the error message, without final full stop or newline; cut: "..." */
     char note2[128]; /* what is at loc2 */
     char hint[512];  /* what to do about it; "" = none */
+    bool warning;    /* no error: the job can run as it is written */
 };
 
 void diag_init(struct diag *d);

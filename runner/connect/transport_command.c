@@ -130,7 +130,9 @@ int transport_command_open(char *const *argv, bool text, struct transport_stream
         command_close_pipes(pipes);
         diag_sys(d, err, "cannot start %s", argv[0]);
         if (err == ENOENT)
-            diag_hint(d, "the program must be in PATH on this machine");
+            diag_hint(d, strchr(argv[0], '/')
+                             ? "the file or its interpreter does not exist on this machine"
+                             : "the program must be in PATH on this machine");
         return d->code;
     }
     close(pipes[0][0]);

@@ -139,18 +139,14 @@ void transport_ssh_drain(struct ssh_link *l, uint64_t deadline_ns)
 
 /* ---- the pool ---- */
 
-/* Expands ~ and paths relative to the job file. The file must exist. */
+/* Paths are relative to the job file. The file must exist. */
 static int ssh_pool_resolve_path(const struct job *job, const struct job_str *path, const char *key,
                                  char **out, struct diag *d)
 {
-    const char *home = getenv("HOME");
-    struct passwd *me = home ? NULL : getpwuid(geteuid());
     int n = 0;
     if (!path->v)
         return COLLRUN_OK;
-    if (strncmp(path->v, "~/", 2) == 0)
-        n = asprintf(out, "%s/%s", home ? home : me ? me->pw_dir : "/", path->v + 2);
-    else if (path->v[0] == '/')
+    if (path->v[0] == '/')
         n = asprintf(out, "%s", path->v);
     else
         n = asprintf(out, "%s/%s", job->dir, path->v);

@@ -322,7 +322,8 @@ void plan_check_options(struct planner *pl, const struct job_group *group,
     const char *path = arena_printf(pl->arena, "groups.%s.options", group->name);
     const struct described **tables =
         arena_calloc(pl->arena, (size_t)planned->nroutes + 1, sizeof *tables);
-    if (!tables || !path)
+    /* Without the devices, auto has selected another backend than the options are meant for. */
+    if (!tables || !path || (planned->is_auto && pl->lacks_devices))
         return;
     tables[0] = lookup_described(pl->in, DESCRIBE_BACKEND, backends[planned->backend].path);
     for (uint32_t i = 0; i < planned->nroutes; i++)

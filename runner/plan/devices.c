@@ -98,6 +98,7 @@ static bool device_check_host(struct device_pass *pass, uint32_t host)
                 device_plural(have), worst);
     if (*s->known->reason)
         diag_hint(&d, "%s", s->known->reason);
+    pass->pl->lacks_devices = true;
     planner_add_error(pass->pl, &d);
     return false;
 }
@@ -118,6 +119,7 @@ static void device_too_few(struct device_pass *pass, uint32_t host, uint32_t wan
         diag_second(&d, where, "the %ss of the host", pass->kind->title);
     if (s->known && *s->known->reason)
         diag_hint(&d, "%s", s->known->reason);
+    pl->lacks_devices = true;
     planner_add_error(pl, &d);
 }
 

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A minimal ELF reader: the dynamic symbol table, one symbol, and the segment that contains its
- * value. Every offset is checked against the size of the file.
+ * A minimal ELF reader: the dynamic symbol table, and the segment that contains the value of one
+ * symbol. Every offset is checked against the size of the file.
  */
 #include "plan/elf_flags.h"
+
+#include "base/names.h"
 
 #include <collrun/backend.h>
 
 #include <elf.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -55,18 +58,54 @@ static bool elf_find_section(const struct image *image, uint32_t type, Elf64_Shd
     return false;
 }
 
+/* The table of dynamic symbols and that of their names. */
+static bool elf_find_symbols(const struct image *image, Elf64_Shdr *symbols, Elf64_Shdr *strings)
+{
+    return elf_find_section(image, SHT_DYNSYM, symbols) && symbols->sh_link < image->head.e_shnum &&
+           elf_read(image, image->head.e_shoff + symbols->sh_link * sizeof *strings, strings,
+                    sizeof *strings);
+}
+
+/* A symbol that the file defines. */
 static bool elf_find_symbol(const struct image *image, const char *name, Elf64_Sym *out)
 {
     Elf64_Shdr symbols, strings;
-    if (!elf_find_section(image, SHT_DYNSYM, &symbols) || symbols.sh_link >= image->head.e_shnum ||
-        !elf_read(image, image->head.e_shoff + symbols.sh_link * sizeof strings, &strings,
-                  sizeof strings))
+    if (!elf_find_symbols(image, &symbols, &strings))
         return false;
     for (uint64_t i = 0; i < symbols.sh_size / sizeof *out; i++) {
         if (!elf_read(image, symbols.sh_offset + i * sizeof *out, out, sizeof *out))
             return false;
         if (out->st_shndx != SHN_UNDEF &&
             elf_is_named(image, strings.sh_offset + out->st_name, name))
+            return true;
+    }
+    return false;
+}
+
+static bool elf_is_collective(const struct image *image, uint64_t at)
+{
+    char name[64];
+    for (int kind = 0; kind < COLLRUN_KIND_COUNT; kind++) {
+        if (collrun_kind_is_message((enum collrun_kind)kind))
+            continue;
+        snprintf(name, sizeof name, "collrun_%s", kind_name((enum collrun_kind)kind));
+        if (elf_is_named(image, at, name))
+            return true;
+    }
+    return false;
+}
+
+static bool elf_has_collective(struct image *image)
+{
+    Elf64_Shdr symbols, strings;
+    Elf64_Sym symbol;
+    if (!elf_read_head(image) || !elf_find_symbols(image, &symbols, &strings))
+        return false;
+    for (uint64_t i = 0; i < symbols.sh_size / sizeof symbol; i++) {
+        if (!elf_read(image, symbols.sh_offset + i * sizeof symbol, &symbol, sizeof symbol))
+            return false;
+        if (symbol.st_shndx == SHN_UNDEF &&
+            elf_is_collective(image, strings.sh_offset + symbol.st_name))
             return true;
     }
     return false;
@@ -99,7 +138,8 @@ static bool elf_read_flags(struct image *image, uint64_t *flags)
                            sizeof *flags);
 }
 
-bool elf_backend_flags(const char *path, uint64_t *flags)
+/* Maps the file; false if it cannot be read. */
+static bool elf_open(const char *path, struct image *image)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -111,11 +151,34 @@ bool elf_backend_flags(const char *path, uint64_t *flags)
     close(fd);
     if (map == MAP_FAILED)
         return false;
-    struct image image = {.bytes = map, .len = (uint64_t)st.st_size};
+    *image = (struct image){.bytes = map, .len = (uint64_t)st.st_size};
+    return true;
+}
+
+static void elf_close(struct image *image)
+{
+    munmap((void *)(uintptr_t)image->bytes, (size_t)image->len);
+}
+
+bool elf_backend_flags(const char *path, uint64_t *flags)
+{
+    struct image image;
     uint64_t found = 0;
+    if (!elf_open(path, &image))
+        return false;
     bool known = elf_read_flags(&image, &found);
-    munmap(map, (size_t)st.st_size);
+    elf_close(&image);
     if (known)
         *flags = found;
     return known;
+}
+
+bool elf_calls_collectives(const char *path)
+{
+    struct image image;
+    if (!elf_open(path, &image))
+        return false;
+    bool calls = elf_has_collective(&image);
+    elf_close(&image);
+    return calls;
 }

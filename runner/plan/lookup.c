@@ -6,6 +6,7 @@
 #include "base/quote.h"
 #include "base/suggest.h"
 #include "plan/planner.h"
+#include "spec/path.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static const struct job_backend *lookup_find_declared(const struct job *job, con
  */
 static const char *lookup_absolute(const struct job *job, const char *path, struct arena *arena)
 {
-    const char *joined = *path == '/' ? path : arena_printf(arena, "%s/%s", job->dir, path);
+    const char *joined = path_join(job->dir, path, arena);
     char *real = joined ? realpath(joined, NULL) : NULL;
     const char *result = real ? arena_strdup(arena, real) : joined;
     if (joined && !real) {

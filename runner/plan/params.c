@@ -121,8 +121,17 @@ static void params_check_value(struct planner *pl, const char *path,
     struct value v;
     struct diag d;
     int code = params_read_value(param, value->v, &v, &d);
-    if (code == 0 && params_in_range(param, &v))
+    /* As in all of the job file, a number in quotes is a string. */
+    bool quoted =
+        value->quoted && (param->type == COLLRUN_PARAM_INT || param->type == COLLRUN_PARAM_FLOAT ||
+                          param->type == COLLRUN_PARAM_BOOL);
+    if (code == 0 && !quoted && params_in_range(param, &v))
         return;
+    if (code == 0 && quoted) {
+        code = diag_set(&d, COLLRUN_ERR_INVALID, "expected %s, found the string %s",
+                        params_expects(param->type), QUOTED(value->v));
+        diag_hint(&d, "remove the quotes");
+    }
     if (code == 0 && param->min && param->max)
         diag_set(&d, COLLRUN_ERR_INVALID, "%s is out of range: %s to %s", value->v, param->min,
                  param->max);
@@ -153,7 +162,7 @@ static void params_check_pair(struct planner *pl, const char *path, const struct
                               const struct described *what)
 {
     const struct describe_param *param = params_find(what, pair->key);
-    struct job_str one = {.v = pair->value, .loc = pair->loc};
+    struct job_str one = {.v = pair->value, .loc = pair->loc, .quoted = pair->quoted};
     const struct job_strs single = {.items = &one, .n = 1, .loc = pair->loc};
     char inner[192];
     if (!param) {

@@ -8,6 +8,7 @@
 #include "base/template.h"
 #include "plan/planner.h"
 #include "spec/names.h"
+#include "spec/path.h"
 
 #include <string.h>
 
@@ -68,7 +69,7 @@ static void plan_head(struct planner *pl)
         const struct template_values values = {.run_id = desc->run_id};
         const char *dir = "";
         template_expand(job->logging.dir.v, &values, pl->arena, &dir, NULL);
-        desc->run_dir = *dir == '/' ? dir : arena_printf(pl->arena, "%s/%s", job->dir, dir);
+        desc->run_dir = path_join(job->dir, dir, pl->arena);
     }
     desc->job_name = job->name.v;
     desc->job_file = job->file;
@@ -104,6 +105,8 @@ int plan_make(const struct job *job, const struct plan_input *in, struct arena *
     plan_kinds_of_backends(&pl);
     plan_workloads(&pl);
     plan_env(&pl);
+    plan_check_hosts(&pl);
+    plan_warn(&pl);
     if (arena_failed(arena)) {
         struct diag d;
         diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");

@@ -25,6 +25,7 @@ struct planner {
     uint64_t members;   /* total size of all rank sets expanded so far */
     uint32_t *last_set; /* per rank: the last set that contained it, numbered by `sets` */
     uint32_t sets;
+    bool lacks_devices; /* an error was reported: a host has fewer devices than its ranks need */
 };
 
 /* ---- planner.c ---- */
@@ -98,6 +99,13 @@ void plan_env(struct planner *pl);
 /* Fills in the command of a workload whose ranks are known. A program that does not exist here is
  * an error if a rank of the workload runs on this machine. */
 void plan_command(struct planner *pl, uint32_t index, struct desc_workload *out);
+
+/* Reports programs of transports and working directories that do not exist on this machine. */
+void plan_check_hosts(struct planner *pl);
+
+/* ---- warnings.c ---- */
+
+void plan_warn(struct planner *pl);
 
 /* ---- lookup.c ---- */
 

@@ -68,8 +68,6 @@ static const char *query_hint_missing(struct plugin_query *q, const struct descr
     int folder = slash ? (int)(slash - written) + 1 : 0;
     if (similar)
         return arena_printf(q->arena, "did you mean %.*s%s?", folder, written, similar);
-    if (*written == '~')
-        return "\"~\" is not expanded; write ${env:HOME}";
     similar = workload ? query_similar_installed(installed, what->path) : NULL;
     if (similar)
         return arena_printf(

@@ -16,6 +16,7 @@ enum { WINDOW = 100 }; /* characters of a line that are shown */
 
 #define RED "\033[1;31m"
 #define CYAN "\033[1;36m"
+#define YELLOW "\033[1;33m"
 #define GREEN "\033[1;32m"
 #define BOLD "\033[1m"
 #define PLAIN "\033[0m"
@@ -137,11 +138,13 @@ void report_diag(const struct report *report, const struct diag *written)
     if (report->secrets)
         secrets_mask_diag(d, report->secrets);
     report_print_place(report, &d->loc);
-    fprintf(report->out, "%serror:%s ", report_paint(report, RED), report_paint(report, PLAIN));
+    const char *color = d->warning ? YELLOW : RED;
+    fprintf(report->out, "%s%s:%s ", report_paint(report, color), d->warning ? "warning" : "error",
+            report_paint(report, PLAIN));
     report_print_culprit(report, d);
     report_put_line(report, d->text);
     if (d->loc.line)
-        report_print_excerpt(report, &d->loc, RED);
+        report_print_excerpt(report, &d->loc, color);
     if (d->loc2.line) {
         report_print_place(report, &d->loc2);
         fprintf(report->out, "%snote:%s ", report_paint(report, CYAN), report_paint(report, PLAIN));
@@ -159,9 +162,11 @@ void report_diags(const struct report *report, struct diag_list *diags)
 {
     diag_list_sort(diags);
     uint32_t shown = diags->n < REPORT_MAX ? diags->n : REPORT_MAX;
-    for (uint32_t i = 0; i < shown; i++)
+    uint32_t more = diag_list_count(diags);
+    for (uint32_t i = 0; i < shown; i++) {
         report_diag(report, &diags->items[i]);
-    uint32_t more = diag_list_count(diags) - shown;
+        more -= !diags->items[i].warning;
+    }
     if (more)
         fprintf(report->out, "... and %u more error%s\n", more, more == 1 ? "" : "s");
 }

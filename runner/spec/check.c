@@ -452,6 +452,11 @@ static void check_stdin(struct checker *c)
 {
     const struct job_num *rank = &c->job->processes.stdin_rank;
     struct diag d;
+    if (rank->v != JOB_STDIN_NONE && strcmp(c->job->file, "/dev/stdin") == 0) {
+        diag_at(&d, rank->loc, "processes.stdin: the job file is read from there");
+        check_add_error(c, &d);
+        return;
+    }
     if (rank->v < 0 || !c->count || rank->v < (int64_t)c->count)
         return;
     diag_at(&d, rank->loc, "processes.stdin: there is no rank %u", (unsigned)rank->v);

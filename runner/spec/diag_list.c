@@ -38,9 +38,20 @@ void diag_list_add(struct diag_list *list, const struct diag *d)
     list->items[list->n++] = *d;
 }
 
+void diag_list_warn(struct diag_list *list, struct diag *d)
+{
+    d->warning = true;
+    uint32_t before = list->n;
+    bool no_memory = list->no_memory;
+    diag_list_add(list, d);
+    list->warnings += list->n - before;
+    list->dropped -= list->n == before; /* a warning without room is not an error */
+    list->no_memory = no_memory;
+}
+
 uint32_t diag_list_count(const struct diag_list *list)
 {
-    return list->n + list->dropped;
+    return list->n - list->warnings + list->dropped;
 }
 
 static int diag_list_compare_u32(uint32_t a, uint32_t b)

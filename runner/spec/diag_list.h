@@ -13,14 +13,17 @@
 struct diag_list {
     struct diag *items;
     uint32_t n, capacity;
-    uint32_t dropped; /* errors that were only counted */
-    bool no_memory;   /* some of them for want of memory */
+    uint32_t dropped;  /* errors that were only counted */
+    uint32_t warnings; /* among the items */
+    bool no_memory;    /* some of them for want of memory */
 };
 
 void diag_list_init(struct diag_list *list);
 void diag_list_fini(struct diag_list *list);
 void diag_list_add(struct diag_list *list, const struct diag *d);
-uint32_t diag_list_count(const struct diag_list *list); /* kept and dropped */
+/* A warning: printed as one, and not counted as an error. */
+void diag_list_warn(struct diag_list *list, struct diag *d);
+uint32_t diag_list_count(const struct diag_list *list); /* of errors, kept and dropped */
 void diag_list_sort(struct diag_list *list); /* by place; those without one last; stable */
 
 #endif

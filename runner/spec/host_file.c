@@ -3,6 +3,7 @@
 
 #include "base/parse.h"
 #include "base/quote.h"
+#include "spec/path.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,13 @@ static int host_file_slots(const char *text, struct diag_loc loc, struct job_num
     return 0;
 }
 
+/* `[fd00::2]`, `[fd00::2]:4` or `fd00::2`, which no host file of MPI can tell from `name:4`. */
+static bool host_file_is_address(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    return colon && (name[0] == '[' || strchr(colon + 1, ':'));
+}
+
 static int host_file_line(struct host_file_line *line, struct diag *d)
 {
     struct diag_loc loc;
@@ -52,6 +60,11 @@ static int host_file_line(struct host_file_line *line, struct diag *d)
     if (!name)
         return 0;
     struct job_host host = {.name = {.v = name, .loc = loc}, .loc = loc, .port.v = 22};
+    if (host_file_is_address(name)) {
+        diag_at(d, loc, "%s: an IPv6 address cannot be in a host file", QUOTED(name));
+        return diag_hint(d, "give it a name in the job file: nodes: [{name: n1, address: "
+                            "\"fd00::2\", slots: 4}]");
+    }
     char *colon = strchr(name, ':');
     if (colon) {
         *colon = '\0';
@@ -62,6 +75,8 @@ static int host_file_line(struct host_file_line *line, struct diag *d)
             diag_at(d, loc, "%s is not known in a host file", QUOTED(word));
             return diag_hint(d, "a line is `name`, `name slots=4` or `name:4`");
         }
+        if (host.slots.v)
+            return diag_at(d, loc, "the line has a number of slots already");
         code = host_file_slots(word + 6, loc, &host.slots, d);
     }
     if (code == 0)
@@ -75,15 +90,14 @@ int host_file_read(struct host_table *table, const char *dir, struct source **so
                    struct diag *d)
 {
     const struct job_str *file = &table->hosts->file;
-    const char *path =
-        file->v[0] == '/' ? file->v : arena_printf(table->arena, "%s/%s", dir, file->v);
+    const char *path = path_join(dir, file->v, table->arena);
     struct source *source;
     if (!path)
         return COLLRUN_ERR_NO_MEMORY;
     int code = source_read(sources, table->arena, path, "host file", &source, d);
     if (code < 0) {
         d->loc = file->loc;
-        return code;
+        return diag_wrap(d, "hosts.file: %s", path);
     }
     for (uint32_t i = 1; i <= source->nlines && code == 0; i++) {
         size_t len;

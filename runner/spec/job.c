@@ -10,6 +10,7 @@
 #include "spec/check.h"
 #include "spec/host_file.h"
 #include "spec/names.h"
+#include "spec/path.h"
 #include "spec/schema.h"
 #include "spec/set.h"
 #include "spec/walk.h"
@@ -227,6 +228,22 @@ static int job_expand_hosts(struct job *job, struct arena *arena, struct diag_li
     return job_default_host(hosts, arena);
 }
 
+/* A program with a slash is relative to the folder of the job file, as that of a workload. */
+static void job_find_transport(struct job_transport *transport, const char *dir,
+                               struct arena *arena)
+{
+    struct job_str *program = transport->command.n ? &transport->command.items[0] : NULL;
+    if (program && program->v && strchr(program->v, '/'))
+        program->v = path_join(dir, program->v, arena);
+}
+
+static void job_find_transports(struct job *job, struct arena *arena)
+{
+    job_find_transport(&job->hosts.defaults.transport, job->dir, arena);
+    for (uint32_t i = 0; i < job->hosts.n; i++)
+        job_find_transport(&job->hosts.nodes[i].transport, job->dir, arena);
+}
+
 /* ---- the number of ranks ---- */
 
 static uint32_t job_end_of_ranks(const struct job_ranks *ranks, uint32_t nranks)
@@ -306,8 +323,12 @@ static int job_out_of_memory(struct diag_list *diags)
 static const char *job_folder(const char *file, struct arena *arena)
 {
     char *real = realpath(file, NULL);
-    char *slash = real ? strrchr(real, '/') : NULL;
-    const char *dir = !real           ? ""
+    const bool folder = real != NULL;
+    if (!real) /* a pipe */
+        real = realpath(".", NULL);
+    char *slash = real && folder ? strrchr(real, '/') : NULL;
+    const char *dir = !real           ? "/"
+                      : !slash        ? arena_strdup(arena, real)
                       : slash == real ? "/"
                                       : arena_strndup(arena, real, (size_t)(slash - real));
     free(real);
@@ -350,6 +371,7 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
             job->groups[i].backend.v = NULL;
     job->hosts.refused =
         !job->hosts.loc.line && !job->hosts.all.loc.line && node_get(root, "hosts");
+    job_find_transports(job, arena);
     if (job_expand_hosts(job, arena, diags) < 0)
         return job_out_of_memory(diags);
     job_count_ranks(job);

@@ -19,6 +19,7 @@ enum { JOB_RANKS_MAX = 65536 };
 struct job_str {
     const char *v; /* NULL = not written and no default */
     struct diag_loc loc;
+    bool quoted; /* it has quotes, so it is no number */
 };
 struct job_num { /* integers, sizes (bytes), durations (ns), choices (an enum), flags (0 or 1) */
     int64_t v;
@@ -37,6 +38,7 @@ struct job_nums {
 struct job_pair { /* one `KEY: value` of params, options, env.set */
     const char *key, *value;
     struct diag_loc key_loc, loc;
+    bool quoted;  /* as in struct job_str */
     bool is_list; /* of params: the value is `list`, and `value` is "" */
     struct job_strs list;
 };

@@ -42,7 +42,11 @@ int name_check_title(const char *text, struct diag *d)
 
 int name_check_absolute(const char *text, struct diag *d)
 {
-    return *text == '/' ? 0 : name_error(d, text, "is not an absolute path");
+    if (*text == '/')
+        return 0;
+    name_error(d, text, "is not an absolute path");
+    return *text == '~' ? diag_hint(d, "the host has a home folder of its own: write it in full")
+                        : COLLRUN_ERR_INVALID;
 }
 
 /* Only characters of `set`, at most `max`, starting with a letter or digit. */
@@ -204,8 +208,12 @@ struct host_list {
 
 static int name_not_a_host(const char *text, struct diag *d)
 {
-    const char *at = strchr(text, '@');
+    const char *at = strchr(text, '@'), *colon = strchr(text, ':');
     int code = name_error(d, text, "is not a host name");
+    if (!at && colon && colon == strrchr(text, ':'))
+        return diag_hint(d,
+                         "slots and port have keys: {name: %.*s, slots: %.5s} or {..., port: %.5s}",
+                         (int)(colon - text < 64 ? colon - text : 64), text, colon + 1, colon + 1);
     return at ? diag_hint(d, "the user has a key: {name: %.64s, user: %.*s}", at + 1,
                           (int)(at - text < 64 ? at - text : 64), text)
               : code;
@@ -214,8 +222,9 @@ static int name_not_a_host(const char *text, struct diag *d)
 static int name_add_host(struct host_list *list, const char *name, struct diag *d)
 {
     static const char set[] = LETTERS DIGITS "_-.:";
+    const char *colon = strchr(name, ':'); /* an address of IPv6 has several */
     if (!*name || strspn(name, set) != strlen(name) || !strchr(LETTERS DIGITS, *name) ||
-        strlen(name) > 63)
+        strlen(name) > 63 || (colon && !strchr(colon + 1, ':')))
         return name_not_a_host(list->text, d);
     if (list->n == HOSTS_MAX)
         return diag_set(d, COLLRUN_ERR_INVALID, "%s names more than %d hosts", QUOTED(list->text),
@@ -250,8 +259,12 @@ static int name_expand_range(struct host_list *list, const char *head, const cha
     }
     const char *stop = range[width] == '-' ? end + end_width : range + width;
     if (!width || width > 9 || end_width > 9 || (range[width] == '-' && !end_width) ||
-        (*stop != ',' && *stop != ']'))
-        return name_error(d, list->text, "is not a host range such as gpu[01-16,20]");
+        (*stop != ',' && *stop != ']')) {
+        name_error(d, list->text, "is not a host range such as gpu[01-16,20]");
+        if (strchr(range, ':'))
+            diag_hint(d, "an IPv6 address has no brackets here: {name: n1, address: \"fd00::2\"}");
+        return d ? d->code : COLLRUN_ERR_INVALID;
+    }
     uint64_t first = strtoull(range, NULL, 10),
              last = range[width] == '-' ? strtoull(end, NULL, 10) : first;
     if (last < first)

@@ -6,8 +6,10 @@
 #include "spec/resolved.h"
 
 #include "base/parse.h"
+#include "base/template.h"
 #include "spec/json_memory.h"
 #include "spec/node.h"
+#include "spec/path.h"
 #include "spec/schema.h"
 #include "spec/secrets.h"
 
@@ -33,9 +35,18 @@ static json_t *resolved_text(const struct resolver *r, const struct schema_type 
 {
     bool relative =
         type->relative == PATH_RELATIVE || (type->relative == PATH_WITH_SLASH && strchr(text, '/'));
-    if (!relative || text[0] == '/' || text[0] == '~')
-        return json_string(text);
-    return json_sprintf("%s/%s", r->dir, strncmp(text, "./", 2) ? text : text + 2);
+    struct arena arena;
+    arena_init(&arena);
+    const char *path = text;
+    if (type->relative != PATH_NONE)
+        path_expand_home(text, type->is_template, &arena, &path, NULL);
+    if (relative) {
+        const char *dir = type->is_template ? template_literal(r->dir, &arena) : r->dir;
+        path = dir ? path_join(dir, path, &arena) : NULL;
+    }
+    json_t *resolved = path ? json_string(path) : NULL;
+    arena_fini(&arena);
+    return resolved;
 }
 
 static json_t *resolved_scalar(const struct resolver *r, const struct schema_type *type,
@@ -88,6 +99,7 @@ static json_t *resolved_each(const struct resolver *r, const struct schema_type 
                              const struct node *node)
 {
     static const struct schema_type text = {.kind = SCHEMA_STR, .may_be_secret = true};
+    static const struct schema_type program = {.kind = SCHEMA_STR, .relative = PATH_WITH_SLASH};
     const struct schema_type *item = type->item ? type->item : &text;
     json_t *all = node->kind == NODE_MAP ? json_object() : json_array();
     for (uint32_t i = 0; i < node->n; i++) {
@@ -95,7 +107,8 @@ static json_t *resolved_each(const struct resolver *r, const struct schema_type 
             json_object_set_new(all, node->entries[i].key,
                                 resolved_value(r, item, node->entries[i].value));
         else
-            json_array_append_new(all, resolved_value(r, item, node->items[i]));
+            json_array_append_new(
+                all, resolved_value(r, type->program && i == 0 ? &program : item, node->items[i]));
     }
     return all;
 }

@@ -28,12 +28,12 @@ static int check_run_template(const char *text, struct diag *d)
 
 /* ---- types that several keys share ---- */
 
-static const struct schema_type text = {
-    .kind = SCHEMA_STR, .expects = "a string", .check = name_check_text};
 static const struct schema_type title = {
     .kind = SCHEMA_STR, .expects = "a string", .check = name_check_title};
 static const struct schema_type path = {
     .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_RELATIVE};
+static const struct schema_type workdir = {
+    .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_WORKDIR};
 static const struct schema_type plugin = {
     .kind = SCHEMA_STR, .expects = "a path", .check = name_check_text, .relative = PATH_WITH_SLASH};
 static const struct schema_type template_text = {
@@ -67,8 +67,11 @@ static const struct schema_choice known_hosts_choices[] = {
     {0}};
 static const struct schema_type known_hosts = {.kind = SCHEMA_CHOICE,
                                                .choices = known_hosts_choices};
-static const struct schema_type retries = {
-    .kind = SCHEMA_INT, .expects = "an integer", .min = 0, .max = 100};
+static const struct schema_type retries = {.kind = SCHEMA_INT,
+                                           .expects = "an integer",
+                                           .example = "options: {NAME: value}",
+                                           .min = 0,
+                                           .max = 100};
 static const struct schema_type parallel = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 1, .max = 1024};
 static const struct schema_key ssh_keys[] = {
@@ -87,8 +90,11 @@ static const struct schema_key ssh_keys[] = {
          "Number of hosts that are connected at the same time")},
     {0},
 };
-static const struct schema_type ssh = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = ssh_keys, LOC(job_ssh)};
+static const struct schema_type ssh = {.kind = SCHEMA_MAP,
+                                       .expects = "a mapping",
+                                       .example = "ssh: {known_hosts: accept-new}",
+                                       .keys = ssh_keys,
+                                       LOC(job_ssh)};
 
 static const struct schema_choice stage_choices[] = {
     {"auto", JOB_STAGE_AUTO}, {"never", JOB_STAGE_NEVER}, {0}};
@@ -111,8 +117,11 @@ static const struct schema_key network_keys[] = {
          "needs at least one, and MASTER_PORT one; default: any")},
     {0},
 };
-static const struct schema_type network = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = network_keys, .loc_at = NO_LOC};
+static const struct schema_type network = {.kind = SCHEMA_MAP,
+                                           .expects = "a mapping",
+                                           .example = "network: {interface: 10.2.0.0/16}",
+                                           .keys = network_keys,
+                                           .loc_at = NO_LOC};
 
 /* ---- backends ---- */
 
@@ -126,11 +135,14 @@ static const struct schema_key backend_keys[] = {
 };
 static const struct schema_type backend = {.kind = SCHEMA_MAP,
                                            .expects = "a mapping",
+                                           .example = "{path: ./libcollrun_mine.so}",
                                            .size = sizeof(struct job_backend),
                                            .keys = backend_keys,
                                            LOC(job_backend)};
 static const struct schema_type backends = {.kind = SCHEMA_NAMED,
                                             .expects = "a mapping of backend names",
+                                            .example =
+                                                "backends: {mine: {path: ./libcollrun_mine.so}}",
                                             .item = &backend,
                                             .check_key = name_check_backend};
 
@@ -187,6 +199,7 @@ static const struct schema_key group_keys[] = {
 };
 static const struct schema_type group = {.kind = SCHEMA_MAP,
                                          .expects = "a mapping",
+                                         .example = "{ranks: [0, 1]}",
                                          .size = sizeof(struct job_group),
                                          .keys = group_keys,
                                          LOC(job_group)};
@@ -198,8 +211,10 @@ static const struct schema_type groups = {.kind = SCHEMA_NAMED,
 
 /* ---- workloads ---- */
 
-static const struct schema_type params = {
-    .kind = SCHEMA_PAIRS, .expects = "a mapping of names to values", .lists = true};
+static const struct schema_type params = {.kind = SCHEMA_PAIRS,
+                                          .expects = "a mapping of names to values",
+                                          .example = "params: {iters: 10}",
+                                          .lists = true};
 static const struct schema_key override_keys[] = {
     {KEY("ranks", ranks, AT(job_override, ranks), NULL, "Ranks that get these parameters"),
      .required = true},
@@ -209,17 +224,25 @@ static const struct schema_key override_keys[] = {
 };
 static const struct schema_type override = {.kind = SCHEMA_MAP,
                                             .expects = "a mapping",
+                                            .example = "{ranks: 0, params: {iters: 10}}",
                                             .size = sizeof(struct job_override),
                                             .keys = override_keys,
                                             LOC(job_override)};
-static const struct schema_type overrides = {
-    .kind = SCHEMA_LIST, .expects = "a list of mappings", .item = &override, .loc_at = NO_LOC};
+static const struct schema_type overrides = {.kind = SCHEMA_LIST,
+                                             .expects = "a list of mappings",
+                                             .example =
+                                                 "per_ranks: [{ranks: 0, params: {iters: 10}}]",
+                                             .item = &override,
+                                             .loc_at = NO_LOC};
 static const struct schema_type group_name = {.kind = SCHEMA_STR,
                                               .expects = "a group's name",
                                               .size = sizeof(struct job_str),
                                               .check = name_check_text};
-static const struct schema_type group_names = {
-    .kind = SCHEMA_LIST, .expects = "a list of group names", .item = &group_name, LOC(job_strs)};
+static const struct schema_type group_names = {.kind = SCHEMA_LIST,
+                                               .expects = "a list of group names",
+                                               .example = "groups: [world]",
+                                               .item = &group_name,
+                                               LOC(job_strs)};
 static const struct schema_type argument = {.kind = SCHEMA_STR,
                                             .expects = "a string",
                                             .size = sizeof(struct job_str),
@@ -228,6 +251,7 @@ static const struct schema_type command = {.kind = SCHEMA_LIST,
                                            .expects = "a list of a program and its arguments",
                                            .example = "command: [python3, train.py]",
                                            .item = &argument,
+                                           .program = true,
                                            .not_empty = true,
                                            LOC(job_strs)};
 static const struct schema_type workload_env = {.kind = SCHEMA_PAIRS,
@@ -255,7 +279,7 @@ static const struct schema_key workload_keys[] = {
     {KEY("command", command, AT(job_workload, command), NULL,
          "Program that each rank runs, and its arguments: a path relative "
          "to the job file, or a name that is looked up in PATH on the host")},
-    {KEY("workdir", text, AT(job_workload, workdir), NULL,
+    {KEY("workdir", workdir, AT(job_workload, workdir), NULL,
          "Working directory of the command, relative to the folder of the job file, or to the "
          "workdir of its host; default: that folder")},
     {KEY("env", workload_env, AT(job_workload, env), NULL,
@@ -300,10 +324,14 @@ static const struct schema_type env_pattern = {.kind = SCHEMA_STR,
                                                .expects = "a variable's name",
                                                .size = sizeof(struct job_str),
                                                .check = name_check_env_pattern};
-static const struct schema_type env_names = {
-    .kind = SCHEMA_LIST, .expects = "a list of variable names", .item = &env_name, LOC(job_strs)};
+static const struct schema_type env_names = {.kind = SCHEMA_LIST,
+                                             .expects = "a list of variable names",
+                                             .example = "[NAME]",
+                                             .item = &env_name,
+                                             LOC(job_strs)};
 static const struct schema_type env_patterns = {.kind = SCHEMA_LIST,
                                                 .expects = "a list of variable names",
+                                                .example = "pass: [PATH, NAME]",
                                                 .item = &env_pattern,
                                                 LOC(job_strs)};
 static const struct schema_type env_values = {.kind = SCHEMA_PAIRS,
@@ -326,8 +354,11 @@ static const struct schema_key env_keys[] = {
          "command only")},
     {0},
 };
-static const struct schema_type env = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = env_keys, LOC(job_env)};
+static const struct schema_type env = {.kind = SCHEMA_MAP,
+                                       .expects = "a mapping",
+                                       .example = "env: {set: {NAME: value}}",
+                                       .keys = env_keys,
+                                       LOC(job_env)};
 
 /* ---- timeouts ---- */
 
@@ -382,8 +413,11 @@ static const struct schema_key timeouts_keys[] = {
          "Time between the request to stop and SIGTERM; SIGKILL follows")},
     {0},
 };
-static const struct schema_type timeouts = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = timeouts_keys, LOC(job_timeouts)};
+static const struct schema_type timeouts = {.kind = SCHEMA_MAP,
+                                            .expects = "a mapping",
+                                            .example = "timeouts: {run: 1h}",
+                                            .keys = timeouts_keys,
+                                            LOC(job_timeouts)};
 
 /* ---- on_failure ---- */
 
@@ -420,6 +454,7 @@ static const struct schema_type exit_code = {.kind = SCHEMA_INT,
                                              .max = 255};
 static const struct schema_type exit_codes = {.kind = SCHEMA_LIST,
                                               .expects = "a list of exit codes",
+                                              .example = "exit_code: [75]",
                                               .item = &exit_code,
                                               .not_empty = true,
                                               LOC(job_nums)};
@@ -430,8 +465,11 @@ static const struct schema_key when_keys[] = {
          "Exit codes, one of which must match")},
     {0},
 };
-static const struct schema_type when = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = when_keys, .loc_at = NO_LOC};
+static const struct schema_type when = {.kind = SCHEMA_MAP,
+                                        .expects = "a mapping",
+                                        .example = "when: {exit_code: [75]}",
+                                        .keys = when_keys,
+                                        .loc_at = NO_LOC};
 static const struct schema_key rule_keys[] = {
     {KEY("when", when, 0, NULL, "Conditions on the failure; all of them must match"),
      .required = true},
@@ -441,11 +479,15 @@ static const struct schema_key rule_keys[] = {
 };
 static const struct schema_type rule = {.kind = SCHEMA_MAP,
                                         .expects = "a mapping",
+                                        .example = "{when: {cause: oom}, action: stop}",
                                         .size = sizeof(struct job_rule),
                                         .keys = rule_keys,
                                         LOC(job_rule)};
-static const struct schema_type rules = {
-    .kind = SCHEMA_LIST, .expects = "a list of rules", .item = &rule, .loc_at = NO_LOC};
+static const struct schema_type rules = {.kind = SCHEMA_LIST,
+                                         .expects = "a list of rules",
+                                         .example = "rules: [{when: {cause: oom}, action: stop}]",
+                                         .item = &rule,
+                                         .loc_at = NO_LOC};
 static const struct schema_type restarts = {
     .kind = SCHEMA_INT, .expects = "an integer", .min = 0, .max = 1000};
 static const struct schema_key failure_keys[] = {
@@ -463,14 +505,18 @@ static const struct schema_key failure_keys[] = {
          "Actions for certain failures; the first rule that matches decides")},
     {0},
 };
-static const struct schema_type on_failure = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = failure_keys, LOC(job_on_failure)};
+static const struct schema_type on_failure = {.kind = SCHEMA_MAP,
+                                              .expects = "a mapping",
+                                              .example = "on_failure: {action: restart}",
+                                              .keys = failure_keys,
+                                              LOC(job_on_failure)};
 
 /* ---- logging ---- */
 
 static const struct schema_type run_template = {.kind = SCHEMA_STR,
                                                 .expects = "a path",
                                                 .check = check_run_template,
+                                                .is_template = true,
                                                 .relative = PATH_RELATIVE};
 static const struct schema_key console_keys[] = {
     {KEY("ranks", ranks, AT(job_console, ranks), "all", "Ranks whose output is shown")},
@@ -482,8 +528,11 @@ static const struct schema_key console_keys[] = {
          "True: show equal lines of several ranks once")},
     {0},
 };
-static const struct schema_type console = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = console_keys, LOC(job_console)};
+static const struct schema_type console = {.kind = SCHEMA_MAP,
+                                           .expects = "a mapping",
+                                           .example = "console: {ranks: 0}",
+                                           .keys = console_keys,
+                                           LOC(job_console)};
 static const struct schema_key logging_keys[] = {
     {KEY("dir", run_template, AT(job_logging, dir), NULL,
          "Folder for result, events and output; may contain {run_id}; default: no files are "
@@ -496,8 +545,11 @@ static const struct schema_key logging_keys[] = {
          "True: write trace.json, every operation of every rank on one timeline (needs dir)")},
     {0},
 };
-static const struct schema_type logging = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = logging_keys, LOC(job_logging)};
+static const struct schema_type logging = {.kind = SCHEMA_MAP,
+                                           .expects = "a mapping",
+                                           .example = "logging: {dir: runs}",
+                                           .keys = logging_keys,
+                                           LOC(job_logging)};
 
 /* ---- record ---- */
 
@@ -509,8 +561,11 @@ static const struct schema_key record_keys[] = {
          "bytes each; 0: none")},
     {0},
 };
-static const struct schema_type record = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = record_keys, LOC(job_record)};
+static const struct schema_type record = {.kind = SCHEMA_MAP,
+                                          .expects = "a mapping",
+                                          .example = "record: {entries: 4096}",
+                                          .keys = record_keys,
+                                          LOC(job_record)};
 
 /* ---- the file ---- */
 
@@ -547,8 +602,10 @@ static const struct schema_key job_keys[] = {
          "Flight recorder: the last operations of each rank, for reports of failures")},
     {0},
 };
-const struct schema_type schema_job = {.kind = SCHEMA_MAP,
-                                       .expects = "a mapping of keys such as version and processes",
-                                       .size = sizeof(struct job),
-                                       .keys = job_keys,
-                                       .loc_at = NO_LOC};
+const struct schema_type schema_job = {
+    .kind = SCHEMA_MAP,
+    .expects = "a mapping of keys such as version and processes",
+    .example = "{version: 1, processes: {count: 4}, workloads: [{plugin: hello}]}",
+    .size = sizeof(struct job),
+    .keys = job_keys,
+    .loc_at = NO_LOC};

@@ -35,11 +35,12 @@ enum schema_kind {
     SCHEMA_EITHER
 };
 
-/* Whether a string is a path relative to the folder of the job file. */
+/* Whether a string is a path; "~/" at its beginning is expanded (path.h). */
 enum schema_path {
     PATH_NONE,
-    PATH_RELATIVE,
-    PATH_WITH_SLASH /* a path if it contains a slash, else an installed name */
+    PATH_WORKDIR,   /* relative to a folder that the plan knows */
+    PATH_RELATIVE,  /* to the folder of the job file */
+    PATH_WITH_SLASH /* the same if it contains a slash, else a name that is looked up */
 };
 
 struct schema_choice {
@@ -65,6 +66,8 @@ struct schema_type {
     const struct schema_key *keys;        /* of a map */
     const struct schema_type *item;       /* of a list or a named map */
     enum schema_path relative;            /* of a text */
+    bool is_template;                     /* a text with {run_id} and the like */
+    bool program;                         /* a list: its first item is a PATH_WITH_SLASH */
     bool not_empty;                       /* a list or a named map must have items */
     bool lists;                           /* a value of pairs may be a list of scalars */
     bool may_be_secret;                   /* of a text; values of pairs always may */

@@ -29,6 +29,7 @@ static const struct schema_type argument = {.kind = SCHEMA_STR,
 static const struct schema_type argv = {.kind = SCHEMA_LIST,
                                         .expects = "a list of arguments",
                                         .item = &argument,
+                                        .program = true,
                                         .not_empty = true,
                                         LOC(job_strs)};
 static const struct schema_key transport_keys[] = {
@@ -61,6 +62,7 @@ static const struct schema_type device_list = {.kind = SCHEMA_LIST,
                                                LOC(job_nums)};
 static const struct schema_type gpus = {.kind = SCHEMA_EITHER,
                                         .expects = "a number of GPUs, or a list of their indices",
+                                        .example = "gpus: [0, 1]",
                                         .scalar = &schema_device_count,
                                         .list = &device_list};
 static const struct schema_type pool = {.kind = SCHEMA_EITHER,
@@ -103,8 +105,11 @@ static const struct schema_type slots = {
     }
 
 static const struct schema_key default_keys[] = {HOST_KEYS, {0}};
-static const struct schema_type host_defaults = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = default_keys, LOC(job_host)};
+static const struct schema_type host_defaults = {.kind = SCHEMA_MAP,
+                                                 .expects = "a mapping",
+                                                 .example = "defaults: {slots: 4}",
+                                                 .keys = default_keys,
+                                                 LOC(job_host)};
 static const struct schema_key host_keys[] = {
     {KEY("name", host_pattern, AT(job_host, name), NULL,
          "Name of the host in plans, labels and messages; gpu[01-02] names several hosts"),
@@ -114,15 +119,20 @@ static const struct schema_key host_keys[] = {
     HOST_KEYS,
     {0},
 };
-static const struct schema_type host_map = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = host_keys, LOC(job_host)};
+static const struct schema_type host_map = {.kind = SCHEMA_MAP,
+                                            .expects = "a mapping",
+                                            .example = "{name: node1, slots: 4}",
+                                            .keys = host_keys,
+                                            LOC(job_host)};
 static const struct schema_type host = {.kind = SCHEMA_EITHER,
                                         .expects = "a host name, or a mapping",
+                                        .example = "{name: node1, slots: 4}",
                                         .size = sizeof(struct job_host),
                                         .scalar = &host_pattern,
                                         .map = &host_map};
 static const struct schema_type nodes = {.kind = SCHEMA_LIST,
                                          .expects = "a list of hosts",
+                                         .example = "nodes: [node1, node2]",
                                          .item = &host,
                                          .not_empty = true,
                                          .loc_at = NO_LOC};
@@ -145,11 +155,16 @@ static const struct schema_key hosts_keys[] = {
 static const struct schema_choice host_lists[] = {
     {"slurm", JOB_ALLOCATION_SLURM}, {"pbs", JOB_ALLOCATION_PBS},   {"lsf", JOB_ALLOCATION_LSF},
     {"sge", JOB_ALLOCATION_SGE},     {"flux", JOB_ALLOCATION_FLUX}, {0}};
-static const struct schema_type hosts_name = {.kind = SCHEMA_CHOICE, .choices = host_lists};
-static const struct schema_type hosts_map = {
-    .kind = SCHEMA_MAP, .expects = "a mapping", .keys = hosts_keys, LOC(job_hosts)};
+static const struct schema_type hosts_name = {
+    .kind = SCHEMA_CHOICE, .example = "hosts: {nodes: [node1, node2]}", .choices = host_lists};
+static const struct schema_type hosts_map = {.kind = SCHEMA_MAP,
+                                             .expects = "a mapping",
+                                             .example = "hosts: {nodes: [node1, node2]}",
+                                             .keys = hosts_keys,
+                                             LOC(job_hosts)};
 const struct schema_type schema_hosts = {.kind = SCHEMA_EITHER,
                                          .expects =
                                              "slurm, pbs, lsf, sge, flux, or a mapping with nodes",
+                                         .example = "hosts: {nodes: [node1, node2]}",
                                          .scalar = &hosts_name,
                                          .map = &hosts_map};

@@ -43,6 +43,7 @@ static const struct schema_key map_row_keys[] = {
 };
 static const struct schema_type map_row = {.kind = SCHEMA_MAP,
                                            .expects = "a mapping",
+                                           .example = "{ranks: 0-3, host: node1}",
                                            .size = sizeof(struct job_map_row),
                                            .keys = map_row_keys,
                                            LOC(job_map_row)};

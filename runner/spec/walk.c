@@ -70,6 +70,7 @@ static bool walk_read_pair(struct walk *w, const struct schema_type *type, const
     walk_read_value(w, &value, node, &text);
     out->value = text.v;
     out->loc = text.loc;
+    out->quoted = text.quoted;
     return text.v != NULL;
 }
 
@@ -160,8 +161,11 @@ static void walk_read_list(struct walk *w, const struct schema_type *type, const
         return;
     char *items = arena_calloc(w->arena, node->n, type->item->size);
     for (uint32_t i = 0; i < node->n && items; i++) {
+        struct schema_type item = *type->item;
         size_t mark = walk_enter_item(w, i);
-        walk_read_value(w, type->item, node->items[i], items + i * type->item->size);
+        if (type->program && i == 0)
+            item.relative = PATH_WITH_SLASH;
+        walk_read_value(w, &item, node->items[i], items + i * item.size);
         walk_leave(w, mark);
     }
     walk_set_list(out, items, items ? node->n : 0);

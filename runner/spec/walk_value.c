@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "base/quote.h"
 #include "base/suggest.h"
+#include "spec/path.h"
 #include "spec/secrets.h"
 
 #include <inttypes.h>
@@ -110,12 +111,16 @@ void walk_read_text(struct walk *w, const struct schema_type *type, const struct
                     struct job_str *out)
 {
     struct diag d;
+    const char *text = node->text;
     if (node->kind != NODE_SCALAR || node_is_null(node))
         walk_wrong_kind(w, type, node);
     else if (type->check && type->check(node->text, &d) < 0)
         walk_add_error(w, node->loc, &d);
+    else if (type->relative != PATH_NONE &&
+             path_expand_home(node->text, type->is_template, w->arena, &text, &d) < 0)
+        walk_add_error(w, node->loc, &d);
     else
-        *out = (struct job_str){node->text, node->loc};
+        *out = (struct job_str){text, node->loc, !node->plain && !node->written};
 }
 
 static int walk_parse_number(const struct schema_type *type, const struct node *node, int64_t *v,
@@ -207,9 +212,11 @@ static void walk_wrong_choice(struct walk *w, const struct schema_type *type,
     const char *meant = suggest(node->text, names, n);
     char known[128], hint[160];
     walk_list_choices(type->choices, known, sizeof known);
-    const char *help = meant ? hint : NULL;
+    const char *help = meant || type->example ? hint : NULL;
     if (meant)
         snprintf(hint, sizeof hint, "did you mean \"%s\"?", meant);
+    else if (type->example)
+        snprintf(hint, sizeof hint, "as in \"%s\"", type->example);
     for (const struct schema_renamed *r = type->renamed; r && r->name; r++)
         help = strcmp(r->name, node->text) == 0 ? r->hint : help;
     walk_error(w, node->loc, help, n > 1 ? "%s is not one of %s" : "%s is not %s",

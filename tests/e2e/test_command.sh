@@ -54,7 +54,7 @@ is "workdir, and a program relative to it" "$(unlabelled 0)" "$tmp/src $tmp/src/
 programs where 1 '[pwd]' "workdir: nowhere"
 run where.yaml
 ends "a folder that does not exist: 126" 126
-like "is an error at its line" "$(err)" 'where.yaml:4:.*workdir nowhere'
+like "is an error at its line" "$(err)" 'where.yaml:4:31: error: workloads.0..workdir: there is no folder .*/nowhere'
 
 # The kernel's autogroups share out CPUs by session: ranks in separate ones keep each other waiting.
 script group.sh <<'EOF'

@@ -52,9 +52,52 @@ workloads: [{plugin: hello}]
 END
 run run bare.yaml
 ends "a bare name is an installed workload" 0
-timeout "$limit" "$COLLRUN" run - <jobs/plain.yaml >out 2>err
+cat jobs/plain.yaml | (cd jobs && timeout "$limit" "$COLLRUN" -) >out 2>err
 code=$?
-ends "a job file on stdin is not supported: 2" 2
+both "a job file on stdin: its paths are relative to the working directory"
+sed 's/count: 2/count: 2, stdin: all/' jobs/plain.yaml | timeout "$limit" "$COLLRUN" check - >out 2>err
+code=$?
+ends "the ranks cannot read stdin as well" 2
+like "at the place" "$(err)" '^/dev/stdin:2:30: error: processes.stdin'
+
+# ---- one rule for all paths ----
+printf '#!/bin/sh\nshift; exec "$@"\n' >jobs/reach.sh
+chmod +x jobs/reach.sh
+job jobs/reach <<END
+version: 1
+hosts: {defaults: {transport: {command: [./reach.sh, "{host}"]}}, nodes: [a]}
+processes: {count: 1}
+workloads: [{command: [echo, here]}]
+END
+cd / || exit 1
+run run "$tmp/jobs/reach.yaml"
+cd "$tmp" || exit 1
+is "the program of a transport is relative to the job file" "$code $(out)" "0 [0] here"
+sed 's,\./reach,./raech,' jobs/reach.yaml >jobs/raech.yaml
+cd / || exit 1
+run check "$tmp/jobs/raech.yaml"
+cd "$tmp" || exit 1
+like "check finds that it is missing" "$(err)" "raech.yaml:2:[0-9]+: error: transport.command: there is no file $tmp/jobs/raech.sh"
+like "and suggests another" "$(err)" 'hint: did you mean "reach.sh"'
+
+mkdir -p 'jobs/{odd}' "$tmp/home"
+job 'jobs/{odd}/logs' <<END
+version: 1
+processes: {count: 1}
+workloads: [{command: [~/say.sh], workdir: ~/}]
+logging: {dir: "~/runs-{run_id}"}
+END
+printf '#!/bin/sh\necho in "$PWD"\n' >home/say.sh
+chmod +x home/say.sh
+HOME=$tmp/home run run 'jobs/{odd}/logs.yaml'
+is "~/ is the home folder: of a program and a workdir" "$code $(out)" "0 [0] in $tmp/home"
+is "of logging.dir" "$(ls -d home/runs-*/result.json | wc -l)" 1
+HOME=$tmp/home run run 'jobs/{odd}/logs.yaml' --set 'logging.dir=r' -q
+HOME=/nowhere run run 'jobs/{odd}/r/resolved.yaml' --run-dir again
+is "resolved.yaml has it in full, below a folder with braces too" "$code $(out)" "0 [0] in $tmp/home"
+HOME=$tmp/home run run 'jobs/{odd}/logs.yaml' --run-dir=~/by-option
+check "of --run-dir=~/" [ -f home/by-option/result.json ]
+rm -rf home again 'jobs/{odd}'
 
 # ---- backends by path ----
 plugin "$here/minimal_backend.c" libcollrun_minimal.so

@@ -109,6 +109,26 @@ run run clash.yaml
 ends "two workloads that drive one group at once are refused: 1" 1
 like "the error names the group" "$(err)" '(group )?"?a"?.*(first|second|workload|same time|at once)'
 
+# ---- check knows from the plugins whether two workloads may clash ----
+warned() { # WHAT "WORKLOADS" REGEX, or without: no warning
+    printf 'version: 1\nprocesses: {count: 2}\ngroups: {a: {ranks: all}}\nworkloads: [%s]\n' "$2" >warned.yaml
+    run check warned.yaml
+    if [ "$#" = 3 ]; then like "$1" "$(err)" "$3"; else is "$1" "$code $(err)" "0 "; fi
+}
+warned "two that share world by default" '{plugin: allreduce}, {plugin: bench, params: {max: 1KiB}}' \
+    '^warned.yaml:4:[0-9]+: warning: workloads\[1\]: "allreduce" and "bench" run at the same time on rank 0.*"world"'
+like "with both places" "$(err)" '^warned.yaml:4:[0-9]+: note: the other workload'
+like "and a remedy" "$(err)" 'hint: .*groups: \[NAME\]'
+is "it is no error" "$code $(out)" "0 warned.yaml: no errors, 1 warning"
+warned "a background workload is another one" \
+    '{plugin: ./scripted.so, background: true}, {plugin: ./scripted.so, groups: [a]}' 'warning: .*"scripted" and "scripted#2".*"a"'
+warned "different groups" '{plugin: allreduce, groups: [world]}, {plugin: bench, groups: [a]}'
+warned "different ranks" '{plugin: allreduce, ranks: 0}, {plugin: bench, ranks: 1}'
+warned "different groups by a parameter" '{plugin: allreduce, params: {group: a}}, {plugin: allreduce, params: {group: world}}'
+warned "one that calls no collectives" '{plugin: allreduce}, {plugin: hello}'
+run check -q warned.yaml --set 'workloads[1].plugin=allreduce'
+is "-q shows no warnings" "$code $(out)$(err)" "0 "
+
 job names <<END
 version: 1
 processes: {count: 1}
