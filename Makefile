@@ -107,7 +107,7 @@ include tests/module.mk
 .PHONY: all help clean deps deps-all demo gallery install uninstall lint look format layers words sizes
 # The last lines of a build: the parts that it does not have, why, and the command that gets each.
 all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
-	@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,$(if $(strip $(PARTS_LEFT_OUT)),printf '%s\n' 'not built:' $(PARTS_LEFT_OUT)))
+	@$(if $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(if $(strip $(PARTS_LEFT_OUT)),printf '%s\n' 'not built:' $(PARTS_LEFT_OUT)))
 
 help:
 	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|ubsan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'

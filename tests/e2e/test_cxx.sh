@@ -31,6 +31,16 @@ for compiler in g++ clang++; do
     like "$compiler: the backend reports an error" "$(err)" 'the group has 2 members'
 done
 
+# ---- what a build says about a machine that lacks something ----
+builds() { env -u MAKEFLAGS -u MAKELEVEL make --no-print-directory -C "$here/../.." BUILDROOT="$PWD/fresh" "$@" 2>&1; }
+is "without a compiler: one line, which names make deps" "$(builds CC=no-cc "$PWD/fresh/release/obj/complete" | grep -v '\*\*\*')" \
+    'make: this machine lacks what a build needs: no-cc; run `make deps`, which installs it'
+is "without headers: one line" "$(builds HEADERS_HERE='yaml.h openssl/evp.h' "$PWD/fresh/release/obj/complete" | grep -v '\*\*\*')" \
+    'make: this machine lacks what a build needs: jansson.h libssh/libssh.h; run `make deps`, which installs it'
+builds -n HEADERS_HERE='yaml.h jansson.h libssh/libssh.h openssl/evp.h' PYTHON_HEADER= all | tail -n 1 | grep -oE 'apt-get install [a-z0-9-]+' >left_out
+is "its last lines say how to get each part that is left out" "$(sort left_out | tr '\n' ' ')" \
+    "apt-get install libdw-dev apt-get install libgloo-dev apt-get install libucx-dev apt-get install python3-dev "
+is "what is left out on purpose is no line" "$(builds -n WITH_GLOO=no WITH_UCX=no PYTHON_CFLAGS= all | tail -n 1 | grep -c 'gloo\|ucx\|Python')" 0
 make -C "$here/../.." -n WITH_GLOO=no BUILDROOT="$PWD/fresh" all >commands 2>&1
 is "make WITH_GLOO=no builds the other backends" \
     "$(grep -c -e '-o .*libcollrun_shm.so' commands) $(grep -c 'libcollrun_gloo\|-lgloo' commands)" "1 0"
