@@ -259,7 +259,7 @@ static int group_plan_name(struct engine *e, const struct collrun_group_options 
         out->is_listed = true;
     }
     rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
-                                 : generation_next(e, o->name, out->members, &out->generation);
+                             : generation_next(e, o->name, out->members, &out->generation);
     out->has_generation = !out->name_is_unique;
     return rc == COLLRUN_OK ? rc : error_set(rc, "group \"%s\": out of memory", group_label(o));
 }

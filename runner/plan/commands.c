@@ -337,7 +337,7 @@ void plan_check_hosts(struct planner *pl)
     struct diag d;
     for (uint32_t i = 0; i < hosts->n && !pl->in->examined; i++) {
         const struct job_host *host = &hosts->nodes[i];
-        /* `hosts: lsf` and the like have a command that nobody has written. */
+        /* `hosts: lsf` and the like have a command that is not in the file. */
         const bool written = host->transport.kind.v == JOB_TRANSPORT_COMMAND &&
                              host->transport.command.n && !hosts->all.v;
         const struct job_str *program = written ? host->transport.command.items : NULL;

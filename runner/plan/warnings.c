@@ -43,7 +43,7 @@ static const char *warnings_find_template(const char *text, const char *const *n
     return NULL;
 }
 
-/* The argument is a program in another language, which has braces and "~" of its own. */
+/* The argument is a program in another language, which has its own braces and "~". */
 static bool warnings_is_code(const struct job_strs *command, uint32_t i)
 {
     return i > 1 && command->items[i - 1].v && strcmp(command->items[i - 1].v, "-c") == 0;
@@ -140,7 +140,7 @@ static void warnings_transport(struct planner *pl, const struct job_strs *comman
         if (!found)
             continue;
         diag_at(&d, command->items[i].loc, "transport.command[%u]: %s is not replaced", i, found);
-        diag_hint(&d, "{host} is, by the name of the host; a host may have a command of its own");
+        diag_hint(&d, "{host} is, by the name of the host; a host may have its own command");
         diag_list_warn(pl->diags, &d);
     }
 }

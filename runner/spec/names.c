@@ -45,7 +45,7 @@ int name_check_absolute(const char *text, struct diag *d)
     if (*text == '/')
         return 0;
     name_error(d, text, "is not an absolute path");
-    return *text == '~' ? diag_hint(d, "the host has a home folder of its own: write it in full")
+    return *text == '~' ? diag_hint(d, "the home folder is that of the host: write it in full")
                         : COLLRUN_ERR_INVALID;
 }
 
