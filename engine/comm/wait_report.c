@@ -295,7 +295,8 @@ static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_
         return;
     bool certain =
         atomic_load(&w->busy) == 0 && !wait_report_background_runs(e) &&
-        (atomic_load(&e->finalizing) || threads_are_blocked(snapshot_has_blocked, s, &s->evidence));
+        (atomic_load(&e->finalizing) ||
+         threads_are_blocked(snapshot_has_blocked, s, e->kinds.nowned > 0, &s->evidence));
     bool free = !certain && s->nwaits && threads_caller_is_free(snapshot_has_blocked, s);
     content += free;
     uint64_t last = snapshot_is_complete(s) && (certain || s->nwaits)

@@ -9,6 +9,7 @@
 #include "core/abi.h"
 #include "core/error.h"
 #include "core/plugin.h"
+#include "core/signals.h"
 #include "core/threads.h"
 
 #include <collrun/collrun.h>
@@ -289,8 +290,10 @@ int backend_probe(struct backend *b, char *why, size_t len)
 int backend_open(struct backend *b, struct diag *d)
 {
     char why[512];
+    struct signals_before before;
     if (b->is_open)
         return COLLRUN_OK;
+    signals_begin(&before);
     if (backend_probe(b, why, sizeof why) != COLLRUN_OK)
         return diag_set(d, COLLRUN_ERR_UNAVAILABLE, "backend \"%s\" does not work here: %s",
                         b->name, why);
@@ -299,6 +302,7 @@ int backend_open(struct backend *b, struct diag *d)
     thread_tag_begin(&own, b->name);
     int rc = b->table.open(&b->services.table, &b->state);
     thread_tag_end(&own);
+    signals_end(&before);
     if (rc != COLLRUN_OK)
         return diag_set(d, rc, "backend \"%s\" failed to open: %s", b->name,
                         error_get()->cause[0] ? error_get()->cause : status_text(rc));

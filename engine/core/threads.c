@@ -5,6 +5,8 @@
  */
 #include "core/threads.h"
 
+#include "core/signals.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -212,34 +214,72 @@ static bool threads_waits_for_own(int thread)
            ((op & FUTEX_PRIVATE_FLAG) || threads_is_private(address));
 }
 
-static bool threads_is_idle(int thread, struct buf *evidence)
+/* What all threads of the process have shown. */
+struct survey {
+    bool (*known)(void *ctx, int thread);
+    void *ctx;
+    struct buf *evidence;
+    uint64_t open; /* signals that some thread does not block */
+    uint32_t idle; /* threads that sleep on a futex */
+};
+
+static bool threads_is_idle(int thread, struct survey *s)
 {
     char slices[128];
     if (!threads_waits_for_own(thread) ||
         !threads_read_line(thread, "schedstat", slices, sizeof slices))
         return false;
-    buf_put_u32(evidence, (uint32_t)thread);
-    buf_put_str(evidence, slices);
+    buf_put_u32(s->evidence, (uint32_t)thread);
+    buf_put_str(s->evidence, slices);
+    s->idle++;
     return true;
 }
 
-struct survey {
-    bool (*known)(void *ctx, int thread);
-    void *ctx;
-    struct buf *evidence;
-};
+/* False: a debugger, which can do anything, traces the thread, or its state cannot be read. */
+static bool threads_read_signals(int thread, struct survey *s)
+{
+    char status[4096];
+    if (!threads_read_line(thread, "status", status, sizeof status))
+        return false;
+    const char *tracer = strstr(status, "\nTracerPid:"), *blocked = strstr(status, "\nSigBlk:");
+    if (!tracer || !blocked || atoi(tracer + strlen("\nTracerPid:")) != 0)
+        return false;
+    s->open |= ~strtoull(blocked + strlen("\nSigBlk:"), NULL, 16);
+    return true;
+}
 
 static bool threads_survey_one(void *ctx, int thread)
 {
-    const struct survey *s = ctx;
-    return (thread == getpid() && !threads_main_calls) || s->known(s->ctx, thread) ||
-           threads_is_own(thread) || threads_is_idle(thread, s->evidence);
+    struct survey *s = ctx;
+    bool blocked = (thread == getpid() && !threads_main_calls) || s->known(s->ctx, thread) ||
+                   threads_is_own(thread) || threads_is_idle(thread, s);
+    return blocked && threads_read_signals(thread, s);
 }
 
-bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, struct buf *evidence)
+/* True if the kernel may complete something for this process that wakes a futex: an io_uring can,
+ * after a time-out or a read. */
+static bool threads_have_ring(void)
 {
-    struct survey s = {known, ctx, evidence};
-    return threads_for_each(threads_survey_one, &s);
+    const struct dirent *entry;
+    bool found = false;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && !found && (entry = readdir(dir))) {
+        char target[64];
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        found = strstr(target, "[io_uring]") != NULL;
+    }
+    if (dir)
+        closedir(dir);
+    return !dir || found;
+}
+
+bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, bool callbacks,
+                         struct buf *evidence)
+{
+    struct survey s = {.known = known, .ctx = ctx, .evidence = evidence};
+    return threads_for_each(threads_survey_one, &s) && !signals_may_release(s.open) &&
+           !(s.idle && (callbacks || threads_have_ring()));
 }
 
 bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx)

@@ -36,11 +36,14 @@ int threads_caller(void);
 enum { THREADS_CALLERS = 64 };
 bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx);
 
-/* True if every thread is blocked until another thread of this process acts. Threads of the engine
- * are not considered. Any other thread is blocked if `known` returns true for it, or if it sleeps,
- * without a time-out, on a futex that no other process can wake. Scheduler statistics of the latter
- * are added to `evidence`: if they are equal at the next call, the thread did not run in between.
- * False if /proc cannot be read. */
-bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, struct buf *evidence);
+/* True if every thread is blocked until another thread of this process acts, and nothing else can
+ * wake one (diagnose/deadlock.h has the list). Threads of the engine are not considered. Any other
+ * thread is blocked if `known` returns true for it, or if it is idle: it sleeps, without a
+ * time-out, on a futex that no other process can wake. Scheduler statistics of the latter are added
+ * to `evidence`: if they are equal at the next call, the thread did not run in between.
+ * `callbacks`: a driver may call functions of the program, so that no thread is idle. False if
+ * /proc cannot be read. */
+bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, bool callbacks,
+                         struct buf *evidence);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/names.h"
 #include "core/engine.h"
 #include "core/error.h"
+#include "core/signals.h"
 #include "core/threads.h"
 
 #include <stdio.h>
@@ -57,10 +58,13 @@ static int memory_kinds_start(struct open_kind *o, struct diag *d)
 {
     struct memory_kind *kind = &o->kind;
     struct thread_tag tag;
+    struct signals_before before;
     error_clear_cause();
+    signals_begin(&before);
     thread_tag_begin(&tag, o->owner->name);
     int rc = kind->table.open ? kind->table.open(&o->services.table, &kind->state) : COLLRUN_OK;
     thread_tag_end(&tag);
+    signals_end(&before);
     const char *cause = error_get()->cause[0] ? error_get()->cause : status_text(rc);
     kind->usable = rc == COLLRUN_OK;
     if (rc == COLLRUN_ERR_UNAVAILABLE)

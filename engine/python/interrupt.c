@@ -23,6 +23,29 @@ static struct {
 } interrupt = {.abort = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
 
 static _Thread_local bool interrupt_is_main;
+static bool interrupt_has_handlers; /* with the interpreter's lock */
+
+int interrupt_runs_handlers(void)
+{
+    return interrupt_is_main && interrupt_has_handlers;
+}
+
+PyObject *interrupt_set_handlers(PyObject *module, PyObject *any)
+{
+    (void)module;
+    interrupt_has_handlers = PyObject_IsTrue(any) == 1;
+    Py_RETURN_NONE;
+}
+
+PyObject *interrupt_set_harmless(PyObject *module, PyObject *args)
+{
+    int number, harmless;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "ip:_signal_harmless", &number, &harmless))
+        return NULL;
+    collrun_signal_harmless(number, harmless);
+    Py_RETURN_NONE;
+}
 
 void interrupt_leave(void)
 {

@@ -5,6 +5,7 @@
  */
 #include "array.h"
 #include "group.h"
+#include "interrupt.h"
 #include "job.h"
 #include "request.h"
 #include "traceback.h"
@@ -17,6 +18,8 @@ static PyMethodDef module_group_methods[] = {
     {"group", (PyCFunction)(void (*)(void))group_get, METH_VARARGS | METH_KEYWORDS, group_get_doc},
     {"new_group", (PyCFunction)(void (*)(void))group_create, METH_VARARGS | METH_KEYWORDS,
      group_create_doc},
+    {"_handlers", interrupt_set_handlers, METH_O, NULL},
+    {"_signal_harmless", interrupt_set_harmless, METH_VARARGS, NULL},
     {"_serve_tracebacks", traceback_serve, METH_VARARGS, NULL},
     {0}};
 

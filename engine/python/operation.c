@@ -5,8 +5,12 @@
 #include "interrupt.h"
 #include "job.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { OPERATION_SLICE_NS = 20000000, OPERATION_SPINS = 64 };
 
 /* Operations in flight without a request object; under the interpreter's lock. */
 static struct operation *operation_detached;
@@ -77,24 +81,6 @@ static int operation_check_group(struct operation *op)
                              : errors_set_text(COLLRUN_ERR_INVALID, "the group was destroyed");
 }
 
-PyObject *operation_run(struct operation *op)
-{
-    if (operation_check_group(op) || interrupt_enter(op->group->handle))
-        return operation_discard(op);
-    struct collrun_group *g = op->group->handle;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS rc = collrun_run(g, op->call, op->ncalls);
-    interrupt_leave();
-    Py_END_ALLOW_THREADS if (rc)
-    {
-        errors_set(rc);
-        return operation_discard(op);
-    }
-    PyObject *result = operation_result(op);
-    operation_free(op);
-    return result;
-}
-
 int operation_start(struct operation *op)
 {
     if (operation_check_group(op)) {
@@ -108,6 +94,95 @@ int operation_start(struct operation *op)
         return -1;
     }
     return 0;
+}
+
+uint64_t operation_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int operation_poll_until(struct collrun_request *request, uint64_t until)
+{
+    long pause_ns = 20000;
+    for (unsigned round = 0;; round++) {
+        int rc = collrun_poll(request);
+        if (rc != COLLRUN_AGAIN || operation_now() >= until)
+            return rc;
+        if (round < OPERATION_SPINS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+        pause_ns = pause_ns < 500000 ? 2 * pause_ns : 1000000;
+    }
+}
+
+int operation_poll(struct operation *op, uint64_t deadline)
+{
+    uint64_t slice = operation_now() + OPERATION_SLICE_NS;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc =
+        operation_poll_until(op->request, slice < deadline ? slice : deadline);
+    Py_END_ALLOW_THREADS return rc;
+}
+
+/* A handler of the program has raised an exception. A receive without a message is withdrawn; any
+ * other operation goes on, and keeps its buffers until it has ended. */
+static PyObject *operation_abandon(struct operation *op)
+{
+    if (collrun_cancel(op->request) == COLLRUN_OK)
+        operation_free(op);
+    else
+        operation_detach(op);
+    return NULL;
+}
+
+/* The same as operation_run, with the handlers of the program run while the operation waits. */
+static PyObject *operation_run_interruptible(const struct operation *op)
+{
+    struct operation *own = malloc(sizeof *own);
+    int rc;
+    if (!own)
+        return PyErr_NoMemory();
+    *own = *op;
+    own->async = 1;
+    if (operation_start(own))
+        return NULL;
+    while ((rc = operation_poll(own, UINT64_MAX)) == COLLRUN_AGAIN)
+        if (PyErr_CheckSignals())
+            return operation_abandon(own);
+    rc = collrun_test(own->request);
+    if (rc) {
+        errors_set(rc);
+        return operation_discard(own);
+    }
+    PyObject *result = operation_result(own);
+    operation_free(own);
+    return result;
+}
+
+PyObject *operation_run(struct operation *op)
+{
+    if (operation_check_group(op) || interrupt_enter(op->group->handle))
+        return operation_discard(op);
+    if (interrupt_runs_handlers()) {
+        interrupt_leave();
+        return operation_run_interruptible(op);
+    }
+    struct collrun_group *g = op->group->handle;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS rc = collrun_run(g, op->call, op->ncalls);
+    interrupt_leave();
+    Py_END_ALLOW_THREADS if (rc)
+    {
+        errors_set(rc);
+        return operation_discard(op);
+    }
+    PyObject *result = operation_result(op);
+    operation_free(op);
+    return result;
 }
 
 PyObject *operation_result(const struct operation *op)

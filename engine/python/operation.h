@@ -32,6 +32,10 @@ struct operation *operation_begin(struct operation *room, struct group *g, enum 
 PyObject *operation_run(struct operation *op);
 /* Starts an asynchronous one. 0; or -1 with an exception, and `op` is freed. */
 int operation_start(struct operation *op);
+/* Waits for an operation that was started, for 20 ms or until `deadline` (operation_now), whichever
+ * is earlier: the status, or AGAIN. The caller then runs the handlers of signals. */
+uint64_t operation_now(void);
+int operation_poll(struct operation *op, uint64_t deadline);
 /* Of an operation that has ended well: what the method or wait() returns. A new reference. */
 PyObject *operation_result(const struct operation *op);
 /* Instead of run or start, after a failure. NULL. */

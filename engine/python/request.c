@@ -6,10 +6,8 @@
 #include "interrupt.h"
 #include "operation.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct request {
     PyObject_HEAD struct operation *op; /* NULL after the end of the program's groups */
@@ -19,7 +17,6 @@ struct request {
     bool busy;                          /* a thread is waiting */
 };
 
-enum { REQUEST_SLICE_NS = 20000000, REQUEST_SPINS = 64 };
 static const uint64_t REQUEST_NEVER = UINT64_MAX;
 
 static PyTypeObject *request_type;
@@ -67,13 +64,6 @@ static void request_dealloc(PyObject *self)
     Py_DECREF((PyObject *)type);
 }
 
-static uint64_t request_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Stores the result of an operation that has ended with `rc`, and returns the method's. */
 static int request_finish(struct request *r, int rc)
 {
@@ -96,40 +86,16 @@ static PyObject *request_outcome(const struct request *r)
     return NULL;
 }
 
-/* Polls until the request has ended or `until` is over. */
-static int request_poll_until(struct collrun_request *request, uint64_t until)
-{
-    long pause_ns = 20000;
-    for (unsigned round = 0;; round++) {
-        int rc = collrun_poll(request);
-        if (rc != COLLRUN_AGAIN || request_now() >= until)
-            return rc;
-        if (round < REQUEST_SPINS) {
-            sched_yield();
-            continue;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-        pause_ns = pause_ns < 500000 ? 2 * pause_ns : 1000000;
-    }
-}
-
-static int request_poll_slice(struct collrun_request *request, uint64_t deadline)
-{
-    uint64_t slice = request_now() + REQUEST_SLICE_NS;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS rc = request_poll_until(request, slice < deadline ? slice : deadline);
-    Py_END_ALLOW_THREADS return rc;
-}
-
 /* Waits `limit_ns`. AGAIN: not over, with an exception. */
 static int request_wait_limited(struct request *r, uint64_t limit_ns)
 {
-    uint64_t deadline = request_now() + limit_ns;
+    uint64_t now = operation_now();
+    uint64_t deadline = limit_ns < REQUEST_NEVER - now ? now + limit_ns : REQUEST_NEVER;
     int rc;
-    while ((rc = request_poll_slice(r->op->request, deadline)) == COLLRUN_AGAIN) {
+    while ((rc = operation_poll(r->op, deadline)) == COLLRUN_AGAIN) {
         if (PyErr_CheckSignals())
             return rc;
-        if (request_now() >= deadline) {
+        if (operation_now() >= deadline) {
             errors_set_text(COLLRUN_ERR_TIMEOUT,
                             "wait: the operation has not ended in the given time; it goes on, and "
                             "the request can be waited for again");
@@ -145,6 +111,10 @@ static int request_wait_unlimited(struct request *r)
     int rc;
     if (interrupt_enter(r->op->group->handle))
         return COLLRUN_AGAIN;
+    if (interrupt_runs_handlers()) {
+        interrupt_leave();
+        return request_wait_limited(r, REQUEST_NEVER);
+    }
     Py_BEGIN_ALLOW_THREADS rc = collrun_wait(r->op->request);
     interrupt_leave();
     Py_END_ALLOW_THREADS return request_finish(r, rc);

@@ -11,6 +11,36 @@
  * made progress after they sent their reports, and consider the first of them. It depended on
  * another remaining rank. That rank did not make progress after its own report, because it would
  * have been the first; nor before it, because the report would show it.
+ *
+ * This holds only if nothing but another rank of the job can wake a thread of a rank whose
+ * report is certain. What else wakes threads, and where it is ruled out:
+ * - Another thread of the process that computes, sleeps, polls, or waits for a file, a socket,
+ *   a pipe, an eventfd, inotify, a child, a page of userfaultfd, a GPU or with a time-out:
+ *   every thread is in a recorded call, or sleeps in FUTEX_WAIT without a time-out
+ *   (engine/core/threads.h).
+ * - Another process over shared memory, also by its death with a robust mutex: the command is
+ *   FUTEX_WAIT, and the futex is private or lies in a private mapping.
+ * - A thread that was woken and has not run yet: it must sleep in two surveys, 100 ms apart,
+ *   with equal scheduler statistics.
+ * - A signal with a handler: of alarm, setitimer, timer_create, a child, O_ASYNC, mq_notify,
+ *   kill, a scheduler or timeouts.warn, also if it only makes a system call return EINTR
+ *   (engine/core/signals.h; a signal of signalfd or sigwait has a thread that reads it).
+ *   SIGINT with Python's default handler does not count, unless timeouts.warn sends it: only a
+ *   person sends it to a rank, to end it.
+ * - A completion of an io_uring, which may wake a futex: the process has no descriptor of one
+ *   while a thread sleeps on a futex.
+ * - A driver that calls back, such as cudaLaunchHostFunc: a rank with devices has no thread
+ *   that sleeps on a futex.
+ * - A debugger: no thread has a tracer.
+ * - SIGSTOP, SIGCONT and the freezer of a cgroup: they delay threads, and wake none.
+ * - The time-out of an operation: below DEADLOCK_MIN_TIMEOUT_NS it counts as a wake-up. A
+ *   longer one is there to end a hang, and does not.
+ * - The end of background workloads, which the end of the others brings about: a rank with one
+ *   sends no certain report.
+ *
+ * Two more are ruled out by agreement: an operator of the caller wakes no thread, and no other
+ * process shares the address space of a rank (CLONE_VM without CLONE_THREAD).
+ * tests/e2e/test_wakeups.sh searches for false proofs.
  */
 #ifndef RUNNER_DIAGNOSE_DEADLOCK_H
 #define RUNNER_DIAGNOSE_DEADLOCK_H

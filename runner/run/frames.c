@@ -8,6 +8,7 @@
 #include "report/json_value.h"
 #include "run/hosts.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -130,6 +131,14 @@ static void frames_on_rendezvous_timer(struct loop_timer *t)
     frames_set_rendezvous_timer(s);
 }
 
+/* The SIGINT of timeouts.warn raises KeyboardInterrupt in Python, whose default handler is
+ * otherwise taken for harmless (engine/core/signals.h). */
+static bool frames_warn_interrupts(const struct frames *s)
+{
+    const struct job_warn *warn = &s->run->job->timeouts.warn;
+    return warn->before.v && warn->signal.v == SIGINT;
+}
+
 static void frames_on_deadlock_timer(struct loop_timer *t)
 {
     struct frames *s = t->owner;
@@ -137,7 +146,7 @@ static void frames_on_deadlock_timer(struct loop_timer *t)
     struct arena arena;
     uint64_t begin = now_ns();
     arena_init(&arena);
-    bool is = s->stop->step == STOP_NONE &&
+    bool is = s->stop->step == STOP_NONE && !frames_warn_interrupts(s) &&
               deadlock_find(s->run->desc, s->run->ranks, false, &arena, &found);
     if (!is)
         s->deadlock_ns = 0;

@@ -592,6 +592,13 @@ int collrun_refuse(struct collrun_ctx *ctx, const char *param, const char *forma
  * workload should then return soon. */
 bool collrun_stopping(const struct collrun_ctx *ctx);
 
+/* Declares that the handler of this signal, as it is installed now, lets no waiting thread of this
+ * process continue: it posts no semaphore, leaves no call by longjmp or an exception, and calls no
+ * function of this header; it may set a flag. A rank that has another handler is never proven to be
+ * deadlocked, as its signal could end the wait (collrun-failures(7)). `harmless` 0 takes it back,
+ * and so does installing another handler. INVALID: no such signal. */
+int collrun_signal_harmless(int number, int harmless);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

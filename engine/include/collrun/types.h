@@ -226,7 +226,7 @@ struct collrun_user_op {
     /* right[i] = left[i] op right[i], for `count` elements. The operands in `left` are those of
      * lower ranks, unless the operator is commutative. The buffers are in host memory and do not
      * overlap. Any thread of the engine may call it, and different operations at the same time; it
-     * must not call functions of collrun.h. */
+     * must not call functions of collrun.h, nor wake a thread that waits. */
     void (*combine)(void *ctx, const void *left, void *right, size_t count,
                     enum collrun_dtype dtype);
     void *ctx; /* for `combine` */

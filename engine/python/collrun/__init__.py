@@ -65,12 +65,14 @@ from ._errors import (
 )
 from . import _names
 from ._report import install as _install_report
+from ._signals import install as _install_signals
 from ._traceback import install as _install_traceback
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
 
 _install_report()
 _install_traceback()
+_install_signals()
 
 
 def __getattr__(name):

@@ -30,5 +30,6 @@ def install():
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
         _collrun._serve_tracebacks(number, fd)
         faulthandler.register(number, file=fd, all_threads=True, chain=False)
+        _collrun._signal_harmless(number, True)
     except (ImportError, OSError, RuntimeError):
         pass
