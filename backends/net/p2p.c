@@ -163,6 +163,7 @@ static bool p2p_send_announced(struct net_group *g, struct net_message *m, struc
     p->peers[m->head.peer].needed++;
     p->sends[m->head.id] = m;
     net_p2p_activate(m, P2P_AWAITS_CTS);
+    p->engine->announced(p->engine->ctx, &m->head);
     return false;
 }
 

@@ -47,6 +47,13 @@ static void p2p_local_done(void *ctx, struct collrun_message *local)
     g->p2p.engine->done(g->p2p.engine->ctx, &m->head);
 }
 
+static void p2p_local_announced(void *ctx, const struct collrun_message *local)
+{
+    const struct net_group *g = ctx;
+    const struct net_message *m = p2p_local_outer((struct collrun_message *)(uintptr_t)local);
+    g->p2p.engine->announced(g->p2p.engine->ctx, &m->head);
+}
+
 static struct collrun_message *p2p_local_find(void *ctx, uint32_t id)
 {
     const struct net_group *g = ctx;
@@ -204,7 +211,8 @@ void net_p2p_local_init(struct net_group *g, struct collrun_group_desc *desc)
                                     .ctx = g,
                                     .arrived = p2p_local_arrived,
                                     .done = p2p_local_done,
-                                    .find = p2p_local_find};
+                                    .find = p2p_local_find,
+                                    .announced = p2p_local_announced};
     desc->p2p = &l->table;
 }
 

@@ -27,7 +27,7 @@ struct p2p_message {
     struct p2p_batch *batch;  /* NULL: the message is done */
     const struct collrun_call *call;
     struct p2p_message *next; /* while it is unused */
-    bool is_matched;
+    bool is_matched, is_announced;
     _Alignas(16) struct collrun_message shared; /* and the rest of the backend's struct */
 };
 
@@ -193,13 +193,33 @@ static void p2p_one_done(struct p2p *p, struct p2p_batch *batch)
     }
 }
 
+/* Only the owner of the queue changes the counts. */
+static void p2p_count_add(_Atomic uint32_t *count, uint32_t change)
+{
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + change,
+                          memory_order_relaxed);
+}
+
+static void p2p_message_announced(void *ctx, const struct collrun_message *shared)
+{
+    struct p2p *p = ctx;
+    struct p2p_message *m = p2p_message_of((struct collrun_message *)(uintptr_t)shared);
+    m->is_announced = true;
+    p2p_count_add(&p->sends[shared->peer].announced, 1);
+}
+
 static void p2p_message_done(void *ctx, struct collrun_message *shared)
 {
     struct p2p *p = ctx;
     struct p2p_message *m = p2p_message_of(shared);
     struct p2p_batch *batch = m->batch;
-    if (m->call->kind != COLLRUN_SEND)
+    if (m->call->kind != COLLRUN_SEND) {
         p2p_put_envelope(m->call, shared);
+    } else {
+        p2p_count_add(&p->sends[shared->peer].unfinished, UINT32_MAX);
+        if (m->is_announced)
+            p2p_count_add(&p->sends[shared->peer].announced, UINT32_MAX);
+    }
     m->batch = NULL;
     m->next = batch->done;
     batch->done = m;
@@ -350,7 +370,7 @@ static int p2p_begin(struct p2p *p, const struct collrun_call *call, struct p2p_
         return p2p_out_of_memory(p);
     m->batch = batch;
     m->call = call;
-    m->is_matched = false;
+    m->is_matched = m->is_announced = false;
     m->shared.envelope = (struct collrun_envelope){
         .count = call->count, .tag = call->tag, .dtype = (uint32_t)call->dtype};
     m->shared.data = sends ? (void *)(uintptr_t)call->send : call->recv;
@@ -360,6 +380,7 @@ static int p2p_begin(struct p2p *p, const struct collrun_call *call, struct p2p_
     if (!sends)
         return p2p_begin_receive(p, m);
     p->flush_due = true;
+    p2p_count_add(&p->sends[m->shared.peer].unfinished, 1);
     return p->transport.send(p->handle, &m->shared);
 }
 
@@ -565,13 +586,19 @@ struct p2p *p2p_new(const struct collrun_transport *transport,
                     const struct collrun_services *services, uint32_t rank, uint32_t nranks)
 {
     struct p2p *p = calloc(1, sizeof *p);
-    if (!p)
+    struct p2p_sends *sends = calloc(nranks, sizeof *sends);
+    if (!p || !sends) {
+        free(sends);
+        free(p);
         return NULL;
+    }
+    p->sends = sends;
     p->table = (struct collrun_p2p){.size = (uint32_t)sizeof p->table,
                                     .ctx = p,
                                     .arrived = p2p_message_arrived,
                                     .done = p2p_message_done,
-                                    .find = p2p_message_find};
+                                    .find = p2p_message_find,
+                                    .announced = p2p_message_announced};
     COLLRUN_COPY(&p->transport, transport);
     p->services = services;
     p->rank = rank;
@@ -592,6 +619,7 @@ void p2p_close(struct p2p *p)
     for (uint32_t i = 0; i < p->nmessages; i++)
         free(p->messages[i]);
     free(p->messages);
+    free(p->sends);
 }
 
 void p2p_free(struct p2p *p)

@@ -33,6 +33,7 @@
 #include "comm/msg_count.h"
 
 #include <collrun/backend.h>
+#include <stdatomic.h>
 
 struct p2p_message;
 struct p2p_packet;
@@ -48,6 +49,12 @@ struct p2p_batch {
     uint64_t stopped_ns;  /* how long the process had stood still then */
 };
 
+/* The sends to one member that are not done. Another thread may read them. */
+struct p2p_sends {
+    _Atomic uint32_t unfinished,
+        announced; /* of them, those that wait for their receivers to call */
+};
+
 struct p2p {
     struct collrun_p2p table;           /* what the backend gets */
     struct collrun_transport transport; /* as much of the backend's as both sides know */
@@ -60,6 +67,7 @@ struct p2p {
     void *copy_ctx;
     uint32_t rank, nranks;
     struct match match;
+    struct p2p_sends *sends;       /* by rank */
     struct p2p_message **messages; /* by id */
     uint32_t nmessages, nactive;   /* that exist; that are not done */
     bool flush_due;                /* the transport has been called since its last flush */
@@ -87,6 +95,14 @@ struct p2p_probe {
     struct collrun_envelope envelope;
     uint32_t from;
 };
+
+/* True if there are sends to this rank that are not done, and all of them wait for their receiver
+ * to call. From any thread, until p2p_close. */
+static inline bool p2p_sends_await_receiver(const struct p2p *p, uint32_t peer)
+{
+    const uint32_t n = atomic_load_explicit(&p->sends[peer].unfinished, memory_order_relaxed);
+    return n && n == atomic_load_explicit(&p->sends[peer].announced, memory_order_relaxed);
+}
 
 /* All return a status whose cause is stored. */
 

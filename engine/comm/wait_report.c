@@ -63,16 +63,22 @@ static uint32_t wait_report_peer_world_rank(const struct collrun_group *g,
                : WIRE_HOST;
 }
 
-/* True if this send can complete before its receiver calls. */
+/* True if this send can complete before its receiver calls: it is short, and has not been announced
+ * as one that waits for that. */
 static bool wait_report_is_eager(const struct collrun_group *g, const struct collrun_call *call)
 {
     uint64_t limit = 0;
+    if (call->kind != COLLRUN_SEND || call->peer < 0 || (uint32_t)call->peer >= g->nranks)
+        return false;
     for (uint32_t i = 0; i < g->nbackends; i++) {
+        const struct p2p *p2p = g->backends[i].pq[GROUP_MESSAGES]->config.p2p;
         uint64_t own = g->backends[i].backend->table.eager_limit;
+        if (p2p && p2p_sends_await_receiver(p2p, (uint32_t)call->peer))
+            continue;
         own = own ? own : EAGER_LIMIT;
         limit = own > limit ? own : limit;
     }
-    return call->kind == COLLRUN_SEND && call->count * dtype_size(call->dtype) <= limit;
+    return limit && call->count * dtype_size(call->dtype) <= limit;
 }
 
 static void snapshot_put_wait(struct snapshot *s, const struct collrun_group *g,

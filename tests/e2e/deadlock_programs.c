@@ -57,6 +57,15 @@ static int cross(struct rank *r)
     return exchange(r, LARGE);
 }
 
+/* Sends below the eager limit, until what may leave before its receiver calls is used up. */
+static int flood(struct rank *r)
+{
+    int rc = COLLRUN_OK;
+    for (int i = 0; i < 200 && r->me < 2 && rc == COLLRUN_OK; i++)
+        rc = send_to(r, 1 - r->me, LARGE / 32);
+    return rc;
+}
+
 static int ring(struct rank *r)
 {
     int rc = recv_from(r, (r->me + 2) % 3, LARGE);
@@ -249,16 +258,27 @@ static int moved_on(struct rank *r)
 static const struct {
     const char *name;
     int (*run)(struct rank *r);
-} programs[] = {{"cross", cross},         {"ring", ring},
-                {"order", order},         {"probe", probe},
-                {"gone", gone},           {"tag", tag},
-                {"many", many},           {"any_source", any_source},
-                {"in_thread", in_thread}, {"first_time", first_time},
-                {"late", late},           {"late_in_thread", late_in_thread},
-                {"small", small},         {"child", child},
-                {"polls", polls},         {"both_ways", both_ways},
-                {"half", half},           {"patience", patience},
-                {"pause", doze},          {"moved_on", moved_on}};
+} programs[] = {{"cross", cross},
+                {"flood", flood},
+                {"ring", ring},
+                {"order", order},
+                {"probe", probe},
+                {"gone", gone},
+                {"tag", tag},
+                {"many", many},
+                {"any_source", any_source},
+                {"in_thread", in_thread},
+                {"first_time", first_time},
+                {"late", late},
+                {"late_in_thread", late_in_thread},
+                {"small", small},
+                {"child", child},
+                {"polls", polls},
+                {"both_ways", both_ways},
+                {"half", half},
+                {"patience", patience},
+                {"pause", doze},
+                {"moved_on", moved_on}};
 
 static const struct collrun_param params[] = {
     {.name = "program", .type = COLLRUN_PARAM_STRING, .help = "its name"}, {0}};

@@ -52,10 +52,12 @@ fi
 
 large='\(4194304 x uint8'
 for backend in ${BACKENDS:-shm tcp gloo}; do
-    for program in cross ring order probe gone tag many any_source in_thread; do program $backend-$program $backend $program; done
+    for program in cross flood ring order probe gone tag many any_source in_thread; do program $backend-$program $backend $program; done
     wait_for_all
     deadlocked $backend-cross "both send first" \
         "rank 0 waits in send world#1 $large\) for rank 1; rank 1 waits in send world#1 $large\) for rank 0"
+    deadlocked $backend-flood "both send short messages that nobody receives" \
+        "rank 0 waits in send world#[0-9]+ \(131072 x uint8\) for rank 1; rank 1 waits in send world#[0-9]+ \(131072 x uint8\) for rank 0"
     like "$backend-cross: what to do" "$(stderr_of $backend-cross)" '^hint: .*collrun_sendrecv'
     deadlocked $backend-probe "a probe and a receive of any tag" \
         "rank 0 waits in probe world#1 \(tag 7\) for rank 1; rank 1 waits in recv world#1 \(4194304 x uint8, any tag\) for rank 0"

@@ -134,6 +134,13 @@ static int fuzz_arrived(void *ctx, uint32_t source, const struct collrun_envelop
     return COLLRUN_OK;
 }
 
+static void fuzz_announced(void *ctx, const struct collrun_message *message)
+{
+    (void)ctx;
+    if (!fuzz.live[message->id])
+        abort();
+}
+
 static void fuzz_done(void *ctx, struct collrun_message *message)
 {
     (void)ctx;
@@ -158,8 +165,11 @@ static const struct collrun_services services = {.size = sizeof services,
                                                  .stopped_ns = fuzz_stopped_ns};
 static const struct collrun_rendezvous rendezvous = {.size = sizeof rendezvous,
                                                      .segment = fuzz_segment};
-static const struct collrun_p2p p2p = {
-    .size = sizeof p2p, .arrived = fuzz_arrived, .done = fuzz_done, .find = fuzz_find};
+static const struct collrun_p2p p2p = {.size = sizeof p2p,
+                                       .arrived = fuzz_arrived,
+                                       .done = fuzz_done,
+                                       .find = fuzz_find,
+                                       .announced = fuzz_announced};
 
 static void fuzz_open(void)
 {

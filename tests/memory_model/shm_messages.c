@@ -92,6 +92,12 @@ static void engine_done(void *ctx, struct collrun_message *message)
     e->done[message->id] = true;
 }
 
+static void engine_announced(void *ctx, const struct collrun_message *message)
+{
+    const struct engine *e = ctx;
+    MODEL_CHECK(!e->done[message->id]);
+}
+
 static struct collrun_message *engine_find(void *ctx, uint32_t id)
 {
     struct engine *e = ctx;
@@ -225,7 +231,8 @@ static void open_world(uint32_t nranks, bool oversubscribed)
                                       .ctx = e,
                                       .arrived = engine_arrived,
                                       .done = engine_done,
-                                      .find = engine_find};
+                                      .find = engine_find,
+                                      .announced = engine_announced};
     }
     shm_world_open(nranks, oversubscribed, p2p);
 }

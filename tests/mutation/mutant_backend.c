@@ -272,6 +272,13 @@ static void message_done(void *ctx, struct collrun_message *message)
         g->engine->done(g->engine->ctx, message);
 }
 
+static void message_announced(void *ctx, const struct collrun_message *message)
+{
+    struct group *g = ctx;
+    if (message != &g->held.message)
+        g->engine->announced(g->engine->ctx, message);
+}
+
 static int message_arrived(void *ctx, uint32_t source, const struct collrun_envelope *envelope,
                            const void *packet, size_t len)
 {
@@ -446,7 +453,8 @@ static int group_open(void *backend, const struct collrun_group_desc *desc, void
                                   .ctx = g,
                                   .arrived = message_arrived,
                                   .done = message_done,
-                                  .find = message_find};
+                                  .find = message_find,
+                                  .announced = message_announced};
     uint64_t offset;
     int fd;
     if (mutates(g, "lazy_barrier") &&

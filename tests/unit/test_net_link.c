@@ -117,7 +117,7 @@ struct fixture {
     struct net_group *group;
     struct collrun_p2p p2p;
     struct net_message message;
-    unsigned ndone;
+    unsigned ndone, nannounced;
 };
 
 static int on_arrived(void *ctx, uint32_t source, const struct collrun_envelope *envelope,
@@ -127,6 +127,13 @@ static int on_arrived(void *ctx, uint32_t source, const struct collrun_envelope 
     assert_int_equal(source, f->message.head.peer);
     f->message.head.envelope = *envelope;
     return net_transport.recv(f->handle, &f->message.head, packet, len);
+}
+
+static void on_announced(void *ctx, const struct collrun_message *message)
+{
+    struct fixture *f = ctx;
+    assert_ptr_equal(message, &f->message.head);
+    f->nannounced++;
 }
 
 static void on_done(void *ctx, struct collrun_message *message)
@@ -147,7 +154,7 @@ static void open_group_as(struct fixture *f, uint32_t rank, uint32_t nranks,
                           const uint32_t *host_of)
 {
     static const uint32_t ranks[RANKS] = {0, 1, 2};
-    *f = (struct fixture){.p2p = {sizeof f->p2p, 0, f, on_arrived, on_done, on_find}};
+    *f = (struct fixture){.p2p = {sizeof f->p2p, 0, f, on_arrived, on_done, on_find, on_announced}};
     const struct collrun_group_desc desc = {.size = sizeof desc,
                                             .rank = rank,
                                             .nranks = nranks,

@@ -260,7 +260,7 @@ static bool sender_send_rts(struct shm_group *g, struct transfer *t)
     if (sender_push_rts(g, t, rts))
         transfer_done(&g->p2p, t);
     else
-        transfer_unschedule(&g->p2p, t);
+        transfer_announced(&g->p2p, t);
     return true;
 }
 

@@ -24,6 +24,12 @@ void transfer_unschedule(struct p2p *p, struct transfer *t)
     *(t->next ? &t->next->prev : &p->last) = t->prev;
 }
 
+void transfer_announced(struct p2p *p, struct transfer *t)
+{
+    transfer_unschedule(p, t);
+    p->engine->announced(p->engine->ctx, &t->message);
+}
+
 void transfer_done(struct p2p *p, struct transfer *t)
 {
     transfer_unschedule(p, t);

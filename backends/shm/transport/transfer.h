@@ -82,6 +82,8 @@ static inline bool transfer_is_send(const struct transfer *t)
 void transfer_schedule(struct p2p *p, struct transfer *t);
 void transfer_unschedule(struct p2p *p, struct transfer *t);
 /* The transfer is the engine's again. */
+/* Its RTS has left without the whole message: it waits for CTS or the last ACK. */
+void transfer_announced(struct p2p *p, struct transfer *t);
 void transfer_done(struct p2p *p, struct transfer *t);
 
 static inline char *transfer_block_at(const struct shm_group *g, uint32_t rank, uint32_t block)

@@ -261,6 +261,11 @@ struct collrun_p2p {
     void (*done)(void *ctx, struct collrun_message *message);
     /* The message with this id; NULL if there is none. */
     struct collrun_message *(*find)(void *ctx, uint32_t id);
+    /* A send has left as an announcement (RTS), or is about to: it is done only after its receiver
+     * has called, however short it is. At most once for a message, inside send or progress. With
+     * it, the deadlock detector tells such a send of up to `eager_limit` bytes from one in flight.
+     */
+    void (*announced)(void *ctx, const struct collrun_message *message);
 };
 
 /* How a backend moves messages. send, recv and progress are mandatory. Functions that return int
@@ -479,8 +484,9 @@ struct collrun_backend {
     const char *name;                /* lower case letters, digits, - and _; at most 31 */
     const char *version;             /* also of the library below, e.g. "1.0 (Gloo 0.5)" */
     uint64_t flags COLLRUN_OPTIONAL; /* enum collrun_backend_flags */
-    /* A send of more bytes than this, if it waits, waits for its receiver to call. 0: not known;
-     * 1 MiB is taken. It distinguishes a deadlock from a message in flight. */
+    /* A send of more bytes than this, if it waits, waits for its receiver to call; so does a
+     * shorter one that was announced (struct collrun_p2p). 0: not known; 1 MiB is taken. It
+     * distinguishes a deadlock from a message in flight. */
     uint64_t eager_limit COLLRUN_OPTIONAL;
     const struct collrun_capability *native; /* ends with a zeroed row */
     /* Optional: what `services->option` may be asked for; ends with a zeroed entry. `collrun check`
