@@ -111,7 +111,8 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
         return status;
     }
     g->failure = &g->seg.head->failure;
-    if (!g->sibling)
+    const char *cma = s->option(s->ctx, "cma");
+    if (!g->sibling && !(cma && strcmp(cma, "off") == 0))
         cma_publish(g);
     wait_init(g, shm_agree_on_wait_mode(g->seg.head, desc));
     segment_set_depth(&g->seg, g->wait.oversubscribed);
@@ -196,7 +197,15 @@ static const struct collrun_transport transport = {
     .recv_short = p2p_recv_short,
 };
 
-static const struct collrun_param no_options[] = {{0}};
+static const struct collrun_param options[] = {
+    {.name = "cma",
+     .type = COLLRUN_PARAM_ENUM,
+     .def = "auto",
+     .choices = "auto|off",
+     .help = "auto: long messages are read from the memory of their sender, where the kernel "
+             "permits it, for which all processes of the user may trace the ranks; off: they are "
+             "copied through shared memory"},
+    {0}};
 
 const struct collrun_backend collrun_backend_v1 = {
     COLLRUN_BACKEND_HEAD,
@@ -210,7 +219,7 @@ const struct collrun_backend collrun_backend_v1 = {
     .exec = shm_exec,
     .alloc = shm_alloc,
     .free = shm_free,
-    .options = no_options,
+    .options = options,
     .eager_limit = EAGER_BYTES,
     .transport = &transport,
 };

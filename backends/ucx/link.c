@@ -21,18 +21,29 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define LINK_IDLE_BEFORE_ARMING 16u
 #define LINK_STEPS 32u /* of UCX in one link_progress */
 #define LINK_OUTPUT_WAIT_NS 1000000u
 #define LINK_CLOSE_NS 2000000000u
+#define LINK_SHM_BYTES (8u << 20) /* of a worker of UCX 1.13 to 1.20: up to 5 MiB */
+
+/* UCX keeps its queues for other processes of the host in /dev/shm, and does not name it. */
+static bool link_lacks_shm(ucs_status_t status)
+{
+    struct statvfs fs;
+    return (status == UCS_ERR_NO_MEMORY || status == UCS_ERR_NO_RESOURCE) &&
+           statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_bsize < LINK_SHM_BYTES;
+}
 
 static int link_fail(struct link *link, const char *what, ucs_status_t status)
 {
     const struct collrun_services *s = link->services;
-    return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "UCX: %s: %s", what,
-                   link->ucx.ucs_status_string(status));
+    return s->fail(
+        s->ctx, COLLRUN_ERR_BACKEND, "UCX: %s: %s%s", what, link->ucx.ucs_status_string(status),
+        link_lacks_shm(status) ? "; /dev/shm is full: UCX needs some MiB of it per rank" : "");
 }
 
 /* UCX has one worker for all groups, which is opened with the options of the first one. */

@@ -308,6 +308,11 @@ static void connector_on_bytes(struct connector_host *h, const void *bytes, size
     int step;
     diag_init(&d);
     for (; (step = staging_feed(&h->staging, bytes, len, &file, &d)) == STAGING_SEND; len = 0) {
+        if (h->file) { /* it cannot have read that one, so the bytes would be mixed */
+            diag_set(&d, COLLRUN_ERR_INVALID, "the host asks for a file before the end of another");
+            connector_fail(h, &d);
+            return;
+        }
         h->file = file;
         h->file_at = 0;
         connector_flush(h);

@@ -145,10 +145,10 @@ static int top_server_listen(struct top_server *s)
         return -1;
     snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/" TOP_SERVER_NAME, s->dir_fd);
     unlinkat(s->dir_fd, TOP_SERVER_NAME, 0); /* of an earlier attempt */
-    mode_t mask = umask(0177);
-    int rc = bind(s->fd, (const struct sockaddr *)&at, sizeof at);
-    umask(mask);
-    return rc < 0 ? rc : listen(s->fd, TOP_SERVER_CLIENTS);
+    /* bind gives the file the mode of the socket. umask would also be that of the disk thread. */
+    if (fchmod(s->fd, 0600) < 0 || bind(s->fd, (const struct sockaddr *)&at, sizeof at) < 0)
+        return -1;
+    return listen(s->fd, TOP_SERVER_CLIENTS);
 }
 
 void top_server_start(struct top_server *s)

@@ -171,6 +171,23 @@ ends "rank sets that repeat themselves are refused, and soon" 2
 run run filled.yaml
 ends "{host} many times in a transport command: the host is not reached" 127
 
+cat >greedy.yaml <<'END'
+version: 1
+hosts: {nodes: [{name: far, transport: {command: [sh, greedy.sh]}}]}
+processes: {count: 1}
+workloads: [{plugin: hello}]
+END
+printf 'while printf "\\ncollrun-stage need 0\\n"; do sleep 0.1; done\n' >greedy.sh # and reads nothing
+run run greedy.yaml
+like "a host that asks for a file in the middle of another one" "$code $(err | tr '\n' ' ')" '^127 .*asks for a file before the end of another'
+simple crowded 2 "allreduce 1 world" 'groups: {world: {backend: ucx, options: {local: tcp}}}'
+if "$COLLRUN" check crowded.yaml >/dev/null 2>&1 && unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+    unshare -m sh -c 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" crowded.yaml' "$COLLRUN" 2>err >out
+    like "no room in /dev/shm: UCX says nothing about it, the error does" "$(err)" '/dev/shm is full'
+else
+    skip "no room in /dev/shm for UCX" "no UCX, or no mount namespaces"
+fi
+
 # ---- links and leftovers in the run directory ----
 mkdir -p linked/attempt-0 elsewhere
 for file in .result.json.new .plan.json.new events.jsonl attempt-0/rank-0.stdout; do

@@ -61,20 +61,41 @@ static int long_messages(struct harness_rank *r)
     return 0;
 }
 
-/* What a container's seccomp profile does. */
-static int deny_and_send(struct harness_rank *r)
+/* What the kernel does where a rank reads memory of another one. */
+static void filter_reads(uint32_t action)
 {
     struct sock_filter deny[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const struct sock_fprog program = {sizeof deny / sizeof *deny, deny};
     /* Without seccomp in the kernel, this is the case above again. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* What a container's seccomp profile does. */
+static int deny_and_send(struct harness_rank *r)
+{
+    filter_reads(SECCOMP_RET_ERRNO | EPERM);
     return long_messages(r);
+}
+
+static int forbid_and_send(struct harness_rank *r)
+{
+    filter_reads(SECCOMP_RET_KILL_PROCESS);
+    return shift(r, 0, 4 * MIB) || shift(r, 1, 5 * MIB);
+}
+
+static void no_rank_reads_the_memory_of_another_one_with_cma_off(void **state)
+{
+    static const char *const settings[] = {"cma", "off", NULL};
+    struct harness_options options = options_for(2);
+    (void)state;
+    options.settings = settings;
+    assert_int_equal(harness_run(&options, forbid_and_send), 0);
 }
 
 static void long_messages_arrive(void **state)
@@ -153,6 +174,7 @@ static void a_killed_sender_does_not_block_its_receiver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_rank_reads_the_memory_of_another_one_with_cma_off),
         cmocka_unit_test(long_messages_arrive),
         cmocka_unit_test(long_messages_arrive_where_the_kernel_refuses_reading),
         cmocka_unit_test(a_killed_receiver_does_not_block_its_sender),

@@ -4,7 +4,7 @@
  * that ordinary memory crosses in one copy.
  *
  * - Every rank publishes its process when it opens the group, and permits the others to read it
- *   where Yama asks for that (PR_SET_PTRACER).
+ *   where Yama asks for that (PR_SET_PTRACER), for good, unless the option `cma` is off.
  * - The first use tests whether the kernel permits it: it reads a random token that the other rank
  *   has published, so a process of another PID namespace is never mistaken for the rank. What Yama,
  *   seccomp, or a kernel without these calls refuses is no error: the caller copies through the

@@ -78,15 +78,18 @@ enum collrun_dtype {
     COLLRUN_BOOL      /* 1 byte; 0 or 1 */
 };
 
-/* Reduction operators. Half precision is accumulated in float32. */
+/* Reduction operators. Half precision is accumulated in float32. The order in which floating-point
+ * operands are combined is that of the backend; all ranks get the same bits. NaN and the sign of
+ * zero on nccl are those of NCCL.
+ */
 enum collrun_op {
     /* Integers wrap; bool: or. */
     COLLRUN_SUM,
     /* Integers wrap; bool: and. */
     COLLRUN_PROD,
-    /* Floating point: NaN if any operand is. */
+    /* Floating point: NaN if any operand is; of zeros, the sign of either. */
     COLLRUN_MIN,
-    /* Floating point: NaN if any operand is. */
+    /* Floating point: NaN if any operand is; of zeros, the sign of either. */
     COLLRUN_MAX,
     /* SUM divided by the number of ranks that are combined: the group size, or that of the prefix.
      * Integers and bool round toward zero, so the AVG of bool is 0 in a group of several ranks. */
