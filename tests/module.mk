@@ -197,6 +197,7 @@ $(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
 # The fuzz targets are built with clang (fuzz/run.sh); compiled here, a change that they do not follow is seen at once.
 FUZZ_OBJECTS := $(call obj,$(wildcard tests/fuzz/*.c))
 $(call obj,tests/fuzz/fuzz_shm.c): INC += -Ibackends/shm
+$(call obj,tests/fuzz/fuzz_coord.c): INC += -Ibackends/nccl
 $(call obj,tests/fuzz/fuzz_conn.c tests/fuzz/fuzz_link.c): INC += $(INC_NET) -Ibackends/tcp
 OBJECTS += $(FUZZ_OBJECTS)
 # What tests need that is compiled.

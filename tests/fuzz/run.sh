@@ -16,6 +16,11 @@
 #   fuzz_report    a run directory, as collrun report reads it; its markup must not reach the page
 #   fuzz_conn      what a peer may send on a connection of the tcp backend
 #   fuzz_shm       what a peer whose memory is damaged may write into the segment of the shm backend
+#   fuzz_coord     what members may send to the coordinator of the nccl backend
+#   fuzz_staging   what a host may answer to the staging script
+#   fuzz_stacks    what a host or a rank may say about the threads of a rank
+#   fuzz_top       what the socket of a run may send to collrun top
+#   fuzz_base64    what flux exec carries
 #   fuzz_link      how peers, and other programs, may connect to the tcp backend
 #
 # A target starts from corpus/TARGET, and from what `TARGET --seeds FOLDER` writes, if it has that.
@@ -23,7 +28,7 @@
 # usage: [CLANG=clang-14] [OUT=dir] [SEED=N] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        360 seconds by default, which the targets share; OUT keeps what was found; SEED: of the inputs, another one each time by default
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm}
+targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm fuzz_coord fuzz_staging fuzz_stacks fuzz_top fuzz_base64}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
@@ -107,12 +112,12 @@ build_target() {
         build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
         ;;
     fuzz_diag)
-        build "$1" tests/fuzz/seed_record.c runner/report/diag_command.c runner/report/evidence_json.c runner/report/ranks_json.c \
+        build "$1" tests/fuzz/seed_record.c runner/report/diag_command.c runner/report/evidence_json.c runner/report/run_file.c runner/report/ranks_json.c \
             runner/report/verdict_json.c runner/report/json_value.c runner/report/report.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c \
             $(pkg-config --libs yaml-0.1 jansson)
         ;;
     fuzz_report)
-        build "$1" runner/html/*.c runner/report/evidence_json.c runner/report/ranks_json.c runner/report/verdict_json.c \
+        build "$1" runner/html/*.c runner/report/evidence_json.c runner/report/run_file.c runner/report/ranks_json.c runner/report/verdict_json.c \
             runner/report/json_value.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson libcrypto)
         ;;
     fuzz_trace)
@@ -124,6 +129,21 @@ build_target() {
         ;;
     fuzz_shm)
         build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
+        ;;
+    fuzz_coord)
+        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/comm/match.c engine/comm/match_ops.c
+        ;;
+    fuzz_staging)
+        build "$1" runner/connect/staging.c engine/base/*.c
+        ;;
+    fuzz_stacks)
+        build "$1" runner/diagnose/stacks.c engine/base/*.c
+        ;;
+    fuzz_top)
+        build "$1" runner/report/top_screen.c runner/report/units.c engine/base/*.c $(pkg-config --libs jansson)
+        ;;
+    fuzz_base64)
+        build "$1" engine/base/*.c
         ;;
     fuzz_link)
         build "$1" -Ibackends/net -Ibackends/tcp $(but backends/tcp/*.c -- backends/tcp/link.c backends/tcp/plugin.c)
@@ -139,6 +159,8 @@ starts() {
     fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
     fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
     fuzz_conn) echo "-max_len=16384" ;;
+    fuzz_coord | fuzz_base64) echo "-max_len=2048" ;;
+    fuzz_staging | fuzz_stacks | fuzz_top) echo "-max_len=8192" ;;
     fuzz_link) echo "-max_len=1024" ;;
     fuzz_shm) echo "-max_len=2048" ;;
     fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict" ;;

@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -512,6 +513,36 @@ static void a_large_send_times_out(void **state)
     assert_int_equal(harness_run(&options, unwanted), 0);
 }
 
+/* Rank 2 aborts while it waits, and rank 1 waits for rank 0: these two go on. */
+static int abort_of_one(struct harness_rank *r)
+{
+    _Atomic bool *aborted = r->scratch;
+    char *buf = malloc(LARGE);
+    HARNESS_CHECK(r, buf);
+    if (r->rank == 2) {
+        harness_abort_after(r, 20);
+        HARNESS_CHECK(r, recv_from(r, buf, 10, 0, 1) == COLLRUN_ERR_ABORTED);
+        atomic_store(aborted, true);
+    } else if (r->rank == 1) {
+        HARNESS_CHECK(r, recv_from(r, buf, LARGE, 0, 0) == COLLRUN_OK && holds(buf, LARGE, 5));
+        HARNESS_CHECK(r, send_to(r, buf, 100, 0, 2) == COLLRUN_OK);
+    } else {
+        fill(buf, LARGE, 5);
+        HARNESS_UNTIL(r, atomic_load(aborted) && harness_inside_ms(r, 1) >= 20);
+        HARNESS_CHECK(r, send_to(r, buf, LARGE, 1, 0) == COLLRUN_OK);
+        HARNESS_CHECK(r, recv_from(r, buf, 100, 1, 2) == COLLRUN_OK);
+    }
+    free(buf);
+    harness_sync(r);
+    return 0;
+}
+
+static void an_abort_ends_the_messages_of_its_rank_only(void **state)
+{
+    const struct harness_options options = options_for(state, 3);
+    assert_int_equal(harness_run(&options, abort_of_one), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -531,6 +562,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(messages_of_a_killed_sender_are_whole_or_fail),
         cmocka_unit_test(no_message_arrives_twice),
         cmocka_unit_test(a_sender_that_has_left_is_named),
+        cmocka_unit_test(an_abort_ends_the_messages_of_its_rank_only),
         cmocka_unit_test(a_large_send_times_out),
     };
     return RUN_EVERYWHERE(tests);
