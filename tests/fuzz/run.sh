@@ -20,6 +20,7 @@
 #   fuzz_staging   what a host may answer to the staging script
 #   fuzz_stacks    what a host or a rank may say about the threads of a rank
 #   fuzz_top       what the socket of a run may send to collrun top
+#   fuzz_match     posted receives and messages, against a model of the rules of matching
 #   fuzz_base64    what flux exec carries
 #   fuzz_link      how peers, and other programs, may connect to the tcp backend
 #
@@ -28,7 +29,7 @@
 # usage: [CLANG=clang-14] [OUT=dir] [SEED=N] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        360 seconds by default, which the targets share; OUT keeps what was found; SEED: of the inputs, another one each time by default
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm fuzz_coord fuzz_staging fuzz_stacks fuzz_top fuzz_base64}
+targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm fuzz_coord fuzz_staging fuzz_stacks fuzz_top fuzz_base64 fuzz_match}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
@@ -133,6 +134,9 @@ build_target() {
     fuzz_coord)
         build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/comm/match.c engine/comm/match_ops.c
         ;;
+    fuzz_match)
+        build "$1" engine/comm/match.c engine/comm/match_ops.c
+        ;;
     fuzz_staging)
         build "$1" runner/connect/staging.c engine/base/*.c
         ;;
@@ -159,7 +163,7 @@ starts() {
     fuzz_describe | fuzz_agent | fuzz_control) echo "-max_len=8192" ;;
     fuzz_frames) echo "-max_len=32768 -close_fd_mask=3" ;;
     fuzz_conn) echo "-max_len=16384" ;;
-    fuzz_coord | fuzz_base64) echo "-max_len=2048" ;;
+    fuzz_coord | fuzz_base64 | fuzz_match) echo "-max_len=2048" ;;
     fuzz_staging | fuzz_stacks | fuzz_top) echo "-max_len=8192" ;;
     fuzz_link) echo "-max_len=1024" ;;
     fuzz_shm) echo "-max_len=2048" ;;
