@@ -160,6 +160,7 @@ static const char *const wire_type_names[] = {
     [WIRE_MASTER] = "MASTER",
     [WIRE_USAGE] = "USAGE",
     [WIRE_STDIN_TAKEN] = "STDIN_TAKEN",
+    [WIRE_MPI] = "MPI",
     [WIRE_STDIN] = "STDIN",
     [WIRE_WINDOW] = "WINDOW",
     [WIRE_PLACE] = "PLACE",

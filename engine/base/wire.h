@@ -111,6 +111,8 @@ enum wire_type {
 
     /* u32 bytes of STDIN that the rank's pipe has taken, u8 the rank reads no more */
     WIRE_STDIN_TAKEN = 19,
+    /* u8 enum wire_mpi, str: what the agent has seen of MPI in a rank that runs a command */
+    WIRE_MPI = 20,
     /* Answers PLACE: diag (code 0: none), str why the ranks are not bound ("" = they are, or
      * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), u32 NUMA node of its
      * memory (UINT32_MAX = any), str ids of its devices, with commas} */
@@ -240,6 +242,13 @@ enum wire_phase {
     WIRE_PHASE_INIT,
     WIRE_PHASE_RUN,
     WIRE_PHASE_FINI
+};
+
+/* What WIRE_MPI is about. */
+enum wire_mpi {
+    WIRE_MPI_LEFT,      /* its MPI process has ended without MPI_Finalize; the text says how */
+    WIRE_MPI_SINGLETON, /* Open MPI came up as rank 0 of 1; the text is the library */
+    WIRE_MPI_NO_SPAWN   /* it has called MPI_Comm_spawn */
 };
 
 /* The subject of a failure's text. A text about a workload names it; other texts do not. */

@@ -37,6 +37,7 @@
 #define LEFTOVERS_STEP_NS 5000000ull
 #define TERMINATED_STEP_NS 50000000ull /* between two looks at what is ending after SIGTERM */
 
+enum { NOTED_HEARTBEATS = 30 }; /* later, only what ends a rank makes ranks_note_memory() look */
 enum { LAST_READS = 1024 /* of 256 KiB */, RUNNER_BACKLOG = 1 << 20 /* bytes */ };
 
 static const int agent_ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGQUIT, SIGXFSZ};
@@ -64,6 +65,8 @@ static void agent_on_heartbeat(struct loop_timer *t)
     uplink_send_heartbeat(a);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_check_frame(&a->ranks[i]);
+    if (a->heartbeats++ < NOTED_HEARTBEATS)
+        ranks_note_memory(a);
     memory_watch_expire(&a->memory, now);
     loop_timer_set(a->loop, t, SECOND_NS);
 }
@@ -201,10 +204,11 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     struct agent *a = p->agent;
     p->exited = true;
     a->nrunning--;
+    ranks_note_memory(a);
     agent_read_last_frames(p);
     rank_check_started(p);
     if (p->command)
-        pmi_finish(&p->pmi);
+        pmi_finish(&p->pmi, status == 0);
     bool dismissed = p->command && p->command->background && a->foreground_done;
     bool early = !dismissed && (status != 0 || (!p->command && !p->idle));
     char memory[96] = "";
@@ -233,7 +237,8 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
     buf_put_str(&b, memory);
-    buf_put_u8(&b, p->terminated || (p->record && atomic_load(&p->record->disturbed)));
+    buf_put_u8(&b, p->terminated || p->pmi.disturbed ||
+                       (p->record && atomic_load(&p->record->disturbed)));
     conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
@@ -575,12 +580,16 @@ static int agent_main_with(bool text)
     loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
     loop_run(a.loop);
     bool clean = reap_descendants(a.leftovers_ns ? a.leftovers_ns : now_ns() + 5 * SECOND_NS);
+    pmi_remove_files(&a);
     stacks_close(&a);
+    open_mpi_stop(&a.open_mpi);
     audit_sender_stop(&a.audit);
     trace_sender_stop(&a.trace);
     for (uint32_t i = 0; i < a.nranks; i++)
         rank_close(&a.ranks[i]);
     local_rdv_close(&a.rendezvous);
+    for (uint32_t i = 0; a.pmi_keys && i < a.desc.nworkloads; i++)
+        pmi_keys_fini(&a.pmi_keys[i]);
     master_release(&a.master);
     cores_close(&a.cores);
     if (a.hostmem >= 0)

@@ -22,6 +22,7 @@
 #include "agent/local_rdv.h"
 #include "agent/master.h"
 #include "agent/memory_watch.h"
+#include "agent/open_mpi.h"
 #include "agent/rank.h"
 #include "agent/trace_sender.h"
 #include "base/desc.h"
@@ -35,6 +36,7 @@ struct agent {
     struct loop_timer heartbeat, silence, kill_timer, leftovers;
     uint64_t silence_ns;   /* how long the runner may be silent; 0: any time */
     uint64_t heartbeat_ns; /* when the last heartbeat was sent */
+    uint32_t heartbeats;
     uint64_t leftovers_ns; /* until when it waits for what ranks left behind; 0: not yet */
     struct arena arena;    /* of desc */
     struct desc desc;
@@ -56,7 +58,10 @@ struct agent {
     uint32_t nranks, nrunning;
     void (*on_rank_frame)(struct rank_proc *p, const struct wire_frame *f);
     struct local_rdv rendezvous;
-    int hostmem; /* of its ranks (base/hostmem.h); -1: not made yet */
+    struct pmi_keys *pmi_keys;  /* one per workload; NULL: no program has used PMI */
+    int hostmem;                /* of its ranks (base/hostmem.h); -1: not made yet */
+    struct pmi_file *pmi_files; /* a list */
+    struct open_mpi open_mpi;
     struct cores cores;
     struct memory_watch memory;
     struct rlimit files, file_size;         /* limits of the ranks; the agent raises its own */

@@ -3,24 +3,22 @@
 
 #include "agent/agent.h"
 #include "base/cpus.h"
+#include "base/reap.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { PMI_NAME_MAX = 256, PMI_KEY_MAX = 64, PMI_VALUE_MAX = 1024, PMI_LINE_MAX = 65536 };
-
-struct pmi_key {
-    struct pmi_key *next;
-    char *value; /* behind the key */
-    char key[];
-};
 
 /* ---- names ---- */
 
@@ -94,26 +92,20 @@ static void pmi_answer(struct pmi *pmi, const char *text)
         pmi_close(pmi);
 }
 
-static const char *pmi_find_key(const struct pmi *pmi, const char *key)
+/* What the barriers of the workload have published; NULL: no memory. */
+static struct pmi_keys *pmi_shared(const struct pmi *pmi)
 {
-    for (const struct pmi_key *k = pmi->keys; k; k = k->next)
-        if (strcmp(k->key, key) == 0)
-            return k->value;
-    return NULL;
+    struct agent *a = pmi->proc->agent;
+    if (!a->pmi_keys)
+        a->pmi_keys = arena_calloc(&a->arena, a->desc.nworkloads, sizeof *a->pmi_keys);
+    return a->pmi_keys ? &a->pmi_keys[pmi_workload(pmi)] : NULL;
 }
 
-static void pmi_add_key(struct pmi *pmi, const char *key, const char *value, size_t len)
+static const char *pmi_find_key(const struct pmi *pmi, const char *key)
 {
-    size_t key_len = strlen(key) + 1;
-    struct pmi_key *k = malloc(sizeof *k + key_len + len + 1);
-    if (!k)
-        return; /* the rank does not find it */
-    memcpy(k->key, key, key_len);
-    k->value = k->key + key_len;
-    memcpy(k->value, value, len);
-    k->value[len] = '\0';
-    k->next = pmi->keys;
-    pmi->keys = k;
+    const struct pmi_keys *shared = pmi_shared(pmi);
+    const char *value = pmi_keys_find(&pmi->own, key);
+    return value || !shared ? value : pmi_keys_find(shared, key);
 }
 
 /* "(vector,(0,0,4),(1,4,4))": node, first rank, number of ranks of each run of ranks on one host.
@@ -179,7 +171,7 @@ static void pmi_put(struct pmi *pmi, const char *key, const char *value)
     snprintf(name, sizeof name, "%u:%s", pmi->fences, key);
     buf_put_str(&b, name);
     buf_put_blob(&b, value, strlen(value));
-    pmi_add_key(pmi, key, value, strlen(value));
+    pmi_keys_set(&pmi->own, key, value, strlen(value));
     pmi_send(pmi, WIRE_PUT, &b);
     buf_fini(&b);
 }
@@ -197,6 +189,22 @@ static void pmi_enter_barrier(struct pmi *pmi)
     buf_fini(&b);
 }
 
+/* The keys of a fence. The first rank of the host that gets them adds them for all. */
+static void pmi_publish(struct pmi *pmi, struct reader *r, struct arena *arena)
+{
+    struct pmi_keys *shared = pmi_shared(pmi);
+    if (!shared || shared->fences >= pmi->fences)
+        return;
+    shared->fences = pmi->fences;
+    for (uint32_t n = read_count(r, 8); n && !r->bad; n--) {
+        size_t len;
+        const char *key = strchr(read_str(r, arena), ':');
+        const char *value = read_blob(r, &len);
+        if (key && value)
+            pmi_keys_set(shared, key + 1, value, len);
+    }
+}
+
 bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len)
 {
     char name[32];
@@ -210,19 +218,155 @@ bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len)
     if (mine) {
         read_u32(&r);
         bool good = read_u32(&r) == COLLRUN_OK;
-        for (uint32_t n = good ? read_count(&r, 8) : 0; n && !r.bad; n--) {
-            size_t value_len;
-            const char *key = strchr(read_str(&r, &arena), ':');
-            const char *value = read_blob(&r, &value_len);
-            if (key && value)
-                pmi_add_key(pmi, key + 1, value, value_len);
+        if (good) {
+            pmi_publish(pmi, &r, &arena);
+            pmi_keys_fini(&pmi->own);
         }
+        good = good && !r.bad;
+        pmi->disturbed = pmi->disturbed || !good;
         pmi->in_barrier = false;
-        pmi_answer(pmi, good && !r.bad ? "cmd=barrier_out rc=0\n"
-                                       : "cmd=barrier_out rc=-1 msg=another_rank_has_exited\n");
+        pmi_answer(pmi, good ? "cmd=barrier_out rc=0\n"
+                             : "cmd=barrier_out rc=-1 msg=another_rank_has_exited\n");
     }
     arena_fini(&arena);
     return mine;
+}
+
+/* ---- MPI_Finalize ---- */
+
+static void pmi_report(struct pmi *pmi, enum wire_mpi what, const char *text)
+{
+    struct rank_proc *p = pmi->proc;
+    struct buf b;
+    buf_init(&b);
+    buf_put_u8(&b, (uint8_t)what);
+    buf_put_str(&b, text);
+    conn_send_buf(&p->agent->runner, WIRE_MPI, p->rank, p->agent->desc.attempt, &b);
+    buf_fini(&b);
+}
+
+/* Not where collrun has asked the rank to end, nor if it has failed. */
+static void pmi_report_left(struct pmi *pmi, const char *how)
+{
+    const struct rank_proc *p = pmi->proc;
+    const struct agent *a = p->agent;
+    char text[256];
+    const bool asked = a->stopping || a->aborted || (p->command->background && a->foreground_done);
+    if (!pmi->initialized || asked || p->failed)
+        return;
+    pmi->initialized = false;
+    snprintf(text, sizeof text, "workload \"%.100s\" %s without MPI_Finalize", p->command->name,
+             how);
+    pmi_report(pmi, WIRE_MPI_LEFT, text);
+}
+
+static void pmi_unwatch_process(struct pmi *pmi)
+{
+    const int fd = pmi->ending.fd;
+    if (fd < 0)
+        return;
+    loop_unwatch(pmi->proc->agent->loop, &pmi->ending);
+    close(fd);
+}
+
+static size_t pmi_read_command_line(pid_t pid, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, size) : 0;
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* A shell that speaks PMI may do so in a subshell, and a process in a child that it has forked:
+ * such children run the same program, and their end says nothing. */
+static pid_t pmi_process_of(pid_t pid, pid_t rank)
+{
+    char mine[1024], other[1024];
+    pid_t parent;
+    while (pid > 0 && pid != rank && reap_state(pid, &parent)) {
+        const size_t len = pmi_read_command_line(pid, mine, sizeof mine);
+        if (!len || len != pmi_read_command_line(parent, other, sizeof other) ||
+            memcmp(mine, other, len) != 0)
+            break;
+        pid = parent;
+    }
+    return pid;
+}
+
+static void pmi_on_readable(struct loop_fd *w, uint32_t events);
+
+/* What it wrote before its end comes first: it may have sent finalize. */
+static void pmi_on_process_end(struct loop_fd *w, uint32_t events)
+{
+    struct pmi *pmi = w->owner;
+    (void)events;
+    pmi_unwatch_process(pmi);
+    for (struct pollfd p = {.fd = pmi->fd, .events = POLLIN}; pmi->fd >= 0 && poll(&p, 1, 0) > 0;)
+        pmi_on_readable(&pmi->watch, EPOLLIN);
+    pmi_report_left(pmi, "has an MPI process that ended");
+}
+
+/* The end of the rank's own process needs no watch. */
+static void pmi_watch_process(struct pmi *pmi)
+{
+    const pid_t pid = pmi_process_of(pmi->sender, pmi->proc->pid);
+    pmi_unwatch_process(pmi);
+    if (pid <= 0 || pid == pmi->proc->pid)
+        return;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0 && loop_watch(pmi->proc->agent->loop, &pmi->ending, fd, EPOLLIN) < 0)
+        close(fd);
+}
+
+/* ---- shared memory ---- */
+
+static void pmi_note_file(struct agent *a, const char *path)
+{
+    struct stat st;
+    struct pmi_file *f = a->pmi_files;
+    while (f && strcmp(f->path, path) != 0)
+        f = f->next;
+    if (f || lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+        !(f = arena_calloc(&a->arena, 1, sizeof *f)))
+        return;
+    *f = (struct pmi_file){a->pmi_files, arena_strdup(&a->arena, path), st.st_dev, st.st_ino};
+    if (f->path)
+        a->pmi_files = f;
+}
+
+void pmi_note_memory(struct pmi *pmi)
+{
+    static const char *const names[] = {"/dev/shm/mpich_shm_", "/dev/shm/Intel_MPI_"};
+    struct rank_proc *p = pmi->proc;
+    char path[64], *line = NULL;
+    size_t room = 0;
+    ssize_t len;
+    if (!pmi->initialized)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)(pmi->sender ? pmi->sender : p->pid));
+    FILE *maps = fopen(path, "re");
+    while (maps && (len = getline(&line, &room, maps)) > 0) {
+        const char *file = strchr(line, '/');
+        line[len - (line[len - 1] == '\n')] = '\0';
+        for (size_t i = 0; file && i < sizeof names / sizeof *names; i++)
+            if (strncmp(file, names[i], strlen(names[i])) == 0)
+                pmi_note_file(p->agent, file);
+    }
+    free(line);
+    if (maps)
+        fclose(maps);
+}
+
+void pmi_remove_files(struct agent *a)
+{
+    struct stat st;
+    for (const struct pmi_file *f = a->pmi_files; f; f = f->next)
+        if (lstat(f->path, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino)
+            unlink(f->path);
+    a->pmi_files = NULL;
 }
 
 /* ---- the commands ---- */
@@ -249,6 +393,8 @@ static void pmi_on_init(struct pmi *pmi, const char *line)
 {
     (void)line;
     pmi_join(pmi);
+    pmi->initialized = true;
+    pmi_watch_process(pmi);
     pmi_answer(pmi, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
 }
 
@@ -323,10 +469,12 @@ static void pmi_on_barrier_in(struct pmi *pmi, const char *line)
 static void pmi_on_finalize(struct pmi *pmi, const char *line)
 {
     (void)line;
+    pmi->initialized = false;
+    pmi_unwatch_process(pmi);
     pmi_answer(pmi, "cmd=finalize_ack rc=0\n");
 }
 
-/* MPICH waits for its end after that. */
+/* MPICH waits for its end after that. A library whose barrier has failed aborts for that reason. */
 static void pmi_on_abort(struct pmi *pmi, const char *line)
 {
     struct diag d;
@@ -335,7 +483,7 @@ static void pmi_on_abort(struct pmi *pmi, const char *line)
     pmi_argument(line, "exitcode", code, sizeof code);
     diag_set(&d, COLLRUN_ERR_ABORTED, "MPI_Abort with exit code %s", *code ? code : "1");
     d.code = (int)strtol(code, NULL, 10);
-    d.code = d.code > 0 ? d.code : 1;
+    d.code = pmi->disturbed ? COLLRUN_ERR_PEER_FAILED : d.code > 0 ? d.code : 1;
     buf_init(&b);
     buf_put_u32(&b, pmi_workload(pmi));
     buf_put_u32(&b, WIRE_PHASE_RUN);
@@ -365,8 +513,12 @@ static void pmi_on_line(struct pmi *pmi, const char *line)
     char name[64], text[160];
     if (strncmp(line, "mcmd=", 5) == 0 || pmi->in_spawn) { /* lines up to "endcmd" */
         pmi->in_spawn = strcmp(line, "endcmd") != 0;
-        if (!pmi->in_spawn)
-            pmi_answer(pmi, "cmd=spawn_result rc=-1 msg=collrun_starts_no_further_ranks\n");
+        if (pmi->in_spawn)
+            return;
+        if (!pmi->refused)
+            pmi_report(pmi, WIRE_MPI_NO_SPAWN, "");
+        pmi->refused = true;
+        pmi_answer(pmi, "cmd=spawn_result rc=-1 msg=collrun_starts_no_further_ranks\n");
         return;
     }
     pmi_argument(line, "cmd", name, sizeof name);
@@ -382,12 +534,33 @@ static void pmi_on_line(struct pmi *pmi, const char *line)
 
 /* ---- the connection ---- */
 
+/* The kernel says which process has sent the bytes (SO_PASSCRED). */
+static ssize_t pmi_receive(struct pmi *pmi, char *bytes, size_t size)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct iovec iov = {bytes, size};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = sizeof control};
+    struct ucred from = {.pid = 0};
+    ssize_t n = recvmsg(pmi->fd, &m, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS)
+        memcpy(&from, CMSG_DATA(head), sizeof from);
+    pmi->sender = n > 0 ? from.pid : pmi->sender;
+    return n;
+}
+
 static void pmi_on_readable(struct loop_fd *w, uint32_t events)
 {
     (void)events;
     struct pmi *pmi = w->owner;
     char bytes[4096];
-    ssize_t n = read(pmi->fd, bytes, sizeof bytes);
+    ssize_t n = pmi_receive(pmi, bytes, sizeof bytes);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -414,6 +587,7 @@ void pmi_open(struct pmi *pmi, struct rank_proc *p, int fd)
 {
     *pmi = (struct pmi){.fd = fd, .proc = p};
     pmi->watch = (struct loop_fd){.fd = -1, .ready = pmi_on_readable, .owner = pmi};
+    pmi->ending = (struct loop_fd){.fd = -1, .ready = pmi_on_process_end, .owner = pmi};
     buf_init(&pmi->in);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     if (loop_watch(p->agent->loop, &pmi->watch, fd, EPOLLIN) < 0)
@@ -428,16 +602,15 @@ void pmi_close(struct pmi *pmi)
     close(pmi->fd);
     pmi->fd = -1;
     buf_fini(&pmi->in);
-    while (pmi->keys) {
-        struct pmi_key *k = pmi->keys;
-        pmi->keys = k->next;
-        free(k);
-    }
+    pmi_keys_fini(&pmi->own);
+    pmi_unwatch_process(pmi);
 }
 
-void pmi_finish(struct pmi *pmi)
+void pmi_finish(struct pmi *pmi, bool good)
 {
     if (pmi->fd >= 0)
         pmi_on_readable(&pmi->watch, EPOLLIN);
+    if (good)
+        pmi_report_left(pmi, "exited with code 0");
     pmi_close(pmi);
 }

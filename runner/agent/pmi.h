@@ -10,18 +10,33 @@
  *    this host or that of the runner serves it, so a job may have several hosts.
  *  - abort fails the rank, with the exit code that the program gave.
  *  - A rank exits while others are in a barrier: their barrier fails.
- *  - spawn is refused; so is any other command that is not known. A line that is too long, or
- *    without "cmd=", ends the connection.
+ *  - The process that has sent init ends without finalize, below a shell or as the rank: MPI says
+ * so to the runner, which fails the rank if others of the workload still run.
+ *  - Shared memory that MPICH or Intel MPI has made, and a killed rank could not remove, is removed
+ *    at the end.
+ *  - spawn is refused, and the runner prints that; so is any other command that is not known. A
+ * line that is too long, or without "cmd=", ends the connection.
  */
 #ifndef RUNNER_AGENT_PMI_H
 #define RUNNER_AGENT_PMI_H
 
+#include "agent/pmi_keys.h"
 #include "base/buf.h"
 #include "base/desc.h"
 #include "base/loop.h"
 
-struct pmi_key;
+#include <sys/types.h>
+
+struct agent;
 struct rank_proc;
+
+/* Shared memory that the library of a rank has made: it stays when ranks are killed. */
+struct pmi_file {
+    struct pmi_file *next;
+    const char *path;
+    dev_t dev;
+    ino_t ino;
+};
 
 enum { PMI_CHILD_FD = 6 }; /* in the program */
 
@@ -31,17 +46,27 @@ struct pmi { /* of one rank */
     struct rank_proc *proc;
     struct buf in;
     bool joined, in_barrier, in_spawn;
-    uint32_t fences;      /* that it has entered */
-    struct pmi_key *keys; /* that the fences have published, and its own; a list */
+    bool initialized;      /* MPI_Init, and no MPI_Finalize since */
+    bool disturbed;        /* a barrier of it has failed, since another rank has exited */
+    bool refused;          /* a spawn, which the runner has printed */
+    pid_t sender;          /* of the last command; 0: not known */
+    struct loop_fd ending; /* of the process that has sent init, if it is not that of the rank */
+    uint32_t fences;       /* that it has entered */
+    struct pmi_keys own;   /* that it has put since its last barrier */
 };
 
 /* Takes the agent's end of the socketpair. */
 void pmi_open(struct pmi *pmi, struct rank_proc *p, int fd);
 void pmi_close(struct pmi *pmi); /* safe without open if fd is -1 */
-/* The rank has exited: handles what it has written, then closes. */
-void pmi_finish(struct pmi *pmi);
+/* The rank has exited: handles what it has written, reports a good exit without MPI_Finalize, then
+ * closes. */
+void pmi_finish(struct pmi *pmi, bool good);
 /* A frame for the rank. True: it was the answer to a barrier. */
 bool pmi_take(struct pmi *pmi, uint16_t type, const void *payload, size_t len);
+/* Looks up the shared memory that the library has made in MPI_Init, and removes in MPI_Finalize. */
+void pmi_note_memory(struct pmi *pmi);
+/* All ranks have ended: removes the shared memory of their libraries that is left. */
+void pmi_remove_files(struct agent *a);
 /* Sets PMI_FD and its like in the child. */
 void pmi_set_environment(const struct rank_proc *p);
 

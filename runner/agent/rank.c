@@ -355,7 +355,12 @@ static int rank_open_sockets(const struct rank_proc *p, int control[2], int pmi[
 {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0)
         return -1;
-    return p->command ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pmi) : 0;
+    if (!p->command)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pmi) < 0)
+        return -1;
+    /* The agent learns which process of the rank sends a command. */
+    return setsockopt(pmi[0], SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int));
 }
 
 /* -1: errno is set. */

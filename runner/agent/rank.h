@@ -42,6 +42,7 @@ struct rank_proc {
     int started_fd;         /* of a command: end of file = its program was executed; -1: closed */
     struct loop_fd started; /* of started_fd */
     struct pmi pmi;         /* of a command */
+    bool singleton;         /* Open MPI came up in it as rank 0 of 1; the runner knows */
     bool member;            /* it has sent ATTACHED */
     bool idle;              /* it has sent IDLE */
     bool failed;            /* it has sent FAILED */

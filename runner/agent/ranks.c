@@ -46,9 +46,17 @@ static void ranks_terminate(struct rank_proc *p, const struct tree *t)
     ranks_kill(p, t, SIGTERM);
 }
 
+void ranks_note_memory(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->nranks; i++)
+        if (a->ranks[i].command && a->ranks[i].spawned && !a->ranks[i].exited)
+            pmi_note_memory(&a->ranks[i].pmi);
+}
+
 void ranks_end_commands(struct agent *a)
 {
     struct tree t;
+    ranks_note_memory(a);
     tree_read(&t, a);
     for (uint32_t i = 0; i < a->nranks; i++) {
         struct rank_proc *p = &a->ranks[i];
@@ -77,6 +85,8 @@ void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text
 void ranks_signal(struct agent *a, uint32_t rank, int sig)
 {
     struct tree t;
+    if (sig == SIGKILL)
+        ranks_note_memory(a);
     tree_read(&t, a);
     for (uint32_t i = 0; i < a->nranks; i++) {
         struct rank_proc *p = &a->ranks[i];

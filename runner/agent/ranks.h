@@ -21,6 +21,8 @@ void ranks_signal(struct agent *a, uint32_t rank, int sig);
 /* To one process of each rank: the member of its groups, else the first below its command that
  * handles the signal, else that of the command. */
 void ranks_warn(struct agent *a, int sig);
+/* Before ranks are killed: the shared memory that they cannot remove then (pmi.h). */
+void ranks_note_memory(struct agent *a);
 /* Whether processes are left that were sent SIGTERM, and may go on until timeouts.grace has
  * passed. */
 bool ranks_await_terminated(struct agent *a);

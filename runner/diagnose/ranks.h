@@ -45,12 +45,15 @@ struct rank_state {
     bool lost_sent;  /* of a command: the others know that it has exited without that */
     bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
     bool dismissed;  /* of a command in the background: collrun ends it, as all others are done */
-    bool overdue;    /* of a command: a limit of collrun's has passed; `failure` says which */
-    bool left_out;   /* it has failed, and the job continues without it */
-    const char *devices;           /* ids of those it owns, with commas; NULL: not known yet */
-    uint64_t started_ns, ended_ns; /* when the agent reported its start and its exit */
-    uint64_t attached_ns;          /* of a command: when it had called collrun_init */
-    uint64_t first_failure_ns;     /* when the first sign of a failure arrived; 0 = none */
+    /* Of a command: the library of Open MPI, in which it is rank 0 of 1; how its MPI process ended
+     * without MPI_Finalize. NULL: not so. */
+    const char *singleton, *mpi_left;
+    bool overdue;        /* of a command: a limit of collrun's has passed; `failure` says which */
+    bool left_out;       /* it has failed, and the job continues without it */
+    const char *devices; /* ids of those it owns, with commas; NULL: not known yet */
+    uint64_t started_ns, ended_ns;       /* when the agent reported its start and its exit */
+    uint64_t attached_ns;                /* of a command: when it had called collrun_init */
+    uint64_t first_failure_ns;           /* when the first sign of a failure arrived; 0 = none */
     enum rank_phase first_failure_phase; /* the phase it was in then */
     /* ABORT was sent to it before its first failure, which is therefore a consequence. */
     bool stop_requested;

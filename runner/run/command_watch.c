@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define LEFT_NS 300000000ull /* after the exit of a member */
+#define LEFT_NS 300000000ull /* after the exit of a member, and of a process of MPI */
 
 void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t type)
 {
@@ -23,6 +23,127 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t typ
     if (type == WIRE_DONE)
         phases_on_finalize(c->phases, rank);
     state->finalized = state->finalized || type == WIRE_IDLE;
+}
+
+/* ---- MPI ---- */
+
+static const struct desc_ranks *command_watch_peers(const struct command_watch *c, uint32_t rank)
+{
+    const struct desc *desc = c->run->desc;
+    return &desc->workloads[desc_find_command(desc, rank)].ranks;
+}
+
+static void command_watch_set_failure(struct command_watch *c, uint32_t rank, const struct diag *d)
+{
+    struct rank_state *state = &c->run->ranks[rank];
+    state->failed = true;
+    state->failure = *d;
+    state->subject = WIRE_SUBJECT_WORKLOAD;
+    state->workload = desc_find_command(c->run->desc, rank);
+    state->failure.loc = c->run->desc->workloads[state->workload].loc;
+}
+
+static void command_watch_set_left(struct command_watch *c, uint32_t rank)
+{
+    struct diag d;
+    diag_set(&d, COLLRUN_ERR_ABORTED, "%s", c->run->ranks[rank].mpi_left);
+    d.code = 1; /* as an exit code of the rank */
+    diag_hint(&d, "the other ranks of MPI_COMM_WORLD may wait for it; MPI_Finalize ends its part");
+    command_watch_set_failure(c, rank, &d);
+    c->run->ranks[rank].failed_phase = WIRE_PHASE_RUN;
+}
+
+/* Ranks that all end without MPI_Finalize keep no other rank waiting. */
+static bool command_watch_is_missed(const struct command_watch *c, uint32_t rank)
+{
+    const struct desc_ranks *peers = command_watch_peers(c, rank);
+    for (uint32_t i = 0; i < peers->n; i++) {
+        const struct rank_state *peer = &c->run->ranks[peers->items[i]];
+        if (!peer->exited && !peer->mpi_left)
+            return true;
+    }
+    return false;
+}
+
+static void command_watch_judge_singletons(struct command_watch *c, uint32_t rank)
+{
+    const struct desc_ranks *peers = command_watch_peers(c, rank);
+    struct diag d;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < peers->n; i++)
+        n += c->run->ranks[peers->items[i]].singleton != NULL;
+    if (n < 2 || c->stop->step != STOP_NONE)
+        return;
+    diag_set(
+        &d, COLLRUN_ERR_UNSUPPORTED,
+        "workload \"%.100s\" is a program of Open MPI (%.200s), in which each rank is rank 0 of 1",
+        c->run->desc->workloads[desc_find_command(c->run->desc, rank)].name,
+        c->run->ranks[rank].singleton);
+    diag_hint(&d,
+              "collrun serves PMI-1 of MPICH and Intel MPI, not PMIx: build it with one of these; "
+              "ranks that are to be alone run `mpirun -n 1 PROGRAM`");
+    for (uint32_t i = 0; i < peers->n; i++) {
+        struct rank_state *peer = &c->run->ranks[peers->items[i]];
+        if (!peer->singleton || peer->failed)
+            continue;
+        command_watch_set_failure(c, peers->items[i], &d);
+        peer->failed_phase = WIRE_PHASE_LOAD;
+    }
+    c->failed(c->ctx, rank);
+}
+
+/* The message names all ranks, so it waits a moment for the others; not if one exits meanwhile. */
+static void command_watch_on_singleton(struct command_watch *c, uint32_t rank, const char *library)
+{
+    const struct desc_ranks *peers = command_watch_peers(c, rank);
+    bool all = true;
+    c->run->ranks[rank].singleton = library;
+    for (uint32_t i = 0; i < peers->n; i++)
+        all = all && c->run->ranks[peers->items[i]].singleton;
+    if (all)
+        command_watch_judge_singletons(c, rank);
+    else
+        loop_timer_set(c->run->loop, &c->mpi, LEFT_NS);
+}
+
+static void command_watch_on_mpi_timer(struct loop_timer *t)
+{
+    struct command_watch *c = t->owner;
+    for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
+        const struct rank_state *state = &c->run->ranks[i];
+        if (state->failed || c->stop->step != STOP_NONE)
+            continue;
+        if (state->singleton)
+            command_watch_judge_singletons(c, i);
+        if (!state->mpi_left || !command_watch_is_missed(c, i))
+            continue;
+        command_watch_set_left(c, i);
+        c->failed(c->ctx, i);
+    }
+}
+
+bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f)
+{
+    struct rank_state *state = &c->run->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    const uint8_t what = read_u8(&r);
+    const char *text = read_str(&r, &c->run->arena);
+    if (!reader_done(&r) || !state->command)
+        return false;
+    if (what == WIRE_MPI_LEFT && c->stop->step == STOP_NONE) {
+        state->mpi_left = text;
+        loop_timer_set(c->run->loop, &c->mpi, LEFT_NS);
+    } else if (what == WIRE_MPI_SINGLETON) {
+        command_watch_on_singleton(c, f->rank, text);
+    } else if (what == WIRE_MPI_NO_SPAWN && !c->run->options->quiet) {
+        fprintf(
+            c->run->options->report->out,
+            "collrun: rank %u: warning: MPI_Comm_spawn fails: collrun starts no further ranks; a "
+            "program of mpi4py.futures runs as `python3 -m mpi4py.futures PROGRAM`\n",
+            f->rank);
+    }
+    return true;
 }
 
 /* ---- ranks that exit without collrun_finalize ---- */
@@ -61,6 +182,8 @@ static void command_watch_on_left(struct loop_timer *t)
 void command_watch_on_exit(struct command_watch *c, uint32_t rank)
 {
     struct rank_state *state = &c->run->ranks[rank];
+    if (state->singleton && !state->failed)
+        command_watch_judge_singletons(c, rank);
     if (!state->command || (state->status != 0 && cause_of(state) != CAUSE_NONE))
         return;
     if (command_watch_has_left(state) && !state->member)
@@ -90,6 +213,11 @@ void command_watch_on_failure(struct command_watch *c, uint32_t rank)
         return;
     for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
         struct rank_state *r = &c->run->ranks[i];
+        if (r->mpi_left && !r->failed) {
+            command_watch_set_left(c, i);
+            r->first_failure_ns = now_ns();
+            r->first_failure_phase = PHASE_RUNNING;
+        }
         if (!r->lost_sent || r->left_early || !command_watch_share_group(c->run->desc, i, rank))
             continue;
         r->left_early = true;
@@ -101,4 +229,5 @@ void command_watch_on_failure(struct command_watch *c, uint32_t rank)
 void command_watch_start(struct command_watch *c)
 {
     c->left = (struct loop_timer){.fired = command_watch_on_left, .owner = c};
+    c->mpi = (struct loop_timer){.fired = command_watch_on_mpi_timer, .owner = c};
 }

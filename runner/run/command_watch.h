@@ -10,6 +10,10 @@
  *  - It exits with code 0 without collrun_finalize: RANK_LOST ends what other ranks wait for. That
  *    of a member is delayed, so that calls that need nothing more of it complete. If a rank fails
  *    because of that, the one that exited left the job early; otherwise all is well.
+ *  - Its MPI process ends without MPI_Finalize, and after a moment other ranks of the workload
+ * still run: it has failed, as they may wait for it for ever.
+ *  - Open MPI comes up as rank 0 of 1 in two ranks of one workload: both have failed, as each of
+ * them computes alone. One such rank is no error.
  */
 #ifndef RUNNER_RUN_COMMAND_WATCH_H
 #define RUNNER_RUN_COMMAND_WATCH_H
@@ -21,12 +25,17 @@ struct command_watch {
     struct stop *stop;
     struct phases *phases;
     struct loop_timer left; /* RANK_LOST of members that have exited is due */
+    struct loop_timer mpi;  /* ranks without MPI_Finalize, and those of Open MPI, are judged */
+    void (*failed)(void *ctx, uint32_t rank); /* its rank_state says why */
+    void *ctx;
 };
 
 /* The pointers are set. */
 void command_watch_start(struct command_watch *c);
 /* STARTED, ATTACHED, READY, DONE or IDLE of a rank that runs a command. */
 void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t type);
+/* MPI of a rank. False: malformed. */
+bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f);
 /* EXITED of any rank; its state has the wait status. */
 void command_watch_on_exit(struct command_watch *c, uint32_t rank);
 /* A rank has failed: marks the ranks of its groups whose early exit may have caused it. */

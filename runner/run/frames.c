@@ -390,6 +390,12 @@ static void frames_on_stdin_taken(struct frames *s, const struct wire_frame *f)
         frames_malformed(s, f);
 }
 
+static void frames_on_mpi(struct frames *s, const struct wire_frame *f)
+{
+    if (!command_watch_on_mpi(s->commands, f))
+        frames_malformed(s, f);
+}
+
 static void frames_on_audit(struct frames *s, const struct wire_frame *f)
 {
     if (!audit_watch_take(s->audit_watch, f))
@@ -529,7 +535,7 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
         {WIRE_STACKS, frames_on_stacks},   {WIRE_RECORDS, frames_on_records},
         {WIRE_AUDIT, frames_on_audit},     {WIRE_STARTED, frames_on_phase},
         {WIRE_USAGE, frames_on_usage},     {WIRE_STDIN_TAKEN, frames_on_stdin_taken},
-        {WIRE_TRACE, frames_on_trace},
+        {WIRE_TRACE, frames_on_trace},     {WIRE_MPI, frames_on_mpi},
     };
     for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++) {
         if (handlers[i].type == f->type)

@@ -160,7 +160,7 @@ void supervisor_on_child_exit(struct supervisor *s, pid_t pid, int status)
 
 /* ---- start and end ---- */
 
-static void supervisor_on_overdue(void *ctx, uint32_t rank)
+static void supervisor_on_failed(void *ctx, uint32_t rank)
 {
     struct supervisor *s = ctx;
     frames_fail_rank(&s->frames, rank);
@@ -241,11 +241,15 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .limits = &s->limits,
                                 .stdin_feed = &s->stdin_feed};
     s->stdin_feed = (struct stdin_feed){.run = run, .console = s->console};
-    s->commands = (struct command_watch){.run = run, .stop = &s->stop, .phases = &s->phases};
+    s->commands = (struct command_watch){.run = run,
+                                         .stop = &s->stop,
+                                         .phases = &s->phases,
+                                         .failed = supervisor_on_failed,
+                                         .ctx = s};
     s->limits = (struct command_limits){.run = run,
                                         .stop = &s->stop,
                                         .liveness = &s->liveness,
-                                        .failed = supervisor_on_overdue,
+                                        .failed = supervisor_on_failed,
                                         .ctx = s};
 }
 

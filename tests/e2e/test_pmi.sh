@@ -70,7 +70,34 @@ ends "abort: its exit code" 5
 like "the rank is named" "$(err)" 'rank 1 .*"abort.sh": MPI_Abort with exit code 5$'
 programs leave 3 "[./leave.sh]"
 run leave.yaml
-ends "a barrier without a rank that has exited fails" 4
+ends "a barrier without a rank that has exited fails; that rank is the cause" 1
+like "and is named" "$(err)" 'rank 1 .*"leave.sh" exited with code 0 without MPI_Finalize$'
+
+# Without MPI_Finalize, while the others wait for a message of it.
+cat >wait.sh <<'EOF'
+#!/bin/sh
+. ./ask.sh
+ask "cmd=init pmi_version=1 pmi_subversion=1"
+[ "$PMI_RANK" = 1 ] && exit 0
+[ "$1" ] || exec sleep 300
+EOF
+chmod +x wait.sh
+programs wait 3 "[./wait.sh]"
+run wait.yaml
+ends "a rank exits without MPI_Finalize: 1" 1
+like "it is named" "$(err)" 'wait.yaml:4:.* rank 1 .*"wait.sh" exited with code 0 without MPI_Finalize$'
+programs wait 3 '[sh, -c, "./wait.sh; sleep 300"]'
+run wait.yaml
+ends "the same below a shell that goes on" 1
+like "it is named, too" "$(err)" 'rank 1 .*"sh" has an MPI process that ended without MPI_Finalize$'
+programs wait 3 '[./wait.sh, all]'
+run wait.yaml
+ends "no rank calls MPI_Finalize, and all end: no rank waits for another" 0
+programs spawn 1 '[./spawn.sh]'
+printf '%s\n' '#!/bin/sh' 'printf "mcmd=spawn\nendcmd\nmcmd=spawn\nendcmd\n" >&6; read -r a <&6; read -r a <&6' >spawn.sh
+chmod +x spawn.sh
+run spawn.yaml
+is "MPI_Comm_spawn: the reason is shown once" "$code $(grep -c 'rank 0: warning: MPI_Comm_spawn fails: collrun starts no further ranks' err)" "0 1"
 
 # Two hosts of this machine: shells that are reached by a command. The runner's store serves them.
 programs two 4 "[./pmi.sh]" "hosts:
@@ -80,6 +107,52 @@ network: {interface: lo}"
 run two.yaml
 ends "the protocol on two hosts" 0
 is "all ranks finish, on two nodes" "$(grep -c "mapping (vector,(0,1,2),(1,1,2))\$" out)" 4
+
+# ---- Open MPI ----
+# A stand-in for the library: what matters is its name, and the state that MPI_Init changes.
+mkdir -p ompi
+echo 'int ompi_mpi_state; void MPI_Init(void) { ompi_mpi_state = 1; }' >ompi/state.c
+cat >ompi/program.c <<'EOF'
+#include <unistd.h>
+void MPI_Init(void);
+int main(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1)
+        MPI_Init();
+    sleep(argc > 1 ? 60 : 0);
+    return 0;
+}
+EOF
+if cc -shared -fPIC ompi/state.c -o ompi/libmpi.so.40 -Wl,-soname,libmpi.so.40 &&
+    cc ompi/program.c -o ompi/program ompi/libmpi.so.40 -Wl,-rpath,"$tmp/ompi"; then
+    programs ompi 2 "[./ompi/program, init]"
+    run ompi.yaml
+    ends "Open MPI without its launcher: 126" 126
+    like "all ranks are named" "$(err)" "ompi.yaml:4:.* all 2 ranks: workload \"program\" is a program of Open MPI \($tmp/ompi/libmpi.so.40\), in which each rank is rank 0 of 1"
+    programs ompi 2 '[sh, -c, "./ompi/program init; true"]'
+    run ompi.yaml
+    ends "the same below a shell" 126
+    programs ompi 2 "[./ompi/program]"
+    run ompi.yaml
+    ends "a program that does not call MPI_Init" 0
+    sed -i 's/60/1/' ompi/program.c
+    cc ompi/program.c -o ompi/program ompi/libmpi.so.40 -Wl,-rpath,"$tmp/ompi"
+    programs ompi 2 "[env, PMIX_RANK=0, ./ompi/program, init]"
+    job alone <<END
+version: 1
+processes: {count: 2}
+workloads:
+  - {name: a, command: [./ompi/program, init], ranks: 0}
+  - {name: b, command: [sh, -c, "[ \$RANK = 1 ] && PMIX_RANK=0 ./ompi/program init"], ranks: 1}
+END
+    run ompi.yaml
+    ends "processes that another mpirun has started" 0
+    run alone.yaml
+    ends "a program of Open MPI that is the only rank of its workload" 0
+else
+    skip "a program of Open MPI" "the compiler builds no shared object"
+fi
 
 # ---- MPICH ----
 mpicc=${MPICC:-$(command -v mpicc.mpich)}
@@ -117,4 +190,34 @@ ends "MPI_Abort: its code" 5
 programs mpi 2 "[./mpi, crash]"
 run mpi.yaml
 ends "a crash: 134" 134
+cat >kill.c <<'EOF'
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    int rank;
+    char line[4096];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (rank == 0 && fgets(line, sizeof line, maps))
+        if (strstr(line, "/dev/shm/mpich_shm_"))
+            fputs(strchr(line, '/'), stdout);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        raise(SIGKILL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+EOF
+"$mpicc" kill.c -o kill || not_ok "mpicc builds another program"
+programs mpi 2 "[./kill]"
+run mpi.yaml
+ends "SIGKILL: 137" 137
+# shellcheck disable=SC2046
+is "nothing of its shared memory stays" "$(ls $(unlabelled 0 | sort -u) /dev/null 2>/dev/null)" /dev/null
 done_testing
