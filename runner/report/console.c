@@ -33,6 +33,7 @@ struct sink { /* stdout, stderr, or both */
     struct file_writer *writer; /* of a regular file; else NULL */
     uint64_t given;             /* bytes written to `writer` */
     bool socket, terminal, dead;
+    bool open;      /* the last bytes that were queued are a part of a line */
     uint64_t lines; /* how often the bytes that were queued ended a line */
     struct buf queue;
     struct loop_fd watch;
@@ -238,6 +239,23 @@ void console_attach(struct console *c, struct loop *loop, const struct console_h
     console_push(c);
 }
 
+static void sink_put(struct sink *s, const void *bytes, size_t len)
+{
+    if (buf_reserve(&s->queue, len))
+        buf_put(&s->queue, bytes, len);
+    else
+        sink_write_now(s, bytes, len);
+    s->lines += len && ((const char *)bytes)[len - 1] == '\n';
+}
+
+static void sink_end_part(struct sink *s)
+{
+    const bool raw = s->console->raw && s->terminal;
+    if (s->open && !s->dead)
+        sink_put(s, raw ? "\r\n" : "\n", raw ? 2 : 1);
+    s->open = false;
+}
+
 void console_put_as_is(struct console *c, int stream, const void *bytes, size_t len)
 {
     struct sink *s = c->of[stream - 1];
@@ -245,11 +263,37 @@ void console_put_as_is(struct console *c, int stream, const void *bytes, size_t 
         return;
     if (c->hooks.writing)
         c->hooks.writing(c->hooks.ctx);
-    if (buf_reserve(&s->queue, len))
-        buf_put(&s->queue, bytes, len);
-    else
-        sink_write_now(s, bytes, len);
-    s->lines += len && ((const char *)bytes)[len - 1] == '\n';
+    sink_end_part(s);
+    sink_put(s, bytes, len);
+}
+
+void console_put_part(struct console *c, int stream, const char *label, size_t label_len,
+                      const char *text, size_t len)
+{
+    struct sink *s = c->of[stream - 1];
+    if (s->dead)
+        return;
+    if (c->hooks.writing)
+        c->hooks.writing(c->hooks.ctx);
+    if (!s->open)
+        sink_put(s, label, label_len);
+    sink_put(s, text, len);
+    s->open = true;
+}
+
+void console_end_part(struct console *c, int stream)
+{
+    sink_end_part(c->of[stream - 1]);
+}
+
+bool console_part_is_open(const struct console *c, int stream)
+{
+    return c->of[stream - 1]->open;
+}
+
+bool console_is_terminal(const struct console *c, int stream)
+{
+    return c->of[stream - 1]->terminal;
 }
 
 void console_put(struct console *c, int stream, const void *bytes, size_t len)
@@ -293,6 +337,7 @@ uint64_t console_put_lines(struct console *c, int stream, const char *label, siz
     uint64_t n = 0;
     if (c->hooks.writing)
         c->hooks.writing(c->hooks.ctx);
+    sink_end_part(s);
     for (const char *end = text + len; text; n++) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         if (!s->dead)

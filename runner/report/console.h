@@ -43,6 +43,13 @@ void console_put_as_is(struct console *c, int stream, const void *bytes, size_t 
  * last one. Returns their number. */
 uint64_t console_put_lines(struct console *c, int stream, const char *label, size_t label_len,
                            const char *text, size_t len);
+/* Queues a part of a line behind a label, or the next part of the line that is open. Whatever else
+ * is queued for the file ends the line first. */
+void console_put_part(struct console *c, int stream, const char *label, size_t label_len,
+                      const char *text, size_t len);
+void console_end_part(struct console *c, int stream); /* ends the line, if it is open */
+bool console_part_is_open(const struct console *c, int stream);
+bool console_is_terminal(const struct console *c, int stream);
 /* The terminal does not return at the end of a line (run/terminal.h): console_put does, and
  * console_put_lines. */
 void console_set_raw(struct console *c, bool raw);

@@ -198,7 +198,7 @@ static void live_on_timer(struct loop_timer *t)
     struct winsize w = {0};
     char line[1024], text[1040];
     loop_timer_set(l->loop, t, REDRAW_NS);
-    if (!console_ready(l->console))
+    if (!console_ready(l->console) || console_part_is_open(l->console, STDERR_FILENO))
         return;
     size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1u : 79;
     live_format(l, now_ns(), width, line, sizeof line);

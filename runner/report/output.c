@@ -43,6 +43,8 @@ struct output {
     struct fold *fold;             /* NULL: lines are not folded */
     struct loop *loop;
     struct loop_timer fold_timer;
+    struct loop_timer part_timer; /* lines that are not complete are shown */
+    uint32_t open; /* the stream of which the console has a part of a line; console_part_is_open */
     struct buf label_bytes; /* of the lines that are being shown; has room for that of any rank */
     bool timestamps, given_up, last;
     bool in_line;         /* the rank that has the terminal has not ended its line */
@@ -235,6 +237,85 @@ static void output_put_terminal(struct output *o, const char *bytes, size_t len)
     o->in_line = bytes[len - 1] != '\n';
 }
 
+/* ---- parts of lines ---- */
+
+static bool output_is_open(const struct output *o, uint32_t rank, uint8_t stream)
+{
+    return o->open == rank * 2 + stream - 1u && console_part_is_open(o->console, stream);
+}
+
+static void output_put_part(struct output *o, uint32_t rank, const struct fold_line *part)
+{
+    if (o->given_up)
+        return;
+    if (!output_is_open(o, rank, part->stream)) {
+        console_end_part(o->console, part->stream);
+        output_set_label(o, part, o->labels[rank]);
+    }
+    o->open = rank * 2 + part->stream - 1u;
+    console_put_part(o->console, part->stream, (const char *)o->label_bytes.data,
+                     o->label_bytes.len, part->text, part->len);
+}
+
+static void output_end_part(struct output *o, uint32_t rank, uint8_t stream)
+{
+    const uint64_t before = console_lines(o->console);
+    if (o->given_up || !output_is_open(o, rank, stream))
+        return;
+    console_end_part(o->console, stream);
+    if (stream == 2)
+        output_note_lines(o, rank, before, 1);
+}
+
+/* What waits for the rest of its line, and then `text`. */
+static void output_put_pending(struct output *o, uint32_t rank, const struct fold_line *text)
+{
+    struct buf *line = &o->streams[rank * 2 + text->stream - 1u].line;
+    struct fold_line begin = *text;
+    begin.text = (const char *)line->data + line->start;
+    begin.len = buf_pending(line);
+    if (begin.len)
+        output_put_part(o, rank, &begin);
+    buf_clear(line);
+    if (text->len)
+        output_put_part(o, rank, text);
+}
+
+static bool output_has_stdin(const struct output *o, uint32_t rank)
+{
+    for (uint32_t i = 0; i < o->desc->with_stdin.n; i++)
+        if (o->desc->with_stdin.items[i] == rank)
+            return true;
+    return false;
+}
+
+static bool output_shows_parts(const struct output *o, uint32_t rank, uint8_t stream)
+{
+    return o->loop && !o->fold &&
+           (console_is_terminal(o->console, stream) || output_has_stdin(o, rank));
+}
+
+/* Progress bars of several ranks would end each other's line all the time: one of them is shown as
+ * it grows. A rank that may wait for an answer is always shown. */
+static void output_on_part_timer(struct loop_timer *t)
+{
+    struct output *o = t->owner;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (uint32_t i = 0; i < o->desc->nranks * 2; i++) {
+        const uint32_t rank = i / 2;
+        const uint8_t stream = (uint8_t)(i % 2 + 1);
+        const struct fold_line none = {.stream = stream,
+                                       .realtime_ns = (uint64_t)now.tv_sec * 1000000000u +
+                                                      (uint64_t)now.tv_nsec};
+        const bool may = !console_part_is_open(o->console, stream) ||
+                         output_is_open(o, rank, stream) || output_has_stdin(o, rank);
+        if (buf_pending(&o->streams[i].line) && may && output_shows_parts(o, rank, stream))
+            output_put_pending(o, rank, &none);
+    }
+    console_push(o->console);
+}
+
 /* There is no memory for a line that is not complete: what there is becomes lines. */
 static void output_add_parts(struct output *o, uint32_t rank, const struct fold_line *end)
 {
@@ -265,10 +346,18 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         const size_t pending = buf_pending(line), room = OUTPUT_LINE_MAX - pending,
                      window = (size_t)(end - p) <= room ? (size_t)(end - p) : room + 1;
         /* All whole lines at once, but one by one if they are folded; or the end of a line. */
+        const bool open = !o->fold && output_is_open(o, rank, stream);
         const char *newline =
-            pending || o->fold ? memchr(p, '\n', window) : memrchr(p, '\n', window);
+            pending || o->fold || open ? memchr(p, '\n', window) : memrchr(p, '\n', window);
         const bool cut = !newline && window > room;
         const size_t n = newline ? (size_t)(newline - p) : cut ? room : window;
+        if (!o->fold && (cut || (open && newline))) {
+            output_put_pending(o, rank, &(const struct fold_line){stream, realtime_ns, p, n});
+            if (newline)
+                output_end_part(o, rank, stream);
+            p += n + (newline != NULL);
+            continue;
+        }
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
         if (line->failed) {
@@ -282,6 +371,8 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         }
         p += n + (newline != NULL);
     }
+    if (buf_pending(line) && !o->part_timer.at_ns && output_shows_parts(o, rank, stream))
+        loop_timer_set(o->loop, &o->part_timer, OUTPUT_PART_NS);
     console_push(o->console);
     output_refund(o);
 }
@@ -319,12 +410,19 @@ void output_end_rank(struct output *o, uint32_t rank)
     clock_gettime(CLOCK_REALTIME, &t);
     for (uint8_t stream = 1; stream <= 2; stream++) {
         struct buf *line = &o->streams[rank * 2 + stream - 1u].line;
-        if (!buf_pending(line))
+        if (!buf_pending(line)) {
+            output_end_part(o, rank, stream);
             continue;
+        }
         const struct fold_line rest = {stream,
                                        (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec,
                                        (const char *)line->data + line->start, buf_pending(line)};
-        output_add_line(o, rank, &rest);
+        if (output_is_open(o, rank, stream)) {
+            output_put_part(o, rank, &rest);
+            output_end_part(o, rank, stream);
+        } else {
+            output_add_line(o, rank, &rest);
+        }
         buf_clear(line);
     }
     if (o->fold) {
@@ -399,6 +497,7 @@ struct output *output_new(struct console *console, struct loop *loop, const stru
     o->loop = loop;
     o->desc = desc;
     o->hooks = hooks;
+    o->part_timer = (struct loop_timer){.fired = output_on_part_timer, .owner = o};
     o->timestamps = job->logging.console.timestamps.v;
     o->streams = arena_calloc(&o->arena, desc->nranks * 2, sizeof *o->streams);
     o->tails = arena_calloc(&o->arena, desc->nranks, sizeof *o->tails);
@@ -420,6 +519,8 @@ void output_free(struct output *o)
         return;
     if (o->fold)
         loop_timer_clear(o->loop, &o->fold_timer);
+    if (o->loop)
+        loop_timer_clear(o->loop, &o->part_timer);
     fold_free(o->fold);
     for (uint32_t i = 0; o->streams && i < o->desc->nranks * 2; i++)
         buf_fini(&o->streams[i].line);

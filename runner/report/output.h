@@ -3,7 +3,10 @@
  * The output of the ranks: cut into lines, labelled, and queued on the console.
  * - The lines of one stream of one rank keep their order, and lines of different ranks are never
  *   mixed.
- * - A line longer than OUTPUT_LINE_MAX is cut into several.
+ * - On a terminal, and of a rank that reads collrun's stdin, a line that is not complete is shown
+ *   after OUTPUT_PART_NS, and its rest follows: a prompt, a progress bar. So are the parts of a
+ * line longer than OUTPUT_LINE_MAX. Only what another rank or collrun shows meanwhile cuts such a
+ * line.
  * - With `logging.console.fold`, equal lines of several ranks are shown once (report/fold.h), at
  * most FOLD_WINDOW_NS after the first.
  * - Back-pressure: the bytes that an agent sent are returned to it as credit while the console is
@@ -24,6 +27,8 @@ enum { OUTPUT_TAIL = 8 << 10, OUTPUT_LINE_MAX = 64 << 10, OUTPUT_CREDIT = 256 <<
  * lines of the console above it. */
 enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 200 };
 
+#define OUTPUT_PART_NS 200000000ull
+
 struct output;
 struct output_hooks {
     void (*credit)(void *ctx, uint32_t host,
@@ -32,7 +37,7 @@ struct output_hooks {
     void *ctx;
 };
 
-/* `loop` is needed to fold lines. */
+/* `loop` is needed to fold lines, and for OUTPUT_PART_NS. */
 struct output *output_new(struct console *console, struct loop *loop, const struct job *job,
                           const struct desc *desc, struct output_hooks hooks);
 void output_free(struct output *o);

@@ -66,6 +66,39 @@ like "its terminal" "$(out)" '^/dev/pts/[0-9]+$'
 like "has the size" "$(out)" '^30 100$'
 like "and the type" "$(out)" '^xterm=far$'
 ends "it ends well" 0
+# A line without an end: a prompt, also where another rank shows a line meanwhile.
+job ask <<'END'
+version: 1
+processes: {count: 2, stdin: 0}
+workloads:
+  - {command: [sh, -c, 'printf "How many? "; read n; touch answered; until [ -e shown ]; do sleep 0.02; done; echo "thanks for $n"'], ranks: 0}
+  - {command: [sh, -c, 'until [ -e answered ]; do sleep 0.02; done; printf "a bar\ranother bar"; printf " and its end\n"; touch shown'], ranks: 1}
+END
+session 'How many? ' '7\r' 'its end' '' 'thanks' '' -- ask.yaml
+ends "a prompt is shown before the answer" 0
+like "what is typed" "$(out)" '^\[0\] How many\? 7$'
+like "the answer has arrived" "$(out)" '^\[0\] thanks for 7$'
+like "lines of another rank are not mixed in" "$(out)" 'another bar and its end$'
+printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [sh, -c, "head -c 200000 /dev/zero | tr \\\\0 x; echo"]}]\n' | job long
+run long.yaml
+is "a long line remains one line" "$code $(wc -l <out) $(wc -c <out)" "0 1 200005"
+# The terminal goes away, and nohup or setsid has SIGHUP ignored: the rank reads the end of its input.
+cat >hangup.py <<'END'
+import os, pty, signal, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.execvp(sys.argv[1], sys.argv[1:])
+seen = b""
+while b"begins" not in seen:
+    seen += os.read(terminal, 4096)
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [sh, -c, "echo begins; cat; touch read_to_the_end"]}]\n' | job reads
+TERM=xterm timeout -k 5 $((60 * slow)) python3 hangup.py "$COLLRUN" reads.yaml --run-dir reads --wrap 0 env >out 2>err
+check "the end of the terminal is the end of the input" test -e read_to_the_end
+unlike "and no error of collrun" "$(cat reads/result.json)" malformed
 if [ -n "$sanitized" ]; then
     skip "a debugger that is typed to" "LeakSanitizer does not work under a debugger"
 elif command -v gdb >/dev/null; then

@@ -44,27 +44,32 @@ static void on_credit(void *ctx, uint32_t host, uint32_t bytes)
 struct reference {
     struct buf shown, line[RANKS];
     const char *label;
+    int open; /* the rank of which `shown` ends with a part of a line; -1: none */
 };
 
-static void reference_show(struct reference *r, unsigned rank)
+/* What is there of the line: `end`: all of it. */
+static void reference_show(struct reference *r, int rank, bool end)
 {
     char label[16];
-    if (r->label[0])
-        buf_put(&r->shown, label, (size_t)snprintf(label, sizeof label, "[%u] ", rank));
+    if (r->open >= 0 && r->open != rank)
+        buf_put(&r->shown, "\n", 1);
+    if (r->label[0] && r->open != rank)
+        buf_put(&r->shown, label, (size_t)snprintf(label, sizeof label, "[%d] ", rank));
     buf_put_buf(&r->shown, &r->line[rank]);
-    buf_put(&r->shown, "\n", 1);
+    buf_put(&r->shown, "\n", end);
     buf_clear(&r->line[rank]);
+    r->open = end ? -1 : rank;
 }
 
 static void reference_add(struct reference *r, unsigned rank, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         if (bytes[i] == '\n') {
-            reference_show(r, rank);
+            reference_show(r, (int)rank, true);
             continue;
         }
         if (r->line[rank].len == OUTPUT_LINE_MAX)
-            reference_show(r, rank);
+            reference_show(r, (int)rank, false);
         buf_put(&r->line[rank], bytes + i, 1);
     }
 }
@@ -128,7 +133,7 @@ static void compare(const char *label, size_t longest, size_t piece)
     static char bytes[RANKS][BYTES];
     size_t at[RANKS] = {0};
     struct buf got = {0};
-    struct reference r = {.label = label};
+    struct reference r = {.label = label, .open = -1};
     struct place p;
     for (int rank = 0; rank < RANKS; rank++) {
         for (size_t i = 0, end = 0; i < BYTES; i++, end--) {
@@ -148,8 +153,8 @@ static void compare(const char *label, size_t longest, size_t piece)
     output_flush_lines(p.output);
     for (unsigned rank = 0; rank < RANKS; rank++) {
         output_end_rank(p.output, rank);
-        if (buf_pending(&r.line[rank]))
-            reference_show(&r, rank);
+        if (buf_pending(&r.line[rank]) || r.open == (int)rank)
+            reference_show(&r, (int)rank, true);
     }
     take(&p, &got);
     leave(&p);
@@ -179,7 +184,7 @@ static void long_lines(void **state)
     compare("[{rank}]", OUTPUT_LINE_MAX * 2, 65536);
     compare("", OUTPUT_LINE_MAX * 2, OUTPUT_LINE_MAX * 4);
     for (size_t n = OUTPUT_LINE_MAX - 1; n <= OUTPUT_LINE_MAX + 1; n++) {
-        struct reference r = {.label = ""};
+        struct reference r = {.label = "", .open = -1};
         struct buf got = {0};
         struct place p;
         char *line = malloc(n + 1);
