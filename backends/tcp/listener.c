@@ -53,8 +53,9 @@ static int listener_fail(const struct link_config *config)
                        "cannot listen on %s for the other ranks: no port of network.ports (%u-%u) "
                        "is free; each rank needs one",
                        config->address, config->first_port, config->last_port);
-    return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "cannot listen on %s for the other ranks: %s",
-                   config->address, strerror(errno));
+    return s->fail(s->ctx, COLLRUN_ERR_SYSTEM, "cannot listen on %s for the other ranks: %s%s",
+                   config->address, strerror(errno),
+                   errno == EADDRNOTAVAIL ? " (its interface is down)" : "");
 }
 
 /* False: errno. */

@@ -451,6 +451,7 @@ void desc_encode(const struct desc *desc, struct buf *out)
     buf_put_u64(out, desc->rendezvous_timeout_ns);
     buf_put_u64(out, desc->grace_ns);
     buf_put_u32(out, desc->cpus_per_process);
+    buf_put_u32(out, desc->max_restarts);
     desc_put_loc(out, &desc->bind_loc);
     for (int i = 0; i < DESC_LIMITS; i++) {
         buf_put_u64(out, desc->limits[i].bytes);
@@ -544,6 +545,7 @@ int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_
     result.rendezvous_timeout_ns = read_u64(&in.r);
     result.grace_ns = read_u64(&in.r);
     result.cpus_per_process = read_u32(&in.r);
+    result.max_restarts = read_u32(&in.r);
     desc_read_loc(&in, &result.bind_loc);
     for (int i = 0; i < DESC_LIMITS; i++) {
         result.limits[i].bytes = read_u64(&in.r);

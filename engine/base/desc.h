@@ -196,8 +196,9 @@ struct desc {
     bool may_continue; /* on_failure may be `continue`: the runner, not the agent, decides what a
                         death means */
     uint64_t start_timeout_ns, rendezvous_timeout_ns, grace_ns;
-    uint32_t cpus_per_process;             /* cores; for ranks that their host binds */
-    struct diag_loc bind_loc;              /* of processes.bind */
+    uint32_t cpus_per_process; /* cores; for ranks that their host binds */
+    uint32_t max_restarts;     /* on_failure.max_restarts, for programs that ask; 0: no restart */
+    struct diag_loc bind_loc;  /* of processes.bind */
     struct desc_limit limits[DESC_LIMITS]; /* of each rank */
     struct desc_ranks with_stdin;          /* these ranks read the standard input of collrun */
     struct desc_ranks wrapped; /* --wrap: these ranks' processes run under the command `wrap` */

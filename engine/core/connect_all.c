@@ -89,7 +89,10 @@ static int connect_all_listen(struct connect_all_acceptor *a)
     a->fd = socket(self->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (a->fd < 0 || !connect_all_bind(a) || listen(a->fd, SOMAXCONN) != 0 ||
         getsockname(a->fd, (void *)&self->address, &len) != 0)
-        return connect_all_system("listen for the members of the group");
+        return errno == EADDRNOTAVAIL
+                   ? error_cause(COLLRUN_ERR_SYSTEM, "cannot listen on %s: its interface is down",
+                                 a->how->address)
+                   : connect_all_system("listen for the members of the group");
     /* A connection comes with its first bytes. So a member, whose HELLO is one segment, never waits
      * in a slot, where many unauthenticated ones could push it out. */
     setsockopt(a->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){SILENT_S}, sizeof(int));

@@ -445,8 +445,10 @@ int control_start(struct control *c, struct control_hooks hooks, struct diag *d)
         wire_next_done(&c->in, &first);
     c->hooks = hooks;
     int rc = thread_start(&c->thread, 0, control_serve, c);
-    if (rc != 0)
-        return diag_sys(d, rc, "start the service thread");
+    if (rc != 0) {
+        diag_sys(d, rc, "start the service thread");
+        return rc == EAGAIN ? diag_hint(d, DIAG_HINT_PROCESSES) : d->code;
+    }
     c->running = true;
     return COLLRUN_OK;
 }

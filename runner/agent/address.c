@@ -108,9 +108,23 @@ static const struct ifaddrs *address_pick(const struct ifaddrs *all, const char 
     return best;
 }
 
-static int address_not_found(const struct ifaddrs *all, const char *wanted, struct diag *d)
+/* An interface that has no address, as it is down, is listed without an address of a family. */
+static bool address_is_down(const struct ifaddrs *all, const char *name)
+{
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+        if (strcmp(i->ifa_name, name) == 0 && !(i->ifa_flags & IFF_UP))
+            return true;
+    return false;
+}
+
+static int address_not_found(const struct ifaddrs *all, const char *wanted, const char *name,
+                             struct diag *d)
 {
     char known[256] = "";
+    if (address_is_down(all, name)) {
+        diag_set(d, COLLRUN_ERR_NOT_FOUND, "network.interface: %s is down", name);
+        return diag_hint(d, "ip link set %s up", name);
+    }
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         char address[INET6_ADDRSTRLEN];
         size_t len = strlen(known);
@@ -122,7 +136,8 @@ static int address_not_found(const struct ifaddrs *all, const char *wanted, stru
     }
     diag_set(d, COLLRUN_ERR_NOT_FOUND,
              "network.interface: no interface of this host matches \"%s\"", wanted);
-    return diag_hint(d, "interfaces of this host: %s", known);
+    return diag_hint(
+        d, known[0] ? "interfaces of this host: %s" : "no interface of this host is up%s", known);
 }
 
 int address_check(const char *address, const char *interface, bool one_machine, struct diag *d)
@@ -154,11 +169,19 @@ int address_resolve(const char *wanted, char *address, size_t address_size, char
     struct ifaddrs *all;
     if (getifaddrs(&all) < 0)
         return diag_sys(d, errno, "cannot list the network interfaces");
+    /* Ranks of one host that share memory alone need no network. Where a backend needs lo, it says
+     * that it cannot bind this address. */
+    if (strcmp(wanted, "loopback") == 0 && address_is_down(all, "lo")) {
+        snprintf(address, address_size, "127.0.0.1");
+        snprintf(interface, interface_size, "lo");
+        freeifaddrs(all);
+        return COLLRUN_OK;
+    }
     const struct ifaddrs *found =
         address_pick(all, name, address_parse_cidr(wanted, &cidr) ? &cidr : NULL);
     int rc = COLLRUN_OK;
     if (!found)
-        rc = address_not_found(all, wanted, d);
+        rc = address_not_found(all, wanted, name, d);
     else if (!inet_ntop(found->ifa_addr->sa_family, address_bytes(found->ifa_addr), address,
                         (socklen_t)address_size))
         rc = diag_sys(d, errno, "cannot format the address of %s", found->ifa_name);

@@ -541,8 +541,9 @@ static int agent_init(struct agent *a, struct diag *d)
     memory_watch_init(&a->memory, "/proc/self/cgroup", "/sys/fs/cgroup");
     arena_init(&a->arena);
     a->loop = loop_new();
+    a->output = arena_alloc(&a->arena, AGENT_OUTPUT);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (!a->loop || fd < 0)
+    if (!a->loop || !a->output || fd < 0)
         return diag_sys(d, errno, "cannot start collrun-agent");
     a->signals = (struct loop_fd){.fd = -1, .ready = agent_on_signal, .owner = a};
     int err = -loop_watch(a->loop, &a->signals, fd, EPOLLIN);
@@ -562,43 +563,49 @@ static int agent_init(struct agent *a, struct diag *d)
 
 static int agent_main_with(bool text)
 {
-    struct agent a = {.guard = getppid(), .hostmem = -1, .master = {.fd = -1}};
+    struct agent *a = calloc(1, sizeof *a); /* too large for a small `ulimit -s` */
     struct diag d;
     diag_init(&d);
-    a.runner.writes_text = text;
+    if (!a)
+        return EXIT_INTERNAL;
+    a->guard = getppid();
+    a->hostmem = a->master.fd = -1;
+    a->runner.writes_text = text;
     if (text) /* see guard.h */
         setpgid(0, 0);
-    if (agent_init(&a, &d) != COLLRUN_OK) {
+    if (agent_init(a, &d) != COLLRUN_OK) {
         fprintf(stderr, "collrun-agent: %s\n", d.text);
         return EXIT_INTERNAL;
     }
     sched_slice_shorten();
-    uplink_send_hello(&a);
-    a.silence_ns = FIRST_KEEPALIVE_NS;
-    agent_restart_silence(&a);
-    a.heartbeat_ns = now_ns();
-    loop_timer_set(a.loop, &a.heartbeat, SECOND_NS);
-    loop_run(a.loop);
-    bool clean = reap_descendants(a.leftovers_ns ? a.leftovers_ns : now_ns() + 5 * SECOND_NS);
-    pmi_remove_files(&a);
-    stacks_close(&a);
-    open_mpi_stop(&a.open_mpi);
-    audit_sender_stop(&a.audit);
-    trace_sender_stop(&a.trace);
-    for (uint32_t i = 0; i < a.nranks; i++)
-        rank_close(&a.ranks[i]);
-    local_rdv_close(&a.rendezvous);
-    for (uint32_t i = 0; a.pmi_keys && i < a.desc.nworkloads; i++)
-        pmi_keys_fini(&a.pmi_keys[i]);
-    master_release(&a.master);
-    cores_close(&a.cores);
-    if (a.hostmem >= 0)
-        close(a.hostmem);
-    conn_drain(&a.runner, now_ns() + SECOND_NS);
-    conn_close(&a.runner);
-    loop_free(a.loop);
-    arena_fini(&a.arena);
-    return a.no_memory ? EXIT_INTERNAL : clean ? 0 : 1;
+    uplink_send_hello(a);
+    a->silence_ns = FIRST_KEEPALIVE_NS;
+    agent_restart_silence(a);
+    a->heartbeat_ns = now_ns();
+    loop_timer_set(a->loop, &a->heartbeat, SECOND_NS);
+    loop_run(a->loop);
+    bool clean = reap_descendants(a->leftovers_ns ? a->leftovers_ns : now_ns() + 5 * SECOND_NS);
+    pmi_remove_files(a);
+    stacks_close(a);
+    open_mpi_stop(&a->open_mpi);
+    audit_sender_stop(&a->audit);
+    trace_sender_stop(&a->trace);
+    for (uint32_t i = 0; i < a->nranks; i++)
+        rank_close(&a->ranks[i]);
+    local_rdv_close(&a->rendezvous);
+    for (uint32_t i = 0; a->pmi_keys && i < a->desc.nworkloads; i++)
+        pmi_keys_fini(&a->pmi_keys[i]);
+    master_release(&a->master);
+    cores_close(&a->cores);
+    if (a->hostmem >= 0)
+        close(a->hostmem);
+    conn_drain(&a->runner, now_ns() + SECOND_NS);
+    conn_close(&a->runner);
+    loop_free(a->loop);
+    arena_fini(&a->arena);
+    const int code = a->no_memory ? EXIT_INTERNAL : clean ? 0 : 1;
+    free(a);
+    return code;
 }
 
 int agent_main(void)

@@ -29,6 +29,8 @@
 
 #include <sys/resource.h>
 
+enum { AGENT_OUTPUT = 65536 };
+
 struct agent {
     struct loop *loop;
     struct conn runner;
@@ -66,6 +68,7 @@ struct agent {
     struct memory_watch memory;
     struct rlimit files, file_size;         /* limits of the ranks; the agent raises its own */
     int nice;                               /* of the ranks; base/sched_slice.h */
+    unsigned char *output;                  /* AGENT_OUTPUT bytes: a part of a rank's output */
     uint64_t credit;                        /* bytes of output that the runner accepts now */
     uint64_t keepalive_ns, keepalive_at_ns; /* the time in the last KEEPALIVE; when it arrived */
     struct audit_sender audit;

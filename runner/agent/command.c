@@ -6,6 +6,7 @@
 #include "agent/rank_terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,32 @@ static void command_set_program(const struct desc_strs *words)
     buf_fini(&text);
 }
 
+/* The file exists, and its first line or its dynamic loader names a file that does not. */
+static void command_hint_interpreter(const char *program, struct diag *d)
+{
+    char line[256] = "";
+    int fd = open(program, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof line - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    line[n > 0 ? n : 0] = '\0';
+    if (strncmp(line, "#!", 2) != 0) {
+        diag_hint(d, "the file exists, but its interpreter or its dynamic loader does not");
+        return;
+    }
+    line[strcspn(line, "\n")] = '\0';
+    const bool returns = strchr(line, '\r') != NULL;
+    const char *name = line + 2 + strspn(line + 2, " \t");
+    const int len = (int)strcspn(name, " \t\r");
+    if (returns)
+        diag_hint(d,
+                  "its lines end with CR LF, so its first line names \"%.*s\\r\": "
+                  "dos2unix, or sed -i 's/\\r$//', corrects that",
+                  len, name);
+    else
+        diag_hint(d, "its first line names %.*s, which does not exist", len, name);
+}
+
 /* Executes the program, or for a wrapped rank the command of --wrap with the program as its last
  * arguments. */
 static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *words,
@@ -96,7 +123,7 @@ static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *
     if (err == ENOENT && !strchr(program, '/'))
         diag_hint(d, "PATH of the rank is %.200s", getenv("PATH") ? getenv("PATH") : "not set");
     else if (err == ENOENT && access(program, F_OK) == 0)
-        diag_hint(d, "the file exists, but its interpreter or its dynamic loader does not");
+        command_hint_interpreter(program, d);
     return d->code;
 }
 

@@ -43,11 +43,11 @@ static void environment_set_text(const char *name, const char *value)
         unsetenv(name); /* of a job around this one */
 }
 
-/* The number of the rank's host among those that have ranks. */
-static uint32_t environment_node(const struct desc *desc, uint32_t host)
+/* How many of the first `n` hosts have ranks: the number of a host among these. */
+static uint32_t environment_nodes(const struct desc *desc, uint32_t n)
 {
     uint32_t node = 0;
-    for (uint32_t i = 0; i < host; i++)
+    for (uint32_t i = 0; i < n; i++)
         node += desc->hosts[i].nranks > 0;
     return node;
 }
@@ -61,12 +61,17 @@ static void environment_set_place(const struct rank_proc *p)
     const struct {
         const char *name, *torchrun; /* NULL: there is none */
         uint32_t value;
-    } numbers[] = {{"COLLRUN_RANK", "RANK", p->rank},
+    } numbers[] = {{NULL, "ROLE_RANK", p->rank},
+                   {NULL, "ROLE_WORLD_SIZE", desc->nranks},
+                   {NULL, "GROUP_WORLD_SIZE", environment_nodes(desc, desc->nhosts)},
+                   {NULL, "TORCHELASTIC_RESTART_COUNT", desc->attempt},
+                   {NULL, "TORCHELASTIC_MAX_RESTARTS", desc->max_restarts},
+                   {"COLLRUN_RANK", "RANK", p->rank},
                    {"COLLRUN_WORLD_SIZE", "WORLD_SIZE", desc->nranks},
                    {"COLLRUN_LOCAL_RANK", "LOCAL_RANK", me->local_rank},
                    {"COLLRUN_LOCAL_SIZE", "LOCAL_WORLD_SIZE", host->nranks},
                    {"COLLRUN_ATTEMPT", NULL, desc->attempt},
-                   {NULL, "GROUP_RANK", environment_node(desc, me->host)},
+                   {NULL, "GROUP_RANK", environment_nodes(desc, me->host)},
                    {NULL, "MASTER_PORT", a->master.port}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].name)
@@ -78,6 +83,15 @@ static void environment_set_place(const struct rank_proc *p)
     environment_set_text("COLLRUN_RUN_ID", desc->run_id);
     environment_set_text("COLLRUN_RUN_DIR", desc->run_dir);
     environment_set_text("MASTER_ADDR", a->master.address);
+    environment_set_text("TORCHELASTIC_RUN_ID", desc->run_id);
+    setenv("ROLE_NAME", "default", 1);
+    /* Of a job around this one: no store serves MASTER_PORT, and errors have no file. */
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    /* As torchrun has it: each of several ranks would use all cores of the host. */
+    if (p->command && host->nranks > 1 && !getenv("OMP_NUM_THREADS"))
+        environment_set_number("OMP_NUM_THREADS",
+                               desc->cpus_per_process ? desc->cpus_per_process : 1);
 }
 
 static int environment_set_pairs(const struct rank_proc *p, const struct desc_kvs *pairs,

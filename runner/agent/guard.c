@@ -5,6 +5,7 @@
  */
 #include "agent/guard.h"
 
+#include "base/diag.h"
 #include "base/exit_codes.h"
 #include "base/loop.h"
 #include "base/reap.h"
@@ -93,7 +94,8 @@ int guard_run(int (*agent)(void))
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t pid = fork();
     if (pid < 0) {
-        fprintf(stderr, "collrun-agent: cannot fork: %s\n", strerror(errno));
+        fprintf(stderr, "collrun-agent: cannot fork: %s%s\n", strerror(errno),
+                errno == EAGAIN ? " (" DIAG_HINT_PROCESSES ")" : "");
         return EXIT_INTERNAL;
     }
     if (pid == 0)

@@ -3,10 +3,11 @@
  * MASTER_ADDR and MASTER_PORT: where the process group of an unmodified torch.distributed script
  * (init_method env://) meets. The address is that of rank 0's host, as network.interface has it.
  *
- *  - The agent of that host picks a free port, and keeps a socket bound to it that does not listen.
- *    The kernel gives such a port to no other process that asks for any port. A server with
- *    SO_REUSEADDR, as torch's store and most servers have it, can listen on it.
- *  - With network.ports it is the last free port of that range.
+ *  - The agent of that host picks a free port that the kernel gives to nobody who asks for any port
+ *    (outside of net.ipv4.ip_local_port_range), and binds its number for UDP: agents of other jobs
+ *    pick another one, and a server of rank 0 finds it free, with SO_REUSEADDR or without.
+ *  - Without such a port, and with network.ports, whose last free port it is then, the agent keeps
+ * a TCP socket bound to it that does not listen. A server needs SO_REUSEADDR to listen on it.
  *  - Agents of other hosts receive both from the runner before they start ranks.
  * Failure mode: no port is free.
  */
@@ -22,7 +23,7 @@ struct desc;
 struct master {
     const char *address;
     uint16_t port;
-    int fd; /* bound to the port on rank 0's host; -1 elsewhere */
+    int fd; /* holds the port on rank 0's host; -1 elsewhere */
 };
 
 /* `address` is borrowed. */

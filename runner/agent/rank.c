@@ -50,6 +50,8 @@ static int rank_arrange_descriptors(int in, const int fds[6], struct diag *d)
 {
     if (in < 0)
         in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (in < 0)
+        return diag_sys(d, errno, "/dev/null, the stdin of the rank");
     int high[7] = {fcntl(in, F_DUPFD_CLOEXEC, 10)};
     int n = fds[5] < 0 ? 6 : 7;
     for (int i = 1; i < n; i++)
@@ -204,7 +206,7 @@ _Noreturn static void rank_child_main(struct rank_proc *p, pid_t parent, const c
 
 bool rank_pipe_pump(struct rank_pipe *p)
 {
-    unsigned char bytes[65536];
+    unsigned char *const bytes = p->proc->agent->output;
     struct loop *loop = p->proc->agent->loop;
     /* Without the runner the credit has no end, and a rank may write faster than it is read. */
     const bool once = !conn_is_open(&p->proc->agent->runner);
@@ -214,7 +216,7 @@ bool rank_pipe_pump(struct rank_pipe *p)
             loop_unwatch(loop, &p->watch);
             return true;
         }
-        ssize_t n = read(p->fd, bytes, room < sizeof bytes ? room : sizeof bytes);
+        ssize_t n = read(p->fd, bytes, room < AGENT_OUTPUT ? room : AGENT_OUTPUT);
         if (n > 0)
             uplink_send_output(p, bytes, (size_t)n);
         if (n > 0 && !once)
@@ -420,6 +422,8 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
     if (p->pid < 0) {
         p->pid = 0;
         diag_sys(d, errno, "cannot fork rank %u", p->rank);
+        if (d->sys_errno == EAGAIN)
+            diag_hint(d, DIAG_HINT_PROCESSES);
         goto fail;
     }
     close(control[1]);

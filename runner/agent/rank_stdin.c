@@ -55,6 +55,11 @@ static void rank_stdin_push(struct rank_stdin *in)
             taken += (size_t)n;
         }
     }
+    const size_t left = buf_pending(&in->pending);
+    if (left < in->control) { /* the runner does not know them */
+        taken -= in->control - left;
+        in->control = (uint32_t)left;
+    }
     if (n < 0 && errno != EAGAIN && errno != EINTR)
         rank_stdin_close(in); /* the rank has closed it */
     else if (!buf_pending(&in->pending) && in->ended)
@@ -86,10 +91,14 @@ void rank_stdin_on_frame(struct rank_stdin *in, const struct wire_frame *f)
 {
     if (in->fd < 0)
         return;
-    if (!f->len && !in->ended && rank_terminal_is_wanted(in->rank))
-        buf_put(&in->pending, "\x04", 1); /* Ctrl-D */
+    if (!f->len && !in->ended && rank_terminal_is_wanted(in->rank)) {
+        in->control = in->in_line ? 2 : 1; /* inside of a line, the first one ends the line */
+        buf_put(&in->pending, "\x04\x04", in->control);
+    }
     in->ended = in->ended || !f->len;
-    if (buf_pending(&in->pending) + f->len <= WIRE_STDIN_WINDOW)
+    if (f->len && buf_pending(&in->pending) + f->len <= WIRE_STDIN_WINDOW) {
         buf_put(&in->pending, f->payload, f->len);
+        in->in_line = f->payload[f->len - 1] != '\n' && f->payload[f->len - 1] != '\r';
+    }
     rank_stdin_push(in);
 }

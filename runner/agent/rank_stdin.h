@@ -17,6 +17,8 @@ struct rank_stdin {
     int fd; /* the writing end; -1: none, or closed */
     struct loop_fd watch;
     struct buf pending;
+    bool in_line;     /* the last byte that has arrived ends no line */
+    uint32_t control; /* Ctrl-D at the end of `pending`, for a terminal: not of the input */
     bool ended; /* the end of the input has arrived: the pipe is closed once `pending` is empty */
 };
 

@@ -25,11 +25,14 @@ static void engine_child_exec(const struct engine_child *child, const char *engi
                               char *const *argv, int input, int out, pid_t parent)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int err = errno;
     int errors = child->errors < 0 ? nothing : child->errors;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && nothing >= 0 &&
         dup2(input < 0 ? nothing : input, 0) == 0 && dup2(out, 1) == 1 && dup2(errors, 2) == 2)
         execv(engine, argv);
-    if (child->errors >= 0)
+    if (child->errors >= 0 && nothing < 0)
+        dprintf(child->errors, "/dev/null: %s", strerror(err));
+    else if (child->errors >= 0)
         dprintf(child->errors, "%s", strerror(errno));
     _exit(EXIT_EXEC);
 }
@@ -53,7 +56,8 @@ int engine_child_start(struct engine_child *child, const char *engine, char *con
         close(ends[0]);
         if (child->errors >= 0)
             close(child->errors);
-        return diag_sys(d, err, "cannot start %s", engine);
+        diag_sys(d, err, "cannot start %s", engine);
+        return err == EAGAIN ? diag_hint(d, DIAG_HINT_PROCESSES) : d->code;
     }
     child->fd = ends[0];
     child->late = child->talks = false;

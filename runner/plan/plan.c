@@ -82,6 +82,8 @@ static void plan_head(struct planner *pl)
     desc->rendezvous_timeout_ns = (uint64_t)job->timeouts.rendezvous.v;
     desc->grace_ns = (uint64_t)job->timeouts.grace.v;
     desc->cpus_per_process = (uint32_t)job->processes.cpus_per_process.v;
+    if (job->on_failure.action.v == JOB_ACTION_RESTART)
+        desc->max_restarts = (uint32_t)job->on_failure.max_restarts.v;
     desc->bind_loc = job->processes.bind.loc;
     const struct job_limits *limits = &job->processes.limits;
     const struct job_num *each[DESC_LIMITS] = {&limits->stack, &limits->core, &limits->memory};

@@ -55,7 +55,8 @@ static void run_on_signal(struct loop_fd *w, uint32_t events)
 
 static int run_open_signals(int *out, struct diag *d)
 {
-    static const int wanted[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGWINCH};
+    static const int wanted[] = {SIGCHLD,  SIGINT,  SIGTERM, SIGHUP,    SIGUSR1, SIGTSTP,
+                                 SIGWINCH, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
     struct sigaction before;
     sigset_t set;
     sigemptyset(&set);

@@ -137,11 +137,14 @@ static void stop_on_first_interrupt(struct stop *s, int sig)
     stop_on_job_failure(s, v.class, v.exit_code, &v.diag);
     if (sig == SIGTERM)
         stop_drop_second_sigterm();
+    const bool usual = sig == SIGINT || sig == SIGTERM || sig == SIGHUP;
     if (!options->quiet)
-        fprintf(options->report->out,
-                "collrun: interrupted: stopping, ranks have %.1f s to exit (%s kills them now)\n",
-                (double)s->run->desc->grace_ns / 1e9,
-                sig == SIGINT ? "Ctrl-C again" : "a second signal");
+        fprintf(
+            options->report->out,
+            "collrun: interrupted%s%s: stopping, ranks have %.1f s to exit (%s kills them now)\n",
+            usual ? "" : " by ", usual ? "" : signal_name(sig),
+            (double)s->run->desc->grace_ns / 1e9,
+            sig == SIGINT ? "Ctrl-C again" : "a second signal");
 }
 
 void stop_on_interrupt(struct stop *s, const struct signalfd_siginfo *info)

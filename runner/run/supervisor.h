@@ -51,7 +51,7 @@ void supervisor_run(struct supervisor *s);
 /* How long the workloads have run, until the run began to stop. */
 uint64_t supervisor_uptime_ns(const struct supervisor *s);
 
-/* A signal to this process: SIGINT, SIGTERM, SIGHUP, SIGTSTP or SIGUSR1. */
+/* A signal to this process: SIGTSTP, SIGWINCH, SIGUSR1, or one that ends the run. */
 void supervisor_on_signal(struct supervisor *s, const struct signalfd_siginfo *info);
 /* A child of this process was reaped: an agent, or a transport's process. */
 void supervisor_on_child_exit(struct supervisor *s, pid_t pid, int status);

@@ -26,6 +26,9 @@ script env.sh <<'EOF'
 echo "$COLLRUN_RANK/$COLLRUN_WORLD_SIZE $COLLRUN_LOCAL_RANK/$COLLRUN_LOCAL_SIZE $COLLRUN_ATTEMPT"
 echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"
 echo "host $COLLRUN_HOST run $COLLRUN_RUN_ID dir ${COLLRUN_RUN_DIR-none} at $MASTER_ADDR:$MASTER_PORT"
+echo "$ROLE_RANK/$ROLE_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME" \
+    "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS ${OMP_NUM_THREADS--} ${TORCHELASTIC_USE_AGENT_STORE-none}"
+echo "$TORCHELASTIC_RUN_ID"
 EOF
 programs env 3 "[./env.sh]"
 run env.yaml
@@ -35,6 +38,13 @@ is "collrun's names" "$(unlabelled 2 | sed -n 1p)" "2/3 2/3 0"
 is "torchrun's names" "$(unlabelled 2 | sed -n 2p)" "2/3 2/3 0"
 like "host, run, no run folder, an address" "$(unlabelled 1 | sed -n 3p)" \
     "^host [^ ]+ run [^ ]+ dir none at 127\.0\.0\.1:[0-9]+$"
+is "torchrun's other names" "$(unlabelled 1 | sed -n 4p)" "1/3 0 1 default 0 0 1 none"
+is "of one run" "$(unlabelled 1 | sed -n 5p)" "$(unlabelled 1 | sed -n 's/.* run \([^ ]*\) .*/\1/p')"
+OMP_NUM_THREADS=4 run env.yaml --set on_failure.action=restart --set on_failure.max_restarts=2
+is "a number of threads that is set stays" "$(unlabelled 1 | sed -n 4p)" "1/3 0 1 default 0 2 4 none"
+run env.yaml -n 1
+is "a rank alone uses all cores" "$(unlabelled 0 | sed -n 4p)" "0/1 0 1 default 0 0 - none"
+run env.yaml
 is "all ranks have one MASTER_PORT" "$(unlabelled | grep -o 'at .*' | sort -u | wc -l)" 1
 COLLRUN_RUN_DIR=/of/an/outer/job run env.yaml --set "logging.dir=runs/{run_id}"
 like "the run folder" "$(unlabelled 0 | sed -n 3p)" " dir $tmp/runs/[^ ]+ at "
@@ -382,7 +392,11 @@ programs broken 2 '[./broken]'
 run broken.yaml
 ends "an interpreter that does not exist: 126" 126
 like "is an error at its line, with the reason" "$(err)" 'broken.yaml:4:.*cannot start .*/broken'
-like "and a hint" "$(err)" '^hint: .*interpreter'
+like "and a hint that names it" "$(err)" '^hint: its first line names /no/such/interpreter, which does not exist$'
+printf '#!/bin/sh\r\necho hello\r\n' >returns && chmod +x returns
+programs broken 1 "[./returns]"
+run broken.yaml
+like "a script with the lines of another system" "$(err)" '^hint: its lines end with CR LF, so its first line names "/bin/sh.r"'
 programs restart 2 '[sh, -c, "echo attempt $COLLRUN_ATTEMPT; [ $COLLRUN_ATTEMPT = 1 ] || exit 9"]' "" \
     "on_failure: {action: restart, backoff: 1ms}"
 run restart.yaml
@@ -393,10 +407,14 @@ if command -v python3 >/dev/null; then
 import os, socket, sys
 rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
 if rank == 0:
-    s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind((os.environ["MASTER_ADDR"], port))
-    s.listen()
+    for option in [socket.SO_REUSEPORT, socket.SO_REUSEADDR, None]: # one after the other; the last one serves
+        s = socket.socket()
+        if option:
+            s.setsockopt(socket.SOL_SOCKET, option, 1)
+        s.bind((os.environ["MASTER_ADDR"] if option else "", port))
+        s.listen()
+        if option:
+            s.close()
     s.accept()[0].sendall(b"hello")
 else:
     while True:
