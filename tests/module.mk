@@ -157,9 +157,9 @@ TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal)
 TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_tcp_recv_any,$(UNIT_TESTS))
 TESTS_WAIT := $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3)
 # Those of more than 10 s begin first, so that none is left when all others have ended.
-TESTS_LONG := $(call e2e_test,bench examples memory audit python output command) 'tests/corpus/run --core'
-# Not in it: test_backend_mpi.sh, which `make conform` runs.
-TESTS_SHORT := $(filter-out $(TESTS_WAIT) $(TESTS_LONG) tests/e2e/test_backend_mpi.sh,$(E2E_TESTS))
+TESTS_LONG := $(call e2e_test,examples memory audit python output command) 'tests/corpus/run --core'
+# Not in it: test_backend_mpi.sh, which `make conform` runs, and test_bench.sh, which `make ci` runs.
+TESTS_SHORT := $(filter-out $(TESTS_WAIT) $(TESTS_LONG) $(call e2e_test,backend_mpi bench),$(E2E_TESTS))
 test: deps
 	@$(MAKE) --no-print-directory $(JOBS) all test-programs
 	tests/run -j 2 $(TESTS_WAIT_1) ++ $(TESTS_WAIT_2) ++ $(TESTS_WAIT_3) ++ $(TESTS_LONG) $(filter-out $(TESTS_WAIT),$(UNIT_TESTS)) $(GOLDEN_TESTS) $(TESTS_SHORT) 'tests/mutation/nccl.sh --check'
@@ -317,9 +317,11 @@ ci-beside:
 	$(STEP) abi nice make abi
 	$(STEP) mutation nice make mutation
 	$(STEP) fuzz nice env SEED=1 make fuzz SECONDS=60
-# `make test` has run in the newcomer's system; here run those of its programs that need further packages. Without such a system: all.
+# `make test` has run in the newcomer's system, or runs here, if there is none; then test_bench.sh, and those of its programs that need
+# further packages.
 ci-test:
-	@if grep -qE '^(not )?ok .*: make test$$' $(BUILDROOT)/ci/first-minutes.log; then tests/run -j 2 $(TESTS_PACKAGES); else $(MAKE) test; fi
+	-@grep -qE '^(not )?ok .*: make test$$' $(BUILDROOT)/ci/first-minutes.log || $(MAKE) test
+	@tests/run -j 2 tests/e2e/test_bench.sh $(TESTS_PACKAGES)
 TESTS_PACKAGES = $(filter %/test_backend_mpi %/test_backend_mpi_failures %/test_ucx_link $(B)/tests/test_ucx%,$(UNIT_TESTS)) \
 	$(call e2e_test,audit_backends cxx groups kubernetes lib man paths pmi progress report_page stdin terminal wrap)
 
