@@ -6,7 +6,7 @@
  * ABORTED, and Python raises KeyboardInterrupt in its place. A call that ends meanwhile leaves
  * its group whole.
  *
- * A program may have handlers of its own: the package tells (_collrun._handlers). Then operations
+ * A program may have its own handlers: the package tells (_collrun._handlers). Then operations
  * of the main thread are started and polled, and the handlers run meanwhile. One that raises ends
  * the call: a receive is withdrawn, another operation goes on.
  *
@@ -28,7 +28,7 @@ int interrupt_enter(struct collrun_group *g);
 /* After the call, with or without that lock. */
 void interrupt_leave(void);
 
-/* True in the main thread of a program with handlers of its own. With the interpreter's lock. */
+/* True in the main thread of a program that has its own handlers. With the interpreter's lock. */
 int interrupt_runs_handlers(void);
 /* _collrun._handlers(any): whether there are such handlers. */
 PyObject *interrupt_set_handlers(PyObject *module, PyObject *any);

@@ -56,7 +56,7 @@ for backend in ${BACKENDS:-shm tcp gloo}; do
     wait_for_all
     deadlocked $backend-cross "both send first" \
         "rank 0 waits in send world#1 $large\) for rank 1; rank 1 waits in send world#1 $large\) for rank 0"
-    deadlocked $backend-flood "both send short messages that nobody receives" \
+    deadlocked $backend-flood "both send short messages that no rank receives" \
         "rank 0 waits in send world#[0-9]+ \(131072 x uint8\) for rank 1; rank 1 waits in send world#[0-9]+ \(131072 x uint8\) for rank 0"
     like "$backend-cross: what to do" "$(stderr_of $backend-cross)" '^hint: .*collrun_sendrecv'
     deadlocked $backend-probe "a probe and a receive of any tag" \

@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
-/* Decodes a copy in pieces, each in memory of its own length. Returns the bytes, or -1. */
+/* Decodes a copy in pieces, each in memory of its length. Returns the bytes, or -1. */
 static ssize_t fuzz_decode(const uint8_t *text, size_t len, size_t piece, uint8_t *out)
 {
     struct base64_decoder decoder = {0};
