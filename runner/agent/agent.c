@@ -65,6 +65,7 @@ static void agent_on_heartbeat(struct loop_timer *t)
     uplink_send_heartbeat(a);
     for (uint32_t i = 0; i < a->nranks; i++)
         rank_check_frame(&a->ranks[i]);
+    cores_answer(&a->cores);
     if (a->heartbeats++ < NOTED_HEARTBEATS)
         ranks_note_memory(a);
     memory_watch_expire(&a->memory, now);

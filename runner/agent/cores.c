@@ -3,6 +3,7 @@
 
 #include "base/cpus.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,47 +26,109 @@ static unsigned cores_first_thread(unsigned cpu)
     return first;
 }
 
-/* -1: another agent has claimed the core. */
-static int cores_claim(const char *name, unsigned core)
+/* ---- claims ---- */
+
+/* Names of one core that are tried: one that is held by another program is passed over. */
+enum { CORES_NAMES = 8, CORES_TRIES = 5 };
+
+static void cores_program_of(pid_t pid, char name[32])
 {
-    struct sockaddr_un where = {.sun_family = AF_UNIX};
-    const int len = snprintf(where.sun_path + 1, sizeof where.sun_path - 1, "%s%u", name, core);
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (void *)&where,
-                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len)) == 0)
-        return fd;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f || !fgets(name, 32, f))
+        name[0] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* Whether the holder of the name is an agent, as this process is. Any user can bind the name. Of a
+ * process in another container nothing is known: it counts as an agent. A holder that has bound the
+ * name and does not listen yet may be one that starts. */
+static bool cores_holder_is_agent(const struct sockaddr_un *where, socklen_t len)
+{
+    struct ucred holder = {.pid = 0};
+    char mine[32] = "", other[32] = "";
+    bool connected = false;
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    for (int i = 0; fd >= 0 && !connected && i < CORES_TRIES; i++) {
+        connected = connect(fd, (const void *)where, len) == 0;
+        if (!connected)
+            usleep(1000);
+    }
+    if (connected)
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &holder, &(socklen_t){sizeof holder});
     if (fd >= 0)
         close(fd);
-    return -1;
+    if (!connected || holder.pid == 0)
+        return connected;
+    cores_program_of(getpid(), mine);
+    cores_program_of(holder.pid, other);
+    return strcmp(mine, other) == 0;
+}
+
+/* False: another agent has claimed the core. `claim`: -1 if other programs hold all its names. */
+static bool cores_claim(const char *name, unsigned core, int *claim)
+{
+    *claim = -1;
+    for (int i = 0; i < CORES_NAMES; i++) {
+        struct sockaddr_un where = {.sun_family = AF_UNIX};
+        const int n =
+            snprintf(where.sun_path + 1, sizeof where.sun_path - 1, "%s%u.%d", name, core, i);
+        const socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
+            return false;
+        if (bind(fd, (void *)&where, len) == 0 && listen(fd, SOMAXCONN) == 0) {
+            *claim = fd;
+            return true;
+        }
+        close(fd);
+        if (cores_holder_is_agent(&where, len))
+            return false;
+    }
+    return true;
+}
+
+void cores_answer(struct cores *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        int fd;
+        while (c->items[i].claim >= 0 &&
+               (fd = accept4(c->items[i].claim, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+            close(fd);
+    }
 }
 
 void cores_open(struct cores *c, const char *name)
 {
     struct cpus usable;
     uint16_t core_of[CPU_SETSIZE] = {0}; /* by first hardware thread; plus one */
-    *c = (struct cores){.n = 0};
-    if (cpus_read(&usable, 0) != 0)
+    *c = (struct cores){.claimed = true};
+    if (cpus_read(&usable, 0) != 0) {
+        c->claimed = false;
         return;
+    }
     for (unsigned cpu = 0; cpu < CPUS_MAX; cpu++) {
         if (!cpus_has(&usable, cpu))
             continue;
         const unsigned first = cores_first_thread(cpu);
         if (cpu >= CPU_SETSIZE || first >= CPU_SETSIZE) {
             c->large = true;
+            c->claimed = false;
             return;
         }
         if (core_of[first] == 0) {
             c->large = c->n == CORES_MAX;
-            if (c->large)
+            if (c->large) {
+                c->claimed = false;
                 return;
-            c->items[c->n].claim = cores_claim(name, first);
+            }
+            c->claimed = cores_claim(name, first, &c->items[c->n].claim) && c->claimed;
             core_of[first] = (uint16_t)++c->n;
         }
         CPU_SET(cpu, &c->items[core_of[first] - 1].cpus);
     }
-    c->claimed = true;
-    for (uint32_t i = 0; i < c->n; i++)
-        c->claimed = c->claimed && c->items[i].claim >= 0;
 }
 
 void cores_close(struct cores *c)

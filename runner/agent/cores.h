@@ -3,9 +3,11 @@
  * The cores of this host, for `bind: auto`: each rank of the job gets an equal share of them, if
  * there is one for each and no other job of collrun uses them.
  *
- * - An agent claims the cores that it may use, by binding an abstract Unix socket for each, which
- *   the kernel releases when the agent ends. Jobs in different network namespaces do not see each
- *   other's claims.
+ * - An agent claims the cores that it may use, by listening on an abstract Unix socket for each,
+ *   which the kernel releases when the agent ends. Jobs in different network namespaces do not see
+ *   each other's claims.
+ * - A name that another program than an agent holds claims nothing: the next name of the core is
+ *   used.
  * - Cores that another agent has claimed are no error: the ranks are not bound then.
  */
 #ifndef RUNNER_AGENT_CORES_H
@@ -25,7 +27,7 @@ struct cores {
     bool large;   /* more than CORES_MAX cores, or CPUs with higher numbers than a cpu_set_t has */
     struct {
         cpu_set_t cpus; /* its hardware threads */
-        int claim;      /* a socket; -1: another agent has claimed the core */
+        int claim;      /* a socket; -1: none */
     } items[CORES_MAX];
 };
 
@@ -33,6 +35,8 @@ struct cores {
  */
 void cores_open(struct cores *c, const char *name);
 void cores_close(struct cores *c);
+/* From time to time: forgets the agents that have asked who holds a name. */
+void cores_answer(struct cores *c);
 
 /* The CPUs of rank `index` of `n`, such as "0,1"; "" = not bound: one rank alone, more ranks than
  * cores, or a core that another agent has claimed. NULL: out of memory. */

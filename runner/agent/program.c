@@ -42,7 +42,12 @@ static int program_check_interpreter(const char *file, const char *interpreter, 
 static int program_check_script(const char *file, char *line, const char *path, struct diag *d)
 {
     char *rest, found[PROGRAM_PATH_LEN];
-    line[strcspn(line, "\n")] = '\0';
+    const size_t len = strcspn(line, "\n");
+    line[len] = '\0';
+    if (line[len - 1] == '\r') /* a part of the last word, for the kernel */
+        return diag_set(d, COLLRUN_ERR_INVALID,
+                        "%s has lines that end with CR LF, so its first line names \"%.*s\\r\"",
+                        file, (int)len - 3, line + 2);
     const char *interpreter = strtok_r(line + 2, " \t\r", &rest);
     if (!interpreter)
         return COLLRUN_OK;

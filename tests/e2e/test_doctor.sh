@@ -60,20 +60,23 @@ like "is reported with its place" "$(err)" '^spare.yaml:2:[0-9]+: error: host tw
 printf '#!/no/such/interpreter\n' >broken.sh && chmod +x broken.sh
 printf '#!/usr/bin/env -S no-such-program -u\n' >absent.sh && chmod +x absent.sh
 printf '#!/bin/sh\n' >good.sh && chmod +x good.sh
+printf '#!/bin/sh\r\n' >returns.sh && chmod +x returns.sh
 cat <<'JOB' | job programs
 version: 1
-processes: {count: 5}
+processes: {count: 6}
 workloads:
   - {command: [./broken.sh], ranks: 0}
   - {command: [./absent.sh], ranks: 1}
   - {command: [./good.sh], ranks: 2}
   - {plugin: hello, ranks: 3, groups: []}
   - {command: [sh], ranks: 4, workdir: nowhere}
+  - {command: [./returns.sh], ranks: 5}
 JOB
 run doctor programs.yaml
 ends "programs that cannot start" 126
-like "their row" "$(row)" ' hello, broken.sh \(no\), absent.sh \(no\), good.sh, sh \(no\)$'
+like "their row" "$(row)" ' hello, broken.sh \(no\), absent.sh \(no\), good.sh, sh \(no\), returns.sh \(no\)$'
 like "a script without its interpreter" "$(err)" 'programs.yaml:4:.*error: host [^ ]+: command of broken.sh: .*broken.sh needs the interpreter /no/such/interpreter: No such file'
 like "a script whose interpreter env does not find" "$(err)" 'programs.yaml:5:.*absent.sh needs no-such-program, which is not in PATH'
+like "a script with the lines of another system" "$(err)" 'programs.yaml:9:.*returns.sh has lines that end with CR LF, so its first line names "/bin/sh.r"'
 like "a working directory that does not exist" "$(err)" 'programs.yaml:8:.*command of sh: working directory .*/nowhere: No such file'
 done_testing

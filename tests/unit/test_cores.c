@@ -5,11 +5,14 @@
 #include "agent/cores.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,11 +20,16 @@
 static struct cores a, b;
 
 /* No claim of another program has this name. */
-static const char *name(void)
+static const char *name_of(pid_t pid)
 {
     static char text[64];
-    snprintf(text, sizeof text, "collrun-test-%d/", (int)getpid());
+    snprintf(text, sizeof text, "collrun-test-%d/", (int)pid);
     return text;
+}
+
+static const char *name(void)
+{
+    return name_of(getpid());
 }
 
 static void cores_are_claimed_once(void **state)
@@ -37,6 +45,32 @@ static void cores_are_claimed_once(void **state)
     cores_open(&b, name());
     assert_true(b.claimed);
     cores_close(&b);
+}
+
+/* Another program, of any user, can bind the names; it does not take the cores from jobs. */
+static void other_programs_claim_nothing(void **state)
+{
+    int ready[2], done[2];
+    char byte = 0;
+    (void)state;
+    assert_int_equal(pipe(ready) + pipe(done), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_NAME, "squatter");
+        cores_open(&b, name_of(getppid()));
+        _exit(write(ready[1], &byte, 1) + read(done[0], &byte, 1) < 0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    cores_open(&a, name());
+    const bool claimed = a.claimed;
+    cores_open(&b, name());
+    const bool again = b.claimed;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    cores_close(&a);
+    cores_close(&b);
+    assert_true(claimed);
+    assert_false(again); /* the claim of an agent holds, also by its second name */
 }
 
 /* Four cores of two hardware threads each: 0 and 4, 1 and 5, ... */
@@ -81,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cores_are_claimed_once),
+        cmocka_unit_test(other_programs_claim_nothing),
         cmocka_unit_test(ranks_get_equal_shares),
         cmocka_unit_test(ranks_are_not_bound),
     };
