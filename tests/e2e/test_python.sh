@@ -48,6 +48,21 @@ END
 is "a killed rank has shown what it printed" "$code $(out)" "137 [0] step 1
 [0] step 2"
 
+# ---- the manual page ----
+page=$top/runner/man/collrun-python.7
+for n in 1 2; do
+    sed -n "/BEGIN $n\$/,/END $n\$/p" "$page" | grep -v '^\.' | sed 's/\\-/-/g; s/\\(dq/"/g' >"example.$n"
+done
+mv example.1 sum.py
+sed "s|python3|'$python'|" example.2 >sum.yaml
+run sum.yaml
+is "the example of collrun-python(7) runs" "$code $(sed 's/ndarray//' out)" "0 [0] [2.0, 1.0] [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"
+LD_LIBRARY_PATH='' PYTHONPATH=$home/lib/collrun/python "$python" -c 'import collrun
+public = lambda o: [n for n in dir(o) if not n.startswith("_")]
+print(*{n for n in [*collrun.__all__, *public(collrun.Group), *public(collrun.Request)] if not n.startswith("_")} - {"Status", "Group"})' >names 2>err
+missing=$(for name in $(cat names); do grep -qw "$name" "$page" || echo "$name"; done)
+is "collrun-python(7) names all calls ($(wc -w <names))" "$missing $(cat err)" " "
+
 # ---- interruption ----
 for how in call wait; do
     program 2 "$programs/interrupt.py" $how

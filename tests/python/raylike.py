@@ -62,6 +62,47 @@ def results(col, types, rank, world_size, wrap):
     return found
 
 
+def own(col, types, wrap):
+    """What differs from Ray: outputs that overlap are refused. The functions for several GPUs."""
+    from collrun import rank, world_size
+
+    def refused(call):
+        try:
+            call()
+        except (ValueError, NotImplementedError) as e:
+            return str(e)
+        sys.exit("not refused")
+
+    n, me = world_size(), rank()
+    one, matrix, parts = wrap(np.ones(4, "float32")), wrap(np.zeros((4, n), "float32")), [wrap(np.zeros(4, "float32")) for _ in range(n)]
+    col.init_collective_group(n, me, types.Backend("Gloo"), "own")
+    for outputs in [parts[0]] * n, [matrix.reshape(-1)[i : i + 4] for i in range(n)], [matrix[:, 0]] * n, [matrix.reshape(-1)[::-1][i : i + 4] for i in range(n)] if wrap is np.array else [one] * n:
+        if n > 1:
+            assert " overlap; each needs memory of its own" in refused(lambda: col.allgather(outputs, one, "own"))
+            assert "overlap" in refused(lambda: col.reducescatter(parts[1 - (me == 1)], parts, "own"))
+    columns = [matrix[:, i] for i in range(n)]
+    col.allgather(columns, one, "own")
+    assert np.asarray(matrix).tolist() == [[1.0] * n] * 4
+    col.reducescatter(parts[me], parts, "own")
+    col.allreduce_multigpu([one], "own")
+    col.allgather_multigpu([parts], [one], "own")
+    col.reduce_multigpu([one], 0, 0, "own")
+    col.broadcast_multigpu([one], 0, 0, "own")
+    col.reducescatter_multigpu([one], [parts], "own", types.ReduceOp.MAX)
+    assert [np.asarray(x).tolist() for x in (one, *parts)] == [[float(n)] * 4] * (n + 1)
+    if me == 0 and n > 1:
+        col.send_multigpu(one, 1, 0, "own", 2)
+    elif me == 1:
+        parts[0][...] = 0
+        col.recv_multigpu(parts[0], 0, 0, "own", 2)
+        assert np.asarray(parts[0]).tolist() == [n, n, 0, 0]
+    assert "one rank for each GPU" in refused(lambda: col.allreduce_multigpu([one, one], "own"))
+    assert "shared object" in refused(lambda: col.register_collective_backend("mine", object))
+    assert types.Backend("torch_gloo") == types.Backend.GLOO == "GLOO" and types.AllReduceOptions().reduceOp is types.ReduceOp.SUM
+    assert "Unrecognized backend: 'glooo'" in refused(lambda: types.Backend("glooo"))
+    col.destroy_collective_group("own")
+
+
 if __name__ == "__main__":
     import sys
 
@@ -74,4 +115,5 @@ if __name__ == "__main__":
         import torch
 
         wrap = torch.from_numpy
+    own(col, types, wrap)
     print("\n".join(results(col, types, collrun.rank(), collrun.world_size(), wrap)), flush=True)

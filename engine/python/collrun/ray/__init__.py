@@ -9,6 +9,7 @@ Results replace the contents of the given tensors; nothing is returned. Tensors 
 torch or cupy arrays. What differs from Ray: processes are ranks, not actors, so
 create_collective_group() takes world ranks, and every process calls it. A group of job.yaml needs
 neither of the two. `backend` is a name of collrun's in any case ("gloo", "nccl", "shm", "auto").
+The *_multigpu functions take one tensor for each rank, and ranks have one GPU each.
 """
 
 import threading
@@ -39,6 +40,7 @@ __all__ = [
     "nccl_available",
     "recv",
     "recv_multigpu",
+    "register_collective_backend",
     "reduce",
     "reduce_multigpu",
     "reducescatter",
@@ -71,8 +73,15 @@ def gloo_available() -> bool:
     return is_backend_available("gloo")
 
 
+def register_collective_backend(name: str, group_cls) -> None:
+    raise NotImplementedError(
+        f"register_collective_backend({name!r}): a backend of collrun is a shared object, which `backends` of job.yaml "
+        "names; collrun-backend(7) says how to write one"
+    )
+
+
 def _create(name: str, ranks: list[int], backend: str, gloo_timeout: int) -> Group:
-    backend = backend.lower()
+    backend = "gloo" if backend.lower() == "torch_gloo" else backend.lower()
     _groups[name] = new_group(ranks, name, backend, gloo_timeout / 1000 if backend == "gloo" else None)
     _created.add(name)
     return _groups[name]
@@ -187,6 +196,66 @@ def _tensor_list(tensors) -> None:
         raise RuntimeError("Got an empty list of tensors.")
 
 
+def _memory(tensor):
+    """Address of the first element, (length, step in bytes) of the axes with the longest step first, and
+    the size of an element. None: not known."""
+    size = getattr(tensor, "itemsize", None) or getattr(getattr(tensor, "dtype", None), "itemsize", None)
+    if hasattr(tensor, "data_ptr"):  # torch
+        first, steps = tensor.data_ptr(), [step * size for step in tensor.stride()]
+    else:
+        memory = getattr(tensor, "__array_interface__", None) or getattr(tensor, "__cuda_array_interface__", None)
+        if not memory or size is None:
+            return None
+        first, steps = memory["data"][0], tensor.strides
+    axes = [(n, step) for n, step in zip(tensor.shape, steps) if n != 1]
+    if any(n == 0 for n, _ in axes):
+        return None
+    first += sum((n - 1) * step for n, step in axes if step < 0)
+    return first, sorted(((n, abs(step)) for n, step in axes), key=lambda axis: -axis[1]), size
+
+
+def _elements(memory, most=1 << 20):
+    """The addresses of the elements; None: too many."""
+    first, axes, _ = memory
+    addresses = [first]
+    for n, step in axes:
+        if len(addresses) * n > most:
+            return None
+        addresses = [a + i * step for a in addresses for i in range(n)]
+    return set(addresses)
+
+
+def _is_dense(memory):
+    step = memory[2]
+    for n, own in reversed(memory[1]):
+        if own != step:
+            return False
+        step *= n
+    return True
+
+
+def _end(memory):
+    return memory[0] + sum((n - 1) * step for n, step in memory[1]) + memory[2]
+
+
+def _overlap(a, b):
+    """Whether an element of one is an element of the other, and that is certain."""
+    if a is None or b is None or _end(a) <= b[0] or _end(b) <= a[0]:
+        return False
+    if _is_dense(a) and _is_dense(b) or a == b:
+        return True
+    mine, theirs = _elements(a), _elements(b)
+    return bool(mine and theirs and mine & theirs)
+
+
+def _refuse_shared(what: str, tensors: list) -> None:
+    """[tensor] * n receives the block of one rank alone."""
+    known = sorted((m + (i,) for i, m in enumerate(map(_memory, tensors)) if m), key=lambda m: m[0])
+    for a, b in zip(known, known[1:]):
+        if _overlap(a[:3], b[:3]):
+            raise ValueError(f"{what}[{min(a[3], b[3])}] and {what}[{max(a[3], b[3])}] overlap; each needs memory of its own")
+
+
 def _dtype(tensor) -> str:
     """The name of the element type, which numpy, torch and cupy have in common."""
     return str(tensor.dtype).rpartition(".")[2]
@@ -226,6 +295,7 @@ def allgather(tensor_list: list, tensor, group_name: str = "default") -> None:
             raise ValueError(f"tensor_list[{i}] is {_dtype(part)}, and the tensor {_dtype(tensor)}")
         if tuple(part.shape) != tuple(tensor.shape):
             raise RuntimeError(f"tensor_list[{i}] has the shape {tuple(part.shape)}, and the tensor {tuple(tensor.shape)}")
+    _refuse_shared("tensor_list", tensor_list)
     parts = g.allgather(tensor)
     for i, part in enumerate(tensor_list):
         part[...] = parts[i]
@@ -237,6 +307,9 @@ def reducescatter(tensor, tensor_list: list, group_name: str = "default", op: Re
     g = get_group_handle(group_name)
     if len(tensor_list) != g.size:
         raise RuntimeError("The length of the tensor list operands to reducescatter must be equal to world_size.")
+    for i, part in enumerate(tensor_list):  # which is read while the result is written
+        if i != g.rank and _overlap(_memory(part), _memory(tensor)):
+            raise ValueError(f"tensor_list[{i}] and the tensor that receives the result overlap")
     requests = [g.reduce(t, i, _operators[op.name], tensor if i == g.rank else None, True) for i, t in enumerate(tensor_list)]
     for request in requests:
         request.wait()
@@ -258,18 +331,51 @@ def recv(tensor, src_rank: int, group_name: str = "default") -> None:
     g.recv(tensor, src_rank)
 
 
-def _refuse(name: str):
-    def refuse(*args, **kwargs) -> None:
+# ---- the functions for several GPUs of a process ----
+
+
+def _only(name: str, tensors: list, gpu: int = 0):
+    if not isinstance(tensors, list) or not tensors:
+        raise RuntimeError(f"{name}: the input must be a list of tensors. Got '{type(tensors)}'.")
+    if len(tensors) > 1 or gpu != 0:
         raise NotImplementedError(f"{name}: a rank of collrun passes one tensor; start one rank for each GPU")
-
-    refuse.__name__ = refuse.__qualname__ = name
-    return refuse
+    return tensors[0]
 
 
-allgather_multigpu = _refuse("allgather_multigpu")
-allreduce_multigpu = _refuse("allreduce_multigpu")
-broadcast_multigpu = _refuse("broadcast_multigpu")
-recv_multigpu = _refuse("recv_multigpu")
-reduce_multigpu = _refuse("reduce_multigpu")
-reducescatter_multigpu = _refuse("reducescatter_multigpu")
-send_multigpu = _refuse("send_multigpu")
+def _first(tensor, n_elements: int):
+    return tensor.reshape(-1)[:n_elements] if n_elements else tensor
+
+
+def allreduce_multigpu(tensor_list: list, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+    allreduce(_only("allreduce_multigpu", tensor_list), group_name, op)
+
+
+def reduce_multigpu(
+    tensor_list: list, dst_rank: int = 0, dst_tensor: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM
+) -> None:
+    reduce(_only("reduce_multigpu", tensor_list, dst_tensor), dst_rank, group_name, op)
+
+
+def broadcast_multigpu(tensor_list: list, src_rank: int = 0, src_tensor: int = 0, group_name: str = "default") -> None:
+    broadcast(_only("broadcast_multigpu", tensor_list, src_tensor), src_rank, group_name)
+
+
+def allgather_multigpu(output_tensor_lists: list, input_tensor_list: list, group_name: str = "default") -> None:
+    allgather(_only("allgather_multigpu", output_tensor_lists), _only("allgather_multigpu", input_tensor_list), group_name)
+
+
+def reducescatter_multigpu(
+    output_tensor_list: list, input_tensor_lists: list, group_name: str = "default", op: ReduceOp = ReduceOp.SUM
+) -> None:
+    output = _only("reducescatter_multigpu", output_tensor_list)
+    reducescatter(output, _only("reducescatter_multigpu", input_tensor_lists), group_name, op)
+
+
+def send_multigpu(tensor, dst_rank: int, dst_gpu_index: int, group_name: str = "default", n_elements: int = 0) -> None:
+    _only("send_multigpu", [tensor], dst_gpu_index)
+    send(_first(tensor, n_elements), dst_rank, group_name)
+
+
+def recv_multigpu(tensor, src_rank: int, src_gpu_index: int, group_name: str = "default", n_elements: int = 0) -> None:
+    _only("recv_multigpu", [tensor], src_gpu_index)
+    recv(_first(tensor, n_elements), src_rank, group_name)
