@@ -192,6 +192,7 @@ static const char *const wire_type_names[] = {
     [WIRE_LEAVE] = "LEAVE",
     [WIRE_WAIT_REPORT] = "WAIT_REPORT",
     [WIRE_FORMING] = "FORMING",
+    [WIRE_EXCEPTION] = "EXCEPTION",
     [WIRE_REPLY] = "REPLY",
     [WIRE_FENCED] = "FENCED",
     [WIRE_GO] = "GO",

@@ -166,8 +166,10 @@ enum wire_type {
     /* u32 pid */
     WIRE_ATTACHED = 64,
     WIRE_READY, /* empty */
-    WIRE_DONE,  /* empty */
-    WIRE_IDLE,  /* empty */
+    /* Of a program: u8 it has ended with exit code 0; else it has called collrun_finalize. Of
+     * plugins: empty */
+    WIRE_DONE,
+    WIRE_IDLE, /* empty */
     /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation
      * number, u8 subject (enum wire_subject), diag */
     WIRE_FAILED,
@@ -204,6 +206,9 @@ enum wire_type {
      * more; u8 enum wire_forming; str name of the group, u64 ns that it has waited, u32 n, n x u32
      * world ranks of the members */
     WIRE_FORMING,
+    /* An exception that the program has not caught: str type, str text, str file or "", u32 line,
+     * str thread that has ended by it, or "": the program ends */
+    WIRE_EXCEPTION,
 
     /* ---- runner -> rank, relayed ---- */
 

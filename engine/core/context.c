@@ -221,6 +221,40 @@ context_fail(struct collrun_ctx *ctx, const char *param, const char *format, va_
     return 1;
 }
 
+int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_exception *exception)
+{
+    const struct collrun_exception *e = exception;
+    const char *file = e->file ? e->file : "", *thread = e->thread ? e->thread : "";
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    char place[300] = "";
+    if (*file)
+        snprintf(place, sizeof place, " (%.255s:%d)", name, e->line);
+    if (strstr(e->text, place)) /* of an exception that contains others */
+        place[0] = '\0';
+    pthread_mutex_lock(&ctx->report_lock);
+    if (!*thread || !ctx->thread_text[0]) {
+        const size_t size = *thread ? sizeof ctx->thread_text : sizeof ctx->fail_text;
+        char *text = *thread ? ctx->thread_text : ctx->fail_text;
+        const int most = (int)(size - strlen(place) - 1);
+        if (!text[0]) {
+            snprintf(text, (size_t)most, "%s%s%s", e->type, *e->text ? ": " : "", e->text);
+            if (strlen(e->type) + 2 + strlen(e->text) >= (size_t)most)
+                utf8_mark_cut(text, (size_t)most);
+            strcat(text, place);
+        }
+        size_t mark;
+        struct buf *out = control_begin(&ctx->engine->control, WIRE_EXCEPTION, &mark);
+        buf_put_str(out, e->type);
+        buf_put_str(out, e->text);
+        buf_put_str(out, file);
+        buf_put_u32(out, (uint32_t)e->line);
+        buf_put_str(out, thread);
+        control_end(&ctx->engine->control, mark);
+    }
+    pthread_mutex_unlock(&ctx->report_lock);
+    return 1;
+}
+
 int collrun_fail(struct collrun_ctx *ctx, const char *format, ...)
 {
     va_list args;

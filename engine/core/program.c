@@ -161,6 +161,8 @@ static void program_on_exit(int status, void *arg)
         return;
     }
     struct collrun_ctx *task = &program.ctx;
+    if (!task->fail_text[0])
+        memcpy(task->fail_text, task->thread_text, sizeof task->fail_text);
     task_fail_at_exit(task, status & 0xff);
     struct engine_failure f = {.workload = task->index,
                                .phase = task->phase,
@@ -312,14 +314,16 @@ static void program_close_groups(struct engine *e)
     engine_close_groups(e);
 }
 
-static int program_end(struct engine *e)
+static int program_end(struct engine *e, bool at_exit)
 {
+    size_t mark;
     struct diag d;
     diag_init(&d);
     control_lock(&e->control);
     program.ctx.state = TASK_ENDED;
     control_unlock(&e->control);
-    control_send(&e->control, WIRE_DONE);
+    buf_put_u8(control_begin(&e->control, WIRE_DONE, &mark), at_exit);
+    control_end(&e->control, mark);
     int rc = engine_await_end(e, &d);
     if (rc != COLLRUN_OK)
         engine_set_disturbed(e);
@@ -332,7 +336,7 @@ static int program_end(struct engine *e)
                                  : COLLRUN_OK;
 }
 
-int collrun_finalize(struct collrun_ctx *ctx)
+static int program_finalize(struct collrun_ctx *ctx, bool at_exit)
 {
     int member = PROGRAM_MEMBER;
     if (fork_guard_in_child)
@@ -351,7 +355,17 @@ int collrun_finalize(struct collrun_ctx *ctx)
         atomic_store(&program.state, PROGRAM_MEMBER);
         return rc;
     }
-    rc = program_end(program.engine);
+    rc = program_end(program.engine, at_exit);
     atomic_store(&program.state, PROGRAM_ENDED);
     return rc;
+}
+
+int collrun_finalize(struct collrun_ctx *ctx)
+{
+    return program_finalize(ctx, false);
+}
+
+int collrun_finalize_at_exit(struct collrun_ctx *ctx)
+{
+    return program_finalize(ctx, true);
 }

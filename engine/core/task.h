@@ -51,6 +51,7 @@ struct collrun_ctx {
     uint64_t number;
 
     pthread_mutex_t report_lock; /* of what follows: several threads of the workload may report */
+    char thread_text[512];       /* the exception that has ended a thread of a program; "" = none */
     char fail_text[512];         /* the text of collrun_fail; "" = none */
     char refused[64];            /* the parameter of collrun_refuse; "" = none */
     char misuse[512];            /* the first misuse of the interface; "" = none */

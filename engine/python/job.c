@@ -32,7 +32,7 @@ static void job_exit(int code, void *unused)
         return;
     job.over = true;
     job.lingers = false;
-    (void)collrun_finalize(ctx);
+    (void)collrun_finalize_at_exit(ctx);
 }
 
 /* What is registered last is called first: before the end of libraries that were loaded after
@@ -336,6 +336,20 @@ static PyObject *job_fail(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* For _report.py: _fail_exception(type, text, file or None, line, thread or None). */
+static PyObject *job_fail_exception(PyObject *module, PyObject *args)
+{
+    struct collrun_exception e = {.size = sizeof e};
+    struct collrun_ctx *ctx;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sszi|z:_fail_exception", &e.type, &e.text, &e.file, &e.line,
+                          &e.thread) ||
+        !(ctx = job_get()))
+        return NULL;
+    collrun_fail_exception(ctx, &e);
+    Py_RETURN_NONE;
+}
+
 static PyObject *job_is_initialized(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -376,6 +390,7 @@ PyMethodDef job_methods[] = {
     {"metric", job_metric, METH_VARARGS, job_metric_doc},
     JOB_KEYWORDS(log),
     {"fail", job_fail, METH_VARARGS, job_fail_doc},
+    {"_fail_exception", job_fail_exception, METH_VARARGS, NULL},
     {"finalize", job_finalize, METH_NOARGS, job_finalize_doc},
     {"is_initialized", job_is_initialized, METH_NOARGS,
      "is_initialized()\n--\n\nTrue between the first use of the job and finalize()."},

@@ -311,7 +311,7 @@ static void agent_on_signal(struct loop_fd *w, uint32_t events)
 static void agent_on_rank_frame(struct rank_proc *p, const struct wire_frame *f)
 {
     struct agent *a = p->agent;
-    if (f->type < WIRE_ATTACHED || f->type > WIRE_FORMING)
+    if (f->type < WIRE_ATTACHED || f->type > WIRE_EXCEPTION)
         return; /* a rank may not send it */
     if (f->type == WIRE_IDLE)
         audit_sender_end_rank(&a->audit, p);

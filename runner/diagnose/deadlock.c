@@ -280,6 +280,24 @@ static void deadlock_add_rank(const struct deadlock_graph *graph, uint32_t rank,
     deadlock_append(d, line);
 }
 
+/* Why the last rank of a path, which waits for none, calls no more. */
+static void deadlock_add_end(const struct deadlock_graph *graph, uint32_t rank, struct diag *d)
+{
+    const struct rank_state *r = &graph->ranks[rank];
+    char text[900], line[1024];
+    if (r->exception && r->exception->thread[0])
+        snprintf(line, sizeof line, ", whose thread \"%s\" has ended with %s", r->exception->thread,
+                 rank_exception_text(r->exception, text, sizeof text));
+    else
+        snprintf(line, sizeof line, "%s",
+                 r->over         ? ", whose program has ended with exit code 0"
+                 : r->finalizing ? ", which has called collrun_finalize"
+                                 : ", whose workloads have ended");
+    deadlock_append(d, line);
+    if (r->command)
+        d->loc = graph->desc->workloads[desc_find_command(graph->desc, rank)].loc;
+}
+
 /* A cycle is described alone; without one, only the last rank of the path is. */
 static void deadlock_set_text(const struct deadlock_graph *graph, const struct wait_path *s,
                               struct diag *d)
@@ -297,8 +315,7 @@ static void deadlock_set_text(const struct deadlock_graph *graph, const struct w
     if (cycle)
         deadlock_set_hint(&kinds, d);
     else if (s->last != NO_RANK && !graph->ranks[s->last].wait_report.nitems)
-        deadlock_append(d, graph->ranks[s->last].finalizing ? ", which has called collrun_finalize"
-                                                            : ", whose workloads have ended");
+        deadlock_add_end(graph, (uint32_t)s->last, d);
     if (all > last - first) {
         char rest[64];
         snprintf(rest, sizeof rest, "; %u ranks are blocked forever", all);

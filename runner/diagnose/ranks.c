@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/ranks.h"
 
+#include "base/quote.h"
+
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,49 @@ bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len)
            wait_report_read(
                &rank->wait_report,
                &(struct wire_frame){.type = WIRE_WAIT_REPORT, .payload = bytes, .len = len});
+}
+
+static void rank_copy(struct reader *r, char *out, size_t size)
+{
+    size_t len;
+    const char *text = read_blob(r, &len);
+    snprintf(out, size, "%.*s", text && len < INT_MAX ? (int)len : 0, text ? text : "");
+    if (text && len >= size)
+        utf8_mark_cut(out, size);
+}
+
+bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len)
+{
+    struct rank_exception e;
+    struct reader r;
+    reader_init(&r, bytes, len);
+    rank_copy(&r, e.type, sizeof e.type);
+    rank_copy(&r, e.text, sizeof e.text);
+    rank_copy(&r, e.file, sizeof e.file);
+    e.line = read_u32(&r);
+    rank_copy(&r, e.thread, sizeof e.thread);
+    if (!reader_done(&r))
+        return false;
+    if (rank->exception && (!rank->exception->thread[0] || e.thread[0]))
+        return true;
+    if (!rank->exception)
+        rank->exception = malloc(sizeof *rank->exception);
+    if (!rank->exception || !rank_keep(&rank->exception_frame, bytes, len))
+        return false;
+    *rank->exception = e;
+    return true;
+}
+
+const char *rank_exception_text(const struct rank_exception *e, char *out, size_t size)
+{
+    const char *slash = strrchr(e->file, '/');
+    char place[300] = "";
+    if (e->file[0])
+        snprintf(place, sizeof place, " (%s:%u)", slash ? slash + 1 : e->file, e->line);
+    if (strstr(e->text, place)) /* of an exception that contains others */
+        place[0] = '\0';
+    snprintf(out, size, "%s%s%.200s%s", e->type, e->text[0] ? ": " : "", e->text, place);
+    return out;
 }
 
 bool rank_record_set(struct rank_state *rank, const void *bytes, size_t len)
@@ -62,6 +108,8 @@ void rank_state_fini(struct rank_state *rank)
     rank_record_fini(rank);
     free(rank->status_frame.bytes);
     free(rank->waits_frame.bytes);
+    free(rank->exception_frame.bytes);
+    free(rank->exception);
 }
 
 bool rank_has_ended(const struct rank_state *rank)

@@ -17,6 +17,11 @@
 
 #include <sys/types.h>
 
+struct rank_exception {                               /* that a program did not catch */
+    char type[128], text[512], file[256], thread[64]; /* thread "": it ended the program */
+    uint32_t line;
+};
+
 /* Ordered; the runner moves all ranks from one phase to the next together. */
 enum rank_phase {
     PHASE_WAITING,
@@ -41,6 +46,7 @@ struct rank_state {
     bool member;     /* of a command: it has called collrun_init */
     bool formed;     /* of a command: collrun_init has formed its groups */
     bool finalizing; /* of a command: it has called collrun_finalize */
+    bool over;       /* of a command: finalizing, as its program has ended with exit code 0 */
     bool finalized;  /* of a command: collrun_finalize has returned */
     bool lost_sent;  /* of a command: the others know that it has exited without that */
     bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
@@ -70,26 +76,35 @@ struct rank_state {
     uint64_t operation; /* number in that group */
     /* Its last status; once stop_requested is set: the last one before the stop. */
     struct rank_snapshot snapshot;
-    struct rank_frame status_frame; /* `snapshot` is made of it */
-    bool snapshot_final;            /* `snapshot` is not replaced any more */
-    struct wait_report wait_report; /* the calls that its threads are blocked in, if any */
-    struct rank_frame waits_frame;  /* `wait_report` is made of it */
-    struct rank_forming forming;    /* groups that it waits to be formed */
-    struct rank_stacks stacks;      /* what its threads were doing when they were last asked for */
-    struct rank_usage usage;        /* what it uses, if that was asked for */
-    void *record_bytes; /* owned; its record after the failure of the job; NULL: not known */
+    struct rank_frame status_frame;    /* `snapshot` is made of it */
+    bool snapshot_final;               /* `snapshot` is not replaced any more */
+    struct wait_report wait_report;    /* the calls that its threads are blocked in, if any */
+    struct rank_frame waits_frame;     /* `wait_report` is made of it */
+    struct rank_exception *exception;  /* owned; NULL: none */
+    struct rank_frame exception_frame; /* `exception` is made of it */
+    struct rank_forming forming;       /* groups that it waits to be formed */
+    struct rank_stacks stacks; /* what its threads were doing when they were last asked for */
+    struct rank_usage usage;   /* what it uses, if that was asked for */
+    void *record_bytes;        /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
     struct record_view record; /* of these bytes */
     bool exited;
     int status;                           /* of wait(2) */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
     bool host_lost;                       /* its host was lost before it exited */
+    /* Of a command that exited with code 1 or 2: its last line on stderr, which says why in most
+     * programs; "" = none. */
+    char last_words[160];
     char memory[96]; /* the memory limit if the kernel killed it for lack of memory, else "" */
 };
 
 /* Reads a STATUS or WAIT_REPORT and keeps its bytes as evidence. False: malformed. */
 bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len);
 bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len);
+/* An exception of the program replaces one of a thread. */
+bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len);
+/* "KeyError: 'wte.weight' (train.py:5)" */
+const char *rank_exception_text(const struct rank_exception *e, char *out, size_t size);
 /* Keeps a copy of a record. False: the bytes are no record; the rank has none then. */
 bool rank_record_set(struct rank_state *rank, const void *bytes, size_t len);
 void rank_record_fini(struct rank_state *rank); /* safe without a record */

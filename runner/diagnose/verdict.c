@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#define NO_CULPRIT UINT32_MAX
+
 const char *verdict_class(const struct verdict *v)
 {
     if (v->class == CAUSE_LAUNCH && v->exit_code == EXIT_JOB)
@@ -152,7 +154,27 @@ static void verdict_blame_waits(const struct evidence *e, struct arena *arena, s
     v->exit_code = v->class >= CAUSE_DEADLOCK ? EXIT_TIMEOUT : EXIT_FAILED;
 }
 
-void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)
+/* The exception of the culprit that failed first, or else of any. If it has ended a thread alone,
+ * the message may be about what followed. */
+static void verdict_set_exception(const struct evidence *e, struct verdict *v)
+{
+    uint32_t from = NO_CULPRIT;
+    for (uint32_t i = 0; i < v->culprits.n; i++) {
+        const uint32_t rank = v->culprits.items[i];
+        if (e->ranks[rank].exception && (from == NO_CULPRIT || rank == v->rank))
+            from = rank;
+    }
+    if (from == NO_CULPRIT)
+        return;
+    v->exception = e->ranks[from].exception;
+    char text[900];
+    rank_exception_text(v->exception, text, sizeof text);
+    if (v->exception->thread[0] && !v->diag.hint[0] && !strstr(v->diag.text, text))
+        diag_hint(&v->diag, "thread \"%s\" of rank %u has ended with %s", v->exception->thread,
+                  from, text);
+}
+
+static void verdict_find_cause(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     verdict_init(v, e->job.class, e->job.exit_code, &e->job.diag);
     verdict_choose(e, v);
@@ -174,6 +196,12 @@ void verdict_find(const struct evidence *e, struct arena *arena, struct verdict 
         verdict_blame_lost(e, arena, v);
     else if (v->class >= CAUSE_PEER)
         verdict_clear_culprits(v);
+}
+
+void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    verdict_find_cause(e, arena, v);
+    verdict_set_exception(e, v);
 }
 
 /* ---- the other ranks ---- */

@@ -30,6 +30,7 @@ struct verdict {
     const char *group; /* the operation that failed; NULL: none, and the next three are unset */
     const char *kind;  /* "allreduce"; NULL: not known */
     uint64_t number;   /* in the group, from 1 */
+    const struct rank_exception *exception; /* that a culprit did not catch; NULL: none */
     const char *field; /* of a mismatch, the first argument that differs: "op"; else NULL */
     const struct verdict_call *calls;
     const struct verdict_wait *waits;

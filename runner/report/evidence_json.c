@@ -66,6 +66,7 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
                           (json_int_t)r->first_failure_ns);
     json_object_set_new(o, "stop_requested", json_boolean(r->stop_requested));
     json_object_set_new(o, "finalizing", json_boolean(r->finalizing));
+    json_object_set_new(o, "over", json_boolean(r->over));
     json_object_set_new(o, "disturbed", json_boolean(r->disturbed));
     json_object_set_new(o, "killed", json_boolean(r->killed));
     json_object_set_new(o, "host_lost", json_boolean(r->host_lost));
@@ -80,6 +81,7 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     if (r->exited)
         json_object_set_new(o, "wait_status", json_integer(r->status));
     json_object_set_new(o, "memory", json_string(r->memory));
+    json_object_set_new(o, "last_words", json_value_text(r->last_words));
     json_object_set_new(o, "max_rss", json_integer((json_int_t)r->max_rss));
     if (r->failed)
         json_object_set_new(o, "failed", evidence_failed(r));
@@ -89,6 +91,8 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
         json_object_set_new(o, "waits", evidence_hex(&r->waits_frame));
     if (r->forming.n)
         json_object_set_new(o, "waits_outside", evidence_forming(&r->forming));
+    if (r->exception)
+        json_object_set_new(o, "exception", evidence_hex(&r->exception_frame));
     snprintf(file, sizeof file, "rank-%u.record", rank);
     if (r->record_bytes)
         json_object_set_new(o, "record", json_string(file));
@@ -269,6 +273,7 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->first_failure_ns = evidence_number(o, "failure_ns", UINT64_MAX);
     r->stop_requested = json_is_true(json_object_get(o, "stop_requested"));
     r->finalizing = json_is_true(json_object_get(o, "finalizing"));
+    r->over = json_is_true(json_object_get(o, "over"));
     r->disturbed = json_is_true(json_object_get(o, "disturbed"));
     r->killed = json_is_true(json_object_get(o, "killed"));
     r->host_lost = json_is_true(json_object_get(o, "host_lost"));
@@ -283,6 +288,7 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->exited = json_is_integer(json_object_get(o, "wait_status"));
     r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));
+    snprintf(r->last_words, sizeof r->last_words, "%s", evidence_text(o, "last_words", &f->arena));
     r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
     if (json_object_get(o, "failed"))
         evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);
@@ -294,6 +300,9 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
         return evidence_bad(reader, rank, "waits");
     if (!evidence_read_forming(f, json_object_get(o, "waits_outside"), &r->forming))
         return evidence_bad(reader, rank, "waits_outside");
+    bytes = evidence_bytes(json_object_get(o, "exception"), &f->arena, &len);
+    if (json_object_get(o, "exception") && (!bytes || !rank_read_exception(r, bytes, len)))
+        return evidence_bad(reader, rank, "exception");
     const char *record = json_string_value(json_object_get(o, "record"));
     return record ? evidence_read_record(reader, rank, record) : COLLRUN_OK;
 }

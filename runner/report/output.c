@@ -5,6 +5,8 @@
  */
 #include "report/output.h"
 
+#include "base/quote.h"
+
 #include "report/fold.h"
 #include "report/label.h"
 #include "report/report.h"
@@ -226,6 +228,29 @@ bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, c
         at += n + 1;
     }
     return true;
+}
+
+void output_stderr_last(const struct output *o, uint32_t rank, char *out, size_t size)
+{
+    const struct tail *t = &o->tails[rank];
+    const uint64_t kept = t->len < OUTPUT_TAIL ? t->len : OUTPUT_TAIL;
+    uint64_t end = t->len, at;
+    size_t n = 0;
+    out[0] = '\0';
+    if (!t->ring)
+        return;
+    while (end > t->len - kept && strchr("\r\n", t->ring->bytes[(end - 1) % OUTPUT_TAIL]))
+        end--;
+    for (at = end; at > t->len - kept; at--)
+        if (strchr("\r\n", t->ring->bytes[(at - 1) % OUTPUT_TAIL]))
+            break;
+    for (; at < end && n + 1 < size; at++) {
+        const char c = t->ring->bytes[at % OUTPUT_TAIL];
+        out[n++] = (unsigned char)c < ' ' || c == 127 ? ' ' : c;
+    }
+    out[n] = '\0';
+    if (at < end)
+        utf8_mark_cut(out, size);
 }
 
 /* What a rank writes to collrun's terminal is shown as it is. */

@@ -25,7 +25,7 @@
 enum { OUTPUT_TAIL = 8 << 10, OUTPUT_LINE_MAX = 64 << 10, OUTPUT_CREDIT = 256 << 10 };
 /* Lines of the culprit's stderr that the verdict repeats, unless all of them stand among so many
  * lines of the console above it. */
-enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 200 };
+enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 40 };
 
 #define OUTPUT_PART_NS 200000000ull
 
@@ -55,6 +55,8 @@ void output_end_rank(struct output *o, uint32_t rank);
 /* Prints the last lines that a rank wrote to stderr, each after `prefix`. False: it wrote none. */
 bool output_stderr_tail(const struct output *o, uint32_t rank, unsigned lines, const char *prefix,
                         FILE *to);
+/* The last line that a rank wrote to stderr, without control characters; "" if it wrote none. */
+void output_stderr_last(const struct output *o, uint32_t rank, char *out, size_t size);
 /* True: its last OUTPUT_TAIL_LINES lines, or all that it wrote, stand on the console, not far above
  * the next line. */
 bool output_tail_is_shown(const struct output *o, uint32_t rank);

@@ -33,6 +33,17 @@ static json_t *verdict_json_waits(const struct verdict *v)
     return list;
 }
 
+static json_t *verdict_json_exception(const struct rank_exception *e)
+{
+    json_t *o = e ? json_pack("{s:o, s:o, s:o, s:o}", "type", json_value_text(e->type), "text",
+                              json_value_text(e->text), "file", verdict_json_text(e->file), "line",
+                              e->line ? json_integer(e->line) : json_null())
+                  : json_null();
+    if (e && e->thread[0])
+        json_object_set_new(o, "thread", json_value_text(e->thread));
+    return o;
+}
+
 json_t *verdict_json(const struct verdict *v)
 {
     json_t *o = json_object();
@@ -46,6 +57,7 @@ json_t *verdict_json(const struct verdict *v)
     json_object_set_new(o, "field", verdict_json_text(v->field));
     json_object_set_new(o, "calls", verdict_json_calls(v));
     json_object_set_new(o, "waits", verdict_json_waits(v));
+    json_object_set_new(o, "exception", verdict_json_exception(v->exception));
     json_object_set_new(o, "text",
                         v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
     return o;

@@ -8,8 +8,9 @@
 
 #define LEFT_NS 300000000ull /* after the exit of a member, and of a process of MPI */
 
-void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t type)
+void command_watch_on_phase(struct command_watch *c, uint32_t rank, const struct wire_frame *f)
 {
+    const uint16_t type = f->type;
     struct rank_state *state = &c->run->ranks[rank];
     const struct desc *desc = c->run->desc;
     if (type == WIRE_STARTED) {
@@ -22,6 +23,7 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t typ
     state->finalizing = state->finalizing || type == WIRE_DONE;
     if (type == WIRE_DONE)
         phases_on_finalize(c->phases, rank);
+    state->over = state->over || (type == WIRE_DONE && f->len == 1 && f->payload[0]);
     state->finalized = state->finalized || type == WIRE_IDLE;
 }
 

@@ -33,7 +33,7 @@ struct command_watch {
 /* The pointers are set. */
 void command_watch_start(struct command_watch *c);
 /* STARTED, ATTACHED, READY, DONE or IDLE of a rank that runs a command. */
-void command_watch_on_phase(struct command_watch *c, uint32_t rank, uint16_t type);
+void command_watch_on_phase(struct command_watch *c, uint32_t rank, const struct wire_frame *f);
 /* MPI of a rank. False: malformed. */
 bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f);
 /* EXITED of any rank; its state has the wait status. */

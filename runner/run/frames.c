@@ -297,6 +297,12 @@ static void frames_on_failed(struct frames *s, const struct wire_frame *f)
     frames_fail_rank(s, f->rank);
 }
 
+static void frames_on_exception(struct frames *s, const struct wire_frame *f)
+{
+    if (!rank_read_exception(&s->run->ranks[f->rank], f->payload, f->len))
+        frames_malformed(s, f);
+}
+
 static void frames_on_exited(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
@@ -315,6 +321,9 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     state->disturbed = read_u8(&r);
     if (!reader_done(&r))
         frames_malformed(s, f);
+    if (state->command && WIFEXITED(state->status) &&
+        (WEXITSTATUS(state->status) == 1 || WEXITSTATUS(state->status) == 2))
+        output_stderr_last(s->output, f->rank, state->last_words, sizeof state->last_words);
     if (++s->run->nexited == s->run->desc->nranks)
         output_flush_lines(s->output);
     bool killed = WIFSIGNALED(state->status);
@@ -502,7 +511,7 @@ static void frames_on_phase(struct frames *s, const struct wire_frame *f)
     if (s->run->ranks[f->rank].command) {
         if (f->type == WIRE_STARTED)
             command_limits_on_started(s->limits, f->rank);
-        command_watch_on_phase(s->commands, f->rank, f->type);
+        command_watch_on_phase(s->commands, f->rank, f);
         return;
     }
     if (f->type == WIRE_STARTED) { /* not of a rank that runs plugins */
@@ -536,6 +545,7 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
         {WIRE_AUDIT, frames_on_audit},     {WIRE_STARTED, frames_on_phase},
         {WIRE_USAGE, frames_on_usage},     {WIRE_STDIN_TAKEN, frames_on_stdin_taken},
         {WIRE_TRACE, frames_on_trace},     {WIRE_MPI, frames_on_mpi},
+        {WIRE_EXCEPTION, frames_on_exception},
     };
     for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++) {
         if (handlers[i].type == f->type)

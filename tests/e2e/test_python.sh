@@ -138,6 +138,74 @@ raise FileNotFoundError("no batch-\udcff")
 END
 like "an exception whose text is no UTF-8" "$(err)" 'error: rank 0 .*FileNotFoundError: no batch-\\udcff \(script.py:3\)$'
 
+# The exception of the verdict: type, file, line, thread.
+has_exception() {
+    "$python" -c 'import json, sys
+e = json.load(open("run/result.json"))["verdict"]["exception"]
+print(e["type"], e["file"].rpartition("/")[2], e["line"], e.get("thread", "-"))' 2>&1
+}
+failing() { # COUNT: a program that fails, with a run directory
+    cat >fails.py
+    rm -rf run
+    python_job "processes: {count: $1}
+logging: {dir: run}" fails.py
+}
+failing 3 <<'END'
+import array, collrun, threading
+g = collrun.group()
+def work():
+    if g.rank == 1: raise KeyError("wte.weight")
+    g.allreduce(array.array("f", [1.0]))
+thread = threading.Thread(target=work, name="loader"); thread.start(); thread.join()
+END
+is "an exception ends a thread that others wait for: the exit code" "$code" 1
+like "it is the reason" "$(err)" '^python.yaml:.*: error: .* rank 1, whose thread "loader" has ended with KeyError: .wte.weight. \(fails.py:4\)'
+is "... in result.json" "$(has_exception)" "KeyError fails.py 4 loader"
+failing 1 <<'END'
+import collrun, sys, threading
+collrun.rank()
+def work(): raise OSError(5, "disk")
+thread = threading.Thread(target=work); thread.start(); thread.join()
+sys.exit(3)
+END
+like "an exception of a thread, then sys.exit(3)" "$code $(err)" 'error: rank 0 .*: OSError: \[Errno 5\] disk \(fails.py:3\)$'
+failing 1 <<'END'
+import collrun, json
+collrun.rank()
+def load(text): return json.loads(text)
+errors = []
+for text in "{", 3:
+    try: load(text)
+    except Exception as e: errors.append(e)
+raise ExceptionGroup("no configuration", errors)
+END
+like "an exception group: its exceptions, and where they are in the program" "$(err)" \
+    'error: rank 0 .*: ExceptionGroup: no configuration \(2 sub-exceptions\): json.decoder.JSONDecodeError: .* \(fails.py:3\); TypeError: .* \(fails.py:3\)$'
+is "... in result.json" "$(has_exception)" "ExceptionGroup fails.py 3 -"
+for exit in 'sys.exit("no checkpoint")' 'raise SystemExit("no checkpoint")'; do
+    failing 2 <<END
+import collrun, sys
+if collrun.rank() == 1: $exit
+collrun.group().barrier()
+END
+    like "$exit: the text" "$(err)" 'error: rank 1 .*exited with code 1; it wrote last: no checkpoint$'
+done
+failing 8 <<'END'
+import collrun
+g = collrun.group()
+if g.rank == 3: raise ValueError("boom")
+try: g.barrier()
+except collrun.Error as e: raise RuntimeError("step 6 failed") from e
+END
+is "ranks that fail because of another one: one line each" "$(grep -cE '^\[[0-24-7]\] ' err) $(grep -cE '^\[[0-24-7]\] fails.py:5: RuntimeError: step 6 failed$' err)" "7 7"
+like "and the cause" "$(err)" 'error: rank 3 .*: ValueError: boom \(fails.py:3\)$'
+failing 2 <<'END'
+import collrun
+if collrun.group().rank == 0: collrun.group().recv(bytearray(1), 1)
+END
+like "a program that has ended early: so it is called, with its place" "$(err)" \
+    '^python.yaml:.*: error: rank 0 waits in recv world#1 .* for rank 1, whose program has ended with exit code 0$'
+
 script 2 <<'END'
 import collrun, array, sys
 g = collrun.group()

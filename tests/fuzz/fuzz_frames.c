@@ -194,6 +194,7 @@ static const struct seed_line deadlock[] = {
      "8=0"},
 };
 static const struct seed_line failure[] = {
+    {WIRE_EXCEPTION, "s=KeyError s='x' s=/a/train.py 4=5 s=Thread-1"},
     {WIRE_FAILED, "4=0 4=3 s=world 8=5 1=1 d=no-answer"},
     {WIRE_EXITED, "4=256 8=5 8=6 8=7 s= 1=1"},
 };
@@ -201,7 +202,7 @@ static const struct seed_line death[] = {
     {WIRE_EXITED, "4=9 8=5 8=6 8=7 s=cgroup 1=0"},
 };
 static const struct seed_line end[] = {
-    {WIRE_DONE, ""},
+    {WIRE_DONE, "1=1"},
     {WIRE_IDLE, ""},
     {WIRE_EXITED, "4=0 8=5 8=6 8=7 s= 1=0"},
 };

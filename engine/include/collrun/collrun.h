@@ -583,6 +583,22 @@ void collrun_log(struct collrun_ctx *ctx, enum collrun_log_level level, const ch
 int collrun_fail(struct collrun_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* An exception that the program has not caught, in a language that has them. */
+struct collrun_exception {
+    size_t size;        /* sizeof(struct collrun_exception) */
+    const char *type;   /* "KeyError" */
+    const char *text;   /* "'wte.weight'"; may be "" */
+    const char *file;   /* where it was raised; NULL: not known */
+    int line;           /* in that file, from 1 */
+    const char *thread; /* NULL: it ends the program. Else it has ended the thread of that name */
+};
+
+/* As collrun_fail, with "KeyError: 'wte.weight' (train.py:5)"; result.json has the members. Where
+ * the exception has ended a thread alone, this is the reason if the program then fails without
+ * another one, and if other ranks wait for what that thread would have called. The first one of the
+ * program counts, or else of its threads. Returns 1. */
+int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_exception *exception);
+
 /* For the `check` of a workload: the value of this parameter is wrong, and the text says why. The
  * first call counts. Elsewhere it does what collrun_fail does. Returns 1. */
 int collrun_refuse(struct collrun_ctx *ctx, const char *param, const char *format, ...)

@@ -44,6 +44,10 @@ int collrun_init(struct collrun_ctx **out);
  * while other threads use the library. */
 int collrun_finalize(struct collrun_ctx *ctx);
 
+/* The same, for the exit handlers of a language's runtime: the program has ended, with exit code 0,
+ * and so say the reports about ranks that wait for this one. */
+int collrun_finalize_at_exit(struct collrun_ctx *ctx);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif
