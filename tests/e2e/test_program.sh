@@ -102,7 +102,7 @@ is "a second process of the rank is refused" "$code" 1
 shows "and learns which process is the member" 'process [0-9]+ has called it for rank 0'
 ./member good >out 2>err
 is "without collrun: exit code 1" "$?" 1
-shows "without collrun: how to start it" 'collrun_init: this process was not started by collrun; start this program with `collrun job.yaml`.*command: \[\./member\]'
+shows "without collrun: how to start it" 'collrun_init: this process was not started by collrun; start this program with `collrun job.yaml`.*command: \[\./member, good\]'
 
 # ---- failures are explained ----
 member kill
