@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RECORD_MAGIC "collrec4"
+#define RECORD_MAGIC "collrec5"
 
 enum {
     RECORD_FD = 4, /* of collrun-engine */
@@ -48,6 +48,25 @@ enum {
 };
 
 #define RECORD_NUMBER_MAX (UINT64_C(1) << 62) /* of an operation; a greater one is damaged */
+
+/* When something happened, for record_view_is_past. */
+struct record_moment {
+    uint64_t ns;     /* CLOCK_MONOTONIC */
+    uint64_t next;   /* record_head.next: later operations have this index or a greater one */
+    uint32_t thread; /* as in record_entry; 0: it is not known which */
+    uint32_t reserved;
+};
+
+/* The last call of the rank that returned a status after which its group cannot be used: MISMATCH,
+ * TIMEOUT, PEER_FAILED, ABORTED or BACKEND. How the rank ends soon after may be a consequence. */
+struct record_failure {
+    _Atomic uint32_t version; /* odd while a thread writes; 0: there has been none */
+    int32_t status;
+    struct record_moment at;
+    uint64_t number; /* of the operation in its group; 0: none */
+    char group[64];  /* may be cut, as the text may be; "" = none */
+    char text[512];  /* of collrun_error() */
+};
 
 /* 4096 bytes, in pages; what the rank writes often begins at a cache line. The struct itself has no
  * such alignment, since readers keep copies of it. */
@@ -74,12 +93,13 @@ struct record_head {
     /* The kernel's ids of threads, by number. The versions of a thread's entries, which are
      * released later, publish its id. */
     _Atomic uint32_t threads[RECORD_THREADS];
-    /* 1: a call has returned that another rank failed, or that the job stops; how the rank ends may
-     * be a consequence. */
+    /* 1: the job stops, and a call has returned that to the rank; how the rank ends may be a
+     * consequence. */
     _Atomic uint32_t disturbed;
     /* Of a rank that runs a command: the process that has called collrun_init; 0: none has. */
     _Atomic uint32_t member;
-    char padding[4096 - 160 - 4 * RECORD_THREADS];
+    struct record_failure failure;
+    char padding[4096 - 160 - 4 * RECORD_THREADS - sizeof(struct record_failure)];
 };
 
 /* An executable segment of a file: [start, end) holds its code; ADDRESS - base is the offset that
@@ -209,7 +229,8 @@ void record_unmap(struct record_head *head, size_t len); /* NULL: no effect */
 /* Of the memory behind a new head. The agent keeps it: a rank that writes at random may change the
  * lengths in the head later. */
 size_t record_len(const struct record_head *head);
-/* By the agent, before it reads times: sets ticks_mult by the time since record_make. */
+/* By the agent or the rank, before it reads times: sets ticks_mult by the time since record_make.
+ */
 void record_calibrate(struct record_head *head);
 
 /* CLOCK_MONOTONIC in ns. */

@@ -7,6 +7,7 @@
 #include "base/record_queue.h"
 
 #include <link.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -24,12 +25,48 @@ uint16_t record_queue_name_thread(struct record_head *head)
     return record_queue_thread;
 }
 
+/* ---- failures ---- */
+
+struct record_moment record_queue_now(struct record_head *head)
+{
+    uint16_t thread = record_queue_thread;
+    if (!head)
+        return (struct record_moment){0};
+    return (struct record_moment){
+        .ns = record_mono_ns(),
+        .next = atomic_load_explicit(&head->next, memory_order_relaxed),
+        .thread = thread ? thread : record_queue_name_thread(head),
+    };
+}
+
+void record_queue_note_failure(struct record_head *head, const struct record_failure *failure)
+{
+    if (!head)
+        return;
+    struct record_failure *f = &head->failure;
+    uint32_t version = atomic_load_explicit(&f->version, memory_order_relaxed);
+    /* Another thread that fails at the same time writes first. */
+    while ((version & 1) ||
+           !atomic_compare_exchange_weak_explicit(&f->version, &version, version + 1,
+                                                  memory_order_acquire, memory_order_relaxed)) {
+        sched_yield();
+        version = atomic_load_explicit(&f->version, memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_release);
+    f->status = failure->status;
+    f->at = failure->at;
+    f->number = failure->number;
+    memcpy(f->group, failure->group, sizeof f->group);
+    memcpy(f->text, failure->text, sizeof f->text);
+    atomic_store_explicit(&f->version, version + 2, memory_order_release);
+}
+
+/* ---- modules ---- */
+
 static void *record_queue_at(struct record_head *head, size_t offset)
 {
     return (unsigned char *)head + offset;
 }
-
-/* ---- modules ---- */
 
 struct module_list {
     struct record_module *items;

@@ -58,6 +58,13 @@ void record_queue_open(struct record_queue *q, struct record_head *head,
                        const struct record_queue_info *info);
 void record_queue_close(struct record_queue *q);
 
+/* ---- failures ---- */
+
+/* Now, in this thread. Without a record: all zero. */
+struct record_moment record_queue_now(struct record_head *head);
+/* Stores record_head.failure; from any thread. Without a record: no effect. */
+void record_queue_note_failure(struct record_head *head, const struct record_failure *failure);
+
 /* ---- operations ---- */
 
 /* The number of this thread; 0: not known yet. Initial-exec: a load without a call. */

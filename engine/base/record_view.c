@@ -283,6 +283,58 @@ bool record_view_op(const struct record_view *v, uint64_t index, struct record_v
     return true;
 }
 
+/* ---- failures ---- */
+
+/* True if a group has completed its last operation, which was called later. */
+static bool record_view_has_gone_on(const struct record_view *v, uint64_t at_ns)
+{
+    struct record_view_group g;
+    for (uint32_t slot = 0; slot < record_view_ngroups(v); slot++)
+        if (record_view_group(v, slot, &g) && g.since_ns > at_ns && g.done >= g.started)
+            return true;
+    return false;
+}
+
+bool record_view_is_past(const struct record_view *v, const struct record_moment *at,
+                         uint64_t most_ns)
+{
+    struct record_view_op op;
+    uint64_t now = record_mono_ns();
+    if (now > at->ns && now - at->ns > most_ns)
+        return true;
+    if (!v->head.entries)
+        return record_view_has_gone_on(v, at->ns);
+    uint64_t end = record_view_end(v), i = record_view_first(v);
+    for (i = at->next > i ? at->next : i; i < end; i++)
+        if (record_view_op(v, i, &op) && op.state == RECORD_DONE &&
+            (!at->thread || op.thread == at->thread))
+            return true;
+    return false;
+}
+
+void record_view_failure(const struct record_view *v, uint64_t most_ns,
+                         struct record_view_failure *out)
+{
+    const struct record_failure *live = &record_view_head(v)->failure;
+    struct record_failure f;
+    *out = (struct record_view_failure){0};
+    for (int tries = 0; tries < TRIES; tries++) {
+        uint32_t before = record_view_load32(&live->version);
+        memcpy(&f, live, sizeof f);
+        record_view_fence();
+        if (!before)
+            return;
+        if (record_view_load32(&live->version) == before && !(before & 1))
+            break;
+    }
+    if (record_view_is_past(v, &f.at, most_ns))
+        return;
+    out->status = f.status;
+    out->number = f.number;
+    memcpy(out->group, f.group, sizeof out->group - 1);
+    memcpy(out->text, f.text, sizeof out->text - 1);
+}
+
 /* ---- counts ---- */
 
 static uint64_t record_view_count(const struct record_view *v, uint64_t index)

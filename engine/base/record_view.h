@@ -101,6 +101,26 @@ struct record_view_counts {
 bool record_view_counts(const struct record_view *v, const struct record_view_op *op, uint32_t most,
                         struct record_view_counts *out);
 
+/* ---- failures ---- */
+
+/* So long after its last failed call, what a rank does is not a consequence of it. */
+#define RECORD_VIEW_RECENT_NS UINT64_C(10000000000)
+
+/* True if the thread has completed an operation since, or if `most_ns` have passed. Where no
+ * operations are kept, one of any thread counts. */
+bool record_view_is_past(const struct record_view *v, const struct record_moment *at,
+                         uint64_t most_ns);
+
+struct record_view_failure {
+    int status;      /* 0: there is none */
+    uint64_t number; /* 0: it is not about an operation */
+    char group[64], text[512];
+};
+
+/* The last failed call (record_failure), unless it is past. */
+void record_view_failure(const struct record_view *v, uint64_t most_ns,
+                         struct record_view_failure *out);
+
 /* The file that has the code at an address, and the offset that symbolizers take. `path` has room
  * for RECORD_VIEW_PATH bytes. */
 enum { RECORD_VIEW_PATH = 232 };

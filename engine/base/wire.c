@@ -128,6 +128,24 @@ void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d)
         wire_malformed(d, "error report");
 }
 
+void wire_put_failure(struct buf *out, const struct record_view_failure *f)
+{
+    static const struct record_view_failure none;
+    f = f ? f : &none;
+    buf_put_u32(out, (uint32_t)f->status);
+    buf_put_u64(out, f->number);
+    buf_put_str(out, f->group);
+    buf_put_str(out, f->text);
+}
+
+void wire_read_failure(struct reader *r, struct record_view_failure *f)
+{
+    f->status = (int)read_u32(r);
+    f->number = read_u64(r);
+    wire_read_text(r, f->group, sizeof f->group);
+    wire_read_text(r, f->text, sizeof f->text);
+}
+
 int wire_malformed(struct diag *d, const char *format, ...)
 {
     const bool no_memory = errno == ENOMEM;

@@ -35,6 +35,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/diag.h"
+#include "base/record_view.h"
 
 #define WIRE_MAGIC "collrun-wire"
 enum {
@@ -45,6 +46,8 @@ enum {
     WIRE_CONTROL_FD = 3 /* of collrun-engine: its end of the socketpair */
 };
 #define WIRE_HOST UINT32_MAX
+/* Of a group in AUDIT: the rank will call no more; the group has `check: strict`. */
+enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2 };
 
 enum wire_type {
     /* ---- agent -> runner ---- */
@@ -56,8 +59,8 @@ enum wire_type {
     WIRE_SPAWNED,
     /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str memory limit if the
      * kernel killed it for lack of memory, else "", u8 a call had returned that another rank failed
-     * (record_head.disturbed), or the agent had sent SIGTERM to a command as the job failed. All
-     * OUTPUT of the rank precedes it. */
+     * or that the job stops, or the agent had sent SIGTERM to a command as the job failed, failure
+     * its last failed call (record_view_failure). All OUTPUT of the rank precedes it. */
     WIRE_EXITED,
     /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_OUTPUT,
@@ -83,8 +86,8 @@ enum wire_type {
     /* Answers PROBE: u32 n, n x str: "" or why the connection failed */
     WIRE_PROBED,
     /* Marks of the collectives of a rank (base/record.h): u32 n, n x {str scope, str group, u32
-     * members, u64 collectives called, u64 completed, u32 status of the group, u8 it will call no
-     * more, u32 n, n x {u64 number, in ascending order, u64 signature, u64 pairs, u64 ns of
+     * members, u64 collectives called, u64 completed, u32 status of the group, u8 WIRE_AUDIT_...,
+     * u32 n, n x {u64 number, in ascending order, u64 signature, u64 pairs, u64 ns of
      * CLOCK_MONOTONIC when it was called, 0: not known}}. Those of a rank that has ended precede
      * its IDLE or EXITED. */
     WIRE_AUDIT,
@@ -171,7 +174,8 @@ enum wire_type {
     WIRE_DONE,
     WIRE_IDLE, /* empty */
     /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation
-     * number, u8 subject (enum wire_subject), diag */
+     * number, u8 subject (enum wire_subject), diag, failure: the last failed call, if the end of
+     * the rank may be its consequence */
     WIRE_FAILED,
     /* u8 level, str text */
     WIRE_LOG,
@@ -283,6 +287,9 @@ void wire_next_done(struct buf *in, const struct wire_frame *frame);
  * be in the job file. */
 void wire_put_diag(struct buf *out, const struct diag *d);
 void wire_read_diag(struct reader *r, struct arena *arena, struct diag *d);
+/* A failed call: i32 status, u64 number, str group, str text; NULL: none, status 0. */
+void wire_put_failure(struct buf *out, const struct record_view_failure *f);
+void wire_read_failure(struct reader *r, struct record_view_failure *f);
 
 /* What the handler of a frame could not read: INVALID, "malformed WHAT"; or NO_MEMORY, "out of
  * memory for the WHAT", if an allocation has failed since the frame arrived. By errno, in which

@@ -253,7 +253,8 @@ static int group_error(const struct collrun_group *g, enum collrun_kind kind, ui
                        int status)
 {
     char where[256];
-    if (status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED)
+    if ((status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED) &&
+        control_has(&g->engine->control, CONTROL_ABORT))
         engine_set_disturbed(g->engine);
     snprintf(where, sizeof where, "%s %s#%llu", kind_name(kind), g->id.name,
              (unsigned long long)number);

@@ -40,7 +40,7 @@ static void creation_finish(struct creation *c, int status)
 {
     struct collrun_request *r = &c->request;
     if (status != COLLRUN_OK && (r->failure = malloc(sizeof *r->failure)))
-        *r->failure = *error_get();
+        error_hand_over(r->failure);
     pthread_mutex_lock(&c->queue.lock);
     atomic_store_explicit(&r->status, status, memory_order_release);
     pthread_cond_broadcast(&c->queue.changed);

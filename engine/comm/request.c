@@ -76,7 +76,7 @@ static int request_finished(struct collrun_request *r, int status)
         return status;
     r->failure = malloc(sizeof *r->failure);
     if (r->failure)
-        *r->failure = *error_get();
+        error_hand_over(r->failure);
     return status;
 }
 
@@ -130,7 +130,7 @@ static int request_status(const struct collrun_request *r)
 static void request_restore_failure(const struct collrun_request *r, int status)
 {
     if (status != COLLRUN_OK && r->failure)
-        error_restore(r->failure);
+        error_deliver(r->failure);
     else if (status != COLLRUN_OK)
         error_set(status, "group %s: %s", r->group ? r->group->id.name : "(new)",
                   status_text(status));
@@ -280,7 +280,7 @@ int collrun_wait_stream(struct collrun_request *request, int device, void *strea
     if (status == COLLRUN_OK || status == COLLRUN_AGAIN)
         return COLLRUN_OK;
     if (request->failure)
-        error_restore(request->failure);
+        error_deliver(request->failure);
     return status;
 }
 
@@ -325,7 +325,7 @@ int collrun_wait_all(struct collrun_request **requests, int n)
         }
     }
     if (first != COLLRUN_OK)
-        error_restore(&reason);
+        error_deliver(&reason);
     return first;
 }
 

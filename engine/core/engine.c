@@ -72,6 +72,7 @@ void engine_send_failed(struct engine *e, struct engine_failure *f)
     buf_put_u64(out, f->number);
     buf_put_u8(out, (uint8_t)f->subject);
     wire_put_diag(out, &f->diag);
+    wire_put_failure(out, &f->why);
     control_end(&e->control, mark);
 }
 
@@ -149,6 +150,7 @@ static void engine_on_fork(void *ctx)
     for (struct collrun_group *g = e->groups; g; g = g->next)
         group_mark_closed(g);
     e->record = NULL;
+    error_attach(NULL);
     control_abandon(&e->control);
     crash_forget();
 }
@@ -168,6 +170,7 @@ int engine_connect(struct engine *e, const struct engine_sockets *fds, struct en
     struct wire_frame welcome;
     engine_init(e);
     e->record = record_map(fds->record);
+    error_attach(e->record);
     if (e->record)
         close(fds->record);
     if (hostmem_map(&e->host_scopes.mem, fds->hostmem))

@@ -64,8 +64,8 @@ struct engine {
     uint32_t ntasks;
 };
 
-/* A call of this process returns that another rank failed, or that the job stops: what the
- * workloads do next may be a consequence. */
+/* The job stops, and a call of this process returns that: what the workloads do next may be a
+ * consequence. */
 static inline void engine_set_disturbed(struct engine *e)
 {
     atomic_store(&e->disturbed, true);
@@ -106,6 +106,7 @@ struct engine_failure {
     enum wire_subject subject;
     int exit_code;
     struct diag diag;
+    struct record_view_failure why; /* the failed call that may be the reason; status 0: none */
 };
 
 void engine_failure_init(struct engine_failure *f, uint32_t phase);

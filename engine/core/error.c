@@ -9,9 +9,12 @@
 #include "base/diag.h"
 #include "base/names.h"
 #include "base/quote.h"
+#include "base/record_queue.h"
+#include "base/record_view.h"
 
 #include <collrun/collrun.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +22,8 @@
 static _Thread_local struct error_record *error_mine;
 static pthread_key_t error_key; /* frees the record when the thread ends */
 static pthread_once_t error_once = PTHREAD_ONCE_INIT;
+/* The rank has one record, whichever thread fails. It is set before the rank has groups. */
+static struct record_head *_Atomic error_recorder;
 
 static void error_free(void *record)
 {
@@ -94,6 +99,85 @@ void error_clear_cause(void)
         error_mine->cause[0] = '\0';
 }
 
+/* ---- the record of the rank ---- */
+
+void error_attach(struct record_head *record)
+{
+    atomic_store(&error_recorder, record);
+}
+
+/* After one of these, the group cannot be used any more. */
+static bool error_ends_group(int status)
+{
+    return status == COLLRUN_ERR_MISMATCH || status == COLLRUN_ERR_TIMEOUT ||
+           status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED ||
+           status == COLLRUN_ERR_BACKEND;
+}
+
+static void error_note(const struct error_record *mine)
+{
+    struct record_failure f = {.status = mine->status, .at = mine->at, .number = mine->number};
+    if (!error_ends_group(mine->status))
+        return;
+    error_put(f.group, sizeof f.group, "%s", mine->group);
+    error_put(f.text, sizeof f.text, "%s", mine->text);
+    record_queue_note_failure(atomic_load(&error_recorder), &f);
+}
+
+/* The call of this thread fails now. */
+static void error_happens(struct error_record *mine)
+{
+    mine->at = record_queue_now(atomic_load(&error_recorder));
+    error_note(mine);
+}
+
+void error_hand_over(struct error_record *out)
+{
+    struct error_record *mine = error_get();
+    mine->at.thread = 0;
+    error_note(mine);
+    *out = *mine;
+}
+
+void error_deliver(const struct error_record *record)
+{
+    struct error_record *mine = error_get();
+    *mine = *record;
+    error_happens(mine);
+}
+
+static bool error_view(struct record_view *v)
+{
+    struct record_head *head = atomic_load(&error_recorder);
+    struct diag d;
+    if (head)
+        record_calibrate(head);
+    return head && record_view_init(v, head, record_len(head), &d) == COLLRUN_OK;
+}
+
+void error_last_of_rank(bool stopping, struct record_view_failure *out)
+{
+    const struct error_record *mine = error_get();
+    struct record_view v;
+    *out = (struct record_view_failure){0};
+    if (error_view(&v)) {
+        record_view_failure(&v, stopping ? UINT64_MAX : RECORD_VIEW_RECENT_NS, out);
+    } else if (error_ends_group(mine->status)) {
+        out->status = mine->status;
+        out->number = mine->number;
+        error_put(out->group, sizeof out->group, "%s", mine->group);
+        error_put(out->text, sizeof out->text, "%s", mine->text);
+    }
+}
+
+bool error_is_past(void)
+{
+    struct record_view v;
+    return error_view(&v) && record_view_is_past(&v, &error_get()->at, RECORD_VIEW_RECENT_NS);
+}
+
+/* ---- the record of a thread ---- */
+
 int error_set(int status, const char *format, ...)
 {
     struct error_record *mine = error_get();
@@ -105,6 +189,7 @@ int error_set(int status, const char *format, ...)
     mine->group[0] = '\0';
     mine->number = 0;
     mine->status = status;
+    error_happens(mine);
     return status;
 }
 
@@ -118,6 +203,7 @@ int error_wrap(int status, const char *group, uint64_t number, const char *where
     error_put(mine->group, sizeof mine->group, "%s", group);
     mine->number = number;
     mine->status = status;
+    error_happens(mine);
     return status;
 }
 

@@ -169,7 +169,8 @@ static void program_on_exit(int status, void *arg)
                                .group = task->group,
                                .number = task->number,
                                .subject = task->failure_subject,
-                               .diag = task->failure};
+                               .diag = task->failure,
+                               .why = task->why};
     engine_send_failed(e, &f);
 }
 

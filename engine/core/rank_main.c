@@ -53,7 +53,8 @@ _Noreturn static void rank_fail_task(struct engine *e, struct collrun_ctx *task)
                                .group = task->group,
                                .number = task->number,
                                .subject = task->failure_subject,
-                               .diag = task->failure};
+                               .diag = task->failure,
+                               .why = task->why};
     engine_send_failed(e, &f);
     uint64_t deadline = now_ns() + e->desc.grace_ns;
     control_lock(&e->control);

@@ -71,21 +71,22 @@ bool task_has(struct collrun_ctx *task, enum task_state at_least)
 
 /* ---- what a return value means ---- */
 
-static void task_store_operation(struct collrun_ctx *task)
+/* The last failed call of the rank, of any thread, is the reason if the workload has not gone on
+ * since; no matter what it returns. */
+static void task_store_reason(struct collrun_ctx *task)
 {
-    const struct error_record *last = error_get();
-    snprintf(task->group, sizeof task->group, "%s", last->group);
-    task->number = last->number;
+    error_last_of_rank(control_has(&task->engine->control, CONTROL_ABORT), &task->why);
+    snprintf(task->group, sizeof task->group, "%s", task->why.group);
+    task->number = task->why.number;
 }
 
-/* The status of another rank's failure, if that can be why this thread failed: it is the cause,
- * no matter what the workload returns. Else 0: a rank that has not noticed the other's failure
- * fails on its own, even if ABORT has arrived. */
+/* The status of another rank's failure, if that can be why this thread failed. Else 0: a rank that
+ * has not noticed the other's failure fails on its own, even if ABORT has arrived. */
 static int task_peer_failure(const struct collrun_ctx *task)
 {
-    int last = error_get()->status;
-    if (last == COLLRUN_ERR_PEER_FAILED || last == COLLRUN_ERR_ABORTED)
-        return last;
+    int why = task->why.status;
+    if (why == COLLRUN_ERR_PEER_FAILED || why == COLLRUN_ERR_ABORTED)
+        return why;
     return atomic_load(&task->engine->disturbed) &&
                    control_has(&task->engine->control, CONTROL_ABORT)
                ? task->engine->control.abort_reason.code
@@ -97,6 +98,10 @@ static void task_fail_with_status(struct collrun_ctx *task, int status)
 {
     const struct error_record *last = error_get();
     task->exit_code = 1;
+    if (last->status == status) { /* however long ago that was */
+        snprintf(task->group, sizeof task->group, "%s", last->group);
+        task->number = last->number;
+    }
     if (task->fail_text[0] || last->status == status)
         task->failure_subject = WIRE_SUBJECT_RANK;
     if (task->fail_text[0])
@@ -126,14 +131,14 @@ static void task_fail_with_code(struct collrun_ctx *task, int code, const char *
     else
         diag_set(&task->failure, why ? why : code, "program \"%s\" exited with code %d",
                  task->desc->name, code);
-    if (last->status && !task->fail_text[0])
+    if (last->status && !task->fail_text[0] && !error_is_past())
         diag_hint(&task->failure, "the last failed call: %s", last->text);
 }
 
 static void task_fail(struct collrun_ctx *task, uint32_t phase, int result)
 {
     const char *where = phase == WIRE_PHASE_INIT ? "init" : "run";
-    task_store_operation(task);
+    task_store_reason(task);
     task->failure_subject = WIRE_SUBJECT_WORKLOAD;
     if (result == 0) {
         task->exit_code = 1;
@@ -180,23 +185,16 @@ int task_adopt(struct collrun_ctx *task, struct engine *e, struct diag *d)
     return COLLRUN_OK;
 }
 
-/* After one of these, the group that the program works with cannot be used any more. */
-static bool task_ends_group(int status)
-{
-    return status == COLLRUN_ERR_MISMATCH || status == COLLRUN_ERR_TIMEOUT ||
-           status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED ||
-           status == COLLRUN_ERR_BACKEND;
-}
-
 void task_fail_at_exit(struct collrun_ctx *task, int code)
 {
-    const struct error_record *last = error_get();
-    task_store_operation(task);
+    task_store_reason(task);
     task->failure_subject = WIRE_SUBJECT_WORKLOAD;
-    if (!task->fail_text[0] && task_ends_group(last->status))
-        task_fail_with_status(task, last->status);
-    else
+    if (!task->fail_text[0] && task->why.status) {
+        task->failure_subject = WIRE_SUBJECT_RANK;
+        diag_set(&task->failure, task->why.status, "%s", task->why.text);
+    } else {
         task_fail_with_code(task, code, NULL);
+    }
     task->exit_code = code;
     task->failure.loc = task->desc->loc;
     task->failure.rank = (int)task->engine->rank;

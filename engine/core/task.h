@@ -45,6 +45,7 @@ struct collrun_ctx {
     /* Written by the task before it becomes TASK_FAILED. */
     struct diag failure;
     enum wire_subject failure_subject;
+    struct record_view_failure why; /* the failed call that may be the reason; status 0: none */
     int exit_code;
     uint32_t phase; /* enum wire_phase */
     char group[128];

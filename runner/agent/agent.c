@@ -200,6 +200,19 @@ static void agent_read_last_frames(struct rank_proc *p)
     }
 }
 
+/* The failed call that may be why the rank has ended. Once the job stops, what a rank got stays the
+ * reason for however long it takes to end. */
+static void agent_last_failure(const struct rank_proc *p, struct record_view_failure *out)
+{
+    struct record_view v;
+    *out = (struct record_view_failure){0};
+    if (!p->record)
+        return;
+    record_calibrate(p->record);
+    if (record_view_init(&v, p->record, p->record_len, NULL) == COLLRUN_OK)
+        record_view_failure(&v, p->agent->aborted ? UINT64_MAX : RECORD_VIEW_RECENT_NS, out);
+}
+
 static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rusage *use)
 {
     struct agent *a = p->agent;
@@ -231,15 +244,20 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     trace_sender_end_rank(&a->trace, p);
     if (early)
         status_send(a, p);
+    struct record_view_failure why;
     struct buf b;
+    agent_last_failure(p, &why);
+    bool disturbed = p->terminated || p->pmi.disturbed ||
+                     (p->record && atomic_load(&p->record->disturbed)) ||
+                     why.status == COLLRUN_ERR_PEER_FAILED || why.status == COLLRUN_ERR_ABORTED;
     buf_init(&b);
     buf_put_u32(&b, (uint32_t)status);
     buf_put_u64(&b, (uint64_t)use->ru_utime.tv_sec * 1000000u + (uint64_t)use->ru_utime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
     buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
     buf_put_str(&b, memory);
-    buf_put_u8(&b, p->terminated || p->pmi.disturbed ||
-                       (p->record && atomic_load(&p->record->disturbed)));
+    buf_put_u8(&b, disturbed);
+    wire_put_failure(&b, &why);
     conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -92,7 +92,8 @@ static void audit_sender_put_group(const struct record_view *v, const struct rec
     buf_put_u64(out, g->started);
     buf_put_u64(out, g->done);
     buf_put_u32(out, (uint32_t)g->status);
-    buf_put_u8(out, ended);
+    buf_put_u8(out, (uint8_t)((ended ? WIRE_AUDIT_ENDED : 0) |
+                              (g->check == COLLRUN_CHECK_STRICT ? WIRE_AUDIT_STRICT : 0)));
     size_t at = out->len;
     buf_put_u32(out, 0);
     if (ended || slot->complete != g->started)

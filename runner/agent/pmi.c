@@ -491,6 +491,7 @@ static void pmi_on_abort(struct pmi *pmi, const char *line)
     buf_put_u64(&b, 0);
     buf_put_u8(&b, WIRE_SUBJECT_RANK);
     wire_put_diag(&b, &d);
+    wire_put_failure(&b, NULL);
     pmi_send(pmi, WIRE_FAILED, &b);
     buf_fini(&b);
 }

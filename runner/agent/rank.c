@@ -168,6 +168,7 @@ _Noreturn static void rank_fail_child(const struct rank_proc *p, int control, in
     buf_put_u64(&b, 0);
     buf_put_u8(&b, WIRE_SUBJECT_RANK);
     wire_put_diag(&b, d);
+    wire_put_failure(&b, NULL);
     wire_end(&b, mark);
     ssize_t n = write(control, b.data, b.len);
     if (started >= 0 && write(started, "", 1) < 0)

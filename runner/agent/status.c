@@ -68,6 +68,17 @@ static void status_put_pending(struct buf *b, const struct status_pending *p, ui
     buf_fini(&ops);
 }
 
+/* A group that a failed call has ended keeps that call as its last one. It is over once the rank
+ * has gone on since, unless another thread is still in the group. */
+static void status_end_failed(struct record_view_group *g, const struct status_pending *p)
+{
+    bool pends = false;
+    for (uint32_t i = 0; i < p->n; i++)
+        pends = pends || p->ops[i].slot == g->slot;
+    if (g->status && !pends)
+        g->done = g->started;
+}
+
 static void status_put_group(struct buf *b, const struct record_view_group *g, uint64_t now)
 {
     buf_put_str(b, g->name);
@@ -92,16 +103,20 @@ static uint32_t status_put_groups(struct buf *b, const struct rank_proc *p)
     struct record_view v;
     struct record_view_group g;
     struct status_pending pending;
+    struct record_view_failure why;
     uint32_t n = 0;
     record_calibrate(p->record);
     if (record_view_init(&v, p->record, p->record_len, NULL) != COLLRUN_OK)
         return n;
     status_find_pending(&pending, &v);
+    record_view_failure(&v, p->agent->aborted ? UINT64_MAX : RECORD_VIEW_RECENT_NS, &why);
     uint64_t now = now_ns();
     for (uint32_t i = 0; i < record_view_ngroups(&v); i++) {
         if (!record_view_group(&v, i, &g) || !g.open)
             continue;
         n++;
+        if (!why.status)
+            status_end_failed(&g, &pending);
         status_put_group(b, &g, now);
         status_put_pending(b, &pending, i, now);
     }

@@ -37,8 +37,9 @@ struct audit_row {
 struct audit_member {
     uint32_t rank;
     uint64_t called, done;
-    int status; /* the first error of the group, as this rank got it */
-    bool ended; /* it will call nothing more in this group */
+    int status;  /* the first error of the group, as this rank got it */
+    bool strict; /* with `check: strict`, a rank may handle a mismatch */
+    bool ended;  /* it will call nothing more in this group */
 };
 
 struct audit_group {
@@ -298,6 +299,16 @@ const struct straggler_list *audit_stragglers(struct audit *a)
 
 /* ---- frames ---- */
 
+/* Whether a member got MISMATCH for it. */
+static bool audit_is_reported(const struct audit_group *g)
+{
+    for (uint32_t i = 0; i < g->nknown; i++) {
+        if (g->members[i].status == COLLRUN_ERR_MISMATCH)
+            return true;
+    }
+    return false;
+}
+
 /* All members have ended: nothing more arrives about this group. A member that closes it while
  * operations are in flight aborts those. */
 static void audit_group_end(struct audit *a, struct audit_group *g)
@@ -309,7 +320,7 @@ static void audit_group_end(struct audit *a, struct audit_group *g)
         equal = equal && m->called == g->members[0].called;
     }
     g->extra = good && !equal;
-    if (g->noticed || g->extra)
+    if (g->noticed || g->extra || audit_is_reported(g))
         return;
     straggler_list_take(&a->stragglers, g->name, &g->stragglers);
     audit_group_unlink(a, g);
@@ -346,7 +357,8 @@ static bool audit_read_group(struct audit *a, struct arena *arena, struct reader
     uint32_t nmembers = read_u32(r);
     uint64_t called = read_u64(r), done = read_u64(r);
     int status = (int)read_u32(r);
-    bool ended = read_u8(r);
+    uint8_t flags = read_u8(r);
+    bool ended = flags & WIRE_AUDIT_ENDED;
     if (r->bad)
         return false;
     bool possible = nmembers && nmembers <= a->nranks; /* else the rank has damaged its record */
@@ -360,6 +372,7 @@ static bool audit_read_group(struct audit *a, struct arena *arena, struct reader
     m->called = called;
     m->done = done;
     m->status = status;
+    m->strict = flags & WIRE_AUDIT_STRICT;
     g->nended += ended && !m->ended;
     m->ended = m->ended || ended;
     if (g->nended == g->nmembers)
@@ -458,16 +471,6 @@ static void audit_begin_finding(const struct audit *a, const struct audit_group 
         .group = g->name, .scope = g->scope, .ranks = a->found, .nmembers = g->nmembers};
 }
 
-/* Whether a member got MISMATCH for it. */
-static bool audit_is_reported(const struct audit_group *g)
-{
-    for (uint32_t i = 0; i < g->nknown; i++) {
-        if (g->members[i].status == COLLRUN_ERR_MISMATCH)
-            return true;
-    }
-    return false;
-}
-
 static const struct audit_group *audit_find_group(const struct audit *a, bool silent)
 {
     const struct audit_group *g = NULL;
@@ -522,6 +525,35 @@ bool audit_find_extra(struct audit *a, struct audit_finding *out)
             if (!g->extra)
                 continue;
             audit_describe_extra(a, g, out);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The ranks that got MISMATCH as the status of a call in this group, in a->found. */
+static uint32_t audit_find_members(struct audit *a, const struct audit_group *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->nknown; i++) {
+        const struct audit_member *m = &g->members[i];
+        if (m->status == COLLRUN_ERR_MISMATCH && !m->strict)
+            a->found[n++] = (struct audit_finding_rank){.rank = m->rank};
+    }
+    return n;
+}
+
+bool audit_find_reported(struct audit *a, struct audit_finding *out)
+{
+    for (uint32_t b = 0; b < AUDIT_BUCKETS; b++) {
+        for (const struct audit_group *g = a->buckets[b]; g; g = g->next) {
+            uint32_t n = audit_find_members(a, g);
+            if (!n)
+                continue;
+            audit_begin_finding(a, g, out);
+            out->difference = AUDIT_REPORTED;
+            out->nranks = n;
+            out->majority = UINT32_MAX;
             return true;
         }
     }

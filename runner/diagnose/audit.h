@@ -21,9 +21,10 @@
 #include "diagnose/straggler_list.h"
 
 enum audit_difference {
-    AUDIT_CALLS,  /* calls differ: kind, dtype, operator, root, count */
-    AUDIT_COUNTS, /* the calls are equal; what ranks send differs from what their peers expect */
-    AUDIT_EXTRA   /* equal as far as they go, but some members have called more of them */
+    AUDIT_CALLS,    /* calls differ: kind, dtype, operator, root, count */
+    AUDIT_COUNTS,   /* the calls are equal; what ranks send differs from what their peers expect */
+    AUDIT_REPORTED, /* a call of `ranks` has returned MISMATCH; nothing else is known */
+    AUDIT_EXTRA     /* equal as far as they go, but some members have called more of them */
 };
 
 struct audit_finding_rank {
@@ -57,6 +58,8 @@ bool audit_take(struct audit *a, const struct wire_frame *f, const int64_t *ahea
  * audit noticed it first. `out` is borrowed until the next call of any function here. `silent`:
  * groups do not count of which a rank got MISMATCH as the status of a call. */
 bool audit_find(struct audit *a, bool silent, struct audit_finding *out);
+/* True if calls of ranks have returned MISMATCH in a group without `check: strict`. */
+bool audit_find_reported(struct audit *a, struct audit_finding *out);
 /* The same for groups whose members have called all they ever will: some have called more. */
 bool audit_find_extra(struct audit *a, struct audit_finding *out);
 

@@ -84,6 +84,10 @@ void audit_text_since(const struct audit_finding *f, char *out, size_t size)
 void audit_text(const struct audit_finding *f, struct diag *d)
 {
     char ranks[400], where[128], since[96], extra[800];
+    if (f->difference == AUDIT_REPORTED) {
+        diag_set(d, COLLRUN_ERR_MISMATCH, "ranks disagree about a call in group %s", f->group);
+        return;
+    }
     audit_text_classes(f, ranks, sizeof ranks);
     audit_text_where(f, where, sizeof where);
     audit_text_since(f, since, sizeof since);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/blame.h"
 
+#include "base/names.h"
 #include "base/rank_list.h"
 
 #include <stdio.h>
@@ -18,6 +19,20 @@ bool blame_has(const struct desc_ranks *list, uint32_t rank)
             return true;
     }
     return false;
+}
+
+/* Of one of several requests, the message begins with "requests[2]: ". */
+enum collrun_kind blame_kind_of(const char *text)
+{
+    const char *behind = strncmp(text, "requests[", 9) == 0 ? strstr(text, "]: ") : NULL;
+    text = behind ? behind + 3 : text;
+    for (int i = 0; i < COLLRUN_KIND_COUNT; i++) {
+        const char *name = kind_name((enum collrun_kind)i);
+        size_t len = strlen(name);
+        if (strncmp(text, name, len) == 0 && text[len] == ' ')
+            return (enum collrun_kind)i;
+    }
+    return COLLRUN_KIND_COUNT;
 }
 
 void blame_append(struct diag *d, const char *text)

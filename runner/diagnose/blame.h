@@ -10,6 +10,9 @@
 /* An empty list with room for all ranks; items is NULL if there is no memory. */
 struct desc_ranks blame_new_list(const struct evidence *e, struct arena *arena);
 bool blame_has(const struct desc_ranks *list, uint32_t rank);
+/* The kind of the operation that an error message is about: "allreduce world#17: ...";
+ * COLLRUN_KIND_COUNT: none. */
+enum collrun_kind blame_kind_of(const char *text);
 /* A leading "; " is left out where it would be the beginning. */
 void blame_append(struct diag *d, const char *text);
 /* Writes "rank 1" or "ranks 0 and 2-3"; returns `out`. */

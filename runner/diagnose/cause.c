@@ -49,6 +49,16 @@ static bool cause_is_terminated(const struct rank_state *r)
     return r->killed || (r->command && !r->member && r->disturbed);
 }
 
+/* What the status of a failed call says about the rank that got it: nothing is its fault, or the
+ * calls of all members show whose fault it is. CAUSE_NONE: the failure is its own. */
+static enum cause_class cause_class_of_status(int status)
+{
+    return status == COLLRUN_ERR_PEER_FAILED || status == COLLRUN_ERR_ABORTED ? CAUSE_PEER
+           : status == COLLRUN_ERR_TIMEOUT                                    ? CAUSE_TIMEOUT
+           : status == COLLRUN_ERR_MISMATCH                                   ? CAUSE_MISMATCH
+                                                                              : CAUSE_NONE;
+}
+
 static enum cause_class cause_class_of_signal(const struct rank_state *r, bool consequence)
 {
     int sig = WTERMSIG(r->status);
@@ -61,20 +71,23 @@ static enum cause_class cause_class_of_signal(const struct rank_state *r, bool c
         return CAUSE_OOM;
     if (consequence && cause_self_inflicted(sig))
         return CAUSE_PEER;
+    if (cause_self_inflicted(sig) && cause_class_of_status(r->why.status) != CAUSE_NONE)
+        return cause_class_of_status(r->why.status); /* the program aborts after a failed call */
     return cause_is_terminated(r) ? CAUSE_STOPPED : CAUSE_SIGNAL;
 }
 
 static enum cause_class cause_class_of_failure(const struct rank_state *r)
 {
     int code = r->failure.code;
-    if (code == COLLRUN_ERR_PEER_FAILED || code == COLLRUN_ERR_ABORTED)
-        return CAUSE_PEER;
-    if (code == COLLRUN_ERR_TIMEOUT)
-        return CAUSE_TIMEOUT;
+    enum cause_class why = cause_class_of_status(code);
+    if (why == CAUSE_PEER || why == CAUSE_TIMEOUT)
+        return why;
     if (r->failed_phase == WIRE_PHASE_LOAD || r->failed_phase == WIRE_PHASE_GROUPS)
         return CAUSE_LAUNCH;
-    if (code == COLLRUN_ERR_MISMATCH)
-        return CAUSE_MISMATCH;
+    if (code > 0)
+        why = cause_class_of_status(r->why.status);
+    if (why != CAUSE_NONE)
+        return why;
     /* A code of the workload is positive; if the text is about the rank, it called collrun_fail. */
     return code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD ? CAUSE_EXIT : CAUSE_ERROR;
 }
@@ -113,11 +126,12 @@ enum cause_class cause_alone(const struct rank_state *r)
         return cause_class_of_signal(r, r->disturbed);
     if (r->failed)
         return cause_class_of_failure(r);
-    if (r->left_early)
-        return CAUSE_EXIT;
-    if (cause_is_early(r))
-        return r->disturbed || r->killed ? CAUSE_STOPPED : CAUSE_EXIT;
-    return CAUSE_NONE;
+    if (!r->left_early && !cause_is_early(r))
+        return CAUSE_NONE;
+    enum cause_class why = r->killed ? CAUSE_NONE : cause_class_of_status(r->why.status);
+    if (why == CAUSE_MISMATCH || why == CAUSE_TIMEOUT)
+        return why;
+    return !r->left_early && (r->disturbed || r->killed) ? CAUSE_STOPPED : CAUSE_EXIT;
 }
 
 enum cause_class cause_of(const struct rank_state *r)
@@ -281,13 +295,50 @@ static void cause_set_end(const struct rank_state *r, const char *name, bool one
     }
 }
 
+bool cause_is_by_failed_call(const struct rank_state *r)
+{
+    enum cause_class class = cause_alone(r);
+    return (class == CAUSE_MISMATCH || class == CAUSE_TIMEOUT) && r->why.status &&
+           class == cause_class_of_status(r->why.status);
+}
+
+/* The text is that of the failed call. How the rank ended is a hint, unless its own text has that
+ * of the call. */
+static void cause_set_failed_call(const struct desc *desc, const struct rank_state *r,
+                                  uint32_t rank, const char *who, struct diag *d)
+{
+    const char *name = r->workload < desc->nworkloads ? desc->workloads[r->workload].name : NULL;
+    const bool own = r->failed && !cause_is_signal(r);
+    const bool quotes = own && strstr(r->failure.text, r->why.text);
+    diag_init(d);
+    if (own)
+        *d = r->failure; /* its place */
+    d->code = r->why.status;
+    if (!quotes)
+        snprintf(d->text, sizeof d->text, "%s", r->why.text);
+    if (!own && WIFSIGNALED(r->status))
+        diag_hint(d, "after that, rank %u was killed by signal %d (%s)", rank, WTERMSIG(r->status),
+                  signal_name(WTERMSIG(r->status)));
+    else if (!own)
+        diag_hint(d, "after that, rank %u exited with code %d", rank, WEXITSTATUS(r->status));
+    else if (!quotes)
+        diag_hint(d, "after that, rank %u ended: %s", rank, r->failure.text);
+    if (own && name)
+        diag_wrap(d, "%s, workload \"%s\"", who, name);
+    else
+        diag_wrap(d, "%s", who);
+}
+
 void cause_set_text(const struct desc *desc, const struct rank_state *states,
                     const struct desc_ranks *ranks, struct diag *d)
 {
     const struct rank_state *r = &states[ranks->items[0]];
-    char name[400];
+    char name[400], who[200];
     cause_name(desc, states, ranks, name, sizeof name);
-    if (r->failed && !(r->exited && r->memory[0]) && !cause_is_signal(r)) {
+    cause_ranks_text(desc, states, ranks, who, sizeof who);
+    if (cause_is_by_failed_call(r)) {
+        cause_set_failed_call(desc, r, ranks->items[0], who, d);
+    } else if (r->failed && !(r->exited && r->memory[0]) && !cause_is_signal(r)) {
         *d = r->failure;
         diag_wrap(d, "%s", name);
     } else {

@@ -40,6 +40,8 @@ enum cause_class cause_of(const struct rank_state *rank);
 enum cause_class cause_alone(const struct rank_state *rank);
 /* Both ranks ended in the same way: by the same signal, with the same exit code or error. */
 bool cause_is_alike(const struct rank_state *a, const struct rank_state *b);
+/* The end of the rank counts as its failed call does (rank_state.why): MISMATCH or TIMEOUT. */
+bool cause_is_by_failed_call(const struct rank_state *rank);
 int cause_exit_code(const struct rank_state *rank, enum cause_class class);
 /* "rank 3 (node1, pid 4711)", "ranks 0-1", "all 4 ranks" */
 void cause_ranks_text(const struct desc *desc, const struct rank_state *states,

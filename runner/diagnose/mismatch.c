@@ -284,18 +284,6 @@ static const char *mismatch_message_field(const struct verdict *v)
     return len == strcspn(b, ",)") && strncmp(a, b, len) == 0 ? "count" : "dtype";
 }
 
-/* The error of an operation begins with its kind: "allreduce world#17: ...". */
-static enum collrun_kind mismatch_failed_kind(const struct rank_state *r)
-{
-    for (int i = 0; i < COLLRUN_KIND_COUNT; i++) {
-        const char *name = kind_name((enum collrun_kind)i);
-        size_t len = strlen(name);
-        if (strncmp(r->failure.text, name, len) == 0 && r->failure.text[len] == ' ')
-            return (enum collrun_kind)i;
-    }
-    return COLLRUN_KIND_COUNT;
-}
-
 static struct desc_ranks mismatch_copy(const struct evidence *e, const struct desc_ranks *ranks,
                                        struct arena *arena)
 {
@@ -367,8 +355,8 @@ static bool mismatch_is_message(const char *text)
 
 bool mismatch_is_partial(const struct rank_state *r)
 {
-    return r->failed && mismatch_has_message(r->failure.text) &&
-           mismatch_is_emulated(r->failure.text);
+    const char *text = rank_failed_text(r);
+    return (r->failed || r->why.status) && mismatch_has_message(text) && mismatch_is_emulated(text);
 }
 
 /* The operation of a rank's record that the text describes, "recv(8 x int64, from 5, tag 3)"; if
@@ -410,13 +398,13 @@ static uint64_t mismatch_receive_number(const struct evidence *e, const struct v
     return number;
 }
 
-/* By the engine's message alone. */
-static void mismatch_by_text(const struct evidence *e, struct arena *arena, struct verdict *v)
+/* By the engine's message alone, which rank `r` got. */
+static void mismatch_by_text(const struct evidence *e, const struct rank_state *r,
+                             struct arena *arena, struct verdict *v)
 {
-    const struct rank_state *r = &e->ranks[v->rank];
-    enum collrun_kind kind = mismatch_failed_kind(r);
-    bool message = mismatch_is_message(r->failure.text);
-    mismatch_read_text(e, r->failure.text, arena, v);
+    enum collrun_kind kind = blame_kind_of(rank_failed_text(r));
+    bool message = mismatch_is_message(rank_failed_text(r));
+    mismatch_read_text(e, rank_failed_text(r), arena, v);
     v->kind = kind < COLLRUN_KIND_COUNT ? kind_name(kind) : NULL;
     v->field = message ? mismatch_message_field(v) : collrun_kind_is_vector(kind) ? "counts" : NULL;
     if (message && !collrun_kind_is_message(kind)) {
@@ -425,27 +413,42 @@ static void mismatch_by_text(const struct evidence *e, struct arena *arena, stru
     }
 }
 
+/* A call returned MISMATCH to a rank, which went on. False: there is no such rank. */
+static bool mismatch_by_ignored(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const struct rank_state *r = e->ranks, *end = r + e->desc->nranks;
+    while (r < end && r->why.status != COLLRUN_ERR_MISMATCH)
+        r++;
+    if (r == end)
+        return false;
+    v->group = arena_strdup(arena, r->why.group);
+    v->number = r->why.number;
+    diag_set(&v->diag, COLLRUN_ERR_MISMATCH, "%s", r->why.text);
+    mismatch_by_text(e, r, arena, v);
+    return true;
+}
+
 void mismatch_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct align_difference d;
     const struct rank_state *r = v->rank == WIRE_HOST ? NULL : &e->ranks[v->rank];
     /* A message may fail because of a collective of its group, and the other way round. */
-    bool message = r && mismatch_is_message(r->failure.text);
-    bool called = r && v->group && !collrun_kind_is_message(mismatch_failed_kind(r));
+    bool message = r && mismatch_is_message(rank_failed_text(r));
+    bool called = r && v->group && !collrun_kind_is_message(blame_kind_of(rank_failed_text(r)));
     v->culprits.n = 0;
     if (!message && (align_find(e, r ? v->group : NULL, arena, &d) ||
                      (called && mismatch_current_calls(e, v, arena, &d))))
         mismatch_difference(e, &d, arena, v);
     else if (r)
-        mismatch_by_text(e, arena, v);
-    else
+        mismatch_by_text(e, r, arena, v);
+    else if (e->job.group || !mismatch_by_ignored(e, arena, v))
         mismatch_by_audit(e, arena, v);
 }
 
 bool mismatch_find_hidden(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct align_difference d;
-    bool own = v->class == CAUSE_EXIT; /* stronger than a mismatch elsewhere */
+    bool own = v->class < CAUSE_ERROR; /* stronger than a mismatch elsewhere */
     if (!align_find(e, own ? v->group : NULL, arena, &d) || (own && d.number != v->number))
         return false;
     v->suspects.n = 0;

@@ -30,7 +30,8 @@ static bool policy_rule_matches(const struct job_rule *rule, const struct verdic
     if (rule->cause.v != JOB_CAUSE_ANY && rule->cause.v != (int64_t)policy_cause(v))
         return false;
     for (uint32_t i = 0; i < rule->exit_code.n; i++) {
-        if (rule->exit_code.items[i].v == v->exit_code)
+        int64_t code = rule->exit_code.items[i].v;
+        if (code == v->exit_code || (v->own_code && code == v->own_code))
             return true;
     }
     return rule->exit_code.n == 0;
@@ -57,8 +58,9 @@ static bool policy_failure_key(const struct verdict *v, const struct rank_state 
 {
     char inside[192], where[200], who[32] = "";
     const struct rank_state *r = v->rank == WIRE_HOST ? NULL : &ranks[v->rank];
+    bool reported = v->group && (!r || r->failed || r->why.status);
     bool crashed = v->class == CAUSE_SIGNAL && v->exit_code != 128 + SIGKILL;
-    if (v->group)
+    if (reported)
         snprintf(where, sizeof where, "in %s#%llu", v->group, (unsigned long long)v->number);
     else if (!r)
         return false;
@@ -66,7 +68,7 @@ static bool policy_failure_key(const struct verdict *v, const struct rank_state 
         snprintf(where, sizeof where, "in %s", inside);
     else if (!crashed || !snapshot_after(&r->snapshot, where, sizeof where))
         return false;
-    if (!v->group)
+    if (!reported)
         snprintf(who, sizeof who, "rank %u, ", v->rank);
     snprintf(out, size, "%sexit code %d, %.150s", who, v->exit_code, where);
     return true;

@@ -112,6 +112,20 @@ void rank_state_fini(struct rank_state *rank)
     free(rank->exception);
 }
 
+void rank_set_why(struct rank_state *rank, const struct record_view_failure *why)
+{
+    rank->why = *why;
+    if (rank->failed && rank->group[0])
+        return;
+    memcpy(rank->group, why->group, sizeof rank->group);
+    rank->operation = why->number;
+}
+
+const char *rank_failed_text(const struct rank_state *rank)
+{
+    return rank->why.status ? rank->why.text : rank->failure.text;
+}
+
 bool rank_has_ended(const struct rank_state *rank)
 {
     return rank->finalizing || rank->phase >= PHASE_DONE;

@@ -66,8 +66,11 @@ struct rank_state {
     /* Before it ended, a call of it had failed because of another rank or of ABORT, or its agent
      * had sent it SIGTERM: a command that does not receive ABORT. */
     bool disturbed;
+    /* Its last failed call, if it did not go on after that: then however it ended (by a status, a
+     * code, a text, a signal) may be a consequence. Status 0: there is none. */
+    struct record_view_failure why;
     bool killed; /* collrun sent it SIGTERM or SIGKILL before it exited */
-    bool failed; /* it sent FAILED: the next six members are set */
+    bool failed; /* it sent FAILED: the next six members are set; the last two may be without */
     struct diag failure;
     enum wire_subject subject; /* the subject of the text of `failure` */
     enum wire_phase failed_phase;
@@ -110,6 +113,10 @@ bool rank_record_set(struct rank_state *rank, const void *bytes, size_t len);
 void rank_record_fini(struct rank_state *rank); /* safe without a record */
 void rank_state_fini(struct rank_state *rank);  /* frees what it owns */
 
+/* Sets its last failed call: also the operation that it failed in, unless FAILED has named that. */
+void rank_set_why(struct rank_state *rank, const struct record_view_failure *why);
+/* The error message of the failed call that the end of the rank is about, or that of its end. */
+const char *rank_failed_text(const struct rank_state *rank);
 /* True if its workloads have ended, or its program has called collrun_finalize: it calls no more
  * operations. */
 bool rank_has_ended(const struct rank_state *rank);

@@ -132,7 +132,7 @@ struct collrun_call snapshot_call(const struct group_snapshot *g)
                                  .peer = g->root_or_peer};
 }
 
-bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t size)
+const struct group_snapshot *snapshot_oldest(const struct rank_snapshot *snapshot)
 {
     const struct group_snapshot *oldest = NULL;
     for (uint32_t i = 0; i < snapshot->n; i++) {
@@ -140,6 +140,12 @@ bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t siz
         if (g->started > g->done && (!oldest || g->age_ns > oldest->age_ns))
             oldest = g;
     }
+    return oldest;
+}
+
+bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t size)
+{
+    const struct group_snapshot *oldest = snapshot_oldest(snapshot);
     if (!oldest)
         return false;
     const struct collrun_call call = snapshot_call(oldest);

@@ -51,6 +51,8 @@ bool snapshot_has_called(const struct rank_snapshot *snapshot, const char *group
 /* Returns the number of operations that the rank has completed in the group; adds its bytes to
  * *bytes. */
 uint64_t snapshot_total(const struct rank_snapshot *snapshot, const char *group, uint64_t *bytes);
+/* The slot with the operation in progress, the oldest if there are several; NULL: none. */
+const struct group_snapshot *snapshot_oldest(const struct rank_snapshot *snapshot);
 /* Writes the operation in progress, the oldest if there are several:
  * "allreduce train#12 (1024 x float32, sum)". False: none. */
 bool snapshot_inside(const struct rank_snapshot *snapshot, char *out, size_t size);

@@ -5,8 +5,10 @@
 #include "diagnose/verdict.h"
 
 #include "base/exit_codes.h"
+#include "base/names.h"
 #include "base/rank_list.h"
 #include "diagnose/blame.h"
+#include "diagnose/graph.h"
 #include "diagnose/mismatch.h"
 #include "diagnose/waits.h"
 
@@ -115,34 +117,77 @@ static void verdict_set_text(const struct evidence *e, struct arena *arena, stru
         cause_set_text(e->desc, e->ranks, &alike, &v->diag);
 }
 
-/* The operation in which a rank failed. */
+static void verdict_take_wait(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct graph graph;
+    char ranks[200], line[320];
+    struct desc_ranks waiting = blame_new_list(e, arena);
+    graph_build(e, arena, &graph);
+    for (uint32_t i = 0; waiting.items && i < graph.n; i++) {
+        const struct graph_wait *w = &graph.waits[i];
+        if (!blame_has(&w->waited_for, v->rank) ||
+            (v->group && (strcmp(w->group, v->group) != 0 || w->number != v->number)))
+            continue;
+        v->group = arena_strdup(arena, w->group);
+        v->number = w->number;
+        v->kind = kind_name((enum collrun_kind)w->kind);
+        waiting.items[waiting.n++] = w->rank;
+    }
+    if (!waiting.n)
+        return;
+    snprintf(line, sizeof line, "; %s wait%s for it in %s %s#%llu",
+             blame_ranks_text(&waiting, ranks, sizeof ranks), waiting.n == 1 ? "s" : "", v->kind,
+             v->group, (unsigned long long)v->number);
+    blame_append(&v->diag, line);
+}
+
+/* The operation in which a rank failed, or that it was in when it died. Of a rank that left the job
+ * with code 0, the one in which others wait for it. */
 static void verdict_set_operation(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     const struct rank_state *r = &e->ranks[v->rank];
-    if (!r->failed || !r->group[0])
-        return;
-    v->group = arena_strdup(arena, r->group);
-    v->number = r->operation;
+    const struct group_snapshot *inside = snapshot_oldest(&r->snapshot);
+    if (r->group[0]) {
+        enum collrun_kind kind = blame_kind_of(rank_failed_text(r));
+        v->group = arena_strdup(arena, r->group);
+        v->number = r->operation;
+        v->kind = kind < COLLRUN_KIND_COUNT ? kind_name(kind) : NULL;
+    } else if (inside && r->exited && !r->failed) {
+        v->group = arena_strdup(arena, inside->name);
+        v->number = inside->started;
+        v->kind = kind_name((enum collrun_kind)inside->kind);
+    } else if (v->class == CAUSE_EXIT && r->exited && !r->failed && r->status == 0) {
+        verdict_take_wait(e, arena, v);
+    }
 }
 
 /* Ranks that disagree about a call may wait for each other, or break the connections of a backend.
- * A workload that returns its own code right after the mismatch has that operation as its last
- * failed call. */
+ * A workload may end in its own way after such a failure. */
 static bool verdict_may_hide_mismatch(const struct evidence *e, const struct verdict *v)
 {
     if (v->rank == WIRE_HOST || !v->group)
         return false;
-    if (v->class == CAUSE_EXIT)
-        return e->ranks[v->rank].operation;
-    return v->class == CAUSE_PEER ||
+    return v->class == CAUSE_PEER || e->ranks[v->rank].why.status == COLLRUN_ERR_BACKEND ||
            (v->class == CAUSE_ERROR && v->diag.code == COLLRUN_ERR_BACKEND);
 }
 
-/* All ranks only report that another one failed: the cause is not known. */
-static void verdict_clear_culprits(struct verdict *v)
+/* All ranks only report that another one failed: the cause is not known, unless a rank has aborted
+ * a group by collrun_group_abort: "rank 2 has aborted the group: loss is NaN". */
+static void verdict_blame_peer(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
+    const char *text = v->rank == WIRE_HOST ? "" : rank_failed_text(&e->ranks[v->rank]);
+    const char *by = strstr(text, " has aborted the group: ");
+    uint32_t rank;
+    while (by && by > text && by[-1] != ' ')
+        by--;
+    bool named = by && by - text >= 5 && strncmp(by - 5, "rank ", 5) == 0 &&
+                 sscanf(by, "%u", &rank) == 1 && rank < e->desc->nranks;
     v->suspects = v->culprits;
-    v->culprits.n = 0;
+    v->culprits = named ? blame_new_list(e, arena) : (struct desc_ranks){NULL, 0};
+    if (!named || !v->culprits.items)
+        return;
+    v->culprits.items[v->culprits.n++] = rank;
+    v->suspects.n = 0;
 }
 
 /* The cause behind a deadlock or a time limit. Its exit code is that of its class: the rank that
@@ -181,7 +226,7 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     if (v->class == CAUSE_NONE)
         return;
     if (v->rank != WIRE_HOST) {
-        v->exit_code = cause_exit_code(&e->ranks[v->rank], v->class);
+        v->exit_code = v->own_code = cause_exit_code(&e->ranks[v->rank], v->class);
         verdict_blame_ends(e, arena, v);
         verdict_set_text(e, arena, v);
         verdict_set_operation(e, arena, v);
@@ -195,7 +240,7 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     else if (v->class == CAUSE_HOST_LOST)
         verdict_blame_lost(e, arena, v);
     else if (v->class >= CAUSE_PEER)
-        verdict_clear_culprits(v);
+        verdict_blame_peer(e, arena, v);
 }
 
 void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)

@@ -23,6 +23,7 @@ struct verdict_wait { /* ranks that wait in the same operation for the same rank
 struct verdict {
     enum cause_class class;
     int exit_code;    /* of collrun */
+    int own_code;     /* of `rank`, however collrun ends: after a time-out, its program's answer */
     uint32_t rank;    /* the culprit that failed first; WIRE_HOST: the cause is not the end of a
                          rank */
     struct diag diag; /* the message, with its place in job.yaml if it has one */

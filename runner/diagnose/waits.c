@@ -255,7 +255,7 @@ static bool waits_read_ranks(const char *text, uint32_t nranks, struct desc_rank
  * or may have waited for another group, are suspects. False: it is another error. */
 static bool waits_not_joined(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
-    const char *text = e->ranks[v->rank].failure.text, *at = strstr(text, "\": rank");
+    const char *text = rank_failed_text(&e->ranks[v->rank]), *at = strstr(text, "\": rank");
     struct desc_ranks missing = blame_new_list(e, arena), absent = blame_new_list(e, arena);
     if (!at || !strstr(at, " did not ") || !missing.items || !absent.items)
         return false;
@@ -265,7 +265,8 @@ static bool waits_not_joined(const struct evidence *e, struct arena *arena, stru
         return true;
     for (uint32_t i = 0; i < missing.n; i++) {
         const struct rank_state *r = &e->ranks[missing.items[i]];
-        if (!waits_is_inside(e, missing.items[i]) && (!r->failed || r->operation))
+        if (!waits_is_inside(e, missing.items[i]) &&
+            ((!r->failed && !r->why.status) || r->operation))
             absent.items[absent.n++] = missing.items[i];
     }
     if (absent.n) {

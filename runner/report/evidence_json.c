@@ -78,6 +78,12 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
     json_object_set_new(o, "left_out", json_boolean(r->left_out));
+    if (r->why.status)
+        json_object_set_new(o, "why",
+                            json_pack("{s:i, s:I, s:o, s:o}", "status", r->why.status, "number",
+                                      (json_int_t)r->why.number, "group",
+                                      json_value_text(r->why.group), "text",
+                                      json_value_text(r->why.text)));
     if (r->exited)
         json_object_set_new(o, "wait_status", json_integer(r->status));
     json_object_set_new(o, "memory", json_string(r->memory));
@@ -257,6 +263,16 @@ static bool evidence_read_forming(struct evidence_files *f, const json_t *list,
     return true;
 }
 
+static void evidence_read_why(const json_t *o, struct rank_state *r, struct arena *arena)
+{
+    struct record_view_failure why = {.status =
+                                          (int)json_integer_value(json_object_get(o, "status")),
+                                      .number = evidence_number(o, "number", UINT64_MAX)};
+    snprintf(why.group, sizeof why.group, "%s", evidence_text(o, "group", arena));
+    snprintf(why.text, sizeof why.text, "%s", evidence_text(o, "text", arena));
+    rank_set_why(r, &why);
+}
+
 static int evidence_read_rank(const struct evidence_reader *reader, uint32_t rank, const json_t *o)
 {
     struct evidence_files *f = reader->f;
@@ -292,6 +308,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
     if (json_object_get(o, "failed"))
         evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);
+    if (json_object_get(o, "why"))
+        evidence_read_why(json_object_get(o, "why"), r, &f->arena);
     const unsigned char *bytes = evidence_bytes(json_object_get(o, "status"), &f->arena, &len);
     if (json_object_get(o, "status") && (!bytes || !rank_read_status(r, bytes, len)))
         return evidence_bad(reader, rank, "status");

@@ -47,7 +47,7 @@ static json_t *result_error(const struct result *r, uint32_t rank, enum cause_cl
     struct diag d;
     if (state->failed)
         return result_text(state->failure.text);
-    if (!state->exited || class > CAUSE_EXIT)
+    if (!state->exited || (class > CAUSE_EXIT && !cause_is_by_failed_call(state)))
         return json_null();
     diag_init(&d);
     cause_set_text(r->desc, r->ranks, &(struct desc_ranks){&rank, 1}, &d);

@@ -4,8 +4,14 @@
 #include "base/exit_codes.h"
 #include "diagnose/audit_text.h"
 
+/* What a rank needs to end after MISMATCH, such as for the traceback of Python. */
+#define AUDIT_WATCH_REPORTED_NS 250000000ull
+
+static void audit_watch_on_reported(struct loop_timer *t);
+
 int audit_watch_open(struct audit_watch *w)
 {
+    w->reported = (struct loop_timer){.fired = audit_watch_on_reported, .owner = w};
     w->audit = audit_new(w->run->desc->nranks);
     return w->audit ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
@@ -50,6 +56,27 @@ static void audit_watch_stop(struct audit_watch *w, const struct audit_finding *
     stop_on_job_failure(w->stop, CAUSE_MISMATCH, EXIT_FAILED, &d);
 }
 
+/* A rank that got MISMATCH goes on; `rank`: that one, which has ended without a failure. */
+static bool audit_watch_is_ignored(const struct audit_watch *w, const struct audit_finding *f,
+                                   uint32_t rank)
+{
+    for (uint32_t i = 0; i < f->nranks; i++) {
+        uint32_t k = f->ranks[i].rank;
+        if (!w->run->ranks[k].first_failure_ns && (rank == WIRE_HOST || rank == k))
+            return true;
+    }
+    return false;
+}
+
+static void audit_watch_on_reported(struct loop_timer *t)
+{
+    struct audit_watch *w = t->owner;
+    struct audit_finding finding;
+    if (w->stop->step == STOP_NONE && audit_find_reported(w->audit, &finding) &&
+        audit_watch_is_ignored(w, &finding, WIRE_HOST))
+        audit_watch_stop(w, &finding);
+}
+
 /* The clock of a host is known after its first heartbeat. Hosts on this machine have its clock. */
 static const int64_t *audit_watch_clock(const struct audit_watch *w, uint32_t rank, int64_t *ahead)
 {
@@ -67,6 +94,9 @@ bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f)
         return false;
     if (w->stop->step == STOP_NONE && audit_find(w->audit, true, &finding))
         audit_watch_stop(w, &finding);
+    else if (w->stop->step == STOP_NONE && !w->reported.at_ns &&
+             audit_find_reported(w->audit, &finding))
+        loop_timer_set(w->run->loop, &w->reported, AUDIT_WATCH_REPORTED_NS);
     return true;
 }
 
@@ -75,6 +105,9 @@ void audit_watch_rank_ended(struct audit_watch *w, uint32_t rank)
     struct audit_finding finding;
     if (w->stop->step == STOP_NONE && audit_find_extra(w->audit, &finding) &&
         audit_watch_is_judgeable(w, &finding, rank))
+        audit_watch_stop(w, &finding);
+    else if (w->stop->step == STOP_NONE && audit_find_reported(w->audit, &finding) &&
+             audit_watch_is_ignored(w, &finding, rank))
         audit_watch_stop(w, &finding);
 }
 
@@ -97,7 +130,8 @@ void audit_watch_end(struct audit_watch *w)
 {
     struct audit_finding finding;
     if (!w->found ||
-        !(audit_find(w->audit, true, &finding) || audit_find_extra(w->audit, &finding)))
+        !(audit_find(w->audit, true, &finding) || audit_find_extra(w->audit, &finding) ||
+          audit_find(w->audit, false, &finding)))
         return;
     audit_text(&finding, &w->stop->job_failure.diag);
     audit_watch_blame(w, &finding);

@@ -4,10 +4,11 @@
  * when ranks disagree. Agents send the marks of a rank before its IDLE, so a job whose ranks all
  * return 0 is audited to the end before it counts as successful.
  *
- * A mismatch that a backend or check: strict has reported to ranks is theirs: they may handle it.
- * An operation too many, which its peers have not noticed, ends a job only if no rank has failed
- * and no background workload runs, since these stop at any operation. It is judged once all members
- * are idle or have exited.
+ * Ranks that got MISMATCH as the status of a call have a moment to end in their own words. If one
+ * goes on, or ends as if all were well, the job ends; with check: strict it may handle the
+ * mismatch. An operation too many, which its peers have not noticed, ends a job only if no rank has
+ * failed and no background workload runs, since these stop at any operation. It is judged once all
+ * members are idle or have exited.
  */
 #ifndef RUNNER_RUN_AUDIT_WATCH_H
 #define RUNNER_RUN_AUDIT_WATCH_H
@@ -19,8 +20,9 @@ struct audit_watch {
     struct run_state *run;
     struct stop *stop;
     struct bring_up *bring_up;
-    struct audit *audit; /* owned; made by audit_watch_open */
-    bool found;          /* it has ended the job */
+    struct audit *audit;        /* owned; made by audit_watch_open */
+    bool found;                 /* it has ended the job */
+    struct loop_timer reported; /* a call has returned MISMATCH */
 };
 
 /* The first three members are set. NO_MEMORY or OK. */

@@ -294,6 +294,7 @@ static void frames_on_failed(struct frames *s, const struct wire_frame *f)
     state->operation = read_u64(&r);
     state->subject = (enum wire_subject)read_u8(&r);
     wire_read_diag(&r, &s->run->arena, &state->failure);
+    wire_read_failure(&r, &state->why);
     frames_fail_rank(s, f->rank);
 }
 
@@ -306,6 +307,7 @@ static void frames_on_exception(struct frames *s, const struct wire_frame *f)
 static void frames_on_exited(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
+    struct record_view_failure why;
     struct reader r;
     reader_init(&r, f->payload, f->len);
     if (state->exited)
@@ -319,6 +321,9 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     state->max_rss = read_u64(&r);
     snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->run->arena));
     state->disturbed = read_u8(&r);
+    wire_read_failure(&r, &why);
+    if (!state->failed) /* else FAILED has it */
+        rank_set_why(state, &why);
     if (!reader_done(&r))
         frames_malformed(s, f);
     if (state->command && WIFEXITED(state->status) &&

@@ -46,14 +46,18 @@ dies 143 'rank 1 .*killed by signal 15 \(SIGTERM\)' "@1 exec kill -15 \$\$\$\$; 
 job dealt <<END
 version: 1
 processes: {count: 2}
-groups: {g: {ranks: all, timeout: 200ms}}
-workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "@1 hang; try g; exit 33"}}]
+groups: {g: {ranks: all, timeout: 200ms}, own: {ranks: 0}}
+workloads: [{plugin: ./scripted.so, params: {dir: "$tmp", do: "@1 hang; try g; barrier own; exit 33"}}]
 timeouts: {grace: 300ms}
 END
 run run dealt.yaml
 ends "a code after a time-out that was handled: the code" 33
 like "and the error is about the code" "$(grep error: err)" 'rank 0 .*workload "scripted" returned 33 from run$'
-like "the old error is a hint" "$(err)" '^hint: the last failed call: allreduce g#'
+unlike "the old error is not in it" "$(err)" '^hint:'
+sed -i 's/barrier own; //' dealt.yaml
+run run dealt.yaml
+ends "a code right after a time-out: the time-out" 124
+like "who is late, and the code" "$(err)" '^hint: after that, rank 0 ended: workload "scripted" returned 33 from run$'
 
 # Who failed because of it, and who did not.
 job after <<END

@@ -195,16 +195,16 @@ static const struct seed_line deadlock[] = {
 };
 static const struct seed_line failure[] = {
     {WIRE_EXCEPTION, "s=KeyError s='x' s=/a/train.py 4=5 s=Thread-1"},
-    {WIRE_FAILED, "4=0 4=3 s=world 8=5 1=1 d=no-answer"},
-    {WIRE_EXITED, "4=256 8=5 8=6 8=7 s= 1=1"},
+    {WIRE_FAILED, "4=0 4=3 s=world 8=5 1=1 d=no-answer 4=-8 8=5 s=world s=late"},
+    {WIRE_EXITED, "4=256 8=5 8=6 8=7 s= 1=1 4=0 8=0 s= s="},
 };
 static const struct seed_line death[] = {
-    {WIRE_EXITED, "4=9 8=5 8=6 8=7 s=cgroup 1=0"},
+    {WIRE_EXITED, "4=9 8=5 8=6 8=7 s=cgroup 1=0 4=0 8=0 s= s="},
 };
 static const struct seed_line end[] = {
     {WIRE_DONE, "1=1"},
     {WIRE_IDLE, ""},
-    {WIRE_EXITED, "4=0 8=5 8=6 8=7 s= 1=0"},
+    {WIRE_EXITED, "4=0 8=5 8=6 8=7 s= 1=0 4=0 8=0 s= s="},
 };
 
 /* Each of these lines once did harm. */

@@ -312,6 +312,7 @@ static void on_failed(struct fake_job *job, struct fake_rank *r, struct reader *
     r->failed_number = read_u64(in);
     r->failed_subject = (enum wire_subject)read_u8(in);
     wire_read_diag(in, NULL, &r->failure);
+    wire_read_failure(in, &r->why);
     arena_fini(&arena);
     if (!reader_done(in))
         abort();

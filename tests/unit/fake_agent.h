@@ -34,8 +34,9 @@ struct fake_rank {
     uint64_t failed_number;
     enum wire_subject failed_subject;
     struct diag failure;
-    struct buf logged;  /* texts of LOG frames, one per line, NUL-terminated */
-    struct buf printed; /* stdout and stderr, NUL-terminated */
+    struct record_view_failure why; /* of FAILED */
+    struct buf logged;              /* texts of LOG frames, one per line, NUL-terminated */
+    struct buf printed;             /* stdout and stderr, NUL-terminated */
     unsigned progress, metrics;
     double last_metric;
     char last_metric_name[64];

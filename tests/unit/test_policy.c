@@ -65,6 +65,10 @@ static void rules_go_by_cause_and_exit_code(void **state)
     }
     struct verdict v = failure(CAUSE_MISMATCH, 1);
     assert_int_equal(policy_action(&on, &v), JOB_ACTION_CONTINUE);
+    /* A program answers a time-out with a code of its own. */
+    v = failure(CAUSE_MISSING, 124);
+    v.own_code = 75;
+    assert_int_equal(policy_action(&on, &v), JOB_ACTION_RESTART);
 }
 
 static void pauses_double_up_to_a_minute(void **state)

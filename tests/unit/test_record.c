@@ -577,6 +577,72 @@ static void threads_record_beside_each_other_and_a_reader(void **state)
     record_unmap(head, record_len(head));
 }
 
+/* A failed call with this status, in this thread and now. */
+static void fail_now(struct record_head *head, int status)
+{
+    struct record_failure f = {.status = status,
+                               .at = record_queue_now(head),
+                               .number = 7,
+                               .group = "train",
+                               .text = "why"};
+    record_queue_note_failure(head, &f);
+}
+
+static int last_failure(struct record_head *head, uint64_t most_ns)
+{
+    record_calibrate(head);
+    struct record_view v = live_view(head);
+    struct record_view_failure f;
+    record_view_failure(&v, most_ns, &f);
+    if (f.status) {
+        assert_string_equal(f.group, "train");
+        assert_string_equal(f.text, "why");
+        assert_int_equal(f.number, 7);
+    }
+    return f.status;
+}
+
+static void *complete_an_operation(void *arg)
+{
+    struct record_queue *q = arg;
+    end(q, begin(q, 9), 9);
+    return NULL;
+}
+
+/* The last failed call of a rank is kept until its thread has completed another operation, or time
+ * has passed. */
+static void a_failed_call_is_kept_until_the_rank_goes_on(void **state)
+{
+    (void)state;
+    struct record_head *head = make(ENTRIES);
+    struct record_queue q = open_queue(head, "train", false);
+    pthread_t thread;
+    record_queue_thread = 0; /* that of another record */
+    assert_int_equal(last_failure(head, UINT64_MAX), 0);
+    uint64_t before = begin(&q, 7);
+    fail_now(head, COLLRUN_ERR_TIMEOUT);
+    end(&q, before, 7); /* called before the failure */
+    begin(&q, 8);       /* it does not end */
+    assert_int_equal(pthread_create(&thread, NULL, complete_an_operation, &q), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(last_failure(head, UINT64_MAX), COLLRUN_ERR_TIMEOUT);
+    fail_now(head, COLLRUN_ERR_MISMATCH);
+    assert_int_equal(last_failure(head, UINT64_MAX), COLLRUN_ERR_MISMATCH);
+    assert_int_equal(last_failure(head, 0), 0);
+    end(&q, begin(&q, 10), 10);
+    assert_int_equal(last_failure(head, UINT64_MAX), 0);
+    record_unmap(head, record_len(head));
+    /* Without operations, the state of the groups shows it. */
+    head = make(0);
+    q = open_queue(head, "train", false);
+    begin(&q, 7);
+    fail_now(head, COLLRUN_ERR_TIMEOUT);
+    assert_int_equal(last_failure(head, UINT64_MAX), COLLRUN_ERR_TIMEOUT);
+    end(&q, begin(&q, 8), 8);
+    assert_int_equal(last_failure(head, UINT64_MAX), 0);
+    record_unmap(head, record_len(head));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -588,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_ring_holds_the_last_operations),
         cmocka_unit_test(counts_are_kept_as_long_as_the_ring_has_them),
         cmocka_unit_test(a_site_is_found_in_its_module),
+        cmocka_unit_test(a_failed_call_is_kept_until_the_rank_goes_on),
         cmocka_unit_test(a_copy_is_a_record_with_the_latest_operations),
         cmocka_unit_test(a_record_without_operations_can_be_copied),
         cmocka_unit_test(the_record_of_a_rank_that_hangs_or_was_killed_can_be_read),

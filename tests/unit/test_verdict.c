@@ -268,6 +268,115 @@ static void the_root_cause_is_found(void **state)
     arena_fini(&arena);
 }
 
+/* However a rank ends after a failed call, its end counts as that call does. */
+static void an_end_after_a_failed_call_is_its_consequence(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        enum cause_class class;
+    } calls[] = {{COLLRUN_ERR_MISMATCH, CAUSE_MISMATCH},
+                 {COLLRUN_ERR_TIMEOUT, CAUSE_TIMEOUT},
+                 {COLLRUN_ERR_PEER_FAILED, CAUSE_PEER},
+                 {COLLRUN_ERR_ABORTED, CAUSE_PEER}};
+    struct arena arena;
+    arena_init(&arena);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct rank_state ends[] = {
+            {OF_WORKLOAD(5), .failure = {.code = 1, .text = "why"}, .status = EXIT(1)},
+            {OF_WORKLOAD(5), .failure = {.code = 3}, .subject = WIRE_SUBJECT_WORKLOAD,
+             .status = EXIT(3)},
+            {FAILED_AT(5), .status = SIGABRT},
+            {FAILED_AT(5), .status = EXIT(1)},
+            {FAILED_AT(5), .status = EXIT(0)},
+            {FAILED_AT(5), .command = true, .member = true, .left_early = true, .status = EXIT(0)}};
+        for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+            struct rank_state ranks[4] = {GOOD, ends[k], GOOD, GOOD};
+            struct record_view_failure why = {.status = calls[i].status,
+                                              .number = 6,
+                                              .group = "dp",
+                                              .text = "allreduce dp#6: rank 1 waited 3.0 s"};
+            struct evidence e = {&desc, ranks, {.class = CAUSE_NONE}};
+            struct verdict v;
+            verdict_find(&e, &arena, &v);
+            assert_true(v.class < CAUSE_MISMATCH); /* its own doing, without a failed call */
+            ranks[1].disturbed = calls[i].class == CAUSE_PEER;
+            rank_set_why(&ranks[1], &why);
+            verdict_find(&e, &arena, &v);
+            print_message("# %s; %s\n", v.diag.text, v.diag.hint);
+            if (calls[i].class == CAUSE_PEER) { /* a rank that exits has noticed the stop */
+                assert_true(v.class >= CAUSE_PEER || k == 5);
+                continue;
+            }
+            assert_int_equal(v.class, calls[i].class);
+            assert_string_equal(v.group, "dp");
+            assert_string_equal(v.kind, "allreduce");
+            assert_int_equal(v.number, 6);
+            if (v.class == CAUSE_TIMEOUT) {
+                assert_non_null(strstr(v.diag.text, "waited 3.0 s"));
+                assert_non_null(strstr(v.diag.hint, "after that, rank 1"));
+                assert_int_equal(v.exit_code, 124);
+            }
+            /* A signal from outside is no consequence. */
+            ranks[1] = (struct rank_state){FAILED_AT(5), .status = SIGKILL};
+            rank_set_why(&ranks[1], &why);
+            verdict_find(&e, &arena, &v);
+            assert_int_equal(v.class, CAUSE_SIGNAL);
+        }
+    }
+    arena_fini(&arena);
+}
+
+static void the_rank_that_aborted_a_group_is_the_culprit(void **state)
+{
+    (void)state;
+    struct rank_state ranks[4] = {{FAILED_AT(5), FAILED(COLLRUN_ERR_ABORTED), .status = EXIT(1)},
+                                  {FAILED_AT(6), FAILED(COLLRUN_ERR_ABORTED), .status = EXIT(1)},
+                                  {FAILED_AT(7), FAILED(COLLRUN_ERR_ABORTED), .status = EXIT(1)},
+                                  GOOD};
+    struct verdict v;
+    struct arena arena;
+    struct evidence e = {&desc, ranks, {.class = CAUSE_NONE}};
+    arena_init(&arena);
+    diag_set(&ranks[0].failure, COLLRUN_ERR_ABORTED,
+             "allreduce dp#6: rank 2 has aborted the group: loss is NaN");
+    verdict_find(&e, &arena, &v);
+    assert_string_equal(verdict_class(&v), "error");
+    assert_int_equal(v.culprits.n, 1);
+    assert_int_equal(v.culprits.items[0], 2);
+    assert_int_equal(v.suspects.n, 0);
+    diag_set(&ranks[0].failure, COLLRUN_ERR_ABORTED, "rank 9 has aborted the group: x");
+    verdict_find(&e, &arena, &v);
+    assert_int_equal(v.culprits.n, 0);
+    assert_int_equal(v.suspects.n, 3);
+    arena_fini(&arena);
+}
+
+static void a_death_inside_an_operation_names_it(void **state)
+{
+    (void)state;
+    struct verdict v;
+    struct arena arena;
+    struct rank_state ranks[4] = {GOOD, {FAILED_AT(5), .status = SIGSEGV}, GOOD, GOOD};
+    struct evidence e = {&desc, ranks, {.class = CAUSE_NONE}};
+    arena_init(&arena);
+    ranks[1].snapshot = (struct rank_snapshot){.groups = &inside, .n = 1};
+    verdict_find(&e, &arena, &v);
+    assert_string_equal(v.group, "dp");
+    assert_string_equal(v.kind, "allreduce");
+    assert_int_equal(v.number, 7);
+    /* It has left the job with code 0 while rank 0 waits for it. */
+    ranks[1] = (struct rank_state){FAILED_AT(5), .status = EXIT(0)};
+    ranks[1].snapshot = (struct rank_snapshot){.groups = &not_called, .n = 1};
+    ranks[0].snapshot = (struct rank_snapshot){.groups = &inside, .n = 1};
+    verdict_find(&e, &arena, &v);
+    assert_string_equal(v.group, "dp");
+    assert_string_equal(v.kind, "allreduce");
+    assert_int_equal(v.number, 7);
+    assert_non_null(strstr(v.diag.text, "; rank 0 waits for it in allreduce dp#7"));
+    arena_fini(&arena);
+}
+
 static void a_cause_that_is_no_rank_s(void **state)
 {
     (void)state;
@@ -335,6 +444,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_root_cause_is_found),
+        cmocka_unit_test(an_end_after_a_failed_call_is_its_consequence),
+        cmocka_unit_test(the_rank_that_aborted_a_group_is_the_culprit),
+        cmocka_unit_test(a_death_inside_an_operation_names_it),
         cmocka_unit_test(a_cause_that_is_no_rank_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,10 +131,11 @@ enum collrun_kind {
  * receiver of a message always compares count and dtype. */
 enum collrun_check {
     /* Beside the program, on any backend: within 250 ms after ranks have called different
-     * operations the job ends. Results may be wrong by then. */
+     * operations the job ends. Results may be wrong by then. If the backend has returned MISMATCH
+     * to ranks, they have that time to end in their own way; a program that goes on is stopped. */
     COLLRUN_CHECK_ASYNC,
     /* As ASYNC, and before each collective, by exchanging the calls. All ranks then return
-     * MISMATCH, and no data was moved. */
+     * MISMATCH, and no data was moved: a program may handle it and go on. */
     COLLRUN_CHECK_STRICT,
     /* By the backend alone, if it can (shm does). */
     COLLRUN_CHECK_OFF

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# However a program answers a failed call (by its status, collrun_fail, abort, exit, a code of its own, or not at all), the verdict is about that
+# call: the minority of a mismatch, the rank that was late. A failure that the program has handled, and after which it went on, does not count.
+. "$(dirname "$0")/lib.sh"
+plugin "$here/answer_programs.c" "$tmp/answers.so" &&
+    cc -std=c11 -D_GNU_SOURCE -O1 -DPROGRAM -I"$include" "$here/answer_programs.c" -o "$tmp/answers" -L"$home/lib" -lcollrun -Wl,-rpath,"$home/lib" || {
+    echo "Bail out! the programs do not compile"
+    exit 1
+}
+cat >answers.py <<'CODE'
+import array, os, sys, time, collrun
+failure, answer = sys.argv[1:3]
+g = collrun.group()
+x = array.array("f", [1.0]) * 64
+g.barrier()
+try:
+    if failure == "late" and g.rank == 2:
+        time.sleep(60)
+    g.allreduce(x, op="max" if failure == "op" and g.rank == 2 else "sum")
+except collrun.Error as error:
+    if answer == "from":
+        raise RuntimeError("step 2 failed") from error
+    if answer == "context":
+        raise ValueError("while it was handled")
+    if answer == "leave":
+        os._exit(1)
+    sys.exit("step 2 failed")
+CODE
+
+# One job each, several at a time: FORM BACKEND FAILURE ANSWER
+start_job() {
+    local name=$1.$2.$3.${4// /-} workload
+    case $1 in
+    plugin) workload="{plugin: ./answers.so, params: {failure: $3, answer: $4}}" ;;
+    program) workload="{command: [./answers, $3, $4]}" ;;
+    python) workload="{command: [python3, answers.py, $3, $4]}" ;;
+    esac
+    job "$name" <<END
+version: 1
+processes: {count: 4}
+groups: {world: {ranks: all, backend: $2, timeout: $([ "$3" = late ] && echo $((slow))s || echo 60s)}}
+workloads: [$workload]
+timeouts: {run: ${limit}s, grace: 300ms}
+END
+    timeout -k 5 "$limit" "$COLLRUN" "$name.yaml" --run-dir "run.$name" >"$name.out" 2>"$name.err" </dev/null
+}
+# verdict NAME: that of result.json; and of collrun diag, if it is another
+verdict() {
+    "$COLLRUN" diag "run.$1" --json 2>&1 >"$1.diag" | python3 -c 'import json, sys
+def text(v):
+    return " ".join(str(x) for x in (v["class"], v["culprits"] or v["suspects"], v["group"], v["kind"], v["number"], v["field"]))
+run, diag = (json.load(open(name)) for name in sys.argv[1:])
+run, diag = text(run["verdict"]), text(diag.get("verdict", diag))
+print(run if run == diag else f"{run}; diag: {diag}")' "run.$1/result.json" "$1.diag" 2>&1
+}
+mismatch="mismatch [2] world allreduce 2 op"
+missing="missing [2] world allreduce 2 None"
+cases="plugin shm op fail|$mismatch
+plugin tcp op words|$mismatch
+plugin tcp op abort|$mismatch
+plugin gloo op exit|$mismatch
+plugin shm op leave|$mismatch
+plugin tcp op code|$mismatch
+plugin shm op ignore|$mismatch
+plugin tcp op ignore for long|$mismatch
+plugin shm count abort|mismatch [2] world allreduce 2 count
+plugin tcp message fail|mismatch [0, 1] world recv 1 count
+plugin shm message ignore|mismatch [0, 1] world recv 1 count
+plugin shm late fail|$missing
+plugin tcp late abort|$missing
+plugin gloo late words|$missing
+plugin tcp late exit|$missing
+plugin shm late leave|$missing
+plugin gloo late code|$missing
+program shm op abort|$mismatch
+program tcp op ignore for long|$mismatch
+program shm late exit|$missing
+program tcp late leave|$missing
+python tcp op from|$mismatch
+python shm op leave|$mismatch
+python gloo late from|$missing
+python tcp late context|$missing
+python shm late exit|$missing
+plugin shm handled fail|error [2] None None None None
+plugin tcp handled code|exit [2] None None None None
+program tcp handled abort|signal [2] None None None None"
+running=0
+while IFS='|' read -r words _; do
+    # shellcheck disable=SC2086
+    set -- $words
+    start_job "$1" "$2" "$3" "${*:4}" &
+    running=$((running + 1))
+    [ $((running % 10)) != 0 ] || wait
+done <<<"$cases"
+wait
+while IFS='|' read -r words want; do
+    read -r form backend failure answer <<<"$words"
+    name=$form.$backend.$failure.${answer// /-}
+    cp "$name.err" err
+    is "$words" "$(verdict "$name")" "$want"
+done <<<"$cases"
+
+unlike "a failure that was handled is not in the report" "$(cat plugin.tcp.handled.code.err)" 'last failed call'
+like "the text is that of the failed call" "$(cat plugin.gloo.late.words.err)" 'error: rank [013] .*workload "answers": allreduce world#2: rank [013] waited [0-9.]+ s for rank [0-3]; rank 2 has not called it'
+like "how the rank ended is a hint" "$(cat plugin.tcp.late.abort.err)" '^hint: after that, rank [013] was killed by signal 6 \(SIGABRT\)'
+done_testing
