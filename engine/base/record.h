@@ -68,6 +68,13 @@ struct record_failure {
     char text[512];  /* of collrun_error() */
 };
 
+/* An operator of the caller (COLLRUN user_op), by which record_entry.tag names it. */
+struct record_user_op {
+    _Atomic uint32_t hash; /* of name, unit and commutativity; 0: not used. Released. */
+    char name[60];
+};
+enum { RECORD_USER_OPS = 16 };
+
 /* 4096 bytes, in pages; what the rank writes often begins at a cache line. The struct itself has no
  * such alignment, since readers keep copies of it. */
 struct record_head {
@@ -99,7 +106,9 @@ struct record_head {
     /* Of a rank that runs a command: the process that has called collrun_init; 0: none has. */
     _Atomic uint32_t member;
     struct record_failure failure;
-    char padding[4096 - 160 - 4 * RECORD_THREADS - sizeof(struct record_failure)];
+    struct record_user_op user_ops[RECORD_USER_OPS]; /* the first ones that were used */
+    char padding[4096 - 160 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
+                 RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 
 /* An executable segment of a file: [start, end) holds its code; ADDRESS - base is the offset that
@@ -205,10 +214,11 @@ struct record_entry {
         uint64_t what;
     };
     uint32_t number; /* the low 32 bits */
-    uint32_t tag;    /* messages; v-forms: the low 32 bits of the index of their counts, or
-                        RECORD_NO_COUNTS. counts[tag] is how many this rank sends | how
-                        many it expects << 32; these follow, the sent ones first. */
-    uint64_t count;  /* v-forms: what this rank contributes */
+    uint32_t
+        tag; /* messages; of an operator of the caller, its record_user_op.hash; v-forms: the low 32
+                bits of the index of their counts, or RECORD_NO_COUNTS. counts[tag] is how many this
+                rank sends | how many it expects << 32; these follow, the sent ones first. */
+    uint64_t count; /* v-forms: what this rank contributes */
     uint64_t called, started;
     _Atomic uint64_t ended;
     uint64_t site; /* the return address of the function of collrun.h; 0: not known */

@@ -25,6 +25,25 @@ uint16_t record_queue_name_thread(struct record_head *head)
     return record_queue_thread;
 }
 
+/* ---- operators of the caller ---- */
+
+/* Two threads may take one entry: the name is then that of either, and is only shown. */
+uint32_t record_queue_name_user_op(struct record_head *head, uint32_t hash, const char *name)
+{
+    for (int i = 0; i < RECORD_USER_OPS; i++) {
+        struct record_user_op *op = &head->user_ops[i];
+        uint32_t used = atomic_load_explicit(&op->hash, memory_order_relaxed);
+        if (used == hash)
+            break;
+        if (used)
+            continue;
+        snprintf(op->name, sizeof op->name, "%s", name);
+        atomic_store_explicit(&op->hash, hash, memory_order_release);
+        break;
+    }
+    return hash;
+}
+
 /* ---- failures ---- */
 
 struct record_moment record_queue_now(struct record_head *head)

@@ -65,6 +65,11 @@ struct record_moment record_queue_now(struct record_head *head);
 /* Stores record_head.failure; from any thread. Without a record: no effect. */
 void record_queue_note_failure(struct record_head *head, const struct record_failure *failure);
 
+/* ---- operators of the caller ---- */
+
+/* Lists the name; returns `hash`. */
+uint32_t record_queue_name_user_op(struct record_head *head, uint32_t hash, const char *name);
+
 /* ---- operations ---- */
 
 /* The number of this thread; 0: not known yet. Initial-exec: a load without a call. */

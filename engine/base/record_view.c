@@ -335,6 +335,21 @@ void record_view_failure(const struct record_view *v, uint64_t most_ns,
     memcpy(out->text, f.text, sizeof out->text - 1);
 }
 
+/* ---- operators of the caller ---- */
+
+bool record_view_user_op(const struct record_view *v, uint32_t hash, char *name)
+{
+    for (int i = 0; hash && i < RECORD_USER_OPS; i++) {
+        const struct record_user_op *op = &record_view_head(v)->user_ops[i];
+        if (record_view_load32(&op->hash) != hash)
+            continue;
+        memcpy(name, op->name, RECORD_VIEW_USER_OP);
+        name[RECORD_VIEW_USER_OP - 1] = '\0';
+        return true;
+    }
+    return false;
+}
+
 /* ---- counts ---- */
 
 static uint64_t record_view_count(const struct record_view *v, uint64_t index)

@@ -121,6 +121,11 @@ struct record_view_failure {
 void record_view_failure(const struct record_view *v, uint64_t most_ns,
                          struct record_view_failure *out);
 
+/* The name of an operator of the caller, by the tag of an operation; `name` has room for
+ * RECORD_VIEW_USER_OP bytes. False: it is not listed. */
+enum { RECORD_VIEW_USER_OP = 60 };
+bool record_view_user_op(const struct record_view *v, uint32_t hash, char *name);
+
 /* The file that has the code at an address, and the offset that symbolizers take. `path` has room
  * for RECORD_VIEW_PATH bytes. */
 enum { RECORD_VIEW_PATH = 232 };

@@ -152,7 +152,10 @@ call_record_collective(const struct route *route, const struct collrun_call *cal
     uint64_t counts = r.count;
     if (collrun_kind_is_vector(calls->kind))
         counts = call_record_vector(q, route, calls, n, begun->number, &r);
-    call_record_sign(q, &r, counts, collrun_kind_reduces(calls->kind) ? calls->user_op : NULL);
+    const struct collrun_user_op *op = collrun_kind_reduces(calls->kind) ? calls->user_op : NULL;
+    if (op && !collrun_kind_is_vector(calls->kind))
+        r.tag = record_queue_name_user_op(q->head, (uint32_t)user_op_hash(op) | 1, op->name);
+    call_record_sign(q, &r, counts, op);
     uint64_t ticks = record_ticks(q->head);
     record_queue_write(q, begun->index, &r, begun->number, begun->state, ticks);
     record_queue_mark(q, begun->number, ticks);

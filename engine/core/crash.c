@@ -210,6 +210,43 @@ static bool crash_is_overflow(uintptr_t address, const ucontext_t *context)
            sp < end + STACK_BELOW && sp + (1u << 20) >= own_stack.low;
 }
 
+/* The address of the instruction that the signal hit, and a way back to the function that has
+ * called it, where there is no such code: a call of NULL, or of a pointer that has been
+ * overwritten. */
+static uintptr_t crash_program_counter(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+    return (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    return (uintptr_t)context->uc_mcontext.pc;
+#else
+    (void)context;
+    return 1;
+#endif
+}
+
+static void crash_return_from_call(ucontext_t *context)
+{
+#if defined(__x86_64__)
+    const uintptr_t *sp = (const uintptr_t *)crash_stack_pointer(context);
+    context->uc_mcontext.gregs[REG_RIP] = (greg_t)(*sp - 1);
+    context->uc_mcontext.gregs[REG_RSP] += (greg_t)sizeof *sp;
+#elif defined(__aarch64__)
+    context->uc_mcontext.pc = context->uc_mcontext.regs[30] - 4;
+#else
+    (void)context;
+#endif
+}
+
+/* The fault is the fetch of an instruction. */
+static bool crash_is_wild_call(const siginfo_t *info, const ucontext_t *context)
+{
+    Dl_info code;
+    uintptr_t pc = crash_program_counter(context);
+    return info->si_code > 0 && info->si_signo == SIGSEGV && (uintptr_t)info->si_addr == pc &&
+           !dladdr((void *)pc, &code);
+}
+
 static void crash_print_headline(int sig, const siginfo_t *info, const ucontext_t *context)
 {
     struct line l = {.len = 0};
@@ -223,10 +260,18 @@ static void crash_print_headline(int sig, const siginfo_t *info, const ucontext_
     if (sent && info->si_pid > 0 && info->si_pid != getpid()) {
         crash_add(&l, ", sent by process ");
         crash_add_number(&l, (unsigned)info->si_pid, 10);
+    } else if (fault && info->si_code == SI_KERNEL) {
+        crash_add(&l,
+                  ": general protection fault, for which there is no address: a pointer that is "
+                  "not canonical (overwritten or uninitialized, not NULL), or a misaligned "
+                  "vector access");
     } else if (fault || (!sent && (sig == SIGFPE || sig == SIGILL))) {
         crash_add(&l, " at address 0x");
         crash_add_number(&l, (uintptr_t)info->si_addr, 16);
     }
+    if (crash_is_wild_call(info, context))
+        crash_add(&l, info->si_addr ? ": call of an address without code"
+                                    : ": call of a function pointer that is NULL");
     if (fault && crash_is_overflow((uintptr_t)info->si_addr, context)) {
         crash_add(&l, ": stack overflow; the stack of this thread has ");
         crash_add_number(&l, own_stack.len >> 10, 10);
@@ -252,7 +297,12 @@ static void crash_on_crash(int sig, siginfo_t *info, void *context)
     }
     struct backtrace b = {.n = -1};
     crash_print_headline(sig, info, context);
+    /* The unwinder reads what the signal has saved. A core file has it unchanged. */
+    const ucontext_t saved = *(ucontext_t *)context;
+    if (crash_is_wild_call(info, context))
+        crash_return_from_call(context);
     _Unwind_Backtrace(crash_add_frame, &b);
+    ((ucontext_t *)context)->uc_mcontext = saved.uc_mcontext;
     if (b.n > 0 && !crash_resolve(&b)) {
         for (int i = 0; i < b.n; i++)
             crash_print_frame(&b.frames[i], i);

@@ -175,9 +175,10 @@ static void host_scope_compare(struct hostmem_scope *s, const struct host_scope_
     char what[HOSTMEM_TEXT_LEN - 16];
     const uint32_t rank = q->members->items[q->index];
     if (strncmp(s->identity, q->identity, sizeof s->identity - 1) != 0)
-        snprintf(what, sizeof what,
-                 "ranks disagree about the backend: rank %u has %.180s, rank %u has %.180s",
-                 s->first, s->identity, rank, q->identity);
+        snprintf(
+            what, sizeof what,
+            "ranks disagree about the backend or the check: rank %u has %.180s, rank %u has %.180s",
+            s->first, s->identity, rank, q->identity);
     else if (s->segment_len != q->segment_len)
         snprintf(what, sizeof what,
                  "ranks %u and %u ask for %llu and %llu bytes of the same shared segment", s->first,

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,10 +74,12 @@ static int plugin_check_file(const char *what, const char *path, char *real, str
     return plugin_check_parts(what, path, parts, d);
 }
 
-static bool plugin_is_elf(const char *path)
+/* `why`: 0, or the errno for which the file cannot be opened. */
+static bool plugin_is_elf(const char *path, int *why)
 {
     char head[4] = "";
     FILE *f = fopen(path, "re");
+    *why = f ? 0 : errno;
     bool elf = f && fread(head, 1, 4, f) == 4 && memcmp(head, "\177ELF", 4) == 0;
     if (f)
         fclose(f);
@@ -111,7 +114,16 @@ static int plugin_explain_dlerror(const char *what, const char *path, const char
                                   const char *reason, struct diag *d)
 {
     char word[256];
-    if (!plugin_is_elf(path)) {
+    int why;
+    bool elf = plugin_is_elf(path, &why);
+    struct rlimit files;
+    if (why == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
+        return diag_sys(d, why,
+                        "cannot open %s %s, as this process has %llu open files (ulimit -n)", what,
+                        path, (unsigned long long)files.rlim_cur);
+    if (why)
+        return diag_sys(d, why, "cannot open %s %s", what, path);
+    if (!elf) {
         const char *dot = strrchr(path, '.');
         diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a shared object", what, path);
         if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".cc") == 0 || strcmp(dot, ".cpp") == 0))

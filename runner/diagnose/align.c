@@ -12,7 +12,7 @@ const char *align_field(const struct align_call *a, const struct align_call *b)
         return NULL;
     if (a->dtype != b->dtype)
         return "dtype";
-    if (collrun_kind_reduces(kind) && a->op != b->op)
+    if (collrun_kind_reduces(kind) && (a->op != b->op || a->user_op != b->user_op))
         return "op";
     if (collrun_kind_has_root(kind) && a->root != b->root)
         return "root";

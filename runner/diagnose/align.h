@@ -14,6 +14,7 @@ struct align_call {
     uint8_t kind, dtype, op;
     int32_t root;
     uint64_t count;
+    uint32_t user_op; /* of an operator of the caller, its hash; 0: not known */
 };
 
 bool align_same(const struct align_call *a, const struct align_call *b);

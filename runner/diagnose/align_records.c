@@ -101,13 +101,19 @@ static bool align_op(const struct align_member *m, uint64_t number, struct recor
            record_view_op(m->view, m->at[number - m->first] - 1, op);
 }
 
+struct align_call align_call_of(const struct record_view_op *op)
+{
+    bool user = (int)op->op == OP_USER && !collrun_kind_is_vector(op->kind);
+    return (struct align_call){(uint8_t)op->kind, (uint8_t)op->dtype, (uint8_t)op->op,
+                               op->root_or_peer,  op->count,          user ? op->tag : 0};
+}
+
 static bool align_call_at(const struct align_member *m, uint64_t number, struct align_call *call)
 {
     struct record_view_op op;
     if (!align_op(m, number, &op))
         return false;
-    *call = (struct align_call){(uint8_t)op.kind, (uint8_t)op.dtype, (uint8_t)op.op,
-                                op.root_or_peer, op.count};
+    *call = align_call_of(&op);
     return true;
 }
 
@@ -451,11 +457,10 @@ bool align_find(const struct evidence *e, const char *group, struct arena *arena
             struct record_view_group own;
             struct align_difference d;
             if (!record_view_group(&e->ranks[i].record, slot, &own) || own.messages ||
-                own.check == COLLRUN_CHECK_OFF || (group && strcmp(own.name, group) != 0) ||
-                !align_is_first(e, i, own.scope))
+                (group && strcmp(own.name, group) != 0) || !align_is_first(e, i, own.scope))
                 continue;
             align_collect(e, sorted, own.scope, &g);
-            if (g.n < 2 || !align_search(&g, &d))
+            if (g.n < 2 || !align_search(&g, &d) || (own.check == COLLRUN_CHECK_OFF && d.completed))
                 continue;
             uint64_t called = align_called_ns(&g, d.number);
             if (found && called >= best)

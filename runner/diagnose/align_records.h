@@ -41,8 +41,11 @@ struct align_difference {
     struct align_counts counts;
 };
 
-/* The first difference of the group; NULL: of any group, the one that was called first. False:
- * there is none in the records. The lists are in the arena. */
+/* A collective of a record. */
+struct align_call align_call_of(const struct record_view_op *op);
+/* With `check: off`, calls may differ as long as they complete: a difference counts if its
+ * operation has not. The first difference of the group; NULL: of any group, the one that was called
+ * first. False: there is none in the records. The lists are in the arena. */
 bool align_find(const struct evidence *e, const char *group, struct arena *arena,
                 struct align_difference *out);
 

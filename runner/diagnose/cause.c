@@ -295,6 +295,23 @@ static void cause_set_end(const struct rank_state *r, const char *name, bool one
     }
 }
 
+void cause_how_text(const struct rank_state *r, char *out, size_t size)
+{
+    char inside[192];
+    const char *in =
+        !r->failed && snapshot_inside(&r->snapshot, inside, sizeof inside) ? " in " : "";
+    if (r->exited && r->memory[0])
+        snprintf(out, size, "killed by the kernel for lack of memory");
+    else if (cause_is_signal(r))
+        snprintf(out, size, "killed by signal %d (%s)%s%s", WTERMSIG(r->status),
+                 signal_name(WTERMSIG(r->status)), in, *in ? inside : "");
+    else if (r->failed)
+        snprintf(out, size, "%s", r->failure.text);
+    else
+        snprintf(out, size, "exited with code %d%s%s", WEXITSTATUS(r->status), in,
+                 *in ? inside : "");
+}
+
 bool cause_is_by_failed_call(const struct rank_state *r)
 {
     enum cause_class class = cause_alone(r);

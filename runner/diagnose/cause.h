@@ -46,6 +46,9 @@ int cause_exit_code(const struct rank_state *rank, enum cause_class class);
 /* "rank 3 (node1, pid 4711)", "ranks 0-1", "all 4 ranks" */
 void cause_ranks_text(const struct desc *desc, const struct rank_state *states,
                       const struct desc_ranks *ranks, char *out, size_t size);
+/* How a rank ended, without its name: "workload "train" returned 4 from run", "killed by signal 11
+ * (SIGSEGV)". */
+void cause_how_text(const struct rank_state *rank, char *out, size_t size);
 /* Writes the message about `ranks`, which ended alike: "rank 3 (node1, pid 4711), workload
  * "train", exited with code 7 while it was running"; "all 4 ranks, ...". */
 void cause_set_text(const struct desc *desc, const struct rank_state *states,

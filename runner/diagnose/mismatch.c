@@ -33,8 +33,7 @@ static bool mismatch_recorded_call(const struct rank_state *r, const char *group
         if (!record_view_op(&r->record, i, &op) || !op.is_current || op.number != number ||
             !record_view_group(&r->record, op.slot, &g) || g.messages || strcmp(g.name, group) != 0)
             continue;
-        *out = (struct align_call){(uint8_t)op.kind, (uint8_t)op.dtype, (uint8_t)op.op,
-                                   op.root_or_peer, op.count};
+        *out = align_call_of(&op);
         return true;
     }
     return false;
@@ -44,9 +43,9 @@ static bool mismatch_call_of(const struct rank_state *r, const char *group, uint
                              struct align_call *out)
 {
     const struct group_snapshot *g = mismatch_group(r, group, number);
-    if (g)
-        *out = (struct align_call){g->kind, g->dtype, g->op, g->root_or_peer, g->count};
-    return g || mismatch_recorded_call(r, group, number, out);
+    if (g && g->op != OP_USER)
+        *out = (struct align_call){g->kind, g->dtype, g->op, g->root_or_peer, g->count, 0};
+    return (g && g->op != OP_USER) || mismatch_recorded_call(r, group, number, out);
 }
 
 /* Without records of all: the calls that are known. False: they do not differ. */
@@ -80,9 +79,16 @@ static bool mismatch_current_calls(const struct evidence *e, const struct verdic
     return d->field != NULL;
 }
 
-static const char *mismatch_call_text(const struct align_call *c, struct arena *arena)
+/* `r`: a rank that has made the call. */
+static const char *mismatch_call_text(const struct rank_state *r, const struct align_call *c,
+                                      struct arena *arena)
 {
-    const struct collrun_call call = {.kind = (enum collrun_kind)c->kind,
+    char name[RECORD_VIEW_USER_OP];
+    const struct collrun_user_op op = {.size = sizeof op, .name = name};
+    bool named = r->record_bytes && record_view_user_op(&r->record, c->user_op, name);
+    const struct collrun_call call = {.size = sizeof call,
+                                      .user_op = named ? &op : NULL,
+                                      .kind = (enum collrun_kind)c->kind,
                                       .count = c->count,
                                       .dtype = (enum collrun_dtype)c->dtype,
                                       .op = (enum collrun_op)c->op,
@@ -102,8 +108,9 @@ static void mismatch_list_calls(const struct evidence *e, const struct align_dif
         if (d->class_of[i] != i)
             continue;
         struct verdict_call *call = &calls[v->ncalls];
-        *call = (struct verdict_call){blame_new_list(e, arena),
-                                      mismatch_call_text(&d->calls[i], arena)};
+        *call = (struct verdict_call){
+            blame_new_list(e, arena),
+            mismatch_call_text(&e->ranks[d->ranks.items[i]], &d->calls[i], arena)};
         for (uint32_t k = i; call->ranks.items && k < d->ranks.n; k++) {
             if (d->class_of[k] == i)
                 call->ranks.items[call->ranks.n++] = d->ranks.items[k];
@@ -114,15 +121,15 @@ static void mismatch_list_calls(const struct evidence *e, const struct align_dif
 }
 
 /* The two calls of a pair of ranks whose counts differ. */
-static void mismatch_list_counts(const struct align_difference *d, struct arena *arena,
-                                 struct verdict *v)
+static void mismatch_list_counts(const struct evidence *e, const struct align_difference *d,
+                                 struct arena *arena, struct verdict *v)
 {
     const struct align_counts *c = &d->counts;
     struct verdict_call *calls = arena_calloc(arena, 2, sizeof *calls);
     uint32_t *ranks = arena_calloc(arena, 2, sizeof *ranks);
     if (!calls || !ranks)
         return;
-    const char *call = mismatch_call_text(&d->calls[0], arena);
+    const char *call = mismatch_call_text(&e->ranks[c->sender], &d->calls[0], arena);
     ranks[0] = c->sender;
     ranks[1] = c->receiver;
     calls[0] = (struct verdict_call){{&ranks[0], 1},
@@ -216,7 +223,7 @@ static void mismatch_difference(const struct evidence *e, const struct align_dif
         v->rank = v->culprits.items[0];
     mismatch_begin_text(e, v);
     if (counts) {
-        mismatch_list_counts(d, arena, v);
+        mismatch_list_counts(e, d, arena, v);
         mismatch_add_counts(d, &v->diag);
     } else {
         mismatch_list_calls(e, d, arena, v);

@@ -268,31 +268,60 @@ static enum end verdict_end_of(const struct evidence *e, const struct verdict *v
     return class == CAUSE_PEER ? END_PEER : class <= CAUSE_ERROR ? END_OWN : END_UNLISTED;
 }
 
-void verdict_other_ranks(const struct evidence *e, const struct verdict *v, char *out, size_t size)
+/* Moves those that ended as list[0] did to the front; returns how many. */
+static uint32_t verdict_take_alike(const struct evidence *e, uint32_t *list, uint32_t n)
 {
-    static const char *const end_texts[END_UNLISTED] = {[END_OWN] = "also failed",
+    uint32_t alike = 1;
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t rank = list[i];
+        if (!cause_is_alike(&e->ranks[list[0]], &e->ranks[rank]))
+            continue;
+        memmove(&list[alike + 1], &list[alike], (i - alike) * sizeof *list);
+        list[alike++] = rank;
+    }
+    return alike;
+}
+
+/* "; ranks 0-2 failed because of it"; of ranks that failed on their own, how they did: "; rank 2
+ * also failed: workload "train" returned 4 from run". */
+static size_t verdict_add_others(const struct evidence *e, enum end end, const uint32_t *list,
+                                 uint32_t n, char *out, size_t size)
+{
+    static const char *const end_texts[END_UNLISTED] = {[END_OWN] = "also failed: ",
                                                         [END_PEER] = "failed because of it",
                                                         [END_STOPPED] = "stopped on request",
                                                         [END_KILLED] =
                                                             "had to be killed by collrun"};
+    char text[256], how[400] = "";
+    rank_list_format(text, sizeof text, list, n);
+    if (end == END_OWN)
+        cause_how_text(&e->ranks[list[0]], how, sizeof how);
+    int wrote = snprintf(out, size, "rank%s %s %s%s", n == 1 ? "" : "s", text, end_texts[end], how);
+    return wrote > 0 && (size_t)wrote < size ? (size_t)wrote : 0;
+}
+
+void verdict_other_ranks(const struct evidence *e, const struct verdict *v, char *out, size_t size)
+{
     struct arena arena;
     size_t len = 0;
     arena_init(&arena);
     uint32_t *list = arena_calloc(&arena, e->desc->nranks, sizeof *list);
     out[0] = '\0';
     for (int end = 0; list && end < END_UNLISTED; end++) {
-        uint32_t n = 0;
-        char text[256];
+        uint32_t n = 0, alike;
         for (uint32_t i = 0; i < e->desc->nranks; i++) {
             if (verdict_end_of(e, v, i) == (enum end)end)
                 list[n++] = i;
         }
-        if (!n)
-            continue;
-        rank_list_format(text, sizeof text, list, n);
-        int wrote = snprintf(out + len, size - len, "%srank%s %s %s", len ? "; " : "",
-                             n == 1 ? "" : "s", text, end_texts[end]);
-        len += wrote > 0 && (size_t)wrote < size - len ? (size_t)wrote : 0;
+        for (uint32_t at = 0; at < n && len + 3 < size; at += alike) {
+            alike = end == END_OWN ? verdict_take_alike(e, list + at, n - at) : n;
+            size_t begin = len + (len ? (size_t)snprintf(out + len, size - len, "; ") : 0);
+            size_t wrote =
+                verdict_add_others(e, (enum end)end, list + at, alike, out + begin, size - begin);
+            if (!wrote) /* there is no room for it */
+                out[len] = '\0';
+            len = wrote ? begin + wrote : len;
+        }
     }
     arena_fini(&arena);
 }

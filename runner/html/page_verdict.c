@@ -84,7 +84,7 @@ static void page_hint(const struct page *p)
 {
     struct verdict v;
     struct arena arena;
-    char others[512] = "";
+    char others[1024] = "";
     if (!p->run->has_evidence)
         return;
     arena_init(&arena);

@@ -179,8 +179,8 @@ static void rdv_compare_join(struct rdv *rdv, struct scope *s, uint32_t rank, co
         snprintf(what, sizeof what, "ranks %u and %u list different members", s->first, rank);
     else if (strcmp(s->identity, identity) != 0)
         snprintf(what, sizeof what,
-                 "ranks disagree about the backend: rank %u has %s, rank %u has %s", s->first,
-                 s->identity, rank, identity);
+                 "ranks disagree about the backend or the check: rank %u has %s, rank %u has %s",
+                 s->first, s->identity, rank, identity);
     else
         return;
     rdv_scope_failf(rdv, s, COLLRUN_ERR_MISMATCH, what);

@@ -26,7 +26,7 @@ static int diag_command_print_json(const struct verdict *v, FILE *out)
 static void diag_command_print(const struct evidence *e, const struct verdict *v,
                                const struct report *report)
 {
-    char others[512];
+    char others[1024];
     if (v->class == CAUSE_NONE) {
         fprintf(report->out, "collrun: no failure\n");
         return;

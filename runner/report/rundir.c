@@ -379,15 +379,25 @@ void rundir_result(struct rundir *rd, const struct rank_state *ranks, const stru
     rundir_write_result(rd);
 }
 
+/* That of an earlier attempt. */
+static void rundir_move_diag(struct rundir *rd)
+{
+    char name[64];
+    if (!rd->has_diag)
+        return;
+    snprintf(name, sizeof name, "attempt-%u/diag", rd->diag_attempt);
+    disk_rename(rd->disk, "diag", name);
+    rd->has_diag = false;
+}
+
 void rundir_diag(struct rundir *rd, const struct evidence *e)
 {
     char name[64];
     if (!rd)
         return;
-    if (rd->has_diag) {
-        snprintf(name, sizeof name, "attempt-%u/diag", rd->diag_attempt);
-        disk_rename(rd->disk, "diag", name);
-    }
+    rundir_move_diag(rd);
+    if (!e)
+        return;
     rd->has_diag = true;
     rd->diag_attempt = e->desc->attempt;
     disk_make_folder(rd->disk, "diag");

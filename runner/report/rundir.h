@@ -63,8 +63,8 @@ void rundir_stragglers(struct rundir *rd, json_t *stragglers);
 /* After each attempt; the last one stays. */
 void rundir_result(struct rundir *rd, const struct rank_state *ranks, const struct verdict *v,
                    int exit_code);
-/* Writes diag/ (report/evidence_json.h). That of an earlier attempt moves to the folder of the
- * attempt. */
+/* Writes diag/ (report/evidence_json.h); NULL: the attempt was good, and has none. That of an
+ * earlier attempt moves to the folder of the attempt. */
 void rundir_diag(struct rundir *rd, const struct evidence *e);
 /* The run ended after its last attempt, as in the pause before the next one. */
 void rundir_amend(struct rundir *rd, const struct verdict *v, int exit_code);

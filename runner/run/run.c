@@ -112,7 +112,7 @@ static void run_hint_python(const struct supervisor *s, struct verdict *v)
 
 static void run_print_verdict(struct supervisor *s, const struct evidence *e, struct verdict *v)
 {
-    char others[512];
+    char others[1024];
     if (v->class == CAUSE_NONE || v->class == CAUSE_INTERRUPTED)
         return;
     if (v->diag.loc.line && !v->diag.loc.file)
@@ -219,8 +219,7 @@ static void run_judge(struct run *r, struct supervisor *s, struct verdict *v)
     if (v->class == CAUSE_EXIT && !v->diag.hint[0])
         run_hint_python(s, v);
     rundir_stragglers(r->rundir, stragglers_json(audit_stragglers(s->audit_watch.audit)));
-    if (v->class != CAUSE_NONE)
-        rundir_diag(r->rundir, &e);
+    rundir_diag(r->rundir, v->class != CAUSE_NONE ? &e : NULL);
     rundir_result(r->rundir, s->run.ranks, v, r->recorded_code);
     run_print_verdict(s, &e, v);
     if (v->class == CAUSE_NONE && !r->options.quiet)

@@ -4,9 +4,12 @@
  * and how the workload answers. With -DPROGRAM, a program with the same words as arguments.
  */
 #include <collrun/workload.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define CHECK(call)                                                                                \
@@ -16,6 +19,40 @@
             return status_;                                                                        \
     } while (0)
 
+static void combine(void *ctx, const void *in, void *inout, size_t n, enum collrun_dtype dtype)
+{
+    (void)ctx, (void)in, (void)inout, (void)n, (void)dtype;
+}
+
+static int reduce_with(struct collrun_group *world, const char *name)
+{
+    const struct collrun_user_op op = {
+        .size = sizeof op, .name = name, .commutative = 1, .unit = 2, .combine = combine};
+    struct collrun_call call = COLLRUN_CALL(COLLRUN_ALLREDUCE);
+    float in[8] = {0}, out[8];
+    call.send = in;
+    call.recv = out;
+    call.count = 8;
+    call.dtype = COLLRUN_FLOAT32;
+    call.user_op = &op;
+    CHECK(collrun_run(world, &call, 1));
+    return collrun_barrier(world);
+}
+
+/* Rank 2 has no descriptors for the library of a backend. */
+static int open_nothing(struct collrun_ctx *ctx, int rank)
+{
+    int ranks[4] = {0, 1, 2, 3};
+    struct collrun_group *g;
+    const struct collrun_group_options options = {
+        .size = sizeof options, .name = "sub", .ranks = ranks, .nranks = 4, .backend = "gloo"};
+    const struct rlimit few = {64, 64};
+    if (rank == 2 && setrlimit(RLIMIT_NOFILE, &few) == 0)
+        while (open("/dev/null", O_RDONLY) >= 0)
+            ;
+    return collrun_group_create(ctx, &options, &g);
+}
+
 /* Rank 2 makes the mistake. */
 static int fail_in(struct collrun_group *world, const char *failure, int rank)
 {
@@ -24,6 +61,8 @@ static int fail_in(struct collrun_group *world, const char *failure, int rank)
     size_t count = rank == 2 && strcmp(failure, "count") == 0 ? 32 : 64;
     if (rank == 2 && strcmp(failure, "late") == 0)
         sleep(60);
+    if (strcmp(failure, "user-op") == 0)
+        return reduce_with(world, rank == 2 ? "argmin" : "argmax");
     if (strcmp(failure, "message") == 0 && rank > 1)
         return COLLRUN_OK;
     if (strcmp(failure, "message") == 0) {
@@ -52,6 +91,14 @@ static int answer_with(struct collrun_ctx *ctx, const char *answer, int status)
         _exit(9);
     if (strcmp(answer, "code") == 0)
         return 3;
+    if (strcmp(answer, "call-null") == 0) {
+        int (*volatile nothing)(void) = NULL;
+        return nothing();
+    }
+    if (strcmp(answer, "wild") == 0) {
+        char *volatile wild = (char *)(uintptr_t)0x4141414141414141;
+        *wild = 1;
+    }
     if (strcmp(answer, "ignore") == 0)
         return 0;
     if (strcmp(answer, "ignore for long") == 0) {
@@ -92,6 +139,12 @@ static int run_with(struct collrun_ctx *ctx, const char *failure, const char *an
     CHECK(collrun_barrier(world));
     if (strcmp(failure, "handled") == 0)
         return fail_later(ctx, world, answer);
+    if (strcmp(failure, "own") == 0) /* of rank 2, in the first attempt */
+        return collrun_world_rank(ctx) == 2 && collrun_attempt(ctx) == 0
+                   ? answer_with(ctx, answer, 0)
+                   : collrun_barrier(world);
+    if (strcmp(failure, "descriptors") == 0)
+        return open_nothing(ctx, collrun_world_rank(ctx));
     int status = fail_in(world, failure, collrun_world_rank(ctx));
     if (strcmp(failure, "message") == 0 && status == COLLRUN_OK)
         status = collrun_barrier(world);

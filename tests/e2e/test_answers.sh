@@ -39,7 +39,7 @@ start_job() {
     job "$name" <<END
 version: 1
 processes: {count: 4}
-groups: {world: {ranks: all, backend: $2, timeout: $([ "$3" = late ] && echo $((slow))s || echo 60s)}}
+groups: {world: {ranks: all, backend: $([ "$2" = off ] && echo "gloo, check: off" || echo "$2"), timeout: $([ "$2 $3" = "off op" ] || [ "$3" = late ] && echo $((slow))s || echo 60s)}}
 workloads: [$workload]
 timeouts: {run: ${limit}s, grace: 300ms}
 END
@@ -84,7 +84,13 @@ python tcp late context|$missing
 python shm late exit|$missing
 plugin shm handled fail|error [2] None None None None
 plugin tcp handled code|exit [2] None None None None
-program tcp handled abort|signal [2] None None None None"
+program tcp handled abort|signal [2] None None None None
+plugin shm user-op return|mismatch [2] world allreduce 2 op
+plugin tcp user-op return|mismatch [2] world allreduce 2 op
+plugin off op return|mismatch [2] world allreduce 2 op
+plugin tcp descriptors return|error [2] None None None None
+plugin shm own call-null|signal [2] None None None None
+plugin shm own wild|signal [2] None None None None"
 running=0
 while IFS='|' read -r words _; do
     # shellcheck disable=SC2086
@@ -104,4 +110,29 @@ done <<<"$cases"
 unlike "a failure that was handled is not in the report" "$(cat plugin.tcp.handled.code.err)" 'last failed call'
 like "the text is that of the failed call" "$(cat plugin.gloo.late.words.err)" 'error: rank [013] .*workload "answers": allreduce world#2: rank [013] waited [0-9.]+ s for rank [0-3]; rank 2 has not called it'
 like "how the rank ended is a hint" "$(cat plugin.tcp.late.abort.err)" '^hint: after that, rank [013] was killed by signal 6 \(SIGABRT\)'
+for backend in shm tcp; do
+    like "$backend: operators of the caller are named" "$(cat plugin.$backend.user-op.return.err)" 'ranks 0-1 and 3 call allreduce\(8 x float32, user op argmax\), rank 2 calls allreduce\(8 x float32, user op argmin\)'
+done
+like "no descriptors: the cause" "$(cat plugin.tcp.descriptors.return.err)" 'rank 2 .*cannot open backend .*libcollrun_gloo\.so, as this process has 64 open files \(ulimit -n\): Too many open files'
+if [ -z "$sanitized" ]; then
+    like "a call of NULL is called that" "$(cat plugin.shm.own.call-null.err)" 'SIGSEGV at address 0x0: call of a function pointer that is NULL'
+    like "its caller is the first frame" "$(cat plugin.shm.own.call-null.err)" '#0 .*answers\.so'
+fi
+if [ "$(uname -m)" = x86_64 ] && [ -z "$sanitized" ]; then
+    like "a wild pointer is not NULL" "$(cat plugin.shm.own.wild.err)" 'SIGSEGV: general protection fault, for which there is no address'
+    unlike "no address is made up" "$(cat plugin.shm.own.wild.err)" 'at address'
+fi
+
+# An attempt that failed, then one that is good: diag/ is that of the attempt.
+job again <<END
+version: 1
+processes: {count: 4}
+workloads: [{plugin: ./answers.so, params: {failure: own, answer: code}}]
+on_failure: {action: restart, backoff: 10ms}
+timeouts: {grace: 300ms}
+END
+run again.yaml --run-dir run.again
+ends "the second attempt is good" 0
+check "its diag/ lies with the first attempt" [ -e run.again/attempt-0/diag/evidence.json ]
+check "and not with the run, which is good" [ ! -e run.again/diag ]
 done_testing

@@ -83,7 +83,8 @@ static void ranks_that_fail_alike_are_all_culprits(void **state)
     is_list(&v.culprits, "0,2,3");
     assert_string_equal(v.diag.text, "ranks 0 and 2: workload \"train\" returned it");
     verdict_other_ranks(&e, &v, others, sizeof others);
-    assert_string_equal(others, "rank 3 also failed; rank 1 failed because of it");
+    assert_string_equal(
+        others, "rank 3 also failed: workload \"train\" returned it; rank 1 failed because of it");
     /* Each of three exceeded the time-out of the workload. */
     for (int i = 0; i < 4; i++) {
         all[i].failure.code = i == 1 ? COLLRUN_ERR_ABORTED : COLLRUN_ERR_TIMEOUT;
@@ -285,7 +286,8 @@ static void members_that_disagree_about_a_new_group(void **state)
     arena_init(&arena);
     struct rank_state ranks[4] = {{FAILED_AT(5), FAILED(COLLRUN_ERR_MISMATCH), .status = EXIT(1)}};
     diag_set(&ranks[0].failure, COLLRUN_ERR_MISMATCH,
-             "group \"x\": ranks disagree about the backend: rank 0 has shm, rank 1 has tcp");
+             "group \"x\": ranks disagree about the backend or the check: rank 0 has shm, rank 1 "
+             "has tcp");
     struct verdict v = verdict_of(ranks, NO_JOB, &arena);
     assert_int_equal(v.class, CAUSE_MISMATCH);
     is_list(&v.suspects, "0,1");

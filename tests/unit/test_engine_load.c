@@ -226,7 +226,8 @@ static void ranks_with_different_backends_are_refused(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         const struct fake_rank *r = &job.ranks[i];
         assert_int_equal(r->failed_phase, WIRE_PHASE_GROUPS);
-        assert_has(r->failure.text, "group \"world\": ranks disagree about the backend");
+        assert_has(r->failure.text,
+                   "group \"world\": ranks disagree about the backend or the check");
         assert_has(r->failure.text, "msg 1.0, ABI 1");
         assert_has(r->failure.text, "rank 1 has msg 2.0, ABI 1");
         mismatch =

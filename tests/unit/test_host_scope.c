@@ -219,7 +219,8 @@ static void members_that_disagree_all_get_the_same_error(void **state)
     char text[200];
     const uint32_t first = strstr(h->ranks[0].d.text, "rank 0 has shm") ? 0 : 1;
     snprintf(text, sizeof text,
-             "group \"train\": ranks disagree about the backend: rank %u has shm 1.0, rank 2 has "
+             "group \"train\": ranks disagree about the backend or the check: rank %u has shm 1.0, "
+             "rank 2 has "
              "gloo 1.0",
              first);
     assert_all(h, 0, RANKS, COLLRUN_ERR_MISMATCH, text);

@@ -403,7 +403,7 @@ static void a_cause_that_is_no_rank_s(void **state)
     verdict_find(&e, &arena, &v);
     verdict_other_ranks(&e, &v, others, sizeof others);
     assert_int_equal(v.rank, 0);
-    assert_string_equal(others, "rank 2 also failed");
+    assert_string_equal(others, "rank 2 also failed: exited with code 3");
     /* The job has continued without the first one, and stops because of the second one. */
     both[0].left_out = true;
     verdict_find(&e, &arena, &v);
@@ -411,7 +411,7 @@ static void a_cause_that_is_no_rank_s(void **state)
     assert_int_equal(v.rank, 2);
     assert_int_equal(v.exit_code, 3);
     assert_int_equal(v.culprits.n, 1);
-    assert_string_equal(others, "rank 0 also failed");
+    assert_string_equal(others, "rank 0 also failed: killed by signal 11 (SIGSEGV)");
     /* It has continued without both; or the second one has failed because of the first one. */
     both[2].left_out = true;
     verdict_find(&e, &arena, &v);
