@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# However a program answers a failed call (by its status, collrun_fail, abort, exit, a code of its own, or not at all), the verdict is about that
+# However a program answers a failed call (by its status, collrun_fail, abort, exit, another code, or not at all), the verdict is about that
 # call: the minority of a mismatch, the rank that was late. A failure that the program has handled, and after which it went on, does not count.
 . "$(dirname "$0")/lib.sh"
 plugin "$here/answer_programs.c" "$tmp/answers.so" &&

@@ -65,7 +65,7 @@ static void rules_go_by_cause_and_exit_code(void **state)
     }
     struct verdict v = failure(CAUSE_MISMATCH, 1);
     assert_int_equal(policy_action(&on, &v), JOB_ACTION_CONTINUE);
-    /* A program answers a time-out with a code of its own. */
+    /* A program answers a time-out with another code. */
     v = failure(CAUSE_MISSING, 124);
     v.own_code = 75;
     assert_int_equal(policy_action(&on, &v), JOB_ACTION_RESTART);
