@@ -175,6 +175,12 @@ static int check_plan(struct session *s, const char *engine, struct diag *d)
     return code;
 }
 
+static void show_warnings(struct session *s)
+{
+    if (!s->opts.quiet)
+        report_diags(&s->report, &s->diags);
+}
+
 /* Reads the job and plans it. Returns 0, or the exit code after it has printed the errors. */
 static int make_plan(struct session *s)
 {
@@ -203,8 +209,8 @@ static int make_plan(struct session *s)
         return fail(s, &d, EXIT_INTERNAL);
     if (diag_list_count(&s->diags) || is_out_of_memory(s))
         return fail_all(s);
-    if (!s->opts.quiet)
-        report_diags(&s->report, &s->diags);
+    if (s->opts.command != OPTS_RUN)
+        show_warnings(s);
     if (!s->opts.wrap)
         return 0;
     struct desc_terminal terminal;
@@ -243,7 +249,17 @@ static int command_run(struct session *s)
     int exit_code = make_plan(s);
     struct run_options options = {
         .report = &s->report, .quiet = s->opts.quiet, .verbose = s->opts.verbose};
-    return exit_code ? exit_code : run_job(&s->job, &s->desc, &options);
+    if (exit_code)
+        return exit_code;
+    /* Without a terminal a good job prints nothing but what its ranks do. What the job file's
+     * warnings say may be why another one has failed. */
+    const bool at_once = s->opts.verbose || isatty(STDERR_FILENO);
+    if (at_once)
+        show_warnings(s);
+    exit_code = run_job(&s->job, &s->desc, &options);
+    if (!at_once && exit_code)
+        show_warnings(s);
+    return exit_code;
 }
 
 static int command_check(struct session *s)

@@ -215,4 +215,17 @@ ends "a workdir that is not there: 2" 2
 like "host and path are named, at the line" "$(err)" \
     '^nowhere\.yaml:2:57: error: host here: workdir /no/such/folder: No such file or directory$'
 is "once" "$(grep -c 'such file' "$tmp/err")" 1
+
+# ---- warnings about the job file ----
+cat >warned.yaml <<'END'
+version: 1
+processes: {count: 1}
+workloads: [{command: [sh, -c, "echo {rank}; exit ${env:CODE}"]}]
+END
+CODE=0 run run warned.yaml
+is "a good job without a terminal prints no warning" "$code $(err)" "0 "
+CODE=0 run run -v warned.yaml
+like "with -v it does" "$(err)" 'warning: .*\{rank\} is not replaced in a command'
+CODE=3 run run warned.yaml
+like "a job that has failed prints them after its error" "$(err | tr '\n' ' ')" 'error: .*exited with code 3 .*warning: .*\{rank\} is not replaced'
 done_testing
