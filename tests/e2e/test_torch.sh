@@ -129,6 +129,77 @@ END
 is "callbacks that wait for futures" "$code $(out | tr '\n' ' ')" \
     "0 [0] an allreduce in the callback of one: 2.0 [0] the next one in the callback of one: 4.0 [0] a message in the callback of one: 7.0 "
 
+# ---- memory ----
+script 2 <<'END'
+ones, n = torch.ones(4), dist.get_world_size()
+m = torch.zeros(4, n)
+def refused(call):
+    try: call()
+    except ValueError as e: return "overlap" in str(e)
+    return False
+for outputs in [torch.zeros(4)] * n, [m.view(-1)[i : i + 4] for i in range(n)], [m[:, 0]] * n:
+    assert refused(lambda: dist.all_gather(outputs, ones)) and refused(lambda: dist.all_to_all(outputs, [ones] * n))
+    if rank == 0: assert refused(lambda: dist.gather(ones, outputs))
+dist.all_gather([m[:, i] for i in range(n)], ones)
+assert m.tolist() == [[1.0] * n] * 4
+# A negated view has other values than its memory.
+y = torch.tensor([1.0, -2.0])
+negated = torch._neg_view(y)
+got = [torch.zeros(2) for _ in range(n)]
+dist.all_gather(got, negated)
+assert [each.tolist() for each in got] == [[-1.0, 2.0]] * n, got
+print("done", flush=True)
+END
+is "outputs that overlap are refused; a negated view" "$code $(out | sort | tr '\n' ' ')" "0 [0] done [1] done "
+
+# ---- process groups that are made again, and the store ----
+cat >script.py <<'END'
+import torch, torch.distributed as dist, collrun.torch
+for i in range(8):
+    dist.init_process_group("collrun" if i < 6 else "gloo")
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == dist.get_world_size()
+    dist.destroy_process_group()
+END
+program 3 script.py
+ends "env://: process groups that are destroyed and made again" 0
+script 2 <<'END'
+import datetime, threading
+store = dist.distributed_c10d._get_default_store()
+if not hasattr(store, "queue_push"): raise SystemExit(0)
+if rank == 0:
+    for text in "a", "b": store.queue_push("q", text)
+    dist.barrier()
+    print(store.queue_len("q"), store.queue_pop("later"), flush=True)
+    store.set_timeout(datetime.timedelta(milliseconds=50))
+    try: store.queue_pop("never")
+    except dist.DistStoreError as e: print("wait timeout" in str(e), flush=True)
+else:
+    dist.barrier()
+    print(store.queue_pop("q"), store.queue_pop("q", False), store.queue_len("q"), flush=True)
+    try: store.queue_pop("q", False)
+    except dist.QueueEmptyError as e: print("empty", flush=True)
+    store.queue_push("later", "c")
+dist.barrier()
+END
+is "the queues of the store" "$code $(sort out | sed 's/^\[0\] [02] /[0] /' | tr '\n' ' ')" "0 [0] b'c' [0] True [1] b'a' b'b' 0 [1] empty "
+
+# What was registered to run at exit before the import of collrun.torch runs after it has ended its part.
+cat >script.py <<'END'
+import atexit, torch, torch.distributed as dist
+def last():
+    dist.all_reduce(x)
+    print("at exit:", x.item(), flush=True)
+    dist.destroy_process_group()
+atexit.register(last)
+import collrun.torch
+dist.init_process_group("collrun", init_method="collrun://")
+x = torch.ones(1)
+END
+program 2 script.py
+is "an exit handler that was registered before collrun.torch" "$code $(sort out | tr '\n' ' ')" "0 [0] at exit: 2.0 [1] at exit: 2.0 "
+
 # ---- failures ----
 script 2 <<'END'
 dist.all_reduce(torch.ones(3 + rank))
@@ -169,7 +240,7 @@ script 3 <<'END'
 if rank > 0: dist.all_reduce(torch.ones(3))
 END
 ends "rank 0 ends early: the others fail, and do not wait" 1
-like "and the wait for it is named" "$(err)" 'error: .*for rank 0, which has called collrun_finalize'
+like "and the wait for it is named" "$(err)" 'error: .*for rank 0, whose program has ended with exit code 0'
 
 script 3 <<'END'
 import time

@@ -5,8 +5,8 @@
     dist.init_process_group("collrun", init_method="collrun://")
 
 With `collrun://`, rank and world size are those of the job, and the store needs no port; all ranks
-make their process groups again equally often. `env://` works as well. The first process group with
-the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
+make their process groups again equally often. `env://` works as well: its store is kept when the
+process groups are destroyed, and serves those that are made again. The first process group with the ranks of the job's group `world`, in their order, uses that group; others are made at run time,
 and destroy_process_group() closes them when their operations have completed. `make torch` builds
 the extension that this module needs, for the torch (2.6 or later) of one interpreter.
 
@@ -17,6 +17,7 @@ one, or name the type: init_process_group("cpu:collrun,npu:collrun").
 """
 
 import atexit as _atexit
+import os as _os
 import sys as _sys
 from datetime import timedelta as _timedelta
 from itertools import count as _count
@@ -79,6 +80,29 @@ def _rendezvous(url, timeout=_timedelta(minutes=30), **unused):
     yield store, _collrun.rank(), _collrun.world_size()
 
 
+# The stores that env:// has made, by what it reads from the environment, and how often each was
+# given. torch closes its own with the process group: while rank 0 does that, another rank that
+# makes its process group again connects to it, and fails.
+_env_stores: dict[tuple, list] = {}
+
+
+def _keep_env_store(original):
+    def rendezvous(url, **arguments):
+        place = (url, *(_os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")))
+        known = _env_stores.get(place)
+        if known is None:
+            store, rank, size = next(original(url, **arguments))
+            _env_stores[place] = [store, rank, size, 1]
+            yield store, rank, size
+        else:
+            store, rank, size, times = known
+            known[3] += 1
+            yield _dist.PrefixStore(f"again{times}", store), rank, size
+        raise RuntimeError("the rendezvous of env:// cannot be repeated")
+
+    return rendezvous
+
+
 def _stop():
     # After an exception nothing is waited for: peers learn of the exit.
     if not hasattr(_sys, "last_value") and _collrun.is_initialized():
@@ -93,4 +117,7 @@ def _device_types():
 
 _dist.Backend.register_backend("collrun", _create, extended_api=True, devices=_device_types())
 _dist.register_rendezvous_handler("collrun", _rendezvous)
+_handlers = getattr(_sys.modules["torch.distributed.rendezvous"], "_rendezvous_handlers", {})
+if "env" in _handlers and "COLLRUN_RANK" in _os.environ:
+    _handlers["env"] = _keep_env_store(_handlers["env"])
 _atexit.register(_stop)

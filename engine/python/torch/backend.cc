@@ -186,6 +186,7 @@ void Backend::shutdown()
 
 Backend::WorkPtr Backend::start(Plan &plan)
 {
+    plan.checkOutputs();
     const bool onHost = !plan.devices.empty() && plan.devices[0].is_cpu();
     const auto used = held(onHost && plan.type != c10d::OpType::BARRIER);
     const auto timeout = plan.timeout > kNoTimeout ? plan.timeout : options->timeout;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan.h"
 
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+
 namespace collrun
 {
 
@@ -87,13 +91,19 @@ void planCheck(const at::Tensor &tensor)
                       "; only dense tensors are supported. to_dense() makes it one");
 }
 
+// Whether the bits in memory are those of the elements: a lazy conjugation or negation changes them
+// when they are read.
+bool planIsPlain(const at::Tensor &tensor)
+{
+    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 // True if the tensors lie one after the other in one storage.
 bool planConsecutive(const std::vector<at::Tensor> &list)
 {
     int64_t next = list[0].storage_offset();
     for (const auto &tensor : list) {
-        if (!tensor.is_contiguous() || !tensor.is_alias_of(list[0]) ||
-            tensor.storage_offset() != next)
+        if (!planIsPlain(tensor) || !tensor.is_alias_of(list[0]) || tensor.storage_offset() != next)
             return false;
         next += tensor.numel();
     }
@@ -138,7 +148,7 @@ bool planSameSizes(const std::vector<at::Tensor> &list)
 at::Tensor Plan::input(const at::Tensor &tensor)
 {
     planCheck(tensor);
-    operation->kept.push_back(tensor.contiguous());
+    operation->kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
     return operation->kept.back();
 }
 
@@ -146,7 +156,7 @@ at::Tensor Plan::output(const at::Tensor &tensor)
 {
     planCheck(tensor);
     operation->outputs.push_back(tensor);
-    if (tensor.is_contiguous())
+    if (planIsPlain(tensor))
         return tensor;
     at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
     operation->kept.push_back(copy);
@@ -160,6 +170,30 @@ at::Tensor Plan::inout(const at::Tensor &tensor)
     if (!buffer.is_same(tensor))
         buffer.copy_(tensor);
     return buffer;
+}
+
+// [buffer] * n receives the block of one rank alone.
+void Plan::checkOutputs() const
+{
+    Tensors sorted;
+    for (const auto &tensor : operation->outputs)
+        if (tensor.numel() > 0 && tensor.has_storage())
+            sorted.push_back(tensor);
+    std::sort(sorted.begin(), sorted.end(), [](const at::Tensor &a, const at::Tensor &b) {
+        return a.const_data_ptr() < b.const_data_ptr();
+    });
+    for (size_t i = 1; i < sorted.size(); i++) {
+        const auto &a = sorted[i - 1], &b = sorted[i];
+        const auto status = at::get_overlap_status(a, b); // TooHard: they may be two columns
+        const bool equal = a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() &&
+                           a.strides() == b.strides() && a.device() == b.device();
+        TORCH_CHECK_VALUE(
+            !equal && status != at::MemOverlapStatus::Full &&
+                status != at::MemOverlapStatus::Partial,
+            "collrun: two of the tensors that receive results are the same memory, or "
+            "overlap; each needs memory of its own, as in [torch.empty_like(x) for _ "
+            "in range(n)]");
+    }
 }
 
 at::Tensor Plan::inputs(const Tensors &list)

@@ -26,13 +26,15 @@ struct Plan {
     {
     }
 
-    // The tensor itself, or a contiguous copy.
+    // The tensor itself, or a copy that is contiguous, and neither a conjugated nor a negated view.
     at::Tensor input(const at::Tensor &tensor);
     at::Tensor output(const at::Tensor &tensor);
     at::Tensor inout(const at::Tensor &tensor);
     // The tensors one after the other, in one dimension.
     at::Tensor inputs(const Tensors &list);
     at::Tensor outputs(const Tensors &list);
+    // Refuses outputs that share memory.
+    void checkOutputs() const;
     // A counts array that lives as long as the plan: numel() of each, in elements of the call.
     const size_t *counts(const Tensors &list);
     const size_t *counts(const std::vector<int64_t> &splits, const at::Tensor &tensor, int size);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <pthread.h>
@@ -20,7 +21,20 @@ namespace
 using Bytes = Store::Bytes;
 using Clock = std::chrono::steady_clock;
 
-enum Command : uint32_t { SET, GET, ADD, COMPARE_SET, DELETE, CHECK, COUNT, APPEND, LEAVE };
+enum Command : uint32_t {
+    SET,
+    GET,
+    ADD,
+    COMPARE_SET,
+    DELETE,
+    CHECK,
+    COUNT,
+    APPEND,
+    PUSH,
+    POP,
+    LENGTH,
+    LEAVE
+};
 
 enum : uint32_t { REQUEST_TAG = 1, ANSWER_TAG = 2 };
 
@@ -120,6 +134,12 @@ class Keys
         }
         case COMPARE_SET:
             return compareSet(exists ? &found->second : nullptr, key, first, second);
+        case PUSH:
+            return {push(key, first), {}};
+        case POP:
+            return pop(key);
+        case LENGTH:
+            return {true, text(static_cast<int64_t>(queues.count(key) ? queues[key].size() : 0))};
         default:
             return {};
         }
@@ -163,8 +183,31 @@ class Keys
         return {put(key, desired), desired};
     }
 
+    // Queues have names of their own, as in TCPStore.
+    bool push(const std::string &key, const Bytes &value)
+    {
+        if (bytes + key.size() + value.size() > storeMaxBytes)
+            return false;
+        bytes += key.size() + value.size();
+        queues[key].push_back(value);
+        return true;
+    }
+    Answer pop(const std::string &key)
+    {
+        const auto found = queues.find(key);
+        if (found == queues.end())
+            return {};
+        Answer first{true, std::move(found->second.front())};
+        bytes -= key.size() + first.value.size();
+        found->second.pop_front();
+        if (found->second.empty())
+            queues.erase(found);
+        return first;
+    }
+
     std::mutex lock;
     Map keys;
+    std::map<std::string, std::deque<Bytes>> queues; // none is empty
     size_t bytes = 0;
 };
 
@@ -345,7 +388,7 @@ void Store::stop(collrun_ctx *ctx)
     if (board->rank == 0) {
         board->ending = true;
         if (board->hasWorld)
-            (void)collrun_finalize(ctx);
+            (void)collrun_finalize_at_exit(ctx);
         if (board->server.joinable())
             board->server.join();
         return;
@@ -445,6 +488,32 @@ void Store::wait(const std::vector<std::string> &keys, const std::chrono::millis
 void Store::append(const std::string &key, const Bytes &value)
 {
     storeCheckRoom(board->call(APPEND, key, value).ok);
+}
+
+void Store::queuePush(const std::string &key, const Bytes &value)
+{
+    storeCheckRoom(board->call(PUSH, key, value).ok);
+}
+
+Bytes Store::queuePop(const std::string &key, bool block)
+{
+    const auto end = Clock::now() + timeout_;
+    for (Pause pause(20000);; pause.sleep()) {
+        Answer answer = board->call(POP, key);
+        if (answer.ok)
+            return answer.value;
+#if TORCH_SINCE_2(8)
+        TORCH_CHECK_WITH(DistQueueEmptyError, block, "collrun store: the queue \"", key,
+                         "\" is empty");
+#endif
+        TORCH_CHECK_WITH(DistStoreError, block && Clock::now() < end, "collrun store: queue_pop(\"",
+                         key, "\"): wait timeout after ", timeout_.count(), "ms");
+    }
+}
+
+int64_t Store::queueLen(const std::string &key)
+{
+    return storeNumber(board->call(LENGTH, key).value);
 }
 
 std::vector<Bytes> Store::multiGet(const std::vector<std::string> &keys)

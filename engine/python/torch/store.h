@@ -52,6 +52,10 @@ class Store : public c10d::Store
     void wait(const std::vector<std::string> &keys,
               const std::chrono::milliseconds &timeout) override;
     void append(const std::string &key, const Bytes &value) override;
+    // Overrides since torch 2.8.
+    void queuePush(const std::string &key, const Bytes &value);
+    Bytes queuePop(const std::string &key, bool block);
+    int64_t queueLen(const std::string &key);
     std::vector<Bytes> multiGet(const std::vector<std::string> &keys) override;
     void multiSet(const std::vector<std::string> &keys, const std::vector<Bytes> &values) override;
     bool hasExtendedApi() const override
