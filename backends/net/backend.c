@@ -67,12 +67,22 @@ static void backend_handle_leave(struct net_group *g, uint32_t rank)
     endpoint_notify(&g->context);
 }
 
-static void backend_handle_packet(struct endpoint_context *context, const struct packet *packet,
+/* The sender must be the member that it names: no rank fails the group, leaves it or sends data in
+ * the name of another. */
+static bool backend_is_from(const struct net_group *g, const struct endpoint_peer *peer,
+                            const struct packet *packet)
+{
+    return packet->source < g->nranks && packet->source != g->rank &&
+           g->peers[packet->source] == peer && g->status == COLLRUN_OK;
+}
+
+static void backend_handle_packet(struct endpoint_context *context,
+                                  const struct endpoint_peer *peer, const struct packet *packet,
                                   const void *data, size_t len)
 {
     struct net_group *g = (struct net_group *)context;
     const uint32_t from = packet->source;
-    if (from >= g->nranks || from == g->rank || g->status != COLLRUN_OK)
+    if (!backend_is_from(g, peer, packet))
         return;
     switch ((enum packet_type)packet->type) {
     case PACKET_FAIL:
@@ -96,16 +106,13 @@ static void backend_handle_packet(struct endpoint_context *context, const struct
     }
 }
 
-/* Its connection waits for an answer, so its sender must be the member that it names. */
 static bool backend_handle_long_packet(struct endpoint_context *context,
                                        const struct endpoint_peer *peer,
                                        const struct packet *packet, size_t len,
                                        struct link_landing **landing)
 {
     struct net_group *g = (struct net_group *)context;
-    const bool is_ours =
-        packet->source < g->nranks && g->peers[packet->source] == peer && g->status == COLLRUN_OK;
-    return !is_ours || net_p2p_handle_long_packet(g, packet, len, landing);
+    return !backend_is_from(g, peer, packet) || net_p2p_handle_long_packet(g, packet, len, landing);
 }
 
 static void backend_handle_lost(struct endpoint_context *context, const struct endpoint_peer *peer)

@@ -230,7 +230,7 @@ static void endpoint_early_deliver(struct endpoint *e, struct endpoint_context *
         *at = early->next;
         if (!early->next)
             e->early_end = at;
-        context->packet(context, &early->packet, early->data, early->len);
+        context->packet(context, early->from, &early->packet, early->data, early->len);
         free(early);
     }
 }
@@ -281,7 +281,7 @@ static void endpoint_handle_packet(void *ctx, void *cookie, const void *header, 
     const struct packet *packet = header;
     struct endpoint_context *context = endpoint_context_find(e, packet->context);
     if (context)
-        context->packet(context, packet, data, len);
+        context->packet(context, cookie, packet, data, len);
     else if (e->opening || endpoint_context_find(e, packet->context & ~(uint64_t)1))
         endpoint_early_keep(e, cookie, packet, data, len);
     else

@@ -54,9 +54,9 @@ struct endpoint_context {
     struct endpoint *endpoint;
     uint64_t id;
     bool oversubscribed; /* ranks share cores: poll little, and yield */
-    void (*packet)(struct endpoint_context *context, const struct packet *packet, const void *data,
-                   size_t len);
     /* As in link.h; `peer` has sent it. */
+    void (*packet)(struct endpoint_context *context, const struct endpoint_peer *peer,
+                   const struct packet *packet, const void *data, size_t len);
     bool (*long_packet)(struct endpoint_context *context, const struct endpoint_peer *peer,
                         const struct packet *packet, size_t len, struct link_landing **landing);
     /* The peer is a member or not. */

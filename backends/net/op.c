@@ -223,6 +223,11 @@ static void op_take(struct net_op *op, struct net_request *q, const struct packe
     if (packet->type == PACKET_GRANT) {
         if (packet->op.len != q->len) /* the other end says so, when it gets OP */
             return;
+        if (q->in_link) { /* the put is the link's until `sent` */
+            net_group_set_failure(op->group, COLLRUN_ERR_BACKEND,
+                                  "malformed data: a second landing for the same data");
+            return;
+        }
         q->in_link = true;
         q->put = (struct link_put){.peer = op->group->peers[q->peer]->link,
                                    .token = packet->op.token,

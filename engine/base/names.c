@@ -81,7 +81,7 @@ const char *status_text(int status)
 {
     if (status == COLLRUN_AGAIN)
         return "not finished yet";
-    if (status > 0 || -status >= (int)(sizeof statuses / sizeof *statuses))
+    if (status > 0 || status <= -(int)(sizeof statuses / sizeof *statuses))
         return "unknown status";
     return statuses[-status];
 }

@@ -457,6 +457,51 @@ static void no_data_leaves_for_a_receive_of_another_length(void **state)
     close_all(&fixture);
 }
 
+/* ---- what a rank must not send ---- */
+
+static void grant_twice(void)
+{
+    grant_broadcast();
+    assert_non_null(scripted.put);
+    scripted.put = NULL;
+    grant_broadcast();
+    assert_null(scripted.put);
+}
+
+/* The put is in the link already. */
+static void a_second_grant_is_refused(void **state)
+{
+    (void)state;
+    open_group(&fixture, 2);
+    DELIVER(grant_twice);
+    assert_int_equal(broadcast_from(0), COLLRUN_ERR_BACKEND);
+    assert_string_equal(error, "malformed data: a second landing for the same data");
+    close_all(&fixture);
+}
+
+/* Rank 2 sends as rank 1. */
+static void a_rank_speaks_for_itself_alone(void **state)
+{
+    static const char text[] = "rank 1 has failed";
+    struct packet packet = {
+        .source = 1, .type = PACKET_FAIL, .message = {.status = COLLRUN_ERR_MISMATCH}};
+    const struct link_upcalls *up = &scripted.link.upcalls;
+    (void)state;
+    open_group(&fixture, RANKS);
+    packet.context = fixture.group->context.id;
+    up->packet(up->ctx, scripted.link.peers[2].cookie, &packet, text, strlen(text));
+    packet.type = PACKET_LEAVE;
+    up->packet(up->ctx, scripted.link.peers[2].cookie, &packet, NULL, 0);
+    assert_int_equal(fixture.group->status, COLLRUN_OK);
+    assert_int_equal(net_transport.post(fixture.handle, message_with(1)), COLLRUN_OK);
+    assert_int_equal(progress(), COLLRUN_OK);
+    packet.type = PACKET_FAIL;
+    up->packet(up->ctx, scripted.link.peers[1].cookie, &packet, text, strlen(text));
+    assert_int_equal(progress(), COLLRUN_ERR_MISMATCH);
+    assert_string_equal(error, text);
+    close_all(&fixture);
+}
+
 /* ---- ranks of one host ---- */
 
 static struct fixture other; /* rank 1 */
@@ -598,6 +643,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_waits_asks_once),
         cmocka_unit_test(a_rank_that_has_closed_the_group_answers),
         cmocka_unit_test(no_data_leaves_for_a_receive_of_another_length),
+        cmocka_unit_test(a_second_grant_is_refused),
+        cmocka_unit_test(a_rank_speaks_for_itself_alone),
         cmocka_unit_test(a_message_in_shared_memory_outlives_its_sender),
         cmocka_unit_test(a_long_packet_that_names_another_member_is_dropped),
         cmocka_unit_test(news_of_the_last_look_end_the_wait),
