@@ -22,6 +22,7 @@
 #include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void services_log(void *ctx, enum collrun_log_level level, const char *format, ...)
@@ -100,6 +101,17 @@ static void services_timeout_text(void *ctx, uint32_t rank, const uint32_t *miss
     const struct failure_wait wait = {
         .rank = rank, .nmissing = nmissing, .missing = missing, .waited_ns = waited_ns};
     failure_text_timeout(s->world_rank, &wait, out, len);
+    bool asks = s->network.desc && waited_ns >= NETWORK_LEAST_NS;
+    uint32_t *world = asks ? malloc((nmissing + 1) * sizeof *world) : NULL;
+    if (!world)
+        return;
+    for (uint32_t i = 0; i < nmissing; i++)
+        world[i] = s->world_rank[missing[i]];
+    struct network_wait network = s->network;
+    network.missing = world;
+    network.nmissing = nmissing;
+    network_explain(&network, out, len);
+    free(world);
 }
 
 static void services_count_mismatch_text(void *ctx, const struct collrun_count_mismatch *counts,
@@ -158,6 +170,7 @@ void services_init(struct services *s, struct control *control, const struct des
     s->options[0] = first;
     s->options[1] = second;
     s->world_rank = NULL;
+    s->network = (struct network_wait){0};
     s->kind = NULL;
     s->table = (struct collrun_services){.size = sizeof s->table,
                                          .ctx = s,
