@@ -61,7 +61,7 @@ static bool master_is_free(int family, uint16_t port)
     return fd >= 0;
 }
 
-/* Ports that the kernel does not choose for any port: above those that it chooses, else below. */
+/* Ports outside of those that the kernel chooses from: above them, else below. */
 static bool master_quiet_ports(uint32_t *first, uint32_t *last)
 {
     unsigned low = 1, high = MASTER_PORT_LAST;

@@ -3,7 +3,7 @@
  * MASTER_ADDR and MASTER_PORT: where the process group of an unmodified torch.distributed script
  * (init_method env://) meets. The address is that of rank 0's host, as network.interface has it.
  *
- *  - The agent of that host picks a free port that the kernel never gives for any port
+ *  - The agent of that host picks a free port that the kernel does not choose when any port will do
  *    (outside of net.ipv4.ip_local_port_range), and binds its number for UDP: agents of other jobs
  *    pick another one, and a server of rank 0 finds it free, with SO_REUSEADDR or without.
  *  - Without such a port, and with network.ports, whose last free port it is then, the agent keeps
