@@ -108,7 +108,8 @@ timeouts: {start: 10s, rendezvous: 10s, run: 60s, stall: 5s, silence: 3s}
 env: {pass: [LD_PRELOAD]}
 logging: {dir: jumps}"
     COLLRUN=$tmp/jumping run run jumps.yaml
-    is "a clock that jumps by hours in each process ends no job and reports no stall" "$code $(grep -c done out) $(err)" "0 6 "
+    is "a clock that jumps by hours in each process ends no job" "$code $(grep -c done out)" "0 6"
+    quiet_or_late "and no stall is reported"
     check "its job takes its time" [ "$elapsed" -lt 20000 ]
     is "the events are in order, from 0 on" "$(python3 -c 'import json
 t = [json.loads(line)["t"] for line in open("jumps/events.jsonl")]
