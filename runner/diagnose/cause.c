@@ -361,7 +361,7 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
     } else {
         cause_set_end(r, name, ranks->n == 1, d);
     }
-    /* A program without a word of its own in the report, such as sys.exit("no data"). */
+    /* A program without its own message in the report, such as sys.exit("no data"). */
     const bool silent = !r->failed || (r->failure.code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD);
     if (r->last_words[0] && silent && WIFEXITED(r->status)) {
         const size_t len = strlen(d->text);

@@ -108,7 +108,8 @@ static int answer_with(struct collrun_ctx *ctx, const char *answer, int status)
     return status;
 }
 
-/* A time-out in a group that only it is in, which it handles; then the job goes on, and it fails. */
+/* A time-out in a group that only it is in, which it handles; then the job goes on, and it fails.
+ */
 static int fail_later(struct collrun_ctx *ctx, struct collrun_group *world, const char *answer)
 {
     int rank = collrun_world_rank(ctx);

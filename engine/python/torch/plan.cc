@@ -191,7 +191,7 @@ void Plan::checkOutputs() const
             !equal && status != at::MemOverlapStatus::Full &&
                 status != at::MemOverlapStatus::Partial,
             "collrun: two of the tensors that receive results are the same memory, or "
-            "overlap; each needs memory of its own, as in [torch.empty_like(x) for _ "
+            "overlap; each needs its own memory, as in [torch.empty_like(x) for _ "
             "in range(n)]");
     }
 }
