@@ -9,6 +9,14 @@ WITH_UCX ?= $(if $(filter ucp/%,$(HEADERS_HERE)),yes)
 BACKEND_NAMES := $(filter-out $(if $(filter yes,$(WITH_GLOO)),,gloo) $(if $(filter yes,$(WITH_UCX)),,ucx),$(BACKEND_NAMES))
 PARTS_LEFT_OUT += $(if $(WITH_GLOO),,'  backend gloo: gloo/config.h is missing; apt-get install libgloo-dev, then make')
 PARTS_LEFT_OUT += $(if $(WITH_UCX),,'  backend ucx, for RDMA: ucp/api/ucp.h is missing; apt-get install libucx-dev, then make')
+# What the build leaves out is noted for the hint about a name that is known, but not here.
+BACKENDS_LEFT_OUT := $(if $(filter yes,$(WITH_GLOO)),,gloo) $(if $(filter yes,$(WITH_UCX)),,ucx)
+BACKEND_NOTES = cd "$(1)/lib/collrun/backends" && rm -f libcollrun_*.missing && for name in $(BACKENDS_LEFT_OUT); do \
+	echo "install lib$$name-dev and build again" >libcollrun_$$name.missing; done
+all: backend-notes
+.PHONY: backend-notes
+backend-notes:
+	@mkdir -p $(B)/lib/collrun/backends; $(call BACKEND_NOTES,$(B))
 BACKENDS := $(foreach n,$(BACKEND_NAMES),$(B)/lib/collrun/backends/libcollrun_$(n).so)
 backend_src = $(wildcard $(foreach e,c cc,backends/$(1)/*.$(e) backends/$(1)/*/*.$(e)))
 OBJECTS += $(call obj,$(foreach n,$(BACKEND_NAMES),$(call backend_src,$(n))))

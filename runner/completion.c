@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * In all three shells, the first word may be a command or a job file; the words that follow are
- * completed for the command that was given, or for `run`.
+ * completed for the command that was given, or for `run`. The scripts ask this program for the
+ * names of plugins and the keys of the job file: `collrun completion plugins`, `collrun completion
+ * keys`.
  */
 #include "completion.h"
 
 #include "opts_table.h"
+#include "spec/schema.h"
 
 #include <string.h>
 
@@ -60,7 +63,12 @@ static void completion_bash_values(FILE *out)
     char text[32];
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
         const struct opts_option_row *o = &opts_options[i];
-        if (o->value)
+        if (o == &opts_options[OPTION_SET])
+            fputs("    --set) mapfile -t COMPREPLY < <(compgen -W \"$(\"$program\" completion keys "
+                  "2>/dev/null)\" -- \"$current\")\n"
+                  "        compopt -o nospace 2>/dev/null; return ;;\n",
+                  out);
+        else if (o->value)
             fprintf(out, "    %s) %s ;;\n", opts_option_text(o, text),
                     actions[completion_of_value(o)]);
     }
@@ -74,6 +82,7 @@ static void completion_bash(FILE *out)
                                           [COMPLETION_ALL] = "files=-f"};
     fputs("_collrun() {\n"
           "    local current=${COMP_WORDS[COMP_CWORD]} command= words= files= word\n"
+          "    local program=${COMP_WORDS[0]/#\\~/$HOME}\n"
           "    COMPREPLY=()\n"
           "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
           "        case $word in",
@@ -96,6 +105,9 @@ static void completion_bash(FILE *out)
     fputs("    esac\n"
           "    case $current in -*) files= ;; *) words= ;; esac\n"
           "    if [ \"$command\" = completion ]; then words='bash zsh fish'; fi\n"
+          "    if [ \"$command\" = describe ] && [[ $current != -* ]]; then\n"
+          "        words=$(\"$program\" completion plugins 2>/dev/null)\n"
+          "    fi\n"
           "    if [ -z \"$command\" ] && [ \"$COMP_CWORD\" = 1 ] && [[ $current != -* ]]; then "
           "words='",
           out);
@@ -137,7 +149,9 @@ static void completion_zsh_option(const struct opts_option_row *o, FILE *out)
     fprintf(out, " \\\n        '%s%s[", o->value ? "*" : "", opts_option_text(o, text));
     completion_zsh_text(o->help, out);
     fputc(']', out);
-    if (o->value)
+    if (o == &opts_options[OPTION_SET])
+        fputs(":key:{compadd -S \"\" -- $($words[1] completion keys)}", out);
+    else if (o->value)
         fprintf(out, ":%s:%s", o->value, actions[completion_of_value(o)]);
     fputc('\'', out);
 }
@@ -147,7 +161,9 @@ static void completion_zsh(FILE *out)
     static const char *const words[] = {[COMPLETION_NONE] = "",
                                         [COMPLETION_JOBS] = " '*:job file:_files -g \"*.y(|a)ml\"'",
                                         [COMPLETION_FOLDERS] = " '*:folder:_files -/'",
-                                        [COMPLETION_ALL] = " '*:plugin:_files'"};
+                                        [COMPLETION_ALL] =
+                                            " '*:plugin:{compadd -- $($words[1] completion "
+                                            "plugins); _files}'"};
     fputs("#compdef collrun\n"
           "local -a commands\n"
           "commands=(\n",
@@ -205,7 +221,9 @@ static void completion_fish_option(const struct opts_option_row *o, FILE *out)
         fprintf(out, " -s %c", o->letter);
     if (o->name)
         fprintf(out, " -l %s", o->name);
-    if (o->value)
+    if (o == &opts_options[OPTION_SET])
+        fputs(" -x -a '(collrun completion keys)'", out);
+    else if (o->value)
         fputs(completion_of_value(o) == COMPLETION_FOLDERS
                   ? " -x -a '(__fish_complete_directories)'"
               : completion_of_value(o) == COMPLETION_ALL ? " -r -F"
@@ -228,15 +246,55 @@ static void completion_fish(FILE *out)
         completion_fish_text(opts_commands[i].help, out);
         fputc('\n', out);
     }
-    fputs("complete -c collrun -n 'not __fish_seen_subcommand_from new diag describe schema "
-          "completion' -k -a '(__fish_complete_suffix .yaml .yml)'\n"
-          "complete -c collrun -n '__fish_seen_subcommand_from new diag' -a "
-          "'(__fish_complete_directories)'\n"
-          "complete -c collrun -n '__fish_seen_subcommand_from describe' -F\n"
-          "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
-          out);
+    fputs(
+        "complete -c collrun -n 'not __fish_seen_subcommand_from new diag describe schema "
+        "completion' -k -a '(__fish_complete_suffix .yaml .yml)'\n"
+        "complete -c collrun -n '__fish_seen_subcommand_from new diag' -a "
+        "'(__fish_complete_directories)'\n"
+        "complete -c collrun -n '__fish_seen_subcommand_from describe' -F -a '(collrun completion "
+        "plugins)'\n"
+        "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
+        out);
     for (int i = 0; i < OPTS_NOPTIONS; i++)
         completion_fish_option(&opts_options[i], out);
+}
+
+/* ---- keys ---- */
+
+/* The type of the value as a mapping, or NULL. */
+static const struct schema_type *completion_map(const struct schema_type *type)
+{
+    if (type->kind == SCHEMA_EITHER)
+        type = type->map;
+    if (type && (type->kind == SCHEMA_LIST || type->kind == SCHEMA_NAMED))
+        return type->item->kind == SCHEMA_EITHER ? type->item->map : type->item;
+    return type;
+}
+
+/* Every key as --set takes it: "timeouts.run=", "workloads[0].plugin=", "groups.world.backend=". */
+static void completion_keys_of(const struct schema_type *type, const char *path, FILE *out)
+{
+    for (const struct schema_key *key = type->keys; key->name; key++) {
+        const struct schema_type *value = completion_map(key->type);
+        char below[256];
+        bool list = key->type->kind == SCHEMA_LIST, named = key->type->kind == SCHEMA_NAMED;
+        bool map = value && value->kind == SCHEMA_MAP && value->keys;
+        snprintf(below, sizeof below, "%s%s%s", path, key->name,
+                 !map    ? ""
+                 : list  ? "[0]."
+                 : named ? ".world."
+                         : ".");
+        map = map && !(named && strcmp(key->name, "groups") != 0); /* names are not known here */
+        if (!map || key->type->kind == SCHEMA_EITHER)
+            fprintf(out, "%s%s=\n", path, key->name);
+        if (map && strlen(below) < 200)
+            completion_keys_of(value, below, out);
+    }
+}
+
+static void completion_keys(FILE *out)
+{
+    completion_keys_of(&schema_job, "", out);
 }
 
 bool completion_write(const char *shell, FILE *out)
@@ -244,7 +302,10 @@ bool completion_write(const char *shell, FILE *out)
     static const struct {
         const char *shell;
         void (*write)(FILE *out);
-    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
+    } shells[] = {{"bash", completion_bash},
+                  {"zsh", completion_zsh},
+                  {"fish", completion_fish},
+                  {"keys", completion_keys}};
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(shells[i].shell, shell) != 0)
             continue;

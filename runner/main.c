@@ -410,7 +410,15 @@ static int command_new(struct session *s)
 static int command_completion(struct session *s)
 {
     struct diag d;
-    if (completion_write(s->opts.job, stdout))
+    const char *engine;
+    bool plugins = strcmp(s->opts.job, "plugins") == 0;
+    if (plugins && find_plugins(s, &engine, &d) < 0)
+        return fail(s, &d, EXIT_INTERNAL);
+    for (uint32_t i = 0; plugins && i < s->workloads.n; i++)
+        printf("%s\n", s->workloads.items[i].name);
+    for (uint32_t i = 0; plugins && i < s->backends.n; i++)
+        printf("%s\n", s->backends.items[i].name);
+    if (plugins || completion_write(s->opts.job, stdout))
         return finish(s, 0);
     diag_init(&d);
     diag_set(&d, COLLRUN_ERR_INVALID, "no completion for the shell \"%s\"", s->opts.job);

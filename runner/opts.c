@@ -8,8 +8,10 @@
 #include "base/quote.h"
 #include "base/suggest.h"
 #include "opts_table.h"
+#include "prefix.h"
 #include "spec/path.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,24 +19,110 @@
 
 /* ---- errors ---- */
 
-/* What users of other launchers type. */
+/* What users of other launchers type; "%s" is the value of the option. */
+#define FOREIGN_HOSTS                                                                              \
+    "the job file lists the hosts: hosts: {nodes: [node1, node2]}, or {file: FILE}"
+#define FOREIGN_PER_HOST "-n N sets the number of ranks; hosts.nodes[].slots limits them per host"
+#define FOREIGN_BIND                                                                               \
+    "the job file places ranks on cores: processes.bind, processes.cpus_per_process"
+#define FOREIGN_RENDEZVOUS                                                                         \
+    "collrun needs no address and no port: groups form by its own connections"
+#define FOREIGN_GPUS "the job file assigns GPUs: processes.gpus_per_process"
+#define FOREIGN_TIME "the job file limits the time: --set timeouts.run=%s"
+#define FOREIGN_LABEL "lines have the label of their rank; logging.console.label changes it"
 static const struct {
     const char *word, *hint;
 } foreign[] = {
     {"-np", "-n N sets the number of ranks"},
     {"--np", "-n N sets the number of ranks"},
+    {"--n", "-n N sets the number of ranks"},
     {"--ntasks", "-n N sets the number of ranks"},
-    {"--nproc-per-node", "-n N sets the number of ranks; hosts.nodes[].slots limits them per host"},
-    {"--nproc_per_node", "-n N sets the number of ranks; hosts.nodes[].slots limits them per host"},
-    {"--nnodes", "the job file lists the hosts: hosts.nodes"},
-    {"--host", "the job file lists the hosts: hosts.nodes"},
-    {"--hosts", "the job file lists the hosts: hosts.nodes"},
-    {"--hostfile", "the job file lists the hosts: hosts.nodes"},
-    {"-H", "the job file lists the hosts: hosts.nodes"},
-    {"-N", "the job file lists the hosts: hosts.nodes"},
+    {"--nproc", "-n N sets the number of ranks"},
+    {"--nproc-per-node", FOREIGN_PER_HOST},
+    {"--nproc_per_node", FOREIGN_PER_HOST},
+    {"--npernode", FOREIGN_PER_HOST},
+    {"--ntasks-per-node", FOREIGN_PER_HOST},
+    {"-ppn", FOREIGN_PER_HOST},
+    {"-perhost", FOREIGN_PER_HOST},
+    {"--oversubscribe", FOREIGN_PER_HOST},
+    {"--nnodes", FOREIGN_HOSTS},
+    {"--nodes", FOREIGN_HOSTS},
+    {"--nodelist", FOREIGN_HOSTS},
+    {"--host", FOREIGN_HOSTS},
+    {"--hosts", FOREIGN_HOSTS},
+    {"--hostfile", FOREIGN_HOSTS},
+    {"-hostfile", FOREIGN_HOSTS},
+    {"--machinefile", FOREIGN_HOSTS},
+    {"-machinefile", FOREIGN_HOSTS},
+    {"-host", FOREIGN_HOSTS},
+    {"-hosts", FOREIGN_HOSTS},
+    {"-H", FOREIGN_HOSTS},
+    {"-f", FOREIGN_HOSTS},
+    {"-N", FOREIGN_HOSTS},
     {"-x", "the job file sets the environment: env.set, env.pass"},
+    {"-env", "the job file sets the environment: env.set, env.pass"},
+    {"-genv", "the job file sets the environment: env.set, env.pass"},
+    {"--export", "the job file sets the environment: env.set, env.pass"},
+    {"-wdir", "the job file has the working directory: workloads[].workdir"},
+    {"--wdir", "the job file has the working directory: workloads[].workdir"},
+    {"--chdir", "the job file has the working directory: workloads[].workdir"},
+    {"--bind-to", FOREIGN_BIND},
+    {"-bind-to", FOREIGN_BIND},
+    {"--cpu-bind", FOREIGN_BIND},
+    {"--cpus-per-task", FOREIGN_BIND},
+    {"-c", FOREIGN_BIND},
+    {"--map-by", "the job file places ranks on hosts: processes.map"},
+    {"-map-by", "the job file places ranks on hosts: processes.map"},
+    {"--distribution", "the job file places ranks on hosts: processes.map"},
+    {"--report-bindings", "collrun plan JOB.yaml shows the CPUs of each rank"},
+    {"--mca", "the job file has the options of a backend: groups.NAME.options"},
+    {"-mca", "the job file has the options of a backend: groups.NAME.options"},
+    {"--allow-run-as-root", "collrun needs no such option"},
+    {"--tag-output", FOREIGN_LABEL},
+    {"-l", FOREIGN_LABEL},
+    {"--label", FOREIGN_LABEL},
+    {"--output", "--run-dir DIR keeps the output of each rank in a file"},
+    {"--log-dir", "--run-dir DIR keeps the output of each rank in a file"},
+    {"--log_dir", "--run-dir DIR keeps the output of each rank in a file"},
+    {"--rdzv-endpoint", FOREIGN_RENDEZVOUS},
+    {"--rdzv_endpoint", FOREIGN_RENDEZVOUS},
+    {"--rdzv-backend", FOREIGN_RENDEZVOUS},
+    {"--rdzv_backend", FOREIGN_RENDEZVOUS},
+    {"--rdzv-id", FOREIGN_RENDEZVOUS},
+    {"--rdzv_id", FOREIGN_RENDEZVOUS},
+    {"--master-addr", FOREIGN_RENDEZVOUS},
+    {"--master_addr", FOREIGN_RENDEZVOUS},
+    {"--master-port", FOREIGN_RENDEZVOUS},
+    {"--master_port", FOREIGN_RENDEZVOUS},
+    {"--node-rank", FOREIGN_RENDEZVOUS},
+    {"--node_rank", FOREIGN_RENDEZVOUS},
+    {"--standalone", "a job file without hosts runs on this machine"},
+    {"--max-restarts", "--set on_failure.action=restart --set on_failure.max_restarts=%s"},
+    {"--max_restarts", "--set on_failure.action=restart --set on_failure.max_restarts=%s"},
+    {"--gpus", FOREIGN_GPUS},
+    {"--gpus-per-task", FOREIGN_GPUS},
+    {"--gpus-per-node", FOREIGN_GPUS},
+    {"--gres", FOREIGN_GPUS},
+    {"--time", FOREIGN_TIME},
+    {"--timeout", FOREIGN_TIME},
+    {"-timeout", FOREIGN_TIME},
+    {"--backend", "--set groups.world.backend=%s"},
+    {"--stdin", "--set processes.stdin=%s"},
+    {"--job-name", "--set name=%s"},
     {"--dry-run", "collrun plan JOB.yaml shows the placement and starts nothing"},
     {"help", "collrun --help lists the commands, collrun COMMAND --help the options of one"},
+    {"version", "collrun --version prints the version"},
+    {"init", "collrun new DIR writes a job file and a workload to start from"},
+    {"create", "collrun new DIR writes a job file and a workload to start from"},
+    {"validate", "collrun check JOB.yaml reports every error"},
+    {"lint", "collrun check JOB.yaml reports every error"},
+    {"list", "collrun backends lists the backends, collrun describe NAME shows a workload"},
+    {"ls", "collrun backends lists the backends, collrun describe NAME shows a workload"},
+    {"status", "collrun top RUN_DIR shows a running job"},
+    {"ps", "collrun top RUN_DIR shows a running job"},
+    {"start", "collrun JOB.yaml runs a job"},
+    {"launch", "collrun JOB.yaml runs a job"},
+    {"exec", "collrun JOB.yaml runs a job"},
 };
 
 /* NULL: not known. */
@@ -46,6 +134,16 @@ static const char *opts_foreign_hint(const char *word)
             return foreign[i].hint;
     }
     return NULL;
+}
+
+/* Puts the value of the option into the hint. */
+static int opts_foreign(const char *word, const char *hint, struct diag *d)
+{
+    const char *equals = strchr(word, '='), *at = strstr(hint, "%s");
+    if (!at)
+        return diag_hint(d, "%s", hint);
+    return diag_hint(d, "%.*s%.64s%s", (int)(at - hint), hint, equals ? equals + 1 : "VALUE",
+                     at + 2);
 }
 
 const char *opts_option_text(const struct opts_option_row *o, char text[32])
@@ -71,13 +169,37 @@ static int opts_unknown_option(const char *word, struct diag *d)
     const char *meant = suggest(name, names, n);
     diag_set(d, COLLRUN_ERR_INVALID, "unknown option %s", QUOTED(word));
     if (foreign_hint)
-        return diag_hint(d, "%s", foreign_hint);
+        return opts_foreign(word, foreign_hint, d);
     if (meant)
         return diag_hint(d, "did you mean --%s?", meant);
     return diag_hint(d, "collrun --help lists the options");
 }
 
-static int opts_unknown_command(const char *word, struct diag *d)
+/* True if PATH has a program of this name. */
+static bool opts_is_program(const char *word, struct arena *arena)
+{
+    const char *path = getenv("PATH");
+    for (size_t len; path && *path; path += len + (path[len] == ':')) {
+        len = strcspn(path, ":");
+        const char *file = arena_printf(arena, "%.*s/%s", (int)len, path, word);
+        if (len && file && access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool opts_is_workload(const char *word, struct arena *arena)
+{
+    struct prefix_plugins installed;
+    if (prefix_plugins(PREFIX_WORKLOADS, arena, &installed, NULL) < 0)
+        return false;
+    for (uint32_t i = 0; i < installed.n; i++)
+        if (strcmp(installed.items[i].name, word) == 0)
+            return true;
+    return false;
+}
+
+static int opts_unknown_command(const char *word, struct arena *arena, struct diag *d)
 {
     const char *names[OPTS_NCOMMANDS];
     for (int i = 0; i < OPTS_NCOMMANDS; i++)
@@ -86,8 +208,19 @@ static int opts_unknown_command(const char *word, struct diag *d)
     diag_set(d, COLLRUN_ERR_INVALID, "%s is neither a command nor a file", QUOTED(word));
     if (opts_foreign_hint(word))
         return diag_hint(d, "%s", opts_foreign_hint(word));
+    if (opts_is_workload(word, arena))
+        return diag_hint(d,
+                         "it is a workload, which a job file runs: {version: 1, processes: {count: "
+                         "4}, workloads: [{plugin: %s}]}; collrun new DIR writes a first one",
+                         word);
     if (meant)
         return diag_hint(d, "did you mean \"collrun %s\"?", meant);
+    if (opts_is_program(word, arena))
+        return diag_hint(
+            d,
+            "a job file runs a program: {version: 1, processes: {count: 4}, workloads: "
+            "[{command: [%s]}]}",
+            word);
     return diag_hint(d, "collrun --help lists the commands");
 }
 
@@ -169,7 +302,7 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
     const char *value = NULL;
     if (!option->value && equals) {
         diag_set(d, COLLRUN_ERR_INVALID, "--%s takes no value", option->name);
-        return opts_foreign_hint(word) ? diag_hint(d, "%s", opts_foreign_hint(word)) : d->code;
+        return opts_foreign_hint(word) ? opts_foreign(word, opts_foreign_hint(word), d) : d->code;
     }
     if (option->value) {
         bool attached = word[1] != '-' && word[2]; /* "-n4" */
@@ -202,7 +335,7 @@ static const char *opts_word_text(enum opts_word word)
 }
 
 /* A word that is not an option: the command, if it is the first, else the job file. */
-static int opts_read_word(struct opts *o, const char *word, struct diag *d)
+static int opts_read_word(struct opts *o, const char *word, struct arena *arena, struct diag *d)
 {
     if (o->command == OPTS_NONE) {
         for (int i = 0; i < OPTS_NCOMMANDS; i++) {
@@ -212,7 +345,7 @@ static int opts_read_word(struct opts *o, const char *word, struct diag *d)
             return 0;
         }
         if (strcmp(word, "-") != 0 && !strpbrk(word, "./") && access(word, F_OK) < 0)
-            return opts_unknown_command(word, d);
+            return opts_unknown_command(word, arena, d);
         o->command = OPTS_RUN;
     }
     if (o->job)
@@ -231,7 +364,8 @@ static int opts_check(const struct opts *o, unsigned seen, struct diag *d)
         return 0;
     if (o->command == OPTS_NONE) {
         diag_set(d, COLLRUN_ERR_INVALID, "no job file");
-        return diag_hint(d, "usage: collrun JOB.yaml; see collrun --help");
+        return diag_hint(d, "collrun new DIR writes a first job, collrun JOB.yaml runs it; collrun "
+                            "--help and man collrun.yaml say more");
     }
     const struct opts_command_row *command = &opts_commands[o->command];
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
@@ -265,8 +399,8 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
         if (dash && strcmp(*argv, "--") == 0)
             only_words = true;
         else
-            code =
-                dash ? opts_read_option(&o, &argv, &seen, arena, d) : opts_read_word(&o, *argv, d);
+            code = dash ? opts_read_option(&o, &argv, &seen, arena, d)
+                        : opts_read_word(&o, *argv, arena, d);
         if (code < 0)
             return code;
     }
@@ -274,26 +408,48 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
     return opts_check(&o, seen, d);
 }
 
-void opts_help(enum opts_command command, FILE *out)
+static void opts_help_options(enum opts_command command, FILE *out)
 {
-    if (command == OPTS_NONE) {
-        fputs("usage: collrun [COMMAND] JOB.yaml [OPTIONS]\n\ncommands\n", out);
-        for (int i = 0; i < OPTS_NCOMMANDS; i++)
-            fprintf(out, "  %-30s %s\n", opts_commands[i].usage, opts_commands[i].help);
-    } else {
-        fprintf(out, "usage: collrun %s [OPTIONS]\n\n%s\n", opts_commands[command].usage,
-                opts_commands[command].help);
-    }
-    fputs("\noptions\n", out);
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
         const struct opts_option_row *o = &opts_options[i];
-        if (command != OPTS_NONE && !(o->commands & OPTS_FOR(command)))
-            continue;
         char left[40], letter[8] = "    ";
+        if (!(o->commands & OPTS_FOR(command)))
+            continue;
         if (o->letter)
             snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name ? ", " : "");
         snprintf(left, sizeof left, "%s%s%s%s%s", letter, o->name ? "--" : "",
                  o->name ? o->name : "", o->value ? " " : "", o->value ? o->value : "");
-        fprintf(out, "  %-30s %s\n", left, o->help);
+        fprintf(out, "  %-28s %s\n", left, o->help);
     }
+}
+
+void opts_help(enum opts_command command, FILE *out)
+{
+    if (command != OPTS_NONE) {
+        const struct opts_command_row *row = &opts_commands[command];
+        fprintf(out, "usage: collrun %s [OPTIONS]\n\n%s\n\nexamples\n", row->usage, row->help);
+        for (const char *line = row->examples; *line; line += strcspn(line, "\n") + 1)
+            fprintf(out, "  $ %.*s\n", (int)strcspn(line, "\n"), line);
+        fputs("\noptions\n", out);
+        opts_help_options(command, out);
+        return;
+    }
+    fputs("usage: collrun JOB.yaml [OPTIONS]\n"
+          "       collrun COMMAND [ARGUMENT] [OPTIONS]\n\n"
+          "examples\n"
+          "  $ collrun new first          write a first job and workload into the folder first\n"
+          "  $ collrun check job.yaml     find its mistakes\n"
+          "  $ collrun job.yaml -n 8      run it with 8 ranks\n\n"
+          "commands\n",
+          out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        const char *usage = opts_commands[i].usage, *option = strstr(usage, " [-");
+        fprintf(out, "  %-28.*s %s\n", (int)(option ? (size_t)(option - usage) : strlen(usage)),
+                usage, opts_commands[i].help);
+    }
+    fputs("\noptions of run\n", out);
+    opts_help_options(OPTS_RUN, out);
+    fputs("\ncollrun COMMAND --help shows the options of a command. Manual pages: collrun(1), "
+          "collrun.yaml(5),\ncollrun-workload(7) for plugins in C, collrun-backend(7).\n",
+          out);
 }

@@ -7,30 +7,54 @@
 #define EVERY (FOR(OPTS_NCOMMANDS) - 1)
 
 const struct opts_command_row opts_commands[OPTS_NCOMMANDS] = {
-    [OPTS_RUN] = {"run", "[run] JOB.yaml", "run the job", OPTS_JOB_REQUIRED},
+    [OPTS_RUN] = {"run", "[run] JOB.yaml", "run the job", OPTS_JOB_REQUIRED,
+                  "collrun job.yaml\n"
+                  "collrun job.yaml -n 8 --set groups.world.backend=tcp\n"
+                  "collrun job.yaml --run-dir runs/first\n"},
     [OPTS_CHECK] = {"check", "check JOB.yaml", "report every error in the job; start nothing",
-                    OPTS_JOB_REQUIRED},
+                    OPTS_JOB_REQUIRED,
+                    "collrun check job.yaml\n"
+                    "collrun check job.yaml --set processes.count=64\n"},
     [OPTS_PLAN] = {"plan", "plan JOB.yaml [--hosts] [--json]",
                    "show ranks, hosts, cpus, groups and workloads; start nothing",
-                   OPTS_JOB_REQUIRED},
+                   OPTS_JOB_REQUIRED,
+                   "collrun plan job.yaml\n"
+                   "collrun plan job.yaml --hosts\n"
+                   "collrun plan job.yaml --json | jq .ranks\n"},
     [OPTS_BACKENDS] = {"backends", "backends [JOB.yaml] [--json]", "list the available backends",
-                       OPTS_JOB_OPTIONAL},
+                       OPTS_JOB_OPTIONAL,
+                       "collrun backends\n"
+                       "collrun backends job.yaml --json\n"},
     [OPTS_DOCTOR] = {"doctor", "doctor [JOB.yaml]", "examine hosts, backends and plugins",
-                     OPTS_JOB_OPTIONAL},
+                     OPTS_JOB_OPTIONAL,
+                     "collrun doctor\n"
+                     "collrun doctor job.yaml\n"},
     [OPTS_DESCRIBE] = {"describe", "describe PLUGIN [--json]",
-                       "show the parameters or options of a plugin", OPTS_PLUGIN_REQUIRED},
+                       "show the parameters or options of a plugin", OPTS_PLUGIN_REQUIRED,
+                       "collrun describe allreduce\n"
+                       "collrun describe ./libmine.so\n"
+                       "collrun describe gloo --json\n"},
     [OPTS_DIAG] = {"diag", "diag RUN_DIR [--json]", "repeat the verdict on a saved run",
-                   OPTS_FOLDER_REQUIRED},
+                   OPTS_FOLDER_REQUIRED,
+                   "collrun diag runs/first\n"
+                   "collrun diag runs/first --json\n"},
     [OPTS_TOP] = {"top", "top RUN_DIR [--json]", "show a running job until it ends",
-                  OPTS_FOLDER_REQUIRED},
+                  OPTS_FOLDER_REQUIRED, "collrun top runs/first\n"},
     [OPTS_REPORT] = {"report", "report RUN_DIR [-o FILE]", "write one HTML page about a saved run",
-                     OPTS_FOLDER_REQUIRED},
+                     OPTS_FOLDER_REQUIRED,
+                     "collrun report runs/first\n"
+                     "collrun report runs/first -o page.html\n"
+                     "collrun report runs/first --compare runs/second\n"},
     [OPTS_NEW] = {"new", "new [DIR] [--python]", "write a job file and a workload to start from",
-                  OPTS_FOLDER_OPTIONAL},
+                  OPTS_FOLDER_OPTIONAL,
+                  "collrun new first && make -C first run\n"
+                  "collrun new first --python && collrun first/job.yaml\n"},
     [OPTS_SCHEMA] = {"schema", "schema", "print the JSON Schema of job.yaml, for editors",
-                     OPTS_WORD_NONE},
-    [OPTS_COMPLETION] = {"completion", "completion bash|zsh|fish",
-                         "print the completion script of a shell", OPTS_SHELL_REQUIRED},
+                     OPTS_WORD_NONE, "collrun schema >collrun.schema.json\n"},
+    [OPTS_COMPLETION] = {"completion", "completion SHELL",
+                         "print the completion script of bash, zsh or fish", OPTS_SHELL_REQUIRED,
+                         "eval \"$(collrun completion bash)\"\n"
+                         "collrun completion fish >~/.config/fish/completions/collrun.fish\n"},
 };
 
 const struct opts_option_row opts_options[OPTS_NOPTIONS] = {

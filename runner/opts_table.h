@@ -22,6 +22,7 @@ enum opts_word {
 struct opts_command_row {
     const char *name, *usage, *help;
     enum opts_word word;
+    const char *examples; /* lines for --help */
 };
 
 enum { OPTS_NCOMMANDS = OPTS_NONE };

@@ -6,11 +6,13 @@
 #include "core/plugin.h"
 
 #include "base/arena.h"
+#include "base/elf_machine.h"
 #include "core/abi.h"
 
 #include <collrun/backend.h>
 #include <collrun/workload.h>
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -109,6 +111,17 @@ static bool plugin_word_after(const char *s, const char *before, const char *sto
     return true;
 }
 
+static int plugin_not_shared(const char *what, const char *path, const char *is, struct diag *d)
+{
+    diag_set(d, COLLRUN_ERR_INVALID, "%s %s is %s, not a shared object", what, path, is);
+    if (strcmp(what, "workload") == 0 && strcmp(is, "a program") == 0)
+        return diag_hint(d,
+                         "build it with cc -shared -fPIC, or run it by command: [%s] in place of "
+                         "plugin",
+                         path);
+    return diag_hint(d, "build it with cc -shared -fPIC");
+}
+
 /* `real`: the path that was opened. */
 static int plugin_explain_dlerror(const char *what, const char *path, const char *real,
                                   const char *reason, struct diag *d)
@@ -123,10 +136,21 @@ static int plugin_explain_dlerror(const char *what, const char *path, const char
                         path, (unsigned long long)files.rlim_cur);
     if (why)
         return diag_sys(d, why, "cannot open %s %s", what, path);
+    const unsigned type = elf_machine_type(path);
+    snprintf(word, sizeof word, "%s ", what);
+    if (elf_machine_check(word, path, d) < 0)
+        return d->code;
+    if (type == ET_REL)
+        return plugin_not_shared(what, path, "an object file", d);
+    if (type == ET_EXEC || strstr(reason, "cannot dynamically load"))
+        return plugin_not_shared(what, path, "a program", d);
     if (!elf) {
         const char *dot = strrchr(path, '.');
         diag_set(d, COLLRUN_ERR_INVALID, "%s %s is not a shared object", what, path);
-        if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".cc") == 0 || strcmp(dot, ".cpp") == 0))
+        if (dot && strcmp(dot, ".a") == 0)
+            diag_hint(d, "this is a static library: link it with cc -shared -fPIC");
+        else if (dot &&
+                 (strcmp(dot, ".c") == 0 || strcmp(dot, ".cc") == 0 || strcmp(dot, ".cpp") == 0))
             diag_hint(d, "this is source code: build it with cc -shared -fPIC");
         else if (strcmp(what, "workload") == 0 && plugin_is_script(path, dot))
             diag_hint(d, "a program is run by command: [%s%s] in place of plugin",

@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "agent/environment.h"
 #include "agent/rank_terminal.h"
+#include "base/elf_machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -116,6 +117,12 @@ static int command_exec_argv(const struct rank_proc *p, const struct desc_strs *
     for (uint32_t i = 0; i < words->n && !shell; i++)
         argv[wrap->n + i] = (char *)words->items[i];
     const char *program = argv[0];
+    /* execvp gives a file that the kernel does not take to sh, also one of another machine. */
+    if (strchr(program, '/') && execv(program, argv) < 0 && errno == ENOEXEC &&
+        elf_machine_check("", program, d) < 0) {
+        free(argv);
+        return d->code;
+    }
     execvp(program, argv);
     int err = errno;
     free(argv);

@@ -114,7 +114,9 @@ static void doctor_on_hello(void *ctx, struct survey_host *host)
     char text[CELL];
     snprintf(text, sizeof text, "%.2f s", (double)host->reached_ns / 1e9);
     doctor_set_cell(p, REACHED, text);
-    doctor_set_cell(p, CLOCK, format_offset(host->clock_offset_ns, text));
+    /* This machine has one clock: what was measured is how busy its CPUs are. */
+    bool here = doc->job->hosts.nodes[host->index].transport.kind.v == JOB_TRANSPORT_LOCAL;
+    doctor_set_cell(p, CLOCK, format_offset(here ? 0 : host->clock_offset_ns, text));
     snprintf(text, sizeof text, "%s %s", COLLRUN_VERSION, host->build);
     doctor_set_cell(p, VERSION, text);
     doctor_advance(doc);

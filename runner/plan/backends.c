@@ -65,7 +65,7 @@ void plan_check_backends(struct planner *pl)
         bool path = backend->path.loc.line != 0;
         d.loc = path ? backend->path.loc : backend->name_loc;
         diag_wrap(&d, "backends.%s%s", backend->name, path ? ".path" : "");
-        if (!path)
+        if (!path && !*lookup_left_out(backend->name, pl->arena))
             diag_hint(&d, "a backend that is not installed needs a path; installed: %s",
                       lookup_list(pl->in->backends, pl->arena));
         planner_add_error(pl, &d);

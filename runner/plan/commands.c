@@ -10,6 +10,7 @@
  * directory. Each is an error at its place in job.yaml. A program of a transport that is not in
  * PATH is a warning: a job can be planned where it cannot run.
  */
+#include "base/elf_machine.h"
 #include "base/quote.h"
 #include "base/suggest.h"
 #include "plan/planner.h"
@@ -183,11 +184,18 @@ static bool command_is_text(const char *file)
            (n < 4 || memcmp(head, "\177ELF", 4) != 0);
 }
 
-static void command_warn_text(struct planner *pl, uint32_t index, const char *file)
+/* A file that sh runs although it may not be meant for it, or that only an emulator can run. */
+static void command_warn_file(struct planner *pl, uint32_t index, const char *file)
 {
     const struct job_str *program = &pl->job->workloads[index].command.items[0];
     const char *dot = strrchr(file, '.');
     struct diag d;
+    if (elf_machine_check("", file, &d) < 0) {
+        d.loc = program->loc;
+        diag_wrap(&d, "workloads[%u].command", index);
+        diag_list_warn(pl->diags, &d);
+        return;
+    }
     if ((dot && strcmp(dot, ".sh") == 0) || !command_is_text(file))
         return;
     diag_at(&d, program->loc, "workloads[%u].command: %s has no #! line, so that sh runs it", index,
@@ -241,7 +249,7 @@ static void command_check(struct planner *pl, uint32_t index, const char *progra
     const char *path = command_path(pl, workload);
     struct diag d;
     if (*program == '/' && command_is_program(program)) {
-        command_warn_text(pl, index, program);
+        command_warn_file(pl, index, program);
         return;
     }
     if (*program == '/')

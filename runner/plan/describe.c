@@ -183,13 +183,22 @@ static uint32_t describe_read_lines(struct buf *in, struct described *items, uin
     }
 }
 
-/* What AddressSanitizer prints when it is not loaded first. */
-static const char *describe_hint(const char *words)
+/* A crash names the file and the way to a stack. */
+static const char *describe_hint(const char *engine, const struct described *item,
+                                 const char *words, int status, struct arena *arena)
 {
-    return strstr(words, "ASan runtime does not come first")
-               ? "preload it: env: {set: {LD_PRELOAD: FILE}}; cc -print-file-name=libasan.so "
-                 "prints FILE"
-               : "";
+    /* What AddressSanitizer prints when it is not loaded first. */
+    if (strstr(words, "ASan runtime does not come first"))
+        return "preload it: env: {set: {LD_PRELOAD: FILE}}; cc -print-file-name=libasan.so "
+               "prints FILE";
+    if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL)
+        return "";
+    const char *hint = arena_printf(
+        arena,
+        "a constructor of %s or of one of its libraries crashes; to see where: gdb "
+        "-batch -ex run -ex bt --args %s --describe %s:%s",
+        item->path, engine, item->kind == DESCRIBE_BACKEND ? "backend" : "workload", item->path);
+    return hint ? hint : "";
 }
 
 /* Runs one child for `items`. Returns how many are done, at least one, or a negative code. */
@@ -222,7 +231,7 @@ static int describe_some(const char *engine, uint32_t deadline_ms, struct descri
         return (int)n;
     items[done].error =
         engine_child_failure(&child, status, "loading the plugin", "is loaded", arena);
-    items[done].hint = describe_hint(child.words);
+    items[done].hint = describe_hint(engine, &items[done], child.words, status, arena);
     return (int)done + 1;
 }
 

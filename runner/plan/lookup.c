@@ -8,6 +8,8 @@
 #include "plan/planner.h"
 #include "spec/path.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +66,29 @@ static bool lookup_same_file(const char *a, const char *b)
     return same;
 }
 
+/* How to get a backend that this build has left out, as the build has noted it; "": it knows none
+ * of this name. */
+const char *lookup_left_out(const char *written, struct arena *arena)
+{
+    char *name = arena_strdup(arena, written), text[256] = "";
+    for (char *c = name; c && *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    const char *relative =
+        name && !strchr(name, '/')
+            ? arena_printf(arena, "lib/collrun/backends/libcollrun_%s.missing", name)
+            : NULL;
+    const char *path = relative ? prefix_path(arena, relative, NULL) : NULL;
+    FILE *f = path ? fopen(path, "re") : NULL;
+    if (!f)
+        return "";
+    if (!fgets(text, sizeof text, f))
+        text[0] = '\0';
+    fclose(f);
+    text[strcspn(text, "\n")] = '\0';
+    const char *copy = arena_printf(arena, "this build has no %s: %s", name, text);
+    return copy ? copy : "";
+}
+
 static const char *lookup_unknown_backend(const struct job *job,
                                           const struct prefix_plugins *installed,
                                           const char *written, struct arena *arena, struct diag *d)
@@ -84,8 +109,12 @@ static const char *lookup_unknown_backend(const struct job *job,
         names[n++] = "auto";
     const char *meant = names ? suggest(written, names, n) : NULL;
     diag_set(d, COLLRUN_ERR_INVALID, "no backend named %s", QUOTED(written));
-    diag_hint(d, "%s%s%sknown here: %s", meant ? "did you mean \"" : "", meant ? meant : "",
-              meant ? "\"? " : "", known ? known : "");
+    const char *left_out = lookup_left_out(written, arena);
+    if (*left_out)
+        diag_hint(d, "%s; known here: %s", left_out, known ? known : "");
+    else
+        diag_hint(d, "%s%s%sknown here: %s", meant ? "did you mean \"" : "", meant ? meant : "",
+                  meant ? "\"? " : "", known ? known : "");
     return NULL;
 }
 

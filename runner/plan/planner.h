@@ -115,6 +115,8 @@ void plan_warn(struct planner *pl);
 const char *lookup_backend(const struct job *job, const struct prefix_plugins *installed,
                            const char *written, struct arena *arena, const char **name,
                            struct diag *d);
+/* "this build has no ucx: install libucx-dev and build again"; "" if that is not so. */
+const char *lookup_left_out(const char *written, struct arena *arena);
 /* The file of a workload's `plugin:`: a path relative to the job file, or the name of an installed
  * workload. */
 const char *lookup_workload(const struct job *job, const struct prefix_plugins *installed,

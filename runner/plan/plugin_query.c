@@ -77,6 +77,33 @@ static const char *query_hint_missing(struct plugin_query *q, const struct descr
                         workload ? "workloads" : "backends", known ? known : "");
 }
 
+/* A folder in place of a file: the only shared object in it is meant. */
+static const char *query_hint_folder(const char *path, const char *written, struct arena *arena)
+{
+    DIR *dir = opendir(path);
+    const char *found = NULL;
+    size_t len = strlen(written);
+    uint32_t count = 0;
+    while (len && written[len - 1] == '/')
+        len--;
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        size_t n = strlen(e->d_name);
+        if (n <= 3 || strcmp(e->d_name + n - 3, ".so") != 0)
+            continue;
+        found = arena_strdup(arena, e->d_name);
+        count++;
+    }
+    if (dir)
+        closedir(dir);
+    if (!dir)
+        return "a plugin is a shared object, built with cc -shared -fPIC";
+    if (count == 1 && found)
+        return arena_printf(arena, "it is a folder; did you mean %.*s/%s?", (int)len, written,
+                            found);
+    return arena_printf(arena, "it is a folder; name the shared object, as in %.*s/NAME.so",
+                        (int)len, written);
+}
+
 static void query_explain_missing(struct plugin_query *q, struct described *what,
                                   const char *written, int err)
 {
@@ -86,7 +113,8 @@ static void query_explain_missing(struct plugin_query *q, struct described *what
         what->error = arena_printf(q->arena, "there is no file %s", what->path);
     else
         what->error = arena_printf(q->arena, "%s: %s", what->path, strerror(err));
-    what->hint = query_hint_missing(q, what, written);
+    what->hint = err ? query_hint_missing(q, what, written)
+                     : query_hint_folder(what->path, written, q->arena);
     what->hint = what->hint ? what->hint : "";
     what->error = what->error ? what->error : "out of memory";
 }
@@ -365,8 +393,11 @@ static int query_unknown(const char *written, const struct plan_input *in, struc
     const char *workloads = lookup_list(in->workloads, arena);
     const char *backends = lookup_list(in->backends, arena);
     diag_set(d, COLLRUN_ERR_NOT_FOUND, "no installed workload or backend is named \"%s\"", written);
-    diag_hint(d, "workloads: %s; backends: %s; for a file, write its path, as in ./my.so",
-              workloads ? workloads : "", backends ? backends : "");
+    if (*lookup_left_out(written, arena))
+        diag_hint(d, "%s", lookup_left_out(written, arena));
+    else
+        diag_hint(d, "workloads: %s; backends: %s; for a file, write its path, as in ./my.so",
+                  workloads ? workloads : "", backends ? backends : "");
     return d->code;
 }
 

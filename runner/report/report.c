@@ -132,6 +132,23 @@ void report_line(const struct report *report, const char *text)
     report_put_line(report, d.text);
 }
 
+/* Names what the reader of a refused value cannot see. */
+static void report_put_lookalike(const struct report *report, const struct diag_loc *loc)
+{
+    const struct source *source = source_find(report->sources, loc->file);
+    size_t left = 0, len = 0;
+    const char *text = source ? source_at(source, loc->line, loc->column, &left) : NULL;
+    char name[SOURCE_NAME];
+    uint32_t at;
+    for (uint32_t i = 0; text && i < loc->width && len < left; i++) {
+        size_t n = utf8_len(text + len, left - len);
+        len += n ? n : 1;
+    }
+    if (text && source_find_lookalike(text, len, &at, name))
+        fprintf(report->out, "%shint:%s column %u has %s\n", report_paint(report, GREEN),
+                report_paint(report, PLAIN), loc->column + at, name);
+}
+
 void report_diag(const struct report *report, const struct diag *written)
 {
     struct diag masked = *written, *d = &masked;
@@ -151,6 +168,8 @@ void report_diag(const struct report *report, const struct diag *written)
         report_put_line(report, d->note2);
         report_print_excerpt(report, &d->loc2, CYAN);
     }
+    if (d->loc.line && !d->warning && !strstr(d->text, "U+"))
+        report_put_lookalike(report, &d->loc);
     if (d->hint[0]) {
         fprintf(report->out, "%shint:%s ", report_paint(report, GREEN),
                 report_paint(report, PLAIN));

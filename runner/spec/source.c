@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -166,6 +167,46 @@ static uint32_t source_decode(const char *s, size_t len)
     return c;
 }
 
+const char *source_find_lookalike(const char *text, size_t len, uint32_t *at,
+                                  char name[SOURCE_NAME])
+{
+    static const struct {
+        uint32_t first, last;
+        const char *name;
+    } kinds[] = {
+        {0xa0, 0xa0, "a no-break space"},
+        {0xad, 0xad, "a soft hyphen"},
+        {0x1680, 0x1680, "a space of another script"},
+        {0x2000, 0x200a, "a typographic space"},
+        {0x200b, 0x200b, "a zero-width space"},
+        {0x200c, 0x200d, "a zero-width joiner"},
+        {0x200e, 0x200f, "a mark of direction"},
+        {0x2010, 0x2015, "a typographic dash"},
+        {0x2018, 0x201f, "a typographic quote"},
+        {0x202a, 0x202e, "a mark of direction"},
+        {0x202f, 0x202f, "a narrow no-break space"},
+        {0x205f, 0x205f, "a typographic space"},
+        {0x2060, 0x2064, "a character without width"},
+        {0x2066, 0x2069, "a mark of direction"},
+        {0x2212, 0x2212, "a minus sign"},
+        {0x3000, 0x3000, "an ideographic space"},
+        {0xfeff, 0xfeff, "a byte order mark"},
+        {0xff1a, 0xff1a, "a fullwidth colon"},
+    };
+    *at = 0;
+    for (size_t pos = 0, n; pos < len; pos += n ? n : 1, ++*at) {
+        n = utf8_len(text + pos, len - pos);
+        uint32_t c = n > 1 ? source_decode(text + pos, n) : 0;
+        for (size_t i = 0; c && i < sizeof kinds / sizeof *kinds; i++) {
+            if (c < kinds[i].first || c > kinds[i].last)
+                continue;
+            snprintf(name, SOURCE_NAME, "U+%04X, %s", c, kinds[i].name);
+            return name;
+        }
+    }
+    return NULL;
+}
+
 static int source_bad_character(const struct source *source, uint32_t line, uint32_t column,
                                 const char *p, size_t len, struct diag *d)
 {
@@ -178,7 +219,8 @@ static int source_bad_character(const struct source *source, uint32_t line, uint
     if (!c)
         return diag_at(d, loc, "the file contains a NUL byte");
     if (c == 0xfeff)
-        return diag_at(d, loc, "a byte order mark is allowed only at the start of the file");
+        return diag_at(d, loc,
+                       "a byte order mark (U+FEFF) is allowed only at the start of the file");
     diag_at(d, loc, "the control character U+%04X is not allowed", c);
     if (c <= 0xff)
         diag_hint(d, "write it in double quotes as \"\\x%02x\"", c);

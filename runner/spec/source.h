@@ -36,6 +36,13 @@ const char *source_line(const struct source *source, uint32_t line, size_t *len)
 /* The bytes of a line from a column (from 1, in characters) on; NULL past the end. */
 const char *source_at(const struct source *source, uint32_t line, uint32_t column, size_t *len);
 
+/* A character that looks like a space, a quote or a hyphen, or like nothing, and is none of them
+ * for YAML: "U+00A0, a no-break space". NULL: the text has none; else *at is its place, in
+ * characters from 0. `name` has room for SOURCE_NAME bytes. */
+enum { SOURCE_NAME = 64 };
+const char *source_find_lookalike(const char *text, size_t len, uint32_t *at,
+                                  char name[SOURCE_NAME]);
+
 /* Reports the first byte that YAML does not allow: invalid UTF-8 or a control character. */
 int source_check(const struct source *source, struct diag *d);
 

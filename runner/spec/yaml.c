@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
 #include <yaml.h>
 
 struct anchor {
@@ -22,6 +23,12 @@ struct anchor {
     struct node *node; /* complete once closed */
     struct diag_loc loc;
     bool open;
+};
+
+/* A pair of surrogates that was joined; line and column are those of the text that libyaml reads.
+ */
+struct yaml_pair {
+    uint32_t line, column;
 };
 
 struct cursor { /* a position in the source */
@@ -40,10 +47,101 @@ struct yaml_reader {
     struct anchor anchors[YAML_ANCHORS_MAX];
     uint32_t nanchors;
     uint32_t depth;
-    uint64_t weight; /* of all that has been read */
-    size_t filled;   /* bytes of the scalars in which ${env:NAME} was replaced */
+    uint64_t weight;         /* of all that has been read */
+    size_t filled;           /* bytes of the scalars in which ${env:NAME} was replaced */
+    struct yaml_pair *pairs; /* in file order */
+    uint32_t npairs;
     bool aliased;
+    bool lookalike; /* a key was refused for a character that looks like another */
 };
+
+/* ---- pairs of surrogates ---- */
+
+/* JSON writes a character beyond 16 bits as two escapes, "\\ud83d\\ude00", which libyaml refuses.
+ * In a text that is JSON each pair is replaced by YAML's "\\U0001f600", two bytes shorter. */
+enum { PAIR_LEN = 12, PAIR_JOINED = 10 };
+
+/* The value of "\\uXXXX" at `s`; 0: it is none. */
+static uint32_t yaml_escape(const char *s, size_t len)
+{
+    char digits[5] = "";
+    if (len < 6 || s[0] != '\\' || s[1] != 'u' || strspn(s + 2, "0123456789abcdefABCDEF") < 4)
+        return 0;
+    memcpy(digits, s + 2, 4);
+    return (uint32_t)strtoul(digits, NULL, 16);
+}
+
+static uint32_t yaml_pair_at(const char *s, size_t len)
+{
+    uint32_t high = yaml_escape(s, len), low = len > 6 ? yaml_escape(s + 6, len - 6) : 0;
+    if (high < 0xd800 || high > 0xdbff || low < 0xdc00 || low > 0xdfff)
+        return 0;
+    return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+}
+
+static bool yaml_is_json(const char *text, size_t len)
+{
+    size_t start = 0;
+    while (start < len && strchr(" \t\r\n", text[start]))
+        start++;
+    json_t *json = start < len && text[start] == '{' ? json_loadb(text, len, 0, NULL) : NULL;
+    bool valid = json != NULL;
+    json_decref(json);
+    return valid;
+}
+
+/* Returns the text with its pairs joined, and its length in *len; NULL: out of memory. */
+static const char *yaml_join_pairs(struct yaml_reader *r, const char *text, size_t *len)
+{
+    uint32_t most = 0, line = 1, column = 1;
+    for (size_t i = 0; i + PAIR_LEN <= *len; i++)
+        most += yaml_pair_at(text + i, *len - i) != 0;
+    if (!most || !yaml_is_json(text, *len))
+        return text;
+    char *out = arena_strndup(r->arena, text, *len), *to = out;
+    r->pairs = arena_calloc(r->arena, most, sizeof *r->pairs);
+    for (size_t i = 0, n; out && r->pairs && i < *len; i += n, column++) {
+        uint32_t c = yaml_pair_at(text + i, *len - i);
+        n = c ? PAIR_LEN : text[i] == '\\' && i + 1 < *len ? 2 : utf8_len(text + i, *len - i);
+        n = n ? n : 1;
+        if (c) {
+            r->pairs[r->npairs++] = (struct yaml_pair){line, column};
+            column += (uint32_t)snprintf(to, PAIR_JOINED + 1, "\\U%08x", c) - 1;
+            to += PAIR_JOINED;
+            continue;
+        }
+        memcpy(to, text + i, n);
+        to += n;
+        column += text[i] == '\\';
+        if (text[i] == '\n') {
+            line++;
+            column = 0;
+        }
+    }
+    if (!out || !r->pairs)
+        return NULL;
+    *len = (size_t)(to - out);
+    return out;
+}
+
+/* How many columns the pairs before a place have lost. */
+static uint32_t yaml_shift(const struct yaml_reader *r, uint32_t line, uint32_t column)
+{
+    uint32_t bounds[2];
+    for (int end = 0; end <= 1; end++) { /* the first pair of the line, and the first after it */
+        uint32_t low = 0, high = r->npairs;
+        while (low < high) {
+            uint32_t middle = (low + high) / 2;
+            const struct yaml_pair *p = &r->pairs[middle];
+            if (p->line < line || (end && p->line == line && p->column < column))
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        bounds[end] = low;
+    }
+    return (PAIR_LEN - PAIR_JOINED) * (bounds[1] - bounds[0]);
+}
 
 static struct diag_loc yaml_loc(const struct yaml_reader *r, const yaml_mark_t *start,
                                 const yaml_mark_t *end)
@@ -52,6 +150,11 @@ static struct diag_loc yaml_loc(const struct yaml_reader *r, const yaml_mark_t *
         .file = r->file, .line = (uint32_t)start->line + 1, .column = (uint32_t)start->column + 1};
     bool one_line = end && end->line == start->line && end->column > start->column;
     loc.width = one_line ? (uint32_t)(end->column - start->column) : 1;
+    if (r->npairs) {
+        uint32_t before = yaml_shift(r, loc.line, loc.column);
+        loc.width += one_line ? yaml_shift(r, loc.line, (uint32_t)end->column + 1) - before : 0;
+        loc.column += before;
+    }
     return loc;
 }
 
@@ -313,6 +416,33 @@ static int yaml_read_list(struct yaml_reader *r, struct node *node)
     }
 }
 
+/* A key without quotes that has what looks like a space or a quote at its beginning or its end, or
+ * after a "-" or ":". What follows from it, such as an unknown key or a mapping without its
+ * indentation, is not reported. */
+static int yaml_refuse_lookalike(struct yaml_reader *r, const yaml_event_t *event)
+{
+    const char *text = (const char *)event->data.scalar.value, *place = text;
+    char name[SOURCE_NAME];
+    uint32_t at;
+    struct diag d;
+    struct diag_loc loc = yaml_event_loc(r, event);
+    if (!source_find_lookalike(text, event->data.scalar.length, &at, name))
+        return 0;
+    for (uint32_t i = 0; i < at; i++)
+        place += utf8_len(place, strlen(place)) ? utf8_len(place, strlen(place)) : 1;
+    bool first = place == text, last = !place[utf8_len(place, strlen(place))];
+    if (!first && !last && !strchr("-:", place[-1]))
+        return 0;
+    loc.column += at;
+    loc.width = 1;
+    diag_at(&d, loc, "the key has %s", name);
+    diag_hint(&d, strstr(name, "space")   ? "replace it by a space"
+                  : strstr(name, "quote") ? "replace it by \" or \'"
+                                          : "remove it");
+    r->lookalike = true;
+    return yaml_add_error(r, &d);
+}
+
 /* The key in an event: a scalar that is not null. NULL, with an error noted, for anything else. */
 static const char *yaml_read_key(struct yaml_reader *r, const yaml_event_t *event)
 {
@@ -336,6 +466,8 @@ static const char *yaml_read_key(struct yaml_reader *r, const yaml_event_t *even
         yaml_add_error(r, &d);
         return NULL;
     }
+    if (plain && yaml_refuse_lookalike(r, event) < 0)
+        return NULL;
     yaml_check_tag(r, event->data.scalar.tag, yaml_event_loc(r, event));
     const char *copy = arena_strdup(r->arena, text);
     if (!copy)
@@ -356,6 +488,10 @@ static int yaml_read_map(struct yaml_reader *r, struct node *node)
         }
         struct node_entry entry = {.key = yaml_read_key(r, &event),
                                    .loc = yaml_event_loc(r, &event)};
+        if (r->lookalike) {
+            yaml_event_delete(&event);
+            return COLLRUN_ERR_INVALID;
+        }
         struct node *skipped = NULL;
         bool nested =
             event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
@@ -522,11 +658,13 @@ int yaml_read(const struct source *source, const char *file, struct arena *arena
         yaml_add_error(r, &d);
     } else {
         size_t start = source->lines[0]; /* after a byte order mark */
-        yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
-        yaml_parser_set_input_string(&r->parser, (const unsigned char *)source->text + start,
-                                     source->len - start);
+        size_t len = source->len - start;
+        const char *text = yaml_join_pairs(r, source->text + start, &len);
         struct node *result = NULL;
-        code = yaml_read_document(r, &result);
+        yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+        if (text)
+            yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, len);
+        code = text ? yaml_read_document(r, &result) : yaml_out_of_memory(r);
         if (code == 0)
             *root = result;
     }

@@ -10,7 +10,7 @@ printf 'version: 1\nprocesses: {count: 2}\nworkloads: [{plugin: hello}]\n' | job
 run doctor good.yaml
 ends "a good job" 0
 like "its table" "$(head -n 1 "$tmp/out" | tr -s ' ')" '^host reached version clock interface reachable devices backends workloads$'
-like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-][0-9.]+ ms lo 127.0.0.1 - (none|[0-9]+ .*) shm [0-9.]+ hello$'
+like "its row" "$(row)" '^[^ ]+ [0-9.]+ s [0-9.]+ [0-9a-f]+ [+-]0[.]0 ms lo 127.0.0.1 - (none|[0-9]+ .*) shm [0-9.]+ hello$'
 quiet "stderr stays empty"
 
 plugin "$top/tests/unit/plugins/backend_msg.c" "$tmp/libcollrun_msg.so" -DBROKEN_PROBE || exit 1

@@ -105,6 +105,9 @@ is "bash: options that it does not have" "$(complete_words collrun check --j)" "
 is "bash: a folder after --run-dir" "$(complete_words collrun run --run-dir '')" "runs "
 is "bash: run directories" "$(complete_words collrun diag '')" "runs "
 is "bash: shells" "$(complete_words collrun completion z)" "zsh "
+is "bash: names of plugins after describe" "$(complete_words "$COLLRUN" describe sh)$(complete_words "$COLLRUN" describe al)" "shm allreduce "
+is "bash: keys after --set" "$(complete_words "$COLLRUN" x.yaml --set network.)" "network.interface= network.ports= "
+is "the keys are those of the schema" "$("$COLLRUN" completion keys | grep -xE 'groups.world.backend=|workloads\[0\].plugin=|timeouts.warn.signal=' | wc -l)" 3
 every=$("$COLLRUN" --help | sed -n 's/^  \[*\([a-z][a-z]*\)\]* .*/\1/p' | tr '\n' ' ')
 is "bash: the commands of --help" "$(complete_words collrun '' | sed 's/runs .*//')" "$every"
 for shell in zsh fish; do

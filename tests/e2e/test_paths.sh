@@ -99,6 +99,41 @@ HOME=$tmp/home run run 'jobs/{odd}/logs.yaml' --run-dir=~/by-option
 check "of --run-dir=~/" [ -f home/by-option/result.json ]
 rm -rf home again 'jobs/{odd}'
 
+# ---- files of another machine ----
+for name in plugin.so backend.so program; do # the machine in the header is changed: each is the other one of the two
+    [ $name = program ] && cp "$(command -v true)" $name || cp scripted.so $name
+    other=$(od -An -tu1 -j18 -N1 $name | tr -d ' ')
+    if [ "$other" = 183 ]; then mark='\076'; else mark='\267'; fi
+    printf "$mark" | dd of=$name bs=1 seek=18 conv=notrunc status=none
+done
+job machine <<END
+version: 1
+hosts: {nodes: [{name: here, transport: local}, {name: there, transport: {command: [./jobs/reach.sh, "{host}"]}}]}
+processes: {count: 2, map: cyclic}
+backends: {other: {path: ./backend.so}}
+workloads:
+  - {plugin: ./plugin.so, ranks: 0}
+  - {command: [./program], ranks: 1, workdir: .}
+END
+is_for='is built for [A-Za-z0-9-]+, this machine is [A-Za-z0-9-]+'
+run check machine.yaml
+like "a plugin of another machine" "$(err)" "machine.yaml:6:[0-9]+: error: workloads.0..plugin: workload $tmp/plugin.so $is_for"
+like "a backend" "$(err)" "machine.yaml:4:[0-9]+: error: .*backend $tmp/backend.so $is_for"
+run run machine.yaml --set backends={} --set 'workloads[0].plugin=hello' --set stage=never
+like "a program on another host" "$(err)" "machine.yaml:7:[0-9]+: error: .*/program $is_for"
+run check machine.yaml --set backends={} --set processes.map=block --set 'workloads[0].ranks=1' --set 'workloads[1].ranks=0'
+like "a program on this one, which may have an emulator" "$(err)" "machine.yaml:7:[0-9]+: warning: workloads.1..command: $tmp/program $is_for"
+printf 'int main(void) { return 0; }\n' >main.c
+cc main.c -o main && cc -c main.c -o main.o
+run check machine.yaml --set 'workloads[0].plugin=./main' --set backends.other.path=./main.o
+like "a program as a plugin" "$(err)" "workload $tmp/main is a program, not a shared object"
+like "with both remedies" "$(err)" 'hint: build it with cc -shared -fPIC, or run it by command'
+like "an object file as a backend" "$(err)" "backend $tmp/main.o is an object file, not a shared object"
+printf '__attribute__((constructor)) static void early(void) { __builtin_trap(); }\n' >early.c
+cc -shared -fPIC early.c -o early.so
+run check machine.yaml --set backends={} --set 'workloads[0].plugin=./early.so'
+like "a crash in a constructor: the hint names file and command" "$(err)" "hint: a constructor of $tmp/early.so .*--describe workload:$tmp/early.so"
+
 # ---- backends by path ----
 plugin "$here/minimal_backend.c" libcollrun_minimal.so
 job minimal <<END

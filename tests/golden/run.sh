@@ -34,6 +34,7 @@ mkdir -p "$prefix/bin" "$prefix/libexec/collrun" "$prefix/lib/collrun/backends" 
 cp "$collrun" "$prefix/bin/collrun" || exit 2
 cp engine.sh "$prefix/libexec/collrun/collrun-engine" || exit 2
 for name in gloo nccl shm; do : >"$prefix/lib/collrun/backends/libcollrun_$name.so"; done
+echo 'install libucx-dev and build again' >"$prefix/lib/collrun/backends/libcollrun_ucx.missing" # as the build notes it
 for name in hello allreduce ring; do : >"$prefix/lib/collrun/workloads/$name.so"; done
 
 chmod 755 "$work"
@@ -128,6 +129,14 @@ try cli/count-elsewhere schema -n 2
 try cli/other-launcher check good-smallest.yaml -np 2
 try cli/dry-run run good-smallest.yaml --dry-run
 try cli/help-word help
+try cli/version-word version
+try cli/init-word init x
+try cli/workload-word hello
+try cli/program-word sh train.sh
+try cli/backend-option good-smallest.yaml --backend=gloo
+try cli/torchrun-option good-smallest.yaml --nproc-per-node=2
+try cli/srun-option good-smallest.yaml --time 10m
+try cli/home-option good-smallest.yaml --run-dir=~me/runs
 try cli/two-jobs check good-smallest.yaml ../hosts/good-hosts.yaml
 try cli/doctor doctor missing.yaml
 try cli/diag diag some-run
@@ -139,6 +148,9 @@ try cli/top top some-run
 try cli/top-over top "$work/good"
 try cli/help --help
 try cli/help-plan plan --help
+try cli/help-report report --help
+try cli/describe-left-out describe UCX
+try cli/completion-plugins completion plugins
 try cli/plugin-unloadable run ../workloads/bad-plugin-no-symbol.yaml
 try cli/check-ok check good-smallest.yaml
 try cli/backends backends
