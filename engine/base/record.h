@@ -105,9 +105,12 @@ struct record_head {
     _Atomic uint32_t disturbed;
     /* Of a rank that runs a command: the process that has called collrun_init; 0: none has. */
     _Atomic uint32_t member;
+    /* 1: the program has closed the connection to the agent. */
+    _Atomic uint32_t closed;
+    uint32_t reserved;
     struct record_failure failure;
     struct record_user_op user_ops[RECORD_USER_OPS]; /* the first ones that were used */
-    char padding[4096 - 160 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
+    char padding[4096 - 168 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 

@@ -183,6 +183,7 @@ static const char *const wire_type_names[] = {
     [WIRE_WINDOW] = "WINDOW",
     [WIRE_PLACE] = "PLACE",
     [WIRE_PLACED] = "PLACED",
+    [WIRE_DETACHED] = "DETACHED",
     [WIRE_TRACE] = "TRACE",
     [WIRE_READ_RECORDS] = "READ_RECORDS",
     [WIRE_READ_STACKS] = "READ_STACKS",

@@ -121,6 +121,10 @@ enum wire_type {
      * memory (UINT32_MAX = any), str ids of its devices, with commas} */
     WIRE_PLACED = 21,
 
+    /* str what a member has done that ends its part in the job before it has exited, for a message:
+     * "has closed its connection to collrun" */
+    WIRE_DETACHED = 23,
+
     /* ---- runner -> agent ---- */
 
     /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one machine, blob

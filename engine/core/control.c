@@ -34,6 +34,8 @@ enum { READ_LEN = 65536, LINGER_MS = 1000, SEND_LIMIT_S = 30 };
  * program is not ours to end. */
 static void control_stream_lost(struct control *c)
 {
+    if (c->hooks.closed)
+        c->hooks.closed(c->hooks.ctx);
     if (c->hooks.in_program) {
         c->broken = true;
         return;
@@ -381,7 +383,7 @@ static void *control_serve(void *arg)
             rc = diag_sys(&d, errno, "wait for the control stream");
         else if (n == 0)
             c->hooks.tick(c->hooks.ctx);
-        else if (p[1].revents)
+        else if (p[1].revents && !(p[0].revents & POLLNVAL)) /* both are closed by close_range */
             return NULL;
         else if (p[0].revents)
             rc = control_read_more(c, MSG_DONTWAIT, &d);

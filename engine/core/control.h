@@ -35,7 +35,9 @@ struct control_hooks { /* called by the service thread; none may block */
     void (*abort)(void *ctx); /* the job failed: see abort_reason */
     void (*lost)(void *ctx, uint32_t rank,
                  const char *text); /* a rank has ended, the job continues */
-    void (*tick)(void *ctx);        /* every tick_ms */
+    /* Other code has closed the descriptor. Any thread. */
+    void (*closed)(void *ctx);
+    void (*tick)(void *ctx); /* every tick_ms */
     int tick_ms;
     bool in_program; /* the process is not collrun-engine */
     void *ctx;

@@ -134,6 +134,14 @@ static void engine_on_abort(void *ctx)
     group_abort_all(e, why->code, why->text);
 }
 
+/* The agent reads it when this process ends, since no frame can be sent any more. */
+static void engine_on_closed(void *ctx)
+{
+    struct engine *e = ctx;
+    if (e->record)
+        atomic_store(&e->record->closed, 1);
+}
+
 static void engine_on_tick(void *ctx)
 {
     wait_report_update(ctx);
@@ -187,6 +195,7 @@ int engine_serve(struct engine *e, struct engine_failure *f)
     const struct control_hooks hooks = {.culprit = engine_on_culprit,
                                         .abort = engine_on_abort,
                                         .lost = engine_on_lost,
+                                        .closed = engine_on_closed,
                                         .tick = engine_on_tick,
                                         .tick_ms = WAIT_REPORT_TICK_MS,
                                         .in_program = e->owner == ENGINE_OF_PROGRAM,

@@ -45,6 +45,16 @@ _Noreturn static void rank_fail(struct engine *e, struct engine_failure *f)
     rank_leave(f->exit_code);
 }
 
+/* A limit of this rank has passed: its threads are where they hang until ABORT comes, after the
+ * runner has looked at them. */
+_Noreturn static void rank_fail_late(struct engine *e, struct engine_failure *f)
+{
+    enum { LOOK_S = 3 };
+    engine_send_failed(e, f);
+    control_wait(&e->control, CONTROL_ABORT, now_ns() + LOOK_S * UINT64_C(1000000000));
+    rank_leave(f->exit_code);
+}
+
 /* Reports the failure first; then the workload's fini may use the grace time. */
 _Noreturn static void rank_fail_task(struct engine *e, struct collrun_ctx *task)
 {
@@ -223,7 +233,7 @@ _Noreturn static void rank_fail_timeout(struct engine *e, struct collrun_ctx *ta
     diag_set(&f.diag, COLLRUN_ERR_TIMEOUT, "workload \"%s\" exceeded its time-out of %s",
              task->desc->name, format_duration(task->desc->timeout_ns, limit));
     f.diag.loc = task->desc->loc;
-    rank_fail(e, &f);
+    rank_fail_late(e, &f);
 }
 
 /* Waits until all (or all background) tasks have ended. Ends the process if one fails. False: the
@@ -312,7 +322,7 @@ static void rank_stop_background(struct engine *e)
         f.diag.loc = e->tasks[i].desc->loc;
         break;
     }
-    rank_fail(e, &f);
+    rank_fail_late(e, &f);
 }
 
 /* ---- the life of a rank ---- */

@@ -63,8 +63,10 @@ static void agent_on_heartbeat(struct loop_timer *t)
     a->heartbeat_ns = now;
     standstill_tick();
     uplink_send_heartbeat(a);
-    for (uint32_t i = 0; i < a->nranks; i++)
+    for (uint32_t i = 0; i < a->nranks; i++) {
         rank_check_frame(&a->ranks[i]);
+        rank_check_closed(&a->ranks[i]);
+    }
     cores_answer(&a->cores);
     if (a->heartbeats++ < NOTED_HEARTBEATS)
         ranks_note_memory(a);
@@ -227,6 +229,8 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     bool early = !dismissed && (status != 0 || (!p->command && !p->idle));
     char memory[96] = "";
     a->failed = a->failed || early;
+    if (early && !p->failed)
+        rank_report_closed(p);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !a->stopping)
         memory_watch_claim_kill(&a->memory, memory, sizeof memory);
     if (early && !a->aborted && !p->failed && !a->desc.may_continue) {
@@ -333,7 +337,12 @@ static void agent_on_rank_frame(struct rank_proc *p, const struct wire_frame *f)
         return; /* a rank may not send it */
     if (f->type == WIRE_IDLE)
         audit_sender_end_rank(&a->audit, p);
-    p->member = p->member || f->type == WIRE_ATTACHED;
+    if (f->type == WIRE_ATTACHED) {
+        struct reader r;
+        reader_init(&r, f->payload, f->len);
+        p->member = true;
+        p->member_pid = (pid_t)read_u32(&r);
+    }
     p->idle = p->idle || f->type == WIRE_IDLE;
     p->failed = p->failed || f->type == WIRE_FAILED;
     if (local_rdv_take(&a->rendezvous, f))

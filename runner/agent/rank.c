@@ -262,14 +262,37 @@ void rank_check_started(struct rank_proc *p)
         rank_on_started(&p->started, EPOLLIN);
 }
 
+static void rank_send_detached(struct rank_proc *p, const char *text)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_put_str(&b, text);
+    conn_send_buf(&p->agent->runner, WIRE_DETACHED, p->rank, p->agent->desc.attempt, &b);
+    buf_fini(&b);
+}
+
+/* A member that had closed the socket has exited: its code may be that of the engine. */
+void rank_report_closed(struct rank_proc *p)
+{
+    char text[80];
+    if (!p->record || !atomic_load(&p->record->closed) || p->closed_seconds > 2)
+        return;
+    snprintf(text, sizeof text, "has closed its connection to collrun (descriptor %d)",
+             WIRE_CONTROL_FD);
+    rank_send_detached(p, text);
+}
+
 static void rank_on_control_closed(struct conn *c, const struct diag *why)
 {
-    const struct rank_proc *p = c->owner;
+    struct rank_proc *p = c->owner;
     struct diag d;
-    /* The rank is exiting, or it closed the socket and cannot receive ABORT any more. Its exit
-     * status decides. A program that is no member may do with the descriptor as it likes. */
-    if (!why->code || (p->command && !p->member))
+    /* A program that is no member may do with the descriptor as it likes. */
+    if (p->command && !p->member)
         return;
+    if (!why->code) { /* the rank is exiting, which decides; or it is not: rank_check_closed */
+        p->closed_seconds = p->member && !p->idle && !p->failed;
+        return;
+    }
     diag_init(&d);
     diag_set(&d, why->code, "rank %u (pid %d): %s", p->rank, (int)p->pid, why->text);
     if (why->code == COLLRUN_ERR_INVALID)
@@ -299,6 +322,49 @@ void rank_check_frame(struct rank_proc *p)
              PART_SECONDS);
     conn_close(&p->control);
     rank_on_control_closed(&p->control, &why);
+}
+
+/* False: the process is not there, or has executed another program since it mapped its record. */
+static bool rank_has_record(pid_t pid)
+{
+    char path[32], line[512];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strstr(line, "/memfd:collrun-record") != NULL;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static void rank_closed_text(const struct rank_proc *p, char *out, size_t size)
+{
+    char link[32], program[512] = "";
+    pid_t parent;
+    const char state = reap_state(p->member_pid, &parent);
+    snprintf(link, sizeof link, "/proc/%d/exe", (int)p->member_pid);
+    if (readlink(link, program, sizeof program - 1) < 0)
+        program[0] = '\0';
+    if (!state || strchr("ZX", state))
+        snprintf(out, size,
+                 "has ended without collrun_finalize: its process %d, a child, has exited",
+                 (int)p->member_pid);
+    else if (rank_has_record(p->member_pid))
+        snprintf(out, size, "has closed its connection to collrun (descriptor %d)",
+                 WIRE_CONTROL_FD);
+    else
+        snprintf(out, size, "has replaced itself by another program (exec of %s)", program);
+}
+
+/* A process that exits closes the socket first, so it gets a second. */
+void rank_check_closed(struct rank_proc *p)
+{
+    char text[640];
+    if (!p->closed_seconds || p->exited || p->closed_seconds++ != 2)
+        return;
+    rank_closed_text(p, text, sizeof text);
+    rank_send_detached(p, text);
 }
 
 static void rank_on_control_frame(struct conn *c, const struct wire_frame *f)

@@ -49,8 +49,10 @@ struct rank_proc {
     bool terminated;        /* of a command: the agent has sent it SIGTERM, as the job fails */
     uint64_t term_by_ns;    /* its processes were sent SIGTERM, and may go on until then; 0: not */
     struct conn control;
-    size_t part_len;       /* bytes of a frame on `control` that is not whole; rank_check_frame */
-    uint32_t part_seconds; /* for so long none has followed */
+    pid_t member_pid;        /* that sent ATTACHED */
+    uint32_t closed_seconds; /* since when the member has closed `control`; 0: it has not */
+    size_t part_len;         /* bytes of a frame on `control` that is not whole; rank_check_frame */
+    uint32_t part_seconds;   /* for so long none has followed */
     struct rank_pipe out, err;
     struct rank_stdin in;
     struct record_head *record; /* what it is doing; shared with it; NULL: not known */
@@ -70,6 +72,10 @@ bool rank_pipe_pump(struct rank_pipe *p);
 void rank_check_started(struct rank_proc *p);
 /* Once a second: closes the control socket if a frame on it has not become whole for 10 s. */
 void rank_check_frame(struct rank_proc *p);
+/* Once a second: reports a member that runs although it has closed the control socket. */
+void rank_check_closed(struct rank_proc *p);
+/* At its exit: the same, if it has not been reported. */
+void rank_report_closed(struct rank_proc *p);
 void rank_close(struct rank_proc *p);
 
 #endif

@@ -92,12 +92,12 @@ static enum cause_class cause_class_of_failure(const struct rank_state *r)
     return code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD ? CAUSE_EXIT : CAUSE_ERROR;
 }
 
-/* A command that has failed, such as in MPI_Abort, may wait until it is killed: the failure is its
- * end. */
+/* A command that has failed, such as in MPI_Abort, may wait until it is killed, as may a rank that
+ * has left its part: the failure is its end. */
 static bool cause_is_signal(const struct rank_state *r)
 {
     return r->exited && WIFSIGNALED(r->status) &&
-           !(r->command && r->failed &&
+           !((r->command || r->detached) && r->failed &&
              (WTERMSIG(r->status) == SIGTERM || WTERMSIG(r->status) == SIGKILL));
 }
 
@@ -161,6 +161,8 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
 {
     if (r->overdue)
         return EXIT_TIMEOUT;
+    if (r->detached && r->failed) /* its code may be that of the engine */
+        return EXIT_FAILED;
     if (cause_is_signal(r))
         return 128 + WTERMSIG(r->status);
     /* Of a rank that has not exited yet: the code that its workload has returned. */

@@ -187,6 +187,26 @@ bool rank_age(const struct rank_state *rank, uint64_t now_ns, uint64_t *age_ns, 
     return true;
 }
 
+void rank_doing(const struct rank_state *rank, char *out, size_t size)
+{
+    const struct stacks_thread *t = stacks_main(&rank->stacks, rank->command);
+    char doing[320];
+    if (!t) {
+        rank_describe(rank, out, size);
+        return;
+    }
+    stacks_describe(t, doing, sizeof doing);
+    const char *place = stacks_place(t);
+    snprintf(out, size, "%s%s%s%s", place ? "in " : "", place ? place : "", place ? ", " : "",
+             doing);
+}
+
+void rank_set_doing(struct rank_state *rank)
+{
+    if (rank->stacks.received && stacks_main(&rank->stacks, rank->command))
+        rank_doing(rank, rank->doing, sizeof rank->doing);
+}
+
 const char *rank_phase_text(const struct rank_state *rank, enum rank_phase phase)
 {
     static const char *const of_commands[] = {

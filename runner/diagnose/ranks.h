@@ -54,9 +54,10 @@ struct rank_state {
     /* Of a command: the library of Open MPI, in which it is rank 0 of 1; how its MPI process ended
      * without MPI_Finalize. NULL: not so. */
     const char *singleton, *mpi_left;
-    bool overdue;        /* of a command: a limit of collrun's has passed; `failure` says which */
-    bool left_out;       /* it has failed, and the job continues without it */
-    const char *devices; /* ids of those it owns, with commas; NULL: not known yet */
+    bool overdue;         /* of a command: a limit of collrun's has passed; `failure` says which */
+    const char *detached; /* why it is no member any more although it runs; NULL: it is one */
+    bool left_out;        /* it has failed, and the job continues without it */
+    const char *devices;  /* ids of those it owns, with commas; NULL: not known yet */
     uint64_t started_ns, ended_ns;       /* when the agent reported its start and its exit */
     uint64_t attached_ns;                /* of a command: when it had called collrun_init */
     uint64_t first_failure_ns;           /* when the first sign of a failure arrived; 0 = none */
@@ -87,6 +88,7 @@ struct rank_state {
     struct rank_frame exception_frame; /* `exception` is made of it */
     struct rank_forming forming;       /* groups that it waits to be formed */
     struct rank_stacks stacks; /* what its threads were doing when they were last asked for */
+    char doing[400];           /* what it was doing when a time limit passed; "": not known */
     struct rank_usage usage;   /* what it uses, if that was asked for */
     void *record_bytes;        /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
@@ -131,6 +133,11 @@ void rank_describe(const struct rank_state *rank, char *out, size_t size);
 /* How long it has been in it, or how long ago its last operation was called. False: it has called
  * none. *inside: it is in one. */
 bool rank_age(const struct rank_state *rank, uint64_t now_ns, uint64_t *age_ns, bool *inside);
+/* "in load_batch (data.c:88), asleep in read(3) of /data/x", by its stacks; else as
+ * rank_describe. */
+void rank_doing(const struct rank_state *rank, char *out, size_t size);
+/* Sets rank->doing by its stacks, if they are known. */
+void rank_set_doing(struct rank_state *rank);
 /* "not started", "loading its plugins", ...: what a rank in this phase is doing. */
 const char *rank_phase_text(const struct rank_state *rank, enum rank_phase phase);
 

@@ -12,6 +12,11 @@ struct verdict_call { /* a call, and the ranks that made it */
     const char *call; /* "allreduce(8 x float32, sum)" */
 };
 
+struct verdict_doing { /* what a rank was doing when a time limit passed */
+    uint32_t rank;
+    const char *text; /* "in load_batch (data.c:88), asleep in nanosleep()" */
+};
+
 struct verdict_wait { /* ranks that wait in the same operation for the same ranks */
     struct desc_ranks ranks;
     const char *group;
@@ -35,7 +40,8 @@ struct verdict {
     const char *field; /* of a mismatch, the first argument that differs: "op"; else NULL */
     const struct verdict_call *calls;
     const struct verdict_wait *waits;
-    uint32_t ncalls, nwaits;
+    const struct verdict_doing *doing;
+    uint32_t ncalls, nwaits, ndoing;
 };
 
 #endif

@@ -346,7 +346,7 @@ static void waits_stopped(const struct evidence *e, struct arena *arena, struct 
     blame_append(&v->diag, line);
 }
 
-void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
+static void waits_find(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct deadlock found;
     struct graph graph;
@@ -374,4 +374,31 @@ void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *
         waits_late_start(e, arena, v);
     if (v->class == (v->culprits.n ? CAUSE_MISSING : CAUSE_TIMEOUT))
         waits_stopped(e, arena, v);
+}
+
+/* Where the ranks were that are late: "; it is in load_batch (data.c:88), asleep in nanosleep()".
+ */
+static void waits_add_doing(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct verdict_doing *list = arena_calloc(arena, e->desc->nranks, sizeof *list);
+    char who[32], line[480];
+    for (uint32_t i = 0; list && i < e->desc->nranks; i++) {
+        if (!e->ranks[i].doing[0])
+            continue;
+        list[v->ndoing++] = (struct verdict_doing){i, e->ranks[i].doing};
+        if (!blame_has(&v->culprits, i) || waits_is_inside(e, i))
+            continue;
+        snprintf(who, sizeof who, "rank %u", i);
+        snprintf(line, sizeof line, "; %s is %s", v->culprits.n == 1 ? "it" : who,
+                 e->ranks[i].doing);
+        blame_append(&v->diag, line);
+    }
+    v->doing = list;
+}
+
+void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    waits_find(e, arena, v);
+    if (v->class == CAUSE_MISSING || v->class == CAUSE_TIMEOUT)
+        waits_add_doing(e, arena, v);
 }

@@ -76,6 +76,7 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     json_object_set_new(o, "attached_ns", json_integer((json_int_t)r->attached_ns));
     json_object_set_new(o, "left_early", json_boolean(r->left_early));
     json_object_set_new(o, "dismissed", json_boolean(r->dismissed));
+    json_object_set_new(o, "detached", json_boolean(r->detached != NULL));
     json_object_set_new(o, "overdue", json_boolean(r->overdue));
     json_object_set_new(o, "left_out", json_boolean(r->left_out));
     if (r->why.status)
@@ -95,6 +96,8 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
         json_object_set_new(o, "status", evidence_hex(&r->status_frame));
     if (r->waits_frame.len)
         json_object_set_new(o, "waits", evidence_hex(&r->waits_frame));
+    if (r->doing[0])
+        json_object_set_new(o, "doing", json_value_text(r->doing));
     if (r->forming.n)
         json_object_set_new(o, "waits_outside", evidence_forming(&r->forming));
     if (r->exception)
@@ -299,12 +302,14 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     r->attached_ns = evidence_number(o, "attached_ns", UINT64_MAX);
     r->left_early = json_is_true(json_object_get(o, "left_early"));
     r->dismissed = json_is_true(json_object_get(o, "dismissed"));
+    r->detached = json_is_true(json_object_get(o, "detached")) ? "" : NULL;
     r->overdue = json_is_true(json_object_get(o, "overdue"));
     r->left_out = json_is_true(json_object_get(o, "left_out"));
     r->exited = json_is_integer(json_object_get(o, "wait_status"));
     r->status = (int)json_integer_value(json_object_get(o, "wait_status"));
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));
     snprintf(r->last_words, sizeof r->last_words, "%s", evidence_text(o, "last_words", &f->arena));
+    snprintf(r->doing, sizeof r->doing, "%s", evidence_text(o, "doing", &f->arena));
     r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
     if (json_object_get(o, "failed"))
         evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);

@@ -70,26 +70,19 @@ static const char *stall_report_end(const struct stall_report *r, uint32_t rank)
 static void stall_report_doing(const struct stall_report *r, uint32_t rank, char *out, size_t size)
 {
     const struct rank_state *state = &r->ranks[rank];
-    const struct stacks_thread *t = stacks_main(&state->stacks, state->command);
-    char doing[320];
-    if (rank_has_ended(state)) {
+    char doing[400];
+    rank_doing(state, doing, sizeof doing);
+    if (rank_has_ended(state))
         snprintf(out, size, "%s", stall_report_end(r, rank));
-    } else if (!t) {
-        rank_describe(state, doing, sizeof doing);
+    else
         snprintf(out, size, "it is %s", doing);
-    } else {
-        stacks_describe(t, doing, sizeof doing);
-        const char *place = stacks_place(t);
-        snprintf(out, size, "it is %s%s%s%s", place ? "in " : "", place ? place : "",
-                 place ? ", " : "", doing);
-    }
 }
 
 static void stall_report_culprit(const struct stall_report *r, uint32_t rank, char *out,
                                  size_t size)
 {
     const struct stall_wait *w = stall_wait_for(r->stall, rank);
-    char who[160], call[200], doing[400], waiting[RANKS_LEN + 8];
+    char who[160], call[200], doing[420], waiting[RANKS_LEN + 8];
     stall_report_rank(r, rank, who, sizeof who);
     stall_report_doing(r, rank, doing, sizeof doing);
     if (!w) { /* stopped inside an operation */

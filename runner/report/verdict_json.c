@@ -44,6 +44,15 @@ static json_t *verdict_json_exception(const struct rank_exception *e)
     return o;
 }
 
+static json_t *verdict_json_doing(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->ndoing; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "rank", (int)v->doing[i].rank, "text",
+                                              json_value_text(v->doing[i].text)));
+    return list;
+}
+
 json_t *verdict_json(const struct verdict *v)
 {
     json_t *o = json_object();
@@ -58,6 +67,8 @@ json_t *verdict_json(const struct verdict *v)
     json_object_set_new(o, "calls", verdict_json_calls(v));
     json_object_set_new(o, "waits", verdict_json_waits(v));
     json_object_set_new(o, "exception", verdict_json_exception(v->exception));
+    if (v->ndoing)
+        json_object_set_new(o, "doing", verdict_json_doing(v));
     json_object_set_new(o, "text",
                         v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
     return o;

@@ -75,11 +75,28 @@ static void command_limits_on_timeout(struct command_limits *c, uint32_t rank)
     diag_set(&d, COLLRUN_ERR_TIMEOUT, "workload \"%s\" exceeded its time-out of %s", w->name,
              format_duration(w->timeout_ns, limit));
     c->ranks[rank].timeout_ns = 0;
-    c->ranks[rank].kill_ns = deadline_after(liveness_now_ns(c->liveness), c->run->desc->grace_ns);
+    c->ranks[rank].overdue = true;
     command_limits_fail(c, rank, &d);
-    /* Where the job stops, the agents have sent SIGTERM to all programs but members. */
-    if (c->stop->step == STOP_NONE || c->run->ranks[rank].member)
-        command_limits_term(c, rank);
+}
+
+void command_limits_on_looked(struct command_limits *c)
+{
+    const uint64_t kill_ns = deadline_after(liveness_now_ns(c->liveness), c->run->desc->grace_ns);
+    for (uint32_t i = 0; i < c->run->desc->nranks; i++) {
+        if (!c->ranks[i].overdue)
+            continue;
+        c->ranks[i].overdue = false;
+        if (c->run->ranks[i].dismissed) {
+            command_limits_signal(c, i, SIGKILL);
+            continue;
+        }
+        c->ranks[i].kill_ns = kill_ns;
+        /* Where the job stops, the agents have sent SIGTERM to all programs but members. */
+        if (c->stop->step == STOP_NONE || c->run->ranks[i].member)
+            command_limits_term(c, i);
+    }
+    if (c->stop->step == STOP_NONE)
+        command_limits_set_timer(c);
 }
 
 static void command_limits_on_kill(struct command_limits *c, uint32_t rank)
@@ -91,8 +108,12 @@ static void command_limits_on_kill(struct command_limits *c, uint32_t rank)
              format_duration(c->run->desc->grace_ns, grace));
     diag_hint(&d, "it should exit soon after SIGTERM");
     c->ranks[rank].kill_ns = 0;
+    if (c->run->ranks[rank].failed) {
+        command_limits_signal(c, rank, SIGKILL);
+        return;
+    }
+    c->ranks[rank].overdue = true;
     command_limits_fail(c, rank, &d);
-    command_limits_signal(c, rank, SIGKILL);
 }
 
 static void command_limits_on_timer(struct loop_timer *t)

@@ -15,6 +15,7 @@
 
 struct command_limit { /* points in time, of liveness_now_ns; 0: none */
     uint64_t timeout_ns, term_ns, kill_ns;
+    bool overdue; /* it gets its signal once it has been looked at (run/last_look.h) */
 };
 
 struct command_limits {
@@ -31,6 +32,8 @@ struct command_limits {
 int command_limits_start(struct command_limits *c);
 /* The program of a rank has been executed. */
 void command_limits_on_started(struct command_limits *c, uint32_t rank);
+/* The ranks that have failed by a limit have been looked at. */
+void command_limits_on_looked(struct command_limits *c);
 /* All foreground workloads are done: ends commands in the background. */
 void command_limits_stop_background(struct command_limits *c);
 

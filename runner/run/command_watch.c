@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/command_watch.h"
 
+#include "base/exit_codes.h"
 #include "diagnose/cause.h"
 #include "run/hosts.h"
 
@@ -153,19 +154,44 @@ bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f)
 static void command_watch_send_lost(struct command_watch *c, uint32_t rank)
 {
     struct rank_state *state = &c->run->ranks[rank];
-    char text[200];
+    char text[400];
     if (state->lost_sent || c->stop->step != STOP_NONE)
         return;
     state->lost_sent = true;
-    snprintf(text, sizeof text, "rank %u (%.100s, pid %d) exited with code 0 without %s", rank,
-             c->run->desc->hosts[c->run->desc->ranks[rank].host].name, (int)state->pid,
-             state->member ? "collrun_finalize" : "collrun_init");
+    int len = snprintf(text, sizeof text, "rank %u (%.100s, pid %d) ", rank,
+                       c->run->desc->hosts[c->run->desc->ranks[rank].host].name, (int)state->pid);
+    if (state->detached)
+        snprintf(text + len, sizeof text - (size_t)len, "%s", state->detached);
+    else
+        snprintf(text + len, sizeof text - (size_t)len, "exited with code 0 without %s",
+                 state->member ? "collrun_finalize" : "collrun_init");
     struct buf b;
     buf_init(&b);
     buf_put_u32(&b, rank);
     buf_put_str(&b, text);
     hosts_send_all(c->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
+}
+
+void command_watch_on_detached(struct command_watch *c, uint32_t rank)
+{
+    if (!c->run->ranks[rank].finalized)
+        command_watch_send_lost(c, rank);
+}
+
+void command_watch_blame_detached(struct run_state *run, uint32_t rank)
+{
+    struct rank_state *r = &run->ranks[rank];
+    const uint32_t command = desc_find_command(run->desc, rank);
+    r->failed = true;
+    r->failed_phase = WIRE_PHASE_RUN;
+    r->subject = WIRE_SUBJECT_WORKLOAD;
+    r->workload = command < run->desc->nworkloads ? command : UINT32_MAX;
+    diag_init(&r->failure);
+    diag_set(&r->failure, EXIT_FAILED, "it %s while other ranks needed it", r->detached);
+    diag_hint(&r->failure,
+              "a rank keeps the descriptors of collrun, and executes other programs in "
+              "children, until its part in the job has ended");
 }
 
 static bool command_watch_has_left(const struct rank_state *r)
@@ -220,10 +246,13 @@ void command_watch_on_failure(struct command_watch *c, uint32_t rank)
             r->first_failure_ns = now_ns();
             r->first_failure_phase = PHASE_RUNNING;
         }
-        if (!r->lost_sent || r->left_early || !command_watch_share_group(c->run->desc, i, rank))
+        if (!r->lost_sent || r->left_early || r->failed ||
+            !command_watch_share_group(c->run->desc, i, rank))
             continue;
-        r->left_early = true;
-        r->first_failure_ns = r->ended_ns;
+        if (r->detached && !r->failed)
+            command_watch_blame_detached(c->run, i);
+        r->left_early = !r->detached;
+        r->first_failure_ns = r->detached ? c->run->ranks[rank].first_failure_ns : r->ended_ns;
         r->first_failure_phase = PHASE_RUNNING;
     }
 }

@@ -37,6 +37,10 @@ void command_watch_on_phase(struct command_watch *c, uint32_t rank, const struct
 /* MPI of a rank. False: malformed. */
 bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f);
 /* EXITED of any rank; its state has the wait status. */
+/* A member has closed its connection, and runs. */
+void command_watch_on_detached(struct command_watch *c, uint32_t rank);
+/* It has failed by that. */
+void command_watch_blame_detached(struct run_state *run, uint32_t rank);
 void command_watch_on_exit(struct command_watch *c, uint32_t rank);
 /* A rank has failed: marks the ranks of its groups whose early exit may have caused it. */
 void command_watch_on_failure(struct command_watch *c, uint32_t rank);

@@ -53,14 +53,13 @@ static void frames_stop_for(struct frames *s, uint32_t rank)
     arena_fini(&arena);
 }
 
-/* Also those that have failed since, if the job continues without them. */
-static void frames_on_mismatch_timer(struct loop_timer *t)
+/* Also for those that have failed since, if the job continues without them. */
+static void frames_stop_since(struct frames *s, uint32_t first)
 {
-    struct frames *s = t->owner;
     const struct rank_state *ranks = s->run->ranks;
-    uint64_t since_ns = ranks[s->mismatch_rank].first_failure_ns;
+    uint64_t since_ns = ranks[first].first_failure_ns;
     if (s->stop->step == STOP_NONE)
-        frames_stop_for(s, s->mismatch_rank);
+        frames_stop_for(s, first);
     for (uint32_t i = 0; i < s->run->desc->nranks && s->stop->step == STOP_NONE; i++) {
         if (ranks[i].first_failure_ns >= since_ns && ranks[i].phase != PHASE_FINISHING)
             frames_stop_for(s, i);
@@ -83,6 +82,38 @@ static bool frames_await_calls(struct frames *s, uint32_t rank)
     return true;
 }
 
+static void frames_on_mismatch_timer(struct loop_timer *t)
+{
+    struct frames *s = t->owner;
+    frames_stop_since(s, s->mismatch_rank);
+}
+
+static void frames_on_looked(void *ctx)
+{
+    struct frames *s = ctx;
+    frames_stop_since(s, s->late_rank);
+    command_limits_on_looked(s->limits);
+    if (s->stop->step != STOP_NONE)
+        return;
+    for (uint32_t i = 0; i < s->run->desc->nranks; i++)
+        s->run->ranks[i].snapshot_final = false; /* the job continues */
+}
+
+/* A time-out: first, a look at the ranks that are late. What fails meanwhile because of the
+ * time-out changes nothing; any other failure stops the job at once. */
+static bool frames_look_first(struct frames *s, uint32_t rank)
+{
+    enum cause_class class = cause_of(&s->run->ranks[rank]);
+    if (s->look->step != LAST_LOOK_NONE && class >= CAUSE_MISSING)
+        return true;
+    last_look_cancel(s->look);
+    if (class != CAUSE_TIMEOUT)
+        return false;
+    s->late_rank = rank;
+    last_look_begin(s->look, frames_on_looked, s);
+    return true;
+}
+
 /* The first sign that a rank has failed. */
 static void frames_rank_failed(struct frames *s, uint32_t rank)
 {
@@ -99,7 +130,7 @@ static void frames_rank_failed(struct frames *s, uint32_t rank)
     if (s->stop->step != STOP_NONE)
         return;
     command_watch_on_failure(s->commands, rank);
-    if (!frames_await_calls(s, rank))
+    if (!frames_await_calls(s, rank) && !frames_look_first(s, rank))
         frames_stop_for(s, rank);
 }
 
@@ -348,11 +379,13 @@ static void frames_on_status(struct frames *s, const struct wire_frame *f)
     struct rank_state *state = &s->run->ranks[f->rank];
     if (state->snapshot_final)
         return;
-    state->snapshot_final = s->stop->step != STOP_NONE;
+    /* The calls that others have waited in end when they fail. */
+    state->snapshot_final = s->stop->step != STOP_NONE || s->look->step != LAST_LOOK_NONE;
     if (!rank_read_status(state, f->payload, f->len))
         frames_malformed(s, f);
     live_snapshot(s->live, now_ns(), &state->snapshot);
     stall_monitor_on_status(s->stalls, f->rank);
+    last_look_on_status(s->look, f->rank);
 }
 
 static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
@@ -360,6 +393,7 @@ static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
     if (!stacks_read(&s->run->ranks[f->rank].stacks, f))
         frames_malformed(s, f);
     stall_monitor_on_stacks(s->stalls);
+    last_look_on_stacks(s->look);
 }
 
 static void frames_set_deadlock_timer(struct frames *s)
@@ -460,6 +494,24 @@ static void frames_on_metric(struct frames *s, const struct wire_frame *f)
     if (!r.bad)
         rundir_metric(s->run->rundir, f->rank, workload, name, value);
     arena_fini(&arena);
+}
+
+/* A plugin has no life outside of the job. A program that no rank needs any more may do as it
+ * likes. */
+static void frames_on_detached(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    struct reader r;
+    reader_init(&r, f->payload, f->len);
+    state->detached = read_str(&r, &s->run->arena);
+    if (!reader_done(&r) || !state->detached)
+        frames_malformed(s, f);
+    else if (state->command)
+        command_watch_on_detached(s->commands, f->rank);
+    else if (!state->failed && !state->exited) {
+        command_watch_blame_detached(s->run, f->rank);
+        frames_fail_rank(s, f->rank);
+    }
 }
 
 static void frames_on_log(struct frames *s, const struct wire_frame *f)
@@ -565,6 +617,7 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
         {WIRE_TRACE, frames_on_trace},
         {WIRE_MPI, frames_on_mpi},
         {WIRE_EXCEPTION, frames_on_exception},
+        {WIRE_DETACHED, frames_on_detached},
     };
     for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++) {
         if (handlers[i].type == f->type)

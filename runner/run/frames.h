@@ -10,6 +10,7 @@
  *    share a group with it are notified.
  *  - A mismatch that one message of a collective has shown stops it a moment later: the other
  *    members call the collective meanwhile, and their calls tell who is wrong.
+ *  - A time-out stops it after a look at the ranks that are late (run/last_look.h).
  */
 #ifndef RUNNER_RUN_FRAMES_H
 #define RUNNER_RUN_FRAMES_H
@@ -17,8 +18,8 @@
 #include "run/audit_watch.h"
 #include "run/command_limits.h"
 #include "run/command_watch.h"
+#include "run/last_look.h"
 #include "run/phases.h"
-#include "run/stall_monitor.h"
 #include "run/stdin_feed.h"
 
 struct frames {
@@ -35,10 +36,12 @@ struct frames {
     struct command_watch *commands;
     struct command_limits *limits;
     struct stdin_feed *stdin_feed;
+    struct last_look *look;
     struct loop_timer rendezvous_timer; /* the next deadline of the store */
     struct loop_timer deadlock_timer;   /* wait reports have arrived: judge them */
     struct loop_timer mismatch_timer;   /* members call the collective that differs */
     uint32_t mismatch_rank;             /* which has reported it */
+    uint32_t late_rank;                 /* the first that has reported a time-out */
     uint64_t deadlock_pause_ns;         /* before that */
     uint64_t deadlock_ns;               /* when the first proof was found; 0: none */
 };

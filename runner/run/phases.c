@@ -182,6 +182,20 @@ static void phases_late_text(const struct phases *p, enum rank_phase phase, char
     free(list);
 }
 
+static void phases_on_looked(void *ctx)
+{
+    struct phases *p = ctx;
+    if (p->all_reached < p->late_phase) /* else the ranks were late by less than the look took */
+        stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &p->late);
+}
+
+static void phases_stop_late(struct phases *p, enum rank_phase phase, const struct diag *d)
+{
+    p->late = *d;
+    p->late_phase = phase;
+    last_look_begin(p->look, phases_on_looked, p);
+}
+
 /* "timeouts.run expired after 3.0 s; not finished: ranks 0-3 (running)" */
 static void phases_fail_timeout(struct phases *p, const char *key, struct job_num limit,
                                 enum rank_phase phase)
@@ -198,7 +212,7 @@ static void phases_fail_timeout(struct phases *p, const char *key, struct job_nu
     d.loc = limit.loc;
     if (phase == PHASE_DONE && p->stop->job_failure.class == CAUSE_NONE)
         p->stop->job_failure.limit_ns = (uint64_t)limit.v;
-    stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &d);
+    phases_stop_late(p, phase, &d);
 }
 
 static void phases_on_start_timeout(struct loop_timer *t)
@@ -241,7 +255,7 @@ static void phases_on_finish_timeout(struct loop_timer *t)
     phases_late_text(p, PHASE_FINISHING + 1, late, sizeof late);
     diag_set(&d, COLLRUN_ERR_TIMEOUT, "all workloads are done, but %s did not exit within %.1f s",
              late, (double)(p->run->desc->grace_ns + FINISH_NS) / 1e9);
-    stop_on_job_failure(p->stop, CAUSE_TIMEOUT, EXIT_TIMEOUT, &d);
+    phases_stop_late(p, PHASE_FINISHING + 1, &d);
 }
 
 void phases_clear_limits(struct phases *p)

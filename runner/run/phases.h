@@ -8,6 +8,7 @@
 #ifndef RUNNER_RUN_PHASES_H
 #define RUNNER_RUN_PHASES_H
 
+#include "run/last_look.h"
 #include "run/liveness.h"
 
 struct phases {
@@ -15,6 +16,7 @@ struct phases {
     struct stop *stop;
     struct bring_up *bring_up;
     struct liveness *liveness;
+    struct last_look *look;
     uint32_t reached[PHASE_FINISHING + 1]; /* how many ranks have reached each phase */
     enum rank_phase all_reached;           /* the last phase that all ranks have reached */
     bool *done, *beside_background;        /* by rank: see phases.c, "background workloads" */
@@ -23,9 +25,11 @@ struct phases {
     uint64_t running_ns; /* when the workloads began to run; 0: not yet */
     struct loop_timer start, running, warn, finish;
     uint64_t start_due_ns, running_due_ns, warn_due_ns, finish_due_ns; /* liveness_now_ns */
-    void (*on_spawned)(void *ctx);                                     /* all ranks are processes */
-    void (*on_running)(void *ctx);                                     /* all ranks run */
-    void (*on_done)(void *ctx); /* all foreground workloads are done */
+    enum rank_phase late_phase;
+    struct diag late; /* the limit that has passed, while the late ranks are looked at */
+    void (*on_spawned)(void *ctx); /* all ranks are processes */
+    void (*on_running)(void *ctx); /* all ranks run */
+    void (*on_done)(void *ctx);    /* all foreground workloads are done */
     void *ctx;
 };
 

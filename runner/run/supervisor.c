@@ -44,6 +44,7 @@ static void supervisor_on_stop(void *ctx)
     phases_clear_limits(&s->phases);
     stdin_feed_stop(&s->stdin_feed);
     bring_up_cancel(&s->bring_up);
+    last_look_cancel(&s->look);
 }
 
 static void supervisor_send_store(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
@@ -195,6 +196,7 @@ static void supervisor_wire_up_watches(struct supervisor *s)
                                        .console = s->console,
                                        .live = &s->live,
                                        .limit_ns = (uint64_t)run->job->timeouts.stall.v};
+    s->look = (struct last_look){.run = run, .stalls = &s->stalls};
     s->status_request = (struct status_request){.run = run,
                                                 .stop = &s->stop,
                                                 .bring_up = &s->bring_up,
@@ -223,6 +225,7 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .stop = &s->stop,
                                 .bring_up = &s->bring_up,
                                 .liveness = &s->liveness,
+                                .look = &s->look,
                                 .on_spawned = supervisor_on_spawned,
                                 .on_running = supervisor_on_running,
                                 .on_done = supervisor_on_done,
@@ -239,7 +242,8 @@ static void supervisor_wire_up(struct supervisor *s)
                                 .audit_watch = &s->audit_watch,
                                 .commands = &s->commands,
                                 .limits = &s->limits,
-                                .stdin_feed = &s->stdin_feed};
+                                .stdin_feed = &s->stdin_feed,
+                                .look = &s->look};
     s->stdin_feed = (struct stdin_feed){.run = run, .console = s->console};
     s->commands = (struct command_watch){.run = run,
                                          .stop = &s->stop,

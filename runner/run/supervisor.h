@@ -29,6 +29,7 @@ struct supervisor {
     struct liveness liveness;
     struct stop stop;
     struct stall_monitor stalls;
+    struct last_look look;
     struct status_request status_request;
     struct audit_watch audit_watch;
     struct top_server top;

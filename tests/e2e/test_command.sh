@@ -227,7 +227,7 @@ ends "timeouts.start ends when the programs run" 0
 programs limit 2 '[sh, -c, "echo up; exec sleep 300"]' "timeout: 500ms"
 run limit.yaml
 ends "timeout of a command: 124" 124
-like "the report names workload and limit, at its line" "$(err)" 'limit.yaml:4:.*ranks? .*workload "sh" exceeded its time-out of 500ms'
+like "the report names workload and limit, at its line" "$(err)" 'limit.yaml:4:.*ranks?[: ].*workload "sh" exceeded its time-out of 500ms'
 is "its program had run" "$(unlabelled 0)" up
 programs limit 2 '[sh, -c, "exit 0"]' "timeout: 300s"
 run limit.yaml
