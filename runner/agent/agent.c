@@ -594,8 +594,10 @@ static int agent_main_with(bool text)
     struct agent *a = calloc(1, sizeof *a); /* too large for a small `ulimit -s` */
     struct diag d;
     diag_init(&d);
-    if (!a)
+    if (!a) {
+        fputs("collrun-agent: out of memory\n", stderr);
         return EXIT_INTERNAL;
+    }
     a->guard = getppid();
     a->hostmem = a->master.fd = -1;
     a->runner.writes_text = text;

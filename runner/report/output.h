@@ -25,7 +25,7 @@
 enum { OUTPUT_TAIL = 8 << 10, OUTPUT_LINE_MAX = 64 << 10, OUTPUT_CREDIT = 256 << 10 };
 /* Lines of the culprit's stderr that the verdict repeats, unless all of them stand among so many
  * lines of the console above it. */
-enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 40 };
+enum { OUTPUT_TAIL_LINES = 32, OUTPUT_SHOWN_ABOVE = 64 };
 
 #define OUTPUT_PART_NS 200000000ull
 
