@@ -211,6 +211,8 @@ static void walk_read_default(struct walk *w, const struct schema_key *key, void
     struct walk quiet = {.arena = w->arena, .diags = &ignored};
     if (node)
         walk_read_value(&quiet, type, node, out);
+    else if (key->def) /* out of memory, which the arena reports */
+        return;
     else if (type->kind == SCHEMA_MAP)
         walk_read_map(&quiet, type, NULL, (struct diag_loc){0}, out);
     else if (type->kind == SCHEMA_EITHER && type->map)
