@@ -198,6 +198,7 @@ install: all install-python
 	install -m 644 $(LIBCOLLRUN) "$$to/lib"; \
 	ln -sf libcollrun.so.1 "$$to/lib/libcollrun.so"; \
 	install -m 644 $(BACKENDS) "$$to/lib/collrun/backends"; \
+	( $(call BACKEND_NOTES,$$to) ); \
 	install -m 644 $(WORKLOADS) "$$to/lib/collrun/workloads"; \
 	install -m 644 engine/include/collrun/*.h "$$to/include/collrun"; \
 	install -D -m 644 configs/collrun.schema.json "$$to/share/collrun/collrun.schema.json"; \

@@ -455,6 +455,10 @@ static void agent_on_rank_signal(struct agent *a, const struct wire_frame *f)
         ranks_warn(a, sig);
     else
         ranks_signal(a, f->rank, sig);
+    if (sig == SIGSTOP && f->rank == WIRE_HOST)
+        local_rdv_suspend(&a->rendezvous);
+    else if (sig == SIGCONT && f->rank == WIRE_HOST)
+        local_rdv_resume(&a->rendezvous);
     agent_finish_if_done(a); /* after SIGKILL nothing is waited for any more */
 }
 

@@ -7,11 +7,17 @@
 #include "base/standstill.h"
 #include "rendezvous/store.h"
 
-/* The clock of the store. */
-static uint64_t local_rdv_now_ns(void)
+/* A clock that stands still while this process is stopped. */
+static uint64_t local_rdv_awake_ns(void)
 {
     const uint64_t now = now_ns();
     return now - standstill_total(now);
+}
+
+/* The clock of the store: that one, which stands still while the ranks are stopped, too. */
+static uint64_t local_rdv_now_ns(const struct local_rdv *l)
+{
+    return (l->suspended_ns ? l->suspended_ns : local_rdv_awake_ns()) - l->stopped_ns;
 }
 
 static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_t type,
@@ -25,15 +31,15 @@ static void local_rdv_send(void *ctx, const uint32_t *ranks, uint32_t n, uint16_
  * is set stays as it is. */
 static void local_rdv_set_deadline(struct local_rdv *l)
 {
-    const uint64_t now = local_rdv_now_ns(), due = rdv_next_deadline(l->store);
-    if (!l->deadline.at_ns && due != UINT64_MAX)
+    const uint64_t now = local_rdv_now_ns(l), due = rdv_next_deadline(l->store);
+    if (!l->deadline.at_ns && due != UINT64_MAX && !l->suspended_ns)
         loop_timer_set(l->agent->loop, &l->deadline, due > now ? due - now : 0);
 }
 
 static void local_rdv_on_deadline(struct loop_timer *t)
 {
     struct local_rdv *l = t->owner;
-    rdv_expire(l->store, local_rdv_now_ns());
+    rdv_expire(l->store, local_rdv_now_ns(l));
     local_rdv_set_deadline(l);
 }
 
@@ -68,6 +74,22 @@ static bool local_rdv_is_local_join(const struct agent *a, struct reader *r, str
     return !r->bad;
 }
 
+void local_rdv_suspend(struct local_rdv *l)
+{
+    if (!l->suspended_ns)
+        l->suspended_ns = local_rdv_awake_ns();
+}
+
+void local_rdv_resume(struct local_rdv *l)
+{
+    if (!l->suspended_ns)
+        return;
+    l->stopped_ns += local_rdv_awake_ns() - l->suspended_ns;
+    l->suspended_ns = 0;
+    if (l->store)
+        local_rdv_set_deadline(l);
+}
+
 bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
 {
     struct arena arena;
@@ -81,7 +103,7 @@ bool local_rdv_take(struct local_rdv *l, const struct wire_frame *f)
     const char *scope = read_str(&r, &arena);
     const bool mine = f->type == WIRE_JOIN ? local_rdv_is_local_join(l->agent, &r, &arena)
                                            : rdv_has_scope(l->store, scope);
-    if (mine && rdv_on_frame(l->store, f, local_rdv_now_ns(), &d) != COLLRUN_OK)
+    if (mine && rdv_on_frame(l->store, f, local_rdv_now_ns(l), &d) != COLLRUN_OK)
         uplink_send_error(l->agent, &d);
     if (mine && (f->type == WIRE_GET || f->type == WIRE_FENCE))
         local_rdv_set_deadline(l);

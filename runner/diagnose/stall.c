@@ -503,6 +503,14 @@ static void stall_blame(struct stall_search *s)
     }
 }
 
+/* Waits that began before the job was stopped count from when it went on. */
+static void stall_forget_stop(struct stall *s, uint64_t resumed_ns)
+{
+    for (uint32_t i = 0; i < s->nwaits; i++)
+        if (s->waits[i].since_ns < resumed_ns)
+            s->waits[i].since_ns = resumed_ns;
+}
+
 static int stall_compare(const void *a, const void *b)
 {
     const struct stall_wait *x = a, *y = b;
@@ -517,7 +525,9 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
     struct stall_search s = {.watch = w, .ranks = ranks, .out = out};
     *out = (struct stall){0};
     arena_init(&out->arena);
-    for (uint32_t r = 0; r < w->desc->nranks && now_ns >= least_ns; r++) {
+    if (now_ns < w->resumed_ns + least_ns)
+        return false;
+    for (uint32_t r = 0; r < w->desc->nranks; r++) {
         for (uint32_t i = 0; i < w->ranks[r].n && i < ranks[r].snapshot.n && !ranks[r].exited; i++)
             stall_add_slot(&s, r, i, now_ns - least_ns);
         if (!ranks[r].exited)
@@ -527,6 +537,7 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
         stall_add_start(&s);
     if (out->nwaits)
         qsort(out->waits, out->nwaits, sizeof *out->waits, stall_compare);
+    stall_forget_stop(out, w->resumed_ns);
     stall_blame(&s);
     return out->nwaits && !arena_failed(&out->arena);
 }

@@ -17,6 +17,8 @@
  *
  * Before the workloads run, ranks that have reached a phase wait for those that have not.
  *
+ * While the job is stopped (Ctrl-Z), nothing can move: waits count from when it went on.
+ *
  * A stall is not an error. A rank may compute for an hour, and a transfer may take as long.
  */
 #ifndef RUNNER_DIAGNOSE_STALL_H
@@ -43,6 +45,7 @@ struct stall_rank {
 struct stall_watch {
     const struct desc *desc;
     uint64_t phases, phases_ns; /* the sum of the phases of all ranks; when it last changed */
+    uint64_t resumed_ns;        /* when the job last went on after Ctrl-Z: waits count from then */
     struct stall_rank *ranks;   /* desc->nranks */
 };
 

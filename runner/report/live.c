@@ -19,11 +19,11 @@
 
 static void live_on_timer(struct loop_timer *t);
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc, struct console *console,
-              bool quiet)
+int live_init(struct live *l, struct loop *loop, const struct desc *desc,
+              const struct rank_state *ranks, struct console *console, bool quiet)
 {
     const char *term = getenv("TERM");
-    *l = (struct live){.loop = loop, .desc = desc, .console = console};
+    *l = (struct live){.loop = loop, .desc = desc, .ranks = ranks, .console = console};
     l->on = !quiet && !desc->terminal.used && isatty(STDERR_FILENO) && term &&
             strcmp(term, "dumb") != 0;
     l->begin_ns = now_ns();
@@ -161,6 +161,14 @@ static void live_add_group(const struct live *l, uint32_t i, char *out, size_t s
     snprintf(out + len, size - len, " %sB/s", bytes);
 }
 
+uint32_t live_up(const struct live *l)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < l->desc->nranks; r++)
+        n += l->ranks[r].pid && !l->ranks[r].exited && !l->ranks[r].host_lost;
+    return n;
+}
+
 /* Cuts the line at `width` columns; ">" marks the cut. */
 static void live_cut(char *line, size_t width)
 {
@@ -181,7 +189,7 @@ void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t s
     char time[32];
     out[0] = '\0';
     units_duration(time, sizeof time, (double)(now - l->begin_ns) / 1e9);
-    snprintf(part, sizeof part, "%s | %u/%u ranks up", time, l->up, l->desc->nranks);
+    snprintf(part, sizeof part, "%s | %u/%u ranks up", time, live_up(l), l->desc->nranks);
     live_add(out, size, part);
     if (l->waits[0])
         live_add(out, size, l->waits);

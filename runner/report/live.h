@@ -12,7 +12,7 @@
 
 #include "base/desc.h"
 #include "base/loop.h"
-#include "diagnose/snapshot.h"
+#include "diagnose/ranks.h"
 #include "report/console.h"
 
 struct live_group {                                /* totals over all ranks */
@@ -36,7 +36,7 @@ struct live {
     bool on, drawn;
     bool watched; /* `collrun top` shows the run: what the line would show is wanted */
     uint64_t begin_ns;
-    uint32_t up; /* ranks that run */
+    const struct rank_state *ranks; /* desc->nranks: those that run are counted */
     struct live_group *groups;
     struct live_workload *workloads;
     char waits[256]; /* "3/4 wait in world#1042 for rank 1"; "": none */
@@ -44,8 +44,8 @@ struct live {
     struct arena arena;
 };
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc, struct console *console,
-              bool quiet);
+int live_init(struct live *l, struct loop *loop, const struct desc *desc,
+              const struct rank_state *ranks, struct console *console, bool quiet);
 void live_fini(struct live *l); /* wipes the line */
 void live_wipe(struct live *l); /* before other output on the terminal */
 /* One call of collrun_progress. */
@@ -59,6 +59,8 @@ void live_progress(struct live *l, uint64_t now, const struct live_step *step);
 void live_snapshot(struct live *l, uint64_t now, const struct rank_snapshot *snapshot);
 /* The wait that is shown, until the next call; "": none. */
 void live_waits(struct live *l, const char *text);
+/* How many ranks run: they have been started, have not exited, and their hosts are not lost. */
+uint32_t live_up(const struct live *l);
 
 /* Formats the line for a terminal of this width; public for tests. */
 void live_format(struct live *l, uint64_t now, size_t width, char *out, size_t size);

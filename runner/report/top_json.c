@@ -79,6 +79,8 @@ static const char *top_json_doing(const struct rank_state *r, char *doing, size_
         snprintf(doing, size, "with code %d", WEXITSTATUS(r->status));
         return "exited";
     }
+    if (r->host_lost)
+        return "lost";
     if (r->snapshot.known && r->snapshot.state == 'T')
         return "stopped";
     if (r->phase != PHASE_RUNNING && !r->command)
@@ -116,7 +118,7 @@ json_t *top_json(const struct top_state *s, uint64_t now_ns)
     return json_pack("{s:o, s:o, s:i, s:f, s:i, s:o, s:o, s:o, s:o}", "job",
                      json_value_text(s->desc->job_name), "run_id", json_value_text(s->desc->run_id),
                      "attempt", (int)s->desc->attempt, "seconds",
-                     (double)(now_ns - s->live->begin_ns) / 1e9, "up", (int)s->live->up, "waits",
-                     json_value_text(s->live->waits), "workloads", top_json_workloads(s), "groups",
-                     groups, "ranks", ranks);
+                     (double)(now_ns - s->live->begin_ns) / 1e9, "up", (int)live_up(s->live),
+                     "waits", json_value_text(s->live->waits), "workloads", top_json_workloads(s),
+                     "groups", groups, "ranks", ranks);
 }

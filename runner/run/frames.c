@@ -294,7 +294,6 @@ static void frames_on_spawned(struct frames *s, const struct wire_frame *f)
         state->devices = read_str(&r, &s->run->arena);
         if (*state->devices)
             frames_check_groups(s, f->rank);
-        s->live->up++;
         phases_advance(s->phases, f->rank, PHASE_SPAWNED);
         rundir_rank(s->run->rundir, s->run->desc->attempt, f->rank);
         rundir_event(s->run->rundir, "spawned",
@@ -343,7 +342,6 @@ static void frames_on_exited(struct frames *s, const struct wire_frame *f)
     reader_init(&r, f->payload, f->len);
     if (state->exited)
         return;
-    s->live->up -= state->pid != 0;
     state->exited = true;
     state->ended_ns = now_ns();
     state->status = (int)read_u32(&r);

@@ -13,7 +13,6 @@
 #define RUNNER_RUN_LIVENESS_H
 
 #include "rendezvous/store.h"
-#include "report/live.h"
 #include "run/bring_up.h"
 
 struct liveness {
@@ -22,7 +21,6 @@ struct liveness {
     struct bring_up *bring_up;
     struct rdv *rdv;
     struct output *output;
-    struct live *live;
     struct loop_timer timer;      /* every second */
     struct loop_timer exit_timer; /* the earliest exit_by_ns of a host */
     const struct host *blamed;    /* whose loss is the failure of the job; NULL: none */

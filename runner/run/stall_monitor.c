@@ -90,8 +90,10 @@ static void stall_monitor_reported(struct stall_monitor *m, const struct stall *
 
 /* ---- the block ---- */
 
-static bool stall_monitor_find(const struct stall_monitor *m, uint64_t least_ns, struct stall *s)
+static bool stall_monitor_find(struct stall_monitor *m, uint64_t least_ns, struct stall *s)
 {
+    liveness_check_pause(m->liveness);
+    m->watch.resumed_ns = m->liveness->resumed_ns;
     return stall_find(&m->watch, m->run->ranks, now_ns(), least_ns, s);
 }
 

@@ -16,7 +16,7 @@
 #include "diagnose/stall_episodes.h"
 #include "report/live.h"
 #include "report/stall_report.h"
-#include "run/stop.h"
+#include "run/liveness.h"
 
 #include <jansson.h>
 
@@ -27,6 +27,7 @@ struct stall_monitor {
     struct stop *stop;
     struct console *console;
     struct live *live;
+    struct liveness *liveness;
     uint64_t limit_ns; /* timeouts.stall; 0: off */
     struct stall_watch watch;
     struct stall_episodes episodes;
@@ -38,7 +39,7 @@ struct stall_monitor {
     uint32_t nasked, nthreads, asked_ranks[STALL_REPORT_STACKS + STALL_REPORT_WAITS];
 };
 
-/* `run`, `stop`, `console`, `live` and `limit_ns` are set. Negative: out of memory. */
+/* `run`, `stop`, `console`, `live`, `liveness` and `limit_ns` are set. Negative: out of memory. */
 int stall_monitor_start(struct stall_monitor *m);
 void stall_monitor_fini(struct stall_monitor *m);
 /* live->watched has become true: looks for waits soon, also with `stall: off`. */

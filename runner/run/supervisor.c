@@ -195,6 +195,7 @@ static void supervisor_wire_up_watches(struct supervisor *s)
                                        .stop = &s->stop,
                                        .console = s->console,
                                        .live = &s->live,
+                                       .liveness = &s->liveness,
                                        .limit_ns = (uint64_t)run->job->timeouts.stall.v};
     s->look = (struct last_look){.run = run, .stalls = &s->stalls};
     s->status_request = (struct status_request){.run = run,
@@ -215,12 +216,8 @@ static void supervisor_wire_up(struct supervisor *s)
     s->stop.ctx = s;
     s->bring_up = (struct bring_up){
         .run = run, .stop = &s->stop, .open_stream = supervisor_open_stream, .ctx = s};
-    s->liveness = (struct liveness){.run = run,
-                                    .stop = &s->stop,
-                                    .bring_up = &s->bring_up,
-                                    .rdv = s->rdv,
-                                    .output = s->output,
-                                    .live = &s->live};
+    s->liveness = (struct liveness){
+        .run = run, .stop = &s->stop, .bring_up = &s->bring_up, .rdv = s->rdv, .output = s->output};
     s->phases = (struct phases){.run = run,
                                 .stop = &s->stop,
                                 .bring_up = &s->bring_up,
@@ -274,7 +271,7 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     supervisor_wire_up(s); /* all of it: supervisor_fini follows in any case */
     supervisor_wire_up_watches(s);
     if (rc == COLLRUN_OK)
-        rc = live_init(&s->live, run->loop, run->desc, s->console, run->options->quiet);
+        rc = live_init(&s->live, run->loop, run->desc, run->ranks, s->console, run->options->quiet);
     if (rc != COLLRUN_OK || !s->rdv || !s->output)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
     for (uint32_t h = 0; h < run->desc->nhosts; h++) {

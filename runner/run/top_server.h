@@ -3,8 +3,8 @@
  * Serves `collrun top`: a Unix socket in the run directory, top.sock, which only the user of this
  * process may connect to.
  *
- * - A client gets the state of the job (report/top_json.h), one object a line, five times a second.
- *   It sends nothing.
+ * - A client gets the state of the job (report/top_json.h), one object a line, five times a second,
+ *   or as often as the loop of the runner can make it in a tenth of its time. It sends nothing.
  * - The agents are asked for the state (QUERY, MEASURE) only while there is a client.
  * - A client that does not read misses states: a new one is queued only when the last one has been
  *   written.
@@ -35,6 +35,7 @@ struct top_server {
     int dir_fd, fd; /* the run directory; the listener */
     struct loop_fd watch;
     struct loop_timer timer;
+    uint64_t earliest_ns; /* the next state is not made before this time */
     struct top_client clients[TOP_SERVER_CLIENTS];
 };
 

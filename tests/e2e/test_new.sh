@@ -53,11 +53,15 @@ fi
 # ---- installed in a folder with a blank in its name ----
 BUILD=${BUILD:-$top/build/release}
 prefix="$tmp/the prefix"
-installed() {
-    env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" "$1" BUILDROOT="$(dirname "$BUILD")" VARIANT="$(basename "$BUILD")" PREFIX="$prefix" \
+installed() { # TARGET [VARIABLE=VALUE...]
+    env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" "$@" BUILDROOT="$(dirname "$BUILD")" VARIANT="$(basename "$BUILD")" PREFIX="$prefix" \
         2>&1
 }
-is "make install" "$(installed install)" ""
+is "make install, without the backend ucx" "$(installed install WITH_UCX=no)" ""
+installed backend-notes >/dev/null # the build keeps its own notes
+printf 'version: 1\nprocesses: {count: 1}\ngroups: {dp: {ranks: all, backend: ucx}}\nworkloads: [{plugin: hello}]\n' >ucx.yaml
+"$prefix/bin/collrun" check ucx.yaml >"$tmp/out" 2>"$tmp/err"
+is "what is installed knows what its build has left out" "$? $(grep -c '^hint: this build has no ucx: install libucx-dev and build again;' "$tmp/err")" "2 1"
 "$prefix/bin/collrun" new other >"$tmp/out" 2>"$tmp/err"
 is "collrun new, from there" "$?" 0
 make -s -C other run CFLAGS="-O1 -Wall -Wextra -Werror" >"$tmp/out" 2>"$tmp/err"
@@ -72,7 +76,7 @@ python_absent='this build has no Python package, since Python.h was missing: ins
 "$run_installed" new --python poor >"$tmp/out" 2>"$tmp/err"
 is "without the Python package: collrun new --python says so" "$? $(sed -n 3p "$tmp/out")" "0 \`import collrun\` fails: $python_absent"
 "$run_installed" poor/job.yaml --set processes.count=1 >"$tmp/out" 2>"$tmp/err"
-is "... and so does the job" "$? $(sed -n '/^collrun: error: rank 0 .*exited with code 1$/,$s/^hint: //p' "$tmp/err")" "1 $python_absent"
+is "... and so does the job" "$? $(sed -n '/^collrun: error: rank 0 .*exited with code 1/,$s/^hint: //p' "$tmp/err")" "1 $python_absent"
 printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [python3, -I, -c, "import collrun"]}]\n' >isolated.yaml
 run isolated.yaml
 is "a program that ignores PYTHONPATH: the hint" "$code $(sed -n 's/^hint: //p' "$tmp/err")" "1 the package is in PYTHONPATH of each rank, which python3 -E and -I ignore"

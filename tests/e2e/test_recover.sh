@@ -237,6 +237,7 @@ else
 fi
 {
     echo "version: 1"
+    echo "timeouts: {stall: 4s}"
     echo "processes: {count: 3, gpus_per_process: $gpus}"
     echo "hosts: {nodes: [{name: here, transport: local, gpus: [0, 1, 2]}]}"
     echo "groups:"
@@ -256,6 +257,7 @@ kill -CONT "$pid"
 finish 15
 ends "time-outs do not pass while the job stands still" 0
 is "on every backend" "$(out | grep -c 'goes on')" $((9 + 3 * gpus))
+is "nor does timeouts.stall" "$(err | grep STALLED)" ""
 # The same for the limits of the job and of a program: 9 s, of which it stands still for 6 s.
 limited() { # NAME KEYS LINES: of the program, and of the job
     job limited <<EOF

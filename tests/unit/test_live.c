@@ -22,14 +22,15 @@ static struct desc_workload workloads[] = {{.name = "train"}, {.name = "eval"}};
 static const struct desc desc = {
     .nranks = 2, .groups = groups, .ngroups = 2, .workloads = workloads, .nworkloads = 2};
 
+static struct rank_state ranks[2];
 static struct live live;
 static uint64_t t0;
 
 static int begin(void **state)
 {
     (void)state;
-    assert_int_equal(live_init(&live, NULL, &desc, NULL, true), 0);
-    live.up = 2;
+    ranks[0] = ranks[1] = (struct rank_state){.pid = 7};
+    assert_int_equal(live_init(&live, NULL, &desc, ranks, NULL, true), 0);
     t0 = live.begin_ns;
     return 0;
 }
@@ -64,6 +65,19 @@ static void progress(double seconds, uint32_t rank, uint32_t workload, uint64_t 
                   &(struct live_step){rank, workload, done, total, what});
 }
 
+static void ranks_that_run_are_counted(void **state)
+{
+    (void)state;
+    ranks[0] = ranks[1] = (struct rank_state){0};
+    shows(1, 80, "1s | 0/2 ranks up");
+    ranks[0].exited = true; /* it could not be started */
+    shows(1, 80, "1s | 0/2 ranks up");
+    ranks[1].pid = 7;
+    shows(1, 80, "1s | 1/2 ranks up");
+    ranks[1].host_lost = true;
+    shows(1, 80, "1s | 0/2 ranks up");
+}
+
 static void ranks_and_rates(void **state)
 {
     (void)state;
@@ -78,7 +92,7 @@ static void ranks_and_rates(void **state)
     shows(4, 80, "4s | 2/2 ranks up | dp 2.0 k op/s 128 MB/s | sync 20 op/s");
     see(5, "dp", 3000, 192000000); /* it stands still: that is shown, too */
     shows(75, 80, "1m15s | 2/2 ranks up | dp 0 op/s 0B/s | sync 20 op/s");
-    live.up = 1;
+    ranks[0].exited = true;
     shows(7200, 80, "2h00m | 1/2 ranks up | dp 0 op/s 0B/s | sync 20 op/s");
 }
 
@@ -144,6 +158,7 @@ static void narrow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ranks_that_run_are_counted, begin, end),
         cmocka_unit_test_setup_teardown(ranks_and_rates, begin, end),
         cmocka_unit_test_setup_teardown(progress_and_what_is_left, begin, end),
         cmocka_unit_test_setup_teardown(resumed, begin, end),

@@ -223,6 +223,35 @@ static void deadlines_do_not_pass_while_the_agent_is_stopped(void **state)
     expect_sent(0, 0, WIRE_FENCED, COLLRUN_ERR_TIMEOUT);
 }
 
+static void deadlines_do_not_pass_while_the_ranks_are_stopped(void **state)
+{
+    struct local_rdv *l = *state;
+    assert_true(join(l, 0, "s", 30 * SECOND_NS) && fence(l, 0, "s"));
+    for (int times = 0; times < 2; times++) {
+        local_rdv_suspend(l);
+        local_rdv_suspend(l);
+        for (int i = 0; i < 60; i++) { /* the agent runs */
+            standstill_tick();
+            atomic_fetch_add(&passed_ns, SECOND_NS);
+        }
+        fire(l);
+        assert_int_equal(world.nsent, 0);
+        assert_int_equal(l->deadline.at_ns, 0);
+        local_rdv_resume(l);
+        local_rdv_resume(l);
+        assert_true(l->deadline.at_ns != 0);
+        fire(l);
+        assert_int_equal(world.nsent, 0);
+    }
+    for (int i = 0; i < 31; i++) {
+        standstill_tick();
+        atomic_fetch_add(&passed_ns, SECOND_NS);
+    }
+    fire(l);
+    assert_int_equal(world.nsent, 1);
+    expect_sent(0, 0, WIRE_FENCED, COLLRUN_ERR_TIMEOUT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +262,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_exit_fails_the_members_that_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(each_deadline_expires_once, setup, teardown),
         cmocka_unit_test_setup_teardown(deadlines_do_not_pass_while_the_agent_is_stopped, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(deadlines_do_not_pass_while_the_ranks_are_stopped, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

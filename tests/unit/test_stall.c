@@ -151,6 +151,21 @@ static void a_member_that_has_not_called_is_the_culprit(void **state)
     stall_fini(&found);
 }
 
+static void waits_count_from_when_the_job_went_on(void **state)
+{
+    (void)state;
+    for (uint32_t r = 0; r < RANKS; r++)
+        slot(r, "world", r == 2 ? 41 : 42, 41, 64);
+    status(100);
+    assert_true(find(100, 5));
+    watch.resumed_ns = 96 * SECOND; /* after a minute in which it was stopped */
+    assert_false(find(100, 5));
+    assert_true(find(101, 5));
+    assert_int_equal(found.waits[0].since_ns, 96 * SECOND);
+    list_is(found.culprits, found.nculprits, "2");
+    stall_fini(&found);
+}
+
 static void a_rank_that_waits_elsewhere_is_not_blamed(void **state)
 {
     (void)state;
@@ -609,6 +624,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STALL_TEST(a_member_that_has_not_called_is_the_culprit),
+        STALL_TEST(waits_count_from_when_the_job_went_on),
         STALL_TEST(a_rank_that_waits_elsewhere_is_not_blamed),
         STALL_TEST(ranks_that_wait_for_each_other_are_suspects),
         STALL_TEST(without_a_missing_member_a_stopped_one_is_the_culprit),

@@ -89,8 +89,7 @@ static void the_state_has_what_is_known(void **state)
     struct live live;
     struct buf b;
     (void)state;
-    assert_int_equal(live_init(&live, NULL, &desc, NULL, true), 0);
-    live.up = 1;
+    assert_int_equal(live_init(&live, NULL, &desc, ranks, NULL, true), 0);
     put_usage(&b, 1, 1 << 20);
     assert_true(read_usage(&ranks[0].usage, &b, b.len, SECOND));
     buf_fini(&b);
@@ -108,6 +107,13 @@ static void the_state_has_what_is_known(void **state)
     assert_true(json_is_null(json_object_get(r0, "cpu")));
     assert_string_equal(json_string_value(json_object_get(r1, "state")), "killed");
     assert_string_equal(json_string_value(json_object_get(r1, "doing")), "by signal 9");
+    assert_int_equal(json_integer_value(json_object_get(json, "up")), 1);
+    json_decref(json);
+    ranks[0].host_lost = true;
+    json = top_json(&(struct top_state){&desc, ranks, &live, audit}, live.begin_ns);
+    r0 = json_array_get(json_object_get(json, "ranks"), 0);
+    assert_string_equal(json_string_value(json_object_get(r0, "state")), "lost");
+    assert_int_equal(json_integer_value(json_object_get(json, "up")), 0);
     json_decref(json);
     live.loop = NULL;
     live_fini(&live);
