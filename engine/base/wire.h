@@ -47,7 +47,8 @@ enum {
 };
 #define WIRE_HOST UINT32_MAX
 /* Of a group in AUDIT: the rank will call no more; the group has `check: strict`. */
-enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2 };
+/* ENDED: the rank calls no more in the group; DESTROYED: since it has closed it, and runs. */
+enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2, WIRE_AUDIT_DESTROYED = 4 };
 
 enum wire_type {
     /* ---- agent -> runner ---- */

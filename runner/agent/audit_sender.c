@@ -81,9 +81,10 @@ static void audit_sender_put_u32_at(struct buf *b, size_t at, uint32_t v)
 }
 
 static void audit_sender_put_group(const struct record_view *v, const struct record_view_group *g,
-                                   const struct audit_sender_slot *slot, bool ended,
+                                   const struct audit_sender_slot *slot, bool rank_ended,
                                    struct buf *out)
 {
+    const bool ended = rank_ended || !g->open;
     bool all = ended || g->started == slot->number;
     struct audit_sender_marks m = {.view = v, .group = g, .out = out};
     buf_put_str(out, g->scope);
@@ -93,6 +94,7 @@ static void audit_sender_put_group(const struct record_view *v, const struct rec
     buf_put_u64(out, g->done);
     buf_put_u32(out, (uint32_t)g->status);
     buf_put_u8(out, (uint8_t)((ended ? WIRE_AUDIT_ENDED : 0) |
+                              (ended && !rank_ended ? WIRE_AUDIT_DESTROYED : 0) |
                               (g->check == COLLRUN_CHECK_STRICT ? WIRE_AUDIT_STRICT : 0)));
     size_t at = out->len;
     buf_put_u32(out, 0);
@@ -143,7 +145,7 @@ static bool audit_sender_pack_group(struct audit_sender_rank *sent, const struct
                  (held && g->check != COLLRUN_CHECK_STRICT && news <= AUDIT_SENDER_FEW);
     if (!audit_sender_is_new(slot, g, ended))
         return false;
-    audit_sender_put_group(v, g, slot, ended, out);
+    audit_sender_put_group(v, g, slot, look->ended, out);
     if (!news || ended || (slot->complete == slot->number && news <= AUDIT_SENDER_FEW))
         slot->complete = g->started;
     slot->number = g->started;

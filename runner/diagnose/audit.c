@@ -37,9 +37,10 @@ struct audit_row {
 struct audit_member {
     uint32_t rank;
     uint64_t called, done;
-    int status;  /* the first error of the group, as this rank got it */
-    bool strict; /* with `check: strict`, a rank may handle a mismatch */
-    bool ended;  /* it will call nothing more in this group */
+    int status;     /* the first error of the group, as this rank got it */
+    bool strict;    /* with `check: strict`, a rank may handle a mismatch */
+    bool ended;     /* it will call nothing more in this group */
+    bool destroyed; /* the same, and it runs */
 };
 
 struct audit_group {
@@ -49,7 +50,11 @@ struct audit_group {
     uint32_t nmembers, nknown, nended;
     uint64_t agreed;  /* the calls up to this number are equal on all members */
     uint64_t noticed; /* the n-th group that was found to differ; 0: it has not been */
-    bool extra;       /* all members have ended, and some have called more than others */
+    uint64_t most,
+        destroyed_after; /* calls of any member; the fewest of one that has destroyed it */
+    bool failed;         /* some member has got an error */
+    bool outrun;         /* destroyed_after < most, before any member got an error */
+    bool extra;          /* all members have ended, and some have called more than others */
     struct audit_row *rows[AUDIT_ROWS];
     struct straggler_group stragglers; /* in the order of `members` */
 };
@@ -60,6 +65,7 @@ struct audit {
     uint64_t *times;
     struct audit_finding_rank *found;
     uint64_t noticed;                 /* groups */
+    uint64_t outrun;                  /* groups, since the start */
     struct straggler_list stragglers; /* of groups that have ended */
 };
 
@@ -123,6 +129,7 @@ static struct audit_group *audit_group_new(const char *scope, const char *name, 
     if (!g)
         return NULL;
     g->nmembers = nmembers;
+    g->destroyed_after = UINT64_MAX;
     g->scope = strdup(scope);
     g->name = strdup(name);
     g->members = calloc(nmembers, sizeof *g->members);
@@ -309,6 +316,20 @@ static bool audit_is_reported(const struct audit_group *g)
     return false;
 }
 
+/* Numbers of calls only grow, and that of a member that has destroyed the group does not. What
+ * comes after an error proves nothing: the job may be ending. */
+static void audit_member_take(struct audit *a, struct audit_group *g, const struct audit_member *m)
+{
+    g->failed = g->failed || m->status;
+    g->most = m->called > g->most ? m->called : g->most;
+    if (m->destroyed && m->called < g->destroyed_after)
+        g->destroyed_after = m->called;
+    if (g->failed || g->outrun || g->destroyed_after >= g->most)
+        return;
+    g->outrun = true;
+    a->outrun++;
+}
+
 /* All members have ended: nothing more arrives about this group. A member that closes it while
  * operations are in flight aborts those. */
 static void audit_group_end(struct audit *a, struct audit_group *g)
@@ -375,6 +396,8 @@ static bool audit_read_group(struct audit *a, struct arena *arena, struct reader
     m->strict = flags & WIRE_AUDIT_STRICT;
     g->nended += ended && !m->ended;
     m->ended = m->ended || ended;
+    m->destroyed = m->destroyed || flags & WIRE_AUDIT_DESTROYED;
+    audit_member_take(a, g, m);
     if (g->nended == g->nmembers)
         audit_group_end(a, g);
     return true;
@@ -554,6 +577,45 @@ bool audit_find_reported(struct audit *a, struct audit_finding *out)
             out->difference = AUDIT_REPORTED;
             out->nranks = n;
             out->majority = UINT32_MAX;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Members that have done neither may still do either, so only more than half of all are a majority.
+ */
+static void audit_describe_destroyed(struct audit *a, const struct audit_group *g,
+                                     struct audit_finding *out)
+{
+    uint32_t n[2] = {0};
+    audit_begin_finding(a, g, out);
+    out->difference = AUDIT_DESTROYED;
+    out->after = g->destroyed_after;
+    out->number = out->after + 1;
+    for (uint32_t i = 0; i < g->nknown; i++) {
+        const struct audit_member *m = &g->members[i];
+        const bool called = m->called > out->after;
+        if (!called && !m->destroyed)
+            continue;
+        n[called]++;
+        a->found[out->nranks++] = (struct audit_finding_rank){.rank = m->rank, .value = called};
+    }
+    audit_classify(a, out);
+    out->majority = UINT32_MAX;
+    for (uint32_t i = 0; i < out->nranks; i++) {
+        if (n[out->ranks[i].value] * 2 > g->nmembers)
+            out->majority = out->ranks[i].class;
+    }
+}
+
+bool audit_find_destroyed(struct audit *a, struct audit_finding *out)
+{
+    for (uint32_t b = 0; b < AUDIT_BUCKETS && a->outrun; b++) {
+        for (const struct audit_group *g = a->buckets[b]; g; g = g->next) {
+            if (!g->outrun)
+                continue;
+            audit_describe_destroyed(a, g, out);
             return true;
         }
     }

@@ -24,7 +24,10 @@ enum audit_difference {
     AUDIT_CALLS,    /* calls differ: kind, dtype, operator, root, count */
     AUDIT_COUNTS,   /* the calls are equal; what ranks send differs from what their peers expect */
     AUDIT_REPORTED, /* a call of `ranks` has returned MISMATCH; nothing else is known */
-    AUDIT_EXTRA     /* equal as far as they go, but some members have called more of them */
+    AUDIT_EXTRA,    /* equal as far as they go, but some members have called more of them */
+    /* The same, and those that called the fewest have closed the group. `ranks` are they and the
+     * members that called more, with values 0 and 1. */
+    AUDIT_DESTROYED
 };
 
 struct audit_finding_rank {
@@ -62,6 +65,10 @@ bool audit_find(struct audit *a, bool silent, struct audit_finding *out);
 bool audit_find_reported(struct audit *a, struct audit_finding *out);
 /* The same for groups whose members have called all they ever will: some have called more. */
 bool audit_find_extra(struct audit *a, struct audit_finding *out);
+
+/* The same for groups that some members have closed after fewer calls than others have made, before
+ * any member got an error. */
+bool audit_find_destroyed(struct audit *a, struct audit_finding *out);
 
 /* Of the groups of this name that are open: the rank that came last most often. False: no operation
  * has been compared, or none was late. */

@@ -81,6 +81,27 @@ void audit_text_since(const struct audit_finding *f, char *out, size_t size)
                  (unsigned long long)f->after + 1);
 }
 
+/* "rank 1 has destroyed group sub after sub#1, ranks 0, 2-3 have called sub#2" */
+static void audit_text_destroyed(const struct audit_finding *f, char *out, size_t size)
+{
+    uint32_t n[2] = {0}, *lists[2] = {calloc(f->nranks + 1, sizeof(uint32_t)),
+                                      calloc(f->nranks + 1, sizeof(uint32_t))};
+    char closed[128] = "", call[128] = "";
+    for (uint32_t i = 0; lists[0] && lists[1] && i < f->nranks; i++) {
+        const uint64_t called = f->ranks[i].value;
+        lists[called][n[called]++] = f->ranks[i].rank;
+    }
+    rank_list_format(closed, sizeof closed, lists[0], n[0]);
+    rank_list_format(call, sizeof call, lists[1], n[1]);
+    free(lists[0]);
+    free(lists[1]);
+    snprintf(out, size,
+             "rank%s %s %s destroyed group %s after %s#%llu, rank%s %s %s called %s#%llu",
+             n[0] == 1 ? "" : "s", closed, n[0] == 1 ? "has" : "have", f->group, f->group,
+             (unsigned long long)f->after, n[1] == 1 ? "" : "s", call, n[1] == 1 ? "has" : "have",
+             f->group, (unsigned long long)f->number);
+}
+
 void audit_text(const struct audit_finding *f, struct diag *d)
 {
     char ranks[400], where[128], since[96], extra[800];
@@ -91,7 +112,10 @@ void audit_text(const struct audit_finding *f, struct diag *d)
     audit_text_classes(f, ranks, sizeof ranks);
     audit_text_where(f, where, sizeof where);
     audit_text_since(f, since, sizeof since);
-    if (f->difference == AUDIT_EXTRA && f->nclasses <= TEXT_CLASSES) {
+    if (f->difference == AUDIT_DESTROYED) {
+        audit_text_destroyed(f, extra, sizeof extra);
+        diag_set(d, COLLRUN_ERR_MISMATCH, "%s", extra);
+    } else if (f->difference == AUDIT_EXTRA && f->nclasses <= TEXT_CLASSES) {
         audit_text_extra(f, extra, sizeof extra);
         diag_set(d, COLLRUN_ERR_MISMATCH, "%s", extra);
     } else if (f->difference == AUDIT_EXTRA) {

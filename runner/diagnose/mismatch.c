@@ -326,7 +326,114 @@ void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *end
     blame_append(&v->diag, line);
 }
 
-/* The audit has found it, and its message stays. */
+/* The slot of a rank's collectives in the group of this scope. */
+static bool mismatch_group_record(const struct rank_state *r, const char *scope,
+                                  struct record_view_group *out)
+{
+    const uint32_t n = r->record_bytes ? record_view_ngroups(&r->record) : 0;
+    for (uint32_t slot = 0; slot < n; slot++) {
+        if (record_view_group(&r->record, slot, out) && !out->messages &&
+            strcmp(out->scope, scope) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The rank has called collrun_group_destroy before any error: all groups that are open when a job
+ * ends have one, or their ranks have ended. */
+static bool mismatch_has_destroyed(const struct rank_state *r, const struct record_view_group *g)
+{
+    return !g->messages && !g->open && !g->status && !rank_has_ended(r) && !rank_is_gone(r);
+}
+
+struct mismatch_destroyed {
+    struct desc_ranks closers, callers; /* after the call `number` - 1, and of the call `number` */
+    uint64_t number;
+    bool failed; /* a call of `number` or later did not complete */
+};
+
+static void mismatch_collect_destroyed(const struct evidence *e, const struct record_view_group *g,
+                                       struct arena *arena, struct mismatch_destroyed *d)
+{
+    struct record_view_group own;
+    *d = (struct mismatch_destroyed){blame_new_list(e, arena), blame_new_list(e, arena),
+                                     g->started + 1, false};
+    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+        if (!mismatch_group_record(&e->ranks[i], g->scope, &own))
+            continue;
+        if (own.started >= d->number) {
+            d->callers.items[d->callers.n++] = i;
+            d->failed = d->failed || own.done < d->number || own.status;
+        } else if (mismatch_has_destroyed(&e->ranks[i], &own)) {
+            d->closers.items[d->closers.n++] = i;
+        }
+    }
+}
+
+/* "rank 1 (here, pid 7): allreduce sub#2: rank 1 has destroyed sub after sub#1, ranks 0 and 2-3
+ * call allreduce(8 x float32, sum)". Members that have done neither could have done either, so only
+ * more than half of all members are a majority. */
+static void mismatch_blame_destroyed(const struct evidence *e, const struct record_view_group *g,
+                                     const struct mismatch_destroyed *d, struct arena *arena,
+                                     struct verdict *v)
+{
+    char ranks[200], line[400];
+    v->class = CAUSE_MISMATCH;
+    v->group = arena_strdup(arena, g->name);
+    v->number = d->number;
+    v->culprits = v->suspects = (struct desc_ranks){NULL, 0};
+    if (d->callers.n * 2 > g->members)
+        v->culprits = d->closers;
+    else if (d->closers.n * 2 > g->members)
+        v->culprits = d->callers;
+    else
+        v->suspects = blame_new_list(e, arena);
+    for (uint32_t i = 0; v->suspects.items && i < e->desc->nranks; i++) {
+        if (blame_has(&d->closers, i) || blame_has(&d->callers, i))
+            v->suspects.items[v->suspects.n++] = i;
+    }
+    if (v->culprits.n)
+        v->rank = v->culprits.items[0];
+    mismatch_set_extra(e, arena, v);
+    mismatch_begin_text(e, v);
+    snprintf(line, sizeof line, "%s %s destroyed %s after %s#%llu, ",
+             blame_ranks_text(&d->closers, ranks, sizeof ranks), d->closers.n == 1 ? "has" : "have",
+             g->name, g->name, (unsigned long long)g->started);
+    blame_append(&v->diag, line);
+    mismatch_add_calls(v, &v->diag);
+    if (!v->ncalls) {
+        snprintf(line, sizeof line, "%s %s gone on",
+                 blame_ranks_text(&d->callers, ranks, sizeof ranks),
+                 d->callers.n == 1 ? "has" : "have");
+        blame_append(&v->diag, line);
+    }
+    v->diag.hint[0] = '\0';
+    diag_hint(&v->diag, "all members of a group must call the same collectives before they "
+                        "destroy it");
+}
+
+bool mismatch_find_destroyed(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    struct record_view_group g;
+    struct mismatch_destroyed d;
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
+        const struct rank_state *r = &e->ranks[i];
+        const uint32_t n = r->record_bytes ? record_view_ngroups(&r->record) : 0;
+        for (uint32_t slot = 0; slot < n; slot++) {
+            if (!record_view_group(&r->record, slot, &g) || !mismatch_has_destroyed(r, &g) ||
+                (v->group && strcmp(v->group, g.name) != 0))
+                continue;
+            mismatch_collect_destroyed(e, &g, arena, &d);
+            if (arena_failed(arena) || !d.failed)
+                continue;
+            mismatch_blame_destroyed(e, &g, &d, arena, v);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The audit has found it, and its message stays, unless the records show more. */
 static void mismatch_by_audit(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     if (!e->job.group)
@@ -335,7 +442,7 @@ static void mismatch_by_audit(const struct evidence *e, struct arena *arena, str
     v->number = e->job.number;
     v->culprits = mismatch_copy(e, &e->job.culprits, arena);
     v->suspects = mismatch_copy(e, &e->job.suspects, arena);
-    if (e->job.extra)
+    if (e->job.extra && !mismatch_find_destroyed(e, arena, v))
         mismatch_set_extra(e, arena, v);
 }
 

@@ -18,6 +18,9 @@ void mismatch_blame(const struct evidence *e, struct arena *arena, struct verdic
 /* A wait, an error of a backend or a connection that broke may have a mismatch as its cause, if the
  * records show one: then the class becomes CAUSE_MISMATCH. */
 bool mismatch_find_hidden(const struct evidence *e, struct arena *arena, struct verdict *v);
+/* The same if members have destroyed a group, v->group if that is set, and others have called more
+ * collectives in it, which did not complete. */
+bool mismatch_find_destroyed(const struct evidence *e, struct arena *arena, struct verdict *v);
 /* The culprits, which are set, have called operation v->number of v->group; `ended` will not: the
  * class becomes CAUSE_MISMATCH. */
 void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *ended,

@@ -194,7 +194,7 @@ static void verdict_blame_peer(const struct evidence *e, struct arena *arena, st
  * reported it may be a victim. */
 static void verdict_blame_waits(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
-    if (!mismatch_find_hidden(e, arena, v))
+    if (!mismatch_find_hidden(e, arena, v) && !mismatch_find_destroyed(e, arena, v))
         waits_blame(e, arena, v);
     v->exit_code = v->class >= CAUSE_DEADLOCK ? EXIT_TIMEOUT : EXIT_FAILED;
 }
@@ -235,7 +235,8 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
         verdict_blame_waits(e, arena, v);
     else if (v->class == CAUSE_MISMATCH)
         mismatch_blame(e, arena, v);
-    else if (verdict_may_hide_mismatch(e, v) && mismatch_find_hidden(e, arena, v))
+    else if (verdict_may_hide_mismatch(e, v) &&
+             (mismatch_find_hidden(e, arena, v) || mismatch_find_destroyed(e, arena, v)))
         return;
     else if (v->class == CAUSE_HOST_LOST)
         verdict_blame_lost(e, arena, v);

@@ -47,6 +47,18 @@ static bool audit_watch_is_judgeable(const struct audit_watch *w, const struct a
     return audit_watch_all_is_well(w);
 }
 
+/* Ranks that end close their groups, too, and are judged then. Without a majority, the members that
+ * have neither destroyed the group nor called more may decide who is wrong. */
+static bool audit_watch_is_destroyed(const struct audit_watch *w, const struct audit_finding *f)
+{
+    for (uint32_t i = 0; i < f->nranks; i++) {
+        const struct rank_state *r = &w->run->ranks[f->ranks[i].rank];
+        if (!f->ranks[i].value && (r->exited || r->failed || rank_has_ended(r)))
+            return false;
+    }
+    return (f->majority != UINT32_MAX || f->nranks == f->nmembers) && audit_watch_all_is_well(w);
+}
+
 static void audit_watch_stop(struct audit_watch *w, const struct audit_finding *f)
 {
     struct diag d;
@@ -97,6 +109,11 @@ bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f)
     else if (w->stop->step == STOP_NONE && !w->reported.at_ns &&
              audit_find_reported(w->audit, &finding))
         loop_timer_set(w->run->loop, &w->reported, AUDIT_WATCH_REPORTED_NS);
+    if (w->stop->step == STOP_NONE && audit_find_destroyed(w->audit, &finding) &&
+        audit_watch_is_destroyed(w, &finding)) {
+        w->destroyed = true;
+        audit_watch_stop(w, &finding);
+    }
     return true;
 }
 
@@ -123,15 +140,16 @@ static void audit_watch_blame(struct audit_watch *w, const struct audit_finding 
     }
     job->group = arena_strdup(&w->run->arena, f->group);
     job->number = f->number;
-    job->extra = f->difference == AUDIT_EXTRA;
+    job->extra = f->difference == AUDIT_EXTRA || f->difference == AUDIT_DESTROYED;
 }
 
 void audit_watch_end(struct audit_watch *w)
 {
     struct audit_finding finding;
-    if (!w->found ||
-        !(audit_find(w->audit, true, &finding) || audit_find_extra(w->audit, &finding) ||
-          audit_find(w->audit, false, &finding)))
+    if (!w->found || !(w->destroyed ? audit_find_destroyed(w->audit, &finding)
+                                    : audit_find(w->audit, true, &finding) ||
+                                          audit_find_extra(w->audit, &finding) ||
+                                          audit_find(w->audit, false, &finding)))
         return;
     audit_text(&finding, &w->stop->job_failure.diag);
     audit_watch_blame(w, &finding);

@@ -23,6 +23,7 @@ struct audit_watch {
     struct audit *audit;        /* owned; made by audit_watch_open */
     bool found;                 /* it has ended the job */
     struct loop_timer reported; /* a call has returned MISMATCH */
+    bool destroyed;             /* because of a group that some members have closed */
 };
 
 /* The first three members are set. NO_MEMORY or OK. */

@@ -2,12 +2,14 @@
  *
  * Ranks that call collectives one after the other; one of them makes a mistake in one operation.
  *   mistake   none, op, dtype, root, kind, count, counts, extra (one more at the end), two (more),
- *             started (one more, and its request is never waited for)
+ *             started (one more, and its request is never waited for), destroy (the group, instead
+ *             of the operation)
  *   rank, at  who makes it, and in which operation (from 1)
  *   steps     operations of each rank
  *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
  *             random, before those of each rank
- *   group     the group to use; with `split`, one made from it with the name "half"
+ *   group     the group to use; with `split`, one made from it with the name "half", of every
+ *             second rank, or of all for `destroy`
  * After a failure, the rank that made the mistake prints for how long it went on.
  */
 #include <collrun/workload.h>
@@ -21,7 +23,7 @@
 enum { COUNT = 8, MOST = 64 };
 
 struct program {
-    struct collrun_group *g;
+    struct collrun_group *whole, *g;
     const char *mistake;
     int rank, size, at;
     float *in, *out; /* MOST elements each, where the backend of the group works */
@@ -93,11 +95,11 @@ static double seconds(void)
 
 static int open_group(struct collrun_ctx *ctx, struct program *p)
 {
-    struct collrun_group *whole;
-    int rc = collrun_group_get(ctx, collrun_param_string(ctx, "group"), &whole);
-    p->g = whole;
+    const int parts = strcmp(p->mistake, "destroy") == 0 ? 1 : 2;
+    int rc = collrun_group_get(ctx, collrun_param_string(ctx, "group"), &p->whole);
+    p->g = p->whole;
     if (!rc && collrun_param_bool(ctx, "split"))
-        rc = collrun_group_split(whole, collrun_rank(whole) % 2, 0, "half", &p->g);
+        rc = collrun_group_split(p->whole, collrun_rank(p->whole) % parts, 0, "half", &p->g);
     if (!rc)
         rc = collrun_alloc(p->g, MOST * sizeof(float), (void **)&p->in);
     if (!rc)
@@ -128,8 +130,16 @@ static int run(struct collrun_ctx *ctx, void *state)
         if (pause || late || jitter)
             usleep((useconds_t)(pause + jitter + (late ? collrun_param_int(ctx, "late_us") : 0)));
         begun = wrong ? seconds() : begun;
+        if (wrong && strcmp(p.mistake, "destroy") == 0) {
+            rc = collrun_group_destroy(p.g);
+            return rc ? rc : collrun_barrier(p.whole);
+        }
         rc = step(&p, i, wrong ? p.mistake : "none");
     }
+    if (!rc && strcmp(p.mistake, "destroy") == 0)
+        rc = collrun_group_destroy(p.g);
+    if (!rc && strcmp(p.mistake, "destroy") == 0)
+        rc = collrun_barrier(p.whole);
     if (!rc && mine)
         rc = add_steps(&p);
     if (begun > 0)

@@ -77,6 +77,18 @@ for backend in ${BACKENDS:-shm tcp gloo stream}; do
         "mismatch [2] [] world 9 kind allreduce(8 x float32, sum)"
 done
 
+# Members may destroy a group while others are inside its last operation, but not before that.
+for backend in ${BACKENDS:-shm tcp gloo stream}; do
+    audited destroyed_$backend $backend "mistake: destroy, split: true, rank: 1, at: 3, steps: 3"
+    ends "$backend: a group that is destroyed too early: 1" 1
+    is "$backend: a group that is destroyed too early: verdict" "$(verdict destroyed_$backend) $(calls destroyed_$backend)" \
+        "mismatch [1] [] half 3 kind allreduce(8 x float32, sum)"
+    like "$backend: a group that is destroyed too early: message" "$(err)" \
+        'rank 1 .*: allreduce half#3: rank 1 has destroyed half after half#2, ranks 0 and 2-3 call allreduce\('
+    audited kept_$backend $backend "mistake: destroy, split: true, rank: 1, at: 4, steps: 3, late: 2, late_us: 120000"
+    ends "$backend: a group that is destroyed at its end: 0" 0
+done
+
 # Many operations a second: the report may be about a few operations.
 audited fast stream "mistake: op, rank: 2, at: 5000, steps: 2000000"
 ends "many operations: 1" 1

@@ -8,7 +8,7 @@
  * - Once all ranks have sent their last 64 marks at nearly the same number, a difference among them
  *   is found, with its exact number.
  */
-#include "diagnose/audit.h"
+#include "diagnose/audit_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -148,7 +148,7 @@ static uint64_t first_difference(const struct world *w)
 
 struct marks {     /* which marks of a rank a frame has */
     uint32_t keep; /* of 8 of the last 64; 8: all */
-    bool ended;
+    bool ended, destroyed;
     int status; /* of the group */
 };
 
@@ -199,7 +199,8 @@ static void put_group(struct buf *b, const struct world *w, uint32_t rank, const
     buf_put_u64(b, p->called);
     buf_put_u64(b, p->done);
     buf_put_u32(b, (uint32_t)which->status);
-    buf_put_u8(b, which->ended);
+    buf_put_u8(b, (uint8_t)((which->ended ? WIRE_AUDIT_ENDED : 0) |
+                            (which->destroyed ? WIRE_AUDIT_DESTROYED : 0)));
     buf_put_u32(b, n);
     buf_put(b, marks.data, marks.len);
     buf_fini(&marks);
@@ -404,6 +405,92 @@ static void an_operation_too_many_is_found_at_the_end(void **state)
     }
 }
 
+/* Rank 1 has destroyed the group after 10 calls, and others have called more. */
+static void a_group_that_is_destroyed_too_early_is_found(void **state)
+{
+    static const struct {
+        uint32_t nranks, called[RANKS]; /* 0: no frame has come */
+        struct marks of_one;
+        int status; /* of rank 0 */
+        bool found, decided;
+        const char *text;
+    } cases[] = {
+        {4,
+         {11, 10, 11, 12},
+         {.ended = true, .destroyed = true},
+         0,
+         true,
+         true,
+         "rank 1 has destroyed group train after train#10, ranks 0 and 2-3 have called train#11"},
+        /* Ranks 2 and 3 are late: they may call the operation, or destroy the group. */
+        {4,
+         {11, 10, 10, 0},
+         {.ended = true, .destroyed = true},
+         0,
+         true,
+         false,
+         "rank 1 has destroyed group train after train#10, rank 0 has called train#11"},
+        {2,
+         {11, 10},
+         {.ended = true, .destroyed = true},
+         0,
+         true,
+         false,
+         "rank 1 has destroyed group train after train#10, rank 0 has called train#11"},
+        /* The others are inside the last operation of all, or late. */
+        {4, {10, 10, 10, 9}, {.ended = true, .destroyed = true}, 0, false, false, NULL},
+        /* Rank 1 has ended, perhaps by a signal; it may still call; the group has failed. */
+        {4, {11, 10, 11, 11}, {.ended = true}, 0, false, false, NULL},
+        {4, {11, 10, 11, 11}, {.ended = false}, 0, false, false, NULL},
+        {4,
+         {11, 10, 11, 11},
+         {.ended = true, .destroyed = true},
+         COLLRUN_ERR_PEER_FAILED,
+         false,
+         false,
+         NULL},
+        {4,
+         {11, 10, 11, 11},
+         {.ended = true, .destroyed = true, .status = COLLRUN_ERR_ABORTED},
+         0,
+         false,
+         false,
+         NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct audit *a = audit_new(RANKS);
+        struct audit_finding f;
+        struct diag d;
+        make_even_programs(&world, cases[i].nranks);
+        for (uint32_t r = 0; r < cases[i].nranks; r++) {
+            world.ranks[r].called = cases[i].called[r];
+            world.ranks[r].done = 10;
+            const struct marks others = {.keep = 8, .status = r ? 0 : cases[i].status};
+            struct marks which = r == 1 ? cases[i].of_one : others;
+            which.keep = 8;
+            if (world.ranks[r].called)
+                assert_true(send_marks(a, &world, r, "t#0:1", &which));
+        }
+        assert_int_equal(audit_find_destroyed(a, &f), cases[i].found);
+        assert_false(audit_find(a, true, &f) || audit_find_extra(a, &f));
+        if (audit_find_destroyed(a, &f)) {
+            diag_init(&d);
+            audit_text(&f, &d);
+            assert_string_equal(d.text, cases[i].text);
+            assert_int_equal(f.number, 11);
+            assert_int_equal(f.majority != UINT32_MAX, cases[i].decided);
+            assert_true(!cases[i].decided || f.ranks[1].class != f.majority);
+            /* The job ends, and the calls in flight fail. */
+            assert_true(send_marks(
+                a, &world, 0, "t#0:1",
+                &(struct marks){.keep = 8, .ended = true, .status = COLLRUN_ERR_ABORTED}));
+            assert_true(audit_find_destroyed(a, &f));
+        }
+        audit_free(a);
+    }
+}
+
 /* The agent sends what a rank has written, perhaps at random, into its record. */
 static void a_group_of_more_members_than_ranks_is_ignored(void **state)
 {
@@ -487,6 +574,7 @@ int main(void)
         cmocka_unit_test(ranks_that_are_far_apart_meet),
         cmocka_unit_test(formations_of_one_name_are_separate),
         cmocka_unit_test(an_operation_too_many_is_found_at_the_end),
+        cmocka_unit_test(a_group_that_is_destroyed_too_early_is_found),
         cmocka_unit_test(a_group_of_more_members_than_ranks_is_ignored),
         cmocka_unit_test(malformed_frames_are_refused),
         cmocka_unit_test(stragglers_of_equal_formations_are_added),

@@ -209,10 +209,11 @@ int collrun_backend_available(struct collrun_ctx *ctx, const char *name, char *w
 
 /* Local: does not wait for other ranks. Messages that were sent can still be received. Messages of
  * other threads end with ABORTED, and so do unfinished requests, which still have to be waited for.
- * Operations of peers that are in progress may fail. The name may be used again immediately. OK for
- * NULL and for a group that was destroyed before; INVALID for a group of job.yaml. Any other call
- * with a destroyed group is INVALID as long as it is one of the last 64 that were destroyed; older
- * handles must not be used. */
+ * Operations of peers that are in progress may fail; a collective that peers call although this
+ * rank has not called it is a mismatch, which ends the job. The name may be used again immediately.
+ * OK for NULL and for a group that was destroyed before; INVALID for a group of job.yaml. Any other
+ * call with a destroyed group is INVALID as long as it is one of the last 64 that were destroyed;
+ * older handles must not be used. */
 int collrun_group_destroy(struct collrun_group *group);
 
 /* Fails the group on this rank: calls and requests in progress end with ABORTED, and so does every
