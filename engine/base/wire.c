@@ -184,6 +184,7 @@ static const char *const wire_type_names[] = {
     [WIRE_PLACE] = "PLACE",
     [WIRE_PLACED] = "PLACED",
     [WIRE_DETACHED] = "DETACHED",
+    [WIRE_NETWORK] = "NETWORK",
     [WIRE_TRACE] = "TRACE",
     [WIRE_READ_RECORDS] = "READ_RECORDS",
     [WIRE_READ_STACKS] = "READ_STACKS",

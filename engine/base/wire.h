@@ -125,6 +125,11 @@ enum wire_type {
     /* str what a member has done that ends its part in the job before it has exited, for a message:
      * "has closed its connection to collrun" */
     WIRE_DETACHED = 23,
+    /* Precedes the STACKS that answer READ_STACKS, from every agent of a job on several hosts; of
+     * the rank of this host with the connection that has had no answer for longest, or of its first
+     * one: str address of the host, str what the kernel says about the connection
+     * (base/network.h), or "" */
+    WIRE_NETWORK = 24,
 
     /* ---- runner -> agent ---- */
 

@@ -344,8 +344,9 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
                       g->backends[i].backend->services.options[0], "%s, group %s",
                       g->backends[i].backend->name, g->id.name);
         g->backends[i].services.world_rank = g->id.members.items;
-        g->backends[i].services.network = (struct network_wait){
-            .desc = &g->engine->desc, .host = g->engine->host, .address = g->engine->address};
+        g->backends[i].services.desc = &g->engine->desc;
+        g->backends[i].services.host = g->engine->host;
+        g->backends[i].services.address = g->engine->address;
         g->backends[i].services.kind = g->backends[i].kind;
     }
     int rc = rendezvous_open(&g->rendezvous, &g->engine->control, &join, d);

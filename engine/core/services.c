@@ -8,6 +8,7 @@
 #include "base/desc.h"
 #include "base/loop.h"
 #include "base/names.h"
+#include "base/network.h"
 #include "base/standstill.h"
 #include "base/tcp.h"
 #include "base/thread.h"
@@ -20,10 +21,12 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void services_log(void *ctx, enum collrun_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -93,6 +96,49 @@ static int services_fail_mismatch(void *ctx, uint32_t rank_a, const struct collr
     return error_cause(COLLRUN_ERR_MISMATCH, "%s", text);
 }
 
+/* The host at the other end of a connection without an answer, if it is certain: the only other one
+ * of the missing ranks, or, if they are here and wait themselves, of the job. Else NULL. */
+static const char *services_other_host(const struct services *s, const uint32_t *missing,
+                                       uint32_t nmissing)
+{
+    const uint32_t own = s->host;
+    uint32_t found = own;
+    for (uint32_t i = 0; i < nmissing; i++) {
+        const uint32_t rank = s->world_rank[missing[i]];
+        const uint32_t host = rank < s->desc->nranks ? s->desc->ranks[rank].host : own;
+        if (host != own && found != own && host != found)
+            return NULL;
+        found = host != own ? host : found;
+    }
+    if (found == own && s->desc->nhosts == 2)
+        found = 1 - own;
+    return found != own ? s->desc->hosts[found].name : NULL;
+}
+
+/* Adds "; no answer from 10.2.0.7 port 4711 for 5.9 s (3 retransmissions, 65536 bytes
+ * unacknowledged): the network between hosts a and b may be cut". Also a rank without connections
+ * takes NETWORK_ANSWER_MS: those that wait for another rank of its host are not reported before
+ * that one has looked at its connections. */
+static void services_explain_network(const struct services *s, const uint32_t *missing,
+                                     uint32_t nmissing, char *text, size_t len)
+{
+    struct network_survey survey;
+    struct network_fault fault = {.found = false};
+    char what[NETWORK_TEXT];
+    const size_t at = strlen(text);
+    network_begin(&survey, getpid());
+    poll(NULL, 0, NETWORK_ANSWER_MS);
+    if (!network_end(&survey, s->address, &fault))
+        return;
+    network_fault_text(&fault, what);
+    const char *other = services_other_host(s, missing, nmissing);
+    if (other)
+        snprintf(text + at, len - at, "; %s: the network between hosts %s and %s may be cut", what,
+                 s->desc->hosts[s->host].name, other);
+    else
+        snprintf(text + at, len - at, "; %s", what);
+}
+
 /* The parameters are the ABI's. NOLINTNEXTLINE(readability-function-size) */
 static void services_timeout_text(void *ctx, uint32_t rank, const uint32_t *missing,
                                   uint32_t nmissing, uint64_t waited_ns, char *out, size_t len)
@@ -101,17 +147,8 @@ static void services_timeout_text(void *ctx, uint32_t rank, const uint32_t *miss
     const struct failure_wait wait = {
         .rank = rank, .nmissing = nmissing, .missing = missing, .waited_ns = waited_ns};
     failure_text_timeout(s->world_rank, &wait, out, len);
-    bool asks = s->network.desc && waited_ns >= NETWORK_LEAST_NS;
-    uint32_t *world = asks ? malloc((nmissing + 1) * sizeof *world) : NULL;
-    if (!world)
-        return;
-    for (uint32_t i = 0; i < nmissing; i++)
-        world[i] = s->world_rank[missing[i]];
-    struct network_wait network = s->network;
-    network.missing = world;
-    network.nmissing = nmissing;
-    network_explain(&network, out, len);
-    free(world);
+    if (s->desc && s->desc->nhosts > 1 && s->address && waited_ns >= NETWORK_LEAST_NS)
+        services_explain_network(s, missing, nmissing, out, len);
 }
 
 static void services_count_mismatch_text(void *ctx, const struct collrun_count_mismatch *counts,
@@ -170,7 +207,7 @@ void services_init(struct services *s, struct control *control, const struct des
     s->options[0] = first;
     s->options[1] = second;
     s->world_rank = NULL;
-    s->network = (struct network_wait){0};
+    s->desc = NULL;
     s->kind = NULL;
     s->table = (struct collrun_services){.size = sizeof s->table,
                                          .ctx = s,

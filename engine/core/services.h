@@ -8,8 +8,6 @@
 #ifndef ENGINE_CORE_SERVICES_H
 #define ENGINE_CORE_SERVICES_H
 
-#include "core/network.h"
-
 #include <collrun/backend.h>
 
 struct control;
@@ -21,8 +19,10 @@ struct services {
     struct control *control;       /* NULL: log texts are dropped */
     char log_prefix[160];          /* "shm", "shm, group train" */
     const uint32_t
-        *world_rank; /* of the group's members, by their rank; NULL: no group; borrowed */
-    struct network_wait network;       /* without the missing ranks; zeros: no group */
+        *world_rank;         /* of the group's members, by their rank; NULL: no group; borrowed */
+    const struct desc *desc; /* of a group: to explain time-outs by its connections; else NULL */
+    const char *address;     /* of this host */
+    uint32_t host;           /* of this process */
     const struct memory_kind *kind;    /* of the backend's device memory; NULL: it has none */
     const struct desc_kvs *options[2]; /* in the order of look-up; either may be NULL; borrowed */
 };

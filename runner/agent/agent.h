@@ -24,6 +24,7 @@
 #include "agent/memory_watch.h"
 #include "agent/open_mpi.h"
 #include "agent/rank.h"
+#include "agent/stacks.h"
 #include "agent/trace_sender.h"
 #include "base/desc.h"
 
@@ -73,6 +74,7 @@ struct agent {
     uint64_t keepalive_ns, keepalive_at_ns; /* the time in the last KEEPALIVE; when it arrived */
     struct audit_sender audit;
     struct trace_sender trace;
+    struct stacks_network network;
 };
 
 int agent_main(void);      /* the exit code */

@@ -6,6 +6,7 @@
 #include "agent/process.h"
 #include "agent/ranks.h"
 #include "base/exit_codes.h"
+#include "base/network.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define SAMPLE_NS 200000000ull /* between the two samples */
+_Static_assert(NETWORK_ANSWER_MS * 1000000ull <= SAMPLE_NS, "NETWORK precedes STACKS");
 enum { STACKS_MAX = 64 << 10 /* bytes of text */, STACKS_LIMIT_S = 8, STACKS_SITES = 16 };
 
 /* One request for one rank. It frees itself after the answer. */
@@ -214,9 +216,50 @@ static void stacks_read_rank(struct agent *a, struct reader *r)
     stacks_begin(s);
 }
 
+/* ---- connections ---- */
+
+static void stacks_on_network(struct loop_timer *t)
+{
+    struct agent *a = t->owner;
+    struct network_fault worst = {.found = false};
+    uint32_t rank = 0;
+    char text[NETWORK_TEXT] = "";
+    struct buf b;
+    for (uint32_t i = 0; i < a->nranks; i++) {
+        if (network_end(&a->network.surveys[i], a->address, &worst))
+            rank = i;
+    }
+    free(a->network.surveys);
+    a->network.surveys = NULL;
+    if (worst.found)
+        network_fault_text(&worst, text);
+    buf_init(&b);
+    buf_put_str(&b, a->address);
+    buf_put_str(&b, text);
+    conn_send_buf(&a->runner, WIRE_NETWORK, a->ranks[rank].rank, a->desc.attempt, &b);
+    buf_fini(&b);
+}
+
+static void stacks_begin_network(struct agent *a)
+{
+    struct stacks_network *n = &a->network;
+    if (a->desc.nhosts < 2 || !a->nranks || n->surveys)
+        return;
+    n->surveys = calloc(a->nranks, sizeof *n->surveys);
+    for (uint32_t i = 0; n->surveys && i < a->nranks; i++) {
+        const struct rank_proc *p = &a->ranks[i];
+        if (p->pid && !p->exited)
+            network_begin(&n->surveys[i], p->member_pid ? p->member_pid : p->pid);
+    }
+    n->timer = (struct loop_timer){.fired = stacks_on_network, .owner = a};
+    if (n->surveys)
+        loop_timer_set(a->loop, &n->timer, NETWORK_ANSWER_MS * 1000000ull);
+}
+
 void stacks_on_read(struct agent *a, const struct wire_frame *f)
 {
     struct reader r;
+    stacks_begin_network(a);
     reader_init(&r, f->payload, f->len);
     uint32_t n = read_count(&r, 9);
     for (uint32_t i = 0; i < n; i++)
@@ -225,6 +268,10 @@ void stacks_on_read(struct agent *a, const struct wire_frame *f)
 
 void stacks_close(struct agent *a)
 {
+    if (a->network.surveys) {
+        loop_timer_clear(a->loop, &a->network.timer);
+        stacks_on_network(&a->network.timer);
+    }
     for (uint32_t i = 0; i < a->nranks; i++) {
         if (a->ranks[i].stacks)
             stacks_free(a->ranks[i].stacks);

@@ -5,6 +5,8 @@
  *
  *  - The agent takes two samples of /proc (agent/process.h), which give state, system call and CPU
  *    use. Then it runs collrun-stack, which prints the stacks, and sends the frame when that ends.
+ *  - In the meantime it asks the kernel about the connections of all its ranks (base/network.h), if
+ *    the job has several hosts, and sends NETWORK.
  *  - collrun-stack is missing, not permitted, or takes longer than its limit: the frame has the
  *    reason instead of the stacks.
  *
@@ -13,6 +15,7 @@
 #ifndef RUNNER_AGENT_STACKS_H
 #define RUNNER_AGENT_STACKS_H
 
+#include "base/loop.h"
 #include "base/wire.h"
 
 struct agent;
@@ -20,5 +23,10 @@ struct agent;
 /* READ_STACKS: each rank named in the frame is answered by STACKS, unless it has exited. */
 void stacks_on_read(struct agent *a, const struct wire_frame *f);
 void stacks_close(struct agent *a); /* no answer is sent any more */
+
+struct stacks_network { /* a look at the connections of the ranks */
+    struct loop_timer timer;
+    struct network_survey *surveys; /* one per rank of the host; NULL: no look is on its way */
+};
 
 #endif

@@ -89,8 +89,11 @@ struct rank_state {
     struct rank_forming forming;       /* groups that it waits to be formed */
     struct rank_stacks stacks; /* what its threads were doing when they were last asked for */
     char doing[400];           /* what it was doing when a time limit passed; "": not known */
-    struct rank_usage usage;   /* what it uses, if that was asked for */
-    void *record_bytes;        /* owned; its record after the failure of the job; NULL: not known */
+    /* Its address and the connection without an answer, when they were last asked for (NETWORK);
+     * of one rank of each host. "": not known, or none. */
+    char address[64], network[256];
+    struct rank_usage usage; /* what it uses, if that was asked for */
+    void *record_bytes;      /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
     struct record_view record; /* of these bytes */
     bool exited;
@@ -136,6 +139,8 @@ bool rank_age(const struct rank_state *rank, uint64_t now_ns, uint64_t *age_ns, 
 /* "in load_batch (data.c:88), asleep in read(3) of /data/x", by its stacks; else as
  * rank_describe. */
 void rank_doing(const struct rank_state *rank, char *out, size_t size);
+/* Before its stacks and its connections are looked at again. */
+void rank_forget_look(struct rank_state *rank);
 /* Sets rank->doing by its stacks, if they are known. */
 void rank_set_doing(struct rank_state *rank);
 /* "not started", "loading its plugins", ...: what a rank in this phase is doing. */

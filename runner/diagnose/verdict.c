@@ -71,6 +71,22 @@ static void verdict_choose(const struct evidence *e, struct verdict *v)
         verdict_choose_among(e, true, v);
 }
 
+/* Of ranks whose operations have timed out, the one with a connection that has no answer: others
+ * may wait for it on the same host. */
+static void verdict_choose_connection(const struct evidence *e, struct verdict *v)
+{
+    if (v->class != CAUSE_TIMEOUT || v->rank == WIRE_HOST || !e->ranks[v->rank].group[0] ||
+        network_cut_is_reported(&e->ranks[v->rank]))
+        return;
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
+        const struct rank_state *r = &e->ranks[i];
+        if (r->group[0] && cause_alone(r) == CAUSE_TIMEOUT && network_cut_is_reported(r)) {
+            v->rank = i;
+            return;
+        }
+    }
+}
+
 /* All ranks whose end, without regard to the order of the reports, is of this class. */
 static void verdict_blame_ends(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
@@ -223,6 +239,7 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
 {
     verdict_init(v, e->job.class, e->job.exit_code, &e->job.diag);
     verdict_choose(e, v);
+    verdict_choose_connection(e, v);
     if (v->class == CAUSE_NONE)
         return;
     if (v->rank != WIRE_HOST) {

@@ -5,7 +5,7 @@
 #ifndef RUNNER_DIAGNOSE_VERDICT_TYPES_H
 #define RUNNER_DIAGNOSE_VERDICT_TYPES_H
 
-#include "diagnose/evidence.h"
+#include "diagnose/network_cut.h"
 
 struct verdict_call { /* a call, and the ranks that made it */
     struct desc_ranks ranks;
@@ -37,6 +37,7 @@ struct verdict {
     const char *kind;  /* "allreduce"; NULL: not known */
     uint64_t number;   /* in the group, from 1 */
     const struct rank_exception *exception; /* that a culprit did not catch; NULL: none */
+    const struct network_cut *network; /* a connection without an answer; NULL: none is known */
     const char *field; /* of a mismatch, the first argument that differs: "op"; else NULL */
     const struct verdict_call *calls;
     const struct verdict_wait *waits;

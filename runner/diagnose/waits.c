@@ -161,6 +161,8 @@ static void waits_missing(const struct evidence *e, const struct graph *graph, u
     struct desc_ranks sinks = graph_sinks(graph, start, arena);
     const struct graph_wait *own = waits_of(graph, start);
     char it[120];
+    if (v->network && network_cut_explains(e->ranks, sinks.items, sinks.n))
+        return;
     if (!sinks.n) {
         v->class = CAUSE_DEADLOCK;
         v->suspects = graph_reached(graph, start, arena);
@@ -396,9 +398,28 @@ static void waits_add_doing(const struct evidence *e, struct arena *arena, struc
     v->doing = list;
 }
 
+/* Without ranks that are to blame, those of the hosts between which a connection has no answer. */
+static void waits_add_network(const struct evidence *e, struct verdict *v)
+{
+    char text[640];
+    if (!v->network || v->class != CAUSE_TIMEOUT || v->culprits.n || v->suspects.n)
+        return;
+    v->suspects = v->network->ranks;
+    if (v->rank == v->network->rank && network_cut_is_reported(&e->ranks[v->rank]) &&
+        strstr(v->diag.text, rank_failed_text(&e->ranks[v->rank])))
+        return; /* its message says so */
+    snprintf(text, sizeof text, "; rank %u: ", v->network->rank);
+    network_cut_text(v->network, text + strlen(text), sizeof text - strlen(text));
+    blame_append(&v->diag, text);
+}
+
 void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
+    struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
+    if (cut && network_cut_find(e->desc, e->ranks, arena, cut))
+        v->network = cut;
     waits_find(e, arena, v);
+    waits_add_network(e, v);
     if (v->class == CAUSE_MISSING || v->class == CAUSE_TIMEOUT)
         waits_add_doing(e, arena, v);
 }

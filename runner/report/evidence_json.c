@@ -98,6 +98,10 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
         json_object_set_new(o, "waits", evidence_hex(&r->waits_frame));
     if (r->doing[0])
         json_object_set_new(o, "doing", json_value_text(r->doing));
+    if (r->address[0])
+        json_object_set_new(o, "address", json_value_text(r->address));
+    if (r->network[0])
+        json_object_set_new(o, "network", json_value_text(r->network));
     if (r->forming.n)
         json_object_set_new(o, "waits_outside", evidence_forming(&r->forming));
     if (r->exception)
@@ -310,6 +314,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     snprintf(r->memory, sizeof r->memory, "%s", evidence_text(o, "memory", &f->arena));
     snprintf(r->last_words, sizeof r->last_words, "%s", evidence_text(o, "last_words", &f->arena));
     snprintf(r->doing, sizeof r->doing, "%s", evidence_text(o, "doing", &f->arena));
+    snprintf(r->address, sizeof r->address, "%s", evidence_text(o, "address", &f->arena));
+    snprintf(r->network, sizeof r->network, "%s", evidence_text(o, "network", &f->arena));
     r->max_rss = evidence_number(o, "max_rss", UINT64_MAX);
     if (json_object_get(o, "failed"))
         evidence_read_failed(json_object_get(o, "failed"), r, &f->arena);

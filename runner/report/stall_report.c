@@ -5,8 +5,10 @@
 #include "base/names.h"
 #include "base/rank_list.h"
 #include "diagnose/blame.h"
+#include "diagnose/network_cut.h"
 #include "report/json_value.h"
 #include "report/ranks_json.h"
+#include "report/verdict_json.h"
 
 #include <string.h>
 
@@ -105,11 +107,26 @@ static void stall_report_culprit(const struct stall_report *r, uint32_t rank, ch
         snprintf(out, size, "%s %s %s; %s", who, verb, call, doing);
 }
 
+/* A connection between hosts has no answer, and no rank is late for another reason. */
+static bool stall_report_cut(const struct stall_report *r, struct arena *arena,
+                             struct network_cut *cut)
+{
+    return network_cut_explains(r->ranks, r->stall->culprits, r->stall->nculprits) &&
+           network_cut_find(r->desc, r->ranks, arena, cut);
+}
+
 void stall_report_text(const struct stall_report *r, char *out, size_t size)
 {
     const struct stall *s = r->stall;
     char list[RANKS_LEN + 8], call[200] = "";
-    if (s->nculprits) {
+    struct network_cut cut;
+    struct arena arena;
+    arena_init(&arena);
+    if (stall_report_cut(r, &arena, &cut)) {
+        int len = stall_report_rank(r, cut.rank, out, size);
+        len += snprintf(out + len, size - (size_t)len, ": ");
+        network_cut_text(&cut, out + len, size - (size_t)len);
+    } else if (s->nculprits) {
         stall_report_culprit(r, s->culprits[0], out, size);
     } else if (s->nsuspects) {
         stall_report_list(s->suspects, s->nsuspects, list, sizeof list);
@@ -122,6 +139,7 @@ void stall_report_text(const struct stall_report *r, char *out, size_t size)
                  "cut network, or a library that hangs)",
                  list, s->waits[0].nwaiting == 1 ? "has" : "have", call);
     }
+    arena_fini(&arena);
 }
 
 static void stall_report_thread(const struct stacks_thread *t, FILE *out)
@@ -303,13 +321,23 @@ json_t *stall_report_json(const struct stall_report *r)
     char text[1200];
     w = w ? w : &s->waits[0];
     stall_report_text(r, text, sizeof text);
-    const char *class = s->nculprits || s->nsuspects ? "missing" : "timeout";
-    return json_pack(
+    struct network_cut cut;
+    struct arena arena;
+    arena_init(&arena);
+    const bool network = stall_report_cut(r, &arena, &cut);
+    const char *class = !network && (s->nculprits || s->nsuspects) ? "missing" : "timeout";
+    json_t *o = json_pack(
         "{s:i, s:f, s:s, s:o, s:o, s:o, s:s?, s:o, s:n, s:o, s:o, s:o}", "attempt",
         (int)r->desc->attempt, "seconds", (double)(r->now_ns - s->waits[0].since_ns) / 1e9, "class",
-        class, "culprits", stall_report_list_json(s->culprits, s->nculprits), "suspects",
-        stall_report_list_json(s->suspects, s->nsuspects), "group", stall_report_group(w), "kind",
+        class, "culprits", stall_report_list_json(s->culprits, network ? 0 : s->nculprits),
+        "suspects",
+        network ? ranks_json_list(&cut.ranks) : stall_report_list_json(s->suspects, s->nsuspects),
+        "group", stall_report_group(w), "kind",
         w->described ? kind_name((enum collrun_kind)w->op.kind) : NULL, "number",
         stall_report_number(w), "field", "calls", stall_report_calls(w), "waits",
         stall_report_waits(s), "text", json_value_text(text));
+    if (o && network)
+        json_object_set_new(o, "network", verdict_json_network(&cut));
+    arena_fini(&arena);
+    return o;
 }

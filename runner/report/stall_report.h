@@ -31,8 +31,8 @@ void stall_report_print(const struct stall_report *r, FILE *out);
 void stall_report_text(const struct stall_report *r, char *out, size_t size);
 /* "3/4 wait in world#1042 for rank 1": the oldest wait. */
 void stall_report_line(const struct stall *stall, char *out, size_t size);
-/* class, culprits, suspects, group, kind, number, calls, waits, text: those of a verdict; and
- * attempt, seconds. */
+/* class, culprits, suspects, group, kind, number, calls, waits, network, text: those of a verdict;
+ * and attempt, seconds. */
 json_t *stall_report_json(const struct stall_report *r);
 /* The ranks whose STACKS the report shows; returns their number, at most STALL_REPORT_STACKS. */
 uint32_t stall_report_ranks(const struct stall *stall, uint32_t ranks[STALL_REPORT_STACKS]);

@@ -53,6 +53,19 @@ static json_t *verdict_json_doing(const struct verdict *v)
     return list;
 }
 
+json_t *verdict_json_network(const struct network_cut *cut)
+{
+    const struct network_fault *f = &cut->fault;
+    json_t *hosts = json_array();
+    for (int i = 0; i < 2 && cut->hosts[i]; i++)
+        json_array_append_new(hosts, json_value_text(cut->hosts[i]));
+    return json_pack("{s:o, s:i, s:s, s:i, s:b, s:f, s:I, s:i, s:i}", "hosts", hosts, "rank",
+                     (int)cut->rank, "address", f->address, "port", (int)f->port, "connected",
+                     !f->opening, "seconds", f->silent_s, "unacknowledged", (json_int_t)f->bytes,
+                     "retransmits", f->probed ? 0 : (int)f->attempts, "probes",
+                     f->probed ? (int)f->attempts : 0);
+}
+
 json_t *verdict_json(const struct verdict *v)
 {
     json_t *o = json_object();
@@ -69,6 +82,8 @@ json_t *verdict_json(const struct verdict *v)
     json_object_set_new(o, "exception", verdict_json_exception(v->exception));
     if (v->ndoing)
         json_object_set_new(o, "doing", verdict_json_doing(v));
+    if (v->network)
+        json_object_set_new(o, "network", verdict_json_network(v->network));
     json_object_set_new(o, "text",
                         v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
     return o;

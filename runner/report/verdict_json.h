@@ -10,6 +10,8 @@
  *   field       the first argument in which the calls differ: kind, dtype, op, root, count, counts
  *   calls       [{ranks, call}]: the calls of a mismatch
  *   waits       [{ranks, group, number, for}]: which ranks wait where for which
+ *   network     the connection without an answer, if there is one: {hosts, rank, address, port,
+ *               connected, seconds, unacknowledged, retransmits, probes}
  *   text        the message; null: success
  * Ranks in texts are rank sets as in job.yaml: "0-3,8".
  */
@@ -21,5 +23,6 @@
 #include <jansson.h>
 
 json_t *verdict_json(const struct verdict *v);
+json_t *verdict_json_network(const struct network_cut *cut);
 
 #endif

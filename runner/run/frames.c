@@ -394,6 +394,23 @@ static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
     last_look_on_stacks(s->look);
 }
 
+static void frames_on_network(struct frames *s, const struct wire_frame *f)
+{
+    struct rank_state *state = &s->run->ranks[f->rank];
+    struct reader r;
+    struct arena arena;
+    arena_init(&arena);
+    reader_init(&r, f->payload, f->len);
+    const char *address = read_str(&r, &arena), *text = read_str(&r, &arena);
+    if (reader_done(&r) && address && text) {
+        snprintf(state->address, sizeof state->address, "%s", address);
+        snprintf(state->network, sizeof state->network, "%s", text);
+    } else {
+        frames_malformed(s, f);
+    }
+    arena_fini(&arena);
+}
+
 static void frames_set_deadlock_timer(struct frames *s)
 {
     if (s->stop->step == STOP_NONE && (!s->deadlock_timer.at_ns || s->deadlock_ns))
@@ -607,6 +624,7 @@ static void frames_on_rank_frame(struct frames *s, const struct wire_frame *f)
         {WIRE_METRIC, frames_on_metric},
         {WIRE_AGREE, frames_on_store},
         {WIRE_STACKS, frames_on_stacks},
+        {WIRE_NETWORK, frames_on_network},
         {WIRE_RECORDS, frames_on_records},
         {WIRE_AUDIT, frames_on_audit},
         {WIRE_STARTED, frames_on_phase},

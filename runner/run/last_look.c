@@ -57,7 +57,7 @@ static void last_look_take_stacks(struct last_look *l)
         return;
     }
     for (uint32_t i = 0; i < l->run->desc->nranks; i++)
-        stacks_fini(&l->run->ranks[i].stacks);
+        rank_forget_look(&l->run->ranks[i]);
     buf_init(&b);
     buf_put_u32(&b, l->n);
     for (uint32_t i = 0; i < l->n; i++) {

@@ -178,7 +178,7 @@ static void stall_monitor_ask(struct stall_monitor *m, const struct stall *s)
             m->asked_ranks[m->nasked++] = rank;
     }
     for (uint32_t i = 0; i < m->run->desc->nranks; i++)
-        stacks_fini(&m->run->ranks[i].stacks);
+        rank_forget_look(&m->run->ranks[i]);
     buf_init(&b);
     stall_monitor_put_ask(m, s, &b);
     hosts_send_all(m->run, WIRE_QUERY, NULL);

@@ -3,11 +3,13 @@
  * The texts of a mismatch and of a time-out: ranks with and without their rank in the job, ranges
  * of ranks, and lists that do not fit.
  */
+#include "base/network.h"
 #include "core/failure_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -80,6 +82,38 @@ static void an_operation_expires(void **state)
     assert_string_equal(text, "allreduce train#7 timed out after 2.0 s");
 }
 
+/* What the engine writes, the runner reads. */
+static void a_connection_without_an_answer(void **state)
+{
+    const struct network_fault cases[] = {
+        {.attempts = 3, .bytes = 65536, .silent_s = 5.9, .address = "10.2.0.7", .port = 4711},
+        {.attempts = 1, .bytes = 1, .silent_s = 61.0, .address = "fd00::7", .port = 65535},
+        {.attempts = 1, .probed = true, .silent_s = 1.2, .address = "10.2.0.7", .port = 1},
+        {.attempts = 2, .opening = true, .address = "fd00::7", .port = 4711}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[NETWORK_TEXT], message[512];
+        struct network_fault f;
+        const char *end;
+        network_fault_text(&cases[i], text);
+        snprintf(message, sizeof message, "rank 2 waited 6.0 s for rank 0; %s: the rest", text);
+        assert_true(network_fault_read(message, &f, &end));
+        assert_string_equal(end, ": the rest");
+        assert_string_equal(f.address, cases[i].address);
+        assert_int_equal(f.port, cases[i].port);
+        assert_int_equal(f.attempts, cases[i].attempts);
+        assert_int_equal(f.bytes, cases[i].bytes);
+        assert_int_equal((int)(10 * f.silent_s + 0.5), (int)(10 * cases[i].silent_s + 0.5));
+        assert_int_equal(f.probed, cases[i].probed);
+        assert_int_equal(f.opening, cases[i].opening);
+        for (size_t len = strlen(message) - strlen(end); len-- > 0;) { /* cut short */
+            message[len] = '\0';
+            assert_false(network_fault_read(message, &f, &end));
+            assert_false(f.found);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -87,6 +121,7 @@ int main(void)
         cmocka_unit_test(a_timeout_lists_the_missing_ranks),
         cmocka_unit_test(a_list_that_does_not_fit_is_cut),
         cmocka_unit_test(an_operation_expires),
+        cmocka_unit_test(a_connection_without_an_answer),
     };
     return cmocka_run_group_tests_name("failure texts", tests, NULL, NULL);
 }

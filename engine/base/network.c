@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A peer that is stopped, or busy, does not look like a cut: its kernel acknowledges. A connection
+ * on which a rank only waits for data has nothing to be acknowledged, so the kernel sends a
+ * keepalive probe first. All work is done on copies of descriptors: the process may close its own
+ * at any time.
+ */
+#include "base/network.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    NETWORK_SILENT_MS = 1000, /* an acknowledgement can be late because of the load */
+    NETWORK_SOCKETS_MAX = 256
+};
+
+struct network_socket {
+    int fd;
+    bool probed;
+    int keepalive, idle_s; /* its options before the probe */
+};
+
+struct network_address {
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+};
+
+/* ---- copies of the sockets ---- */
+
+/* Shortening the idle time of a connection that has been idle for longer makes the kernel probe at
+ * once. */
+static void network_probe(struct network_socket *s, const struct tcp_info *info)
+{
+    socklen_t size = sizeof(int);
+    s->probed = info->tcpi_state == TCP_ESTABLISHED &&
+                info->tcpi_last_ack_recv >= NETWORK_SILENT_MS &&
+                getsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &s->keepalive, &size) == 0 &&
+                getsockopt(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, &s->idle_s, &size) == 0 &&
+                setsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int)) == 0 &&
+                setsockopt(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){1}, sizeof(int)) == 0;
+}
+
+/* Keeps a copy of the descriptor if it is a connection, or one that is being opened. */
+static void network_add(struct network_survey *s, int pidfd, int number)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    const int fd = pidfd < 0 ? fcntl(number, F_DUPFD_CLOEXEC, 3)
+                             : (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+    if (fd < 0)
+        return;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+        (info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_SYN_SENT)) {
+        close(fd);
+        return;
+    }
+    s->sockets[s->n] = (struct network_socket){.fd = fd};
+    network_probe(&s->sockets[s->n++], &info);
+}
+
+void network_begin(struct network_survey *s, pid_t pid)
+{
+    int numbers[NETWORK_SOCKETS_MAX], n = 0;
+    char path[64], link[32];
+    const struct dirent *entry;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    *s = (struct network_survey){.sockets = calloc(NETWORK_SOCKETS_MAX, sizeof *s->sockets)};
+    DIR *dir = s->sockets ? opendir(path) : NULL;
+    while (dir && n < NETWORK_SOCKETS_MAX && (entry = readdir(dir))) {
+        const ssize_t len = readlinkat(dirfd(dir), entry->d_name, link, sizeof link);
+        if (len > 7 && memcmp(link, "socket:", 7) == 0)
+            numbers[n++] = atoi(entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    const bool own = pid == getpid();
+    const int pidfd = own || !n ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    for (int i = 0; i < n && (own || pidfd >= 0); i++)
+        network_add(s, pidfd, numbers[i]);
+    if (pidfd >= 0)
+        close(pidfd);
+}
+
+/* ---- what the kernel says about one ---- */
+
+static bool network_address_get(int (*get)(int, struct sockaddr *, socklen_t *), int fd,
+                                struct network_address *out)
+{
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
+    return get(fd, (struct sockaddr *)&address, &len) == 0 &&
+           getnameinfo((struct sockaddr *)&address, len, out->host, sizeof out->host, out->port,
+                       sizeof out->port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+}
+
+/* Reads an address as the kernel lists it: 32-bit words of the network order, in hexadecimal. */
+static bool network_read_hex(const char *hex, int family, char *out, size_t len)
+{
+    uint32_t words[4] = {0};
+    const size_t n = family == AF_INET6 ? 4 : 1;
+    for (size_t i = 0; i < n; i++) {
+        unsigned word;
+        if (sscanf(hex + 8 * i, "%8x", &word) != 1)
+            return false;
+        words[i] = word;
+    }
+    return strlen(hex) == 8 * n && inet_ntop(family, words, out, (socklen_t)len) != NULL;
+}
+
+/* getpeername() refuses a connection that is being opened; the kernel lists its peer. */
+static bool network_opening_peer(const struct network_address *own, struct network_address *out)
+{
+    const int family = strchr(own->host, ':') ? AF_INET6 : AF_INET;
+    char line[300], from[40], to[40], host[NI_MAXHOST];
+    bool found = false;
+    FILE *f = fopen(family == AF_INET6 ? "/proc/self/net/tcp6" : "/proc/self/net/tcp", "re");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        unsigned port, peer_port, state;
+        if (sscanf(line, "%*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x", from, &port, to, &peer_port,
+                   &state) != 5 ||
+            state != TCP_SYN_SENT || port != (unsigned)atoi(own->port) ||
+            !network_read_hex(from, family, host, sizeof host) || strcmp(host, own->host) != 0)
+            continue;
+        found = network_read_hex(to, family, out->host, sizeof out->host);
+        snprintf(out->port, sizeof out->port, "%u", peer_port);
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static bool network_look(int fd, const char *address, struct network_fault *worst)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    struct network_address own, peer;
+    struct network_fault f = {.found = true};
+    int bytes = 0;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+        !network_address_get(getsockname, fd, &own) || strcmp(own.host, address) != 0)
+        return false;
+    f.opening = info.tcpi_state == TCP_SYN_SENT;
+    f.probed = info.tcpi_retransmits == 0;
+    f.attempts = f.probed ? info.tcpi_probes : info.tcpi_retransmits;
+    f.silent_s = f.opening ? 0 : info.tcpi_last_ack_recv / 1e3;
+    if (f.attempts == 0 || (!f.opening && info.tcpi_last_ack_recv < NETWORK_SILENT_MS) ||
+        (info.tcpi_state != TCP_ESTABLISHED && !f.opening) ||
+        !(f.opening ? network_opening_peer(&own, &peer)
+                    : network_address_get(getpeername, fd, &peer)) ||
+        (worst->found && worst->silent_s >= f.silent_s))
+        return false;
+    f.bytes = ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0 ? (uint32_t)bytes : 0;
+    snprintf(f.address, sizeof f.address, "%.*s", (int)sizeof f.address - 1, peer.host);
+    f.port = (uint16_t)atoi(peer.port);
+    *worst = f;
+    return true;
+}
+
+bool network_end(struct network_survey *s, const char *address, struct network_fault *worst)
+{
+    bool worse = false;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct network_socket *k = &s->sockets[i];
+        worse = network_look(k->fd, address, worst) || worse;
+        if (k->probed) {
+            setsockopt(k->fd, IPPROTO_TCP, TCP_KEEPIDLE, &k->idle_s, sizeof(int));
+            setsockopt(k->fd, SOL_SOCKET, SO_KEEPALIVE, &k->keepalive, sizeof(int));
+        }
+        close(k->fd);
+    }
+    free(s->sockets);
+    *s = (struct network_survey){0};
+    return worse;
+}
+
+/* ---- the text ---- */
+
+#define NETWORK_SILENT "no answer from "
+#define NETWORK_OPENING "the connection to "
+
+void network_fault_text(const struct network_fault *f, char out[NETWORK_TEXT])
+{
+    const char *s = f->attempts == 1 ? "" : "s";
+    if (f->opening)
+        snprintf(out, NETWORK_TEXT, NETWORK_OPENING "%s port %u has not come up (%u attempts)",
+                 f->address, f->port, f->attempts + 1);
+    else if (f->probed)
+        snprintf(out, NETWORK_TEXT, NETWORK_SILENT "%s port %u for %.1f s (%u keepalive probe%s)",
+                 f->address, f->port, f->silent_s, f->attempts, s);
+    else
+        snprintf(out, NETWORK_TEXT,
+                 NETWORK_SILENT
+                 "%s port %u for %.1f s (%u retransmission%s, %u bytes unacknowledged)",
+                 f->address, f->port, f->silent_s, f->attempts, s, f->bytes);
+}
+
+bool network_fault_read(const char *text, struct network_fault *f, const char **end)
+{
+    const char *silent = strstr(text, NETWORK_SILENT), *opening = strstr(text, NETWORK_OPENING);
+    int len = 0;
+    *f = (struct network_fault){.found = false};
+    if (silent && sscanf(silent, NETWORK_SILENT "%65[0-9a-fA-F.:] port %hu for %lf s (%u %n",
+                         f->address, &f->port, &f->silent_s, &f->attempts, &len) == 4) {
+        f->probed = strncmp(silent + len, "keepalive", 9) == 0;
+        f->found = f->probed || sscanf(silent + len, "%*[a-z], %u bytes", &f->bytes) == 1;
+        *end = strchr(silent + len, ')');
+    } else if (opening &&
+               sscanf(opening, NETWORK_OPENING "%65[0-9a-fA-F.:] port %hu has not come up (%u %n",
+                      f->address, &f->port, &f->attempts, &len) == 3) {
+        f->found = f->opening = f->attempts > 0;
+        f->attempts -= f->opening;
+        *end = strchr(opening + len, ')');
+    }
+    f->found = f->found && len > 0 && *end;
+    *end = f->found ? *end + 1 : text;
+    return f->found;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the kernel knows about the TCP connections of a process (TCP_INFO), to explain a wait: data
+ * that was sent and not acknowledged, keepalive probes without an answer, connections that have not
+ * come up. It serves every backend, also those whose library owns the sockets.
+ *
+ * - A rank asks about its own process before it reports a time-out; its agent asks about the
+ *   processes of all ranks for a stall report, through descriptors that pidfd_getfd(2) copies.
+ * - A process that may not be examined, and a connection that is well, add nothing.
+ */
+#ifndef ENGINE_BASE_NETWORK_H
+#define ENGINE_BASE_NETWORK_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { NETWORK_ANSWER_MS = 200 /* from network_begin to network_end: until a probe is answered */ };
+/* Shorter waits are not explained: a connection is silent only after a second. */
+#define NETWORK_LEAST_NS 1000000000ull
+
+/* A connection without an answer. */
+struct network_fault {
+    bool found, opening; /* opening: it has not come up */
+    bool probed;         /* attempts: of keepalive, not of data */
+    double silent_s;
+    uint32_t attempts;
+    uint32_t bytes;                      /* sent and not acknowledged */
+    char address[INET6_ADDRSTRLEN + 20]; /* of the peer */
+    uint16_t port;
+};
+
+struct network_survey {
+    struct network_socket *sockets;
+    uint32_t n;
+};
+
+/* Copies the TCP sockets of a process, and probes the idle ones. */
+void network_begin(struct network_survey *s, pid_t pid);
+/* NETWORK_ANSWER_MS later: adds the connection from this address that has been silent for longest,
+ * if it is worse than the one in `worst`. Closes the copies. True: it is worse. */
+bool network_end(struct network_survey *s, const char *address, struct network_fault *worst);
+
+enum { NETWORK_TEXT = 224 };
+/* "no answer from 10.2.0.7 port 4711 for 5.9 s (3 retransmissions, 65536 bytes unacknowledged)" */
+void network_fault_text(const struct network_fault *f, char out[NETWORK_TEXT]);
+/* Finds such a text in an error message. *end: what follows it. False: there is none. */
+bool network_fault_read(const char *text, struct network_fault *f, const char **end);
+
+#endif

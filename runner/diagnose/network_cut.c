@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The evidence comes from the agents (NETWORK), or stands in the message of a time-out. The peer is
+ * the host with the address; without an address, the one that the message names, or the only other
+ * one.
+ */
+#include "diagnose/network_cut.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BETWEEN ": the network between hosts "
+
+static bool network_cut_read(const struct rank_state *rank, struct network_fault *f,
+                             const char **end)
+{
+    if (network_fault_read(rank->network, f, end))
+        return true;
+    const int status = rank->why.status ? rank->why.status : rank->failure.code;
+    return (rank->failed || rank->why.status) && status == COLLRUN_ERR_TIMEOUT &&
+           network_fault_read(rank_failed_text(rank), f, end);
+}
+
+bool network_cut_is_reported(const struct rank_state *rank)
+{
+    struct network_fault f;
+    const char *end;
+    return network_cut_read(rank, &f, &end);
+}
+
+bool network_cut_explains(const struct rank_state *ranks, const uint32_t *late, uint32_t n)
+{
+    char inside[256];
+    for (uint32_t i = 0; i < n; i++) {
+        if (!snapshot_inside(&ranks[late[i]].snapshot, inside, sizeof inside) ||
+            ranks[late[i]].snapshot.state == 'T')
+            return false;
+    }
+    return true;
+}
+
+/* Reads ": the network between hosts a and b may be cut". */
+static bool network_cut_names(const char *text, const char *a, const char *b)
+{
+    char names[600];
+    snprintf(names, sizeof names, BETWEEN "%s and %s may be cut", a, b);
+    return strncmp(text, names, strlen(names)) == 0;
+}
+
+static uint32_t network_cut_peer(const struct desc *desc, const struct rank_state *ranks,
+                                 const struct network_cut *cut, const char *end)
+{
+    const uint32_t own = desc->ranks[cut->rank].host;
+    for (uint32_t i = 0; i < desc->nranks; i++) {
+        if (desc->ranks[i].host != own && strcmp(ranks[i].address, cut->fault.address) == 0)
+            return desc->ranks[i].host;
+    }
+    for (uint32_t i = 0; i < desc->nhosts; i++) {
+        if (i != own && network_cut_names(end, desc->hosts[own].name, desc->hosts[i].name))
+            return i;
+    }
+    return desc->nhosts == 2 ? 1 - own : desc->nhosts;
+}
+
+bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,
+                      struct network_cut *out)
+{
+    const char *after = "";
+    *out = (struct network_cut){0};
+    for (uint32_t i = 0; desc->nhosts > 1 && i < desc->nranks; i++) {
+        struct network_fault f;
+        const char *end;
+        if (!network_cut_read(&ranks[i], &f, &end) ||
+            (out->fault.found && out->fault.silent_s >= f.silent_s))
+            continue;
+        out->fault = f;
+        out->rank = i;
+        after = end;
+    }
+    if (!out->fault.found)
+        return false;
+    const uint32_t own = desc->ranks[out->rank].host;
+    const uint32_t peer = network_cut_peer(desc, ranks, out, after);
+    out->hosts[0] = desc->hosts[own].name;
+    out->hosts[1] = peer < desc->nhosts ? desc->hosts[peer].name : NULL;
+    out->ranks.items = arena_calloc(arena, desc->nranks, sizeof(uint32_t));
+    for (uint32_t i = 0; out->ranks.items && out->hosts[1] && i < desc->nranks; i++) {
+        if (desc->ranks[i].host == own || desc->ranks[i].host == peer)
+            out->ranks.items[out->ranks.n++] = i;
+    }
+    return true;
+}
+
+void network_cut_text(const struct network_cut *cut, char *out, size_t size)
+{
+    char fault[NETWORK_TEXT];
+    network_fault_text(&cut->fault, fault);
+    if (cut->hosts[1])
+        snprintf(out, size, "%s" BETWEEN "%s and %s may be cut", fault, cut->hosts[0],
+                 cut->hosts[1]);
+    else
+        snprintf(out, size, "%s", fault);
+}

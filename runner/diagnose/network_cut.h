@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network between two hosts is dead, and collrun reaches both: what the kernels say about the
+ * connections of the ranks (base/network.h), and the pair of hosts that it is about.
+ */
+#ifndef RUNNER_DIAGNOSE_NETWORK_CUT_H
+#define RUNNER_DIAGNOSE_NETWORK_CUT_H
+
+#include "base/network.h"
+#include "diagnose/evidence.h"
+
+struct network_cut {
+    struct network_fault fault;
+    uint32_t rank;           /* its connection */
+    const char *hosts[2];    /* of this rank, and the other one; NULL: that is not certain */
+    struct desc_ranks ranks; /* of both hosts; empty: not certain */
+};
+
+/* Of all connections without an answer, the one that has been silent for longest. The list is in
+ * the arena. False: all are well, or are not known. */
+bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,
+                      struct network_cut *out);
+/* True if the error message of the rank is about a connection without an answer. */
+bool network_cut_is_reported(const struct rank_state *rank);
+/* Of ranks that do not come: true if each is inside an operation, and may wait for the network. */
+bool network_cut_explains(const struct rank_state *ranks, const uint32_t *late, uint32_t n);
+/* "no answer from ...: the network between hosts a and b may be cut" */
+void network_cut_text(const struct network_cut *cut, char *out, size_t size);
+
+#endif
