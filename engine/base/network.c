@@ -19,9 +19,11 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
+    NETWORK_MS = 1000000,     /* ns */
     NETWORK_SILENT_MS = 1000, /* an acknowledgement can be late because of the load */
     NETWORK_SOCKETS_MAX = 256
 };
@@ -30,6 +32,7 @@ struct network_socket {
     int fd;
     bool probed;
     int keepalive, idle_s; /* its options before the probe */
+    uint64_t sent_ns;      /* when the probe was first seen without an answer; 0: not yet */
 };
 
 struct network_address {
@@ -69,13 +72,21 @@ static void network_add(struct network_survey *s, int pidfd, int number)
     network_probe(&s->sockets[s->n++], &info);
 }
 
+static uint64_t network_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 void network_begin(struct network_survey *s, pid_t pid)
 {
     int numbers[NETWORK_SOCKETS_MAX], n = 0;
     char path[64], link[32];
     const struct dirent *entry;
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    *s = (struct network_survey){.sockets = calloc(NETWORK_SOCKETS_MAX, sizeof *s->sockets)};
+    *s = (struct network_survey){.sockets = calloc(NETWORK_SOCKETS_MAX, sizeof *s->sockets),
+                                 .begin_ns = network_now_ns()};
     DIR *dir = s->sockets ? opendir(path) : NULL;
     while (dir && n < NETWORK_SOCKETS_MAX && (entry = readdir(dir))) {
         const ssize_t len = readlinkat(dirfd(dir), entry->d_name, link, sizeof link);
@@ -90,6 +101,29 @@ void network_begin(struct network_survey *s, pid_t pid)
         network_add(s, pidfd, numbers[i]);
     if (pidfd >= 0)
         close(pidfd);
+}
+
+static bool network_had_time(const struct network_socket *s, uint64_t now_ns)
+{
+    return s->sent_ns && now_ns - s->sent_ns >= (uint64_t)NETWORK_ANSWER_MS * NETWORK_MS;
+}
+
+bool network_poll(struct network_survey *s)
+{
+    const uint64_t now_ns = network_now_ns();
+    bool done = now_ns - s->begin_ns >= (uint64_t)NETWORK_ANSWER_MS * NETWORK_MS;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct network_socket *k = &s->sockets[i];
+        struct tcp_info info;
+        socklen_t len = sizeof info;
+        if (!k->probed || getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+            info.tcpi_last_ack_recv < NETWORK_SILENT_MS || info.tcpi_retransmits)
+            continue;
+        if (info.tcpi_probes && !k->sent_ns)
+            k->sent_ns = now_ns;
+        done = done && network_had_time(k, now_ns);
+    }
+    return done || now_ns - s->begin_ns >= (uint64_t)NETWORK_LIMIT_MS * NETWORK_MS;
 }
 
 /* ---- what the kernel says about one ---- */
@@ -140,8 +174,10 @@ static bool network_opening_peer(const struct network_address *own, struct netwo
     return found;
 }
 
-static bool network_look(int fd, const char *address, struct network_fault *worst)
+static bool network_look(const struct network_socket *s, const char *address,
+                         struct network_fault *worst)
 {
+    const int fd = s->fd;
     struct tcp_info info;
     socklen_t len = sizeof info;
     struct network_address own, peer;
@@ -154,7 +190,8 @@ static bool network_look(int fd, const char *address, struct network_fault *wors
     f.probed = info.tcpi_retransmits == 0;
     f.attempts = f.probed ? info.tcpi_probes : info.tcpi_retransmits;
     f.silent_s = f.opening ? 0 : info.tcpi_last_ack_recv / 1e3;
-    if (f.attempts == 0 || (!f.opening && info.tcpi_last_ack_recv < NETWORK_SILENT_MS) ||
+    if (f.attempts == 0 || (f.probed && !network_had_time(s, network_now_ns())) ||
+        (!f.opening && info.tcpi_last_ack_recv < NETWORK_SILENT_MS) ||
         (info.tcpi_state != TCP_ESTABLISHED && !f.opening) ||
         !(f.opening ? network_opening_peer(&own, &peer)
                     : network_address_get(getpeername, fd, &peer)) ||
@@ -172,7 +209,7 @@ bool network_end(struct network_survey *s, const char *address, struct network_f
     bool worse = false;
     for (uint32_t i = 0; i < s->n; i++) {
         const struct network_socket *k = &s->sockets[i];
-        worse = network_look(k->fd, address, worst) || worse;
+        worse = network_look(k, address, worst) || worse;
         if (k->probed) {
             setsockopt(k->fd, IPPROTO_TCP, TCP_KEEPIDLE, &k->idle_s, sizeof(int));
             setsockopt(k->fd, SOL_SOCKET, SO_KEEPALIVE, &k->keepalive, sizeof(int));

@@ -17,7 +17,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { NETWORK_ANSWER_MS = 200 /* from network_begin to network_end: until a probe is answered */ };
+enum {
+    NETWORK_TICK_MS = 20,    /* between two calls of network_poll */
+    NETWORK_ANSWER_MS = 200, /* for the answer to a probe */
+    NETWORK_LIMIT_MS = 1000  /* for all: a busy kernel sends probes late */
+};
 /* Shorter waits are not explained: a connection is silent only after a second. */
 #define NETWORK_LEAST_NS 1000000000ull
 
@@ -35,11 +39,14 @@ struct network_fault {
 struct network_survey {
     struct network_socket *sockets;
     uint32_t n;
+    uint64_t begin_ns;
 };
 
 /* Copies the TCP sockets of a process, and probes the idle ones. */
 void network_begin(struct network_survey *s, pid_t pid);
-/* NETWORK_ANSWER_MS later: adds the connection from this address that has been silent for longest,
+/* True: all probes have been answered, or had the time for it; or the limit has passed. */
+bool network_poll(struct network_survey *s);
+/* Then: adds the connection from this address that has been silent for longest,
  * if it is worse than the one in `worst`. Closes the copies. True: it is worse. */
 bool network_end(struct network_survey *s, const char *address, struct network_fault *worst);
 

@@ -127,7 +127,8 @@ static void services_explain_network(const struct services *s, const uint32_t *m
     char what[NETWORK_TEXT];
     const size_t at = strlen(text);
     network_begin(&survey, getpid());
-    poll(NULL, 0, NETWORK_ANSWER_MS);
+    while (!network_poll(&survey))
+        poll(NULL, 0, NETWORK_TICK_MS);
     if (!network_end(&survey, s->address, &fault))
         return;
     network_fault_text(&fault, what);

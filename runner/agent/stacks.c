@@ -17,8 +17,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define SAMPLE_NS 200000000ull /* between the two samples */
-_Static_assert(NETWORK_ANSWER_MS * 1000000ull <= SAMPLE_NS, "NETWORK precedes STACKS");
+#define SAMPLE_NS 250000000ull /* between the two samples; NETWORK is sent before the second */
 enum { STACKS_MAX = 64 << 10 /* bytes of text */, STACKS_LIMIT_S = 8, STACKS_SITES = 16 };
 
 /* One request for one rank. It frees itself after the answer. */
@@ -218,9 +217,8 @@ static void stacks_read_rank(struct agent *a, struct reader *r)
 
 /* ---- connections ---- */
 
-static void stacks_on_network(struct loop_timer *t)
+static void stacks_answer_network(struct agent *a)
 {
-    struct agent *a = t->owner;
     struct network_fault worst = {.found = false};
     uint32_t rank = 0;
     char text[NETWORK_TEXT] = "";
@@ -240,6 +238,18 @@ static void stacks_on_network(struct loop_timer *t)
     buf_fini(&b);
 }
 
+static void stacks_on_network(struct loop_timer *t)
+{
+    struct agent *a = t->owner;
+    bool done = true;
+    for (uint32_t i = 0; i < a->nranks; i++)
+        done = network_poll(&a->network.surveys[i]) && done;
+    if (done)
+        stacks_answer_network(a);
+    else
+        loop_timer_set(a->loop, t, NETWORK_TICK_MS * 1000000ull);
+}
+
 static void stacks_begin_network(struct agent *a)
 {
     struct stacks_network *n = &a->network;
@@ -253,7 +263,7 @@ static void stacks_begin_network(struct agent *a)
     }
     n->timer = (struct loop_timer){.fired = stacks_on_network, .owner = a};
     if (n->surveys)
-        loop_timer_set(a->loop, &n->timer, NETWORK_ANSWER_MS * 1000000ull);
+        loop_timer_set(a->loop, &n->timer, NETWORK_TICK_MS * 1000000ull);
 }
 
 void stacks_on_read(struct agent *a, const struct wire_frame *f)
@@ -270,7 +280,7 @@ void stacks_close(struct agent *a)
 {
     if (a->network.surveys) {
         loop_timer_clear(a->loop, &a->network.timer);
-        stacks_on_network(&a->network.timer);
+        stacks_answer_network(a);
     }
     for (uint32_t i = 0; i < a->nranks; i++) {
         if (a->ranks[i].stacks)

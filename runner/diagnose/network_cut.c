@@ -63,7 +63,7 @@ static uint32_t network_cut_peer(const struct desc *desc, const struct rank_stat
 }
 
 bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,
-                      struct network_cut *out)
+                      uint32_t first, struct network_cut *out)
 {
     const char *after = "";
     *out = (struct network_cut){0};
@@ -71,7 +71,8 @@ bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, s
         struct network_fault f;
         const char *end;
         if (!network_cut_read(&ranks[i], &f, &end) ||
-            (out->fault.found && out->fault.silent_s >= f.silent_s))
+            (out->fault.found && i != first &&
+             (out->rank == first || out->fault.silent_s >= f.silent_s)))
             continue;
         out->fault = f;
         out->rank = i;

@@ -16,10 +16,10 @@ struct network_cut {
     struct desc_ranks ranks; /* of both hosts; empty: not certain */
 };
 
-/* Of all connections without an answer, the one that has been silent for longest. The list is in
- * the arena. False: all are well, or are not known. */
+/* Of all connections without an answer, that of rank `first`, or else the one that has been silent
+ * for longest. The list is in the arena. False: all are well, or are not known. */
 bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,
-                      struct network_cut *out);
+                      uint32_t first, struct network_cut *out);
 /* True if the error message of the rank is about a connection without an answer. */
 bool network_cut_is_reported(const struct rank_state *rank);
 /* Of ranks that do not come: true if each is inside an operation, and may wait for the network. */

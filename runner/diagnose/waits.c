@@ -399,15 +399,16 @@ static void waits_add_doing(const struct evidence *e, struct arena *arena, struc
 }
 
 /* Without ranks that are to blame, those of the hosts between which a connection has no answer. */
-static void waits_add_network(const struct evidence *e, struct verdict *v)
+static void waits_add_network(struct verdict *v)
 {
     char text[640];
     if (!v->network || v->class != CAUSE_TIMEOUT || v->culprits.n || v->suspects.n)
         return;
     v->suspects = v->network->ranks;
-    if (v->rank == v->network->rank && network_cut_is_reported(&e->ranks[v->rank]) &&
-        strstr(v->diag.text, rank_failed_text(&e->ranks[v->rank])))
-        return; /* its message says so */
+    struct network_fault said;
+    const char *end;
+    if (network_fault_read(v->diag.text, &said, &end))
+        return;
     snprintf(text, sizeof text, "; rank %u: ", v->network->rank);
     network_cut_text(v->network, text + strlen(text), sizeof text - strlen(text));
     blame_append(&v->diag, text);
@@ -416,10 +417,10 @@ static void waits_add_network(const struct evidence *e, struct verdict *v)
 void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
-    if (cut && network_cut_find(e->desc, e->ranks, arena, cut))
+    if (cut && network_cut_find(e->desc, e->ranks, arena, v->rank, cut))
         v->network = cut;
     waits_find(e, arena, v);
-    waits_add_network(e, v);
+    waits_add_network(v);
     if (v->class == CAUSE_MISSING || v->class == CAUSE_TIMEOUT)
         waits_add_doing(e, arena, v);
 }

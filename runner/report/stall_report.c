@@ -112,7 +112,7 @@ static bool stall_report_cut(const struct stall_report *r, struct arena *arena,
                              struct network_cut *cut)
 {
     return network_cut_explains(r->ranks, r->stall->culprits, r->stall->nculprits) &&
-           network_cut_find(r->desc, r->ranks, arena, cut);
+           network_cut_find(r->desc, r->ranks, arena, WIRE_HOST, cut);
 }
 
 void stall_report_text(const struct stall_report *r, char *out, size_t size)
@@ -175,19 +175,24 @@ static void stall_report_causes(const struct stall_report *r, FILE *out)
     const struct stall *s = r->stall;
     uint32_t shown[STALL_REPORT_STACKS], n = stall_report_ranks(s, shown);
     char text[1200], who[160];
+    struct network_cut cut;
+    struct arena arena;
+    arena_init(&arena);
+    const uint32_t nculprits = stall_report_cut(r, &arena, &cut) ? 0 : s->nculprits;
+    arena_fini(&arena);
     stall_report_text(r, text, sizeof text);
     fprintf(out, "CAUSE  %s\n", text);
     for (uint32_t i = 0; i < n; i++) {
-        if (i > 0 && s->nculprits) {
+        if (i > 0 && nculprits) {
             stall_report_culprit(r, shown[i], text, sizeof text);
             fprintf(out, "CAUSE  %s\n", text);
-        } else if (!s->nculprits) {
+        } else if (!nculprits) {
             stall_report_rank(r, shown[i], who, sizeof who);
             fprintf(out, "       %s:\n", who);
         }
         stall_report_threads(r, shown[i], out);
     }
-    if (s->nculprits > n) {
+    if (nculprits > n) {
         stall_report_list(s->culprits + n, s->nculprits - n, text, sizeof text);
         fprintf(out, "CAUSE  %s: likewise\n", text);
     }

@@ -16,12 +16,15 @@ enum { PASSED_MAX = 6 };
 
 /* ---- episodes ---- */
 
-/* Forgets the last report of an episode. It goes into result.json if the stall has passed. */
+/* Forgets the last report of an episode, and what the kernels said: it explains no later time-out.
+ * The report goes into result.json if the stall has passed. */
 static void stall_monitor_end(struct stall_monitor *m, struct stall_episode *e)
 {
     if (!e->report)
         return;
     e->passed += e->passed < PASSED_MAX;
+    for (uint32_t i = 0; i < m->run->desc->nranks; i++)
+        m->run->ranks[i].network[0] = '\0';
     json_object_set_new(e->report, "seconds", json_real((double)(now_ns() - e->since_ns) / 1e9));
     rundir_event(m->run->rundir, "stall_passed",
                  json_pack("{s:O, s:O}", "group", json_object_get(e->report, "group"), "number",
