@@ -40,6 +40,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -474,6 +475,13 @@ static int run_command(struct session *s)
     }
 }
 
+_Noreturn static void end_early(const char *text)
+{
+    const ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
+    _exit(EXIT_INTERNAL);
+}
+
 /* If the caller closed a standard descriptor, the next file opened here would get its number, and
  * output for the terminal would be written there. /dev/null takes its place, opened in the
  * direction that fails, as the closed descriptor did. */
@@ -482,13 +490,23 @@ static void keep_standard_descriptors(void)
     for (int fd = 0; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
-            _exit(EXIT_INTERNAL);
+            end_early("collrun: error: cannot open /dev/null in place of a closed descriptor\n");
     }
+}
+
+/* With less, a program of collrun would end by SIGSEGV. This function itself needs hardly any. */
+static void need_stack(void)
+{
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < 56u << 10)
+        end_early("collrun: error: the limit of the stack is below 56 KiB\n"
+                  "hint: raise it: ulimit -s\n");
 }
 
 int main(int argc, char **argv)
 {
     keep_standard_descriptors();
+    need_stack();
     json_memory_init();
     struct session s = {0};
     struct diag d;

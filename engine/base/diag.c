@@ -114,6 +114,11 @@ int diag_hint(struct diag *d, const char *format, ...)
     return d->code;
 }
 
+int diag_hint_processes(struct diag *d)
+{
+    return d->sys_errno == EAGAIN ? diag_hint(d, DIAG_HINT_PROCESSES) : d->code;
+}
+
 int diag_second(struct diag *d, struct diag_loc loc, const char *format, ...)
 {
     if (!d)

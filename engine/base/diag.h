@@ -51,6 +51,8 @@ int diag_at(struct diag *d, struct diag_loc loc, const char *format, ...)
 /* Adds to an error that is set; all return d->code. */
 int diag_wrap(struct diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int diag_hint(struct diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds DIAG_HINT_PROCESSES to an error of diag_sys if its errno is EAGAIN; returns the code. */
+int diag_hint_processes(struct diag *d);
 int diag_second(struct diag *d, struct diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

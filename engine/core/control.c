@@ -449,7 +449,7 @@ int control_start(struct control *c, struct control_hooks hooks, struct diag *d)
     int rc = thread_start(&c->thread, 0, control_serve, c);
     if (rc != 0) {
         diag_sys(d, rc, "start the service thread");
-        return rc == EAGAIN ? diag_hint(d, DIAG_HINT_PROCESSES) : d->code;
+        return diag_hint_processes(d);
     }
     c->running = true;
     return COLLRUN_OK;

@@ -275,6 +275,7 @@ bool task_start(struct collrun_ctx *task)
     int rc = pthread_create(&task->thread, NULL, task_main, task);
     if (rc != 0) {
         diag_sys(&task->failure, rc, "start a thread for workload \"%s\"", task->desc->name);
+        diag_hint_processes(&task->failure);
         task->exit_code = 1;
         task->state = TASK_OVER;
         return false;

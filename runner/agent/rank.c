@@ -489,8 +489,7 @@ int rank_spawn(struct rank_proc *p, const char *engine, const struct buf *welcom
     if (p->pid < 0) {
         p->pid = 0;
         diag_sys(d, errno, "cannot fork rank %u", p->rank);
-        if (d->sys_errno == EAGAIN)
-            diag_hint(d, DIAG_HINT_PROCESSES);
+        diag_hint_processes(d);
         goto fail;
     }
     close(control[1]);

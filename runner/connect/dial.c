@@ -113,7 +113,8 @@ int dial_command(const char *command, int *fd, struct diag *d)
     close(pair[1]);
     if (err) {
         close(pair[0]);
-        return diag_sys(d, err, "cannot start the proxy command");
+        diag_sys(d, err, "cannot start the proxy command");
+        return diag_hint_processes(d);
     }
     *fd = pair[0];
     return COLLRUN_OK;

@@ -133,7 +133,7 @@ int transport_command_open(char *const *argv, bool text, struct transport_stream
             diag_hint(d, strchr(argv[0], '/')
                              ? "the file or its interpreter does not exist on this machine"
                              : "the program must be in PATH on this machine");
-        return d->code;
+        return diag_hint_processes(d);
     }
     close(pipes[0][0]);
     close(pipes[1][1]);

@@ -22,7 +22,8 @@ int transport_local_open(const char *agent, struct transport_stream *out, struct
     close(pair[1]);
     if (err) {
         close(pair[0]);
-        return diag_sys(d, err, "cannot start %s", agent);
+        diag_sys(d, err, "cannot start %s", agent);
+        return diag_hint_processes(d);
     }
     *out = (struct transport_stream){
         .read_fd = pair[0], .write_fd = pair[0], .err_fd = -1, .pid = pid};

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,9 @@ static void engine_child_exec(const struct engine_child *child, const char *engi
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     const int err = errno;
     int errors = child->errors < 0 ? nothing : child->errors;
+    struct rlimit file_size; /* it counts for the memory behind stderr, too */
+    if (getrlimit(RLIMIT_FSIZE, &file_size) == 0)
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_size.rlim_max, file_size.rlim_max});
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && nothing >= 0 &&
         dup2(input < 0 ? nothing : input, 0) == 0 && dup2(out, 1) == 1 && dup2(errors, 2) == 2)
         execv(engine, argv);
@@ -43,6 +47,11 @@ int engine_child_start(struct engine_child *child, const char *engine, char *con
     int ends[2];
     if (access(engine, X_OK) < 0)
         return diag_sys(d, errno, "cannot run %s", engine);
+    struct rlimit file_size;
+    if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_max == 0) {
+        diag_set(d, COLLRUN_ERR_SYSTEM, "cannot start %s: the limit of file sizes is 0", engine);
+        return diag_hint(d, "raise the hard limit of file sizes (ulimit -Hf)");
+    }
     if (pipe2(ends, O_CLOEXEC) < 0)
         return diag_sys(d, errno, "cannot make a pipe");
     pid_t parent = getpid();
@@ -57,7 +66,7 @@ int engine_child_start(struct engine_child *child, const char *engine, char *con
         if (child->errors >= 0)
             close(child->errors);
         diag_sys(d, err, "cannot start %s", engine);
-        return err == EAGAIN ? diag_hint(d, DIAG_HINT_PROCESSES) : d->code;
+        return diag_hint_processes(d);
     }
     child->fd = ends[0];
     child->late = child->talks = false;

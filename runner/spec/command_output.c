@@ -66,7 +66,8 @@ int command_output(char *const *argv, struct arena *arena, char **out, struct di
     close(ends[1]);
     if (err) {
         close(ends[0]);
-        return diag_sys(d, err, "cannot start %s", argv[0]);
+        diag_sys(d, err, "cannot start %s", argv[0]);
+        return diag_hint_processes(d);
     }
     struct buf text = {0};
     bool whole = command_output_read(ends[0], &text);

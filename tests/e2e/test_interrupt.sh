@@ -27,6 +27,16 @@ finish 15
 ends "SIGTERM: 143" 143
 check "in order" noted_all 3 stopped
 
+for signal in USR2 ALRM; do
+    start run patient.yaml
+    within 10 noted_all 3 waiting
+    kill -"$signal" "$pid"
+    finish 15
+    ends "SIG$signal, which would kill collrun: 128 and its number" $((128 + $(kill -l "$signal")))
+    check "in order, too" noted_all 3 stopped
+    like "the message names it" "$(err)" "^collrun: interrupted by SIG$signal: stopping"
+done
+
 simple deaf 3 "ignore 15; ignore 2; note up; hang" "timeouts: {grace: 600ms}"
 start run deaf.yaml
 within 10 noted_all 3 up

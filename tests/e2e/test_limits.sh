@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# processes.limits of core and memory (of the stack: test_stack.sh), timeouts.warn, and processes.map as a list.
+# processes.limits of core and memory (of the stack: test_stack.sh), timeouts.warn, and processes.map as a list. Then small limits of
+# collrun itself, and a system in which lo is down or /dev/null is missing.
 . "$(dirname "$0")/lib.sh"
 top=$(cd "$here/../.." && pwd)
 
@@ -89,4 +90,66 @@ run map.yaml
 ends "a map of ranks" 0
 is "each is on its host" "$(sed -E 's/^\[([0-9])\] ([ab]) .*/\1\2/' out | sort | tr '\n' ' ')" "0b 1a 2b "
 is "and on its CPUs" "$(grep -c "^\[[02]\] b Cpus_allowed_list: $first\$" out)" 2
+
+# ---- limits of collrun itself, and what a system may lack ----
+job hello <<'END'
+version: 1
+processes: {count: 4}
+workloads: [{plugin: hello}]
+END
+# limited LIMIT COMMAND...: the command under a limit of bash's ulimit; $tmp/out is its output and stderr, which come through a pipe,
+# since a file would be limited, too
+limited() {
+    # shellcheck disable=SC2016
+    timeout "$limit" bash -c 'ulimit $0 && exec "$@"' "$@" 2>&1 </dev/null | cat >out
+    code=${PIPESTATUS[0]}
+}
+if [ -z "$sanitized" ]; then
+    limited "-s 56" "$COLLRUN" hello.yaml
+    ends "a stack of 56 KiB is enough" 0
+    limited "-s 40" "$COLLRUN" hello.yaml
+    ends "less is an error" 125
+    like "which names the limit" "$(out)" '^collrun: error: the limit of the stack is below 56 KiB$'
+    limited "-Sf 0" "$COLLRUN" hello.yaml
+    ends "a soft limit of file sizes" 0
+    limited "-f 0" "$COLLRUN" hello.yaml
+    ends "a hard one" 125
+    is "is one error" "$(grep -c error out)" 1
+    like "with its remedy" "$(out)" '^hint: raise the hard limit of file sizes .ulimit -Hf.$'
+fi
+user=$((61000 + $$ % 4000)) # who has no other processes
+as_user=(setpriv --reuid "$user" --regid "$user" --clear-groups)
+if [ -z "$sanitized" ] && chmod 755 . && "${as_user[@]}" test -x "$COLLRUN" -a -r "$tmp/hello.yaml" 2>/dev/null; then
+    hints=0 failures=0
+    for processes in 1 2 3 5 8; do # where the plugins are looked at, at the agent, at its guard, at the ranks
+        limited "-u $processes" "${as_user[@]}" "$COLLRUN" hello.yaml
+        [ "$code" -eq 0 ] || failures=$((failures + 1))
+        ! grep -q 'a limit of processes and threads is reached: ulimit -u, or pids.max of a cgroup' out || hints=$((hints + 1))
+    done
+    is "a limit of processes that is too small: errors, and hints" "$failures $hints" "5 5"
+else
+    skip "a limit of processes" "needs root, and a build that others can read"
+fi
+if unshare -n true 2>/dev/null; then
+    timeout "$limit" unshare -n "$COLLRUN" hello.yaml --set groups.world.backend=shm >out 2>err </dev/null
+    code=$?
+    ends "a job on shared memory while lo is down" 0
+    timeout "$limit" unshare -n "$COLLRUN" hello.yaml --set network.interface=lo >out 2>err </dev/null
+    like "a job that names lo" "$(err)" ' network.interface: lo is down$'
+    like "and its remedy" "$(err)" '^hint: ip link set lo up$'
+else
+    skip "lo is down" "needs root"
+fi
+if unshare -m mount -t tmpfs none /dev/shm 2>/dev/null; then
+    # shellcheck disable=SC2016
+    without_null=(timeout "$limit" unshare -m sh -c 'mount -t tmpfs none /dev && mkdir /dev/shm && exec "$@"' sh "$COLLRUN" hello.yaml)
+    "${without_null[@]}" >out 2>err </dev/null
+    code=$?
+    ends "without /dev/null" 125
+    like "which is named" "$(err)" '/dev/null: No such file or directory$'
+    "${without_null[@]}" >out 2>err <&-
+    like "also where stdin is closed" "$(err)" '^collrun: error: cannot open /dev/null'
+else
+    skip "without /dev/null" "needs root"
+fi
 done_testing

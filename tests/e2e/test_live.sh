@@ -50,10 +50,10 @@ runner() { pgrep -P "$(pgrep -P "$pid")"; }
 job busy <<END
 version: 1
 processes: {count: 4}
-groups: {half: {ranks: 0-1, backend: gloo}}
+groups: {half: {ranks: 0-1, backend: gloo}, train: {ranks: 0-1}, eval: {ranks: 2-3}}
 workloads:
-  - {name: train, plugin: ./scripted.so, ranks: 0-1, groups: [world, half], params: {dir: "$tmp", do: "advance 35 100 epoch 1; print trained"}}
-  - {name: eval, plugin: ./scripted.so, ranks: 2-3, params: {dir: "$tmp", do: "advance 25 100 tests; print evaluated"}}
+  - {name: train, plugin: ./scripted.so, ranks: 0-1, groups: [train], params: {dir: "$tmp", do: "advance 35 100 epoch 1; print trained"}}
+  - {name: eval, plugin: ./scripted.so, ranks: 2-3, groups: [eval], params: {dir: "$tmp", do: "advance 25 100 tests; print evaluated"}}
   - {name: beat, plugin: ./scripted.so, background: true, groups: [half], ranks: 0-1, params: {do: "endless half"}}
 END
 simple quick 2 "print hello"

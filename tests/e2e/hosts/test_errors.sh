@@ -34,7 +34,7 @@ ends "first, that all is well" 0
 one "" "" '{name: nosuch.invalid}'
 wrong "an unknown host name" 127
 one "" "" '"h1:22"'
-wrong "a port in the name" 127
+wrong "a port in the name" 2
 one "" ", port: 2222"
 wrong "no sshd on this port" 127
 one "" "" '{name: far, address: 203.0.113.1}'
