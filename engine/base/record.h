@@ -107,10 +107,14 @@ struct record_head {
     _Atomic uint32_t member;
     /* 1: the program has closed the connection to the agent. */
     _Atomic uint32_t closed;
-    uint32_t reserved;
+    /* The workload whose thread has crashed or called exit: its index + 1; 0: not known. */
+    _Atomic uint32_t ended_by;
+    /* The workloads that are in their fini: bit INDEX, of those below 64; and when the last one
+     * has entered it (CLOCK_MONOTONIC, ns). */
+    _Atomic uint64_t in_fini, fini_since_ns;
     struct record_failure failure;
     struct record_user_op user_ops[RECORD_USER_OPS]; /* the first ones that were used */
-    char padding[4096 - 168 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
+    char padding[4096 - 184 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 

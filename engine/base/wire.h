@@ -72,8 +72,9 @@ enum wire_type {
     WIRE_HOST_ERROR,
     /* empty: every rank of this host has exited, and no process of the job is left on it */
     WIRE_BYE,
-    /* What a rank is doing, read from its record: u8 process state (as in /proc, 0 = gone), u32 n,
-     * n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count, u32 root or peer,
+    /* What a rank is doing, read from its record: u8 process state (as in /proc, 0 = gone), u32
+     * record_head.ended_by, u64 in_fini, u64 ns since the last workload has entered its fini, u32
+     * n, n x {str group, u64 started, u64 done, u64 bytes, u64 age ns, u64 count, u32 root or peer,
      * u8 kind, u8 dtype, u8 op, str scope, u32 members, u32 rank in the group, u8 messages, u32 n,
      * n x pending operation, oldest first {u64 number, u64 age ns, u64 ns since the last call of
      * its thread, u64 count, u32 root or peer, u32 tag, u8 kind, u8 dtype, u8 op, u64 address of

@@ -101,6 +101,17 @@ static bool p2p_waits_for(const struct p2p *p, const struct p2p_message *m, uint
     return any ? rank != p->rank : m->shared.peer == rank;
 }
 
+/* "; a message with tag 5 from it has arrived", if it is one peer that this rank waits for. */
+static void p2p_add_arrived(const struct p2p *p, uint32_t peer, char *text, size_t size)
+{
+    const struct match_entry *m = p->match.oldest;
+    const size_t len = strlen(text);
+    while (m && (m->source != peer || m->tag >= MATCH_ENGINE_TAG))
+        m = m->next;
+    if (m)
+        snprintf(text + len, size - len, "; a message with tag %u from it has arrived", m->tag);
+}
+
 /* `missing` may be NULL. */
 static int p2p_fail_timeout(struct p2p *p, const uint32_t *missing, uint32_t nmissing,
                             uint64_t waited_ns)
@@ -108,6 +119,8 @@ static int p2p_fail_timeout(struct p2p *p, const uint32_t *missing, uint32_t nmi
     char text[sizeof p->text];
     p->services->timeout_text(p->services->ctx, p->rank, missing, missing ? nmissing : 0, waited_ns,
                               text, sizeof text);
+    if (missing && nmissing == 1)
+        p2p_add_arrived(p, missing[0], text, sizeof text);
     return p2p_fail_with_peer(p, COLLRUN_ANY_SOURCE, COLLRUN_ERR_TIMEOUT, text);
 }
 

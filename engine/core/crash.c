@@ -12,6 +12,8 @@
  */
 #include "core/crash.h"
 
+#include "base/record.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,6 +29,15 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
+
+static struct record_head *crash_record; /* NULL: none, or this process is not the rank */
+static _Thread_local uint32_t own_workload;
+
+void crash_ends_rank(void)
+{
+    if (crash_record && own_workload)
+        atomic_store_explicit(&crash_record->ended_by, own_workload, memory_order_relaxed);
+}
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -296,6 +307,7 @@ static void crash_on_crash(int sig, siginfo_t *info, void *context)
             pause();
     }
     struct backtrace b = {.n = -1};
+    crash_ends_rank();
     crash_print_headline(sig, info, context);
     /* The unwinder reads what the signal has saved. A core file has it unchanged. */
     const ucontext_t saved = *(ucontext_t *)context;
@@ -324,8 +336,9 @@ static void crash_find_own_stack(void)
     pthread_attr_destroy(&attributes);
 }
 
-void crash_thread(void)
+void crash_thread(uint32_t workload)
 {
+    own_workload = workload;
     stack_t stack = {.ss_sp = malloc(STACK_LEN), .ss_size = STACK_LEN};
     crash_find_own_stack();
     if (stack.ss_sp && sigaltstack(&stack, NULL) == 0)
@@ -363,15 +376,16 @@ static bool crash_has_default(int sig)
            now.sa_handler == SIG_DFL;
 }
 
-void crash_install(uint32_t rank, bool in_program)
+void crash_install(uint32_t rank, bool in_program, struct record_head *record)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     struct sigaction action = {.sa_sigaction = crash_on_crash,
                                .sa_flags = (int)(SA_SIGINFO | SA_ONSTACK | SA_NODEFER)};
     crashing_rank = rank;
+    crash_record = record;
     crash_find_programs();
     pthread_key_create(&stack_key, crash_drop_stack);
-    crash_thread();
+    crash_thread(0);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (!in_program || crash_has_default(signals[i]))
             sigaction(signals[i], &action, NULL);
@@ -380,22 +394,26 @@ void crash_install(uint32_t rank, bool in_program)
 void crash_forget(void)
 {
     crash_in_child = true;
+    crash_record = NULL;
 }
 
 #else
 
-void crash_install(uint32_t rank, bool in_program)
+void crash_install(uint32_t rank, bool in_program, struct record_head *record)
 {
     (void)rank;
     (void)in_program;
+    crash_record = record;
 }
 
 void crash_forget(void)
 {
+    crash_record = NULL;
 }
 
-void crash_thread(void)
+void crash_thread(uint32_t workload)
 {
+    own_workload = workload;
 }
 
 #endif

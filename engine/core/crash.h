@@ -11,10 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For the process. */
-void crash_install(uint32_t rank, bool in_program);
+struct record_head;
+
+/* For the process. `record` gets the workload whose thread crashes; it may be NULL. */
+void crash_install(uint32_t rank, bool in_program, struct record_head *record);
 void crash_forget(void); /* in a forked child, which is not the rank */
-void crash_thread(void); /* for every thread that runs workloads or backends: a stack for the signal
-                            handler, freed when the thread ends */
+/* For every thread that runs workloads or backends: a stack for the signal handler, freed when the
+ * thread ends. `workload`: its index + 1; 0: none. */
+void crash_thread(uint32_t workload);
+/* This thread ends the rank, by a crash or by exit: the record gets its workload. */
+void crash_ends_rank(void);
 
 #endif

@@ -203,7 +203,7 @@ int engine_serve(struct engine *e, struct engine_failure *f)
     int rc = control_start(&e->control, hooks, &f->diag);
     if (rc != COLLRUN_OK)
         return rc;
-    crash_install(e->rank, e->owner == ENGINE_OF_PROGRAM);
+    crash_install(e->rank, e->owner == ENGINE_OF_PROGRAM, e->record);
     fork_guard_install(e->rank, engine_on_fork, e);
     return COLLRUN_OK;
 }

@@ -13,6 +13,7 @@
 #include "base/standstill.h"
 #include "comm/generation.h"
 #include "comm/group.h"
+#include "core/crash.h"
 #include "core/engine.h"
 #include "core/task.h"
 
@@ -334,6 +335,7 @@ int rank_main(void)
     setvbuf(stdout, NULL, _IOLBF, 0);
     rank_connect_agent(e);
     rank_load_tasks(e);
+    atexit(crash_ends_rank); /* a workload may call exit in its thread */
     engine_send_attached(e);
     rank_form_groups(e);
     rank_start_tasks(e);

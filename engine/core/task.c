@@ -202,6 +202,21 @@ void task_fail_at_exit(struct collrun_ctx *task, int code)
 
 /* ---- the thread ---- */
 
+static void task_call_fini(struct collrun_ctx *task, void *state)
+{
+    struct record_head *record = task->engine->record;
+    const uint64_t bit = task->index < 64 ? UINT64_C(1) << task->index : 0;
+    if (!task->plugin.fini)
+        return;
+    if (record) {
+        atomic_store_explicit(&record->fini_since_ns, now_ns(), memory_order_relaxed);
+        atomic_fetch_or(&record->in_fini, bit); /* releases the time */
+    }
+    task->plugin.fini(task, state);
+    if (record)
+        atomic_fetch_and(&record->in_fini, ~bit);
+}
+
 static void task_run(struct collrun_ctx *task, void *state)
 {
     struct control *c = &task->engine->control;
@@ -215,8 +230,7 @@ static void task_run(struct collrun_ctx *task, void *state)
     bool good = (result == 0 && !task->misuse[0]) || task_may_fail(task, result);
     if (!good)
         task_fail(task, WIRE_PHASE_RUN, result);
-    if (task->plugin.fini)
-        task->plugin.fini(task, state);
+    task_call_fini(task, state);
     task_set_state(task, good ? TASK_ENDED : TASK_OVER);
 }
 
@@ -248,8 +262,7 @@ static void task_life(struct collrun_ctx *task)
     control_wait(c, CONTROL_GO | CONTROL_ABORT, UINT64_MAX);
     /* After GO every workload runs, even if one has failed by now. */
     if (!control_has(c, CONTROL_GO)) {
-        if (task->plugin.fini)
-            task->plugin.fini(task, state);
+        task_call_fini(task, state);
         task_set_state(task, TASK_ENDED);
         return;
     }
@@ -261,7 +274,7 @@ static void *task_main(void *arg)
 {
     struct collrun_ctx *task = arg;
     task_current = task;
-    crash_thread();
+    crash_thread(task->index + 1);
     pthread_cleanup_push(task_thread_left, task);
     task_life(task);
     pthread_cleanup_pop(0);

@@ -124,6 +124,16 @@ static uint32_t status_put_groups(struct buf *b, const struct rank_proc *p)
     return n;
 }
 
+/* The workload that has ended the rank, those in their fini, and for how long. */
+static void status_put_workloads(struct buf *b, const struct rank_proc *p)
+{
+    const struct record_head *r = p->record;
+    const uint64_t in_fini = r ? atomic_load(&r->in_fini) : 0;
+    buf_put_u32(b, r ? atomic_load_explicit(&r->ended_by, memory_order_relaxed) : 0);
+    buf_put_u64(b, in_fini);
+    buf_put_u64(b, in_fini ? status_age(atomic_load(&r->fini_since_ns), now_ns()) : 0);
+}
+
 void status_send(struct agent *a, const struct rank_proc *p)
 {
     struct buf groups;
@@ -133,6 +143,7 @@ void status_send(struct agent *a, const struct rank_proc *p)
     struct buf b;
     buf_init(&b);
     buf_put_u8(&b, p->exited ? 0 : (uint8_t)reap_state(p->pid, &parent));
+    status_put_workloads(&b, p);
     buf_put_u32(&b, n);
     buf_put_buf(&b, &groups);
     conn_send_buf(&a->runner, WIRE_STATUS, p->rank, a->desc.attempt, &b);

@@ -154,6 +154,9 @@ bool cause_is_alike(const struct rank_state *a, const struct rank_state *b)
     if (a->failed)
         return a->failure.code == b->failure.code && a->workload == b->workload &&
                strcmp(a->failure.text, b->failure.text) == 0;
+    if (a->snapshot.ended_by && b->snapshot.ended_by &&
+        a->snapshot.ended_by != b->snapshot.ended_by)
+        return false;
     return a->exited && b->exited && a->status == b->status;
 }
 
@@ -195,16 +198,20 @@ static uint32_t cause_count_running(const struct desc_workload *w, const struct 
     return n;
 }
 
-/* The workload that failed. Of ranks that did not report it: their only workload, if all of them
- * have the same one only. NULL: unknown, or the message already names it. */
+/* The workload that failed. Of ranks that did not report it: the one whose thread has ended them,
+ * or their only workload, if all of them have the same one only. NULL: unknown, or the message
+ * already names it. */
 static const char *cause_workload(const struct desc *desc, const struct rank_state *r,
                                   const struct desc_ranks *ranks)
 {
     const char *only = NULL;
+    const uint32_t by = r->snapshot.ended_by;
     if (r->failed && r->subject == WIRE_SUBJECT_WORKLOAD)
         return NULL;
     if (r->failed)
         return r->workload < desc->nworkloads ? desc->workloads[r->workload].name : NULL;
+    if (by && by <= desc->nworkloads)
+        return desc->workloads[by - 1].name;
     for (uint32_t i = 0; i < desc->nworkloads; i++) {
         uint32_t n = cause_count_running(&desc->workloads[i], ranks);
         if (!n)
@@ -248,9 +255,23 @@ static void cause_name(const struct desc *desc, const struct rank_state *states,
                                     : "\",");
 }
 
+bool cause_is_in_fini(const struct desc *desc, const struct rank_state *r, uint32_t rank)
+{
+    const struct rank_snapshot *s = &r->snapshot;
+    if (s->ended_by)
+        return s->ended_by <= 64 && s->in_fini >> (s->ended_by - 1) & 1;
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
+        const struct desc_ranks one = {.items = &rank, .n = 1};
+        if (cause_count_running(&desc->workloads[i], &one) && (i >= 64 || !(s->in_fini >> i & 1)))
+            return false;
+    }
+    return s->in_fini != 0;
+}
+
 /* " in allreduce train#12 (1024 x float32, sum)", or " while it was loading its plugins". Of a
  * command outside of operations: "". */
-static const char *cause_when(const struct rank_state *r, bool one, char *out, size_t size)
+static const char *cause_when(const struct desc *desc, const struct rank_state *r, uint32_t rank,
+                              bool one, char *out, size_t size)
 {
     char inside[192];
     const char *phase = rank_phase_text(r, r->first_failure_ns ? r->first_failure_phase : r->phase);
@@ -259,6 +280,8 @@ static const char *cause_when(const struct rank_state *r, bool one, char *out, s
         snprintf(out, size, " in %s", inside);
     else if (r->command)
         *out = '\0';
+    else if (cause_is_in_fini(desc, r, rank))
+        snprintf(out, size, " in %s fini", one ? "its" : "their");
     else if (its)
         snprintf(out, size, " while they were %.*stheir %s", (int)(its - phase), phase, its + 4);
     else
@@ -266,11 +289,12 @@ static const char *cause_when(const struct rank_state *r, bool one, char *out, s
     return out;
 }
 
-static void cause_set_end(const struct rank_state *r, const char *name, bool one, struct diag *d)
+static void cause_set_end(const struct desc *desc, const struct rank_state *r, uint32_t rank,
+                          const char *name, bool one, struct diag *d)
 {
     char stage[256];
     const char *was = one ? "was" : "were";
-    cause_when(r, one, stage, sizeof stage);
+    cause_when(desc, r, rank, one, stage, sizeof stage);
     if (r->exited && r->memory[0]) {
         char most[32];
         diag_set(d, COLLRUN_ERR_PEER_FAILED,
@@ -361,7 +385,7 @@ void cause_set_text(const struct desc *desc, const struct rank_state *states,
         *d = r->failure;
         diag_wrap(d, "%s", name);
     } else {
-        cause_set_end(r, name, ranks->n == 1, d);
+        cause_set_end(desc, r, ranks->items[0], name, ranks->n == 1, d);
     }
     /* A program without its own message in the report, such as sys.exit("no data"). */
     const bool silent = !r->failed || (r->failure.code > 0 && r->subject == WIRE_SUBJECT_WORKLOAD);

@@ -42,6 +42,9 @@ enum cause_class cause_alone(const struct rank_state *rank);
 bool cause_is_alike(const struct rank_state *a, const struct rank_state *b);
 /* The end of the rank counts as its failed call does (rank_state.why): MISMATCH or TIMEOUT. */
 bool cause_is_by_failed_call(const struct rank_state *rank);
+/* True if the workload that has ended the rank is in its fini; if that is not known, or the rank
+ * runs: if all its workloads are. */
+bool cause_is_in_fini(const struct desc *desc, const struct rank_state *rank, uint32_t number);
 int cause_exit_code(const struct rank_state *rank, enum cause_class class);
 /* "rank 3 (node1, pid 4711)", "ranks 0-1", "all 4 ranks" */
 void cause_ranks_text(const struct desc *desc, const struct rank_state *states,

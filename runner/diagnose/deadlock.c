@@ -8,6 +8,7 @@
 #include "base/call_text.h"
 #include "base/names.h"
 
+#include <collrun/backend.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -321,6 +322,60 @@ static void deadlock_set_text(const struct deadlock_graph *graph, const struct w
         snprintf(rest, sizeof rest, "; %u ranks are blocked forever", all);
         deadlock_append(d, rest);
     }
+}
+
+/* ---- messages with another tag ---- */
+
+/* The messages that `other` has sent to `rank`, and that this rank neither has received nor
+ * receives. *tag: that of the first ones. */
+static uint64_t deadlock_not_received(const struct wait_report_group *own,
+                                      const struct wait_report_group *theirs, uint32_t rank,
+                                      uint32_t other, uint32_t *tag)
+{
+    for (uint32_t i = 0; i < theirs->ncounts; i++) {
+        const struct message_count *c = &theirs->counts[i];
+        if (c->peer != rank || c->tag >= COLLRUN_ENGINE_TAG ||
+            deadlock_has_posted(own, COLLRUN_RECV, other, c->tag) ||
+            deadlock_has_posted(own, COLLRUN_RECV_ANY, WIRE_HOST, c->tag))
+            continue;
+        const uint64_t sent = deadlock_count(theirs, rank, c->tag).sent,
+                       received = deadlock_count(own, other, c->tag).received;
+        *tag = c->tag;
+        if (sent > received)
+            return sent - received;
+    }
+    return 0;
+}
+
+bool deadlock_other_tag(const struct desc *desc, const struct rank_state *ranks, uint32_t rank,
+                        char *out, size_t size)
+{
+    const struct wait_report *report = &ranks[rank].wait_report;
+    for (uint32_t i = 0; i < report->nitems; i++) {
+        const struct wait_report_call *w = &report->items[i];
+        const struct wait_report_group *own = wait_report_group(report, w->scope);
+        const bool receives =
+            w->tag != COLLRUN_ANY_TAG &&
+            (w->kind == COLLRUN_RECV || w->kind == COLLRUN_RECV_ANY || w->kind == KIND_PROBE);
+        for (uint32_t k = 0; own && receives && !own->lost && k < own->nmembers; k++) {
+            const uint32_t other = own->members[k];
+            const struct wait_report_group *theirs =
+                other < desc->nranks ? wait_report_group(&ranks[other].wait_report, w->scope)
+                                     : NULL;
+            uint32_t tag;
+            if (!theirs || theirs->lost || (w->peer != WIRE_HOST && w->peer != other))
+                continue;
+            const uint64_t n = deadlock_not_received(own, theirs, rank, other, &tag);
+            if (!n)
+                continue;
+            snprintf(out, size,
+                     "rank %u has sent %llu message%s with tag %u to rank %u, which receives one "
+                     "with tag %u",
+                     other, (unsigned long long)n, n == 1 ? "" : "s", tag, rank, w->tag);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- for programs ---- */

@@ -72,4 +72,9 @@ struct deadlock {
 bool deadlock_find(const struct desc *desc, const struct rank_state *ranks, bool explain,
                    struct arena *arena, struct deadlock *out);
 
+/* "rank 0 has sent 1 message with tag 5 to rank 1, which receives one with tag 6": what is there
+ * for a receive or probe that rank 1 waits in, by the reports of both. False: nothing. */
+bool deadlock_other_tag(const struct desc *desc, const struct rank_state *ranks, uint32_t rank,
+                        char *out, size_t size);
+
 #endif

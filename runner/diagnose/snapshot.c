@@ -67,6 +67,9 @@ bool snapshot_read(struct rank_snapshot *snapshot, const struct wire_frame *f)
     reader_init(&r, f->payload, f->len);
     fresh = (struct rank_snapshot){.known = true};
     fresh.state = (char)read_u8(&r);
+    fresh.ended_by = read_u32(&r);
+    fresh.in_fini = read_u64(&r);
+    fresh.fini_ns = read_u64(&r);
     fresh.n = read_count(&r, GROUP_LEN);
     fresh.groups = calloc(fresh.n ? fresh.n : 1, sizeof *fresh.groups);
     fresh.ops = calloc(f->len / OP_LEN + 1, sizeof *fresh.ops);

@@ -31,8 +31,11 @@ struct group_snapshot {
 };
 
 struct rank_snapshot {
-    bool known; /* a STATUS frame has been received */
-    char state; /* of its main thread, last read from /proc: R S D T Z; 0 = never read */
+    bool known;        /* a STATUS frame has been received */
+    char state;        /* of its main thread, last read from /proc: R S D T Z; 0 = never read */
+    uint32_t ended_by; /* the workload whose thread has ended the rank: its index + 1; 0: unknown */
+    uint64_t in_fini;  /* of workloads: bit INDEX, of those below 64 */
+    uint64_t fini_ns;  /* since the last of them has entered it */
     struct group_snapshot *groups; /* owned */
     struct snapshot_op *ops;       /* owned */
     uint32_t n;

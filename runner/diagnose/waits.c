@@ -207,6 +207,31 @@ static void waits_late_start(const struct evidence *e, struct arena *arena, stru
     v->culprits = late;
 }
 
+/* When the limit of the job passed, all ranks that had not finished had been in their fini for a
+ * good part of it. */
+static void waits_in_fini(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    enum { SHARE = 10 };
+    struct desc_ranks hang = blame_new_list(e, arena);
+    char ranks[200], line[320];
+    for (uint32_t i = 0; hang.items && i < e->desc->nranks; i++) {
+        const struct rank_state *r = &e->ranks[i];
+        if (rank_has_ended(r) || rank_is_gone(r))
+            continue;
+        if (!cause_is_in_fini(e->desc, r, i) || r->snapshot.fini_ns < e->job.limit_ns / SHARE)
+            return;
+        hang.items[hang.n++] = i;
+    }
+    if (!hang.n || !e->job.limit_ns || v->class != CAUSE_TIMEOUT)
+        return;
+    v->class = CAUSE_MISSING;
+    v->culprits = hang;
+    snprintf(line, sizeof line, "; %s %s been in %s fini for %.1f s",
+             blame_ranks_text(&hang, ranks, sizeof ranks), hang.n == 1 ? "has" : "have",
+             hang.n == 1 ? "its" : "their", (double)e->ranks[hang.items[0]].snapshot.fini_ns / 1e9);
+    blame_append(&v->diag, line);
+}
+
 /* A group of the job did not form: its members that did not wait for it. */
 static void waits_absent(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
@@ -374,6 +399,8 @@ static void waits_find(const struct evidence *e, struct arena *arena, struct ver
         waits_missing(e, &graph, start, arena, v);
     else
         waits_late_start(e, arena, v);
+    if (start == WIRE_HOST && v->rank == WIRE_HOST)
+        waits_in_fini(e, arena, v);
     if (v->class == (v->culprits.n ? CAUSE_MISSING : CAUSE_TIMEOUT))
         waits_stopped(e, arena, v);
 }
@@ -414,6 +441,23 @@ static void waits_add_network(struct verdict *v)
     blame_append(&v->diag, text);
 }
 
+/* A receive waits, and a message with another tag that its rank does not receive is there. */
+static void waits_add_other_tags(const struct evidence *e, struct verdict *v)
+{
+    enum { MOST = 2 };
+    char text[320];
+    for (uint32_t i = 0, n = 0; n < MOST && i < e->desc->nranks; i++) {
+        if (!deadlock_other_tag(e->desc, e->ranks, i, text, sizeof text) ||
+            (v->rank == i && strstr(v->diag.text, " from it has arrived")))
+            continue;
+        n++;
+        blame_append(&v->diag, "; ");
+        blame_append(&v->diag, text);
+        if (!v->diag.hint[0])
+            diag_hint(&v->diag, "the tag of the receive must be the tag of the send");
+    }
+}
+
 void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
@@ -421,6 +465,8 @@ void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *
         v->network = cut;
     waits_find(e, arena, v);
     waits_add_network(v);
+    if (v->class == CAUSE_DEADLOCK || v->class == CAUSE_MISSING || v->class == CAUSE_TIMEOUT)
+        waits_add_other_tags(e, v);
     if (v->class == CAUSE_MISSING || v->class == CAUSE_TIMEOUT)
         waits_add_doing(e, arena, v);
 }

@@ -5,6 +5,7 @@
 #include "base/names.h"
 #include "base/rank_list.h"
 #include "diagnose/blame.h"
+#include "diagnose/deadlock.h"
 #include "diagnose/network_cut.h"
 #include "report/json_value.h"
 #include "report/ranks_json.h"
@@ -202,7 +203,7 @@ static void stall_report_causes(const struct stall_report *r, FILE *out)
 
 static void stall_report_wait(const struct stall_report *r, const struct stall_wait *w, FILE *out)
 {
-    char waiting[RANKS_LEN + 8], missing[RANKS_LEN + 8], call[200];
+    char waiting[RANKS_LEN + 8], missing[RANKS_LEN + 8], call[200], tags[320];
     stall_report_list(w->waiting, w->nwaiting, waiting, sizeof waiting);
     stall_report_list(w->missing, w->nmissing, missing, sizeof missing);
     stall_report_call(w, false, call, sizeof call);
@@ -216,6 +217,10 @@ static void stall_report_wait(const struct stall_report *r, const struct stall_w
     if (place)
         fprintf(out, "; rank %u calls it in %s", w->site_rank, place);
     fputc('\n', out);
+    for (uint32_t i = 0; w->op.messages && i < w->nwaiting && i < STALL_REPORT_WAITS; i++) {
+        if (deadlock_other_tag(r->desc, r->ranks, w->waiting[i], tags, sizeof tags))
+            fprintf(out, "       %s\n", tags);
+    }
 }
 
 void stall_report_print(const struct stall_report *r, FILE *out)

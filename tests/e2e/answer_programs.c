@@ -133,9 +133,30 @@ static int fail_later(struct collrun_ctx *ctx, struct collrun_group *world, cons
     return collrun_barrier(world);
 }
 
+/* Rank 0 sends a message with tag 5, rank 1 receives one with tag 6. */
+static int confuse_tags(struct collrun_group *world, int rank, const char *answer)
+{
+    float data[100] = {0};
+    struct collrun_call call = COLLRUN_CALL(rank ? COLLRUN_RECV : COLLRUN_SEND);
+    call.send = call.recv = data;
+    call.count = 100;
+    call.dtype = COLLRUN_FLOAT32;
+    call.peer = !rank;
+    call.tag = rank ? 6 : 5;
+    if (rank < 2)
+        CHECK(collrun_run(world, &call, 1));
+    if (rank != 1 && strcmp(answer, "sleep") == 0)
+        sleep(60);
+    return collrun_barrier(world);
+}
+
 static int run_with(struct collrun_ctx *ctx, const char *failure, const char *answer)
 {
     struct collrun_group *world;
+    if (strcmp(failure, "alone") == 0 && collrun_world_rank(ctx) == 2) /* without groups */
+        return answer_with(ctx, answer, 0);
+    while (strcmp(failure, "alone") == 0)
+        usleep(10000);
     CHECK(collrun_group_get(ctx, "world", &world));
     CHECK(collrun_barrier(world));
     if (strcmp(failure, "handled") == 0)
@@ -146,6 +167,10 @@ static int run_with(struct collrun_ctx *ctx, const char *failure, const char *an
                    : collrun_barrier(world);
     if (strcmp(failure, "descriptors") == 0)
         return open_nothing(ctx, collrun_world_rank(ctx));
+    if (strcmp(failure, "tag") == 0)
+        return confuse_tags(world, collrun_world_rank(ctx), answer);
+    if (strcmp(failure, "fini") == 0)
+        return COLLRUN_OK;
     int status = fail_in(world, failure, collrun_world_rank(ctx));
     if (strcmp(failure, "message") == 0 && status == COLLRUN_OK)
         status = collrun_barrier(world);
@@ -170,9 +195,20 @@ static int run(struct collrun_ctx *ctx, void *state)
     return run_with(ctx, collrun_param_string(ctx, "failure"), collrun_param_string(ctx, "answer"));
 }
 
+static void fini(struct collrun_ctx *ctx, void *state)
+{
+    const char *answer = collrun_param_string(ctx, "answer");
+    (void)state;
+    if (strcmp(collrun_param_string(ctx, "failure"), "fini") != 0 || collrun_world_rank(ctx) != 2)
+        return;
+    if (strcmp(answer, "sleep") == 0)
+        sleep(60);
+    (void)answer_with(ctx, answer, 0);
+}
+
 static const struct collrun_param params[] = {
     {.name = "failure", .type = COLLRUN_PARAM_STRING, .def = "op"},
     {.name = "answer", .type = COLLRUN_PARAM_STRING, .def = "return"},
     {0}};
-COLLRUN_WORKLOAD(.name = "answers", .params = params, .run = run);
+COLLRUN_WORKLOAD(.name = "answers", .params = params, .run = run, .fini = fini);
 #endif

@@ -30,18 +30,22 @@ CODE
 
 # One job each, several at a time: FORM BACKEND FAILURE ANSWER
 start_job() {
-    local name=$1.$2.$3.${4// /-} workload
+    local name=$1.$2.$3.${4// /-} workload timeout=60s run=${limit}s
     case $1 in
     plugin) workload="{plugin: ./answers.so, params: {failure: $3, answer: $4}}" ;;
     program) workload="{command: [./answers, $3, $4]}" ;;
     python) workload="{command: [python3, answers.py, $3, $4]}" ;;
     esac
+    case "$2 $3 $4" in
+    "off op "* | *" late "* | *" tag sleep") timeout=${slow}s ;;
+    *" fini sleep") run=$((2 * slow))s ;;
+    esac
     job "$name" <<END
 version: 1
 processes: {count: 4}
-groups: {world: {ranks: all, backend: $([ "$2" = off ] && echo "gloo, check: off" || echo "$2"), timeout: $([ "$2 $3" = "off op" ] || [ "$3" = late ] && echo $((slow))s || echo 60s)}}
+groups: {world: {ranks: all, backend: $([ "$2" = off ] && echo "gloo, check: off" || echo "$2"), timeout: $timeout}}
 workloads: [$workload]
-timeouts: {run: ${limit}s, grace: 300ms}
+timeouts: {run: $run, grace: 300ms}
 END
     timeout -k 5 "$limit" "$COLLRUN" "$name.yaml" --run-dir "run.$name" >"$name.out" 2>"$name.err" </dev/null
 }
@@ -90,7 +94,14 @@ plugin tcp user-op return|mismatch [2] world allreduce 2 op
 plugin off op return|mismatch [2] world allreduce 2 op
 plugin tcp descriptors return|error [2] None None None None
 plugin shm own call-null|signal [2] None None None None
-plugin shm own wild|signal [2] None None None None"
+plugin shm own wild|signal [2] None None None None
+plugin shm fini sleep|missing [2] None None None None
+plugin tcp fini abort|signal [2] None None None None
+plugin shm fini exit|exit [2] None None None None
+plugin shm tag return|deadlock [0, 1] world barrier 2 None
+plugin gloo tag return|deadlock [0, 1] world barrier 2 None
+plugin shm tag sleep|missing [0] world recv 1 None
+plugin tcp tag sleep|missing [0] world recv 1 None"
 running=0
 while IFS='|' read -r words _; do
     # shellcheck disable=SC2086
@@ -122,6 +133,34 @@ if [ "$(uname -m)" = x86_64 ] && [ -z "$sanitized" ]; then
     like "a wild pointer is not NULL" "$(cat plugin.shm.own.wild.err)" 'SIGSEGV: general protection fault, for which there is no address'
     unlike "no address is made up" "$(cat plugin.shm.own.wild.err)" 'at address'
 fi
+
+like "a fini that hangs is named" "$(cat plugin.shm.fini.sleep.err)" 'not finished: rank 2 .*; rank 2 has been in its fini for '
+for answer in abort exit; do
+    like "fini, $answer: where the rank ended" "$(cat plugin.*.fini.$answer.err)" 'rank 2 .*workload "answers", .* in its fini'
+done
+for backend in shm gloo; do
+    like "$backend: a message with another tag is named" "$(cat plugin.$backend.tag.return.err)" 'rank 0 has sent 1 message with tag 5 to rank 1, which receives one with tag 6'
+    like "$backend: and the hint is about tags" "$(cat plugin.$backend.tag.return.err)" '^hint: the tag of the receive must be the tag of the send'
+done
+for backend in shm tcp; do
+    like "$backend: so is one that has arrived" "$(cat plugin.$backend.tag.sleep.err)" 'waited [0-9.]+ s for rank 0; a message with tag 5 from it has arrived'
+done
+
+# Of several workloads, the one that has ended the rank is named.
+for answer in call-null exit; do
+    job background <<END
+version: 1
+processes: {count: 4}
+workloads:
+  - {name: train, plugin: ./answers.so, params: {failure: alone, answer: wait}, ranks: "0-1,3"}
+  - {name: other, plugin: ./answers.so, params: {failure: fini, answer: return}}
+  - {name: heart, plugin: ./answers.so, params: {failure: alone, answer: $answer}, background: true}
+timeouts: {grace: 300ms}
+END
+    run background.yaml
+    [ -n "$sanitized" ] && [ $answer = call-null ] ||
+        like "$answer: the workload of the rank is named" "$(err)" 'rank 2 .*, workload "heart", '
+done
 
 # An attempt that failed, then one that is good: diag/ is that of the attempt.
 job again <<END

@@ -175,9 +175,9 @@ static const struct seed_line running[] = {
     {WIRE_STDIN_TAKEN, "4=0 1=1"},
     {WIRE_FORMING, "1=1 1=0 s=dp 8=30000000000 4=3 4=0 4=1 4=2"},
     /* world has 5 collectives, of which 4 are done, and the fifth waits for 20 s. */
-    {WIRE_STATUS,
-     "1=83 4=1 s=world 8=5 8=4 8=4096 8=20000000000 8=64 4=0 1=0 1=7 1=0 s=world:0 4=3 "
-     "4=@ 1=0 4=1 8=5 8=20000000000 8=1000000 8=64 4=0 4=0 1=0 1=7 1=0 8=0x401234"},
+    {WIRE_STATUS, "1=83 4=1 8=1 8=1000000 4=1 s=world 8=5 8=4 8=4096 8=20000000000 8=64 4=0 1=0 "
+                  "1=7 1=0 s=world:0 4=3 "
+                  "4=@ 1=0 4=1 8=5 8=20000000000 8=1000000 8=64 4=0 4=0 1=0 1=7 1=0 8=0x401234"},
     {WIRE_USAGE, "8=1000000 8=4096 4=1 s=world 4=5 8=1000000 8=900000"},
     {WIRE_AUDIT, "4=1 s=world:0 s=world 4=3 8=5 8=4 4=0 1=0 4=1 8=4 8=77 8=0 8=1000000"},
     {WIRE_STACKS, "4=1 4=4711 s=main 1=83 4=1 s=futex 4=51 t=thread 1=32 t=4711 1=32 t=main 1=10 "

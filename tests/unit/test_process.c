@@ -54,11 +54,15 @@ static void a_status_that_is_cut_is_refused(void **state)
     struct buf b;
     buf_init(&b);
     buf_put_u8(&b, 'S');
+    buf_put_u32(&b, 3); /* ended_by */
+    buf_put_u64(&b, 4); /* in_fini */
+    buf_put_u64(&b, 5); /* fini_ns */
     buf_put_u32(&b, 2);
     put_group(&b, "dp#0:12", 0);
     put_group(&b, "dp#1:34", 2);
     struct wire_frame f = {.payload = b.data, .len = b.len};
     assert_true(snapshot_read(&s, &f));
+    assert_int_equal(s.ended_by * 100 + s.in_fini * 10 + s.fini_ns, 345);
     assert_string_equal(s.groups[1].scope, "dp#1:34");
     assert_int_equal(s.groups[1].members * 10 + s.groups[1].rank, 43);
     assert_int_equal(s.groups[0].npending, 0);
