@@ -52,7 +52,7 @@ $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/l
 # The clock of the process is the test's.
 $(addprefix $(B)/tests/,test_standstill test_local_rdv): LDFLAGS += -Wl,--wrap=now_ns
 $(B)/tests/test_dial: LDFLAGS += -Wl,--wrap=now_ns,--wrap=tcp_connect,--wrap=getaddrinfo,--wrap=freeaddrinfo
-$(B)/tests/test_status_request: LDFLAGS += -Wl,--wrap=now_ns,--wrap=rank_describe,--wrap=top_json
+$(B)/tests/test_status_request: LDFLAGS += -Wl,--wrap=now_ns,--wrap=rank_describe,--wrap=top_json,--wrap=calloc,--wrap=strcmp
 # Their writev() and recv() are Gloo's.
 $(B)/tests/test_gloo_long: LDFLAGS += -Wl,--export-dynamic-symbol=writev
 $(B)/tests/test_gloo_leave: LDFLAGS += -Wl,--export-dynamic-symbol=recv,--export-dynamic-symbol=writev

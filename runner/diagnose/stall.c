@@ -92,38 +92,57 @@ bool stall_has(const uint32_t *ranks, uint32_t n, uint32_t rank)
     return false;
 }
 
-/* True if `rank` is a member of the group of `g` and has not called collective number `number`. */
-static bool stall_is_missing(const struct desc *desc, const struct rank_state *r, uint32_t rank,
-                             const struct group_snapshot *g, uint64_t number)
-{
-    bool member = false;
-    if (r->exited)
-        return false;
-    for (uint32_t i = 0; i < r->snapshot.n; i++) {
-        const struct group_snapshot *slot = &r->snapshot.groups[i];
-        if (strcmp(slot->scope, g->scope) != 0)
-            continue;
-        member = true;
-        if (!slot->messages && slot->started >= number)
-            return false;
-    }
-    const struct desc_group *group = desc_find_group(desc, g->name);
-    return member || (group && stall_has(group->ranks.items, group->ranks.n, rank));
-}
-
 /* ---- waits ---- */
+
+/* A slot of a rank. Two lists of all slots find the members of a group: the time and the memory of
+ * a search are linear in the ranks, but for the logarithms of the sort. */
+struct stall_ref {
+    const struct group_snapshot *slot;
+    uint32_t rank;
+    uint32_t wait; /* of the first slot of a scope: 1 + the latest wait in a collective of it */
+};
+
+/* The ranks that can send to a receive from any rank. The waits of a group share them. */
+struct stall_senders {
+    struct stall_senders *next;
+    const char *scope;
+    uint32_t *ranks, n, nmarked;
+};
 
 struct stall_search {
     const struct stall_watch *watch;
     const struct rank_state *ranks;
     struct stall *out;
-    uint32_t capacity;
+    uint32_t capacity, of_rank; /* the first wait that began with the rank at hand */
+    struct stall_ref *refs;     /* by scope and rank */
+    struct stall_ref *members;  /* by scope and rank in the group */
+    uint32_t nrefs;
+    struct stall_senders *senders;
 };
+
+/* Appends to a list that stall_add has made: it has room for 4 ranks, then for each power of two.
+ */
+static void stall_put(struct stall *out, uint32_t **list, uint32_t *n, uint32_t rank)
+{
+    if (*n >= 4 && (*n & (*n - 1)) == 0) {
+        uint32_t *more = arena_calloc(&out->arena, (size_t)*n * 2, sizeof *more);
+        if (!more)
+            return;
+        memcpy(more, *list, *n * sizeof *more);
+        *list = more;
+    }
+    (*list)[(*n)++] = rank;
+}
+
+static int stall_compare_ranks(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
 
 static struct stall_wait *stall_add(struct stall_search *s, const struct group_snapshot *g)
 {
     struct stall *out = s->out;
-    uint32_t nranks = s->watch->desc->nranks;
     if (out->nwaits == s->capacity) {
         struct stall_wait *old = out->waits;
         s->capacity = s->capacity ? 2 * s->capacity : 8;
@@ -135,13 +154,107 @@ static struct stall_wait *stall_add(struct stall_search *s, const struct group_s
     }
     struct stall_wait *w = &out->waits[out->nwaits];
     *w = (struct stall_wait){.op = *g};
-    w->waiting = arena_calloc(&out->arena, nranks, sizeof *w->waiting);
-    w->missing = arena_calloc(&out->arena, nranks, sizeof *w->missing);
+    w->waiting = arena_calloc(&out->arena, 4, sizeof *w->waiting);
+    w->missing = arena_calloc(&out->arena, 4, sizeof *w->missing);
     if (!w->waiting || !w->missing)
         return NULL;
     out->nwaits++;
     return w;
 }
+
+/* ---- members ---- */
+
+static int stall_ref_by_rank(const void *a, const void *b)
+{
+    const struct stall_ref *x = a, *y = b;
+    const int order = strcmp(x->slot->scope, y->slot->scope);
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int stall_ref_by_member(const void *a, const void *b)
+{
+    const struct stall_ref *x = a, *y = b;
+    const int order = strcmp(x->slot->scope, y->slot->scope);
+    if (order || x->slot->rank != y->slot->rank)
+        return order ? order : x->slot->rank > y->slot->rank ? 1 : -1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static void stall_index(struct stall_search *s)
+{
+    const uint32_t nranks = s->watch->desc->nranks;
+    size_t n = 0;
+    if (s->refs)
+        return;
+    for (uint32_t r = 0; r < nranks; r++)
+        n += s->ranks[r].snapshot.n;
+    struct stall_ref *refs = arena_calloc(&s->out->arena, n, sizeof *refs);
+    s->members = arena_calloc(&s->out->arena, n, sizeof *refs);
+    if (!refs || !s->members)
+        return;
+    s->refs = refs;
+    for (uint32_t r = 0; r < nranks; r++)
+        for (uint32_t i = 0; i < s->ranks[r].snapshot.n; i++)
+            refs[s->nrefs++] = (struct stall_ref){&s->ranks[r].snapshot.groups[i], r, 0};
+    memcpy(s->members, refs, s->nrefs * sizeof *refs);
+    qsort(refs, s->nrefs, sizeof *refs, stall_ref_by_rank);
+    qsort(s->members, s->nrefs, sizeof *refs, stall_ref_by_member);
+}
+
+/* The first in a sorted list that is not before `key`. */
+static uint32_t stall_ref_find(const struct stall_search *s, const struct stall_ref *list,
+                               const struct stall_ref *key,
+                               int (*compare)(const void *, const void *))
+{
+    uint32_t from = 0, to = s->nrefs;
+    while (from < to) {
+        const uint32_t middle = from + (to - from) / 2;
+        if (compare(&list[middle], key) < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+static bool stall_ref_is_of(const struct stall_search *s, const struct stall_ref *list, uint32_t i,
+                            const struct group_snapshot *g)
+{
+    return i < s->nrefs && strcmp(list[i].slot->scope, g->scope) == 0;
+}
+
+/* Lists the members of the group of `g` that have not called collective number `number`. */
+static void stall_list_missing(struct stall_search *s, const struct group_snapshot *g,
+                               uint64_t number, uint32_t **list, uint32_t *n)
+{
+    stall_index(s);
+    const uint32_t first =
+        stall_ref_find(s, s->refs, &(struct stall_ref){.slot = g}, stall_ref_by_rank);
+    for (uint32_t i = first, next; stall_ref_is_of(s, s->refs, i, g); i = next) {
+        const uint32_t rank = s->refs[i].rank;
+        bool called = s->ranks[rank].exited;
+        for (next = i; stall_ref_is_of(s, s->refs, next, g) && s->refs[next].rank == rank; next++) {
+            const struct group_snapshot *slot = s->refs[next].slot;
+            called = called || (!slot->messages && slot->started >= number);
+        }
+        if (!called)
+            stall_put(s->out, list, n, rank);
+    }
+    /* Members that have no slot of it yet. */
+    const struct desc_group *group = desc_find_group(s->watch->desc, g->name);
+    const uint32_t have = *n;
+    for (uint32_t i = 0; group && i < group->ranks.n; i++) {
+        const struct stall_ref key = {.slot = g, .rank = group->ranks.items[i]};
+        const uint32_t at = stall_ref_find(s, s->refs, &key, stall_ref_by_rank);
+        const bool known = stall_ref_is_of(s, s->refs, at, g) && s->refs[at].rank == key.rank;
+        if (!known && !s->ranks[key.rank].exited)
+            stall_put(s->out, list, n, key.rank);
+    }
+    if (*n > have)
+        qsort(*list, *n, sizeof **list, stall_compare_ranks);
+}
+
+/* ---- operations ---- */
 
 /* An operation that a rank has called, and that has not ended. */
 struct stall_call {
@@ -152,14 +265,14 @@ struct stall_call {
     bool described; /* `op` has more than the number */
 };
 
-/* A rank waits in the wait `w`. */
-static void stall_join(struct stall_wait *w, const struct stall_call *c)
+/* A rank waits in the wait `w`. Ranks come in ascending order. */
+static void stall_join(struct stall *out, struct stall_wait *w, const struct stall_call *c)
 {
     const struct snapshot_op *op = &c->op;
     if (!w->nwaiting || c->since_ns < w->since_ns)
         w->since_ns = c->since_ns;
-    if (!stall_has(w->waiting, w->nwaiting, c->rank))
-        w->waiting[w->nwaiting++] = c->rank;
+    if (!w->nwaiting || w->waiting[w->nwaiting - 1] != c->rank)
+        stall_put(out, &w->waiting, &w->nwaiting, c->rank);
     w->op.started = op->number;
     if (!w->site && op->site) {
         w->site = op->site;
@@ -176,48 +289,62 @@ static void stall_join(struct stall_wait *w, const struct stall_call *c)
     w->tag = op->tag;
 }
 
-static void stall_add_collective(struct stall_search *s, const struct stall_call *c)
+static bool stall_is_in(const struct stall_wait *w, const struct stall_call *c)
 {
-    const struct desc *desc = s->watch->desc;
-    struct stall_wait *w = NULL;
-    for (uint32_t i = 0; i < s->out->nwaits && !w; i++) {
-        struct stall_wait *other = &s->out->waits[i];
-        if (!other->op.messages && other->op.started == c->op.number &&
-            strcmp(other->op.scope, c->group->scope) == 0)
-            w = other;
-    }
-    if (!w) {
-        w = stall_add(s, c->group);
-        for (uint32_t r = 0; w && r < desc->nranks; r++) {
-            if (stall_is_missing(desc, &s->ranks[r], r, c->group, c->op.number))
-                w->missing[w->nmissing++] = r;
-        }
-    }
-    if (w)
-        stall_join(w, c);
+    return !w->op.messages && w->op.started == c->op.number &&
+           strcmp(w->op.scope, c->group->scope) == 0;
 }
 
-/* All other members: one of them can send. */
-static void stall_peers_any(const struct stall_search *s, const struct stall_call *c,
-                            struct stall_wait *w)
+static void stall_add_collective(struct stall_search *s, const struct stall_call *c)
 {
-    for (uint32_t r = 0; r < s->watch->desc->nranks; r++) {
-        if (r != c->rank && stall_is_missing(s->watch->desc, &s->ranks[r], r, c->group, UINT64_MAX))
-            w->missing[w->nmissing++] = r;
+    stall_index(s);
+    const struct stall_ref key = {.slot = c->group};
+    const uint32_t at = stall_ref_find(s, s->refs, &key, stall_ref_by_rank);
+    if (at == s->nrefs) /* out of memory */
+        return;
+    const uint32_t latest = s->refs[at].wait;
+    struct stall_wait *w = latest ? &s->out->waits[latest - 1] : NULL;
+    if (w && !stall_is_in(w, c)) {
+        w = NULL; /* an operation of the same group with another number */
+        for (uint32_t i = 0; i < latest && !w; i++)
+            w = stall_is_in(&s->out->waits[i], c) ? &s->out->waits[i] : NULL;
     }
+    if (!w && (w = stall_add(s, c->group))) {
+        s->refs[at].wait = s->out->nwaits;
+        stall_list_missing(s, c->group, c->op.number, &w->missing, &w->nmissing);
+    }
+    if (w)
+        stall_join(s->out, w, c);
+}
+
+/* All members: one of the others can send. */
+static void stall_share_senders(struct stall_search *s, const struct stall_call *c,
+                                struct stall_wait *w)
+{
+    struct stall_senders *of = s->senders;
+    while (of && strcmp(of->scope, c->group->scope) != 0)
+        of = of->next;
+    if (!of && (of = arena_calloc(&s->out->arena, 1, sizeof *of))) {
+        *of = (struct stall_senders){
+            .next = s->senders, .scope = c->group->scope, .ranks = w->missing};
+        stall_list_missing(s, c->group, UINT64_MAX, &of->ranks, &of->n);
+        s->senders = of;
+    }
+    w->senders = of;
 }
 
 /* The world rank of the peer; WIRE_HOST: not known. */
-static uint32_t stall_peer(const struct stall_search *s, const struct stall_call *c)
+static uint32_t stall_peer(struct stall_search *s, const struct stall_call *c)
 {
-    uint32_t peer = (uint32_t)c->op.root_or_peer;
-    for (uint32_t r = 0; r < s->watch->desc->nranks; r++) {
-        const struct rank_snapshot *snapshot = &s->ranks[r].snapshot;
-        for (uint32_t i = 0; i < snapshot->n; i++) {
-            const struct group_snapshot *g = &snapshot->groups[i];
-            if (g->members && g->rank == peer && strcmp(g->scope, c->group->scope) == 0)
-                return r;
-        }
+    const uint32_t peer = (uint32_t)c->op.root_or_peer;
+    struct group_snapshot wanted = *c->group;
+    wanted.rank = peer;
+    stall_index(s);
+    uint32_t i =
+        stall_ref_find(s, s->members, &(struct stall_ref){.slot = &wanted}, stall_ref_by_member);
+    for (; stall_ref_is_of(s, s->members, i, &wanted) && s->members[i].slot->rank == peer; i++) {
+        if (s->members[i].slot->members)
+            return s->members[i].rank;
     }
     const struct desc_group *group = desc_find_group(s->watch->desc, c->group->name);
     return group && peer < group->ranks.n ? group->ranks.items[peer] : WIRE_HOST;
@@ -226,7 +353,7 @@ static uint32_t stall_peer(const struct stall_search *s, const struct stall_call
 static struct stall_wait *stall_find_message(const struct stall_search *s,
                                              const struct stall_call *c, bool any)
 {
-    for (uint32_t i = 0; i < s->out->nwaits; i++) {
+    for (uint32_t i = s->of_rank; i < s->out->nwaits; i++) {
         struct stall_wait *w = &s->out->waits[i];
         if (w->op.messages && w->waiting[0] == c->rank && w->any == any &&
             w->op.kind == c->op.kind && strcmp(w->op.scope, c->group->scope) == 0)
@@ -246,17 +373,17 @@ static void stall_add_message(struct stall_search *s, const struct stall_call *c
     w = w ? w : stall_add(s, c->group);
     if (!w)
         return;
-    stall_join(w, c);
+    stall_join(s->out, w, c);
     w->op.started = number;
     w->any = any;
     if (any && first)
-        stall_peers_any(s, c, w);
+        stall_share_senders(s, c, w);
     if (any)
         return;
     uint32_t peer = stall_peer(s, c);
     w->peer_unknown = w->peer_unknown || peer == WIRE_HOST;
     if (peer != WIRE_HOST && !stall_has(w->missing, w->nmissing, peer))
-        w->missing[w->nmissing++] = peer;
+        stall_put(s->out, &w->missing, &w->nmissing, peer);
 }
 
 static void stall_add_call(struct stall_search *s, const struct stall_call *c)
@@ -331,9 +458,15 @@ static void stall_miss_forming(const struct stall_search *s, const struct formin
         uint32_t rank = f->members.items[i];
         if (rank >= s->watch->desc->nranks)
             continue;
-        if (rank_is_awaited(&s->ranks[rank], f) && !stall_has(w->missing, w->nmissing, rank))
-            w->missing[w->nmissing++] = rank;
+        if (rank_is_awaited(&s->ranks[rank], f))
+            stall_put(s->out, &w->missing, &w->nmissing, rank);
     }
+    qsort(w->missing, w->nmissing, sizeof *w->missing, stall_compare_ranks);
+    const uint32_t n = w->nmissing;
+    w->nmissing = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!i || w->missing[i] != w->missing[i - 1])
+            w->missing[w->nmissing++] = w->missing[i];
 }
 
 static void stall_add_forming(struct stall_search *s, uint32_t rank, uint64_t until_ns)
@@ -354,7 +487,7 @@ static void stall_add_forming(struct stall_search *s, uint32_t rank, uint64_t un
             stall_miss_forming(s, f, w);
         }
         w->since_ns = f->since_ns < w->since_ns ? f->since_ns : w->since_ns;
-        w->waiting[w->nwaiting++] = rank;
+        stall_put(s->out, &w->waiting, &w->nwaiting, rank);
     }
 }
 
@@ -373,9 +506,9 @@ static void stall_add_start(struct stall_search *s)
     struct stall_wait *w = stall_add(s, &none);
     for (uint32_t r = 0; w && r < desc->nranks; r++) {
         if (s->ranks[r].phase == first)
-            w->missing[w->nmissing++] = r;
+            stall_put(s->out, &w->missing, &w->nmissing, r);
         else
-            w->waiting[w->nwaiting++] = r;
+            stall_put(s->out, &w->waiting, &w->nwaiting, r);
     }
     if (!w)
         return;
@@ -425,9 +558,9 @@ static bool stall_add_joining(struct stall_search *s)
         return any;
     for (uint32_t r = 0; r < desc->nranks; r++) {
         if (involved[r] && !stall_has_joined(&s->ranks[r]))
-            w->missing[w->nmissing++] = r;
+            stall_put(s->out, &w->missing, &w->nmissing, r);
         else if (involved[r] && stall_is_joining(&s->ranks[r]))
-            w->waiting[w->nwaiting++] = r;
+            stall_put(s->out, &w->waiting, &w->nwaiting, r);
     }
     w->start = w->joining = true;
     w->since_ns = s->watch->phases_ns;
@@ -440,11 +573,30 @@ struct stall_graph {
     bool *waiting, *missed;
 };
 
-static void stall_graph_fill(const struct stall *s, struct stall_graph *g, bool with_any)
+/* A rank that receives from any rank does not wait for itself. Two such waits mark all senders: the
+ * second one marks the rank that waits in the first one. */
+static void stall_graph_fill_any(const struct stall_wait *w, struct stall_graph *g)
 {
+    struct stall_senders *of = w->senders;
+    if (!of || of->n < 2)
+        return;
+    g->waiting[w->waiting[0]] = true;
+    for (uint32_t k = 0; k < of->n && of->nmarked < 2; k++)
+        g->missed[of->ranks[k]] = g->missed[of->ranks[k]] || of->ranks[k] != w->waiting[0];
+    of->nmarked++;
+}
+
+static void stall_graph_fill(const struct stall_search *search, struct stall_graph *g,
+                             bool with_any)
+{
+    const struct stall *s = search->out;
+    for (struct stall_senders *of = search->senders; of; of = of->next)
+        of->nmarked = 0;
     for (uint32_t i = 0; i < s->nwaits; i++) {
         const struct stall_wait *w = &s->waits[i];
-        if (w->any && !with_any)
+        if (w->any && with_any)
+            stall_graph_fill_any(w, g);
+        if (w->any)
             continue;
         for (uint32_t k = 0; k < w->nmissing; k++)
             g->missed[w->missing[k]] = true;
@@ -455,12 +607,14 @@ static void stall_graph_fill(const struct stall *s, struct stall_graph *g, bool 
 
 /* Ranks that are waited for and that wait for no rank. A thread in a receive from any rank may be
  * idle, as that of a server; so such waits count only if culprits are found with them. */
-static void stall_find_culprits(struct stall *s, struct stall_graph *g, uint32_t nranks)
+static void stall_find_culprits(const struct stall_search *search, struct stall_graph *g,
+                                uint32_t nranks)
 {
+    struct stall *s = search->out;
     for (int with_any = 1; with_any >= 0 && !s->nculprits; with_any--) {
         memset(g->waiting, 0, nranks);
         memset(g->missed, 0, nranks);
-        stall_graph_fill(s, g, with_any);
+        stall_graph_fill(search, g, with_any);
         for (uint32_t r = 0; r < nranks; r++) {
             if (g->missed[r] && !g->waiting[r])
                 s->culprits[s->nculprits++] = r;
@@ -469,15 +623,16 @@ static void stall_find_culprits(struct stall *s, struct stall_graph *g, uint32_t
 }
 
 /* Ranks inside an operation that a signal has stopped. */
-static void stall_find_stopped(struct stall *s, const struct rank_state *ranks, uint32_t nranks)
+static void stall_find_stopped(struct stall *s, const struct rank_state *ranks, bool *inside,
+                               uint32_t nranks)
 {
-    for (uint32_t r = 0; r < nranks; r++) {
-        bool inside = false;
-        for (uint32_t i = 0; i < s->nwaits && !inside; i++)
-            inside = stall_has(s->waits[i].waiting, s->waits[i].nwaiting, r);
-        if (inside && ranks[r].snapshot.state == 'T')
+    memset(inside, 0, nranks);
+    for (uint32_t i = 0; i < s->nwaits; i++)
+        for (uint32_t k = 0; k < s->waits[i].nwaiting; k++)
+            inside[s->waits[i].waiting[k]] = true;
+    for (uint32_t r = 0; r < nranks; r++)
+        if (inside[r] && ranks[r].snapshot.state == 'T')
             s->culprits[s->nculprits++] = r;
-    }
 }
 
 static void stall_blame(struct stall_search *s)
@@ -490,16 +645,30 @@ static void stall_blame(struct stall_search *s)
     out->suspects = arena_calloc(&out->arena, nranks, sizeof *out->suspects);
     if (arena_failed(&out->arena))
         return;
-    stall_find_culprits(out, &g, nranks);
+    stall_find_culprits(s, &g, nranks);
     if (!out->nculprits)
-        stall_find_stopped(out, s->ranks, nranks);
+        stall_find_stopped(out, s->ranks, g.waiting, nranks);
     if (out->nculprits)
         return;
     memset(g.missed, 0, nranks);
-    stall_graph_fill(out, &g, true);
+    stall_graph_fill(s, &g, true);
     for (uint32_t r = 0; r < nranks; r++) {
         if (g.missed[r])
             out->suspects[out->nsuspects++] = r;
+    }
+}
+
+/* The first waits, which are shown, list the senders that they wait for. */
+static void stall_list_senders(struct stall *s)
+{
+    for (uint32_t i = 0; i < s->nwaits && i < STALL_LISTED; i++) {
+        struct stall_wait *w = &s->waits[i];
+        if (!w->senders)
+            continue;
+        w->missing = arena_calloc(&s->arena, w->senders->n, sizeof *w->missing);
+        for (uint32_t k = 0; w->missing && k < w->senders->n; k++)
+            if (w->senders->ranks[k] != w->waiting[0])
+                w->missing[w->nmissing++] = w->senders->ranks[k];
     }
 }
 
@@ -528,6 +697,7 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
     if (now_ns < w->resumed_ns + least_ns)
         return false;
     for (uint32_t r = 0; r < w->desc->nranks; r++) {
+        s.of_rank = out->nwaits;
         for (uint32_t i = 0; i < w->ranks[r].n && i < ranks[r].snapshot.n && !ranks[r].exited; i++)
             stall_add_slot(&s, r, i, now_ns - least_ns);
         if (!ranks[r].exited)
@@ -539,6 +709,7 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
         qsort(out->waits, out->nwaits, sizeof *out->waits, stall_compare);
     stall_forget_stop(out, w->resumed_ns);
     stall_blame(&s);
+    stall_list_senders(out);
     return out->nwaits && !arena_failed(&out->arena);
 }
 
@@ -551,8 +722,10 @@ void stall_fini(struct stall *s)
 const struct stall_wait *stall_wait_for(const struct stall *s, uint32_t rank)
 {
     for (uint32_t i = 0; i < s->nwaits; i++) {
-        if (stall_has(s->waits[i].missing, s->waits[i].nmissing, rank))
-            return &s->waits[i];
+        const struct stall_wait *w = &s->waits[i];
+        if (w->senders ? w->waiting[0] != rank && stall_has(w->senders->ranks, w->senders->n, rank)
+                       : stall_has(w->missing, w->nmissing, rank))
+            return w;
     }
     return NULL;
 }

@@ -59,6 +59,8 @@ void stall_watch_phases(struct stall_watch *w, const struct rank_state *ranks, u
 
 /* ---- what waits at one moment ---- */
 
+enum { STALL_LISTED = 12 };
+
 struct stall_wait {           /* ranks that wait in one operation */
     struct group_snapshot op; /* op.started: its number */
     uint32_t tag;
@@ -74,6 +76,9 @@ struct stall_wait {           /* ranks that wait in one operation */
     uint32_t site_rank;
     uint32_t *waiting, *missing; /* world ranks, ascending */
     uint32_t nwaiting, nmissing; /* nothing is missing: all members have called it */
+    /* If `any`: all members, for all waits of the group. `missing` lists the others, in the first
+     * STALL_LISTED waits alone: it would take memory that is quadratic in the ranks. */
+    struct stall_senders *senders;
 };
 
 struct stall {

@@ -24,7 +24,10 @@ struct stall_report {
     uint64_t now_ns;
 };
 
-enum { STALL_REPORT_STACKS = 4 /* ranks whose threads are shown */, STALL_REPORT_WAITS = 12 };
+enum {
+    STALL_REPORT_STACKS = 4 /* ranks whose threads are shown */,
+    STALL_REPORT_WAITS = STALL_LISTED
+};
 
 void stall_report_print(const struct stall_report *r, FILE *out);
 /* The text of the first CAUSE line. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the runner shows of a job of 65,536 ranks costs its only loop a bounded time: the text of
- * each rank is made once, and `collrun top` gets a share of the time. The linker's --wrap replaces
- * the functions that are counted, and the clock.
+ * each rank is made once, the search for a stall is linear in the ranks, and `collrun top` gets a
+ * share of the time. The linker's --wrap replaces the functions that are counted, and the clock.
  */
 #include "run/status_request.h"
 #include "run/top_server.h"
@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #define SECOND UINT64_C(1000000000)
-enum { RANKS = 65536 };
+enum { RANKS = 65536, STALL_BYTES = RANKS * 2000, STALL_COMPARISONS = RANKS * 300 };
 
 static struct {
     struct desc_rank places[RANKS];
@@ -30,7 +30,9 @@ static struct {
     struct desc desc;
     struct run_state run;
     struct stop stop;
-    uint64_t texts, states, passed_ns;
+    uint64_t texts, states, passed_ns, bytes, compared;
+    struct group_snapshot slots[RANKS];
+    uint32_t all[RANKS];
 } job;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -38,6 +40,22 @@ uint64_t __real_now_ns(void);
 uint64_t __wrap_now_ns(void);
 void __wrap_rank_describe(const struct rank_state *rank, char *out, size_t size);
 json_t *__wrap_top_json(const struct top_state *s, uint64_t now_ns);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+int __real_strcmp(const char *a, const char *b);
+int __wrap_strcmp(const char *a, const char *b);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    job.bytes += n * size;
+    return job.bytes > STALL_BYTES ? NULL : __real_calloc(n, size);
+}
+
+int __wrap_strcmp(const char *a, const char *b)
+{
+    job.compared++;
+    return __real_strcmp(a, b);
+}
 
 uint64_t __wrap_now_ns(void)
 {
@@ -92,6 +110,56 @@ static void the_text_of_a_rank_is_made_once(void **state)
     const char last[] = "\ncollrun: rank 65535: in recv world#12 (from 65534)\n";
     assert_string_equal(text + len - strlen(last), last);
     free(text);
+}
+
+/* ---- stalls ---- */
+
+enum stall_kind { STALL_COLLECTIVE, STALL_FROM_PREVIOUS, STALL_FROM_ANY };
+
+/* All ranks of groups of `size` ranks wait in an operation, but rank `late`. */
+static void stall_is_found(uint32_t size, enum stall_kind kind, uint32_t late)
+{
+    struct desc_group world = {.name = "world", .ranks = {job.all, RANKS}};
+    struct stall_watch watch;
+    struct stall s;
+    job.desc.groups = &world;
+    job.desc.ngroups = 1;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const uint32_t number = r != late;
+        struct group_snapshot *g = &job.slots[r];
+        *g = (struct group_snapshot){.messages = kind != STALL_COLLECTIVE,
+                                     .kind = kind == STALL_COLLECTIVE ? COLLRUN_ALLREDUCE
+                                                                      : COLLRUN_RECV,
+                                     .rank = r % size,
+                                     .members = size,
+                                     .started = number,
+                                     .age_ns = 9 * SECOND};
+        g->root_or_peer = kind == STALL_FROM_PREVIOUS ? (int)((r + size - 1) % size) : -1;
+        snprintf(g->name, sizeof g->name, size == RANKS ? "world" : "part");
+        snprintf(g->scope, sizeof g->scope, "%s.%u#0", g->name, r / size);
+        job.all[r] = r;
+        job.ranks[r].snapshot = (struct rank_snapshot){.known = true, .groups = g, .n = 1};
+    }
+    assert_int_equal(stall_watch_init(&watch, &job.desc), 0);
+    for (uint32_t r = 0; r < RANKS; r++)
+        stall_watch_update(&watch, r, &job.ranks[r].snapshot, 100 * SECOND);
+    job.bytes = job.compared = 0;
+    assert_true(stall_find(&watch, job.ranks, 100 * SECOND, 5 * SECOND, &s));
+    assert_true(job.compared < STALL_COMPARISONS);
+    assert_int_equal(s.nculprits, 1);
+    assert_int_equal(s.culprits[0], late);
+    job.bytes = 0;
+    stall_fini(&s);
+    stall_watch_fini(&watch);
+}
+
+static void a_stall_is_found_in_linear_time(void **state)
+{
+    (void)state;
+    for (enum stall_kind kind = STALL_COLLECTIVE; kind <= STALL_FROM_ANY; kind++)
+        stall_is_found(RANKS, kind, 4711);
+    for (enum stall_kind kind = STALL_COLLECTIVE; kind <= STALL_FROM_PREVIOUS; kind++)
+        stall_is_found(8, kind, 4711);
 }
 
 /* ---- collrun top ---- */
@@ -160,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_text_of_a_rank_is_made_once, setup),
+        cmocka_unit_test_setup(a_stall_is_found_in_linear_time, setup),
         cmocka_unit_test_setup(top_is_made_for_a_tenth_of_the_time, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
