@@ -3,7 +3,7 @@
  * The handshake of a connection. The process that connects sends HELLO, the other one ANSWER. The
  * address that a process publishes has two keys; each message has a code that only a holder of its
  * key can compute: HELLO proves that the sender has read the address, ANSWER that its sender is the
- * process that published it.
+ * process that published it. The listener accepts a HELLO once, so a recorded one is of no use.
  *
  * Two processes may connect to each other at the same time. Then the connection of the lower rank
  * is used: it answers WAIT, and the higher rank gives up its connection for the one that arrives.
@@ -31,7 +31,7 @@ struct handshake_hello {
     uint32_t from, to; /* ranks in the job */
     uint32_t channel;  /* 0: packets and data; else a further socket for the data of `from` */
     uint32_t reserved;
-    uint64_t nonce;
+    uint64_t nonce; /* new for each; the listener accepts each once */
     uint64_t code;
 };
 

@@ -161,6 +161,9 @@ void listener_close(struct link *link)
 {
     while (link->inbounds)
         listener_drop(link, link->inbounds);
+    free(link->nonces);
+    link->nonces = NULL;
+    link->nnonces = link->nonces_capacity = 0;
     if (link->listen_fd >= 0)
         close(link->listen_fd);
     if (link->spare_fd >= 0)
@@ -270,12 +273,31 @@ static void listener_answer(struct link *link, struct inbound *inbound, struct l
     listener_drop(link, inbound);
 }
 
+/* False: a HELLO with this nonce has come before. Without memory it is not remembered. */
+static bool listener_is_new(struct link *link, uint64_t nonce)
+{
+    for (uint32_t i = 0; i < link->nnonces; i++) {
+        if (link->nonces[i] == nonce)
+            return false;
+    }
+    if (link->nnonces == link->nonces_capacity) {
+        const uint32_t capacity = link->nonces_capacity ? 2 * link->nonces_capacity : 64;
+        uint64_t *more = realloc(link->nonces, capacity * sizeof *more);
+        if (!more)
+            return true;
+        link->nonces = more;
+        link->nonces_capacity = capacity;
+    }
+    link->nonces[link->nnonces++] = nonce;
+    return true;
+}
+
 static void listener_handle_hello(struct link *link, struct inbound *inbound)
 {
     const struct handshake_hello *hello = &inbound->hello;
     epoll_ctl(link->serve_fd, EPOLL_CTL_DEL, inbound->fd, NULL);
     if (!handshake_hello_is_valid(hello, &link->self) || hello->to != link->world_rank ||
-        hello->channel >= LINK_SOCKETS_MAX) {
+        hello->channel >= LINK_SOCKETS_MAX || !listener_is_new(link, hello->nonce)) {
         listener_report_unknown(link, inbound);
         listener_drop(link, inbound);
         return;

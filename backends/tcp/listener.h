@@ -3,8 +3,8 @@
  * The listening socket of the process, and incoming connections until they are open: HELLO, ANSWER.
  * The service thread moves them.
  *
- * A connection without a valid HELLO is closed, and the first one is logged. The kernel hands over
- * one that has sent something, or nothing for LINK_HANDSHAKE_MS. Then it is closed after
+ * A connection without a valid, new HELLO is closed, and the first one is logged. The kernel
+ * hands over one that has sent something, or nothing for LINK_HANDSHAKE_MS. Then it is closed after
  * LINK_HANDSHAKE_MS, or when a newer one needs its place. A process without free descriptors
  * answers NO, by means of a spare one. While it lacks that, too, it accepts nothing, and tries
  * again every LINK_TICK_MS.

@@ -107,6 +107,8 @@ struct link {
     struct serve_item rouse, listener;
     struct inbound *inbounds, **inbounds_end;
     uint32_t ninbounds; /* that are not parked */
+    uint64_t *nonces;   /* of all valid HELLOs: one that comes again is a recorded one */
+    uint32_t nnonces, nonces_capacity;
     struct dial *dials;
     uint64_t next_tick_ns;
     atomic_int serve_ms; /* how long link_serve waits; -1: forever */

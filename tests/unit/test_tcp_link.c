@@ -223,6 +223,41 @@ static void ranks_that_connect_together_are_all_answered(void **state)
     link_close(link);
 }
 
+/* Who has recorded the HELLO of a rank sends it again, on a connection of another channel, too. */
+static void a_recorded_hello_is_refused(void **state)
+{
+    struct side side = {0};
+    int fds[2][2];
+    (void)state;
+    open_side(&side, 0);
+    struct link *link = side.link;
+    open_peer(&side, &side, 1);
+    for (uint32_t channel = 0; channel < 2; channel++) {
+        struct handshake_hello hello = {.from = 1, .channel = channel};
+        handshake_hello_seal(&hello, &link->self);
+        for (int i = 0; i < 2; i++) {
+            struct handshake_answer answer = {0};
+            ssize_t n = -1;
+            fds[channel][i] = socket(AF_INET, SOCK_STREAM, 0);
+            assert_int_equal(connect(fds[channel][i], (void *)&link->self.socket, link->self.len),
+                             0);
+            assert_int_equal(send(fds[channel][i], &hello, sizeof hello, MSG_NOSIGNAL),
+                             sizeof hello);
+            for (int turn = 0; turn < 10000 && n < 0; turn++) {
+                link_accept(link);
+                n = recv(fds[channel][i], &answer, sizeof answer, MSG_DONTWAIT);
+                if (n < 0)
+                    usleep(1000);
+            }
+            assert_int_equal(n, i == 0 ? (ssize_t)sizeof answer : 0);
+            assert_int_equal(answer.verdict, i == 0 ? HANDSHAKE_YES : 0);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        close(fds[i / 2][i % 2]);
+    link_close(link);
+}
+
 /* Until it is acknowledged, for 10 s at most. */
 static bool hello_is_acknowledged(const struct dial *dial)
 {
@@ -486,6 +521,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_ahead_is_handled_once),
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
+        cmocka_unit_test(a_recorded_hello_is_refused),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(a_process_that_stops_after_its_answer_is_waited_for),
         cmocka_unit_test(a_process_that_gives_up_after_its_answer_is_not_waited_for),
