@@ -15,15 +15,18 @@ const char *forming_text(enum wire_forming kind, const char *name, char *out, si
     return out;
 }
 
+bool forming_is_same(const struct forming_wait *a, const struct forming_wait *b)
+{
+    return a->kind == b->kind && strcmp(a->name, b->name) == 0 && a->members.n == b->members.n &&
+           memcmp(a->members.items, b->members.items, a->members.n * sizeof(uint32_t)) == 0;
+}
+
 const struct forming_wait *rank_forming_find(const struct rank_forming *f,
                                              const struct forming_wait *like)
 {
     for (uint32_t i = 0; i < f->n; i++) {
-        const struct forming_wait *w = &f->items[i];
-        if (w->kind == like->kind && strcmp(w->name, like->name) == 0 &&
-            w->members.n == like->members.n &&
-            memcmp(w->members.items, like->members.items, w->members.n * sizeof(uint32_t)) == 0)
-            return w;
+        if (forming_is_same(&f->items[i], like))
+            return &f->items[i];
     }
     return NULL;
 }
@@ -34,7 +37,8 @@ static void rank_forming_remove(struct rank_forming *f, const struct forming_wai
     if (!found)
         return;
     uint32_t at = (uint32_t)(found - f->items);
-    free(f->items[at].members.items);
+    free(f->last.members.items);
+    f->last = f->items[at];
     f->items[at] = f->items[--f->n];
 }
 
@@ -86,5 +90,6 @@ void rank_forming_fini(struct rank_forming *f)
     for (uint32_t i = 0; i < f->n; i++)
         free(f->items[i].members.items);
     free(f->items);
+    free(f->last.members.items);
     *f = (struct rank_forming){0};
 }

@@ -19,6 +19,7 @@ struct forming_wait {
 struct rank_forming {
     struct forming_wait *items; /* owned */
     uint32_t n;
+    struct forming_wait last; /* the one that ended last; without members: none has */
 };
 
 /* Adds or removes the formation of a FORMING frame that has just arrived. False: malformed, or out
@@ -29,6 +30,8 @@ bool rank_forming_add(struct rank_forming *f, const struct forming_wait *w);
 void rank_forming_fini(struct rank_forming *f); /* safe on a zeroed one */
 /* "the split of group world", "collrun_finalize" */
 const char *forming_text(enum wire_forming kind, const char *name, char *out, size_t size);
+/* Same kind, name and members, in the same order. */
+bool forming_is_same(const struct forming_wait *a, const struct forming_wait *b);
 /* The wait for the same formation; NULL: none. */
 const struct forming_wait *rank_forming_find(const struct rank_forming *f,
                                              const struct forming_wait *like);

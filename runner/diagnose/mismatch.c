@@ -433,6 +433,139 @@ bool mismatch_find_destroyed(const struct evidence *e, struct arena *arena, stru
     return false;
 }
 
+/* The i-th group that the rank waits to be formed. The last one of a rank that got a time-out
+ * counts: it has ended by that. NULL: no more. */
+static const struct forming_wait *mismatch_forming(const struct rank_state *r, uint32_t i)
+{
+    const bool expired = (r->failed && r->failure.code == COLLRUN_ERR_TIMEOUT) ||
+                         r->why.status == COLLRUN_ERR_TIMEOUT;
+    if (i < r->forming.n)
+        return &r->forming.items[i];
+    return i == r->forming.n && expired && r->forming.last.members.n ? &r->forming.last : NULL;
+}
+
+static bool mismatch_is_forming(const struct rank_state *r, const struct forming_wait *like)
+{
+    const struct forming_wait *f;
+    for (uint32_t i = 0; (f = mismatch_forming(r, i)); i++) {
+        if (forming_is_same(f, like))
+            return true;
+    }
+    return false;
+}
+
+/* What `other`, which `rank` waits for in `f`, waits for instead, and in vain since `rank` is a
+ * member of it. `f` if it waits for that, too; NULL: neither. */
+static const struct forming_wait *mismatch_forming_instead(const struct evidence *e, uint32_t rank,
+                                                           const struct forming_wait *f,
+                                                           uint32_t other)
+{
+    const struct forming_wait *g;
+    if (mismatch_is_forming(&e->ranks[other], f))
+        return f;
+    for (uint32_t i = 0; (g = mismatch_forming(&e->ranks[other], i)); i++) {
+        if (g->kind != WIRE_FORMING_FINALIZE && blame_has(&g->members, rank) &&
+            !mismatch_is_forming(&e->ranks[rank], g))
+            return g;
+    }
+    return NULL;
+}
+
+/* "collrun_group_create("sub", ranks 2, 1 and 0)" */
+static const char *mismatch_forming_text(const struct forming_wait *f, struct arena *arena)
+{
+    char ranks[200];
+    if (f->kind != WIRE_FORMING_CREATE)
+        return arena_printf(arena, "collrun_group_%s(%s)",
+                            f->kind == WIRE_FORMING_SPLIT ? "split" : "shrink", f->name);
+    return arena_printf(arena, "collrun_group_create(\"%s\", %s)", f->name,
+                        blame_ranks_text(&f->members, ranks, sizeof ranks));
+}
+
+static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
+                                   const struct forming_wait *f, struct arena *arena,
+                                   struct verdict *v)
+{
+    const struct forming_wait **of = arena_calloc(arena, f->members.n, sizeof *of);
+    struct verdict_call *calls = arena_calloc(arena, f->members.n, sizeof *calls);
+    uint32_t all = 0, most = UINT32_MAX;
+    v->class = CAUSE_MISMATCH;
+    v->field = "ranks";
+    v->culprits = v->suspects = (struct desc_ranks){NULL, 0};
+    for (uint32_t world = 0; of && calls && world < e->desc->nranks; world++) {
+        const struct forming_wait *g =
+            blame_has(&f->members, world) ? mismatch_forming_instead(e, rank, f, world) : NULL;
+        uint32_t k = 0;
+        while (g && k < v->ncalls && !forming_is_same(of[k], g))
+            k++;
+        if (!g)
+            continue;
+        if (k == v->ncalls) {
+            of[v->ncalls++] = g;
+            calls[k] =
+                (struct verdict_call){blame_new_list(e, arena), mismatch_forming_text(g, arena)};
+            v->field = g->kind != of[0]->kind              ? "kind"
+                       : strcmp(g->name, of[0]->name) != 0 ? "name"
+                                                           : v->field;
+        }
+        if (calls[k].ranks.items)
+            calls[k].ranks.items[calls[k].ranks.n++] = world;
+        all++;
+    }
+    for (uint32_t k = 0; k < v->ncalls; k++)
+        most = calls[k].ranks.n * 2 > all ? k : most;
+    struct desc_ranks wrong = blame_new_list(e, arena);
+    for (uint32_t world = 0; wrong.items && world < e->desc->nranks; world++) {
+        for (uint32_t k = 0; k < v->ncalls; k++) {
+            if (k != most && blame_has(&calls[k].ranks, world))
+                wrong.items[wrong.n++] = world;
+        }
+    }
+    *(most == UINT32_MAX ? &v->suspects : &v->culprits) = wrong;
+    v->calls = calls;
+    v->group = arena_strdup(arena, most == UINT32_MAX ? f->name : of[most]->name);
+    v->number = 0;
+    v->kind = NULL;
+}
+
+bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    const struct forming_wait *f;
+    const bool joins =
+        v->rank != WIRE_HOST && strstr(rank_failed_text(&e->ranks[v->rank]), " join");
+    const uint32_t first = v->rank == WIRE_HOST ? 0 : v->rank;
+    const uint32_t end = v->rank == WIRE_HOST ? e->desc->nranks : joins ? v->rank + 1 : 0;
+    for (uint32_t rank = first; rank < end; rank++) {
+        for (uint32_t i = 0; (f = mismatch_forming(&e->ranks[rank], i)); i++) {
+            bool differs = false;
+            for (uint32_t k = 0; f->kind != WIRE_FORMING_FINALIZE && k < f->members.n; k++) {
+                const uint32_t other = f->members.items[k];
+                const struct forming_wait *g =
+                    other < e->desc->nranks ? mismatch_forming_instead(e, rank, f, other) : NULL;
+                differs = differs || (g && g != f);
+            }
+            if (!differs)
+                continue;
+            char ranks[200], line[300];
+            mismatch_blame_forming(e, rank, f, arena, v);
+            v->diag.text[0] = '\0';
+            if (v->culprits.n) {
+                v->rank = v->culprits.items[0];
+                cause_ranks_text(e->desc, e->ranks, &v->culprits, ranks, sizeof ranks);
+                snprintf(line, sizeof line, "%s: ", ranks);
+                blame_append(&v->diag, line);
+            }
+            blame_append(&v->diag, "members disagree about a new group: ");
+            mismatch_add_calls(v, &v->diag);
+            v->diag.hint[0] = '\0';
+            diag_hint(&v->diag, "all members of a new group must create it with the same name and "
+                                "ranks, in the same order");
+            return !arena_failed(arena);
+        }
+    }
+    return false;
+}
+
 /* The audit has found it, and its message stays, unless the records show more. */
 static void mismatch_by_audit(const struct evidence *e, struct arena *arena, struct verdict *v)
 {

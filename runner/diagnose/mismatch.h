@@ -21,6 +21,9 @@ bool mismatch_find_hidden(const struct evidence *e, struct arena *arena, struct 
 /* The same if members have destroyed a group, v->group if that is set, and others have called more
  * collectives in it, which did not complete. */
 bool mismatch_find_destroyed(const struct evidence *e, struct arena *arena, struct verdict *v);
+/* The same if ranks wait for each other in the creation of different groups, or did until the
+ * time-out that the verdict is about. */
+bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct verdict *v);
 /* The culprits, which are set, have called operation v->number of v->group; `ended` will not: the
  * class becomes CAUSE_MISMATCH. */
 void mismatch_blame_extra(const struct evidence *e, const struct desc_ranks *ended,

@@ -210,7 +210,8 @@ static void verdict_blame_peer(const struct evidence *e, struct arena *arena, st
  * reported it may be a victim. */
 static void verdict_blame_waits(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
-    if (!mismatch_find_hidden(e, arena, v) && !mismatch_find_destroyed(e, arena, v))
+    if (!mismatch_find_hidden(e, arena, v) && !mismatch_find_destroyed(e, arena, v) &&
+        !mismatch_find_forming(e, arena, v))
         waits_blame(e, arena, v);
     v->exit_code = v->class >= CAUSE_DEADLOCK ? EXIT_TIMEOUT : EXIT_FAILED;
 }

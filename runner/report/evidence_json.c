@@ -104,6 +104,10 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
         json_object_set_new(o, "network", json_value_text(r->network));
     if (r->forming.n)
         json_object_set_new(o, "waits_outside", evidence_forming(&r->forming));
+    struct forming_wait last = r->forming.last;
+    if (last.members.n)
+        json_object_set_new(o, "waited_outside",
+                            evidence_forming(&(struct rank_forming){.items = &last, .n = 1}));
     if (r->exception)
         json_object_set_new(o, "exception", evidence_hex(&r->exception_frame));
     snprintf(file, sizeof file, "rank-%u.record", rank);
@@ -270,6 +274,20 @@ static bool evidence_read_forming(struct evidence_files *f, const json_t *list,
     return true;
 }
 
+/* The last one that ended, as a list of one. */
+static bool evidence_read_formed(struct evidence_files *f, const json_t *list,
+                                 struct rank_forming *out)
+{
+    struct rank_forming ended = {0};
+    const bool good = evidence_read_forming(f, list, &ended);
+    if (good && ended.n && !out->last.members.items) {
+        out->last = ended.items[0];
+        ended.items[0].members.items = NULL;
+    }
+    rank_forming_fini(&ended);
+    return good;
+}
+
 static void evidence_read_why(const json_t *o, struct rank_state *r, struct arena *arena)
 {
     struct record_view_failure why = {.status =
@@ -327,7 +345,8 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     bytes = evidence_bytes(json_object_get(o, "waits"), &f->arena, &len);
     if (json_object_get(o, "waits") && (!bytes || !rank_read_waits(r, bytes, len)))
         return evidence_bad(reader, rank, "waits");
-    if (!evidence_read_forming(f, json_object_get(o, "waits_outside"), &r->forming))
+    if (!evidence_read_forming(f, json_object_get(o, "waits_outside"), &r->forming) ||
+        !evidence_read_formed(f, json_object_get(o, "waited_outside"), &r->forming))
         return evidence_bad(reader, rank, "waits_outside");
     bytes = evidence_bytes(json_object_get(o, "exception"), &f->arena, &len);
     if (json_object_get(o, "exception") && (!bytes || !rank_read_exception(r, bytes, len)))

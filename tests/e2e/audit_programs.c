@@ -3,7 +3,7 @@
  * Ranks that call collectives one after the other; one of them makes a mistake in one operation.
  *   mistake   none, op, dtype, root, kind, count, counts, extra (one more at the end), two (more),
  *             started (one more, and its request is never waited for), destroy (the group, instead
- *             of the operation)
+ *             of the operation); name, order (of a group of the first three that is created)
  *   rank, at  who makes it, and in which operation (from 1)
  *   steps     operations of each rank
  *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
@@ -111,6 +111,18 @@ static int open_group(struct collrun_ctx *ctx, struct program *p)
     return rc;
 }
 
+static int create(struct collrun_ctx *ctx, const struct program *p, bool mine)
+{
+    static const int ranks[] = {0, 1, 2}, turned[] = {2, 1, 0};
+    const bool name = strcmp(p->mistake, "name") == 0, order = strcmp(p->mistake, "order") == 0;
+    const struct collrun_group_options o = {.size = sizeof o,
+                                            .name = name && mine ? "news" : "new",
+                                            .ranks = order && mine ? turned : ranks,
+                                            .nranks = 3};
+    struct collrun_group *g;
+    return (name || order) && p->rank < 3 ? collrun_group_create(ctx, &o, &g) : 0;
+}
+
 static int run(struct collrun_ctx *ctx, void *state)
 {
     struct program p = {.mistake = collrun_param_string(ctx, "mistake")};
@@ -121,6 +133,7 @@ static int run(struct collrun_ctx *ctx, void *state)
     bool mine = p.rank == collrun_param_int(ctx, "rank");
     bool late = p.rank == collrun_param_int(ctx, "late");
     double begun = 0;
+    rc = rc ? rc : create(ctx, &p, mine);
     p.at = (int)collrun_param_int(ctx, "at");
     srandom((unsigned)getpid());
     for (int i = 1; !rc && i <= steps; i++) {

@@ -25,7 +25,7 @@ audited() {
         echo "  - {plugin: ./audit_programs.so, params: {$3}}"
         [ $# -lt 5 ] || printf '%s\n' "$5"
     } >"$tmp/$1.yaml"
-    run "$1.yaml" --run-dir "$tmp/run.$1"
+    run "$1.yaml" --run-dir "$tmp/run.$1" ${rendezvous:+--set "timeouts.rendezvous=$rendezvous"}
 }
 # went_on: for how many ms the rank with the mistake went on
 went_on() { sed -n 's/.*went on for \([0-9]*\) ms/\1/p' "$tmp/out"; }
@@ -88,6 +88,18 @@ for backend in ${BACKENDS:-shm tcp gloo stream}; do
     audited kept_$backend $backend "mistake: destroy, split: true, rank: 1, at: 4, steps: 3, late: 2, late_us: 120000"
     ends "$backend: a group that is destroyed at its end: 0" 0
 done
+
+# Ranks that wait for each other to create different groups: a time-out, which the verdict explains.
+rendezvous=1s
+for mistake in name order; do
+    audited new_$mistake shm "mistake: $mistake, rank: 2"
+    ends "a group with another $mistake: 1" 1
+    like "a group with another $mistake: verdict" "$(verdict new_$mistake) $(calls new_$mistake)" \
+        '^mismatch \[2\] \[\] new None (name|ranks) collrun_group_create\("new", ranks 0-2\); collrun_group_create\("news?", ranks (0-2|2, 1 and 0)\)$'
+    run diag "$tmp/run.new_$mistake"
+    like "a group with another $mistake: collrun diag" "$(cat out)" 'members disagree about a new group: ranks 0-1 call collrun_group_create'
+done
+rendezvous=
 
 # Many operations a second: the report may be about a few operations.
 audited fast stream "mistake: op, rank: 2, at: 5000, steps: 2000000"

@@ -295,6 +295,102 @@ static void members_that_disagree_about_a_new_group(void **state)
     arena_fini(&arena);
 }
 
+/* Rank 0 got the time-out of its creation of `names[0]`; the others wait in theirs, or did. */
+static void members_that_create_different_groups(void **state)
+{
+    static uint32_t three[] = {0, 1, 2}, turned[] = {2, 1, 0}, pair[] = {2, 3}, two[] = {0, 1};
+    static const struct {
+        const char *names[3];
+        struct desc_ranks members[3];
+        int status_of_2; /* 0: it waits; else its wait has ended with it */
+        enum cause_class class;
+        const char *culprits, *suspects, *field, *text;
+    } cases[] = {
+        {{"sub", "sub", "subs"},
+         {{three, 3}, {three, 3}, {three, 3}},
+         0,
+         CAUSE_MISMATCH,
+         "2",
+         "",
+         "name",
+         "rank 2 (here): members disagree about a new group: ranks 0-1 call "
+         "collrun_group_create(\"sub\", ranks 0-2), rank 2 calls collrun_group_create(\"subs\", "
+         "ranks 0-2)"},
+        {{"sub", "sub", "sub"},
+         {{three, 3}, {three, 3}, {turned, 3}},
+         COLLRUN_ERR_TIMEOUT,
+         CAUSE_MISMATCH,
+         "2",
+         "",
+         "ranks",
+         NULL},
+        {{"sub", "subs", "subs"},
+         {{three, 3}, {three, 3}, {three, 3}},
+         0,
+         CAUSE_MISMATCH,
+         "0",
+         "",
+         "name",
+         NULL},
+        {{"a", "b", NULL},
+         {{two, 2}, {two, 2}, {NULL, 0}},
+         0,
+         CAUSE_MISMATCH,
+         "",
+         "0,1",
+         "name",
+         NULL},
+        /* Rank 2 waits in vain for rank 3, or what it waited for has ended before. */
+        {{"sub", "sub", "pair"},
+         {{three, 3}, {three, 3}, {pair, 2}},
+         0,
+         CAUSE_MISSING,
+         "2",
+         "",
+         NULL,
+         NULL},
+        {{"sub", "sub", "subs"},
+         {{three, 3}, {three, 3}, {three, 3}},
+         COLLRUN_ERR_BACKEND,
+         CAUSE_TIMEOUT,
+         "",
+         "2",
+         NULL,
+         NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena;
+        struct rank_state ranks[4] = {
+            {FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(1)}};
+        arena_init(&arena);
+        snprintf(ranks[0].failure.text, sizeof ranks[0].failure.text,
+                 "group \"%s\": rank 2 of 3 did not join within 2.0 s", cases[i].names[0]);
+        for (uint32_t r = 0; r < 3 && cases[i].names[r]; r++) {
+            struct forming_wait w = {
+                .kind = WIRE_FORMING_CREATE, .since_ns = 1, .members = cases[i].members[r]};
+            snprintf(w.name, sizeof w.name, "%s", cases[i].names[r]);
+            const bool ended = r == 0 || (r == 2 && cases[i].status_of_2);
+            assert_true(rank_forming_add(&ranks[r].forming, &w));
+            if (ended)
+                ranks[r].forming.last = ranks[r].forming.items[--ranks[r].forming.n];
+        }
+        ranks[2].why.status = cases[i].status_of_2;
+        const struct verdict v = verdict_of(ranks, NO_JOB, &arena);
+        assert_int_equal(v.class, cases[i].class);
+        is_list(&v.culprits, cases[i].culprits);
+        is_list(&v.suspects, cases[i].suspects);
+        assert_int_equal(v.exit_code, v.class == CAUSE_MISMATCH ? 1 : 124);
+        if (cases[i].field)
+            assert_string_equal(v.field, cases[i].field);
+        if (cases[i].text)
+            assert_string_equal(v.diag.text, cases[i].text);
+        for (uint32_t r = 0; r < 3; r++)
+            rank_forming_fini(&ranks[r].forming);
+        arena_fini(&arena);
+    }
+}
+
 /* A group that a workload creates. The ranks that report the time-out have waited. */
 static void a_group_that_is_created_misses_ranks(void **state)
 {
@@ -357,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_that_disagree_about_a_new_group),
+        cmocka_unit_test(members_that_create_different_groups),
         cmocka_unit_test(a_group_that_is_created_misses_ranks),
         cmocka_unit_test(ranks_that_fail_alike_are_all_culprits),
         cmocka_unit_test(the_minority_of_a_mismatch_is_the_culprit),
