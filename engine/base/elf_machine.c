@@ -48,7 +48,7 @@ static const char *elf_machine_name(const struct elf_machine *m, char *out, size
         name = names[i].machine == machine ? names[i].name : name;
     char number[32];
     snprintf(number, sizeof number, "the ELF machine %u", machine);
-    /* What the name says already is not said twice. */
+    /* The class is added only where the name leaves it open. */
     bool wide = m->ident[EI_CLASS] == ELFCLASS64;
     bool known = machine == EM_AARCH64 || (machine == EM_X86_64 && wide);
     snprintf(out, size, "%s%s", name ? name : number,

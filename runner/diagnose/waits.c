@@ -432,9 +432,9 @@ static void waits_add_network(struct verdict *v)
     if (!v->network || v->class != CAUSE_TIMEOUT || v->culprits.n || v->suspects.n)
         return;
     v->suspects = v->network->ranks;
-    struct network_fault said;
+    struct network_fault named;
     const char *end;
-    if (network_fault_read(v->diag.text, &said, &end))
+    if (network_fault_read(v->diag.text, &named, &end))
         return;
     snprintf(text, sizeof text, "; rank %u: ", v->network->rank);
     network_cut_text(v->network, text + strlen(text), sizeof text - strlen(text));

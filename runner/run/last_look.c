@@ -17,7 +17,7 @@ static void last_look_end(struct last_look *l)
 
 /* ---- the stacks ---- */
 
-/* Nobody is waited for: the first ranks that have not finished. */
+/* No rank is waited for: the first ranks that have not finished are chosen. */
 static void last_look_choose_unfinished(struct last_look *l)
 {
     for (uint32_t i = 0; i < l->run->desc->nranks && l->n < STALL_REPORT_STACKS; i++) {

@@ -16,8 +16,8 @@ enum { PASSED_MAX = 6 };
 
 /* ---- episodes ---- */
 
-/* Forgets the last report of an episode, and what the kernels said: it explains no later time-out.
- * The report goes into result.json if the stall has passed. */
+/* Forgets the last report of an episode, and the evidence of the kernels: it explains no later
+ * time-out. The report goes into result.json if the stall has passed. */
 static void stall_monitor_end(struct stall_monitor *m, struct stall_episode *e)
 {
     if (!e->report)

@@ -28,7 +28,7 @@ processes: {count: $1, gpus_per_process: 1}
 $(share_gpus "$1")
 groups:
   host: {backend: shm}
-  gpu: {backend: nccl, options: {NCCL_COMM_BLOCKING: "$blocking"${4:+, messages: $4}}}
+  gpu: {backend: nccl, options: {NCCL_COMM_BLOCKING: $blocking${4:+, messages: $4}}}
 timeouts: {run: 10m}
 workloads:
   - plugin: ./nccl_vs_direct.so

@@ -217,7 +217,7 @@ static void top_is_made_for_a_tenth_of_the_time(void **state)
     assert_true(top_next_ns(&s) > 8 * SECOND);
     top_leave(&s, fd);
     top_fire(&s);
-    assert_int_equal(job.states, 1); /* nobody looks */
+    assert_int_equal(job.states, 1); /* no client is connected */
     assert_int_equal(s.timer.at_ns, 0);
     top_server_stop(&s);
     loop_free(job.run.loop);
