@@ -101,7 +101,8 @@ static bool p2p_waits_for(const struct p2p *p, const struct p2p_message *m, uint
     return any ? rank != p->rank : m->shared.peer == rank;
 }
 
-/* "; a message with tag 5 from it has arrived", if it is one peer that this rank waits for. */
+/* "; a message with tag 5 from it has arrived", of the one peer that a receive of this rank waits
+ * for. */
 static void p2p_add_arrived(const struct p2p *p, uint32_t peer, char *text, size_t size)
 {
     const struct match_entry *m = p->match.oldest;
@@ -112,14 +113,14 @@ static void p2p_add_arrived(const struct p2p *p, uint32_t peer, char *text, size
         snprintf(text + len, size - len, "; a message with tag %u from it has arrived", m->tag);
 }
 
-/* `missing` may be NULL. */
+/* `missing` may be NULL. `receives`: a receive or a probe waits, so it matters what has arrived. */
 static int p2p_fail_timeout(struct p2p *p, const uint32_t *missing, uint32_t nmissing,
-                            uint64_t waited_ns)
+                            bool receives, uint64_t waited_ns)
 {
     char text[sizeof p->text];
     p->services->timeout_text(p->services->ctx, p->rank, missing, missing ? nmissing : 0, waited_ns,
                               text, sizeof text);
-    if (missing && nmissing == 1)
+    if (receives && missing && nmissing == 1)
         p2p_add_arrived(p, missing[0], text, sizeof text);
     return p2p_fail_with_peer(p, COLLRUN_ANY_SOURCE, COLLRUN_ERR_TIMEOUT, text);
 }
@@ -127,6 +128,9 @@ static int p2p_fail_timeout(struct p2p *p, const uint32_t *missing, uint32_t nmi
 static int p2p_batch_expired(struct p2p *p, const struct p2p_batch *batch)
 {
     uint32_t n = 0, *missing = calloc(p->nranks, sizeof *missing);
+    bool receives = false;
+    for (uint32_t i = 0; i < p->nmessages; i++)
+        receives |= p->messages[i]->batch == batch && p->messages[i]->call->kind != COLLRUN_SEND;
     for (uint32_t r = 0; missing && r < p->nranks; r++) {
         bool waited_for = false;
         for (uint32_t i = 0; i < p->nmessages && !waited_for; i++)
@@ -134,7 +138,7 @@ static int p2p_batch_expired(struct p2p *p, const struct p2p_batch *batch)
         if (waited_for)
             missing[n++] = r;
     }
-    int rc = p2p_fail_timeout(p, missing, n, batch->timeout_ns);
+    int rc = p2p_fail_timeout(p, missing, n, receives, batch->timeout_ns);
     free(missing);
     return rc;
 }
@@ -580,7 +584,7 @@ int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t wai
         if (probe->source == MATCH_ANY_SOURCE ? r != p->rank : r == probe->source)
             missing[n++] = r;
     }
-    int rc = p2p_fail_timeout(p, missing, n, waited_ns);
+    int rc = p2p_fail_timeout(p, missing, n, true, waited_ns);
     free(missing);
     return rc;
 }

@@ -181,7 +181,7 @@ all_tests() {
     local code=$? ok bad skip
     read -r ok bad skip < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$tmp/tests" | tail -n 1)
     tests_passed=$((tests_passed + ${ok:-0})) tests_failed=$((tests_failed + ${bad:-0})) tests_skipped=$((tests_skipped + ${skip:-0}))
-    [ $code -eq 0 ] || grep -aE '^FAIL|^      (not ok|exit code|killed)|^[0-9]+ passed' "$tmp/tests" | tail -n 30 # check() shows as many
+    [ $code -eq 0 ] || grep -aE '^FAIL|^      (not ok|killed|\| # +(got|expected|in|no line))|^[0-9]+ passed' "$tmp/tests" | cut -c 1-400 | tail -n 30 # check() shows as many
     return $code
 }
 named_packages() { # of a user without sudo: left in $tmp/packages
