@@ -240,7 +240,7 @@ int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_excepti
             snprintf(text, (size_t)most, "%s%s%s", e->type, *e->text ? ": " : "", e->text);
             if (strlen(e->type) + 2 + strlen(e->text) >= (size_t)most)
                 utf8_mark_cut(text, (size_t)most);
-            strcat(text, place);
+            snprintf(text + strlen(text), size - strlen(text), "%s", place);
         }
         size_t mark;
         struct buf *out = control_begin(&ctx->engine->control, WIRE_EXCEPTION, &mark);

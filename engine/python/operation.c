@@ -143,17 +143,16 @@ static PyObject *operation_abandon(struct operation *op)
 static PyObject *operation_run_interruptible(const struct operation *op)
 {
     struct operation *own = malloc(sizeof *own);
-    int rc;
     if (!own)
         return PyErr_NoMemory();
     *own = *op;
     own->async = 1;
     if (operation_start(own))
         return NULL;
-    while ((rc = operation_poll(own, UINT64_MAX)) == COLLRUN_AGAIN)
+    while (operation_poll(own, UINT64_MAX) == COLLRUN_AGAIN)
         if (PyErr_CheckSignals())
             return operation_abandon(own);
-    rc = collrun_test(own->request);
+    const int rc = collrun_test(own->request);
     if (rc) {
         errors_set(rc);
         return operation_discard(own);

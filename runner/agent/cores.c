@@ -113,17 +113,13 @@ void cores_open(struct cores *c, const char *name)
         if (!cpus_has(&usable, cpu))
             continue;
         const unsigned first = cores_first_thread(cpu);
-        if (cpu >= CPU_SETSIZE || first >= CPU_SETSIZE) {
-            c->large = true;
+        c->large = cpu >= CPU_SETSIZE || first >= CPU_SETSIZE ||
+                   (core_of[first] == 0 && c->n == CORES_MAX);
+        if (c->large) {
             c->claimed = false;
             return;
         }
         if (core_of[first] == 0) {
-            c->large = c->n == CORES_MAX;
-            if (c->large) {
-                c->claimed = false;
-                return;
-            }
             c->claimed = cores_claim(name, first, &c->items[c->n].claim) && c->claimed;
             core_of[first] = (uint16_t)++c->n;
         }

@@ -528,6 +528,20 @@ static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
     v->kind = NULL;
 }
 
+/* True if a member waits in another formation than this one of the rank. */
+static bool mismatch_forming_differs(const struct evidence *e, uint32_t rank,
+                                     const struct forming_wait *f)
+{
+    bool differs = false;
+    for (uint32_t k = 0; f->kind != WIRE_FORMING_FINALIZE && k < f->members.n; k++) {
+        const uint32_t other = f->members.items[k];
+        const struct forming_wait *g =
+            other < e->desc->nranks ? mismatch_forming_instead(e, rank, f, other) : NULL;
+        differs = differs || (g && g != f);
+    }
+    return differs;
+}
+
 bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     const struct forming_wait *f;
@@ -537,14 +551,7 @@ bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct
     const uint32_t end = v->rank == WIRE_HOST ? e->desc->nranks : joins ? v->rank + 1 : 0;
     for (uint32_t rank = first; rank < end; rank++) {
         for (uint32_t i = 0; (f = mismatch_forming(&e->ranks[rank], i)); i++) {
-            bool differs = false;
-            for (uint32_t k = 0; f->kind != WIRE_FORMING_FINALIZE && k < f->members.n; k++) {
-                const uint32_t other = f->members.items[k];
-                const struct forming_wait *g =
-                    other < e->desc->nranks ? mismatch_forming_instead(e, rank, f, other) : NULL;
-                differs = differs || (g && g != f);
-            }
-            if (!differs)
+            if (!mismatch_forming_differs(e, rank, f))
                 continue;
             char ranks[200], line[300];
             mismatch_blame_forming(e, rank, f, arena, v);
