@@ -542,6 +542,24 @@ static bool mismatch_forming_differs(const struct evidence *e, uint32_t rank,
     return differs;
 }
 
+static void mismatch_report_forming(const struct evidence *e, struct verdict *v)
+{
+    char ranks[200], line[300];
+    v->diag.text[0] = '\0';
+    if (v->culprits.n) {
+        v->rank = v->culprits.items[0];
+        cause_ranks_text(e->desc, e->ranks, &v->culprits, ranks, sizeof ranks);
+        snprintf(line, sizeof line, "%s: ", ranks);
+        blame_append(&v->diag, line);
+    }
+    blame_append(&v->diag, "members disagree about a new group: ");
+    mismatch_add_calls(v, &v->diag);
+    v->diag.hint[0] = '\0';
+    diag_hint(&v->diag,
+              "all members of a new group must create it with the same name and ranks, in "
+              "the same order");
+}
+
 bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     const struct forming_wait *f;
@@ -553,20 +571,8 @@ bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct
         for (uint32_t i = 0; (f = mismatch_forming(&e->ranks[rank], i)); i++) {
             if (!mismatch_forming_differs(e, rank, f))
                 continue;
-            char ranks[200], line[300];
             mismatch_blame_forming(e, rank, f, arena, v);
-            v->diag.text[0] = '\0';
-            if (v->culprits.n) {
-                v->rank = v->culprits.items[0];
-                cause_ranks_text(e->desc, e->ranks, &v->culprits, ranks, sizeof ranks);
-                snprintf(line, sizeof line, "%s: ", ranks);
-                blame_append(&v->diag, line);
-            }
-            blame_append(&v->diag, "members disagree about a new group: ");
-            mismatch_add_calls(v, &v->diag);
-            v->diag.hint[0] = '\0';
-            diag_hint(&v->diag, "all members of a new group must create it with the same name and "
-                                "ranks, in the same order");
+            mismatch_report_forming(e, v);
             return !arena_failed(arena);
         }
     }
