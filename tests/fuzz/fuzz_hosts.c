@@ -80,7 +80,7 @@ static int read_hosts(uint8_t which, const char *path, struct host_table *table,
                                                    JOB_ALLOCATION_FLUX};
     const uint8_t nmanagers = sizeof managers / sizeof *managers;
     const struct diag_loc loc = {.line = 1, .column = 1, .width = 1};
-    which %= nmanagers + 1;
+    which = (uint8_t)(which % (nmanagers + 1));
     if (which == nmanagers) {
         table->hosts->file = (struct job_str){.v = path, .loc = loc};
         return host_file_read(table, ".", sources, d);
