@@ -46,8 +46,8 @@ enum {
     WIRE_CONTROL_FD = 3 /* of collrun-engine: its end of the socketpair */
 };
 #define WIRE_HOST UINT32_MAX
-/* Of a group in AUDIT: the rank will call no more; the group has `check: strict`. */
-/* ENDED: the rank calls no more in the group; DESTROYED: since it has closed it, and runs. */
+/* Flags of a group in AUDIT. STRICT: it has `check: strict`. ENDED: the rank calls no more in the
+ * group; DESTROYED: since it has closed it, and runs. */
 enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2, WIRE_AUDIT_DESTROYED = 4 };
 
 enum wire_type {

@@ -2,6 +2,7 @@
 #include "agent/open_mpi.h"
 
 #include "agent/agent.h"
+#include "agent/tree.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -67,27 +68,10 @@ uint64_t open_mpi_find_symbol(const char *file, const char *name)
 
 /* ---- a process ---- */
 
-static size_t open_mpi_read(pid_t pid, const char *name, char *text, size_t size)
-{
-    char path[96];
-    size_t len = 0;
-    ssize_t n = 1;
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && len + 1 < size && n > 0) {
-        n = read(fd, text + len, size - 1 - len);
-        len += n > 0 ? (size_t)n : 0;
-    }
-    if (fd >= 0)
-        close(fd);
-    text[len] = '\0';
-    return len;
-}
-
 /* Where the library begins in memory, and its file; 0: it is not there, or is not alone. */
 static uint64_t open_mpi_find_library(pid_t pid, char *text, char *file, size_t size)
 {
-    open_mpi_read(pid, "maps", text, OPEN_MPI_TEXT);
+    tree_read_file(pid, "maps", text, OPEN_MPI_TEXT);
     const char *name = strstr(text, "/libmpi.so.40");
     if (!name || strstr(text, "/libtorch"))
         return 0;
@@ -105,7 +89,7 @@ static uint64_t open_mpi_find_library(pid_t pid, char *text, char *file, size_t 
 static bool open_mpi_has_launcher(pid_t pid, char *text)
 {
     static const char *const names[] = {"PMIX_RANK=", "PMIX_NAMESPACE=", "OMPI_COMM_WORLD_SIZE="};
-    const size_t len = open_mpi_read(pid, "environ", text, OPEN_MPI_TEXT);
+    const size_t len = tree_read_file(pid, "environ", text, OPEN_MPI_TEXT);
     for (const char *at = text; at < text + len; at += strlen(at) + 1)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             if (strncmp(at, names[i], strlen(names[i])) == 0)
@@ -137,7 +121,7 @@ static bool open_mpi_is_singleton(struct open_mpi *w, pid_t pid, char *text, int
     if (base && open_mpi_is_initialized(w, pid, base, file) && !open_mpi_has_launcher(pid, text))
         return true;
     snprintf(name, sizeof name, "task/%d/children", (int)pid);
-    open_mpi_read(pid, name, children, sizeof children);
+    tree_read_file(pid, name, children, sizeof children);
     for (char *at = children, *end; depth < OPEN_MPI_DEPTH; at = end) {
         const pid_t child = (pid_t)strtol(at, &end, 10);
         if (end == at)

@@ -12,7 +12,7 @@ enum { TREE_DEPTH_MAX = 64, TREE_ENVIRONMENT_MAX = 256 << 10 };
 
 /* ---- reading /proc ---- */
 
-static size_t tree_read_file(pid_t pid, const char *name, char *text, size_t size)
+size_t tree_read_file(pid_t pid, const char *name, char *text, size_t size)
 {
     char path[64];
     size_t len = 0;

@@ -32,4 +32,8 @@ void tree_fini(struct tree *t);
  * wait for it; 0: none of the descendants has. */
 pid_t tree_find_handler(const struct tree *t, pid_t pid, int sig);
 
+/* Reads /proc/PID/NAME, cut to size - 1 bytes, and ends it with a NUL. Returns its length, 0 if it
+ * cannot be read. */
+size_t tree_read_file(pid_t pid, const char *name, char *text, size_t size);
+
 #endif
