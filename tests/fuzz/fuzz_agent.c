@@ -297,6 +297,8 @@ static void close_agent(struct agent *a)
     for (uint32_t i = 0; i < a->nranks; i++)
         close_rank(&a->ranks[i]);
     local_rdv_close(&a->rendezvous);
+    for (uint32_t i = 0; a->pmi_keys && i < a->desc.nworkloads; i++)
+        pmi_keys_fini(&a->pmi_keys[i]);
     cores_close(&a->cores);
     if (a->hostmem >= 0)
         close(a->hostmem);

@@ -156,7 +156,15 @@ static struct collrun_message *fuzz_find(void *ctx, uint32_t id)
     return id < fuzz.n && fuzz.live[id] ? &fuzz.messages[id].message : NULL;
 }
 
+static const char *fuzz_option(void *ctx, const char *key)
+{
+    (void)ctx;
+    (void)key;
+    return NULL;
+}
+
 static const struct collrun_services services = {.size = sizeof services,
+                                                 .option = fuzz_option,
                                                  .fail = fuzz_fail,
                                                  .mismatch_text = fuzz_mismatch_text,
                                                  .timeout_text = fuzz_timeout_text,

@@ -86,7 +86,7 @@ seeds="tests/fuzz/seed_frames.c tests/fuzz/seed_record.c"
 build_target() {
     case $1 in
     fuzz_job)
-        build "$1" runner/spec/*.c runner/plan/*.c runner/report/report.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
+        build "$1" runner/prefix.c runner/spec/*.c runner/plan/*.c runner/report/report.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
         ;;
     fuzz_hosts)
         build "$1" runner/spec/*.c runner/report/report.c engine/base/*.c $(wrap command_output) $(pkg-config --libs yaml-0.1 jansson)
@@ -95,19 +95,19 @@ build_target() {
         build "$1" runner/connect/dial.c runner/connect/ssh_link.c runner/connect/spawn.c engine/base/*.c $(pkg-config --libs libssh)
         ;;
     fuzz_describe)
-        build "$1" runner/spec/*.c $(but runner/plan/*.c -- runner/plan/describe.c) runner/report/report.c runner/report/show_plugin.c \
+        build "$1" runner/prefix.c runner/spec/*.c $(but runner/plan/*.c -- runner/plan/describe.c) runner/report/report.c runner/report/show_plugin.c \
             runner/report/json_value.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
         ;;
     fuzz_frames)
         build "$1" $seeds $(but runner/run/*.c -- runner/run/run.c) runner/report/*.c runner/diagnose/*.c runner/rendezvous/*.c runner/spec/*.c \
-            runner/plan/*.c runner/trace/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
+            runner/plan/*.c runner/prefix.c runner/trace/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
         ;;
     fuzz_agent)
         build "$1" $seeds $(but runner/agent/*.c -- runner/agent/agent.c runner/agent/main.c) runner/rendezvous/*.c engine/base/*.c \
             $(wrap kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump)
         ;;
     fuzz_control)
-        build "$1" $seeds engine/core/rdv_pairs.c engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/base/*.c
+        build "$1" $seeds engine/core/rdv_pairs.c engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/core/signals.c engine/base/*.c
         ;;
     fuzz_record)
         build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
