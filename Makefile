@@ -48,7 +48,7 @@ endif
 WERROR ?= $(if $(CI),$(if $(filter release,$(VARIANT)),-Werror))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wundef $(WERROR)
 WARN_C := $(WARN) -Wstrict-prototypes -Wmissing-prototypes
-# Of what reads bytes of others: the programs, and the base and core of the library.
+# What reads bytes of others: the programs, and the base, core and rank of the library.
 HARDEN_release = -fstack-protector-strong $(if $(findstring _FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 COMMON = $(OPT_$(VARIANT)) $(HARDEN) -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE -MMD -MP
 C_FLAGS = -std=c11 $(WARN_C) $(COMMON) $(CPPFLAGS) $(CFLAGS)
@@ -66,7 +66,7 @@ INC_NET := $(INC_PUBLIC) -Ibackends/net -Ibackends
 
 obj = $(addprefix $(B)/obj/,$(addsuffix .o,$(1)))
 $(B)/obj/engine/%.o: INC := $(INC_BASE)
-$(B)/obj/engine/base/%.o $(B)/obj/engine/core/%.o $(B)/obj/runner/%.o: HARDEN = $(HARDEN_$(VARIANT))
+$(B)/obj/engine/base/%.o $(B)/obj/engine/core/%.o $(B)/obj/engine/rank/%.o $(B)/obj/runner/%.o: HARDEN = $(HARDEN_$(VARIANT))
 $(B)/obj/runner/%.o: INC := $(INC_RUNNER)
 $(B)/obj/backends/%.o: INC = $(INC_PUBLIC) -Ibackends/$(word 2,$(subst /,$(space),$<))
 $(B)/obj/examples/%.o: INC := $(INC_PUBLIC)

@@ -2,8 +2,9 @@
 # libcollrun.so.1, the collrun-engine program around it, and base, which runner, agent and engine share (libc only).
 
 BASE_SRC := $(wildcard engine/base/*.c)
-ENGINE_SRC := $(filter-out engine/core/main.c,$(wildcard $(addsuffix /*.c,$(addprefix engine/,core comm device))))
-OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/core/main.c)
+ENGINE_LAYERS := core progress group observe ops rank
+ENGINE_SRC := $(filter-out engine/rank/main.c,$(wildcard $(addsuffix /*.c,$(addprefix engine/,$(ENGINE_LAYERS)))))
+OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/rank/main.c)
 
 BASE_LIB := $(B)/obj/libbase.a
 ENGINE_LIB := $(B)/obj/libengine.a
@@ -12,7 +13,9 @@ LIBRARIES := $(LIBCOLLRUN) $(B)/lib/libcollrun.so
 PROGRAMS += $(B)/libexec/collrun/collrun-engine
 
 # The reduction kernels are written for the vectoriser; their speed must not depend on where they are linked.
-$(B)/obj/engine/comm/reduce%.c.o: OPT_release += -O3 -falign-functions=64 -falign-loops=32
+$(B)/obj/engine/core/reduce%.c.o: OPT_release += -O3 -falign-functions=64 -falign-loops=32
+# A stack protector would cost time here, and neither the kernels nor the matching have an array that bytes of a peer could overrun.
+$(B)/obj/engine/core/reduce%.o $(B)/obj/engine/core/match%.o: HARDEN :=
 
 # Thread-local variables without a call of the loader: they are few bytes, for which it has room in a program that loads the library late.
 $(call obj,$(BASE_SRC) $(ENGINE_SRC)): OPT_$(VARIANT) += -ftls-model=initial-exec
@@ -35,7 +38,7 @@ $(LIBCOLLRUN): $(call obj,$(ENGINE_SRC)) $(BASE_LIB)
 $(B)/lib/libcollrun.so: $(LIBCOLLRUN)
 	$(Q)ln -sf libcollrun.so.1 $@
 
-$(B)/libexec/collrun/collrun-engine: $(call obj,engine/core/main.c) $(LIBRARIES)
+$(B)/libexec/collrun/collrun-engine: $(call obj,engine/rank/main.c) $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lcollrun

@@ -5,12 +5,12 @@
 #include "core/backend.h"
 
 #include "base/names.h"
-#include "comm/p2p.h"
 #include "core/abi.h"
 #include "core/error.h"
 #include "core/plugin.h"
 #include "core/signals.h"
 #include "core/threads.h"
+#include "progress/p2p.h"
 
 #include <collrun/collrun.h>
 #include <ctype.h>

@@ -22,7 +22,7 @@ struct backend {
     char *path;    /* as it was loaded; "" for one without a file */
     bool has_exec; /* else every call goes through start and test */
     bool has_start, has_order, has_alloc, has_alloc_on, has_withdraw;
-    bool has_transport;              /* the engine matches its messages (comm/p2p.h) */
+    bool has_transport;              /* the engine matches its messages (progress/p2p.h) */
     bool same_calls;                 /* its struct collrun_call has the size of the engine's */
     uint32_t memory;                 /* set of enum collrun_memory that its operations work on */
     struct collrun_memory_kind kind; /* of its device memory, complete; name NULL: it has none */

@@ -4,7 +4,7 @@
  */
 #include "core/registry.h"
 
-#include "core/engine.h"
+#include "rank/engine.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

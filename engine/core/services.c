@@ -12,12 +12,12 @@
 #include "base/standstill.h"
 #include "base/tcp.h"
 #include "base/thread.h"
-#include "comm/match_ops.h"
-#include "comm/reduce.h"
 #include "core/control.h"
 #include "core/error.h"
 #include "core/failure_text.h"
-#include "device/memory_kind.h"
+#include "core/match_ops.h"
+#include "core/memory_kind.h"
+#include "core/reduce.h"
 
 #include <errno.h>
 #include <netdb.h>

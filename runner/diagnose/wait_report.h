@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The blocked calls of a rank's threads, as its last report lists them (WIRE_WAIT_REPORT,
- * engine/comm/wait_report.h).
+ * engine/observe/wait_report.h).
  */
 #ifndef RUNNER_DIAGNOSE_WAIT_REPORT_H
 #define RUNNER_DIAGNOSE_WAIT_REPORT_H

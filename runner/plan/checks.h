@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The `check` of workloads (collrun/workload.h). `collrun-engine --check` calls them in a separate
- * process; core/check.h has its output.
+ * process; rank/check.h has its output.
  */
 #ifndef RUNNER_PLAN_CHECKS_H
 #define RUNNER_PLAN_CHECKS_H

@@ -8,8 +8,8 @@
  */
 #include "base/loop.h"
 #include "base/record_queue.h"
-#include "comm/request_spare.h"
 #include "core/backend.h"
+#include "ops/request_spare.h"
 #include "unit/null_group.h"
 
 #include <stdint.h>

@@ -7,7 +7,7 @@
  */
 #include "coord/server.c"
 
-#include "comm/match_ops.h"
+#include "core/match_ops.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

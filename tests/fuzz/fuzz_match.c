@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz target: engine/comm/match.c, through what backends get of it, against a list that is
+ * Fuzz target: engine/core/match.c, through what backends get of it, against a list that is
  * searched from its oldest end, as the rules read. Three bytes are one step: a receive is posted, a
  * message arrives, a receive asks what it would get, or one is withdrawn.
  */
-#include "comm/match_ops.h"
+#include "core/match_ops.h"
 
 #include <stdint.h>
 #include <stdlib.h>

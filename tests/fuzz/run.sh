@@ -132,10 +132,10 @@ build_target() {
         build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
         ;;
     fuzz_coord)
-        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/comm/match.c engine/comm/match_ops.c
+        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/core/match.c engine/core/match_ops.c
         ;;
     fuzz_match)
-        build "$1" engine/comm/match.c engine/comm/match_ops.c
+        build "$1" engine/core/match.c engine/core/match_ops.c
         ;;
     fuzz_staging)
         build "$1" runner/connect/staging.c engine/base/*.c

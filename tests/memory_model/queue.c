@@ -9,9 +9,9 @@
  * - A deferred request beside a thread that needs the queue: one of them executes it, once, and a
  *   worker that falls asleep meanwhile is woken.
  */
-#include "comm/progress_deferred.h"
-#include "comm/progress_owner.h"
 #include "memory_model/model.h"
+#include "progress/progress_deferred.h"
+#include "progress/progress_owner.h"
 
 static struct progress_queue queue;
 static unsigned handle;

@@ -96,15 +96,15 @@ expression backends/shm/p2p.c 's/peer->watched = peer->notify_due/peer->watched 
 expression backends/shm/group.c 's/atomic_store(&f->state, FAILURE_SET)/atomic_store_explicit(\&f->state, FAILURE_SET, memory_order_relaxed)/' shm_collectives
 expression backends/shm/coll/step.h 's/#define STEP_LEAD(g) .*/#define STEP_LEAD(g) ((g)->seg.depth + 1)/' shm_collectives
 expression backends/shm/coll/step.h 's/#define STEP_LEAD_WITH_SLOT(g) .*/#define STEP_LEAD_WITH_SLOT(g) ((g)->seg.nslots + 1)/' shm_collectives
-queue=engine/comm/progress_queue
+queue=engine/progress/progress_queue
 expression $queue.c 's/atomic_store(\(&pq->contended, true\))/atomic_store_explicit(\1, memory_order_release)/' queue
 expression $queue.c 's/atomic_load(\(&pq->owner\)) == PQ_DIRECT/atomic_load_explicit(\1, memory_order_relaxed) == PQ_DIRECT/' queue
 expression $queue.h 's/if (!atomic_load(\(&pq->contended\)))/if (!atomic_load_explicit(\1, memory_order_acquire))/' queue
 expression $queue.h 's/memory_order_seq_cst, memory_order_relaxed/memory_order_acquire, memory_order_relaxed/' queue
-deferred=engine/comm/progress_deferred
+deferred=engine/progress/progress_deferred
 expression $deferred.c 's/atomic_compare_exchange_strong(\(&pq->requests.deferred, &none, r\))/atomic_compare_exchange_strong_explicit(\1, memory_order_relaxed, memory_order_relaxed)/' queue
 expression $deferred.c 's/if (atomic_load(&pq->worker.asleep))/if (atomic_load_explicit(\&pq->worker.asleep, memory_order_relaxed))/' queue
-expression engine/comm/progress_owner.c 's/atomic_exchange(&q->deferred, NULL)/atomic_exchange_explicit(\&q->deferred, NULL, memory_order_relaxed)/' queue
+expression engine/progress/progress_owner.c 's/atomic_exchange(&q->deferred, NULL)/atomic_exchange_explicit(\&q->deferred, NULL, memory_order_relaxed)/' queue
 expression engine/core/host_scope.c '/seq_cst.*after the store/d' scope
 expression engine/core/host_scope.c '/seq_cst.*before the loads/d' scope
 echo "1..$number"

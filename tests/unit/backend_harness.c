@@ -6,11 +6,11 @@
  * the next harness_run replaces it, so that runs are independent.
  */
 #include "backend_harness.h"
-#include "comm/p2p.h"
 #include "core/error.h"
 #include "harness_services.h"
 #include "harness_store.h"
 #include "harness_watch.h"
+#include "progress/p2p.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
  */
 #include "coll_cases.h"
 
-#include "comm/reduce.h"
-#include "comm/reduce_kernels.h"
+#include "core/reduce.h"
+#include "core/reduce_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #include "coll_sweeps.h"
 
-#include "comm/reduce.h"
+#include "core/reduce.h"
 
 const enum collrun_kind coll_kinds[COLL_NKINDS] = {
     COLLRUN_BARRIER,         COLLRUN_ALLREDUCE,  COLLRUN_REDUCE,  COLLRUN_BROADCAST,

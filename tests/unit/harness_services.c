@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An error is kept for harness_error() and stored where the engine's half (comm/p2p.c) looks for
- * it.
+ * An error is kept for harness_error() and stored where the engine's half (progress/p2p.c) looks
+ * for it.
  */
 #include "harness_services.h"
 

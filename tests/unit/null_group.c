@@ -4,13 +4,13 @@
  */
 #include "null_group.h"
 
-#include "comm/group_open.h"
-#include "comm/p2p.h"
-#include "comm/progress_queue.h"
-#include "comm/request.h"
 #include "core/backend.h"
-#include "core/engine.h"
 #include "core/services.h"
+#include "group/group_open.h"
+#include "ops/request.h"
+#include "progress/p2p.h"
+#include "progress/progress_queue.h"
+#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <stdlib.h>

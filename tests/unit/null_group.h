@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_NULL_GROUP_H
 #define TESTS_UNIT_NULL_GROUP_H
 
-#include "comm/group.h"
+#include "group/group.h"
 
 struct null_backend {
     unsigned calls;           /* number of calls so far */

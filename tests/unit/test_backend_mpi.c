@@ -6,8 +6,8 @@
  * test_backend_mpi_failures.c.
  */
 #include "coll_sweeps.h"
-#include "comm/p2p.h"
 #include "mpi_harness.h"
+#include "progress/p2p.h"
 
 #include <dirent.h>
 #include <pthread.h>

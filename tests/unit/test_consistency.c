@@ -4,8 +4,8 @@
  * deviates from a call in one field, and the error names it. What may differ between ranks
  * (buffers, displacements, arrays that a rank does not use) is ignored.
  */
-#include "comm/consistency.h"
 #include "core/error.h"
+#include "ops/consistency.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,10 +3,10 @@
  * Deferred requests: the thread that waits executes them without a list or a lock; whatever else
  * needs the queue before makes them requests as any other, in their order.
  */
-#include "comm/progress_deferred.h"
-#include "comm/progress_owner.h"
-#include "comm/request_spare.h"
 #include "null_group.h"
+#include "ops/request_spare.h"
+#include "progress/progress_deferred.h"
+#include "progress/progress_owner.h"
 
 #include "base/loop.h"
 

@@ -4,8 +4,8 @@
  * handle is closed.
  */
 #include "core/backend.h"
-#include "core/engine.h"
 #include "null_group.h"
+#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>

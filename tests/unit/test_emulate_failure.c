@@ -3,10 +3,10 @@
  * A rank that is out of memory for a collective which the engine builds: what its peers get to
  * know.
  */
-#include "comm/p2p.h"
 #include "core/backend.h"
 #include "core/error.h"
 #include "null_group.h"
+#include "progress/p2p.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>

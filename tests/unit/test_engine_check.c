@@ -4,9 +4,9 @@
  * that look almost the same. A refused call must not reach the backend and must leave the group
  * usable.
  */
-#include "comm/group_enter.h"
 #include "core/backend.h"
 #include "core/error.h"
+#include "group/group_enter.h"
 #include "null_group.h"
 
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  * Ranks that leave a group of the Gloo backend one after the other: those that stay get all that
  * is theirs, and are told that the others have left, not that they died.
  */
-#include "comm/p2p.h"
 #include "gloo_messages.h"
+#include "progress/p2p.h"
 
 #include <errno.h>
 #include <setjmp.h>

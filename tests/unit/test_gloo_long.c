@@ -3,8 +3,8 @@
  * Long messages of the Gloo backend, and what may hold them up: receivers that make no progress,
  * peers that stop, end or fail in the middle, and a network that is slow at the worst place.
  */
-#include "comm/p2p.h"
 #include "gloo_messages.h"
+#include "progress/p2p.h"
 
 #include <errno.h>
 #include <setjmp.h>

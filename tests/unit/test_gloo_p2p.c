@@ -3,8 +3,8 @@
  * Messages between two ranks on the Gloo backend: order and tags, several calls that progress
  * together, early senders and late receivers, and senders that have left.
  */
-#include "comm/p2p.h"
 #include "gloo_messages.h"
+#include "progress/p2p.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

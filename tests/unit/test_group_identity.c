@@ -2,9 +2,9 @@
  *
  * The text that members of a group compare before they form it.
  */
-#include "comm/group.h"
-#include "comm/group_identity.h"
 #include "core/backend.h"
+#include "group/group.h"
+#include "group/group_identity.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,8 +4,8 @@
  * probes and withdrawals, with any source and any tag; order; tens of thousands of queued entries
  * in linear time; and the ops that are lent to backends.
  */
-#include "comm/match.h"
-#include "comm/match_ops.h"
+#include "core/match.h"
+#include "core/match_ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

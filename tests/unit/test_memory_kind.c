@@ -4,15 +4,15 @@
  * pointers, numbers of devices, copies, and host memory. Two kinds stand for accelerators; memory
  * of each is an array, and a copy must be the kind's.
  */
-#include "device/memory_kind.h"
+#include "core/memory_kind.h"
 
-#include "comm/group.h"
-#include "comm/route.h"
 #include "core/backend.h"
-#include "core/engine.h"
 #include "core/error.h"
-#include "device/bounce.h"
-#include "device/memory_kinds.h"
+#include "core/memory_kinds.h"
+#include "group/group.h"
+#include "ops/bounce.h"
+#include "ops/route.h"
+#include "rank/engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * Counts of messages by member and tag, compared with a plain list: growth, tags of all sizes, and
  * the loss of the counts when there are too many.
  */
-#include "comm/msg_count.h"
+#include "progress/msg_count.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

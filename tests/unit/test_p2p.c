@@ -6,7 +6,7 @@
  * optional members left out, time-outs, and failures, which stay. test_p2p_own.c has those to this
  * rank itself on devices.
  */
-#include "comm/p2p.h"
+#include "progress/p2p.h"
 
 #include "base/loop.h"
 #include "core/error.h"

@@ -3,7 +3,7 @@
  * Messages of a rank to itself in a group whose buffers may be in device memory: the group copies
  * the data, and a copy that fails is a failure of the group, at its peers, too.
  */
-#include "comm/p2p.h"
+#include "progress/p2p.h"
 
 #include "core/error.h"
 #include "core/services.h"

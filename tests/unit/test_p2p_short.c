@@ -4,8 +4,8 @@
  * sends back as messages of rank 1: what it counts and tells the caller, and when it is closed, so
  * that messages keep their order.
  */
-#include "comm/p2p_short.h"
 #include "null_group.h"
+#include "progress/p2p_short.h"
 
 #include "core/services.h"
 

@@ -3,7 +3,7 @@
  * Parameters: a declared table and the texts of a job file give typed values, or one error at the
  * right place.
  */
-#include "core/params.h"
+#include "rank/params.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

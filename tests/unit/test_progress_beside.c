@@ -3,9 +3,9 @@
  * What happens beside a thread that waits for a message inside the transport. The transport here
  * delivers what a test tells it to, from rank 1.
  */
-#include "comm/progress_owner.h"
 #include "core/backend.h"
 #include "null_group.h"
+#include "progress/progress_owner.h"
 
 #include "base/loop.h"
 

@@ -4,13 +4,13 @@
  * the others in at once. The transport here moves nothing while it waits, and returns from a wait
  * only when it is woken.
  */
-#include "comm/progress_queue.h"
+#include "progress/progress_queue.h"
 
 #include "base/loop.h"
-#include "comm/progress.h"
-#include "comm/wait_report.h"
 #include "core/backend.h"
 #include "core/services.h"
+#include "observe/wait_report.h"
+#include "progress/progress.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -5,8 +5,8 @@
  * numbers of sources, odd addresses, dst equal to each of the sources. Then the instruction sets
  * against each other, bit by bit.
  */
-#include "comm/reduce.h"
-#include "comm/reduce_kernels.h"
+#include "core/reduce.h"
+#include "core/reduce_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,10 +3,10 @@
  * Started sends of a group whose transport takes messages of up to 16 bytes at once: which of them
  * are done when collrun_start returns, and which take the way of all other requests.
  */
-#include "comm/p2p.h"
-#include "comm/progress_queue.h"
-#include "comm/request_spare.h"
 #include "null_group.h"
+#include "ops/request_spare.h"
+#include "progress/p2p.h"
+#include "progress/progress_queue.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>

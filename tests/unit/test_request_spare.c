@@ -3,10 +3,10 @@
  * Spares: which requests are used again, and that a call which differs in anything is checked and
  * runs with its own arguments.
  */
-#include "comm/p2p.h"
-#include "comm/progress_queue.h"
-#include "comm/request_spare.h"
 #include "null_group.h"
+#include "ops/request_spare.h"
+#include "progress/p2p.h"
+#include "progress/progress_queue.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -8,7 +8,7 @@
 #include "coll_failures.h"
 #include "coll_suite.h"
 #include "coll_sweeps.h"
-#include "comm/reduce.h"
+#include "core/reduce.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,13 +7,13 @@
 #include "base/standstill.h"
 
 #include "base/loop.h"
-#include "comm/p2p.h"
 #include "core/backend.h"
 #include "core/connect_all.h"
 #include "core/control.h"
-#include "core/engine.h"
 #include "core/host_scope.h"
 #include "null_group.h"
+#include "progress/p2p.h"
+#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>

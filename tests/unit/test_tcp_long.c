@@ -4,7 +4,7 @@
  * time and unexpected, many at once, of several groups and threads over one connection; and what is
  * left of the connection when a group ends or fails in the middle of one.
  */
-#include "comm/p2p.h"
+#include "progress/p2p.h"
 #include "tcp_messages.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * Messages between two ranks on the TCP backend: order and tags, several calls that progress
  * together, early senders and late receivers, and senders that have left.
  */
-#include "comm/p2p.h"
+#include "progress/p2p.h"
 #include "tcp_messages.h"
 
 #include <setjmp.h>

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct collrun_group: one rank's membership in one group, open on one or several backends.
+ *
+ * - A group may have a backend for each kind of memory. A call uses the one of its buffers
+ *   (route.h).
+ * - A backend with start and test alone, or one that starts everything, serves a group through one
+ *   handle if it matches tags. Any other gets two, one for collectives and one for messages: a
+ *   message that waits for its peer must not delay a collective, and messages of an emulated
+ *   collective must not match messages of the workload. A group with check: strict gets two as
+ *   well, since its collectives are executed, not started.
+ * - After a failure that leaves the members in different states, every later call on the group
+ *   fails immediately with the first error (struct group_status).
+ *
+ * This file owns the table of open groups and their failure state; group_open.h forms and closes
+ * groups.
+ */
+#ifndef ENGINE_GROUP_GROUP_H
+#define ENGINE_GROUP_GROUP_H
+
+#include "base/desc.h"
+#include "base/names.h"
+#include "base/record_queue.h"
+#include "core/memory_kind.h"
+#include "core/memory_kinds.h"
+#include "core/rendezvous.h"
+#include "core/services.h"
+#include "group/generation.h"
+#include "observe/wait_report.h"
+#include "progress/progress_queue.h"
+
+#include <collrun/collrun.h>
+
+struct backend;
+struct collrun_group;
+struct engine;
+
+/* Collectives and messages are numbered, queued and recorded separately. */
+enum group_queue { GROUP_COLLECTIVES, GROUP_MESSAGES };
+
+enum {
+    GROUP_MOST_DEVICES = MEMORY_KIND_DEVICES,
+    GROUP_KNOWN = 16,
+    REQUEST_SPARES = 8,
+    GROUP_BACKENDS = MEMORY_KINDS_MAX
+};
+
+/* One backend of a group. A communicator rank is one device of one member, or one member if the
+ * backend uses no devices: device d of member r has communicator rank r * ndevices + d. */
+struct group_backend {
+    struct backend *backend;
+    struct memory_kind *kind;            /* of its device memory; NULL: it has none */
+    struct progress_queue *pq[2];        /* by enum group_queue; may be the same */
+    uint32_t ndevices;                   /* of each member that it uses; 0: it uses none */
+    uint32_t comm_size, first_comm_rank; /* of its communicator; of this process in it */
+    struct progress_queue queues[2];
+    uint32_t nqueues;
+    struct services services;
+    struct collrun_group *group;
+};
+
+/* Set once, under the lock: `code` is released after `text`, and a call that acquires it may read
+ * that. */
+struct group_status {
+    atomic_int code; /* 0, or the status that every call fails with */
+    pthread_mutex_t lock;
+    char *text; /* of the first error */
+};
+
+/* What does not change after group_open. */
+struct group_identity {
+    char *name;
+    struct desc_ranks members; /* world ranks */
+    uint32_t index;            /* in the desc; UINT32_MAX = made at run time */
+    bool on_demand;            /* it may never be used */
+    bool is_unique;            /* collrun made the name: no other group ever has it */
+    char backend_name[160];    /* "shm"; "gloo (host), nccl (cuda)" */
+};
+
+/* Requests that the workloads have started and not collected by a test or wait. */
+struct group_requests {
+    pthread_mutex_t lock;
+    struct collrun_request *newest;
+    /* request_spare.h. The thread that leaves a request releases it with the place; the one that
+     * takes it out acquires it. A relaxed look at a place only says whether to try. */
+    _Atomic(struct collrun_request *) spares[REQUEST_SPARES];
+};
+
+/* The last blocking collective whose arguments were found to be good: a loop calls the same one
+ * again and again. Of the thread that is inside. */
+struct known_call {
+    bool is_set;
+    bool is_plain; /* consistency_is_plain */
+    enum collrun_kind kind;
+    enum collrun_dtype dtype;
+    enum collrun_op op;
+    int root;
+    size_t count;
+    const void *send;
+    void *recv;
+};
+
+/* By enum group_queue: of the thread that is inside, with the collectives, and of the owner of the
+ * queue, with the messages. The service thread reads it. */
+struct group_calls {
+    struct record_queue record[2]; /* for the agent, by enum group_queue */
+    /* Operations so far; see group_number. Relaxed: they publish nothing. */
+    _Atomic uint64_t numbers[2];
+    struct blocked_call blocked[2]; /* by enum group_queue */
+    struct known_call known;
+    void *streams[GROUP_MOST_DEVICES]; /* after which an operation runs that names no stream */
+};
+
+struct collrun_group {
+    /* The workload whose thread is inside, except for messages; NULL = none (group_enter.h). What
+     * that thread has done to the group is released with NULL, and acquired by the next one. A
+     * refused call reads only what does not change: the workload's name. */
+    _Atomic(const struct collrun_ctx *) driver;
+    struct group_status status;
+    struct memory_kind_set kinds;   /* of device memory that this process may have pointers to */
+    uint32_t nbackends;             /* several: the first for host memory, each other for a kind */
+    struct group_backend *backends; /* owned */
+    struct group_calls calls;
+    struct group_requests requests;
+    uint32_t rank, nranks;
+    uint64_t timeout_ns;
+    enum collrun_check check;
+    struct group_order *order; /* group_order.h; NULL: it shares with no group */
+    /* Addresses that are known to be device memory (route.c). Each stands alone, relaxed; one that
+     * is missed is looked up again. */
+    atomic_uintptr_t on_device[GROUP_KNOWN];
+
+    struct group_identity id;
+    struct engine *engine;
+    struct rendezvous rendezvous;
+    struct group_memory
+        *memory; /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */
+    /* 1 while it is open, 1 for each request that is not freed. Relaxed when it grows: the thread
+     * has a reference. A thread that drops one releases its use of the group, which the last one
+     * acquires. */
+    atomic_uint refs;
+    bool is_tombstone;          /* under engine.groups_lock */
+    struct collrun_group *next; /* in engine.groups */
+    /* Relaxed: a number for each thread that takes one. */
+    atomic_uint formed[GENERATION_KINDS]; /* generation_within, if the name is unique */
+};
+
+/* Drops one reference. After the last one the group is kept as a tombstone for a while, so that a
+ * call with a handle that outlived its group is answered, not undefined. */
+void group_unref(struct collrun_group *g);
+void group_free_tombstones(struct engine *e);
+void group_free(struct collrun_group *g); /* of one that was never open, or is a tombstone */
+
+/* A group that is being created: its name is taken. In engine.creations. */
+struct group_creation {
+    const char *name; /* "": not known yet, or no other group can get it */
+    bool has_request; /* group_start.h */
+    struct group_creation *next;
+};
+/* EXISTS if a group of this name is open or being created, INVALID once collrun_finalize has begun;
+ * the error is set, and nothing else changed. */
+int group_creation_add(struct engine *e, struct group_creation *c);
+void group_creation_remove(struct engine *e, const struct group_creation *c);
+bool group_is_being_created(struct engine *e, const char *name);
+
+void group_table_add(struct engine *e, struct collrun_group *g);
+/* Out of the open groups; engine.closed_groups has it until its last request is freed. */
+void group_table_close(struct engine *e, struct collrun_group *g);
+struct collrun_group *group_find(struct engine *e, const char *name); /* an open one; NULL */
+bool group_is_open(struct engine *e, const struct collrun_group *g);  /* g may be a dead pointer */
+int group_rank_in(const struct desc_ranks *members, uint32_t rank);   /* -1 = no member */
+
+/* Fails every open group and aborts its backends. From the service thread. */
+void group_abort_all(struct engine *e, int status, const char *why);
+/* The same for the groups that `member`, a rank of the job, is in. */
+void group_abort_with(struct engine *e, uint32_t member, int status, const char *why);
+void group_abort(struct collrun_group *g, int status, const char *why);
+
+/* An operation failed with `status`, its cause stored. Finds the cause behind it (a message of the
+ * runner about another rank may arrive a moment later), fails the group unless it can continue, and
+ * composes the error message. Returns the status that the caller gets. */
+int group_op_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t number, int status);
+/* The error of a call on a group that has failed before. */
+int group_reject(struct collrun_group *g, enum collrun_kind kind, uint64_t number);
+
+static inline bool group_has_failed(const struct collrun_group *g)
+{
+    return atomic_load_explicit(&g->status.code, memory_order_acquire) != 0;
+}
+
+/* The backend whose devices collrun_devices() and the like are about: the first one for device
+ * memory, if the group has one. */
+static inline const struct group_backend *group_device_backend(const struct collrun_group *g)
+{
+    return &g->backends[g->nbackends > 1];
+}
+
+/* The kind of those devices; of a group on host memory: the first that the rank owns devices of. */
+static inline struct memory_kind *group_device_kind(const struct collrun_group *g)
+{
+    const struct group_backend *gb = group_device_backend(g);
+    return gb->kind ? gb->kind : g->kinds.n ? g->kinds.items[0] : NULL;
+}
+
+/* The number of the device on which `stream` of a call for `device` lies, if it is one of `kind`.
+ * -1: not known, as in a group on host memory, whose calls may name streams of any device. */
+static inline int32_t group_stream_device(const struct group_backend *gb,
+                                          const struct memory_kind *kind, int device,
+                                          const void *stream)
+{
+    bool in_range = device >= 0 && device < GROUP_MOST_DEVICES;
+    if (!kind || kind != group_device_kind(gb->group) || !in_range ||
+        (uint32_t)device >= kind->ndevices)
+        return -1;
+    bool is_set = stream && stream == gb->group->calls.streams[device];
+    return gb->ndevices || is_set ? kind->numbers[device] : -1;
+}
+
+static inline uint32_t group_devices(const struct group_backend *gb)
+{
+    return gb->ndevices ? gb->ndevices : 1;
+}
+
+/* The kind whose host memory a backend takes that works on device memory alone; NULL: plain memory
+ * will do. */
+struct memory_kind *group_host_kind(const struct group_backend *gb);
+
+static inline enum group_queue group_queue_of(enum collrun_kind kind)
+{
+    return kind_is_collective(kind) ? GROUP_COLLECTIVES : GROUP_MESSAGES;
+}
+
+/* The number of a new message where several threads may be. */
+static inline uint64_t group_number_shared(struct collrun_group *g)
+{
+    return atomic_fetch_add_explicit(&g->calls.numbers[GROUP_MESSAGES], 1, memory_order_relaxed) +
+           1;
+}
+
+/* The first of `n` numbers for new operations. By the one thread that is inside. A load and a store
+ * cost less than an addition: a message that another thread numbers at the same time may get the
+ * same number, by which only texts and records name it. */
+static inline uint64_t group_number(struct collrun_group *g, enum group_queue which, uint32_t n)
+{
+    _Atomic uint64_t *last = &g->calls.numbers[which];
+    uint64_t before = atomic_load_explicit(last, memory_order_relaxed);
+    atomic_store_explicit(last, before + n, memory_order_relaxed);
+    return before + 1;
+}
+
+/* True for failures that leave the group usable. A collective that has a number and runs out of
+ * memory on one rank does not: the other members may be in it, and wait for this rank. */
+static inline bool group_survives(enum group_queue which, int status)
+{
+    if (status == COLLRUN_ERR_NO_MEMORY || status == COLLRUN_ERR_SYSTEM)
+        return which == GROUP_MESSAGES;
+    return status != COLLRUN_ERR_MISMATCH && status != COLLRUN_ERR_TIMEOUT &&
+           status != COLLRUN_ERR_PEER_FAILED && status != COLLRUN_ERR_ABORTED &&
+           status != COLLRUN_ERR_BACKEND;
+}
+
+#endif

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions of collrun.h about groups: finding those of job.yaml, creating new ones at run time
+ * (create, split), and destroying these. Groups of job.yaml are closed at the end of the job.
+ * group_properties.c has the getters.
+ */
+#include "group/forming.h"
+#include "group/generation.h"
+#include "group/group_backend.h"
+#include "group/group_enter.h"
+#include "group/group_make.h"
+#include "rank/engine.h"
+#include "rank/task.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t DEFAULT_TIMEOUT_NS = 600u * 1000000000ull;
+
+/* ---- finding ---- */
+
+static bool group_may_use(const struct collrun_ctx *ctx, const struct desc_group *group)
+{
+    uint32_t index = (uint32_t)(group - ctx->engine->desc.groups);
+    for (uint32_t i = 0; i < ctx->desc->ngroups; i++) {
+        if (ctx->desc->groups[i] == index)
+            return true;
+    }
+    return false;
+}
+
+/* The error for a name that no open group has. */
+static int group_unknown(struct collrun_ctx *ctx, const char *name)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (int i = 0; used < sizeof known; i++) {
+        const struct collrun_group *g = collrun_group_at(ctx, i);
+        if (!g)
+            break;
+        int n = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", g->id.name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return error_set(COLLRUN_ERR_NOT_FOUND, "no group named \"%s\"; workload \"%s\" has %s%s", name,
+                     ctx->desc->name, used ? known : "none", used >= sizeof known ? "..." : "");
+}
+
+static int group_first_of_job(struct collrun_ctx *ctx, struct collrun_group **out)
+{
+    struct collrun_group *g = collrun_group_at(ctx, 0);
+    if (!g)
+        return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in any group of workload \"%s\"",
+                         ctx->engine->rank, ctx->desc->name);
+    *out = g;
+    return COLLRUN_OK;
+}
+
+int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_group **out)
+{
+    if (!ctx || !name || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_get: the %s is NULL",
+                         !ctx    ? "context"
+                         : !name ? "name"
+                                 : "output pointer for the group");
+    int rc = engine_check_member(ctx->engine, "collrun_group_get");
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (!*name)
+        return group_first_of_job(ctx, out);
+    const struct desc_group *job = desc_find_group(&ctx->engine->desc, name);
+    if (job && group_rank_in(&job->ranks, ctx->engine->rank) < 0)
+        return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",
+                         ctx->engine->rank, name);
+    if (job && !group_may_use(ctx, job))
+        return error_set(COLLRUN_ERR_NOT_FOUND, "workload \"%s\" does not list group \"%s\"",
+                         ctx->desc->name, name);
+    struct collrun_group *g = group_find(ctx->engine, name);
+    if (!g)
+        return group_unknown(ctx, name);
+    *out = g;
+    return COLLRUN_OK;
+}
+
+struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index)
+{
+    const struct desc *desc = &ctx->engine->desc;
+    for (uint32_t i = 0; index >= 0 && i < desc->ngroups; i++) {
+        const struct desc_group *job = &desc->groups[i];
+        if (group_rank_in(&job->ranks, ctx->engine->rank) >= 0 && group_may_use(ctx, job) &&
+            index-- == 0)
+            return group_find(ctx->engine, job->name);
+    }
+    return NULL;
+}
+
+bool collrun_group_exists(const struct collrun_ctx *ctx, const char *name)
+{
+    return name && group_find(ctx->engine, name);
+}
+
+int collrun_group_rank(const struct collrun_ctx *ctx, const char *name)
+{
+    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    return g ? (int)g->rank : -1;
+}
+
+int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
+{
+    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    return g ? (int)g->nranks : -1;
+}
+
+/* ---- making ---- */
+
+/* The default for a workload that was compiled without this member. */
+static enum collrun_check group_default_check(const struct collrun_group_options *o)
+{
+    bool has = o->size >= offsetof(struct collrun_group_options, check) + sizeof o->check;
+    return has ? o->check : COLLRUN_CHECK_ASYNC;
+}
+
+enum {
+    MOST_OPTION_BYTES = 4096, /* an upper bound for any later version of the struct */
+    MOST_NAME_BYTES = 255
+};
+
+int group_check_name(struct engine *e, const char *whose, const char *name)
+{
+    const size_t len = name ? strnlen(name, MOST_NAME_BYTES + 1) : 0;
+    if (len > MOST_NAME_BYTES)
+        return error_set(COLLRUN_ERR_INVALID, "%s: the group's name is longer than %d bytes", whose,
+                         MOST_NAME_BYTES);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 127)
+            return error_set(COLLRUN_ERR_INVALID,
+                             "%s: byte %zu of the group's name is a control character", whose, i);
+    if (len && desc_find_group(&e->desc, name))
+        return error_set(COLLRUN_ERR_EXISTS, "%s: job.yaml already has a group \"%s\"", whose,
+                         name);
+    if (len && group_is_being_created(e, name))
+        return error_set(COLLRUN_ERR_EXISTS, "%s: a group \"%s\" is being created", whose, name);
+    return COLLRUN_OK;
+}
+
+/* The group in error messages. */
+static const char *group_label(const struct collrun_group_options *o)
+{
+    return o->name && *o->name ? o->name : "(no name)";
+}
+
+static int group_check_options(const struct collrun_ctx *ctx, const struct collrun_group_options *o)
+{
+    if (!ctx || !o)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_create: the %s NULL",
+                         !ctx ? "context is" : "options are");
+    if (o->size < offsetof(struct collrun_group_options, check) || o->size > MOST_OPTION_BYTES)
+        return error_set(
+            COLLRUN_ERR_INVALID,
+            "collrun_group_create: the options have a size of %u bytes; set .size = sizeof options",
+            o->size);
+    int rc = engine_check_member(ctx->engine, "collrun_group_create");
+    if (rc == COLLRUN_OK)
+        rc = group_check_name(ctx->engine, "collrun_group_create", o->name);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if (!o->ranks || o->nranks < 1)
+        return error_set(COLLRUN_ERR_INVALID, "group \"%s\": no ranks are given", group_label(o));
+    if ((unsigned)group_default_check(o) > COLLRUN_CHECK_OFF)
+        return error_set(COLLRUN_ERR_INVALID, "group \"%s\": %d is not a check mode",
+                         group_label(o), (int)group_default_check(o));
+    int world = (int)ctx->engine->desc.nranks;
+    for (int i = 0; i < o->nranks; i++) {
+        if (o->ranks[i] < 0 || o->ranks[i] >= world)
+            return error_set(COLLRUN_ERR_INVALID, "group \"%s\": rank %d is not in 0..%d",
+                             group_label(o), o->ranks[i], world - 1);
+    }
+    return COLLRUN_OK;
+}
+
+/* 0 for a workload that was compiled without this member. */
+static uint32_t group_gpus(const struct collrun_group_options *o)
+{
+    bool has = o->size >= offsetof(struct collrun_group_options, devices_per_process) +
+                              sizeof o->devices_per_process;
+    return has && o->devices_per_process > 0 ? (uint32_t)o->devices_per_process : 0;
+}
+
+static int group_copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
+                            struct desc_ranks *out)
+{
+    bool *seen = calloc(ctx->engine->desc.nranks, sizeof *seen);
+    uint32_t *ranks = calloc((size_t)o->nranks, sizeof *ranks);
+    int rc = seen && ranks
+                 ? COLLRUN_OK
+                 : error_set(COLLRUN_ERR_NO_MEMORY, "group \"%s\": out of memory", group_label(o));
+    for (int i = 0; rc == COLLRUN_OK && i < o->nranks; i++) {
+        if (seen[o->ranks[i]])
+            rc = error_set(COLLRUN_ERR_INVALID, "group \"%s\": rank %d is listed twice",
+                           group_label(o), o->ranks[i]);
+        seen[o->ranks[i]] = true;
+        ranks[i] = (uint32_t)o->ranks[i];
+    }
+    free(seen);
+    if (rc == COLLRUN_OK)
+        *out = (struct desc_ranks){.items = ranks, .n = (uint32_t)o->nranks};
+    else
+        free(ranks);
+    return rc;
+}
+
+int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out)
+{
+    char name[GROUP_NAME_LEN];
+    struct group_spec complete = *spec;
+    struct diag d;
+    diag_init(&d);
+    if (!spec->name || !*spec->name) {
+        int rc = group_make_name(e, spec->members, name);
+        if (rc != COLLRUN_OK)
+            return error_set(rc, "a group without a name: out of memory");
+        complete.name = name;
+        complete.name_is_unique = true;
+    }
+    complete.timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
+    complete.index = UINT32_MAX;
+    struct group_creation listed = {.name = complete.name_is_unique ? "" : complete.name};
+    int rc = spec->is_listed ? COLLRUN_OK : group_creation_add(e, &listed);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct forming forming;
+    forming_begin(e, &forming, WIRE_FORMING_CREATE, complete.name, complete.members);
+    rc = group_open(e, &complete, out, &d);
+    forming_end(e, &forming);
+    if (!spec->is_listed)
+        group_creation_remove(e, &listed);
+    return rc == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
+}
+
+/* The name, which `unnamed` has room for, and the generation. They are taken before anything that
+ * may fail on this rank alone, such as a backend that does not work here: all members count this
+ * call, so that their next groups of this name meet. */
+static int group_plan_name(struct engine *e, const struct collrun_group_options *o,
+                           char unnamed[GROUP_NAME_LEN], struct group_creation *listed,
+                           struct group_spec *out)
+{
+    int rc;
+    out->name_is_unique = !o->name || !*o->name;
+    out->name = out->name_is_unique ? unnamed : o->name;
+    if (!out->name_is_unique && group_find(e, o->name))
+        return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", o->name);
+    if (listed) {
+        *listed = (struct group_creation){.name = out->name_is_unique ? "" : o->name};
+        rc = group_creation_add(e, listed);
+        if (rc != COLLRUN_OK)
+            return rc;
+        out->is_listed = true;
+    }
+    rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
+                             : generation_next(e, o->name, out->members, &out->generation);
+    out->has_generation = !out->name_is_unique;
+    return rc == COLLRUN_OK ? rc : error_set(rc, "group \"%s\": out of memory", group_label(o));
+}
+
+int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *options,
+               struct desc_ranks *members, char unnamed[GROUP_NAME_LEN],
+               struct group_creation *listed, struct group_spec *out)
+{
+    struct diag d;
+    diag_init(&d);
+    *out = (struct group_spec){0};
+    int rc = group_check_options(ctx, options);
+    if (rc == COLLRUN_OK)
+        rc = group_copy_ranks(ctx, options, members);
+    if (rc != COLLRUN_OK)
+        return rc;
+    struct engine *e = ctx->engine;
+    if (group_rank_in(members, e->rank) < 0)
+        return error_set(COLLRUN_ERR_NOT_MEMBER,
+                         "rank %u is not in group \"%s\"; only members create it", e->rank,
+                         group_label(options));
+    *out = (struct group_spec){.members = members,
+                               .timeout_ns = options->timeout_ns,
+                               .check = group_default_check(options),
+                               .routes = {{NULL, group_gpus(options)}},
+                               .nroutes = 1};
+    rc = group_plan_name(e, options, unnamed, listed, out);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = group_find_backend(e, options->backend, members, &out->routes[0].backend, &d);
+    return rc == COLLRUN_OK ? rc
+                            : error_set(d.code, "group \"%s\": %s", group_label(options), d.text);
+}
+
+struct group_spec group_spec_like(const struct collrun_group *g, const char *name,
+                                  const struct desc_ranks *members)
+{
+    struct group_spec spec = {.name = name,
+                              .members = members,
+                              .timeout_ns = g->timeout_ns,
+                              .check = g->check,
+                              .nroutes = g->nbackends};
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        spec.routes[i] = (struct group_route){.backend = g->backends[i].backend,
+                                              .ndevices = g->backends[i].ndevices};
+    return spec;
+}
+
+int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
+                         struct collrun_group **out)
+{
+    struct desc_ranks members = {0};
+    struct group_spec spec;
+    struct group_creation listed;
+    char unnamed[GROUP_NAME_LEN];
+    if (!out)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "collrun_group_create: the output pointer for the group is NULL");
+    int rc = group_plan(ctx, options, &members, unnamed, &listed, &spec);
+    if (rc == COLLRUN_OK)
+        rc = group_make(ctx->engine, &spec, out);
+    if (spec.is_listed)
+        group_creation_remove(ctx->engine, &listed);
+    free(members.items);
+    return rc;
+}
+
+/* ---- splitting ---- */
+
+struct part {
+    uint32_t rank; /* in the parent */
+    int32_t color, key;
+};
+
+static int group_compare_keys(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int group_exchange_parts(struct rendezvous *r, const struct collrun_group *parent,
+                                struct part *parts)
+{
+    const int32_t mine[2] = {parts[parent->rank].color, parts[parent->rank].key};
+    int32_t(*all)[2] = calloc(parent->nranks, sizeof *all);
+    int rc = all ? rendezvous_allgather(r, mine, all)
+                 : error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < parent->nranks; i++)
+        parts[i] = (struct part){.rank = i, .color = all[i][0], .key = all[i][1]};
+    free(all);
+    return rc;
+}
+
+/* Collects color and key of all members of the parent. It uses the rendezvous, so it works on any
+ * backend. */
+static int group_learn_parts(struct collrun_group *parent, uint32_t generation, struct part *parts)
+{
+    char name[512]; /* one of job.yaml may end in a host's name */
+    struct diag d;
+    struct rendezvous r;
+    struct rendezvous_spec spec = {.name = name,
+                                   .generation = generation,
+                                   .members = &parent->id.members,
+                                   .rank = parent->rank,
+                                   .identity = "split",
+                                   .index = UINT32_MAX,
+                                   .timeout_ns = parent->engine->desc.rendezvous_timeout_ns,
+                                   .host = &parent->engine->host_scopes};
+    diag_init(&d);
+    snprintf(name, sizeof name, "%s, split", parent->id.name);
+    if (rendezvous_open(&r, &parent->engine->control, &spec, &d) != COLLRUN_OK)
+        return error_from_diag(&d);
+    int rc = group_exchange_parts(&r, parent, parts);
+    if (rc != COLLRUN_OK)
+        rc = error_wrap(rc, parent->id.name, 0, "split");
+    rendezvous_leave(&r);
+    return rc;
+}
+
+/* The members with my color, ordered by key, then by rank in the parent. */
+static uint32_t group_select_members(const struct collrun_group *parent, struct part *parts,
+                                     int color, uint32_t *ranks)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < parent->nranks; i++) {
+        if (parts[i].color == color)
+            parts[n++] = parts[i];
+    }
+    qsort(parts, n, sizeof *parts, group_compare_keys);
+    for (uint32_t i = 0; i < n; i++)
+        ranks[i] = parent->id.members.items[parts[i].rank];
+    return n;
+}
+
+/* Unique among the open groups: "world/1.0" is color 0 of the first split of world. */
+static char *group_name_part(const struct collrun_group *parent, const struct group_split *split)
+{
+    char *name = NULL;
+    if (split->name && *split->name)
+        return strdup(split->name);
+    if (asprintf(&name, "%s/%u.%d", parent->id.name, split->number + 1, split->color) < 0)
+        return NULL;
+    return name;
+}
+
+/* Forms the part of this rank. `ranks` has room for all members of the parent. */
+static int group_make_part(struct collrun_group *parent, const struct group_split *split,
+                           struct part *parts, uint32_t *ranks, struct collrun_group **out)
+{
+    struct desc_ranks members = {.items = ranks,
+                                 .n = group_select_members(parent, parts, split->color, ranks)};
+    char *name = group_name_part(parent, split);
+    if (!name)
+        return error_set(COLLRUN_ERR_NO_MEMORY, "split %s: out of memory", parent->id.name);
+    struct group_spec spec = group_spec_like(parent, name, &members);
+    spec.name_is_unique = !(split->name && *split->name);
+    spec.is_listed = split->is_listed;
+    int rc = group_make(parent->engine, &spec, out);
+    free(name);
+    return rc;
+}
+
+int group_make_split(struct collrun_group *parent, const struct group_split *split,
+                     struct collrun_group **out)
+{
+    struct part *parts = calloc(parent->nranks, sizeof *parts);
+    uint32_t *ranks = calloc(parent->nranks, sizeof *ranks);
+    int rc = parts && ranks
+                 ? COLLRUN_OK
+                 : error_set(COLLRUN_ERR_NO_MEMORY, "split %s: out of memory", parent->id.name);
+    if (rc == COLLRUN_OK) {
+        parts[parent->rank] = (struct part){
+            .rank = parent->rank, .color = split->color < 0 ? -1 : split->color, .key = split->key};
+        struct forming forming;
+        forming_begin(parent->engine, &forming, WIRE_FORMING_SPLIT, parent->id.name,
+                      &parent->id.members);
+        rc = group_learn_parts(parent, split->generation, parts);
+        forming_end(parent->engine, &forming);
+    }
+    if (rc == COLLRUN_OK && split->color < 0)
+        *out = NULL;
+    else if (rc == COLLRUN_OK)
+        rc = group_make_part(parent, split, parts, ranks, out);
+    free(parts);
+    free(ranks);
+    return rc;
+}
+
+int group_plan_split(struct collrun_group *parent, struct group_split *split)
+{
+    int rc = split->color < 0
+                 ? COLLRUN_OK
+                 : group_check_name(parent->engine, "collrun_group_split", split->name);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = generation_within(parent, GENERATION_OF_SPLIT, &split->number, &split->generation);
+    return rc == COLLRUN_OK ? rc : error_set(rc, "split %s: out of memory", parent->id.name);
+}
+
+int collrun_group_split(struct collrun_group *parent, int color, int key, const char *name,
+                        struct collrun_group **out)
+{
+    struct group_split split = {.color = color, .key = key, .name = name};
+    if (!parent || !out)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_split: the %s is NULL",
+                         parent ? "output pointer for the group" : "group");
+    int rc = group_enter(parent, "split");
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = group_plan_split(parent, &split);
+    if (rc == COLLRUN_OK)
+        rc = group_make_split(parent, &split, out);
+    group_leave(parent);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+int collrun_group_destroy(struct collrun_group *group)
+{
+    /* A group that was destroyed long ago is freed; the table shows that, without reading it. */
+    if (!group || (task_current && !group_is_open(task_current->engine, group)) ||
+        group_is_closed(group))
+        return COLLRUN_OK;
+    if (group->id.index != UINT32_MAX)
+        return error_set(
+            COLLRUN_ERR_INVALID,
+            "group \"%s\" of job.yaml cannot be destroyed; it is closed when the job ends",
+            group->id.name);
+    struct engine *e = group->engine;
+    int rc = group_enter(group, "destroy");
+    if (rc != COLLRUN_OK)
+        return rc;
+    wait_report_busy(&e->wait_report, 1);
+    group_mark_closed(group);
+    group_close(group);
+    wait_report_busy(&e->wait_report, -1);
+    return COLLRUN_OK;
+}
+
+int collrun_group_abort(struct collrun_group *group, const char *reason)
+{
+    if (!group || !reason)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_group_abort: the %s is NULL",
+                         group ? "reason" : "group");
+    struct engine *e = group->engine;
+    int rc = engine_check_member(e, "collrun_group_abort");
+    if (rc != COLLRUN_OK)
+        return rc;
+    char why[256];
+    snprintf(why, sizeof why, "rank %u has aborted the group: %s", e->rank, reason);
+    /* The lock keeps the group in the table, so that its backends stay open meanwhile. */
+    pthread_mutex_lock(&e->groups_lock);
+    struct collrun_group *g = e->groups;
+    while (g && g != group)
+        g = g->next;
+    if (g)
+        group_abort(g, COLLRUN_ERR_ABORTED, why);
+    pthread_mutex_unlock(&e->groups_lock);
+    return g ? COLLRUN_OK
+             : error_set(COLLRUN_ERR_INVALID, "collrun_group_abort: the group was destroyed");
+}
+
+/* ---- devices ---- */
+
+int collrun_set_stream(struct collrun_group *group, int device, void *stream)
+{
+    if (!group)
+        return error_set(COLLRUN_ERR_INVALID, "collrun_set_stream: the group is NULL");
+    const struct memory_kind *kind = group_device_kind(group);
+    uint32_t owned = kind ? kind->ndevices : 0;
+    if (device < 0 || (uint32_t)device >= owned)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "group %s: device %d is not one of the %u %ss of this rank",
+                         group->id.name, device, owned, kind ? kind->title : "device");
+    int rc = group_enter(group, "set_stream");
+    if (rc != COLLRUN_OK)
+        return rc;
+    group->calls.streams[device] = stream;
+    group_leave(group);
+    return COLLRUN_OK;
+}
+
+int collrun_copy(struct collrun_group *g, void *to, const void *from, size_t bytes)
+{
+    if (!g || (bytes && (!to || !from)))
+        return error_set(COLLRUN_ERR_INVALID, "collrun_copy: the %s is NULL",
+                         g ? "memory" : "group");
+    if (!g->kinds.n) {
+        if (bytes)
+            memmove(to, from, bytes);
+        return COLLRUN_OK;
+    }
+    error_clear_cause();
+    int rc = memory_kind_copy_bytes(&g->kinds, to, from, bytes, g->timeout_ns);
+    return rc == COLLRUN_OK ? rc : error_wrap(rc, g->id.name, 0, "copy");
+}

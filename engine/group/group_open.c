@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forming a group: join its scope of the rendezvous store, which compares the members' backends;
+ * open the backends' handles; publish the group in the table. Each step undoes itself on failure.
+ */
+#include "group/group_open.h"
+
+#include "base/call_text.h"
+#include "base/names.h"
+#include "core/backend.h"
+#include "core/threads.h"
+#include "group/generation.h"
+#include "group/group_identity.h"
+#include "group/group_order.h"
+#include "group/memory.h"
+#include "ops/request.h"
+#include "ops/request_spare.h"
+#include "rank/engine.h"
+#include "rank/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+/* The ranks in their order, "0-3,7"; false if they need more than `size` bytes. */
+static bool group_print_ranks(const struct desc_ranks *members, char *out, size_t size)
+{
+    size_t len = 0;
+    for (uint32_t i = 0, last; i < members->n && len < size; i = last + 1) {
+        const uint32_t *ranks = members->items;
+        for (last = i; last + 1 < members->n && ranks[last + 1] == ranks[last] + 1;)
+            last++;
+        int n = last == i ? snprintf(out + len, size - len, "%s%u", i ? "," : "", ranks[i])
+                          : snprintf(out + len, size - len, "%s%u-%u", i ? "," : "", ranks[i],
+                                     ranks[last]);
+        len += (size_t)n;
+    }
+    return len < size;
+}
+
+int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN])
+{
+    char ranks[80];
+    uint32_t number;
+    if (generation_next(e, "", members, &number) != COLLRUN_OK)
+        return COLLRUN_ERR_NO_MEMORY;
+    if (!group_print_ranks(members, ranks, sizeof ranks))
+        snprintf(ranks, sizeof ranks, "%u ranks, %016llx", members->n,
+                 (unsigned long long)rendezvous_hash(members));
+    snprintf(out, GROUP_NAME_LEN, "group(%s).%u", ranks, number + 1);
+    return COLLRUN_OK;
+}
+
+/* ---- forming ---- */
+
+static void group_name_backends(struct collrun_group *g)
+{
+    if (g->nbackends == 1)
+        snprintf(g->id.backend_name, sizeof g->id.backend_name, "%s", g->backends[0].backend->name);
+    else
+        snprintf(g->id.backend_name, sizeof g->id.backend_name, "%s (host)",
+                 g->backends[0].backend->name);
+    for (uint32_t i = 1; i < g->nbackends; i++) {
+        const struct backend *b = g->backends[i].backend;
+        size_t len = strlen(g->id.backend_name);
+        snprintf(g->id.backend_name + len, sizeof g->id.backend_name - len, ", %s (%s)", b->name,
+                 b->kind.name ? b->kind.name : "host");
+    }
+}
+
+/* The kinds of memory of the group's pointers: those that the rank owns devices of, and those of
+ * the group's backends. */
+static int group_find_kinds(struct collrun_group *g, struct diag *d)
+{
+    struct memory_kind_set *set = &g->kinds;
+    for (; set->n < g->engine->kinds.nowned; set->n++)
+        set->items[set->n] = g->engine->kinds.open.items[set->n];
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        struct group_backend *gb = &g->backends[i];
+        uint32_t k = 0;
+        int rc = memory_kinds_of_backend(g->engine, gb->backend, &gb->kind, d);
+        if (rc != COLLRUN_OK)
+            return diag_wrap(d, "group \"%s\"", g->id.name);
+        while (k < set->n && set->items[k] != gb->kind)
+            k++;
+        if (gb->kind && k == set->n)
+            set->items[set->n++] = gb->kind;
+    }
+    return COLLRUN_OK;
+}
+
+static struct collrun_group *group_new(struct engine *e, const struct group_spec *spec,
+                                       uint32_t rank)
+{
+    struct collrun_group *g = calloc(1, sizeof *g);
+    uint32_t *members = calloc(spec->members->n, sizeof *members);
+    struct group_backend *backends = calloc(spec->nroutes, sizeof *backends);
+    char *name = strdup(spec->name);
+    if (!g || !members || !backends || !name) {
+        free(g);
+        free(members);
+        free(backends);
+        free(name);
+        return NULL;
+    }
+    memcpy(members, spec->members->items, spec->members->n * sizeof *members);
+    g->engine = e;
+    g->id.name = name;
+    g->backends = backends;
+    g->nbackends = spec->nroutes;
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        g->backends[i] = (struct group_backend){
+            .backend = spec->routes[i].backend, .ndevices = spec->routes[i].ndevices, .group = g};
+    g->id.members = (struct desc_ranks){.items = members, .n = spec->members->n};
+    g->rank = rank;
+    g->nranks = spec->members->n;
+    g->timeout_ns = spec->timeout_ns;
+    g->check = spec->check;
+    g->id.index = spec->index;
+    g->id.on_demand = spec->on_demand;
+    g->id.is_unique = spec->name_is_unique;
+    group_name_backends(g);
+    atomic_init(&g->refs, 1);
+    pthread_mutex_init(&g->status.lock, NULL);
+    pthread_mutex_init(&g->requests.lock, NULL);
+    return g;
+}
+
+/* That of the group it shares with, on the same backend. */
+static void *group_share_handle(const struct collrun_group *g, const struct group_backend *gb)
+{
+    const struct collrun_group *parent = group_order_parent(g);
+    for (uint32_t i = 0; parent && i < parent->nbackends; i++)
+        if (parent->backends[i].backend == gb->backend)
+            return parent->backends[i].queues[0].config.handle;
+    return NULL;
+}
+
+/* The description of the group for a backend; host_of has room for all members. */
+static void group_describe(struct collrun_group *g, struct group_backend *gb, uint32_t *host_of,
+                           struct collrun_group_desc *out)
+{
+    const struct desc *desc = &g->engine->desc;
+    bool shared = g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index);
+    *out = (struct collrun_group_desc){.size = sizeof *out,
+                                       .rank = g->rank,
+                                       .nranks = g->nranks,
+                                       .name = g->id.name,
+                                       .world_rank = g->id.members.items,
+                                       .host_of = host_of,
+                                       .address = g->engine->address,
+                                       .interface = g->engine->interface,
+                                       .first_port = desc->first_port,
+                                       .last_port = desc->last_port,
+                                       .timeout_ns = g->timeout_ns,
+                                       .rendezvous = &g->rendezvous.table,
+                                       .services = &gb->services.table,
+                                       .flags = (g->id.on_demand ? COLLRUN_GROUP_ON_DEMAND : 0) |
+                                                (shared ? COLLRUN_GROUP_SHARED : 0),
+                                       .share_handle = group_share_handle(g, gb),
+                                       .ndevices = gb->ndevices,
+                                       .devices = gb->kind ? gb->kind->numbers : NULL,
+                                       .ncpus = g->engine->ncpus,
+                                       .deadline_ns = rendezvous_ends_ns(&g->rendezvous)};
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        host_of[i] = desc->ranks[g->id.members.items[i]].host;
+        if (host_of[i] != g->engine->host)
+            continue;
+        if (i == g->rank)
+            out->local_rank = out->nlocal;
+        out->nlocal++;
+    }
+}
+
+/* One handle is enough if messages in flight progress during a collective. */
+static bool group_needs_two_handles(const struct collrun_group *g, const struct group_backend *gb)
+{
+    const struct backend *b = gb->backend;
+    bool start_collectives = (b->has_start || b->has_transport) &&
+                             (!b->has_exec || (b->table.flags & COLLRUN_BACKEND_START_COLLECTIVES));
+    return g->nranks * group_devices(gb) > 1 &&
+           (!start_collectives || !(b->table.flags & COLLRUN_BACKEND_TAGS) ||
+            (b->table.flags & COLLRUN_BACKEND_SEPARATE_P2P_HANDLE) ||
+            g->check == COLLRUN_CHECK_STRICT);
+}
+
+/* Of a message to this rank itself. */
+static int group_copy_own(void *ctx, void *dst, const void *src, size_t len)
+{
+    const struct collrun_group *g = ctx;
+    return memory_kind_copy_bytes(&g->kinds, dst, src, len, g->timeout_ns);
+}
+
+static void group_queue_init(struct progress_queue *pq, struct group_backend *gb, void *handle,
+                             struct p2p *p2p)
+{
+    pq_init(pq, &(struct pq_config){.backend = gb->backend,
+                                    .handle = handle,
+                                    .p2p = p2p,
+                                    .ops = &request_pq_ops,
+                                    .ctx = gb,
+                                    .failed = &gb->group->status.code,
+                                    .report = &gb->group->engine->wait_report,
+                                    .exec_collectives = gb->group->check == COLLRUN_CHECK_STRICT});
+    if (!p2p)
+        return;
+    p2p->counts = &pq->counts;
+    p2p->copy = gb->group->kinds.n ? group_copy_own : NULL;
+    p2p->copy_ctx = gb->group;
+}
+
+static int group_open_handle(struct collrun_group *g, struct group_backend *gb,
+                             struct collrun_group_desc *desc)
+{
+    struct backend *b = gb->backend;
+    struct p2p *p2p = NULL;
+    struct thread_tag own;
+    void *handle = NULL;
+    error_clear_cause();
+    if (b->has_transport &&
+        !(p2p = p2p_new(b->table.transport, desc->services, g->rank, g->nranks)))
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
+    desc->p2p = p2p ? &p2p->table : NULL;
+    thread_tag_begin(&own, b->name);
+    int rc = b->table.group_open(b->state, desc, &handle);
+    thread_tag_end(&own);
+    if (rc != COLLRUN_OK) {
+        p2p_free(p2p);
+        return rc;
+    }
+    if (p2p)
+        p2p->handle = handle;
+    group_queue_init(&gb->queues[gb->nqueues++], gb, handle, p2p);
+    return COLLRUN_OK;
+}
+
+static int group_open_handles(struct collrun_group *g, struct group_backend *gb,
+                              struct collrun_group_desc *desc)
+{
+    char prefix[2 * BACKEND_NAME_LEN];
+    uint32_t want = group_needs_two_handles(g, gb) ? 2 : 1;
+    while (gb->nqueues < want) {
+        desc->collectives_handle = gb->nqueues ? gb->queues[0].config.handle : NULL;
+        snprintf(prefix, sizeof prefix, "%s%s%s", gb == g->backends ? "" : gb->kind->name,
+                 gb == g->backends ? "" : "/", gb->nqueues ? "messages/" : "");
+        rendezvous_prefix(&g->rendezvous, prefix);
+        int rc = group_open_handle(g, gb, desc);
+        rendezvous_prefix(&g->rendezvous, "");
+        if (rc != COLLRUN_OK)
+            return rc;
+    }
+    gb->queues[0].shared = want == 1;
+    gb->pq[GROUP_COLLECTIVES] = &gb->queues[0];
+    gb->pq[GROUP_MESSAGES] = &gb->queues[want - 1];
+    return COLLRUN_OK;
+}
+
+static void group_close_handles(struct collrun_group *g)
+{
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        struct group_backend *gb = &g->backends[i];
+        for (uint32_t k = gb->nqueues; k-- > 0;) {
+            struct progress_queue *pq = &gb->queues[k];
+            pq_stop(pq);
+            gb->backend->table.group_close(pq->config.handle);
+            if (pq->config.p2p)
+                p2p_close(pq->config.p2p);
+        }
+    }
+}
+
+/* The engine compares calls in memory of the host, which the backend must reach. */
+static int group_check_strict(const struct collrun_group *g, const struct group_backend *gb)
+{
+    const struct memory_kind *kind = group_host_kind(gb);
+    if (g->check != COLLRUN_CHECK_STRICT || !kind || kind->table.host_alloc || gb->comm_size == 1)
+        return COLLRUN_OK;
+    return error_cause(COLLRUN_ERR_UNSUPPORTED,
+                       "check: strict compares calls in host memory that the %ss reach, and the "
+                       "kind of memory \"%s\" has no host_alloc; set check: off",
+                       kind->title, kind->name);
+}
+
+static int group_open_backend(struct collrun_group *g, struct group_backend *gb, uint32_t *host_of)
+{
+    struct collrun_group_desc desc;
+    bool uses_devices = gb->backend->table.flags & COLLRUN_BACKEND_NEEDS_DEVICE && gb->kind;
+    uint32_t owned = gb->kind ? gb->kind->ndevices : 0;
+    gb->ndevices = !uses_devices ? 0 : gb->ndevices ? gb->ndevices : 1;
+    if (gb->ndevices > owned)
+        return error_cause(COLLRUN_ERR_UNAVAILABLE,
+                           "the backend needs %u %ss in each process, but this rank owns %u",
+                           gb->ndevices, gb->kind->title, owned);
+    gb->comm_size = g->nranks * group_devices(gb);
+    gb->first_comm_rank = g->rank * group_devices(gb);
+    int rc = group_check_strict(g, gb);
+    if (rc != COLLRUN_OK)
+        return rc;
+    group_describe(g, gb, host_of, &desc);
+    return group_open_handles(g, gb, &desc);
+}
+
+/* The store compares the members' backends when they join, and a fence returns the result; so there
+ * is at least one fence. */
+static int group_open_backends(struct collrun_group *g)
+{
+    uint32_t *host_of = calloc(g->nranks, sizeof *host_of);
+    if (!host_of)
+        return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory");
+    int rc = COLLRUN_OK;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < g->nbackends; i++)
+        rc = group_open_backend(g, &g->backends[i], host_of);
+    if (rc == COLLRUN_OK)
+        rc = rendezvous_confirm(&g->rendezvous);
+    rendezvous_free_pairs(&g->rendezvous);
+    free(host_of);
+    return rc;
+}
+
+static int group_join(struct collrun_group *g, const struct group_spec *spec, struct diag *d)
+{
+    char identity[HOSTMEM_IDENTITY_LEN];
+    struct rendezvous_spec join = {.name = spec->name,
+                                   .members = spec->members,
+                                   .identity = identity,
+                                   .index = spec->index,
+                                   .rank = g->rank,
+                                   .address = g->engine->address,
+                                   .first_port = g->engine->desc.first_port,
+                                   .last_port = g->engine->desc.last_port,
+                                   .loc = spec->index < g->engine->desc.ngroups
+                                              ? &g->engine->desc.groups[spec->index].loc
+                                              : NULL,
+                                   .timeout_ns = g->engine->desc.rendezvous_timeout_ns,
+                                   .host = &g->engine->host_scopes};
+    join.generation = spec->generation;
+    if (!group_identity(g, identity) ||
+        (!spec->has_generation && generation_of_group(g, &join.generation) != COLLRUN_OK))
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        services_init(&g->backends[i].services, &g->engine->control, spec->options,
+                      g->backends[i].backend->services.options[0], "%s, group %s",
+                      g->backends[i].backend->name, g->id.name);
+        g->backends[i].services.world_rank = g->id.members.items;
+        g->backends[i].services.desc = &g->engine->desc;
+        g->backends[i].services.host = g->engine->host;
+        g->backends[i].services.address = g->engine->address;
+        g->backends[i].services.kind = g->backends[i].kind;
+    }
+    int rc = rendezvous_open(&g->rendezvous, &g->engine->control, &join, d);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = group_open_backends(g);
+    if (rc == COLLRUN_OK)
+        return rc;
+    if (g->rendezvous.failure.code != COLLRUN_OK)
+        *d = g->rendezvous.failure; /* with its place, and whole */
+    else
+        diag_set(d, rc, "group \"%s\" on backend \"%s\": %s", g->id.name, g->id.backend_name,
+                 error_get()->cause[0] ? error_get()->cause : status_text(rc));
+    group_close_handles(g);
+    rendezvous_leave(&g->rendezvous);
+    return d->code;
+}
+
+/* Either the service thread found the group in the table, or this finds that the job or a member
+ * has failed. */
+static void group_check_failures(struct collrun_group *g)
+{
+    struct engine *e = g->engine;
+    if (control_has(&e->control, CONTROL_ABORT))
+        group_abort(g, e->control.abort_reason.code, e->control.abort_reason.text);
+    for (uint32_t i = 0; i < g->nranks; i++) {
+        const uint32_t rank = g->id.members.items[i];
+        char text[64];
+        if (!atomic_load_explicit(&e->failed[rank], memory_order_acquire))
+            continue;
+        snprintf(text, sizeof text, "rank %u failed while the group was being formed", rank);
+        group_abort(g, COLLRUN_ERR_PEER_FAILED, text);
+    }
+}
+
+static void group_open_records(struct collrun_group *g)
+{
+    struct record_queue_info info = {.name = g->id.name,
+                                     .scope = g->rendezvous.scope,
+                                     .members = g->nranks,
+                                     .rank = g->rank,
+                                     .check = g->check};
+    for (int i = 0; i < 2; i++) {
+        info.messages = i == GROUP_MESSAGES;
+        record_queue_open(&g->calls.record[i], g->engine->record, &info);
+    }
+}
+
+int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+               struct diag *d)
+{
+    int rank = group_rank_in(spec->members, e->rank);
+    if (rank < 0)
+        return diag_set(d, COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"", e->rank,
+                        spec->name);
+    if (group_find(e, spec->name))
+        return diag_set(d, COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", spec->name);
+    struct collrun_group *g = group_new(e, spec, (uint32_t)rank);
+    if (!g)
+        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
+    int rc = group_order_join(g) ? group_find_kinds(g, d)
+                                 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    if (rc == COLLRUN_OK)
+        rc = group_join(g, spec, d);
+    if (rc != COLLRUN_OK) {
+        group_order_leave(g);
+        group_free(g);
+        return rc;
+    }
+    group_open_records(g);
+    group_table_add(e, g);
+    group_check_failures(g);
+    *out = g;
+    return COLLRUN_OK;
+}
+
+/* ---- closing ---- */
+
+void group_close(struct collrun_group *g)
+{
+    group_table_close(g->engine, g);
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        pq_evict(g->backends[i].pq[GROUP_MESSAGES]);
+    /* Only operations in flight are aborted: peers may still receive what was sent. */
+    bool idle = true;
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
+            idle = idle && pq_is_idle(&g->backends[i].queues[k]);
+    if (!idle)
+        group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
+    group_order_leave(g);
+    group_close_handles(g);
+    memory_free_all(g);
+    for (int i = 0; i < 2; i++)
+        record_queue_close(&g->calls.record[i]);
+    rendezvous_leave(&g->rendezvous);
+    request_spare_close(g);
+    group_unref(g);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forming and closing groups.
+ */
+#ifndef ENGINE_GROUP_GROUP_OPEN_H
+#define ENGINE_GROUP_GROUP_OPEN_H
+
+#include "group/group.h"
+
+struct group_route {
+    struct backend *backend;
+    uint32_t ndevices; /* that each member drives, if the backend uses any; 0 = 1 */
+};
+
+struct group_spec {
+    const char *name;
+    bool name_is_unique; /* as group_identity.is_unique */
+    bool is_listed;      /* the name is in engine.creations */
+    bool has_generation; /* it is taken; else group_open takes it */
+    uint32_t generation;
+    const struct desc_ranks *members;
+    uint64_t timeout_ns; /* of an operation */
+    enum collrun_check check;
+    const struct desc_kvs *options;            /* may be NULL; borrowed for the life of the group */
+    bool on_demand;                            /* it may never be used */
+    uint32_t index;                            /* in the desc, or UINT32_MAX */
+    struct group_route routes[GROUP_BACKENDS]; /* as collrun_group.backends */
+    uint32_t nroutes;
+};
+
+/* Collective over the members. NOT_MEMBER if this rank is none, EXISTS if a group of this name is
+ * open here. */
+int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+               struct diag *d);
+
+enum { GROUP_NAME_LEN = 128 };
+/* A name for a group whose members gave none: "group(0-3,7).1". It is unique among the groups of
+ * these members, and they all get the same one, since they create their groups in the same order.
+ * NO_MEMORY. */
+int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN]);
+/* Local and bounded. Aborts the operations in flight, closes the backends' handles, and drops the
+ * reference of group_open. */
+void group_close(struct collrun_group *g);
+
+#endif

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One snapshot reads the blocked calls and the lists of every group into the body of a WAIT_REPORT
+ * frame. Its evidence (sequence numbers, scheduler statistics of unknown threads) is not sent, only
+ * compared with that of the next snapshot.
+ */
+#include "observe/wait_report.h"
+
+#include "core/backend.h"
+#include "core/reduce.h"
+#include "core/threads.h"
+#include "group/group.h"
+#include "progress/progress_owner.h"
+#include "rank/engine.h"
+#include "rank/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A send of more bytes waits for its receiver, unless the backend declares another limit. */
+enum { EAGER_LIMIT = 1 << 20 };
+
+/* FNV-1a's */
+#define HASH_START 14695981039346656037u
+#define HASH_FACTOR 1099511628211u
+
+/* ---- a snapshot ---- */
+
+struct snapshot {
+    struct buf waits, groups; /* of the frame */
+    uint32_t nwaits, ngroups;
+    struct buf posted, counts; /* of the current group, like the next four */
+    uint32_t nposted, ncounts;
+    bool waited_in, counts_lost;
+    struct buf evidence;
+    int *blocked; /* threads that are known to be in a blocking call */
+    size_t nblocked;
+    bool failed; /* out of memory */
+};
+
+struct waiter {
+    int thread;
+    uint64_t number, timeout_ns;
+};
+
+static void snapshot_add_blocked(struct snapshot *s, int thread)
+{
+    int *grown = realloc(s->blocked, (s->nblocked + 1) * sizeof *grown);
+    s->failed = s->failed || !grown;
+    if (!grown)
+        return;
+    s->blocked = grown;
+    s->blocked[s->nblocked++] = thread;
+}
+
+static uint32_t wait_report_peer_world_rank(const struct collrun_group *g,
+                                            const struct collrun_call *call)
+{
+    bool named =
+        call->kind == COLLRUN_SEND || call->kind == COLLRUN_RECV || call->kind == KIND_PROBE;
+    return named && call->peer >= 0 && (uint32_t)call->peer < g->nranks
+               ? g->id.members.items[call->peer]
+               : WIRE_HOST;
+}
+
+/* True if this send can complete before its receiver calls: it is short, and has not been announced
+ * as one that waits for that. */
+static bool wait_report_is_eager(const struct collrun_group *g, const struct collrun_call *call)
+{
+    uint64_t limit = 0;
+    if (call->kind != COLLRUN_SEND || call->peer < 0 || (uint32_t)call->peer >= g->nranks)
+        return false;
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        const struct p2p *p2p = g->backends[i].pq[GROUP_MESSAGES]->config.p2p;
+        uint64_t own = g->backends[i].backend->table.eager_limit;
+        if (p2p && p2p_sends_await_receiver(p2p, (uint32_t)call->peer))
+            continue;
+        own = own ? own : EAGER_LIMIT;
+        limit = own > limit ? own : limit;
+    }
+    return limit && call->count * dtype_size(call->dtype) <= limit;
+}
+
+static void snapshot_put_wait(struct snapshot *s, const struct collrun_group *g,
+                              const struct waiter *w, const struct collrun_call *call)
+{
+    buf_put_u32(&s->waits, (uint32_t)w->thread);
+    buf_put_str(&s->waits, g->rendezvous.scope);
+    buf_put_u64(&s->waits, w->number);
+    buf_put_u64(&s->waits, w->timeout_ns);
+    buf_put_u8(&s->waits, (uint8_t)call->kind);
+    buf_put_u8(&s->waits, (uint8_t)call->dtype);
+    buf_put_u8(&s->waits, (uint8_t)call->op);
+    buf_put_u8(&s->waits, wait_report_is_eager(g, call));
+    buf_put_u64(&s->waits, call->count);
+    buf_put_u32(&s->waits, wait_report_peer_world_rank(g, call));
+    buf_put_u32(&s->waits, call->tag);
+    s->nwaits++;
+    s->waited_in = true;
+}
+
+static void snapshot_put_posted(struct snapshot *s, const struct collrun_group *g,
+                                const struct collrun_call *call)
+{
+    if (!collrun_kind_is_message(call->kind))
+        return;
+    buf_put_u8(&s->posted, (uint8_t)call->kind);
+    buf_put_u32(&s->posted, wait_report_peer_world_rank(g, call));
+    buf_put_u32(&s->posted, call->tag);
+    s->nposted++;
+}
+
+static struct collrun_call wait_report_blocked_op_call(const struct blocked_op *c)
+{
+    uint32_t packed = atomic_load_explicit(&c->packed, memory_order_relaxed);
+    return (struct collrun_call){.kind = (enum collrun_kind)(packed & 0xff),
+                                 .dtype = (enum collrun_dtype)(packed >> 8 & 0xff),
+                                 .op = (enum collrun_op)(packed >> 16 & 0xff),
+                                 .tag = atomic_load_explicit(&c->tag, memory_order_relaxed),
+                                 .peer = atomic_load_explicit(&c->peer, memory_order_relaxed),
+                                 .count =
+                                     (size_t)atomic_load_explicit(&c->count, memory_order_relaxed)};
+}
+
+/* If the call is torn, the snapshot is discarded: its `seq` differs from the next snapshot's. */
+static void snapshot_blocked_call(struct snapshot *s, const struct collrun_group *g,
+                                  const struct blocked_call *n)
+{
+    uint64_t seq = atomic_load_explicit(&n->seq, memory_order_acquire);
+    buf_put_u64(&s->evidence, seq);
+    if (!(seq & 1))
+        return;
+    struct waiter w = {.thread = atomic_load_explicit(&n->thread, memory_order_relaxed),
+                       .number = atomic_load_explicit(&n->number, memory_order_relaxed),
+                       .timeout_ns = atomic_load_explicit(&n->timeout_ns, memory_order_relaxed)};
+    uint32_t ncalls = atomic_load_explicit(&n->ncalls, memory_order_relaxed);
+    snapshot_add_blocked(s, w.thread);
+    for (uint32_t i = 0; i < ncalls && i < BLOCKED_CALL_OPS; i++) {
+        struct collrun_call call = wait_report_blocked_op_call(&n->calls[i]);
+        snapshot_put_wait(s, g, &w, &call);
+        snapshot_put_posted(s, g, &call);
+    }
+}
+
+static void snapshot_queue(struct snapshot *s, const struct collrun_group *g,
+                           struct progress_queue *pq)
+{
+    pthread_mutex_lock(&pq->lock);
+    pq_admit(pq);
+    buf_put_u64(&s->evidence, pq->waiters.begun);
+    for (const struct pq_waiter *p = pq->waiters.list; p; p = p->next) {
+        struct waiter w = {
+            .thread = p->thread, .number = p->number, .timeout_ns = p->calls[0].timeout_ns};
+        snapshot_add_blocked(s, p->thread);
+        for (uint32_t i = 0; i<p->ncalls; i++, w.number += p->last_number> p->number)
+            snapshot_put_wait(s, g, &w, &p->calls[i]);
+    }
+    for (const struct collrun_request *r = pq->requests.unfinished; r; r = r->later)
+        for (uint32_t i = 0; i < r->ncalls; i++)
+            snapshot_put_posted(s, g, &r->calls[i]);
+    pthread_mutex_unlock(&pq->lock);
+}
+
+static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *g,
+                                struct progress_queue *pq)
+{
+    struct msg_count_table *table = atomic_load_explicit(&pq->counts.table, memory_order_acquire);
+    for (uint32_t i = 0; table && i < table->size; i++) {
+        const struct msg_count_entry *e = &table->entries[i];
+        if (!e->key || msg_count_member(e) >= g->nranks)
+            continue;
+        buf_put_u32(&s->counts, g->id.members.items[msg_count_member(e)]);
+        buf_put_u32(&s->counts, msg_count_tag(e));
+        buf_put_u64(&s->counts, atomic_load_explicit(&e->sent, memory_order_acquire));
+        buf_put_u64(&s->counts, atomic_load_explicit(&e->received, memory_order_acquire));
+        s->ncounts++;
+    }
+    s->counts_lost = s->counts_lost || atomic_load_explicit(&pq->counts.lost, memory_order_acquire);
+}
+
+/* Reads the posted operations first and the counts second: a message that completes in between is
+ * listed in both, not in neither. A message that failed is in neither, and its other end may have
+ * the news of it already, unread: the counts of a group that has failed prove nothing. */
+static void snapshot_group(struct snapshot *s, struct collrun_group *g)
+{
+    buf_clear(&s->posted);
+    buf_clear(&s->counts);
+    s->nposted = s->ncounts = 0;
+    s->waited_in = false;
+    s->counts_lost = group_has_failed(g);
+    for (int i = 0; i < 2; i++)
+        snapshot_blocked_call(s, g, &g->calls.blocked[i]);
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        for (uint32_t k = 0; k < g->backends[i].nqueues; k++)
+            snapshot_queue(s, g, &g->backends[i].queues[k]);
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        snapshot_put_counts(s, g, g->backends[i].pq[GROUP_MESSAGES]);
+    buf_put_str(&s->groups, g->rendezvous.scope);
+    buf_put_str(&s->groups, g->id.name);
+    buf_put_u64(&s->groups,
+                atomic_load_explicit(&g->calls.numbers[GROUP_COLLECTIVES], memory_order_relaxed));
+    uint32_t nmembers = s->waited_in ? g->nranks : 0;
+    buf_put_u32(&s->groups, nmembers);
+    for (uint32_t i = 0; i < nmembers; i++)
+        buf_put_u32(&s->groups, g->id.members.items[i]);
+    buf_put_u32(&s->groups, s->nposted);
+    buf_put(&s->groups, s->posted.data, s->posted.len);
+    buf_put_u8(&s->groups, s->counts_lost);
+    buf_put_u32(&s->groups, s->ncounts);
+    buf_put(&s->groups, s->counts.data, s->counts.len);
+    s->ngroups++;
+}
+
+static void snapshot_groups(struct snapshot *s, struct engine *e)
+{
+    pthread_mutex_lock(&e->groups_lock);
+    for (struct collrun_group *g = e->groups; g; g = g->next)
+        snapshot_group(s, g);
+    pthread_mutex_unlock(&e->groups_lock);
+}
+
+/* ---- the report ---- */
+
+static bool snapshot_has_blocked(void *ctx, int thread)
+{
+    const struct snapshot *s = ctx;
+    for (size_t i = 0; i < s->nblocked; i++) {
+        if (s->blocked[i] == thread)
+            return true;
+    }
+    return false;
+}
+
+static bool wait_report_all_tasks_run(struct engine *e)
+{
+    bool all = control_has(&e->control, CONTROL_GO) &&
+               !control_has(&e->control, CONTROL_ABORT | CONTROL_FINISH);
+    for (uint32_t i = 0; all && i < e->ntasks; i++)
+        all = task_has(&e->tasks[i], TASK_RUNNING);
+    return all;
+}
+
+/* Background workloads are stopped, and their waits aborted, when all other workloads have ended.
+ */
+static bool wait_report_background_runs(struct engine *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->ntasks; i++)
+        any = any || (e->tasks[i].desc->background && !task_has(&e->tasks[i], TASK_ENDED));
+    return any;
+}
+
+static void wait_report_send(struct engine *e, const struct snapshot *s, bool certain, bool free)
+{
+    size_t mark;
+    struct buf *out = control_begin(&e->control, WIRE_WAIT_REPORT, &mark);
+    buf_put_u8(out, certain);
+    buf_put_u8(out, free);
+    buf_put_u32(out, s->nwaits);
+    buf_put(out, s->waits.data, s->waits.len);
+    buf_put_u32(out, s->ngroups);
+    buf_put(out, s->groups.data, s->groups.len);
+    control_end(&e->control, mark);
+}
+
+static uint64_t wait_report_hash_number(uint64_t h, uint64_t value)
+{
+    return (h ^ value) * HASH_FACTOR;
+}
+
+static uint64_t wait_report_hash(uint64_t h, const struct buf *b)
+{
+    for (size_t i = 0; i < b->len; i++)
+        h = wait_report_hash_number(h, b->data[i]);
+    return h;
+}
+
+static bool snapshot_is_complete(const struct snapshot *s)
+{
+    return !s->failed && !s->waits.failed && !s->groups.failed && !s->posted.failed &&
+           !s->counts.failed && !s->evidence.failed;
+}
+
+/* The frame that was sent is no longer true. */
+static void wait_report_withdraw(struct engine *e)
+{
+    struct wait_reporter *w = &e->wait_report;
+    const struct snapshot none = {0};
+    if (w->sent)
+        wait_report_send(e, &none, false, true);
+    w->sent = 0;
+    w->sent_certain = false;
+}
+
+/* Sends a snapshot that equals the one before, unless the runner has it already. */
+static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_out)
+{
+    struct wait_reporter *w = &e->wait_report;
+    uint64_t content = wait_report_hash(wait_report_hash(HASH_START, &s->waits), &s->groups);
+    if (content == w->sent && w->sent_certain)
+        return;
+    bool certain =
+        atomic_load(&w->busy) == 0 && !wait_report_background_runs(e) &&
+        (atomic_load(&e->finalizing) ||
+         threads_are_blocked(snapshot_has_blocked, s, e->kinds.nowned > 0, &s->evidence));
+    bool free = !certain && s->nwaits && threads_caller_is_free(snapshot_has_blocked, s);
+    content += free;
+    uint64_t last = snapshot_is_complete(s) && (certain || s->nwaits)
+                        ? wait_report_hash(content + certain, &s->evidence)
+                        : 0;
+    if (last && last == w->last && (content != w->sent || certain)) {
+        w->sent = content;
+        w->sent_certain = certain;
+        wait_report_send(e, s, certain, free);
+    } else if (!last && !timed_out) {
+        wait_report_withdraw(e);
+    }
+    w->last = last;
+}
+
+/* What every call changes when it begins, and a blocking one when it ends. *timed_out: an operation
+ * of an open group has. Relaxed: nothing is concluded before two looks agree, a tick apart, and one
+ * that is out of date changes until then. */
+static uint64_t wait_report_counters(struct engine *e, bool *timed_out)
+{
+    uint64_t h = HASH_START;
+    pthread_mutex_lock(&e->groups_lock);
+    for (struct collrun_group *g = e->groups; g; g = g->next) {
+        int status = atomic_load_explicit(&g->status.code, memory_order_acquire);
+        *timed_out = *timed_out || status == COLLRUN_ERR_TIMEOUT;
+        h = wait_report_hash_number(h, (uintptr_t)g);
+        for (int i = 0; i < 2; i++) {
+            h = wait_report_hash_number(
+                h, atomic_load_explicit(&g->calls.numbers[i], memory_order_relaxed));
+            h = wait_report_hash_number(
+                h, atomic_load_explicit(&g->calls.blocked[i].seq, memory_order_relaxed));
+        }
+    }
+    pthread_mutex_unlock(&e->groups_lock);
+    return h;
+}
+
+void wait_report_update(struct engine *e)
+{
+    struct snapshot s = {0};
+    struct buf *bufs[] = {&s.waits, &s.groups, &s.posted, &s.counts, &s.evidence};
+    if (!wait_report_all_tasks_run(e))
+        return;
+    bool timed_out = false;
+    uint64_t counters = wait_report_counters(e, &timed_out);
+    if (counters != e->wait_report.counters) {
+        e->wait_report.counters = counters;
+        e->wait_report.last = 0;
+        if (!timed_out)
+            wait_report_withdraw(e);
+        return;
+    }
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        buf_init(bufs[i]);
+    snapshot_groups(&s, e);
+    wait_report_decide(e, &s, timed_out);
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        buf_fini(bufs[i]);
+    free(s.blocked);
+}

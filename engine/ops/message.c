@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See message.h.
+ */
+#include "ops/message.h"
+
+#include "base/loop.h"
+#include "base/names.h"
+#include "group/group_enter.h"
+#include "observe/call_record.h"
+#include "ops/args.h"
+#include "ops/bounce.h"
+#include "ops/call.h"
+#include "ops/consistency.h"
+#include "ops/request.h"
+#include "ops/request_short.h"
+
+#include <string.h>
+
+/* ---- running ---- */
+
+/* True: this thread is directly inside. */
+static bool message_begin(const struct route *route, struct progress_queue *pq, uint32_t ncalls)
+{
+    bool can = pq->config.p2p ? ncalls <= BLOCKED_CALL_OPS : !pq->starts && ncalls == 1;
+    return can && !route->bounced && !route->waits && pq_enter_direct(pq);
+}
+
+/* As a request; buffers in device memory are copied, or their streams waited for. */
+static int message_run_queued(const struct route *route, struct collrun_call *calls,
+                              uint32_t ncalls)
+{
+    struct collrun_group *g = route->gb->group;
+    struct bounce *bounce = NULL;
+    uint64_t number = group_number_shared(g);
+    if (group_has_failed(g))
+        return group_reject(g, calls->kind, number);
+    for (uint32_t i = 0; i < ncalls; i++)
+        call_complete(route, &calls[i]);
+    error_clear_cause();
+    int rc = bounce_in(route, calls, ncalls, &bounce);
+    return rc == COLLRUN_OK ? request_run(route, calls, ncalls, number, bounce)
+                            : request_refuse(route, calls, ncalls, number, rc);
+}
+
+/* A short send that leaves at once is recorded when it has left: its receiver does not wait for
+ * that. False: it has to be executed. */
+static bool message_send_short(const struct route *route, struct progress_queue *pq,
+                               const struct collrun_call *call, uint64_t number)
+{
+    if (call->kind != COLLRUN_SEND || !request_send_now(route, pq, call, number))
+        return false;
+    pq_leave_direct(pq);
+    return true;
+}
+
+/* The cause of a failure is stored. AGAIN: another thread needs the queue. */
+static int message_run_now(struct progress_queue *pq, struct collrun_request *r)
+{
+    if (pq->config.p2p)
+        return p2p_exec(pq->config.p2p, r->calls, r->ncalls, &r->batch, &pq->contended);
+    error_clear_cause();
+    int rc = backend_exec(pq->config.backend, pq->config.handle, r->calls, r->ncalls);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < r->ncalls; i++)
+        msg_count_add_call(&pq->counts, &r->calls[i]);
+    return rc;
+}
+
+/* The messages of this thread go on as a request, which has its calls and its batch. */
+static int message_run_on(struct collrun_group *g, struct progress_queue *pq,
+                          struct collrun_request *r, uint64_t number, uint64_t index)
+{
+    r->group = g;
+    r->record = index;
+    r->nrecord = r->ncalls;
+    r->number = r->last_number = number;
+    r->bounce = NULL;
+    r->bounced = r->exec_batch = false;
+    r->failure = NULL;
+    return request_run_adopted(pq, r);
+}
+
+int message_run(const struct route *route, struct collrun_call *calls, uint32_t ncalls)
+{
+    struct collrun_group *g = route->gb->group;
+    struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
+    struct blocked_call *blocked = &g->calls.blocked[GROUP_MESSAGES];
+    struct collrun_request r; /* of which the rest is set when another thread needs the queue */
+    if (!message_begin(route, pq, ncalls))
+        return message_run_queued(route, calls, ncalls);
+    uint64_t number = group_number(g, GROUP_MESSAGES, 1);
+    if (group_has_failed(g)) {
+        pq_leave_direct(pq);
+        return group_reject(g, calls->kind, number);
+    }
+    for (uint32_t i = 0; i < ncalls; i++)
+        call_complete(route, &calls[i]);
+    if (ncalls == 1 && message_send_short(route, pq, calls, number))
+        return COLLRUN_OK;
+    uint64_t called = call_record_ticks(g);
+    call_record_enter_message(g, calls, number, called);
+    uint64_t index = call_record_messages_at(route, calls, ncalls, number, RECORD_STARTED, called);
+    blocked_call_begin(blocked, calls, ncalls, number);
+    r.calls = calls;
+    r.ncalls = ncalls;
+    int rc = message_run_now(pq, &r);
+    blocked_call_end(blocked);
+    if (rc == COLLRUN_AGAIN)
+        return message_run_on(g, pq, &r, number, index);
+    if (rc != COLLRUN_OK)
+        rc = group_op_failed(g, calls->kind, number, rc);
+    else
+        call_record_received(g, index, calls, ncalls);
+    if (rc == COLLRUN_OK && ncalls == 1)
+        call_record_done(g, GROUP_MESSAGES, index, number);
+    else
+        call_record_end(g, GROUP_MESSAGES, index, ncalls, number, rc);
+    pq_leave_direct(pq);
+    return rc;
+}
+
+/* ---- send, recv ---- */
+
+/* With the fields that the functions below set. */
+static int message_run_blocking(struct collrun_group *g, struct collrun_call *call, uint64_t site)
+{
+    if (!g)
+        return error_set(COLLRUN_ERR_INVALID, "%s: the group is NULL", kind_name(call->kind));
+    struct route route = {.gb = &g->backends[0]};
+    int rc = message_is_plain(g, call) ? COLLRUN_OK : call_check(g, call, &route);
+    if (rc != COLLRUN_OK)
+        return rc;
+    if ((rc = group_enter_for(route.gb, call->kind)) != COLLRUN_OK)
+        return rc;
+    call_as_bytes(route.gb, call);
+    route.site = site;
+    rc = message_run(&route, call, 1);
+    group_leave_after(route.gb, call->kind);
+    return rc;
+}
+
+int collrun_send(struct collrun_group *g, const void *buf, size_t count, enum collrun_dtype dtype,
+                 int peer)
+{
+    struct collrun_call call;
+    call_init_data(&call, COLLRUN_SEND, buf, NULL, count, dtype);
+    call.peer = peer;
+    return message_run_blocking(g, &call, CALL_RECORD_SITE);
+}
+
+int collrun_recv(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
+                 int peer)
+{
+    struct collrun_call call;
+    call_init_data(&call, COLLRUN_RECV, NULL, buf, count, dtype);
+    call.peer = peer;
+    return message_run_blocking(g, &call, CALL_RECORD_SITE);
+}
+
+int collrun_recv_any(struct collrun_group *g, void *buf, size_t count, enum collrun_dtype dtype,
+                     int *source)
+{
+    int who;
+    struct collrun_call call;
+    call_init_data(&call, COLLRUN_RECV_ANY, NULL, buf, count, dtype);
+    call.source = source ? source : &who;
+    return message_run_blocking(g, &call, CALL_RECORD_SITE);
+}
+
+/* ---- sendrecv ---- */
+
+/* To this rank itself, on a backend without such messages: a copy. */
+static int message_check_copy(const struct collrun_group *g, const struct collrun_call *pair)
+{
+    size_t len;
+    if (!dtype_size(pair[0].dtype))
+        return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: %d is not an element type", g->id.name,
+                         (int)pair[0].dtype);
+    if (pair[0].count != pair[1].count)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "sendrecv %s: this rank sends %zu elements to itself, but receives %zu",
+                         g->id.name, pair[0].count, pair[1].count);
+    if (__builtin_mul_overflow(pair[0].count, dtype_size(pair[0].dtype), &len) || len > PTRDIFF_MAX)
+        return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: %zu elements exceed the address space",
+                         g->id.name, pair[0].count);
+    if (len && (!pair[0].send || !pair[1].recv))
+        return error_set(COLLRUN_ERR_INVALID, "sendrecv %s: a buffer is NULL", g->id.name);
+    return call_check_apart(g, &pair[0], &pair[1]);
+}
+
+/* False: a buffer is in memory of another kind than that of the group's streams. */
+static bool message_has_stream(const struct collrun_group *g, const struct collrun_call *pair)
+{
+    const struct memory_kind *kind = group_device_kind(g);
+    const struct memory_kind *from = memory_kind_of(&g->kinds, pair[0].send, NULL);
+    const struct memory_kind *to = memory_kind_of(&g->kinds, pair[1].recv, NULL);
+    return (!from || from == kind) && (!to || to == kind);
+}
+
+static int message_copy(struct collrun_group *g, const struct collrun_call *pair, uint64_t site)
+{
+    const struct route route = {.gb = &g->backends[0], .site = site};
+    size_t len = pair[0].count * dtype_size(pair[0].dtype);
+    uint64_t number;
+    bool has_stream = message_has_stream(g, pair);
+    void *stream = has_stream ? g->calls.streams[0] : NULL;
+    const struct memory_kind *kind = has_stream ? group_device_kind(g) : NULL;
+    const struct collrun_memory_copy copy = {
+        .size = sizeof copy,
+        .ordered = 1,
+        .dst = pair[1].recv,
+        .src = pair[0].send,
+        .len = len,
+        .stream = stream,
+        .stream_device = group_stream_device(group_device_backend(g), kind, 0, stream),
+        .deadline_ns = deadline_after(now_ns(), g->timeout_ns)};
+    int rc = message_check_copy(g, pair);
+    if (rc == COLLRUN_OK && kind && (rc = route_check_stream(g, pair, kind)) != COLLRUN_OK)
+        return error_wrap(rc, g->id.name, 0, "sendrecv");
+    if (rc != COLLRUN_OK || (rc = group_enter_for(route.gb, COLLRUN_SEND)) != COLLRUN_OK)
+        return rc;
+    number = group_number_shared(g);
+    error_clear_cause();
+    uint64_t index = call_record_messages(&route, pair, 2, number, RECORD_STARTED);
+    if (group_has_failed(g))
+        rc = group_reject(g, COLLRUN_SEND, number);
+    else if (g->kinds.n)
+        rc = memory_kind_copy(&g->kinds, &copy);
+    else if (len)
+        memcpy(pair[1].recv, pair[0].send, len);
+    if (rc != COLLRUN_OK && !group_has_failed(g))
+        rc = group_op_failed(g, COLLRUN_SEND, number, rc);
+    call_record_end(g, GROUP_MESSAGES, index, 2, 0, rc);
+    group_leave_after(route.gb, COLLRUN_SEND);
+    return rc;
+}
+
+static bool message_has_envelopes(const struct collrun_group *g)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < g->nbackends; i++)
+        all = all && (g->backends[i].backend->table.flags & COLLRUN_BACKEND_ENVELOPES);
+    return all;
+}
+
+/* The parameters are those of the public API. NOLINTBEGIN(readability-function-size) */
+
+int collrun_sendrecv(struct collrun_group *g, const void *send, size_t sendcount, int dst,
+                     void *recv, size_t recvcount, int src, enum collrun_dtype dtype)
+{
+    struct collrun_call pair[2];
+    struct route route;
+    call_init(&pair[0], COLLRUN_SEND);
+    call_init(&pair[1], COLLRUN_RECV);
+    pair[0].send = send;
+    pair[0].count = sendcount;
+    pair[0].peer = dst;
+    pair[1].recv = recv;
+    pair[1].count = recvcount;
+    pair[1].peer = src;
+    pair[0].dtype = pair[1].dtype = dtype;
+    if (!g)
+        return error_set(COLLRUN_ERR_INVALID, "sendrecv: the group is NULL");
+    bool to_self = dst == src && dst == (int)g->rank;
+    if (to_self && !message_has_envelopes(g))
+        return message_copy(g, pair, CALL_RECORD_SITE);
+    int rc = call_check_all(g, pair, 2, &route);
+    if (rc == COLLRUN_OK)
+        rc = call_check_apart(g, &pair[0], &pair[1]);
+    if (rc == COLLRUN_OK)
+        rc = group_enter_for(route.gb, COLLRUN_SEND);
+    if (rc != COLLRUN_OK)
+        return rc;
+    for (int i = 0; i < 2; i++)
+        call_as_bytes(route.gb, &pair[i]);
+    route.site = CALL_RECORD_SITE;
+    rc = message_run(&route, pair, 2);
+    group_leave_after(route.gb, COLLRUN_SEND);
+    return rc;
+}
+
+/* NOLINTEND(readability-function-size) */

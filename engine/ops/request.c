@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations in flight: started in request_start.c, freed by the test or wait that returns their
+ * result. Those that are never tested or waited for are reported when their group is closed.
+ */
+#include "ops/request.h"
+
+#include "base/loop.h"
+#include "base/names.h"
+#include "base/standstill.h"
+#include "core/backend.h"
+#include "core/failure_text.h"
+#include "observe/call_record.h"
+#include "ops/batch.h"
+#include "ops/bounce.h"
+#include "ops/consistency.h"
+#include "ops/request_again.h"
+#include "ops/request_spare.h"
+#include "ops/stream_events.h"
+#include "progress/progress.h"
+#include "progress/progress_deferred.h"
+#include "rank/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- callbacks of the queue ---- */
+
+/* A failure of the streams is reported by request_exec. */
+static bool request_ready(struct collrun_request *r)
+{
+    return atomic_load_explicit(&r->group->status.code, memory_order_acquire) ||
+           standstill_expired(now_ns(), &r->stopped_ns, &r->deadline_ns) ||
+           stream_events_query(r->events) != COLLRUN_AGAIN;
+}
+
+/* The streams of a request that has events. */
+static int request_settle(struct collrun_request *r)
+{
+    char text[128];
+    int rc = stream_events_query(r->events);
+    if (rc != COLLRUN_AGAIN)
+        return rc;
+    failure_text_expired("the work that its stream held before it", r->calls->timeout_ns, text,
+                         sizeof text);
+    return error_cause(COLLRUN_ERR_TIMEOUT, "%s", text);
+}
+
+static int request_exec(void *ctx, struct collrun_request *r)
+{
+    struct route route = {
+        .gb = ctx, .bounced = r->bounces_late, .settled = r->events || r->settled};
+    if (collrun_kind_is_message(r->calls->kind) && r->pq->config.p2p)
+        return p2p_exec(r->pq->config.p2p, r->calls, r->ncalls, &r->batch, &r->pq->contended);
+    if (!r->events && !r->bounces_late && !r->pq->requests.in_flight &&
+        consistency_is_plain(ctx, r->pq, r->calls, r->ncalls))
+        return backend_exec(r->pq->config.backend, r->pq->config.handle, r->calls, 1);
+    int rc = r->events ? request_settle(r) : COLLRUN_OK;
+    if (rc == COLLRUN_OK)
+        rc = bounce_in(&route, r->calls, r->ncalls, &r->bounce);
+    return rc == COLLRUN_OK ? batch_exec(ctx, r, route.settled) : rc;
+}
+
+static int request_finished(struct collrun_request *r, int status)
+{
+    enum collrun_kind kind = r->calls[0].kind;
+    if (r->bounce)
+        status = bounce_out(r->bounce, status);
+    r->bounce = NULL;
+    if (status != COLLRUN_OK)
+        status = group_op_failed(r->group, kind, r->number, status);
+    else if (collrun_kind_is_message(kind))
+        call_record_received(r->group, r->record, r->calls, r->ncalls);
+    call_record_end(r->group, group_queue_of(kind), r->record, r->nrecord, r->last_number, status);
+    if (status == COLLRUN_OK)
+        return status;
+    r->failure = malloc(sizeof *r->failure);
+    if (r->failure)
+        error_hand_over(r->failure);
+    return status;
+}
+
+static void request_expired(struct collrun_request *r)
+{
+    char operation[192], why[256];
+    snprintf(operation, sizeof operation, "%s %s#%llu", kind_name(r->calls[0].kind),
+             r->group->id.name, (unsigned long long)r->number);
+    failure_text_expired(operation, r->calls[0].timeout_ns, why, sizeof why);
+    group_abort(r->group, COLLRUN_ERR_TIMEOUT, why);
+}
+
+static void request_begin(const struct collrun_request *r)
+{
+    enum group_queue which = group_queue_of(r->calls->kind);
+    if (which == GROUP_MESSAGES)
+        call_record_enter_message(r->group, r->calls, r->number, call_record_ticks(r->group));
+    call_record_start(r->group, which, r->record, r->nrecord);
+}
+
+/* Now that it may take long. */
+static void request_admitted(struct collrun_request *r)
+{
+    request_list_add(r);
+    request_set_deadline(r);
+}
+
+const struct pq_ops request_pq_ops = {.admitted = request_admitted,
+                                      .begin = request_begin,
+                                      .ready = request_ready,
+                                      .exec = request_exec,
+                                      .finished = request_finished,
+                                      .expired = request_expired};
+
+int request_refuse(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
+                   uint64_t number, int status)
+{
+    status = group_op_failed(route->gb->group, calls->kind, number, status);
+    call_record_not_begun(route, calls, ncalls, number, status);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+static int request_status(const struct collrun_request *r)
+{
+    return atomic_load_explicit(&r->status, memory_order_acquire);
+}
+
+/* The error message of a finished request, if it has failed, becomes that of this thread. */
+static void request_restore_failure(const struct collrun_request *r, int status)
+{
+    if (status != COLLRUN_OK && r->failure)
+        error_deliver(r->failure);
+    else if (status != COLLRUN_OK)
+        error_set(status, "group %s: %s", r->group ? r->group->id.name : "(new)",
+                  status_text(status));
+}
+
+/* Ends the use of a finished request and returns its status. */
+static int request_collect(struct collrun_request *r)
+{
+    int status = request_status(r);
+    request_restore_failure(r, status);
+    request_spare_keep_or_free(r);
+    return status;
+}
+
+/* True: this thread has executed the request as a blocking call, and it is finished. */
+static bool request_run_deferred(struct collrun_request *r)
+{
+    struct blocked_call *blocked = &r->group->calls.blocked[group_queue_of(r->calls->kind)];
+    if (!pq_enter_deferred(r))
+        return false;
+    blocked_call_begin(blocked, r->calls, r->ncalls, r->number);
+    const int status = progress_run(r->pq, r);
+    blocked_call_end(blocked);
+    pq_leave_deferred(r, status);
+    return status != COLLRUN_AGAIN;
+}
+
+/* Not inlined, so that request_wait needs no frame for it. */
+static __attribute__((noinline)) int request_wait_any_other(struct collrun_request *r)
+{
+    if (r->deferred && request_run_deferred(r))
+        return request_collect(r);
+    if (request_status(r) == COLLRUN_AGAIN && r->release)
+        pq_await_finished(r);
+    else if (request_status(r) == COLLRUN_AGAIN)
+        pq_wait(r);
+    return request_collect(r);
+}
+
+int request_wait(struct collrun_request *r)
+{
+    return request_again_wait(r) ? COLLRUN_OK : request_wait_any_other(r);
+}
+
+int request_run(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
+                uint64_t number, struct bounce *bounce)
+{
+    struct collrun_request *r = request_new(route, calls, ncalls, number, bounce);
+    if (!r) {
+        error_clear_cause();
+        return request_refuse(route, calls, ncalls, number, COLLRUN_ERR_NO_MEMORY);
+    }
+    int rc = request_submit(r);
+    return rc == COLLRUN_OK ? request_wait(r) : rc;
+}
+
+int request_run_adopted(struct progress_queue *pq, struct collrun_request *r)
+{
+    pq_adopt(pq, r);
+    pq_wait(r);
+    int status = request_status(r);
+    request_restore_failure(r, status);
+    free(r->failure);
+    return status;
+}
+
+int collrun_cancel(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "cancel: the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("cancel");
+    if (request->release)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "cancel: the request creates a group; only receives can be canceled");
+    if (request->shared)
+        return error_set(COLLRUN_ERR_INVALID,
+                         "cancel: the request holds a send; only receives can be canceled");
+    const struct collrun_group *g = request->group;
+    for (uint32_t i = 0; i < request->ncalls; i++) {
+        enum collrun_kind kind = request->calls[i].kind;
+        if (kind != COLLRUN_RECV && kind != COLLRUN_RECV_ANY)
+            return error_set(COLLRUN_ERR_INVALID,
+                             "cancel %s: the request holds a %s; only receives can be canceled",
+                             g->id.name, kind_name(kind));
+    }
+    if (request_status(request) != COLLRUN_AGAIN)
+        return COLLRUN_AGAIN;
+    int rc = pq_withdraw(request);
+    if (rc == COLLRUN_OK) {
+        call_record_cancel(request->group, request->record, request->nrecord, request->number);
+        request_free(request);
+    } else if (rc == COLLRUN_ERR_UNSUPPORTED) {
+        bool busy = atomic_load(&request->pq->executing);
+        error_set(rc, "cancel %s: backend \"%s\" cannot withdraw a receive that it has started%s",
+                  g->id.name, request->pq->config.backend->name,
+                  busy ? " while it executes a collective" : "");
+    } else if (rc != COLLRUN_AGAIN) {
+        error_wrap(rc, g->id.name, request->number, "cancel");
+    }
+    return rc;
+}
+
+int collrun_wait(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait");
+    return request_wait(request);
+}
+
+static int request_check_stream(const struct group_backend *gb, int device, void *stream)
+{
+    const struct memory_kind *kind = gb->kind;
+    if (!kind || !kind->usable || !kind->table.stream_check)
+        return COLLRUN_OK;
+    return kind->table.stream_check(kind->state, group_stream_device(gb, kind, device, stream),
+                                    stream);
+}
+
+int collrun_wait_stream(struct collrun_request *request, int device, void *stream)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_stream");
+    if (request->release)
+        return error_set(
+            COLLRUN_ERR_INVALID,
+            "collrun_wait_stream: the request creates a group; no stream can wait for it");
+    if (request->shared) /* it has read host memory, and is done */
+        return device >= 0 ? COLLRUN_OK
+                           : error_set(COLLRUN_ERR_INVALID,
+                                       "collrun_wait_stream: %d is not a device", device);
+    const struct collrun_group *g = request->group;
+    const struct group_backend *gb = request->pq->config.ctx;
+    if (device < 0 || (gb->ndevices && (uint32_t)device >= gb->ndevices))
+        return error_set(COLLRUN_ERR_INVALID, "group %s: device %d is not one of its %u %ss",
+                         g->id.name, device, gb->ndevices, gb->kind ? gb->kind->title : "device");
+    int rc = request_check_stream(gb, device, stream);
+    if (rc == COLLRUN_OK)
+        rc = pq_order_stream(request, (uint32_t)device, stream);
+    if (rc != COLLRUN_OK)
+        return error_wrap(rc, g->id.name, request->number, g->id.name);
+    int status = request_status(request);
+    if (status == COLLRUN_OK || status == COLLRUN_AGAIN)
+        return COLLRUN_OK;
+    if (request->failure)
+        error_deliver(request->failure);
+    return status;
+}
+
+int collrun_test(struct collrun_request *request)
+{
+    int status = collrun_poll(request);
+    return status == COLLRUN_AGAIN || !request || fork_guard_in_child ? status
+                                                                      : request_collect(request);
+}
+
+int collrun_poll(struct collrun_request *request)
+{
+    if (!request)
+        return error_set(COLLRUN_ERR_INVALID, "the request is NULL");
+    if (fork_guard_in_child)
+        return fork_guard_refuse("test");
+    if (request_status(request) == COLLRUN_AGAIN)
+        pq_poll(request->pq);
+    int status = request_status(request);
+    if (status != COLLRUN_AGAIN)
+        request_restore_failure(request, status);
+    return status;
+}
+
+int collrun_wait_all(struct collrun_request **requests, int n)
+{
+    int first = COLLRUN_OK;
+    struct error_record reason = {0};
+    if (n < 0 || (n && !requests))
+        return error_set(COLLRUN_ERR_INVALID, "wait_all of %d requests", n);
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_all");
+    for (int i = 0; i < n; i++) {
+        int rc = requests[i] ? request_wait(requests[i]) : COLLRUN_OK;
+        requests[i] = NULL;
+        if (first == COLLRUN_OK && rc != COLLRUN_OK) {
+            first = rc;
+            reason = *error_get();
+            snprintf(reason.text, sizeof reason.text, "requests[%u]: %.*s", (unsigned)i,
+                     (int)(sizeof reason.text - sizeof "requests[2147483647]: "),
+                     error_get()->text);
+        }
+    }
+    if (first != COLLRUN_OK)
+        error_deliver(&reason);
+    return first;
+}
+
+/* The index of the first request that is finished; -1: none. */
+static int request_find_finished(struct collrun_request **requests, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (requests[i] && request_status(requests[i]) != COLLRUN_AGAIN)
+            return i;
+    return -1;
+}
+
+/* One round of progress in the queues of all requests; neighbours often share one. */
+static bool request_poll_all(struct collrun_request **requests, int n)
+{
+    bool moved = false;
+    const struct progress_queue *last = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!requests[i] || requests[i]->pq == last)
+            continue;
+        last = requests[i]->pq;
+        moved = pq_poll(requests[i]->pq) || moved;
+    }
+    return moved;
+}
+
+/* No queue is waited for, since another one may finish first: what cannot be polled is executed by
+ * the worker of its queue. The deadlock proof knows only threads that wait for one request, so no
+ * report is certain meanwhile. */
+static int request_await_any(struct collrun_request **requests, int n, struct wait_reporter *report)
+{
+    int done = -1;
+    wait_report_busy(report, 1);
+    for (unsigned round = 0; done < 0; round++) {
+        if (request_poll_all(requests, n))
+            round = 0;
+        done = request_find_finished(requests, n);
+        if (done < 0)
+            progress_idle(round);
+    }
+    wait_report_busy(report, -1);
+    return done;
+}
+
+int collrun_wait_any(struct collrun_request **requests, int n, int *index)
+{
+    int first = 0;
+    if (n < 0 || (n && !requests))
+        return error_set(COLLRUN_ERR_INVALID, "wait_any of %d requests", n);
+    if (fork_guard_in_child)
+        return fork_guard_refuse("wait_any");
+    if (!index)
+        return error_set(COLLRUN_ERR_INVALID, "wait_any: the output pointer for the index is NULL");
+    while (first < n && !requests[first])
+        first++;
+    *index = -1;
+    if (first == n)
+        return COLLRUN_OK;
+    *index = request_find_finished(requests, n);
+    if (*index < 0)
+        *index = request_await_any(requests, n, requests[first]->pq->config.report);
+    int status = request_collect(requests[*index]);
+    requests[*index] = NULL;
+    return status;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One line of JSON per plugin.
+ */
+#include "rank/describe.h"
+
+#include "base/arena.h"
+#include "base/names.h"
+#include "core/backend.h"
+#include "core/plugin.h"
+#include "rank/json.h"
+#include "rank/params.h"
+
+#include <collrun/workload.h>
+#include <string.h>
+
+static void describe_head(FILE *out, const char *kind, const char *path)
+{
+    json_put_member(out, "{", "kind", kind);
+    json_put_member(out, ",", "path", path);
+}
+
+static void describe_error(FILE *out, const char *kind, const char *path, const struct diag *d)
+{
+    describe_head(out, kind, path);
+    json_put_member(out, ",", "error", d->text);
+    json_put_member(out, ",", "hint", d->hint);
+    fputs("}\n", out);
+}
+
+static void describe_put_flags(FILE *out, uint64_t flags)
+{
+    const char *comma = "";
+    fputs(",\"flags\":[", out);
+    for (unsigned i = 0; backend_flag_name(i); i++) {
+        if (flags >> i & 1) {
+            fprintf(out, "%s\"%s\"", comma, backend_flag_name(i));
+            comma = ",";
+        }
+    }
+    fputc(']', out);
+}
+
+static void describe_put_operations(FILE *out, const struct backend *b)
+{
+    static const char *const names[] = {"native", "emulated", "unsupported"};
+    fputs(",\"operations\":{", out);
+    for (unsigned kind = 0; kind < COLLRUN_KIND_COUNT; kind++)
+        fprintf(out, "%s\"%s\":\"%s\"", kind ? "," : "", kind_name(kind),
+                names[backend_supports(b, kind)]);
+    fputc('}', out);
+}
+
+static void describe_put_memory(FILE *out, const struct backend *b)
+{
+    bool host = b->memory & COLLRUN_MEMORY_HOST, device = b->memory & COLLRUN_MEMORY_DEVICE;
+    fprintf(out, ",\"memory\":[%s%s%s]", host ? "\"host\"" : "", host && device ? "," : "",
+            device ? "\"device\"" : "");
+    if (!b->kind.name)
+        return;
+    json_put_member(out, ",\"memory_kind\":{", "name", b->kind.name);
+    json_put_member(out, ",", "title", b->kind.title);
+    json_put_member(out, ",", "mask", b->kind.mask);
+    fprintf(out, ",\"gpus\":%s,\"declares\":%s}",
+            b->kind.flags & COLLRUN_MEMORY_KIND_GPU ? "true" : "false",
+            b->declares_kind ? "true" : "false");
+}
+
+static void describe_put_params(FILE *out, const char *key, const struct collrun_param *table)
+{
+    fprintf(out, ",\"%s\":[", key);
+    for (const struct collrun_param *p = table; p && p->name; p++) {
+        json_put_member(out, p == table ? "{" : ",{", "name", p->name);
+        json_put_member(out, ",", "type", params_type_name(p->type));
+        json_put_member(out, ",", "default", p->def);
+        json_put_member(out, ",", "min", p->min);
+        json_put_member(out, ",", "max", p->max);
+        json_put_member(out, ",", "choices", p->choices);
+        if (p->type == COLLRUN_PARAM_LIST)
+            json_put_member(out, ",", "item", params_type_name((enum collrun_param_type)p->item));
+        if (p->per_direction)
+            json_put_member(out, ",", "per_direction", p->per_direction);
+        json_put_member(out, ",", "help", p->help ? p->help : "");
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
+static void describe_backend(FILE *out, const char *path)
+{
+    struct backend b;
+    struct diag d;
+    diag_init(&d);
+    if (backend_load(path, &b, &d) != COLLRUN_OK) {
+        describe_error(out, "backend", path, &d);
+        return;
+    }
+    if (params_check_table(b.table.options, "backend", path, &d) != COLLRUN_OK) {
+        describe_error(out, "backend", path, &d);
+        backend_close(&b);
+        return;
+    }
+    char why[512];
+    services_init(&b.services, NULL, NULL, NULL, "%s", b.name);
+    bool available = backend_probe(&b, why, sizeof why) == COLLRUN_OK;
+    describe_head(out, "backend", path);
+    json_put_member(out, ",", "name", b.name);
+    json_put_member(out, ",", "version", b.table.version);
+    fprintf(out, ",\"abi\":%u,\"available\":%s", b.table.abi, available ? "true" : "false");
+    json_put_member(out, ",", "found", available ? why : "");
+    json_put_member(out, ",", "reason", available ? "" : why);
+    describe_put_flags(out, b.table.flags);
+    describe_put_operations(out, &b);
+    describe_put_memory(out, &b);
+    if (b.table.options)
+        describe_put_params(out, "options", b.table.options);
+    fputs("}\n", out);
+    backend_close(&b);
+}
+
+static void describe_workload(FILE *out, const char *path)
+{
+    struct collrun_workload w;
+    struct arena arena;
+    struct diag d;
+    diag_init(&d);
+    arena_init(&arena);
+    if (plugin_open_workload(path, &arena, &w, &d) != COLLRUN_OK ||
+        params_check_table(w.params, "workload", path, &d) != COLLRUN_OK) {
+        describe_error(out, "workload", path, &d);
+    } else {
+        describe_head(out, "workload", path);
+        json_put_member(out, ",", "name", w.name);
+        json_put_member(out, ",", "summary", w.summary ? w.summary : "");
+        describe_put_params(out, "params", w.params);
+        fprintf(out, ",\"check\":%s}\n", w.check ? "true" : "false");
+    }
+    arena_fini(&arena);
+}
+
+int describe_plugins(char *const *args, int nargs, FILE *out)
+{
+    for (int i = 0; i < nargs; i++) {
+        if (strncmp(args[i], "backend:", 8) != 0 && strncmp(args[i], "workload:", 9) != 0) {
+            fprintf(stderr, "collrun-engine: \"%s\" is neither backend:PATH nor workload:PATH\n",
+                    args[i]);
+            return 2;
+        }
+    }
+    for (int i = 0; i < nargs; i++) {
+        const char *path = strchr(args[i], ':') + 1;
+        fputc('\036', stderr); /* a record separator: what follows is of this plugin */
+        if (args[i][0] == 'b')
+            describe_backend(out, path);
+        else
+            describe_workload(out, path);
+        fflush(out);
+    }
+    return 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `collrun-engine --describe KIND:PATH...`: the descriptions of plugins, one JSON object per
+ * argument and line, in order. Each is flushed before the next plugin is loaded: if a plugin kills
+ * the process, its line is missing. The runner calls this and never loads a plugin itself.
+ *
+ *   {"kind":"backend","path":P,"name":N,"version":V,"abi":1,"available":true,"reason":"","flags":["one_host"],
+ *    "operations":{"barrier":"native","gather":"emulated","recv_any":"unsupported",...all 17},
+ *    "memory":["host","device"],"memory_kind":{"name":N,"title":T,"mask":V|null,"gpus":true,"declares":true}}
+ *   {"kind":"workload","path":P,"name":N,"summary":S,
+ *    "params":[{"name":N,"type":"string|int|float|bool|size|duration|enum","default":D|null,"min":M|null,"max":M|null,
+ *               "choices":"a|b"|null,"help":H}],"check":true}
+ *   {"kind":K,"path":P,"error":"message","hint":"or empty"}
+ */
+#ifndef ENGINE_RANK_DESCRIBE_H
+#define ENGINE_RANK_DESCRIBE_H
+
+#include <stdio.h>
+
+/* Every argument is "backend:/path" or "workload:/path". Returns the exit code: 0, or 2 if an
+ * argument is neither; no plugin is loaded then. */
+int describe_plugins(char *const *args, int nargs, FILE *out);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of a rank's life that do not depend on who owns the process. They return a status; the
+ * owner decides what a failure means.
+ */
+#include "rank/engine.h"
+
+#include "base/exit_codes.h"
+#include "base/hostmem.h"
+#include "core/agreement.h"
+#include "core/backend.h"
+#include "core/fork_guard.h"
+#include "group/forming.h"
+#include "group/group_enter.h"
+#include "group/group_open.h"
+#include "ops/group_start.h"
+#include "ops/request.h"
+#include "rank/crash.h"
+
+#include <collrun/collrun.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The members of a group wait for each other's end without a limit; the job has its limits. */
+#define END_TIMEOUT_NS (UINT64_C(1) << 58)
+
+static _Atomic int engine_owned; /* enum engine_owner */
+
+struct engine *engine_take(enum engine_owner *owner)
+{
+    static struct engine engine;
+    int before = ENGINE_UNUSED;
+    if (!atomic_compare_exchange_strong(&engine_owned, &before, *owner)) {
+        *owner = (enum engine_owner)before;
+        return NULL;
+    }
+    engine.owner = *owner;
+    return &engine;
+}
+
+void engine_give_back(void)
+{
+    atomic_store(&engine_owned, ENGINE_UNUSED);
+}
+
+bool engine_is_taken(enum engine_owner *owner)
+{
+    *owner = (enum engine_owner)atomic_load(&engine_owned);
+    return *owner != ENGINE_UNUSED;
+}
+
+/* ---- failures ---- */
+
+void engine_failure_init(struct engine_failure *f, uint32_t phase)
+{
+    *f = (struct engine_failure){
+        .workload = UINT32_MAX, .phase = phase, .group = "", .exit_code = EXIT_INTERNAL};
+    diag_init(&f->diag);
+}
+
+void engine_send_failed(struct engine *e, struct engine_failure *f)
+{
+    size_t mark;
+    if (f->diag.rank < 0)
+        f->diag.rank = (int)e->rank;
+    struct buf *out = control_begin(&e->control, WIRE_FAILED, &mark);
+    buf_put_u32(out, f->workload);
+    buf_put_u32(out, f->phase);
+    buf_put_str(out, f->group);
+    buf_put_u64(out, f->number);
+    buf_put_u8(out, (uint8_t)f->subject);
+    wire_put_diag(out, &f->diag);
+    wire_put_failure(out, &f->why);
+    control_end(&e->control, mark);
+}
+
+/* ---- WELCOME ---- */
+
+static int engine_read_welcome(struct engine *e, const struct wire_frame *f, struct diag *d)
+{
+    struct reader r;
+    size_t len;
+    reader_init(&r, f->payload, f->len);
+    e->rank = read_u32(&r);
+    e->attempt = read_u32(&r);
+    e->host = read_u32(&r);
+    e->address = read_str(&r, &e->arena);
+    e->interface = read_str(&r, &e->arena);
+    e->ncpus = read_u32(&r);
+    const void *desc = read_blob(&r, &len);
+    if (!reader_done(&r))
+        return wire_malformed(d, "WELCOME frame");
+    int rc = desc_decode(&e->arena, &e->desc, desc, len, d);
+    if (rc == COLLRUN_OK && (e->rank >= e->desc.nranks || e->host >= e->desc.nhosts))
+        rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", e->rank,
+                      e->desc.nranks);
+    if (rc == COLLRUN_OK &&
+        !(e->failed = arena_calloc(&e->arena, e->desc.nranks, sizeof *e->failed)))
+        rc = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for %u ranks", e->desc.nranks);
+    e->host_scopes.desc = &e->desc;
+    e->host_scopes.rank = e->rank;
+    e->host_scopes.failed = e->failed;
+    e->host_scopes.control = &e->control;
+    e->host_scopes.oversubscribed = rc == COLLRUN_OK && e->desc.hosts[e->host].nranks > e->ncpus;
+    e->control.rank = e->rank;
+    e->control.attempt = e->attempt;
+    return rc;
+}
+
+/* Before any operation fails: a workload that gets PEER_FAILED finds the rank in collrun_failed().
+ */
+static void engine_on_culprit(void *ctx, uint32_t rank)
+{
+    struct engine *e = ctx;
+    if (rank < e->desc.nranks)
+        atomic_store_explicit(&e->failed[rank], true, memory_order_release);
+}
+
+static void engine_on_lost(void *ctx, uint32_t rank, const char *text)
+{
+    struct engine *e = ctx;
+    engine_on_culprit(e, rank);
+    host_scope_wake_all(&e->host_scopes);
+    group_abort_with(ctx, rank, COLLRUN_ERR_PEER_FAILED, text);
+}
+
+static void engine_on_abort(void *ctx)
+{
+    struct engine *e = ctx;
+    const struct diag *why = &e->control.abort_reason;
+    host_scope_wake_all(&e->host_scopes);
+    group_abort_all(e, why->code, why->text);
+}
+
+/* The agent reads it when this process ends, since no frame can be sent any more. */
+static void engine_on_closed(void *ctx)
+{
+    struct engine *e = ctx;
+    if (e->record)
+        atomic_store(&e->record->closed, 1);
+}
+
+static void engine_on_tick(void *ctx)
+{
+    wait_report_update(ctx);
+    forming_update(ctx);
+}
+
+/* ---- a forked child ---- */
+
+/* The child has copies of the groups and of the connection, which belong to its parent. */
+static void engine_on_fork(void *ctx)
+{
+    struct engine *e = ctx;
+    pthread_mutex_init(&e->groups_lock, NULL);
+    for (struct collrun_group *g = e->groups; g; g = g->next)
+        group_mark_closed(g);
+    e->record = NULL;
+    error_attach(NULL);
+    control_abandon(&e->control);
+    crash_forget();
+}
+
+/* ---- the connection ---- */
+
+static void engine_init(struct engine *e)
+{
+    arena_init(&e->arena);
+    registry_init(&e->registry);
+    memory_kinds_init(&e->kinds);
+    pthread_mutex_init(&e->groups_lock, NULL);
+}
+
+int engine_connect(struct engine *e, const struct engine_sockets *fds, struct engine_failure *f)
+{
+    struct wire_frame welcome;
+    engine_init(e);
+    e->record = record_map(fds->record);
+    error_attach(e->record);
+    if (e->record)
+        close(fds->record);
+    if (hostmem_map(&e->host_scopes.mem, fds->hostmem))
+        fcntl(fds->hostmem, F_SETFD, FD_CLOEXEC);
+    int rc = control_open(&e->control, fds->control, WIRE_WELCOME, &welcome, &f->diag);
+    e->connected = rc == COLLRUN_OK;
+    if (rc == COLLRUN_OK)
+        rc = engine_read_welcome(e, &welcome, &f->diag);
+    return rc;
+}
+
+int engine_serve(struct engine *e, struct engine_failure *f)
+{
+    const struct control_hooks hooks = {.culprit = engine_on_culprit,
+                                        .abort = engine_on_abort,
+                                        .lost = engine_on_lost,
+                                        .closed = engine_on_closed,
+                                        .tick = engine_on_tick,
+                                        .tick_ms = WAIT_REPORT_TICK_MS,
+                                        .in_program = e->owner == ENGINE_OF_PROGRAM,
+                                        .ctx = e};
+    int rc = control_start(&e->control, hooks, &f->diag);
+    if (rc != COLLRUN_OK)
+        return rc;
+    crash_install(e->rank, e->owner == ENGINE_OF_PROGRAM, e->record);
+    fork_guard_install(e->rank, engine_on_fork, e);
+    return COLLRUN_OK;
+}
+
+void engine_send_attached(struct engine *e)
+{
+    size_t mark;
+    struct buf *out = control_begin(&e->control, WIRE_ATTACHED, &mark);
+    buf_put_u32(out, (uint32_t)getpid());
+    control_end(&e->control, mark);
+}
+
+/* ---- groups ---- */
+
+/* Fills in the backends of a group: that of the job for host memory, then those for other kinds. */
+static int engine_find_backends(struct engine *e, const struct desc_group *group,
+                                struct group_spec *spec, struct diag *d)
+{
+    spec->nroutes = 1 + group->nroutes;
+    if (group->nroutes >= GROUP_BACKENDS)
+        return diag_set(d, COLLRUN_ERR_UNSUPPORTED, "group \"%s\": more than %d backends",
+                        group->name, GROUP_BACKENDS);
+    for (uint32_t i = 0; i < spec->nroutes; i++) {
+        uint32_t index = i ? group->routes[i - 1].backend : group->backend;
+        struct group_route *route = &spec->routes[i];
+        int rc = registry_get(e, e->desc.backends[index].name, &route->backend, d);
+        if (rc != COLLRUN_OK)
+            return rc;
+        for (uint32_t k = 0; k < e->desc.nkinds; k++)
+            if (route->backend->kind.name &&
+                strcmp(e->desc.kinds[k].name, route->backend->kind.name) == 0)
+                route->ndevices = desc_group_devices(group, k);
+    }
+    return COLLRUN_OK;
+}
+
+static int engine_form_group(struct engine *e, uint32_t index, struct engine_failure *f)
+{
+    const struct desc_group *group = &e->desc.groups[index];
+    struct collrun_group *out;
+    struct group_spec spec = {.name = group->name,
+                              .members = &group->ranks,
+                              .timeout_ns = group->timeout_ns,
+                              .check = (enum collrun_check)group->check,
+                              .options = &group->options,
+                              .on_demand = group->on_demand,
+                              .index = index};
+    f->group = group->name;
+    f->exit_code = EXIT_LOAD;
+    int rc = engine_find_backends(e, group, &spec, &f->diag);
+    if (rc != COLLRUN_OK)
+        return rc;
+    rc = group_open(e, &spec, &out, &f->diag);
+    if (rc != COLLRUN_OK && f->diag.loc.line == 0)
+        f->diag.loc = group->loc;
+    f->exit_code = rc == COLLRUN_ERR_TIMEOUT ? EXIT_TIMEOUT : EXIT_FAILED;
+    return rc;
+}
+
+int engine_form_groups(struct engine *e, struct engine_failure *f)
+{
+    f->exit_code = EXIT_LOAD;
+    int rc = memory_kinds_open_owned(e, &f->diag);
+    if (rc != COLLRUN_OK && !f->diag.loc.line)
+        f->diag.loc = e->desc.hosts[e->host].devices_loc;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->desc.ngroups; i++)
+        if (group_rank_in(&e->desc.groups[i].ranks, e->rank) >= 0 &&
+            desc_group_is_used(&e->desc, i))
+            rc = engine_form_group(e, i, f);
+    return rc;
+}
+
+void engine_close_groups(struct engine *e)
+{
+    group_start_end_all(e);
+    while (e->groups)
+        group_close(e->groups);
+    for (struct collrun_group *g = e->closed_groups; g; g = g->next)
+        request_report_uncollected(g);
+}
+
+/* ---- the end of programs ---- */
+
+/* True if the rank runs a command, so that it may end before the others. */
+static bool engine_rank_runs_command(const struct engine *e, uint32_t rank)
+{
+    for (uint32_t i = 0; i < e->desc.nworkloads; i++)
+        if (!*e->desc.workloads[i].plugin && group_rank_in(&e->desc.workloads[i].ranks, rank) >= 0)
+            return true;
+    return false;
+}
+
+static bool engine_group_has_commands(const struct engine *e, const struct desc_group *group)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < group->ranks.n && !any; i++)
+        any = engine_rank_runs_command(e, group->ranks.items[i]);
+    return any;
+}
+
+static struct agreement_spec engine_end_spec(const struct desc_group *group, char name[512])
+{
+    snprintf(name, 512, "%s, end", group->name);
+    return (struct agreement_spec){
+        .name = name, .members = &group->ranks, .timeout_ns = END_TIMEOUT_NS};
+}
+
+void engine_announce_end(struct engine *e)
+{
+    char name[512];
+    for (uint32_t i = 0; i < e->desc.ngroups; i++) {
+        const struct desc_group *group = &e->desc.groups[i];
+        if (group_rank_in(&group->ranks, e->rank) < 0 || !engine_group_has_commands(e, group))
+            continue;
+        struct agreement_spec spec = engine_end_spec(group, name);
+        agreement_state(&e->control, &spec, COLLRUN_OK);
+    }
+}
+
+static int engine_await_end_of(struct engine *e, const struct desc_group *group, struct diag *d)
+{
+    char name[512];
+    struct agreement left = {0};
+    const struct collrun_group *g = group_find(e, group->name);
+    if (!g || group->ranks.n == 1 || atomic_load(&g->status.code))
+        return COLLRUN_OK;
+    struct agreement_spec spec = engine_end_spec(group, name);
+    struct forming forming;
+    forming_begin(e, &forming, WIRE_FORMING_FINALIZE, group->name, &group->ranks);
+    int rc = agreement_reach(&e->control, &spec, COLLRUN_OK, &left, d);
+    forming_end(e, &forming);
+    agreement_fini(&left);
+    return rc;
+}
+
+int engine_await_end(struct engine *e, struct diag *d)
+{
+    int rc = COLLRUN_OK;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->desc.ngroups; i++)
+        rc = engine_await_end_of(e, &e->desc.groups[i], d);
+    return rc;
+}
