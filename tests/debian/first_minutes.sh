@@ -64,6 +64,18 @@ readme_typo() {
     sed 's/known here: .*/known here/' screen >shown
     collrun typo.yaml 2>&1 | sed 's/known here: .*/known here/' | diff shown -
 }
+# README's first screen: four ranks that call the barriers of two groups in different orders.
+readme_deadlock() {
+    cat >order.py <<'END'
+import collrun
+names = ["rows", "columns"] if collrun.group().rank == 0 else ["columns", "rows"]
+for name in names:
+    collrun.group(name).barrier()
+END
+    printf 'version: 1\nprocesses: {count: 4}\ngroups: {rows: {ranks: all}, columns: {ranks: all}}\nworkloads: [{command: [python3, order.py]}]\n' >order.yaml
+    block '' 1 >shown
+    collrun order.yaml 2>&1 | grep -E '^(collrun: error|hint):' | diff shown -
+}
 readme_hello() { # N of the block, which begins with the command
     block '' "$1" | tail -n +2 | sed 's/ on [^;]*;/ on HOST;/' >shown
     (cd "$top" && eval "$(block '' "$1" | sed -n '1s/^\$ //p')") 2>&1 | sed 's/ on [^;]*;/ on HOST;/' | sort | diff <(sort shown) -
@@ -140,11 +152,12 @@ walk() {
     mkdir "$tmp/walk" && cd "$tmp/walk" || exit 1
     block yaml 1 >hello.yaml
     block yaml 2 >groups.yaml
-    check "README: the smallest job prints what is shown" readme_hello 2
+    check "README: the deadlock of its first screen" readme_deadlock
+    check "README: the smallest job prints what is shown" readme_hello 3
     check "README: the job with groups" prints 0 'allreduce in group train: 7 ranks on gloo, .*, 20 calls, all verified' -- collrun groups.yaml
-    check "README: the workload is built by the commands that are shown, without a word, and runs" readme_workload 3
+    check "README: the workload is built by the commands that are shown, without a word, and runs" readme_workload 4
     check "README: the program in Python" readme_python
-    check "README: an error in the job file is shown as it is printed" readme_typo 4
+    check "README: an error in the job file is shown as it is printed" readme_typo 5
     while read -r line; do
         check "README: $line" readme_command "$line"
     done < <(awk '/^```/ {on = !on; next} !on' "$top/README.md" | tr '\n' ' ' | grep -oE '`(apt-get|cc|collrun|git|make|man|python3?|pip) [^`]*`' | tr -d '\`' | sort -u)

@@ -69,9 +69,11 @@ else
 fi
 
 sed -e 's/\\(ha/^/g; s/\\(ti/~/g; s/\\-/-/g; s/\\e/\\/g' runner/man/collrun-failures.7 >"$tmp/page"
+awk '/^```$/ && ++mark <= 2 {on = !on; next} on && mark == 1' README.md >"$tmp/first"
+check "its first screen is a deadlock of collrun-failures(7)" grep -qxFf "$tmp/first" "$tmp/page"
 awk '/^## When something fails/ {part = 1} /^## Backends/ {exit} part && /^```/ {on = !on; next} part && on' README.md >"$tmp/screens"
-check "it shows three screens" test "$(wc -l <"$tmp/screens")" -ge 10
-grep -vxFf "$tmp/page" "$tmp/screens" >"$tmp/unknown"
+check "it shows two screens" test "$(wc -l <"$tmp/screens")" -ge 9
+cat "$tmp/first" "$tmp/screens" | grep -vxFf "$tmp/page" >"$tmp/unknown"
 check "every line of them is in collrun-failures(7)" none "$tmp/unknown"
 
 "$collrun" backends >"$tmp/backends"
@@ -81,7 +83,7 @@ check "every backend has all 19 operations" none "$tmp/lacking"
 
 awk 'length > 100 && !/^(collrun: |\|)/ {print FNR ": " $0}' README.md >"$tmp/wide"
 check "its lines have at most 100 columns, but for tables and screens" none "$tmp/wide"
-check "it has at most 145 lines" test "$(wc -l <README.md)" -le 145
+check "it has at most 150 lines" test "$(wc -l <README.md)" -le 150
 
 # ---- ARCHITECTURE.md ----
 sed -n '/^## The tree/,/^## Layers/p' ARCHITECTURE.md | grep -oE '^\| `[^`]*`' | tr -d '|` ' >"$tmp/tree"
