@@ -104,8 +104,8 @@ static void host_scope_expire(struct hostmem_scope *s, const struct host_scope_r
     }
     if (missing)
         rank_list_format(list, sizeof list, missing, n);
-    snprintf(what, sizeof what, "rank%s %s of %u did not join within %.1f s", n == 1 ? "" : "s",
-             list, s->nmembers, (double)s->timeout_ns / 1e9);
+    snprintf(what, sizeof what, "rank%s %s did not join within %.1f s (%u of %u members)",
+             n == 1 ? "" : "s", list, (double)s->timeout_ns / 1e9, n, s->nmembers);
     host_scope_fail(s, q->group, COLLRUN_ERR_TIMEOUT, what);
     free(missing);
 }

@@ -256,10 +256,10 @@ static bool waits_is_inside(const struct evidence *e, uint32_t rank)
     return snapshot_inside(&e->ranks[rank].snapshot, inside, sizeof inside);
 }
 
-/* Reads a list of ranks up to " of", as base/rank_list.h writes it. False: it is cut short. */
+/* Reads a list of ranks up to " did not", as base/rank_list.h writes it. False: it is cut short. */
 static bool waits_read_ranks(const char *text, uint32_t nranks, struct desc_ranks *out)
 {
-    while (strncmp(text, " of ", 4) != 0) {
+    while (strncmp(text, " did not ", 9) != 0) {
         uint32_t first, last;
         int len = 0;
         text += strncmp(text, ", ", 2) == 0 ? 2 : strncmp(text, " and ", 5) == 0 ? 5 : 0;
@@ -278,8 +278,8 @@ static bool waits_read_ranks(const char *text, uint32_t nranks, struct desc_rank
 }
 
 /* A group that a workload creates or splits did not form. The error names the members that did not
- * join: "group "x": ranks 2 and 5 of 6 did not join within 3.0 s". Those that wait in an operation,
- * or may have waited for another group, are suspects. False: it is another error. */
+ * join: "group "x": ranks 2 and 5 did not join within 3.0 s (2 of 6 members)". Those that wait in
+ * an operation, or may have waited for another group, are suspects. False: it is another error. */
 static bool waits_not_joined(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     const char *text = rank_failed_text(&e->ranks[v->rank]), *at = strstr(text, "\": rank");

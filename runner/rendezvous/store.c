@@ -528,8 +528,9 @@ static void rdv_scope_expire(struct rdv *rdv, struct scope *s)
     }
     if (missing)
         rank_list_format(list, sizeof list, missing, n);
-    snprintf(what, sizeof what, "rank%s %s of %u did not %s within %.1f s", n == 1 ? "" : "s", list,
-             s->n, joined ? "finish joining" : "join", (double)s->timeout_ns / 1e9);
+    snprintf(what, sizeof what, "rank%s %s did not %s within %.1f s (%u of %u members)",
+             n == 1 ? "" : "s", list, joined ? "finish joining" : "join",
+             (double)s->timeout_ns / 1e9, n, s->n);
     rdv_scope_failf(rdv, s, COLLRUN_ERR_TIMEOUT, what);
     free(missing);
 }

@@ -94,7 +94,7 @@ static int missing(struct collrun_ctx *ctx, struct collrun_group *world)
         return 0;
     CHECK(collrun_group_split_start(world, 0, 0, "late", &g, &request) == COLLRUN_OK);
     CHECK(collrun_wait(request) == COLLRUN_ERR_TIMEOUT && g == world);
-    return !strstr(collrun_error(), "rank 0 of ");
+    return !strstr(collrun_error(), "rank 0 did not join ");
 }
 
 static int refused(struct collrun_ctx *ctx, struct collrun_group *world)

@@ -76,7 +76,7 @@ like "an error of ncclCommSplit" "$(err)" 'rank 1 .*group "tp" on backend "nccl"
 FAKE_NCCL_FAULT=ncclCommSplit:1:7:1 run_case share dp 2 1
 like "ranks that do not find each other" "$(err)" 'group "tp".*all ranks have arrived, but NCCL did not connect them within 3'
 FAKE_NCCL_FAULT=ncclCommSplit:1:99:1 run_case share dp 2 1
-like "a rank that hangs in it is named" "$(err)" 'group "tp": rank 1 of 2 did not finish joining within 4.0 s'
+like "a rank that hangs in it is named" "$(err)" 'group "tp": rank 1 did not finish joining within 4.0 s'
 
 # ---- what is refused ----
 refused() { # WHAT EXPECTED COMMAND LINES: the lines are those of the groups

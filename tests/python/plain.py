@@ -127,7 +127,7 @@ for status, text, want in [
     (-7, "allreduce world#4: rank 0 calls allreduce(8 x int32, sum), rank 2 calls allreduce(8 x int32, max)", [0, 2]),
     (-7, "allreduce world#4: rank 3 calls allreduce(8 x int32, sum), ranks 0-2 have ended without it", [3]),
     (-8, "allreduce world#4: rank 1 waited 1.0 s for ranks 2 and 5-6", [2, 5, 6]),
-    (-8, "group sub: rank 2 of 3 did not join within 4.0 s", [2]),
+    (-8, "group sub: rank 2 did not join within 4.0 s (1 of 3 members)", [2]),
     (-10, "allreduce world#4: rank 1 and ranks 0 and 2-3 differ in operation 4 of group world", [1]),
     (-10, "the group was aborted", []), (-1, "rank 9 is no member", []),
 ]:  # fmt: skip

@@ -365,7 +365,8 @@ static void members_that_create_different_groups(void **state)
             {FAILED_AT(5), FAILED(COLLRUN_ERR_TIMEOUT), .status = EXIT(1)}};
         arena_init(&arena);
         snprintf(ranks[0].failure.text, sizeof ranks[0].failure.text,
-                 "group \"%s\": rank 2 of 3 did not join within 2.0 s", cases[i].names[0]);
+                 "group \"%s\": rank 2 did not join within 2.0 s (1 of 3 members)",
+                 cases[i].names[0]);
         for (uint32_t r = 0; r < 3 && cases[i].names[r]; r++) {
             struct forming_wait w = {
                 .kind = WIRE_FORMING_CREATE, .since_ns = 1, .members = cases[i].members[r]};
@@ -400,14 +401,19 @@ static void a_group_that_is_created_misses_ranks(void **state)
         const char *text, *culprits, *suspects;
         enum cause_class class;
     } cases[] = {
-        {"group \"x\": rank 2 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
-        {"split: group \"x\": rank 2 of 4 did not join within 2 s", "2", "", CAUSE_MISSING},
-        {"group \"x\": ranks 2 and 0-1 of 4 did not join within 2.0 s", "2", "", CAUSE_MISSING},
-        {"group \"x\": rank 1 of 2 did not join within 2.0 s", "", "1", CAUSE_TIMEOUT},
-        {"group \"x\": rank 3 of 4 did not join within 2.0 s", "", "3", CAUSE_TIMEOUT},
-        {"group \"x\": ranks 1 and 9 more of 40 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
-        {"group \"x\": ranks 0-4294967295 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT},
-        {"group \"x\": ranks 0-3, 0-3 of 4 did not join within 2.0 s", "", "", CAUSE_TIMEOUT}};
+        {"group \"x\": rank 2 did not join within 2.0 s (1 of 4 members)", "2", "", CAUSE_MISSING},
+        {"split: group \"x\": rank 2 did not join within 2 s (1 of 4 members)", "2", "",
+         CAUSE_MISSING},
+        {"group \"x\": ranks 2 and 0-1 did not join within 2.0 s (3 of 4 members)", "2", "",
+         CAUSE_MISSING},
+        {"group \"x\": rank 1 did not join within 2.0 s (1 of 2 members)", "", "1", CAUSE_TIMEOUT},
+        {"group \"x\": rank 3 did not join within 2.0 s (1 of 4 members)", "", "3", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 1 and 9 more did not join within 2.0 s (10 of 40 members)", "", "",
+         CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-4294967295 did not join within 2.0 s (4294967296 of 4 members)", "",
+         "", CAUSE_TIMEOUT},
+        {"group \"x\": ranks 0-3, 0-3 did not join within 2.0 s (8 of 4 members)", "", "",
+         CAUSE_TIMEOUT}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena arena;
         arena_init(&arena);

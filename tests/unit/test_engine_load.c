@@ -255,7 +255,7 @@ static void a_missing_member_is_named(void **state)
         assert_int_equal(job.ranks[i].exit_code, 124);
         assert_int_equal(job.ranks[i].failure.code, COLLRUN_ERR_TIMEOUT);
         assert_string_equal(job.ranks[i].failure.text,
-                            "group \"world\": rank 2 of 3 did not join within 0.5 s");
+                            "group \"world\": rank 2 did not join within 0.5 s (1 of 3 members)");
         assert_int_equal(job.ranks[i].failure.loc.line, 10);
     }
     assert_false(job.ranks[2].failed);

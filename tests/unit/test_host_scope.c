@@ -259,7 +259,7 @@ static void the_deadline_names_the_missing_ranks(void **state)
         h->ranks[i].request.timeout_ns = SECOND / 20;
     start(h, 0, 2);
     finish(h, 0, 2);
-    const char *text = "group \"train\": ranks 2-3 of 4 did not join within 0.1 s";
+    const char *text = "group \"train\": ranks 2-3 did not join within 0.1 s (2 of 4 members)";
     assert_all(h, 0, 2, COLLRUN_ERR_TIMEOUT, text);
     start(h, 2, RANKS);
     finish(h, 2, RANKS);

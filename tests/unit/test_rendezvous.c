@@ -175,7 +175,7 @@ static void a_late_group_names_who_is_missing(void **state)
     rdv_expire(w->rdv, 1500);
     assert_int_equal(w->nsent, 2);
     assert_int_equal(w->sent[0].status, COLLRUN_ERR_TIMEOUT);
-    assert_non_null(strstr(w->sent[0].text, "ranks 0, 2 and 7 of 5 did not join within"));
+    assert_non_null(strstr(w->sent[0].text, "ranks 0, 2 and 7 did not join within"));
     /* A rank that joins now gets the same error. */
     join(w, 0, "s", 5, five, "x");
     fence(w, 0, "s", 0);
@@ -280,7 +280,7 @@ static void an_agreement_names_the_members_that_are_late(void **state)
     rdv_expire(w->rdv, 2000);
     assert_int_equal(w->nsent, 1);
     assert_int_equal(w->sent[0].status, COLLRUN_ERR_TIMEOUT);
-    assert_non_null(strstr(w->sent[0].text, "rank 1 of 3 did not join"));
+    assert_non_null(strstr(w->sent[0].text, "rank 1 did not join"));
     agree(w, 1, "s", COLLRUN_OK);
     assert_int_equal(w->nsent, 2);
     assert_int_equal(w->sent[1].status, COLLRUN_ERR_TIMEOUT);

@@ -115,7 +115,7 @@ _classes = {
 
 
 _LIST = r"ranks? (\d+(?:-\d+)?(?:(?:, | and )\d+(?:-\d+)?)*)"
-_WAITED = re.compile(rf"waited [0-9.]+ s for {_LIST}|{_LIST} of \d+ did not join|for {_LIST}, wh")
+_WAITED = re.compile(rf"waited [0-9.]+ s for {_LIST}|{_LIST} did not join|for {_LIST}, wh")
 _SIDES = re.compile(rf"{_LIST} (?:calls?|ha(?:s|ve) ended)\b")
 _TWO_SIDES = re.compile(rf"{_LIST} and {_LIST} differ\b")
 
