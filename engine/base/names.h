@@ -22,6 +22,10 @@ const char *backend_flag_name(unsigned bit); /* "one_host" for bit 0; NULL past 
 
 /* In reports, the kind of what a rank in collrun_probe waits in. It is no kind of a call. */
 #define KIND_PROBE ((enum collrun_kind)255)
+/* In wait reports, the kinds of what a rank waits in for all members of a new group, and for all
+ * members of a group that is split. */
+#define KIND_CREATE ((enum collrun_kind)254)
+#define KIND_SPLIT ((enum collrun_kind)253)
 
 /* Bytes of one element; 0 if `dtype` is none of types.h. */
 extern const uint8_t dtype_sizes[COLLRUN_DTYPE_COUNT];

@@ -199,19 +199,31 @@ static bool threads_is_private(unsigned long address)
     return private;
 }
 
-/* In futex(address, wait, value, no time-out). */
-static bool threads_waits_for_own(int thread)
+struct threads_futex { /* the arguments of futex(2) */
+    unsigned long address, op, timeout;
+};
+
+/* True if the thread is in futex(address, wait, value, time-out). */
+static bool threads_read_futex(int thread, struct threads_futex *out)
 {
     char line[256];
     long number;
-    unsigned long address, op, value, timeout;
+    unsigned long value;
     if (!threads_read_line(thread, "syscall", line, sizeof line) ||
-        sscanf(line, "%ld %lx %lx %lx %lx", &number, &address, &op, &value, &timeout) != 5 ||
-        number != SYS_futex || timeout)
+        sscanf(line, "%ld %lx %lx %lx %lx", &number, &out->address, &out->op, &value,
+               &out->timeout) != 5 ||
+        number != SYS_futex)
         return false;
-    unsigned long command = op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
-    return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) &&
-           ((op & FUTEX_PRIVATE_FLAG) || threads_is_private(address));
+    unsigned long command = out->op & ~(unsigned long)(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+    return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+}
+
+/* It has no time-out, and no other process can wake it. */
+static bool threads_waits_for_own(int thread)
+{
+    struct threads_futex f;
+    return threads_read_futex(thread, &f) && !f.timeout &&
+           ((f.op & FUTEX_PRIVATE_FLAG) || threads_is_private(f.address));
 }
 
 /* What all threads of the process have shown. */
@@ -223,14 +235,26 @@ struct survey {
     uint32_t idle; /* threads that sleep on a futex */
 };
 
-static bool threads_is_idle(int thread, struct survey *s)
+static bool threads_put_slices(int thread, struct buf *evidence)
 {
     char slices[128];
-    if (!threads_waits_for_own(thread) ||
-        !threads_read_line(thread, "schedstat", slices, sizeof slices))
+    if (!threads_read_line(thread, "schedstat", slices, sizeof slices))
         return false;
-    buf_put_u32(s->evidence, (uint32_t)thread);
-    buf_put_str(s->evidence, slices);
+    buf_put_u32(evidence, (uint32_t)thread);
+    buf_put_str(evidence, slices);
+    return true;
+}
+
+bool threads_sleeps(int thread, struct buf *evidence)
+{
+    struct threads_futex f;
+    return threads_read_futex(thread, &f) && threads_put_slices(thread, evidence);
+}
+
+static bool threads_is_idle(int thread, struct survey *s)
+{
+    if (!threads_waits_for_own(thread) || !threads_put_slices(thread, s->evidence))
+        return false;
     s->idle++;
     return true;
 }

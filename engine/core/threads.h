@@ -45,5 +45,7 @@ bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx);
  * /proc cannot be read. */
 bool threads_are_blocked(bool (*known)(void *ctx, int thread), void *ctx, bool callbacks,
                          struct buf *evidence);
+/* True if the thread sleeps on a futex that any process may wake; its statistics are added, too. */
+bool threads_sleeps(int thread, struct buf *evidence);
 
 #endif

@@ -19,11 +19,16 @@ static void forming_send(struct engine *e, const struct forming *f, bool waits)
     control_end(&e->control, mark);
 }
 
-void forming_begin(struct engine *e, struct forming *f, enum wire_forming kind, const char *name,
-                   const struct desc_ranks *members)
+static bool forming_is_reported(const struct forming *f)
 {
-    *f = (struct forming){.kind = kind, .name = name, .members = members, .since_ns = now_ns()};
-    if (kind != WIRE_FORMING_FINALIZE)
+    return f->number || f->kind == WIRE_FORMING_FINALIZE;
+}
+
+void forming_begin(struct engine *e, struct forming *f)
+{
+    f->since_ns = now_ns();
+    f->thread = threads_caller();
+    if (!forming_is_reported(f))
         wait_report_busy(&e->wait_report, 1);
     pthread_mutex_lock(&e->groups_lock);
     f->next = e->forming;
@@ -39,7 +44,7 @@ void forming_end(struct engine *e, struct forming *f)
         p = &(*p)->next;
     *p = f->next;
     pthread_mutex_unlock(&e->groups_lock);
-    if (f->kind != WIRE_FORMING_FINALIZE)
+    if (!forming_is_reported(f))
         wait_report_busy(&e->wait_report, -1);
     if (f->sent)
         forming_send(e, f, false);

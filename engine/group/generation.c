@@ -73,8 +73,8 @@ int generation_within(struct collrun_group *g, enum generation_of what, uint32_t
                       uint32_t *generation)
 {
     char name[512]; /* one of job.yaml may end in a host's name */
+    *number = atomic_fetch_add_explicit(&g->formed[what], 1, memory_order_relaxed);
     if (g->id.is_unique) {
-        *number = atomic_fetch_add_explicit(&g->formed[what], 1, memory_order_relaxed);
         *generation = *number | GENERATION_UNIQUE;
         return COLLRUN_OK;
     }
@@ -83,6 +83,43 @@ int generation_within(struct collrun_group *g, enum generation_of what, uint32_t
     const int rc = generation_next(g->engine, name, &g->id.members, number);
     *generation = *number;
     return rc;
+}
+
+static uint64_t generation_make_id(const char *name, uint64_t hash)
+{
+    return (rendezvous_hash_text(name) ^ hash) * UINT64_C(0x9e3779b97f4a7c15) + hash;
+}
+
+uint64_t generation_id(const char *name, const struct desc_ranks *members)
+{
+    return generation_make_id(name, rendezvous_hash(members));
+}
+
+struct generation_lister {
+    struct buf entries;
+    uint32_t n;
+};
+
+static void generation_list_one(const void *node, VISIT visit, void *arg)
+{
+    struct generation_lister *l = arg;
+    const struct generation *g = *(struct generation *const *)node;
+    if ((visit != postorder && visit != leaf) || l->n++ >= GENERATION_LISTED)
+        return;
+    buf_put_u64(&l->entries, generation_make_id(g->name, g->hash));
+    buf_put_u64(&l->entries, g->next);
+}
+
+bool generation_list(const struct engine *e, struct buf *out)
+{
+    struct generation_lister l = {0};
+    buf_init(&l.entries);
+    twalk_r(e->generations, generation_list_one, &l);
+    buf_put_u32(out, l.n < GENERATION_LISTED ? l.n : GENERATION_LISTED);
+    buf_put(out, l.entries.data, l.entries.len);
+    const bool all = l.n <= GENERATION_LISTED && !l.entries.failed;
+    buf_fini(&l.entries);
+    return all;
 }
 
 void generation_forget_all(struct engine *e)

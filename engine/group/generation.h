@@ -8,6 +8,7 @@
 #ifndef ENGINE_GROUP_GENERATION_H
 #define ENGINE_GROUP_GENERATION_H
 
+#include "base/buf.h"
 #include "base/desc.h"
 
 #include <stdint.h>
@@ -25,9 +26,16 @@ int generation_next(struct engine *e, const char *name, const struct desc_ranks 
                     uint32_t *out);
 /* Of the group itself, once. */
 int generation_of_group(struct collrun_group *g, uint32_t *out);
-/* Of the group's splits or agreements: *number from 0 on; *generation is for the rendezvous. */
+/* Of the group's splits or agreements: *number from 0 on; *generation is for the rendezvous. Counts
+ * them in g->formed. */
 int generation_within(struct collrun_group *g, enum generation_of what, uint32_t *number,
                       uint32_t *generation);
+/* The id of a name and its members. */
+uint64_t generation_id(const char *name, const struct desc_ranks *members);
+/* Under engine.groups_lock: how often each name was used, as {u64 id, u64 times}, behind their
+ * number as u32. False: they are more than GENERATION_LISTED, of which no more are listed. */
+enum { GENERATION_LISTED = 256 };
+bool generation_list(const struct engine *e, struct buf *out);
 void generation_forget_all(struct engine *e);
 
 #endif

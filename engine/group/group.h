@@ -142,7 +142,7 @@ struct collrun_group {
     bool is_tombstone;          /* under engine.groups_lock */
     struct collrun_group *next; /* in engine.groups */
     /* Relaxed: a number for each thread that takes one. */
-    atomic_uint formed[GENERATION_KINDS]; /* generation_within, if the name is unique */
+    atomic_uint formed[GENERATION_KINDS]; /* generation_within */
 };
 
 /* Drops one reference. After the last one the group is kept as a tombstone for a while, so that a

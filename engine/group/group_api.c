@@ -218,7 +218,8 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     struct diag d;
     diag_init(&d);
     if (!spec->name || !*spec->name) {
-        int rc = group_make_name(e, spec->members, name);
+        uint32_t number;
+        int rc = group_make_name(e, spec->members, name, &number);
         if (rc != COLLRUN_OK)
             return error_set(rc, "a group without a name: out of memory");
         complete.name = name;
@@ -230,8 +231,12 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     int rc = spec->is_listed ? COLLRUN_OK : group_creation_add(e, &listed);
     if (rc != COLLRUN_OK)
         return rc;
-    struct forming forming;
-    forming_begin(e, &forming, WIRE_FORMING_CREATE, complete.name, complete.members);
+    struct forming forming = {.kind = WIRE_FORMING_CREATE,
+                              .name = complete.name,
+                              .members = complete.members,
+                              .number = spec->count,
+                              .id = spec->id};
+    forming_begin(e, &forming);
     rc = group_open(e, &complete, out, &d);
     forming_end(e, &forming);
     if (!spec->is_listed)
@@ -258,9 +263,13 @@ static int group_plan_name(struct engine *e, const struct collrun_group_options 
             return rc;
         out->is_listed = true;
     }
-    rc = out->name_is_unique ? group_make_name(e, out->members, unnamed)
-                             : generation_next(e, o->name, out->members, &out->generation);
+    uint32_t number = 0;
+    rc = out->name_is_unique ? group_make_name(e, out->members, unnamed, &number)
+                             : generation_next(e, o->name, out->members, &number);
+    out->generation = out->name_is_unique ? 0 : number;
     out->has_generation = !out->name_is_unique;
+    out->count = (uint64_t)number + 1;
+    out->id = generation_id(out->name_is_unique ? "" : o->name, out->members);
     return rc == COLLRUN_OK ? rc : error_set(rc, "group \"%s\": out of memory", group_label(o));
 }
 
@@ -435,9 +444,12 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
     if (rc == COLLRUN_OK) {
         parts[parent->rank] = (struct part){
             .rank = parent->rank, .color = split->color < 0 ? -1 : split->color, .key = split->key};
-        struct forming forming;
-        forming_begin(parent->engine, &forming, WIRE_FORMING_SPLIT, parent->id.name,
-                      &parent->id.members);
+        struct forming forming = {.kind = WIRE_FORMING_SPLIT,
+                                  .name = parent->id.name,
+                                  .members = &parent->id.members,
+                                  .number = split->count,
+                                  .parent = parent};
+        forming_begin(parent->engine, &forming);
         rc = group_learn_parts(parent, split->generation, parts);
         forming_end(parent->engine, &forming);
     }
@@ -458,6 +470,7 @@ int group_plan_split(struct collrun_group *parent, struct group_split *split)
     if (rc != COLLRUN_OK)
         return rc;
     rc = generation_within(parent, GENERATION_OF_SPLIT, &split->number, &split->generation);
+    split->count = atomic_load_explicit(&parent->formed[GENERATION_OF_SPLIT], memory_order_relaxed);
     return rc == COLLRUN_OK ? rc : error_set(rc, "split %s: out of memory", parent->id.name);
 }
 

@@ -14,6 +14,7 @@ struct group_split {
     const char *name;            /* NULL or "": made from that of the parent */
     bool is_listed;              /* the name is in engine.creations */
     uint32_t number, generation; /* of the parent's splits: generation_within */
+    uint32_t count;              /* of the splits of this parent, with this one */
 };
 
 /* OK if a new group can have this name, which may be NULL or "": INVALID, or EXISTS. */

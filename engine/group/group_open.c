@@ -40,16 +40,16 @@ static bool group_print_ranks(const struct desc_ranks *members, char *out, size_
     return len < size;
 }
 
-int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN])
+int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN],
+                    uint32_t *number)
 {
     char ranks[80];
-    uint32_t number;
-    if (generation_next(e, "", members, &number) != COLLRUN_OK)
+    if (generation_next(e, "", members, number) != COLLRUN_OK)
         return COLLRUN_ERR_NO_MEMORY;
     if (!group_print_ranks(members, ranks, sizeof ranks))
         snprintf(ranks, sizeof ranks, "%u ranks, %016llx", members->n,
                  (unsigned long long)rendezvous_hash(members));
-    snprintf(out, GROUP_NAME_LEN, "group(%s).%u", ranks, number + 1);
+    snprintf(out, GROUP_NAME_LEN, "group(%s).%u", ranks, *number + 1);
     return COLLRUN_OK;
 }
 

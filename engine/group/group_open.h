@@ -18,6 +18,7 @@ struct group_spec {
     bool is_listed;      /* the name is in engine.creations */
     bool has_generation; /* it is taken; else group_open takes it */
     uint32_t generation;
+    uint64_t id, count; /* struct forming; 0: not known */
     const struct desc_ranks *members;
     uint64_t timeout_ns; /* of an operation */
     enum collrun_check check;
@@ -36,8 +37,9 @@ int group_open(struct engine *e, const struct group_spec *spec, struct collrun_g
 enum { GROUP_NAME_LEN = 128 };
 /* A name for a group whose members gave none: "group(0-3,7).1". It is unique among the groups of
  * these members, and they all get the same one, since they create their groups in the same order.
- * NO_MEMORY. */
-int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN]);
+ * *number: from 0 on. NO_MEMORY. */
+int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN],
+                    uint32_t *number);
 /* Local and bounded. Aborts the operations in flight, closes the backends' handles, and drops the
  * reference of group_open. */
 void group_close(struct collrun_group *g);

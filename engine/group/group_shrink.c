@@ -35,8 +35,9 @@ static int shrink_agree(struct collrun_group *broken, int status, struct agreeme
     int rc = generation_within(broken, GENERATION_OF_AGREEMENT, &number, &spec.generation);
     if (rc != COLLRUN_OK)
         return error_set(rc, "shrink %s: out of memory", broken->id.name);
-    struct forming forming;
-    forming_begin(e, &forming, WIRE_FORMING_SHRINK, broken->id.name, &broken->id.members);
+    struct forming forming = {
+        .kind = WIRE_FORMING_SHRINK, .name = broken->id.name, .members = &broken->id.members};
+    forming_begin(e, &forming);
     rc = agreement_reach(&e->control, &spec, status, out, &d);
     forming_end(e, &forming);
     if (rc != COLLRUN_OK && control_has(&e->control, CONTROL_ABORT))

@@ -9,11 +9,14 @@
 #include "core/backend.h"
 #include "core/reduce.h"
 #include "core/threads.h"
+#include "group/forming.h"
+#include "group/generation.h"
 #include "group/group.h"
 #include "progress/progress_owner.h"
 #include "rank/engine.h"
 #include "rank/task.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,15 +30,17 @@ enum { EAGER_LIMIT = 1 << 20 };
 /* ---- a snapshot ---- */
 
 struct snapshot {
-    struct buf waits, groups; /* of the frame */
+    struct buf waits, groups, created; /* of the frame */
     uint32_t nwaits, ngroups;
+    bool created_lost;
     struct buf posted, counts; /* of the current group, like the next four */
     uint32_t nposted, ncounts;
     bool waited_in, counts_lost;
     struct buf evidence;
     int *blocked; /* threads that are known to be in a blocking call */
     size_t nblocked;
-    bool failed; /* out of memory */
+    bool failed;         /* out of memory */
+    bool has_other_wait; /* a thread forms a group in a way that is not listed */
 };
 
 struct waiter {
@@ -81,22 +86,45 @@ static bool wait_report_is_eager(const struct collrun_group *g, const struct col
     return limit && call->count * dtype_size(call->dtype) <= limit;
 }
 
+/* The beginning of each wait: its thread, group, number, time-out and kind. */
+static void snapshot_begin_wait(struct snapshot *s, const char *scope, const struct waiter *w,
+                                enum collrun_kind kind)
+{
+    buf_put_u32(&s->waits, (uint32_t)w->thread);
+    buf_put_str(&s->waits, scope);
+    buf_put_u64(&s->waits, w->number);
+    buf_put_u64(&s->waits, w->timeout_ns);
+    buf_put_u8(&s->waits, (uint8_t)kind);
+    s->nwaits++;
+    s->waited_in = true;
+}
+
 static void snapshot_put_wait(struct snapshot *s, const struct collrun_group *g,
                               const struct waiter *w, const struct collrun_call *call)
 {
-    buf_put_u32(&s->waits, (uint32_t)w->thread);
-    buf_put_str(&s->waits, g->rendezvous.scope);
-    buf_put_u64(&s->waits, w->number);
-    buf_put_u64(&s->waits, w->timeout_ns);
-    buf_put_u8(&s->waits, (uint8_t)call->kind);
+    snapshot_begin_wait(s, g->rendezvous.scope, w, call->kind);
     buf_put_u8(&s->waits, (uint8_t)call->dtype);
     buf_put_u8(&s->waits, (uint8_t)call->op);
     buf_put_u8(&s->waits, wait_report_is_eager(g, call));
     buf_put_u64(&s->waits, call->count);
     buf_put_u32(&s->waits, wait_report_peer_world_rank(g, call));
     buf_put_u32(&s->waits, call->tag);
-    s->nwaits++;
-    s->waited_in = true;
+}
+
+/* A thread that waits for the other members of a new group, or of one that is split. It cannot
+ * return before they have made the call: until then it sleeps in the rendezvous. */
+static void snapshot_put_forming(struct snapshot *s, const struct engine *e, const char *scope,
+                                 const struct forming *f)
+{
+    const struct waiter w = {
+        .thread = f->thread, .number = f->number, .timeout_ns = e->desc.rendezvous_timeout_ns};
+    snapshot_add_blocked(s, f->thread);
+    snapshot_begin_wait(s, scope, &w, f->kind == WIRE_FORMING_SPLIT ? KIND_SPLIT : KIND_CREATE);
+    for (int i = 0; i < 3; i++)
+        buf_put_u8(&s->waits, 0);
+    buf_put_u64(&s->waits, f->id);
+    buf_put_u32(&s->waits, WIRE_HOST);
+    buf_put_u32(&s->waits, 0);
 }
 
 static void snapshot_put_posted(struct snapshot *s, const struct collrun_group *g,
@@ -161,6 +189,13 @@ static void snapshot_queue(struct snapshot *s, const struct collrun_group *g,
     pthread_mutex_unlock(&pq->lock);
 }
 
+static void snapshot_put_members(struct snapshot *s, const struct desc_ranks *members)
+{
+    buf_put_u32(&s->groups, members->n);
+    for (uint32_t i = 0; i < members->n; i++)
+        buf_put_u32(&s->groups, members->items[i]);
+}
+
 static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *g,
                                 struct progress_queue *pq)
 {
@@ -178,10 +213,39 @@ static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *
     s->counts_lost = s->counts_lost || atomic_load_explicit(&pq->counts.lost, memory_order_acquire);
 }
 
+/* Those of `parent`, or with NULL the creations; returns how many. The runner has their
+ * FORMING frames, and their threads sleep. */
+static uint32_t snapshot_forming(struct snapshot *s, const struct engine *e,
+                                 const struct collrun_group *parent, const char *scope)
+{
+    uint32_t n = 0;
+    for (const struct forming *f = e->forming; f; f = f->next) {
+        char own[32];
+        if (f->parent != parent || !f->number || !f->sent ||
+            !threads_sleeps(f->thread, &s->evidence))
+            continue;
+        n++;
+        snprintf(own, sizeof own, "create:%016llx", (unsigned long long)f->id);
+        snapshot_put_forming(s, e, scope ? scope : own, f);
+        if (scope)
+            continue;
+        buf_put_str(&s->groups, own);
+        buf_put_str(&s->groups, f->name);
+        buf_put_u64(&s->groups, 0);
+        buf_put_u64(&s->groups, 0);
+        snapshot_put_members(s, f->members);
+        buf_put_u32(&s->groups, 0);
+        buf_put_u8(&s->groups, false);
+        buf_put_u32(&s->groups, 0);
+        s->ngroups++;
+    }
+    return n;
+}
+
 /* Reads the posted operations first and the counts second: a message that completes in between is
  * listed in both, not in neither. A message that failed is in neither, and its other end may have
  * the news of it already, unread: the counts of a group that has failed prove nothing. */
-static void snapshot_group(struct snapshot *s, struct collrun_group *g)
+static void snapshot_group(struct snapshot *s, struct collrun_group *g, uint32_t *nforming)
 {
     buf_clear(&s->posted);
     buf_clear(&s->counts);
@@ -195,14 +259,14 @@ static void snapshot_group(struct snapshot *s, struct collrun_group *g)
             snapshot_queue(s, g, &g->backends[i].queues[k]);
     for (uint32_t i = 0; i < g->nbackends; i++)
         snapshot_put_counts(s, g, g->backends[i].pq[GROUP_MESSAGES]);
+    *nforming += snapshot_forming(s, g->engine, g, g->rendezvous.scope);
     buf_put_str(&s->groups, g->rendezvous.scope);
     buf_put_str(&s->groups, g->id.name);
     buf_put_u64(&s->groups,
                 atomic_load_explicit(&g->calls.numbers[GROUP_COLLECTIVES], memory_order_relaxed));
-    uint32_t nmembers = s->waited_in ? g->nranks : 0;
-    buf_put_u32(&s->groups, nmembers);
-    for (uint32_t i = 0; i < nmembers; i++)
-        buf_put_u32(&s->groups, g->id.members.items[i]);
+    buf_put_u64(&s->groups,
+                atomic_load_explicit(&g->formed[GENERATION_OF_SPLIT], memory_order_relaxed));
+    snapshot_put_members(s, s->waited_in ? &g->id.members : &(struct desc_ranks){NULL, 0});
     buf_put_u32(&s->groups, s->nposted);
     buf_put(&s->groups, s->posted.data, s->posted.len);
     buf_put_u8(&s->groups, s->counts_lost);
@@ -213,9 +277,15 @@ static void snapshot_group(struct snapshot *s, struct collrun_group *g)
 
 static void snapshot_groups(struct snapshot *s, struct engine *e)
 {
+    uint32_t listed = 0, nforming = 0;
     pthread_mutex_lock(&e->groups_lock);
     for (struct collrun_group *g = e->groups; g; g = g->next)
-        snapshot_group(s, g);
+        snapshot_group(s, g, &listed);
+    listed += snapshot_forming(s, e, NULL, NULL);
+    for (const struct forming *f = e->forming; f; f = f->next)
+        nforming += f->kind != WIRE_FORMING_FINALIZE;
+    s->has_other_wait = nforming > listed;
+    s->created_lost = !generation_list(e, &s->created);
     pthread_mutex_unlock(&e->groups_lock);
 }
 
@@ -260,6 +330,11 @@ static void wait_report_send(struct engine *e, const struct snapshot *s, bool ce
     buf_put(out, s->waits.data, s->waits.len);
     buf_put_u32(out, s->ngroups);
     buf_put(out, s->groups.data, s->groups.len);
+    buf_put_u8(out, s->created_lost);
+    if (s->created.len)
+        buf_put(out, s->created.data, s->created.len);
+    else
+        buf_put_u32(out, 0);
     control_end(&e->control, mark);
 }
 
@@ -277,8 +352,8 @@ static uint64_t wait_report_hash(uint64_t h, const struct buf *b)
 
 static bool snapshot_is_complete(const struct snapshot *s)
 {
-    return !s->failed && !s->waits.failed && !s->groups.failed && !s->posted.failed &&
-           !s->counts.failed && !s->evidence.failed;
+    return !s->failed && !s->waits.failed && !s->groups.failed && !s->created.failed &&
+           !s->posted.failed && !s->counts.failed && !s->evidence.failed;
 }
 
 /* The frame that was sent is no longer true. */
@@ -297,10 +372,11 @@ static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_
 {
     struct wait_reporter *w = &e->wait_report;
     uint64_t content = wait_report_hash(wait_report_hash(HASH_START, &s->waits), &s->groups);
+    content = wait_report_hash(content, &s->created);
     if (content == w->sent && w->sent_certain)
         return;
     bool certain =
-        atomic_load(&w->busy) == 0 && !wait_report_background_runs(e) &&
+        atomic_load(&w->busy) == 0 && !s->has_other_wait && !wait_report_background_runs(e) &&
         (atomic_load(&e->finalizing) ||
          threads_are_blocked(snapshot_has_blocked, s, e->kinds.nowned > 0, &s->evidence));
     bool free = !certain && s->nwaits && threads_caller_is_free(snapshot_has_blocked, s);
@@ -343,7 +419,7 @@ static uint64_t wait_report_counters(struct engine *e, bool *timed_out)
 void wait_report_update(struct engine *e)
 {
     struct snapshot s = {0};
-    struct buf *bufs[] = {&s.waits, &s.groups, &s.posted, &s.counts, &s.evidence};
+    struct buf *bufs[] = {&s.waits, &s.groups, &s.created, &s.posted, &s.counts, &s.evidence};
     if (!wait_report_all_tasks_run(e))
         return;
     bool timed_out = false;

@@ -4,7 +4,8 @@
  * compares the frames of all ranks and decides whether any rank can continue (diagnose/deadlock.h).
  *
  * - A blocking call is recorded in its group (struct blocked_call); a thread that waits for a
- *   request is in the list of its progress queue.
+ *   request is in the list of its progress queue, one that waits for the members of a new group in
+ *   engine.forming.
  * - At every tick the service thread compares a few counters of the groups. While they change, that
  *   is all. Once they do not, it takes a snapshot at every tick, and sends one only if two in a row
  *   are equal. A thread that went through a call in between has changed a sequence number.
@@ -15,8 +16,8 @@
  *   unless an operation has timed out, which the frame explains.
  *
  * A frame also holds the posted operations and the numbers of messages that were sent and received,
- * which only grow. A frame that is old when it is read can therefore hide a deadlock, but never
- * invent one.
+ * of splits and of creations, which only grow. A frame that is old when it is read can therefore
+ * hide a deadlock, but never invent one.
  */
 #ifndef ENGINE_OBSERVE_WAIT_REPORT_H
 #define ENGINE_OBSERVE_WAIT_REPORT_H

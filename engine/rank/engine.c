@@ -144,8 +144,8 @@ static void engine_on_closed(void *ctx)
 
 static void engine_on_tick(void *ctx)
 {
+    forming_update(ctx); /* first: a wait report lists what has been sent */
     wait_report_update(ctx);
-    forming_update(ctx);
 }
 
 /* ---- a forked child ---- */
@@ -331,8 +331,9 @@ static int engine_await_end_of(struct engine *e, const struct desc_group *group,
     if (!g || group->ranks.n == 1 || atomic_load(&g->status.code))
         return COLLRUN_OK;
     struct agreement_spec spec = engine_end_spec(group, name);
-    struct forming forming;
-    forming_begin(e, &forming, WIRE_FORMING_FINALIZE, group->name, &group->ranks);
+    struct forming forming = {
+        .kind = WIRE_FORMING_FINALIZE, .name = group->name, .members = &group->ranks};
+    forming_begin(e, &forming);
     int rc = agreement_reach(&e->control, &spec, COLLRUN_OK, &left, d);
     forming_end(e, &forming);
     agreement_fini(&left);

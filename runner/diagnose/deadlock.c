@@ -78,8 +78,15 @@ static bool deadlock_depends_on(const struct deadlock_graph *graph, uint32_t ran
 {
     const struct wait_report_group *own = deadlock_group(graph, rank, w->scope);
     const struct wait_report_group *theirs = deadlock_group(graph, other, w->scope);
-    if (!graph->blocked[other] || !own || !theirs)
+    if (!graph->blocked[other] || !own)
         return false;
+    if (w->kind == KIND_CREATE)
+        return !graph->ranks[other].wait_report.created_lost &&
+               wait_report_times(&graph->ranks[other].wait_report, w->count) < w->number;
+    if (!theirs)
+        return false;
+    if (w->kind == KIND_SPLIT)
+        return theirs->splits < w->number;
     if (kind_is_collective(w->kind))
         return theirs->collectives < w->number;
     return !w->eager && !deadlock_is_matched(own, theirs, rank, other, w);
@@ -172,6 +179,17 @@ static const struct wait_report_call *deadlock_blocked_call(const struct deadloc
     return NULL;
 }
 
+/* "the creation of group sub"; false: it is an operation. */
+static bool deadlock_forming_text(const struct wait_report_call *w, const char *group, char *out,
+                                  size_t size)
+{
+    if (w->kind != KIND_CREATE && w->kind != KIND_SPLIT)
+        return false;
+    forming_text(w->kind == KIND_SPLIT ? WIRE_FORMING_SPLIT : WIRE_FORMING_CREATE, group, out,
+                 size);
+    return true;
+}
+
 /* "send world#1 (1024 x float32, tag 7)" */
 static void deadlock_call_text(const struct deadlock_graph *graph, uint32_t rank,
                                const struct wait_report_call *w, char *out, size_t size)
@@ -184,7 +202,8 @@ static void deadlock_call_text(const struct deadlock_graph *graph, uint32_t rank
                                       .root = -1,
                                       .peer = -1,
                                       .tag = w->tag};
-    call_text_numbered(&call, g ? g->name : "?", w->number, out, size);
+    if (!deadlock_forming_text(w, g ? g->name : "?", out, size))
+        call_text_numbered(&call, g ? g->name : "?", w->number, out, size);
 }
 
 struct wait_path {
@@ -408,10 +427,13 @@ static void deadlock_set_waits(const struct deadlock_graph *graph, struct arena 
         const struct wait_report_group *g = w ? deadlock_group(graph, i, w->scope) : NULL;
         if (!g)
             continue;
+        char call[300];
+        const bool forms = deadlock_forming_text(w, g->name, call, sizeof call);
         waits[n++] = (struct graph_wait){.rank = i,
                                          .group = arena_strdup(arena, g->name),
-                                         .number = w->number,
+                                         .number = forms ? 0 : w->number,
                                          .kind = w->kind,
+                                         .call = forms ? arena_strdup(arena, call) : NULL,
                                          .waited_for = deadlock_blockers(graph, i, w, arena)};
     }
     *out = (struct graph){waits, n, graph->desc->nranks};
@@ -431,6 +453,11 @@ static struct desc_ranks deadlock_cycle(const struct deadlock_graph *graph,
 
 /* ---- the order that most ranks follow ---- */
 
+static bool deadlock_is_operation(const struct wait_report_call *w)
+{
+    return kind_is_known((enum collrun_kind)w->kind) && kind_is_collective(w->kind);
+}
+
 /* Of the i-th rank of the path, which waits in `later`, and the one that it waits for, which is in
  * `first`. */
 static bool deadlock_order(const struct deadlock_graph *graph, const struct wait_path *s,
@@ -440,7 +467,7 @@ static bool deadlock_order(const struct deadlock_graph *graph, const struct wait
     int64_t blocker;
     const struct wait_report_call *first = deadlock_blocked_call(graph, other, &blocker),
                                   *later = deadlock_blocked_call(graph, rank, &blocker);
-    if (!first || !later || !kind_is_collective(first->kind) || !kind_is_collective(later->kind))
+    if (!first || !later || !deadlock_is_operation(first) || !deadlock_is_operation(later))
         return false;
     *out = (struct deadlock_order){.first = deadlock_group(graph, other, first->scope),
                                    .later = deadlock_group(graph, rank, later->scope),

@@ -6,6 +6,8 @@
  * - a rank can make progress if one of its threads can;
  * - the remaining ranks can never make progress: they wait for each other or for a rank that has
  *   ended.
+ * The creation and the split of a group count as calls that all members have to make. A rank has
+ * called as many of them as its report counts, also if it has destroyed the groups since.
  *
  * A report may be old without making the result wrong. Suppose that some of the remaining ranks
  * made progress after they sent their reports, and consider the first of them. It depended on
@@ -33,8 +35,9 @@
  *   that sleeps on a futex.
  * - A debugger: no thread has a tracer.
  * - SIGSTOP, SIGCONT and the freezer of a cgroup: they delay threads, and wake none.
- * - The time-out of an operation: below DEADLOCK_MIN_TIMEOUT_NS it counts as a wake-up. A
- *   longer one is there to end a hang, and does not.
+ * - The time-out of an operation, or timeouts.rendezvous of a creation: below
+ * DEADLOCK_MIN_TIMEOUT_NS it counts as a wake-up. A longer one is there to end a hang, and does
+ * not.
  * - The end of background workloads, which the end of the others brings about: a rank with one
  *   sends no certain report.
  *

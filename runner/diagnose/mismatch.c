@@ -482,31 +482,82 @@ static const char *mismatch_forming_text(const struct forming_wait *f, struct ar
                         blame_ranks_text(&f->members, ranks, sizeof ranks));
 }
 
+/* The collective that a rank waits in, in the group of this name; NULL: none. */
+static const char *mismatch_collective_text(const struct rank_state *r, const char *group,
+                                            struct arena *arena)
+{
+    const struct wait_report *w = &r->wait_report;
+    for (uint32_t i = 0; i < w->nitems; i++) {
+        const struct wait_report_group *g = wait_report_group(w, w->items[i].scope);
+        const struct collrun_call call = {.kind = (enum collrun_kind)w->items[i].kind,
+                                          .count = w->items[i].count,
+                                          .dtype = (enum collrun_dtype)w->items[i].dtype,
+                                          .op = (enum collrun_op)w->items[i].op,
+                                          .root = -1};
+        char text[CALL_TEXT_LEN];
+        if (!g || strcmp(g->name, group) != 0 || !kind_is_known(call.kind) ||
+            !kind_is_collective(call.kind))
+            continue;
+        call_text(&call, text, sizeof text);
+        return arena_strdup(arena, text);
+    }
+    return NULL;
+}
+
+/* What a member of a group that is being formed waits in. */
+struct mismatch_joining {
+    const struct forming_wait *forming; /* NULL: a collective of the group that others split */
+    const char *text;                   /* NULL: in neither */
+};
+
+static struct mismatch_joining mismatch_joining(const struct evidence *e, uint32_t rank,
+                                                const struct forming_wait *f, uint32_t other,
+                                                struct arena *arena)
+{
+    const struct forming_wait *g = mismatch_forming_instead(e, rank, f, other);
+    return (struct mismatch_joining){
+        g, g ? mismatch_forming_text(g, arena)
+           : f->kind == WIRE_FORMING_SPLIT
+               ? mismatch_collective_text(&e->ranks[other], f->name, arena)
+               : NULL};
+}
+
+static bool mismatch_joins_alike(const struct mismatch_joining *a, const struct mismatch_joining *b)
+{
+    return a->forming && b->forming ? forming_is_same(a->forming, b->forming)
+                                    : a->forming == b->forming && strcmp(a->text, b->text) == 0;
+}
+
+static const char *mismatch_joining_field(const struct mismatch_joining *a,
+                                          const struct mismatch_joining *b)
+{
+    const bool same_kind = a->forming && b->forming && a->forming->kind == b->forming->kind;
+    return !same_kind ? "kind" : strcmp(a->forming->name, b->forming->name) != 0 ? "name" : "ranks";
+}
+
 static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
                                    const struct forming_wait *f, struct arena *arena,
                                    struct verdict *v)
 {
-    const struct forming_wait **of = arena_calloc(arena, f->members.n, sizeof *of);
+    struct mismatch_joining *of = arena_calloc(arena, f->members.n, sizeof *of);
     struct verdict_call *calls = arena_calloc(arena, f->members.n, sizeof *calls);
     uint32_t all = 0, most = UINT32_MAX;
     v->class = CAUSE_MISMATCH;
-    v->field = "ranks";
+    v->field = "kind";
     v->culprits = v->suspects = (struct desc_ranks){NULL, 0};
     for (uint32_t world = 0; of && calls && world < e->desc->nranks; world++) {
-        const struct forming_wait *g =
-            blame_has(&f->members, world) ? mismatch_forming_instead(e, rank, f, world) : NULL;
+        struct mismatch_joining j = {NULL, NULL};
         uint32_t k = 0;
-        while (g && k < v->ncalls && !forming_is_same(of[k], g))
-            k++;
-        if (!g)
+        if (blame_has(&f->members, world))
+            j = mismatch_joining(e, rank, f, world, arena);
+        if (!j.text)
             continue;
+        while (k < v->ncalls && !mismatch_joins_alike(&of[k], &j))
+            k++;
         if (k == v->ncalls) {
-            of[v->ncalls++] = g;
-            calls[k] =
-                (struct verdict_call){blame_new_list(e, arena), mismatch_forming_text(g, arena)};
-            v->field = g->kind != of[0]->kind              ? "kind"
-                       : strcmp(g->name, of[0]->name) != 0 ? "name"
-                                                           : v->field;
+            of[v->ncalls++] = j;
+            calls[k] = (struct verdict_call){blame_new_list(e, arena), j.text};
+            v->field = k == 1 ? mismatch_joining_field(&of[0], &j) : v->field;
         }
         if (calls[k].ranks.items)
             calls[k].ranks.items[calls[k].ranks.n++] = world;
@@ -523,21 +574,23 @@ static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
     }
     *(most == UINT32_MAX ? &v->suspects : &v->culprits) = wrong;
     v->calls = calls;
-    v->group = arena_strdup(arena, most == UINT32_MAX ? f->name : of[most]->name);
+    v->group = arena_strdup(arena, most != UINT32_MAX && of[most].forming ? of[most].forming->name
+                                                                          : f->name);
     v->number = 0;
     v->kind = NULL;
 }
 
 /* True if a member waits in another formation than this one of the rank. */
 static bool mismatch_forming_differs(const struct evidence *e, uint32_t rank,
-                                     const struct forming_wait *f)
+                                     const struct forming_wait *f, struct arena *arena)
 {
     bool differs = false;
     for (uint32_t k = 0; f->kind != WIRE_FORMING_FINALIZE && k < f->members.n; k++) {
         const uint32_t other = f->members.items[k];
-        const struct forming_wait *g =
-            other < e->desc->nranks ? mismatch_forming_instead(e, rank, f, other) : NULL;
-        differs = differs || (g && g != f);
+        struct mismatch_joining j = {NULL, NULL};
+        if (other < e->desc->nranks)
+            j = mismatch_joining(e, rank, f, other, arena);
+        differs = differs || (j.text && j.forming != f);
     }
     return differs;
 }
@@ -555,9 +608,11 @@ static void mismatch_report_forming(const struct evidence *e, struct verdict *v)
     blame_append(&v->diag, "members disagree about a new group: ");
     mismatch_add_calls(v, &v->diag);
     v->diag.hint[0] = '\0';
-    diag_hint(&v->diag,
-              "all members of a new group must create it with the same name and ranks, in "
-              "the same order");
+    diag_hint(&v->diag, strcmp(v->field, "kind") == 0
+                            ? "all members of a group must call its collectives and split it in "
+                              "the same order"
+                            : "all members of a new group must create it with the same name and "
+                              "ranks, in the same order");
 }
 
 bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct verdict *v)
@@ -569,7 +624,7 @@ bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct
     const uint32_t end = v->rank == WIRE_HOST ? e->desc->nranks : joins ? v->rank + 1 : 0;
     for (uint32_t rank = first; rank < end; rank++) {
         for (uint32_t i = 0; (f = mismatch_forming(&e->ranks[rank], i)); i++) {
-            if (!mismatch_forming_differs(e, rank, f))
+            if (!mismatch_forming_differs(e, rank, f, arena))
                 continue;
             mismatch_blame_forming(e, rank, f, arena, v);
             mismatch_report_forming(e, v);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { CALL_LEN = 44, GROUP_LEN = 29, POSTED_LEN = 9, COUNT_LEN = 24 };
+enum { CALL_LEN = 44, GROUP_LEN = 37, POSTED_LEN = 9, COUNT_LEN = 24, CREATED_LEN = 16 };
 
 static void wait_report_read_call(struct reader *r, struct arena *a, struct wait_report_call *w)
 {
@@ -60,6 +60,7 @@ static void wait_report_read_group(struct reader *r, struct arena *a, struct wai
     g->scope = read_str(r, a);
     g->name = read_str(r, a);
     g->collectives = read_u64(r);
+    g->splits = read_u64(r);
     wait_report_read_members(r, a, g);
     wait_report_read_posted(r, a, g);
     wait_report_read_counts(r, a, g);
@@ -78,6 +79,13 @@ static bool wait_report_read_all(struct wait_report *w, struct reader *r)
     w->groups = arena_calloc(a, w->ngroups, sizeof *w->groups);
     for (uint32_t i = 0; w->groups && i < w->ngroups; i++)
         wait_report_read_group(r, a, &w->groups[i]);
+    w->created_lost = read_u8(r);
+    w->ncreated = read_count(r, CREATED_LEN);
+    w->created = arena_calloc(a, w->ncreated, sizeof *w->created);
+    for (uint32_t i = 0; w->created && i < w->ncreated; i++) {
+        w->created[i].id = read_u64(r);
+        w->created[i].times = read_u64(r);
+    }
     return reader_done(r) && !arena_failed(a);
 }
 
@@ -104,4 +112,13 @@ const struct wait_report_group *wait_report_group(const struct wait_report *w, c
             return &w->groups[i];
     }
     return NULL;
+}
+
+uint64_t wait_report_times(const struct wait_report *w, uint64_t id)
+{
+    for (uint32_t i = 0; i < w->ncreated; i++) {
+        if (w->created[i].id == id)
+            return w->created[i].times;
+    }
+    return 0;
 }

@@ -3,7 +3,9 @@
  * Ranks that call collectives one after the other; one of them makes a mistake in one operation.
  *   mistake   none, op, dtype, root, kind, count, counts, extra (one more at the end), two (more),
  *             started (one more, and its request is never waited for), destroy (the group, instead
- *             of the operation); name, order (of a group of the first three that is created)
+ *             of the operation); name, order (of a group of the first three that is created);
+ * barrier (while the others split the group), run (returns without its part in the creation);
+ *             threads (no mistake: two threads create two groups, each rank in another order)
  *   rank, at  who makes it, and in which operation (from 1)
  *   steps     operations of each rank
  *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
@@ -14,6 +16,7 @@
  */
 #include <collrun/workload.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,16 +114,54 @@ static int open_group(struct collrun_ctx *ctx, struct program *p)
     return rc;
 }
 
+struct creator {
+    struct collrun_ctx *ctx;
+    const char *name;
+    bool later;
+    int rc;
+};
+
+/* A thread that neither waits for this one nor has called anything may create its group later. */
+static void *create_in_thread(void *arg)
+{
+    static const int all[] = {0, 1, 2, 3};
+    struct creator *c = arg;
+    const struct collrun_group_options o = {
+        .size = sizeof o, .name = c->name, .ranks = all, .nranks = 4};
+    struct collrun_group *g;
+    if (c->later)
+        usleep(1200000);
+    c->rc = collrun_group_create(c->ctx, &o, &g);
+    return NULL;
+}
+
+static int create_in_threads(struct collrun_ctx *ctx, const struct program *p)
+{
+    struct creator c[] = {{ctx, "a", p->rank % 2, 0}, {ctx, "b", !(p->rank % 2), 0}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, create_in_thread, &c[i]);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    return c[0].rc ? c[0].rc : c[1].rc;
+}
+
 static int create(struct collrun_ctx *ctx, const struct program *p, bool mine)
 {
     static const int ranks[] = {0, 1, 2}, turned[] = {2, 1, 0};
-    const bool name = strcmp(p->mistake, "name") == 0, order = strcmp(p->mistake, "order") == 0;
+    const bool name = strcmp(p->mistake, "name") == 0, order = strcmp(p->mistake, "order") == 0,
+               leaves = strcmp(p->mistake, "run") == 0;
     const struct collrun_group_options o = {.size = sizeof o,
                                             .name = name && mine ? "news" : "new",
                                             .ranks = order && mine ? turned : ranks,
                                             .nranks = 3};
     struct collrun_group *g;
-    return (name || order) && p->rank < 3 ? collrun_group_create(ctx, &o, &g) : 0;
+    if (strcmp(p->mistake, "threads") == 0)
+        return create_in_threads(ctx, p);
+    if (strcmp(p->mistake, "barrier") == 0)
+        return mine ? collrun_barrier(p->g) : collrun_group_split(p->g, 0, 0, NULL, &g);
+    return (name || order || (leaves && !mine)) && p->rank < 3 ? collrun_group_create(ctx, &o, &g)
+                                                               : 0;
 }
 
 static int run(struct collrun_ctx *ctx, void *state)

@@ -89,17 +89,27 @@ for backend in ${BACKENDS:-shm tcp gloo stream}; do
     ends "$backend: a group that is destroyed at its end: 0" 0
 done
 
-# Ranks that wait for each other to create different groups: a time-out, which the verdict explains.
-rendezvous=1s
-for mistake in name order; do
-    audited new_$mistake shm "mistake: $mistake, rank: 2"
+# Ranks that wait for each other to create different groups: they are found at once, or the verdict explains a time-out of less than 3 s.
+for mistake in name order name_1s order_1s; do
+    rendezvous=$(sed -n 's/.*_//p' <<<$mistake) begin=$SECONDS
+    audited new_$mistake shm "mistake: ${mistake%_*}, rank: 2"
     ends "a group with another $mistake: 1" 1
     like "a group with another $mistake: verdict" "$(verdict new_$mistake) $(calls new_$mistake)" \
         '^mismatch \[2\] \[\] new None (name|ranks) collrun_group_create\("new", ranks 0-2\); collrun_group_create\("news?", ranks (0-2|2, 1 and 0)\)$'
     run diag "$tmp/run.new_$mistake"
     like "a group with another $mistake: collrun diag" "$(cat out)" 'members disagree about a new group: ranks 0-1 call collrun_group_create'
+    check "a group with another $mistake: before the time-out of 2 minutes" [ $((SECONDS - begin)) -lt 60 ]
 done
 rendezvous=
+audited split shm "mistake: barrier, rank: 2"
+ends "a barrier instead of a split: 1" 1
+is "a barrier instead of a split: verdict" "$(verdict split) $(calls split)" "mismatch [2] [] world None kind collrun_group_split(world); barrier()"
+audited left shm "mistake: run, rank: 2, steps: 0"
+ends "a rank that does not create the group: 1" 1
+like "a rank that does not create the group: verdict" "$(verdict left)" '^exit \[2\] \[\] new None'
+like "a rank that does not create the group" "$(err)" 'rank 0 waits in the creation of group new for rank 2, whose workloads have ended'
+audited threads shm "mistake: threads, steps: 1"
+ends "threads that create two groups in another order on each rank: 0" 0
 
 # Many operations a second: the report may be about a few operations.
 audited fast stream "mistake: op, rank: 2, at: 5000, steps: 2000000"

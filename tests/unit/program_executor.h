@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Executes small programs of several ranks, collectives and messages over two groups, and so knows
- * whether they end. For test_deadlock.c.
+ * Executes small programs of several ranks, collectives, splits, creations and messages over two
+ * groups, and so knows whether they end. For test_deadlock.c.
  */
 #ifndef TESTS_UNIT_PROGRAM_EXECUTOR_H
 #define TESTS_UNIT_PROGRAM_EXECUTOR_H
 
-#include <collrun/types.h>
+#include "base/names.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { RANKS = 4, STEPS = 4, SCOPES = 2, TAGS = 2 };
 
 struct step {
-    uint8_t kind; /* BARRIER, SEND, RECV or RECV_ANY */
+    uint8_t kind; /* BARRIER, SEND, RECV, RECV_ANY, KIND_SPLIT or KIND_CREATE */
     uint8_t scope, peer, tag;
     bool eager; /* a send that is over at once */
     bool later; /* a message that is waited for at the end of the program only */
@@ -31,7 +32,7 @@ struct executor_rank {
     bool posted_step; /* the current step has been called */
     struct message messages[STEPS];
     uint32_t nmessages;
-    uint64_t collectives[SCOPES];
+    uint64_t collectives[SCOPES], splits[SCOPES], created[SCOPES];
     uint64_t calls[SCOPES]; /* messages */
     uint64_t sent[SCOPES][RANKS][TAGS], received[SCOPES][RANKS][TAGS];
 };
@@ -112,16 +113,25 @@ static struct message *post(struct world *w, uint32_t rank, const struct step *s
     return m;
 }
 
-static bool all_came(const struct world *w, uint32_t scope, uint64_t number)
+/* How many of those calls that all members make together; NULL: it is a message. */
+static uint64_t *joint_calls(struct executor_rank *a, const struct step *s)
+{
+    return s->kind == COLLRUN_BARRIER ? &a->collectives[s->scope]
+           : s->kind == KIND_SPLIT    ? &a->splits[s->scope]
+           : s->kind == KIND_CREATE   ? &a->created[s->scope]
+                                      : NULL;
+}
+
+static bool all_came(struct world *w, const struct step *s, uint64_t number)
 {
     for (uint32_t i = 0; i < RANKS; i++) {
-        if (w->ranks[i].collectives[scope] < number)
+        if (*joint_calls(&w->ranks[i], s) < number)
             return false;
     }
     return true;
 }
 
-static bool step_done(const struct world *w, const struct executor_rank *a)
+static bool step_done(struct world *w, struct executor_rank *a)
 {
     if (a->at == STEPS) { /* waits for all that is left */
         for (uint32_t i = 0; i < a->nmessages; i++) {
@@ -131,8 +141,8 @@ static bool step_done(const struct world *w, const struct executor_rank *a)
         return true;
     }
     const struct step *s = &a->program[a->at];
-    if (s->kind == COLLRUN_BARRIER)
-        return all_came(w, s->scope, a->collectives[s->scope]);
+    if (joint_calls(a, s))
+        return all_came(w, s, *joint_calls(a, s));
     return s->later || a->messages[a->nmessages - 1].done;
 }
 
@@ -144,8 +154,8 @@ static bool move(struct world *w, uint32_t rank)
         return false;
     if (!a->posted_step && a->at < STEPS) {
         const struct step *s = &a->program[a->at];
-        if (s->kind == COLLRUN_BARRIER)
-            a->collectives[s->scope]++;
+        if (joint_calls(a, s))
+            ++*joint_calls(a, s);
         else
             post(w, rank, s);
         a->posted_step = true;

@@ -21,6 +21,7 @@
 enum { PROGRAMS = 60000 };
 
 static const char *const scopes[SCOPES] = {"a#0:1", "b#0:2"}, *const names[SCOPES] = {"a", "b"};
+static const char *const creations[SCOPES] = {"create:1", "create:2"};
 static uint32_t all_ranks[RANKS] = {0, 1, 2, 3};
 static struct desc_host host = {.name = "here", .nranks = RANKS};
 static struct desc_rank places[RANKS];
@@ -48,6 +49,7 @@ static void report_group(struct wait_report *report, const struct executor_rank 
     *g = (struct wait_report_group){.scope = scopes[scope],
                                     .name = names[scope],
                                     .collectives = a->collectives[scope],
+                                    .splits = a->splits[scope],
                                     .members = all_ranks,
                                     .nmembers = RANKS,
                                     .posted = arena_calloc(arena, STEPS, sizeof *g->posted),
@@ -66,26 +68,38 @@ static void report_group(struct wait_report *report, const struct executor_rank 
                                    a->received[scope][i / TAGS][i % TAGS]};
 }
 
-static void report_rank(const struct world *w, uint32_t rank, struct rank_state *state)
+static void report_rank(struct world *w, uint32_t rank, struct rank_state *state)
 {
-    const struct executor_rank *a = &w->ranks[rank];
+    struct executor_rank *a = &w->ranks[rank];
     struct wait_report *report = &state->wait_report;
     wait_report_fini(report);
     report->received = report->certain = true;
     report->items = arena_calloc(&report->arena, STEPS, sizeof *report->items);
-    report->groups = arena_calloc(&report->arena, SCOPES, sizeof *report->groups);
+    report->groups = arena_calloc(&report->arena, SCOPES + 1, sizeof *report->groups);
     report->ngroups = SCOPES;
-    for (uint32_t s = 0; s < SCOPES; s++)
+    report->created = arena_calloc(&report->arena, SCOPES, sizeof *report->created);
+    for (uint32_t s = 0; s < SCOPES; s++) {
         report_group(report, a, s);
-    if (a->at < STEPS && a->program[a->at].kind == COLLRUN_BARRIER) {
+        if (a->created[s])
+            report->created[report->ncreated++] = (struct wait_report_created){s, a->created[s]};
+    }
+    if (a->at < STEPS && joint_calls(a, &a->program[a->at])) {
         const struct step *s = &a->program[a->at];
+        const bool creates = s->kind == KIND_CREATE;
         report->items[report->nitems++] =
             (struct wait_report_call){.thread = 1,
-                                      .scope = scopes[s->scope],
-                                      .number = a->collectives[s->scope],
+                                      .scope = creates ? creations[s->scope] : scopes[s->scope],
+                                      .number = *joint_calls(a, s),
                                       .timeout_ns = UINT64_MAX,
-                                      .kind = COLLRUN_BARRIER,
+                                      .kind = s->kind,
+                                      .count = creates ? s->scope : 0,
                                       .peer = WIRE_HOST};
+        if (creates)
+            report->groups[report->ngroups++] =
+                (struct wait_report_group){.scope = creations[s->scope],
+                                           .name = names[s->scope],
+                                           .members = all_ranks,
+                                           .nmembers = RANKS};
     } else if (a->at < STEPS) {
         report_message(report, &a->messages[a->nmessages - 1]);
     } else {
@@ -101,16 +115,27 @@ static void report_rank(const struct world *w, uint32_t rank, struct rank_state 
 
 static void make_program(struct world *w)
 {
+    static const uint8_t joint[] = {COLLRUN_BARRIER, KIND_SPLIT, KIND_CREATE};
     memset(w, 0, sizeof *w);
+    const uint32_t kinds = random_below(2) ? 1 : 3;
     for (uint32_t r = 0; r < RANKS; r++) {
         for (uint32_t i = 0; i < STEPS; i++) {
             struct step *s = &w->ranks[r].program[i];
             s->scope = (uint8_t)random_below(SCOPES);
             s->peer = (uint8_t)((r + 1 + random_below(RANKS - 1)) % RANKS);
             s->tag = (uint8_t)(random_below(4) == 0);
-            s->kind = COLLRUN_BARRIER;
+            s->kind = joint[random_below(kinds)];
         }
     }
+    /* In a third of the programs the ranks make the same calls, but for one call of one rank. */
+    const uint32_t other = random_below(2 * RANKS), at = random_below(STEPS);
+    const bool alike = random_below(3) == 0;
+    for (uint32_t i = 0; alike && i < RANKS * STEPS; i++) {
+        if (i / STEPS != other || i % STEPS != at)
+            w->ranks[i / STEPS].program[i % STEPS] = w->ranks[0].program[i % STEPS];
+    }
+    if (alike)
+        return;
     /* Matching pairs at random steps, so that many programs end. */
     for (uint32_t n = 4 + random_below(5); n; n--) {
         uint32_t from = random_below(RANKS), to = (from + 1 + random_below(RANKS - 1)) % RANKS;
@@ -131,7 +156,7 @@ static void make_program(struct world *w)
     for (uint32_t r = 0; plain && r < RANKS; r++) {
         struct executor_rank *a = &w->ranks[r];
         for (uint32_t i = 0; i < STEPS; i++) {
-            if (a->program[i].kind == COLLRUN_BARRIER)
+            if (joint_calls(a, &a->program[i]))
                 a->program[i] =
                     (struct step){COLLRUN_SEND, 0, (uint8_t)((r + 1) % RANKS), 0, true, false};
         }
@@ -442,6 +467,7 @@ static void put_frame(struct buf *b)
     buf_put_str(b, scopes[0]);
     buf_put_str(b, "a");
     buf_put_u64(b, 5);
+    buf_put_u64(b, 6);
     buf_put_u32(b, 2);
     buf_put_u32(b, 0);
     buf_put_u32(b, 3);
@@ -455,6 +481,10 @@ static void put_frame(struct buf *b)
     buf_put_u32(b, 9);
     buf_put_u64(b, 11);
     buf_put_u64(b, 12);
+    buf_put_u8(b, 1);
+    buf_put_u32(b, 1);
+    buf_put_u64(b, 13);
+    buf_put_u64(b, 14);
 }
 
 static void a_damaged_wait_report_is_refused(void **state)
@@ -470,9 +500,13 @@ static void a_damaged_wait_report_is_refused(void **state)
     assert_int_equal(w.items[0].thread, 4711);
     assert_int_equal(w.items[0].tag, 7);
     assert_int_equal(w.groups[0].collectives, 5);
+    assert_int_equal(w.groups[0].splits, 6);
     assert_int_equal(w.groups[0].members[1], 3);
     assert_int_equal(w.groups[0].posted[0].tag, 9);
     assert_int_equal(w.groups[0].counts[0].received, 12);
+    assert_true(w.created_lost);
+    assert_int_equal(wait_report_times(&w, 13), 14);
+    assert_int_equal(wait_report_times(&w, 14), 0);
     for (f.len = 0; f.len < b.len; f.len++) {
         assert_false(wait_report_read(&w, &f));
         assert_false(w.received);

@@ -138,11 +138,14 @@ static void a_wait_report_is_kept(void **state)
     buf_put_u32(&b, 1); /* groups */
     buf_put_str(&b, "z#0:1");
     buf_put_str(&b, "z");
-    buf_put_u64(&b, 0);
+    buf_put_u64(&b, 0); /* collectives */
+    buf_put_u64(&b, 0); /* splits */
     buf_put_u32(&b, 0); /* members */
     buf_put_u32(&b, 0); /* posted messages */
     buf_put_u8(&b, 0);
     buf_put_u32(&b, 0); /* counts of messages */
+    buf_put_u8(&b, 0);
+    buf_put_u32(&b, 0); /* creations */
     assert_true(rank_read_waits(&rank, b.data, b.len));
     assert_int_equal(from_records_complete(&desc, &rank, &job, &arena, &d), COLLRUN_OK);
     assert_true(rank.snapshot.known);
