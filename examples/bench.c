@@ -135,7 +135,7 @@ static void set_bandwidth(struct bench *b, const struct point *p)
     b->busbw_count++;
 }
 
-/* By rank 0. */
+/* Called by rank 0. */
 static int print_row(struct bench *b, const struct row *row)
 {
     if (!b->takes_turns)
@@ -188,7 +188,7 @@ static int measure_row(struct bench *b, const struct operation *operation, size_
     return 0;
 }
 
-/* Of a group of one rank, no message can be measured. */
+/* A group of one rank has no messages to measure. */
 static bool has_peers(const struct bench *b, const struct operation *operation)
 {
     return operation->kind != COLLRUN_SEND || b->size > 1;

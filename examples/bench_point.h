@@ -177,7 +177,8 @@ static inline void point_describe_counts(const struct bench *b, const struct poi
     c->sendcounts = c->recvcounts = counts;
 }
 
-/* Of the device `d`. A message goes to the next rank, and comes from the one before. */
+/* Describes the call on device `d`. A message goes to the next rank, and comes from the one before.
+ */
 static inline struct collrun_call point_describe(const struct bench *b, const struct point *p,
                                                  int d)
 {

@@ -51,7 +51,7 @@ static inline int form_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of sorted values: the smallest one that at least `percent` of them do not exceed. */
+/* The smallest of the sorted values that at least `percent` of them do not exceed. */
 static inline double form_percentile(const double *sorted, size_t n, size_t percent)
 {
     return sorted[(n * percent + 99) / 100 - 1];

@@ -67,7 +67,7 @@ struct pipeline {
     struct mlp_layer layer;
     struct sums sums;
     double params[MLP_PARAMS];
-    /* Of every image: stage 0's output and stage 1's input, and the derivative by it. */
+    /* For every image: what stage 0 hands to stage 1, and the derivative by it. */
     double (*hidden)[MLP_HIDDEN], (*dhidden)[MLP_HIDDEN];
     struct collrun_request *sends[64];
 };

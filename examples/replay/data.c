@@ -83,7 +83,7 @@ size_t data_recv_bytes(const struct data_call *d)
 
 /* ---- values ---- */
 
-/* Of a block from one rank to another; one for all receivers has `to` 0. */
+/* The pattern of a block from one rank to another; one for all receivers has `to` 0. */
 static struct data_pattern data_block(int from, int to)
 {
     struct data_pattern p = {.period = DATA_PERIOD};
@@ -92,7 +92,8 @@ static struct data_pattern data_block(int from, int to)
     return p;
 }
 
-/* Of the sum over `ranks` ranks from element `offset` on: each has (rank + index) % 2. */
+/* The pattern of the sum over `ranks` ranks from element `offset` on: each has (rank + index) % 2.
+ */
 static struct data_pattern data_reduced(int ranks, size_t offset)
 {
     struct data_pattern p = {.period = 2};

@@ -180,7 +180,7 @@ static int match_order(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Of a stream: calls that answer each other in order. */
+/* Orders the calls of a stream so that those which answer each other are neighbours. */
 static int match_by_stream(const struct notice *x, const struct notice *y)
 {
     if (x->to != y->to)

@@ -31,7 +31,7 @@ struct player;
 int play_new(struct player **out, struct cast *c, double speed, bool verify);
 /* All traces once, from first to last call. */
 int play_once(struct player *p);
-/* By kind. */
+/* One sum for each kind of operation. */
 const struct play_sum *play_sums(const struct player *p);
 uint64_t play_wrong(const struct player *p); /* results with a wrong value */
 void play_free(struct player *p);

@@ -55,7 +55,7 @@ static const struct {
                       {"short int", COLLRUN_INT16},     {"signed char", COLLRUN_INT8},
                       {"unsigned char", COLLRUN_UINT8}, {"bool", COLLRUN_BOOL}};
 
-/* Of "Tensor(float)", or "GenericList[Tensor(float),Tensor(float)]". */
+/* Parses "Tensor(float)", or "GenericList[Tensor(float),Tensor(float)]". */
 static int pytorch_dtype(struct pytorch_reader *r, int index, struct op *op)
 {
     char text[4096], *name = NULL;

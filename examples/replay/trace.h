@@ -54,7 +54,7 @@ struct trace {
     struct trace_group *groups;
     int ngroups;
     uint64_t span_ns; /* from the first call to the end of the last; 0: not recorded */
-    /* Of PyTorch: for each node record_param_comms, the index of its operation, or TRACE_NO_OP. */
+    /* For PyTorch: for each node record_param_comms, the index of its operation, or TRACE_NO_OP. */
     size_t *calls;
     size_t ncalls, calls_room;
     uint64_t old_waits; /* for operations that began before the trace */

@@ -85,7 +85,8 @@ static void environment_set_place(const struct rank_proc *p)
     environment_set_text("MASTER_ADDR", a->master.address);
     environment_set_text("TORCHELASTIC_RUN_ID", desc->run_id);
     setenv("ROLE_NAME", "default", 1);
-    /* Of a job around this one: no store serves MASTER_PORT, and errors have no file. */
+    /* A job around this one may have set these: no store serves its MASTER_PORT here, and errors
+     * have no file. */
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TORCHELASTIC_ERROR_FILE");
     /* As torchrun has it: each of several ranks would use all cores of the host. */

@@ -76,7 +76,7 @@ void pmi_set_environment(const struct rank_proc *p)
      * ms instead of 11 us for an allreduce of 8 ranks on 2 CPUs. */
     if (pmi_is_crowded(here))
         setenv("I_MPI_WAIT_MODE", "1", 0);
-    /* Of a job around this one: another PMI would be preferred. */
+    /* A job around this one may have set these, and libraries would prefer its PMI. */
     unsetenv("PMI_PORT");
     unsetenv("PMI_ID");
     unsetenv("PMIX_RANK");

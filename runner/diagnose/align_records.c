@@ -72,7 +72,7 @@ static bool align_read_op(const struct align_member *m, uint64_t index, struct r
            op->number + near > started;
 }
 
-/* Of a damaged record too, the range of numbers is bounded by the size of the ring. */
+/* Reads one member. The size of the ring bounds the range of numbers, even in a damaged record. */
 static void align_read_member(const struct align_rank *r, struct arena *arena,
                               struct align_member *m)
 {
@@ -270,8 +270,8 @@ static uint32_t align_vote_lists(struct align_vector *v, struct align_counts *fi
     return differ;
 }
 
-/* Of pairs, a member that is part of all that differ is wrong; of lists, those that are outvoted.
- */
+/* Finds who is wrong: among pairs, the member that is part of all that differ; among lists, those
+ * that are outvoted. */
 static bool align_find_counts(const struct align_group *g, uint64_t number, uint8_t kind,
                               struct align_difference *out)
 {

@@ -38,7 +38,7 @@ struct audit_finding_rank {
 struct audit_finding {
     enum audit_difference difference;
     const char *group, *scope; /* borrowed from the audit */
-    /* Of the first operation that differs. If `after` + 1 is less than `number`, the audit only
+    /* The first operation that differs. If `after` + 1 is less than `number`, the audit only
      * knows that it is one of after + 1 ... number. */
     uint64_t number, after;
     bool completed; /* some member has completed operation `number`: its results may be wrong */
@@ -70,7 +70,7 @@ bool audit_find_extra(struct audit *a, struct audit_finding *out);
  * any member got an error. */
 bool audit_find_destroyed(struct audit *a, struct audit_finding *out);
 
-/* Of the groups of this name that are open: the rank that came last most often. False: no operation
+/* Finds the rank that came last most often in the open groups of this name. False: no operation
  * has been compared, or none was late. */
 bool audit_last(const struct audit *a, const char *group, struct straggler_finding *out);
 /* The groups that have compared operations. Only after the last audit_take. */

@@ -21,7 +21,8 @@ bool blame_has(const struct desc_ranks *list, uint32_t rank)
     return false;
 }
 
-/* Of one of several requests, the message begins with "requests[2]: ". */
+/* Finds the kind of operation in an error message, which begins with "requests[2]: " if it is
+ * about one of several requests. */
 enum collrun_kind blame_kind_of(const char *text)
 {
     const char *behind = strncmp(text, "requests[", 9) == 0 ? strstr(text, "]: ") : NULL;

@@ -168,7 +168,7 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
         return EXIT_FAILED;
     if (cause_is_signal(r))
         return 128 + WTERMSIG(r->status);
-    /* Of a rank that has not exited yet: the code that its workload has returned. */
+    /* A rank that has not exited yet has the code that its workload returned. */
     int reported = r->failed && r->failure.code > 0 ? r->failure.code : 0;
     int code = r->exited ? WEXITSTATUS(r->status) : reported;
     if (r->command && r->failed && r->failure.code > 0)

@@ -701,7 +701,7 @@ static uint64_t mismatch_number_of(const struct rank_state *r, const char *group
     return 0;
 }
 
-/* Of a message that two ranks disagree about. 0: it is not known. */
+/* Returns the number of the message that two ranks disagree about; 0 if it is not known. */
 static uint64_t mismatch_receive_number(const struct evidence *e, const struct verdict *v)
 {
     uint64_t number = 0;
@@ -713,7 +713,7 @@ static uint64_t mismatch_receive_number(const struct evidence *e, const struct v
     return number;
 }
 
-/* By the engine's message alone, which rank `r` got. */
+/* Blames by the text of the engine's error alone, which rank `r` got. */
 static void mismatch_by_text(const struct evidence *e, const struct rank_state *r,
                              struct arena *arena, struct verdict *v)
 {

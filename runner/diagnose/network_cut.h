@@ -16,13 +16,13 @@ struct network_cut {
     struct desc_ranks ranks; /* of both hosts; empty: not certain */
 };
 
-/* Of all connections without an answer, that of rank `first`, or else the one that has been silent
+/* Finds a connection without an answer: the one of rank `first`, or the one that has been silent
  * for longest. The list is in the arena. False: all are well, or are not known. */
 bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, struct arena *arena,
                       uint32_t first, struct network_cut *out);
 /* True if the error message of the rank is about a connection without an answer. */
 bool network_cut_is_reported(const struct rank_state *rank);
-/* Of ranks that do not come: true if each is inside an operation, and may wait for the network. */
+/* True if each of the late ranks is inside an operation, and may wait for the network. */
 bool network_cut_explains(const struct rank_state *ranks, const uint32_t *late, uint32_t n);
 /* "no answer from ...: the network between hosts a and b may be cut" */
 void network_cut_text(const struct network_cut *cut, char *out, size_t size);

@@ -51,8 +51,8 @@ struct rank_state {
     bool lost_sent;  /* of a command: the others know that it has exited without that */
     bool left_early; /* of a command: it exited with code 0, and a rank failed because of that */
     bool dismissed;  /* of a command in the background: collrun ends it, as all others are done */
-    /* Of a command: the library of Open MPI, in which it is rank 0 of 1; how its MPI process ended
-     * without MPI_Finalize. NULL: not so. */
+    /* A command has these: the library of Open MPI, in which it is rank 0 of 1; how its MPI
+     * process ended without MPI_Finalize. NULL: neither has been seen. */
     const char *singleton, *mpi_left;
     bool overdue;         /* of a command: a limit of collrun's has passed; `failure` says which */
     const char *detached; /* why it is no member any more although it runs; NULL: it is one */
@@ -100,7 +100,7 @@ struct rank_state {
     int status;                           /* of wait(2) */
     uint64_t user_us, system_us, max_rss; /* CPU time; bytes */
     bool host_lost;                       /* its host was lost before it exited */
-    /* Of a command that exited with code 1 or 2: its last line on stderr, which says why in most
+    /* The last line on stderr of a command that exited with code 1 or 2, which says why in most
      * programs; "" = none. */
     char last_words[160];
     char memory[96]; /* the memory limit if the kernel killed it for lack of memory, else "" */

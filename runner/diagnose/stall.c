@@ -400,7 +400,7 @@ static uint64_t stall_before(const struct snapshot_op *op)
     return op->age_ns > op->idle_ns ? op->age_ns - op->idle_ns : 0;
 }
 
-/* Of the messages that a thread has posted, it waits for the latest; those that are older by more
+/* A thread that has posted several messages waits for the latest; those that are older by more
  * than a moment may be for later. */
 static bool stall_is_latest(const struct group_snapshot *g, const struct snapshot_op *op)
 {

@@ -71,8 +71,8 @@ static void verdict_choose(const struct evidence *e, struct verdict *v)
         verdict_choose_among(e, true, v);
 }
 
-/* Of ranks whose operations have timed out, the one with a connection that has no answer: others
- * may wait for it on the same host. */
+/* Among ranks whose operations have timed out, chooses the one with a connection that has no
+ * answer: others may wait for it on the same host. */
 static void verdict_choose_connection(const struct evidence *e, struct verdict *v)
 {
     if (v->class != CAUSE_TIMEOUT || v->rank == WIRE_HOST || !e->ranks[v->rank].group[0] ||

@@ -30,7 +30,7 @@ struct kinds_kind {
 };
 
 struct kinds_need kinds_of_processes(const struct job *job, struct kinds_kind kind);
-/* By default a group uses all devices of its members. */
+/* A group uses all devices of its members unless the job file says how many. */
 struct kinds_need kinds_of_group(const struct job *job, const struct job_group *group,
                                  struct kinds_kind kind);
 /* The largest demand of the job. */

@@ -12,8 +12,7 @@
 
 #include <string.h>
 
-/* Of each rank's record, at least, if the run is traced: a tenth of a second of short operations.
- */
+/* The least number of entries in a record if the run is traced: short operations of 0.1 s. */
 enum { TRACE_RECORD_ENTRIES = 16384 };
 
 /* Ranks of one machine use its loopback interface unless the job file names another. */

@@ -27,7 +27,7 @@ static const char *communicators_option(const struct desc_group *group,
     return "";
 }
 
-/* Those of one group on one of its backends. */
+/* Adds the communicators of one group on one of its backends. */
 static void communicators_add(const struct desc_group *group, const struct desc_backend *backend,
                               uint32_t ndevices, struct communicators *out)
 {

@@ -14,8 +14,9 @@ struct communicators {
     uint32_t sharing;  /* of both: those that share the memory of another (option share) */
 };
 
-/* Of the device of that index among the rank's devices of the kind, over all groups of job.yaml.
- * Groups that a workload creates are not known to the plan. */
+/* The communicators of one device, over all groups of job.yaml; `device` is an index into the
+ * devices of the kind that the rank has. Groups that a workload creates are not known to the plan.
+ */
 struct communicators communicators_on(const struct desc *desc, uint32_t rank, uint32_t kind,
                                       uint32_t device);
 /* Which groups share the communicator of another one there: "tp shares that of dp". */

@@ -94,7 +94,7 @@ static void output_add_stamp(struct output *o, const struct fold_line *line)
     buf_put(&o->label_bytes, stamp, strlen(stamp));
 }
 
-/* That of one rank always fits. */
+/* Writes the label of a line; the label of one rank always fits. */
 static void output_set_label(struct output *o, const struct fold_line *line, const char *label)
 {
     buf_clear(&o->label_bytes);

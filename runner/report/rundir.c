@@ -379,7 +379,7 @@ void rundir_result(struct rundir *rd, const struct rank_state *ranks, const stru
     rundir_write_result(rd);
 }
 
-/* That of an earlier attempt. */
+/* Renames the diag folder of an earlier attempt. */
 static void rundir_move_diag(struct rundir *rd)
 {
     char name[64];

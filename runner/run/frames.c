@@ -53,7 +53,8 @@ static void frames_stop_for(struct frames *s, uint32_t rank)
     arena_fini(&arena);
 }
 
-/* Also for those that have failed since, if the job continues without them. */
+/* Decides about rank `first`, and about those that have failed since, if the job continues
+ * without them. */
 static void frames_stop_since(struct frames *s, uint32_t first)
 {
     const struct rank_state *ranks = s->run->ranks;

@@ -38,7 +38,7 @@ static void check_map_twice(const struct job *job, uint32_t rank, const struct j
     diag_list_add(diags, &d);
 }
 
-/* Of the ranks that are listed twice, the first one is reported. False after an error. */
+/* Reports the first rank that is listed twice. False after an error. */
 static bool check_map_row(const struct job *job, uint32_t index, uint32_t *row_of,
                           struct diag_list *diags)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the C++ runtime. */
+/* The C++ runtime defines it. */
 extern char *__cxa_demangle(const char *name, char *out, size_t *len, int *status);
 
 static const char *symbols_base_name(const char *path)

@@ -44,8 +44,8 @@ struct trace {
     bool ended;       /* nothing more is put into it */
     bool finished;    /* the thread has written everything */
     int err;
-    /* By rank: operations whose frames found no room, since the last one that did. Not of the
-     * thread. */
+    /* For each rank, the number of operations whose frames found no room since the last one
+     * that did. The thread does not use it. */
     uint64_t *dropped;
     uint32_t nranks;
 };
