@@ -262,7 +262,7 @@ void conn_flush(struct conn *c)
         loop_unwatch(c->loop, &c->writer);
     else if (!waited)
         loop_watch(c->loop, &c->writer, c->write_fd, EPOLLOUT);
-    /* Also if a new message found the room before the loop did. */
+    /* The caller learns it even if a new message found the room before the loop did. */
     if (waited && !conn_pending(c) && c->drained)
         c->drained(c);
 }

@@ -161,7 +161,7 @@ struct desc_limit {
     struct diag_loc loc; /* line 0: as the agent has it */
 };
 
-/* Of the rank that has the terminal of collrun. */
+/* The rank that has the terminal of collrun. */
 struct desc_terminal {
     bool used;
     uint32_t rank;

@@ -97,7 +97,7 @@ struct hostmem_scope *hostmem_scope_at(const struct hostmem *m, uint32_t index);
 
 /* A slot for `nmembers` members, zeroed; the caller holds the lock. False: all are in use. */
 bool hostmem_segment_take(struct hostmem *m, uint32_t nmembers, uint32_t *out);
-/* By each member, once, after it has unmapped the memory. */
+/* Each member calls it once, after it has unmapped the memory. */
 void hostmem_segment_release(struct hostmem *m, uint32_t segment);
 uint64_t hostmem_segment_offset(const struct hostmem *m, uint32_t segment);
 

@@ -103,7 +103,7 @@ struct record_head {
     /* 1: the job stops, and a call has returned that to the rank; how the rank ends may be a
      * consequence. */
     _Atomic uint32_t disturbed;
-    /* Of a rank that runs a command: the process that has called collrun_init; 0: none has. */
+    /* In a rank that runs a command, the process that has called collrun_init; 0: none has. */
     _Atomic uint32_t member;
     /* 1: the program has closed the connection to the agent. */
     _Atomic uint32_t closed;
@@ -180,7 +180,7 @@ struct record_mark {
     uint64_t called;           /* ticks, when the operation was called */
 };
 
-/* Of the mark of operation `number`, in the group of this generation; never 0. */
+/* The checksum of the mark of operation `number`, in the group of this generation; never 0. */
 static inline uint64_t record_mark_checksum(const struct record_mark *m, uint64_t number,
                                             uint32_t generation)
 {
@@ -237,17 +237,17 @@ struct record_layout {
 };
 struct record_layout record_layout(const struct record_head *head);
 
-/* By the agent: new memory for a rank, with a ring for `entries` operations: 0, or a power of 2 up
- * to RECORD_ENTRIES_MAX. Returns its memory file, or -errno. */
+/* The agent makes new memory for a rank, with a ring for `entries` operations: 0, or a power of 2
+ * up to RECORD_ENTRIES_MAX. Returns its memory file, or -errno. */
 int record_make(uint32_t rank, uint32_t entries);
-/* By the agent or the rank; NULL: it is not there, or not of this build. */
+/* The agent or the rank maps it; NULL: it is not there, or not of this build. */
 struct record_head *record_map(int fd);
 void record_unmap(struct record_head *head, size_t len); /* NULL: no effect */
-/* Of the memory behind a new head. The agent keeps it: a rank that writes at random may change the
- * lengths in the head later. */
+/* The length of the memory behind a new head. The agent keeps it: a rank that writes at random may
+ * change the lengths in the head later. */
 size_t record_len(const struct record_head *head);
-/* By the agent or the rank, before it reads times: sets ticks_mult by the time since record_make.
- */
+/* Sets ticks_mult by the time since record_make. The agent or the rank calls it before it reads
+ * times. */
 void record_calibrate(struct record_head *head);
 
 /* CLOCK_MONOTONIC in ns. */

@@ -38,7 +38,7 @@ struct record_view_group {
     int status;               /* the first error of the group; 0: none */
     uint64_t started, done;   /* numbers; started > done: inside */
     uint64_t bytes, since_ns; /* moved so far; when `started` last grew */
-    /* Of operation `started`, as in record_view_op. */
+    /* What operation `started` is, as in record_view_op. */
     enum collrun_kind kind;
     enum collrun_dtype dtype;
     enum collrun_op op;

@@ -15,7 +15,8 @@
 
 /* Called by one thread, at least every second. */
 void standstill_tick(void);
-/* Of this process up to `now`, ns; from any thread. 0 if no thread ticks. */
+/* How long this process has stood still up to `now`, in ns. Any thread may call it. 0 if no
+ * thread ticks. */
 uint64_t standstill_total(uint64_t now);
 
 /* Whether a deadline has passed, after it has moved by what was added to the total since *seen. */

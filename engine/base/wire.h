@@ -180,8 +180,8 @@ enum wire_type {
     /* u32 pid */
     WIRE_ATTACHED = 64,
     WIRE_READY, /* empty */
-    /* Of a program: u8 it has ended with exit code 0; else it has called collrun_finalize. Of
-     * plugins: empty */
+    /* A program sends u8: 1 if it has ended with exit code 0, 0 if it has called
+     * collrun_finalize. Plugins send nothing. */
     WIRE_DONE,
     WIRE_IDLE, /* empty */
     /* u32 workload index or UINT32_MAX, u32 phase (enum wire_phase), str group or "", u64 operation

@@ -15,8 +15,8 @@
 
 /* NULL if all of the text is one JSON value, else where it is not. */
 const char *json_check(const char *text);
-/* Of an array or object; NULL: past the last one, or the value is neither. Members of an object are
- * its values. */
+/* The first value of an array or object; NULL: past the last one, or the value is neither. Members
+ * of an object are its values. */
 const char *json_first(const char *value);
 const char *json_next(const char *value);
 /* NULL: no object, or no such member. */

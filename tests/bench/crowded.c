@@ -24,7 +24,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Of this process, in us. */
+/* CPU time of this process, in us. */
 static double cpu_us(void)
 {
     struct rusage r;

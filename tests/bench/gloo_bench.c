@@ -97,7 +97,7 @@ static bool wanted(const struct wish *w, const char *name)
 
 /* ---- one measure ---- */
 
-/* Of one call: its time on the slowest rank, and the processor time of all ranks. */
+/* What one call costs: its time on the slowest rank, and the processor time of all ranks. */
 struct cost {
     double us, cpu;
 };
@@ -242,7 +242,7 @@ static unsigned random_order(unsigned round)
     return (unsigned)(x >> 40) % 6;
 }
 
-/* Of Gloo's two measures the first one is compared, so that chance alone gives a ratio of 1. */
+/* The first of Gloo's two measures is compared, so that chance alone gives a ratio of 1. */
 static void measure_round(struct bench *b, const struct task *t, struct samples *s, unsigned i)
 {
     static const enum which orders[6][WHICH_ALL] = {

@@ -249,7 +249,7 @@ static int round_trip_by_tcp(struct bench *b, int fd)
     return 0;
 }
 
-/* Of the calling thread: other programs of the machine do not count. */
+/* CPU time of the calling thread: other programs of the machine do not count. */
 static double cpu_us(void)
 {
     struct timespec t;

@@ -166,7 +166,7 @@ static int compare_edges(const char *name, const uint64_t *times, int jobs)
     return last > 2 * first;
 }
 
-/* Of collrun and of all that it has waited for. */
+/* CPU time of collrun and of all that it has waited for. */
 static uint64_t cpu_of_children(void)
 {
     struct rusage used;

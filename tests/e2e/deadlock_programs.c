@@ -203,7 +203,7 @@ static int both_ways(struct rank *r)
                                         COLLRUN_UINT8);
 }
 
-/* Of the two messages of rank 2, one has come, from a rank that has returned; the other one waits
+/* One of the two messages of rank 2 has come, from a rank that has returned; the other one waits
  * for a rank that computes. */
 static int half(struct rank *r)
 {

@@ -127,7 +127,7 @@ int cudaStreamEndCapture(struct CUstream_st *stream, void **graph)
     return cuda_return(c ? code : cudaErrorIllegalState);
 }
 
-/* Of the default stream: an error while a stream captures that waits for it. */
+/* Using the default stream is an error while a stream captures that waits for it. */
 int cudaStreamIsCapturing(struct CUstream_st *stream, int *status)
 {
     int code = cuda_enter("cudaStreamIsCapturing");

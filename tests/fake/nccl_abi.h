@@ -74,9 +74,9 @@ int ncclCommGetAsyncError(struct ncclComm *comm, int *result);
 int ncclCommCount(const struct ncclComm *comm, int *count);
 int ncclCommCuDevice(const struct ncclComm *comm, int *device);
 int ncclCommUserRank(const struct ncclComm *comm, int *rank);
-/* Of the stand-in alone: the number of kernels that were launched. */
+/* The stand-in alone has it: the number of kernels that were launched. */
 int fake_nccl_kernels(const struct ncclComm *comm);
-/* Of the stand-in alone: the communicators that this process has on a device. */
+/* The stand-in alone has it: the communicators that this process has on a device. */
 int fake_nccl_communicators(int device);
 int ncclCommRegister(const struct ncclComm *comm, void *ptr, size_t len, void **handle);
 int ncclCommDeregister(const struct ncclComm *comm, void *handle);

@@ -256,7 +256,7 @@ static void seed_one_record(struct buf *out)
     buf_fini(&record);
 }
 
-/* Of an agent that is not one of ours. */
+/* Frames of an agent that is not one of ours. */
 static void seed_hostile(const char *folder)
 {
     struct buf b;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: words.sh
-# Fails if a retired word (words.txt) is in code, documents or messages. backends/gloo is left out until it is a thin wrapper.
+# Fails if a comment of the folders below starts without a subject ("Of", "By", "Else"), or if a retired word (words.txt) is in code, documents or messages. backends/gloo is left out until it is a thin wrapper.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 list=tests/look/words.txt
@@ -10,6 +10,12 @@ files=$(git ls-files '*.c' '*.h' '*.cc' '*.sh' '*.md' '*.mk' '*.yaml' '*.txt' '*
     grep -vE '^(backends/gloo/|tests/unit/(test_)?gloo|tests/bench/(gloo|results)|tests/look/words|tests/fuzz/corpus/|LICENSE)')
 # shellcheck disable=SC2086
 found=$(grep -niE "(^|[^a-zA-Z])($pattern)([^a-zA-Z]|\$)" $files /dev/null)
+headless=$(git grep -nE '(/\*|^ \*|//) (Of|That of|Those of|By|Also|Else) ' -- runner examples engine/include engine/base tests ':!tests/abi/v1')
+if [ -n "$headless" ]; then
+    echo "$headless" | cut -c1-160 >&2
+    echo "words: these comments have no subject" >&2
+    exit 1
+fi
 [ -z "$found" ] && exit 0
 echo "$found" | cut -c1-160 >&2
 echo "words: $(wc -l <<<"$found") lines with retired words; $list says what to write instead" >&2

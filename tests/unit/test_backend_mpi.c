@@ -351,7 +351,7 @@ static long open_files(void)
     return n;
 }
 
-/* Of this process alone: the harness's store grows with every rendezvous. */
+/* Memory of this process alone: the harness's store grows with every rendezvous. */
 static long memory_kib(void)
 {
     char line[256];

@@ -441,7 +441,7 @@ static void a_second_connection_of_a_rank_is_rejected(void **state)
     close_harness(&h);
 }
 
-/* Else a rank that comes and goes would count as all of them, and end the coordinator. */
+/* Otherwise a rank that comes and goes would count as all of them, and end the coordinator. */
 static void a_rank_that_has_gone_does_not_come_back(void **state)
 {
     (void)state;

@@ -193,7 +193,7 @@ static int unknown_connections(struct harness_rank *r)
     return exchange_all(r, r->group);
 }
 
-/* Of every how many ports an unknown connection is the first; 0: of none. */
+/* An unknown connection comes first at every N-th port; 0: at none. */
 static unsigned early;
 
 /* Instead of that of libc, also for Gloo: before any other thread accepts, there is a connection,

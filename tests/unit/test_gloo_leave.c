@@ -46,7 +46,7 @@ static int open_over(struct harness_rank *r, const char *name, uint32_t n,
     return harness_group_open(r, name, members, n, out);
 }
 
-/* Of the calling rank. */
+/* Runs one operation of the calling rank. */
 static int exec_one(struct harness_group *g, enum collrun_kind kind, void *buf, size_t bytes,
                     uint32_t peer, uint32_t tag)
 {

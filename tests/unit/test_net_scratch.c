@@ -46,7 +46,7 @@ static void what_is_kept_does_not_grow(void **state)
     scratch_fini(&pool);
 }
 
-/* Of the pieces of two lengths, those of the last operation stay. */
+/* The pool keeps the pieces of the length that the last operation used. */
 static void what_was_used_last_is_kept(void **state)
 {
     struct scratch_pool pool = {0};

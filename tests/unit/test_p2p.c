@@ -177,7 +177,7 @@ static void unexpected_packets_of_any_length_are_kept(void **state)
     p2p_free(w.p2p);
 }
 
-/* Of the messages between this rank and rank 1 with a tag. */
+/* Finds the count of messages with a tag between this rank and rank 1. */
 static const struct msg_count_entry *count_of(struct msg_count *counts, uint32_t tag)
 {
     static const struct msg_count_entry none;

@@ -227,7 +227,7 @@ static struct device four[] = {{"GPU-a", "X", "0-1,4-5"},
 static struct device two[] = {{"hpu-a", "Y", "0"}, {"hpu-b", "Y", "1"}};
 static struct plan_pool pools[] = {{"cuda", {four, 4, "hidden"}}, {"hpu", {two, 2, ""}}};
 static const struct plan_pools machine = {pools, 2};
-/* Those of another machine, which have the same ids. */
+/* The devices of another machine, which have the same ids. */
 static struct plan_pool far_pools[] = {{"hpu", {two, 2, ""}}};
 static const struct plan_pools far_machine = {far_pools, 1};
 

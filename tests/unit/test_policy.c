@@ -115,7 +115,7 @@ static void a_long_attempt_counts_afresh(void **state)
     assert_false(next.restart);
 }
 
-/* Of ranks that disagree about an operation any may be the first to say so. */
+/* Any of the ranks that disagree about an operation may be the first to report it. */
 static void the_same_operation_is_not_retried_whichever_rank_reports_it(void **state)
 {
     (void)state;

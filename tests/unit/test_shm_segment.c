@@ -51,7 +51,8 @@ static void parts_of(const struct segment *seg, const struct segment *second, st
     parts[7] = (struct part){segment_map_heap(seg, seg->nranks - 1, HEAP_LEN), HEAP_LEN};
 }
 
-/* Of the last rank's heap, which is the only one if there is one rank, the first byte is free. */
+/* The first byte of the last rank's heap is free; that heap is the only one if there is one rank.
+ */
 static size_t part_begin(const struct segment *seg, size_t i)
 {
     return i == PARTS - 1 && seg->nranks == 1 ? 1 : 0;

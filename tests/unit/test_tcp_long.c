@@ -140,8 +140,8 @@ static size_t window_bytes(unsigned i, unsigned salt)
     return sizes[(i * 5 + salt) % NSIZES];
 }
 
-/* Of one tag, so that a message that overtakes another one is seen by its length or its bytes. Rank
- * 0 sends `nsends` of them, rank 1 either none or as many. */
+/* Messages have one tag, so that one which overtakes another is seen by its length or its bytes.
+ * Rank 0 sends `nsends` of them, rank 1 either none or as many. */
 static int window_run(struct harness_rank *r, struct harness_group *g, struct window *w,
                       unsigned salt, bool both)
 {

@@ -137,7 +137,7 @@ enum collrun_check {
     /* As ASYNC, and before each collective, by exchanging the calls. All ranks then return
      * MISMATCH, and no data was moved: a program may handle it and go on. */
     COLLRUN_CHECK_STRICT,
-    /* By the backend alone, if it can (shm does). */
+    /* The backend alone compares calls, if it can (shm does). */
     COLLRUN_CHECK_OFF
 };
 

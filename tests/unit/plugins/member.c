@@ -185,7 +185,7 @@ static int do_fork(void)
     return collrun_finalize(ctx);
 }
 
-/* Of two processes of a rank, one is its member. */
+/* Two processes of a rank ask, and one of them is its member. */
 static int do_claim(void)
 {
     int status = 0, joined[2];
