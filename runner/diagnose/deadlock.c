@@ -458,8 +458,8 @@ static bool deadlock_is_operation(const struct wait_report_call *w)
     return kind_is_known((enum collrun_kind)w->kind) && kind_is_collective(w->kind);
 }
 
-/* Of the i-th rank of the path, which waits in `later`, and the one that it waits for, which is in
- * `first`. */
+/* Compares the i-th rank of the path, which waits in `later`, with the rank that it waits for,
+ * which is in `first`. */
 static bool deadlock_order(const struct deadlock_graph *graph, const struct wait_path *s,
                            uint32_t i, struct deadlock_order *out)
 {
