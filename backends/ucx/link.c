@@ -53,17 +53,28 @@ void link_add_group(struct link *link, const struct collrun_services *options)
     (void)options;
 }
 
-/* network.ports, for the sockets of UCX's tcp. UCX 1.13 knows an option of a transport by its own
- * name, and ignores what it does not know; 1.20 puts the transport first, and refuses. */
-static ucs_status_t link_set_ports(const struct link *link, ucp_config_t *config,
-                                   const struct link_config *ports)
+/* An option of UCX's tcp. UCX 1.13 knows an option of a transport by its own name, and ignores what
+ * it does not know; 1.20 puts the transport first, and refuses. */
+static ucs_status_t link_set_tcp(const struct link *link, ucp_config_t *config, const char *name,
+                                 const char *value)
+{
+    char full[32];
+    snprintf(full, sizeof full, "TCP_%s", name);
+    link->ucx.ucp_config_modify(config, name, value);
+    return link->ucx.ucp_config_modify(config, full, value);
+}
+
+/* network.ports, for its sockets; and no connect() blocks, which over a network that is cut takes
+ * minutes with the lock of the endpoint, so that no time-out of a group would end an operation. */
+static ucs_status_t link_configure_tcp(const struct link *link, ucp_config_t *config,
+                                       const struct link_config *ports)
 {
     char range[32];
-    if (!ports->first_port)
-        return UCS_OK;
+    const ucs_status_t status = link_set_tcp(link, config, "CONN_NB", "y");
+    if (status != UCS_OK || !ports->first_port)
+        return status;
     snprintf(range, sizeof range, "%u-%u", ports->first_port, ports->last_port);
-    link->ucx.ucp_config_modify(config, "PORT_RANGE", range);
-    return link->ucx.ucp_config_modify(config, "TCP_PORT_RANGE", range);
+    return link_set_tcp(link, config, "PORT_RANGE", range);
 }
 
 static ucs_status_t link_configure(const struct link *link, ucp_config_t *ucx,
@@ -79,7 +90,7 @@ static ucs_status_t link_configure(const struct link *link, ucp_config_t *ucx,
     if (status == UCS_OK && transports)
         status = link->ucx.ucp_config_modify(ucx, "TLS", transports);
     if (status == UCS_OK)
-        status = link_set_ports(link, ucx, config);
+        status = link_configure_tcp(link, ucx, config);
     return status;
 }
 

@@ -55,6 +55,11 @@ plugin "$tmp/cut.c" "$tmp/cut.so" || {
     exit 1
 }
 jobs=(tcp,10.98.0.0/24 tcp6,fd98::/64 gloo,10.98.0.0/24 dead,10.99.0.0/24 dead6,fd99::/64)
+if "$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available'; then
+    jobs+=(ucx,10.98.0.0/24)
+else
+    skip "ucx" "it is not available here"
+fi
 for job in "${jobs[@]}"; do
     name=${job%,*} backend=${job%,*}
     [[ $name =~ ^(tcp6|dead.*)$ ]] && backend=tcp
