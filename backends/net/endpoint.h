@@ -32,7 +32,7 @@ struct endpoint_peer {
     bool lost;
     enum link_loss_reason reason;
     char name[64]; /* "rank 3 (10.2.0.13)" */
-    char text[192];
+    char text[320];
 };
 
 struct endpoint_context;

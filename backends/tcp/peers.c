@@ -9,12 +9,14 @@
 #include "peers.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -217,6 +219,24 @@ void peers_conn_ended(struct conn *conn)
                    conn->error == EPROTO ? "malformed data" : strerror(conn->error));
 }
 
+/* The text is that of base/network.h of the engine, which the runner reads. */
+static void peers_lose_silent(struct conn *conn, const struct tcp_info *info)
+{
+    struct sockaddr_storage to;
+    socklen_t len = sizeof to;
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    int bytes = 0;
+    if (getpeername(conn->fd, (void *)&to, &len) == 0)
+        getnameinfo((void *)&to, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
+    ioctl(conn->fd, TIOCOUTQ, &bytes);
+    peers_lose(conn->peer, LINK_LOSS_BROKEN,
+               "no answer from %s port %s for %.1f s (%u retransmission%s, %d bytes "
+               "unacknowledged)",
+               host, port, info->tcpi_last_ack_recv / 1e3, info->tcpi_retransmits,
+               info->tcpi_retransmits == 1 ? "" : "s", bytes);
+}
+
 void peers_check_silence(struct link *link)
 {
     for (uint32_t i = link->nopen; i-- > 0;) {
@@ -227,9 +247,7 @@ void peers_check_silence(struct link *link)
             continue;
         if (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 &&
             info.tcpi_last_ack_recv > LINK_SILENCE_MS)
-            peers_lose(link->open[i]->peer, LINK_LOSS_BROKEN,
-                       "no answer from its host for %u s, the network may be cut",
-                       info.tcpi_last_ack_recv / 1000);
+            peers_lose_silent(link->open[i], &info);
     }
 }
 

@@ -82,7 +82,7 @@ struct link_peer {
     uint32_t sockets; /* that carry this process's puts, or are being opened; 0 before a long one */
     struct conn_puts puts;
     enum link_loss_reason loss;
-    char loss_text[192];
+    char loss_text[256];
     struct link_peer *next_lost;
 };
 

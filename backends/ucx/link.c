@@ -146,11 +146,11 @@ static int link_open_worker(struct link *link)
         return link_fail(link, "query the worker", status);
     link->address = attr.address;
     link->address_len = attr.address_length;
-    if (link->address_len + UCX_SECRET_LEN > LINK_ADDRESS_MAX)
+    if (link->address_len + UCX_CARD_LEN > LINK_ADDRESS_MAX)
         return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
                        "the address of UCX has %zu bytes, at most %u are possible; name fewer "
                        "devices in the option \"devices\"",
-                       link->address_len, LINK_ADDRESS_MAX - UCX_SECRET_LEN);
+                       link->address_len, LINK_ADDRESS_MAX - UCX_CARD_LEN);
     if (attr.max_am_header < sizeof(struct ucx_head))
         return s->fail(s->ctx, COLLRUN_ERR_BACKEND,
                        "UCX sends headers of %zu bytes over these devices; %zu are needed",
@@ -189,6 +189,7 @@ int link_open(const struct link_config *config, struct link **out)
     link->services = s;
     link->upcalls = config->upcalls;
     link->world_rank = config->world_rank;
+    snprintf(link->host, sizeof link->host, "%s", config->address ? config->address : "");
     link->worker_fd = link->wake_fd = link->rouse_fd = -1;
     const int status = link_open_rest(link, config);
     if (status != COLLRUN_OK)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peers: see peer.h. What link_address publishes is the secret of the process, then the address of
- * its worker.
+ * Peers: see peer.h. What link_address publishes is the secret of the process, the address of its
+ * host, then that of its worker.
  */
 #include "peer.h"
+
+#include "silence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,25 +30,28 @@ struct link_peer *peer_get(struct link *link, uint32_t world_rank)
 size_t link_address(const struct link *link, void *address)
 {
     memcpy(address, link->secret, UCX_SECRET_LEN);
-    memcpy((char *)address + UCX_SECRET_LEN, link->address, link->address_len);
-    return UCX_SECRET_LEN + link->address_len;
+    memcpy((char *)address + UCX_SECRET_LEN, link->host, sizeof link->host);
+    memcpy((char *)address + UCX_CARD_LEN, link->address, link->address_len);
+    return UCX_CARD_LEN + link->address_len;
 }
 
 int link_peer_open(struct link *link, const struct link_peer_config *config,
                    struct link_peer **peer)
 {
     const struct collrun_services *s = link->services;
-    if (config->len <= UCX_SECRET_LEN)
+    if (config->len <= UCX_CARD_LEN)
         return s->fail(s->ctx, COLLRUN_ERR_BACKEND, "%s has published no address of UCX",
                        config->name);
     struct link_peer *p = peer_get(link, config->world_rank);
-    void *address = malloc(config->len - UCX_SECRET_LEN);
+    void *address = malloc(config->len - UCX_CARD_LEN);
     if (!p || !address) {
         free(address);
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for %s", config->name);
     }
     memcpy(p->secret, config->address, UCX_SECRET_LEN);
-    memcpy(address, (const char *)config->address + UCX_SECRET_LEN, config->len - UCX_SECRET_LEN);
+    snprintf(p->host, sizeof p->host, "%.*s", (int)sizeof p->host - 1,
+             (const char *)config->address + UCX_SECRET_LEN);
+    memcpy(address, (const char *)config->address + UCX_CARD_LEN, config->len - UCX_CARD_LEN);
     p->address = address;
     p->cookie = config->cookie;
     snprintf(p->name, sizeof p->name, "%s", config->name);
@@ -78,12 +83,9 @@ void peer_lose(struct link_peer *peer, ucs_status_t status)
         return;
     peer->lost = true;
     peer->reason = peer->left ? LINK_LOSS_LEFT : peer_reason(status);
-    char silent[96] = "";
-    if (peer->link->silent_s)
-        snprintf(silent, sizeof silent, " (no answer from a host for %u s, the network may be cut)",
-                 peer->link->silent_s);
-    snprintf(peer->reason_text, sizeof peer->reason_text, "UCX: %s%s",
-             peer->link->ucx.ucs_status_string(status), silent);
+    silence_explain(peer, status);
+    snprintf(peer->reason_text, sizeof peer->reason_text, "UCX: %s%s%s",
+             peer->link->ucx.ucs_status_string(status), peer->silent[0] ? "; " : "", peer->silent);
 }
 
 static void peer_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)

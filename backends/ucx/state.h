@@ -17,9 +17,13 @@
 #include "library.h"
 #include "link.h"
 
+#include <netinet/in.h>
 #include <stdatomic.h>
 
 #define UCX_SECRET_LEN 16u
+/* What link_address publishes before the address of the worker: the secret, and the numeric address
+ * of the host. */
+#define UCX_CARD_LEN (UCX_SECRET_LEN + INET6_ADDRSTRLEN)
 
 struct packet;
 
@@ -29,6 +33,8 @@ struct link_peer {
     uint32_t world_rank;
     bool opened; /* else only packets of it have arrived */
     char name[96];
+    char host[INET6_ADDRSTRLEN]; /* its address */
+    char silent[256];            /* what silence.h knows of a connection there; or "" */
     void *cookie;
     void *address; /* of its worker, UCX's own format */
     uint8_t secret[UCX_SECRET_LEN];
@@ -40,7 +46,7 @@ struct link_peer {
     bool lost, left;        /* nothing can be sent any more; it has closed its link */
     bool loss_reported;     /* by the upcall */
     enum link_loss_reason reason;
-    char reason_text[160];
+    char reason_text[320];
 };
 
 struct link {
@@ -52,6 +58,7 @@ struct link {
     ucp_worker_h worker;
     ucp_address_t *address;
     size_t address_len;
+    char host[INET6_ADDRSTRLEN];
     uint8_t secret[UCX_SECRET_LEN];
     struct link_peer *peers;
 
@@ -64,7 +71,6 @@ struct link {
 
     int worker_fd, wake_fd, rouse_fd;
     uint64_t next_check_ms; /* of silence.h */
-    uint32_t silent_s;      /* how long the host of the last connection that it ended was silent */
     bool has_packets;       /* some have arrived during this progress */
     uint32_t idle;          /* how often progress has found nothing, in a row */
     atomic_bool armed;      /* worker_fd becomes readable with the next event */

@@ -7,8 +7,8 @@
  */
 #include "base/network.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -128,50 +128,23 @@ bool network_poll(struct network_survey *s)
 
 /* ---- what the kernel says about one ---- */
 
-static bool network_address_get(int (*get)(int, struct sockaddr *, socklen_t *), int fd,
-                                struct network_address *out)
+static bool network_address_read(const struct sockaddr_storage *address, socklen_t len,
+                                 struct network_address *out)
+{
+    return getnameinfo((const struct sockaddr *)address, len, out->host, sizeof out->host,
+                       out->port, sizeof out->port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+}
+
+/* SO_PEERNAME works also while a connection is opened, unlike getpeername(), and wants the exact
+ * length. */
+static bool network_addresses(int fd, struct network_address *own, struct network_address *peer)
 {
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
-    return get(fd, (struct sockaddr *)&address, &len) == 0 &&
-           getnameinfo((struct sockaddr *)&address, len, out->host, sizeof out->host, out->port,
-                       sizeof out->port, NI_NUMERICHOST | NI_NUMERICSERV) == 0;
-}
-
-/* Reads an address as the kernel lists it: 32-bit words of the network order, in hexadecimal. */
-static bool network_read_hex(const char *hex, int family, char *out, size_t len)
-{
-    uint32_t words[4] = {0};
-    const size_t n = family == AF_INET6 ? 4 : 1;
-    for (size_t i = 0; i < n; i++) {
-        unsigned word;
-        if (sscanf(hex + 8 * i, "%8x", &word) != 1)
-            return false;
-        words[i] = word;
-    }
-    return strlen(hex) == 8 * n && inet_ntop(family, words, out, (socklen_t)len) != NULL;
-}
-
-/* getpeername() refuses a connection that is being opened; the kernel lists its peer. */
-static bool network_opening_peer(const struct network_address *own, struct network_address *out)
-{
-    const int family = strchr(own->host, ':') ? AF_INET6 : AF_INET;
-    char line[300], from[40], to[40], host[NI_MAXHOST];
-    bool found = false;
-    FILE *f = fopen(family == AF_INET6 ? "/proc/self/net/tcp6" : "/proc/self/net/tcp", "re");
-    while (f && !found && fgets(line, sizeof line, f)) {
-        unsigned port, peer_port, state;
-        if (sscanf(line, "%*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x", from, &port, to, &peer_port,
-                   &state) != 5 ||
-            state != TCP_SYN_SENT || port != (unsigned)atoi(own->port) ||
-            !network_read_hex(from, family, host, sizeof host) || strcmp(host, own->host) != 0)
-            continue;
-        found = network_read_hex(to, family, out->host, sizeof out->host);
-        snprintf(out->port, sizeof out->port, "%u", peer_port);
-    }
-    if (f)
-        fclose(f);
-    return found;
+    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 &&
+           network_address_read(&address, len, own) &&
+           getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &address, &len) == 0 &&
+           network_address_read(&address, len, peer);
 }
 
 static bool network_look(const struct network_socket *s, const char *address,
@@ -184,7 +157,7 @@ static bool network_look(const struct network_socket *s, const char *address,
     struct network_fault f = {.found = true};
     int bytes = 0;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
-        !network_address_get(getsockname, fd, &own) || strcmp(own.host, address) != 0)
+        !network_addresses(fd, &own, &peer) || strcmp(own.host, address) != 0)
         return false;
     f.opening = info.tcpi_state == TCP_SYN_SENT;
     f.probed = info.tcpi_retransmits == 0;
@@ -193,8 +166,6 @@ static bool network_look(const struct network_socket *s, const char *address,
     if (f.attempts == 0 || (f.probed && !network_had_time(s, network_now_ns())) ||
         (!f.opening && info.tcpi_last_ack_recv < NETWORK_SILENT_MS) ||
         (info.tcpi_state != TCP_ESTABLISHED && !f.opening) ||
-        !(f.opening ? network_opening_peer(&own, &peer)
-                    : network_address_get(getpeername, fd, &peer)) ||
         (worst->found && worst->silent_s >= f.silent_s))
         return false;
     f.bytes = ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0 ? (uint32_t)bytes : 0;
@@ -225,11 +196,29 @@ bool network_end(struct network_survey *s, const char *address, struct network_f
 
 #define NETWORK_SILENT "no answer from "
 #define NETWORK_OPENING "the connection to "
+#define NETWORK_REFUSED "cannot connect to "
+
+/* The errors of connect() that come from the network, not from the host of the peer. */
+static const int network_errors[] = {EHOSTUNREACH, ENETUNREACH, ETIMEDOUT, EHOSTDOWN, ENETDOWN};
+
+bool network_is_cut(int error)
+{
+    size_t i = 0;
+    while (i < sizeof network_errors / sizeof *network_errors && network_errors[i] != error)
+        i++;
+    return i < sizeof network_errors / sizeof *network_errors;
+}
 
 void network_fault_text(const struct network_fault *f, char out[NETWORK_TEXT])
 {
     const char *s = f->attempts == 1 ? "" : "s";
-    if (f->opening)
+    char port[16] = "";
+    if (f->port)
+        snprintf(port, sizeof port, " port %u", f->port);
+    if (f->error)
+        snprintf(out, NETWORK_TEXT, NETWORK_REFUSED "%s%s: %s", f->address, port,
+                 strerror(f->error));
+    else if (f->opening)
         snprintf(out, NETWORK_TEXT, NETWORK_OPENING "%s port %u has not come up (%u attempts)",
                  f->address, f->port, f->attempts + 1);
     else if (f->probed)
@@ -242,11 +231,38 @@ void network_fault_text(const struct network_fault *f, char out[NETWORK_TEXT])
                  f->address, f->port, f->silent_s, f->attempts, s, f->bytes);
 }
 
+/* "cannot connect to rank 2 at 10.2.0.7 port 4711: No route to host"; rank and port may be missing.
+ * NULL: it is not this, or cut short; else what follows. */
+static const char *network_read_refused(const char *text, struct network_fault *f)
+{
+    int at = 0, len = 0;
+    sscanf(text, NETWORK_REFUSED "rank %*u at %n", &at);
+    text += at ? at : (int)strlen(NETWORK_REFUSED);
+    const size_t host = strspn(text, "0123456789abcdefABCDEF.:");
+    const bool alone = host && text[host - 1] == ':';
+    if (!host || host >= sizeof f->address ||
+        (!alone && (sscanf(text + host, " port %hu:%n", &f->port, &len) != 1 || !len)))
+        return NULL;
+    snprintf(f->address, sizeof f->address, "%.*s", (int)host - alone, text);
+    text += host + (size_t)len;
+    for (size_t i = 0; i < sizeof network_errors / sizeof *network_errors; i++) {
+        const char *why = strerror(network_errors[i]);
+        if (text[0] != ' ' || strncmp(text + 1, why, strlen(why)) != 0)
+            continue;
+        f->found = f->opening = true;
+        f->error = network_errors[i];
+        return text + 1 + strlen(why);
+    }
+    return NULL;
+}
+
 bool network_fault_read(const char *text, struct network_fault *f, const char **end)
 {
     const char *silent = strstr(text, NETWORK_SILENT), *opening = strstr(text, NETWORK_OPENING);
+    const char *refused = strstr(text, NETWORK_REFUSED);
     int len = 0;
     *f = (struct network_fault){.found = false};
+    *end = NULL;
     if (silent && sscanf(silent, NETWORK_SILENT "%65[0-9a-fA-F.:] port %hu for %lf s (%u %n",
                          f->address, &f->port, &f->silent_s, &f->attempts, &len) == 4) {
         f->probed = strncmp(silent + len, "keepalive", 9) == 0;
@@ -258,6 +274,10 @@ bool network_fault_read(const char *text, struct network_fault *f, const char **
         f->found = f->opening = f->attempts > 0;
         f->attempts -= f->opening;
         *end = strchr(opening + len, ')');
+    } else if (refused) {
+        *end = network_read_refused(refused, f);
+        if (f->found)
+            return true;
     }
     f->found = f->found && len > 0 && *end;
     *end = f->found ? *end + 1 : text;

@@ -29,11 +29,12 @@ enum {
 struct network_fault {
     bool found, opening; /* opening: it has not come up */
     bool probed;         /* attempts: of keepalive, not of data */
+    int error;           /* of connect(), which has failed; 0: it has not */
     double silent_s;
     uint32_t attempts;
     uint32_t bytes;                      /* sent and not acknowledged */
     char address[INET6_ADDRSTRLEN + 20]; /* of the peer */
-    uint16_t port;
+    uint16_t port;                       /* 0: not known */
 };
 
 struct network_survey {
@@ -49,6 +50,9 @@ bool network_poll(struct network_survey *s);
 /* Then: adds the connection from this address that has been silent for longest,
  * if it is worse than the one in `worst`. Closes the copies. True: it is worse. */
 bool network_end(struct network_survey *s, const char *address, struct network_fault *worst);
+
+/* True if this error of connect() comes from the network, not from the host of the peer. */
+bool network_is_cut(int error);
 
 enum { NETWORK_TEXT = 224 };
 /* "no answer from 10.2.0.7 port 4711 for 5.9 s (3 retransmissions, 65536 bytes unacknowledged)" */

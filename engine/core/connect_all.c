@@ -2,6 +2,7 @@
 #include "core/connect_all.h"
 
 #include "base/loop.h"
+#include "base/network.h"
 #include "base/standstill.h"
 #include "base/tcp.h"
 #include "core/error.h"
@@ -149,7 +150,9 @@ static int connect_all_dial(struct connect_all_acceptor *a, const struct connect
         if (error == ETIMEDOUT && connect_all_has_expired(a))
             return connect_all_unreachable(to, rank, error, COLLRUN_ERR_TIMEOUT);
         if (error != ETIMEDOUT || attempt == ATTEMPTS)
-            return connect_all_unreachable(to, rank, error, COLLRUN_ERR_SYSTEM);
+            return connect_all_unreachable(to, rank, error,
+                                           network_is_cut(error) ? COLLRUN_ERR_PEER_FAILED
+                                                                 : COLLRUN_ERR_SYSTEM);
     }
 }
 

@@ -176,7 +176,7 @@ int cause_exit_code(const struct rank_state *r, enum cause_class class)
     if (class == CAUSE_LAUNCH)
         return code == EXIT_INTERNAL || code == EXIT_EXEC ? EXIT_INTERNAL : EXIT_LOAD;
     if (class >= CAUSE_DEADLOCK && r->failed_phase == WIRE_PHASE_GROUPS)
-        return EXIT_TIMEOUT;
+        return class == CAUSE_PEER ? EXIT_FAILED : EXIT_TIMEOUT;
     return code ? code : EXIT_FAILED;
 }
 

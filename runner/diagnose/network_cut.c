@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The evidence comes from the agents (NETWORK), or stands in the message of a time-out. The peer is
+ * The evidence comes from the agents (NETWORK), or stands in the message of a time-out, or of a
+ * connection that is broken or cannot be made. The peer is
  * the host with the address; without an address, the one that the message names, or the only other
  * one.
  */
@@ -17,7 +18,8 @@ static bool network_cut_read(const struct rank_state *rank, struct network_fault
     if (network_fault_read(rank->network, f, end))
         return true;
     const int status = rank->why.status ? rank->why.status : rank->failure.code;
-    return (rank->failed || rank->why.status) && status == COLLRUN_ERR_TIMEOUT &&
+    return (rank->failed || rank->why.status) &&
+           (status == COLLRUN_ERR_TIMEOUT || status == COLLRUN_ERR_PEER_FAILED) &&
            network_fault_read(rank_failed_text(rank), f, end);
 }
 
@@ -92,13 +94,17 @@ bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, s
     return true;
 }
 
+void network_cut_hosts_text(const struct network_cut *cut, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (cut->hosts[1])
+        snprintf(out, size, BETWEEN "%s and %s may be cut", cut->hosts[0], cut->hosts[1]);
+}
+
 void network_cut_text(const struct network_cut *cut, char *out, size_t size)
 {
-    char fault[NETWORK_TEXT];
+    char fault[NETWORK_TEXT], hosts[600];
     network_fault_text(&cut->fault, fault);
-    if (cut->hosts[1])
-        snprintf(out, size, "%s" BETWEEN "%s and %s may be cut", fault, cut->hosts[0],
-                 cut->hosts[1]);
-    else
-        snprintf(out, size, "%s", fault);
+    network_cut_hosts_text(cut, hosts, sizeof hosts);
+    snprintf(out, size, "%s%s", fault, hosts);
 }

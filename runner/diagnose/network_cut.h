@@ -24,6 +24,8 @@ bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, s
 bool network_cut_is_reported(const struct rank_state *rank);
 /* True if each of the late ranks is inside an operation, and may wait for the network. */
 bool network_cut_explains(const struct rank_state *ranks, const uint32_t *late, uint32_t n);
+/* ": the network between hosts a and b may be cut"; or "" */
+void network_cut_hosts_text(const struct network_cut *cut, char *out, size_t size);
 /* "no answer from ...: the network between hosts a and b may be cut" */
 void network_cut_text(const struct network_cut *cut, char *out, size_t size);
 

@@ -71,16 +71,16 @@ static void verdict_choose(const struct evidence *e, struct verdict *v)
         verdict_choose_among(e, true, v);
 }
 
-/* Among ranks whose operations have timed out, chooses the one with a connection that has no
- * answer: others may wait for it on the same host. */
+/* Among ranks whose operations have timed out, or failed because of a peer, chooses the one with a
+ * connection that has no answer: others may wait for it on the same host. */
 static void verdict_choose_connection(const struct evidence *e, struct verdict *v)
 {
-    if (v->class != CAUSE_TIMEOUT || v->rank == WIRE_HOST || !e->ranks[v->rank].group[0] ||
-        network_cut_is_reported(&e->ranks[v->rank]))
+    if ((v->class != CAUSE_TIMEOUT && v->class != CAUSE_PEER) || v->rank == WIRE_HOST ||
+        !e->ranks[v->rank].group[0] || network_cut_is_reported(&e->ranks[v->rank]))
         return;
     for (uint32_t i = 0; i < e->desc->nranks; i++) {
         const struct rank_state *r = &e->ranks[i];
-        if (r->group[0] && cause_alone(r) == CAUSE_TIMEOUT && network_cut_is_reported(r)) {
+        if (r->group[0] && cause_alone(r) == v->class && network_cut_is_reported(r)) {
             v->rank = i;
             return;
         }
@@ -206,6 +206,21 @@ static void verdict_blame_peer(const struct evidence *e, struct arena *arena, st
     v->suspects.n = 0;
 }
 
+/* A connection of the rank is broken, or cannot be made, and that is no other rank's doing. */
+static void verdict_blame_network(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    char hosts[640];
+    struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
+    if (!cut || v->culprits.n || !network_cut_is_reported(&e->ranks[v->rank]) ||
+        !network_cut_find(e->desc, e->ranks, arena, v->rank, cut))
+        return;
+    v->network = cut;
+    if (cut->ranks.n)
+        v->suspects = cut->ranks;
+    network_cut_hosts_text(cut, hosts, sizeof hosts);
+    blame_append(&v->diag, hosts);
+}
+
 /* The cause behind a deadlock or a time limit. Its exit code is that of its class: the rank that
  * reported it may be a victim. */
 static void verdict_blame_waits(const struct evidence *e, struct arena *arena, struct verdict *v)
@@ -258,8 +273,11 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
         return;
     else if (v->class == CAUSE_HOST_LOST)
         verdict_blame_lost(e, arena, v);
-    else if (v->class >= CAUSE_PEER)
+    else if (v->class >= CAUSE_PEER) {
         verdict_blame_peer(e, arena, v);
+        if (v->class == CAUSE_PEER && v->rank != WIRE_HOST)
+            verdict_blame_network(e, arena, v);
+    }
 }
 
 void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)

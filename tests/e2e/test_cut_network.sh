@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The network between two hosts is dead, and collrun still reaches both. The stall report, the error of an operation that times out
 # and result.json name the pair of hosts and the connection without an answer; also one that has never come up, over IPv4 and IPv6.
+# So do they when no time-out of an operation comes first: a connection breaks, or cannot be made.
 # Packets to a MAC address that no host has are lost without a trace, in this direction alone.
 #
 #   cut-a e0 10.98.0.1, fd98::1 ------------- 10.98.0.2, fd98::2 e0 cut-b   until the jobs run
-#         10.99.0.1, fd99::1                  10.99.0.2, fd99::2            dead from the beginning
+#         e1 10.99.0.1, fd99::1 ------------- 10.99.0.2, fd99::2 e1         dead from the beginning
+#         e2 10.97.0.1, fd97::1 ------------- 10.97.0.2, fd97::2 e2         no route, from the beginning
 . "$(dirname "$0")/lib.sh"
 own_namespaces -m -n
 ip netns add cut-a 2>/dev/null && ip netns add cut-b || {
@@ -14,20 +16,26 @@ ip netns add cut-a 2>/dev/null && ip netns add cut-b || {
 }
 on_exit_netns() { ip netns del cut-a; ip netns del cut-b; }
 trap 'on_exit_netns 2>/dev/null; cleanup' EXIT
-ip -n cut-a link add e0 type veth peer name e0 netns cut-b
+nets=(98 99 97) # of e0, e1, e2
 for i in a,1 b,2; do
     ip -n "cut-${i%,*}" link set lo up
-    ip -n "cut-${i%,*}" link set e0 up
-    for net in 10.98.0. 10.99.0.; do ip -n "cut-${i%,*}" addr add "$net${i#*,}/24" dev e0; done
-    for net in fd98:: fd99::; do ip -n "cut-${i%,*}" addr add "$net${i#*,}/64" dev e0 nodad; done
+    for e in 0 1 2; do
+        [ "$i" = b,2 ] || ip -n cut-a link add "e$e" type veth peer name "e$e" netns cut-b
+        ip -n "cut-${i%,*}" link set "e$e" up
+        ip -n "cut-${i%,*}" addr add "10.${nets[e]}.0.${i#*,}/24" dev "e$e"
+        ip -n "cut-${i%,*}" addr add "fd${nets[e]}::${i#*,}/64" dev "e$e" nodad
+    done
 done
-lose() { # NETWORK...: packets from a to b
+lose() { # E: packets from a to b
     local net
-    for net; do ip -n cut-a neigh replace "${net}2" dev e0 lladdr 02:00:00:00:00:99 nud permanent; done
+    for net in "10.${nets[$1]}.0." "fd${nets[$1]}::"; do
+        ip -n cut-a neigh replace "${net}2" dev "e$1" lladdr 02:00:00:00:00:99 nud permanent
+    done
 }
-lose 10.99.0. fd99::
-mac=$(ip netns exec cut-a cat /sys/class/net/e0/address) # b does not have to ask for it
-ip -n cut-b neigh replace fd99::1 dev e0 lladdr "$mac" nud permanent
+lose 1
+mac=$(ip netns exec cut-a cat /sys/class/net/e1/address) # b does not have to ask for it
+ip -n cut-b neigh replace fd99::1 dev e1 lladdr "$mac" nud permanent
+ip -n cut-a route add unreachable 10.97.0.2 && ip -n cut-b route add unreachable 10.97.0.1
 
 cat >"$tmp/cut.c" <<'END'
 #include <collrun/workload.h>
@@ -54,36 +62,39 @@ plugin "$tmp/cut.c" "$tmp/cut.so" || {
     echo "Bail out! the workload does not compile"
     exit 1
 }
-jobs=(tcp,10.98.0.0/24 tcp6,fd98::/64 gloo,10.98.0.0/24 dead,10.99.0.0/24 dead6,fd99::/64)
+# NAME,NETWORK,BACKEND,TIME-OUT of the group: the latter passes, or a connection fails before
+jobs=(tcp,10.98.0.0/24,tcp,7 tcp6,fd98::/64,tcp,7 gloo,10.98.0.0/24,gloo,7 dead,10.99.0.0/24,tcp,7 dead6,fd99::/64,tcp,7)
+fails=(tcp_breaks,10.98.0.0/24,tcp,60 tcp_unmade,10.99.0.0/24,tcp,60 tcp_no_route,10.97.0.0/24,tcp,60 gloo_no_route,10.97.0.0/24,gloo,60)
 if "$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available'; then
-    jobs+=(ucx,10.98.0.0/24)
+    jobs+=(ucx,10.98.0.0/24,ucx,7)
+    fails+=(ucx_breaks,10.98.0.0/24,ucx,60 ucx_unmade,10.99.0.0/24,ucx,60 ucx_no_route,10.97.0.0/24,ucx,60)
 else
     skip "ucx" "it is not available here"
 fi
-for job in "${jobs[@]}"; do
-    name=${job%,*} backend=${job%,*}
-    [[ $name =~ ^(tcp6|dead.*)$ ]] && backend=tcp
+declare -A runners=() codes=()
+for job in "${jobs[@]}" "${fails[@]}"; do
+    IFS=, read -r name network backend timeout <<<"$job"
     cat >"$tmp/$name.yaml" <<END
 version: 1
 hosts:
   defaults: {transport: {command: [ip, netns, exec, "{host}"]}, slots: 2}
   nodes: [cut-a, cut-b]
 stage: never
-network: {interface: "${job#*,}"}
+network: {interface: "$network"}
 processes: {count: 4}
-groups: {world: {ranks: all, backend: $backend, timeout: $((7 * slow))s}}
+groups: {world: {ranks: all, backend: $backend, timeout: $((timeout * slow))s}}
 workloads: [{plugin: ./cut.so}]
-timeouts: {run: $((60 * slow))s, grace: 1s, stall: 2500ms}
+timeouts: {run: $((70 * slow))s, grace: 1s, stall: 2500ms}
 logging: {dir: ./$name.dir}
 END
     timeout -k 5 $((90 * slow)) "$COLLRUN" "$tmp/$name.yaml" >"$tmp/$name.out" 2>"$tmp/$name.err" </dev/null &
-    children+=($!)
+    children+=($!) runners[$name]=$!
 done
-for job in "${jobs[@]}"; do
-    [[ $job == dead* ]] || check_within "${job%,*}: the job is up" 30 grep -q up "$tmp/${job%,*}.out"
+for job in "${jobs[@]}" "${fails[@]}"; do
+    [[ $job != *,10.98.* && $job != *,fd98:* ]] || check_within "${job%%,*}: the job is up" 30 grep -q up "$tmp/${job%%,*}.out"
 done
-lose 10.98.0. fd98::
-wait "${children[@]}"
+lose 0
+for name in "${!runners[@]}"; do wait "${runners[$name]}"; codes[$name]=$?; done
 
 cat >"$tmp/verdict.py" <<'END'
 import json, sys
@@ -92,15 +103,31 @@ n = v["network"]
 print(v["class"], v["culprits"], v["suspects"], sorted(n["hosts"]), n["rank"] in v["suspects"], n["address"][:2],
       n["port"] > 0, n["connected"], n["retransmits"] + n["probes"] > 0)
 END
+hosts='the network between hosts cut-(a and cut-b|b and cut-a) may be cut' address='(10\.9[789]\.0\.[12]|fd9[89]::[12]) port [0-9]+'
+silent="no answer from $address for [0-9.]+ s \([0-9]+ (keepalive probe|retransmission).*\): $hosts"
+opening="the connection to $address has not come up \([0-9]+ attempts\): $hosts"
 for job in "${jobs[@]}"; do
-    name=${job%,*} connected=True
-    hosts='the network between hosts cut-(a and cut-b|b and cut-a) may be cut' address='(10\.9[89]\.0\.[12]|fd9[89]::[12]) port [0-9]+'
-    cut="no answer from $address for [0-9.]+ s \([0-9]+ (keepalive probe|retransmission).*\): $hosts"
-    [[ $name != dead* ]] || cut="the connection to $address has not come up \([0-9]+ attempts\): $hosts" connected=False
+    IFS=, read -r name network _ <<<"$job"
+    connected=True cut=$silent
+    [[ $name != dead* ]] || connected=False cut=$opening
     err=$(cat "$tmp/$name.err")
     like "$name: the error names the hosts, and the connection" "$(grep error: <<<"$err")" "rank [0-3].*waited .* s for ranks? .*; $cut"
     like "$name: so does the stall report" "$err" "CAUSE  rank [0-3] \(cut-[ab], pid [0-9]+\): $cut"
     is "$name: result.json" "$(python3 "$tmp/verdict.py" "$tmp/$name.dir/result.json")" \
-        "timeout [] [0, 1, 2, 3] ['cut-a', 'cut-b'] True $([[ ${job#*,} == fd* ]] && echo fd || echo 10) True $connected True"
+        "timeout [] [0, 1, 2, 3] ['cut-a', 'cut-b'] True $([[ $network == fd* ]] && echo fd || echo 10) True $connected True"
+done
+for job in "${fails[@]}"; do
+    name=${job%%,*} connected=False port=True
+    case $name in
+    *_breaks) cut=$silent connected=True ;;
+    tcp_unmade) cut="cannot connect to $address: Connection timed out: $hosts" ;;
+    ucx_unmade) cut=$opening ;;
+    ucx_no_route) cut="cannot connect to ${address% port*}: No route to host: $hosts" port=False ;;
+    *) cut="cannot connect to (rank [01] at )?$address: No route to host: $hosts" ;;
+    esac
+    like "$name: the error names the hosts, and the connection" "$(grep error: "$tmp/$name.err")" "rank [0-3].*$cut"
+    is "$name: result.json" "$(python3 "$tmp/verdict.py" "$tmp/$name.dir/result.json" | sed 's/ [^ ]*$//')" \
+        "error [] [0, 1, 2, 3] ['cut-a', 'cut-b'] True 10 $port $connected"
+    is "$name: the exit code" "${codes[$name]}" 1
 done
 done_testing

@@ -6,6 +6,7 @@
 #include "base/network.h"
 #include "core/failure_text.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +90,10 @@ static void a_connection_without_an_answer(void **state)
         {.attempts = 3, .bytes = 65536, .silent_s = 5.9, .address = "10.2.0.7", .port = 4711},
         {.attempts = 1, .bytes = 1, .silent_s = 61.0, .address = "fd00::7", .port = 65535},
         {.attempts = 1, .probed = true, .silent_s = 1.2, .address = "10.2.0.7", .port = 1},
-        {.attempts = 2, .opening = true, .address = "fd00::7", .port = 4711}};
+        {.attempts = 2, .opening = true, .address = "fd00::7", .port = 4711},
+        {.error = EHOSTUNREACH, .opening = true, .address = "10.2.0.7", .port = 4711},
+        {.error = ETIMEDOUT, .opening = true, .address = "fd00::7", .port = 1},
+        {.error = ENETUNREACH, .opening = true, .address = "fd00::"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[NETWORK_TEXT], message[512];
@@ -106,12 +110,31 @@ static void a_connection_without_an_answer(void **state)
         assert_int_equal((int)(10 * f.silent_s + 0.5), (int)(10 * cases[i].silent_s + 0.5));
         assert_int_equal(f.probed, cases[i].probed);
         assert_int_equal(f.opening, cases[i].opening);
+        assert_int_equal(f.error, cases[i].error);
         for (size_t len = strlen(message) - strlen(end); len-- > 0;) { /* cut short */
             message[len] = '\0';
             assert_false(network_fault_read(message, &f, &end));
             assert_false(f.found);
         }
     }
+}
+
+/* The network refuses connect(). What the host of the peer answers is no cut. */
+static void a_connection_that_cannot_be_made(void **state)
+{
+    struct network_fault f;
+    const char *end;
+    (void)state;
+    assert_true(network_fault_read(
+        "cannot connect to rank 3 at fd00::7 port 5: Network is unreachable; more", &f, &end));
+    assert_string_equal(end, "; more");
+    assert_string_equal(f.address, "fd00::7");
+    assert_int_equal(f.port, 5);
+    assert_int_equal(f.error, ENETUNREACH);
+    assert_false(
+        network_fault_read("cannot connect to 10.2.0.7 port 5: nothing listens there", &f, &end));
+    assert_false(network_fault_read("cannot connect to h2 port 5: No route to host", &f, &end));
+    assert_false(network_is_cut(ECONNREFUSED));
 }
 
 int main(void)
@@ -122,6 +145,7 @@ int main(void)
         cmocka_unit_test(a_list_that_does_not_fit_is_cut),
         cmocka_unit_test(an_operation_expires),
         cmocka_unit_test(a_connection_without_an_answer),
+        cmocka_unit_test(a_connection_that_cannot_be_made),
     };
     return cmocka_run_group_tests_name("failure texts", tests, NULL, NULL);
 }
