@@ -268,6 +268,8 @@ layers: all
 	@bad=$$( \
 	grep -snE '#include "' $$(git ls-files 'engine/include/*' 'backends/*.[ch]' 'backends/*.cc' 'examples/*.c') | grep -vE '"([a-z_0-9]+/)?[a-z_0-9]+\.h"'; \
 	grep -snE '#include "' $$(git ls-files 'engine/base/*') | grep -vE '"base/'; \
+	above='$(subst $(space),|,$(ENGINE_LAYERS))'; for layer in $(ENGINE_LAYERS); do above=$${above#"$$layer"}; above=$${above#|}; \
+		[ -z "$$above" ] || grep -snE "#include \"($$above)/" $$(git ls-files "engine/$$layer/*"); done; \
 	grep -snE '#include "(spec|plan|connect|run|rendezvous|diagnose|report|agent)/' $$(git ls-files 'engine/*.[ch]' 'backends/*'); \
 	grep -snE '#include "(plan|connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/spec/*'); \
 	grep -snE '#include "(connect|run|rendezvous|diagnose|report)/' $$(git ls-files 'runner/plan/*'); \

@@ -2,6 +2,7 @@
 # libcollrun.so.1, the collrun-engine program around it, and base, which runner, agent and engine share (libc only).
 
 BASE_SRC := $(wildcard engine/base/*.c)
+# From the bottom up: no layer includes one that stands behind it (make layers).
 ENGINE_LAYERS := core progress group observe ops rank
 ENGINE_SRC := $(filter-out engine/rank/main.c,$(wildcard $(addsuffix /*.c,$(addprefix engine/,$(ENGINE_LAYERS)))))
 OBJECTS += $(call obj,$(BASE_SRC) $(ENGINE_SRC) engine/rank/main.c)

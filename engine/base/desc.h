@@ -224,6 +224,9 @@ uint32_t desc_find_command(const struct desc *desc, uint32_t rank);
 const struct desc_kv *desc_find_param(const struct desc_workload *w, uint32_t rank,
                                       const char *name);
 
+/* The index of a rank in the list; -1: it is not in it. */
+int desc_ranks_find(const struct desc_ranks *ranks, uint32_t rank);
+
 /* How many devices of a kind a rank owns; how many each member of a group drives. */
 uint32_t desc_rank_devices(const struct desc_rank *rank, uint32_t kind);
 uint32_t desc_group_devices(const struct desc_group *group, uint32_t kind);

@@ -6,6 +6,15 @@
 
 #include <string.h>
 
+int desc_ranks_find(const struct desc_ranks *ranks, uint32_t rank)
+{
+    for (uint32_t i = 0; i < ranks->n; i++) {
+        if (ranks->items[i] == rank)
+            return (int)i;
+    }
+    return -1;
+}
+
 /* ---- devices ---- */
 
 uint32_t desc_rank_devices(const struct desc_rank *rank, uint32_t kind)

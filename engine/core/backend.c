@@ -10,7 +10,6 @@
 #include "core/plugin.h"
 #include "core/signals.h"
 #include "core/threads.h"
-#include "progress/p2p.h"
 
 #include <collrun/collrun.h>
 #include <ctype.h>
@@ -156,6 +155,14 @@ static const char *backend_kind_flaw(const struct collrun_memory_kind *kind, uin
     return NULL;
 }
 
+static bool backend_transport_is_complete(const struct collrun_transport *theirs)
+{
+    struct collrun_transport t;
+    COLLRUN_COPY(&t, theirs);
+    return t.send && t.recv && t.progress && t.message_size >= sizeof(struct collrun_message) &&
+           (!t.post || t.unpost);
+}
+
 /* The first missing or contradictory member of a copied table; NULL = none. */
 static const char *backend_flaw(const struct collrun_backend *t)
 {
@@ -173,7 +180,7 @@ static const char *backend_flaw(const struct collrun_backend *t)
         return "it has only one of start and test";
     if (!t->exec && !t->start && !t->transport)
         return "it has neither exec, nor start and test, nor a transport";
-    if (t->transport && !p2p_supports(t->transport))
+    if (t->transport && !backend_transport_is_complete(t->transport))
         return "its transport lacks send, recv or progress, has post without unpost, or its "
                "message_size is too small";
     if (!t->alloc != !t->free)

@@ -27,7 +27,7 @@ struct host_scopes {
     struct hostmem mem; /* mem.head NULL: the agent has given none */
     const struct desc *desc;
     uint32_t rank;             /* this one */
-    const atomic_bool *failed; /* by world rank: engine.failed */
+    const atomic_bool *failed; /* by world rank: process.failed */
     struct control *control;
     bool oversubscribed; /* the host has more ranks than cores */
 };

@@ -8,9 +8,9 @@
 
 #include "base/names.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "core/signals.h"
 #include "core/threads.h"
-#include "rank/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,16 +37,16 @@ static struct open_kind *memory_kinds_find(const struct memory_kinds *kinds, con
 }
 
 /* The devices of the rank, and their numbers: in the mask if there is one, else in the host. */
-static int memory_kinds_number(const struct engine *e, struct memory_kind *kind, struct diag *d)
+static int memory_kinds_number(const struct process *p, struct memory_kind *kind, struct diag *d)
 {
-    const struct desc_rank *me = &e->desc.ranks[e->rank];
+    const struct desc_rank *me = &p->desc.ranks[p->rank];
     for (uint32_t i = 0; i < me->ndevices; i++) {
         const struct desc_device *device = &me->devices[i];
-        if (strcmp(e->desc.kinds[device->kind].name, kind->name) != 0)
+        if (strcmp(p->desc.kinds[device->kind].name, kind->name) != 0)
             continue;
         if (kind->ndevices == MEMORY_KIND_DEVICES)
             return diag_set(d, COLLRUN_ERR_UNSUPPORTED, "rank %u owns more than %d %s devices",
-                            e->rank, MEMORY_KIND_DEVICES, kind->title);
+                            p->rank, MEMORY_KIND_DEVICES, kind->title);
         int32_t number = (int32_t)(kind->table.mask ? kind->ndevices : device->index);
         kind->renumbered = kind->renumbered || number != (int32_t)kind->ndevices;
         kind->numbers[kind->ndevices++] = number;
@@ -76,7 +76,7 @@ static int memory_kinds_start(struct open_kind *o, struct diag *d)
 }
 
 /* A rank that owns devices which its process cannot use. */
-static void memory_kinds_warn(struct engine *e, const struct memory_kind *kind)
+static void memory_kinds_warn(struct process *p, const struct memory_kind *kind)
 {
     char text[512];
     if (kind->usable || !kind->ndevices)
@@ -84,13 +84,13 @@ static void memory_kinds_warn(struct engine *e, const struct memory_kind *kind)
     snprintf(text, sizeof text,
              "this rank owns %u %s device%s, but its process cannot use their memory: %s",
              kind->ndevices, kind->title, kind->ndevices == 1 ? "" : "s", kind->reason);
-    control_log(&e->control, COLLRUN_LOG_INFO, text);
+    control_log(&p->control, COLLRUN_LOG_INFO, text);
 }
 
-static int memory_kinds_add(struct engine *e, const struct backend *owner, struct open_kind **out,
+static int memory_kinds_add(struct process *p, const struct backend *owner, struct open_kind **out,
                             struct diag *d)
 {
-    struct memory_kind_set *open = &e->kinds.open;
+    struct memory_kind_set *open = &p->kinds.open;
     if (open->n == MEMORY_KINDS_MAX)
         return diag_set(d, COLLRUN_ERR_UNSUPPORTED, "more than %d kinds of memory in one process",
                         MEMORY_KINDS_MAX);
@@ -101,8 +101,8 @@ static int memory_kinds_add(struct engine *e, const struct backend *owner, struc
     o->kind.table = owner->kind;
     o->kind.title = owner->kind.title;
     snprintf(o->kind.name, sizeof o->kind.name, "%s", owner->kind.name);
-    services_init(&o->services, &e->control, owner->services.options[0], NULL, "%s", owner->name);
-    int rc = memory_kinds_number(e, &o->kind, d);
+    services_init(&o->services, &p->control, owner->services.options[0], NULL, "%s", owner->name);
+    int rc = memory_kinds_number(p, &o->kind, d);
     if (rc == COLLRUN_OK)
         rc = memory_kinds_start(o, d);
     if (rc != COLLRUN_OK) {
@@ -110,22 +110,22 @@ static int memory_kinds_add(struct engine *e, const struct backend *owner, struc
         return rc;
     }
     pthread_mutex_init(&o->kind.blocks.lock, NULL);
-    memory_kinds_warn(e, &o->kind);
+    memory_kinds_warn(p, &o->kind);
     open->items[open->n++] = &o->kind;
     *out = o;
     return COLLRUN_OK;
 }
 
 /* The backend that job.yaml's plan expects to declare a kind; NULL in *out: the plan has none. */
-static int memory_kinds_planned(struct engine *e, const char *name, const struct backend **out,
+static int memory_kinds_planned(struct process *p, const char *name, const struct backend **out,
                                 struct diag *d)
 {
-    const struct desc *desc = &e->desc;
+    const struct desc *desc = &p->desc;
     struct backend *b;
     for (uint32_t i = 0; i < desc->nkinds; i++) {
         if (strcmp(desc->kinds[i].name, name) != 0)
             continue;
-        int rc = registry_load(e, desc->backends[desc->kinds[i].backend].name, &b, d);
+        int rc = registry_load(p, desc->backends[desc->kinds[i].backend].name, &b, d);
         if (rc != COLLRUN_OK)
             return rc;
         if (!b->declares_kind || strcmp(b->kind.name, name) != 0)
@@ -139,14 +139,14 @@ static int memory_kinds_planned(struct engine *e, const char *name, const struct
 }
 
 /* Opens the kind with the table of the planned backend; without one, with that of `b`. */
-static int memory_kinds_get(struct engine *e, const struct backend *b, const char *name,
+static int memory_kinds_get(struct process *p, const struct backend *b, const char *name,
                             struct open_kind **out, struct diag *d)
 {
     const struct backend *owner = NULL;
-    *out = memory_kinds_find(&e->kinds, name);
+    *out = memory_kinds_find(&p->kinds, name);
     if (*out)
         return COLLRUN_OK;
-    int rc = memory_kinds_planned(e, name, &owner, d);
+    int rc = memory_kinds_planned(p, name, &owner, d);
     if (rc != COLLRUN_OK)
         return rc;
     if (!owner && b && b->declares_kind)
@@ -154,44 +154,44 @@ static int memory_kinds_get(struct engine *e, const struct backend *b, const cha
     if (!owner)
         return diag_set(d, COLLRUN_ERR_NOT_FOUND,
                         "no backend of this job declares memory of kind \"%s\"", name);
-    return memory_kinds_add(e, owner, out, d);
+    return memory_kinds_add(p, owner, out, d);
 }
 
-int memory_kinds_open_owned(struct engine *e, struct diag *d)
+int memory_kinds_open_owned(struct process *p, struct diag *d)
 {
     struct open_kind *o;
     int rc = COLLRUN_OK;
-    pthread_mutex_lock(&e->kinds.lock);
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->desc.nkinds; i++)
-        if (desc_rank_devices(&e->desc.ranks[e->rank], i))
-            rc = memory_kinds_get(e, NULL, e->desc.kinds[i].name, &o, d);
-    e->kinds.nowned = e->kinds.open.n;
-    pthread_mutex_unlock(&e->kinds.lock);
+    pthread_mutex_lock(&p->kinds.lock);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < p->desc.nkinds; i++)
+        if (desc_rank_devices(&p->desc.ranks[p->rank], i))
+            rc = memory_kinds_get(p, NULL, p->desc.kinds[i].name, &o, d);
+    p->kinds.nowned = p->kinds.open.n;
+    pthread_mutex_unlock(&p->kinds.lock);
     return rc;
 }
 
-int memory_kinds_of_backend(struct engine *e, struct backend *b, struct memory_kind **out,
+int memory_kinds_of_backend(struct process *p, struct backend *b, struct memory_kind **out,
                             struct diag *d)
 {
     struct open_kind *o = NULL;
     *out = NULL;
     if (!(b->memory & COLLRUN_MEMORY_DEVICE))
         return COLLRUN_OK;
-    pthread_mutex_lock(&e->kinds.lock);
-    int rc = memory_kinds_get(e, b, b->kind.name, &o, d);
+    pthread_mutex_lock(&p->kinds.lock);
+    int rc = memory_kinds_get(p, b, b->kind.name, &o, d);
     if (rc == COLLRUN_OK)
         b->services.kind = *out = &o->kind;
     else if (rc == COLLRUN_ERR_NOT_FOUND)
         diag_wrap(d, "backend \"%s\"", b->name);
-    pthread_mutex_unlock(&e->kinds.lock);
+    pthread_mutex_unlock(&p->kinds.lock);
     return rc;
 }
 
-bool memory_kinds_owned_by(const struct engine *e, const struct backend *b)
+bool memory_kinds_owned_by(const struct process *p, const struct backend *b)
 {
-    const struct desc_rank *me = &e->desc.ranks[e->rank];
+    const struct desc_rank *me = &p->desc.ranks[p->rank];
     for (uint32_t i = 0; i < me->ndevices; i++)
-        if (b->kind.name && strcmp(e->desc.kinds[me->devices[i].kind].name, b->kind.name) == 0)
+        if (b->kind.name && strcmp(p->desc.kinds[me->devices[i].kind].name, b->kind.name) == 0)
             return true;
     return false;
 }

@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 struct backend;
-struct engine;
+struct process;
 
 struct memory_kinds {
     pthread_mutex_t lock;
@@ -23,13 +23,13 @@ struct memory_kinds {
 
 void memory_kinds_init(struct memory_kinds *kinds);
 /* Opens the kinds that the rank owns devices of, in the order of the desc. */
-int memory_kinds_open_owned(struct engine *e, struct diag *d);
+int memory_kinds_open_owned(struct process *p, struct diag *d);
 /* The kind of a backend's device memory; NULL if it has none. NOT_FOUND if no backend of the job
  * declares it, EXISTS if two do. */
-int memory_kinds_of_backend(struct engine *e, struct backend *b, struct memory_kind **out,
+int memory_kinds_of_backend(struct process *p, struct backend *b, struct memory_kind **out,
                             struct diag *d);
 /* True if the rank owns devices of the kind that the backend works on. Opens nothing. */
-bool memory_kinds_owned_by(const struct engine *e, const struct backend *b);
+bool memory_kinds_owned_by(const struct process *p, const struct backend *b);
 void memory_kinds_fini(struct memory_kinds *kinds); /* closes and frees */
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "core/registry.h"
 
-#include "rank/engine.h"
+#include "core/process.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -81,12 +81,12 @@ static bool registry_installed_path(const char *name, char out[PATH_MAX])
     return n > 0 && n < PATH_MAX && access(out, F_OK) == 0;
 }
 
-static int registry_load_file(struct engine *e, const char *name, struct backend **out,
+static int registry_load_file(struct process *p, const char *name, struct backend **out,
                               struct diag *d)
 {
     char installed[PATH_MAX];
     struct backend b = {0};
-    const struct desc_backend *job = registry_in_job(&e->desc, name);
+    const struct desc_backend *job = registry_in_job(&p->desc, name);
     if (!job && !registry_installed_path(name, installed))
         return diag_set(d, COLLRUN_ERR_NOT_FOUND, "no backend named \"%s\"", name);
     int rc = backend_load(job ? job->path : installed, &b, d);
@@ -94,8 +94,8 @@ static int registry_load_file(struct engine *e, const char *name, struct backend
         rc = diag_set(d, COLLRUN_ERR_INVALID, "%s is the backend \"%s\", not \"%s\"", b.path,
                       b.name, name);
         backend_close(&b);
-    } else if (rc == COLLRUN_OK && (rc = registry_add(&e->registry, &b, out, d)) == COLLRUN_OK) {
-        services_init(&(*out)->services, &e->control, job ? &job->options : NULL, NULL, "%s",
+    } else if (rc == COLLRUN_OK && (rc = registry_add(&p->registry, &b, out, d)) == COLLRUN_OK) {
+        services_init(&(*out)->services, &p->control, job ? &job->options : NULL, NULL, "%s",
                       b.name);
     } else if (rc != COLLRUN_OK && b.path) {
         backend_close(&b);
@@ -103,41 +103,41 @@ static int registry_load_file(struct engine *e, const char *name, struct backend
     return rc;
 }
 
-int registry_probe(struct engine *e, const char *name, struct diag *d)
+int registry_probe(struct process *p, const char *name, struct diag *d)
 {
     char why[512];
-    pthread_mutex_lock(&e->registry.lock);
-    struct backend *b = registry_find(&e->registry, name);
-    int rc = b ? COLLRUN_OK : registry_load_file(e, name, &b, d);
+    pthread_mutex_lock(&p->registry.lock);
+    struct backend *b = registry_find(&p->registry, name);
+    int rc = b ? COLLRUN_OK : registry_load_file(p, name, &b, d);
     if (rc == COLLRUN_OK && !b->is_open && backend_probe(b, why, sizeof why) != COLLRUN_OK)
         rc = diag_set(d, COLLRUN_ERR_UNAVAILABLE, "backend \"%s\" does not work here: %s", b->name,
                       why);
-    pthread_mutex_unlock(&e->registry.lock);
+    pthread_mutex_unlock(&p->registry.lock);
     return rc;
 }
 
-int registry_load(struct engine *e, const char *name, struct backend **out, struct diag *d)
+int registry_load(struct process *p, const char *name, struct backend **out, struct diag *d)
 {
-    pthread_mutex_lock(&e->registry.lock);
-    struct backend *b = registry_find(&e->registry, name);
-    int rc = b ? COLLRUN_OK : registry_load_file(e, name, &b, d);
+    pthread_mutex_lock(&p->registry.lock);
+    struct backend *b = registry_find(&p->registry, name);
+    int rc = b ? COLLRUN_OK : registry_load_file(p, name, &b, d);
     if (rc == COLLRUN_OK)
         *out = b;
-    pthread_mutex_unlock(&e->registry.lock);
+    pthread_mutex_unlock(&p->registry.lock);
     return rc;
 }
 
-int registry_get(struct engine *e, const char *name, struct backend **out, struct diag *d)
+int registry_get(struct process *p, const char *name, struct backend **out, struct diag *d)
 {
-    pthread_mutex_lock(&e->registry.lock);
-    struct backend *b = registry_find(&e->registry, name);
-    int rc = b ? COLLRUN_OK : registry_load_file(e, name, &b, d);
+    pthread_mutex_lock(&p->registry.lock);
+    struct backend *b = registry_find(&p->registry, name);
+    int rc = b ? COLLRUN_OK : registry_load_file(p, name, &b, d);
     if (rc == COLLRUN_OK)
         rc = backend_open(b, d);
     if (rc == COLLRUN_OK)
         *out = b;
-    pthread_mutex_unlock(&e->registry.lock);
-    const struct desc_backend *job = registry_in_job(&e->desc, name);
+    pthread_mutex_unlock(&p->registry.lock);
+    const struct desc_backend *job = registry_in_job(&p->desc, name);
     if (rc != COLLRUN_OK && d && job)
         d->loc = job->loc;
     return rc;

@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-struct engine;
+struct process;
 
 struct registry {
     pthread_mutex_t lock;
@@ -23,12 +23,12 @@ struct registry {
 void registry_init(struct registry *r);
 /* Loads and opens `name` unless that has been done. Case is ignored. NOT_FOUND if there is no
  * such backend. Borrowed. */
-int registry_get(struct engine *e, const char *name, struct backend **out, struct diag *d);
+int registry_get(struct process *p, const char *name, struct backend **out, struct diag *d);
 /* The same, but does not open it. */
-int registry_load(struct engine *e, const char *name, struct backend **out, struct diag *d);
+int registry_load(struct process *p, const char *name, struct backend **out, struct diag *d);
 /* Loads `name` unless that has been done, and asks it whether it works here; does not open it.
  * NOT_FOUND, UNAVAILABLE, or why it cannot be loaded. */
-int registry_probe(struct engine *e, const char *name, struct diag *d);
+int registry_probe(struct process *p, const char *name, struct diag *d);
 void registry_fini(struct registry *r); /* closes and frees */
 
 /* Adds a loaded backend. EXISTS, with both paths, if its name is taken. On failure `b` stays the

@@ -49,6 +49,8 @@ static bool threads_for_each(bool (*each)(void *ctx, int thread), void *ctx)
     return all;
 }
 
+_Thread_local const struct collrun_ctx *thread_context;
+
 /* ---- tagging ---- */
 
 static bool threads_main_calls;

@@ -10,6 +10,16 @@
 
 #include "base/buf.h"
 
+#include <stdatomic.h>
+
+struct collrun_ctx;
+
+/* On whose behalf this thread calls; NULL in a thread that a workload has created. */
+#if defined(__GNUC__)
+__attribute__((tls_model("initial-exec")))
+#endif
+extern _Thread_local const struct collrun_ctx *thread_context;
+
 /* Names this thread "collrun/NAME". */
 void thread_name(const char *name);
 
@@ -35,6 +45,13 @@ int threads_caller(void);
  * it may make further calls. At most THREADS_CALLERS threads are considered. */
 enum { THREADS_CALLERS = 64 };
 bool threads_caller_is_free(bool (*known)(void *ctx, int thread), void *ctx);
+
+/* A thread begins (1) or ends (-1) a wait inside the engine that is not for an operation. No wait
+ * report is certain in between. */
+static inline void threads_busy(atomic_int *busy, int change)
+{
+    atomic_fetch_add_explicit(busy, change, memory_order_seq_cst);
+}
 
 /* True if every thread is blocked until another thread of this process acts, and nothing else can
  * wake one (diagnose/deadlock.h has the list). Threads of the engine are not considered. Any other

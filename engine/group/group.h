@@ -12,8 +12,8 @@
  * - After a failure that leaves the members in different states, every later call on the group
  *   fails immediately with the first error (struct group_status).
  *
- * This file owns the table of open groups and their failure state; group_open.h forms and closes
- * groups.
+ * This file owns the failure state of a group; table.h has the open groups, and group_open.h forms
+ * and closes them.
  */
 #ifndef ENGINE_GROUP_GROUP_H
 #define ENGINE_GROUP_GROUP_H
@@ -25,15 +25,14 @@
 #include "core/memory_kinds.h"
 #include "core/rendezvous.h"
 #include "core/services.h"
-#include "group/generation.h"
-#include "observe/wait_report.h"
+#include "core/threads.h"
+#include "group/table.h"
 #include "progress/progress_queue.h"
 
 #include <collrun/collrun.h>
 
 struct backend;
 struct collrun_group;
-struct engine;
 
 /* Collectives and messages are numbered, queued and recorded separately. */
 enum group_queue { GROUP_COLLECTIVES, GROUP_MESSAGES };
@@ -100,6 +99,27 @@ struct known_call {
     void *recv;
 };
 
+enum { BLOCKED_CALL_OPS = 2 }; /* of a blocking function, at most */
+
+/* The blocking call that a thread executes. The thread, one at a time, writes it, relaxed, and then
+ * releases `seq`. The service thread acquires an odd `seq` and reads the rest. The value is torn if
+ * a later call has begun meanwhile: then the snapshot a tick later, when every store of that call
+ * is visible, finds another `seq`. */
+struct blocked_op {
+    _Atomic uint32_t packed; /* kind, dtype and op, a byte each */
+    _Atomic uint32_t tag;
+    atomic_int peer;
+    _Atomic uint64_t count;
+};
+
+struct blocked_call {
+    _Atomic uint64_t seq; /* odd: a thread is inside */
+    _Atomic uint64_t number, timeout_ns;
+    atomic_int thread;
+    _Atomic uint32_t ncalls;
+    struct blocked_op calls[BLOCKED_CALL_OPS];
+};
+
 /* By enum group_queue: of the thread that is inside, with the collectives, and of the owner of the
  * queue, with the messages. The service thread reads it. */
 struct group_calls {
@@ -131,7 +151,8 @@ struct collrun_group {
     atomic_uintptr_t on_device[GROUP_KNOWN];
 
     struct group_identity id;
-    struct engine *engine;
+    struct process *process;
+    struct group_table *table;
     struct rendezvous rendezvous;
     struct group_memory
         *memory; /* memory.c: allocated by collrun_alloc, not yet freed by collrun_free */
@@ -139,41 +160,15 @@ struct collrun_group {
      * has a reference. A thread that drops one releases its use of the group, which the last one
      * acquires. */
     atomic_uint refs;
-    bool is_tombstone;          /* under engine.groups_lock */
-    struct collrun_group *next; /* in engine.groups */
+    bool is_tombstone;          /* under group_table.lock */
+    struct collrun_group *next; /* in the table */
     /* Relaxed: a number for each thread that takes one. */
     atomic_uint formed[GENERATION_KINDS]; /* generation_within */
 };
 
-/* Drops one reference. After the last one the group is kept as a tombstone for a while, so that a
- * call with a handle that outlived its group is answered, not undefined. */
-void group_unref(struct collrun_group *g);
-void group_free_tombstones(struct engine *e);
 void group_free(struct collrun_group *g); /* of one that was never open, or is a tombstone */
 
-/* A group that is being created: its name is taken. In engine.creations. */
-struct group_creation {
-    const char *name; /* "": not known yet, or no other group can get it */
-    bool has_request; /* group_start.h */
-    struct group_creation *next;
-};
-/* EXISTS if a group of this name is open or being created, INVALID once collrun_finalize has begun;
- * the error is set, and nothing else changed. */
-int group_creation_add(struct engine *e, struct group_creation *c);
-void group_creation_remove(struct engine *e, const struct group_creation *c);
-bool group_is_being_created(struct engine *e, const char *name);
-
-void group_table_add(struct engine *e, struct collrun_group *g);
-/* Out of the open groups; engine.closed_groups has it until its last request is freed. */
-void group_table_close(struct engine *e, struct collrun_group *g);
-struct collrun_group *group_find(struct engine *e, const char *name); /* an open one; NULL */
-bool group_is_open(struct engine *e, const struct collrun_group *g);  /* g may be a dead pointer */
-int group_rank_in(const struct desc_ranks *members, uint32_t rank);   /* -1 = no member */
-
-/* Fails every open group and aborts its backends. From the service thread. */
-void group_abort_all(struct engine *e, int status, const char *why);
-/* The same for the groups that `member`, a rank of the job, is in. */
-void group_abort_with(struct engine *e, uint32_t member, int status, const char *why);
+/* Fails the group and aborts its backends. */
 void group_abort(struct collrun_group *g, int status, const char *why);
 
 /* An operation failed with `status`, its cause stored. Finds the cause behind it (a message of the
@@ -246,6 +241,36 @@ static inline uint64_t group_number(struct collrun_group *g, enum group_queue wh
     uint64_t before = atomic_load_explicit(last, memory_order_relaxed);
     atomic_store_explicit(last, before + n, memory_order_relaxed);
     return before + 1;
+}
+
+static inline uint32_t blocked_op_pack(const struct collrun_call *call)
+{
+    return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16;
+}
+
+static inline void blocked_call_begin(struct blocked_call *n, const struct collrun_call *calls,
+                                      uint32_t ncalls, uint64_t number)
+{
+    ncalls = ncalls < BLOCKED_CALL_OPS ? ncalls : BLOCKED_CALL_OPS;
+    for (uint32_t i = 0; i < ncalls; i++) {
+        atomic_store_explicit(&n->calls[i].packed, blocked_op_pack(&calls[i]),
+                              memory_order_relaxed);
+        atomic_store_explicit(&n->calls[i].tag, calls[i].tag, memory_order_relaxed);
+        atomic_store_explicit(&n->calls[i].peer, calls[i].peer, memory_order_relaxed);
+        atomic_store_explicit(&n->calls[i].count, calls[i].count, memory_order_relaxed);
+    }
+    atomic_store_explicit(&n->ncalls, ncalls, memory_order_relaxed);
+    atomic_store_explicit(&n->number, number, memory_order_relaxed);
+    atomic_store_explicit(&n->timeout_ns, calls->timeout_ns, memory_order_relaxed);
+    atomic_store_explicit(&n->thread, threads_caller(), memory_order_relaxed);
+    atomic_store_explicit(&n->seq, atomic_load_explicit(&n->seq, memory_order_relaxed) + 1,
+                          memory_order_release);
+}
+
+static inline void blocked_call_end(struct blocked_call *n)
+{
+    atomic_store_explicit(&n->seq, atomic_load_explicit(&n->seq, memory_order_relaxed) + 1,
+                          memory_order_release);
 }
 
 /* True for failures that leave the group usable. A collective that has a number and runs out of

@@ -4,13 +4,11 @@
  * (create, split), and destroying these. Groups of job.yaml are closed at the end of the job.
  * group_properties.c has the getters.
  */
-#include "group/forming.h"
-#include "group/generation.h"
+#include "core/process.h"
 #include "group/group_backend.h"
 #include "group/group_enter.h"
 #include "group/group_make.h"
-#include "rank/engine.h"
-#include "rank/task.h"
+#include "group/table.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -24,7 +22,7 @@ static const uint64_t DEFAULT_TIMEOUT_NS = 600u * 1000000000ull;
 
 static bool group_may_use(const struct collrun_ctx *ctx, const struct desc_group *group)
 {
-    uint32_t index = (uint32_t)(group - ctx->engine->desc.groups);
+    uint32_t index = (uint32_t)(group - ctx->process->desc.groups);
     for (uint32_t i = 0; i < ctx->desc->ngroups; i++) {
         if (ctx->desc->groups[i] == index)
             return true;
@@ -53,7 +51,7 @@ static int group_first_of_job(struct collrun_ctx *ctx, struct collrun_group **ou
     struct collrun_group *g = collrun_group_at(ctx, 0);
     if (!g)
         return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in any group of workload \"%s\"",
-                         ctx->engine->rank, ctx->desc->name);
+                         ctx->process->rank, ctx->desc->name);
     *out = g;
     return COLLRUN_OK;
 }
@@ -65,19 +63,19 @@ int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_
                          !ctx    ? "context"
                          : !name ? "name"
                                  : "output pointer for the group");
-    int rc = engine_check_member(ctx->engine, "collrun_group_get");
+    int rc = process_check_member(ctx->process, "collrun_group_get");
     if (rc != COLLRUN_OK)
         return rc;
     if (!*name)
         return group_first_of_job(ctx, out);
-    const struct desc_group *job = desc_find_group(&ctx->engine->desc, name);
-    if (job && group_rank_in(&job->ranks, ctx->engine->rank) < 0)
+    const struct desc_group *job = desc_find_group(&ctx->process->desc, name);
+    if (job && desc_ranks_find(&job->ranks, ctx->process->rank) < 0)
         return error_set(COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",
-                         ctx->engine->rank, name);
+                         ctx->process->rank, name);
     if (job && !group_may_use(ctx, job))
         return error_set(COLLRUN_ERR_NOT_FOUND, "workload \"%s\" does not list group \"%s\"",
                          ctx->desc->name, name);
-    struct collrun_group *g = group_find(ctx->engine, name);
+    struct collrun_group *g = group_find(ctx->groups, name);
     if (!g)
         return group_unknown(ctx, name);
     *out = g;
@@ -86,30 +84,30 @@ int collrun_group_get(struct collrun_ctx *ctx, const char *name, struct collrun_
 
 struct collrun_group *collrun_group_at(struct collrun_ctx *ctx, int index)
 {
-    const struct desc *desc = &ctx->engine->desc;
+    const struct desc *desc = &ctx->process->desc;
     for (uint32_t i = 0; index >= 0 && i < desc->ngroups; i++) {
         const struct desc_group *job = &desc->groups[i];
-        if (group_rank_in(&job->ranks, ctx->engine->rank) >= 0 && group_may_use(ctx, job) &&
+        if (desc_ranks_find(&job->ranks, ctx->process->rank) >= 0 && group_may_use(ctx, job) &&
             index-- == 0)
-            return group_find(ctx->engine, job->name);
+            return group_find(ctx->groups, job->name);
     }
     return NULL;
 }
 
 bool collrun_group_exists(const struct collrun_ctx *ctx, const char *name)
 {
-    return name && group_find(ctx->engine, name);
+    return name && group_find(ctx->groups, name);
 }
 
 int collrun_group_rank(const struct collrun_ctx *ctx, const char *name)
 {
-    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    const struct collrun_group *g = name ? group_find(ctx->groups, name) : NULL;
     return g ? (int)g->rank : -1;
 }
 
 int collrun_group_size(const struct collrun_ctx *ctx, const char *name)
 {
-    const struct collrun_group *g = name ? group_find(ctx->engine, name) : NULL;
+    const struct collrun_group *g = name ? group_find(ctx->groups, name) : NULL;
     return g ? (int)g->nranks : -1;
 }
 
@@ -127,7 +125,7 @@ enum {
     MOST_NAME_BYTES = 255
 };
 
-int group_check_name(struct engine *e, const char *whose, const char *name)
+int group_check_name(struct group_table *t, const char *whose, const char *name)
 {
     const size_t len = name ? strnlen(name, MOST_NAME_BYTES + 1) : 0;
     if (len > MOST_NAME_BYTES)
@@ -137,10 +135,10 @@ int group_check_name(struct engine *e, const char *whose, const char *name)
         if ((unsigned char)name[i] < ' ' || name[i] == 127)
             return error_set(COLLRUN_ERR_INVALID,
                              "%s: byte %zu of the group's name is a control character", whose, i);
-    if (len && desc_find_group(&e->desc, name))
+    if (len && desc_find_group(&t->process->desc, name))
         return error_set(COLLRUN_ERR_EXISTS, "%s: job.yaml already has a group \"%s\"", whose,
                          name);
-    if (len && group_is_being_created(e, name))
+    if (len && group_is_being_created(t, name))
         return error_set(COLLRUN_ERR_EXISTS, "%s: a group \"%s\" is being created", whose, name);
     return COLLRUN_OK;
 }
@@ -161,9 +159,9 @@ static int group_check_options(const struct collrun_ctx *ctx, const struct collr
             COLLRUN_ERR_INVALID,
             "collrun_group_create: the options have a size of %u bytes; set .size = sizeof options",
             o->size);
-    int rc = engine_check_member(ctx->engine, "collrun_group_create");
+    int rc = process_check_member(ctx->process, "collrun_group_create");
     if (rc == COLLRUN_OK)
-        rc = group_check_name(ctx->engine, "collrun_group_create", o->name);
+        rc = group_check_name(ctx->groups, "collrun_group_create", o->name);
     if (rc != COLLRUN_OK)
         return rc;
     if (!o->ranks || o->nranks < 1)
@@ -171,7 +169,7 @@ static int group_check_options(const struct collrun_ctx *ctx, const struct collr
     if ((unsigned)group_default_check(o) > COLLRUN_CHECK_OFF)
         return error_set(COLLRUN_ERR_INVALID, "group \"%s\": %d is not a check mode",
                          group_label(o), (int)group_default_check(o));
-    int world = (int)ctx->engine->desc.nranks;
+    int world = (int)ctx->process->desc.nranks;
     for (int i = 0; i < o->nranks; i++) {
         if (o->ranks[i] < 0 || o->ranks[i] >= world)
             return error_set(COLLRUN_ERR_INVALID, "group \"%s\": rank %d is not in 0..%d",
@@ -191,7 +189,7 @@ static uint32_t group_gpus(const struct collrun_group_options *o)
 static int group_copy_ranks(const struct collrun_ctx *ctx, const struct collrun_group_options *o,
                             struct desc_ranks *out)
 {
-    bool *seen = calloc(ctx->engine->desc.nranks, sizeof *seen);
+    bool *seen = calloc(ctx->process->desc.nranks, sizeof *seen);
     uint32_t *ranks = calloc((size_t)o->nranks, sizeof *ranks);
     int rc = seen && ranks
                  ? COLLRUN_OK
@@ -211,7 +209,7 @@ static int group_copy_ranks(const struct collrun_ctx *ctx, const struct collrun_
     return rc;
 }
 
-int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out)
+int group_make(struct group_table *t, const struct group_spec *spec, struct collrun_group **out)
 {
     char name[GROUP_NAME_LEN];
     struct group_spec complete = *spec;
@@ -219,7 +217,7 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     diag_init(&d);
     if (!spec->name || !*spec->name) {
         uint32_t number;
-        int rc = group_make_name(e, spec->members, name, &number);
+        int rc = group_make_name(t, spec->members, name, &number);
         if (rc != COLLRUN_OK)
             return error_set(rc, "a group without a name: out of memory");
         complete.name = name;
@@ -228,7 +226,7 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
     complete.timeout_ns = spec->timeout_ns ? spec->timeout_ns : DEFAULT_TIMEOUT_NS;
     complete.index = UINT32_MAX;
     struct group_creation listed = {.name = complete.name_is_unique ? "" : complete.name};
-    int rc = spec->is_listed ? COLLRUN_OK : group_creation_add(e, &listed);
+    int rc = spec->is_listed ? COLLRUN_OK : group_creation_add(t, &listed);
     if (rc != COLLRUN_OK)
         return rc;
     struct forming forming = {.kind = WIRE_FORMING_CREATE,
@@ -236,36 +234,36 @@ int group_make(struct engine *e, const struct group_spec *spec, struct collrun_g
                               .members = complete.members,
                               .number = spec->count,
                               .id = spec->id};
-    forming_begin(e, &forming);
-    rc = group_open(e, &complete, out, &d);
-    forming_end(e, &forming);
+    forming_begin(t, &forming);
+    rc = group_open(t, &complete, out, &d);
+    forming_end(t, &forming);
     if (!spec->is_listed)
-        group_creation_remove(e, &listed);
+        group_creation_remove(t, &listed);
     return rc == COLLRUN_OK ? COLLRUN_OK : error_from_diag(&d);
 }
 
 /* The name, which `unnamed` has room for, and the generation. They are taken before anything that
  * may fail on this rank alone, such as a backend that does not work here: all members count this
  * call, so that their next groups of this name meet. */
-static int group_plan_name(struct engine *e, const struct collrun_group_options *o,
+static int group_plan_name(struct group_table *t, const struct collrun_group_options *o,
                            char unnamed[GROUP_NAME_LEN], struct group_creation *listed,
                            struct group_spec *out)
 {
     int rc;
     out->name_is_unique = !o->name || !*o->name;
     out->name = out->name_is_unique ? unnamed : o->name;
-    if (!out->name_is_unique && group_find(e, o->name))
+    if (!out->name_is_unique && group_find(t, o->name))
         return error_set(COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", o->name);
     if (listed) {
         *listed = (struct group_creation){.name = out->name_is_unique ? "" : o->name};
-        rc = group_creation_add(e, listed);
+        rc = group_creation_add(t, listed);
         if (rc != COLLRUN_OK)
             return rc;
         out->is_listed = true;
     }
     uint32_t number = 0;
-    rc = out->name_is_unique ? group_make_name(e, out->members, unnamed, &number)
-                             : generation_next(e, o->name, out->members, &number);
+    rc = out->name_is_unique ? group_make_name(t, out->members, unnamed, &number)
+                             : generation_next(t, o->name, out->members, &number);
     out->generation = out->name_is_unique ? 0 : number;
     out->has_generation = !out->name_is_unique;
     out->count = (uint64_t)number + 1;
@@ -285,20 +283,20 @@ int group_plan(struct collrun_ctx *ctx, const struct collrun_group_options *opti
         rc = group_copy_ranks(ctx, options, members);
     if (rc != COLLRUN_OK)
         return rc;
-    struct engine *e = ctx->engine;
-    if (group_rank_in(members, e->rank) < 0)
+    struct group_table *t = ctx->groups;
+    if (desc_ranks_find(members, t->process->rank) < 0)
         return error_set(COLLRUN_ERR_NOT_MEMBER,
-                         "rank %u is not in group \"%s\"; only members create it", e->rank,
+                         "rank %u is not in group \"%s\"; only members create it", t->process->rank,
                          group_label(options));
     *out = (struct group_spec){.members = members,
                                .timeout_ns = options->timeout_ns,
                                .check = group_default_check(options),
                                .routes = {{NULL, group_gpus(options)}},
                                .nroutes = 1};
-    rc = group_plan_name(e, options, unnamed, listed, out);
+    rc = group_plan_name(t, options, unnamed, listed, out);
     if (rc != COLLRUN_OK)
         return rc;
-    rc = group_find_backend(e, options->backend, members, &out->routes[0].backend, &d);
+    rc = group_find_backend(t->process, options->backend, members, &out->routes[0].backend, &d);
     return rc == COLLRUN_OK ? rc
                             : error_set(d.code, "group \"%s\": %s", group_label(options), d.text);
 }
@@ -329,9 +327,9 @@ int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_opt
                          "collrun_group_create: the output pointer for the group is NULL");
     int rc = group_plan(ctx, options, &members, unnamed, &listed, &spec);
     if (rc == COLLRUN_OK)
-        rc = group_make(ctx->engine, &spec, out);
+        rc = group_make(ctx->groups, &spec, out);
     if (spec.is_listed)
-        group_creation_remove(ctx->engine, &listed);
+        group_creation_remove(ctx->groups, &listed);
     free(members.items);
     return rc;
 }
@@ -377,11 +375,11 @@ static int group_learn_parts(struct collrun_group *parent, uint32_t generation, 
                                    .rank = parent->rank,
                                    .identity = "split",
                                    .index = UINT32_MAX,
-                                   .timeout_ns = parent->engine->desc.rendezvous_timeout_ns,
-                                   .host = &parent->engine->host_scopes};
+                                   .timeout_ns = parent->process->desc.rendezvous_timeout_ns,
+                                   .host = &parent->process->host_scopes};
     diag_init(&d);
     snprintf(name, sizeof name, "%s, split", parent->id.name);
-    if (rendezvous_open(&r, &parent->engine->control, &spec, &d) != COLLRUN_OK)
+    if (rendezvous_open(&r, &parent->process->control, &spec, &d) != COLLRUN_OK)
         return error_from_diag(&d);
     int rc = group_exchange_parts(&r, parent, parts);
     if (rc != COLLRUN_OK)
@@ -428,7 +426,7 @@ static int group_make_part(struct collrun_group *parent, const struct group_spli
     struct group_spec spec = group_spec_like(parent, name, &members);
     spec.name_is_unique = !(split->name && *split->name);
     spec.is_listed = split->is_listed;
-    int rc = group_make(parent->engine, &spec, out);
+    int rc = group_make(parent->table, &spec, out);
     free(name);
     return rc;
 }
@@ -449,9 +447,9 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
                                   .members = &parent->id.members,
                                   .number = split->count,
                                   .parent = parent};
-        forming_begin(parent->engine, &forming);
+        forming_begin(parent->table, &forming);
         rc = group_learn_parts(parent, split->generation, parts);
-        forming_end(parent->engine, &forming);
+        forming_end(parent->table, &forming);
     }
     if (rc == COLLRUN_OK && split->color < 0)
         *out = NULL;
@@ -464,9 +462,8 @@ int group_make_split(struct collrun_group *parent, const struct group_split *spl
 
 int group_plan_split(struct collrun_group *parent, struct group_split *split)
 {
-    int rc = split->color < 0
-                 ? COLLRUN_OK
-                 : group_check_name(parent->engine, "collrun_group_split", split->name);
+    int rc = split->color < 0 ? COLLRUN_OK
+                              : group_check_name(parent->table, "collrun_group_split", split->name);
     if (rc != COLLRUN_OK)
         return rc;
     rc = generation_within(parent, GENERATION_OF_SPLIT, &split->number, &split->generation);
@@ -496,7 +493,7 @@ int collrun_group_split(struct collrun_group *parent, int color, int key, const 
 int collrun_group_destroy(struct collrun_group *group)
 {
     /* A group that was destroyed long ago is freed; the table shows that, without reading it. */
-    if (!group || (task_current && !group_is_open(task_current->engine, group)) ||
+    if (!group || (thread_context && !group_is_open(thread_context->groups, group)) ||
         group_is_closed(group))
         return COLLRUN_OK;
     if (group->id.index != UINT32_MAX)
@@ -504,14 +501,14 @@ int collrun_group_destroy(struct collrun_group *group)
             COLLRUN_ERR_INVALID,
             "group \"%s\" of job.yaml cannot be destroyed; it is closed when the job ends",
             group->id.name);
-    struct engine *e = group->engine;
+    struct group_table *t = group->table;
     int rc = group_enter(group, "destroy");
     if (rc != COLLRUN_OK)
         return rc;
-    wait_report_busy(&e->wait_report, 1);
+    threads_busy(&t->process->busy, 1);
     group_mark_closed(group);
     group_close(group);
-    wait_report_busy(&e->wait_report, -1);
+    threads_busy(&t->process->busy, -1);
     return COLLRUN_OK;
 }
 
@@ -520,20 +517,20 @@ int collrun_group_abort(struct collrun_group *group, const char *reason)
     if (!group || !reason)
         return error_set(COLLRUN_ERR_INVALID, "collrun_group_abort: the %s is NULL",
                          group ? "reason" : "group");
-    struct engine *e = group->engine;
-    int rc = engine_check_member(e, "collrun_group_abort");
+    struct group_table *t = group->table;
+    int rc = process_check_member(group->process, "collrun_group_abort");
     if (rc != COLLRUN_OK)
         return rc;
     char why[256];
-    snprintf(why, sizeof why, "rank %u has aborted the group: %s", e->rank, reason);
+    snprintf(why, sizeof why, "rank %u has aborted the group: %s", t->process->rank, reason);
     /* The lock keeps the group in the table, so that its backends stay open meanwhile. */
-    pthread_mutex_lock(&e->groups_lock);
-    struct collrun_group *g = e->groups;
+    pthread_mutex_lock(&t->lock);
+    struct collrun_group *g = t->open;
     while (g && g != group)
         g = g->next;
     if (g)
         group_abort(g, COLLRUN_ERR_ABORTED, why);
-    pthread_mutex_unlock(&e->groups_lock);
+    pthread_mutex_unlock(&t->lock);
     return g ? COLLRUN_OK
              : error_set(COLLRUN_ERR_INVALID, "collrun_group_abort: the group was destroyed");
 }

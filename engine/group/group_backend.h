@@ -8,11 +8,11 @@
 #include "base/desc.h"
 
 struct backend;
-struct engine;
+struct process;
 
 /* By its name; NULL or "auto": the best backend of the job for these ranks. It is open. NOT_FOUND,
  * UNAVAILABLE, or UNSUPPORTED: it does not suit the ranks. */
-int group_find_backend(struct engine *e, const char *name, const struct desc_ranks *members,
+int group_find_backend(struct process *p, const char *name, const struct desc_ranks *members,
                        struct backend **out, struct diag *d);
 
 #endif

@@ -7,9 +7,9 @@
 #ifndef ENGINE_GROUP_GROUP_ENTER_H
 #define ENGINE_GROUP_GROUP_ENTER_H
 
+#include "core/process.h"
 #include "group/group.h"
 #include "group/group_order.h"
-#include "rank/task.h"
 
 /* The drivers that are no workload: a thread that a workload has made itself; a closed group. */
 extern const struct collrun_ctx group_unknown_thread, group_closed_driver;
@@ -21,7 +21,7 @@ int group_enter_rejected(struct collrun_group *g, const struct collrun_ctx *insi
 /* NULL: this thread is inside now. Else who is. */
 static inline const struct collrun_ctx *group_try_enter(struct collrun_group *g)
 {
-    const struct collrun_ctx *inside = NULL, *me = task_current;
+    const struct collrun_ctx *inside = NULL, *me = thread_context;
     if (atomic_compare_exchange_strong_explicit(&g->driver, &inside,
                                                 me ? me : &group_unknown_thread,
                                                 memory_order_acquire, memory_order_relaxed))

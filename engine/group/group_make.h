@@ -12,13 +12,13 @@
 struct group_split {
     int color, key;
     const char *name;            /* NULL or "": made from that of the parent */
-    bool is_listed;              /* the name is in engine.creations */
+    bool is_listed;              /* the name is in group_table.creations */
     uint32_t number, generation; /* of the parent's splits: generation_within */
     uint32_t count;              /* of the splits of this parent, with this one */
 };
 
 /* OK if a new group can have this name, which may be NULL or "": INVALID, or EXISTS. */
-int group_check_name(struct engine *e, const char *whose, const char *name);
+int group_check_name(struct group_table *t, const char *whose, const char *name);
 
 /* Checks the options of a create, takes its name and number, and turns them into a spec. It borrows
  * the name, that of the options or `unnamed`, and *members, whose items the caller frees, also on
@@ -32,7 +32,7 @@ struct group_spec group_spec_like(const struct collrun_group *g, const char *nam
                                   const struct desc_ranks *members);
 /* Forms it. A spec without a name gets a unique one. EXISTS also if a group of this name is being
  * created. */
-int group_make(struct engine *e, const struct group_spec *spec, struct collrun_group **out);
+int group_make(struct group_table *t, const struct group_spec *spec, struct collrun_group **out);
 
 /* Checks the arguments and takes the generation; inside the parent. */
 int group_plan_split(struct collrun_group *parent, struct group_split *split);

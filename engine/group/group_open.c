@@ -8,15 +8,12 @@
 #include "base/call_text.h"
 #include "base/names.h"
 #include "core/backend.h"
+#include "core/process.h"
 #include "core/threads.h"
-#include "group/generation.h"
 #include "group/group_identity.h"
 #include "group/group_order.h"
 #include "group/memory.h"
-#include "ops/request.h"
-#include "ops/request_spare.h"
-#include "rank/engine.h"
-#include "rank/task.h"
+#include "group/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +37,11 @@ static bool group_print_ranks(const struct desc_ranks *members, char *out, size_
     return len < size;
 }
 
-int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN],
-                    uint32_t *number)
+int group_make_name(struct group_table *t, const struct desc_ranks *members,
+                    char out[GROUP_NAME_LEN], uint32_t *number)
 {
     char ranks[80];
-    if (generation_next(e, "", members, number) != COLLRUN_OK)
+    if (generation_next(t, "", members, number) != COLLRUN_OK)
         return COLLRUN_ERR_NO_MEMORY;
     if (!group_print_ranks(members, ranks, sizeof ranks))
         snprintf(ranks, sizeof ranks, "%u ranks, %016llx", members->n,
@@ -75,12 +72,12 @@ static void group_name_backends(struct collrun_group *g)
 static int group_find_kinds(struct collrun_group *g, struct diag *d)
 {
     struct memory_kind_set *set = &g->kinds;
-    for (; set->n < g->engine->kinds.nowned; set->n++)
-        set->items[set->n] = g->engine->kinds.open.items[set->n];
+    for (; set->n < g->process->kinds.nowned; set->n++)
+        set->items[set->n] = g->process->kinds.open.items[set->n];
     for (uint32_t i = 0; i < g->nbackends; i++) {
         struct group_backend *gb = &g->backends[i];
         uint32_t k = 0;
-        int rc = memory_kinds_of_backend(g->engine, gb->backend, &gb->kind, d);
+        int rc = memory_kinds_of_backend(g->process, gb->backend, &gb->kind, d);
         if (rc != COLLRUN_OK)
             return diag_wrap(d, "group \"%s\"", g->id.name);
         while (k < set->n && set->items[k] != gb->kind)
@@ -91,7 +88,7 @@ static int group_find_kinds(struct collrun_group *g, struct diag *d)
     return COLLRUN_OK;
 }
 
-static struct collrun_group *group_new(struct engine *e, const struct group_spec *spec,
+static struct collrun_group *group_new(struct group_table *t, const struct group_spec *spec,
                                        uint32_t rank)
 {
     struct collrun_group *g = calloc(1, sizeof *g);
@@ -106,7 +103,8 @@ static struct collrun_group *group_new(struct engine *e, const struct group_spec
         return NULL;
     }
     memcpy(members, spec->members->items, spec->members->n * sizeof *members);
-    g->engine = e;
+    g->process = t->process;
+    g->table = t;
     g->id.name = name;
     g->backends = backends;
     g->nbackends = spec->nroutes;
@@ -142,7 +140,7 @@ static void *group_share_handle(const struct collrun_group *g, const struct grou
 static void group_describe(struct collrun_group *g, struct group_backend *gb, uint32_t *host_of,
                            struct collrun_group_desc *out)
 {
-    const struct desc *desc = &g->engine->desc;
+    const struct desc *desc = &g->process->desc;
     bool shared = g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index);
     *out = (struct collrun_group_desc){.size = sizeof *out,
                                        .rank = g->rank,
@@ -150,8 +148,8 @@ static void group_describe(struct collrun_group *g, struct group_backend *gb, ui
                                        .name = g->id.name,
                                        .world_rank = g->id.members.items,
                                        .host_of = host_of,
-                                       .address = g->engine->address,
-                                       .interface = g->engine->interface,
+                                       .address = g->process->address,
+                                       .interface = g->process->interface,
                                        .first_port = desc->first_port,
                                        .last_port = desc->last_port,
                                        .timeout_ns = g->timeout_ns,
@@ -162,11 +160,11 @@ static void group_describe(struct collrun_group *g, struct group_backend *gb, ui
                                        .share_handle = group_share_handle(g, gb),
                                        .ndevices = gb->ndevices,
                                        .devices = gb->kind ? gb->kind->numbers : NULL,
-                                       .ncpus = g->engine->ncpus,
+                                       .ncpus = g->process->ncpus,
                                        .deadline_ns = rendezvous_ends_ns(&g->rendezvous)};
     for (uint32_t i = 0; i < g->nranks; i++) {
         host_of[i] = desc->ranks[g->id.members.items[i]].host;
-        if (host_of[i] != g->engine->host)
+        if (host_of[i] != g->process->host)
             continue;
         if (i == g->rank)
             out->local_rank = out->nlocal;
@@ -199,10 +197,10 @@ static void group_queue_init(struct progress_queue *pq, struct group_backend *gb
     pq_init(pq, &(struct pq_config){.backend = gb->backend,
                                     .handle = handle,
                                     .p2p = p2p,
-                                    .ops = &request_pq_ops,
+                                    .ops = gb->group->table->ops->requests,
                                     .ctx = gb,
                                     .failed = &gb->group->status.code,
-                                    .report = &gb->group->engine->wait_report,
+                                    .busy = &gb->group->process->busy,
                                     .exec_collectives = gb->group->check == COLLRUN_CHECK_STRICT});
     if (!p2p)
         return;
@@ -327,29 +325,29 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
                                    .identity = identity,
                                    .index = spec->index,
                                    .rank = g->rank,
-                                   .address = g->engine->address,
-                                   .first_port = g->engine->desc.first_port,
-                                   .last_port = g->engine->desc.last_port,
-                                   .loc = spec->index < g->engine->desc.ngroups
-                                              ? &g->engine->desc.groups[spec->index].loc
+                                   .address = g->process->address,
+                                   .first_port = g->process->desc.first_port,
+                                   .last_port = g->process->desc.last_port,
+                                   .loc = spec->index < g->process->desc.ngroups
+                                              ? &g->process->desc.groups[spec->index].loc
                                               : NULL,
-                                   .timeout_ns = g->engine->desc.rendezvous_timeout_ns,
-                                   .host = &g->engine->host_scopes};
+                                   .timeout_ns = g->process->desc.rendezvous_timeout_ns,
+                                   .host = &g->process->host_scopes};
     join.generation = spec->generation;
     if (!group_identity(g, identity) ||
         (!spec->has_generation && generation_of_group(g, &join.generation) != COLLRUN_OK))
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     for (uint32_t i = 0; i < g->nbackends; i++) {
-        services_init(&g->backends[i].services, &g->engine->control, spec->options,
+        services_init(&g->backends[i].services, &g->process->control, spec->options,
                       g->backends[i].backend->services.options[0], "%s, group %s",
                       g->backends[i].backend->name, g->id.name);
         g->backends[i].services.world_rank = g->id.members.items;
-        g->backends[i].services.desc = &g->engine->desc;
-        g->backends[i].services.host = g->engine->host;
-        g->backends[i].services.address = g->engine->address;
+        g->backends[i].services.desc = &g->process->desc;
+        g->backends[i].services.host = g->process->host;
+        g->backends[i].services.address = g->process->address;
         g->backends[i].services.kind = g->backends[i].kind;
     }
-    int rc = rendezvous_open(&g->rendezvous, &g->engine->control, &join, d);
+    int rc = rendezvous_open(&g->rendezvous, &g->process->control, &join, d);
     if (rc != COLLRUN_OK)
         return rc;
     rc = group_open_backends(g);
@@ -369,13 +367,14 @@ static int group_join(struct collrun_group *g, const struct group_spec *spec, st
  * has failed. */
 static void group_check_failures(struct collrun_group *g)
 {
-    struct engine *e = g->engine;
-    if (control_has(&e->control, CONTROL_ABORT))
-        group_abort(g, e->control.abort_reason.code, e->control.abort_reason.text);
+    struct group_table *t = g->table;
+    if (control_has(&t->process->control, CONTROL_ABORT))
+        group_abort(g, t->process->control.abort_reason.code,
+                    t->process->control.abort_reason.text);
     for (uint32_t i = 0; i < g->nranks; i++) {
         const uint32_t rank = g->id.members.items[i];
         char text[64];
-        if (!atomic_load_explicit(&e->failed[rank], memory_order_acquire))
+        if (!atomic_load_explicit(&t->process->failed[rank], memory_order_acquire))
             continue;
         snprintf(text, sizeof text, "rank %u failed while the group was being formed", rank);
         group_abort(g, COLLRUN_ERR_PEER_FAILED, text);
@@ -391,20 +390,20 @@ static void group_open_records(struct collrun_group *g)
                                      .check = g->check};
     for (int i = 0; i < 2; i++) {
         info.messages = i == GROUP_MESSAGES;
-        record_queue_open(&g->calls.record[i], g->engine->record, &info);
+        record_queue_open(&g->calls.record[i], g->process->record, &info);
     }
 }
 
-int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+int group_open(struct group_table *t, const struct group_spec *spec, struct collrun_group **out,
                struct diag *d)
 {
-    int rank = group_rank_in(spec->members, e->rank);
+    int rank = desc_ranks_find(spec->members, t->process->rank);
     if (rank < 0)
-        return diag_set(d, COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"", e->rank,
-                        spec->name);
-    if (group_find(e, spec->name))
+        return diag_set(d, COLLRUN_ERR_NOT_MEMBER, "rank %u is not in group \"%s\"",
+                        t->process->rank, spec->name);
+    if (group_find(t, spec->name))
         return diag_set(d, COLLRUN_ERR_EXISTS, "a group \"%s\" is already open", spec->name);
-    struct collrun_group *g = group_new(e, spec, (uint32_t)rank);
+    struct collrun_group *g = group_new(t, spec, (uint32_t)rank);
     if (!g)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
     int rc = group_order_join(g) ? group_find_kinds(g, d)
@@ -417,7 +416,7 @@ int group_open(struct engine *e, const struct group_spec *spec, struct collrun_g
         return rc;
     }
     group_open_records(g);
-    group_table_add(e, g);
+    group_table_add(t, g);
     group_check_failures(g);
     *out = g;
     return COLLRUN_OK;
@@ -427,7 +426,7 @@ int group_open(struct engine *e, const struct group_spec *spec, struct collrun_g
 
 void group_close(struct collrun_group *g)
 {
-    group_table_close(g->engine, g);
+    group_table_close(g->table, g);
     for (uint32_t i = 0; i < g->nbackends; i++)
         pq_evict(g->backends[i].pq[GROUP_MESSAGES]);
     /* Only operations in flight are aborted: peers may still receive what was sent. */
@@ -443,6 +442,6 @@ void group_close(struct collrun_group *g)
     for (int i = 0; i < 2; i++)
         record_queue_close(&g->calls.record[i]);
     rendezvous_leave(&g->rendezvous);
-    request_spare_close(g);
+    g->table->ops->closing(g);
     group_unref(g);
 }

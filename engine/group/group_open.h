@@ -15,7 +15,7 @@ struct group_route {
 struct group_spec {
     const char *name;
     bool name_is_unique; /* as group_identity.is_unique */
-    bool is_listed;      /* the name is in engine.creations */
+    bool is_listed;      /* the name is in group_table.creations */
     bool has_generation; /* it is taken; else group_open takes it */
     uint32_t generation;
     uint64_t id, count; /* struct forming; 0: not known */
@@ -31,15 +31,15 @@ struct group_spec {
 
 /* Collective over the members. NOT_MEMBER if this rank is none, EXISTS if a group of this name is
  * open here. */
-int group_open(struct engine *e, const struct group_spec *spec, struct collrun_group **out,
+int group_open(struct group_table *t, const struct group_spec *spec, struct collrun_group **out,
                struct diag *d);
 
 enum { GROUP_NAME_LEN = 128 };
 /* A name for a group whose members gave none: "group(0-3,7).1". It is unique among the groups of
  * these members, and they all get the same one, since they create their groups in the same order.
  * *number: from 0 on. NO_MEMORY. */
-int group_make_name(struct engine *e, const struct desc_ranks *members, char out[GROUP_NAME_LEN],
-                    uint32_t *number);
+int group_make_name(struct group_table *t, const struct desc_ranks *members,
+                    char out[GROUP_NAME_LEN], uint32_t *number);
 /* Local and bounded. Aborts the operations in flight, closes the backends' handles, and drops the
  * reference of group_open. */
 void group_close(struct collrun_group *g);

@@ -6,21 +6,21 @@
  */
 #include "group/group_order.h"
 
+#include "core/process.h"
 #include "progress/progress_queue.h"
-#include "rank/engine.h"
 
 #include <stdlib.h>
 
 struct collrun_group *group_order_parent(const struct collrun_group *g)
 {
-    const struct desc *desc = &g->engine->desc;
+    const struct desc *desc = &g->process->desc;
     uint32_t share = g->id.index < desc->ngroups ? desc->groups[g->id.index].share : 0;
-    return share ? group_find(g->engine, desc->groups[share - 1].name) : NULL;
+    return share ? group_find(g->table, desc->groups[share - 1].name) : NULL;
 }
 
 bool group_order_join(struct collrun_group *g)
 {
-    const struct desc *desc = &g->engine->desc;
+    const struct desc *desc = &g->process->desc;
     struct collrun_group *parent = group_order_parent(g);
     if (parent) {
         g->order = parent->order;
@@ -31,9 +31,9 @@ bool group_order_join(struct collrun_group *g)
         pthread_mutex_init(&g->order->lock, NULL);
     }
     if (g->order) {
-        pthread_mutex_lock(&g->engine->groups_lock);
+        pthread_mutex_lock(&g->table->lock);
         g->order->refs++;
-        pthread_mutex_unlock(&g->engine->groups_lock);
+        pthread_mutex_unlock(&g->table->lock);
     }
     return true;
 }
@@ -48,9 +48,9 @@ void group_order_leave(struct collrun_group *g)
         atomic_store(&order->last, NULL);
     pthread_mutex_unlock(&order->lock);
     g->order = NULL;
-    pthread_mutex_lock(&g->engine->groups_lock);
+    pthread_mutex_lock(&g->table->lock);
     bool is_last = --order->refs == 0;
-    pthread_mutex_unlock(&g->engine->groups_lock);
+    pthread_mutex_unlock(&g->table->lock);
     if (!is_last)
         return;
     pthread_mutex_destroy(&order->lock);

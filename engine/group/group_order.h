@@ -16,7 +16,7 @@ struct group_order {
     pthread_mutex_t lock;
     /* The last one that was called; NULL: none. Set under the lock, by the thread inside. */
     _Atomic(struct collrun_group *) last;
-    uint32_t refs; /* groups; under engine.groups_lock */
+    uint32_t refs; /* groups; under group_table.lock */
 };
 
 /* Of a group that is being opened. False: out of memory. */

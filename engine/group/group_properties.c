@@ -51,7 +51,8 @@ int collrun_group_members(const struct collrun_group *group, int *ranks, int max
 
 int collrun_group_rank_of(const struct collrun_group *group, int world_rank)
 {
-    return group && world_rank >= 0 ? group_rank_in(&group->id.members, (uint32_t)world_rank) : -1;
+    return group && world_rank >= 0 ? desc_ranks_find(&group->id.members, (uint32_t)world_rank)
+                                    : -1;
 }
 
 /* ---- devices ---- */

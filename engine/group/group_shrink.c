@@ -13,11 +13,10 @@
  */
 #include "base/loop.h"
 #include "core/agreement.h"
-#include "group/forming.h"
-#include "group/generation.h"
+#include "core/process.h"
 #include "group/group_enter.h"
 #include "group/group_make.h"
-#include "rank/engine.h"
+#include "group/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,22 +24,22 @@
 
 static int shrink_agree(struct collrun_group *broken, int status, struct agreement *out)
 {
-    struct engine *e = broken->engine;
+    struct group_table *t = broken->table;
     struct diag d;
     uint32_t number;
     struct agreement_spec spec = {.name = broken->id.name,
                                   .members = &broken->id.members,
-                                  .timeout_ns = e->desc.rendezvous_timeout_ns};
+                                  .timeout_ns = t->process->desc.rendezvous_timeout_ns};
     diag_init(&d);
     int rc = generation_within(broken, GENERATION_OF_AGREEMENT, &number, &spec.generation);
     if (rc != COLLRUN_OK)
         return error_set(rc, "shrink %s: out of memory", broken->id.name);
     struct forming forming = {
         .kind = WIRE_FORMING_SHRINK, .name = broken->id.name, .members = &broken->id.members};
-    forming_begin(e, &forming);
-    rc = agreement_reach(&e->control, &spec, status, out, &d);
-    forming_end(e, &forming);
-    if (rc != COLLRUN_OK && control_has(&e->control, CONTROL_ABORT))
+    forming_begin(t, &forming);
+    rc = agreement_reach(&t->process->control, &spec, status, out, &d);
+    forming_end(t, &forming);
+    if (rc != COLLRUN_OK && control_has(&t->process->control, CONTROL_ABORT))
         rc = COLLRUN_ERR_ABORTED; /* not PEER_FAILED: another shrink would not help */
     return rc == COLLRUN_OK ? rc : error_set(rc, "shrink %s: %s", broken->id.name, d.text);
 }
@@ -50,7 +49,7 @@ static int shrink_form(const struct collrun_group *broken, const char *name,
 {
     const struct desc_ranks members = {.items = left->ranks, .n = left->n};
     const struct group_spec spec = group_spec_like(broken, name, &members);
-    return group_make(broken->engine, &spec, out);
+    return group_make(broken->table, &spec, out);
 }
 
 /* The failure that all members return: that of this one, or of the first that has failed. */
@@ -101,16 +100,16 @@ int collrun_group_shrink(struct collrun_group *broken, const char *name, struct 
     int rc = group_enter(broken, "shrink");
     if (rc != COLLRUN_OK)
         return rc;
-    rc = group_check_name(broken->engine, "collrun_group_shrink", name);
-    if (rc == COLLRUN_OK && name && *name && group_find(broken->engine, name))
+    rc = group_check_name(broken->table, "collrun_group_shrink", name);
+    if (rc == COLLRUN_OK && name && *name && group_find(broken->table, name))
         rc = error_set(COLLRUN_ERR_EXISTS, "collrun_group_shrink: a group \"%s\" is already open",
                        name);
     if (rc == COLLRUN_OK) {
-        wait_report_busy(&broken->engine->wait_report, 1);
+        threads_busy(&broken->process->busy, 1);
         rc = shrink_agree(broken, COLLRUN_OK, &left);
         while (rc == COLLRUN_OK && (rc = shrink_round(broken, name, &left, out)) == COLLRUN_AGAIN)
             rc = COLLRUN_OK;
-        wait_report_busy(&broken->engine->wait_report, -1);
+        threads_busy(&broken->process->busy, -1);
         agreement_fini(&left);
     }
     group_leave(broken);

@@ -2,14 +2,13 @@
  *
  * The signature of a mark is a rolling hash of what all members must call alike. What only pairs of
  * ranks can compare, such as the counts of alltoallv, is in the sum `pairs`. Both are built from
- * the terms of consistency.h, so they differ if and only if `check: strict` would fail.
+ * the terms of fingerprint.h, so they differ if and only if `check: strict` would fail.
  */
 #include "observe/call_record.h"
 
 #include "base/names.h"
+#include "core/fingerprint.h"
 #include "core/reduce.h"
-#include "observe/user_op.h"
-#include "ops/consistency.h"
 
 /* ---- one call ---- */
 
@@ -69,27 +68,27 @@ static inline struct record_call call_record_of_message(uint64_t site,
 static inline void call_record_sign(struct record_queue *q, const struct record_call *r,
                                     uint64_t counts, const struct collrun_user_op *op)
 {
-    q->signature = consistency_mix(q->signature + r->what, counts);
+    q->signature = fingerprint_mix(q->signature + r->what, counts);
     if (op)
-        q->signature = consistency_mix(q->signature, user_op_hash(op));
+        q->signature = fingerprint_mix(q->signature, user_op_hash(op));
 }
 
 /* The checks have hashed the counts, unless there are several calls. `own`: room for the hashes. */
-static inline const struct consistency_hashes *call_record_hashes(const struct route *route,
+static inline const struct fingerprint_hashes *call_record_hashes(const struct route *route,
                                                                   const struct collrun_call *call,
-                                                                  struct consistency_hashes *own)
+                                                                  struct fingerprint_hashes *own)
 {
     if (route->hashed == call)
         return &route->hashes;
-    consistency_hash_arrays(call, route->gb->comm_size, own);
+    fingerprint_hash_arrays(call, route->gb->comm_size, own);
     return own;
 }
 
 /* Counts that are those of the last call are not kept twice. */
 static uint32_t call_record_counts(struct record_queue *q, const struct collrun_call *call,
-                                   uint32_t n, const struct consistency_hashes *hashes)
+                                   uint32_t n, const struct fingerprint_hashes *hashes)
 {
-    uint64_t hash = consistency_mix(hashes->sent, hashes->received);
+    uint64_t hash = fingerprint_mix(hashes->sent, hashes->received);
     if (record_queue_has_counts(q, hash))
         return (uint32_t)q->counts_at;
     const struct record_counts counts = {.hash = hash,
@@ -107,10 +106,10 @@ static void call_record_devices(struct record_queue *q, const struct group_backe
                                 uint64_t alike)
 {
     for (uint32_t i = 1; i < n; i++) {
-        struct consistency_hashes hashes;
-        struct consistency_terms terms;
-        consistency_hash_arrays(&calls[i], gb->comm_size, &hashes);
-        consistency_vector_terms(&calls[i], number, route_comm_rank(gb, &calls[i]), &hashes,
+        struct fingerprint_hashes hashes;
+        struct fingerprint_terms terms;
+        fingerprint_hash_arrays(&calls[i], gb->comm_size, &hashes);
+        fingerprint_vector_terms(&calls[i], number, route_comm_rank(gb, &calls[i]), &hashes,
                                  &terms);
         q->pairs += terms.pairs + (terms.alike - alike) * (2 * number + 1);
     }
@@ -122,10 +121,10 @@ static inline uint64_t call_record_vector(struct record_queue *q, const struct r
                                           uint64_t number, struct record_call *r)
 {
     const struct group_backend *gb = route->gb;
-    struct consistency_hashes own;
-    struct consistency_terms terms;
-    const struct consistency_hashes *hashes = call_record_hashes(route, calls, &own);
-    consistency_vector_terms(calls, number, route_comm_rank(gb, calls), hashes, &terms);
+    struct fingerprint_hashes own;
+    struct fingerprint_terms terms;
+    const struct fingerprint_hashes *hashes = call_record_hashes(route, calls, &own);
+    fingerprint_vector_terms(calls, number, route_comm_rank(gb, calls), hashes, &terms);
     q->pairs += terms.pairs;
     r->count = terms.contributed;
     r->tag = call_record_counts(q, calls, gb->comm_size, hashes);

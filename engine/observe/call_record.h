@@ -12,8 +12,7 @@
 
 #include "base/record_queue.h"
 #include "group/group.h"
-#include "ops/batch.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 /* The caller of a function of collrun.h: struct route.site. */
 #define CALL_RECORD_SITE ((uint64_t)(uintptr_t)__builtin_return_address(0))

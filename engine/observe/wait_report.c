@@ -7,14 +7,11 @@
 #include "observe/wait_report.h"
 
 #include "core/backend.h"
+#include "core/process.h"
 #include "core/reduce.h"
 #include "core/threads.h"
-#include "group/forming.h"
-#include "group/generation.h"
 #include "group/group.h"
 #include "progress/progress_owner.h"
-#include "rank/engine.h"
-#include "rank/task.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,11 +110,12 @@ static void snapshot_put_wait(struct snapshot *s, const struct collrun_group *g,
 
 /* A thread that waits for the other members of a new group, or of one that is split. It cannot
  * return before they have made the call: until then it sleeps in the rendezvous. */
-static void snapshot_put_forming(struct snapshot *s, const struct engine *e, const char *scope,
+static void snapshot_put_forming(struct snapshot *s, const struct group_table *t, const char *scope,
                                  const struct forming *f)
 {
-    const struct waiter w = {
-        .thread = f->thread, .number = f->number, .timeout_ns = e->desc.rendezvous_timeout_ns};
+    const struct waiter w = {.thread = f->thread,
+                             .number = f->number,
+                             .timeout_ns = t->process->desc.rendezvous_timeout_ns};
     snapshot_add_blocked(s, f->thread);
     snapshot_begin_wait(s, scope, &w, f->kind == WIRE_FORMING_SPLIT ? KIND_SPLIT : KIND_CREATE);
     for (int i = 0; i < 3; i++)
@@ -215,18 +213,18 @@ static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *
 
 /* Those of `parent`, or with NULL the creations; returns how many. The runner has their
  * FORMING frames, and their threads sleep. */
-static uint32_t snapshot_forming(struct snapshot *s, const struct engine *e,
+static uint32_t snapshot_forming(struct snapshot *s, const struct group_table *t,
                                  const struct collrun_group *parent, const char *scope)
 {
     uint32_t n = 0;
-    for (const struct forming *f = e->forming; f; f = f->next) {
+    for (const struct forming *f = t->forming; f; f = f->next) {
         char own[32];
         if (f->parent != parent || !f->number || !f->sent ||
             !threads_sleeps(f->thread, &s->evidence))
             continue;
         n++;
         snprintf(own, sizeof own, "create:%016llx", (unsigned long long)f->id);
-        snapshot_put_forming(s, e, scope ? scope : own, f);
+        snapshot_put_forming(s, t, scope ? scope : own, f);
         if (scope)
             continue;
         buf_put_str(&s->groups, own);
@@ -259,7 +257,7 @@ static void snapshot_group(struct snapshot *s, struct collrun_group *g, uint32_t
             snapshot_queue(s, g, &g->backends[i].queues[k]);
     for (uint32_t i = 0; i < g->nbackends; i++)
         snapshot_put_counts(s, g, g->backends[i].pq[GROUP_MESSAGES]);
-    *nforming += snapshot_forming(s, g->engine, g, g->rendezvous.scope);
+    *nforming += snapshot_forming(s, g->table, g, g->rendezvous.scope);
     buf_put_str(&s->groups, g->rendezvous.scope);
     buf_put_str(&s->groups, g->id.name);
     buf_put_u64(&s->groups,
@@ -275,18 +273,18 @@ static void snapshot_group(struct snapshot *s, struct collrun_group *g, uint32_t
     s->ngroups++;
 }
 
-static void snapshot_groups(struct snapshot *s, struct engine *e)
+static void snapshot_groups(struct snapshot *s, struct group_table *t)
 {
     uint32_t listed = 0, nforming = 0;
-    pthread_mutex_lock(&e->groups_lock);
-    for (struct collrun_group *g = e->groups; g; g = g->next)
+    pthread_mutex_lock(&t->lock);
+    for (struct collrun_group *g = t->open; g; g = g->next)
         snapshot_group(s, g, &listed);
-    listed += snapshot_forming(s, e, NULL, NULL);
-    for (const struct forming *f = e->forming; f; f = f->next)
+    listed += snapshot_forming(s, t, NULL, NULL);
+    for (const struct forming *f = t->forming; f; f = f->next)
         nforming += f->kind != WIRE_FORMING_FINALIZE;
     s->has_other_wait = nforming > listed;
-    s->created_lost = !generation_list(e, &s->created);
-    pthread_mutex_unlock(&e->groups_lock);
+    s->created_lost = !generation_list(t, &s->created);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- the report ---- */
@@ -301,29 +299,11 @@ static bool snapshot_has_blocked(void *ctx, int thread)
     return false;
 }
 
-static bool wait_report_all_tasks_run(struct engine *e)
-{
-    bool all = control_has(&e->control, CONTROL_GO) &&
-               !control_has(&e->control, CONTROL_ABORT | CONTROL_FINISH);
-    for (uint32_t i = 0; all && i < e->ntasks; i++)
-        all = task_has(&e->tasks[i], TASK_RUNNING);
-    return all;
-}
-
-/* Background workloads are stopped, and their waits aborted, when all other workloads have ended.
- */
-static bool wait_report_background_runs(struct engine *e)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < e->ntasks; i++)
-        any = any || (e->tasks[i].desc->background && !task_has(&e->tasks[i], TASK_ENDED));
-    return any;
-}
-
-static void wait_report_send(struct engine *e, const struct snapshot *s, bool certain, bool free)
+static void wait_report_send(struct wait_reporter *w, const struct snapshot *s, bool certain,
+                             bool free)
 {
     size_t mark;
-    struct buf *out = control_begin(&e->control, WIRE_WAIT_REPORT, &mark);
+    struct buf *out = control_begin(&w->groups->process->control, WIRE_WAIT_REPORT, &mark);
     buf_put_u8(out, certain);
     buf_put_u8(out, free);
     buf_put_u32(out, s->nwaits);
@@ -335,7 +315,7 @@ static void wait_report_send(struct engine *e, const struct snapshot *s, bool ce
         buf_put(out, s->created.data, s->created.len);
     else
         buf_put_u32(out, 0);
-    control_end(&e->control, mark);
+    control_end(&w->groups->process->control, mark);
 }
 
 static uint64_t wait_report_hash_number(uint64_t h, uint64_t value)
@@ -357,28 +337,28 @@ static bool snapshot_is_complete(const struct snapshot *s)
 }
 
 /* The frame that was sent is no longer true. */
-static void wait_report_withdraw(struct engine *e)
+static void wait_report_withdraw(struct wait_reporter *w)
 {
-    struct wait_reporter *w = &e->wait_report;
     const struct snapshot none = {0};
     if (w->sent)
-        wait_report_send(e, &none, false, true);
+        wait_report_send(w, &none, false, true);
     w->sent = 0;
     w->sent_certain = false;
 }
 
 /* Sends a snapshot that equals the one before, unless the runner has it already. */
-static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_out)
+static void wait_report_decide(struct wait_reporter *w, struct snapshot *s, bool timed_out,
+                               bool background)
 {
-    struct wait_reporter *w = &e->wait_report;
+    struct process *p = w->groups->process;
     uint64_t content = wait_report_hash(wait_report_hash(HASH_START, &s->waits), &s->groups);
     content = wait_report_hash(content, &s->created);
     if (content == w->sent && w->sent_certain)
         return;
     bool certain =
-        atomic_load(&w->busy) == 0 && !s->has_other_wait && !wait_report_background_runs(e) &&
-        (atomic_load(&e->finalizing) ||
-         threads_are_blocked(snapshot_has_blocked, s, e->kinds.nowned > 0, &s->evidence));
+        atomic_load(&p->busy) == 0 && !s->has_other_wait && !background &&
+        (atomic_load(&w->groups->finalizing) ||
+         threads_are_blocked(snapshot_has_blocked, s, p->kinds.nowned > 0, &s->evidence));
     bool free = !certain && s->nwaits && threads_caller_is_free(snapshot_has_blocked, s);
     content += free;
     uint64_t last = snapshot_is_complete(s) && (certain || s->nwaits)
@@ -387,9 +367,9 @@ static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_
     if (last && last == w->last && (content != w->sent || certain)) {
         w->sent = content;
         w->sent_certain = certain;
-        wait_report_send(e, s, certain, free);
+        wait_report_send(w, s, certain, free);
     } else if (!last && !timed_out) {
-        wait_report_withdraw(e);
+        wait_report_withdraw(w);
     }
     w->last = last;
 }
@@ -397,11 +377,11 @@ static void wait_report_decide(struct engine *e, struct snapshot *s, bool timed_
 /* What every call changes when it begins, and a blocking one when it ends. *timed_out: an operation
  * of an open group has. Relaxed: nothing is concluded before two looks agree, a tick apart, and one
  * that is out of date changes until then. */
-static uint64_t wait_report_counters(struct engine *e, bool *timed_out)
+static uint64_t wait_report_counters(struct group_table *t, bool *timed_out)
 {
     uint64_t h = HASH_START;
-    pthread_mutex_lock(&e->groups_lock);
-    for (struct collrun_group *g = e->groups; g; g = g->next) {
+    pthread_mutex_lock(&t->lock);
+    for (struct collrun_group *g = t->open; g; g = g->next) {
         int status = atomic_load_explicit(&g->status.code, memory_order_acquire);
         *timed_out = *timed_out || status == COLLRUN_ERR_TIMEOUT;
         h = wait_report_hash_number(h, (uintptr_t)g);
@@ -412,29 +392,27 @@ static uint64_t wait_report_counters(struct engine *e, bool *timed_out)
                 h, atomic_load_explicit(&g->calls.blocked[i].seq, memory_order_relaxed));
         }
     }
-    pthread_mutex_unlock(&e->groups_lock);
+    pthread_mutex_unlock(&t->lock);
     return h;
 }
 
-void wait_report_update(struct engine *e)
+void wait_report_update(struct wait_reporter *w, bool background)
 {
     struct snapshot s = {0};
     struct buf *bufs[] = {&s.waits, &s.groups, &s.created, &s.posted, &s.counts, &s.evidence};
-    if (!wait_report_all_tasks_run(e))
-        return;
     bool timed_out = false;
-    uint64_t counters = wait_report_counters(e, &timed_out);
-    if (counters != e->wait_report.counters) {
-        e->wait_report.counters = counters;
-        e->wait_report.last = 0;
+    uint64_t counters = wait_report_counters(w->groups, &timed_out);
+    if (counters != w->counters) {
+        w->counters = counters;
+        w->last = 0;
         if (!timed_out)
-            wait_report_withdraw(e);
+            wait_report_withdraw(w);
         return;
     }
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i]);
-    snapshot_groups(&s, e);
-    wait_report_decide(e, &s, timed_out);
+    snapshot_groups(&s, w->groups);
+    wait_report_decide(w, &s, timed_out, background);
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_fini(bufs[i]);
     free(s.blocked);

@@ -8,9 +8,9 @@
 #include "base/names.h"
 #include "core/backend.h"
 #include "core/error.h"
+#include "core/fingerprint.h"
 #include "core/reduce.h"
-#include "observe/user_op.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -159,9 +159,29 @@ static int args_check_unit(const struct view *v, const struct collrun_call *call
                    call->user_op->name, unit);
 }
 
+enum {
+    USER_OP_NAME_LEN = 64,
+    MOST_USER_OP_BYTES = 4096 /* an upper bound for any later version of the struct */
+};
+
+/* NULL, or what is wrong with an operator of the caller: "it has no name". */
+static const char *args_user_op_flaw(const struct collrun_user_op *op)
+{
+    if (op->size < offsetof(struct collrun_user_op, ctx) + sizeof op->ctx ||
+        op->size > MOST_USER_OP_BYTES)
+        return "its size is not sizeof(struct collrun_user_op)";
+    if (!op->combine)
+        return "combine is NULL";
+    if (!op->name || !op->name[0])
+        return "it has no name";
+    if (strnlen(op->name, USER_OP_NAME_LEN) == USER_OP_NAME_LEN)
+        return "its name is longer than 63 bytes";
+    return op->unit > PTRDIFF_MAX ? "its unit exceeds the address space" : NULL;
+}
+
 static int args_check_operator(const struct view *v, const struct collrun_call *call)
 {
-    const char *flaw = call->user_op ? user_op_flaw(call->user_op) : NULL;
+    const char *flaw = call->user_op ? args_user_op_flaw(call->user_op) : NULL;
     if (flaw)
         return INVALID(v, call, "the user op: %s", flaw);
     if (call->user_op)
@@ -295,7 +315,7 @@ static int args_measure(const struct view *v, const struct collrun_call *call, s
             return INVALID(v, call, "the %s counts for rank %u exceed the address space", b->what,
                            i);
         hash += b->counts[i] * power;
-        power *= b->sent ? CONSISTENCY_SENT : CONSISTENCY_RECEIVED;
+        power *= b->sent ? FINGERPRINT_SENT : FINGERPRINT_RECEIVED;
         if (!b->counts[i])
             continue;
         b->in_order = b->in_order && at >= hi;

@@ -8,9 +8,9 @@
 #include "base/names.h"
 #include "core/backend.h"
 #include "core/error.h"
+#include "group/route.h"
 #include "ops/bounce.h"
 #include "ops/consistency.h"
-#include "ops/route.h"
 #include "progress/progress.h"
 
 #include <stdio.h>

@@ -7,21 +7,7 @@
 #ifndef ENGINE_OPS_BATCH_H
 #define ENGINE_OPS_BATCH_H
 
-#include "ops/route.h"
-
-/* True for a request of several collectives; a collective with one call per device is none. */
-static inline bool batch_is(const struct group_backend *gb, const struct collrun_call *calls,
-                            uint32_t ncalls)
-{
-    return ncalls > 1 && !collrun_kind_is_message(calls->kind) && group_devices(gb) == 1;
-}
-
-/* How many numbers of its queue a request takes: the calls of a batch have one each. */
-static inline uint32_t batch_numbers(const struct group_backend *gb,
-                                     const struct collrun_call *calls, uint32_t ncalls)
-{
-    return batch_is(gb, calls, ncalls) ? ncalls : 1;
-}
+#include "group/route.h"
 
 /* The time-out of the request: that of its call, or the sum of those of a batch. */
 uint64_t batch_timeout(const struct group_backend *gb, const struct collrun_call *calls,

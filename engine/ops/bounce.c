@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/reduce.h"
 #include "group/group.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 #include <stdlib.h>
 

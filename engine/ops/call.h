@@ -8,7 +8,7 @@
 #include "core/backend.h"
 #include "core/reduce.h"
 #include "group/group.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 #include <string.h>
 

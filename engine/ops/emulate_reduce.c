@@ -10,8 +10,8 @@
 #include "ops/emulate_reduce.h"
 
 #include "core/error.h"
+#include "core/fingerprint.h"
 #include "core/reduce.h"
-#include "observe/user_op.h"
 #include "ops/emulate_move.h"
 
 #include <stdlib.h>

@@ -14,10 +14,10 @@
 
 #include "base/loop.h"
 #include "base/thread.h"
+#include "core/process.h"
 #include "core/threads.h"
 #include "group/group_enter.h"
 #include "group/group_make.h"
-#include "rank/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct creation {
     struct collrun_request request; /* of a split: with a reference to the parent */
     struct group_creation listed;
     struct progress_queue queue;
-    struct engine *engine;
+    struct group_table *table;
     struct collrun_group **out;
     struct desc_ranks members;
     struct group_spec spec;   /* of a create; */
@@ -53,7 +53,7 @@ static void *creation_run(void *arg)
     struct collrun_group *g = NULL;
     thread_name("create");
     int rc = c->request.group ? group_make_split(c->request.group, &c->split, &g)
-                              : group_make(c->engine, &c->spec, &g);
+                              : group_make(c->table, &c->spec, &g);
     if (rc == COLLRUN_OK)
         *c->out = g;
     creation_finish(c, rc);
@@ -64,7 +64,7 @@ static void *creation_run(void *arg)
 
 static void creation_fini(struct creation *c)
 {
-    group_creation_remove(c->engine, &c->listed);
+    group_creation_remove(c->table, &c->listed);
     pq_stop(&c->queue);
     pq_fini(&c->queue);
     free(c->members.items);
@@ -79,8 +79,8 @@ static void creation_release(struct collrun_request *r)
 }
 
 /* Takes `members`. NULL: the error message is composed. */
-static struct creation *creation_new(struct engine *e, const char *name, struct desc_ranks members,
-                                     struct collrun_group **out)
+static struct creation *creation_new(struct group_table *t, const char *name,
+                                     struct desc_ranks members, struct collrun_group **out)
 {
     struct creation *c = calloc(1, sizeof *c);
     char *copy = strdup(name);
@@ -91,7 +91,7 @@ static struct creation *creation_new(struct engine *e, const char *name, struct 
         error_set(COLLRUN_ERR_NO_MEMORY, "group \"%s\": out of memory", name);
         return NULL;
     }
-    c->engine = e;
+    c->table = t;
     c->name = copy;
     c->listed.name = copy;
     c->listed.has_request = true;
@@ -100,13 +100,13 @@ static struct creation *creation_new(struct engine *e, const char *name, struct 
     c->request.pq = &c->queue;
     c->request.release = creation_release;
     atomic_init(&c->request.status, COLLRUN_AGAIN);
-    pq_init(&c->queue, &(struct pq_config){.report = &e->wait_report});
+    pq_init(&c->queue, &(struct pq_config){.busy = &t->process->busy});
     return c;
 }
 
 static int creation_start(struct creation *c, struct collrun_request **out)
 {
-    int rc = group_creation_add(c->engine, &c->listed), err;
+    int rc = group_creation_add(c->table, &c->listed), err;
     if (rc == COLLRUN_OK && (err = thread_start(&c->thread, 0, creation_run, c)) != 0)
         rc = error_set(COLLRUN_ERR_SYSTEM, "group \"%s\": cannot start a thread: %s", c->name,
                        strerror(err));
@@ -120,30 +120,30 @@ static int creation_start(struct creation *c, struct collrun_request **out)
 }
 
 /* One that was not waited for; NULL: none. */
-static struct creation *creation_find(struct engine *e)
+static struct creation *creation_find(struct group_table *t)
 {
-    pthread_mutex_lock(&e->groups_lock);
-    struct group_creation *l = e->creations;
+    pthread_mutex_lock(&t->lock);
+    struct group_creation *l = t->creations;
     while (l && !l->has_request)
         l = l->next;
-    pthread_mutex_unlock(&e->groups_lock);
+    pthread_mutex_unlock(&t->lock);
     return l ? (struct creation *)((char *)l - offsetof(struct creation, listed)) : NULL;
 }
 
-void group_start_end_all(struct engine *e)
+void group_start_end_all(struct group_table *t)
 {
     char text[512];
     struct diag why;
-    struct creation *c = creation_find(e);
+    struct creation *c = creation_find(t);
     if (!c)
         return;
     diag_init(&why);
     diag_set(&why, COLLRUN_ERR_ABORTED, "the job has ended");
-    control_abort(&e->control, &why);
-    for (; c; c = creation_find(e)) {
+    control_abort(&t->process->control, &why);
+    for (; c; c = creation_find(t)) {
         snprintf(text, sizeof text, "the creation of group \"%s\" was never waited for",
                  *c->name ? c->name : "(no name)");
-        control_log(&e->control, COLLRUN_LOG_WARN, text);
+        control_log(&t->process->control, COLLRUN_LOG_WARN, text);
         collrun_wait(&c->request);
     }
 }
@@ -165,7 +165,7 @@ int collrun_group_create_start(struct collrun_ctx *ctx, const struct collrun_gro
         free(members.items);
         return rc;
     }
-    struct creation *c = creation_new(ctx->engine, spec.name, members, out);
+    struct creation *c = creation_new(ctx->groups, spec.name, members, out);
     if (!c)
         return COLLRUN_ERR_NO_MEMORY;
     c->spec = spec;
@@ -194,7 +194,7 @@ int collrun_group_split_start(struct collrun_group *parent, int color, int key, 
     if (rc != COLLRUN_OK)
         return rc;
     struct creation *c =
-        creation_new(parent->engine, color >= 0 && name ? name : "", (struct desc_ranks){0}, out);
+        creation_new(parent->table, color >= 0 && name ? name : "", (struct desc_ranks){0}, out);
     if (!c) {
         group_unref(parent);
         return COLLRUN_ERR_NO_MEMORY;

@@ -13,7 +13,7 @@
 #define ENGINE_OPS_MESSAGE_H
 
 #include "core/backend.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 /* Of a plain message: their bytes fit a size_t, whatever the type. */
 #define MESSAGE_PLAIN_COUNT_MAX ((size_t)1 << 40)

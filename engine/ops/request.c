@@ -10,6 +10,7 @@
 #include "base/standstill.h"
 #include "core/backend.h"
 #include "core/failure_text.h"
+#include "core/process.h"
 #include "observe/call_record.h"
 #include "ops/batch.h"
 #include "ops/bounce.h"
@@ -19,7 +20,6 @@
 #include "ops/stream_events.h"
 #include "progress/progress.h"
 #include "progress/progress_deferred.h"
-#include "rank/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +110,9 @@ const struct pq_ops request_pq_ops = {.admitted = request_admitted,
                                       .exec = request_exec,
                                       .finished = request_finished,
                                       .expired = request_expired};
+
+const struct group_ops request_group_ops = {.requests = &request_pq_ops,
+                                            .closing = request_spare_close};
 
 int request_refuse(const struct route *route, const struct collrun_call *calls, uint32_t ncalls,
                    uint64_t number, int status)
@@ -355,10 +358,10 @@ static bool request_poll_all(struct collrun_request **requests, int n)
 /* No queue is waited for, since another one may finish first: what cannot be polled is executed by
  * the worker of its queue. The deadlock proof knows only threads that wait for one request, so no
  * report is certain meanwhile. */
-static int request_await_any(struct collrun_request **requests, int n, struct wait_reporter *report)
+static int request_await_any(struct collrun_request **requests, int n, atomic_int *busy)
 {
     int done = -1;
-    wait_report_busy(report, 1);
+    threads_busy(busy, 1);
     for (unsigned round = 0; done < 0; round++) {
         if (request_poll_all(requests, n))
             round = 0;
@@ -366,7 +369,7 @@ static int request_await_any(struct collrun_request **requests, int n, struct wa
         if (done < 0)
             progress_idle(round);
     }
-    wait_report_busy(report, -1);
+    threads_busy(busy, -1);
     return done;
 }
 
@@ -386,7 +389,7 @@ int collrun_wait_any(struct collrun_request **requests, int n, int *index)
         return COLLRUN_OK;
     *index = request_find_finished(requests, n);
     if (*index < 0)
-        *index = request_await_any(requests, n, requests[first]->pq->config.report);
+        *index = request_await_any(requests, n, requests[first]->pq->config.busy);
     int status = request_collect(requests[*index]);
     requests[*index] = NULL;
     return status;

@@ -8,11 +8,12 @@
 #define ENGINE_OPS_REQUEST_H
 
 #include "group/group.h"
-#include "ops/route.h"
+#include "group/route.h"
 
 /* The callbacks of the queues of a group. The ctx of a queue is its struct group_backend.
  */
 extern const struct pq_ops request_pq_ops;
+extern const struct group_ops request_group_ops;
 
 /* Copies n structs of a caller, of any version, to `own`, checks them, and finds their backend. On
  * failure the error message is composed. */

@@ -17,7 +17,7 @@ int request_again_start(struct collrun_request *r, uint64_t site)
 {
     const struct route route = {.gb = r->pq->config.ctx, .site = site};
     r->number = r->last_number = group_number(r->group, GROUP_COLLECTIVES, 1);
-    r->starter = task_current;
+    r->starter = thread_context;
     r->renewed = true;
     atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
     r->record = call_record_collectives(&route, r->calls, 1, r->number, RECORD_POSTED);

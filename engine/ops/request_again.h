@@ -8,7 +8,7 @@
 #ifndef ENGINE_OPS_REQUEST_AGAIN_H
 #define ENGINE_OPS_REQUEST_AGAIN_H
 
-#include "ops/route.h"
+#include "group/route.h"
 
 /* A spare that was taken is as described, and nothing is in the way. Inside the group, as is
  * request_again_start. */

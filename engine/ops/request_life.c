@@ -6,14 +6,13 @@
 #include "base/call_text.h"
 #include "base/loop.h"
 #include "base/standstill.h"
+#include "core/process.h"
 #include "observe/call_record.h"
 #include "ops/batch.h"
 #include "ops/bounce.h"
 #include "ops/request.h"
 #include "ops/stream_events.h"
 #include "progress/progress_queue.h"
-#include "rank/engine.h"
-#include "rank/task.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +79,7 @@ struct collrun_request *request_alloc(const struct route *route, const struct co
     r->pq = route->gb->pq[group_queue_of(calls->kind)];
     r->ncalls = ncalls;
     r->number = number;
-    r->starter = task_current;
+    r->starter = thread_context;
     r->calls = (struct collrun_call *)(r + 1);
     for (uint32_t i = 0; i < ncalls; i++)
         r->calls[i] = calls[i];
@@ -119,7 +118,7 @@ struct collrun_request *request_new(const struct route *route, const struct coll
 void request_renew(const struct route *route, struct collrun_request *r, uint64_t number)
 {
     r->number = r->last_number = number;
-    r->starter = task_current;
+    r->starter = thread_context;
     r->nrecord = 1;
     r->renewed = true;
     r->deferred = r->started = r->expired = r->queued = false;
@@ -205,7 +204,7 @@ void request_report_uncollected(struct collrun_group *g)
     snprintf(text, sizeof text,
              "group \"%s\" is closed, but %u request%s never waited for; the first is %s%s",
              g->id.name, n, n == 1 ? " was" : "s were", call, workload);
-    control_log(&g->engine->control, COLLRUN_LOG_WARN, text);
+    control_log(&g->process->control, COLLRUN_LOG_WARN, text);
 }
 
 void request_free(struct collrun_request *r)

@@ -12,7 +12,7 @@
 #ifndef ENGINE_OPS_REQUEST_SPARE_H
 #define ENGINE_OPS_REQUEST_SPARE_H
 
-#include "ops/route.h"
+#include "group/route.h"
 
 /* Takes the spare of this call of a caller out of the group; NULL: there is none. It is not
  * recorded or numbered, and its status is that of its last use. Any thread. */

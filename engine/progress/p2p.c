@@ -591,14 +591,6 @@ int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t wai
 
 /* ---- life ---- */
 
-bool p2p_supports(const struct collrun_transport *theirs)
-{
-    struct collrun_transport t;
-    COLLRUN_COPY(&t, theirs);
-    return t.send && t.recv && t.progress && t.message_size >= sizeof(struct collrun_message) &&
-           (!t.post || t.unpost);
-}
-
 struct p2p *p2p_new(const struct collrun_transport *transport,
                     const struct collrun_services *services, uint32_t rank, uint32_t nranks)
 {

@@ -77,9 +77,6 @@ struct p2p {
     char text[768];
 };
 
-/* True if a transport has all mandatory members. */
-bool p2p_supports(const struct collrun_transport *transport);
-
 /* For the description of a group that is about to be opened; NULL: out of memory. */
 struct p2p *p2p_new(const struct collrun_transport *transport,
                     const struct collrun_services *services, uint32_t rank, uint32_t nranks);

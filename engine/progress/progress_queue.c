@@ -12,7 +12,6 @@
 #include "core/backend.h"
 #include "core/error.h"
 #include "core/threads.h"
-#include "observe/wait_report.h"
 #include "progress/progress.h"
 #include "progress/progress_owner.h"
 #include "progress/progress_worker.h"
@@ -36,7 +35,7 @@ static void pq_await_ownership(struct progress_queue *pq)
 
 void pq_acquire(struct progress_queue *pq)
 {
-    wait_report_busy(pq->config.report, 1);
+    threads_busy(pq->config.busy, 1);
     pthread_mutex_lock(&pq->lock);
     pq_await_ownership(pq);
     pthread_mutex_unlock(&pq->lock);
@@ -47,7 +46,7 @@ void pq_release(struct progress_queue *pq)
     pthread_mutex_lock(&pq->lock);
     pq_disown(pq);
     pthread_mutex_unlock(&pq->lock);
-    wait_report_busy(pq->config.report, -1);
+    threads_busy(pq->config.busy, -1);
 }
 
 /* In one order with pq_enter_direct: either a thread that has entered finds the queue contended, or
@@ -310,7 +309,7 @@ int pq_order_stream(struct collrun_request *r, uint32_t device, void *stream)
         pq_wait(r);
         return rc;
     }
-    wait_report_busy(pq->config.report, 1);
+    threads_busy(pq->config.busy, 1);
     pthread_mutex_lock(&pq->lock);
     pq->waiters.active++;
     while (!request_is_finished(r)) {
@@ -325,7 +324,7 @@ int pq_order_stream(struct collrun_request *r, uint32_t device, void *stream)
     pq->waiters.active--;
     pq_hand_over(pq);
     pthread_mutex_unlock(&pq->lock);
-    wait_report_busy(pq->config.report, -1);
+    threads_busy(pq->config.busy, -1);
     return rc == COLLRUN_AGAIN ? COLLRUN_OK : rc; /* AGAIN: the request has finished meanwhile */
 }
 

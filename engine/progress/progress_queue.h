@@ -43,7 +43,6 @@ struct collrun_ctx;
 struct collrun_group;
 struct progress_queue;
 struct stream_events;
-struct wait_reporter;
 
 /* A thread wants to withdraw a request, and another one owns the queue: the owner does it. */
 enum pq_withdrawal { PQ_WITHDRAWAL_NONE, PQ_WITHDRAWAL_WANTED, PQ_WITHDRAWAL_BEGUN };
@@ -121,12 +120,12 @@ struct pq_config {
     void *handle;    /* the backend's group */
     struct p2p *p2p; /* its messages, if it has a transport; else NULL */
     const struct pq_ops *ops;
-    void *ctx;                    /* for ops->exec */
-    const atomic_int *failed;     /* a status (group_status.code); requests fail with it unless it
-                                     is 0 */
-    struct wait_reporter *report; /* notified of waits that are not for an operation */
-    bool exec_collectives; /* collectives go through ops->exec even if the backend could start
-                              them */
+    void *ctx;                /* for ops->exec */
+    const atomic_int *failed; /* a status (group_status.code); requests fail with it unless it
+                                 is 0 */
+    atomic_int *busy;         /* threads_busy: waits that are not for an operation */
+    bool exec_collectives;    /* collectives go through ops->exec even if the backend could start
+                                 them */
 };
 
 /* A thread that waits for the end of these calls. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A check runs in a struct engine that has the job and the rank, but no connection and no groups:
+ * A check runs in a struct process that has the job and the rank, but no connection and no groups:
  * what it logs is dropped.
  */
 #include "rank/check.h"
 
 #include "core/error.h"
 #include "core/plugin.h"
-#include "rank/engine.h"
+#include "core/process.h"
 #include "rank/json.h"
 #include "rank/task.h"
 
@@ -23,18 +23,17 @@ struct check_last {
     char text[1024];
 };
 
-static void check_put(FILE *out, const struct collrun_ctx *task, struct check_last *last,
-                      const char *text)
+static void check_put(FILE *out, const struct task *task, struct check_last *last, const char *text)
 {
     const char *param = task->refused[0] ? task->refused : NULL;
-    uint32_t rank = task->engine->rank;
-    const struct desc_kv *kv = param ? desc_find_param(task->desc, rank, param) : NULL;
+    uint32_t rank = task->ctx.process->rank;
+    const struct desc_kv *kv = param ? desc_find_param(task->ctx.desc, rank, param) : NULL;
     if (last->lines && kv == last->kv && strcmp(text, last->text) == 0)
         return;
     last->kv = kv;
     snprintf(last->text, sizeof last->text, "%s", text);
     last->lines++;
-    fprintf(out, "{\"workload\":%u,\"rank\":%u", task->index, rank);
+    fprintf(out, "{\"workload\":%u,\"rank\":%u", task->ctx.index, rank);
     json_put_member(out, ",", "param", param);
     json_put_member(out, ",", "error", text);
     fputs("}\n", out);
@@ -42,7 +41,7 @@ static void check_put(FILE *out, const struct collrun_ctx *task, struct check_la
 }
 
 /* The message of a check that returned `code`. */
-static void check_text(const struct collrun_ctx *task, int code, char *out, size_t size)
+static void check_text(const struct task *task, int code, char *out, size_t size)
 {
     const struct error_record *error = error_get();
     if (task->misuse[0])
@@ -52,28 +51,28 @@ static void check_text(const struct collrun_ctx *task, int code, char *out, size
     else if (code < 0 && error->status == code)
         snprintf(out, size, "%s", error->text);
     else
-        snprintf(out, size, "the check of workload \"%s\" returned %d", task->desc->name, code);
+        snprintf(out, size, "the check of workload \"%s\" returned %d", task->ctx.desc->name, code);
 }
 
-static void check_rank(struct engine *e, const struct collrun_workload *plugin, uint32_t index,
+static void check_rank(struct process *p, const struct collrun_workload *plugin, uint32_t index,
                        FILE *out, struct check_last *last)
 {
-    const struct desc_rank *me = &e->desc.ranks[e->rank];
-    struct template_values values = {.rank = e->rank,
+    const struct desc_rank *me = &p->desc.ranks[p->rank];
+    struct template_values values = {.rank = p->rank,
                                      .local_rank = me->local_rank,
-                                     .host = e->desc.hosts[me->host].name,
-                                     .run_id = e->desc.run_id};
-    struct collrun_ctx task = {
-        .engine = e, .index = index, .desc = &e->desc.workloads[index], .plugin = *plugin};
+                                     .host = p->desc.hosts[me->host].name,
+                                     .run_id = p->desc.run_id};
+    struct task task = {.ctx = {.process = p, .index = index, .desc = &p->desc.workloads[index]},
+                        .plugin = *plugin};
     struct diag d;
     char text[sizeof last->text];
     diag_init(&d);
     pthread_mutex_init(&task.report_lock, NULL);
-    if (params_parse(&task.params, plugin->params, task.desc, &values, &e->arena, &d) !=
+    if (params_parse(&task.params, plugin->params, task.ctx.desc, &values, &p->arena, &d) !=
         COLLRUN_OK) {
         check_put(out, &task, last, d.text);
     } else {
-        int code = plugin->check(&task);
+        int code = plugin->check(&task.ctx);
         if (code != 0 || task.misuse[0]) {
             check_text(&task, code, text, sizeof text);
             check_put(out, &task, last, text);
@@ -82,25 +81,25 @@ static void check_rank(struct engine *e, const struct collrun_workload *plugin, 
     pthread_mutex_destroy(&task.report_lock);
 }
 
-static void check_workload(struct engine *e, uint32_t index, FILE *out)
+static void check_workload(struct process *p, uint32_t index, FILE *out)
 {
-    const struct desc_workload *w = &e->desc.workloads[index];
+    const struct desc_workload *w = &p->desc.workloads[index];
     struct collrun_workload plugin;
     struct check_last last = {0};
     struct diag d;
     fputc('\036', stderr); /* a record separator: what follows is of this plugin */
-    if (plugin_open_workload(w->plugin, &e->arena, &plugin, &d) == COLLRUN_OK && plugin.check &&
+    if (plugin_open_workload(w->plugin, &p->arena, &plugin, &d) == COLLRUN_OK && plugin.check &&
         params_check_table(plugin.params, "workload", w->plugin, &d) == COLLRUN_OK) {
         for (uint32_t i = 0; i < w->ranks.n && last.lines < LINES_MAX; i++) {
-            e->rank = w->ranks.items[i];
-            check_rank(e, &plugin, index, out, &last);
+            p->rank = w->ranks.items[i];
+            check_rank(p, &plugin, index, out, &last);
         }
     }
     fprintf(out, "{\"workload\":%u,\"done\":true}\n", index);
     fflush(out);
 }
 
-static bool check_read(struct engine *e, FILE *in)
+static bool check_read(struct process *p, FILE *in)
 {
     struct buf bytes;
     struct diag d;
@@ -113,7 +112,7 @@ static bool check_read(struct engine *e, FILE *in)
             break;
         buf_commit(&bytes, n);
     }
-    bool good = !bytes.failed && desc_decode(&e->arena, &e->desc, bytes.data, bytes.len, &d) == 0;
+    bool good = !bytes.failed && desc_decode(&p->arena, &p->desc, bytes.data, bytes.len, &d) == 0;
     if (!good)
         fprintf(stderr, "collrun-engine: stdin is not a job\n");
     buf_fini(&bytes);
@@ -122,20 +121,20 @@ static bool check_read(struct engine *e, FILE *in)
 
 int check_workloads(char *const *args, int nargs, FILE *in, FILE *out)
 {
-    struct engine *e = calloc(1, sizeof *e);
-    if (e)
-        e->control.broken = true;
-    int code = e && check_read(e, in) ? 0 : 2;
+    struct process *p = calloc(1, sizeof *p);
+    if (p)
+        p->control.broken = true;
+    int code = p && check_read(p, in) ? 0 : 2;
     for (int i = 0; code == 0 && i < nargs; i++) {
         char *end;
         unsigned long index = strtoul(args[i], &end, 10);
-        if (*end || index >= e->desc.nworkloads)
+        if (*end || index >= p->desc.nworkloads)
             code = 2;
         else
-            check_workload(e, (uint32_t)index, out);
+            check_workload(p, (uint32_t)index, out);
     }
-    if (e)
-        arena_fini(&e->arena);
-    free(e);
+    if (p)
+        arena_fini(&p->arena);
+    free(p);
     return code;
 }

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/memory_kind.h"
 #include "core/reduce.h"
-#include "rank/engine.h"
+#include "core/threads.h"
 #include "rank/task.h"
 
 #include <stdarg.h>
@@ -21,17 +21,17 @@ enum { PROGRESS_GAP_NS = 100000000, LOG_LEN = 4096 };
 
 static const struct desc_rank *context_rank(const struct collrun_ctx *ctx)
 {
-    return &ctx->engine->desc.ranks[ctx->engine->rank];
+    return &ctx->process->desc.ranks[ctx->process->rank];
 }
 
 int collrun_world_rank(const struct collrun_ctx *ctx)
 {
-    return (int)ctx->engine->rank;
+    return (int)ctx->process->rank;
 }
 
 int collrun_world_size(const struct collrun_ctx *ctx)
 {
-    return (int)ctx->engine->desc.nranks;
+    return (int)ctx->process->desc.nranks;
 }
 
 int collrun_local_rank(const struct collrun_ctx *ctx)
@@ -41,18 +41,18 @@ int collrun_local_rank(const struct collrun_ctx *ctx)
 
 int collrun_local_size(const struct collrun_ctx *ctx)
 {
-    return (int)ctx->engine->desc.hosts[context_rank(ctx)->host].nranks;
+    return (int)ctx->process->desc.hosts[context_rank(ctx)->host].nranks;
 }
 
 int collrun_attempt(const struct collrun_ctx *ctx)
 {
-    return (int)ctx->engine->attempt;
+    return (int)ctx->process->attempt;
 }
 
 int collrun_gpu_count(const struct collrun_ctx *ctx)
 {
-    const struct desc *desc = &ctx->engine->desc;
-    const struct desc_rank *me = &desc->ranks[ctx->engine->rank];
+    const struct desc *desc = &ctx->process->desc;
+    const struct desc_rank *me = &desc->ranks[ctx->process->rank];
     int n = 0;
     for (uint32_t i = 0; i < me->ndevices; i++)
         n += desc->kinds[me->devices[i].kind].gpus;
@@ -61,8 +61,8 @@ int collrun_gpu_count(const struct collrun_ctx *ctx)
 
 int collrun_device_count(const struct collrun_ctx *ctx, const char *kind)
 {
-    const struct desc *desc = &ctx->engine->desc;
-    const struct desc_rank *me = &desc->ranks[ctx->engine->rank];
+    const struct desc *desc = &ctx->process->desc;
+    const struct desc_rank *me = &desc->ranks[ctx->process->rank];
     int n = 0;
     for (uint32_t i = 0; i < me->ndevices; i++)
         n += !kind || strcmp(desc->kinds[me->devices[i].kind].name, kind) == 0;
@@ -71,29 +71,29 @@ int collrun_device_count(const struct collrun_ctx *ctx, const char *kind)
 
 const char *collrun_host(const struct collrun_ctx *ctx)
 {
-    return ctx->engine->desc.hosts[context_rank(ctx)->host].name;
+    return ctx->process->desc.hosts[context_rank(ctx)->host].name;
 }
 
 const char *collrun_run_id(const struct collrun_ctx *ctx)
 {
-    return ctx->engine->desc.run_id;
+    return ctx->process->desc.run_id;
 }
 
 const char *collrun_run_dir(const struct collrun_ctx *ctx)
 {
-    return ctx->engine->desc.run_dir;
+    return ctx->process->desc.run_dir;
 }
 
 const char *collrun_address(const struct collrun_ctx *ctx)
 {
-    return ctx->engine->address;
+    return ctx->process->address;
 }
 
 int collrun_failed(const struct collrun_ctx *ctx, int *ranks, int max)
 {
     int n = 0;
-    for (uint32_t i = 0; i < ctx->engine->desc.nranks; i++) {
-        if (!atomic_load_explicit(&ctx->engine->failed[i], memory_order_acquire))
+    for (uint32_t i = 0; i < ctx->process->desc.nranks; i++) {
+        if (!atomic_load_explicit(&ctx->process->failed[i], memory_order_acquire))
             continue;
         if (ranks && n < max)
             ranks[n] = (int)i;
@@ -111,10 +111,10 @@ int collrun_backend_available(struct collrun_ctx *ctx, const char *name, char *w
                          : !name ? "name"
                                  : "buffer");
     diag_init(&d);
-    int rc = engine_check_member(ctx->engine, "collrun_backend_available");
+    int rc = process_check_member(ctx->process, "collrun_backend_available");
     if (rc != COLLRUN_OK)
         return rc;
-    rc = registry_probe(ctx->engine, name, &d);
+    rc = registry_probe(ctx->process, name, &d);
     if (len)
         snprintf(why, len, "%s", rc == COLLRUN_OK ? "" : d.text);
     if (rc == COLLRUN_OK)
@@ -126,22 +126,22 @@ int collrun_backend_available(struct collrun_ctx *ctx, const char *name, char *w
 
 int collrun_device_synchronize(struct collrun_ctx *ctx, int device)
 {
-    struct engine *e = ctx ? ctx->engine : NULL;
-    if (!e)
+    struct process *p = ctx ? ctx->process : NULL;
+    if (!p)
         return error_set(COLLRUN_ERR_INVALID, "collrun_device_synchronize: the context is NULL");
-    int rc = engine_check_member(e, "collrun_device_synchronize");
+    int rc = process_check_member(p, "collrun_device_synchronize");
     if (rc != COLLRUN_OK)
         return rc;
     uint32_t k = 0, index = (uint32_t)device;
-    while (k < e->kinds.nowned && index >= e->kinds.open.items[k]->ndevices)
-        index -= e->kinds.open.items[k++]->ndevices;
-    if (device < 0 || k == e->kinds.nowned)
+    while (k < p->kinds.nowned && index >= p->kinds.open.items[k]->ndevices)
+        index -= p->kinds.open.items[k++]->ndevices;
+    if (device < 0 || k == p->kinds.nowned)
         return error_set(COLLRUN_ERR_INVALID, "device %d is not one of the %d devices of this rank",
                          device, collrun_device_count(ctx, NULL));
     error_clear_cause();
-    wait_report_busy(&e->wait_report, 1);
-    rc = memory_kind_synchronize(e->kinds.open.items[k], index);
-    wait_report_busy(&e->wait_report, -1);
+    threads_busy(&p->busy, 1);
+    rc = memory_kind_synchronize(p->kinds.open.items[k], index);
+    threads_busy(&p->busy, -1);
     return rc == COLLRUN_OK ? rc : error_wrap(rc, "", 0, "collrun_device_synchronize");
 }
 
@@ -160,12 +160,13 @@ size_t collrun_dtype_size(enum collrun_dtype dtype)
 /* At most ten a second; the last one is always sent. */
 static bool context_progress_is_due(struct collrun_ctx *ctx, uint64_t done, uint64_t total)
 {
+    struct task *task = task_of(ctx);
     uint64_t now = now_ns();
-    pthread_mutex_lock(&ctx->report_lock);
-    bool due = now >= ctx->next_progress_ns || (total && done >= total);
+    pthread_mutex_lock(&task->report_lock);
+    bool due = now >= task->next_progress_ns || (total && done >= total);
     if (due)
-        ctx->next_progress_ns = now + PROGRESS_GAP_NS;
-    pthread_mutex_unlock(&ctx->report_lock);
+        task->next_progress_ns = now + PROGRESS_GAP_NS;
+    pthread_mutex_unlock(&task->report_lock);
     return due;
 }
 
@@ -174,12 +175,12 @@ void collrun_progress(struct collrun_ctx *ctx, uint64_t done, uint64_t total, co
     size_t mark;
     if (!context_progress_is_due(ctx, done, total))
         return;
-    struct buf *out = control_begin(&ctx->engine->control, WIRE_PROGRESS, &mark);
+    struct buf *out = control_begin(&ctx->process->control, WIRE_PROGRESS, &mark);
     buf_put_u32(out, ctx->index);
     buf_put_u64(out, done);
     buf_put_u64(out, total);
     buf_put_str(out, what);
-    control_end(&ctx->engine->control, mark);
+    control_end(&ctx->process->control, mark);
 }
 
 void collrun_metric(struct collrun_ctx *ctx, const char *name, double value)
@@ -187,11 +188,11 @@ void collrun_metric(struct collrun_ctx *ctx, const char *name, double value)
     size_t mark;
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    struct buf *out = control_begin(&ctx->engine->control, WIRE_METRIC, &mark);
+    struct buf *out = control_begin(&ctx->process->control, WIRE_METRIC, &mark);
     buf_put_u32(out, ctx->index);
     buf_put_str(out, name);
     buf_put_u64(out, bits);
-    control_end(&ctx->engine->control, mark);
+    control_end(&ctx->process->control, mark);
 }
 
 void collrun_log(struct collrun_ctx *ctx, enum collrun_log_level level, const char *format, ...)
@@ -203,26 +204,28 @@ void collrun_log(struct collrun_ctx *ctx, enum collrun_log_level level, const ch
     if (n >= 0 && (size_t)n < sizeof text)
         vsnprintf(text + n, sizeof text - (size_t)n, format, args);
     va_end(args);
-    control_log(&ctx->engine->control, level, text);
+    control_log(&ctx->process->control, level, text);
 }
 
 /* The first reason counts. */
 __attribute__((format(printf, 3, 0))) static int
 context_fail(struct collrun_ctx *ctx, const char *param, const char *format, va_list args)
 {
-    pthread_mutex_lock(&ctx->report_lock);
-    if (!ctx->fail_text[0]) {
-        int n = vsnprintf(ctx->fail_text, sizeof ctx->fail_text, format, args);
-        if (n >= 0 && (size_t)n >= sizeof ctx->fail_text)
-            utf8_mark_cut(ctx->fail_text, sizeof ctx->fail_text);
-        snprintf(ctx->refused, sizeof ctx->refused, "%s", param);
+    struct task *task = task_of(ctx);
+    pthread_mutex_lock(&task->report_lock);
+    if (!task->fail_text[0]) {
+        int n = vsnprintf(task->fail_text, sizeof task->fail_text, format, args);
+        if (n >= 0 && (size_t)n >= sizeof task->fail_text)
+            utf8_mark_cut(task->fail_text, sizeof task->fail_text);
+        snprintf(task->refused, sizeof task->refused, "%s", param);
     }
-    pthread_mutex_unlock(&ctx->report_lock);
+    pthread_mutex_unlock(&task->report_lock);
     return 1;
 }
 
 int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_exception *exception)
 {
+    struct task *task = task_of(ctx);
     const struct collrun_exception *e = exception;
     const char *file = e->file ? e->file : "", *thread = e->thread ? e->thread : "";
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
@@ -231,10 +234,10 @@ int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_excepti
         snprintf(place, sizeof place, " (%.255s:%d)", name, e->line);
     if (strstr(e->text, place)) /* of an exception that contains others */
         place[0] = '\0';
-    pthread_mutex_lock(&ctx->report_lock);
-    if (!*thread || !ctx->thread_text[0]) {
-        const size_t size = *thread ? sizeof ctx->thread_text : sizeof ctx->fail_text;
-        char *text = *thread ? ctx->thread_text : ctx->fail_text;
+    pthread_mutex_lock(&task->report_lock);
+    if (!*thread || !task->thread_text[0]) {
+        const size_t size = *thread ? sizeof task->thread_text : sizeof task->fail_text;
+        char *text = *thread ? task->thread_text : task->fail_text;
         const int most = (int)(size - strlen(place) - 1);
         if (!text[0]) {
             snprintf(text, (size_t)most, "%s%s%s", e->type, *e->text ? ": " : "", e->text);
@@ -243,15 +246,15 @@ int collrun_fail_exception(struct collrun_ctx *ctx, const struct collrun_excepti
             snprintf(text + strlen(text), size - strlen(text), "%s", place);
         }
         size_t mark;
-        struct buf *out = control_begin(&ctx->engine->control, WIRE_EXCEPTION, &mark);
+        struct buf *out = control_begin(&ctx->process->control, WIRE_EXCEPTION, &mark);
         buf_put_str(out, e->type);
         buf_put_str(out, e->text);
         buf_put_str(out, file);
         buf_put_u32(out, (uint32_t)e->line);
         buf_put_str(out, thread);
-        control_end(&ctx->engine->control, mark);
+        control_end(&ctx->process->control, mark);
     }
-    pthread_mutex_unlock(&ctx->report_lock);
+    pthread_mutex_unlock(&task->report_lock);
     return 1;
 }
 
@@ -276,8 +279,8 @@ int collrun_refuse(struct collrun_ctx *ctx, const char *param, const char *forma
 bool collrun_stopping(const struct collrun_ctx *ctx)
 {
     unsigned events = CONTROL_ABORT | (ctx->desc->background ? CONTROL_STOP_BACKGROUND : 0u);
-    bool stopping = control_has(&ctx->engine->control, events);
+    bool stopping = control_has(&ctx->process->control, events);
     if (stopping)
-        engine_set_disturbed(ctx->engine);
+        process_set_disturbed(ctx->process);
     return stopping;
 }

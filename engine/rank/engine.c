@@ -10,12 +10,11 @@
 #include "core/agreement.h"
 #include "core/backend.h"
 #include "core/fork_guard.h"
-#include "group/forming.h"
-#include "group/group_enter.h"
 #include "group/group_open.h"
 #include "ops/group_start.h"
 #include "ops/request.h"
 #include "rank/crash.h"
+#include "rank/task.h"
 
 #include <collrun/collrun.h>
 #include <fcntl.h>
@@ -64,8 +63,8 @@ void engine_send_failed(struct engine *e, struct engine_failure *f)
 {
     size_t mark;
     if (f->diag.rank < 0)
-        f->diag.rank = (int)e->rank;
-    struct buf *out = control_begin(&e->control, WIRE_FAILED, &mark);
+        f->diag.rank = (int)e->process.rank;
+    struct buf *out = control_begin(&e->process.control, WIRE_FAILED, &mark);
     buf_put_u32(out, f->workload);
     buf_put_u32(out, f->phase);
     buf_put_str(out, f->group);
@@ -73,39 +72,39 @@ void engine_send_failed(struct engine *e, struct engine_failure *f)
     buf_put_u8(out, (uint8_t)f->subject);
     wire_put_diag(out, &f->diag);
     wire_put_failure(out, &f->why);
-    control_end(&e->control, mark);
+    control_end(&e->process.control, mark);
 }
 
 /* ---- WELCOME ---- */
 
-static int engine_read_welcome(struct engine *e, const struct wire_frame *f, struct diag *d)
+static int engine_read_welcome(struct process *p, const struct wire_frame *f, struct diag *d)
 {
     struct reader r;
     size_t len;
     reader_init(&r, f->payload, f->len);
-    e->rank = read_u32(&r);
-    e->attempt = read_u32(&r);
-    e->host = read_u32(&r);
-    e->address = read_str(&r, &e->arena);
-    e->interface = read_str(&r, &e->arena);
-    e->ncpus = read_u32(&r);
+    p->rank = read_u32(&r);
+    p->attempt = read_u32(&r);
+    p->host = read_u32(&r);
+    p->address = read_str(&r, &p->arena);
+    p->interface = read_str(&r, &p->arena);
+    p->ncpus = read_u32(&r);
     const void *desc = read_blob(&r, &len);
     if (!reader_done(&r))
         return wire_malformed(d, "WELCOME frame");
-    int rc = desc_decode(&e->arena, &e->desc, desc, len, d);
-    if (rc == COLLRUN_OK && (e->rank >= e->desc.nranks || e->host >= e->desc.nhosts))
-        rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", e->rank,
-                      e->desc.nranks);
+    int rc = desc_decode(&p->arena, &p->desc, desc, len, d);
+    if (rc == COLLRUN_OK && (p->rank >= p->desc.nranks || p->host >= p->desc.nhosts))
+        rc = diag_set(d, COLLRUN_ERR_INVALID, "a WELCOME for rank %u of %u", p->rank,
+                      p->desc.nranks);
     if (rc == COLLRUN_OK &&
-        !(e->failed = arena_calloc(&e->arena, e->desc.nranks, sizeof *e->failed)))
-        rc = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for %u ranks", e->desc.nranks);
-    e->host_scopes.desc = &e->desc;
-    e->host_scopes.rank = e->rank;
-    e->host_scopes.failed = e->failed;
-    e->host_scopes.control = &e->control;
-    e->host_scopes.oversubscribed = rc == COLLRUN_OK && e->desc.hosts[e->host].nranks > e->ncpus;
-    e->control.rank = e->rank;
-    e->control.attempt = e->attempt;
+        !(p->failed = arena_calloc(&p->arena, p->desc.nranks, sizeof *p->failed)))
+        rc = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for %u ranks", p->desc.nranks);
+    p->host_scopes.desc = &p->desc;
+    p->host_scopes.rank = p->rank;
+    p->host_scopes.failed = p->failed;
+    p->host_scopes.control = &p->control;
+    p->host_scopes.oversubscribed = rc == COLLRUN_OK && p->desc.hosts[p->host].nranks > p->ncpus;
+    p->control.rank = p->rank;
+    p->control.attempt = p->attempt;
     return rc;
 }
 
@@ -114,38 +113,55 @@ static int engine_read_welcome(struct engine *e, const struct wire_frame *f, str
 static void engine_on_culprit(void *ctx, uint32_t rank)
 {
     struct engine *e = ctx;
-    if (rank < e->desc.nranks)
-        atomic_store_explicit(&e->failed[rank], true, memory_order_release);
+    if (rank < e->process.desc.nranks)
+        atomic_store_explicit(&e->process.failed[rank], true, memory_order_release);
 }
 
 static void engine_on_lost(void *ctx, uint32_t rank, const char *text)
 {
     struct engine *e = ctx;
     engine_on_culprit(e, rank);
-    host_scope_wake_all(&e->host_scopes);
-    group_abort_with(ctx, rank, COLLRUN_ERR_PEER_FAILED, text);
+    host_scope_wake_all(&e->process.host_scopes);
+    group_abort_with(&e->groups, rank, COLLRUN_ERR_PEER_FAILED, text);
 }
 
 static void engine_on_abort(void *ctx)
 {
     struct engine *e = ctx;
-    const struct diag *why = &e->control.abort_reason;
-    host_scope_wake_all(&e->host_scopes);
-    group_abort_all(e, why->code, why->text);
+    const struct diag *why = &e->process.control.abort_reason;
+    host_scope_wake_all(&e->process.host_scopes);
+    group_abort_all(&e->groups, why->code, why->text);
 }
 
 /* The agent reads it when this process ends, since no frame can be sent any more. */
 static void engine_on_closed(void *ctx)
 {
     struct engine *e = ctx;
-    if (e->record)
-        atomic_store(&e->record->closed, 1);
+    if (e->process.record)
+        atomic_store(&e->process.record->closed, 1);
+}
+
+/* Every workload runs, and the job goes on. *background: one in the background has not ended. */
+static bool engine_runs(struct engine *e, bool *background)
+{
+    const struct control *c = &e->process.control;
+    bool all = control_has(c, CONTROL_GO) && !control_has(c, CONTROL_ABORT | CONTROL_FINISH);
+    *background = false;
+    for (uint32_t i = 0; all && i < e->ntasks; i++) {
+        struct task *task = &e->tasks[i];
+        all = task_has(task, TASK_RUNNING);
+        *background = *background || (task->ctx.desc->background && !task_has(task, TASK_ENDED));
+    }
+    return all;
 }
 
 static void engine_on_tick(void *ctx)
 {
-    forming_update(ctx); /* first: a wait report lists what has been sent */
-    wait_report_update(ctx);
+    struct engine *e = ctx;
+    bool background;
+    forming_update(&e->groups); /* first: a wait report lists what has been sent */
+    if (engine_runs(e, &background))
+        wait_report_update(&e->wait_report, background);
 }
 
 /* ---- a forked child ---- */
@@ -154,12 +170,10 @@ static void engine_on_tick(void *ctx)
 static void engine_on_fork(void *ctx)
 {
     struct engine *e = ctx;
-    pthread_mutex_init(&e->groups_lock, NULL);
-    for (struct collrun_group *g = e->groups; g; g = g->next)
-        group_mark_closed(g);
-    e->record = NULL;
+    group_table_abandon(&e->groups);
+    e->process.record = NULL;
     error_attach(NULL);
-    control_abandon(&e->control);
+    control_abandon(&e->process.control);
     crash_forget();
 }
 
@@ -167,26 +181,27 @@ static void engine_on_fork(void *ctx)
 
 static void engine_init(struct engine *e)
 {
-    arena_init(&e->arena);
-    registry_init(&e->registry);
-    memory_kinds_init(&e->kinds);
-    pthread_mutex_init(&e->groups_lock, NULL);
+    arena_init(&e->process.arena);
+    registry_init(&e->process.registry);
+    memory_kinds_init(&e->process.kinds);
+    group_table_init(&e->groups, &e->process, &request_group_ops);
+    e->wait_report.groups = &e->groups;
 }
 
 int engine_connect(struct engine *e, const struct engine_sockets *fds, struct engine_failure *f)
 {
     struct wire_frame welcome;
     engine_init(e);
-    e->record = record_map(fds->record);
-    error_attach(e->record);
-    if (e->record)
+    e->process.record = record_map(fds->record);
+    error_attach(e->process.record);
+    if (e->process.record)
         close(fds->record);
-    if (hostmem_map(&e->host_scopes.mem, fds->hostmem))
+    if (hostmem_map(&e->process.host_scopes.mem, fds->hostmem))
         fcntl(fds->hostmem, F_SETFD, FD_CLOEXEC);
-    int rc = control_open(&e->control, fds->control, WIRE_WELCOME, &welcome, &f->diag);
+    int rc = control_open(&e->process.control, fds->control, WIRE_WELCOME, &welcome, &f->diag);
     e->connected = rc == COLLRUN_OK;
     if (rc == COLLRUN_OK)
-        rc = engine_read_welcome(e, &welcome, &f->diag);
+        rc = engine_read_welcome(&e->process, &welcome, &f->diag);
     return rc;
 }
 
@@ -200,20 +215,20 @@ int engine_serve(struct engine *e, struct engine_failure *f)
                                         .tick_ms = WAIT_REPORT_TICK_MS,
                                         .in_program = e->owner == ENGINE_OF_PROGRAM,
                                         .ctx = e};
-    int rc = control_start(&e->control, hooks, &f->diag);
+    int rc = control_start(&e->process.control, hooks, &f->diag);
     if (rc != COLLRUN_OK)
         return rc;
-    crash_install(e->rank, e->owner == ENGINE_OF_PROGRAM, e->record);
-    fork_guard_install(e->rank, engine_on_fork, e);
+    crash_install(e->process.rank, e->owner == ENGINE_OF_PROGRAM, e->process.record);
+    fork_guard_install(e->process.rank, engine_on_fork, e);
     return COLLRUN_OK;
 }
 
 void engine_send_attached(struct engine *e)
 {
     size_t mark;
-    struct buf *out = control_begin(&e->control, WIRE_ATTACHED, &mark);
+    struct buf *out = control_begin(&e->process.control, WIRE_ATTACHED, &mark);
     buf_put_u32(out, (uint32_t)getpid());
-    control_end(&e->control, mark);
+    control_end(&e->process.control, mark);
 }
 
 /* ---- groups ---- */
@@ -229,12 +244,13 @@ static int engine_find_backends(struct engine *e, const struct desc_group *group
     for (uint32_t i = 0; i < spec->nroutes; i++) {
         uint32_t index = i ? group->routes[i - 1].backend : group->backend;
         struct group_route *route = &spec->routes[i];
-        int rc = registry_get(e, e->desc.backends[index].name, &route->backend, d);
+        int rc =
+            registry_get(&e->process, e->process.desc.backends[index].name, &route->backend, d);
         if (rc != COLLRUN_OK)
             return rc;
-        for (uint32_t k = 0; k < e->desc.nkinds; k++)
+        for (uint32_t k = 0; k < e->process.desc.nkinds; k++)
             if (route->backend->kind.name &&
-                strcmp(e->desc.kinds[k].name, route->backend->kind.name) == 0)
+                strcmp(e->process.desc.kinds[k].name, route->backend->kind.name) == 0)
                 route->ndevices = desc_group_devices(group, k);
     }
     return COLLRUN_OK;
@@ -242,7 +258,7 @@ static int engine_find_backends(struct engine *e, const struct desc_group *group
 
 static int engine_form_group(struct engine *e, uint32_t index, struct engine_failure *f)
 {
-    const struct desc_group *group = &e->desc.groups[index];
+    const struct desc_group *group = &e->process.desc.groups[index];
     struct collrun_group *out;
     struct group_spec spec = {.name = group->name,
                               .members = &group->ranks,
@@ -256,7 +272,7 @@ static int engine_form_group(struct engine *e, uint32_t index, struct engine_fai
     int rc = engine_find_backends(e, group, &spec, &f->diag);
     if (rc != COLLRUN_OK)
         return rc;
-    rc = group_open(e, &spec, &out, &f->diag);
+    rc = group_open(&e->groups, &spec, &out, &f->diag);
     if (rc != COLLRUN_OK && f->diag.loc.line == 0)
         f->diag.loc = group->loc;
     f->exit_code = rc == COLLRUN_ERR_TIMEOUT ? EXIT_TIMEOUT : EXIT_FAILED;
@@ -266,22 +282,22 @@ static int engine_form_group(struct engine *e, uint32_t index, struct engine_fai
 int engine_form_groups(struct engine *e, struct engine_failure *f)
 {
     f->exit_code = EXIT_LOAD;
-    int rc = memory_kinds_open_owned(e, &f->diag);
+    int rc = memory_kinds_open_owned(&e->process, &f->diag);
     if (rc != COLLRUN_OK && !f->diag.loc.line)
-        f->diag.loc = e->desc.hosts[e->host].devices_loc;
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->desc.ngroups; i++)
-        if (group_rank_in(&e->desc.groups[i].ranks, e->rank) >= 0 &&
-            desc_group_is_used(&e->desc, i))
+        f->diag.loc = e->process.desc.hosts[e->process.host].devices_loc;
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->process.desc.ngroups; i++)
+        if (desc_ranks_find(&e->process.desc.groups[i].ranks, e->process.rank) >= 0 &&
+            desc_group_is_used(&e->process.desc, i))
             rc = engine_form_group(e, i, f);
     return rc;
 }
 
 void engine_close_groups(struct engine *e)
 {
-    group_start_end_all(e);
-    while (e->groups)
-        group_close(e->groups);
-    for (struct collrun_group *g = e->closed_groups; g; g = g->next)
+    group_start_end_all(&e->groups);
+    while (e->groups.open)
+        group_close(e->groups.open);
+    for (struct collrun_group *g = e->groups.closed; g; g = g->next)
         request_report_uncollected(g);
 }
 
@@ -290,8 +306,9 @@ void engine_close_groups(struct engine *e)
 /* True if the rank runs a command, so that it may end before the others. */
 static bool engine_rank_runs_command(const struct engine *e, uint32_t rank)
 {
-    for (uint32_t i = 0; i < e->desc.nworkloads; i++)
-        if (!*e->desc.workloads[i].plugin && group_rank_in(&e->desc.workloads[i].ranks, rank) >= 0)
+    for (uint32_t i = 0; i < e->process.desc.nworkloads; i++)
+        if (!*e->process.desc.workloads[i].plugin &&
+            desc_ranks_find(&e->process.desc.workloads[i].ranks, rank) >= 0)
             return true;
     return false;
 }
@@ -314,12 +331,13 @@ static struct agreement_spec engine_end_spec(const struct desc_group *group, cha
 void engine_announce_end(struct engine *e)
 {
     char name[512];
-    for (uint32_t i = 0; i < e->desc.ngroups; i++) {
-        const struct desc_group *group = &e->desc.groups[i];
-        if (group_rank_in(&group->ranks, e->rank) < 0 || !engine_group_has_commands(e, group))
+    for (uint32_t i = 0; i < e->process.desc.ngroups; i++) {
+        const struct desc_group *group = &e->process.desc.groups[i];
+        if (desc_ranks_find(&group->ranks, e->process.rank) < 0 ||
+            !engine_group_has_commands(e, group))
             continue;
         struct agreement_spec spec = engine_end_spec(group, name);
-        agreement_state(&e->control, &spec, COLLRUN_OK);
+        agreement_state(&e->process.control, &spec, COLLRUN_OK);
     }
 }
 
@@ -327,15 +345,15 @@ static int engine_await_end_of(struct engine *e, const struct desc_group *group,
 {
     char name[512];
     struct agreement left = {0};
-    const struct collrun_group *g = group_find(e, group->name);
+    const struct collrun_group *g = group_find(&e->groups, group->name);
     if (!g || group->ranks.n == 1 || atomic_load(&g->status.code))
         return COLLRUN_OK;
     struct agreement_spec spec = engine_end_spec(group, name);
     struct forming forming = {
         .kind = WIRE_FORMING_FINALIZE, .name = group->name, .members = &group->ranks};
-    forming_begin(e, &forming);
-    int rc = agreement_reach(&e->control, &spec, COLLRUN_OK, &left, d);
-    forming_end(e, &forming);
+    forming_begin(&e->groups, &forming);
+    int rc = agreement_reach(&e->process.control, &spec, COLLRUN_OK, &left, d);
+    forming_end(&e->groups, &forming);
     agreement_fini(&left);
     return rc;
 }
@@ -343,7 +361,7 @@ static int engine_await_end_of(struct engine *e, const struct desc_group *group,
 int engine_await_end(struct engine *e, struct diag *d)
 {
     int rc = COLLRUN_OK;
-    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->desc.ngroups; i++)
-        rc = engine_await_end_of(e, &e->desc.groups[i], d);
+    for (uint32_t i = 0; rc == COLLRUN_OK && i < e->process.desc.ngroups; i++)
+        rc = engine_await_end_of(e, &e->process.desc.groups[i], d);
     return rc;
 }

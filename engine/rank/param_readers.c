@@ -10,7 +10,7 @@ static const struct param_value reader_none;
 
 static const struct param_value *reader_find(const struct collrun_ctx *ctx, const char *name)
 {
-    const struct param_value *v = name ? params_find(&ctx->params, name) : NULL;
+    const struct param_value *v = name ? params_find(&task_of(ctx)->params, name) : NULL;
     if (!v)
         task_misused(ctx, "workload \"%s\" asks for a parameter \"%s\", but does not declare it",
                      ctx->desc->name, name ? name : "(null)");

@@ -37,7 +37,7 @@ enum program_state { PROGRAM_NEW, PROGRAM_MEMBER, PROGRAM_ENDING, PROGRAM_ENDED,
 static struct {
     _Atomic int state; /* enum program_state */
     struct engine *engine;
-    struct collrun_ctx ctx;
+    struct task task;
     struct engine_failure failure; /* of collrun_init */
 } program;
 
@@ -160,11 +160,11 @@ static void program_on_exit(int status, void *arg)
         engine_send_failed(e, &program.failure);
         return;
     }
-    struct collrun_ctx *task = &program.ctx;
+    struct task *task = &program.task;
     if (!task->fail_text[0])
         memcpy(task->fail_text, task->thread_text, sizeof task->fail_text);
     task_fail_at_exit(task, status & 0xff);
-    struct engine_failure f = {.workload = task->index,
+    struct engine_failure f = {.workload = task->ctx.index,
                                .phase = task->phase,
                                .group = task->group,
                                .number = task->number,
@@ -198,10 +198,10 @@ static int program_refuse_again(enum engine_owner owner)
 
 static int program_adopt_task(struct engine *e)
 {
-    int rc = task_adopt(&program.ctx, e, &program.failure.diag);
+    int rc = task_adopt(&program.task, e, &program.failure.diag);
     if (rc != COLLRUN_OK)
         return rc;
-    e->tasks = &program.ctx;
+    e->tasks = &program.task;
     e->ntasks = 1;
     return COLLRUN_OK;
 }
@@ -209,7 +209,7 @@ static int program_adopt_task(struct engine *e)
 static int program_form_groups(struct engine *e)
 {
     struct engine_failure *f = &program.failure;
-    f->workload = program.ctx.index;
+    f->workload = program.task.ctx.index;
     f->phase = WIRE_PHASE_GROUPS;
     engine_send_attached(e);
     return engine_form_groups(e, f);
@@ -233,11 +233,11 @@ static int program_join(struct engine *e, const struct engine_sockets *fds)
         atomic_store(&program.state, PROGRAM_FAILED);
         return error_set(rc, "collrun_init: %s", program.failure.diag.text);
     }
-    control_lock(&e->control);
-    program.ctx.state = TASK_RUNNING;
-    control_unlock(&e->control);
-    control_send(&e->control, WIRE_READY);
-    task_current = &program.ctx;
+    control_lock(&e->process.control);
+    program.task.state = TASK_RUNNING;
+    control_unlock(&e->process.control);
+    control_send(&e->process.control, WIRE_READY);
+    thread_context = &program.task.ctx;
     atomic_store(&program.state, PROGRAM_MEMBER);
     return COLLRUN_OK;
 }
@@ -267,7 +267,7 @@ int collrun_init(struct collrun_ctx **out)
     }
     rc = program_join(e, &fds);
     if (rc == COLLRUN_OK)
-        *out = &program.ctx;
+        *out = &program.task.ctx;
     return rc;
 }
 
@@ -279,8 +279,8 @@ static int program_enter_groups(struct engine *e)
 {
     struct collrun_group *g;
     int rc = COLLRUN_OK;
-    pthread_mutex_lock(&e->groups_lock);
-    const struct group_creation *c = e->creations;
+    pthread_mutex_lock(&e->groups.lock);
+    const struct group_creation *c = e->groups.creations;
     while (c && c->has_request)
         c = c->next;
     if (c) {
@@ -288,15 +288,15 @@ static int program_enter_groups(struct engine *e)
         rc = error_set(COLLRUN_ERR_INVALID,
                        "collrun_finalize: another thread is creating a group%s%s%s",
                        *c->name ? " \"" : "", c->name, *c->name ? "\"" : "");
-        pthread_mutex_unlock(&e->groups_lock);
+        pthread_mutex_unlock(&e->groups.lock);
         return rc;
     }
-    for (g = e->groups; g && (rc = group_enter(g, "finalize")) == COLLRUN_OK;)
+    for (g = e->groups.open; g && (rc = group_enter(g, "finalize")) == COLLRUN_OK;)
         g = g->next;
-    for (struct collrun_group *entered = e->groups; g && entered != g; entered = entered->next)
+    for (struct collrun_group *entered = e->groups.open; g && entered != g; entered = entered->next)
         group_leave(entered);
-    atomic_store(&e->finalizing, rc == COLLRUN_OK);
-    pthread_mutex_unlock(&e->groups_lock);
+    atomic_store(&e->groups.finalizing, rc == COLLRUN_OK);
+    pthread_mutex_unlock(&e->groups.lock);
     return rc;
 }
 
@@ -304,14 +304,14 @@ static int program_enter_groups(struct engine *e)
  * meanwhile. */
 static void program_close_groups(struct engine *e)
 {
-    atomic_store(&e->finalized, true);
-    group_start_end_all(e);
-    pthread_mutex_lock(&e->groups_lock);
-    for (struct collrun_group *g = e->groups; g; g = g->next) {
+    atomic_store(&e->process.finalized, true);
+    group_start_end_all(&e->groups);
+    pthread_mutex_lock(&e->groups.lock);
+    for (struct collrun_group *g = e->groups.open; g; g = g->next) {
         atomic_fetch_add(&g->refs, 1);
         group_mark_closed(g);
     }
-    pthread_mutex_unlock(&e->groups_lock);
+    pthread_mutex_unlock(&e->groups.lock);
     engine_close_groups(e);
 }
 
@@ -320,21 +320,21 @@ static int program_end(struct engine *e, bool at_exit)
     size_t mark;
     struct diag d;
     diag_init(&d);
-    control_lock(&e->control);
-    program.ctx.state = TASK_ENDED;
-    control_unlock(&e->control);
-    buf_put_u8(control_begin(&e->control, WIRE_DONE, &mark), at_exit);
-    control_end(&e->control, mark);
+    control_lock(&e->process.control);
+    program.task.state = TASK_ENDED;
+    control_unlock(&e->process.control);
+    buf_put_u8(control_begin(&e->process.control, WIRE_DONE, &mark), at_exit);
+    control_end(&e->process.control, mark);
     int rc = engine_await_end(e, &d);
     if (rc != COLLRUN_OK)
-        engine_set_disturbed(e);
-    control_send(&e->control, WIRE_IDLE);
+        process_set_disturbed(&e->process);
+    control_send(&e->process.control, WIRE_IDLE);
     program_close_groups(e);
-    control_stop(&e->control);
+    control_stop(&e->process.control);
     if (rc != COLLRUN_OK)
         return error_set(rc, "collrun_finalize: %s", d.text);
-    return program.ctx.misuse[0] ? error_set(COLLRUN_ERR_INVALID, "%s", program.ctx.misuse)
-                                 : COLLRUN_OK;
+    return program.task.misuse[0] ? error_set(COLLRUN_ERR_INVALID, "%s", program.task.misuse)
+                                  : COLLRUN_OK;
 }
 
 static int program_finalize(struct collrun_ctx *ctx, bool at_exit)
@@ -342,7 +342,7 @@ static int program_finalize(struct collrun_ctx *ctx, bool at_exit)
     int member = PROGRAM_MEMBER;
     if (fork_guard_in_child)
         return fork_guard_refuse("collrun_finalize");
-    if (ctx != &program.ctx || !program.engine)
+    if (ctx != &program.task.ctx || !program.engine)
         return error_set(COLLRUN_ERR_INVALID,
                          ctx ? "collrun_finalize: the context is not that of collrun_init; a "
                                "workload ends by returning from run"

@@ -11,7 +11,6 @@
 #include "base/loop.h"
 #include "base/parse.h"
 #include "base/standstill.h"
-#include "group/generation.h"
 #include "group/group.h"
 #include "rank/crash.h"
 #include "rank/engine.h"
@@ -52,14 +51,14 @@ _Noreturn static void rank_fail_late(struct engine *e, struct engine_failure *f)
 {
     enum { LOOK_S = 3 };
     engine_send_failed(e, f);
-    control_wait(&e->control, CONTROL_ABORT, now_ns() + LOOK_S * UINT64_C(1000000000));
+    control_wait(&e->process.control, CONTROL_ABORT, now_ns() + LOOK_S * UINT64_C(1000000000));
     rank_leave(f->exit_code);
 }
 
 /* Reports the failure first; then the workload's fini may use the grace time. */
-_Noreturn static void rank_fail_task(struct engine *e, struct collrun_ctx *task)
+_Noreturn static void rank_fail_task(struct engine *e, struct task *task)
 {
-    struct engine_failure f = {.workload = task->index,
+    struct engine_failure f = {.workload = task->ctx.index,
                                .phase = task->phase,
                                .group = task->group,
                                .number = task->number,
@@ -67,12 +66,12 @@ _Noreturn static void rank_fail_task(struct engine *e, struct collrun_ctx *task)
                                .diag = task->failure,
                                .why = task->why};
     engine_send_failed(e, &f);
-    uint64_t deadline = now_ns() + e->desc.grace_ns;
-    control_lock(&e->control);
+    uint64_t deadline = now_ns() + e->process.desc.grace_ns;
+    control_lock(&e->process.control);
     while (task->state != TASK_OVER && now_ns() < deadline)
-        control_wait_change(&e->control, deadline);
+        control_wait_change(&e->process.control, deadline);
     bool over = task->state == TASK_OVER;
-    control_unlock(&e->control);
+    control_unlock(&e->process.control);
     if (over)
         task_join(task);
     rank_leave(task->exit_code);
@@ -81,7 +80,7 @@ _Noreturn static void rank_fail_task(struct engine *e, struct collrun_ctx *task)
 /* The job failed on another rank, so this rank reports nothing. */
 _Noreturn static void rank_leave_aborted(struct engine *e)
 {
-    engine_set_disturbed(e);
+    process_set_disturbed(&e->process);
     rank_leave(EXIT_FAILED);
 }
 
@@ -89,7 +88,7 @@ _Noreturn static void rank_leave_aborted(struct engine *e)
  * time; this process exits a second later if the agent does not. */
 static uint64_t rank_abort_wait_ns(const struct engine *e)
 {
-    return e->desc.grace_ns + 1000000000u;
+    return e->process.desc.grace_ns + 1000000000u;
 }
 
 /* ---- WELCOME ---- */
@@ -119,14 +118,14 @@ static void rank_load_tasks(struct engine *e)
 {
     struct engine_failure f;
     engine_failure_init(&f, WIRE_PHASE_LOAD);
-    e->tasks = arena_calloc(&e->arena, e->desc.nworkloads, sizeof *e->tasks);
+    e->tasks = arena_calloc(&e->process.arena, e->process.desc.nworkloads, sizeof *e->tasks);
     if (!e->tasks) {
         diag_set(&f.diag, COLLRUN_ERR_NO_MEMORY, "out of memory for %u workloads",
-                 e->desc.nworkloads);
+                 e->process.desc.nworkloads);
         rank_fail(e, &f);
     }
-    for (uint32_t i = 0; i < e->desc.nworkloads; i++) {
-        if (group_rank_in(&e->desc.workloads[i].ranks, e->rank) < 0)
+    for (uint32_t i = 0; i < e->process.desc.nworkloads; i++) {
+        if (desc_ranks_find(&e->process.desc.workloads[i].ranks, e->process.rank) < 0)
             continue;
         if (task_load(&e->tasks[e->ntasks], e, i, &f.diag) != COLLRUN_OK) {
             f.workload = i;
@@ -151,8 +150,7 @@ static void rank_form_groups(struct engine *e)
 static void rank_close_groups(struct engine *e)
 {
     engine_close_groups(e);
-    group_free_tombstones(e);
-    generation_forget_all(e);
+    group_table_fini(&e->groups);
 }
 
 /* ---- workloads ---- */
@@ -166,10 +164,10 @@ static void rank_start_tasks(struct engine *e)
             rank_fail_task(e, &e->tasks[i]);
         /* The job failed during init, which gets as much time as a running workload. */
         uint64_t deadline = now_ns() + rank_abort_wait_ns(e);
-        control_lock(&e->control);
+        control_lock(&e->process.control);
         while (e->tasks[i].state == TASK_IN_INIT && now_ns() < deadline)
-            control_wait_change(&e->control, deadline);
-        control_unlock(&e->control);
+            control_wait_change(&e->process.control, deadline);
+        control_unlock(&e->process.control);
         if (task_has(&e->tasks[i], TASK_FAILED))
             rank_fail_task(e, &e->tasks[i]);
         rank_leave_aborted(e);
@@ -177,7 +175,7 @@ static void rank_start_tasks(struct engine *e)
 }
 
 /* With the control's lock. The first that failed; NULL. */
-static struct collrun_ctx *rank_failed_task(struct engine *e)
+static struct task *rank_failed_task(struct engine *e)
 {
     for (uint32_t i = 0; i < e->ntasks; i++) {
         if (e->tasks[i].state >= TASK_FAILED)
@@ -189,7 +187,7 @@ static struct collrun_ctx *rank_failed_task(struct engine *e)
 static bool rank_has_ended(const struct engine *e, bool background)
 {
     for (uint32_t i = 0; i < e->ntasks; i++) {
-        if (e->tasks[i].desc->background == background && e->tasks[i].state < TASK_ENDED)
+        if (e->tasks[i].ctx.desc->background == background && e->tasks[i].state < TASK_ENDED)
             return false;
     }
     return true;
@@ -199,22 +197,22 @@ static bool rank_has_background(const struct engine *e)
 {
     bool any = false;
     for (uint32_t i = 0; i < e->ntasks; i++)
-        any = any || e->tasks[i].desc->background;
+        any = any || e->tasks[i].ctx.desc->background;
     return any;
 }
 
 /* The running workload whose time-out is next, and when; NULL if none has one. No time passes while
  * the job stands still. */
-static struct collrun_ctx *rank_next_timeout(struct engine *e, uint64_t now, uint64_t *at)
+static struct task *rank_next_timeout(struct engine *e, uint64_t now, uint64_t *at)
 {
-    struct collrun_ctx *first = NULL;
+    struct task *first = NULL;
     const uint64_t stopped = standstill_total(now);
     for (uint32_t i = 0; i < e->ntasks; i++) {
-        struct collrun_ctx *t = &e->tasks[i];
-        if (t->state != TASK_RUNNING || !t->desc->timeout_ns)
+        struct task *t = &e->tasks[i];
+        if (t->state != TASK_RUNNING || !t->ctx.desc->timeout_ns)
             continue;
         const uint64_t due =
-            deadline_after(t->started_ns + stopped - t->stopped_ns, t->desc->timeout_ns);
+            deadline_after(t->started_ns + stopped - t->stopped_ns, t->ctx.desc->timeout_ns);
         if (due >= *at)
             continue;
         first = t;
@@ -223,17 +221,17 @@ static struct collrun_ctx *rank_next_timeout(struct engine *e, uint64_t now, uin
     return first;
 }
 
-_Noreturn static void rank_fail_timeout(struct engine *e, struct collrun_ctx *task)
+_Noreturn static void rank_fail_timeout(struct engine *e, struct task *task)
 {
     char limit[32];
     struct engine_failure f;
     engine_failure_init(&f, WIRE_PHASE_RUN);
-    f.workload = task->index;
+    f.workload = task->ctx.index;
     f.subject = WIRE_SUBJECT_WORKLOAD;
     f.exit_code = EXIT_TIMEOUT;
     diag_set(&f.diag, COLLRUN_ERR_TIMEOUT, "workload \"%s\" exceeded its time-out of %s",
-             task->desc->name, format_duration(task->desc->timeout_ns, limit));
-    f.diag.loc = task->desc->loc;
+             task->ctx.desc->name, format_duration(task->ctx.desc->timeout_ns, limit));
+    f.diag.loc = task->ctx.desc->loc;
     rank_fail_late(e, &f);
 }
 
@@ -241,7 +239,7 @@ _Noreturn static void rank_fail_timeout(struct engine *e, struct collrun_ctx *ta
  * deadline has passed. */
 static bool rank_wait_for_tasks(struct engine *e, bool background, uint64_t deadline)
 {
-    struct control *c = &e->control;
+    struct control *c = &e->process.control;
     uint64_t aborted_at = 0, stopped = standstill_total(now_ns());
     control_lock(c);
     while (!rank_has_ended(e, background)) {
@@ -255,7 +253,7 @@ static bool rank_wait_for_tasks(struct engine *e, bool background, uint64_t dead
         until = aborted_at && aborted_at + rank_abort_wait_ns(e) < until
                     ? aborted_at + rank_abort_wait_ns(e)
                     : until;
-        struct collrun_ctx *failed = rank_failed_task(e), *slow = rank_next_timeout(e, now, &until);
+        struct task *failed = rank_failed_task(e), *slow = rank_next_timeout(e, now, &until);
         bool over = now >= until;
         if (failed || over)
             control_unlock(c);
@@ -267,7 +265,7 @@ static bool rank_wait_for_tasks(struct engine *e, bool background, uint64_t dead
             return false;
         control_wait_change(c, until);
     }
-    struct collrun_ctx *failed = rank_failed_task(e);
+    struct task *failed = rank_failed_task(e);
     control_unlock(c);
     if (failed)
         rank_fail_task(e, failed);
@@ -283,11 +281,11 @@ static void rank_join_tasks(struct engine *e)
 /* Waits for an event from the runner; a background workload may fail meanwhile. */
 static void rank_wait_for_event(struct engine *e, unsigned event)
 {
-    struct control *c = &e->control;
+    struct control *c = &e->process.control;
     control_lock(c);
     while (!control_has(c, event | CONTROL_ABORT) && !rank_failed_task(e))
         control_wait_change(c, UINT64_MAX);
-    struct collrun_ctx *failed = rank_failed_task(e);
+    struct task *failed = rank_failed_task(e);
     control_unlock(c);
     if (failed)
         rank_fail_task(e, failed);
@@ -304,23 +302,23 @@ static void rank_wait_for_event(struct engine *e, unsigned event)
 static void rank_stop_background(struct engine *e)
 {
     struct engine_failure f;
-    if (rank_wait_for_tasks(e, true, now_ns() + e->desc.grace_ns / 2))
+    if (rank_wait_for_tasks(e, true, now_ns() + e->process.desc.grace_ns / 2))
         return;
-    group_abort_all(e, COLLRUN_ERR_ABORTED, "the job has ended");
-    if (rank_wait_for_tasks(e, true, now_ns() + e->desc.grace_ns / 2))
+    group_abort_all(&e->groups, COLLRUN_ERR_ABORTED, "the job has ended");
+    if (rank_wait_for_tasks(e, true, now_ns() + e->process.desc.grace_ns / 2))
         return;
     engine_failure_init(&f, WIRE_PHASE_RUN);
     f.exit_code = EXIT_TIMEOUT;
     diag_set(&f.diag, COLLRUN_ERR_TIMEOUT, "a background workload did not stop");
     for (uint32_t i = 0; i < e->ntasks; i++) {
         char grace[32];
-        if (!e->tasks[i].desc->background || task_has(&e->tasks[i], TASK_ENDED))
+        if (!e->tasks[i].ctx.desc->background || task_has(&e->tasks[i], TASK_ENDED))
             continue;
-        f.workload = e->tasks[i].index;
+        f.workload = e->tasks[i].ctx.index;
         diag_set(&f.diag, COLLRUN_ERR_TIMEOUT, "background workload \"%s\" did not stop within %s",
-                 e->tasks[i].desc->name, format_duration(e->desc.grace_ns, grace));
+                 e->tasks[i].ctx.desc->name, format_duration(e->process.desc.grace_ns, grace));
         diag_hint(&f.diag, "it should return soon after collrun_stopping() becomes true");
-        f.diag.loc = e->tasks[i].desc->loc;
+        f.diag.loc = e->tasks[i].ctx.desc->loc;
         break;
     }
     rank_fail_late(e, &f);
@@ -339,10 +337,10 @@ int rank_main(void)
     engine_send_attached(e);
     rank_form_groups(e);
     rank_start_tasks(e);
-    control_send(&e->control, WIRE_READY);
+    control_send(&e->process.control, WIRE_READY);
     rank_wait_for_event(e, CONTROL_GO);
     rank_wait_for_tasks(e, false, UINT64_MAX);
-    control_send(&e->control, WIRE_DONE);
+    control_send(&e->process.control, WIRE_DONE);
     /* A background workload may call operations until all ranks are done. */
     bool calls_more = rank_has_background(e);
     if (!calls_more)
@@ -351,13 +349,13 @@ int rank_main(void)
     rank_stop_background(e);
     if (calls_more)
         engine_announce_end(e);
-    control_send(&e->control, WIRE_IDLE);
+    control_send(&e->process.control, WIRE_IDLE);
     rank_wait_for_event(e, CONTROL_FINISH);
     rank_join_tasks(e);
     rank_close_groups(e);
-    memory_kinds_fini(&e->kinds);
-    registry_fini(&e->registry);
-    control_close(&e->control);
-    arena_fini(&e->arena);
+    memory_kinds_fini(&e->process.kinds);
+    registry_fini(&e->process.registry);
+    control_close(&e->process.control);
+    arena_fini(&e->process.arena);
     return 0;
 }

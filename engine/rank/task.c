@@ -11,6 +11,7 @@
 #include "core/control.h"
 #include "core/error.h"
 #include "core/plugin.h"
+#include "core/threads.h"
 #include "rank/crash.h"
 #include "rank/engine.h"
 
@@ -18,51 +19,49 @@
 #include <stdio.h>
 #include <string.h>
 
-_Thread_local const struct collrun_ctx *task_current;
-
-int task_load(struct collrun_ctx *task, struct engine *e, uint32_t index, struct diag *d)
+static struct collrun_ctx task_context(struct engine *e, uint32_t index)
 {
-    const struct desc_workload *w = &e->desc.workloads[index];
-    const struct desc_rank *me = &e->desc.ranks[e->rank];
-    struct template_values values = {.rank = e->rank,
+    return (struct collrun_ctx){.process = &e->process,
+                                .groups = &e->groups,
+                                .desc = &e->process.desc.workloads[index],
+                                .index = index};
+}
+
+int task_load(struct task *task, struct engine *e, uint32_t index, struct diag *d)
+{
+    const struct desc_workload *w = &e->process.desc.workloads[index];
+    const struct desc_rank *me = &e->process.desc.ranks[e->process.rank];
+    struct template_values values = {.rank = e->process.rank,
                                      .local_rank = me->local_rank,
-                                     .attempt = e->attempt,
-                                     .host = e->desc.hosts[me->host].name,
-                                     .run_id = e->desc.run_id};
-    *task = (struct collrun_ctx){.engine = e, .index = index, .desc = w, .exit_code = EXIT_LOAD};
+                                     .attempt = e->process.attempt,
+                                     .host = e->process.desc.hosts[me->host].name,
+                                     .run_id = e->process.desc.run_id};
+    *task = (struct task){.ctx = task_context(e, index), .exit_code = EXIT_LOAD};
     diag_init(&task->failure);
     pthread_mutex_init(&task->report_lock, NULL);
-    int rc = plugin_open_workload(w->plugin, &e->arena, &task->plugin, d);
+    int rc = plugin_open_workload(w->plugin, &e->process.arena, &task->plugin, d);
     if (rc == COLLRUN_OK)
         rc = params_check_table(task->plugin.params, "workload", w->plugin, d);
     task->failure_subject = rc == COLLRUN_OK ? WIRE_SUBJECT_RANK : WIRE_SUBJECT_WORKLOAD;
     if (rc == COLLRUN_OK)
-        rc = params_parse(&task->params, task->plugin.params, w, &values, &e->arena, d);
+        rc = params_parse(&task->params, task->plugin.params, w, &values, &e->process.arena, d);
     if (rc != COLLRUN_OK && d->loc.line == 0)
         d->loc = w->loc;
     return rc;
 }
 
-static bool task_has_rank(const struct desc_ranks *ranks, uint32_t rank)
+static void task_set_state(struct task *task, enum task_state state)
 {
-    for (uint32_t i = 0; i < ranks->n; i++)
-        if (ranks->items[i] == rank)
-            return true;
-    return false;
-}
-
-static void task_set_state(struct collrun_ctx *task, enum task_state state)
-{
-    struct control *c = &task->engine->control;
+    struct control *c = &task->ctx.process->control;
     control_lock(c);
     task->state = state;
     control_notify(c);
     control_unlock(c);
 }
 
-bool task_has(struct collrun_ctx *task, enum task_state at_least)
+bool task_has(struct task *task, enum task_state at_least)
 {
-    struct control *c = &task->engine->control;
+    struct control *c = &task->ctx.process->control;
     control_lock(c);
     bool has = task->state >= at_least;
     control_unlock(c);
@@ -73,28 +72,28 @@ bool task_has(struct collrun_ctx *task, enum task_state at_least)
 
 /* The last failed call of the rank, of any thread, is the reason if the workload has not gone on
  * since; no matter what it returns. */
-static void task_store_reason(struct collrun_ctx *task)
+static void task_store_reason(struct task *task)
 {
-    error_last_of_rank(control_has(&task->engine->control, CONTROL_ABORT), &task->why);
+    error_last_of_rank(control_has(&task->ctx.process->control, CONTROL_ABORT), &task->why);
     snprintf(task->group, sizeof task->group, "%s", task->why.group);
     task->number = task->why.number;
 }
 
 /* The status of another rank's failure, if that can be why this thread failed. Else 0: a rank that
  * has not noticed the other's failure fails on its own, even if ABORT has arrived. */
-static int task_peer_failure(const struct collrun_ctx *task)
+static int task_peer_failure(const struct task *task)
 {
     int why = task->why.status;
     if (why == COLLRUN_ERR_PEER_FAILED || why == COLLRUN_ERR_ABORTED)
         return why;
-    return atomic_load(&task->engine->disturbed) &&
-                   control_has(&task->engine->control, CONTROL_ABORT)
-               ? task->engine->control.abort_reason.code
+    return atomic_load(&task->ctx.process->disturbed) &&
+                   control_has(&task->ctx.process->control, CONTROL_ABORT)
+               ? task->ctx.process->control.abort_reason.code
                : 0;
 }
 
 /* run returned a status: exit code 1, with the error message of that status. */
-static void task_fail_with_status(struct collrun_ctx *task, int status)
+static void task_fail_with_status(struct task *task, int status)
 {
     const struct error_record *last = error_get();
     task->exit_code = 1;
@@ -109,14 +108,14 @@ static void task_fail_with_status(struct collrun_ctx *task, int status)
     else if (last->status == status)
         diag_set(&task->failure, status, "%s", last->text);
     else
-        diag_set(&task->failure, status, "workload \"%s\" returned %d (%s)", task->desc->name,
+        diag_set(&task->failure, status, "workload \"%s\" returned %d (%s)", task->ctx.desc->name,
                  status, status_text(status));
 }
 
 /* An exit code of the workload; `where` NULL: of the program. Its diag's code is that number:
  * positive, unlike any status. A call that failed before may be the cause, or the workload may have
  * handled it: it is only a hint. */
-static void task_fail_with_code(struct collrun_ctx *task, int code, const char *where)
+static void task_fail_with_code(struct task *task, int code, const char *where)
 {
     const struct error_record *last = error_get();
     int why = task_peer_failure(task);
@@ -127,15 +126,15 @@ static void task_fail_with_code(struct collrun_ctx *task, int code, const char *
         diag_set(&task->failure, why ? why : code, "%s", task->fail_text);
     else if (where)
         diag_set(&task->failure, why ? why : code, "workload \"%s\" returned %d from %s",
-                 task->desc->name, code, where);
+                 task->ctx.desc->name, code, where);
     else
         diag_set(&task->failure, why ? why : code, "program \"%s\" exited with code %d",
-                 task->desc->name, code);
+                 task->ctx.desc->name, code);
     if (last->status && !task->fail_text[0] && !error_is_past())
         diag_hint(&task->failure, "the last failed call: %s", last->text);
 }
 
-static void task_fail(struct collrun_ctx *task, uint32_t phase, int result)
+static void task_fail(struct task *task, uint32_t phase, int result)
 {
     const char *where = phase == WIRE_PHASE_INIT ? "init" : "run";
     task_store_reason(task);
@@ -151,41 +150,42 @@ static void task_fail(struct collrun_ctx *task, uint32_t phase, int result)
         task->exit_code = 1;
         diag_set(&task->failure, COLLRUN_ERR_INVALID,
                  "workload \"%s\" returned %d from %s, which is neither 0..%d nor a status",
-                 task->desc->name, result, where, EXIT_LARGEST_OF_RANK);
+                 task->ctx.desc->name, result, where, EXIT_LARGEST_OF_RANK);
     }
-    task->failure.loc = task->desc->loc;
-    task->failure.rank = (int)task->engine->rank;
+    task->failure.loc = task->ctx.desc->loc;
+    task->failure.rank = (int)task->ctx.process->rank;
     task->phase = phase;
     task_set_state(task, TASK_FAILED);
 }
 
 /* A stopped background workload may end with the failure of an operation that cannot finish any
  * more. */
-static bool task_may_fail(const struct collrun_ctx *task, int result)
+static bool task_may_fail(const struct task *task, int result)
 {
-    return task->desc->background && control_has(&task->engine->control, CONTROL_STOP_BACKGROUND) &&
+    return task->ctx.desc->background &&
+           control_has(&task->ctx.process->control, CONTROL_STOP_BACKGROUND) &&
            (result == COLLRUN_ERR_ABORTED || result == COLLRUN_ERR_PEER_FAILED);
 }
 
 /* ---- programs ---- */
 
-int task_adopt(struct collrun_ctx *task, struct engine *e, struct diag *d)
+int task_adopt(struct task *task, struct engine *e, struct diag *d)
 {
-    const struct desc *desc = &e->desc;
+    const struct desc *desc = &e->process.desc;
     uint32_t i = 0;
     while (i < desc->nworkloads &&
-           (*desc->workloads[i].plugin || !task_has_rank(&desc->workloads[i].ranks, e->rank)))
+           (*desc->workloads[i].plugin ||
+            desc_ranks_find(&desc->workloads[i].ranks, e->process.rank) < 0))
         i++;
     if (i == desc->nworkloads)
-        return diag_set(d, COLLRUN_ERR_INVALID, "rank %u runs no command", e->rank);
-    *task = (struct collrun_ctx){
-        .engine = e, .index = i, .desc = &desc->workloads[i], .phase = WIRE_PHASE_RUN};
+        return diag_set(d, COLLRUN_ERR_INVALID, "rank %u runs no command", e->process.rank);
+    *task = (struct task){.ctx = task_context(e, i), .phase = WIRE_PHASE_RUN};
     diag_init(&task->failure);
     pthread_mutex_init(&task->report_lock, NULL);
     return COLLRUN_OK;
 }
 
-void task_fail_at_exit(struct collrun_ctx *task, int code)
+void task_fail_at_exit(struct task *task, int code)
 {
     task_store_reason(task);
     task->failure_subject = WIRE_SUBJECT_WORKLOAD;
@@ -196,37 +196,37 @@ void task_fail_at_exit(struct collrun_ctx *task, int code)
         task_fail_with_code(task, code, NULL);
     }
     task->exit_code = code;
-    task->failure.loc = task->desc->loc;
-    task->failure.rank = (int)task->engine->rank;
+    task->failure.loc = task->ctx.desc->loc;
+    task->failure.rank = (int)task->ctx.process->rank;
 }
 
 /* ---- the thread ---- */
 
-static void task_call_fini(struct collrun_ctx *task, void *state)
+static void task_call_fini(struct task *task, void *state)
 {
-    struct record_head *record = task->engine->record;
-    const uint64_t bit = task->index < 64 ? UINT64_C(1) << task->index : 0;
+    struct record_head *record = task->ctx.process->record;
+    const uint64_t bit = task->ctx.index < 64 ? UINT64_C(1) << task->ctx.index : 0;
     if (!task->plugin.fini)
         return;
     if (record) {
         atomic_store_explicit(&record->fini_since_ns, now_ns(), memory_order_relaxed);
         atomic_fetch_or(&record->in_fini, bit); /* releases the time */
     }
-    task->plugin.fini(task, state);
+    task->plugin.fini(&task->ctx, state);
     if (record)
         atomic_fetch_and(&record->in_fini, ~bit);
 }
 
-static void task_run(struct collrun_ctx *task, void *state)
+static void task_run(struct task *task, void *state)
 {
-    struct control *c = &task->engine->control;
+    struct control *c = &task->ctx.process->control;
     control_lock(c);
     task->state = TASK_RUNNING;
     task->started_ns = now_ns();
     task->stopped_ns = standstill_total(task->started_ns);
     control_notify(c);
     control_unlock(c);
-    int result = task->plugin.run(task, state);
+    int result = task->plugin.run(&task->ctx, state);
     bool good = (result == 0 && !task->misuse[0]) || task_may_fail(task, result);
     if (!good)
         task_fail(task, WIRE_PHASE_RUN, result);
@@ -237,22 +237,22 @@ static void task_run(struct collrun_ctx *task, void *state)
 /* A workload must not end its thread: the job would wait for it forever. */
 static void task_thread_left(void *arg)
 {
-    struct collrun_ctx *task = arg;
+    struct task *task = arg;
     task->exit_code = 1;
     diag_set(&task->failure, COLLRUN_ERR_INVALID, "workload \"%s\" terminated its thread",
-             task->desc->name);
+             task->ctx.desc->name);
     diag_hint(&task->failure, "a workload ends by returning from run, not by pthread_exit()");
-    task->failure.loc = task->desc->loc;
+    task->failure.loc = task->ctx.desc->loc;
     task->failure_subject = WIRE_SUBJECT_WORKLOAD;
     task->phase = WIRE_PHASE_RUN;
     task_set_state(task, TASK_OVER);
 }
 
-static void task_life(struct collrun_ctx *task)
+static void task_life(struct task *task)
 {
-    struct control *c = &task->engine->control;
+    struct control *c = &task->ctx.process->control;
     void *state = NULL;
-    int result = task->plugin.init ? task->plugin.init(task, &state) : 0;
+    int result = task->plugin.init ? task->plugin.init(&task->ctx, &state) : 0;
     if (result != 0 || task->misuse[0]) {
         task_fail(task, WIRE_PHASE_INIT, result);
         task_set_state(task, TASK_OVER);
@@ -272,22 +272,22 @@ static void task_life(struct collrun_ctx *task)
 /* pthread_cleanup_push nests. NOLINTNEXTLINE(readability-function-size) */
 static void *task_main(void *arg)
 {
-    struct collrun_ctx *task = arg;
-    task_current = task;
-    crash_thread(task->index + 1);
+    struct task *task = arg;
+    thread_context = &task->ctx;
+    crash_thread(task->ctx.index + 1);
     pthread_cleanup_push(task_thread_left, task);
     task_life(task);
     pthread_cleanup_pop(0);
     return NULL;
 }
 
-bool task_start(struct collrun_ctx *task)
+bool task_start(struct task *task)
 {
-    struct control *c = &task->engine->control;
+    struct control *c = &task->ctx.process->control;
     task->state = TASK_IN_INIT;
     int rc = pthread_create(&task->thread, NULL, task_main, task);
     if (rc != 0) {
-        diag_sys(&task->failure, rc, "start a thread for workload \"%s\"", task->desc->name);
+        diag_sys(&task->failure, rc, "start a thread for workload \"%s\"", task->ctx.desc->name);
         diag_hint_processes(&task->failure);
         task->exit_code = 1;
         task->state = TASK_OVER;
@@ -302,23 +302,22 @@ bool task_start(struct collrun_ctx *task)
     return ready;
 }
 
-void task_misused(const struct collrun_ctx *task, const char *format, ...)
+void task_misused(const struct collrun_ctx *ctx, const char *format, ...)
 {
-    struct collrun_ctx *t =
-        (struct collrun_ctx *)(uintptr_t)task; /* the members under report_lock are mutable */
-    char text[sizeof t->misuse];
+    struct task *task = task_of(ctx);
+    char text[sizeof task->misuse];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    control_log(&t->engine->control, COLLRUN_LOG_ERROR, text);
-    pthread_mutex_lock(&t->report_lock);
-    if (!t->misuse[0])
-        memcpy(t->misuse, text, sizeof text);
-    pthread_mutex_unlock(&t->report_lock);
+    control_log(&ctx->process->control, COLLRUN_LOG_ERROR, text);
+    pthread_mutex_lock(&task->report_lock);
+    if (!task->misuse[0])
+        memcpy(task->misuse, text, sizeof text);
+    pthread_mutex_unlock(&task->report_lock);
 }
 
-void task_join(struct collrun_ctx *task)
+void task_join(struct task *task)
 {
     if (task->has_thread)
         pthread_join(task->thread, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct collrun_ctx: one workload of this rank: its plugin, its parameters and its thread. The
+ * struct task: one workload of this rank: its plugin, its parameters and its thread. The
  * thread calls init, waits until all ranks are ready, calls run, then fini. The main thread starts
  * the tasks in file order, each after init of the one before, and observes their state through the
  * control's condition. A task that fails writes `failure`; only the main thread ends the process.
@@ -9,6 +9,7 @@
 #define ENGINE_RANK_TASK_H
 
 #include "base/wire.h"
+#include "core/process.h"
 #include "rank/params.h"
 
 #include <collrun/workload.h>
@@ -29,10 +30,8 @@ enum task_state {
     TASK_OVER
 };
 
-struct collrun_ctx {
-    struct engine *engine;
-    uint32_t index; /* in desc.workloads */
-    const struct desc_workload *desc;
+struct task {
+    struct collrun_ctx ctx; /* first: what the workload gets */
     struct collrun_workload plugin;
     struct params params;
 
@@ -59,28 +58,28 @@ struct collrun_ctx {
     uint64_t next_progress_ns;
 };
 
-/* The workload of this thread; NULL in threads that a workload has created. */
-#if defined(__GNUC__)
-__attribute__((tls_model("initial-exec")))
-#endif
-extern _Thread_local const struct collrun_ctx *task_current;
+/* The task of a context. Its members under report_lock, and `params`, are mutable. */
+static inline struct task *task_of(const struct collrun_ctx *ctx)
+{
+    return (struct task *)(uintptr_t)ctx;
+}
 
 /* Loads the plugin and parses the parameters. The arena gets what they need. */
-int task_load(struct collrun_ctx *task, struct engine *e, uint32_t index, struct diag *d);
+int task_load(struct task *task, struct engine *e, uint32_t index, struct diag *d);
 /* Starts the thread, waits until init has returned. False: the task failed, or the job. */
-bool task_start(struct collrun_ctx *task);
-bool task_has(struct collrun_ctx *task, enum task_state at_least);
+bool task_start(struct task *task);
+bool task_has(struct task *task, enum task_state at_least);
 /* A task that misuses the interface fails when it returns, even if it returns 0. */
-void task_misused(const struct collrun_ctx *task, const char *format, ...)
+void task_misused(const struct collrun_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void task_join(struct collrun_ctx *task);
+void task_join(struct task *task);
 
 /* ---- programs ---- */
 
 /* The context of a program: the command of this rank. Parameters are those of a plugin, so it has
  * none. INVALID: the rank runs no command. */
-int task_adopt(struct collrun_ctx *task, struct engine *e, struct diag *d);
+int task_adopt(struct task *task, struct engine *e, struct diag *d);
 /* The program ends with this code, not 0, in this thread: fills in `failure`. */
-void task_fail_at_exit(struct collrun_ctx *task, int code);
+void task_fail_at_exit(struct task *task, int code);
 
 #endif

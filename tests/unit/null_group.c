@@ -5,18 +5,23 @@
 #include "null_group.h"
 
 #include "core/backend.h"
+#include "core/process.h"
 #include "core/services.h"
 #include "group/group_open.h"
 #include "ops/request.h"
 #include "progress/p2p.h"
 #include "progress/progress_queue.h"
-#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct null_backend null_backend;
+
+struct null_process {
+    struct process process; /* first: null_group_free finds the rest by it */
+    struct group_table groups;
+};
 
 static int null_exec(void *group, const struct collrun_call *calls, uint32_t n)
 {
@@ -90,7 +95,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
                                     .group_close = nothing,
                                     .exec = null_exec};
     struct collrun_group *g = calloc(1, sizeof *g);
-    struct engine *e = calloc(1, sizeof *e);
+    struct null_process *e = calloc(1, sizeof *e);
     struct backend *b = calloc(1, sizeof *b);
     uint32_t *members = calloc(nranks, sizeof *members);
     struct group_backend *gb = calloc(1, sizeof *gb);
@@ -98,11 +103,13 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
         abort();
     for (uint32_t i = 0; i < nranks; i++)
         members[i] = i;
-    pthread_mutex_init(&e->control.lock, NULL);
+    pthread_mutex_init(&e->process.control.lock, NULL);
+    group_table_init(&e->groups, &e->process, &request_group_ops);
     pthread_mutex_init(&g->status.lock, NULL);
     pthread_mutex_init(&g->requests.lock, NULL);
     atomic_init(&g->refs, 1);
-    g->engine = e;
+    g->process = &e->process;
+    g->table = &e->groups;
     g->nbackends = 1;
     g->backends = gb;
     gb->backend = b;
@@ -120,7 +127,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
                                                     .ops = &request_pq_ops,
                                                     .ctx = gb,
                                                     .failed = &g->status.code,
-                                                    .report = &e->wait_report});
+                                                    .busy = &e->process.busy});
         gb->pq[i] = &gb->queues[i];
     }
     gb->nqueues = 2;
@@ -159,13 +166,13 @@ struct collrun_request *null_group_start(struct collrun_group *g, struct collrun
 
 void null_group_free(struct collrun_group *g)
 {
-    struct engine *e = g->engine;
+    struct null_process *e = (struct null_process *)g->process;
     struct backend *b = g->backends[0].backend;
     group_close(g);
-    group_free_tombstones(e);
+    group_table_fini(&e->groups);
     backend_close(b);
     free(b);
-    pthread_mutex_destroy(&e->control.lock);
+    pthread_mutex_destroy(&e->process.control.lock);
     free(e);
 }
 

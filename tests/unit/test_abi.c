@@ -203,6 +203,76 @@ static void a_backend_without_its_sizes_is_refused(void **state)
     assert_non_null(strstr(d.text, "COLLRUN_BACKEND_HEAD"));
 }
 
+static int transport_move(void *group, struct collrun_message *m)
+{
+    (void)group, (void)m;
+    return COLLRUN_OK;
+}
+
+static void transport_unpost(void *group, struct collrun_message *m)
+{
+    (void)group, (void)m;
+}
+
+static int transport_recv(void *group, struct collrun_message *m, const void *packet, size_t len)
+{
+    (void)group, (void)m, (void)packet, (void)len;
+    return COLLRUN_OK;
+}
+
+static int transport_progress(void *group, uint64_t wait_ns)
+{
+    (void)group, (void)wait_ns;
+    return COLLRUN_OK;
+}
+
+static bool is_adopted_with(const struct collrun_transport *transport)
+{
+    const struct collrun_backend table = {COLLRUN_BACKEND_HEAD,    .name = "carrier",
+                                          .version = "1",          .native = &rows[0].row,
+                                          .group_open = fake_open, .group_abort = nothing,
+                                          .group_close = nothing,  .transport = transport};
+    struct backend b;
+    struct diag d;
+    diag_init(&d);
+    if (backend_adopt(&table, "carrier.so", &b, &d) != COLLRUN_OK) {
+        assert_non_null(strstr(d.text, "its transport lacks send, recv or progress"));
+        return false;
+    }
+    backend_close(&b);
+    return true;
+}
+
+static void transports_with_holes_are_refused(void **state)
+{
+    const struct collrun_transport whole = {.size = sizeof whole,
+                                            .message_size = sizeof(struct collrun_message),
+                                            .send = transport_move,
+                                            .recv = transport_recv,
+                                            .progress = transport_progress,
+                                            .post = transport_move,
+                                            .unpost = transport_unpost};
+    struct collrun_transport t = whole;
+    (void)state;
+    assert_true(is_adopted_with(&t));
+    t.unpost = NULL;
+    assert_false(is_adopted_with(&t));
+    t.post = NULL;
+    assert_true(is_adopted_with(&t));
+    t.recv = NULL;
+    assert_false(is_adopted_with(&t));
+    t = whole;
+    t.message_size = 8;
+    assert_false(is_adopted_with(&t));
+    t = whole;
+    t.size = 16;
+    assert_false(is_adopted_with(&t));
+    t.size = offsetof(struct collrun_transport, fail); /* an older one, without what follows */
+    assert_false(is_adopted_with(&t));
+    t.post = NULL;
+    assert_true(is_adopted_with(&t));
+}
+
 static void the_end_of_a_table_is_found_in_any_stride(void **state)
 {
     (void)state;
@@ -221,6 +291,7 @@ int main(void)
         cmocka_unit_test(calls_have_the_stride_that_the_backend_was_built_with),
         cmocka_unit_test(tables_are_read_in_the_stride_that_the_backend_was_built_with),
         cmocka_unit_test(a_backend_without_its_sizes_is_refused),
+        cmocka_unit_test(transports_with_holes_are_refused),
         cmocka_unit_test(the_end_of_a_table_is_found_in_any_stride),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "base/names.h"
 #include "base/record_view.h"
 #include "core/backend.h"
-#include "observe/user_op.h"
+#include "core/fingerprint.h"
 #include "unit/null_group.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  * (buffers, displacements, arrays that a rank does not use) is ignored.
  */
 #include "core/error.h"
-#include "ops/consistency.h"
+#include "core/fingerprint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,8 +25,8 @@ static int verdict_of_ranks(const struct collrun_call *calls, const uint64_t *nu
     struct fingerprint all[MOST];
     error_clear_cause();
     for (uint32_t r = 0; r < n; r++)
-        all[r] = consistency_fingerprint(&calls[r], numbers ? numbers[r] : 7, r, n);
-    return consistency_compare(all, n, 1, NULL);
+        all[r] = fingerprint_of(&calls[r], numbers ? numbers[r] : 7, r, n);
+    return fingerprint_compare(all, n, 1, NULL);
 }
 
 static int verdict_of(const struct collrun_call calls[N], const uint64_t numbers[N])
@@ -171,9 +171,9 @@ static void counts_are_those_of_the_root_among_devices(void **state)
             call.count = call.recvcount = r == 2 ? 5 : counts[r];
             call.sendcounts = scatters && r == ROOT ? counts : NULL;
             call.recvcounts = !scatters && r == ROOT ? counts : NULL;
-            consistency_counts(&call, r, ROOT, SIZE, all[r]);
+            fingerprint_counts(&call, r, ROOT, SIZE, all[r]);
         }
-        assert_int_equal(consistency_compare_counts(&any, all[0], SIZE, DEVICES, NULL),
+        assert_int_equal(fingerprint_compare_counts(&any, all[0], SIZE, DEVICES, NULL),
                          COLLRUN_ERR_MISMATCH);
         assert_non_null(strstr(error_get()->cause,
                                scatters ? "rank 1 sends 4 elements to rank 1, which receives 5"

@@ -5,7 +5,6 @@
  */
 #include "core/backend.h"
 #include "null_group.h"
-#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>
@@ -78,7 +77,7 @@ static void calls_are_invalid(void **state)
         .table = {.locate = locate_nothing}, .name = "device", .title = "device", .usable = true};
     (void)state;
     struct collrun_group *g = null_group_new(0, 2, COLLRUN_BACKEND_ENVELOPES);
-    struct engine *e = g->engine;
+    struct group_table *groups = g->table;
     struct backend *b = g->backends[0].backend;
     g->kinds = (struct memory_kind_set){.items = {&kind}, .n = 1};
     b->table.check_receive = check_receive;
@@ -96,10 +95,10 @@ static void calls_are_invalid(void **state)
     assert_int_equal(nchecked, 1);
     assert_int_equal(null_backend.calls, calls);
     assert_int_equal(collrun_group_destroy(g), COLLRUN_OK);
-    group_free_tombstones(e);
+    group_table_fini(groups);
     backend_close(b);
     free(b);
-    free(e);
+    free(groups->process); /* the start of all that null_group_new has allocated */
 }
 
 int main(void)

@@ -9,10 +9,10 @@
 #include "core/backend.h"
 #include "core/error.h"
 #include "core/memory_kinds.h"
+#include "core/process.h"
 #include "group/group.h"
+#include "group/route.h"
 #include "ops/bounce.h"
-#include "ops/route.h"
-#include "rank/engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -236,7 +236,7 @@ static struct desc_backend job_backends[] = {{.name = "reds"}, {.name = "blues"}
 static struct desc_kind job_kinds[] = {{.name = "red", .title = "Red", .mask = ""},
                                        {.name = "blue", .title = "blue", .backend = 1}};
 
-static struct backend *add(struct engine *e, const char *name,
+static struct backend *add(struct process *e, const char *name,
                            const struct collrun_memory_kind *kind)
 {
     struct backend b, *added;
@@ -247,10 +247,10 @@ static struct backend *add(struct engine *e, const char *name,
     return added;
 }
 
-static struct engine *engine_new(uint32_t ndevices)
+static struct process *process_new(uint32_t ndevices)
 {
     static struct desc_rank rank;
-    struct engine *e = calloc(1, sizeof *e);
+    struct process *e = calloc(1, sizeof *e);
     rank = one_rank;
     rank.ndevices = ndevices;
     e->desc = (struct desc){.ranks = &rank,
@@ -265,7 +265,7 @@ static struct engine *engine_new(uint32_t ndevices)
     return e;
 }
 
-static void engine_free(struct engine *e)
+static void process_free(struct process *e)
 {
     memory_kinds_fini(&e->kinds);
     registry_fini(&e->registry);
@@ -278,7 +278,7 @@ static void a_kind_is_that_of_the_backend_which_declares_it(void **state)
     struct memory_kind *first, *second;
     struct diag d;
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct backend *reds = add(e, "reds", &red), *others = add(e, "others", &name);
     assert_int_equal(memory_kinds_of_backend(e, others, &first, &d), COLLRUN_OK);
     assert_int_equal(memory_kinds_of_backend(e, reds, &second, &d), COLLRUN_OK);
@@ -288,7 +288,7 @@ static void a_kind_is_that_of_the_backend_which_declares_it(void **state)
                      COLLRUN_MEMORY_DEVICE);
     assert_int_equal(others->services.table.memory_kind(&others->services, blue_memory),
                      COLLRUN_MEMORY_HOST);
-    engine_free(e);
+    process_free(e);
 }
 
 static void a_kind_that_no_backend_declares_is_an_error(void **state)
@@ -297,7 +297,7 @@ static void a_kind_that_no_backend_declares_is_an_error(void **state)
     struct memory_kind *kind;
     struct diag d;
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct backend *greens = add(e, "greens", &green);
     diag_init(&d);
     assert_int_equal(memory_kinds_of_backend(e, greens, &kind, &d), COLLRUN_ERR_NOT_FOUND);
@@ -309,7 +309,7 @@ static void a_kind_that_no_backend_declares_is_an_error(void **state)
     struct backend *others = add(e, "others", &name);
     assert_int_equal(memory_kinds_of_backend(e, others, &kind, &d), COLLRUN_ERR_NOT_FOUND);
     assert_non_null(strstr(d.text, "backend \"blues\" (here.so) declares no memory of kind"));
-    engine_free(e);
+    process_free(e);
 }
 
 static void a_kind_that_two_backends_declare_is_served_by_one(void **state)
@@ -318,14 +318,14 @@ static void a_kind_that_two_backends_declare_is_served_by_one(void **state)
     struct memory_kind *first, *second;
     struct diag d;
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     again.copy = copy_blue;
     struct backend *reds = add(e, "reds", &red), *twins = add(e, "twins", &again);
     assert_int_equal(memory_kinds_of_backend(e, twins, &first, &d), COLLRUN_OK);
     assert_int_equal(memory_kinds_of_backend(e, reds, &second, &d), COLLRUN_OK);
     assert_ptr_equal(first, second);
     assert_ptr_equal(first->table.copy, copy_red); /* the plan names "reds" for the kind */
-    engine_free(e);
+    process_free(e);
 }
 
 static void a_kind_that_cannot_be_opened_has_no_pointers(void **state)
@@ -333,20 +333,20 @@ static void a_kind_that_cannot_be_opened_has_no_pointers(void **state)
     struct memory_kind *kind;
     struct diag d;
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct backend *reds = add(e, "reds", &red);
     open_answer = COLLRUN_ERR_UNAVAILABLE;
     assert_int_equal(memory_kinds_of_backend(e, reds, &kind, &d), COLLRUN_OK);
     assert_false(memory_kind_locate(kind, red_memory, NULL));
     assert_int_equal(memory_kind_synchronize(kind, 0), COLLRUN_ERR_UNAVAILABLE);
     assert_string_equal(error_get()->cause, "the driver is missing");
-    engine_free(e);
-    e = engine_new(0);
+    process_free(e);
+    e = process_new(0);
     reds = add(e, "reds", &red);
     open_answer = COLLRUN_ERR_BACKEND; /* any other failure is the rank's */
     assert_int_equal(memory_kinds_of_backend(e, reds, &kind, &d), COLLRUN_ERR_BACKEND);
     assert_non_null(strstr(d.text, "failed to open memory of kind \"red\": the driver is missing"));
-    engine_free(e);
+    process_free(e);
 }
 
 static void devices_have_the_order_of_the_rank(void **state)
@@ -354,7 +354,7 @@ static void devices_have_the_order_of_the_rank(void **state)
     struct diag d;
     int device;
     (void)state;
-    struct engine *e = engine_new(2);
+    struct process *e = process_new(2);
     add(e, "reds", &red);
     assert_int_equal(memory_kinds_open_owned(e, &d), COLLRUN_OK);
     assert_int_equal(e->kinds.nowned, 1);
@@ -371,12 +371,12 @@ static void devices_have_the_order_of_the_rank(void **state)
     void *none;
     assert_int_equal(memory_kind_alloc(kind, 0, 8, &none), COLLRUN_ERR_UNSUPPORTED);
     assert_string_equal(error_get()->cause, "the backend of Red memory cannot allocate it");
-    engine_free(e);
+    process_free(e);
 }
 
 /* ---- copies ---- */
 
-static struct memory_kind_set both(struct engine *e)
+static struct memory_kind_set both(struct process *e)
 {
     struct memory_kind_set set = {.n = 2};
     struct diag d;
@@ -401,7 +401,7 @@ static void a_copy_is_made_by_the_kind_of_its_memory(void **state)
 {
     char host[8] = "abcdefg", other[8] = "";
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct memory_kind_set set = both(e);
     red_copies = blue_copies = 0;
     assert_int_equal(copy(&set, other, host, 8), COLLRUN_OK);
@@ -418,13 +418,13 @@ static void a_copy_is_made_by_the_kind_of_its_memory(void **state)
     assert_string_equal(host, "abcdefg");
     assert_int_equal(copy(&set, red_memory, host, 0), COLLRUN_OK);
     assert_int_equal(red_copies, 2);
-    engine_free(e);
+    process_free(e);
 }
 
 static void host_memory_is_kept_for_reuse(void **state)
 {
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct memory_kind_set set = both(e);
     host_allocs = host_frees = 0;
     void *first = memory_kind_host_take(set.items[1], 5000);
@@ -436,7 +436,7 @@ static void host_memory_is_kept_for_reuse(void **state)
     assert_non_null(plain);
     memory_kind_host_give(set.items[0], plain, 100);
     assert_int_equal(host_allocs, 1);
-    engine_free(e);
+    process_free(e);
     assert_int_equal(host_frees, 1);
 }
 
@@ -467,7 +467,7 @@ static int allocated_after(struct collrun_group *g, int status)
 static void copies_that_a_device_may_still_access_are_not_reused(void **state)
 {
     (void)state;
-    struct engine *e = engine_new(0);
+    struct process *e = process_new(0);
     struct backend b = {.memory = COLLRUN_MEMORY_DEVICE};
     struct collrun_group *g = calloc(1, sizeof *g);
     assert_non_null(g);
@@ -481,7 +481,7 @@ static void copies_that_a_device_may_still_access_are_not_reused(void **state)
     b.memory = COLLRUN_MEMORY_HOST; /* it has ended with the call */
     assert_int_equal(allocated_after(g, COLLRUN_ERR_TIMEOUT), 0);
     free(g);
-    engine_free(e);
+    process_free(e);
 }
 
 int main(void)

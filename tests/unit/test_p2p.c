@@ -517,31 +517,6 @@ static void a_failure_of_the_transport_stays(void **state)
     expect_failed(&w, COLLRUN_ERR_BACKEND, "the wire is cut");
 }
 
-static void transports_with_holes_are_refused(void **state)
-{
-    (void)state;
-    struct collrun_transport t = transport;
-    assert_true(p2p_supports(&t));
-    t.fail = NULL;
-    assert_true(p2p_supports(&t));
-    t.unpost = NULL;
-    assert_false(p2p_supports(&t));
-    t.post = NULL;
-    assert_true(p2p_supports(&t));
-    t.recv = NULL;
-    assert_false(p2p_supports(&t));
-    t = transport;
-    t.message_size = 8;
-    assert_false(p2p_supports(&t));
-    t = transport;
-    t.size = 16;
-    assert_false(p2p_supports(&t));
-    t.size = offsetof(struct collrun_transport, fail); /* an older one, without what follows */
-    assert_false(p2p_supports(&t));
-    t.post = NULL;
-    assert_true(p2p_supports(&t));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -561,7 +536,6 @@ int main(void)
         cmocka_unit_test(a_mismatch_names_both_calls),
         cmocka_unit_test(a_time_out_names_the_missing_ranks),
         cmocka_unit_test(a_failure_of_the_transport_stays),
-        cmocka_unit_test(transports_with_holes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,6 @@
 #include "base/loop.h"
 #include "core/backend.h"
 #include "core/services.h"
-#include "observe/wait_report.h"
 #include "progress/progress.h"
 
 #include <sched.h>
@@ -121,7 +120,7 @@ static const struct pq_ops ops = {.begin = begin, .exec = exec_collective, .fini
 
 struct fixture {
     struct services services;
-    struct wait_reporter report;
+    atomic_int busy;
     atomic_int failed;
     struct wire wire;
     struct progress_queue pq;
@@ -160,7 +159,7 @@ static struct fixture *fixture_new(void)
                                         .p2p = f->wire.p2p,
                                         .ops = &ops,
                                         .failed = &f->failed,
-                                        .report = &f->report});
+                                        .busy = &f->busy});
     f->out = 7;
     for (int i = 0; i < 2; i++) {
         f->calls[i] = (struct collrun_call)COLLRUN_CALL(i == 0 ? COLLRUN_RECV : COLLRUN_SEND);
@@ -484,7 +483,7 @@ static void backend_queue_init(struct progress_queue *pq, struct fixture *f,
                                struct backend *backend)
 {
     pq_init(pq, &(struct pq_config){
-                    .backend = backend, .ops = &ops, .failed = &f->failed, .report = &f->report});
+                    .backend = backend, .ops = &ops, .failed = &f->failed, .busy = &f->busy});
 }
 
 static void starting_many_messages_tests_few(void **state)

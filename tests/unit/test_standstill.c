@@ -13,7 +13,6 @@
 #include "core/host_scope.h"
 #include "null_group.h"
 #include "progress/p2p.h"
-#include "rank/engine.h"
 
 #include <collrun/collrun.h>
 #include <setjmp.h>

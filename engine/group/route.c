@@ -3,7 +3,7 @@
  * The first buffer that the call uses on this rank decides; NULL buffers (of empty calls) are
  * ignored. A process without device memory looks nothing up.
  */
-#include "ops/route.h"
+#include "group/route.h"
 
 #include "base/names.h"
 #include "core/backend.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Selects the backend of a group that works on the memory of a call's buffers, and the rank of the
- * call in the communicator of that backend.
+ * call in the communicator of that backend. Says which calls of one request are a batch.
  */
-#ifndef ENGINE_OPS_ROUTE_H
-#define ENGINE_OPS_ROUTE_H
+#ifndef ENGINE_GROUP_ROUTE_H
+#define ENGINE_GROUP_ROUTE_H
 
+#include "core/fingerprint.h"
 #include "group/group.h"
-#include "ops/consistency.h"
 
 struct route {
     struct group_backend *gb;
@@ -19,7 +19,7 @@ struct route {
     const struct memory_kind *kind; /* of the buffers; NULL: host memory, or no buffers */
     /* Of v-forms: the call that has these hashes. Another call of the request has its own. */
     const struct collrun_call *hashed;
-    struct consistency_hashes hashes;
+    struct fingerprint_hashes hashes;
     uint64_t site; /* the caller of the function of collrun.h, for the record; set by that one */
 };
 
@@ -46,6 +46,20 @@ static inline void route_join(struct route *route, const struct route *other)
     route->bounced = route->bounced || other->bounced;
     route->foreign = route->foreign || other->foreign;
     route->waits = route->waits || other->waits;
+}
+
+/* True for a request of several collectives; a collective with one call per device is none. */
+static inline bool batch_is(const struct group_backend *gb, const struct collrun_call *calls,
+                            uint32_t ncalls)
+{
+    return ncalls > 1 && !collrun_kind_is_message(calls->kind) && group_devices(gb) == 1;
+}
+
+/* How many numbers of its queue a request takes: the calls of a batch have one each. */
+static inline uint32_t batch_numbers(const struct group_backend *gb,
+                                     const struct collrun_call *calls, uint32_t ncalls)
+{
+    return batch_is(gb, calls, ncalls) ? ncalls : 1;
 }
 
 /* The communicator ranks of the call and of its root. */
