@@ -306,7 +306,7 @@ int backend_open(struct backend *b, struct diag *d)
                         b->name, why);
     error_clear_cause();
     struct thread_tag own;
-    thread_tag_begin(&own, b->name);
+    thread_tag_begin(&own, b->name, true);
     int rc = b->table.open(&b->services.table, &b->state);
     thread_tag_end(&own);
     signals_end(&before);

@@ -13,6 +13,7 @@
 #include "core/services.h"
 
 #include <collrun/backend.h>
+#include <stdatomic.h>
 
 enum { BACKEND_NAME_LEN = 32 };
 
@@ -31,8 +32,9 @@ struct backend {
                    [COLLRUN_DTYPE_COUNT]; /* bit per operator; bit 0 if the kind has none */
     struct services services;
     bool is_open;
-    void *state;        /* of the backend, from open */
-    void *converted[2]; /* its tables in the engine's stride, where they had another; owned */
+    atomic_bool has_groups; /* it has opened one */
+    void *state;            /* of the backend, from open */
+    void *converted[2];     /* its tables in the engine's stride, where they had another; owned */
 };
 
 /* Fills in *out from a plugin's struct; path is copied. Rejects a table that

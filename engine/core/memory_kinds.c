@@ -61,7 +61,7 @@ static int memory_kinds_start(struct open_kind *o, struct diag *d)
     struct signals_before before;
     error_clear_cause();
     signals_begin(&before);
-    thread_tag_begin(&tag, o->owner->name);
+    thread_tag_begin(&tag, o->owner->name, true);
     int rc = kind->table.open ? kind->table.open(&o->services.table, &kind->state) : COLLRUN_OK;
     thread_tag_end(&tag);
     signals_end(&before);

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -51,7 +52,32 @@ static bool threads_for_each(bool (*each)(void *ctx, int thread), void *ctx)
 
 _Thread_local const struct collrun_ctx *thread_context;
 
+static bool threads_read_line(int thread, const char *what, char *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/%s", thread, what);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static bool threads_is_own(int thread)
+{
+    char name[32];
+    return threads_read_line(thread, "comm", name, sizeof name) &&
+           strncmp(name, PREFIX, strlen(PREFIX)) == 0;
+}
+
 /* ---- tagging ---- */
+
+struct thread_seen {
+    int thread;
+    uint64_t slices; /* how often it has got a core */
+    bool sleeps;
+};
 
 static bool threads_main_calls;
 
@@ -65,14 +91,52 @@ static bool threads_is_main(void)
     return !threads_main_calls && (int)syscall(SYS_gettid) == getpid();
 }
 
+/* A sleeping thread that has got a core in between has one slice more; so its slices are read
+ * before its system call, which is listed only while it has no core. */
+static bool threads_see(int thread, struct thread_seen *out)
+{
+    char slices[128], call[256];
+    *out = (struct thread_seen){.thread = thread};
+    if (!threads_read_line(thread, "schedstat", slices, sizeof slices) ||
+        sscanf(slices, "%*u %*u %" SCNu64, &out->slices) != 1)
+        return false;
+    out->sleeps = threads_read_line(thread, "syscall", call, sizeof call) &&
+                  strncmp(call, "running", strlen("running")) != 0;
+    return true;
+}
+
 static bool threads_add_existing(void *ctx, int thread)
 {
     struct thread_tag *a = ctx;
-    int *grown = realloc(a->existing, (a->nexisting + 1) * sizeof *grown);
+    struct thread_seen seen, *grown = realloc(a->existing, (a->nexisting + 1) * sizeof *grown);
     if (!grown)
         return false;
     a->existing = grown;
-    a->existing[a->nexisting++] = thread;
+    threads_see(thread, &seen);
+    a->existing[a->nexisting++] = seen;
+    return true;
+}
+
+/* True if the thread has slept since then, and is not the calling one. */
+static bool threads_has_slept(const struct thread_seen *before)
+{
+    struct thread_seen now;
+    return before->sleeps && threads_see(before->thread, &now) && now.slices == before->slices;
+}
+
+/* False if a thread but this one may have created threads: those of the engine do not, but a worker
+ * may call an operator of the program. */
+static bool threads_all_slept(const struct thread_tag *a, int self)
+{
+    char name[32];
+    for (size_t i = 0; i < a->nexisting; i++) {
+        const struct thread_seen *seen = &a->existing[i];
+        const bool engine = threads_read_line(seen->thread, "comm", name, sizeof name) &&
+                            strncmp(name, PREFIX, strlen(PREFIX)) == 0 &&
+                            strncmp(name, PREFIX "worker", strlen(PREFIX "worker")) != 0;
+        if (seen->thread != self && !engine && !threads_has_slept(seen))
+            return false;
+    }
     return true;
 }
 
@@ -81,7 +145,7 @@ static bool threads_name_if_new(void *ctx, int thread)
     const struct thread_tag *a = ctx;
     char path[64];
     for (size_t i = 0; i < a->nexisting; i++) {
-        if (a->existing[i] == thread)
+        if (a->existing[i].thread == thread)
             return true;
     }
     snprintf(path, sizeof path, "/proc/self/task/%d/comm", thread);
@@ -94,25 +158,25 @@ static bool threads_name_if_new(void *ctx, int thread)
     return true;
 }
 
-void thread_tag_begin(struct thread_tag *a, const char *name)
+void thread_tag_begin(struct thread_tag *a, const char *name, bool renames)
 {
     *a = (struct thread_tag){0};
     threads_make_name(a->name, name);
-    if (threads_is_main()) {
-        if (!threads_for_each(threads_add_existing, a))
-            a->name[0] = '\0';
+    if ((renames || threads_is_main()) && !threads_for_each(threads_add_existing, a))
+        a->nexisting = 0;
+    if (threads_is_main())
         return;
-    }
     prctl(PR_GET_NAME, a->own);
     prctl(PR_SET_NAME, a->name);
 }
 
 void thread_tag_end(struct thread_tag *a)
 {
-    if (!threads_is_main())
-        prctl(PR_SET_NAME, a->own);
-    else if (a->name[0])
+    const bool is_main = threads_is_main();
+    if (a->nexisting && (is_main || threads_all_slept(a, (int)syscall(SYS_gettid))))
         threads_for_each(threads_name_if_new, a);
+    if (!is_main)
+        prctl(PR_SET_NAME, a->own);
     free(a->existing);
 }
 
@@ -161,25 +225,6 @@ int threads_caller(void)
 }
 
 /* ---- blocked threads ---- */
-
-static bool threads_read_line(int thread, const char *what, char *out, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/%s", thread, what);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-static bool threads_is_own(int thread)
-{
-    char name[32];
-    return threads_read_line(thread, "comm", name, sizeof name) &&
-           strncmp(name, PREFIX, strlen(PREFIX)) == 0;
-}
 
 /* True if this address is mapped privately, so no other process can use a futex there. */
 static bool threads_is_private(unsigned long address)

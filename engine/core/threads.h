@@ -27,15 +27,18 @@ void thread_name(const char *name);
  * collrun-engine, which only waits. */
 void threads_main_is_caller(void);
 
-/* Threads that are created between the two get such a name. The main thread of collrun-engine
- * is not renamed, since its name is the process name. Threads that it creates are renamed
- * afterwards; this is exact while no workload is running. */
+/* Threads that are created between the two get such a name, which they inherit from this thread.
+ * With `renames`, those that get another one, as UCX's do, are renamed afterwards if nothing but
+ * this thread can have created them: every other thread slept from the begin to the end.
+ * The main thread of collrun-engine is not renamed, since its name is the process name; what exists
+ * newly at the end is renamed, which is exact while no workload is running. */
 struct thread_tag {
-    char name[16], own[16]; /* of the children; of this thread */
-    int *existing;          /* main thread: the threads that existed before */
+    char name[16], own[16];       /* of the children; of this thread */
+    struct thread_seen *existing; /* at the begin */
     size_t nexisting;
 };
-void thread_tag_begin(struct thread_tag *a, const char *name);
+/* `renames`: the threads may get other names, which costs some system calls for each thread. */
+void thread_tag_begin(struct thread_tag *a, const char *name, bool renames);
 void thread_tag_end(struct thread_tag *a);
 
 /* This thread's kernel id. From the first call on, the thread is one that calls this library. */

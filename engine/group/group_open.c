@@ -221,9 +221,12 @@ static int group_open_handle(struct collrun_group *g, struct group_backend *gb,
         !(p2p = p2p_new(b->table.transport, desc->services, g->rank, g->nranks)))
         return error_cause(COLLRUN_ERR_NO_MEMORY, "out of memory for messages");
     desc->p2p = p2p ? &p2p->table : NULL;
-    thread_tag_begin(&own, b->name);
+    /* What a library starts for all groups, it starts with the first one. */
+    thread_tag_begin(&own, b->name, !atomic_load(&b->has_groups));
     int rc = b->table.group_open(b->state, desc, &handle);
     thread_tag_end(&own);
+    if (rc == COLLRUN_OK)
+        atomic_store(&b->has_groups, true);
     if (rc != COLLRUN_OK) {
         p2p_free(p2p);
         return rc;

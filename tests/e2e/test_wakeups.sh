@@ -49,7 +49,9 @@ judge() {
 
 # ---- the controls, and the job's own signal, beside the first jobs ----
 controls=()
-for backend in shm tcp; do
+ucx=()
+"$COLLRUN" backends 2>/dev/null | grep -q '^ucx .*: available' && ucx=(ucx)
+for backend in shm tcp ${ucx[@]+"${ucx[@]}"}; do
     woken "control-plugin-$backend" $backend 1 plugin none
     woken "control-program-$backend" $backend 2 program none
     [ ${#python_ways[@]} -eq 0 ] || woken "control-python-$backend" $backend 1 python none
@@ -68,7 +70,7 @@ seed=${WAKEUPS_SEED:-$RANDOM}
 backends=(shm tcp gloo)
 if [ -n "${WAKEUPS:-}" ]; then
     for ((i = 0; i < WAKEUPS; i++, seed++)); do
-        for backend in "${backends[@]}"; do
+        for backend in "${backends[@]}" ${ucx[@]+"${ucx[@]}"}; do
             woken "plugin-$backend-$seed" "$backend" "$seed" plugin "${c_ways[@]}"
             woken "program-$backend-$seed" "$backend" "$seed" program "${c_ways[@]}"
             [ ${#python_ways[@]} -eq 0 ] || woken "python-$backend-$seed" "$backend" "$seed" python "${python_ways[@]}"
