@@ -292,15 +292,16 @@ static void output_end_part(struct output *o, uint32_t rank, uint8_t stream)
         output_note_lines(o, rank, before, 1);
 }
 
-/* What waits for the rest of its line, and then `text`. */
+/* Writes what waits for the rest of its line, and then `text`. */
 static void output_put_pending(struct output *o, uint32_t rank, const struct fold_line *text)
 {
     struct buf *line = &o->streams[rank * 2 + text->stream - 1u].line;
     struct fold_line begin = *text;
-    begin.text = (const char *)line->data + line->start;
     begin.len = buf_pending(line);
-    if (begin.len)
+    if (begin.len) { /* otherwise the line may have no memory */
+        begin.text = (const char *)line->data + line->start;
         output_put_part(o, rank, &begin);
+    }
     buf_clear(line);
     if (text->len)
         output_put_part(o, rank, text);
