@@ -5,7 +5,6 @@
 #include "core/backend.h"
 
 #include "base/names.h"
-#include "core/abi.h"
 #include "core/error.h"
 #include "core/plugin.h"
 #include "core/signals.h"

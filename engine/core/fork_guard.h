@@ -4,7 +4,7 @@
  * the threads that move their data. In such a child every call about groups gives INVALID, with the
  * reason; the parent goes on undisturbed.
  *
- * - fork() runs the handler in the child, which closes every group there (see group_enter.h). So
+ * - fork() runs the handler in the child, which closes every group there (group_mark_closed). So
  *   calls on groups need no further check; those that take a request or a context read one flag.
  * - A child that executes another program is not concerned, nor is one of vfork or posix_spawn.
  */

@@ -103,4 +103,10 @@ void match_withdraw_posted(struct match *m, struct match_entry *receive);
 struct match_entry *match_first_posted(struct match *m, uint32_t source, uint32_t tag);
 struct match_entry *match_next_posted(struct match *m, const struct match_entry *receive);
 
+/* ---- for backends ---- */
+
+/* struct match, lent to backends: see struct collrun_match_ops in <collrun/backend.h>. */
+
+extern const struct collrun_match_ops match_ops;
+
 #endif

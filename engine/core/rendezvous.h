@@ -19,9 +19,29 @@
 #include "base/desc.h"
 #include "core/control.h"
 #include "core/host_scope.h"
-#include "core/rdv_pairs.h"
 
 #include <collrun/backend.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* struct rdv_pairs: the keys and values of a rendezvous that this process knows. */
+
+struct rdv_pair {
+    char *key;
+    void *value;
+    size_t len;
+};
+
+struct rdv_pairs { /* zeroed: empty */
+    struct rdv_pair *items;
+    size_t n;
+};
+
+/* NULL: unknown. Valid until the next rdv_pairs_add. */
+const struct rdv_pair *rdv_pairs_find(const struct rdv_pairs *pairs, const char *key);
+/* Copies both. False: out of memory. */
+bool rdv_pairs_add(struct rdv_pairs *pairs, const char *key, const void *value, size_t len);
+void rdv_pairs_free(struct rdv_pairs *pairs); /* empty afterwards */
 
 struct rendezvous_spec {
     const char *name;    /* of the group */

@@ -15,7 +15,7 @@
 #include "core/control.h"
 #include "core/error.h"
 #include "core/failure_text.h"
-#include "core/match_ops.h"
+#include "core/match.h"
 #include "core/memory_kind.h"
 #include "core/reduce.h"
 

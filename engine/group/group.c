@@ -7,8 +7,10 @@
 #include "base/loop.h"
 #include "base/names.h"
 #include "core/backend.h"
+#include "core/error.h"
+#include "core/fork_guard.h"
 #include "core/process.h"
-#include "group/group_enter.h"
+#include "progress/progress_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,4 +132,50 @@ int group_op_failed(struct collrun_group *g, enum collrun_kind kind, uint64_t nu
     if (!closed && !group_survives(which, status) && group_set_failed(g, status, error_get()->text))
         group_abort_others(g, which);
     return status;
+}
+
+/* ---- the thread inside ---- */
+
+const struct collrun_ctx group_unknown_thread, group_closed_driver;
+
+static const char *group_driver_name(const struct collrun_ctx *driver, char *out, size_t size)
+{
+    if (!driver || driver == &group_unknown_thread)
+        return "another thread";
+    snprintf(out, size, "workload \"%s\"", driver->desc->name);
+    return out;
+}
+
+int group_enter_rejected(struct collrun_group *g, const struct collrun_ctx *inside,
+                         const char *what)
+{
+    char a[160], b[160], where[256];
+    if (fork_guard_in_child)
+        error_cause(COLLRUN_ERR_INVALID, "%s", fork_guard_reason());
+    else if (inside == &group_closed_driver && atomic_load(&g->process->finalized))
+        error_cause(COLLRUN_ERR_INVALID, "collrun_finalize has closed the group");
+    else if (inside == &group_closed_driver)
+        error_cause(COLLRUN_ERR_INVALID, "the group was destroyed");
+    else
+        error_cause(
+            COLLRUN_ERR_INVALID,
+            "%s calls while %s is inside; one thread at a time may use a group%s",
+            group_driver_name(thread_context, a, sizeof a), group_driver_name(inside, b, sizeof b),
+            g->backends[0].pq[GROUP_MESSAGES]->starts ? ", except to send and receive" : "");
+    snprintf(where, sizeof where, "%s %s", what, g->id.name);
+    return error_wrap(COLLRUN_ERR_INVALID, g->id.name, 0, where);
+}
+
+/* Every switch from one group to another leaves nothing behind that is not started, so the group
+ * that was called last is the only one to look at. Threads that use groups of one order at the same
+ * time take turns here, and have no order. */
+void group_order_switch(struct collrun_group *g)
+{
+    struct group_order *order = g->order;
+    pthread_mutex_lock(&order->lock);
+    struct collrun_group *last = atomic_load(&order->last);
+    for (uint32_t i = 0; last && last != g && i < last->nbackends; i++)
+        pq_settle(last->backends[i].pq[GROUP_COLLECTIVES]);
+    atomic_store(&order->last, g);
+    pthread_mutex_unlock(&order->lock);
 }

@@ -23,6 +23,7 @@
 #include "base/record_queue.h"
 #include "core/memory_kind.h"
 #include "core/memory_kinds.h"
+#include "core/process.h"
 #include "core/rendezvous.h"
 #include "core/services.h"
 #include "core/threads.h"
@@ -80,8 +81,8 @@ struct group_identity {
 struct group_requests {
     pthread_mutex_t lock;
     struct collrun_request *newest;
-    /* request_spare.h. The thread that leaves a request releases it with the place; the one that
-     * takes it out acquires it. A relaxed look at a place only says whether to try. */
+    /* Spares (ops/request.h). The thread that leaves a request releases it with the place; the one
+     * that takes it out acquires it. A relaxed look at a place only says whether to try. */
     _Atomic(struct collrun_request *) spares[REQUEST_SPARES];
 };
 
@@ -132,7 +133,7 @@ struct group_calls {
 };
 
 struct collrun_group {
-    /* The workload whose thread is inside, except for messages; NULL = none (group_enter.h). What
+    /* The workload whose thread is inside, except for messages; NULL = none (group_try_enter). What
      * that thread has done to the group is released with NULL, and acquired by the next one. A
      * refused call reads only what does not change: the workload's name. */
     _Atomic(const struct collrun_ctx *) driver;
@@ -145,7 +146,7 @@ struct collrun_group {
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
-    struct group_order *order; /* group_order.h; NULL: it shares with no group */
+    struct group_order *order; /* NULL: it shares with no group */
     /* Addresses that are known to be device memory (route.c). Each stands alone, relaxed; one that
      * is missed is looked up again. */
     atomic_uintptr_t on_device[GROUP_KNOWN];
@@ -283,5 +284,122 @@ static inline bool group_survives(enum group_queue which, int status)
            status != COLLRUN_ERR_PEER_FAILED && status != COLLRUN_ERR_ABORTED &&
            status != COLLRUN_ERR_BACKEND;
 }
+
+/* ---- the order of groups that share ---- */
+
+/* struct group_order: the groups of a rank that share what their devices hold (the option `share`).
+ * Their backend launches their collectives in the order in which the engine starts them, and that
+ * has to be the order of the program, which is the same on all ranks. Within a group the progress
+ * queue keeps it; a request may wait there while another thread owns the queue, or behind one that
+ * has to be executed. So a collective of another group first waits until the queue of the group
+ * before it holds none. */
+
+struct group_order {
+    pthread_mutex_t lock;
+    /* The last one that was called; NULL: none. Set under the lock, by the thread inside. */
+    _Atomic(struct collrun_group *) last;
+    uint32_t refs; /* groups; under group_table.lock */
+};
+
+/* Of a group that is being opened. False: out of memory. */
+bool group_order_join(struct collrun_group *g);
+/* The group is being closed, or was not opened; no call is inside. */
+void group_order_leave(struct collrun_group *g);
+/* The group that it shares with; NULL: none. */
+struct collrun_group *group_order_parent(const struct collrun_group *g);
+void group_order_switch(struct collrun_group *g);
+
+/* A collective of the group, which has an order, is about to be started or executed. */
+static inline void group_order_enter(struct collrun_group *g)
+{
+    if (atomic_load_explicit(&g->order->last, memory_order_relaxed) != g)
+        group_order_switch(g);
+}
+
+/* ---- the thread inside ---- */
+
+/* One thread at a time may be inside a group. A second one is rejected with INVALID, and the error
+ * names both workloads; it does not wait. Messages need not enter, since the progress queue
+ * serializes the threads, unless the backend can only execute them. */
+
+/* The drivers that are no workload: a thread that a workload has made itself; a closed group. */
+extern const struct collrun_ctx group_unknown_thread, group_closed_driver;
+
+/* Composes the error message of the call `what`. Returns INVALID. */
+int group_enter_rejected(struct collrun_group *g, const struct collrun_ctx *inside,
+                         const char *what);
+
+/* NULL: this thread is inside now. Else who is. */
+static inline const struct collrun_ctx *group_try_enter(struct collrun_group *g)
+{
+    const struct collrun_ctx *inside = NULL, *me = thread_context;
+    if (atomic_compare_exchange_strong_explicit(&g->driver, &inside,
+                                                me ? me : &group_unknown_thread,
+                                                memory_order_acquire, memory_order_relaxed))
+        return NULL;
+    return inside;
+}
+
+/* OK; or INVALID, with the error message of the call `what`. */
+static inline int group_enter(struct collrun_group *g, const char *what)
+{
+    const struct collrun_ctx *inside = group_try_enter(g);
+    return inside ? group_enter_rejected(g, inside, what) : COLLRUN_OK;
+}
+
+/* The same for a call of this kind. */
+static inline int group_enter_kind(struct collrun_group *g, enum collrun_kind kind)
+{
+    const struct collrun_ctx *inside = group_try_enter(g);
+    if (inside)
+        return group_enter_rejected(g, inside, kind_name(kind));
+    if (g->order && kind_is_collective(kind))
+        group_order_enter(g);
+    return COLLRUN_OK;
+}
+
+static inline void group_leave(struct collrun_group *g)
+{
+    atomic_store_explicit(&g->driver, NULL, memory_order_release);
+}
+
+static inline bool group_is_closed(const struct collrun_group *g)
+{
+    return atomic_load_explicit(&g->driver, memory_order_acquire) == &group_closed_driver;
+}
+
+/* For operations of a kind. */
+static inline bool group_enters(const struct group_backend *gb, enum collrun_kind kind)
+{
+    return kind_is_collective(kind) || !gb->pq[GROUP_MESSAGES]->starts;
+}
+
+static inline int group_enter_for(const struct group_backend *gb, enum collrun_kind kind)
+{
+    if (group_enters(gb, kind))
+        return group_enter_kind(gb->group, kind);
+    return group_is_closed(gb->group)
+               ? group_enter_rejected(gb->group, &group_closed_driver, kind_name(kind))
+               : COLLRUN_OK;
+}
+
+static inline void group_leave_after(const struct group_backend *gb, enum collrun_kind kind)
+{
+    if (group_enters(gb, kind))
+        group_leave(gb->group);
+}
+
+/* By the thread inside, which never leaves: later calls fail because the group was destroyed, or
+ * belongs to the process that forked this one. */
+static inline void group_mark_closed(struct collrun_group *g)
+{
+    atomic_store_explicit(&g->driver, &group_closed_driver, memory_order_release);
+}
+
+/* ---- memory.c ---- */
+
+/* Drops the list of memory that was not passed to collrun_free. Memory of the engine is freed; that
+ * of the backends belongs to their handles. */
+void memory_free_all(struct collrun_group *g);
 
 #endif

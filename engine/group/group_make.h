@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups made at run time: the steps that the blocking calls (group_api.c), those with a request
- * (group_start.c) and the shrink (group_shrink.c) have in common. On failure the error message is
+ * Groups made at run time: the steps that the blocking calls, those with a request
+ * (ops/group_start.c) and the shrink have in common. On failure the error message is
  * composed.
  */
 #ifndef ENGINE_GROUP_GROUP_MAKE_H

@@ -7,13 +7,13 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
+#include "base/text_stream.h"
 #include "core/backend.h"
 #include "core/process.h"
 #include "core/threads.h"
-#include "group/group_identity.h"
-#include "group/group_order.h"
-#include "group/memory.h"
+#include "group/group.h"
 #include "group/table.h"
+#include "progress/progress_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +48,84 @@ int group_make_name(struct group_table *t, const struct desc_ranks *members,
                  (unsigned long long)rendezvous_hash(members));
     snprintf(out, GROUP_NAME_LEN, "group(%s).%u", ranks, *number + 1);
     return COLLRUN_OK;
+}
+
+/* ---- what the members compare ---- */
+
+static void group_identity_print(const struct collrun_group *g, FILE *to)
+{
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        const struct backend *b = g->backends[i].backend;
+        fprintf(to, "%s%s %s, ABI %u", i ? "; " : "", b->name, b->table.version, b->table.abi);
+    }
+    if (g->check == COLLRUN_CHECK_STRICT)
+        fputs(", check: strict", to);
+}
+
+bool group_identity(const struct collrun_group *g, char out[HOSTMEM_IDENTITY_LEN])
+{
+    char *text;
+    size_t len;
+    FILE *stream = text_stream_open(&text, &len);
+    if (stream)
+        group_identity_print(g, stream);
+    if (!text_stream_close(stream, &text))
+        return false;
+    if (len < HOSTMEM_IDENTITY_LEN)
+        memcpy(out, text, len + 1);
+    else
+        snprintf(out, HOSTMEM_IDENTITY_LEN, "%016llx: %s",
+                 (unsigned long long)rendezvous_hash_text(text), text);
+    free(text);
+    return true;
+}
+
+/* ---- the order of groups that share ---- */
+
+struct collrun_group *group_order_parent(const struct collrun_group *g)
+{
+    const struct desc *desc = &g->process->desc;
+    uint32_t share = g->id.index < desc->ngroups ? desc->groups[g->id.index].share : 0;
+    return share ? group_find(g->table, desc->groups[share - 1].name) : NULL;
+}
+
+bool group_order_join(struct collrun_group *g)
+{
+    const struct desc *desc = &g->process->desc;
+    struct collrun_group *parent = group_order_parent(g);
+    if (parent) {
+        g->order = parent->order;
+    } else if (g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index)) {
+        g->order = calloc(1, sizeof *g->order);
+        if (!g->order)
+            return false;
+        pthread_mutex_init(&g->order->lock, NULL);
+    }
+    if (g->order) {
+        pthread_mutex_lock(&g->table->lock);
+        g->order->refs++;
+        pthread_mutex_unlock(&g->table->lock);
+    }
+    return true;
+}
+
+void group_order_leave(struct collrun_group *g)
+{
+    struct group_order *order = g->order;
+    if (!order)
+        return;
+    pthread_mutex_lock(&order->lock);
+    if (atomic_load(&order->last) == g)
+        atomic_store(&order->last, NULL);
+    pthread_mutex_unlock(&order->lock);
+    g->order = NULL;
+    pthread_mutex_lock(&g->table->lock);
+    bool is_last = --order->refs == 0;
+    pthread_mutex_unlock(&g->table->lock);
+    if (!is_last)
+        return;
+    pthread_mutex_destroy(&order->lock);
+    free(order);
 }
 
 /* ---- forming ---- */

@@ -5,6 +5,7 @@
 #ifndef ENGINE_GROUP_GROUP_OPEN_H
 #define ENGINE_GROUP_GROUP_OPEN_H
 
+#include "base/hostmem.h"
 #include "group/group.h"
 
 struct group_route {
@@ -43,5 +44,10 @@ int group_make_name(struct group_table *t, const struct desc_ranks *members,
 /* Local and bounded. Aborts the operations in flight, closes the backends' handles, and drops the
  * reference of group_open. */
 void group_close(struct collrun_group *g);
+
+/* The text that is equal on all members of a group: its backends, with their versions, and its
+ * check. "gloo 1.0 (Gloo 0.5), ABI 1; nccl 1.0, ABI 1, check: strict". One that is too long is cut,
+ * after a hash of the whole. False: out of memory. */
+bool group_identity(const struct collrun_group *g, char out[HOSTMEM_IDENTITY_LEN]);
 
 #endif

@@ -4,10 +4,9 @@
  * pointers back that it returned, and each of them once. Plain memory that was not freed is freed
  * with its group, as the backends do with theirs.
  */
-#include "group/memory.h"
+#include "group/group.h"
 
 #include "core/backend.h"
-#include "group/group_enter.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "base/names.h"
 #include "core/backend.h"
 #include "core/error.h"
-#include "group/group_enter.h"
+#include "group/group.h"
 
 /* The buffers that a call uses on this rank, for any counts. */
 static bool route_uses_send(const struct collrun_group *g, const struct collrun_call *call)

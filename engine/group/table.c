@@ -9,7 +9,6 @@
 #include "core/rendezvous.h"
 #include "core/threads.h"
 #include "group/group.h"
-#include "group/group_enter.h"
 
 #include <search.h>
 #include <stdio.h>

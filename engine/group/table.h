@@ -83,7 +83,7 @@ void group_abort_with(struct group_table *t, uint32_t member, int status, const 
 
 struct group_creation {
     const char *name; /* "": not known yet, or no other group can get it */
-    bool has_request; /* ops/group_start.h */
+    bool has_request; /* ops/group_start.c */
     struct group_creation *next;
 };
 /* EXISTS if a group of this name is open or being created, INVALID once collrun_finalize has begun;

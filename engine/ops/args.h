@@ -7,9 +7,14 @@
 #ifndef ENGINE_OPS_ARGS_H
 #define ENGINE_OPS_ARGS_H
 
+#include "core/backend.h"
 #include "core/match.h"
+#include "core/reduce.h"
+#include "group/group.h"
+#include "group/route.h"
 
 #include <collrun/types.h>
+#include <string.h>
 
 struct collrun_group;
 struct route;
@@ -30,5 +35,80 @@ int call_import(const struct collrun_group *g, const struct collrun_call *theirs
 
 /* The tag of messages that the engine sends. Tags of workloads are smaller. */
 #define TAG_ENGINE MATCH_ENGINE_TAG
+
+/* ---- completing a checked call ---- */
+
+/* COLLRUN_CALL(kind), in two halves that compilers write with vector stores; they set the whole
+ * struct with a slow string instruction. */
+static inline void call_init(struct collrun_call *call, enum collrun_kind kind)
+{
+    enum { HALF = (sizeof *call / 2 + 15) / 16 * 16 };
+    memset(call, 0, HALF);
+    memset((char *)call + HALF, 0, sizeof *call - HALF);
+    call->size = (uint32_t)sizeof *call;
+    call->kind = kind;
+}
+
+/* With the arguments that most operations have. */
+static inline void call_init_data(struct collrun_call *call, enum collrun_kind kind,
+                                  const void *send, void *recv, size_t count,
+                                  enum collrun_dtype dtype)
+{
+    call_init(call, kind);
+    call->send = send;
+    call->recv = recv;
+    call->count = count;
+    call->dtype = dtype;
+}
+
+/* The group's streams are of its devices: a call on memory of another kind has none of them. */
+static inline bool call_has_stream(const struct route *route, const struct collrun_call *call)
+{
+    const struct collrun_group *g = route->gb->group;
+    if (!route->foreign)
+        return true;
+    const struct memory_kind *kind =
+        memory_kind_of(&g->kinds, call->send ? call->send : call->recv, NULL);
+    return !kind || kind == group_device_kind(g);
+}
+
+/* Fills in the defaults of the group: the time-out, the stream that the call runs after. */
+static inline void call_complete(const struct route *route, struct collrun_call *call)
+{
+    const struct collrun_group *g = route->gb->group;
+    call->timeout_ns = call->timeout_ns ? call->timeout_ns : g->timeout_ns;
+    if (!call->stream && g->kinds.n && call->device >= 0 && call->device < GROUP_MOST_DEVICES &&
+        call_has_stream(route, call))
+        call->stream = g->calls.streams[call->device];
+}
+
+/* In a checked call, sets arrays that this kind, or this rank in it, does not use to NULL, so that
+ * they are not read; and an operator that the kind does not use to 0. */
+static inline void call_trim(const struct group_backend *gb, struct collrun_call *call)
+{
+    if (!collrun_kind_reduces(call->kind))
+        call->op = (enum collrun_op)0;
+    bool at_root = route_root(gb, call) == route_comm_rank(gb, call);
+    bool sends = call->kind == COLLRUN_ALLTOALLV || (call->kind == COLLRUN_SCATTERV && at_root);
+    bool receives = call->kind == COLLRUN_ALLTOALLV || call->kind == COLLRUN_ALLGATHERV ||
+                    call->kind == COLLRUN_REDUCE_SCATTERV ||
+                    (call->kind == COLLRUN_GATHERV && at_root);
+    if (!sends)
+        call->sendcounts = call->senddispls = NULL;
+    if (!receives)
+        call->recvcounts = call->recvdispls = NULL;
+    if (call->kind == COLLRUN_REDUCE_SCATTERV)
+        call->recvdispls = NULL;
+}
+
+/* A message of a dtype that the backend does not support is sent as bytes. A transport does not
+ * look at types. */
+static inline void call_as_bytes(const struct group_backend *gb, struct collrun_call *call)
+{
+    if (gb->backend->has_transport || gb->backend->native[call->kind][call->dtype])
+        return;
+    call->count *= dtype_size(call->dtype);
+    call->dtype = COLLRUN_UINT8;
+}
 
 #endif

@@ -8,12 +8,10 @@
  * - If requests are unfinished, it becomes a request, and the caller waits for it.
  */
 #include "base/names.h"
-#include "group/group_enter.h"
+#include "group/group.h"
 #include "observe/call_record.h"
 #include "ops/args.h"
-#include "ops/batch.h"
 #include "ops/bounce.h"
-#include "ops/call.h"
 #include "ops/consistency.h"
 #include "ops/message.h"
 #include "ops/request.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Selects how a call is executed: natively, natively as bytes, or by rounds of messages. The rounds
- * of each kind are in emulate_move.h, emulate_reduce.h and emulate_scan.h.
+ * of each kind are in emulate_move.h and emulate_reduce.h.
  */
 #include "ops/emulate.h"
 
@@ -10,10 +10,8 @@
 #include "core/backend.h"
 #include "core/reduce.h"
 #include "group/group.h"
-#include "ops/emulate_devices.h"
 #include "ops/emulate_move.h"
 #include "ops/emulate_reduce.h"
-#include "ops/emulate_scan.h"
 #include "progress/progress.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * the backend does not support the dtype. All others consist of SEND and RECV, in batches that
  * progress together, and of the engine's reduction kernels. A reduction combines the members'
  * vectors in rank order: half precision is rounded once, and every rank gets the same bits. An
- * operator of the caller (user_op.h) is always emulated.
+ * operator of the caller is always emulated.
  */
 #ifndef ENGINE_OPS_EMULATE_H
 #define ENGINE_OPS_EMULATE_H

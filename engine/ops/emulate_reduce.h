@@ -10,7 +10,7 @@
 #ifndef ENGINE_OPS_EMULATE_REDUCE_H
 #define ENGINE_OPS_EMULATE_REDUCE_H
 
-#include "ops/emulate_rounds.h"
+#include "ops/emulate_move.h"
 
 /* reduce_scatter and its v-form: `dst` gets the block of this rank, combined over all ranks. */
 int emulate_reduce_block(struct emulation *e, const struct cut *from, void *dst);
@@ -22,5 +22,20 @@ int emulate_reduce_all(struct emulation *e);
 enum collrun_dtype emulate_partial_dtype(const struct collrun_call *call);
 /* right[i] = left[i] op right[i] for partial results of `count` elements. */
 void emulate_combine(const struct collrun_call *call, const void *left, void *right, size_t count);
+
+/* ---- scans ---- */
+
+/* Emulated scan and exscan, with an operator of types.h or of the caller. */
+
+/* On failure the cause is stored. */
+int emulate_scan(struct emulation *e);
+
+/* ---- several devices ---- */
+
+/* Emulated reductions of processes with several devices: one call for each device of this process.
+ * Scans, and any reduction with an operator of the caller. */
+
+/* e->call is the first of e->ndevices calls. On failure the cause is stored. */
+int emulate_devices(struct emulation *e);
 
 #endif

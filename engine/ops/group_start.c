@@ -10,13 +10,13 @@
  *   lock and the condition there.
  * - The thread is joined when the request is freed.
  */
-#include "ops/group_start.h"
+#include "ops/request.h"
 
 #include "base/loop.h"
 #include "base/thread.h"
 #include "core/process.h"
 #include "core/threads.h"
-#include "group/group_enter.h"
+#include "group/group.h"
 #include "group/group_make.h"
 
 #include <stdio.h>

@@ -1,28 +1,352 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations in flight: started in request_start.c, freed by the test or wait that returns their
- * result. Those that are never tested or waited for are reported when their group is closed.
+ * Operations in flight, from their allocation to their end: started in request_start.c, freed by
+ * the test or wait that returns their result. Those that are never tested or waited for are
+ * reported when their group is closed.
+ *
+ * A spare is kept in a place of its group. A place holds NULL, a spare, or request_spare_closed.
+ * Who takes a spare out acquires what the one who kept it has released.
  */
 #include "ops/request.h"
 
+#include "base/call_text.h"
 #include "base/loop.h"
 #include "base/names.h"
 #include "base/standstill.h"
 #include "core/backend.h"
 #include "core/failure_text.h"
 #include "core/process.h"
+#include "group/group.h"
 #include "observe/call_record.h"
-#include "ops/batch.h"
 #include "ops/bounce.h"
 #include "ops/consistency.h"
-#include "ops/request_again.h"
-#include "ops/request_spare.h"
-#include "ops/stream_events.h"
 #include "progress/progress.h"
-#include "progress/progress_deferred.h"
+#include "progress/progress_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- allocation ---- */
+
+/* The engine ends a request this long after its time-out if the backend does not. */
+enum { SLACK_NS = 1000000000 };
+
+/* The count arrays of a call: how many, and where the call points to them. */
+struct request_arrays {
+    uint32_t n;
+    const size_t **of[4];
+};
+
+static struct request_arrays request_arrays_of(struct collrun_call *call)
+{
+    if (!collrun_kind_is_vector(call->kind))
+        return (struct request_arrays){.n = 0};
+    return (struct request_arrays){
+        4, {&call->sendcounts, &call->senddispls, &call->recvcounts, &call->recvdispls}};
+}
+
+static size_t request_count_arrays(const struct collrun_call *calls, uint32_t ncalls)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < ncalls; i++) {
+        struct request_arrays arrays =
+            request_arrays_of((struct collrun_call *)(uintptr_t)&calls[i]);
+        for (uint32_t k = 0; k < arrays.n; k++)
+            n += *arrays.of[k] != NULL;
+    }
+    return n;
+}
+
+static void request_copy_arrays(struct collrun_request *r, size_t array_len)
+{
+    char *free_room = (char *)r->calls + r->ncalls * sizeof *r->calls;
+    for (uint32_t i = 0; i < r->ncalls; i++) {
+        struct request_arrays arrays = request_arrays_of(&r->calls[i]);
+        for (uint32_t k = 0; k < arrays.n; k++) {
+            if (!*arrays.of[k])
+                continue;
+            memcpy(free_room, *arrays.of[k], array_len);
+            *arrays.of[k] = (const size_t *)(void *)free_room;
+            free_room += array_len;
+        }
+    }
+}
+
+struct collrun_request *request_alloc(const struct route *route, const struct collrun_call *calls,
+                                      uint32_t ncalls, uint64_t number)
+{
+    struct collrun_group *g = route->gb->group;
+    size_t array_len = route->gb->comm_size * sizeof(size_t);
+    size_t len = sizeof(struct collrun_request) + ncalls * sizeof *calls;
+    size_t more = ncalls == 1 && !collrun_kind_is_vector(calls->kind)
+                      ? sizeof *calls /* for `given` */
+                      : request_count_arrays(calls, ncalls) * array_len;
+    struct collrun_request *r = malloc(len + more);
+    if (!r)
+        return NULL;
+    memset(r, 0, len); /* a length that the compiler does not know: its own loop is slow */
+    r->group = g;
+    r->pq = route->gb->pq[group_queue_of(calls->kind)];
+    r->ncalls = ncalls;
+    r->number = number;
+    r->starter = thread_context;
+    r->calls = (struct collrun_call *)(r + 1);
+    for (uint32_t i = 0; i < ncalls; i++)
+        r->calls[i] = calls[i];
+    request_copy_arrays(r, array_len);
+    atomic_init(&r->status, COLLRUN_AGAIN);
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    return r;
+}
+
+static void request_record(const struct route *route, struct collrun_request *r)
+{
+    r->record = (kind_is_collective(r->calls->kind)
+                     ? call_record_collectives
+                     : call_record_messages)(route, r->calls, r->ncalls, r->number, RECORD_POSTED);
+}
+
+struct collrun_request *request_new(const struct route *route, const struct collrun_call *calls,
+                                    uint32_t ncalls, uint64_t number, struct bounce *bounce)
+{
+    struct collrun_request *r = request_alloc(route, calls, ncalls, number);
+    if (!r) {
+        if (bounce)
+            bounce_out(bounce, COLLRUN_ERR_NO_MEMORY);
+        return NULL;
+    }
+    r->last_number = number + batch_numbers(route->gb, calls, ncalls) - 1;
+    r->exec_batch = batch_is(route->gb, calls, ncalls) && !batch_is_native(route, calls, ncalls);
+    r->bounce = bounce;
+    r->bounced = bounce != NULL;
+    r->nrecord = call_record_entries(route->gb, calls, ncalls);
+    request_record(route, r);
+    return r;
+}
+
+/* What its last use has left. Its other members are those of a new request still. */
+void request_renew(const struct route *route, struct collrun_request *r, uint64_t number)
+{
+    r->number = r->last_number = number;
+    r->starter = thread_context;
+    r->nrecord = 1;
+    r->renewed = true;
+    r->deferred = r->started = r->expired = r->queued = false;
+    r->withdrawal = PQ_WITHDRAWAL_NONE;
+    r->handle = NULL;
+    r->batch = (struct p2p_batch){0};
+    r->next = r->later = NULL;
+    r->link = NULL;
+    atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
+    request_record(route, r);
+}
+
+void request_set_deadline(struct collrun_request *r)
+{
+    const uint64_t now = now_coarse_ns();
+    r->deadline_ns =
+        deadline_after(now + SLACK_NS, batch_timeout(r->pq->config.ctx, r->calls, r->ncalls));
+    r->stopped_ns = standstill_total(now);
+}
+
+int request_submit(struct collrun_request *r)
+{
+    struct collrun_group *g = r->group;
+    enum collrun_kind kind = r->calls->kind;
+    uint64_t number = r->number;
+    uint64_t index = r->record, nrecord = r->nrecord;
+    request_set_deadline(r);
+    int rc = pq_submit(r->pq, r);
+    if (rc == COLLRUN_OK)
+        return rc;
+    request_free(r);
+    error_clear_cause();
+    if (rc == COLLRUN_ERR_ABORTED)
+        error_cause(rc, "the group was destroyed");
+    call_record_end(g, group_queue_of(kind), index, (uint32_t)nrecord, number, rc);
+    rc = group_op_failed(g, kind, number, rc);
+    return rc == COLLRUN_OK ? COLLRUN_ERR_ABORTED : rc; /* never OK: the request is freed */
+}
+
+void request_list_add(struct collrun_request *r)
+{
+    struct group_requests *list = &r->group->requests;
+    r->listed = r->queued = true;
+    pthread_mutex_lock(&list->lock);
+    r->older = list->newest;
+    r->older_link = &list->newest;
+    if (r->older)
+        r->older->older_link = &r->older;
+    list->newest = r;
+    pthread_mutex_unlock(&list->lock);
+}
+
+void request_list_remove(struct collrun_request *r)
+{
+    if (!r->listed) /* that of a creation has no group */
+        return;
+    struct group_requests *list = &r->group->requests;
+    r->listed = false;
+    pthread_mutex_lock(&list->lock);
+    *r->older_link = r->older;
+    if (r->older)
+        r->older->older_link = r->older_link;
+    pthread_mutex_unlock(&list->lock);
+}
+
+void request_report_uncollected(struct collrun_group *g)
+{
+    char call[CALL_TEXT_LEN + 256], workload[160] = "", text[768];
+    uint32_t n = 0;
+    pthread_mutex_lock(&g->requests.lock);
+    for (const struct collrun_request *r = g->requests.newest; r; r = r->older) {
+        n++;
+        if (r->older)
+            continue;
+        call_text_numbered(&r->calls[0], g->id.name, r->number, call, sizeof call);
+        if (r->starter)
+            snprintf(workload, sizeof workload, ", started by workload \"%s\"",
+                     r->starter->desc->name);
+    }
+    pthread_mutex_unlock(&g->requests.lock);
+    if (!n)
+        return;
+    snprintf(text, sizeof text,
+             "group \"%s\" is closed, but %u request%s never waited for; the first is %s%s",
+             g->id.name, n, n == 1 ? " was" : "s were", call, workload);
+    control_log(&g->process->control, COLLRUN_LOG_WARN, text);
+}
+
+void request_free(struct collrun_request *r)
+{
+    if (r->shared)
+        return;
+    request_list_remove(r);
+    if (r->bounce)
+        bounce_out(r->bounce, COLLRUN_ERR_ABORTED);
+    if (r->release)
+        r->release(r);
+    if (r->group)
+        group_unref(r->group);
+    stream_events_free(r->events);
+    free(r->failure);
+    free(r);
+}
+
+/* ---- spares ---- */
+
+#define REQUEST_SPARE_MISSES 8u /* starts of other calls, after which a spare makes room */
+
+static struct collrun_request request_spare_closed;
+
+static bool request_spare_is_for(const struct collrun_group *g, const struct collrun_call *call)
+{
+    return !g->kinds.n && !collrun_kind_is_vector(call->kind) && !call->user_op && !call->stream;
+}
+
+static _Atomic(struct collrun_request *) *request_spare_place(struct collrun_group *g,
+                                                              const struct collrun_call *call)
+{
+    const uintptr_t hash = (uintptr_t)call->send ^ (uintptr_t)call->recv ^
+                           (uintptr_t)call->count << 4 ^ (uintptr_t)call->kind << 4;
+    return &g->requests.spares[(hash >> 4 ^ hash >> 12) % REQUEST_SPARES];
+}
+
+/* Fields that messages alone have. */
+static bool request_spare_is_same_message(const struct collrun_call *a,
+                                          const struct collrun_call *b)
+{
+    return a->peer == b->peer && a->source == b->source && a->tag == b->tag &&
+           a->received == b->received && a->received_tag == b->received_tag;
+}
+
+/* The fields of v-forms are left out. Neighbours of 32 bits are not compared one after the other:
+ * the compiler would load them as one, which waits for the caller's stores if these were two. */
+static bool request_spare_is_same(const struct collrun_call *a, const struct collrun_call *b)
+{
+    return a->kind == b->kind && a->send == b->send && a->size == b->size && a->recv == b->recv &&
+           a->op == b->op && a->count == b->count && a->dtype == b->dtype &&
+           a->device == b->device && a->stream == b->stream && a->root == b->root &&
+           a->timeout_ns == b->timeout_ns && a->peer_device == b->peer_device &&
+           a->user_op == b->user_op &&
+           (kind_is_collective(a->kind) || request_spare_is_same_message(a, b));
+}
+
+void request_spare_prepare(struct collrun_request *r, const struct collrun_call *given)
+{
+    if (!request_spare_is_for(r->group, r->calls) || given->size != sizeof *given)
+        return;
+    struct collrun_call *own = r->calls + 1; /* request_alloc has left room for it */
+    *own = *given;
+    r->given = own;
+    r->place = request_spare_place(r->group, own);
+}
+
+static bool request_spare_keep(struct collrun_request *r)
+{
+    struct collrun_request *none = NULL;
+    return atomic_compare_exchange_strong_explicit(r->place, &none, r, memory_order_release,
+                                                   memory_order_relaxed);
+}
+
+void request_spare_keep_or_free(struct collrun_request *r)
+{
+    const bool may = r->given && r->misses < REQUEST_SPARE_MISSES &&
+                     atomic_load_explicit(&r->status, memory_order_relaxed) == COLLRUN_OK;
+    if (may)
+        request_list_remove(r);
+    if (!may || !request_spare_keep(r))
+        request_free(r);
+}
+
+void request_spare_keep_succeeded(struct collrun_request *r)
+{
+    if (!r->given || !request_spare_keep(r))
+        request_free(r);
+}
+
+struct collrun_request *request_spare_take(struct collrun_group *g, const struct collrun_call *call)
+{
+    if (call->size != sizeof *call)
+        return NULL;
+    _Atomic(struct collrun_request *) *place = request_spare_place(g, call);
+    struct collrun_request *r = atomic_load_explicit(place, memory_order_relaxed);
+    if (!r || r == &request_spare_closed ||
+        !atomic_compare_exchange_strong_explicit(place, &r, NULL, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return NULL;
+    const bool same = request_spare_is_same(r->given, call);
+    r->misses = same ? 0 : r->misses + 1;
+    if (same)
+        return r;
+    request_spare_keep_or_free(r); /* it stays where it is while it is likely to be started again */
+    return NULL;
+}
+
+void request_spare_add(const struct route *route, const struct collrun_call *call,
+                       const struct collrun_call *given)
+{
+    struct collrun_group *g = route->gb->group;
+    if (atomic_load_explicit(request_spare_place(g, given), memory_order_relaxed))
+        return;
+    struct collrun_request *r = request_alloc(route, call, 1, 0);
+    if (!r)
+        return;
+    request_spare_prepare(r, given);
+    atomic_store_explicit(&r->status, COLLRUN_OK, memory_order_relaxed);
+    request_spare_keep_or_free(r);
+}
+
+void request_spare_close(struct collrun_group *g)
+{
+    for (int i = 0; i < REQUEST_SPARES; i++) {
+        struct collrun_request *r = atomic_exchange_explicit(
+            &g->requests.spares[i], &request_spare_closed, memory_order_acquire);
+        if (r && r != &request_spare_closed)
+            request_free(r);
+    }
+}
 
 /* ---- callbacks of the queue ---- */
 
@@ -171,6 +495,35 @@ static __attribute__((noinline)) int request_wait_any_other(struct collrun_reque
     else if (request_status(r) == COLLRUN_AGAIN)
         pq_wait(r);
     return request_collect(r);
+}
+
+/* By the thread that is directly inside. Returns the status of the request. */
+static int request_again_exec(struct collrun_request *r)
+{
+    const struct progress_queue *pq = r->pq;
+    call_record_start(r->group, GROUP_COLLECTIVES, r->record, 1);
+    int rc = backend_exec(pq->config.backend, pq->config.handle, r->calls, 1);
+    if (rc != COLLRUN_OK)
+        return pq->config.ops->finished(r, rc);
+    call_record_done(r->group, GROUP_COLLECTIVES, r->record, r->number);
+    return rc;
+}
+
+/* True: this thread has executed the request with success, and the group has it again. False: it is
+ * not as described, or it has failed; the caller waits for it as for any other. */
+static bool request_again_wait(struct collrun_request *r)
+{
+    if (!r->plain || !r->deferred || group_has_failed(r->group) || !pq_enter_deferred(r))
+        return false;
+    struct blocked_call *blocked = &r->group->calls.blocked[GROUP_COLLECTIVES];
+    blocked_call_begin(blocked, r->calls, 1, r->number);
+    const int status = request_again_exec(r);
+    blocked_call_end(blocked);
+    pq_leave_deferred(r, status);
+    if (status != COLLRUN_OK)
+        return false;
+    request_spare_keep_succeeded(r);
+    return true;
 }
 
 int request_wait(struct collrun_request *r)

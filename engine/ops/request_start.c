@@ -2,22 +2,75 @@
  *
  * Starting operations: collrun_start and collrun_start_many. request.c has what follows.
  */
-#include "group/group_enter.h"
+#include "ops/request.h"
+
+#include "base/call_text.h"
+#include "base/loop.h"
+#include "base/names.h"
+#include "base/standstill.h"
+#include "core/backend.h"
+#include "core/failure_text.h"
+#include "core/process.h"
+#include "group/group.h"
 #include "observe/call_record.h"
 #include "ops/args.h"
-#include "ops/batch.h"
 #include "ops/bounce.h"
-#include "ops/call.h"
 #include "ops/consistency.h"
-#include "ops/request.h"
-#include "ops/request_again.h"
-#include "ops/request_short.h"
-#include "ops/request_spare.h"
-#include "ops/stream_events.h"
-#include "progress/p2p_short.h"
-#include "progress/progress_deferred.h"
+#include "ops/message.h"
+#include "progress/p2p.h"
+#include "progress/progress.h"
+#include "progress/progress_queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- sends that are done at once ---- */
+
+bool request_send_now(const struct route *route, const struct progress_queue *pq,
+                      const struct collrun_call *call, uint64_t number)
+{
+    struct collrun_group *g = route->gb->group;
+    if (!p2p_short_may_send(pq->config.p2p, call))
+        return false;
+    uint64_t called = call_record_ticks_if_timed(g);
+    if (p2p_short_exec(pq->config.p2p, call) != COLLRUN_OK)
+        return false;
+    called = called ? called : call_record_ticks(g);
+    number = number ? number : group_number(g, GROUP_MESSAGES, 1);
+    call_record_enter_message(g, call, number, called);
+    call_record_sent(route, call, number, called);
+    return true;
+}
+
+/* It holds nothing: its send is done, and has no failure. */
+static struct collrun_call request_sent_call = {.kind = COLLRUN_SEND};
+static struct collrun_request request_sent = {
+    .calls = &request_sent_call, .ncalls = 1, .status = COLLRUN_OK, .shared = true};
+
+struct collrun_request *request_send_short(const struct route *route,
+                                           const struct collrun_call *call, uint64_t number)
+{
+    struct progress_queue *pq = route->gb->pq[GROUP_MESSAGES];
+    if (call->kind != COLLRUN_SEND || !p2p_short_may_send(pq->config.p2p, call) || route->bounced ||
+        route->waits || !pq_enter_direct(pq))
+        return NULL;
+    const bool sent = request_send_now(route, pq, call, number);
+    pq_leave_direct(pq);
+    return sent ? &request_sent : NULL;
+}
+
+struct collrun_request *request_send_plain(struct collrun_group *g,
+                                           const struct collrun_call *given, uint64_t site)
+{
+    const struct route route = {.gb = &g->backends[0], .site = site};
+    if (given->kind != COLLRUN_SEND || given->size != sizeof *given || group_has_failed(g) ||
+        group_enters(route.gb, COLLRUN_SEND) || group_is_closed(g) || !message_is_plain(g, given))
+        return NULL;
+    return request_send_short(&route, given, 0);
+}
+
+/* ---- starting ---- */
 
 /* The request begins after the work on the streams of its calls. If it waits in the queue until it
  * is executed, the copies of its buffers are made then, after what earlier requests have written:
@@ -171,6 +224,34 @@ static int request_start_all(struct collrun_group *g, const struct collrun_call 
     if (own != few)
         free(own);
     return rc;
+}
+
+/* Programs start the same few collectives again and again, and soon wait for each. Such a request
+ * is a spare and is deferred (pq_defer); and where it is plain, the thread that waits only calls
+ * the backend. request_again_start and request_again_wait are the steps for it in one piece,
+ * without those that it cannot need. */
+
+/* A spare that was taken is as described, and nothing is in the way. Inside the group, as is
+ * request_again_start. */
+static inline bool request_again_may(const struct collrun_request *r)
+{
+    return r->plain && !r->queued && !group_has_failed(r->group);
+}
+
+/* What request_renew resets is as it was: the request was not in the queue. */
+static int request_again_start(struct collrun_request *r, uint64_t site)
+{
+    const struct route route = {.gb = r->pq->config.ctx, .site = site};
+    r->number = r->last_number = group_number(r->group, GROUP_COLLECTIVES, 1);
+    r->starter = thread_context;
+    r->renewed = true;
+    atomic_store_explicit(&r->status, COLLRUN_AGAIN, memory_order_relaxed);
+    r->record = call_record_collectives(&route, r->calls, 1, r->number, RECORD_POSTED);
+    r->deferred = pq_defer(r);
+    if (r->deferred)
+        return COLLRUN_OK;
+    request_list_add(r);
+    return request_submit(r);
 }
 
 /* The spare of the call becomes its request. */

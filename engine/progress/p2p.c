@@ -8,9 +8,8 @@
 #include "base/loop.h"
 #include "base/standstill.h"
 #include "core/error.h"
+#include "core/match.h"
 #include "core/reduce.h"
-#include "progress/p2p_packet.h"
-#include "progress/p2p_short.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -34,6 +33,51 @@ struct p2p_message {
 static struct p2p_message *p2p_message_of(struct collrun_message *shared)
 {
     return (struct p2p_message *)(void *)((char *)shared - offsetof(struct p2p_message, shared));
+}
+
+/* ---- packets ---- */
+
+/* The packet of an unexpected message, or the data of one from this rank itself. */
+struct p2p_packet {
+    struct match_entry match; /* first: the packet is found by it */
+    struct p2p_packet *next;  /* while it is unused */
+    size_t len;
+    _Alignas(16) char bytes[];
+};
+
+/* Most packets are at most this long; such ones are used again. */
+enum { PACKET_BYTES = 256 };
+
+/* NULL: out of memory. *unused is the list of packets that are used again. */
+static struct p2p_packet *p2p_packet_new(struct p2p_packet **unused, size_t len)
+{
+    struct p2p_packet *packet = len <= PACKET_BYTES ? *unused : NULL;
+    if (packet)
+        *unused = packet->next;
+    else
+        packet = malloc(sizeof *packet + (len < PACKET_BYTES ? PACKET_BYTES : len));
+    if (!packet)
+        return NULL;
+    packet->len = len;
+    return packet;
+}
+
+static void p2p_packet_release(struct p2p_packet **unused, struct p2p_packet *packet)
+{
+    if (packet->len > PACKET_BYTES) {
+        free(packet);
+        return;
+    }
+    packet->next = *unused;
+    *unused = packet;
+}
+
+static void p2p_packet_free_unused(struct p2p_packet **unused)
+{
+    for (struct p2p_packet *packet; (packet = *unused);) {
+        *unused = packet->next;
+        free(packet);
+    }
 }
 
 /* ---- failures ---- */
@@ -587,6 +631,37 @@ int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t wai
     int rc = p2p_fail_timeout(p, missing, n, true, waited_ns);
     free(missing);
     return rc;
+}
+
+/* ---- short messages ---- */
+
+static bool p2p_short_is_open(const struct p2p *p, const struct collrun_call *call)
+{
+    return p->nactive == 0 && p->match.nunexpected == 0 && p->status == COLLRUN_OK &&
+           (uint32_t)call->peer != p->rank && call->kind != COLLRUN_RECV_ANY;
+}
+
+int p2p_short_exec(struct p2p *p, const struct collrun_call *call)
+{
+    const bool sends = call->kind == COLLRUN_SEND;
+    int (*const move)(void *, const struct collrun_message *) =
+        sends ? p->transport.send_short : p->transport.recv_short;
+    if (!move || !p2p_short_is_open(p, call))
+        return COLLRUN_AGAIN;
+    const struct collrun_message message = {
+        .envelope = {.count = call->count, .tag = call->tag, .dtype = (uint32_t)call->dtype},
+        .data = sends ? (void *)(uintptr_t)call->send : call->recv,
+        .len = call->count * dtype_size(call->dtype),
+        .peer = (uint32_t)call->peer};
+    if (move(p->handle, &message) != COLLRUN_OK)
+        return COLLRUN_AGAIN;
+    if (!sends && call->received)
+        *call->received = call->count;
+    if (!sends && call->received_tag)
+        *call->received_tag = call->tag;
+    if (p->counts && call->tag < MATCH_ENGINE_TAG)
+        msg_count_add(p->counts, sends, (uint32_t)call->peer, call->tag);
+    return COLLRUN_OK;
 }
 
 /* ---- life ---- */

@@ -11,6 +11,7 @@
 #define ENGINE_PROGRESS_PROGRESS_OWNER_H
 
 #include "progress/progress.h"
+#include "progress/progress_queue.h"
 
 static inline enum pq_owner pq_owner_of(const struct progress_queue *pq)
 {
@@ -39,5 +40,16 @@ void pq_wake_worker(struct progress_queue *pq);
 void pq_sleep(struct progress_queue *pq, unsigned *round);
 /* One round of progress, if the queue is free; true if a request has moved. */
 bool pq_progress(struct progress_queue *pq, const struct progress_args *args);
+
+/* ---- the worker ---- */
+
+/* The worker thread of a progress queue: it drives the requests that no other thread drives. The
+ * thread that starts a request is expected to wait for it soon, so the worker looks at the queue
+ * again LOOK_NS later, and takes over what is still where it was. While requests are submitted it
+ * looks every LOOK_NS; when there are no more, or a thread waits for them, it sleeps until a thread
+ * wakes it. */
+
+/* With the lock held. Starts the thread unless it runs. False: there is no thread. */
+bool pq_worker_start(struct progress_queue *pq);
 
 #endif

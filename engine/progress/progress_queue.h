@@ -12,7 +12,7 @@
  *   what a thread polls. Progress therefore never depends on a waiter, and neither starting a
  *   request nor waiting for it wakes a thread.
  * - A request that the waiting thread executes anyway, and that nothing is before, is deferred: it
- *   is in no list until another thread, or another request, needs the queue. progress_deferred.h.
+ *   is in no list until another thread, or another request, needs the queue: pq_defer.
  * - If the backend has start and test, or a transport (p2p.h), the owner starts every queued
  * request and then tests all that are in flight.
  * - A request that waits for the streams of its calls stays in the queue, before those behind it;
@@ -49,13 +49,14 @@ enum pq_withdrawal { PQ_WITHDRAWAL_NONE, PQ_WITHDRAWAL_WANTED, PQ_WITHDRAWAL_BEG
 
 struct collrun_request {
     struct collrun_group *group; /* a reference; kept until the request is freed; or NULL */
-    /* Of a request that is no operation of a group (group_start.c): frees what it owns before the
-     * request itself is freed. Else NULL. */
+    /* Of a request that is no operation of a group (ops/group_start.c): frees what it owns before
+     * the request itself is freed. Else NULL. */
     void (*release)(struct collrun_request *request);
     struct progress_queue *pq;
     struct collrun_call *calls; /* copies, with their count arrays, in the request's allocation */
-    const struct collrun_call *given; /* there too: the caller's call; or NULL (request_spare.h) */
-    uint32_t misses;                  /* as a spare: starts of other calls in its place */
+    const struct collrun_call
+        *given;      /* there too: the caller's call; or NULL (a spare, ops/request.h) */
+    uint32_t misses; /* as a spare: starts of other calls in its place */
     _Atomic(struct collrun_request *) *place; /* as a spare: in its group */
     uint32_t ncalls;
     uint64_t number, last_number; /* of its first and last operation in the group */
@@ -78,7 +79,7 @@ struct collrun_request {
     bool plain;    /* a collective that the backend then executes as it is */
     bool queued;   /* it has been in the queue since it was started */
     bool deferred; /* it was, when it was started */
-    bool shared;   /* request_short.h: of no group, and never freed */
+    bool shared;   /* a send that is done: of no group, and never freed */
 
     /* The queue's own. */
     atomic_int status; /* AGAIN until it is finished; released after its results, which the thread
@@ -309,5 +310,30 @@ static inline bool pq_enter_direct(struct progress_queue *pq)
     pq_leave_direct(pq); /* pq_evict was faster */
     return false;
 }
+
+/* ---- deferred requests ---- */
+
+/* Deferred requests. Most requests are waited for by the thread that has started them, before
+ * anything else happens in their queue, and it is the waiting thread that executes them. Such a
+ * request needs no list and no lock between its start and its wait:
+ *
+ * - pq_defer leaves it in `requests.deferred`, a place for one request.
+ * - The thread that waits takes it out, is directly inside the queue, and executes it as a blocking
+ *   call is executed.
+ * - Whatever else needs the queue (another request, a poll, a cancellation, the worker a
+ * millisecond later, the report of what ranks wait for) first puts it into the queue: pq_admit.
+ * Then it is a request as any other, in its order.
+ * - It counts in `pending` from the start, so no blocking call overtakes it. */
+
+/* For a request of this queue, with `needs_exec` set, that need not begin before it is waited for.
+ * False: the queue is not idle, or contended, or the worker sleeps; nothing has happened. */
+bool pq_defer(struct collrun_request *r);
+
+/* True: the request is deferred no more, and this thread is directly inside; until
+ * pq_leave_deferred. */
+bool pq_enter_deferred(struct collrun_request *r);
+/* `status`: how it has ended. AGAIN: another thread needs the queue, and the messages of the
+ * request have begun; it is one in flight from now on. */
+void pq_leave_deferred(struct collrun_request *r, int status);
 
 #endif

@@ -21,4 +21,13 @@
  * argument is neither; no plugin is loaded then. */
 int describe_plugins(char *const *args, int nargs, FILE *out);
 
+/* ---- devices ---- */
+
+/* collrun-engine --devices PATH: prints the devices of this machine that belong to the kind of
+ * memory which a backend declares, as base/devices.h defines the lines. Runner and agent start it,
+ * since they never load a backend. */
+
+/* Returns the exit code. A backend that cannot be loaded is a `reason` in the output. */
+int devices_print(const char *path, FILE *out);
+
 #endif

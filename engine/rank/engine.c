@@ -11,7 +11,6 @@
 #include "core/backend.h"
 #include "core/fork_guard.h"
 #include "group/group_open.h"
-#include "ops/group_start.h"
 #include "ops/request.h"
 #include "rank/crash.h"
 #include "rank/task.h"

@@ -8,7 +8,6 @@
 
 #include "rank/check.h"
 #include "rank/describe.h"
-#include "rank/devices.h"
 #include "rank/rank_main.h"
 
 #include "build_id.h"

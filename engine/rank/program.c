@@ -16,8 +16,8 @@
  */
 #include "base/hostmem.h"
 #include "core/threads.h"
-#include "group/group_enter.h"
-#include "ops/group_start.h"
+#include "group/group.h"
+#include "ops/request.h"
 #include "rank/engine.h"
 #include "rank/task.h"
 

@@ -9,7 +9,7 @@
 #include "base/loop.h"
 #include "base/record_queue.h"
 #include "core/backend.h"
-#include "ops/request_spare.h"
+#include "ops/request.h"
 #include "unit/null_group.h"
 
 #include <stdint.h>

@@ -7,7 +7,7 @@
  */
 #include "coord/server.c"
 
-#include "core/match_ops.h"
+#include "core/match.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

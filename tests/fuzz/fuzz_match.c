@@ -4,7 +4,7 @@
  * searched from its oldest end, as the rules read. Three bytes are one step: a receive is posted, a
  * message arrives, a receive asks what it would get, or one is withdrawn.
  */
-#include "core/match_ops.h"
+#include "core/match.h"
 
 #include <stdint.h>
 #include <stdlib.h>

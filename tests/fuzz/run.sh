@@ -107,7 +107,7 @@ build_target() {
             $(wrap kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump)
         ;;
     fuzz_control)
-        build "$1" $seeds engine/core/rdv_pairs.c engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/core/signals.c engine/base/*.c
+        build "$1" $seeds engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/core/signals.c engine/base/*.c
         ;;
     fuzz_record)
         build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
@@ -132,10 +132,10 @@ build_target() {
         build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
         ;;
     fuzz_coord)
-        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/core/match.c engine/core/match_ops.c
+        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/core/match.c
         ;;
     fuzz_match)
-        build "$1" engine/core/match.c engine/core/match_ops.c
+        build "$1" engine/core/match.c
         ;;
     fuzz_staging)
         build "$1" runner/connect/staging.c engine/base/*.c

@@ -10,8 +10,8 @@
  *   worker that falls asleep meanwhile is woken.
  */
 #include "memory_model/model.h"
-#include "progress/progress_deferred.h"
 #include "progress/progress_owner.h"
+#include "progress/progress_queue.h"
 
 static struct progress_queue queue;
 static unsigned handle;

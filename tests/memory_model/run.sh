@@ -55,7 +55,7 @@ compile test "${watched[@]}" -- litmus.c record.c queue.c scope.c
 compile test "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- shm_world.c shm_collectives.c shm_messages.c
 compile base "${watched[@]}" -I"$top/build/release/obj" -- "$source"/engine/base/*.c
 compile shm "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- "$source"/backends/shm/*.c "$source"/backends/shm/*/*.c
-compile progress "${watched[@]}" -ffunction-sections -- "$source"/engine/progress/{p2p,progress,progress_deferred,progress_owner,progress_queue}.c
+compile progress "${watched[@]}" -ffunction-sections -- "$source"/engine/progress/{p2p,progress,progress_owner,progress_queue}.c
 compile core "${watched[@]}" -- "$source"/engine/core/host_scope.c
 ar rcs "$out/base.a" "$out"/base_*.o
 program litmus

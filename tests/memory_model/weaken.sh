@@ -101,9 +101,8 @@ expression $queue.c 's/atomic_store(\(&pq->contended, true\))/atomic_store_expli
 expression $queue.c 's/atomic_load(\(&pq->owner\)) == PQ_DIRECT/atomic_load_explicit(\1, memory_order_relaxed) == PQ_DIRECT/' queue
 expression $queue.h 's/if (!atomic_load(\(&pq->contended\)))/if (!atomic_load_explicit(\1, memory_order_acquire))/' queue
 expression $queue.h 's/memory_order_seq_cst, memory_order_relaxed/memory_order_acquire, memory_order_relaxed/' queue
-deferred=engine/progress/progress_deferred
-expression $deferred.c 's/atomic_compare_exchange_strong(\(&pq->requests.deferred, &none, r\))/atomic_compare_exchange_strong_explicit(\1, memory_order_relaxed, memory_order_relaxed)/' queue
-expression $deferred.c 's/if (atomic_load(&pq->worker.asleep))/if (atomic_load_explicit(\&pq->worker.asleep, memory_order_relaxed))/' queue
+expression $queue.c 's/atomic_compare_exchange_strong(\(&pq->requests.deferred, &none, r\))/atomic_compare_exchange_strong_explicit(\1, memory_order_relaxed, memory_order_relaxed)/' queue
+expression $queue.c 's/if (atomic_load(&pq->worker.asleep))/if (atomic_load_explicit(\&pq->worker.asleep, memory_order_relaxed))/' queue
 expression engine/progress/progress_owner.c 's/atomic_exchange(&q->deferred, NULL)/atomic_exchange_explicit(\&q->deferred, NULL, memory_order_relaxed)/' queue
 expression engine/core/host_scope.c '/seq_cst.*after the store/d' scope
 expression engine/core/host_scope.c '/seq_cst.*before the loads/d' scope

@@ -3,8 +3,8 @@
  * Plugins that were built with other sizes of the structs that cross the interfaces in arrays: the
  * engine hands them calls in their stride, and reads their tables in theirs.
  */
-#include "core/abi.h"
 #include "core/backend.h"
+#include "core/plugin.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
  * The model of the random test keeps one list and searches it from the front, as the rule reads.
  */
 #include "../../backends/nccl/coord/server.h"
-#include "core/match_ops.h"
+#include "core/match.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

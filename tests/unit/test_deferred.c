@@ -4,9 +4,9 @@
  * needs the queue before makes them requests as any other, in their order.
  */
 #include "null_group.h"
-#include "ops/request_spare.h"
-#include "progress/progress_deferred.h"
+#include "ops/request.h"
 #include "progress/progress_owner.h"
+#include "progress/progress_queue.h"
 
 #include "base/loop.h"
 

@@ -6,7 +6,7 @@
  */
 #include "core/backend.h"
 #include "core/error.h"
-#include "group/group_enter.h"
+#include "group/group.h"
 #include "null_group.h"
 
 #include <setjmp.h>

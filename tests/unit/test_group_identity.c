@@ -4,7 +4,7 @@
  */
 #include "core/backend.h"
 #include "group/group.h"
-#include "group/group_identity.h"
+#include "group/group_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,6 @@
  * in linear time; and the ops that are lent to backends.
  */
 #include "core/match.h"
-#include "core/match_ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * that messages keep their order.
  */
 #include "null_group.h"
-#include "progress/p2p_short.h"
+#include "progress/p2p.h"
 
 #include "core/services.h"
 

@@ -4,7 +4,7 @@
  * are done when collrun_start returns, and which take the way of all other requests.
  */
 #include "null_group.h"
-#include "ops/request_spare.h"
+#include "ops/request.h"
 #include "progress/p2p.h"
 #include "progress/progress_queue.h"
 

@@ -4,7 +4,7 @@
  * runs with its own arguments.
  */
 #include "null_group.h"
-#include "ops/request_spare.h"
+#include "ops/request.h"
 #include "progress/p2p.h"
 #include "progress/progress_queue.h"
 
