@@ -47,7 +47,7 @@ enum { STACK_LEN = 64 << 10, MOST_FRAMES = 16, CRASH_WAIT_MS = 3000 };
 enum { STACK_BELOW = 64 << 10, STACK_ABOVE = 4 << 10 };
 
 static uint32_t crashing_rank;
-static bool crash_in_child;
+static bool crash_in_child, crash_in_query;
 static pthread_key_t stack_key;
 static char engine_program[4096], stack_program[4096]; /* "": there is no collrun-stack */
 static char library_path[8192];                        /* its environment */
@@ -264,8 +264,11 @@ static void crash_print_headline(int sig, const siginfo_t *info, const ucontext_
     const char *name = sigabbrev_np(sig);
     const bool sent = info->si_code <= 0; /* by kill(2) and the like: there is no address */
     const bool fault = !sent && (sig == SIGSEGV || sig == SIGBUS);
-    crash_add(&l, crash_in_child ? "a process forked by rank " : "rank ");
-    crash_add_number(&l, crashing_rank, 10);
+    crash_add(&l, crash_in_query   ? "\035the plugin"
+                  : crash_in_child ? "a process forked by rank "
+                                   : "rank ");
+    if (!crash_in_query)
+        crash_add_number(&l, crashing_rank, 10);
     crash_add(&l, " crashed: SIG");
     crash_add(&l, name ? name : "?");
     if (sent && info->si_pid > 0 && info->si_pid != getpid()) {
@@ -391,6 +394,12 @@ void crash_install(uint32_t rank, bool in_program, struct record_head *record)
             sigaction(signals[i], &action, NULL);
 }
 
+void crash_install_query(void)
+{
+    crash_in_query = true;
+    crash_install(0, false, NULL);
+}
+
 void crash_forget(void)
 {
     crash_in_child = true;
@@ -404,6 +413,10 @@ void crash_install(uint32_t rank, bool in_program, struct record_head *record)
     (void)rank;
     (void)in_program;
     crash_record = record;
+}
+
+void crash_install_query(void)
+{
 }
 
 void crash_forget(void)

@@ -15,6 +15,9 @@ struct record_head;
 
 /* For the process. `record` gets the workload whose thread crashes; it may be NULL. */
 void crash_install(uint32_t rank, bool in_program, struct record_head *record);
+/* For a process that loads plugins for the runner. A group separator (035) comes before its report.
+ */
+void crash_install_query(void);
 void crash_forget(void); /* in a forked child, which is not the rank */
 /* For every thread that runs workloads or backends: a stack for the signal handler, freed when the
  * thread ends. `workload`: its index + 1; 0: none. */

@@ -7,6 +7,7 @@
 #include "rank/entry.h"
 
 #include "rank/check.h"
+#include "rank/crash.h"
 #include "rank/describe.h"
 #include "rank/rank_main.h"
 
@@ -48,6 +49,7 @@ static int entry_print(const struct entry_query *query, char *const *args, int n
         perror("collrun-engine: stdout");
         return 2;
     }
+    crash_install_query();
     int rc = query->print(args, nargs, out);
     fclose(out);
     return rc;

@@ -183,21 +183,27 @@ static uint32_t describe_read_lines(struct buf *in, struct described *items, uin
     }
 }
 
-/* A crash names the file and the way to a stack. */
+/* A crash names the file and, unless its place is known, the way to a stack. */
 static const char *describe_hint(const char *engine, const struct described *item,
-                                 const char *words, int status, struct arena *arena)
+                                 const struct engine_child *child, int status, struct arena *arena)
 {
+    const char *hint;
     /* What AddressSanitizer prints when it is not loaded first. */
-    if (strstr(words, "ASan runtime does not come first"))
+    if (strstr(child->words, "ASan runtime does not come first"))
         return "preload it: env: {set: {LD_PRELOAD: FILE}}; cc -print-file-name=libasan.so "
                "prints FILE";
     if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL)
         return "";
-    const char *hint = arena_printf(
-        arena,
-        "a constructor of %s or of one of its libraries crashes; to see where: gdb "
-        "-batch -ex run -ex bt --args %s --describe %s:%s",
-        item->path, engine, item->kind == DESCRIBE_BACKEND ? "backend" : "workload", item->path);
+    if (child->crash[0])
+        hint = arena_printf(arena, "a constructor of %s or of one of its libraries crashes",
+                            item->path);
+    else
+        hint = arena_printf(
+            arena,
+            "a constructor of %s or of one of its libraries crashes; to see where: gdb "
+            "-batch -ex run -ex bt --args %s --describe %s:%s",
+            item->path, engine, item->kind == DESCRIBE_BACKEND ? "backend" : "workload",
+            item->path);
     return hint ? hint : "";
 }
 
@@ -231,7 +237,7 @@ static int describe_some(const char *engine, uint32_t deadline_ms, struct descri
         return (int)n;
     items[done].error =
         engine_child_failure(&child, status, "loading the plugin", "is loaded", arena);
-    items[done].hint = describe_hint(engine, &items[done], child.words, status, arena);
+    items[done].hint = describe_hint(engine, &items[done], &child, status, arena);
     return (int)done + 1;
 }
 

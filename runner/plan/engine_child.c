@@ -118,17 +118,39 @@ bool engine_child_read(struct engine_child *child, struct buf *in)
 
 /* ---- its stderr ---- */
 
+/* Keeps the first frames that have a place, " in boom (t.c:5), called by begin (t.c:6)", up to the
+ * call of a constructor by the dynamic linker. A frame is a line, "  #0 boom (t.c:5)". */
+static void engine_child_take_crash(struct engine_child *child, const char *text)
+{
+    enum { MOST = 3 };
+    size_t used = 0;
+    for (int n = 0; n < MOST && (text = strstr(text, "\n  #"));) {
+        text = strchr(text + strlen("\n  #"), ' ');
+        const size_t len = text ? strcspn(++text, "\n") : 0;
+        if (!text || strncmp(text, "call_init ", 10) == 0 || used + len + 16 > sizeof child->crash)
+            break;
+        if (!memchr(text, '(', len))
+            continue;
+        used += (size_t)snprintf(child->crash + used, sizeof child->crash - used, "%s%.*s",
+                                 n++ ? ", called by " : " in ", (int)len, text);
+    }
+}
+
 /* The last lines, as one line without characters that do not print. The engine begins what each
  * plugin may print with a record separator. */
 static void engine_child_take_words(struct engine_child *child)
 {
-    char text[2048];
+    char text[4096 + 1];
     off_t len = lseek(child->errors, 0, SEEK_END);
-    off_t from = len > (off_t)sizeof text ? len - (off_t)sizeof text : 0;
-    ssize_t n = len > 0 ? pread(child->errors, text, sizeof text, from) : 0;
+    off_t from = len >= (off_t)sizeof text ? len - (off_t)sizeof text + 1 : 0;
+    ssize_t n = len > 0 ? pread(child->errors, text, sizeof text - 1, from) : 0;
+    text[n > 0 ? n : 0] = '\0';
     const char *begin = n > 0 ? memrchr(text, '\036', (size_t)n) : NULL;
     begin = begin ? begin + 1 : text;
-    size_t left = n > 0 ? (size_t)(text + n - begin) : 0;
+    const char *crash = n > 0 ? memchr(begin, '\035', (size_t)(text + n - begin)) : NULL;
+    if (crash)
+        engine_child_take_crash(child, crash);
+    size_t left = n > 0 ? (size_t)((crash ? crash : text + n) - begin) : 0;
     if (left >= sizeof child->words) {
         begin += left - sizeof child->words + 1;
         left = sizeof child->words - 1;
@@ -175,8 +197,8 @@ const char *engine_child_failure(const struct engine_child *child, int status, c
         return arena_printf(arena, "%s takes longer than %g seconds%s%s", doing,
                             child->deadline_ms / 1e3, colon, child->words);
     if (WIFSIGNALED(status))
-        return arena_printf(arena, "the plugin crashes while it %s (%s)%s%s", when,
-                            signal_name(WTERMSIG(status)), colon, child->words);
+        return arena_printf(arena, "the plugin crashes while it %s (%s)%s%s%s", when,
+                            signal_name(WTERMSIG(status)), child->crash, colon, child->words);
     return arena_printf(arena, "the plugin ends the process while it %s (exit code %d)%s%s", when,
                         WEXITSTATUS(status), colon, child->words);
 }

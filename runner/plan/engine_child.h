@@ -24,6 +24,7 @@ struct engine_child {
     struct child_time time;
     bool late, talks; /* too long; too much */
     char words[400];  /* the last lines of its stderr, after its end */
+    char crash[300];  /* " in boom (t.c:5), called by begin (t.c:6)"; "": not known */
 };
 
 /* `argv` ends with NULL. `input`: its stdin, borrowed; -1: none. */

@@ -25,6 +25,31 @@ case $home in *asan* | *tsan*)
     ;;
 esac
 
+# ---- a plugin that crashes while it is loaded ----
+cat >early.c <<'END'
+#include <collrun/workload.h>
+#include <stdio.h>
+static __attribute__((noinline)) void read_table(volatile int *table)
+{
+    *table = 1; /* early */
+}
+__attribute__((constructor)) static void loaded(void)
+{
+    fputs("reading\n", stderr);
+    read_table((volatile int *)8);
+    fputs("done\n", stderr);
+}
+static int run(struct collrun_ctx *ctx, void *state) { (void)ctx; (void)state; return 0; }
+COLLRUN_WORKLOAD(.name = "early", .run = run);
+END
+early=$(grep -n 'early \*/' early.c | cut -d: -f1)
+plugin early.c early.so -g
+printf '%s\n' "version: 1" "processes: {count: 1}" "workloads: [{plugin: ./early.so}]" >early.yaml
+run early.yaml
+ends "a plugin that crashes while it is loaded" 126
+like "its place is named" "$(err)" "the plugin crashes while it is loaded \(SIGSEGV\) in read_table \(early.c:$early\), called by loaded \(early.c:$((early + 5))\): reading\$"
+like "and its file" "$(err)" 'hint: a constructor of .*/early.so or of one of its libraries crashes$'
+
 # ---- the text of a crash ----
 cat >crash.c <<'END'
 #include <collrun/workload.h>
