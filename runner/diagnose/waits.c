@@ -405,6 +405,29 @@ static void waits_find(const struct evidence *e, struct arena *arena, struct ver
         waits_stopped(e, arena, v);
 }
 
+/* Where ranks were that no rank waits for, when the limit of the job passed, without a culprit:
+ * "; ranks 0-2 are in load_batch (data.c:88), asleep in nanosleep()". */
+static void waits_add_alone(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    char ranks[200], line[640];
+    if (v->class != CAUSE_TIMEOUT || v->rank != WIRE_HOST || v->culprits.n || v->suspects.n)
+        return;
+    struct desc_ranks alike = blame_new_list(e, arena);
+    for (uint32_t i = 0; alike.items && i < e->desc->nranks; i++) {
+        const char *doing = e->ranks[i].doing;
+        alike.n = 0;
+        for (uint32_t k = 0; *doing && !waits_is_inside(e, i) && k < e->desc->nranks; k++) {
+            if (!waits_is_inside(e, k) && strcmp(e->ranks[k].doing, doing) == 0)
+                alike.items[alike.n++] = k;
+        }
+        if (!alike.n || alike.items[0] != i)
+            continue;
+        snprintf(line, sizeof line, "; %s %s %s", blame_ranks_text(&alike, ranks, sizeof ranks),
+                 alike.n == 1 ? "is" : "are", doing);
+        blame_append(&v->diag, line);
+    }
+}
+
 /* Where the ranks were that are late: "; it is in load_batch (data.c:88), asleep in nanosleep()".
  */
 static void waits_add_doing(const struct evidence *e, struct arena *arena, struct verdict *v)
@@ -423,6 +446,7 @@ static void waits_add_doing(const struct evidence *e, struct arena *arena, struc
         blame_append(&v->diag, line);
     }
     v->doing = list;
+    waits_add_alone(e, arena, v);
 }
 
 /* Without ranks that are to blame, those of the hosts between which a connection has no answer. */

@@ -153,7 +153,10 @@ END
 done
 simple running 3 "@2 hang" "timeouts: {run: 500ms, grace: 300ms}"
 run run running.yaml
-late "timeouts.run" 'timeouts.run expired after 0.5 s; not finished: rank 2 \(running\)'
+late "timeouts.run" 'timeouts.run expired after 0.5 s; not finished: rank 2 \(running\); rank 2 is (in .*, )?asleep in nanosleep\(\)$'
+simple running 3 "hang" "timeouts: {run: 500ms, grace: 300ms}"
+run run running.yaml
+late "timeouts.run of ranks that do the same" 'not finished: ranks 0-2 \(running\); ranks 0-2 are (in .*, )?asleep in nanosleep\(\)$'
 simple running 3 "allreduce 9 world; @2 hang; allreduce 1 world; hang" "timeouts: {run: 500ms, grace: 300ms}"
 run run running.yaml
 late "timeouts.run, with others in a collective" 'timeouts.run expired .*; rank 2 has not called world#10; it is (in .*, )?asleep in nanosleep'
