@@ -102,8 +102,10 @@ static bool open_mpi_is_initialized(struct open_mpi *w, pid_t pid, uint64_t base
     char path[64];
     int32_t state = 0;
     if (strcmp(file, w->library) != 0) {
+        const uint64_t begin = now_ns();
         snprintf(w->library, sizeof w->library, "%s", file);
         w->state_at = open_mpi_find_symbol(file, "ompi_mpi_state");
+        w->search_ns += now_ns() - begin;
     }
     snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
     int fd = w->state_at ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -155,6 +157,7 @@ static void open_mpi_on_timer(struct loop_timer *t)
 {
     struct open_mpi *w = t->owner;
     const uint64_t begin = now_ns();
+    w->search_ns = 0;
     char *text = malloc(OPEN_MPI_TEXT);
     bool any = false;
     for (uint32_t i = 0; text && i < w->agent->nranks && !w->agent->stopping; i++) {
@@ -167,7 +170,7 @@ static void open_mpi_on_timer(struct loop_timer *t)
     }
     free(text);
     uint64_t pause = OPEN_MPI_PAUSE_NS;
-    const uint64_t now = now_ns(), cost = (now - begin) * OPEN_MPI_SHARE,
+    const uint64_t now = now_ns(), cost = (now - begin - w->search_ns) * OPEN_MPI_SHARE,
                    age = (now - w->begin_ns) / OPEN_MPI_AGE;
     pause = age > pause ? age : pause;
     pause = pause < OPEN_MPI_PAUSE_MAX_NS ? pause : OPEN_MPI_PAUSE_MAX_NS;

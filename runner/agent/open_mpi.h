@@ -26,8 +26,9 @@ struct open_mpi {
     struct agent *agent;
     struct loop_timer timer;
     uint64_t begin_ns;
-    char library[256]; /* the last one that was found, and where its state lies in it */
-    uint64_t state_at; /* 0: it has none */
+    char library[256];  /* the last one that was found, and where its state lies in it */
+    uint64_t state_at;  /* 0: it has none */
+    uint64_t search_ns; /* for which this look has searched a library, which is done once */
 };
 
 /* The ranks have been started. */
