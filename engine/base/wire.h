@@ -188,7 +188,7 @@ enum wire_type {
      * number, u8 subject (enum wire_subject), diag, failure: the last failed call, if the end of
      * the rank may be its consequence */
     WIRE_FAILED,
-    /* u8 level, str text */
+    /* u8 level, with WIRE_LOG_IN_VERDICT for a warning that the verdict lists, str text */
     WIRE_LOG,
     /* u32 workload, u64 done, u64 total, str what */
     WIRE_PROGRESS,
@@ -248,6 +248,8 @@ enum wire_type {
      * ranks may use, blob desc */
     WIRE_WELCOME = 128
 };
+
+enum { WIRE_LOG_IN_VERDICT = 0x80 };
 
 /* What the members of a group do together, besides operations. */
 enum wire_forming {

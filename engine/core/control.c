@@ -84,13 +84,23 @@ void control_send(struct control *c, uint16_t type)
     control_end(c, mark);
 }
 
-void control_log(struct control *c, enum collrun_log_level level, const char *text)
+static void control_send_log(struct control *c, uint8_t level, const char *text)
 {
     size_t mark;
     struct buf *out = control_begin(c, WIRE_LOG, &mark);
-    buf_put_u8(out, (uint8_t)level);
+    buf_put_u8(out, level);
     buf_put_str(out, text);
     control_end(c, mark);
+}
+
+void control_log(struct control *c, enum collrun_log_level level, const char *text)
+{
+    control_send_log(c, (uint8_t)level, text);
+}
+
+void control_warn(struct control *c, enum collrun_log_level level, const char *text)
+{
+    control_send_log(c, (uint8_t)level | WIRE_LOG_IN_VERDICT, text);
 }
 
 /* ---- state and waiting ---- */

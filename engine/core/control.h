@@ -87,6 +87,8 @@ struct buf *control_begin(struct control *c, uint16_t type, size_t *mark);
 void control_end(struct control *c, size_t mark);
 void control_send(struct control *c, uint16_t type); /* without payload */
 void control_log(struct control *c, enum collrun_log_level level, const char *text);
+/* A mistake of the program that does not fail it: the verdict lists it beside the class. */
+void control_warn(struct control *c, enum collrun_log_level level, const char *text);
 
 /* Ends every wait of this process, as an ABORT frame does. The first reason is kept. */
 void control_abort(struct control *c, const struct diag *why);

@@ -161,6 +161,8 @@ struct collrun_group {
      * has a reference. A thread that drops one releases its use of the group, which the last one
      * acquires. */
     atomic_uint refs;
+    bool job_ends;              /* the members call nothing more */
+    bool unreceived_reported;   /* group_report_unreceived */
     bool is_tombstone;          /* under group_table.lock */
     struct collrun_group *next; /* in the table */
     /* Relaxed: a number for each thread that takes one. */

@@ -503,6 +503,84 @@ int group_open(struct group_table *t, const struct group_spec *spec, struct coll
     return COLLRUN_OK;
 }
 
+/* ---- messages that no rank receives ---- */
+
+struct unreceived {
+    uint64_t n;             /* 0: none */
+    struct p2p_probe first; /* the oldest, of the first backend that has one */
+};
+
+/* No thread uses the queue any more. */
+static void unreceived_count(const struct match *m, struct unreceived *u)
+{
+    for (const struct match_entry *e = m->oldest; e; e = e->next) {
+        if (e->tag >= MATCH_ENGINE_TAG || u->n++)
+            continue;
+        u->first.envelope =
+            (struct collrun_envelope){.count = e->count, .tag = e->tag, .dtype = e->dtype};
+        u->first.from = e->source;
+    }
+}
+
+/* The probes for a tag that no message has read all that has arrived. A thread that is still inside
+ * keeps the queue, and nothing is found. */
+static void unreceived_look(struct progress_queue *pq, struct unreceived *u)
+{
+    enum { ROUNDS = 16 };
+    struct p2p_probe none = {.source = MATCH_ANY_SOURCE, .tag = MATCH_ANY_TAG - 1};
+    struct p2p_probe any = {.source = MATCH_ANY_SOURCE, .tag = MATCH_ANY_TAG};
+    if (!pq_is_idle(pq) || (!pq->config.p2p && !pq->config.backend->table.probe_message))
+        return;
+    for (int i = 0; i < ROUNDS && pq->config.p2p; i++)
+        pq_probe(pq, &none);
+    if (pq_probe(pq, &any) != COLLRUN_OK)
+        return;
+    u->first = u->n ? u->first : any;
+    u->n += any.nunexpected ? any.nunexpected : 1;
+}
+
+/* A background workload is stopped at some moment, when messages to it may be under way. */
+static enum collrun_log_level unreceived_level(const struct process *p)
+{
+    bool background = false;
+    for (uint32_t i = 0; i < p->desc.nworkloads; i++) {
+        const struct desc_workload *w = &p->desc.workloads[i];
+        background = background || (w->background && desc_ranks_find(&w->ranks, p->rank) >= 0);
+    }
+    return background ? COLLRUN_LOG_INFO : COLLRUN_LOG_WARN;
+}
+
+void group_report_unreceived(struct collrun_group *g, bool looks)
+{
+    struct unreceived u = {0};
+    char many[96] = "a message has arrived that was never received:", tag[24] = "", text[512];
+    struct control *c = &g->process->control;
+    g->job_ends = g->job_ends || looks;
+    if (g->unreceived_reported || group_has_failed(g) || control_has(c, CONTROL_ABORT))
+        return;
+    for (uint32_t i = 0; i < g->nbackends; i++) {
+        struct progress_queue *pq = g->backends[i].pq[GROUP_MESSAGES];
+        if (looks)
+            unreceived_look(pq, &u);
+        else if (pq->config.p2p)
+            unreceived_count(&pq->config.p2p->match, &u);
+    }
+    if (!u.n)
+        return;
+    const struct collrun_envelope *e = &u.first.envelope;
+    if (u.n > 1)
+        snprintf(many, sizeof many,
+                 "%llu messages have arrived that were never received; the first is",
+                 (unsigned long long)u.n);
+    if (e->tag)
+        snprintf(tag, sizeof tag, ", tag %u", e->tag);
+    snprintf(text, sizeof text, "group \"%s\": %s %llu x %s from rank %u%s", g->id.name, many,
+             (unsigned long long)e->count, dtype_name((enum collrun_dtype)e->dtype),
+             u.first.from < g->nranks ? g->id.members.items[u.first.from] : u.first.from, tag);
+    control_warn(c, g->job_ends ? unreceived_level(g->process) : COLLRUN_LOG_INFO, text);
+    g->unreceived_reported = true;
+}
+
 /* ---- closing ---- */
 
 void group_close(struct collrun_group *g)
@@ -510,6 +588,7 @@ void group_close(struct collrun_group *g)
     group_table_close(g->table, g);
     for (uint32_t i = 0; i < g->nbackends; i++)
         pq_evict(g->backends[i].pq[GROUP_MESSAGES]);
+    group_report_unreceived(g, false);
     /* Only operations in flight are aborted: peers may still receive what was sent. */
     bool idle = true;
     for (uint32_t i = 0; i < g->nbackends; i++)

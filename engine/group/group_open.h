@@ -41,6 +41,10 @@ enum { GROUP_NAME_LEN = 128 };
  * *number: from 0 on. NO_MEMORY. */
 int group_make_name(struct group_table *t, const struct desc_ranks *members,
                     char out[GROUP_NAME_LEN], uint32_t *number);
+/* Reports the messages of the group that have arrived and were never received, once, unless the
+ * group or the job has failed. `looks`: the job ends; reads what has arrived meanwhile. Else the
+ * group is destroyed, in which other threads may have sent and received until now. */
+void group_report_unreceived(struct collrun_group *g, bool looks);
 /* Local and bounded. Aborts the operations in flight, closes the backends' handles, and drops the
  * reference of group_open. */
 void group_close(struct collrun_group *g);

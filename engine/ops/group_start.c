@@ -143,7 +143,7 @@ void group_start_end_all(struct group_table *t)
     for (; c; c = creation_find(t)) {
         snprintf(text, sizeof text, "the creation of group \"%s\" was never waited for",
                  *c->name ? c->name : "(no name)");
-        control_log(&t->process->control, COLLRUN_LOG_WARN, text);
+        control_warn(&t->process->control, COLLRUN_LOG_WARN, text);
         collrun_wait(&c->request);
     }
 }

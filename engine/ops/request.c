@@ -215,7 +215,7 @@ void request_report_uncollected(struct collrun_group *g)
     snprintf(text, sizeof text,
              "group \"%s\" is closed, but %u request%s never waited for; the first is %s%s",
              g->id.name, n, n == 1 ? " was" : "s were", call, workload);
-    control_log(&g->process->control, COLLRUN_LOG_WARN, text);
+    control_warn(&g->process->control, COLLRUN_LOG_WARN, text);
 }
 
 void request_free(struct collrun_request *r)

@@ -586,6 +586,7 @@ static bool p2p_find_unexpected(struct p2p *p, struct p2p_probe *probe)
     probe->envelope =
         (struct collrun_envelope){.count = found->count, .tag = found->tag, .dtype = found->dtype};
     probe->from = found->source;
+    probe->nunexpected = p->match.nunexpected;
     return true;
 }
 

@@ -92,6 +92,7 @@ struct p2p_probe {
     uint32_t source, tag;
     struct collrun_envelope envelope;
     uint32_t from;
+    uint64_t nunexpected; /* all messages that wait for a receive; 0: not known */
 };
 
 /* True if there are sends to this rank that are not done, and all of them wait for their receiver

@@ -291,9 +291,35 @@ int engine_form_groups(struct engine *e, struct engine_failure *f)
     return rc;
 }
 
+void engine_report_unreceived(struct engine *e)
+{
+    pthread_mutex_lock(&e->groups.lock);
+    for (struct collrun_group *g = e->groups.open; g; g = g->next)
+        group_report_unreceived(g, true);
+    pthread_mutex_unlock(&e->groups.lock);
+}
+
+/* Groups that were made at run time, and that the workloads have not destroyed. */
+static void engine_report_open(struct engine *e)
+{
+    const struct collrun_group *first = NULL;
+    uint32_t n = 0;
+    char text[512];
+    for (const struct collrun_group *g = e->groups.open; g; g = g->next) {
+        n += g->id.index == UINT32_MAX;
+        first = g->id.index == UINT32_MAX ? g : first;
+    }
+    if (!n || control_has(&e->process.control, CONTROL_ABORT))
+        return;
+    snprintf(text, sizeof text, "%u group%s never destroyed; the first is \"%s\"", n,
+             n == 1 ? " was" : "s were", first->id.name);
+    control_warn(&e->process.control, COLLRUN_LOG_INFO, text);
+}
+
 void engine_close_groups(struct engine *e)
 {
     group_start_end_all(&e->groups);
+    engine_report_open(e);
     while (e->groups.open)
         group_close(e->groups.open);
     for (struct collrun_group *g = e->groups.closed; g; g = g->next)

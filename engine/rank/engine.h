@@ -63,6 +63,9 @@ void engine_send_attached(struct engine *e);
 /* Forms the groups of job.yaml that this rank is in, in file order, so that two groups cannot wait
  * for each other. */
 int engine_form_groups(struct engine *e, struct engine_failure *f);
+/* After the last operation of all members of the groups: messages that have arrived, and will never
+ * be received. */
+void engine_report_unreceived(struct engine *e);
 /* Local. Closes all groups, also those made at run time. */
 void engine_close_groups(struct engine *e);
 

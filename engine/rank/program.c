@@ -328,6 +328,8 @@ static int program_end(struct engine *e, bool at_exit)
     int rc = engine_await_end(e, &d);
     if (rc != COLLRUN_OK)
         process_set_disturbed(&e->process);
+    else
+        engine_report_unreceived(e);
     control_send(&e->process.control, WIRE_IDLE);
     program_close_groups(e);
     control_stop(&e->process.control);

@@ -349,6 +349,8 @@ int rank_main(void)
     rank_stop_background(e);
     if (calls_more)
         engine_announce_end(e);
+    /* All ranks have returned from fini, so nothing is received any more. No group is closed. */
+    engine_report_unreceived(e);
     control_send(&e->process.control, WIRE_IDLE);
     rank_wait_for_event(e, CONTROL_FINISH);
     rank_join_tasks(e);

@@ -65,6 +65,19 @@ bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len)
     return true;
 }
 
+bool rank_add_warning(struct rank_state *rank, const char *text)
+{
+    char **grown = rank->nwarnings < RANK_WARNINGS
+                       ? realloc(rank->warnings, (rank->nwarnings + 1) * sizeof *grown)
+                       : NULL;
+    if (!grown)
+        return false;
+    rank->warnings = grown;
+    grown[rank->nwarnings] = strdup(text);
+    rank->nwarnings += grown[rank->nwarnings] != NULL;
+    return true;
+}
+
 const char *rank_exception_text(const struct rank_exception *e, char *out, size_t size)
 {
     const char *slash = strrchr(e->file, '/');
@@ -110,6 +123,9 @@ void rank_state_fini(struct rank_state *rank)
     free(rank->waits_frame.bytes);
     free(rank->exception_frame.bytes);
     free(rank->exception);
+    for (uint32_t i = 0; i < rank->nwarnings; i++)
+        free(rank->warnings[i]);
+    free(rank->warnings);
 }
 
 void rank_set_why(struct rank_state *rank, const struct record_view_failure *why)

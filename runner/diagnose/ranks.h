@@ -92,6 +92,8 @@ struct rank_state {
     /* Its address and the connection without an answer, when they were last asked for (NETWORK);
      * of one rank of each host. "": not known, or none. */
     char address[64], network[256];
+    char **warnings; /* owned: mistakes of its program that fail nothing, such as leaks */
+    uint32_t nwarnings;
     struct rank_usage usage; /* what it uses, if that was asked for */
     void *record_bytes;      /* owned; its record after the failure of the job; NULL: not known */
     size_t record_len;
@@ -111,6 +113,9 @@ bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len);
 bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len);
 /* An exception of the program replaces one of a thread. */
 bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len);
+/* Keeps a copy. False: it has RANK_WARNINGS, or out of memory. */
+enum { RANK_WARNINGS = 32 };
+bool rank_add_warning(struct rank_state *rank, const char *text);
 /* "KeyError: 'wte.weight' (train.py:5)" */
 const char *rank_exception_text(const struct rank_exception *e, char *out, size_t size);
 /* Keeps a copy of a record. False: the bytes are no record; the rank has none then. */

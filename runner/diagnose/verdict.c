@@ -280,10 +280,24 @@ static void verdict_find_cause(const struct evidence *e, struct arena *arena, st
     }
 }
 
+static void verdict_set_warnings(const struct evidence *e, struct arena *arena, struct verdict *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->desc->nranks; i++)
+        n += e->ranks[i].nwarnings;
+    struct verdict_warning *list = arena_calloc(arena, n, sizeof *list);
+    for (uint32_t i = 0; list && i < e->desc->nranks; i++) {
+        for (uint32_t k = 0; k < e->ranks[i].nwarnings; k++)
+            list[v->nwarnings++] = (struct verdict_warning){i, e->ranks[i].warnings[k]};
+    }
+    v->warnings = list;
+}
+
 void verdict_find(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     verdict_find_cause(e, arena, v);
     verdict_set_exception(e, v);
+    verdict_set_warnings(e, arena, v);
 }
 
 /* ---- the other ranks ---- */

@@ -17,6 +17,11 @@ struct verdict_doing { /* what a rank was doing when a time limit passed */
     const char *text; /* "in load_batch (data.c:88), asleep in nanosleep()" */
 };
 
+struct verdict_warning {
+    uint32_t rank;
+    const char *text; /* of the rank's state */
+};
+
 struct verdict_wait { /* ranks that wait in the same operation for the same ranks */
     struct desc_ranks ranks;
     const char *group;
@@ -42,7 +47,8 @@ struct verdict {
     const struct verdict_call *calls;
     const struct verdict_wait *waits;
     const struct verdict_doing *doing;
-    uint32_t ncalls, nwaits, ndoing;
+    const struct verdict_warning *warnings; /* beside the class, also of a job that ends well */
+    uint32_t ncalls, nwaits, ndoing, nwarnings;
 };
 
 #endif

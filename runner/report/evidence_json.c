@@ -56,6 +56,14 @@ static json_t *evidence_forming(const struct rank_forming *f)
     return list;
 }
 
+static json_t *evidence_warnings(const struct rank_state *r)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < r->nwarnings; i++)
+        json_array_append_new(list, json_value_text(r->warnings[i]));
+    return list;
+}
+
 static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
 {
     const struct rank_state *r = &e->ranks[rank];
@@ -108,6 +116,8 @@ static json_t *evidence_rank(const struct evidence *e, uint32_t rank)
     if (last.members.n)
         json_object_set_new(o, "waited_outside",
                             evidence_forming(&(struct rank_forming){.items = &last, .n = 1}));
+    if (r->nwarnings)
+        json_object_set_new(o, "warnings", evidence_warnings(r));
     if (r->exception)
         json_object_set_new(o, "exception", evidence_hex(&r->exception_frame));
     snprintf(file, sizeof file, "rank-%u.record", rank);
@@ -351,6 +361,12 @@ static int evidence_read_rank(const struct evidence_reader *reader, uint32_t ran
     bytes = evidence_bytes(json_object_get(o, "exception"), &f->arena, &len);
     if (json_object_get(o, "exception") && (!bytes || !rank_read_exception(r, bytes, len)))
         return evidence_bad(reader, rank, "exception");
+    const json_t *warnings = json_object_get(o, "warnings");
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        if (!text || !rank_add_warning(r, text))
+            return evidence_bad(reader, rank, "warnings");
+    }
     const char *record = json_string_value(json_object_get(o, "record"));
     return record ? evidence_read_record(reader, rank, record) : COLLRUN_OK;
 }

@@ -53,6 +53,15 @@ static json_t *verdict_json_doing(const struct verdict *v)
     return list;
 }
 
+static json_t *verdict_json_warnings(const struct verdict *v)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < v->nwarnings; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "rank", (int)v->warnings[i].rank,
+                                              "text", json_value_text(v->warnings[i].text)));
+    return list;
+}
+
 json_t *verdict_json_network(const struct network_cut *cut)
 {
     const struct network_fault *f = &cut->fault;
@@ -84,6 +93,8 @@ json_t *verdict_json(const struct verdict *v)
         json_object_set_new(o, "doing", verdict_json_doing(v));
     if (v->network)
         json_object_set_new(o, "network", verdict_json_network(v->network));
+    if (v->nwarnings)
+        json_object_set_new(o, "warnings", verdict_json_warnings(v));
     json_object_set_new(o, "text",
                         v->class == CAUSE_NONE ? json_null() : verdict_json_text(v->diag.text));
     return o;

@@ -21,6 +21,8 @@
 #define MISMATCH_WAIT_NS 150000000ull
 /* After a proof, the other ranks have so long to show who is to blame: two more wait reports. */
 #define DEADLOCK_SETTLE_NS 250000000ull
+/* The ranks of a program make the same mistakes. */
+enum { WARNINGS_SHOWN = 16 };
 
 /* ---- failures of ranks ---- */
 
@@ -537,12 +539,18 @@ static void frames_on_log(struct frames *s, const struct wire_frame *f)
     struct arena arena;
     arena_init(&arena);
     reader_init(&r, f->payload, f->len);
-    uint8_t level = read_u8(&r);
+    const uint8_t byte = read_u8(&r), level = byte & (uint8_t)~WIRE_LOG_IN_VERDICT;
     const char *text = read_str(&r, &arena);
     unsigned most = s->run->options->quiet     ? COLLRUN_LOG_ERROR
                     : s->run->options->verbose ? COLLRUN_LOG_DEBUG
                                                : COLLRUN_LOG_WARN;
-    if (!r.bad && level <= most) {
+    const bool in_verdict = byte != level;
+    if (!r.bad && in_verdict)
+        rank_add_warning(&s->run->ranks[f->rank], text);
+    if (!r.bad && level <= most && in_verdict && s->nwarnings++ >= WARNINGS_SHOWN) {
+        if (s->nwarnings == WARNINGS_SHOWN + 1)
+            output_message(s->output, "collrun: further warnings are in result.json");
+    } else if (!r.bad && level <= most) {
         output_show_rank(s->output, f->rank);
         output_message(s->output, "collrun: rank %u: %s: %s", f->rank, levels[level & 3], text);
     }

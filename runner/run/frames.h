@@ -44,6 +44,7 @@ struct frames {
     uint32_t late_rank;                 /* the first that has reported a time-out */
     uint64_t deadlock_pause_ns;         /* before that */
     uint64_t deadlock_ns;               /* when the first proof was found; 0: none */
+    uint32_t nwarnings;                 /* of the verdict, which were printed */
 };
 
 /* All pointers are set. */

@@ -170,6 +170,7 @@ static const struct seed_line running[] = {
     {WIRE_OUTPUT, "1=1 8=1000000000 t=out 1=13 t=err 1=10 1=7 t=rest"},
     {WIRE_OUTPUT, "1=2 8=1000000000 t=line 1=10"},
     {WIRE_LOG, "1=1 s=warning"},
+    {WIRE_LOG, "1=129 s=leak"},
     {WIRE_PROGRESS, "4=0 8=5 8=10 s=step"},
     {WIRE_METRIC, "4=0 s=loss 8=0x3ff0000000000000"},
     {WIRE_STDIN_TAKEN, "4=0 1=1"},
