@@ -21,11 +21,11 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(B)/%,%,$@)')
 
 CC ?= cc
 ifeq ($(origin CC),default)
-CC := $(if $(filter ubsan,$(VARIANT)),clang,cc)
+CC := $(if $(filter ubsan fuzz,$(VARIANT)),clang,cc)
 endif
 CXX ?= c++
 ifeq ($(origin CXX),default)
-CXX := $(if $(filter ubsan,$(VARIANT)),clang++,c++)
+CXX := $(if $(filter ubsan fuzz,$(VARIANT)),clang++,c++)
 endif
 PKG_CONFIG ?= pkg-config
 
@@ -41,9 +41,11 @@ OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-o
 OPT_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # clang finds what gcc does not: an offset to NULL.
 OPT_ubsan := -O1 -g -fsanitize=undefined -fno-sanitize=vptr,function -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-pass-failed
+# For tests/fuzz/run.sh: libFuzzer's targets.
+OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -Wno-pass-failed
 OPT_cov := -O0 -g --coverage
 ifeq ($(OPT_$(VARIANT)),)
-$(error no variant "$(VARIANT)"; known: release debug asan ubsan tsan cov)
+$(error no variant "$(VARIANT)"; known: release debug asan ubsan tsan fuzz cov)
 endif
 WERROR ?= $(if $(CI),$(if $(filter release,$(VARIANT)),-Werror))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wundef $(WERROR)
@@ -110,7 +112,7 @@ all: $(PROGRAMS) $(LIBRARIES) $(BACKENDS) $(WORKLOADS) $(PYTHON_PACKAGE)
 	@$(if $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(if $(strip $(PARTS_LEFT_OUT)),printf '%s\n' 'not built:' $(PARTS_LEFT_OUT)))
 
 help:
-	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|ubsan|tsan|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
+	@echo 'make [all]       build into $(B)/ (VARIANT=release|debug|asan|ubsan|tsan|fuzz|cov, V=1 shows commands, WITH_GLOO=no leaves gloo out)'
 	@echo 'make demo        install missing packages, build, run the demonstration job, show its result'
 	@echo 'make test        install missing packages, build, run unit, golden and end-to-end tests'
 	@echo 'make ci          what CI runs, in half an hour: a bare system, where demo, test and README run, hosts, conform, python, lint, ...'
@@ -154,7 +156,7 @@ gallery: all
 	COLLRUN=$(CURDIR)/$(B)/bin/collrun examples/gallery/run.sh
 
 # ---- Debian packages: $(1) names those that are missing are looked for among ----
-PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(PACKAGES_PYTHON) $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan,$(VARIANT)),clang libclang-rt-dev)
+PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(PACKAGES_PYTHON) $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan fuzz,$(VARIANT)),clang libclang-rt-dev)
 PACKAGES_TEST := libcmocka-dev procps util-linux tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge libjemalloc2
 PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev

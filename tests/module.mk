@@ -195,14 +195,34 @@ $(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
-# The fuzz targets are built with clang (fuzz/run.sh); compiled here, a change that they do not follow is seen at once.
-FUZZ_OBJECTS := $(call obj,$(wildcard tests/fuzz/*.c))
+# The fuzz targets. fuzz/run.sh builds them with clang (VARIANT=fuzz); in the other variants they have a main that runs files, so a
+# change that they do not follow is seen at once. They link archives: whatever a source comes to use is there.
+FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),-fsanitize=fuzzer,$(call obj,tests/fuzz/main.c))
+# Without the archives of the engine, of which they have other functions or structs of the same name.
+FUZZ_APART := $(addprefix $(B)/tests/fuzz/fuzz_,conn link shm trace)
 $(call obj,tests/fuzz/fuzz_shm.c): INC += -Ibackends/shm
 $(call obj,tests/fuzz/fuzz_coord.c): INC += -Ibackends/nccl
 $(call obj,tests/fuzz/fuzz_conn.c tests/fuzz/fuzz_link.c): INC += $(INC_NET) -Ibackends/tcp
-OBJECTS += $(FUZZ_OBJECTS)
+OBJECTS += $(call obj,$(wildcard tests/fuzz/*.c))
+$(B)/obj/libfuzz.a: $(call obj,$(wildcard tests/fuzz/seed_*.c))
+$(B)/obj/libfuzz_tcp.a: $(call obj,$(filter-out %/plugin.c,$(call backend_src,tcp)))
+$(B)/obj/libfuzz_shm.a: $(call obj,$(call backend_src,shm))
+$(B)/tests/fuzz/fuzz_conn $(B)/tests/fuzz/fuzz_link: $(B)/obj/libfuzz_tcp.a
+$(B)/tests/fuzz/fuzz_shm: $(B)/obj/libfuzz_shm.a
+$(B)/tests/fuzz/fuzz_coord: $(call obj,backends/nccl/coord/forming.c)
+$(B)/obj/libfuzz_replay.a: $(call obj,$(wildcard examples/replay/*.c))
+$(B)/tests/fuzz/fuzz_trace: $(B)/obj/libfuzz_replay.a
+$(B)/tests/fuzz/fuzz_hosts: LDFLAGS += -Wl,--wrap=command_output
+FUZZ_WRAPS := kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump
+$(B)/tests/fuzz/fuzz_agent: LDFLAGS += $(FUZZ_WRAPS:%=-Wl,--wrap=%)
+$(filter-out $(FUZZ_APART),$(FUZZ_TARGETS)): $(B)/obj/libfuzz.a $(RUNNER_LIB) $(AGENT_LIB) $(ENGINE_LIB) $(BASE_LIB)
+$(FUZZ_TARGETS): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.c.o $(filter %.o,$(FUZZ_MAIN))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LD_FLAGS) $(filter -%,$(FUZZ_MAIN)) -o $@ $^ $(RUNNER_LIBS) -ldl -lm
 # What tests need that is compiled.
-test-programs: $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS) $(FUZZ_OBJECTS)
+test-programs: $(UNIT_TESTS) $(BENCH_PROGRAMS) $(CORPUS_RECORDS) $(FAKE_LIBS) $(HPU_LIBS) $(FUZZ_TARGETS)
 tsan-programs: $(TSAN_TESTS)
 .PHONY: corpus
 corpus: all $(CORPUS_RECORDS) $(FAKE_LIBS)
@@ -244,8 +264,7 @@ conform: all $(FAKE_LIBS) $(HPU_LIBS)
 # What libFuzzer makes up for all that reads foreign bytes, under the sanitizers. SECONDS: for all targets together.
 fuzz: PACKAGES += $(PACKAGES_FUZZ)
 fuzz: deps
-	@$(MAKE) --no-print-directory $(B)/obj/html_assets.h
-	BUILD=$(B) tests/run -t $$(($(or $(SECONDS),360) + 600)) 'tests/fuzz/run.sh $(or $(SECONDS),360)'
+	tests/run -t $$(($(or $(SECONDS),360) + 600)) 'tests/fuzz/run.sh $(or $(SECONDS),360)'
 # Cross-built for aarch64, and run under qemu's emulation of user programs.
 .PHONY: aarch64
 aarch64: PACKAGES += $(PACKAGES_AARCH64)

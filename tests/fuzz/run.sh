@@ -29,10 +29,10 @@
 # usage: [CLANG=clang-14] [OUT=dir] [SEED=N] [TARGETS="fuzz_job ..."] run.sh [SECONDS]
 #        360 seconds by default, which the targets share; OUT keeps what was found; SEED: of the inputs, another one each time by default
 clang=${CLANG:-$(command -v clang-14 || command -v clang)}
-targets=${TARGETS:-fuzz_job fuzz_hosts fuzz_ssh_config fuzz_describe fuzz_frames fuzz_agent fuzz_control fuzz_record fuzz_diag fuzz_trace fuzz_report fuzz_conn fuzz_link fuzz_shm fuzz_coord fuzz_staging fuzz_stacks fuzz_top fuzz_base64 fuzz_match}
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
+targets=${TARGETS:-$(basename -s .c "$root"/tests/fuzz/fuzz_*.c)}
 seconds=$((${1:-360} / $(echo "$targets" | wc -w)))
 [ "$seconds" -gt 0 ] || seconds=1
-root=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
 out=${OUT:-$(mktemp -d)} || exit 2
 mkdir -p "$out"
 [ -n "$OUT" ] || trap 'rm -rf "$out"' EXIT
@@ -45,114 +45,10 @@ if [ -z "$clang" ] || ! echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned
     exit 0
 fi
 
-made=${BUILD:-build/release}/obj # has the build id and the style of the page
-flags="-std=c11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -ffunction-sections -D_GNU_SOURCE -pthread
-    -Iengine/include -Iengine -Irunner -Itests -I$made"
-# build TARGET -IFOLDERS, SOURCES AND LIBRARIES: targets share objects. Functions that are not used need not link.
-# shellcheck disable=SC2086
-build() {
-    target=$1 objects='' libraries='' folders=''
-    shift
-    for source in "tests/fuzz/$target.c" "$@"; do
-        case $source in
-        *.c) objects="$objects $out/obj/$source.o" ;;
-        -I*) folders="$folders $source" ;;
-        *) libraries="$libraries $source" ;;
-        esac
-    done
-    for object in $objects; do
-        mkdir -p "$(dirname "$object")"
-        [ -e "$object" ] || echo "$object"
-    done | sed "s|^$out/obj/||; s|\\.o\$||" | xargs -r -P "$(nproc)" -I@ "$clang" $flags $folders -fsanitize=fuzzer-no-link -c @ -o "$out/obj/@.o" &&
-        "$clang" $flags -fsanitize=fuzzer -Wl,--gc-sections -o "$out/$target" $objects $libraries -ldl
-}
-# but FILE... -- FILE...: the first list without the second one, whose files a target includes or replaces.
-but() {
-    all=
-    while [ "$1" != -- ]; do
-        all="$all $1"
-        shift
-    done
-    for file in $all; do
-        case " $* " in *" $file "*) ;; *) echo "$file" ;; esac
-    done
-}
-# wrap FUNCTION...: the linker replaces them by __wrap_FUNCTION.
-wrap() {
-    printf -- '-Wl,--wrap=%s ' "$@"
-}
-seeds="tests/fuzz/seed_frames.c tests/fuzz/seed_record.c"
-# shellcheck disable=SC2046,SC2086
-build_target() {
-    case $1 in
-    fuzz_job)
-        build "$1" runner/prefix.c runner/spec/*.c runner/plan/*.c runner/report/report.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
-        ;;
-    fuzz_hosts)
-        build "$1" runner/spec/*.c runner/report/report.c engine/base/*.c $(wrap command_output) $(pkg-config --libs yaml-0.1 jansson)
-        ;;
-    fuzz_ssh_config)
-        build "$1" runner/connect/dial.c runner/connect/ssh_link.c runner/connect/spawn.c engine/base/*.c $(pkg-config --libs libssh)
-        ;;
-    fuzz_describe)
-        build "$1" runner/prefix.c runner/spec/*.c $(but runner/plan/*.c -- runner/plan/describe.c) runner/report/report.c runner/report/show_plugin.c \
-            runner/report/json_value.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
-        ;;
-    fuzz_frames)
-        build "$1" $seeds $(but runner/run/*.c -- runner/run/run.c) runner/report/*.c runner/diagnose/*.c runner/rendezvous/*.c runner/spec/*.c \
-            runner/plan/*.c runner/prefix.c runner/trace/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson)
-        ;;
-    fuzz_agent)
-        build "$1" $seeds $(but runner/agent/*.c -- runner/agent/agent.c runner/agent/main.c) runner/rendezvous/*.c engine/base/*.c \
-            $(wrap kill fork reap_descendants tcp_connect address_resolve engine_path engine_query master_reserve rank_spawn rank_pipe_pump)
-        ;;
-    fuzz_control)
-        build "$1" $seeds engine/core/error.c engine/core/connect_all.c engine/core/host_scope.c engine/core/threads.c engine/core/signals.c engine/base/*.c
-        ;;
-    fuzz_record)
-        build "$1" tests/fuzz/seed_record.c runner/agent/audit_sender.c runner/diagnose/*.c engine/base/*.c $(pkg-config --libs jansson)
-        ;;
-    fuzz_diag)
-        build "$1" tests/fuzz/seed_record.c runner/report/diag_command.c runner/report/evidence_json.c runner/report/run_file.c runner/report/ranks_json.c \
-            runner/report/verdict_json.c runner/report/json_value.c runner/report/report.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c \
-            $(pkg-config --libs yaml-0.1 jansson)
-        ;;
-    fuzz_report)
-        build "$1" runner/html/*.c runner/report/evidence_json.c runner/report/run_file.c runner/report/ranks_json.c runner/report/verdict_json.c \
-            runner/report/json_value.c runner/diagnose/*.c runner/spec/*.c engine/base/*.c $(pkg-config --libs yaml-0.1 jansson libcrypto)
-        ;;
-    fuzz_trace)
-        build "$1" examples/replay/format.c examples/replay/trace.c examples/replay/json.c examples/replay/mpi.c examples/replay/pytorch.c \
-            examples/replay/chakra.c examples/replay/kineto.c
-        ;;
-    fuzz_conn)
-        build "$1" -Ibackends/net -Ibackends/tcp backends/tcp/conn.c backends/tcp/conn_read.c backends/tcp/outbox.c backends/tcp/landing.c
-        ;;
-    fuzz_shm)
-        build "$1" -Ibackends/shm backends/shm/*.c backends/shm/*/*.c
-        ;;
-    fuzz_coord)
-        build "$1" -Ibackends/nccl backends/nccl/coord/forming.c engine/core/match.c
-        ;;
-    fuzz_match)
-        build "$1" engine/core/match.c
-        ;;
-    fuzz_staging)
-        build "$1" runner/connect/staging.c engine/base/*.c
-        ;;
-    fuzz_stacks)
-        build "$1" runner/diagnose/stacks.c engine/base/*.c
-        ;;
-    fuzz_top)
-        build "$1" runner/report/top_screen.c runner/report/units.c engine/base/*.c $(pkg-config --libs jansson)
-        ;;
-    fuzz_base64)
-        build "$1" engine/base/*.c
-        ;;
-    fuzz_link)
-        build "$1" -Ibackends/net -Ibackends/tcp $(but backends/tcp/*.c -- backends/tcp/link.c backends/tcp/plugin.c)
-        ;;
-    esac
+# The Makefile's variant `fuzz`, which stays, so that the next build is short.
+folder=${BUILDROOT:-build}/fuzz/tests/fuzz
+build_targets() {
+    printf "$folder/%s\n" "$@" | xargs make -s -j "$(nproc)" VARIANT=fuzz CC="$clang"
 }
 # starts TARGET: options, and folders to start from beside those of all targets
 starts() {
@@ -189,22 +85,24 @@ trace_seeds() {
 fuzz() {
     mkdir -p "$out/$1.corpus" "$out/$1.seeds"
     case $1 in
-    fuzz_frames | fuzz_agent | fuzz_control | fuzz_record | fuzz_diag) "$out/$1" --seeds "$out/$1.seeds" || return 1 ;;
+    fuzz_frames | fuzz_agent | fuzz_control | fuzz_record | fuzz_diag) "$folder/$1" --seeds "$out/$1.seeds" || return 1 ;;
     fuzz_trace) trace_seeds "$out/$1.seeds" || return 1 ;;
     esac
     [ ! -d "tests/fuzz/corpus/$1" ] || set -- "$1" "tests/fuzz/corpus/$1"
     set -- "$@" "$out/$1.seeds" $(starts "$1")
     target=$1
     shift
-    "$out/$target" -seed="${SEED:-0}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
+    "$folder/$target" -seed="${SEED:-0}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
         -artifact_prefix="$out/$target-" $(printf '%s\n' "$@" | grep '^-') "$out/$target.corpus" $(printf '%s\n' "$@" | grep -v '^-')
 }
 
+# shellcheck disable=SC2086
+build_targets $targets >"$out/log" 2>&1 # those that fail are built once more, to be reported
 number=0 failed=0
 echo "1..$(echo "$targets" | wc -w)"
 for target in $targets; do
     number=$((number + 1))
-    if build_target "$target" >"$out/log" 2>&1 && fuzz "$target" >"$out/log" 2>&1; then
+    if build_targets "$target" >"$out/log" 2>&1 && fuzz "$target" >"$out/log" 2>&1; then
         echo "ok $number - $target $(grep -o 'number_of_executed_units: [0-9]*' "$out/log")"
     else
         echo "not ok $number - $target"
