@@ -27,6 +27,10 @@ _Static_assert(sizeof(struct record_module) == 256, "a module has a fixed shape"
 _Static_assert(sizeof(struct record_group) == 256, "a group has a fixed shape");
 _Static_assert(sizeof(struct record_marks) == 4096, "marks have a fixed shape");
 _Static_assert(sizeof(struct record_entry) == 64, "an entry has a fixed shape");
+_Static_assert(sizeof(struct record_op) == 32, "an operation has a fixed shape");
+_Static_assert(sizeof(struct record_thread) == 128, "a thread has a fixed shape");
+_Static_assert(sizeof(struct record_request) == 64, "a request has a fixed shape");
+_Static_assert(sizeof(struct record_channel) == 64, "a channel has a fixed shape");
 
 /* ---- the clock ---- */
 
@@ -99,7 +103,12 @@ struct record_layout record_layout(const struct record_head *head)
     at.marks = at.groups + head->ngroups * sizeof(struct record_group);
     at.counts = at.marks + head->nmarks * sizeof(struct record_marks);
     at.entries = at.counts + head->ncounts * sizeof(uint64_t);
-    at.size = at.entries + head->entries * sizeof(struct record_entry);
+    at.threads = at.entries + head->entries * sizeof(struct record_entry);
+    at.waits = at.threads + head->nthreads * sizeof(struct record_thread);
+    at.requests = at.waits + head->nthreads * RECORD_WAITS * sizeof(uint32_t);
+    at.channels = at.requests + head->nrequests * sizeof(struct record_request);
+    at.members = at.channels + head->nchannels * sizeof(struct record_channel);
+    at.size = at.members + head->nmembers * sizeof(uint32_t);
     return at;
 }
 
@@ -111,7 +120,11 @@ int record_make(uint32_t rank, uint32_t entries)
                                .ncounts = entries ? RECORD_COUNTS : 0,
                                .entries = entries,
                                .rank = rank,
-                               .timed = 1};
+                               .timed = 1,
+                               .nthreads = RECORD_THREADS,
+                               .nrequests = RECORD_REQUESTS,
+                               .nchannels = RECORD_CHANNELS,
+                               .nmembers = RECORD_MEMBERS};
     memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
     if (entries > RECORD_ENTRIES_MAX || (entries & (entries - 1)))
         return -EINVAL;
@@ -135,7 +148,9 @@ static bool record_is_ours(const struct record_head *head)
            head->nmodules == RECORD_MODULES && head->ngroups == RECORD_GROUPS &&
            head->nmarks == RECORD_GROUPS && head->entries <= RECORD_ENTRIES_MAX &&
            (head->entries & (head->entries - 1)) == 0 &&
-           head->ncounts == (head->entries ? RECORD_COUNTS : 0);
+           head->ncounts == (head->entries ? RECORD_COUNTS : 0) &&
+           head->nthreads == RECORD_THREADS && head->nrequests == RECORD_REQUESTS &&
+           head->nchannels == RECORD_CHANNELS && head->nmembers == RECORD_MEMBERS;
 }
 
 struct record_head *record_map(int fd)

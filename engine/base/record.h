@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The flight recorder of a rank: its last operations, and the state of its groups, in memory that
- * the agent makes and the rank maps. The agent can read it while the rank hangs, and after the rank
- * was killed. The same bytes are a file of the run directory (diag/rank-N.record).
+ * The flight recorder of a rank: its last operations, the state of its groups, and the calls that
+ * its threads are in, in memory that the agent makes and the rank maps. The agent can read it while
+ * the rank hangs, and after the rank was killed. The same bytes are a file of the run directory
+ * (diag/rank-N.record).
  *
  * Layout: struct record_head, then these arrays, whose lengths are in the head:
  *
@@ -11,6 +12,11 @@
  *   struct record_marks  marks[nmarks]       of the slot with the same index; nmarks: ngroups or 0
  *   uint64_t             counts[ncounts]     ring: the counts of v-forms
  *   struct record_entry  entries[entries]    ring: the operations
+ *   struct record_thread threads[nthreads]   threads that call; number 0 is not used
+ *   uint32_t  waits[nthreads][RECORD_WAITS]  the requests that a thread waits for
+ *   struct record_request requests[nrequests] open requests
+ *   struct record_channel channels[nchannels] messages sent and received, by peer and tag
+ *   uint32_t             members[nmembers]   lists of world ranks, to which groups point
  *
  * - Numbers are little-endian and of fixed size. There are no pointers.
  * - All times are ticks: see record_head. 0: not yet, or not kept (record_head.timed).
@@ -23,6 +29,8 @@
  *   the number, copies, and loads it again behind an acquire fence: if it is the same, the copy is
  *   of one moment. Other members are relaxed: each stands alone, and one that is out of date is
  *   read again at the next look.
+ * - What a thread is in, its requests, channels and collectives (record_writer.h) change only while
+ *   the word of the thread that writes them is odd: record_cut.h reads all of them of one instant.
  * - Operations of a group are numbered from 1 on each rank, collectives and messages separately. If
  *   `started` of a group is greater than `done`, the rank is inside operation number `started`.
  */
@@ -30,10 +38,11 @@
 #define ENGINE_BASE_RECORD_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define RECORD_MAGIC "collrec5"
+#define RECORD_MAGIC "collrec6"
 
 enum {
     RECORD_FD = 4, /* of collrun-engine */
@@ -43,6 +52,11 @@ enum {
     RECORD_ENTRIES = 4096,        /* the default of record.entries */
     RECORD_ENTRIES_MAX = 1 << 20, /* 64 MiB */
     RECORD_THREADS = 256,
+    RECORD_WAITS = 64, /* of one thread; a longer list is cut */
+    RECORD_REQUESTS = 4096,
+    RECORD_CHANNELS = 8192,
+    RECORD_MEMBERS = 1 << 18, /* 1 MiB */
+    RECORD_LIBRARY = 32,
     RECORD_MARKS = 64,
     RECORD_STEP = 64 /* between the numbers of record_marks.steps */
 };
@@ -75,6 +89,30 @@ struct record_user_op {
 };
 enum { RECORD_USER_OPS = 16 };
 
+/* Which library writes the calls of the rank. */
+enum record_tap {
+    RECORD_TAP_NONE,
+    RECORD_TAP_ENGINE,
+    RECORD_TAP_MPI,
+    RECORD_TAP_C10D,
+    RECORD_TAP_NCCL
+};
+
+/* Which threads may call, as MPI_Init_thread agrees it. */
+enum record_level {
+    RECORD_LEVEL_MULTIPLE, /* any thread, at any time */
+    RECORD_LEVEL_SERIALIZED,
+    RECORD_LEVEL_FUNNELED /* and SINGLE: only record_head.init_thread */
+};
+
+/* What did not fit: bits of record_head.lost. */
+enum record_lost {
+    RECORD_LOST_THREADS = 1, /* a thread calls that has no slot: nothing of the rank is proven */
+    RECORD_LOST_REQUESTS = 2,
+    RECORD_LOST_CHANNELS = 4,
+    RECORD_LOST_MEMBERS = 8
+};
+
 /* 4096 bytes, in pages; what the rank writes often begins at a cache line. The struct itself has no
  * such alignment, since readers keep copies of it. */
 struct record_head {
@@ -84,22 +122,35 @@ struct record_head {
     uint32_t rank;    /* world rank */
     uint32_t has_tsc; /* ticks are those of the CPU, else nanoseconds of CLOCK_MONOTONIC */
     uint32_t timed;   /* 1: `started` and `ended` of entries are kept; 0: nothing will show them */
+    uint32_t nthreads, nrequests, nchannels, nmembers;
     /* CLOCK_MONOTONIC in ns = mono_ns0 + ((ticks - ticks0) * ticks_mult >> 32). The agent makes it
      * more exact with time: record_calibrate. */
     uint64_t mono_ns0, ticks0, ticks_mult;
+    /* Who writes the calls of threads, and what is known about the process. */
+    _Atomic uint32_t tap;         /* enum record_tap: 0: no library does */
+    _Atomic uint32_t pid;         /* the process that does */
+    _Atomic uint32_t epoch;       /* grows with each process image that begins to */
+    _Atomic uint32_t level;       /* enum record_level */
+    _Atomic uint32_t init_thread; /* tid; 0: not known, so any thread may call */
+    _Atomic uint32_t finished;    /* 1: MPI_Finalize was entered: no call follows */
+    _Atomic uint64_t harmless;    /* signals whose handlers cannot leave a call; bit 0: signal 1 */
+    _Atomic uint64_t forgotten;   /* closed groups whose slots were used again */
+    _Atomic uint32_t lost;        /* enum record_lost; only grows */
+    uint32_t reserved;
     /* Relaxed additions: they hand out places. The version of an entry publishes the entry, and the
      * counts that it refers to; next_count is also the sequence number of older counts. */
     _Atomic uint64_t next;       /* entries ever begun; entry i is at [i % entries] */
     _Atomic uint64_t next_count; /* counts ever written; count i is at [i % ncounts] */
     char line[48];
     _Atomic uint32_t groups_used; /* all later slots have never been used */
-    /* Released after the modules. The other hands out numbers; thread 0 is not used. */
+    /* Released after the modules. The other is the number of the last thread that has a slot. */
     _Atomic uint32_t modules_used, threads_used;
     _Atomic uint32_t next_slot;    /* of those that are used again */
     _Atomic uint64_t modules_seen; /* how many the dynamic linker had loaded in all */
-    /* The kernel's ids of threads, by number. The versions of a thread's entries, which are
-     * released later, publish its id. */
-    _Atomic uint32_t threads[RECORD_THREADS];
+    /* All later ones have never been used. */
+    _Atomic uint32_t requests_used, channels_used, members_used;
+    /* The tids of threads that the library has made; they make no calls. 0: none. */
+    _Atomic uint32_t library[RECORD_LIBRARY];
     /* 1: the job stops, and a call has returned that to the rank; how the rank ends may be a
      * consequence. */
     _Atomic uint32_t disturbed;
@@ -114,7 +165,7 @@ struct record_head {
     _Atomic uint64_t in_fini, fini_since_ns;
     struct record_failure failure;
     struct record_user_op user_ops[RECORD_USER_OPS]; /* the first ones that were used */
-    char padding[4096 - 184 - 4 * RECORD_THREADS - sizeof(struct record_failure) -
+    char padding[4096 - 264 - 4 * RECORD_LIBRARY - sizeof(struct record_failure) -
                  RECORD_USER_OPS * sizeof(struct record_user_op)];
 };
 
@@ -166,8 +217,20 @@ struct record_group {
     };
     _Atomic int32_t status; /* the first error of the group, which every later call gets; 0: none */
     uint32_t generation;    /* how often the slot has been used */
-    char padding[40];
+    /* What names the group to other ranks: equal on all members, and unique in the job. 0: calls on
+     * it are OPAQUE. */
+    uint64_t id;
+    /* Collectives begun: counted before the library is called. While a slot is CLOSED, id and count
+     * remain. */
+    _Atomic uint64_t called;
+    uint32_t members_at; /* where its `members` world ranks begin in members[]; RECORD_RANGE */
+    uint32_t nremote;    /* of an intercommunicator: its remote members follow the own ones */
+    char padding[16];
 };
+
+/* In record_group.members_at: there are only two numbers, the first world rank and the step from
+ * each to the next one. */
+#define RECORD_RANGE 0x80000000u
 
 /* What ranks must agree about, after the calls up to a number. A mark of another number, of an
  * earlier group of the slot, and one that the rank has written into at random, has a wrong
@@ -231,9 +294,124 @@ struct record_entry {
     uint64_t site; /* the return address of the function of collrun.h; 0: not known */
 };
 
+/* ---- the calls of threads: record_writer.h writes, record_cut.h reads ---- */
+
+/* record_thread.word is 4 * calls + phase. What stands between two odd phases is being written. */
+enum record_phase { RECORD_OUTSIDE, RECORD_ENTERING, RECORD_INSIDE, RECORD_LEAVING };
+
+/* What a thread waits for. */
+enum record_mode {
+    RECORD_NONE, /* the call does not block */
+    RECORD_ALL,  /* each of its operations and requests */
+    RECORD_ANY   /* one of its requests */
+};
+
+/* Kinds of record_op beside those of enum collrun_kind. */
+enum record_kind {
+    RECORD_NEIGHBORS = 250, /* a neighborhood collective: needs the members that its counts name */
+    RECORD_FORM,            /* a group forms, or makes another one: needs all members */
+    RECORD_FINALIZE,
+    RECORD_OPAQUE, /* may return at any time: nothing is known about it */
+    RECORD_PROBE = 255
+};
+
+enum {
+    RECORD_SYNC = 1, /* record_op.flags: a send that cannot complete before it is received */
+    RECORD_ANY_RANK = -1
+};
+#define RECORD_ANY_TAG UINT32_MAX
+
+/* 32 bytes: an operation that may have to wait for other ranks. */
+struct record_op {
+    uint8_t kind, flags, dtype, op;
+    uint16_t group;      /* slot */
+    uint16_t generation; /* of the slot, the low bits */
+    int32_t peer;        /* world rank of the root, source or destination; RECORD_ANY_RANK */
+    uint32_t tag;        /* messages; v-forms: where their counts begin, as in record_entry */
+    union {
+        uint64_t number; /* collectives: how many of the group this rank has called, with it */
+        uint64_t order;  /* sends: at least so many of this thread precede it on its channel */
+        uint64_t post;   /* receives: the place among all that this thread has posted */
+        uint64_t takes;  /* probes: messages that the process had received when it began */
+    };
+    uint64_t count; /* elements of this rank; 0: the call needs no other rank, unless a barrier */
+};
+
+/* 128 bytes, written by its thread alone. */
+struct record_thread {
+    _Atomic uint32_t word;
+    _Atomic uint32_t tid;
+    uint8_t mode;                   /* enum record_mode */
+    uint8_t nops;                   /* 0 to 2: sendrecv has two */
+    uint16_t nwaits;                /* how many of its requests are listed */
+    uint32_t cut;                   /* requests that it waits for and that are not listed */
+    _Atomic uint64_t takes;         /* messages that this thread has received */
+    uint64_t posted;                /* receives that it has posted */
+    uint64_t since, deadline, site; /* ticks; deadline 0: none */
+    struct record_op ops[2];
+    char padding[8];
+};
+
+/* record_request.state: these, and above them how often the slot has been used, which the handle of
+ * a request holds, too. */
+enum record_request_state {
+    RECORD_FREE,
+    RECORD_OPEN,
+    RECORD_WITHDRAWN, /* MPI_Cancel: it may complete at any time */
+    RECORD_ABANDONED  /* freed, or its call was left: it may still match a message */
+};
+/* A handle is slot + RECORD_HANDLE_SLOT * use. */
+#define RECORD_HANDLE_SLOT 4096u
+#define RECORD_HANDLE_USES (1u << 20)
+
+/* 64 bytes: a nonblocking operation, or a persistent one that was started. */
+struct record_request {
+    _Atomic uint32_t state; /* enum record_request_state + 4 * use */
+    uint16_t thread, reserved;
+    uint64_t since, site;
+    struct record_op op;
+    char padding[8];
+};
+
+#define RECORD_SEVERAL UINT16_MAX /* record_channel.owner */
+#define RECORD_FOLDS 8u           /* channels that all further tags of a peer share */
+
+/* 64 bytes: both directions between this rank and a peer with one tag in one group. */
+struct record_channel {
+    union {
+        struct {
+            uint16_t group;
+            uint16_t folded;     /* 1: `tag` is record_fold() of several tags */
+            uint32_t generation; /* of the slot of the group */
+        };
+        uint64_t of;
+    };
+    union {
+        struct {
+            uint32_t peer, tag;
+        };
+        uint64_t to;
+    };
+    _Atomic uint64_t sent;  /* begun: counted before the library is called */
+    _Atomic uint64_t taken; /* received: counted after the library has returned */
+    _Atomic uint16_t owner; /* the thread that sends; 0: none has, RECORD_SEVERAL */
+    char padding[30];
+};
+
+/* A condition that proofs of deadlock need. tests/mutation compiles this with one that is false. */
+#ifndef RECORD_RULE
+#define RECORD_RULE(condition) true
+#endif
+
+static inline uint32_t record_fold(uint32_t tag)
+{
+    return (uint32_t)(tag * UINT64_C(0x9e3779b97f4a7c15) >> 61) % RECORD_FOLDS;
+}
+
 /* Where the arrays begin, for the lengths in `head`; .size: of all. */
 struct record_layout {
-    size_t modules, groups, marks, counts, entries, size;
+    size_t modules, groups, marks, counts, entries, threads, waits, requests, channels, members;
+    size_t size;
 };
 struct record_layout record_layout(const struct record_head *head);
 

@@ -6,6 +6,7 @@
  */
 #include "base/record_queue.h"
 
+#include <errno.h>
 #include <link.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,13 +16,51 @@
 
 _Thread_local uint16_t record_queue_thread;
 
+static void *record_queue_at(struct record_head *head, size_t offset)
+{
+    return (unsigned char *)head + offset;
+}
+
+/* The slot of a thread that had this tid; 0: none had. */
+static uint32_t record_queue_find_tid(const struct record_head *head,
+                                      const struct record_thread *threads, uint32_t tid)
+{
+    uint32_t n = atomic_load(&head->threads_used);
+    n = n < head->nthreads ? n : head->nthreads - 1;
+    while (n && atomic_load_explicit(&threads[n].tid, memory_order_relaxed) != tid)
+        n--;
+    return n;
+}
+
+/* The slot of a thread that has ended; 0: none has. Its word stays: the next call counts on. */
+static uint32_t record_queue_reuse_thread(const struct record_head *head,
+                                          struct record_thread *threads, uint32_t self)
+{
+    for (uint32_t i = 1; i < head->nthreads; i++) {
+        uint32_t tid = atomic_load_explicit(&threads[i].tid, memory_order_relaxed);
+        if (tid && syscall(SYS_tgkill, getpid(), tid, 0) < 0 && errno == ESRCH &&
+            atomic_compare_exchange_strong(&threads[i].tid, &tid, self))
+            return i;
+    }
+    return 0;
+}
+
 uint16_t record_queue_name_thread(struct record_head *head)
 {
-    uint32_t n = atomic_fetch_add_explicit(&head->threads_used, 1, memory_order_relaxed) + 1;
-    if (n < RECORD_THREADS)
-        atomic_store_explicit(&head->threads[n], (uint32_t)syscall(SYS_gettid),
-                              memory_order_release);
-    record_queue_thread = (uint16_t)(n < UINT16_MAX ? n : UINT16_MAX);
+    struct record_thread *threads = record_queue_at(head, record_layout(head).threads);
+    const uint32_t self = (uint32_t)syscall(SYS_gettid);
+    uint32_t last = atomic_load(&head->threads_used);
+    uint32_t n = record_queue_find_tid(head, threads, self);
+    while (!n && last + 1 < head->nthreads &&
+           !atomic_compare_exchange_weak(&head->threads_used, &last, last + 1))
+        continue;
+    if (!n && last + 1 < head->nthreads) {
+        n = last + 1;
+        atomic_store_explicit(&threads[n].tid, self, memory_order_release);
+    } else if (!n) {
+        n = record_queue_reuse_thread(head, threads, self);
+    }
+    record_queue_thread = (uint16_t)(n ? n : UINT16_MAX);
     return record_queue_thread;
 }
 
@@ -81,11 +120,6 @@ void record_queue_note_failure(struct record_head *head, const struct record_fai
 }
 
 /* ---- modules ---- */
-
-static void *record_queue_at(struct record_head *head, size_t offset)
-{
-    return (unsigned char *)head + offset;
-}
 
 struct module_list {
     struct record_module *items;
@@ -189,10 +223,71 @@ static void record_queue_put_scope(const char *scope, char *out, size_t size)
         snprintf(out, size, "%016llx:%s", (unsigned long long)hash, scope + len - (size - 18));
 }
 
-static void record_queue_fill_slot(struct record_group *g, const struct record_head *head,
+/* ---- members ---- */
+
+/* True if each world rank is the last one plus the same step. */
+static bool record_queue_is_range(const uint32_t *world, uint32_t n)
+{
+    for (uint32_t i = 2; i < n; i++)
+        if (world[i] - world[i - 1] != world[1] - world[0])
+            return false;
+    return n > 2;
+}
+
+/* Where members[] has such numbers: those of another group, or new ones. False: no room. */
+static bool record_queue_put_members(struct record_head *head, const uint32_t *numbers, uint32_t n,
+                                     uint32_t *at)
+{
+    const struct record_layout layout = record_layout(head);
+    const struct record_group *groups = record_queue_at(head, layout.groups);
+    uint32_t *members = record_queue_at(head, layout.members);
+    uint32_t used = atomic_load(&head->members_used);
+    for (uint32_t i = 0; i < head->ngroups; i++) {
+        const uint32_t from = groups[i].members_at & ~RECORD_RANGE;
+        if (groups[i].id && from + (uint64_t)n <= used &&
+            memcmp(&members[from], numbers, n * sizeof *numbers) == 0) {
+            *at = from;
+            return true;
+        }
+    }
+    do {
+        if (n > head->nmembers - used) {
+            atomic_fetch_or(&head->lost, RECORD_LOST_MEMBERS);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&head->members_used, &used, used + n));
+    memcpy(&members[used], numbers, n * sizeof *numbers);
+    *at = used;
+    return true;
+}
+
+/* Without room for its members the group has no id: calls on it are not compared with those of
+ * other ranks. */
+static void record_queue_list_members(struct record_group *g, struct record_head *head,
+                                      const struct record_queue_info *info)
+{
+    const uint32_t *world = info->world;
+    bool listed;
+    if (!world || !info->id)
+        return;
+    if (!info->nremote && record_queue_is_range(world, info->members)) {
+        const uint32_t range[2] = {world[0], world[1] - world[0]};
+        listed = record_queue_put_members(head, range, 2, &g->members_at);
+        g->members_at |= RECORD_RANGE;
+    } else {
+        listed =
+            record_queue_put_members(head, world, info->members + info->nremote, &g->members_at);
+    }
+    g->nremote = info->nremote;
+    g->id = listed ? info->id : 0;
+}
+
+static void record_queue_fill_slot(struct record_group *g, struct record_head *head,
                                    const struct record_queue_info *info)
 {
     uint32_t version = atomic_load(&g->version) | 1, generation = g->generation + 1;
+    if (g->id) /* other ranks may still wait for this group */
+        atomic_fetch_add(&head->forgotten, 1);
     atomic_store_explicit(&g->version, version, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     memset((char *)g + offsetof(struct record_group, name), 0,
@@ -206,6 +301,7 @@ static void record_queue_fill_slot(struct record_group *g, const struct record_h
     g->first = atomic_load(&head->next);
     g->root_or_peer = -1;
     g->generation = generation;
+    record_queue_list_members(g, head, info);
     atomic_store_explicit(&g->version, version + 1, memory_order_release);
 }
 

@@ -35,6 +35,9 @@ struct record_queue_info {
     uint32_t members, rank;
     bool messages;
     enum collrun_check check;
+    uint64_t id;           /* record_group.id; 0: none */
+    const uint32_t *world; /* the world ranks of `members` members, then of `nremote`; NULL: none */
+    uint32_t nremote;
 };
 
 /* One operation, in the form that is recorded: fields that its kind does not have are 0, root and

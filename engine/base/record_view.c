@@ -43,7 +43,9 @@ static bool record_view_is_sane(const struct record_head *h)
     return h->nmodules <= RECORD_MODULES && h->ngroups <= RECORD_GROUPS &&
            (h->nmarks == 0 || h->nmarks == h->ngroups) && h->ncounts <= RECORD_COUNTS &&
            h->entries <= RECORD_ENTRIES_MAX && (h->entries & (h->entries - 1)) == 0 &&
-           (h->ncounts & (h->ncounts - 1)) == 0;
+           (h->ncounts & (h->ncounts - 1)) == 0 && h->nthreads <= RECORD_THREADS &&
+           h->nrequests <= RECORD_REQUESTS && h->nchannels <= RECORD_CHANNELS &&
+           h->nmembers <= RECORD_MEMBERS;
 }
 
 int record_view_init(struct record_view *v, const void *bytes, size_t len, struct diag *d)
@@ -214,7 +216,8 @@ static uint64_t record_view_number(uint32_t low, uint64_t started)
 
 static uint32_t record_view_tid(const struct record_view *v, uint32_t thread)
 {
-    return thread < RECORD_THREADS ? record_view_load32(&record_view_head(v)->threads[thread]) : 0;
+    const struct record_thread *threads = (const void *)(v->bytes + v->at.threads);
+    return thread < v->head.nthreads ? record_view_load32(&threads[thread].tid) : 0;
 }
 
 /* What an operation needs to know of the group of its slot. */
@@ -432,6 +435,33 @@ static void record_view_save_entries(const struct record_view *v, uint64_t end, 
     buf_commit(out, entries * one);
 }
 
+/* The arrays of what threads are in, and of what they wait for, as far as they are used. */
+static void record_view_save_calls(const struct record_view *v, const struct record_head *cut,
+                                   struct buf *out)
+{
+    buf_put(out, v->bytes + v->at.threads, cut->nthreads * sizeof(struct record_thread));
+    buf_put(out, v->bytes + v->at.waits, cut->nthreads * RECORD_WAITS * sizeof(uint32_t));
+    buf_put(out, v->bytes + v->at.requests, cut->nrequests * sizeof(struct record_request));
+    buf_put(out, v->bytes + v->at.channels, cut->nchannels * sizeof(struct record_channel));
+    buf_put(out, v->bytes + v->at.members, cut->nmembers * sizeof(uint32_t));
+}
+
+static uint32_t record_view_used(const _Atomic uint32_t *used, uint32_t most)
+{
+    const uint32_t n = record_view_load32(used);
+    return n < most ? n : most;
+}
+
+static void record_view_cut_calls(const struct record_view *v, struct record_head *cut)
+{
+    const struct record_head *live = record_view_head(v);
+    const uint32_t threads = record_view_load32(&live->threads_used);
+    cut->nthreads = threads < v->head.nthreads ? threads + (threads > 0) : v->head.nthreads;
+    cut->nrequests = record_view_used(&live->requests_used, v->head.nrequests);
+    cut->nchannels = record_view_used(&live->channels_used, v->head.nchannels);
+    cut->nmembers = record_view_used(&live->members_used, v->head.nmembers);
+}
+
 /* No more than there are. */
 static uint32_t record_view_save_size(const struct record_view *v, uint64_t end, uint32_t entries)
 {
@@ -457,6 +487,7 @@ bool record_view_save(struct record_head *live, size_t len, const struct record_
     head.nmarks = part->marks && v.head.nmarks ? head.ngroups : 0;
     head.entries = record_view_save_size(&v, end, part->entries);
     head.ncounts = record_view_load64(&live->next_count) && head.entries ? v.head.ncounts : 0;
+    record_view_cut_calls(&v, &head);
     buf_put(out, &head, sizeof head);
     buf_put(out, v.bytes + v.at.modules, head.nmodules * sizeof(struct record_module));
     for (uint32_t i = 0; i < head.ngroups; i++) {
@@ -467,5 +498,6 @@ bool record_view_save(struct record_head *live, size_t len, const struct record_
         record_view_save_mark(&v, i, out);
     buf_put(out, v.bytes + v.at.counts, head.ncounts * sizeof(uint64_t));
     record_view_save_entries(&v, end, head.entries, out);
+    record_view_save_calls(&v, &head, out);
     return !out->failed;
 }

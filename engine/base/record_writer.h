@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * struct record_writer: the calls of a process's threads, as they enter and leave a library, in the
+ * record (record.h). It depends on nothing but memory: a library that is preloaded beside an MPI,
+ * without a connection to an agent, can use it. No function of a call allocates, or waits for
+ * another process.
+ *
+ * A call, by its thread:
+ *
+ *     t = record_enter(w);                 NULL: not recorded, and no other function is called
+ *     record_begin(w, t, &part);           a blocking operation; sendrecv has two
+ *     handle = record_post(w, t, &part);   a nonblocking one
+ *     record_wait(w, t, handle);           a request that the call waits for
+ *     record_inside(t, mode, &at);
+ *     ... the library is called ...
+ *     record_leave(t);
+ *     record_take(w, t, &message);         a message that was received
+ *     record_close(w, handle);             a request that is complete
+ *     record_outside(t);
+ *
+ * - Proofs of deadlock need this order (diagnose/proof.h): a send and a collective are counted
+ *   before the library is called; a message is taken after the word has left INSIDE.
+ * - A call that was left by longjmp or an exception stays INSIDE until its thread calls again.
+ *   Calls inside calls are not recorded: the caller knows its depth, and does not enter.
+ * - A child of fork() finds no writer: its memory is wiped there (MADV_WIPEONFORK).
+ * - Where a table is full, record_head.lost says so, and less is proven.
+ */
+#ifndef ENGINE_BASE_RECORD_WRITER_H
+#define ENGINE_BASE_RECORD_WRITER_H
+
+#include "base/record_queue.h"
+
+#include <assert.h>
+
+enum { RECORD_WRITER_PLACES = 4 * RECORD_CHANNELS };
+
+/* Private memory of the process; the arrays are those of the record. */
+struct record_writer {
+    struct record_head *head; /* NULL in a child of fork() */
+    struct record_thread *threads;
+    uint32_t *waits;
+    struct record_request *requests;
+    struct record_channel *channels;
+    struct record_group *groups;
+    bool shared;           /* threads may call at the same time: counters need atomic additions */
+    _Atomic uint32_t lock; /* 1: a thread takes or frees a request, or adds a channel */
+    uint32_t nfree;
+    uint16_t free[RECORD_REQUESTS];        /* a stack of requests that were used and are closed */
+    uint16_t places[RECORD_WRITER_PLACES]; /* hash of the channels: index + 1; 0: free */
+};
+
+/* A thread's part of an operation. */
+struct record_part {
+    const struct record_group *group;
+    int32_t peer; /* world rank; of a collective the root; RECORD_ANY_RANK */
+    uint32_t tag;
+    uint64_t count;
+    uint8_t kind, flags, dtype, op; /* as in record_op */
+};
+
+/* Times in ticks, and the return address of the call; 0: not known, or no time-out. */
+struct record_at {
+    uint64_t since, deadline, site;
+};
+
+/* Begins to record the calls of this process. NULL: no memory. */
+struct record_writer *record_writer_open(struct record_head *head, enum record_tap tap,
+                                         enum record_level level);
+void record_writer_close(struct record_writer *w); /* NULL: no effect */
+
+/* The call leaves no further ones of the process (MPI_Finalize). While it enters. */
+void record_finish(struct record_writer *w);
+/* As it leaves: the request of a receive is freed or given up, and may yet take a message
+ * (ABANDONED); or it may complete at any time (WITHDRAWN). */
+void record_give_up(struct record_writer *w, uint32_t handle, enum record_request_state state);
+/* The sends of this channel count as those of several threads, as one of them was canceled. */
+void record_cancel_send(struct record_writer *w, const struct record_part *part);
+
+/* ---- slow parts of the functions below ---- */
+
+/* NULL: there is no room. */
+struct record_channel *record_writer_add_channel(struct record_writer *w, uint64_t of, uint64_t to);
+struct record_thread *record_writer_add_thread(struct record_writer *w);
+/* The receives of the call that the thread has left may yet take messages. */
+void record_writer_abandon(struct record_writer *w, const struct record_thread *t);
+uint64_t record_writer_takes(const struct record_writer *w);
+void record_writer_lock(struct record_writer *w);
+void record_writer_unlock(struct record_writer *w);
+
+/* ---- channels ---- */
+
+static inline uint64_t record_channel_of_group(const struct record_writer *w,
+                                               const struct record_group *g)
+{
+    return (uint64_t)(g - w->groups) | (uint64_t)g->generation << 32;
+}
+
+static inline uint32_t record_channel_place(uint64_t of, uint64_t to)
+{
+    return (uint32_t)((to ^ of * UINT64_C(0xc4ceb9fe1a85ec53)) * UINT64_C(0x9e3779b97f4a7c15) >>
+                      40) %
+           RECORD_WRITER_PLACES;
+}
+
+/* A channel is found by what names it, and added the first time. */
+static inline struct record_channel *
+record_channel(struct record_writer *w, const struct record_group *g, uint32_t peer, uint32_t tag)
+{
+    const uint64_t of = record_channel_of_group(w, g), to = peer | (uint64_t)tag << 32;
+    for (uint32_t i = record_channel_place(of, to);; i = (i + 1) % RECORD_WRITER_PLACES) {
+        const uint32_t at = __atomic_load_n(&w->places[i], __ATOMIC_ACQUIRE);
+        if (!at)
+            return record_writer_add_channel(w, of, to);
+        struct record_channel *c = &w->channels[at - 1];
+        if (c->to == to && c->of == of)
+            return c;
+    }
+}
+
+/* Returns the count before. */
+static inline uint64_t record_count(const struct record_writer *w, _Atomic uint64_t *counter)
+{
+    if (w->shared)
+        return atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
+    uint64_t n = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, n + 1, memory_order_relaxed);
+    return n;
+}
+
+/* Returns record_op.order. A second thread that sends says so before it counts, so a count that
+ * includes its messages is never taken for one of the first thread alone. */
+static inline uint64_t record_count_sent(const struct record_writer *w, struct record_channel *c)
+{
+    const uint16_t self = record_queue_thread;
+    uint16_t owner = atomic_load_explicit(&c->owner, memory_order_relaxed);
+    if (owner == 0 && (!w->shared || atomic_compare_exchange_strong(&c->owner, &owner, self))) {
+        atomic_store_explicit(&c->owner, self, memory_order_relaxed);
+        owner = self;
+    }
+    if (owner != self)
+        atomic_store_explicit(&c->owner, RECORD_SEVERAL, memory_order_relaxed);
+    const uint64_t before = record_count(w, &c->sent);
+    owner = atomic_load_explicit(&c->owner, memory_order_relaxed);
+    const bool alone = owner == self || !RECORD_RULE(ONE_SENDER);
+    return alone && !c->folded ? before : 0;
+}
+
+/* ---- the word of a thread ---- */
+
+static inline enum record_phase record_phase(const struct record_thread *t)
+{
+    return (enum record_phase)(atomic_load_explicit(&t->word, memory_order_relaxed) & 3);
+}
+
+/* Each phase follows the last one; OUTSIDE begins the next call. */
+static inline void record_step(struct record_thread *t, enum record_phase to, memory_order order)
+{
+    const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed) + 1;
+    assert((word & 3) == (uint32_t)to);
+    (void)to;
+    atomic_store_explicit(&t->word, word, order);
+}
+
+/* ---- a call ---- */
+
+static inline struct record_thread *record_enter(struct record_writer *w)
+{
+    if (!w || !w->head)
+        return NULL;
+    const uint16_t self = record_queue_thread;
+    struct record_thread *t =
+        self && self < w->head->nthreads ? &w->threads[self] : record_writer_add_thread(w);
+    if (!t)
+        return NULL;
+    const uint32_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
+    const bool left = (word & 3) == RECORD_INSIDE; /* by longjmp */
+    /* The next number and ENTERING, whatever the phase was. */
+    atomic_store_explicit(&t->word, (word | 3) + 2, memory_order_relaxed);
+    /* A reader that finds what is stored from here on finds the odd word, too. */
+    atomic_thread_fence(memory_order_release);
+    if (left)
+        record_writer_abandon(w, t);
+    t->nops = 0;
+    t->nwaits = 0;
+    t->cut = 0;
+    return t;
+}
+
+static inline void record_fill(struct record_writer *w, struct record_thread *t,
+                               const struct record_part *part, struct record_op *op)
+{
+    assert(record_phase(t) == RECORD_ENTERING);
+    op->kind = part->kind;
+    op->flags = part->flags;
+    op->dtype = part->dtype;
+    op->op = part->op;
+    op->group = (uint16_t)(part->group - w->groups);
+    op->generation = (uint16_t)part->group->generation;
+    op->peer = part->peer;
+    op->tag = part->tag;
+    op->count = part->count;
+    switch ((unsigned)part->kind) {
+    case COLLRUN_SEND: {
+        struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
+        op->order = c ? record_count_sent(w, c) : 0;
+        break;
+    }
+    case COLLRUN_RECV:
+    case COLLRUN_RECV_ANY:
+        op->post = t->posted++;
+        break;
+    case RECORD_PROBE:
+        op->takes = record_writer_takes(w);
+        break;
+    default:
+        op->number = record_count(w, &w->groups[op->group].called) + 1;
+    }
+}
+
+static inline void record_begin(struct record_writer *w, struct record_thread *t,
+                                const struct record_part *part)
+{
+    assert(t->nops < 2);
+    record_fill(w, t, part, &t->ops[t->nops]);
+    t->nops++;
+}
+
+/* Returns the handle of the request; 0: there is no room. */
+uint32_t record_post(struct record_writer *w, struct record_thread *t,
+                     const struct record_part *part, const struct record_at *at);
+
+/* A request for which there was no room, or past the end of the list, is counted. */
+static inline void record_wait(struct record_writer *w, struct record_thread *t, uint32_t handle)
+{
+    assert(record_phase(t) == RECORD_ENTERING);
+    if (!handle || t->nwaits == RECORD_WAITS) {
+        t->cut++;
+        return;
+    }
+    w->waits[(size_t)(t - w->threads) * RECORD_WAITS + t->nwaits] = handle;
+    t->nwaits++;
+}
+
+static inline void record_inside(struct record_thread *t, enum record_mode mode,
+                                 const struct record_at *at)
+{
+    t->mode = (uint8_t)mode;
+    t->since = at->since;
+    t->deadline = at->deadline;
+    t->site = at->site;
+    record_step(t, RECORD_INSIDE, memory_order_release);
+}
+
+static inline void record_leave(struct record_thread *t)
+{
+    record_step(t, RECORD_LEAVING, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+}
+
+/* A message was received: `peer` and `tag` are those of its status. */
+static inline void record_take(struct record_writer *w, struct record_thread *t,
+                               const struct record_part *part)
+{
+    assert(record_phase(t) == RECORD_LEAVING);
+    struct record_channel *c = record_channel(w, part->group, (uint32_t)part->peer, part->tag);
+    if (c)
+        record_count(w, &c->taken);
+    const uint64_t n = atomic_load_explicit(&t->takes, memory_order_relaxed);
+    atomic_store_explicit(&t->takes, n + 1, memory_order_relaxed);
+}
+
+/* The request is complete. 0: no effect. */
+void record_close(struct record_writer *w, uint32_t handle);
+
+static inline void record_outside(struct record_thread *t)
+{
+    record_step(t, RECORD_OUTSIDE, memory_order_release);
+}
+
+#endif
