@@ -289,9 +289,9 @@ memory-model: $(B)/obj/build_id.h
 .PHONY: soak
 soak: all
 	tests/run -t $$(($(or $(SECONDS),60) + 300)) 'tests/soak/run.sh $(or $(SECONDS),60)'
-# Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect.
+# Mutation tests of the conformance suite: one bug at a time in a backend, which it must detect; and of the proof of deadlocks.
 mutation: all
-	tests/run -t 900 tests/mutation/conform.sh
+	tests/run -t 900 tests/mutation/conform.sh tests/mutation/record.sh
 
 check-asan:
 	@$(MAKE) --no-print-directory VARIANT=asan test

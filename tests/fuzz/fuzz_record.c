@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libFuzzer target for whatever reads a rank's record: its view, the copy that the agent sends and
- * that collrun diag reads, and the audit from the agent's sender to the runner. Beside the
- * sanitizers and the time limit, what record_view.h says about ranges is the oracle.
+ * that collrun diag reads, the audit from the agent's sender to the runner, and the cut of it with
+ * the proof. Beside the sanitizers and the time limit, what record_view.h and record_cut.h say
+ * about ranges is the oracle.
  *
  * fuzz_record --seeds FOLDER writes a record to start from.
  */
 #include "agent/audit_sender.h"
 #include "base/buf.h"
 #include "base/names.h"
+#include "base/record_cut.h"
 #include "base/record_view.h"
 #include "base/wire.h"
 #include "diagnose/audit.h"
+#include "diagnose/proof.h"
+#include "diagnose/proof_core.h"
 #include "fuzz/seed_record.h"
 
 #include <stdio.h>
@@ -135,6 +139,47 @@ static void check_audit(const struct record_view *v)
     free(sent);
 }
 
+/* The thread of this process that has made the seed, and one that sleeps. */
+static bool survey(void *ctx, struct arena *arena, struct record_survey *out)
+{
+    const struct record_view *v = ctx;
+    const struct record_thread *threads = (const void *)(v->bytes + v->at.threads);
+    struct record_task *tasks = arena_calloc(arena, 2, sizeof *tasks);
+    if (!tasks)
+        return false;
+    tasks[0].tid = v->head.nthreads > 1 ? threads[1].tid : 1;
+    tasks[1] = (struct record_task){.tid = 1, .state = RECORD_TASK_SLEEPS};
+    *out = (struct record_survey){.tasks = tasks, .ntasks = 2};
+    return true;
+}
+
+static void check_cut_op(const struct record_cut *cut, const struct record_cut_op *op)
+{
+    must(op->group == RECORD_CUT_NO_GROUP || op->group < cut->ngroups, "a cut has the group");
+    must(!op->nneeds || op->needs, "what an operation needs is listed");
+}
+
+static void check_proof(struct record_view *v, bool ended)
+{
+    struct record_cut cut;
+    struct proof p;
+    struct proof_core core;
+    struct arena arena;
+    arena_init(&arena);
+    must(record_cut_take(v, ended, survey, v, &arena, &cut), "a cut has memory");
+    for (uint32_t i = 0; i < cut.nthreads; i++)
+        for (uint32_t k = 0; k < cut.threads[i].nops; k++)
+            check_cut_op(&cut, &cut.threads[i].ops[k]);
+    for (uint32_t i = 0; i < cut.nreceives; i++)
+        check_cut_op(&cut, &cut.receives[i]);
+    for (uint32_t i = 0; i < cut.nchannels; i++)
+        must(cut.channels[i].group < cut.ngroups, "a channel has a group");
+    const struct record_cut *cuts[3] = {&cut, &cut, NULL};
+    for (uint32_t n = 2; n <= 3; n++)
+        must(proof_solve(cuts, n, &arena, &p) && proof_explain(&p, &core), "a proof has memory");
+    arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct record_view v;
@@ -146,6 +191,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (record_view_init(&v, bytes, size, &d) == 0) {
         check_view(&v);
         check_audit(&v);
+        check_proof(&v, false);
+        check_proof(&v, true);
         check_copy(bytes, size);
     }
     free(bytes);

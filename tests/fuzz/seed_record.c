@@ -7,6 +7,7 @@
 
 #include "base/record_queue.h"
 #include "base/record_view.h"
+#include "base/record_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +38,36 @@ static void seed_call(struct record_queue *q, uint64_t number, const struct reco
     record_queue_end(q, index, RECORD_DONE, ticks + 1);
 }
 
+/* A thread that has sent, received and called, and waits for a request and for its peer. */
+static void seed_thread(struct record_head *head, const struct record_group *g, uint32_t rank)
+{
+    struct record_writer *w = record_writer_open(head, RECORD_TAP_ENGINE, RECORD_LEVEL_MULTIPLE);
+    const struct record_at at = {.since = record_ticks(head)};
+    struct record_part part = {.group = g, .peer = (int32_t)(1 - rank), .count = 5, .tag = 7};
+    seed_must(w != NULL, "a writer");
+    record_queue_thread = 0; /* it was that of another record */
+    struct record_thread *t = record_enter(w);
+    seed_must(t != NULL, "a thread");
+    part.kind = COLLRUN_SEND;
+    record_begin(w, t, &part);
+    record_inside(t, RECORD_ALL, &at);
+    record_leave(t);
+    record_take(w, t, &part);
+    record_outside(t);
+    t = record_enter(w);
+    part.kind = COLLRUN_RECV;
+    record_wait(w, t, record_post(w, t, &part, &at));
+    part.kind = COLLRUN_BARRIER;
+    record_begin(w, t, &part);
+    record_inside(t, RECORD_ALL, &at);
+    record_writer_close(w);
+}
+
 static void seed_calls(struct record_head *head, uint32_t rank, bool wrong)
 {
     const size_t counts[2] = {3, 4};
     const struct record_counts kept = {counts, counts, 2, 2, 0};
+    const uint32_t world[2] = {0, 1};
     struct record_queue q[2];
     for (int i = 0; i < 2; i++)
         record_queue_open(&q[i], head,
@@ -48,7 +75,9 @@ static void seed_calls(struct record_head *head, uint32_t rank, bool wrong)
                                                       .scope = "world#1:7",
                                                       .members = 2,
                                                       .rank = rank,
-                                                      .messages = i == 1});
+                                                      .messages = i == 1,
+                                                      .id = 9,
+                                                      .world = world});
     for (uint32_t n = 1; n <= CALLS; n++) {
         struct record_call c = {.count = n, .root_or_peer = -1, .kind = COLLRUN_ALLREDUCE};
         c.kind = n % 4 ? COLLRUN_ALLREDUCE : COLLRUN_ALLTOALLV;
@@ -65,6 +94,7 @@ static void seed_calls(struct record_head *head, uint32_t rank, bool wrong)
                                         .kind = rank ? COLLRUN_RECV : COLLRUN_SEND,
                                         .tag = n},
                   true);
+    seed_thread(head, q[0].group, rank);
 }
 
 void seed_record(uint32_t rank, bool wrong, struct buf *out)
