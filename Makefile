@@ -250,9 +250,9 @@ lint: look
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)$(call tidy,$(filter engine/python/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(PYTHON_INC))
 	$(Q)$(call tidy,$(filter-out backends/% engine/python/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
-	$(Q)$(foreach n,$(filter-out gloo,$(BACKEND_NAMES)),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(if $(filter $(n),$(NETWORK_BACKENDS)),$(INC_NET),$(INC_PUBLIC)) -Ibackends/$(n)) &&) :
+	$(Q)$(foreach n,$(BACKEND_NAMES),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(if $(filter $(n),$(NETWORK_BACKENDS)),$(INC_NET),$(INC_PUBLIC)) -Ibackends/$(n)) &&) :
 	$(Q)$(call tidy,$(filter backends/net/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(INC_NET))
-	$(Q)$(call tidy,$(filter-out engine/python/torch/%,$(filter %.cc,$(TIDY_FILES))),-std=c++17 $(INC_PUBLIC) -Ibackends/gloo,--checks=-readability-function-size)
+	$(Q)$(call tidy,$(filter-out engine/python/torch/%,$(filter %.cc,$(TIDY_FILES))),-std=c++17 $(INC_NET) -Ibackends/gloo,--checks=-readability-function-size)
 TIDY_FILES = $(filter-out tests/% %.h,$(C_FILES))
 MPI_CFLAGS = $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null) # examples/backend-mpi
 # Nearly all of its time is clang's analyzer, which follows each function for up to NODES steps. With 225000, clang's own default, it takes

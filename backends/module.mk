@@ -21,7 +21,8 @@ BACKENDS := $(foreach n,$(BACKEND_NAMES),$(B)/lib/collrun/backends/libcollrun_$(
 backend_src = $(wildcard $(foreach e,c cc,backends/$(1)/*.$(e) backends/$(1)/*/*.$(e)))
 OBJECTS += $(call obj,$(foreach n,$(BACKEND_NAMES),$(call backend_src,$(n))))
 
-NETWORK_BACKENDS := $(filter tcp ucx,$(BACKEND_NAMES)) # they contain backends/net
+NETWORK_BACKENDS := $(filter tcp ucx gloo,$(BACKEND_NAMES)) # they contain backends/net
+NET_LIB := $(B)/obj/libnet.a
 
 -include $(wildcard backends/*/module.mk)
 

@@ -53,9 +53,6 @@ $(B)/tests/test_nccl_devices: $(call obj,backends/nccl/devices.c backends/nccl/l
 $(addprefix $(B)/tests/,test_standstill test_local_rdv): LDFLAGS += -Wl,--wrap=now_ns
 $(B)/tests/test_dial: LDFLAGS += -Wl,--wrap=now_ns,--wrap=tcp_connect,--wrap=getaddrinfo,--wrap=freeaddrinfo
 $(B)/tests/test_status_request: LDFLAGS += -Wl,--wrap=now_ns,--wrap=rank_describe,--wrap=top_json,--wrap=calloc,--wrap=strcmp
-# Their writev() and recv() are Gloo's.
-$(B)/tests/test_gloo_long: LDFLAGS += -Wl,--export-dynamic-symbol=writev
-$(B)/tests/test_gloo_leave: LDFLAGS += -Wl,--export-dynamic-symbol=recv,--export-dynamic-symbol=writev
 
 # Plugins that the engine's tests load: a small backend, a workload whose parameter says what it does, and broken variants of both.
 PLUGINS := $(B)/tests/plugins
@@ -118,7 +115,7 @@ E2E_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/test_*.sh)
 HOSTS_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/hosts/test_*.sh)))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer, in CI: all but those that take a minute of the CPU or more together, which `make VARIANT=tsan unit golden` has.
-TSAN_TESTS := $(filter-out %/test_gloo %/test_gloo_failures %/test_gloo_leave %/test_gloo_long %/test_gloo_p2p %/test_gloo_recv_any %/test_align %/test_deadlock,$(UNIT_TESTS))
+TSAN_TESTS := $(filter-out %/test_align %/test_deadlock,$(UNIT_TESTS))
 ifeq ($(VARIANT),tsan)
 unit golden tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1:suppressions=$(abspath tests/e2e/tsan.supp)
 endif
@@ -155,7 +152,7 @@ e2e-hosts: deps
 # three at a time.
 TESTS_WAIT_1 := $(call e2e_test,gpu die failure top answers)
 TESTS_WAIT_2 := $(call e2e_test,stall faults deadlock rundir diag terminal cut_network)
-TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_tcp_recv_any,$(UNIT_TESTS))
+TESTS_WAIT_3 := $(call e2e_test,live kill devices screens recover interrupt groups bind) $(filter %/test_engine %/test_shm_p2p,$(UNIT_TESTS))
 TESTS_WAIT := $(TESTS_WAIT_1) $(TESTS_WAIT_2) $(TESTS_WAIT_3)
 # Those of more than 10 s begin first, so that none is left when all others have ended.
 TESTS_LONG := $(call e2e_test,examples memory audit python output command) 'tests/corpus/run --core'

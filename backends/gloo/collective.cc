@@ -6,8 +6,12 @@
  *   that calls the engine's kernels: every type and operator works. AVG sums, and divides once.
  * - Gloo's algorithms return at once for a count of 0, which has to synchronise: that is a barrier.
  * - Gloo's v-forms are packed, and its alltoall is not in place: other blocks are copied.
+ *
+ * Failure modes: those of transport.h; anything else that Gloo throws fails the group.
  */
-#include "group.h"
+#include "collective.h"
+
+#include "transport.h"
 
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
@@ -103,24 +107,24 @@ class blocks
     std::unique_ptr<uint8_t[]> copy_;
 };
 
-/* What a rank sends to itself. */
-void check_own(context_ref context, const collrun_services &services, const collrun_call &call,
-               size_t sent)
+/* What a rank sends to itself passes no transport that would compare the lengths. */
+void check_own(net_op *op, const collrun_call &call, size_t sent)
 {
-    const auto rank = static_cast<uint32_t>(context->rank);
+    const collrun_services &services = *net_op_services(op);
+    const uint32_t rank = net_op_rank(op);
     const collrun_count_mismatch counts = {&call, sent, call.recvcounts[rank], rank, rank};
     char text[256];
     if (counts.sent == counts.received)
         return;
     services.count_mismatch_text(services.ctx, &counts, text, sizeof text);
-    throw failure{COLLRUN_ERR_MISMATCH, text};
+    throw failed{net_op_fail(op, COLLRUN_ERR_MISMATCH, text)};
 }
 
-void allgatherv(context_ref context, const collrun_services &services, const collrun_call &call)
+void allgatherv(net_op *op, context_ref context, const collrun_call &call)
 {
     const auto n = static_cast<uint32_t>(context->size);
-    const size_t element = services.dtype_size(call.dtype);
-    check_own(context, services, call, call.count);
+    const size_t element = net_op_services(op)->dtype_size(call.dtype);
+    check_own(op, call, call.count);
     blocks b(n, element, call.recvcounts, call.recvdispls);
     const bool in_place = b.is_block(context->rank, call.send, call.recv);
     gloo::AllgathervOptions opts(context);
@@ -132,11 +136,11 @@ void allgatherv(context_ref context, const collrun_services &services, const col
     b.unpack(call.recv);
 }
 
-void alltoallv(context_ref context, const collrun_services &services, const collrun_call &call)
+void alltoallv(net_op *op, context_ref context, const collrun_call &call)
 {
     const auto n = static_cast<uint32_t>(context->size);
-    const size_t element = services.dtype_size(call.dtype);
-    check_own(context, services, call, call.sendcounts[context->rank]);
+    const size_t element = net_op_services(op)->dtype_size(call.dtype);
+    check_own(op, call, call.sendcounts[context->rank]);
     blocks in(n, element, call.sendcounts, call.senddispls);
     blocks out(n, element, call.recvcounts, call.recvdispls);
     gloo::AlltoallvOptions opts(context);
@@ -194,12 +198,19 @@ void scatter(context_ref context, const collrun_call &call, size_t bytes)
     gloo::scatter(opts);
 }
 
-void alltoall(context_ref context, const collrun_call &call, size_t bytes, scratch &memory)
+/* Memory of the operation; large pieces stay with the group, for new ones cost more than a call. */
+void *scratch(net_op *op, size_t bytes)
+{
+    void *memory = net_op_scratch(op, bytes);
+    return memory ? memory : throw failed{COLLRUN_ERR_NO_MEMORY};
+}
+
+void alltoall(net_op *op, context_ref context, const collrun_call &call, size_t bytes)
 {
     const size_t all = bytes * static_cast<size_t>(context->size);
     uint8_t *in = bytes_of(call.send);
     if (call.send == call.recv)
-        in = static_cast<uint8_t *>(std::memcpy(memory.of(all), call.send, all));
+        in = static_cast<uint8_t *>(std::memcpy(scratch(op, all), call.send, all));
     gloo::AlltoallOptions opts(context);
     opts.setInput(in, all);
     opts.setOutput(bytes_of(call.recv), all);
@@ -211,9 +222,8 @@ void alltoall(context_ref context, const collrun_call &call, size_t bytes, scrat
 class reduction
 {
   public:
-    reduction(context_ref context, const collrun_services &services, const collrun_call &call,
-              scratch &memory)
-        : context_(context), services_(services), call_(call), memory_(memory)
+    reduction(net_op *op, context_ref context, const collrun_call &call)
+        : op_(op), context_(context), call_(call), services_(*net_op_services(op))
     {
     }
     template <typename T> void allreduce()
@@ -231,7 +241,7 @@ class reduction
     {
         const bool is_root = context_->rank == call_.root;
         T *in = reinterpret_cast<T *>(bytes_of(call_.send));
-        void *out = is_root ? call_.recv : memory_.of(call_.count * sizeof(T));
+        void *out = is_root ? call_.recv : scratch(op_, call_.count * sizeof(T));
         gloo::ReduceOptions opts(context_);
         if (in != out)
             opts.setInput(in, call_.count);
@@ -260,10 +270,10 @@ class reduction
                              static_cast<uint32_t>(context_->size));
     }
 
+    net_op *const op_;
     context_ref context_;
-    const collrun_services &services_;
     const collrun_call &call_;
-    scratch &memory_;
+    const collrun_services &services_;
 };
 
 template <typename T> void reduce_elements(reduction &r, collrun_kind kind)
@@ -274,11 +284,10 @@ template <typename T> void reduce_elements(reduction &r, collrun_kind kind)
         r.reduce<T>();
 }
 
-void run_reduction(context_ref context, const collrun_services &services, const collrun_call &call,
-                   scratch &memory)
+void run_reduction(net_op *op, context_ref context, const collrun_call &call, size_t element)
 {
-    reduction r(context, services, call, memory);
-    switch (services.dtype_size(call.dtype)) {
+    reduction r(op, context, call);
+    switch (element) {
     case 1:
         return reduce_elements<uint8_t>(r, call.kind);
     case 2:
@@ -290,38 +299,23 @@ void run_reduction(context_ref context, const collrun_services &services, const 
     }
 }
 
-} // namespace
-
-uint64_t collective_key(const collrun_call &call, uint32_t nranks)
+void run(net_op *op)
 {
-    const bool is_vector = collrun_kind_is_vector(call.kind);
-    uint64_t key = call.kind;
-    if (call.kind == COLLRUN_BARRIER)
-        return key;
-    key = mix(key, call.dtype);
-    key = mix(key, collrun_kind_reduces(call.kind) ? 1 + static_cast<uint64_t>(call.op) : 0);
-    key = mix(key, collrun_kind_has_root(call.kind) ? static_cast<uint64_t>(call.root) : 0);
-    key = mix(key, is_vector ? 0 : call.count);
-    for (uint32_t i = 0; call.kind == COLLRUN_ALLGATHERV && i < nranks; i++)
-        key = mix(key, call.recvcounts[i]);
-    return key;
-}
-
-void run_collective(context_ref context, const collrun_services &services, const collrun_call &call,
-                    scratch &memory)
-{
-    const size_t element = call.kind == COLLRUN_BARRIER ? 0 : services.dtype_size(call.dtype);
+    const collrun_call &call = *net_op_call(op);
+    const std::shared_ptr<gloo::Context> context = std::make_shared<algorithm_context>(op);
+    const size_t element =
+        call.kind == COLLRUN_BARRIER ? 0 : net_op_services(op)->dtype_size(call.dtype);
     const size_t bytes = call.count * element;
     if (call.kind == COLLRUN_ALLGATHERV)
-        return allgatherv(context, services, call);
+        return allgatherv(op, context, call);
     if (call.kind == COLLRUN_ALLTOALLV)
-        return alltoallv(context, services, call);
+        return alltoallv(op, context, call);
     if (bytes == 0)
         return barrier(context);
     switch (call.kind) {
     case COLLRUN_ALLREDUCE:
     case COLLRUN_REDUCE:
-        return run_reduction(context, services, call, memory);
+        return run_reduction(op, context, call, element);
     case COLLRUN_BROADCAST:
         return broadcast(context, call, bytes);
     case COLLRUN_ALLGATHER:
@@ -331,10 +325,27 @@ void run_collective(context_ref context, const collrun_services &services, const
     case COLLRUN_SCATTER:
         return scatter(context, call, bytes);
     case COLLRUN_ALLTOALL:
-        return alltoall(context, call, bytes, memory);
+        return alltoall(op, context, call, bytes);
     default:
-        throw failure{COLLRUN_ERR_UNSUPPORTED, "Gloo has no such operation"};
+        throw failed{net_op_fail(op, COLLRUN_ERR_UNSUPPORTED, "Gloo has no such operation")};
     }
 }
 
+} // namespace
+
 } // namespace collrun_gloo
+
+int gloo_collective(void *, net_op *op)
+{
+    try {
+        collrun_gloo::run(op);
+        return COLLRUN_OK;
+    } catch (const collrun_gloo::failed &f) {
+        return f.status;
+    } catch (const std::bad_alloc &) {
+        return net_op_fail(op, COLLRUN_ERR_NO_MEMORY, "out of memory for Gloo's algorithm");
+    } catch (const std::exception &e) {
+        const std::string text = std::string("Gloo: ") + e.what();
+        return net_op_fail(op, COLLRUN_ERR_BACKEND, text.c_str());
+    }
+}

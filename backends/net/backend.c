@@ -366,16 +366,22 @@ static int backend_run(void *ctx, struct net_op *op)
     return net_coll_run(g->coll, op);
 }
 
-int net_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
+int net_run(void *group, const struct collrun_call *call, int (*run)(void *ctx, struct net_op *op),
+            void *ctx)
 {
     struct net_group *g = group;
-    const int status = ncalls ? net_ops_run(g, &calls[0], backend_run, g) : COLLRUN_OK;
+    const int status = net_ops_run(g, call, run, ctx);
     if (status != COLLRUN_OK) {
         endpoint_lock(g->endpoint);
         net_group_share_failure(g, status, net_coll_failure_text(g->coll));
         endpoint_unlock(g->endpoint);
     }
     return status;
+}
+
+int net_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
+{
+    return ncalls ? net_run(group, &calls[0], backend_run, group) : COLLRUN_OK;
 }
 
 /* ---- the backend ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of struct collrun_backend that tcp and ucx share; net_transport (p2p.h) has those
- * for messages.
+ * The functions of struct collrun_backend that tcp, ucx and gloo share; net_transport (p2p.h) has
+ * those for messages.
  *
  * - The members exchange addresses, and the id of their context, when the first handle of a group
  * is opened. A second handle uses the next id and the same peers.
@@ -18,5 +18,10 @@ int net_group_open(void *backend, const struct collrun_group_desc *desc, void **
 void net_group_abort(void *group);
 void net_group_close(void *group);
 int net_exec(void *group, const struct collrun_call *calls, uint32_t ncalls);
+
+/* One collective by another algorithm than those of coll/: `run` gets the operation (op.h). */
+struct net_op;
+int net_run(void *group, const struct collrun_call *call, int (*run)(void *ctx, struct net_op *op),
+            void *ctx);
 
 #endif

@@ -2,7 +2,6 @@
 # What the backends between hosts share. It contains the shm backend, under another name, for the ranks of one host. A backend that
 # links it hides its symbols: LIBS_name := -Wl,--exclude-libs,ALL
 
-NET_LIB := $(B)/obj/libnet.a
 NET_SHM := $(patsubst backends/shm/%.c,$(B)/obj/backends/net/shm/%.c.o,$(call backend_src,shm))
 OBJECTS += $(call obj,$(call backend_src,net)) $(NET_SHM)
 $(B)/obj/backends/net/%.o: INC := $(INC_NET)

@@ -523,6 +523,21 @@ void net_op_hand_over(struct net_op *op)
     endpoint_unlock(op->group->endpoint);
 }
 
+int net_op_fail(struct net_op *op, int status, const char *text)
+{
+    endpoint_lock(op->group->endpoint);
+    op_fail_everywhere(op->group, status, text);
+    endpoint_unlock(op->group->endpoint);
+    return net_group_failure(op->group);
+}
+
+void net_op_abandon(struct net_op *op)
+{
+    endpoint_lock(op->group->endpoint);
+    net_ops_fail(op->group);
+    endpoint_unlock(op->group->endpoint);
+}
+
 void *net_op_scratch(struct net_op *op, size_t len)
 {
     struct net_group *g = op->group;

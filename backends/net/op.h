@@ -83,6 +83,12 @@ int net_op_progress(struct net_op *op);
  * sends what is left. */
 void net_op_hand_over(struct net_op *op);
 
+/* Fails the group, here and at all members, with this text, and returns the status. */
+int net_op_fail(struct net_op *op, int status, const char *text);
+/* The algorithm is being left, and its status will be a failure: takes the memory of all requests
+ * back. */
+void net_op_abandon(struct net_op *op);
+
 /* Scratch memory of the operation, freed when it ends; not initialised, aligned to 64 bytes. Large
  * pieces are kept for later operations of the group. NULL: out of memory; the failure is stored.
  */

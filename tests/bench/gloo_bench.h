@@ -20,9 +20,6 @@ struct raw_gloo;
 struct raw_gloo *raw_gloo_new(int rank, int nranks, char *addresses);
 /* addresses: what each peer has for this rank. */
 void raw_gloo_connect(struct raw_gloo *g, const char *addresses);
-/* On the connections that were made last by anything in this process, Gloo's own algorithms; NULL:
- * there are none. */
-struct raw_gloo *raw_gloo_beside(int rank, int nranks);
 /* `name` as in gloo_bench.c, whose blocks have `count` elements; in v-forms those of uneven_count.
  * The root is rank 0. */
 void raw_gloo_prepare(struct raw_gloo *g, const char *name, float *send, float *recv, size_t count);

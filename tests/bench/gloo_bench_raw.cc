@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The peer of the Gloo backend's benchmark: Gloo's own collectives on a context of its own.
+ * The peer of the Gloo backend's benchmark: Gloo's collectives, over Gloo's transport.
  */
 #include "gloo_bench.h"
 
@@ -20,7 +20,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <cstring>
-#include <dlfcn.h>
 #include <functional>
 #include <string>
 #include <vector>
@@ -39,12 +38,6 @@ class raw_context : public gloo::Context
         transportContext_->setTimeout(std::chrono::seconds(60));
         setTimeout(std::chrono::seconds(60));
     }
-    raw_context(int rank, int nranks, std::shared_ptr<gloo::transport::Context> connected)
-        : gloo::Context(rank, nranks)
-    {
-        transportContext_ = std::move(connected);
-        setTimeout(std::chrono::seconds(60));
-    }
     gloo::transport::Context &transport()
     {
         return *transportContext_;
@@ -56,37 +49,13 @@ void sum(void *c, const void *a, const void *b, size_t n)
     gloo::sum<float>(c, a, b, n);
 }
 
-using transport_context = std::shared_ptr<gloo::transport::Context>;
-transport_context last_context;
-
 } // namespace
-
-/* In place of Gloo's function, for all that is loaded: notes what it returns. As in the ABI of C++,
- * this is the first argument. */
-#define CREATE_CONTEXT "_ZN4gloo9transport3tcp6Device13createContextEii"
-transport_context create_context(gloo::transport::tcp::Device *device, int rank,
-                                 int size) __asm__(CREATE_CONTEXT);
-transport_context create_context(gloo::transport::tcp::Device *device, int rank, int size)
-{
-    using function = transport_context (*)(gloo::transport::tcp::Device *, int, int);
-    static const auto of_gloo = reinterpret_cast<function>(dlsym(RTLD_NEXT, CREATE_CONTEXT));
-    return last_context = of_gloo(device, rank, size);
-}
 
 struct raw_gloo {
     std::shared_ptr<raw_context> context;
     std::function<void()> run;
     uint32_t tag = 0;
 };
-
-raw_gloo *raw_gloo_beside(int rank, int nranks)
-{
-    if (!last_context)
-        return nullptr;
-    auto *g = new raw_gloo;
-    g->context = std::make_shared<raw_context>(rank, nranks, last_context);
-    return g;
-}
 
 raw_gloo *raw_gloo_new(int rank, int nranks, char *addresses)
 {
@@ -227,65 +196,27 @@ run all_to_all(raw_gloo *g, const std::string &op, float *send, float *recv, siz
     return nullptr;
 }
 
-/* None of the backend's, which may use the same connections. */
+/* None of those of the collectives. */
 constexpr uint64_t message_slots = 1ull << 59;
 
-run headed_message(raw_gloo *g, float *send, float *recv, size_t bytes, int to, int from)
-{
-    const auto context = g->context;
-    return [=] {
-        uint64_t heads[2][8] = {};
-        const auto head = context->createUnboundBuffer(heads, sizeof heads);
-        const auto in = context->createUnboundBuffer(recv, bytes);
-        const auto out = context->createUnboundBuffer(send, bytes);
-        const uint64_t slot = message_slots + g->tag;
-        g->tag += 2;
-        head->recv(from, slot, sizeof heads[0], sizeof heads[1]);
-        in->recv(from, slot + 1);
-        head->send(to, slot, 0, sizeof heads[0]);
-        out->send(to, slot + 1);
-        head->waitRecv();
-        in->waitRecv();
-        head->waitSend();
-        out->waitSend();
-    };
-}
-
 /* sendrecv: to the next rank, from the one before. exchange, pingpong: with the other rank of a
- * pair, at the same time, and there and back. announced: as sendrecv, by a receiver that does not
- * know the length, so that it is sent first. headed: as sendrecv, with a head in front, as of a
- * message with a tag; its receiver has guessed the length, and waits for both. */
+ * pair, at the same time, and there and back. */
 run messages(raw_gloo *g, const std::string &op, float *send, float *recv, size_t count)
 {
     const auto context = g->context;
     const int self = context->rank, n = context->size, pair = self ^ 1;
-    const bool announced = op == "announced", headed = op == "headed";
-    const bool ring = announced || headed || op == "sendrecv";
-    const bool turns = op == "pingpong";
+    const bool ring = op == "sendrecv", turns = op == "pingpong";
     if (!ring && !turns && op != "exchange")
         return nullptr;
     const int to = ring ? (self + 1) % n : pair, from = ring ? (self + n - 1) % n : pair;
-    if (headed)
-        return headed_message(g, send, recv, count * sizeof(float), to, from);
     return [=] {
         const auto out = context->createUnboundBuffer(send, count * sizeof(float));
-        size_t lengths[2] = {count * sizeof(float), 0};
-        if (announced) {
-            const auto length = context->createUnboundBuffer(lengths, sizeof lengths);
-            const uint64_t slot = message_slots + g->tag++;
-            length->recv(from, slot, sizeof lengths[0], sizeof lengths[1]);
-            length->send(to, slot, 0, sizeof lengths[0]);
-            out->send(to, message_slots + g->tag);
-            length->waitRecv();
-            length->waitSend();
-        }
-        const auto in = context->createUnboundBuffer(recv, announced ? lengths[1] : lengths[0]);
+        const auto in = context->createUnboundBuffer(recv, count * sizeof(float));
         const uint64_t slot = message_slots + g->tag++;
         in->recv(from, slot);
         if (turns && self > pair)
             in->waitRecv();
-        if (!announced)
-            out->send(to, slot);
+        out->send(to, slot);
         if (!turns || self < pair)
             in->waitRecv();
         out->waitSend();

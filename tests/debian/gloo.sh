@@ -12,7 +12,7 @@ tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
 . "$top/tests/debian/lib.sh"
 packages=g++,make,pkg-config,libc6-dev,libyaml-dev,libjansson-dev,libssh-dev,libssl-dev,libdw-dev,libgloo-dev,libcmocka-dev,procps
-units="test_gloo test_gloo_connect test_gloo_failures test_gloo_leave test_gloo_long test_gloo_p2p test_gloo_recv_any"
+units="test_gloo test_gloo_p2p"
 
 # with_gloo ROOT: `collrun backends` has it.
 with_gloo() {

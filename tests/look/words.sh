@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: words.sh
-# Fails if a comment of the folders below starts without a subject ("Of", "By", "Else"), or if a retired word (words.txt) is in code, documents or messages. backends/gloo is left out until it is a thin wrapper.
+# Fails if a comment of the folders below starts without a subject ("Of", "By", "Else"), or if a retired word (words.txt) is in code, documents or messages.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 list=tests/look/words.txt
 pattern=$(sed -n '/^#/d; s/ *= .*//p' "$list" | paste -sd'|')
 files=$(git ls-files '*.c' '*.h' '*.cc' '*.sh' '*.md' '*.mk' '*.yaml' '*.txt' '*.[1-8]' Makefile '.ci/*' 2>/dev/null |
-    grep -vE '^(backends/gloo/|tests/unit/(test_)?gloo|tests/bench/(gloo|results)|tests/look/words|tests/fuzz/corpus/|LICENSE)')
+    grep -vE '^(tests/bench/results|tests/look/words|tests/fuzz/corpus/|LICENSE)')
 # shellcheck disable=SC2086
 found=$(grep -niE "(^|[^a-zA-Z])($pattern)([^a-zA-Z]|\$)" $files /dev/null)
 headless=$(git grep -nE '(/\*|^ \*|//) (Of|That of|Those of|By|Also|Else) ' -- runner examples engine/include engine/base tests ':!tests/abi/v1')

@@ -20,7 +20,7 @@ struct coll_suite {
     const char *backend;
     size_t counts[8]; /* elements, for every kind */
     uint32_t ncounts;
-    uint32_t processes, threads; /* ranks of the largest world; the smallest has 1 */
+    uint32_t processes, threads; /* ranks of the largest world; the smallest has 1; 0: none */
     uint32_t dedicated;          /* ranks, with as many cores in their descriptions */
     size_t long_count;           /* elements, for every type and operator */
     uint32_t random_calls;       /* random operations with late ranks */
@@ -38,8 +38,11 @@ void coll_random_calls_with_late_ranks(void **state);
 void coll_every_kind_oversubscribed(void **state);
 
 #define COLL_SUITE(suite)                                                                          \
+    COLL_SUITE_IN_PROCESSES(suite), cmocka_unit_test_prestate(coll_every_kind_in_threads, (suite))
+
+/* The same for a backend whose connections are between processes; `threads` is 0. */
+#define COLL_SUITE_IN_PROCESSES(suite)                                                             \
     cmocka_unit_test_prestate(coll_every_kind_in_processes, (suite)),                              \
-        cmocka_unit_test_prestate(coll_every_kind_in_threads, (suite)),                            \
         cmocka_unit_test_prestate(coll_every_kind_on_dedicated_cores, (suite)),                    \
         cmocka_unit_test_prestate(coll_every_type_and_operator, (suite)),                          \
         cmocka_unit_test_prestate(coll_random_calls_with_late_ranks, (suite)),                     \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shm backend's point to point, through the harness: sizes around every border of the protocol,
- * order and tags, recv_any, thousands of calls at once, head-to-head sends, heap memory on either
- * side, and each way to fail.
+ * The shm backend's point to point, through the harness: the suite of all backends, then what is
+ * shm's: sizes around every border of the protocol, thousands of calls at once, heap memory on
+ * either side, its credit, and handles that fail together.
  */
-#include "backend_harness.h"
+#include "p2p_suite.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static struct harness_options options_for(uint32_t nranks)
+static struct harness_options shm_options(uint32_t nranks)
 {
     return (struct harness_options){
         .path = harness_backend_path("shm"), .nranks = nranks, .limit_s = 180};
@@ -26,7 +26,7 @@ static unsigned char byte_of(uint32_t from, uint32_t to, uint32_t tag, size_t i)
     return (unsigned char)(from * 31 + to * 17 + tag * 7 + i % 251 + i / 251);
 }
 
-static void fill(unsigned char *buf, size_t len, uint32_t from, uint32_t to, uint32_t tag)
+static void fill_from(unsigned char *buf, size_t len, uint32_t from, uint32_t to, uint32_t tag)
 {
     for (size_t i = 0; i < len; i++)
         buf[i] = byte_of(from, to, tag, i);
@@ -68,7 +68,7 @@ static int ring(struct harness_rank *r, size_t len, bool send_heap, bool recv_he
     unsigned char *out = memory(r, send_heap, len);
     unsigned char *in = memory(r, recv_heap, len);
     HARNESS_CHECK(r, out && in);
-    fill(out, len, r->rank, next, 0);
+    fill_from(out, len, r->rank, next, 0);
     memset(in, 0, len);
     in[len] = 0x5a;
     const struct collrun_call calls[2] = {harness_message(COLLRUN_SEND, out, len, next, 0),
@@ -97,7 +97,7 @@ static void every_size_head_to_head(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 4; n++) {
-        struct harness_options options = options_for(n);
+        struct harness_options options = shm_options(n);
         assert_int_equal(harness_run(&options, all_sizes), 0);
         options.ncpus = 64;
         assert_int_equal(harness_run(&options, all_sizes), 0);
@@ -118,7 +118,7 @@ static int ping_pong(struct harness_rank *r)
             call = harness_message(turn % 3 == 0 ? COLLRUN_RECV_ANY : COLLRUN_RECV, buf, len,
                                    1 - r->rank, turn);
         else
-            fill(buf, len, r->rank, 1 - r->rank, turn);
+            fill_from(buf, len, r->rank, 1 - r->rank, turn);
         int source;
         call.source = &source;
         HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
@@ -130,46 +130,10 @@ static int ping_pong(struct harness_rank *r)
 static void blocking_calls(void **state)
 {
     (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = shm_options(2);
     assert_int_equal(harness_run(&options, ping_pong), 0);
     options.ncpus = 1;
     assert_int_equal(harness_run(&options, ping_pong), 0);
-}
-
-/* Rank 0 sends tags 0..N-1 in one array, every tag twice; rank 1 receives them from the highest
- * down, one at a time, so that nearly all of them are unexpected. Within a tag the order is that of
- * sending. */
-static int tags_backwards(struct harness_rank *r)
-{
-    enum { TAGS = 300 };
-    static unsigned char bytes[2 * TAGS][200];
-    static struct collrun_call calls[2 * TAGS];
-    for (uint32_t k = 0; k < 2 * TAGS; k++) {
-        const uint32_t tag = k % TAGS;
-        const size_t len = tag % 3 == 0 ? 200 : 20;
-        if (r->rank == 0)
-            fill(bytes[k], len, 0, 1, k);
-        calls[k] = harness_message(COLLRUN_SEND, bytes[k], len, 1, tag);
-    }
-    if (r->rank == 0) {
-        HARNESS_CHECK(r, harness_exec(r->group, calls, 2 * TAGS) == COLLRUN_OK);
-        return 0;
-    }
-    for (uint32_t tag = TAGS; tag-- > 0;)
-        for (uint32_t k = tag; k < 2 * TAGS; k += TAGS) {
-            const size_t len = tag % 3 == 0 ? 200 : 20;
-            const struct collrun_call call = harness_message(COLLRUN_RECV, bytes[k], len, 0, tag);
-            HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
-            HARNESS_CHECK(r, is_filled(bytes[k], len, 0, 1, k));
-        }
-    return 0;
-}
-
-static void tags_match_in_any_order(void **state)
-{
-    (void)state;
-    const struct harness_options options = options_for(2);
-    assert_int_equal(harness_run(&options, tags_backwards), 0);
 }
 
 /* Every rank sends to every rank: 100 messages per pair, of all sizes, in one call array. */
@@ -187,7 +151,7 @@ static int all_pairs(struct harness_rank *r)
                 const size_t len = k % 10 == 9 ? 50000 : k * 5;
                 bufs[n] = malloc(len + 1);
                 if (sends)
-                    fill(bufs[n], len, r->rank, peer, k);
+                    fill_from(bufs[n], len, r->rank, peer, k);
                 calls[n] =
                     harness_message(sends ? COLLRUN_SEND : COLLRUN_RECV, bufs[n], len, peer, k % 4);
             }
@@ -208,45 +172,10 @@ static void thousands_at_once(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n += 2) {
-        struct harness_options options = options_for(n);
+        struct harness_options options = shm_options(n);
         assert_int_equal(harness_run(&options, all_pairs), 0);
         options.threads = true;
         assert_int_equal(harness_run(&options, all_pairs), 0);
-    }
-}
-
-/* Rank 0 receives from any source. The source that it gets must be the one that the data names, and
- * messages of one source arrive in order. */
-static int from_any_source(struct harness_rank *r)
-{
-    enum { EACH = 50 };
-    unsigned char buf[1000];
-    uint32_t seen[HARNESS_MAX_RANKS] = {0};
-    if (r->rank > 0) {
-        for (uint32_t k = 0; k < EACH; k++) {
-            fill(buf, sizeof(buf), r->rank, 0, k);
-            const struct collrun_call call = harness_message(COLLRUN_SEND, buf, sizeof(buf), 0, 3);
-            HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
-        }
-        return 0;
-    }
-    for (uint32_t k = 0; k < EACH * (r->nranks - 1); k++) {
-        int source = -1;
-        struct collrun_call call = harness_message(COLLRUN_RECV_ANY, buf, sizeof(buf), 0, 3);
-        call.source = &source;
-        HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_OK);
-        HARNESS_CHECK(r, source > 0 && source < (int)r->nranks);
-        HARNESS_CHECK(r, is_filled(buf, sizeof(buf), (uint32_t)source, 0, seen[source]++));
-    }
-    return 0;
-}
-
-static void any_source_is_matched(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= 6; n += 2) {
-        const struct harness_options options = options_for(n);
-        assert_int_equal(harness_run(&options, from_any_source), 0);
     }
 }
 
@@ -274,7 +203,7 @@ static int mixed(struct harness_rank *r)
 static void collectives_between(void **state)
 {
     (void)state;
-    const struct harness_options options = options_for(5);
+    const struct harness_options options = shm_options(5);
     assert_int_equal(harness_run_each(&options, 2, mixed), 0);
 }
 
@@ -322,7 +251,7 @@ static void disagreement_is_explained_to_both(void **state)
         {10, 12, COLLRUN_UINT8},    {10, 10, COLLRUN_INT8},          {1000, 1200, COLLRUN_UINT8},
         {1000, 1000, COLLRUN_INT8}, {400000, 420000, COLLRUN_UINT8}, {400000, 400000, COLLRUN_INT8},
     };
-    struct harness_options options = options_for(3);
+    struct harness_options options = shm_options(3);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         options.arg = &all[i];
         assert_int_equal(harness_run(&options, sizes_differ), 0);
@@ -362,7 +291,7 @@ static void handles_fail_together(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         bool in_message = i == 0;
-        struct harness_options options = options_for(3);
+        struct harness_options options = shm_options(3);
         options.arg = &in_message;
         assert_int_equal(harness_run(&options, handles_share_failure), 0);
     }
@@ -384,7 +313,7 @@ static int sender_goes(struct harness_rank *r)
             harness_message(COLLRUN_SEND, buf, len, 1, (uint32_t)(i % TAGS));
         if (i == 24) /* the receiver makes room */
             harness_sync(r);
-        fill(buf, len, 0, 1, (uint32_t)i);
+        fill_from(buf, len, 0, 1, (uint32_t)i);
         HARNESS_CHECK(r, harness_exec(group, &call, 1) == COLLRUN_OK);
     }
     if (r->rank == 0) {
@@ -410,7 +339,7 @@ static int sender_goes(struct harness_rank *r)
 static void short_messages_outlive_their_sender(void **state)
 {
     (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = shm_options(2);
     options.no_group = true;
     assert_int_equal(harness_run(&options, sender_goes), 0);
     options.threads = true;
@@ -438,7 +367,7 @@ static int blocks_run_out(struct harness_rank *r)
             if (i == (r->rank == 0 ? n - 2 : 0))
                 harness_sync(r);
             if (r->rank == 0)
-                fill(buf, len, 0, 1, few * MOST + i);
+                fill_from(buf, len, 0, 1, few * MOST + i);
             HARNESS_CHECK(r, harness_exec(group, &call, 1) == COLLRUN_OK);
             HARNESS_CHECK(r, r->rank == 0 || is_filled(buf, len, 0, 1, few * MOST + i));
         }
@@ -450,35 +379,11 @@ static int blocks_run_out(struct harness_rank *r)
 static void blocking_sends_with_few_blocks(void **state)
 {
     (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = shm_options(2);
     options.no_group = true;
     assert_int_equal(harness_run(&options, blocks_run_out), 0);
     options.threads = true;
     assert_int_equal(harness_run(&options, blocks_run_out), 0);
-}
-
-static int peers_never_call(struct harness_rank *r)
-{
-    static unsigned char buf[400000];
-    struct collrun_call call = harness_message(COLLRUN_SEND, buf, sizeof(buf), 1, 0);
-    if (r->arg)
-        call = harness_message(COLLRUN_RECV_ANY, buf, 100, 0, 0);
-    call.timeout_ns = 200000000u;
-    if (r->rank != 0)
-        return 0;
-    HARNESS_CHECK(r, harness_exec(r->group, &call, 1) == COLLRUN_ERR_TIMEOUT);
-    HARNESS_CHECK(r, strstr(harness_error(),
-                            r->arg ? "waited 0.2 s for ranks 1-2" : "waited 0.2 s for rank 1"));
-    return 0;
-}
-
-static void time_outs_name_the_peer(void **state)
-{
-    (void)state;
-    struct harness_options options = options_for(3);
-    assert_int_equal(harness_run(&options, peers_never_call), 0);
-    options.arg = &options;
-    assert_int_equal(harness_run(&options, peers_never_call), 0);
 }
 
 static int aborted(struct harness_rank *r)
@@ -493,7 +398,7 @@ static int aborted(struct harness_rank *r)
 static void abort_unblocks_both(void **state)
 {
     (void)state;
-    struct harness_options options = options_for(2);
+    struct harness_options options = shm_options(2);
     assert_int_equal(harness_run(&options, aborted), 0);
     options.threads = true;
     assert_int_equal(harness_run(&options, aborted), 0);
@@ -517,7 +422,7 @@ static int send_through(struct harness_group *g, unsigned char *buf, size_t len,
     struct harness_rank *r = g->owner;
     const struct collrun_call call =
         harness_message(r->rank == 0 ? COLLRUN_SEND : COLLRUN_RECV, buf, len, 1 - r->rank, 0);
-    fill(buf, len, r->rank, 1, 0);
+    fill_from(buf, len, r->rank, 1, 0);
     harness_sync(r);
     const size_t before = shared_bytes();
     harness_sync(r);
@@ -553,7 +458,7 @@ static int share_heap(struct harness_rank *r)
 static void both_handles_share_the_heap(void **state)
 {
     (void)state;
-    const struct harness_options options = options_for(2);
+    const struct harness_options options = shm_options(2);
     assert_int_equal(harness_run(&options, share_heap), 0);
 }
 
@@ -563,19 +468,18 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_head_to_head),
         cmocka_unit_test(blocking_calls),
-        cmocka_unit_test(tags_match_in_any_order),
         cmocka_unit_test(thousands_at_once),
-        cmocka_unit_test(any_source_is_matched),
         cmocka_unit_test(collectives_between),
         cmocka_unit_test(disagreement_is_explained_to_both),
         cmocka_unit_test(handles_fail_together),
         cmocka_unit_test(short_messages_outlive_their_sender),
         cmocka_unit_test(blocking_sends_with_few_blocks),
-        cmocka_unit_test(time_outs_name_the_peer),
         cmocka_unit_test(abort_unblocks_both),
         cmocka_unit_test(both_handles_share_the_heap),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const struct p2p_suite suite = {.backend = "shm", .placement = P2P_ONE_HOST};
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           p2p_suites_run(&suite, 1, argc > 1 ? argv[1] : NULL);
 }

@@ -4,7 +4,7 @@
  * backends/tcp/link.c): for packets longer than a segment that go both ways, of few connections,
  * and never while a thread sleeps, which would not see short input.
  */
-#include "tcp_messages.h"
+#include "p2p_suite.h"
 
 #include <dirent.h>
 #include <setjmp.h>

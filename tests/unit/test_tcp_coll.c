@@ -2,10 +2,12 @@
  *
  * Collectives on the TCP backend between ranks that each count as a host, so that all data crosses
  * sockets: lengths around the limit of eager data, whose first part leaves without a grant in
- * operations with a root, with ranks in step and late at random.
+ * operations with a root, with ranks in step and late at random. Then what goes wrong
+ * (net_failures.h).
  */
 #include "coll_sweeps.h"
-#include "tcp_messages.h"
+#include "net_failures.h"
+#include "p2p_suite.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,5 +127,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_root_need_not_wait_for_short_blocks_to_be_asked_for),
         cmocka_unit_test(no_rank_is_far_ahead),
     };
-    return cmocka_run_group_tests(tests, each_alone, NULL);
+    return cmocka_run_group_tests(tests, each_alone, NULL) + net_failures_run("tcp");
 }

@@ -4,8 +4,8 @@
  * time and unexpected, many at once, of several groups and threads over one connection; and what is
  * left of the connection when a group ends or fails in the middle of one.
  */
+#include "p2p_suite.h"
 #include "progress/p2p.h"
-#include "tcp_messages.h"
 
 #include <pthread.h>
 #include <setjmp.h>

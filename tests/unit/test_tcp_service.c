@@ -4,7 +4,7 @@
  * would take the core or the lock from it. Not with ThreadSanitizer, which has a thread that wakes
  * up by the clock.
  */
-#include "tcp_messages.h"
+#include "p2p_suite.h"
 
 #include <dirent.h>
 #include <limits.h>

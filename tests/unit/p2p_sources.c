@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages on the TCP backend: receives from any source, messages whose other end has left, and
- * ends that disagree.
+ * Messages on any backend: receives from any source, messages whose other end has left, and ends
+ * that disagree. See p2p_suite.h.
  */
-#include "tcp_messages.h"
+#include "p2p_suite.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,7 +188,7 @@ static int gone(struct harness_rank *r)
     harness_sync(r);
     HARNESS_UNTIL(r, harness_is_gone(r, 1));
     struct collrun_call any = harness_message(COLLRUN_RECV_ANY, buf, 64, 0, 0);
-    any.timeout_ns = 300 * MS;
+    any.timeout_ns = killed ? 30000ull * MS : 300 * MS;
     HARNESS_CHECK(r, harness_exec(g, &any, 1) ==
                          (killed ? COLLRUN_ERR_PEER_FAILED : COLLRUN_ERR_TIMEOUT));
     HARNESS_CHECK(r, !killed || strstr(harness_error(), "connection to rank 1: "));
@@ -198,7 +198,7 @@ static int gone(struct harness_rank *r)
 
 static void one_source_is_gone(void **state)
 {
-    if (placement_of(state) == ONE_HOST)
+    if (suite_of(state)->placement == P2P_ONE_HOST)
         skip(); /* the agent sees that a rank of its host is dead */
     static const bool may_die[3] = {false, true, false};
     for (unsigned killed = 0; killed < 2; killed++) {
@@ -299,7 +299,8 @@ static int killed_midway(struct harness_rank *r)
 
 static void a_death_in_the_middle_of_a_message(void **state)
 {
-    if (placement_of(state) == ONE_HOST)
+    p2p_skip_ends(state);
+    if (suite_of(state)->placement == P2P_ONE_HOST)
         skip(); /* as above */
     static const bool may_die[3] = {false, true, false};
     for (unsigned sender = 0; sender < 2; sender++) {
@@ -419,22 +420,21 @@ static void waiting_long_is_no_mismatch(void **state)
     assert_int_equal(harness_run(&options, slow_but_right), 0);
 }
 
-int main(int argc, char **argv)
+int p2p_sources_run(const struct p2p_suite *suite)
 {
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
+    void *const state = (void *)(uintptr_t)suite;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receives_from_any_source),
-        cmocka_unit_test(receives_from_any_source_that_has_left),
-        cmocka_unit_test(many_from_one_in_one_call),
-        cmocka_unit_test(from_one_source_and_from_any_in_turn),
-        cmocka_unit_test(one_source_is_gone),
-        cmocka_unit_test(one_source_has_never_sent),
-        cmocka_unit_test(a_sleeping_receiver_wakes_up),
-        cmocka_unit_test(a_death_in_the_middle_of_a_message),
-        cmocka_unit_test(both_ends_get_a_mismatch),
-        cmocka_unit_test(a_late_mismatch_is_reported_later),
-        cmocka_unit_test(waiting_long_is_no_mismatch),
+        cmocka_unit_test_prestate(receives_from_any_source, state),
+        cmocka_unit_test_prestate(receives_from_any_source_that_has_left, state),
+        cmocka_unit_test_prestate(many_from_one_in_one_call, state),
+        cmocka_unit_test_prestate(from_one_source_and_from_any_in_turn, state),
+        cmocka_unit_test_prestate(one_source_is_gone, state),
+        cmocka_unit_test_prestate(one_source_has_never_sent, state),
+        cmocka_unit_test_prestate(a_sleeping_receiver_wakes_up, state),
+        cmocka_unit_test_prestate(a_death_in_the_middle_of_a_message, state),
+        cmocka_unit_test_prestate(both_ends_get_a_mismatch, state),
+        cmocka_unit_test_prestate(a_late_mismatch_is_reported_later, state),
+        cmocka_unit_test_prestate(waiting_long_is_no_mismatch, state),
     };
-    return RUN_EVERYWHERE(tests);
+    return cmocka_run_group_tests_name(suite->backend, tests, NULL, NULL);
 }
