@@ -104,6 +104,10 @@ rendezvous=
 audited split shm "mistake: barrier, rank: 2"
 ends "a barrier instead of a split: 1" 1
 is "a barrier instead of a split: verdict" "$(verdict split) $(calls split)" "mismatch [2] [] world None kind collrun_group_split(world); barrier()"
+sed -e 's/backend: shm/backend: tcp/' -e '2i hosts: {nodes: [{name: a, slots: 2, transport: local}, {name: b, slots: 2, transport: {command: [env]}}]}' \
+    -e '2i network: {interface: lo}' new_name.yaml >new_hosts.yaml
+run new_hosts.yaml --run-dir "$tmp/run.new_hosts"
+like "a group with another name on two hosts: verdict" "$(verdict new_hosts)" '^mismatch \[2\] \[\] new None name$'
 audited left shm "mistake: run, rank: 2, steps: 0"
 ends "a rank that does not create the group: 1" 1
 like "a rank that does not create the group: verdict" "$(verdict left)" '^exit \[2\] \[\] new None'

@@ -392,6 +392,36 @@ static void members_that_create_different_groups(void **state)
     }
 }
 
+/* Rank 2 waits in a barrier of the group that the others split. */
+static void a_group_is_split_against_a_collective(void **state)
+{
+    static uint32_t all[] = {0, 1, 2};
+    const struct desc_ranks members = {all, 3};
+    struct arena arena;
+    struct rank_state ranks[4] = {0};
+    (void)state;
+    arena_init(&arena);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct forming_wait w = {
+            .kind = WIRE_FORMING_SPLIT, .name = "g", .since_ns = 1, .members = members};
+        assert_true(rank_forming_add(&ranks[r].forming, &w));
+    }
+    struct wait_report_group g = {.scope = "g#0:1", .name = "g", .members = all, .nmembers = 3};
+    struct wait_report_call call = {.scope = "g#0:1", .number = 1, .kind = COLLRUN_BARRIER};
+    ranks[2].wait_report = (struct wait_report){
+        .received = true, .items = &call, .groups = &g, .nitems = 1, .ngroups = 1};
+    const struct job_failure job = {.class = CAUSE_DEADLOCK, .exit_code = 124, .ns = 1};
+    const struct verdict v = verdict_of(ranks, job, &arena);
+    assert_int_equal(v.class, CAUSE_MISMATCH);
+    is_list(&v.culprits, "2");
+    assert_string_equal(v.field, "kind");
+    assert_string_equal(v.diag.text, "rank 2 (here): members disagree about a new group: ranks 0-1 "
+                                     "call collrun_group_split(g), rank 2 calls barrier()");
+    for (uint32_t r = 0; r < 2; r++)
+        rank_forming_fini(&ranks[r].forming);
+    arena_fini(&arena);
+}
+
 /* A group that a workload creates. The ranks that report the time-out have waited. */
 static void a_group_that_is_created_misses_ranks(void **state)
 {
@@ -460,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_that_disagree_about_a_new_group),
         cmocka_unit_test(members_that_create_different_groups),
+        cmocka_unit_test(a_group_is_split_against_a_collective),
         cmocka_unit_test(a_group_that_is_created_misses_ranks),
         cmocka_unit_test(ranks_that_fail_alike_are_all_culprits),
         cmocka_unit_test(the_minority_of_a_mismatch_is_the_culprit),
