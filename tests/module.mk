@@ -36,6 +36,7 @@ $(B)/tests/test_tcp_link: $(call obj,tests/unit/test_tcp_link.c $(filter-out %/p
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) -o $@ $^ -lcmocka
+$(B)/tests/test_tcp_link: LDFLAGS += -Wl,--wrap=realloc
 $(B)/tests/test_ucx_link: $(call obj,tests/unit/test_ucx_link.c $(filter-out %/plugin.c,$(wildcard backends/ucx/*.c)))
 	@mkdir -p $(@D)
 	$(call say,LINK)

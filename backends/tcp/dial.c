@@ -113,9 +113,9 @@ static void dial_send_hello(struct link *link, struct dial *dial)
         error = errno;
     dial->hello = (struct handshake_hello){
         .from = link->world_rank, .to = dial->peer->world_rank, .channel = dial->channel};
-    handshake_hello_seal(&dial->hello, &dial->peer->address);
     /* It fits into the buffer of a new socket. */
-    if (!error && (send(dial->fd, &dial->hello, sizeof dial->hello, MSG_NOSIGNAL) !=
+    if (!error && (!handshake_hello_seal(&dial->hello, &dial->peer->address) ||
+                   send(dial->fd, &dial->hello, sizeof dial->hello, MSG_NOSIGNAL) !=
                        (ssize_t)sizeof dial->hello ||
                    !dial_watch(link, dial, EPOLL_CTL_MOD, EPOLLIN)))
         error = errno;

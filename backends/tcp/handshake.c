@@ -26,13 +26,14 @@ static uint64_t handshake_hello_code(const struct handshake_hello *hello,
     return mac_of(to->hello_key, hello, offsetof(struct handshake_hello, code));
 }
 
-void handshake_hello_seal(struct handshake_hello *hello, const struct handshake_address *to)
+bool handshake_hello_seal(struct handshake_hello *hello, const struct handshake_address *to)
 {
     hello->magic = HANDSHAKE_HELLO_MAGIC;
     hello->reserved = 0;
-    if (getrandom(&hello->nonce, sizeof hello->nonce, GRND_NONBLOCK) != sizeof hello->nonce)
-        hello->nonce = (uint64_t)(uintptr_t)hello;
+    if (getrandom(&hello->nonce, sizeof hello->nonce, 0) != (ssize_t)sizeof hello->nonce)
+        return false;
     hello->code = handshake_hello_code(hello, to);
+    return true;
 }
 
 bool handshake_hello_is_valid(const struct handshake_hello *hello,

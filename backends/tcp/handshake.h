@@ -51,7 +51,8 @@ struct handshake_answer {
 /* New keys. False: errno. */
 bool handshake_make_keys(struct handshake_address *self);
 
-void handshake_hello_seal(struct handshake_hello *hello, const struct handshake_address *to);
+/* False: errno. */
+bool handshake_hello_seal(struct handshake_hello *hello, const struct handshake_address *to);
 bool handshake_hello_is_valid(const struct handshake_hello *hello,
                               const struct handshake_address *self);
 void handshake_answer_seal(struct handshake_answer *answer, const struct handshake_hello *hello,

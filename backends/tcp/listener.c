@@ -273,7 +273,7 @@ static void listener_answer(struct link *link, struct inbound *inbound, struct l
     listener_drop(link, inbound);
 }
 
-/* False: a HELLO with this nonce has come before. Without memory it is not remembered. */
+/* False: a HELLO with this nonce has come before, or there is no memory to know it again. */
 static bool listener_is_new(struct link *link, uint64_t nonce)
 {
     for (uint32_t i = 0; i < link->nnonces; i++) {
@@ -284,7 +284,7 @@ static bool listener_is_new(struct link *link, uint64_t nonce)
         const uint32_t capacity = link->nonces_capacity ? 2 * link->nonces_capacity : 64;
         uint64_t *more = realloc(link->nonces, capacity * sizeof *more);
         if (!more)
-            return true;
+            return false;
         link->nonces = more;
         link->nonces_capacity = capacity;
     }

@@ -223,39 +223,99 @@ static void ranks_that_connect_together_are_all_answered(void **state)
     link_close(link);
 }
 
-/* Who has recorded the HELLO of a rank sends it again, on a connection of another channel, too. */
+static bool without_memory;
+
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_realloc(void *memory, size_t size)
+{
+    return without_memory ? NULL : __real_realloc(memory, size);
+}
+
+/* Connects to the link and says HELLO. The verdict; 0: the connection has been closed. */
+static uint32_t say_hello(struct link *link, const struct handshake_hello *hello, int *fd)
+{
+    struct handshake_answer answer = {0};
+    ssize_t n = -1;
+    *fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(*fd, (void *)&link->self.socket, link->self.len), 0);
+    assert_int_equal(send(*fd, hello, sizeof *hello, MSG_NOSIGNAL), sizeof *hello);
+    for (int turn = 0; turn < 10000 && n < 0; turn++) {
+        link_accept(link);
+        n = recv(*fd, &answer, sizeof answer, MSG_DONTWAIT);
+        if (n < 0)
+            usleep(1000);
+    }
+    assert_true(n == 0 || n == (ssize_t)sizeof answer);
+    return answer.verdict;
+}
+
+/* Who has recorded the HELLO of a rank sends it again, for each channel: while the connection is
+ * open, and while it is being closed. */
 static void a_recorded_hello_is_refused(void **state)
 {
     struct side side = {0};
-    int fds[2][2];
+    struct handshake_hello hellos[2];
+    int first[2], again;
     (void)state;
     open_side(&side, 0);
     struct link *link = side.link;
     open_peer(&side, &side, 1);
     for (uint32_t channel = 0; channel < 2; channel++) {
-        struct handshake_hello hello = {.from = 1, .channel = channel};
-        handshake_hello_seal(&hello, &link->self);
-        for (int i = 0; i < 2; i++) {
-            struct handshake_answer answer = {0};
-            ssize_t n = -1;
-            fds[channel][i] = socket(AF_INET, SOCK_STREAM, 0);
-            assert_int_equal(connect(fds[channel][i], (void *)&link->self.socket, link->self.len),
-                             0);
-            assert_int_equal(send(fds[channel][i], &hello, sizeof hello, MSG_NOSIGNAL),
-                             sizeof hello);
-            for (int turn = 0; turn < 10000 && n < 0; turn++) {
-                link_accept(link);
-                n = recv(fds[channel][i], &answer, sizeof answer, MSG_DONTWAIT);
-                if (n < 0)
-                    usleep(1000);
-            }
-            assert_int_equal(n, i == 0 ? (ssize_t)sizeof answer : 0);
-            assert_int_equal(answer.verdict, i == 0 ? HANDSHAKE_YES : 0);
-        }
+        hellos[channel] = (struct handshake_hello){.from = 1, .channel = channel};
+        assert_true(handshake_hello_seal(&hellos[channel], &link->self));
+        assert_int_equal(say_hello(link, &hellos[channel], &first[channel]), HANDSHAKE_YES);
     }
-    for (int i = 0; i < 4; i++)
-        close(fds[i / 2][i % 2]);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(say_hello(link, &hellos[i % 2], &again), 0);
+        close(again);
+        if (i < 2)
+            continue;
+        close(first[i % 2]);
+        link_progress(link);
+    }
     link_close(link);
+}
+
+/* The HELLO of a rank whose peer is not open yet waits, and its copy is refused. */
+static void a_recorded_hello_of_a_parked_rank_is_refused(void **state)
+{
+    struct side side = {0};
+    struct handshake_answer answer = {0};
+    int again, fd = socket(AF_INET, SOCK_STREAM, 0);
+    (void)state;
+    open_side(&side, 0);
+    struct link *link = side.link;
+    struct handshake_hello hello = {.from = 1};
+    assert_true(handshake_hello_seal(&hello, &link->self));
+    assert_int_equal(connect(fd, (void *)&link->self.socket, link->self.len), 0);
+    assert_int_equal(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    while (!link->inbounds || !link->inbounds->parked)
+        link_accept(link);
+    assert_int_equal(say_hello(link, &hello, &again), 0);
+    open_peer(&side, &side, 1);
+    assert_int_equal(recv(fd, &answer, sizeof answer, 0), sizeof answer);
+    assert_int_equal(answer.verdict, HANDSHAKE_YES);
+    close(again);
+    close(fd);
+    link_close(link);
+}
+
+/* The listener would accept its copy, too. */
+static void a_hello_that_cannot_be_remembered_is_refused(void **state)
+{
+    struct side side = {0};
+    int fd;
+    (void)state;
+    open_side(&side, 0);
+    open_peer(&side, &side, 1);
+    struct handshake_hello hello = {.from = 1};
+    assert_true(handshake_hello_seal(&hello, &side.link->self));
+    without_memory = true;
+    assert_int_equal(say_hello(side.link, &hello, &fd), 0);
+    without_memory = false;
+    close(fd);
+    link_close(side.link);
 }
 
 /* Until it is acknowledged, for 10 s at most. */
@@ -522,6 +582,8 @@ int main(void)
         cmocka_unit_test(what_is_read_ahead_is_handled_once),
         cmocka_unit_test(ranks_that_connect_together_are_all_answered),
         cmocka_unit_test(a_recorded_hello_is_refused),
+        cmocka_unit_test(a_recorded_hello_of_a_parked_rank_is_refused),
+        cmocka_unit_test(a_hello_that_cannot_be_remembered_is_refused),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(a_process_that_stops_after_its_answer_is_waited_for),
         cmocka_unit_test(a_process_that_gives_up_after_its_answer_is_not_waited_for),
