@@ -198,16 +198,18 @@ $(CORPUS_RECORDS): $(call obj,tests/corpus/records.c) $(RUNNER_LIB) $(BASE_LIB)
 FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),-fsanitize=fuzzer,$(call obj,tests/fuzz/main.c))
 # Without the archives of the engine, of which they have other functions or structs of the same name.
-FUZZ_APART := $(addprefix $(B)/tests/fuzz/fuzz_,conn link shm trace)
+FUZZ_APART := $(addprefix $(B)/tests/fuzz/fuzz_,conn link net shm trace)
 $(call obj,tests/fuzz/fuzz_shm.c): INC += -Ibackends/shm
 $(call obj,tests/fuzz/fuzz_coord.c): INC += -Ibackends/nccl
 $(call obj,tests/fuzz/fuzz_conn.c tests/fuzz/fuzz_link.c): INC += $(INC_NET) -Ibackends/tcp
+$(call obj,tests/fuzz/fuzz_net.c): INC += $(INC_NET)
 OBJECTS += $(call obj,$(wildcard tests/fuzz/*.c))
 $(B)/obj/libfuzz.a: $(call obj,$(wildcard tests/fuzz/seed_*.c))
 $(B)/obj/libfuzz_tcp.a: $(call obj,$(filter-out %/plugin.c,$(call backend_src,tcp)))
 $(B)/obj/libfuzz_shm.a: $(call obj,$(call backend_src,shm))
 $(B)/tests/fuzz/fuzz_conn $(B)/tests/fuzz/fuzz_link: $(B)/obj/libfuzz_tcp.a
 $(B)/tests/fuzz/fuzz_shm: $(B)/obj/libfuzz_shm.a
+$(B)/tests/fuzz/fuzz_net: $(NET_LIB)
 $(B)/tests/fuzz/fuzz_coord: $(call obj,backends/nccl/coord/forming.c)
 $(B)/obj/libfuzz_replay.a: $(call obj,$(wildcard examples/replay/*.c))
 $(B)/tests/fuzz/fuzz_trace: $(B)/obj/libfuzz_replay.a

@@ -15,6 +15,7 @@
 #   fuzz_trace     the files that the replay workload reads; starts from small ones of each format
 #   fuzz_report    a run directory, as collrun report reads it; its markup must not reach the page
 #   fuzz_conn      what a peer may send on a connection of the tcp backend
+#   fuzz_net       what peers may send above the framing of tcp and ucx, while this rank exchanges messages and is in collectives
 #   fuzz_shm       what a peer whose memory is damaged may write into the segment of the shm backend
 #   fuzz_coord     what members may send to the coordinator of the nccl backend
 #   fuzz_staging   what a host may answer to the staging script
@@ -62,7 +63,7 @@ starts() {
     fuzz_coord | fuzz_base64 | fuzz_match) echo "-max_len=2048" ;;
     fuzz_staging | fuzz_stacks | fuzz_top) echo "-max_len=8192" ;;
     fuzz_link) echo "-max_len=1024" ;;
-    fuzz_shm) echo "-max_len=2048" ;;
+    fuzz_shm | fuzz_net) echo "-max_len=2048" ;;
     fuzz_report) echo "-max_len=65536 -dict=tests/fuzz/report.dict" ;;
     fuzz_trace) echo "-max_len=65536 -dict=tests/fuzz/trace.dict" ;;
     fuzz_diag) echo "-max_len=65536 -dict=tests/fuzz/diag.dict" ;;
