@@ -165,6 +165,7 @@ PACKAGES_CONTAINER := buildah mmdebstrap
 PACKAGES_NUMA := qemu-system-x86 busybox-static
 PACKAGES_DEB := build-essential debhelper dpkg-dev lintian fakeroot
 PACKAGES_KUBERNETES := python3-yaml python3-jsonschema
+PACKAGES_SHELLS := zsh fish # whose completion is tested
 PACKAGES_FUZZ := clang libclang-rt-dev
 PACKAGES_BENCH := openmpi-bin libopenmpi-dev mpich libmpich-dev python3-venv
 PACKAGES_UCX := libucx-dev # the ucx backend
@@ -173,7 +174,7 @@ PACKAGES_HTML := chromium # draws the page of collrun report
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 # deps-all: what every test and measurement needs, so that none is skipped.
-deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_KUBERNETES) \
+deps-all: PACKAGES += $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) $(PACKAGES_HTML) $(PACKAGES_KUBERNETES) $(PACKAGES_SHELLS) \
 	$(PACKAGES_AARCH64) $(PACKAGES_CONTAINER) $(PACKAGES_DEB)
 deps-all: deps
 deps:

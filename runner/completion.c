@@ -162,8 +162,8 @@ static void completion_zsh(FILE *out)
                                         [COMPLETION_JOBS] = " '*:job file:_files -g \"*.y(|a)ml\"'",
                                         [COMPLETION_FOLDERS] = " '*:folder:_files -/'",
                                         [COMPLETION_ALL] =
-                                            " '*:plugin:{compadd -- $($words[1] completion "
-                                            "plugins); _files}'"};
+                                            (" '*:plugin:{compadd -- $($words[1] completion "
+                                             "plugins); _files}'")};
     fputs("#compdef collrun\n"
           "local -a commands\n"
           "commands=(\n",
@@ -234,6 +234,16 @@ static void completion_fish_option(const struct opts_option_row *o, FILE *out)
     fputc('\n', out);
 }
 
+/* The condition that one of the commands whose words are such files has been typed. */
+static void completion_fish_when(enum completion_files files, FILE *out)
+{
+    fputs("complete -c collrun -n '__fish_seen_subcommand_from", out);
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        if (completion_of_word(opts_commands[i].word) == files)
+            fprintf(out, " %s", opts_commands[i].name);
+    }
+}
+
 static void completion_fish(FILE *out)
 {
     fputs("set -g __collrun_commands", out);
@@ -246,15 +256,16 @@ static void completion_fish(FILE *out)
         completion_fish_text(opts_commands[i].help, out);
         fputc('\n', out);
     }
-    fputs(
-        "complete -c collrun -n 'not __fish_seen_subcommand_from new diag describe schema "
-        "completion' -k -a '(__fish_complete_suffix .yaml .yml)'\n"
-        "complete -c collrun -n '__fish_seen_subcommand_from new diag' -a "
-        "'(__fish_complete_directories)'\n"
-        "complete -c collrun -n '__fish_seen_subcommand_from describe' -F -a '(collrun completion "
-        "plugins)'\n"
-        "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
-        out);
+    completion_fish_when(COMPLETION_JOBS, out);
+    fputs("; or not __fish_seen_subcommand_from $__collrun_commands' -a '(__fish_complete_path "
+          "(commandline -ct) | string match -r \"^[^\\t]*(?:/|\\.ya?ml)(?:\\t.*)?\\$\")'\n",
+          out);
+    completion_fish_when(COMPLETION_FOLDERS, out);
+    fputs("' -a '(__fish_complete_directories)'\n", out);
+    completion_fish_when(COMPLETION_ALL, out);
+    fputs("' -F -a '(collrun completion plugins)'\n"
+          "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
+          out);
     for (int i = 0; i < OPTS_NOPTIONS; i++)
         completion_fish_option(&opts_options[i], out);
 }

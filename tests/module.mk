@@ -312,7 +312,7 @@ ci:
 	@.ci/run
 STEP := @.ci/run
 PACKAGES_CI = $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_HOSTS) $(PACKAGES_LINT) $(PACKAGES_FUZZ) $(PACKAGES_BENCH) $(PACKAGES_UCX) $(PACKAGES_DOCS) \
-	$(PACKAGES_HTML) $(PACKAGES_KUBERNETES)
+	$(PACKAGES_HTML) $(PACKAGES_KUBERNETES) $(PACKAGES_SHELLS)
 # A newcomer's system comes first, before this machine gets any package but the one that makes it. Then tests whose waits have limits run
 # one after the other; beside them, at a lower priority, those that compute.
 ci-steps:
@@ -343,7 +343,7 @@ ci-test:
 	-@grep -qE '^(not )?ok .*: make test$$' $(BUILDROOT)/ci/first-minutes.log || $(MAKE) test
 	@tests/run -j 2 tests/e2e/test_bench.sh $(TESTS_PACKAGES)
 TESTS_PACKAGES = $(filter %/test_backend_mpi %/test_backend_mpi_failures %/test_ucx_link $(B)/tests/test_ucx%,$(UNIT_TESTS)) \
-	$(call e2e_test,audit_backends cxx groups kubernetes lib man paths pmi progress report_page stdin terminal wrap)
+	$(call e2e_test,audit_backends cxx groups kubernetes lib man new paths pmi progress report_page stdin terminal wrap)
 
 # Wider checks, once for a change of some size: an hour or more.
 check-all:

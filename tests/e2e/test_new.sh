@@ -114,14 +114,73 @@ is "bash: keys after --set" "$(complete_words "$COLLRUN" x.yaml --set network.)"
 is "the keys are those of the schema" "$("$COLLRUN" completion keys | grep -xE 'groups.world.backend=|workloads\[0\].plugin=|timeouts.warn.signal=' | wc -l)" 3
 every=$("$COLLRUN" --help | sed -n 's/^  \[*\([a-z][a-z]*\)\]* .*/\1/p' | tr '\n' ' ')
 is "bash: the commands of --help" "$(complete_words collrun '' | sed 's/runs .*//')" "$every"
+# What the other shells offer for the last word of a line, in their own order of the alphabet.
+PATH=$(dirname "$COLLRUN"):$PATH
+mkdir "$tmp/zsh"
+run completion fish
+cp "$tmp/out" "$tmp/collrun.fish"
+run completion zsh
+cp "$tmp/out" "$tmp/zsh/_collrun"
+in_fish() { HOME=$tmp fish --no-config -c "source $tmp/collrun.fish; complete -C '$1'" 2>&1 | cut -f 1 | LC_ALL=C sort -u | tr '\n' ' '; }
+# A terminal of zsh, in which Tab follows the line. compadd gets all that is offered.
+cat >"$tmp/zsh/inside" <<'END'
+fpath=($here $fpath)
+autoload -Uz compinit && compinit -u -D
+compadd() {
+    local -a offered
+    builtin compadd "$@"
+    local rc=$?
+    [[ " ${(j: :)@[1,(i)(-|--)]}" == *\ -[OAD]* ]] && return $rc
+    builtin compadd -A offered "$@"
+    print -rl -- $offered >>$here/offered
+    return $rc
+}
+ended() { : >$here/ended }
+comppostfuncs=(ended)
+: >$here/ready
+END
+cat >"$tmp/zsh/type" <<'END'
+here=$1
+zmodload zsh/zpty
+until_there() {
+    for ((i = 0; i < 6000; i++)); do
+        zpty -r -t z ignored
+        [[ -e $1 ]] && return
+        sleep 0.01
+    done
+}
+zpty z zsh -f -i
+zpty -w z "here=$here; . $here/inside"
+until_there $here/ready
+zpty -w -n z "$2"$'\t'
+until_there $here/ended
+zpty -d z
+END
+in_zsh() {
+    rm -f "$tmp/zsh"/offered "$tmp/zsh/ready" "$tmp/zsh/ended"
+    TERM=xterm zsh -f "$tmp/zsh/type" "$tmp/zsh" "$1" >"$tmp/zsh.out" 2>&1
+    [ -e "$tmp/zsh/ended" ] || echo "Tab has ended nothing: $(cat "$tmp/zsh.out") "
+    LC_ALL=C sort -u "$tmp/zsh/offered" 2>/dev/null | sed 's|/$||; /^$/d' | tr '\n' ' '
+}
+: >b.yml
+mkdir runs/deep
+: >runs/c.yml
 for shell in zsh fish; do
-    run completion $shell
-    is "$shell: 0" "$code" 0
-    if command -v $shell >/dev/null; then
-        check "$shell: the script is correct" $shell -n "$tmp/out"
-    else
-        skip "$shell: the script is correct" "there is no $shell"
+    if ! command -v $shell >/dev/null; then
+        skip "$shell: completion" "there is no $shell"
+        continue
     fi
+    is "$shell: commands, and folders" "$(in_$shell 'collrun r' | sed 's|/||')" "report run runs "
+    is "$shell: job files, and folders on the way" "$(in_$shell 'collrun check ' | sed 's|/||')" "a.yaml b.yml runs "
+    is "$shell: ... below a folder" "$(in_$shell 'collrun check runs/' | sed 's|runs/||g; s|/||')" "c.yml deep "
+    is "$shell: options of a command" "$(in_$shell 'collrun plan --j')" "--json "
+    is "$shell: options that it does not have" "$(in_$shell 'collrun check --j')" ""
+    is "$shell: an option after the job file" "$(in_$shell 'collrun a.yaml --q')" "--quiet "
+    is "$shell: a folder after --run-dir" "$(in_$shell 'collrun run --run-dir ' | sed 's|/||')" "runs "
+    for command in diag top report; do is "$shell: run directories after $command" "$(in_$shell "collrun $command " | sed 's|/||')" "runs "; done
+    is "$shell: shells" "$(in_$shell 'collrun completion z')" "zsh "
+    is "$shell: names of plugins after describe" "$(in_$shell 'collrun describe sh')$(in_$shell 'collrun describe al')" "shm allreduce "
+    is "$shell: keys after --set" "$(in_$shell 'collrun x.yaml --set network.')" "network.interface= network.ports= "
 done
 run completion tcsh
 is "another shell: 2" "$code" 2
