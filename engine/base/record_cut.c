@@ -36,9 +36,10 @@ static const struct record_head *cut_head(const struct cut_source *s)
     return (const void *)s->v->bytes;
 }
 
+/* The words say whether it was of the same instant. */
 static uint32_t cut_used(const _Atomic uint32_t *used, uint32_t most)
 {
-    const uint32_t n = atomic_load_explicit(used, memory_order_acquire);
+    const uint32_t n = atomic_load_explicit(used, memory_order_relaxed);
     return n < most ? n : most;
 }
 
@@ -101,11 +102,12 @@ static bool cut_words_are_still(const struct cut_source *s, const uint32_t *agai
 static bool cut_is_still(struct cut_source *s, bool ended, record_survey_fn *survey, void *ctx)
 {
     const struct record_head *head = cut_head(s);
+    /* Acquired: words that are loaded later are not older than the last call of the process. */
     const bool process = !ended && !atomic_load_explicit(&head->finished, memory_order_acquire);
     s->nthreads = cut_count_threads(s);
     s->words = cut_read_words(s);
-    s->epoch = atomic_load_explicit(&head->epoch, memory_order_acquire);
-    s->lost = atomic_load_explicit(&head->lost, memory_order_acquire);
+    s->epoch = atomic_load_explicit(&head->epoch, memory_order_relaxed);
+    s->lost = atomic_load_explicit(&head->lost, memory_order_relaxed);
     if (process && !survey(ctx, s->arena, &s->first))
         return false;
     if (RECORD_RULE(FIELDS_BETWEEN_WORDS))
@@ -466,7 +468,7 @@ bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *
     struct cut_source s = {.v = v, .arena = arena};
     *out = (struct record_cut){.state = RECORD_CUT_MOVING, .rank = v->head.rank};
     const struct record_head *head = cut_head(&s);
-    const bool written = atomic_load_explicit(&head->tap, memory_order_acquire) != RECORD_TAP_NONE;
+    const bool written = atomic_load_explicit(&head->tap, memory_order_relaxed) != RECORD_TAP_NONE;
     /* A thread without a slot calls, and is not seen. */
     if (!cut_is_still(&s, ended, survey, ctx) || (s.lost & RECORD_LOST_THREADS) || !written)
         return !arena_failed(arena);

@@ -122,7 +122,7 @@ static struct record_channel *record_writer_put(struct record_writer *w, uint64_
     c = &w->channels[used];
     c->of = of;
     c->to = to;
-    atomic_store_explicit(&w->head->channels_used, used + 1, memory_order_release);
+    atomic_store_explicit(&w->head->channels_used, used + 1, memory_order_relaxed);
     __atomic_store_n(&w->places[place], (uint16_t)(used + 1), __ATOMIC_RELEASE);
     return c;
 }
@@ -162,7 +162,7 @@ static uint32_t record_writer_take_request(struct record_writer *w)
         slot = w->free[--w->nfree];
     } else if (used < w->head->nrequests) {
         slot = used;
-        atomic_store_explicit(&w->head->requests_used, used + 1, memory_order_release);
+        atomic_store_explicit(&w->head->requests_used, used + 1, memory_order_relaxed);
     }
     record_writer_unlock(w);
     return slot;

@@ -439,7 +439,8 @@ static void core_needs_text(const struct proof *p, const struct proof_core *core
             nranks = 1;
             break;
         }
-        if (!p->ranks[rank].acts)
+        const bool other = rank != p->threads[item->thread].rank;
+        if (!p->ranks[rank].acts && (other || n->nranks == 1))
             ranks[nranks++] = rank;
     }
     if (nranks)

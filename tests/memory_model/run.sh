@@ -3,7 +3,7 @@
 # Runs lock-free parts of collrun under a weak memory model (model.h): what their loads may return on Arm, and no run on an x86 CPU shows.
 # TAP.
 # usage: tests/memory_model/run.sh [RUNS]    RUNS: of each test (3000). From the environment: SOURCE (another tree; this one), ONLY (a
-# program: litmus, record, queue, scope, shm_collectives, shm_messages), RUN (repeats that run alone; the number that a failure prints)
+# program: litmus, record, calls, queue, scope, shm_collectives, shm_messages), RUN (repeats that run alone; the number that a failure prints)
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -51,15 +51,17 @@ program() {
 
 cd "$here" || exit 2
 compile model "${unwatched[@]}" -- schedule.c memory.c tsan_abi.c libc.c
-compile test "${watched[@]}" -- litmus.c record.c queue.c scope.c
+compile test "${watched[@]}" -I"$source/runner" -- litmus.c record.c calls.c queue.c scope.c
 compile test "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- shm_world.c shm_collectives.c shm_messages.c
 compile base "${watched[@]}" -I"$top/build/release/obj" -- "$source"/engine/base/*.c
 compile shm "${watched[@]}" "${few_steps[@]}" -I"$source/backends/shm" -- "$source"/backends/shm/*.c "$source"/backends/shm/*/*.c
 compile progress "${watched[@]}" -ffunction-sections -- "$source"/engine/progress/{p2p,progress,progress_owner,progress_queue}.c
+compile diagnose "${watched[@]}" -I"$source/runner" -- "$source"/runner/diagnose/proof.c
 compile core "${watched[@]}" -- "$source"/engine/core/host_scope.c
 ar rcs "$out/base.a" "$out"/base_*.o
 program litmus
 program record "$out/base.a"
+program calls "$out"/diagnose_*.o "$out/base.a"
 program queue "$out"/progress_*.o "$out/base.a" -Wl,--gc-sections
 program scope "$out"/core_*.o "$out/base.a"
 program shm_collectives "$out/test_shm_world.o" "$out"/shm_*.o

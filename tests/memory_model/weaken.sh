@@ -19,6 +19,9 @@ heap.c 1 shared by the threads of one rank; the model runs one thread a rank
 heap.c 2 as above
 receiver.c 1 in these programs the counter of the FIFO orders the same accesses
 sender.c 1 as above
+record_writer.c 1 the ranks of these programs have one thread each
+record_writer.c 2 as above
+record_writer.h 1 as above
 record_queue.c 1 a thread's number is read long after it was written, and once
 record_queue.c 2 the modules are read long after they were listed
 record_queue.c 3 no reader takes a slot that is being filled: `used` orders it
@@ -58,11 +61,11 @@ try() { # TITLE FILE OCCURRENCE PROGRAM...
 
 runs=${1:-3000}
 cd "$top" || exit 2
-cp -r --parents engine backends/shm "$copy"
+cp -r --parents engine runner/diagnose backends/shm "$copy"
 for file in backends/shm/*.[ch] backends/shm/*/*.[ch] engine/base/record*.[ch]; do
     [[ $file == *"${FILE:-}" ]] || continue
     programs=(shm_collectives shm_messages)
-    [[ $file != engine/* ]] || programs=(record)
+    [[ $file != engine/* ]] || programs=(record calls)
     occurrence=0
     while read -r _ line; do
         occurrence=$((occurrence + 1))
