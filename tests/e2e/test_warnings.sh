@@ -135,6 +135,10 @@ first='8 x float32 from rank 0'
 for backend in ${BACKENDS:-shm tcp gloo ucx}; do
     "$COLLRUN" backends | grep -q "^$backend  *.*available" || continue
     for how in plugin program; do
+        if [ "$how $backend $sanitized" = "program ucx yes" ]; then
+            skip "$backend, $how" "libucs leaks a few bytes at the end of a program"
+            continue
+        fi
         for what in none messages; do
             workload="{plugin: ./forget.so, params: {what: $what}}"
             [ $how = plugin ] || workload="{command: [./forget, $what]}"

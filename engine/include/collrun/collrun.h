@@ -168,7 +168,8 @@ struct collrun_group_options {
  * Fails with TIMEOUT after timeouts.rendezvous of job.yaml, and the message names the missing
  * ranks. The caller owns *out and destroys it. Also: NOT_MEMBER, EXISTS, NOT_FOUND (the backend),
  * UNAVAILABLE (with the reason of the backend), MISMATCH (members disagree about the members or the
- * check, or have different backends). */
+ * check, or have different backends). Members that wait for each other in creations with another
+ * name or order end the job soon, as a mismatch of the minority. */
 int collrun_group_create(struct collrun_ctx *ctx, const struct collrun_group_options *options,
                          struct collrun_group **out);
 
