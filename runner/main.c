@@ -28,13 +28,14 @@
 #include "report/top.h"
 #include "run/run.h"
 #include "run/terminal.h"
-#include "spec/json_memory.h"
 #include "spec/names.h"
 #include "spec/schema_text.h"
+#include "xalloc.h"
 
 #include <collrun/types.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,37 +56,16 @@ struct session { /* one invocation of collrun */
     struct desc desc;
 };
 
-/* Prints an error that is not about the job; returns the exit code: without memory, no other says
- * what is wrong. */
+/* Prints an error that is not about the job; returns the exit code. */
 static int fail(struct session *s, const struct diag *d, int exit_code)
 {
     report_diag(&s->report, d);
-    return d->code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : exit_code;
-}
-
-/* What was read or looked up since then may lack a part, and a check may have failed because of it.
- */
-static bool is_out_of_memory(const struct session *s)
-{
-    bool failed = arena_failed(&s->arena) || s->diags.no_memory || json_memory_failed();
-    for (uint32_t i = 0; i < s->diags.n; i++)
-        failed = failed || s->diags.items[i].code == COLLRUN_ERR_NO_MEMORY;
-    return failed;
-}
-
-static int fail_for_memory(struct session *s)
-{
-    struct diag d;
-    diag_init(&d);
-    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return fail(s, &d, EXIT_INTERNAL);
+    return exit_code;
 }
 
 /* Prints the collected errors. Returns EXIT_LOAD if only plugins are wrong. */
 static int fail_all(struct session *s)
 {
-    if (is_out_of_memory(s))
-        return fail_for_memory(s);
     int exit_code = s->opts.command == OPTS_CHECK ? EXIT_JOB : EXIT_LOAD;
     for (uint32_t i = 0; i < s->diags.n; i++)
         if (!s->diags.items[i].warning && s->diags.items[i].code != COLLRUN_ERR_UNAVAILABLE)
@@ -114,8 +94,6 @@ static int read_topologies(struct session *s, struct diag *d)
     const struct job *job = &s->job;
     const struct topology **list = arena_calloc(&s->arena, job->hosts.n, sizeof *list);
     struct topology *here = arena_alloc(&s->arena, sizeof *here);
-    if (!list || !here)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     s->in.topologies = list;
     if (job->processes.bind.v == JOB_BIND_NONE)
         return 0;
@@ -144,7 +122,7 @@ static const char *path_here(struct session *s, const char *path, bool template)
     if (path[0] == '/' || !getcwd(here, sizeof here))
         return path;
     const char *folder = template ? template_literal(here, &s->arena) : here;
-    return folder ? arena_printf(&s->arena, "%s/%s", folder, path) : path;
+    return arena_printf(&s->arena, "%s/%s", folder, path);
 }
 
 /* It is a template, as logging.dir is. */
@@ -208,7 +186,7 @@ static int make_plan(struct session *s)
     if (plan_make(&s->job, &s->in, &s->arena, &s->desc, &s->diags) == 0 &&
         !diag_list_count(&s->diags) && check_plan(s, engine, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
-    if (diag_list_count(&s->diags) || is_out_of_memory(s))
+    if (diag_list_count(&s->diags))
         return fail_all(s);
     if (s->opts.command != OPTS_RUN)
         show_warnings(s);
@@ -225,15 +203,12 @@ static int make_plan(struct session *s)
 /* ---- subcommands ---- */
 
 /* A command succeeds only if its result could be written to stdout. */
-static int finish(struct session *s, int code)
+static int finish(struct session *s)
 {
     struct diag d;
-    if (code < 0 || is_out_of_memory(s))
-        return fail_for_memory(s);
-    if (fflush(stdout) == EOF || ferror(stdout))
-        diag_set(&d, COLLRUN_ERR_SYSTEM, "cannot write to stdout");
-    else
+    if (fflush(stdout) != EOF && !ferror(stdout))
         return 0;
+    diag_set(&d, COLLRUN_ERR_SYSTEM, "cannot write to stdout");
     return fail(s, &d, EXIT_INTERNAL);
 }
 
@@ -273,7 +248,7 @@ static int command_check(struct session *s)
                s->diags.n == 1 ? "" : "s");
     else if (!s->opts.quiet)
         printf("%s: no errors\n", s->opts.job);
-    return finish(s, 0);
+    return finish(s);
 }
 
 static int command_plan(struct session *s)
@@ -283,8 +258,11 @@ static int command_plan(struct session *s)
         exit_code = placed_ask(&s->job, &s->desc, &s->arena, &s->report, s->opts.verbose);
     if (exit_code)
         return exit_code;
-    return finish(s, s->opts.json ? show_plan_json(&s->desc, &s->job.env.secrets, &s->arena, stdout)
-                                  : show_plan(&s->desc, &s->arena, stdout));
+    if (s->opts.json)
+        show_plan_json(&s->desc, &s->job.env.secrets, &s->arena, stdout);
+    else
+        show_plan(&s->desc, &s->arena, stdout);
+    return finish(s);
 }
 
 static int command_backends(struct session *s)
@@ -305,8 +283,11 @@ static int command_backends(struct session *s)
         plugin_query_backends(job, engine, &s->arena, &s->in, &d) < 0 ||
         device_query_all(engine, &s->in, &s->arena, &pools, &d) < 0)
         return fail(s, &d, EXIT_INTERNAL);
-    return finish(s, s->opts.json ? show_backends_json(&s->in, &pools, stdout)
-                                  : show_backends(&s->in, &pools, &s->arena, stdout));
+    if (s->opts.json)
+        show_backends_json(&s->in, &pools, stdout);
+    else
+        show_backends(&s->in, &pools, &s->arena, stdout);
+    return finish(s);
 }
 
 static int command_describe(struct session *s)
@@ -323,18 +304,21 @@ static int command_describe(struct session *s)
                     : code == COLLRUN_ERR_UNAVAILABLE ? EXIT_LOAD
                                                       : EXIT_INTERNAL);
     if (s->opts.json)
-        return finish(s, show_plugin_json(&what, stdout));
-    show_plugin(&what, stdout);
-    return finish(s, 0);
+        show_plugin_json(&what, stdout);
+    else
+        show_plugin(&what, stdout);
+    return finish(s);
 }
 
-/* A job for `collrun doctor` without a job file: one rank on this machine. NULL: out of memory. */
-static const char *smallest_job(struct session *s)
+/* A job for `collrun doctor` without a job file: one rank on this machine. NULL: see *d. */
+static const char *smallest_job(struct session *s, struct diag *d)
 {
     static const char text[] = "version: 1\nprocesses: {count: 1}\nworkloads: [{plugin: hello}]\n";
     int fd = memfd_create("smallest.yaml", MFD_CLOEXEC);
-    if (fd < 0 || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1)
+    if (fd < 0 || write(fd, text, sizeof text - 1) != (ssize_t)sizeof text - 1) {
+        diag_sys(d, errno, "cannot make a memory file");
         return NULL;
+    }
     return arena_printf(&s->arena, "/proc/self/fd/%d", fd);
 }
 
@@ -342,8 +326,8 @@ static int command_doctor(struct session *s)
 {
     struct diag d;
     bool alone = !s->opts.job;
-    if (alone && !(s->opts.job = smallest_job(s)))
-        return fail(s, (diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory"), &d), EXIT_INTERNAL);
+    if (alone && !(s->opts.job = smallest_job(s, &d)))
+        return fail(s, &d, EXIT_INTERNAL);
     s->in.examined = true;
     int exit_code = make_plan(s);
     if (exit_code)
@@ -356,7 +340,7 @@ static int command_doctor(struct session *s)
         int code = command_backends(s);
         exit_code = exit_code ? exit_code : code;
     }
-    int written = finish(s, 0);
+    int written = finish(s);
     return exit_code ? exit_code : written;
 }
 
@@ -368,7 +352,7 @@ static int command_diag(struct session *s)
     diag_init(&d);
     if (diag_command(s->opts.job, s->opts.json, &out, &d) < 0)
         return fail(s, &d, EXIT_JOB);
-    return finish(s, 0);
+    return finish(s);
 }
 
 static int command_top(struct session *s)
@@ -380,7 +364,7 @@ static int command_top(struct session *s)
     const struct top_options options = {
         .folder = s->opts.job, .json = s->opts.json, .color = out.color};
     int rc = top_command(&options, &d);
-    return rc < 0 ? fail(s, &d, EXIT_JOB) : rc ? rc : finish(s, 0);
+    return rc < 0 ? fail(s, &d, EXIT_JOB) : rc ? rc : finish(s);
 }
 
 static int command_report(struct session *s)
@@ -394,7 +378,7 @@ static int command_report(struct session *s)
         return fail(s, &d, EXIT_JOB);
     if (!s->opts.quiet && strcmp(path, "-") != 0)
         printf("%s\n", path);
-    return finish(s, 0);
+    return finish(s);
 }
 
 static int command_new(struct session *s)
@@ -405,7 +389,7 @@ static int command_new(struct session *s)
                          &s->arena, stdout, &d);
     if (rc < 0)
         return fail(s, &d, rc == COLLRUN_ERR_INVALID ? EXIT_JOB : EXIT_INTERNAL);
-    return finish(s, 0);
+    return finish(s);
 }
 
 static int command_completion(struct session *s)
@@ -420,7 +404,7 @@ static int command_completion(struct session *s)
     for (uint32_t i = 0; plugins && i < s->backends.n; i++)
         printf("%s\n", s->backends.items[i].name);
     if (plugins || completion_write(s->opts.job, stdout))
-        return finish(s, 0);
+        return finish(s);
     diag_init(&d);
     diag_set(&d, COLLRUN_ERR_INVALID, "no completion for the shell \"%s\"", s->opts.job);
     diag_hint(&d, "known: bash, zsh, fish");
@@ -429,21 +413,22 @@ static int command_completion(struct session *s)
 
 static int command_schema(struct session *s)
 {
-    if (!s->opts.man)
-        return finish(s, schema_write_json(stdout));
-    schema_write_man(stdout);
-    return finish(s, 0);
+    if (s->opts.man)
+        schema_write_man(stdout);
+    else
+        schema_write_json(stdout);
+    return finish(s);
 }
 
 static int run_command(struct session *s)
 {
     if (s->opts.version) {
         printf("collrun %s (build %s)\n", COLLRUN_VERSION, COLLRUN_BUILD_ID);
-        return finish(s, 0);
+        return finish(s);
     }
     if (s->opts.help) {
         opts_help(s->opts.command, stdout);
-        return finish(s, 0);
+        return finish(s);
     }
     switch (s->opts.command) {
     case OPTS_RUN:
@@ -507,7 +492,7 @@ int main(int argc, char **argv)
 {
     keep_standard_descriptors();
     need_stack();
-    json_memory_init();
+    json_set_alloc_funcs(xmalloc, free);
     struct session s = {0};
     struct diag d;
     int exit_code;

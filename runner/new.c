@@ -53,7 +53,7 @@ static int new_read_file(struct new_file *f, const char *from, const char *prefi
         return d->code;
     text[n] = '\0';
     new_put_text(&f->text, text, prefix);
-    return f->text.failed ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory") : COLLRUN_OK;
+    return COLLRUN_OK;
 }
 
 static int new_add_file(struct new_files *files, const char *from, const char *path,
@@ -91,8 +91,7 @@ static int new_read_all(struct new_files *files, const char *source, const char 
         free(entries[i]);
         if (rc != COLLRUN_OK || files->n == NEW_FILES)
             continue;
-        rc = root && from && path ? new_add_file(files, from, path, root, d)
-                                  : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        rc = new_add_file(files, from, path, root, d);
     }
     free(entries);
     return rc;
@@ -125,9 +124,9 @@ int new_project(const char *folder, const char *kind, struct arena *arena, FILE 
 {
     struct new_files files = {.n = 0};
     const char *relative = arena_printf(arena, "share/collrun/new/%s", kind);
-    const char *source = relative ? prefix_path(arena, relative, d) : NULL;
+    const char *source = prefix_path(arena, relative, d);
     if (!source)
-        return relative ? d->code : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        return d->code;
     int rc = new_read_all(&files, source, folder, arena, d);
     if (rc == COLLRUN_OK && mkdir(folder, 0777) < 0 && errno != EEXIST)
         rc = diag_sys(d, errno, "cannot create the folder %s", QUOTED(folder));

@@ -182,7 +182,7 @@ static bool opts_is_program(const char *word, struct arena *arena)
     for (size_t len; path && *path; path += len + (path[len] == ':')) {
         len = strcspn(path, ":");
         const char *file = arena_printf(arena, "%.*s/%s", (int)len, path, word);
-        if (len && file && access(file, X_OK) == 0)
+        if (len && access(file, X_OK) == 0)
             return true;
     }
     return false;
@@ -226,7 +226,7 @@ static int opts_unknown_command(const char *word, struct arena *arena, struct di
 
 /* ---- options and words ---- */
 
-static int opts_apply(struct opts *o, enum opts_option id, const char *value, struct arena *arena)
+static void opts_apply(struct opts *o, enum opts_option id, const char *value, struct arena *arena)
 {
     bool *const flags[] = {[OPTION_JSON] = &o->json,         [OPTION_HOSTS] = &o->hosts,
                            [OPTION_MAN] = &o->man,           [OPTION_PYTHON] = &o->python,
@@ -247,7 +247,6 @@ static int opts_apply(struct opts *o, enum opts_option id, const char *value, st
         o->trace = value;
     else if (id >= OPTION_JSON)
         *flags[id] = true;
-    return id == OPTION_COUNT && !value ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
 }
 
 /* All words after the ranks are the command; "--" may stand before it. */
@@ -320,8 +319,8 @@ static int opts_read_option(struct opts *o, char ***argv, unsigned *seen, struct
     *seen |= 1u << (option - opts_options);
     if (option == &opts_options[OPTION_WRAP])
         return opts_read_wrap(o, value, argv, d);
-    int rc = opts_apply(o, (enum opts_option)(option - opts_options), value, arena);
-    return rc == COLLRUN_OK ? rc : diag_set(d, rc, "out of memory");
+    opts_apply(o, (enum opts_option)(option - opts_options), value, arena);
+    return COLLRUN_OK;
 }
 
 static const char *opts_word_text(enum opts_word word)
@@ -389,8 +388,6 @@ int opts_parse(int argc, char **argv, struct arena *arena, struct opts *out, str
 {
     struct opts o = {.command = OPTS_NONE};
     o.sets = arena_calloc(arena, (size_t)argc, sizeof *o.sets);
-    if (!o.sets)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     unsigned seen = 0;
     bool only_words = false;
     for (argv++; argc > 0 && *argv; argv++) {

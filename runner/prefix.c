@@ -26,10 +26,7 @@ const char *prefix_path(struct arena *arena, const char *relative, struct diag *
         if (slash)
             *slash = '\0';
     }
-    const char *path = arena_printf(arena, "%s/%s", exe, relative);
-    if (!path)
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return path;
+    return arena_printf(arena, "%s/%s", exe, relative);
 }
 
 static int by_name(const void *a, const void *b)
@@ -46,26 +43,22 @@ static const char *plugin_name(const char *file, const char *head, struct arena 
     if (len <= cut + 3 || strncmp(file, head, cut) != 0 || strcmp(file + len - 3, ".so") != 0)
         return NULL;
     char *name = arena_strndup(arena, file + cut, len - cut - 3);
-    for (char *p = name; p && *p; p++)
+    for (char *p = name; *p; p++)
         *p = (char)tolower((unsigned char)*p);
     return name;
 }
 
-static int add_plugin(struct prefix_plugins *out, const char *folder, const char *file,
-                      const char *name, struct arena *arena)
+static void add_plugin(struct prefix_plugins *out, const char *folder, const char *file,
+                       const char *name, struct arena *arena)
 {
     if (!(out->n & (out->n - 1))) { /* room for the next power of two */
         struct prefix_plugin *grown =
             arena_calloc(arena, out->n ? 2 * (size_t)out->n : 1, sizeof *grown);
-        if (!grown)
-            return COLLRUN_ERR_NO_MEMORY;
         if (out->n)
             memcpy(grown, out->items, out->n * sizeof *grown);
         out->items = grown;
     }
-    const char *path = arena_printf(arena, "%s/%s", folder, file);
-    out->items[out->n++] = (struct prefix_plugin){name, path};
-    return path ? 0 : COLLRUN_ERR_NO_MEMORY;
+    out->items[out->n++] = (struct prefix_plugin){name, arena_printf(arena, "%s/%s", folder, file)};
 }
 
 int prefix_plugins(enum prefix_kind kind, struct arena *arena, struct prefix_plugins *out,
@@ -80,15 +73,12 @@ int prefix_plugins(enum prefix_kind kind, struct arena *arena, struct prefix_plu
     DIR *dir = opendir(folder);
     if (!dir) /* none installed */
         return errno == ENOENT ? 0 : diag_sys(d, errno, "cannot read %s", folder);
-    int code = 0;
-    for (struct dirent *entry = readdir(dir); entry && code == 0; entry = readdir(dir)) {
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         const char *name = plugin_name(entry->d_name, backends ? "libcollrun_" : "", arena);
         if (name)
-            code = add_plugin(out, folder, entry->d_name, name, arena);
+            add_plugin(out, folder, entry->d_name, name, arena);
     }
     closedir(dir);
-    if (code)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (out->n)
         qsort(out->items, out->n, sizeof *out->items, by_name);
     return 0;

@@ -18,6 +18,18 @@ struct arena_chunk {
     alignas(max_align_t) unsigned char data[];
 };
 
+/* Weak, so that a program can define its own. */
+__attribute__((weak)) void memory_lacking(void)
+{
+}
+
+void *memory_checked(void *p)
+{
+    if (!p)
+        memory_lacking();
+    return p;
+}
+
 void arena_init(struct arena *a)
 {
     *a = (struct arena){0};
@@ -52,17 +64,22 @@ static struct arena_chunk *arena_chunk_for(struct arena *a, size_t size)
     return chunk;
 }
 
+static void *arena_fail(struct arena *a)
+{
+    memory_lacking();
+    a->failed = true;
+    return NULL;
+}
+
 void *arena_alloc(struct arena *a, size_t size)
 {
     size_t align = alignof(max_align_t);
-    if (size > SIZE_MAX / 2)
-        a->failed = true;
-    size_t rounded = a->failed ? 0 : (size + align - 1) / align * align;
-    struct arena_chunk *chunk = a->failed ? NULL : arena_chunk_for(a, rounded ? rounded : align);
-    if (!chunk) {
-        a->failed = true;
-        return NULL;
-    }
+    if (a->failed || size > SIZE_MAX / 2)
+        return arena_fail(a);
+    size_t rounded = (size + align - 1) / align * align;
+    struct arena_chunk *chunk = arena_chunk_for(a, rounded ? rounded : align);
+    if (!chunk)
+        return arena_fail(a);
     void *p = chunk->data + chunk->used;
     chunk->used += rounded;
     return p;
@@ -70,10 +87,8 @@ void *arena_alloc(struct arena *a, size_t size)
 
 void *arena_calloc(struct arena *a, size_t count, size_t size)
 {
-    if (size && count > SIZE_MAX / 2 / size) {
-        a->failed = true;
-        return NULL;
-    }
+    if (size && count > SIZE_MAX / 2 / size)
+        return arena_fail(a);
     return arena_alloc(a, count * size);
 }
 

@@ -3,7 +3,7 @@
  * struct arena: memory that is freed all at once. All data of a job file, and each decoded
  * description, is in one arena, so its parts need no owners. After an allocation has failed, the
  * arena stays failed and returns NULL. Callers may check arena_failed() once at the end of a batch,
- * but must not write through a NULL.
+ * but must not write through a NULL. In the runner no allocation fails: memory_lacking() ends it.
  */
 #ifndef ENGINE_BASE_ARENA_H
 #define ENGINE_BASE_ARENA_H
@@ -11,6 +11,12 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Arenas, bufs and text streams call it before they report a failed allocation. The one of base
+ * returns, for agent and engine; the runner has its own (runner/xalloc.c), which ends the process.
+ */
+void memory_lacking(void);
+void *memory_checked(void *p); /* p, after memory_lacking() if it is NULL */
 
 struct arena_chunk;
 struct arena {

@@ -41,6 +41,13 @@ static void buf_compact(struct buf *b)
     b->start = 0;
 }
 
+static void *buf_fail(struct buf *b)
+{
+    memory_lacking();
+    b->failed = true;
+    return NULL;
+}
+
 void *buf_reserve(struct buf *b, size_t len)
 {
     if (b->failed)
@@ -55,10 +62,8 @@ void *buf_reserve(struct buf *b, size_t len)
     while (want - b->len < len && want < SIZE_MAX / 2)
         want *= 2;
     unsigned char *grown = want - b->len < len ? NULL : realloc(b->data, want);
-    if (!grown) {
-        b->failed = true;
-        return NULL;
-    }
+    if (!grown)
+        return buf_fail(b);
     b->data = grown;
     b->capacity = want;
     return b->data + b->len;
@@ -131,7 +136,7 @@ void buf_put_u64(struct buf *b, uint64_t v)
 void buf_put_blob(struct buf *b, const void *bytes, size_t len)
 {
     if (len > UINT32_MAX) {
-        b->failed = true;
+        buf_fail(b);
         return;
     }
     buf_put_u32(b, (uint32_t)len);

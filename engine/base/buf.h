@@ -2,8 +2,8 @@
  *
  * struct buf: a growing buffer that frames are written into. struct reader: a bounds-checked cursor
  * that reads them. Numbers are little-endian; strings and blobs have a 32-bit length. A buf that
- * runs out of memory stays failed, and a reader that passes the end stays bad; callers check once,
- * at the end.
+ * runs out of memory (memory_lacking(), arena.h) stays failed, and a reader that passes the end
+ * stays bad; callers check once, at the end.
  */
 #ifndef ENGINE_BASE_BUF_H
 #define ENGINE_BASE_BUF_H

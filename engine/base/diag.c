@@ -4,6 +4,7 @@
  */
 #include "base/diag.h"
 
+#include "base/arena.h"
 #include "base/quote.h"
 
 #include <errno.h>
@@ -65,6 +66,8 @@ int diag_set(struct diag *d, int code, const char *format, ...)
 int diag_sys(struct diag *d, int err, const char *format, ...)
 {
     char text[128];
+    if (err == ENOMEM)
+        memory_lacking();
     const int code = err == ENOMEM ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_SYSTEM;
     if (!d)
         return code;

@@ -5,6 +5,8 @@
  */
 #include "base/loop.h"
 
+#include "base/arena.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -40,7 +42,7 @@ uint64_t now_coarse_ns(void)
 
 struct loop *loop_new(void)
 {
-    struct loop *l = calloc(1, sizeof *l);
+    struct loop *l = memory_checked(calloc(1, sizeof *l));
     if (!l)
         return NULL;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);

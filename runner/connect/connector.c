@@ -12,6 +12,7 @@
 #include "connect/staging.h"
 #include "plan/plan.h"
 #include "prefix.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -357,8 +358,6 @@ static int connector_open_stream(struct connector_host *h, enum staging_mode *mo
     h->argv = transport_command_argv(h->spec, &c->arena, &bare);
     if (bare)
         *mode = STAGING_NONE;
-    if (!h->argv)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     return transport_command_open(h->argv, h->spec->transport.text, &h->stream, d);
 }
 
@@ -396,11 +395,6 @@ static void connector_start_host(struct connector_host *h)
         h->stream.write_fd = fcntl(h->stream.read_fd, F_DUPFD_CLOEXEC, 0);
     connector_watch(h, &h->writer, h->stream.write_fd, connector_on_writable);
     staging_script(&h->staging, &h->out);
-    if (h->out.failed) {
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        connector_fail(h, &d);
-        return;
-    }
     connector_flush(h);
 }
 
@@ -461,13 +455,13 @@ const struct buf *connector_host_desc(struct connector *c, uint32_t host)
     struct desc desc = c->desc;
     const char *root = c->hosts[host].staging.root;
     if (c->desc_root && strcmp(c->desc_root, root) == 0)
-        return c->desc_bytes.failed ? NULL : &c->desc_bytes;
-    if (*root && staging_rewrite(&c->bundle, &c->desc, root, &c->arena, &desc) != COLLRUN_OK)
-        return NULL;
+        return &c->desc_bytes;
+    if (*root)
+        staging_rewrite(&c->bundle, &c->desc, root, &c->arena, &desc);
     buf_clear(&c->desc_bytes);
     desc_encode(&desc, &c->desc_bytes);
     c->desc_root = root;
-    return c->desc_bytes.failed ? NULL : &c->desc_bytes;
+    return &c->desc_bytes;
 }
 
 /* ---- new and free ---- */
@@ -477,8 +471,6 @@ static int connector_init_hosts(struct connector *c, struct diag *d)
     bool ssh = false, stage = false;
     c->nhosts = c->desc.nhosts;
     c->hosts = arena_calloc(&c->arena, c->nhosts, sizeof *c->hosts);
-    if (!c->hosts)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < c->nhosts; i++) {
         struct connector_host *h = &c->hosts[i];
         *h = (struct connector_host){.connector = c, .index = i, .spec = &c->job->hosts.nodes[i]};
@@ -504,11 +496,7 @@ static int connector_init_hosts(struct connector *c, struct diag *d)
 struct connector *connector_new(struct loop *loop, const struct job *job, const struct desc *desc,
                                 const struct connector_hooks *hooks, FILE *verbose, struct diag *d)
 {
-    struct connector *c = calloc(1, sizeof *c);
-    if (!c) {
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        return NULL;
-    }
+    struct connector *c = xcalloc(1, sizeof *c);
     *c = (struct connector){
         .loop = loop, .job = job, .desc = *desc, .hooks = *hooks, .verbose = verbose};
     arena_init(&c->arena);

@@ -57,7 +57,7 @@ const char *connector_remote_path(struct connector *c, uint32_t host, const char
 void connector_set_interface(struct connector *c, const char *interface);
 /* Chooses the backends of groups with `auto` (plan_choose_rdma), once all hosts are known. */
 bool connector_choose_rdma(struct connector *c, bool every_host_has_rdma);
-/* The encoded description for this host; borrowed until the next call. NULL: out of memory. */
+/* The encoded description for this host; borrowed until the next call. */
 const struct buf *connector_host_desc(struct connector *c, uint32_t host);
 
 #endif

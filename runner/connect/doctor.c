@@ -417,8 +417,6 @@ static int doctor_init(struct doctor *doc, bool verbose, struct diag *d)
         return rc;
     doc->n = doc->survey.n;
     doc->hosts = arena_calloc(&doc->arena, doc->n, sizeof *doc->hosts);
-    if (!doc->hosts)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < doc->n; i++) {
         doc->hosts[i].doctor = doc;
         doc->hosts[i].at = &doc->survey.hosts[i];
@@ -438,13 +436,10 @@ static void doctor_fini(struct doctor *doc)
 
 /* A restart may put a spare host in the place of a lost one: it is examined as a host without
  * ranks. The nodes of `job` go on with the spares. */
-static int doctor_add_spares(struct job *job, struct desc *desc, struct arena *arena,
-                             struct diag *d)
+static void doctor_add_spares(struct job *job, struct desc *desc, struct arena *arena)
 {
     const uint32_t n = job->hosts.n + job->hosts.nspares;
     struct desc_host *hosts = arena_calloc(arena, n, sizeof *hosts);
-    if (!hosts)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     memcpy(hosts, desc->hosts, desc->nhosts * sizeof *hosts);
     for (uint32_t h = desc->nhosts; h < n; h++) {
         hosts[h].name = job->hosts.nodes[h].name.v;
@@ -453,7 +448,6 @@ static int doctor_add_spares(struct job *job, struct desc *desc, struct arena *a
     }
     job->hosts.n = desc->nhosts = n;
     desc->hosts = hosts;
-    return COLLRUN_OK;
 }
 
 int doctor_run(const struct job *job, const struct desc *desc, const struct report *report,
@@ -474,8 +468,8 @@ int doctor_run(const struct job *job, const struct desc *desc, const struct repo
     struct diag d;
     diag_init(&d);
     arena_init(&doc.arena);
-    if (doctor_add_spares(&all, &everywhere, &doc.arena, &d) != COLLRUN_OK ||
-        doctor_init(&doc, verbose, &d) != COLLRUN_OK) {
+    doctor_add_spares(&all, &everywhere, &doc.arena);
+    if (doctor_init(&doc, verbose, &d) != COLLRUN_OK) {
         report_diag(report, &d);
         doctor_fini(&doc);
         return EXIT_INTERNAL;

@@ -19,13 +19,7 @@ struct placed {
 static void placed_send(struct placed *p, struct survey_host *host, bool one_machine)
 {
     const struct buf *desc = connector_host_desc(p->survey.connector, host->index);
-    struct diag d;
     struct buf b;
-    if (!desc) {
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description");
-        survey_report(&p->survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
-        return;
-    }
     buf_init(&b);
     buf_put_u32(&b, host->index);
     buf_put_str(&b, "");
@@ -151,14 +145,12 @@ int placed_ask(const struct job *job, struct desc *desc, struct arena *arena,
                        .notes = arena_calloc(arena, desc->nhosts, sizeof *p.notes)};
     struct diag d;
     diag_init(&d);
-    if (!p.notes)
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    else if (survey_init(&p.survey, verbose, &d) == COLLRUN_OK)
+    if (survey_init(&p.survey, verbose, &d) == COLLRUN_OK) {
         survey_run(&p.survey);
-    if (d.code != COLLRUN_OK)
-        survey_report(&p.survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
-    else
         placed_print_notes(&p, report->out);
+    } else {
+        survey_report(&p.survey, &d, (struct diag_loc){0}, EXIT_INTERNAL);
+    }
     survey_fini(&p.survey);
     return p.survey.exit_code;
 }

@@ -12,6 +12,7 @@
 #include "base/loop.h"
 #include "base/text_stream.h"
 #include "connect/dial.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static char *ssh_connect_get(struct ssh_link *l, enum ssh_options_e which)
     char *value = NULL, *copy;
     if (ssh_options_get(l->session, which, &value) != SSH_OK || !value)
         return NULL;
-    copy = strdup(value);
+    copy = xstrdup(value);
     ssh_string_free_char(value);
     return copy;
 }
@@ -90,12 +91,11 @@ static int ssh_connect_configure(struct ssh_link *l, struct diag *d)
     l->user = ssh_connect_get(l, SSH_OPTIONS_USER);
     l->proxy = ssh_connect_get(l, SSH_OPTIONS_PROXYCOMMAND);
     ssh_options_get_port(l->session, &port);
-    if (asprintf(&l->port, "%u", port ? port : 22) < 0)
-        l->port = NULL;
+    l->port = xasprintf("%u", port ? port : 22);
     if (!l->user)
-        l->user = strdup(p->local_user);
-    return l->name && l->user && l->port ? COLLRUN_OK
-                                         : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+        l->user = xstrdup(p->local_user);
+    memory_checked(l->name); /* set above, so that only memory can be lacking */
+    return COLLRUN_OK;
 }
 
 /* ---- the connection ---- */
@@ -137,8 +137,6 @@ static char *ssh_connect_proxy_command(const struct ssh_link *l)
     size_t size = 0;
     const char *rest = l->proxy;
     FILE *out = text_stream_open(&text, &size);
-    if (!out)
-        return NULL;
     fputs("exec ", out);
     if (strncmp(rest, "ssh ", 4) == 0) {
         rest += 4;
@@ -161,8 +159,7 @@ static int ssh_connect_dial(struct ssh_link *l, int *fd, bool *again, struct dia
     if (!l->proxy)
         return dial_tcp(&how, l->name, l->port, fd, again, d);
     char *command = ssh_connect_proxy_command(l);
-    int rc = command ? dial_command(command, fd, d)
-                     : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    int rc = dial_command(command, fd, d);
     free(command);
     return rc;
 }
@@ -447,9 +444,7 @@ static int ssh_connect_once(struct ssh_link *l, bool *again, struct diag *d)
 {
     int fd = -1;
     *again = false;
-    l->session = ssh_new();
-    if (!l->session)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for an SSH session");
+    l->session = memory_checked(ssh_new());
     ssh_link_set_state(l, "connecting");
     int rc = ssh_connect_set_callbacks(l, d);
     if (rc == COLLRUN_OK)

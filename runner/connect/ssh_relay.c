@@ -9,6 +9,7 @@
 #include "connect/ssh_link.h"
 
 #include "base/loop.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -169,10 +170,10 @@ bool ssh_relay_is_idle(struct ssh_link *l)
 
 void ssh_relay_run(struct ssh_link *l, struct diag *d)
 {
-    struct ssh_relay *r = calloc(1, sizeof *r);
+    struct ssh_relay *r = xcalloc(1, sizeof *r);
     ssh_set_blocking(l->session, 0);
     ssh_link_set_state(l, NULL);
-    while (r && !ssh_link_is_ending(l)) {
+    while (!ssh_link_is_ending(l)) {
         int up = ssh_relay_up(l, r);
         int down = up < 0 ? -1 : ssh_relay_down(l, r);
         l->relaying = r->down_len || (ssh_get_poll_flags(l->session) & SSH_WRITE_PENDING);
@@ -183,9 +184,7 @@ void ssh_relay_run(struct ssh_link *l, struct diag *d)
         if (!up && !down)
             ssh_relay_wait(l, r);
     }
-    if (!r)
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for an SSH stream");
-    else if (!r->runner_closed) {
+    if (!r->runner_closed) {
         ssh_relay_wait_for_status(l);
         ssh_relay_end_text(l, d);
     }

@@ -33,8 +33,6 @@ char *staged_files_normalize(const char *path, struct arena *arena)
 {
     char *out = arena_alloc(arena, strlen(path) + 2);
     size_t n = 0;
-    if (!out)
-        return NULL;
     while (*path) {
         path += strspn(path, "/");
         size_t len = strcspn(path, "/");
@@ -118,8 +116,7 @@ static int staged_add_folder(struct staged_walk *w, const struct staged_folder *
     for (int i = 0; i < n; i++) {
         const char *path = arena_printf(w->arena, "%s/%s", folder->path, entries[i]->d_name);
         if (rc == COLLRUN_OK)
-            rc = path ? staged_add_path(w, path, folder)
-                      : diag_set(w->d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+            rc = staged_add_path(w, path, folder);
         free(entries[i]);
     }
     free(entries);
@@ -149,7 +146,5 @@ int staged_files_add(struct staged_files *files, const char *path, struct arena 
     struct staged_walk w = {.files = files, .arena = arena, .d = d};
     if (!files->items)
         files->items = arena_calloc(arena, STAGED_FILES_MAX, sizeof *files->items);
-    path = staged_files_normalize(path, arena);
-    return files->items && path ? staged_add_path(&w, path, NULL)
-                                : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return staged_add_path(&w, staged_files_normalize(path, arena), NULL);
 }

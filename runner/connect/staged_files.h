@@ -33,7 +33,7 @@ struct staged_files {
 /* Adds a file, or all files below a folder. `path` is absolute; "." and ".." are removed. */
 int staged_files_add(struct staged_files *files, const char *path, struct arena *arena,
                      struct diag *d);
-/* "/a/./b/../c/" -> "/a/c", as text: symbolic links are not followed. NULL: out of memory. */
+/* "/a/./b/../c/" -> "/a/c", as text: symbolic links are not followed. */
 char *staged_files_normalize(const char *path, struct arena *arena);
 
 #endif

@@ -203,17 +203,14 @@ static void staging_put_list(const struct staging_bundle *b, struct buf *out)
         staging_put_text(&list, f->dest);
     }
     buf_put(&list, "", 1);
-    if (list.failed)
-        out->failed = true;
-    else
-        staging_put_quoted(out, (const char *)list.data);
+    staging_put_quoted(out, (const char *)list.data);
     buf_fini(&list);
 }
 
-int staging_script(const struct staging *s, struct buf *out)
+void staging_script(const struct staging *s, struct buf *out)
 {
     if (s->mode == STAGING_NONE)
-        return COLLRUN_OK;
+        return;
     staging_put_text(out, s->mode == STAGING_AUTO ? script_auto : script_never);
     staging_put_text(out, "collrun_boot ");
     if (s->mode == STAGING_AUTO) {
@@ -226,7 +223,6 @@ int staging_script(const struct staging *s, struct buf *out)
         staging_put_quoted(out, s->prefix);
     }
     staging_put_text(out, s->text ? " --text\n" : "\n");
-    return out->failed ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
 }
 
 /* ---- answers ---- */
@@ -339,8 +335,6 @@ int staging_feed(struct staging *s, const void *bytes, size_t len, const struct 
 {
     char line[LINE_LEN_MAX];
     buf_put(&s->in, bytes, len);
-    if (s->in.failed)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (s->mode == STAGING_NONE)
         return staging_find_hello(s, d);
     while (staging_next_line(s, line, sizeof line)) {

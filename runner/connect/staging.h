@@ -49,8 +49,8 @@ const char *staging_path(const struct staging_bundle *b, const char *source, con
                          struct arena *arena);
 /* `desc` for a host whose prefix is `root`: a shallow copy with the paths of that host. A command
  * that has stage_files starts in the copy of its working directory. */
-int staging_rewrite(const struct staging_bundle *b, const struct desc *desc, const char *root,
-                    struct arena *arena, struct desc *out);
+void staging_rewrite(const struct staging_bundle *b, const struct desc *desc, const char *root,
+                     struct arena *arena, struct desc *out);
 
 /* ---- staging.c ---- */
 
@@ -81,7 +81,7 @@ void staging_init(struct staging *s, enum staging_mode mode, const struct stagin
                   const char *prefix);
 void staging_fini(struct staging *s);
 /* Appends the script, which is sent first. */
-int staging_script(const struct staging *s, struct buf *out);
+void staging_script(const struct staging *s, struct buf *out);
 /* Takes bytes from the host.
  *   STAGING_MORE    more bytes are needed
  *   STAGING_SEND    the caller sends *file, and feeds on

@@ -10,6 +10,7 @@
 
 #include "base/exit_codes.h"
 #include "connect/staged_files.h"
+#include "xalloc.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -36,10 +37,11 @@ static void bundle_hex(const unsigned char *bytes, size_t n, char *out)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* libcrypto has SHA-256; what it may lack is memory. */
-static int bundle_no_digest(struct diag *d, const char *of)
+/* `sum` has EVP_MAX_MD_SIZE bytes. libcrypto has SHA-256; what it may lack is memory. */
+static void bundle_digest(const void *bytes, size_t len, unsigned char *sum)
 {
-    return diag_set(d, COLLRUN_ERR_NO_MEMORY, "stage: SHA-256 of %s failed: out of memory", of);
+    if (!EVP_Digest(len ? bytes : "", len, sum, NULL, EVP_sha256(), NULL))
+        memory_lacking();
 }
 
 static int bundle_map_file(struct staging_file *f, struct diag *d)
@@ -60,8 +62,7 @@ static int bundle_map_file(struct staging_file *f, struct diag *d)
         f->bytes = NULL;
         return diag_sys(d, errno, "stage: cannot read %s", f->source);
     }
-    if (!EVP_Digest(f->len ? f->bytes : "", f->len, sum, NULL, EVP_sha256(), NULL))
-        return bundle_no_digest(d, f->source);
+    bundle_digest(f->bytes, f->len, sum);
     bundle_hex(sum, 32, f->sha);
     return COLLRUN_OK;
 }
@@ -81,7 +82,7 @@ static const char *bundle_dest_name(const struct staging_file *f, const char *fo
     char *name =
         plain ? arena_printf(arena, "%s/%s", folder, bundle_base_name(f->source))
               : arena_printf(arena, "%s/%.8s-%.100s", folder, f->sha, bundle_base_name(f->source));
-    for (char *p = name; p && *p; p++) {
+    for (char *p = name; *p; p++) {
         bool fine = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
                     (*p >= '0' && *p <= '9') || strchr("./_-+", *p);
         if (!fine)
@@ -105,8 +106,6 @@ enum bundle_how { BUNDLE_HASHED = 0, BUNDLE_PLAIN = 1, BUNDLE_LIBRARY = 2 };
 static int bundle_add(struct staging_bundle *b, const char *source, const char *folder,
                       unsigned how, struct arena *arena, struct diag *d)
 {
-    if (!source)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (bundle_find(b, source))
         return COLLRUN_OK;
     if (b->n == FILES_MAX)
@@ -118,7 +117,7 @@ static int bundle_add(struct staging_bundle *b, const char *source, const char *
         return rc;
     b->n++;
     f->dest = bundle_dest_name(f, folder, (how & BUNDLE_PLAIN) != 0, arena);
-    return f->dest ? COLLRUN_OK : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return COLLRUN_OK;
 }
 
 /* ---- what they need of the host ---- */
@@ -257,22 +256,19 @@ static int bundle_add_libraries(struct staging_bundle *b, const char *object, st
 
 /* ---- the bundle ---- */
 
-static int bundle_make_id(struct staging_bundle *b, struct diag *d)
+static void bundle_make_id(struct staging_bundle *b)
 {
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    struct buf list;
     unsigned char sum[EVP_MAX_MD_SIZE];
-    int good = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL);
-    for (uint32_t i = 0; good && i < b->n; i++) {
-        good = EVP_DigestUpdate(c, b->files[i].sha, 64) &&
-               EVP_DigestUpdate(c, b->files[i].data ? "r" : "x", 1) &&
-               EVP_DigestUpdate(c, b->files[i].dest, strlen(b->files[i].dest) + 1);
+    buf_init(&list);
+    for (uint32_t i = 0; i < b->n; i++) {
+        buf_put(&list, b->files[i].sha, 64);
+        buf_put(&list, b->files[i].data ? "r" : "x", 1);
+        buf_put(&list, b->files[i].dest, strlen(b->files[i].dest) + 1);
     }
-    good = good && EVP_DigestFinal_ex(c, sum, NULL);
-    EVP_MD_CTX_free(c);
-    if (!good)
-        return bundle_no_digest(d, "the list of files");
+    bundle_digest(list.data, list.len, sum);
+    buf_fini(&list);
     bundle_hex(sum, 16, b->id);
-    return COLLRUN_OK;
 }
 
 /* The program of a command below the folder of the job file is sent; any other is the host's own.
@@ -304,7 +300,6 @@ static int bundle_add_copy(struct staging_bundle *b, const struct staged_file *f
     if (f) {
         f->dest = dest;
         f->data = !from->executable;
-        rc = dest ? COLLRUN_OK : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     }
     return rc;
 }
@@ -333,8 +328,8 @@ static int bundle_add_python(struct staging_bundle *b, const char *prefix, struc
 {
     struct staged_files files = {0};
     const char *folder = arena_printf(arena, "%s/lib/collrun/python", prefix);
-    char *top = folder ? staged_files_normalize(prefix, arena) : NULL;
-    if (!top || access(folder, R_OK) < 0)
+    char *top = staged_files_normalize(prefix, arena);
+    if (access(folder, R_OK) < 0)
         return COLLRUN_OK;
     int rc = staged_files_add(&files, folder, arena, d);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < files.n; i++)
@@ -382,7 +377,7 @@ static int bundle_add_all(struct staging_bundle *b, const struct desc *desc, con
         rc = bundle_add_libraries(b, b->files[i].source, arena, d);
     /* Without its libraries, which ranks should not find before those of the host. */
     const char *stack = arena_printf(arena, "%s/libexec/collrun/collrun-stack", prefix);
-    if (rc == COLLRUN_OK && stack && access(stack, X_OK) == 0)
+    if (rc == COLLRUN_OK && access(stack, X_OK) == 0)
         rc = bundle_add(b, stack, "libexec/collrun", BUNDLE_PLAIN, arena, d);
     return rc == COLLRUN_OK ? bundle_add_commands(b, desc, prefix, arena, d) : rc;
 }
@@ -392,14 +387,15 @@ int staging_bundle_make(struct staging_bundle *b, const struct desc *desc, const
 {
     *b = (struct staging_bundle){.machine = "", .interpreter = ""};
     b->files = arena_calloc(arena, FILES_MAX, sizeof *b->files);
-    int rc = b->files ? bundle_add_all(b, desc, prefix, arena, d)
-                      : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    int rc = bundle_add_all(b, desc, prefix, arena, d);
     for (uint32_t i = 0; rc == COLLRUN_OK && i < b->n; i++) {
         unsigned libc =
             b->files[i].library || b->files[i].data ? 0 : bundle_libc_needed(&b->files[i]);
         b->libc = libc > b->libc ? libc : b->libc;
     }
-    return rc == COLLRUN_OK ? bundle_make_id(b, d) : rc;
+    if (rc == COLLRUN_OK)
+        bundle_make_id(b);
+    return rc;
 }
 
 void staging_bundle_free(struct staging_bundle *b)
@@ -427,10 +423,10 @@ static const char *staging_workdir(const struct staging_bundle *b, const struct 
 {
     const bool absolute = w->workdir[0] == '/';
     const char *path = absolute ? w->workdir : arena_printf(arena, "%s/%s", w->folder, w->workdir);
-    const char *folder = path ? staged_files_normalize(path, arena) : NULL;
-    size_t len = folder ? strlen(folder) : 0;
+    const char *folder = staged_files_normalize(path, arena);
+    const size_t len = strlen(folder);
     bool copied = !absolute;
-    for (uint32_t i = 0; folder && i < b->n && !copied; i++)
+    for (uint32_t i = 0; i < b->n && !copied; i++)
         copied = strncmp(b->files[i].source, folder, len) == 0 && b->files[i].source[len] == '/';
     return copied ? arena_printf(arena, "%s/" COPIES "%s", root, folder) : w->workdir;
 }
@@ -444,25 +440,21 @@ static void staging_rewrite_workload(const struct staging_bundle *b, struct desc
     }
     size_t len = w->command.n * sizeof *w->command.items;
     const char **items = arena_memdup(arena, w->command.items, len);
-    if (items)
-        items[0] = staging_path(b, items[0], root, arena);
+    items[0] = staging_path(b, items[0], root, arena);
     w->command.items = items;
     if (w->nstage_files)
         w->workdir = staging_workdir(b, w, root, arena);
 }
 
-int staging_rewrite(const struct staging_bundle *b, const struct desc *desc, const char *root,
-                    struct arena *arena, struct desc *out)
+void staging_rewrite(const struct staging_bundle *b, const struct desc *desc, const char *root,
+                     struct arena *arena, struct desc *out)
 {
     *out = *desc;
     out->backends = arena_memdup(arena, desc->backends, desc->nbackends * sizeof *desc->backends);
     out->workloads =
         arena_memdup(arena, desc->workloads, desc->nworkloads * sizeof *desc->workloads);
-    if (!out->backends || !out->workloads)
-        return COLLRUN_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < desc->nbackends; i++)
         out->backends[i].path = staging_path(b, desc->backends[i].path, root, arena);
     for (uint32_t i = 0; i < desc->nworkloads; i++)
         staging_rewrite_workload(b, &out->workloads[i], root, arena);
-    return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
 }

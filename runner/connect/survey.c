@@ -5,6 +5,7 @@
 #include "build_id.h"
 
 #include <collrun/types.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -193,8 +194,8 @@ int survey_init(struct survey *s, bool verbose, struct diag *d)
     s->n = s->desc->nhosts;
     s->hosts = arena_calloc(&s->arena, s->n, sizeof *s->hosts);
     s->loop = loop_new();
-    if (!s->hosts || !s->loop)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    if (!s->loop)
+        return diag_sys(d, errno, "cannot make an epoll instance");
     for (uint32_t i = 0; i < s->n; i++) {
         s->hosts[i].survey = s;
         s->hosts[i].index = i;

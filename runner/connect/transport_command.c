@@ -24,7 +24,7 @@
 
 /* ---- the argument list ---- */
 
-/* `text` with every {host} replaced. NULL: out of memory. */
+/* `text` with every {host} replaced. */
 static char *command_fill_in(const char *text, const char *host, struct arena *arena)
 {
     struct buf out;
@@ -35,7 +35,7 @@ static char *command_fill_in(const char *text, const char *host, struct arena *a
         buf_put(&out, host, strlen(host));
     }
     buf_put(&out, text, strlen(text) + 1);
-    char *all = out.failed ? NULL : arena_strdup(arena, (const char *)out.data);
+    char *all = arena_strdup(arena, (const char *)out.data);
     buf_fini(&out);
     return all;
 }
@@ -53,14 +53,12 @@ static char *const *command_slurm_argv(const struct job_host *host, struct arena
                           "--nodelist={}", TRANSPORT_SHELL,   NULL};
     size_t n = sizeof list / sizeof *list;
     char **argv = arena_calloc(arena, n, sizeof *argv);
-    for (size_t i = 0; argv && list[i]; i++) {
+    for (size_t i = 0; list[i]; i++) {
         if (strcmp(list[i], "--nodelist={}") == 0)
             argv[i] = arena_printf(arena, "--nodelist=%s",
                                    host->address.v ? host->address.v : host->name.v);
         else
             argv[i] = arena_strdup(arena, list[i]);
-        if (!argv[i])
-            return NULL;
     }
     return argv;
 }
@@ -72,13 +70,10 @@ char *const *transport_command_argv(const struct job_host *host, struct arena *a
         return command_slurm_argv(host, arena);
     const struct job_strs *command = &host->transport.command;
     char **argv = arena_calloc(arena, (size_t)command->n + 2, sizeof *argv);
-    for (uint32_t i = 0; argv && i < command->n; i++) {
+    for (uint32_t i = 0; i < command->n; i++)
         argv[i] = command_fill_in(command->items[i].v, host->name.v, arena);
-        if (!argv[i])
-            return NULL;
-    }
-    *bare = argv && command_is_agent(argv[command->n - 1]);
-    if (argv && !*bare)
+    *bare = command_is_agent(argv[command->n - 1]);
+    if (!*bare)
         argv[command->n] = arena_strdup(arena, TRANSPORT_SHELL);
     return argv;
 }

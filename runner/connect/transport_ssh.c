@@ -13,6 +13,7 @@
 
 #include "base/loop.h"
 #include "base/thread.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -93,9 +94,7 @@ int transport_ssh_open(struct ssh_pool *p, const struct job_host *host,
                        struct transport_stream *out, struct diag *d)
 {
     int pair[2];
-    struct ssh_link *l = calloc(1, sizeof *l);
-    if (!l)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    struct ssh_link *l = xcalloc(1, sizeof *l);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         free(l);
         return diag_sys(d, errno, "cannot create the socket pair of an SSH connection");
@@ -143,17 +142,9 @@ void transport_ssh_drain(struct ssh_link *l, uint64_t deadline_ns)
 static int ssh_pool_resolve_path(const struct job *job, const struct job_str *path, const char *key,
                                  char **out, struct diag *d)
 {
-    int n = 0;
     if (!path->v)
         return COLLRUN_OK;
-    if (path->v[0] == '/')
-        n = asprintf(out, "%s", path->v);
-    else
-        n = asprintf(out, "%s/%s", job->dir, path->v);
-    if (n < 0) {
-        *out = NULL;
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    }
+    *out = path->v[0] == '/' ? xstrdup(path->v) : xasprintf("%s/%s", job->dir, path->v);
     if (access(*out, R_OK) == 0)
         return COLLRUN_OK;
     diag_sys(d, errno, "%s: %s", key, *out);
@@ -184,12 +175,8 @@ static void ssh_pool_release(struct ssh_pool *p)
 
 struct ssh_pool *ssh_pool_new(const struct job *job, struct diag *d)
 {
-    struct ssh_pool *p = calloc(1, sizeof *p);
+    struct ssh_pool *p = xcalloc(1, sizeof *p);
     pthread_condattr_t monotonic;
-    if (!p) {
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        return NULL;
-    }
     const struct job_ssh *ssh = &job->ssh;
     p->cancel_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&p->lock, NULL);
@@ -204,9 +191,8 @@ struct ssh_pool *ssh_pool_new(const struct job *job, struct diag *d)
     p->timeout_ns = (uint64_t)ssh->connect_timeout.v;
     p->retries = (unsigned)ssh->retries.v;
     struct passwd *me = getpwuid(geteuid());
-    p->local_user = strdup(me ? me->pw_name : "root");
-    int rc = p->cancel_fd < 0 || !p->local_user ? diag_sys(d, errno, "cannot create an eventfd")
-                                                : COLLRUN_OK;
+    p->local_user = xstrdup(me ? me->pw_name : "root");
+    int rc = p->cancel_fd < 0 ? diag_sys(d, errno, "cannot create an eventfd") : COLLRUN_OK;
     if (rc == COLLRUN_OK)
         rc = ssh_pool_resolve_path(job, &ssh->identity, "ssh.identity", &p->identity, d);
     if (rc == COLLRUN_OK)

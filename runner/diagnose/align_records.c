@@ -30,8 +30,6 @@ static bool align_sort(const struct record_view *v, struct arena *arena, struct 
     r->nslots = record_view_ngroups(v);
     r->start = arena_calloc(arena, (size_t)r->nslots + 2, sizeof *r->start);
     r->ops = arena_calloc(arena, end - first, sizeof *r->ops);
-    if (arena_failed(arena))
-        return false;
     for (uint64_t i = first; i < end; i++) {
         if (record_view_op(v, i, &op) && align_is_collective(&op))
             r->start[op.slot + 2]++;
@@ -88,7 +86,7 @@ static void align_read_member(const struct align_rank *r, struct arena *arena,
         return;
     m->n = last - m->first + 1;
     m->at = arena_calloc(arena, m->n, sizeof *m->at);
-    for (uint32_t i = r->start[m->group.slot]; m->at && i < r->start[m->group.slot + 1]; i++) {
+    for (uint32_t i = r->start[m->group.slot]; i < r->start[m->group.slot + 1]; i++) {
         if (align_read_op(m, r->ops[i], &op) && op.number - m->first < m->n)
             m->at[op.number - m->first] = r->ops[i] + 1;
     }
@@ -157,12 +155,12 @@ static void align_read_vector(const struct align_group *g, uint64_t number, uint
     v->counts = arena_calloc(&v->arena, g->n, sizeof *v->counts);
     v->known = arena_calloc(&v->arena, g->n, sizeof *v->known);
     v->blamed = arena_calloc(&v->arena, g->n, sizeof *v->blamed);
-    for (uint32_t i = 0; !arena_failed(&v->arena) && i < g->n; i++) {
+    for (uint32_t i = 0; i < g->n; i++) {
         uint32_t most = g->members[i].group.members;
         struct record_view_counts *c = &v->counts[i];
         c->sent = arena_calloc(&v->arena, most, sizeof(uint64_t));
         c->expected = arena_calloc(&v->arena, most, sizeof(uint64_t));
-        v->known[i] = !arena_failed(&v->arena) && align_op(&g->members[i], number, &v->ops[i]) &&
+        v->known[i] = align_op(&g->members[i], number, &v->ops[i]) &&
                       record_view_counts(g->members[i].view, &v->ops[i], most, c);
     }
 }
@@ -279,8 +277,7 @@ static bool align_find_counts(const struct align_group *g, uint64_t number, uint
     uint32_t n = 0, all = 0;
     align_read_vector(g, number, kind, &v);
     bool lists = kind == COLLRUN_ALLGATHERV || kind == COLLRUN_REDUCE_SCATTERV;
-    if (!arena_failed(&v.arena))
-        n = lists ? align_vote_lists(&v, &out->counts) : align_vote_pairs(&v, &out->counts);
+    n = lists ? align_vote_lists(&v, &out->counts) : align_vote_pairs(&v, &out->counts);
     for (uint32_t i = 0; n && i < g->n; i++)
         all += lists ? v.blamed[i] > 0 : v.blamed[i] == n;
     bool certain = lists ? 2 * all < g->n : all == 1;
@@ -348,15 +345,13 @@ static void align_judge(const struct align_group *g, struct align_call *calls, c
                         struct align_difference *out)
 {
     uint32_t n = out->ranks.n, *class_of = arena_calloc(g->arena, n, sizeof *class_of);
-    if (!class_of)
-        return;
     out->majority = align_vote(calls, n, class_of);
     out->class_of = class_of;
     out->calls = calls;
     uint32_t base = out->majority < n ? out->majority : 0;
     struct desc_ranks *list = out->majority < n ? &out->wrong : &out->suspects;
     list->items = arena_calloc(g->arena, n, sizeof *list->items);
-    for (uint32_t i = 0; list->items && i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const char *field = align_field(&calls[base], &calls[i]);
         if (field && !out->field) {
             out->field = field;
@@ -385,8 +380,7 @@ static bool align_search(const struct align_group *g, struct align_difference *o
 {
     struct align_call *calls = arena_calloc(g->arena, g->n, sizeof *calls);
     uint32_t *who = arena_calloc(g->arena, g->n, sizeof *who), n;
-    for (uint64_t number = align_next(g, 0); !arena_failed(g->arena) && number < UINT64_MAX;
-         number = align_next(g, number)) {
+    for (uint64_t number = align_next(g, 0); number < UINT64_MAX; number = align_next(g, number)) {
         bool differs = align_differs(g, number, calls, who, &n);
         *out = (struct align_difference){.number = number, .majority = n};
         if (!differs && (n < 2 || !collrun_kind_is_vector((enum collrun_kind)calls[0].kind) ||
@@ -396,7 +390,7 @@ static bool align_search(const struct align_group *g, struct align_difference *o
         out->scope = arena_strdup(g->arena, g->members[0].group.scope);
         out->nmembers = g->members[0].group.members;
         out->ranks.items = arena_calloc(g->arena, n, sizeof(uint32_t));
-        for (uint32_t i = 0; out->ranks.items && i < n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             struct record_view_op op;
             out->ranks.items[out->ranks.n++] = g->members[who[i]].rank;
             out->completed = out->completed || (align_op(&g->members[who[i]], number, &op) &&
@@ -406,7 +400,7 @@ static bool align_search(const struct align_group *g, struct align_difference *o
             align_judge(g, calls, who, out);
         else
             out->calls = calls;
-        return !arena_failed(g->arena);
+        return true;
     }
     return false;
 }
@@ -448,11 +442,11 @@ bool align_find(const struct evidence *e, const char *group, struct arena *arena
     struct align_group g = {e, arena, arena_calloc(arena, e->desc->nranks + 1, sizeof *g.members),
                             0};
     struct align_rank *sorted = arena_calloc(arena, e->desc->nranks, sizeof *sorted);
-    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (e->ranks[i].record_bytes)
             align_sort(&e->ranks[i].record, arena, &sorted[i]);
     }
-    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         for (uint32_t slot = 0; slot < sorted[i].nslots; slot++) {
             struct record_view_group own;
             struct align_difference d;
@@ -470,5 +464,5 @@ bool align_find(const struct evidence *e, const char *group, struct arena *arena
             found = true;
         }
     }
-    return found && !arena_failed(arena);
+    return found;
 }

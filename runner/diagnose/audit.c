@@ -8,6 +8,8 @@
  */
 #include "diagnose/audit.h"
 
+#include "xalloc.h"
+
 #include <collrun/types.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,16 +73,11 @@ struct audit {
 
 struct audit *audit_new(uint32_t nranks)
 {
-    struct audit *a = calloc(1, sizeof *a);
-    if (!a)
-        return NULL;
+    struct audit *a = xcalloc(1, sizeof *a);
     a->nranks = nranks;
-    a->times = calloc(nranks, sizeof *a->times);
-    a->found = calloc(nranks, sizeof *a->found);
-    if (a->times && a->found)
-        return a;
-    audit_free(a);
-    return NULL;
+    a->times = xcalloc(nranks, sizeof *a->times);
+    a->found = xcalloc(nranks, sizeof *a->found);
+    return a;
 }
 
 /* ---- groups ---- */
@@ -125,29 +122,25 @@ static struct audit_group **audit_bucket(struct audit *a, const char *scope)
 
 static struct audit_group *audit_group_new(const char *scope, const char *name, uint32_t nmembers)
 {
-    struct audit_group *g = calloc(1, sizeof *g);
-    if (!g)
-        return NULL;
+    struct audit_group *g = xcalloc(1, sizeof *g);
     g->nmembers = nmembers;
     g->destroyed_after = UINT64_MAX;
-    g->scope = strdup(scope);
-    g->name = strdup(name);
-    g->members = calloc(nmembers, sizeof *g->members);
-    if (g->scope && g->name && g->members && straggler_init(&g->stragglers, nmembers) == COLLRUN_OK)
-        return g;
-    audit_group_free(g);
-    return NULL;
+    g->scope = xstrdup(scope);
+    g->name = xstrdup(name);
+    g->members = xcalloc(nmembers, sizeof *g->members);
+    straggler_init(&g->stragglers, nmembers);
+    return g;
 }
 
-/* NULL: out of memory. */
 static struct audit_group *audit_group_get(struct audit *a, const char *scope, const char *name,
                                            uint32_t nmembers)
 {
     struct audit_group **bucket = audit_bucket(a, scope), *g = *bucket;
     while (g && strcmp(g->scope, scope) != 0)
         g = g->next;
-    if (g || !(g = audit_group_new(scope, name, nmembers)))
+    if (g)
         return g;
+    g = audit_group_new(scope, name, nmembers);
     g->next = *bucket;
     *bucket = g;
     return g;
@@ -193,8 +186,8 @@ static bool audit_row_differs(const struct audit_row *row)
     return row && (row->differs || row->pairs_differ);
 }
 
-/* The row for a number; NULL: there is none, since the calls up to it are equal, a newer number
- * has its place, or memory is out. */
+/* The row for a number; NULL: there is none, since the calls up to it are equal, or a newer number
+ * has its place. */
 static struct audit_row *audit_row_get(struct audit_group *g, uint64_t number)
 {
     struct audit_row **place = &g->rows[audit_row_place(number)], *row = *place;
@@ -206,9 +199,7 @@ static struct audit_row *audit_row_get(struct audit_group *g, uint64_t number)
     if (row && row->number == number)
         return row;
     if (!row)
-        row = *place = malloc(len);
-    if (!row)
-        return NULL;
+        row = *place = xmalloc(len);
     memset(row, 0, len);
     row->number = number;
     return row;

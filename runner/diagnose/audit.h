@@ -52,7 +52,7 @@ struct audit_finding {
 
 struct audit;
 
-struct audit *audit_new(uint32_t nranks); /* of the job; NULL: out of memory */
+struct audit *audit_new(uint32_t nranks); /* of the job */
 void audit_free(struct audit *a);
 /* The payload of a WIRE_AUDIT frame. `ahead_ns`: how far the sender's clock is ahead of that which
  * all times are converted to; NULL: not known, so its times do not count. False: malformed. */

@@ -2,6 +2,7 @@
 #include "diagnose/audit_text.h"
 
 #include "base/rank_list.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,9 @@ enum { TEXT_CLASSES = 4 };
 /* "rank 1", "ranks 0, 2-3": the members of one class, or of all for UINT32_MAX. */
 static void audit_text_ranks(const struct audit_finding *f, uint32_t class, char *out, size_t size)
 {
-    uint32_t n = 0, *list = calloc(f->nranks + 1, sizeof *list);
+    uint32_t n = 0, *list = xcalloc(f->nranks + 1, sizeof *list);
     char ranks[128] = "";
-    for (uint32_t i = 0; list && i < f->nranks; i++) {
+    for (uint32_t i = 0; i < f->nranks; i++) {
         if (class == UINT32_MAX || f->ranks[i].class == class)
             list[n++] = f->ranks[i].rank;
     }
@@ -84,10 +85,10 @@ void audit_text_since(const struct audit_finding *f, char *out, size_t size)
 /* "rank 1 has destroyed group sub after sub#1, ranks 0, 2-3 have called sub#2" */
 static void audit_text_destroyed(const struct audit_finding *f, char *out, size_t size)
 {
-    uint32_t n[2] = {0}, *lists[2] = {calloc(f->nranks + 1, sizeof(uint32_t)),
-                                      calloc(f->nranks + 1, sizeof(uint32_t))};
+    uint32_t n[2] = {0}, *lists[2] = {xcalloc(f->nranks + 1, sizeof(uint32_t)),
+                                      xcalloc(f->nranks + 1, sizeof(uint32_t))};
     char closed[128] = "", call[128] = "";
-    for (uint32_t i = 0; lists[0] && lists[1] && i < f->nranks; i++) {
+    for (uint32_t i = 0; i < f->nranks; i++) {
         const uint64_t called = f->ranks[i].value;
         lists[called][n[called]++] = f->ranks[i].rank;
     }

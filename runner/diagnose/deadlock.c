@@ -405,7 +405,7 @@ static struct desc_ranks deadlock_blockers(const struct deadlock_graph *graph, u
 {
     struct desc_ranks list = {arena_calloc(arena, graph->desc->nranks, sizeof(uint32_t)), 0};
     const struct wait_report_group *g = deadlock_group(graph, rank, w->scope);
-    for (uint32_t i = 0; list.items && i < graph->desc->nranks; i++) {
+    for (uint32_t i = 0; i < graph->desc->nranks; i++) {
         bool member = w->peer == i;
         for (uint32_t k = 0; g && w->peer == WIRE_HOST && k < g->nmembers; k++)
             member = member || g->members[k] == i;
@@ -420,7 +420,7 @@ static void deadlock_set_waits(const struct deadlock_graph *graph, struct arena 
 {
     struct graph_wait *waits = arena_calloc(arena, graph->desc->nranks, sizeof *waits);
     uint32_t n = 0;
-    for (uint32_t i = 0; waits && i < graph->desc->nranks; i++) {
+    for (uint32_t i = 0; i < graph->desc->nranks; i++) {
         int64_t blocker;
         const struct wait_report_call *w =
             graph->blocked[i] ? deadlock_blocked_call(graph, i, &blocker) : NULL;
@@ -443,7 +443,7 @@ static struct desc_ranks deadlock_cycle(const struct deadlock_graph *graph,
                                         const struct wait_path *s, struct arena *arena)
 {
     struct desc_ranks cycle = {arena_calloc(arena, s->n, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; cycle.items && s->from < s->n && i < graph->desc->nranks; i++) {
+    for (uint32_t i = 0; s->from < s->n && i < graph->desc->nranks; i++) {
         uint32_t at = deadlock_path_index(s, i);
         if (at >= s->from && at < s->n)
             cycle.items[cycle.n++] = i;
@@ -499,7 +499,7 @@ static struct desc_ranks deadlock_followers(const struct deadlock_graph *graph,
                                             const struct deadlock_order *o, struct arena *arena)
 {
     struct desc_ranks list = {arena_calloc(arena, graph->desc->nranks, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; list.items && i < graph->desc->nranks; i++) {
+    for (uint32_t i = 0; i < graph->desc->nranks; i++) {
         uint64_t first, later;
         if (deadlock_has_called(graph, i, o->first, &first) &&
             deadlock_has_called(graph, i, o->later, &later) && first >= o->first_number &&

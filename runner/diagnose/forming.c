@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/forming.h"
 
+#include "xalloc.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,21 +44,15 @@ static void rank_forming_remove(struct rank_forming *f, const struct forming_wai
     f->items[at] = f->items[--f->n];
 }
 
-bool rank_forming_add(struct rank_forming *f, const struct forming_wait *w)
+void rank_forming_add(struct rank_forming *f, const struct forming_wait *w)
 {
     const size_t len = w->members.n * sizeof(uint32_t);
-    struct forming_wait *grown = realloc(f->items, (f->n + 1) * sizeof *grown);
-    uint32_t *members = malloc(len + 1);
-    f->items = grown ? grown : f->items;
-    if (!grown || !members) {
-        free(members);
-        return false;
-    }
+    uint32_t *members = xmalloc(len);
+    f->items = xrealloc(f->items, f->n + 1, sizeof *f->items);
     if (len)
         memcpy(members, w->members.items, len);
     f->items[f->n] = *w;
     f->items[f->n++].members.items = members;
-    return true;
 }
 
 bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, uint64_t now_ns)
@@ -73,12 +69,12 @@ bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, u
     uint64_t age = read_u64(&r);
     w.since_ns = age < now_ns ? now_ns - age : 1;
     uint32_t n = read_count(&r, sizeof(uint32_t));
-    w.members.items = calloc(n + 1, sizeof(uint32_t));
-    for (; w.members.items && w.members.n < n; w.members.n++)
+    w.members.items = xcalloc(n, sizeof(uint32_t));
+    for (; w.members.n < n; w.members.n++)
         w.members.items[w.members.n] = read_u32(&r);
-    bool good = reader_done(&r) && kind < WIRE_FORMING_KINDS && w.members.items;
+    bool good = reader_done(&r) && kind < WIRE_FORMING_KINDS;
     if (good && waits)
-        good = rank_forming_add(f, &w);
+        rank_forming_add(f, &w);
     else if (good)
         rank_forming_remove(f, &w);
     free(w.members.items);

@@ -25,8 +25,8 @@ struct rank_forming {
 /* Adds or removes the formation of a FORMING frame that has just arrived. False: malformed, or out
  * of memory. */
 bool rank_forming_read(struct rank_forming *f, const struct wire_frame *frame, uint64_t now_ns);
-/* Adds a copy. False: out of memory. */
-bool rank_forming_add(struct rank_forming *f, const struct forming_wait *w);
+/* Adds a copy. */
+void rank_forming_add(struct rank_forming *f, const struct forming_wait *w);
 void rank_forming_fini(struct rank_forming *f); /* safe on a zeroed one */
 /* "the split of group world", "collrun_finalize" */
 const char *forming_text(enum wire_forming kind, const char *name, char *out, size_t size);

@@ -3,6 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "base/names.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static struct desc_ranks from_records_members(const struct desc *desc,
 {
     uint32_t most = g->members < desc->nranks ? g->members : desc->nranks;
     struct desc_ranks list = {arena_calloc(arena, most, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; list.items && i < most; i++) {
+    for (uint32_t i = 0; i < most; i++) {
         uint32_t rank = from_records_member(desc, ranks, g->scope, i);
         if (rank != WIRE_HOST)
             list.items[list.n++] = rank;
@@ -49,7 +50,7 @@ static void from_records_groups(struct desc *desc, const struct rank_state *rank
     for (uint32_t i = 0; i < desc->nranks; i++)
         most += ranks[i].record_bytes ? record_view_ngroups(&ranks[i].record) : 0;
     desc->groups = arena_calloc(arena, most, sizeof *desc->groups);
-    for (uint32_t i = 0; desc->groups && i < desc->nranks; i++) {
+    for (uint32_t i = 0; i < desc->nranks; i++) {
         uint32_t n = ranks[i].record_bytes ? record_view_ngroups(&ranks[i].record) : 0;
         for (uint32_t slot = 0; slot < n; slot++) {
             if (!record_view_group(&ranks[i].record, slot, &g) || desc_find_group(desc, g.name))
@@ -63,13 +64,13 @@ static void from_records_groups(struct desc *desc, const struct rank_state *rank
 
 /* ---- STATUS ---- */
 
-static bool from_records_snapshot(struct rank_state *r)
+static void from_records_snapshot(struct rank_state *r)
 {
     struct rank_snapshot *s = &r->snapshot;
     struct record_view_group g;
     uint32_t n = record_view_ngroups(&r->record);
-    s->groups = calloc(n ? n : 1, sizeof *s->groups);
-    for (uint32_t slot = 0; s->groups && slot < n; slot++) {
+    s->groups = xcalloc(n, sizeof *s->groups);
+    for (uint32_t slot = 0; slot < n; slot++) {
         if (!record_view_group(&r->record, slot, &g))
             continue;
         struct group_snapshot *out = &s->groups[s->n++];
@@ -87,8 +88,7 @@ static bool from_records_snapshot(struct rank_state *r)
         memcpy(out->name, g.name, sizeof out->name);
         memcpy(out->scope, g.scope, sizeof out->scope);
     }
-    s->known = s->groups != NULL;
-    return s->known;
+    s->known = true;
 }
 
 /* ---- WAIT_REPORT ---- */
@@ -129,7 +129,7 @@ static void from_records_report_groups(const struct from_records *f, uint32_t no
     struct record_view_group g;
     uint32_t n = record_view_ngroups(&f->rank->record);
     w->groups = arena_calloc(f->arena, n + 1, sizeof *w->groups);
-    for (uint32_t slot = 0; w->groups && slot < n; slot++) {
+    for (uint32_t slot = 0; slot < n; slot++) {
         if (!record_view_group(&f->rank->record, slot, &g))
             continue;
         struct wait_report_group *out = from_records_report_group(w, g.scope);
@@ -198,7 +198,7 @@ static int from_records_by_thread(const void *a, const void *b)
     return (x->thread > y->thread) - (x->thread < y->thread);
 }
 
-static bool from_records_waits(const struct desc *desc, const struct rank_state *ranks,
+static void from_records_waits(const struct desc *desc, const struct rank_state *ranks,
                                struct rank_state *r)
 {
     struct wait_report *w = &r->wait_report;
@@ -209,35 +209,31 @@ static bool from_records_waits(const struct desc *desc, const struct rank_state 
     arena_init(&w->arena);
     w->items = arena_calloc(&w->arena, end - first, sizeof *w->items);
     from_records_report_groups(&f, (uint32_t)(end - first));
-    for (uint64_t i = first; !arena_failed(&w->arena) && i < end; i++) {
+    for (uint64_t i = first; i < end; i++) {
         if (record_view_op(&r->record, i, &op) && op.is_current &&
             record_view_group(&r->record, op.slot, &g))
             from_records_add_op(&f, &op, &g);
     }
-    if (arena_failed(&w->arena))
-        return false;
     qsort(w->items, w->nitems, sizeof *w->items, from_records_by_thread);
     w->received = w->nitems > 0 || rank_has_ended(r);
     w->certain = true;
-    return true;
 }
 
-int from_records_complete(struct desc *desc, struct rank_state *ranks, struct job_failure *job,
-                          struct arena *arena, struct diag *d)
+void from_records_complete(struct desc *desc, struct rank_state *ranks, struct job_failure *job,
+                           struct arena *arena)
 {
-    bool failed = job->class != CAUSE_NONE, good = true;
+    bool failed = job->class != CAUSE_NONE;
     if (!desc->ngroups)
         from_records_groups(desc, ranks, arena);
     for (uint32_t i = 0; i < desc->nranks; i++) {
         struct rank_state *r = &ranks[i];
         failed = failed || cause_of(r) != CAUSE_NONE;
-        if (r->record_bytes && !r->status_frame.len)
-            good = good && from_records_snapshot(r) &&
-                   (r->waits_frame.len || from_records_waits(desc, ranks, r));
+        if (!r->record_bytes || r->status_frame.len)
+            continue;
+        from_records_snapshot(r);
+        if (!r->waits_frame.len)
+            from_records_waits(desc, ranks, r);
     }
-    if (!good || arena_failed(arena))
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (!failed)
         *job = (struct job_failure){.class = CAUSE_TIMEOUT, .exit_code = EXIT_TIMEOUT};
-    return COLLRUN_OK;
 }

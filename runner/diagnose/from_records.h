@@ -12,7 +12,7 @@
 
 /* Completes `desc` if it has no groups, and each rank that has a record and no STATUS. If no rank
  * has failed, `job` becomes a time-out: something kept the ranks from ending. */
-int from_records_complete(struct desc *desc, struct rank_state *ranks, struct job_failure *job,
-                          struct arena *arena, struct diag *d);
+void from_records_complete(struct desc *desc, struct rank_state *ranks, struct job_failure *job,
+                           struct arena *arena);
 
 #endif

@@ -24,7 +24,7 @@ static struct desc_ranks graph_late(const struct evidence *e, const struct group
                                     struct arena *arena)
 {
     struct desc_ranks late = {arena_calloc(arena, e->desc->nranks, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; late.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (snapshot_has_group(&e->ranks[i].snapshot, g->name) &&
             !snapshot_has_called(&e->ranks[i].snapshot, g->name, g->started))
             late.items[late.n++] = i;
@@ -75,7 +75,7 @@ static struct desc_ranks graph_awaited(const struct evidence *e, const struct fo
                                        struct arena *arena)
 {
     struct desc_ranks late = {arena_calloc(arena, f->members.n, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; late.items && i < f->members.n; i++) {
+    for (uint32_t i = 0; i < f->members.n; i++) {
         const uint32_t rank = f->members.items[i];
         if (rank < e->desc->nranks && rank_is_awaited(&e->ranks[rank], f))
             late.items[late.n++] = rank;
@@ -109,14 +109,14 @@ static struct graph_wait graph_init(const struct evidence *e, uint32_t rank, uin
                            .age_ns = r->attached_ns < now_ns ? now_ns - r->attached_ns : 0};
     bool *late = arena_calloc(arena, e->desc->nranks, sizeof *late);
     w.waited_for.items = arena_calloc(arena, e->desc->nranks, sizeof(uint32_t));
-    for (uint32_t g = 0; late && g < e->desc->ngroups; g++) {
+    for (uint32_t g = 0; g < e->desc->ngroups; g++) {
         const struct desc_ranks *members = &e->desc->groups[g].ranks;
         for (uint32_t i = 0; i < members->n && blame_has(members, rank); i++) {
             const struct rank_state *other = &e->ranks[members->items[i]];
             late[members->items[i]] = other->command && !other->member && !rank_is_gone(other);
         }
     }
-    for (uint32_t i = 0; late && w.waited_for.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (late[i])
             w.waited_for.items[w.waited_for.n++] = i;
     }
@@ -130,7 +130,7 @@ void graph_build(const struct evidence *e, struct arena *arena, struct graph *gr
     for (uint32_t i = 0; i < e->desc->nranks; i++)
         most += e->ranks[i].snapshot.n + e->ranks[i].forming.n + 1;
     struct graph_wait *waits = arena_calloc(arena, most, sizeof *waits);
-    for (uint32_t i = 0; waits && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         const struct rank_snapshot *s = &e->ranks[i].snapshot;
         for (uint32_t k = 0; k < s->n; k++) {
             const struct group_snapshot *g = &s->groups[k];
@@ -176,7 +176,7 @@ struct desc_ranks graph_reached(const struct graph *graph, uint32_t start, struc
 {
     struct desc_ranks list = {arena_calloc(arena, graph->nranks, sizeof(uint32_t)), 0};
     bool *reached = arena_calloc(arena, graph->nranks, sizeof *reached);
-    if (!list.items || !reached)
+    if (!list.items)
         return list;
     reached[start] = true;
     while (graph_reach(graph, reached))

@@ -61,12 +61,10 @@ static bool mismatch_current_calls(const struct evidence *e, const struct verdic
                                    .suspects = blame_new_list(e, arena),
                                    .calls = calls,
                                    .class_of = class_of};
-    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (mismatch_call_of(&e->ranks[i], v->group, v->number, &calls[d->ranks.n]))
             d->ranks.items[d->ranks.n++] = i;
     }
-    if (arena_failed(arena))
-        return false;
     d->majority = align_vote(calls, d->ranks.n, class_of);
     uint32_t base = d->majority < d->ranks.n ? d->majority : 0;
     struct desc_ranks *list = d->majority < d->ranks.n ? &d->wrong : &d->suspects;
@@ -104,18 +102,18 @@ static void mismatch_list_calls(const struct evidence *e, const struct align_dif
                                 struct arena *arena, struct verdict *v)
 {
     struct verdict_call *calls = arena_calloc(arena, d->ranks.n, sizeof *calls);
-    for (uint32_t i = 0; calls && i < d->ranks.n; i++) {
+    for (uint32_t i = 0; i < d->ranks.n; i++) {
         if (d->class_of[i] != i)
             continue;
         struct verdict_call *call = &calls[v->ncalls];
         *call = (struct verdict_call){
             blame_new_list(e, arena),
             mismatch_call_text(&e->ranks[d->ranks.items[i]], &d->calls[i], arena)};
-        for (uint32_t k = i; call->ranks.items && k < d->ranks.n; k++) {
+        for (uint32_t k = i; k < d->ranks.n; k++) {
             if (d->class_of[k] == i)
                 call->ranks.items[call->ranks.n++] = d->ranks.items[k];
         }
-        v->ncalls += !arena_failed(arena);
+        v->ncalls++;
     }
     v->calls = calls;
 }
@@ -127,8 +125,6 @@ static void mismatch_list_counts(const struct evidence *e, const struct align_di
     const struct align_counts *c = &d->counts;
     struct verdict_call *calls = arena_calloc(arena, 2, sizeof *calls);
     uint32_t *ranks = arena_calloc(arena, 2, sizeof *ranks);
-    if (!calls || !ranks)
-        return;
     const char *call = mismatch_call_text(&e->ranks[c->sender], &d->calls[0], arena);
     ranks[0] = c->sender;
     ranks[1] = c->receiver;
@@ -139,7 +135,7 @@ static void mismatch_list_counts(const struct evidence *e, const struct align_di
                                      arena_printf(arena, "%s: %llu elements from rank %u", call,
                                                   (unsigned long long)c->expected, c->sender)};
     v->calls = calls;
-    v->ncalls = arena_failed(arena) ? 0 : 2;
+    v->ncalls = 2;
 }
 
 /* "rank 1 (node1, pid 4711): allreduce world#17: " */
@@ -252,7 +248,7 @@ static void mismatch_read_text(const struct evidence *e, const char *text, struc
 {
     struct verdict_call *calls = arena_calloc(arena, 2, sizeof *calls);
     uint32_t *ranks = arena_calloc(arena, 2, sizeof *ranks), n = 0;
-    for (const char *at = strstr(text, "rank "); calls && ranks && at && n < 2;) {
+    for (const char *at = strstr(text, "rank "); at && n < 2;) {
         const char *begin = at, *next;
         if (!mismatch_read_rank(&at, e->desc->nranks, &ranks[n])) {
             at = strstr(begin + 1, "rank ");
@@ -268,7 +264,7 @@ static void mismatch_read_text(const struct evidence *e, const char *text, struc
         n++;
         at = strstr(at, "rank ");
     }
-    if (!calls || !ranks || n < 2 || ranks[0] == ranks[1])
+    if (n < 2 || ranks[0] == ranks[1])
         return;
     v->calls = calls;
     v->suspects = blame_new_list(e, arena);
@@ -295,7 +291,7 @@ static struct desc_ranks mismatch_copy(const struct evidence *e, const struct de
                                        struct arena *arena)
 {
     struct desc_ranks list = blame_new_list(e, arena);
-    for (uint32_t i = 0; list.items && i < ranks->n; i++)
+    for (uint32_t i = 0; i < ranks->n; i++)
         list.items[list.n++] = ranks->items[i];
     return list;
 }
@@ -358,7 +354,7 @@ static void mismatch_collect_destroyed(const struct evidence *e, const struct re
     struct record_view_group own;
     *d = (struct mismatch_destroyed){blame_new_list(e, arena), blame_new_list(e, arena),
                                      g->started + 1, false};
-    for (uint32_t i = 0; !arena_failed(arena) && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (!mismatch_group_record(&e->ranks[i], g->scope, &own))
             continue;
         if (own.started >= d->number) {
@@ -424,7 +420,7 @@ bool mismatch_find_destroyed(const struct evidence *e, struct arena *arena, stru
                 (v->group && strcmp(v->group, g.name) != 0))
                 continue;
             mismatch_collect_destroyed(e, &g, arena, &d);
-            if (arena_failed(arena) || !d.failed)
+            if (!d.failed)
                 continue;
             mismatch_blame_destroyed(e, &g, &d, arena, v);
             return true;
@@ -545,7 +541,7 @@ static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
     v->class = CAUSE_MISMATCH;
     v->field = "kind";
     v->culprits = v->suspects = (struct desc_ranks){NULL, 0};
-    for (uint32_t world = 0; of && calls && world < e->desc->nranks; world++) {
+    for (uint32_t world = 0; world < e->desc->nranks; world++) {
         struct mismatch_joining j = {NULL, NULL};
         uint32_t k = 0;
         if (blame_has(&f->members, world))
@@ -566,7 +562,7 @@ static void mismatch_blame_forming(const struct evidence *e, uint32_t rank,
     for (uint32_t k = 0; k < v->ncalls; k++)
         most = calls[k].ranks.n * 2 > all ? k : most;
     struct desc_ranks wrong = blame_new_list(e, arena);
-    for (uint32_t world = 0; wrong.items && world < e->desc->nranks; world++) {
+    for (uint32_t world = 0; world < e->desc->nranks; world++) {
         for (uint32_t k = 0; k < v->ncalls; k++) {
             if (k != most && blame_has(&calls[k].ranks, world))
                 wrong.items[wrong.n++] = world;
@@ -628,7 +624,7 @@ bool mismatch_find_forming(const struct evidence *e, struct arena *arena, struct
                 continue;
             mismatch_blame_forming(e, rank, f, arena, v);
             mismatch_report_forming(e, v);
-            return !arena_failed(arena);
+            return true;
         }
     }
     return false;

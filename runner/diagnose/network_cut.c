@@ -87,7 +87,7 @@ bool network_cut_find(const struct desc *desc, const struct rank_state *ranks, s
     out->hosts[0] = desc->hosts[own].name;
     out->hosts[1] = peer < desc->nhosts ? desc->hosts[peer].name : NULL;
     out->ranks.items = arena_calloc(arena, desc->nranks, sizeof(uint32_t));
-    for (uint32_t i = 0; out->ranks.items && out->hosts[1] && i < desc->nranks; i++) {
+    for (uint32_t i = 0; out->hosts[1] && i < desc->nranks; i++) {
         if (desc->ranks[i].host == own || desc->ranks[i].host == peer)
             out->ranks.items[out->ranks.n++] = i;
     }

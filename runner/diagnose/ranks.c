@@ -2,36 +2,34 @@
 #include "diagnose/ranks.h"
 
 #include "base/quote.h"
+#include "xalloc.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool rank_keep(struct rank_frame *f, const void *bytes, size_t len)
+static void rank_keep(struct rank_frame *f, const void *bytes, size_t len)
 {
-    void *copy = malloc(len + 1);
-    if (!copy)
-        return false;
+    void *copy = xmalloc(len + 1);
     memcpy(copy, bytes, len);
     free(f->bytes);
     *f = (struct rank_frame){copy, len};
-    return true;
 }
 
 bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len)
 {
-    return rank_keep(&rank->status_frame, bytes, len) &&
-           snapshot_read(&rank->snapshot,
+    rank_keep(&rank->status_frame, bytes, len);
+    return snapshot_read(&rank->snapshot,
                          &(struct wire_frame){.type = WIRE_STATUS, .payload = bytes, .len = len});
 }
 
 bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len)
 {
-    return rank_keep(&rank->waits_frame, bytes, len) &&
-           wait_report_read(
-               &rank->wait_report,
-               &(struct wire_frame){.type = WIRE_WAIT_REPORT, .payload = bytes, .len = len});
+    rank_keep(&rank->waits_frame, bytes, len);
+    return wait_report_read(
+        &rank->wait_report,
+        &(struct wire_frame){.type = WIRE_WAIT_REPORT, .payload = bytes, .len = len});
 }
 
 static void rank_copy(struct reader *r, char *out, size_t size)
@@ -58,23 +56,18 @@ bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len)
     if (rank->exception && (!rank->exception->thread[0] || e.thread[0]))
         return true;
     if (!rank->exception)
-        rank->exception = malloc(sizeof *rank->exception);
-    if (!rank->exception || !rank_keep(&rank->exception_frame, bytes, len))
-        return false;
+        rank->exception = xmalloc(sizeof *rank->exception);
+    rank_keep(&rank->exception_frame, bytes, len);
     *rank->exception = e;
     return true;
 }
 
 bool rank_add_warning(struct rank_state *rank, const char *text)
 {
-    char **grown = rank->nwarnings < RANK_WARNINGS
-                       ? realloc(rank->warnings, (rank->nwarnings + 1) * sizeof *grown)
-                       : NULL;
-    if (!grown)
+    if (rank->nwarnings == RANK_WARNINGS)
         return false;
-    rank->warnings = grown;
-    grown[rank->nwarnings] = strdup(text);
-    rank->nwarnings += grown[rank->nwarnings] != NULL;
+    rank->warnings = xrealloc(rank->warnings, rank->nwarnings + 1, sizeof *rank->warnings);
+    rank->warnings[rank->nwarnings++] = xstrdup(text);
     return true;
 }
 
@@ -93,9 +86,7 @@ const char *rank_exception_text(const struct rank_exception *e, char *out, size_
 bool rank_record_set(struct rank_state *rank, const void *bytes, size_t len)
 {
     rank_record_fini(rank);
-    rank->record_bytes = malloc(len + 1); /* aligned, as a reader of records needs it */
-    if (!rank->record_bytes)
-        return false;
+    rank->record_bytes = xmalloc(len + 1); /* aligned, as a reader of records needs it */
     memcpy(rank->record_bytes, bytes, len);
     rank->record_len = len;
     if (record_view_init(&rank->record, rank->record_bytes, len, NULL) == COLLRUN_OK)

@@ -113,7 +113,7 @@ bool rank_read_status(struct rank_state *rank, const void *bytes, size_t len);
 bool rank_read_waits(struct rank_state *rank, const void *bytes, size_t len);
 /* An exception of the program replaces one of a thread. */
 bool rank_read_exception(struct rank_state *rank, const void *bytes, size_t len);
-/* Keeps a copy. False: it has RANK_WARNINGS, or out of memory. */
+/* Keeps a copy. False: it has RANK_WARNINGS. */
 enum { RANK_WARNINGS = 32 };
 bool rank_add_warning(struct rank_state *rank, const char *text);
 /* "KeyError: 'wte.weight' (train.py:5)" */

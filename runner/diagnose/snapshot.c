@@ -6,6 +6,7 @@
 
 #include "base/call_text.h"
 #include "base/names.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,12 +72,12 @@ bool snapshot_read(struct rank_snapshot *snapshot, const struct wire_frame *f)
     fresh.in_fini = read_u64(&r);
     fresh.fini_ns = read_u64(&r);
     fresh.n = read_count(&r, GROUP_LEN);
-    fresh.groups = calloc(fresh.n ? fresh.n : 1, sizeof *fresh.groups);
-    fresh.ops = calloc(f->len / OP_LEN + 1, sizeof *fresh.ops);
+    fresh.groups = xcalloc(fresh.n, sizeof *fresh.groups);
+    fresh.ops = xcalloc(f->len / OP_LEN + 1, sizeof *fresh.ops);
     struct snapshot_op *ops = fresh.ops;
-    for (uint32_t i = 0; fresh.groups && ops && i < fresh.n; i++)
+    for (uint32_t i = 0; ops && i < fresh.n; i++)
         ops = snapshot_read_group(&r, &fresh.groups[i], ops);
-    if (!fresh.groups || !ops || !reader_done(&r)) {
+    if (!ops || !reader_done(&r)) {
         snapshot_fini(&fresh);
         return false;
     }

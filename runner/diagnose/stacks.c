@@ -61,7 +61,7 @@ static void stacks_split(struct rank_stacks *s, char *text)
         lines += *p == '\n';
     const char **next = arena_calloc(&s->arena, lines, sizeof *next);
     s->sites = arena_calloc(&s->arena, lines, sizeof *s->sites);
-    for (char *line = text, *end; next && s->sites && line; line = end) {
+    for (char *line = text, *end; line; line = end) {
         end = strchr(line, '\n');
         if (end)
             *end++ = '\0';
@@ -84,7 +84,7 @@ static bool stacks_read_all(struct rank_stacks *s, struct reader *r)
     size_t len;
     s->nthreads = read_count(r, THREAD_LEN);
     s->threads = arena_calloc(a, s->nthreads, sizeof *s->threads);
-    for (uint32_t i = 0; s->threads && i < s->nthreads; i++) {
+    for (uint32_t i = 0; i < s->nthreads; i++) {
         struct stacks_thread *t = &s->threads[i];
         t->tid = read_u32(r);
         t->name = stacks_read_text(r, a);
@@ -94,12 +94,10 @@ static bool stacks_read_all(struct rank_stacks *s, struct reader *r)
     }
     const char *text = read_blob(r, &len);
     s->why = stacks_read_text(r, a);
-    if (!reader_done(r) || arena_failed(a))
+    if (!reader_done(r))
         return false;
-    char *copy = arena_strndup(a, text ? text : "", len);
-    if (copy)
-        stacks_split(s, copy);
-    return !arena_failed(a);
+    stacks_split(s, arena_strndup(a, text ? text : "", len));
+    return true;
 }
 
 bool stacks_read(struct rank_stacks *s, const struct wire_frame *f)

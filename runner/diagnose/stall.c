@@ -7,7 +7,9 @@
 #include "diagnose/stall.h"
 
 #include "base/names.h"
+#include "xalloc.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,10 @@
 
 /* ---- between STATUS frames ---- */
 
-int stall_watch_init(struct stall_watch *w, const struct desc *desc)
+void stall_watch_init(struct stall_watch *w, const struct desc *desc)
 {
     *w = (struct stall_watch){.desc = desc,
-                              .ranks = calloc(desc->nranks, sizeof(struct stall_rank))};
-    return w->ranks ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+                              .ranks = xcalloc(desc->nranks, sizeof(struct stall_rank))};
 }
 
 void stall_watch_fini(struct stall_watch *w)
@@ -62,13 +63,13 @@ void stall_watch_update(struct stall_watch *w, uint32_t rank, const struct rank_
                         uint64_t now_ns)
 {
     struct stall_rank *r = &w->ranks[rank];
-    struct stall_slot *slots = calloc(snapshot->n ? snapshot->n : 1, sizeof *slots);
-    for (uint32_t i = 0; slots && i < snapshot->n; i++) {
+    struct stall_slot *slots = xcalloc(snapshot->n, sizeof *slots);
+    for (uint32_t i = 0; i < snapshot->n; i++) {
         const struct group_snapshot *g = &snapshot->groups[i];
         slots[i] = stall_slot_of(stall_slot_find(r, g), g, now_ns);
     }
     free(r->slots);
-    *r = (struct stall_rank){.slots = slots, .n = slots ? snapshot->n : 0, .at_ns = now_ns};
+    *r = (struct stall_rank){.slots = slots, .n = snapshot->n, .at_ns = now_ns};
 }
 
 void stall_watch_phases(struct stall_watch *w, const struct rank_state *ranks, uint64_t now_ns)
@@ -126,8 +127,6 @@ static void stall_put(struct stall *out, uint32_t **list, uint32_t *n, uint32_t 
 {
     if (*n >= 4 && (*n & (*n - 1)) == 0) {
         uint32_t *more = arena_calloc(&out->arena, (size_t)*n * 2, sizeof *more);
-        if (!more)
-            return;
         memcpy(more, *list, *n * sizeof *more);
         *list = more;
     }
@@ -147,8 +146,6 @@ static struct stall_wait *stall_add(struct stall_search *s, const struct group_s
         struct stall_wait *old = out->waits;
         s->capacity = s->capacity ? 2 * s->capacity : 8;
         out->waits = arena_calloc(&out->arena, s->capacity, sizeof *out->waits);
-        if (!out->waits)
-            return NULL;
         if (old)
             memcpy(out->waits, old, out->nwaits * sizeof *old);
     }
@@ -156,8 +153,6 @@ static struct stall_wait *stall_add(struct stall_search *s, const struct group_s
     *w = (struct stall_wait){.op = *g};
     w->waiting = arena_calloc(&out->arena, 4, sizeof *w->waiting);
     w->missing = arena_calloc(&out->arena, 4, sizeof *w->missing);
-    if (!w->waiting || !w->missing)
-        return NULL;
     out->nwaits++;
     return w;
 }
@@ -190,8 +185,6 @@ static void stall_index(struct stall_search *s)
         n += s->ranks[r].snapshot.n;
     struct stall_ref *refs = arena_calloc(&s->out->arena, n, sizeof *refs);
     s->members = arena_calloc(&s->out->arena, n, sizeof *refs);
-    if (!refs || !s->members)
-        return;
     s->refs = refs;
     for (uint32_t r = 0; r < nranks; r++)
         for (uint32_t i = 0; i < s->ranks[r].snapshot.n; i++)
@@ -300,8 +293,7 @@ static void stall_add_collective(struct stall_search *s, const struct stall_call
     stall_index(s);
     const struct stall_ref key = {.slot = c->group};
     const uint32_t at = stall_ref_find(s, s->refs, &key, stall_ref_by_rank);
-    if (at == s->nrefs) /* out of memory */
-        return;
+    assert(at < s->nrefs);
     const uint32_t latest = s->refs[at].wait;
     struct stall_wait *w = latest ? &s->out->waits[latest - 1] : NULL;
     if (w && !stall_is_in(w, c)) {
@@ -309,12 +301,12 @@ static void stall_add_collective(struct stall_search *s, const struct stall_call
         for (uint32_t i = 0; i < latest && !w; i++)
             w = stall_is_in(&s->out->waits[i], c) ? &s->out->waits[i] : NULL;
     }
-    if (!w && (w = stall_add(s, c->group))) {
+    if (!w) {
+        w = stall_add(s, c->group);
         s->refs[at].wait = s->out->nwaits;
         stall_list_missing(s, c->group, c->op.number, &w->missing, &w->nmissing);
     }
-    if (w)
-        stall_join(s->out, w, c);
+    stall_join(s->out, w, c);
 }
 
 /* All members: one of the others can send. */
@@ -324,7 +316,8 @@ static void stall_share_senders(struct stall_search *s, const struct stall_call 
     struct stall_senders *of = s->senders;
     while (of && strcmp(of->scope, c->group->scope) != 0)
         of = of->next;
-    if (!of && (of = arena_calloc(&s->out->arena, 1, sizeof *of))) {
+    if (!of) {
+        of = arena_calloc(&s->out->arena, 1, sizeof *of);
         *of = (struct stall_senders){
             .next = s->senders, .scope = c->group->scope, .ranks = w->missing};
         stall_list_missing(s, c->group, UINT64_MAX, &of->ranks, &of->n);
@@ -371,8 +364,6 @@ static void stall_add_message(struct stall_search *s, const struct stall_call *c
     uint64_t number = w ? w->op.started : c->op.number;
     bool first = !w;
     w = w ? w : stall_add(s, c->group);
-    if (!w)
-        return;
     stall_join(s->out, w, c);
     w->op.started = number;
     w->any = any;
@@ -475,9 +466,10 @@ static void stall_add_forming(struct stall_search *s, uint32_t rank, uint64_t un
     const struct rank_forming *all = &s->ranks[rank].forming;
     for (uint32_t i = 0; i < all->n; i++) {
         const struct forming_wait *f = &all->items[i];
-        struct stall_wait *w = f->since_ns <= until_ns ? stall_find_forming(s, f) : NULL;
-        if (f->since_ns > until_ns || (!w && !(w = stall_add(s, &none))))
+        if (f->since_ns > until_ns)
             continue;
+        struct stall_wait *w = stall_find_forming(s, f);
+        w = w ? w : stall_add(s, &none);
         if (!w->nwaiting) {
             w->forming = true;
             w->kind = f->kind;
@@ -504,14 +496,12 @@ static void stall_add_start(struct stall_search *s)
     if (first == last || first == PHASE_WAITING || last > PHASE_READY)
         return;
     struct stall_wait *w = stall_add(s, &none);
-    for (uint32_t r = 0; w && r < desc->nranks; r++) {
+    for (uint32_t r = 0; r < desc->nranks; r++) {
         if (s->ranks[r].phase == first)
             stall_put(s->out, &w->missing, &w->nmissing, r);
         else
             stall_put(s->out, &w->waiting, &w->nwaiting, r);
     }
-    if (!w)
-        return;
     w->start = true;
     w->op.started = (uint64_t)first + 1; /* the waits for two phases are two waits */
     w->since_ns = s->watch->phases_ns;
@@ -549,13 +539,13 @@ static bool stall_add_joining(struct stall_search *s)
     const struct desc *desc = s->watch->desc;
     const struct group_snapshot none = {.started = PHASE_FINISHING + 2}; /* unlike all phases */
     bool *involved = arena_calloc(&s->out->arena, desc->nranks, sizeof *involved), any = false;
-    struct stall_wait *w = NULL;
-    for (uint32_t g = 0; involved && g < desc->ngroups; g++)
+    for (uint32_t g = 0; g < desc->ngroups; g++)
         stall_mark_joining(s, &desc->groups[g].ranks, involved);
-    for (uint32_t r = 0; involved && r < desc->nranks; r++)
+    for (uint32_t r = 0; r < desc->nranks; r++)
         any = any || involved[r];
-    if (!any || !(w = stall_add(s, &none)))
-        return any;
+    if (!any)
+        return false;
+    struct stall_wait *w = stall_add(s, &none);
     for (uint32_t r = 0; r < desc->nranks; r++) {
         if (involved[r] && !stall_has_joined(&s->ranks[r]))
             stall_put(s->out, &w->missing, &w->nmissing, r);
@@ -643,8 +633,6 @@ static void stall_blame(struct stall_search *s)
                             arena_calloc(&out->arena, nranks, sizeof(bool))};
     out->culprits = arena_calloc(&out->arena, nranks, sizeof *out->culprits);
     out->suspects = arena_calloc(&out->arena, nranks, sizeof *out->suspects);
-    if (arena_failed(&out->arena))
-        return;
     stall_find_culprits(s, &g, nranks);
     if (!out->nculprits)
         stall_find_stopped(out, s->ranks, g.waiting, nranks);
@@ -666,7 +654,7 @@ static void stall_list_senders(struct stall *s)
         if (!w->senders)
             continue;
         w->missing = arena_calloc(&s->arena, w->senders->n, sizeof *w->missing);
-        for (uint32_t k = 0; w->missing && k < w->senders->n; k++)
+        for (uint32_t k = 0; k < w->senders->n; k++)
             if (w->senders->ranks[k] != w->waiting[0])
                 w->missing[w->nmissing++] = w->senders->ranks[k];
     }
@@ -710,7 +698,7 @@ bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uin
     stall_forget_stop(out, w->resumed_ns);
     stall_blame(&s);
     stall_list_senders(out);
-    return out->nwaits && !arena_failed(&out->arena);
+    return out->nwaits;
 }
 
 void stall_fini(struct stall *s)

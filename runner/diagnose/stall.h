@@ -49,7 +49,7 @@ struct stall_watch {
     struct stall_rank *ranks;   /* desc->nranks */
 };
 
-int stall_watch_init(struct stall_watch *w, const struct desc *desc);
+void stall_watch_init(struct stall_watch *w, const struct desc *desc);
 void stall_watch_fini(struct stall_watch *w); /* safe on a zeroed one */
 /* A STATUS of the rank has arrived; `snapshot` is its content. */
 void stall_watch_update(struct stall_watch *w, uint32_t rank, const struct rank_snapshot *snapshot,
@@ -93,7 +93,7 @@ struct stall {
 };
 
 /* Lists the operations that have been pending for `least_ns` or longer. `out` is overwritten; the
- * caller frees it with stall_fini. False: nothing waits so long, or out of memory. */
+ * caller frees it with stall_fini. False: nothing waits so long. */
 bool stall_find(const struct stall_watch *w, const struct rank_state *ranks, uint64_t now_ns,
                 uint64_t least_ns, struct stall *out);
 void stall_fini(struct stall *s);

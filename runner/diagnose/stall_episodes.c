@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/stall_episodes.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +33,8 @@ struct stall_episode *stall_episodes_get(struct stall_episodes *e, const char *s
         return found;
     if (e->n >= STALL_EPISODES_MAX)
         found = stall_episodes_evict(e);
-    if (!found && !(found = malloc(sizeof *found)))
-        return NULL;
+    if (!found)
+        found = xmalloc(sizeof *found);
     *found = (struct stall_episode){.next = e->first, .messages = messages};
     memcpy(found->scope, scope, sizeof found->scope);
     e->first = found;

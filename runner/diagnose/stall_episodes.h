@@ -32,8 +32,7 @@ struct stall_episodes { /* all zero: none */
     uint64_t left_out; /* groups that were forgotten */
 };
 
-/* Returns the episode of a group, a new one if it has none; NULL: out of memory. `scope` has 64
- * bytes. */
+/* Returns the episode of a group, a new one if it has none. `scope` has 64 bytes. */
 struct stall_episode *stall_episodes_get(struct stall_episodes *e, const char *scope,
                                          bool messages);
 /* Frees all; reports must have been freed. */

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/straggler.h"
 
+#include "xalloc.h"
+
 #include <collrun/types.h>
 #include <stdlib.h>
 #include <string.h>
 
-int straggler_init(struct straggler_group *g, uint32_t nranks)
+void straggler_init(struct straggler_group *g, uint32_t nranks)
 {
     *g = (struct straggler_group){.nranks = nranks};
-    g->ranks = calloc(nranks, sizeof *g->ranks);
-    g->sorted = calloc(nranks, sizeof *g->sorted);
-    if (g->ranks && g->sorted)
-        return COLLRUN_OK;
-    straggler_fini(g);
-    return COLLRUN_ERR_NO_MEMORY;
+    g->ranks = xcalloc(nranks, sizeof *g->ranks);
+    g->sorted = xcalloc(nranks, sizeof *g->sorted);
 }
 
 void straggler_fini(struct straggler_group *g)

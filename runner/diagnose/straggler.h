@@ -43,8 +43,8 @@ struct straggler_finding {
     double cost;             /* a share of the time, 0 to 1 */
 };
 
-/* OK, or NO_MEMORY; the group then has no members. `rank` of each member is to be set. */
-int straggler_init(struct straggler_group *g, uint32_t nranks);
+/* `rank` of each member is to be set. */
+void straggler_init(struct straggler_group *g, uint32_t nranks);
 void straggler_fini(struct straggler_group *g); /* safe on a zeroed one */
 /* Member i called operation `number` at called_ns[i]; all are times of one clock. */
 void straggler_add(struct straggler_group *g, uint64_t number, const uint64_t *called_ns);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/straggler_list.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,14 +47,13 @@ static struct straggler_sums *straggler_list_find(struct straggler_list *list, c
     return NULL;
 }
 
-/* Makes room for a group. False: out of memory. */
-static bool straggler_list_grow(struct straggler_list *list)
+/* Makes room for a group. */
+static void straggler_list_grow(struct straggler_list *list)
 {
     uint32_t oldest = 0;
     if (list->n < STRAGGLER_LIST_MAX) {
-        void *items = realloc(list->items, (list->n + 1) * sizeof *list->items);
-        list->items = items ? items : list->items;
-        return items != NULL;
+        list->items = xrealloc(list->items, list->n + 1, sizeof *list->items);
+        return;
     }
     for (uint32_t i = 1; i < list->n; i++)
         oldest = list->items[i].ended < list->items[oldest].ended ? i : oldest;
@@ -61,21 +62,16 @@ static bool straggler_list_grow(struct straggler_list *list)
     memmove(&list->items[oldest], &list->items[oldest + 1],
             (list->n - oldest) * sizeof *list->items);
     list->left_out++;
-    return true;
 }
 
 static struct straggler_sums *straggler_list_add(struct straggler_list *list, const char *group,
                                                  struct straggler_group *own)
 {
-    char *name = strdup(group);
-    if (!name || !straggler_list_grow(list)) {
-        free(name);
-        return NULL;
-    }
+    straggler_list_grow(list);
     struct straggler_sums *s = &list->items[list->n++];
     free(own->sorted); /* nothing more is compared */
     own->sorted = NULL;
-    *s = (struct straggler_sums){.group = name, .sums = *own};
+    *s = (struct straggler_sums){.group = xstrdup(group), .sums = *own};
     *own = (struct straggler_group){0};
     return s;
 }
@@ -90,8 +86,7 @@ void straggler_list_take(struct straggler_list *list, const char *group,
             straggler_merge(&s->sums, own);
         else
             s = straggler_list_add(list, group, own);
-        if (s)
-            s->ended = ++list->ended;
+        s->ended = ++list->ended;
     }
     straggler_fini(own);
 }

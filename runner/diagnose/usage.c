@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "diagnose/usage.h"
 
+#include "xalloc.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,15 +28,15 @@ bool usage_read(struct rank_usage *u, const struct wire_frame *f, uint64_t now_n
     reader_init(&r, f->payload, f->len);
     uint64_t cpu_us = read_u64(&r), memory = read_u64(&r);
     uint32_t n = read_count(&r, USAGE_GROUP_LEN);
-    struct usage_group *groups = calloc(n + 1u, sizeof *groups);
-    for (uint32_t i = 0; groups && i < n; i++) {
+    struct usage_group *groups = xcalloc(n + 1u, sizeof *groups);
+    for (uint32_t i = 0; i < n; i++) {
         const char *name = read_blob(&r, &len);
         snprintf(groups[i].name, sizeof groups[i].name, "%.*s", (int)len, name ? name : "");
         groups[i].operations = read_u32(&r);
         groups[i].sum_ns = read_u64(&r);
         groups[i].longest_ns = read_u64(&r);
     }
-    if (!groups || !reader_done(&r)) {
+    if (!reader_done(&r)) {
         free(groups);
         return false;
     }

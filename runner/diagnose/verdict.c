@@ -92,7 +92,7 @@ static void verdict_blame_ends(const struct evidence *e, struct arena *arena, st
 {
     const bool left_out = e->ranks[v->rank].left_out;
     v->culprits = blame_new_list(e, arena);
-    for (uint32_t i = 0; v->culprits.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         const struct rank_state *r = &e->ranks[i];
         if (i == v->rank || (cause_alone(r) == v->class && r->left_out == left_out))
             v->culprits.items[v->culprits.n++] = i;
@@ -102,7 +102,7 @@ static void verdict_blame_ends(const struct evidence *e, struct arena *arena, st
 static void verdict_blame_lost(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     v->culprits = blame_new_list(e, arena);
-    for (uint32_t i = 0; v->culprits.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (e->ranks[i].host_lost)
             v->culprits.items[v->culprits.n++] = i;
     }
@@ -123,7 +123,7 @@ static bool verdict_is_shared(const struct verdict *v, const struct rank_state *
 static void verdict_set_text(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct desc_ranks alike = blame_new_list(e, arena);
-    for (uint32_t i = 0; alike.items && i < v->culprits.n; i++) {
+    for (uint32_t i = 0; i < v->culprits.n; i++) {
         uint32_t rank = v->culprits.items[i];
         if (rank == v->rank || (verdict_is_shared(v, &e->ranks[v->rank]) &&
                                 cause_is_alike(&e->ranks[v->rank], &e->ranks[rank])))
@@ -139,7 +139,7 @@ static void verdict_take_wait(const struct evidence *e, struct arena *arena, str
     char ranks[200], line[320];
     struct desc_ranks waiting = blame_new_list(e, arena);
     graph_build(e, arena, &graph);
-    for (uint32_t i = 0; waiting.items && i < graph.n; i++) {
+    for (uint32_t i = 0; i < graph.n; i++) {
         const struct graph_wait *w = &graph.waits[i];
         if (!blame_has(&w->waited_for, v->rank) ||
             (v->group && (strcmp(w->group, v->group) != 0 || w->number != v->number)))
@@ -211,7 +211,7 @@ static void verdict_blame_network(const struct evidence *e, struct arena *arena,
 {
     char hosts[640];
     struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
-    if (!cut || v->culprits.n || !network_cut_is_reported(&e->ranks[v->rank]) ||
+    if (v->culprits.n || !network_cut_is_reported(&e->ranks[v->rank]) ||
         !network_cut_find(e->desc, e->ranks, arena, v->rank, cut))
         return;
     v->network = cut;
@@ -286,7 +286,7 @@ static void verdict_set_warnings(const struct evidence *e, struct arena *arena, 
     for (uint32_t i = 0; i < e->desc->nranks; i++)
         n += e->ranks[i].nwarnings;
     struct verdict_warning *list = arena_calloc(arena, n, sizeof *list);
-    for (uint32_t i = 0; list && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         for (uint32_t k = 0; k < e->ranks[i].nwarnings; k++)
             list[v->nwarnings++] = (struct verdict_warning){i, e->ranks[i].warnings[k]};
     }
@@ -358,7 +358,7 @@ void verdict_other_ranks(const struct evidence *e, const struct verdict *v, char
     arena_init(&arena);
     uint32_t *list = arena_calloc(&arena, e->desc->nranks, sizeof *list);
     out[0] = '\0';
-    for (int end = 0; list && end < END_UNLISTED; end++) {
+    for (int end = 0; end < END_UNLISTED; end++) {
         uint32_t n = 0, alike;
         for (uint32_t i = 0; i < e->desc->nranks; i++) {
             if (verdict_end_of(e, v, i) == (enum end)end)

@@ -27,7 +27,7 @@ static void wait_report_read_members(struct reader *r, struct arena *a, struct w
 {
     g->nmembers = read_count(r, sizeof(uint32_t));
     g->members = arena_calloc(a, g->nmembers, sizeof *g->members);
-    for (uint32_t i = 0; g->members && i < g->nmembers; i++)
+    for (uint32_t i = 0; i < g->nmembers; i++)
         g->members[i] = read_u32(r);
 }
 
@@ -35,7 +35,7 @@ static void wait_report_read_posted(struct reader *r, struct arena *a, struct wa
 {
     g->nposted = read_count(r, POSTED_LEN);
     g->posted = arena_calloc(a, g->nposted, sizeof *g->posted);
-    for (uint32_t i = 0; g->posted && i < g->nposted; i++) {
+    for (uint32_t i = 0; i < g->nposted; i++) {
         g->posted[i].kind = read_u8(r);
         g->posted[i].peer = read_u32(r);
         g->posted[i].tag = read_u32(r);
@@ -47,7 +47,7 @@ static void wait_report_read_counts(struct reader *r, struct arena *a, struct wa
     g->lost = read_u8(r);
     g->ncounts = read_count(r, COUNT_LEN);
     g->counts = arena_calloc(a, g->ncounts, sizeof *g->counts);
-    for (uint32_t i = 0; g->counts && i < g->ncounts; i++) {
+    for (uint32_t i = 0; i < g->ncounts; i++) {
         g->counts[i].peer = read_u32(r);
         g->counts[i].tag = read_u32(r);
         g->counts[i].sent = read_u64(r);
@@ -73,20 +73,20 @@ static bool wait_report_read_all(struct wait_report *w, struct reader *r)
     w->caller_free = read_u8(r);
     w->nitems = read_count(r, CALL_LEN);
     w->items = arena_calloc(a, w->nitems, sizeof *w->items);
-    for (uint32_t i = 0; w->items && i < w->nitems; i++)
+    for (uint32_t i = 0; i < w->nitems; i++)
         wait_report_read_call(r, a, &w->items[i]);
     w->ngroups = read_count(r, GROUP_LEN);
     w->groups = arena_calloc(a, w->ngroups, sizeof *w->groups);
-    for (uint32_t i = 0; w->groups && i < w->ngroups; i++)
+    for (uint32_t i = 0; i < w->ngroups; i++)
         wait_report_read_group(r, a, &w->groups[i]);
     w->created_lost = read_u8(r);
     w->ncreated = read_count(r, CREATED_LEN);
     w->created = arena_calloc(a, w->ncreated, sizeof *w->created);
-    for (uint32_t i = 0; w->created && i < w->ncreated; i++) {
+    for (uint32_t i = 0; i < w->ncreated; i++) {
         w->created[i].id = read_u64(r);
         w->created[i].times = read_u64(r);
     }
-    return reader_done(r) && !arena_failed(a);
+    return reader_done(r);
 }
 
 bool wait_report_read(struct wait_report *w, const struct wire_frame *f)

@@ -14,7 +14,7 @@ static void waits_list(const struct evidence *e, const struct graph *graph, stru
                        struct verdict *v)
 {
     struct verdict_wait *waits = arena_calloc(arena, graph->n, sizeof *waits);
-    for (uint32_t i = 0; waits && i < graph->n; i++) {
+    for (uint32_t i = 0; i < graph->n; i++) {
         const struct graph_wait *w = &graph->waits[i];
         uint32_t k = 0;
         while (k < v->nwaits &&
@@ -68,7 +68,7 @@ static void waits_ended(const struct evidence *e, const struct graph *graph, str
 {
     const struct graph_wait *w = waits_for_sink(graph);
     struct desc_ranks ended = blame_new_list(e, arena), waiting = blame_new_list(e, arena);
-    if (!w || arena_failed(arena))
+    if (!w)
         return;
     waits_set_operation(w, v);
     for (uint32_t k = 0; k < w->waited_for.n; k++) {
@@ -197,7 +197,7 @@ static void waits_late_start(const struct evidence *e, struct arena *arena, stru
     struct desc_ranks late = blame_new_list(e, arena);
     for (uint32_t i = 0; i < e->desc->nranks; i++)
         last = e->ranks[i].phase > last ? e->ranks[i].phase : last;
-    for (uint32_t i = 0; late.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (e->ranks[i].phase < last)
             late.items[late.n++] = i;
     }
@@ -214,7 +214,7 @@ static void waits_in_fini(const struct evidence *e, struct arena *arena, struct 
     enum { SHARE = 10 };
     struct desc_ranks hang = blame_new_list(e, arena);
     char ranks[200], line[320];
-    for (uint32_t i = 0; hang.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         const struct rank_state *r = &e->ranks[i];
         if (rank_has_ended(r) || rank_is_gone(r))
             continue;
@@ -236,7 +236,7 @@ static void waits_in_fini(const struct evidence *e, struct arena *arena, struct 
 static void waits_absent(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct desc_ranks absent = blame_new_list(e, arena);
-    for (uint32_t i = 0; absent.items && i < e->desc->ngroups; i++) {
+    for (uint32_t i = 0; i < e->desc->ngroups; i++) {
         const struct desc_group *group = &e->desc->groups[i];
         for (uint32_t k = 0; strcmp(group->name, v->group) == 0 && k < group->ranks.n; k++) {
             const struct rank_state *r = &e->ranks[group->ranks.items[k]];
@@ -355,7 +355,7 @@ static void waits_stopped(const struct evidence *e, struct arena *arena, struct 
 {
     struct desc_ranks stopped = blame_new_list(e, arena);
     char ranks[200], line[320];
-    for (uint32_t i = 0; stopped.items && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (e->ranks[i].snapshot.state == 'T' && waits_is_inside(e, i))
             stopped.items[stopped.n++] = i;
     }
@@ -434,7 +434,7 @@ static void waits_add_doing(const struct evidence *e, struct arena *arena, struc
 {
     struct verdict_doing *list = arena_calloc(arena, e->desc->nranks, sizeof *list);
     char who[32], line[480];
-    for (uint32_t i = 0; list && i < e->desc->nranks; i++) {
+    for (uint32_t i = 0; i < e->desc->nranks; i++) {
         if (!e->ranks[i].doing[0])
             continue;
         list[v->ndoing++] = (struct verdict_doing){i, e->ranks[i].doing};
@@ -485,7 +485,7 @@ static void waits_add_other_tags(const struct evidence *e, struct verdict *v)
 void waits_blame(const struct evidence *e, struct arena *arena, struct verdict *v)
 {
     struct network_cut *cut = arena_calloc(arena, 1, sizeof *cut);
-    if (cut && network_cut_find(e->desc, e->ranks, arena, v->rank, cut))
+    if (network_cut_find(e->desc, e->ranks, arena, v->rank, cut))
         v->network = cut;
     waits_find(e, arena, v);
     waits_add_network(v);

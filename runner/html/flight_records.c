@@ -3,6 +3,7 @@
 
 #include "base/names.h"
 #include "base/record_view.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,8 +103,8 @@ uint64_t flight_records_read(const struct evidence *e, struct ops *ops)
     struct diag d;
     uint64_t lost = 0;
     struct flight_span span = {UINT64_MAX, 0};
-    struct flight_scopes *scopes = calloc(1, sizeof *scopes);
-    for (uint32_t pass = 0; scopes && pass < 2; pass++) {
+    struct flight_scopes *scopes = xcalloc(1, sizeof *scopes);
+    for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < e->desc->nranks; i++) {
             const struct rank_state *r = &e->ranks[i];
             if (!r->record_bytes || record_view_init(&v, r->record_bytes, r->record_len, &d) < 0)

@@ -55,8 +55,7 @@ static int html_command_write(struct page *p, const char *path, struct diag *d)
     err = written && flushed ? errno : err;
     if (!to_stdout)
         unlink(temporary);
-    return written ? diag_sys(d, err, "cannot write %s", path)
-                   : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return diag_sys(d, err, "cannot write %s", path);
 }
 
 int html_command(const struct html_request *request, char *path, struct diag *d)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html/ops.h"
 
+#include "xalloc.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,19 +34,14 @@ struct ops {
 
 struct ops *ops_new(void)
 {
-    struct ops *o = calloc(1, sizeof *o);
-    if (!o)
-        return NULL;
+    struct ops *o = xcalloc(1, sizeof *o);
     o->stride = 1;
     o->slice_us = 100;
-    o->kept = calloc(OPS_MOST, sizeof *o->kept);
-    o->latencies = calloc(OPS_LATENCIES, sizeof *o->latencies);
-    o->pending = calloc(OPS_PENDING, sizeof *o->pending);
-    o->waited = calloc((size_t)OPS_RANKS * OPS_RANKS, sizeof *o->waited);
-    if (o->kept && o->latencies && o->pending && o->waited)
-        return o;
-    ops_free(o);
-    return NULL;
+    o->kept = xcalloc(OPS_MOST, sizeof *o->kept);
+    o->latencies = xcalloc(OPS_LATENCIES, sizeof *o->latencies);
+    o->pending = xcalloc(OPS_PENDING, sizeof *o->pending);
+    o->waited = xcalloc((size_t)OPS_RANKS * OPS_RANKS, sizeof *o->waited);
+    return o;
 }
 
 static void ops_names_free(struct ops_names *names)
@@ -76,10 +73,10 @@ static uint32_t ops_name(struct ops_names *names, const char *text)
         if (strcmp(names->items[i], text) == 0)
             return i;
     }
-    char *copy = names->n < OPS_NAMES ? strdup(names->n == OPS_NAMES - 1 ? "others" : text) : NULL;
-    if (copy)
-        names->items[names->n++] = copy;
-    return names->n ? names->n - 1 : 0;
+    if (names->n < OPS_NAMES)
+        names->items[names->n] = xstrdup(names->n == OPS_NAMES - 1 ? "others" : text);
+    names->n += names->n < OPS_NAMES;
+    return names->n - 1;
 }
 
 /* ---- the sample for the timeline ---- */
@@ -219,13 +216,11 @@ static struct ops_pending *ops_pending(struct ops *o, const struct op *op)
     struct ops_call *calls = p->members == op->members ? p->calls : NULL;
     if (!calls) {
         free(p->calls);
-        calls = calloc(op->members, sizeof *calls);
+        calls = xcalloc(op->members, sizeof *calls);
     }
-    *p = (struct ops_pending){.number = op->number,
-                              .scope = op->scope,
-                              .members = calls ? op->members : 0,
-                              .calls = calls};
-    return calls ? p : NULL;
+    *p = (struct ops_pending){
+        .number = op->number, .scope = op->scope, .members = op->members, .calls = calls};
+    return p;
 }
 
 static void ops_compare(struct ops *o, const struct op *op)

@@ -74,7 +74,7 @@ struct ops_pending { /* a collective; members 0: free */
 
 struct ops; /* see ops_new */
 
-struct ops *ops_new(void); /* NULL: out of memory */
+struct ops *ops_new(void);
 void ops_free(struct ops *ops);
 
 void ops_take(struct ops *ops, const struct op *op);

@@ -6,6 +6,7 @@
 #include "html/charts.h"
 #include "html/markup.h"
 #include "html/page.h"
+#include "xalloc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,7 @@ void page_bench(const struct page *p)
 {
     if (!json_array_size(p->run->bench))
         return;
-    struct page_curves *c = calloc(1, sizeof *c);
+    struct page_curves *c = xcalloc(1, sizeof *c);
     page_section(p, "bench", "Benchmark");
     if (c) {
         page_curves_add(c, p->run->bench, false);
@@ -163,7 +164,7 @@ void page_bench(const struct page *p)
     }
     page_bench_table(p);
     fputs("</section>\n", p->out);
-    for (uint32_t i = 0; c && i < c->n; i++) {
+    for (uint32_t i = 0; i < c->n; i++) {
         free(c->items[i].time.points);
         free(c->items[i].bandwidth.points);
     }

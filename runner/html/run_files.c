@@ -131,8 +131,6 @@ int run_files_open(struct run_files *f, const char *folder, struct diag *d)
         return run_files_none(folder, d);
     f->result = f->result ? f->result : json_object();
     f->plan = f->plan ? f->plan : json_object();
-    if (!f->refused || !f->events || !f->bench || !f->result || !f->plan)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     f->job = run_files_whole(f, "resolved.yaml");
     run_files_read_events(f);
     run_files_read_bench(f);

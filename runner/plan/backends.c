@@ -56,9 +56,9 @@ void plan_check_backends(struct planner *pl)
         struct diag d;
         if (backend_resolve(pl, backend->name, &found, &d) == 0) {
             const char *options = arena_printf(pl->arena, "backends.%s.options", backend->name);
-            if (found.what && options)
+            if (found.what)
                 params_check_options(pl, options, &backend->options, &found.what, 1, false);
-            if (found.what && options)
+            if (found.what)
                 plan_refuse_share(pl, options, &backend->options, found.what);
             continue;
         }
@@ -177,7 +177,7 @@ static int backend_choose(struct planner *pl, const struct requirement *need, st
 {
     const char *why = "";
     *out = (struct found){0};
-    for (uint32_t i = 0; i < pl->in->backends->n && why; i++) {
+    for (uint32_t i = 0; i < pl->in->backends->n; i++) {
         const struct prefix_plugin *plugin = &pl->in->backends->items[i];
         const struct described *b = lookup_described(pl->in, DESCRIBE_BACKEND, plugin->path);
         if (!b)
@@ -249,7 +249,7 @@ uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path
         }
     struct desc_backend *backend = &desc->backends[desc->nbackends];
     char *lower = arena_strdup(pl->arena, name);
-    for (char *p = lower; p && *p; p++)
+    for (char *p = lower; *p; p++)
         *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + ('a' - 'A') : *p);
     *backend = (struct desc_backend){.name = lower,
                                      .path = path,
@@ -323,7 +323,7 @@ void plan_check_options(struct planner *pl, const struct job_group *group,
     const struct described **tables =
         arena_calloc(pl->arena, (size_t)planned->nroutes + 1, sizeof *tables);
     /* Without the devices, auto has selected another backend than the options are meant for. */
-    if (!tables || !path || (planned->is_auto && pl->lacks_devices))
+    if (planned->is_auto && pl->lacks_devices)
         return;
     tables[0] = lookup_described(pl->in, DESCRIBE_BACKEND, backends[planned->backend].path);
     for (uint32_t i = 0; i < planned->nroutes; i++)

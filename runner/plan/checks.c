@@ -7,7 +7,6 @@
 
 #include "plan/engine_child.h"
 #include "plan/planner.h"
-#include "spec/json_memory.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -23,7 +22,6 @@ struct checks {
     struct diag_list *diags;
     uint32_t *indices; /* of the workloads */
     uint32_t n, ndone;
-    bool no_memory; /* for the child's output */
 };
 
 /* "workloads[0].per_ranks[1].params", of the mapping that holds `kv`. */
@@ -52,7 +50,7 @@ static void checks_add_error(struct checks *c, struct diag_loc loc, const char *
                              const char *text)
 {
     struct diag d;
-    diag_at(&d, loc, "%s: %s", path ? path : "", text ? text : "out of memory");
+    diag_at(&d, loc, "%s: %s", path, text);
     if (!checks_has_reported(c, &d))
         diag_list_add(c->diags, &d);
 }
@@ -66,7 +64,7 @@ static void checks_refused(struct checks *c, const json_t *line, uint32_t index)
     const struct desc_kv *kv = param ? desc_find_param(w, rank, param) : NULL;
     const char *path = checks_path(c, index, kv);
     if (param)
-        path = arena_printf(c->arena, "%s.%s", path ? path : "", param);
+        path = arena_printf(c->arena, "%s.%s", path, param);
     checks_add_error(c, kv ? kv->loc : w->loc, path, text ? text : "");
 }
 
@@ -98,7 +96,7 @@ static void checks_read_lines(struct checks *c, struct buf *in)
 static void checks_find(struct checks *c, const struct plan_input *in)
 {
     c->indices = arena_calloc(c->arena, c->desc->nworkloads, sizeof *c->indices);
-    for (uint32_t i = 0; c->indices && i < c->desc->nworkloads; i++) {
+    for (uint32_t i = 0; i < c->desc->nworkloads; i++) {
         const struct described *what =
             lookup_described(in, DESCRIBE_WORKLOAD, c->desc->workloads[i].plugin);
         if (what && !what->error && what->has_check)
@@ -117,8 +115,6 @@ static int checks_write_plan(const struct desc *desc, struct diag *d)
     int code = fd;
     if (fd < 0)
         code = diag_sys(d, errno, "cannot make a memory file");
-    else if (bytes.failed)
-        code = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     else if (write(fd, bytes.data, bytes.len) != (ssize_t)bytes.len || lseek(fd, 0, SEEK_SET) != 0)
         code = diag_sys(d, errno, "cannot write a memory file");
     if (fd >= 0 && code < 0)
@@ -131,10 +127,8 @@ static int checks_start(struct checks *c, struct engine_child *child, const char
                         struct diag *d)
 {
     char **argv = arena_calloc(c->arena, (size_t)c->n + 3, sizeof *argv);
-    for (uint32_t i = 0; argv && i < c->n; i++)
+    for (uint32_t i = 0; i < c->n; i++)
         argv[i + 2] = arena_printf(c->arena, "%u", c->indices[i]);
-    if (arena_failed(c->arena))
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     argv[0] = (char *)engine;
     argv[1] = (char *)"--check";
     int input = checks_write_plan(c->desc, d);
@@ -155,7 +149,6 @@ static int checks_collect(struct checks *c, struct engine_child *child)
         more = engine_child_read(child, &output);
         checks_read_lines(c, &output);
     }
-    c->no_memory = output.failed;
     buf_fini(&output);
     if (c->ndone == c->n) /* do not wait for its destructors */
         kill(child->pid, SIGKILL);
@@ -181,15 +174,11 @@ int checks_run(const struct desc *desc, const struct plan_input *in, const char 
     arena_init(&arena);
     checks_find(&c, in);
     int code = 0;
-    if (!c.indices)
-        code = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    else if (c.n)
+    if (c.n)
         code = checks_start(&c, &child, engine, d);
     if (code == 0 && c.n) {
         int status = checks_collect(&c, &child);
-        if (c.no_memory || arena_failed(&arena) || json_memory_failed())
-            code = diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        else if (c.ndone < c.n)
+        if (c.ndone < c.n)
             checks_add_failure(&c, &child, status);
     }
     arena_fini(&arena);

@@ -92,7 +92,7 @@ static bool command_is_in_path(const char *path, const char *name, struct arena 
     const char *folder;
     while ((folder = command_next_folder(&path, arena))) {
         const char *file = arena_printf(arena, "%s/%s", folder, name);
-        if (file && command_is_program(file))
+        if (command_is_program(file))
             return true;
     }
     return false;
@@ -104,8 +104,8 @@ static uint32_t command_list(const char *folder, const char **names, uint32_t n,
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     while (dir && n < COMMAND_NAMES_MAX && (entry = readdir(dir))) {
-        if (entry->d_name[0] != '.' && (names[n] = arena_strdup(arena, entry->d_name)))
-            n++;
+        if (entry->d_name[0] != '.')
+            names[n++] = arena_strdup(arena, entry->d_name);
     }
     if (dir)
         closedir(dir);
@@ -135,13 +135,13 @@ static void command_explain_name(struct planner *pl, const char *name, const cha
     const char *beside = arena_printf(pl->arena, "%s/%s", pl->job->dir, name), *folder;
     uint32_t n = 0;
     diag_set(d, COLLRUN_ERR_NOT_FOUND, "PATH has no program named %s", QUOTED(name));
-    if (beside && access(beside, F_OK) == 0) {
+    if (access(beside, F_OK) == 0) {
         diag_hint(d, "for the file next to the job file, write ./%.200s", name);
         return;
     }
     if (command_explain_words(name, d))
         return;
-    while (names && (folder = command_next_folder(&path, pl->arena)))
+    while ((folder = command_next_folder(&path, pl->arena)))
         n = command_list(folder, names, n, pl->arena);
     const char *meant = names ? suggest(name, names, n) : NULL;
     if (meant)
@@ -165,8 +165,7 @@ static void command_explain_file(struct planner *pl, const char *file, const cha
         diag_set(d, COLLRUN_ERR_NOT_FOUND, "there is no file %s", file);
         if (command_explain_words(written, d))
             return;
-        uint32_t n = names && folder ? command_list(folder, names, 0, pl->arena) : 0;
-        const char *meant = names ? suggest(slash + 1, names, n) : NULL;
+        const char *meant = suggest(slash + 1, names, command_list(folder, names, 0, pl->arena));
         if (meant)
             diag_hint(d, "did you mean \"%s\", in the same folder?", meant);
     }
@@ -227,12 +226,12 @@ static void command_stage_files(struct planner *pl, uint32_t index, struct desc_
 {
     const struct job_strs *files = &pl->job->workloads[index].stage_files;
     out->stage_files = arena_calloc(pl->arena, files->n, sizeof *out->stage_files);
-    for (uint32_t i = 0; out->stage_files && i < files->n; i++) {
+    for (uint32_t i = 0; i < files->n; i++) {
         const char *written = files->items[i].v;
         if (!written) /* it was refused */
             return;
         const char *file = path_join(pl->job->dir, written, pl->arena);
-        if (file && pl->job->stage.v == JOB_STAGE_AUTO && access(file, R_OK) < 0) {
+        if (pl->job->stage.v == JOB_STAGE_AUTO && access(file, R_OK) < 0) {
             struct diag d;
             diag_sys(&d, errno, "workloads[%u].stage_files: %s", index, file);
             d.loc = files->items[i].loc;
@@ -294,13 +293,11 @@ void plan_command(struct planner *pl, uint32_t index, struct desc_workload *out)
     const struct job_workload *workload = &pl->job->workloads[index];
     const struct job_strs *command = &workload->command;
     out->command.items = arena_calloc(pl->arena, command->n, sizeof *out->command.items);
-    for (uint32_t i = 0; out->command.items && i < command->n; i++) {
+    for (uint32_t i = 0; i < command->n; i++) {
         if (!command->items[i].v) /* it was refused */
             return;
         out->command.items[i] = command->items[i].v;
     }
-    if (!out->command.items)
-        return;
     out->command.n = command->n;
     out->loc = command->items[0].loc;
     out->folder = pl->job->dir;

@@ -13,7 +13,6 @@
 #include "base/exit_codes.h"
 #include "base/names.h"
 #include "plan/engine_child.h"
-#include "spec/json_memory.h"
 
 #include <signal.h>
 #include <string.h>
@@ -77,7 +76,7 @@ static void describe_read_params(struct arena *arena, const json_t *list, struct
 {
     size_t n = json_array_size(list);
     out->params = arena_calloc(arena, n, sizeof *out->params);
-    for (size_t i = 0; i < n && out->params; i++) {
+    for (size_t i = 0; i < n; i++) {
         const json_t *param = json_array_get(list, i);
         out->params[out->nparams++] = (struct describe_param){
             .name = describe_text_or_empty(arena, param, "name"),
@@ -155,16 +154,12 @@ static int describe_start(struct engine_child *child, const char *engine, struct
                           uint32_t n, struct arena *arena, struct diag *d)
 {
     char **argv = arena_calloc(arena, (size_t)n + 3, sizeof *argv);
-    if (!argv)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     argv[0] = (char *)engine;
     argv[1] = (char *)"--describe";
     for (uint32_t i = 0; i < n; i++) {
         const char *kind = items[i].kind == DESCRIBE_BACKEND ? "backend" : "workload";
         argv[i + 2] = arena_printf(arena, "%s:%s", kind, items[i].path);
     }
-    if (arena_failed(arena))
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     return engine_child_start(child, engine, argv, -1, d);
 }
 
@@ -187,7 +182,6 @@ static uint32_t describe_read_lines(struct buf *in, struct described *items, uin
 static const char *describe_hint(const char *engine, const struct described *item,
                                  const struct engine_child *child, int status, struct arena *arena)
 {
-    const char *hint;
     /* What AddressSanitizer prints when it is not loaded first. */
     if (strstr(child->words, "ASan runtime does not come first"))
         return "preload it: env: {set: {LD_PRELOAD: FILE}}; cc -print-file-name=libasan.so "
@@ -195,16 +189,13 @@ static const char *describe_hint(const char *engine, const struct described *ite
     if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL)
         return "";
     if (child->crash[0])
-        hint = arena_printf(arena, "a constructor of %s or of one of its libraries crashes",
+        return arena_printf(arena, "a constructor of %s or of one of its libraries crashes",
                             item->path);
-    else
-        hint = arena_printf(
-            arena,
-            "a constructor of %s or of one of its libraries crashes; to see where: gdb "
-            "-batch -ex run -ex bt --args %s --describe %s:%s",
-            item->path, engine, item->kind == DESCRIBE_BACKEND ? "backend" : "workload",
-            item->path);
-    return hint ? hint : "";
+    return arena_printf(arena,
+                        "a constructor of %s or of one of its libraries crashes; to see where: gdb "
+                        "-batch -ex run -ex bt --args %s --describe %s:%s",
+                        item->path, engine, item->kind == DESCRIBE_BACKEND ? "backend" : "workload",
+                        item->path);
 }
 
 /* Runs one child for `items`. Returns how many are done, at least one, or a negative code. */
@@ -223,13 +214,10 @@ static int describe_some(const char *engine, uint32_t deadline_ms, struct descri
         more = engine_child_read(&child, &in);
         done = describe_read_lines(&in, items, n, done, arena);
     }
-    const bool no_memory = in.failed || arena_failed(arena) || json_memory_failed();
     buf_fini(&in);
     if (done == n && !child.late) /* all lines are there: do not wait for its destructors */
         kill(child.pid, SIGKILL);
     int status = engine_child_end(&child);
-    if (no_memory)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     if (done == 0 && !child.late && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_EXEC)
         return diag_set(d, COLLRUN_ERR_SYSTEM, "cannot start %s%s%.300s", engine,
                         child.words[0] ? ": " : "", child.words);

@@ -44,9 +44,9 @@ static uint32_t *device_needs(struct planner *pl, struct kinds_kind kind)
     const struct job *job = pl->job;
     uint32_t *need = arena_calloc(pl->arena, pl->desc->nranks, sizeof *need);
     uint32_t least = kinds_of_processes(job, kind).count;
-    for (uint32_t rank = 0; need && rank < pl->desc->nranks; rank++)
+    for (uint32_t rank = 0; rank < pl->desc->nranks; rank++)
         need[rank] = least;
-    for (uint32_t i = 0; need && i < job->ngroups; i++) {
+    for (uint32_t i = 0; i < job->ngroups; i++) {
         uint32_t demand = kinds_of_group(job, &job->groups[i], kind).count;
         struct desc_ranks ranks;
         if (demand <= least)
@@ -149,7 +149,7 @@ static struct supply *device_supplies(struct planner *pl, struct kinds_kind kind
 {
     uint32_t nhosts = pl->desc->nhosts;
     struct supply *supplies = arena_calloc(pl->arena, nhosts, sizeof *supplies);
-    for (uint32_t h = 0; supplies && h < nhosts; h++) {
+    for (uint32_t h = 0; h < nhosts; h++) {
         struct supply *s = &supplies[h];
         s->known = plan_known_devices(pl, h, kind.name);
         s->asked = kinds_of_host(pl->job, h, kind);
@@ -171,7 +171,7 @@ static bool device_check_supplies(struct device_pass *pass)
     bool good = wanted != NULL;
     for (uint32_t rank = 0; good && rank < desc->nranks; rank++)
         wanted[desc->ranks[rank].host] += pass->need[rank];
-    for (uint32_t h = 0; wanted && h < desc->nhosts; h++) {
+    for (uint32_t h = 0; h < desc->nhosts; h++) {
         uint32_t before = 0; /* of hosts that draw from the same pool */
         for (uint32_t k = 0; k < h; k++)
             before += supplies[k].next == supplies[h].next ? wanted[k] : 0;

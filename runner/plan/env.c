@@ -19,7 +19,7 @@ static void env_pass(struct planner *pl, const char *variable, struct diag_loc l
     struct desc_kvs *out = &pl->desc->env_pass;
     size_t len = strcspn(variable, "=");
     const char *name = arena_strndup(pl->arena, variable, len);
-    if (!name || !variable[len])
+    if (!variable[len])
         return;
     for (uint32_t i = 0; i < out->n; i++)
         if (strcmp(out->items[i].key, name) == 0)
@@ -65,8 +65,6 @@ void plan_env(struct planner *pl)
         nvariables++;
     desc->env_pass.items = arena_calloc(pl->arena, nvariables, sizeof *desc->env_pass.items);
     desc->env_unset.items = arena_calloc(pl->arena, env->unset.n, sizeof *desc->env_unset.items);
-    if (!desc->env_pass.items || !desc->env_unset.items)
-        return;
     for (uint32_t i = 0; i < env->pass.n; i++)
         env_pass_matching(pl, &env->pass.items[i]);
     for (uint32_t i = 0; i < env->secrets.n; i++)

@@ -42,7 +42,7 @@ static bool group_add_kinds(struct planner *pl, const struct job_group *group,
 {
     bool good = true;
     out->routes = arena_calloc(pl->arena, group->nbackends, sizeof *out->routes);
-    for (uint32_t i = 0; out->routes && i < group->nbackends; i++) {
+    for (uint32_t i = 0; i < group->nbackends; i++) {
         const char *name = group->backends[i].kind;
         uint32_t kind = plan_find_kind(pl, name);
         if (strcmp(name, "host") == 0 || kind == pl->desc->nkinds)
@@ -62,7 +62,7 @@ static void group_add_devices(struct planner *pl, const struct job_group *group,
 {
     const struct desc *desc = pl->desc;
     out->devices = arena_calloc(pl->arena, desc->nkinds, sizeof *out->devices);
-    for (uint32_t i = 0; out->devices && i < desc->nkinds; i++) {
+    for (uint32_t i = 0; i < desc->nkinds; i++) {
         const struct desc_kind *kind = &desc->kinds[i];
         uint32_t count =
             kinds_of_group(pl->job, group, (struct kinds_kind){kind->name, kind->gpus}).count;
@@ -141,7 +141,7 @@ static void group_split(struct planner *pl, const struct job_group *group,
             if (desc->ranks[all->items[i]].host == h)
                 part.items[part.n++] = all->items[i];
         const char *name = arena_printf(pl->arena, "%s/%s", group->name, desc->hosts[h].name);
-        if (part.n && name && !group_add(pl, group, name, &part, first))
+        if (part.n && !group_add(pl, group, name, &part, first))
             return; /* the other parts would give the same error */
         first = first && !part.n;
     }
@@ -170,7 +170,7 @@ void plan_groups(struct planner *pl)
         return;
     }
     desc->groups = arena_calloc(pl->arena, most, sizeof *desc->groups);
-    if (!desc->groups || !desc->backends || !desc->nranks)
+    if (!desc->backends || !desc->nranks)
         return;
     for (uint32_t i = 0; i < job->ngroups; i++) {
         const struct job_group *group = &job->groups[i];

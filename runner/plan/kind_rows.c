@@ -48,11 +48,9 @@ static void kind_check_name(struct planner *pl, const char *path, const char *ki
     const char **names = arena_calloc(pl->arena, (size_t)in->nplugins + 1, sizeof *names);
     const char *known = host ? "host" : "";
     size_t n = 0;
-    if (!names)
-        return;
     if (host)
         names[n++] = "host";
-    for (uint32_t i = 0; known && i < in->nplugins; i++) {
+    for (uint32_t i = 0; i < in->nplugins; i++) {
         const char *name = in->plugins[i].memory.name;
         if (!name || kinds_find(in->plugins, in->nplugins, name) != &in->plugins[i])
             continue;
@@ -63,7 +61,7 @@ static void kind_check_name(struct planner *pl, const char *path, const char *ki
     const char *meant = suggest(kind, names, n);
     diag_at(&d, loc, "%s: no backend declares a kind of memory named %s", path, QUOTED(kind));
     diag_hint(&d, "%s%s%sknown here: %s", meant ? "did you mean \"" : "", meant ? meant : "",
-              meant ? "\"? " : "", known && *known ? known : "none");
+              meant ? "\"? " : "", *known ? known : "none");
     planner_add_error(pl, &d);
 }
 
@@ -73,7 +71,7 @@ static void kind_check_needs(struct planner *pl, const char *section, const stru
     const struct described *of_gpus = kinds_find(pl->in->plugins, pl->in->nplugins, NULL);
     const char *path = arena_printf(pl->arena, "%s.devices", section);
     struct diag d;
-    for (uint32_t i = 0; path && i < needs->n; i++) {
+    for (uint32_t i = 0; i < needs->n; i++) {
         const struct job_need *need = &needs->items[i];
         kind_check_name(pl, path, need->kind, need->kind_loc, false);
         if (!gpus->v || !of_gpus || strcmp(need->kind, of_gpus->memory.name) != 0)
@@ -120,12 +118,11 @@ static void kind_check_names(struct planner *pl)
         const struct job_group *group = &job->groups[i];
         const char *section = arena_printf(pl->arena, "groups.%s", group->name);
         const char *path = arena_printf(pl->arena, "groups.%s.backend", group->name);
-        for (uint32_t k = 0; path && k < group->nbackends; k++)
+        for (uint32_t k = 0; k < group->nbackends; k++)
             if (!kind_has_bad_backend(pl, &group->backends[k]))
                 kind_check_name(pl, path, group->backends[k].kind, group->backends[k].kind_loc,
                                 true);
-        if (section)
-            kind_check_needs(pl, section, &group->devices, &group->gpus_per_process);
+        kind_check_needs(pl, section, &group->devices, &group->gpus_per_process);
     }
     kind_check_host(pl, "hosts.defaults.devices", &hosts->defaults, (struct diag_loc){0});
     for (uint32_t i = 0; i < hosts->n; i++) /* the hosts of a range have one list */
@@ -167,7 +164,7 @@ void plan_kinds(struct planner *pl)
     desc->kinds = arena_calloc(pl->arena, in->nplugins, sizeof *desc->kinds);
     desc->backends = arena_calloc(pl->arena, in->nplugins, sizeof *desc->backends);
     kind_check_names(pl);
-    for (uint32_t i = 0; desc->kinds && desc->backends && i < in->nplugins; i++) {
+    for (uint32_t i = 0; i < in->nplugins; i++) {
         const struct described *b = &in->plugins[i];
         struct kinds_kind kind = {b->memory.name, b == of_gpus};
         if (b->memory.name && kinds_find(in->plugins, in->nplugins, b->memory.name) == b &&
@@ -203,5 +200,5 @@ const char *plan_need_path(struct planner *pl, const struct kinds_need *need, co
     const char *path =
         arena_printf(pl->arena, "%s%s.%s%s", need->group ? "groups." : "", section,
                      need->gpus ? "gpus_per_process" : "devices.", need->gpus ? "" : kind);
-    return path ? path : "";
+    return path;
 }

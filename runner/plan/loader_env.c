@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/loader_env.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,7 @@ void loader_env_set(const struct job *job, struct loader_env *saved)
                 continue;
             const char *before = getenv(names[k]);
             if (!saved->changed[k])
-                saved->saved[k] = before ? strdup(before) : NULL;
+                saved->saved[k] = before ? xstrdup(before) : NULL;
             saved->changed[k] = true;
             setenv(names[k], pair->value, 1);
         }

@@ -18,9 +18,9 @@
 const char *lookup_list(const struct prefix_plugins *installed, struct arena *arena)
 {
     const char *list = "";
-    for (uint32_t i = 0; list && i < installed->n; i++)
+    for (uint32_t i = 0; i < installed->n; i++)
         list = arena_printf(arena, "%s%s%s", list, i ? ", " : "", installed->items[i].name);
-    return list && *list ? list : "(none)";
+    return *list ? list : "(none)";
 }
 
 static const struct prefix_plugin *lookup_find_installed(const struct prefix_plugins *installed,
@@ -45,12 +45,12 @@ static const struct job_backend *lookup_find_declared(const struct job *job, con
 static const char *lookup_absolute(const struct job *job, const char *path, struct arena *arena)
 {
     const char *joined = path_join(job->dir, path, arena);
-    char *real = joined ? realpath(joined, NULL) : NULL;
+    char *real = realpath(joined, NULL);
     const char *result = real ? arena_strdup(arena, real) : joined;
-    if (joined && !real) {
+    if (!real) {
         const char *base = strrchr(joined, '/');
         const char *folder = arena_strndup(arena, joined, (size_t)(base - joined) + 1);
-        real = folder ? realpath(folder, NULL) : NULL;
+        real = realpath(folder, NULL);
         result = real ? arena_printf(arena, "%s%s", strcmp(real, "/") ? real : "", base) : joined;
     }
     free(real);
@@ -71,13 +71,12 @@ static bool lookup_same_file(const char *a, const char *b)
 const char *lookup_left_out(const char *written, struct arena *arena)
 {
     char *name = arena_strdup(arena, written), text[256] = "";
-    for (char *c = name; c && *c; c++)
+    for (char *c = name; *c; c++)
         *c = (char)tolower((unsigned char)*c);
-    const char *relative =
-        name && !strchr(name, '/')
-            ? arena_printf(arena, "lib/collrun/backends/libcollrun_%s.missing", name)
-            : NULL;
-    const char *path = relative ? prefix_path(arena, relative, NULL) : NULL;
+    if (strchr(name, '/'))
+        return "";
+    const char *path = prefix_path(
+        arena, arena_printf(arena, "lib/collrun/backends/libcollrun_%s.missing", name), NULL);
     FILE *f = path ? fopen(path, "re") : NULL;
     if (!f)
         return "";
@@ -86,7 +85,7 @@ const char *lookup_left_out(const char *written, struct arena *arena)
     fclose(f);
     text[strcspn(text, "\n")] = '\0';
     const char *copy = arena_printf(arena, "this build has no %s: %s", name, text);
-    return copy ? copy : "";
+    return copy;
 }
 
 static const char *lookup_unknown_backend(const struct job *job,
@@ -97,24 +96,23 @@ static const char *lookup_unknown_backend(const struct job *job,
     const char **names =
         arena_calloc(arena, (size_t)installed->n + job->nbackends + 1, sizeof *names);
     const char *known = lookup_list(installed, arena);
-    for (uint32_t i = 0; names && i < installed->n; i++)
+    for (uint32_t i = 0; i < installed->n; i++)
         names[n++] = installed->items[i].name;
-    for (uint32_t i = 0; names && known && i < job->nbackends; i++) {
+    for (uint32_t i = 0; i < job->nbackends; i++) {
         if (!job->backends[i].path.v || lookup_find_installed(installed, job->backends[i].name))
             continue;
         names[n++] = job->backends[i].name;
         known = arena_printf(arena, "%s, %s", known, job->backends[i].name);
     }
-    if (names)
-        names[n++] = "auto";
-    const char *meant = names ? suggest(written, names, n) : NULL;
+    names[n++] = "auto";
+    const char *meant = suggest(written, names, n);
     diag_set(d, COLLRUN_ERR_INVALID, "no backend named %s", QUOTED(written));
     const char *left_out = lookup_left_out(written, arena);
     if (*left_out)
-        diag_hint(d, "%s; known here: %s", left_out, known ? known : "");
+        diag_hint(d, "%s; known here: %s", left_out, known);
     else
         diag_hint(d, "%s%s%sknown here: %s", meant ? "did you mean \"" : "", meant ? meant : "",
-                  meant ? "\"? " : "", known ? known : "");
+                  meant ? "\"? " : "", known);
     return NULL;
 }
 
@@ -146,11 +144,11 @@ static const char *lookup_unknown_workload(const struct job *job,
                                            const char *written, struct arena *arena, struct diag *d)
 {
     const char **names = arena_calloc(arena, installed->n, sizeof *names);
-    for (uint32_t i = 0; names && i < installed->n; i++)
+    for (uint32_t i = 0; i < installed->n; i++)
         names[i] = installed->items[i].name;
-    const char *meant = names ? suggest(written, names, installed->n) : NULL;
+    const char *meant = suggest(written, names, installed->n);
     const char *beside = arena_printf(arena, "%s/%s", job->dir, written);
-    char *found = beside ? realpath(beside, NULL) : NULL;
+    char *found = realpath(beside, NULL);
     const char *known = lookup_list(installed, arena);
     diag_set(d, COLLRUN_ERR_INVALID, "no installed workload is named %s", QUOTED(written));
     if (found)
@@ -158,10 +156,9 @@ static const char *lookup_unknown_workload(const struct job *job,
     else if (meant)
         diag_hint(d,
                   "did you mean \"%s\"? installed: %s; for a file, write its path, as in ./my.so",
-                  meant, known ? known : "");
+                  meant, known);
     else
-        diag_hint(d, "installed: %s; for a file, write its path, as in ./my.so",
-                  known ? known : "");
+        diag_hint(d, "installed: %s; for a file, write its path, as in ./my.so", known);
     free(found);
     return NULL;
 }

@@ -29,12 +29,12 @@ static void params_unknown(struct planner *pl, const char *path, const struct jo
 {
     const char **names = arena_calloc(pl->arena, what->nparams, sizeof *names);
     const char *known = "";
-    for (uint32_t i = 0; names && known && i < what->nparams; i++) {
+    for (uint32_t i = 0; i < what->nparams; i++) {
         names[i] = what->params[i].name;
         known = arena_printf(pl->arena, "%s%s%s", known, i ? ", " : "", names[i]);
     }
     struct diag d;
-    const char *meant = names ? suggest(pair->key, names, what->nparams) : NULL;
+    const char *meant = suggest(pair->key, names, what->nparams);
     const bool is_backend = what->kind == DESCRIBE_BACKEND;
     diag_at(&d, pair->key_loc, "%s: the %s \"%s\"%s has no %s %s", path,
             is_backend ? "backend" : "workload", what->name, is_auto ? ", selected by auto," : "",
@@ -44,8 +44,7 @@ static void params_unknown(struct planner *pl, const char *path, const struct jo
         diag_hint(&d, "it has no %s%s", is_backend ? "options" : "parameters", other);
     else
         diag_hint(&d, "%s%s%sits %s: %s%s", meant ? "did you mean \"" : "", meant ? meant : "",
-                  meant ? "\"? " : "", is_backend ? "options" : "parameters", known ? known : "",
-                  other);
+                  meant ? "\"? " : "", is_backend ? "options" : "parameters", known, other);
     planner_add_error(pl, &d);
 }
 
@@ -204,7 +203,7 @@ static int64_t params_rank_without(struct planner *pl, const struct job_workload
 {
     struct desc_ranks ranks;
     bool *given = arena_calloc(pl->arena, pl->desc->nranks, sizeof *given);
-    if (!given || params_has_pair(&workload->params, name))
+    if (params_has_pair(&workload->params, name))
         return -1;
     for (uint32_t i = 0; i < workload->noverrides; i++) {
         if (!params_has_pair(&workload->overrides[i].params, name))

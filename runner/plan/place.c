@@ -134,8 +134,6 @@ static void place_bind(struct planner *pl)
     uint32_t n = 0;
     struct machine *machines = arena_calloc(pl->arena, desc->nhosts, sizeof *machines);
     struct machine **of = arena_calloc(pl->arena, desc->nhosts, sizeof(struct machine *));
-    if (!machines || !of)
-        return;
     for (uint32_t h = 0; h < desc->nhosts; h++) {
         if (!desc->hosts[h].nranks || !pl->in->topologies[h])
             continue;
@@ -178,7 +176,7 @@ static const char *place_cpus_near_devices(struct planner *pl, const struct desc
     const char **lists = arena_calloc(pl->arena, rank->ndevices, sizeof *lists);
     if (!rank->ndevices)
         return "";
-    if (!t || !lists)
+    if (!t)
         return DESC_CPUS_NEAR_DEVICES;
     for (uint32_t i = 0; i < rank->ndevices; i++) {
         const struct desc_device *device = &rank->devices[i];
@@ -223,7 +221,7 @@ static void place_stdin(struct planner *pl)
     const int64_t rank = pl->job->processes.stdin_rank.v;
     uint32_t *items = arena_calloc(pl->arena, desc->nranks, sizeof *items);
     desc->with_stdin = (struct desc_ranks){items, 0};
-    for (uint32_t i = 0; items && i < desc->nranks; i++) {
+    for (uint32_t i = 0; i < desc->nranks; i++) {
         if (rank == JOB_STDIN_ALL || rank == (int64_t)i)
             items[desc->with_stdin.n++] = i;
     }
@@ -237,7 +235,7 @@ void plan_place(struct planner *pl)
     desc->hosts = arena_calloc(pl->arena, job->hosts.n, sizeof *desc->hosts);
     desc->ranks = arena_calloc(pl->arena, count, sizeof *desc->ranks);
     uint32_t *room = arena_calloc(pl->arena, job->hosts.n, sizeof *room);
-    if (!desc->hosts || !desc->ranks || !room || !job->hosts.n)
+    if (!job->hosts.n)
         return;
     desc->nhosts = job->hosts.n;
     for (uint32_t h = 0; h < desc->nhosts; h++) {

@@ -108,11 +108,6 @@ int plan_make(const struct job *job, const struct plan_input *in, struct arena *
     plan_env(&pl);
     plan_check_hosts(&pl);
     plan_warn(&pl);
-    if (arena_failed(arena)) {
-        struct diag d;
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        planner_add_error(&pl, &d);
-    }
     return diag_list_count(diags) > before ? COLLRUN_ERR_INVALID : 0;
 }
 

@@ -49,7 +49,7 @@ void planner_ranks(struct planner *pl, const struct job_ranks *ranks, struct des
         pl->last_set = arena_calloc(pl->arena, count, sizeof *pl->last_set);
     out->items =
         planner_count_members(pl, most) ? arena_calloc(pl->arena, most, sizeof *out->items) : NULL;
-    if (!pl->last_set || !out->items)
+    if (!out->items)
         return;
     pl->sets++;
     for (uint32_t rank = 0; ranks->all && rank < count; rank++)
@@ -68,7 +68,7 @@ static void planner_pair(struct planner *pl, const struct job_pair *from, struct
     *to = (struct desc_kv){
         .key = from->key, .value = from->value, .loc = from->loc, .is_list = from->is_list};
     to->items = arena_calloc(pl->arena, from->list.n, sizeof *to->items);
-    to->nitems = to->items ? from->list.n : 0;
+    to->nitems = from->list.n;
     for (uint32_t i = 0; i < to->nitems; i++)
         to->items[i] = (struct desc_item){from->list.items[i].v, from->list.items[i].loc};
 }
@@ -76,7 +76,7 @@ static void planner_pair(struct planner *pl, const struct job_pair *from, struct
 void planner_pairs(struct planner *pl, const struct job_pairs *from, struct desc_kvs *to)
 {
     to->items = arena_calloc(pl->arena, from->n, sizeof *to->items);
-    to->n = to->items ? from->n : 0;
+    to->n = from->n;
     for (uint32_t i = 0; i < to->n; i++)
         planner_pair(pl, &from->items[i], &to->items[i]);
 }

@@ -31,7 +31,7 @@ static const char *query_similar_file(const char *path, struct arena *arena)
 {
     const char *slash = strrchr(path, '/');
     const char *folder = arena_strndup(arena, path, (size_t)(slash - path) + 1);
-    DIR *dir = folder ? opendir(folder) : NULL;
+    DIR *dir = opendir(folder);
     const char *best = NULL;
     if (!dir)
         return NULL;
@@ -74,7 +74,7 @@ static const char *query_hint_missing(struct plugin_query *q, const struct descr
             q->arena, "did you mean the installed workload? write its name alone: %s", similar);
     const char *known = lookup_list(installed, q->arena);
     return arena_printf(q->arena, "a path is relative to the job file; installed %s: %s",
-                        workload ? "workloads" : "backends", known ? known : "");
+                        workload ? "workloads" : "backends", known);
 }
 
 /* A folder in place of a file: the only shared object in it is meant. */
@@ -116,7 +116,6 @@ static void query_explain_missing(struct plugin_query *q, struct described *what
     what->hint = err ? query_hint_missing(q, what, written)
                      : query_hint_folder(what->path, written, q->arena);
     what->hint = what->hint ? what->hint : "";
-    what->error = what->error ? what->error : "out of memory";
 }
 
 static bool query_is_known(const struct described *items, uint32_t n, enum describe_kind kind,
@@ -245,14 +244,13 @@ static size_t query_count_named(const struct job *job)
     return n;
 }
 
-static int query_init(struct plugin_query *q, const struct job *job, const struct plan_input *in,
-                      struct arena *arena, struct diag *d)
+static void query_init(struct plugin_query *q, const struct job *job, const struct plan_input *in,
+                       struct arena *arena)
 {
     size_t most = in->backends->n + (job ? query_count_named(job) : 0);
     *q = (struct plugin_query){.job = job, .in = in, .arena = arena};
     q->found = arena_calloc(arena, 2 * most, sizeof *q->found);
     q->missing = arena_calloc(arena, most, sizeof *q->missing);
-    return q->found && q->missing ? 0 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
 static struct described *query_found(struct plugin_query *q, const char *path)
@@ -341,9 +339,7 @@ int plugin_query(const struct job *job, const char *engine, struct arena *arena,
                  struct plan_input *in, struct diag *d)
 {
     struct plugin_query q;
-    int code = query_init(&q, job, in, arena, d);
-    if (code < 0)
-        return code;
+    query_init(&q, job, in, arena);
     bool automatic = query_any_auto(job);
     query_add_named(&q);
     query_add_declared(&q);
@@ -352,7 +348,7 @@ int plugin_query(const struct job *job, const char *engine, struct arena *arena,
     if (kinds_gpus_of_job(job))
         query_add_kinds(&q);
     query_add_workloads(&q);
-    code = query_run(&q, engine, d);
+    int code = query_run(&q, engine, d);
     /* The preferred backends do not work here, or an unnamed one declares a kind of memory. */
     if (code == 0 && (in->examined || (automatic && !query_has_usable(&q)) ||
                       kinds_missing(job, q.found, q.nfound))) {
@@ -367,12 +363,10 @@ int plugin_query_backends(const struct job *job, const char *engine, struct aren
                           struct plan_input *in, struct diag *d)
 {
     struct plugin_query q;
-    int code = query_init(&q, job, in, arena, d);
-    if (code < 0)
-        return code;
+    query_init(&q, job, in, arena);
     query_add_installed(&q);
     query_add_declared(&q);
-    code = query_run(&q, engine, d);
+    int code = query_run(&q, engine, d);
     query_finish(&q, in);
     return code;
 }
@@ -397,7 +391,7 @@ static int query_unknown(const char *written, const struct plan_input *in, struc
         diag_hint(d, "%s", lookup_left_out(written, arena));
     else
         diag_hint(d, "workloads: %s; backends: %s; for a file, write its path, as in ./my.so",
-                  workloads ? workloads : "", backends ? backends : "");
+                  workloads, backends);
     return d->code;
 }
 
@@ -423,13 +417,13 @@ static int query_find_one(const char *written, const struct plan_input *in, stru
     path = arena_strdup(arena, real);
     free(real);
     uint64_t flags;
-    bool backend = path && elf_backend_flags(path, &flags);
+    bool backend = elf_backend_flags(path, &flags);
     for (int i = 0; i < 2; i++)
         items[i] =
             (struct described){.kind = backend == (i == 0) ? DESCRIBE_BACKEND : DESCRIBE_WORKLOAD,
                                .path = path,
                                .hint = ""};
-    return path ? 2 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return 2;
 }
 
 int plugin_query_one(const char *written, const char *engine, const struct plan_input *in,

@@ -107,8 +107,7 @@ static void share_refuse(struct planner *pl, const char *path, const struct job_
                          const char *why, const char *hint)
 {
     struct diag d;
-    diag_at(&d, pair->loc, "%s.%s: \"%s\": %s", path, OPTION, pair->value ? pair->value : "",
-            why ? why : "out of memory");
+    diag_at(&d, pair->loc, "%s.%s: \"%s\": %s", path, OPTION, pair->value ? pair->value : "", why);
     diag_hint(&d, "%s", hint);
     planner_add_error(pl, &d);
 }
@@ -120,7 +119,7 @@ void plan_check_share(struct planner *pl, const struct job_group *group, struct 
         "and the same number of devices per process";
     const struct job_pair *pair = share_find(&group->options);
     const char *path = arena_printf(pl->arena, "groups.%s.options", group->name), *why;
-    if (!pair || !pair->value || !path || !share_backend(pl, planned))
+    if (!pair || !pair->value || !share_backend(pl, planned))
         return; /* an unknown option, or no text: already reported */
     struct desc_group *parent = share_parent(pl->desc, planned, pair->value);
     if (strcmp(pair->value, group->name) == 0)

@@ -190,11 +190,11 @@ static uint32_t warnings_find_rank(struct planner *pl, uint32_t a, uint32_t b, u
     const struct desc_ranks *members = &desc->groups[group].ranks,
                             *first = &desc->workloads[a].ranks, *second = &desc->workloads[b].ranks;
     uint8_t *runs = arena_calloc(pl->arena, desc->nranks, 1); /* the workloads of each rank */
-    for (uint32_t i = 0; runs && i < first->n; i++)
+    for (uint32_t i = 0; i < first->n; i++)
         runs[first->items[i]] = 1;
-    for (uint32_t i = 0; runs && i < second->n; i++)
+    for (uint32_t i = 0; i < second->n; i++)
         runs[second->items[i]] |= 2;
-    for (uint32_t i = 0; runs && i < members->n; i++)
+    for (uint32_t i = 0; i < members->n; i++)
         if (runs[members->items[i]] == 3)
             return members->items[i];
     return desc->nranks;
@@ -227,7 +227,7 @@ static bool *warnings_find_callers(struct planner *pl)
 {
     const struct desc *desc = pl->desc;
     bool *calls = arena_calloc(pl->arena, desc->nworkloads, sizeof *calls);
-    for (uint32_t i = 0; calls && i < desc->nworkloads; i++) {
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
         const char *plugin = desc->workloads[i].plugin;
         const struct described *what =
             *plugin ? lookup_described(pl->in, DESCRIBE_WORKLOAD, plugin) : NULL;

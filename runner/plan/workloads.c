@@ -34,8 +34,6 @@ static void workload_find_groups(struct planner *pl, const struct job_workload *
     const struct desc *desc = pl->desc;
     bool *mine = arena_calloc(pl->arena, desc->nranks, sizeof *mine);
     out->groups = arena_calloc(pl->arena, desc->ngroups, sizeof *out->groups);
-    if (!mine || !out->groups)
-        return;
     for (uint32_t i = 0; i < out->ranks.n; i++)
         mine[out->ranks.items[i]] = true;
     for (uint32_t g = 0; g < desc->ngroups; g++) {
@@ -84,7 +82,7 @@ static void workload_copy_overrides(struct planner *pl, const struct job_workloa
                                     struct desc_workload *out)
 {
     out->overrides = arena_calloc(pl->arena, workload->noverrides, sizeof *out->overrides);
-    out->noverrides = out->overrides ? workload->noverrides : 0;
+    out->noverrides = workload->noverrides;
     for (uint32_t i = 0; i < out->noverrides; i++) {
         planner_ranks(pl, &workload->overrides[i].ranks, &out->overrides[i].ranks);
         planner_pairs(pl, &workload->overrides[i].params, &out->overrides[i].params);
@@ -96,7 +94,7 @@ void plan_workloads(struct planner *pl)
     const struct job *job = pl->job;
     struct desc *desc = pl->desc;
     desc->workloads = arena_calloc(pl->arena, job->nworkloads, sizeof *desc->workloads);
-    for (uint32_t i = 0; desc->workloads && i < job->nworkloads; i++) {
+    for (uint32_t i = 0; i < job->nworkloads; i++) {
         const struct job_workload *workload = &job->workloads[i];
         struct desc_workload *out = &desc->workloads[desc->nworkloads++];
         *out = (struct desc_workload){.name = workload->name.v,

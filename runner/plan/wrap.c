@@ -10,8 +10,6 @@ static int wrap_take_ranks(const struct parse_ranks *set, struct arena *arena, s
 {
     bool *taken = arena_calloc(arena, desc->nranks, sizeof *taken);
     uint32_t *items = arena_calloc(arena, desc->nranks, sizeof *items);
-    if (!taken || !items)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < set->n; i++) {
         const struct parse_range *range = &set->ranges[i];
         for (uint64_t rank = range->first; rank <= range->last; rank += range->step) {
@@ -39,8 +37,6 @@ int wrap_plan(const char *ranks, char *const *command, struct arena *arena, stru
     while (command[n])
         n++;
     const char **items = arena_calloc(arena, n, sizeof *items);
-    if (!items)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < n; i++)
         items[i] = command[i];
     desc->wrap = (struct desc_strs){items, n};

@@ -4,6 +4,8 @@
  */
 #include "rendezvous/scope.h"
 
+#include "base/arena.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,15 +30,15 @@ void scope_free(struct scope *s)
 
 struct scope *scope_new(const char *name, const char *group, uint32_t n)
 {
-    struct scope *s = calloc(1, sizeof *s);
+    struct scope *s = memory_checked(calloc(1, sizeof *s));
     if (!s)
         return NULL;
     s->n = n;
-    s->name = strdup(name);
-    s->group = strdup(group);
-    s->ranks = calloc(n ? n : 1, sizeof *s->ranks);
-    s->woken = calloc(n ? n : 1, sizeof *s->woken);
-    s->members = calloc(n ? n : 1, sizeof *s->members);
+    s->name = memory_checked(strdup(name));
+    s->group = memory_checked(strdup(group));
+    s->ranks = memory_checked(calloc(n ? n : 1, sizeof *s->ranks));
+    s->woken = memory_checked(calloc(n ? n : 1, sizeof *s->woken));
+    s->members = memory_checked(calloc(n ? n : 1, sizeof *s->members));
     if (!s->name || !s->group || !s->ranks || !s->woken || !s->members) {
         scope_free(s);
         return NULL;
@@ -66,12 +68,15 @@ struct kv *scope_add_key(struct scope *s, const char *key, const void *value, si
 {
     /* The capacity is the next power of two. */
     if ((s->nkvs & (s->nkvs - 1)) == 0) {
-        struct kv *grown = realloc(s->kvs, (s->nkvs ? s->nkvs * 2 : 1) * sizeof *grown);
+        struct kv *grown =
+            memory_checked(realloc(s->kvs, (s->nkvs ? s->nkvs * 2 : 1) * sizeof *grown));
         if (!grown)
             return NULL;
         s->kvs = grown;
     }
-    struct kv kv = {.key = strdup(key), .value = malloc(len ? len : 1), .len = len};
+    struct kv kv = {.key = memory_checked(strdup(key)),
+                    .value = memory_checked(malloc(len ? len : 1)),
+                    .len = len};
     if (!kv.key || !kv.value) {
         free(kv.key);
         free(kv.value);

@@ -5,6 +5,7 @@
  */
 #include "rendezvous/store.h"
 
+#include "base/arena.h"
 #include "base/rank_list.h"
 #include "rendezvous/scope.h"
 
@@ -23,12 +24,12 @@ struct rdv {
 
 struct rdv *rdv_new(const struct desc *desc, struct rdv_output output)
 {
-    struct rdv *rdv = calloc(1, sizeof *rdv);
+    struct rdv *rdv = memory_checked(calloc(1, sizeof *rdv));
     if (!rdv)
         return NULL;
     rdv->desc = desc;
     rdv->output = output;
-    rdv->exited = calloc(desc->nranks ? desc->nranks : 1, sizeof *rdv->exited);
+    rdv->exited = memory_checked(calloc(desc->nranks ? desc->nranks : 1, sizeof *rdv->exited));
     if (rdv->exited)
         return rdv;
     free(rdv);
@@ -230,7 +231,7 @@ static struct scope *rdv_scope_open(struct rdv *rdv, uint32_t rank, const struct
                                     uint64_t now)
 {
     struct scope *s = rdv_scope_new(rdv, join->name, join->group, join->n);
-    if (!s || !(s->identity = strdup(join->identity)))
+    if (!s || !(s->identity = memory_checked(strdup(join->identity))))
         return NULL;
     memcpy(s->ranks, join->ranks, join->n * sizeof *join->ranks);
     s->first = rank;
@@ -322,10 +323,10 @@ static int rdv_on_get(struct rdv *rdv, struct scope *s, uint32_t rank, struct re
         rdv_send_reply(rdv, s, &get, s->failure.code ? NULL : kv);
         return COLLRUN_OK;
     }
-    struct get *grown = realloc(s->gets, (s->ngets + 1) * sizeof *grown);
+    struct get *grown = memory_checked(realloc(s->gets, (s->ngets + 1) * sizeof *grown));
     if (grown)
         s->gets = grown;
-    get.key = strdup(get.key);
+    get.key = memory_checked(strdup(get.key));
     if (!grown || !get.key) {
         free(get.key);
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for a get of group \"%s\"",
@@ -517,7 +518,7 @@ void rdv_on_rank_exit(struct rdv *rdv, uint32_t rank, const char *how)
 /* Names the ranks that have not entered the fence in which others wait. */
 static void rdv_scope_expire(struct rdv *rdv, struct scope *s)
 {
-    uint32_t *missing = calloc(s->n, sizeof *missing), n = 0;
+    uint32_t *missing = memory_checked(calloc(s->n, sizeof *missing)), n = 0;
     char list[256] = "some ranks", what[512];
     bool joined = true;
     for (uint32_t i = 0; missing && i < s->n; i++) {

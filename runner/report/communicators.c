@@ -76,11 +76,11 @@ const char *communicators_sharing(const struct desc *desc, uint32_t rank, uint32
 {
     const char *list = "";
     uint32_t ndevices;
-    for (uint32_t i = 0; list && i < desc->ngroups; i++) {
+    for (uint32_t i = 0; i < desc->ngroups; i++) {
         const struct desc_group *group = &desc->groups[i];
         if (group->share && communicators_has_device(desc, i, rank, kind, device, &ndevices))
             list = arena_printf(arena, "%s%s%s shares that of %s", list, *list ? ", " : "",
                                 group->name, desc->groups[group->share - 1].name);
     }
-    return list ? list : "";
+    return list;
 }

@@ -11,8 +11,10 @@
  */
 #include "report/console.h"
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "report/file_writer.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +26,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#define SINK_WAIT_NS 2000000000ull
 
 struct sink { /* stdout, stderr, or both */
     struct console *console;
@@ -163,29 +163,6 @@ static bool sink_push(struct sink *s)
     return took;
 }
 
-/* There is no memory to queue these bytes: waits for the reader, but not forever. */
-static void sink_write_now(struct sink *s, const unsigned char *bytes, size_t len)
-{
-    const uint64_t until = now_ns() + SINK_WAIT_NS;
-    s->queue.failed = false;
-    while ((buf_pending(&s->queue) || len) && !s->dead) {
-        struct pollfd p = {.fd = sink_fd(s), .events = POLLOUT};
-        if (sink_push(s) || buf_pending(&s->queue)) {
-            poll(&p, 1, 100);
-        } else {
-            ssize_t n = sink_write(s, bytes, len);
-            if (n < 0 && errno == EAGAIN)
-                poll(&p, 1, 100);
-            else if (n < 0 && errno != EINTR)
-                sink_die(s, errno);
-            bytes += n > 0 ? n : 0;
-            len -= n > 0 ? (size_t)n : 0;
-        }
-        if (now_ns() > until && !s->dead)
-            sink_die(s, ENOMEM);
-    }
-}
-
 /* ---- both ---- */
 
 static ssize_t console_stderr_write(void *cookie, const char *bytes, size_t len)
@@ -197,10 +174,8 @@ static ssize_t console_stderr_write(void *cookie, const char *bytes, size_t len)
 
 struct console *console_new(void)
 {
-    struct console *c = calloc(1, sizeof *c);
+    struct console *c = xcalloc(1, sizeof *c);
     struct stat out, err;
-    if (!c)
-        return NULL;
     for (int i = 0; i < 2; i++) {
         sink_init(&c->sinks[i], c, i + 1);
         c->of[i] = &c->sinks[i];
@@ -209,10 +184,8 @@ struct console *console_new(void)
     if (both && out.st_dev == err.st_dev && out.st_ino == err.st_ino)
         c->of[1] = &c->sinks[0];
     c->stderr_stream = fopencookie(c, "w", (cookie_io_functions_t){.write = console_stderr_write});
-    if (!c->stderr_stream) {
-        console_free(c);
-        return NULL;
-    }
+    if (!c->stderr_stream)
+        memory_lacking();
     setvbuf(c->stderr_stream, NULL, _IOLBF, BUFSIZ);
     return c;
 }
@@ -241,10 +214,7 @@ void console_attach(struct console *c, struct loop *loop, const struct console_h
 
 static void sink_put(struct sink *s, const void *bytes, size_t len)
 {
-    if (buf_reserve(&s->queue, len))
-        buf_put(&s->queue, bytes, len);
-    else
-        sink_write_now(s, bytes, len);
+    buf_put(&s->queue, bytes, len);
     s->lines += len && ((const char *)bytes)[len - 1] == '\n';
 }
 
@@ -317,12 +287,6 @@ static void sink_put_line(struct sink *s, const char *label, size_t label_len, c
     const size_t end_len = raw ? 2 : 1;
     const char *end = raw ? "\r\n" : "\n";
     unsigned char *to = buf_reserve(&s->queue, label_len + len + end_len);
-    if (!to) {
-        sink_write_now(s, (const unsigned char *)label, label_len);
-        sink_write_now(s, (const unsigned char *)text, len);
-        sink_write_now(s, (const unsigned char *)end, end_len);
-        return;
-    }
     memcpy(to, label, label_len);
     memcpy(to + label_len, text, len);
     memcpy(to + label_len + len, end, end_len);

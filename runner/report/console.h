@@ -2,8 +2,7 @@
  *
  * stdout and stderr of collrun during a run. Their reader may pause: a pager, a terminal stopped
  * with Ctrl-S, a full pipe; the disk of a file may stall. No function here blocks: bytes that
- * cannot be written yet wait in a queue, while the job is supervised, stopped and judged. Without
- * memory for the queue a function waits for the reader, 2 s at most.
+ * cannot be written yet wait in a queue, while the job is supervised, stopped and judged.
  *
  * - If both are one file, as on a terminal or after 2>&1, they share one queue, so that lines keep
  *   their order.
@@ -29,7 +28,7 @@ struct console_hooks {
     void *ctx;
 };
 
-struct console *console_new(void); /* NULL: no memory */
+struct console *console_new(void);
 void console_free(struct console *c);
 /* Writes the queues from this loop until the next attach; NULL: only console_push writes. A stream
  * that failed is tried again. */

@@ -11,16 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int diag_command_print_json(const struct verdict *v, FILE *out)
+static void diag_command_print_json(const struct verdict *v, FILE *out)
 {
     json_t *o = verdict_json(v);
-    char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
-    if (text)
-        fprintf(out, "%s\n", text);
-    int rc = text ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
-    free(text);
+    json_dumpf(o, out, JSON_INDENT(2));
+    fputc('\n', out);
     json_decref(o);
-    return rc;
 }
 
 static void diag_command_print(const struct evidence *e, const struct verdict *v,
@@ -89,7 +85,7 @@ int diag_command(const char *folder, bool json, const struct report *report, str
         if (diag_command_is_clean(&files.evidence, &v))
             verdict_init(&v, CAUSE_NONE, 0, NULL);
         if (json)
-            rc = diag_command_print_json(&v, report->out);
+            diag_command_print_json(&v, report->out);
         else
             diag_command_print(&files.evidence, &v, report);
     }

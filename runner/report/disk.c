@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/loop.h"
 #include "base/thread.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -238,10 +239,8 @@ static void disk_free(struct disk *d)
 
 struct disk *disk_open(int dir, uint32_t nfiles)
 {
-    struct disk *d = calloc(1, sizeof *d);
+    struct disk *d = xcalloc(1, sizeof *d);
     pthread_condattr_t monotonic;
-    if (!d)
-        return NULL;
     d->dir = dir;
     d->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     buf_init(&d->queue);
@@ -250,11 +249,11 @@ struct disk *disk_open(int dir, uint32_t nfiles)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&d->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    d->files = calloc(nfiles, sizeof *d->files);
-    d->nfiles = d->files ? nfiles : 0;
+    d->files = xcalloc(nfiles, sizeof *d->files);
+    d->nfiles = nfiles;
     for (uint32_t i = 0; i < d->nfiles; i++)
         d->files[i].fd = -1;
-    int err = d->files && d->event >= 0 ? thread_start(&d->thread, 0, disk_main, d) : errno;
+    int err = d->event >= 0 ? thread_start(&d->thread, 0, disk_main, d) : errno;
     if (!err)
         return d;
     disk_free(d);
@@ -298,21 +297,15 @@ static void disk_put(struct disk *d, struct disk_item *item, const char *name, c
 {
     snprintf(item->name, sizeof item->name, "%s", name);
     pthread_mutex_lock(&d->lock);
-    int err = 0;
-    if (item->what == DISK_APPEND && d->queue.len + item->len > DISK_QUEUE_MAX)
-        err = ENOBUFS;
-    else if (!buf_reserve(&d->queue, sizeof *item + item->len))
-        err = ENOMEM;
-    if (!err) {
+    const bool full = item->what == DISK_APPEND && d->queue.len + item->len > DISK_QUEUE_MAX;
+    if (!full) {
         buf_put(&d->queue, item, sizeof *item);
         buf_put(&d->queue, bytes, item->len);
         pthread_cond_broadcast(&d->changed);
-    } else {
-        d->queue.failed = false;
     }
     pthread_mutex_unlock(&d->lock);
-    if (err)
-        disk_report(d, name, err);
+    if (full)
+        disk_report(d, name, ENOBUFS);
 }
 
 void disk_append(struct disk *d, uint32_t file, const char *name, const void *bytes, size_t len)

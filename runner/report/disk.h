@@ -5,7 +5,7 @@
  * job.
  *
  *  - What waits to be written is bounded by the caller, who asks disk_full before it lets more
- *    arrive. Appended bytes above DISK_QUEUE_MAX are lost, with ENOBUFS; without memory, ENOMEM.
+ *    arrive. Appended bytes above DISK_QUEUE_MAX are lost, with ENOBUFS.
  *  - An error ends the file that it concerns and is kept until disk_take_error.
  *  - A link that another user may have made in the folder is not followed.
  *

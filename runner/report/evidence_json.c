@@ -9,6 +9,7 @@
 #include "report/json_value.h"
 #include "report/ranks_json.h"
 #include "report/run_file.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +23,13 @@ enum { EVIDENCE_VERSION = 1, EVIDENCE_MOST_RANKS = 1 << 20 };
 static json_t *evidence_hex(const struct rank_frame *f)
 {
     static const char digits[] = "0123456789abcdef";
-    char *text = malloc(2 * f->len + 1);
+    char *text = xmalloc(2 * f->len + 1);
     const unsigned char *bytes = f->bytes;
-    for (size_t i = 0; text && i < f->len; i++) {
+    for (size_t i = 0; i < f->len; i++) {
         text[2 * i] = digits[bytes[i] >> 4];
         text[2 * i + 1] = digits[bytes[i] & 15];
     }
-    json_t *hex = text ? json_stringn(text, 2 * f->len) : NULL;
+    json_t *hex = json_stringn(text, 2 * f->len);
     free(text);
     return hex;
 }
@@ -236,9 +237,9 @@ static int evidence_read_record(const struct evidence_reader *r, uint32_t rank, 
     if (!in)
         return strchr(name, '/') ? evidence_bad(r, rank, "record") : r->d->code;
     size_t len = fstat(fileno(in), &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
-    void *bytes = malloc(len + 1);
-    bool good =
-        bytes && fread(bytes, 1, len, in) == len && rank_record_set(&r->f->ranks[rank], bytes, len);
+    void *bytes = xmalloc(len + 1);
+    bool good = fread(bytes, 1, len, in) == len;
+    good = good && rank_record_set(&r->f->ranks[rank], bytes, len);
     free(bytes);
     fclose(in);
     return good ? COLLRUN_OK
@@ -265,7 +266,7 @@ static void evidence_read_failed(const json_t *o, struct rank_state *r, struct a
         r->workload = (uint32_t)evidence_number(o, "workload", UINT32_MAX);
 }
 
-/* False: malformed, or out of memory. */
+/* False: malformed. */
 static bool evidence_read_forming(struct evidence_files *f, const json_t *list,
                                   struct rank_forming *out)
 {
@@ -278,8 +279,7 @@ static bool evidence_read_forming(struct evidence_files *f, const json_t *list,
             return false;
         w.kind = (enum wire_forming)kind;
         snprintf(w.name, sizeof w.name, "%s", evidence_text(o, "group", &f->arena));
-        if (!rank_forming_add(out, &w))
-            return false;
+        rank_forming_add(out, &w);
     }
     return true;
 }
@@ -377,7 +377,7 @@ static void evidence_read_hosts(struct evidence_files *f, const json_t *o)
     size_t n = json_array_size(hosts);
     f->desc.nhosts = n ? (uint32_t)n : 1;
     f->desc.hosts = arena_calloc(&f->arena, f->desc.nhosts, sizeof *f->desc.hosts);
-    for (uint32_t i = 0; f->desc.hosts && i < f->desc.nhosts; i++) {
+    for (uint32_t i = 0; i < f->desc.nhosts; i++) {
         const char *name = json_string_value(json_array_get(hosts, i));
         f->desc.hosts[i].name = arena_strdup(&f->arena, name ? name : "?");
     }
@@ -388,7 +388,7 @@ static void evidence_read_names(struct evidence_files *f, const json_t *o)
     const json_t *groups = json_object_get(o, "groups"),
                  *workloads = json_object_get(o, "workloads");
     f->desc.groups = arena_calloc(&f->arena, json_array_size(groups), sizeof *f->desc.groups);
-    for (size_t i = 0; f->desc.groups && i < json_array_size(groups); i++) {
+    for (size_t i = 0; i < json_array_size(groups); i++) {
         const json_t *g = json_array_get(groups, i);
         f->desc.groups[f->desc.ngroups++] =
             (struct desc_group){.name = evidence_text(g, "name", &f->arena),
@@ -396,7 +396,7 @@ static void evidence_read_names(struct evidence_files *f, const json_t *o)
     }
     f->desc.workloads =
         arena_calloc(&f->arena, json_array_size(workloads), sizeof *f->desc.workloads);
-    for (size_t i = 0; f->desc.workloads && i < json_array_size(workloads); i++) {
+    for (size_t i = 0; i < json_array_size(workloads); i++) {
         const json_t *w = json_array_get(workloads, i);
         f->desc.workloads[f->desc.nworkloads++] =
             (struct desc_workload){.name = evidence_text(w, "name", &f->arena),
@@ -446,8 +446,6 @@ static int evidence_read_all(const struct evidence_reader *r, const json_t *o)
     f->ranks = arena_calloc(&f->arena, f->desc.nranks, sizeof *f->ranks);
     evidence_read_hosts(f, o);
     evidence_read_names(f, o);
-    if (arena_failed(&f->arena))
-        return diag_set(r->d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     evidence_read_failure(f, json_object_get(o, "failure"));
     f->evidence.desc = &f->desc;
     f->evidence.ranks = f->ranks;
@@ -456,7 +454,8 @@ static int evidence_read_all(const struct evidence_reader *r, const json_t *o)
         if (rc != COLLRUN_OK)
             return rc;
     }
-    return from_records_complete(&f->desc, f->ranks, &f->evidence.job, &f->arena, r->d);
+    from_records_complete(&f->desc, f->ranks, &f->evidence.job, &f->arena);
+    return COLLRUN_OK;
 }
 
 int evidence_read(struct evidence_files *f, const char *folder, bool below, struct diag *d)

@@ -3,6 +3,7 @@
 
 #include "base/loop.h"
 #include "base/thread.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,9 +66,7 @@ static void file_writer_release(struct file_writer *w)
 
 struct file_writer *file_writer_new(int file)
 {
-    struct file_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
+    struct file_writer *w = xcalloc(1, sizeof *w);
     w->file = file;
     w->pipe[0] = w->pipe[1] = -1;
     w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -9,6 +9,8 @@
  */
 #include "report/fold.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,14 +128,12 @@ static uint64_t fold_find(const struct fold *f, uint32_t rank, const struct fold
     return 0;
 }
 
-/* Appends the line. False: no memory. */
-static bool fold_append(struct fold *f, const struct fold_line *line, uint64_t hash,
-                        uint64_t now_ns)
+/* Appends the line; returns its number. */
+static uint64_t fold_append(struct fold *f, const struct fold_line *line, uint64_t hash,
+                            uint64_t now_ns)
 {
     const size_t set = fold_set_words(f) * sizeof(uint64_t);
-    struct fold_entry *e = malloc(sizeof *e + set + line->len);
-    if (!e)
-        return false;
+    struct fold_entry *e = xmalloc(sizeof *e + set + line->len);
     char *text = (char *)e->set + set;
     *e = (struct fold_entry){.line = *line, .due_ns = now_ns + FOLD_WINDOW_NS};
     memset(e->set, 0, set);
@@ -144,8 +144,7 @@ static bool fold_append(struct fold *f, const struct fold_line *line, uint64_t h
     f->hashes[f->next % FOLD_LINES_MAX] = hash;
     f->filter[hash % FOLD_FILTER]++;
     f->bytes += line->len;
-    f->next++;
-    return true;
+    return f->next++;
 }
 
 /* The rank joins no line of this stream up to `number` any more. */
@@ -173,15 +172,8 @@ void fold_add(struct fold *f, uint32_t rank, const struct fold_line *line, uint6
     while (!number && f->first < f->next &&
            (f->next - f->first == FOLD_LINES_MAX || f->bytes + line->len > FOLD_BYTES_MAX))
         fold_show_first(f);
-    if (!number && fold_append(f, line, hash, now_ns))
-        number = f->next - 1;
-    if (number) {
-        fold_join(f, rank, number);
-        fold_show_passed(f);
-    } else {
-        fold_flush(f);
-        f->show(f->ctx, line, &rank, 1);
-    }
+    fold_join(f, rank, number ? number : fold_append(f, line, hash, now_ns));
+    fold_show_passed(f);
 }
 
 void fold_leave(struct fold *f, uint32_t rank)
@@ -200,21 +192,15 @@ void fold_leave(struct fold *f, uint32_t rank)
 
 struct fold *fold_new(uint32_t nranks, fold_show_fn *show, void *ctx)
 {
-    struct fold *f = calloc(1, sizeof *f);
-    if (!f)
-        return NULL;
+    struct fold *f = xcalloc(1, sizeof *f);
     f->show = show;
     f->ctx = ctx;
     f->nranks = nranks;
     f->first = f->next = 1;
-    f->ranks = calloc(nranks, sizeof *f->ranks);
-    f->list = calloc(nranks, sizeof *f->list);
-    f->entries = calloc(FOLD_LINES_MAX, sizeof(struct fold_entry *));
-    f->hashes = calloc(FOLD_LINES_MAX, sizeof *f->hashes);
-    if (!f->ranks || !f->list || !f->entries || !f->hashes) {
-        fold_free(f);
-        return NULL;
-    }
+    f->ranks = xcalloc(nranks, sizeof *f->ranks);
+    f->list = xcalloc(nranks, sizeof *f->list);
+    f->entries = xcalloc(FOLD_LINES_MAX, sizeof(struct fold_entry *));
+    f->hashes = xcalloc(FOLD_LINES_MAX, sizeof *f->hashes);
     return f;
 }
 
@@ -222,8 +208,7 @@ void fold_free(struct fold *f)
 {
     if (!f)
         return;
-    if (f->entries)
-        fold_forget(f);
+    fold_forget(f);
     free(f->ranks);
     free(f->list);
     free(f->entries);

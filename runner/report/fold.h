@@ -8,7 +8,7 @@
  * - Lines are shown in the order in which their first rank wrote them, so a line that is complete
  *   is held up by no line that another rank may still join.
  * - What waits is bounded by FOLD_LINES_MAX and FOLD_BYTES_MAX: beyond them the oldest line is
- *   shown before its time. Without memory all lines are shown at once, and the new one with them.
+ *   shown before its time.
  * - No I/O and no clock: the caller passes the time, and gets each line through `show`.
  */
 #ifndef RUNNER_REPORT_FOLD_H
@@ -53,8 +53,8 @@ struct fold {
     uint32_t *list;
 };
 
-struct fold *fold_new(uint32_t nranks, fold_show_fn *show, void *ctx); /* NULL: no memory */
-void fold_free(struct fold *f);                                        /* what waits is not shown */
+struct fold *fold_new(uint32_t nranks, fold_show_fn *show, void *ctx);
+void fold_free(struct fold *f); /* what waits is not shown */
 void fold_add(struct fold *f, uint32_t rank, const struct fold_line *line, uint64_t now_ns);
 /* No line waits for this rank any longer. What it still writes may join others. */
 void fold_leave(struct fold *f, uint32_t rank);

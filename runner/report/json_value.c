@@ -2,7 +2,7 @@
 #include "report/json_value.h"
 
 #include "base/quote.h"
-#include "spec/json_memory.h"
+#include "xalloc.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,11 +11,7 @@
 json_t *json_value_text(const char *text)
 {
     size_t len = strlen(text), n;
-    char *valid = malloc(len + 1);
-    if (!valid) {
-        json_memory_lost();
-        return NULL;
-    }
+    char *valid = xmalloc(len + 1);
     memcpy(valid, text, len + 1);
     for (size_t i = 0; i < len; i += n) {
         n = utf8_len(valid + i, len - i);

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* A string; "?" replaces each byte that is not part of a UTF-8 character. NULL: out of memory. */
+/* A string; "?" replaces each byte that is not part of a UTF-8 character. */
 json_t *json_value_text(const char *text);
 /* A number; "NaN", "Infinity" or "-Infinity" as a string if it is not finite. */
 json_t *json_value_number(double value);

@@ -28,7 +28,6 @@ static uint32_t label_unique(uint32_t *numbers, uint32_t n)
 
 static const char *label_take(struct buf *text, struct arena *arena)
 {
-    arena->failed = arena->failed || text->failed;
     const char *copy = arena_strndup(arena, text->data ? (char *)text->data : "", text->len);
     buf_fini(text);
     return copy;
@@ -72,14 +71,12 @@ static void label_put_sets(const struct desc *desc, const uint32_t *ranks, uint3
 {
     uint32_t *numbers = arena_calloc(arena, n, sizeof *numbers);
     values->ranks = label_set(ranks, n, arena);
-    for (uint32_t i = 0; numbers && i < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         numbers[i] = desc->ranks[ranks[i]].local_rank;
-    if (numbers)
-        values->local_ranks = label_set(numbers, label_unique(numbers, n), arena);
-    for (uint32_t i = 0; numbers && i < n; i++)
+    values->local_ranks = label_set(numbers, label_unique(numbers, n), arena);
+    for (uint32_t i = 0; i < n; i++)
         numbers[i] = desc->ranks[ranks[i]].host;
-    if (numbers)
-        values->host = label_hosts(desc, numbers, label_unique(numbers, n), arena);
+    values->host = label_hosts(desc, numbers, label_unique(numbers, n), arena);
 }
 
 int label_make(const struct desc *desc, const char *template, const uint32_t *ranks, uint32_t n,
@@ -94,14 +91,9 @@ int label_make(const struct desc *desc, const char *template, const uint32_t *ra
     const char *label;
     if (n > 1)
         label_put_sets(desc, ranks, n, arena, &values);
-    if (arena_failed(arena))
-        return COLLRUN_ERR_NO_MEMORY;
     int rc = template_expand(template, &values, arena, &label, NULL);
     if (rc != COLLRUN_OK)
         return rc;
-    label = label[0] ? arena_printf(arena, "%s ", label) : "";
-    if (!label)
-        return COLLRUN_ERR_NO_MEMORY;
-    *out = label;
+    *out = label[0] ? arena_printf(arena, "%s ", label) : "";
     return COLLRUN_OK;
 }

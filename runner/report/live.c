@@ -19,8 +19,8 @@
 
 static void live_on_timer(struct loop_timer *t);
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc,
-              const struct rank_state *ranks, struct console *console, bool quiet)
+void live_init(struct live *l, struct loop *loop, const struct desc *desc,
+               const struct rank_state *ranks, struct console *console, bool quiet)
 {
     const char *term = getenv("TERM");
     *l = (struct live){.loop = loop, .desc = desc, .ranks = ranks, .console = console};
@@ -30,16 +30,13 @@ int live_init(struct live *l, struct loop *loop, const struct desc *desc,
     arena_init(&l->arena);
     l->groups = arena_calloc(&l->arena, desc->ngroups, sizeof *l->groups);
     l->workloads = arena_calloc(&l->arena, desc->nworkloads, sizeof *l->workloads);
-    for (uint32_t i = 0; l->workloads && i < desc->nworkloads; i++) {
+    for (uint32_t i = 0; i < desc->nworkloads; i++) {
         l->workloads[i].done = arena_calloc(&l->arena, desc->nranks, sizeof(uint64_t));
         l->workloads[i].total = arena_calloc(&l->arena, desc->nranks, sizeof(uint64_t));
     }
-    if (arena_failed(&l->arena))
-        return COLLRUN_ERR_NO_MEMORY;
     l->timer = (struct loop_timer){.fired = live_on_timer, .owner = l};
     if (l->on)
         loop_timer_set(loop, &l->timer, SECOND_NS);
-    return COLLRUN_OK;
 }
 
 static void live_put(struct live *l, const char *text)

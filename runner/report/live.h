@@ -44,8 +44,8 @@ struct live {
     struct arena arena;
 };
 
-int live_init(struct live *l, struct loop *loop, const struct desc *desc,
-              const struct rank_state *ranks, struct console *console, bool quiet);
+void live_init(struct live *l, struct loop *loop, const struct desc *desc,
+               const struct rank_state *ranks, struct console *console, bool quiet);
 void live_fini(struct live *l); /* wipes the line */
 void live_wipe(struct live *l); /* before other output on the terminal */
 /* One call of collrun_progress. */

@@ -10,6 +10,7 @@
 #include "report/fold.h"
 #include "report/label.h"
 #include "report/report.h"
+#include "xalloc.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,11 +115,9 @@ static void output_put_line(void *ctx, const struct fold_line *line, const uint3
     if (o->given_up)
         return;
     arena_init(&arena);
-    if (n > 1 && label_make(o->desc, o->label, ranks, n, &arena, &label) != COLLRUN_OK)
-        label = o->labels[ranks[0]]; /* no memory: rather a part of the ranks than no line */
+    if (n > 1)
+        label_make(o->desc, o->label, ranks, n, &arena, &label);
     output_set_label(o, line, label);
-    if (o->label_bytes.failed)
-        output_set_label(o, line, o->labels[ranks[0]]);
     const uint64_t lines =
         console_put_lines(o->console, line->stream, (const char *)o->label_bytes.data,
                           o->label_bytes.len, line->text, line->len);
@@ -177,8 +176,8 @@ void output_show_all(struct output *o)
 static void output_keep_tail(struct tail *t, const char *bytes, size_t len)
 {
     if (!t->ring)
-        t->ring = malloc(sizeof *t->ring);
-    for (size_t i = len > OUTPUT_TAIL ? len - OUTPUT_TAIL : 0; t->ring && i < len; i++)
+        t->ring = xmalloc(sizeof *t->ring);
+    for (size_t i = len > OUTPUT_TAIL ? len - OUTPUT_TAIL : 0; i < len; i++)
         t->ring->bytes[(t->len + i) % OUTPUT_TAIL] = bytes[i];
     t->len += len;
 }
@@ -342,20 +341,6 @@ static void output_on_part_timer(struct loop_timer *t)
     console_push(o->console);
 }
 
-/* There is no memory for a line that is not complete: what there is becomes lines. */
-static void output_add_parts(struct output *o, uint32_t rank, const struct fold_line *end)
-{
-    struct buf *line = &o->streams[rank * 2 + end->stream - 1u].line;
-    if (buf_pending(line)) {
-        struct fold_line begin = *end;
-        begin.text = (const char *)line->data + line->start;
-        begin.len = buf_pending(line);
-        output_add_line(o, rank, &begin);
-    }
-    output_add_line(o, rank, end);
-    buf_clear(line);
-}
-
 void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realtime_ns,
                 const void *bytes, size_t len)
 {
@@ -386,9 +371,7 @@ void output_add(struct output *o, uint32_t rank, uint8_t stream, uint64_t realti
         }
         if (pending || (!newline && !cut))
             buf_put(line, p, n);
-        if (line->failed) {
-            output_add_parts(o, rank, &(const struct fold_line){stream, realtime_ns, p, n});
-        } else if (newline || cut) {
+        if (newline || cut) {
             const char *text = pending ? (const char *)line->data + line->start : p;
             const struct fold_line whole = {stream, realtime_ns, text,
                                             pending ? buf_pending(line) : n};
@@ -415,19 +398,14 @@ void output_message(struct output *o, const char *format, ...)
         fprintf(to, "collrun: %u messages dropped: stderr was not read\n", o->nomitted);
     o->nomitted = 0;
     va_start(args, format);
-    char *text = NULL;
-    int len = vasprintf(&text, format, args);
+    char *text = xvasprintf(format, args);
     va_end(args);
-    if (len < 0)
-        fputs("collrun: a message is lost: out of memory\n", to);
-    for (int at = 0; at < len;) {
-        const char *end = memchr(text + at, '\n', (size_t)(len - at));
-        size_t n = end ? (size_t)(end - (text + at)) : (size_t)(len - at);
+    const size_t len = strlen(text);
+    for (size_t at = 0, n; at < len; at += n + 1) {
+        n = strcspn(text + at, "\n");
         output_print_line(text + at, n, at ? "  | " : "", to);
-        at += (int)n + 1;
     }
-    if (len >= 0)
-        free(text);
+    free(text);
 }
 
 void output_end_rank(struct output *o, uint32_t rank)
@@ -483,41 +461,29 @@ void output_give_up(struct output *o)
 
 static int output_make_labels(struct output *o, const struct job_console *console)
 {
-    int rc = arena_failed(&o->arena) ? COLLRUN_ERR_NO_MEMORY : COLLRUN_OK;
-    size_t longest = 0;
+    int rc = COLLRUN_OK;
     o->label = console->label.v;
-    for (uint32_t r = 0; rc == COLLRUN_OK && r < o->desc->nranks; r++) {
-        if (!job_ranks_has(&console->ranks, r))
-            continue;
-        rc = label_make(o->desc, o->label, &r, 1, &o->arena, &o->labels[r]);
-        size_t len = rc == COLLRUN_OK ? strlen(o->labels[r]) : 0;
-        longest = len > longest ? len : longest;
-    }
-    return rc != COLLRUN_OK || buf_reserve(&o->label_bytes, STAMP_MAX + longest)
-               ? rc
-               : COLLRUN_ERR_NO_MEMORY;
+    for (uint32_t r = 0; rc == COLLRUN_OK && r < o->desc->nranks; r++)
+        if (job_ranks_has(&console->ranks, r))
+            rc = label_make(o->desc, o->label, &r, 1, &o->arena, &o->labels[r]);
+    return rc;
 }
 
 /* No line waits for ranks whose lines are not shown. */
-static int output_start_fold(struct output *o)
+static void output_start_fold(struct output *o)
 {
-    if (!o->loop)
-        return COLLRUN_ERR_NO_MEMORY;
     o->fold = fold_new(o->desc->nranks, output_put_line, o);
     o->fold_timer = (struct loop_timer){.fired = output_on_fold_timer, .owner = o};
-    for (uint32_t r = 0; o->fold && r < o->desc->nranks; r++) {
+    for (uint32_t r = 0; r < o->desc->nranks; r++) {
         if (!o->labels[r] || desc_has_terminal(o->desc, r))
             fold_leave(o->fold, r);
     }
-    return o->fold ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 
 struct output *output_new(struct console *console, struct loop *loop, const struct job *job,
                           const struct desc *desc, struct output_hooks hooks)
 {
-    struct output *o = calloc(1, sizeof *o);
-    if (!o)
-        return NULL;
+    struct output *o = xcalloc(1, sizeof *o);
     arena_init(&o->arena);
     o->console = console;
     o->loop = loop;
@@ -531,7 +497,7 @@ struct output *output_new(struct console *console, struct loop *loop, const stru
     o->credit_due = arena_calloc(&o->arena, desc->nhosts, sizeof *o->credit_due);
     int rc = output_make_labels(o, &job->logging.console);
     if (rc == COLLRUN_OK && job->logging.console.fold.v)
-        rc = output_start_fold(o);
+        output_start_fold(o);
     if (rc != COLLRUN_OK) {
         output_free(o);
         return NULL;

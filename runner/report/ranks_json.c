@@ -2,7 +2,6 @@
 #include "report/ranks_json.h"
 
 #include "base/text_stream.h"
-#include "spec/json_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,16 +19,15 @@ json_t *ranks_json_set(const struct desc_ranks *ranks)
     char *text = NULL;
     size_t len = 0;
     FILE *out = text_stream_open(&text, &len);
-    for (uint32_t i = 0, last; out && i < ranks->n; i = last + 1) {
+    for (uint32_t i = 0, last; i < ranks->n; i = last + 1) {
         last = i;
         while (last + 1 < ranks->n && ranks->items[last + 1] == ranks->items[last] + 1)
             last++;
         fprintf(out, last > i ? "%s%u-%u" : "%s%u", i ? "," : "", ranks->items[i],
                 ranks->items[last]);
     }
-    json_t *set = text_stream_close(out, &text) ? json_string(text) : NULL;
-    if (!set)
-        json_memory_lost();
+    text_stream_close(out, &text);
+    json_t *set = json_string(text);
     free(text);
     return set;
 }

@@ -10,8 +10,8 @@
 #include "report/evidence_json.h"
 #include "report/json_value.h"
 #include "report/result.h"
-#include "spec/json_memory.h"
 #include "spec/secrets.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +63,7 @@ static void rundir_warn(struct rundir *rd, const struct disk_error *e)
 
 void rundir_not_made(struct rundir *rd, const char *name)
 {
-    struct disk_error e = {.err = json_memory_failed() ? ENOMEM : EILSEQ};
+    struct disk_error e = {.err = EILSEQ};
     snprintf(e.name, sizeof e.name, "%s", name);
     if (rd)
         rundir_warn(rd, &e);
@@ -111,21 +111,17 @@ static void rundir_free(struct rundir *rd)
 /* NULL: errno is set. */
 static struct rundir *rundir_new(const struct job *job, const struct desc *desc, int dir)
 {
-    struct rundir *rd = calloc(1, sizeof *rd);
-    if (!rd)
-        return NULL;
+    struct rundir *rd = xcalloc(1, sizeof *rd);
     *rd = (struct rundir){.job = job,
                           .desc = desc,
                           .begin_ns = now_ns(),
                           .begin_realtime = time(NULL),
                           .attempt = UINT32_MAX};
-    rd->files = calloc(desc->nranks * 2, sizeof *rd->files);
+    rd->files = xcalloc(desc->nranks * 2, sizeof *rd->files);
     rd->metrics = json_object();
     rd->attempts = json_array();
     rd->stalls = json_array();
-    errno = ENOMEM;
-    if (rd->files && rd->metrics && rd->attempts && rd->stalls)
-        rd->disk = disk_open(dir, desc->nranks * 2 + 1);
+    rd->disk = disk_open(dir, desc->nranks * 2 + 1);
     if (rd->disk)
         return rd;
     int err = errno;
@@ -159,8 +155,8 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
     }
     struct rundir *rd = rundir_new(job, desc, dir);
     if (!rd) {
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "cannot write the run directory: %s",
-                 errno == EAGAIN ? "out of memory, or of threads" : strerror(errno));
+        diag_set(d, COLLRUN_ERR_UNAVAILABLE, "cannot write the run directory: no thread: %s",
+                 strerror(errno));
         close(dir);
         return NULL;
     }
@@ -189,9 +185,6 @@ void rundir_close(struct rundir *rd)
         return;
     disk_wait(rd->disk, RUNDIR_CLOSE_MS);
     rundir_take_errors(rd);
-    if (json_memory_failed() && !rd->warned)
-        fprintf(rd->warnings, "collrun: warning: %s: out of memory; the files may be incomplete\n",
-                rd->desc->run_dir);
     if (!disk_close(rd->disk, 0))
         fprintf(
             rd->warnings,
@@ -262,7 +255,7 @@ void rundir_output(struct rundir *rd, uint32_t attempt, uint32_t rank, uint8_t s
 
 static void rundir_put_event(struct rundir *rd, const json_t *line)
 {
-    char *text = json_memory_dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t len = text ? strlen(text) : 0;
     if (text) {
         text[len] = '\n'; /* in place of the terminator */
@@ -300,16 +293,9 @@ void rundir_metric(struct rundir *rd, uint32_t rank, uint32_t workload, const ch
         json_object_set_new(rd->metrics, key, of_rank);
     }
     const char *owner = workload < rd->desc->nworkloads ? rd->desc->workloads[workload].name : "";
-    char *full = NULL;
-    if (asprintf(&full, "%s.%s", owner, name) < 0) {
-        full = NULL;
-        json_memory_lost();
-    }
-    json_t *text = full ? json_value_text(full) : NULL;
-    if (text)
-        json_object_set_new(of_rank, json_string_value(text), json_value_number(value));
-    else
-        rundir_not_made(rd, RESULT);
+    char *full = xasprintf("%s.%s", owner, name);
+    json_t *text = json_value_text(full);
+    json_object_set_new(of_rank, json_string_value(text), json_value_number(value));
     json_decref(text);
     free(full);
     rundir_event(rd, "metric",
@@ -339,7 +325,7 @@ static struct result rundir_end(const struct rundir *rd, const struct verdict *v
 static void rundir_write_result(struct rundir *rd)
 {
     secrets_mask_errors(rd->result, &rd->job->env.secrets);
-    char *text = json_memory_dump(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    char *text = json_dumps(rd->result, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (text)
         rundir_file(rd, RESULT, text, strlen(text));
     else
@@ -403,7 +389,7 @@ void rundir_diag(struct rundir *rd, const struct evidence *e)
     disk_make_folder(rd->disk, "diag");
     json_t *o = evidence_json(e);
     secrets_mask_errors(o, &rd->job->env.secrets);
-    char *text = json_memory_dump(o, JSON_INDENT(1));
+    char *text = json_dumps(o, JSON_INDENT(1));
     if (text)
         rundir_file(rd, "diag/evidence.json", text, strlen(text));
     else

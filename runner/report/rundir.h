@@ -40,8 +40,7 @@ bool rundir_is_written(const struct rundir *rd); /* nothing waits for the disk *
  * none. */
 int rundir_event_fd(const struct rundir *rd);
 void rundir_take_errors(struct rundir *rd); /* reports them */
-/* Reports that a file, or a part of it, could not be made: for lack of memory, or because a path in
- * it is not UTF-8. */
+/* Reports that a file, or a part of it, could not be made: a path in it is not UTF-8. */
 void rundir_not_made(struct rundir *rd, const char *name);
 
 /* Writes a whole file into the directory, atomically. */

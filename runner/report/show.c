@@ -9,7 +9,6 @@
 #include "report/communicators.h"
 #include "report/json_value.h"
 #include "report/ranks_json.h"
-#include "spec/json_memory.h"
 #include "spec/secrets.h"
 
 #include <stdlib.h>
@@ -83,7 +82,7 @@ const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena)
     }
     const char *copy = text.data ? arena_strndup(arena, (char *)text.data, text.len) : "";
     buf_fini(&text);
-    return copy ? copy : "";
+    return copy;
 }
 
 /* The members of groups or workloads: has[group][rank]. */
@@ -102,58 +101,51 @@ static void members_add(struct members *members, const char *name, const struct 
     members->has[members->n++] = has;
 }
 
-static int members_init(struct members *members, uint32_t n, struct arena *arena)
+static void members_init(struct members *members, uint32_t n, struct arena *arena)
 {
     *members = (struct members){.names = arena_calloc(arena, n, sizeof *members->names),
                                 .has = arena_calloc(arena, n, sizeof(bool *))};
-    return members->names && members->has ? 0 : COLLRUN_ERR_NO_MEMORY;
 }
 
-static int members_find(const struct desc *desc, struct arena *arena, struct members *groups,
-                        struct members *workloads)
+static void members_find(const struct desc *desc, struct arena *arena, struct members *groups,
+                         struct members *workloads)
 {
-    if (members_init(groups, desc->ngroups, arena) < 0 ||
-        members_init(workloads, desc->nworkloads, arena) < 0)
-        return COLLRUN_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < desc->ngroups; i++) {
-        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
-        if (has)
-            members_add(groups, desc->groups[i].name, &desc->groups[i].ranks, has);
-    }
-    for (uint32_t i = 0; i < desc->nworkloads; i++) {
-        bool *has = arena_calloc(arena, desc->nranks, sizeof *has);
-        if (has)
-            members_add(workloads, desc->workloads[i].name, &desc->workloads[i].ranks, has);
-    }
-    return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : 0;
+    members_init(groups, desc->ngroups, arena);
+    members_init(workloads, desc->nworkloads, arena);
+    for (uint32_t i = 0; i < desc->ngroups; i++)
+        members_add(groups, desc->groups[i].name, &desc->groups[i].ranks,
+                    arena_calloc(arena, desc->nranks, sizeof(bool)));
+    for (uint32_t i = 0; i < desc->nworkloads; i++)
+        members_add(workloads, desc->workloads[i].name, &desc->workloads[i].ranks,
+                    arena_calloc(arena, desc->nranks, sizeof(bool)));
 }
 
 /* "world, train", or "-". */
 static const char *show_join(const struct members *members, uint32_t rank, struct arena *arena)
 {
     const char *list = "";
-    for (uint32_t i = 0; list && i < members->n; i++)
+    for (uint32_t i = 0; i < members->n; i++)
         if (members->has[i][rank])
             list =
                 *list ? arena_printf(arena, "%s, %s", list, members->names[i]) : members->names[i];
-    return list && *list ? list : "-";
+    return *list ? list : "-";
 }
 
 /* "0,1", or "-". */
 static const char *show_devices(const struct desc_rank *rank, uint32_t kind, struct arena *arena)
 {
     const char *list = "";
-    for (uint32_t i = 0; list && i < rank->ndevices; i++)
+    for (uint32_t i = 0; i < rank->ndevices; i++)
         if (rank->devices[i].kind == kind)
             list = arena_printf(arena, "%s%s%u", list, *list ? "," : "", rank->devices[i].index);
-    return list && *list ? list : "-";
+    return *list ? list : "-";
 }
 
 /* "GPUS": the head of a kind's column. */
 static const char *show_kind_head(const struct desc_kind *kind, struct arena *arena)
 {
     char *head = arena_printf(arena, "%ss", kind->title);
-    for (char *p = head; p && *p; p++)
+    for (char *p = head; *p; p++)
         *p = (char)(*p >= 'a' && *p <= 'z' ? *p - ('a' - 'A') : *p);
     return head;
 }
@@ -188,15 +180,14 @@ static uint32_t show_knows_memory(const struct desc *desc)
     return 0;
 }
 
-static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *out)
+static void show_ranks_table(const struct desc *desc, struct arena *arena, FILE *out)
 {
     enum { FIXED = 6 };
     uint32_t kinds[COLUMNS_MAX - FIXED], nkinds = show_kinds(desc, kinds, COLUMNS_MAX - FIXED);
     const uint32_t memory = show_knows_memory(desc), columns = FIXED - 1 + memory + nkinds;
     const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * columns, sizeof *cells);
     struct members groups, workloads;
-    if (!cells || members_find(desc, arena, &groups, &workloads) < 0)
-        return COLLRUN_ERR_NO_MEMORY;
+    members_find(desc, arena, &groups, &workloads);
     static const char *const heads[] = {"RANK", "HOST", "CPUS", "MEMORY"};
     memcpy(cells, heads, (3 + memory) * sizeof *heads);
     for (uint32_t k = 0; k < nkinds; k++)
@@ -215,10 +206,7 @@ static int show_ranks_table(const struct desc *desc, struct arena *arena, FILE *
         row[columns - 2] = show_join(&groups, rank, arena);
         row[columns - 1] = show_join(&workloads, rank, arena);
     }
-    if (arena_failed(arena))
-        return COLLRUN_ERR_NO_MEMORY;
     show_print_table(&(struct table){cells, desc->nranks + 1, columns}, out);
-    return 0;
 }
 
 /* "shm", or "gloo, nccl" for the host and other kinds of memory. */
@@ -226,17 +214,15 @@ static const char *show_group_backends(const struct desc *desc, const struct des
                                        struct arena *arena)
 {
     const char *list = desc->backends[group->backend].name;
-    for (uint32_t i = 0; list && i < group->nroutes; i++)
+    for (uint32_t i = 0; i < group->nroutes; i++)
         list = arena_printf(arena, "%s, %s", list, desc->backends[group->routes[i].backend].name);
     return list;
 }
 
-static int show_groups_table(const struct desc *desc, struct arena *arena, FILE *out)
+static void show_groups_table(const struct desc *desc, struct arena *arena, FILE *out)
 {
     enum { COLUMNS = 5 };
     const char **cells = arena_calloc(arena, ((size_t)desc->ngroups + 1) * COLUMNS, sizeof *cells);
-    if (!cells)
-        return COLLRUN_ERR_NO_MEMORY;
     static const char *const heads[] = {"GROUP", "BACKEND", "SIZE", "TIMEOUT", "RANKS"};
     memcpy(cells, heads, sizeof heads);
     for (uint32_t i = 0; i < desc->ngroups; i++) {
@@ -249,10 +235,7 @@ static int show_groups_table(const struct desc *desc, struct arena *arena, FILE 
         row[3] = arena_strdup(arena, format_duration(group->timeout_ns, duration));
         row[4] = show_ranks(&group->ranks, arena);
     }
-    if (arena_failed(arena))
-        return COLLRUN_ERR_NO_MEMORY;
     show_print_table(&(struct table){cells, desc->ngroups + 1, COLUMNS}, out);
-    return 0;
 }
 
 /* "1 at the start, 2 at most", of each of the rank's devices if they differ; "": it has none. */
@@ -261,31 +244,29 @@ static const char *show_communicators(const struct desc *desc, uint32_t rank, ui
 {
     const char *list = "", *last = "";
     bool any = false;
-    for (uint32_t i = 0; list && i < desc_rank_devices(&desc->ranks[rank], kind); i++) {
+    for (uint32_t i = 0; i < desc_rank_devices(&desc->ranks[rank], kind); i++) {
         struct communicators n = communicators_on(desc, rank, kind, i);
         const char *text =
             arena_printf(arena, "%u at the start, %u at most", n.at_start, n.at_most);
-        if (text && n.sharing)
+        if (n.sharing)
             text = arena_printf(arena, "%s; %s", text,
                                 communicators_sharing(desc, rank, kind, i, arena));
         any = any || n.at_most;
-        if (!text || strcmp(text, last) != 0)
-            list = arena_printf(arena, "%s%s%s", list, *list ? "; " : "", text ? text : "");
-        last = text ? text : "";
+        if (strcmp(text, last) != 0)
+            list = arena_printf(arena, "%s%s%s", list, *list ? "; " : "", text);
+        last = text;
     }
-    return any && list ? list : "";
+    return any ? list : "";
 }
 
 /* What the devices of a kind hold, in one row for all ranks with the same. */
-static int show_communicators_table(const struct desc *desc, uint32_t kind, struct arena *arena,
-                                    FILE *out)
+static void show_communicators_table(const struct desc *desc, uint32_t kind, struct arena *arena,
+                                     FILE *out)
 {
     const char **texts = arena_calloc(arena, desc->nranks, sizeof *texts);
     const char **cells = arena_calloc(arena, ((size_t)desc->nranks + 1) * 2, sizeof *cells);
     struct desc_ranks same = {.items = arena_calloc(arena, desc->nranks, sizeof *same.items)};
     uint32_t rows = 1;
-    if (!texts || !cells || !same.items)
-        return COLLRUN_ERR_NO_MEMORY;
     cells[0] = arena_printf(arena, "%s OF RANKS", show_kind_head(&desc->kinds[kind], arena));
     cells[1] = "COMMUNICATORS";
     for (uint32_t rank = 0; rank < desc->nranks; rank++)
@@ -303,29 +284,24 @@ static int show_communicators_table(const struct desc *desc, uint32_t kind, stru
         cells[2 * (size_t)rows] = show_ranks(&same, arena);
         cells[2 * (size_t)rows++ + 1] = text;
     }
-    if (arena_failed(arena))
-        return COLLRUN_ERR_NO_MEMORY;
     if (rows > 1) {
         fputc('\n', out);
         show_print_table(&(struct table){cells, rows, 2}, out);
     }
-    return 0;
 }
 
-int show_plan(const struct desc *desc, struct arena *arena, FILE *out)
+void show_plan(const struct desc *desc, struct arena *arena, FILE *out)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < desc->nhosts; i++)
         used += desc->hosts[i].nranks > 0;
     fprintf(out, "%s: %u rank%s on %u host%s\n\n", desc->job_name, desc->nranks,
             desc->nranks == 1 ? "" : "s", used, used == 1 ? "" : "s");
-    int code = show_ranks_table(desc, arena, out);
+    show_ranks_table(desc, arena, out);
     fputc('\n', out);
-    if (code == 0)
-        code = show_groups_table(desc, arena, out);
-    for (uint32_t kind = 0; code == 0 && kind < desc->nkinds; kind++)
-        code = show_communicators_table(desc, kind, arena, out);
-    return code;
+    show_groups_table(desc, arena, out);
+    for (uint32_t kind = 0; kind < desc->nkinds; kind++)
+        show_communicators_table(desc, kind, arena, out);
 }
 
 /* ---- the plan as JSON ---- */
@@ -472,25 +448,18 @@ static json_t *show_json_workload(const struct desc *desc, const struct desc_wor
                      (int)workload->background);
 }
 
-int show_dump(json_t *root, FILE *out)
+void show_dump(json_t *root, FILE *out)
 {
-    bool dumped = root && json_dumpf(root, out, JSON_INDENT(2)) == 0;
-    bool whole =
-        (dumped || ferror(out)) && !json_memory_failed(); /* a failed write is no loss here */
-    int code = whole ? 0 : COLLRUN_ERR_NO_MEMORY;
+    json_dumpf(root, out, JSON_INDENT(2));
     json_decref(root);
     fputc('\n', out);
-    return code;
 }
 
-int show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
-                   FILE *out)
+void show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
+                    FILE *out)
 {
     struct members of_groups, of_workloads;
-    if (members_find(desc, arena, &of_groups, &of_workloads) < 0) {
-        json_memory_lost();
-        return COLLRUN_ERR_NO_MEMORY;
-    }
+    members_find(desc, arena, &of_groups, &of_workloads);
     json_t *hosts = json_array(), *ranks = json_array(), *groups = json_array(),
            *workloads = json_array();
     for (uint32_t i = 0; i < desc->nhosts; i++)
@@ -506,5 +475,5 @@ int show_plan_json(const struct desc *desc, const struct job_strs *secrets, stru
                              show_json_path(desc->job_file), "hosts", hosts, "ranks", ranks,
                              "groups", groups, "workloads", workloads);
     secrets_mask_plan(plan, secrets);
-    return show_dump(plan, out);
+    show_dump(plan, out);
 }

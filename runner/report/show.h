@@ -14,11 +14,10 @@
 /* "0-3,8-14:2" for ranks in any order that begins so. */
 const char *show_ranks(const struct desc_ranks *ranks, struct arena *arena);
 
-int show_plan(const struct desc *desc, struct arena *arena, FILE *out);
-int show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
-                   FILE *out);
+void show_plan(const struct desc *desc, struct arena *arena, FILE *out);
+void show_plan_json(const struct desc *desc, const struct job_strs *secrets, struct arena *arena,
+                    FILE *out);
 
-/* Prints it, as text, and releases it. Returns a status. */
-int show_dump(json_t *root, FILE *out);
+void show_dump(json_t *root, FILE *out); /* prints it, as text, and releases it */
 
 #endif

@@ -53,13 +53,13 @@ static void show_memory(const struct described *b, const struct devices *devices
     if (b->memory.name)
         fprintf(out, "  memory      %s%s%s\n", host ? "host" : "", host && device ? " " : "",
                 device ? b->memory.name : "");
-    const char *text = devices ? devices_text(devices, b->memory.title, arena) : NULL;
-    if (text)
-        fprintf(out, "  devices     %s: %s\n", b->memory.name, text);
+    if (devices)
+        fprintf(out, "  devices     %s: %s\n", b->memory.name,
+                devices_text(devices, b->memory.title, arena));
 }
 
-int show_backends(const struct plan_input *in, const struct plan_pools *pools, struct arena *arena,
-                  FILE *out)
+void show_backends(const struct plan_input *in, const struct plan_pools *pools, struct arena *arena,
+                   FILE *out)
 {
     for (uint32_t i = 0; i < in->nplugins; i++) {
         const struct described *b = &in->plugins[i];
@@ -77,7 +77,6 @@ int show_backends(const struct plan_input *in, const struct plan_pools *pools, s
         show_memory(b, show_devices_of(pools, b), arena, out);
         show_options(b, out);
     }
-    return arena_failed(arena) ? COLLRUN_ERR_NO_MEMORY : 0;
 }
 
 static json_t *show_json_works_on(const struct described *b)
@@ -124,11 +123,11 @@ static json_t *show_json_backend(const struct described *b, const struct devices
                      show_json_memory_kind(b, devices));
 }
 
-int show_backends_json(const struct plan_input *in, const struct plan_pools *pools, FILE *out)
+void show_backends_json(const struct plan_input *in, const struct plan_pools *pools, FILE *out)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < in->nplugins; i++)
         json_array_append_new(
             list, show_json_backend(&in->plugins[i], show_devices_of(pools, &in->plugins[i])));
-    return show_dump(list, out);
+    show_dump(list, out);
 }

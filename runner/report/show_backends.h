@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 /* `pools`: the devices of this machine, of every kind of memory that a backend declares. */
-int show_backends(const struct plan_input *in, const struct plan_pools *pools, struct arena *arena,
-                  FILE *out);
-int show_backends_json(const struct plan_input *in, const struct plan_pools *pools, FILE *out);
+void show_backends(const struct plan_input *in, const struct plan_pools *pools, struct arena *arena,
+                   FILE *out);
+void show_backends_json(const struct plan_input *in, const struct plan_pools *pools, FILE *out);
 
 #endif

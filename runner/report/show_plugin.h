@@ -10,6 +10,6 @@
 #include <stdio.h>
 
 void show_plugin(const struct described *what, FILE *out);
-int show_plugin_json(const struct described *what, FILE *out); /* NO_MEMORY */
+void show_plugin_json(const struct described *what, FILE *out);
 
 #endif

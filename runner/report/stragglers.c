@@ -2,6 +2,7 @@
 #include "report/stragglers.h"
 
 #include "report/json_value.h"
+#include "xalloc.h"
 
 #include <stdlib.h>
 
@@ -23,15 +24,14 @@ static json_t *stragglers_rank(const struct straggler_group *g, const struct str
 
 static json_t *stragglers_ranks(const struct straggler_group *g)
 {
-    const struct straggler_rank **order = calloc(g->nranks + 1, sizeof(void *));
+    const struct straggler_rank **order = xcalloc(g->nranks + 1, sizeof(void *));
     json_t *list = json_array();
     uint32_t n = 0;
-    for (uint32_t i = 0; order && i < g->nranks; i++) {
+    for (uint32_t i = 0; i < g->nranks; i++) {
         if (g->ranks[i].last)
             order[n++] = &g->ranks[i];
     }
-    if (order)
-        qsort((void *)order, n, sizeof(void *), stragglers_compare);
+    qsort((void *)order, n, sizeof(void *), stragglers_compare);
     for (uint32_t i = 0; i < n; i++)
         json_array_append_new(list, stragglers_rank(g, order[i]));
     free((void *)order);

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/text_stream.h"
 #include "report/top_screen.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,6 +110,14 @@ static void top_write(const char *bytes, size_t len)
     }
 }
 
+static void top_restore(void *ctx)
+{
+    const struct top *t = ctx;
+    top_write(TOP_LEAVE, strlen(TOP_LEAVE));
+    if (t->has_keys)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
+}
+
 static void top_enter(struct top *t)
 {
     t->has_keys = tcgetattr(STDIN_FILENO, &t->before) == 0;
@@ -121,6 +130,7 @@ static void top_enter(struct top *t)
     }
     top_write(TOP_ENTER, strlen(TOP_ENTER));
     t->entered = true;
+    xalloc_on_end(top_restore, t);
 }
 
 static void top_leave(struct top *t)
@@ -128,9 +138,8 @@ static void top_leave(struct top *t)
     if (!t->entered)
         return;
     t->entered = false;
-    top_write(TOP_LEAVE, strlen(TOP_LEAVE));
-    if (t->has_keys)
-        tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
+    xalloc_on_end(NULL, NULL);
+    top_restore(t);
 }
 
 /* Each line is written over the old one, and what is left of the old screen is erased. */
@@ -147,12 +156,9 @@ static void top_draw(struct top *t)
                             .first = t->first,
                             .color = t->options->color};
     FILE *f = text_stream_open(&lines, &len);
-    if (f)
-        t->shown = top_screen_draw(t->state, &view, f);
-    if (!text_stream_close(f, &lines) || !(f = text_stream_open(&text, &len))) {
-        free(lines);
-        return;
-    }
+    t->shown = top_screen_draw(t->state, &view, f);
+    text_stream_close(f, &lines);
+    f = text_stream_open(&text, &len);
     fputs("\033[H", f);
     for (const char *line = lines; *line;) {
         size_t n = strcspn(line, "\n");
@@ -161,8 +167,8 @@ static void top_draw(struct top *t)
         line += n + (line[n] == '\n');
     }
     fputs("\033[J", f);
-    if (text_stream_close(f, &text))
-        top_write(text, len);
+    text_stream_close(f, &text);
+    top_write(text, len);
     free(lines);
     free(text);
 }

@@ -33,7 +33,6 @@ struct top_state { /* borrowed */
     const struct audit *audit;
 };
 
-/* NULL: out of memory. */
 json_t *top_json(const struct top_state *s, uint64_t now_ns);
 
 #endif

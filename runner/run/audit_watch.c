@@ -9,11 +9,10 @@
 
 static void audit_watch_on_reported(struct loop_timer *t);
 
-int audit_watch_open(struct audit_watch *w)
+void audit_watch_open(struct audit_watch *w)
 {
     w->reported = (struct loop_timer){.fired = audit_watch_on_reported, .owner = w};
     w->audit = audit_new(w->run->desc->nranks);
-    return w->audit ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 
 void audit_watch_close(struct audit_watch *w)
@@ -134,7 +133,7 @@ static void audit_watch_blame(struct audit_watch *w, const struct audit_finding 
     struct job_failure *job = &w->stop->job_failure;
     struct desc_ranks *list = f->majority == UINT32_MAX ? &job->suspects : &job->culprits;
     *list = (struct desc_ranks){arena_calloc(&w->run->arena, f->nranks, sizeof(uint32_t)), 0};
-    for (uint32_t i = 0; list->items && i < f->nranks; i++) {
+    for (uint32_t i = 0; i < f->nranks; i++) {
         if (f->ranks[i].class != f->majority)
             list->items[list->n++] = f->ranks[i].rank;
     }

@@ -26,8 +26,8 @@ struct audit_watch {
     bool destroyed;             /* because of a group that some members have closed */
 };
 
-/* The first three members are set. NO_MEMORY or OK. */
-int audit_watch_open(struct audit_watch *w);
+/* The first three members are set. */
+void audit_watch_open(struct audit_watch *w);
 void audit_watch_close(struct audit_watch *w); /* safe on a zeroed one */
 /* WIRE_AUDIT. False: malformed. */
 bool audit_watch_take(struct audit_watch *w, const struct wire_frame *f);

@@ -35,12 +35,6 @@ static void bring_up_send_job(struct bring_up *b, struct host *host, bool one_ma
 {
     uint32_t attempt = b->run->desc->attempt;
     const struct buf *desc = connector_host_desc(b->connector, host->index);
-    struct diag d;
-    if (!desc) {
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job's description");
-        stop_on_job_failure(b->stop, CAUSE_LAUNCH, EXIT_INTERNAL, &d);
-        return;
-    }
     struct buf *out = conn_out(&host->conn);
     size_t mark = wire_begin(out, WIRE_CREDIT, WIRE_HOST, attempt);
     buf_put_u32(out, OUTPUT_CREDIT);
@@ -72,17 +66,8 @@ static void bring_up_send_jobs(struct bring_up *b)
 
 static void bring_up_report_first(struct bring_up *b)
 {
-    struct diag d;
-    const struct diag *first = &d;
-    if (!diag_list_count(&b->unreachable))
-        return;
     if (b->unreachable.n)
-        first = &b->unreachable.items[0];
-    else
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory for the error of a host");
-    const bool no_memory = first->code == COLLRUN_ERR_NO_MEMORY;
-    stop_on_job_failure(b->stop, no_memory ? CAUSE_LAUNCH : CAUSE_HOST_LOST,
-                        no_memory ? EXIT_INTERNAL : EXIT_HOST, first);
+        stop_on_job_failure(b->stop, CAUSE_HOST_LOST, EXIT_HOST, &b->unreachable.items[0]);
 }
 
 static void bring_up_on_grace_over(struct loop_timer *t)

@@ -165,9 +165,8 @@ void command_limits_stop_background(struct command_limits *c)
     command_limits_set_timer(c);
 }
 
-int command_limits_start(struct command_limits *c)
+void command_limits_start(struct command_limits *c)
 {
     c->timer = (struct loop_timer){.fired = command_limits_on_timer, .owner = c};
     c->ranks = arena_calloc(&c->run->arena, c->run->desc->nranks, sizeof *c->ranks);
-    return c->ranks ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }

@@ -29,7 +29,7 @@ struct command_limits {
 };
 
 /* The pointers above `ranks` are set. */
-int command_limits_start(struct command_limits *c);
+void command_limits_start(struct command_limits *c);
 /* The program of a rank has been executed. */
 void command_limits_on_started(struct command_limits *c, uint32_t rank);
 /* The ranks that have failed by a limit have been looked at. */

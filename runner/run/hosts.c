@@ -33,7 +33,7 @@ static void hosts_multicast(struct run_state *run, struct host *host, const uint
     }
     if (!here)
         return;
-    if (here == 1 || payload->failed) {
+    if (here == 1) {
         conn_send_buf(&host->conn, type, last, run->desc->attempt, payload);
         return;
     }

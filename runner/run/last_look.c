@@ -106,7 +106,7 @@ void last_look_begin(struct last_look *l, void (*done)(void *ctx), void *ctx)
 {
     if (!l->asked)
         l->asked = arena_calloc(&l->run->arena, l->run->desc->nranks, sizeof *l->asked);
-    if (l->step != LAST_LOOK_NONE || !l->asked) {
+    if (l->step != LAST_LOOK_NONE) {
         done(ctx);
         return;
     }

@@ -5,6 +5,7 @@
 #include "base/names.h"
 #include "base/rank_list.h"
 #include "run/hosts.h"
+#include "xalloc.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -70,8 +71,8 @@ static void liveness_set_text(const struct run_state *run, const struct host *ho
 {
     const struct desc_host *of = &run->desc->hosts[host->index];
     char ranks[128];
-    uint32_t n = 0, *list = calloc(of->nranks, sizeof *list);
-    for (uint32_t i = 0; list && i < run->desc->nranks && n < of->nranks; i++) {
+    uint32_t n = 0, *list = xcalloc(of->nranks, sizeof *list);
+    for (uint32_t i = 0; i < run->desc->nranks && n < of->nranks; i++) {
         if (run->desc->ranks[i].host == host->index)
             list[n++] = i;
     }
@@ -101,8 +102,7 @@ static void liveness_host_lost(struct liveness *l, struct host *host, int code, 
     liveness_set_text(run, host, code, how, &d);
     if (l->stop->step < STOP_QUIT) {
         l->blamed = l->stop->job_failure.class == CAUSE_NONE ? host : l->blamed;
-        stop_on_job_failure(l->stop, CAUSE_HOST_LOST,
-                            code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : EXIT_HOST, &d);
+        stop_on_job_failure(l->stop, CAUSE_HOST_LOST, EXIT_HOST, &d);
     }
     hosts_stop_loop_if_gone(run);
 }
@@ -140,15 +140,10 @@ static void liveness_end_text(struct liveness *l, struct host *host, const struc
 static void liveness_end(struct liveness *l, struct host *host, const struct diag *why)
 {
     char how[400];
-    const bool no_memory = why->code == COLLRUN_ERR_NO_MEMORY; /* of this process */
     host->exit_by_ns = 0;
-    if (no_memory)
-        snprintf(how, sizeof how, "%.200s", why->text);
-    else
-        liveness_end_text(l, host, why, how, sizeof how);
+    liveness_end_text(l, host, why, how, sizeof how);
     if (!host->lost)
-        liveness_host_lost(l, host, no_memory ? COLLRUN_ERR_NO_MEMORY : COLLRUN_ERR_UNAVAILABLE,
-                           how);
+        liveness_host_lost(l, host, COLLRUN_ERR_UNAVAILABLE, how);
     else if (l->blamed == host)
         liveness_set_text(l->run, host, COLLRUN_ERR_UNAVAILABLE, how, &l->stop->job_failure.diag);
     hosts_stop_loop_if_gone(l->run);
@@ -158,7 +153,7 @@ static void liveness_end(struct liveness *l, struct host *host, const struct dia
  * shortly before the child exits. */
 static bool liveness_needs_exit(struct liveness *l, const struct host *host, const struct diag *why)
 {
-    if (!host->pid || why->code == COLLRUN_ERR_INVALID || why->code == COLLRUN_ERR_NO_MEMORY)
+    if (!host->pid || why->code == COLLRUN_ERR_INVALID)
         return false;
     return !why->code || connector_is_remote(l->bring_up->connector, host->index);
 }

@@ -4,6 +4,7 @@
 #include "base/exit_codes.h"
 #include "base/rank_list.h"
 #include "run/hosts.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,21 +130,18 @@ static void phases_find_beside_background(const struct desc *desc, const bool *b
     }
 }
 
-static int phases_prepare_background(struct phases *p)
+static void phases_prepare_background(struct phases *p)
 {
     const struct desc *desc = p->run->desc;
     bool *background = arena_calloc(&p->run->arena, desc->nranks, sizeof *background);
     p->done = arena_calloc(&p->run->arena, desc->nranks, sizeof *p->done);
     p->beside_background = arena_calloc(&p->run->arena, desc->nranks, sizeof *p->done);
-    if (!background || !p->done || !p->beside_background)
-        return COLLRUN_ERR_NO_MEMORY;
     for (uint32_t w = 0; w < desc->nworkloads; w++) {
         const struct desc_ranks *ranks = &desc->workloads[w].ranks;
         for (uint32_t i = 0; desc->workloads[w].background && i < ranks->n; i++)
             background[ranks->items[i]] = true;
     }
     phases_find_beside_background(desc, background, p->beside_background);
-    return COLLRUN_OK;
 }
 
 /* ---- all ranks ---- */
@@ -168,9 +166,9 @@ void phases_advance(struct phases *p, uint32_t rank, enum rank_phase phase)
 static void phases_late_text(const struct phases *p, enum rank_phase phase, char *out, size_t size)
 {
     const struct run_state *run = p->run;
-    uint32_t n = 0, *list = calloc(run->desc->nranks, sizeof *list);
+    uint32_t n = 0, *list = xcalloc(run->desc->nranks, sizeof *list);
     const char *doing = "";
-    for (uint32_t i = 0; list && i < run->desc->nranks; i++) {
+    for (uint32_t i = 0; i < run->desc->nranks; i++) {
         if (run->ranks[i].exited || run->ranks[i].phase >= phase)
             continue;
         doing = n ? doing : rank_phase_text(&run->ranks[i], run->ranks[i].phase);
@@ -266,12 +264,12 @@ void phases_clear_limits(struct phases *p)
     loop_timer_clear(p->run->loop, &p->finish);
 }
 
-int phases_start(struct phases *p)
+void phases_start(struct phases *p)
 {
     p->start = (struct loop_timer){.fired = phases_on_start_timeout, .owner = p};
     p->running = (struct loop_timer){.fired = phases_on_run_timeout, .owner = p};
     p->warn = (struct loop_timer){.fired = phases_on_warn, .owner = p};
     p->finish = (struct loop_timer){.fired = phases_on_finish_timeout, .owner = p};
     phases_set_limit(p, &p->start, &p->start_due_ns, (uint64_t)p->run->job->timeouts.start.v);
-    return phases_prepare_background(p);
+    phases_prepare_background(p);
 }

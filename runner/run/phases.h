@@ -33,8 +33,8 @@ struct phases {
     void *ctx;
 };
 
-/* All pointers are set. timeouts.start begins. Negative: out of memory. */
-int phases_start(struct phases *p);
+/* All pointers are set. timeouts.start begins. */
+void phases_start(struct phases *p);
 /* A rank has reached a phase. No effect once the run is stopping. */
 void phases_advance(struct phases *p, uint32_t rank, enum rank_phase phase);
 /* A program has called collrun_finalize. */

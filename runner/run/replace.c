@@ -15,7 +15,7 @@ struct replace {
 static const char *replace_ranks_text(struct replace *r, uint32_t host, char *out, size_t size)
 {
     uint32_t n = 0, *list = arena_calloc(r->arena, r->desc->nranks, sizeof *list);
-    for (uint32_t i = 0; list && i < r->desc->nranks; i++) {
+    for (uint32_t i = 0; i < r->desc->nranks; i++) {
         if (r->desc->ranks[i].host == host)
             list[n++] = i;
     }
@@ -140,31 +140,23 @@ static void replace_by_others(struct replace *r, uint32_t lost)
 }
 
 /* Arrays that may change, in place of those that the caller shares with others. */
-static int replace_copy(struct replace *r)
+static void replace_copy(struct replace *r)
 {
     struct job_hosts *hosts = &r->job->hosts;
     struct desc *desc = r->desc;
-    struct job_host *nodes = arena_memdup(r->arena, hosts->nodes, hosts->n * sizeof *nodes);
-    struct job_host *spares =
-        arena_memdup(r->arena, hosts->spares, hosts->nspares * sizeof *spares);
-    struct desc_host *of = arena_memdup(r->arena, desc->hosts, desc->nhosts * sizeof *of);
-    struct desc_rank *ranks = arena_memdup(r->arena, desc->ranks, desc->nranks * sizeof *ranks);
-    if (!nodes || (hosts->nspares && !spares) || !of || !ranks)
-        return COLLRUN_ERR_NO_MEMORY;
-    hosts->nodes = nodes;
-    hosts->spares = spares;
-    desc->hosts = of;
-    desc->ranks = ranks;
-    return 0;
+    hosts->nodes = arena_memdup(r->arena, hosts->nodes, hosts->n * sizeof *hosts->nodes);
+    hosts->spares = arena_memdup(r->arena, hosts->spares, hosts->nspares * sizeof *hosts->spares);
+    desc->hosts = arena_memdup(r->arena, desc->hosts, desc->nhosts * sizeof *desc->hosts);
+    desc->ranks = arena_memdup(r->arena, desc->ranks, desc->nranks * sizeof *desc->ranks);
 }
 
-int replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_loss *losses,
-                       struct arena *arena, FILE *out)
+void replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_loss *losses,
+                        struct arena *arena, FILE *out)
 {
     struct replace r = {job, desc, arena, out};
     uint32_t usable = job->hosts.nspares; /* without those that are lost with this attempt */
-    int code = replace_copy(&r);
-    for (uint32_t h = desc->nhosts; h-- > 0 && code == 0;) { /* removal moves those behind it */
+    replace_copy(&r);
+    for (uint32_t h = desc->nhosts; h-- > 0;) { /* removal moves those behind it */
         if (!losses[h] || job->hosts.nodes[h].transport.kind.v == JOB_TRANSPORT_LOCAL)
             continue;
         if (usable) {
@@ -173,5 +165,4 @@ int replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_lo
         } else if (desc->nhosts > 1 && !replace_has_devices(desc, h) && replace_has_room(&r, h))
             replace_by_others(&r, h);
     }
-    return code;
 }

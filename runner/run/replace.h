@@ -23,7 +23,7 @@ enum replace_loss { REPLACE_KEPT, REPLACE_LOST, REPLACE_UNREACHED };
 
 /* `losses`: by host. The hosts of `job` and `desc` change in place; both are copies of their
  * owner's. Prints a line about each change. */
-int replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_loss *losses,
-                       struct arena *arena, FILE *out);
+void replace_lost_hosts(struct job *job, struct desc *desc, const enum replace_loss *losses,
+                        struct arena *arena, FILE *out);
 
 #endif

@@ -17,8 +17,8 @@
 #include "run/hosts.h"
 #include "run/replace.h"
 #include "run/supervisor.h"
-#include "spec/json_memory.h"
 #include "spec/resolved.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -230,9 +230,9 @@ static int run_write_plan(struct run *r, FILE *out)
 {
     struct arena arena;
     arena_init(&arena);
-    int rc = show_plan_json(&r->desc, &r->job.env.secrets, &arena, out);
+    show_plan_json(&r->desc, &r->job.env.secrets, &arena, out);
     arena_fini(&arena);
-    return rc;
+    return COLLRUN_OK;
 }
 
 /* Writes a file of the run directory whose content is known from the start. */
@@ -240,12 +240,12 @@ static void run_write_file(struct run *r, const char *name, int (*write)(struct 
 {
     char *text = NULL;
     size_t len = 0;
-    FILE *f = r->rundir ? text_stream_open(&text, &len) : NULL;
-    int rc = f ? write(r, f) : -1;
-    bool written = text_stream_close(f, &text);
-    if (!written)
-        json_memory_lost();
-    if (written && rc == 0)
+    if (!r->rundir)
+        return;
+    FILE *f = text_stream_open(&text, &len);
+    int rc = write(r, f);
+    text_stream_close(f, &text);
+    if (rc == COLLRUN_OK)
         rundir_file(r->rundir, name, text, len);
     else
         rundir_not_made(r->rundir, name);
@@ -258,13 +258,14 @@ static void run_replace_hosts(struct run *r, const struct supervisor *s)
     const uint32_t n = r->desc.nhosts;
     enum replace_loss *lost = arena_calloc(&r->arena, n, sizeof *lost);
     bool any = false;
-    for (uint32_t h = 0; lost && h < n; h++) {
+    for (uint32_t h = 0; h < n; h++) {
         const struct host *host = &s->run.hosts[h];
         lost[h] = !host->lost ? REPLACE_KEPT : host->has_hello ? REPLACE_LOST : REPLACE_UNREACHED;
         any = any || lost[h];
     }
-    if (!any || replace_lost_hosts(&r->job, &r->desc, lost, &r->arena, r->report.out) < 0)
+    if (!any)
         return;
+    replace_lost_hosts(&r->job, &r->desc, lost, &r->arena, r->report.out);
     run_write_file(r, "plan.json", run_write_plan);
     for (uint32_t h = 0; h < n; h++) {
         if (lost[h])
@@ -453,29 +454,22 @@ static int run_attempts(struct run *r)
 static int run_write_resolved(struct run *r, FILE *out)
 {
     const struct desc *desc = &r->desc;
-    const char **programs = calloc(desc->nworkloads + 1, sizeof *programs);
-    int rc = COLLRUN_ERR_NO_MEMORY;
-    for (uint32_t i = 0; programs && i < desc->nworkloads; i++)
+    const char **programs = xcalloc(desc->nworkloads + 1, sizeof *programs);
+    for (uint32_t i = 0; i < desc->nworkloads; i++)
         programs[i] = desc->workloads[i].command.n ? desc->workloads[i].command.items[0] : NULL;
-    if (programs)
-        rc = resolved_write(&r->job, programs, out);
-    else
-        json_memory_lost();
+    int rc = resolved_write(&r->job, programs, out);
     free(programs);
     return rc;
 }
 
 /* From here on, everything is printed through the console. */
-static int run_open_console(struct run *r, struct diag *d)
+static void run_open_console(struct run *r)
 {
     r->console = console_new();
-    if (!r->console)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     r->report = *r->options.report;
     r->report.out = console_stderr(r->console);
     r->options.report = &r->report;
     run_detach_console(r);
-    return COLLRUN_OK;
 }
 
 int run_job(const struct job *job, const struct desc *desc, const struct run_options *options)
@@ -486,12 +480,12 @@ int run_job(const struct job *job, const struct desc *desc, const struct run_opt
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int code = EXIT_INTERNAL;
     diag_init(&d);
-    if (run_open_signals(&r.signal_fd, &d) == COLLRUN_OK &&
-        run_open_console(&r, &d) == COLLRUN_OK) {
+    if (run_open_signals(&r.signal_fd, &d) == COLLRUN_OK) {
+        run_open_console(&r);
         r.rundir = rundir_open(&r.job, &r.desc, r.report.out, &d);
         if (d.code == COLLRUN_OK)
             run_open_trace(&r, &d);
-        code = d.code == COLLRUN_OK || d.code == COLLRUN_ERR_NO_MEMORY ? EXIT_INTERNAL : EXIT_JOB;
+        code = d.code == COLLRUN_OK || d.code == COLLRUN_ERR_UNAVAILABLE ? EXIT_INTERNAL : EXIT_JOB;
     }
     run_write_file(&r, "plan.json", run_write_plan);
     run_write_file(&r, "resolved.yaml", run_write_resolved);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/run_state.h"
 
+#include <errno.h>
 #include <stdio.h>
 
-int run_state_init(struct run_state *run, const struct attempt *a)
+int run_state_init(struct run_state *run, const struct attempt *a, struct diag *d)
 {
     const struct desc *desc = a->desc;
     *run = (struct run_state){.job = a->job,
@@ -16,10 +17,10 @@ int run_state_init(struct run_state *run, const struct attempt *a)
     run->hosts = arena_calloc(&run->arena, desc->nhosts, sizeof *run->hosts);
     run->ranks = arena_calloc(&run->arena, desc->nranks, sizeof *run->ranks);
     run->loop = loop_new();
-    for (uint32_t w = 0; run->ranks && w < desc->nworkloads; w++)
+    for (uint32_t w = 0; w < desc->nworkloads; w++)
         for (uint32_t i = 0; desc->workloads[w].command.n && i < desc->workloads[w].ranks.n; i++)
             run->ranks[desc->workloads[w].ranks.items[i]].command = true;
-    return run->loop && !arena_failed(&run->arena) ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+    return run->loop ? COLLRUN_OK : diag_sys(d, errno, "cannot make an epoll instance");
 }
 
 void run_state_fini(struct run_state *run)

@@ -58,8 +58,8 @@ struct run_state {
     uint64_t begin_ns;
 };
 
-/* Negative: out of memory; run_state_fini is due all the same. */
-int run_state_init(struct run_state *run, const struct attempt *a);
+/* run_state_fini is due after a failure, too. */
+int run_state_init(struct run_state *run, const struct attempt *a, struct diag *d);
 void run_state_fini(struct run_state *run); /* the streams of the hosts are closed by then */
 /* With --verbose: "collrun: 0.123 s: TEXT" on stderr. */
 void run_state_log(const struct run_state *run, const char *text);

@@ -274,13 +274,13 @@ void stall_monitor_on_status(struct stall_monitor *m, uint32_t rank)
         stall_watch_update(&m->watch, rank, &m->run->ranks[rank].snapshot, now_ns());
 }
 
-int stall_monitor_start(struct stall_monitor *m)
+void stall_monitor_start(struct stall_monitor *m)
 {
     m->poll = (struct loop_timer){.fired = stall_monitor_on_poll, .owner = m};
     m->answers = (struct loop_timer){.fired = stall_monitor_on_answers, .owner = m};
     if (m->limit_ns || m->live->on)
         loop_timer_set(m->run->loop, &m->poll, stall_monitor_pause(m, now_ns()));
-    return stall_watch_init(&m->watch, m->run->desc);
+    stall_watch_init(&m->watch, m->run->desc);
 }
 
 void stall_monitor_watch(struct stall_monitor *m)

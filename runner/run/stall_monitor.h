@@ -39,8 +39,8 @@ struct stall_monitor {
     uint32_t nasked, nthreads, asked_ranks[STALL_REPORT_STACKS + STALL_REPORT_WAITS];
 };
 
-/* `run`, `stop`, `console`, `live`, `liveness` and `limit_ns` are set. Negative: out of memory. */
-int stall_monitor_start(struct stall_monitor *m);
+/* `run`, `stop`, `console`, `live`, `liveness` and `limit_ns` are set. */
+void stall_monitor_start(struct stall_monitor *m);
 void stall_monitor_fini(struct stall_monitor *m);
 /* live->watched has become true: looks for waits soon, also with `stall: off`. */
 void stall_monitor_watch(struct stall_monitor *m);

@@ -82,19 +82,17 @@ static int status_request_by_first(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Ranks that do the same follow each other, the first ones in front. NULL: out of memory. The text
- * of each rank is made once: the loop of the runner waits for this. */
+/* Ranks that do the same follow each other, the first ones in front. The text of each rank is made
+ * once: the loop of the runner waits for this. */
 static struct status_line *status_request_sort(const struct status_request *s, struct arena *arena)
 {
     const uint32_t nranks = s->run->desc->nranks;
     struct status_line *lines = arena_calloc(arena, nranks, sizeof *lines);
     char doing[320];
-    for (uint32_t i = 0; lines && i < nranks; i++) {
+    for (uint32_t i = 0; i < nranks; i++) {
         status_request_rank_text(s, i, doing, sizeof doing);
         lines[i] = (struct status_line){.rank = i, .text = arena_strdup(arena, doing)};
     }
-    if (arena_failed(arena))
-        return NULL;
     qsort(lines, nranks, sizeof *lines, status_request_by_text);
     for (uint32_t i = 0; i < nranks; i++) {
         const bool same = i > 0 && strcmp(lines[i].text, lines[i - 1].text) == 0;
@@ -112,7 +110,7 @@ static void status_request_print_lines(const struct status_request *s, bool deta
     arena_init(&arena);
     const struct status_line *lines = status_request_sort(s, &arena);
     uint32_t *list = arena_calloc(&arena, nranks, sizeof *list);
-    for (uint32_t i = 0, n; lines && list && i < nranks; i += n) {
+    for (uint32_t i = 0, n; i < nranks; i += n) {
         char ranks[256];
         for (n = 0; i + n < nranks && lines[i + n].first == lines[i].first; n++)
             list[n] = lines[i + n].rank;

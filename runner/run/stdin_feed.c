@@ -77,10 +77,8 @@ void stdin_feed_start(struct stdin_feed *f)
         return;
     f->outstanding = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->outstanding);
     f->closed = arena_calloc(&run->arena, run->desc->nranks, sizeof *f->closed);
-    f->started = f->outstanding && f->closed;
+    f->started = true;
     f->watch = (struct loop_fd){.fd = -1, .ready = stdin_feed_on_ready, .owner = f};
-    if (!f->started)
-        return;
     stdin_feed_resume(f);
     stdin_feed_resize(f);
     stdin_feed_pump(f);

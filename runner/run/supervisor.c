@@ -262,7 +262,7 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
                                         .ctx = s};
     struct run_state *run = &s->run;
     *s = (struct supervisor){.console = a->console};
-    int rc = run_state_init(run, a);
+    int rc = run_state_init(run, a, d);
     s->rdv = rdv_new(run->desc, (struct rdv_output){.send = supervisor_send_store, .ctx = run});
     s->output = output_new(s->console, run->loop, run->job, run->desc,
                            (struct output_hooks){.credit = supervisor_send_credit,
@@ -270,18 +270,16 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
                                                  .ctx = run});
     supervisor_wire_up(s); /* all of it: supervisor_fini follows in any case */
     supervisor_wire_up_watches(s);
-    if (rc == COLLRUN_OK)
-        rc = live_init(&s->live, run->loop, run->desc, run->ranks, s->console, run->options->quiet);
-    if (rc != COLLRUN_OK || !s->rdv || !s->output)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
+    if (rc != COLLRUN_OK)
+        return rc;
+    live_init(&s->live, run->loop, run->desc, run->ranks, s->console, run->options->quiet);
     for (uint32_t h = 0; h < run->desc->nhosts; h++) {
         run->hosts[h].supervisor = s;
         run->hosts[h].index = h;
     }
-    if (command_limits_start(&s->limits) != COLLRUN_OK || phases_start(&s->phases) != COLLRUN_OK)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the job");
-    if (audit_watch_open(&s->audit_watch) != COLLRUN_OK)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the audit");
+    command_limits_start(&s->limits);
+    phases_start(&s->phases);
+    audit_watch_open(&s->audit_watch);
     frames_start(&s->frames);
     command_watch_start(&s->commands);
     liveness_start(&s->liveness);
@@ -289,9 +287,9 @@ int supervisor_init(struct supervisor *s, const struct attempt *a, struct diag *
     s->disk = (struct loop_fd){.fd = -1, .ready = supervisor_on_disk, .owner = s};
     if (run->rundir)
         loop_watch(run->loop, &s->disk, rundir_event_fd(run->rundir), EPOLLIN);
-    rc = stall_monitor_start(&s->stalls);
+    stall_monitor_start(&s->stalls);
     console_attach(s->console, run->loop, &hooks);
-    return rc == COLLRUN_OK ? rc : diag_set(d, rc, "out of memory for the job");
+    return COLLRUN_OK;
 }
 
 void supervisor_run(struct supervisor *s)

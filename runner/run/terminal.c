@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/terminal.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -27,6 +29,12 @@ bool terminal_describe(struct desc_terminal *out)
     return true;
 }
 
+static void terminal_restore(void *ctx)
+{
+    const struct terminal *t = ctx;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
+}
+
 void terminal_take(struct terminal *t)
 {
     if (t->taken || tcgetattr(STDIN_FILENO, &t->before) < 0)
@@ -34,11 +42,13 @@ void terminal_take(struct terminal *t)
     struct termios raw = t->before;
     cfmakeraw(&raw);
     t->taken = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+    xalloc_on_end(t->taken ? terminal_restore : NULL, t);
 }
 
 void terminal_give(struct terminal *t)
 {
     if (t->taken)
-        tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before);
+        terminal_restore(t);
     t->taken = false;
+    xalloc_on_end(NULL, NULL);
 }

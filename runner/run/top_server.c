@@ -2,7 +2,6 @@
 #include "run/top_server.h"
 
 #include "run/hosts.h"
-#include "spec/json_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -116,7 +115,7 @@ static void top_server_send(struct top_server *s)
     const struct top_state state = {
         .desc = s->run->desc, .ranks = s->run->ranks, .live = s->live, .audit = *s->audit};
     json_t *json = top_json(&state, now_ns());
-    char *text = json_memory_dump(json, JSON_COMPACT);
+    char *text = json_dumps(json, JSON_COMPACT);
     json_decref(json);
     for (struct top_client *c = s->clients; text && c < s->clients + TOP_SERVER_CLIENTS; c++) {
         if (c->fd < 0 || buf_pending(&c->out))

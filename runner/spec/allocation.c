@@ -42,22 +42,19 @@ static struct job_host allocation_host(const struct host_table *table, const cha
 }
 
 /* The command that starts the agent on another node; `words` ends with NULL. */
-static int allocation_command(const struct host_table *table, struct job_host *host,
-                              const char *const *words)
+static void allocation_command(const struct host_table *table, struct job_host *host,
+                               const char *const *words)
 {
     struct diag_loc loc = table->hosts->all.loc;
     uint32_t n = 0;
     if (host->transport.kind.v != JOB_TRANSPORT_SSH)
-        return 0;
+        return;
     while (words[n])
         n++;
     struct job_str *items = arena_calloc(table->arena, n, sizeof *items);
-    if (!items)
-        return COLLRUN_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n; i++)
         items[i] = (struct job_str){.v = words[i], .loc = loc};
     host->transport.command = (struct job_strs){items, n, loc};
-    return 0;
 }
 
 /* Adds a node of a list with a line per slot, or with a number of slots. */
@@ -65,8 +62,9 @@ static int allocation_add(struct host_table *table, const char *name, int64_t sl
                           const char *const *command, struct diag *d)
 {
     struct job_host host = allocation_host(table, name, slots);
-    int code = command ? allocation_command(table, &host, command) : 0;
-    return code == 0 ? host_table_add_slots(table, &host, d) : code;
+    if (command)
+        allocation_command(table, &host, command);
+    return host_table_add_slots(table, &host, d);
 }
 
 /* ---- Slurm ---- */
@@ -88,7 +86,7 @@ static int allocation_add_list(struct host_table *table, const char *list, struc
     for (const char *at = list; *at && code == 0;) {
         size_t len = allocation_item_len(at);
         struct job_host host = allocation_host(table, arena_strndup(table->arena, at, len), 0);
-        code = host.name.v ? host_table_add(table, &host, d) : COLLRUN_ERR_NO_MEMORY;
+        code = host_table_add(table, &host, d);
         at += len + (at[len] == ',');
     }
     return code;
@@ -141,8 +139,6 @@ static int allocation_slurm_add_component(struct host_table *table, int number, 
     const char *list = arena_printf(arena, "SLURM_JOB_NODELIST_HET_GROUP_%d", number),
                *tasks = arena_printf(arena, "SLURM_TASKS_PER_NODE_HET_GROUP_%d", number),
                *group = arena_printf(arena, "--het-group=%d", number);
-    if (!list || !tasks || !group)
-        return COLLRUN_ERR_NO_MEMORY;
     if (!getenv(list))
         return diag_set(d, COLLRUN_ERR_INVALID, "hosts: slurm: %s is not set", list);
     const char *words[] = {"srun",
@@ -159,7 +155,7 @@ static int allocation_slurm_add_component(struct host_table *table, int number, 
     int code = allocation_slurm_add(table, getenv(list), getenv(tasks), 1, d);
     for (uint32_t i = first; i < hosts->n && code == 0; i++) {
         hosts->nodes[i].transport.kind.v = JOB_TRANSPORT_SSH;
-        code = allocation_command(table, &hosts->nodes[i], words);
+        allocation_command(table, &hosts->nodes[i], words);
         hosts->nodes[i].transport.kind.v = JOB_TRANSPORT_COMMAND;
     }
     return code;
@@ -199,7 +195,7 @@ static int allocation_read_file(struct host_table *table, const char *path, char
     struct source *list = NULL, *source;
     int code = source_read(&list, table->arena, path, "list of nodes", &source, d);
     *text = code == 0 ? arena_strndup(table->arena, source->text, source->len) : NULL;
-    return code < 0 ? code : *text ? 0 : COLLRUN_ERR_NO_MEMORY;
+    return code;
 }
 
 /* A line per slot: PBS_NODEFILE, LSB_DJOB_HOSTFILE. */
@@ -229,8 +225,6 @@ static int allocation_lsf_read(struct host_table *table, const char *list, struc
     int code = 0;
     if (!*list && file)
         return allocation_add_lines(table, file, allocation_lsf_command, d);
-    if (!text)
-        return COLLRUN_ERR_NO_MEMORY;
     for (char *name = strtok_r(text, blanks, &save); name && code == 0;
          name = strtok_r(NULL, blanks, &save)) {
         const char *slots = strtok_r(NULL, blanks, &save);
@@ -260,8 +254,7 @@ static int allocation_sge_read(struct host_table *table, const char *path, struc
             return diag_set(d, COLLRUN_ERR_INVALID,
                             "%s: %s: a host and its number of slots are expected", path,
                             QUOTED(line));
-        const char *kept = arena_strdup(table->arena, name);
-        code = kept ? allocation_add(table, kept, n, command, d) : COLLRUN_ERR_NO_MEMORY;
+        code = allocation_add(table, arena_strdup(table->arena, name), n, command, d);
     }
     return code;
 }
@@ -276,11 +269,9 @@ static int allocation_flux_add(struct host_table *table, const char *name, uint3
     const char *rank = arena_printf(table->arena, "%u", broker);
     const char *command[] = {"flux", "exec", "--quiet", "-r", rank, NULL};
     struct job_host host = allocation_host(table, name, 0);
-    if (!rank)
-        return COLLRUN_ERR_NO_MEMORY;
-    int code = allocation_command(table, &host, command);
+    allocation_command(table, &host, command);
     host.transport.text = true;
-    return code == 0 ? host_table_add_once(table, &host, d) : code;
+    return host_table_add_once(table, &host, d);
 }
 
 /* Appends the hosts of the list, which are in the order of the ranks of their brokers. */
@@ -298,7 +289,7 @@ static int allocation_flux_read(struct host_table *table, const char *uri, struc
         const size_t len = allocation_item_len(at);
         const char *item = arena_strndup(table->arena, at, len), **names;
         uint32_t n = 0;
-        code = item ? name_expand_hosts(item, table->arena, &names, &n, d) : COLLRUN_ERR_NO_MEMORY;
+        code = name_expand_hosts(item, table->arena, &names, &n, d);
         for (uint32_t i = 0; i < n && code == 0; i++)
             code = allocation_flux_add(table, names[i], broker++, d);
         at += len + (at[len] == ',');
@@ -342,7 +333,7 @@ int allocation_read(struct host_table *table, struct diag *d)
         return diag_hint(d, "%s", managers[i].hint);
     }
     int code = managers[i].read(table, value ? value : "", d);
-    if (code < 0 && code != COLLRUN_ERR_NO_MEMORY) {
+    if (code < 0) {
         d->loc = all->loc;
         if (all->v != JOB_ALLOCATION_SLURM)
             diag_wrap(d, "hosts: %s", managers[i].name);

@@ -264,14 +264,12 @@ static void check_unknown_group(struct checker *c, const char *path, const struc
     const char **names = arena_calloc(c->arena, job->ngroups, sizeof *names);
     char known[256] = "";
     size_t used = 0;
-    for (uint32_t i = 0; names && i < job->ngroups; i++) {
+    for (uint32_t i = 0; i < job->ngroups; i++) {
         names[i] = job->groups[i].name;
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                      names[i]);
     }
-    if (!names)
-        return;
     struct diag d;
     const char *meant = suggest(name->v, names, job->ngroups);
     diag_at(&d, name->loc, "%s: no group named %s", path, QUOTED(name->v));
@@ -504,8 +502,6 @@ void job_check(const struct job *job, struct arena *arena, struct diag_list *dia
                         .count = (uint32_t)job->processes.count.v,
                         .limit = job->nranks};
     c.owner = arena_calloc(arena, c.limit, sizeof *c.owner);
-    if (!c.owner)
-        return;
     check_host_names(&c);
     check_slots(&c);
     check_map_ranks(&c);

@@ -65,9 +65,9 @@ static void check_map_slots(const struct job *job, const uint32_t *row_of, struc
 {
     const struct job_hosts *hosts = &job->hosts;
     uint32_t *used = arena_calloc(arena, (size_t)hosts->n + 1, sizeof *used);
-    for (uint32_t rank = 0; used && rank < job->nranks; rank++)
+    for (uint32_t rank = 0; rank < job->nranks; rank++)
         used[check_map_host(hosts, &job->processes.map.rows[row_of[rank] - 1])]++;
-    for (uint32_t h = 0; used && h < hosts->n; h++) {
+    for (uint32_t h = 0; h < hosts->n; h++) {
         const struct job_num *slots = &hosts->nodes[h].slots;
         struct diag d;
         if (!slots->v || used[h] <= slots->v)
@@ -82,8 +82,8 @@ void check_map(const struct job *job, struct arena *arena, struct diag_list *dia
 {
     const struct job_map *map = &job->processes.map;
     uint32_t *row_of = arena_calloc(arena, job->nranks, sizeof *row_of); /* plus one */
-    bool good = row_of && map->n;
-    for (uint32_t i = 0; row_of && i < map->n; i++)
+    bool good = map->n > 0;
+    for (uint32_t i = 0; i < map->n; i++)
         good = check_map_row(job, i, row_of, diags) && good;
     if (!good || !job->processes.count.v)
         return;

@@ -4,6 +4,8 @@
  */
 #include "spec/diag_list.h"
 
+#include "xalloc.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,13 +25,8 @@ void diag_list_fini(struct diag_list *list)
 void diag_list_add(struct diag_list *list, const struct diag *d)
 {
     if (list->n == list->capacity && list->n < KEPT_MAX) {
-        uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-        struct diag *grown = realloc(list->items, capacity * sizeof *grown);
-        if (grown) {
-            list->items = grown;
-            list->capacity = capacity;
-        }
-        list->no_memory = list->no_memory || !grown;
+        list->capacity = list->capacity ? list->capacity * 2 : 8;
+        list->items = xrealloc(list->items, list->capacity, sizeof *list->items);
     }
     if (list->n == list->capacity) {
         list->dropped++;
@@ -42,11 +39,9 @@ void diag_list_warn(struct diag_list *list, struct diag *d)
 {
     d->warning = true;
     uint32_t before = list->n;
-    bool no_memory = list->no_memory;
     diag_list_add(list, d);
     list->warnings += list->n - before;
     list->dropped -= list->n == before; /* a warning without room is not an error */
-    list->no_memory = no_memory;
 }
 
 uint32_t diag_list_count(const struct diag_list *list)

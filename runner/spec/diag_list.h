@@ -15,7 +15,6 @@ struct diag_list {
     uint32_t n, capacity;
     uint32_t dropped;  /* errors that were only counted */
     uint32_t warnings; /* among the items */
-    bool no_memory;    /* some of them for want of memory */
 };
 
 void diag_list_init(struct diag_list *list);

@@ -92,8 +92,6 @@ int host_file_read(struct host_table *table, const char *dir, struct source **so
     const struct job_str *file = &table->hosts->file;
     const char *path = path_join(dir, file->v, table->arena);
     struct source *source;
-    if (!path)
-        return COLLRUN_ERR_NO_MEMORY;
     int code = source_read(sources, table->arena, path, "host file", &source, d);
     if (code < 0) {
         d->loc = file->loc;
@@ -102,9 +100,7 @@ int host_file_read(struct host_table *table, const char *dir, struct source **so
     for (uint32_t i = 1; i <= source->nlines && code == 0; i++) {
         size_t len;
         const char *text = source_line(source, i, &len);
-        char *copy = text ? arena_strndup(table->arena, text, len) : NULL;
-        if (!copy)
-            return COLLRUN_ERR_NO_MEMORY;
+        char *copy = arena_strndup(table->arena, text, len);
         copy[strcspn(copy, "#")] = '\0';
         struct host_file_line line = {table, source, copy, copy, i};
         code = host_file_line(&line, d);

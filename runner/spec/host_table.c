@@ -34,19 +34,16 @@ static void host_table_merge(struct job_host *host, const struct job_host *defau
 }
 
 /* Makes room for `n` more hosts. */
-static int host_table_reserve(struct host_table *table, uint32_t n)
+static void host_table_reserve(struct host_table *table, uint32_t n)
 {
     struct job_hosts *hosts = table->hosts;
     if (hosts->n + n <= table->capacity)
-        return 0;
+        return;
     table->capacity = 2 * (hosts->n + n);
     struct job_host *grown = arena_calloc(table->arena, table->capacity, sizeof *grown);
-    if (!grown)
-        return COLLRUN_ERR_NO_MEMORY;
     if (hosts->n)
         memcpy(grown, hosts->nodes, hosts->n * sizeof *grown);
     hosts->nodes = grown;
-    return 0;
 }
 
 static struct job_host *host_table_find(const struct host_table *table, const char *name)
@@ -80,7 +77,7 @@ static int host_table_put(struct host_table *table, const struct job_host *writt
         return 0;
     int code = name_expand_hosts(written->name.v, table->arena, &names, &n, d);
     if (code == 0)
-        code = host_table_reserve(table, n);
+        host_table_reserve(table, n);
     for (uint32_t i = 0; i < n && code == 0; i++) {
         struct job_host *host =
             repeat != HOST_TABLE_APPEND ? host_table_find(table, names[i]) : NULL;

@@ -21,8 +21,6 @@ static bool interpolate_is_name(const char *s, size_t len)
 static int interpolate_malformed(const char *at, size_t len, struct arena *arena, struct diag *d)
 {
     const char *text = arena_strndup(arena, at, len);
-    if (!text)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
     diag_set(d, COLLRUN_ERR_INVALID, "%s is not ${env:NAME} or ${env:NAME:-default}",
              quote(text, (char[QUOTE_SIZE]){0}));
     return diag_hint(d, "write $${ for a literal ${");
@@ -44,14 +42,14 @@ static int interpolate_fill_in(const char *at, struct arena *arena, struct buf *
     if (!interpolate_is_name(name, name_len) || (name + name_len < end && !fallback))
         return interpolate_malformed(at, *taken, arena, d);
     const char *key = arena_strndup(arena, name, name_len);
-    const char *value = key ? getenv(key) : NULL;
+    const char *value = getenv(key);
     if (value && (*value || !fallback)) {
         buf_put(out, value, strlen(value));
         return 0;
     }
     if (!fallback) {
-        diag_set(d, COLLRUN_ERR_INVALID, "the environment variable %s is not set", key ? key : "");
-        return diag_hint(d, "set it, or give a default: ${env:%s:-default}", key ? key : "");
+        diag_set(d, COLLRUN_ERR_INVALID, "the environment variable %s is not set", key);
+        return diag_hint(d, "set it, or give a default: ${env:%s:-default}", key);
     }
     buf_put(out, fallback, (size_t)(end - fallback));
     return 0;
@@ -78,13 +76,8 @@ int interpolate(const char *text, struct arena *arena, const char **out, struct 
                 diag_set(d, COLLRUN_ERR_INVALID, "the value with ${env:NAME} is larger than %d MiB",
                          INTERPOLATE_MAX >> 20);
     }
-    const char *result =
-        code || buf.failed ? NULL : arena_strndup(arena, buf.data ? (char *)buf.data : "", buf.len);
+    if (!code)
+        *out = arena_strndup(arena, buf.data ? (char *)buf.data : "", buf.len);
     buf_fini(&buf);
-    if (code)
-        return code;
-    if (!result)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    *out = result;
-    return 0;
+    return code;
 }

@@ -43,7 +43,7 @@ static const char *job_strip(struct arena *arena, const char *s, const char *suf
 static const char *job_utf8(struct arena *arena, const char *s)
 {
     char *out = arena_strdup(arena, s);
-    for (size_t i = 0, n, len = strlen(s); out && i < len; i += n) {
+    for (size_t i = 0, n, len = strlen(s); i < len; i += n) {
         n = utf8_len(out + i, len - i);
         if (!n)
             out[i] = '?', n = 1;
@@ -56,14 +56,13 @@ static void job_set_name(struct job *job, struct arena *arena)
     if (job->name.v)
         return;
     const char *name = job_strip(arena, job_base_name(job->file), ".yaml");
-    name = name ? job_strip(arena, name, ".yml") : NULL;
-    job->name.v = name ? job_utf8(arena, name) : NULL;
+    job->name.v = job_utf8(arena, job_strip(arena, name, ".yml"));
 }
 
 static const char *job_plugin_name(struct arena *arena, const char *plugin)
 {
     const char *name = job_strip(arena, job_base_name(plugin), ".so");
-    return name && strncmp(name, "lib", 3) == 0 && name[3] ? name + 3 : name;
+    return strncmp(name, "lib", 3) == 0 && name[3] ? name + 3 : name;
 }
 
 /* The file of a workload: its plugin, or the program of its command. NULL: it was refused. */
@@ -86,7 +85,7 @@ static void job_name_workload(struct job *job, uint32_t index, struct arena *are
         number += !other->name.loc.line && others && strcmp(others, file) == 0;
     }
     const char *name = workload->command.n ? job_base_name(file) : job_plugin_name(arena, file);
-    workload->name.v = number == 1 || !name ? name : arena_printf(arena, "%s#%u", name, number);
+    workload->name.v = number == 1 ? name : arena_printf(arena, "%s#%u", name, number);
 }
 
 /* ---- the implicit group ---- */
@@ -96,8 +95,6 @@ static struct node *job_add_entry(const struct node *map, struct node_entry entr
 {
     struct node *copy = arena_memdup(arena, map, sizeof *map);
     struct node_entry *entries = arena_calloc(arena, map->n + 1, sizeof *entries);
-    if (!copy || !entries)
-        return NULL;
     entries[0] = entry;
     if (map->n)
         memcpy(entries + 1, map->entries, map->n * sizeof *entries);
@@ -115,13 +112,11 @@ static struct node *job_add_world(struct node *root, struct arena *arena)
         (groups && (groups->kind != NODE_MAP || node_get(groups, "world"))))
         return root;
     struct node_entry world = {.key = "world", .value = node_scalar(arena, "")};
-    struct node *with = world.value ? job_add_entry(groups ? groups : &none, world, arena) : NULL;
-    if (!with)
-        return NULL;
+    struct node *with = job_add_entry(groups ? groups : &none, world, arena);
     if (!groups)
         return job_add_entry(root, (struct node_entry){.key = "groups", .value = with}, arena);
     struct node *copy = node_copy(root, arena);
-    for (uint32_t i = 0; copy && i < copy->n; i++)
+    for (uint32_t i = 0; i < copy->n; i++)
         if (strcmp(copy->entries[i].key, "groups") == 0)
             copy->entries[i].value = with;
     return copy;
@@ -130,17 +125,14 @@ static struct node *job_add_world(struct node *root, struct arena *arena)
 /* ---- hosts ---- */
 
 /* This machine, or in place of refused hosts: a remote one, about which nothing is known. */
-static int job_default_host(struct job_hosts *hosts, struct arena *arena)
+static void job_default_host(struct job_hosts *hosts, struct arena *arena)
 {
     char name[HOST_NAME_MAX + 1] = "localhost";
     gethostname(name, sizeof name - 1);
     hosts->nodes = arena_calloc(arena, 1, sizeof *hosts->nodes);
-    if (!hosts->nodes)
-        return COLLRUN_ERR_NO_MEMORY;
     hosts->nodes[0].name.v = arena_strdup(arena, name);
     hosts->nodes[0].transport.kind.v = hosts->refused ? JOB_TRANSPORT_SSH : JOB_TRANSPORT_LOCAL;
     hosts->n = 1;
-    return 0;
 }
 
 static int job_add_written(struct host_table *table, const struct job_host *written, uint32_t n)
@@ -174,7 +166,7 @@ static void job_check_hosts(struct job *job, struct diag_list *diags)
 }
 
 /* Hosts from outside the job file. */
-static int job_read_hosts(struct job *job, struct host_table *table, struct diag_list *diags)
+static void job_read_hosts(struct job *job, struct host_table *table, struct diag_list *diags)
 {
     struct diag d;
     diag_init(&d);
@@ -184,7 +176,6 @@ static int job_read_hosts(struct job *job, struct host_table *table, struct diag
         diag_list_add(diags, &d);
         job->hosts.n = 0;
     }
-    return code == COLLRUN_ERR_NO_MEMORY ? code : 0;
 }
 
 /* The last hosts.spare nodes. */
@@ -204,7 +195,7 @@ static void job_take_spares(struct job_hosts *hosts, struct diag_list *diags)
     hosts->spares = hosts->nodes + hosts->n;
 }
 
-static int job_expand_hosts(struct job *job, struct arena *arena, struct diag_list *diags)
+static void job_expand_hosts(struct job *job, struct arena *arena, struct diag_list *diags)
 {
     struct job_hosts *hosts = &job->hosts;
     struct host_table table = {.hosts = hosts, .arena = arena};
@@ -215,17 +206,20 @@ static int job_expand_hosts(struct job *job, struct arena *arena, struct diag_li
             (struct job_num){JOB_TRANSPORT_COMMAND, hosts->defaults.transport.command.loc};
     hosts->nodes = NULL;
     hosts->n = 0;
-    if (!hosts->loc.line && !hosts->all.loc.line)
-        return job_default_host(hosts, arena);
+    if (!hosts->loc.line && !hosts->all.loc.line) {
+        job_default_host(hosts, arena);
+        return;
+    }
     job_check_hosts(job, diags);
-    int code = hosts->all.v || (hosts->file.v && !n) ? job_read_hosts(job, &table, diags)
-                                                     : job_add_written(&table, written, n);
-    if (code == 0)
-        job_take_spares(hosts, diags);
-    if (code < 0 || hosts->n)
-        return code;
-    hosts->refused = true;
-    return job_default_host(hosts, arena);
+    if (hosts->all.v || (hosts->file.v && !n))
+        job_read_hosts(job, &table, diags);
+    else
+        job_add_written(&table, written, n);
+    job_take_spares(hosts, diags);
+    if (!hosts->n) {
+        hosts->refused = true;
+        job_default_host(hosts, arena);
+    }
 }
 
 /* A program with a slash is relative to the folder of the job file, as that of a workload. */
@@ -275,7 +269,7 @@ static void job_count_ranks(struct job *job)
 static bool *job_find_commands(const struct job *job, struct arena *arena)
 {
     bool *command = arena_calloc(arena, job->nranks, sizeof *command);
-    for (uint32_t i = 0; command && i < job->nworkloads; i++) {
+    for (uint32_t i = 0; i < job->nworkloads; i++) {
         const struct job_workload *w = &job->workloads[i];
         for (uint32_t r = 0; w->command.n && !w->ranks.refused && r < job->nranks; r++)
             command[r] = command[r] || job_ranks_has(&w->ranks, r);
@@ -291,7 +285,7 @@ static void job_set_default_ranks(struct job *job, struct arena *arena)
     const bool *command = job_find_commands(job, arena);
     struct job_rank_part *parts = arena_calloc(arena, job->nranks, sizeof *parts);
     uint32_t n = 0, left_out = 0;
-    for (uint32_t r = 0; command && parts && r < job->nranks; r++) {
+    for (uint32_t r = 0; r < job->nranks; r++) {
         left_out += command[r];
         if (!command[r] && (r == 0 || command[r - 1]))
             parts[n++].range = (struct parse_range){.first = r, .step = 1};
@@ -311,13 +305,6 @@ static int job_fail(struct diag_list *diags, const struct diag *d)
 {
     diag_list_add(diags, d);
     return d->code;
-}
-
-static int job_out_of_memory(struct diag_list *diags)
-{
-    struct diag d;
-    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return job_fail(diags, &d);
 }
 
 static const char *job_folder(const char *file, struct arena *arena)
@@ -358,8 +345,6 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
     if (code < 0)
         return code;
     root = job_add_world(root, arena);
-    if (!root)
-        return job_out_of_memory(diags);
     job->tree = root;
     walk_read(&schema_job, root, job, arena, diags);
     job->dir = job_folder(file, arena);
@@ -372,12 +357,9 @@ int job_read(struct job *job, const char *file, const char *const *sets, uint32_
     job->hosts.refused =
         !job->hosts.loc.line && !job->hosts.all.loc.line && node_get(root, "hosts");
     job_find_transports(job, arena);
-    if (job_expand_hosts(job, arena, diags) < 0)
-        return job_out_of_memory(diags);
+    job_expand_hosts(job, arena, diags);
     job_count_ranks(job);
     job_set_default_ranks(job, arena);
-    if (arena_failed(arena))
-        return job_out_of_memory(diags);
     job->complete = true;
     job_check(job, arena, diags);
     return diag_list_count(diags) > before ? COLLRUN_ERR_INVALID : 0;

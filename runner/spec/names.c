@@ -232,16 +232,11 @@ static int name_add_host(struct host_list *list, const char *name, struct diag *
     if (list->n == list->capacity) {
         list->capacity = list->capacity ? 2 * list->capacity : 8;
         const char **grown = arena_calloc(list->arena, list->capacity, sizeof *grown);
-        if (!grown)
-            return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
         if (list->n)
             memcpy(grown, list->names, list->n * sizeof *grown);
         list->names = grown;
     }
-    list->names[list->n] = arena_strdup(list->arena, name);
-    if (!list->names[list->n])
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    list->n++;
+    list->names[list->n++] = arena_strdup(list->arena, name);
     return 0;
 }
 

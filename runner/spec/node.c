@@ -30,20 +30,17 @@ struct node *node_get(const struct node *map, const char *key)
 struct node *node_copy(const struct node *node, struct arena *arena)
 {
     struct node *copy = arena_memdup(arena, node, sizeof *node);
-    if (!copy)
-        return NULL;
     if (node->kind == NODE_MAP)
         copy->entries = arena_memdup(arena, node->entries, node->n * sizeof *node->entries);
     if (node->kind == NODE_LIST)
         copy->items = arena_memdup(arena, node->items, node->n * sizeof(struct node *));
-    return arena_failed(arena) ? NULL : copy;
+    return copy;
 }
 
 struct node *node_scalar(struct arena *arena, const char *text)
 {
     struct node *node = arena_alloc(arena, sizeof *node);
-    if (node)
-        *node = (struct node){.kind = NODE_SCALAR, .plain = true, .text = text, .weight = 1};
+    *node = (struct node){.kind = NODE_SCALAR, .plain = true, .text = text, .weight = 1};
     return node;
 }
 

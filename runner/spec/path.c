@@ -30,10 +30,7 @@ int path_expand_home(const char *path, bool template, struct arena *arena, const
         return diag_hint(d, "write the path in full");
     }
     home = template ? template_literal(home, arena) : home;
-    const char *full =
-        home ? arena_printf(arena, "%s%s", strcmp(home, "/") ? home : "", path + 1) : NULL;
-    if (!full)
-        return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    const char *full = arena_printf(arena, "%s%s", strcmp(home, "/") ? home : "", path + 1);
     *out = *full ? full : "/";
     return 0;
 }
@@ -55,8 +52,8 @@ const char *path_join(const char *folder, const char *path, struct arena *arena)
 {
     const char *joined =
         *path == '/' ? arena_strdup(arena, path) : arena_printf(arena, "%s/%s", folder, path);
-    char *out = arena_strdup(arena, joined ? joined : ""), *to = out;
-    for (const char *at = joined; out && joined && *at;) {
+    char *out = arena_strdup(arena, joined), *to = out;
+    for (const char *at = joined; *at;) {
         const char *part = path_skip(at);
         size_t len = strcspn(part, "/");
         if (len || (to == out && !*part)) {
@@ -66,8 +63,6 @@ const char *path_join(const char *folder, const char *path, struct arena *arena)
         }
         at = part + len;
     }
-    if (!out || !joined)
-        return NULL;
     *to = '\0';
     return out;
 }

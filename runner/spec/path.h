@@ -15,7 +15,7 @@ int path_expand_home(const char *path, bool template, struct arena *arena, const
                      struct diag *d);
 
 /* The path, in `folder` unless it is absolute: "/a" and "./b//c/./d" are "/a/b/c/d". Symbolic links
- * and ".." remain: a program may look at its own path. NULL: out of memory. */
+ * and ".." remain: a program may look at its own path. */
 const char *path_join(const char *folder, const char *path, struct arena *arena);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "base/parse.h"
 #include "base/template.h"
-#include "spec/json_memory.h"
 #include "spec/node.h"
 #include "spec/path.h"
 #include "spec/schema.h"
@@ -253,7 +252,7 @@ int resolved_write(const struct job *job, const char *const *programs, FILE *out
 {
     const struct resolver r = {.dir = job->dir, .defaults = true, .secrets = &job->env.secrets};
     json_t *dir = json_string(r.dir);
-    if (!dir) /* no UTF-8, so that YAML has no text for the paths in it; or out of memory */
+    if (!dir) /* no UTF-8, so that YAML has no text for the paths in it */
         return COLLRUN_ERR_INVALID;
     json_decref(dir);
     json_t *all = resolved_value(&r, &schema_job, job->tree);
@@ -264,12 +263,9 @@ int resolved_write(const struct job *job, const char *const *programs, FILE *out
     /* The default of the name is that of the job file, which resolved.yaml is not. */
     json_t *named =
         json_pack("{s:O?, s:s}", "version", json_object_get(all, "version"), "name", job->name.v);
-    int rc = json_object_update_missing(named, all);
-    if (json_memory_failed())
-        rc = -1;
-    if (rc == 0)
-        resolved_put_file(named, out);
+    json_object_update_missing(named, all);
+    resolved_put_file(named, out);
     json_decref(named);
     json_decref(all);
-    return rc == 0 ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
+    return COLLRUN_OK;
 }

@@ -185,16 +185,14 @@ static json_t *schema_json_type(const struct schema_type *type)
     return NULL;
 }
 
-int schema_write_json(FILE *out)
+void schema_write_json(FILE *out)
 {
     json_t *root = schema_json_type(&schema_job);
     json_object_set_new(root, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(root, "title", json_string("collrun job file, version 1"));
     json_object_set_new(root, "definitions",
                         json_pack("{so}", "env", schema_json_pattern("\\$\\{env:")));
-    int code = root && json_dumpf(root, out, JSON_INDENT(2) | JSON_SORT_KEYS) == 0
-                   ? 0
-                   : COLLRUN_ERR_NO_MEMORY;
+    json_dumpf(root, out, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(root);
-    return fputc('\n', out) == EOF ? COLLRUN_ERR_SYSTEM : code;
+    fputc('\n', out);
 }

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-int schema_write_json(FILE *out); /* 0, or negative when out of memory or `out` fails */
+void schema_write_json(FILE *out);
 void schema_write_man(FILE *out);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/quote.h"
 #include "base/text_stream.h"
-#include "spec/json_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,43 +64,34 @@ static const char *secrets_longest(const struct masking *m, const char *text, si
     return found;
 }
 
-/* NULL: no secret is in the text, or there was no memory (*lost). The caller frees the result. */
-static char *secrets_replace(const struct masking *m, const char *text, bool *lost)
+/* NULL: no secret is in the text. The caller frees the result. */
+static char *secrets_replace(const struct masking *m, const char *text)
 {
     char *masked = NULL;
     size_t size = 0, len;
     const char *from = text;
     FILE *out = NULL;
-    *lost = false;
     for (const char *at = text; *at;) {
         const char *name = secrets_longest(m, at, &len);
         at += name ? len : 1;
         if (!name)
             continue;
         out = out ? out : text_stream_open(&masked, &size);
-        if (!out) {
-            *lost = true;
-            return NULL;
-        }
         fprintf(out, "%.*s%c{env:%s}", (int)(at - len - from), from, m->dollar, name);
         from = at;
     }
     if (!out)
         return NULL;
     fputs(from, out);
-    *lost = !text_stream_close(out, &masked);
-    if (!*lost)
-        return masked;
-    free(masked);
-    return NULL;
+    text_stream_close(out, &masked);
+    return masked;
 }
 
 static void secrets_mask_string(json_t *string, const struct masking *m)
 {
-    bool lost;
-    char *masked = secrets_replace(m, json_string_value(string), &lost);
-    if (lost || (masked && json_string_set_nocheck(string, masked) < 0))
-        json_memory_lost(); /* the secret is still there */
+    char *masked = secrets_replace(m, json_string_value(string));
+    if (masked)
+        json_string_set_nocheck(string, masked);
     free(masked);
 }
 
@@ -159,12 +149,9 @@ void secrets_mask_errors(json_t *object, const struct job_strs *names)
 
 static void secrets_mask_buffer(char *text, size_t size, const struct masking *m)
 {
-    bool lost;
-    char *masked = secrets_replace(m, text, &lost);
+    char *masked = secrets_replace(m, text);
     if (masked && snprintf(text, size, "%s", masked) >= (int)size)
         utf8_mark_cut(text, size);
-    else if (lost)
-        snprintf(text, size, "out of memory for the text of an error");
     free(masked);
 }
 

@@ -41,13 +41,6 @@ static int set_add_error(struct setter *s, struct diag *d)
     return d->code;
 }
 
-static int set_out_of_memory(struct setter *s)
-{
-    struct diag d;
-    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return set_add_error(s, &d);
-}
-
 static int set_bad_path(struct setter *s, size_t at, size_t len, const char *what)
 {
     struct diag d;
@@ -76,7 +69,7 @@ static int set_read_step(struct setter *s, size_t at, size_t end)
         return set_bad_path(s, at, 1, "expected a key");
     step->name = arena_strndup(s->arena, text, len);
     step->loc = set_loc(s, at, len);
-    return step->name ? (int)(at + len) : set_out_of_memory(s);
+    return (int)(at + len);
 }
 
 static int set_read_path(struct setter *s, size_t end)
@@ -102,18 +95,13 @@ static int set_read_value(struct setter *s, size_t start)
 {
     char *text = arena_strdup(s->arena, s->text);
     struct source *blank = NULL;
-    if (!text)
-        return set_out_of_memory(s);
     memset(text, ' ', start);
     if (strspn(text, " \t") == strlen(text)) {
         s->value = node_scalar(s->arena, "");
-        if (!s->value)
-            return set_out_of_memory(s);
         s->value->loc = set_loc(s, start, 1);
         return 0;
     }
-    if (!source_add(&blank, s->arena, s->file, text, strlen(text)))
-        return set_out_of_memory(s);
+    source_add(&blank, s->arena, s->file, text, strlen(text));
     return yaml_read(blank, s->file, s->arena, &s->value, s->diags);
 }
 
@@ -126,10 +114,6 @@ static struct node *set_in_map(struct setter *s, const struct node *map, uint32_
     const struct step *step = &s->steps[depth];
     struct node *copy = arena_memdup(s->arena, map, sizeof *map);
     struct node_entry *entries = arena_calloc(s->arena, map->n + 1, sizeof *entries);
-    if (!copy || !entries) {
-        set_out_of_memory(s);
-        return NULL;
-    }
     if (map->n)
         memcpy(entries, map->entries, map->n * sizeof *entries);
     uint32_t i = 0;
@@ -175,7 +159,7 @@ static struct node *set_in_list(struct setter *s, const struct node *list, uint3
         return NULL;
     }
     struct node *copy = node_copy(list, s->arena);
-    struct node *child = copy ? set_below(s, list->items[i], depth + 1) : NULL;
+    struct node *child = set_below(s, list->items[i], depth + 1);
     if (!child)
         return NULL;
     copy->items[i] = child;
@@ -212,8 +196,7 @@ int set_apply(struct node **root, const char *text, uint32_t number, struct sour
 {
     struct setter s = {.text = text, .arena = arena, .diags = diags};
     s.file = arena_printf(arena, "--set #%u", number);
-    if (!s.file || !source_add(sources, arena, s.file, text, strlen(text)))
-        return set_out_of_memory(&s);
+    source_add(sources, arena, s.file, text, strlen(text));
     size_t end = strcspn(text, "=");
     if (!text[end])
         return set_bad_path(&s, 0, end, "expected PATH=VALUE");

@@ -52,8 +52,6 @@ struct source *source_add(struct source **list, struct arena *arena, const char 
     uint32_t nlines = source_index_lines(text, len, NULL);
     uint32_t *lines = arena_calloc(arena, nlines, sizeof *lines);
     struct source *source = arena_alloc(arena, sizeof *source);
-    if (!lines || !source)
-        return NULL;
     source_index_lines(text, len, lines);
     *source = (struct source){name, text, len, lines, nlines, NULL};
     while (*list)
@@ -112,8 +110,6 @@ static int source_read_all(int fd, struct buf *out)
 {
     while (out->len <= SOURCE_MAX) {
         void *room = buf_reserve(out, 65536);
-        if (!room)
-            return ENOMEM;
         ssize_t n = read(fd, room, 65536);
         if (n < 0 && errno == EINTR)
             continue;
@@ -134,12 +130,12 @@ int source_read(struct source **list, struct arena *arena, const char *file, con
     buf_init(&bytes);
     int err = source_read_all(fd, &bytes);
     close(fd);
-    char *text = err ? NULL : arena_strndup(arena, bytes.data ? (char *)bytes.data : "", bytes.len);
-    struct source *source = text ? source_add(list, arena, file, text, bytes.len) : NULL;
-    size_t len = bytes.len;
+    const size_t len = bytes.len;
+    const char *text = arena_strndup(arena, bytes.data ? (char *)bytes.data : "", len);
     buf_fini(&bytes);
-    if (err || !source)
-        return source_file_error(d, file, what, err ? err : ENOMEM);
+    if (err)
+        return source_file_error(d, file, what, err);
+    struct source *source = source_add(list, arena, file, text, len);
     if (len > SOURCE_MAX) {
         diag_set(d, COLLRUN_ERR_INVALID, "the file is larger than 4 MiB");
         d->loc.file = file;

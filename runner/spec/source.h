@@ -21,7 +21,7 @@ struct source {
 
 enum { SOURCE_MAX = 4 << 20 };
 
-/* Appends; `list` points at the head pointer. `text` is borrowed. NULL when out of memory. */
+/* Appends; `list` points at the head pointer. `text` is borrowed. */
 struct source *source_add(struct source **list, struct arena *arena, const char *name,
                           const char *text, size_t len);
 /* Reads a whole file of at most SOURCE_MAX bytes and appends it; `what` it is, for errors: "job

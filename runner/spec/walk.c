@@ -85,7 +85,7 @@ static void walk_read_pairs(struct walk *w, const struct schema_type *type, cons
         return;
     out->items = arena_calloc(w->arena, node->n, sizeof *out->items);
     out->loc = node->loc;
-    for (uint32_t i = 0; i < node->n && out->items; i++) {
+    for (uint32_t i = 0; i < node->n; i++) {
         const struct node_entry *entry = &node->entries[i];
         struct job_pair pair = {.key = entry->key, .key_loc = entry->loc};
         size_t mark = walk_enter_key(w, entry->key);
@@ -122,7 +122,7 @@ static void walk_read_named(struct walk *w, const struct schema_type *type, cons
         return;
     char *items = arena_calloc(w->arena, node->n, type->item->size);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < node->n && items; i++) {
+    for (uint32_t i = 0; i < node->n; i++) {
         const struct node_entry *entry = &node->entries[i];
         if (!walk_check_key(w, type, entry))
             continue;
@@ -137,7 +137,7 @@ static void walk_read_named(struct walk *w, const struct schema_type *type, cons
             walk_read_value(w, type->item, entry->value, item + type->item->at);
         walk_leave(w, mark);
     }
-    walk_set_list(out, items, items ? n : 0);
+    walk_set_list(out, items, n);
 }
 
 /* ---- lists and maps ---- */
@@ -160,7 +160,7 @@ static void walk_read_list(struct walk *w, const struct schema_type *type, const
     if (walk_too_many(w, node))
         return;
     char *items = arena_calloc(w->arena, node->n, type->item->size);
-    for (uint32_t i = 0; i < node->n && items; i++) {
+    for (uint32_t i = 0; i < node->n; i++) {
         struct schema_type item = *type->item;
         size_t mark = walk_enter_item(w, i);
         if (type->program && i == 0)
@@ -168,7 +168,7 @@ static void walk_read_list(struct walk *w, const struct schema_type *type, const
         walk_read_value(w, &item, node->items[i], items + i * item.size);
         walk_leave(w, mark);
     }
-    walk_set_list(out, items, items ? node->n : 0);
+    walk_set_list(out, items, node->n);
     walk_set_loc(type, out, node->loc);
 }
 
@@ -211,8 +211,6 @@ static void walk_read_default(struct walk *w, const struct schema_key *key, void
     struct walk quiet = {.arena = w->arena, .diags = &ignored};
     if (node)
         walk_read_value(&quiet, type, node, out);
-    else if (key->def) /* out of memory, which the arena reports */
-        return;
     else if (type->kind == SCHEMA_MAP)
         walk_read_map(&quiet, type, NULL, (struct diag_loc){0}, out);
     else if (type->kind == SCHEMA_EITHER && type->map)
@@ -345,9 +343,4 @@ void walk_read(const struct schema_type *type, const struct node *root, void *ou
     struct walk w = {
         .arena = arena, .diags = diags, .secrets = env ? node_get(env, "secrets") : NULL};
     walk_read_value(&w, type, root, out);
-    if (arena_failed(arena)) {
-        struct diag d;
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        diag_list_add(diags, &d);
-    }
 }

@@ -26,8 +26,7 @@ void walk_add_error(struct walk *w, struct diag_loc loc, struct diag *d)
 {
     if (w->path[0])
         diag_wrap(d, "%s", w->path);
-    if (d->code != COLLRUN_ERR_NO_MEMORY)
-        d->code = COLLRUN_ERR_INVALID;
+    d->code = COLLRUN_ERR_INVALID;
     d->loc = loc;
     diag_list_add(w->diags, d);
 }
@@ -268,7 +267,7 @@ static bool walk_add_ranks(struct walk *w, const struct schema_type *type, const
     }
     if (!capacity)
         out->parts = arena_calloc(w->arena, set.n, sizeof *out->parts);
-    for (uint32_t i = 0; i < set.n && out->parts; i++) {
+    for (uint32_t i = 0; i < set.n; i++) {
         struct diag_loc loc = node->loc;
         if (node->text_column) {
             loc.column = node->text_column + set.ranges[i].at;

@@ -10,6 +10,7 @@
 #include "base/quote.h"
 #include "spec/interpolate.h"
 #include "spec/yaml_error.h"
+#include "xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static bool yaml_is_json(const char *text, size_t len)
     return valid;
 }
 
-/* Returns the text with its pairs joined, and its length in *len; NULL: out of memory. */
+/* Returns the text with its pairs joined, and its length in *len. */
 static const char *yaml_join_pairs(struct yaml_reader *r, const char *text, size_t *len)
 {
     uint32_t most = 0, line = 1, column = 1;
@@ -100,7 +101,7 @@ static const char *yaml_join_pairs(struct yaml_reader *r, const char *text, size
         return text;
     char *out = arena_strndup(r->arena, text, *len), *to = out;
     r->pairs = arena_calloc(r->arena, most, sizeof *r->pairs);
-    for (size_t i = 0, n; out && r->pairs && i < *len; i += n, column++) {
+    for (size_t i = 0, n; i < *len; i += n, column++) {
         uint32_t c = yaml_pair_at(text + i, *len - i);
         n = c ? PAIR_LEN : text[i] == '\\' && i + 1 < *len ? 2 : utf8_len(text + i, *len - i);
         n = n ? n : 1;
@@ -118,8 +119,6 @@ static const char *yaml_join_pairs(struct yaml_reader *r, const char *text, size
             column = 0;
         }
     }
-    if (!out || !r->pairs)
-        return NULL;
     *len = (size_t)(to - out);
     return out;
 }
@@ -170,13 +169,6 @@ static int yaml_add_error(struct yaml_reader *r, const struct diag *d)
     return d->code;
 }
 
-static int yaml_out_of_memory(struct yaml_reader *r)
-{
-    struct diag d;
-    diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-    return yaml_add_error(r, &d);
-}
-
 /* ---- syntax errors ---- */
 
 /* The end of the input is shown at the last character, not on an empty line after it. */
@@ -195,7 +187,7 @@ static int yaml_syntax_error(struct yaml_reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR)
-        return yaml_out_of_memory(r);
+        memory_lacking();
     struct diag_loc loc = yaml_clamp(r, yaml_loc(r, &p->problem_mark, NULL));
     struct diag_loc context_loc = yaml_loc(r, &p->context_mark, NULL);
     struct diag d;
@@ -243,8 +235,6 @@ static int yaml_add_anchor(struct yaml_reader *r, const yaml_char_t *name, struc
         return yaml_add_error(r, &d);
     }
     const char *copy = arena_strdup(r->arena, (const char *)name);
-    if (!copy)
-        return yaml_out_of_memory(r);
     r->anchors[r->nanchors++] =
         (struct anchor){.name = copy, .node = node, .loc = node->loc, .open = true};
     return 0;
@@ -278,8 +268,6 @@ static int yaml_read_alias(struct yaml_reader *r, const yaml_event_t *event, str
     }
     r->aliased = true;
     struct node *copy = arena_memdup(r->arena, anchor->node, sizeof *copy);
-    if (!copy)
-        return yaml_out_of_memory(r);
     copy->loc = loc;
     copy->text_column = 0;
     *out = copy;
@@ -357,8 +345,6 @@ static int yaml_read_scalar(struct yaml_reader *r, const yaml_event_t *event, st
         node->plain = strcmp(tag, "str") != 0;
     size_t len = event->data.scalar.length;
     const char *text = arena_strndup(r->arena, (const char *)event->data.scalar.value, len);
-    if (!text)
-        return yaml_out_of_memory(r);
     node->text = text;
     struct diag d;
     if (strlen(text) != len) {
@@ -387,7 +373,7 @@ static void *yaml_grow(struct arena *arena, void *items, uint32_t n, size_t size
     if (n & (n - 1) || (n && n < 8)) /* room for 8, then for powers of two */
         return items;
     void *grown = arena_calloc(arena, n ? 2 * (size_t)n : 8, size);
-    if (grown && n)
+    if (n)
         memcpy(grown, items, n * size);
     return grown;
 }
@@ -409,8 +395,6 @@ static int yaml_read_list(struct yaml_reader *r, struct node *node)
         if (code < 0)
             return code;
         node->items = yaml_grow(r->arena, node->items, node->n, sizeof(struct node *));
-        if (!node->items)
-            return yaml_out_of_memory(r);
         node->items[node->n++] = item;
         node->weight += item->weight;
     }
@@ -469,10 +453,7 @@ static const char *yaml_read_key(struct yaml_reader *r, const yaml_event_t *even
     if (plain && yaml_refuse_lookalike(r, event) < 0)
         return NULL;
     yaml_check_tag(r, event->data.scalar.tag, yaml_event_loc(r, event));
-    const char *copy = arena_strdup(r->arena, text);
-    if (!copy)
-        yaml_out_of_memory(r);
-    return copy;
+    return arena_strdup(r->arena, text);
 }
 
 static int yaml_read_map(struct yaml_reader *r, struct node *node)
@@ -507,8 +488,6 @@ static int yaml_read_map(struct yaml_reader *r, struct node *node)
         if (!entry.key)
             continue;
         node->entries = yaml_grow(r->arena, node->entries, node->n, sizeof *node->entries);
-        if (!node->entries)
-            return yaml_out_of_memory(r);
         node->entries[node->n++] = entry;
     }
 }
@@ -524,13 +503,11 @@ static int yaml_compare_entries(const void *left, const void *right)
 }
 
 /* Reports duplicate keys and removes them. */
-static int yaml_drop_duplicates(struct yaml_reader *r, struct node *map)
+static void yaml_drop_duplicates(struct yaml_reader *r, struct node *map)
 {
     if (map->n < 2)
-        return 0;
-    struct node_entry **sorted = malloc(map->n * sizeof(struct node_entry *));
-    if (!sorted)
-        return yaml_out_of_memory(r);
+        return;
+    struct node_entry **sorted = xcalloc(map->n, sizeof(struct node_entry *));
     for (uint32_t i = 0; i < map->n; i++)
         sorted[i] = &map->entries[i];
     qsort(sorted, map->n, sizeof(struct node_entry *), yaml_compare_entries);
@@ -552,7 +529,6 @@ static int yaml_drop_duplicates(struct yaml_reader *r, struct node *map)
         if (map->entries[i].value)
             map->entries[kept++] = map->entries[i];
     map->n = kept;
-    return 0;
 }
 
 static int yaml_read_collection(struct yaml_reader *r, yaml_event_t *event, struct node *node)
@@ -569,7 +545,7 @@ static int yaml_read_collection(struct yaml_reader *r, yaml_event_t *event, stru
     if (code == 0)
         code = map ? yaml_read_map(r, node) : yaml_read_list(r, node);
     if (code == 0 && map)
-        code = yaml_drop_duplicates(r, node);
+        yaml_drop_duplicates(r, node);
     yaml_close_anchor(r, node);
     r->depth--;
     return code;
@@ -580,8 +556,6 @@ static int yaml_read_value(struct yaml_reader *r, yaml_event_t *event, struct no
     if (event->type == YAML_ALIAS_EVENT)
         return yaml_read_alias(r, event, out);
     struct node *node = arena_alloc(r->arena, sizeof *node);
-    if (!node)
-        return yaml_out_of_memory(r);
     node->loc = yaml_event_loc(r, event);
     node->weight = 1;
     *out = node;
@@ -640,14 +614,10 @@ static int yaml_read_document(struct yaml_reader *r, struct node **root)
 int yaml_read(const struct source *source, const char *file, struct arena *arena,
               struct node **root, struct diag_list *diags)
 {
-    struct yaml_reader *r = calloc(1, sizeof *r);
+    struct yaml_reader *r = xcalloc(1, sizeof *r);
     struct diag d;
-    if (!r || !yaml_parser_initialize(&r->parser)) {
-        free(r);
-        diag_set(&d, COLLRUN_ERR_NO_MEMORY, "out of memory");
-        diag_list_add(diags, &d);
-        return d.code;
-    }
+    if (!yaml_parser_initialize(&r->parser))
+        memory_lacking();
     r->source = source;
     r->file = file;
     r->arena = arena;
@@ -662,9 +632,8 @@ int yaml_read(const struct source *source, const char *file, struct arena *arena
         const char *text = yaml_join_pairs(r, source->text + start, &len);
         struct node *result = NULL;
         yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
-        if (text)
-            yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, len);
-        code = text ? yaml_read_document(r, &result) : yaml_out_of_memory(r);
+        yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, len);
+        code = yaml_read_document(r, &result);
         if (code == 0)
             *root = result;
     }

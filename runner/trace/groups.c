@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/groups.h"
 
+#include "xalloc.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,17 +11,12 @@
 
 enum { TABLE = 2 * TRACE_GROUPS_MOST, CALLS_PER_SECOND = 1000 };
 
-bool trace_groups_init(struct trace_groups *g)
+void trace_groups_init(struct trace_groups *g)
 {
     *g = (struct trace_groups){.n = 1, .capacity = 64};
-    g->items = calloc(g->capacity, sizeof *g->items);
-    g->table = calloc(TABLE, sizeof *g->table);
-    if (!g->items || !g->table) {
-        trace_groups_fini(g);
-        return false;
-    }
+    g->items = xcalloc(g->capacity, sizeof *g->items);
+    g->table = xcalloc(TABLE, sizeof *g->table);
     snprintf(g->items[0].name, sizeof g->items[0].name, "?");
-    return true;
 }
 
 void trace_groups_fini(struct trace_groups *g)
@@ -44,30 +41,22 @@ static uint32_t trace_groups_hash(const char *scope)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-static bool trace_groups_grow(struct trace_groups *g)
-{
-    if (g->n < g->capacity)
-        return true;
-    struct trace_group *more = realloc(g->items, 2 * (size_t)g->capacity * sizeof *more);
-    if (!more)
-        return false;
-    g->items = more;
-    g->capacity *= 2;
-    return true;
-}
-
 /* 0: there is no room. */
 static uint32_t trace_groups_add(struct trace_groups *g, const struct trace_member *m)
 {
-    if (g->n == TRACE_GROUPS_MOST || !trace_groups_grow(g))
+    if (g->n == TRACE_GROUPS_MOST)
         return 0;
+    if (g->n == g->capacity) {
+        g->capacity *= 2;
+        g->items = xrealloc(g->items, g->capacity, sizeof *g->items);
+    }
     struct trace_group *item = &g->items[g->n];
     *item = (struct trace_group){.size = m->size, .stride = 1};
     snprintf(item->name, sizeof item->name, "%s", m->name);
     snprintf(item->scope, sizeof item->scope, "%s", m->scope);
-    item->ranks = malloc(m->size * sizeof *item->ranks);
-    item->calls = m->size > 1 ? calloc(TRACE_GROUPS_WINDOW, sizeof *item->calls) : NULL;
-    for (uint32_t i = 0; item->ranks && i < m->size; i++)
+    item->ranks = xmalloc(m->size * sizeof *item->ranks);
+    item->calls = m->size > 1 ? xcalloc(TRACE_GROUPS_WINDOW, sizeof *item->calls) : NULL;
+    for (uint32_t i = 0; i < m->size; i++)
         item->ranks[i] = UINT32_MAX;
     return g->n++;
 }
@@ -83,7 +72,7 @@ static void trace_groups_list(struct trace_group *item)
             (size_t)snprintf(text + len, sizeof text - len, "%s%u", i ? ", " : "[", item->ranks[i]);
     }
     snprintf(text + len, sizeof text - len, "]");
-    item->text = strdup(text);
+    item->text = xstrdup(text);
 }
 
 static uint32_t trace_groups_find(struct trace_groups *g, const struct trace_member *m)

@@ -37,8 +37,7 @@ struct trace_groups {
     uint32_t *table; /* owned: index + 1 by hash of the scope; 0: free */
 };
 
-/* False: out of memory. */
-bool trace_groups_init(struct trace_groups *g);
+void trace_groups_init(struct trace_groups *g);
 void trace_groups_fini(struct trace_groups *g);
 
 struct trace_member {

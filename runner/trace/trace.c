@@ -7,6 +7,7 @@
 
 #include "base/loop.h"
 #include "base/wire.h"
+#include "xalloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -187,12 +188,8 @@ static int trace_start(struct trace *t, const char *path, bool follow, struct di
 struct trace *trace_open(const char *path, bool follow, const struct desc *desc, uint64_t begin_ns,
                          struct diag *d)
 {
-    struct trace *t = calloc(1, sizeof *t);
+    struct trace *t = xcalloc(1, sizeof *t);
     pthread_condattr_t monotonic;
-    if (!t) {
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the trace");
-        return NULL;
-    }
     t->fd = -1;
     t->nranks = desc->nranks;
     buf_init(&t->queue);
@@ -202,10 +199,8 @@ struct trace *trace_open(const char *path, bool follow, const struct desc *desc,
     pthread_cond_init(&t->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     t->writer = trace_writer_new(desc, begin_ns);
-    t->dropped = calloc(desc->nranks, sizeof *t->dropped);
-    if (!t->writer || !t->dropped)
-        diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the trace");
-    else if (trace_start(t, path, follow, d) == COLLRUN_OK)
+    t->dropped = xcalloc(desc->nranks, sizeof *t->dropped);
+    if (trace_start(t, path, follow, d) == COLLRUN_OK)
         return t;
     trace_free(t);
     return NULL;
@@ -263,8 +258,7 @@ void trace_instant(struct trace *t, const struct trace_instant *i)
         buf_put(&b, parts[k] ? parts[k] : "", parts[k] ? strlen(parts[k]) + 1 : 1);
     const struct trace_item item = {
         .type = TRACE_ITEM_INSTANT, .rank = i->rank, .ns = i->ns ? i->ns : now_ns(), .len = b.len};
-    if (!b.failed)
-        trace_put(t, &item, b.data);
+    trace_put(t, &item, b.data);
     buf_fini(&b);
 }
 

@@ -13,6 +13,7 @@
 #include "trace/groups.h"
 #include "trace/line.h"
 #include "trace/track.h"
+#include "xalloc.h"
 
 #include <collrun/types.h>
 #include <stdlib.h>
@@ -81,18 +82,14 @@ static void trace_writer_set_track(struct trace_rank *r, uint32_t slot, struct t
 
 struct trace_writer *trace_writer_new(const struct desc *desc, uint64_t begin_ns)
 {
-    struct trace_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
+    struct trace_writer *w = xcalloc(1, sizeof *w);
     *w = (struct trace_writer){.desc = desc, .begin_ns = begin_ns};
     buf_init(&w->out);
     arena_init(&w->arena);
-    w->ranks = calloc(desc->nranks, sizeof *w->ranks);
-    w->cache = calloc(CACHE, sizeof *w->cache);
-    if (w->ranks && w->cache && trace_groups_init(&w->groups))
-        return w;
-    trace_writer_free(w);
-    return NULL;
+    w->ranks = xcalloc(desc->nranks, sizeof *w->ranks);
+    w->cache = xcalloc(CACHE, sizeof *w->cache);
+    trace_groups_init(&w->groups);
+    return w;
 }
 
 void trace_writer_free(struct trace_writer *w)
@@ -123,7 +120,7 @@ struct trace_totals trace_writer_totals(const struct trace_writer *w)
 
 /* ---- lines ---- */
 
-/* Room for a line; `at` goes to trace_writer_commit. NULL: out of memory. */
+/* Room for a line; `at` goes to trace_writer_commit. */
 static char *trace_writer_line(struct trace_writer *w)
 {
     return buf_reserve(&w->out, LINE);
@@ -173,8 +170,6 @@ static char *trace_writer_start_time(char *at)
 static void trace_writer_process(struct trace_writer *w, uint32_t rank)
 {
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     at = trace_writer_metadata(at, "process_name", rank, 0);
     at = PUT(at, "\"name\":\"rank ");
     at = trace_line_number(at, rank);
@@ -192,8 +187,6 @@ static void trace_writer_process(struct trace_writer *w, uint32_t rank)
 void trace_writer_begin(struct trace_writer *w)
 {
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     at = PUT(at, "[\n");
     at = trace_writer_metadata(at, "trace_begin", w->desc->nranks, 0);
     at = PUT(at, "\"version\":1,\"job\":");
@@ -214,8 +207,6 @@ void trace_writer_begin(struct trace_writer *w)
 void trace_writer_end(struct trace_writer *w, int exit_code)
 {
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     at = trace_writer_metadata(at, "trace_end", w->desc->nranks, 0);
     at = PUT(at, "\"operations\":");
     at = trace_line_number(at, w->totals.operations);
@@ -232,8 +223,6 @@ void trace_writer_instant(struct trace_writer *w, const struct trace_instant *i)
 {
     bool job = i->rank == WIRE_HOST;
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     at = PUT(at, "{\"ph\":\"i\",\"s\":\"");
     *at++ = job ? 'g' : 'p';
     at = PUT(at, "\",\"cat\":\"event\",\"name\":");
@@ -291,8 +280,6 @@ static void trace_writer_skew(struct trace_writer *w, uint32_t group, const stru
 {
     char name[80] = "skew ";
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     strncat(name, w->groups.items[group].name, 64);
     at = PUT(at, "{\"ph\":\"C\",\"name\":");
     at = trace_line_string(at, name);
@@ -312,7 +299,7 @@ static void trace_writer_name_track(struct trace_writer *w, uint32_t rank, struc
     const struct trace_group *g = &w->groups.items[t->group];
     char name[80] = "";
     char *at = trace_writer_line(w);
-    if (!at || t->named & 1u << row)
+    if (t->named & 1u << row)
         return;
     t->named |= 1u << row;
     strncat(name, g->name, 64);
@@ -471,8 +458,6 @@ static void trace_writer_slice(struct trace_writer *w, const struct trace_op *op
 {
     const struct trace_arguments *arguments = trace_writer_find_arguments(w, op, t);
     char *at = trace_writer_line(w);
-    if (!at)
-        return;
     at = trace_line_put(at, arguments->text, arguments->head);
     at = trace_track_put(at, t, rank, tid);
     at = trace_line_us(at, op->called);
@@ -522,9 +507,8 @@ static void trace_writer_join(struct trace_writer *w, const struct trace_frame *
     uint32_t group = trace_groups_join(&w->groups, m);
     struct trace_track *t = trace_writer_track_of(r, group);
     if (!t) {
-        t = malloc(sizeof *t);
-        if (t)
-            *t = (struct trace_track){.group = group, .group_rank = m->group_rank};
+        t = xmalloc(sizeof *t);
+        *t = (struct trace_track){.group = group, .group_rank = m->group_rank};
     }
     trace_writer_set_track(r, slot, t);
 }

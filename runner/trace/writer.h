@@ -12,7 +12,7 @@
 
 struct trace_writer;
 
-/* NULL: out of memory. `desc` is borrowed. Times in the trace begin at `begin_ns`. */
+/* `desc` is borrowed. Times in the trace begin at `begin_ns`. */
 struct trace_writer *trace_writer_new(const struct desc *desc, uint64_t begin_ns);
 void trace_writer_free(struct trace_writer *w); /* NULL: no effect */
 /* What has been written since; the caller consumes it. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Allocations that fail, in the runner and in an agent: the command succeeds with all of its output, or memory is named as the cause.
 # A sample of the allocations, of some 10 s times SAMPLE; ALL=1: every one, in about 20 minutes. allocation_failures.py judges.
+# Then a limit of the runner's memory while ranks run that ignore signals: one line, exit code 125, and no rank is left.
 . "$(dirname "$0")/lib.sh"
 case $home in
 *asan* | *tsan*)
@@ -49,4 +50,24 @@ fails collrun on 15 run small.yaml --run-dir "{dir}"
 fails collrun libcrypto 10 run small.yaml --run-dir "{dir}"
 fails collrun-agent once 15 run small.yaml --run-dir "{dir}"
 fails collrun-agent on 5 run small.yaml --run-dir "{dir}"
+
+job full <<'END_OF_JOB'
+version: 1
+processes: {count: 16}
+timeouts: {grace: 1s}
+workloads:
+  - command: [sh, -c, "trap '' TERM INT; echo $$ >>ranks; until [ -e go ]; do sleep 0.1; done; head -c 60000 /dev/zero | tr '\\0' x; sleep 1000"]
+END_OF_JOB
+: >ranks
+started() { [ "$(wc -l <ranks)" = 16 ]; }
+ranks_gone() { for rank in $(cat ranks); do gone_or_zombie "$rank" || return 1; done; }
+start full.yaml
+within 60 started
+prlimit --pid "$pid" --as=65536
+: >go
+finish 60
+is "a runner whose memory is limited while its ranks write: the exit code" "$code" 125
+like "is one line" "$(err)" '^collrun: error: out of memory; .*machine$'
+is "alone" "$(grep -c . err)" 1
+check_within "no rank is left" 60 ranks_gone
 done_testing

@@ -110,7 +110,7 @@ static void the_json_schema_has_every_name(void **state)
     char *text;
     size_t len;
     FILE *out = open_memstream(&text, &len);
-    assert_int_equal(schema_write_json(out), 0);
+    schema_write_json(out);
     fclose(out);
     json_t *schema = json_loads(text, 0, NULL);
     check_names(&schema_job, schema);

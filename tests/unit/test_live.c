@@ -30,7 +30,7 @@ static int begin(void **state)
 {
     (void)state;
     ranks[0] = ranks[1] = (struct rank_state){.pid = 7};
-    assert_int_equal(live_init(&live, NULL, &desc, ranks, NULL, true), 0);
+    live_init(&live, NULL, &desc, ranks, NULL, true);
     t0 = live.begin_ns;
     return 0;
 }

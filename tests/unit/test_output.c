@@ -18,19 +18,6 @@
 enum { RANKS = 2, BYTES = 400000 };
 
 static uint64_t credit;
-static bool no_memory; /* buffers cannot grow */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MEMORY_FAILS = 0 }; /* the sanitizers have an allocator of their own */
-#else
-enum { MEMORY_FAILS = 1 };
-void *__libc_realloc(void *p, size_t size);
-
-void *realloc(void *p, size_t size)
-{
-    return no_memory ? NULL : __libc_realloc(p, size);
-}
-#endif
 
 static void on_credit(void *ctx, uint32_t host, uint32_t bytes)
 {
@@ -220,35 +207,10 @@ static void credit_of_few_bytes_waits(void **state)
     assert_int_equal(credit, 4);
 }
 
-/* A line without memory for its beginning becomes two. */
-static void nothing_is_lost_without_memory(void **state)
-{
-    static const char expected[] = "[0] whole\n[1] a\n[1] b\n[0] be\n[0] gin\n[0] end\n";
-    struct buf got = {0};
-    struct place p;
-    (void)state;
-    if (!MEMORY_FAILS)
-        skip();
-    enter(&p, "[{rank}]");
-    no_memory = true;
-    output_add(p.output, 0, 1, 0, "whole\n", 6);
-    output_add(p.output, 1, 1, 0, "a\nb\n", 4);
-    output_add(p.output, 0, 1, 0, "be", 2);
-    output_add(p.output, 0, 1, 0, "gin\nend", 7);
-    output_end_rank(p.output, 0);
-    no_memory = false;
-    take(&p, &got);
-    leave(&p);
-    assert_int_equal(got.len, sizeof expected - 1);
-    assert_memory_equal(got.data, expected, got.len);
-    buf_fini(&got);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_of_any_size),
                                        cmocka_unit_test(long_lines),
-                                       cmocka_unit_test(credit_of_few_bytes_waits),
-                                       cmocka_unit_test(nothing_is_lost_without_memory)};
+                                       cmocka_unit_test(credit_of_few_bytes_waits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,7 @@ static void stall_is_found(uint32_t size, enum stall_kind kind, uint32_t late)
         job.all[r] = r;
         job.ranks[r].snapshot = (struct rank_snapshot){.known = true, .groups = g, .n = 1};
     }
-    assert_int_equal(stall_watch_init(&watch, &job.desc), 0);
+    stall_watch_init(&watch, &job.desc);
     for (uint32_t r = 0; r < RANKS; r++)
         stall_watch_update(&watch, r, &job.ranks[r].snapshot, 100 * SECOND);
     job.bytes = job.compared = 0;
