@@ -18,7 +18,7 @@ OBJECTS += $(call obj,$(REPLAY_SRC))
 $(B)/lib/collrun/workloads/replay.so: $(call obj,$(REPLAY_SRC)) $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LD_FLAGS) -shared $(NO_UNDEFINED) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun
+	$(Q)$(CC) $(LD_FLAGS) -shared $(NO_UNDEFINED) -o $@ $(filter %.o,$^) -L$(B)/lib -lcollrun $(shell $(PKG_CONFIG) --libs jansson)
 
 # Programs that call collrun_init, for configs/program.yaml and configs/parameter_server.yaml.
 EXAMPLE_PROGRAMS := $(patsubst %.c,$(B)/libexec/collrun/examples/%,$(notdir $(PROGRAM_SRC)))

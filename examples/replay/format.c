@@ -65,7 +65,7 @@ static enum format format_guess(const char *file, const char *text, size_t len)
     return text[at] == '#' || strncmp(text + at, "MPI_", 4) == 0 ? FORMAT_MPI : FORMAT_AUTO;
 }
 
-int format_parse(struct trace *t, const char *text, size_t len, enum format format)
+int format_parse(struct trace *t, char *text, size_t len, enum format format)
 {
     int rc = 0;
     if (len > 1 && (unsigned char)text[0] == 0x1f && (unsigned char)text[1] == 0x8b)

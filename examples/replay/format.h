@@ -18,14 +18,14 @@ enum format { FORMAT_AUTO, FORMAT_MPI, FORMAT_PYTORCH, FORMAT_CHAKRA };
 int format_read(struct trace *t, const char *file, enum format format, int rank, int world_size);
 /* The same for a text in memory, which a byte 0 follows; t is zeroed but for file, rank and
  * world_size. */
-int format_parse(struct trace *t, const char *text, size_t len, enum format format);
+int format_parse(struct trace *t, char *text, size_t len, enum format format);
 
 /* Adds the times of a PyTorch trace from the timeline that Kineto wrote of the same run. */
 int format_read_times(struct trace *t, const char *file);
 
 /* The readers. */
 int mpi_read(struct trace *t, const char *text, size_t len);
-int pytorch_read(struct trace *t, const char *text, size_t len);
-int kineto_read(struct trace *t, const char *text, size_t len);
+int pytorch_read(struct trace *t, char *text, size_t len);
+int kineto_read(struct trace *t, char *text, size_t len);
 int chakra_read(struct trace *t, const char *text, size_t len);
 #endif

@@ -10,7 +10,6 @@
  *   as many; their durations are the recorded times.
  */
 #include "format.h"
-#include "json.h"
 
 #include <collrun/collrun.h>
 
@@ -27,11 +26,11 @@ struct kineto_events {
     size_t n, room;
 };
 
-static int kineto_add(struct trace *t, struct kineto_events *list, const char *event)
+static int kineto_add(struct trace *t, struct kineto_events *list, const json_t *event)
 {
-    struct kineto_event e;
-    if (!json_number(json_member(event, "ts"), &e.begin_us) ||
-        !json_number(json_member(event, "dur"), &e.us) || e.begin_us < 0 || e.begin_us > 1e16 ||
+    const json_t *begin = json_object_get(event, "ts"), *took = json_object_get(event, "dur");
+    const struct kineto_event e = {json_number_value(begin), json_number_value(took)};
+    if (!json_is_number(begin) || !json_is_number(took) || e.begin_us < 0 || e.begin_us > 1e16 ||
         e.us < 0 || e.us > 1e12)
         return trace_fail(t, TRACE_FILE, "event %zu of its kind has no begin and duration",
                           list->n + 1);
@@ -53,15 +52,19 @@ static int kineto_by_begin(const void *a, const void *b)
     return (x->begin_us > y->begin_us) - (x->begin_us < y->begin_us);
 }
 
-static int kineto_collect(struct trace *t, const char *events, struct kineto_events *calls,
+static int kineto_collect(struct trace *t, const json_t *events, struct kineto_events *calls,
                           struct kineto_events *kernels)
 {
     int rc = 0;
-    for (const char *e = json_first(events); !rc && e; e = json_next(e)) {
-        const char *name = json_member(e, "name"), *category = json_member(e, "cat");
-        if (json_starts(category, "cpu_op\"") && json_starts(name, "record_param_comms\""))
+    for (size_t i = 0; !rc && i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i);
+        const char *name = json_string_value(json_object_get(e, "name"));
+        const char *category = json_string_value(json_object_get(e, "cat"));
+        if (!name || !category)
+            continue;
+        if (strcmp(category, "cpu_op") == 0 && strcmp(name, "record_param_comms") == 0)
             rc = kineto_add(t, calls, e);
-        else if (json_starts(category, "kernel\"") && json_starts(name, "nccl"))
+        else if (strcmp(category, "kernel") == 0 && strncmp(name, "nccl", 4) == 0)
             rc = kineto_add(t, kernels, e);
     }
     if (calls->n)
@@ -112,15 +115,14 @@ static void kineto_kernels(struct trace *t, const struct kineto_events *kernels,
     }
 }
 
-int kineto_read(struct trace *t, const char *text, size_t len)
+int kineto_read(struct trace *t, char *text, size_t len)
 {
     struct kineto_events calls = {0}, kernels = {0};
-    const char *wrong = json_check(text);
-    if (wrong)
-        return trace_fail(t, TRACE_FILE, "byte %zu of %zu is no JSON", (size_t)(wrong - text) + 1,
-                          len);
-    const char *events = json_member(text + strspn(text, " \t\r\n"), "traceEvents");
-    int rc = kineto_collect(t, events, &calls, &kernels);
+    json_t *file = trace_json(t, text, len);
+    if (!file)
+        return -1;
+    int rc = kineto_collect(t, json_object_get(file, "traceEvents"), &calls, &kernels);
+    json_decref(file);
     if (!rc && (calls.n != t->ncalls || !calls.n))
         rc = trace_fail(t, TRACE_FILE,
                         "%zu events record_param_comms; the execution trace has %zu: "

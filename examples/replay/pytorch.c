@@ -15,7 +15,6 @@
  * - Nodes have no times. The operator of reductions is not recorded either: it is a sum.
  */
 #include "format.h"
-#include "json.h"
 
 #include <collrun/collrun.h>
 
@@ -34,7 +33,7 @@ struct pytorch_request {
 struct pytorch_reader {
     struct trace *t;
     uint64_t id; /* of the node */
-    const char *inputs, *types, *outputs;
+    const json_t *inputs, *types, *outputs;
     int at; /* index of the operation's name in the inputs */
     char operation[PYTORCH_OPERATION_MAX];
     int64_t backend; /* of schema 1.0.1: the group */
@@ -58,9 +57,8 @@ static const struct {
 /* Parses "Tensor(float)", or "GenericList[Tensor(float),Tensor(float)]". */
 static int pytorch_dtype(struct pytorch_reader *r, int index, struct op *op)
 {
-    char text[4096], *name = NULL;
-    if (json_string(json_item(r->types, index), text, sizeof text))
-        name = strstr(text, "Tensor(");
+    const char *text = json_string_value(json_array_get(r->types, (size_t)index));
+    const char *name = text ? strstr(text, "Tensor(") : NULL;
     if (name)
         name += strlen("Tensor(");
     size_t len = name ? strcspn(name, ")") : 0;
@@ -76,11 +74,12 @@ static int pytorch_dtype(struct pytorch_reader *r, int index, struct op *op)
 
 /* ---- tensors: [id, storage, offset, elements, bytes of one, device], or lists of them ---- */
 
-static int pytorch_tensor(struct pytorch_reader *r, const char *tensor, enum collrun_dtype dtype,
+static int pytorch_tensor(struct pytorch_reader *r, const json_t *tensor, enum collrun_dtype dtype,
                           size_t *elements)
 {
     int64_t n, width;
-    if (!json_int(json_item(tensor, 3), &n) || !json_int(json_item(tensor, 4), &width))
+    if (!trace_json_int(json_array_get(tensor, 3), &n) ||
+        !trace_json_int(json_array_get(tensor, 4), &width))
         return trace_fail(r->t, r->id, "%s: a tensor has no number and size of its elements",
                           r->operation);
     if (n < 0 || (uint64_t)n > TRACE_BYTES_MAX)
@@ -94,52 +93,43 @@ static int pytorch_tensor(struct pytorch_reader *r, const char *tensor, enum col
                : 0;
 }
 
-static int pytorch_tensors(struct pytorch_reader *r, const char *value, enum collrun_dtype dtype,
-                           size_t *elements)
+/* A tensor, or a list of what this function reads: outputs may be lists of lists. */
+static int pytorch_tensors(struct pytorch_reader *r, const json_t *value, enum collrun_dtype dtype,
+                           size_t *elements, int depth)
 {
-    const char *first = json_first(value);
-    if (!first)
+    if (!json_array_size(value))
         return 0; /* no tensor: that of a rank which only sends, or only receives */
-    if (*first != '[')
+    if (depth == 0 || !json_is_array(json_array_get(value, 0)))
         return pytorch_tensor(r, value, dtype, elements);
-    for (const char *e = first; e; e = json_next(e)) {
-        const char *inner = json_first(e); /* outputs may be lists of lists */
-        int rc = inner && *inner == '[' ? pytorch_tensor(r, inner, dtype, elements)
-                                        : pytorch_tensor(r, e, dtype, elements);
-        for (const char *more = inner && *inner == '[' ? json_next(inner) : NULL; !rc && more;
-             more = json_next(more))
-            rc = pytorch_tensor(r, more, dtype, elements);
-        if (rc)
-            return rc;
-    }
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (pytorch_tensors(r, json_array_get(value, i), dtype, elements, depth - 1))
+            return -1;
     return 0;
 }
 
 /* ---- groups ---- */
 
-static int pytorch_group_ranks(struct pytorch_reader *r, const char *group, const char *name,
+static int pytorch_group_ranks(struct pytorch_reader *r, const json_t *group, const char *name,
                                int64_t size)
 {
-    const char *ranks = json_member(group, "ranks");
-    int index, n = 0;
-    for (const char *e = json_first(ranks); e; e = json_next(e))
-        n++;
-    if (n && n != size)
-        return trace_fail(r->t, r->id, "group %s of %lld ranks lists %d", name, (long long)size, n);
+    const json_t *ranks = json_object_get(group, "ranks");
+    const size_t n = json_array_size(ranks);
+    if (n && n != (size_t)size)
+        return trace_fail(r->t, r->id, "group %s of %lld ranks lists %zu", name, (long long)size,
+                          n);
     if (!n && !r->t->world_size)
         r->t->world_size = (int)size;
-    index = trace_add_group(r->t, name, (int)size);
+    const int index = trace_add_group(r->t, name, (int)size);
     if (index < 0)
         return -1;
-    n = 0;
-    for (const char *e = json_first(ranks); e; e = json_next(e)) {
+    for (size_t i = 0; i < n; i++) {
         int64_t rank;
-        if (!json_int(e, &rank) || rank < 0 || rank >= TRACE_RANKS_MAX)
+        if (!trace_json_int(json_array_get(ranks, i), &rank) || rank < 0 || rank >= TRACE_RANKS_MAX)
             return trace_fail(r->t, r->id, "group %s: a rank is no rank", name);
-        if (trace_group_rank(&r->t->groups[index], (int)rank) >= 0 &&
-            trace_group_rank(&r->t->groups[index], (int)rank) < n)
+        const int before = trace_group_rank(&r->t->groups[index], (int)rank);
+        if (before >= 0 && (size_t)before < i)
             return trace_fail(r->t, r->id, "group %s has rank %lld twice", name, (long long)rank);
-        r->t->groups[index].ranks[n++] = (int)rank;
+        r->t->groups[index].ranks[i] = (int)rank;
     }
     return 0;
 }
@@ -147,33 +137,41 @@ static int pytorch_group_ranks(struct pytorch_reader *r, const char *group, cons
 /* The node "## process_group:init ##": its input is JSON in a string. */
 static int pytorch_groups(struct pytorch_reader *r)
 {
-    int rc = 0;
-    const char *input = json_item(r->inputs, 0);
-    size_t room = input ? strlen(input) + 1 : 0;
-    char *text = input ? malloc(room) : NULL;
-    if (!text || !json_string(input, text, room) || json_check(text) || text[0] != '[')
-        rc = trace_fail(r->t, r->id, "the list of the process groups is no JSON");
-    for (const char *g = rc ? NULL : json_first(text); !rc && g; g = json_next(g)) {
+    const char *text = json_string_value(json_array_get(r->inputs, 0));
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    int rc = json_is_array(list)
+                 ? 0
+                 : trace_fail(r->t, r->id, "the list of the process groups is no JSON");
+    for (size_t i = 0; !rc && i < json_array_size(list); i++) {
+        const json_t *g = json_array_get(list, i);
         char name[TRACE_NAME_MAX];
         int64_t size;
-        if (!json_string(json_member(g, "pg_name"), name, sizeof name) ||
-            !json_int(json_member(g, "group_size"), &size) || size < 1 || size > TRACE_RANKS_MAX)
+        if (!trace_json_text(json_object_get(g, "pg_name"), name, sizeof name) ||
+            !trace_json_int(json_object_get(g, "group_size"), &size) || size < 1 ||
+            size > TRACE_RANKS_MAX)
             rc = trace_fail(r->t, r->id, "a process group has no pg_name and group_size");
         else if (trace_find_group(r->t, name) < 0)
             rc = pytorch_group_ranks(r, g, name, size);
     }
-    free(text);
+    json_decref(list);
     return rc;
+}
+
+/* Input `offset` after the name of the operation, or before it; NULL: there is none. */
+static const json_t *pytorch_input(const struct pytorch_reader *r, int offset)
+{
+    const int i = r->at + offset;
+    return i < 0 ? NULL : json_array_get(r->inputs, (size_t)i);
 }
 
 /* Without an init: first global rank, stride and size follow the splits. */
 static int pytorch_new_group(struct pytorch_reader *r, const char *name)
 {
     int64_t start = 0, stride = 1, size = r->t->world_size;
-    bool known = json_int(json_item(r->inputs, r->at + 3), &start) &&
-                 json_int(json_item(r->inputs, r->at + 4), &stride) &&
-                 json_int(json_item(r->inputs, r->at + 5), &size);
-    if (!known && !json_int(json_item(r->inputs, r->at + 3), &size))
+    bool known = trace_json_int(pytorch_input(r, 3), &start) &&
+                 trace_json_int(pytorch_input(r, 4), &stride) &&
+                 trace_json_int(pytorch_input(r, 5), &size);
+    if (!known && !trace_json_int(pytorch_input(r, 3), &size))
         size = r->t->world_size;
     if (size < 1 || size > TRACE_RANKS_MAX || start < 0 || start >= TRACE_RANKS_MAX || stride < 1 ||
         stride > TRACE_RANKS_MAX || start + (size - 1) * stride >= TRACE_RANKS_MAX)
@@ -190,16 +188,16 @@ static int pytorch_new_group(struct pytorch_reader *r, const char *name)
 static int pytorch_group(struct pytorch_reader *r, struct op *op)
 {
     char name[TRACE_NAME_MAX] = "world";
-    const char *group = json_item(r->inputs, r->at - 2);
+    const json_t *group = pytorch_input(r, -2);
     int64_t backend;
-    if (json_int(group, &backend)) {
+    if (trace_json_int(group, &backend)) {
         if (r->backend && backend && r->backend != backend)
             return trace_fail(r->t, r->id,
                               "%s in a second group: schema 1.0.1 does not say which "
                               "ranks a group has",
                               r->operation);
         r->backend = backend ? backend : r->backend;
-    } else if (!json_string(json_item(group, 0), name, sizeof name)) {
+    } else if (!trace_json_text(json_array_get(group, 0), name, sizeof name)) {
         return trace_fail(r->t, r->id, "%s: its group has no name", r->operation);
     }
     op->group = trace_find_group(r->t, name);
@@ -253,18 +251,20 @@ static const struct pytorch_operation *pytorch_find(const char *operation)
 }
 
 /* The counts of one side: splits of rows, in elements. No splits: equal blocks. */
-static int pytorch_split(struct pytorch_reader *r, const char *split, size_t elements,
+static int pytorch_split(struct pytorch_reader *r, const json_t *split, size_t elements,
                          struct op *op, bool receives)
 {
-    int n = r->t->groups[op->group].size, given = 0;
+    const int n = r->t->groups[op->group].size;
+    const int given = json_array_size(split) <= (size_t)n ? (int)json_array_size(split) : n + 1;
     size_t *counts = r->t->counts + op->counts + (receives ? n : 0);
     uint64_t sum = 0;
     int64_t rows;
-    for (const char *e = json_first(split); e; e = json_next(e), given++) {
-        if (!json_int(e, &rows) || rows < 0 || (uint64_t)rows > TRACE_BYTES_MAX || given == n)
+    for (int i = 0; i < given; i++) {
+        if (!trace_json_int(json_array_get(split, (size_t)i), &rows) || rows < 0 ||
+            (uint64_t)rows > TRACE_BYTES_MAX || i == n)
             return trace_fail(r->t, r->id, "%s: a split that is no list of %d counts", r->operation,
                               n);
-        counts[given] = (size_t)rows;
+        counts[i] = (size_t)rows;
         sum += (uint64_t)rows;
     }
     if (given && given != n)
@@ -282,22 +282,22 @@ static int pytorch_splits(struct pytorch_reader *r, size_t received, struct op *
     size_t n = (size_t)r->t->groups[op->group].size;
     if (trace_add_counts(r->t, 2 * n, &op->counts))
         return -1;
-    if (pytorch_split(r, json_item(r->inputs, r->at + 1), r->elements, op, false))
+    if (pytorch_split(r, pytorch_input(r, 1), r->elements, op, false))
         return -1;
-    return pytorch_split(r, json_item(r->inputs, r->at + 2), received, op, true);
+    return pytorch_split(r, pytorch_input(r, 2), received, op, true);
 }
 
 static int pytorch_counts(struct pytorch_reader *r, char count, struct op *op)
 {
     size_t received = 0, n = (size_t)r->t->groups[op->group].size;
-    const char *tensor = r->at >= 4 ? json_item(r->inputs, r->at - 4) : NULL;
+    const json_t *tensor = pytorch_input(r, -4);
     r->elements = 0;
     if (count == 'n')
         return 0;
     if (!tensor || pytorch_dtype(r, r->at - 4, op))
         return trace_fail(r->t, r->id, "%s has no tensor", r->operation);
-    if (pytorch_tensors(r, tensor, op->dtype, &r->elements) ||
-        pytorch_tensors(r, json_item(r->outputs, 0), op->dtype, &received))
+    if (pytorch_tensors(r, tensor, op->dtype, &r->elements, 2) ||
+        pytorch_tensors(r, json_array_get(r->outputs, 0), op->dtype, &received, 2))
         return -1;
     if (count == 'v')
         return pytorch_splits(r, received, op);
@@ -317,7 +317,7 @@ static int pytorch_peer(struct pytorch_reader *r, struct op *op)
                   collrun_kind_has_root((enum collrun_kind)op->kind);
     if (!needed)
         return 0;
-    if (!json_int(json_item(r->inputs, r->at - 1), &rank) || rank < 0 || rank >= g->size)
+    if (!trace_json_int(pytorch_input(r, -1), &rank) || rank < 0 || rank >= g->size)
         return trace_fail(r->t, r->id, "%s: its root or peer is no rank of group %s, which has %d",
                           r->operation, g->name, g->size);
     op->peer = g->ranks[rank];
@@ -327,15 +327,15 @@ static int pytorch_peer(struct pytorch_reader *r, struct op *op)
 /* A number, or [number, is a message]. */
 static int pytorch_request(struct pytorch_reader *r, int64_t *request)
 {
-    const char *value = json_item(r->inputs, r->at - 3);
+    const json_t *value = pytorch_input(r, -3);
     int64_t message = 0;
-    if (value && *value == '[') {
-        const char *second = json_item(value, 1);
-        if (second && !json_int(second, &message))
-            message = strncmp(second, "true", 4) == 0;
-        value = json_item(value, 0);
+    if (json_is_array(value)) {
+        const json_t *second = json_array_get(value, 1);
+        if (!trace_json_int(second, &message))
+            message = json_is_true(second);
+        value = json_array_get(value, 0);
     }
-    if (!json_int(value, request) || *request < 0 || *request > INT64_MAX / 2 - 1)
+    if (!trace_json_int(value, request) || *request < 0 || *request > INT64_MAX / 2 - 1)
         return trace_fail(r->t, r->id, "%s: its request is no number", r->operation);
     *request = 2 * *request + (message != 0);
     return 0;
@@ -375,10 +375,11 @@ static int pytorch_operation(struct pytorch_reader *r)
 {
     int64_t request;
     char copy[PYTORCH_OPERATION_MAX];
-    r->at = 0;
-    for (const char *e = json_first(r->inputs); e && *e != '"'; e = json_next(e))
-        r->at++;
-    if (!json_string(json_item(r->inputs, r->at), copy, sizeof copy) || r->at < 3)
+    size_t at = 0;
+    while (at < json_array_size(r->inputs) && !json_is_string(json_array_get(r->inputs, at)))
+        at++;
+    r->at = (int)at;
+    if (!trace_json_text(json_array_get(r->inputs, at), copy, sizeof copy) || at < 3)
         return trace_fail(r->t, r->id, "record_param_comms: its inputs have no operation");
     snprintf(r->operation, sizeof r->operation, "%s", copy);
     if (strcmp(copy, "init") == 0)
@@ -402,21 +403,23 @@ static int pytorch_operation(struct pytorch_reader *r)
 
 /* ---- nodes ---- */
 
-static int pytorch_node(struct pytorch_reader *r, const char *node)
+static int pytorch_node(struct pytorch_reader *r, const json_t *node)
 {
     int64_t id;
-    bool groups = json_starts(json_member(node, "name"), "## process_group:init ##\"");
-    if (!json_starts(json_member(node, "name"), "record_param_comms\"") && !groups)
+    const char *name = json_string_value(json_object_get(node, "name"));
+    bool groups = name && strcmp(name, "## process_group:init ##") == 0;
+    if (!name || (strcmp(name, "record_param_comms") != 0 && !groups))
         return 0;
-    if (!json_int(json_member(node, "id"), &id) || id < 0)
+    if (!trace_json_int(json_object_get(node, "id"), &id) || id < 0)
         return trace_fail(r->t, TRACE_FILE, "a node record_param_comms has no id");
     r->id = (uint64_t)id;
-    const char *inputs = json_member(node, "inputs"), *outputs = json_member(node, "outputs");
-    bool values = inputs && *inputs == '{';
-    r->inputs = values ? json_member(inputs, "values") : inputs;
-    r->types = values ? json_member(inputs, "types") : json_member(node, "input_types");
-    r->outputs = values ? json_member(outputs, "values") : outputs;
-    if (!r->inputs || *r->inputs != '[')
+    const json_t *inputs = json_object_get(node, "inputs"),
+                 *outputs = json_object_get(node, "outputs");
+    bool values = json_is_object(inputs);
+    r->inputs = values ? json_object_get(inputs, "values") : inputs;
+    r->types = values ? json_object_get(inputs, "types") : json_object_get(node, "input_types");
+    r->outputs = values ? json_object_get(outputs, "values") : outputs;
+    if (!json_is_array(r->inputs))
         return trace_fail(r->t, r->id, "the node has no list of inputs");
     if (groups)
         return pytorch_groups(r);
@@ -425,19 +428,19 @@ static int pytorch_node(struct pytorch_reader *r, const char *node)
     return rc ? rc : trace_add_call(r->t, r->t->nops > before ? before : TRACE_NO_OP);
 }
 
-static int pytorch_schema(struct trace *t, const char *text)
+static int pytorch_schema(struct trace *t, const json_t *file)
 {
-    char schema[64];
-    if (!json_string(json_member(text, "schema"), schema, sizeof schema))
+    const char *schema = json_string_value(json_object_get(file, "schema"));
+    if (!schema)
         return trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"schema\"");
     if (strncmp(schema, "1.0.", 4) != 0 && strncmp(schema, "1.1.", 4) != 0)
-        return trace_fail(t, TRACE_FILE, "schema %s; 1.0 and 1.1 can be replayed", schema);
+        return trace_fail(t, TRACE_FILE, "schema %.60s; 1.0 and 1.1 can be replayed", schema);
     return 0;
 }
 
 struct pytorch_index {
     int64_t id;
-    const char *node;
+    const json_t *node;
 };
 
 static int pytorch_by_id(const void *a, const void *b)
@@ -447,21 +450,17 @@ static int pytorch_by_id(const void *a, const void *b)
 }
 
 /* The nodes in the order of their ids. */
-static int pytorch_nodes(struct pytorch_reader *r, const char *nodes)
+static int pytorch_nodes(struct pytorch_reader *r, const json_t *nodes)
 {
-    size_t n = 0, room = 0;
+    const size_t n = json_array_size(nodes);
     int rc = 0;
-    for (const char *e = json_first(nodes); e; e = json_next(e))
-        room++;
-    struct pytorch_index *index = calloc(room + 1, sizeof *index);
+    struct pytorch_index *index = calloc(n + 1, sizeof *index);
     if (!index)
-        return trace_fail(r->t, TRACE_FILE, "out of memory for %zu nodes", room);
-    for (const char *e = json_first(nodes); e && n < room; e = json_next(e)) {
-        index[n].node = e;
-        if (json_int(json_member(e, "id"), &index[n].id))
-            n++;
-        else if (!rc)
-            rc = trace_fail(r->t, TRACE_FILE, "node %zu of the file has no id", n + 1);
+        return trace_fail(r->t, TRACE_FILE, "out of memory for %zu nodes", n);
+    for (size_t i = 0; !rc && i < n; i++) {
+        index[i].node = json_array_get(nodes, i);
+        if (!trace_json_int(json_object_get(index[i].node, "id"), &index[i].id))
+            rc = trace_fail(r->t, TRACE_FILE, "node %zu of the file has no id", i + 1);
     }
     qsort(index, n, sizeof *index, pytorch_by_id);
     for (size_t i = 0; !rc && i < n; i++)
@@ -470,20 +469,19 @@ static int pytorch_nodes(struct pytorch_reader *r, const char *nodes)
     return rc;
 }
 
-int pytorch_read(struct trace *t, const char *text, size_t len)
+int pytorch_read(struct trace *t, char *text, size_t len)
 {
     struct pytorch_reader r = {.t = t};
-    const char *wrong = json_check(text);
-    if (wrong)
-        return trace_fail(t, TRACE_FILE, "byte %zu of %zu is no JSON", (size_t)(wrong - text) + 1,
-                          len);
-    text += strspn(text, " \t\r\n");
-    const char *nodes = json_member(text, "nodes");
-    if (pytorch_schema(t, text))
+    json_t *file = trace_json(t, text, len);
+    if (!file)
         return -1;
-    if (!nodes || *nodes != '[')
-        return trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"nodes\"");
-    int rc = pytorch_nodes(&r, nodes);
+    const json_t *nodes = json_object_get(file, "nodes");
+    int rc = pytorch_schema(t, file);
+    if (!rc && !json_is_array(nodes))
+        rc = trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"nodes\"");
+    if (!rc)
+        rc = pytorch_nodes(&r, nodes);
     free(r.requests);
+    json_decref(file);
     return rc;
 }

@@ -6,6 +6,7 @@
 
 #include <collrun/collrun.h>
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,4 +181,54 @@ void trace_fini(struct trace *t)
     free(t->calls);
     free(t->ops);
     *t = (struct trace){0};
+}
+
+/* ---- JSON ---- */
+
+/* Infinity, NaN, and whole numbers above 64 bits become other numbers of the same length, as no
+ * reader needs their values; p is where the number begins. */
+static void trace_json_number(char *p)
+{
+    size_t len = strcspn(p, " \t\r\n,]}");
+    if (strspn(p, "-0123456789") == len && len >= 19) {
+        errno = 0;
+        (void)strtoll(p, NULL, 10);
+        if (errno)
+            memcpy(p + len - 2, "e0", 2); /* a real number */
+    } else if (strncmp(p, "NaN", 3) == 0 || strncmp(p + (*p == '-'), "Infinity", 8) == 0) {
+        memset(p, ' ', len);
+        *p = '0';
+    }
+}
+
+json_t *trace_json(struct trace *t, char *text, size_t len)
+{
+    json_error_t e;
+    bool string = false, begins = false; /* a value */
+    for (char *p = text; p < text + len; p++) {
+        if (string && *p == '\\' && p[1])
+            p++;
+        else if (*p == '"')
+            string = !string;
+        else if (!string && begins && strchr("-0123456789IN", *p) && *p)
+            trace_json_number(p);
+        begins = !string && (strchr(":[,", *p) || (begins && strchr(" \t\r\n", *p)));
+    }
+    json_t *file = json_loadb(text, len, 0, &e);
+    if (!file)
+        trace_fail(t, TRACE_FILE, "byte %d of %zu is no JSON: %s", e.position, len, e.text);
+    return file;
+}
+
+bool trace_json_int(const json_t *value, int64_t *out)
+{
+    if (json_is_integer(value))
+        *out = json_integer_value(value);
+    return json_is_integer(value);
+}
+
+bool trace_json_text(const json_t *value, char *out, size_t size)
+{
+    const char *text = json_string_value(value);
+    return text && snprintf(out, size, "%s", text) < (int)size;
 }

@@ -10,6 +10,7 @@
 #define REPLAY_TRACE_H
 
 #include <collrun/types.h>
+#include <jansson.h>
 
 enum { TRACE_WAIT = COLLRUN_KIND_COUNT, TRACE_KINDS };
 enum { TRACE_RANKS_MAX = 1 << 16, TRACE_GROUPS_MAX = 1024, TRACE_NAME_MAX = 64 };
@@ -78,6 +79,13 @@ int trace_add_group(struct trace *t, const char *name, int size);
 int trace_find_group(const struct trace *t, const char *name);
 /* Where the rank is in the group; -1: it is no member. */
 int trace_group_rank(const struct trace_group *g, int rank);
+/* A file of PyTorch; NULL: the error is set. Changes the text, which a byte 0 follows: PyTorch
+ * writes numbers that are no JSON. */
+json_t *trace_json(struct trace *t, char *text, size_t len);
+/* False: no whole number in the range of the type. */
+bool trace_json_int(const json_t *value, int64_t *out);
+/* Copies a string; false: no string, or longer than `size` - 1. */
+bool trace_json_text(const json_t *value, char *out, size_t size);
 /* The larger of what the rank sends and receives. */
 size_t trace_bytes(const struct trace *t, const struct op *op);
 /* A short name: "allreduce", "wait". */

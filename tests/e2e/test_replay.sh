@@ -138,6 +138,13 @@ json 's/\[192, /[191, /' 'node 25: all_to_allv: [0-9]+ elements are no multiple 
 json 's/5, 4711, 0, "allreduce"/5, 4712, 0, "allreduce"/' 'node 35: allreduce in a second group'
 json 's/\[192, 288, 384, 480\]/[288, 192, 384, 480]/' 'the traces differ: rank [0-9] \(node 25\) calls alltoallv of [0-9]+ x int32, rank [0-9] \(node 25\) calls alltoallv of [0-9]+ x int32 from it'
 
+rm -rf numbers
+cp -r workers numbers
+sed -i 's/"schema": "1.0.1",/"schema": "1.0.1", "numbers": [Infinity, -Infinity ,NaN, 18446744073709551615, -9223372036854775809, "NaN, \\"Infinity"],/' numbers/*
+grep -q '"numbers": \[Infinity' numbers/worker_1.json || not_ok "the trace has numbers"
+replay numbers 4
+ends "numbers of PyTorch that are no JSON" 0
+
 # chakra CHANGE REGEX
 chakra() {
     rm -rf bad

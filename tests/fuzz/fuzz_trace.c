@@ -42,7 +42,7 @@ static void check_op(const struct trace *t, size_t index)
 }
 
 /* A timeline, for the trace of eight allreduces. */
-static int read_times(struct trace *t, const char *text, size_t len)
+static int read_times(struct trace *t, char *text, size_t len)
 {
     must(trace_add_group(t, "0", 4) == 0, "memory");
     for (int i = 0; i < 8; i++) {
