@@ -40,8 +40,7 @@ size_t utf8_len(const char *s, size_t len)
     return n;
 }
 
-/* The code point of a well-formed character of `n` bytes. */
-static uint32_t utf8_code(const char *s, size_t n)
+uint32_t utf8_code(const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s;
     uint32_t code = n == 1 ? p[0] : p[0] & (0x7fu >> n);

@@ -7,6 +7,7 @@
 #define ENGINE_BASE_QUOTE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { QUOTE_SIZE = 96, QUOTE_WORD = 12 }; /* of a text; of one character, or its escape */
 
@@ -19,6 +20,9 @@ size_t quote_character(const char *s, size_t len, char word[QUOTE_WORD]);
 /* The length of the UTF-8 character at `s` (1-4); 0 if it is malformed or longer than `len` bytes.
  */
 size_t utf8_len(const char *s, size_t len);
+
+/* The code point of a well-formed character of `n` bytes. */
+uint32_t utf8_code(const char *s, size_t n);
 
 /* The same, but 0 also where a terminal or a browser must not get the character of a foreign text:
  * control characters (C0 with newline and tab, DEL, C1), marks and overrides of direction,

@@ -4,25 +4,10 @@
  */
 #include "rank/json.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/quote.h"
 
-/* The length of the valid UTF-8 sequence at s; 0 if there is none. */
-static size_t json_utf8_len(const unsigned char *s)
-{
-    size_t len = s[0] < 0x80                   ? 1
-                 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-                 : (s[0] & 0xf0) == 0xe0       ? 3
-                 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                               : 0;
-    for (size_t i = 1; i < len; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool surrogate = (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90);
-    return overlong || surrogate ? 0 : len;
-}
+#include <stddef.h>
+#include <string.h>
 
 static void json_put_string(FILE *out, const char *text)
 {
@@ -31,17 +16,18 @@ static void json_put_string(FILE *out, const char *text)
         return;
     }
     fputc('"', out);
-    for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t len = json_utf8_len(s);
-        if (*s == '"' || *s == '\\')
-            fprintf(out, "\\%c", *s);
-        else if (*s < 0x20 || *s == 0x7f)
-            fprintf(out, "\\u%04x", *s);
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        const unsigned char c = (unsigned char)*text;
+        const size_t len = utf8_len(text, left);
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(out, "\\u%04x", c);
         else if (len)
-            fwrite(s, 1, len, out);
+            fwrite(text, 1, len, out);
         else
             fputs("\\ufffd", out);
-        s += len ? len : 1;
+        n = len ? len : 1;
     }
     fputc('"', out);
 }

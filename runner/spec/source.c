@@ -154,15 +154,6 @@ static bool source_is_allowed(uint32_t c)
            c != 0xfeff;
 }
 
-static uint32_t source_decode(const char *s, size_t len)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    uint32_t c = len == 1 ? p[0] : p[0] & (0xffu >> (len + 1));
-    for (size_t i = 1; i < len; i++)
-        c = c << 6 | (p[i] & 0x3f);
-    return c;
-}
-
 const char *source_find_lookalike(const char *text, size_t len, uint32_t *at,
                                   char name[SOURCE_NAME])
 {
@@ -192,7 +183,7 @@ const char *source_find_lookalike(const char *text, size_t len, uint32_t *at,
     *at = 0;
     for (size_t pos = 0, n; pos < len; pos += n ? n : 1, ++*at) {
         n = utf8_len(text + pos, len - pos);
-        uint32_t c = n > 1 ? source_decode(text + pos, n) : 0;
+        uint32_t c = n > 1 ? utf8_code(text + pos, n) : 0;
         for (size_t i = 0; c && i < sizeof kinds / sizeof *kinds; i++) {
             if (c < kinds[i].first || c > kinds[i].last)
                 continue;
@@ -207,7 +198,7 @@ static int source_bad_character(const struct source *source, uint32_t line, uint
                                 const char *p, size_t len, struct diag *d)
 {
     struct diag_loc loc = {source->name, line, column, 1};
-    uint32_t c = len ? source_decode(p, len) : 0;
+    uint32_t c = len ? utf8_code(p, len) : 0;
     if (!len) {
         diag_at(d, loc, "invalid UTF-8: the byte 0x%02x", (unsigned char)*p);
         return diag_hint(d, "save the file as UTF-8");
@@ -237,7 +228,7 @@ int source_check(const struct source *source, struct diag *d)
         const char *p = source_line(source, line, &line_len);
         for (uint32_t column = 1; line_len; column++) {
             size_t n = utf8_len(p, line_len);
-            if (!n || !source_is_allowed(source_decode(p, n)))
+            if (!n || !source_is_allowed(utf8_code(p, n)))
                 return source_bad_character(source, line, column, p, n, d);
             p += n;
             line_len -= n;
