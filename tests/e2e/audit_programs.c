@@ -5,7 +5,8 @@
  *             started (one more, and its request is never waited for), destroy (the group, instead
  *             of the operation); name, order (of a group of the first three that is created);
  * barrier (while the others split the group), run (returns without its part in the creation);
- *             threads (no mistake: two threads create two groups, each rank in another order)
+ *             threads (no mistake: two threads create two groups, each rank in another order),
+ *             alarm (no mistake: it creates the group once a signal handler lets it)
  *   rank, at  who makes it, and in which operation (from 1)
  *   steps     operations of each rank
  *   pause_us  before each of them; before those of `late`, late_us more; and jitter_us at most, at
@@ -17,6 +18,8 @@
 #include <collrun/workload.h>
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,22 +149,42 @@ static int create_in_threads(struct collrun_ctx *ctx, const struct program *p)
     return c[0].rc ? c[0].rc : c[1].rc;
 }
 
+static sem_t alarmed;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    sem_post(&alarmed);
+}
+
+static void await_alarm(void)
+{
+    sem_init(&alarmed, 0, 0);
+    signal(SIGALRM, on_alarm);
+    alarm(2);
+    while (sem_wait(&alarmed) < 0)
+        continue;
+}
+
 static int create(struct collrun_ctx *ctx, const struct program *p, bool mine)
 {
     static const int ranks[] = {0, 1, 2}, turned[] = {2, 1, 0};
     const bool name = strcmp(p->mistake, "name") == 0, order = strcmp(p->mistake, "order") == 0,
-               leaves = strcmp(p->mistake, "run") == 0;
+               leaves = strcmp(p->mistake, "run") == 0, waits = strcmp(p->mistake, "alarm") == 0;
     const struct collrun_group_options o = {.size = sizeof o,
                                             .name = name && mine ? "news" : "new",
                                             .ranks = order && mine ? turned : ranks,
                                             .nranks = 3};
     struct collrun_group *g;
+    if (waits && mine)
+        await_alarm();
     if (strcmp(p->mistake, "threads") == 0)
         return create_in_threads(ctx, p);
     if (strcmp(p->mistake, "barrier") == 0)
         return mine ? collrun_barrier(p->g) : collrun_group_split(p->g, 0, 0, NULL, &g);
-    return (name || order || (leaves && !mine)) && p->rank < 3 ? collrun_group_create(ctx, &o, &g)
-                                                               : 0;
+    return (name || order || waits || (leaves && !mine)) && p->rank < 3
+               ? collrun_group_create(ctx, &o, &g)
+               : 0;
 }
 
 static int run(struct collrun_ctx *ctx, void *state)

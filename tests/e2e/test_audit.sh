@@ -112,6 +112,8 @@ audited left shm "mistake: run, rank: 2, steps: 0"
 ends "a rank that does not create the group: 1" 1
 like "a rank that does not create the group: verdict" "$(verdict left)" '^exit \[2\] \[\] new None'
 like "a rank that does not create the group" "$(err)" 'rank 0 waits in the creation of group new for rank 2, whose workloads have ended'
+audited alarm shm "mistake: alarm, rank: 2, steps: 1"
+ends "a rank that a signal handler lets create the group: 0" 0
 audited threads shm "mistake: threads, steps: 1"
 ends "threads that create two groups in another order on each rank: 0" 0
 
