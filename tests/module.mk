@@ -106,7 +106,7 @@ $(BENCH_PROGRAMS): $(B)/tests/%: $(B)/obj/tests/bench/%.c.o $(call obj,tests/uni
 
 include tests/fake/module.mk
 include tests/hpu/module.mk
-$(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_fake_nccl_split test_nccl_devices test_nccl_direct): | $(FAKE_LIBS)
+$(addprefix $(B)/tests/,test_fake_cuda test_fake_nccl test_fake_nccl_async test_nccl_devices test_nccl_direct): | $(FAKE_LIBS)
 $(B)/tests/test_nccl_direct: | $(B)/lib/collrun/backends/libcollrun_nccl.so
 
 # Programs of the newest MPIs, which make bench-peers installs, run with those of Python.

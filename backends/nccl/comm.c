@@ -215,21 +215,15 @@ static int comm_query_all(struct nccl_group *g)
     return status;
 }
 
-/* The state of `made` is that of `of`; a failure of either ends the wait. */
-static int comm_await(struct nccl_group *made, struct nccl_group *of, uint64_t deadline_ns)
+int comm_await_all(struct nccl_group *g, uint64_t deadline_ns)
 {
     int status = COLLRUN_AGAIN;
-    for (unsigned round = 0; (status = comm_query_all(of)) == COLLRUN_AGAIN; round++) {
-        status = comm_pause(made, round, deadline_ns);
+    for (unsigned round = 0; (status = comm_query_all(g)) == COLLRUN_AGAIN; round++) {
+        status = comm_pause(g, round, deadline_ns);
         if (status != COLLRUN_OK)
             return status;
     }
     return status;
-}
-
-int comm_await_all(struct nccl_group *g, uint64_t deadline_ns)
-{
-    return comm_await(g, g, deadline_ns);
 }
 
 /* With the group's lock. */
@@ -283,48 +277,6 @@ int comm_init(struct nccl_group *g, const ncclUniqueId *id, uint64_t deadline_ns
         return comm_init_all(g, id, deadline_ns);
     saved_env_enter(g, &e);
     int status = comm_init_all(g, id, deadline_ns);
-    saved_env_leave(g, &e);
-    return status;
-}
-
-/* With the parent's lock. NCCL reports the progress in the state of the parent. */
-static int comm_begin_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made)
-{
-    const struct nccl_api *nccl = &g->context->lib.nccl;
-    if (group_has_failed(parent))
-        return group_failure(parent);
-    ncclResult_t result = nccl->ncclGroupStart();
-    for (uint32_t i = 0; result == ncclSuccess && i < g->ndevs; i++) {
-        int before = device_enter(g->context, g->devs[i].ordinal);
-        result = nccl->ncclCommSplit(parent->devs[i].comm, 0, (int)(g->rank * g->ndevs + i),
-                                     &made[i], &g->config);
-        if (result == ncclInProgress)
-            result = ncclSuccess;
-        device_leave(g->context, before);
-    }
-    result = comm_group_end(g, result);
-    return result == ncclSuccess
-               ? COLLRUN_OK
-               : group_fail_nccl(g, parent->devs[0].comm, result, "ncclCommSplit");
-}
-
-static int comm_split_all(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,
-                          uint64_t deadline_ns)
-{
-    pthread_mutex_lock(&parent->lock);
-    int status = comm_begin_split(g, parent, made);
-    pthread_mutex_unlock(&parent->lock);
-    return status == COLLRUN_OK ? comm_await(g, parent, deadline_ns) : status;
-}
-
-int comm_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,
-               uint64_t deadline_ns)
-{
-    struct saved_env e;
-    if (!comm_changes_env(g))
-        return comm_split_all(g, parent, made, deadline_ns);
-    saved_env_enter(g, &e);
-    int status = comm_split_all(g, parent, made, deadline_ns);
     saved_env_leave(g, &e);
     return status;
 }

@@ -40,9 +40,6 @@ int comm_read_config(struct nccl_group *g);
 /* Makes the nonblocking communicators of all of the group's GPUs in this process. Ends by the
  * deadline, or as soon as the job fails. */
 int comm_init(struct nccl_group *g, const ncclUniqueId *id, uint64_t deadline_ns);
-/* The same by splitting the communicators of `parent`, into made[]. */
-int comm_split(struct nccl_group *g, struct nccl_group *parent, ncclComm_t *made,
-               uint64_t deadline_ns);
 /* Waits until NCCL has accepted what was issued to a communicator. With the group's lock. */
 int comm_await_ready(struct nccl_group *g, struct dev_comm *dev, uint64_t deadline_ns);
 /* The same for all of them, without the group's lock, which it takes for each query. */

@@ -5,8 +5,6 @@
  */
 #include "context.h"
 
-#include "family.h"
-
 #include <stdlib.h>
 
 static void context_init_monotonic_cond(pthread_cond_t *cond)
@@ -28,8 +26,6 @@ void context_free(struct context *context)
     pthread_cond_destroy(&context->closings.changed);
     aborter_fini(&context->aborter);
     sched_fini(&context->sched);
-    pthread_mutex_destroy(&context->family_lock);
-    family_free_slots(context);
     free(context->devices);
     free(context);
 }
@@ -46,7 +42,6 @@ struct context *context_new(const struct collrun_services *services, const struc
     aborter_init(&context->aborter);
     pthread_mutex_init(&context->env_lock, NULL);
     pthread_mutex_init(&context->set_lock, NULL);
-    pthread_mutex_init(&context->family_lock, NULL);
     pthread_mutex_init(&context->closings.lock, NULL);
     context_init_monotonic_cond(&context->closings.changed);
     for (int i = 0; context->devices && i < lib->device_count; i++) {

@@ -5,10 +5,9 @@
  *
  * Locks of this backend, in the order in which a thread may take them:
  *
- *   1. the `launch_lock` of a family of groups (family.h)
- *   2. a group's `lock` (group.h): its communicators and its memory
- *   3. the `issue_lock` of devices, in ascending order of CUDA ordinals
- *   4. `family_lock`, and then a group's status.lock and aborter.lock (group_status.c)
+ *   1. a group's `lock` (group.h): its communicators and its memory
+ *   2. the `issue_lock` of devices, in ascending order of CUDA ordinals
+ *   3. a group's status.lock and aborter.lock (group_status.c)
  *
  * sched.lock, aborter.lock, closings.lock and the lock of a coordinator client are leaves: their
  * holder takes no other lock. The holder of a device's `issue_lock` is the only thread that issues
@@ -53,8 +52,6 @@ struct context {
     pthread_mutex_t set_lock; /* held while a variable is set, and by a thread that may read one */
     struct xid_watch xid;
     struct sched sched;
-    pthread_mutex_t family_lock; /* of the families of groups */
-    struct family_slots *family_slots;
     struct aborter aborter;
     struct closings closings;
 };

@@ -5,9 +5,8 @@
  * Happy path
  *   - rank 0 starts the coordinator, and publishes it; every process gets its streams and buffers;
  *   - the communicators are formed as the coordinator says (on_demand.c): now, or if the group may
- *     never be used, when the first operation needs them;
- *   - with the option `share`, they are split from those of another group (share.c), connected to
- *     all others (warm-up), and a barrier confirms that;
+ *     never be used, when the first operation needs them. A warm-up connects them, and a barrier
+ *     confirms that;
  *   - closing does not wait: a background thread frees the group, both of its handles, when all
  *     ranks have closed it and their GPUs are idle (on_demand.c), and finalizes its communicators,
  *     waiting for the peers up to a limit.
@@ -26,7 +25,6 @@
 #include "frees.h"
 #include "issue.h"
 #include "memory.h"
-#include "share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,12 +47,10 @@ static void group_free(struct nccl_group *g)
 {
     if (g->devs)
         group_free_devices(g);
-    family_leave(g);
     coord_client_free(g->coord);
     p2p_free(g);
     free(g->net_name);
     pthread_mutex_destroy(&g->lock);
-    pthread_mutex_destroy(&g->family.launch_lock);
     pthread_mutex_destroy(&g->status.lock);
     free(g->devs);
     free(g->name);
@@ -74,9 +70,7 @@ static struct nccl_group *group_new(struct context *context, const struct collru
     g->size = desc->nranks * desc->ndevices;
     g->name = strdup(desc->name);
     g->devs = calloc(desc->ndevices, sizeof *g->devs);
-    g->queue = &g->sched;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_mutex_init(&g->family.launch_lock, NULL);
     pthread_mutex_init(&g->status.lock, NULL);
     if (g->name && g->devs)
         return g;
@@ -182,16 +176,14 @@ static int group_name_missing(struct nccl_group *g, const struct collrun_rendezv
         seconds);
 }
 
-/* Those of a single GPU, or of a child of another group's: no rank waits for one that forms other
- * groups. */
+/* Those of a single GPU: no rank waits for one that forms other groups. */
 static int group_form_alone(struct nccl_group *g, uint64_t deadline_ns)
 {
     ncclUniqueId id;
-    ncclResult_t result =
-        g->family.parent ? ncclSuccess : g->context->lib.nccl.ncclGetUniqueId(&id);
+    ncclResult_t result = g->context->lib.nccl.ncclGetUniqueId(&id);
     if (result != ncclSuccess)
         return group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
-    int status = g->family.parent ? share_split(g, deadline_ns) : comm_init(g, &id, deadline_ns);
+    int status = comm_init(g, &id, deadline_ns);
     if (status == COLLRUN_OK)
         status = group_handshake(g, issue_warm_up, deadline_ns);
     if (status == COLLRUN_OK)
@@ -237,7 +229,7 @@ static int group_connect(struct nccl_group *g, const struct collrun_group_desc *
         status = p2p_new(g, g->coord);
     if (status != COLLRUN_OK || (g->size > 1 && desc->flags & COLLRUN_GROUP_ON_DEMAND))
         return status;
-    if (g->size > 1 && !g->family.parent)
+    if (g->size > 1)
         return group_form_on_demand(g, r, deadline_ns);
     g->forming.rendezvous = r;
     status = group_form_alone(g, deadline_ns);
@@ -254,16 +246,6 @@ static int group_join_collectives(struct nccl_group *g, struct nccl_group *colle
     return status;
 }
 
-/* NCCL lets the parent of a split decide whether its children share. */
-static int group_share(struct nccl_group *g, const struct collrun_group_desc *desc)
-{
-    if (desc->flags & COLLRUN_GROUP_SHARED)
-        g->config.splitShare = 1;
-    if (desc->share_handle)
-        return share_join(g, desc->share_handle);
-    return COLLRUN_OK;
-}
-
 /* A quarter of the time is kept for naming missing ranks. */
 static int group_form(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
@@ -272,9 +254,7 @@ static int group_form(struct nccl_group *g, const struct collrun_group_desc *des
     uint64_t deadline = begin + left / 4 * 3;
     if (desc->collectives_handle)
         return group_join_collectives(g, desc->collectives_handle);
-    int status = group_share(g, desc);
-    if (status == COLLRUN_OK)
-        status = group_connect(g, desc, deadline);
+    const int status = group_connect(g, desc, deadline);
     return status == COLLRUN_ERR_TIMEOUT && clock_ns() >= deadline
                ? group_name_missing(g, desc->rendezvous, (double)(clock_ns() - begin) / 1e9)
                : status;
@@ -359,22 +339,17 @@ static void group_finish_one(struct nccl_group *g)
     group_free(g);
 }
 
-/* In a thread, if there is one to be had. With a group its family, of which it is the last. */
+/* In a thread, if there is one to be had. */
 static void *group_finish_close(void *group)
 {
-    struct nccl_group *first = family_first(group), *next;
-    struct context *context = first->context;
+    struct nccl_group *g = group;
+    struct context *context = g->context;
     const struct cuda_api *cuda = &context->lib.cuda;
     const enum cudaStreamCaptureMode mode = capture_relax(cuda);
-    int ngroups = 0;
-    for (struct nccl_group *g = first; g; g = family_next(g)) /* it still uses what is split */
-        aborter_await(g);
-    for (struct nccl_group *g = first; g; g = next, ngroups++) {
-        next = family_next(g);
-        group_finish_one(g);
-    }
+    aborter_await(g);
+    group_finish_one(g);
     capture_restore(cuda, mode);
-    context_count_closing(context, -ngroups, 0); /* the last use: nccl_close may free the context */
+    context_count_closing(context, -1, 0); /* the last use: nccl_close may free the context */
     return NULL;
 }
 
@@ -389,10 +364,7 @@ void nccl_group_close(void *group)
         return;
     }
     context_count_closing(g->context, +1, 0);
-    if (!family_close(g))
-        return;
-    for (struct nccl_group *m = family_first(g); m; m = family_next(m))
-        coord_client_close(m->coord);
+    coord_client_close(g->coord);
     if (pthread_create(&thread, NULL, group_finish_close, g) == 0)
         pthread_detach(thread);
     else

@@ -13,7 +13,6 @@
 #include "comm.h"
 #include "context.h"
 #include "coord/client.h"
-#include "family.h"
 #include "group_status.h"
 #include "nccl_api.h"
 #include "on_demand.h"
@@ -58,9 +57,7 @@ struct nccl_group {
     struct group_status status;
     struct abort_entry abort;
     struct forming forming;
-    struct sched_queue sched;  /* collectives */
-    struct sched_queue *queue; /* `sched`, or that of the family */
-    struct family family;
+    struct sched_queue sched; /* collectives */
     /* In the handle for collectives, of a group with several communicator ranks; else NULL. */
     struct coord_server *coord_server; /* rank 0's */
     struct coord_client *coord;

@@ -26,47 +26,20 @@ static bool group_set_failed(struct nccl_group *g, int status, const char *text)
 }
 
 /* Direct messages have communicators of two GPUs each (direct_comm.c), which fail with the group,
- * and it with them. Neither has a family. */
+ * and it with them. */
 static void group_stop(struct nccl_group *g, int status, const char *text)
 {
     aborter_queue(g);
     for (struct nccl_group *p = atomic_load(&g->parts); p; p = p->next_part)
-        group_fail_alone(p, status, text);
+        group_fail(p, status, text);
     if (g->whole)
-        group_fail_alone(g->whole, status, text);
-}
-
-void group_fail_alone(struct nccl_group *g, int status, const char *text)
-{
-    if (group_set_failed(g, status, text))
-        group_stop(g, status, text);
-}
-
-/* NCCL has one abort flag for the communicators of a family. */
-static void group_fail_family(struct nccl_group *g, int status, const char *text)
-{
-    struct context *context = g->context;
-    char other[sizeof g->status.text];
-    pthread_mutex_lock(&context->family_lock);
-    struct nccl_group *root = g->family.root;
-    for (struct nccl_group *m = root ? root->family.newest : NULL; m; m = m->family.older) {
-        if (m == g)
-            continue;
-        snprintf(
-            other, sizeof other,
-            "group %s shares the communicator of group %s (option share), which failed: %.300s",
-            m->name, g->name, text);
-        group_fail_alone(m, status, other);
-    }
-    pthread_mutex_unlock(&context->family_lock);
+        group_fail(g->whole, status, text);
 }
 
 void group_fail(struct nccl_group *g, int status, const char *text)
 {
-    if (!group_set_failed(g, status, text))
-        return;
-    group_fail_family(g, status, text); /* before NCCL stops the kernels of all */
-    group_stop(g, status, text);
+    if (group_set_failed(g, status, text))
+        group_stop(g, status, text);
 }
 
 int group_report(struct nccl_group *g, int status, const char *text)

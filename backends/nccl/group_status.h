@@ -26,12 +26,9 @@ struct group_status {
     atomic_bool closed; /* by the program */
 };
 
-/* Fails the group, with its parts or its whole, and those that share with it, and has the aborter
- * stop their communicators. Only
+/* Fails the group, with its parts or its whole, and has the aborter stop their communicators. Only
  * the first call has an effect. Does not block; any thread may call it. */
 void group_fail(struct nccl_group *g, int status, const char *text);
-/* The same, without the others of its family. */
-void group_fail_alone(struct nccl_group *g, int status, const char *text);
 /* Stores the error of the calling thread. Returns the status. */
 int group_report(struct nccl_group *g, int status, const char *text);
 /* The group's services end: what its threads report now is reported to the context's. */

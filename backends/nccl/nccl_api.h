@@ -88,8 +88,6 @@ enum { NCCL_CONSTANTS(NCCL_CONSTANT) };
     X(MUST, ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))                                    \
     X(MUST, ncclResult_t, ncclCommInitRankConfig,                                                  \
       (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config))            \
-    X(MAY, ncclResult_t, ncclCommSplit,                                                            \
-      (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))            \
     X(MUST, ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))          \
     X(MUST, ncclResult_t, ncclCommFinalize, (ncclComm_t comm))                                     \
     X(MUST, ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                      \

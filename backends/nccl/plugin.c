@@ -17,12 +17,10 @@
  *   library        finds CUDA, NCCL and NVML
  *   abort          stops communicators on the GPUs, in a thread
  *   xid            the driver's reasons why a GPU failed
- *   family         groups that share a communicator
  *   context        what all groups of a process share
  *   group_status   how a group fails
  *   capture        graph capture by the program
  *   event, comm    CUDA events; communicators
- *   share          communicators that are split from those of another group
  *   native         calls that NCCL does itself
  *   emulate        collectives that NCCL lacks
  *   batch          which collectives of a batch are one NCCL group
@@ -141,8 +139,7 @@ static const struct collrun_capability native[] = {
     {0},
 };
 
-/* `share`: the runner checks it, and the engine passes the group's handle. The others by the names
- * of NCCL's environment variables; comm.c passes the values on. */
+/* The options have the names of NCCL's environment variables; comm.c passes the values on. */
 #define TEXT(name_, help_)                                                                         \
     {                                                                                              \
         .name = name_, .type = COLLRUN_PARAM_STRING, .help = help_                                 \
@@ -152,8 +149,6 @@ static const struct collrun_capability native[] = {
         .name = name_, .type = COLLRUN_PARAM_INT, .min = min_, .max = max_, .help = help_          \
     }
 static const struct collrun_param options[] = {
-    TEXT("share", "an earlier group of the same ranks, whose communicator this one shares: its "
-                  "buffers and connections"),
     TEXT("NCCL_ALGO", "algorithms, as in Ring or ^Tree"),
     TEXT("NCCL_PROTO", "protocols, as in Simple or LL,LL128"),
     TEXT("NCCL_NET", "the network plugin, as in Socket or IB"),
@@ -210,8 +205,7 @@ const struct collrun_backend collrun_backend_v1 = {
     .version = "1.0",
     .flags = COLLRUN_BACKEND_NEEDS_DEVICE | COLLRUN_BACKEND_START_COLLECTIVES |
              COLLRUN_BACKEND_TAGS | COLLRUN_BACKEND_RECV_ANY | COLLRUN_BACKEND_SEPARATE_P2P_HANDLE |
-             COLLRUN_BACKEND_ENVELOPES | COLLRUN_BACKEND_BATCHES | COLLRUN_BACKEND_ON_DEMAND |
-             COLLRUN_BACKEND_SHARES,
+             COLLRUN_BACKEND_ENVELOPES | COLLRUN_BACKEND_BATCHES | COLLRUN_BACKEND_ON_DEMAND,
     .native = native,
     .probe = nccl_probe,
     .open = nccl_open,

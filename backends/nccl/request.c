@@ -99,13 +99,12 @@ static void op_time_out(struct op *op)
 {
     struct nccl_group *g = op->group;
     const struct collrun_services *s = g->services;
-    char text[sizeof g->status.text], waited[200], shares[312];
+    char text[sizeof g->status.text], waited[200];
     if (op->messages) {
         p2p_timeout_text(op, text, sizeof text);
     } else {
         s->timeout_text(s->ctx, g->rank, NULL, 0, op->timeout_ns, waited, sizeof waited);
-        family_timeout_text(op, shares, sizeof shares);
-        snprintf(text, sizeof text, "%s%s", waited, *shares ? shares : op_timeout_hint(op));
+        snprintf(text, sizeof text, "%s%s", waited, op_timeout_hint(op));
     }
     group_fail(g, COLLRUN_ERR_TIMEOUT, text);
 }
@@ -202,9 +201,8 @@ static bool op_streams_are_ready(const struct op *op)
  * coordinator nothing is stacked, which is slower and otherwise the same. */
 static void op_exchange_commitments(struct nccl_group *g)
 {
-    const struct nccl_group *counter = family_counter(g);
-    if (counter->coord && g->size > 1)
-        sched_set_ready(g, coord_commit(counter->coord, sched_committed(g)));
+    if (g->coord && g->size > 1)
+        sched_set_ready(g, coord_commit(g->coord, sched_committed(g)));
 }
 
 /* The next kernel of a collective whose turn it is. */
@@ -222,10 +220,8 @@ static int op_try_launch(struct op *op)
     }
     op_exchange_commitments(op->group);
     op->sched.cross_dep = op->sched.cross_dep && !op_streams_are_ready(op);
-    family_lock_launch(op->group);
     bool launches = sched_try_launch(op);
     int status = launches ? op_launch_next(op) : COLLRUN_AGAIN;
-    family_unlock_launch(op->group);
     if (!launches)
         op_exchange_commitments(op->group);
     return status;
@@ -347,11 +343,9 @@ static int op_submit(struct op *op)
 static int op_submit_collective(struct op *op)
 {
     struct nccl_group *g = op->group;
-    family_lock_launch(g);
     pthread_mutex_lock(&g->lock);
     int status = op_submit(op);
     pthread_mutex_unlock(&g->lock);
-    family_unlock_launch(g);
     return status;
 }
 

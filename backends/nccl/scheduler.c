@@ -19,10 +19,6 @@
  * and ends. Commitments only serve speed: a collective that some rank does not commit to is
  * launched when its communicator is idle.
  *
- * Groups that share a communicator (family.h) are one queue, with one count of commitments: NCCL
- * runs their kernels one after the other, as those of one communicator. The queue has the order in
- * which the program starts them, and all ranks have to have the same one.
- *
  * Messages are launched when both ends are known, neither has a cross-group dependency, and the
  * messages before them have ended (p2p.c); direct ones when they have none and are certain to start
  * (direct.c). So operations of different groups, and messages, may be
@@ -49,7 +45,7 @@ void sched_fini(struct sched *s)
 
 static void sched_mark_launched(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = op->group->queue;
+    struct sched_queue *q = &op->group->sched;
     *s->end = op;
     s->end = &op->sched.next;
     op->sched.launched = true;
@@ -60,7 +56,7 @@ static void sched_mark_launched(struct sched *s, struct op *op)
 
 static void sched_mark_complete(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = op->group->queue;
+    struct sched_queue *q = &op->group->sched;
     struct op **link = &s->in_flight;
     while (*link != op)
         link = &(*link)->sched.next;
@@ -95,7 +91,7 @@ static bool sched_may_wait(struct sched *s, const struct sched_queue *q)
     struct op *op = s->in_flight, *next;
     for (; op && s->stream_waits != own; op = next) {
         next = op->sched.next;
-        if (op->sched.stream_waits && op->group->queue != q && sched_is_passed(op))
+        if (op->sched.stream_waits && &op->group->sched != q && sched_is_passed(op))
             sched_mark_complete(s, op);
     }
     return s->message_waits || s->stream_waits != (q ? q->stream_waits : 0);
@@ -105,7 +101,7 @@ static bool sched_may_wait(struct sched *s, const struct sched_queue *q)
 
 static void sched_commit(struct sched *s, struct op *op)
 {
-    struct sched_queue *q = op->group->queue;
+    struct sched_queue *q = &op->group->sched;
     uint64_t next = q->committed > q->launched ? q->committed : q->launched;
     if (op->sched.committed || op->sched.cross_dep || op->sched.seq != next ||
         (s->commitments && s->committed_queue != q))
@@ -118,12 +114,12 @@ static void sched_commit(struct sched *s, struct op *op)
 
 static bool sched_is_committed_by_all(const struct op *op)
 {
-    return op->sched.committed && op->sched.seq < op->group->queue->ready;
+    return op->sched.committed && op->sched.seq < op->group->sched.ready;
 }
 
 static bool sched_may_launch(struct sched *s, struct op *op)
 {
-    const struct sched_queue *q = op->group->queue;
+    const struct sched_queue *q = &op->group->sched;
     if (!group_is_formed(op->group))
         return false;
     op->sched.cross_dep = op->sched.cross_dep && sched_may_wait(s, q);
@@ -142,7 +138,7 @@ static bool sched_may_launch(struct sched *s, struct op *op)
 bool sched_submit(struct op *op)
 {
     struct sched *s = &op->group->context->sched;
-    struct sched_queue *q = op->group->queue;
+    struct sched_queue *q = &op->group->sched;
     pthread_mutex_lock(&s->lock);
     op->sched.seq = q->submitted++;
     op->sched.cross_dep = s->message_waits || s->stream_waits != q->stream_waits;
@@ -164,7 +160,7 @@ uint64_t sched_committed(struct nccl_group *g)
 {
     struct sched *s = &g->context->sched;
     pthread_mutex_lock(&s->lock);
-    uint64_t committed = g->queue->committed;
+    uint64_t committed = g->sched.committed;
     pthread_mutex_unlock(&s->lock);
     return committed;
 }
@@ -173,8 +169,8 @@ void sched_set_ready(struct nccl_group *g, uint64_t ready)
 {
     struct sched *s = &g->context->sched;
     pthread_mutex_lock(&s->lock);
-    if (ready > g->queue->ready)
-        g->queue->ready = ready;
+    if (ready > g->sched.ready)
+        g->sched.ready = ready;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -184,7 +180,7 @@ void sched_pin(struct op *op)
     pthread_mutex_lock(&s->lock);
     if (!op->sched.complete && !op->sched.stream_waits) {
         op->sched.stream_waits = true;
-        op->group->queue->stream_waits++;
+        op->group->sched.stream_waits++;
         s->stream_waits++;
     }
     pthread_mutex_unlock(&s->lock);

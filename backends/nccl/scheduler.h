@@ -31,7 +31,7 @@ struct sched {
     const struct sched_queue *committed_queue; /* all of this queue */
 };
 
-struct sched_queue { /* the collectives of one group, or of a family; under sched.lock */
+struct sched_queue { /* the collectives of one group; under sched.lock */
     uint64_t submitted, launched, committed;
     uint64_t ready;                   /* committed by all ranks of the group */
     unsigned in_flight, stream_waits; /* stream_waits: those that a stream waits for */
@@ -52,7 +52,7 @@ void sched_fini(struct sched *s);
 /* Enters a collective into its group's queue. Both: true if it has to be launched now. */
 bool sched_submit(struct op *op);
 bool sched_try_launch(struct op *op);
-/* The number of collectives that the group, or its family, has committed to; and the number that
+/* The number of collectives that the group has committed to; and the number that
  * all ranks have. */
 uint64_t sched_committed(struct nccl_group *g);
 void sched_set_ready(struct nccl_group *g, uint64_t ready);

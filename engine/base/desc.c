@@ -294,7 +294,6 @@ static void desc_put_group(struct buf *out, const struct desc_group *group)
     buf_put_u32(out, group->check);
     desc_put_needs(out, group->devices, group->ndevices);
     desc_put_kvs(out, &group->options);
-    buf_put_u32(out, group->share);
     desc_put_loc(out, &group->loc);
 }
 
@@ -312,7 +311,6 @@ static void desc_read_group(struct decoder *in, struct desc_group *group)
     group->check = desc_read_below(in, COLLRUN_CHECK_OFF + 1);
     group->devices = desc_read_needs(in, &group->ndevices);
     desc_read_kvs(in, &group->options);
-    group->share = desc_read_below(in, (uint32_t)(group - in->desc->groups) + 1);
     desc_read_loc(in, &group->loc);
 }
 

@@ -91,7 +91,6 @@ struct desc_group {
     struct desc_need *devices; /* at most one row per kind */
     uint32_t ndevices;
     struct desc_kvs options;
-    uint32_t share; /* 1 + the index of the group that the option `share` names; 0: none */
     struct diag_loc loc;
 };
 
@@ -231,11 +230,8 @@ int desc_ranks_find(const struct desc_ranks *ranks, uint32_t rank);
 uint32_t desc_rank_devices(const struct desc_rank *rank, uint32_t kind);
 uint32_t desc_group_devices(const struct desc_group *group, uint32_t kind);
 
-/* Whether a workload may use the group, or one that shares what it holds. If none may, it is not
- * formed. */
+/* Whether a workload may use the group. If none may, it is not formed. */
 bool desc_group_is_used(const struct desc *desc, uint32_t group);
-/* Whether a later group shares what it holds. */
-bool desc_group_is_shared(const struct desc *desc, uint32_t group);
 
 void desc_encode(const struct desc *desc, struct buf *out);
 int desc_decode(struct arena *arena, struct desc *desc, const void *bytes, size_t len,

@@ -39,17 +39,6 @@ bool desc_group_is_used(const struct desc *desc, uint32_t group)
         for (uint32_t k = 0; k < desc->workloads[i].ngroups; k++)
             if (desc->workloads[i].groups[k] == group)
                 return true;
-    for (uint32_t i = group + 1; i < desc->ngroups; i++) /* those that share are later ones */
-        if (desc->groups[i].share == group + 1 && desc_group_is_used(desc, i))
-            return true;
-    return false;
-}
-
-bool desc_group_is_shared(const struct desc *desc, uint32_t group)
-{
-    for (uint32_t i = group + 1; i < desc->ngroups; i++)
-        if (desc->groups[i].share == group + 1)
-            return true;
     return false;
 }
 

@@ -165,17 +165,3 @@ int group_enter_rejected(struct collrun_group *g, const struct collrun_ctx *insi
     snprintf(where, sizeof where, "%s %s", what, g->id.name);
     return error_wrap(COLLRUN_ERR_INVALID, g->id.name, 0, where);
 }
-
-/* Every switch from one group to another leaves nothing behind that is not started, so the group
- * that was called last is the only one to look at. Threads that use groups of one order at the same
- * time take turns here, and have no order. */
-void group_order_switch(struct collrun_group *g)
-{
-    struct group_order *order = g->order;
-    pthread_mutex_lock(&order->lock);
-    struct collrun_group *last = atomic_load(&order->last);
-    for (uint32_t i = 0; last && last != g && i < last->nbackends; i++)
-        pq_settle(last->backends[i].pq[GROUP_COLLECTIVES]);
-    atomic_store(&order->last, g);
-    pthread_mutex_unlock(&order->lock);
-}

@@ -146,7 +146,6 @@ struct collrun_group {
     uint32_t rank, nranks;
     uint64_t timeout_ns;
     enum collrun_check check;
-    struct group_order *order; /* NULL: it shares with no group */
     /* Addresses that are known to be device memory (route.c). Each stands alone, relaxed; one that
      * is missed is looked up again. */
     atomic_uintptr_t on_device[GROUP_KNOWN];
@@ -287,37 +286,6 @@ static inline bool group_survives(enum group_queue which, int status)
            status != COLLRUN_ERR_BACKEND;
 }
 
-/* ---- the order of groups that share ---- */
-
-/* struct group_order: the groups of a rank that share what their devices hold (the option `share`).
- * Their backend launches their collectives in the order in which the engine starts them, and that
- * has to be the order of the program, which is the same on all ranks. Within a group the progress
- * queue keeps it; a request may wait there while another thread owns the queue, or behind one that
- * has to be executed. So a collective of another group first waits until the queue of the group
- * before it holds none. */
-
-struct group_order {
-    pthread_mutex_t lock;
-    /* The last one that was called; NULL: none. Set under the lock, by the thread inside. */
-    _Atomic(struct collrun_group *) last;
-    uint32_t refs; /* groups; under group_table.lock */
-};
-
-/* Of a group that is being opened. False: out of memory. */
-bool group_order_join(struct collrun_group *g);
-/* The group is being closed, or was not opened; no call is inside. */
-void group_order_leave(struct collrun_group *g);
-/* The group that it shares with; NULL: none. */
-struct collrun_group *group_order_parent(const struct collrun_group *g);
-void group_order_switch(struct collrun_group *g);
-
-/* A collective of the group, which has an order, is about to be started or executed. */
-static inline void group_order_enter(struct collrun_group *g)
-{
-    if (atomic_load_explicit(&g->order->last, memory_order_relaxed) != g)
-        group_order_switch(g);
-}
-
 /* ---- the thread inside ---- */
 
 /* One thread at a time may be inside a group. A second one is rejected with INVALID, and the error
@@ -353,11 +321,7 @@ static inline int group_enter(struct collrun_group *g, const char *what)
 static inline int group_enter_kind(struct collrun_group *g, enum collrun_kind kind)
 {
     const struct collrun_ctx *inside = group_try_enter(g);
-    if (inside)
-        return group_enter_rejected(g, inside, kind_name(kind));
-    if (g->order && kind_is_collective(kind))
-        group_order_enter(g);
-    return COLLRUN_OK;
+    return inside ? group_enter_rejected(g, inside, kind_name(kind)) : COLLRUN_OK;
 }
 
 static inline void group_leave(struct collrun_group *g)

@@ -80,54 +80,6 @@ bool group_identity(const struct collrun_group *g, char out[HOSTMEM_IDENTITY_LEN
     return true;
 }
 
-/* ---- the order of groups that share ---- */
-
-struct collrun_group *group_order_parent(const struct collrun_group *g)
-{
-    const struct desc *desc = &g->process->desc;
-    uint32_t share = g->id.index < desc->ngroups ? desc->groups[g->id.index].share : 0;
-    return share ? group_find(g->table, desc->groups[share - 1].name) : NULL;
-}
-
-bool group_order_join(struct collrun_group *g)
-{
-    const struct desc *desc = &g->process->desc;
-    struct collrun_group *parent = group_order_parent(g);
-    if (parent) {
-        g->order = parent->order;
-    } else if (g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index)) {
-        g->order = calloc(1, sizeof *g->order);
-        if (!g->order)
-            return false;
-        pthread_mutex_init(&g->order->lock, NULL);
-    }
-    if (g->order) {
-        pthread_mutex_lock(&g->table->lock);
-        g->order->refs++;
-        pthread_mutex_unlock(&g->table->lock);
-    }
-    return true;
-}
-
-void group_order_leave(struct collrun_group *g)
-{
-    struct group_order *order = g->order;
-    if (!order)
-        return;
-    pthread_mutex_lock(&order->lock);
-    if (atomic_load(&order->last) == g)
-        atomic_store(&order->last, NULL);
-    pthread_mutex_unlock(&order->lock);
-    g->order = NULL;
-    pthread_mutex_lock(&g->table->lock);
-    bool is_last = --order->refs == 0;
-    pthread_mutex_unlock(&g->table->lock);
-    if (!is_last)
-        return;
-    pthread_mutex_destroy(&order->lock);
-    free(order);
-}
-
 /* ---- forming ---- */
 
 static void group_name_backends(struct collrun_group *g)
@@ -204,22 +156,11 @@ static struct collrun_group *group_new(struct group_table *t, const struct group
     return g;
 }
 
-/* That of the group it shares with, on the same backend. */
-static void *group_share_handle(const struct collrun_group *g, const struct group_backend *gb)
-{
-    const struct collrun_group *parent = group_order_parent(g);
-    for (uint32_t i = 0; parent && i < parent->nbackends; i++)
-        if (parent->backends[i].backend == gb->backend)
-            return parent->backends[i].queues[0].config.handle;
-    return NULL;
-}
-
 /* The description of the group for a backend; host_of has room for all members. */
 static void group_describe(struct collrun_group *g, struct group_backend *gb, uint32_t *host_of,
                            struct collrun_group_desc *out)
 {
     const struct desc *desc = &g->process->desc;
-    bool shared = g->id.index < desc->ngroups && desc_group_is_shared(desc, g->id.index);
     *out = (struct collrun_group_desc){.size = sizeof *out,
                                        .rank = g->rank,
                                        .nranks = g->nranks,
@@ -233,9 +174,7 @@ static void group_describe(struct collrun_group *g, struct group_backend *gb, ui
                                        .timeout_ns = g->timeout_ns,
                                        .rendezvous = &g->rendezvous.table,
                                        .services = &gb->services.table,
-                                       .flags = (g->id.on_demand ? COLLRUN_GROUP_ON_DEMAND : 0) |
-                                                (shared ? COLLRUN_GROUP_SHARED : 0),
-                                       .share_handle = group_share_handle(g, gb),
+                                       .flags = g->id.on_demand ? COLLRUN_GROUP_ON_DEMAND : 0,
                                        .ndevices = gb->ndevices,
                                        .devices = gb->kind ? gb->kind->numbers : NULL,
                                        .ncpus = g->process->ncpus,
@@ -487,12 +426,10 @@ int group_open(struct group_table *t, const struct group_spec *spec, struct coll
     struct collrun_group *g = group_new(t, spec, (uint32_t)rank);
     if (!g)
         return diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for group \"%s\"", spec->name);
-    int rc = group_order_join(g) ? group_find_kinds(g, d)
-                                 : diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    int rc = group_find_kinds(g, d);
     if (rc == COLLRUN_OK)
         rc = group_join(g, spec, d);
     if (rc != COLLRUN_OK) {
-        group_order_leave(g);
         group_free(g);
         return rc;
     }
@@ -596,7 +533,6 @@ void group_close(struct collrun_group *g)
             idle = idle && pq_is_idle(&g->backends[i].queues[k]);
     if (!idle)
         group_abort(g, COLLRUN_ERR_ABORTED, "the group was destroyed");
-    group_order_leave(g);
     group_close_handles(g);
     memory_free_all(g);
     for (int i = 0; i < 2; i++)

@@ -247,41 +247,6 @@ void pq_wait(struct collrun_request *r)
     pthread_mutex_unlock(&pq->lock);
 }
 
-/* Locked, and the queue is free: `started` is the owner's. */
-static bool pq_has_unstarted(const struct progress_queue *pq)
-{
-    const struct collrun_request *r = pq->requests.unfinished;
-    while (r && (r->started || request_is_finished(r)))
-        r = r->later;
-    return r != NULL;
-}
-
-void pq_settle(struct progress_queue *pq)
-{
-    const struct progress_args args = {.may_block = true};
-    unsigned round = 0;
-    if (!atomic_load_explicit(&pq->pending, memory_order_acquire))
-        return;
-    pthread_mutex_lock(&pq->lock);
-    pq_admit(pq);
-    pq->waiters.active++;
-    for (;;) {
-        if (pq_owner_of(pq) != PQ_FREE) {
-            pq_sleep(pq, &round);
-            continue;
-        }
-        if (!pq_has_unstarted(pq))
-            break;
-        round = pq_progress(pq, &args) ? 0 : round + 1;
-        pthread_mutex_unlock(&pq->lock);
-        progress_idle(round);
-        pthread_mutex_lock(&pq->lock);
-    }
-    pq->waiters.active--;
-    pq_hand_over(pq);
-    pthread_mutex_unlock(&pq->lock);
-}
-
 /* Locked. AGAIN also if the queue is not free. */
 static int pq_order_in_flight(struct progress_queue *pq, const struct collrun_request *r,
                               uint32_t device, void *stream)

@@ -224,8 +224,6 @@ int pq_submit(struct progress_queue *pq, struct collrun_request *request);
 /* True if the backend cannot start the request, so that it has to be executed. */
 bool pq_needs_exec(const struct progress_queue *pq, const struct collrun_request *request);
 void pq_wait(struct collrun_request *request); /* until it is finished */
-/* Until every request of the queue is started, or has been executed. */
-void pq_settle(struct progress_queue *pq);
 /* The same, for a request that no queue finishes: its thread broadcasts `changed`. */
 void pq_await_finished(struct collrun_request *request);
 /* Makes `stream` of the process's `device` wait for the request, which stays valid. If the

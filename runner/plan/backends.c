@@ -58,8 +58,6 @@ void plan_check_backends(struct planner *pl)
             const char *options = arena_printf(pl->arena, "backends.%s.options", backend->name);
             if (found.what)
                 params_check_options(pl, options, &backend->options, &found.what, 1, false);
-            if (found.what)
-                plan_refuse_share(pl, options, &backend->options, found.what);
             continue;
         }
         bool path = backend->path.loc.line != 0;

@@ -118,13 +118,11 @@ static bool group_add(struct planner *pl, const struct job_group *group, const c
         out->backend_rdma = plan_backend_rdma(pl, group, out->backend, where);
     planner_pairs(pl, &group->options, &out->options);
     group_add_devices(pl, group, out);
-    bool good = ranks->n && group_add_kinds(pl, group, where, out) && backend >= 0;
+    const bool good = ranks->n && group_add_kinds(pl, group, where, out) && backend >= 0;
     if (first && backend >= 0)
         plan_check_options(pl, group, out);
     if (backend >= 0)
         group_check_own_devices(pl, group, out);
-    if (good)
-        plan_check_share(pl, group, out);
     return good;
 }
 

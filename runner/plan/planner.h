@@ -60,15 +60,6 @@ uint32_t plan_add_backend(struct planner *pl, const char *name, const char *path
 void plan_check_options(struct planner *pl, const struct job_group *group,
                         const struct desc_group *planned);
 
-/* ---- share.c ---- */
-
-/* Finds the group that the option `share` names, or reports why it cannot. */
-void plan_check_share(struct planner *pl, const struct job_group *group,
-                      struct desc_group *planned);
-/* The same option among those of a backend is an error. */
-void plan_refuse_share(struct planner *pl, const char *path, const struct job_pairs *options,
-                       const struct described *backend);
-
 /* ---- kind_rows.c ---- */
 
 /* Fills in desc.kinds, and reports kinds that no backend declares. */

@@ -40,7 +40,6 @@ static void communicators_add(const struct desc_group *group, const struct desc_
         most += 2 * (group->ranks.n * ndevices - 1); /* to and from each other device */
     out->at_most += most;
     out->at_start += !later ? most : group->on_demand ? 0 : 1;
-    out->sharing += group->share != 0; /* the one for collectives */
 }
 
 /* Whether the rank's device of that index is one of the group's, which a workload may use. */
@@ -69,18 +68,4 @@ struct communicators communicators_on(const struct desc *desc, uint32_t rank, ui
         }
     }
     return n;
-}
-
-const char *communicators_sharing(const struct desc *desc, uint32_t rank, uint32_t kind,
-                                  uint32_t device, struct arena *arena)
-{
-    const char *list = "";
-    uint32_t ndevices;
-    for (uint32_t i = 0; i < desc->ngroups; i++) {
-        const struct desc_group *group = &desc->groups[i];
-        if (group->share && communicators_has_device(desc, i, rank, kind, device, &ndevices))
-            list = arena_printf(arena, "%s%s%s shares that of %s", list, *list ? ", " : "",
-                                group->name, desc->groups[group->share - 1].name);
-    }
-    return list;
 }

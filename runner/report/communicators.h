@@ -5,13 +5,11 @@
 #ifndef RUNNER_REPORT_COMMUNICATORS_H
 #define RUNNER_REPORT_COMMUNICATORS_H
 
-#include "base/arena.h"
 #include "base/desc.h"
 
 struct communicators {
     uint32_t at_start; /* when the groups have been formed */
     uint32_t at_most;  /* with those that are formed when they are first used */
-    uint32_t sharing;  /* of both: those that share the memory of another (option share) */
 };
 
 /* The communicators of one device, over all groups of job.yaml; `device` is an index into the
@@ -19,8 +17,5 @@ struct communicators {
  */
 struct communicators communicators_on(const struct desc *desc, uint32_t rank, uint32_t kind,
                                       uint32_t device);
-/* Which groups share the communicator of another one there: "tp shares that of dp". */
-const char *communicators_sharing(const struct desc *desc, uint32_t rank, uint32_t kind,
-                                  uint32_t device, struct arena *arena);
 
 #endif

@@ -248,9 +248,6 @@ static const char *show_communicators(const struct desc *desc, uint32_t rank, ui
         struct communicators n = communicators_on(desc, rank, kind, i);
         const char *text =
             arena_printf(arena, "%u at the start, %u at most", n.at_start, n.at_most);
-        if (n.sharing)
-            text = arena_printf(arena, "%s; %s", text,
-                                communicators_sharing(desc, rank, kind, i, arena));
         any = any || n.at_most;
         if (strcmp(text, last) != 0)
             list = arena_printf(arena, "%s%s%s", list, *list ? "; " : "", text);
@@ -334,7 +331,7 @@ static json_t *show_json_members(const struct members *members, uint32_t rank)
     return list;
 }
 
-/* {"cuda": [{"index": 0, "communicators": {"at_start": 1, "at_most": 2, "sharing": 0}, "id":
+/* {"cuda": [{"index": 0, "communicators": {"at_start": 1, "at_most": 2}, "id":
  * "GPU-..."}]}. Ids are known only for this machine. */
 static json_t *show_json_devices(const struct desc *desc, uint32_t number)
 {
@@ -345,9 +342,9 @@ static json_t *show_json_devices(const struct desc *desc, uint32_t number)
         json_t *list = json_object_get(object, kind);
         struct communicators n =
             communicators_on(desc, number, rank->devices[i].kind, (uint32_t)json_array_size(list));
-        json_t *device = json_pack("{si s{si si si}}", "index", (int)rank->devices[i].index,
-                                   "communicators", "at_start", (int)n.at_start, "at_most",
-                                   (int)n.at_most, "sharing", (int)n.sharing);
+        json_t *device =
+            json_pack("{si s{si si}}", "index", (int)rank->devices[i].index, "communicators",
+                      "at_start", (int)n.at_start, "at_most", (int)n.at_most);
         if (!list)
             json_object_set_new(object, kind, list = json_array());
         if (*rank->devices[i].id)

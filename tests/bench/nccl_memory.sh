@@ -31,5 +31,4 @@ END
 memory "CUDA alone: world, not used yet" world ''
 memory "one group" a ', a: {backend: nccl}'
 memory "two groups" a ', a: {backend: nccl}, b: {backend: nccl}'
-memory "two groups, one communicator (share)" a ', a: {backend: nccl}, b: {backend: nccl, options: {share: a}}'
 memory "one group with messages: direct" a ', a: {backend: nccl, options: {messages: direct}}'

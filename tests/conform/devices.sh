@@ -43,7 +43,7 @@ if [ -n "${BACKEND:-}" ]; then
 fi
 
 # ---- jobs ----
-# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm; "c-2-0" shares the communicator of "g-2-0", which is before it; "m-..." names a disagreement of ranks 0 to 2.
+# "g-2-0" is a group of the world ranks 2 and 0, in that order; "s-..." the same on shm; "m-..." names a disagreement of ranks 0 to 2.
 job() { # PROCESSES GPUS_EACH TEAMS PARAMS
     local group ranks backend options i list=
     echo "version: 1"
@@ -61,7 +61,6 @@ job() { # PROCESSES GPUS_EACH TEAMS PARAMS
         [[ $group != s-* ]] || backend=shm
         [[ $group != m-* ]] || ranks=0-1-2
         options=
-        [[ $group != c-* ]] || options="share: g-$ranks, "
         [ "$backend" = shm ] || options+=${MESSAGES:+messages: $MESSAGES}
         echo "  $group: {ranks: [${ranks//-/, }], backend: $backend, timeout: ${GROUP_TIMEOUT:-60s}${CHECK:+, check: $CHECK}${options:+, options: {$options\}}}"
     done
@@ -100,10 +99,6 @@ try "random programs, asynchronous" 4 1 "$overlapping" "suite: fuzz, steps: ${ST
 try "random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true"
 try "random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true"
 try "random programs, each rank in its own order, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, shuffle: true"
-shared="g-0-1-2-3 c-0-1-2-3 g-2-0 c-2-0 g-3-1"
-try "a shared communicator: sweep, messages" 3 1 "g-2-0-1 c-2-0-1" 'suite: "sweep p2p", async: true'
-try "a shared communicator: random programs" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}"
-try "a shared communicator: random programs, asynchronous" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}, async: true"
 try "requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}"
 try "what receives learn, probes, messages to oneself, threads" 4 1 "g-1 g-0-1 g-2-0-1 g-3-1-0-2" "suite: envelope"
 CHECK=strict try "messages that disagree" 3 1 "m-sendcount m-sendtype" "suite: mismatch"
@@ -116,7 +111,6 @@ if [ -z "${BACKEND:-}" ]; then
     try "direct messages: requests" 3 1 "g-2-0-1" "suite: async, steps: ${REQUESTS:-300}, direct: true"
     try "direct messages: random programs, asynchronous, three threads" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, threads: 3, async: true, direct: true"
     try "direct messages: random programs, each rank in its own order" 4 1 "$overlapping" "suite: fuzz, steps: ${STEPS:-300}, shuffle: true, direct: true"
-    try "direct messages: beside shared communicators" 4 1 "$shared" "suite: fuzz, steps: ${STEPS:-300}, async: true, direct: true"
     unset MESSAGES
 fi
 if [ "$gpus" -eq 0 ]; then

@@ -61,7 +61,7 @@ like "plan: a column for the kind" "$(out)" '^0 +a +0 +0 +world +look$'
 like "plan: auto takes the backend of the kind" "$(out)" '^world +hccl +2 '
 run plan --json job.yaml
 is "plan as JSON" "$(json "[v['ranks'][1]['devices'], v['ranks'][1]['gpus'], v['groups'][0]['devices']]")" \
-    '[{"hpu":[{"communicators":{"at_most":2,"at_start":2,"sharing":0},"id":"hpu-1","index":1}]},[],{"hpu":1}]'
+    '[{"hpu":[{"communicators":{"at_most":2,"at_start":2},"id":"hpu-1","index":1}]},[],{"hpu":1}]'
 run backends job.yaml
 like "backends: the devices of the kind" "$(out)" '^ *devices +hpu: 4 x Pretend HPU$'
 run backends --json job.yaml

@@ -18,8 +18,7 @@ processes: {count: $2}
 env: {set: {NCCL_HOSTID: "{rank}"}}
 timeouts: {run: $((30 * slow))s}
 groups:
-${share:+  $share: {backend: nccl, gpus_per_process: $3\}}
-  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}${check:+, check: $check}, options: {messages: direct${share:+, share: $share}${algo:+, NCCL_ALGO: $algo}}}
+  world: {backend: nccl, gpus_per_process: $3, timeout: ${4:-20s}${check:+, check: $check}, options: {messages: direct${algo:+, NCCL_ALGO: $algo}}}
 $(for name in ${others:-}; do echo "  $name: {backend: nccl, gpus_per_process: $3, options: {messages: direct, NCCL_ALGO: $algo}}"; done)
 workloads:
   - {plugin: ./gpu_test.so, params: {case: $1}}
@@ -44,8 +43,6 @@ good "a collective behind a receive does not hold up a send, which waits for its
 good "all GPUs exchange messages with all in one call" direct_exchange 4 1
 good "... with several GPUs in each process" direct_exchange 2 2
 good "messages do not wait for the coordinator, which is stopped; one with a tag does" direct_stopped 3 1
-share=other good "beside a collective of a communicator that is shared" direct_pipeline 4 1
-share=other good "a message behind collectives, and one rank late, on one" late_sender 3 1
 algo=Ring others="second third" good "groups with an option that NCCL takes from the environment are first used in different orders" first_use 3 1 8s
 good "a receive cannot be canceled: it is as if it was matched" direct_cancel 2 1
 good "receives from any source, of any tag or a shorter message, and probes, are refused" direct_refused 2 1
@@ -67,8 +64,15 @@ run_case direct_killed 3 1
 like "a rank that waits for a message of one that is killed gets its error, and survives" "$(grep -c 'survived: .*rank 2 .*killed by signal 9' out)" '^2$'
 ends "... and the job ends as it did" 137
 
-share=other run_case direct_killed 3 1
-ends "... with a shared communicator, too" 137
+job share <<END
+version: 1
+processes: {count: 2, gpus_per_process: 1}
+groups: {dp: {backend: nccl}, tp: {backend: nccl, options: {share: dp}}}
+workloads: [{plugin: hello}]
+END
+run check share.yaml
+like "groups do not share a communicator: the option is refused" "$(err)" 'groups.tp.options: the backend "nccl" has no option "share"$'
+like "... with those that there are" "$(err)" '^hint: its options: .*messages$'
 
 if [ "${GPU:-}" != real ]; then
     check=strict good "ranks that disagree about a length end with MISMATCH" direct_count 2 1

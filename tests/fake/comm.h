@@ -7,7 +7,6 @@
  *
  *   shared.c        the shared memory: creating, joining, waiting for changes
  *   nccl.c          the life of a communicator
- *   split.c         ncclCommSplit, and what communicators of a family share
  *   operations.c    the calls: arguments checked, one task each
  *   group.c         ncclGroupStart/End: tasks of a communicator become a kernel; launches kernels
  *   launch_queue.c  the launched kernels of one device: start order, and reports of blocked ones
@@ -64,11 +63,6 @@ struct rank_state { /* one rank's */
     _Atomic uint64_t blocked_by; /* the id of the communicator that occupies its device */
     _Atomic uint32_t finalized;
     struct call call; /* of the chunk that is posted */
-    /* ncclCommSplit: how many were called; of how many the members have been read, and the
-     * communicator made; color and key of the last one; and the new id, of each color's first. */
-    _Atomic uint32_t splits, split_ids, splits_done;
-    int32_t split_color, split_key;
-    struct ncclUniqueId split_id;
 };
 
 struct channel {
@@ -86,28 +80,8 @@ struct shared {
     struct rank_state ranks[RANKS_MAX];
 };
 
-/* The communicators of one device that share resources: one, or a parent with splitShare and those
- * that were split from it. */
-struct family {
-    _Atomic int refs;
-    _Atomic bool stopped; /* one of them was aborted or revoked, which ends the kernels of all */
-    void *buffers;        /* device memory that they hold */
-};
-
-struct split { /* the arguments of an ncclCommSplit that is in progress */
-    int color, key;
-    struct ncclComm **out;
-    struct ncclConfig config;
-    bool has_config;
-    bool lost; /* injected: it never finds the others */
-};
-
 struct ncclComm {
     struct ncclComm *next; /* of all live ones */
-    struct family *family;
-    bool shares; /* those that are split from it share its resources */
-    struct split split;
-    uint32_t splits; /* calls so far */
     int rank, nranks, device;
     bool blocking;
     bool lost; /* injected: it never finds the others */
@@ -118,7 +92,7 @@ struct ncclComm {
     _Atomic int busy;      /* background threads that execute groups with it */
     struct shared *shared; /* NULL: not joined */
     size_t shared_len;
-    void *buffers; /* device memory that it holds beside the family's */
+    void *buffers; /* device memory that it holds */
     uint64_t id;
     uint64_t connected[2];           /* the peers that it sends to, and receives from */
     _Atomic uint64_t launched, done; /* kernels */
@@ -147,22 +121,11 @@ int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
 int comm_ready(struct ncclComm *comm, const char *function);
 /* Whether its kernels and jobs have to stop. */
 bool comm_stopped(const struct ncclComm *comm);
-/* On the current device. With a parent whose children share, in the family of that. NULL: no
- * memory. */
-struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config,
-                          struct ncclComm *parent);
+/* On the current device. NULL: no memory. */
+struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config);
 void comm_free(struct ncclComm *comm);
 /* Takes its device memory. */
 int comm_reserve(struct ncclComm *comm);
-/* Wakes what waits in communicators of the family. */
-void comm_notify_family(const struct family *family);
-
-/* ---- families; split.c ---- */
-
-struct family *family_new(void); /* NULL: no memory */
-void family_leave(struct family *family);
-int split_run(struct ncclComm *comm);
-
 /* ---- kernels ---- */
 
 struct kernel {
@@ -195,7 +158,7 @@ void kernel_run(void *kernel);
 
 /* ---- groups ---- */
 
-enum job_kind { JOB_INIT, JOB_SPLIT, JOB_FINALIZE, JOB_DESTROY, JOB_ABORT, JOB_REVOKE };
+enum job_kind { JOB_INIT, JOB_FINALIZE, JOB_DESTROY, JOB_ABORT, JOB_REVOKE };
 int job_run(enum job_kind kind, struct ncclComm *comm);
 /* Inside a group: queued for ncclGroupEnd. Outside: executed at once, or started if the
  * communicator is nonblocking. */

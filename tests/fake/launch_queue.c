@@ -105,8 +105,8 @@ static const struct kernel *blocking_kernel(const struct launch_queue *queue,
         return kernel;
     for (const struct kernel *k = queue->first; k; k = k->next) {
         before = before && k != kernel;
-        if (before && k->comm->family == kernel->comm->family)
-            return k; /* they have one stream inside the library */
+        if (before && k->comm == kernel->comm)
+            return k; /* it has one stream inside the library */
         if (k->started)
             running = running ? running : k;
         else if (before && implicit)

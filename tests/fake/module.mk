@@ -5,7 +5,7 @@
 FAKE := $(B)/tests/fake
 FAKE_LIBS := $(FAKE)/libcudart.so.13 $(FAKE)/libnccl.so.2 $(FAKE)/old/libnccl.so.2 $(FAKE)/libnvidia-ml.so.1
 fake_obj = $(call obj,$(patsubst %,tests/fake/%.c,$(1)))
-FAKE_NCCL_SRC := nccl split shared operations group launch_queue kernel arith
+FAKE_NCCL_SRC := nccl shared operations group launch_queue kernel arith
 OLD_NCCL_OBJ := $(patsubst %,$(B)/obj/old/tests/fake/%.c.o,$(FAKE_NCCL_SRC))
 OBJECTS += $(call obj,$(wildcard tests/fake/*.c)) $(OLD_NCCL_OBJ)
 

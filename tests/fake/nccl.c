@@ -22,8 +22,6 @@ enum { VERSION = 22707 };
 enum { VERSION = 22809 };
 #endif
 
-enum { OWN_LEN = 64 << 10 }; /* device memory of a communicator that shares */
-
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all;
 static _Thread_local char last_words[300];
@@ -71,8 +69,7 @@ int comm_fail(struct ncclComm *comm, int result, const char *format, ...)
 
 bool comm_stopped(const struct ncclComm *comm)
 {
-    return atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
-           atomic_load(&comm->family->stopped);
+    return atomic_load(&comm->aborted) || atomic_load(&comm->revoked);
 }
 
 int comm_ready(struct ncclComm *comm, const char *function)
@@ -81,9 +78,6 @@ int comm_ready(struct ncclComm *comm, const char *function)
     if (atomic_load(&comm->aborted) || atomic_load(&comm->revoked) ||
         atomic_load(&comm->finalizing))
         return comm_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
-    if (atomic_load(&comm->family->stopped))
-        return comm_fail(comm, ncclInvalidUsage,
-                         "%s: a communicator with which it shares resources was aborted", function);
     if (state == ncclSuccess)
         return ncclSuccess;
     return comm_fail(comm, state == ncclInProgress ? ncclInvalidArgument : state,
@@ -92,26 +86,12 @@ int comm_ready(struct ncclComm *comm, const char *function)
                      function);
 }
 
-static bool comm_join_family(struct ncclComm *comm, struct ncclComm *parent)
-{
-    const bool shares = parent && parent->shares;
-    comm->family = shares ? parent->family : family_new();
-    if (shares)
-        atomic_fetch_add(&comm->family->refs, 1);
-    return comm->family != NULL;
-}
-
-struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config,
-                          struct ncclComm *parent)
+struct ncclComm *comm_new(int nranks, int rank, const struct ncclConfig *config)
 {
     static _Atomic int count;
     struct ncclComm *comm = calloc(1, sizeof *comm);
-    if (!comm || !comm_join_family(comm, parent)) {
-        free(comm);
+    if (!comm)
         return NULL;
-    }
-    comm->shares =
-        config && config->size > offsetof(struct ncclConfig, splitShare) && config->splitShare == 1;
     comm->rank = rank;
     comm->nranks = nranks;
     comm->device = fake_current();
@@ -137,18 +117,8 @@ void comm_free(struct ncclComm *comm)
     *link = comm->next;
     pthread_mutex_unlock(&all_lock);
     fake_release(comm->buffers);
-    family_leave(comm->family);
     shared_leave(comm);
     free(comm);
-}
-
-void comm_notify_family(const struct family *family)
-{
-    pthread_mutex_lock(&all_lock);
-    for (struct ncclComm *c = all; c; c = c->next)
-        if (c->family == family && atomic_load(&c->ready) && c->shared)
-            shared_notify(c->shared);
-    pthread_mutex_unlock(&all_lock);
 }
 
 /* ---- jobs: executed by group.c, in a separate thread for nonblocking communicators ---- */
@@ -174,13 +144,11 @@ static int finalize(struct ncclComm *comm)
     return ncclSuccess;
 }
 
-/* The buffers of its connections are the family's, and the first of a family makes them. */
+/* The buffers of its connections. */
 int comm_reserve(struct ncclComm *comm)
 {
     size_t len = (size_t)fake_setting("FAKE_NCCL_MEMORY_MIB", 8) << 20;
-    bool first = !comm->family->buffers;
-    if (fake_reserve(comm->device, first ? len : OWN_LEN,
-                     first ? &comm->family->buffers : &comm->buffers))
+    if (fake_reserve(comm->device, len, &comm->buffers))
         return ncclSuccess;
     return comm_fail(comm, ncclUnhandledCudaError, "out of memory on device %d", comm->device);
 }
@@ -203,10 +171,6 @@ int job_run(enum job_kind kind, struct ncclComm *comm)
         if (result == ncclSuccess)
             result = comm_reserve(comm);
         atomic_store(&comm->ready, true);
-        break;
-    case JOB_SPLIT:
-        fake_delay();
-        result = split_run(comm);
         break;
     case JOB_FINALIZE:
         result = finalize(comm);
@@ -270,7 +234,7 @@ int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUnique
         pause();
     if (fault && result != ncclInProgress)
         return group_refuse(comm_fail(NULL, result, "ncclCommInitRank: an injected fault"));
-    struct ncclComm *made = comm_new(nranks, rank, config, NULL);
+    struct ncclComm *made = comm_new(nranks, rank, config);
     if (!made)
         return group_refuse(ncclSystemError);
     made->unique = id;
@@ -312,8 +276,8 @@ int ncclCommDestroy(struct ncclComm *comm)
 static void stop(struct ncclComm *comm, _Atomic bool *flag)
 {
     atomic_store(flag, true);
-    atomic_store(&comm->family->stopped, true);
-    comm_notify_family(comm->family);
+    if (atomic_load(&comm->ready) && comm->shared)
+        shared_notify(comm->shared);
     launch_queue_wake(comm->device);
 }
 

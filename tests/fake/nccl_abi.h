@@ -53,7 +53,6 @@ struct ncclConfig {
     int collnetEnable, CTAPolicy, shrinkShare, nvlsCTAs, nChannelsPerNetPeer, nvlinkCentricSched;
 };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
-#define NCCL_SPLIT_NOCOLOR (-1)
 
 #pragma GCC visibility push(default)
 
@@ -65,8 +64,6 @@ const char *ncclGetLastError(struct ncclComm *comm);
 int ncclCommInitRankConfig(struct ncclComm **comm, int nranks, struct ncclUniqueId id, int rank,
                            struct ncclConfig *config);
 int ncclCommInitRank(struct ncclComm **comm, int nranks, struct ncclUniqueId id, int rank);
-int ncclCommSplit(struct ncclComm *comm, int color, int key, struct ncclComm **newcomm,
-                  struct ncclConfig *config);
 int ncclCommFinalize(struct ncclComm *comm);
 int ncclCommDestroy(struct ncclComm *comm);
 int ncclCommAbort(struct ncclComm *comm);

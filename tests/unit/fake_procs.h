@@ -50,7 +50,6 @@
     X(ncclGetUniqueId)                                                                             \
     X(ncclGetLastError)                                                                            \
     X(ncclCommInitRankConfig)                                                                      \
-    X(ncclCommSplit)                                                                               \
     X(ncclCommInitRank)                                                                            \
     X(ncclCommFinalize)                                                                            \
     X(ncclCommDestroy)                                                                             \

@@ -58,7 +58,6 @@ static struct desc_group groups[] = {{.name = "world",
                                       .check = COLLRUN_CHECK_OFF,
                                       .devices = needs,
                                       .ndevices = 1,
-                                      .share = 1,
                                       .loc = {NULL, 8, 3, 4}}};
 static uint32_t both[] = {0, 1};
 static struct desc_override overrides[] = {{{pair, 1}, {pairs, 2}}, {{NULL, 0}, {NULL, 0}}};
@@ -137,9 +136,6 @@ static void what_is_encoded_is_decoded(void **state)
     assert_int_equal(desc.groups[1].routes[1].kind, 1);
     assert_int_equal(desc_group_devices(&desc.groups[1], 1), 4);
     assert_int_equal(desc_group_devices(&desc.groups[1], 0), 0);
-    assert_int_equal(desc.groups[1].share, 1);
-    assert_true(desc_group_is_shared(&desc, 0));
-    assert_false(desc_group_is_shared(&desc, 1));
     assert_int_equal(desc_rank_devices(&desc.ranks[0], 1), 1);
     assert_string_equal(desc.workloads[0].overrides[0].params.items[1].loc.file, "--set #1");
     assert_null(desc.workloads[0].loc.file);

@@ -34,7 +34,6 @@ static void setup(struct fixture *f)
         f->groups[i] = calloc(1, sizeof *f->groups[i]);
         assert_non_null(f->groups[i]);
         f->groups[i]->context = f->context;
-        f->groups[i]->queue = &f->groups[i]->sched;
         atomic_store(&f->groups[i]->forming.done, true);
     }
 }
@@ -150,36 +149,6 @@ static void several_kernels_are_never_stacked(void **state)
     teardown(&f);
 }
 
-/* Each is behind the one of the other group, in the order of submission. */
-static void groups_that_share_are_one_queue(void **state)
-{
-    struct fixture f;
-    (void)state;
-    setup(&f);
-    f.groups[1]->queue = &f.groups[0]->sched;
-    struct op *first = collective(&f, 0, SCHED_ONE_KERNEL);
-    struct op *second = collective(&f, 1, SCHED_ONE_KERNEL);
-    struct op *third = collective(&f, 0, SCHED_ONE_KERNEL);
-    assert_true(sched_submit(first));
-    assert_false(sched_submit(second));
-    assert_false(sched_submit(third));
-    assert_int_equal(sched_committed(f.groups[1]), 3);
-    sched_set_ready(f.groups[1], 2);
-    assert_false(sched_try_launch(third));
-    assert_true(sched_try_launch(second));
-    sched_set_ready(f.groups[0], 3);
-    assert_true(sched_try_launch(third));
-    sched_retire(first);
-    sched_retire(second);
-    struct op *last = collective(&f, 1, SCHED_ONE_KERNEL);
-    assert_false(sched_submit(last)); /* the third one is on the GPU */
-    sched_retire(third);
-    assert_true(sched_try_launch(last));
-    sched_retire(last);
-    assert_int_equal(f.context->sched.commitments, 0);
-    teardown(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,7 +156,6 @@ int main(void)
         cmocka_unit_test(it_is_stacked_when_all_ranks_have_committed),
         cmocka_unit_test(commitments_are_open_in_one_group_at_a_time),
         cmocka_unit_test(several_kernels_are_never_stacked),
-        cmocka_unit_test(groups_that_share_are_one_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,9 +67,7 @@ enum collrun_backend_flags {
     /* The ranks of one host are one flow to other hosts; `auto` prefers such a backend there. */
     COLLRUN_BACKEND_HOST_AWARE = 1u << 10,
     /* It is for RDMA devices: `auto` prefers it between hosts if each host has an active one. */
-    COLLRUN_BACKEND_RDMA = 1u << 11,
-    /* Its option `share` names an earlier group of job.yaml, with the same ranks and devices. */
-    COLLRUN_BACKEND_SHARES = 1u << 12
+    COLLRUN_BACKEND_RDMA = 1u << 11
 };
 
 /* The tag of the messages that the engine builds operations from. Their buffers are in host memory
@@ -316,8 +314,7 @@ enum collrun_group_flags {
     /* No part of job.yaml names the group: it exists because groups always do, as `world` does, and
      * may never be used. A backend with COLLRUN_BACKEND_ON_DEMAND then takes what its devices hold
      * for the group when the first rank calls an operation. */
-    COLLRUN_GROUP_ON_DEMAND = 1u << 0,
-    COLLRUN_GROUP_SHARED = 1u << 1 /* a later group names it with the option `share` */
+    COLLRUN_GROUP_ON_DEMAND = 1u << 0
 };
 
 /* What group_open is to form. Valid during group_open, unless a member says otherwise. */
@@ -349,9 +346,6 @@ struct collrun_group_desc {
     /* network.ports: sockets that wait for connections use only these; 0: any. */
     uint64_t first_port, last_port;
     uint64_t flags; /* enum collrun_group_flags */
-    /* That for collectives of the group that the option `share` names; else NULL. Collectives of
-     * groups that share start in the order of the program. */
-    void *share_handle;
 };
 
 /* One row per kind that the backend does natively. `memory` is where its buffers may be. The engine

@@ -89,13 +89,6 @@ void gpu_inverse(struct gpu_test *t);
 void gpu_chains(struct gpu_test *t);
 void gpu_forming(struct gpu_test *t);
 
-/* ---- share.c ---- */
-void gpu_share(struct gpu_test *t);
-void gpu_share_inverse(struct gpu_test *t);
-void gpu_share_abort(struct gpu_test *t);
-void gpu_share_late(struct gpu_test *t);
-void gpu_share_killed(struct gpu_test *t);
-
 /* ---- host.c ---- */
 void gpu_staged(struct gpu_test *t);
 void gpu_mixed(struct gpu_test *t);
