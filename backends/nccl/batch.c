@@ -35,91 +35,31 @@ struct span {
     uintptr_t from, to; /* empty if they are equal */
 };
 
-static struct span batch_span(const void *base, size_t first, size_t end, size_t width)
+static struct span batch_span(const struct nccl_group *g, const struct collrun_call *c,
+                              const void *base, unsigned char extent, size_t width)
 {
-    uintptr_t at = (uintptr_t)base;
-    return base && end > first ? (struct span){at + first * width, at + end * width}
-                               : (struct span){0};
-}
-
-/* From the first block of a v-form to its last one. */
-static struct span batch_uneven_span(const struct nccl_group *g, const void *base,
-                                     const size_t *counts, const size_t *displs, size_t width)
-{
-    size_t first = SIZE_MAX, end = 0, packed = 0;
-    for (uint32_t i = 0; counts && i < g->size; i++) {
-        size_t at = displs ? displs[i] : packed;
-        packed += counts[i];
-        if (!counts[i])
-            continue;
-        first = at < first ? at : first;
-        end = at + counts[i] > end ? at + counts[i] : end;
-    }
-    return batch_span(base, first, end, width);
-}
-
-static bool batch_is_root(const struct nccl_group *g, const struct collrun_call *c)
-{
-    return c->root == (int)g->rank;
+    const struct collrun_range used = collrun_call_range(c, extent, g->size, g->rank);
+    const uintptr_t at = (uintptr_t)base;
+    return base && used.to > used.from ? (struct span){at + used.from * width, at + used.to * width}
+                                       : (struct span){0};
 }
 
 /* What the call reads on this rank. Of a broadcast: see batch_written. */
 static struct span batch_read(const struct nccl_group *g, const struct collrun_call *c,
                               size_t width)
 {
-    size_t n = c->count, all = c->count * g->size;
-    switch (c->kind) {
-    case COLLRUN_BARRIER:
-    case COLLRUN_BROADCAST:
+    if (!collrun_kind_sends(c->kind, c->root == (int)g->rank))
         return (struct span){0};
-    case COLLRUN_SCATTER:
-        return batch_span(c->send, 0, batch_is_root(g, c) ? all : 0, width);
-    case COLLRUN_REDUCE_SCATTER:
-    case COLLRUN_ALLTOALL:
-        return batch_span(c->send, 0, all, width);
-    case COLLRUN_REDUCE_SCATTERV:
-        return batch_uneven_span(g, c->send, c->recvcounts, NULL, width);
-    case COLLRUN_SCATTERV:
-        if (!batch_is_root(g, c))
-            return (struct span){0};
-        return batch_uneven_span(g, c->send, c->sendcounts, c->senddispls, width);
-    case COLLRUN_ALLTOALLV:
-        return batch_uneven_span(g, c->send, c->sendcounts, c->senddispls, width);
-    default:
-        return batch_span(c->send, 0, n, width);
-    }
+    return batch_span(g, c, c->send, collrun_kind_row(c->kind).send, width);
 }
 
 /* What the call writes on this rank; of the root of a broadcast, what it reads. */
 static struct span batch_written(const struct nccl_group *g, const struct collrun_call *c,
                                  size_t width)
 {
-    bool root = batch_is_root(g, c);
-    size_t all = c->count * g->size;
-    switch (c->kind) {
-    case COLLRUN_BARRIER:
+    if (!collrun_kind_receives(c->kind, c->root == (int)g->rank, g->rank == 0))
         return (struct span){0};
-    case COLLRUN_REDUCE:
-        return batch_span(c->recv, 0, root ? c->count : 0, width);
-    case COLLRUN_GATHER:
-        return batch_span(c->recv, 0, root ? all : 0, width);
-    case COLLRUN_ALLGATHER:
-    case COLLRUN_ALLTOALL:
-        return batch_span(c->recv, 0, all, width);
-    case COLLRUN_GATHERV:
-        if (!root)
-            return (struct span){0};
-        return batch_uneven_span(g, c->recv, c->recvcounts, c->recvdispls, width);
-    case COLLRUN_ALLGATHERV:
-    case COLLRUN_ALLTOALLV:
-        return batch_uneven_span(g, c->recv, c->recvcounts, c->recvdispls, width);
-    case COLLRUN_SCATTERV:
-        return batch_span(c->recv, 0, c->recvcount, width);
-    case COLLRUN_REDUCE_SCATTERV:
-        return batch_span(c->recv, 0, c->recvcounts[g->rank], width);
-    default:
-        return batch_span(c->recv, 0, c->count, width);
-    }
+    return batch_span(g, c, c->recv, collrun_kind_row(c->kind).recv, width);
 }
 
 static bool batch_overlaps(struct span a, struct span b)

@@ -3,7 +3,7 @@
  * - Forms with one count: the fingerprint is the call.
  * - V-forms: the counts do not fit into a fixed size. Each rank sends the count that it contributes
  *   (`contributed`), and ranks with an array of counts a hash of that array (`expected`). Every
- * rank hashes the contributions and compares.
+ *   rank hashes the contributions and compares.
  * - alltoallv: each rank sends the sum of the hashes of (from, to, count) over what it sends, and
  *   over what it expects. The two sums over all ranks are equal exactly if all pairs agree.
  * - If v-forms differ, every rank knows it. All ranks then exchange their full counts, and the
@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/failure_text.h"
 
+#include <collrun/backend.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,17 +64,18 @@ void fingerprint_hash_arrays(const struct collrun_call *call, uint32_t comm_size
 static void fingerprint_vector(struct fingerprint *s, const struct collrun_call *call,
                                uint32_t rank, uint32_t nranks)
 {
+    const struct collrun_kind_info info = collrun_kind_row(call->kind);
     struct fingerprint_hashes h;
-    bool scatters = call->kind == COLLRUN_SCATTERV;
+    bool scatters = info.recv == COLLRUN_RECVCOUNT_BLOCK;
     fingerprint_hash_arrays(call, nranks, &h);
     if (call->kind == COLLRUN_ALLTOALLV) {
         s->contributed = fingerprint_hash_sent(h.sent, rank);
         s->expected = fingerprint_hash_expected(h.received, rank);
         return;
     }
-    s->contributed = scatters                                ? call->recvcount
-                     : call->kind == COLLRUN_REDUCE_SCATTERV ? call->recvcounts[rank]
-                                                             : call->count;
+    s->contributed = collrun_call_range(
+                         call, info.send == COLLRUN_ONE_BLOCK ? info.send : info.recv, nranks, rank)
+                         .to;
     s->has_expected = scatters ? call->sendcounts != NULL : call->recvcounts != NULL;
     s->expected = scatters ? h.sent : h.received;
 }

@@ -7,7 +7,7 @@
  *
  * Rules:
  *   - a receive takes messages of its tag or, with MATCH_ANY_TAG, of all tags of workloads; from
- * its source or, with MATCH_ANY_SOURCE, from all
+ *     its source or, with MATCH_ANY_SOURCE, from all
  *   - match_take_unexpected gives the oldest message that the receive takes
  *   - match_take_posted gives the oldest receive that takes the message
  *   - so messages of one source and tag are received in order of arrival, and receives are served

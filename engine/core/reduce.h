@@ -4,12 +4,12 @@
  * operators, n sources at a time, vectorised for the CPU found at run time. types.h defines what
  * the operators mean; this file decides what types.h leaves open:
  *   - AVG of integers is the wrapped SUM of the type, divided by the group's size, rounded toward
- * zero. AVG of bool follows the same rule: (or) / size.
+ *     zero. AVG of bool follows the same rule: (or) / size.
  *   - A bool byte other than 0 counts as 1; L* operators yield 0 or 1 even from a single source.
  *   - Sources combine from left to right, so a result depends on the order of `srcs` and on nothing
- * else.
+ *     else.
  *   - FLOAT16 and BFLOAT16 stay in float32 over all sources of one call and are rounded once, to
- * nearest even.
+ *     nearest even.
  *   - MIN and MAX of equal values that differ in the sign of zero may return either.
  */
 #ifndef ENGINE_CORE_REDUCE_H

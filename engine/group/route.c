@@ -14,36 +14,14 @@
 static bool route_uses_send(const struct collrun_group *g, const struct collrun_call *call)
 {
     const struct group_backend *s = group_device_backend(g);
-    switch (call->kind) {
-    case COLLRUN_BARRIER:
-    case COLLRUN_BROADCAST:
-    case COLLRUN_RECV:
-    case COLLRUN_RECV_ANY:
-        return false;
-    case COLLRUN_SCATTER:
-    case COLLRUN_SCATTERV:
-        return route_root(s, call) == route_comm_rank(s, call);
-    default:
-        return true;
-    }
+    return collrun_kind_sends(call->kind, route_root(s, call) == route_comm_rank(s, call));
 }
 
 static bool route_uses_recv(const struct collrun_group *g, const struct collrun_call *call)
 {
     const struct group_backend *s = group_device_backend(g);
-    switch (call->kind) {
-    case COLLRUN_BARRIER:
-    case COLLRUN_SEND:
-        return false;
-    case COLLRUN_EXSCAN:
-        return route_comm_rank(s, call) != 0;
-    case COLLRUN_REDUCE:
-    case COLLRUN_GATHER:
-    case COLLRUN_GATHERV:
-        return route_root(s, call) == route_comm_rank(s, call);
-    default:
-        return true;
-    }
+    const uint32_t own = route_comm_rank(s, call);
+    return collrun_kind_receives(call->kind, route_root(s, call) == own, own == 0);
 }
 
 /* A buffer of a call for one device must be on that device, or on none. */

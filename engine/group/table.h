@@ -9,15 +9,15 @@
  * - The names that are being created.
  * - How often something was formed under a name in this process, so that the n-th time on one rank
  *   belongs to the n-th time on the others. A name is remembered for the life of the process, as
- * all members must count alike. A name that collrun makes is used once: its group counts for
- * itself, and nothing is left of it.
+ *   all members must count alike. A name that collrun makes is used once: its group counts for
+ *   itself, and nothing is left of it.
  * - The waits of threads for the other members of a group that are no operations (a create, split
- * or shrink, collrun_finalize), as FORMING frames, for the report of a stall and the verdict at a
+ *   or shrink, collrun_finalize), as FORMING frames, for the report of a stall and the verdict at a
  *   time limit: a member that does not make the call is named there. A thread lists the wait on its
  *   stack. The service thread sends a frame for each that takes longer than FORMING_REPORT_NS, and
  *   another one when it has ended. Wait reports (observe/wait_report.h) list those with a number
- * from then on. No report is certain while there is another one, unless it is collrun_finalize: a
- * rank that calls no more is certain to.
+ *   from then on. No report is certain while there is another one, unless it is collrun_finalize: a
+ *   rank that calls no more is certain to.
  */
 #ifndef ENGINE_GROUP_TABLE_H
 #define ENGINE_GROUP_TABLE_H

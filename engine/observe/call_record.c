@@ -12,31 +12,15 @@
 
 /* ---- one call ---- */
 
-/* The arguments that each kind has, as bits of record_call.what; a root or peer of 32 bits. */
-enum call_record_field { ROOT = 1, DTYPE = 2, OP = 4 };
-#define CALL_RECORD_HAS(fields)                                                                    \
-    ((fields)&ROOT ? (uint64_t)UINT32_MAX : 0) | (uint64_t)UINT8_MAX << RECORD_WHAT_KIND |         \
-        ((fields)&DTYPE ? (uint64_t)UINT8_MAX << RECORD_WHAT_DTYPE : 0) |                          \
-        ((fields)&OP ? (uint64_t)UINT8_MAX << RECORD_WHAT_OP : 0)
-
-static const uint64_t call_record_has[COLLRUN_KIND_COUNT] = {
-    [COLLRUN_BARRIER] = CALL_RECORD_HAS(0),
-    [COLLRUN_ALLREDUCE] = CALL_RECORD_HAS(DTYPE | OP),
-    [COLLRUN_REDUCE] = CALL_RECORD_HAS(ROOT | DTYPE | OP),
-    [COLLRUN_BROADCAST] = CALL_RECORD_HAS(ROOT | DTYPE),
-    [COLLRUN_ALLGATHER] = CALL_RECORD_HAS(DTYPE),
-    [COLLRUN_GATHER] = CALL_RECORD_HAS(ROOT | DTYPE),
-    [COLLRUN_SCATTER] = CALL_RECORD_HAS(ROOT | DTYPE),
-    [COLLRUN_REDUCE_SCATTER] = CALL_RECORD_HAS(DTYPE | OP),
-    [COLLRUN_ALLTOALL] = CALL_RECORD_HAS(DTYPE),
-    [COLLRUN_ALLGATHERV] = CALL_RECORD_HAS(DTYPE),
-    [COLLRUN_GATHERV] = CALL_RECORD_HAS(ROOT | DTYPE),
-    [COLLRUN_SCATTERV] = CALL_RECORD_HAS(ROOT | DTYPE),
-    [COLLRUN_REDUCE_SCATTERV] = CALL_RECORD_HAS(DTYPE | OP),
-    [COLLRUN_ALLTOALLV] = CALL_RECORD_HAS(DTYPE),
-    [COLLRUN_SCAN] = CALL_RECORD_HAS(DTYPE | OP),
-    [COLLRUN_EXSCAN] = CALL_RECORD_HAS(DTYPE | OP),
-};
+/* The arguments that a kind has, as a mask of record_call.what; the root has 32 bits. */
+static inline uint64_t call_record_has(enum collrun_kind kind)
+{
+    const unsigned flags = collrun_kind_row(kind).flags;
+    return (flags & COLLRUN_HAS_ROOT ? (uint64_t)UINT32_MAX : 0) |
+           (uint64_t)UINT8_MAX << RECORD_WHAT_KIND |
+           (kind != COLLRUN_BARRIER ? (uint64_t)UINT8_MAX << RECORD_WHAT_DTYPE : 0) |
+           (flags & COLLRUN_REDUCES_DATA ? (uint64_t)UINT8_MAX << RECORD_WHAT_OP : 0);
+}
 
 static inline uint64_t call_record_what(const struct collrun_call *call, int root_or_peer)
 {
@@ -47,7 +31,7 @@ static inline uint64_t call_record_what(const struct collrun_call *call, int roo
 static inline struct record_call call_record_of_collective(uint64_t site,
                                                            const struct collrun_call *call)
 {
-    uint64_t has = call_record_has[call->kind];
+    uint64_t has = call_record_has(call->kind);
     uint64_t what = call_record_what(call, call->root) | (uint64_t)(uint8_t)call->op
                                                              << RECORD_WHAT_OP;
     return (struct record_call){.count = call->kind == COLLRUN_BARRIER ? 0 : call->count,

@@ -11,8 +11,8 @@
  *   are equal. A thread that went through a call in between has changed a sequence number.
  * - A frame is certain if every other thread of the process is blocked, too (threads.h), and none
  *   is in a wait of the engine that is not for an operation (threads_busy), in two snapshots, a
- * tick apart. One that is not certain explains a time-out, but never ends a job. It says whether a
- * thread that has called this library before is free to call it again.
+ *   tick apart. One that is not certain explains a time-out, but never ends a job. It says whether
+ *   a thread that has called this library before is free to call it again.
  * - A rank that continues after its frame withdraws it by one without waits that is not certain,
  *   unless an operation has timed out, which the frame explains.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table holds the arguments of each kind; three passes (values, sizes, buffers) follow it. Sizes
+ * Three passes (values, sizes, buffers) follow the table of kinds (collrun_kind_row). Sizes
  * are computed in bytes and bounded by PTRDIFF_MAX, so later computations cannot overflow.
  */
 #include "ops/args.h"
@@ -15,35 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum extent { NONE, ONE, PER_RANK }; /* how many blocks of `count` elements a buffer holds */
-
-struct rule {
-    unsigned char send, recv;        /* enum extent; the v-forms have their own rules */
-    bool send_at_root, recv_at_root; /* only the root has that buffer */
-    bool first_receives_nothing;     /* rank 0 has no receive buffer */
-    bool root, peer, reduces;
-};
-
-static const struct rule rules[COLLRUN_KIND_COUNT] = {
-    [COLLRUN_ALLREDUCE] = {.send = ONE, .recv = ONE, .reduces = true},
-    [COLLRUN_REDUCE] =
-        {.send = ONE, .recv = ONE, .recv_at_root = true, .root = true, .reduces = true},
-    [COLLRUN_BROADCAST] = {.recv = ONE, .root = true},
-    [COLLRUN_ALLGATHER] = {.send = ONE, .recv = PER_RANK},
-    [COLLRUN_GATHER] = {.send = ONE, .recv = PER_RANK, .recv_at_root = true, .root = true},
-    [COLLRUN_SCATTER] = {.send = PER_RANK, .recv = ONE, .send_at_root = true, .root = true},
-    [COLLRUN_REDUCE_SCATTER] = {.send = PER_RANK, .recv = ONE, .reduces = true},
-    [COLLRUN_ALLTOALL] = {.send = PER_RANK, .recv = PER_RANK},
-    [COLLRUN_GATHERV] = {.root = true},
-    [COLLRUN_SCATTERV] = {.root = true},
-    [COLLRUN_REDUCE_SCATTERV] = {.reduces = true},
-    [COLLRUN_SEND] = {.send = ONE, .peer = true},
-    [COLLRUN_RECV] = {.recv = ONE, .peer = true},
-    [COLLRUN_RECV_ANY] = {.recv = ONE},
-    [COLLRUN_SCAN] = {.send = ONE, .recv = ONE, .reduces = true},
-    [COLLRUN_EXSCAN] = {.send = ONE, .recv = ONE, .first_receives_nothing = true, .reduces = true},
-};
 
 /* A call with the ranks of the communicator that executes it (see struct group_backend). */
 struct view {
@@ -141,7 +112,7 @@ static int args_check_device(const struct view *v, const struct collrun_call *ca
 static int args_check_alignment(const struct view *v, const struct collrun_call *call)
 {
     size_t width = dtype_size(call->dtype);
-    bool receives = call->kind != COLLRUN_REDUCE || v->comm_rank == v->root;
+    bool receives = collrun_kind_receives(call->kind, v->comm_rank == v->root, v->comm_rank == 0);
     if (!v->gb->ndevices ||
         ((uintptr_t)call->send % width == 0 && (!receives || (uintptr_t)call->recv % width == 0)))
         return COLLRUN_OK;
@@ -197,17 +168,17 @@ static int args_check_operator(const struct view *v, const struct collrun_call *
 
 static int args_check_meaning(const struct view *v, const struct collrun_call *call)
 {
-    const struct rule *rule = &rules[call->kind];
+    const unsigned flags = collrun_kind_row(call->kind).flags;
     int rc = args_check_device(v, call, "device", call->device);
-    if (rc == COLLRUN_OK && (rule->root || rule->peer))
+    if (rc == COLLRUN_OK && flags & (COLLRUN_HAS_ROOT | COLLRUN_HAS_PEER))
         rc = args_check_device(v, call, "peer_device", call->peer_device);
     if (rc != COLLRUN_OK)
         return rc;
     if (!dtype_is_known(call->dtype))
         return INVALID(v, call, "%d is not an element type", (int)call->dtype);
-    if (rule->reduces && (rc = args_check_operator(v, call)) != COLLRUN_OK)
+    if (flags & COLLRUN_REDUCES_DATA && (rc = args_check_operator(v, call)) != COLLRUN_OK)
         return rc;
-    if (rule->root)
+    if (flags & COLLRUN_HAS_ROOT)
         return args_check_rank(v, call, "root", call->root);
     return group_queue_of(call->kind) == GROUP_MESSAGES ? args_check_message(v, call) : COLLRUN_OK;
 }
@@ -220,20 +191,15 @@ static bool args_overlap(const void *a, size_t alen, const void *b, size_t blen)
     return alen && blen && x < y + blen && y < x + alen;
 }
 
-/* The offset of the shorter buffer in the longer one in the in-place form, in bytes. */
+/* The offset of the shorter buffer in the longer one in the in-place form, in bytes: the one block
+ * is that of the root, or else of this rank. */
 static size_t args_in_place_offset(const struct view *v, const struct collrun_call *call,
                                    size_t block)
 {
-    switch (call->kind) {
-    case COLLRUN_ALLGATHER:
-    case COLLRUN_REDUCE_SCATTER:
-        return v->comm_rank * block;
-    case COLLRUN_GATHER:
-    case COLLRUN_SCATTER:
-        return (size_t)v->root * block;
-    default:
+    const struct collrun_kind_info info = collrun_kind_row(call->kind);
+    if (info.send == info.recv)
         return 0;
-    }
+    return (info.flags & COLLRUN_HAS_ROOT ? v->root : v->comm_rank) * block;
 }
 
 static int args_check_overlap(const struct view *v, const struct collrun_call *call,
@@ -259,18 +225,18 @@ static bool args_fits(size_t blocks, size_t block, size_t *out)
 
 static int args_check_plain(const struct view *v, const struct collrun_call *call)
 {
-    const struct rule *rule = &rules[call->kind];
-    bool at_root = rule->root && v->root == v->comm_rank;
-    size_t blocks[2] = {rule->send == PER_RANK ? v->comm_size : rule->send,
-                        rule->recv == PER_RANK ? v->comm_size : rule->recv};
+    const struct collrun_kind_info info = collrun_kind_row(call->kind);
+    bool at_root = v->root == v->comm_rank;
+    size_t blocks[2] = {info.send == COLLRUN_BLOCK_EACH ? v->comm_size : info.send,
+                        info.recv == COLLRUN_BLOCK_EACH ? v->comm_size : info.recv};
     size_t block, send_len, recv_len;
     if (!args_fits(call->count, dtype_size(call->dtype), &block) ||
         !args_fits(blocks[0], block, &send_len) || !args_fits(blocks[1], block, &recv_len))
         return INVALID(v, call, "%zu elements of %s exceed the address space", call->count,
                        dtype_name(call->dtype));
-    if (rule->send_at_root && !at_root)
+    if (!collrun_kind_sends(call->kind, at_root))
         send_len = 0;
-    if ((rule->recv_at_root && !at_root) || (rule->first_receives_nothing && !v->comm_rank))
+    if (!collrun_kind_receives(call->kind, at_root, v->comm_rank == 0))
         recv_len = 0;
     if (send_len && !call->send)
         return INVALID(v, call, "the send buffer is NULL");
@@ -534,12 +500,13 @@ static bool args_same_collective(const struct collrun_call *a, const struct coll
 {
     if (a->kind != b->kind)
         return false;
-    const struct rule *rule = &rules[a->kind];
+    const unsigned flags = collrun_kind_row(a->kind).flags;
     if (a->kind == COLLRUN_BARRIER)
         return true;
-    return a->dtype == b->dtype && (collrun_kind_is_vector(a->kind) || a->count == b->count) &&
-           (!rule->reduces || (a->op == b->op && a->user_op == b->user_op)) &&
-           (!rule->root || (a->root == b->root && a->peer_device == b->peer_device));
+    return a->dtype == b->dtype && (flags & COLLRUN_IS_VECTOR || a->count == b->count) &&
+           (!(flags & COLLRUN_REDUCES_DATA) || (a->op == b->op && a->user_op == b->user_op)) &&
+           (!(flags & COLLRUN_HAS_ROOT) ||
+            (a->root == b->root && a->peer_device == b->peer_device));
 }
 
 /* The calls of one collective, one for each device of this process. */

@@ -89,16 +89,16 @@ static inline void call_trim(const struct group_backend *gb, struct collrun_call
     if (!collrun_kind_reduces(call->kind))
         call->op = (enum collrun_op)0;
     bool at_root = route_root(gb, call) == route_comm_rank(gb, call);
-    bool sends = call->kind == COLLRUN_ALLTOALLV || (call->kind == COLLRUN_SCATTERV && at_root);
-    bool receives = call->kind == COLLRUN_ALLTOALLV || call->kind == COLLRUN_ALLGATHERV ||
-                    call->kind == COLLRUN_REDUCE_SCATTERV ||
-                    (call->kind == COLLRUN_GATHERV && at_root);
-    if (!sends)
+    const struct collrun_kind_info info = collrun_kind_row(call->kind);
+    bool sends = collrun_kind_sends(call->kind, at_root);
+    bool receives = collrun_kind_receives(call->kind, at_root, false);
+    if (!sends || info.send != COLLRUN_SENDCOUNTS_BLOCKS)
         call->sendcounts = call->senddispls = NULL;
-    if (!receives)
-        call->recvcounts = call->recvdispls = NULL;
-    if (call->kind == COLLRUN_REDUCE_SCATTERV)
+    if (!receives || info.recv != COLLRUN_RECVCOUNTS_BLOCKS)
         call->recvdispls = NULL;
+    if (!receives ||
+        (info.recv != COLLRUN_RECVCOUNTS_BLOCKS && info.recv != COLLRUN_RECVCOUNTS_OWN))
+        call->recvcounts = NULL;
 }
 
 /* A message of a dtype that the backend does not support is sent as bytes. A transport does not

@@ -43,90 +43,28 @@ struct extent {
     size_t from, to; /* bytes */
 };
 
-static struct extent bounce_plain(const void *base, size_t count, size_t width)
+static struct extent bounce_extent(const struct group_backend *gb, const struct collrun_call *c,
+                                   const void *base, unsigned char extent)
 {
-    return (struct extent){base, 0, base ? count * width : 0};
-}
-
-static struct extent bounce_uneven(const void *base, const size_t *counts, const size_t *displs,
-                                   uint32_t n, size_t width)
-{
-    struct extent e = {.base = base, .from = SIZE_MAX};
-    size_t packed = 0;
-    for (uint32_t i = 0; counts && i < n; i++) {
-        size_t at = displs ? displs[i] : packed;
-        packed += counts[i];
-        if (!counts[i])
-            continue;
-        e.from = at < e.from ? at : e.from;
-        e.to = at + counts[i] > e.to ? at + counts[i] : e.to;
-    }
-    e.from = e.to ? e.from * width : 0;
-    e.to *= width;
-    return e;
-}
-
-static size_t bounce_sum(const size_t *counts, uint32_t n)
-{
-    size_t total = 0;
-    for (uint32_t i = 0; i < n; i++)
-        total += counts[i];
-    return total;
+    const size_t width = dtype_size(c->dtype);
+    const struct collrun_range used =
+        collrun_call_range(c, extent, gb->comm_size, route_comm_rank(gb, c));
+    return base ? (struct extent){base, used.from * width, used.to * width} : (struct extent){0};
 }
 
 static struct extent bounce_sent(const struct group_backend *gb, const struct collrun_call *c)
 {
-    size_t width = dtype_size(c->dtype);
-    bool at_root = route_root(gb, c) == route_comm_rank(gb, c);
-    switch (c->kind) {
-    case COLLRUN_BARRIER:
-    case COLLRUN_BROADCAST: /* recv is the buffer, on every rank */
-    case COLLRUN_RECV:
-    case COLLRUN_RECV_ANY:
+    if (!collrun_kind_sends(c->kind, route_root(gb, c) == route_comm_rank(gb, c)))
         return (struct extent){0};
-    case COLLRUN_SCATTER:
-        return bounce_plain(c->send, at_root ? c->count * gb->comm_size : 0, width);
-    case COLLRUN_REDUCE_SCATTER:
-    case COLLRUN_ALLTOALL:
-        return bounce_plain(c->send, c->count * gb->comm_size, width);
-    case COLLRUN_SCATTERV:
-    case COLLRUN_ALLTOALLV:
-        return bounce_uneven(c->send, c->sendcounts, c->senddispls, gb->comm_size, width);
-    case COLLRUN_REDUCE_SCATTERV:
-        return bounce_plain(c->send, bounce_sum(c->recvcounts, gb->comm_size), width);
-    default:
-        return bounce_plain(c->send, c->count, width);
-    }
+    return bounce_extent(gb, c, c->send, collrun_kind_row(c->kind).send);
 }
 
 static struct extent bounce_received(const struct group_backend *gb, const struct collrun_call *c)
 {
-    size_t width = dtype_size(c->dtype);
-    bool at_root = route_root(gb, c) == route_comm_rank(gb, c);
-    switch (c->kind) {
-    case COLLRUN_BARRIER:
-    case COLLRUN_SEND:
+    const uint32_t own = route_comm_rank(gb, c);
+    if (!collrun_kind_receives(c->kind, route_root(gb, c) == own, own == 0))
         return (struct extent){0};
-    case COLLRUN_EXSCAN:
-        return bounce_plain(c->recv, route_comm_rank(gb, c) ? c->count : 0, width);
-    case COLLRUN_REDUCE:
-        return bounce_plain(c->recv, at_root ? c->count : 0, width);
-    case COLLRUN_GATHER:
-        return bounce_plain(c->recv, at_root ? c->count * gb->comm_size : 0, width);
-    case COLLRUN_ALLGATHER:
-    case COLLRUN_ALLTOALL:
-        return bounce_plain(c->recv, c->count * gb->comm_size, width);
-    case COLLRUN_ALLGATHERV:
-    case COLLRUN_GATHERV:
-    case COLLRUN_ALLTOALLV:
-        return bounce_uneven(c->recv, c->recvcounts, c->recvdispls, gb->comm_size, width);
-    case COLLRUN_SCATTERV:
-        return bounce_plain(c->recv, c->recvcount, width);
-    case COLLRUN_REDUCE_SCATTERV:
-        return bounce_plain(c->recv, c->recvcounts[route_comm_rank(gb, c)], width);
-    default:
-        return bounce_plain(c->recv, c->count, width);
-    }
+    return bounce_extent(gb, c, c->recv, collrun_kind_row(c->kind).recv);
 }
 
 /* ---- one call ---- */

@@ -1,11 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The blocking collectives of collrun.h, and collrun_run. Each fills in a struct collrun_call; all
- * take one path: check, enter the group (one thread at a time), number, complete, run, and on
- * failure compose the error message.
+ * The blocking collectives of collrun.h, and collrun_run. The life of a call, in the order that
+ * matters:
  *
- * - On an idle queue the call runs in the caller's thread.
- * - If requests are unfinished, it becomes a request, and the caller waits for it.
+ * 1. Fill in a struct collrun_call (call_init_data). Every function of collrun.h does that and
+ *    takes the same path.
+ * 2. Enter the group (group_enter_kind). One thread at a time is inside: a second one is refused
+ *    with INVALID. All that follows belongs to the thread inside, without a lock.
+ * 3. Check the arguments and choose the backend (call_check_all, route_find), unless the last call
+ *    was the same one (coll_is_known). A call that is refused here has no number: it was not made.
+ * 4. Take the number (group_number). From here on the call counts: the n-th collective of the group
+ *    has the number n on every rank. A group that has failed rejects it (group_reject).
+ * 5. Complete it with the time-out and the stream of the group (call_complete), and copy buffers of
+ *    devices to host memory where the backend needs that (bounce_in).
+ * 6. Tell the observers, before anything can block: the flight recorder (call_record_collectives),
+ *    then the call that this thread waits in (blocked_call_begin). A rank that hangs or dies in
+ *    step 7 is found with its call. The record comes first, as a wait report is about a call that
+ *    the record has.
+ * 7. Run it (coll_run_now): in one call of the backend if it is plain, else compared first (check:
+ *    strict) and emulated where the backend lacks it (consistency_exec). Behind unfinished requests
+ *    it becomes a request and does not overtake them (request_run).
+ * 8. End it: copy back (bounce_out), record the end (call_record_done). After a failure find the
+ *    cause behind it, which may be another rank, and fail the group for all later calls
+ *    (group_op_failed). Leave the group last: the next thread acquires what this one has done.
  */
 #include "base/names.h"
 #include "group/group.h"

@@ -20,15 +20,28 @@
 
 /* ---- by messages ---- */
 
+/* The blocks of a buffer, by its extent in the table of kinds. */
+static struct cut emulate_cut(const struct collrun_call *c, const void *base, unsigned char extent)
+{
+    switch (extent) {
+    case COLLRUN_SENDCOUNTS_BLOCKS:
+        return (struct cut){.base = base, .counts = c->sendcounts, .displs = c->senddispls};
+    case COLLRUN_RECVCOUNTS_BLOCKS:
+        return (struct cut){.base = base, .counts = c->recvcounts, .displs = c->recvdispls};
+    case COLLRUN_RECVCOUNTS_PACKED:
+        return (struct cut){.base = base, .counts = c->recvcounts};
+    default:
+        return (struct cut){.base = base, .equal = c->count};
+    }
+}
+
 static int emulate_dispatch(struct emulation *e)
 {
     const struct collrun_call *c = e->call;
-    size_t len = c->count * e->es;
-    struct cut send = {.base = c->send, .equal = c->count},
-               recv = {.base = c->recv, .equal = c->count};
-    struct cut vsend = {.base = c->send, .counts = c->sendcounts, .displs = c->senddispls};
-    struct cut vrecv = {.base = c->recv, .counts = c->recvcounts, .displs = c->recvdispls};
-    struct cut parts = {.base = c->send, .counts = c->recvcounts};
+    const struct collrun_kind_info info = collrun_kind_row(c->kind);
+    const struct cut from = emulate_cut(c, c->send, info.send),
+                     into = emulate_cut(c, c->recv, info.recv);
+    const size_t own = info.recv == COLLRUN_RECVCOUNT_BLOCK ? c->recvcount : c->count;
     uint32_t root = (uint32_t)c->root;
     switch (c->kind) {
     case COLLRUN_BARRIER:
@@ -39,25 +52,20 @@ static int emulate_dispatch(struct emulation *e)
     case COLLRUN_REDUCE:
         return emulate_reduce_all(e);
     case COLLRUN_ALLGATHER:
-        return emulate_all_gather(e, c->send, &recv);
     case COLLRUN_ALLGATHERV:
-        return emulate_all_gather(e, c->send, &vrecv);
+        return emulate_all_gather(e, c->send, &into);
     case COLLRUN_GATHER:
-        return emulate_gather(e, c->send, len, &recv, root);
     case COLLRUN_GATHERV:
-        return emulate_gather(e, c->send, len, &vrecv, root);
+        return emulate_gather(e, c->send, c->count * e->es, &into, root);
     case COLLRUN_SCATTER:
-        return emulate_scatter(e, &send, c->recv, len, root);
     case COLLRUN_SCATTERV:
-        return emulate_scatter(e, &vsend, c->recv, c->recvcount * e->es, root);
+        return emulate_scatter(e, &from, c->recv, own * e->es, root);
     case COLLRUN_REDUCE_SCATTER:
-        return emulate_reduce_block(e, &send, c->recv);
     case COLLRUN_REDUCE_SCATTERV:
-        return emulate_reduce_block(e, &parts, c->recv);
+        return emulate_reduce_block(e, &from, c->recv);
     case COLLRUN_ALLTOALL:
-        return emulate_all_to_all(e, send, &recv);
     case COLLRUN_ALLTOALLV:
-        return emulate_all_to_all(e, vsend, &vrecv);
+        return emulate_all_to_all(e, from, &into);
     case COLLRUN_SCAN:
     case COLLRUN_EXSCAN:
         return emulate_scan(e);

@@ -14,7 +14,7 @@
  * - A request that the waiting thread executes anyway, and that nothing is before, is deferred: it
  *   is in no list until another thread, or another request, needs the queue: pq_defer.
  * - If the backend has start and test, or a transport (p2p.h), the owner starts every queued
- * request and then tests all that are in flight.
+ *   request and then tests all that are in flight.
  * - A request that waits for the streams of its calls stays in the queue, before those behind it;
  *   messages overtake it.
  * - A thread that waits long for a message waits inside the transport, if that can be woken.
@@ -319,8 +319,8 @@ static inline bool pq_enter_direct(struct progress_queue *pq)
  * - The thread that waits takes it out, is directly inside the queue, and executes it as a blocking
  *   call is executed.
  * - Whatever else needs the queue (another request, a poll, a cancellation, the worker a
- * millisecond later, the report of what ranks wait for) first puts it into the queue: pq_admit.
- * Then it is a request as any other, in its order.
+ *   millisecond later, the report of what ranks wait for) first puts it into the queue: pq_admit.
+ *   Then it is a request as any other, in its order.
  * - It counts in `pending` from the start, so no blocking call overtakes it. */
 
 /* For a request of this queue, with `needs_exec` set, that need not begin before it is waited for.

@@ -5,7 +5,7 @@
  * reason to crash. Under the sanitizers, which do this better, nothing is installed.
  *
  *  - With collrun-stack in the libexec folder of this library, a child process prints the frames
- * with function, file and line. It reads the frames from a memory file, and has CRASH_WAIT_MS.
+ *    with function, file and line. It reads the frames from a memory file, and has CRASH_WAIT_MS.
  *  - Without it, or when it fails, the handler prints the names that dladdr knows.
  *  - Of several threads that crash, the first one reports; the others wait for the end of the
  *    process. A crash inside the handler ends the process at once.

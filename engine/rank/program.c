@@ -6,7 +6,7 @@
  * - The agent leaves the descriptors that collrun-engine gets, and COLLRUN_CONTROL_FD. Shells and
  *   launchers may be in between: the first process that stores its pid in the record is the member.
  * - ATTACHED -> form the groups -> READY -> the program runs -> DONE -> wait for the other members
- * -> IDLE -> close the groups, end the service thread.
+ *   -> IDLE -> close the groups, end the service thread.
  *
  * Failures:
  *

@@ -71,7 +71,7 @@ static const struct shape {
 /* True if only some ranks know the lengths of all blocks. */
 static bool collective_must_agree(enum collrun_kind kind)
 {
-    return kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV || kind == COLLRUN_ALLTOALLV;
+    return collrun_kind_is_vector(kind) && !(collrun_kind_row(kind).flags & COLLRUN_COUNTS_ALIKE);
 }
 
 /* Sums, products and bit operations of signed integers use unsigned types, whose overflow is

@@ -276,7 +276,7 @@ static bool align_find_counts(const struct align_group *g, uint64_t number, uint
     struct align_vector v;
     uint32_t n = 0, all = 0;
     align_read_vector(g, number, kind, &v);
-    bool lists = kind == COLLRUN_ALLGATHERV || kind == COLLRUN_REDUCE_SCATTERV;
+    bool lists = collrun_kind_row((enum collrun_kind)kind).flags & COLLRUN_COUNTS_ALIKE;
     n = lists ? align_vote_lists(&v, &out->counts) : align_vote_pairs(&v, &out->counts);
     for (uint32_t i = 0; n && i < g->n; i++)
         all += lists ? v.blamed[i] > 0 : v.blamed[i] == n;

@@ -19,19 +19,13 @@
 
 static bool single_step_block_per_rank(enum collrun_kind kind)
 {
-    return kind == COLLRUN_SCATTER || kind == COLLRUN_ALLTOALL || kind == COLLRUN_REDUCE_SCATTER;
+    return collrun_kind_row(kind).send == COLLRUN_BLOCK_EACH;
 }
 
 /* That a rank contributes at most. */
 static size_t single_step_blocks(const struct shm_group *g, enum collrun_kind kind)
 {
     return single_step_block_per_rank(kind) ? g->nranks - 1 : 1;
-}
-
-static bool single_step_has_root(enum collrun_kind kind)
-{
-    return kind == COLLRUN_BROADCAST || kind == COLLRUN_SCATTER || kind == COLLRUN_GATHER ||
-           kind == COLLRUN_REDUCE;
 }
 
 static bool single_step_fits_in(const struct shm_group *g, const struct collrun_call *call,
@@ -46,7 +40,7 @@ bool single_step_fits(const struct shm_group *g, const struct collrun_call *call
     if (collrun_kind_is_vector(call->kind))
         return false;
     return single_step_fits_in(g, call, len, SINGLE_STEP_BYTES) ||
-           (g->wait.oversubscribed && single_step_has_root(call->kind) &&
+           (g->wait.oversubscribed && collrun_kind_has_root(call->kind) &&
             single_step_fits_in(g, call, len, SINGLE_STEP_CROWDED_BYTES));
 }
 

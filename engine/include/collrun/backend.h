@@ -589,6 +589,53 @@ static inline void collrun_copy_sized(void *dst, size_t dst_size, const void *sr
     memcpy(dst, src, src_size < dst_size ? src_size : dst_size);
 }
 
+/* The elements [from, to) of a buffer that a checked call uses, by the extent in the table of kinds
+ * (collrun_kind_row): of v-forms, from the first block that is not empty to the end of the last.
+ */
+struct collrun_range {
+    size_t from, to;
+};
+static inline struct collrun_range collrun_call_range(const struct collrun_call *call,
+                                                      unsigned char extent, uint32_t nranks,
+                                                      uint32_t rank)
+{
+    struct collrun_range range = {SIZE_MAX, 0};
+    const bool sent = extent == COLLRUN_SENDCOUNTS_BLOCKS;
+    const size_t *counts = sent ? call->sendcounts : call->recvcounts;
+    const size_t *displs = sent ? call->senddispls : call->recvdispls;
+    size_t packed = 0;
+    switch (extent) {
+    case COLLRUN_SENDCOUNTS_BLOCKS:
+    case COLLRUN_RECVCOUNTS_BLOCKS:
+    case COLLRUN_RECVCOUNTS_PACKED:
+        for (uint32_t i = 0; counts && i < nranks; packed += counts[i++]) {
+            const size_t at = displs && extent != COLLRUN_RECVCOUNTS_PACKED ? displs[i] : packed;
+            if (!counts[i])
+                continue;
+            range.from = at < range.from ? at : range.from;
+            range.to = at + counts[i] > range.to ? at + counts[i] : range.to;
+        }
+        break;
+    case COLLRUN_ONE_BLOCK:
+        range.to = call->count;
+        break;
+    case COLLRUN_BLOCK_EACH:
+        range.to = call->count * nranks;
+        break;
+    case COLLRUN_RECVCOUNT_BLOCK:
+        range.to = call->recvcount;
+        break;
+    case COLLRUN_RECVCOUNTS_OWN:
+        range.to = call->recvcounts[rank];
+        break;
+    default:
+        break;
+    }
+    if (!range.to || range.from == SIZE_MAX)
+        range.from = 0;
+    return range;
+}
+
 /* The one exported symbol of a backend. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))

@@ -187,31 +187,113 @@ struct collrun_param {
     const char *per_direction COLLRUN_OPTIONAL;
 };
 
-/* Properties of a kind; false for a number that is no kind. */
-static inline bool collrun_kind_is_message(enum collrun_kind kind)
-{
-    return kind >= COLLRUN_SEND && kind <= COLLRUN_RECV_ANY;
-}
-/* The vector forms, in which ranks may have different counts. */
-static inline bool collrun_kind_is_vector(enum collrun_kind kind)
-{
-    return kind >= COLLRUN_ALLGATHERV && kind <= COLLRUN_ALLTOALLV;
-}
-static inline bool collrun_kind_reduces(enum collrun_kind kind)
-{
-    return kind == COLLRUN_ALLREDUCE || kind == COLLRUN_REDUCE || kind == COLLRUN_REDUCE_SCATTER ||
-           kind == COLLRUN_REDUCE_SCATTERV || kind == COLLRUN_SCAN || kind == COLLRUN_EXSCAN;
-}
-static inline bool collrun_kind_has_root(enum collrun_kind kind)
-{
-    return kind == COLLRUN_REDUCE || kind == COLLRUN_BROADCAST || kind == COLLRUN_GATHER ||
-           kind == COLLRUN_SCATTER || kind == COLLRUN_GATHERV || kind == COLLRUN_SCATTERV;
-}
-
 /* The number of values of each enum above, for tables. It grows with them. */
 #define COLLRUN_DTYPE_COUNT 13
 #define COLLRUN_OP_COUNT 11
 #define COLLRUN_KIND_COUNT 19
+
+/* ---- what the calls of a kind use ---- */
+
+/* The elements of a buffer. */
+enum collrun_extent {
+    COLLRUN_NOTHING,
+    COLLRUN_ONE_BLOCK,         /* of call.count elements */
+    COLLRUN_BLOCK_EACH,        /* one such block for each rank */
+    COLLRUN_RECVCOUNT_BLOCK,   /* of call.recvcount elements */
+    COLLRUN_SENDCOUNTS_BLOCKS, /* one block for each rank: sendcounts, senddispls */
+    COLLRUN_RECVCOUNTS_BLOCKS, /* one block for each rank: recvcounts, recvdispls */
+    COLLRUN_RECVCOUNTS_PACKED, /* one block for each rank: recvcounts, one behind the other */
+    COLLRUN_RECVCOUNTS_OWN     /* the block of this rank: recvcounts */
+};
+
+enum collrun_kind_flag {
+    COLLRUN_HAS_ROOT = 1,
+    COLLRUN_HAS_PEER = 2,
+    COLLRUN_REDUCES_DATA = 4,
+    COLLRUN_IS_MESSAGE = 8,
+    COLLRUN_IS_VECTOR = 16,          /* ranks may have different counts */
+    COLLRUN_COUNTS_ALIKE = 32,       /* a vector form in which every rank gives the counts of all */
+    COLLRUN_ROOT_SENDS = 64,         /* only the root has a send buffer */
+    COLLRUN_ROOT_RECEIVES = 128,     /* only the root has a receive buffer */
+    COLLRUN_FIRST_GETS_NOTHING = 256 /* rank 0 has no receive buffer */
+};
+
+struct collrun_kind_info {
+    unsigned char send, recv; /* enum collrun_extent */
+    unsigned short flags;     /* enum collrun_kind_flag */
+};
+
+/* The table of kinds, from which all of collrun takes what it has to know of a kind: a new
+ * collective is a row here and an algorithm. A number that is no kind has a row of zeros. A
+ * broadcast has one buffer, recv: the root sends it. */
+static inline struct collrun_kind_info collrun_kind_row(enum collrun_kind kind)
+{
+    static const struct collrun_kind_info rows[COLLRUN_KIND_COUNT + 1] = {
+        /* barrier */ {COLLRUN_NOTHING, COLLRUN_NOTHING, 0},
+        /* allreduce */ {COLLRUN_ONE_BLOCK, COLLRUN_ONE_BLOCK, COLLRUN_REDUCES_DATA},
+        /* reduce */
+        {COLLRUN_ONE_BLOCK, COLLRUN_ONE_BLOCK,
+         COLLRUN_REDUCES_DATA | COLLRUN_HAS_ROOT | COLLRUN_ROOT_RECEIVES},
+        /* broadcast */ {COLLRUN_NOTHING, COLLRUN_ONE_BLOCK, COLLRUN_HAS_ROOT},
+        /* allgather */ {COLLRUN_ONE_BLOCK, COLLRUN_BLOCK_EACH, 0},
+        /* gather */
+        {COLLRUN_ONE_BLOCK, COLLRUN_BLOCK_EACH, COLLRUN_HAS_ROOT | COLLRUN_ROOT_RECEIVES},
+        /* scatter */
+        {COLLRUN_BLOCK_EACH, COLLRUN_ONE_BLOCK, COLLRUN_HAS_ROOT | COLLRUN_ROOT_SENDS},
+        /* reduce_scatter */ {COLLRUN_BLOCK_EACH, COLLRUN_ONE_BLOCK, COLLRUN_REDUCES_DATA},
+        /* alltoall */ {COLLRUN_BLOCK_EACH, COLLRUN_BLOCK_EACH, 0},
+        /* allgatherv */
+        {COLLRUN_ONE_BLOCK, COLLRUN_RECVCOUNTS_BLOCKS, COLLRUN_IS_VECTOR | COLLRUN_COUNTS_ALIKE},
+        /* gatherv */
+        {COLLRUN_ONE_BLOCK, COLLRUN_RECVCOUNTS_BLOCKS,
+         COLLRUN_IS_VECTOR | COLLRUN_HAS_ROOT | COLLRUN_ROOT_RECEIVES},
+        /* scatterv */
+        {COLLRUN_SENDCOUNTS_BLOCKS, COLLRUN_RECVCOUNT_BLOCK,
+         COLLRUN_IS_VECTOR | COLLRUN_HAS_ROOT | COLLRUN_ROOT_SENDS},
+        /* reduce_scatterv */
+        {COLLRUN_RECVCOUNTS_PACKED, COLLRUN_RECVCOUNTS_OWN,
+         COLLRUN_IS_VECTOR | COLLRUN_COUNTS_ALIKE | COLLRUN_REDUCES_DATA},
+        /* alltoallv */
+        {COLLRUN_SENDCOUNTS_BLOCKS, COLLRUN_RECVCOUNTS_BLOCKS, COLLRUN_IS_VECTOR},
+        /* send */ {COLLRUN_ONE_BLOCK, COLLRUN_NOTHING, COLLRUN_IS_MESSAGE | COLLRUN_HAS_PEER},
+        /* recv */ {COLLRUN_NOTHING, COLLRUN_ONE_BLOCK, COLLRUN_IS_MESSAGE | COLLRUN_HAS_PEER},
+        /* recv_any */ {COLLRUN_NOTHING, COLLRUN_ONE_BLOCK, COLLRUN_IS_MESSAGE},
+        /* scan */ {COLLRUN_ONE_BLOCK, COLLRUN_ONE_BLOCK, COLLRUN_REDUCES_DATA},
+        /* exscan */
+        {COLLRUN_ONE_BLOCK, COLLRUN_ONE_BLOCK, COLLRUN_REDUCES_DATA | COLLRUN_FIRST_GETS_NOTHING},
+        {COLLRUN_NOTHING, COLLRUN_NOTHING, 0}};
+    return rows[(unsigned)kind < COLLRUN_KIND_COUNT ? (unsigned)kind : COLLRUN_KIND_COUNT];
+}
+
+static inline bool collrun_kind_is_message(enum collrun_kind kind)
+{
+    return (collrun_kind_row(kind).flags & COLLRUN_IS_MESSAGE) != 0;
+}
+static inline bool collrun_kind_is_vector(enum collrun_kind kind)
+{
+    return (collrun_kind_row(kind).flags & COLLRUN_IS_VECTOR) != 0;
+}
+static inline bool collrun_kind_reduces(enum collrun_kind kind)
+{
+    return (collrun_kind_row(kind).flags & COLLRUN_REDUCES_DATA) != 0;
+}
+static inline bool collrun_kind_has_root(enum collrun_kind kind)
+{
+    return (collrun_kind_row(kind).flags & COLLRUN_HAS_ROOT) != 0;
+}
+/* Whether a rank has a send buffer, and a receive buffer. `root`: it is the root; `first`: rank 0.
+ */
+static inline bool collrun_kind_sends(enum collrun_kind kind, bool root)
+{
+    const struct collrun_kind_info info = collrun_kind_row(kind);
+    return info.send && (root || !(info.flags & COLLRUN_ROOT_SENDS));
+}
+static inline bool collrun_kind_receives(enum collrun_kind kind, bool root, bool first)
+{
+    const struct collrun_kind_info info = collrun_kind_row(kind);
+    return info.recv && (root || !(info.flags & COLLRUN_ROOT_RECEIVES)) &&
+           !(first && info.flags & COLLRUN_FIRST_GETS_NOTHING);
+}
 
 /* The tag of a receive or a probe that accepts every tag. */
 #define COLLRUN_ANY_TAG UINT32_MAX
