@@ -133,9 +133,9 @@ is "callbacks that wait for futures" "$code $(out | tr '\n' ' ')" \
 script 2 <<'END'
 ones, n = torch.ones(4), dist.get_world_size()
 m = torch.zeros(4, n)
-def refused(call):
+def refused(call, why="overlap"):
     try: call()
-    except ValueError as e: return "overlap" in str(e)
+    except (ValueError, RuntimeError) as e: return why in str(e)
     return False
 for outputs in [torch.zeros(4)] * n, [m.view(-1)[i : i + 4] for i in range(n)], [m[:, 0]] * n:
     assert refused(lambda: dist.all_gather(outputs, ones)) and refused(lambda: dist.all_to_all(outputs, [ones] * n))
@@ -148,6 +148,29 @@ negated = torch._neg_view(y)
 got = [torch.zeros(2) for _ in range(n)]
 dist.all_gather(got, negated)
 assert [each.tolist() for each in got] == [[-1.0, 2.0]] * n, got
+# Results are written through one: torch hands operations a copy without the negation.
+def through(operation, size=2):
+    y = torch.arange(float(size)) + rank
+    operation(torch._neg_view(y))
+    return y.tolist()
+assert through(dist.all_reduce) == [2 * i + 1 for i in range(2)]
+assert through(lambda x: dist.all_reduce(x, dist.ReduceOp.MAX)) == [0.0, 1.0]
+assert through(lambda x: dist.broadcast(x, 1)) == [1.0, 2.0]
+assert through(lambda x: dist.reduce(x, 0))[1] == (3.0 if rank == 0 else 2.0)
+assert through(lambda x: dist.all_gather_into_tensor(x, torch.tensor([-1.0 - rank])), n) == [1.0, 2.0]
+assert through(lambda x: dist.reduce_scatter_tensor(x, torch.tensor([5.0, 6.0])), 1) == [[-10.0, -12.0][rank]]
+assert through(lambda x: dist.all_to_all_single(x, torch.tensor([5.0, 6.0]) + 10 * rank)) == [-5.0 - rank, -15.0 - rank]
+assert through(lambda x: dist.scatter(x, [torch.ones(2), -torch.ones(2)] if rank == 0 else None)) == [[-1.0, 1.0][rank]] * 2
+assert through(lambda x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0)) == [0.0, 1.0]
+z = torch.complex(torch.ones(2), torch.tensor([1.0, 2.0]))
+dist.all_reduce(z.conj().imag)
+assert z.imag.tolist() == [2.0, 4.0]
+assert refused(lambda: dist.all_reduce(z.conj()), "resolve_conj")
+# Groups of another backend get what torch gives them: a copy.
+other = dist.new_group(backend="gloo")
+y = torch.tensor([1.0, -2.0])
+dist.all_reduce(torch._neg_view(y), group=other)
+assert y.tolist() == [1.0, -2.0]
 print("done", flush=True)
 END
 is "outputs that overlap are refused; a negated view" "$code $(out | sort | tr '\n' ' ')" "0 [0] done [1] done "
