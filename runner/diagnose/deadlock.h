@@ -35,9 +35,9 @@
  *   that sleeps on a futex.
  * - A debugger: no thread has a tracer.
  * - SIGSTOP, SIGCONT and the freezer of a cgroup: they delay threads, and wake none.
- * - The time-out of an operation, or timeouts.rendezvous of a creation: below
- * DEADLOCK_MIN_TIMEOUT_NS it counts as a wake-up. A longer one is there to end a hang, and does
- * not.
+ * - The time-out of an operation, and timeouts.rendezvous for a creation: below
+ *   DEADLOCK_MIN_TIMEOUT_NS it counts as a wake-up. A longer one is there to end a hang, and
+ *   does not.
  * - The end of background workloads, which the end of the others brings about: a rank with one
  *   sends no certain report.
  *
