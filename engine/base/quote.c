@@ -49,7 +49,7 @@ uint32_t utf8_code(const char *s, size_t n)
     return code;
 }
 
-static bool utf8_is_hidden(uint32_t c)
+bool utf8_is_hidden(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x180e || c == 0x200b ||
            c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||

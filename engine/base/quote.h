@@ -6,6 +6,7 @@
 #ifndef ENGINE_BASE_QUOTE_H
 #define ENGINE_BASE_QUOTE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ uint32_t utf8_code(const char *s, size_t n);
  * letters of some scripts. The one rule for what ranks, hosts, plugins and files contain.
  */
 size_t utf8_shown_len(const char *s, size_t len);
+bool utf8_is_hidden(uint32_t code);
 
 /* Copies a text of `len` bytes, with "?" for each character that is not shown, and cuts it between
  * two characters at `size` - 1 bytes. `out` may be `text` itself. Returns the length. */

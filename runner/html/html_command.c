@@ -12,26 +12,26 @@
 
 enum { HTML_PATH = 4096 };
 
-static bool html_command_page(struct page *p, struct ops *ops)
+static void html_command_page(struct page *p, struct ops *ops)
 {
     struct trace_file trace = {0};
     FILE *in = run_files_find(p->run, "trace.json");
-    bool read = !in || trace_file_read(&trace, in, ops);
-    if (in)
+    if (in) {
+        trace_file_read(&trace, in, ops);
         fclose(in);
+    }
     ops_view(ops, &p->ops);
-    if (read && p->ops.n) {
+    if (p->ops.n) {
         p->source = PAGE_TRACE;
         p->dropped = trace.dropped;
-    } else if (read && p->run->has_evidence) {
+    } else if (p->run->has_evidence) {
         p->source = PAGE_RECORDS;
         p->dropped = flight_records_read(&p->run->evidence.evidence, ops);
         ops_view(ops, &p->ops);
     }
     p->instants = trace.instants;
-    bool written = read && page_write(p);
+    page_write(p);
     trace_file_fini(&trace);
-    return written;
 }
 
 static int html_command_write(struct page *p, const char *path, struct diag *d)
@@ -46,13 +46,12 @@ static int html_command_write(struct page *p, const char *path, struct diag *d)
     if (!p->out)
         return diag_sys(d, errno, "cannot write %s", path);
     struct ops *ops = ops_new();
-    bool written = ops && html_command_page(p, ops);
+    html_command_page(p, ops);
     ops_free(ops);
-    bool flushed = to_stdout ? fflush(stdout) == 0 : fclose(p->out) == 0;
-    int err = errno;
-    if (written && flushed && (to_stdout || rename(temporary, path) == 0))
+    const bool flushed = to_stdout ? fflush(stdout) == 0 : fclose(p->out) == 0;
+    if (flushed && (to_stdout || rename(temporary, path) == 0))
         return COLLRUN_OK;
-    err = written && flushed ? errno : err;
+    const int err = errno;
     if (!to_stdout)
         unlink(temporary);
     return diag_sys(d, err, "cannot write %s", path);

@@ -50,18 +50,36 @@ void markup_text(FILE *out, const char *text)
         markup_bytes_text(out, text, strlen(text));
 }
 
-bool markup_data(FILE *out, const json_t *value)
+/* The character of an escape of JSON in ASCII: "\\n" or "\\u202e", or two of the latter. */
+static size_t markup_escape(const char *p, uint32_t *code)
+{
+    unsigned high = 0, low = 0;
+    *code = p[1] == 'n' || p[1] == 't' ? ' ' : strchr("bfr", p[1]) ? 1 : (uint32_t)p[1];
+    if (p[1] != 'u' || sscanf(p, "\\u%4x", &high) != 1)
+        return 2;
+    *code = high;
+    if (high < 0xd800 || high > 0xdbff || sscanf(p + 6, "\\u%4x", &low) != 1)
+        return 6;
+    *code = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+    return 12;
+}
+
+void markup_data(FILE *out, const json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII |
                                        JSON_REAL_PRECISION(12));
-    for (const char *p = text; p && *p; p++) {
-        if (*p == '<' || *p == '>' || *p == '&')
+    for (const char *p = text; p && *p;) {
+        uint32_t code = (unsigned char)*p;
+        const size_t n = *p == '\\' ? markup_escape(p, &code) : 1;
+        if (utf8_is_hidden(code))
+            fputs("\\ufffd", out);
+        else if (*p == '<' || *p == '>' || *p == '&')
             fprintf(out, "\\u%04x", (unsigned)*p);
         else
-            fputc(*p, out);
+            fwrite(p, 1, n, out);
+        p += n;
     }
     free(text);
-    return text != NULL;
 }
 
 void markup_duration(FILE *out, double us)
@@ -90,25 +108,4 @@ void markup_size(FILE *out, double bytes)
     }
     bool whole = unit == 0 || bytes >= 99.95 || bytes == floor(bytes);
     fprintf(out, "%.*f %s", whole ? 0 : 1, bytes, units[unit]);
-}
-
-void markup_rate(FILE *out, double bytes_per_s)
-{
-    static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
-    int unit = 0;
-    while (unit < 4 && bytes_per_s >= 999.5) {
-        bytes_per_s /= 1000;
-        unit++;
-    }
-    fprintf(out, "%.4g %s", bytes_per_s, units[unit]);
-}
-
-void markup_count(FILE *out, uint64_t n)
-{
-    if (n >= 1000) {
-        markup_count(out, n / 1000);
-        fprintf(out, ",%03u", (unsigned)(n % 1000));
-    } else {
-        fprintf(out, "%u", (unsigned)n);
-    }
 }

@@ -77,16 +77,15 @@ static void trace_file_line(struct trace_file *t, const char *line, size_t len, 
     json_decref(event);
 }
 
-bool trace_file_read(struct trace_file *t, FILE *in, struct ops *ops)
+void trace_file_read(struct trace_file *t, FILE *in, struct ops *ops)
 {
     char *line = NULL;
     size_t size = 0;
     ssize_t n;
     *t = (struct trace_file){.instants = json_array()};
-    while (t->instants && (n = getline(&line, &size, in)) > 0)
+    while ((n = getline(&line, &size, in)) > 0)
         trace_file_line(t, line, (size_t)n, ops);
     free(line);
-    return t->instants != NULL;
 }
 
 void trace_file_fini(struct trace_file *t)

@@ -17,8 +17,8 @@ struct trace_file {
     json_t *instants; /* [[us, rank or -1, name, text]], at most 500 */
 };
 
-/* False: out of memory. trace_file_fini is due in any case. */
-bool trace_file_read(struct trace_file *t, FILE *in, struct ops *ops);
+/* trace_file_fini is due. */
+void trace_file_read(struct trace_file *t, FILE *in, struct ops *ops);
 void trace_file_fini(struct trace_file *t);
 
 #endif

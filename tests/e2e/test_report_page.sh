@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# collrun report: the page about a good run, a failed one, and made-up run directories; what ranks wrote becomes no markup. With
-# Chromium, also what the page's script draws.
+# collrun report: the page about a good run, a failed one, and made-up run directories; what ranks wrote becomes no markup. Verdict,
+# output and job file are text; charts and tables are JSON, which the page's script draws: looked at with Chromium.
 . "$(dirname "$0")/lib.sh"
 need_scripted
 
-# page FILE: what the HTML consists of, by Python's parser; the words of a line are read by `is` below.
+# page FILE: what the HTML consists of, by Python's parser; page FILE text: its words; page FILE data PYTHON: of the JSON `data`.
 cat >page.py <<'END'
-import html.parser, sys
+import html.parser, json, sys
 
 class Page(html.parser.HTMLParser):
     def __init__(self):
@@ -27,7 +27,10 @@ class Page(html.parser.HTMLParser):
 text = open(sys.argv[1], encoding="utf-8").read()
 page = Page()
 page.feed(text)
-if len(sys.argv) > 2:
+data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+if len(sys.argv) > 3:
+    print(eval(sys.argv[3]))
+elif len(sys.argv) > 2:
     print("".join(page.text))
 else:
     print("scripts", page.tags["script"], "images", page.tags.get("img", 0), "handlers", page.handlers, "links", page.links,
@@ -42,16 +45,17 @@ run run good.yaml
 run report good
 ends "a good run: 0" 0
 is "it names the file" "$(out)" good/report.html
-is "the page is whole, and has no script but its own" "$(page good/report.html)" "scripts 1 $whole"
+is "the page is whole, and has no script but its own, and its data" "$(page good/report.html)" "scripts 2 $whole"
 page good/report.html text >text
 like "the verdict is in words" "$(cat text)" 'All ranks ended well'
 like "output is text" "$(cat text)" '<b>bold</b>'
 like "the job file is there" "$(cat text)" '^processes: \{count: 3'
-like "no operations are known, and it says how to get them" "$(cat text)" 'logging: \{trace: true\}'
+like "without a script it says what is missing" "$(cat text)" 'The script of this page draws its charts and tables'
+is "no operations are known" "$(page good/report.html data '"timeline" in data, [r["rank"] for r in data["ranks"]]')" "(False, [0, 1, 2])"
 run report good -o - -q
 is "-o -: to stdout" "$(out | tail -n 1)" '</html>'
 run report good -o elsewhere.html
-is "-o FILE" "$(page elsewhere.html)" "scripts 1 $whole"
+is "-o FILE" "$(page elsewhere.html)" "scripts 2 $whole"
 run report good -o /nowhere/page.html
 ends "a file that cannot be written: 2" 2
 like "with the reason" "$(err)" 'cannot write /nowhere/page.html: No such file'
@@ -64,7 +68,7 @@ is "a failed run: the page is whole" "$(page crash/report.html)" "scripts 2 $who
 page crash/report.html text >text
 like "the verdict" "$(cat text)" 'rank 1 .*SIGKILL'
 like "the culprit" "$(cat text)" 'Culprits: rank 1'
-like "the operations are those of the records" "$(cat text)" 'from the flight records'
+is "the operations are those of the records" "$(page crash/report.html data 'data["timeline"]["from_trace"], data["timeline"]["n"] > 0')" "(False, True)"
 
 # ---- what is not a run ----
 run report nowhere
@@ -113,14 +117,13 @@ run report evil
 ends "hostile names: 0" 0
 is "they become no markup" "$(page evil/report.html)" "scripts 2 $whole"
 unlike "nor characters that hide" "$(python3 -c 'print(any(c in open("evil/report.html", encoding="utf-8").read() for c in "\u2028\u202e\x1b"))')" True
-page evil/report.html text >text
-is "all of them are shown" "$([ "$(grep -o 'onerror=alert(1)' text | wc -l)" -gt 25 ] && echo yes)" yes
-like "rank 1 was last in all collectives" "$(tr '\n' ' ' <text)" '1500100\.0 %2\.50 ms'
+is "rank 1 was last in all collectives, and rank 0 waited" "$(page evil/report.html data 'data["waits"]["last"], data["waits"]["waited"]')" \
+    "([0, 500], [0.0, 2500.0, 0.0, 0.0])"
+unlike "the data have no characters that hide either" "$(page evil/report.html data 'any(c in str(data) for c in "\u2028\u202e\x1b")')" True
 run report long --compare evil
 is "a long trace: the page is small" "$(page long/report.html)" "scripts 2 $whole"
-page long/report.html text >text
-like "and says what is left out" "$(cat text)" '^20,000 operations, from trace.json. Shown are 10,002: of each group, one operation in 2, .* 9,998 are left out'
-like "the curves of both runs are drawn" "$(cat text)" '\(compared\)'
+is "what is left out" "$(page long/report.html data '[data["timeline"][k] for k in ("n", "stride")] + [len(data["timeline"]["ops"]) // 7]')" \
+    "[20000, 2, 10002]"
 
 # ---- what the script draws ----
 browser=$(command -v chromium || true)
@@ -134,7 +137,31 @@ dom() {
         --virtual-time-budget=3000 --dump-dom "file://$PWD/$1" 2>browser.err >dom || sed 's/^/# /' browser.err
 }
 attribute() { sed -n "s/.*id=\"view\".* data-$1=\"\([0-9]*\)\".*/\1/p" dom; }
+words() { python3 page.py dom text; }
+dom good/report.html
+words >text
+like "no operations are known, and it says how to get them" "$(cat text)" 'logging: \{trace: true\}'
+dom crash/report.html
+like "the operations are those of the records" "$(words)" 'from the flight records'
 dom evil/report.html
 is "the timeline of the hostile names is drawn, and nothing else runs" "$(attribute drawn) $(attribute rows) $(grep -c '<img' dom)" "1000 2 0"
 is "what did not end well has its own colour" "$(attribute bad)" 2
+words >text
+is "all names are shown" "$([ "$(grep -o 'onerror=alert(1)' text | wc -l)" -gt 25 ] && echo yes)" yes
+like "who was last" "$(tr '\n' ' ' <text)" '1500100\.0 %2\.50 ms'
+is "each part is drawn" "$(grep -o '<section id="[a-z]*"' dom | cut -d'"' -f2 | tr '\n' ' ')" \
+    "bench timeline latency bandwidth waiting ranks plan events output job "
+dom long/report.html
+words >text
+like "what is left out" "$(cat text)" '20,000 operations, from trace.json. Shown are 10,002: of each group, one operation in 2, .* 9,998 are left out'
+like "the curves of both runs are drawn" "$(cat text)" '\(compared\)'
+mkdir odd
+for part in ranks stragglers groups verdict attempts; do echo "\"$part\": [7, null, \"x\", {\"ranks\": [1, {}], \"metrics\": 3}],"; done |
+    sed '1s/^/{/;$s/,$/}/' >odd/result.json
+cp odd/result.json odd/plan.json
+echo '{"results": [3, {"size": "x", "out_of_place": []}]}' >odd/bench-x.json
+run report odd
+dom odd/report.html
+is "files of other types: each part is drawn" "$(grep -o '<section id="[a-z]*"' dom | cut -d'"' -f2 | tr '\n' ' ')" \
+    "bench timeline waiting ranks plan events output job "
 done_testing
