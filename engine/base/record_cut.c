@@ -29,6 +29,7 @@ struct cut_source {
     const uint32_t *members;
     uint32_t *group_at; /* by slot: index of record_cut.groups, or NO_GROUP */
     uint64_t listed;    /* members of all groups so far */
+    bool finished;      /* no call followed when the words were read */
 };
 
 static const struct record_head *cut_head(const struct cut_source *s)
@@ -102,8 +103,10 @@ static bool cut_words_are_still(const struct cut_source *s, const uint32_t *agai
 static bool cut_is_still(struct cut_source *s, bool ended, record_survey_fn *survey, void *ctx)
 {
     const struct record_head *head = cut_head(s);
-    /* Acquired: words that are loaded later are not older than the last call of the process. */
-    const bool process = !ended && !atomic_load_explicit(&head->finished, memory_order_acquire);
+    /* Acquired, and before the words: they are then not older than the last call of the process. A
+     * load behind them could find what these do not show yet. */
+    s->finished = atomic_load_explicit(&head->finished, memory_order_acquire);
+    const bool process = !ended && !s->finished;
     s->nthreads = cut_count_threads(s);
     s->words = cut_read_words(s);
     s->epoch = atomic_load_explicit(&head->epoch, memory_order_relaxed);
@@ -482,7 +485,7 @@ bool record_cut_take(const struct record_view *v, bool ended, record_survey_fn *
         return !arena_failed(arena);
     cut_add_channels(&s, out);
     cut_add_receives(&s, out);
-    if (ended || atomic_load_explicit(&head->finished, memory_order_relaxed)) {
+    if (ended || s.finished) {
         out->state = RECORD_CUT_ENDED;
         cut_check_ended(&s, out);
     } else {
