@@ -129,7 +129,7 @@ struct record_head {
     /* Who writes the calls of threads, and what is known about the process. */
     _Atomic uint32_t tap;         /* enum record_tap: 0: no library does */
     _Atomic uint32_t pid;         /* the process that does */
-    _Atomic uint32_t epoch;       /* grows with each process image that begins to */
+    _Atomic uint32_t epoch;       /* 2 * process images that have begun to; odd: one begins */
     _Atomic uint32_t level;       /* enum record_level */
     _Atomic uint32_t init_thread; /* tid; 0: not known, so any thread may call */
     _Atomic uint32_t finished;    /* 1: MPI_Finalize was entered: no call follows */
@@ -180,7 +180,8 @@ enum record_group_state {
     RECORD_GROUP_FREE,
     RECORD_GROUP_OPEN,
     RECORD_GROUP_OPENING,
-    RECORD_GROUP_CLOSED /* its last state, until the slot is used again */
+    RECORD_GROUP_CLOSED, /* its last state, until the slot is used again */
+    RECORD_GROUP_FORMING /* its members are calling what makes it: it is of use to proofs alone */
 };
 
 /* What was called, as one word that is written at once: root or peer are its low 32 bits. */

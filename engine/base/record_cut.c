@@ -126,6 +126,7 @@ static bool cut_is_still(struct cut_source *s, bool ended, record_survey_fn *sur
     if (ended)
         return true;
     return cut_words_are_still(s, again) && cut_count_threads(s) == s->nthreads &&
+           !(s->epoch & 1) &&
            atomic_load_explicit(&head->epoch, memory_order_relaxed) == s->epoch &&
            atomic_load_explicit(&head->lost, memory_order_relaxed) == s->lost;
 }
@@ -180,8 +181,8 @@ static void cut_add_groups(struct cut_source *s, struct record_cut *out)
         const struct record_group *g = &s->groups[i];
         const uint32_t used = atomic_load_explicit(&g->used, memory_order_relaxed);
         const bool closed = used == RECORD_GROUP_CLOSED;
-        const uint32_t *members =
-            g->id && (closed || used == RECORD_GROUP_OPEN) ? cut_members(s, g) : NULL;
+        const bool known = closed || used == RECORD_GROUP_OPEN || used == RECORD_GROUP_FORMING;
+        const uint32_t *members = g->id && known ? cut_members(s, g) : NULL;
         if (!members)
             continue;
         struct record_cut_group *to = &out->groups[out->ngroups++];

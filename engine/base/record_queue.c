@@ -327,7 +327,14 @@ void record_queue_open(struct record_queue *q, struct record_head *head,
     record_queue_fill_slot(g, head, info);
     q->generation = g->generation;
     record_queue_list_modules(head);
-    atomic_store_explicit(&g->used, RECORD_GROUP_OPEN, memory_order_release);
+    atomic_store_explicit(&g->used, info->forming ? RECORD_GROUP_FORMING : RECORD_GROUP_OPEN,
+                          memory_order_release);
+}
+
+void record_queue_formed(struct record_queue *q)
+{
+    if (q->group)
+        atomic_store_explicit(&q->group->used, RECORD_GROUP_OPEN, memory_order_relaxed);
 }
 
 void record_queue_close(struct record_queue *q)

@@ -38,6 +38,7 @@ struct record_queue_info {
     uint64_t id;           /* record_group.id; 0: none */
     const uint32_t *world; /* the world ranks of `members` members, then of `nremote`; NULL: none */
     uint32_t nremote;
+    bool forming; /* record_queue_formed follows, or record_queue_close */
 };
 
 /* One operation, in the form that is recorded: fields that its kind does not have are 0, root and
@@ -59,6 +60,7 @@ struct record_call {
 /* Nothing is recorded if `head` is NULL or no slot is free. */
 void record_queue_open(struct record_queue *q, struct record_head *head,
                        const struct record_queue_info *info);
+void record_queue_formed(struct record_queue *q);
 void record_queue_close(struct record_queue *q);
 
 /* ---- failures ---- */

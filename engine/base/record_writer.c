@@ -17,6 +17,26 @@ static void *record_writer_at(struct record_head *head, size_t offset)
     return (unsigned char *)head + offset;
 }
 
+/* The image before this one has no calls any more, and its groups are no longer those of its peers.
+ * Their words stay: a reader must not find an old one again. */
+static void record_writer_drop(struct record_writer *w, struct record_head *head)
+{
+    for (uint32_t i = 0; i < head->nthreads; i++) {
+        const uint32_t word = atomic_load(&w->threads[i].word);
+        atomic_store(&w->threads[i].word, (word + 3) & ~3u);
+        atomic_store(&w->threads[i].takes, 0);
+    }
+    memset(w->requests, 0, atomic_load(&head->requests_used) * sizeof *w->requests);
+    memset(w->channels, 0, atomic_load(&head->channels_used) * sizeof *w->channels);
+    for (uint32_t i = 0; i < head->ngroups; i++)
+        w->groups[i].id = 0;
+    atomic_store(&head->requests_used, 0);
+    atomic_store(&head->channels_used, 0);
+    atomic_store(&head->lost, 0);
+    atomic_store(&head->forgotten, 0);
+    atomic_store(&head->finished, 0);
+}
+
 struct record_writer *record_writer_open(struct record_head *head, enum record_tap tap,
                                          enum record_level level)
 {
@@ -35,6 +55,9 @@ struct record_writer *record_writer_open(struct record_head *head, enum record_t
     w->channels = record_writer_at(head, at.channels);
     w->groups = record_writer_at(head, at.groups);
     w->shared = level == RECORD_LEVEL_MULTIPLE;
+    /* Odd while the tables change. */
+    if (atomic_fetch_or(&head->epoch, 1))
+        record_writer_drop(w, head);
     atomic_store(&head->level, (uint32_t)level);
     atomic_store(&head->init_thread, (uint32_t)syscall(SYS_gettid));
     atomic_store(&head->pid, (uint32_t)getpid());

@@ -63,7 +63,8 @@ struct record_at {
     uint64_t since, deadline, site;
 };
 
-/* Begins to record the calls of this process. NULL: no memory. */
+/* Begins to record the calls of this process; what another process image has written, before exec
+ * or in a command that has ended, is dropped. NULL: no memory. */
 struct record_writer *record_writer_open(struct record_head *head, enum record_tap tap,
                                          enum record_level level);
 void record_writer_close(struct record_writer *w); /* NULL: no effect */

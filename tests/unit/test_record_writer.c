@@ -463,6 +463,50 @@ static void lists_of_members_are_shared_or_ranges(void **state)
     assert_int_equal(record_cut_group(&cut, 4)->nremote, 1);
 }
 
+static void a_group_that_forms_is_shown_to_proofs_alone(void **state)
+{
+    (void)state;
+    struct record_view v;
+    struct record_view_group shown;
+    struct record_queue q;
+    record_queue_open(&q, head,
+                      &(struct record_queue_info){.name = "new",
+                                                  .scope = "new",
+                                                  .members = 4,
+                                                  .id = 50,
+                                                  .world = world,
+                                                  .forming = true});
+    const struct record_part p = {.group = q.group, .peer = -1, .kind = RECORD_FORM};
+    struct record_thread *t = record_enter(w);
+    record_begin(w, t, &p);
+    record_inside(t, RECORD_ALL, &at);
+    struct record_cut cut = take();
+    assert_int_equal(record_cut_group(&cut, 50)->called, 1);
+    assert_int_not_equal(cut.threads[0].ops[0].group, RECORD_CUT_NO_GROUP);
+    assert_int_equal(record_view_init(&v, head, record_len(head), NULL), COLLRUN_OK);
+    assert_false(record_view_group(&v, q.slot, &shown));
+    record_queue_formed(&q);
+    assert_true(record_view_group(&v, q.slot, &shown));
+}
+
+static void the_next_process_image_begins_anew(void **state)
+{
+    (void)state;
+    post(COLLRUN_RECV, TAG);
+    leave(enter(COLLRUN_SEND, TAG));
+    enter(COLLRUN_BARRIER, 0);
+    const uint32_t epoch = take().epoch;
+    record_writer_close(w); /* exec */
+    w = record_writer_open(head, RECORD_TAP_MPI, RECORD_LEVEL_MULTIPLE);
+    const struct record_cut cut = take();
+    assert_int_equal(cut.state, RECORD_CUT_STILL);
+    assert_int_not_equal(cut.epoch, epoch);
+    assert_int_equal(cut.threads[0].role, RECORD_CUT_ACTOR);
+    assert_int_equal(cut.nchannels + cut.nreceives + cut.ngroups, 0);
+    atomic_fetch_add(&head->epoch, 1); /* another one begins */
+    assert_int_equal(take().state, RECORD_CUT_MOVING);
+}
+
 static void a_closed_group_is_kept_until_its_slot_is_used_again(void **state)
 {
     (void)state;
@@ -504,6 +548,8 @@ int main(void)
         TEST(after_finalize_nothing_is_called),
         TEST(a_copy_has_the_calls),
         TEST(lists_of_members_are_shared_or_ranges),
+        TEST(a_group_that_forms_is_shown_to_proofs_alone),
+        TEST(the_next_process_image_begins_anew),
         TEST(a_closed_group_is_kept_until_its_slot_is_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
