@@ -664,10 +664,28 @@ static bool mismatch_is_message(const char *text)
     return mismatch_has_message(text) && !mismatch_is_emulated(text);
 }
 
-bool mismatch_is_partial(const struct rank_state *r)
+/* "allreduce world#2: rank 1 calls allreduce(...), rank 2 calls allreduce(...)": what two members
+ * have told each other, in a group that may have more. */
+static bool mismatch_names_two(const struct desc *desc, const struct rank_state *r,
+                               const char *text)
+{
+    const struct desc_group *group = desc_find_group(desc, r->group);
+    unsigned first, second, n = 0;
+    const char *at = strstr(text, ": rank ");
+    const char *next = at ? strstr(at, ", rank ") : NULL;
+    for (const char *call = at; call && (call = strstr(call, " calls ")); call++)
+        n++;
+    return n == 2 && next && sscanf(at, ": rank %u calls", &first) == 1 &&
+           sscanf(next, ", rank %u calls", &second) == 1 && !strstr(at, " call ") &&
+           !mismatch_has_message(text) && (!group || group->ranks.n > 2);
+}
+
+bool mismatch_is_partial(const struct desc *desc, const struct rank_state *r)
 {
     const char *text = rank_failed_text(r);
-    return (r->failed || r->why.status) && mismatch_has_message(text) && mismatch_is_emulated(text);
+    return (r->failed || r->why.status) &&
+           ((mismatch_has_message(text) && mismatch_is_emulated(text)) ||
+            mismatch_names_two(desc, r, text));
 }
 
 /* The operation of a rank's record that the text describes, "recv(8 x int64, from 5, tag 3)"; if

@@ -10,9 +10,9 @@
 
 #include "diagnose/verdict_types.h"
 
-/* True if the rank has failed because of a message of an emulated collective: the calls of the
- * sender and the receiver differ, and other members may not have called it yet. */
-bool mismatch_is_partial(const struct rank_state *r);
+/* True if the rank has failed because its call of a collective differs from that of one other
+ * member, and further members may not have called it yet: then no majority is known. */
+bool mismatch_is_partial(const struct desc *desc, const struct rank_state *r);
 /* For CAUSE_MISMATCH. */
 void mismatch_blame(const struct evidence *e, struct arena *arena, struct verdict *v);
 /* A wait, an error of a backend or a connection that broke may have a mismatch as its cause, if the

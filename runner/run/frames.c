@@ -69,7 +69,7 @@ static void frames_stop_since(struct frames *s, uint32_t first)
     }
 }
 
-/* Two ranks disagree about a message of a collective that others may not have called yet. What
+/* Two ranks disagree about a collective that others may not have called yet. What
  * fails meanwhile because of that changes nothing; any other failure stops the job at once. */
 static bool frames_await_calls(struct frames *s, uint32_t rank)
 {
@@ -78,7 +78,7 @@ static bool frames_await_calls(struct frames *s, uint32_t rank)
     bool awaits = s->mismatch_timer.at_ns != 0;
     if (awaits && (class == CAUSE_MISMATCH || class == CAUSE_PEER || class == CAUSE_STOPPED))
         return true;
-    if (awaits || class != CAUSE_MISMATCH || !mismatch_is_partial(r))
+    if (awaits || class != CAUSE_MISMATCH || !mismatch_is_partial(s->run->desc, r))
         return false;
     s->mismatch_rank = rank;
     loop_timer_set(s->run->loop, &s->mismatch_timer, MISMATCH_WAIT_NS);
