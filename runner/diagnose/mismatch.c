@@ -664,8 +664,8 @@ static bool mismatch_is_message(const char *text)
     return mismatch_has_message(text) && !mismatch_is_emulated(text);
 }
 
-/* "allreduce world#2: rank 1 calls allreduce(...), rank 2 calls allreduce(...)": what two members
- * have told each other, in a group that may have more. */
+/* "allreduce world#2: rank 1 calls allreduce(...), rank 2 calls allreduce(...)": two members have
+ * compared their calls, in a group that may have more. */
 static bool mismatch_names_two(const struct desc *desc, const struct rank_state *r,
                                const char *text)
 {
