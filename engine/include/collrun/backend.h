@@ -367,6 +367,19 @@ struct collrun_capability {
     {                                                                                              \
         kind_, memory_, UINT64_MAX, 0                                                              \
     }
+/* The rows of a backend that has every operation but the scans, for all dtypes and operators. A
+ * backend with fewer lists its rows one by one. */
+#define COLLRUN_ALL_BUT_SCANS(memory_)                                                             \
+    {COLLRUN_BARRIER, memory_, 0, 0}, COLLRUN_REDUCES(COLLRUN_ALLREDUCE, memory_),                 \
+        COLLRUN_REDUCES(COLLRUN_REDUCE, memory_),                                                  \
+        COLLRUN_REDUCES(COLLRUN_REDUCE_SCATTER, memory_),                                          \
+        COLLRUN_REDUCES(COLLRUN_REDUCE_SCATTERV, memory_),                                         \
+        COLLRUN_MOVES(COLLRUN_BROADCAST, memory_), COLLRUN_MOVES(COLLRUN_ALLGATHER, memory_),      \
+        COLLRUN_MOVES(COLLRUN_GATHER, memory_), COLLRUN_MOVES(COLLRUN_SCATTER, memory_),           \
+        COLLRUN_MOVES(COLLRUN_ALLTOALL, memory_), COLLRUN_MOVES(COLLRUN_ALLGATHERV, memory_),      \
+        COLLRUN_MOVES(COLLRUN_GATHERV, memory_), COLLRUN_MOVES(COLLRUN_SCATTERV, memory_),         \
+        COLLRUN_MOVES(COLLRUN_ALLTOALLV, memory_), COLLRUN_MOVES(COLLRUN_SEND, memory_),           \
+        COLLRUN_MOVES(COLLRUN_RECV, memory_), COLLRUN_MOVES(COLLRUN_RECV_ANY, memory_)
 
 /* ==== kinds of memory ============================================================================
  *
