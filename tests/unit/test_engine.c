@@ -261,7 +261,7 @@ static void a_dead_peer_unblocks_the_others(void **state)
         assert_int_equal(job.ranks[0].exit_code, 128 + 6);
         check_unblocked(&job, COLLRUN_ERR_PEER_FAILED, "rank 0 (here) died");
         for (int i = 1; i < 3; i++)
-            assert_true(job.ranks[i].failed_s < job.ranks[0].ended_s + 0.5);
+            assert_true(job.ranks[i].failed_s < job.ranks[0].ended_s + 5); /* not by a time-out */
         fake_fini(&job);
     }
 }
