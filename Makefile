@@ -159,7 +159,7 @@ gallery: all
 PACKAGES_BUILD := gcc g++ libc6-dev pkg-config libyaml-dev libjansson-dev libssh-dev libssl-dev libdw-dev $(PACKAGES_PYTHON) $(if $(filter no,$(WITH_GLOO)),,libgloo-dev) $(if $(filter ubsan fuzz,$(VARIANT)),clang libclang-rt-dev)
 PACKAGES_TEST := libcmocka-dev procps util-linux tmux
 PACKAGES_HOSTS := iproute2 openssh-client openssh-server slurm-wlm munge libjemalloc2
-PACKAGES_LINT := clang-format clang-tidy libopenmpi-dev
+PACKAGES_LINT := clang-format clang-tidy shellcheck libopenmpi-dev
 PACKAGES_AARCH64 := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 PACKAGES_CONTAINER := buildah mmdebstrap
 PACKAGES_NUMA := qemu-system-x86 busybox-static
@@ -249,6 +249,7 @@ look: deps layers words sizes
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 lint: look
 	$(Q)$(MAKE) --no-print-directory all
+	$(Q)shellcheck $(STAGING_SCRIPTS) runner/completion.bash
 	$(Q)$(call tidy,$(filter engine/python/%.c,$(if $(PYTHON_HEADER),$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(PYTHON_INC))
 	$(Q)$(call tidy,$(filter-out backends/% engine/python/%,$(filter %.c,$(TIDY_FILES))),-std=c11 -D_GNU_SOURCE $(INC_RUNNER) -I$(B)/obj $(MPI_CFLAGS))
 	$(Q)$(foreach n,$(BACKEND_NAMES),$(call tidy,$(filter backends/$(n)/%.c,$(TIDY_FILES)),-std=c11 -D_GNU_SOURCE $(if $(filter $(n),$(NETWORK_BACKENDS)),$(INC_NET),$(INC_PUBLIC)) -Ibackends/$(n)) &&) :

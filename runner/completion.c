@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * In all three shells, the first word may be a command or a job file; the words that follow are
- * completed for the command that was given, or for `run`. The scripts ask this program for the
- * names of plugins and the keys of the job file: `collrun completion plugins`, `collrun completion
- * keys`.
+ * completed for the command that was given, or for `run`. The scripts are completion.bash,
+ * completion.zsh and completion.fish, in which marks such as @NAMES@ stand for what the tables of
+ * commands and options say; a mark in a comment stands for lines, and the comment goes. The scripts
+ * ask this program for the names of plugins and the keys of the job file: `collrun completion
+ * plugins`, `collrun completion keys`.
  */
 #include "completion.h"
 
+#include "completion_scripts.h"
 #include "opts_table.h"
 #include "spec/schema.h"
 
@@ -44,9 +47,25 @@ static bool completion_has(const struct opts_option_row *o, int command)
     return o->commands & OPTS_FOR(command);
 }
 
+static void completion_put_names(const char *between, FILE *out)
+{
+    for (int i = 0; i < OPTS_NCOMMANDS; i++)
+        fprintf(out, "%s%s", i ? between : "", opts_commands[i].name);
+}
+
+static void completion_names(FILE *out)
+{
+    completion_put_names(" ", out);
+}
+
 /* ---- bash ---- */
 
-static void completion_bash_options(int command, FILE *out)
+static void completion_bash_pattern(FILE *out)
+{
+    completion_put_names("|", out);
+}
+
+static void completion_bash_options_of(int command, FILE *out)
 {
     char text[32];
     for (int i = 0; i < OPTS_NOPTIONS; i++) {
@@ -74,56 +93,17 @@ static void completion_bash_values(FILE *out)
     }
 }
 
-static void completion_bash(FILE *out)
+static void completion_bash_options(FILE *out)
 {
     static const char *const actions[] = {[COMPLETION_NONE] = "",
                                           [COMPLETION_JOBS] = "files=yaml",
                                           [COMPLETION_FOLDERS] = "files=-d",
                                           [COMPLETION_ALL] = "files=-f"};
-    fputs("_collrun() {\n"
-          "    local current=${COMP_WORDS[COMP_CWORD]} command= words= files= word\n"
-          "    local program=${COMP_WORDS[0]/#\\~/$HOME}\n"
-          "    COMPREPLY=()\n"
-          "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-          "        case $word in",
-          out);
-    for (int i = 0; i < OPTS_NCOMMANDS; i++)
-        fprintf(out, "%s%s", i ? "|" : " ", opts_commands[i].name);
-    fputs(") command=$word; break ;; esac\n"
-          "    done\n"
-          "    case ${COMP_WORDS[COMP_CWORD-1]} in\n",
-          out);
-    completion_bash_values(out);
-    fputs("    esac\n"
-          "    [ -n \"$files\" ] || case ${command:-run} in\n",
-          out);
     for (int i = 0; i < OPTS_NCOMMANDS; i++) {
         fprintf(out, "    %s) words=\"", opts_commands[i].name);
-        completion_bash_options(i, out);
+        completion_bash_options_of(i, out);
         fprintf(out, "\" %s ;;\n", actions[completion_of_word(opts_commands[i].word)]);
     }
-    fputs("    esac\n"
-          "    case $current in -*) files= ;; *) words= ;; esac\n"
-          "    if [ \"$command\" = completion ]; then words='bash zsh fish'; fi\n"
-          "    if [ \"$command\" = describe ] && [[ $current != -* ]]; then\n"
-          "        words=$(\"$program\" completion plugins 2>/dev/null)\n"
-          "    fi\n"
-          "    if [ -z \"$command\" ] && [ \"$COMP_CWORD\" = 1 ] && [[ $current != -* ]]; then "
-          "words='",
-          out);
-    for (int i = 0; i < OPTS_NCOMMANDS; i++)
-        fprintf(out, "%s%s", i ? " " : "", opts_commands[i].name);
-    fputs("'; fi\n"
-          "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"\n"
-          "        case $files in\n"
-          "        yaml) compgen -d -- \"$current\"\n"
-          "            compgen -f -- \"$current\" | grep -E '\\.ya?ml$' ;;\n"
-          "        -?) compgen \"$files\" -- \"$current\" ;;\n"
-          "        esac)\n"
-          "    [ -z \"$files\" ] || compopt -o filenames 2>/dev/null\n"
-          "}\n"
-          "complete -F _collrun collrun\n",
-          out);
 }
 
 /* ---- zsh ---- */
@@ -156,7 +136,16 @@ static void completion_zsh_option(const struct opts_option_row *o, FILE *out)
     fputc('\'', out);
 }
 
-static void completion_zsh(FILE *out)
+static void completion_zsh_commands(FILE *out)
+{
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        fprintf(out, "    '%s:", opts_commands[i].name);
+        completion_zsh_text(opts_commands[i].help, out);
+        fputs("'\n", out);
+    }
+}
+
+static void completion_zsh_arguments(FILE *out)
 {
     static const char *const words[] = {[COMPLETION_NONE] = "",
                                         [COMPLETION_JOBS] = " '*:job file:_files -g \"*.y(|a)ml\"'",
@@ -164,23 +153,6 @@ static void completion_zsh(FILE *out)
                                         [COMPLETION_ALL] =
                                             (" '*:plugin:{compadd -- $($words[1] completion "
                                              "plugins); _files}'")};
-    fputs("#compdef collrun\n"
-          "local -a commands\n"
-          "commands=(\n",
-          out);
-    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
-        fprintf(out, "    '%s:", opts_commands[i].name);
-        completion_zsh_text(opts_commands[i].help, out);
-        fputs("'\n", out);
-    }
-    fputs(")\n"
-          "if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n"
-          "    _describe command commands\n"
-          "    _files -g '*.y(|a)ml'\n"
-          "    return\n"
-          "fi\n"
-          "case $words[2] in\n",
-          out);
     for (int i = OPTS_NCOMMANDS; i-- > 0;) { /* run, the first command, is also the default */
         fprintf(out, "%s)\n    _arguments -s%s", i == OPTS_RUN ? "*" : opts_commands[i].name,
                 i == OPTS_COMPLETION ? " '*:shell:(bash zsh fish)'"
@@ -191,7 +163,6 @@ static void completion_zsh(FILE *out)
         }
         fputs(" ;;\n", out);
     }
-    fputs("esac\n", out);
 }
 
 /* ---- fish ---- */
@@ -234,38 +205,45 @@ static void completion_fish_option(const struct opts_option_row *o, FILE *out)
     fputc('\n', out);
 }
 
-/* The condition that one of the commands whose words are such files has been typed. */
-static void completion_fish_when(enum completion_files files, FILE *out)
+static void completion_fish_commands(FILE *out)
 {
-    fputs("complete -c collrun -n '__fish_seen_subcommand_from", out);
-    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
-        if (completion_of_word(opts_commands[i].word) == files)
-            fprintf(out, " %s", opts_commands[i].name);
-    }
-}
-
-static void completion_fish(FILE *out)
-{
-    fputs("set -g __collrun_commands", out);
-    for (int i = 0; i < OPTS_NCOMMANDS; i++)
-        fprintf(out, " %s", opts_commands[i].name);
-    fputs("\ncomplete -c collrun -f\n", out);
     for (int i = 0; i < OPTS_NCOMMANDS; i++) {
         fprintf(out, "complete -c collrun -n __fish_use_subcommand -a %s -d ",
                 opts_commands[i].name);
         completion_fish_text(opts_commands[i].help, out);
         fputc('\n', out);
     }
-    completion_fish_when(COMPLETION_JOBS, out);
-    fputs("; or not __fish_seen_subcommand_from $__collrun_commands' -a '(__fish_complete_path "
-          "(commandline -ct) | string match -r \"^[^\\t]*(?:/|\\.ya?ml)(?:\\t.*)?\\$\")'\n",
-          out);
-    completion_fish_when(COMPLETION_FOLDERS, out);
-    fputs("' -a '(__fish_complete_directories)'\n", out);
-    completion_fish_when(COMPLETION_ALL, out);
-    fputs("' -F -a '(collrun completion plugins)'\n"
-          "complete -c collrun -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n",
-          out);
+}
+
+/* The commands whose words are such files. */
+static void completion_fish_of(enum completion_files files, FILE *out)
+{
+    const char *between = "";
+    for (int i = 0; i < OPTS_NCOMMANDS; i++) {
+        if (completion_of_word(opts_commands[i].word) != files)
+            continue;
+        fprintf(out, "%s%s", between, opts_commands[i].name);
+        between = " ";
+    }
+}
+
+static void completion_fish_of_jobs(FILE *out)
+{
+    completion_fish_of(COMPLETION_JOBS, out);
+}
+
+static void completion_fish_of_folders(FILE *out)
+{
+    completion_fish_of(COMPLETION_FOLDERS, out);
+}
+
+static void completion_fish_of_plugins(FILE *out)
+{
+    completion_fish_of(COMPLETION_ALL, out);
+}
+
+static void completion_fish_options(FILE *out)
+{
     for (int i = 0; i < OPTS_NOPTIONS; i++)
         completion_fish_option(&opts_options[i], out);
 }
@@ -308,19 +286,70 @@ static void completion_keys(FILE *out)
     completion_keys_of(&schema_job, "", out);
 }
 
+/* ---- scripts ---- */
+
+struct completion_mark {
+    const char *name;
+    void (*write)(FILE *out);
+};
+
+/* Writes the script up to its next mark; the rest, behind the mark. NULL: there is none. */
+static const char *completion_next(const char *script, const struct completion_mark *marks,
+                                   const struct completion_mark **mark, FILE *out)
+{
+    for (const char *at = strchr(script, '@'); at; at = strchr(at + 1, '@')) {
+        const struct completion_mark *m = marks;
+        while (m->name && strncmp(at, m->name, strlen(m->name)) != 0)
+            m++;
+        if (!m->name)
+            continue;
+        const char *begin = at, *end = at + strlen(m->name);
+        while (begin > script && (begin[-1] == ' ' || begin[-1] == '#'))
+            begin--;
+        const bool alone = (begin == script || begin[-1] == '\n') && *end == '\n';
+        fwrite(script, 1, (size_t)((alone ? begin : at) - script), out);
+        *mark = m;
+        return end + alone;
+    }
+    fputs(script, out);
+    return NULL;
+}
+
 bool completion_write(const char *shell, FILE *out)
 {
+    static const struct completion_mark bash[] = {{"@PATTERN@", completion_bash_pattern},
+                                                  {"@VALUES@", completion_bash_values},
+                                                  {"@OPTIONS@", completion_bash_options},
+                                                  {"@NAMES@", completion_names},
+                                                  {NULL, NULL}},
+                                        zsh[] = {{"@COMMANDS@", completion_zsh_commands},
+                                                 {"@ARGUMENTS@", completion_zsh_arguments},
+                                                 {NULL, NULL}},
+                                        fish[] = {{"@NAMES@", completion_names},
+                                                  {"@COMMANDS@", completion_fish_commands},
+                                                  {"@OF_JOBS@", completion_fish_of_jobs},
+                                                  {"@OF_FOLDERS@", completion_fish_of_folders},
+                                                  {"@OF_PLUGINS@", completion_fish_of_plugins},
+                                                  {"@OPTIONS@", completion_fish_options},
+                                                  {NULL, NULL}},
+                                        keys[] = {{"@KEYS@", completion_keys}, {NULL, NULL}};
     static const struct {
-        const char *shell;
-        void (*write)(FILE *out);
-    } shells[] = {{"bash", completion_bash},
-                  {"zsh", completion_zsh},
-                  {"fish", completion_fish},
-                  {"keys", completion_keys}};
+        const char *shell, *script;
+        const struct completion_mark *marks;
+    } shells[] = {{"bash", script_completion_bash, bash},
+                  {"zsh", script_completion_zsh, zsh},
+                  {"fish", script_completion_fish, fish},
+                  {"keys", "@KEYS@", keys}};
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(shells[i].shell, shell) != 0)
             continue;
-        shells[i].write(out);
+        const struct completion_mark *mark = NULL;
+        for (const char *at = shells[i].script; at;) {
+            mark = NULL;
+            at = completion_next(at, shells[i].marks, &mark, out);
+            if (mark)
+                mark->write(out);
+        }
         return true;
     }
     return false;

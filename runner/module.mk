@@ -25,13 +25,29 @@ $(B)/libexec/collrun/collrun-agent: $(call obj,runner/agent/main.c) $(AGENT_LIB)
 	$(call say,LINK)
 	$(Q)$(CC) $(LD_FLAGS) $(PROGRAM_FLAGS) -o $@ $^ -ldl
 
-# The style and the script of the page that `collrun report` writes, as arrays of bytes.
+# Files that become arrays of chars in a header: $(1) is the prefix of their names, $(2) the files, $(3) a command that filters them.
+embed = for file in $(2); do name=$${file\#\#*/}; printf 'static const char $(1)%s[] = {\n' "$$(printf %s "$${name%.sh}" | tr . _)"; \
+	$(3) <$$file | od -An -v -to1 | sed "s/ \([0-7]*\)/'\\\\\1',/g"; echo '0};'; done
+# The style and the script of the page that `collrun report` writes.
 HTML_ASSETS := runner/html/page.css runner/html/page.js
 $(B)/obj/runner/html/page.c.o: $(B)/obj/html_assets.h
-$(B)/obj/html_assets.h: $(HTML_ASSETS) | $(B)/obj/build_id.h
+$(B)/obj/html_assets.h: $(HTML_ASSETS) runner/module.mk | $(B)/obj/build_id.h
 	@mkdir -p $(@D)
-	$(Q)for file in $(HTML_ASSETS); do name=$${file##*/}; echo "static const char html_$${name%.*}_$${name##*.}[] = {"; \
-		od -An -v -to1 $$file | sed "s/ \([0-7]*\)/'\\\\\1',/g"; echo '};'; done >$@
+	$(Q)$(call embed,html_,$(HTML_ASSETS),cat) >$@
+
+# What the shell of a host gets, without comments and indentation.
+STAGING_SCRIPTS := runner/connect/staging_auto.sh runner/connect/staging_never.sh
+$(B)/obj/runner/connect/staging.c.o: $(B)/obj/staging_scripts.h
+$(B)/obj/staging_scripts.h: $(STAGING_SCRIPTS) runner/module.mk | $(B)/obj/build_id.h
+	@mkdir -p $(@D)
+	$(Q)$(call embed,script_,$(STAGING_SCRIPTS),sed 's/^ *//; /^\#/d; /^$$$$/d') >$@
+
+# Completion of shells; completion.c fills in their marks.
+COMPLETION_SCRIPTS := $(addprefix runner/completion.,bash zsh fish)
+$(B)/obj/runner/completion.c.o: $(B)/obj/completion_scripts.h
+$(B)/obj/completion_scripts.h: $(COMPLETION_SCRIPTS) runner/module.mk | $(B)/obj/build_id.h
+	@mkdir -p $(@D)
+	$(Q)$(call embed,script_,$(COMPLETION_SCRIPTS),cat) >$@
 
 # The files of `collrun new`.
 NEW_FILES := $(wildcard runner/new/*/*)

@@ -30,16 +30,16 @@ static void page_head(const struct page *p)
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri "
           "'none'; form-action 'none'; style-src ",
           p->out);
-    page_hash(p->out, html_page_css, sizeof html_page_css);
+    page_hash(p->out, html_page_css, sizeof html_page_css - 1);
     fputs("; script-src ", p->out);
-    page_hash(p->out, html_page_js, sizeof html_page_js);
+    page_hash(p->out, html_page_js, sizeof html_page_js - 1);
     fputs("\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n"
           "<meta name=\"referrer\" content=\"no-referrer\">\n<title>",
           p->out);
     markup_text(p->out, run_files_text(p->run->result, "job"));
     fputs(" - collrun report</title>\n<style>", p->out);
-    fwrite(html_page_css, 1, sizeof html_page_css, p->out);
+    fwrite(html_page_css, 1, sizeof html_page_css - 1, p->out);
     fputs("</style>\n</head>\n<body>\n", p->out);
 }
 
@@ -144,6 +144,6 @@ void page_write(const struct page *p)
     markup_data(p->out, data);
     json_decref(data);
     fputs("</script>\n<script>", p->out);
-    fwrite(html_page_js, 1, sizeof html_page_js, p->out);
+    fwrite(html_page_js, 1, sizeof html_page_js - 1, p->out);
     fputs("</script>\n</body>\n</html>\n", p->out);
 }

@@ -83,7 +83,7 @@ is "a program that ignores PYTHONPATH: the hint" "$code $(sed -n 's/^hint: //p' 
 printf 'version: 1\nprocesses: {count: 1}\nworkloads: [{command: [sh, -c, "false"]}]\n' >other.yaml
 run other.yaml
 is "another failure has no hint" "$code $(sed -n 's/^hint: //p' "$tmp/err")" "1 "
-like "completion is installed" "$(head -n 1 "$prefix/share/bash-completion/completions/collrun")" _collrun
+like "completion is installed" "$(cat "$prefix/share/bash-completion/completions/collrun")" _collrun
 is "make uninstall" "$(installed uninstall)" ""
 is "... leaves no file" "$(find "$prefix" ! -type d)" ""
 
