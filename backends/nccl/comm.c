@@ -13,7 +13,6 @@
  */
 #include "comm.h"
 
-#include "clock.h"
 #include "frees.h"
 #include "group.h"
 
@@ -183,14 +182,14 @@ static int comm_pause(struct nccl_group *g, unsigned round, uint64_t deadline_ns
     const struct forming_watch *watch = atomic_load(&g->forming.watch);
     if (watch && watch->is_over(watch))
         return group_report(g, COLLRUN_ERR_PEER_FAILED, "another rank failed, or closed the group");
-    if (round > 64 && clock_ns() >= deadline_ns)
+    if (round > 64 && context_now_ns(g->context) >= deadline_ns)
         return group_report(
             g, COLLRUN_ERR_TIMEOUT,
             "NCCL was not ready in time: a peer has not arrived or cannot be reached");
     if (round < 1000)
         sched_yield();
     else
-        clock_sleep_ns(50000);
+        context_sleep_ns(50000);
     return COLLRUN_OK;
 }
 
@@ -309,9 +308,9 @@ static bool comm_await_idle(struct nccl_group *g, uint64_t deadline_ns)
 {
     for (uint32_t i = 0; i < g->ndevs; i++)
         while (comm_is_in_progress(g, &g->devs[i])) {
-            if (clock_ns() >= deadline_ns)
+            if (context_now_ns(g->context) >= deadline_ns)
                 return false;
-            clock_sleep_ns(100000);
+            context_sleep_ns(100000);
         }
     return true;
 }
@@ -350,7 +349,7 @@ static void comm_free_all(struct nccl_group *g, ncclResult_t (*end)(ncclComm_t c
 void comm_close(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
-    uint64_t deadline = clock_ns() + FINALIZE_LIMIT_NS;
+    uint64_t deadline = context_now_ns(g->context) + FINALIZE_LIMIT_NS;
     if (!group_has_failed(g)) {
         comm_finalize_all(g);
         if (!comm_await_idle(g, deadline))

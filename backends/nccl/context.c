@@ -86,16 +86,16 @@ bool context_is_ending(struct context *context)
 bool context_await_closings(struct context *context, uint64_t limit_ns)
 {
     struct closings *c = &context->closings;
-    struct timespec until;
+    uint64_t until_ns = context_now_ns(context) + limit_ns;
     int late = 0;
     atomic_store(&c->ending, true);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(limit_ns / 1000000000u);
     pthread_mutex_lock(&c->lock);
     while (c->groups && (c->serving || !late)) {
+        const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                       .tv_nsec = (long)(until_ns % 1000000000u)};
         late = pthread_cond_timedwait(&c->changed, &c->lock, &until);
         if (late) /* a coordinator still serves: look again in a second */
-            until.tv_sec++;
+            until_ns += 1000000000u;
     }
     bool all = c->groups == 0;
     pthread_mutex_unlock(&c->lock);

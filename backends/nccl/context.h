@@ -26,6 +26,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 
 struct device { /* one GPU of this process */
     pthread_mutex_t issue_lock;
@@ -55,6 +56,18 @@ struct context {
     struct aborter aborter;
     struct closings closings;
 };
+
+static inline uint64_t context_now_ns(const struct context *context)
+{
+    return context->services->now_ns();
+}
+
+static inline void context_sleep_ns(uint64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+                                 .tv_nsec = (long)(ns % 1000000000u)},
+              NULL);
+}
 
 /* NULL: out of memory. The threads are not started. */
 struct context *context_new(const struct collrun_services *services, const struct libraries *lib);

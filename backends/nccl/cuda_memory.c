@@ -7,7 +7,7 @@
 #include "cuda_memory.h"
 
 #include "capture.h"
-#include "clock.h"
+#include "context.h"
 #include "frees.h"
 #include "library.h"
 
@@ -84,10 +84,10 @@ static cudaError_t cuda_memory_stream(struct cuda_memory *m, int device, cudaStr
 
 static int cuda_memory_await(const struct cuda_memory *m, cudaEvent_t event, uint64_t deadline_ns)
 {
-    uint64_t since = clock_ns();
+    uint64_t since = m->services->now_ns();
     for (;;) {
         cudaError_t error = m->cuda.cudaEventQuery(event);
-        uint64_t now = clock_ns(), waited = now - since;
+        uint64_t now = m->services->now_ns(), waited = now - since;
         if (error == cudaSuccess)
             return COLLRUN_OK;
         if (error != cudaErrorNotReady)
@@ -95,7 +95,7 @@ static int cuda_memory_await(const struct cuda_memory *m, cudaEvent_t event, uin
         if (now >= deadline_ns)
             return m->services->fail(m->services->ctx, COLLRUN_ERR_TIMEOUT, "the copy timed out");
         if (waited > YIELD_NS)
-            clock_sleep_ns(waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS);
+            context_sleep_ns(waited / 10 < LONGEST_NAP_NS ? waited / 10 : LONGEST_NAP_NS);
         else if (waited > SPIN_NS)
             sched_yield();
     }

@@ -19,7 +19,6 @@
 #include "group.h"
 
 #include "capture.h"
-#include "clock.h"
 #include "coord/server.h"
 #include "direct_comm.h"
 #include "frees.h"
@@ -143,7 +142,7 @@ static int group_connect_coordinator(struct nccl_group *g, const struct collrun_
 static int group_handshake(struct nccl_group *g, int (*step)(struct nccl_group *g, struct op *op),
                            uint64_t deadline_ns)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = context_now_ns(g->context);
     struct op *op = op_new(g, deadline_ns > now ? deadline_ns - now : 0, 0);
     if (!op)
         return group_out_of_memory(g);
@@ -200,8 +199,8 @@ static int group_form_on_demand(struct nccl_group *g, const struct collrun_rende
     int status = COLLRUN_OK;
     for (uint64_t check_ns = 0; status == COLLRUN_OK && !group_is_formed(g);) {
         int lost = on_demand_want(g);
-        clock_sleep_ns(POLL_NS);
-        const uint64_t now = clock_ns();
+        context_sleep_ns(POLL_NS);
+        const uint64_t now = context_now_ns(g->context);
         if (group_has_failed(g)) {
             status = group_failure(g);
         } else if (lost) {
@@ -249,14 +248,15 @@ static int group_join_collectives(struct nccl_group *g, struct nccl_group *colle
 /* A quarter of the time is kept for naming missing ranks. */
 static int group_form(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
-    uint64_t begin = clock_ns();
+    uint64_t begin = context_now_ns(g->context);
     uint64_t left = desc->deadline_ns > begin ? desc->deadline_ns - begin : 0;
     uint64_t deadline = begin + left / 4 * 3;
     if (desc->collectives_handle)
         return group_join_collectives(g, desc->collectives_handle);
     const int status = group_connect(g, desc, deadline);
-    return status == COLLRUN_ERR_TIMEOUT && clock_ns() >= deadline
-               ? group_name_missing(g, desc->rendezvous, (double)(clock_ns() - begin) / 1e9)
+    return status == COLLRUN_ERR_TIMEOUT && context_now_ns(g->context) >= deadline
+               ? group_name_missing(g, desc->rendezvous,
+                                    (double)(context_now_ns(g->context) - begin) / 1e9)
                : status;
 }
 

@@ -2,7 +2,6 @@
  *
  * How a group fails, and the error messages for failures of NCCL and CUDA.
  */
-#include "clock.h"
 #include "group.h"
 
 #include <stdio.h>
@@ -108,9 +107,9 @@ int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_
 int group_check_job(struct nccl_group *g)
 {
     const struct collrun_rendezvous *r = g->forming.rendezvous;
-    if (!r || clock_ns() < g->forming.checked_ns + JOB_CHECK_NS)
+    if (!r || context_now_ns(g->context) < g->forming.checked_ns + JOB_CHECK_NS)
         return COLLRUN_OK;
-    g->forming.checked_ns = clock_ns();
+    g->forming.checked_ns = context_now_ns(g->context);
     return r->alive(r->ctx);
 }
 

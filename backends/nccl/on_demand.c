@@ -28,7 +28,6 @@
 #include "on_demand.h"
 
 #include "capture.h"
-#include "clock.h"
 #include "direct_comm.h"
 #include "group.h"
 #include "issue.h"
@@ -207,7 +206,7 @@ static int on_demand_lock(struct on_demand *d, const struct coord_form *form)
             return group_failure(d->forming);
         if (on_demand_is_over(d))
             return COLLRUN_ERR_PEER_FAILED;
-        clock_sleep_ns(RETRY_NS);
+        context_sleep_ns(RETRY_NS);
     }
     d->locked = true;
     on_demand_reply(d, form, FORM_LOCKED);
@@ -225,7 +224,7 @@ static int on_demand_drain(const struct on_demand *d, struct nccl_group *g, stru
     while (event && error == cudaSuccess && !group_has_failed(g) && !on_demand_is_over(d) &&
            (error = event_query(cuda, event)) == cudaErrorNotReady) {
         error = cudaSuccess;
-        clock_sleep_ns(RETRY_NS);
+        context_sleep_ns(RETRY_NS);
     }
     event_free_all(g->context, event);
     device_leave(g->context, before);
@@ -282,23 +281,23 @@ static bool closing_are_idle(const struct nccl_group *g)
 /* Locks the GPUs of the group, if they are idle, or soon. */
 static bool closing_lock(struct nccl_group *g)
 {
-    const uint64_t until = clock_ns() + IDLE_WAIT_NS;
+    const uint64_t until = context_now_ns(g->context) + IDLE_WAIT_NS;
     if (!issue_try_lock(g))
         return false;
     bool idle;
-    while (!(idle = closing_are_idle(g)) && clock_ns() < until)
-        clock_sleep_ns(RETRY_NS);
+    while (!(idle = closing_are_idle(g)) && context_now_ns(g->context) < until)
+        context_sleep_ns(RETRY_NS);
     if (!idle)
         issue_unlock(g);
     return idle;
 }
 
 /* The next look at the GPUs: after 2 ms, and later and later up to a second. */
-static void closing_put_off(struct on_demand *d)
+static void closing_put_off(const struct nccl_group *g, struct on_demand *d)
 {
     const unsigned n = d->closing.retries < MOST_RETRIES ? ++d->closing.retries : MOST_RETRIES;
     d->closing.ready = false;
-    d->closing.next_ns = clock_ns() + (1000000ull << n);
+    d->closing.next_ns = context_now_ns(g->context) + (1000000ull << n);
 }
 
 static void closing_unlock(struct on_demand *d, struct nccl_group *g)
@@ -315,14 +314,14 @@ static bool closing_look(struct on_demand *d)
     if (!atomic_load(&d->closes) || d->forming)
         return true;
     if (d->closing.locked) {
-        if (clock_ns() > d->closing.next_ns)
+        if (context_now_ns(g->context) > d->closing.next_ns)
             closing_unlock(d, g);
         return true;
     }
     if ((d->closing.alone || context_is_ending(g->context)) &&
         (d->closing.all_closed || !on_demand_is_needed(d)))
         return false;
-    if (d->closing.ready || clock_ns() < d->closing.next_ns || !closing_are_idle(g))
+    if (d->closing.ready || context_now_ns(g->context) < d->closing.next_ns || !closing_are_idle(g))
         return true;
     d->closing.ready =
         on_demand_send(d, &(struct coord_form){.handle = COORD_CLOSING, .step = FORM_READY});
@@ -335,9 +334,9 @@ static void closing_on_lock(struct on_demand *d, struct nccl_group *g)
     on_demand_send(d, &(struct coord_form){.handle = COORD_CLOSING,
                                            .step = d->closing.locked ? FORM_LOCKED : FORM_BUSY});
     if (d->closing.locked)
-        d->closing.next_ns = clock_ns() + LOCK_LIMIT_NS;
+        d->closing.next_ns = context_now_ns(g->context) + LOCK_LIMIT_NS;
     else
-        closing_put_off(d);
+        closing_put_off(g, d);
 }
 
 /* Not if this rank has unlocked its GPUs meanwhile: then it closes alone, when the thread has
@@ -370,13 +369,13 @@ static bool closing_on_step(struct on_demand *d, enum coord_form_step step)
 /* Of a group whose other ranks do not take part, or that has none. */
 static bool closing_lock_alone(struct nccl_group *g)
 {
-    const uint64_t begin = clock_ns();
+    const uint64_t begin = context_now_ns(g->context);
     unsigned n = 0;
     while (!closing_lock(g)) {
-        if (context_is_ending(g->context) && clock_ns() > begin + IDLE_LIMIT_NS)
+        if (context_is_ending(g->context) && context_now_ns(g->context) > begin + IDLE_LIMIT_NS)
             return false;
         n += n < MOST_RETRIES;
-        clock_sleep_ns(100000ull << n);
+        context_sleep_ns(100000ull << n);
     }
     return true;
 }
@@ -400,7 +399,7 @@ static struct nccl_group *on_demand_await(struct on_demand *d, const struct coor
     struct pollfd stop = {.fd = d->stop, .events = POLLIN};
     struct nccl_group *g;
     while (!(g = on_demand_get(d, form)) && !atomic_load(&d->closes) && poll(&stop, 1, 0) == 0)
-        clock_sleep_ns(RETRY_NS);
+        context_sleep_ns(RETRY_NS);
     return g;
 }
 

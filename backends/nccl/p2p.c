@@ -26,7 +26,6 @@
  */
 #include "p2p.h"
 
-#include "clock.h"
 #include "direct.h"
 #include "direct_comm.h"
 #include "group.h"
@@ -236,11 +235,12 @@ static uint64_t p2p_unanswered(const struct p2p *p)
 
 /* When a message is started, all that are in flight are polled once. More polls mean that the
  * program waits: it is time to send. */
-static bool p2p_may_exchange(struct p2p *p)
+static bool p2p_may_exchange(const struct nccl_group *g)
 {
+    struct p2p *p = g->p2p;
     if (p->nfresh && p->nfresh < MAX_BURST && p->npolls++ <= p2p_unanswered(p))
         return false;
-    uint64_t now = clock_ns();
+    uint64_t now = context_now_ns(g->context);
     if (!p->nfresh && now < p->exchanged_ns + PAUSE_NS)
         return false;
     return true;
@@ -251,7 +251,7 @@ static void p2p_exchange(struct nccl_group *g)
     struct coord_match_rep rep;
     int error = coord_poll(g->p2p->coord);
     g->p2p->nfresh = 0;
-    g->p2p->exchanged_ns = clock_ns();
+    g->p2p->exchanged_ns = context_now_ns(g->context);
     while (!group_has_failed(g) && coord_next_match(g->p2p->coord, &rep))
         p2p_on_match(g, &rep);
     if (error && !group_has_failed(g))
@@ -350,7 +350,7 @@ static bool p2p_must_exchange(struct nccl_group *g)
         if (direct_take_wanted(p->direct))
             return true;
     }
-    return p2p_unanswered(p) && p2p_may_exchange(p);
+    return p2p_unanswered(p) && p2p_may_exchange(g);
 }
 
 void p2p_progress(struct nccl_group *g)
@@ -384,7 +384,7 @@ bool p2p_is_direct(const struct nccl_group *g)
 void p2p_wait(struct nccl_group *g, uint64_t ns)
 {
     if (!g->p2p || g->p2p->in_flight.first || !g->p2p->nrequested)
-        clock_sleep_ns(ns);
+        context_sleep_ns(ns);
     else
         coord_wait(g->p2p->coord, ns);
 }
@@ -402,7 +402,8 @@ int nccl_probe_message(void *group, uint32_t source, uint32_t tag,
     struct coord_answer answer;
     if (group_has_failed(g))
         return group_failure(g);
-    if (!coord_ask(g->p2p->coord, COORD_PROBE, &question, 1, clock_ns() + MAX_ASK_NS, &answer)) {
+    if (!coord_ask(g->p2p->coord, COORD_PROBE, &question, 1,
+                   context_now_ns(g->context) + MAX_ASK_NS, &answer)) {
         int error = coord_poll(g->p2p->coord);
         return error ? group_fail_coordinator(g, error, "matches the messages") : COLLRUN_AGAIN;
     }

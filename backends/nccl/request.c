@@ -21,7 +21,6 @@
 #include "request.h"
 
 #include "capture.h"
-#include "clock.h"
 #include "direct.h"
 #include "emulate.h"
 #include "frees.h"
@@ -40,7 +39,7 @@ enum { POLLS_PER_ERROR_CHECK = 64, POLLS_PER_CLOCK = 8 }; /* reading the clock c
 
 static void op_set_timeout(struct op *op, uint64_t timeout_ns)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = context_now_ns(op->group->context);
     op->timeout_ns = timeout_ns;
     op->deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 }
@@ -82,7 +81,7 @@ static void op_free(struct op *op)
 static int op_fail(struct op *op, int status)
 {
     op->status = status;
-    op->failed_ns = clock_ns();
+    op->failed_ns = context_now_ns(op->group->context);
     return COLLRUN_AGAIN;
 }
 
@@ -169,7 +168,7 @@ static bool op_is_busy(const struct op *op)
 /* Of a failed op: AGAIN until the streams are idle or have had their time. */
 static int op_quiesce(const struct op *op)
 {
-    if (clock_ns() < op->failed_ns + QUIESCE_LIMIT_NS && op_is_busy(op))
+    if (context_now_ns(op->group->context) < op->failed_ns + QUIESCE_LIMIT_NS && op_is_busy(op))
         return COLLRUN_AGAIN;
     if (op->messages)
         p2p_give_up(op->group);
@@ -244,7 +243,7 @@ static int op_progress(struct op *op)
 static bool op_is_overdue(struct op *op)
 {
     const struct collrun_services *s = op->group->services;
-    const uint64_t now = clock_ns();
+    const uint64_t now = s->now_ns();
     if (op->looked && now < op->deadline_ns)
         return false;
     const uint64_t stopped_ns = s->stopped_ns(s->ctx);
@@ -280,10 +279,10 @@ static int op_poll(struct op *op)
 int op_wait(struct op *op)
 {
     struct nccl_group *g = op->group;
-    uint64_t since = clock_ns(), launches = p2p_launches(g);
+    uint64_t since = context_now_ns(g->context), launches = p2p_launches(g);
     int status;
     while ((status = op_poll(op)) == COLLRUN_AGAIN) {
-        uint64_t now = clock_ns(), waited = now - since;
+        uint64_t now = context_now_ns(g->context), waited = now - since;
         if (p2p_launches(g) != launches) { /* it may end soon */
             launches = p2p_launches(g);
             since = now;
@@ -299,7 +298,7 @@ int op_wait(struct op *op)
             continue;
         }
         uint64_t sleep_ns = waited / 10 < MAX_SLEEP_NS ? waited / 10 : MAX_SLEEP_NS;
-        op->messages ? p2p_wait(g, sleep_ns) : clock_sleep_ns(sleep_ns);
+        op->messages ? p2p_wait(g, sleep_ns) : context_sleep_ns(sleep_ns);
     }
     op_free(op);
     return status;
@@ -375,7 +374,7 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
     group_fail(g, status, "an operation could not be started");
     op_fail(op, status);
     while (op_was_entered(op) && op_quiesce(op) == COLLRUN_AGAIN)
-        clock_sleep_ns(MAX_SLEEP_NS);
+        context_sleep_ns(MAX_SLEEP_NS);
     op_free(op);
     return status;
 }

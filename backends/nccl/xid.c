@@ -10,7 +10,6 @@
  *   - NVML is missing, or this user may not subscribe: error messages lack the reason, nothing
  *     else.
  */
-#include "clock.h"
 #include "context.h"
 
 #include <stdio.h>
@@ -60,9 +59,9 @@ const char *xid_text(const struct device *device, char *out, size_t len)
 
 void xid_await(const struct context *context, const struct device *device)
 {
-    uint64_t until = clock_ns() + XID_WAIT_NS;
-    while (context->xid.running && !atomic_load(&device->xid) && clock_ns() < until)
-        clock_sleep_ns(2000000);
+    uint64_t until = context_now_ns(context) + XID_WAIT_NS;
+    while (context->xid.running && !atomic_load(&device->xid) && context_now_ns(context) < until)
+        context_sleep_ns(2000000);
 }
 
 /* The GPU of this process that an event is about; NULL: none. */
@@ -125,7 +124,7 @@ static void *xid_thread(void *arg)
         if (rc == NVML_SUCCESS)
             xid_on_event(context, &event);
         else
-            clock_sleep_ns(XID_POLL_NS);
+            context_sleep_ns(XID_POLL_NS);
     }
     nvml->nvmlEventSetFree(context->xid.set);
     nvml->nvmlShutdown();

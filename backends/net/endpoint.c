@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* How long a thread polls before it sleeps, at most and at least, and how much of that without
  * yielding to other threads that need the core. The time is halved after each poll that was in
@@ -53,11 +52,9 @@ struct endpoint {
     bool service_sends; /* the service thread takes care of what is left */
 };
 
-uint64_t endpoint_now_ns(void)
+uint64_t endpoint_now_ns(const struct endpoint *e)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return e->services->now_ns();
 }
 
 /* ---- the lock ---- */
@@ -392,7 +389,7 @@ static void endpoint_sleep(struct endpoint_context *c, uint64_t until_ns)
 {
     struct endpoint *e = c->endpoint;
     const bool in_link = !e->in_link;
-    const uint64_t now = endpoint_now_ns();
+    const uint64_t now = endpoint_now_ns(e);
     atomic_store(&c->sleep, in_link ? ENDPOINT_SLEEPS_IN_LINK : ENDPOINT_SLEEPS_ON_COND);
     if (!atomic_load(&c->woken) && now < until_ns) {
         if (in_link)
@@ -412,7 +409,7 @@ static bool endpoint_sleep_beside(struct endpoint_context *c,
     const uint64_t most_ns = c->source->before_sleep(c);
     if (endpoint_look(c) || ready(c))
         return true;
-    const uint64_t soon_ns = endpoint_now_ns() + most_ns;
+    const uint64_t soon_ns = endpoint_now_ns(c->endpoint) + most_ns;
     endpoint_sleep(c, soon_ns < until_ns ? soon_ns : until_ns);
     return endpoint_look(c);
 }
@@ -436,7 +433,7 @@ static bool endpoint_poll(struct endpoint_context *c,
 {
     struct endpoint *e = c->endpoint;
     const uint64_t poll_ns = endpoint_poll_ns(c);
-    uint64_t now = endpoint_now_ns(), last_moved = now;
+    uint64_t now = endpoint_now_ns(e), last_moved = now;
     for (int round = 0;; round++) {
         if (link_progress(e->link))
             last_moved = now;
@@ -448,7 +445,7 @@ static bool endpoint_poll(struct endpoint_context *c,
         if (over || enough || now >= until_ns)
             return over || now >= until_ns;
         endpoint_relax(e, c->oversubscribed || now - last_moved > ENDPOINT_SPIN_NS);
-        now = endpoint_now_ns();
+        now = endpoint_now_ns(e);
     }
 }
 
@@ -460,7 +457,7 @@ void endpoint_wait(struct endpoint_context *c, bool (*ready)(const struct endpoi
     bool over = endpoint_poll(c, ready, until_ns);
     if (!over)
         c->connect(c);
-    while (!over && endpoint_now_ns() < until_ns) {
+    while (!over && endpoint_now_ns(e) < until_ns) {
         if (!c->source)
             endpoint_sleep(c, until_ns);
         else

@@ -113,6 +113,6 @@ void endpoint_notify(struct endpoint_context *context);
 /* The endpoint_wait of another thread returns; or the next one that would sleep. */
 void endpoint_wake(struct endpoint_context *context);
 
-uint64_t endpoint_now_ns(void);
+uint64_t endpoint_now_ns(const struct endpoint *endpoint);
 
 #endif

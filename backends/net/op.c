@@ -459,7 +459,7 @@ static int op_wait_once(struct net_op *op)
 {
     struct net_group *g = op->group;
     if (op->deadline_ns == 0) {
-        const uint64_t now = endpoint_now_ns(), timeout = op->call->timeout_ns;
+        const uint64_t now = endpoint_now_ns(g->endpoint), timeout = op->call->timeout_ns;
         op->deadline_ns = timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
         op->stopped_ns = g->services->stopped_ns(g->services->ctx);
     }
@@ -470,7 +470,8 @@ static int op_wait_once(struct net_op *op)
         endpoint_wait(&g->context, op_has_news, op->deadline_ns);
     const bool news = op_has_news(&g->context);
     const int status = op_leave(op);
-    if (status != COLLRUN_OK || news || endpoint_now_ns() < op->deadline_ns || op_stood_still(op))
+    if (status != COLLRUN_OK || news || endpoint_now_ns(g->endpoint) < op->deadline_ns ||
+        op_stood_still(op))
         return status;
     return op_fail_timeout(op);
 }

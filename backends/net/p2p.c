@@ -393,7 +393,7 @@ static void p2p_wait(struct net_group *g, uint64_t wait_ns)
     if (l->group && wait_ns > P2P_LOOK_NS)
         wait_ns = P2P_LOOK_NS;
     g->context.source = l->group ? &net_p2p_local_source : NULL;
-    endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns() + wait_ns);
+    endpoint_wait(&g->context, p2p_has_news, endpoint_now_ns(g->endpoint) + wait_ns);
     g->context.source = NULL;
 }
 

@@ -6,21 +6,12 @@
 
 #include "transport/transfer.h"
 
-#include <time.h>
-
 _Static_assert(sizeof(struct transfer) <= EMBED_MESSAGE_BYTES, "others have room for a message");
 _Static_assert(EAGER_BYTES <= EMBED_EAGER_BYTES, "others know how much leaves early");
 
 /* Bounds the harm of a missed wake-up, and how long all others may take to see `elsewhere`. */
 #define EMBED_SHORT_NS 200000u
 #define EMBED_MAX_NS 500000000u
-
-static uint64_t embed_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void embed_set(void *group, const struct embedder *embedder)
 {
@@ -33,7 +24,7 @@ uint64_t embed_begin(void *group)
 {
     struct shm_group *g = group;
     struct doorbell *own = &g->seg.doorbells[g->rank];
-    const uint64_t now = embed_now_ns();
+    const uint64_t now = group_now_ns(g);
     const bool again = atomic_load(&own->elsewhere) != 0;
     if (!again) {
         atomic_store(&own->elsewhere, 1);

@@ -9,18 +9,10 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
 /* The thread that writes the failure needs a few hundred nanoseconds, unless it is killed
  * meanwhile. */
 #define GROUP_FAILURE_WRITE_NS 100000000u
-
-static uint64_t group_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void group_wake_all(const struct shm_group *g)
 {
@@ -57,9 +49,9 @@ int group_report_failure(struct shm_group *g)
     struct failure *f = g->failure;
     if (atomic_load(&g->aborted))
         return s->fail(s->ctx, COLLRUN_ERR_ABORTED, "the group was aborted");
-    const uint64_t give_up_ns = group_now_ns() + GROUP_FAILURE_WRITE_NS;
+    const uint64_t give_up_ns = group_now_ns(g) + GROUP_FAILURE_WRITE_NS;
     while (atomic_load(&f->state) != FAILURE_SET) {
-        if (group_now_ns() > give_up_ns)
+        if (group_now_ns(g) > give_up_ns)
             return s->fail(s->ctx, COLLRUN_ERR_ABORTED,
                            "the group failed, and the rank that detected it ended before it "
                            "recorded the reason");

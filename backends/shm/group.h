@@ -110,6 +110,11 @@ static inline bool group_rank_has_aborted(const struct shm_group *g, uint32_t ra
     return atomic_load_explicit(&g->seg.processes[rank].aborted, memory_order_relaxed) != 0;
 }
 
+static inline uint64_t group_now_ns(const struct shm_group *g)
+{
+    return g->services->now_ns();
+}
+
 /* Stores the group's failure as this thread's error and returns its status. */
 int group_report_failure(struct shm_group *g);
 

@@ -90,7 +90,7 @@ void dial_start(struct link_peer *peer, uint32_t channel)
     }
     *dial =
         (struct dial){.item = {SERVE_DIAL}, .peer = peer, .channel = channel, .next = link->dials};
-    dial->deadline_ns = link_now_ns() + LINK_CONNECT_MS * 1000000ull;
+    dial->deadline_ns = link_now_ns(link) + LINK_CONNECT_MS * 1000000ull;
     dial->fd =
         socket(peer->address.socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     link->dials = dial;
@@ -153,7 +153,7 @@ static void dial_handle_answer(struct link *link, struct dial *dial)
     } else {
         if (dial->channel == 0 && peer->state == PEER_CONNECTING) {
             peer->state = PEER_AWAITED;
-            peer->deadline_ns = link_now_ns() + LINK_CONNECT_MS * 1000000ull;
+            peer->deadline_ns = link_now_ns(link) + LINK_CONNECT_MS * 1000000ull;
         }
         dial_end(dial);
     }

@@ -164,14 +164,14 @@ static void link_send_bye(struct link *link)
 
 void link_close(struct link *link)
 {
-    const uint64_t until = link_now_ns() + LINK_CLOSE_MS * 1000000ull;
+    const uint64_t until = link_now_ns(link) + LINK_CLOSE_MS * 1000000ull;
     link->io.upcalls = (struct link_upcalls){
         .packet = link_drop_packet, .long_packet = link_drop_long_packet, .lost = link_drop_loss};
     for (;;) {
         link_accept(link);
         link_send_bye(link);
         link_progress(link);
-        if ((!link_has_unsent(link) && !link_has_unacknowledged(link)) || link_now_ns() > until)
+        if ((!link_has_unsent(link) && !link_has_unacknowledged(link)) || link_now_ns(link) > until)
             break;
         poll(NULL, 0, 1);
     }
@@ -463,7 +463,7 @@ static void link_serve_item(struct link *link, struct serve_item *item)
 
 static bool link_tick(struct link *link)
 {
-    const uint64_t now = link_now_ns();
+    const uint64_t now = link_now_ns(link);
     if (now < link->next_tick_ns)
         return false;
     link->next_tick_ns = now + LINK_TICK_MS * 1000000ull;

@@ -210,7 +210,7 @@ static void listener_add(struct link *link, int fd, bool refused)
         return;
     }
     *inbound = (struct inbound){.item = {SERVE_INBOUND}, .fd = fd, .refused = refused};
-    inbound->deadline_ns = link_now_ns() + LINK_HANDSHAKE_MS * 1000000ull;
+    inbound->deadline_ns = link_now_ns(link) + LINK_HANDSHAKE_MS * 1000000ull;
     *link->inbounds_end = inbound;
     link->inbounds_end = &inbound->next;
     link->ninbounds++;

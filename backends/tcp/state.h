@@ -19,7 +19,6 @@
 #include "handshake.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 enum {
     LINK_SOCKETS_MAX = 8,     /* to one peer, each way */
@@ -115,11 +114,9 @@ struct link {
     bool reported_unknown;
 };
 
-static inline uint64_t link_now_ns(void)
+static inline uint64_t link_now_ns(const struct link *link)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return link->services->now_ns();
 }
 
 #endif

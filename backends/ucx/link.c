@@ -208,7 +208,7 @@ static void link_close_peers(struct link *link, uint64_t until_ns)
             packet_send_leave(p);
             n++;
         }
-    while (link->in_flight > 0 && peer_now_ns() < until_ns)
+    while (link->in_flight > 0 && peer_now_ns(link) < until_ns)
         link->ucx.ucp_worker_progress(link->worker);
     void **requests = calloc(n ? n : 1, sizeof *requests);
     n = 0;
@@ -232,7 +232,7 @@ static bool link_flush(struct link *link, uint64_t until_ns)
     do {
         peer_end(link, request, until_ns);
         request = link->ucx.ucp_worker_flush_nbx(link->worker, &none);
-    } while (UCS_PTR_IS_PTR(request) && peer_now_ns() < until_ns);
+    } while (UCS_PTR_IS_PTR(request) && peer_now_ns(link) < until_ns);
     if (!UCS_PTR_IS_PTR(request))
         return true;
     link->ucx.ucp_request_free(request);
@@ -252,7 +252,7 @@ static void link_free_peers(struct link *link)
 
 void link_close(struct link *link)
 {
-    const uint64_t until_ns = peer_now_ns() + LINK_CLOSE_NS;
+    const uint64_t until_ns = peer_now_ns(link) + LINK_CLOSE_NS;
     link_close_peers(link, until_ns);
     if (link->worker && !link_flush(link, until_ns))
         return; /* until the process ends */

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct link_peer *peer_get(struct link *link, uint32_t world_rank)
 {
@@ -161,17 +160,15 @@ void *peer_close_ep(struct link_peer *peer, uint32_t flags)
     return UCS_PTR_IS_PTR(request) ? request : NULL;
 }
 
-uint64_t peer_now_ns(void)
+uint64_t peer_now_ns(const struct link *link)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return link->services->now_ns();
 }
 
 void peer_end(struct link *link, void *request, uint64_t until_ns)
 {
     while (request && link->ucx.ucp_request_check_status(request) == UCS_INPROGRESS &&
-           peer_now_ns() < until_ns)
+           peer_now_ns(link) < until_ns)
         link->ucx.ucp_worker_progress(link->worker);
     if (request)
         link->ucx.ucp_request_free(request);
@@ -181,7 +178,7 @@ void peer_cut(struct link_peer *peer)
 {
     if (peer->ep)
         peer_end(peer->link, peer_close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE),
-                 peer_now_ns() + 1000000000u);
+                 peer_now_ns(peer->link) + 1000000000u);
 }
 
 bool peer_report_losses(struct link *link)

@@ -35,6 +35,6 @@ bool peer_report_losses(struct link *link);
 void *peer_close_ep(struct link_peer *peer, uint32_t flags);
 /* Waits for the end of a request, at most until then on CLOCK_MONOTONIC, and frees it. */
 void peer_end(struct link *link, void *request, uint64_t until_ns);
-uint64_t peer_now_ns(void);
+uint64_t peer_now_ns(const struct link *link);
 
 #endif

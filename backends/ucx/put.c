@@ -132,8 +132,8 @@ ucs_status_t put_arrived(void *arg, const void *header, size_t header_len, void 
  * which ends all that is in flight there. */
 static void put_await_end(struct link *link, struct link_peer *peer, void *const *handle)
 {
-    const uint64_t until_ns = peer_now_ns() + PUT_CANCEL_NS;
-    while (*handle && peer_now_ns() < until_ns)
+    const uint64_t until_ns = peer_now_ns(link) + PUT_CANCEL_NS;
+    while (*handle && peer_now_ns(link) < until_ns)
         link->ucx.ucp_worker_progress(link->worker);
     if (!*handle)
         return;

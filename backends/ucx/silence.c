@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SILENCE_LIMIT_MS = 12000, SILENCE_DEPTH = 3 /* of descriptors that contain others */ };
@@ -92,9 +91,7 @@ static void silence_check_watched(struct link *link, int epoll_fd, int depth)
 
 bool silence_check(struct link *link)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const uint64_t now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    const uint64_t now_ms = link->services->now_ns() / 1000000;
     if (now_ms < link->next_check_ms)
         return false;
     link->next_check_ms = now_ms + SILENCE_TICK_MS;

@@ -230,5 +230,6 @@ void services_init(struct services *s, struct control *control, const struct des
                                          .thread_start = services_thread_start,
                                          .connect = services_connect,
                                          .match = &match_ops,
-                                         .stopped_ns = services_stopped_ns};
+                                         .stopped_ns = services_stopped_ns,
+                                         .now_ns = now_ns};
 }

@@ -11,6 +11,7 @@
 #include "link.c" /* link_free, which waits for no peer */
 
 #include <netinet/in.h>
+#include <time.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -250,10 +251,17 @@ static void operate(struct world *w, struct input *in)
         link_progress(w->link);
 }
 
+static uint64_t on_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static void open_world(struct world *w)
 {
     static const struct collrun_services services = {
-        .log = on_log, .fail = on_fail, .option = on_option};
+        .log = on_log, .fail = on_fail, .option = on_option, .now_ns = on_now_ns};
     const struct link_config config = {.services = &services,
                                        .options = &services,
                                        .world_rank = SELF,

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -520,6 +521,13 @@ static void on_reduce(void *result, const void *const *inputs, uint32_t ninputs,
     memmove(result, inputs[0], count * on_dtype_size(dtype));
 }
 
+static uint64_t on_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static const struct collrun_services services = {.size = sizeof services,
                                                  .log = on_log,
                                                  .fail = on_fail,
@@ -527,6 +535,7 @@ static const struct collrun_services services = {.size = sizeof services,
                                                  .thread_start = on_thread_start,
                                                  .dtype_size = on_dtype_size,
                                                  .stopped_ns = on_stopped_ns,
+                                                 .now_ns = on_now_ns,
                                                  .timeout_text = on_timeout_text,
                                                  .mismatch_text = on_mismatch_text,
                                                  .count_mismatch_text = on_count_mismatch_text,

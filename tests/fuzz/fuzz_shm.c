@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
@@ -97,6 +98,13 @@ static void fuzz_reduce(void *dst, const void *const *srcs, uint32_t nsrcs, size
     }
 }
 
+static uint64_t fuzz_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static uint64_t fuzz_stopped_ns(void *ctx)
 {
     (void)ctx;
@@ -170,7 +178,8 @@ static const struct collrun_services services = {.size = sizeof services,
                                                  .timeout_text = fuzz_timeout_text,
                                                  .dtype_size = fuzz_dtype_size,
                                                  .reduce = fuzz_reduce,
-                                                 .stopped_ns = fuzz_stopped_ns};
+                                                 .stopped_ns = fuzz_stopped_ns,
+                                                 .now_ns = fuzz_now_ns};
 static const struct collrun_rendezvous rendezvous = {.size = sizeof rendezvous,
                                                      .segment = fuzz_segment};
 static const struct collrun_p2p p2p = {.size = sizeof p2p,

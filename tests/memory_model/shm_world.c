@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 struct shm_world shm_world;
@@ -66,6 +67,20 @@ static void world_reduce(void *dst, const void *const *srcs, uint32_t nsrcs, siz
     }
 }
 
+static uint64_t world_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static const char *world_option(void *ctx, const char *key)
+{
+    (void)ctx;
+    (void)key;
+    return NULL;
+}
+
 static uint64_t world_stopped_ns(void *ctx)
 {
     (void)ctx;
@@ -105,7 +120,9 @@ void shm_world_open(uint32_t nranks, bool oversubscribed, const struct collrun_p
                                                 .timeout_text = world_timeout_text,
                                                 .dtype_size = world_dtype_size,
                                                 .reduce = world_reduce,
-                                                .stopped_ns = world_stopped_ns};
+                                                .option = world_option,
+                                                .stopped_ns = world_stopped_ns,
+                                                .now_ns = world_now_ns};
         const struct collrun_group_desc desc = {.size = sizeof desc,
                                                 .rank = r,
                                                 .nranks = nranks,

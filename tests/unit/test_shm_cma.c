@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -42,7 +43,14 @@ static int rank_fail(void *ctx, int status, const char *format, ...)
     return status;
 }
 
-static const struct collrun_services services = {.fail = rank_fail};
+static uint64_t rank_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static const struct collrun_services services = {.fail = rank_fail, .now_ns = rank_now_ns};
 
 static void rank_init(uint32_t rank)
 {

@@ -48,8 +48,18 @@ static const char *on_option(void *ctx, const char *key)
     return strcmp(key, "transports") == 0 ? "tcp" : NULL;
 }
 
-static const struct collrun_services services = {
-    .size = sizeof services, .log = on_log, .fail = on_fail, .option = on_option};
+static uint64_t on_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static const struct collrun_services services = {.size = sizeof services,
+                                                 .log = on_log,
+                                                 .fail = on_fail,
+                                                 .option = on_option,
+                                                 .now_ns = on_now_ns};
 
 static void on_packet(void *ctx, void *cookie, const void *header, const void *data, size_t len)
 {

@@ -11,8 +11,6 @@
  */
 #include "client.h"
 
-#include "clock.h"
-
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -44,6 +42,7 @@ struct coord_client {
     bool has_answer; /* to that question */
     uint64_t cuts;
     bool has_cuts;
+    uint64_t (*now_ns)(void); /* of the services */
 };
 
 /* ---- connecting ---- */
@@ -91,6 +90,7 @@ int coord_connect(const struct collrun_services *s, const struct coord_addr *to,
         free(c);
         return status;
     }
+    c->now_ns = s->now_ns;
     pthread_mutex_init(&c->lock, NULL);
     coord_client_queue(c, &hello);
     *out = c;
@@ -307,13 +307,13 @@ bool coord_ask(struct coord_client *c, enum coord_frame_type type,
         frame.question.number = number;
         if (coord_client_try_queue(c, &frame))
             i++;
-        else if (coord_poll(c) || clock_ns() >= deadline_ns)
+        else if (coord_poll(c) || c->now_ns() >= deadline_ns)
             return false;
     }
     while (coord_poll(c) == 0) {
         if (coord_client_take_answer(c, out))
             return true;
-        if (clock_ns() >= deadline_ns)
+        if (c->now_ns() >= deadline_ns)
             return false;
         coord_client_sleep(c, ASK_SLEEP_NS);
     }

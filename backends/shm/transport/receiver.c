@@ -178,19 +178,12 @@ static int receiver_match_early(struct shm_group *g, struct transfer *t, const s
     return status;
 }
 
-static uint64_t receiver_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* All bytes have been taken; the last ACK is sent next. */
 static void receiver_complete(struct shm_group *g, struct transfer *t)
 {
     if (t->begun_ns != 0)
         remote_policy_measured(&g->p2p.peers[t->message.peer].remote, t->way, t->message.len,
-                               receiver_now_ns() - t->begun_ns);
+                               group_now_ns(g) - t->begun_ns);
     t->state = RECV_COMPLETE;
 }
 
@@ -213,7 +206,7 @@ static enum transfer_state receiver_begin_remote(struct shm_group *g, struct tra
     if (heap || !cma_can_read(g, t->message.peer))
         return RECV_MATCHED;
     t->way = remote_policy_choose(&g->p2p.peers[t->message.peer].remote);
-    t->begun_ns = receiver_now_ns();
+    t->begun_ns = group_now_ns(g);
     return t->way == REMOTE_READ ? RECV_READS : RECV_MATCHED;
 }
 

@@ -7,7 +7,6 @@
 #include "transport/spread.h"
 
 #include <sched.h>
-#include <time.h>
 
 #define SPINS_MAX 2000u
 #define SPINS_MIN 8u
@@ -21,13 +20,6 @@
 #define SLICE_NS 500000u
 #define SHORT_SLEEP_NS 200000u /* bounds the harm of a missed wake-up; see wait.h */
 #define SLEEP_MAX_NS 500000000u
-
-static uint64_t wait_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void wait_init(struct shm_group *g, enum wait_mode mode)
 {
@@ -46,8 +38,9 @@ void wait_begin_oversubscribed(struct shm_group *g)
     _Atomic uint32_t *yields =
         messages ? &s->oversubscribed_yields : &g->seg.head->oversubscribed_yields;
     const bool leads = messages || g->rank == 0;
-    s->yield_ns =
-        yield_policy_begin(&s->policy, leads, wait_now_ns, yields) ? OVERSUBSCRIBED_YIELD_NS : 0;
+    s->yield_ns = yield_policy_begin(&s->policy, leads, g->services->now_ns, yields)
+                      ? OVERSUBSCRIBED_YIELD_NS
+                      : 0;
 }
 
 /* ---- time-outs ---- */
@@ -131,7 +124,7 @@ static bool wait_leave_core(struct wait *w, uint64_t now)
 static int wait_long(struct wait *w, missing_fn *is_missing, const void *context)
 {
     struct shm_group *g = w->g;
-    const uint64_t now = wait_now_ns();
+    const uint64_t now = group_now_ns(g);
     if (g->wait.deadline_ns == 0)
         wait_set_deadline(g, now);
     if (now >= g->wait.deadline_ns && wait_has_expired(g, now))
@@ -189,7 +182,7 @@ static void wait_adapt(const struct wait *w)
     if (spun) {
         s->spins = s->spins < SPINS_MAX / 2 ? s->spins * 2 : SPINS_MAX;
         s->yield_ns = YIELD_NS;
-    } else if (w->yielded_ns != 0 && wait_shares_core(w, wait_now_ns())) {
+    } else if (w->yielded_ns != 0 && wait_shares_core(w, group_now_ns(w->g))) {
         if (spread_is_shared(w->g->seg.cores, w->g->nranks, w->g->rank, false))
             s->spins = s->spins / 2 > SPINS_MIN ? s->spins / 2 : SPINS_MIN;
         s->yield_ns = 0;
@@ -201,7 +194,7 @@ static void wait_end_oversubscribed(struct wait *w)
     if (w->yielded_ns == 0)
         return;
     if (!w->sleeping)
-        wait_count_yield(w, wait_now_ns()); /* the last one */
+        wait_count_yield(w, group_now_ns(w->g)); /* the last one */
     w->g->wait.policy.lost_ns += w->lost_ns + (w->sleeping ? w->idle_ns : 0);
 }
 
