@@ -24,9 +24,12 @@ record_writer.c 1 the ranks of these programs have one thread each
 record_writer.c 2 as above
 record_writer.h 1 as above
 record_queue.c 1 a thread's number is read long after it was written, and once
-record_queue.c 2 the modules are read long after they were listed
-record_queue.c 3 no reader takes a slot that is being filled: `used` orders it
+record_queue.c 2 no operator of the caller is named in these programs
+record_queue.c 3 no call fails in these programs
 record_queue.c 4 as above
+record_queue.c 5 as above
+record_queue.c 6 the modules are read long after they were listed
+record_queue.c 8 no reader takes a slot that is being filled: `used` orders it
 record_queue.h 6 a mark that is torn has another checksum
 record_queue.h 7 as above
 END
