@@ -104,6 +104,7 @@ struct collrun_group *null_group_new(uint32_t rank, uint32_t nranks, uint64_t fl
     for (uint32_t i = 0; i < nranks; i++)
         members[i] = i;
     pthread_mutex_init(&e->process.control.lock, NULL);
+    e->process.control.broken = true; /* there is no connection: what is sent is dropped */
     group_table_init(&e->groups, &e->process, &request_group_ops);
     pthread_mutex_init(&g->status.lock, NULL);
     pthread_mutex_init(&g->requests.lock, NULL);
