@@ -3,7 +3,7 @@
  * Stopping what runs on the GPUs.
  *
  * Happy path
- *   - group_fail queues the group, which wakes the aborter thread;
+ *   - nccl_group_fail queues the group, which wakes the aborter thread;
  *   - the aborter orders every communicator of every queued group to stop, with ncclCommRevoke,
  *     before anything is freed: freeing waits for the GPU, and so for kernels of groups that have
  *     not been stopped yet.
@@ -62,7 +62,7 @@ static void aborter_abort_group(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
     bool locked = aborter_lock(g);
-    bool revoke = nccl->ncclCommRevoke && group_is_formed(g);
+    bool revoke = nccl->ncclCommRevoke && nccl_group_is_formed(g);
     for (uint32_t i = 0; i < g->ndevs; i++) {
         struct dev_comm *dev = &g->devs[i];
         if (dev->comm && revoke) {

@@ -119,7 +119,8 @@ int batch_join_cuts(struct op *op)
     if (b->joined)
         return COLLRUN_OK;
     int error = coord_poll(coord);
-    return error ? group_fail_coordinator(op->group, error, "compares the batches") : COLLRUN_AGAIN;
+    return error ? nccl_group_fail_coordinator(op->group, error, "compares the batches")
+                 : COLLRUN_AGAIN;
 }
 
 uint32_t batch_group_len(const struct op *op)

@@ -38,16 +38,16 @@ int dev_comm_init(struct nccl_group *g, struct dev_comm *dev, int ordinal)
     cudaError_t error =
         cuda->cudaStreamCreateWithPriority(&dev->stream, cudaStreamNonBlocking, greatest);
     if (error != cudaSuccess)
-        return group_fail_cuda(g, dev, error, "create a stream");
+        return nccl_group_fail_cuda(g, dev, error, "create a stream");
     error = cuda->cudaMalloc(&token, TOKEN_LEN);
     dev->token = token;
     if (error == cudaSuccess)
         error = cuda->cudaMemsetAsync(token, 0, TOKEN_LEN, dev->stream);
     if (error != cudaSuccess)
-        return group_fail_cuda(g, dev, error, "allocate memory");
+        return nccl_group_fail_cuda(g, dev, error, "allocate memory");
     dev->caller_evt = event_new(g->context);
     if (!dev->caller_evt)
-        return group_fail_cuda(g, dev, cuda->cudaGetLastError(), "create an event");
+        return nccl_group_fail_cuda(g, dev, cuda->cudaGetLastError(), "create an event");
     return COLLRUN_OK;
 }
 
@@ -88,7 +88,7 @@ int comm_read_config(struct nccl_group *g)
     const char *net = comm_option(g, "NCCL_NET");
     g->net_name = net ? strdup(net) : NULL; /* options are the engine's until group_close */
     if (net && !g->net_name)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     struct nccl_config c = {.size = sizeof c,
                             .magic = NCCL_CONFIG_MAGIC,
                             .version = NCCL_CONFIG_VERSION,
@@ -168,22 +168,24 @@ static int comm_query(struct nccl_group *g, struct dev_comm *dev)
         state = queried;
     if (state == ncclSuccess)
         return COLLRUN_OK;
-    return state == ncclInProgress ? COLLRUN_AGAIN : group_fail_nccl(g, dev->comm, state, "NCCL");
+    return state == ncclInProgress ? COLLRUN_AGAIN
+                                   : nccl_group_fail_nccl(g, dev->comm, state, "NCCL");
 }
 
 /* Between two queries. OK: query again. */
 static int comm_pause(struct nccl_group *g, unsigned round, uint64_t deadline_ns)
 {
-    if (group_has_failed(g))
-        return group_failure(g);
-    int job = group_check_job(g);
+    if (nccl_group_has_failed(g))
+        return nccl_group_failure(g);
+    int job = nccl_group_check_job(g);
     if (job != COLLRUN_OK)
         return job;
     const struct forming_watch *watch = atomic_load(&g->forming.watch);
     if (watch && watch->is_over(watch))
-        return group_report(g, COLLRUN_ERR_PEER_FAILED, "another rank failed, or closed the group");
+        return nccl_group_report(g, COLLRUN_ERR_PEER_FAILED,
+                                 "another rank failed, or closed the group");
     if (round > 64 && context_now_ns(g->context) >= deadline_ns)
-        return group_report(
+        return nccl_group_report(
             g, COLLRUN_ERR_TIMEOUT,
             "NCCL was not ready in time: a peer has not arrived or cannot be reached");
     if (round < 1000)
@@ -209,7 +211,7 @@ static int comm_query_all(struct nccl_group *g)
     int status = COLLRUN_OK;
     pthread_mutex_lock(&g->lock);
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
-        status = group_has_failed(g) ? group_failure(g) : comm_query(g, &g->devs[i]);
+        status = nccl_group_has_failed(g) ? nccl_group_failure(g) : comm_query(g, &g->devs[i]);
     pthread_mutex_unlock(&g->lock);
     return status;
 }
@@ -229,8 +231,8 @@ int comm_await_all(struct nccl_group *g, uint64_t deadline_ns)
 static int comm_begin_all(struct nccl_group *g, const ncclUniqueId *id)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
-    if (group_has_failed(g))
-        return group_failure(g);
+    if (nccl_group_has_failed(g))
+        return nccl_group_failure(g);
     ncclResult_t result = nccl->ncclGroupStart();
     for (uint32_t i = 0; result == ncclSuccess && i < g->ndevs; i++) {
         struct dev_comm *dev = &g->devs[i];
@@ -244,7 +246,7 @@ static int comm_begin_all(struct nccl_group *g, const ncclUniqueId *id)
     result = comm_group_end(g, result);
     return result == ncclSuccess
                ? COLLRUN_OK
-               : group_fail_nccl(g, g->devs[0].comm, result, "ncclCommInitRankConfig");
+               : nccl_group_fail_nccl(g, g->devs[0].comm, result, "ncclCommInitRankConfig");
 }
 
 static int comm_init_all(struct nccl_group *g, const ncclUniqueId *id, uint64_t deadline_ns)
@@ -350,12 +352,12 @@ void comm_close(struct nccl_group *g)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
     uint64_t deadline = context_now_ns(g->context) + FINALIZE_LIMIT_NS;
-    if (!group_has_failed(g)) {
+    if (!nccl_group_has_failed(g)) {
         comm_finalize_all(g);
         if (!comm_await_idle(g, deadline))
-            group_fail(g, COLLRUN_ERR_TIMEOUT, "the peers did not close the group in time");
+            nccl_group_fail(g, COLLRUN_ERR_TIMEOUT, "the peers did not close the group in time");
     }
     aborter_await(g); /* it uses the communicators of a group that has failed */
     comm_await_idle(g, deadline);
-    comm_free_all(g, group_has_failed(g) ? nccl->ncclCommAbort : nccl->ncclCommDestroy);
+    comm_free_all(g, nccl_group_has_failed(g) ? nccl->ncclCommAbort : nccl->ncclCommDestroy);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Direct messages: launched at their call, without waiting for the other end. Those from one GPU
- * to another are a *direction*, which has its own communicator (direct_comm.h) and keeps their
+ * to another are a *direction*, which has its own communicator and keeps their
  * order; a GPU has an *end* of it.
  *
  * Happy path
@@ -24,7 +24,6 @@
  */
 #include "direct.h"
 
-#include "direct_comm.h"
 #include "group.h"
 #include "issue.h"
 
@@ -77,7 +76,7 @@ int direct_new(struct nccl_group *g, struct coord_client *coord, struct direct *
         d->ends = calloc((size_t)2 * g->ndevs * g->size, sizeof(struct direct_end *));
     if (!d || !d->ends) {
         free(d);
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     }
     d->coord = coord;
     d->size = g->size;
@@ -138,7 +137,7 @@ static bool direct_end_is_formed(struct direct *d, struct nccl_group *g, struct 
         return true;
     const struct coord_want direction = {.handle = COORD_DIRECT, .from = e->from, .to = e->to};
     struct nccl_group *part = direct_comm_get(g, e->from, e->to);
-    if (part && group_is_formed(part))
+    if (part && nccl_group_is_formed(part))
         e->part = part;
     else if (!e->wanted && coord_want(d->coord, &direction))
         d->wanted = e->wanted = true;
@@ -222,7 +221,8 @@ void direct_on_match(struct direct *d, struct nccl_group *g, const struct coord_
 {
     struct direct_end *e = rep->id < 2 * d->ndevs * d->size ? d->ends[rep->id] : NULL;
     if (!e || rep->peer != e->peer || e->answered == e->reported) {
-        group_fail(g, COLLRUN_ERR_BACKEND, "protocol error: rank 0 matched an unknown message");
+        nccl_group_fail(g, COLLRUN_ERR_BACKEND,
+                        "protocol error: rank 0 matched an unknown message");
         return;
     }
     const struct direct_report *r = direct_end_report(e, e->answered++);
@@ -270,8 +270,9 @@ static int direct_end_query(struct nccl_group *g, const struct direct_end *e)
     cudaError_t error = event_query(&g->context->lib.cuda, m->after_evt);
     if (error == cudaErrorNotReady)
         return COLLRUN_AGAIN;
-    return error == cudaSuccess ? COLLRUN_OK
-                                : group_fail_cuda(e->part, direct_end_dev(e), error, "a message");
+    return error == cudaSuccess
+               ? COLLRUN_OK
+               : nccl_group_fail_cuda(e->part, direct_end_dev(e), error, "a message");
 }
 
 static void direct_end_complete(struct nccl_group *g, struct direct_end *e)
@@ -301,7 +302,7 @@ int direct_enter(struct direct *d, struct nccl_group *g, struct message *m)
     uint32_t peer = (uint32_t)c->peer * g->ndevs + (uint32_t)c->peer_device;
     m->direct = direct_end_get(d, g, (uint32_t)c->device, c->kind == COLLRUN_SEND, peer);
     if (!m->direct)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     m->peer_rank = peer;
     m->count = c->count;
     message_push(&m->direct->queued, m);
@@ -362,23 +363,23 @@ static void direct_end_launch(struct direct *d, struct nccl_group *g, struct dir
     for (const struct message *m = q.first; m; m = m->next)
         n++;
     pthread_mutex_lock(&e->part->lock);
-    int status = !direct_end_reserve(e, n) ? group_out_of_memory(g)
-                 : group_has_failed(e->part)
-                     ? group_failure(e->part)
+    int status = !direct_end_reserve(e, n) ? nccl_group_out_of_memory(g)
+                 : nccl_group_has_failed(e->part)
+                     ? nccl_group_failure(e->part)
                      : issue_direct(e->part, direct_end_dev(e), q.first, &after_evt);
     pthread_mutex_unlock(&e->part->lock);
     if (status == COLLRUN_OK) {
         direct_note_launched(d, e, &q, after_evt);
         return;
     }
-    group_fail(g, status, "a message could not be launched");
-    while (q.first) /* p2p_forget takes it out again */
+    nccl_group_fail(g, status, "a message could not be launched");
+    while (q.first) /* nccl_p2p_forget takes it out again */
         message_push(&e->queued, message_unlink(&q, &q.first));
 }
 
 static void direct_end_launch_all(struct direct *d, struct nccl_group *g, struct direct_end *e)
 {
-    while (e->queued.first && !group_has_failed(g) && direct_end_is_formed(d, g, e) &&
+    while (e->queued.first && !nccl_group_has_failed(g) && direct_end_is_formed(d, g, e) &&
            direct_end_may_launch(g, e))
         direct_end_launch(d, g, e);
 }
@@ -391,7 +392,7 @@ void direct_launch(struct direct *d, struct nccl_group *g)
 
 void direct_progress(struct direct *d, struct nccl_group *g)
 {
-    for (struct direct_end *e = d->first; e && !group_has_failed(g); e = e->next) {
+    for (struct direct_end *e = d->first; e && !nccl_group_has_failed(g); e = e->next) {
         direct_end_complete(g, e);
         direct_end_launch_all(d, g, e);
     }
@@ -442,4 +443,133 @@ int direct_order(struct nccl_group *g, struct message *m, cudaStream_t stream, c
     }
     *error = g->context->lib.cuda.cudaStreamWaitEvent(stream, m->after_evt->handle, 0);
     return COLLRUN_OK;
+}
+
+/* ---- the communicators of directions ----
+ *
+ * The communicators of direct messages: made when on_demand.c begins to form one, closed with the
+ * group. */
+
+struct nccl_group *direct_comm_get(const struct nccl_group *whole, uint32_t from, uint32_t to)
+{
+    struct nccl_group *p = atomic_load_explicit(&whole->parts, memory_order_acquire);
+    while (p && (p->from != from || p->to != to))
+        p = p->next_part;
+    return p;
+}
+
+static void direct_comm_free(struct nccl_group *p)
+{
+    for (uint32_t i = 0; p->devs && i < p->ndevs; i++)
+        if (p->devs[i].device)
+            dev_comm_fini(p, &p->devs[i]);
+    pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->status.lock);
+    free(p->devs);
+    free(p->name);
+    free(p);
+}
+
+/* Its place among the two ranks, and the GPUs of this process. */
+static int direct_comm_open_devs(struct nccl_group *p)
+{
+    const struct nccl_group *whole = p->whole;
+    const uint32_t ends[] = {p->from, p->to};
+    int status = COLLRUN_OK;
+    for (uint32_t i = p->rank; status == COLLRUN_OK && i < p->rank + p->ndevs; i++) {
+        int ordinal = whole->devs[ends[i] % whole->ndevs].ordinal;
+        int before = device_enter(p->context, ordinal);
+        status = dev_comm_init(p, &p->devs[i - p->rank], ordinal);
+        device_leave(p->context, before);
+    }
+    return status;
+}
+
+static struct nccl_group *direct_comm_alloc(struct nccl_group *whole, uint32_t from, uint32_t to)
+{
+    bool sends = from / whole->ndevs == whole->rank, receives = to / whole->ndevs == whole->rank;
+    struct nccl_group *p = sends || receives ? calloc(1, sizeof *p) : NULL;
+    if (!p)
+        return NULL;
+    p->whole = whole;
+    p->from = from;
+    p->to = to;
+    p->context = whole->context;
+    p->services = whole->context->services;
+    p->config = whole->config;
+    p->size = 2;
+    p->ndevs = sends && receives ? 2 : 1;
+    p->nranks = 2 / p->ndevs;
+    p->rank = sends ? 0 : 1;
+    p->name = strdup(whole->name);
+    p->devs = calloc(p->ndevs, sizeof *p->devs);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->status.lock, NULL);
+    if (p->name && p->devs)
+        return p;
+    direct_comm_free(p);
+    return NULL;
+}
+
+/* Those of the whole, which may be ended meanwhile: it is among the parts already. */
+static void direct_comm_take_services(struct nccl_group *p)
+{
+    pthread_mutex_lock(&p->status.lock);
+    pthread_mutex_lock(&p->whole->status.lock);
+    p->services = p->whole->services;
+    pthread_mutex_unlock(&p->whole->status.lock);
+    pthread_mutex_unlock(&p->status.lock);
+}
+
+struct nccl_group *direct_comm_new(struct nccl_group *whole, uint32_t from, uint32_t to)
+{
+    if (from >= whole->size || to >= whole->size || from == to)
+        return NULL;
+    struct nccl_group *p = direct_comm_alloc(whole, from, to);
+    if (!p) {
+        nccl_group_fail(whole, COLLRUN_ERR_NO_MEMORY, "out of memory for a communicator");
+        return NULL;
+    }
+    p->next_part = atomic_load(&whole->parts);
+    atomic_store(&whole->parts, p);
+    direct_comm_take_services(p);
+    int status =
+        nccl_group_has_failed(whole) ? atomic_load(&whole->status.code) : direct_comm_open_devs(p);
+    if (status != COLLRUN_OK)
+        nccl_group_fail(p, status, "the communicator could not be formed");
+    return status == COLLRUN_OK ? p : NULL;
+}
+
+void direct_comm_end_services(struct nccl_group *whole)
+{
+    for (struct nccl_group *p = atomic_load(&whole->parts); p; p = p->next_part)
+        nccl_group_end_services(p);
+}
+
+/* Takes out the part with the lowest direction. Each closing waits for the other rank; in one order
+ * on all ranks none of them waits for another closing. */
+static struct nccl_group *direct_comm_take_lowest(struct nccl_group *whole)
+{
+    struct nccl_group *lowest = atomic_load(&whole->parts), *before = NULL;
+    for (struct nccl_group *p = lowest; p && p->next_part; p = p->next_part) {
+        const struct nccl_group *next = p->next_part;
+        if (next->from < lowest->from || (next->from == lowest->from && next->to < lowest->to)) {
+            before = p;
+            lowest = p->next_part;
+        }
+    }
+    if (before)
+        before->next_part = lowest->next_part;
+    else if (lowest)
+        atomic_store(&whole->parts, lowest->next_part);
+    return lowest;
+}
+
+void direct_comm_close_all(struct nccl_group *whole)
+{
+    struct nccl_group *p;
+    while ((p = direct_comm_take_lowest(whole))) {
+        comm_close(p);
+        direct_comm_free(p);
+    }
 }

@@ -46,9 +46,21 @@ struct nccl_group *direct_part(const struct message *m);
 
 /* Of a group that has failed: whether a message of any direction is on its GPU still. */
 bool direct_is_busy(const struct direct *d);
-void direct_forget(struct nccl_group *g, const struct op *op); /* as p2p_forget */
+void direct_forget(struct nccl_group *g, const struct op *op); /* as nccl_p2p_forget */
 /* Has `stream` wait for the message, which is in flight; *error is CUDA's result. AGAIN: it cannot
  * yet. */
 int direct_order(struct nccl_group *g, struct message *m, cudaStream_t stream, cudaError_t *error);
+
+/* ---- the communicators of directions ---- */
+
+/* The part for a direction; NULL: this process has not begun to form it. */
+struct nccl_group *direct_comm_get(const struct nccl_group *whole, uint32_t from, uint32_t to);
+/* Makes it, without a communicator. One thread at a time. NULL: the whole has failed; or none of
+ * the two GPUs is of this process. */
+struct nccl_group *direct_comm_new(struct nccl_group *whole, uint32_t from, uint32_t to);
+/* The group's services end for all parts; see nccl_group_end_services. */
+void direct_comm_end_services(struct nccl_group *whole);
+/* Finalizes all, in the same order on all ranks, and frees them. */
+void direct_comm_close_all(struct nccl_group *whole);
 
 #endif

@@ -51,7 +51,7 @@ static int emulate_need_scratch(struct nccl_group *g, bool pinned)
             error = cuda->cudaHostAlloc(&dev->scratch.pinned, SCRATCH_LEN, cudaHostAllocPortable);
         device_leave(g->context, before);
         if (error != cudaSuccess)
-            return group_fail_cuda(g, dev, error, "allocate scratch memory");
+            return nccl_group_fail_cuda(g, dev, error, "allocate scratch memory");
     }
     return COLLRUN_OK;
 }
@@ -60,8 +60,8 @@ static int emulate_need_scratch(struct nccl_group *g, bool pinned)
 static int emulate_group_end(struct nccl_group *g, ncclResult_t result, const struct op *op)
 {
     result = comm_group_end(g, result);
-    int status =
-        result == ncclSuccess ? COLLRUN_OK : group_fail_nccl(g, g->devs[0].comm, result, "NCCL");
+    int status = result == ncclSuccess ? COLLRUN_OK
+                                       : nccl_group_fail_nccl(g, g->devs[0].comm, result, "NCCL");
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++)
         status = comm_await_ready(g, &g->devs[i], op->deadline_ns);
     return status;
@@ -110,7 +110,7 @@ static int host_reduce_submit(struct nccl_group *g, const struct collrun_call *c
     size_t len = k->count * k->width;
     struct host_reduce_job *job = malloc(sizeof *job + g->size * sizeof *job->sources);
     if (!job)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     *job = (struct host_reduce_job){.services = g->services,
                                     .pinned = dev->scratch.pinned,
                                     .size = g->size,
@@ -131,7 +131,8 @@ static int host_reduce_submit(struct nccl_group *g, const struct collrun_call *c
                                   len, cudaMemcpyHostToDevice, dev->stream);
     device_leave(g->context, before);
     free(job);
-    return error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "reduce on the host");
+    return error == cudaSuccess ? COLLRUN_OK
+                                : nccl_group_fail_cuda(g, dev, error, "reduce on the host");
 }
 
 static int emulate_reduce_chunk(struct nccl_group *g, const struct op *op, const struct chunk *k)
@@ -210,7 +211,7 @@ static int emulate_save_slice(struct nccl_group *g, const struct collrun_call *c
                                                  emulate_at(call->recv, k * s->block + s->offset),
                                                  s->len, cudaMemcpyDeviceToDevice, dev->stream);
     device_leave(g->context, before);
-    return error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "copy");
+    return error == cudaSuccess ? COLLRUN_OK : nccl_group_fail_cuda(g, dev, error, "copy");
 }
 
 static ncclResult_t emulate_exchange_slice(struct nccl_group *g, const struct collrun_call *call,

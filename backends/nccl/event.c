@@ -43,7 +43,7 @@ struct event *event_record(struct nccl_group *g, struct dev_comm *dev, cudaStrea
     if (e && error == cudaSuccess)
         return e;
     event_release(dev, e);
-    group_fail_cuda(g, dev, error, "record an event");
+    nccl_group_fail_cuda(g, dev, error, "record an event");
     return NULL;
 }
 

@@ -20,7 +20,7 @@
 
 #include "capture.h"
 #include "coord/server.h"
-#include "direct_comm.h"
+#include "direct.h"
 #include "frees.h"
 #include "issue.h"
 #include "memory.h"
@@ -34,7 +34,7 @@
 enum { POLL_NS = 50000, CHECK_NS = 20000000 };
 
 /* What frees memory of a GPU, or a stream. */
-static void group_free_devices(struct nccl_group *g)
+static void nccl_group_free_devices(struct nccl_group *g)
 {
     memory_fini(g);
     for (uint32_t i = 0; i < g->ndevs; i++)
@@ -42,12 +42,12 @@ static void group_free_devices(struct nccl_group *g)
             dev_comm_fini(g, &g->devs[i]);
 }
 
-static void group_free(struct nccl_group *g)
+static void nccl_group_free(struct nccl_group *g)
 {
     if (g->devs)
-        group_free_devices(g);
+        nccl_group_free_devices(g);
     coord_client_free(g->coord);
-    p2p_free(g);
+    nccl_p2p_free(g);
     free(g->net_name);
     pthread_mutex_destroy(&g->lock);
     pthread_mutex_destroy(&g->status.lock);
@@ -56,7 +56,8 @@ static void group_free(struct nccl_group *g)
     free(g);
 }
 
-static struct nccl_group *group_new(struct context *context, const struct collrun_group_desc *desc)
+static struct nccl_group *nccl_group_new(struct context *context,
+                                         const struct collrun_group_desc *desc)
 {
     struct nccl_group *g = calloc(1, sizeof *g);
     if (!g)
@@ -73,11 +74,12 @@ static struct nccl_group *group_new(struct context *context, const struct collru
     pthread_mutex_init(&g->status.lock, NULL);
     if (g->name && g->devs)
         return g;
-    group_free(g);
+    nccl_group_free(g);
     return NULL;
 }
 
-static int group_check_desc(const struct context *context, const struct collrun_group_desc *desc)
+static int nccl_group_check_desc(const struct context *context,
+                                 const struct collrun_group_desc *desc)
 {
     const struct collrun_services *s = desc->services;
     if (desc->ndevices == 0 || desc->ndevices > MAX_DEVICES)
@@ -94,7 +96,7 @@ static int group_check_desc(const struct context *context, const struct collrun_
 
 /* ---- forming ---- */
 
-static int group_open_devs(struct nccl_group *g, const struct collrun_group_desc *desc)
+static int nccl_group_open_devs(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
     int status = COLLRUN_OK;
     for (uint32_t i = 0; status == COLLRUN_OK && i < g->ndevs; i++) {
@@ -105,7 +107,7 @@ static int group_open_devs(struct nccl_group *g, const struct collrun_group_desc
     return status;
 }
 
-static int group_start_coordinator(struct nccl_group *g, const struct collrun_group_desc *desc)
+static int nccl_group_start_coordinator(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
     const struct collrun_rendezvous *r = desc->rendezvous;
     struct coord_addr addr = {0};
@@ -121,8 +123,9 @@ static int group_start_coordinator(struct nccl_group *g, const struct collrun_gr
 }
 
 /* The handle for messages uses the connection of the handle for collectives. */
-static int group_connect_coordinator(struct nccl_group *g, const struct collrun_group_desc *desc,
-                                     uint64_t deadline_ns)
+static int nccl_group_connect_coordinator(struct nccl_group *g,
+                                          const struct collrun_group_desc *desc,
+                                          uint64_t deadline_ns)
 {
     const struct collrun_rendezvous *r = desc->rendezvous;
     struct coord_addr addr;
@@ -139,25 +142,26 @@ static int group_connect_coordinator(struct nccl_group *g, const struct collrun_
 
 /* One step of connecting. Waits until it has ended: nothing is launched behind it, which it could
  * block. */
-static int group_handshake(struct nccl_group *g, int (*step)(struct nccl_group *g, struct op *op),
-                           uint64_t deadline_ns)
+static int nccl_group_handshake(struct nccl_group *g,
+                                int (*step)(struct nccl_group *g, struct op *op),
+                                uint64_t deadline_ns)
 {
     uint64_t now = context_now_ns(g->context);
     struct op *op = op_new(g, deadline_ns > now ? deadline_ns - now : 0, 0);
     if (!op)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     pthread_mutex_lock(&g->lock);
     int status = step(g, op);
     pthread_mutex_unlock(&g->lock);
     if (status != COLLRUN_OK)
-        group_fail(g, status, "the communicator could not be connected");
+        nccl_group_fail(g, status, "the communicator could not be connected");
     int waited = op_wait(op);
     return status != COLLRUN_OK ? status : waited;
 }
 
 /* NCCL timed out, and does not report why. The fence names the ranks that do not reach it. */
-static int group_name_missing(struct nccl_group *g, const struct collrun_rendezvous *r,
-                              double seconds)
+static int nccl_group_name_missing(struct nccl_group *g, const struct collrun_rendezvous *r,
+                                   double seconds)
 {
     const struct collrun_services *s = g->services;
     if (atomic_load(&g->forming.inside))
@@ -176,37 +180,37 @@ static int group_name_missing(struct nccl_group *g, const struct collrun_rendezv
 }
 
 /* Those of a single GPU: no rank waits for one that forms other groups. */
-static int group_form_alone(struct nccl_group *g, uint64_t deadline_ns)
+static int nccl_group_form_alone(struct nccl_group *g, uint64_t deadline_ns)
 {
     ncclUniqueId id;
     ncclResult_t result = g->context->lib.nccl.ncclGetUniqueId(&id);
     if (result != ncclSuccess)
-        return group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
+        return nccl_group_fail_nccl(g, NULL, result, "ncclGetUniqueId");
     int status = comm_init(g, &id, deadline_ns);
     if (status == COLLRUN_OK)
-        status = group_handshake(g, issue_warm_up, deadline_ns);
+        status = nccl_group_handshake(g, issue_warm_up, deadline_ns);
     if (status == COLLRUN_OK)
-        status = group_handshake(g, issue_confirm, deadline_ns);
+        status = nccl_group_handshake(g, issue_confirm, deadline_ns);
     atomic_store(&g->forming.done, status == COLLRUN_OK);
     return status;
 }
 
 /* As if an operation of each rank waited for them: threads of this rank, and other ranks, may form
  * other groups at the same time, in any order. */
-static int group_form_on_demand(struct nccl_group *g, const struct collrun_rendezvous *r,
-                                uint64_t deadline_ns)
+static int nccl_group_form_on_demand(struct nccl_group *g, const struct collrun_rendezvous *r,
+                                     uint64_t deadline_ns)
 {
     int status = COLLRUN_OK;
-    for (uint64_t check_ns = 0; status == COLLRUN_OK && !group_is_formed(g);) {
+    for (uint64_t check_ns = 0; status == COLLRUN_OK && !nccl_group_is_formed(g);) {
         int lost = on_demand_want(g);
         context_sleep_ns(POLL_NS);
         const uint64_t now = context_now_ns(g->context);
-        if (group_has_failed(g)) {
-            status = group_failure(g);
+        if (nccl_group_has_failed(g)) {
+            status = nccl_group_failure(g);
         } else if (lost) {
-            status = group_fail_coordinator(g, lost, "forms the communicators");
+            status = nccl_group_fail_coordinator(g, lost, "forms the communicators");
         } else if (now >= deadline_ns) {
-            status = group_report(g, COLLRUN_ERR_TIMEOUT, "NCCL was not ready in time");
+            status = nccl_group_report(g, COLLRUN_ERR_TIMEOUT, "NCCL was not ready in time");
         } else if (now >= check_ns) {
             status = r->alive(r->ctx);
             check_ns = now + CHECK_NS;
@@ -215,54 +219,55 @@ static int group_form_on_demand(struct nccl_group *g, const struct collrun_rende
     return status;
 }
 
-static int group_connect(struct nccl_group *g, const struct collrun_group_desc *desc,
-                         uint64_t deadline_ns)
+static int nccl_group_connect(struct nccl_group *g, const struct collrun_group_desc *desc,
+                              uint64_t deadline_ns)
 {
     const struct collrun_rendezvous *r = desc->rendezvous;
-    int status = g->rank == 0 ? group_start_coordinator(g, desc) : COLLRUN_OK;
+    int status = g->rank == 0 ? nccl_group_start_coordinator(g, desc) : COLLRUN_OK;
     if (status == COLLRUN_OK)
         status = r->fence(r->ctx); /* so no rank waits inside NCCL for one that never arrives */
     if (status == COLLRUN_OK)
-        status = group_connect_coordinator(g, desc, deadline_ns);
+        status = nccl_group_connect_coordinator(g, desc, deadline_ns);
     if (status == COLLRUN_OK && g->size == 1) /* its one handle is for messages to itself, too */
-        status = p2p_new(g, g->coord);
+        status = nccl_p2p_new(g, g->coord);
     if (status != COLLRUN_OK || (g->size > 1 && desc->flags & COLLRUN_GROUP_ON_DEMAND))
         return status;
     if (g->size > 1)
-        return group_form_on_demand(g, r, deadline_ns);
+        return nccl_group_form_on_demand(g, r, deadline_ns);
     g->forming.rendezvous = r;
-    status = group_form_alone(g, deadline_ns);
+    status = nccl_group_form_alone(g, deadline_ns);
     g->forming.rendezvous = NULL;
     return status;
 }
 
-static int group_join_collectives(struct nccl_group *g, struct nccl_group *collectives)
+static int nccl_group_join_collectives(struct nccl_group *g, struct nccl_group *collectives)
 {
     g->collectives = collectives;
-    int status = p2p_new(g, collectives->coord);
+    int status = nccl_p2p_new(g, collectives->coord);
     if (status == COLLRUN_OK)
         on_demand_add(collectives->on_demand, g);
     return status;
 }
 
 /* A quarter of the time is kept for naming missing ranks. */
-static int group_form(struct nccl_group *g, const struct collrun_group_desc *desc)
+static int nccl_group_form(struct nccl_group *g, const struct collrun_group_desc *desc)
 {
     uint64_t begin = context_now_ns(g->context);
     uint64_t left = desc->deadline_ns > begin ? desc->deadline_ns - begin : 0;
     uint64_t deadline = begin + left / 4 * 3;
     if (desc->collectives_handle)
-        return group_join_collectives(g, desc->collectives_handle);
-    const int status = group_connect(g, desc, deadline);
+        return nccl_group_join_collectives(g, desc->collectives_handle);
+    const int status = nccl_group_connect(g, desc, deadline);
     return status == COLLRUN_ERR_TIMEOUT && context_now_ns(g->context) >= deadline
-               ? group_name_missing(g, desc->rendezvous,
-                                    (double)(context_now_ns(g->context) - begin) / 1e9)
+               ? nccl_group_name_missing(g, desc->rendezvous,
+                                         (double)(context_now_ns(g->context) - begin) / 1e9)
                : status;
 }
 
 /* The sockets of NCCL use the interface of network.interface, unless the user chose another. NCCL
  * reads the variable once, before the first communicator of the process. */
-static void group_choose_interface(struct context *context, const struct collrun_group_desc *desc)
+static void nccl_group_choose_interface(struct context *context,
+                                        const struct collrun_group_desc *desc)
 {
     char exactly[64];
     if (!desc->interface || !*desc->interface || getenv("NCCL_SOCKET_IFNAME"))
@@ -278,25 +283,25 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void
     const struct collrun_group_desc *desc = &copy;
     COLLRUN_COPY(&copy, theirs);
     const struct collrun_services *s = desc->services;
-    int status = group_check_desc(context, desc);
+    int status = nccl_group_check_desc(context, desc);
     if (status != COLLRUN_OK)
         return status;
-    struct nccl_group *g = group_new(context, desc);
+    struct nccl_group *g = nccl_group_new(context, desc);
     if (!g)
         return s->fail(s->ctx, COLLRUN_ERR_NO_MEMORY, "out of memory for the group");
-    group_choose_interface(context, desc);
+    nccl_group_choose_interface(context, desc);
     const enum cudaStreamCaptureMode mode = capture_relax(&context->lib.cuda);
     status = comm_read_config(g);
     if (status == COLLRUN_OK)
-        status = group_open_devs(g, desc);
+        status = nccl_group_open_devs(g, desc);
     if (status == COLLRUN_OK)
-        status = group_form(g, desc);
+        status = nccl_group_form(g, desc);
     capture_restore(&context->lib.cuda, mode);
     if (status == COLLRUN_OK) {
         *group = g;
         return COLLRUN_OK;
     }
-    group_fail(g, status, "the group could not be formed");
+    nccl_group_fail(g, status, "the group could not be formed");
     nccl_group_close(g);
     return status;
 }
@@ -305,12 +310,12 @@ int nccl_group_open(void *backend, const struct collrun_group_desc *theirs, void
 
 void nccl_group_abort(void *group)
 {
-    group_fail(group, COLLRUN_ERR_ABORTED, "the group was aborted");
+    nccl_group_fail(group, COLLRUN_ERR_ABORTED, "the group was aborted");
 }
 
 /* With the GPUs locked, and idle, unless the process ends; the kernels of one that has failed are
  * stopped. */
-static void group_close_handles(struct nccl_group *g)
+static void nccl_group_close_handles(struct nccl_group *g)
 {
     struct nccl_group *messages = g->messages;
     comm_close(g);
@@ -318,36 +323,36 @@ static void group_close_handles(struct nccl_group *g)
         comm_close(messages);
         direct_comm_close_all(messages);
         aborter_await(messages); /* a part that was closed may have failed it */
-        group_free_devices(messages);
+        nccl_group_free_devices(messages);
     }
-    group_free_devices(g);
+    nccl_group_free_devices(g);
 }
 
-static void group_finish_one(struct nccl_group *g)
+static void nccl_group_finish_one(struct nccl_group *g)
 {
     struct context *context = g->context;
-    bool failed = group_has_failed(g) || (g->messages && group_has_failed(g->messages));
+    bool failed = nccl_group_has_failed(g) || (g->messages && nccl_group_has_failed(g->messages));
     int serving = g->coord_server != NULL;
     context_count_closing(context, 0, serving);
-    on_demand_close(g, g->on_demand, failed, group_close_handles);
+    on_demand_close(g, g->on_demand, failed, nccl_group_close_handles);
     frees_sweep();
     if (g->messages)
-        group_free(g->messages);
+        nccl_group_free(g->messages);
     if (g->coord_server)
         coord_server_free(g->coord_server, failed);
     context_count_closing(context, 0, -serving);
-    group_free(g);
+    nccl_group_free(g);
 }
 
 /* In a thread, if there is one to be had. */
-static void *group_finish_close(void *group)
+static void *nccl_group_finish_close(void *group)
 {
     struct nccl_group *g = group;
     struct context *context = g->context;
     const struct cuda_api *cuda = &context->lib.cuda;
     const enum cudaStreamCaptureMode mode = capture_relax(cuda);
     aborter_await(g);
-    group_finish_one(g);
+    nccl_group_finish_one(g);
     capture_restore(cuda, mode);
     context_count_closing(context, -1, 0); /* the last use: nccl_close may free the context */
     return NULL;
@@ -357,16 +362,16 @@ void nccl_group_close(void *group)
 {
     struct nccl_group *g = group;
     pthread_t thread;
-    group_end_services(g);
-    p2p_close(g);
+    nccl_group_end_services(g);
+    nccl_p2p_close(g);
     if (g->collectives) { /* closed with the handle for collectives */
         g->collectives->messages = g;
         return;
     }
     context_count_closing(g->context, +1, 0);
     coord_client_close(g->coord);
-    if (pthread_create(&thread, NULL, group_finish_close, g) == 0)
+    if (pthread_create(&thread, NULL, nccl_group_finish_close, g) == 0)
         pthread_detach(thread);
     else
-        group_finish_close(g);
+        nccl_group_finish_close(g);
 }

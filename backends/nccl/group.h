@@ -66,20 +66,20 @@ struct nccl_group {
     /* In the handle for messages; else NULL. */
     struct p2p *p2p;
     struct nccl_group *collectives;     /* the handle for collectives */
-    _Atomic(struct nccl_group *) parts; /* direct_comm.h; only prepended to until it is closed */
+    _Atomic(struct nccl_group *) parts; /* direct.h; only prepended to until it is closed */
     /* In a part; else NULL and 0. */
     struct nccl_group *whole; /* the handle for messages */
     struct nccl_group *next_part;
     uint32_t from, to; /* communicator ranks of the whole */
 };
 
-static inline bool group_has_failed(const struct nccl_group *g)
+static inline bool nccl_group_has_failed(const struct nccl_group *g)
 {
     return atomic_load_explicit(&g->status.code, memory_order_acquire) != 0;
 }
 
 /* The handle has communicators, which are connected. */
-static inline bool group_is_formed(const struct nccl_group *g)
+static inline bool nccl_group_is_formed(const struct nccl_group *g)
 {
     return atomic_load_explicit(&g->forming.done, memory_order_acquire);
 }

@@ -12,7 +12,7 @@
  * call. */
 enum { FIRST_DEVICE_ERROR = 200 };
 
-static bool group_set_failed(struct nccl_group *g, int status, const char *text)
+static bool nccl_group_set_failed(struct nccl_group *g, int status, const char *text)
 {
     pthread_mutex_lock(&g->status.lock);
     bool first = atomic_load(&g->status.code) == 0;
@@ -24,24 +24,24 @@ static bool group_set_failed(struct nccl_group *g, int status, const char *text)
     return first;
 }
 
-/* Direct messages have communicators of two GPUs each (direct_comm.c), which fail with the group,
+/* Direct messages have communicators of two GPUs each (direct.c), which fail with the group,
  * and it with them. */
-static void group_stop(struct nccl_group *g, int status, const char *text)
+static void nccl_group_stop(struct nccl_group *g, int status, const char *text)
 {
     aborter_queue(g);
     for (struct nccl_group *p = atomic_load(&g->parts); p; p = p->next_part)
-        group_fail(p, status, text);
+        nccl_group_fail(p, status, text);
     if (g->whole)
-        group_fail(g->whole, status, text);
+        nccl_group_fail(g->whole, status, text);
 }
 
-void group_fail(struct nccl_group *g, int status, const char *text)
+void nccl_group_fail(struct nccl_group *g, int status, const char *text)
 {
-    if (group_set_failed(g, status, text))
-        group_stop(g, status, text);
+    if (nccl_group_set_failed(g, status, text))
+        nccl_group_stop(g, status, text);
 }
 
-int group_report(struct nccl_group *g, int status, const char *text)
+int nccl_group_report(struct nccl_group *g, int status, const char *text)
 {
     pthread_mutex_lock(&g->status.lock);
     int reported = g->services->fail(g->services->ctx, status, "%s", text);
@@ -49,33 +49,34 @@ int group_report(struct nccl_group *g, int status, const char *text)
     return reported;
 }
 
-void group_end_services(struct nccl_group *g)
+void nccl_group_end_services(struct nccl_group *g)
 {
     pthread_mutex_lock(&g->status.lock);
     g->services = g->context->services;
     pthread_mutex_unlock(&g->status.lock);
 }
 
-int group_failure(struct nccl_group *g)
+int nccl_group_failure(struct nccl_group *g)
 {
-    return group_report(g, atomic_load(&g->status.code), g->status.text);
+    return nccl_group_report(g, atomic_load(&g->status.code), g->status.text);
 }
 
-int group_out_of_memory(struct nccl_group *g)
+int nccl_group_out_of_memory(struct nccl_group *g)
 {
-    return group_report(g, COLLRUN_ERR_NO_MEMORY, "out of memory");
+    return nccl_group_report(g, COLLRUN_ERR_NO_MEMORY, "out of memory");
 }
 
-int group_fail_coordinator(struct nccl_group *g, int error, const char *task)
+int nccl_group_fail_coordinator(struct nccl_group *g, int error, const char *task)
 {
     char text[256];
     snprintf(text, sizeof text, "lost the connection to rank 0, which %s: %s", task,
              strerror(error));
-    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
-    return group_failure(g);
+    nccl_group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
+    return nccl_group_failure(g);
 }
 
-int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what)
+int nccl_group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result,
+                         const char *what)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;
     const char *detail = nccl->ncclGetLastError ? nccl->ncclGetLastError(comm) : NULL;
@@ -86,12 +87,12 @@ int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, 
             xid_text(g->devs[i].device, xid, sizeof xid);
     snprintf(text, sizeof text, "%s: %s%s%s%s", what, nccl->ncclGetErrorString(result),
              detail && *detail ? ": " : "", detail ? detail : "", xid);
-    group_fail(g, status, text);
-    return group_report(g, status, text);
+    nccl_group_fail(g, status, text);
+    return nccl_group_report(g, status, text);
 }
 
-int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
-                    const char *what)
+int nccl_group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
+                         const char *what)
 {
     const struct cuda_api *cuda = &g->context->lib.cuda;
     char xid[160], text[sizeof g->status.text];
@@ -100,11 +101,11 @@ int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_
         xid_await(g->context, dev->device);
     snprintf(text, sizeof text, "%s on GPU %d: %s%s", what, dev->ordinal,
              cuda->cudaGetErrorString(error), xid_text(dev->device, xid, sizeof xid));
-    group_fail(g, COLLRUN_ERR_BACKEND, text);
-    return group_report(g, COLLRUN_ERR_BACKEND, text);
+    nccl_group_fail(g, COLLRUN_ERR_BACKEND, text);
+    return nccl_group_report(g, COLLRUN_ERR_BACKEND, text);
 }
 
-int group_check_job(struct nccl_group *g)
+int nccl_group_check_job(struct nccl_group *g)
 {
     const struct collrun_rendezvous *r = g->forming.rendezvous;
     if (!r || context_now_ns(g->context) < g->forming.checked_ns + JOB_CHECK_NS)
@@ -115,27 +116,27 @@ int group_check_job(struct nccl_group *g)
 
 /* ---- another rank has failed ---- */
 
-void group_fail_peer(struct nccl_group *g, uint32_t rank)
+void nccl_group_fail_peer(struct nccl_group *g, uint32_t rank)
 {
     char text[160];
     snprintf(text, sizeof text,
              "rank %u failed, or closed the group, while the communicators were being formed",
              rank);
-    group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
+    nccl_group_fail(g, COLLRUN_ERR_PEER_FAILED, text);
 }
 
-void group_note_failed_peer(struct nccl_group *part, uint32_t rank)
+void nccl_group_note_failed_peer(struct nccl_group *part, uint32_t rank)
 {
     struct nccl_group *g = part->whole ? part->whole : part;
     atomic_store(&g->status.failed_peer, rank + 1);
     if (!g->p2p || atomic_load(&g->status.closed))
-        group_fail_peer(g, rank);
+        nccl_group_fail_peer(g, rank);
 }
 
-void group_note_closed(struct nccl_group *g)
+void nccl_group_note_closed(struct nccl_group *g)
 {
     atomic_store(&g->status.closed, true);
     unsigned failed = atomic_load(&g->status.failed_peer);
     if (failed)
-        group_fail_peer(g, failed - 1);
+        nccl_group_fail_peer(g, failed - 1);
 }

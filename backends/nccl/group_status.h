@@ -28,34 +28,35 @@ struct group_status {
 
 /* Fails the group, with its parts or its whole, and has the aborter stop their communicators. Only
  * the first call has an effect. Does not block; any thread may call it. */
-void group_fail(struct nccl_group *g, int status, const char *text);
+void nccl_group_fail(struct nccl_group *g, int status, const char *text);
 /* Stores the error of the calling thread. Returns the status. */
-int group_report(struct nccl_group *g, int status, const char *text);
+int nccl_group_report(struct nccl_group *g, int status, const char *text);
 /* The group's services end: what its threads report now is reported to the context's. */
-void group_end_services(struct nccl_group *g);
+void nccl_group_end_services(struct nccl_group *g);
 /* The group's failure, stored as the error of the calling thread. Returns the status. */
-int group_failure(struct nccl_group *g);
+int nccl_group_failure(struct nccl_group *g);
 
 /* Fail the group with what NCCL or CUDA reports, and with the driver's reason if there is one;
  * `what` is the action that failed. The error message is also that of the calling thread. After
  * such an error the communicator cannot be used any more. */
-int group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result, const char *what);
-int group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
-                    const char *what);
+int nccl_group_fail_nccl(struct nccl_group *g, ncclComm_t comm, ncclResult_t result,
+                         const char *what);
+int nccl_group_fail_cuda(struct nccl_group *g, const struct dev_comm *dev, cudaError_t error,
+                         const char *what);
 /* Fails the group because the connection to its coordinator is lost, with an errno; `task`:
- * "matches the messages". Returns the group's failure, as group_failure does. */
-int group_fail_coordinator(struct nccl_group *g, int error, const char *task);
+ * "matches the messages". Returns the group's failure, as nccl_group_failure does. */
+int nccl_group_fail_coordinator(struct nccl_group *g, int error, const char *task);
 /* Another rank failed while the communicators of messages were formed. What the coordinator has
  * sent this rank before may tell the cause, a message that the two disagree about, so the thread
  * that takes the replies fails the group; in a closed one there is none, and this thread does. */
-void group_note_failed_peer(struct nccl_group *part, uint32_t rank);
-void group_fail_peer(struct nccl_group *g, uint32_t rank);
+void nccl_group_note_failed_peer(struct nccl_group *part, uint32_t rank);
+void nccl_group_fail_peer(struct nccl_group *g, uint32_t rank);
 /* The program has closed the handle: a rank that has failed meanwhile fails it. */
-void group_note_closed(struct nccl_group *g);
-int group_out_of_memory(struct nccl_group *g); /* for the calling thread only */
+void nccl_group_note_closed(struct nccl_group *g);
+int nccl_group_out_of_memory(struct nccl_group *g); /* for the calling thread only */
 
 /* While the group is being formed: OK, or why the job has failed meanwhile. Asks at most every
  * 20 ms. */
-int group_check_job(struct nccl_group *g);
+int nccl_group_check_job(struct nccl_group *g);
 
 #endif

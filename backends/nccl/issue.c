@@ -60,15 +60,17 @@ void issue_unlock(struct nccl_group *g)
 static int issue_after(struct nccl_group *g, struct dev_comm *dev, const struct event *event)
 {
     cudaError_t error = g->context->lib.cuda.cudaStreamWaitEvent(dev->stream, event->handle, 0);
-    return error == cudaSuccess ? COLLRUN_OK
-                                : group_fail_cuda(g, dev, error, "order after the caller's stream");
+    return error == cudaSuccess
+               ? COLLRUN_OK
+               : nccl_group_fail_cuda(g, dev, error, "order after the caller's stream");
 }
 
 static int issue_after_stream(struct nccl_group *g, struct dev_comm *dev, void *stream)
 {
     cudaError_t error = g->context->lib.cuda.cudaEventRecord(dev->caller_evt->handle, stream);
-    return error == cudaSuccess ? issue_after(g, dev, dev->caller_evt)
-                                : group_fail_cuda(g, dev, error, "order after the caller's stream");
+    return error == cudaSuccess
+               ? issue_after(g, dev, dev->caller_evt)
+               : nccl_group_fail_cuda(g, dev, error, "order after the caller's stream");
 }
 
 static int issue_after_callers(struct nccl_group *g, const struct op *op)
@@ -146,7 +148,7 @@ static int issue_native(struct nccl_group *g, const struct collrun_call *calls, 
     result = comm_group_end(g, result);
     return result == ncclSuccess
                ? COLLRUN_OK
-               : group_fail_nccl(g, g->devs[calls[0].device].comm, result, "NCCL");
+               : nccl_group_fail_nccl(g, g->devs[calls[0].device].comm, result, "NCCL");
 }
 
 /* The call or calls of a batch that were executed are over, unless they take another kernel. */
@@ -195,7 +197,7 @@ static int issue_message_group(struct nccl_group *g, const struct message *list)
     result = comm_group_end(g, result);
     return result == ncclSuccess
                ? COLLRUN_OK
-               : group_fail_nccl(g, g->devs[list->call->device].comm, result, "NCCL");
+               : nccl_group_fail_nccl(g, g->devs[list->call->device].comm, result, "NCCL");
 }
 
 int issue_messages(struct nccl_group *g, const struct message *list, struct event **after_evts)
@@ -240,7 +242,7 @@ static int issue_direct_group(struct nccl_group *g, struct dev_comm *dev,
         result = comm_group_end(g, result);
     return result == ncclSuccess || result == ncclInProgress
                ? COLLRUN_OK
-               : group_fail_nccl(g, dev->comm, result, "NCCL");
+               : nccl_group_fail_nccl(g, dev->comm, result, "NCCL");
 }
 
 int issue_direct(struct nccl_group *g, struct dev_comm *dev, const struct message *list,
@@ -296,7 +298,7 @@ int issue_connect(struct nccl_group *g)
                           : issue_token_to_all(g, &g->devs[i]);
     result = comm_group_end(g, result);
     return result == ncclSuccess ? COLLRUN_OK
-                                 : group_fail_nccl(g, g->devs[0].comm, result, "connect");
+                                 : nccl_group_fail_nccl(g, g->devs[0].comm, result, "connect");
 }
 
 int issue_warm_up(struct nccl_group *g, struct op *op)

@@ -47,7 +47,7 @@ static int memory_new(struct nccl_group *g, struct allocation *a, size_t len)
                                      len);
         }
         if (error != cudaSuccess)
-            return group_fail_cuda(g, dev, error, "allocate memory");
+            return nccl_group_fail_cuda(g, dev, error, "allocate memory");
     }
     a->len = len;
     if (atomic_load(&g->forming.done))
@@ -66,7 +66,7 @@ int nccl_alloc_on(void *group, uint32_t device, size_t len, void **ptr)
     struct nccl_group *g = group;
     struct allocation *a = calloc(1, sizeof *a);
     if (!a)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     a->dev = device;
     pthread_mutex_lock(&g->lock);
     const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);

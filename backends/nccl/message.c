@@ -67,5 +67,5 @@ void message_mismatch(struct nccl_group *g, const struct collrun_call *call, uin
     bool sends = mine.kind == COLLRUN_SEND;
     s->mismatch_text(s->ctx, sends ? g->rank : other_rank, sends ? &mine : &theirs,
                      sends ? other_rank : g->rank, sends ? &theirs : &mine, text, sizeof text);
-    group_fail(g, COLLRUN_ERR_MISMATCH, text);
+    nccl_group_fail(g, COLLRUN_ERR_MISMATCH, text);
 }

@@ -28,7 +28,7 @@
 #include "on_demand.h"
 
 #include "capture.h"
-#include "direct_comm.h"
+#include "direct.h"
 #include "group.h"
 #include "issue.h"
 #include "memory.h"
@@ -145,7 +145,7 @@ static bool on_demand_failed(struct on_demand *d, const struct coord_form *form)
 static bool on_demand_has_parts(const struct on_demand *d)
 {
     const struct nccl_group *messages = atomic_load(&d->handles[COORD_MESSAGES]);
-    return messages && p2p_is_direct(messages);
+    return messages && nccl_p2p_is_direct(messages);
 }
 
 /* What other ranks may still want needs this one. */
@@ -179,7 +179,7 @@ static int on_demand_make_id(struct on_demand *d, const struct coord_form *form)
     ncclUniqueId id;
     ncclResult_t result = d->forming->context->lib.nccl.ncclGetUniqueId(&id);
     if (result != ncclSuccess)
-        return group_fail_nccl(d->forming, NULL, result, "ncclGetUniqueId");
+        return nccl_group_fail_nccl(d->forming, NULL, result, "ncclGetUniqueId");
     for (; part.number < COORD_ID_PARTS; part.number++) {
         memcpy(part.id, id.internal + part.number * COORD_ID_PART_LEN, COORD_ID_PART_LEN);
         on_demand_send(d, &part);
@@ -202,8 +202,8 @@ static int on_demand_take_id(struct on_demand *d, const struct coord_form *form)
 static int on_demand_lock(struct on_demand *d, const struct coord_form *form)
 {
     while (!issue_try_lock(d->forming)) {
-        if (group_has_failed(d->forming))
-            return group_failure(d->forming);
+        if (nccl_group_has_failed(d->forming))
+            return nccl_group_failure(d->forming);
         if (on_demand_is_over(d))
             return COLLRUN_ERR_PEER_FAILED;
         context_sleep_ns(RETRY_NS);
@@ -221,18 +221,19 @@ static int on_demand_drain(const struct on_demand *d, struct nccl_group *g, stru
     struct event *event = event_new(g->context);
     cudaError_t error =
         event ? cuda->cudaEventRecord(event->handle, dev->stream) : cuda->cudaGetLastError();
-    while (event && error == cudaSuccess && !group_has_failed(g) && !on_demand_is_over(d) &&
+    while (event && error == cudaSuccess && !nccl_group_has_failed(g) && !on_demand_is_over(d) &&
            (error = event_query(cuda, event)) == cudaErrorNotReady) {
         error = cudaSuccess;
         context_sleep_ns(RETRY_NS);
     }
     event_free_all(g->context, event);
     device_leave(g->context, before);
-    if (group_has_failed(g))
-        return group_failure(g);
+    if (nccl_group_has_failed(g))
+        return nccl_group_failure(g);
     if (on_demand_is_over(d))
         return COLLRUN_ERR_PEER_FAILED;
-    return event && error == cudaSuccess ? COLLRUN_OK : group_fail_cuda(g, dev, error, "connect");
+    return event && error == cudaSuccess ? COLLRUN_OK
+                                         : nccl_group_fail_cuda(g, dev, error, "connect");
 }
 
 /* The GPUs are unlocked when the messages that connect them are launched. They may be queued
@@ -241,7 +242,7 @@ static int on_demand_connect(struct on_demand *d, const struct coord_form *form)
 {
     struct nccl_group *g = d->forming;
     pthread_mutex_lock(&g->lock);
-    int status = group_has_failed(g) ? group_failure(g) : issue_connect(g);
+    int status = nccl_group_has_failed(g) ? nccl_group_failure(g) : issue_connect(g);
     pthread_mutex_unlock(&g->lock);
     if (status == COLLRUN_OK)
         status = comm_await_all(g, UINT64_MAX);
@@ -413,7 +414,7 @@ static bool on_demand_on_frame(struct on_demand *d, const struct coord_form *for
         return false;
     if (form->step == FORM_FAILED) {
         on_demand_leave(d);
-        group_note_failed_peer(g, form->number);
+        nccl_group_note_failed_peer(g, form->number);
         return true;
     }
     if (form->handle == COORD_DIRECT && !g->whole)
@@ -448,7 +449,7 @@ static bool on_demand_receive(struct on_demand *d, struct coord_frame *frame)
             return false;
         if (p[1].revents || !closing_look(d))
             return false;
-        if (d->forming && group_has_failed(d->forming))
+        if (d->forming && nccl_group_has_failed(d->forming))
             on_demand_failed(d, &d->current);
         ssize_t n = recv(d->fd, (char *)frame + got, sizeof *frame - got, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
@@ -463,14 +464,14 @@ static void on_demand_fail_unformed(struct on_demand *d)
 {
     for (int i = 0; i < COORD_HANDLES; i++) {
         struct nccl_group *g = atomic_load(&d->handles[i]);
-        if (d->begun[i] && !group_is_formed(g))
-            group_note_failed_peer(g, 0);
+        if (d->begun[i] && !nccl_group_is_formed(g))
+            nccl_group_note_failed_peer(g, 0);
     }
     const struct nccl_group *messages = atomic_load(&d->handles[COORD_MESSAGES]);
     struct nccl_group *part = messages ? atomic_load(&messages->parts) : NULL;
     for (; part; part = part->next_part)
-        if (!group_is_formed(part))
-            group_note_failed_peer(part, 0);
+        if (!nccl_group_is_formed(part))
+            nccl_group_note_failed_peer(part, 0);
 }
 
 static void *on_demand_thread(void *arg)
@@ -508,7 +509,7 @@ int on_demand_new(struct nccl_group *g, const struct coord_addr *addr, uint32_t 
         .hello = {.secret = addr->secret, .rank = g->rank, .world_rank = world_rank, .forms = 1}};
     struct on_demand *d = calloc(1, sizeof *d);
     if (!d)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     d->watch.is_over = on_demand_watch_is_over;
     d->stop = eventfd(0, EFD_CLOEXEC);
     d->wake = eventfd(0, EFD_CLOEXEC);

@@ -17,8 +17,8 @@
  *   library        finds CUDA, NCCL and NVML
  *   abort          stops communicators on the GPUs, in a thread
  *   xid            the driver's reasons why a GPU failed
- *   context        what all groups of a process share
  *   group_status   how a group fails
+ *   context        what all groups of a process share
  *   capture        graph capture by the program
  *   event, comm    CUDA events; communicators
  *   native         calls that NCCL does itself
@@ -28,7 +28,6 @@
  *   scheduler      when a collective may be launched
  *   coord/         the coordinator: server in the process of rank 0, client in all
  *   message        what all messages have in common
- *   direct_comm    the communicators of direct messages
  *   direct         messages that are launched at their call
  *   p2p            messages
  *   on_demand      forms communicators when they are first needed
@@ -154,7 +153,7 @@ static const struct collrun_param options[] = {
 static void *nccl_native_handle(void *group, const char *what, uint32_t device)
 {
     const struct nccl_group *g = group;
-    return strcmp(what, "nccl_comm") == 0 && group_is_formed(g) ? g->devs[device].comm : NULL;
+    return strcmp(what, "nccl_comm") == 0 && nccl_group_is_formed(g) ? g->devs[device].comm : NULL;
 }
 
 static const struct collrun_memory_kind cuda = {

@@ -70,7 +70,7 @@ static void op_free(struct op *op)
     }
     for (uint32_t i = 0; op->before_evts && i < op->ncalls; i++)
         event_release(&g->devs[op->calls[i].device], op->before_evts[i]);
-    p2p_forget(op);
+    nccl_p2p_forget(op);
     free(op->before_evts);
     free(op);
     frees_sweep();
@@ -87,7 +87,7 @@ static int op_fail(struct op *op, int status)
 
 static const char *op_timeout_hint(const struct op *op)
 {
-    if (!group_is_formed(op->group))
+    if (!nccl_group_is_formed(op->group))
         return "; NCCL has not connected the GPUs of the group, which this operation uses first";
     return op->sched.launched ? ""
                               : "; it could not start before unfinished collectives that this rank "
@@ -100,12 +100,12 @@ static void op_time_out(struct op *op)
     const struct collrun_services *s = g->services;
     char text[sizeof g->status.text], waited[200];
     if (op->messages) {
-        p2p_timeout_text(op, text, sizeof text);
+        nccl_p2p_timeout_text(op, text, sizeof text);
     } else {
         s->timeout_text(s->ctx, g->rank, NULL, 0, op->timeout_ns, waited, sizeof waited);
         snprintf(text, sizeof text, "%s%s", waited, op_timeout_hint(op));
     }
-    group_fail(g, COLLRUN_ERR_TIMEOUT, text);
+    nccl_group_fail(g, COLLRUN_ERR_TIMEOUT, text);
 }
 
 /* Errors that NCCL detects in the background: a peer that is gone, a network failure. */
@@ -118,7 +118,7 @@ static int op_check_handle(struct nccl_group *g)
         if (g->devs[i].comm)
             g->context->lib.nccl.ncclCommGetAsyncError(g->devs[i].comm, &error);
         if (error != ncclSuccess && error != ncclInProgress)
-            status = group_fail_nccl(g, g->devs[i].comm, error, "NCCL");
+            status = nccl_group_fail_nccl(g, g->devs[i].comm, error, "NCCL");
     }
     pthread_mutex_unlock(&g->lock);
     return status;
@@ -152,7 +152,7 @@ static int op_query_events(struct op *op)
         if (error == cudaErrorNotReady)
             return COLLRUN_AGAIN;
         if (error != cudaSuccess)
-            return group_fail_cuda(g, &g->devs[i], error, "an operation");
+            return nccl_group_fail_cuda(g, &g->devs[i], error, "an operation");
     }
     return COLLRUN_OK;
 }
@@ -161,7 +161,7 @@ static int op_query_events(struct op *op)
 static bool op_is_busy(const struct op *op)
 {
     if (op->messages)
-        return p2p_is_busy(op->group);
+        return nccl_p2p_is_busy(op->group);
     return op->sched.launched && comm_is_busy(op->group);
 }
 
@@ -171,15 +171,15 @@ static int op_quiesce(const struct op *op)
     if (context_now_ns(op->group->context) < op->failed_ns + QUIESCE_LIMIT_NS && op_is_busy(op))
         return COLLRUN_AGAIN;
     if (op->messages)
-        p2p_give_up(op->group);
-    return group_failure(op->group);
+        nccl_p2p_give_up(op->group);
+    return nccl_group_failure(op->group);
 }
 
 static int op_launch(struct op *op)
 {
     struct nccl_group *g = op->group;
     pthread_mutex_lock(&g->lock);
-    int status = group_has_failed(g) ? group_failure(g) : issue_collective(g, op);
+    int status = nccl_group_has_failed(g) ? nccl_group_failure(g) : issue_collective(g, op);
     pthread_mutex_unlock(&g->lock);
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
@@ -213,7 +213,7 @@ static int op_launch_next(struct op *op)
 
 static int op_try_launch(struct op *op)
 {
-    if (!group_is_formed(op->group)) {
+    if (!nccl_group_is_formed(op->group)) {
         on_demand_want(op->group);
         return COLLRUN_AGAIN;
     }
@@ -230,7 +230,7 @@ static int op_try_launch(struct op *op)
 static int op_progress(struct op *op)
 {
     if (op->messages) {
-        p2p_progress(op->group);
+        nccl_p2p_progress(op->group);
         return op->nopen ? COLLRUN_AGAIN : COLLRUN_OK;
     }
     if (!op->sched.launched)
@@ -260,7 +260,7 @@ static int op_poll(struct op *op)
     if (op->status)
         return op_quiesce(op);
     int status = op_progress(op);
-    if (group_has_failed(g))
+    if (nccl_group_has_failed(g))
         return op_fail(op, COLLRUN_ERR_ABORTED);
     if (status == COLLRUN_OK || op->polls++ % POLLS_PER_ERROR_CHECK == 0) {
         int error = op_check_errors(op);
@@ -279,26 +279,26 @@ static int op_poll(struct op *op)
 int op_wait(struct op *op)
 {
     struct nccl_group *g = op->group;
-    uint64_t since = context_now_ns(g->context), launches = p2p_launches(g);
+    uint64_t since = context_now_ns(g->context), launches = nccl_p2p_launches(g);
     int status;
     while ((status = op_poll(op)) == COLLRUN_AGAIN) {
         uint64_t now = context_now_ns(g->context), waited = now - since;
-        if (p2p_launches(g) != launches) { /* it may end soon */
-            launches = p2p_launches(g);
+        if (nccl_p2p_launches(g) != launches) { /* it may end soon */
+            launches = nccl_p2p_launches(g);
             since = now;
             continue;
         }
         if (waited < SPIN_NS)
             continue;
-        int job = group_check_job(g);
+        int job = nccl_group_check_job(g);
         if (job != COLLRUN_OK)
-            group_fail(g, job, "the job has failed");
+            nccl_group_fail(g, job, "the job has failed");
         if (waited < YIELD_NS) {
             sched_yield();
             continue;
         }
         uint64_t sleep_ns = waited / 10 < MAX_SLEEP_NS ? waited / 10 : MAX_SLEEP_NS;
-        op->messages ? p2p_wait(g, sleep_ns) : context_sleep_ns(sleep_ns);
+        op->messages ? nccl_p2p_wait(g, sleep_ns) : context_sleep_ns(sleep_ns);
     }
     op_free(op);
     return status;
@@ -312,7 +312,7 @@ static int op_record_callers(struct op *op)
     struct nccl_group *g = op->group;
     op->before_evts = calloc(op->ncalls, sizeof(struct event *));
     if (!op->before_evts)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     for (uint32_t i = 0; i < op->ncalls; i++) {
         const struct collrun_call *c = &op->calls[i];
         if (i && c->device == c[-1].device && c->stream == c[-1].stream)
@@ -327,8 +327,8 @@ static int op_record_callers(struct op *op)
 static int op_submit(struct op *op)
 {
     struct nccl_group *g = op->group;
-    if (group_has_failed(g))
-        return group_failure(g);
+    if (nccl_group_has_failed(g))
+        return nccl_group_failure(g);
     bool batch = batch_is(op), several = batch || emulate_is_needed(op->calls);
     op->sched.class = several ? SCHED_MULTI_KERNEL : SCHED_ONE_KERNEL;
     op->sched.launched = false;
@@ -361,17 +361,17 @@ static int op_start(struct nccl_group *g, const struct collrun_call *calls, uint
     const bool messages = collrun_kind_is_message(calls->kind);
     struct op *op = op_new(g, calls->timeout_ns, messages ? ncalls : 0);
     if (!op)
-        return group_out_of_memory(g);
+        return nccl_group_out_of_memory(g);
     op->calls = op->next = calls;
     op->ncalls = ncalls;
     if (batch_is(op))
         op_set_timeout(op, batch_timeout(op));
-    int status = messages ? p2p_submit(g, op) : op_submit_collective(op);
+    int status = messages ? nccl_p2p_submit(g, op) : op_submit_collective(op);
     if (status == COLLRUN_OK) {
         *out = op;
         return status;
     }
-    group_fail(g, status, "an operation could not be started");
+    nccl_group_fail(g, status, "an operation could not be started");
     op_fail(op, status);
     while (op_was_entered(op) && op_quiesce(op) == COLLRUN_AGAIN)
         context_sleep_ns(MAX_SLEEP_NS);
@@ -421,7 +421,7 @@ int nccl_withdraw(void *group, void *request)
 {
     struct op *op = request;
     (void)group;
-    int status = op->status ? COLLRUN_AGAIN : p2p_withdraw(op);
+    int status = op->status ? COLLRUN_AGAIN : nccl_p2p_withdraw(op);
     if (status == COLLRUN_OK)
         op_free(op);
     return status;
@@ -436,10 +436,10 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     int status = COLLRUN_OK;
     const enum cudaStreamCaptureMode mode = capture_relax(&g->context->lib.cuda);
     int before = device_enter(g->context, dev->ordinal);
-    if (group_has_failed(g)) { /* its events prove nothing, or are gone: the op ends soon */
+    if (nccl_group_has_failed(g)) { /* its events prove nothing, or are gone: the op ends soon */
         status = COLLRUN_AGAIN;
     } else if (op->messages) {
-        status = p2p_order(op, device, stream, &error);
+        status = nccl_p2p_order(op, device, stream, &error);
     } else if (!op->sched.launched || op->kernels.more) {
         status = COLLRUN_AGAIN;
     } else if (op->after_evts[device]) {
@@ -448,5 +448,5 @@ int nccl_order(void *group, void *request, uint32_t device, void *stream)
     }
     device_leave(g->context, before);
     capture_restore(&g->context->lib.cuda, mode);
-    return error == cudaSuccess ? status : group_fail_cuda(g, dev, error, "order a stream");
+    return error == cudaSuccess ? status : nccl_group_fail_cuda(g, dev, error, "order a stream");
 }

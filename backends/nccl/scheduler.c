@@ -120,7 +120,7 @@ static bool sched_is_committed_by_all(const struct op *op)
 static bool sched_may_launch(struct sched *s, struct op *op)
 {
     const struct sched_queue *q = &op->group->sched;
-    if (!group_is_formed(op->group))
+    if (!nccl_group_is_formed(op->group))
         return false;
     op->sched.cross_dep = op->sched.cross_dep && sched_may_wait(s, q);
     if (op->sched.seq != q->launched || q->in_flight || op->sched.cross_dep) {

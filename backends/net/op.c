@@ -16,7 +16,7 @@ struct net_op {
     struct net_group *group;
     const struct collrun_call *call;
     struct packet_op mine;       /* what each packet carries */
-    bool is_bounded;             /* see ahead.h: no data leaves without a grant */
+    bool is_bounded;             /* see op_ahead_add: no data leaves without a grant */
     struct net_request *pending; /* requests that are not done */
     struct net_request *finished;
     uint64_t deadline_ns;
@@ -552,6 +552,41 @@ void *net_op_scratch(struct net_op *op, size_t len)
     return piece;
 }
 
+/* ---- how far a rank may be ahead ----
+ *
+ * struct net_ahead: how far a rank may be ahead of others in the collectives of a group.
+ *
+ * In an operation with a root, and in a vector form, some ranks wait for no other: they send what
+ * is short at once, return, and begin the next operation. What they send waits for slower ranks in
+ * memory, here or there. So after NET_AHEAD_BYTES of such operations one of them is bounded: it
+ * sends no data without a grant, for which its receiver has to be in the same operation. All
+ * members compute alike which operation that is. */
+
+/* What an operation counts at least, for its packet; and in a vector form, where ranks know
+ * different counts: less than such an operation may have. Most have less, and to wait for a grant
+ * takes as long as a few small ones. */
+enum { AHEAD_LEAST = 128, AHEAD_VECTOR = 4096 };
+
+/* Of every operation of the group, in order; `elem`: bytes of an element. True: it is bounded. */
+static bool op_ahead_add(struct net_ahead *ahead, const struct collrun_call *call, size_t elem)
+{
+    const bool vector = collrun_kind_is_vector(call->kind);
+    if (!vector && !collrun_kind_has_root(call->kind)) { /* each rank waits for all others */
+        ahead->bytes = 0;
+        return false;
+    }
+    const size_t bytes = vector                                 ? AHEAD_VECTOR
+                         : call->count > NET_AHEAD_BYTES / elem ? NET_AHEAD_BYTES
+                                                                : call->count * elem;
+    if (bytes == 0) /* there is nothing to wait for a grant with */
+        return false;
+    ahead->bytes += bytes < AHEAD_LEAST ? AHEAD_LEAST : bytes;
+    if (ahead->bytes < NET_AHEAD_BYTES)
+        return false;
+    ahead->bytes = 0;
+    return true;
+}
+
 /* ---- operations ---- */
 
 /* Kept packets of this operation whose sender calls something else. */
@@ -587,7 +622,7 @@ int net_ops_run(struct net_group *g, const struct collrun_call *call,
     struct net_op op = {.group = g, .call = call};
     endpoint_lock(g->endpoint);
     op.mine = op_signature(call, g->ops.next_number++);
-    op.is_bounded = net_ahead_add(&g->ops.ahead, call, g->services->dtype_size(call->dtype));
+    op.is_bounded = op_ahead_add(&g->ops.ahead, call, g->services->dtype_size(call->dtype));
     g->ops.current = &op;
     if (g->ops.kept)
         op_check_kept(&op);

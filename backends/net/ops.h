@@ -13,13 +13,19 @@
 #ifndef NET_OPS_H
 #define NET_OPS_H
 
-#include "ahead.h"
 #include "op.h"
 #include "packet.h"
 #include "scratch.h"
 
 struct net_group;
 struct net_ops_kept;
+
+/* About what a pair of ranks may have in flight; in vector forms up to 16 times as much. */
+#define NET_AHEAD_BYTES (1u << 20)
+
+struct net_ahead {
+    size_t bytes; /* of operations since one that all ranks have been in */
+};
 
 struct net_ops {
     struct net_op *current; /* NULL: none */

@@ -7,13 +7,13 @@
  *     EAGER, with the data      -->                       up to P2P_EAGER_LIMIT bytes
  *
  *     LONG, with the data       -->                       from P2P_LONG_MIN bytes to LINK_LONG_MAX,
- * if the link takes it at once (see p2p_long.h)
+ * if the link takes it at once
  *
  *     RTS                       -->                       others
  *                               <--    CTS, when it is matched
  *     data                      -->
  *
- * - EAGER and LONG need credit: so many bytes may wait at a receiver; see p2p_credit.h.
+ * - EAGER and LONG need credit: so many bytes may wait at a receiver.
  * - Messages between ranks of one host are moved by the transport of the local group (p2p_local.h),
  *   unless each rank counts as a host.
  * - What arrives is put into a list by the thread that makes progress, and handed to the
@@ -100,7 +100,7 @@ void net_p2p_fini(struct net_p2p *p);
 /* With the lock of the endpoint. */
 void net_p2p_handle_packet(struct net_group *group, const struct packet *packet, const void *data,
                            size_t len);
-/* As long_packet of link.h; of p2p_long.c. */
+/* As long_packet of link.h. */
 bool net_p2p_handle_long_packet(struct net_group *group, const struct packet *packet, size_t len,
                                 struct link_landing **landing);
 /* Takes the memory of all messages back. */

@@ -6,30 +6,31 @@
 
 #include "coll/net_coll.h"
 
-static struct collrun_message *p2p_local_of(struct net_message *m)
+static struct collrun_message *net_p2p_local_of(struct net_message *m)
 {
     return (struct collrun_message *)(void *)m->local;
 }
 
-static struct net_message *p2p_local_outer(struct collrun_message *local)
+static struct net_message *net_p2p_local_outer(struct collrun_message *local)
 {
     return (struct net_message *)(void *)((char *)local - offsetof(struct net_message, local));
 }
 
-static void *p2p_local_handle(const struct net_group *g)
+static void *net_p2p_local_handle(const struct net_group *g)
 {
     return net_local_group(g->p2p.local.group);
 }
 
-static uint32_t p2p_local_rank(const struct net_group *g, uint32_t peer)
+static uint32_t net_p2p_local_rank(const struct net_group *g, uint32_t peer)
 {
     return net_hosts_local_rank(g->p2p.local.hosts, peer);
 }
 
 /* ---- what the local group calls ---- */
 
-static int p2p_local_arrived(void *ctx, uint32_t source, const struct collrun_envelope *envelope,
-                             const void *packet, size_t len)
+static int net_p2p_local_arrived(void *ctx, uint32_t source,
+                                 const struct collrun_envelope *envelope, const void *packet,
+                                 size_t len)
 {
     const struct net_group *g = ctx;
     const struct p2p_local *l = &g->p2p.local;
@@ -38,34 +39,34 @@ static int p2p_local_arrived(void *ctx, uint32_t source, const struct collrun_en
                            len);
 }
 
-static void p2p_local_done(void *ctx, struct collrun_message *local)
+static void net_p2p_local_done(void *ctx, struct collrun_message *local)
 {
     struct net_group *g = ctx;
-    struct net_message *m = p2p_local_outer(local);
+    struct net_message *m = net_p2p_local_outer(local);
     m->is_local = false;
     g->p2p.peers[m->head.peer].needed--;
     g->p2p.engine->done(g->p2p.engine->ctx, &m->head);
 }
 
-static void p2p_local_announced(void *ctx, const struct collrun_message *local)
+static void net_p2p_local_announced(void *ctx, const struct collrun_message *local)
 {
     const struct net_group *g = ctx;
-    const struct net_message *m = p2p_local_outer((struct collrun_message *)(uintptr_t)local);
+    const struct net_message *m = net_p2p_local_outer((struct collrun_message *)(uintptr_t)local);
     g->p2p.engine->announced(g->p2p.engine->ctx, &m->head);
 }
 
-static struct collrun_message *p2p_local_find(void *ctx, uint32_t id)
+static struct collrun_message *net_p2p_local_find(void *ctx, uint32_t id)
 {
     const struct net_group *g = ctx;
     struct net_message *m =
         (struct net_message *)(void *)g->p2p.engine->find(g->p2p.engine->ctx, id);
-    return m && m->is_local ? p2p_local_of(m) : NULL;
+    return m && m->is_local ? net_p2p_local_of(m) : NULL;
 }
 
 /* ---- messages ---- */
 
 /* After a failure of the local group, all members fail. */
-static int p2p_local_check(struct net_group *g, int status)
+static int net_p2p_local_check(struct net_group *g, int status)
 {
     if (status == COLLRUN_OK || status == COLLRUN_AGAIN)
         return status;
@@ -75,12 +76,12 @@ static int p2p_local_check(struct net_group *g, int status)
     return status;
 }
 
-static struct collrun_message *p2p_local_begin(const struct net_group *g, struct net_message *m)
+static struct collrun_message *net_p2p_local_begin(const struct net_group *g, struct net_message *m)
 {
-    struct collrun_message *local = p2p_local_of(m);
+    struct collrun_message *local = net_p2p_local_of(m);
     *local = m->head;
     if (local->peer != COLLRUN_ANY_SOURCE)
-        local->peer = p2p_local_rank(g, local->peer);
+        local->peer = net_p2p_local_rank(g, local->peer);
     m->is_local = true;
     return local;
 }
@@ -88,71 +89,73 @@ static struct collrun_message *p2p_local_begin(const struct net_group *g, struct
 int net_p2p_local_send(struct net_group *g, struct net_message *m)
 {
     g->p2p.peers[m->head.peer].needed++;
-    return p2p_local_check(g,
-                           net_local_transport()->send(p2p_local_handle(g), p2p_local_begin(g, m)));
+    return net_p2p_local_check(
+        g, net_local_transport()->send(net_p2p_local_handle(g), net_p2p_local_begin(g, m)));
 }
 
 int net_p2p_local_post(struct net_group *g, struct net_message *m)
 {
-    return p2p_local_check(g,
-                           net_local_transport()->post(p2p_local_handle(g), p2p_local_begin(g, m)));
+    return net_p2p_local_check(
+        g, net_local_transport()->post(net_p2p_local_handle(g), net_p2p_local_begin(g, m)));
 }
 
 void net_p2p_local_unpost(struct net_group *g, struct net_message *m)
 {
     m->is_local = false;
-    net_local_transport()->unpost(p2p_local_handle(g), p2p_local_of(m));
+    net_local_transport()->unpost(net_p2p_local_handle(g), net_p2p_local_of(m));
 }
 
 int net_p2p_local_recv(struct net_group *g, struct net_message *m, const void *packet, size_t len)
 {
-    struct collrun_message *local = p2p_local_of(m);
+    struct collrun_message *local = net_p2p_local_of(m);
     local->envelope = m->head.envelope;
     local->len = m->head.len;
-    local->peer = p2p_local_rank(g, m->head.peer);
-    return p2p_local_check(g, net_local_transport()->recv(p2p_local_handle(g), local, packet, len));
+    local->peer = net_p2p_local_rank(g, m->head.peer);
+    return net_p2p_local_check(
+        g, net_local_transport()->recv(net_p2p_local_handle(g), local, packet, len));
 }
 
 int net_p2p_flush(void *group)
 {
     struct net_group *g = group;
-    return g->p2p.local.group ? net_local_transport()->flush(p2p_local_handle(g)) : COLLRUN_OK;
+    return g->p2p.local.group ? net_local_transport()->flush(net_p2p_local_handle(g)) : COLLRUN_OK;
 }
 
 int net_p2p_local_progress(struct net_group *g, uint64_t wait_ns)
 {
-    return p2p_local_check(g, net_local_transport()->progress(p2p_local_handle(g), wait_ns));
+    return net_p2p_local_check(g,
+                               net_local_transport()->progress(net_p2p_local_handle(g), wait_ns));
 }
 
 void net_p2p_local_wake(struct net_group *g)
 {
-    net_local_transport()->wake(p2p_local_handle(g));
+    net_local_transport()->wake(net_p2p_local_handle(g));
 }
 
-static int p2p_local_short(const struct net_group *g, const struct collrun_message *message,
-                           int (*move)(void *, const struct collrun_message *))
+static int net_p2p_local_short(const struct net_group *g, const struct collrun_message *message,
+                               int (*move)(void *, const struct collrun_message *))
 {
     struct collrun_message local = *message;
     if (!net_p2p_is_local(g, message->peer))
         return COLLRUN_AGAIN;
-    local.peer = p2p_local_rank(g, message->peer);
-    return move(p2p_local_handle(g), &local);
+    local.peer = net_p2p_local_rank(g, message->peer);
+    return move(net_p2p_local_handle(g), &local);
 }
 
 int net_p2p_send_short(void *group, const struct collrun_message *message)
 {
-    return p2p_local_short(group, message, net_local_transport()->send_short);
+    return net_p2p_local_short(group, message, net_local_transport()->send_short);
 }
 
 int net_p2p_recv_short(void *group, const struct collrun_message *message)
 {
-    return p2p_local_short(group, message, net_local_transport()->recv_short);
+    return net_p2p_local_short(group, message, net_local_transport()->recv_short);
 }
 
 /* ---- waiting ---- */
 
 /* A rank of this host sleeps in its link. */
-static void p2p_local_wake_peer(void *ctx, uint32_t local_rank)
+static void net_p2p_local_wake_peer(void *ctx, uint32_t local_rank)
 {
     struct net_group *g = ctx;
     struct packet packet = {.type = PACKET_WAKE};
@@ -163,28 +166,28 @@ static void p2p_local_wake_peer(void *ctx, uint32_t local_rank)
     endpoint_unlock(g->endpoint);
 }
 
-static bool p2p_local_look(struct endpoint_context *context)
+static bool net_p2p_local_look(struct endpoint_context *context)
 {
     struct net_group *g = (struct net_group *)context;
     g->p2p.local.status = net_p2p_local_progress(g, 0);
     return g->p2p.local.status != COLLRUN_OK;
 }
 
-static uint64_t p2p_local_before_sleep(struct endpoint_context *context)
+static uint64_t net_p2p_local_before_sleep(struct endpoint_context *context)
 {
     const struct net_group *g = (const struct net_group *)context;
     return net_local_sleep_begin(g->p2p.local.group);
 }
 
-static void p2p_local_after_sleep(struct endpoint_context *context)
+static void net_p2p_local_after_sleep(struct endpoint_context *context)
 {
     const struct net_group *g = (const struct net_group *)context;
     net_local_sleep_end(g->p2p.local.group);
 }
 
-const struct endpoint_source net_p2p_local_source = {.look = p2p_local_look,
-                                                     .before_sleep = p2p_local_before_sleep,
-                                                     .after_sleep = p2p_local_after_sleep};
+const struct endpoint_source net_p2p_local_source = {.look = net_p2p_local_look,
+                                                     .before_sleep = net_p2p_local_before_sleep,
+                                                     .after_sleep = net_p2p_local_after_sleep};
 
 void net_p2p_local_note_left(struct net_group *g)
 {
@@ -196,7 +199,7 @@ void net_p2p_local_note_left(struct net_group *g)
     endpoint_lock(g->endpoint);
     for (uint32_t r = 0; r < g->nranks; r++) {
         if (r != g->rank && net_p2p_is_local(g, r) &&
-            net_local_has_left(l->group, p2p_local_rank(g, r)))
+            net_local_has_left(l->group, net_p2p_local_rank(g, r)))
             net_group_set_left(g, r);
     }
     endpoint_unlock(g->endpoint);
@@ -209,10 +212,10 @@ void net_p2p_local_init(struct net_group *g, struct collrun_group_desc *desc)
     struct p2p_local *l = &g->p2p.local;
     l->table = (struct collrun_p2p){.size = sizeof l->table,
                                     .ctx = g,
-                                    .arrived = p2p_local_arrived,
-                                    .done = p2p_local_done,
-                                    .find = p2p_local_find,
-                                    .announced = p2p_local_announced};
+                                    .arrived = net_p2p_local_arrived,
+                                    .done = net_p2p_local_done,
+                                    .find = net_p2p_local_find,
+                                    .announced = net_p2p_local_announced};
     desc->p2p = &l->table;
 }
 
@@ -230,7 +233,7 @@ int net_p2p_local_open(struct net_group *g, const struct collrun_group_desc *des
         if (status != COLLRUN_OK)
             return status;
     }
-    l->embedder = (struct embedder){.ctx = g, .wake = p2p_local_wake_peer};
+    l->embedder = (struct embedder){.ctx = g, .wake = net_p2p_local_wake_peer};
     if (local && !l->is_all)
         net_local_set_embedder(local, &l->embedder);
     l->group = local;

@@ -24,7 +24,7 @@ uint64_t embed_begin(void *group)
 {
     struct shm_group *g = group;
     struct doorbell *own = &g->seg.doorbells[g->rank];
-    const uint64_t now = group_now_ns(g);
+    const uint64_t now = shm_group_now_ns(g);
     const bool again = atomic_load(&own->elsewhere) != 0;
     if (!again) {
         atomic_store(&own->elsewhere, 1);

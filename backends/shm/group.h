@@ -87,9 +87,10 @@ struct shm_group {
 };
 
 /* True once the group has failed, or was aborted here. Relaxed: the status and text are read by
- * group_report_failure, which acquires them; a failure that is missed is found at the next check.
+ * shm_group_report_failure, which acquires them; a failure that is missed is found at the next
+ * check.
  */
-static inline bool group_has_failed(const struct shm_group *g)
+static inline bool shm_group_has_failed(const struct shm_group *g)
 {
     return atomic_load_explicit(&g->failure->state, memory_order_relaxed) != FAILURE_NONE ||
            atomic_load_explicit(&g->aborted, memory_order_relaxed);
@@ -97,40 +98,40 @@ static inline bool group_has_failed(const struct shm_group *g)
 
 /* The same, after reading memory that its owner uses again once the group has failed: if it has
  * not, what was read before is what the owner meant. */
-static inline bool group_has_failed_meanwhile(const struct shm_group *g)
+static inline bool shm_group_has_failed_meanwhile(const struct shm_group *g)
 {
     atomic_thread_fence(memory_order_acquire);
-    return group_has_failed(g);
+    return shm_group_has_failed(g);
 }
 
 /* After reading memory of another rank: true if that rank may use it again. */
-static inline bool group_rank_has_aborted(const struct shm_group *g, uint32_t rank)
+static inline bool shm_group_rank_has_aborted(const struct shm_group *g, uint32_t rank)
 {
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&g->seg.processes[rank].aborted, memory_order_relaxed) != 0;
 }
 
-static inline uint64_t group_now_ns(const struct shm_group *g)
+static inline uint64_t shm_group_now_ns(const struct shm_group *g)
 {
     return g->services->now_ns();
 }
 
 /* Stores the group's failure as this thread's error and returns its status. */
-int group_report_failure(struct shm_group *g);
+int shm_group_report_failure(struct shm_group *g);
 
 /* Makes this the group's failure unless there is one already, wakes all members, and returns as
- * group_report_failure does. */
-int group_fail(struct shm_group *g, int status, const char *format, ...)
+ * shm_group_report_failure does. */
+int shm_group_fail(struct shm_group *g, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-int group_fail_mismatch(struct shm_group *g, uint32_t rank_a, const struct collrun_call *a,
-                        uint32_t rank_b, const struct collrun_call *b);
+int shm_group_fail_mismatch(struct shm_group *g, uint32_t rank_a, const struct collrun_call *a,
+                            uint32_t rank_b, const struct collrun_call *b);
 /* `rank` has written `what`, which it never does: its memory is damaged. */
-int group_fail_damaged(struct shm_group *g, uint32_t rank, const char *what);
-int group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nmissing);
+int shm_group_fail_damaged(struct shm_group *g, uint32_t rank, const char *what);
+int shm_group_fail_timeout(struct shm_group *g, const uint32_t *missing, uint32_t nmissing);
 
-/* The first half of group_fail, for any thread: stores no error of this thread. */
-void group_set_failure(struct shm_group *g, int status, const char *text);
+/* The first half of shm_group_fail, for any thread: stores no error of this thread. */
+void shm_group_set_failure(struct shm_group *g, int status, const char *text);
 /* From any thread: all calls of this rank end with ABORTED, now and later. */
-void group_abort_here(struct shm_group *g);
+void shm_group_abort_here(struct shm_group *g);
 
 #endif

@@ -20,24 +20,24 @@
 /* The blocks that are used in turn, and the others while none of these is free. They are twice as
  * large as the cache of a core: what is written is then neither in the cache of the receiver, which
  * has read it some time ago, nor in memory only. */
-static uint64_t p2p_blocks_in_turn(void)
+static uint64_t shm_p2p_blocks_in_turn(void)
 {
     const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE); /* 0 or -1: unknown */
     const uint64_t blocks = cache > 0 ? 2 * (uint64_t)cache / BLOCK_BYTES : BLOCK_COUNT / 2;
     return blocks < BLOCK_COUNT ? (1ull << blocks) - 1 : UINT64_MAX;
 }
 
-int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks)
+int shm_p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks)
 {
     *p = (struct p2p){.engine = engine,
                       .peers = calloc(nranks, sizeof *p->peers),
                       .watched = calloc(nranks, sizeof *p->watched),
                       .free_blocks = UINT64_MAX,
-                      .in_turn = p2p_blocks_in_turn()};
+                      .in_turn = shm_p2p_blocks_in_turn()};
     return p->peers && p->watched ? COLLRUN_OK : COLLRUN_ERR_NO_MEMORY;
 }
 
-void p2p_fini(struct p2p *p)
+void shm_p2p_fini(struct p2p *p)
 {
     free(p->peers);
     free(p->watched);
@@ -45,7 +45,7 @@ void p2p_fini(struct p2p *p)
 
 /* ---- notifying ---- */
 
-static void p2p_notify(struct shm_group *g, uint32_t peer)
+static void shm_p2p_notify(struct shm_group *g, uint32_t peer)
 {
     struct doorbell *doorbell = &g->seg.doorbells[peer];
     g->p2p.peers[peer].notify_due = false;
@@ -60,7 +60,7 @@ static void p2p_notify(struct shm_group *g, uint32_t peer)
 
 /* ---- starting ---- */
 
-static void p2p_watch(struct p2p *p, uint32_t peer)
+static void shm_p2p_watch(struct p2p *p, uint32_t peer)
 {
     if (p->peers[peer].watched)
         return;
@@ -70,7 +70,7 @@ static void p2p_watch(struct p2p *p, uint32_t peer)
 
 /* Called for the first message after all others were done: only its peers are watched, and those
  * that flush has yet to notify. */
-static void p2p_unwatch_all(struct p2p *p)
+static void shm_p2p_unwatch_all(struct p2p *p)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < p->nwatched; i++) {
@@ -83,23 +83,24 @@ static void p2p_unwatch_all(struct p2p *p)
 }
 
 /* What every new message needs first. */
-static int p2p_check(struct shm_group *g)
+static int shm_p2p_check(struct shm_group *g)
 {
-    if (group_has_failed(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed(g))
+        return shm_group_report_failure(g);
     if (segment_map_messages(&g->seg))
         return COLLRUN_OK;
-    return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the memory for messages: %s",
-                      g->rank, strerror(errno));
+    return shm_group_fail(g, COLLRUN_ERR_NO_MEMORY,
+                          "rank %u cannot map the memory for messages: %s", g->rank,
+                          strerror(errno));
 }
 
-static struct transfer *p2p_begin(struct shm_group *g, struct collrun_message *message,
-                                  enum transfer_state state)
+static struct transfer *shm_p2p_begin(struct shm_group *g, struct collrun_message *message,
+                                      enum transfer_state state)
 {
     struct p2p *p = &g->p2p;
     struct transfer *t = (struct transfer *)(void *)message;
     if (p->active++ == 0)
-        p2p_unwatch_all(p);
+        shm_p2p_unwatch_all(p);
     t->moved = 0;
     t->early.len = 0;
     t->begun_ns = 0;
@@ -109,53 +110,53 @@ static struct transfer *p2p_begin(struct shm_group *g, struct collrun_message *m
     return t;
 }
 
-int p2p_send(void *group, struct collrun_message *message)
+int shm_p2p_send(void *group, struct collrun_message *message)
 {
     struct shm_group *g = group;
-    const int status = p2p_check(g);
+    const int status = shm_p2p_check(g);
     if (status != COLLRUN_OK)
         return status;
-    struct transfer *t = p2p_begin(g, message, SEND_NEW);
-    p2p_watch(&g->p2p, message->peer);
+    struct transfer *t = shm_p2p_begin(g, message, SEND_NEW);
+    shm_p2p_watch(&g->p2p, message->peer);
     if (g->p2p.first || !sender_advance(g, t))
         transfer_schedule(&g->p2p, t);
     return COLLRUN_OK;
 }
 
-int p2p_post(void *group, struct collrun_message *message)
+int shm_p2p_post(void *group, struct collrun_message *message)
 {
     struct shm_group *g = group;
-    const int status = p2p_check(g);
+    const int status = shm_p2p_check(g);
     if (status != COLLRUN_OK)
         return status;
-    p2p_begin(g, message, RECV_POSTED);
+    shm_p2p_begin(g, message, RECV_POSTED);
     if (message->peer != COLLRUN_ANY_SOURCE)
-        p2p_watch(&g->p2p, message->peer);
+        shm_p2p_watch(&g->p2p, message->peer);
     for (uint32_t k = 1; message->peer == COLLRUN_ANY_SOURCE && k <= g->nranks; k++)
-        p2p_watch(&g->p2p, (g->rank + k) % g->nranks);
+        shm_p2p_watch(&g->p2p, (g->rank + k) % g->nranks);
     return COLLRUN_OK;
 }
 
-void p2p_unpost(void *group, struct collrun_message *message)
+void shm_p2p_unpost(void *group, struct collrun_message *message)
 {
     struct shm_group *g = group;
     (void)message;
     g->p2p.active--;
 }
 
-int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len)
+int shm_p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len)
 {
     (void)len;
     return receiver_match(group, (struct transfer *)(void *)message, packet);
 }
 
-int p2p_flush(void *group)
+int shm_p2p_flush(void *group)
 {
     struct shm_group *g = group;
     struct p2p *p = &g->p2p;
     for (uint32_t i = 0; i < p->nwatched; i++) {
         if (p->peers[p->watched[i]].notify_due)
-            p2p_notify(g, p->watched[i]);
+            shm_p2p_notify(g, p->watched[i]);
     }
     return COLLRUN_OK;
 }
@@ -177,23 +178,23 @@ int p2p_flush(void *group)
 /* Then the others may run, before their yields take so long that they sleep instead (wait.c). */
 #define SPINS_IN_A_ROW 256u
 
-static bool p2p_is_idle(const struct shm_group *g)
+static bool shm_p2p_is_idle(const struct shm_group *g)
 {
-    return g->seg.fifos && g->p2p.active == 0 && !group_has_failed(g);
+    return g->seg.fifos && g->p2p.active == 0 && !shm_group_has_failed(g);
 }
 
-int p2p_send_short(void *group, const struct collrun_message *message)
+int shm_p2p_send_short(void *group, const struct collrun_message *message)
 {
     struct shm_group *g = group;
-    if (!p2p_is_idle(g) || !sender_send_short(g, message))
+    if (!shm_p2p_is_idle(g) || !sender_send_short(g, message))
         return COLLRUN_AGAIN;
-    p2p_notify(g, message->peer);
+    shm_p2p_notify(g, message->peer);
     sender_prefetch(g, message->peer, message->len);
     return COLLRUN_OK;
 }
 
 /* The next packet, whose lines arrive together; NULL: it takes longer. */
-static const struct packet *p2p_spin_for_packet(struct shm_group *g, uint32_t peer, size_t len)
+static const struct packet *shm_p2p_spin_for_packet(struct shm_group *g, uint32_t peer, size_t len)
 {
     const size_t payload = len <= PAYLOAD_BYTES ? len : 0;
     const struct packet *packet = fifo_peek(g, peer);
@@ -210,7 +211,8 @@ static const struct packet *p2p_spin_for_packet(struct shm_group *g, uint32_t pe
  * messages need no switch of the kernel, each of which takes longer than ten messages. A spin that
  * has found something is repeated at the next wait; one in vain, only some waits later. Ranks whose
  * partners run at other times get into step by a long one. */
-static const struct packet *p2p_spin_before_yielding(struct shm_group *g, uint32_t peer, size_t len)
+static const struct packet *shm_p2p_spin_before_yielding(struct shm_group *g, uint32_t peer,
+                                                         size_t len)
 {
     struct p2p *p = &g->p2p;
     const struct packet *packet = fifo_peek(g, peer);
@@ -239,10 +241,10 @@ static const struct packet *p2p_spin_before_yielding(struct shm_group *g, uint32
 
 /* In an oversubscribed group the sender may have to run first. NULL: it takes longer, or this rank
  * should sleep. */
-static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t peer, size_t len)
+static const struct packet *shm_p2p_yield_for_packet(struct shm_group *g, uint32_t peer, size_t len)
 {
     struct wait w = WAIT_FOR(g, &g->seg.doorbells[g->rank]);
-    const struct packet *packet = p2p_spin_before_yielding(g, peer, len);
+    const struct packet *packet = shm_p2p_spin_before_yielding(g, peer, len);
     if (packet)
         return packet;
     wait_set_timeout(g, UINT64_MAX);
@@ -255,31 +257,31 @@ static const struct packet *p2p_yield_for_packet(struct shm_group *g, uint32_t p
     return packet;
 }
 
-int p2p_recv_short(void *group, const struct collrun_message *message)
+int shm_p2p_recv_short(void *group, const struct collrun_message *message)
 {
     struct shm_group *g = group;
-    if (message->len > EAGER_BYTES || !p2p_is_idle(g))
+    if (message->len > EAGER_BYTES || !shm_p2p_is_idle(g))
         return COLLRUN_AGAIN;
     const struct packet *packet = g->wait.oversubscribed
-                                      ? p2p_yield_for_packet(g, message->peer, message->len)
-                                      : p2p_spin_for_packet(g, message->peer, message->len);
+                                      ? shm_p2p_yield_for_packet(g, message->peer, message->len)
+                                      : shm_p2p_spin_for_packet(g, message->peer, message->len);
     if (!packet || !receiver_take_short(g, message, packet))
         return COLLRUN_AGAIN;
     fifo_pop(g, message->peer);
-    p2p_notify(g, message->peer);
+    shm_p2p_notify(g, message->peer);
     return COLLRUN_OK;
 }
 
 /* ---- progress ---- */
 
 /* After the RTS. */
-static bool p2p_more_may_come(const struct transfer *t)
+static bool shm_p2p_more_may_come(const struct transfer *t)
 {
     return t->state == RECV_STREAMS || (t->state == RECV_PARTS && t->early.len < t->message.len);
 }
 
 /* False for what a peer never sends in this state of the transfer. */
-static bool p2p_packet_fits(const struct transfer *t, const struct packet *packet)
+static bool shm_p2p_packet_fits(const struct transfer *t, const struct packet *packet)
 {
     struct cts cts;
     switch ((enum packet_type)packet->type) {
@@ -289,22 +291,22 @@ static bool p2p_packet_fits(const struct transfer *t, const struct packet *packe
     case PKT_ACK:
         return transfer_is_send(t) && t->state != SEND_NEW;
     case PKT_FRAG:
-        return p2p_more_may_come(t) && t->moved < t->message.len && packet->block < BLOCK_COUNT;
+        return shm_p2p_more_may_come(t) && t->moved < t->message.len && packet->block < BLOCK_COUNT;
     case PKT_FIN:
-        return p2p_more_may_come(t);
+        return shm_p2p_more_may_come(t);
     default:
         return false;
     }
 }
 
-static int p2p_handle_packet(struct shm_group *g, uint32_t from, const struct packet *packet)
+static int shm_p2p_handle_packet(struct shm_group *g, uint32_t from, const struct packet *packet)
 {
     const struct collrun_p2p *engine = g->p2p.engine;
     if (packet->type == PKT_RTS)
         return receiver_handle_rts(g, from, packet);
     struct transfer *t = (struct transfer *)(void *)engine->find(engine->ctx, packet->id);
-    if (!t || t->message.peer != from || !p2p_packet_fits(t, packet))
-        return group_fail_damaged(g, from, "a packet of an unknown message");
+    if (!t || t->message.peer != from || !shm_p2p_packet_fits(t, packet))
+        return shm_group_fail_damaged(g, from, "a packet of an unknown message");
     switch ((enum packet_type)packet->type) {
     case PKT_CTS:
         sender_handle_cts(g, t, packet);
@@ -319,7 +321,7 @@ static int p2p_handle_packet(struct shm_group *g, uint32_t from, const struct pa
     }
 }
 
-static int p2p_handle_packets(struct shm_group *g, bool *moved)
+static int shm_p2p_handle_packets(struct shm_group *g, bool *moved)
 {
     const struct p2p *p = &g->p2p;
     int status = COLLRUN_OK;
@@ -327,7 +329,7 @@ static int p2p_handle_packets(struct shm_group *g, bool *moved)
         const uint32_t from = p->watched[i];
         const struct packet *packet;
         while (status == COLLRUN_OK && (packet = fifo_peek(g, from))) {
-            status = p2p_handle_packet(g, from, packet);
+            status = shm_p2p_handle_packet(g, from, packet);
             fifo_pop(g, from);
             *moved = true;
         }
@@ -336,7 +338,7 @@ static int p2p_handle_packets(struct shm_group *g, bool *moved)
 }
 
 /* One packet of each scheduled transfer. */
-static void p2p_send_packets(struct shm_group *g, bool *moved)
+static void shm_p2p_send_packets(struct shm_group *g, bool *moved)
 {
     struct p2p *p = &g->p2p;
     p->round++;
@@ -346,19 +348,19 @@ static void p2p_send_packets(struct shm_group *g, bool *moved)
     }
 }
 
-static int p2p_progress_once(struct shm_group *g, bool *moved)
+static int shm_p2p_progress_once(struct shm_group *g, bool *moved)
 {
-    const int status = p2p_handle_packets(g, moved);
+    const int status = shm_p2p_handle_packets(g, moved);
     if (g->p2p.first)
-        p2p_send_packets(g, moved);
+        shm_p2p_send_packets(g, moved);
     if (*moved)
-        p2p_flush(g);
-    return status == COLLRUN_OK && group_has_failed(g) ? group_report_failure(g) : status;
+        shm_p2p_flush(g);
+    return status == COLLRUN_OK && shm_group_has_failed(g) ? shm_group_report_failure(g) : status;
 }
 
 /* A thread that is about to sleep has counted itself among the sleepers before it reads `woken`. So
  * either it sees that, or this thread sees the sleeper. */
-void p2p_wake(void *group)
+void shm_p2p_wake(void *group)
 {
     struct shm_group *g = group;
     struct doorbell *own = &g->seg.doorbells[g->rank];
@@ -366,24 +368,24 @@ void p2p_wake(void *group)
         doorbell_wake(own);
 }
 
-static bool p2p_take_wake(struct p2p *p)
+static bool shm_p2p_take_wake(struct p2p *p)
 {
     return atomic_load(&p->woken) && atomic_exchange(&p->woken, false);
 }
 
-int p2p_progress(void *group, uint64_t wait_ns)
+int shm_p2p_progress(void *group, uint64_t wait_ns)
 {
     struct shm_group *g = group;
     struct wait w = WAIT_FOR(g, &g->seg.doorbells[g->rank]);
     bool moved = false;
     wait_set_timeout(g, wait_ns);
-    int status = p2p_progress_once(g, &moved);
-    while (status == COLLRUN_OK && !moved && wait_ns > 0 && !p2p_take_wake(&g->p2p)) {
+    int status = shm_p2p_progress_once(g, &moved);
+    while (status == COLLRUN_OK && !moved && wait_ns > 0 && !shm_p2p_take_wake(&g->p2p)) {
         status = wait_more(&w, NULL, NULL);
         if (status == COLLRUN_AGAIN) /* wait_ns have passed */
             return COLLRUN_OK;
         if (status == COLLRUN_OK)
-            status = p2p_progress_once(g, &moved);
+            status = shm_p2p_progress_once(g, &moved);
     }
     wait_end(&w);
     return status == COLLRUN_OK && moved ? COLLRUN_AGAIN : status;

@@ -71,18 +71,18 @@ struct p2p {
     uint32_t spins_in_a_row;       /* and how many something since then */
 };
 
-int p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
-void p2p_fini(struct p2p *p);
+int shm_p2p_init(struct p2p *p, const struct collrun_p2p *engine, uint32_t nranks);
+void shm_p2p_fini(struct p2p *p);
 
 /* The members of struct collrun_backend. */
-int p2p_send(void *group, struct collrun_message *message);
-int p2p_post(void *group, struct collrun_message *message);
-void p2p_unpost(void *group, struct collrun_message *message);
-int p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len);
-int p2p_flush(void *group);
-int p2p_progress(void *group, uint64_t wait_ns);
-void p2p_wake(void *group);
-int p2p_send_short(void *group, const struct collrun_message *message);
-int p2p_recv_short(void *group, const struct collrun_message *message);
+int shm_p2p_send(void *group, struct collrun_message *message);
+int shm_p2p_post(void *group, struct collrun_message *message);
+void shm_p2p_unpost(void *group, struct collrun_message *message);
+int shm_p2p_recv(void *group, struct collrun_message *message, const void *packet, size_t len);
+int shm_p2p_flush(void *group);
+int shm_p2p_progress(void *group, uint64_t wait_ns);
+void shm_p2p_wake(void *group);
+int shm_p2p_send_short(void *group, const struct collrun_message *message);
+int shm_p2p_recv_short(void *group, const struct collrun_message *message);
 
 #endif

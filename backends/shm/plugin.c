@@ -33,7 +33,7 @@ static int shm_check_desc(const struct collrun_group_desc *desc)
 
 static void shm_group_free(struct shm_group *g)
 {
-    p2p_fini(&g->p2p);
+    shm_p2p_fini(&g->p2p);
     heap_fini(&g->own_heap, g->nranks);
     cma_fini(&g->own_cma);
     free(g->coll.in);
@@ -61,7 +61,7 @@ static struct shm_group *shm_group_new(const struct collrun_group_desc *desc)
     g->heap = g->sibling ? g->sibling->heap : &g->own_heap;
     const int cma = cma_init(&g->own_cma, desc->nranks);
     g->cma = g->sibling ? g->sibling->cma : &g->own_cma;
-    const int p2p = p2p_init(&g->p2p, desc->p2p, desc->nranks);
+    const int p2p = shm_p2p_init(&g->p2p, desc->p2p, desc->nranks);
     if (g->coll.in && g->coll.out && g->coll.srcs && g->step.compared && heap == COLLRUN_OK &&
         cma == COLLRUN_OK && p2p == COLLRUN_OK)
         return g;
@@ -127,14 +127,14 @@ static int shm_group_open(void *backend, const struct collrun_group_desc *theirs
 
 static void shm_group_abort(void *group)
 {
-    group_abort_here(group);
+    shm_group_abort_here(group);
 }
 
 static int shm_exec(void *group, const struct collrun_call *calls, uint32_t ncalls)
 {
     struct shm_group *g = group;
-    if (group_has_failed(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed(g))
+        return shm_group_report_failure(g);
     if (ncalls == 0)
         return COLLRUN_OK;
     wait_set_timeout(g, calls[0].timeout_ns);
@@ -144,7 +144,7 @@ static int shm_exec(void *group, const struct collrun_call *calls, uint32_t ncal
 static void shm_fail(void *group, uint32_t peer, int status, const char *text)
 {
     (void)peer;
-    group_set_failure(group, status, text);
+    shm_group_set_failure(group, status, text);
 }
 
 static int shm_alloc(void *group, size_t len, void **ptr)
@@ -165,16 +165,16 @@ static const struct collrun_capability native[] = {
 static const struct collrun_transport transport = {
     .size = sizeof(struct collrun_transport),
     .message_size = sizeof(struct transfer),
-    .send = p2p_send,
-    .post = p2p_post,
-    .recv = p2p_recv,
-    .flush = p2p_flush,
-    .progress = p2p_progress,
+    .send = shm_p2p_send,
+    .post = shm_p2p_post,
+    .recv = shm_p2p_recv,
+    .flush = shm_p2p_flush,
+    .progress = shm_p2p_progress,
     .fail = shm_fail,
-    .unpost = p2p_unpost,
-    .wake = p2p_wake,
-    .send_short = p2p_send_short,
-    .recv_short = p2p_recv_short,
+    .unpost = shm_p2p_unpost,
+    .wake = shm_p2p_wake,
+    .send_short = shm_p2p_send_short,
+    .recv_short = shm_p2p_recv_short,
 };
 
 static const struct collrun_param options[] = {

@@ -170,7 +170,7 @@ if [ "${SUITE:-}" = conform ]; then
     suite=("2 processes with [24] GPUs" "2 processes with 2 GPUs" "2 processes with 4 GPUs") # each run detects it with some probability only
     mutation "chunks reduced on the host overwrite each other" emulate.c 's/emulate_at(call->recv, k->offset \* k->width)/call->recv/'
 fi
-mutation "a message is launched before its communicator is formed" p2p.c 's/(group_is_formed(g) || p2p_is_next_empty(p))/true/' "messages 2 2"
+mutation "a message is launched before its communicator is formed" p2p.c 's/(nccl_group_is_formed(g) || nccl_p2p_is_next_empty(p))/true/' "messages 2 2"
 mutation "ranks connect their GPUs before all have made their communicators" coord/forming.c 's/bool all = ++n->nreplies == needed;/bool all = ++n->nreplies == 1 || !needed;/' \
     "messages 2 2" "first_use 3 1"
 mutation "communicators are closed beside a kernel" on_demand.c 's/idle = idle \&\& atomic_load(.*;/(void)g->devs[i];/' "left 3 1" "broken 2 1"

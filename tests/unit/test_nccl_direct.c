@@ -305,7 +305,7 @@ static void no_stream_waits_for_messages_that_failed(void **state)
     f.context->lib.nccl.ncclSend = fail_second_send;
     void *request = start(p.messages, calls, 2);
     const struct op *op = request;
-    while (!group_has_failed(p.messages))
+    while (!nccl_group_has_failed(p.messages))
         assert_int_equal(f.backend->test(p.messages, request), COLLRUN_AGAIN);
     assert_int_equal(op->messages[0].state, MESSAGE_IN_FLIGHT);
     int ordered = f.backend->order(p.messages, request, 0, f.stream[0]);

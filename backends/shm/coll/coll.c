@@ -179,8 +179,9 @@ static int coll_map_rings(struct shm_group *g)
 {
     if (segment_map_rings(&g->seg))
         return COLLRUN_OK;
-    return group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the memory for collectives: %s",
-                      g->rank, strerror(errno));
+    return shm_group_fail(g, COLLRUN_ERR_NO_MEMORY,
+                          "rank %u cannot map the memory for collectives: %s", g->rank,
+                          strerror(errno));
 }
 
 int coll_run(struct shm_group *g, const struct collrun_call *call)
@@ -189,7 +190,7 @@ int coll_run(struct shm_group *g, const struct collrun_call *call)
     const size_t len = empty ? 0 : call->count * g->services->dtype_size(call->dtype);
     const bool flat = coll_is_flat(g, call->kind, len);
     if (!g->seg.rings && coll_may_use_ring(g, call, len) && coll_map_rings(g) != COLLRUN_OK)
-        return group_report_failure(g);
+        return shm_group_report_failure(g);
     if (single_step_fits(g, call, len) && (flat || !collrun_kind_reduces(call->kind)))
         return single_step_run(g, call, len);
     const int status = step_begin(g, 1);

@@ -138,10 +138,10 @@ static int combine_start(struct combine *c)
         c->any_direct |= heap_ref_is_set(refs.input) || heap_ref_is_set(refs.result);
         if (heap_ref_is_set(refs.input) &&
             !(g->coll.in[r].direct = heap_at(g, r, refs.input, c->len)))
-            status = group_report_failure(g);
+            status = shm_group_report_failure(g);
         else if (heap_ref_is_set(refs.result) &&
                  !(g->coll.out[r].direct = heap_at(g, r, refs.result, c->len)))
-            status = group_report_failure(g);
+            status = shm_group_report_failure(g);
     }
     return status;
 }

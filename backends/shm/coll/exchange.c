@@ -93,7 +93,7 @@ static int exchange_count_mismatch(struct exchange *x, uint32_t from, uint64_t s
                                                   .receiver = x->g->rank};
     char text[256];
     services->count_mismatch_text(services->ctx, &counts, text, sizeof text);
-    return group_fail(x->g, COLLRUN_ERR_MISMATCH, "%s", text);
+    return shm_group_fail(x->g, COLLRUN_ERR_MISMATCH, "%s", text);
 }
 
 /* Reads what `from` has announced to this rank and compares it with what this rank expects. */
@@ -117,7 +117,7 @@ static int exchange_read_announcement(struct exchange *x, uint32_t from)
     if (!heap_ref_is_set(a[1].ref))
         return COLLRUN_OK;
     g->coll.in[from].direct = heap_at(g, from, a[1].ref, g->coll.in[from].len);
-    return g->coll.in[from].direct ? COLLRUN_OK : group_report_failure(g);
+    return g->coll.in[from].direct ? COLLRUN_OK : shm_group_report_failure(g);
 }
 
 /* Reads all announcements; finds the longest block of all ranks. */
@@ -210,7 +210,7 @@ static int exchange_find_direct(struct exchange *x)
         if (x->personalized)
             ref.offset += g->rank * x->longest;
         if (!(g->coll.in[i].direct = heap_at(g, i, ref, g->coll.in[i].len)))
-            return group_report_failure(g);
+            return shm_group_report_failure(g);
     }
     x->all_direct = x->some_direct && !copied;
     return COLLRUN_OK;

@@ -171,8 +171,8 @@ static int step_mismatch(struct shm_group *g, uint32_t other, struct signature t
 {
     const struct collrun_call a = signature_call(mine), b = signature_call(theirs);
     if (g->rank < other)
-        return group_fail_mismatch(g, g->rank, &a, other, &b);
-    return group_fail_mismatch(g, other, &b, g->rank, &a);
+        return shm_group_fail_mismatch(g, g->rank, &a, other, &b);
+    return shm_group_fail_mismatch(g, other, &b, g->rank, &a);
 }
 
 /* Compares the signature of `rank` in `step` with that of this rank. */
@@ -285,8 +285,8 @@ static int step_wait_ranks(struct shm_group *g, uint64_t step)
 
 int step_wait(struct shm_group *g, uint64_t step)
 {
-    if (group_has_failed(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed(g))
+        return shm_group_report_failure(g);
     const int status =
         g->wait.oversubscribed ? step_wait_arrivals(g, step) : step_wait_ranks(g, step);
     return status == COLLRUN_OK ? step_compare_all(g, step) : status;
@@ -309,8 +309,8 @@ int step_wait_for(struct shm_group *g, uint32_t rank)
     const uint64_t step = g->step.last;
     if (g->nranks == 2)
         return step_wait(g, step);
-    if (group_has_failed(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed(g))
+        return shm_group_report_failure(g);
     const struct step_of_rank awaited = {rank, step};
     const int status = step_wait_for_rank(g, rank, step, step_of_rank_is_missing, &awaited);
     return status == COLLRUN_OK ? step_compare_rank(g, rank, step) : status;
@@ -330,7 +330,7 @@ static bool step_read_of_aborted(const struct shm_group *g, const void *context,
 {
     const bool direct = g->coll.in[rank].direct || g->coll.out[rank].direct;
     (void)context;
-    return direct && rank != g->rank && group_rank_has_aborted(g, rank);
+    return direct && rank != g->rank && shm_group_rank_has_aborted(g, rank);
 }
 
 static bool step_has_read_of_aborted(const struct shm_group *g)
@@ -344,8 +344,8 @@ static bool step_has_read_of_aborted(const struct shm_group *g)
 int step_end_direct(struct shm_group *g)
 {
     struct wait w = WAIT_FOR(g, &g->seg.head->step_doorbell);
-    if (group_has_failed_meanwhile(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed_meanwhile(g))
+        return shm_group_report_failure(g);
     while (step_has_read_of_aborted(g)) { /* until the time-out */
         const int status = wait_more(&w, step_read_of_aborted, NULL);
         if (status != COLLRUN_OK)

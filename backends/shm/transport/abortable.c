@@ -25,8 +25,8 @@ static void abortable_copy_slice(char *dst, const char *src, size_t len, bool st
 int abortable_copy(struct shm_group *g, void *dst, const void *src, size_t len, bool stream)
 {
     for (size_t i = 0; i < len; i += ABORTABLE_SLICE_BYTES) {
-        if (group_has_failed(g))
-            return group_report_failure(g);
+        if (shm_group_has_failed(g))
+            return shm_group_report_failure(g);
         abortable_copy_slice((char *)dst + i, (const char *)src + i,
                              abortable_min(len - i, ABORTABLE_SLICE_BYTES), stream);
     }
@@ -49,8 +49,8 @@ int abortable_reduce(struct shm_group *g, void *dst, const void **srcs, size_t l
     _Alignas(64) char block[ABORTABLE_STREAM_BYTES];
     for (size_t i = 0, n; i < len; i += n) {
         n = abortable_min(len - i, stream ? ABORTABLE_STREAM_BYTES : ABORTABLE_SLICE_BYTES);
-        if (i % ABORTABLE_SLICE_BYTES == 0 && group_has_failed(g))
-            return group_report_failure(g);
+        if (i % ABORTABLE_SLICE_BYTES == 0 && shm_group_has_failed(g))
+            return shm_group_report_failure(g);
         abortable_reduce_slice(g, stream ? block : (char *)dst + i, srcs, n, call);
         if (stream)
             copy_bytes((char *)dst + i, block, n, true);

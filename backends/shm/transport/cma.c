@@ -85,7 +85,7 @@ int cma_read(struct shm_group *g, uint32_t rank, void *to, uint64_t from, size_t
     const uint32_t pid = atomic_load_explicit(&g->seg.processes[rank].pid, memory_order_relaxed);
     size_t done = 0;
     bool reads = cma_can_read(g, rank);
-    while (reads && done < len && !group_has_failed(g)) {
+    while (reads && done < len && !shm_group_has_failed(g)) {
         const size_t left = len - done;
         const size_t slice = left < CMA_SLICE_BYTES ? left : CMA_SLICE_BYTES;
         const size_t n = cma_read_slice(pid, (char *)to + done, from + done, slice);
@@ -93,5 +93,5 @@ int cma_read(struct shm_group *g, uint32_t rank, void *to, uint64_t from, size_t
         reads = n > 0;
     }
     *moved = done;
-    return group_has_failed_meanwhile(g) ? group_report_failure(g) : COLLRUN_OK;
+    return shm_group_has_failed_meanwhile(g) ? shm_group_report_failure(g) : COLLRUN_OK;
 }

@@ -142,18 +142,18 @@ char *heap_at(struct shm_group *g, uint32_t rank, struct heap_ref ref, size_t le
 {
     char *base = heap_window(g->heap, rank);
     if (ref.offset > HEAP_BYTES || len > HEAP_BYTES - ref.offset) {
-        group_fail_damaged(g, rank, "a reference that lies outside its heap");
+        shm_group_fail_damaged(g, rank, "a reference that lies outside its heap");
         return NULL;
     }
     if (base && ref.offset + len > heap_window_bytes(g->heap)) {
-        group_fail(g, COLLRUN_ERR_NO_MEMORY,
-                   "rank %u cannot map more than %llu GiB of the shared heap of rank %u", g->rank,
-                   HEAP_LIMITED_BYTES >> 30, rank);
+        shm_group_fail(g, COLLRUN_ERR_NO_MEMORY,
+                       "rank %u cannot map more than %llu GiB of the shared heap of rank %u",
+                       g->rank, HEAP_LIMITED_BYTES >> 30, rank);
         return NULL;
     }
     if (base)
         return base + ref.offset;
-    group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the shared heap of rank %u: %s",
-               g->rank, rank, strerror(errno));
+    shm_group_fail(g, COLLRUN_ERR_NO_MEMORY, "rank %u cannot map the shared heap of rank %u: %s",
+                   g->rank, rank, strerror(errno));
     return NULL;
 }

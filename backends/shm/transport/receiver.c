@@ -43,8 +43,9 @@ static int receiver_read_heap(struct shm_group *g, struct transfer *t, const str
     memcpy(&ref, rts->payload, sizeof ref);
     const char *from = heap_at(g, t->message.peer, ref, t->message.len);
     const int status =
-        from ? receiver_copy_bytes(g, t, from, t->message.len) : group_report_failure(g);
-    return status == COLLRUN_OK && group_has_failed_meanwhile(g) ? group_report_failure(g) : status;
+        from ? receiver_copy_bytes(g, t, from, t->message.len) : shm_group_report_failure(g);
+    return status == COLLRUN_OK && shm_group_has_failed_meanwhile(g) ? shm_group_report_failure(g)
+                                                                     : status;
 }
 
 /* Of a send that is over: without an ACK, and some together, since the sender's line is far away.
@@ -68,7 +69,7 @@ int receiver_handle_rts(struct shm_group *g, uint32_t from, const struct packet 
                                ? rts->payload_len
                                : sizeof rts->at + sizeof rts->len;
     if (payload > PAYLOAD_BYTES)
-        return group_fail_damaged(g, from, "a message that is longer than its packet");
+        return shm_group_fail_damaged(g, from, "a message that is longer than its packet");
     const size_t len = offsetof(struct packet, payload) + payload;
     return g->p2p.engine->arrived(g->p2p.engine->ctx, from, &envelope, rts, len);
 }
@@ -140,11 +141,11 @@ bool receiver_take_short(struct shm_group *g, const struct collrun_message *m,
 /* Takes what has been written of the blocks that came with the RTS. */
 static int receiver_take_parts(struct shm_group *g, struct transfer *t)
 {
-    if (group_has_failed(g))
-        return group_report_failure(g);
+    if (shm_group_has_failed(g))
+        return shm_group_report_failure(g);
     if (receiver_copy_early(g, t->message.peer, &t->early, t->message.data, &t->moved))
         return COLLRUN_OK;
-    return group_fail_damaged(g, t->message.peer, "more than a message holds");
+    return shm_group_fail_damaged(g, t->message.peer, "more than a message holds");
 }
 
 /* If they have all been taken, they go back: with the next ACK or, after all of a message, at once.
@@ -183,7 +184,7 @@ static void receiver_complete(struct shm_group *g, struct transfer *t)
 {
     if (t->begun_ns != 0)
         remote_policy_measured(&g->p2p.peers[t->message.peer].remote, t->way, t->message.len,
-                               group_now_ns(g) - t->begun_ns);
+                               shm_group_now_ns(g) - t->begun_ns);
     t->state = RECV_COMPLETE;
 }
 
@@ -191,7 +192,7 @@ static void receiver_complete(struct shm_group *g, struct transfer *t)
  * receive waits for it, until its time-out. */
 static bool receiver_is_stuck(const struct shm_group *g, struct transfer *t)
 {
-    if (!group_rank_has_aborted(g, t->message.peer))
+    if (!shm_group_rank_has_aborted(g, t->message.peer))
         return false;
     t->state = RECV_STREAMS;
     return true;
@@ -206,7 +207,7 @@ static enum transfer_state receiver_begin_remote(struct shm_group *g, struct tra
     if (heap || !cma_can_read(g, t->message.peer))
         return RECV_MATCHED;
     t->way = remote_policy_choose(&g->p2p.peers[t->message.peer].remote);
-    t->begun_ns = group_now_ns(g);
+    t->begun_ns = shm_group_now_ns(g);
     return t->way == REMOTE_READ ? RECV_READS : RECV_MATCHED;
 }
 
@@ -222,7 +223,7 @@ int receiver_match(struct shm_group *g, struct transfer *t, const struct packet 
 {
     int status = COLLRUN_OK;
     if (!packet_rts_is_sane(rts, t->message.len))
-        return group_fail_damaged(g, t->message.peer, "a message without its data");
+        return shm_group_fail_damaged(g, t->message.peer, "a message without its data");
     if (rts->flags & RTS_INLINE)
         return receiver_match_inline(g, t, rts);
     t->peer_id = rts->id;
@@ -250,7 +251,7 @@ static int receiver_take_all_parts(struct shm_group *g, struct transfer *t)
     if (status != COLLRUN_OK)
         return status;
     if (t->moved < t->early.len)
-        return group_fail_damaged(g, t->message.peer, "a message without its beginning");
+        return shm_group_fail_damaged(g, t->message.peer, "a message without its beginning");
     receiver_end_parts(g, t);
     return COLLRUN_OK;
 }
@@ -265,7 +266,7 @@ static int receiver_copy_block(struct shm_group *g, struct transfer *t, uint32_t
         return receiver_copy_bytes(g, t, from, len);
     copy_behind(&g->copy_policy, (char *)m->data + t->moved, from, len);
     t->moved += len;
-    return group_has_failed(g) ? group_report_failure(g) : COLLRUN_OK;
+    return shm_group_has_failed(g) ? shm_group_report_failure(g) : COLLRUN_OK;
 }
 
 int receiver_handle_frag(struct shm_group *g, struct transfer *t, const struct packet *packet)

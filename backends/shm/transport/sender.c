@@ -291,7 +291,7 @@ static bool sender_write_heap(struct shm_group *g, struct transfer *t)
     const size_t len = transfer_block_len(m->len, t->moved);
     char *heap = heap_at(g, m->peer, t->ref, m->len);
     struct packet *packet = fifo_room(g, m->peer);
-    if (!heap || !packet || group_rank_has_aborted(g, m->peer)) /* it uses its memory again */
+    if (!heap || !packet || shm_group_rank_has_aborted(g, m->peer)) /* it uses its memory again */
         return false;
     copy_plain(heap + t->moved, (const char *)m->data + t->moved, len);
     t->moved += len;

@@ -71,7 +71,7 @@ __attribute__((cold)) static int wait_timed_out(struct shm_group *g, missing_fn 
     for (uint32_t r = 0; r < g->nranks; r++)
         if (is_missing(g, context, r))
             missing[nmissing++] = r;
-    return group_fail_timeout(g, missing, nmissing);
+    return shm_group_fail_timeout(g, missing, nmissing);
 }
 
 /* ---- waiting ---- */
@@ -124,7 +124,7 @@ static bool wait_leave_core(struct wait *w, uint64_t now)
 static int wait_long(struct wait *w, missing_fn *is_missing, const void *context)
 {
     struct shm_group *g = w->g;
-    const uint64_t now = group_now_ns(g);
+    const uint64_t now = shm_group_now_ns(g);
     if (g->wait.deadline_ns == 0)
         wait_set_deadline(g, now);
     if (now >= g->wait.deadline_ns && wait_has_expired(g, now))
@@ -158,9 +158,9 @@ int wait_more(struct wait *w, missing_fn *is_missing, const void *context)
 {
     const bool spinning = w->polls < w->g->wait.spins;
     if (++w->polls % POLLS_PER_FAILURE_CHECK == 0 || !spinning) {
-        if (group_has_failed(w->g)) {
+        if (shm_group_has_failed(w->g)) {
             wait_end(w);
-            return group_report_failure(w->g);
+            return shm_group_report_failure(w->g);
         }
     }
     if (spinning) {
@@ -182,7 +182,7 @@ static void wait_adapt(const struct wait *w)
     if (spun) {
         s->spins = s->spins < SPINS_MAX / 2 ? s->spins * 2 : SPINS_MAX;
         s->yield_ns = YIELD_NS;
-    } else if (w->yielded_ns != 0 && wait_shares_core(w, group_now_ns(w->g))) {
+    } else if (w->yielded_ns != 0 && wait_shares_core(w, shm_group_now_ns(w->g))) {
         if (spread_is_shared(w->g->seg.cores, w->g->nranks, w->g->rank, false))
             s->spins = s->spins / 2 > SPINS_MIN ? s->spins / 2 : SPINS_MIN;
         s->yield_ns = 0;
@@ -194,7 +194,7 @@ static void wait_end_oversubscribed(struct wait *w)
     if (w->yielded_ns == 0)
         return;
     if (!w->sleeping)
-        wait_count_yield(w, group_now_ns(w->g)); /* the last one */
+        wait_count_yield(w, shm_group_now_ns(w->g)); /* the last one */
     w->g->wait.policy.lost_ns += w->lost_ns + (w->sleeping ? w->idle_ns : 0);
 }
 
