@@ -31,6 +31,7 @@ struct core_graph {
     uint32_t n;
     uint32_t *at, *nodes; /* of rank R: nodes[at[R]] to nodes[at[R + 1]] */
     uint32_t *component;  /* by vertex; CORE_NONE: not visited */
+    bool *waiting;        /* by node: one of its ranks waits, rather than has ended */
     uint32_t ncomponents;
 };
 
@@ -62,6 +63,7 @@ static bool core_build(struct core_graph *g)
     g->at = arena_calloc(p->arena, (size_t)p->nranks + 1, sizeof *g->at);
     g->nodes = arena_calloc(p->arena, p->nitems, sizeof *g->nodes);
     g->component = arena_calloc(p->arena, g->n, sizeof *g->component);
+    g->waiting = arena_calloc(p->arena, p->nnodes, sizeof *g->waiting);
     if (arena_failed(p->arena))
         return false;
     for (uint32_t i = 0; i < p->nranks; i++) {
@@ -75,6 +77,11 @@ static bool core_build(struct core_graph *g)
             }
     }
     g->at[p->nranks] = n;
+    for (uint32_t i = 0; i < p->nnodes; i++)
+        for (uint32_t k = 0; k < p->nodes[i].nranks && !g->waiting[i]; k++) {
+            const uint32_t rank = p->links[p->nodes[i].first + k];
+            g->waiting[i] = !p->ranks[rank].acts && !core_is_end(p, rank);
+        }
     return true;
 }
 
@@ -87,9 +94,7 @@ static uint32_t core_next(const struct core_graph *g, uint32_t vertex, uint32_t 
         return at < g->at[vertex + 1] ? p->nranks + g->nodes[at] : CORE_NONE;
     }
     const struct proof_node *n = &p->nodes[vertex - p->nranks];
-    bool waiting = n->any;
-    for (uint32_t k = 0; k < n->nranks && !waiting; k++)
-        waiting = !p->ranks[p->links[n->first + k]].acts && !core_is_end(p, p->links[n->first + k]);
+    const bool waiting = g->waiting[vertex - p->nranks];
     while (*i < n->nranks) {
         const uint32_t rank = p->links[n->first + (*i)++];
         if (!p->ranks[rank].acts && (n->any || !waiting || !core_is_end(p, rank)))
@@ -213,7 +218,17 @@ struct core_search {
     uint32_t *order, *from; /* ranks in the order in which they were reached; by rank: from which */
     bool *in;
     uint32_t n;
+    uint32_t *seen, start; /* by node: the number of the start from which it was last visited */
 };
+
+/* True the first time from this start: a node has nothing new to offer later. */
+static bool core_see(struct core_search *s, uint32_t vertex)
+{
+    uint32_t *seen = &s->seen[vertex - s->g->p->nranks];
+    const bool first = *seen != s->start;
+    *seen = s->start;
+    return first;
+}
 
 static void core_reach(struct core_search *s, uint32_t rank, uint32_t from)
 {
@@ -229,6 +244,7 @@ static void core_clear(struct core_search *s)
     for (uint32_t i = 0; i < s->n; i++)
         s->in[s->order[i]] = false;
     s->n = 0;
+    s->start++;
 }
 
 /* Reaches all ranks that this one leads to. True: `start` is one of them. */
@@ -237,7 +253,8 @@ static bool core_reach_next(struct core_search *s, uint32_t rank, uint32_t start
     uint32_t i = 0, node, to;
     bool closed = false;
     while ((node = core_next(s->g, rank, &i)) != CORE_NONE)
-        for (uint32_t k = 0; (to = core_next(s->g, node, &k)) != CORE_NONE;) {
+        for (uint32_t k = core_see(s, node) ? 0 : UINT32_MAX;
+             (to = core_next(s->g, node, &k)) != CORE_NONE;) {
             closed = closed || to == start;
             core_reach(s, to, rank);
         }
@@ -268,6 +285,8 @@ static void core_add_node(struct core_search *s, uint32_t rank, uint32_t vertex)
 {
     const bool any = s->g->p->nodes[vertex - s->g->p->nranks].any;
     uint32_t i = 0, to, first = CORE_NONE;
+    if (!core_see(s, vertex))
+        return;
     while ((to = core_next(s->g, vertex, &i)) != CORE_NONE) {
         if (any)
             core_reach(s, to, rank);
@@ -291,12 +310,15 @@ static void core_add_thread(struct core_search *s, const struct proof_thread *t)
     }
 }
 
-static uint32_t core_set(struct core_search *s, uint32_t start, uint32_t *out)
+/* 0: it has `most` ranks or more. */
+static uint32_t core_set(struct core_search *s, uint32_t start, uint32_t most, uint32_t *out)
 {
     const struct proof *p = s->g->p;
     core_clear(s);
     core_reach(s, start, start);
     for (uint32_t k = 0; k < s->n; k++) {
+        if (s->n >= most)
+            return 0;
         const struct proof_rank *r = &p->ranks[s->order[k]];
         for (uint32_t t = r->first; t < r->first + r->nthreads; t++)
             core_add_thread(s, &p->threads[t]);
@@ -320,7 +342,8 @@ static bool core_shrink(const struct core_graph *g, uint32_t component, struct p
     struct core_search s = {.g = g,
                             .order = arena_calloc(a, n, sizeof *s.order),
                             .from = arena_calloc(a, n, sizeof *s.from),
-                            .in = arena_calloc(a, n, sizeof *s.in)};
+                            .in = arena_calloc(a, n, sizeof *s.in),
+                            .seen = arena_calloc(a, g->p->nnodes, sizeof *s.seen)};
     bool simple = true;
     if (arena_failed(a))
         return false;
@@ -330,7 +353,8 @@ static bool core_shrink(const struct core_graph *g, uint32_t component, struct p
         if (g->component[r] != component)
             continue;
         starts++;
-        const uint32_t size = simple ? core_cycle(&s, r, found) : core_set(&s, r, found);
+        const uint32_t most = out->n ? out->n : UINT32_MAX;
+        const uint32_t size = simple ? core_cycle(&s, r, found) : core_set(&s, r, most, found);
         if (!size || (out->n && size >= out->n))
             continue;
         memcpy(best, found, size * sizeof *best);
@@ -423,10 +447,13 @@ static void core_call_text(const struct record_cut *cut, const struct record_cut
     }
 }
 
-/* "rank 1", "any of ranks 0, 2 and 5"; of a cycle, the next rank; of one that has ended, that. */
+/* "rank 1", "any of ranks 0, 2 and 5"; of a cycle, the next rank; of one that has ended, that.
+ * `alone`: the rank that waits is not listed among those that it waits for, unless it is the only
+ * one. */
 static void core_needs_text(const struct proof *p, const struct proof_core *core, uint32_t index,
-                            const struct proof_item *item, char *out, size_t size)
+                            bool alone, char *out, size_t size)
 {
+    const struct proof_item *item = core_item(p, core->ranks[index]);
     const struct proof_node *n = &p->nodes[item->node];
     const uint32_t next =
         core->shape == PROOF_MISSING ? core->missing : core->ranks[(index + 1) % core->n];
@@ -439,8 +466,8 @@ static void core_needs_text(const struct proof *p, const struct proof_core *core
             nranks = 1;
             break;
         }
-        const bool other = rank != p->threads[item->thread].rank;
-        if (!p->ranks[rank].acts && (other || n->nranks == 1))
+        const bool self = alone && rank == core->ranks[index] && n->nranks > 1;
+        if (!p->ranks[rank].acts && !self)
             ranks[nranks++] = rank;
     }
     if (nranks)
@@ -449,16 +476,14 @@ static void core_needs_text(const struct proof *p, const struct proof_core *core
              list);
 }
 
-/* "waits in ... for rank 1", without the ranks that wait. */
-static void core_wait_text(const struct proof *p, const struct proof_core *core, uint32_t index,
-                           char *out, size_t size)
+/* True if one text serves both ranks. */
+static bool core_waits_alike(const struct proof *p, uint32_t a, uint32_t b)
 {
-    const uint32_t rank = core->ranks[index];
-    const struct proof_item *item = core_item(p, rank);
-    char call[256], needs[192];
-    core_call_text(p->ranks[rank].cut, item->op, call, sizeof call);
-    core_needs_text(p, core, index, item, needs, sizeof needs);
-    snprintf(out, size, "in %s for %s", call, needs);
+    const struct proof_item *x = core_item(p, a), *y = core_item(p, b);
+    return x->node == y->node && x->op->kind == y->op->kind && x->op->peer == y->op->peer &&
+           x->op->tag == y->op->tag && x->op->count == y->op->count &&
+           x->op->dtype == y->op->dtype && x->op->op == y->op->op &&
+           p->ranks[a].cut->groups[x->op->group].id == p->ranks[b].cut->groups[y->op->group].id;
 }
 
 static void core_append(struct diag *d, const char *text)
@@ -470,20 +495,22 @@ static void core_append(struct diag *d, const char *text)
 /* Ranks that wait in the same for the same share a part of the text. */
 void proof_core_text(const struct proof *p, const struct proof_core *core, struct diag *d)
 {
-    char wait[512], next[512], list[128], line[768];
+    char call[256], needs[192], list[128], line[768];
     uint32_t parts = 0, shown = 0;
-    for (uint32_t i = 0, end; i < core->n && parts < CORE_RANKS_IN_TEXT; i = end, parts++) {
-        core_wait_text(p, core, i, wait, sizeof wait);
-        for (end = i + 1; end < core->n; end++) {
-            core_wait_text(p, core, end, next, sizeof next);
-            if (core->ranks[end] < core->ranks[end - 1] || strcmp(wait, next) != 0)
-                break;
-        }
-        rank_list_format(list, sizeof list, &core->ranks[i], end - i);
-        snprintf(line, sizeof line, "%srank%s %s wait%s %s", i ? "; " : "", end - i > 1 ? "s" : "",
-                 list, end - i > 1 ? "" : "s", wait);
+    for (uint32_t i = 0; i < core->n && parts < CORE_RANKS_IN_TEXT; i = shown, parts++) {
+        const uint32_t rank = core->ranks[i];
+        shown = i + 1;
+        while (core->shape != PROOF_CYCLE && shown < core->n &&
+               core->ranks[shown] > core->ranks[shown - 1] &&
+               core_waits_alike(p, rank, core->ranks[shown]))
+            shown++;
+        const bool several = shown - i > 1;
+        core_call_text(p->ranks[rank].cut, core_item(p, rank)->op, call, sizeof call);
+        core_needs_text(p, core, i, !several, needs, sizeof needs);
+        rank_list_format(list, sizeof list, &core->ranks[i], shown - i);
+        snprintf(line, sizeof line, "%srank%s %s wait%s in %s for %s", i ? "; " : "",
+                 several ? "s" : "", list, several ? "" : "s", call, needs);
         core_append(d, line);
-        shown = end;
     }
     const uint32_t more = core->n - shown + core->behind;
     if (!more)
