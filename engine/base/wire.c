@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Framing, and the payload part that several frames share: a diag.
+ * Framing, payloads by the fields of wire_fields.h, and the payload parts that several frames
+ * share: a diag, a failure.
  */
-#include "base/wire.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -157,6 +158,65 @@ int wire_malformed(struct diag *d, const char *format, ...)
     return no_memory ? diag_set(d, COLLRUN_ERR_NO_MEMORY, "out of memory for the %s", what)
                      : diag_set(d, COLLRUN_ERR_INVALID, "malformed %s", what);
 }
+
+/* ---- the frames of wire_fields.h: put and read, by the types of their fields ---- */
+
+static void wire_put_i32(struct buf *out, int32_t v)
+{
+    buf_put_u32(out, (uint32_t)v);
+}
+
+static void wire_put_f64(struct buf *out, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    buf_put_u64(out, bits);
+}
+
+static double wire_read_f64(struct reader *r)
+{
+    const uint64_t bits = read_u64(r);
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+#define WIRE_PUT_u8(v) buf_put_u8(out, v)
+#define WIRE_PUT_u16(v) buf_put_u16(out, v)
+#define WIRE_PUT_u32(v) buf_put_u32(out, v)
+#define WIRE_PUT_u64(v) buf_put_u64(out, v)
+#define WIRE_PUT_i32(v) wire_put_i32(out, v)
+#define WIRE_PUT_f64(v) wire_put_f64(out, v)
+#define WIRE_PUT_str(v) buf_put_str(out, v)
+#define WIRE_PUT_failure(v) wire_put_failure(out, &(v))
+
+#define WIRE_READ_u8(v) v = read_u8(&r)
+#define WIRE_READ_u16(v) v = read_u16(&r)
+#define WIRE_READ_u32(v) v = read_u32(&r)
+#define WIRE_READ_u64(v) v = read_u64(&r)
+#define WIRE_READ_i32(v) v = (int32_t)read_u32(&r)
+#define WIRE_READ_f64(v) v = wire_read_f64(&r)
+#define WIRE_READ_str(v) v = read_str(&r, arena)
+#define WIRE_READ_failure(v) wire_read_failure(&r, &(v))
+
+#define WIRE_PUT(type, name) WIRE_PUT_##type(fields->name);
+#define WIRE_READ(type, name) WIRE_READ_##type(fields->name);
+#define WIRE_DEFINE(TYPE, frame)                                                                   \
+    void wire_put_##frame(struct buf *out, const struct wire_##frame *fields)                      \
+    {                                                                                              \
+        WIRE_FIELDS_##TYPE(WIRE_PUT)                                                               \
+    }                                                                                              \
+    bool wire_read_##frame(const struct wire_frame *f, struct arena *arena,                        \
+                           struct wire_##frame *fields)                                            \
+    {                                                                                              \
+        struct reader r;                                                                           \
+        (void)arena;                                                                               \
+        reader_init(&r, f->payload, f->len);                                                       \
+        WIRE_FIELDS_##TYPE(WIRE_READ) return reader_done(&r);                                      \
+    }
+WIRE_FIELDS(WIRE_DEFINE)
+
+/* ---- names ---- */
 
 static const char *const wire_type_names[] = {
     [WIRE_HELLO] = "HELLO",

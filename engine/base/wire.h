@@ -50,6 +50,7 @@ enum {
  * group; DESTROYED: since it has closed it, and runs. */
 enum { WIRE_AUDIT_ENDED = 1, WIRE_AUDIT_STRICT = 2, WIRE_AUDIT_DESTROYED = 4 };
 
+/* The payload of each type stands beside it, or its fields in base/wire_fields.h. */
 enum wire_type {
     /* ---- agent -> runner ---- */
 
@@ -58,15 +59,9 @@ enum wire_type {
     WIRE_HELLO = 1,
     /* u32 pid, str ids of its devices, with commas. If the spawn failed: u32 0, diag. */
     WIRE_SPAWNED,
-    /* u32 wait status, u64 user us, u64 system us, u64 max rss bytes, str memory limit if the
-     * kernel killed it for lack of memory, else "", u8 a call had returned that another rank failed
-     * or that the job stops, or the agent had sent SIGTERM to a command as the job failed, failure
-     * its last failed call (record_view_failure). All OUTPUT of the rank precedes it. */
     WIRE_EXITED,
     /* u8 stream (1 stdout, 2 stderr), u64 realtime ns, bytes to the end */
     WIRE_OUTPUT,
-    /* Once a second: u64 time in the last KEEPALIVE that had one, or 0; u64 when it arrived, and
-     * u64 now, in ns of the agent's CLOCK_MONOTONIC */
     WIRE_HEARTBEAT,
     /* diag: this host cannot run the job; ABORTED: a signal ended its agent */
     WIRE_HOST_ERROR,
@@ -114,22 +109,14 @@ enum wire_type {
      * the last second, u64 the sum of their durations in ns, u64 the longest of them} */
     WIRE_USAGE = 17,
 
-    /* u32 bytes of STDIN that the rank's pipe has taken, u8 the rank reads no more */
     WIRE_STDIN_TAKEN = 19,
-    /* u8 enum wire_mpi, str: what the agent has seen of MPI in a rank that runs a command */
     WIRE_MPI = 20,
     /* Answers PLACE: diag (code 0: none), str why the ranks are not bound ("" = they are, or
      * nothing asks for it), u32 n, n x {u32 rank, str its CPUs ("" = any), u32 NUMA node of its
      * memory (UINT32_MAX = any), str ids of its devices, with commas} */
     WIRE_PLACED = 21,
 
-    /* str what a member has done that ends its part in the job before it has exited, for a message:
-     * "has closed its connection to collrun" */
     WIRE_DETACHED = 23,
-    /* Precedes the STACKS that answer READ_STACKS, from every agent of a job on several hosts; of
-     * the rank of this host with the connection that has had no answer for longest, or of its first
-     * one: str address of the host, str what the kernel says about the connection
-     * (base/network.h), or "" */
     WIRE_NETWORK = 24,
 
     /* ---- runner -> agent ---- */
@@ -137,8 +124,6 @@ enum wire_type {
     /* u32 host index, str engine path ("" = beside the agent), u8 all hosts are one machine, blob
      * desc */
     WIRE_JOB = 32,
-    /* u32 signal, u8 0: for every process of the addressed rank, or of all ranks (WIRE_HOST); 1: a
-     * warning, for one process of each rank */
     WIRE_SIGNAL,
     /* u32 bytes: the agent may send this many more bytes of OUTPUT */
     WIRE_CREDIT,
@@ -147,8 +132,6 @@ enum wire_type {
     WIRE_MULTICAST,
     /* empty: kill every rank now, send BYE, exit */
     WIRE_QUIT,
-    /* u32 milliseconds: the agent treats the runner as lost after this long without a frame; 0:
-       never. u64 time of the runner, for HEARTBEAT */
     WIRE_KEEPALIVE,
     /* str interface, u8 all hosts are one machine, u32 n, n x {str path of the backend, str mask,
      * str title} of each kind of memory, u32 n, n x str KIND:PATH of plugins, u32 n, n x {str
@@ -170,7 +153,6 @@ enum wire_type {
     /* For one rank: bytes of standard input to the end; empty: its end. At most
      * WIRE_STDIN_WINDOW bytes are not taken yet. */
     WIRE_STDIN = 49,
-    /* For the rank with the terminal: u16 rows, u16 columns, whenever they change. */
     WIRE_WINDOW = 51,
     /* As JOB, in its place: no rank starts. */
     WIRE_PLACE = 53,
@@ -190,9 +172,7 @@ enum wire_type {
     WIRE_FAILED,
     /* u8 level, with WIRE_LOG_IN_VERDICT for a warning that the verdict lists, str text */
     WIRE_LOG,
-    /* u32 workload, u64 done, u64 total, str what */
     WIRE_PROGRESS,
-    /* u32 workload, str name, u64 bits of the double */
     WIRE_METRIC,
     /* str scope, str group, u64 timeout ns, u32 n, n x u32 world ranks, str identity (backend,
      * version, ABI), u32 group index or UINT32_MAX */
@@ -237,9 +217,7 @@ enum wire_type {
     WIRE_GO,              /* empty */
     WIRE_STOP_BACKGROUND, /* empty */
     WIRE_FINISH,          /* empty */
-    /* u32 rank, str error: this rank has failed, and the job continues (on_failure: continue) */
     WIRE_RANK_LOST,
-    /* i32 status as u32 (PEER_FAILED or ABORTED), u32 culprit rank or WIRE_HOST, str error */
     WIRE_ABORT,
 
     /* ---- between rank and agent only ---- */

@@ -11,6 +11,7 @@
 #include "base/sched_slice.h"
 #include "base/standstill.h"
 #include "base/thread.h"
+#include "base/wire_fields.h"
 #include "core/threads.h"
 
 #include <collrun/collrun.h>
@@ -265,18 +266,14 @@ static int control_on_answer(struct control *c, const struct wire_frame *f, stru
 static int control_on_abort_frame(struct control *c, const struct wire_frame *f, struct diag *d)
 {
     struct arena arena;
-    struct reader r;
+    struct wire_abort a;
     struct diag why;
     diag_init(&why);
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    int status = (int)read_u32(&r);
-    uint32_t culprit = read_u32(&r);
-    const char *text = read_str(&r, &arena);
-    bool good = reader_done(&r);
+    const bool good = wire_read_abort(f, &arena, &a);
     if (good) {
-        diag_set(&why, status < 0 ? status : COLLRUN_ERR_ABORTED, "%s", text);
-        why.rank = culprit == WIRE_HOST ? -1 : (int)culprit;
+        diag_set(&why, a.status < 0 ? a.status : COLLRUN_ERR_ABORTED, "%s", a.text);
+        why.rank = a.culprit == WIRE_HOST ? -1 : (int)a.culprit;
         control_abort(c, &why);
     }
     arena_fini(&arena);
@@ -286,14 +283,11 @@ static int control_on_abort_frame(struct control *c, const struct wire_frame *f,
 static int control_on_lost_frame(struct control *c, const struct wire_frame *f, struct diag *d)
 {
     struct arena arena;
-    struct reader r;
+    struct wire_rank_lost lost;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    uint32_t rank = read_u32(&r);
-    const char *text = read_str(&r, &arena);
-    bool good = reader_done(&r);
+    const bool good = wire_read_rank_lost(f, &arena, &lost);
     if (good)
-        c->hooks.lost(c->hooks.ctx, rank, text);
+        c->hooks.lost(c->hooks.ctx, lost.rank, lost.text);
     arena_fini(&arena);
     return good ? COLLRUN_OK : wire_malformed(d, "%s frame", wire_type_name(f->type));
 }

@@ -6,6 +6,7 @@
  */
 #include "base/loop.h"
 #include "base/quote.h"
+#include "base/wire_fields.h"
 #include "core/error.h"
 #include "core/memory_kind.h"
 #include "core/reduce.h"
@@ -177,22 +178,15 @@ void collrun_progress(struct collrun_ctx *ctx, uint64_t done, uint64_t total, co
     if (!context_progress_is_due(ctx, done, total))
         return;
     struct buf *out = control_begin(&ctx->process->control, WIRE_PROGRESS, &mark);
-    buf_put_u32(out, ctx->index);
-    buf_put_u64(out, done);
-    buf_put_u64(out, total);
-    buf_put_str(out, what);
+    wire_put_progress(out, &(struct wire_progress){ctx->index, done, total, what});
     control_end(&ctx->process->control, mark);
 }
 
 void collrun_metric(struct collrun_ctx *ctx, const char *name, double value)
 {
     size_t mark;
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
     struct buf *out = control_begin(&ctx->process->control, WIRE_METRIC, &mark);
-    buf_put_u32(out, ctx->index);
-    buf_put_str(out, name);
-    buf_put_u64(out, bits);
+    wire_put_metric(out, &(struct wire_metric){ctx->index, name, value});
     control_end(&ctx->process->control, mark);
 }
 

@@ -16,6 +16,7 @@
 #include "base/reap.h"
 #include "base/sched_slice.h"
 #include "base/standstill.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -248,20 +249,19 @@ static void agent_on_rank_exit(struct rank_proc *p, int status, const struct rus
     trace_sender_end_rank(&a->trace, p);
     if (early)
         status_send(a, p);
-    struct record_view_failure why;
+    struct wire_exited exited = {
+        .status = status,
+        .user_us = (uint64_t)use->ru_utime.tv_sec * 1000000u + (uint64_t)use->ru_utime.tv_usec,
+        .system_us = (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec,
+        .max_rss = (uint64_t)use->ru_maxrss * 1024u,
+        .memory = memory};
     struct buf b;
-    agent_last_failure(p, &why);
-    bool disturbed = p->terminated || p->pmi.disturbed ||
-                     (p->record && atomic_load(&p->record->disturbed)) ||
-                     why.status == COLLRUN_ERR_PEER_FAILED || why.status == COLLRUN_ERR_ABORTED;
+    agent_last_failure(p, &exited.why);
+    exited.disturbed =
+        p->terminated || p->pmi.disturbed || (p->record && atomic_load(&p->record->disturbed)) ||
+        exited.why.status == COLLRUN_ERR_PEER_FAILED || exited.why.status == COLLRUN_ERR_ABORTED;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)status);
-    buf_put_u64(&b, (uint64_t)use->ru_utime.tv_sec * 1000000u + (uint64_t)use->ru_utime.tv_usec);
-    buf_put_u64(&b, (uint64_t)use->ru_stime.tv_sec * 1000000u + (uint64_t)use->ru_stime.tv_usec);
-    buf_put_u64(&b, (uint64_t)use->ru_maxrss * 1024u);
-    buf_put_str(&b, memory);
-    buf_put_u8(&b, disturbed);
-    wire_put_failure(&b, &why);
+    wire_put_exited(&b, &exited);
     conn_send_buf(&a->runner, WIRE_EXITED, p->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }
@@ -393,10 +393,11 @@ static void agent_on_silence(struct loop_timer *t)
 
 static void agent_on_keepalive(struct agent *a, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    a->silence_ns = (uint64_t)read_u32(&r) * 1000000u;
-    a->keepalive_ns = read_u64(&r);
+    struct wire_keepalive k;
+    if (!wire_read_keepalive(f, NULL, &k))
+        return;
+    a->silence_ns = (uint64_t)k.limit_ms * 1000000u;
+    a->keepalive_ns = k.now_ns;
     a->keepalive_at_ns = now_ns();
 }
 
@@ -448,10 +449,11 @@ static void agent_on_job(struct agent *a, const struct wire_frame *f)
 
 static void agent_on_rank_signal(struct agent *a, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    const int sig = (int)read_u32(&r);
-    if (read_u8(&r))
+    struct wire_signal s;
+    if (!wire_read_signal(f, NULL, &s))
+        return;
+    const int sig = (int)s.signal;
+    if (s.warning)
         ranks_warn(a, sig);
     else
         ranks_signal(a, f->rank, sig);

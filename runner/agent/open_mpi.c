@@ -3,6 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/tree.h"
+#include "base/wire_fields.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -146,8 +147,7 @@ static void open_mpi_report(const struct open_mpi *w, struct rank_proc *p)
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u8(&b, WIRE_MPI_SINGLETON);
-    buf_put_str(&b, w->library);
+    wire_put_mpi_report(&b, &(struct wire_mpi_report){WIRE_MPI_SINGLETON, w->library});
     conn_send_buf(&w->agent->runner, WIRE_MPI, p->rank, w->agent->desc.attempt, &b);
     buf_fini(&b);
     p->singleton = true;

@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "base/cpus.h"
 #include "base/reap.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -239,8 +240,7 @@ static void pmi_report(struct pmi *pmi, enum wire_mpi what, const char *text)
     struct rank_proc *p = pmi->proc;
     struct buf b;
     buf_init(&b);
-    buf_put_u8(&b, (uint8_t)what);
-    buf_put_str(&b, text);
+    wire_put_mpi_report(&b, &(struct wire_mpi_report){(uint8_t)what, text});
     conn_send_buf(&p->agent->runner, WIRE_MPI, p->rank, p->agent->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -12,6 +12,7 @@
 #include "base/cpus.h"
 #include "base/exit_codes.h"
 #include "base/reap.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -266,7 +267,7 @@ static void rank_send_detached(struct rank_proc *p, const char *text)
 {
     struct buf b;
     buf_init(&b);
-    buf_put_str(&b, text);
+    wire_put_detached(&b, &(struct wire_detached){text});
     conn_send_buf(&p->agent->runner, WIRE_DETACHED, p->rank, p->agent->desc.attempt, &b);
     buf_fini(&b);
 }

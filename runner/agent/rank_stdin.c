@@ -4,6 +4,7 @@
 #include "agent/agent.h"
 #include "agent/rank.h"
 #include "agent/rank_terminal.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +26,7 @@ static void rank_stdin_send_taken(struct rank_stdin *in, size_t bytes)
     struct agent *a = in->rank->agent;
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)bytes);
-    buf_put_u8(&b, in->fd < 0);
+    wire_put_stdin_taken(&b, &(struct wire_stdin_taken){(uint32_t)bytes, in->fd < 0});
     conn_send_buf(&a->runner, WIRE_STDIN_TAKEN, in->rank->rank, a->desc.attempt, &b);
     buf_fini(&b);
 }

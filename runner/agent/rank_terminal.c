@@ -3,6 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/rank.h"
+#include "base/wire_fields.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,9 +53,7 @@ void rank_terminal_enter(const struct rank_proc *p)
 
 void rank_terminal_resize(const struct rank_proc *p, const struct wire_frame *f)
 {
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    const uint16_t rows = read_u16(&r), columns = read_u16(&r);
-    if (reader_done(&r) && rank_terminal_is_wanted(p) && p->out.fd >= 0)
-        rank_terminal_set_size(p->out.fd, rows, columns);
+    struct wire_window w;
+    if (wire_read_window(f, NULL, &w) && rank_terminal_is_wanted(p) && p->out.fd >= 0)
+        rank_terminal_set_size(p->out.fd, w.rows, w.columns);
 }

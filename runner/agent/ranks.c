@@ -2,6 +2,7 @@
 #include "agent/ranks.h"
 
 #include "agent/tree.h"
+#include "base/wire_fields.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -73,9 +74,7 @@ void ranks_abort(struct agent *a, int status, uint32_t culprit, const char *text
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)status);
-    buf_put_u32(&b, culprit);
-    buf_put_str(&b, text);
+    wire_put_abort(&b, &(struct wire_abort){status, culprit, text});
     ranks_send(a, WIRE_HOST, WIRE_ABORT, &b);
     buf_fini(&b);
     a->aborted = true;

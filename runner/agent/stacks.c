@@ -7,6 +7,7 @@
 #include "agent/ranks.h"
 #include "base/exit_codes.h"
 #include "base/network.h"
+#include "base/wire_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -232,8 +233,7 @@ static void stacks_answer_network(struct agent *a)
     if (worst.found)
         network_fault_text(&worst, text);
     buf_init(&b);
-    buf_put_str(&b, a->address);
-    buf_put_str(&b, text);
+    wire_put_network(&b, &(struct wire_network){a->address, text});
     conn_send_buf(&a->runner, WIRE_NETWORK, a->ranks[rank].rank, a->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -6,6 +6,7 @@
 #include "agent/rdma.h"
 #include "base/cpus.h"
 
+#include "base/wire_fields.h"
 #include "build_id.h"
 
 #include <sched.h>
@@ -44,9 +45,7 @@ void uplink_send_heartbeat(struct agent *a)
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u64(&b, a->keepalive_ns);
-    buf_put_u64(&b, a->keepalive_at_ns);
-    buf_put_u64(&b, now_ns());
+    wire_put_heartbeat(&b, &(struct wire_heartbeat){a->keepalive_ns, a->keepalive_at_ns, now_ns()});
     conn_send_buf(&a->runner, WIRE_HEARTBEAT, WIRE_HOST, a->desc.attempt, &b);
     buf_fini(&b);
 }

@@ -2,6 +2,7 @@
 #include "connect/survey.h"
 
 #include "base/exit_codes.h"
+#include "base/wire_fields.h"
 #include "build_id.h"
 
 #include <collrun/types.h>
@@ -52,7 +53,8 @@ static void survey_send_keepalive(struct survey_host *h)
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)(h->survey->job->timeouts.start.v / 1000000));
+    wire_put_keepalive(&b, &(struct wire_keepalive){
+                               .limit_ms = (uint32_t)(h->survey->job->timeouts.start.v / 1000000)});
     conn_send_buf(&h->conn, WIRE_KEEPALIVE, WIRE_HOST, 0, &b);
     buf_fini(&b);
 }

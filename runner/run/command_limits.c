@@ -2,6 +2,7 @@
 #include "run/command_limits.h"
 
 #include "base/parse.h"
+#include "base/wire_fields.h"
 #include "run/hosts.h"
 
 #include <signal.h>
@@ -16,8 +17,7 @@ static void command_limits_signal(struct command_limits *c, uint32_t rank, int s
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)sig);
-    buf_put_u8(&b, 0);
+    wire_put_signal(&b, &(struct wire_signal){.signal = (uint32_t)sig});
     hosts_send_ranks(c->run, &rank, 1, WIRE_SIGNAL, &b);
     buf_fini(&b);
 }

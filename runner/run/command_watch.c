@@ -2,6 +2,7 @@
 #include "run/command_watch.h"
 
 #include "base/exit_codes.h"
+#include "base/wire_fields.h"
 #include "diagnose/cause.h"
 #include "run/hosts.h"
 
@@ -128,18 +129,15 @@ static void command_watch_on_mpi_timer(struct loop_timer *t)
 bool command_watch_on_mpi(struct command_watch *c, const struct wire_frame *f)
 {
     struct rank_state *state = &c->run->ranks[f->rank];
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    const uint8_t what = read_u8(&r);
-    const char *text = read_str(&r, &c->run->arena);
-    if (!reader_done(&r) || !state->command)
+    struct wire_mpi_report m;
+    if (!wire_read_mpi_report(f, &c->run->arena, &m) || !state->command)
         return false;
-    if (what == WIRE_MPI_LEFT && c->stop->step == STOP_NONE) {
-        state->mpi_left = text;
+    if (m.what == WIRE_MPI_LEFT && c->stop->step == STOP_NONE) {
+        state->mpi_left = m.text;
         loop_timer_set(c->run->loop, &c->mpi, LEFT_NS);
-    } else if (what == WIRE_MPI_SINGLETON) {
-        command_watch_on_singleton(c, f->rank, text);
-    } else if (what == WIRE_MPI_NO_SPAWN && !c->run->options->quiet) {
+    } else if (m.what == WIRE_MPI_SINGLETON) {
+        command_watch_on_singleton(c, f->rank, m.text);
+    } else if (m.what == WIRE_MPI_NO_SPAWN && !c->run->options->quiet) {
         fprintf(
             c->run->options->report->out,
             "collrun: rank %u: warning: MPI_Comm_spawn fails: collrun starts no further ranks; a "
@@ -167,8 +165,7 @@ static void command_watch_send_lost(struct command_watch *c, uint32_t rank)
                  state->member ? "collrun_finalize" : "collrun_init");
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, rank);
-    buf_put_str(&b, text);
+    wire_put_rank_lost(&b, &(struct wire_rank_lost){rank, text});
     hosts_send_all(c->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
 }

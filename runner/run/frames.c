@@ -2,6 +2,7 @@
 #include "run/frames.h"
 
 #include "base/exit_codes.h"
+#include "base/wire_fields.h"
 #include "diagnose/deadlock.h"
 #include "diagnose/mismatch.h"
 #include "diagnose/policy.h"
@@ -32,8 +33,7 @@ static void frames_continue_without(struct frames *s, uint32_t rank, const char 
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, rank);
-    buf_put_str(&b, text);
+    wire_put_rank_lost(&b, &(struct wire_rank_lost){rank, text});
     hosts_send_all(s->run, WIRE_RANK_LOST, &b);
     buf_fini(&b);
     s->run->ranks[rank].left_out = true;
@@ -340,24 +340,21 @@ static void frames_on_exception(struct frames *s, const struct wire_frame *f)
 static void frames_on_exited(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
-    struct record_view_failure why;
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
+    struct wire_exited exited;
     if (state->exited)
         return;
+    if (!wire_read_exited(f, &s->run->arena, &exited))
+        frames_malformed(s, f);
     state->exited = true;
     state->ended_ns = now_ns();
-    state->status = (int)read_u32(&r);
-    state->user_us = read_u64(&r);
-    state->system_us = read_u64(&r);
-    state->max_rss = read_u64(&r);
-    snprintf(state->memory, sizeof state->memory, "%s", read_str(&r, &s->run->arena));
-    state->disturbed = read_u8(&r);
-    wire_read_failure(&r, &why);
+    state->status = exited.status;
+    state->user_us = exited.user_us;
+    state->system_us = exited.system_us;
+    state->max_rss = exited.max_rss;
+    snprintf(state->memory, sizeof state->memory, "%s", exited.memory);
+    state->disturbed = exited.disturbed;
     if (!state->failed) /* else FAILED has it */
-        rank_set_why(state, &why);
-    if (!reader_done(&r))
-        frames_malformed(s, f);
+        rank_set_why(state, &exited.why);
     if (state->command && WIFEXITED(state->status) &&
         (WEXITSTATUS(state->status) == 1 || WEXITSTATUS(state->status) == 2))
         output_stderr_last(s->output, f->rank, state->last_words, sizeof state->last_words);
@@ -400,14 +397,12 @@ static void frames_on_stacks(struct frames *s, const struct wire_frame *f)
 static void frames_on_network(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
-    struct reader r;
+    struct wire_network n;
     struct arena arena;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    const char *address = read_str(&r, &arena), *text = read_str(&r, &arena);
-    if (reader_done(&r) && address && text) {
-        snprintf(state->address, sizeof state->address, "%s", address);
-        snprintf(state->network, sizeof state->network, "%s", text);
+    if (wire_read_network(f, &arena, &n)) {
+        snprintf(state->address, sizeof state->address, "%s", n.address);
+        snprintf(state->network, sizeof state->network, "%s", n.text);
     } else {
         frames_malformed(s, f);
     }
@@ -486,31 +481,22 @@ static void frames_on_trace(struct frames *s, const struct wire_frame *f)
 
 static void frames_on_progress(struct frames *s, const struct wire_frame *f)
 {
-    struct reader r;
+    struct wire_progress p;
     struct arena arena;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    uint32_t workload = read_u32(&r);
-    uint64_t done = read_u64(&r), total = read_u64(&r);
-    const char *what = read_str(&r, &arena);
-    if (!r.bad)
-        live_progress(s->live, now_ns(), &(struct live_step){f->rank, workload, done, total, what});
+    if (wire_read_progress(f, &arena, &p))
+        live_progress(s->live, now_ns(),
+                      &(struct live_step){f->rank, p.workload, p.done, p.total, p.what});
     arena_fini(&arena);
 }
 
 static void frames_on_metric(struct frames *s, const struct wire_frame *f)
 {
-    struct reader r;
+    struct wire_metric m;
     struct arena arena;
-    double value;
     arena_init(&arena);
-    reader_init(&r, f->payload, f->len);
-    uint32_t workload = read_u32(&r);
-    const char *name = read_str(&r, &arena);
-    uint64_t bits = read_u64(&r);
-    memcpy(&value, &bits, sizeof value);
-    if (!r.bad)
-        rundir_metric(s->run->rundir, f->rank, workload, name, value);
+    if (wire_read_metric(f, &arena, &m))
+        rundir_metric(s->run->rundir, f->rank, m.workload, m.name, m.value);
     arena_fini(&arena);
 }
 
@@ -519,10 +505,10 @@ static void frames_on_metric(struct frames *s, const struct wire_frame *f)
 static void frames_on_detached(struct frames *s, const struct wire_frame *f)
 {
     struct rank_state *state = &s->run->ranks[f->rank];
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    state->detached = read_str(&r, &s->run->arena);
-    if (!reader_done(&r) || !state->detached)
+    struct wire_detached detached;
+    const bool good = wire_read_detached(f, &s->run->arena, &detached);
+    state->detached = detached.text;
+    if (!good)
         frames_malformed(s, f);
     else if (state->command)
         command_watch_on_detached(s->commands, f->rank);
@@ -665,14 +651,12 @@ static void frames_on_bye(struct frames *s, struct host *host)
 
 static void frames_on_heartbeat(struct host *host, const struct wire_frame *f)
 {
-    struct host_clock_exchange e = {.t4 = host->last_frame_ns};
-    struct reader r;
-    reader_init(&r, f->payload, f->len);
-    e.t1 = read_u64(&r);
-    e.t2 = read_u64(&r);
-    e.t3 = read_u64(&r);
-    if (!r.bad)
-        host_clock_take(&host->clock, &e);
+    struct wire_heartbeat h;
+    if (wire_read_heartbeat(f, NULL, &h))
+        host_clock_take(&host->clock, &(struct host_clock_exchange){.t1 = h.sent_ns,
+                                                                    .t2 = h.arrived_ns,
+                                                                    .t3 = h.now_ns,
+                                                                    .t4 = host->last_frame_ns});
 }
 
 void frames_on_frame(struct frames *s, struct host *host, const struct wire_frame *f)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/hosts.h"
 
+#include "base/wire_fields.h"
+
 #include <stdio.h>
 
 /* No less: this process may be stopped for a few seconds without the loss of its hosts. */
@@ -62,8 +64,7 @@ static void hosts_send_signal_to(struct run_state *run, int sig, bool warning)
 {
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)sig);
-    buf_put_u8(&b, warning);
+    wire_put_signal(&b, &(struct wire_signal){(uint32_t)sig, warning});
     hosts_send_all(run, WIRE_SIGNAL, &b);
     buf_fini(&b);
 }
@@ -100,8 +101,7 @@ void hosts_send_keepalive(struct run_state *run, uint32_t host, uint32_t limit_m
         return;
     struct buf b;
     buf_init(&b);
-    buf_put_u32(&b, limit_ms);
-    buf_put_u64(&b, now_ns());
+    wire_put_keepalive(&b, &(struct wire_keepalive){limit_ms, now_ns()});
     conn_send_buf(conn, WIRE_KEEPALIVE, WIRE_HOST, run->desc->attempt, &b);
     buf_fini(&b);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/stdin_feed.h"
 
+#include "base/wire_fields.h"
+
 #include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -86,18 +88,15 @@ void stdin_feed_start(struct stdin_feed *f)
 
 bool stdin_feed_on_taken(struct stdin_feed *f, const struct wire_frame *frame)
 {
-    struct reader r;
-    reader_init(&r, frame->payload, frame->len);
-    const uint32_t bytes = read_u32(&r);
-    const bool closed = read_u8(&r) != 0;
-    if (!reader_done(&r))
+    struct wire_stdin_taken taken;
+    if (!wire_read_stdin_taken(frame, NULL, &taken))
         return false;
     if (!f->started)
         return true;
-    if (bytes > f->outstanding[frame->rank])
+    if (taken.bytes > f->outstanding[frame->rank])
         return false;
-    f->outstanding[frame->rank] -= bytes;
-    f->closed[frame->rank] = f->closed[frame->rank] || closed;
+    f->outstanding[frame->rank] -= taken.bytes;
+    f->closed[frame->rank] = f->closed[frame->rank] || taken.closed;
     stdin_feed_pump(f);
     return true;
 }
@@ -116,13 +115,12 @@ void stdin_feed_resize(const struct stdin_feed *f)
     const struct desc *desc = f->run->desc;
     struct host *host = &f->run->hosts[desc->ranks[desc->terminal.rank].host];
     struct buf b;
-    uint16_t rows, columns;
+    struct wire_window window;
     if (!f->terminal.taken || !conn_is_open(&host->conn))
         return;
-    terminal_size(&rows, &columns);
+    terminal_size(&window.rows, &window.columns);
     buf_init(&b);
-    buf_put_u16(&b, rows);
-    buf_put_u16(&b, columns);
+    wire_put_window(&b, &window);
     conn_send_buf(&host->conn, WIRE_WINDOW, desc->terminal.rank, desc->attempt, &b);
     buf_fini(&b);
 }

@@ -2,6 +2,7 @@
 #include "run/stop.h"
 
 #include "base/names.h"
+#include "base/wire_fields.h"
 #include "run/hosts.h"
 
 #include <signal.h>
@@ -70,9 +71,7 @@ void stop_begin(struct stop *s, int status, uint32_t culprit, const char *text)
     struct buf b;
     hosts_send_all(run, WIRE_QUERY, NULL); /* what each rank does, before ABORT changes it */
     buf_init(&b);
-    buf_put_u32(&b, (uint32_t)status);
-    buf_put_u32(&b, culprit);
-    buf_put_str(&b, text);
+    wire_put_abort(&b, &(struct wire_abort){status, culprit, text});
     hosts_send_all(run, WIRE_ABORT, &b);
     buf_fini(&b);
     /* After ABORT: a copy takes time, and ABORT changes no more than the state of operations in

@@ -4,6 +4,7 @@
  * garbage, descriptors.
  */
 #include "base/conn.h"
+#include "base/wire_fields.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,9 +206,104 @@ static void a_conn_may_be_closed_by_its_own_frame(void **state)
     loop_free(loop);
 }
 
+/* Reads a payload and writes it again. False: malformed. */
+static bool copy_fields(const struct wire_frame *f, struct buf *out)
+{
+    struct arena arena;
+    bool good = false;
+    arena_init(&arena);
+    switch (f->type) {
+#define COPY(TYPE, frame)                                                                          \
+    case WIRE_##TYPE: {                                                                            \
+        struct wire_##frame fields;                                                                \
+        good = wire_read_##frame(f, &arena, &fields);                                              \
+        if (good)                                                                                  \
+            wire_put_##frame(out, &fields);                                                        \
+        break;                                                                                     \
+    }
+        WIRE_FIELDS(COPY)
+#undef COPY
+    default:
+        break;
+    }
+    arena_fini(&arena);
+    return good;
+}
+
+static void fields_have_their_places(void **state)
+{
+    static const struct wire_exited exited = {-9, 1, 2, 3, "cgroup", 1, {-8, 5, "world", "late"}};
+    static const unsigned char metric[] = {7, 0, 0, 0, 1, 0, 0,    0,   'x',
+                                           0, 0, 0, 0, 0, 0, 0xf0, 0x3f};
+    struct wire_exited got;
+    struct wire_metric m;
+    struct arena arena;
+    struct buf b;
+    (void)state;
+    arena_init(&arena);
+    buf_init(&b);
+    wire_put_exited(&b, &exited);
+    struct wire_frame f = {.type = WIRE_EXITED, .payload = b.data, .len = b.len};
+    assert_true(wire_read_exited(&f, &arena, &got));
+    assert_int_equal(got.status, -9);
+    assert_int_equal(got.max_rss, 3);
+    assert_string_equal(got.memory, "cgroup");
+    assert_int_equal(got.why.status, -8);
+    assert_string_equal(got.why.text, "late");
+    f.len--;
+    assert_false(wire_read_exited(&f, &arena, &got)); /* cut */
+    buf_put_u8(&b, 0);
+    f = (struct wire_frame){.type = WIRE_EXITED, .payload = b.data, .len = b.len};
+    assert_false(wire_read_exited(&f, &arena, &got)); /* something follows it */
+    f = (struct wire_frame){.type = WIRE_METRIC, .payload = metric, .len = sizeof metric};
+    assert_true(wire_read_metric(&f, &arena, &m));
+    assert_int_equal(m.workload, 7);
+    assert_string_equal(m.name, "x");
+    assert_float_equal(m.value, 1, 0);
+    buf_fini(&b);
+    arena_fini(&arena);
+}
+
+/* What is read from any bytes, and written, reads the same again. */
+static void fields_of_any_bytes(void **state)
+{
+    static const uint16_t types[] = {
+#define TYPE_OF(TYPE, frame) WIRE_##TYPE,
+        WIRE_FIELDS(TYPE_OF)
+#undef TYPE_OF
+    };
+    unsigned good = 0;
+    uint32_t seed = 1;
+    (void)state;
+    for (int i = 0; i < 200000; i++) {
+        unsigned char bytes[64];
+        struct buf once = {0}, twice = {0};
+        for (size_t k = 0; k < sizeof bytes; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            bytes[k] = seed >> 24 & 0x80 ? 0 : (unsigned char)(seed >> 16 & 7);
+        }
+        struct wire_frame f = {.type = types[(unsigned)i % (sizeof types / sizeof *types)],
+                               .payload = bytes,
+                               .len = (seed >> 8) % sizeof bytes};
+        if (copy_fields(&f, &once)) {
+            good++;
+            f.payload = once.data;
+            f.len = once.len;
+            assert_true(copy_fields(&f, &twice));
+            assert_int_equal(once.len, twice.len);
+            assert_memory_equal(once.data, twice.data, once.len);
+        }
+        buf_fini(&once);
+        buf_fini(&twice);
+    }
+    assert_true(good > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_have_their_places),
+        cmocka_unit_test(fields_of_any_bytes),
         cmocka_unit_test(frames_survive_any_cut),
         cmocka_unit_test(garbage_is_refused),
         cmocka_unit_test(a_diag_travels_whole),
