@@ -65,7 +65,7 @@ int backend_test_converted(const struct backend *b, void *handle, void *request)
 int backend_order_converted(const struct backend *b, void *handle, void *request, uint32_t device,
                             void *stream);
 
-/* Of a started request; OK frees it. */
+/* Withdraws a started request; OK frees it. */
 int backend_withdraw(const struct backend *b, void *handle, void *request);
 
 static inline int backend_exec(const struct backend *b, void *handle,
@@ -101,7 +101,7 @@ static inline bool call_is_in_place_alltoallv(const struct collrun_call *call)
     return call->kind == COLLRUN_ALLTOALLV && call->send && call->send == call->recv;
 }
 
-/* Of a checked call. */
+/* The call has been checked. */
 static inline bool backend_is_native(const struct backend *b, const struct collrun_call *call)
 {
     unsigned dtype = call->kind == COLLRUN_BARRIER ? 0 : call->dtype;

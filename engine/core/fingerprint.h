@@ -59,8 +59,8 @@ static inline uint64_t fingerprint_mix(uint64_t a, uint64_t b)
 #define FINGERPRINT_RECEIVED 0xd6e8feb86659fd93u
 #define FINGERPRINT_SENT 0xa0761d6478bd642du
 
-/* Of the arrays of a v-form: the sum of sendcounts[i] * SENT^i, of recvcounts[i] * RECEIVED^i; 0
- * for an array that the call does not use. The argument checks compute them. */
+/* Hashes of the arrays of a v-form: the sum of sendcounts[i] * SENT^i, of recvcounts[i] *
+ * RECEIVED^i; 0 for an array that the call does not use. The argument checks compute them. */
 struct fingerprint_hashes {
     uint64_t sent, received;
     uint64_t total; /* the sum of sendcounts */
@@ -82,7 +82,7 @@ static inline uint64_t fingerprint_power(uint64_t base, uint32_t exponent)
     return power;
 }
 
-/* Of what this rank sends to each peer, and of what it expects from each. */
+/* Hashes of what this rank sends to each peer, and of what it expects from each. */
 static inline uint64_t fingerprint_hash_sent(uint64_t sent, uint32_t rank)
 {
     return sent * fingerprint_power(FINGERPRINT_RECEIVED, rank);

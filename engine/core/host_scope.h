@@ -22,7 +22,7 @@
 
 struct control;
 
-/* Of the process. */
+/* The host scopes of the process. */
 struct host_scopes {
     struct hostmem mem; /* mem.head NULL: the agent has given none */
     const struct desc *desc;
@@ -44,7 +44,7 @@ struct host_scope_request {
     size_t value_len;  /* get the length and the beginning */
 };
 
-/* Those of all members, in their order. */
+/* The values of all members, in their order. */
 struct host_scope_values {
     void *data; /* one each `stride` bytes; longer ones are cut */
     size_t stride;

@@ -32,8 +32,9 @@ struct process {
     struct memory_kinds kinds;
     struct host_scopes host_scopes;
     struct record_head *record; /* read by the agent; NULL: there is no agent that reads it */
-    /* By world rank: the runner has reported its failure. Nothing but the flag is published. It is
-     * set first, so a thread that acquires the failure of a group or of the job finds it. */
+    /* Indexed by world rank: the runner has reported its failure. Nothing but the flag is
+     * published. It is set first, so a thread that acquires the failure of a group or of the job
+     * finds it. */
     atomic_bool *failed;
     atomic_bool disturbed; /* process_set_disturbed */
     atomic_int busy;       /* threads_busy */

@@ -127,8 +127,9 @@ uint64_t rendezvous_hash_text(const char *text)
     return hash;
 }
 
-/* Of the next exchange. The members make theirs in the same order, so a number tells them apart. A
- * scope that is too long for the name loses its beginning, but the name has a hash of the whole. */
+/* Makes the name of the next exchange. The members make theirs in the same order, so a number tells
+ * them apart. A scope that is too long for the name loses its beginning, but the name has a hash of
+ * the whole. */
 static void rendezvous_exchange_name(struct rendezvous *r, char out[HOSTMEM_NAME_LEN])
 {
     const char *scope = r->scope;

@@ -121,8 +121,8 @@ struct blocked_call {
     struct blocked_op calls[BLOCKED_CALL_OPS];
 };
 
-/* By enum group_queue: of the thread that is inside, with the collectives, and of the owner of the
- * queue, with the messages. The service thread reads it. */
+/* Indexed by enum group_queue. The thread inside the group writes the part of the collectives, the
+ * owner of the queue writes the part of the messages, and the service thread reads both. */
 struct group_calls {
     struct record_queue record[2]; /* for the agent, by enum group_queue */
     /* Operations so far; see group_number. Relaxed: they publish nothing. */
@@ -355,8 +355,8 @@ static inline void group_leave_after(const struct group_backend *gb, enum collru
         group_leave(gb->group);
 }
 
-/* By the thread inside, which never leaves: later calls fail because the group was destroyed, or
- * belongs to the process that forked this one. */
+/* Called by the thread inside, which never leaves: later calls fail because the group was
+ * destroyed, or belongs to the process that forked this one. */
 static inline void group_mark_closed(struct collrun_group *g)
 {
     atomic_store_explicit(&g->driver, &group_closed_driver, memory_order_release);

@@ -201,7 +201,7 @@ static bool group_needs_two_handles(const struct collrun_group *g, const struct 
             g->check == COLLRUN_CHECK_STRICT);
 }
 
-/* Of a message to this rank itself. */
+/* Copies a message of this rank to itself. */
 static int group_copy_own(void *ctx, void *dst, const void *src, size_t len)
 {
     const struct collrun_group *g = ctx;

@@ -17,7 +17,7 @@ struct route {
     bool plain;   /* one call of the backend is all that it takes: consistency_is_plain */
     bool settled; /* the work that the calls' streams held has ended */
     const struct memory_kind *kind; /* of the buffers; NULL: host memory, or no buffers */
-    /* Of v-forms: the call that has these hashes. Another call of the request has its own. */
+    /* In v-forms, the call that has these hashes. Another call of the request has its own. */
     const struct collrun_call *hashed;
     struct fingerprint_hashes hashes;
     uint64_t site; /* the caller of the function of collrun.h, for the record; set by that one */
@@ -40,7 +40,7 @@ int route_check_receive(const struct group_backend *gb, const struct collrun_cal
 int route_check(const struct collrun_group *g, const struct collrun_call *call,
                 const struct route *route);
 
-/* Of two calls of one request. */
+/* Joins the routes of two calls of one request. */
 static inline void route_join(struct route *route, const struct route *other)
 {
     route->bounced = route->bounced || other->bounced;

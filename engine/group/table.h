@@ -99,13 +99,13 @@ enum generation_of { GENERATION_OF_SPLIT, GENERATION_OF_AGREEMENT, GENERATION_KI
 
 /* All return OK or NO_MEMORY, without a message. */
 
-/* Of this name and these members, from 0 on. */
+/* The next generation of this name and these members, from 0 on. */
 int generation_next(struct group_table *t, const char *name, const struct desc_ranks *members,
                     uint32_t *out);
-/* Of the group itself, once. */
+/* The generation of the group itself, once. */
 int generation_of_group(struct collrun_group *g, uint32_t *out);
-/* Of the group's splits or agreements: *number from 0 on; *generation is for the rendezvous. Counts
- * them in g->formed. */
+/* Numbers the group's splits or agreements: *number from 0 on; *generation is for the rendezvous.
+ * Counts them in g->formed. */
 int generation_within(struct collrun_group *g, enum generation_of what, uint32_t *number,
                       uint32_t *generation);
 /* The id of a name and its members. */
@@ -122,9 +122,9 @@ struct forming {
     enum wire_forming kind;
     const char *name;                 /* of the group; borrowed, like the members */
     const struct desc_ranks *members; /* world ranks */
-    /* Of a create: how often these members have created a group of this name, with this one
-     * (generations), or one without a name. Of a split: how often `parent` was split. 0: it is not
-     * counted. All members count alike, so one that has counted less has not made this call. */
+    /* For a create, how often these members have created a group of this name, with this one
+     * (generations), or one without a name. For a split, how often `parent` was split. 0: it is
+     * not counted. All members count alike, so one that has counted less has not made this call. */
     uint64_t number;
     uint64_t id; /* of a create: generation_id */
     const struct collrun_group *parent;

@@ -211,8 +211,8 @@ static void snapshot_put_counts(struct snapshot *s, const struct collrun_group *
     s->counts_lost = s->counts_lost || atomic_load_explicit(&pq->counts.lost, memory_order_acquire);
 }
 
-/* Those of `parent`, or with NULL the creations; returns how many. The runner has their
- * FORMING frames, and their threads sleep. */
+/* Writes the splits of `parent`, or the creations if it is NULL; returns how many. The runner has
+ * their FORMING frames, and their threads sleep. */
 static uint32_t snapshot_forming(struct snapshot *s, const struct group_table *t,
                                  const struct collrun_group *parent, const char *scope)
 {

@@ -22,7 +22,7 @@ struct span {
     bool in;                  /* copied to `host` before the operation */
     bool back;                /* copied to `device` after the operation */
     bool lost;                /* a copy that did not end in time may still touch `host` */
-    /* Of a receive that may get less: the number of elements, of `width` bytes. Else NULL. */
+    /* How many elements, of `width` bytes, a receive that may get less has got; NULL for others. */
     const size_t *received;
     size_t width;
 };

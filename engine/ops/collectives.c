@@ -100,7 +100,8 @@ static int coll_run(struct collrun_group *g, const struct route *route, struct c
     return coll_run_calls(g, route, calls, ncalls);
 }
 
-/* Of the fields that the functions below set; memory of devices may be of another kind today. */
+/* Compares the fields that the functions below set. Memory of devices may be of another kind today.
+ */
 static bool coll_is_known(const struct collrun_group *g, const struct collrun_call *call)
 {
     const struct known_call *k = &g->calls.known;

@@ -15,7 +15,7 @@
 #include "core/backend.h"
 #include "group/route.h"
 
-/* Of a plain message: their bytes fit a size_t, whatever the type. */
+/* The most elements of a plain message: their bytes fit a size_t, whatever the type. */
 #define MESSAGE_PLAIN_COUNT_MAX ((size_t)1 << 40)
 
 /* True: call_check would find nothing, as for nearly all messages: from or to the host memory of

@@ -497,7 +497,7 @@ static __attribute__((noinline)) int request_wait_any_other(struct collrun_reque
     return request_collect(r);
 }
 
-/* By the thread that is directly inside. Returns the status of the request. */
+/* Called by the thread that is directly inside. Returns the status of the request. */
 static int request_again_exec(struct collrun_request *r)
 {
     const struct progress_queue *pq = r->pq;

@@ -73,8 +73,8 @@ struct collrun_request *request_spare_take(struct collrun_group *g,
  * succeeded, if it may. */
 void request_spare_prepare(struct collrun_request *r, const struct collrun_call *given);
 
-/* Of a finished request, or a spare that was taken and not used: the group has it, or it is freed.
- * Any thread. */
+/* Gives a finished request, or a spare that was taken and not used, back to the group, or frees it.
+ * Any thread may call it. */
 void request_spare_keep_or_free(struct collrun_request *r);
 /* The same for one that has succeeded, is in no list, and was no spare for another call since. */
 void request_spare_keep_succeeded(struct collrun_request *r);
@@ -92,8 +92,8 @@ void request_spare_close(struct collrun_group *g);
  * requests. All of them have the same request, which is finished, belongs to no group and is never
  * freed. What cannot be sent at once takes the usual way. */
 
-/* By the thread that is directly inside. True: the send has left, and is recorded with this number
- * (0: the next one), which its receiver did not wait for. False: nothing has happened. */
+/* Called by the thread that is directly inside. True: the send has left, and is recorded with this
+ * number (0: the next one), which its receiver did not wait for. False: nothing has happened. */
 bool request_send_now(const struct route *route, const struct progress_queue *pq,
                       const struct collrun_call *call, uint64_t number);
 

@@ -142,7 +142,7 @@ int p2p_probe_expired(struct p2p *p, const struct p2p_probe *probe, uint64_t wai
  *   time, or has another tag, type or count) takes the usual way, p2p_exec, which reports errors.
  */
 
-/* Of longer ones no transport takes a copy at once: a bound that saves asking. */
+/* No transport takes a copy of longer ones at once: the bound saves asking. */
 enum { P2P_SHORT_MOST_BYTES = 256 << 10 };
 
 /* False: p2p_short_exec would refuse the send; `p` may be NULL. */

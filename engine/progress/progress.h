@@ -33,7 +33,7 @@ int progress_run(struct progress_queue *pq, struct collrun_request *r);
 /* Tests the started requests once. True if one has finished, or a message has moved. */
 bool progress_test_in_flight(struct progress_queue *pq, enum progress_tests which);
 void progress_add_in_flight(struct progress_queue *pq, struct collrun_request *r);
-/* Of a request in flight; as pq_withdraw. */
+/* Withdraws a request in flight, as pq_withdraw does. */
 int progress_withdraw(struct progress_queue *pq, struct collrun_request *r);
 /* One look for a message, after a round of progress. AGAIN: there is none. */
 int progress_probe(struct progress_queue *pq, struct p2p_probe *probe);

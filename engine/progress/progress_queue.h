@@ -49,8 +49,8 @@ enum pq_withdrawal { PQ_WITHDRAWAL_NONE, PQ_WITHDRAWAL_WANTED, PQ_WITHDRAWAL_BEG
 
 struct collrun_request {
     struct collrun_group *group; /* a reference; kept until the request is freed; or NULL */
-    /* Of a request that is no operation of a group (ops/group_start.c): frees what it owns before
-     * the request itself is freed. Else NULL. */
+    /* Frees what a request owns that is no operation of a group (ops/group_start.c), before the
+     * request itself is freed; NULL for others. */
     void (*release)(struct collrun_request *request);
     struct progress_queue *pq;
     struct collrun_call *calls; /* copies, with their count arrays, in the request's allocation */

@@ -338,7 +338,7 @@ static void array_delete_versioned(struct dlpack_versioned *v)
     free(v);
 }
 
-/* Of a capsule that no consumer has taken. */
+/* Frees a capsule that no consumer has taken. */
 static void array_capsule_free(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, DLPACK_NAME))

@@ -371,8 +371,8 @@ static int buffer_get_dlpack(struct buffer *b, const struct collrun_group *g, Py
 
 /* ---- both ---- */
 
-/* Of an array whose buffer protocol has just refused, which is then the error: as those of cupy and
- * jax do, which have it for memory of the host alone. True: the error is cleared. */
+/* True if the buffer protocol has just refused an array in device memory, as those of cupy and jax
+ * do, which have it for memory of the host alone. The error is then cleared. */
 static bool buffer_is_on_device(PyObject *object)
 {
     PyObject *type = NULL, *value = NULL, *trace = NULL;

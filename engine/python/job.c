@@ -45,7 +45,7 @@ static PyObject *job_exit_first(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* By the module atexit, whose functions are called before the interpreter ends. */
+/* Registers with the module atexit, whose functions run before the interpreter ends. */
 static int job_register_exit(void)
 {
     static PyMethodDef def = {"_exit_first", job_exit_first, METH_NOARGS, NULL};

@@ -36,7 +36,7 @@ int operation_start(struct operation *op);
  * is earlier: the status, or AGAIN. The caller then runs the handlers of signals. */
 uint64_t operation_now(void);
 int operation_poll(struct operation *op, uint64_t deadline);
-/* Of an operation that has ended well: what the method or wait() returns. A new reference. */
+/* What the method or wait() returns for an operation that has ended well. A new reference. */
 PyObject *operation_result(const struct operation *op);
 /* Instead of run or start, after a failure. NULL. */
 PyObject *operation_discard(struct operation *op);

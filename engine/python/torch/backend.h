@@ -58,7 +58,7 @@ class Backend : public c10d::Backend
     {
         return options;
     }
-    // Of collrun: "train", "shm".
+    // The names that collrun has: "train", "shm".
     std::string groupName() const
     {
         return collrun_group_name(held()->handle);

@@ -201,7 +201,7 @@ bool Operation::wait(std::chrono::milliseconds timeout)
     return wait(timeout);
 }
 
-// Of a claimed operation: its devices' current streams wait for it. False: a stream is not known.
+// The current streams of the devices wait for a claimed operation. False: a stream is not known.
 bool Operation::orderStreams()
 {
     for (const auto &each : devices) {
@@ -296,8 +296,8 @@ void Operation::settle()
         ready->markCompleted(c10::IValue(outputs));
 }
 
-// Of a claimed operation on devices with a future: side streams wait for the request, and the
-// future stands for them. False: the future has to wait for the request.
+// A claimed operation on devices has a future: side streams wait for the request, and the future
+// stands for them. False: the future has to wait for the request.
 bool Operation::settleAtOnce()
 {
     std::vector<c10::Stream> streams;

@@ -115,7 +115,7 @@ class Waiter : public std::enable_shared_from_this<Waiter>
     explicit Waiter(bool polls) : polls(polls)
     {
     }
-    // Of an operation that the caller has claimed.
+    // Adds an operation that the caller has claimed.
     void add(std::shared_ptr<Operation> operation);
     // Its threads end when they have finished all operations. Receives that no message comes for
     // are given up at that time.
