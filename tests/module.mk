@@ -116,7 +116,7 @@ E2E_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/test_*.sh)
 HOSTS_TESTS := $(filter-out $(MPI4PY_TESTS),$(sort $(wildcard tests/e2e/hosts/test_*.sh)))
 GOLDEN_TESTS := $(wildcard tests/golden/run.sh)
 # Under ThreadSanitizer, in CI: all but those that take a minute of the CPU or more together, which `make VARIANT=tsan unit golden` has.
-TSAN_TESTS := $(filter-out %/test_align %/test_deadlock,$(UNIT_TESTS))
+TSAN_TESTS := $(filter-out %/test_gloo %/test_align %/test_deadlock,$(UNIT_TESTS))
 ifeq ($(VARIANT),tsan)
 unit golden tsan-run: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1:suppressions=$(abspath tests/e2e/tsan.supp)
 endif
