@@ -9,10 +9,8 @@
 #include "base/record.h"
 #include "base/trace_op.h"
 #include "base/wire.h"
-#include "trace/elements.h"
 #include "trace/groups.h"
 #include "trace/line.h"
-#include "trace/track.h"
 #include "xalloc.h"
 
 #include <collrun/types.h>
@@ -22,7 +20,79 @@
 
 #define PUT TRACE_LINE_LITERAL
 
-enum { ROWS = TRACE_TRACK_ROWS, CACHE = 256, ARGUMENTS = 1536, LINE = 4096, TEXT = 500 };
+/* ---- tracks ---- */
+
+enum { ROWS = 16 };
+
+/* Rows of operations that do not overlap, each a thread of the trace. */
+struct trace_track {
+    uint32_t group, group_rank;
+    uint32_t named; /* rows that have a name in the trace */
+    uint64_t row_end[ROWS];
+    /* The text that trace_track_put wrote last, and its tid. */
+    char place[64];
+    uint32_t place_tid, place_len;
+};
+
+/* The first row whose operations have all ended by `called`; the last one if there is none. */
+static uint32_t trace_track_row(struct trace_track *t, uint64_t called, uint64_t ended)
+{
+    uint32_t row = 0;
+    while (row < ROWS - 1 && t->row_end[row] > called)
+        row++;
+    if (ended > t->row_end[row])
+        t->row_end[row] = ended;
+    return row;
+}
+
+/* ,"pid":0,"tid":32 */
+static char *trace_track_place(char *at, uint32_t pid, uint32_t tid)
+{
+    at = PUT(at, ",\"pid\":");
+    at = trace_line_number(at, pid);
+    at = PUT(at, ",\"tid\":");
+    return trace_line_number(at, tid);
+}
+
+/* The same and ,"ts": for an operation of the track, which belongs to `rank`. */
+static char *trace_track_put(char *at, struct trace_track *t, uint32_t rank, uint32_t tid)
+{
+    if (!t->place_len || t->place_tid != tid) {
+        char *end = PUT(trace_track_place(t->place, rank, tid), ",\"ts\":");
+        t->place_tid = tid;
+        t->place_len = (uint32_t)(end - t->place);
+    }
+    return trace_line_put(at, t->place, t->place_len);
+}
+
+/* ---- elements of operations ---- */
+
+/* How many elements an operation reads and writes on one rank, of a group of `size`. Of v-forms
+ * only the number that is read is known: each rank counts as with op->count elements. */
+static uint64_t trace_elements(const struct trace_op *op, uint32_t size, unsigned char extent,
+                               bool used)
+{
+    if (op->kind == COLLRUN_BARRIER)
+        return 0;
+    if (extent != COLLRUN_ONE_BLOCK && extent != COLLRUN_BLOCK_EACH)
+        return op->count;
+    return !used ? 0 : extent == COLLRUN_BLOCK_EACH ? op->count * size : op->count;
+}
+
+static uint64_t trace_elements_in(const struct trace_op *op, uint32_t size, bool root)
+{
+    const enum collrun_kind kind = (enum collrun_kind)op->kind;
+    return trace_elements(op, size, collrun_kind_row(kind).send, collrun_kind_sends(kind, root));
+}
+
+static uint64_t trace_elements_out(const struct trace_op *op, uint32_t size, bool root)
+{
+    const enum collrun_kind kind = (enum collrun_kind)op->kind;
+    return trace_elements(op, size, collrun_kind_row(kind).recv,
+                          collrun_kind_receives(kind, root, false));
+}
+
+enum { CACHE = 256, ARGUMENTS = 1536, LINE = 4096, TEXT = 500 };
 
 struct trace_rank {
     struct trace_track *tracks[RECORD_GROUPS]; /* owned; by slot; two may have the same */
