@@ -2,14 +2,22 @@
 #include "agent/address.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <ifaddrs.h>
+#include <inttypes.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct cidr {
     int family;
@@ -189,4 +197,97 @@ int address_resolve(const char *wanted, char *address, size_t address_size, char
         snprintf(interface, interface_size, "%s", found->ifa_name);
     freeifaddrs(all);
     return rc;
+}
+
+/* ---- what tells machines apart ---- */
+
+static bool machine_read_line(const char *path, char *line, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    bool got = f && fgets(line, (int)size, f);
+    if (f)
+        fclose(f);
+    line[got ? strcspn(line, "\n") : 0] = '\0';
+    return got;
+}
+
+/* FNV-1a of each card's address, added up, since the order of a folder may differ. Interfaces
+ * without a device (bridges, tunnels, containers) come and go. */
+static uint64_t machine_hash_cards(const char *net)
+{
+    char path[512], address[64];
+    uint64_t sum = 0;
+    DIR *folder = opendir(net);
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        snprintf(path, sizeof path, "%s/%s/device", net, e->d_name);
+        if (e->d_name[0] == '.' || access(path, F_OK) < 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s/address", net, e->d_name);
+        uint64_t hash = 0xcbf29ce484222325u;
+        if (!machine_read_line(path, address, sizeof address))
+            continue;
+        for (const char *p = address; *p; p++)
+            hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+        sum += hash;
+    }
+    if (folder)
+        closedir(folder);
+    return sum;
+}
+
+void machine_name(const char *boot_id, const char *net, char *out, size_t size)
+{
+    char boot[64];
+    struct stat ns;
+    out[0] = '\0';
+    if (!machine_read_line(boot_id, boot, sizeof boot) || stat("/proc/self/ns/net", &ns) < 0)
+        return;
+    snprintf(out, size, "%s/%ju/%016" PRIx64, boot, (uintmax_t)ns.st_ino, machine_hash_cards(net));
+}
+
+/* ---- RDMA devices ---- */
+
+#define RDMA_ROOT "/sys/class/infiniband/"
+
+static bool rdma_is_active(const char *file)
+{
+    char state[64] = "";
+    FILE *f = fopen(file, "re");
+    const bool read = f && fgets(state, sizeof state, f);
+    if (f)
+        fclose(f);
+    return read && strstr(state, "ACTIVE");
+}
+
+/* In another process: UCX starts threads and handlers when it is loaded. */
+static bool rdma_has_ucx(void)
+{
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(10);
+        setenv("UCX_LOG_LEVEL", "fatal", 1);
+        setenv("UCX_HANDLE_ERRORS", "none", 1);
+        _exit(dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL) ? 0 : 1);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+void rdma_ports(char *out, size_t size)
+{
+    glob_t files;
+    size_t used = 0;
+    out[0] = '\0';
+    if (glob(RDMA_ROOT "*/ports/*/state", 0, NULL, &files) != 0)
+        return;
+    for (size_t i = 0; i < files.gl_pathc && used < size; i++) {
+        char device[64], port[16];
+        if (sscanf(files.gl_pathv[i], RDMA_ROOT "%63[^/]/ports/%15[^/]/", device, port) == 2 &&
+            rdma_is_active(files.gl_pathv[i]))
+            used += (size_t)snprintf(out + used, size - used, "%s%s:%s", used ? ", " : "", device,
+                                     port);
+    }
+    globfree(&files);
+    if (used && !rdma_has_ucx())
+        out[0] = '\0';
 }

@@ -9,11 +9,25 @@
 #define RUNNER_AGENT_ENGINE_QUERY_H
 
 #include "base/buf.h"
+#include "base/diag.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 struct agent;
 
 /* Appends the output to `answer`. */
 void engine_query(struct agent *a, const char *engine, const char *option, const char *argument,
                   struct buf *answer);
+
+/* ---- where collrun-engine is ---- */
+
+/* `given`, or beside this program if it is "". */
+int engine_path(const char *given, char *path, size_t size, struct diag *d);
+/* The path of another program in the folder of collrun-engine. False: it is not there. */
+bool engine_path_beside(const char *engine, const char *name, char *path, size_t size);
+/* In a child, before exec: LD_LIBRARY_PATH begins with the staged libraries, if there are any,
+ * which this host lacks. */
+void engine_path_set_libraries(const char *engine);
 
 #endif

@@ -2,7 +2,6 @@
 #include "agent/examine.h"
 
 #include "agent/address.h"
-#include "agent/engine_path.h"
 #include "agent/engine_query.h"
 #include "agent/placement.h"
 #include "agent/program.h"

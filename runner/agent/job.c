@@ -2,7 +2,7 @@
 #include "agent/job.h"
 
 #include "agent/address.h"
-#include "agent/engine_path.h"
+#include "agent/engine_query.h"
 #include "agent/placement.h"
 #include "agent/uplink.h"
 #include "base/cpus.h"

@@ -3,9 +3,8 @@
 
 #include "agent/agent.h"
 #include "agent/command.h"
-#include "agent/engine_path.h"
+#include "agent/engine_query.h"
 #include "agent/environment.h"
-#include "agent/memory_policy.h"
 #include "agent/placement.h"
 #include "agent/rank_terminal.h"
 #include "agent/uplink.h"

@@ -2,7 +2,7 @@
 #include "agent/stacks.h"
 
 #include "agent/agent.h"
-#include "agent/engine_path.h"
+#include "agent/engine_query.h"
 #include "agent/process.h"
 #include "agent/ranks.h"
 #include "base/exit_codes.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/uplink.h"
 
+#include "agent/address.h"
 #include "agent/agent.h"
-#include "agent/machine.h"
-#include "agent/rdma.h"
 #include "base/cpus.h"
 
 #include "base/wire_fields.h"

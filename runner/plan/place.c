@@ -7,7 +7,7 @@
  */
 #include "plan/planner.h"
 
-#include "spec/check_map.h"
+#include "spec/check.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/quote.h"
 #include "spec/allocation.h"
 #include "spec/check.h"
-#include "spec/host_file.h"
+#include "spec/host_table.h"
 #include "spec/names.h"
 #include "spec/path.h"
 #include "spec/schema.h"

@@ -8,7 +8,7 @@
 #include "report/report.h"
 #include "spec/allocation.h"
 #include "spec/command_output.h"
-#include "spec/host_file.h"
+#include "spec/host_table.h"
 #include "spec/names.h"
 
 #include <stdlib.h>

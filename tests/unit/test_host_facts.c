@@ -3,10 +3,10 @@
  * What an agent finds out about its host, on hosts that are not at hand: one with 2048 CPUs, two
  * virtual machines of one snapshot; and what it adds to a long LD_LIBRARY_PATH.
  */
+#include "agent/address.h"
 #include "agent/cores.h"
-#include "agent/engine_path.h"
-#include "agent/machine.h"
-#include "agent/memory_policy.h"
+#include "agent/engine_query.h"
+#include "agent/placement.h"
 #include "base/cpus.h"
 #include "base/topology.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "connect/staged_files.h"
+#include "connect/staging.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
