@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
 
+#include "agent/audit_sender.h"
 #include "agent/core_file.h"
 #include "agent/examine.h"
 #include "agent/job.h"
-#include "agent/rank_terminal.h"
+#include "agent/rank_stdin.h"
 #include "agent/ranks.h"
-#include "agent/records.h"
 #include "agent/stacks.h"
 #include "agent/status.h"
 #include "agent/uplink.h"

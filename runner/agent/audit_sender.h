@@ -23,6 +23,8 @@
 #include "base/loop.h"
 #include "base/record_view.h"
 
+#include <stdbool.h>
+
 struct agent;
 struct rank_proc;
 
@@ -69,5 +71,14 @@ struct audit_sender_look {
 /* Appends the payload of a frame with what is new; returns the number of groups in it. */
 uint32_t audit_sender_pack(struct audit_sender_rank *sent, const struct record_view *v,
                            const struct audit_sender_look *look, struct buf *out);
+
+/* ---- records ---- */
+
+/* RECORDS: a copy of the flight recorder of each rank, which outlives the rank.
+ * - The job fails: all operations that are recorded, up to a limit for the whole job.
+ * - The ranks of this host have ended well: the last ones. The final audit may find that these were
+ *   wrong when no agent is left to ask.
+ * Only the first call has an effect. */
+void records_send(struct agent *a, bool failed);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "agent/agent.h"
 #include "agent/environment.h"
-#include "agent/rank_terminal.h"
+#include "agent/rank_stdin.h"
 #include "base/elf_machine.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "agent/engine_query.h"
 #include "agent/environment.h"
 #include "agent/placement.h"
-#include "agent/rank_terminal.h"
+#include "agent/rank_stdin.h"
 #include "agent/uplink.h"
 #include "base/cpus.h"
 #include "base/exit_codes.h"

@@ -7,6 +7,7 @@
 #define RUNNER_AGENT_RANK_STDIN_H
 
 #include "base/buf.h"
+#include "base/desc.h"
 #include "base/loop.h"
 #include "base/wire.h"
 
@@ -28,5 +29,19 @@ bool rank_stdin_is_wanted(const struct rank_proc *p);
 void rank_stdin_open(struct rank_stdin *in, struct rank_proc *p, int fd);
 void rank_stdin_on_frame(struct rank_stdin *in, const struct wire_frame *f);
 void rank_stdin_close(struct rank_stdin *in);
+
+/* ---- the terminal of a rank ---- */
+
+/* The pseudo-terminal of the rank that has collrun's terminal (desc.terminal): its standard input,
+ * output and error. */
+
+bool rank_terminal_is_wanted(const struct rank_proc *p);
+/* out[0], in[1]: for the agent; out[1], err[1], in[0]: for the rank; err[0]: a pipe at its end. The
+ * caller closes all, also after -1, which sets errno. */
+int rank_terminal_open(const struct desc_terminal *t, int out[2], int err[2], int in[2]);
+/* In the rank, the leader of a session: descriptor 0 becomes its controlling terminal. */
+void rank_terminal_enter(const struct rank_proc *p);
+/* A frame WINDOW. */
+void rank_terminal_resize(const struct rank_proc *p, const struct wire_frame *f);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One SSH connection, and the pool of all of them. Only four files see libssh and these structs:
+ * One SSH connection, and the pool of all of them. Only three files see libssh and these structs:
  *
- *   ssh_link.c       what a link's thread and the runner share, under the lock of the pool
  *   ssh_connect.c    from the SSH configuration to a shell (in the link's thread)
- *   ssh_relay.c      bytes in both directions (in the link's thread)
+ *   ssh_relay.c      bytes in both directions (in the link's thread); and what that thread and the
+ *                    runner share, under the lock of the pool
  *   transport_ssh.c  the pool and its threads
  */
 #ifndef RUNNER_CONNECT_SSH_LINK_H
@@ -60,14 +60,6 @@ struct ssh_link {
     size_t err_len;
 };
 
-/* ---- ssh_link.c ---- */
-
-void ssh_link_set_state(struct ssh_link *l, const char *state);
-/* Records the socket, so that ssh_pool_free can shut it down; -1: none. False: the pool is ending.
- */
-bool ssh_link_set_socket(struct ssh_link *l, int fd);
-bool ssh_link_is_ending(struct ssh_link *l);
-
 /* ---- ssh_connect.c ---- */
 
 /* Connects to a running shell; retries if the error may be transient. */
@@ -75,6 +67,12 @@ int ssh_connect_shell(struct ssh_link *l, struct diag *d);
 void ssh_connect_close(struct ssh_link *l);
 
 /* ---- ssh_relay.c ---- */
+
+void ssh_link_set_state(struct ssh_link *l, const char *state);
+/* Records the socket, so that ssh_pool_free can shut it down; -1: none. False: the pool is ending.
+ */
+bool ssh_link_set_socket(struct ssh_link *l, int fd);
+bool ssh_link_is_ending(struct ssh_link *l);
 
 /* Relays bytes until the runner closes its end, or the remote side ends: then *d is the reason. */
 void ssh_relay_run(struct ssh_link *l, struct diag *d);

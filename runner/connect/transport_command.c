@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A command that reaches a host: `ip netns exec n1`, `kubectl exec -i pod --`, `srun -w n1`.
+ * The transports that are child processes: the agent on this machine, or a command that reaches a
+ * host: `ip netns exec n1`, `kubectl exec -i pod --`, `srun -w n1`.
  *
  *  - A shell is appended to it, which becomes the agent by the script of staging.c. A command that
  *    ends with collrun-agent is run unchanged.
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -138,5 +140,28 @@ int transport_command_open(char *const *argv, bool text, struct transport_stream
                                      .err_fd = pipes[2][0],
                                      .text = text,
                                      .pid = pid};
+    return COLLRUN_OK;
+}
+
+/* ---- this machine ---- */
+
+/* Ctrl-C reaches only collrun, which then stops the job in order. */
+int transport_local_open(const char *agent, struct transport_stream *out, struct diag *d)
+{
+    int pair[2];
+    pid_t pid;
+    char *argv[] = {(char[]){"collrun-agent"}, NULL};
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return diag_sys(d, errno, "cannot create the socket pair to collrun-agent");
+    int err = spawn_process(agent, argv, (const int[]){pair[1], pair[1], -1}, &pid);
+    close(pair[1]);
+    if (err) {
+        close(pair[0]);
+        diag_sys(d, err, "cannot start %s", agent);
+        return diag_hint_processes(d);
+    }
+    *out = (struct transport_stream){
+        .read_fd = pair[0], .write_fd = pair[0], .err_fd = -1, .pid = pid};
     return COLLRUN_OK;
 }

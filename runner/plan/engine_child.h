@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/child_time.h"
 #include "base/diag.h"
+#include "spec/job.h"
 
 #include <sys/types.h>
 
@@ -38,5 +39,22 @@ int engine_child_end(struct engine_child *child);
  * plugin crashes or exits while it `when` ("is loaded"). */
 const char *engine_child_failure(const struct engine_child *child, int status, const char *doing,
                                  const char *when, struct arena *arena);
+
+/* ---- the variables that decide how a plugin is loaded ---- */
+
+/* These are of env.set: LD_PRELOAD, LD_LIBRARY_PATH and the options of the sanitizers. A plugin
+ * built with AddressSanitizer can be loaded only with them, so the processes that examine plugins
+ * have them, too. */
+
+enum { LOADER_ENV_MAX = 6 };
+struct loader_env { /* the values of this process; NULL = not set */
+    char *saved[LOADER_ENV_MAX];
+    bool changed[LOADER_ENV_MAX];
+};
+
+/* Sets them in this process, for its children. A value with a template is left out: it differs by
+ * rank. */
+void loader_env_set(const struct job *job, struct loader_env *saved);
+void loader_env_restore(struct loader_env *saved);
 
 #endif

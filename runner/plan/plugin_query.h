@@ -23,4 +23,18 @@ int plugin_query_backends(const struct job *job, const char *engine, struct aren
 int plugin_query_one(const char *written, const char *engine, const struct plan_input *in,
                      struct arena *arena, struct described *out, struct diag *d);
 
+/* ---- devices of this machine ---- */
+
+/* A process of `collrun-engine --devices` lists them for each kind of memory that the job has a
+ * demand for, and none for jobs without devices. The devices of other hosts are unknown here; their
+ * agents list them. */
+
+/* Fills in in->pools from in->plugins. A listing that fails is a pool without devices and with the
+ * reason. Fails only if the engine cannot be run. */
+int device_query(const struct job *job, const char *engine, struct arena *arena,
+                 struct plan_input *in, struct diag *d);
+/* Lists the devices of every kind that one of in->plugins declares; `out` has them. */
+int device_query_all(const char *engine, const struct plan_input *in, struct arena *arena,
+                     struct plan_pools *out, struct diag *d);
+
 #endif

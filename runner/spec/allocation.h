@@ -14,9 +14,18 @@
 #ifndef RUNNER_SPEC_ALLOCATION_H
 #define RUNNER_SPEC_ALLOCATION_H
 
+#include "base/arena.h"
+#include "base/diag.h"
 #include "spec/host_table.h"
 
 /* Appends the nodes of the allocation hosts->all. */
 int allocation_read(struct host_table *table, struct diag *d);
+
+/* ---- the output of a command ---- */
+
+/* For what a resource manager tells only by a command: runs `argv` (ends with NULL) with /dev/null
+ * as its stdin and stderr; `out` is its stdout, NUL-terminated, in the arena. An error: it cannot
+ * be started, fails, prints 1 MiB, or takes longer than 10 seconds, and is killed then. */
+int command_output(char *const *argv, struct arena *arena, char **out, struct diag *d);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of all keys. It is read from the bottom: schema_job, then the sections in the order of
- * the file (hosts: schema_hosts.c, processes: schema_processes.c), then the types that they share.
+ * the file (hosts and processes: schema_hosts.c), then the types that they share.
  */
 #include "spec/schema.h"
 

@@ -7,7 +7,6 @@
  */
 #include "report/report.h"
 #include "spec/allocation.h"
-#include "spec/command_output.h"
 #include "spec/host_table.h"
 #include "spec/names.h"
 
