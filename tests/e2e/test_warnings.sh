@@ -130,7 +130,13 @@ END
     rm -rf rd
     run --run-dir rd "${@:5}" forget.yaml
 }
-warnings() { jq -r '.verdict.warnings // [] | .[] | "\(.rank): \(.text)"' rd/result.json; }
+warnings() { # [FILE]: those of a verdict
+    python3 -c 'import json, sys
+result = json.load(open(sys.argv[1]))
+for w in result.get("verdict", result).get("warnings", []):
+    print("{rank}: {text}".format(**w))' "${1:-rd/result.json}"
+}
+class() { python3 -c 'import json; print(json.load(open("rd/result.json"))["verdict"]["class"])'; }
 first='8 x float32 from rank 0'
 for backend in ${BACKENDS:-shm tcp gloo ucx}; do
     "$COLLRUN" backends | grep -q "^$backend  *.*available" || continue
@@ -162,9 +168,9 @@ text="group \"part\": a message has arrived that was never received: $first, tag
 forgets destroy shm 3 '{plugin: ./forget.so, params: {what: destroy}}'
 is "a group that is destroyed with a message in it" "$code $(err) $(warnings)" "0  1: $text"
 forgets failed shm 3 '{plugin: ./forget.so, params: {what: failed}}'
-is "beside the verdict of a failure" "$code $(jq -r .verdict.class rd/result.json) $(warnings)" "3 exit 1: $text"
+is "beside the verdict of a failure" "$code $(class) $(warnings)" "3 exit 1: $text"
 run diag rd --json
-is "also by collrun diag" "$(jq -c .warnings out)" "$(jq -c .verdict.warnings rd/result.json)"
+is "also by collrun diag" "$(warnings out)" "$(warnings)"
 forgets request shm 2 '{plugin: ./forget.so, params: {what: request}}'
 like "a request that is never waited for" "$code $(warnings)" '^0 0: group "world" is closed, but 1 request was never waited for; the first is recv world#'
 forgets group shm 2 '{plugin: ./forget.so, params: {what: group}}'
