@@ -204,6 +204,8 @@ static void one_source_is_gone(void **state)
     for (unsigned killed = 0; killed < 2; killed++) {
         bool arg = killed;
         struct harness_options options = options_for(state, 3);
+        if (killed)
+            p2p_skip_ends(state);
         options.no_group = true;
         options.may_die = may_die;
         options.arg = &arg;
