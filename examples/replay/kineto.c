@@ -26,6 +26,10 @@ struct kineto_events {
     size_t n, room;
 };
 
+struct kineto_reader {
+    struct kineto_events calls, kernels;
+};
+
 static int kineto_add(struct trace *t, struct kineto_events *list, const json_t *event)
 {
     const json_t *begin = json_object_get(event, "ts"), *took = json_object_get(event, "dur");
@@ -34,14 +38,10 @@ static int kineto_add(struct trace *t, struct kineto_events *list, const json_t 
         e.us < 0 || e.us > 1e12)
         return trace_fail(t, TRACE_FILE, "event %zu of its kind has no begin and duration",
                           list->n + 1);
-    if (list->n == list->room) {
-        size_t room = list->room ? 2 * list->room : 64;
-        void *grown = realloc(list->event, room * sizeof *list->event);
-        if (!grown)
-            return trace_fail(t, TRACE_FILE, "out of memory for %zu events", room);
-        list->event = grown;
-        list->room = room;
-    }
+    void *grown = list->event;
+    if (trace_grow(t, &grown, &list->room, list->n + 1, sizeof *list->event))
+        return -1;
+    list->event = grown;
     list->event[list->n++] = e;
     return 0;
 }
@@ -52,26 +52,18 @@ static int kineto_by_begin(const void *a, const void *b)
     return (x->begin_us > y->begin_us) - (x->begin_us < y->begin_us);
 }
 
-static int kineto_collect(struct trace *t, const json_t *events, struct kineto_events *calls,
-                          struct kineto_events *kernels)
+static int kineto_take(struct trace_json *j)
 {
-    int rc = 0;
-    for (size_t i = 0; !rc && i < json_array_size(events); i++) {
-        const json_t *e = json_array_get(events, i);
-        const char *name = json_string_value(json_object_get(e, "name"));
-        const char *category = json_string_value(json_object_get(e, "cat"));
-        if (!name || !category)
-            continue;
-        if (strcmp(category, "cpu_op") == 0 && strcmp(name, "record_param_comms") == 0)
-            rc = kineto_add(t, calls, e);
-        else if (strcmp(category, "kernel") == 0 && strncmp(name, "nccl", 4) == 0)
-            rc = kineto_add(t, kernels, e);
-    }
-    if (calls->n)
-        qsort(calls->event, calls->n, sizeof *calls->event, kineto_by_begin);
-    if (kernels->n)
-        qsort(kernels->event, kernels->n, sizeof *kernels->event, kineto_by_begin);
-    return rc;
+    struct kineto_reader *r = j->reader;
+    const char *name = json_string_value(json_object_get(j->value, "name"));
+    const char *category = json_string_value(json_object_get(j->value, "cat"));
+    if (strcmp(j->key, "traceEvents") != 0 || !name || !category)
+        return 0;
+    if (strcmp(category, "cpu_op") == 0 && strcmp(name, "record_param_comms") == 0)
+        return kineto_add(j->t, &r->calls, j->value);
+    if (strcmp(category, "kernel") == 0 && strncmp(name, "nccl", 4) == 0)
+        return kineto_add(j->t, &r->kernels, j->value);
+    return 0;
 }
 
 /* Computation before each call, and from the first call to the end of the last. */
@@ -117,22 +109,24 @@ static void kineto_kernels(struct trace *t, const struct kineto_events *kernels,
 
 int kineto_read(struct trace *t, char *text, size_t len)
 {
-    struct kineto_events calls = {0}, kernels = {0};
-    json_t *file = trace_json(t, text, len);
-    if (!file)
-        return -1;
-    int rc = kineto_collect(t, json_object_get(file, "traceEvents"), &calls, &kernels);
-    json_decref(file);
-    if (!rc && (calls.n != t->ncalls || !calls.n))
+    struct kineto_reader r = {0};
+    struct kineto_events *calls = &r.calls, *kernels = &r.kernels;
+    int rc = trace_json_read(
+        &(struct trace_json){.t = t, .text = text, .len = len, .take = kineto_take, .reader = &r});
+    if (calls->n)
+        qsort(calls->event, calls->n, sizeof *calls->event, kineto_by_begin);
+    if (kernels->n)
+        qsort(kernels->event, kernels->n, sizeof *kernels->event, kineto_by_begin);
+    if (!rc && (calls->n != t->ncalls || !calls->n))
         rc = trace_fail(t, TRACE_FILE,
                         "%zu events record_param_comms; the execution trace has %zu: "
                         "they are not of one run",
-                        calls.n, t->ncalls);
+                        calls->n, t->ncalls);
     if (!rc) {
-        kineto_calls(t, &calls);
-        kineto_kernels(t, &kernels, calls.event[0].begin_us);
+        kineto_calls(t, calls);
+        kineto_kernels(t, kernels, calls->event[0].begin_us);
     }
-    free(calls.event);
-    free(kernels.event);
+    free(calls->event);
+    free(kernels->event);
     return rc;
 }

@@ -30,8 +30,17 @@ struct pytorch_request {
     size_t op;
 };
 
+/* A node that communicates, or lists the groups. */
+struct pytorch_index {
+    int64_t id;
+    size_t at; /* in the file */
+};
+
 struct pytorch_reader {
     struct trace *t;
+    bool has_schema, has_nodes;
+    struct pytorch_index *index;
+    size_t nindex, index_room;
     uint64_t id; /* of the node */
     const json_t *inputs, *types, *outputs;
     int at; /* index of the operation's name in the inputs */
@@ -343,14 +352,10 @@ static int pytorch_request(struct pytorch_reader *r, int64_t *request)
 
 static int pytorch_start(struct pytorch_reader *r, int64_t request, size_t index)
 {
-    if (r->nrequests == r->requests_room) {
-        size_t room = r->requests_room ? 2 * r->requests_room : 64;
-        void *grown = realloc(r->requests, room * sizeof *r->requests);
-        if (!grown)
-            return trace_fail(r->t, r->id, "out of memory for %zu requests", room);
-        r->requests = grown;
-        r->requests_room = room;
-    }
+    void *grown = r->requests;
+    if (trace_grow(r->t, &grown, &r->requests_room, r->nrequests + 1, sizeof *r->requests))
+        return -1;
+    r->requests = grown;
     r->requests[r->nrequests++] = (struct pytorch_request){request, index};
     return 0;
 }
@@ -403,15 +408,14 @@ static int pytorch_operation(struct pytorch_reader *r)
 
 /* ---- nodes ---- */
 
-static int pytorch_node(struct pytorch_reader *r, const json_t *node)
+static bool pytorch_lists_groups(const json_t *node)
 {
-    int64_t id;
     const char *name = json_string_value(json_object_get(node, "name"));
-    bool groups = name && strcmp(name, "## process_group:init ##") == 0;
-    if (!name || (strcmp(name, "record_param_comms") != 0 && !groups))
-        return 0;
-    if (!trace_json_int(json_object_get(node, "id"), &id) || id < 0)
-        return trace_fail(r->t, TRACE_FILE, "a node record_param_comms has no id");
+    return name && strcmp(name, "## process_group:init ##") == 0;
+}
+
+static int pytorch_node(struct pytorch_reader *r, const json_t *node, int64_t id)
+{
     r->id = (uint64_t)id;
     const json_t *inputs = json_object_get(node, "inputs"),
                  *outputs = json_object_get(node, "outputs");
@@ -421,27 +425,49 @@ static int pytorch_node(struct pytorch_reader *r, const json_t *node)
     r->outputs = values ? json_object_get(outputs, "values") : outputs;
     if (!json_is_array(r->inputs))
         return trace_fail(r->t, r->id, "the node has no list of inputs");
-    if (groups)
+    if (pytorch_lists_groups(node))
         return pytorch_groups(r);
     size_t before = r->t->nops;
     int rc = pytorch_operation(r);
     return rc ? rc : trace_add_call(r->t, r->t->nops > before ? before : TRACE_NO_OP);
 }
 
-static int pytorch_schema(struct trace *t, const json_t *file)
+static int pytorch_schema(struct pytorch_reader *r, const char *schema)
 {
-    const char *schema = json_string_value(json_object_get(file, "schema"));
+    r->has_schema = schema != NULL;
     if (!schema)
-        return trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"schema\"");
+        return 0;
     if (strncmp(schema, "1.0.", 4) != 0 && strncmp(schema, "1.1.", 4) != 0)
-        return trace_fail(t, TRACE_FILE, "schema %.60s; 1.0 and 1.1 can be replayed", schema);
+        return trace_fail(r->t, TRACE_FILE, "schema %.60s; 1.0 and 1.1 can be replayed", schema);
     return 0;
 }
 
-struct pytorch_index {
+static int pytorch_take(struct trace_json *j)
+{
+    struct pytorch_reader *r = j->reader;
     int64_t id;
-    const json_t *node;
-};
+    if (strcmp(j->key, "schema") == 0)
+        return pytorch_schema(r, json_string_value(j->value));
+    if (strcmp(j->key, "nodes") != 0)
+        return 0;
+    if (!j->item) {
+        r->has_nodes = json_is_array(j->value);
+        return 0;
+    }
+    if (!trace_json_int(json_object_get(j->value, "id"), &id))
+        return trace_fail(r->t, TRACE_FILE, "node %zu of the file has no id", j->item);
+    const char *name = json_string_value(json_object_get(j->value, "name"));
+    if (!pytorch_lists_groups(j->value) && (!name || strcmp(name, "record_param_comms") != 0))
+        return 0;
+    if (id < 0)
+        return trace_fail(r->t, TRACE_FILE, "a node record_param_comms has no id");
+    void *grown = r->index;
+    if (trace_grow(r->t, &grown, &r->index_room, r->nindex + 1, sizeof *r->index))
+        return -1;
+    r->index = grown;
+    r->index[r->nindex++] = (struct pytorch_index){id, j->at};
+    return 0;
+}
 
 static int pytorch_by_id(const void *a, const void *b)
 {
@@ -449,39 +475,23 @@ static int pytorch_by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* The nodes in the order of their ids. */
-static int pytorch_nodes(struct pytorch_reader *r, const json_t *nodes)
-{
-    const size_t n = json_array_size(nodes);
-    int rc = 0;
-    struct pytorch_index *index = calloc(n + 1, sizeof *index);
-    if (!index)
-        return trace_fail(r->t, TRACE_FILE, "out of memory for %zu nodes", n);
-    for (size_t i = 0; !rc && i < n; i++) {
-        index[i].node = json_array_get(nodes, i);
-        if (!trace_json_int(json_object_get(index[i].node, "id"), &index[i].id))
-            rc = trace_fail(r->t, TRACE_FILE, "node %zu of the file has no id", i + 1);
-    }
-    qsort(index, n, sizeof *index, pytorch_by_id);
-    for (size_t i = 0; !rc && i < n; i++)
-        rc = pytorch_node(r, index[i].node);
-    free(index);
-    return rc;
-}
-
 int pytorch_read(struct trace *t, char *text, size_t len)
 {
     struct pytorch_reader r = {.t = t};
-    json_t *file = trace_json(t, text, len);
-    if (!file)
-        return -1;
-    const json_t *nodes = json_object_get(file, "nodes");
-    int rc = pytorch_schema(t, file);
-    if (!rc && !json_is_array(nodes))
-        rc = trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"nodes\"");
-    if (!rc)
-        rc = pytorch_nodes(&r, nodes);
+    struct trace_json j = {.t = t, .text = text, .len = len, .take = pytorch_take, .reader = &r};
+    int rc = trace_json_read(&j);
+    if (!rc && (!r.has_schema || !r.has_nodes))
+        rc = trace_fail(t, TRACE_FILE, "no execution trace of PyTorch: it has no \"%s\"",
+                        r.has_schema ? "nodes" : "schema");
+    if (r.nindex)
+        qsort(r.index, r.nindex, sizeof *r.index, pytorch_by_id);
+    /* Requests refer to nodes of smaller ids: the nodes are read once more, in that order. */
+    for (size_t i = 0; !rc && i < r.nindex; i++) {
+        json_t *node = trace_json_again(&j, r.index[i].at);
+        rc = node ? pytorch_node(&r, node, r.index[i].id) : -1;
+        json_decref(node);
+    }
+    free(r.index);
     free(r.requests);
-    json_decref(file);
     return rc;
 }

@@ -28,7 +28,7 @@ int trace_fail(struct trace *t, uint64_t place, const char *format, ...)
     return -1;
 }
 
-static int trace_grow(struct trace *t, void **array, size_t *room, size_t need, size_t width)
+int trace_grow(struct trace *t, void **array, size_t *room, size_t need, size_t width)
 {
     if (need <= *room)
         return 0;
@@ -201,11 +201,11 @@ static void trace_json_number(char *p)
     }
 }
 
-json_t *trace_json(struct trace *t, char *text, size_t len)
+/* Changes the numbers from the next value to the end of the text. */
+static void trace_json_mend(struct trace_json *j)
 {
-    json_error_t e;
-    bool string = false, begins = false; /* a value */
-    for (char *p = text; p < text + len; p++) {
+    bool string = false, begins = true; /* a value */
+    for (char *p = j->text + j->next; p < j->text + j->len; p++) {
         if (string && *p == '\\' && p[1])
             p++;
         else if (*p == '"')
@@ -214,10 +214,105 @@ json_t *trace_json(struct trace *t, char *text, size_t len)
             trace_json_number(p);
         begins = !string && (strchr(":[,", *p) || (begins && strchr(" \t\r\n", *p)));
     }
-    json_t *file = json_loadb(text, len, 0, &e);
-    if (!file)
-        trace_fail(t, TRACE_FILE, "byte %d of %zu is no JSON: %s", e.position, len, e.text);
-    return file;
+    j->mended = true;
+}
+
+static int trace_json_fail(struct trace_json *j, int offset, const char *what)
+{
+    return trace_fail(j->t, TRACE_FILE, "byte %zu of %zu is no JSON: %s", j->next + (size_t)offset,
+                      j->len, what);
+}
+
+/* Skips white space, and the character if it follows; '\0': whether the text ends. */
+static bool trace_json_skip(struct trace_json *j, char c)
+{
+    j->next += strspn(j->text + j->next, " \t\r\n");
+    if (j->text[j->next] != c || (j->next == j->len) != (c == '\0'))
+        return false;
+    j->next += c != '\0';
+    return true;
+}
+
+/* The next value; NULL: the error is set. */
+static json_t *trace_json_value(struct trace_json *j)
+{
+    const size_t flags = JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
+    json_error_t e;
+    json_t *value = json_loadb(j->text + j->next, j->len - j->next, flags, &e);
+    if (!value && !j->mended) {
+        /* Few files have such numbers: the others are not searched for them. */
+        trace_json_mend(j);
+        value = json_loadb(j->text + j->next, j->len - j->next, flags, &e);
+    }
+    if (!value)
+        trace_json_fail(j, e.position, e.text);
+    else
+        j->next += (size_t)e.position;
+    return value;
+}
+
+static int trace_json_take(struct trace_json *j)
+{
+    j->at = j->next;
+    json_t *value = trace_json_value(j);
+    j->value = value;
+    int rc = value ? j->take(j) : -1;
+    json_decref(value);
+    return rc;
+}
+
+/* The items of the array that begins here. */
+static int trace_json_items(struct trace_json *j)
+{
+    json_t *array = json_array();
+    j->value = array;
+    j->item = 0;
+    int rc = array ? j->take(j) : trace_fail(j->t, TRACE_FILE, "out of memory");
+    json_decref(array);
+    if (rc || trace_json_skip(j, ']'))
+        return rc;
+    do {
+        j->item++;
+        rc = trace_json_take(j);
+    } while (!rc && trace_json_skip(j, ','));
+    return rc || trace_json_skip(j, ']') ? rc : trace_json_fail(j, 0, "']' expected");
+}
+
+static int trace_json_member(struct trace_json *j)
+{
+    json_t *key = trace_json_value(j);
+    int rc = key ? 0 : -1;
+    j->key = json_string_value(key);
+    j->item = 0;
+    if (key && (!j->key || !trace_json_skip(j, ':')))
+        rc = trace_json_fail(j, 0, "a key and ':' expected");
+    if (!rc)
+        rc = trace_json_skip(j, '[') ? trace_json_items(j) : trace_json_take(j);
+    json_decref(key);
+    return rc;
+}
+
+int trace_json_read(struct trace_json *j)
+{
+    int rc = 0;
+    if (!trace_json_skip(j, '{'))
+        return 0;
+    if (!trace_json_skip(j, '}')) {
+        do
+            rc = trace_json_member(j);
+        while (!rc && trace_json_skip(j, ','));
+        if (!rc && !trace_json_skip(j, '}'))
+            rc = trace_json_fail(j, 0, "'}' expected");
+    }
+    if (!rc && !trace_json_skip(j, '\0'))
+        rc = trace_json_fail(j, 0, "the end of the file expected");
+    return rc;
+}
+
+json_t *trace_json_again(struct trace_json *j, size_t at)
+{
+    j->next = at;
+    return trace_json_value(j);
 }
 
 bool trace_json_int(const json_t *value, int64_t *out)

@@ -67,6 +67,8 @@ void trace_fini(struct trace *t);
 /* Sets the error, and returns -1. */
 int trace_fail(struct trace *t, uint64_t place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Makes room for `need` entries of `width` bytes, at least twice as many as before. */
+int trace_grow(struct trace *t, void **array, size_t *room, size_t need, size_t width);
 /* Appends; the op is zeroed but for its place. NULL: out of memory. */
 struct op *trace_add(struct trace *t, uint64_t place);
 /* Appends to `calls`; 0, or -1: out of memory. */
@@ -79,9 +81,30 @@ int trace_add_group(struct trace *t, const char *name, int size);
 int trace_find_group(const struct trace *t, const char *name);
 /* Where the rank is in the group; -1: it is no member. */
 int trace_group_rank(const struct trace_group *g, int rank);
-/* A file of PyTorch; NULL: the error is set. Changes the text, which a byte 0 follows: PyTorch
- * writes numbers that are no JSON. */
-json_t *trace_json(struct trace *t, char *text, size_t len);
+/* Reads one JSON object value by value, so that only one value at a time is in memory: `take` gets
+ * each member, and an array that is a member item by item, after an empty array with item 0. It
+ * returns 0, or -1 with the error set, which ends the reading. A text that is no object has no
+ * members. */
+struct trace_json {
+    struct trace *t;
+    char *text; /* changed: PyTorch writes numbers that are no JSON; a byte 0 follows */
+    size_t len;
+    int (*take)(struct trace_json *j);
+    void *reader; /* for `take` */
+    /* What `take` gets: all are valid until it returns. */
+    const char *key;
+    const json_t *value;
+    size_t item; /* counts from 1; 0: the member */
+    size_t at;   /* where the value begins, for trace_json_again */
+    /* The functions below keep these. */
+    size_t next;
+    bool mended; /* the numbers from here on are JSON */
+};
+
+/* 0, or -1: the error is set. */
+int trace_json_read(struct trace_json *j);
+/* Reads a value once more; NULL: out of memory, and the error is set. */
+json_t *trace_json_again(struct trace_json *j, size_t at);
 /* False: no whole number in the range of the type. */
 bool trace_json_int(const json_t *value, int64_t *out);
 /* Copies a string; false: no string, or longer than `size` - 1. */

@@ -129,6 +129,14 @@ json() { edited workers worker_1.json "$@"; }
 json 's/all_to_allv/all_to_some/' 'bad/worker_1\.json: node 25: all_to_some cannot be replayed'
 json 's/"schema": "1.0.1"/"schema": "2.0"/' 'worker_1\.json: schema 2\.0; 1\.0 and 1\.1 can be replayed'
 json 's/.{100}$//' 'worker_1\.json: byte [0-9]+ of [0-9]+ is no JSON'
+json 's/"nodes": \[/"nodes": [,/' 'worker_1\.json: byte 41 of [0-9]+ is no JSON'
+json 's/("id": [0-9]+)/"é": true \1/' 'worker_1\.json: byte 86 of [0-9]+ is no JSON: .* near ."id".'
+json 's/, \{"name"/ {"name"/' 'worker_1\.json: byte [0-9]+ of [0-9]+ is no JSON: .\]. expected'
+json 's/"pid": 1,/"pid" 1,/' "byte 26 of [0-9]+ is no JSON: a key and ':' expected"
+json 's/\]\}$/]/' "byte ([0-9]+) of \\1 is no JSON: '\}' expected"
+json 's/$/ {/' 'is no JSON: the end of the file expected'
+json 's/"nodes"/"n"/' 'no execution trace of PyTorch: it has no "nodes"'
+json 's/"schema"/"s"/' 'no execution trace of PyTorch: it has no "schema"'
 json 's/1000, 4, "cuda/-3, 4, "cuda/' 'node 35: allreduce: a tensor of -3 elements'
 json 's/1000, 4, "cuda/4000000000000, 4, "cuda/' 'node 35: allreduce: a tensor of 4000000000000 elements'
 json 's/1000, 4, "cuda/1000, 8, "cuda/' 'node 35: allreduce: elements of type float32 have 8 bytes'
@@ -144,6 +152,26 @@ sed -i 's/"schema": "1.0.1",/"schema": "1.0.1", "numbers": [Infinity, -Infinity 
 grep -q '"numbers": \[Infinity' numbers/worker_1.json || not_ok "the trace has numbers"
 replay numbers 4
 ends "numbers of PyTorch that are no JSON" 0
+
+# The largest rank: a trace costs the memory of its text, and not that of all its values, which is ten times as much.
+memory() { python3 -c 'import json; print(max(r["max_rss_bytes"] for r in json.load(open("kept/result.json"))["ranks"]))'; }
+case $COLLRUN in
+*asan* | *tsan*) skip "memory for a large trace" "the sanitizers keep memory that is free" ;;
+*)
+    python3 -c 'import json, sys
+for name in sys.argv[1:]:
+    d = json.load(open(name))
+    d["nodes"] += 50000 * [{"name": "aten::add", "id": 9, "inputs": [[1, 2, 0, 4, 4, "cpu"], [1, 2, 0, 4, 4, "cpu"]]}]
+    json.dump(d, open(name, "w"))' numbers/*
+    rm -rf kept
+    replay workers 4 "" --run-dir kept
+    before=$(memory) text=$(stat -c %s numbers/worker_1.json)
+    rm -rf kept
+    replay numbers 4 "" --run-dir kept
+    more=$(($(memory) - before))
+    if [ "$code" -eq 0 ] && [ "$more" -lt $((2 * text)) ]; then ok "memory for a large trace"; else not_ok "memory for a large trace: $more for $text bytes"; fi
+    ;;
+esac
 
 # chakra CHANGE REGEX
 chakra() {
