@@ -17,7 +17,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SILENCE_LIMIT_MS = 12000, SILENCE_DEPTH = 3 /* of descriptors that contain others */ };
+enum {
+    SILENCE_LIMIT_MS = 12000,
+    /* Until a connection has come up: on a busy machine the peer may begin half a minute later. The
+     * kernel sends SYN after 1, 3, 7, 15 and 31 s, so the fifth repetition has no answer either. */
+    SILENCE_OPENING_MS = 30000,
+    SILENCE_DEPTH = 3 /* of descriptors that contain others */
+};
 
 /* How long a connection has been opening, at least: the kernel sends SYN again after waits of a
  * second first, tcp_syn_linear_timeouts of them, and then after twice the last wait. */
@@ -64,10 +70,10 @@ static void silence_check_socket(struct link *link, int fd)
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 || info.tcpi_unacked == 0 ||
         info.tcpi_retransmits == 0)
         return;
-    const uint32_t silent_ms =
-        info.tcpi_state == TCP_SYN_SENT ? silence_opening_ms(&info) : info.tcpi_last_ack_recv;
+    const bool opening = info.tcpi_state == TCP_SYN_SENT;
+    const uint32_t silent_ms = opening ? silence_opening_ms(&info) : info.tcpi_last_ack_recv;
     silence_note(link, fd, &info);
-    if (silent_ms > SILENCE_LIMIT_MS)
+    if (silent_ms > (opening ? SILENCE_OPENING_MS : SILENCE_LIMIT_MS))
         shutdown(fd, SHUT_RDWR);
 }
 
