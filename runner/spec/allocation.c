@@ -285,10 +285,10 @@ static int allocation_flux_add(struct host_table *table, const char *name, uint3
 static int allocation_flux_read(struct host_table *table, const char *uri, struct diag *d)
 {
     static char *const argv[] = {"flux", "getattr", "hostlist", NULL};
-    char *list;
+    char *list = NULL;
     (void)uri;
     int code = command_output(argv, table->arena, &list, d);
-    if (code < 0)
+    if (!list)
         return code;
     list[strcspn(list, blanks)] = '\0';
     uint32_t broker = 0;
