@@ -419,9 +419,11 @@ if rank == 0:
 else:
     while True:
         try:
-            print(socket.create_connection((os.environ["MASTER_ADDR"], port)).recv(5).decode())
-            break
-        except ConnectionRefusedError:
+            text = socket.create_connection((os.environ["MASTER_ADDR"], port)).recv(5)
+            if text: # otherwise one of the first sockets has taken the connection
+                print(text.decode())
+                break
+        except ConnectionError:
             pass
 EOF
     programs serve 2 '[python3, serve.py]'

@@ -80,7 +80,7 @@ if [ "${GPU:-}" != real ]; then
     FAKE_NCCL_FAULT=ncclCommInitRank:2:5:1 run_case direct_flight 2 1
     like "a communicator that cannot be formed fails the group, with the cause" "$(err; out)" 'ncclCommInitRank.*: an injected fault'
     FAKE_NCCL_FAULT=ncclCommInitRank:2:7:0 good "one that is not connected in time is named, and the group closes beside the next one" direct_unformed 3 1 2s
-    FAKE_NCCL_FAULT=ncclSend:4:2:0 run_case direct_flight 2 1
+    FAKE_NCCL_FAULT=ncclSend:12:2:0 run_case direct_flight 2 1
     like "an error of NCCL at the call is in the message" "$(err; out)" 'NCCL: .*ncclSend: an injected fault'
 fi
 done_testing
