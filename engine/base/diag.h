@@ -37,7 +37,8 @@ void diag_init(struct diag *d);
 
 /* The hint where fork or a new thread fails with EAGAIN. */
 #define DIAG_HINT_PROCESSES                                                                        \
-    "a limit of processes and threads is reached: ulimit -u, or pids.max of a cgroup"
+    "a limit of processes and threads is reached (ulimit -u, pids.max of a cgroup), or memory is " \
+    "short"
 
 /* Each replaces what was there and returns `code` (or, for diag_sys, COLLRUN_ERR_SYSTEM, of ENOMEM
  * COLLRUN_ERR_NO_MEMORY, with ": strerror(err)" added). */

@@ -155,8 +155,8 @@ struct rundir *rundir_open(const struct job *job, const struct desc *desc, FILE 
     }
     struct rundir *rd = rundir_new(job, desc, dir);
     if (!rd) {
-        diag_set(d, COLLRUN_ERR_UNAVAILABLE, "cannot write the run directory: no thread: %s",
-                 strerror(errno));
+        diag_sys(d, errno, "cannot start the thread that writes the run directory");
+        diag_hint_processes(d);
         close(dir);
         return NULL;
     }

@@ -182,7 +182,10 @@ static int trace_start(struct trace *t, const char *path, bool follow, struct di
     if (t->err)
         return diag_sys(d, t->err, "trace: %s", path);
     int err = pthread_create(&t->thread, NULL, trace_main, t);
-    return err ? diag_sys(d, err, "cannot start a thread for the trace") : COLLRUN_OK;
+    if (!err)
+        return COLLRUN_OK;
+    diag_sys(d, err, "cannot start the thread that writes the trace");
+    return diag_hint_processes(d);
 }
 
 struct trace *trace_open(const char *path, bool follow, const struct desc *desc, uint64_t begin_ns,

@@ -25,7 +25,9 @@ MOST, HANG_S, LOOK_S, LEAVE_S, STEP = 12, 30, 0.5, 5, 7919  # STEP: a prime that
 MEMORY = "([Oo]ut of memory|Cannot allocate memory)"
 CODES = {"collrun": (125,), "collrun-agent": (125, 127)}
 CRASHED, HANGS = -signal.SIGSEGV, "none: it hangs in libcrypto"
-ERROR = {"collrun": r"\Acollrun: error: out of memory; [^\n]*\n\Z", "collrun-agent": rf"(?s)({MEMORY}.*error: .*host (here|there)|error: .*host (here|there).*{MEMORY})"}
+# pthread_create has one error, EAGAIN, for a lack of memory and for a limit of threads: the error names the thread and both causes.
+THREAD = r"cannot start [^\n]*thread[^\n]*: Resource temporarily unavailable\nhint: [^\n]*memory is short"
+ERROR = {"collrun": rf"\Acollrun: error: (out of memory; [^\n]*|{THREAD})\n\Z", "collrun-agent": rf"(?s)({MEMORY}.*error: .*host (here|there)|error: .*host (here|there).*{MEMORY})"}
 SECRET = os.environ.get("SECRET_TOKEN") # its value is in no file
 prefix, allocator, program, mode, seconds = *sys.argv[1:5], float(sys.argv[5])
 command = sys.argv[6:]

@@ -124,7 +124,7 @@ if [ -z "$sanitized" ] && chmod 755 . && "${as_user[@]}" test -x "$COLLRUN" -a -
     for processes in 1 2 3 5 8; do # where the plugins are looked at, at the agent, at its guard, at the ranks
         limited "-u $processes" "${as_user[@]}" "$COLLRUN" hello.yaml
         [ "$code" -eq 0 ] || failures=$((failures + 1))
-        ! grep -q 'a limit of processes and threads is reached: ulimit -u, or pids.max of a cgroup' out || hints=$((hints + 1))
+        ! grep -q 'a limit of processes and threads is reached (ulimit -u, pids.max of a cgroup), or memory is short' out || hints=$((hints + 1))
     done
     is "a limit of processes that is too small: errors, and hints" "$failures $hints" "5 5"
 else
