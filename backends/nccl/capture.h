@@ -14,7 +14,8 @@
 
 #include "cuda_api.h"
 
-/* Of the calling thread, from now on. Returns the mode that was, for capture_restore. */
+/* Relaxes the mode of the calling thread from now on. Returns the mode that was, for
+ * capture_restore. */
 static inline enum cudaStreamCaptureMode capture_relax(const struct cuda_api *cuda)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

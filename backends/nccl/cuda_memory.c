@@ -284,7 +284,7 @@ void cuda_memory_event_free(void *kind, void *event)
 
 /* ---- capture ---- */
 
-/* Of the default stream, CUDA tells whether a stream captures that waits for it. */
+/* CUDA tells whether a stream captures that waits for the default stream. */
 int cuda_memory_stream_check(void *kind, int32_t device, void *stream)
 {
     const struct cuda_memory *m = kind;

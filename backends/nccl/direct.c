@@ -405,7 +405,7 @@ uint64_t direct_launches(const struct direct *d)
 
 /* ---- the end of an op, and order after it ---- */
 
-/* Also what is in no queue: a launch that failed halfway. */
+/* A launch that failed halfway is in no queue, and counts, too. */
 bool direct_is_busy(const struct direct *d)
 {
     const struct direct_end *e = d->first;
@@ -511,7 +511,8 @@ static struct nccl_group *direct_comm_alloc(struct nccl_group *whole, uint32_t f
     return NULL;
 }
 
-/* Those of the whole, which may be ended meanwhile: it is among the parts already. */
+/* A part takes the services of the whole, which another thread may end: the part is in its list
+ * already. */
 static void direct_comm_take_services(struct nccl_group *p)
 {
     pthread_mutex_lock(&p->status.lock);

@@ -44,7 +44,7 @@ bool direct_is_matched(const struct message *m);
 /* NULL: the communicator of the message is not formed. */
 struct nccl_group *direct_part(const struct message *m);
 
-/* Of a group that has failed: whether a message of any direction is on its GPU still. */
+/* True if a message of a failed group, in any direction, is still on its GPU. */
 bool direct_is_busy(const struct direct *d);
 void direct_forget(struct nccl_group *g, const struct op *op); /* as nccl_p2p_forget */
 /* Has `stream` wait for the message, which is in flight; *error is CUDA's result. AGAIN: it cannot

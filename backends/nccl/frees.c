@@ -76,7 +76,7 @@ static bool frees_lock_devices(struct context *context)
     return true;
 }
 
-/* Those of all contexts up to `end`. */
+/* Unlocks all contexts up to `end`. */
 static void frees_unlock(const struct context *end)
 {
     for (struct context *c = frees.contexts; c != end; c = c->next)

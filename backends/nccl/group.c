@@ -179,7 +179,7 @@ static int nccl_group_name_missing(struct nccl_group *g, const struct collrun_re
         seconds);
 }
 
-/* Those of a single GPU: no rank waits for one that forms other groups. */
+/* Forms the communicator of a single GPU: no rank has to wait for another one. */
 static int nccl_group_form_alone(struct nccl_group *g, uint64_t deadline_ns)
 {
     ncclUniqueId id;

@@ -20,7 +20,7 @@ struct group_status {
     atomic_int code;      /* 0, or the status that every later call returns; released after */
     char text[512];       /* the error message, which is written once */
     pthread_mutex_t lock; /* of the writers, and of the group's services */
-    /* Of the handle for messages. */
+    /* The handle for messages has these. */
     atomic_uint
         failed_peer;    /* the rank that failed while communicators were formed, + 1; 0: none */
     atomic_bool closed; /* by the program */

@@ -282,7 +282,7 @@ static ncclResult_t issue_token_to_all(struct nccl_group *g, struct dev_comm *de
     return result;
 }
 
-/* Of a part: from its rank 0 to its rank 1. */
+/* Sends or receives one byte in a part, from its rank 0 to its rank 1. */
 static ncclResult_t issue_token(struct nccl_group *g, struct dev_comm *dev, bool sends)
 {
     const struct nccl_api *nccl = &g->context->lib.nccl;

@@ -58,7 +58,7 @@ struct on_demand {
     atomic_bool closes; /* the program has closed the group */
     void (*close)(struct nccl_group *g);
     bool closed; /* by the thread */
-    /* Of the thread. */
+    /* The thread alone uses these. */
     bool begun[COORD_HANDLES];
     struct nccl_group *forming; /* the handle or part that is being formed; NULL: none */
     struct coord_form current;  /* if so: the frame that came last */
@@ -367,7 +367,7 @@ static bool closing_on_step(struct on_demand *d, enum coord_form_step step)
     return step != FORM_CLOSE;
 }
 
-/* Of a group whose other ranks do not take part, or that has none. */
+/* Locks for a group whose other ranks do not take part, or that has none. */
 static bool closing_lock_alone(struct nccl_group *g)
 {
     const uint64_t begin = context_now_ns(g->context);

@@ -28,13 +28,13 @@ void nccl_p2p_progress(struct nccl_group *g);
 void nccl_p2p_wait(struct nccl_group *g, uint64_t ns);
 uint64_t nccl_p2p_launches(const struct nccl_group *g); /* how often messages were launched */
 bool nccl_p2p_is_direct(const struct nccl_group *g);    /* some are launched at their call */
-/* Of a group that has failed: whether one of its messages is on a GPU still. */
+/* True if a message of a failed group is still on a GPU. */
 bool nccl_p2p_is_busy(const struct nccl_group *g);
 /* The group has failed, and none of its messages is awaited any more: gives the events back. */
 void nccl_p2p_give_up(struct nccl_group *g);
 void nccl_p2p_forget(struct op *op); /* takes the op's messages out of all queues and frees them */
 
-/* Of the backend's table. */
+/* The functions of the backend's table. */
 int nccl_probe_message(void *group, uint32_t source, uint32_t tag,
                        struct collrun_envelope *envelope, uint32_t *from);
 int nccl_check_receive(void *group, const struct collrun_call *call, int probes);

@@ -124,7 +124,7 @@ static int op_check_handle(struct nccl_group *g)
     return status;
 }
 
-/* Those of the handle, and of the communicators of direct messages. */
+/* Checks the handle, and the communicators of direct messages. */
 static int op_check_errors(const struct op *op)
 {
     int status = op_check_handle(op->group);
@@ -157,7 +157,7 @@ static int op_query_events(struct op *op)
     return COLLRUN_OK;
 }
 
-/* Of a failed op: whether it may be on a GPU still. */
+/* True if a failed op may still be on a GPU. */
 static bool op_is_busy(const struct op *op)
 {
     if (op->messages)
@@ -165,7 +165,7 @@ static bool op_is_busy(const struct op *op)
     return op->sched.launched && comm_is_busy(op->group);
 }
 
-/* Of a failed op: AGAIN until the streams are idle or have had their time. */
+/* Returns AGAIN for a failed op until the streams are idle or have had their time. */
 static int op_quiesce(const struct op *op)
 {
     if (context_now_ns(op->group->context) < op->failed_ns + QUIESCE_LIMIT_NS && op_is_busy(op))
@@ -184,8 +184,8 @@ static int op_launch(struct op *op)
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
 
-/* Of a collective that is not launched: whether the GPUs have finished what its callers' streams
- * held. */
+/* True if the GPUs have finished what the callers' streams held before a collective that is not
+ * launched yet. */
 static bool op_streams_are_ready(const struct op *op)
 {
     const struct nccl_group *g = op->group;

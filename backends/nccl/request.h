@@ -42,8 +42,8 @@ struct op {
     struct op_kernels kernels;
     const struct collrun_call *next; /* what the next kernel executes; of a batch it advances */
     struct batch batch;
-    /* By call: what the callers' streams held, if it was not launched at once. NULL: the same as
-     * the one before. */
+    /* For each call, what the callers' streams held, if it was not launched at once. NULL: the same
+     * as the one before. */
     struct event **before_evts;
     atomic_bool events_final; /* after_evts are set and stay: released after them, and acquired by
                                  threads that poll for another group */

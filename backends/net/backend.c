@@ -57,7 +57,7 @@ static void backend_handle_failure(struct net_group *g, const struct packet *pac
         net_group_set_failure(g, packet->message.status, text);
 }
 
-/* Not of a rank of this host: what it has sent last is in shared memory, where
+/* A rank of this host does not send it: its last messages are in shared memory, where
  * net_p2p_local_note_left sees that it has left. */
 static void backend_handle_leave(struct net_group *g, uint32_t rank)
 {

@@ -175,7 +175,7 @@ static void endpoint_drop(const struct endpoint_peer *from, const struct packet 
         link_send(from->link, &leave, NULL, 0);
 }
 
-/* Those of which no handle is open, or about to be. */
+/* Drops early packets for which no handle is open, or about to be. */
 static void endpoint_early_drop(struct endpoint *e)
 {
     for (struct endpoint_early **at = &e->early, *early; (early = *at);) {

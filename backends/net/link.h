@@ -44,7 +44,7 @@
 #define LINK_PACKET_MAX 131072u
 /* The data of one long packet, bytes. */
 #define LINK_LONG_MAX 524288u
-/* Of what link_address writes, bytes. */
+/* The most bytes that link_address writes. */
 #define LINK_ADDRESS_MAX 1024u
 
 /* What link_put.alignment is modulo of. */

@@ -27,8 +27,8 @@ extern const struct collrun_backend net_shm_backend;
 struct local_post {
     _Atomic uint64_t number; /* of the operation, from 1 on; 0: none, or it is being written */
     _Atomic uint64_t what, count;
-    /* Of a handle, whose number is that of the post. Released after all messages of the rank, and
-     * counted after that. */
+    /* Set for a handle, whose number is that of the post. Released after all messages of the rank,
+     * and counted after that. */
     _Atomic uint32_t has_left;
     _Atomic uint32_t nleft; /* of all ranks; in the posts of rank 0 */
     char pad[32];

@@ -46,7 +46,8 @@ bool net_local_has_left(const struct net_local *local, uint32_t local_rank);
  * status with this text. From any thread; does not block. Only the first one counts. */
 void net_local_fail(struct net_local *local, int status, const char *text);
 
-/* Of the last call that has failed; "" if there is none. Only the thread of the group may ask. */
+/* The text of the last call that has failed; "" if there is none. Only the thread of the group may
+ * ask. */
 const char *net_local_failure_text(const struct net_local *local);
 
 /* Begins an operation of the group: `call` is the workload's, valid until the next begin. */

@@ -389,7 +389,7 @@ int net_op_send(struct net_op *op, struct net_request *q, uint32_t peer, uint32_
     return op_leave(op);
 }
 
-/* Of a long message: the sender needs the landing. */
+/* Grants the landing that the sender of a long message needs. */
 static void op_grant(struct net_op *op, struct net_request *q)
 {
     const size_t head = op_head_len(op, q->len);
@@ -567,7 +567,8 @@ void *net_op_scratch(struct net_op *op, size_t len)
  * takes as long as a few small ones. */
 enum { AHEAD_LEAST = 128, AHEAD_VECTOR = 4096 };
 
-/* Of every operation of the group, in order; `elem`: bytes of an element. True: it is bounded. */
+/* Counts every operation of the group, in order; `elem`: bytes of an element. True: the operation
+ * bounds how far ranks are ahead. */
 static bool op_ahead_add(struct net_ahead *ahead, const struct collrun_call *call, size_t elem)
 {
     const bool vector = collrun_kind_is_vector(call->kind);

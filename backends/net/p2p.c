@@ -723,7 +723,7 @@ static bool net_p2p_take_news(struct net_p2p *p, struct net_message **done)
     return any;
 }
 
-/* Of a group on several hosts: for messages of both kinds. */
+/* Waits, in a group on several hosts, for messages of both kinds. */
 static void net_p2p_wait(struct net_group *g, uint64_t wait_ns)
 {
     struct p2p_local *l = &g->p2p.local;
@@ -767,7 +767,7 @@ static int net_p2p_progress_network(struct net_group *g, uint64_t wait_ns, bool 
     return status == COLLRUN_OK ? COLLRUN_AGAIN : status;
 }
 
-/* Of a group on one host. */
+/* Makes progress in a group on one host. */
 static int net_p2p_progress_local(struct net_group *g, uint64_t wait_ns)
 {
     int status = net_p2p_local_progress(g, wait_ns < P2P_LOOK_NS ? wait_ns : P2P_LOOK_NS);

@@ -60,8 +60,8 @@ struct p2p_peer {
     uint32_t needed;                          /* messages that need it */
     uint32_t used_messages, used_bytes;       /* credit of this sender */
     uint32_t matched_messages, matched_bytes; /* credit to be returned */
-    /* Of the memory that was last received into, there and here: its address modulo
-     * LINK_MEMORY_ALIGN, + 1; 0: not known. */
+    /* The address modulo LINK_MEMORY_ALIGN, + 1, of the memory that was last received into, there
+     * and here; 0: not known. */
     uint16_t alignment_there, alignment_here;
 };
 

@@ -30,8 +30,8 @@ struct packet_message {
     uint32_t tag, dtype; /* tag: of ASK: the rank of its receiver */
     uint32_t id;         /* of the send, at its sender */
     int32_t status;      /* of FAIL */
-    /* Of all but FAIL and LEAVE: credit that is returned, and the address of the memory that has
-     * last received from the peer, modulo LINK_MEMORY_ALIGN. */
+    /* All but FAIL and LEAVE have these: credit that is returned, and the address of the memory
+     * that has last received from the peer, modulo LINK_MEMORY_ALIGN. */
     uint32_t credit_bytes;
     uint16_t credit_messages, alignment;
 };

@@ -11,7 +11,7 @@
 
 struct scratch_piece;
 
-/* Of one operation. */
+/* The pieces of one operation. */
 struct scratch_pieces {
     struct scratch_piece *first;
 };

@@ -18,7 +18,7 @@
 /* A message of up to this length may leave before its receiver calls. */
 #define EMBED_EAGER_BYTES (256u << 10)
 
-/* Of a handle for messages. All members have one, or none. */
+/* Who embeds a handle for messages. All members have one, or none. */
 struct embedder {
     void *ctx;
     /* Rank `rank` of the group sleeps elsewhere: wakes it. From inside the calls for messages. */

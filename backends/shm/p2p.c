@@ -167,8 +167,8 @@ int shm_p2p_flush(void *group)
 #define POLLS_OF_SHORT 200u
 #define YIELDS_OF_SHORT 8u
 
-/* Of an oversubscribed group, before the first yield: half a microsecond, or longer than the kernel
- * takes to switch between ranks; and some more for a message that has to be copied twice. */
+/* Polls of an oversubscribed group before the first yield: half a microsecond, or longer than the
+ * kernel takes to switch between ranks; and some more for a message that has to be copied twice. */
 #define POLLS_BRIEF 40u
 #define POLLS_LONG 250u
 #define BYTES_PER_POLL 64u

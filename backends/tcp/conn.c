@@ -114,7 +114,7 @@ void conn_puts_remove(struct conn_puts *puts, const struct link_put *put)
         puts->last = before;
 }
 
-/* Of a fragment, with head and without padding. */
+/* The length of a fragment, with its head and without padding. */
 static size_t conn_fragment_total(const struct conn_data *fragment)
 {
     return sizeof fragment->frame + (size_t)fragment->frame.len;
@@ -182,7 +182,7 @@ static size_t conn_write(struct conn *conn, struct iovec *parts, size_t nparts)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Of the present fragment, `n` bytes at most have left. Returns how many. */
+/* At most `n` bytes of the present fragment have left. Returns how many. */
 static size_t conn_fragment_moved(struct conn *conn, size_t n)
 {
     const size_t total = conn_fragment_total(&conn->fragment);

@@ -35,7 +35,7 @@ static void dial_end(struct dial *dial)
     dial_free(dial);
 }
 
-/* Of a process that ends: the kernel resets connections that it has not accepted. */
+/* The kernel resets connections that a process which ends has not accepted. */
 static bool dial_is_gone(int error)
 {
     return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == 0;

@@ -150,7 +150,7 @@ static void link_drop_loss(void *ctx, void *cookie, const struct link_loss *loss
     (void)ctx, (void)cookie, (void)loss;
 }
 
-/* Also to peers whose connection has been opened meanwhile. */
+/* Peers whose connection has been opened since then get it, too. */
 static void link_send_bye(struct link *link)
 {
     for (struct link_peer *peer = link->peers; peer; peer = peer->next) {

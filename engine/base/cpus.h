@@ -17,7 +17,7 @@ struct cpus {
     cpu_set_t sets[CPUS_MAX / CPU_SETSIZE];
 };
 
-/* Those that process `pid` may use; 0: this one. Returns 0, or -1 with errno. */
+/* The CPUs that process `pid` may use; 0: this one. Returns 0, or -1 with errno. */
 int cpus_read(struct cpus *c, pid_t pid);
 void cpus_add(struct cpus *c, uint32_t cpu);
 /* Adds those of a list such as "0-3,8". */

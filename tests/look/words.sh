@@ -10,7 +10,7 @@ files=$(git ls-files '*.c' '*.h' '*.cc' '*.sh' '*.md' '*.mk' '*.yaml' '*.txt' '*
     grep -vE '^(tests/bench/results|tests/look/words|tests/fuzz/corpus/|LICENSE)')
 # shellcheck disable=SC2086
 found=$(grep -niE "(^|[^a-zA-Z])($pattern)([^a-zA-Z]|\$)" $files /dev/null)
-headless=$(git grep -nE '(/\*|^ \*|//) (Of|That of|Those of|By|Also|Else) ' -- runner examples engine tests ':!tests/abi/v1')
+headless=$(git grep -nE '(/\*|^ \*|//) (Of|That of|Those (of|that)|By|Also|Else) ' -- runner backends examples engine tests ':!tests/abi/v1')
 if [ -n "$headless" ]; then
     echo "$headless" | cut -c1-160 >&2
     echo "words: these comments have no subject" >&2

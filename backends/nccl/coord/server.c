@@ -75,7 +75,7 @@ struct coord_server {
     uint64_t cuts;       /* of the ranks that have sent theirs */
     uint32_t ncuts;      /* the number of these ranks */
     const struct collrun_match_ops *match_ops;
-    /* By receiving communicator rank; the items are struct coord_match_req. */
+    /* Indexed by the rank that receives; the items are struct coord_match_req. */
     struct collrun_match **matches;
     struct pollfd *polled; /* stop, listener, connections */
     bool failed;           /* out of memory */
@@ -199,7 +199,7 @@ static void coord_server_reply_match(struct coord_server *s, const struct coord_
     c->last_match = to->direct ? c->last_match : c->out_count;
 }
 
-/* Of struct coord_forming. */
+/* The send function of struct coord_forming. */
 static void coord_server_send_form(void *server, uint32_t rank, const struct coord_form *form)
 {
     struct coord_server *s = server;

@@ -89,7 +89,7 @@ static inline size_t coll_block_at(const struct coll_blocks *b, uint32_t rank)
     return (b->displs ? b->displs[rank] : b->at[rank]) * b->elem;
 }
 
-/* Of reductions in pieces: bytes of one owner's block in a piece, if the block has `len`. */
+/* How many bytes of one owner's block of `len` bytes a piece of a reduction has. */
 size_t coll_piece_len(const struct coll *c, size_t len);
 
 /* Messages that are in flight together; all are waited for before more begin. */

@@ -41,7 +41,7 @@ struct net_local *net_coll_local(const struct net_coll *coll);
  * text, on all of them. From any thread; does not block. */
 void net_coll_fail(struct net_coll *coll, int status, const char *text);
 
-/* Of the last call that has failed among the ranks of this host; "" if there is none. */
+/* The text of the last call that has failed among the ranks of this host; "" if there is none. */
 const char *net_coll_failure_text(const struct net_coll *coll);
 
 /* Runs the operation. OK, or a failure of the group, whose cause is stored: the caller makes the

@@ -13,8 +13,8 @@
 #include "transport/copy.h"
 
 #define SINGLE_STEP_BYTES 8192u
-/* Of operations with a root, where ranks share cores: a rank that does not wait for others lets
- * them run as long as they have something to do. */
+/* The most bytes of a rooted operation in one step where ranks share cores: a rank that does not
+ * wait for others lets them run as long as they have something to do. */
 #define SINGLE_STEP_CROWDED_BYTES STEP_MAX_BYTES
 
 static bool single_step_block_per_rank(enum collrun_kind kind)

@@ -48,8 +48,8 @@ static int receiver_read_heap(struct shm_group *g, struct transfer *t, const str
                                                                      : status;
 }
 
-/* Of a send that is over: without an ACK, and some together, since the sender's line is far away.
- */
+/* Returns the blocks of a send that is over, without an ACK and some together, since the sender's
+ * line is far away. */
 static void receiver_return_blocks(struct shm_group *g, uint32_t peer, uint64_t blocks)
 {
     struct peer *state = &g->p2p.peers[peer];

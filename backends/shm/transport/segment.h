@@ -60,7 +60,7 @@
 #define BLOCK_BYTES (32u << 10)
 #define BLOCK_COUNT 64u
 #define HEAP_BYTES (64ull << 30)
-/* Of it in a process that cannot map so much at once, as under valgrind. */
+/* How much of it is mapped in a process that cannot map so much at once, as under valgrind. */
 #define HEAP_LIMITED_BYTES (4ull << 30)
 #define FAILURE_TEXT 448u
 

@@ -25,7 +25,7 @@
 #define PART_BYTES_STREAMED_MIN 8192u
 #define PART_BYTES_MAX 16384u
 
-/* Of longer messages the CPU would drop what is prefetched. */
+/* The CPU would drop what is prefetched of longer messages. */
 #define PREFETCHED_BYTES (8u << 10)
 
 static bool sender_has_blocks(const struct p2p *p, uint32_t kept)
@@ -139,7 +139,7 @@ static bool sender_alloc_early(struct shm_group *g, const struct collrun_message
     return rts->block != NO_BLOCK;
 }
 
-/* Of each part of `total` bytes but the first and the last one. */
+/* The length of each part of `total` bytes but the first and the last one. */
 static uint32_t sender_part_len(const struct shm_group *g, uint32_t total)
 {
     const uint32_t least = copy_out_streams(&g->copy_policy, PART_BYTES_MIN)

@@ -15,7 +15,8 @@
 /* Waking a rank that sleeps costs tens of microseconds, so a rank yields for long while no other
  * thread wants the core. */
 #define YIELD_NS 1000000u
-/* Of an oversubscribed group: how long it yields, and a yield that ran a thread that computes. */
+/* How long an oversubscribed group yields, and how long a yield takes that ran a thread which
+ * computes. */
 #define OVERSUBSCRIBED_YIELD_NS 200000u
 #define SLICE_NS 500000u
 #define SHORT_SLEEP_NS 200000u /* bounds the harm of a missed wake-up; see wait.h */

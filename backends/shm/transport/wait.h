@@ -56,7 +56,7 @@ typedef bool missing_fn(const struct shm_group *g, const void *context, uint32_t
 /* Chooses how the group waits. */
 void wait_init(struct shm_group *g, enum wait_mode mode);
 
-/* Of an oversubscribed group: chooses whether the waits of the call that begins now yield. */
+/* Chooses whether the waits of the call that begins now yield, in an oversubscribed group. */
 void wait_begin_oversubscribed(struct shm_group *g);
 
 /* Sets the time-out of the call that begins now. */
