@@ -28,6 +28,7 @@
 #ifndef RUNNER_DIAGNOSE_PROOF_H
 #define RUNNER_DIAGNOSE_PROOF_H
 
+#include "base/diag.h"
 #include "base/record_cut.h"
 
 /* A call with a shorter time-out ends by an error as soon as a proof would be found. */
@@ -87,5 +88,31 @@ bool proof_solve(const struct record_cut *const *cuts, uint32_t nranks, struct a
 
 /* True if the thread of this tid can never return from its call. */
 bool proof_has(const struct proof *p, uint32_t rank, uint32_t tid);
+
+/* ---- why, in few ranks (proof_core.c) ----
+ *
+ * A cycle of ranks that wait for each other, a small set of them where operations can be completed
+ * by several ranks, or a rank that has ended. The others wait for these, directly or not. */
+
+enum proof_shape {
+    PROOF_CYCLE,  /* each rank waits for the next one, and the last one for the first */
+    PROOF_SET,    /* each rank waits for ranks of the set alone */
+    PROOF_MISSING /* they wait for a rank that has ended, or whose threads all sleep */
+};
+
+struct proof_core {
+    enum proof_shape shape;
+    uint32_t *ranks; /* of a cycle in its order, else ascending; in the proof's arena */
+    uint32_t n;
+    uint32_t missing; /* MISSING: the rank that has ended or sleeps */
+    uint32_t behind;  /* further ranks with threads in the proof */
+};
+
+/* `out->n` is 0 if the proof has no blocked threads. False: out of memory. */
+bool proof_explain(const struct proof *p, struct proof_core *out);
+
+/* "rank 0 waits in barrier world#3 for rank 1; ranks 1-3 wait in ... for rank 0; 12 more ranks wait
+ * behind them": appends to the text of the error. */
+void proof_core_text(const struct proof *p, const struct proof_core *core, struct diag *d);
 
 #endif

@@ -12,7 +12,7 @@
  *   adds all, one that needs all adds one, which is in the set already if possible. The smallest
  *   set wins.
  */
-#include "diagnose/proof_core.h"
+#include "diagnose/proof.h"
 
 #include "base/call_text.h"
 #include "base/names.h"

@@ -15,7 +15,6 @@
 #include "base/wire.h"
 #include "diagnose/audit.h"
 #include "diagnose/proof.h"
-#include "diagnose/proof_core.h"
 #include "fuzz/seed_record.h"
 
 #include <stdio.h>

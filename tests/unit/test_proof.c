@@ -4,7 +4,6 @@
  * therefore returns, and how a proof is explained. Interleavings are in test_proof_traces.c.
  */
 #include "diagnose/proof.h"
-#include "diagnose/proof_core.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
