@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/plugin.h"
 #include "core/process.h"
-#include "rank/json.h"
+#include "rank/describe.h"
 #include "rank/task.h"
 
 #include <stdlib.h>

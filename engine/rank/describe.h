@@ -21,6 +21,10 @@
  * argument is neither; no plugin is loaded then. */
 int describe_plugins(char *const *args, int nargs, FILE *out);
 
+/* Writes `before`, then "key":"text"; null for a NULL text. The engine has no JSON library, since
+ * it links only libc. Bytes that are no UTF-8 are replaced: strings of plugins may hold any. */
+void json_put_member(FILE *out, const char *before, const char *key, const char *text);
+
 /* ---- devices ---- */
 
 /* collrun-engine --devices PATH: prints the devices of this machine that belong to the kind of

@@ -74,6 +74,18 @@ void engine_send_failed(struct engine *e, struct engine_failure *f)
     control_end(&e->process.control, mark);
 }
 
+void engine_send_task_failed(struct engine *e, const struct task *task)
+{
+    struct engine_failure f = {.workload = task->ctx.index,
+                               .phase = task->phase,
+                               .group = task->group,
+                               .number = task->number,
+                               .subject = task->failure_subject,
+                               .diag = task->failure,
+                               .why = task->why};
+    engine_send_failed(e, &f);
+}
+
 /* ---- WELCOME ---- */
 
 static int engine_read_welcome(struct process *p, const struct wire_frame *f, struct diag *d)

@@ -54,6 +54,7 @@ struct engine_failure {
 
 void engine_failure_init(struct engine_failure *f, uint32_t phase);
 void engine_send_failed(struct engine *e, struct engine_failure *f);
+void engine_send_task_failed(struct engine *e, const struct task *task);
 
 /* Maps the memory of rank and host, receives WELCOME. */
 int engine_connect(struct engine *e, const struct engine_sockets *fds, struct engine_failure *f);

@@ -164,14 +164,7 @@ static void program_on_exit(int status, void *arg)
     if (!task->fail_text[0])
         memcpy(task->fail_text, task->thread_text, sizeof task->fail_text);
     task_fail_at_exit(task, status & 0xff);
-    struct engine_failure f = {.workload = task->ctx.index,
-                               .phase = task->phase,
-                               .group = task->group,
-                               .number = task->number,
-                               .subject = task->failure_subject,
-                               .diag = task->failure,
-                               .why = task->why};
-    engine_send_failed(e, &f);
+    engine_send_task_failed(e, task);
 }
 
 /* ---- collrun_init ---- */

@@ -58,14 +58,7 @@ _Noreturn static void rank_fail_late(struct engine *e, struct engine_failure *f)
 /* Reports the failure first; then the workload's fini may use the grace time. */
 _Noreturn static void rank_fail_task(struct engine *e, struct task *task)
 {
-    struct engine_failure f = {.workload = task->ctx.index,
-                               .phase = task->phase,
-                               .group = task->group,
-                               .number = task->number,
-                               .subject = task->failure_subject,
-                               .diag = task->failure,
-                               .why = task->why};
-    engine_send_failed(e, &f);
+    engine_send_task_failed(e, task);
     uint64_t deadline = now_ns() + e->process.desc.grace_ns;
     control_lock(&e->process.control);
     while (task->state != TASK_OVER && now_ns() < deadline)
