@@ -106,41 +106,7 @@ int link_open(const struct link_config *config, struct link **link)
     return COLLRUN_OK;
 }
 
-void link_add_group(struct link *link, const struct collrun_services *options)
-{
-    (void)link, (void)options;
-}
-
-void link_close(struct link *link)
-{
-    close(link->rouse_fd);
-}
-
-size_t link_address(const struct link *link, void *address)
-{
-    (void)link;
-    memset(address, 0, 8);
-    return 8;
-}
-
-int link_peer_open(struct link *link, const struct link_peer_config *config,
-                   struct link_peer **peer)
-{
-    *peer = &link->peers[config->world_rank];
-    (*peer)->cookie = config->cookie;
-    return COLLRUN_OK;
-}
-
-void link_connect(struct link_peer *peer)
-{
-    (void)peer;
-}
-
-bool link_is_connected(const struct link_peer *peer)
-{
-    (void)peer;
-    return true;
-}
+#include "unit/plugins/link_stubs.h"
 
 static void read_all(const void *bytes, size_t len)
 {
@@ -243,25 +209,9 @@ void link_unput(struct link *link, struct link_put *put)
     link->puts[i] = link->puts[--link->nputs];
 }
 
-bool link_pending(const struct link *link)
-{
-    (void)link;
-    return false;
-}
-
-void link_prepare_wait(struct link *link)
-{
-    (void)link;
-}
-
 void link_wait(struct link *link, uint64_t timeout_ns)
 {
     (void)link, (void)timeout_ns;
-}
-
-void link_wake(struct link *link)
-{
-    (void)link;
 }
 
 bool link_accept(struct link *link)

@@ -27,41 +27,7 @@ int link_open(const struct link_config *config, struct link **link)
     return COLLRUN_OK;
 }
 
-void link_add_group(struct link *link, const struct collrun_services *options)
-{
-    (void)link, (void)options;
-}
-
-void link_close(struct link *link)
-{
-    close(link->rouse_fd);
-}
-
-size_t link_address(const struct link *link, void *address)
-{
-    (void)link;
-    memset(address, 0, 8);
-    return 8;
-}
-
-int link_peer_open(struct link *link, const struct link_peer_config *config,
-                   struct link_peer **peer)
-{
-    *peer = &link->peers[config->world_rank];
-    (*peer)->cookie = config->cookie;
-    return COLLRUN_OK;
-}
-
-void link_connect(struct link_peer *peer)
-{
-    (void)peer;
-}
-
-bool link_is_connected(const struct link_peer *peer)
-{
-    (void)peer;
-    return true;
-}
+#include "link_stubs.h"
 
 void link_send(struct link_peer *peer, const void *header, const void *data, size_t len)
 {
@@ -118,26 +84,10 @@ bool link_progress(struct link *link)
     return true;
 }
 
-bool link_pending(const struct link *link)
-{
-    (void)link;
-    return false;
-}
-
-void link_prepare_wait(struct link *link)
-{
-    (void)link;
-}
-
 void link_wait(struct link *link, uint64_t timeout_ns)
 {
     (void)link, (void)timeout_ns;
     scripted.nwaits++;
-}
-
-void link_wake(struct link *link)
-{
-    (void)link;
 }
 
 bool link_accept(struct link *link)
