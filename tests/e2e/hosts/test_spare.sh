@@ -96,7 +96,8 @@ check_within "nothing is left on any of them" 20 nothing_left
 mkdir "$tmp/saved"
 mkfifo "$tmp/saved/checkpoint-400-rank-4.new" # rank 4 waits in its next checkpoint until the host is lost
 start saved.yaml --run-dir "$tmp/saved"
-check_within "a job with checkpoints" 60 test -e "$tmp/saved/checkpoint-300-rank-5"
+saved() { [ "$(find "$tmp/saved" -name "checkpoint-$1-rank-[0-5]" | wc -l)" = 6 ]; }
+check_within "a job with checkpoints" 60 saved 300
 link 3 down
 rm "$tmp/saved/checkpoint-400-rank-4.new"
 finish 180
